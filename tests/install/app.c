@@ -1,0 +1,20 @@
+// app.c - the smallest program that uses an installed Hooke.
+#include <hooke/context.h>
+#include <hooke/tensor.h>
+#include <stdio.h>
+
+int main(void) {
+    const hk_shape shape = hk_shape_make(2, (int64_t[]){2, 3});
+    hk_context *ctx;
+    hk_tensor *t;
+    if (hk_context_create(NULL, &ctx) != HK_OK)
+        return 1;
+    if (hk_tensor_create(HK_F32, &shape, &t) != HK_OK) {
+        hk_context_destroy(ctx);
+        return 1;
+    }
+    printf("hooke %s\n", hk_version());
+    hk_tensor_release(t);
+    hk_context_destroy(ctx);
+    return 0;
+}

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Checks who includes whom.
+
+A module may include its own headers and those of the modules listed for it:
+their public header hooke/<module>.h and their internal one
+<module>/<module>.h (base adds base/isa.h, which only kernel files need).
+Every other header is private to its folder and to the tests. Programs that
+show the library to users include public headers only.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# Modules that each module may know about, beside itself.
+KNOWS = {
+    "base": "",
+    "codec": "base",
+    "tensor": "base",
+    "backend": "tensor base",
+    "graph": "backend tensor base",
+    "nn": "graph tensor base",
+    "optim": "tensor base",
+    "elastic": "optim tensor base",
+    "train": "elastic optim nn graph tensor base",
+    "transport": "base",
+    "cluster": "elastic transport ckpt codec tensor base",
+    "data": "tensor codec base",
+    "ckpt": "tensor codec base",
+    "event": "codec base",
+    "estimator": "base codec tensor backend graph nn optim elastic train "
+    "transport cluster data ckpt event",
+}
+# Public headers that do not carry their module's name.
+PUBLIC = {"status": "base", "context": "base"}
+# Internal headers that other modules may include beside <module>.h.
+SHARED = {"base/isa.h", "base/banned.h"}
+USERS = ("examples", "cli", "bindings")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+
+
+def includes(path):
+    text = path.read_text(encoding="utf-8", errors="replace")
+    for match in INCLUDE.finditer(text):
+        line = text.count("\n", 0, match.start()) + 1
+        yield line, match.group(1), match.group(2)
+
+
+def check_public_name(allowed, name):
+    """None, or what is wrong with including hooke/<name>.h."""
+    stem = pathlib.PurePath(name).stem
+    owner = PUBLIC.get(stem, stem)
+    if owner not in KNOWS:
+        return f"no module owns {name}"
+    if owner not in allowed:
+        return f"{name} belongs to {owner}"
+    return None
+
+
+def check_module_include(module, path, quote, name):
+    allowed = {module, *KNOWS[module].split()}
+    if name.startswith("hooke/"):
+        return check_public_name(allowed, name)
+    if name.startswith("dnnl") or name.startswith("oneapi/"):
+        if "backend/onednn" not in path.as_posix():
+            return f"{name} is for src/backend/onednn only"
+        return None
+    if quote == "<":
+        return None
+    parts = pathlib.PurePosixPath(name).parts
+    if len(parts) == 1 or parts[0] == "..":
+        target = (path.parent / name).resolve()
+    else:
+        target = (ROOT / "src" / name).resolve()
+        if not target.exists() and (path.parent / name).exists():
+            target = (path.parent / name).resolve()
+    try:
+        rel = target.relative_to(ROOT / "src")
+    except ValueError:
+        return f"{name} is outside of src/"
+    owner = rel.parts[0]
+    if owner == module:
+        return None
+    if owner not in allowed:
+        return f"{module} may not know {owner} ({name})"
+    if rel.as_posix() not in SHARED | {f"{owner}/{owner}.h"}:
+        return f"{name} is private to {owner}"
+    return None
+
+
+def main():
+    faults = []
+    n_files = 0
+
+    def report(path, line, text):
+        faults.append(f"{path.relative_to(ROOT)}:{line}: {text}")
+
+    for folder in sorted((ROOT / "src").iterdir()):
+        if folder.is_dir() and folder.name not in KNOWS:
+            faults.append(f"src/{folder.name}: not in the table of modules")
+            continue
+        for path in sorted(folder.rglob("*.[ch]")):
+            n_files += 1
+            for line, quote, name in includes(path):
+                fault = check_module_include(folder.name, path, quote, name)
+                if fault:
+                    report(path, line, fault)
+
+    # A public header may include what its module may know.
+    for path in sorted((ROOT / "include" / "hooke").glob("*.h")):
+        n_files += 1
+        owner = PUBLIC.get(path.stem, path.stem)
+        if path.stem == "hooke" or path.stem == "experimental":
+            continue
+        if owner not in KNOWS:
+            faults.append(f"{path.relative_to(ROOT)}: no module owns it")
+            continue
+        allowed = {owner, *KNOWS[owner].split()}
+        for line, quote, name in includes(path):
+            if quote == "<":
+                continue
+            if not name.startswith("hooke/"):
+                report(path, line, f"{name} is not a public header")
+            elif fault := check_public_name(allowed, name):
+                report(path, line, fault)
+
+    for folder in USERS:
+        for path in sorted((ROOT / folder).rglob("*.[ch]")):
+            n_files += 1
+            for line, quote, name in includes(path):
+                local = (path.parent / name).exists()
+                if quote == '"' and not name.startswith("hooke/") and not local:
+                    report(path, line, f"{name} is not a public header")
+
+    for fault in faults:
+        print(f"layers: {fault}", file=sys.stderr)
+    if faults:
+        return 1
+    print(f"layers: {n_files} files, every include allowed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
