@@ -1,0 +1,191 @@
+// base.h - what every module stands on: status text, memory, arena, log,
+// clock, counter-based random numbers, threads, ISA level.
+#ifndef HKI_BASE_H
+#define HKI_BASE_H
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include "hooke/context.h"
+#include "hooke/status.h"
+#include "base/banned.h"
+
+// ---- status ---------------------------------------------------------------
+
+// Stores the message for hk_last_error() and returns s.
+hk_status hki_fail(hk_status s, const char *fmt, ...)
+    __attribute__((format(__printf__, 2, 3)));
+
+#if defined(__clang_analyzer__) // it cannot see that s comes back unchanged
+#define hki_fail(s, ...) (hki_fail((s), __VA_ARGS__), (s))
+#endif
+
+#define HKI_TRY(expr)                                                          \
+    do {                                                                       \
+        const hk_status hki_try_ = (expr);                                     \
+        if (hki_try_ != HK_OK)                                                 \
+            return hki_try_;                                                   \
+    } while (0)
+
+// Fills the caller's option struct of struct_size bytes with the library's
+// defaults; what the library does not know becomes zero.
+void hki_options_init(void *opt, size_t struct_size, const void *defaults,
+                      size_t defaults_size);
+
+// Validates the struct_size protocol of option structs and copies the
+// caller's struct over the defaults in *dst (dst_size bytes, already filled).
+// A shorter struct keeps defaults for the rest; a longer one is refused if
+// its unknown bytes are not zero.
+hk_status hki_options_copy(void *dst, size_t dst_size, const void *src,
+                           const char *what);
+
+// ---- memory ---------------------------------------------------------------
+//
+// Every block is 64-byte aligned and knows its size. out is the address of a
+// typed pointer. A count or size of zero gives a valid, unique pointer.
+
+hk_status hki_alloc_array(size_t count, size_t size, void *out);
+hk_status hki_zalloc_array(size_t count, size_t size, void *out);
+// Grows or shrinks *ptr (address of a typed pointer) to count elements.
+hk_status hki_realloc_array(size_t count, size_t size, void *ptr);
+void hki_free(void *ptr); // NULL is allowed
+hk_status hki_strdup(const char *s, char **out);
+
+bool hki_mul_overflow(size_t a, size_t b, size_t *out); // true: overflow
+bool hki_add_overflow(size_t a, size_t b, size_t *out);
+
+// Counters and faults for tests.
+uint64_t hki_alloc_count(void);       // allocations since process start
+int64_t hki_alloc_live(void);         // blocks not yet freed
+void hki_alloc_fail_at(uint64_t nth); // the nth from now fails; 0: never
+bool hki_alloc_fault_hit(void);       // the armed fault has fired
+
+// ---- arena ----------------------------------------------------------------
+
+// Memory that is freed at once. A zeroed struct is an empty arena. What it
+// hands out is zeroed, aligned to 16 bytes, from 64 bytes up to 64.
+typedef struct hki_arena {
+    struct hki_arena_block *head;
+    size_t total_bytes;
+} hki_arena;
+
+hk_status hki_arena_alloc(hki_arena *a, size_t count, size_t size, void *out);
+hk_status hki_arena_strdup(hki_arena *a, const char *s, const char **out);
+// Formatted string in the arena.
+hk_status hki_arena_printf(hki_arena *a, const char **out, const char *fmt, ...)
+    __attribute__((format(__printf__, 3, 4)));
+void hki_arena_deinit(hki_arena *a);
+
+// ---- growing byte string --------------------------------------------------
+
+typedef struct hki_buf { // zeroed: empty
+    char *data;          // always NUL-terminated once non-NULL
+    size_t size, capacity;
+} hki_buf;
+
+hk_status hki_buf_add(hki_buf *b, const void *bytes, size_t size);
+hk_status hki_buf_printf(hki_buf *b, const char *fmt, ...)
+    __attribute__((format(__printf__, 2, 3)));
+void hki_buf_deinit(hki_buf *b);
+
+// ---- context --------------------------------------------------------------
+
+void hki_log(hk_context *ctx, hk_log_level level, const char *fmt, ...)
+    __attribute__((format(__printf__, 3, 4)));
+
+// One owned object hung on the context by a higher module (the plan cache).
+// Created on first use under the context's lock; destroyed with the context.
+hk_status hki_context_slot(hk_context *ctx, hk_status (*create)(void **out),
+                           void (*destroy)(void *), void **out);
+
+// ---- clock ----------------------------------------------------------------
+
+int64_t hki_now_ns(void);      // monotonic
+double hki_wall_seconds(void); // since 1970
+
+// ---- random numbers -------------------------------------------------------
+//
+// Philox4x32-10 (Salmon et al. 2011): a pure function of (key, counter), so
+// a stream can be split, saved and entered at any point.
+
+typedef struct hki_philox {
+    uint32_t key[2];
+    uint32_t counter[4];
+} hki_philox;
+
+void hki_philox_block(const uint32_t key[2], const uint32_t counter[4],
+                      uint32_t out[4]);
+
+// A sequential stream over the same function. Plain data: copy it to save it.
+typedef struct hki_rng {
+    hki_philox state;
+    uint32_t block[4];
+    uint32_t used; // words of block already handed out; 4: none left
+    uint32_t reserved;
+} hki_rng;
+
+void hki_rng_init(hki_rng *r, uint64_t seed, uint64_t stream);
+uint32_t hki_rng_u32(hki_rng *r);
+uint64_t hki_rng_u64(hki_rng *r);
+uint64_t hki_rng_below(hki_rng *r, uint64_t n); // uniform in [0, n), n > 0
+double hki_rng_uniform(hki_rng *r);             // [0, 1), 53 bits
+double hki_rng_normal(hki_rng *r);              // mean 0, variance 1
+
+// 64-bit hash of bytes (FNV-1a), chained by passing the last value; start
+// with HKI_HASH_INIT.
+#define HKI_HASH_INIT UINT64_C(0xcbf29ce484222325)
+uint64_t hki_hash(uint64_t h, const void *bytes, size_t size);
+
+// ---- threads --------------------------------------------------------------
+
+typedef struct hki_thread hki_thread; // opaque
+
+// Runs fn(user) on a new thread; cpu >= 0 pins it. Joins on stop.
+hk_status hki_thread_start(void (*fn)(void *), void *user, int cpu,
+                           const char *name, hki_thread **out);
+void hki_thread_stop(hki_thread *t); // joins and frees; NULL is allowed
+// Pins the calling thread to the i-th CPU this process may use (modulo their
+// number). HK_E_UNSUPPORTED where the system does not offer it.
+hk_status hki_thread_pin(int i);
+uint32_t hki_cpu_count(void); // CPUs this process may use
+
+// ---- ISA level ------------------------------------------------------------
+
+hk_isa hki_isa_best(void); // what this machine offers
+const char *hki_isa_name(hk_isa isa);
+
+// ---- small things ---------------------------------------------------------
+
+// Tell ThreadSanitizer of an order that it cannot see, such as the fork and
+// join inside libgomp: what happened before RELEASE(p) in one thread happens
+// before what follows ACQUIRE(p) in another. Nothing in other builds.
+#if defined(__SANITIZE_THREAD__)
+#define HKI_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HKI_TSAN 1
+#endif
+#endif
+#if defined(HKI_TSAN)
+void __tsan_acquire(void *p);
+void __tsan_release(void *p);
+#define HKI_TSAN_ACQUIRE(p) __tsan_acquire((void *)(uintptr_t)(p))
+#define HKI_TSAN_RELEASE(p) __tsan_release((void *)(uintptr_t)(p))
+#else
+#define HKI_TSAN_ACQUIRE(p) ((void)(p))
+#define HKI_TSAN_RELEASE(p) ((void)(p))
+#endif
+
+// ---- subnormal numbers ----------------------------------------------------
+
+// Takes subnormals as zero in the calling thread from here on; gives what
+// hki_subnormals_restore needs. Nothing where the CPU has no such switch.
+uint32_t hki_subnormals_off(void);
+void hki_subnormals_restore(uint32_t before);
+
+#define HKI_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define HKI_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define HKI_COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+#endif // HKI_BASE_H

@@ -1,0 +1,130 @@
+// context.c - the root object.
+#include "base/base.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define MAX_THREADS 4096
+
+struct hk_context {
+    hk_context_options opt;    // as validated; threads and isa are resolved
+    pthread_mutex_t log_lock;  // one call of opt.log at a time
+    pthread_mutex_t slot_lock; // guards slot and slot_destroy
+    void *slot;
+    void (*slot_destroy)(void *);
+    atomic_int stop; // reason, 0: none
+};
+
+_Static_assert(sizeof(hk_context_options) ==
+                   offsetof(hk_context_options, reserved) + sizeof(uint32_t),
+               "option structs have no tail padding");
+// hk_request_stop may run in a signal handler.
+_Static_assert(ATOMIC_INT_LOCK_FREE == 2, "stop flag is lock-free");
+
+static const hk_context_options defaults = {
+    .struct_size = sizeof(hk_context_options),
+    .log_level = HK_LOG_INFO,
+    .isa = HK_ISA_AUTO,
+};
+
+void hk_context_options_init(hk_context_options *opt, size_t struct_size) {
+    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
+}
+
+// Checks *opt and replaces "choose for me" by the choice.
+static hk_status resolve(hk_context_options *opt) {
+    const hk_isa best = hki_isa_best();
+    if (opt->reserved != 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "context: options.reserved is %u, not 0",
+                        opt->reserved);
+    if (opt->threads > MAX_THREADS)
+        return hki_fail(HK_E_INVALID_ARG, "context: %u threads, at most %d",
+                        opt->threads, MAX_THREADS);
+    if ((int)opt->isa < HK_ISA_AUTO || (int)opt->isa > HK_ISA_V4)
+        return hki_fail(HK_E_INVALID_ARG, "context: unknown isa level %d",
+                        (int)opt->isa);
+    if (opt->isa > best)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "context: isa level %s, this machine offers %s",
+                        hki_isa_name(opt->isa), hki_isa_name(best));
+    if (opt->isa == HK_ISA_AUTO)
+        opt->isa = best;
+    if (opt->threads == 0)
+        opt->threads = HKI_MIN(hki_cpu_count(), MAX_THREADS);
+    return HK_OK;
+}
+
+hk_status hk_context_create(const hk_context_options *opt, hk_context **out) {
+    hk_context_options o = defaults;
+    if (out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "context: out is NULL");
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "context"));
+    HKI_TRY(resolve(&o));
+    hk_context *ctx;
+    HKI_TRY(hki_zalloc_array(1, sizeof *ctx, &ctx));
+    ctx->opt = o;
+    // Default mutexes: initialisation cannot fail on the systems we run on.
+    pthread_mutex_init(&ctx->log_lock, NULL);
+    pthread_mutex_init(&ctx->slot_lock, NULL);
+    atomic_init(&ctx->stop, 0);
+    *out = ctx;
+    return HK_OK;
+}
+
+void hk_context_destroy(hk_context *ctx) {
+    if (ctx == NULL)
+        return;
+    if (ctx->slot != NULL)
+        ctx->slot_destroy(ctx->slot);
+    pthread_mutex_destroy(&ctx->slot_lock);
+    pthread_mutex_destroy(&ctx->log_lock);
+    hki_free(ctx);
+}
+
+uint32_t hk_context_threads(const hk_context *ctx) {
+    return ctx->opt.threads;
+}
+
+hk_isa hk_context_isa(const hk_context *ctx) {
+    return ctx->opt.isa;
+}
+
+void hk_request_stop(hk_context *ctx, int reason) {
+    atomic_store(&ctx->stop, reason);
+}
+
+int hk_stop_requested(const hk_context *ctx) {
+    return atomic_load(&ctx->stop);
+}
+
+void hki_log(hk_context *ctx, hk_log_level level, const char *fmt, ...) {
+    if (ctx == NULL || ctx->opt.log == NULL || level < ctx->opt.log_level)
+        return;
+    char text[2048]; // longer lines are cut
+    va_list ap;
+    va_start(ap, fmt);
+    const int length = vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    if (length < 0)
+        return;
+    pthread_mutex_lock(&ctx->log_lock);
+    ctx->opt.log(ctx->opt.log_user, level, text);
+    pthread_mutex_unlock(&ctx->log_lock);
+}
+
+hk_status hki_context_slot(hk_context *ctx, hk_status (*create)(void **out),
+                           void (*destroy)(void *), void **out) {
+    hk_status s = HK_OK;
+    pthread_mutex_lock(&ctx->slot_lock);
+    if (ctx->slot == NULL) {
+        s = create(&ctx->slot);
+        if (s == HK_OK)
+            ctx->slot_destroy = destroy;
+        else
+            ctx->slot = NULL;
+    }
+    if (s == HK_OK)
+        *out = ctx->slot;
+    pthread_mutex_unlock(&ctx->slot_lock);
+    return s;
+}

@@ -1,0 +1,49 @@
+// isa.c - which instruction-set level this machine offers.
+#include "base/base.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+// Parts of x86-64-v3 that the compilers' feature names do not cover.
+static bool has_v3_extras(void) {
+    const unsigned int movbe = 1u << 22, f16c = 1u << 29, lzcnt = 1u << 5;
+    unsigned int a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & movbe) == 0 || (c & f16c) == 0)
+        return false;
+    return __get_cpuid(0x80000001u, &a, &b, &c, &d) && (c & lzcnt) != 0;
+}
+
+// The builtins also ask whether the system saves the wide registers.
+hk_isa hki_isa_best(void) {
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+        !__builtin_cpu_supports("bmi") || !__builtin_cpu_supports("bmi2") ||
+        !has_v3_extras())
+        return HK_ISA_BASE;
+    if (!__builtin_cpu_supports("avx512f") ||
+        !__builtin_cpu_supports("avx512bw") ||
+        !__builtin_cpu_supports("avx512cd") ||
+        !__builtin_cpu_supports("avx512dq") ||
+        !__builtin_cpu_supports("avx512vl"))
+        return HK_ISA_V3;
+    return HK_ISA_V4;
+}
+#else
+hk_isa hki_isa_best(void) {
+    return HK_ISA_BASE;
+}
+#endif
+
+const char *hki_isa_name(hk_isa isa) {
+    switch (isa) {
+    case HK_ISA_AUTO:
+        return "auto";
+    case HK_ISA_BASE:
+        return "base";
+    case HK_ISA_V3:
+        return "v3";
+    case HK_ISA_V4:
+        return "v4";
+    }
+    return "unknown";
+}
