@@ -1,0 +1,330 @@
+// backend/backend.h - the kernel seam: what the graph asks of a device.
+//
+// A backend is one const table. A plan asks it to create one kernel per
+// operator call (shapes, types and attributes fixed); a session asks it to
+// run the kernel on places in buffers. Places are (buffer, offset), never raw
+// pointers, so that a device with memory of its own can implement the table.
+//
+// Kernels are immutable and shared by threads. What one thread of execution
+// needs beside them (library memory objects) is a kernel state, one per
+// session. Queues are in-order.
+#ifndef HKI_BACKEND_H
+#define HKI_BACKEND_H
+#include "base/base.h"
+#include "tensor/tensor.h"
+
+// ---- operators ------------------------------------------------------------
+//
+// The one list of operators. An operator `foo` is described by the constant
+// hki_op_foo (graph/ops/), which also carries its portable kernel.
+#define HKI_OPS(X)                                                             \
+    /* sources */                                                              \
+    X(input)                                                                   \
+    X(variable)                                                                \
+    X(constant)                                                                \
+    X(scalar)                                                                  \
+    /* element-wise */                                                         \
+    X(unary)                                                                   \
+    X(unary_grad)                                                              \
+    X(binary)                                                                  \
+    X(where)                                                                   \
+    X(cast)                                                                    \
+    X(dropout)                                                                 \
+    X(random)                                                                  \
+    /* shape and movement */                                                   \
+    X(reshape)                                                                 \
+    X(transpose)                                                               \
+    X(slice)                                                                   \
+    X(pad)                                                                     \
+    X(concat)                                                                  \
+    X(gather)                                                                  \
+    X(scatter_add)                                                             \
+    X(one_hot)                                                                 \
+    X(broadcast_to)                                                            \
+    X(sum_to)                                                                  \
+    /* reductions */                                                           \
+    X(reduce)                                                                  \
+    X(reduce_max_grad)                                                         \
+    X(argmax)                                                                  \
+    X(top_k)                                                                   \
+    X(l2_loss)                                                                 \
+    /* linear algebra */                                                       \
+    X(matmul)                                                                  \
+    X(dense)                                                                   \
+    X(act_bias_grad)                                                           \
+    /* images, always NHWC logically */                                        \
+    X(conv2d)                                                                  \
+    X(conv2d_grad_input)                                                       \
+    X(conv2d_grad_filter)                                                      \
+    X(max_pool)                                                                \
+    X(max_pool_grad)                                                           \
+    X(avg_pool)                                                                \
+    X(avg_pool_grad)                                                           \
+    X(global_avg_pool)                                                         \
+    X(global_avg_pool_grad)                                                    \
+    /* normalisation */                                                        \
+    X(batch_norm)                                                              \
+    X(batch_norm_grad)                                                         \
+    X(affine)                                                                  \
+    X(layer_norm)                                                              \
+    X(layer_norm_grad)                                                         \
+    /* classification */                                                       \
+    X(softmax)                                                                 \
+    X(softmax_grad)                                                            \
+    X(log_softmax)                                                             \
+    X(log_softmax_grad)                                                        \
+    X(sparse_softmax_xent)                                                     \
+    X(softmax_xent)                                                            \
+    /* embeddings */                                                           \
+    X(embedding_bag)                                                           \
+    X(embedding_bag_grad)                                                      \
+    X(sparse_merge)                                                            \
+    /* state and layout */                                                     \
+    X(assign_moving)                                                           \
+    X(identity)                                                                \
+    X(stop_gradient)                                                           \
+    X(reorder)
+
+typedef enum hki_opcode {
+#define HKI_OPCODE(name) HKI_OP_##name,
+    HKI_OPS(HKI_OPCODE)
+#undef HKI_OPCODE
+    HKI_OP_COUNT
+} hki_opcode;
+
+// Functions of one element; attr.mode of `unary`, and attr.act (the subset
+// whose derivative follows from the result: NONE, RELU, SIGMOID, TANH).
+typedef enum hki_unary_fn {
+    HKI_U_NONE = 0,
+    HKI_U_RELU = 1,
+    HKI_U_LEAKY_RELU = 2, // attr.alpha: slope below zero
+    HKI_U_ELU = 3,        // attr.alpha
+    HKI_U_GELU = 4,       // exact, by erf
+    HKI_U_SIGMOID = 5,
+    HKI_U_TANH = 6,
+    HKI_U_SOFTPLUS = 7,
+    HKI_U_EXP = 8,
+    HKI_U_LOG = 9,
+    HKI_U_SQRT = 10,
+    HKI_U_ABS = 11,
+    HKI_U_SQUARE = 12,
+    HKI_U_NEG = 13,
+    HKI_U_CLIP = 14, // attr.alpha .. attr.beta
+    HKI_U_SIGN = 15,
+    HKI_U_RSQRT = 16,
+    HKI_U_RECIPROCAL = 17,
+    HKI_U_NOT = 18, // bool
+    HKI_U_COUNT
+} hki_unary_fn;
+
+// attr.mode of `binary`. Comparisons and logic give HK_BOOL.
+typedef enum hki_binary_fn {
+    HKI_B_ADD = 0,
+    HKI_B_SUB = 1,
+    HKI_B_MUL = 2,
+    HKI_B_DIV = 3,
+    HKI_B_DIV_SAFE = 4, // 0 where the divisor is <= 0
+    HKI_B_POW = 5,
+    HKI_B_MAX = 6,
+    HKI_B_MIN = 7,
+    HKI_B_SQUARED_DIFF = 8,
+    HKI_B_SIGMOID_XENT = 9, // logits, labels
+    HKI_B_LESS = 10,
+    HKI_B_LESS_EQUAL = 11,
+    HKI_B_GREATER = 12,
+    HKI_B_GREATER_EQUAL = 13,
+    HKI_B_EQUAL = 14,
+    HKI_B_NOT_EQUAL = 15,
+    HKI_B_AND = 16,
+    HKI_B_OR = 17,
+    HKI_B_COUNT
+} hki_binary_fn;
+
+typedef enum hki_reduce_fn {
+    HKI_R_SUM = 0,
+    HKI_R_MEAN = 1,
+    HKI_R_MAX = 2
+} hki_reduce_fn;
+
+// Everything that fixes an operator call besides its inputs. Plain data,
+// zeroed before use, compared by memcmp; an operator's file says which
+// members it reads. Members that count or place things are normalised by the
+// shape rule (padding made explicit, axes made non-negative).
+typedef struct hki_attr {
+    int32_t mode;      // function, pooling or bag mode, ...
+    int32_t act;       // hki_unary_fn fused behind the result
+    int32_t trans_a;   // matmul
+    int32_t trans_b;   // matmul
+    int32_t axis;      // one axis
+    int32_t keep_dims; // reductions
+    uint32_t axes;     // reductions: bit i set = axis i
+    int32_t padding;   // convolution, pooling: hk_padding
+    int32_t ksize[2];  // height, width
+    int32_t stride[2];
+    int32_t dilation[2];
+    int32_t pad[4]; // top, bottom, left, right
+    int32_t groups;
+    hk_dtype dtype; // cast, one_hot, random, sources
+    int32_t rank;   // of dims
+    int32_t index;  // sources: number of the input, variable, scalar...
+    int64_t n;      // depth, k, ...
+    int64_t dims[HK_MAX_RANK];  // shape, permutation, begin
+    int64_t dims2[HK_MAX_RANK]; // size, padding after
+    double alpha, beta, eps;
+    uint64_t stream; // random operators: stream number, unique in a graph
+} hki_attr;
+
+// How the elements of a 4-D image [N,H,W,C] lie in memory. Everything else is
+// always plain. Blocked formats need C to be a multiple of the block.
+typedef enum hki_format {
+    HKI_PLAIN = 0,     // row-major: channels last
+    HKI_BLOCKED_8 = 1, // [N, C/8, H, W, 8]
+    HKI_BLOCKED_16 = 2 // [N, C/16, H, W, 16]
+} hki_format;
+
+int hki_format_block(hki_format f); // 0, 8, 16
+
+// ---- kernels --------------------------------------------------------------
+
+#define HKI_MAX_ARGS 16 // inputs + outputs of one call
+
+typedef struct hki_tensor_desc {
+    hk_dtype dtype; // 0: optional input that is absent
+    hki_format format;
+    hk_shape shape;
+} hki_tensor_desc;
+
+// A tensor in host memory, row-major (or in its format). What portable
+// kernels work on. An absent optional input has data NULL and dtype 0.
+typedef struct hki_view {
+    void *data;
+    hk_dtype dtype;
+    hki_format format;
+    hk_shape shape;
+    int64_t count;
+} hki_view;
+
+// What varies from run to run.
+typedef struct hki_run {
+    uint64_t seed; // of the session
+    uint64_t step; // counts runs; random operators mix it in
+    void *scratch; // as many bytes as the kernel asked for
+} hki_run;
+
+// Portable kernel: float32 and float64 storage, arithmetic in double, plain
+// format, one thread. It is the oracle for every other kernel. Data errors
+// (a label out of range) are a status with the operator's name and values.
+typedef hk_status (*hki_portable_fn)(const hki_attr *a, const hki_run *run,
+                                     const hki_view *in, const hki_view *out);
+// Scratch bytes of the portable kernel; NULL where it needs none.
+typedef size_t (*hki_scratch_fn)(const hki_attr *a, const hki_tensor_desc *in,
+                                 const hki_tensor_desc *out);
+
+typedef struct hki_kernel_desc {
+    hki_opcode op;
+    int n_in, n_out;
+    hki_attr attr;
+    hki_tensor_desc in[HKI_MAX_ARGS];
+    hki_tensor_desc out[HKI_MAX_ARGS];
+    hki_portable_fn portable;
+    hki_scratch_fn portable_scratch;
+} hki_kernel_desc;
+
+typedef struct hki_device hki_device;
+typedef struct hki_buffer hki_buffer;
+typedef struct hki_queue hki_queue;
+typedef struct hki_kernel hki_kernel;
+typedef struct hki_kernel_state hki_kernel_state;
+
+typedef struct hki_loc {
+    hki_buffer *buffer; // NULL: absent optional input
+    size_t offset;      // bytes
+} hki_loc;
+
+typedef struct hki_device_options {
+    uint32_t threads; // library threads of each queue, >= 1
+    hk_isa isa;       // not AUTO
+} hki_device_options;
+
+// The convolution regions of a plan ask which format pays.
+typedef struct hki_conv_info {
+    int64_t channels_in, channels_out;
+    int32_t ksize[2], stride[2], dilation[2];
+    int32_t groups;
+} hki_conv_info;
+
+// One kernel with its arguments.
+typedef struct hki_kernel_call {
+    const hki_kernel *kernel;
+    hki_kernel_state *state;
+    const hki_loc *args;
+    hki_loc scratch;
+} hki_kernel_call;
+
+typedef struct hki_backend {
+    const char *name;
+
+    hk_status (*device_open)(const hki_device_options *opt, hki_device **out);
+    void (*device_close)(hki_device *d); // after all that was made from it
+
+    // Zeroed memory, 64-byte aligned.
+    hk_status (*buffer_create)(hki_device *d, size_t bytes, hki_buffer **out);
+    // Optional: a buffer over borrowed host memory. NULL where device memory
+    // is apart.
+    hk_status (*buffer_wrap)(hki_device *d, void *host, size_t bytes,
+                             hki_buffer **out);
+    // Points a wrapping buffer elsewhere, without allocating.
+    void (*buffer_rewrap)(hki_buffer *b, void *host, size_t bytes);
+    void (*buffer_destroy)(hki_buffer *b);
+    // Host address of the buffer, NULL where there is none.
+    void *(*buffer_host)(const hki_buffer *b);
+
+    hk_status (*queue_create)(hki_device *d, hki_queue **out);
+    void (*queue_destroy)(hki_queue *q);
+    // Brackets a batch of kernel runs by the calling thread. begin sets the
+    // library's thread count for this thread (and refuses with HK_E_STATE
+    // where it cannot be had); end waits for the work and restores it.
+    hk_status (*queue_begin)(hki_queue *q, uint64_t seed, uint64_t step);
+    hk_status (*queue_end)(hki_queue *q);
+    // Pins the calling thread and the queue's library threads to CPUs from
+    // first_cpu on.
+    hk_status (*queue_pin)(hki_queue *q, uint32_t first_cpu);
+    hk_status (*write)(hki_queue *q, hki_loc to, const void *from, size_t n);
+    hk_status (*read)(hki_queue *q, void *to, hki_loc from, size_t n);
+
+    // HK_E_UNSUPPORTED where the backend has no kernel for it.
+    hk_status (*kernel_create)(hki_device *d, const hki_kernel_desc *desc,
+                               hki_kernel **out);
+    void (*kernel_destroy)(hki_kernel *k);
+    size_t (*kernel_scratch)(const hki_kernel *k);   // bytes, 64-byte aligned
+    const char *(*kernel_note)(const hki_kernel *k); // "winograd"; or ""
+    hk_status (*state_create)(const hki_kernel *k, hki_kernel_state **out);
+    void (*state_destroy)(hki_kernel_state *s);
+    // args: inputs, then outputs. Allocates nothing of Hooke's.
+    hk_status (*kernel_run)(const hki_kernel *k, hki_kernel_state *s,
+                            hki_queue *q, const hki_loc *args, hki_loc scratch);
+
+    // Runs n independent kernels, in any order or at once; calls hold what
+    // kernel_run takes. May be NULL: then they run one by one. On a failure
+    // *failed is the number of a kernel whose message is hk_last_error().
+    hk_status (*kernel_run_many)(hki_queue *q, const hki_kernel_call *calls,
+                                 size_t n, size_t *failed);
+    // Is this operator better run beside its like than split over threads?
+    bool (*runs_beside)(const hki_device *d, hki_opcode op);
+
+    // Best image format for a region that holds these convolutions, a
+    // function of shapes, ISA level and thread count only.
+    hki_format (*image_format)(const hki_device *d, const hki_conv_info *c,
+                               size_t n);
+    // May this operator's images be in a format other than plain?
+    bool (*takes_format)(const hki_device *d, hki_opcode op);
+} hki_backend;
+
+extern const hki_backend hki_backend_reference;
+extern const hki_backend hki_backend_onednn;
+
+// By name ("reference", "onednn"; NULL: the best there is). NULL if unknown
+// or not in this build.
+const hki_backend *hki_backend_find(const char *name);
+
+#endif // HKI_BACKEND_H

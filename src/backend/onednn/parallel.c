@@ -1,0 +1,144 @@
+// parallel.c - teams of libgomp's threads, without compiler support.
+//
+// oneDNN brings libgomp; its entry point is called directly, so that the
+// process has one pool of threads whichever compiler built Hooke.
+#include "backend/onednn/parallel.h"
+#include <stdatomic.h>
+
+// libgomp's interface.
+void GOMP_parallel(void (*fn)(void *), void *data, unsigned num_threads,
+                   unsigned flags);
+int omp_get_thread_num(void);
+int omp_get_num_threads(void);
+int omp_get_max_threads(void);
+void omp_set_num_threads(int n);
+int omp_get_dynamic(void);
+void omp_set_dynamic(int on);
+int omp_in_parallel(void);
+int omp_get_thread_limit(void);
+int omp_get_max_active_levels(void);
+
+// Elements below which a second thread costs more than it saves. A stress
+// build splits everything.
+#ifdef HK_STRESS
+#define PART_ELEMENTS 1
+#else
+#define PART_ELEMENTS 16384
+#endif
+
+int hki_cpu_parts(int threads, const hki_work *w) {
+    const int64_t align = w->align > 0 ? w->align : 1;
+    const int64_t cost = w->cost > 0 ? w->cost : 1;
+    const int64_t grain = HKI_MAX(align, PART_ELEMENTS / cost);
+    const int64_t most = w->items / HKI_MAX(grain, 1);
+    return (int)HKI_MAX(1, HKI_MIN(most, (int64_t)threads));
+}
+
+typedef struct team {
+    hki_part_fn fn;
+    const void *args;
+    int64_t items, align;
+    int parts;
+} team;
+
+static int64_t part_begin(const team *t, int part) {
+    if (part == t->parts)
+        return t->items;
+    const int64_t at =
+        t->items / t->parts * part + t->items % t->parts * part / t->parts;
+    return at / t->align * t->align;
+}
+
+// Each member takes parts i, i + n, ...: a smaller team gives the same result.
+static void member(void *data) {
+    team *t = data;
+    HKI_TSAN_ACQUIRE(t);
+    const uint32_t fpu = hki_subnormals_off();
+    const int n = omp_get_num_threads();
+    for (int i = omp_get_thread_num(); i < t->parts; i += n) {
+        const int64_t begin = part_begin(t, i), end = part_begin(t, i + 1);
+        if (begin < end)
+            t->fn(t->args, begin, end, i);
+    }
+    hki_subnormals_restore(fpu);
+    HKI_TSAN_RELEASE(t);
+}
+
+void hki_cpu_for(int threads, const hki_work *w, hki_part_fn fn,
+                 const void *args) {
+    if (w->items <= 0)
+        return;
+    team t = {.fn = fn,
+              .args = args,
+              .items = w->items,
+              .align = w->align > 0 ? w->align : 1,
+              .parts = hki_cpu_parts(threads, w)};
+    if (t.parts == 1) {
+        fn(args, 0, w->items, 0);
+        return;
+    }
+    HKI_TSAN_RELEASE(&t);
+    GOMP_parallel(member, &t, (unsigned)t.parts, 0);
+    HKI_TSAN_ACQUIRE(&t);
+}
+
+hk_status hki_omp_enter(const char *who, int threads, hki_omp_saved *saved) {
+    if (threads > 1 && omp_in_parallel())
+        return hki_fail(HK_E_STATE,
+                        "%s: called from inside an OpenMP parallel region, "
+                        "where %d threads cannot be had",
+                        who, threads);
+    if (omp_get_thread_limit() < threads)
+        return hki_fail(HK_E_STATE,
+                        "%s: %d threads are needed, the OpenMP thread limit "
+                        "is %d",
+                        who, threads, omp_get_thread_limit());
+    if (threads > 1 && omp_get_max_active_levels() < 1)
+        return hki_fail(HK_E_STATE,
+                        "%s: %d threads are needed, but OpenMP parallel "
+                        "regions are switched off (max-active-levels 0)",
+                        who, threads);
+    saved->threads = omp_get_max_threads();
+    saved->dynamic = omp_get_dynamic();
+    saved->fpu = hki_subnormals_off();
+    omp_set_dynamic(0);
+    omp_set_num_threads(threads);
+    return HK_OK;
+}
+
+void hki_omp_leave(const hki_omp_saved *saved) {
+    omp_set_num_threads(saved->threads);
+    omp_set_dynamic(saved->dynamic);
+    hki_subnormals_restore(saved->fpu);
+}
+
+typedef struct pinning {
+    uint32_t first_cpu;
+    atomic_int status; // hk_status of a thread that could not be pinned
+} pinning;
+
+static void pin_member(void *data) {
+    pinning *p = data;
+    HKI_TSAN_ACQUIRE(p);
+    const hk_status s =
+        hki_thread_pin((int)p->first_cpu + omp_get_thread_num());
+    if (s != HK_OK)
+        atomic_store(&p->status, (int)s);
+    HKI_TSAN_RELEASE(p);
+}
+
+// libgomp keeps a thread's team: the threads that are pinned here are the
+// ones that later regions of the calling thread run on.
+hk_status hki_omp_pin(int threads, uint32_t first_cpu) {
+    pinning p = {.first_cpu = first_cpu};
+    atomic_init(&p.status, HK_OK);
+    HKI_TSAN_RELEASE(&p);
+    GOMP_parallel(pin_member, &p, (unsigned)threads, 0);
+    HKI_TSAN_ACQUIRE(&p);
+    const hk_status s = (hk_status)atomic_load(&p.status);
+    return s == HK_OK ? HK_OK
+                      : hki_fail(s,
+                                 "queue: %d threads cannot be pinned from "
+                                 "CPU %u on",
+                                 threads, first_cpu);
+}

@@ -1,0 +1,142 @@
+// graph/graph.h - nodes, operators and what their files share.
+//
+// A call is one application of an operator; its outputs are the nodes users
+// see. The same structures hold the symbolic graph (negative dimensions are
+// multiples of the batch size) and the concrete one inside a plan.
+#ifndef HKI_GRAPH_H
+#define HKI_GRAPH_H
+#include "backend/backend.h"
+#include "base/base.h"
+#include "hooke/graph.h"
+#include "tensor/tensor.h"
+
+#define HKI_MAX_OUT 4
+#define HKI_MAX_IN (HKI_MAX_ARGS - HKI_MAX_OUT)
+
+typedef struct hki_call hki_call;
+typedef struct hki_op hki_op;
+
+struct hk_node {
+    hki_call *call;
+    int32_t index; // which output of the call
+    hk_dtype dtype;
+    hk_shape shape;
+    hki_format format; // set by a plan's layout pass
+};
+
+struct hki_call {
+    const hki_op *op;
+    const char *name; // "dense/matmul_3"; unique in the graph
+    hki_attr attr;
+    int32_t n_in, n_out;
+    hk_node *in[HKI_MAX_IN]; // NULL: absent optional input
+    hk_node out[HKI_MAX_OUT];
+    hki_call *next; // in creation order, which is a topological order
+    uint32_t id;    // position in that order
+    uint32_t mark;  // scratch for passes
+};
+
+// What a shape rule sees and fills. Dimensions may be negative: multiples of
+// the batch size; plain multiplication and division keep that meaning as long
+// as at most one factor is negative (hki_dim_mul checks).
+typedef struct hki_infer {
+    const char *name; // of the call, for messages
+    hki_attr *attr;   // the rule may normalise it
+    int n_in;
+    const hki_tensor_desc *in; // dtype 0: absent
+    int n_out;                 // preset to the operator's, may be lowered
+    hki_tensor_desc *out;      // format is left alone
+} hki_infer;
+
+// What a gradient rule sees and fills: dx[i] for every input with need[i].
+// NULL stays "no gradient". dy[o] is NULL where nothing depends on output o.
+typedef struct hki_grad {
+    hk_graph *g;
+    hki_call *call;
+    hk_node *const *dy; // per output
+    const bool *need;   // per input
+    hk_node **dx;       // per input
+} hki_grad;
+
+typedef enum hki_op_flags {
+    HKI_OP_ELEMENTWISE = 1, // out[0][i] depends on element i of each float
+                            // input of the same shape; may be written over
+                            // in[0]; the memory format does not matter
+    HKI_OP_RANDOM = 2,      // differs from run to run
+    HKI_OP_STATEFUL = 4,    // writes over in[0], a variable; a root
+    HKI_OP_SOURCE = 8,      // no kernel
+    HKI_OP_ALIAS = 16,      // out[0] is in[0] under another shape
+    HKI_OP_SPARSE = 32      // outputs are (indices, rows, count)
+} hki_op_flags;
+
+// One operator: its file defines one of these.
+struct hki_op {
+    const char *name;
+    hki_opcode code;
+    int16_t min_in, max_in, n_out; // inputs beyond min_in are optional
+    uint32_t flags;
+    hk_status (*infer)(hki_infer *c);
+    void (*grad)(hki_grad *c); // NULL: nothing flows through
+    hki_portable_fn run;       // NULL for sources and aliases
+    hki_scratch_fn scratch;    // NULL: none
+    // Floating-point operations, NULL: one per output element.
+    double (*flop)(const hki_call *c);
+};
+
+#define HKI_DECLARE_OP(op_name) extern const hki_op hki_op_##op_name;
+HKI_OPS(HKI_DECLARE_OP)
+#undef HKI_DECLARE_OP
+
+const hki_op *hki_op_by_code(hki_opcode code);
+
+// ---- building -------------------------------------------------------------
+
+// Appends a call. Returns output 0, or NULL after an error (sticky). in may
+// hold NULL for absent optional inputs; a NULL required input is how sticky
+// errors travel, and is an error of its own when the graph has none yet.
+hk_node *hki_emit(hk_graph *g, hki_opcode code, const hki_attr *attr,
+                  hk_node *const *in, int n_in);
+// Another output of the same call; NULL for NULL.
+hk_node *hki_output_of(hk_node *x, int index);
+// Records an error of the graph unless it has one; always returns NULL.
+hk_node *hki_graph_fail(hk_graph *g, hk_status s, const char *fmt, ...)
+    __attribute__((format(__printf__, 3, 4)));
+bool hki_graph_ok(const hk_graph *g);
+hki_arena *hki_graph_arena(hk_graph *g);
+uint64_t hki_graph_new_stream(hk_graph *g); // for random operators
+// Current scope prefix ("a/b/" or "").
+const char *hki_graph_scope(const hk_graph *g);
+
+// Short cuts used by operator files.
+hk_node *hki_unary(hk_graph *g, hki_unary_fn fn, hk_node *x, double alpha,
+                   double beta);
+hk_node *hki_binary(hk_graph *g, hki_binary_fn fn, hk_node *a, hk_node *b);
+hk_node *hki_sum_to(hk_graph *g, hk_node *x, const hk_shape *shape);
+// A float scalar or full tensor of x's float type.
+hk_node *hki_scalar_like(hk_graph *g, const hk_node *x, double value);
+hk_node *hki_fill_like(hk_graph *g, const hk_node *x, double value);
+
+// ---- dimensions -----------------------------------------------------------
+
+// Product of dimensions, at most one of which may be a batch multiple.
+hk_status hki_dim_mul(const char *who, int64_t a, int64_t b, int64_t *out);
+hk_status hki_dim_count(const char *who, const hk_shape *s, int64_t *out);
+// Broadcast shape of a and b (NumPy's rule).
+hk_status hki_broadcast(const char *who, const hk_shape *a, const hk_shape *b,
+                        hk_shape *out);
+// Makes *axis non-negative.
+hk_status hki_axis(const char *who, int32_t *axis, int rank);
+// -k -> k * batch in every dimension.
+hk_status hki_shape_concrete(const hk_shape *s, int64_t batch, hk_shape *out);
+
+// ---- plans ----------------------------------------------------------------
+
+uint32_t hki_plan_threads(const hk_plan *p); // library threads of a session
+
+// The moving statistics that a training plan updates (hk_assign_moving with a
+// momentum below 1), for their recalibration.
+size_t hki_plan_n_moving(const hk_plan *p);
+hk_status hki_plan_moving(const hk_plan *p, size_t i, const hk_entry **entry,
+                          double *momentum);
+
+#endif // HKI_GRAPH_H

@@ -1,0 +1,203 @@
+// batch_norm.c - normalisation with the statistics of the batch.
+//
+// batch_norm(x [..., C], gamma [C], beta [C], residual?) -> y, mean [C],
+// var [C] (biased), over all axes but the last (N elements a channel):
+//     y = act((x - mean) gamma / sqrt(var + eps) + beta + residual)
+// batch_norm_grad(dy, x, gamma, mean, var, y?) -> dx, dgamma, dbeta, and the
+// residual's gradient dz with attr.mode 1. With h = (x - mean) / sqrt(...):
+//     dz = dy act'(y),  dbeta = sum dz,  dgamma = sum dz h
+//     dx = gamma / sqrt(var + eps) (dz - dbeta / N - h dgamma / N)
+// attr: eps, act (NONE or RELU). No gradient flows through mean and var.
+// (Ioffe and Szegedy 2015, section 3.)
+#include "graph/ops/layers.h"
+
+static hk_status check_eps(const hki_infer *c) {
+    if (c->attr->eps >= 0.0 && isfinite(c->attr->eps))
+        return HK_OK;
+    return hki_fail(HK_E_INVALID_ARG, "%s: eps %g is negative or not finite",
+                    c->name, c->attr->eps);
+}
+
+static hk_status infer_batch_norm(hki_infer *c) {
+    const hk_shape *x = &c->in[0].shape;
+    HKI_TRY(hki_check_floats(c, 15));
+    HKI_TRY(hki_check_relu(c));
+    HKI_TRY(check_eps(c));
+    HKI_TRY(hki_check_min_rank(c, 0, "x", 1));
+    const int64_t channels = hki_last_dim(x);
+    HKI_TRY(hki_check_vector(c, 1, "gamma", channels));
+    HKI_TRY(hki_check_vector(c, 2, "beta", channels));
+    if (c->n_in > 3 && c->in[3].dtype != 0)
+        HKI_TRY(hki_check_shape(c, 3, "the residual", x));
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[0].shape = *x;
+    hki_infer_vector(c, 1, channels);
+    hki_infer_vector(c, 2, channels);
+    return HK_OK;
+}
+
+static void grad_batch_norm(hki_grad *c) {
+    hki_call *call = c->call;
+    if (c->dy[0] == NULL)
+        return;
+    const bool has_residual = call->n_in > 3 && call->in[3] != NULL;
+    const hki_attr a = {
+        .eps = call->attr.eps,
+        .act = call->attr.act,
+        .mode = has_residual,
+    };
+    hk_node *const in[] = {
+        c->dy[0],      call->in[0],
+        call->in[1],   &call->out[1],
+        &call->out[2], a.act != HKI_U_NONE ? &call->out[0] : NULL,
+    };
+    hk_node *dx = hki_emit(c->g, HKI_OP_batch_norm_grad, &a, in, 6);
+    for (int i = 0; i < 3 + has_residual; i++)
+        if (c->need[i])
+            c->dx[i] = hki_output_of(dx, i);
+}
+
+// Mean and biased variance of one channel, by two passes.
+static void moments(const hki_view *x, int64_t channel, int64_t channels,
+                    double *mean, double *var) {
+    const int64_t n = x->count / channels;
+    double sum = 0.0, squares = 0.0;
+    for (int64_t i = channel; i < x->count; i += channels)
+        sum += hki_ld(x, i);
+    *mean = n > 0 ? sum / (double)n : 0.0;
+    for (int64_t i = channel; i < x->count; i += channels) {
+        const double d = hki_ld(x, i) - *mean;
+        squares += d * d;
+    }
+    *var = n > 0 ? squares / (double)n : 0.0;
+}
+
+static hk_status run_batch_norm(const hki_attr *a, const hki_run *run,
+                                const hki_view *in, const hki_view *out) {
+    (void)run;
+    const int64_t channels = hki_last_dim(&in[0].shape);
+    const hki_view *residual = &in[3];
+    for (int64_t k = 0; k < channels; k++) {
+        double mean, var;
+        moments(&in[0], k, channels, &mean, &var);
+        const double scale = hki_ld(&in[1], k) / sqrt(var + a->eps);
+        const double beta = hki_ld(&in[2], k);
+        for (int64_t i = k; i < in[0].count; i += channels) {
+            double z = (hki_ld(&in[0], i) - mean) * scale + beta;
+            if (residual->data != NULL)
+                z += hki_ld(residual, i);
+            hki_st(&out[0], i, hki_act_value(a->act, z));
+        }
+        if (out[1].data != NULL)
+            hki_st(&out[1], k, mean);
+        if (out[2].data != NULL)
+            hki_st(&out[2], k, var);
+    }
+    return HK_OK;
+}
+
+const hki_op hki_op_batch_norm = {
+    .name = "batch_norm",
+    .code = HKI_OP_batch_norm,
+    .min_in = 3,
+    .max_in = 4,
+    .n_out = 3,
+    .infer = infer_batch_norm,
+    .grad = grad_batch_norm,
+    .run = run_batch_norm,
+};
+
+// ---- batch_norm_grad --------------------------------------------------------
+
+// batch_norm_grad(dy, x, gamma, mean, var, y?, dy2?): dy + dy2 is what came
+// back from two readers of the result.
+
+static hk_status infer_batch_norm_grad(hki_infer *c) {
+    const hk_shape *x = &c->in[0].shape;
+    HKI_TRY(hki_check_floats(c, 127));
+    HKI_TRY(hki_check_relu(c));
+    HKI_TRY(check_eps(c));
+    HKI_TRY(hki_check_min_rank(c, 0, "dy", 1));
+    const int64_t channels = hki_last_dim(x);
+    HKI_TRY(hki_check_shape(c, 1, "x", x));
+    HKI_TRY(hki_check_vector(c, 2, "gamma", channels));
+    HKI_TRY(hki_check_vector(c, 3, "the mean", channels));
+    HKI_TRY(hki_check_vector(c, 4, "the variance", channels));
+    if (c->n_in > 5 && c->in[5].dtype != 0)
+        HKI_TRY(hki_check_shape(c, 5, "y", x));
+    else if (c->attr->act == HKI_U_RELU)
+        return hki_fail(HK_E_INVALID_ARG, "%s: relu without y", c->name);
+    if (c->n_in > 6 && c->in[6].dtype != 0)
+        HKI_TRY(hki_check_shape(c, 6, "the second dy", x));
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[0].shape = *x;
+    hki_infer_vector(c, 1, channels);
+    hki_infer_vector(c, 2, channels);
+    c->n_out = c->attr->mode != 0 ? 4 : 3;
+    if (c->attr->mode != 0) {
+        c->out[3].dtype = c->in[0].dtype;
+        c->out[3].shape = *x;
+    }
+    return HK_OK;
+}
+
+// Gradient before the activation.
+static double dz_at(const hki_attr *a, const hki_view *in, int64_t i) {
+    if (a->act == HKI_U_RELU && !(hki_ld(&in[5], i) > 0.0))
+        return 0.0;
+    return hki_ld(&in[0], i) + (in[6].data != NULL ? hki_ld(&in[6], i) : 0.0);
+}
+
+static hk_status run_batch_norm_grad(const hki_attr *a, const hki_run *run,
+                                     const hki_view *in, const hki_view *out) {
+    (void)run;
+    const int64_t channels = hki_last_dim(&in[0].shape);
+    const hki_view *x = &in[1];
+    for (int64_t k = 0; k < channels; k++) {
+        const double mean = hki_ld(&in[3], k);
+        const double rstd = 1.0 / sqrt(hki_ld(&in[4], k) + a->eps);
+        const double scale = hki_ld(&in[2], k) * rstd;
+        const double n = (double)(x->count / channels);
+        double dbeta = 0.0, dgamma = 0.0;
+        for (int64_t i = k; i < x->count; i += channels) {
+            const double dz = dz_at(a, in, i);
+            dbeta += dz;
+            dgamma += dz * (hki_ld(x, i) - mean) * rstd;
+        }
+        for (int64_t i = k; i < x->count; i += channels) {
+            const double h = (hki_ld(x, i) - mean) * rstd;
+            const double dz = dz_at(a, in, i);
+            if (a->mode != 0 && out[3].data != NULL)
+                hki_st(&out[3], i, dz);
+            hki_st(&out[0], i, scale * (dz - (dbeta + h * dgamma) / n));
+        }
+        if (out[1].data != NULL)
+            hki_st(&out[1], k, dgamma);
+        if (out[2].data != NULL)
+            hki_st(&out[2], k, dbeta);
+    }
+    return HK_OK;
+}
+
+const hki_op hki_op_batch_norm_grad = {
+    .name = "batch_norm_grad",
+    .code = HKI_OP_batch_norm_grad,
+    .min_in = 5,
+    .max_in = 7,
+    .n_out = 4,
+    .infer = infer_batch_norm_grad,
+    .run = run_batch_norm_grad,
+};
+
+hk_node *hk_batch_norm_op(hk_graph *g, hk_node *x, hk_node *gamma,
+                          hk_node *beta, double eps, hk_node **mean,
+                          hk_node **variance) {
+    const hki_attr a = {.eps = eps};
+    hk_node *const in[] = {x, gamma, beta, NULL};
+    hk_node *y = hki_emit(g, HKI_OP_batch_norm, &a, in, 4);
+    if (mean != NULL)
+        *mean = hki_output_of(y, 1);
+    if (variance != NULL)
+        *variance = hki_output_of(y, 2);
+    return y;
+}

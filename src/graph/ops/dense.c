@@ -1,0 +1,150 @@
+// dense.c - a fully connected layer in one operator, and the first step of
+// its gradient.
+//
+// dense(x [n, in], w [in, out], b? [out]) -> y [n, out] = act(x w + b)
+// act_bias_grad(dy, y) -> dz = dy act'(y), db = sum of dz over all axes but
+// the last. attr.act: NONE, RELU, SIGMOID or TANH.
+#include "graph/ops/layers.h"
+
+static hk_status infer_dense(hki_infer *c) {
+    const hk_shape *x = &c->in[0].shape, *w = &c->in[1].shape;
+    HKI_TRY(hki_check_floats(c, 7));
+    HKI_TRY(hki_check_act(c));
+    HKI_TRY(hki_check_rank(c, 0, "x", 2));
+    HKI_TRY(hki_check_rank(c, 1, "the weights", 2));
+    if (x->dim[1] != w->dim[0])
+        return hki_fail(HK_E_SHAPE,
+                        "%s: x has %lld columns, the weights have %lld rows",
+                        c->name, (long long)x->dim[1], (long long)w->dim[0]);
+    if (c->n_in > 2 && c->in[2].dtype != 0)
+        HKI_TRY(hki_check_vector(c, 2, "the bias", w->dim[1]));
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[0].shape = *x;
+    c->out[0].shape.dim[1] = w->dim[1];
+    return HK_OK;
+}
+
+static void grad_dense(hki_grad *c) {
+    hki_call *call = c->call;
+    const bool has_bias = call->n_in > 2 && call->in[2] != NULL;
+    hk_node *dz = c->dy[0];
+    if (call->attr.act != HKI_U_NONE || (has_bias && c->need[2])) {
+        const hki_attr attr = {.act = call->attr.act};
+        hk_node *const in[] = {dz, &call->out[0]};
+        dz = hki_emit(c->g, HKI_OP_act_bias_grad, &attr, in, 2);
+    }
+    if (has_bias && c->need[2])
+        c->dx[2] = hki_output_of(dz, 1);
+    if (c->need[0])
+        c->dx[0] = hk_matmul(c->g, dz, call->in[1], 0, 1);
+    if (c->need[1])
+        c->dx[1] = hk_matmul(c->g, call->in[0], dz, 1, 0);
+}
+
+static hk_status run_dense(const hki_attr *a, const hki_run *run,
+                           const hki_view *in, const hki_view *out) {
+    const int64_t rows = in[0].shape.dim[0], depth = in[0].shape.dim[1];
+    const int64_t cols = in[1].shape.dim[1];
+    const hki_view *bias = &in[2];
+    double *w = run->scratch, *y = hki_widen(&in[1], w);
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < cols; j++)
+            y[j] = bias->data != NULL ? hki_ld(bias, j) : 0.0;
+        for (int64_t l = 0; l < depth; l++) {
+            const double x = hki_ld(&in[0], i * depth + l);
+            for (int64_t j = 0; j < cols; j++)
+                y[j] += x * w[l * cols + j];
+        }
+        for (int64_t j = 0; j < cols; j++)
+            hki_st(out, i * cols + j, hki_act_value(a->act, y[j]));
+    }
+    return HK_OK;
+}
+
+// The weights and one row of the result.
+static size_t scratch_dense(const hki_attr *a, const hki_tensor_desc *in,
+                            const hki_tensor_desc *out) {
+    (void)a;
+    return hki_bytes_sum(hki_double_bytes(hki_desc_count(&in[1])),
+                         hki_double_bytes(out[0].shape.dim[1]));
+}
+
+static double flop_dense(const hki_call *c) {
+    const hk_shape *x = &c->in[0]->shape, *w = &c->in[1]->shape;
+    return 2.0 * (double)x->dim[0] * (double)x->dim[1] * (double)w->dim[1];
+}
+
+const hki_op hki_op_dense = {
+    .name = "dense",
+    .code = HKI_OP_dense,
+    .min_in = 2,
+    .max_in = 3,
+    .n_out = 1,
+    .infer = infer_dense,
+    .grad = grad_dense,
+    .run = run_dense,
+    .scratch = scratch_dense,
+    .flop = flop_dense,
+};
+
+// ---- act_bias_grad ----------------------------------------------------------
+
+static hk_status infer_act_bias_grad(hki_infer *c) {
+    HKI_TRY(hki_check_floats(c, 3));
+    HKI_TRY(hki_check_act(c));
+    HKI_TRY(hki_check_min_rank(c, 0, "dy", 1));
+    HKI_TRY(hki_check_shape(c, 1, "y", &c->in[0].shape));
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[0].shape = c->in[0].shape;
+    c->out[1].dtype = c->in[0].dtype;
+    c->out[1].shape = hki_vector_shape(hki_last_dim(&c->in[0].shape));
+    return HK_OK;
+}
+
+static hk_status run_act_bias_grad(const hki_attr *a, const hki_run *run,
+                                   const hki_view *in, const hki_view *out) {
+    const int64_t cols = hki_last_dim(&in[0].shape);
+    double *db = run->scratch;
+    for (int64_t j = 0; j < cols; j++)
+        db[j] = 0.0;
+    for (int64_t i = 0; i < in[0].count; i++) {
+        const double slope = hki_act_slope(a->act, hki_ld(&in[1], i));
+        const double dz = hki_ld(&in[0], i) * slope;
+        hki_st(&out[0], i, dz);
+        db[i % cols] += dz;
+    }
+    if (out[1].data != NULL)
+        hki_narrow(&out[1], db);
+    return HK_OK;
+}
+
+static size_t scratch_act_bias_grad(const hki_attr *a,
+                                    const hki_tensor_desc *in,
+                                    const hki_tensor_desc *out) {
+    (void)a;
+    (void)out;
+    return hki_double_bytes(hki_last_dim(&in[0].shape));
+}
+
+const hki_op hki_op_act_bias_grad = {
+    .name = "act_bias_grad",
+    .code = HKI_OP_act_bias_grad,
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 2,
+    .infer = infer_act_bias_grad,
+    .run = run_act_bias_grad,
+    .scratch = scratch_act_bias_grad,
+};
+
+hk_node *hk_linear(hk_graph *g, hk_node *x, hk_node *w, hk_node *b,
+                   hk_act act) {
+    hki_attr a = {0};
+    hki_unary_fn behind = HKI_U_NONE;
+    const hk_status s = hki_act_split(act, "linear", &a.act, &behind);
+    if (s != HK_OK)
+        return hki_graph_fail(g, s, "%s", hk_last_error());
+    hk_node *const in[] = {x, w, b};
+    hk_node *y = hki_emit(g, HKI_OP_dense, &a, in, 3);
+    return behind == HKI_U_NONE ? y : hki_unary(g, behind, y, 1.0, 0.0);
+}

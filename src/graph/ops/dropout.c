@@ -1,0 +1,66 @@
+// dropout.c - dropout(x, rate): zeroes each element with probability rate and
+// scales the others by 1 / (1 - rate).
+//
+// Element i stays when random word i of the call (attr.stream) is at least
+// rate * 2^32. The mask is a function of seed, step, stream and i, so the
+// gradient is the same operator on dy, and nothing is kept in between.
+#include "graph/ops/common.h"
+
+static hk_status infer_dropout(hki_infer *c) {
+    char text[HKI_SHAPE_TEXT];
+    if (!hki_dtype_is_real(c->in[0].dtype))
+        return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
+                        hk_dtype_name(c->in[0].dtype));
+    if (!hki_dtype_is_real(c->in[1].dtype))
+        return hki_fail(HK_E_DTYPE, "%s: the rate is %s, not a float type",
+                        c->name, hk_dtype_name(c->in[1].dtype));
+    if (c->in[1].shape.rank != 0)
+        return hki_fail(HK_E_SHAPE, "%s: the rate has shape %s, not a scalar",
+                        c->name, hki_shape_text(&c->in[1].shape, text));
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[0].shape = c->in[0].shape;
+    return HK_OK;
+}
+
+static hk_status run_dropout(const hki_attr *a, const hki_run *run,
+                             const hki_view *in, const hki_view *out) {
+    const double rate = hki_ld(&in[1], 0);
+    if (!(rate >= 0.0 && rate < 1.0))
+        return hki_fail(HK_E_RANGE, "dropout: rate %g is not in [0, 1)", rate);
+    const double limit = rate * 0x1p32, scale = 1.0 / (1.0 - rate);
+    uint32_t word[4] = {0};
+    for (int64_t i = 0; i < out->count; i++) {
+        if (i % 4 == 0)
+            hki_random_words(run, a->stream, (uint64_t)i / 4, word);
+        const bool keep = (double)word[i % 4] >= limit;
+        hki_st(out, i, keep ? hki_ld(&in[0], i) * scale : 0.0);
+    }
+    return HK_OK;
+}
+
+static void grad_dropout(hki_grad *c) {
+    hk_node *const in[] = {c->dy[0], c->call->in[1]};
+    c->dx[0] = hki_emit(c->g, HKI_OP_dropout, &c->call->attr, in, 2);
+}
+
+const hki_op hki_op_dropout = {
+    .name = "dropout",
+    .code = HKI_OP_dropout,
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .flags = HKI_OP_RANDOM,
+    .infer = infer_dropout,
+    .grad = grad_dropout,
+    .run = run_dropout,
+};
+
+hk_node *hk_dropout(hk_graph *g, hk_node *x, hk_node *rate) {
+    if (!hki_graph_ok(g))
+        return NULL;
+    if (hk_graph_mode(g) != HK_TRAIN)
+        return x;
+    const hki_attr attr = {.stream = hki_graph_new_stream(g)};
+    hk_node *const in[] = {x, rate};
+    return hki_emit(g, HKI_OP_dropout, &attr, in, 2);
+}

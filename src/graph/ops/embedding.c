@@ -1,0 +1,421 @@
+// embedding.c - sums and means of table rows, with sparse gradients.
+//
+// embedding_bag(table [rows, dim], idx [n, k], weights? [n, k]) -> y [n, dim]:
+//     y[i] = sum_j w[i,j] table[idx[i,j]],  mean: divided by sum_j w[i,j]
+// over the entries with idx other than -1 (padding); without weights w is 1; a
+// mean over weights that sum to 0 is 0. attr.mode: hk_bag_mode.
+//
+// A sparse gradient is a triple: indices int64 [m], rows [m, dim], count
+// int64 [1]. The first count indices are unique, in order of first use.
+// embedding_bag_grad(dy, idx, weights?), attr.n = rows of the table -> triple
+//     with m = n k
+// sparse_merge(ia, ra, ca, ib, rb, cb) -> triple of the sum, m = ma + mb
+#include "graph/ops/layers.h"
+
+// ---- set of row numbers -----------------------------------------------------
+
+// Open-addressing hash of the first `count` of `keys` at most `most`: a slot
+// holds the position in keys plus one, 0 is free.
+typedef struct index_set {
+    int64_t *slot;
+    uint64_t mask;
+    int64_t *keys;
+    int64_t count;
+} index_set;
+
+// Slots for n keys, half of them free at least: a power of two.
+static uint64_t set_slots(int64_t n) {
+    uint64_t slots = 2;
+    while (slots < 2 * (uint64_t)n)
+        slots *= 2;
+    return slots;
+}
+
+static size_t set_bytes(int64_t n) {
+    size_t bytes;
+    if (n > INT64_MAX / 4 ||
+        hki_mul_overflow(set_slots(n), sizeof(int64_t), &bytes))
+        return SIZE_MAX;
+    return bytes;
+}
+
+static index_set set_init(void *scratch, int64_t most, int64_t *keys) {
+    const uint64_t slots = set_slots(most);
+    memset(scratch, 0, slots * sizeof(int64_t));
+    return (index_set){.slot = scratch, .mask = slots - 1, .keys = keys};
+}
+
+// Position of key, which is appended if it is new.
+static int64_t set_add(index_set *s, int64_t key) {
+    // The multiplier (2^64 / golden ratio) spreads neighbours; its upper bits
+    // are the good ones.
+    const uint64_t h = (uint64_t)key * UINT64_C(0x9E3779B97F4A7C15);
+    for (uint64_t i = h >> 32;; i++) {
+        int64_t *slot = &s->slot[i & s->mask];
+        if (*slot == 0) {
+            s->keys[s->count] = key;
+            *slot = ++s->count;
+            return s->count - 1;
+        }
+        if (s->keys[*slot - 1] == key)
+            return *slot - 1;
+    }
+}
+
+// ---- embedding_bag ----------------------------------------------------------
+
+static hk_status check_mode(const hki_infer *c) {
+    if (c->attr->mode == HK_BAG_SUM || c->attr->mode == HK_BAG_MEAN)
+        return HK_OK;
+    return hki_fail(HK_E_INVALID_ARG, "%s: unknown bag mode %d", c->name,
+                    c->attr->mode);
+}
+
+// idx is input 1, the weights are input 2.
+static hk_status check_entries(const hki_infer *c) {
+    HKI_TRY(check_mode(c));
+    HKI_TRY(hki_check_floats(c, 5));
+    HKI_TRY(hki_check_index(c, 1, "the indices"));
+    HKI_TRY(hki_check_rank(c, 1, "the indices", 2));
+    if (c->n_in > 2 && c->in[2].dtype != 0)
+        return hki_check_shape(c, 2, "the weights", &c->in[1].shape);
+    return HK_OK;
+}
+
+static hk_status infer_embedding_bag(hki_infer *c) {
+    HKI_TRY(check_entries(c));
+    HKI_TRY(hki_check_rank(c, 0, "the table", 2));
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[0].shape = hk_shape_make(
+        2, (const int64_t[]){c->in[1].shape.dim[0], c->in[0].shape.dim[1]});
+    return HK_OK;
+}
+
+static hk_status read_index(const hki_view *idx, int64_t at, int64_t rows,
+                            int64_t *out) {
+    *out = hki_ld_index(idx, at);
+    if (*out >= -1 && *out < rows)
+        return HK_OK;
+    return hki_fail(HK_E_RANGE,
+                    "embedding_bag: index %lld at [%lld,%lld] is outside the "
+                    "table's %lld rows (-1 is padding)",
+                    (long long)*out, (long long)(at / idx->shape.dim[1]),
+                    (long long)(at % idx->shape.dim[1]), (long long)rows);
+}
+
+static double weight_at(const hki_view *weights, int64_t at) {
+    return weights->data != NULL ? hki_ld(weights, at) : 1.0;
+}
+
+// What the sum of bag i is divided by; *divisor is 0 for an empty mean.
+static hk_status bag_divisor(const hki_attr *a, const hki_view *in, int64_t i,
+                             int64_t rows, double *divisor) {
+    const int64_t k = in[1].shape.dim[1];
+    double sum = 0.0;
+    for (int64_t at = i * k; at < (i + 1) * k; at++) {
+        int64_t row;
+        HKI_TRY(read_index(&in[1], at, rows, &row));
+        sum += row >= 0 ? weight_at(&in[2], at) : 0.0;
+    }
+    *divisor = a->mode == HK_BAG_MEAN ? sum : 1.0;
+    return HK_OK;
+}
+
+static hk_status run_embedding_bag(const hki_attr *a, const hki_run *run,
+                                   const hki_view *in, const hki_view *out) {
+    const int64_t rows = in[0].shape.dim[0], dim = in[0].shape.dim[1];
+    const int64_t k = in[1].shape.dim[1];
+    double *sum = run->scratch, divisor;
+    for (int64_t i = 0; i < in[1].shape.dim[0]; i++) {
+        HKI_TRY(bag_divisor(a, in, i, rows, &divisor));
+        for (int64_t j = 0; j < dim; j++)
+            sum[j] = 0.0;
+        for (int64_t at = i * k; at < (i + 1) * k; at++) {
+            const int64_t row = hki_ld_index(&in[1], at);
+            const double w = weight_at(&in[2], at);
+            for (int64_t j = 0; row >= 0 && j < dim; j++)
+                sum[j] += w * hki_ld(&in[0], row * dim + j);
+        }
+        for (int64_t j = 0; j < dim; j++)
+            hki_st(out, i * dim + j, divisor != 0.0 ? sum[j] / divisor : 0.0);
+    }
+    return HK_OK;
+}
+
+static size_t scratch_embedding_bag(const hki_attr *a,
+                                    const hki_tensor_desc *in,
+                                    const hki_tensor_desc *out) {
+    (void)a;
+    (void)in;
+    return hki_double_bytes(out[0].shape.dim[1]);
+}
+
+static double flop_embedding_bag(const hki_call *c) {
+    const hk_shape *idx = &c->in[1]->shape;
+    return 2.0 * (double)idx->dim[0] * (double)idx->dim[1] *
+           (double)c->in[0]->shape.dim[1];
+}
+
+// ---- gradient ---------------------------------------------------------------
+
+static hk_node *sum_axis(hk_graph *g, hk_node *x, int axis, int keep_dims) {
+    return hk_reduce_sum(g, x, &axis, 1, keep_dims);
+}
+
+// Gradient by the weights, put together from common operators:
+//     sum:   dw[i,j] = <dy[i], row[i,j]>
+//     mean:  dw[i,j] = (<dy[i], row[i,j]> - <dy[i], y[i]>) / sum_j w[i,j]
+// and 0 at the padding.
+static hk_node *grad_weights(hki_grad *c) {
+    hk_graph *g = c->g;
+    hk_node *table = c->call->in[0], *idx = c->call->in[1];
+    hk_node *weights = c->call->in[2], *dy = c->dy[0];
+    const hk_dtype t = table->dtype;
+    const int64_t n = idx->shape.dim[0], dim = table->shape.dim[1];
+    hk_node *zero = hk_constant_int(g, 0);
+    hk_node *wide = hk_cast(g, idx, HK_I64);
+    hk_node *inside = hk_cast(g, hk_greater_equal(g, wide, zero), t);
+    hk_node *rows = hk_gather(g, table, hk_maximum(g, wide, zero), 0);
+    const hk_shape column = hk_shape_make(3, (const int64_t[]){n, 1, dim});
+    hk_node *dw = sum_axis(g, hk_mul(g, rows, hk_reshape(g, dy, column)), 2, 0);
+    if (c->call->attr.mode == HK_BAG_MEAN) {
+        hk_node *along = sum_axis(g, hk_mul(g, dy, &c->call->out[0]), 1, 1);
+        hk_node *sum = sum_axis(g, hk_mul(g, weights, inside), 1, 1);
+        // A sum of 0 makes y 0 whatever the weights: 0 / 1 in its place.
+        hk_node *none =
+            hk_cast(g, hk_equal(g, sum, hki_scalar_like(g, sum, 0.0)), t);
+        hk_node *some = hk_sub(g, hki_scalar_like(g, sum, 1.0), none);
+        dw = hk_div(g, hk_mul(g, hk_sub(g, dw, along), some),
+                    hk_add(g, sum, none));
+    }
+    return hk_mul(g, dw, inside);
+}
+
+static void grad_embedding_bag(hki_grad *c) {
+    hki_call *call = c->call;
+    hk_node *weights = call->n_in > 2 ? call->in[2] : NULL;
+    if (c->need[0]) {
+        const hki_attr a = {
+            .mode = call->attr.mode,
+            .n = call->in[0]->shape.dim[0],
+        };
+        hk_node *const in[] = {c->dy[0], call->in[1], weights};
+        c->dx[0] = hki_output_of(
+            hki_emit(c->g, HKI_OP_embedding_bag_grad, &a, in, 3), 1);
+    }
+    if (weights != NULL && c->need[2])
+        c->dx[2] = grad_weights(c);
+}
+
+const hki_op hki_op_embedding_bag = {
+    .name = "embedding_bag",
+    .code = HKI_OP_embedding_bag,
+    .min_in = 2,
+    .max_in = 3,
+    .n_out = 1,
+    .infer = infer_embedding_bag,
+    .grad = grad_embedding_bag,
+    .run = run_embedding_bag,
+    .scratch = scratch_embedding_bag,
+    .flop = flop_embedding_bag,
+};
+
+// Shapes of a triple of m rows.
+static void infer_triple(const hki_infer *c, hk_dtype t, int64_t m,
+                         int64_t dim) {
+    c->out[0].dtype = HK_I64;
+    c->out[0].shape = hki_vector_shape(m);
+    c->out[1].dtype = t;
+    c->out[1].shape = hk_shape_make(2, (const int64_t[]){m, dim});
+    c->out[2].dtype = HK_I64;
+    c->out[2].shape = hki_vector_shape(1);
+}
+
+static hk_status infer_embedding_bag_grad(hki_infer *c) {
+    const hk_shape *idx = &c->in[1].shape;
+    int64_t m;
+    HKI_TRY(check_entries(c));
+    HKI_TRY(hki_check_rank(c, 0, "dy", 2));
+    const hk_shape dy =
+        hk_shape_make(2, (const int64_t[]){idx->dim[0], c->in[0].shape.dim[1]});
+    HKI_TRY(hki_check_shape(c, 0, "dy", &dy));
+    if (c->attr->n < 0)
+        return hki_fail(HK_E_SHAPE, "%s: the table's rows must be fixed",
+                        c->name);
+    HKI_TRY(hki_dim_mul(c->name, idx->dim[0], idx->dim[1], &m));
+    infer_triple(c, c->in[0].dtype, m, dy.dim[1]);
+    return HK_OK;
+}
+
+// Writes the indices found and, where they are asked for, rows and count.
+static void store_triple(const index_set *set, const double *sum,
+                         const hki_view *out) {
+    const int64_t n = set->count * out[1].shape.dim[1];
+    for (int64_t i = 0; out[1].data != NULL && i < n; i++)
+        hki_st(&out[1], i, sum[i]);
+    if (out[2].data != NULL)
+        ((int64_t *)out[2].data)[0] = set->count;
+}
+
+// Scratch: sums [m, dim], then the set.
+static hk_status run_embedding_bag_grad(const hki_attr *a, const hki_run *run,
+                                        const hki_view *in,
+                                        const hki_view *out) {
+    const int64_t k = in[1].shape.dim[1], dim = in[0].shape.dim[1];
+    double *sum = run->scratch, divisor;
+    index_set set = set_init(sum + in[1].count * dim, in[1].count, out->data);
+    for (int64_t i = 0; i < in[1].shape.dim[0]; i++) {
+        HKI_TRY(bag_divisor(a, in, i, a->n, &divisor));
+        for (int64_t at = i * k; at < (i + 1) * k; at++) {
+            const int64_t row = hki_ld_index(&in[1], at);
+            if (row < 0)
+                continue;
+            const double w =
+                divisor != 0.0 ? weight_at(&in[2], at) / divisor : 0.0;
+            const int64_t before = set.count;
+            double *to = sum + set_add(&set, row) * dim;
+            for (int64_t j = 0; j < dim; j++)
+                to[j] = (set.count > before ? 0.0 : to[j]) +
+                        w * hki_ld(&in[0], i * dim + j);
+        }
+    }
+    store_triple(&set, sum, out);
+    return HK_OK;
+}
+
+static size_t scratch_embedding_bag_grad(const hki_attr *a,
+                                         const hki_tensor_desc *in,
+                                         const hki_tensor_desc *out) {
+    (void)a;
+    return hki_bytes_sum(hki_double_bytes(hki_desc_count(&out[1])),
+                         set_bytes(hki_desc_count(&in[1])));
+}
+
+const hki_op hki_op_embedding_bag_grad = {
+    .name = "embedding_bag_grad",
+    .code = HKI_OP_embedding_bag_grad,
+    .min_in = 2,
+    .max_in = 3,
+    .n_out = 3,
+    .flags = HKI_OP_SPARSE,
+    .infer = infer_embedding_bag_grad,
+    .run = run_embedding_bag_grad,
+    .scratch = scratch_embedding_bag_grad,
+};
+
+// ---- sparse_merge -----------------------------------------------------------
+
+// Inputs i, i + 1, i + 2 are a triple.
+static hk_status check_triple(const hki_infer *c, int i) {
+    HKI_TRY(hki_check_rank(c, i, "the indices", 1));
+    HKI_TRY(hki_check_rank(c, i + 1, "the rows", 2));
+    HKI_TRY(hki_check_vector(c, i + 2, "the count", 1));
+    if (c->in[i].dtype != HK_I64 || c->in[i + 2].dtype != HK_I64)
+        return hki_fail(HK_E_DTYPE, "%s: indices and count must be int64",
+                        c->name);
+    return hki_check_vector(c, i, "the indices", c->in[i + 1].shape.dim[0]);
+}
+
+static hk_status infer_sparse_merge(hki_infer *c) {
+    const hk_shape *a = &c->in[1].shape, *b = &c->in[4].shape;
+    HKI_TRY(hki_check_floats(c, 1 << 1 | 1 << 4));
+    HKI_TRY(check_triple(c, 0));
+    HKI_TRY(check_triple(c, 3));
+    if (a->dim[1] != b->dim[1])
+        return hki_fail(HK_E_SHAPE, "%s: rows of %lld and of %lld elements",
+                        c->name, (long long)a->dim[1], (long long)b->dim[1]);
+    // Batch multiples add up; with a fixed number the sum has no such form.
+    const bool mixed =
+        (a->dim[0] < 0 && b->dim[0] > 0) || (a->dim[0] > 0 && b->dim[0] < 0);
+    int64_t m;
+    if (mixed)
+        return hki_fail(HK_E_SHAPE,
+                        "%s: one gradient grows with the batch, the other has "
+                        "%lld rows",
+                        c->name, (long long)HKI_MAX(a->dim[0], b->dim[0]));
+    if (__builtin_add_overflow(a->dim[0], b->dim[0], &m))
+        return hki_fail(HK_E_OVERFLOW, "%s: too many rows", c->name);
+    infer_triple(c, c->in[1].dtype, m, a->dim[1]);
+    return HK_OK;
+}
+
+static void merge_one(index_set *set, double *sum, const hki_view *in) {
+    const int64_t dim = in[1].shape.dim[1];
+    const int64_t count =
+        HKI_MIN(((const int64_t *)in[2].data)[0], in[0].count);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t before = set->count;
+        double *to = sum + set_add(set, hki_ld_index(&in[0], i)) * dim;
+        for (int64_t j = 0; j < dim; j++)
+            to[j] = (set->count > before ? 0.0 : to[j]) +
+                    hki_ld(&in[1], i * dim + j);
+    }
+}
+
+static hk_status run_sparse_merge(const hki_attr *a, const hki_run *run,
+                                  const hki_view *in, const hki_view *out) {
+    (void)a;
+    const int64_t most = in[0].count + in[3].count;
+    double *sum = run->scratch;
+    index_set set = set_init(sum + most * in[1].shape.dim[1], most, out->data);
+    merge_one(&set, sum, &in[0]);
+    merge_one(&set, sum, &in[3]);
+    store_triple(&set, sum, out);
+    return HK_OK;
+}
+
+static size_t scratch_sparse_merge(const hki_attr *a, const hki_tensor_desc *in,
+                                   const hki_tensor_desc *out) {
+    (void)a;
+    (void)in;
+    return hki_bytes_sum(hki_double_bytes(hki_desc_count(&out[1])),
+                         set_bytes(out[0].shape.dim[0]));
+}
+
+const hki_op hki_op_sparse_merge = {
+    .name = "sparse_merge",
+    .code = HKI_OP_sparse_merge,
+    .min_in = 6,
+    .max_in = 6,
+    .n_out = 3,
+    .flags = HKI_OP_SPARSE,
+    .infer = infer_sparse_merge,
+    .run = run_sparse_merge,
+    .scratch = scratch_sparse_merge,
+};
+
+// ---- builders
+// -----------------------------------------------------------------
+
+hk_node *hk_embedding_bag_op(hk_graph *g, hk_node *table, hk_node *indices,
+                             hk_node *weights, hk_bag_mode mode) {
+    const hki_attr a = {.mode = (int32_t)mode};
+    hk_node *const in[] = {table, indices, weights};
+    return hki_emit(g, HKI_OP_embedding_bag, &a, in, 3);
+}
+
+// A lookup is a bag of one entry.
+hk_node *hk_embedding_lookup_op(hk_graph *g, hk_node *table, hk_node *indices) {
+    int64_t n;
+    char text[HKI_SHAPE_TEXT];
+    if (table == NULL || indices == NULL)
+        return hki_graph_fail(g, HK_E_INVALID_ARG,
+                              "embedding_lookup: %s is missing",
+                              table == NULL ? "the table" : "the indices");
+    hk_shape s = indices->shape;
+    if (s.rank == HK_MAX_RANK || table->shape.rank != 2)
+        return hki_graph_fail(g, HK_E_SHAPE,
+                              "embedding_lookup: needs a table of 2 "
+                              "dimensions (has %d) and indices of up to %d "
+                              "(shape %s)",
+                              table->shape.rank, HK_MAX_RANK - 1,
+                              hki_shape_text(&s, text));
+    const hk_status status = hki_dim_count("embedding_lookup", &s, &n);
+    if (status != HK_OK)
+        return hki_graph_fail(g, status, "%s", hk_last_error());
+    hk_node *column =
+        hk_reshape(g, indices, hk_shape_make(2, (const int64_t[]){n, 1}));
+    hk_node *rows = hk_embedding_bag_op(g, table, column, NULL, HK_BAG_SUM);
+    s.dim[s.rank++] = table->shape.dim[1];
+    return hk_reshape(g, rows, s);
+}

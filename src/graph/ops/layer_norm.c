@@ -1,0 +1,164 @@
+// layer_norm.c - normalisation of each row of the last axis.
+//
+// layer_norm(x [..., D], gamma [D], beta [D]) -> y, mean [rows], rstd [rows]:
+//     rstd = 1 / sqrt(var + eps),  y = (x - mean) rstd gamma + beta
+// layer_norm_grad(dy, x, gamma, mean, rstd) -> dx, dgamma, dbeta. With
+// h = (x - mean) rstd and t = dy gamma, row by row:
+//     dx = rstd (t - mean(t) - h mean(t h)),  dgamma = sum dy h,
+//     dbeta = sum dy
+// attr: eps. (Ba, Kiros and Hinton 2016.)
+#include "graph/ops/layers.h"
+
+static hk_status infer_layer_norm(hki_infer *c) {
+    const hk_shape *x = &c->in[0].shape;
+    int64_t rows;
+    HKI_TRY(hki_check_floats(c, 7));
+    HKI_TRY(hki_check_min_rank(c, 0, "x", 1));
+    HKI_TRY(hki_row_count(c->name, x, &rows));
+    HKI_TRY(hki_check_vector(c, 1, "gamma", hki_last_dim(x)));
+    HKI_TRY(hki_check_vector(c, 2, "beta", hki_last_dim(x)));
+    if (!(c->attr->eps >= 0.0) || !isfinite(c->attr->eps))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: eps %g is negative or not finite", c->name,
+                        c->attr->eps);
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[0].shape = *x;
+    hki_infer_vector(c, 1, rows);
+    hki_infer_vector(c, 2, rows);
+    return HK_OK;
+}
+
+static void grad_layer_norm(hki_grad *c) {
+    hki_call *call = c->call;
+    if (c->dy[0] == NULL)
+        return;
+    hk_node *const in[] = {c->dy[0], call->in[0], call->in[1], &call->out[1],
+                           &call->out[2]};
+    hk_node *dx = hki_emit(c->g, HKI_OP_layer_norm_grad, &(hki_attr){0}, in, 5);
+    for (int i = 0; i < 3; i++)
+        if (c->need[i])
+            c->dx[i] = hki_output_of(dx, i);
+}
+
+static hk_status run_layer_norm(const hki_attr *a, const hki_run *run,
+                                const hki_view *in, const hki_view *out) {
+    (void)run;
+    const int64_t width = hki_last_dim(&in[0].shape);
+    int64_t rows;
+    HKI_TRY(hki_row_count("layer_norm", &in[0].shape, &rows));
+    for (int64_t r = 0; r < rows; r++) {
+        double sum = 0.0, squares = 0.0;
+        for (int64_t j = 0; j < width; j++)
+            sum += hki_ld(&in[0], r * width + j);
+        const double mean = width > 0 ? sum / (double)width : 0.0;
+        for (int64_t j = 0; j < width; j++) {
+            const double d = hki_ld(&in[0], r * width + j) - mean;
+            squares += d * d;
+        }
+        const double var = width > 0 ? squares / (double)width : 0.0;
+        const double rstd = 1.0 / sqrt(var + a->eps);
+        for (int64_t j = 0; j < width; j++) {
+            const double h = (hki_ld(&in[0], r * width + j) - mean) * rstd;
+            hki_st(&out[0], r * width + j,
+                   h * hki_ld(&in[1], j) + hki_ld(&in[2], j));
+        }
+        if (out[1].data != NULL)
+            hki_st(&out[1], r, mean);
+        if (out[2].data != NULL)
+            hki_st(&out[2], r, rstd);
+    }
+    return HK_OK;
+}
+
+const hki_op hki_op_layer_norm = {
+    .name = "layer_norm",
+    .code = HKI_OP_layer_norm,
+    .min_in = 3,
+    .max_in = 3,
+    .n_out = 3,
+    .infer = infer_layer_norm,
+    .grad = grad_layer_norm,
+    .run = run_layer_norm,
+};
+
+// ---- layer_norm_grad --------------------------------------------------------
+
+static hk_status infer_layer_norm_grad(hki_infer *c) {
+    const hk_shape *x = &c->in[0].shape;
+    int64_t rows;
+    HKI_TRY(hki_check_floats(c, 31));
+    HKI_TRY(hki_check_min_rank(c, 0, "dy", 1));
+    HKI_TRY(hki_row_count(c->name, x, &rows));
+    HKI_TRY(hki_check_shape(c, 1, "x", x));
+    HKI_TRY(hki_check_vector(c, 2, "gamma", hki_last_dim(x)));
+    HKI_TRY(hki_check_vector(c, 3, "the mean", rows));
+    HKI_TRY(hki_check_vector(c, 4, "rstd", rows));
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[0].shape = *x;
+    hki_infer_vector(c, 1, hki_last_dim(x));
+    hki_infer_vector(c, 2, hki_last_dim(x));
+    return HK_OK;
+}
+
+static void grad_row(const hki_view *in, const hki_view *dx, int64_t r,
+                     double *dgamma, double *dbeta) {
+    const int64_t width = hki_last_dim(&in[0].shape), at = r * width;
+    const double mean = hki_ld(&in[3], r), rstd = hki_ld(&in[4], r);
+    double sum_t = 0.0, sum_th = 0.0;
+    for (int64_t j = 0; j < width; j++) {
+        const double dy = hki_ld(&in[0], at + j);
+        const double h = (hki_ld(&in[1], at + j) - mean) * rstd;
+        dbeta[j] += dy;
+        dgamma[j] += dy * h;
+        sum_t += dy * hki_ld(&in[2], j);
+        sum_th += dy * hki_ld(&in[2], j) * h;
+    }
+    for (int64_t j = 0; j < width; j++) {
+        const double t = hki_ld(&in[0], at + j) * hki_ld(&in[2], j);
+        const double h = (hki_ld(&in[1], at + j) - mean) * rstd;
+        hki_st(dx, at + j, rstd * (t - (sum_t + h * sum_th) / (double)width));
+    }
+}
+
+static hk_status run_layer_norm_grad(const hki_attr *a, const hki_run *run,
+                                     const hki_view *in, const hki_view *out) {
+    (void)a;
+    const int64_t width = hki_last_dim(&in[0].shape);
+    double *dgamma = run->scratch, *dbeta = dgamma + width;
+    for (int64_t j = 0; j < 2 * width; j++)
+        dgamma[j] = 0.0;
+    for (int64_t r = 0; r < in[3].count; r++)
+        grad_row(in, &out[0], r, dgamma, dbeta);
+    if (out[1].data != NULL)
+        hki_narrow(&out[1], dgamma);
+    if (out[2].data != NULL)
+        hki_narrow(&out[2], dbeta);
+    return HK_OK;
+}
+
+static size_t scratch_layer_norm_grad(const hki_attr *a,
+                                      const hki_tensor_desc *in,
+                                      const hki_tensor_desc *out) {
+    (void)a;
+    (void)out;
+    const size_t row = hki_double_bytes(hki_last_dim(&in[0].shape));
+    return hki_bytes_sum(row, row);
+}
+
+const hki_op hki_op_layer_norm_grad = {
+    .name = "layer_norm_grad",
+    .code = HKI_OP_layer_norm_grad,
+    .min_in = 5,
+    .max_in = 5,
+    .n_out = 3,
+    .infer = infer_layer_norm_grad,
+    .run = run_layer_norm_grad,
+    .scratch = scratch_layer_norm_grad,
+};
+
+hk_node *hk_layer_norm_op(hk_graph *g, hk_node *x, hk_node *gamma,
+                          hk_node *beta, double eps) {
+    const hki_attr a = {.eps = eps};
+    hk_node *const in[] = {x, gamma, beta};
+    return hki_emit(g, HKI_OP_layer_norm, &a, in, 3);
+}

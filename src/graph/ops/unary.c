@@ -1,0 +1,263 @@
+// unary.c - functions of one element, and their derivatives.
+//
+// attr.mode is the function (hki_unary_fn); alpha and beta are its constants.
+#include <math.h>
+#include "graph/graph.h"
+#include "graph/portable.h"
+
+static double gelu(double x) {
+    return 0.5 * x * (1.0 + erf(x * M_SQRT1_2));
+}
+
+static double gelu_slope(double x) {
+    const double pdf = exp(-0.5 * x * x) * 0.5 * M_2_SQRTPI * M_SQRT1_2;
+    return 0.5 * (1.0 + erf(x * M_SQRT1_2)) + x * pdf;
+}
+
+static double sigmoid(double x) {
+    return x >= 0.0 ? 1.0 / (1.0 + exp(-x)) : exp(x) / (1.0 + exp(x));
+}
+
+static double value(const hki_attr *a, double x) {
+    switch ((hki_unary_fn)a->mode) {
+    case HKI_U_RELU:
+        return x > 0.0 ? x : x != x ? x : 0.0; // a NaN stays visible
+    case HKI_U_LEAKY_RELU:
+        return x > 0.0 ? x : a->alpha * x;
+    case HKI_U_ELU:
+        return x > 0.0 ? x : a->alpha * expm1(x);
+    case HKI_U_GELU:
+        return gelu(x);
+    case HKI_U_SIGMOID:
+        return sigmoid(x);
+    case HKI_U_TANH:
+        return tanh(x);
+    case HKI_U_SOFTPLUS:
+        return (x > 0.0 ? x : 0.0) + log1p(exp(-fabs(x)));
+    case HKI_U_EXP:
+        return exp(x);
+    case HKI_U_LOG:
+        return log(x);
+    case HKI_U_SQRT:
+        return sqrt(x);
+    case HKI_U_ABS:
+        return fabs(x);
+    case HKI_U_SQUARE:
+        return x * x;
+    case HKI_U_NEG:
+        return -x;
+    case HKI_U_CLIP:
+        return x < a->alpha ? a->alpha : x > a->beta ? a->beta : x;
+    case HKI_U_SIGN:
+        return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : x;
+    case HKI_U_RSQRT:
+        return 1.0 / sqrt(x);
+    case HKI_U_RECIPROCAL:
+        return 1.0 / x;
+    case HKI_U_NOT:
+        return x == 0.0;
+    case HKI_U_NONE:
+    case HKI_U_COUNT:
+        break;
+    }
+    return x;
+}
+
+// Derivative at x, where y is the function's value.
+static double slope(const hki_attr *a, double x, double y) {
+    switch ((hki_unary_fn)a->mode) {
+    case HKI_U_RELU:
+        return y > 0.0;
+    case HKI_U_LEAKY_RELU:
+        return x > 0.0 ? 1.0 : a->alpha;
+    case HKI_U_ELU:
+        return x > 0.0 ? 1.0 : y + a->alpha;
+    case HKI_U_GELU:
+        return gelu_slope(x);
+    case HKI_U_SIGMOID:
+        return y * (1.0 - y);
+    case HKI_U_TANH:
+        return 1.0 - y * y;
+    case HKI_U_SOFTPLUS:
+        return sigmoid(x);
+    case HKI_U_EXP:
+        return y;
+    case HKI_U_LOG:
+        return 1.0 / x;
+    case HKI_U_SQRT:
+        return 0.5 / y;
+    case HKI_U_ABS:
+        return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : 0.0;
+    case HKI_U_SQUARE:
+        return 2.0 * x;
+    case HKI_U_NEG:
+        return -1.0;
+    case HKI_U_CLIP:
+        return x >= a->alpha && x <= a->beta;
+    case HKI_U_RSQRT:
+        return -0.5 * y / x;
+    case HKI_U_RECIPROCAL:
+        return -y * y;
+    case HKI_U_SIGN:
+    case HKI_U_NOT:
+        return 0.0;
+    case HKI_U_NONE:
+    case HKI_U_COUNT:
+        break;
+    }
+    return 1.0;
+}
+
+static hk_status infer_unary(hki_infer *c) {
+    const bool logic = c->attr->mode == HKI_U_NOT;
+    if (logic && c->in[0].dtype != HK_BOOL)
+        return hki_fail(HK_E_DTYPE, "%s: needs bool, got %s", c->name,
+                        hk_dtype_name(c->in[0].dtype));
+    if (!logic && !hki_dtype_is_float(c->in[0].dtype))
+        return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
+                        hk_dtype_name(c->in[0].dtype));
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[0].shape = c->in[0].shape;
+    return HK_OK;
+}
+
+static hk_status run_unary(const hki_attr *a, const hki_run *run,
+                           const hki_view *in, const hki_view *out) {
+    (void)run;
+    for (int64_t i = 0; i < out->count; i++)
+        hki_st(out, i, value(a, hki_ld(&in[0], i)));
+    return HK_OK;
+}
+
+static void grad_unary(hki_grad *c) {
+    if (c->call->attr.mode == HKI_U_SIGN || c->call->attr.mode == HKI_U_NOT)
+        return;
+    hk_node *const in[] = {c->dy[0], c->call->in[0], &c->call->out[0]};
+    c->dx[0] = hki_emit(c->g, HKI_OP_unary_grad, &c->call->attr, in, 3);
+}
+
+const hki_op hki_op_unary = {
+    .name = "unary",
+    .code = HKI_OP_unary,
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .flags = HKI_OP_ELEMENTWISE,
+    .infer = infer_unary,
+    .grad = grad_unary,
+    .run = run_unary,
+};
+
+// unary_grad(dy, x, y) = dy * f'(x).
+static hk_status infer_unary_grad(hki_infer *c) {
+    for (int i = 1; i < 3; i++)
+        if (!hk_shape_equal(&c->in[0].shape, &c->in[i].shape))
+            return hki_fail(HK_E_SHAPE, "%s: input %d differs in shape",
+                            c->name, i);
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[0].shape = c->in[0].shape;
+    return HK_OK;
+}
+
+static hk_status run_unary_grad(const hki_attr *a, const hki_run *run,
+                                const hki_view *in, const hki_view *out) {
+    (void)run;
+    for (int64_t i = 0; i < out->count; i++)
+        hki_st(out, i,
+               hki_ld(&in[0], i) *
+                   slope(a, hki_ld(&in[1], i), hki_ld(&in[2], i)));
+    return HK_OK;
+}
+
+// Second derivatives: only what follows from first-order calls is offered.
+const hki_op hki_op_unary_grad = {
+    .name = "unary_grad",
+    .code = HKI_OP_unary_grad,
+    .min_in = 3,
+    .max_in = 3,
+    .n_out = 1,
+    .flags = HKI_OP_ELEMENTWISE,
+    .infer = infer_unary_grad,
+    .run = run_unary_grad,
+};
+
+hk_node *hki_unary(hk_graph *g, hki_unary_fn fn, hk_node *x, double alpha,
+                   double beta) {
+    const hki_attr a = {.mode = (int32_t)fn, .alpha = alpha, .beta = beta};
+    return hki_emit(g, HKI_OP_unary, &a, &x, 1);
+}
+
+hk_node *hk_relu(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_RELU, x, 0, 0);
+}
+
+hk_node *hk_leaky_relu(hk_graph *g, hk_node *x, double alpha) {
+    return hki_unary(g, HKI_U_LEAKY_RELU, x, alpha, 0);
+}
+
+hk_node *hk_elu(hk_graph *g, hk_node *x, double alpha) {
+    return hki_unary(g, HKI_U_ELU, x, alpha, 0);
+}
+
+hk_node *hk_gelu(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_GELU, x, 0, 0);
+}
+
+hk_node *hk_sigmoid(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_SIGMOID, x, 0, 0);
+}
+
+hk_node *hk_tanh(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_TANH, x, 0, 0);
+}
+
+hk_node *hk_softplus(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_SOFTPLUS, x, 0, 0);
+}
+
+hk_node *hk_exp(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_EXP, x, 0, 0);
+}
+
+hk_node *hk_log(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_LOG, x, 0, 0);
+}
+
+hk_node *hk_sqrt(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_SQRT, x, 0, 0);
+}
+
+hk_node *hk_rsqrt(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_RSQRT, x, 0, 0);
+}
+
+hk_node *hk_reciprocal(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_RECIPROCAL, x, 0, 0);
+}
+
+hk_node *hk_abs(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_ABS, x, 0, 0);
+}
+
+hk_node *hk_square(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_SQUARE, x, 0, 0);
+}
+
+hk_node *hk_neg(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_NEG, x, 0, 0);
+}
+
+hk_node *hk_sign(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_SIGN, x, 0, 0);
+}
+
+hk_node *hk_clip(hk_graph *g, hk_node *x, double low, double high) {
+    if (!(low <= high))
+        return hki_graph_fail(g, HK_E_INVALID_ARG,
+                              "clip: low %g is not below high %g", low, high);
+    return hki_unary(g, HKI_U_CLIP, x, low, high);
+}
+
+hk_node *hk_logical_not(hk_graph *g, hk_node *x) {
+    return hki_unary(g, HKI_U_NOT, x, 0, 0);
+}

@@ -1,0 +1,137 @@
+// xent.c - cross-entropy of softmax, with the gradient as a by-product.
+//
+// sparse_softmax_xent(logits [n, c], labels [n] int) -> loss [n],
+//     backprop [n, c] = softmax - one_hot(label)
+// softmax_xent(logits [n, c], labels [n, c]) -> loss [n],
+//     backprop [n, c] = softmax sum(labels) - labels
+// Labels get no gradient.
+#include "graph/ops/layers.h"
+
+static hk_status infer_logits(hki_infer *c) {
+    char text[HKI_SHAPE_TEXT];
+    const hk_shape *x = &c->in[0].shape;
+    HKI_TRY(hki_check_floats(c, 1));
+    HKI_TRY(hki_check_rank(c, 0, "logits", 2));
+    if (x->dim[1] == 0)
+        return hki_fail(HK_E_SHAPE, "%s: logits %s have zero classes", c->name,
+                        hki_shape_text(x, text));
+    c->out[0].dtype = c->in[0].dtype;
+    c->out[0].shape = hki_vector_shape(x->dim[0]);
+    c->out[1].dtype = c->in[0].dtype;
+    c->out[1].shape = *x;
+    return HK_OK;
+}
+
+static hk_status infer_sparse(hki_infer *c) {
+    HKI_TRY(infer_logits(c));
+    HKI_TRY(hki_check_index(c, 1, "labels"));
+    return hki_check_vector(c, 1, "labels", c->in[0].shape.dim[0]);
+}
+
+static hk_status infer_dense(hki_infer *c) {
+    HKI_TRY(infer_logits(c));
+    HKI_TRY(hki_check_floats(c, 3));
+    return hki_check_shape(c, 1, "labels", &c->in[0].shape);
+}
+
+static void grad_xent(hki_grad *c) {
+    hk_node *dloss = c->dy[0];
+    if (dloss == NULL || !c->need[0])
+        return;
+    const hk_shape column =
+        hk_shape_make(2, (const int64_t[]){dloss->shape.dim[0], 1});
+    c->dx[0] = hki_binary(c->g, HKI_B_MUL, &c->call->out[1],
+                          hk_reshape(c->g, dloss, column));
+}
+
+// Largest logit and ln(sum(exp(x))) above it.
+static void row_terms(const hki_view *x, int64_t at, int64_t width, double *max,
+                      double *log_sum) {
+    double sum = 0.0;
+    *max = hki_ld(x, at);
+    for (int64_t j = 1; j < width; j++)
+        *max = HKI_MAX(*max, hki_ld(x, at + j));
+    for (int64_t j = 0; j < width; j++)
+        sum += exp(hki_ld(x, at + j) - *max);
+    *log_sum = log(sum);
+}
+
+static hk_status run_sparse(const hki_attr *a, const hki_run *run,
+                            const hki_view *in, const hki_view *out) {
+    (void)a;
+    (void)run;
+    const hki_view *x = &in[0];
+    const int64_t width = x->shape.dim[1];
+    for (int64_t r = 0; r < x->shape.dim[0]; r++) {
+        const int64_t label = hki_ld_index(&in[1], r), at = r * width;
+        if (label < 0 || label >= width)
+            return hki_fail(HK_E_RANGE,
+                            "sparse_softmax_xent: label %lld at row %lld is "
+                            "outside 0..%lld",
+                            (long long)label, (long long)r,
+                            (long long)(width - 1));
+        double max, log_sum;
+        row_terms(x, at, width, &max, &log_sum);
+        hki_st(&out[0], r, log_sum - (hki_ld(x, at + label) - max));
+        for (int64_t j = 0; j < width && out[1].data != NULL; j++)
+            hki_st(&out[1], at + j,
+                   exp(hki_ld(x, at + j) - max - log_sum) - (j == label));
+    }
+    return HK_OK;
+}
+
+static hk_status run_dense(const hki_attr *a, const hki_run *run,
+                           const hki_view *in, const hki_view *out) {
+    (void)a;
+    (void)run;
+    const hki_view *x = &in[0], *labels = &in[1];
+    const int64_t width = x->shape.dim[1];
+    for (int64_t r = 0; r < x->shape.dim[0]; r++) {
+        const int64_t at = r * width;
+        double max, log_sum, loss = 0.0, total = 0.0;
+        row_terms(x, at, width, &max, &log_sum);
+        for (int64_t j = 0; j < width; j++) {
+            const double p = hki_ld(labels, at + j);
+            loss += p * (log_sum - (hki_ld(x, at + j) - max));
+            total += p;
+        }
+        hki_st(&out[0], r, loss);
+        for (int64_t j = 0; j < width && out[1].data != NULL; j++)
+            hki_st(&out[1], at + j,
+                   total * exp(hki_ld(x, at + j) - max - log_sum) -
+                       hki_ld(labels, at + j));
+    }
+    return HK_OK;
+}
+
+const hki_op hki_op_sparse_softmax_xent = {
+    .name = "sparse_softmax_xent",
+    .code = HKI_OP_sparse_softmax_xent,
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 2,
+    .infer = infer_sparse,
+    .grad = grad_xent,
+    .run = run_sparse,
+};
+
+const hki_op hki_op_softmax_xent = {
+    .name = "softmax_xent",
+    .code = HKI_OP_softmax_xent,
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 2,
+    .infer = infer_dense,
+    .grad = grad_xent,
+    .run = run_dense,
+};
+
+hk_node *hk_sparse_softmax_xent(hk_graph *g, hk_node *logits, hk_node *labels) {
+    hk_node *const in[] = {logits, labels};
+    return hki_emit(g, HKI_OP_sparse_softmax_xent, &(hki_attr){0}, in, 2);
+}
+
+hk_node *hk_softmax_xent(hk_graph *g, hk_node *logits, hk_node *labels) {
+    hk_node *const in[] = {logits, labels};
+    return hki_emit(g, HKI_OP_softmax_xent, &(hki_attr){0}, in, 2);
+}

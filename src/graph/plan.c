@@ -1,0 +1,490 @@
+// plan.c - compiling a graph: the row of passes, kernels, and the dump.
+#include "graph/init.h"
+#include "graph/plan.h"
+
+void hk_plan_options_init(hk_plan_options *opt, size_t struct_size) {
+    const hk_plan_options d = {.float_type = HK_F32};
+    hki_options_init(opt, struct_size, &d, sizeof d);
+}
+
+// ---- differentiate --------------------------------------------------------
+
+static bool is_trained(const hk_graph *g, int32_t var) {
+    const hki_variable *v = &g->vars.data[var];
+    if (v->kind != HK_TRAINABLE || v->node == NULL)
+        return false;
+    for (size_t i = 0; i < g->train_vars.n; i++)
+        if (g->train_vars.data[i] == var)
+            return true;
+    return !g->some_vars;
+}
+
+static hk_status collect_trained(hk_graph *g, hk_node ***xs, int32_t **vars,
+                                 size_t *n) {
+    HKI_TRY(hki_arena_alloc(&g->arena, g->vars.n, sizeof **xs, xs));
+    HKI_TRY(hki_arena_alloc(&g->arena, g->vars.n, sizeof **vars, vars));
+    *n = 0;
+    for (size_t i = 0; i < g->vars.n; i++)
+        if (is_trained(g, (int32_t)i)) {
+            (*xs)[*n] = g->vars.data[i].node;
+            (*vars)[(*n)++] = (int32_t)i;
+        }
+    return HK_OK;
+}
+
+// The gradient as the variable wants it: a table without HK_VAR_SPARSE has a
+// place for all rows.
+static hk_node *as_declared(hk_graph *g, const hki_variable *v, hk_node *dx) {
+    if (dx == NULL || (dx->call->op->flags & HKI_OP_SPARSE) == 0 ||
+        (v->flags & HK_VAR_SPARSE) != 0)
+        return dx;
+    const hki_attr a = {.n = v->shape.dim[0]};
+    hk_node *const in[] = {hki_output_of(dx, 0), dx, hki_output_of(dx, 2)};
+    return hki_emit(g, HKI_OP_scatter_add, &a, in, 3);
+}
+
+static hk_status differentiate(hk_graph *g) {
+    hk_node **xs, **dx;
+    int32_t *vars;
+    size_t n;
+    if (g->loss == NULL)
+        return hki_fail(HK_E_STATE, "a training plan needs a loss: call "
+                                    "hk_set_loss in the model");
+    HKI_TRY(collect_trained(g, &xs, &vars, &n));
+    HKI_TRY(hki_arena_alloc(&g->arena, n, sizeof *dx, &dx));
+    hk_node *const dys[] = {g->dloss};
+    HKI_TRY(hki_autodiff(g, &g->loss, dys, 1, xs, n, dx));
+    for (size_t i = 0; i < n; i++) {
+        dx[i] = as_declared(g, &g->vars.data[vars[i]], dx[i]);
+        HKI_TRY(hk_graph_status(g));
+        if (dx[i] != NULL) {
+            HKI_TRY(HKI_VEC_ROOM(g->grads));
+            g->grads.data[g->grads.n++] = (hki_var_grad){vars[i], dx[i]};
+        }
+    }
+    if (g->grads.n == 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "no gradient for any variable: the loss %s depends on "
+                        "none of the %zu trained ones",
+                        g->loss->call->name, n);
+    return HK_OK;
+}
+
+// The node whose storage x shares.
+static hk_node *storage_root(hk_node *x) {
+    while (x->call->op->flags & (HKI_OP_ALIAS | HKI_OP_STATEFUL))
+        x = x->call->in[0];
+    return x;
+}
+
+// Each dense gradient needs bytes of its own in the flat vector: copy where
+// two variables share one node, or the gradient is a source itself.
+static hk_status separate_gradients(hk_graph *g) {
+    for (size_t i = 0; i < g->grads.n; i++) {
+        hk_node *x = g->grads.data[i].node;
+        if (x->call->op->flags & HKI_OP_SPARSE)
+            continue;
+        const hk_node *root = storage_root(x);
+        bool copy = (root->call->op->flags & HKI_OP_SOURCE) != 0;
+        for (size_t k = 0; k < i && !copy; k++)
+            copy = storage_root(g->grads.data[k].node) == root;
+        if (!copy)
+            continue;
+        hki_call *c;
+        HKI_TRY(hki_append(g, HKI_OP_reorder, NULL, &x, 1, NULL, &c));
+        g->grads.data[i].node = &c->out[0];
+    }
+    return HK_OK;
+}
+
+// ---- the row of passes ----------------------------------------------------
+
+// Replaces *g by what the pass made of it.
+static void advance(hk_graph **g, hk_graph *next) {
+    hk_graph_destroy(*g);
+    *g = next;
+}
+
+static hk_status fuse_forward(hk_graph **g) {
+    for (bool changed = true; changed;) {
+        hk_graph *next;
+        HKI_TRY(hki_pass_fuse_forward(*g, &next, &changed));
+        advance(g, next);
+    }
+    return HK_OK;
+}
+
+static hk_status run_passes(hk_graph *src, const hk_plan_options *opt,
+                            const hk_plan *p, hk_graph **g) {
+    hk_graph *next;
+    HKI_TRY(
+        hki_rebuild_graph(src,
+                          &(hki_rebuild_options){.batch = opt->batch,
+                                                 .float_type = opt->float_type},
+                          g));
+    if (!opt->no_fusion)
+        HKI_TRY(fuse_forward(g));
+    if (src->mode == HK_TRAIN)
+        HKI_TRY(differentiate(*g));
+    HKI_TRY(hki_rebuild_graph(
+        *g, &(hki_rebuild_options){.batch = -1, .drop_stops = true}, &next));
+    advance(g, next);
+    if (!opt->no_fusion) {
+        HKI_TRY(hki_pass_fuse_backward(*g, &next));
+        advance(g, next);
+    }
+    HKI_TRY(hki_pass_format(*g, p->backend, p->device, &next));
+    advance(g, next);
+    return separate_gradients(*g);
+}
+
+// ---- layout and kernels ---------------------------------------------------
+
+static hk_status make_layout(const hk_graph *g, hk_layout **out) {
+    hk_layout_item *items;
+    HKI_TRY(hki_zalloc_array(g->vars.n, sizeof *items, &items));
+    for (size_t i = 0; i < g->vars.n; i++) {
+        const hki_variable *v = &g->vars.data[i];
+        items[i] = (hk_layout_item){.name = v->name,
+                                    .shape = v->shape,
+                                    .dtype = HK_F32,
+                                    .kind = v->kind,
+                                    .sparse = v->flags & HK_VAR_SPARSE};
+    }
+    const hk_status s = hk_layout_create(items, g->vars.n, out);
+    hki_free(items);
+    return s;
+}
+
+static hk_status note_gradients(hk_plan *p) {
+    const hk_graph *g = p->graph;
+    HKI_TRY(hki_zalloc_array(hk_layout_entries(p->layout), sizeof *p->has_grad,
+                             &p->has_grad));
+    p->n_grad = hk_layout_dense(p->layout);
+    for (size_t i = 0; i < g->grads.n; i++) {
+        const hk_entry *e =
+            hk_layout_find(p->layout, g->vars.data[g->grads.data[i].var].name);
+        p->has_grad[e - hk_layout_entry(p->layout, 0)] = true;
+        const bool sparse =
+            g->grads.data[i].node->call->op->flags & HKI_OP_SPARSE;
+        if (e->sparse && !sparse)
+            p->n_grad = hk_layout_train(p->layout);
+    }
+    return HK_OK;
+}
+
+static double call_flop(const hki_call *c) {
+    if (c->op->flop != NULL)
+        return c->op->flop(c);
+    double n = 1;
+    for (int i = 0; i < c->out[0].shape.rank; i++)
+        n *= (double)c->out[0].shape.dim[i];
+    return n;
+}
+
+static hki_tensor_desc node_desc(const hk_node *x) {
+    if (x == NULL)
+        return (hki_tensor_desc){0};
+    return (hki_tensor_desc){x->dtype, x->format, x->shape};
+}
+
+static hk_status make_kernel(hk_plan *p, const hki_call *c, hki_kernel **out) {
+    hki_kernel_desc d = {.op = c->op->code,
+                         .n_in = c->n_in,
+                         .n_out = c->n_out,
+                         .attr = c->attr,
+                         .portable = c->op->run,
+                         .portable_scratch = c->op->scratch};
+    for (int i = 0; i < c->n_in; i++)
+        d.in[i] = node_desc(c->in[i]);
+    for (int o = 0; o < c->n_out; o++)
+        d.out[o] = node_desc(&c->out[o]);
+    const hk_status s = p->backend->kernel_create(p->device, &d, out);
+    if (s == HK_OK || s == HK_E_NO_MEMORY)
+        return s;
+    char text[512];
+    snprintf(text, sizeof text, "%s", hk_last_error());
+    return hki_fail(s, "%s: %s", c->name, text);
+}
+
+static bool has_kernel(const hki_call *c) {
+    return (c->op->flags & (HKI_OP_SOURCE | HKI_OP_ALIAS)) == 0;
+}
+
+static hk_status make_steps(hk_plan *p) {
+    HKI_TRY(hki_zalloc_array(p->graph->n_calls, sizeof *p->steps, &p->steps));
+    for (const hki_call *c = p->graph->first; c != NULL; c = c->next) {
+        if (!has_kernel(c))
+            continue;
+        hki_step *s = &p->steps[p->n_steps];
+        s->call = c;
+        HKI_TRY(make_kernel(p, c, &s->kernel));
+        p->n_steps++;
+        p->flop += call_flop(c);
+    }
+    return HK_OK;
+}
+
+static bool reads_from(const hki_call *c, const hki_call *other) {
+    for (int i = 0; i < c->n_in; i++)
+        if (c->in[i] != NULL && c->in[i]->call == other)
+            return true;
+    return false;
+}
+
+// Neighbours of one kind that do not read each other share a time.
+static void set_times(hk_plan *p) {
+    for (size_t i = 1; i < p->n_steps; i++) {
+        const hki_call *c = p->steps[i].call;
+        bool beside = p->threads > 1 && p->backend->kernel_run_many != NULL &&
+                      p->backend->runs_beside(p->device, c->op->code) &&
+                      p->steps[i - 1].call->op == c->op;
+        const uint32_t before = p->steps[i - 1].time;
+        for (size_t k = i; beside && k-- > 0 && p->steps[k].time == before;)
+            beside = !reads_from(c, p->steps[k].call);
+        p->steps[i].time = beside ? before : before + 1;
+    }
+}
+
+static hk_status write_constants(hk_plan *p) {
+    hki_queue *q;
+    HKI_TRY(
+        p->backend->buffer_create(p->device, p->const_bytes, &p->constants));
+    HKI_TRY(p->backend->queue_create(p->device, &q));
+    hk_status s = HK_OK;
+    size_t offset = 0;
+    for (size_t i = 0; i < p->graph->constants.n && s == HK_OK; i++) {
+        const hk_tensor *t = p->graph->constants.data[i];
+        const size_t n =
+            (size_t)hk_tensor_count(t) * hk_dtype_size(hk_tensor_dtype(t));
+        s = p->backend->write(q, (hki_loc){p->constants, offset},
+                              hk_tensor_data(t), n);
+        offset += (n + 63) & ~(size_t)63;
+    }
+    p->backend->queue_destroy(q);
+    return s;
+}
+
+// ---- create and release ---------------------------------------------------
+
+static void destroy(hk_plan *p) {
+    for (size_t i = 0; i < p->n_steps; i++)
+        p->backend->kernel_destroy(p->steps[i].kernel);
+    if (p->constants != NULL)
+        p->backend->buffer_destroy(p->constants);
+    if (p->device != NULL)
+        p->backend->device_close(p->device);
+    hki_free(p->steps);
+    hki_free(p->inputs);
+    hki_free(p->outputs);
+    hki_free(p->sparse);
+    hki_free(p->has_grad);
+    hk_layout_release(p->layout);
+    hk_graph_destroy(p->graph);
+    hki_free(p);
+}
+
+static hk_status check_options(const hk_plan_options *o,
+                               const hki_backend *be) {
+    if (be == NULL)
+        return hki_fail(HK_E_NOT_FOUND, "plan: no backend named %s",
+                        o->backend ? o->backend : "(any)");
+    if (o->batch < 0)
+        return hki_fail(HK_E_INVALID_ARG, "plan: batch size %lld",
+                        (long long)o->batch);
+    if (o->float_type != HK_F32 &&
+        !(o->float_type == HK_F64 && be == &hki_backend_reference))
+        return hki_fail(HK_E_DTYPE,
+                        "plan: float type %s on backend %s (float64 needs "
+                        "the reference backend)",
+                        hk_dtype_name(o->float_type), be->name);
+    if (o->threads > 1024)
+        return hki_fail(HK_E_INVALID_ARG, "plan: %u threads", o->threads);
+    return HK_OK;
+}
+
+static hk_status compile(hk_plan *p, hk_graph *g, const hk_plan_options *o) {
+    const hki_device_options dev = {.threads = p->threads, .isa = p->isa};
+    HKI_TRY(p->backend->device_open(&dev, &p->device));
+    HKI_TRY(run_passes(g, o, p, &p->graph));
+    HKI_TRY(make_layout(p->graph, &p->layout));
+    HKI_TRY(note_gradients(p));
+    HKI_TRY(make_steps(p));
+    set_times(p);
+    HKI_TRY(hki_plan_memory(p));
+    return write_constants(p);
+}
+
+hk_status hk_plan_create(hk_graph *g, const hk_plan_options *opt,
+                         hk_plan **out) {
+    if (g == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "plan: graph or out is NULL");
+    hk_plan_options o;
+    hk_plan_options_init(&o, sizeof o);
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "plan options"));
+    HKI_TRY(hk_graph_status(g));
+    const hki_backend *be = hki_backend_find(o.backend);
+    HKI_TRY(check_options(&o, be));
+    if (g->loss != NULL && g->mode != HK_PREDICT)
+        (void)hk_total_loss(g);
+    HKI_TRY(hk_graph_status(g));
+
+    hk_plan *p;
+    HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));
+    atomic_init(&p->refs, 1);
+    p->ctx = g->ctx;
+    p->backend = be;
+    p->mode = g->mode;
+    p->batch = o.batch;
+    p->threads = o.threads ? o.threads : hk_context_threads(g->ctx);
+    p->isa = hk_context_isa(g->ctx);
+    p->float_bytes = hk_dtype_size(o.float_type);
+    const hk_status s = compile(p, g, &o);
+    if (s != HK_OK) {
+        destroy(p);
+        return s;
+    }
+    *out = p;
+    return HK_OK;
+}
+
+hk_plan *hk_plan_retain(hk_plan *p) {
+    atomic_fetch_add_explicit(&p->refs, 1, memory_order_relaxed);
+    return p;
+}
+
+void hk_plan_release(hk_plan *p) {
+    if (p != NULL &&
+        atomic_fetch_sub_explicit(&p->refs, 1, memory_order_acq_rel) == 1)
+        destroy(p);
+}
+
+// ---- questions ------------------------------------------------------------
+
+hk_layout *hk_plan_layout(const hk_plan *p) {
+    return p->layout;
+}
+
+int64_t hk_plan_batch(const hk_plan *p) {
+    return p->batch;
+}
+
+double hk_plan_gflop(const hk_plan *p) {
+    return p->flop * 1e-9;
+}
+
+size_t hk_plan_scratch_bytes(const hk_plan *p) {
+    return p->scratch_bytes;
+}
+
+int hk_plan_has_grad(const hk_plan *p, const hk_entry *e) {
+    for (size_t i = 0; i < hk_layout_entries(p->layout); i++)
+        if (hk_layout_entry(p->layout, i) == e)
+            return p->has_grad[i];
+    return 0;
+}
+
+hk_status hk_plan_init_values(const hk_plan *p, uint64_t seed, float *x,
+                              void *side) {
+    if (x == NULL && hk_layout_size(p->layout) > 0)
+        return hki_fail(HK_E_INVALID_ARG, "initial values: x is NULL");
+    memset(x, 0, (size_t)hk_layout_size(p->layout) * sizeof *x);
+    if (side != NULL)
+        memset(side, 0, (size_t)hk_layout_side_bytes(p->layout));
+    for (size_t i = 0; i < p->graph->vars.n; i++) {
+        const hki_variable *v = &p->graph->vars.data[i];
+        const hk_entry *e = hk_layout_find(p->layout, v->name);
+        HKI_TRY(
+            hki_init_fill(&v->init, &v->shape, seed, v->name, x + e->offset));
+    }
+    return HK_OK;
+}
+
+uint32_t hki_plan_threads(const hk_plan *p) {
+    return p->threads;
+}
+
+static const hki_call *moving_call(const hk_plan *p, size_t i) {
+    for (size_t k = 0; k < p->n_steps; k++) {
+        const hki_call *c = p->steps[k].call;
+        if (c->op->code == HKI_OP_assign_moving && c->attr.alpha < 1.0 &&
+            i-- == 0)
+            return c;
+    }
+    return NULL;
+}
+
+size_t hki_plan_n_moving(const hk_plan *p) {
+    size_t n = 0;
+    while (moving_call(p, n) != NULL)
+        n++;
+    return n;
+}
+
+hk_status hki_plan_moving(const hk_plan *p, size_t i, const hk_entry **entry,
+                          double *momentum) {
+    const hki_call *c = moving_call(p, i);
+    if (c == NULL)
+        return hki_fail(HK_E_NOT_FOUND, "no moving statistic number %zu", i);
+    const char *name = p->graph->vars.data[c->in[0]->call->attr.index].name;
+    *entry = hk_layout_find(p->layout, name);
+    *momentum = c->attr.alpha;
+    return HK_OK;
+}
+
+// ---- the dump -------------------------------------------------------------
+
+static const char *place_text(const hk_plan *p, hki_place at, char *buf,
+                              size_t n) {
+    static const char *const names[] = {"-",     "scratch",   "params",
+                                        "grads", "constants", "scalars"};
+    if (at.segment >= HKI_SEG_INPUT)
+        snprintf(buf, n, "input %s",
+                 p->inputs[at.segment - HKI_SEG_INPUT].name);
+    else
+        snprintf(buf, n, "%s+%zu", names[at.segment], at.offset);
+    return buf;
+}
+
+static void dump_step(const hk_plan *p, const hki_step *s,
+                      void (*write)(void *, const char *), void *user) {
+    static const char *const formats[] = {"", " b8", " b16"};
+    const hki_call *c = s->call;
+    char shape[HKI_SHAPE_TEXT], place[160], line[768];
+    size_t bytes = 0;
+    if (hki_shape_bytes(&c->out[0].shape, hk_dtype_size(c->out[0].dtype),
+                        &bytes) != HK_OK)
+        bytes = 0;
+    snprintf(line, sizeof line,
+             "%-36s %-20s %-9s%-4s %10zu B %9.4f  %-24s %s\n", c->name,
+             hki_shape_text(&c->out[0].shape, shape),
+             hk_dtype_name(c->out[0].dtype), formats[c->out[0].format], bytes,
+             call_flop(c) * 1e-9,
+             place_text(p, s->args[c->n_in], place, sizeof place),
+             p->backend->kernel_note(s->kernel));
+    write(user, line);
+}
+
+hk_status hk_plan_dump(const hk_plan *p,
+                       void (*write)(void *user, const char *text),
+                       void *user) {
+    if (p == NULL || write == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "plan dump: plan or write is NULL");
+    static const char *const modes[] = {"", "train", "eval", "predict"};
+    char line[512];
+    snprintf(line, sizeof line,
+             "plan: %s, batch %lld, backend %s, isa %s, %u thread%s\n"
+             "%zu steps, %.4f GFLOP, %lld parameters (%lld trained), "
+             "scratch %zu B, constants %zu B\n"
+             "%-36s %-20s %-13s %12s %9s  %-24s %s\n",
+             modes[p->mode], (long long)p->batch, p->backend->name,
+             hki_isa_name(p->isa), p->threads, p->threads == 1 ? "" : "s",
+             p->n_steps, p->flop * 1e-9, (long long)hk_layout_size(p->layout),
+             (long long)hk_layout_train(p->layout), p->scratch_bytes,
+             p->const_bytes, "node", "shape", "type", "bytes", "GFLOP", "place",
+             "kernel");
+    write(user, line);
+    for (size_t i = 0; i < p->n_steps; i++)
+        dump_step(p, &p->steps[i], write, user);
+    return HK_OK;
+}

@@ -1,0 +1,65 @@
+// test_backend.c - the fast backend against the reference backend: the same
+// random models, at every instruction-set level, with one thread and two.
+#include "suite_backend.h"
+
+static void run(const bk_entry *cases, size_t n, hk_isa isa, uint32_t threads,
+                uint32_t no_fusion) {
+    const bk_config config = {
+        .backend = "onednn",
+        .isa = isa,
+        .threads = threads,
+        .no_fusion = no_fusion,
+    };
+    if (isa > hki_isa_best() || hki_backend_find("onednn") == NULL)
+        skip();
+    suite_backend(cases, n, &config);
+}
+
+#define TEST_LEVEL(level)                                                      \
+    static void ops_##level##_1(void **state) {                                \
+        (void)state;                                                           \
+        run(bk_op_cases, bk_n_op_cases, HK_ISA_##level, 1, 0);                 \
+    }                                                                          \
+    static void ops_##level##_2(void **state) {                                \
+        (void)state;                                                           \
+        run(bk_op_cases, bk_n_op_cases, HK_ISA_##level, 2, 0);                 \
+    }                                                                          \
+    static void nets_##level(void **state) {                                   \
+        (void)state;                                                           \
+        run(bk_net_cases, bk_n_net_cases, HK_ISA_##level, 1, 0);               \
+        run(bk_net_cases, bk_n_net_cases, HK_ISA_##level, 1, 1);               \
+        run(bk_net_cases, bk_n_net_cases, HK_ISA_##level, 2, 0);               \
+    }
+
+TEST_LEVEL(BASE)
+TEST_LEVEL(V3)
+TEST_LEVEL(V4)
+
+// Fusion is a change of the graph: the reference backend has to agree with
+// itself.
+static void fusion_on_reference(void **state) {
+    (void)state;
+    const bk_config config = {
+        .backend = "reference",
+        .isa = HK_ISA_BASE,
+        .threads = 1,
+    };
+    suite_backend(bk_op_cases, bk_n_op_cases, &config);
+    suite_backend(bk_net_cases, bk_n_net_cases, &config);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fusion_on_reference),
+        cmocka_unit_test(ops_BASE_1),
+        cmocka_unit_test(ops_BASE_2),
+        cmocka_unit_test(nets_BASE),
+        cmocka_unit_test(ops_V3_1),
+        cmocka_unit_test(ops_V3_2),
+        cmocka_unit_test(nets_V3),
+        cmocka_unit_test(ops_V4_1),
+        cmocka_unit_test(ops_V4_2),
+        cmocka_unit_test(nets_V4),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
