@@ -1,0 +1,307 @@
+// metric.c - life of a metric: create, reset, merge, state to and from bytes.
+//
+// Saved state, little-endian:
+//    0   8  "HKMETRIC"
+//    8   4  version, 1
+//   12   4  kind
+//   16   8  hash of the options
+//   24   8  n, numbers in the state
+//   32  8n  the state, float64
+//  end   8  hash of all bytes before
+#include "nn/metric.h"
+#include <math.h>
+
+#define STATE_MAGIC "HKMETRIC"
+#define STATE_VERSION 1
+#define STATE_HEADER 32
+#define STATE_TRAILER 8
+
+_Static_assert(sizeof(hk_metric_options) ==
+                   offsetof(hk_metric_options, thresholds) + sizeof(void *),
+               "option structs have no tail padding");
+
+static const hk_metric_options defaults = {
+    .struct_size = sizeof(hk_metric_options),
+    .k = 1,
+    .num_thresholds = 200,
+};
+
+void hk_metric_options_init(hk_metric_options *opt, size_t struct_size) {
+    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
+}
+
+const char *hki_metric_name(hk_metric_kind kind) {
+    switch (kind) {
+    case HK_METRIC_MEAN:
+        return "mean";
+    case HK_METRIC_ACCURACY:
+        return "accuracy";
+    case HK_METRIC_PRECISION:
+        return "precision";
+    case HK_METRIC_RECALL:
+        return "recall";
+    case HK_METRIC_AUC:
+        return "auc";
+    case HK_METRIC_MSE:
+        return "mean_squared_error";
+    case HK_METRIC_RMSE:
+        return "root_mean_squared_error";
+    case HK_METRIC_MAE:
+        return "mean_absolute_error";
+    case HK_METRIC_MEAN_PER_CLASS_ACCURACY:
+        return "mean_per_class_accuracy";
+    case HK_METRIC_TOP_K:
+        return "top_k";
+    case HK_METRIC_RECALL_AT_K:
+        return "recall_at_k";
+    case HK_METRIC_PRECISION_AT_K:
+        return "precision_at_k";
+    case HK_METRIC_CONFUSION_MATRIX:
+        return "confusion_matrix";
+    case HK_METRIC_MEAN_IOU:
+        return "mean_iou";
+    case HK_METRIC_PRECISION_AT_THRESHOLDS:
+        return "precision_at_thresholds";
+    case HK_METRIC_RECALL_AT_THRESHOLDS:
+        return "recall_at_thresholds";
+    }
+    return NULL;
+}
+
+// ---- create -----------------------------------------------------------------
+
+static hk_status use_classes(hk_metric *m, const hk_metric_options *o) {
+    if (o->num_classes < 1)
+        return hki_fail(HK_E_INVALID_ARG, "%s: num_classes is %lld",
+                        hki_metric_name(m->kind), (long long)o->num_classes);
+    m->num_classes = o->num_classes;
+    const size_t c = (size_t)m->num_classes;
+    const bool matrix = m->kind != HK_METRIC_MEAN_PER_CLASS_ACCURACY;
+    if (hki_mul_overflow(c, matrix ? c : 2, &m->n))
+        return hki_fail(HK_E_OVERFLOW, "%s: %lld classes are too many",
+                        hki_metric_name(m->kind), (long long)o->num_classes);
+    return HK_OK;
+}
+
+static hk_status use_k(hk_metric *m, const hk_metric_options *o) {
+    if (o->k < 1)
+        return hki_fail(HK_E_INVALID_ARG, "%s: k is %lld",
+                        hki_metric_name(m->kind), (long long)o->k);
+    m->k = o->k;
+    return HK_OK;
+}
+
+// Room for n thresholds and for the weight in the n + 1 buckets between them.
+static hk_status use_thresholds(hk_metric *m, size_t n, size_t least) {
+    if (n < least)
+        return hki_fail(HK_E_INVALID_ARG, "%s: %zu thresholds, at least %zu",
+                        hki_metric_name(m->kind), n, least);
+    if (n > SIZE_MAX / 4)
+        return hki_fail(HK_E_OVERFLOW, "%s: %zu thresholds are too many",
+                        hki_metric_name(m->kind), n);
+    HKI_TRY(hki_zalloc_array(n, sizeof *m->thresholds, &m->thresholds));
+    m->n_thresholds = n;
+    m->n = 2 * (n + 1);
+    return HK_OK;
+}
+
+// Thresholds that share 0..1 evenly; the outer ones lie just outside, so that
+// they are never equal to a prediction.
+static hk_status use_auc(hk_metric *m, const hk_metric_options *o) {
+    if ((int)o->curve < HK_ROC || (int)o->curve > HK_PR)
+        return hki_fail(HK_E_INVALID_ARG, "auc: unknown curve %d",
+                        (int)o->curve);
+    if ((int)o->summation < HK_TRAPEZOIDAL || (int)o->summation > HK_MAJORING)
+        return hki_fail(HK_E_INVALID_ARG, "auc: unknown summation %d",
+                        (int)o->summation);
+    m->curve = o->curve;
+    m->summation = o->summation;
+    const size_t n = o->num_thresholds;
+    HKI_TRY(use_thresholds(m, n, 2));
+    m->thresholds[0] = -1e-7f;
+    for (size_t i = 1; i + 1 < n; i++)
+        m->thresholds[i] = (float)((double)i / (double)(n - 1));
+    m->thresholds[n - 1] = (float)(1.0 + 1e-7);
+    return HK_OK;
+}
+
+static hk_status use_given_thresholds(hk_metric *m,
+                                      const hk_metric_options *o) {
+    const char *const name = hki_metric_name(m->kind);
+    if (o->thresholds == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "%s: thresholds is NULL", name);
+    HKI_TRY(use_thresholds(m, o->num_thresholds, 1));
+    for (size_t i = 0; i < m->n_thresholds; i++) {
+        m->thresholds[i] = (float)o->thresholds[i];
+        if (!isfinite(m->thresholds[i]))
+            return hki_fail(HK_E_INVALID_ARG,
+                            "%s: threshold %zu is not finite (%g)", name, i,
+                            o->thresholds[i]);
+        if (i > 0 && m->thresholds[i] < m->thresholds[i - 1])
+            return hki_fail(HK_E_INVALID_ARG,
+                            "%s: threshold %zu (%g) is below the one before "
+                            "(%g)",
+                            name, i, o->thresholds[i], o->thresholds[i - 1]);
+    }
+    return HK_OK;
+}
+
+// Takes the options that matter to the kind and sets the size of the state.
+static hk_status configure(hk_metric *m, const hk_metric_options *o) {
+    m->n = 2;
+    switch (m->kind) {
+    case HK_METRIC_MEAN:
+    case HK_METRIC_ACCURACY:
+    case HK_METRIC_PRECISION:
+    case HK_METRIC_RECALL:
+    case HK_METRIC_MSE:
+    case HK_METRIC_RMSE:
+    case HK_METRIC_MAE:
+        return HK_OK;
+    case HK_METRIC_AUC:
+        return use_auc(m, o);
+    case HK_METRIC_TOP_K:
+    case HK_METRIC_RECALL_AT_K:
+    case HK_METRIC_PRECISION_AT_K:
+        return use_k(m, o);
+    case HK_METRIC_MEAN_PER_CLASS_ACCURACY:
+    case HK_METRIC_CONFUSION_MATRIX:
+    case HK_METRIC_MEAN_IOU:
+        return use_classes(m, o);
+    case HK_METRIC_PRECISION_AT_THRESHOLDS:
+    case HK_METRIC_RECALL_AT_THRESHOLDS:
+        return use_given_thresholds(m, o);
+    }
+    return hki_fail(HK_E_INVALID_ARG, "metric: unknown kind %d", (int)m->kind);
+}
+
+hk_status hk_metric_create(hk_metric_kind kind, const hk_metric_options *opt,
+                           hk_metric **out) {
+    hk_metric_options o = defaults;
+    if (out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "metric: out is NULL");
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "metric"));
+    hk_metric *m;
+    HKI_TRY(hki_zalloc_array(1, sizeof *m, &m));
+    m->kind = kind;
+    hk_status s = configure(m, &o);
+    if (s == HK_OK)
+        s = hki_zalloc_array(m->n, sizeof *m->state, &m->state);
+    if (s != HK_OK) {
+        hk_metric_destroy(m);
+        return s;
+    }
+    *out = m;
+    return HK_OK;
+}
+
+void hk_metric_destroy(hk_metric *m) {
+    if (m == NULL)
+        return;
+    hki_free(m->thresholds);
+    hki_free(m->state);
+    hki_free(m);
+}
+
+void hk_metric_reset(hk_metric *m) {
+    if (m != NULL)
+        memset(m->state, 0, m->n * sizeof *m->state);
+}
+
+// ---- merge ------------------------------------------------------------------
+
+static uint64_t options_hash(const hk_metric *m) {
+    uint64_t h = HKI_HASH_INIT;
+    const int64_t numbers[] = {m->num_classes, m->k, (int64_t)m->curve,
+                               (int64_t)m->summation, (int64_t)m->n_thresholds};
+    h = hki_hash(h, numbers, sizeof numbers);
+    return hki_hash(h, m->thresholds, m->n_thresholds * sizeof *m->thresholds);
+}
+
+hk_status hk_metric_merge(hk_metric *m, const hk_metric *from) {
+    if (m == NULL || from == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "metric merge: NULL metric");
+    if (m->kind != from->kind)
+        return hki_fail(HK_E_STATE, "metric merge: %s into %s",
+                        hki_metric_name(from->kind), hki_metric_name(m->kind));
+    if (m->n != from->n || options_hash(m) != options_hash(from))
+        return hki_fail(HK_E_STATE,
+                        "metric merge: the options of two %s "
+                        "metrics differ",
+                        hki_metric_name(m->kind));
+    for (size_t i = 0; i < m->n; i++)
+        m->state[i] += from->state[i];
+    return HK_OK;
+}
+
+// ---- bytes ------------------------------------------------------------------
+
+static void put(uint8_t *p, uint64_t v, int bytes) {
+    for (int i = 0; i < bytes; i++)
+        p[i] = (uint8_t)(v >> (8 * i));
+}
+
+static uint64_t get(const uint8_t *p, int bytes) {
+    uint64_t v = 0;
+    for (int i = 0; i < bytes; i++)
+        v |= (uint64_t)p[i] << (8 * i);
+    return v;
+}
+
+size_t hk_metric_state_bytes(const hk_metric *m) {
+    return m == NULL ? 0 : STATE_HEADER + m->n * 8 + STATE_TRAILER;
+}
+
+hk_status hk_metric_save(const hk_metric *m, void *bytes, size_t size) {
+    if (m == NULL || bytes == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "metric save: NULL argument");
+    if (size != hk_metric_state_bytes(m))
+        return hki_fail(HK_E_INVALID_ARG, "metric save: %zu bytes, %s has %zu",
+                        size, hki_metric_name(m->kind),
+                        hk_metric_state_bytes(m));
+    uint8_t *const p = bytes;
+    memcpy(p, STATE_MAGIC, 8);
+    put(p + 8, STATE_VERSION, 4);
+    put(p + 12, (uint64_t)m->kind, 4);
+    put(p + 16, options_hash(m), 8);
+    put(p + 24, m->n, 8);
+    for (size_t i = 0; i < m->n; i++) {
+        uint64_t v;
+        memcpy(&v, &m->state[i], sizeof v);
+        put(p + STATE_HEADER + 8 * i, v, 8);
+    }
+    put(p + size - STATE_TRAILER,
+        hki_hash(HKI_HASH_INIT, p, size - STATE_TRAILER), 8);
+    return HK_OK;
+}
+
+hk_status hk_metric_restore(hk_metric *m, const void *bytes, size_t size) {
+    if (m == NULL || bytes == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "metric restore: NULL argument");
+    const uint8_t *const p = bytes;
+    const char *const name = hki_metric_name(m->kind);
+    if (size < STATE_HEADER + STATE_TRAILER || memcmp(p, STATE_MAGIC, 8) != 0)
+        return hki_fail(HK_E_DATA, "metric restore: %zu bytes are no metric",
+                        size);
+    const uint64_t hash = hki_hash(HKI_HASH_INIT, p, size - STATE_TRAILER);
+    if (get(p + size - STATE_TRAILER, 8) != hash)
+        return hki_fail(HK_E_DATA, "metric restore: %s: the bytes are damaged",
+                        name);
+    if (get(p + 8, 4) != STATE_VERSION)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "metric restore: version %llu, this library reads %d",
+                        (unsigned long long)get(p + 8, 4), STATE_VERSION);
+    if (get(p + 12, 4) != (uint64_t)m->kind)
+        return hki_fail(HK_E_STATE, "metric restore: kind %llu into %s",
+                        (unsigned long long)get(p + 12, 4), name);
+    if (get(p + 16, 8) != options_hash(m) || get(p + 24, 8) != m->n ||
+        size != hk_metric_state_bytes(m))
+        return hki_fail(HK_E_STATE,
+                        "metric restore: %s was saved with other options",
+                        name);
+    for (size_t i = 0; i < m->n; i++) {
+        const uint64_t v = get(p + STATE_HEADER + 8 * i, 8);
+        memcpy(&m->state[i], &v, sizeof v);
+    }
+    return HK_OK;
+}
