@@ -1,0 +1,280 @@
+// optim/optim.h - what the files of this module share.
+//
+// An update rule is one entry of a const table (rules.c) and one kernel
+// (update_isa.c). The kernel is element-wise, so any split of the vector over
+// threads gives the same bits; norms are summed over fixed chunks.
+#ifndef HKI_OPTIM_H
+#define HKI_OPTIM_H
+#include "base/base.h"
+#include "base/isa.h"
+#include "hooke/optim.h"
+#include "tensor/tensor.h"
+
+#define HKI_MAX_SLOTS 3
+#define HKI_CHUNK_FLOATS 65536 // unit of norms and per-tensor rules
+
+// ---- kernels ----------------------------------------------------------------
+
+// Coefficients of one step, prepared by the rule. The first two are the same
+// for every kernel.
+enum {
+    HKI_C_SCALE, // of the gradient
+    HKI_C_EMA,   // 1 - d of the fused average
+    HKI_C_RATE,  // learning rate, or Adam's corrected one
+    HKI_C_A,     // the rule's own
+    HKI_C_B,
+    HKI_C_C,
+    HKI_C_D,
+    HKI_C_E,
+    HKI_C_F,
+    HKI_N_COEFS
+};
+
+// n elements: values, gradient, slots, average (NULL: none). Pointers are to
+// the first element to update; for rows, to the first row of the table.
+typedef struct hki_update {
+    float *x;
+    const float *g;
+    float *s[HKI_MAX_SLOTS];
+    float *ema;
+    const float *c; // HKI_N_COEFS
+} hki_update;
+
+typedef struct hki_update_rule {
+    void (*dense)(const hki_update *u, int64_t n);
+    // Rows indices[i], unique, with gradients u->g + i * dim; no average.
+    void (*rows)(const hki_update *u, const int64_t *indices, int64_t count,
+                 int64_t dim);
+} hki_update_rule;
+
+typedef enum hki_rule_kernel {
+    HKI_K_GD,
+    HKI_K_MOMENTUM,
+    HKI_K_NESTEROV,
+    HKI_K_ADAGRAD,
+    HKI_K_ADAGRAD_DA,
+    HKI_K_ADADELTA,
+    HKI_K_ADAM, // and AdamW
+    HKI_K_AMSGRAD,
+    HKI_K_RMSPROP,
+    HKI_K_RMSPROP_CENTERED,
+    HKI_K_FTRL,     // power -0.5
+    HKI_K_FTRL_POW, // any power
+    HKI_K_PROXIMAL_GD,
+    HKI_K_PROXIMAL_ADAGRAD,
+    HKI_K_LAMB,
+    HKI_K_LION,
+    HKI_N_KERNELS
+} hki_rule_kernel;
+
+typedef struct hki_optim_kernels {
+    hki_update_rule rule[HKI_N_KERNELS];
+    double (*sum_squares)(const float *x, int64_t n);
+    // LAMB's first half: moments, and sum[0] = |x|^2, sum[1] = |u|^2.
+    void (*lamb_moments)(const hki_update *u, int64_t n, double sum[2]);
+    // shadow -= a (shadow - x)
+    void (*average)(float *shadow, const float *x, float a, int64_t n);
+    void (*scale)(float *x, float a, int64_t n);
+    // dst = a src, cut to [low, high]; dst may be src.
+    void (*clip)(float *dst, const float *src, float a, float low, float high,
+                 int64_t n);
+    // dst += a src
+    void (*add)(float *dst, const float *src, float a, int64_t n);
+} hki_optim_kernels;
+
+HKI_ISA_DECLARE(hki_optim_kernels, hki_optim_kernels_table);
+
+// Resolves AUTO, refuses a level above the machine's.
+hk_status hki_optim_kernels_pick(hk_isa isa, const char *what,
+                                 const hki_optim_kernels **out);
+
+// A vector of n floats, all `value`; freed with hki_free.
+hk_status hki_optim_floats(int64_t n, float value, float **out);
+
+// ---- threads ----------------------------------------------------------------
+
+// Calls fn(arg, part, parts) for every part, on up to `parts` threads.
+typedef void (*hki_part_fn)(void *arg, unsigned part, unsigned parts);
+void hki_optim_parallel(unsigned parts, hki_part_fn fn, void *arg);
+// How many threads a pass over n floats is worth.
+unsigned hki_optim_parts(unsigned threads, int64_t n);
+hk_status hki_optim_threads(uint32_t asked, const char *what, uint32_t *out);
+// Share of n elements: [*lo, *hi), cut at multiples of 16.
+void hki_optim_share(int64_t n, unsigned part, unsigned parts, int64_t *lo,
+                     int64_t *hi);
+
+// A piece of a vector that belongs to one entry.
+typedef struct hki_chunk {
+    int64_t begin, end; // floats
+    size_t entry;
+} hki_chunk;
+
+// Cuts the float entries [first, last) of a layout into chunks. Freed with
+// hki_free.
+hk_status hki_chunks_create(const hk_layout *l, size_t first, size_t last,
+                            hki_chunk **out, size_t *count);
+// Calls fn(arg, i) for every chunk, split over threads.
+typedef void (*hki_chunk_fn)(void *arg, const hki_chunk *c, size_t i);
+void hki_chunks_run(const hki_chunk *chunks, size_t n, uint32_t threads,
+                    hki_chunk_fn fn, void *arg);
+
+// ---- sets of rows -----------------------------------------------------------
+
+// Rows of one table gathered by index, repeated ones summed. `mark` remembers
+// which rows are in the set: (epoch << 32 | position), epoch 0 is never used.
+typedef struct hki_rowset {
+    int64_t n_rows, dim; // of the table
+    uint64_t *mark;      // per row
+    uint32_t epoch;
+    int64_t count, capacity; // rows in the set
+    int64_t *indices;
+    float *rows;
+} hki_rowset;
+
+hk_status hki_rowset_init(hki_rowset *s, int64_t n_rows, int64_t dim);
+void hki_rowset_deinit(hki_rowset *s);
+hk_status hki_rowset_reserve(hki_rowset *s, int64_t rows);
+void hki_rowset_clear(hki_rowset *s);
+// HK_E_RANGE for an index outside the table.
+hk_status hki_rowset_check(const hki_rowset *s, const char *table,
+                           const int64_t *indices, int64_t count);
+// Empties the set and marks checked indices with their positions. False when
+// one occurs twice: hki_rowset_clear, then hki_rowset_add sums them.
+bool hki_rowset_mark(hki_rowset *s, const int64_t *indices, int64_t count);
+// Position of a row in what was marked or added last; -1: not there.
+static inline int64_t hki_rowset_find(const hki_rowset *s, int64_t row) {
+    const uint64_t m = s->mark[row];
+    return m >> 32 == s->epoch ? (int64_t)(m & UINT32_MAX) : -1;
+}
+// Adds count rows times scale to the set (indices were checked). Grows by
+// count rows before it looks for repeated ones.
+hk_status hki_rowset_add(hki_rowset *s, const int64_t *indices,
+                         const float *rows, float scale, int64_t count);
+
+// The sparse trainable entries of a layout, one set each.
+typedef struct hki_tables {
+    size_t count;
+    size_t *entry; // layout entry of each table
+    hki_rowset *set;
+} hki_tables;
+
+hk_status hki_tables_init(hki_tables *t, const hk_layout *l);
+void hki_tables_deinit(hki_tables *t);
+// The table that a sparse gradient belongs to, checked against the layout:
+// entry, dim, counts, pointers. `what` opens the message.
+hk_status hki_tables_find(const hki_tables *t, const hk_layout *l,
+                          const hk_sparse_grad *g, const char *what,
+                          size_t *out);
+
+// Checks a view's shape against a layout, not its indices.
+hk_status hki_grad_view_check(const hk_layout *l, const hk_grad_view *v,
+                              const char *what);
+
+// ---- bytes ------------------------------------------------------------------
+
+// Little-endian writer. With data NULL it only counts.
+typedef struct hki_writer {
+    unsigned char *data;
+    size_t size;
+} hki_writer;
+
+void hki_write_u32(hki_writer *w, uint32_t v);
+void hki_write_u64(hki_writer *w, uint64_t v);
+void hki_write_f64(hki_writer *w, double v);
+void hki_write_f32s(hki_writer *w, const float *v, int64_t n);
+void hki_write_bytes(hki_writer *w, const void *bytes, size_t n);
+
+// Runs `body` once to count and once to write, and appends a hash of what it
+// wrote: the two-call protocol of the save functions.
+typedef void (*hki_save_fn)(const void *object, hki_writer *w);
+hk_status hki_save(const void *object, hki_save_fn body, const char *what,
+                   void *buf, size_t capacity, size_t *size);
+
+// Reader; after a short read `ok` is false and zeros come back.
+typedef struct hki_reader {
+    const unsigned char *data;
+    size_t size;
+    bool ok;
+} hki_reader;
+
+// Checks the hash at the end; *r covers what lies before it.
+hk_status hki_reader_init(hki_reader *r, const void *bytes, size_t size,
+                          const char *what);
+uint32_t hki_read_u32(hki_reader *r);
+uint64_t hki_read_u64(hki_reader *r);
+double hki_read_f64(hki_reader *r);
+void hki_read_f32s(hki_reader *r, float *out, int64_t n);
+// Steps over n bytes; NULL when there are fewer.
+const unsigned char *hki_read_skip(hki_reader *r, uint64_t n);
+
+// ---- rules ------------------------------------------------------------------
+
+typedef struct hki_slot_def {
+    const char *name;
+    size_t initial; // offset of its start value in the options; 0: `start`
+    float start;
+} hki_slot_def;
+
+// One hyper-parameter: its name is the field's. Values fit a float.
+typedef struct hki_hyper {
+    const char *name;
+    size_t offset;    // in hk_optimizer_options
+    double low, high; // range
+    bool above_low;   // low itself is refused
+    bool below_high;  // high itself is refused
+    bool create_only; // later changes are refused
+} hki_hyper;
+
+typedef enum hki_rule_flags {
+    HKI_RULE_POWERS = 1,    // keeps beta1_power, beta2_power
+    HKI_RULE_PER_ENTRY = 2, // needs norms per tensor (LARS, LAMB)
+    HKI_RULE_ALL_ROWS = 4   // sparse gradients move every row, as in TF
+} hki_rule_flags;
+
+typedef struct hki_rule {
+    hk_optimizer_kind kind;
+    const char *name; // TF's default name
+    uint32_t flags;
+    hki_slot_def slot[HKI_MAX_SLOTS]; // in creation order; name NULL ends
+    const hki_hyper *hyper[8];        // the rate first; NULL ends
+    hk_optimizer_options defaults;    // values only
+    hki_rule_kernel (*kernel)(const hk_optimizer_options *o);
+    // Fills c for one step; decay false: an entry without weight decay.
+    void (*prepare)(const hk_optimizer_options *o, double rate,
+                    const float power[2], int64_t global_step, bool decay,
+                    float *c);
+} hki_rule;
+
+const hki_rule *hki_rule_find(hk_optimizer_kind kind);
+// NULL when the rule has no such hyper-parameter.
+const hki_hyper *hki_rule_hyper(const hki_rule *r, const char *name);
+hk_status hki_hyper_check(const hki_rule *r, const hki_hyper *h, double v);
+double hki_hyper_get(const hk_optimizer_options *o, const hki_hyper *h);
+void hki_hyper_put(hk_optimizer_options *o, const hki_hyper *h, double v);
+// Every value and flag of *o against the rule.
+hk_status hki_rule_check(const hki_rule *r, const hk_optimizer_options *o);
+// The slots of a rule under these options, in creation order; returns how
+// many.
+size_t hki_rule_slots(const hki_rule *r, const hk_optimizer_options *o,
+                      hki_slot_def out[HKI_MAX_SLOTS]);
+
+// ---- schedules and averages, as the optimizer uses them
+// -----------------------
+
+void hki_schedule_write(const hk_schedule *s, hki_writer *w);
+hk_status hki_schedule_read(hki_reader *r, hk_schedule **out);
+
+// The shadow vector when a fused pass over [0, n) may write it (every entry
+// in the range is averaged), otherwise NULL.
+float *hki_ema_fused(hk_ema *e, int64_t n);
+// The rest of an update of the flat vector whose floats [0, done) are
+// averaged already; counts the update.
+void hki_ema_update_rest(hk_ema *e, const float *x, int64_t done);
+const hk_layout *hki_ema_layout(const hk_ema *e);
+const hk_layout *hki_optimizer_layout(const hk_optimizer *o);
+// Everything of a step that can fail; hk_optimizer_apply with the same
+// arguments then succeeds.
+hk_status hki_optimizer_ready(hk_optimizer *o, const float *x,
+                              const hk_grad_view *grads, int64_t global_step);
+
+#endif // HKI_OPTIM_H

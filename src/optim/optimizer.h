@@ -1,0 +1,65 @@
+// optim/optimizer.h - the optimizer's handle, shared by the files that make
+// it: optimizer.c (create, step) and optimizer_state.c (names, bytes).
+#ifndef HKI_OPTIMIZER_H
+#define HKI_OPTIMIZER_H
+#include "optim/optim.h"
+
+// Neighbouring trainable entries updated with the same coefficients.
+typedef struct hki_run {
+    int64_t begin, end; // floats
+    bool decay;         // weight decay applies
+} hki_run;
+
+// A checked sparse gradient of the current step, its indices unique. entry
+// NULL: the table takes no part.
+typedef struct hki_prepared {
+    const hk_entry *entry;
+    size_t entry_index;
+    hki_rowset *set;
+    const int64_t *indices;
+    const float *rows;
+    int64_t count;
+} hki_prepared;
+
+struct hk_optimizer {
+    hk_layout *layout;
+    const hki_rule *rule;
+    const hki_optim_kernels *k;
+    hk_optimizer_options opt; // run-time scalars; pointers are copies or NULL
+    hk_schedule *schedule;
+    uint32_t threads;
+    hki_arena arena; // names
+
+    size_t n_slots;
+    hki_slot_def slot[HKI_MAX_SLOTS]; // in creation order
+    size_t sorted[HKI_MAX_SLOTS];     // slot indices by name
+    float *values[HKI_MAX_SLOTS];     // n_train floats each
+    float power[2];
+
+    size_t n_entries;      // trainable ones
+    unsigned char *skip;   // per trainable entry: on the skip list
+    unsigned char *active; // per trainable entry: takes part
+    hki_run *runs;
+    size_t n_runs;
+
+    hki_tables tables;
+    hki_prepared *prepared; // one per table
+    size_t n_prepared;
+
+    // Rules with norms per tensor only.
+    hki_chunk *chunks;
+    size_t n_chunks;
+    double (*sums)[2]; // per chunk
+    float *rates;      // per trainable entry: rate times trust ratio
+
+    // The step in progress.
+    bool in_step;
+    double rate;
+    const hki_update_rule *kernel;
+    float c[2][HKI_N_COEFS]; // without and with weight decay
+};
+
+// Rebuilds runs from active and skip.
+void hki_optimizer_build_runs(hk_optimizer *o);
+
+#endif // HKI_OPTIMIZER_H

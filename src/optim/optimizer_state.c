@@ -1,0 +1,273 @@
+// optimizer_state.c - what an optimizer is called and what it remembers:
+// hyper-parameters, slots, variables, saved bytes.
+//
+// Saved state, little-endian:
+//     "HKOPTIM1" | u32 kind | u32 flags | u64 layout fingerprint
+//     u32 n | n f64 hyper-parameters in the rule's order
+//     f32 beta1_power | f32 beta2_power
+//     u64 n_slots | u64 n_train | n_slots * n_train f32, in creation order
+//     u32 has_schedule [| schedule] | u64 hash
+#include "optim/optimizer.h"
+
+static const char magic[8] = {'H', 'K', 'O', 'P', 'T', 'I', 'M', '1'};
+
+const char *hk_optimizer_name(const hk_optimizer *o) {
+    return o == NULL ? "" : o->opt.name;
+}
+
+hk_optimizer_kind hk_optimizer_get_kind(const hk_optimizer *o) {
+    return o == NULL ? (hk_optimizer_kind)0 : o->rule->kind;
+}
+
+const hk_layout *hki_optimizer_layout(const hk_optimizer *o) {
+    return o->layout;
+}
+
+// ---- hyper-parameters
+// ---------------------------------------------------------
+
+static hk_status find_hyper(const hk_optimizer *o, const char *name,
+                            const hki_hyper **out) {
+    if (o == NULL || name == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "optimizer: handle or name is NULL");
+    const hki_hyper *h = hki_rule_hyper(o->rule, name);
+    if (h == NULL && o->opt.learning_rate_name != NULL &&
+        strcmp(name, o->opt.learning_rate_name) == 0)
+        h = o->rule->hyper[0];
+    if (h == NULL)
+        return hki_fail(HK_E_NOT_FOUND, "%s has no hyper-parameter %s",
+                        o->opt.name, name);
+    *out = h;
+    return HK_OK;
+}
+
+hk_status hk_optimizer_set(hk_optimizer *o, const char *name, double value) {
+    const hki_hyper *h = NULL;
+    HKI_TRY(find_hyper(o, name, &h));
+    if (h->create_only)
+        return hki_fail(HK_E_STATE, "%s: %s is read at creation only",
+                        o->opt.name, name);
+    if (h == o->rule->hyper[0] && o->schedule != NULL)
+        return hki_fail(HK_E_STATE,
+                        "%s: the rate follows a schedule; remove it first",
+                        o->opt.name);
+    if (o->in_step)
+        return hki_fail(HK_E_STATE, "%s: %s changed inside a step", o->opt.name,
+                        name);
+    HKI_TRY(hki_hyper_check(o->rule, h, value));
+    hki_hyper_put(&o->opt, h, value);
+    hki_optimizer_build_runs(o); // they depend on epsilon
+    return HK_OK;
+}
+
+hk_status hk_optimizer_get(const hk_optimizer *o, const char *name,
+                           double *value) {
+    const hki_hyper *h = NULL;
+    HKI_TRY(find_hyper(o, name, &h));
+    if (value == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "optimizer: value is NULL");
+    *value = hki_hyper_get(&o->opt, h);
+    return HK_OK;
+}
+
+hk_status hk_optimizer_set_schedule(hk_optimizer *o, hk_schedule *schedule) {
+    if (o == NULL || o->in_step)
+        return hki_fail(HK_E_STATE,
+                        "optimizer: set_schedule: no handle, or in a step");
+    if (schedule == NULL)
+        HKI_TRY(
+            hki_hyper_check(o->rule, o->rule->hyper[0], o->opt.learning_rate));
+    hk_schedule_retain(schedule);
+    hk_schedule_release(o->schedule);
+    o->schedule = schedule;
+    return HK_OK;
+}
+
+// ---- slots
+// --------------------------------------------------------------------
+
+size_t hk_optimizer_slots(const hk_optimizer *o) {
+    return o == NULL ? 0 : o->n_slots;
+}
+
+const char *hk_optimizer_slot_name(const hk_optimizer *o, size_t i) {
+    return o == NULL || i >= o->n_slots ? NULL : o->slot[o->sorted[i]].name;
+}
+
+hk_status hk_optimizer_slot(hk_optimizer *o, const char *var, const char *slot,
+                            float **out) {
+    if (o == NULL || var == NULL || slot == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "optimizer: slot: an argument is NULL");
+    const hk_entry *const e = hk_layout_find(o->layout, var);
+    if (e == NULL || e->kind != HK_TRAINABLE)
+        return hki_fail(HK_E_NOT_FOUND, "%s: no trainable variable %s",
+                        o->opt.name, var);
+    for (size_t i = 0; i < o->n_slots; i++)
+        if (strcmp(o->slot[i].name, slot) == 0) {
+            *out = o->values[i] + e->offset;
+            return HK_OK;
+        }
+    return hki_fail(HK_E_NOT_FOUND, "%s has no slot %s", o->opt.name, slot);
+}
+
+// ---- variables
+// ------------------------------------------------------------------
+
+static hk_status add_slot(hk_optimizer *o, const hk_entry *e, size_t i,
+                          hki_buf *name, hk_name_map *map) {
+    name->size = 0;
+    HKI_TRY(hki_buf_printf(name, "%s/%s", e->name, o->opt.name));
+    if (i > 0)
+        HKI_TRY(hki_buf_printf(name, "_%zu", i));
+    return hk_name_map_add(map, &(hk_named){.name = name->data,
+                                            .dtype = HK_F32,
+                                            .shape = e->shape,
+                                            .data = o->values[i] + e->offset});
+}
+
+static hk_status add_slots(hk_optimizer *o, hki_buf *name, hk_name_map *map) {
+    for (size_t i = 0; i < o->n_entries; i++)
+        for (size_t s = 0; s < o->n_slots; s++)
+            HKI_TRY(add_slot(o, hk_layout_entry(o->layout, i), s, name, map));
+    return HK_OK;
+}
+
+hk_status hk_optimizer_variables(hk_optimizer *o, hk_name_map *map) {
+    static const char *const powers[2] = {"beta1_power", "beta2_power"};
+    if (o == NULL || map == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "optimizer: handle or map is NULL");
+    for (int i = 0; (o->rule->flags & HKI_RULE_POWERS) && i < 2; i++)
+        HKI_TRY(hk_name_map_add(map, &(hk_named){.name = powers[i],
+                                                 .dtype = HK_F32,
+                                                 .data = &o->power[i]}));
+    hki_buf name = {0};
+    const hk_status s = add_slots(o, &name, map);
+    hki_buf_deinit(&name);
+    return s;
+}
+
+// ---- bytes
+// ----------------------------------------------------------------------
+
+static uint32_t flag_bits(const hk_optimizer *o) {
+    const hk_optimizer_options *const h = &o->opt;
+    return h->use_nesterov | h->centered << 1 | h->paper_epsilon << 2 |
+           (uint32_t)h->sparse_update << 3;
+}
+
+static uint32_t n_hypers(const hki_rule *r) {
+    uint32_t n = 0;
+    while (n < HKI_COUNT(r->hyper) && r->hyper[n] != NULL)
+        n++;
+    return n;
+}
+
+static void write_state(const void *object, hki_writer *w) {
+    const hk_optimizer *const o = object;
+    const hki_rule *const r = o->rule;
+    const int64_t n_train = hk_layout_train(o->layout);
+    hki_write_bytes(w, magic, sizeof magic);
+    hki_write_u32(w, (uint32_t)r->kind);
+    hki_write_u32(w, flag_bits(o));
+    hki_write_u64(w, hk_layout_fingerprint(o->layout));
+    hki_write_u32(w, n_hypers(r));
+    for (uint32_t i = 0; i < n_hypers(r); i++)
+        hki_write_f64(w, hki_hyper_get(&o->opt, r->hyper[i]));
+    hki_write_f32s(w, o->power, 2);
+    hki_write_u64(w, o->n_slots);
+    hki_write_u64(w, (uint64_t)n_train);
+    for (size_t i = 0; i < o->n_slots; i++)
+        hki_write_f32s(w, o->values[i], n_train);
+    hki_write_u32(w, o->schedule != NULL);
+    if (o->schedule != NULL)
+        hki_schedule_write(o->schedule, w);
+}
+
+hk_status hk_optimizer_save(const hk_optimizer *o, void *buf, size_t capacity,
+                            size_t *size) {
+    return hki_save(o, write_state, "optimizer: save", buf, capacity, size);
+}
+
+// What a saved state holds, before any of it is taken over.
+typedef struct saved {
+    hk_optimizer_options opt;
+    float power[2];
+    hki_reader slots; // n_slots * n_train floats
+    hk_schedule *schedule;
+} saved;
+
+static hk_status read_header(const hk_optimizer *o, hki_reader *r) {
+    const unsigned char *const m = hki_read_skip(r, sizeof magic);
+    if (m == NULL || memcmp(m, magic, sizeof magic) != 0)
+        return hki_fail(HK_E_DATA, "%s: not the state of an optimizer",
+                        o->opt.name);
+    const uint32_t kind = hki_read_u32(r), flags = hki_read_u32(r);
+    const uint64_t fingerprint = hki_read_u64(r);
+    const hki_rule *const other = hki_rule_find((hk_optimizer_kind)kind);
+    if (kind != (uint32_t)o->rule->kind || flags != flag_bits(o))
+        return hki_fail(HK_E_DATA,
+                        "%s: the saved state is of %s with flags %u, not %s "
+                        "with flags %u",
+                        o->opt.name, other != NULL ? other->name : "?", flags,
+                        o->rule->name, flag_bits(o));
+    if (fingerprint != hk_layout_fingerprint(o->layout))
+        return hki_fail(HK_E_DATA, "%s: the saved state has another layout",
+                        o->opt.name);
+    return HK_OK;
+}
+
+static hk_status read_body(const hk_optimizer *o, hki_reader *r, saved *s) {
+    const hki_rule *const rule = o->rule;
+    bool same = hki_read_u32(r) == n_hypers(rule);
+    s->opt = o->opt;
+    for (uint32_t i = 0; same && i < n_hypers(rule); i++)
+        hki_hyper_put(&s->opt, rule->hyper[i], hki_read_f64(r));
+    hki_read_f32s(r, s->power, 2);
+    same = same && hki_read_u64(r) == o->n_slots;
+    const int64_t n_train = hk_layout_train(o->layout);
+    same = same && hki_read_u64(r) == (uint64_t)n_train;
+    s->slots = *r;
+    // The sizes are the optimizer's own: no overflow.
+    hki_read_skip(r, (uint64_t)o->n_slots * (uint64_t)n_train * sizeof(float));
+    const uint32_t has_schedule = hki_read_u32(r);
+    if (!same || !r->ok || has_schedule > 1)
+        return hki_fail(HK_E_DATA, "%s: the saved state is malformed",
+                        o->opt.name);
+    if (has_schedule)
+        HKI_TRY(hki_schedule_read(r, &s->schedule));
+    s->opt.schedule = s->schedule;
+    if (r->size != 0)
+        return hki_fail(HK_E_DATA, "%s: %zu bytes follow the saved state",
+                        o->opt.name, r->size);
+    return hki_rule_check(rule, &s->opt);
+}
+
+static void take_over(hk_optimizer *o, saved *s) {
+    for (size_t i = 0; i < o->n_slots; i++)
+        hki_read_f32s(&s->slots, o->values[i], hk_layout_train(o->layout));
+    memcpy(o->power, s->power, sizeof o->power);
+    o->opt = s->opt;
+    o->opt.schedule = NULL;
+    hk_schedule_release(o->schedule);
+    o->schedule = s->schedule;
+    hki_optimizer_build_runs(o);
+}
+
+hk_status hk_optimizer_restore(hk_optimizer *o, const void *bytes,
+                               size_t size) {
+    if (o == NULL || o->in_step)
+        return hki_fail(HK_E_STATE, "optimizer: restore: no handle, or in a "
+                                    "step");
+    hki_reader r;
+    saved s = {.schedule = NULL};
+    HKI_TRY(hki_reader_init(&r, bytes, size, o->opt.name));
+    HKI_TRY(read_header(o, &r));
+    const hk_status status = read_body(o, &r, &s);
+    if (status != HK_OK) {
+        hk_schedule_release(s.schedule);
+        return status;
+    }
+    take_over(o, &s);
+    return HK_OK;
+}

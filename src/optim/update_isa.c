@@ -1,0 +1,422 @@
+// update_isa.c - the update rules, one fused pass each.
+//
+// A rule is written once, as an inlined loop; RULE() makes of it the pass
+// over a range (with and without the fused average) and the pass over rows.
+// Letters: x value, g gradient, e average, k coefficients; slots carry the
+// names of the formulas in docs/optimizers.md.
+#include "optim/optim.h"
+#include <math.h>
+
+#define INLINE static inline __attribute__((always_inline))
+// The pointers are restrict, which is all clang needs; it would warn of every
+// loop that a sanitizer keeps it from vectorising.
+#if defined(__clang__)
+#define SIMD
+#else
+#define SIMD _Pragma("omp simd")
+#endif
+
+#define ARGS                                                                   \
+    float *restrict x, const float *restrict g, float *restrict s0,            \
+        float *restrict s1, float *restrict s2, float *restrict e,             \
+        const float *k, const int64_t n, const bool ema
+
+// Stores a new value; with the average: e -= (1 - d)(e - x).
+#define STORE(value)                                                           \
+    do {                                                                       \
+        const float new_ = (value);                                            \
+        x[i] = new_;                                                           \
+        if (ema)                                                               \
+            e[i] = HKI_FMA(-ka, e[i] - new_, e[i]);                            \
+    } while (0)
+
+#define COMMON                                                                 \
+    const float ks = k[HKI_C_SCALE], ka = k[HKI_C_EMA], kr = k[HKI_C_RATE];    \
+    (void)s0, (void)s1, (void)s2, (void)e, (void)ka
+
+INLINE void gd(ARGS) {
+    COMMON;
+    SIMD for (int64_t i = 0; i < n; i++) STORE(HKI_FMA(-kr, g[i] * ks, x[i]));
+}
+
+// A: momentum.
+INLINE void momentum(ARGS) {
+    COMMON;
+    const float mu = k[HKI_C_A];
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float a = HKI_FMA(mu, s0[i], g[i] * ks);
+        s0[i] = a;
+        STORE(HKI_FMA(-kr, a, x[i]));
+    }
+}
+
+INLINE void nesterov(ARGS) {
+    COMMON;
+    const float mu = k[HKI_C_A];
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float gi = g[i] * ks;
+        const float a = HKI_FMA(mu, s0[i], gi);
+        s0[i] = a;
+        STORE(HKI_FMA(-kr, HKI_FMA(mu, a, gi), x[i]));
+    }
+}
+
+INLINE void adagrad(ARGS) {
+    COMMON;
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float gi = g[i] * ks;
+        const float a = HKI_FMA(gi, gi, s0[i]);
+        s0[i] = a;
+        STORE(x[i] - kr * gi / sqrtf(a));
+    }
+}
+
+// A: l1 T, B: l2 T lr. Adding 0 turns -0 into 0.
+INLINE void adagrad_da(ARGS) {
+    COMMON;
+    const float l1t = k[HKI_C_A], l2t = k[HKI_C_B];
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float gi = g[i] * ks;
+        const float sum = s0[i] + gi;
+        const float squares = HKI_FMA(gi, gi, s1[i]);
+        s0[i] = sum;
+        s1[i] = squares;
+        const float over = fabsf(sum) - l1t;
+        const float shrunk = copysignf(over > 0 ? over : 0, sum);
+        STORE(-kr * shrunk / (l2t + sqrtf(squares)) + 0.0f);
+    }
+}
+
+// A: 1 - rho, B: epsilon.
+INLINE void adadelta(ARGS) {
+    COMMON;
+    const float q = k[HKI_C_A], eps = k[HKI_C_B];
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float gi = g[i] * ks;
+        const float a = HKI_FMA(gi * gi - s0[i], q, s0[i]);
+        const float u = sqrtf(s1[i] + eps) / sqrtf(a + eps) * gi;
+        s0[i] = a;
+        s1[i] = HKI_FMA(u * u - s1[i], q, s1[i]);
+        STORE(HKI_FMA(-kr, u, x[i]));
+    }
+}
+
+// RATE: corrected rate, A: 1 - b1, B: 1 - b2, C: epsilon, D: 1 - lr wd.
+INLINE void adam(ARGS) {
+    COMMON;
+    const float q1 = k[HKI_C_A], q2 = k[HKI_C_B], eps = k[HKI_C_C];
+    const float keep = k[HKI_C_D];
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float gi = g[i] * ks;
+        const float m = HKI_FMA(gi - s0[i], q1, s0[i]);
+        const float v = HKI_FMA(gi * gi - s1[i], q2, s1[i]);
+        s0[i] = m;
+        s1[i] = v;
+        STORE(HKI_FMA(x[i], keep, -(kr * m / (sqrtf(v) + eps))));
+    }
+}
+
+INLINE void amsgrad(ARGS) {
+    COMMON;
+    const float q1 = k[HKI_C_A], q2 = k[HKI_C_B], eps = k[HKI_C_C];
+    const float keep = k[HKI_C_D];
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float gi = g[i] * ks;
+        const float m = HKI_FMA(gi - s0[i], q1, s0[i]);
+        const float v = HKI_FMA(gi * gi - s1[i], q2, s1[i]);
+        const float top = s2[i] > v ? s2[i] : v;
+        s0[i] = m;
+        s1[i] = v;
+        s2[i] = top;
+        STORE(HKI_FMA(x[i], keep, -(kr * m / (sqrtf(top) + eps))));
+    }
+}
+
+// A: 1 - decay, B: momentum, C: epsilon. Slots: rms, momentum.
+INLINE void rmsprop(ARGS) {
+    COMMON;
+    const float q = k[HKI_C_A], mu = k[HKI_C_B], eps = k[HKI_C_C];
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float gi = g[i] * ks;
+        const float ms = HKI_FMA(gi * gi - s0[i], q, s0[i]);
+        const float mom = HKI_FMA(mu, s1[i], kr * gi / sqrtf(ms + eps));
+        s0[i] = ms;
+        s1[i] = mom;
+        STORE(x[i] - mom);
+    }
+}
+
+// Slots: rms, mg, momentum.
+INLINE void rmsprop_centered(ARGS) {
+    COMMON;
+    const float q = k[HKI_C_A], mu = k[HKI_C_B], eps = k[HKI_C_C];
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float gi = g[i] * ks;
+        const float ms = HKI_FMA(gi * gi - s0[i], q, s0[i]);
+        const float mg = HKI_FMA(gi - s1[i], q, s1[i]);
+        const float den = HKI_FMA(-mg, mg, ms) + eps;
+        const float mom = HKI_FMA(mu, s2[i], kr * gi / sqrtf(den));
+        s0[i] = ms;
+        s1[i] = mg;
+        s2[i] = mom;
+        STORE(x[i] - mom);
+    }
+}
+
+// A: 1 / lr, B: l1, C: 2 l2, D: 2 shrinkage, E: -power. Slots: accum, linear.
+INLINE void ftrl(ARGS) {
+    COMMON;
+    (void)kr;
+    const float inv = k[HKI_C_A], l1 = k[HKI_C_B], l2 = k[HKI_C_C];
+    const float shrink = k[HKI_C_D];
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float gi = g[i] * ks;
+        const float acc = HKI_FMA(gi, gi, s0[i]);
+        const float p = sqrtf(acc), sigma = (p - sqrtf(s0[i])) * inv;
+        const float z = s1[i] + HKI_FMA(shrink - sigma, x[i], gi);
+        s0[i] = acc;
+        s1[i] = z;
+        const float w = (copysignf(l1, z) - z) / HKI_FMA(p, inv, l2);
+        STORE(fabsf(z) > l1 ? w : 0.0f);
+    }
+}
+
+INLINE void ftrl_pow(ARGS) {
+    COMMON;
+    (void)kr;
+    const float inv = k[HKI_C_A], l1 = k[HKI_C_B], l2 = k[HKI_C_C];
+    const float shrink = k[HKI_C_D], power = k[HKI_C_E];
+    for (int64_t i = 0; i < n; i++) {
+        const float gi = g[i] * ks;
+        const float acc = HKI_FMA(gi, gi, s0[i]);
+        const float p = powf(acc, power);
+        const float sigma = (p - powf(s0[i], power)) * inv;
+        const float z = s1[i] + HKI_FMA(shrink - sigma, x[i], gi);
+        s0[i] = acc;
+        s1[i] = z;
+        const float w = (copysignf(l1, z) - z) / HKI_FMA(p, inv, l2);
+        STORE(fabsf(z) > l1 ? w : 0.0f);
+    }
+}
+
+// A: lr l1, B: 1 + l2 lr.
+INLINE void proximal_gd(ARGS) {
+    COMMON;
+    const float l1 = k[HKI_C_A], den = k[HKI_C_B];
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float u = HKI_FMA(-kr, g[i] * ks, x[i]);
+        const float over = fabsf(u) - l1;
+        STORE(copysignf(over > 0 ? over : 0, u) / den);
+    }
+}
+
+// A: l1, B: l2.
+INLINE void proximal_adagrad(ARGS) {
+    COMMON;
+    const float l1 = k[HKI_C_A], l2 = k[HKI_C_B];
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float gi = g[i] * ks;
+        const float a = HKI_FMA(gi, gi, s0[i]);
+        s0[i] = a;
+        const float rate = kr / sqrtf(a);
+        const float u = HKI_FMA(-rate, gi, x[i]);
+        const float over = HKI_FMA(-rate, l1, fabsf(u));
+        STORE(copysignf(over > 0 ? over : 0, u) / HKI_FMA(l2, rate, 1.0f));
+    }
+}
+
+// RATE: lr trust, C: epsilon, D: weight decay, E: 1 / (1 - b1^t),
+// F: 1 / sqrt(1 - b2^t). The moments are up to date (lamb_moments).
+#define LAMB_STEP(m, v, w)                                                     \
+    HKI_FMA(decay, (w), (m)*c1 / HKI_FMA(sqrtf(v), c2, eps))
+
+INLINE void lamb(ARGS) {
+    COMMON;
+    (void)ks, (void)g;
+    const float eps = k[HKI_C_C], decay = k[HKI_C_D];
+    const float c1 = k[HKI_C_E], c2 = k[HKI_C_F];
+    SIMD for (int64_t i = 0; i < n; i++)
+        STORE(HKI_FMA(-kr, LAMB_STEP(s0[i], s1[i], x[i]), x[i]));
+}
+
+// A: 1 - b1, B: 1 - b2, D: 1 - lr wd.
+INLINE void lion(ARGS) {
+    COMMON;
+    const float q1 = k[HKI_C_A], q2 = k[HKI_C_B], keep = k[HKI_C_D];
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float gi = g[i] * ks;
+        const float m = s0[i];
+        const float c = HKI_FMA(gi - m, q1, m);
+        const float move = c > 0 ? -kr : c < 0 ? kr : 0.0f;
+        s0[i] = HKI_FMA(gi - m, q2, m);
+        STORE(HKI_FMA(x[i], keep, move));
+    }
+}
+
+// Rows ahead whose lines are asked for; a row of three vectors takes a few
+// hundred cycles from memory.
+#define AHEAD 8
+#define LINE_FLOATS 16
+
+INLINE void prefetch_row(const hki_update *u, int64_t at, int64_t dim,
+                         const int slots) {
+    for (int64_t i = 0; i < dim; i += LINE_FLOATS) {
+        __builtin_prefetch(u->x + at + i, 1);
+        for (int s = 0; s < slots; s++)
+            __builtin_prefetch(u->s[s] + at + i, 1);
+    }
+}
+
+#define SLOT(i) (slots > (i) ? u->s[i] + at : NULL)
+
+#define RULE(name, n_slots)                                                    \
+    static void name##_dense(const hki_update *u, int64_t n) {                 \
+        float *const *const s = u->s;                                          \
+        if (u->ema != NULL)                                                    \
+            name(u->x, u->g, s[0], s[1], s[2], u->ema, u->c, n, true);         \
+        else                                                                   \
+            name(u->x, u->g, s[0], s[1], s[2], NULL, u->c, n, false);          \
+    }                                                                          \
+    static void name##_rows(const hki_update *u, const int64_t *indices,       \
+                            int64_t count, int64_t dim) {                      \
+        const int slots = (n_slots);                                           \
+        for (int64_t r = 0; r < count; r++) {                                  \
+            if (r + AHEAD < count)                                             \
+                prefetch_row(u, indices[r + AHEAD] * dim, dim, slots);         \
+            const int64_t at = indices[r] * dim;                               \
+            name(u->x + at, u->g + r * dim, SLOT(0), SLOT(1), SLOT(2), NULL,   \
+                 u->c, dim, false);                                            \
+        }                                                                      \
+    }
+
+RULE(gd, 0)
+RULE(momentum, 1)
+RULE(nesterov, 1)
+RULE(adagrad, 1)
+RULE(adagrad_da, 2)
+RULE(adadelta, 2)
+RULE(adam, 2)
+RULE(amsgrad, 3)
+RULE(rmsprop, 2)
+RULE(rmsprop_centered, 3)
+RULE(ftrl, 2)
+RULE(ftrl_pow, 2)
+RULE(proximal_gd, 0)
+RULE(proximal_adagrad, 1)
+RULE(lamb, 2)
+RULE(lion, 1)
+
+// ---- norms ------------------------------------------------------------------
+
+// Sixteen running sums, added up in a fixed order: the result depends on the
+// data alone, and doubles keep squares of large floats finite.
+#define LANES 16
+
+static double lane_sum(const double acc[LANES]) {
+    double sum = 0;
+    for (int j = 0; j < LANES; j++)
+        sum += acc[j];
+    return sum;
+}
+
+static double sum_squares(const float *x, int64_t n) {
+    double acc[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        SIMD for (int j = 0; j < LANES; j++) acc[j] +=
+            (double)x[i + j] * x[i + j];
+    for (int j = 0; i + j < n; j++)
+        acc[j] += (double)x[i + j] * x[i + j];
+    return lane_sum(acc);
+}
+
+// One element of the moments; adds to the two squared norms.
+INLINE void lamb_element(const float x, const float g, float *restrict s0,
+                         float *restrict s1, const float *k, double *xx,
+                         double *uu) {
+    const float eps = k[HKI_C_C], decay = k[HKI_C_D];
+    const float c1 = k[HKI_C_E], c2 = k[HKI_C_F];
+    const float gi = g * k[HKI_C_SCALE];
+    const float m = HKI_FMA(gi - *s0, k[HKI_C_A], *s0);
+    const float v = HKI_FMA(gi * gi - *s1, k[HKI_C_B], *s1);
+    *s0 = m;
+    *s1 = v;
+    const float step = LAMB_STEP(m, v, x);
+    *xx += (double)x * x;
+    *uu += (double)step * step;
+}
+
+static void lamb_moments(const hki_update *u, int64_t n, double sum[2]) {
+    const float *restrict x = u->x, *restrict g = u->g;
+    float *restrict s0 = u->s[0], *restrict s1 = u->s[1];
+    float k[HKI_N_COEFS]; // a copy that no store can change
+    memcpy(k, u->c, sizeof k);
+    double xx[LANES] = {0}, uu[LANES] = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        SIMD for (int j = 0; j < LANES; j++) lamb_element(
+            x[i + j], g[i + j], &s0[i + j], &s1[i + j], k, &xx[j], &uu[j]);
+    for (int j = 0; i + j < n; j++)
+        lamb_element(x[i + j], g[i + j], &s0[i + j], &s1[i + j], k, &xx[j],
+                     &uu[j]);
+    sum[0] = lane_sum(xx);
+    sum[1] = lane_sum(uu);
+}
+
+// ---- small passes
+// -------------------------------------------------------------
+
+static void average(float *restrict shadow, const float *restrict x, float a,
+                    int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) shadow[i] =
+        HKI_FMA(-a, shadow[i] - x[i], shadow[i]);
+}
+
+static void scale(float *x, float a, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) x[i] *= a;
+}
+
+// NaN passes through: it has to stay visible.
+static void clip(float *dst, const float *src, float a, float low, float high,
+                 int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float v = src[i] * a;
+        dst[i] = v < low ? low : v > high ? high : v;
+    }
+}
+
+static void add(float *restrict dst, const float *restrict src, float a,
+                int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) dst[i] = HKI_FMA(src[i], a, dst[i]);
+}
+
+#define ENTRY(name)                                                            \
+    { name##_dense, name##_rows }
+
+const hki_optim_kernels HKI_ISA_NAME(hki_optim_kernels_table) = {
+    .rule =
+        {
+            [HKI_K_GD] = ENTRY(gd),
+            [HKI_K_MOMENTUM] = ENTRY(momentum),
+            [HKI_K_NESTEROV] = ENTRY(nesterov),
+            [HKI_K_ADAGRAD] = ENTRY(adagrad),
+            [HKI_K_ADAGRAD_DA] = ENTRY(adagrad_da),
+            [HKI_K_ADADELTA] = ENTRY(adadelta),
+            [HKI_K_ADAM] = ENTRY(adam),
+            [HKI_K_AMSGRAD] = ENTRY(amsgrad),
+            [HKI_K_RMSPROP] = ENTRY(rmsprop),
+            [HKI_K_RMSPROP_CENTERED] = ENTRY(rmsprop_centered),
+            [HKI_K_FTRL] = ENTRY(ftrl),
+            [HKI_K_FTRL_POW] = ENTRY(ftrl_pow),
+            [HKI_K_PROXIMAL_GD] = ENTRY(proximal_gd),
+            [HKI_K_PROXIMAL_ADAGRAD] = ENTRY(proximal_adagrad),
+            [HKI_K_LAMB] = ENTRY(lamb),
+            [HKI_K_LION] = ENTRY(lion),
+        },
+    .sum_squares = sum_squares,
+    .lamb_moments = lamb_moments,
+    .average = average,
+    .scale = scale,
+    .clip = clip,
+    .add = add,
+};
