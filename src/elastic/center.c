@@ -1,0 +1,124 @@
+// center.c - the public calls of a center, over its table.
+#include "elastic/elastic.h"
+#include "elastic/turn.h"
+
+_Static_assert(sizeof(hk_center_options) ==
+                   offsetof(hk_center_options, isa) + sizeof(hk_isa),
+               "option structs have no tail padding");
+
+static const hk_center_options defaults = {
+    .struct_size = sizeof defaults,
+    .average_rate = 0.001,
+    .method = HK_METHOD_ELASTIC,
+    .max_workers = 1024,
+    .chunk_kib = 128,
+};
+
+void hk_center_options_init(hk_center_options *opt, size_t struct_size) {
+    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
+}
+
+hk_status hki_center_options_check(const hk_center_options *src,
+                                   hk_center_options *out) {
+    *out = defaults;
+    HKI_TRY(hki_options_copy(out, sizeof *out, src, "center"));
+    if (hki_method_get(out->method) == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "center: unknown method %d",
+                        (int)out->method);
+    if (out->turn != HK_TURN_FREE && out->turn != HK_TURN_ROUND_ROBIN &&
+        out->turn != HK_TURN_RECORDED)
+        return hki_fail(HK_E_INVALID_ARG, "center: unknown turn order %d",
+                        (int)out->turn);
+    if (out->max_workers == 0 || out->max_workers > HKI_MAX_WORKERS)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "center: max_workers is %u; it lies in 1..%u",
+                        out->max_workers, HKI_MAX_WORKERS);
+    if (out->workers > out->max_workers || out->quorum > out->max_workers)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "center: workers is %u, quorum %u; max_workers is %u",
+                        out->workers, out->quorum, out->max_workers);
+    if (out->turn == HK_TURN_ROUND_ROBIN && out->workers == 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "center: round-robin needs the number of workers");
+    if (out->chunk_kib == 0 || out->chunk_kib > 1u << 20)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "center: chunk_kib is %u; it lies in 1..%u",
+                        out->chunk_kib, 1u << 20);
+    if (!(out->average_rate > 0 && out->average_rate <= 1))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "center: average_rate is %g; it lies in (0, 1]",
+                        out->average_rate);
+    return HK_OK;
+}
+
+hk_status hki_center_base_init(hk_center *c, const hki_center_ops *ops,
+                               const hk_center_options *opt,
+                               hk_layout *layout) {
+    c->ops = ops;
+    c->method = hki_method_get(opt->method);
+    c->layout = hk_layout_retain(layout);
+    HKI_TRY(hki_strdup(opt->name != NULL ? opt->name : "center", &c->name));
+    return hki_parts_init(&c->parts, layout, (int64_t)opt->chunk_kib * 256,
+                          opt->share, opt->share_user, c->name);
+}
+
+void hki_center_base_deinit(hk_center *c) {
+    hki_parts_deinit(&c->parts);
+    hk_layout_release(c->layout);
+    hki_free(c->name);
+}
+
+void hk_center_destroy(hk_center *c) {
+    if (c != NULL)
+        c->ops->destroy(c);
+}
+
+hk_status hk_center_get_info(hk_center *c, hk_center_info *out) {
+    if (c == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "center: info: NULL argument");
+    c->ops->info(c, out);
+    return HK_OK;
+}
+
+const hk_layout *hk_center_layout(const hk_center *c) {
+    return c != NULL ? c->layout : NULL;
+}
+
+hk_share hk_center_entry_share(const hk_center *c, size_t i) {
+    if (c == NULL || i >= hk_layout_entries(c->layout))
+        return HK_SHARE_LOCAL;
+    return c->parts.share[i];
+}
+
+hk_status hk_center_snapshot(hk_center *c, hk_center_part part, int64_t wait_ms,
+                             float *values, void *side, hk_center_info *info) {
+    if (c == NULL || values == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "center: snapshot: NULL argument");
+    if (part != HK_CENTER_VALUES && part != HK_CENTER_AVERAGE)
+        return hki_fail(HK_E_INVALID_ARG, "%s: snapshot: unknown part %d",
+                        c->name, (int)part);
+    return c->ops->snapshot(c, part, hki_deadline(wait_ms), values, side, info);
+}
+
+hk_status hk_center_assign(hk_center *c, const float *values, const void *side,
+                           int64_t global_step, int64_t wait_ms) {
+    if (c == NULL || values == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "center: assign: NULL argument");
+    if (global_step < 0)
+        return hki_fail(HK_E_INVALID_ARG, "%s: assign: global_step is %lld",
+                        c->name, (long long)global_step);
+    return c->ops->assign(c, values, side, global_step, hki_deadline(wait_ms));
+}
+
+hk_status hk_center_variables(hk_center *c, hk_name_map *map) {
+    if (c == NULL || map == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "center: variables: NULL argument");
+    return c->ops->variables(c, map);
+}
+
+hk_status hk_center_order_save(hk_center *c, void *buf, size_t capacity,
+                               size_t *size) {
+    if (c == NULL || size == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "center: order: NULL argument");
+    return c->ops->order_save(c, buf, capacity, size);
+}

@@ -1,0 +1,253 @@
+// elastic/elastic.h - the center table, methods and exchange kernels.
+//
+// A worker (hk_elastic) works against a center through hki_center_ops only;
+// the in-process center and remote ones implement the same table and pass
+// the same suite (tests/suite_center.c). A method is one entry of a const
+// table: how d comes from x and c (worker rule) and what the center does with
+// it (center rule).
+#ifndef HKI_ELASTIC_H
+#define HKI_ELASTIC_H
+#include <pthread.h>
+#include "base/base.h"
+#include "base/isa.h"
+#include "hooke/elastic.h"
+#include "optim/optim.h"
+#include "tensor/tensor.h"
+
+// ---- kernels ----------------------------------------------------------------
+
+// Coefficients of the delayed Nesterov step.
+typedef struct hki_delayed {
+    float inv_n;  // 1 / N
+    float beta;   // decay of the momentum
+    float weight; // of the momentum in this step
+    float rate;
+    bool update; // the momentum takes the buffer in
+} hki_delayed;
+
+// All element-wise over n floats and free of fma: every level gives the bits
+// of the plain formula. Pointers of one call are to separate memory unless
+// said otherwise.
+typedef struct hki_exchange_kernels {
+    // d = alpha (x - c); x -= d; c += d
+    void (*elastic)(float *x, float *c, float alpha, int64_t n);
+    // The same; returns how many elements failed to conserve x + c within
+    // 2 ulp of max(|x|, |c|). Non-finite ones are not looked at.
+    int64_t (*elastic_checked)(float *x, float *c, float alpha, int64_t n);
+    // d = alpha (x - c); c += d. d may be x.
+    void (*difference)(const float *x, float *c, float *d, float alpha,
+                       int64_t n);
+    // c += x - view; x = view = c
+    void (*delta)(float *x, float *view, float *c, int64_t n);
+    // c += a (x - c); x = c
+    void (*meet)(float *x, float *c, float a, int64_t n);
+    // d = alpha (x - c); x -= d; sum += d
+    void (*round_elastic)(float *x, const float *c, float *sum, float alpha,
+                          int64_t n);
+    // sum += a - b
+    void (*add_difference)(float *sum, const float *a, const float *b,
+                           int64_t n);
+    void (*add)(float *y, const float *d, int64_t n);      // y += d
+    void (*subtract)(float *x, const float *d, int64_t n); // x -= d
+    // c = sum / p; sum = 0
+    void (*take_mean)(float *c, float *sum, float p, int64_t n);
+    // c += sum; sum = 0
+    void (*take_sum)(float *c, float *sum, int64_t n);
+    // z += a (c - z)
+    void (*follow)(float *z, const float *c, float a, int64_t n);
+    // g += a (x - c)
+    void (*pull)(float *g, const float *x, const float *c, float a, int64_t n);
+    // y += a g
+    void (*accumulate)(float *y, const float *g, float a, int64_t n);
+    // g = view - x; b += g / N; m = beta m + b, b = 0 on an update;
+    // c -= rate (weight m + g / N); x = view = c
+    void (*delayed)(float *x, float *view, float *c, float *m, float *b,
+                    const hki_delayed *k, int64_t n);
+    // sum[0] += |x - c|^2; with before != NULL also sum[1] += s . (c - x),
+    // sum[2] += |s|^2 for the step s = x - before
+    void (*observe)(const float *x, const float *before, const float *c,
+                    int64_t n, double sum[3]);
+} hki_exchange_kernels;
+
+HKI_ISA_DECLARE(hki_exchange_kernels, hki_exchange_kernels_table);
+
+// Resolves AUTO, refuses a level above the machine's.
+hk_status hki_exchange_kernels_pick(hk_isa isa, const char *what,
+                                    const hki_exchange_kernels **out);
+
+// ---- methods ----------------------------------------------------------------
+
+typedef enum hki_worker_rule {
+    HKI_WORKER_ELASTIC,  // d = alpha (x - c); x -= d
+    HKI_WORKER_DELTA,    // d = x - view; x, view := c afterwards
+    HKI_WORKER_VALUE,    // d = x; x, view := c afterwards
+    HKI_WORKER_GRADIENT, // d = accumulated gradient; x := c afterwards
+} hki_worker_rule;
+
+typedef enum hki_center_rule {
+    HKI_CENTER_ADD,         // c += d
+    HKI_CENTER_OUTER,       // c := outer optimizer (gradient -d, or d)
+    HKI_CENTER_DELAYED,     // c := delayed Nesterov step
+    HKI_CENTER_ROUND_SUM,   // c += sum of d, once all are there
+    HKI_CENTER_ROUND_MEAN,  // c := mean of d
+    HKI_CENTER_ROUND_OUTER, // c := outer optimizer (gradient: mean of c - x)
+} hki_center_rule;
+
+typedef enum hki_method_flags {
+    HKI_METHOD_VIEW = 1,         // the worker keeps its last view
+    HKI_METHOD_ROUND = 2,        // exchange by push_round
+    HKI_METHOD_NO_LOCAL = 4,     // no inner step
+    HKI_METHOD_NEEDS_OUTER = 8,  // the user has to name the outer optimizer
+    HKI_METHOD_DROP_STALE = 16,  // old gradients are not applied
+    HKI_METHOD_FAST_RATE = 32,   // outer rate and gradient in units of the
+                                 // inner rate (SlowMo)
+    HKI_METHOD_MEAN = 64,        // keeps the mean of all c
+    HKI_METHOD_MOVING_MEAN = 128 // keeps a moving average of c
+} hki_method_flags;
+
+typedef struct hki_method {
+    hk_method id;
+    const char *name;
+    hki_worker_rule worker;
+    hki_center_rule center;
+    uint32_t flags;
+    uint32_t period; // default
+    // Default outer optimizer: momentum (Nesterov or not). A momentum of -1
+    // stands for 1 - 1 / workers.
+    double outer_rate, outer_momentum;
+    uint32_t outer_nesterov;
+} hki_method;
+
+const hki_method *hki_method_get(hk_method id); // NULL: unknown
+
+// ---- parts of the vector ----------------------------------------------------
+
+// A piece of the flat vector with one fate; at most chunk_floats long. Entries
+// of one fate share parts, so that small ones do not cost a lock each.
+typedef struct hki_part {
+    int64_t begin, end; // floats
+    hk_share share;     // EXCHANGE or COPY
+    bool state;         // float state, not trainable
+} hki_part;
+
+typedef struct hki_parts {
+    hki_part *part;
+    size_t count;
+    hk_share *share; // per entry of the layout
+} hki_parts;
+
+// Cuts the vector. HK_E_DTYPE when share asks to exchange an integer entry.
+hk_status hki_parts_init(hki_parts *p, const hk_layout *l, int64_t chunk_floats,
+                         hk_share_fn share, void *user, const char *what);
+void hki_parts_deinit(hki_parts *p);
+
+// ---- waiting ----------------------------------------------------------------
+
+// Monotonic time at which a wait of ms milliseconds ends.
+int64_t hki_deadline(int64_t wait_ms);
+// A condition variable on the monotonic clock.
+hk_status hki_cond_init(pthread_cond_t *c, const char *what);
+// False: the deadline has passed.
+bool hki_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int64_t deadline_ns);
+
+// ---- the center table -------------------------------------------------------
+
+// A worker as the center knows it. A later join of the same id fences the
+// earlier incarnation off.
+typedef struct hki_member {
+    uint32_t id;
+    uint32_t incarnation; // counts from 1; 0: not a member
+} hki_member;
+
+// Sees the center's values for [begin, end) as an exchange is about to change
+// them.
+typedef void (*hki_observe_fn)(void *user, int64_t begin, int64_t end,
+                               const float *x, const float *c);
+
+typedef struct hki_exchange {
+    // The worker's vectors, hk_layout_size floats.
+    float *x;
+    float *view;         // required by HKI_METHOD_VIEW; else NULL, or receives
+                         // the center as it was before
+    float *diff;         // elastic only; non-NULL: takes d, x stays. May be x.
+    const float *grad;   // GRADIENT rules: n_train floats
+    const void *side;    // NULL: not exchanged
+    double rate;         // alpha; with per_live alpha times workers
+    double grad_scale;   // multiplies grad
+    double fast_rate;    // inner learning rate (HKI_METHOD_FAST_RATE)
+    int64_t steps_done;  // local steps since the last exchange
+    int64_t deadline_ns; // of every wait
+    hki_observe_fn observe; // NULL: none
+    void *user;
+    bool per_live;
+    bool use_locking;
+    // Results; the worker clears `begun`.
+    bool begun;    // counted by the center: steps_done are reported
+    bool dropped;  // DROP_STALE: not applied
+    bool missed;   // without locking: all was busy, nothing has happened
+    uint32_t live; // workers
+    double alpha;  // in force
+    uint64_t staleness;
+    uint64_t skipped; // parts
+    int64_t global_step;
+} hki_exchange;
+
+// Any thread may call any entry; a member's calls come one at a time.
+typedef struct hki_center_ops {
+    const char *kind; // "local"...
+    void (*destroy)(hk_center *c);
+    // Makes the caller a member; task -1: the lowest free id. Waits for its
+    // turn in a recorded order.
+    hk_status (*join)(hk_center *c, int32_t task, int64_t deadline_ns,
+                      hki_member *out);
+    // Gives an empty center its first values (compare-and-set).
+    hk_status (*init_if_empty)(hk_center *c, hki_member m, const float *x,
+                               const void *side, int64_t deadline_ns);
+    // One exchange of an asynchronous method. After a timeout each part has
+    // been exchanged once or not at all.
+    hk_status (*exchange)(hk_center *c, hki_member m, hki_exchange *ex);
+    // One round of a synchronous method: contributes, waits for the others,
+    // takes the result. A second call after a timeout does not contribute
+    // twice.
+    hk_status (*push_round)(hk_center *c, hki_member m, hki_exchange *ex);
+    // x := center, but for entries without one. side, view: NULL allowed.
+    hk_status (*pull)(hk_center *c, hki_member m, float *x, float *view,
+                      void *side, int64_t deadline_ns, int64_t *global_step);
+    // Start barrier: waits until `parties` members have come; passed once and
+    // for all.
+    hk_status (*barrier)(hk_center *c, hki_member m, uint32_t parties,
+                         int64_t deadline_ns);
+    // Adds steps_done to global_step and ends the membership, also when it
+    // reports a timeout.
+    hk_status (*leave)(hk_center *c, hki_member m, int64_t steps_done,
+                       int64_t deadline_ns);
+    hk_status (*snapshot)(hk_center *c, hk_center_part part,
+                          int64_t deadline_ns, float *values, void *side,
+                          hk_center_info *info);
+    hk_status (*assign)(hk_center *c, const float *values, const void *side,
+                        int64_t global_step, int64_t deadline_ns);
+    void (*info)(hk_center *c, hk_center_info *out);
+    hk_status (*variables)(hk_center *c, hk_name_map *map);
+    hk_status (*order_save)(hk_center *c, void *buf, size_t capacity,
+                            size_t *size);
+} hki_center_ops;
+
+// What every center starts with; its destroy frees the whole.
+struct hk_center {
+    const hki_center_ops *ops;
+    const hki_method *method;
+    hk_layout *layout; // retained
+    hki_parts parts;
+    char *name;
+};
+
+// Fills the common head from options that were checked; deinit accepts a
+// half-built one.
+hk_status hki_center_base_init(hk_center *c, const hki_center_ops *ops,
+                               const hk_center_options *opt, hk_layout *layout);
+void hki_center_base_deinit(hk_center *c);
+// Copies *src over the defaults and checks what every center checks.
+hk_status hki_center_options_check(const hk_center_options *src,
+                                   hk_center_options *out);
+
+#endif // HKI_ELASTIC_H

@@ -1,0 +1,184 @@
+// exchange_isa.c - the exchange kernels, once per instruction-set level.
+//
+// Written as plain loops that both compilers turn into full-width vector
+// code; one pass over memory each. No fma anywhere: an exchange gives the
+// bits of the formula at every level.
+#include "elastic/elastic.h"
+#include <math.h>
+
+#define SIMD _Pragma("omp simd")
+
+static void elastic(float *x, float *c, float alpha, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float d = alpha * (x[i] - c[i]);
+        x[i] -= d;
+        c[i] += d;
+    }
+}
+
+// Distance from |v| to the next float above it.
+static double ulp(double v) {
+    const float f = (float)v;
+    return (double)nextafterf(f, INFINITY) - (double)f;
+}
+
+static int64_t elastic_checked(float *x, float *c, float alpha, int64_t n) {
+    int64_t faults = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double before = (double)x[i] + (double)c[i];
+        const double bound =
+            2 * ulp(fmax(fabs((double)x[i]), fabs((double)c[i])));
+        const float d = alpha * (x[i] - c[i]);
+        x[i] -= d;
+        c[i] += d;
+        const double after = (double)x[i] + (double)c[i];
+        if (isfinite(before) && isfinite(after))
+            faults += !(fabs(after - before) <= bound);
+    }
+    return faults;
+}
+
+static void difference(const float *x, float *c, float *d, float alpha,
+                       int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float v = alpha * (x[i] - c[i]);
+        d[i] = v;
+        c[i] += v;
+    }
+}
+
+static void delta(float *x, float *view, float *c, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float v = c[i] + (x[i] - view[i]);
+        c[i] = v;
+        x[i] = v;
+        view[i] = v;
+    }
+}
+
+static void meet(float *x, float *c, float a, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float v = c[i] + a * (x[i] - c[i]);
+        c[i] = v;
+        x[i] = v;
+    }
+}
+
+static void round_elastic(float *x, const float *c, float *sum, float alpha,
+                          int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float d = alpha * (x[i] - c[i]);
+        x[i] -= d;
+        sum[i] += d;
+    }
+}
+
+static void add_difference(float *sum, const float *a, const float *b,
+                           int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) sum[i] += a[i] - b[i];
+}
+
+static void add(float *y, const float *d, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) y[i] += d[i];
+}
+
+static void subtract(float *x, const float *d, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) x[i] -= d[i];
+}
+
+static void take_mean(float *c, float *sum, float p, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        c[i] = sum[i] / p;
+        sum[i] = 0;
+    }
+}
+
+static void take_sum(float *c, float *sum, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        c[i] += sum[i];
+        sum[i] = 0;
+    }
+}
+
+static void follow(float *z, const float *c, float a, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) z[i] += a * (c[i] - z[i]);
+}
+
+static void pull(float *g, const float *x, const float *c, float a, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) g[i] += a * (x[i] - c[i]);
+}
+
+static void accumulate(float *y, const float *g, float a, int64_t n) {
+    SIMD for (int64_t i = 0; i < n; i++) y[i] += a * g[i];
+}
+
+// Liu et al. 2024, arXiv 2401.09135, algorithm 3.
+static void delayed(float *x, float *view, float *c, float *m, float *b,
+                    const hki_delayed *k, int64_t n) {
+    const float inv_n = k->inv_n, rate = k->rate, weight = k->weight;
+    const float beta = k->beta;
+    if (k->update) {
+        SIMD for (int64_t i = 0; i < n; i++) {
+            const float g = (view[i] - x[i]) * inv_n;
+            const float v = beta * m[i] + (b[i] + g);
+            m[i] = v;
+            b[i] = 0;
+            const float to = c[i] - rate * (weight * v + g);
+            c[i] = to;
+            x[i] = to;
+            view[i] = to;
+        }
+    } else {
+        SIMD for (int64_t i = 0; i < n; i++) {
+            const float g = (view[i] - x[i]) * inv_n;
+            b[i] += g;
+            const float to = c[i] - rate * (weight * m[i] + g);
+            c[i] = to;
+            x[i] = to;
+            view[i] = to;
+        }
+    }
+}
+
+static void observe(const float *x, const float *before, const float *c,
+                    int64_t n, double sum[3]) {
+    double distance = 0, dot = 0, step = 0;
+    if (before == NULL) {
+#pragma omp simd reduction(+ : distance)
+        for (int64_t i = 0; i < n; i++) {
+            const double away = (double)(x[i] - c[i]);
+            distance += away * away;
+        }
+    } else {
+#pragma omp simd reduction(+ : distance, dot, step)
+        for (int64_t i = 0; i < n; i++) {
+            const double away = (double)(x[i] - c[i]);
+            const double s = (double)(x[i] - before[i]);
+            distance += away * away;
+            dot -= s * away;
+            step += s * s;
+        }
+    }
+    sum[0] += distance;
+    sum[1] += dot;
+    sum[2] += step;
+}
+
+const hki_exchange_kernels HKI_ISA_NAME(hki_exchange_kernels_table) = {
+    .elastic = elastic,
+    .elastic_checked = elastic_checked,
+    .difference = difference,
+    .delta = delta,
+    .meet = meet,
+    .round_elastic = round_elastic,
+    .add_difference = add_difference,
+    .add = add,
+    .subtract = subtract,
+    .take_mean = take_mean,
+    .take_sum = take_sum,
+    .follow = follow,
+    .pull = pull,
+    .accumulate = accumulate,
+    .delayed = delayed,
+    .observe = observe,
+};

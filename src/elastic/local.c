@@ -1,0 +1,444 @@
+// local.c - the in-process center: create, members, counters.
+#include "elastic/local.h"
+#include <math.h>
+
+// ---- create -----------------------------------------------------------------
+
+static void local_destroy(hk_center *base) {
+    hki_local *const c = (hki_local *)base;
+    for (size_t i = 0; i < c->n_locks; i++)
+        pthread_mutex_destroy(&c->stripe[i].lock);
+    if (c->has_changed)
+        pthread_cond_destroy(&c->changed);
+    if (c->has_lock)
+        pthread_mutex_destroy(&c->lock);
+    hki_turn_deinit(&c->turn);
+    hk_optimizer_destroy(c->outer);
+    hki_free(c->values);
+    hki_free(c->average);
+    hki_free(c->sum);
+    hki_free(c->gradient);
+    hki_free(c->momentum);
+    hki_free(c->buffer);
+    hki_free(c->side);
+    hki_free(c->updates);
+    hki_free(c->stripe);
+    hki_free(c->slot);
+    hki_center_base_deinit(base);
+    hki_free(c);
+}
+
+static hk_status create_locks(hki_local *c) {
+    if (pthread_mutex_init(&c->lock, NULL) != 0)
+        return hki_fail(HK_E_NO_MEMORY, "%s: mutex", c->base.name);
+    c->has_lock = true;
+    HKI_TRY(hki_cond_init(&c->changed, c->base.name));
+    c->has_changed = true;
+    // An outer optimizer steps over all values at once: one stripe.
+    const bool whole = c->base.method->center == HKI_CENTER_OUTER ||
+                       c->base.method->center == HKI_CENTER_ROUND_OUTER;
+    const size_t parts = c->base.parts.count;
+    c->n_stripes = whole ? 1 : HKI_MAX(parts, (size_t)1);
+    HKI_TRY(hki_zalloc_array(c->n_stripes, sizeof *c->stripe, &c->stripe));
+    for (; c->n_locks < c->n_stripes; c->n_locks++) {
+        hki_stripe *const s = &c->stripe[c->n_locks];
+        s->first = c->n_locks;
+        s->last = whole ? parts : HKI_MIN(c->n_locks + 1, parts);
+        if (pthread_mutex_init(&s->lock, NULL) != 0)
+            return hki_fail(HK_E_NO_MEMORY, "%s: mutex", c->base.name);
+    }
+    return HK_OK;
+}
+
+static hk_status create_vectors(hki_local *c) {
+    const hki_method *const m = c->base.method;
+    const size_t n = (size_t)hk_layout_size(c->base.layout);
+    const size_t n_train = (size_t)hk_layout_train(c->base.layout);
+    HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->values));
+    HKI_TRY(hki_zalloc_array((size_t)hk_layout_side_bytes(c->base.layout), 1,
+                             &c->side));
+    HKI_TRY(
+        hki_zalloc_array(c->base.parts.count, sizeof *c->updates, &c->updates));
+    if (m->flags & (HKI_METHOD_MEAN | HKI_METHOD_MOVING_MEAN))
+        HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->average));
+    if (m->flags & HKI_METHOD_ROUND)
+        HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->sum));
+    if (m->center == HKI_CENTER_OUTER && m->worker == HKI_WORKER_DELTA)
+        HKI_TRY(hki_zalloc_array(n_train, sizeof(float), &c->gradient));
+    if (m->center == HKI_CENTER_DELAYED) {
+        HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->momentum));
+        HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->buffer));
+    }
+    return HK_OK;
+}
+
+// The method's own outer optimizer.
+static void default_outer(const hki_method *m, uint32_t workers,
+                          hk_optimizer_options *out) {
+    hk_optimizer_options_init(out, sizeof *out, HK_OPT_MOMENTUM);
+    out->learning_rate = m->outer_rate;
+    out->momentum = m->outer_momentum < 0 ? 1 - 1.0 / HKI_MAX(workers, 1u)
+                                          : m->outer_momentum;
+    out->use_nesterov = m->outer_nesterov;
+    out->threads = 1;
+}
+
+static hk_status create_delayed(hki_local *c, const hk_center_options *opt,
+                                const hk_optimizer_options *outer) {
+    c->delay = opt->delay > 0 ? opt->delay : HKI_MAX(opt->workers, 1u);
+    c->activation = opt->activation;
+    if (!(c->activation >= 0 && c->activation * c->delay <= 1))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: activation is %g; with a delay of %u it lies in "
+                        "[0, %g]",
+                        c->base.name, c->activation, c->delay, 1.0 / c->delay);
+    if (!(outer->momentum >= 0 && outer->momentum < 1) ||
+        !isfinite(outer->learning_rate))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: outer learning rate %g, momentum %g", c->base.name,
+                        outer->learning_rate, outer->momentum);
+    c->delayed = (hki_delayed){.inv_n = (float)(1.0 / c->delay),
+                               .beta = (float)outer->momentum,
+                               .rate = (float)outer->learning_rate};
+    return HK_OK;
+}
+
+// Entries that are not exchanged stay out of the outer optimizer's steps.
+static hk_status restrict_outer(hki_local *c) {
+    const size_t n = hk_layout_entries(c->base.layout);
+    unsigned char *mask;
+    HKI_TRY(hki_alloc_array(n, 1, &mask));
+    for (size_t i = 0; i < n; i++)
+        mask[i] = c->base.parts.share[i] == HK_SHARE_EXCHANGE;
+    const hk_status s = hk_optimizer_select(c->outer, mask);
+    hki_free(mask);
+    return s;
+}
+
+static hk_status create_outer(hki_local *c, const hk_center_options *opt) {
+    const hki_method *const m = c->base.method;
+    const bool delayed = m->center == HKI_CENTER_DELAYED;
+    if (!delayed && m->center != HKI_CENTER_OUTER &&
+        m->center != HKI_CENTER_ROUND_OUTER)
+        return HK_OK;
+    hk_optimizer_options outer;
+    default_outer(m, opt->workers, &outer);
+    if (opt->outer != NULL)
+        HKI_TRY(hki_options_copy(&outer, sizeof outer, opt->outer,
+                                 "center: outer optimizer"));
+    else if (m->flags & HKI_METHOD_NEEDS_OUTER)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: method %s needs the options of an outer "
+                        "optimizer (in TF: those of the inner one)",
+                        c->base.name, m->name);
+    if (delayed)
+        return create_delayed(c, opt, &outer);
+    HKI_TRY(hk_optimizer_create(&outer, c->base.layout, &c->outer));
+    c->outer_rate = hk_optimizer_rate(c->outer, 0);
+    return restrict_outer(c);
+}
+
+static hk_status build(hki_local *c, const hk_center_options *opt) {
+    HKI_TRY(hki_exchange_kernels_pick(opt->isa, c->base.name, &c->k));
+    HKI_TRY(hki_turn_init(&c->turn, opt, c->base.name,
+                          hk_layout_fingerprint(c->base.layout)));
+    HKI_TRY(create_locks(c));
+    HKI_TRY(create_vectors(c));
+    HKI_TRY(hki_zalloc_array(opt->max_workers, sizeof *c->slot, &c->slot));
+    return create_outer(c, opt);
+}
+
+// ---- members ----------------------------------------------------------------
+
+hk_status hki_local_check(hki_local *c, hki_member m, const char *what) {
+    if (m.incarnation == 0 || m.id >= c->max_workers)
+        return hki_fail(HK_E_STATE, "%s: %s: the worker has not joined",
+                        c->base.name, what);
+    const uint32_t now = atomic_load(&c->slot[m.id].incarnation);
+    if (now != m.incarnation)
+        return hki_fail(HK_E_STATE,
+                        "%s: %s: worker %u of incarnation %u is fenced off by "
+                        "incarnation %u",
+                        c->base.name, what, m.id, m.incarnation, now);
+    if (!atomic_load(&c->slot[m.id].live))
+        return hki_fail(HK_E_STATE, "%s: %s: worker %u has left", c->base.name,
+                        what, m.id);
+    return HK_OK;
+}
+
+static hk_status choose_id(hki_local *c, int32_t task, uint32_t *out) {
+    if (task >= 0 && (uint32_t)task < c->max_workers) {
+        *out = (uint32_t)task;
+        return HK_OK;
+    }
+    if (task >= 0 || task < -1)
+        return hki_fail(HK_E_RANGE, "%s: join: worker %d is outside of 0..%u",
+                        c->base.name, task, c->max_workers - 1);
+    if (c->turn.order == HK_TURN_RECORDED)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: join: a recorded order needs worker ids",
+                        c->base.name);
+    for (uint32_t id = 0; id < c->max_workers; id++)
+        if (!atomic_load(&c->slot[id].live)) {
+            *out = id;
+            return HK_OK;
+        }
+    return hki_fail(HK_E_RANGE, "%s: join: all %u workers are taken",
+                    c->base.name, c->max_workers);
+}
+
+// Changes the count of live workers at a place of its own in the order.
+static hk_status count_member(hki_local *c, const char *what, hki_event event,
+                              hki_member m, int64_t steps, int by,
+                              int64_t deadline_ns) {
+    const hki_walk w = {
+        .what = what, .worker = m.id, .deadline_ns = deadline_ns};
+    hk_status s = hki_turn_enter(&c->turn, event, m.id, deadline_ns);
+    const bool in_turn = s == HK_OK;
+    bool locked = false;
+    if (in_turn) {
+        s = hki_local_lock_stripe(c, &w, 0);
+        locked = s == HK_OK;
+    }
+    // A leaving worker goes, whatever it waited for in vain.
+    if (locked || by < 0) {
+        atomic_fetch_add(&c->global_step, steps);
+        if (by > 0)
+            atomic_fetch_add(&c->live, 1);
+        else
+            atomic_fetch_sub(&c->live, 1);
+    }
+    if (in_turn || event == HKI_EVENT_LEAVE)
+        hki_turn_leave(&c->turn, event, m.id, locked);
+    if (locked)
+        pthread_mutex_unlock(&c->stripe[0].lock);
+    return s;
+}
+
+static hk_status local_join(hk_center *base, int32_t task, int64_t deadline_ns,
+                            hki_member *out) {
+    hki_local *const c = (hki_local *)base;
+    hki_member m = {0};
+    pthread_mutex_lock(&c->lock);
+    hk_status s = choose_id(c, task, &m.id);
+    bool fresh = false;
+    if (s == HK_OK) {
+        hki_slot *const slot = &c->slot[m.id];
+        m.incarnation = atomic_fetch_add(&slot->incarnation, 1) + 1;
+        fresh = !atomic_exchange(&slot->live, true);
+        slot->round = 0;
+        atomic_store(&slot->seen, atomic_load(&c->version));
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (s == HK_OK && fresh)
+        s = count_member(c, "join", HKI_EVENT_JOIN, m, 0, 1, deadline_ns);
+    if (s != HK_OK) {
+        if (fresh)
+            atomic_store(&c->slot[m.id].live, false);
+        return s;
+    }
+    atomic_fetch_add(&c->joins, 1);
+    hki_log(c->context, HK_LOG_DEBUG,
+            "%s: worker %u joined (incarnation %u), %u live", base->name, m.id,
+            m.incarnation, atomic_load(&c->live));
+    *out = m;
+    return HK_OK;
+}
+
+static hk_status local_leave(hk_center *base, hki_member m, int64_t steps_done,
+                             int64_t deadline_ns) {
+    hki_local *const c = (hki_local *)base;
+    HKI_TRY(hki_local_check(c, m, "leave"));
+    const hk_status s = count_member(c, "leave", HKI_EVENT_LEAVE, m, steps_done,
+                                     -1, deadline_ns);
+    pthread_mutex_lock(&c->lock);
+    atomic_store(&c->slot[m.id].live, false);
+    pthread_cond_broadcast(&c->changed); // a round may be complete now
+    pthread_mutex_unlock(&c->lock);
+    hki_log(c->context, HK_LOG_DEBUG, "%s: worker %u left, %u live", base->name,
+            m.id, atomic_load(&c->live));
+    return s;
+}
+
+static hk_status local_init_if_empty(hk_center *base, hki_member m,
+                                     const float *x, const void *side,
+                                     int64_t deadline_ns) {
+    hki_local *const c = (hki_local *)base;
+    HKI_TRY(hki_local_check(c, m, "init"));
+    pthread_mutex_lock(&c->lock);
+    const bool mine = hki_turn_initialises(&c->turn, m.id);
+    hk_status s = HK_OK;
+    while (!atomic_load(&c->initialised) && (c->initialising || !mine))
+        if (!hki_cond_wait(&c->changed, &c->lock, deadline_ns) &&
+            !atomic_load(&c->initialised)) {
+            s = hki_fail(HK_E_TIMEOUT,
+                         "%s: init of worker %u: waited for another worker to "
+                         "bring the first values",
+                         base->name, m.id);
+            break;
+        }
+    if (s == HK_OK && !atomic_load(&c->initialised)) {
+        c->initialising = true;
+        pthread_mutex_unlock(&c->lock);
+        s = hki_local_fill(c, "init", m.id, x, side, deadline_ns);
+        pthread_mutex_lock(&c->lock);
+        c->initialising = false;
+        if (s == HK_OK) {
+            hki_turn_initialised(&c->turn, m.id);
+            atomic_store(&c->initialised, true);
+        }
+        pthread_cond_broadcast(&c->changed);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return s;
+}
+
+static hk_status local_barrier(hk_center *base, hki_member m, uint32_t parties,
+                               int64_t deadline_ns) {
+    hki_local *const c = (hki_local *)base;
+    HKI_TRY(hki_local_check(c, m, "start barrier"));
+    hk_status s = HK_OK;
+    pthread_mutex_lock(&c->lock);
+    if (!c->barrier_passed && ++c->barrier_arrived >= parties) {
+        c->barrier_passed = true;
+        pthread_cond_broadcast(&c->changed);
+    }
+    while (!c->barrier_passed)
+        if (!hki_cond_wait(&c->changed, &c->lock, deadline_ns) &&
+            !c->barrier_passed) {
+            s = hki_fail(HK_E_TIMEOUT,
+                         "%s: start barrier: worker %u waited for the others; "
+                         "%u of %u are here",
+                         base->name, m.id, c->barrier_arrived, parties);
+            c->barrier_arrived--;
+            break;
+        }
+    pthread_mutex_unlock(&c->lock);
+    return s;
+}
+
+// ---- counters, names --------------------------------------------------------
+
+void hki_local_info(hk_center *base, hk_center_info *out) {
+    hki_local *const c = (hki_local *)base;
+    *out = (hk_center_info){
+        .version = atomic_load(&c->version),
+        .exchanges = atomic_load(&c->exchanges),
+        .global_step = atomic_load(&c->global_step),
+        .skipped_chunks = atomic_load(&c->skipped),
+        .stale = atomic_load(&c->stale),
+        .joins = atomic_load(&c->joins),
+        .live = atomic_load(&c->live),
+        .initialised = atomic_load(&c->initialised),
+        .method = base->method->id,
+        .turn = c->turn.order,
+    };
+}
+
+hk_status hki_local_assign(hk_center *base, const float *values,
+                           const void *side, int64_t global_step,
+                           int64_t deadline_ns) {
+    hki_local *const c = (hki_local *)base;
+    HKI_TRY(hki_local_fill(c, "assign", UINT32_MAX, values, side, deadline_ns));
+    atomic_store(&c->global_step, global_step);
+    pthread_mutex_lock(&c->lock);
+    atomic_store(&c->initialised, true);
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    return HK_OK;
+}
+
+static hk_status add_vector(const hki_local *c, const char *prefix,
+                            float *vector, hk_name_map *map) {
+    const hk_layout *const l = c->base.layout;
+    for (size_t i = 0; vector != NULL && i < hk_layout_entries(l); i++) {
+        const hk_entry *const e = hk_layout_entry(l, i);
+        if (e->dtype != HK_F32 || c->base.parts.share[i] != HK_SHARE_EXCHANGE)
+            continue;
+        hki_buf name = {0};
+        hk_status s = hki_buf_printf(&name, "center/%s/%s", e->name, prefix);
+        if (s == HK_OK)
+            s = hk_name_map_add(map, &(hk_named){.name = name.data,
+                                                 .dtype = HK_F32,
+                                                 .shape = e->shape,
+                                                 .data = vector + e->offset});
+        hki_buf_deinit(&name);
+        HKI_TRY(s);
+    }
+    return HK_OK;
+}
+
+// The outer optimizer's variables, with "center/" in front.
+static hk_status add_outer(hki_local *c, hk_name_map *map) {
+    if (c->outer == NULL)
+        return HK_OK;
+    hk_name_map *own;
+    HKI_TRY(hk_name_map_create(&own));
+    hk_status s = hk_optimizer_variables(c->outer, own);
+    for (size_t i = 0; s == HK_OK && i < hk_name_map_count(own); i++) {
+        hk_named item = *hk_name_map_item(own, i);
+        hki_buf name = {0};
+        s = hki_buf_printf(&name, "center/%s", item.name);
+        item.name = name.data;
+        if (s == HK_OK)
+            s = hk_name_map_add(map, &item);
+        hki_buf_deinit(&name);
+    }
+    hk_name_map_destroy(own);
+    return s;
+}
+
+static hk_status local_variables(hk_center *base, hk_name_map *map) {
+    hki_local *const c = (hki_local *)base;
+    HKI_TRY(add_vector(c, "average", c->average, map));
+    HKI_TRY(add_vector(c, "momentum", c->momentum, map));
+    HKI_TRY(add_vector(c, "momentum_buffer", c->buffer, map));
+    return add_outer(c, map);
+}
+
+static hk_status local_order_save(hk_center *base, void *buf, size_t capacity,
+                                  size_t *size) {
+    return hki_turn_save(&((hki_local *)base)->turn, buf, capacity, size);
+}
+
+static const hki_center_ops local_ops = {
+    .kind = "local",
+    .destroy = local_destroy,
+    .join = local_join,
+    .init_if_empty = local_init_if_empty,
+    .exchange = hki_local_exchange,
+    .push_round = hki_local_push_round,
+    .pull = hki_local_pull,
+    .barrier = local_barrier,
+    .leave = local_leave,
+    .snapshot = hki_local_snapshot,
+    .assign = hki_local_assign,
+    .info = hki_local_info,
+    .variables = local_variables,
+    .order_save = local_order_save,
+};
+
+hk_status hk_center_create_local(const hk_center_options *opt,
+                                 hk_layout *layout, hk_center **out) {
+    hk_center_options o;
+    HKI_TRY(hki_center_options_check(opt, &o));
+    if (layout == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "center: layout or out is NULL");
+    hki_local *c;
+    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    c->context = o.context;
+    c->check = o.check != 0;
+    c->max_workers = o.max_workers;
+    c->quorum = o.quorum;
+    c->staleness = o.staleness;
+    c->average_rate = o.average_rate;
+    hk_status s = hki_center_base_init(&c->base, &local_ops, &o, layout);
+    if (s == HK_OK)
+        s = build(c, &o);
+    if (s != HK_OK) {
+        local_destroy(&c->base);
+        return s;
+    }
+    *out = &c->base;
+    return HK_OK;
+}

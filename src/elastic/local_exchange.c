@@ -1,0 +1,474 @@
+// local_exchange.c - walks over the in-process center: exchange, pull,
+// snapshot, assign.
+#include "elastic/local.h"
+#include <errno.h>
+
+// ---- walking ----------------------------------------------------------------
+
+// The system's timed lock counts wall time, which may jump: short slices,
+// measured on the monotonic clock.
+static bool lock_until(pthread_mutex_t *m, int64_t deadline_ns) {
+    if (pthread_mutex_trylock(m) == 0)
+        return true;
+    for (;;) {
+        const int64_t left = deadline_ns - hki_now_ns();
+        if (left <= 0)
+            return pthread_mutex_trylock(m) == 0;
+        const int64_t slice = HKI_MIN(left, INT64_C(1000000000));
+        struct timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        const int64_t until = t.tv_nsec + slice;
+        t.tv_sec += (time_t)(until / 1000000000);
+        t.tv_nsec = (long)(until % 1000000000);
+        if (pthread_mutex_timedlock(m, &t) == 0)
+            return true;
+    }
+}
+
+hk_status hki_local_lock_stripe(hki_local *c, const hki_walk *w, size_t i) {
+    if (lock_until(&c->stripe[i].lock, w->deadline_ns))
+        return HK_OK;
+    char who[32] = "";
+    if (w->worker != UINT32_MAX)
+        snprintf(who, sizeof who, " of worker %u", w->worker);
+    return hki_fail(HK_E_TIMEOUT,
+                    "%s: %s%s: waited for chunk %zu of %zu, which another "
+                    "worker holds",
+                    c->base.name, w->what, who, i, c->n_stripes);
+}
+
+hk_status hki_local_walk(hki_local *c, const hki_walk *w) {
+    if (w->event != 0)
+        HKI_TRY(hki_turn_enter(&c->turn, w->event, w->worker, w->deadline_ns));
+    hk_status s = hki_local_lock_stripe(c, w, 0);
+    if (s == HK_OK && w->begin != NULL)
+        w->begin(c, w->arg);
+    // With the first lock held, the place in the order is safe.
+    if (w->event != 0)
+        hki_turn_leave(&c->turn, w->event, w->worker, s == HK_OK);
+    if (s != HK_OK)
+        return s;
+    for (size_t i = 0;; i++) {
+        s = w->visit(c, w->arg, &c->stripe[i]);
+        const bool more = s == HK_OK && i + 1 < c->n_stripes;
+        if (more)
+            s = hki_local_lock_stripe(c, w, i + 1);
+        pthread_mutex_unlock(&c->stripe[i].lock);
+        if (!more || s != HK_OK)
+            return s;
+    }
+}
+
+void hki_local_begin(hki_local *c, hki_member m, hki_exchange *ex,
+                     bool changes) {
+    hki_slot *const slot = &c->slot[m.id];
+    const uint32_t live = HKI_MAX(atomic_load(&c->live), 1u);
+    ex->begun = true;
+    ex->live = live;
+    ex->alpha = ex->per_live ? ex->rate / live : ex->rate;
+    ex->skipped = 0;
+    ex->missed = false;
+    const uint64_t version = atomic_load(&c->version);
+    ex->staleness = version - atomic_load(&slot->seen);
+    ex->dropped = false;
+    if (c->base.method->flags & HKI_METHOD_DROP_STALE)
+        ex->dropped = (int64_t)ex->staleness > c->staleness;
+    if (ex->dropped)
+        atomic_fetch_add(&c->stale, 1);
+    uint64_t seen = version;
+    if (changes && !ex->dropped)
+        seen = atomic_fetch_add(&c->version, 1) + 1;
+    atomic_store(&slot->seen, seen);
+    atomic_fetch_add(&c->exchanges, 1);
+    ex->global_step =
+        atomic_fetch_add(&c->global_step, ex->steps_done) + ex->steps_done;
+}
+
+void hki_local_changed(hki_local *c, size_t part) {
+    c->updates[part]++;
+    if (c->average == NULL)
+        return;
+    const hki_part *const p = &c->base.parts.part[part];
+    const bool mean = (c->base.method->flags & HKI_METHOD_MEAN) != 0;
+    const double a = mean ? 1.0 / (double)c->updates[part] : c->average_rate;
+    c->k->follow(c->average + p->begin, c->values + p->begin, (float)a,
+                 p->end - p->begin);
+}
+
+void hki_local_copy_side(hki_local *c, void *dst, const void *src, bool all) {
+    if (dst == NULL || src == NULL)
+        return;
+    const hk_layout *const l = c->base.layout;
+    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+        const hk_entry *const e = hk_layout_entry(l, i);
+        if (e->dtype != HK_F32 &&
+            (all || c->base.parts.share[i] == HK_SHARE_COPY))
+            memcpy((char *)dst + e->offset, (const char *)src + e->offset,
+                   (size_t)e->count * hk_dtype_size(e->dtype));
+    }
+}
+
+// ---- exchange ---------------------------------------------------------------
+
+typedef struct exchange_arg {
+    hki_member m;
+    hki_exchange *ex;
+    size_t done; // parts, when they are walked over in order
+} exchange_arg;
+
+static void begin_exchange(hki_local *c, void *arg) {
+    exchange_arg *const a = arg;
+    hki_local_begin(c, a->m, a->ex, true);
+    hki_local_copy_side(c, c->side, a->ex->side, false);
+}
+
+static void copy_floats(float *dst, const float *src, int64_t n) {
+    memcpy(dst, src, (size_t)n * sizeof *dst);
+}
+
+static void elastic_part(hki_local *c, hki_exchange *ex, const hki_part *p) {
+    const int64_t n = p->end - p->begin;
+    float *const x = ex->x + p->begin, *const v = c->values + p->begin;
+    const float alpha = (float)ex->alpha;
+    if (ex->view != NULL)
+        copy_floats(ex->view + p->begin, v, n);
+    if (ex->diff != NULL)
+        c->k->difference(x, v, ex->diff + p->begin, alpha, n);
+    else if (c->check)
+        atomic_fetch_add(&c->faults,
+                         (uint64_t)c->k->elastic_checked(x, v, alpha, n));
+    else
+        c->k->elastic(x, v, alpha, n);
+}
+
+// The momentum's weight between its updates is the activation; at an update
+// what was held back comes on top (arXiv 2401.09135, algorithm 3).
+static void delayed_part(hki_local *c, hki_exchange *ex, size_t part) {
+    const hki_part *const p = &c->base.parts.part[part];
+    hki_delayed k = c->delayed;
+    k.update = (c->updates[part] + 1) % c->delay == 0;
+    const double held = k.update ? 1 - c->activation * c->delay : 0;
+    k.weight = (float)((held + c->activation) * (double)k.beta);
+    c->k->delayed(ex->x + p->begin, ex->view + p->begin, c->values + p->begin,
+                  c->momentum + p->begin, c->buffer + p->begin, &k,
+                  p->end - p->begin);
+}
+
+// One part under an asynchronous rule without an outer optimizer.
+static void exchange_part(hki_local *c, hki_exchange *ex, size_t part) {
+    const hki_method *const m = c->base.method;
+    const hki_part *const p = &c->base.parts.part[part];
+    const int64_t n = p->end - p->begin;
+    float *const x = ex->x + p->begin, *const v = c->values + p->begin;
+    if (p->share == HK_SHARE_COPY) {
+        copy_floats(v, x, n);
+        return;
+    }
+    if (ex->observe != NULL)
+        ex->observe(ex->user, p->begin, p->end, x, v);
+    if (m->worker == HKI_WORKER_ELASTIC) {
+        elastic_part(c, ex, p);
+    } else if (p->state) {
+        // Statistics are averaged over the workers, never summed.
+        c->k->meet(x, v, 1.0f / (float)ex->live, n);
+        if (ex->view != NULL)
+            copy_floats(ex->view + p->begin, v, n);
+    } else if (m->center == HKI_CENTER_DELAYED) {
+        delayed_part(c, ex, part);
+    } else {
+        c->k->delta(x, ex->view + p->begin, v, n);
+    }
+    hki_local_changed(c, part);
+}
+
+static hk_status visit_exchange(hki_local *c, void *arg, const hki_stripe *s) {
+    exchange_arg *const a = arg;
+    for (size_t i = s->first; i < s->last; i++)
+        exchange_part(c, a->ex, i);
+    a->done = s->last;
+    return HK_OK;
+}
+
+// d = 0 for parts that were not reached.
+static void clear_diff(const hki_local *c, const hki_exchange *ex, size_t first,
+                       size_t last) {
+    for (size_t i = first; ex->diff != NULL && i < last; i++) {
+        const hki_part *const p = &c->base.parts.part[i];
+        if (p->share == HK_SHARE_EXCHANGE)
+            memset(ex->diff + p->begin, 0,
+                   (size_t)(p->end - p->begin) * sizeof *ex->diff);
+    }
+}
+
+// x, view := center.
+static void take_part(hki_local *c, const hki_part *p, float *x, float *view) {
+    const int64_t n = p->end - p->begin;
+    copy_floats(x + p->begin, c->values + p->begin, n);
+    if (view != NULL)
+        copy_floats(view + p->begin, c->values + p->begin, n);
+}
+
+// The whole vector is one stripe: one step of the outer optimizer.
+static hk_status visit_outer(hki_local *c, void *arg, const hki_stripe *s) {
+    hki_exchange *const ex = ((exchange_arg *)arg)->ex;
+    const bool delta = c->base.method->worker == HKI_WORKER_DELTA;
+    const int64_t n_train = hk_layout_train(c->base.layout);
+    for (size_t i = s->first; i < s->last; i++) {
+        const hki_part *const p = &c->base.parts.part[i];
+        if (p->share == HK_SHARE_COPY || p->state) {
+            exchange_part(c, ex, i);
+            continue;
+        }
+        if (ex->observe != NULL)
+            ex->observe(ex->user, p->begin, p->end, ex->x + p->begin,
+                        c->values + p->begin);
+        if (delta) {
+            float *const g = c->gradient + p->begin;
+            memset(g, 0, (size_t)(p->end - p->begin) * sizeof *g);
+            c->k->add_difference(g, ex->view + p->begin, ex->x + p->begin,
+                                 p->end - p->begin);
+        }
+    }
+    if (!ex->dropped) {
+        const hk_grad_view g = {.dense = delta ? c->gradient : ex->grad,
+                                .n_dense = n_train,
+                                .scale = delta ? 1 : ex->grad_scale};
+        HKI_TRY(hk_optimizer_apply(c->outer, c->values, &g,
+                                   (int64_t)atomic_load(&c->version) - 1,
+                                   NULL));
+    }
+    for (size_t i = s->first; i < s->last; i++)
+        if (c->base.parts.part[i].share == HK_SHARE_EXCHANGE &&
+            !c->base.parts.part[i].state)
+            take_part(c, &c->base.parts.part[i], ex->x, ex->view);
+    return HK_OK;
+}
+
+// Without locking and with one stripe: all or nothing.
+static hk_status exchange_outer_free(hki_local *c, exchange_arg *a) {
+    if (pthread_mutex_trylock(&c->stripe[0].lock) != 0) {
+        a->ex->missed = true;
+        a->ex->skipped = 1;
+        atomic_fetch_add(&c->skipped, 1);
+        return HK_OK;
+    }
+    begin_exchange(c, a);
+    const hk_status s = visit_outer(c, a, &c->stripe[0]);
+    pthread_mutex_unlock(&c->stripe[0].lock);
+    return s;
+}
+
+// Nobody waits: two rounds of trylock, starting at a place of the worker's
+// own; what is still busy then is left out.
+static void exchange_free(hki_local *c, exchange_arg *a) {
+    hki_exchange *const ex = a->ex;
+    hki_local_begin(c, a->m, ex, true);
+    const size_t n = c->n_stripes;
+    const size_t start = n * (a->m.id % ex->live) / ex->live;
+    // Bits of one word at a time remember what the second round has to try.
+    for (size_t base = 0; base < n; base += 64) {
+        uint64_t busy = 0;
+        const size_t count = HKI_MIN(n - base, (size_t)64);
+        for (int again = 0; again < 2; again++)
+            for (size_t j = 0; j < count; j++) {
+                hki_stripe *const s = &c->stripe[(start + base + j) % n];
+                if (again && !(busy >> j & 1))
+                    continue;
+                if (pthread_mutex_trylock(&s->lock) != 0) {
+                    busy |= UINT64_C(1) << j;
+                    if (again) {
+                        ex->skipped++;
+                        clear_diff(c, ex, s->first, s->last);
+                    }
+                    continue;
+                }
+                if (s == c->stripe)
+                    hki_local_copy_side(c, c->side, ex->side, false);
+                visit_exchange(c, a, s);
+                pthread_mutex_unlock(&s->lock);
+            }
+    }
+    atomic_fetch_add(&c->skipped, ex->skipped);
+}
+
+static hk_status check_faults(hki_local *c, hki_member m) {
+    const uint64_t faults = atomic_load(&c->faults);
+    if (faults == 0)
+        return HK_OK;
+    return hki_fail(HK_E_INTERNAL,
+                    "%s: exchange of worker %u: %llu elements did not "
+                    "conserve x + c within 2 ulp",
+                    c->base.name, m.id, (unsigned long long)faults);
+}
+
+hk_status hki_local_exchange(hk_center *base, hki_member m, hki_exchange *ex) {
+    hki_local *const c = (hki_local *)base;
+    exchange_arg a = {.m = m, .ex = ex};
+    hk_status s = hki_local_check(c, m, "exchange");
+    const bool outer = base->method->center == HKI_CENTER_OUTER;
+    if (s == HK_OK && !ex->use_locking &&
+        (c->turn.order != HK_TURN_FREE || c->turn.record))
+        s = hki_fail(HK_E_INVALID_ARG,
+                     "%s: exchange of worker %u: an order of turns needs "
+                     "use_locking",
+                     base->name, m.id);
+    const hki_walk w = {.what = "exchange",
+                        .worker = m.id,
+                        .event = HKI_EVENT_EXCHANGE,
+                        .deadline_ns = ex->deadline_ns,
+                        .begin = begin_exchange,
+                        .visit = outer ? visit_outer : visit_exchange,
+                        .arg = &a};
+    if (s == HK_OK && ex->use_locking)
+        s = hki_local_walk(c, &w);
+    else if (s == HK_OK && outer)
+        s = exchange_outer_free(c, &a);
+    else if (s == HK_OK)
+        exchange_free(c, &a);
+    if (s != HK_OK) {
+        clear_diff(c, ex, a.done, base->parts.count);
+        return s;
+    }
+    return check_faults(c, m);
+}
+
+// ---- pull, snapshot, assign -------------------------------------------------
+
+typedef struct copy_arg {
+    hki_member m;
+    float *x, *view;
+    void *side;
+    hk_center_info *info;
+    const float *from; // snapshot: which vector; assign: new values
+    int64_t global_step;
+    bool exchanged_only; // leaves HK_SHARE_COPY alone
+} copy_arg;
+
+static void begin_pull(hki_local *c, void *arg) {
+    copy_arg *const a = arg;
+    atomic_store(&c->slot[a->m.id].seen, atomic_load(&c->version));
+    a->global_step = atomic_load(&c->global_step);
+    hki_local_copy_side(c, a->side, c->side, false);
+}
+
+static hk_status visit_pull(hki_local *c, void *arg, const hki_stripe *s) {
+    copy_arg *const a = arg;
+    for (size_t i = s->first; i < s->last; i++) {
+        const hki_part *const p = &c->base.parts.part[i];
+        if (p->share == HK_SHARE_EXCHANGE || !a->exchanged_only)
+            take_part(c, p, a->x, a->view);
+    }
+    return HK_OK;
+}
+
+hk_status hki_local_take(hki_local *c, hki_member m, hki_exchange *ex) {
+    copy_arg a = {.m = m, .x = ex->x, .view = ex->view, .exchanged_only = true};
+    const hki_walk w = {.what = "result of a round",
+                        .worker = m.id,
+                        .deadline_ns = ex->deadline_ns,
+                        .begin = begin_pull,
+                        .visit = visit_pull,
+                        .arg = &a};
+    return hki_local_walk(c, &w);
+}
+
+hk_status hki_local_pull(hk_center *base, hki_member m, float *x, float *view,
+                         void *side, int64_t deadline_ns,
+                         int64_t *global_step) {
+    hki_local *const c = (hki_local *)base;
+    HKI_TRY(hki_local_check(c, m, "pull"));
+    if (!atomic_load(&c->initialised))
+        return hki_fail(HK_E_STATE, "%s: pull of worker %u: no values yet",
+                        base->name, m.id);
+    copy_arg a = {.m = m, .x = x, .view = view, .side = side};
+    const hki_walk w = {.what = "pull",
+                        .worker = m.id,
+                        .event = HKI_EVENT_PULL,
+                        .deadline_ns = deadline_ns,
+                        .begin = begin_pull,
+                        .visit = visit_pull,
+                        .arg = &a};
+    HKI_TRY(hki_local_walk(c, &w));
+    *global_step = a.global_step;
+    return HK_OK;
+}
+
+// Entries without a center keep what the first worker brought; they belong
+// to the first stripe.
+static void copy_unshared(const hki_local *c, float *dst, const float *src) {
+    for (size_t i = 0; i < hk_layout_entries(c->base.layout); i++) {
+        const hk_entry *const e = hk_layout_entry(c->base.layout, i);
+        if (e->dtype == HK_F32 && c->base.parts.share[i] == HK_SHARE_LOCAL)
+            copy_floats(dst + e->offset, src + e->offset, e->count);
+    }
+}
+
+static void begin_snapshot(hki_local *c, void *arg) {
+    copy_arg *const a = arg;
+    copy_unshared(c, a->x, c->values);
+    hki_local_copy_side(c, a->side, c->side, true);
+    if (a->info != NULL)
+        hki_local_info(&c->base, a->info);
+}
+
+static hk_status visit_snapshot(hki_local *c, void *arg, const hki_stripe *s) {
+    copy_arg *const a = arg;
+    for (size_t i = s->first; i < s->last; i++) {
+        const hki_part *const p = &c->base.parts.part[i];
+        copy_floats(a->x + p->begin, a->from + p->begin, p->end - p->begin);
+    }
+    return HK_OK;
+}
+
+hk_status hki_local_snapshot(hk_center *base, hk_center_part part,
+                             int64_t deadline_ns, float *values, void *side,
+                             hk_center_info *info) {
+    hki_local *const c = (hki_local *)base;
+    if (part == HK_CENTER_AVERAGE && c->average == NULL)
+        return hki_fail(HK_E_STATE, "%s: snapshot: method %s keeps no average",
+                        base->name, base->method->name);
+    if (!atomic_load(&c->initialised))
+        return hki_fail(HK_E_STATE, "%s: snapshot: no values yet", base->name);
+    const float *const from =
+        part == HK_CENTER_AVERAGE ? c->average : c->values;
+    memset(values, 0, (size_t)hk_layout_size(base->layout) * sizeof *values);
+    copy_arg a = {.x = values, .side = side, .info = info, .from = from};
+    const hki_walk w = {.what = "snapshot",
+                        .worker = UINT32_MAX,
+                        .deadline_ns = deadline_ns,
+                        .begin = begin_snapshot,
+                        .visit = visit_snapshot,
+                        .arg = &a};
+    return hki_local_walk(c, &w);
+}
+
+static void begin_fill(hki_local *c, void *arg) {
+    const copy_arg *const a = arg;
+    copy_unshared(c, c->values, a->from);
+    hki_local_copy_side(c, c->side, a->side, true);
+}
+
+static hk_status visit_fill(hki_local *c, void *arg, const hki_stripe *s) {
+    const copy_arg *const a = arg;
+    for (size_t i = s->first; i < s->last; i++) {
+        const hki_part *const p = &c->base.parts.part[i];
+        const int64_t n = p->end - p->begin;
+        copy_floats(c->values + p->begin, a->from + p->begin, n);
+        if (c->average != NULL)
+            copy_floats(c->average + p->begin, a->from + p->begin, n);
+    }
+    return HK_OK;
+}
+
+hk_status hki_local_fill(hki_local *c, const char *what, uint32_t worker,
+                         const float *x, const void *side,
+                         int64_t deadline_ns) {
+    copy_arg a = {.from = x, .side = (void *)(uintptr_t)side};
+    const hki_walk w = {.what = what,
+                        .worker = worker,
+                        .deadline_ns = deadline_ns,
+                        .begin = begin_fill,
+                        .visit = visit_fill,
+                        .arg = &a};
+    return hki_local_walk(c, &w);
+}

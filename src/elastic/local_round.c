@@ -1,0 +1,228 @@
+// local_round.c - synchronous rounds of the in-process center.
+//
+// The center stands still while the workers of a round bring their
+// differences; the one who sees that all are there closes it: the sum, mean
+// or outer step becomes the new center. With the turn order round-robin the
+// sum is made in the order of the ids, so a round has the same bits in every
+// run.
+#include "elastic/local.h"
+
+typedef struct round_arg {
+    hki_member m;
+    hki_exchange *ex;
+    uint32_t count; // contributions of the round that is closed
+} round_arg;
+
+// ---- bringing ---------------------------------------------------------------
+
+static void begin_push(hki_local *c, void *arg) {
+    round_arg *const a = arg;
+    hki_local_begin(c, a->m, a->ex, false);
+    hki_local_copy_side(c, c->side, a->ex->side, false);
+}
+
+static void push_part(hki_local *c, hki_exchange *ex, const hki_part *p) {
+    const int64_t n = p->end - p->begin;
+    float *const x = ex->x + p->begin, *const v = c->values + p->begin;
+    float *const sum = c->sum + p->begin;
+    if (p->share == HK_SHARE_COPY) {
+        memcpy(v, x, (size_t)n * sizeof *v);
+        return;
+    }
+    if (ex->observe != NULL)
+        ex->observe(ex->user, p->begin, p->end, x, v);
+    switch (c->base.method->center) {
+    case HKI_CENTER_ROUND_SUM:
+        if (ex->view != NULL)
+            memcpy(ex->view + p->begin, v, (size_t)n * sizeof *v);
+        c->k->round_elastic(x, v, sum, (float)ex->alpha, n);
+        break;
+    case HKI_CENTER_ROUND_OUTER:
+        if (!p->state) {
+            c->k->add_difference(sum, v, x, n);
+            break;
+        }
+        c->k->add(sum, x, n); // statistics are averaged
+        break;
+    default:
+        c->k->add(sum, x, n);
+        break;
+    }
+}
+
+static hk_status visit_push(hki_local *c, void *arg, const hki_stripe *s) {
+    const round_arg *const a = arg;
+    for (size_t i = s->first; i < s->last; i++)
+        push_part(c, a->ex, &c->base.parts.part[i]);
+    return HK_OK;
+}
+
+// ---- closing ----------------------------------------------------------------
+
+static hk_status outer_step(hki_local *c, uint32_t count) {
+    double scale = 1.0 / count;
+    if (c->base.method->flags & HKI_METHOD_FAST_RATE) {
+        // SlowMo: u = beta u + (c - mean) / gamma; c -= alpha gamma u
+        const double gamma = c->round.fast_rate;
+        if (!(gamma > 0))
+            return hki_fail(HK_E_RANGE,
+                            "%s: round %llu: %s divides by the inner learning "
+                            "rate, which is %g",
+                            c->base.name, (unsigned long long)c->round.number,
+                            c->base.method->name, gamma);
+        scale /= gamma;
+        HKI_TRY(
+            hk_optimizer_set(c->outer, "learning_rate", c->outer_rate * gamma));
+    }
+    const int64_t n = hk_layout_train(c->base.layout);
+    const hk_grad_view g = {.dense = c->sum, .n_dense = n, .scale = scale};
+    HKI_TRY(hk_optimizer_apply(c->outer, c->values, &g,
+                               (int64_t)c->round.number, NULL));
+    memset(c->sum, 0, (size_t)n * sizeof *c->sum);
+    return HK_OK;
+}
+
+static hk_status visit_close(hki_local *c, void *arg, const hki_stripe *s) {
+    const round_arg *const a = arg;
+    const hki_center_rule rule = c->base.method->center;
+    if (rule == HKI_CENTER_ROUND_OUTER)
+        HKI_TRY(outer_step(c, a->count));
+    for (size_t i = s->first; i < s->last; i++) {
+        const hki_part *const p = &c->base.parts.part[i];
+        float *const v = c->values + p->begin, *const sum = c->sum + p->begin;
+        if (p->share == HK_SHARE_COPY)
+            continue;
+        if (rule == HKI_CENTER_ROUND_SUM)
+            c->k->take_sum(v, sum, p->end - p->begin);
+        else if (rule == HKI_CENTER_ROUND_MEAN || p->state)
+            c->k->take_mean(v, sum, (float)a->count, p->end - p->begin);
+        hki_local_changed(c, i);
+    }
+    return HK_OK;
+}
+
+// True when every live worker has contributed. `lock` is held.
+static bool is_complete(hki_local *c) {
+    if (c->round.arrived == 0)
+        return false;
+    for (uint32_t i = 0; i < c->max_workers; i++)
+        if (atomic_load(&c->slot[i].live) &&
+            c->slot[i].round != c->round.number + 1)
+            return false;
+    return true;
+}
+
+// `lock` is held and given up meanwhile.
+static hk_status close_round(hki_local *c, const round_arg *a) {
+    c->round.closing = true;
+    round_arg arg = *a;
+    arg.count = c->round.arrived;
+    pthread_mutex_unlock(&c->lock);
+    const hki_walk w = {.what = "end of a round",
+                        .worker = a->m.id,
+                        .deadline_ns = a->ex->deadline_ns,
+                        .visit = visit_close,
+                        .arg = &arg};
+    const hk_status s = hki_local_walk(c, &w);
+    pthread_mutex_lock(&c->lock);
+    c->round.closing = false;
+    if (s == HK_OK) {
+        c->round.number++;
+        c->round.arrived = 0;
+        c->round.fast_rate = 0;
+        atomic_fetch_add(&c->version, 1);
+    }
+    pthread_cond_broadcast(&c->changed);
+    return s;
+}
+
+// ---- a round ----------------------------------------------------------------
+
+static hk_status late(hki_local *c, const round_arg *a, const char *what) {
+    char missing[64] = "";
+    size_t at = 0;
+    for (uint32_t i = 0; i < c->max_workers && at + 16 < sizeof missing; i++)
+        if (atomic_load(&c->slot[i].live) &&
+            c->slot[i].round != c->round.number + 1)
+            at += (size_t)snprintf(missing + at, sizeof missing - at, " %u", i);
+    return hki_fail(HK_E_TIMEOUT, "%s: round %llu: worker %u waited for %s%s",
+                    c->base.name, (unsigned long long)c->round.number, a->m.id,
+                    what, missing);
+}
+
+// Waits until the round before is closed for good. `lock` is held.
+static hk_status wait_open(hki_local *c, const round_arg *a) {
+    while (c->round.closing)
+        if (!hki_cond_wait(&c->changed, &c->lock, a->ex->deadline_ns) &&
+            c->round.closing)
+            return late(c, a, "its end by another worker; missing:");
+    return HK_OK;
+}
+
+// Contributes once to the open round. `lock` is held and given up meanwhile.
+static hk_status contribute(hki_local *c, round_arg *a) {
+    hki_slot *const slot = &c->slot[a->m.id];
+    if (slot->round == c->round.number + 1)
+        return HK_OK; // a second call after a timeout
+    c->round.contributing++;
+    pthread_mutex_unlock(&c->lock);
+    const hki_walk w = {.what = "round",
+                        .worker = a->m.id,
+                        .event = HKI_EVENT_EXCHANGE,
+                        .deadline_ns = a->ex->deadline_ns,
+                        .begin = begin_push,
+                        .visit = visit_push,
+                        .arg = a};
+    const hk_status s = hki_local_walk(c, &w);
+    pthread_mutex_lock(&c->lock);
+    c->round.contributing--;
+    if (s == HK_OK) {
+        c->round.arrived++;
+        c->round.fast_rate = HKI_MAX(c->round.fast_rate, a->ex->fast_rate);
+        slot->round = c->round.number + 1;
+    }
+    pthread_cond_broadcast(&c->changed);
+    return s;
+}
+
+// Waits for the end of round `number`, or brings it about. `lock` is held.
+static hk_status finish(hki_local *c, const round_arg *a, uint64_t number) {
+    bool in_time = true;
+    while (c->round.number == number) {
+        const bool quorum =
+            !in_time && c->quorum > 0 && c->round.arrived >= c->quorum;
+        if (!c->round.closing && c->round.contributing == 0 &&
+            (is_complete(c) || quorum)) {
+            HKI_TRY(close_round(c, a));
+            continue;
+        }
+        if (!in_time)
+            return late(c, a, "workers");
+        in_time = hki_cond_wait(&c->changed, &c->lock, a->ex->deadline_ns);
+    }
+    return HK_OK;
+}
+
+hk_status hki_local_push_round(hk_center *base, hki_member m,
+                               hki_exchange *ex) {
+    hki_local *const c = (hki_local *)base;
+    HKI_TRY(hki_local_check(c, m, "round"));
+    round_arg a = {.m = m, .ex = ex};
+    pthread_mutex_lock(&c->lock);
+    hk_status s = wait_open(c, &a);
+    if (s == HK_OK) {
+        s = contribute(c, &a);
+        // The number cannot have changed: a round does not close while
+        // somebody contributes.
+        if (s == HK_OK)
+            s = finish(c, &a, c->slot[m.id].round - 1);
+    }
+    pthread_mutex_unlock(&c->lock);
+    HKI_TRY(s);
+    // Everybody takes the result, without a turn: the next round cannot close
+    // before this worker has contributed to it.
+    if (base->method->center != HKI_CENTER_ROUND_SUM)
+        return hki_local_take(c, m, ex);
+    atomic_store(&c->slot[m.id].seen, atomic_load(&c->version));
+    return HK_OK;
+}

@@ -1,0 +1,202 @@
+// overlap.c - exchanges that run beside the next steps.
+//
+// Two buffers take turns. A copy of x goes into one, the thread turns it into
+// d and moves the center, and the worker subtracts d from x at the step that
+// was fixed when it started: the outcome does not depend on how fast the
+// thread was.
+#include "elastic/worker.h"
+
+typedef struct job {
+    const hki_exchange_kernels *k;
+    float *d;
+    hki_exchange ex;
+    hki_sums sums;
+    int64_t taken_at, apply_at; // local steps
+    uint64_t number;
+    bool in_use; // from start until it was applied
+    bool done;   // by the thread; guarded by `lock`
+    hk_status status;
+    char text[512];
+} job;
+
+struct hki_overlap {
+    hk_elastic *e;
+    hki_thread *thread;
+    pthread_mutex_t lock; // guards done, queued and stop
+    pthread_cond_t changed;
+    bool has_lock, has_changed;
+    job jobs[2];
+    uint64_t started, applied; // jobs, counted by the worker
+    uint64_t queued, taken;    // by worker and thread
+    bool stop;
+};
+
+// In the thread: the handle's own sums belong to the worker.
+static void observe_job(void *user, int64_t begin, int64_t end, const float *x,
+                        const float *c) {
+    job *const j = user;
+    j->k->observe(x, NULL, c, end - begin, j->sums.s);
+}
+
+static void run_job(hk_elastic *e, job *j) {
+    j->status = e->center->ops->exchange(e->center, e->m, &j->ex);
+    if (j->status != HK_OK)
+        snprintf(j->text, sizeof j->text, "%s", hk_last_error());
+}
+
+static void thread_main(void *user) {
+    hki_overlap *const o = user;
+    pthread_mutex_lock(&o->lock);
+    for (;;) {
+        // Ends with the handle: idle time has no deadline.
+        while (o->taken == o->queued && !o->stop)
+            pthread_cond_wait(&o->changed, &o->lock);
+        if (o->taken == o->queued)
+            break;
+        job *const j = &o->jobs[o->taken++ % 2];
+        pthread_mutex_unlock(&o->lock);
+        run_job(o->e, j);
+        pthread_mutex_lock(&o->lock);
+        j->done = true;
+        pthread_cond_broadcast(&o->changed);
+    }
+    pthread_mutex_unlock(&o->lock);
+}
+
+hk_status hki_overlap_create(hk_elastic *e) {
+    hki_overlap *o;
+    HKI_TRY(hki_zalloc_array(1, sizeof *o, &o));
+    e->overlap = o;
+    o->e = e;
+    for (size_t i = 0; i < HKI_COUNT(o->jobs); i++)
+        HKI_TRY(hki_zalloc_array((size_t)hk_layout_size(e->layout),
+                                 sizeof(float), &o->jobs[i].d));
+    if (pthread_mutex_init(&o->lock, NULL) != 0)
+        return hki_fail(HK_E_NO_MEMORY, "%s: mutex", e->name);
+    o->has_lock = true;
+    HKI_TRY(hki_cond_init(&o->changed, e->name));
+    o->has_changed = true;
+    return hki_thread_start(thread_main, o, -1, "hooke-overlap", &o->thread);
+}
+
+void hki_overlap_destroy(hki_overlap *o) {
+    if (o == NULL)
+        return;
+    if (o->thread != NULL) {
+        pthread_mutex_lock(&o->lock);
+        o->stop = true;
+        pthread_cond_broadcast(&o->changed);
+        pthread_mutex_unlock(&o->lock);
+        hki_thread_stop(o->thread);
+    }
+    if (o->has_changed)
+        pthread_cond_destroy(&o->changed);
+    if (o->has_lock)
+        pthread_mutex_destroy(&o->lock);
+    for (size_t i = 0; i < HKI_COUNT(o->jobs); i++)
+        hki_free(o->jobs[i].d);
+    hki_free(o);
+}
+
+static hk_status wait_done(hk_elastic *e, job *j) {
+    hki_overlap *const o = e->overlap;
+    const int64_t start = hki_now_ns();
+    // The exchange has a deadline of its own and ends with it.
+    const int64_t deadline = hki_deadline(e->opt.wait_ms) + 1000000000;
+    hk_status s = HK_OK;
+    pthread_mutex_lock(&o->lock);
+    while (!j->done)
+        if (!hki_cond_wait(&o->changed, &o->lock, deadline) && !j->done) {
+            s = hki_fail(HK_E_TIMEOUT,
+                         "%s: worker %u waited for its overlapped exchange "
+                         "%llu",
+                         e->name, e->m.id, (unsigned long long)j->number);
+            break;
+        }
+    pthread_mutex_unlock(&o->lock);
+    e->n.exchange_ns += hki_now_ns() - start;
+    return s;
+}
+
+// Takes the results of the oldest job over; x NULL: forgets its d.
+static hk_status finish_job(hk_elastic *e, float *x) {
+    hki_overlap *const o = e->overlap;
+    job *const j = &o->jobs[o->applied % 2];
+    HKI_TRY(wait_done(e, j));
+    o->applied++;
+    j->in_use = false;
+    hki_elastic_count(e, &j->ex);
+    e->total = j->sums;
+    if (j->ex.begun) {
+        const job *const other = &o->jobs[o->applied % 2];
+        e->center_step = j->ex.global_step;
+        if (other->in_use)
+            e->center_step += other->ex.steps_done;
+    } else { // to be reported by the next one
+        e->center_step -= j->ex.steps_done;
+        e->since += j->ex.steps_done;
+    }
+    if (x != NULL) {
+        hki_elastic_subtract(e, x, j->d);
+        e->n.delay_sum += (double)(e->local_step - j->taken_at);
+        e->n.delays++;
+    }
+    if (j->status != HK_OK)
+        return hki_fail(j->status, "%s", j->text);
+    return HK_OK;
+}
+
+hk_status hki_overlap_start(hk_elastic *e, float *x, int64_t apply_at) {
+    hki_overlap *const o = e->overlap;
+    job *const j = &o->jobs[o->started % 2];
+    if (j->in_use) // the period has been shortened
+        HKI_TRY(finish_job(e, x));
+    const int64_t start = hki_now_ns();
+    memcpy(j->d, x, (size_t)hk_layout_size(e->layout) * sizeof *x);
+    hki_elastic_prepare(e, j->d, &j->ex);
+    j->ex.diff = j->d;
+    j->k = e->k;
+    j->sums = (hki_sums){{0}};
+    if (j->ex.observe != NULL) {
+        j->ex.observe = observe_job;
+        j->ex.user = j;
+    }
+    j->taken_at = e->local_step;
+    j->apply_at = apply_at;
+    j->number = o->started++;
+    j->in_use = true;
+    e->center_step += e->since; // reported by this one
+    e->since = 0;
+    pthread_mutex_lock(&o->lock);
+    j->done = false;
+    o->queued++;
+    pthread_cond_broadcast(&o->changed);
+    pthread_mutex_unlock(&o->lock);
+    e->n.exchange_ns += hki_now_ns() - start;
+    return HK_OK;
+}
+
+hk_status hki_overlap_collect(hk_elastic *e, float *x, int64_t now) {
+    hki_overlap *const o = e->overlap;
+    hk_status first = HK_OK;
+    while (o->applied < o->started && o->jobs[o->applied % 2].apply_at <= now) {
+        const uint64_t before = o->applied;
+        const hk_status s = finish_job(e, x);
+        if (first == HK_OK)
+            first = s;
+        if (o->applied == before) // still running after its deadline
+            return s;
+    }
+    return first;
+}
+
+hk_status hki_overlap_drop(hk_elastic *e) {
+    hki_overlap *const o = e->overlap;
+    while (o != NULL && o->applied < o->started) {
+        const uint64_t before = o->applied;
+        const hk_status s = finish_job(e, NULL);
+        if (o->applied == before)
+            return s;
+    }
+    return HK_OK;
+}

@@ -1,0 +1,96 @@
+// telemetry.c - what a worker knows about itself and its distance to the
+// center. Sums are made inside the exchange, where both values are at hand.
+#include "elastic/worker.h"
+#include <math.h>
+
+void hki_elastic_observe_begin(hk_elastic *e) {
+    e->total = (hki_sums){{0}};
+    if (e->entry != NULL)
+        memset(e->entry, 0, hk_layout_entries(e->layout) * sizeof *e->entry);
+}
+
+// First float entry that ends behind a place of the vector.
+static size_t find_entry(const hk_layout *l, int64_t at) {
+    size_t low = 0, high = hk_layout_entries(l);
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        const hk_entry *const e = hk_layout_entry(l, mid);
+        if (e->dtype == HK_F32 && e->offset + e->count <= at)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+void hki_elastic_observe(void *user, int64_t begin, int64_t end, const float *x,
+                         const float *c) {
+    hk_elastic *const e = user;
+    const float *const before = e->before != NULL ? e->before + begin : NULL;
+    if (e->entry == NULL) {
+        e->k->observe(x, before, c, end - begin, e->total.s);
+        return;
+    }
+    const hk_entry *entry;
+    for (size_t i = find_entry(e->layout, begin);
+         (entry = hk_layout_entry(e->layout, i)) != NULL &&
+         entry->dtype == HK_F32 && entry->offset < end;
+         i++) {
+        const int64_t low = HKI_MAX(entry->offset, begin) - begin;
+        const int64_t high = HKI_MIN(entry->offset + entry->count, end) - begin;
+        hki_sums part = {{0}};
+        e->k->observe(x + low, before != NULL ? before + low : NULL, c + low,
+                      high - low, part.s);
+        for (size_t j = 0; j < HKI_COUNT(part.s); j++) {
+            e->entry[i].s[j] += part.s[j];
+            e->total.s[j] += part.s[j];
+        }
+    }
+}
+
+static double cosine(const hki_sums *s) {
+    const double norms = sqrt(s->s[0]) * sqrt(s->s[2]);
+    return norms > 0 ? s->s[1] / norms : 0;
+}
+
+hk_status hk_elastic_get_stats(const hk_elastic *e, hk_elastic_stats *out) {
+    if (e == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "elastic: stats: NULL argument");
+    const hki_counters *const n = &e->n;
+    const double total =
+        n->start_ns != 0 ? (double)(hki_now_ns() - n->start_ns) : 0;
+    *out = (hk_elastic_stats){
+        .local_step = e->local_step,
+        .global_step = hk_elastic_global_step(e),
+        .exchanges = n->exchanges,
+        .dropped = n->dropped,
+        .skipped_chunks = n->skipped,
+        .moving_rate = n->moving_rate,
+        .staleness = n->staleness,
+        .staleness_mean =
+            n->exchanges > 0 ? n->staleness_sum / (double)n->exchanges : 0,
+        .staleness_max = n->staleness_max,
+        .delay_steps = n->delays > 0 ? n->delay_sum / (double)n->delays : 0,
+        .exchange_share = total > 0 ? (double)n->exchange_ns / total : 0,
+        .exchange_seconds = 1e-9 * (double)n->exchange_ns,
+        .distance = sqrt(e->total.s[0]),
+        .cosine = cosine(&e->total),
+    };
+    return HK_OK;
+}
+
+hk_status hk_elastic_entry_stats(const hk_elastic *e, size_t entry,
+                                 double *distance, double *cos) {
+    if (e == NULL || distance == NULL || cos == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "elastic: stats: NULL argument");
+    if (e->entry == NULL)
+        return hki_fail(HK_E_STATE, "%s: stats of entries need telemetry 2",
+                        e->name);
+    if (entry >= hk_layout_entries(e->layout) ||
+        e->center->parts.share[entry] != HK_SHARE_EXCHANGE)
+        return hki_fail(HK_E_NOT_FOUND, "%s: entry %zu is not exchanged",
+                        e->name, entry);
+    *distance = sqrt(e->entry[entry].s[0]);
+    *cos = cosine(&e->entry[entry]);
+    return HK_OK;
+}

@@ -1,0 +1,228 @@
+// worker_names.c - slots, name maps, swapping saver and hook of a worker.
+#include "elastic/worker.h"
+
+const char *hk_elastic_name(const hk_elastic *e) {
+    return e != NULL ? e->name : NULL;
+}
+
+hk_optimizer *hk_elastic_inner(const hk_elastic *e) {
+    return e != NULL ? e->inner : NULL;
+}
+
+hk_center *hk_elastic_center(const hk_elastic *e) {
+    return e != NULL ? e->center : NULL;
+}
+
+int32_t hk_elastic_worker(const hk_elastic *e) {
+    return e != NULL && e->m.incarnation != 0 ? (int32_t)e->m.id : -1;
+}
+
+int64_t hk_elastic_local_step(const hk_elastic *e) {
+    return e != NULL ? e->local_step : 0;
+}
+
+int64_t hk_elastic_global_step(const hk_elastic *e) {
+    return e != NULL ? e->center_step + e->since : 0;
+}
+
+const float *hk_elastic_view(const hk_elastic *e) {
+    return e != NULL ? e->view : NULL;
+}
+
+size_t hk_elastic_slots(const hk_elastic *e) {
+    return e != NULL ? hk_optimizer_slots(e->inner) : 0;
+}
+
+const char *hk_elastic_slot_name(const hk_elastic *e, size_t i) {
+    return e != NULL ? hk_optimizer_slot_name(e->inner, i) : NULL;
+}
+
+hk_status hk_elastic_slot(hk_elastic *e, const char *var, const char *slot,
+                          float **out) {
+    if (e == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "elastic: slot: NULL handle");
+    return hk_optimizer_slot(e->inner, var, slot, out);
+}
+
+// ---- variables --------------------------------------------------------------
+
+static hk_status add_scalar(hk_name_map *map, const char *name,
+                            int64_t *value) {
+    return hk_name_map_add(map, &(hk_named){.name = name,
+                                            .dtype = HK_I64,
+                                            .shape = hk_shape_make(0, NULL),
+                                            .data = value});
+}
+
+// The exchanged entries of a vector of n floats, under prefix/<name>.
+static hk_status add_vector(const hk_elastic *e, const char *prefix,
+                            float *vector, int64_t n, hk_name_map *map) {
+    for (size_t i = 0; vector != NULL && i < hk_layout_entries(e->layout);
+         i++) {
+        const hk_entry *const entry = hk_layout_entry(e->layout, i);
+        if (entry->dtype != HK_F32 || entry->offset >= n ||
+            e->center->parts.share[i] != HK_SHARE_EXCHANGE)
+            continue;
+        hki_buf name = {0};
+        hk_status s = hki_buf_printf(&name, "%s/%s", prefix, entry->name);
+        if (s == HK_OK)
+            s = hk_name_map_add(map,
+                                &(hk_named){.name = name.data,
+                                            .dtype = HK_F32,
+                                            .shape = entry->shape,
+                                            .data = vector + entry->offset});
+        hki_buf_deinit(&name);
+        HKI_TRY(s);
+    }
+    return HK_OK;
+}
+
+hk_status hk_elastic_variables(hk_elastic *e, hk_name_map *map) {
+    if (e == NULL || map == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "elastic: variables: NULL argument");
+    HKI_TRY(hk_optimizer_variables(e->inner, map));
+    HKI_TRY(add_scalar(map, "local_step", &e->local_step));
+    HKI_TRY(add_scalar(map, "steps_since_exchange", &e->since));
+    HKI_TRY(add_vector(e, "local_center_variable", e->view,
+                       hk_layout_size(e->layout), map));
+    if (e->grad != NULL)
+        HKI_TRY(add_scalar(map, "gradients_accumulated", &e->accumulated));
+    return add_vector(e, "grad_variable", e->grad, hk_layout_train(e->layout),
+                      map);
+}
+
+// ---- swapping saver ---------------------------------------------------------
+
+_Static_assert(sizeof(hk_swapping_options) ==
+                   offsetof(hk_swapping_options, x) + sizeof(float *),
+               "option structs have no tail padding");
+
+static const hk_swapping_options swapping_defaults = {
+    .struct_size = sizeof swapping_defaults,
+    .name = "swapping_saver",
+    .step_name = "global_step",
+};
+
+void hk_swapping_options_init(hk_swapping_options *opt, size_t struct_size) {
+    hki_options_init(opt, struct_size, &swapping_defaults,
+                     sizeof swapping_defaults);
+}
+
+typedef struct swap {
+    const hk_elastic *e;
+    hk_swapping_options opt;
+    float *center;
+    void *side;
+    hk_name_map *map;
+} swap;
+
+// One entry: its center, or where it has none the worker's own value.
+static hk_status add_entry(const swap *w, size_t i) {
+    const hk_entry *const entry = hk_layout_entry(w->e->layout, i);
+    const bool local = w->e->center->parts.share[i] == HK_SHARE_LOCAL;
+    char *base = local ? (char *)w->opt.x : (char *)w->center;
+    size_t at = (size_t)entry->offset * sizeof(float);
+    if (entry->dtype != HK_F32) {
+        base = local ? w->e->side : w->side;
+        at = (size_t)entry->offset;
+    }
+    if (base == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: %s: no memory given for %s %s values", w->opt.name,
+                        entry->name, local ? "the worker's" : "the center's",
+                        hk_dtype_name(entry->dtype));
+    return hk_name_map_add(w->map, &(hk_named){.name = entry->name,
+                                               .dtype = entry->dtype,
+                                               .shape = entry->shape,
+                                               .data = base + at});
+}
+
+static hk_status add_listed(const swap *w) {
+    for (size_t k = 0; k < w->opt.n_vars; k++) {
+        const char *const name = w->opt.vars[k];
+        size_t i = 0;
+        const hk_entry *entry;
+        while ((entry = hk_layout_entry(w->e->layout, i)) != NULL &&
+               name != NULL && strcmp(entry->name, name) != 0)
+            i++;
+        if (name == NULL || entry == NULL)
+            return hki_fail(HK_E_NOT_FOUND, "%s: no variable %s", w->opt.name,
+                            name != NULL ? name : "NULL");
+        HKI_TRY(add_entry(w, i));
+    }
+    return HK_OK;
+}
+
+static hk_status add_all(const swap *w) {
+    for (size_t i = 0; i < hk_layout_entries(w->e->layout); i++) {
+        const hk_entry *const entry = hk_layout_entry(w->e->layout, i);
+        if (w->e->center->parts.share[i] == HK_SHARE_LOCAL ||
+            (entry->dtype != HK_F32 && w->side == NULL))
+            continue;
+        HKI_TRY(add_entry(w, i));
+    }
+    return HK_OK;
+}
+
+hk_status hk_elastic_swapping_map(hk_elastic *e, const hk_swapping_options *opt,
+                                  float *center, void *side,
+                                  int64_t *global_step, hk_name_map *map) {
+    if (e == NULL || center == NULL || global_step == NULL || map == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "elastic: swapping saver: NULL argument");
+    swap w = {.e = e,
+              .opt = swapping_defaults,
+              .center = center,
+              .side = side,
+              .map = map};
+    HKI_TRY(hki_options_copy(&w.opt, sizeof w.opt, opt, "swapping_saver"));
+    if (w.opt.name == NULL)
+        w.opt.name = swapping_defaults.name;
+    if (w.opt.step_name == NULL)
+        w.opt.step_name = swapping_defaults.step_name;
+    hk_center_info info;
+    e->center->ops->info(e->center, &info);
+    if (!info.initialised || e->center->parts.count == 0)
+        return hki_fail(HK_E_STATE,
+                        "%s: global_center_variable is empty; call it after "
+                        "the model was created and a worker has initialised "
+                        "the center",
+                        w.opt.name);
+    HKI_TRY(w.opt.vars != NULL ? add_listed(&w) : add_all(&w));
+    return add_scalar(map, w.opt.step_name, global_step);
+}
+
+// ---- hook -------------------------------------------------------------------
+
+static hk_status hook_begin(void *self) {
+    const hk_elastic *const e = self;
+    if (e->m.incarnation != 0)
+        return hki_fail(HK_E_STATE, "%s: hook: the worker runs already",
+                        e->name);
+    return HK_OK;
+}
+
+static hk_status hook_after_create_session(void *self, float *x) {
+    hk_elastic *const e = self;
+    return hk_elastic_init(e, x, e->hook_task);
+}
+
+static hk_status hook_end(void *self, float *x) {
+    return hk_elastic_leave(self, x);
+}
+
+hk_status hk_elastic_make_hook(hk_elastic *e, int is_chief, int32_t task,
+                               hk_elastic_hook *out) {
+    if (e == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "elastic: hook: NULL argument");
+    if (task < -1)
+        return hki_fail(HK_E_INVALID_ARG, "%s: hook: task index %d", e->name,
+                        task);
+    e->hook_task = task;
+    e->log_level = is_chief ? HK_LOG_INFO : HK_LOG_DEBUG;
+    *out = (hk_elastic_hook){.self = e,
+                             .begin = hook_begin,
+                             .after_create_session = hook_after_create_session,
+                             .end = hook_end};
+    return HK_OK;
+}

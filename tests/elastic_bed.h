@@ -1,0 +1,77 @@
+// elastic_bed.h - a worker on a test bench: optimizer, handle, values.
+#ifndef ELASTIC_BED_H
+#define ELASTIC_BED_H
+#include "suite_center.h"
+
+typedef struct worker {
+    hk_layout *layout;
+    hk_optimizer *optimizer;
+    hk_elastic *e;
+    float *x, *g; // values, gradients
+    size_t n, n_train;
+} worker;
+
+static inline hk_optimizer *make_optimizer(hk_layout *l, hk_optimizer_kind kind,
+                                           double rate) {
+    hk_optimizer_options o;
+    hk_optimizer_options_init(&o, sizeof o, kind);
+    o.learning_rate = rate;
+    o.threads = 1;
+    hk_optimizer *out;
+    assert_ok(hk_optimizer_create(&o, l, &out));
+    return out;
+}
+
+static inline void worker_open(worker *w, hk_layout *l, hk_center *c,
+                               const hk_elastic_options *o,
+                               hk_optimizer_kind kind, double rate) {
+    w->layout = l;
+    w->n = (size_t)hk_layout_size(l);
+    w->n_train = (size_t)hk_layout_train(l);
+    w->optimizer = make_optimizer(l, kind, rate);
+    assert_ok(hki_zalloc_array(w->n, sizeof(float), &w->x));
+    assert_ok(hki_zalloc_array(w->n, sizeof(float), &w->g));
+    assert_ok(hk_elastic_create(o, w->optimizer, c, &w->e));
+}
+
+static inline void worker_close(worker *w) {
+    hk_elastic_destroy(w->e);
+    hk_optimizer_destroy(w->optimizer);
+    hki_free(w->x);
+    hki_free(w->g);
+}
+
+// A step with the gradients in w->g.
+static inline hk_status worker_step(worker *w) {
+    const hk_grad_view g = {
+        .dense = w->g, .n_dense = (int64_t)w->n_train, .scale = 1};
+    return hk_elastic_apply(w->e, w->x, &g, NULL);
+}
+
+static inline void elastic_options(hk_elastic_options *o, uint32_t workers,
+                                   uint32_t period) {
+    hk_elastic_options_init(o, sizeof *o);
+    o->num_worker = workers;
+    o->communication_period = period;
+    o->rho = 0;
+    o->wait_ms = 10000;
+}
+
+// Random values in the entries of the first n floats, zero in the gaps.
+static inline void fill_random(hki_rng *r, const hk_layout *l, float *x,
+                               size_t n) {
+    memset(x, 0, n * sizeof *x);
+    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+        const hk_entry *const e = hk_layout_entry(l, i);
+        if (e->dtype != HK_F32 || (size_t)e->offset >= n)
+            continue;
+        for (int64_t j = e->offset; j < e->offset + e->count; j++)
+            x[j] = (float)hki_rng_normal(r);
+    }
+}
+
+static inline void read_center(hk_center *c, float *out, hk_center_info *info) {
+    assert_ok(hk_center_snapshot(c, HK_CENTER_VALUES, 10000, out, NULL, info));
+}
+
+#endif // ELASTIC_BED_H
