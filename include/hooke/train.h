@@ -1,0 +1,254 @@
+// hooke/train.h - gradients as a list, minimize, and the ordered step.
+//
+//     hk_trainer_options o;
+//     hk_trainer_options_init(&o, sizeof o);
+//     o.session = session;
+//     o.optimizer = optimizer;
+//     hk_trainer_create(&o, &t);
+//     for (...) { fill the session's inputs; hk_trainer_step(t); }
+//
+// A training step is an ordered list: forward and backward with the state
+// updates, gradient processing, optimizer, exchange, averages. Callbacks go in
+// at named points between them; that is what control dependencies, groups and
+// update collections were for in TensorFlow.
+//
+// Threads: a handle serves one thread at a time; handles are independent.
+#ifndef HOOKE_TRAIN_H
+#define HOOKE_TRAIN_H
+#include <stddef.h>
+#include <stdint.h>
+#include "hooke/elastic.h"
+#include "hooke/graph.h"
+#include "hooke/optim.h"
+#include "hooke/status.h"
+#include "hooke/tensor.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- the list of gradients and variables ----------------------------------
+
+typedef enum hk_grad_kind {
+    HK_GRAD_NONE = 0, // the loss does not depend on the variable
+    HK_GRAD_DENSE = 1,
+    HK_GRAD_SPARSE = 2
+} hk_grad_kind;
+
+typedef struct hk_grad_and_var {
+    hk_grad_kind kind;
+    uint32_t reserved;
+    const hk_entry *var;   // an entry of the layout
+    const float *dense;    // HK_GRAD_DENSE: var->count floats, borrowed
+    hk_sparse_grad sparse; // HK_GRAD_SPARSE: borrowed; its entry is var
+} hk_grad_and_var;
+
+// TensorFlow's constants. Here every gradient of a step is finished before
+// the first one is applied and sums run in one fixed order, whatever is
+// chosen; unknown values are refused.
+typedef enum hk_gate {
+    HK_GATE_NONE = 0,
+    HK_GATE_OP = 1, // default
+    HK_GATE_GRAPH = 2
+} hk_gate;
+
+typedef enum hk_aggregation {
+    HK_AGGREGATION_ADD_N = 0, // default
+    HK_AGGREGATION_TREE = 1,
+    HK_AGGREGATION_ACCUMULATE_N = 2
+} hk_aggregation;
+
+typedef struct hk_compute_options {
+    size_t struct_size; // set by hk_compute_options_init
+    // Variables by name, in the order of the list; NULL: all trainable ones.
+    const char *const *var_list;
+    size_t n_vars;
+    hk_gate gate_gradients;
+    hk_aggregation aggregation_method;
+    double grad_loss; // gradient of the loss itself; default 1
+    uint32_t colocate_gradients_with_ops; // accepted: there is one device
+    uint32_t reserved;
+} hk_compute_options;
+
+HK_API void hk_compute_options_init(hk_compute_options *opt,
+                                    size_t struct_size);
+
+typedef struct hk_grad_list hk_grad_list; // opaque
+
+// An empty list over a layout; retained.
+HK_API hk_status hk_grad_list_create(hk_layout *layout, hk_grad_list **out);
+HK_API void hk_grad_list_destroy(hk_grad_list *l); // NULL is allowed
+
+// Runs the session (a training plan) once and lists its gradients, which are
+// views on the session's memory: valid until its next run. HK_E_NOT_FOUND for
+// a name that is no trainable variable.
+HK_API hk_status hk_compute_gradients(hk_session *s,
+                                      const hk_compute_options *opt,
+                                      hk_grad_list *out);
+// A list made by hand, or by another optimizer's compute step. The memory of
+// the gradients stays the caller's. HK_E_INVALID_ARG names the entry that is
+// malformed, no trainable variable of the layout, or there twice.
+HK_API hk_status hk_grad_list_set(hk_grad_list *l, const hk_grad_and_var *items,
+                                  size_t n, double scale);
+HK_API size_t hk_grad_list_size(const hk_grad_list *l);
+HK_API const hk_grad_and_var *hk_grad_list_item(const hk_grad_list *l,
+                                                size_t i); // NULL past the end
+HK_API double hk_grad_list_scale(const hk_grad_list *l);
+// The list as flat gradients. Copies only gradients that do not lie at their
+// places in one flat vector already. Valid as long as the list's memory.
+HK_API hk_status hk_grad_list_view(hk_grad_list *l, hk_grad_view *out);
+
+// One optimizer step on x. Variables without a gradient in the list neither
+// move nor change their slots. Adds 1 to *global_step (NULL: none) when the
+// step is done; schedules read it before. name: for messages, NULL allowed.
+// HK_E_INVALID_ARG for an empty list or one without any gradient.
+HK_API hk_status hk_apply_gradients(hk_optimizer *o, float *x, hk_grad_list *l,
+                                    int64_t *global_step, const char *name);
+// compute + apply on the session's own values; list: scratch of the caller.
+HK_API hk_status hk_minimize(hk_optimizer *o, hk_session *s,
+                             const hk_compute_options *opt, hk_grad_list *l,
+                             int64_t *global_step);
+
+// The eager form: the loss is a callback. It reads x, writes the loss and
+// adds to grads (hk_layout_train floats, zeroed before).
+typedef hk_status (*hk_loss_fn)(void *user, const float *x, float *grads,
+                                float *loss);
+HK_API hk_status hk_minimize_fn(hk_optimizer *o, hk_layout *layout, float *x,
+                                hk_loss_fn fn, void *user, float *grads,
+                                int64_t *global_step, float *loss);
+
+// ---- the ordered step -----------------------------------------------------
+
+// Points of the step, in order. A callback at a point runs after the stage
+// before it and before the stage after it; several run in order of insertion.
+typedef enum hk_point {
+    HK_POINT_BEGIN = 0,     // before the forward pass
+    HK_POINT_GRADIENTS = 1, // gradients and state updates are there
+    HK_POINT_PROCESSED = 2, // clipped, scaled, accumulated
+    HK_POINT_UPDATED = 3,   // the optimizer has moved x
+    HK_POINT_EXCHANGED = 4, // the exchange, if one was due, is done
+    HK_POINT_END = 5        // averages are up to date
+} hk_point;
+
+// What a callback sees. grads is what the optimizer will get; a callback at
+// HK_POINT_GRADIENTS or HK_POINT_PROCESSED may change it.
+typedef struct hk_step_info {
+    hk_session *session;
+    float *x;
+    hk_grad_view *grads;
+    int64_t local_step;  // steps done before this one
+    int64_t global_step; // over all workers
+    float loss;          // from HK_POINT_GRADIENTS on
+    uint32_t applied;    // 1 from HK_POINT_UPDATED on when the optimizer ran
+    uint32_t exchanged;  // 1 from HK_POINT_EXCHANGED on after an exchange
+    uint32_t stop;       // a callback sets it: the loop should end
+} hk_step_info;
+
+typedef hk_status (*hk_step_fn)(hk_step_info *info, void *user);
+
+typedef struct hk_trainer hk_trainer; // opaque
+
+typedef struct hk_trainer_options {
+    size_t struct_size;      // set by hk_trainer_options_init
+    hk_session *session;     // a training plan's; borrowed
+    hk_optimizer *optimizer; // borrowed
+    hk_gradproc *gradproc;   // NULL: none; borrowed
+    hk_elastic *elastic;     // NULL: a single worker; borrowed
+    hk_ema *ema;             // average of x; NULL: none; borrowed
+    uint32_t check_loss;     // 1 (default): a loss that is not finite is
+                             // HK_E_NOT_FINITE, before the update
+    uint32_t reserved;
+} hk_trainer_options;
+
+HK_API void hk_trainer_options_init(hk_trainer_options *opt,
+                                    size_t struct_size);
+HK_API hk_status hk_trainer_create(const hk_trainer_options *opt,
+                                   hk_trainer **out);
+HK_API void hk_trainer_destroy(hk_trainer *t); // NULL is allowed
+HK_API hk_status hk_trainer_insert(hk_trainer *t, hk_point point, hk_step_fn fn,
+                                   void *user);
+// One step. *stop (NULL allowed): a callback or hk_request_stop asked for it.
+HK_API hk_status hk_trainer_step(hk_trainer *t, int *stop);
+HK_API float hk_trainer_loss(const hk_trainer *t);
+HK_API int64_t hk_trainer_local_step(const hk_trainer *t);
+HK_API int64_t hk_trainer_global_step(const hk_trainer *t);
+HK_API void hk_trainer_set_steps(hk_trainer *t, int64_t local, int64_t global);
+
+// ---- many workers in one process ------------------------------------------
+//
+// p threads over one plan: each has its own session, optimizer and data
+// stream; all are tied to one center. Values of all workers start equal.
+
+typedef struct hk_workers hk_workers; // opaque
+
+// Fills the session's inputs for the worker's next step. HK_E_END: the worker
+// has no more data and leaves. Called by the worker's own thread.
+typedef hk_status (*hk_worker_feed_fn)(void *user, uint32_t worker,
+                                       hk_session *s, int64_t local_step);
+// After every step, on the worker's thread; set info->stop to end the worker.
+typedef hk_status (*hk_worker_step_fn)(void *user, uint32_t worker,
+                                       hk_step_info *info);
+
+typedef struct hk_workers_options {
+    size_t struct_size;  // set by hk_workers_options_init
+    hk_context *context; // log and hk_request_stop; needed
+    hk_plan *plan;       // of training, for the library threads of a worker
+    hk_center *center;   // borrowed; needed
+    const hk_optimizer_options *optimizer; // copied; each worker makes its own
+    const hk_elastic_options *elastic;   // copied; NULL: defaults. num_worker 0
+                                         // becomes `workers`
+    const hk_gradproc_options *gradproc; // NULL: none
+    hk_worker_feed_fn feed;              // needed
+    hk_worker_step_fn after_step;        // NULL: none
+    void *user;                          // handed to both
+    int64_t max_steps; // local steps of a worker; 0: until feed ends
+    uint64_t seed;     // initial values; random operators mix in the worker
+    uint32_t workers;  // at the start, >= 1
+    uint32_t pin;      // 1: worker i gets CPUs from i * library threads on
+} hk_workers_options;
+
+HK_API void hk_workers_options_init(hk_workers_options *opt,
+                                    size_t struct_size);
+// Starts the workers.
+HK_API hk_status hk_workers_start(const hk_workers_options *opt,
+                                  hk_workers **out);
+// A further worker joins in mid-run. *id: its number; NULL allowed.
+HK_API hk_status hk_workers_add(hk_workers *w, uint32_t *id);
+// Asks a worker to leave after its current step; does not wait.
+HK_API hk_status hk_workers_remove(hk_workers *w, uint32_t id);
+// Waits until every worker has ended (by steps, data, a stop or a fault).
+// Returns the first fault with its worker's number.
+HK_API hk_status hk_workers_wait(hk_workers *w);
+HK_API void hk_workers_destroy(hk_workers *w); // stops and waits; NULL is fine
+
+typedef struct hk_worker_report {
+    int64_t local_step;
+    uint64_t exchanges;
+    float loss;       // of the last step
+    uint32_t running; // 1: not ended yet
+    hk_status status; // how it ended
+    uint32_t reserved;
+    double seconds;         // from its first to its last step
+    hk_elastic_stats stats; // of its end, or of its last exchange
+} hk_worker_report;
+
+HK_API uint32_t hk_workers_count(const hk_workers *w); // ever started
+HK_API hk_status hk_workers_report(hk_workers *w, uint32_t id,
+                                   hk_worker_report *out);
+// Values of a worker that has ended: hk_layout_size floats.
+HK_API hk_status hk_workers_values(hk_workers *w, uint32_t id, float *x);
+
+// ---- batch-norm recalibration ---------------------------------------------
+
+// Fills the session's inputs for a batch. HK_E_END ends the data.
+typedef hk_status (*hk_feed_fn)(void *user, hk_session *s, int64_t batch);
+
+// Statistics for averaged weights: replaces the moving statistics in x (and
+// nothing else) by their plain mean over n batches, run in training mode with
+// the weights in x. s: a session of a training plan.
+HK_API hk_status hk_recalibrate(hk_session *s, float *x, hk_feed_fn feed,
+                                void *user, int64_t n_batches);
+
+#ifdef __cplusplus
+}
+#endif
+#endif // HOOKE_TRAIN_H

@@ -1,0 +1,213 @@
+// trainer.c - the ordered step of one worker.
+#include <math.h>
+#include "train/train.h"
+
+typedef struct insertion {
+    hk_point point;
+    hk_step_fn fn;
+    void *user;
+} insertion;
+
+struct hk_trainer {
+    hk_trainer_options opt;
+    hk_sparse_grad *sparse; // as many as the plan has tables
+    insertion *list;        // in order of insertion
+    size_t n, capacity;
+    hk_step_info info;
+    hk_grad_view grads;
+    unsigned char *mask; // entries with a gradient; NULL: all trainable ones
+};
+
+void hk_trainer_options_init(hk_trainer_options *opt, size_t struct_size) {
+    const hk_trainer_options d = {.check_loss = 1};
+    hki_options_init(opt, struct_size, &d, sizeof d);
+}
+
+static hk_status check_options(const hk_trainer_options *o) {
+    if (o->session == NULL || o->optimizer == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "trainer: session or optimizer is missing");
+    if (hk_session_grads(o->session) == NULL)
+        return hki_fail(HK_E_STATE, "trainer: the session has no gradients; "
+                                    "it needs a training plan");
+    if (o->elastic != NULL && hk_elastic_inner(o->elastic) != o->optimizer)
+        return hki_fail(HK_E_INVALID_ARG, "trainer: %s wraps another optimizer",
+                        hk_elastic_name(o->elastic));
+    return HK_OK;
+}
+
+// Entries without a gradient neither move nor change their slots.
+static hk_status select_entries(hk_trainer *t) {
+    const hk_plan *p = hk_session_plan(t->opt.session);
+    const hk_layout *l = hk_plan_layout(p);
+    const size_t n = hk_layout_entries(l);
+    bool all = true;
+    HKI_TRY(hki_zalloc_array(n, 1, &t->mask));
+    for (size_t i = 0; i < n; i++) {
+        const hk_entry *e = hk_layout_entry(l, i);
+        t->mask[i] = hk_plan_has_grad(p, e) != 0;
+        all &= t->mask[i] || e->kind != HK_TRAINABLE;
+    }
+    const unsigned char *mask = all ? NULL : t->mask;
+    return t->opt.elastic != NULL ? hk_elastic_select(t->opt.elastic, mask)
+                                  : hk_optimizer_select(t->opt.optimizer, mask);
+}
+
+hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
+    if (opt == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "trainer: options or out is NULL");
+    hk_trainer_options o;
+    hk_trainer_options_init(&o, sizeof o);
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "trainer options"));
+    HKI_TRY(check_options(&o));
+    hk_trainer *t;
+    HKI_TRY(hki_zalloc_array(1, sizeof *t, &t));
+    t->opt = o;
+    t->info.session = o.session;
+    t->info.x = hk_session_params(o.session);
+    t->info.grads = &t->grads;
+    hk_status s = hki_zalloc_array(hk_session_sparse_grads(o.session),
+                                   sizeof *t->sparse, &t->sparse);
+    if (s == HK_OK)
+        s = select_entries(t);
+    if (s != HK_OK) {
+        hk_trainer_destroy(t);
+        return s;
+    }
+    *out = t;
+    return HK_OK;
+}
+
+void hk_trainer_destroy(hk_trainer *t) {
+    if (t == NULL)
+        return;
+    hki_free(t->sparse);
+    hki_free(t->list);
+    hki_free(t->mask);
+    hki_free(t);
+}
+
+hk_status hk_trainer_insert(hk_trainer *t, hk_point point, hk_step_fn fn,
+                            void *user) {
+    if (t == NULL || fn == NULL || point < HK_POINT_BEGIN ||
+        point > HK_POINT_END)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "trainer: no callback, or unknown point %d",
+                        (int)point);
+    if (t->n == t->capacity) {
+        HKI_TRY(hki_realloc_array(t->capacity + 8, sizeof *t->list, &t->list));
+        t->capacity += 8;
+    }
+    t->list[t->n++] = (insertion){point, fn, user};
+    return HK_OK;
+}
+
+static hk_status call(hk_trainer *t, hk_point point) {
+    for (size_t i = 0; i < t->n; i++)
+        if (t->list[i].point == point)
+            HKI_TRY(t->list[i].fn(&t->info, t->list[i].user));
+    return HK_OK;
+}
+
+// ---- stages ---------------------------------------------------------------
+
+static hk_status forward_backward(hk_trainer *t) {
+    hk_session *s = t->opt.session;
+    HKI_TRY(hk_session_run(s));
+    t->info.loss = hk_session_loss(s);
+    if (t->opt.check_loss && !isfinite(t->info.loss))
+        return hki_fail(HK_E_NOT_FINITE, "step %lld: the loss is %g",
+                        (long long)t->info.local_step, (double)t->info.loss);
+    const size_t n = hk_session_sparse_grads(s);
+    for (size_t i = 0; i < n; i++)
+        HKI_TRY(hk_session_sparse_grad(s, i, &t->sparse[i]));
+    t->grads = (hk_grad_view){.dense = hk_session_grads(s),
+                              .n_dense = hk_session_grad_size(s),
+                              .sparse = t->sparse,
+                              .n_sparse = n,
+                              .scale = 1.0};
+    return HK_OK;
+}
+
+static hk_status pull(hk_trainer *t) {
+    if (t->opt.elastic == NULL)
+        return HK_OK;
+    return hk_elastic_add_pull(t->opt.elastic, t->info.x,
+                               hk_session_grads(t->opt.session),
+                               t->grads.n_dense, t->grads.scale);
+}
+
+static hk_status process(hk_trainer *t, int *ready) {
+    *ready = 1;
+    if (t->opt.gradproc == NULL)
+        return HK_OK;
+    const hk_grad_view in = t->grads;
+    return hk_gradproc_run(t->opt.gradproc, &in, &t->grads, ready);
+}
+
+// The average is fused into the update pass where nothing comes between.
+static hk_status update_alone(hk_trainer *t) {
+    HKI_TRY(hk_optimizer_apply(t->opt.optimizer, t->info.x, &t->grads,
+                               t->info.global_step, t->opt.ema));
+    t->info.applied = 1;
+    HKI_TRY(call(t, HK_POINT_UPDATED));
+    return call(t, HK_POINT_EXCHANGED);
+}
+
+static hk_status update_elastic(hk_trainer *t) {
+    hk_elastic *e = t->opt.elastic;
+    int exchanged = 0;
+    HKI_TRY(hk_elastic_update(e, t->info.x, &t->grads, &t->info.global_step));
+    t->info.applied = 1;
+    HKI_TRY(call(t, HK_POINT_UPDATED));
+    HKI_TRY(hk_elastic_exchange_due(e, t->info.x, &exchanged));
+    t->info.exchanged = exchanged != 0;
+    HKI_TRY(call(t, HK_POINT_EXCHANGED));
+    if (t->opt.ema == NULL)
+        return HK_OK;
+    return hk_ema_update(t->opt.ema, t->info.x,
+                         hk_session_side(t->opt.session));
+}
+
+hk_status hk_trainer_step(hk_trainer *t, int *stop) {
+    int ready;
+    t->info.applied = t->info.exchanged = t->info.stop = 0;
+    t->grads = (hk_grad_view){.scale = 1.0};
+    if (t->opt.elastic != NULL)
+        t->info.global_step = hk_elastic_global_step(t->opt.elastic);
+    HKI_TRY(call(t, HK_POINT_BEGIN));
+    HKI_TRY(forward_backward(t));
+    HKI_TRY(pull(t));
+    HKI_TRY(call(t, HK_POINT_GRADIENTS));
+    HKI_TRY(process(t, &ready));
+    if (ready) {
+        HKI_TRY(call(t, HK_POINT_PROCESSED));
+        HKI_TRY(t->opt.elastic != NULL ? update_elastic(t) : update_alone(t));
+    }
+    t->info.local_step++;
+    if (t->opt.elastic != NULL)
+        t->info.global_step = hk_elastic_global_step(t->opt.elastic);
+    else
+        t->info.global_step++;
+    HKI_TRY(call(t, HK_POINT_END));
+    if (stop != NULL)
+        *stop = t->info.stop != 0;
+    return HK_OK;
+}
+
+float hk_trainer_loss(const hk_trainer *t) {
+    return t->info.loss;
+}
+
+int64_t hk_trainer_local_step(const hk_trainer *t) {
+    return t->info.local_step;
+}
+
+int64_t hk_trainer_global_step(const hk_trainer *t) {
+    return t->info.global_step;
+}
+
+void hk_trainer_set_steps(hk_trainer *t, int64_t local, int64_t global) {
+    t->info.local_step = local;
+    t->info.global_step = global;
+}

@@ -1,0 +1,607 @@
+// test_train.c - gradient lists, minimize, the ordered step, recalibration
+// and workers in one process.
+#include "hk_test.h"
+#include "hooke/nn.h"
+#include "hooke/train.h"
+
+static hk_context *ctx;
+
+static int setup(void **state) {
+    (void)state;
+    hk_context_options o;
+    hk_context_options_init(&o, sizeof o);
+    o.threads = 1;
+    return hk_context_create(&o, &ctx) == HK_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    hk_context_destroy(ctx);
+    return 0;
+}
+
+static hk_shape shape(int rank, int64_t a, int64_t b) {
+    return hk_shape_make(rank, (int64_t[]){a, b});
+}
+
+// loss = sum(a . w) + sum of the looked-up rows; `idle` has no gradient.
+static hk_status small_model(hk_graph *g, hk_mode mode, void *user) {
+    (void)mode;
+    (void)user;
+    hk_node *w = hk_variable(g, "w", shape(1, 3, 0), HK_TRAINABLE,
+                             hk_init_array((float[]){1, 2, 3}), 0);
+    hk_node *v =
+        hk_variable(g, "v", shape(1, 2, 0), HK_TRAINABLE, hk_init_ones(), 0);
+    hk_node *t = hk_variable(g, "table", shape(2, 4, 2), HK_TRAINABLE,
+                             hk_init_ones(), HK_VAR_SPARSE);
+    hk_variable(g, "idle", shape(1, 2, 0), HK_TRAINABLE, hk_init_ones(), 0);
+    hk_node *a = hk_input(g, "a", HK_F32, shape(1, 3, 0));
+    hk_node *i = hk_input(g, "i", HK_I64, shape(1, 2, 0));
+    hk_node *loss = hk_reduce_sum(g, hk_mul(g, w, a), NULL, 0, 0);
+    loss = hk_add(g, loss, hk_reduce_sum(g, hk_square(g, v), NULL, 0, 0));
+    loss = hk_add(
+        g, loss, hk_reduce_sum(g, hk_embedding_lookup_op(g, t, i), NULL, 0, 0));
+    hk_set_loss(g, loss);
+    return hk_graph_status(g);
+}
+
+typedef struct fixture {
+    hk_plan *plan;
+    hk_session *session;
+    hk_layout *layout;
+    hk_optimizer *opt;
+    hk_grad_list *list;
+} fixture;
+
+static fixture open_fixture(hk_optimizer_kind kind) {
+    fixture f;
+    hk_model m;
+    hk_model_init(&m, sizeof m);
+    m.model_fn = small_model;
+    assert_ok(hk_plan_get(ctx, &m, HK_TRAIN, NULL, &f.plan));
+    assert_ok(hk_session_create(f.plan, NULL, &f.session));
+    f.layout = hk_plan_layout(f.plan);
+    hk_optimizer_options o;
+    hk_optimizer_options_init(&o, sizeof o, kind);
+    o.learning_rate = 0.5;
+    o.momentum = 0.5;
+    o.threads = 1;
+    assert_ok(hk_optimizer_create(&o, f.layout, &f.opt));
+    assert_ok(hk_grad_list_create(f.layout, &f.list));
+    hk_tensor *t;
+    assert_ok(hk_session_input(f.session, "a", &t));
+    memcpy(hk_tensor_data(t), (float[]){1, -2, 4}, 12);
+    assert_ok(hk_session_input(f.session, "i", &t));
+    memcpy(hk_tensor_data(t), (int64_t[]){3, 1}, 16);
+    return f;
+}
+
+static void close_fixture(fixture *f) {
+    hk_grad_list_destroy(f->list);
+    hk_optimizer_destroy(f->opt);
+    hk_session_destroy(f->session);
+    hk_plan_release(f->plan);
+}
+
+static const float *value(const fixture *f, const char *name) {
+    return hk_session_params(f->session) +
+           hk_layout_find(f->layout, name)->offset;
+}
+
+// ---- compute and apply ----------------------------------------------------
+
+static void test_compute_lists(void **state) {
+    (void)state;
+    fixture f = open_fixture(HK_OPT_GRADIENT_DESCENT);
+    assert_ok(hk_compute_gradients(f.session, NULL, f.list));
+    assert_int_equal(hk_grad_list_size(f.list), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const hk_grad_and_var *it = hk_grad_list_item(f.list, i);
+        const hk_grad_kind expected =
+            strcmp(it->var->name, "table") == 0  ? HK_GRAD_SPARSE
+            : strcmp(it->var->name, "idle") == 0 ? HK_GRAD_NONE
+                                                 : HK_GRAD_DENSE;
+        assert_int_equal(it->kind, expected);
+    }
+    assert_null(hk_grad_list_item(f.list, 4));
+    int64_t step = 7;
+    assert_ok(hk_apply_gradients(f.opt, hk_session_params(f.session), f.list,
+                                 &step, NULL));
+    assert_int_equal(step, 8);
+    hk_test_floats("w", value(&f, "w"), (float[]){0.5f, 3, 1}, 3, 0, 0);
+    hk_test_floats("v", value(&f, "v"), (float[]){0, 0}, 2, 0, 0);
+    hk_test_floats("idle", value(&f, "idle"), (float[]){1, 1}, 2, 0, 0);
+    hk_test_floats("table", value(&f, "table"),
+                   (float[]){1, 1, 0.5f, 0.5f, 1, 1, 0.5f, 0.5f}, 8, 0, 0);
+    close_fixture(&f);
+}
+
+static void test_subset_and_grad_loss(void **state) {
+    (void)state;
+    fixture f = open_fixture(HK_OPT_MOMENTUM);
+    const char *const vars[] = {"v", "w"};
+    hk_compute_options o;
+    hk_compute_options_init(&o, sizeof o);
+    o.var_list = vars;
+    o.n_vars = 1;
+    o.grad_loss = 0.25;
+    o.gate_gradients = HK_GATE_GRAPH;
+    o.aggregation_method = HK_AGGREGATION_TREE;
+    o.colocate_gradients_with_ops = 1;
+    int64_t step = 0;
+    assert_ok(hk_minimize(f.opt, f.session, &o, f.list, &step));
+    assert_int_equal(step, 1);
+    hk_test_floats("v", value(&f, "v"), (float[]){0.75f, 0.75f}, 2, 0, 0);
+    hk_test_floats("w", value(&f, "w"), (float[]){1, 2, 3}, 3, 0, 0);
+    float *slot;
+    assert_ok(hk_optimizer_slot(f.opt, "w", "momentum", &slot));
+    hk_test_floats("slot w", slot, (float[]){0, 0, 0}, 3, 0, 0);
+    o.n_vars = 2; // order as given
+    assert_ok(hk_compute_gradients(f.session, &o, f.list));
+    assert_string_equal(hk_grad_list_item(f.list, 0)->var->name, "v");
+    assert_string_equal(hk_grad_list_item(f.list, 1)->var->name, "w");
+    close_fixture(&f);
+}
+
+static void test_list_from_elsewhere(void **state) {
+    (void)state;
+    fixture f = open_fixture(HK_OPT_GRADIENT_DESCENT);
+    const float gw[3] = {2, 2, 2}, gv[2] = {4, 4};
+    const hk_grad_and_var items[] = {
+        {.kind = HK_GRAD_DENSE,
+         .var = hk_layout_find(f.layout, "w"),
+         .dense = gw},
+        {.kind = HK_GRAD_NONE, .var = hk_layout_find(f.layout, "idle")},
+        {.kind = HK_GRAD_DENSE,
+         .var = hk_layout_find(f.layout, "v"),
+         .dense = gv},
+    };
+    assert_ok(hk_grad_list_set(f.list, items, 3, 0.5));
+    assert_ok(hk_apply_gradients(f.opt, hk_session_params(f.session), f.list,
+                                 NULL, "wrapper"));
+    hk_test_floats("w", value(&f, "w"), (float[]){0.5f, 1.5f, 2.5f}, 3, 0, 0);
+    hk_test_floats("v", value(&f, "v"), (float[]){0, 0}, 2, 0, 0);
+    close_fixture(&f);
+}
+
+static void test_bad_lists(void **state) {
+    (void)state;
+    fixture f = open_fixture(HK_OPT_GRADIENT_DESCENT);
+    float *x = hk_session_params(f.session);
+    const hk_entry *w = hk_layout_find(f.layout, "w");
+    const hk_entry foreign = *w;
+    const float g[3] = {0};
+    hk_grad_and_var it[2] = {{.kind = HK_GRAD_DENSE, .var = w, .dense = g},
+                             {.kind = HK_GRAD_DENSE, .var = w, .dense = g}};
+    int64_t step = 3;
+    assert_status(hk_apply_gradients(f.opt, x, f.list, &step, NULL),
+                  HK_E_INVALID_ARG); // empty
+    assert_non_null(strstr(hk_last_error(), "empty"));
+    assert_status(hk_grad_list_set(f.list, it, 2, 1), HK_E_INVALID_ARG);
+    assert_non_null(strstr(hk_last_error(), "twice"));
+    it[0].var = &foreign;
+    assert_status(hk_grad_list_set(f.list, it, 1, 1), HK_E_INVALID_ARG);
+    assert_non_null(strstr(hk_last_error(), "no variable"));
+    it[0].var = w;
+    it[0].dense = NULL;
+    assert_status(hk_grad_list_set(f.list, it, 1, 1), HK_E_INVALID_ARG);
+    it[0].kind = (hk_grad_kind)9;
+    assert_status(hk_grad_list_set(f.list, it, 1, 1), HK_E_INVALID_ARG);
+    it[0].kind = HK_GRAD_NONE;
+    assert_ok(hk_grad_list_set(f.list, it, 1, 1));
+    assert_status(hk_apply_gradients(f.opt, x, f.list, &step, NULL),
+                  HK_E_INVALID_ARG);
+    assert_non_null(strstr(hk_last_error(), "no gradient"));
+    assert_int_equal(step, 3);
+    hk_compute_options o;
+    hk_compute_options_init(&o, sizeof o);
+    o.gate_gradients = (hk_gate)5;
+    assert_status(hk_compute_gradients(f.session, &o, f.list),
+                  HK_E_INVALID_ARG);
+    hk_compute_options_init(&o, sizeof o);
+    o.aggregation_method = (hk_aggregation)-1;
+    assert_status(hk_compute_gradients(f.session, &o, f.list),
+                  HK_E_INVALID_ARG);
+    hk_compute_options_init(&o, sizeof o);
+    const char *const unknown[] = {"w", "nobody"};
+    o.var_list = unknown;
+    o.n_vars = 2;
+    assert_status(hk_compute_gradients(f.session, &o, f.list), HK_E_NOT_FOUND);
+    assert_non_null(strstr(hk_last_error(), "nobody"));
+    const char *const idle[] = {"idle"};
+    o.var_list = idle;
+    o.n_vars = 1;
+    assert_status(hk_minimize(f.opt, f.session, &o, f.list, &step),
+                  HK_E_INVALID_ARG);
+    close_fixture(&f);
+}
+
+// (x - 3)^2 by hand.
+static hk_status parabola(void *user, const float *x, float *grads,
+                          float *loss) {
+    ++*(int *)user;
+    grads[0] += 2 * (x[0] - 3);
+    *loss = (x[0] - 3) * (x[0] - 3);
+    return HK_OK;
+}
+
+static void test_eager(void **state) {
+    (void)state;
+    const hk_layout_item item = {.name = "x",
+                                 .shape = hk_shape_make(0, NULL),
+                                 .dtype = HK_F32,
+                                 .kind = HK_TRAINABLE};
+    hk_layout *l;
+    hk_optimizer *opt;
+    hk_optimizer_options o;
+    assert_ok(hk_layout_create(&item, 1, &l));
+    hk_optimizer_options_init(&o, sizeof o, HK_OPT_GRADIENT_DESCENT);
+    o.learning_rate = 0.25;
+    assert_ok(hk_optimizer_create(&o, l, &opt));
+    float x[16] = {0}, grads[16], loss = 0;
+    int64_t step = 0;
+    int calls = 0;
+    for (int i = 0; i < 20; i++)
+        assert_ok(
+            hk_minimize_fn(opt, l, x, parabola, &calls, grads, &step, &loss));
+    assert_int_equal(calls, 20);
+    assert_int_equal(step, 20);
+    assert_close((double)x[0], 3.0, 1e-4, 0);
+    hk_optimizer_destroy(opt);
+    hk_layout_release(l);
+}
+
+// ---- the ordered step -----------------------------------------------------
+
+typedef struct trace {
+    char text[64];
+    size_t n;
+} trace;
+
+typedef struct mark {
+    trace *t;
+    char c;
+} mark;
+
+static hk_status note(hk_step_info *info, void *user) {
+    mark *m = user;
+    (void)info;
+    m->t->text[m->t->n++] = m->c;
+    return HK_OK;
+}
+
+static hk_status halve(hk_step_info *info, void *user) {
+    (void)user;
+    info->grads->scale *= 0.5;
+    return HK_OK;
+}
+
+static hk_status stop_at_two(hk_step_info *info, void *user) {
+    (void)user;
+    info->stop = info->local_step >= 2;
+    return HK_OK;
+}
+
+static void test_ordered_step(void **state) {
+    (void)state;
+    fixture f = open_fixture(HK_OPT_GRADIENT_DESCENT);
+    hk_trainer_options o;
+    hk_trainer_options_init(&o, sizeof o);
+    o.session = f.session;
+    o.optimizer = f.opt;
+    hk_trainer *t;
+    assert_ok(hk_trainer_create(&o, &t));
+    trace tr = {0};
+    mark marks[] = {{&tr, 'e'}, {&tr, 'b'}, {&tr, 'g'}, {&tr, 'p'},
+                    {&tr, 'u'}, {&tr, 'x'}, {&tr, 'E'}};
+    const hk_point at[] = {HK_POINT_END,       HK_POINT_BEGIN,
+                           HK_POINT_GRADIENTS, HK_POINT_PROCESSED,
+                           HK_POINT_UPDATED,   HK_POINT_EXCHANGED,
+                           HK_POINT_END};
+    for (size_t i = 0; i < HKI_COUNT(marks); i++)
+        assert_ok(hk_trainer_insert(t, at[i], note, &marks[i]));
+    assert_ok(hk_trainer_insert(t, HK_POINT_GRADIENTS, halve, NULL));
+    assert_ok(hk_trainer_insert(t, HK_POINT_END, stop_at_two, NULL));
+    assert_status(hk_trainer_insert(t, (hk_point)9, note, NULL),
+                  HK_E_INVALID_ARG);
+    int stop = 1;
+    assert_ok(hk_trainer_step(t, &stop));
+    assert_false(stop);
+    assert_string_equal(tr.text, "bgpuxeE");
+    hk_test_floats("v", value(&f, "v"), (float[]){0.5f, 0.5f}, 2, 0, 0);
+    const uint64_t before = hki_alloc_count();
+    assert_ok(hk_trainer_step(t, &stop));
+    assert_int_equal(hki_alloc_count(), before);
+    assert_true(stop);
+    assert_int_equal(hk_trainer_local_step(t), 2);
+    assert_int_equal(hk_trainer_global_step(t), 2);
+    hk_tensor *a;
+    assert_ok(hk_session_input(f.session, "a", &a));
+    ((float *)hk_tensor_data(a))[0] = INFINITY;
+    assert_status(hk_trainer_step(t, NULL), HK_E_NOT_FINITE);
+    assert_true(isfinite(value(&f, "w")[0])); // nothing was applied
+    hk_trainer_destroy(t);
+    close_fixture(&f);
+}
+
+// ---- recalibration --------------------------------------------------------
+
+static hk_status norm_model(hk_graph *g, hk_mode mode, void *user) {
+    (void)mode;
+    (void)user;
+    hk_node *x = hk_input(g, "x", HK_F32, shape(2, HK_BATCH, 1));
+    hk_node *y = hk_batch_norm(g, x, NULL);
+    hk_set_loss(g, hk_reduce_sum(g, hk_square(g, y), NULL, 0, 0));
+    return hk_graph_status(g);
+}
+
+static hk_status feed_pairs(void *user, hk_session *s, int64_t batch) {
+    hk_tensor *t;
+    (void)user;
+    if (batch == 3)
+        return HK_E_END;
+    HKI_TRY(hk_session_input(s, "x", &t));
+    ((float *)hk_tensor_data(t))[0] = (float)batch;
+    ((float *)hk_tensor_data(t))[1] = (float)batch + 2;
+    return HK_OK;
+}
+
+static void test_recalibrate(void **state) {
+    (void)state;
+    hk_model m;
+    hk_model_init(&m, sizeof m);
+    m.model_fn = norm_model;
+    hk_plan_options po;
+    hk_plan_options_init(&po, sizeof po);
+    po.batch = 2;
+    hk_plan *p;
+    hk_session *s;
+    assert_ok(hk_plan_get(ctx, &m, HK_TRAIN, &po, &p));
+    assert_ok(hk_session_create(p, NULL, &s));
+    const hk_layout *l = hk_plan_layout(p);
+    const size_t n = (size_t)hk_layout_size(l);
+    float *x, *old;
+    assert_ok(hki_alloc_array(n, sizeof *x, &x));
+    assert_ok(hki_alloc_array(n, sizeof *old, &old));
+    memcpy(x, hk_session_params(s), n * sizeof *x);
+    memcpy(old, x, n * sizeof *x);
+    assert_ok(hk_recalibrate(s, x, feed_pairs, NULL, 10));
+    // Means 1, 2, 3; variances 1.
+    const hk_entry *mean = hk_layout_find(l, "batch_normalization/moving_mean");
+    const hk_entry *var =
+        hk_layout_find(l, "batch_normalization/moving_variance");
+    assert_close((double)x[mean->offset], 2.0, 0, 1e-6);
+    assert_close((double)x[var->offset], 1.0, 0, 1e-6);
+    x[mean->offset] = old[mean->offset];
+    x[var->offset] = old[var->offset];
+    assert_memory_equal(x, old, n * sizeof *x); // nothing else moved
+    assert_memory_equal(hk_session_params(s), old, n * sizeof *x);
+    assert_status(hk_recalibrate(s, x, feed_pairs, NULL, 0), HK_E_INVALID_ARG);
+    hki_free(x);
+    hki_free(old);
+    hk_session_destroy(s);
+    hk_plan_release(p);
+}
+
+// ---- workers --------------------------------------------------------------
+
+static hk_status class_model(hk_graph *g, hk_mode mode, void *user) {
+    (void)mode;
+    (void)user;
+    hk_node *x = hk_input(g, "x", HK_F32, shape(2, HK_BATCH, 4));
+    hk_node *h = hk_dense(g, x, 16, HK_ACT_RELU, NULL);
+    h = hk_dropout_rate(g, h, 0.1);
+    hk_node *z = hk_dense(g, h, 4, HK_ACT_NONE, NULL);
+    hk_node *labels = hk_input(g, "labels", HK_I32, shape(1, HK_BATCH, 0));
+    hk_set_loss(g, hk_sparse_softmax_cross_entropy(g, labels, z, NULL, NULL));
+    return hk_graph_status(g);
+}
+
+// Which coordinate is largest; every worker has its own stream.
+static hk_status feed_classes(void *user, uint32_t worker, hk_session *s,
+                              int64_t step) {
+    (void)user;
+    hk_tensor *x, *y;
+    HKI_TRY(hk_session_input(s, "x", &x));
+    HKI_TRY(hk_session_input(s, "labels", &y));
+    hki_rng r;
+    hki_rng_init(&r, 100 + worker, (uint64_t)step);
+    for (int i = 0; i < 16; i++) {
+        float *row = (float *)hk_tensor_data(x) + i * 4;
+        int best = 0;
+        for (int k = 0; k < 4; k++) {
+            row[k] = (float)hki_rng_normal(&r);
+            best = row[k] > row[best] ? k : best;
+        }
+        ((int32_t *)hk_tensor_data(y))[i] = best;
+    }
+    return HK_OK;
+}
+
+typedef struct run_result {
+    float *center;
+    hk_center_info info;
+    float loss;
+} run_result;
+
+static hk_plan *class_plan(hk_mode mode) {
+    hk_model m;
+    hk_model_init(&m, sizeof m);
+    m.model_fn = class_model;
+    hk_plan_options po;
+    hk_plan_options_init(&po, sizeof po);
+    po.batch = 16;
+    po.threads = 1;
+    hk_plan *p;
+    assert_ok(hk_plan_get(ctx, &m, mode, &po, &p));
+    return p;
+}
+
+static hk_workers *start_workers(hk_plan *p, hk_center *center, uint32_t n,
+                                 int64_t steps) {
+    hk_optimizer_options oo;
+    hk_optimizer_options_init(&oo, sizeof oo, HK_OPT_MOMENTUM);
+    oo.learning_rate = 0.05;
+    oo.momentum = 0.9;
+    hk_elastic_options eo;
+    hk_elastic_options_init(&eo, sizeof eo);
+    eo.preset = HK_PRESET_PAPER;
+    eo.order = HK_ORDER_TF;
+    eo.communication_period = 4;
+    hk_workers_options wo;
+    hk_workers_options_init(&wo, sizeof wo);
+    wo.context = ctx;
+    wo.plan = p;
+    wo.center = center;
+    wo.optimizer = &oo;
+    wo.elastic = &eo;
+    wo.feed = feed_classes;
+    wo.max_steps = steps;
+    wo.seed = 5;
+    wo.workers = n;
+    hk_workers *w;
+    assert_ok(hk_workers_start(&wo, &w));
+    return w;
+}
+
+static run_result run_workers(hk_turn_order turn, uint32_t n) {
+    hk_plan *p = class_plan(HK_TRAIN);
+    hk_center_options co;
+    hk_center_options_init(&co, sizeof co);
+    co.turn = turn;
+    co.workers = n;
+    hk_center *center;
+    assert_ok(hk_center_create_local(&co, hk_plan_layout(p), &center));
+    hk_workers *w = start_workers(p, center, n, 200);
+    assert_ok(hk_workers_wait(w));
+    run_result r;
+    const size_t size = (size_t)hk_layout_size(hk_plan_layout(p));
+    assert_ok(hki_alloc_array(size, sizeof(float), &r.center));
+    assert_ok(hk_center_snapshot(center, HK_CENTER_VALUES, 1000, r.center, NULL,
+                                 &r.info));
+    for (uint32_t i = 0; i < n; i++) {
+        hk_worker_report rep;
+        assert_ok(hk_workers_report(w, i, &rep));
+        assert_int_equal(rep.local_step, 200);
+        assert_int_equal(rep.exchanges, 50);
+        assert_int_equal(rep.running, 0);
+    }
+    hk_workers_destroy(w);
+    hk_center_destroy(center);
+    hk_plan *pe = class_plan(HK_EVAL);
+    hk_session *e;
+    assert_ok(hk_session_create(pe, NULL, &e));
+    assert_ok(hk_session_bind_params(e, r.center));
+    assert_ok(feed_classes(NULL, 99, e, 0));
+    assert_ok(hk_session_run(e));
+    r.loss = hk_session_loss(e);
+    hk_session_destroy(e);
+    hk_plan_release(pe);
+    hk_plan_release(p);
+    return r;
+}
+
+static void test_workers_learn(void **state) {
+    (void)state;
+    run_result r = run_workers(HK_TURN_FREE, 4);
+    assert_true(r.loss < 0.5f); // chance is ln 4 = 1.39
+    assert_int_equal(r.info.exchanges, 200);
+    assert_int_equal(r.info.global_step, 800);
+    assert_int_equal(r.info.live, 0);
+    hki_free(r.center);
+}
+
+static void test_round_robin_repeats(void **state) {
+    (void)state;
+    run_result a = run_workers(HK_TURN_ROUND_ROBIN, 3);
+    run_result b = run_workers(HK_TURN_ROUND_ROBIN, 3);
+    hk_plan *p = class_plan(HK_TRAIN);
+    assert_memory_equal(a.center, b.center,
+                        (size_t)hk_layout_size(hk_plan_layout(p)) *
+                            sizeof(float));
+    hk_plan_release(p);
+    hki_free(a.center);
+    hki_free(b.center);
+}
+
+static void test_workers_come_and_go(void **state) {
+    (void)state;
+    hk_plan *p = class_plan(HK_TRAIN);
+    hk_center *center;
+    assert_ok(hk_center_create_local(NULL, hk_plan_layout(p), &center));
+    hk_workers *w = start_workers(p, center, 2, 300);
+    uint32_t id;
+    assert_ok(hk_workers_add(w, &id));
+    assert_int_equal(id, 2);
+    assert_ok(hk_workers_remove(w, 0));
+    assert_status(hk_workers_remove(w, 9), HK_E_NOT_FOUND);
+    assert_ok(hk_workers_wait(w));
+    assert_int_equal(hk_workers_count(w), 3);
+    hk_center_info info;
+    assert_ok(hk_center_get_info(center, &info));
+    assert_int_equal(info.live, 0);
+    assert_int_equal(info.joins, 3);
+    hk_worker_report rep;
+    int64_t steps = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_ok(hk_workers_report(w, i, &rep));
+        steps += rep.local_step;
+    }
+    assert_int_equal(info.global_step, steps);
+    hk_workers_destroy(w);
+    hk_center_destroy(center);
+    hk_plan_release(p);
+}
+
+static hk_status feed_fails(void *user, uint32_t worker, hk_session *s,
+                            int64_t step) {
+    if (worker == 1 && step == 5)
+        return hki_fail(HK_E_DATA, "the file broke off");
+    return feed_classes(user, worker, s, step);
+}
+
+static void test_worker_fault_is_reported(void **state) {
+    (void)state;
+    hk_plan *p = class_plan(HK_TRAIN);
+    hk_center *center;
+    assert_ok(hk_center_create_local(NULL, hk_plan_layout(p), &center));
+    hk_optimizer_options oo;
+    hk_optimizer_options_init(&oo, sizeof oo, HK_OPT_ADAM);
+    hk_workers_options wo;
+    hk_workers_options_init(&wo, sizeof wo);
+    hk_workers *w;
+    assert_status(hk_workers_start(&wo, &w), HK_E_INVALID_ARG);
+    wo.context = ctx;
+    wo.plan = p;
+    wo.center = center;
+    wo.optimizer = &oo;
+    wo.feed = feed_fails;
+    wo.workers = 2;
+    wo.max_steps = 20;
+    assert_ok(hk_workers_start(&wo, &w));
+    assert_status(hk_workers_wait(w), HK_E_DATA);
+    assert_string_equal(hk_last_error(), "worker 1: the file broke off");
+    hk_worker_report rep;
+    assert_ok(hk_workers_report(w, 0, &rep));
+    assert_int_equal(rep.local_step, 20); // the other one went on
+    hk_workers_destroy(w);
+    hk_center_destroy(center);
+    hk_plan_release(p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_compute_lists),
+        cmocka_unit_test(test_subset_and_grad_loss),
+        cmocka_unit_test(test_list_from_elsewhere),
+        cmocka_unit_test(test_bad_lists),
+        cmocka_unit_test(test_eager),
+        cmocka_unit_test(test_ordered_step),
+        cmocka_unit_test(test_recalibrate),
+        cmocka_unit_test(test_workers_learn),
+        cmocka_unit_test(test_round_robin_repeats),
+        cmocka_unit_test(test_workers_come_and_go),
+        cmocka_unit_test(test_worker_fault_is_reported),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
