@@ -252,6 +252,114 @@ static void test_sessions_on_threads(void **state) {
     hk_plan_release(p);
 }
 
+// Convolution, batch norm and pooling with two library threads.
+static hk_status image_model(hk_graph *g, hk_mode mode, void *user) {
+    (void)mode;
+    (void)user;
+    const int64_t d[] = {HK_BATCH, 12, 12, 3};
+    hk_node *x = hk_input(g, "x", HK_F32, hk_shape_make(4, d));
+    hk_node *h = hk_conv2d(g, x, 32, 3, 3, HK_ACT_NONE, NULL);
+    h = hk_relu(g, hk_batch_norm(g, h, NULL));
+    h = hk_conv2d(g, h, 32, 3, 3, HK_ACT_RELU, NULL);
+    h = hk_max_pool(g, h, 2, 2, 2, 2, HK_VALID, HK_NHWC);
+    hk_node *z = hk_dense(g, hk_flatten(g, h), 1, HK_ACT_NONE, NULL);
+    hk_set_loss(g, hk_reduce_mean(g, hk_square(g, z), NULL, 0, 0));
+    return hk_graph_status(g);
+}
+
+static void test_same_bits(void **state) {
+    (void)state;
+    hk_model m;
+    hk_model_init(&m, sizeof m);
+    m.model_fn = image_model;
+    hk_plan_options po;
+    hk_plan_options_init(&po, sizeof po);
+    po.batch = 16;
+    po.threads = 2;
+    hk_plan *p;
+    assert_ok(hk_plan_get(ctx, &m, HK_TRAIN, &po, &p));
+    hk_session *s[2];
+    for (int k = 0; k < 2; k++) {
+        s[k] = open_session(p, 9);
+        hk_tensor *x;
+        assert_ok(hk_session_input(s[k], "x", &x));
+        hki_rng r;
+        hki_rng_init(&r, 1, 2);
+        for (int64_t i = 0; i < hk_tensor_count(x); i++)
+            ((float *)hk_tensor_data(x))[i] = (float)hki_rng_normal(&r);
+        for (int i = 0; i < 4; i++) {
+            assert_ok(hk_session_run(s[k]));
+            sgd(s[k], 0.1f);
+        }
+    }
+    assert_true(hk_session_loss(s[0]) == hk_session_loss(s[1]));
+    assert_memory_equal(hk_session_params(s[0]), hk_session_params(s[1]),
+                        (size_t)hk_layout_size(hk_plan_layout(p)) *
+                            sizeof(float));
+    hk_session_destroy(s[0]);
+    hk_session_destroy(s[1]);
+    hk_plan_release(p);
+}
+
+// Tables whose look-ups run side by side: values, and an error in one of them.
+static hk_status table_model(hk_graph *g, hk_mode mode, void *user) {
+    static const char *const names[] = {"i0", "i1", "i2"};
+    hk_node *parts[3];
+    (void)mode;
+    (void)user;
+    for (int i = 0; i < 3; i++) {
+        hk_node *ids = hk_input(g, names[i], HK_I64, shape(2, HK_BATCH, 2));
+        parts[i] = hk_embedding_bag(g, ids, NULL, 10, 4, NULL);
+    }
+    hk_node *y = hk_concat(g, parts, 3, 1);
+    hk_output(g, "y", y);
+    hk_set_loss(g, hk_reduce_sum(g, hk_square(g, y), NULL, 0, 0));
+    return hk_graph_status(g);
+}
+
+static void test_side_by_side(void **state) {
+    (void)state;
+    static const char *const names[] = {"i0", "i1", "i2"};
+    hk_model m;
+    hk_model_init(&m, sizeof m);
+    m.model_fn = table_model;
+    hk_plan *p[2];
+    hk_session *s[2];
+    for (uint32_t k = 0; k < 2; k++) {
+        hk_plan_options po;
+        hk_plan_options_init(&po, sizeof po);
+        po.batch = 5;
+        po.threads = k + 1;
+        assert_ok(hk_plan_get(ctx, &m, HK_TRAIN, &po, &p[k]));
+        s[k] = open_session(p[k], 4);
+        for (int i = 0; i < 3; i++) {
+            hk_tensor *t;
+            assert_ok(hk_session_input(s[k], names[i], &t));
+            for (int64_t j = 0; j < 10; j++)
+                ((int64_t *)hk_tensor_data(t))[j] = (j * 3 + i) % 10;
+        }
+        assert_ok(hk_session_run(s[k]));
+    }
+    assert_true(hk_session_loss(s[0]) == hk_session_loss(s[1]));
+    for (size_t i = 0; i < 3; i++) {
+        hk_sparse_grad a, b;
+        assert_ok(hk_session_sparse_grad(s[0], i, &a));
+        assert_ok(hk_session_sparse_grad(s[1], i, &b));
+        assert_int_equal(a.count, b.count);
+        assert_memory_equal(a.indices, b.indices, (size_t)a.count * 8);
+        assert_memory_equal(a.rows, b.rows, (size_t)(a.count * a.dim) * 4);
+    }
+    hk_tensor *t;
+    assert_ok(hk_session_input(s[1], "i1", &t));
+    ((int64_t *)hk_tensor_data(t))[7] = 10;
+    assert_status(hk_session_run(s[1]), HK_E_RANGE);
+    assert_non_null(strstr(hk_last_error(), "embedding_1/"));
+    for (int k = 0; k < 2; k++) {
+        hk_session_destroy(s[k]);
+        hk_plan_release(p[k]);
+    }
+}
+
 static void test_pinned_session(void **state) {
     (void)state;
     hk_model m;
@@ -801,6 +909,8 @@ int main(void) {
         cmocka_unit_test(test_cache_counts),
         cmocka_unit_test(test_no_allocation_in_a_step),
         cmocka_unit_test(test_sessions_on_threads),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_side_by_side),
         cmocka_unit_test(test_pinned_session),
         cmocka_unit_test(test_step_repeats_randomness),
         cmocka_unit_test(test_shared_variables),

@@ -837,8 +837,13 @@ static void test_steps_allocate_nothing(void **state) {
         hk_optimizer *const o = make_optimizer(kinds[k].kind, m.layout, 1);
         assert_ok(hk_optimizer_reserve(o, 8));
         const int64_t twice[] = {5, 9, 5};
-        const hk_sparse_grad g = {hk_layout_find(m.layout, "embedding"), 3, DIM,
-                                  twice, row_values, 0, 0};
+        const hk_sparse_grad g = {hk_layout_find(m.layout, "embedding"),
+                                  3,
+                                  DIM,
+                                  twice,
+                                  row_values,
+                                  0,
+                                  0};
         const hk_grad_view v = {m.g, m.n_dense, &g, 1, 1};
         const uint64_t before = hki_alloc_count();
         for (int s = 0; s < 3; s++)
