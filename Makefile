@@ -30,7 +30,7 @@ all:
 demo:
 	@scripts/install-deps
 	$(call build,release,example_demo)
-	@build/release/examples/demo
+	@build/release/examples/demo --output build/center.safetensors
 
 test:
 	@scripts/install-deps

@@ -1,10 +1,12 @@
 // demo.c - elastic averaging in one program: four workers, one center.
 //
-//     demo [--workers N] [--steps N] [--images N]
+//     demo [--workers N] [--steps N] [--images N] [--output FILE]
 //
 // Draws handwritten-like digits, trains one worker alone and then several
 // workers that are tied to a center, each for the same number of steps, and
-// compares them on images that nobody has seen.
+// compares them on images that nobody has seen. With --output the center goes
+// to a safetensors file, and what is tested is what was read back from it.
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -121,6 +123,65 @@ static double accuracy(demo *d, hk_session *s, float *values) {
     return 100.0 * (double)right / (double)d->n_test;
 }
 
+// ---- the center as a file -------------------------------------------------
+//
+// safetensors: 8 bytes length of the header, the header (JSON: name, type,
+// shape, place), the values of the tensors one after the other.
+
+static void file_error(const char *path) {
+    fprintf(stderr, "demo: %s cannot be written or read back\n", path);
+    exit(1);
+}
+
+static void save(const char *path, const hk_layout *l, const float *x) {
+    char header[8192];
+    size_t n = 0, at = 0;
+    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+        const hk_entry *e = hk_layout_entry(l, i);
+        const size_t end = at + (size_t)e->count * sizeof *x;
+        n += (size_t)snprintf(header + n, sizeof header - n,
+                              "%s\"%s\":{\"dtype\":\"F32\",\"shape\":[",
+                              i ? "," : "{", e->name);
+        for (int k = 0; k < e->shape.rank && n < sizeof header; k++)
+            n += (size_t)snprintf(header + n, sizeof header - n, "%s%lld",
+                                  k ? "," : "", (long long)e->shape.dim[k]);
+        if (n < sizeof header)
+            n += (size_t)snprintf(header + n, sizeof header - n,
+                                  "],\"data_offsets\":[%zu,%zu]}", at, end);
+        at = end;
+        if (n + 16 > sizeof header)
+            file_error(path);
+    }
+    header[n++] = '}';
+    while (n % 8)
+        header[n++] = ' ';
+    FILE *f = fopen(path, "wb");
+    const uint64_t size = n; // little-endian machines only
+    bool ok = f != NULL && fwrite(&size, sizeof size, 1, f) == 1 &&
+              fwrite(header, 1, n, f) == n;
+    for (size_t i = 0; ok && i < hk_layout_entries(l); i++) {
+        const hk_entry *e = hk_layout_entry(l, i);
+        ok = fwrite(x + e->offset, sizeof *x, (size_t)e->count, f) ==
+             (size_t)e->count;
+    }
+    if (f == NULL || fclose(f) != 0 || !ok)
+        file_error(path);
+}
+
+static void load(const char *path, const hk_layout *l, float *x) {
+    FILE *f = fopen(path, "rb");
+    uint64_t size = 0;
+    bool ok = f != NULL && fread(&size, sizeof size, 1, f) == 1 &&
+              size < 8192 && fseek(f, (long)size, SEEK_CUR) == 0;
+    for (size_t i = 0; ok && i < hk_layout_entries(l); i++) {
+        const hk_entry *e = hk_layout_entry(l, i);
+        ok = fread(x + e->offset, sizeof *x, (size_t)e->count, f) ==
+             (size_t)e->count;
+    }
+    if (f == NULL || fclose(f) != 0 || !ok)
+        file_error(path);
+}
+
 // ---- training -------------------------------------------------------------
 
 // Trains `workers` for d->steps steps each. Gives the center and the values
@@ -208,7 +269,15 @@ static long option(int argc, char **argv, const char *name, long dflt) {
     return dflt;
 }
 
+static const char *output_path(int argc, char **argv) {
+    for (int i = 1; i + 1 < argc; i++)
+        if (strcmp(argv[i], "--output") == 0)
+            return argv[i + 1];
+    return NULL;
+}
+
 int main(int argc, char **argv) {
+    const char *output = output_path(argc, argv);
     demo d = {.workers = option(argc, argv, "--workers", 4),
               .steps = option(argc, argv, "--steps", 1500),
               .n_images = option(argc, argv, "--images", 20000),
@@ -227,6 +296,11 @@ int main(int argc, char **argv) {
     const double t1 = train(&d, 1, worker, alone);
     fprintf(stderr, "%ld workers and their center\n", d.workers);
     const double tp = train(&d, d.workers, center, worker);
+    if (output != NULL) {
+        save(output, hk_plan_layout(plan), center);
+        memset(center, 0, n * sizeof *center);
+        load(output, hk_plan_layout(plan), center);
+    }
 
     printf("\ntest accuracy after %ld steps of %d images per worker\n\n",
            d.steps, BATCH);
@@ -240,6 +314,8 @@ int main(int argc, char **argv) {
     printf("\nmodel built %llu times, compiled %llu times\n",
            (unsigned long long)stats.graph_builds,
            (unsigned long long)stats.plan_compilations);
+    if (output != NULL)
+        printf("the center is in %s\n", output);
     hk_session_destroy(eval);
     hk_plan_release(plan);
     hk_context_destroy(d.ctx);
