@@ -11,7 +11,7 @@
 // workers, of which the center is tested. Each worker draws its batches from
 // the whole set. One configuration runs at a time, one thread per worker.
 // Without --data-dir the digits are generated. The default comparison needs
-// about 42 minutes of CPU time, 6 minutes on 16 cores on AVX-512 cores.
+// about 42 minutes of CPU time on AVX-512 cores, 6 minutes on 16 of them.
 #include <math.h>
 #include <time.h>
 #include "paper_data.h"

@@ -102,7 +102,7 @@ static bool should_go_on(const worker *w, int64_t step) {
            (o->max_steps == 0 || step < o->max_steps);
 }
 
-static hk_status train(worker *w) {
+static hk_status run_steps(worker *w) {
     const hk_workers_options *o = &w->all->opt;
     HKI_TRY(hk_elastic_init(w->elastic, hk_session_params(w->session),
                             (int32_t)w->id));
@@ -114,7 +114,18 @@ static hk_status train(worker *w) {
         HKI_TRY(s);
         HKI_TRY(hk_trainer_step(w->trainer, &stop));
     }
-    return hk_elastic_leave(w->elastic, hk_session_params(w->session));
+    return HK_OK;
+}
+
+// A worker that failed leaves as well, so that nobody waits for it; its own
+// fault is the one that counts.
+static hk_status train(worker *w) {
+    char text[512];
+    const hk_status s = run_steps(w);
+    snprintf(text, sizeof text, "%s", hk_last_error());
+    const hk_status left =
+        hk_elastic_leave(w->elastic, hk_session_params(w->session));
+    return s == HK_OK ? left : hki_fail(s, "%s", text);
 }
 
 static void worker_main(void *user) {
