@@ -26,6 +26,7 @@ static const hki_cpu_maker makers[HKI_OP_COUNT] = {
     [HKI_OP_cast] = hki_make_cast,
     [HKI_OP_dropout] = hki_make_dropout,
     [HKI_OP_transpose] = hki_make_transpose,
+    [HKI_OP_concat] = hki_make_concat,
     [HKI_OP_slice] = hki_make_slice,
     [HKI_OP_pad] = hki_make_pad,
     [HKI_OP_broadcast_to] = hki_make_broadcast_to,
@@ -313,11 +314,12 @@ static hk_status kernel_run_many(hki_queue *q, const hki_kernel_call *calls,
     return m.status == HK_OK ? HK_OK : hki_fail(m.status, "%s", m.text);
 }
 
-// Tables of a recommender: many small look-ups, and gradients whose gathering
-// is serial.
+// Tables of a recommender: many small look-ups whose results are joined, and
+// gradients that are cut apart again and gathered serially.
 static bool runs_beside(const hki_device *d, hki_opcode op) {
     (void)d;
-    return op == HKI_OP_embedding_bag || op == HKI_OP_embedding_bag_grad;
+    return op == HKI_OP_embedding_bag || op == HKI_OP_embedding_bag_grad ||
+           op == HKI_OP_slice;
 }
 
 // ---- formats ---------------------------------------------------------------

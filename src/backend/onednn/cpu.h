@@ -79,6 +79,7 @@ hk_status hki_make_reduce(hki_kernel *k);
 hk_status hki_make_sum_to(hki_kernel *k);
 hk_status hki_make_l2_loss(hki_kernel *k);
 hk_status hki_make_broadcast_to(hki_kernel *k);
+hk_status hki_make_concat(hki_kernel *k);
 hk_status hki_make_slice(hki_kernel *k);
 hk_status hki_make_pad(hki_kernel *k);
 hk_status hki_make_transpose(hki_kernel *k);

@@ -1,4 +1,4 @@
-// move.c - operators that only move elements: slice, pad, transpose,
+// move.c - operators that only move elements: slice, pad, concat, transpose,
 // broadcast_to, reorder.
 #include "backend/onednn/cpu.h"
 
@@ -107,6 +107,66 @@ hk_status hki_make_pad(hki_kernel *k) {
     const box_plan p = box_of(&y->shape, k->desc.attr.dims, &x->shape,
                               hk_dtype_size(x->dtype), false);
     return plan_box(k, &p, run_pad);
+}
+
+// ---- concat ----------------------------------------------------------------
+
+// Row r of the result is row r of every input, one after the other; a row is
+// all from the axis on.
+typedef struct concat_plan {
+    int64_t rows, row_bytes;
+    int n;
+    size_t bytes[HKI_MAX_ARGS]; // of one row of each input
+} concat_plan;
+
+typedef struct concat_args {
+    const concat_plan *p;
+    const void *const *in;
+    char *y;
+} concat_args;
+
+static void join_rows(const void *args, int64_t begin, int64_t end, int part) {
+    const concat_args *a = args;
+    const concat_plan *p = a->p;
+    (void)part;
+    for (int64_t r = begin; r < end; r++) {
+        char *to = a->y + r * p->row_bytes;
+        for (int i = 0; i < p->n; i++) {
+            memcpy(to, (const char *)a->in[i] + (size_t)r * p->bytes[i],
+                   p->bytes[i]);
+            to += p->bytes[i];
+        }
+    }
+}
+
+static hk_status run_concat(const hki_cpu_call *c) {
+    const concat_plan *p = c->k->plan;
+    const void *in[HKI_MAX_ARGS];
+    for (int i = 0; i < p->n; i++)
+        in[i] = c->in[i];
+    const concat_args args = {.p = p, .in = in, .y = c->out[0]};
+    hki_cpu_split(c->k, p->rows, p->row_bytes / 4, 1, join_rows, &args);
+    return HK_OK;
+}
+
+hk_status hki_make_concat(hki_kernel *k) {
+    const hki_kernel_desc *d = &k->desc;
+    const size_t elem = hk_dtype_size(d->out[0].dtype);
+    concat_plan p = {.rows = 1, .n = d->n_in};
+    if (hki_cpu_elements(&d->out[0]) == 0)
+        return HK_OK;
+    for (int i = 0; i < d->attr.axis; i++)
+        p.rows *= d->out[0].shape.dim[i];
+    for (int i = 0; i < d->n_in; i++) {
+        if (d->in[i].format != HKI_PLAIN)
+            return HK_OK;
+        p.bytes[i] = (size_t)(hki_cpu_elements(&d->in[i]) / p.rows) * elem;
+        p.row_bytes += (int64_t)p.bytes[i];
+    }
+    HKI_TRY(hki_cpu_plan(k, sizeof p));
+    *(concat_plan *)k->plan = p;
+    k->run = run_concat;
+    return HK_OK;
 }
 
 // ---- transpose -------------------------------------------------------------
