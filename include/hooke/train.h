@@ -166,7 +166,7 @@ HK_API hk_status hk_trainer_create(const hk_trainer_options *opt,
 HK_API void hk_trainer_destroy(hk_trainer *t); // NULL is allowed
 HK_API hk_status hk_trainer_insert(hk_trainer *t, hk_point point, hk_step_fn fn,
                                    void *user);
-// One step. *stop (NULL allowed): a callback or hk_request_stop asked for it.
+// One step. *stop (NULL allowed): a callback asked for the loop to end.
 HK_API hk_status hk_trainer_step(hk_trainer *t, int *stop);
 HK_API float hk_trainer_loss(const hk_trainer *t);
 HK_API int64_t hk_trainer_local_step(const hk_trainer *t);
