@@ -33,7 +33,13 @@ KNOWS = {
     "transport cluster data ckpt event",
 }
 # Public headers that do not carry their module's name.
-PUBLIC = {"status": "base", "context": "base"}
+PUBLIC = {
+    "status": "base",
+    "context": "base",
+    "files": "data",
+    "feature": "data",
+    "image": "data",
+}
 # Internal headers that other modules may include beside <module>.h.
 SHARED = {"base/isa.h", "base/banned.h"}
 USERS = ("examples", "cli", "bindings")
