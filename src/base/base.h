@@ -17,9 +17,14 @@
 hk_status hki_fail(hk_status s, const char *fmt, ...)
     __attribute__((format(__printf__, 2, 3)));
 
-#if defined(__clang_analyzer__) // it cannot see that s comes back unchanged
-#define hki_fail(s, ...) (hki_fail((s), __VA_ARGS__), (s))
-#endif
+// Compilers cannot see that what comes back is a failure, and would warn of
+// results that are not set then.
+static inline hk_status hki_failed(hk_status s) {
+    if (s == HK_OK)
+        __builtin_unreachable();
+    return s;
+}
+#define hki_fail(...) hki_failed((hki_fail)(__VA_ARGS__))
 
 #define HKI_TRY(expr)                                                          \
     do {                                                                       \
@@ -84,6 +89,8 @@ typedef struct hki_buf { // zeroed: empty
     size_t size, capacity;
 } hki_buf;
 
+// Makes room: appending `more` bytes then cannot fail.
+hk_status hki_buf_reserve(hki_buf *b, size_t more);
 hk_status hki_buf_add(hki_buf *b, const void *bytes, size_t size);
 hk_status hki_buf_printf(hki_buf *b, const char *fmt, ...)
     __attribute__((format(__printf__, 2, 3)));
@@ -149,6 +156,16 @@ void hki_thread_stop(hki_thread *t); // joins and frees; NULL is allowed
 // number). HK_E_UNSUPPORTED where the system does not offer it.
 hk_status hki_thread_pin(int i);
 uint32_t hki_cpu_count(void); // CPUs this process may use
+
+// ---- lock files -----------------------------------------------------------
+
+typedef struct hki_lockfile hki_lockfile; // opaque
+
+// Takes the file for this holder, making it if need be; its folder exists.
+// HK_E_EXISTS, with the holder's process id, when it is taken, also by this
+// process. The system gives it back when the process ends.
+hk_status hki_lockfile_take(const char *path, hki_lockfile **out);
+void hki_lockfile_release(hki_lockfile *l); // removes it; NULL is allowed
 
 // ---- ISA level ------------------------------------------------------------
 

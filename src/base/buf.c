@@ -2,7 +2,7 @@
 #include "base/base.h"
 
 // Makes room for `more` bytes and the closing NUL.
-static hk_status reserve(hki_buf *b, size_t more) {
+hk_status hki_buf_reserve(hki_buf *b, size_t more) {
     size_t need;
     if (hki_add_overflow(b->size, more, &need) ||
         hki_add_overflow(need, 1, &need))
@@ -18,7 +18,7 @@ static hk_status reserve(hki_buf *b, size_t more) {
 }
 
 hk_status hki_buf_add(hki_buf *b, const void *bytes, size_t size) {
-    HKI_TRY(reserve(b, size));
+    HKI_TRY(hki_buf_reserve(b, size));
     if (size > 0)
         memcpy(b->data + b->size, bytes, size);
     b->size += size;
@@ -35,7 +35,7 @@ hk_status hki_buf_printf(hki_buf *b, const char *fmt, ...) {
     if (length < 0)
         s = hki_fail(HK_E_INVALID_ARG, "cannot format \"%s\"", fmt);
     else
-        s = reserve(b, (size_t)length);
+        s = hki_buf_reserve(b, (size_t)length);
     if (s == HK_OK) {
         vsnprintf(b->data + b->size, (size_t)length + 1, fmt, again);
         b->size += (size_t)length;

@@ -48,8 +48,7 @@ const char *hk_version(void) {
 #undef TEXT_
 }
 
-#undef hki_fail // the analyzer's
-hk_status hki_fail(hk_status s, const char *fmt, ...) {
+hk_status(hki_fail)(hk_status s, const char *fmt, ...) {
     // Formatted aside, because an argument may be hk_last_error() itself.
     char text[sizeof last_error];
     va_list ap;

@@ -6,17 +6,12 @@
 #include <math.h>
 #include <stdatomic.h>
 
-typedef struct string_cell {
-    char *bytes; // owned; NULL for the empty string
-    size_t size;
-} string_cell;
-
 typedef struct storage {
     atomic_int refs;
     bool owned; // data is freed with the storage
     hk_dtype dtype;
-    void *data;      // elements, or string_cell for strings
-    int64_t n_cells; // strings only
+    void *data;      // elements, or hki_string for strings
+    int64_t n_cells; // elements of owned storage
 } storage;
 
 struct hk_tensor {
@@ -36,9 +31,10 @@ static void storage_release(storage *s) {
         atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) != 1)
         return;
     if (s->dtype == HK_STRING) {
-        string_cell *const cells = s->data;
+        hki_string *const cells = s->data;
         for (int64_t i = 0; i < s->n_cells; i++)
-            hki_free(cells[i].bytes);
+            if (cells[i].size > HKI_STRING_NEAR)
+                hki_free(cells[i].at.far.bytes);
     }
     if (s->owned)
         hki_free(s->data);
@@ -51,7 +47,7 @@ static storage *storage_retain(storage *s) {
 }
 
 static size_t cell_bytes(hk_dtype t) {
-    return t == HK_STRING ? sizeof(string_cell) : hk_dtype_size(t);
+    return t == HK_STRING ? sizeof(hki_string) : hk_dtype_size(t);
 }
 
 // data NULL: own, zeroed memory; otherwise borrowed.
@@ -442,10 +438,11 @@ static void copy_numbers(const hk_tensor *src, hk_tensor *dst) {
 }
 
 static hk_status copy_strings(const hk_tensor *src, hk_tensor *dst) {
-    const string_cell *const cells = src->store->data;
+    const hki_string *const cells = src->store->data;
+    hki_string *const to = dst->store->data;
     for (int64_t i = 0; i < src->count; i++) {
-        const string_cell *const c = &cells[element_at(src, i)];
-        HKI_TRY(hk_tensor_set_string(dst, i, c->bytes, c->size));
+        const hki_string *const c = &cells[element_at(src, i)];
+        HKI_TRY(hki_string_set(&to[i], hki_string_bytes(c), c->size));
     }
     return HK_OK;
 }
@@ -473,8 +470,44 @@ hk_status hk_tensor_copy(const hk_tensor *src, hk_dtype t, hk_tensor **out) {
 
 // ---- strings ---------------------------------------------------------------
 
+// Grows the far block, never shrinks it, so that a tensor that is filled again
+// and again stops allocating.
+static hk_status set_far(hki_string *s, const void *bytes, size_t size) {
+    const bool was_far = s->size > HKI_STRING_NEAR;
+    if (was_far && s->at.far.capacity >= size) {
+        memmove(s->at.far.bytes, bytes, size);
+    } else {
+        char *block = NULL;
+        HKI_TRY(hki_alloc_array(size, 1, &block));
+        memcpy(block, bytes, size); // they may be this string's own
+        if (was_far)
+            hki_free(s->at.far.bytes);
+        s->at.far.bytes = block;
+        s->at.far.capacity = size;
+    }
+    s->size = size;
+    return HK_OK;
+}
+
+hk_status hki_string_set(hki_string *s, const void *bytes, size_t size) {
+    if (size > HKI_STRING_NEAR)
+        return set_far(s, bytes, size);
+    char *const far = s->size > HKI_STRING_NEAR ? s->at.far.bytes : NULL;
+    if (size > 0)
+        memmove(s->at.near, bytes, size);
+    s->size = size;
+    hki_free(far);
+    return HK_OK;
+}
+
+hki_string *hki_tensor_strings(const hk_tensor *t) {
+    if (t->dtype != HK_STRING || !hk_tensor_is_contiguous(t))
+        return NULL;
+    return (hki_string *)t->store->data + t->offset;
+}
+
 static hk_status string_at(const char *op, const hk_tensor *t, int64_t index,
-                           string_cell **out) {
+                           hki_string **out) {
     if (t == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: NULL tensor", op);
     if (t->dtype != HK_STRING)
@@ -483,34 +516,73 @@ static hk_status string_at(const char *op, const hk_tensor *t, int64_t index,
     if (index < 0 || index >= t->count)
         return hki_fail(HK_E_INVALID_ARG, "%s: index %lld of %lld", op,
                         (long long)index, (long long)t->count);
-    *out = (string_cell *)t->store->data + element_at(t, index);
+    *out = (hki_string *)t->store->data + element_at(t, index);
     return HK_OK;
 }
 
 hk_status hk_tensor_set_string(hk_tensor *t, int64_t index, const void *bytes,
                                size_t size) {
-    string_cell *cell;
+    hki_string *cell;
     HKI_TRY(string_at("tensor set_string", t, index, &cell));
     if (bytes == NULL && size > 0)
         return hki_fail(HK_E_INVALID_ARG, "tensor set_string: bytes is NULL");
-    char *copy = NULL;
-    if (size > 0) {
-        HKI_TRY(hki_alloc_array(size, 1, &copy));
-        memcpy(copy, bytes, size);
-    }
-    hki_free(cell->bytes);
-    cell->bytes = copy;
-    cell->size = size;
-    return HK_OK;
+    return hki_string_set(cell, bytes, size);
 }
 
 hk_status hk_tensor_get_string(const hk_tensor *t, int64_t index,
                                const void **bytes, size_t *size) {
-    string_cell *cell;
+    hki_string *cell;
     HKI_TRY(string_at("tensor get_string", t, index, &cell));
     if (bytes == NULL || size == NULL)
         return hki_fail(HK_E_INVALID_ARG, "tensor get_string: NULL argument");
-    *bytes = cell->size > 0 ? cell->bytes : "";
+    *bytes = hki_string_bytes(cell);
     *size = cell->size;
     return HK_OK;
+}
+
+// ---- reuse -----------------------------------------------------------------
+
+bool hki_tensor_sole(const hk_tensor *t) {
+    return atomic_load_explicit(&t->refs, memory_order_acquire) == 1;
+}
+
+bool hki_tensor_unique(const hk_tensor *t) {
+    return hki_tensor_sole(t) &&
+           atomic_load_explicit(&t->store->refs, memory_order_acquire) == 1;
+}
+
+hk_status hki_tensor_resize(hk_tensor *t, const hk_shape *shape) {
+    int64_t count;
+    size_t bytes;
+    HKI_TRY(hk_shape_count(shape, &count));
+    HKI_TRY(hki_shape_bytes(shape, cell_bytes(t->dtype), &bytes));
+    storage *const old = t->store;
+    if (count > old->n_cells) {
+        // Half as much again, so that slowly growing sizes settle.
+        storage *grown = NULL;
+        HKI_TRY(
+            storage_create(t->dtype, count + old->n_cells / 2, NULL, &grown));
+        memcpy(grown->data, old->data,
+               (size_t)old->n_cells * cell_bytes(t->dtype));
+        old->n_cells = 0; // strings have moved
+        storage_release(old);
+        t->store = grown;
+    }
+    t->count = count;
+    t->shape = clean_shape(shape);
+    set_row_major(t);
+    return HK_OK;
+}
+
+void hki_tensor_seek(hk_tensor *view, int64_t offset) {
+    view->offset = offset;
+}
+
+int64_t hki_tensor_offset(const hk_tensor *t) {
+    return t->offset;
+}
+
+hk_status hki_tensor_wrap_strings(const hk_shape *shape, hki_string *cells,
+                                  hk_tensor **out) {
+    return tensor_create("tensor wrap", HK_STRING, shape, cells, out);
 }

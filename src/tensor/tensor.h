@@ -18,4 +18,49 @@ bool hki_dtype_valid(hk_dtype t);
 float hki_bf16_to_f32(uint16_t b);
 uint16_t hki_f32_to_bf16(float f); // round to nearest even, NaN stays NaN
 
+// ---- strings ----------------------------------------------------------------
+
+// One element of a string tensor. Short strings live in the cell itself, so
+// that columns of words need no allocation; zeroed: the empty string.
+#define HKI_STRING_NEAR 24
+typedef struct hki_string {
+    size_t size;
+    union {
+        char near[HKI_STRING_NEAR];
+        struct {
+            char *bytes; // owned
+            size_t capacity;
+        } far; // size > HKI_STRING_NEAR
+    } at;
+} hki_string;
+
+static inline const char *hki_string_bytes(const hki_string *s) {
+    return s->size > HKI_STRING_NEAR ? s->at.far.bytes : s->at.near;
+}
+// Copies the bytes.
+hk_status hki_string_set(hki_string *s, const void *bytes, size_t size);
+// First cell of a contiguous string tensor; NULL for any other.
+hki_string *hki_tensor_strings(const hk_tensor *t);
+
+// ---- reuse ------------------------------------------------------------------
+//
+// For owners that fill the same tensor again and again.
+
+// Nobody else holds the tensor or a view of its storage.
+bool hki_tensor_unique(const hk_tensor *t);
+// Nobody else holds the tensor itself; views of its storage may exist.
+bool hki_tensor_sole(const hk_tensor *t);
+// Gives a unique tensor, made by hk_tensor_create, another shape. Its elements
+// stay, in row-major order, as many as fit; further ones are undefined. The
+// storage stays where it is large enough.
+hk_status hki_tensor_resize(hk_tensor *t, const hk_shape *shape);
+// Moves a view to the element `offset` of its storage; the caller makes sure
+// that it fits.
+void hki_tensor_seek(hk_tensor *view, int64_t offset);
+int64_t hki_tensor_offset(const hk_tensor *t); // of its first element
+// A row-major tensor over cells that the caller owns; hk_tensor_wrap for
+// strings.
+hk_status hki_tensor_wrap_strings(const hk_shape *shape, hki_string *cells,
+                                  hk_tensor **out);
+
 #endif // HKI_TENSOR_H

@@ -1,0 +1,526 @@
+// io.c - files: the table of calls, its fault injector, reading, and files
+// that appear whole or not at all.
+#define _GNU_SOURCE // O_NOFOLLOW, sync_file_range, strerror_r
+#include "base/io.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// ---- the system's calls ----------------------------------------------------
+
+static int system_open(const char *path, int flags, unsigned mode) {
+    return open(path, flags, mode);
+}
+
+static ssize_t system_pwrite(int fd, const void *bytes, size_t size,
+                             int64_t offset) {
+    return pwrite(fd, bytes, size, (off_t)offset);
+}
+
+static int system_truncate(int fd, int64_t size) {
+    return ftruncate(fd, (off_t)size);
+}
+
+static int system_mkdir(const char *path, unsigned mode) {
+    return mkdir(path, (mode_t)mode);
+}
+
+static int system_fsync_dir(const char *path) {
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    const int r = fsync(fd), e = errno;
+    close(fd);
+    errno = e;
+    // Some file systems do not offer it; they order renames themselves.
+    return r != 0 && e == EINVAL ? 0 : r;
+}
+
+const hki_io_table hki_io_system = {
+    .open = system_open,
+    .write = write,
+    .pwrite = system_pwrite,
+    .truncate = system_truncate,
+    .fsync = fsync,
+    .rename = rename,
+    .unlink = unlink,
+    .mkdir = system_mkdir,
+    .fsync_dir = system_fsync_dir,
+};
+
+// ---- faults ----------------------------------------------------------------
+
+static _Atomic(const hki_io_table *) base_table = &hki_io_system;
+static struct {
+    atomic_bool armed;
+    atomic_uint_fast64_t calls, nth;
+    atomic_int fault, error;
+} injector;
+
+// Counts one call; true: it has to fail, and errno is set.
+static bool faulty(void) {
+    const uint64_t n = atomic_fetch_add(&injector.calls, 1) + 1;
+    const uint64_t nth = atomic_load(&injector.nth);
+    const bool cut = atomic_load(&injector.fault) == HKI_IO_POWER_CUT;
+    if (nth == 0 || (cut ? n < nth : n != nth))
+        return false;
+    errno = atomic_load(&injector.error);
+    return true;
+}
+
+static const hki_io_table *base(void) {
+    return atomic_load(&base_table);
+}
+
+static int faulty_open(const char *path, int flags, unsigned mode) {
+    return faulty() ? -1 : base()->open(path, flags, mode);
+}
+
+// After the cut not even half of a write gets through.
+static bool writes_half(void) {
+    return atomic_load(&injector.calls) == atomic_load(&injector.nth);
+}
+
+static ssize_t faulty_write(int fd, const void *bytes, size_t size) {
+    if (!faulty())
+        return base()->write(fd, bytes, size);
+    const int e = errno;
+    if (writes_half() && base()->write(fd, bytes, size / 2) < 0)
+        return -1;
+    errno = e;
+    return -1;
+}
+
+static ssize_t faulty_pwrite(int fd, const void *bytes, size_t size,
+                             int64_t offset) {
+    if (!faulty())
+        return base()->pwrite(fd, bytes, size, offset);
+    const int e = errno;
+    if (writes_half() && base()->pwrite(fd, bytes, size / 2, offset) < 0)
+        return -1;
+    errno = e;
+    return -1;
+}
+
+static int faulty_truncate(int fd, int64_t size) {
+    return faulty() ? -1 : base()->truncate(fd, size);
+}
+
+static int faulty_fsync(int fd) {
+    return faulty() ? -1 : base()->fsync(fd);
+}
+
+static int faulty_rename(const char *from, const char *to) {
+    return faulty() ? -1 : base()->rename(from, to);
+}
+
+static int faulty_unlink(const char *path) {
+    return faulty() ? -1 : base()->unlink(path);
+}
+
+static int faulty_mkdir(const char *path, unsigned mode) {
+    return faulty() ? -1 : base()->mkdir(path, mode);
+}
+
+static int faulty_fsync_dir(const char *path) {
+    return faulty() ? -1 : base()->fsync_dir(path);
+}
+
+static const hki_io_table faulty_table = {
+    .open = faulty_open,
+    .write = faulty_write,
+    .pwrite = faulty_pwrite,
+    .truncate = faulty_truncate,
+    .fsync = faulty_fsync,
+    .rename = faulty_rename,
+    .unlink = faulty_unlink,
+    .mkdir = faulty_mkdir,
+    .fsync_dir = faulty_fsync_dir,
+};
+
+const hki_io_table *hki_io(void) {
+    return atomic_load(&injector.armed) ? &faulty_table : base();
+}
+
+void hki_io_replace(const hki_io_table *table) {
+    atomic_store(&base_table, table != NULL ? table : &hki_io_system);
+}
+
+void hki_io_fail_at(uint64_t nth, hki_io_fault fault, int error) {
+    atomic_store(&injector.armed, false);
+    atomic_store(&injector.calls, 0);
+    atomic_store(&injector.nth, nth);
+    atomic_store(&injector.fault, (int)fault);
+    atomic_store(&injector.error, error);
+    atomic_store(&injector.armed, nth != 0);
+}
+
+bool hki_io_fault_hit(void) {
+    const uint64_t nth = atomic_load(&injector.nth);
+    return nth != 0 && atomic_load(&injector.calls) >= nth;
+}
+
+uint64_t hki_io_count(void) {
+    return atomic_load(&injector.calls);
+}
+
+// ---- errors and paths ------------------------------------------------------
+
+hk_status hki_io_fail(int error, const char *path, const char *verb) {
+    char text[128];
+    hk_status s = HK_E_IO;
+    if (error == ENOENT || error == ENOTDIR)
+        s = HK_E_NOT_FOUND;
+    else if (error == EACCES || error == EPERM || error == EROFS)
+        s = HK_E_DENIED;
+    return hki_fail(s, "%s: cannot %s: %s", path, verb,
+                    strerror_r(error, text, sizeof text));
+}
+
+bool hki_path_exists(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+bool hki_path_is_dir(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+const char *hki_path_name(const char *path) {
+    const char *const slash = strrchr(path, '/');
+    return slash == NULL ? path : slash + 1;
+}
+
+hk_status hki_path_folder(const char *path, char **out) {
+    size_t n = (size_t)(hki_path_name(path) - path);
+    if (n == 0)
+        return hki_strdup(".", out);
+    while (n > 1 && path[n - 1] == '/')
+        n--;
+    char *folder;
+    HKI_TRY(hki_alloc_array(n + 1, 1, &folder));
+    memcpy(folder, path, n);
+    folder[n] = '\0';
+    *out = folder;
+    return HK_OK;
+}
+
+// ---- reading ---------------------------------------------------------------
+
+hk_status hki_file_open_read(const char *path, int *fd, uint64_t *size) {
+    // Without O_NONBLOCK a pipe would wait for its writer.
+    const int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    if (f < 0)
+        return hki_io_fail(errno, path, "open");
+    if (fstat(f, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(f);
+        return hki_fail(HK_E_IO, "%s: not a regular file", path);
+    }
+    *fd = f;
+    *size = (uint64_t)st.st_size;
+    return HK_OK;
+}
+
+void hki_file_close_read(int fd) {
+    if (fd >= 0)
+        close(fd);
+}
+
+hk_status hki_file_read_at(int fd, const char *path, uint64_t offset,
+                           void *bytes, size_t size) {
+    for (size_t done = 0; done < size;) {
+        const ssize_t n = pread(fd, (char *)bytes + done, size - done,
+                                (off_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return hki_io_fail(errno, path, "read");
+        if (n == 0)
+            return hki_fail(HK_E_DATA,
+                            "%s: cut short: %zu bytes were expected from byte "
+                            "%llu on, there are %zu",
+                            path, size, (unsigned long long)offset, done);
+        done += (size_t)n;
+    }
+    return HK_OK;
+}
+
+hk_status hki_file_read_all(const char *path, size_t limit, uint8_t **bytes,
+                            size_t *size) {
+    int fd;
+    uint64_t n;
+    uint8_t *b = NULL;
+    HKI_TRY(hki_file_open_read(path, &fd, &n));
+    hk_status s = HK_OK;
+    if (n > limit)
+        s = hki_fail(HK_E_DATA, "%s: %llu bytes, more than %zu", path,
+                     (unsigned long long)n, limit);
+    if (s == HK_OK)
+        s = hki_alloc_array((size_t)n + 1, 1, &b);
+    if (s == HK_OK)
+        s = hki_file_read_at(fd, path, 0, b, (size_t)n);
+    close(fd);
+    if (s != HK_OK) {
+        hki_free(b);
+        return s;
+    }
+    b[n] = '\0';
+    *bytes = b;
+    *size = (size_t)n;
+    return HK_OK;
+}
+
+// ---- writing ---------------------------------------------------------------
+
+// So many bytes at a time are handed to the disk while more are written: the
+// fsync at the end then has little left to wait for.
+#define WRITEBACK_BYTES (UINT64_C(8) << 20)
+
+struct hki_file {
+    char *path, *temp;
+    int fd;
+    uint64_t size, started; // bytes appended; of these on their way to disk
+};
+
+static hk_status temp_path(const char *path, char **out) {
+    const size_t folder = (size_t)(hki_path_name(path) - path);
+    hki_buf b = {0};
+    const hk_status s = hki_buf_printf(&b, "%.*s.%s%s", (int)folder, path,
+                                       path + folder, HKI_TEMP_SUFFIX);
+    if (s != HK_OK)
+        return s;
+    *out = b.data;
+    return HK_OK;
+}
+
+// Takes the lock of an open temporary file. *stale: it was removed or renamed
+// between open and lock, so that another one has to be made.
+static hk_status lock_temp(int fd, const char *temp, bool *stale) {
+    struct stat mine, there;
+    *stale = false;
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK)
+            return hki_fail(HK_E_EXISTS, "%s: another writer is at it", temp);
+        return HK_OK; // a file system without locks
+    }
+    *stale = fstat(fd, &mine) != 0 || stat(temp, &there) != 0 ||
+             mine.st_ino != there.st_ino || mine.st_dev != there.st_dev;
+    return HK_OK;
+}
+
+static hk_status open_temp(hki_file *f) {
+    for (int tries = 0; tries < 100; tries++) {
+        bool stale;
+        f->fd = hki_io()->open(f->temp,
+                               O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (f->fd < 0)
+            return hki_io_fail(errno, f->temp, "create");
+        const hk_status s = lock_temp(f->fd, f->temp, &stale);
+        if (s == HK_OK && !stale) {
+            // Bytes of a writer that crashed may be there.
+            if (hki_io()->truncate(f->fd, 0) == 0)
+                return HK_OK;
+            return hki_io_fail(errno, f->temp, "empty");
+        }
+        close(f->fd);
+        f->fd = -1;
+        HKI_TRY(s);
+    }
+    return hki_fail(HK_E_IO, "%s: others remove it again and again", f->temp);
+}
+
+static void free_file(hki_file *f) {
+    if (f->fd >= 0)
+        close(f->fd);
+    hki_free(f->path);
+    hki_free(f->temp);
+    hki_free(f);
+}
+
+hk_status hki_file_create(const char *path, hki_file **out) {
+    hki_file *f;
+    HKI_TRY(hki_zalloc_array(1, sizeof *f, &f));
+    f->fd = -1;
+    hk_status s = hki_strdup(path, &f->path);
+    if (s == HK_OK)
+        s = temp_path(path, &f->temp);
+    if (s == HK_OK)
+        s = open_temp(f);
+    if (s != HK_OK) {
+        // A file that could be opened is ours and goes again.
+        if (f->fd >= 0)
+            hki_file_discard(f);
+        else
+            free_file(f);
+        return s;
+    }
+    *out = f;
+    return HK_OK;
+}
+
+// Starts the writing of what has gathered; a hint, so its result is ignored.
+static void start_writeback(hki_file *f) {
+#if defined(__linux__)
+    if (f->size - f->started < WRITEBACK_BYTES)
+        return;
+    sync_file_range(f->fd, (off_t)f->started, (off_t)(f->size - f->started),
+                    SYNC_FILE_RANGE_WRITE);
+    f->started = f->size;
+#else
+    (void)f;
+#endif
+}
+
+hk_status hki_file_write(hki_file *f, const void *bytes, size_t size) {
+    for (size_t done = 0; done < size;) {
+        const size_t piece = HKI_MIN(size - done, (size_t)WRITEBACK_BYTES);
+        const ssize_t n =
+            hki_io()->write(f->fd, (const char *)bytes + done, piece);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return hki_io_fail(n < 0 ? errno : ENOSPC, f->path, "write");
+        done += (size_t)n;
+        f->size += (uint64_t)n;
+        start_writeback(f);
+    }
+    return HK_OK;
+}
+
+hk_status hki_file_write_at(hki_file *f, uint64_t offset, const void *bytes,
+                            size_t size) {
+    for (size_t done = 0; done < size;) {
+        const ssize_t n =
+            hki_io()->pwrite(f->fd, (const char *)bytes + done, size - done,
+                             (int64_t)(offset + done));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return hki_io_fail(n < 0 ? errno : ENOSPC, f->path, "write");
+        done += (size_t)n;
+    }
+    return HK_OK;
+}
+
+uint64_t hki_file_size(const hki_file *f) {
+    return f->size;
+}
+
+hk_status hki_file_commit(hki_file *f, bool durable) {
+    hk_status s = HK_OK;
+    if (durable && hki_io()->fsync(f->fd) != 0)
+        s = hki_io_fail(errno, f->path, "flush to disk");
+    // The lock is held until the file has left the temporary name.
+    if (s == HK_OK && hki_io()->rename(f->temp, f->path) != 0)
+        s = hki_io_fail(errno, f->path, "rename into place");
+    if (s != HK_OK) {
+        hki_file_discard(f);
+        return s;
+    }
+    free_file(f);
+    return HK_OK;
+}
+
+void hki_file_discard(hki_file *f) {
+    if (f == NULL)
+        return;
+    hki_io()->unlink(f->temp); // what stays is cleared away later
+    free_file(f);
+}
+
+hk_status hki_sync_folder(const char *path) {
+    char *folder;
+    HKI_TRY(hki_path_folder(path, &folder));
+    hk_status s = HK_OK;
+    if (hki_io()->fsync_dir(folder) != 0)
+        s = hki_io_fail(errno, folder, "flush to disk");
+    hki_free(folder);
+    return s;
+}
+
+hk_status hki_file_replace(const char *path, const void *bytes, size_t size,
+                           bool durable) {
+    hki_file *f;
+    HKI_TRY(hki_file_create(path, &f));
+    const hk_status s = hki_file_write(f, bytes, size);
+    if (s != HK_OK) {
+        hki_file_discard(f);
+        return s;
+    }
+    HKI_TRY(hki_file_commit(f, durable));
+    return durable ? hki_sync_folder(path) : HK_OK;
+}
+
+hk_status hki_file_remove(const char *path) {
+    if (hki_io()->unlink(path) != 0 && errno != ENOENT)
+        return hki_io_fail(errno, path, "remove");
+    return HK_OK;
+}
+
+// ---- what crashes leave ----------------------------------------------------
+
+// The name that a temporary file would have got; false when it is none.
+static bool final_name(const char *temp, char out[256]) {
+    const size_t n = strlen(temp), m = strlen(HKI_TEMP_SUFFIX);
+    if (temp[0] != '.' || n <= m + 1 || n > 255 ||
+        strcmp(temp + n - m, HKI_TEMP_SUFFIX) != 0)
+        return false;
+    memcpy(out, temp + 1, n - m - 1);
+    out[n - m - 1] = '\0';
+    return true;
+}
+
+// Removes one file unless its writer lives.
+static hk_status clear_one(const char *path, size_t *removed) {
+    const int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return HK_OK; // gone meanwhile, or somebody else's
+    hk_status s = HK_OK;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) {
+        s = hki_file_remove(path);
+        *removed += s == HK_OK;
+    }
+    close(fd);
+    return s;
+}
+
+hk_status hki_clear_temporary_of(const char *folder,
+                                 bool (*mine)(void *user, const char *name),
+                                 void *user, size_t *removed) {
+    DIR *const dir = opendir(folder);
+    size_t count = 0;
+    hk_status s = HK_OK;
+    hki_buf path = {0};
+    if (dir == NULL)
+        return hki_io_fail(errno, folder, "list");
+    for (const struct dirent *e; s == HK_OK && (e = readdir(dir)) != NULL;) {
+        char name[256];
+        if (!final_name(e->d_name, name) || !mine(user, name))
+            continue;
+        path.size = 0;
+        s = hki_buf_printf(&path, "%s/%s", folder, e->d_name);
+        if (s == HK_OK)
+            s = clear_one(path.data, &count);
+    }
+    closedir(dir);
+    hki_buf_deinit(&path);
+    if (s == HK_OK && removed != NULL)
+        *removed = count;
+    return s;
+}
+
+static bool any_name(void *user, const char *name) {
+    (void)user;
+    (void)name;
+    return true;
+}
+
+hk_status hki_clear_temporary(const char *folder, size_t *removed) {
+    return hki_clear_temporary_of(folder, any_name, NULL, removed);
+}

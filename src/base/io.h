@@ -1,0 +1,107 @@
+// base/io.h - files: the calls that change them behind one table, files that
+// appear whole or not at all, and whole reads.
+//
+// Tests replace the table or arm the fault injector; nothing else does.
+#ifndef HKI_IO_H
+#define HKI_IO_H
+#include <sys/types.h>
+#include "base/base.h"
+
+// ---- the table -------------------------------------------------------------
+
+// Each call works like the system's of the same name: -1 and errno.
+typedef struct hki_io_table {
+    int (*open)(const char *path, int flags, unsigned mode);
+    ssize_t (*write)(int fd, const void *bytes, size_t size);
+    ssize_t (*pwrite)(int fd, const void *bytes, size_t size, int64_t offset);
+    int (*truncate)(int fd, int64_t size); // ftruncate
+    int (*fsync)(int fd);                  // of a file
+    int (*rename)(const char *from, const char *to);
+    int (*unlink)(const char *path);
+    int (*mkdir)(const char *path, unsigned mode);
+    int (*fsync_dir)(const char *path);
+} hki_io_table;
+
+// The table in use, through which library code makes every such call.
+const hki_io_table *hki_io(void);
+// The system's own, for tables that wrap it.
+extern const hki_io_table hki_io_system;
+// NULL: the system's own. Not while other threads write files.
+void hki_io_replace(const hki_io_table *table);
+
+typedef enum hki_io_fault {
+    HKI_IO_ONE_FAILS = 1, // the n-th call fails, later ones work
+    HKI_IO_POWER_CUT = 2  // the n-th call and every later one fail
+} hki_io_fault;
+
+// Arms the injector: the nth call from now that changes a file fails with
+// `error` (an errno); 0 disarms. A write that fails has written half of its
+// bytes.
+void hki_io_fail_at(uint64_t nth, hki_io_fault fault, int error);
+bool hki_io_fault_hit(void); // the armed fault has fired
+uint64_t hki_io_count(void); // calls since the injector was last armed
+
+// ---- errors ----------------------------------------------------------------
+
+// HK_E_NOT_FOUND, HK_E_DENIED or HK_E_IO by errno `error`, with the message
+// "<path>: cannot <verb>: <the system's text>".
+hk_status hki_io_fail(int error, const char *path, const char *verb);
+
+// ---- reading ---------------------------------------------------------------
+
+// Opens a regular file for reading. *size: its length now.
+hk_status hki_file_open_read(const char *path, int *fd, uint64_t *size);
+void hki_file_close_read(int fd); // negative: nothing
+// Exactly size bytes from offset on; thread-safe. HK_E_DATA when the file
+// ends before (somebody cut it).
+hk_status hki_file_read_at(int fd, const char *path, uint64_t offset,
+                           void *bytes, size_t size);
+// A whole file of at most `limit` bytes, freed with hki_free; a NUL follows.
+hk_status hki_file_read_all(const char *path, size_t limit, uint8_t **bytes,
+                            size_t *size);
+bool hki_path_exists(const char *path);
+bool hki_path_is_dir(const char *path);
+// Where the last component begins: "run/a" -> "a".
+const char *hki_path_name(const char *path);
+// The folder that holds path ("." when it has none), in fresh memory.
+hk_status hki_path_folder(const char *path, char **out);
+
+// ---- writing ---------------------------------------------------------------
+//
+// A file under way has the name ".<name>.hooke-tmp" in the folder of its path
+// and is locked by its writer; one that nobody locks is what a crash left.
+
+#define HKI_TEMP_SUFFIX ".hooke-tmp"
+
+typedef struct hki_file hki_file; // opaque
+
+// Starts a file that will be called path. HK_E_EXISTS when another writer is
+// at it; what a crash left is taken over.
+hk_status hki_file_create(const char *path, hki_file **out);
+hk_status hki_file_write(hki_file *f, const void *bytes, size_t size);
+// Over bytes that were written before.
+hk_status hki_file_write_at(hki_file *f, uint64_t offset, const void *bytes,
+                            size_t size);
+uint64_t hki_file_size(const hki_file *f); // bytes appended so far
+// Gives the file its name; f is freed, also after a failure (nothing of it
+// stays then). durable: fsync before the rename; the folder's fsync is the
+// caller's (hki_sync_folder), once for several files.
+hk_status hki_file_commit(hki_file *f, bool durable);
+void hki_file_discard(hki_file *f); // removes it; NULL is allowed
+
+// fsync of the folder that holds path.
+hk_status hki_sync_folder(const char *path);
+// All of it in one: create, write, commit, fsync of the folder.
+hk_status hki_file_replace(const char *path, const void *bytes, size_t size,
+                           bool durable);
+// Removes a file; one that is not there is fine.
+hk_status hki_file_remove(const char *path);
+// Removes every file under way in the folder that nobody locks. removed: NULL
+// allowed.
+hk_status hki_clear_temporary(const char *folder, size_t *removed);
+// Those only that mine(user, name) claims by the name they would have got.
+hk_status hki_clear_temporary_of(const char *folder,
+                                 bool (*mine)(void *user, const char *name),
+                                 void *user, size_t *removed);
+
+#endif // HKI_IO_H

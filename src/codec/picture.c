@@ -1,0 +1,145 @@
+// picture.c - a picture from its bytes: which format, how large, and the
+// caller's memory or our own for the pixels.
+#include "codec/picture.h"
+
+static const hki_picture_format *const formats[] = {&hki_picture_jpeg,
+                                                    &hki_picture_png};
+
+struct found {
+    const hki_picture_format *format;
+    hki_picture_header header;
+};
+
+static hk_status find(const uint8_t *bytes, size_t size, const char *what,
+                      struct found *out) {
+    if (bytes == NULL && size > 0)
+        return hki_fail(HK_E_INVALID_ARG, "%s: picture bytes are NULL", what);
+    for (size_t i = 0; i < HKI_COUNT(formats); i++) {
+        const hki_picture_format *const f = formats[i];
+        if (size < f->magic_size || memcmp(bytes, f->magic, f->magic_size) != 0)
+            continue;
+        if (f->read == NULL)
+            return hki_fail(HK_E_UNSUPPORTED,
+                            "%s: a %s picture, and this build of Hooke reads "
+                            "no pictures (configure with HK_IMAGES=ON)",
+                            what, f->name);
+        out->format = f;
+        return f->probe(bytes, size, what, &out->header);
+    }
+    return hki_fail(HK_E_DATA,
+                    "%s: neither a JPEG nor a PNG picture (%zu bytes, first "
+                    "0x%02x)",
+                    what, size, size > 0 ? bytes[0] : 0u);
+}
+
+// Checks what the header claims before anything is allocated by it.
+static hk_status accept(const struct found *f, int channels,
+                        uint64_t max_pixels, const char *what,
+                        hki_picture *out) {
+    const hki_picture_header *const h = &f->header;
+    if (channels != 0 && channels != 1 && channels != 3 && channels != 4)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: %d channels; 0, 1, 3 or 4 are possible", what,
+                        channels);
+    if (h->height == 0 || h->width == 0 || h->height > INT32_MAX ||
+        h->width > INT32_MAX)
+        return hki_fail(HK_E_DATA, "%s: a %s of %u x %u pixels", what,
+                        f->format->name, h->height, h->width);
+    const uint64_t pixels = (uint64_t)h->height * h->width;
+    const uint64_t limit = HKI_MIN(max_pixels, (uint64_t)INT32_MAX);
+    if (pixels > limit)
+        return hki_fail(HK_E_DATA,
+                        "%s: a %s of %u x %u pixels, more than the limit of "
+                        "%llu",
+                        what, f->format->name, h->height, h->width,
+                        (unsigned long long)limit);
+    *out = (hki_picture){.height = (int32_t)h->height,
+                         .width = (int32_t)h->width,
+                         .channels = channels != 0 ? channels : h->channels};
+    return HK_OK;
+}
+
+hk_status hki_picture_probe(const uint8_t *bytes, size_t size, int channels,
+                            uint64_t max_pixels, const char *what,
+                            hki_picture *out) {
+    struct found f = {0};
+    HKI_TRY(find(bytes, size, what, &f));
+    return accept(&f, channels, max_pixels, what, out);
+}
+
+hk_status hki_picture_decoder_create(hki_picture_decoder **out) {
+    return hki_zalloc_array(1, sizeof **out, out);
+}
+
+void hki_picture_decoder_destroy(hki_picture_decoder *d) {
+    if (d == NULL)
+        return;
+    hki_jpeg_deinit(d->jpeg);
+    hki_free(d->scratch);
+    hki_free(d);
+}
+
+hk_status hki_picture_scratch(hki_picture_decoder *d, size_t size,
+                              uint8_t **out) {
+    if (size > d->scratch_size) {
+        HKI_TRY(hki_realloc_array(size, 1, &d->scratch));
+        d->scratch_size = size;
+    }
+    *out = d->scratch;
+    return HK_OK;
+}
+
+hk_status hki_picture_read(hki_picture_decoder *d, const uint8_t *bytes,
+                           size_t size, const char *what,
+                           const hki_picture *p) {
+    struct found f = {0};
+    HKI_TRY(find(bytes, size, what, &f));
+    if ((uint32_t)p->height != f.header.height ||
+        (uint32_t)p->width != f.header.width || p->channels < 1 ||
+        p->channels > 4)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: not the picture that was probed: %u x %u pixels, "
+                        "expected %d x %d",
+                        what, f.header.height, f.header.width, p->height,
+                        p->width);
+    return f.format->read(d, bytes, size, what, &f.header, p);
+}
+
+hk_status hki_picture_decode(const uint8_t *bytes, size_t size, int channels,
+                             uint64_t max_pixels, const char *what,
+                             hki_picture *out) {
+    hki_picture p;
+    hki_picture_decoder *d = NULL;
+    HKI_TRY(hki_picture_probe(bytes, size, channels, max_pixels, what, &p));
+    HKI_TRY(hki_picture_decoder_create(&d));
+    hk_status s = hki_alloc_array((size_t)p.height * (size_t)p.width,
+                                  (size_t)p.channels, &p.pixels);
+    if (s == HK_OK)
+        s = hki_picture_read(d, bytes, size, what, &p);
+    hki_picture_decoder_destroy(d);
+    if (s != HK_OK) {
+        hki_free(p.pixels);
+        return s;
+    }
+    *out = p;
+    return HK_OK;
+}
+
+// 19595 + 38470 + 7471 = 65536: the weights of JPEG's luminance in 16 bits.
+static uint8_t grey(const uint8_t *p) {
+    return (uint8_t)((19595u * p[0] + 38470u * p[1] + 7471u * p[2] + 32768u) >>
+                     16);
+}
+
+void hki_picture_convert(const uint8_t *in, int from, size_t n, int to,
+                         uint8_t *out) {
+    for (size_t i = 0; i < n; i++, in += from, out += to) {
+        if (to == 3) {
+            memcpy(out, in, 3);
+            continue;
+        }
+        out[0] = grey(in);
+        if (to == 2)
+            out[1] = from == 4 ? in[3] : 255;
+    }
+}

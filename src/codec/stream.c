@@ -1,0 +1,264 @@
+// stream.c - the bytes of a file, plain or as they were before gzip or zlib
+// packed them, by zlib.
+//
+// Plain files are read straight into the caller's memory. Packed ones pass
+// through one input buffer; going back means starting again, going forward
+// means reading through. A damaged file gives HK_E_DATA at the place where
+// the damage shows, and again at every further read.
+#include "codec/codec.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define MIN_BUFFER 512
+#define SKIP_BYTES 65536
+
+struct hki_stream {
+    int fd;
+    hki_packing packing;
+    char *path;
+    uint64_t position; // unpacked bytes handed out
+    uint64_t consumed; // bytes of the file that were unpacked
+    uint8_t *in;       // packed bytes, buffer_bytes of them
+    size_t buffer_bytes;
+    bool at_file_end;
+    bool in_member; // zlib expects more of the current member
+    bool ready;     // zlib's state exists
+    bool ended;     // the last member is over
+    hk_status damage;
+    z_stream z;
+};
+
+// ---- zlib's memory ---------------------------------------------------------
+
+static void *z_alloc(void *user, unsigned int count, unsigned int size) {
+    void *p = NULL;
+    (void)user;
+    return hki_zalloc_array(count, size, &p) == HK_OK ? p : NULL;
+}
+
+static void z_free(void *user, void *p) {
+    (void)user;
+    hki_free(p);
+}
+
+static hk_status start_member(hki_stream *s) {
+    // 15 is the window of both formats; 16 more asks for gzip's header.
+    const int window = s->packing == HKI_GZIP ? 15 + 16 : 15;
+    const int r = s->ready ? inflateReset(&s->z) : inflateInit2(&s->z, window);
+    if (r == Z_MEM_ERROR)
+        return hki_fail(HK_E_NO_MEMORY, "%s: no memory to unpack it", s->path);
+    if (r != Z_OK)
+        return hki_fail(HK_E_INTERNAL, "%s: zlib refuses to start (%d)",
+                        s->path, r);
+    s->ready = true;
+    s->in_member = true;
+    return HK_OK;
+}
+
+// ---- reading ---------------------------------------------------------------
+
+static hk_status read_file(hki_stream *s, void *out, size_t capacity,
+                           size_t *got) {
+    for (;;) {
+        const ssize_t n = read(s->fd, out, HKI_MIN(capacity, (size_t)1 << 30));
+        if (n >= 0) {
+            *got = (size_t)n;
+            return HK_OK;
+        }
+        if (errno != EINTR)
+            return hki_fail(HK_E_IO, "%s: reading at byte %llu: %s", s->path,
+                            (unsigned long long)s->consumed, strerror(errno));
+    }
+}
+
+static hk_status damaged(hki_stream *s, const char *how) {
+    s->damage = HK_E_DATA;
+    return hki_fail(HK_E_DATA, "%s: %s %s data at byte %llu (unpacked %llu)",
+                    s->path, how, s->packing == HKI_GZIP ? "gzip" : "zlib",
+                    (unsigned long long)s->consumed,
+                    (unsigned long long)s->position);
+}
+
+// More packed bytes, if there are any.
+static hk_status refill(hki_stream *s) {
+    if (s->z.avail_in > 0 || s->at_file_end)
+        return HK_OK;
+    size_t got = 0;
+    HKI_TRY(read_file(s, s->in, s->buffer_bytes, &got));
+    s->at_file_end = got == 0;
+    s->z.next_in = s->in;
+    s->z.avail_in = (unsigned int)got;
+    return HK_OK;
+}
+
+// Between members: zero bytes are padding, the end is the end, anything else
+// begins another member.
+static hk_status next_member(hki_stream *s) {
+    const bool first = s->consumed == 0;
+    for (;;) {
+        HKI_TRY(refill(s));
+        if (s->z.avail_in == 0) {
+            s->ended = true;
+            return first ? damaged(s, "no") : HK_OK;
+        }
+        if (first || *s->z.next_in != 0)
+            break;
+        s->z.next_in++;
+        s->z.avail_in--;
+        s->consumed++;
+    }
+    if (!first && s->packing == HKI_ZLIB)
+        return damaged(s, "something else behind the");
+    return start_member(s);
+}
+
+// Unpacks until at least one byte is there, or the end.
+static hk_status unpack_some(hki_stream *s, void *out, size_t capacity,
+                             size_t *got) {
+    const unsigned int room = (unsigned int)HKI_MIN(capacity, (size_t)1 << 30);
+    s->z.next_out = out;
+    s->z.avail_out = room;
+    while (!s->ended && s->z.avail_out == room) {
+        if (!s->in_member) {
+            HKI_TRY(next_member(s));
+            continue;
+        }
+        HKI_TRY(refill(s));
+        if (s->z.avail_in == 0)
+            return damaged(s, "truncated");
+        const unsigned int before = s->z.avail_in;
+        const int r = inflate(&s->z, Z_NO_FLUSH);
+        s->consumed += before - s->z.avail_in;
+        if (r == Z_STREAM_END)
+            s->in_member = false;
+        else if (r == Z_MEM_ERROR)
+            return hki_fail(HK_E_NO_MEMORY, "%s: no memory to unpack it",
+                            s->path);
+        else if (r != Z_OK && s->z.avail_out == room)
+            return damaged(s, "damaged");
+        else if (r != Z_OK)
+            s->damage = HK_E_DATA; // told at the next read
+    }
+    *got = room - s->z.avail_out;
+    return HK_OK;
+}
+
+hk_status hki_stream_read(hki_stream *s, void *out, size_t capacity,
+                          size_t *got) {
+    size_t n = 0;
+    if (capacity == 0)
+        return hki_fail(HK_E_INVALID_ARG, "%s: a read of no bytes", s->path);
+    if (s->damage != HK_OK)
+        return damaged(s, "damaged");
+    if (s->packing == HKI_PLAIN) {
+        HKI_TRY(read_file(s, out, capacity, &n));
+        s->consumed += n;
+    } else {
+        HKI_TRY(unpack_some(s, out, capacity, &n));
+    }
+    s->position += n;
+    *got = n;
+    return HK_OK;
+}
+
+// ---- position --------------------------------------------------------------
+
+uint64_t hki_stream_position(const hki_stream *s) {
+    return s->position;
+}
+
+static hk_status seek_file(hki_stream *s, uint64_t position) {
+    struct stat st;
+    if (fstat(s->fd, &st) == 0 && S_ISREG(st.st_mode) &&
+        position > (uint64_t)st.st_size)
+        return hki_fail(HK_E_DATA, "%s: ends at byte %llu, before byte %llu",
+                        s->path, (unsigned long long)st.st_size,
+                        (unsigned long long)position);
+    if (position > INT64_MAX ||
+        lseek(s->fd, (off_t)position, SEEK_SET) != (off_t)position)
+        return hki_fail(HK_E_IO, "%s: cannot go to byte %llu: %s", s->path,
+                        (unsigned long long)position, strerror(errno));
+    return HK_OK;
+}
+
+static hk_status rewind_packed(hki_stream *s) {
+    HKI_TRY(seek_file(s, 0));
+    s->position = s->consumed = 0;
+    s->at_file_end = s->in_member = s->ended = false;
+    s->damage = HK_OK;
+    s->z.avail_in = 0;
+    return HK_OK;
+}
+
+static hk_status read_through(hki_stream *s, uint64_t position) {
+    uint8_t *skipped = NULL;
+    if (s->position == position)
+        return HK_OK;
+    HKI_TRY(hki_alloc_array(SKIP_BYTES, 1, &skipped));
+    hk_status r = HK_OK;
+    while (r == HK_OK && s->position < position) {
+        size_t got = 0;
+        r = hki_stream_read(
+            s, skipped,
+            (size_t)HKI_MIN(position - s->position, (uint64_t)SKIP_BYTES),
+            &got);
+        if (r == HK_OK && got == 0)
+            r = hki_fail(HK_E_DATA, "%s: ends at byte %llu, before byte %llu",
+                         s->path, (unsigned long long)s->position,
+                         (unsigned long long)position);
+    }
+    hki_free(skipped);
+    return r;
+}
+
+hk_status hki_stream_seek(hki_stream *s, uint64_t position) {
+    if (s->packing != HKI_PLAIN) {
+        if (position < s->position)
+            HKI_TRY(rewind_packed(s));
+        return read_through(s, position);
+    }
+    if (position != s->position)
+        HKI_TRY(seek_file(s, position));
+    s->position = s->consumed = position;
+    return HK_OK;
+}
+
+// ---- open and close --------------------------------------------------------
+
+hk_status hki_stream_open(const char *path, hki_packing packing,
+                          size_t buffer_bytes, hki_stream **out) {
+    hki_stream *s;
+    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    s->fd = -1;
+    s->packing = packing;
+    s->buffer_bytes = HKI_MIN(HKI_MAX(buffer_bytes, MIN_BUFFER), INT32_MAX);
+    s->z.zalloc = z_alloc;
+    s->z.zfree = z_free;
+    hk_status e = hki_strdup(path, &s->path);
+    if (e == HK_OK && packing != HKI_PLAIN)
+        e = hki_alloc_array(s->buffer_bytes, 1, &s->in);
+    if (e == HK_OK && (s->fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        e = hki_fail(errno == ENOENT ? HK_E_NOT_FOUND : HK_E_IO,
+                     "%s: cannot open: %s", path, strerror(errno));
+    if (e != HK_OK) {
+        hki_stream_close(s);
+        return e;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+void hki_stream_close(hki_stream *s) {
+    if (s == NULL)
+        return;
+    if (s->ready)
+        (void)inflateEnd(&s->z);
+    if (s->fd >= 0)
+        (void)close(s->fd);
+    hki_free(s->in);
+    hki_free(s->path);
+    hki_free(s);
+}
