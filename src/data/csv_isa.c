@@ -1,0 +1,406 @@
+// csv_isa.c - inner loops of the CSV reader, once per instruction-set level.
+//
+// The index looks at 64 bytes at a time: a bit for each byte that ends a
+// field, a line or opens a quote, then the numbers of the set bits. Rows that
+// have the same marks in the same order are then stored column by column.
+#include "data/csv.h"
+#include "data/number.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+// Flags are constants in here once everything is in one piece.
+#define INLINE static inline __attribute__((always_inline))
+
+// Bits of the 64 bytes at p: structure, that of it which is no delimiter, and
+// bytes that are no plain text.
+typedef struct bits {
+    uint64_t marks, special, odd;
+} bits;
+
+#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
+
+INLINE bits look(const uint8_t *p, uint8_t delimiter, uint8_t quote) {
+    const __m512i v = _mm512_loadu_si512(p);
+    const uint64_t special =
+        _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8((char)quote)) |
+        _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8('\n')) |
+        _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8('\r'));
+    const uint64_t ends =
+        _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8((char)delimiter));
+    // Signed: plain text is above zero.
+    return (bits){ends | special, special & ~ends,
+                  _mm512_cmple_epi8_mask(v, _mm512_setzero_si512())};
+}
+
+#elif defined(__x86_64__) && HKI_ISA_LEVEL == 2
+
+INLINE bits look32(const uint8_t *p, __m256i delimiter, __m256i quote) {
+    const __m256i v = _mm256_loadu_si256((const __m256i *)(const void *)p);
+    const __m256i ends = _mm256_cmpeq_epi8(v, delimiter);
+    const __m256i special = _mm256_or_si256(
+        _mm256_cmpeq_epi8(v, quote),
+        _mm256_or_si256(_mm256_cmpeq_epi8(v, _mm256_set1_epi8('\n')),
+                        _mm256_cmpeq_epi8(v, _mm256_set1_epi8('\r'))));
+    const __m256i plain = _mm256_cmpgt_epi8(v, _mm256_setzero_si256());
+    const uint32_t e = (uint32_t)_mm256_movemask_epi8(ends);
+    const uint32_t x = (uint32_t)_mm256_movemask_epi8(special);
+    return (bits){e | x, x & ~e, (uint32_t)~_mm256_movemask_epi8(plain)};
+}
+
+INLINE bits look(const uint8_t *p, uint8_t delimiter, uint8_t quote) {
+    const __m256i d = _mm256_set1_epi8((char)delimiter);
+    const __m256i q = _mm256_set1_epi8((char)quote);
+    const bits a = look32(p, d, q), b = look32(p + 32, d, q);
+    return (bits){a.marks | b.marks << 32, a.special | b.special << 32,
+                  a.odd | b.odd << 32};
+}
+
+#elif defined(__x86_64__)
+
+INLINE bits look16(const uint8_t *p, __m128i delimiter, __m128i quote) {
+    const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
+    const __m128i ends = _mm_cmpeq_epi8(v, delimiter);
+    const __m128i special =
+        _mm_or_si128(_mm_cmpeq_epi8(v, quote),
+                     _mm_or_si128(_mm_cmpeq_epi8(v, _mm_set1_epi8('\n')),
+                                  _mm_cmpeq_epi8(v, _mm_set1_epi8('\r'))));
+    const __m128i plain = _mm_cmpgt_epi8(v, _mm_setzero_si128());
+    const uint32_t e = (uint32_t)_mm_movemask_epi8(ends);
+    const uint32_t x = (uint32_t)_mm_movemask_epi8(special);
+    return (bits){e | x, x & ~e, (uint16_t)~_mm_movemask_epi8(plain)};
+}
+
+INLINE bits look(const uint8_t *p, uint8_t delimiter, uint8_t quote) {
+    const __m128i d = _mm_set1_epi8((char)delimiter);
+    const __m128i q = _mm_set1_epi8((char)quote);
+    bits all = {0};
+    for (int i = 0; i < 4; i++) {
+        const bits b = look16(p + 16 * i, d, q);
+        all.marks |= b.marks << (16 * i);
+        all.special |= b.special << (16 * i);
+        all.odd |= b.odd << (16 * i);
+    }
+    return all;
+}
+
+#else
+
+INLINE bits look(const uint8_t *p, uint8_t delimiter, uint8_t quote) {
+    bits all = {0};
+    for (int i = 0; i < 64; i++) {
+        const uint8_t c = p[i];
+        const uint64_t special =
+            c != delimiter && (c == quote || c == '\n' || c == '\r');
+        all.marks |= (special | (c == delimiter)) << i;
+        all.special |= special << i;
+        all.odd |= (uint64_t)(c == 0 || c >= 128) << i;
+    }
+    return all;
+}
+
+#endif
+
+#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
+
+// Appends the numbers of the set bits: sixteen candidates at a time, of which
+// those that are none are squeezed out.
+INLINE uint32_t *list_bits(uint64_t marks, uint64_t special, uint32_t base,
+                           uint32_t *out) {
+    const __m512i steps =
+        _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i flag = _mm512_set1_epi32((int32_t)HKI_CSV_SPECIAL);
+    for (int i = 0; i < 4; i++) {
+        const __mmask16 here = (__mmask16)(marks >> (16 * i));
+        const __mmask16 flagged = (__mmask16)(special >> (16 * i));
+        __m512i places =
+            _mm512_add_epi32(steps, _mm512_set1_epi32((int32_t)base + 16 * i));
+        places = _mm512_mask_or_epi32(places, flagged, places, flag);
+        _mm512_storeu_si512(out, _mm512_maskz_compress_epi32(here, places));
+        out += __builtin_popcount(here);
+    }
+    return out;
+}
+
+#else
+
+// Appends the numbers of the set bits. Four at a time without asking whether
+// they are there: what is written too much is written over later.
+INLINE uint32_t *list_bits(uint64_t marks, uint64_t special, uint32_t base,
+                           uint32_t *out) {
+    uint32_t *const end = out + __builtin_popcountll(marks);
+    while (marks != 0) {
+        for (int i = 0; i < 4; i++) {
+            // The top bit keeps the builtin defined when no other is left.
+            const uint64_t safe = marks | UINT64_C(1) << 63;
+            const uint32_t bit = (uint32_t)__builtin_ctzll(safe);
+            out[i] = (base + bit) | (uint32_t)(special >> bit & 1) << 31;
+            marks &= marks - 1;
+        }
+        out += 4;
+    }
+    return end;
+}
+
+#endif
+
+static size_t csv_index(const uint8_t *p, size_t n, uint8_t delimiter,
+                        uint8_t quote, uint32_t *out, bool *plain) {
+    uint32_t *at = out;
+    uint64_t odd = 0;
+    size_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        const bits b = look(p + i, delimiter, quote);
+        odd |= b.odd;
+        at = list_bits(b.marks, b.special, (uint32_t)i, at);
+    }
+    if (i < n) {
+        const uint64_t valid = (UINT64_C(1) << (n - i)) - 1;
+        const bits b = look(p + i, delimiter, quote);
+        odd |= b.odd & valid;
+        at = list_bits(b.marks & valid, b.special, (uint32_t)i, at);
+    }
+    *plain = odd == 0;
+    return (size_t)(at - out);
+}
+
+// ---- fields ----------------------------------------------------------------
+
+// One to eight digits, as hki_parse_digits8; eight bytes may be read before
+// their end as well.
+INLINE bool parse_digits(const uint8_t *p, size_t n, uint32_t *out) {
+#if defined(__x86_64__) && HKI_ISA_LEVEL >= 2
+    // The last n of eight bytes.
+    static const _Alignas(16) uint64_t keep[9][2] = {
+        {0},
+        {UINT64_MAX << 56},
+        {UINT64_MAX << 48},
+        {UINT64_MAX << 40},
+        {UINT64_MAX << 32},
+        {UINT64_MAX << 24},
+        {UINT64_MAX << 16},
+        {UINT64_MAX << 8},
+        {UINT64_MAX},
+    };
+    const __m128i text =
+        _mm_loadl_epi64((const __m128i *)(const void *)(p + n - 8));
+    const __m128i digits =
+        _mm_and_si128(_mm_sub_epi8(text, _mm_set1_epi8('0')),
+                      _mm_load_si128((const __m128i *)(const void *)keep[n]));
+    const __m128i above = _mm_subs_epu8(digits, _mm_set1_epi8(9));
+    // Neighbours are joined: 8 digits, 4 pairs, 2 fours, 1 eight.
+    const __m128i pairs =
+        _mm_maddubs_epi16(digits, _mm_set1_epi16(1 << 8 | 10));
+    const __m128i fours = _mm_madd_epi16(pairs, _mm_set1_epi32(1 << 16 | 100));
+    const __m128i eight = _mm_madd_epi16(_mm_packus_epi32(fours, fours),
+                                         _mm_set1_epi32(1 << 16 | 10000));
+    *out = (uint32_t)_mm_cvtsi128_si32(eight);
+    return _mm_testz_si128(above, above);
+#else
+    return hki_parse_digits8(p, n, out);
+#endif
+}
+
+// Up to eight digits to a column; false: something else, or not so many.
+INLINE bool store_number(const hki_csv_target *t, hki_csv_route route,
+                         const uint8_t *p, size_t n, int64_t row) {
+    uint32_t v;
+    if (n - 1 >= 8 || !parse_digits(p, n, &v))
+        return false;
+    if (route == HKI_CSV_F32)
+        ((float *)t->data)[row] = (float)(int32_t)v;
+    else if (route == HKI_CSV_I64)
+        ((int64_t *)t->data)[row] = v;
+    else if (route == HKI_CSV_I32)
+        ((int32_t *)t->data)[row] = (int32_t)v;
+    else
+        ((double *)t->data)[row] = v;
+    return true;
+}
+
+// A short string to a cell that holds a short one: all of the cell at once.
+INLINE bool store_string(const hki_csv_target *t, const uint8_t *p, size_t n,
+                         int64_t row) {
+    hki_string *const cell = &t->cells[row];
+    if (n - 1 >= HKI_STRING_NEAR || cell->size > HKI_STRING_NEAR)
+        return false;
+#if defined(__x86_64__) && HKI_ISA_LEVEL >= 2
+    const __m256i text =
+        _mm256_loadu_si256((const __m256i *)(const void *)(p - 8));
+    const __m256i size = _mm256_castsi128_si256(_mm_cvtsi64_si128((int64_t)n));
+    _mm256_storeu_si256((__m256i *)(void *)cell,
+                        _mm256_blend_epi32(text, size, 3));
+#else
+    cell->size = n;
+    memcpy(cell->at.near, p, HKI_STRING_NEAR);
+#endif
+    return true;
+}
+
+INLINE bool store_word(const hki_csv_target *t, const uint8_t *p, size_t n,
+                       int64_t row) {
+    uint64_t key;
+    if (n - 1 >= 7 || p[n - 1] == t->strip)
+        return false;
+    memcpy(&key, p, 8);
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    key = __builtin_bswap64(key);
+#endif
+    key = (key & ((UINT64_C(1) << (8 * n)) - 1)) | (uint64_t)n << 56;
+    for (unsigned i = 0; i < t->n_words; i++)
+        if (t->words[i] == key) {
+            if (t->wide)
+                ((int64_t *)t->data)[row] = i;
+            else
+                ((int32_t *)t->data)[row] = (int32_t)i;
+            return true;
+        }
+    return false;
+}
+
+// The plain form of a field, if it has one: at most one blank before it,
+// nothing to strip or to take for missing. An empty one is told by its size.
+INLINE bool store_plain(const hki_csv_job *j, const hki_csv_target *t,
+                        const uint8_t *p, size_t n, int64_t row,
+                        hki_csv_route route, bool trim) {
+    if (route == HKI_CSV_OTHER)
+        return false;
+    if (trim && p[0] == ' ') { // always or never, in most columns
+        p++;
+        n--;
+    }
+    const uint8_t first = j->first[p[0]];
+    if (first != HKI_CSV_PLAIN &&
+        (first == HKI_CSV_BLANK ||
+         (j->missing_sizes >> (n < 63 ? n : 63) & 1) != 0))
+        return false;
+    if (route == HKI_CSV_STRING || route == HKI_CSV_WORD) {
+        if (trim && (p + n)[-1] <= ' ') // also when it is empty
+            return false;
+        return route == HKI_CSV_STRING ? store_string(t, p, n, row)
+                                       : store_word(t, p, n, row);
+    }
+    return store_number(t, route, p, n, row);
+}
+
+// ---- columns ---------------------------------------------------------------
+
+#define ROWS 128 // worked on at once: their text stays in the nearest cache
+
+// Rows of the same form, one after the other in the index.
+typedef struct rows {
+    const uint32_t *marks; // of the first one
+    size_t stride;         // marks a row
+    int64_t n;
+    int64_t row; // that the first one goes to
+    uint32_t start[ROWS];
+} rows;
+
+// Field k of all rows; returns how many are good from the first on.
+INLINE int64_t store_column(const hki_csv_job *j, const rows *r, size_t k,
+                            hki_csv_route route, bool trim) {
+    const hki_csv_target t = j->targets[k];
+    for (int64_t i = 0; i < r->n; i++) {
+        const uint32_t *const m = r->marks + (size_t)i * r->stride + k;
+        const size_t from = k == 0 ? r->start[i] : (size_t)m[-1] + 1;
+        const size_t size = (*m & ~HKI_CSV_SPECIAL) - from;
+        const uint8_t *const p = j->base + from;
+        if (!store_plain(j, &t, p, size, r->row + i, route, trim) &&
+            !j->other(j->user, k, p, size, r->row + i))
+            return i;
+    }
+    return r->n;
+}
+
+INLINE int64_t store_route(const hki_csv_job *j, const rows *r, size_t k,
+                           bool trim) {
+    switch (j->targets[k].route) {
+    case HKI_CSV_PASS:
+        break;
+    case HKI_CSV_OTHER:
+        return store_column(j, r, k, HKI_CSV_OTHER, trim);
+    case HKI_CSV_STRING:
+        return store_column(j, r, k, HKI_CSV_STRING, trim);
+    case HKI_CSV_WORD:
+        return store_column(j, r, k, HKI_CSV_WORD, trim);
+    case HKI_CSV_I32:
+        return store_column(j, r, k, HKI_CSV_I32, trim);
+    case HKI_CSV_I64:
+        return store_column(j, r, k, HKI_CSV_I64, trim);
+    case HKI_CSV_F32:
+        return store_column(j, r, k, HKI_CSV_F32, trim);
+    case HKI_CSV_F64:
+        return store_column(j, r, k, HKI_CSV_F64, trim);
+    }
+    return r->n;
+}
+
+// The row at marks has n_fields - 1 delimiters and then a line end of `ends`
+// marks.
+INLINE bool is_regular(const hki_csv_job *j, const uint32_t *marks,
+                       size_t start, size_t ends) {
+    const size_t last = j->n_fields - 1;
+    uint32_t any = 0;
+    for (size_t k = 0; k < last; k++)
+        any |= marks[k];
+    const uint32_t end = marks[last];
+    const uint8_t *const p = j->base + (end & ~HKI_CSV_SPECIAL);
+    if ((any & HKI_CSV_SPECIAL) != 0 || (end & HKI_CSV_SPECIAL) == 0 ||
+        (j->comment != 0 && j->base[start] == j->comment))
+        return false;
+    if (last == 0 && p == j->base + start) // perhaps an empty line
+        return false;
+    return ends == 1
+               ? p[0] == '\n'
+               : p[0] == '\r' && p[1] == '\n' && marks[last + 1] == end + 1;
+}
+
+// Gathers rows of the form of the first one.
+INLINE void find_rows(const hki_csv_job *j, rows *r, int64_t want, size_t start,
+                      size_t at) {
+    const size_t last = j->n_fields - 1;
+    r->marks = j->index + at;
+    r->stride = j->n_fields;
+    r->n = 0;
+    if (at + last >= j->n_index)
+        return;
+    const uint8_t *const p = j->base + (r->marks[last] & ~HKI_CSV_SPECIAL);
+    const size_t ends = *p == '\r' ? 2 : 1;
+    r->stride = last + ends;
+    while (r->n < HKI_MIN(want, ROWS) && at + r->stride <= j->n_index) {
+        const uint32_t *const marks = j->index + at;
+        if (!is_regular(j, marks, start, ends))
+            break;
+        r->start[r->n++] = (uint32_t)start;
+        at += r->stride;
+        start = (marks[r->stride - 1] & ~HKI_CSV_SPECIAL) + (size_t)1;
+    }
+}
+
+static int64_t csv_rows(const hki_csv_job *job, int64_t row, int64_t want,
+                        size_t *start, size_t *at) {
+    const hki_csv_job j = *job;
+    int64_t done = 0;
+    while (done < want) {
+        rows r;
+        r.row = row + done;
+        find_rows(&j, &r, want - done, *start, *at);
+        const int64_t found = r.n;
+        for (size_t k = 0; k < j.n_fields && r.n > 0; k++)
+            r.n = j.trim ? store_route(&j, &r, k, true)
+                         : store_route(&j, &r, k, false);
+        if (r.n > 0) {
+            *at += (size_t)r.n * r.stride;
+            *start = (j.index[*at - 1] & ~HKI_CSV_SPECIAL) + (size_t)1;
+            done += r.n;
+        }
+        if (r.n < found || found == 0)
+            break;
+    }
+    return done;
+}
+
+const hki_csv_kernels HKI_ISA_NAME(hki_csv_kernels_table) = {
+    csv_rows,
+    csv_index,
+};

@@ -1,0 +1,398 @@
+// data/data.h - the seam of the data module: how a dataset, a source or a
+// function over elements is written.
+//
+// A dataset (hk_dataset) is an immutable node with a table of functions, a
+// config and inputs. An iterator opens one hki_node per dataset of the chain
+// and pulls items from the last one:
+//
+//     batch <- shuffle <- normalize <- slices
+//
+// Elements are made as late as possible. What travels between nodes is an
+// item of 16 bytes: a row number of a source that can be read anywhere
+// (HKI_ROWS), or a box, which owns its tensors or the bytes of a record. A
+// shuffle of images holds row numbers. Functions (hki_fn_ops: normalise, parse
+// a record, decode, crop...) do nothing when an item passes; they run when a
+// consumer reads the item through a loader, and then write straight into the
+// row of the batch that the element is for.
+//
+// How to write...
+//
+//   a table (arrays, IDX, npy, CIFAR: any element by its number)
+//       as tensors with hk_data_slices; or flags HKI_ROWS | HKI_TABLE, ops:
+//       hki_table_start .. hki_table_restore, view, scratch.
+//   a stream of records (TFRecord, text lines, fixed-length records)
+//       flags HKI_RECORDS, ops: open, start, next (hki_record_item), close,
+//       save, restore. spec: one string scalar.
+//   a stream of parsed elements (CSV, generators)
+//       ops as above; next fills a box (hki_node_box, hki_rows_*). With fill
+//       it writes many rows of a batch at once.
+//   a function over elements (parse_example, images, feature columns)
+//       hki_fn_ops and hki_data_fn().
+//
+// Threads: all ops of one node are called by one thread at a time; different
+// nodes may run in different threads. `view` and hki_fn_ops.apply may run in
+// several threads at once, each with its own scratch.
+#ifndef HKI_DATA_H
+#define HKI_DATA_H
+#include <stdatomic.h>
+#include "base/base.h"
+#include "hooke/data.h"
+#include "tensor/tensor.h"
+
+typedef struct hki_box hki_box;   // an element or a record, counted, pooled
+typedef struct hki_pool hki_pool; // boxes for reuse
+typedef struct hki_run hki_run;   // what the nodes of one iterator share
+typedef struct hki_node hki_node; // a dataset at work in one iterator
+typedef struct hki_gang hki_gang; // helper threads of one iterator
+
+// ---- items -----------------------------------------------------------------
+
+// Which member holds is a property of the dataset (hki_rows_edge). An item
+// owns one reference to its box; hki_item_drop gives it back.
+typedef struct hki_item {
+    union {
+        int64_t row;
+        hki_box *box;
+    };
+    // (pass << 40) + position at the source, set by hki_node_next: what random
+    // functions derive their numbers from. Never the same twice in a run.
+    uint64_t stamp;
+} hki_item;
+
+#define HKI_STAMP_PASS 40
+
+// ---- rows: where an element is written -------------------------------------
+
+// One value of `n` elements to come. Numbers and strings of fixed shape have a
+// column; all other values (unknown dimensions, sparse, ragged) go to the slot
+// of their row, and the batch puts them together later.
+typedef struct hki_col {
+    char *data;         // numbers of fixed shape: row 0; NULL: no such column
+    size_t row_bytes;   // from row to row
+    hk_tensor *strings; // strings of fixed shape; NULL: no such column
+    int64_t row_items;  // numbers or strings of a row
+} hki_col;
+
+typedef struct hki_rows {
+    const hk_element *spec; // of one row
+    hki_col *col;           // one per value
+    hki_box **slot;         // one per row; NULL when every value has a column
+} hki_rows;
+
+// The memory of value k of row i, to be filled completely: row_bytes bytes.
+// NULL when the value has no column: use hki_rows_tensor.
+static inline void *hki_rows_at(const hki_rows *r, size_t k, int64_t i) {
+    const hki_col *const c = &r->col[k];
+    return c->data == NULL ? NULL : c->data + (size_t)i * c->row_bytes;
+}
+
+// Works for every dense value of numbers: memory for `shape`, which has to
+// agree with the spec where that is known (HK_E_SHAPE).
+hk_status hki_rows_tensor(hki_rows *r, size_t k, int64_t i,
+                          const hk_shape *shape, void **data);
+// Dense strings: announces the shape, then one call per string (copied).
+hk_status hki_rows_strings(hki_rows *r, size_t k, int64_t i,
+                           const hk_shape *shape);
+hk_status hki_rows_string(hki_rows *r, size_t k, int64_t i, int64_t j,
+                          const void *bytes, size_t size);
+// A sparse value of n entries: values [n] (NULL for strings, which follow by
+// hki_rows_string) and index [n, rank], both to be filled.
+hk_status hki_rows_sparse(hki_rows *r, size_t k, int64_t i, int64_t n,
+                          const hk_shape *dense_shape, void **values,
+                          int64_t **index);
+// A ragged value: values of `shape` and row splits [n_splits], to be filled.
+hk_status hki_rows_ragged(hki_rows *r, size_t k, int64_t i,
+                          const hk_shape *shape, int64_t n_splits,
+                          void **values, int64_t **splits);
+// A copy of any value of an element, as it is.
+hk_status hki_rows_copy(hki_rows *r, size_t k, int64_t i, const hk_value *v);
+
+// ---- datasets --------------------------------------------------------------
+
+// Flags of a dataset.
+enum {
+    HKI_ROWS = 1,     // items are rows, read through ops->view in any thread
+    HKI_TABLE = 2,    // with HKI_ROWS: element i of every pass is row i, and
+                      // count is known
+    HKI_RECORDS = 4,  // boxes hold the bytes of the one string scalar (said
+                      // for readers; a box knows by itself)
+    HKI_PASSES = 8,   // items are those of inputs[0], unchanged
+    HKI_FN = 16,      // a function over inputs[0], run by loaders
+    HKI_MAY_SKIP = 32 // an fn that may leave elements out (on_error = skip)
+};
+
+typedef struct hki_saver hki_saver;
+typedef struct hki_restorer hki_restorer;
+
+// The functions of a dataset at work. Optional ones may be NULL.
+typedef struct hki_node_ops {
+    const char *name; // for messages and the fingerprint
+    // Frees the config. Optional. Called also when hki_dataset_make fails.
+    void (*destroy)(void *config);
+    // Once per iterator: makes n->state. Optional.
+    hk_status (*open)(hki_node *n);
+    // Frees n->state (which may be half-built or NULL) and ends threads.
+    // Optional.
+    void (*close)(hki_node *n);
+    // Begins a pass from the first element, whatever state the last one is
+    // in. Has to be cheap and lazy (open files at the first next): TF starts
+    // passes that it never uses. Starts the inputs with hki_node_start.
+    hk_status (*start)(hki_node *n);
+    // The next item; HK_E_END at the end, again and again. stamp is set by
+    // the caller of this function, hki_node_next. Loops that may run long call
+    // hki_run_check.
+    hk_status (*next)(hki_node *n, hki_item *out);
+    // Optional, for nodes whose items are cheap: up to `want` of them, at least
+    // one, with their stamps; HK_E_END with none. n->count is the caller's to
+    // move on. As `next` called as often, only faster.
+    hk_status (*pull)(hki_node *n, hki_item *items, int64_t want, int64_t *got);
+    // Optional. Fills up to `want` rows from row `first` on; *got may be less,
+    // HK_E_END only with *got 0. For streams that write columns faster than
+    // elements. A damaged record that is passed over is not counted in *got.
+    hk_status (*fill)(hki_node *n, hki_rows *rows, int64_t first, int64_t want,
+                      int64_t *got);
+    // The state within the pass, beyond n->pass and n->count which the caller
+    // saves. Inputs are saved by the caller, unless saves_inputs. Without
+    // `save` the restorer starts the pass and skips n->count elements: right
+    // for sources without inputs whose passes are all alike.
+    // restore is called on a node that was opened and, if n->pass > 0, started;
+    // n->pass and n->count are restored, the inputs are not yet.
+    hk_status (*save)(hki_node *n, hki_saver *w);
+    hk_status (*restore)(hki_node *n, hki_restorer *r);
+    bool saves_inputs;
+
+    // HKI_ROWS: shows the element of a row: sets tensor, index and shape of
+    // values[0 .. spec.count). Valid until the next view with this scratch.
+    hk_status (*view)(const hk_dataset *d, void *scratch, const hki_item *item,
+                      hk_value *values);
+    // Optional: value k lies in memory, row by row, row_bytes apart; numbers of
+    // fixed shape only. NULL: not this one. Batches then read it directly.
+    const void *(*column)(const hk_dataset *d, size_t k, size_t *row_bytes);
+    // What view needs, one per thread. Optional.
+    hk_status (*scratch_open)(const hk_dataset *d, hki_run *run, void **out);
+    void (*scratch_close)(void *scratch);
+    // HKI_PASSES over a table: the input's row that is element i. Optional.
+    int64_t (*table_row)(const hk_dataset *d, int64_t i);
+    // HKI_ROWS without HKI_TABLE: a row from saved state may be read.
+    bool (*row_valid)(hki_node *n, int64_t row);
+    // Makes a box again of the row items that it was made of. Optional.
+    hk_status (*remake)(hki_node *n, const hki_item *items, int64_t count,
+                        hki_item *out);
+} hki_node_ops;
+
+struct hk_dataset {
+    atomic_int refs;
+    hk_status status; // of the whole chain so far
+    char *message;
+    const hki_node_ops *ops;
+    void *config;
+    const struct hki_fn_ops *fn; // HKI_FN
+    hk_dataset **inputs;
+    size_t n_inputs;
+    hk_element spec;
+    int64_t count; // -1: unknown, -2: no end
+    uint64_t fingerprint;
+    uint32_t flags;
+    int32_t parallel; // HKI_FN: rows at once; 1, n, or HK_DATA_AUTO
+    hki_arena arena;  // spec and names
+};
+
+typedef struct hki_dataset_desc {
+    const hki_node_ops *ops;
+    void *config; // taken, also on failure
+    const struct hki_fn_ops *fn;
+    hk_dataset *const *inputs; // taken, also on failure
+    size_t n_inputs;
+    const hk_value *spec; // copied with names; NULL: as inputs[0]
+    size_t n_spec;
+    int64_t count;
+    uint64_t key; // hash of what makes this config different from others
+    uint32_t flags;
+    int32_t parallel;
+} hki_dataset_desc;
+
+// Makes the dataset, or one that holds the error (of an input, of the desc);
+// NULL when there is no memory even for that.
+hk_dataset *hki_dataset_make(const hki_dataset_desc *desc);
+// A dataset that holds the calling thread's last error, of status s. The
+// inputs are taken (an error of theirs wins). For checks of arguments:
+//     return hki_dataset_fail(&d, 1, hki_fail(HK_E_INVALID_ARG, ...));
+hk_dataset *hki_dataset_fail(hk_dataset *const *inputs, size_t n_inputs,
+                             hk_status s);
+// True when d can be built on; d may be NULL.
+static inline bool hki_dataset_good(const hk_dataset *d) {
+    return d != NULL && d->status == HK_OK;
+}
+// Follows HKI_PASSES and HKI_FN down to the dataset that makes the items.
+const hk_dataset *hki_dataset_base(const hk_dataset *d);
+static inline bool hki_rows_edge(const hk_dataset *d) {
+    return (hki_dataset_base(d)->flags & HKI_ROWS) != 0;
+}
+// Index of a value of the spec by name; -1: none.
+int64_t hki_spec_find(const hk_element *spec, const char *name);
+// All dimensions known, dense.
+bool hki_value_fixed(const hk_value *v);
+
+// ---- functions over elements -----------------------------------------------
+
+// Where a record comes from, for messages. path lives as long as the dataset
+// that it is of; NULL: unknown.
+typedef struct hki_place {
+    const char *path;
+    uint64_t record, offset;
+} hki_place;
+
+// One call: an element in, a row out.
+typedef struct hki_call {
+    hki_run *run;
+    const hk_element *in;
+    hki_rows *out; // spec: that of the fn's dataset
+    int64_t row;
+    uint64_t stamp;         // random numbers: hki_rng_init(&rng, seed, stamp)
+    const hki_place *place; // of a record; NULL: not of one
+    bool skip; // set by apply: leave the element out (hki_on_error)
+} hki_call;
+
+// How a value of a batch comes from rows in memory: copied, or by a kernel
+// (data/normalize.h).
+typedef struct hki_move {
+    const char *from; // row 0; NULL: not in memory
+    size_t row_bytes;
+    size_t items; // numbers of a row
+    hk_dtype dtype;
+    void (*kernel)(float *to, const void *from, size_t n, const float *a,
+                   const float *b, size_t period); // NULL: a copy
+    const float *a, *b;
+    size_t period;
+} hki_move;
+
+typedef struct hki_fn_ops {
+    const char *name;
+    void (*destroy)(void *config); // optional
+    // One per thread; optional. scratch NULL otherwise.
+    hk_status (*scratch_open)(const void *config, void **out);
+    void (*scratch_close)(void *scratch);
+    // Fills every value of row c->row of c->out. Pure: the same for equal
+    // config, in and stamp. Record sources show their bytes as the one string
+    // scalar: hk_tensor_get_string(c->in->values[0].tensor, 0, &p, &n), no
+    // copy.
+    hk_status (*apply)(const void *config, void *scratch, hki_call *c);
+    // Optional: the same work as moves of whole columns. in: one per value of
+    // the input, out: one per value of the output. False: not possible.
+    bool (*moves)(const void *config, hk_isa isa, const hki_move *in,
+                  hki_move *out);
+} hki_fn_ops;
+
+// d: taken. spec: of the outputs. parallel: rows of a batch worked on at once
+// (1 for cheap functions, HK_DATA_AUTO for decoders). flags: HKI_MAY_SKIP or 0.
+hk_dataset *hki_data_fn(hk_dataset *d, const hki_fn_ops *fn, void *config,
+                        const hk_value *spec, size_t n_spec, uint64_t key,
+                        int32_t parallel, uint32_t flags);
+
+// ---- nodes -----------------------------------------------------------------
+
+struct hki_node {
+    const hk_dataset *d;
+    hki_run *run;
+    void *state; // of the ops
+    hki_node **inputs;
+    uint64_t pass;   // this one, counted from 1; 0: never started
+    int64_t count;   // items given in this pass
+    hki_pool *pool;  // of the boxes of d->spec
+    hki_box *record; // the one that hki_record_item lends
+    bool rows;       // items are rows, not boxes
+    bool passes;     // items are those of inputs[0]
+};
+
+hk_status hki_node_open(const hk_dataset *d, hki_run *run, hki_node **out);
+void hki_node_close(hki_node *n); // NULL is allowed
+hk_status hki_node_start(hki_node *n);
+hk_status hki_node_next(hki_node *n, hki_item *out);
+// Up to `want` items, at least one unless there is a fault or the end. Of lent
+// records one at a time.
+hk_status hki_node_pull(hki_node *n, hki_item *items, int64_t want,
+                        int64_t *got);
+hk_status hki_node_save(hki_node *n, hki_saver *w);
+hk_status hki_node_restore(hki_node *n, hki_restorer *r);
+
+// Ops of sources with HKI_TABLE: the position is n->count.
+hk_status hki_table_start(hki_node *n);
+hk_status hki_table_next(hki_node *n, hki_item *out);
+hk_status hki_table_pull(hki_node *n, hki_item *items, int64_t want,
+                         int64_t *got);
+hk_status hki_table_save(hki_node *n, hki_saver *w);
+hk_status hki_table_restore(hki_node *n, hki_restorer *r);
+
+// ---- boxes -----------------------------------------------------------------
+
+// A free box of n's pool, its tensors of fixed shape there: to be filled as
+// row 0 of hki_box_rows, then given out as an item. Records: hki_record_item.
+hk_status hki_node_box(hki_node *n, hki_box **out);
+hki_rows *hki_box_rows(hki_box *b);
+void hki_box_release(hki_box *b); // NULL is allowed
+
+// Lends `bytes` (in the source's read buffer) as an item: valid until the next
+// call on n. Whoever keeps it longer makes a copy (hki_item_keep).
+hk_status hki_record_item(hki_node *n, const void *bytes, size_t size,
+                          hki_item *out);
+// Says where the item that was lent last comes from. Optional.
+void hki_record_place(hki_node *n, const char *path, uint64_t record,
+                      uint64_t offset);
+
+// Makes an item of the node n outlive n's next call: lent records are copied.
+hk_status hki_item_keep(hki_node *n, hki_item *item);
+void hki_item_drop(const hk_dataset *d, hki_item *item);
+
+// ---- loaders: reading items ------------------------------------------------
+
+// Reads items of one dataset; one per thread.
+typedef struct hki_loader hki_loader;
+hk_status hki_loader_open(const hk_dataset *d, hki_run *run, hki_loader **out);
+void hki_loader_close(hki_loader *l); // NULL is allowed
+// Shows the element, valid until the next call on l or the item is dropped.
+// *skip: an fn left it out; *out is not set then.
+hk_status hki_loader_view(hki_loader *l, const hki_item *item,
+                          const hk_element **out, bool *skip);
+// Writes the element to row i.
+hk_status hki_loader_row(hki_loader *l, const hki_item *item, hki_rows *rows,
+                         int64_t i, bool *skip);
+
+// ---- the run ---------------------------------------------------------------
+
+// HK_E_CANCELLED when the context was asked to stop or the iterator ends.
+hk_status hki_run_check(hki_run *run);
+hk_context *hki_run_context(hki_run *run); // NULL: none
+uint32_t hki_run_threads(hki_run *run);    // for parallel work, >= 1
+hk_isa hki_run_isa(hki_run *run);
+
+// A damaged record: with HK_ON_ERROR_FAIL gives s back. With SKIP counts and
+// logs hk_last_error() (the first few), sets *skip and gives HK_OK. Statuses
+// that are no fault of the data (no memory, cancelled...) always come back.
+hk_status hki_on_error(hki_run *run, hk_on_error policy, hk_status s,
+                       bool *skip);
+
+// ---- state as bytes --------------------------------------------------------
+//
+// Little-endian. Writers and readers are sticky: after a failure calls do
+// nothing and hki_saver_status / hki_restorer_status tell. What comes in is
+// hostile: check every value.
+
+void hki_save_u64(hki_saver *w, uint64_t v);
+void hki_save_i64(hki_saver *w, int64_t v);
+void hki_save_bytes(hki_saver *w, const void *bytes, size_t size); // + length
+hk_status hki_saver_status(const hki_saver *w);
+
+uint64_t hki_restore_u64(hki_restorer *r);
+// A number in [low, high]; low and a sticky HK_E_DATA otherwise.
+int64_t hki_restore_i64(hki_restorer *r, int64_t low, int64_t high);
+// Borrowed from the input; NULL after a failure.
+const void *hki_restore_bytes(hki_restorer *r, size_t *size);
+// A value does not fit: sticky HK_E_DATA with this text.
+hk_status hki_restore_bad(hki_restorer *r, const char *what);
+hk_status hki_restorer_status(const hki_restorer *r);
+
+// Items of the node n (rows as numbers, boxes as their content).
+void hki_save_item(hki_saver *w, hki_node *n, const hki_item *item);
+hk_status hki_restore_item(hki_restorer *r, hki_node *n, hki_item *out);
+
+#endif // HKI_DATA_H

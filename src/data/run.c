@@ -1,0 +1,136 @@
+// run.c - what the nodes of one iterator share: stop flag, thread budget,
+// skipped records, faults that travel between threads.
+#include "data/core.h"
+
+#define LOGGED_SKIPS 10   // skipped records that get a line each
+#define WAIT_NS 100000000 // between two looks at the stop flag
+
+void hki_fault_set(hki_fault *f, hk_status s) {
+    f->status = s;
+    snprintf(f->text, sizeof f->text, "%s", s == HK_OK ? "" : hk_last_error());
+}
+
+hk_status hki_fault_raise(const hki_fault *f) {
+    return f->status == HK_OK ? HK_OK : hki_fail(f->status, "%s", f->text);
+}
+
+hk_status hki_run_open(const hk_iter_options *opt, hki_run **out) {
+    hki_run *run;
+    HKI_TRY(hki_zalloc_array(1, sizeof *run, &run));
+    run->context = opt->context;
+    run->ignore_stop = opt->ignore_stop != 0;
+    run->threads = opt->threads;
+    if (run->threads == 0)
+        run->threads = opt->context != NULL ? hk_context_threads(opt->context)
+                                            : hki_cpu_count();
+    run->isa =
+        opt->context != NULL ? hk_context_isa(opt->context) : hki_isa_best();
+    atomic_init(&run->closing, false);
+    atomic_init(&run->skipped, 0);
+    const hk_status s = hki_gang_create(run->threads - 1, run, &run->gang);
+    if (s != HK_OK) {
+        hki_run_close(run);
+        return s;
+    }
+    *out = run;
+    return HK_OK;
+}
+
+void hki_run_close(hki_run *run) {
+    if (run == NULL)
+        return;
+    hki_gang_destroy(run->gang);
+    hki_free(run);
+}
+
+hk_status hki_run_check(hki_run *run) {
+    if (atomic_load_explicit(&run->closing, memory_order_relaxed))
+        return hki_fail(HK_E_CANCELLED, "iterator: it is being destroyed");
+    if (run->context != NULL && !run->ignore_stop &&
+        hk_stop_requested(run->context) != 0)
+        return hki_fail(HK_E_CANCELLED, "iterator: stop requested (reason %d)",
+                        hk_stop_requested(run->context));
+    return HK_OK;
+}
+
+void hki_run_cond_init(pthread_cond_t *cond) {
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
+bool hki_run_wait(hki_run *run, pthread_cond_t *cond, pthread_mutex_t *lock) {
+    if (run->context == NULL) {
+        pthread_cond_wait(cond, lock);
+        return false;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += WAIT_NS;
+    if (until.tv_nsec >= 1000000000) {
+        until.tv_nsec -= 1000000000;
+        until.tv_sec++;
+    }
+    pthread_cond_timedwait(cond, lock, &until);
+    return !run->ignore_stop && hk_stop_requested(run->context) != 0;
+}
+
+hk_context *hki_run_context(hki_run *run) {
+    return run->context;
+}
+
+uint32_t hki_run_threads(hki_run *run) {
+    return run->threads;
+}
+
+hk_isa hki_run_isa(hki_run *run) {
+    return run->isa;
+}
+
+// What is wrong with the data, not with the machine or the program.
+static bool fault_of_data(hk_status s) {
+    switch (s) {
+    case HK_E_DATA:
+    case HK_E_RANGE:
+    case HK_E_SHAPE:
+    case HK_E_DTYPE:
+    case HK_E_NOT_FOUND:
+    case HK_E_OVERFLOW:
+    case HK_E_INVALID_ARG:
+    case HK_E_NOT_FINITE:
+    case HK_E_UNSUPPORTED:
+        return true;
+    default:
+        return false;
+    }
+}
+
+hk_status hki_on_error(hki_run *run, hk_on_error policy, hk_status s,
+                       bool *skip) {
+    if (s == HK_OK || policy != HK_ON_ERROR_SKIP || !fault_of_data(s))
+        return s;
+    const uint64_t before =
+        atomic_fetch_add_explicit(&run->skipped, 1, memory_order_relaxed);
+    if (before < LOGGED_SKIPS)
+        hki_log(run->context, HK_LOG_WARNING, "data: skipped: %s%s",
+                hk_last_error(),
+                before + 1 == LOGGED_SKIPS ? " (further ones are only counted)"
+                                           : "");
+    *skip = true;
+    return HK_OK;
+}
+
+// A shuffle starts its input twice an epoch, hence two passes are not enough.
+#define PASSES_LEFT_OUT 4
+
+hk_status hki_skips_watch(hki_skips *s, uint64_t stamp) {
+    if (!s->any)
+        *s = (hki_skips){.any = true, .first = stamp};
+    if ((stamp >> HKI_STAMP_PASS) - (s->first >> HKI_STAMP_PASS) <
+        PASSES_LEFT_OUT)
+        return HK_OK;
+    return hki_fail(HK_E_DATA, "data: every record of a whole pass was damaged "
+                               "and skipped");
+}
