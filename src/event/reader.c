@@ -1,0 +1,253 @@
+// reader.c - reads event files, record by record.
+//
+// The window is the part of the current file in memory: a read of at least
+// WINDOW bytes, more for a larger record. A record's length is held against
+// the file's before anything grows. What a crash leaves at the end of a file,
+// half a record or a run of zero bytes, ends the file; any other damage is an
+// error, after which reading goes on with the next record if its place is
+// known, else with the next file.
+#include "event/reader.h"
+#include <dirent.h>
+#include <errno.h>
+#include "base/io.h"
+
+#define WINDOW ((size_t)256 << 10)
+
+struct hk_event_reader {
+    char **path; // of every file
+    size_t n_paths, next_path;
+    const char *name;      // of the current file
+    int fd;                // -1: none
+    const uint8_t *memory; // instead of a file
+    uint64_t size, offset; // of the current file; of the next record
+    uint8_t *window;
+    size_t window_capacity, window_size;
+    uint64_t window_offset, record_offset;
+    hki_event_parser parser;
+    bool in_record, truncated;
+};
+
+// ---- files -----------------------------------------------------------------
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static hk_status add_path(hk_event_reader *r, const char *dir,
+                          const char *name) {
+    HKI_TRY(hki_realloc_array(r->n_paths + 1, sizeof *r->path, &r->path));
+    hki_buf b = {0};
+    hk_status s = dir != NULL ? hki_buf_printf(&b, "%s/%s", dir, name)
+                              : hki_buf_printf(&b, "%s", name);
+    if (s == HK_OK)
+        r->path[r->n_paths++] = b.data; // taken
+    else
+        hki_buf_deinit(&b);
+    return s;
+}
+
+// The names that TensorBoard would take, too.
+static hk_status list_folder(hk_event_reader *r, const char *dir) {
+    DIR *const d = opendir(dir);
+    if (d == NULL)
+        return hki_io_fail(errno, dir, "read the folder");
+    hk_status s = HK_OK;
+    for (struct dirent *e; s == HK_OK && (e = readdir(d)) != NULL;)
+        if (strstr(e->d_name, "tfevents") != NULL)
+            s = add_path(r, dir, e->d_name);
+    closedir(d);
+    if (s == HK_OK && r->n_paths == 0)
+        s = hki_fail(HK_E_NOT_FOUND, "%s: no event files in it", dir);
+    if (s == HK_OK)
+        qsort(r->path, r->n_paths, sizeof *r->path, by_name);
+    return s;
+}
+
+static void close_file(hk_event_reader *r) {
+    hki_file_close_read(r->fd);
+    r->fd = -1;
+    r->size = r->offset = r->window_size = 0;
+}
+
+// HK_E_END after the last file.
+static hk_status next_file(hk_event_reader *r) {
+    close_file(r);
+    if (r->next_path == r->n_paths)
+        return HK_E_END;
+    r->name = r->path[r->next_path++];
+    return hki_file_open_read(r->name, &r->fd, &r->size);
+}
+
+// ---- the window ------------------------------------------------------------
+
+// Points at n bytes of the file from offset on; the file has them.
+static hk_status window(hk_event_reader *r, uint64_t offset, size_t n,
+                        const uint8_t **out) {
+    if (r->memory != NULL) {
+        *out = r->memory + offset;
+        return HK_OK;
+    }
+    const bool inside = offset >= r->window_offset &&
+                        offset - r->window_offset <= r->window_size &&
+                        n <= r->window_size - (offset - r->window_offset);
+    if (!inside) {
+        const size_t want = HKI_MAX(n, WINDOW);
+        if (want > r->window_capacity) {
+            HKI_TRY(hki_realloc_array(want, 1, &r->window));
+            r->window_capacity = want;
+        }
+        r->window_size = 0;
+        const uint64_t left = r->size - offset;
+        const size_t size = left < want ? (size_t)left : want;
+        const hk_status s =
+            hki_file_read_at(r->fd, r->name, offset, r->window, size);
+        if (s != HK_OK) {
+            r->offset = r->size; // unreadable: the next call leaves the file
+            return s;
+        }
+        r->window_offset = offset;
+        r->window_size = size;
+    }
+    *out = r->window + (offset - r->window_offset);
+    return HK_OK;
+}
+
+static hk_status only_zeros_left(hk_event_reader *r, bool *zeros) {
+    *zeros = true;
+    for (uint64_t at = r->offset; at < r->size && *zeros;) {
+        const uint64_t left = r->size - at;
+        const size_t n = left < WINDOW ? (size_t)left : WINDOW;
+        const uint8_t *p;
+        HKI_TRY(window(r, at, n, &p));
+        for (size_t i = 0; i < n; i++)
+            *zeros &= p[i] == 0;
+        at += n;
+    }
+    return HK_OK;
+}
+
+// ---- records ---------------------------------------------------------------
+
+static hk_status truncated(hk_event_reader *r) {
+    r->truncated = true;
+    r->offset = r->size;
+    return HK_E_END;
+}
+
+static hk_status bad_length(hk_event_reader *r) {
+    bool zeros;
+    const uint64_t at = r->offset;
+    HKI_TRY(only_zeros_left(r, &zeros));
+    if (zeros)
+        return truncated(r);
+    r->offset = r->size; // where the next record begins is unknown
+    return hki_fail(HK_E_DATA,
+                    "%s: record at byte %llu is corrupted: the checksum of its "
+                    "length is wrong",
+                    r->name, (unsigned long long)at);
+}
+
+// The next record of the current file; HK_E_END at its end.
+static hk_status next_record(hk_event_reader *r, const uint8_t **data,
+                             size_t *size) {
+    const uint64_t left = r->size - r->offset;
+    if (left == 0)
+        return HK_E_END;
+    if (left < HKI_RECORD_HEADER)
+        return truncated(r);
+    const uint8_t *p;
+    uint64_t length;
+    HKI_TRY(window(r, r->offset, HKI_RECORD_HEADER, &p));
+    if (!hki_record_length(p, &length))
+        return bad_length(r);
+    const uint64_t room = left - HKI_RECORD_HEADER;
+    if (room < HKI_RECORD_FOOTER || length > room - HKI_RECORD_FOOTER)
+        return truncated(r);
+    const size_t whole = (size_t)length + HKI_RECORD_HEADER + HKI_RECORD_FOOTER;
+    r->record_offset = r->offset;
+    HKI_TRY(window(r, r->offset, whole, &p));
+    r->offset += whole;
+    if (hki_record_parse(p, whole, true, data, size) != HKI_RECORD_WHOLE)
+        return hki_fail(HK_E_DATA,
+                        "%s: record at byte %llu is corrupted: the checksum "
+                        "of its %llu bytes is wrong",
+                        r->name, (unsigned long long)r->record_offset,
+                        (unsigned long long)length);
+    return HK_OK;
+}
+
+static hk_status start_record(hk_event_reader *r) {
+    const uint8_t *data;
+    size_t size;
+    hk_status s;
+    while ((s = next_record(r, &data, &size)) == HK_E_END)
+        HKI_TRY(next_file(r));
+    HKI_TRY(s);
+    r->parser.file = r->name;
+    r->parser.offset = r->record_offset;
+    HKI_TRY(hki_event_parse(&r->parser, data, size));
+    r->in_record = true;
+    return HK_OK;
+}
+
+hk_status hk_event_next(hk_event_reader *r, hk_event *out) {
+    if (r == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "event next: NULL given");
+    for (;;) {
+        if (!r->in_record)
+            HKI_TRY(start_record(r));
+        const hk_status s = hki_event_value(&r->parser, out);
+        if (s == HK_OK)
+            return HK_OK;
+        r->in_record = false;
+        if (s != HK_E_END) // else on to the next record
+            return s;
+    }
+}
+
+int hk_event_reader_truncated(const hk_event_reader *r) {
+    return r != NULL && r->truncated;
+}
+
+// ---- opening ---------------------------------------------------------------
+
+hk_status hki_event_reader_memory(const uint8_t *bytes, size_t size,
+                                  hk_event_reader **out) {
+    hk_event_reader *r;
+    HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
+    r->fd = -1;
+    r->name = "memory";
+    r->memory = bytes;
+    r->size = size;
+    *out = r;
+    return HK_OK;
+}
+
+hk_status hk_event_reader_open(const char *path, hk_event_reader **out) {
+    if (path == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "event reader: NULL given");
+    hk_event_reader *r;
+    HKI_TRY(hki_event_reader_memory(NULL, 0, &r));
+    hk_status s =
+        hki_path_is_dir(path) ? list_folder(r, path) : add_path(r, NULL, path);
+    if (s == HK_OK)
+        s = next_file(r); // a missing file is noticed here
+    if (s != HK_OK) {
+        hk_event_reader_close(r);
+        return s;
+    }
+    *out = r;
+    return HK_OK;
+}
+
+void hk_event_reader_close(hk_event_reader *r) {
+    if (r == NULL)
+        return;
+    close_file(r);
+    for (size_t i = 0; i < r->n_paths; i++)
+        hki_free(r->path[i]);
+    hki_free(r->path);
+    hki_free(r->window);
+    hki_event_parser_deinit(&r->parser);
+    hki_free(r);
+}
