@@ -153,8 +153,8 @@ HK_API hk_status hk_center_snapshot(hk_center *c, hk_center_part part,
 HK_API hk_status hk_center_assign(hk_center *c, const float *values,
                                   const void *side, int64_t global_step,
                                   int64_t wait_ms);
-// State beside the values: outer optimizer, averages, delayed momentum, under
-// "center/...". For savers, while no exchange runs.
+// State beside the values: outer optimizer, averages, delayed momentum and
+// what they count, under "center/...". For savers, while no exchange runs.
 HK_API hk_status hk_center_variables(hk_center *c, hk_name_map *map);
 // The recorded order. With buf NULL or capacity too small only *size is set;
 // the second case returns HK_E_OVERFLOW. HK_E_STATE when it was not recorded.
@@ -293,9 +293,11 @@ HK_API const char *hk_elastic_slot_name(const hk_elastic *e, size_t i);
 HK_API hk_status hk_elastic_slot(hk_elastic *e, const char *var,
                                  const char *slot, float **out);
 // What a worker needs to go on where it was, beside x: the inner optimizer's
-// variables, "local_step", "steps_since_exchange", and as far as they exist
-// "local_center_variable/<var>", "grad_variable/<var>" and
-// "gradients_accumulated". Flush first.
+// variables, "local_step", "steps_since_exchange", "center_step" (the global
+// step that the worker last heard of), and as far as they exist
+// "local_center_variable/<var>", "grad_variable/<var>",
+// "gradients_accumulated" and, after hk_elastic_init with a center elsewhere
+// that gets shortened differences, "exchange_residual/<var>". Flush first.
 HK_API hk_status hk_elastic_variables(hk_elastic *e, hk_name_map *map);
 
 typedef struct hk_swapping_options {

@@ -47,6 +47,27 @@ HK_API hk_status hk_params_set_int(hk_params *p, const char *name, int64_t v);
 HK_API hk_status hk_params_set_float(hk_params *p, const char *name, double v);
 HK_API hk_status hk_params_set_string(hk_params *p, const char *name,
                                       const char *v);
+// A copy; of NULL an empty one.
+HK_API hk_status hk_params_copy(const hk_params *src, hk_params **out);
+
+typedef enum hk_param_type {
+    HK_PARAM_INT = 1,
+    HK_PARAM_FLOAT = 2,
+    HK_PARAM_STRING = 3
+} hk_param_type;
+
+typedef struct hk_param {
+    const char *name; // lives until the parameter is set again
+    hk_param_type type;
+    uint32_t reserved;
+    int64_t i;     // HK_PARAM_INT
+    double f;      // HK_PARAM_FLOAT; of an INT the same number
+    const char *s; // HK_PARAM_STRING
+} hk_param;
+
+HK_API size_t hk_params_count(const hk_params *p); // 0 for NULL
+// The i-th, sorted by name. HK_E_NOT_FOUND past the end.
+HK_API hk_status hk_params_item(const hk_params *p, size_t i, hk_param *out);
 
 // ---- graphs ---------------------------------------------------------------
 

@@ -156,6 +156,11 @@ typedef struct hk_optimizer_options {
     uint32_t threads;       // 0: the CPUs this process may use
     hk_isa isa;             // default AUTO
     uint32_t reserved;      // zero
+    // A second rule for the entries whose names begin with other_prefix, as
+    // wide & deep models want it; its own `other` is not looked at. Copied.
+    // Its hyper-parameters are "other/learning_rate" and so on.
+    const struct hk_optimizer_options *other; // NULL: none
+    const char *other_prefix;
 } hk_optimizer_options;
 
 // Fills *opt with the defaults of a kind.

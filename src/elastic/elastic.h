@@ -164,6 +164,13 @@ typedef struct hki_member {
 typedef void (*hki_observe_fn)(void *user, int64_t begin, int64_t end,
                                const float *x, const float *c);
 
+// Rows of a table with sparse gradients that this worker has moved since its
+// last exchange.
+typedef struct hki_touched {
+    size_t entry;         // of the layout
+    const uint64_t *rows; // a bit per row
+} hki_touched;
+
 typedef struct hki_exchange {
     // The worker's vectors, hk_layout_size floats.
     float *x;
@@ -179,6 +186,8 @@ typedef struct hki_exchange {
     int64_t deadline_ns; // of every wait
     hki_observe_fn observe; // NULL: none
     void *user;
+    const hki_touched *touched; // NULL: any row may have moved
+    size_t n_touched;
     bool per_live;
     bool use_locking;
     // Results; the worker clears `begun`.
@@ -195,6 +204,7 @@ typedef struct hki_exchange {
 // Any thread may call any entry; a member's calls come one at a time.
 typedef struct hki_center_ops {
     const char *kind; // "local"...
+    bool rows;        // has use for hki_exchange.touched
     void (*destroy)(hk_center *c);
     // Makes the caller a member; task -1: the lowest free id. Waits for its
     // turn in a recorded order.
@@ -230,6 +240,9 @@ typedef struct hki_center_ops {
     hk_status (*variables)(hk_center *c, hk_name_map *map);
     hk_status (*order_save)(hk_center *c, void *buf, size_t capacity,
                             size_t *size);
+    // What the center keeps for one worker and the worker's checkpoint wants;
+    // NULL: nothing.
+    hk_status (*worker_variables)(hk_center *c, hki_member m, hk_name_map *map);
 } hki_center_ops;
 
 // What every center starts with; its destroy frees the whole.

@@ -393,6 +393,14 @@ static hk_status local_variables(hk_center *base, hk_name_map *map) {
     HKI_TRY(add_vector(c, "average", c->average, map));
     HKI_TRY(add_vector(c, "momentum", c->momentum, map));
     HKI_TRY(add_vector(c, "momentum_buffer", c->buffer, map));
+    // The mean of all centers and the delayed momentum count their updates.
+    if (c->average != NULL || c->momentum != NULL)
+        HKI_TRY(hk_name_map_add(
+            map, &(hk_named){.name = "center/updates",
+                             .dtype = HK_I64,
+                             .shape = hk_shape_make(
+                                 1, (int64_t[]){(int64_t)c->base.parts.count}),
+                             .data = c->updates}));
     return add_outer(c, map);
 }
 

@@ -180,6 +180,7 @@ void hk_elastic_destroy(hk_elastic *e) {
     hki_free(e->grad);
     hki_tables_deinit(&e->tables);
     hki_free(e->entry);
+    hki_touched_destroy(e);
     hk_layout_release(e->layout);
     hki_free(e->name);
     hki_free(e);
@@ -273,7 +274,7 @@ static hk_status create_vectors(hk_elastic *e) {
     if (e->opt.telemetry > 1)
         HKI_TRY(hki_zalloc_array(hk_layout_entries(e->layout), sizeof *e->entry,
                                  &e->entry));
-    return HK_OK;
+    return hki_touched_create(e);
 }
 
 static hk_status build(hk_elastic *e, const char *name) {
@@ -371,6 +372,7 @@ hk_status hk_elastic_init(hk_elastic *e, float *x, int32_t task) {
     HKI_TRY(ops->init_if_empty(e->center, e->m, x, e->side, deadline));
     HKI_TRY(ops->pull(e->center, e->m, x, e->view, e->side, deadline,
                       &e->center_step));
+    hki_touched_clear(e);
     e->local_step = 0;
     e->due = false;
     e->accumulated = 0;

@@ -1,7 +1,7 @@
 // elastic/worker.h - a worker's handle, shared by the files that make it:
 // worker.c (create, rates, joining), worker_step.c (steps and exchanges),
-// overlap.c (exchanges beside the steps), worker_names.c (names, savers,
-// hook), telemetry.c.
+// overlap.c (exchanges beside the steps), touched.c (rows of tables),
+// worker_names.c (names, savers, hook), telemetry.c.
 #ifndef HKI_WORKER_H
 #define HKI_WORKER_H
 #include "elastic/elastic.h"
@@ -48,6 +48,10 @@ struct hk_elastic {
     int64_t accumulated; // gradients in grad
     int64_t center_step; // global_step at the last contact
 
+    hki_touched *touched; // NULL: the center has no use for it
+    size_t n_touched;
+    bool all_touched;
+
     hki_overlap *overlap;
     hki_counters n;
     hki_sums total;
@@ -75,6 +79,14 @@ void hki_elastic_subtract(const hk_elastic *e, float *x, const float *d);
 void hki_elastic_observe_begin(hk_elastic *e);
 void hki_elastic_observe(void *user, int64_t begin, int64_t end, const float *x,
                          const float *c);
+
+// ---- touched.c --------------------------------------------------------------
+
+hk_status hki_touched_create(hk_elastic *e);
+void hki_touched_destroy(hk_elastic *e);
+// The inner step went well: its rows have moved.
+void hki_touched_mark(hk_elastic *e, const hk_grad_view *g);
+void hki_touched_clear(hk_elastic *e);
 
 // ---- overlap.c --------------------------------------------------------------
 

@@ -83,6 +83,10 @@ hk_status hk_elastic_variables(hk_elastic *e, hk_name_map *map) {
     HKI_TRY(hk_optimizer_variables(e->inner, map));
     HKI_TRY(add_scalar(map, "local_step", &e->local_step));
     HKI_TRY(add_scalar(map, "steps_since_exchange", &e->since));
+    HKI_TRY(add_scalar(map, "center_step", &e->center_step));
+    const hki_center_ops *const ops = e->center->ops;
+    if (ops->worker_variables != NULL && e->m.incarnation != 0)
+        HKI_TRY(ops->worker_variables(e->center, e->m, map));
     HKI_TRY(add_vector(e, "local_center_variable", e->view,
                        hk_layout_size(e->layout), map));
     if (e->grad != NULL)

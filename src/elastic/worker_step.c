@@ -54,6 +54,10 @@ static hk_status exchange_now(hk_elastic *e, float *x, float *diff) {
     const int64_t start = hki_now_ns();
     hki_elastic_prepare(e, x, &ex);
     ex.diff = diff;
+    if (e->touched != NULL && !e->all_touched) {
+        ex.touched = e->touched;
+        ex.n_touched = e->n_touched;
+    }
     hki_elastic_observe_begin(e);
     const hk_status s = e->method->flags & HKI_METHOD_ROUND
                             ? e->center->ops->push_round(e->center, e->m, &ex)
@@ -64,6 +68,8 @@ static hk_status exchange_now(hk_elastic *e, float *x, float *diff) {
         e->since = 0;
         e->center_step = ex.global_step;
     }
+    if (s == HK_OK && !ex.missed)
+        hki_touched_clear(e);
     // A gradient is used up when it was applied or dropped, not when the
     // center was busy or away.
     if (s == HK_OK && !ex.missed && e->grad != NULL) {
@@ -179,6 +185,7 @@ static hk_status local_step(hk_elastic *e, float *x, const hk_grad_view *grads,
         HKI_TRY(hk_optimizer_apply(e->inner, x, grads, step, NULL));
     if (e->grad != NULL)
         accumulate(e, grads);
+    hki_touched_mark(e, grads);
     e->local_step++;
     e->since++;
     return HK_OK;

@@ -78,13 +78,16 @@ static hk_status build(hk_context *ctx, const hk_model *m, hk_mode mode,
 }
 
 static hk_status find_graph(hk_context *ctx, cache *c, const hk_model *m,
-                            hk_mode mode, hk_graph **out) {
+                            hk_mode mode, hki_graph_fits_fn fits,
+                            hk_graph **out, bool *built) {
     const char *tag = m->tag != NULL ? m->tag : "";
+    *built = false;
     for (size_t i = 0; i < c->graphs.n; i++) {
         const cached_graph *cg = &c->graphs.data[i];
         if (cg->model_fn == m->model_fn && cg->mode == mode &&
             strcmp(cg->tag, tag) == 0 &&
-            hki_params_match(cg->graph, m->params)) {
+            hki_params_match(cg->graph, m->params) &&
+            (fits == NULL || fits(m->user, cg->graph))) {
             *out = cg->graph;
             return HK_OK;
         }
@@ -100,6 +103,7 @@ static hk_status find_graph(hk_context *ctx, cache *c, const hk_model *m,
     c->stats.graph_builds++;
     c->graphs.data[c->graphs.n++] = cg;
     *out = cg.graph;
+    *built = true;
     return HK_OK;
 }
 
@@ -110,7 +114,8 @@ static bool same_options(const hk_plan_options *a, const hk_plan_options *b) {
 }
 
 static hk_status find_plan(cache *c, hk_graph *g, const hk_plan_options *o,
-                           hk_plan **out) {
+                           hk_plan **out, bool *compiled) {
+    *compiled = false;
     for (size_t i = 0; i < c->plans.n; i++) {
         cached_plan *cp = &c->plans.data[i];
         if (cp->graph == g && same_options(&cp->options, o)) {
@@ -125,7 +130,56 @@ static hk_status find_plan(cache *c, hk_graph *g, const hk_plan_options *o,
     c->stats.plan_compilations++;
     c->plans.data[c->plans.n++] = (cached_plan){g, *o, p};
     *out = hk_plan_retain(p);
+    *compiled = true;
     return HK_OK;
+}
+
+static hk_status check_model(const hk_model *model, hk_model *out) {
+    hk_model_init(out, sizeof *out);
+    HKI_TRY(hki_options_copy(out, sizeof *out, model, "model"));
+    if (out->model_fn == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "plan: the model has no model_fn");
+    return HK_OK;
+}
+
+// Options as the key has them.
+static hk_status check_options(hk_context *ctx, const hk_plan_options *opt,
+                               hk_plan_options *out) {
+    hk_plan_options_init(out, sizeof *out);
+    HKI_TRY(hki_options_copy(out, sizeof *out, opt, "plan options"));
+    const hki_backend *be = hki_backend_find(out->backend);
+    if (be == NULL)
+        return hki_fail(HK_E_NOT_FOUND, "plan: no backend named %s",
+                        out->backend ? out->backend : "(any)");
+    out->backend = be->name;
+    if (out->threads == 0)
+        out->threads = hk_context_threads(ctx);
+    return HK_OK;
+}
+
+hk_status hki_graph_get(hk_context *ctx, const hk_model *model, hk_mode mode,
+                        hki_graph_fits_fn fits, hk_graph **out, bool *built) {
+    hk_model m;
+    cache *c;
+    HKI_TRY(check_model(model, &m));
+    HKI_TRY(get_cache(ctx, &c));
+    pthread_mutex_lock(&c->lock);
+    const hk_status s = find_graph(ctx, c, &m, mode, fits, out, built);
+    pthread_mutex_unlock(&c->lock);
+    return s;
+}
+
+hk_status hki_graph_plan(hk_context *ctx, hk_graph *g,
+                         const hk_plan_options *opt, hk_plan **out,
+                         bool *compiled) {
+    hk_plan_options o;
+    cache *c;
+    HKI_TRY(check_options(ctx, opt, &o));
+    HKI_TRY(get_cache(ctx, &c));
+    pthread_mutex_lock(&c->lock);
+    const hk_status s = find_plan(c, g, &o, out, compiled);
+    pthread_mutex_unlock(&c->lock);
+    return s;
 }
 
 hk_status hk_plan_get(hk_context *ctx, const hk_model *model, hk_mode mode,
@@ -133,30 +187,12 @@ hk_status hk_plan_get(hk_context *ctx, const hk_model *model, hk_mode mode,
     if (ctx == NULL || model == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         "plan: context, model or out is NULL");
-    hk_model m;
-    hk_model_init(&m, sizeof m);
-    HKI_TRY(hki_options_copy(&m, sizeof m, model, "model"));
-    if (m.model_fn == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "plan: the model has no model_fn");
-    hk_plan_options o;
-    hk_plan_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "plan options"));
-    const hki_backend *be = hki_backend_find(o.backend);
-    if (be == NULL)
-        return hki_fail(HK_E_NOT_FOUND, "plan: no backend named %s",
-                        o.backend ? o.backend : "(any)");
-    o.backend = be->name;
-    if (o.threads == 0)
-        o.threads = hk_context_threads(ctx);
-    cache *c;
-    HKI_TRY(get_cache(ctx, &c));
-    pthread_mutex_lock(&c->lock);
     hk_graph *g;
-    hk_status s = find_graph(ctx, c, &m, mode, &g);
-    if (s == HK_OK)
-        s = find_plan(c, g, &o, out);
-    pthread_mutex_unlock(&c->lock);
-    return s;
+    hk_plan_options o;
+    bool fresh;
+    HKI_TRY(check_options(ctx, opt, &o));
+    HKI_TRY(hki_graph_get(ctx, model, mode, NULL, &g, &fresh));
+    return hki_graph_plan(ctx, g, &o, out, &fresh);
 }
 
 hk_build_stats hk_context_build_stats(hk_context *ctx) {

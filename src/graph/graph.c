@@ -67,7 +67,7 @@ hk_status hk_graph_create(hk_context *ctx, hk_mode mode,
         return hki_fail(HK_E_INVALID_ARG, "graph: unknown mode %d", (int)mode);
     hk_graph *g;
     HKI_TRY(hki_graph_new(ctx, mode, &g));
-    const hk_status s = hki_params_copy(params, &g->params);
+    const hk_status s = hk_params_copy(params, &g->params);
     if (s != HK_OK) {
         hk_graph_destroy(g);
         return s;
@@ -79,6 +79,8 @@ hk_status hk_graph_create(hk_context *ctx, hk_mode mode,
 void hk_graph_destroy(hk_graph *g) {
     if (g == NULL)
         return;
+    if (g->attached != NULL)
+        g->attached_destroy(g->attached);
     for (size_t i = 0; i < g->constants.n; i++)
         hk_tensor_release(g->constants.data[i]);
     hki_free(g->vars.data);
@@ -96,6 +98,40 @@ void hk_graph_destroy(hk_graph *g) {
     hk_params_destroy(g->params);
     hki_arena_deinit(&g->arena);
     hki_free(g);
+}
+
+void hki_graph_attach(hk_graph *g, void *object, void (*destroy)(void *)) {
+    g->attached = object;
+    g->attached_destroy = destroy;
+}
+
+void *hki_graph_attached(const hk_graph *g) {
+    return g->attached;
+}
+
+bool hki_graph_owns(const hk_graph *g, const hk_node *x) {
+    for (const hki_call *c = g->first; c != NULL; c = c->next)
+        if (x->call == c)
+            return true;
+    return false;
+}
+
+bool hki_graph_reads(const hk_graph *g, const char *param) {
+    for (size_t i = 0; i < g->reads.n; i++)
+        if (strcmp(g->reads.data[i], param) == 0)
+            return true;
+    return false;
+}
+
+const char *hki_graph_scalar(const hk_graph *g, size_t i) {
+    return i < g->scalars.n ? g->scalars.data[i].name : NULL;
+}
+
+bool hki_graph_has_scalar(const hk_graph *g, const char *name) {
+    for (size_t i = 0; i < g->scalars.n; i++)
+        if (strcmp(g->scalars.data[i].name, name) == 0)
+            return true;
+    return false;
 }
 
 // Names are copied, so that the new graph stands without the old one.
@@ -393,7 +429,7 @@ void hk_scope_pop(hk_graph *g) {
 // ---- parameters -----------------------------------------------------------
 
 static const hki_param *param(hk_graph *g, const char *name,
-                              hki_param_type type) {
+                              hk_param_type type) {
     static const char *const names[] = {"", "an int", "a float", "a string"};
     if (!hki_graph_ok(g) || name == NULL)
         return NULL;
@@ -416,17 +452,17 @@ static const hki_param *param(hk_graph *g, const char *name,
 }
 
 int64_t hk_param_int(hk_graph *g, const char *name, int64_t dflt) {
-    const hki_param *p = param(g, name, HKI_PARAM_INT);
+    const hki_param *p = param(g, name, HK_PARAM_INT);
     return p != NULL ? p->i : dflt;
 }
 
 double hk_param_float(hk_graph *g, const char *name, double dflt) {
-    const hki_param *p = param(g, name, HKI_PARAM_FLOAT);
+    const hki_param *p = param(g, name, HK_PARAM_FLOAT);
     return p != NULL ? p->f : dflt;
 }
 
 const char *hk_param_string(hk_graph *g, const char *name, const char *dflt) {
-    const hki_param *p = param(g, name, HKI_PARAM_STRING);
+    const hki_param *p = param(g, name, HK_PARAM_STRING);
     return p != NULL ? p->s : dflt;
 }
 

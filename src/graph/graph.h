@@ -107,6 +107,16 @@ uint64_t hki_graph_new_stream(hk_graph *g); // for random operators
 // Current scope prefix ("a/b/" or "").
 const char *hki_graph_scope(const hk_graph *g);
 
+// An object that lives and dies with the graph; one per graph.
+void hki_graph_attach(hk_graph *g, void *object, void (*destroy)(void *));
+void *hki_graph_attached(const hk_graph *g); // NULL: none
+bool hki_graph_owns(const hk_graph *g, const hk_node *x);
+// Did the model ask for the structural parameter, has it the run-time scalar?
+bool hki_graph_reads(const hk_graph *g, const char *param);
+bool hki_graph_has_scalar(const hk_graph *g, const char *name);
+// Name of the i-th run-time scalar; NULL past the end.
+const char *hki_graph_scalar(const hk_graph *g, size_t i);
+
 // Short cuts used by operator files.
 hk_node *hki_unary(hk_graph *g, hki_unary_fn fn, hk_node *x, double alpha,
                    double beta);
@@ -131,6 +141,17 @@ hk_status hki_shape_concrete(const hk_shape *s, int64_t batch, hk_shape *out);
 
 // ---- plans ----------------------------------------------------------------
 
+// hk_plan_get in two halves. A graph of the cache lives as long as the
+// context and is not to be built on. fits (NULL: always) looks at a graph
+// that has the model's key; user is the model's. *built, *compiled: by this
+// call.
+typedef bool (*hki_graph_fits_fn)(void *user, const hk_graph *g);
+hk_status hki_graph_get(hk_context *ctx, const hk_model *model, hk_mode mode,
+                        hki_graph_fits_fn fits, hk_graph **out, bool *built);
+hk_status hki_graph_plan(hk_context *ctx, hk_graph *g,
+                         const hk_plan_options *opt, hk_plan **out,
+                         bool *compiled);
+
 uint32_t hki_plan_threads(const hk_plan *p); // library threads of a session
 
 // The moving statistics that a training plan updates (hk_assign_moving with a
@@ -138,5 +159,19 @@ uint32_t hki_plan_threads(const hk_plan *p); // library threads of a session
 size_t hki_plan_n_moving(const hk_plan *p);
 hk_status hki_plan_moving(const hk_plan *p, size_t i, const hk_entry **entry,
                           double *momentum);
+
+// ---- sessions -------------------------------------------------------------
+
+// Times of single nodes, of the last run with tracing on. Nodes that run side
+// by side share one item, named after the first.
+typedef struct hki_trace_item {
+    const char *name;         // of the call
+    const char *note;         // of the kernel
+    int64_t begin_ns, end_ns; // monotonic clock; both 0: not run on its own
+} hki_trace_item;
+
+hk_status hki_session_trace(hk_session *s, bool on);
+size_t hki_session_trace_count(const hk_session *s);
+hki_trace_item hki_session_trace_item(const hk_session *s, size_t i);
 
 #endif // HKI_GRAPH_H

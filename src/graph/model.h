@@ -81,6 +81,9 @@ struct hk_graph {
 
     HKI_VEC(hki_scope) scopes;
     HKI_VEC(hki_scope_use) scope_uses;
+
+    void *attached; // hki_graph_attach
+    void (*attached_destroy)(void *);
 };
 
 // "relu", "add", "conv2d": the operator with its function's name.
@@ -104,17 +107,10 @@ hk_status hki_autodiff(hk_graph *g, hk_node *const *ys, hk_node *const *dys,
 
 // Does p give every parameter that g's model asked for the value it had?
 bool hki_params_match(const hk_graph *g, const hk_params *p);
-hk_status hki_params_copy(const hk_params *src, hk_params **out);
-
-typedef enum hki_param_type {
-    HKI_PARAM_INT = 1,
-    HKI_PARAM_FLOAT = 2,
-    HKI_PARAM_STRING = 3
-} hki_param_type;
 
 typedef struct hki_param {
     char *name;
-    hki_param_type type;
+    hk_param_type type;
     int64_t i;
     double f;
     char *s;

@@ -27,6 +27,8 @@ struct hk_session {
     hki_loc *args;          // HKI_MAX_ARGS per step
     size_t n_states;        // calls whose state exists
     int64_t *step_ns;
+    int64_t *trace; // begin and end per step; NULL until it is asked for
+    bool tracing;
     uint64_t step;
     float loss;
 };
@@ -225,6 +227,7 @@ void hk_session_destroy(hk_session *s) {
     hki_free(s->calls);
     hki_free(s->args);
     hki_free(s->step_ns);
+    hki_free(s->trace);
     hki_free(s->inputs);
     hki_free(s->outputs);
     hki_free(s->scalar_values);
@@ -260,17 +263,11 @@ int64_t hk_session_grad_size(const hk_session *s) {
     return s->plan->mode == HK_TRAIN ? s->plan->n_grad : 0;
 }
 
-hk_status hk_session_bind_params(hk_session *s, float *x) {
+// Outputs that are variables or inputs themselves follow their memory.
+static hk_status follow_outputs(hk_session *s, int32_t segment) {
     const hk_plan *p = s->plan;
-    if (p->float_bytes != 4)
-        return hki_fail(HK_E_DTYPE, "session: only float32 plans can be bound "
-                                    "to another vector");
-    void *at = x != NULL ? (void *)x : hki_session_values(s);
-    p->backend->buffer_rewrap(s->params, at,
-                              (size_t)hk_layout_size(p->layout) * sizeof *x);
-    // Outputs that are variables themselves follow the vector.
     for (size_t i = 0; i < p->n_outputs; i++) {
-        if (p->outputs[i].place.segment != HKI_SEG_PARAMS)
+        if (p->outputs[i].place.segment != segment)
             continue;
         hk_tensor *t;
         HKI_TRY(hk_tensor_wrap(p->outputs[i].dtype, &p->outputs[i].shape,
@@ -279,6 +276,17 @@ hk_status hk_session_bind_params(hk_session *s, float *x) {
         s->outputs[i] = t;
     }
     return HK_OK;
+}
+
+hk_status hk_session_bind_params(hk_session *s, float *x) {
+    const hk_plan *p = s->plan;
+    if (p->float_bytes != 4)
+        return hki_fail(HK_E_DTYPE, "session: only float32 plans can be bound "
+                                    "to another vector");
+    void *at = x != NULL ? (void *)x : hki_session_values(s);
+    p->backend->buffer_rewrap(s->params, at,
+                              (size_t)hk_layout_size(p->layout) * sizeof *x);
+    return follow_outputs(s, HKI_SEG_PARAMS);
 }
 
 static hk_status find_input(const hk_session *s, const char *name,
@@ -325,7 +333,7 @@ hk_status hk_session_feed(hk_session *s, const char *name, const hk_tensor *t) {
     hk_tensor_release(slot->fed);
     slot->fed = now;
     s->plan->backend->buffer_rewrap(slot->view, hk_tensor_data(t), in->bytes);
-    return HK_OK;
+    return follow_outputs(s, HKI_SEG_INPUT + (int32_t)i);
 }
 
 hk_status hk_session_input(hk_session *s, const char *name, hk_tensor **out) {
@@ -340,6 +348,7 @@ hk_status hk_session_input(hk_session *s, const char *name, hk_tensor **out) {
     s->plan->backend->buffer_rewrap(slot->view,
                                     s->plan->backend->buffer_host(slot->own),
                                     s->plan->inputs[i].bytes);
+    HKI_TRY(follow_outputs(s, HKI_SEG_INPUT + (int32_t)i));
     *out = slot->tensor;
     return HK_OK;
 }
@@ -478,10 +487,15 @@ static hk_status run_time(hk_session *s, size_t i, size_t *count) {
 
 static hk_status run_steps(hk_session *s) {
     for (size_t i = 0, n = 1; i < s->plan->n_steps; i += n) {
-        const int64_t t0 = s->step_ns != NULL ? hki_now_ns() : 0;
+        const bool timed = s->step_ns != NULL || s->tracing;
+        const int64_t t0 = timed ? hki_now_ns() : 0;
         HKI_TRY(run_time(s, i, &n));
         if (s->step_ns != NULL)
             s->step_ns[i] += hki_now_ns() - t0;
+        if (s->tracing) {
+            s->trace[2 * i] = t0;
+            s->trace[2 * i + 1] = hki_now_ns();
+        }
         for (size_t k = 0; s->opt.check_finite && k < n; k++)
             HKI_TRY(check_finite(s, i + k));
     }
@@ -520,4 +534,24 @@ hk_status hk_session_profile(const hk_session *s,
         write(user, line);
     }
     return HK_OK;
+}
+
+hk_status hki_session_trace(hk_session *s, bool on) {
+    if (on && s->trace == NULL)
+        HKI_TRY(hki_zalloc_array(s->plan->n_steps * 2, sizeof *s->trace,
+                                 &s->trace));
+    s->tracing = on;
+    return HK_OK;
+}
+
+size_t hki_session_trace_count(const hk_session *s) {
+    return s->trace != NULL ? s->plan->n_steps : 0;
+}
+
+hki_trace_item hki_session_trace_item(const hk_session *s, size_t i) {
+    const hki_step *st = &s->plan->steps[i];
+    return (hki_trace_item){.name = st->call->name,
+                            .note = s->plan->backend->kernel_note(st->kernel),
+                            .begin_ns = s->trace[2 * i],
+                            .end_ns = s->trace[2 * i + 1]};
 }

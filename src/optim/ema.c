@@ -245,6 +245,14 @@ double hk_ema_decay(const hk_ema *e) {
     return fmin(e->decay, (1 + n) / (10 + n));
 }
 
+float *hki_ema_values(hk_ema *e) {
+    return e->shadow;
+}
+
+int64_t *hki_ema_counter(hk_ema *e) {
+    return &e->updates;
+}
+
 int64_t hk_ema_updates(const hk_ema *e) {
     return e == NULL ? 0 : e->updates;
 }

@@ -91,6 +91,10 @@ hk_status hki_optim_kernels_pick(hk_isa isa, const char *what,
 // A vector of n floats, all `value`; freed with hki_free.
 hk_status hki_optim_floats(int64_t n, float value, float **out);
 
+// The shadow and the number of updates, for savers.
+float *hki_ema_values(hk_ema *e);
+int64_t *hki_ema_counter(hk_ema *e);
+
 // ---- threads ----------------------------------------------------------------
 
 // Calls fn(arg, part, parts) for every part, on up to `parts` threads.

@@ -8,7 +8,8 @@
 #include <math.h>
 
 _Static_assert(sizeof(hk_optimizer_options) ==
-                   offsetof(hk_optimizer_options, reserved) + sizeof(uint32_t),
+                   offsetof(hk_optimizer_options, other_prefix) +
+                       sizeof(const char *),
                "option structs have no tail padding");
 _Static_assert(sizeof(hk_schedule_options) ==
                    offsetof(hk_schedule_options, warmup_shift) +
@@ -24,6 +25,8 @@ void hk_optimizer_destroy(hk_optimizer *o) {
         hki_free(o->values[i]);
     hki_free(o->skip);
     hki_free(o->active);
+    hki_free(o->owned);
+    hk_optimizer_destroy(o->other);
     hki_free(o->runs);
     hki_free(o->prepared);
     hki_free(o->chunks);
@@ -104,8 +107,9 @@ static hk_status mark_entries(hk_optimizer *o,
                         o->rule->name);
     HKI_TRY(hki_zalloc_array(o->n_entries, 1, &o->skip));
     HKI_TRY(hki_alloc_array(o->n_entries, 1, &o->active));
+    HKI_TRY(hki_alloc_array(o->n_entries, 1, &o->owned));
     for (size_t i = 0; i < o->n_entries; i++) {
-        o->active[i] = 1;
+        o->active[i] = o->owned[i] = 1;
         for (size_t j = 0; j < src->n_skip; j++) {
             if (src->skip_list[j] == NULL)
                 return hki_fail(HK_E_INVALID_ARG, "%s: skip_list[%zu] is NULL",
@@ -170,6 +174,35 @@ static hk_status build(hk_optimizer *o, const hk_optimizer_options *src,
     return HK_OK;
 }
 
+// The second rule: an optimizer of its own over the same layout; each entry
+// belongs to one of the two.
+static hk_status create_other(hk_optimizer *o, const hk_optimizer_options *src,
+                              hk_layout *layout) {
+    if (src->other == NULL)
+        return HK_OK;
+    if (src->other_prefix == NULL || src->other_prefix[0] == '\0')
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: a second rule needs an other_prefix", o->opt.name);
+    hk_optimizer_options second = {.struct_size = sizeof second};
+    HKI_TRY(hki_options_copy(&second, sizeof second, src->other,
+                             "second optimizer"));
+    second.other = NULL;
+    HKI_TRY(hk_optimizer_create(&second, layout, &o->other));
+    const size_t n = strlen(src->other_prefix);
+    size_t found = 0;
+    for (size_t i = 0; i < o->n_entries; i++) {
+        const char *const name = hk_layout_entry(layout, i)->name;
+        o->owned[i] = strncmp(name, src->other_prefix, n) != 0;
+        o->other->owned[i] = !o->owned[i];
+        found += !o->owned[i];
+    }
+    if (found == 0)
+        return hki_fail(HK_E_NOT_FOUND,
+                        "%s: no trainable variable begins with '%s'",
+                        o->opt.name, src->other_prefix);
+    return hk_optimizer_select(o, NULL);
+}
+
 hk_status hk_optimizer_create(const hk_optimizer_options *opt,
                               hk_layout *layout, hk_optimizer **out) {
     hk_optimizer_options src = {.struct_size = sizeof src};
@@ -190,6 +223,8 @@ hk_status hk_optimizer_create(const hk_optimizer_options *opt,
         s = hki_optim_threads(src.threads, rule->name, &o->threads);
     if (s == HK_OK)
         s = build(o, &src, layout);
+    if (s == HK_OK)
+        s = create_other(o, &src, layout);
     if (s != HK_OK) {
         hk_optimizer_destroy(o);
         return s;
@@ -204,9 +239,9 @@ hk_status hk_optimizer_select(hk_optimizer *o, const unsigned char *mask) {
     if (o->in_step)
         return hki_fail(HK_E_STATE, "%s: select inside a step", o->opt.name);
     for (size_t i = 0; i < o->n_entries; i++)
-        o->active[i] = mask == NULL || mask[i] != 0;
+        o->active[i] = o->owned[i] && (mask == NULL || mask[i] != 0);
     hki_optimizer_build_runs(o);
-    return HK_OK;
+    return o->other != NULL ? hk_optimizer_select(o->other, mask) : HK_OK;
 }
 
 hk_status hk_optimizer_reserve(hk_optimizer *o, int64_t rows) {
@@ -215,7 +250,7 @@ hk_status hk_optimizer_reserve(hk_optimizer *o, int64_t rows) {
                         (long long)rows);
     for (size_t i = 0; i < o->tables.count; i++)
         HKI_TRY(hki_rowset_reserve(&o->tables.set[i], rows));
-    return HK_OK;
+    return o->other != NULL ? hk_optimizer_reserve(o->other, rows) : HK_OK;
 }
 
 // ---- prepare
@@ -589,6 +624,24 @@ hk_status hki_optimizer_ready(hk_optimizer *o, const float *x,
     return prepare(o, global_step);
 }
 
+// Both rules are ready before one of them moves anything.
+static hk_status apply_both(hk_optimizer *o, float *x,
+                            const hk_grad_view *grads, int64_t global_step,
+                            hk_ema *ema) {
+    HKI_TRY(hki_optimizer_ready(o->other, x, grads, global_step));
+    hk_optimizer *const list[2] = {o, o->other};
+    for (int i = 0; i < 2; i++) {
+        set_coef(list[i], HKI_C_SCALE, (float)grads->scale);
+        job j = {
+            .o = list[i], .x = x, .g = grads->dense, .end = grads->n_dense};
+        update(&j);
+        finish(list[i]);
+    }
+    if (ema != NULL)
+        hki_ema_update_rest(ema, x, 0);
+    return HK_OK;
+}
+
 hk_status hk_optimizer_apply(hk_optimizer *o, float *x,
                              const hk_grad_view *grads, int64_t global_step,
                              hk_ema *ema) {
@@ -597,6 +650,8 @@ hk_status hk_optimizer_apply(hk_optimizer *o, float *x,
                            hk_layout_fingerprint(o->layout))
         return hki_fail(HK_E_SHAPE, "%s: the average has another layout",
                         o->opt.name);
+    if (o->other != NULL)
+        return apply_both(o, x, grads, global_step, ema);
     set_coef(o, HKI_C_SCALE, (float)grads->scale);
     job j = {.o = o, .x = x, .g = grads->dense, .end = grads->n_dense};
     if (ema != NULL && all_active(o, j.end)) {
@@ -617,6 +672,8 @@ hk_status hk_optimizer_begin(hk_optimizer *o, int64_t global_step) {
                         "global_step %lld",
                         (long long)global_step);
     HKI_TRY(prepare(o, global_step));
+    if (o->other != NULL)
+        HKI_TRY(hk_optimizer_begin(o->other, global_step));
     o->in_step = true;
     return HK_OK;
 }
@@ -645,7 +702,9 @@ hk_status hk_optimizer_apply_range(hk_optimizer *o, float *x,
     o->n_prepared = 0;
     job j = {.o = o, .x = x, .g = dense, .begin = begin, .end = end};
     update(&j);
-    return HK_OK;
+    return o->other != NULL
+               ? hk_optimizer_apply_range(o->other, x, dense, begin, end, scale)
+               : HK_OK;
 }
 
 hk_status hk_optimizer_apply_sparse(hk_optimizer *o, float *x,
@@ -660,7 +719,9 @@ hk_status hk_optimizer_apply_sparse(hk_optimizer *o, float *x,
     set_coef(o, HKI_C_SCALE, (float)scale);
     job j = {.o = o, .x = x};
     update(&j);
-    return HK_OK;
+    return o->other != NULL
+               ? hk_optimizer_apply_sparse(o->other, x, grad, scale)
+               : HK_OK;
 }
 
 hk_status hk_optimizer_end(hk_optimizer *o) {
@@ -668,5 +729,5 @@ hk_status hk_optimizer_end(hk_optimizer *o) {
         return hki_fail(HK_E_STATE, "optimizer: end without begin");
     finish(o);
     o->in_step = false;
-    return HK_OK;
+    return o->other != NULL ? hk_optimizer_end(o->other) : HK_OK;
 }

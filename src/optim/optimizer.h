@@ -39,6 +39,8 @@ struct hk_optimizer {
     size_t n_entries;      // trainable ones
     unsigned char *skip;   // per trainable entry: on the skip list
     unsigned char *active; // per trainable entry: takes part
+    unsigned char *owned;  // per trainable entry: of this rule, not the other
+    hk_optimizer *other;   // second rule; NULL: none
     hki_run *runs;
     size_t n_runs;
 

@@ -6,7 +6,8 @@
 //     u32 n | n f64 hyper-parameters in the rule's order
 //     f32 beta1_power | f32 beta2_power
 //     u64 n_slots | u64 n_train | n_slots * n_train f32, in creation order
-//     u32 has_schedule [| schedule] | u64 hash
+//     u32 has_schedule [| schedule]
+//     with a second rule: the same again from the kind on | u64 hash
 #include "optim/optimizer.h"
 
 static const char magic[8] = {'H', 'K', 'O', 'P', 'T', 'I', 'M', '1'};
@@ -41,7 +42,19 @@ static hk_status find_hyper(const hk_optimizer *o, const char *name,
     return HK_OK;
 }
 
+// Name of the second rule's hyper-parameter; NULL when it is the first's.
+static const char *others_name(const hk_optimizer *o, const char *name) {
+    static const char prefix[] = "other/";
+    const size_t n = sizeof prefix - 1;
+    return o != NULL && o->other != NULL && name != NULL &&
+                   strncmp(name, prefix, n) == 0
+               ? name + n
+               : NULL;
+}
+
 hk_status hk_optimizer_set(hk_optimizer *o, const char *name, double value) {
+    if (others_name(o, name) != NULL)
+        return hk_optimizer_set(o->other, others_name(o, name), value);
     const hki_hyper *h = NULL;
     HKI_TRY(find_hyper(o, name, &h));
     if (h->create_only)
@@ -62,6 +75,8 @@ hk_status hk_optimizer_set(hk_optimizer *o, const char *name, double value) {
 
 hk_status hk_optimizer_get(const hk_optimizer *o, const char *name,
                            double *value) {
+    if (others_name(o, name) != NULL)
+        return hk_optimizer_get(o->other, others_name(o, name), value);
     const hki_hyper *h = NULL;
     HKI_TRY(find_hyper(o, name, &h));
     if (value == NULL)
@@ -94,6 +109,14 @@ const char *hk_optimizer_slot_name(const hk_optimizer *o, size_t i) {
     return o == NULL || i >= o->n_slots ? NULL : o->slot[o->sorted[i]].name;
 }
 
+// Whether an entry belongs to this rule.
+static bool owns(const hk_optimizer *o, const hk_entry *e) {
+    for (size_t i = 0; i < o->n_entries; i++)
+        if (hk_layout_entry(o->layout, i) == e)
+            return o->owned[i];
+    return false;
+}
+
 hk_status hk_optimizer_slot(hk_optimizer *o, const char *var, const char *slot,
                             float **out) {
     if (o == NULL || var == NULL || slot == NULL || out == NULL)
@@ -103,6 +126,8 @@ hk_status hk_optimizer_slot(hk_optimizer *o, const char *var, const char *slot,
     if (e == NULL || e->kind != HK_TRAINABLE)
         return hki_fail(HK_E_NOT_FOUND, "%s: no trainable variable %s",
                         o->opt.name, var);
+    if (o->other != NULL && !owns(o, e))
+        return hk_optimizer_slot(o->other, var, slot, out);
     for (size_t i = 0; i < o->n_slots; i++)
         if (strcmp(o->slot[i].name, slot) == 0) {
             *out = o->values[i] + e->offset;
@@ -128,23 +153,36 @@ static hk_status add_slot(hk_optimizer *o, const hk_entry *e, size_t i,
 
 static hk_status add_slots(hk_optimizer *o, hki_buf *name, hk_name_map *map) {
     for (size_t i = 0; i < o->n_entries; i++)
-        for (size_t s = 0; s < o->n_slots; s++)
+        for (size_t s = 0; o->owned[i] && s < o->n_slots; s++)
             HKI_TRY(add_slot(o, hk_layout_entry(o->layout, i), s, name, map));
     return HK_OK;
 }
 
-hk_status hk_optimizer_variables(hk_optimizer *o, hk_name_map *map) {
-    static const char *const powers[2] = {"beta1_power", "beta2_power"};
-    if (o == NULL || map == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "optimizer: handle or map is NULL");
-    for (int i = 0; (o->rule->flags & HKI_RULE_POWERS) && i < 2; i++)
-        HKI_TRY(hk_name_map_add(map, &(hk_named){.name = powers[i],
-                                                 .dtype = HK_F32,
-                                                 .data = &o->power[i]}));
+// suffix: makes the second rule's powers unique, as TF's names would be.
+static hk_status add_variables(hk_optimizer *o, const char *suffix,
+                               hk_name_map *map) {
     hki_buf name = {0};
-    const hk_status s = add_slots(o, &name, map);
+    hk_status s = HK_OK;
+    for (int i = 0; s == HK_OK && (o->rule->flags & HKI_RULE_POWERS) && i < 2;
+         i++) {
+        name.size = 0;
+        s = hki_buf_printf(&name, "beta%d_power%s", i + 1, suffix);
+        if (s == HK_OK)
+            s = hk_name_map_add(map, &(hk_named){.name = name.data,
+                                                 .dtype = HK_F32,
+                                                 .data = &o->power[i]});
+    }
+    if (s == HK_OK)
+        s = add_slots(o, &name, map);
     hki_buf_deinit(&name);
     return s;
+}
+
+hk_status hk_optimizer_variables(hk_optimizer *o, hk_name_map *map) {
+    if (o == NULL || map == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "optimizer: handle or map is NULL");
+    HKI_TRY(add_variables(o, "", map));
+    return o->other != NULL ? add_variables(o->other, "_1", map) : HK_OK;
 }
 
 // ---- bytes
@@ -163,11 +201,9 @@ static uint32_t n_hypers(const hki_rule *r) {
     return n;
 }
 
-static void write_state(const void *object, hki_writer *w) {
-    const hk_optimizer *const o = object;
+static void write_rule(const hk_optimizer *o, hki_writer *w) {
     const hki_rule *const r = o->rule;
     const int64_t n_train = hk_layout_train(o->layout);
-    hki_write_bytes(w, magic, sizeof magic);
     hki_write_u32(w, (uint32_t)r->kind);
     hki_write_u32(w, flag_bits(o));
     hki_write_u64(w, hk_layout_fingerprint(o->layout));
@@ -184,6 +220,14 @@ static void write_state(const void *object, hki_writer *w) {
         hki_schedule_write(o->schedule, w);
 }
 
+static void write_state(const void *object, hki_writer *w) {
+    const hk_optimizer *const o = object;
+    hki_write_bytes(w, magic, sizeof magic);
+    write_rule(o, w);
+    if (o->other != NULL)
+        write_rule(o->other, w);
+}
+
 hk_status hk_optimizer_save(const hk_optimizer *o, void *buf, size_t capacity,
                             size_t *size) {
     return hki_save(o, write_state, "optimizer: save", buf, capacity, size);
@@ -198,10 +242,6 @@ typedef struct saved {
 } saved;
 
 static hk_status read_header(const hk_optimizer *o, hki_reader *r) {
-    const unsigned char *const m = hki_read_skip(r, sizeof magic);
-    if (m == NULL || memcmp(m, magic, sizeof magic) != 0)
-        return hki_fail(HK_E_DATA, "%s: not the state of an optimizer",
-                        o->opt.name);
     const uint32_t kind = hki_read_u32(r), flags = hki_read_u32(r);
     const uint64_t fingerprint = hki_read_u64(r);
     const hki_rule *const other = hki_rule_find((hk_optimizer_kind)kind);
@@ -237,10 +277,25 @@ static hk_status read_body(const hk_optimizer *o, hki_reader *r, saved *s) {
     if (has_schedule)
         HKI_TRY(hki_schedule_read(r, &s->schedule));
     s->opt.schedule = s->schedule;
-    if (r->size != 0)
-        return hki_fail(HK_E_DATA, "%s: %zu bytes follow the saved state",
-                        o->opt.name, r->size);
     return hki_rule_check(rule, &s->opt);
+}
+
+// Everything of the bytes, both rules, before any of it is taken over.
+static hk_status read_state(const hk_optimizer *o, hki_reader *r, saved s[2]) {
+    const unsigned char *const m = hki_read_skip(r, sizeof magic);
+    if (m == NULL || memcmp(m, magic, sizeof magic) != 0)
+        return hki_fail(HK_E_DATA, "%s: not the state of an optimizer",
+                        o->opt.name);
+    for (int i = 0; o != NULL && i < 2; i++, o = o->other) {
+        HKI_TRY(read_header(o, r));
+        HKI_TRY(read_body(o, r, &s[i]));
+    }
+    if (r->size != 0)
+        return hki_fail(HK_E_DATA,
+                        "%zu bytes follow the saved state of an "
+                        "optimizer",
+                        r->size);
+    return HK_OK;
 }
 
 static void take_over(hk_optimizer *o, saved *s) {
@@ -260,14 +315,16 @@ hk_status hk_optimizer_restore(hk_optimizer *o, const void *bytes,
         return hki_fail(HK_E_STATE, "optimizer: restore: no handle, or in a "
                                     "step");
     hki_reader r;
-    saved s = {.schedule = NULL};
+    saved s[2] = {{.schedule = NULL}, {.schedule = NULL}};
     HKI_TRY(hki_reader_init(&r, bytes, size, o->opt.name));
-    HKI_TRY(read_header(o, &r));
-    const hk_status status = read_body(o, &r, &s);
+    const hk_status status = read_state(o, &r, s);
     if (status != HK_OK) {
-        hk_schedule_release(s.schedule);
+        hk_schedule_release(s[0].schedule);
+        hk_schedule_release(s[1].schedule);
         return status;
     }
-    take_over(o, &s);
+    take_over(o, &s[0]);
+    if (o->other != NULL)
+        take_over(o->other, &s[1]);
     return HK_OK;
 }

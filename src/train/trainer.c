@@ -9,7 +9,8 @@ typedef struct insertion {
 } insertion;
 
 struct hk_trainer {
-    hk_trainer_options opt;
+    hk_trainer_options opt; // session: the one that runs now
+    hk_session *own;        // the first one, whose values are trained
     hk_sparse_grad *sparse; // as many as the plan has tables
     insertion *list;        // in order of insertion
     size_t n, capacity;
@@ -63,6 +64,7 @@ hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
     hk_trainer *t;
     HKI_TRY(hki_zalloc_array(1, sizeof *t, &t));
     t->opt = o;
+    t->own = o.session;
     t->info.session = o.session;
     t->info.x = hk_session_params(o.session);
     t->info.grads = &t->grads;
@@ -167,6 +169,24 @@ static hk_status update_elastic(hk_trainer *t) {
         return HK_OK;
     return hk_ema_update(t->opt.ema, t->info.x,
                          hk_session_side(t->opt.session));
+}
+
+hk_status hk_trainer_set_session(hk_trainer *t, hk_session *s) {
+    if (t == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "trainer: NULL handle");
+    hk_session *const next = s != NULL ? s : t->own;
+    hk_session *const now = t->opt.session;
+    if (next == now)
+        return HK_OK;
+    if (hk_layout_fingerprint(hk_plan_layout(hk_session_plan(next))) !=
+            hk_layout_fingerprint(hk_plan_layout(hk_session_plan(t->own))) ||
+        hk_session_grad_size(next) != hk_session_grad_size(t->own) ||
+        hk_session_sparse_grads(next) != hk_session_sparse_grads(t->own))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "trainer: the session is of another model");
+    hk_session_set_step(next, hk_session_step(now));
+    t->opt.session = t->info.session = next;
+    return HK_OK;
 }
 
 hk_status hk_trainer_step(hk_trainer *t, int *stop) {
