@@ -1,0 +1,53 @@
+// cluster/cluster.h - what other modules and the roles may use beside
+// hooke/cluster.h: notes on the center's board.
+//
+// A board is a small set of named notes that shard 0 keeps for all: who has
+// finished what, which snapshot was evaluated. Notes live as long as the
+// server process and its center file say so: they are in memory only and are
+// written again by whoever cares after HK_E_NOT_FOUND.
+#ifndef HKI_CLUSTER_H
+#define HKI_CLUSTER_H
+#include "base/base.h"
+#include "hooke/cluster.h"
+
+// The text of a key file; `what` names it in messages.
+hk_status hki_key_parse(const char *text, size_t size, const char *what,
+                        hk_key *out);
+
+#define HKI_BOARD_NOTES 256  // kept at most; HK_E_OVERFLOW beyond
+#define HKI_BOARD_KEY 63     // bytes of a name
+#define HKI_BOARD_VALUE 4096 // bytes of a note
+
+// Writes a note; size 0 removes it. if_absent: HK_E_EXISTS when it is there.
+// Centers of hk_center_connect only, as all calls here.
+hk_status hki_center_post(hk_center *c, const char *key, const void *value,
+                          size_t size, bool if_absent, int64_t deadline_ns);
+// HK_E_NOT_FOUND; HK_E_OVERFLOW when capacity is too small (*size is set).
+hk_status hki_center_read(hk_center *c, const char *key, void *value,
+                          size_t capacity, size_t *size, int64_t deadline_ns);
+// The same on the server's side.
+hk_status hki_server_post(hk_center_server *s, const char *key,
+                          const void *value, size_t size, bool if_absent);
+hk_status hki_server_read(hk_center_server *s, const char *key, void *value,
+                          size_t capacity, size_t *size);
+// The i-th note's name, in no order; false past the end.
+bool hki_server_note(hk_center_server *s, size_t i,
+                     char name[HKI_BOARD_KEY + 1]);
+
+// Reads of notes whose name begins with `prefix` are answered by fn instead
+// of the board: a call to the server, its arguments in the name. fn runs on
+// the connection's thread, several at once; what it returns is what the
+// reader gets (its message, too). Set before the first connection, at most
+// one prefix; fn NULL takes it away and waits for calls under way.
+typedef hk_status (*hki_answer_fn)(void *user, const char *key, void *value,
+                                   size_t capacity, size_t *size);
+void hki_server_answer(hk_center_server *s, const char *prefix,
+                       hki_answer_fn fn, void *user);
+
+// Ends the run from the server's side, as hk_center_finish does.
+void hki_server_finish(hk_center_server *s, const char *reason);
+// Why the run ended; "" while it runs. capacity includes the NUL.
+void hki_server_reason(hk_center_server *s, char *reason, size_t capacity);
+void hki_center_reason(hk_center *c, char *reason, size_t capacity);
+
+#endif // HKI_CLUSTER_H

@@ -1,0 +1,208 @@
+// frame.c - frames over a connection.
+#include "cluster/frame.h"
+
+void hki_framer_init(hki_framer *f, hki_conn *conn, int wake_fd) {
+    *f = (hki_framer){.conn = conn, .wake_fd = wake_fd};
+}
+
+void hki_framer_deinit(hki_framer *f) {
+    hki_conn_close(f->conn);
+    *f = (hki_framer){.wake_fd = -1};
+}
+
+hk_status hki_framer_greet(hki_framer *f, int64_t deadline_ns) {
+    uint8_t ours[HKI_PREFACE], theirs[HKI_PREFACE];
+    hki_preface_put(ours);
+    const struct iovec v = {ours, sizeof ours};
+    HKI_TRY(
+        hki_conn_send_all(f->conn, &v, 1, f->wake_fd, deadline_ns, "greeting"));
+    HKI_TRY(hki_conn_recv_all(f->conn, theirs, sizeof theirs, f->wake_fd,
+                              deadline_ns, "greeting"));
+    return hki_preface_get(theirs, f->conn->peer);
+}
+
+// ---- non-blocking -----------------------------------------------------------
+
+void hki_frame_start(hki_framer *f, const hki_frame *frame, const void *body,
+                     size_t size, const void *more, size_t more_size) {
+    hki_frame h = *frame;
+    h.size = (uint32_t)(size + more_size);
+    hki_head_put(f->out_head, &h, f->out_number++);
+    f->out[0] = (struct iovec){f->out_head, HKI_HEAD};
+    f->out[1] = (struct iovec){(void *)(uintptr_t)body, size};
+    f->out[2] = (struct iovec){(void *)(uintptr_t)more, more_size};
+    f->out_first = 0;
+    f->out_count = more_size > 0 ? 3 : size > 0 ? 2 : 1;
+}
+
+hk_status hki_frame_push(hki_framer *f, bool *moved) {
+    if (moved != NULL)
+        *moved = false;
+    while (f->out_first < f->out_count) {
+        size_t done;
+        HKI_TRY(hki_conn_send(f->conn, f->out + f->out_first,
+                              f->out_count - f->out_first, &done));
+        if (done == 0)
+            return HK_OK;
+        if (moved != NULL)
+            *moved = true;
+        while (f->out_first < f->out_count &&
+               done >= f->out[f->out_first].iov_len)
+            done -= f->out[f->out_first++].iov_len;
+        if (done > 0) {
+            struct iovec *const v = &f->out[f->out_first];
+            v->iov_base = (char *)v->iov_base + done;
+            v->iov_len -= done;
+        }
+    }
+    return HK_OK;
+}
+
+hk_status hki_frame_head(hki_framer *f, const hki_frame **out) {
+    *out = NULL;
+    if (!f->has_in) {
+        size_t done;
+        HKI_TRY(hki_conn_recv(f->conn, f->in_head + f->in_have,
+                              HKI_HEAD - f->in_have, &done));
+        f->in_have += done;
+        if (f->in_have < HKI_HEAD)
+            return HK_OK;
+        HKI_TRY(hki_head_get(f->in_head, f->in_number, f->conn->peer, &f->in));
+        f->in_number++;
+        f->in_have = 0;
+        f->has_in = f->in.size > 0;
+        f->body_left = f->in.size;
+    }
+    *out = &f->in;
+    return HK_OK;
+}
+
+hk_status hki_frame_body(hki_framer *f, void *bytes, size_t size,
+                         size_t *done) {
+    *done = 0;
+    const size_t want = HKI_MIN(size, f->body_left);
+    if (want > 0)
+        HKI_TRY(hki_conn_recv(f->conn, bytes, want, done));
+    f->body_left -= *done;
+    f->has_in = f->body_left > 0;
+    return HK_OK;
+}
+
+// ---- blocking ---------------------------------------------------------------
+
+static hk_status wait(hki_framer *f, bool recv, int64_t deadline_ns,
+                      const char *what) {
+    const hk_status s =
+        hki_conn_wait(f->conn, recv, !recv, f->wake_fd, deadline_ns, NULL);
+    if (s == HK_E_TIMEOUT)
+        return hki_fail(s, "%s: %s: the deadline has passed", f->conn->peer,
+                        what);
+    if (s == HK_E_CANCELLED)
+        return hki_fail(s, "%s: %s: stopped", f->conn->peer, what);
+    return s;
+}
+
+hk_status hki_frame_send(hki_framer *f, const hki_frame *frame,
+                         const void *body, size_t size, int64_t deadline_ns,
+                         const char *what) {
+    hki_frame_start(f, frame, body, size, NULL, 0);
+    for (;;) {
+        bool empty = false;
+        HKI_TRY(hki_frame_push(f, NULL));
+        if (hki_frame_idle(f))
+            HKI_TRY(hki_conn_flush(f->conn, &empty));
+        if (empty)
+            return HK_OK;
+        HKI_TRY(wait(f, false, deadline_ns, what));
+    }
+}
+
+hk_status hki_frame_raise(hki_framer *f, const hki_frame *head,
+                          int64_t deadline_ns) {
+    char text[512];
+    const size_t n = HKI_MIN((size_t)head->size, sizeof text - 1);
+    const unsigned code = head->aux;
+    const bool known = code > HK_OK && code <= HK_E_INTERNAL;
+    HKI_TRY(hki_conn_recv_all(f->conn, text, n, f->wake_fd, deadline_ns,
+                              "error text"));
+    f->body_left -= n;
+    f->has_in = f->body_left > 0;
+    text[n] = '\0';
+    f->answered = f->body_left == 0;
+    return hki_fail(known ? (hk_status)code : HK_E_DATA, "%s", text);
+}
+
+hk_status hki_frame_wait(hki_framer *f, int64_t deadline_ns, const char *what,
+                         hki_frame *out) {
+    f->answered = false;
+    for (;;) {
+        const hki_frame *head;
+        HKI_TRY(hki_frame_head(f, &head));
+        if (head != NULL) {
+            if (head->type == HKI_ERROR)
+                return hki_frame_raise(f, head, deadline_ns);
+            *out = *head;
+            return HK_OK;
+        }
+        HKI_TRY(wait(f, true, deadline_ns, what));
+    }
+}
+
+hk_status hki_frame_take(hki_framer *f, void *bytes, size_t size,
+                         int64_t deadline_ns, const char *what) {
+    if (size != f->body_left)
+        return hki_fail(HK_E_DATA, "%s: %s: a body of %zu bytes, expected %zu",
+                        f->conn->peer, what, f->body_left, size);
+    size_t have = 0;
+    while (have < size) {
+        size_t done;
+        HKI_TRY(hki_frame_body(f, (char *)bytes + have, size - have, &done));
+        have += done;
+        if (done == 0)
+            HKI_TRY(wait(f, true, deadline_ns, what));
+    }
+    return HK_OK;
+}
+
+hk_status hki_frame_expect(hki_framer *f, hki_type type, void *body,
+                           size_t capacity, int64_t deadline_ns,
+                           const char *what, hki_frame *out) {
+    HKI_TRY(hki_frame_wait(f, deadline_ns, what, out));
+    if (out->type != type)
+        return hki_fail(HK_E_DATA, "%s: %s: %s where %s was expected",
+                        f->conn->peer, what, hki_type_name(out->type),
+                        hki_type_name(type));
+    if (out->size > capacity)
+        return hki_fail(HK_E_DATA, "%s: %s: a body of %u bytes; at most %zu",
+                        f->conn->peer, what, out->size, capacity);
+    return hki_frame_take(f, body, out->size, deadline_ns, what);
+}
+
+hk_status hki_msg_send(hki_framer *f, hki_type type, uint16_t aux,
+                       const hki_body *b, const void *msg, int64_t deadline_ns,
+                       const char *what) {
+    uint8_t body[HKI_MAX_MESSAGE];
+    const size_t n = b != NULL ? hki_body_put(b, msg, body) : 0;
+    const hki_frame frame = {.type = (uint8_t)type, .aux = aux};
+    return hki_frame_send(f, &frame, body, n, deadline_ns, what);
+}
+
+hk_status hki_msg_body(hki_framer *f, const hki_body *b, void *msg,
+                       int64_t deadline_ns, const char *what) {
+    uint8_t body[HKI_MAX_MESSAGE];
+    const size_t size = f->body_left;
+    if (size > sizeof body)
+        return hki_fail(HK_E_DATA, "%s: %s: a body of %zu bytes", f->conn->peer,
+                        what, size);
+    HKI_TRY(hki_frame_take(f, body, size, deadline_ns, what));
+    return hki_body_get(b, body, size, f->conn->peer, msg, NULL);
+}
+
+hk_status hki_msg_recv(hki_framer *f, hki_type type, const hki_body *b,
+                       void *msg, int64_t deadline_ns, const char *what) {
+    uint8_t body[HKI_MAX_MESSAGE];
+    hki_frame head;
+    HKI_TRY(
+        hki_frame_expect(f, type, body, sizeof body, deadline_ns, what, &head));
+    return hki_body_get(b, body, head.size, f->conn->peer, msg, NULL);
+}

@@ -1,0 +1,77 @@
+// cluster/frame.h - frames over a connection.
+//
+// A framer is driven by one thread. The non-blocking half moves what the
+// connection takes; the blocking half waits, always with a deadline.
+#ifndef HKI_FRAME_H
+#define HKI_FRAME_H
+#include "cluster/wire.h"
+#include "transport/transport.h"
+
+typedef struct hki_framer {
+    hki_conn *conn; // owned
+    int wake_fd;    // ends every wait; -1: none
+    uint32_t in_number, out_number;
+    // Incoming: head first, then the body as the caller takes it.
+    uint8_t in_head[HKI_HEAD];
+    size_t in_have; // bytes of the head
+    hki_frame in;
+    bool has_in;
+    bool answered; // the last failure was an ERROR frame: the peer is fine
+    size_t body_left;
+    // Outgoing: head, then up to two pieces of the caller's memory.
+    uint8_t out_head[HKI_HEAD];
+    struct iovec out[3];
+    int out_first, out_count;
+} hki_framer;
+
+void hki_framer_init(hki_framer *f, hki_conn *conn, int wake_fd);
+void hki_framer_deinit(hki_framer *f); // closes; zeroed is fine
+// Both prefaces, on either side.
+hk_status hki_framer_greet(hki_framer *f, int64_t deadline_ns);
+
+// ---- non-blocking -----------------------------------------------------------
+
+// Starts a frame; nothing else is going out. The pieces stay as they are
+// until hki_frame_push says that it is over.
+void hki_frame_start(hki_framer *f, const hki_frame *frame, const void *body,
+                     size_t size, const void *more, size_t more_size);
+static inline bool hki_frame_idle(const hki_framer *f) {
+    return f->out_first == f->out_count;
+}
+// Sends on; moved: bytes went out (NULL allowed).
+hk_status hki_frame_push(hki_framer *f, bool *moved);
+// The head of the next frame; NULL: not yet. It stays until its body is taken.
+hk_status hki_frame_head(hki_framer *f, const hki_frame **out);
+// Up to size bytes of the body.
+hk_status hki_frame_body(hki_framer *f, void *bytes, size_t size, size_t *done);
+
+// ---- blocking ---------------------------------------------------------------
+
+// what: names the wait.
+hk_status hki_frame_send(hki_framer *f, const hki_frame *frame,
+                         const void *body, size_t size, int64_t deadline_ns,
+                         const char *what);
+// A head. An ERROR frame becomes its status and text.
+hk_status hki_frame_wait(hki_framer *f, int64_t deadline_ns, const char *what,
+                         hki_frame *out);
+// The text of an ERROR frame, whose head is there, as this thread's failure.
+hk_status hki_frame_raise(hki_framer *f, const hki_frame *head,
+                          int64_t deadline_ns);
+// The whole body into `size` bytes, which is exactly its length.
+hk_status hki_frame_take(hki_framer *f, void *bytes, size_t size,
+                         int64_t deadline_ns, const char *what);
+// A frame of this type with a body of at most capacity bytes.
+hk_status hki_frame_expect(hki_framer *f, hki_type type, void *body,
+                           size_t capacity, int64_t deadline_ns,
+                           const char *what, hki_frame *out);
+// A message as in wire.h, sent and received.
+hk_status hki_msg_send(hki_framer *f, hki_type type, uint16_t aux,
+                       const hki_body *b, const void *msg, int64_t deadline_ns,
+                       const char *what);
+hk_status hki_msg_recv(hki_framer *f, hki_type type, const hki_body *b,
+                       void *msg, int64_t deadline_ns, const char *what);
+// Body of a frame whose head is there.
+hk_status hki_msg_body(hki_framer *f, const hki_body *b, void *msg,
+                       int64_t deadline_ns, const char *what);
+
+#endif // HKI_FRAME_H

@@ -1,0 +1,66 @@
+// cluster/keeper.h - what shard 0 remembers of a run beside the center: when
+// it began, who has said what, which ranges of data are lent. Kept in a small
+// file, so that a center that is killed and comes back goes on where it was.
+//
+//   "HKRUN" 0 0 1 | f64 start (seconds since 1970; 0: not yet)
+//   u32 flags (1: data used up) | u32 members, then for each of them
+//       u32 id | u32 nonce | u32 sequence | u32 status | u32 done | u32 0
+//       u64 range id | i64 epoch | i64 begin | i64 end     its last answer
+//   u64 bytes of the range source, then these
+//   u64 hash of everything before (hki_hash); all little-endian
+#ifndef HKI_KEEPER_H
+#define HKI_KEEPER_H
+#include "base/base.h"
+#include "hooke/roles.h"
+
+#define HKI_CALL_PREFIX "role/" // of reads that are calls to the keeper
+
+typedef struct hki_keeper hki_keeper;
+
+// path: the file, restored when it is there; NULL: in memory only. ranges:
+// copied; NULL: none.
+hk_status hki_keeper_create(const hk_range_source *ranges, const char *path,
+                            hki_keeper **out);
+void hki_keeper_destroy(hki_keeper *k); // NULL is allowed
+
+// The first worker is there. Only the first call counts.
+hk_status hki_keeper_begin(hki_keeper *k, double wall_seconds);
+double hki_keeper_start(hki_keeper *k); // 0: not yet
+bool hki_keeper_used_up(hki_keeper *k); // of the ranges nothing is left
+bool hki_keeper_is_done(hki_keeper *k, uint32_t worker); // said so itself
+// The worker is gone: what was lent to it goes back.
+hk_status hki_keeper_lost(hki_keeper *k, uint32_t worker);
+
+// ---- calls -----------------------------------------------------------------
+
+typedef enum hki_call_op {
+    HKI_CALL_TAKE = 't',
+    HKI_CALL_GIVE_BACK = 'g',
+    HKI_CALL_DONE = 'd' // this worker's data is used up
+} hki_call_op;
+
+typedef struct hki_call {
+    hki_call_op op;
+    uint32_t worker;   // below 65536
+    uint32_t nonce;    // of the worker's process
+    uint32_t sequence; // rises with every call; the same again: the same answer
+    uint64_t range;    // GIVE_BACK
+    int64_t used_end;
+} hki_call;
+
+typedef struct hki_reply {
+    hk_status status;
+    hk_range range; // TAKE
+} hki_reply;
+
+#define HKI_CALL_KEY 64 // with the closing NUL
+#define HKI_REPLY_BYTES 36
+
+void hki_call_print(const hki_call *call, char key[HKI_CALL_KEY]);
+hk_status hki_call_parse(const char *key, hki_call *out);
+hk_status hki_reply_parse(const void *bytes, size_t size, hki_reply *out);
+// An hki_answer_fn; user: the keeper.
+hk_status hki_keeper_answer(void *user, const char *key, void *value,
+                            size_t capacity, size_t *size);
+
+#endif // HKI_KEEPER_H

@@ -1,0 +1,423 @@
+// shard.c - make a shard, open one from its file, close it.
+#include "cluster/shard.h"
+#include <errno.h>
+#include <unistd.h>
+
+hk_status hki_durability_parse(const char *text, const char *what,
+                               hki_durability *out, int64_t *period_ms) {
+    static const char snapshot[] = "snapshot:";
+    *period_ms = 0;
+    *out = HKI_DURABLE_PROCESS;
+    if (text == NULL || strcmp(text, "process") == 0)
+        return HK_OK;
+    if (strcmp(text, "always") == 0) {
+        *out = HKI_DURABLE_ALWAYS;
+        return HK_OK;
+    }
+    if (strncmp(text, snapshot, sizeof snapshot - 1) == 0) {
+        char *end;
+        errno = 0;
+        const double seconds = strtod(text + sizeof snapshot - 1, &end);
+        if (errno == 0 && *end == '\0' && end != text + sizeof snapshot - 1 &&
+            seconds >= 0.01 && seconds <= 1e7) {
+            *out = HKI_DURABLE_SNAPSHOT;
+            *period_ms = (int64_t)(seconds * 1000);
+            return HK_OK;
+        }
+    }
+    return hki_fail(HK_E_INVALID_ARG,
+                    "%s: durability is %.64s; it is process, "
+                    "snapshot:SECONDS or always",
+                    what, text);
+}
+
+void hki_shard_probe(const hki_shard *s, hki_point p) {
+    if (s->probe != NULL)
+        s->probe(s->probe_user, p);
+}
+
+float *hki_shard_at(const hki_shard *s, uint32_t v, int64_t at) {
+    return s->file.vector[v] + (at - s->first);
+}
+
+// ---- what lives in this process only ----------------------------------------
+
+void hki_shard_close(hki_shard *s) {
+    if (s == NULL)
+        return;
+    hki_rules_deinit(s);
+    for (uint32_t i = 0; i < s->n_locks; i++)
+        pthread_mutex_destroy(&s->chunk_lock[i]);
+    for (uint32_t i = 0; i < s->n_seats; i++)
+        pthread_mutex_destroy(&s->seat[i].lock);
+    if (s->has_changed)
+        pthread_cond_destroy(&s->changed);
+    if (s->has_lock)
+        pthread_mutex_destroy(&s->lock);
+    if (s->has_undo_free)
+        pthread_cond_destroy(&s->undo_free);
+    if (s->has_undo_lock)
+        pthread_mutex_destroy(&s->undo_lock);
+    hki_center_file_close(&s->file);
+    hki_plan_deinit(&s->plan);
+    hk_layout_release(s->layout);
+    hki_free(s->gate.allowed);
+    hki_free(s->share);
+    hki_free(s->dense);
+    hki_free(s->chunk_lock);
+    hki_free(s->seat);
+    hki_free(s->name);
+    hki_free(s);
+}
+
+static hk_status make_lock(const hki_shard *s, pthread_mutex_t *m) {
+    if (pthread_mutex_init(m, NULL) != 0)
+        return hki_fail(HK_E_NO_MEMORY, "%s: mutex", s->name);
+    return HK_OK;
+}
+
+static hk_status make_locks(hki_shard *s) {
+    HKI_TRY(make_lock(s, &s->lock));
+    s->has_lock = true;
+    HKI_TRY(hki_cond_init(&s->changed, s->name));
+    s->has_changed = true;
+    HKI_TRY(make_lock(s, &s->undo_lock));
+    s->has_undo_lock = true;
+    HKI_TRY(hki_cond_init(&s->undo_free, s->name));
+    s->has_undo_free = true;
+    HKI_TRY(
+        hki_alloc_array(s->n_chunks, sizeof *s->chunk_lock, &s->chunk_lock));
+    for (; s->n_locks < s->n_chunks; s->n_locks++)
+        HKI_TRY(make_lock(s, &s->chunk_lock[s->n_locks]));
+    HKI_TRY(hki_zalloc_array(s->opt.max_workers, sizeof *s->seat, &s->seat));
+    for (; s->n_seats < s->opt.max_workers; s->n_seats++)
+        HKI_TRY(make_lock(s, &s->seat[s->n_seats].lock));
+    HKI_TRY(hki_zalloc_array(s->opt.max_workers, sizeof *s->gate.allowed,
+                             &s->gate.allowed));
+    for (uint32_t i = 0; i < HKI_UNDO_SLOTS; i++)
+        s->free_slot[s->n_free++] = HKI_UNDO_SLOTS - 1 - i;
+    return HK_OK;
+}
+
+// Options, without what belongs to a file.
+static hk_status start(const hki_shard_options *opt, hki_shard **out) {
+    hki_shard *s;
+    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    s->file.fd = -1;
+    s->context = opt->context;
+    s->opt = opt->center;
+    s->opt.outer = NULL;
+    s->opt.name = NULL;
+    s->method = hki_method_get(opt->center.method);
+    s->durability = opt->durability;
+    s->shard = opt->shard;
+    s->max_norm = opt->max_norm;
+    s->lease_ns = opt->lease_ms * 1000000;
+    s->probe = opt->probe;
+    s->probe_user = opt->probe_user;
+    s->ck = hki_cluster_kernels_pick();
+    hk_status status = hki_strdup(opt->name, &s->name);
+    if (status == HK_OK)
+        status = hki_exchange_kernels_pick(opt->center.isa, opt->name, &s->k);
+    if (status == HK_OK && opt->center.turn != HK_TURN_FREE)
+        status = hki_fail(HK_E_UNSUPPORTED,
+                          "%s: a center server takes workers as they come; "
+                          "turn orders are for centers in one process",
+                          opt->name);
+    if (status == HK_OK && opt->center.max_workers > HKI_MAX_SEATS)
+        status = hki_fail(HK_E_INVALID_ARG,
+                          "%s: max_workers is %u; a server has at most %u",
+                          opt->name, opt->center.max_workers, HKI_MAX_SEATS);
+    if (status != HK_OK) {
+        hki_shard_close(s);
+        return status;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+// The plan, and this shard's part of it.
+static hk_status make_plan(hki_shard *s, uint32_t n_shards) {
+    HKI_TRY(hki_plan_init(&s->plan, s->layout, s->share,
+                          (int64_t)s->opt.chunk_kib * 256, n_shards, s->name));
+    const hki_plan *const p = &s->plan;
+    s->chunk = p->chunk + p->first[s->shard];
+    s->n_chunks = p->first[s->shard + 1] - p->first[s->shard];
+    s->first = p->begin[s->shard];
+    s->n = p->begin[s->shard + 1] - s->first;
+    HKI_TRY(hki_alloc_array(s->n_chunks, sizeof *s->dense, &s->dense));
+    for (uint32_t i = 0; i < s->n_chunks; i++)
+        if (s->chunk[i].table < 0)
+            s->dense[s->n_dense++] = i;
+    return HK_OK;
+}
+
+// Sums over the workers' records.
+static void count(hki_shard *s) {
+    const hki_center_head *const h = s->file.head;
+    int64_t steps = h->step_base;
+    uint64_t exchanges = 0;
+    uint32_t live = 0;
+    const int64_t now = hki_now_ns();
+    for (uint32_t i = 0; i < s->opt.max_workers; i++) {
+        const hki_worker_record *const w = &s->file.worker[i];
+        steps += w->steps;
+        exchanges += HKI_CURSOR_EXCHANGE(w->cursor);
+        // Whoever was there before is expected back within its lease.
+        live += w->live;
+        s->seat[i].seen_ns = w->live ? now : 0;
+    }
+    const bool rounds = (s->method->flags & HKI_METHOD_ROUND) != 0;
+    atomic_store(&s->global_step, steps);
+    atomic_store(&s->exchanges, exchanges);
+    atomic_store(&s->version,
+                 rounds ? hki_round_number(s) : exchanges - h->stale);
+    atomic_store(&s->live, live);
+}
+
+// ---- create -----------------------------------------------------------------
+
+static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
+                             uint32_t n_slots) {
+    hki_buf layout = {0};
+    hk_status status = hki_layout_put(s->layout, s->share, &layout);
+    const hki_center_head head = {
+        .fingerprint = hk_layout_fingerprint(s->layout),
+        .plan = s->plan.hash,
+        .method = (uint32_t)s->method->id,
+        .max_workers = s->opt.max_workers,
+        .chunk_floats = s->opt.chunk_kib * 256,
+        .n_vectors = 1 + hki_rules_vectors(s->method, n_slots),
+        .n_undo = HKI_UNDO_SLOTS,
+        .shard = s->shard,
+        .n_shards = opt->n_shards,
+        .n_chunks = s->n_chunks,
+        .first_float = (uint64_t)s->first,
+        .n_floats = (uint64_t)s->n,
+        .max_floats = (uint64_t)s->plan.max_floats,
+        .layout_bytes = layout.size,
+        .side_bytes =
+            s->shard == 0 ? (uint64_t)hk_layout_side_bytes(s->layout) : 0,
+    };
+    const uint64_t bytes = head.n_floats * head.n_vectors * sizeof(float);
+    if (status == HK_OK && opt->max_bytes > 0 && bytes > opt->max_bytes)
+        status = hki_fail(HK_E_RANGE,
+                          "%s: a shard of %llu bytes is asked for; the limit "
+                          "is %llu",
+                          s->name, (unsigned long long)bytes,
+                          (unsigned long long)opt->max_bytes);
+    if (status == HK_OK)
+        status = hki_center_file_create(&s->file, opt->path, opt->shared, &head,
+                                        layout.data);
+    hki_buf_deinit(&layout);
+    HKI_TRY(status);
+    s->values = s->file.vector[0];
+    return HK_OK;
+}
+
+static hk_status create(hki_shard *s, const hki_shard_options *opt,
+                        hk_layout *layout, const uint8_t *share) {
+    const size_t n = hk_layout_entries(layout);
+    uint32_t n_slots;
+    s->layout = hk_layout_retain(layout);
+    HKI_TRY(hki_alloc_array(n, 1, &s->share));
+    memcpy(s->share, share, n);
+    HKI_TRY(hki_rules_slots(&opt->center, s->name, &n_slots));
+    HKI_TRY(make_plan(s, opt->n_shards));
+    HKI_TRY(create_file(s, opt, n_slots));
+    HKI_TRY(make_locks(s));
+    HKI_TRY(hki_rules_init(s, &opt->center));
+    count(s);
+    return HK_OK;
+}
+
+hk_status hki_shard_create(const hki_shard_options *opt, hk_layout *layout,
+                           const uint8_t *share, hki_shard **out) {
+    hki_shard *s;
+    HKI_TRY(start(opt, &s));
+    const hk_status status = create(s, opt, layout, share);
+    if (status != HK_OK) {
+        hki_shard_close(s);
+        return status;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+// ---- open -------------------------------------------------------------------
+
+static hk_status check_options(hki_shard *s, const hki_shard_options *opt) {
+    const hki_center_head *const h = s->file.head;
+    const struct {
+        const char *what;
+        uint64_t file, asked;
+    } same[] = {
+        {"method", h->method, (uint64_t)s->method->id},
+        {"max_workers", h->max_workers, s->opt.max_workers},
+        {"floats of a chunk", h->chunk_floats, s->opt.chunk_kib * 256},
+        {"shard", h->shard, opt->shard},
+        {"number of shards", h->n_shards, opt->n_shards},
+    };
+    for (size_t i = 0; i < HKI_COUNT(same); i++)
+        if (same[i].file != same[i].asked)
+            return hki_fail(HK_E_INVALID_ARG,
+                            "%s: %s: the file's %s is %llu, the options say "
+                            "%llu",
+                            s->name, opt->path, same[i].what,
+                            (unsigned long long)same[i].file,
+                            (unsigned long long)same[i].asked);
+    return HK_OK;
+}
+
+// The plan has to be the one of the file, whatever its layout says.
+static hk_status check_plan(hki_shard *s, const hki_shard_options *opt) {
+    const hki_center_head *const h = s->file.head;
+    uint32_t n_slots;
+    HKI_TRY(hki_rules_slots(&opt->center, s->name, &n_slots));
+    if (h->plan != s->plan.hash || h->n_chunks != s->n_chunks ||
+        h->first_float != (uint64_t)s->first || h->n_floats != (uint64_t)s->n ||
+        h->max_floats != (uint64_t)s->plan.max_floats ||
+        h->fingerprint != hk_layout_fingerprint(s->layout) ||
+        h->n_vectors != 1 + hki_rules_vectors(s->method, n_slots) ||
+        h->side_bytes !=
+            (s->shard == 0 ? (uint64_t)hk_layout_side_bytes(s->layout) : 0))
+        return hki_fail(HK_E_DATA,
+                        "%s: %s: the file is not of one piece with its "
+                        "layout, or its outer optimizer is another",
+                        s->name, opt->path);
+    return HK_OK;
+}
+
+// A file that a machine took down with it may be old in parts.
+static void warn_torn(hki_shard *s) {
+    char boot[40];
+    hki_center_head *const h = s->file.head;
+    hki_boot_id(boot);
+    if (!h->clean && memcmp(h->boot, boot, sizeof boot) != 0 && h->cut == 0 &&
+        s->durability != HKI_DURABLE_ALWAYS)
+        hki_log(s->context, HK_LOG_WARNING,
+                "%s: %s was in use when the machine went down: its last "
+                "exchanges may be lost in part",
+                s->name, s->file.path);
+    memcpy(h->boot, boot, sizeof boot);
+    h->clean = 0;
+    h->cut = 0;
+}
+
+static hk_status open_shard(hki_shard *s, const hki_shard_options *opt) {
+    HKI_TRY(hki_center_file_open(&s->file, opt->path));
+    const hki_center_head *const h = s->file.head;
+    s->values = s->file.vector[0];
+    HKI_TRY(check_options(s, opt));
+    HKI_TRY(hki_layout_get(s->file.map + h->layout_at, h->layout_bytes,
+                           opt->path, &s->layout, &s->share));
+    HKI_TRY(make_plan(s, opt->n_shards));
+    HKI_TRY(check_plan(s, opt));
+    HKI_TRY(make_locks(s));
+    HKI_TRY(hki_undo_recover(s));
+    warn_torn(s);
+    HKI_TRY(hki_rules_init(s, &opt->center));
+    hki_rules_load(s);
+    HKI_TRY(hki_round_recover(s));
+    count(s);
+    return HK_OK;
+}
+
+// The name of the snapshot beside a center file.
+static hk_status snapshot_path(const char *path, hki_buf *out) {
+    return hki_buf_printf(out, "%s.snapshot", path);
+}
+
+// True when the file cannot be trusted and a snapshot can take its place.
+static bool wants_snapshot(const char *path, const char *snapshot) {
+    hki_center_file f;
+    if (access(snapshot, R_OK) != 0)
+        return false;
+    const hk_status s = hki_center_file_open(&f, path);
+    if (s != HK_OK)
+        return s == HK_E_NOT_FOUND || s == HK_E_DATA;
+    char boot[40];
+    hki_boot_id(boot);
+    const bool torn =
+        !f.head->clean && memcmp(f.head->boot, boot, sizeof boot) != 0;
+    f.head = NULL; // leaves it as it is
+    hki_center_file_close(&f);
+    return torn;
+}
+
+static hk_status copy_file(const char *from, const char *to) {
+    FILE *const in = fopen(from, "rbe");
+    FILE *const out = in != NULL ? fopen(to, "wbe") : NULL;
+    static const size_t block = 1 << 20;
+    char *bytes = NULL;
+    hk_status s = in != NULL && out != NULL
+                      ? hki_alloc_array(block, 1, &bytes)
+                      : hki_fail(HK_E_IO, "%s: cannot copy to %s: %s", from, to,
+                                 strerror(errno));
+    for (size_t n = 1; s == HK_OK && n > 0;) {
+        n = fread(bytes, 1, block, in);
+        if (ferror(in) || (n > 0 && fwrite(bytes, 1, n, out) != n))
+            s = hki_fail(HK_E_IO, "%s: cannot copy to %s", from, to);
+    }
+    if (s == HK_OK && (fflush(out) != 0 || fsync(fileno(out)) != 0))
+        s = hki_fail(HK_E_IO, "%s: cannot write: %s", to, strerror(errno));
+    hki_free(bytes);
+    if (out != NULL)
+        fclose(out);
+    if (in != NULL)
+        fclose(in);
+    return s;
+}
+
+// Puts the snapshot in the place of a file that is lost or torn.
+static hk_status fall_back(const hki_shard_options *opt) {
+    if (opt->durability != HKI_DURABLE_SNAPSHOT)
+        return HK_OK;
+    hki_buf snapshot = {0}, temp = {0};
+    hk_status s = snapshot_path(opt->path, &snapshot);
+    if (s == HK_OK)
+        s = hki_buf_printf(&temp, "%s.new", opt->path);
+    if (s == HK_OK && wants_snapshot(opt->path, snapshot.data)) {
+        s = copy_file(snapshot.data, temp.data);
+        if (s == HK_OK && rename(temp.data, opt->path) != 0)
+            s = hki_fail(HK_E_IO, "%s: cannot rename: %s", temp.data,
+                         strerror(errno));
+        if (s == HK_OK)
+            hki_log(opt->context, HK_LOG_WARNING,
+                    "%s: starts from the snapshot %s", opt->name,
+                    snapshot.data);
+    }
+    hki_buf_deinit(&snapshot);
+    hki_buf_deinit(&temp);
+    return s;
+}
+
+hk_status hki_shard_open(const hki_shard_options *opt, hki_shard **out) {
+    hki_shard *s;
+    HKI_TRY(fall_back(opt));
+    HKI_TRY(start(opt, &s));
+    const hk_status status = open_shard(s, opt);
+    if (status != HK_OK) {
+        s->file.head = NULL; // a file that does not fit stays as it is
+        hki_shard_close(s);
+        return status;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+// ---- counters ---------------------------------------------------------------
+
+void hki_shard_info(hki_shard *s, hk_center_info *out) {
+    *out = (hk_center_info){
+        .version = atomic_load(&s->version),
+        .exchanges = atomic_load(&s->exchanges),
+        .global_step = atomic_load(&s->global_step),
+        .stale = hki_load64(&s->file.head->stale),
+        .joins = hki_load64(&s->file.head->joins),
+        .live = atomic_load(&s->live),
+        .initialised = hki_load64(&s->file.head->initialised) != 0,
+        .method = s->method->id,
+        .turn = HK_TURN_FREE,
+    };
+}

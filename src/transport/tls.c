@@ -1,0 +1,489 @@
+// tls.c - TLS 1.3 with the cluster key (external PSK) over TCP.
+//
+// Exactly one suite: a key is bound to its hash. No tickets, no session
+// cache, no certificates; a handshake that did not use the key is refused on
+// both sides. Records pass through buffers of our own, so that many go to the
+// system in one call and writing never raises SIGPIPE.
+#include <errno.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include "transport/private.h"
+
+#define BUFFER (256 * 1024)                            // bytes, each direction
+#define RECORD (16 * 1024)                             // of plain text
+static const unsigned char suite_id[2] = {0x13, 0x01}; // AES_128_GCM_SHA256
+
+struct hki_tls {
+    const hki_psk *key; // of the network
+    const char *name;
+    SSL_CTX *client, *server;
+    BIO_METHOD *method;
+};
+
+typedef struct tls_conn {
+    hki_conn base;
+    const hki_tls *tls;
+    SSL *ssl;
+    bool client, offered, known; // what the callbacks saw
+    bool failed;
+    bool dry;    // nothing more to read until the socket has something
+    int error;   // errno of the socket; 0: none
+    bool closed; // by the peer
+    char identity[sizeof((hki_psk *)NULL)->name]; // what the client named
+    unsigned char *in, *out, *stage;
+    size_t in_first, in_last, out_first, out_last;
+} tls_conn;
+
+// ---- the stream below -------------------------------------------------------
+
+// Sends what is in the buffer; false: not all of it.
+static bool flush_out(tls_conn *c) {
+    while (c->out_first < c->out_last) {
+        const ssize_t n =
+            send(c->base.fd, c->out + c->out_first, c->out_last - c->out_first,
+                 MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n > 0) {
+            c->out_first += (size_t)n;
+            continue;
+        }
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (errno != EAGAIN && errno != EWOULDBLOCK)
+            c->error = errno;
+        return false;
+    }
+    c->out_first = c->out_last = 0;
+    return true;
+}
+
+static int bio_write(BIO *b, const char *bytes, int size) {
+    tls_conn *const c = BIO_get_data(b);
+    BIO_clear_retry_flags(b);
+    if (BUFFER - c->out_last < (size_t)size && !flush_out(c)) {
+        if (c->error == 0)
+            BIO_set_retry_write(b);
+        return -1;
+    }
+    const size_t n = HKI_MIN((size_t)size, BUFFER - c->out_last);
+    memcpy(c->out + c->out_last, bytes, n);
+    c->out_last += n;
+    return (int)n;
+}
+
+static int bio_read(BIO *b, char *bytes, int size) {
+    tls_conn *const c = BIO_get_data(b);
+    BIO_clear_retry_flags(b);
+    if (c->in_first == c->in_last) {
+        const ssize_t n = recv(c->base.fd, c->in, BUFFER, MSG_DONTWAIT);
+        if (n <= 0) {
+            c->closed = n == 0;
+            if (n < 0 &&
+                (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+                BIO_set_retry_read(b);
+            else if (n < 0)
+                c->error = errno;
+            return n == 0 ? 0 : -1;
+        }
+        c->in_first = 0;
+        c->in_last = (size_t)n;
+    }
+    const size_t n = HKI_MIN((size_t)size, c->in_last - c->in_first);
+    memcpy(bytes, c->in + c->in_first, n);
+    c->in_first += n;
+    return (int)n;
+}
+
+static long bio_ctrl(BIO *b, int command, long number, void *pointer) {
+    (void)b;
+    (void)number;
+    (void)pointer;
+    // Flushing is done by whoever drives the connection.
+    return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+// ---- the key ----------------------------------------------------------------
+
+static SSL_SESSION *make_session(SSL *ssl, const hki_psk *key) {
+    const SSL_CIPHER *const cipher = SSL_CIPHER_find(ssl, suite_id);
+    SSL_SESSION *const s = SSL_SESSION_new();
+    if (s == NULL || cipher == NULL ||
+        !SSL_SESSION_set1_master_key(s, key->secret, sizeof key->secret) ||
+        !SSL_SESSION_set_cipher(s, cipher) ||
+        !SSL_SESSION_set_protocol_version(s, TLS1_3_VERSION)) {
+        SSL_SESSION_free(s);
+        return NULL;
+    }
+    return s;
+}
+
+// Client: offers the key. md: the hash that a retried hello has to fit.
+static int use_session(SSL *ssl, const EVP_MD *md, const unsigned char **id,
+                       size_t *id_size, SSL_SESSION **out) {
+    const tls_conn *const c = SSL_get_app_data(ssl);
+    *out = NULL;
+    *id = NULL;
+    *id_size = 0;
+    if (md != NULL && !EVP_MD_is_a(md, "SHA256"))
+        return 1;
+    *out = make_session(ssl, c->tls->key);
+    *id = (const unsigned char *)c->tls->key->name;
+    *id_size = strlen(c->tls->key->name);
+    return *out != NULL;
+}
+
+// Server: looks the offered name up.
+static int find_session(SSL *ssl, const unsigned char *id, size_t id_size,
+                        SSL_SESSION **out) {
+    tls_conn *const c = SSL_get_app_data(ssl);
+    const hki_psk *const key = c->tls->key;
+    *out = NULL;
+    c->offered = true;
+    const size_t n = HKI_MIN(id_size, sizeof c->identity - 1);
+    for (size_t i = 0; i < n; i++) // goes to the log
+        c->identity[i] = (char)(id[i] > 32 && id[i] < 127 ? id[i] : '?');
+    c->identity[n] = '\0';
+    if (id_size != strlen(key->name) || memcmp(id, key->name, id_size) != 0)
+        return 1; // unknown
+    c->known = true;
+    *out = make_session(ssl, key);
+    return *out != NULL;
+}
+
+// ---- contexts ---------------------------------------------------------------
+
+static SSL_CTX *make_context(bool client) {
+    SSL_CTX *const x =
+        SSL_CTX_new(client ? TLS_client_method() : TLS_server_method());
+    if (x == NULL)
+        return NULL;
+    if (!SSL_CTX_set_min_proto_version(x, TLS1_3_VERSION) ||
+        !SSL_CTX_set_max_proto_version(x, TLS1_3_VERSION) ||
+        !SSL_CTX_set_ciphersuites(x, "TLS_AES_128_GCM_SHA256") ||
+        !SSL_CTX_set_num_tickets(x, 0)) {
+        SSL_CTX_free(x);
+        return NULL;
+    }
+    SSL_CTX_set_session_cache_mode(x, SSL_SESS_CACHE_OFF);
+    SSL_CTX_set_options(x, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION |
+                               SSL_OP_NO_RENEGOTIATION);
+    SSL_CTX_set_mode(x, SSL_MODE_ENABLE_PARTIAL_WRITE |
+                            SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    if (client) {
+        // No authority is known: a server with a certificate never passes.
+        SSL_CTX_set_verify(x, SSL_VERIFY_PEER, NULL);
+        SSL_CTX_set_psk_use_session_callback(x, use_session);
+    } else {
+        SSL_CTX_set_psk_find_session_callback(x, find_session);
+    }
+    return x;
+}
+
+void hki_tls_destroy(hki_tls *t) {
+    if (t == NULL)
+        return;
+    SSL_CTX_free(t->client);
+    SSL_CTX_free(t->server);
+    BIO_meth_free(t->method);
+    hki_free(t);
+}
+
+hk_status hki_tls_create(const hki_psk *key, const char *name, hki_tls **out) {
+    hki_tls *t;
+    HKI_TRY(hki_zalloc_array(1, sizeof *t, &t));
+    t->key = key;
+    t->name = name;
+    t->client = make_context(true);
+    t->server = make_context(false);
+    t->method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK,
+                             "hooke connection");
+    if (t->client == NULL || t->server == NULL || t->method == NULL ||
+        !BIO_meth_set_write(t->method, bio_write) ||
+        !BIO_meth_set_read(t->method, bio_read) ||
+        !BIO_meth_set_ctrl(t->method, bio_ctrl)) {
+        ERR_clear_error();
+        hki_tls_destroy(t);
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: OpenSSL does not offer TLS 1.3 with "
+                        "TLS_AES_128_GCM_SHA256",
+                        name);
+    }
+    *out = t;
+    return HK_OK;
+}
+
+// ---- errors -----------------------------------------------------------------
+
+// OpenSSL reports an unknown key as a missing certificate and a wrong one as
+// an illegal parameter: what happened is told from what the callbacks saw.
+static hk_status explain_server(const tls_conn *c, int reason) {
+    if (reason == SSL_R_HTTP_REQUEST || reason == SSL_R_WRONG_VERSION_NUMBER ||
+        reason == SSL_R_UNSUPPORTED_PROTOCOL ||
+        reason == SSL_R_PACKET_LENGTH_TOO_LONG ||
+        reason == SSL_R_UNEXPECTED_MESSAGE ||
+        reason == SSL_R_RECORD_LENGTH_MISMATCH)
+        return hki_fail(HK_E_DENIED, "%s: does not speak TLS 1.3",
+                        c->base.peer);
+    if (c->offered && !c->known)
+        return hki_fail(HK_E_DENIED, "%s: unknown key name %s", c->base.peer,
+                        c->identity);
+    if (reason == SSL_R_BINDER_DOES_NOT_VERIFY)
+        return hki_fail(HK_E_DENIED, "%s: wrong cluster key of name %s",
+                        c->base.peer, c->identity);
+    if (!c->offered)
+        return hki_fail(HK_E_DENIED, "%s: offers no cluster key", c->base.peer);
+    return hki_fail(HK_E_DENIED, "%s: TLS: %s", c->base.peer,
+                    ERR_reason_error_string(ERR_peek_error()));
+}
+
+static hk_status explain_client(const tls_conn *c, int reason) {
+    const char *const name = c->tls->key->name;
+    switch (reason) {
+    case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER:
+        return hki_fail(HK_E_DENIED,
+                        "%s: wrong cluster key: the center has another one "
+                        "of name %s",
+                        c->base.peer, name);
+    case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE:
+        return hki_fail(HK_E_DENIED,
+                        "%s: the center does not know a key of name %s",
+                        c->base.peer, name);
+    case SSL_R_WRONG_VERSION_NUMBER:
+    case SSL_R_UNSUPPORTED_PROTOCOL:
+    case SSL_R_PACKET_LENGTH_TOO_LONG:
+    case SSL_R_TLSV1_ALERT_PROTOCOL_VERSION:
+        return hki_fail(HK_E_DENIED, "%s: does not speak TLS 1.3",
+                        c->base.peer);
+    case SSL_R_CERTIFICATE_VERIFY_FAILED:
+        return hki_fail(HK_E_DENIED,
+                        "%s: answers with a certificate instead of the "
+                        "cluster key",
+                        c->base.peer);
+    default:
+        return hki_fail(HK_E_DENIED, "%s: TLS: %s", c->base.peer,
+                        ERR_reason_error_string(ERR_peek_error()));
+    }
+}
+
+// What a failed call means; HK_OK: try again when the socket says so.
+static hk_status outcome(tls_conn *c, int result, const char *what,
+                         short *wants) {
+    const int kind = SSL_get_error(c->ssl, result);
+    if (kind == SSL_ERROR_WANT_READ || kind == SSL_ERROR_WANT_WRITE) {
+        *wants = kind == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT;
+        c->dry = kind == SSL_ERROR_WANT_READ;
+        return HK_OK;
+    }
+    c->failed = true;
+    hk_status s;
+    const int reason = ERR_GET_REASON(ERR_peek_error());
+    if (c->error != 0)
+        s = hki_socket_fail(c->error, what, c->base.peer);
+    else if (kind == SSL_ERROR_SSL && !c->closed)
+        s = c->client ? explain_client(c, reason) : explain_server(c, reason);
+    else
+        s = hki_fail(HK_E_UNAVAILABLE, "%s: closed the connection",
+                     c->base.peer);
+    ERR_clear_error();
+    return s;
+}
+
+// ---- the table --------------------------------------------------------------
+
+static hk_status tls_handshake(hki_conn *base, bool *over) {
+    tls_conn *const c = (tls_conn *)base;
+    ERR_clear_error();
+    const int r = SSL_do_handshake(c->ssl);
+    const bool sent = flush_out(c);
+    *over = false;
+    if (r == 1) {
+        if (!SSL_session_reused(c->ssl))
+            return hki_fail(HK_E_DENIED,
+                            "%s: the handshake did not use the cluster key",
+                            base->peer);
+        // The last flight may still be here; the stream pushes it on.
+        *over = true;
+        c->dry = false;
+        base->recv_wants = POLLIN;
+        return HK_OK;
+    }
+    HKI_TRY(outcome(c, r, "shake hands", &base->recv_wants));
+    if (!sent)
+        base->recv_wants |= POLLOUT;
+    return HK_OK;
+}
+
+// Makes room for one more record and what the handshake layer may add.
+// Records are never left half written: no call depends on the one before.
+static bool has_room(tls_conn *c) {
+    const size_t need = RECORD + 1024;
+    if (BUFFER - c->out_last < need)
+        (void)flush_out(c);
+    if (BUFFER - c->out_last < need && c->out_first >= need) {
+        memmove(c->out, c->out + c->out_first, c->out_last - c->out_first);
+        c->out_last -= c->out_first;
+        c->out_first = 0;
+    }
+    return BUFFER - c->out_last >= need;
+}
+
+// What the next record holds: from one large piece as it lies, or a small
+// head together with the start of what follows.
+static size_t gather(tls_conn *c, const struct iovec *v, int n, size_t skip,
+                     const void **bytes) {
+    const size_t first = v[0].iov_len - skip;
+    if (first >= RECORD || n == 1) {
+        *bytes = (const char *)v[0].iov_base + skip;
+        return HKI_MIN(first, (size_t)RECORD);
+    }
+    size_t have = 0;
+    for (int i = 0; i < n && have < RECORD; i++) {
+        const size_t part = HKI_MIN(v[i].iov_len - skip, RECORD - have);
+        memcpy(c->stage + have, (const char *)v[i].iov_base + skip, part);
+        have += part;
+        skip = 0;
+    }
+    *bytes = c->stage;
+    return have;
+}
+
+static hk_status tls_send(hki_conn *base, const struct iovec *v, int n,
+                          size_t *done) {
+    tls_conn *const c = (tls_conn *)base;
+    *done = 0;
+    if (c->failed)
+        return hki_fail(HK_E_UNAVAILABLE, "%s: the connection has failed",
+                        base->peer);
+    base->send_wants = POLLOUT;
+    size_t skip = 0; // of the first piece
+    while (n > 0) {
+        if (v[0].iov_len == skip) {
+            v++;
+            n--;
+            skip = 0;
+            continue;
+        }
+        if (!has_room(c))
+            break;
+        const void *bytes;
+        const size_t size = gather(c, v, n, skip, &bytes);
+        ERR_clear_error();
+        const int r = SSL_write(c->ssl, bytes, (int)size);
+        if (r <= 0) {
+            HKI_TRY(outcome(c, r, "send", &base->send_wants));
+            break;
+        }
+        *done += (size_t)r;
+        skip += (size_t)r;
+        while (n > 0 && skip >= v[0].iov_len) {
+            skip -= v[0].iov_len;
+            v++;
+            n--;
+        }
+    }
+    (void)flush_out(c);
+    if (c->error != 0) {
+        c->failed = true;
+        return hki_socket_fail(c->error, "send", base->peer);
+    }
+    return HK_OK;
+}
+
+static hk_status tls_recv(hki_conn *base, void *bytes, size_t size,
+                          size_t *done) {
+    tls_conn *const c = (tls_conn *)base;
+    *done = 0;
+    if (c->failed)
+        return hki_fail(HK_E_UNAVAILABLE, "%s: the connection has failed",
+                        base->peer);
+    base->recv_wants = POLLIN;
+    while (*done < size) {
+        ERR_clear_error();
+        const int r = SSL_read(c->ssl, (char *)bytes + *done,
+                               (int)HKI_MIN(size - *done, (size_t)1 << 30));
+        if (r <= 0) {
+            const hk_status s = outcome(c, r, "receive", &base->recv_wants);
+            // What came before the end is handed out first.
+            return *done > 0 ? HK_OK : s;
+        }
+        *done += (size_t)r;
+    }
+    c->dry = false;
+    return HK_OK;
+}
+
+static size_t tls_unsent(const hki_conn *base) {
+    const tls_conn *const c = (const tls_conn *)base;
+    return c->out_last - c->out_first;
+}
+
+static bool tls_pending(const hki_conn *base) {
+    const tls_conn *const c = (const tls_conn *)base;
+    return c->failed ||
+           (!c->dry && (SSL_has_pending(c->ssl) || c->in_first < c->in_last));
+}
+
+static void tls_deinit(hki_conn *base) {
+    tls_conn *const c = (tls_conn *)base;
+    if (c->ssl != NULL && !c->failed && SSL_is_init_finished(c->ssl)) {
+        ERR_clear_error();
+        (void)SSL_shutdown(c->ssl); // tells the peer, does not wait
+        ERR_clear_error();
+    }
+    if (c->ssl != NULL)
+        (void)flush_out(c);
+    SSL_free(c->ssl);
+    hki_free(c->in);
+    hki_free(c->out);
+    hki_free(c->stage);
+}
+
+static const hki_conn_ops tls_ops = {.send = tls_send,
+                                     .recv = tls_recv,
+                                     .handshake = tls_handshake,
+                                     .unsent = tls_unsent,
+                                     .pending = tls_pending,
+                                     .deinit = tls_deinit};
+
+static hk_status start_ssl(tls_conn *c) {
+    BIO *const b = BIO_new(c->tls->method);
+    c->ssl = SSL_new(c->client ? c->tls->client : c->tls->server);
+    if (b == NULL || c->ssl == NULL) {
+        BIO_free(b);
+        ERR_clear_error();
+        return hki_fail(HK_E_NO_MEMORY, "%s: TLS connection", c->tls->name);
+    }
+    BIO_set_data(b, c);
+    BIO_set_init(b, 1);
+    SSL_set_bio(c->ssl, b, b);
+    SSL_set_app_data(c->ssl, c);
+    if (c->client)
+        SSL_set_connect_state(c->ssl);
+    else
+        SSL_set_accept_state(c->ssl);
+    return HK_OK;
+}
+
+hk_status hki_tls_conn(hki_tls *t, bool client, hki_conn **out) {
+    tls_conn *c;
+    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    c->base.ops = &tls_ops;
+    c->base.fd = -1;
+    c->tls = t;
+    c->client = client;
+    hk_status s = hki_alloc_array(BUFFER, 1, &c->in);
+    if (s == HK_OK)
+        s = hki_alloc_array(BUFFER, 1, &c->out);
+    if (s == HK_OK)
+        s = hki_alloc_array(RECORD, 1, &c->stage);
+    if (s == HK_OK)
+        s = start_ssl(c);
+    if (s != HK_OK) {
+        hki_conn_close(&c->base);
+        return s;
+    }
+    *out = &c->base;
+    return HK_OK;
+}
