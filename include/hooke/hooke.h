@@ -2,13 +2,25 @@
 #ifndef HOOKE_HOOKE_H
 #define HOOKE_HOOKE_H
 
+#include "hooke/canned.h"
+#include "hooke/ckpt.h"
+#include "hooke/cluster.h"
 #include "hooke/context.h"
 #include "hooke/data.h"
 #include "hooke/elastic.h"
+#include "hooke/estimator.h"
+#include "hooke/event.h"
+#include "hooke/feature.h"
+#include "hooke/files.h"
 #include "hooke/graph.h"
+#include "hooke/hooks.h"
+#include "hooke/image.h"
+#include "hooke/monitor.h"
 #include "hooke/nn.h"
 #include "hooke/optim.h"
+#include "hooke/roles.h"
 #include "hooke/status.h"
+#include "hooke/sweep.h"
 #include "hooke/tensor.h"
 #include "hooke/train.h"
 

@@ -1,0 +1,356 @@
+// canned.c - linear, deep and wide & deep models with their heads.
+#include "hooke/canned.h"
+#include <math.h>
+#include "base/base.h"
+
+_Static_assert(sizeof(hk_canned_options) ==
+                   offsetof(hk_canned_options, reserved) + sizeof(uint32_t),
+               "option structs have no tail padding");
+
+// What the model_fn reads; lives as long as the estimator.
+struct hk_canned {
+    hk_canned_options opt; // pointers are to the fields below
+    hk_optimizer_options deep, linear;
+    hk_schedule *schedules[2];
+    int64_t *hidden;
+    char *label, *tag;
+};
+
+// ---- options
+// --------------------------------------------------------------------
+
+void hk_canned_options_init(hk_canned_options *opt, size_t struct_size,
+                            hk_canned_kind kind) {
+    const hk_canned_options d = {.struct_size = sizeof d,
+                                 .kind = kind,
+                                 .activation = HK_ACT_RELU,
+                                 .n_classes = 2};
+    hki_options_init(opt, struct_size, &d, sizeof d);
+}
+
+void hk_canned_model_destroy(hk_canned *c) {
+    if (c == NULL)
+        return;
+    hk_feature_set_release(c->opt.features);
+    hk_schedule_release(c->schedules[0]);
+    hk_schedule_release(c->schedules[1]);
+    hki_free(c->hidden);
+    hki_free(c->label);
+    hki_free(c->tag);
+    hki_free(c);
+}
+
+static hk_status check(const hk_canned_options *o) {
+    if (o->kind < HK_CANNED_LINEAR || o->kind > HK_CANNED_DNN_LINEAR)
+        return hki_fail(HK_E_INVALID_ARG, "canned: unknown kind %d",
+                        (int)o->kind);
+    if (o->features == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "canned: features is NULL");
+    if (o->n_classes < 0 || o->n_classes == 1)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "canned: n_classes is %lld; 0 is a regressor, "
+                        "otherwise at least 2",
+                        (long long)o->n_classes);
+    if (!(o->dropout >= 0 && o->dropout < 1))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "canned: dropout is %g, not in [0, 1)", o->dropout);
+    if (o->kind != HK_CANNED_LINEAR && (o->n_hidden == 0 || o->hidden == NULL))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "canned: a deep model needs hidden units");
+    for (size_t i = 0; o->kind != HK_CANNED_LINEAR && i < o->n_hidden; i++)
+        if (o->hidden[i] < 1)
+            return hki_fail(HK_E_INVALID_ARG, "canned: hidden[%zu] is %lld", i,
+                            (long long)o->hidden[i]);
+    const hk_feature_output *list;
+    size_t n, wide = 0, deep = 0;
+    HKI_TRY(hk_feature_set_outputs(o->features, &list, &n));
+    for (size_t i = 0; i < n; i++) {
+        wide += list[i].use == HK_USE_LINEAR;
+        deep += list[i].use == HK_USE_DEEP;
+    }
+    if ((o->kind != HK_CANNED_DNN && wide == 0) ||
+        (o->kind != HK_CANNED_LINEAR && deep == 0))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "canned: %zu columns for the linear and %zu for the "
+                        "deep part; use hk_feature_use with %s",
+                        wide, deep,
+                        wide == 0 ? "HK_USE_LINEAR" : "HK_USE_DEEP");
+    return HK_OK;
+}
+
+// TF's defaults: Adagrad for networks, Ftrl for linear models.
+static void default_optimizers(hk_canned *c) {
+    const hk_feature_output *list;
+    size_t n = 0, columns = 0;
+    if (hk_feature_set_outputs(c->opt.features, &list, &n) == HK_OK)
+        for (size_t i = 0; i < n; i++)
+            columns += list[i].use == HK_USE_LINEAR;
+    hk_optimizer_options_init(&c->deep, sizeof c->deep, HK_OPT_ADAGRAD);
+    c->deep.learning_rate = 0.05;
+    hk_optimizer_options_init(&c->linear, sizeof c->linear, HK_OPT_FTRL);
+    const double rate = columns > 0 ? 1 / sqrt((double)columns) : 0.2;
+    c->linear.learning_rate = rate < 0.2 ? rate : 0.2;
+}
+
+static hk_status copy(hk_canned *c, const hk_canned_options *o) {
+    c->opt = *o;
+    c->opt.features = hk_feature_set_retain(o->features);
+    HKI_TRY(hki_alloc_array(o->n_hidden, sizeof *c->hidden, &c->hidden));
+    if (o->n_hidden > 0)
+        memcpy(c->hidden, o->hidden, o->n_hidden * sizeof *c->hidden);
+    c->opt.hidden = c->hidden;
+    if (o->label != NULL)
+        HKI_TRY(hki_strdup(o->label, &c->label));
+    c->opt.label = c->label;
+    default_optimizers(c);
+    const hk_optimizer_options *const given[2] = {o->optimizer,
+                                                  o->linear_optimizer};
+    hk_optimizer_options *const place[2] = {
+        o->kind == HK_CANNED_LINEAR ? &c->linear : &c->deep, &c->linear};
+    for (int i = 0; i < 2; i++) {
+        if (given[i] == NULL)
+            continue;
+        HKI_TRY(hki_options_copy(place[i], sizeof *place[i], given[i],
+                                 "canned: optimizer"));
+        if (place[i]->schedule != NULL)
+            c->schedules[i] = hk_schedule_retain(place[i]->schedule);
+    }
+    return HK_OK;
+}
+
+// Equal models have equal tags: everything that shapes the graph.
+static hk_status make_tag(hk_canned *c) {
+    hki_buf b = {0};
+    const hk_canned_options *const o = &c->opt;
+    hk_status s = hki_buf_printf(
+        &b, "canned:%d:%d:%lld:%u:%d:%s:%016llx", (int)o->kind,
+        (int)o->activation, (long long)o->n_classes, o->batch_norm,
+        o->dropout > 0, o->label != NULL ? o->label : "",
+        (unsigned long long)hk_feature_set_fingerprint(o->features));
+    for (size_t i = 0; s == HK_OK && i < o->n_hidden; i++)
+        s = hki_buf_printf(&b, ":%lld", (long long)o->hidden[i]);
+    // The spec holds the optimizers, too.
+    const hk_optimizer_options *const list[2] = {&c->deep, &c->linear};
+    for (int i = 0; s == HK_OK && i < 2; i++)
+        s = hki_buf_printf(&b, ":%d,%a,%p", (int)list[i]->kind,
+                           list[i]->learning_rate,
+                           (const void *)list[i]->schedule);
+    if (s == HK_OK)
+        s = hki_strdup(b.data, &c->tag);
+    hki_buf_deinit(&b);
+    return s;
+}
+
+// ---- the network
+// ------------------------------------------------------------------
+
+static hk_node *deep_logits(hk_spec *m, const hk_canned *c, int64_t units) {
+    hk_graph *const g = hk_spec_graph(m);
+    hk_scope_enter(g, "dnn", 0);
+    hk_scope_enter(g, "input_from_feature_columns", 0);
+    hk_node *x = hk_input_layer(m, c->opt.features);
+    hk_scope_pop(g);
+    hk_dense_options o;
+    hk_dense_options_init(&o, sizeof o);
+    for (size_t i = 0; i < c->opt.n_hidden; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "hiddenlayer_%zu", i);
+        o.name = name;
+        x = hk_dense(g, x, c->hidden[i], c->opt.activation, &o);
+        if (c->opt.batch_norm)
+            x = hk_batch_norm(g, x, NULL);
+        if (c->opt.dropout > 0 && hk_graph_mode(g) == HK_TRAIN)
+            x = hk_dropout(
+                g, x, hk_param_scalar(g, "dropout", (float)c->opt.dropout));
+    }
+    o.name = "logits";
+    x = hk_dense(g, x, units, HK_ACT_NONE, &o);
+    hk_scope_pop(g);
+    return x;
+}
+
+static hk_node *linear_logits(hk_spec *m, const hk_canned *c, int64_t units) {
+    hk_graph *const g = hk_spec_graph(m);
+    hk_scope_enter(g, "linear", 0);
+    hk_node *const x = hk_linear_model(m, c->opt.features, units);
+    hk_scope_pop(g);
+    return x;
+}
+
+// ---- heads
+// --------------------------------------------------------------------------
+
+typedef struct head {
+    hk_spec *m;
+    hk_graph *g;
+    hk_node *logits; // [batch, units]
+    hk_node *label;  //  [batch, 1] as float, or class ids
+    hk_node *scores; // probability of class 1, or the value
+    hk_node *classes;
+} head;
+
+static hk_node *column(hk_graph *g, hk_node *x) {
+    return hk_reshape(g, x, hk_shape_make(2, (int64_t[]){HK_BATCH, 1}));
+}
+
+static hk_node *vector(hk_graph *g, hk_node *x) {
+    return hk_reshape(g, x, hk_shape_make(1, (int64_t[]){HK_BATCH}));
+}
+
+static void predict_binary(head *h) {
+    hk_graph *const g = h->g;
+    hk_node *const p = hk_sigmoid(g, h->logits);
+    hk_node *const both[2] = {hk_sub(g, hk_constant_float(g, 1), p), p};
+    h->scores = p;
+    h->classes =
+        hk_cast(g, hk_greater(g, h->logits, hk_constant_float(g, 0)), HK_I64);
+    hk_spec_prediction(h->m, "logistic", p);
+    hk_spec_prediction(h->m, "probabilities", hk_concat(g, both, 2, 1));
+    hk_spec_prediction(h->m, "class_ids", h->classes);
+}
+
+static void predict(head *h, int64_t n_classes) {
+    if (n_classes == 0) {
+        h->scores = h->logits;
+        hk_spec_prediction(h->m, "predictions", h->logits);
+        return;
+    }
+    hk_spec_prediction(h->m, "logits", h->logits);
+    if (n_classes == 2) {
+        predict_binary(h);
+        return;
+    }
+    h->classes = column(h->g, hk_argmax(h->g, h->logits, 1));
+    hk_spec_prediction(h->m, "probabilities", hk_softmax(h->g, h->logits));
+    hk_spec_prediction(h->m, "class_ids", h->classes);
+}
+
+static void set_loss(head *h, int64_t n_classes) {
+    hk_graph *const g = h->g;
+    hk_node *loss;
+    if (n_classes == 0)
+        loss = hk_mean_squared_error(g, h->label, h->logits, NULL, NULL);
+    else if (n_classes == 2)
+        loss = hk_sigmoid_cross_entropy(g, h->label, h->logits, NULL, NULL);
+    else
+        loss = hk_sparse_softmax_cross_entropy(
+            g, vector(g, hk_cast(g, h->label, HK_I64)), h->logits, NULL, NULL);
+    hk_spec_loss(h->m, loss);
+    hk_spec_metric(h->m, "average_loss", HK_METRIC_MEAN, NULL, loss, NULL,
+                   NULL);
+}
+
+static void binary_metrics(const head *h) {
+    hk_spec *const m = h->m;
+    hk_metric_options pr;
+    hk_metric_options_init(&pr, sizeof pr);
+    pr.curve = HK_PR;
+    pr.summation = HK_CAREFUL_INTERPOLATION;
+    hk_spec_metric(m, "auc", HK_METRIC_AUC, h->label, h->scores, NULL, NULL);
+    hk_spec_metric(m, "auc_precision_recall", HK_METRIC_AUC, h->label,
+                   h->scores, NULL, &pr);
+    hk_spec_metric(m, "precision", HK_METRIC_PRECISION, h->label, h->classes,
+                   NULL, NULL);
+    hk_spec_metric(m, "recall", HK_METRIC_RECALL, h->label, h->classes, NULL,
+                   NULL);
+}
+
+static void metrics(const head *h, int64_t n_classes) {
+    hk_spec *const m = h->m;
+    if (n_classes > 0)
+        hk_spec_metric(m, "accuracy", HK_METRIC_ACCURACY,
+                       hk_cast(h->g, h->label, HK_I64), h->classes, NULL, NULL);
+    if (n_classes == 2)
+        binary_metrics(h);
+    if (n_classes == 0 || n_classes == 2) {
+        hk_spec_metric(m, "label/mean", HK_METRIC_MEAN, NULL, h->label, NULL,
+                       NULL);
+        hk_spec_metric(m, "prediction/mean", HK_METRIC_MEAN, NULL, h->scores,
+                       NULL, NULL);
+    }
+}
+
+static hk_status train_with(hk_spec *m, const hk_canned *c) {
+    if (c->opt.kind == HK_CANNED_LINEAR)
+        return hk_spec_optimizer_options(m, &c->linear);
+    hk_optimizer_options o = c->deep;
+    if (c->opt.kind == HK_CANNED_DNN_LINEAR) {
+        o.other = &c->linear;
+        o.other_prefix = "linear/";
+    }
+    return hk_spec_optimizer_options(m, &o);
+}
+
+static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
+    const hk_canned *const c = hk_spec_user(m);
+    const int64_t n = c->opt.n_classes, units = n > 2 ? n : 1;
+    head h = {.m = m, .g = g};
+    if (c->opt.kind != HK_CANNED_LINEAR)
+        h.logits = deep_logits(m, c, units);
+    if (c->opt.kind != HK_CANNED_DNN) {
+        hk_node *const wide = linear_logits(m, c, units);
+        h.logits = h.logits != NULL ? hk_add(g, h.logits, wide) : wide;
+    }
+    predict(&h, n);
+    if (mode == HK_PREDICT)
+        return hk_graph_status(g);
+    h.label = column(g, hk_cast(g, hk_label(m, c->opt.label), HK_F32));
+    set_loss(&h, n);
+    if (mode == HK_EVAL)
+        metrics(&h, n);
+    if (mode == HK_TRAIN)
+        HKI_TRY(train_with(m, c));
+    return hk_graph_status(g);
+}
+
+// ---- create
+// -------------------------------------------------------------------------
+
+hk_status hk_canned_model_create(const hk_canned_options *opt,
+                                 hk_canned **out) {
+    if (opt == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "canned: options or out is NULL");
+    hk_canned_options o;
+    hk_canned_options_init(&o, sizeof o, HK_CANNED_DNN);
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "canned options"));
+    HKI_TRY(check(&o));
+    hk_canned *c;
+    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    hk_status s = copy(c, &o);
+    if (s == HK_OK)
+        s = make_tag(c);
+    if (s != HK_OK) {
+        hk_canned_model_destroy(c);
+        return s;
+    }
+    *out = c;
+    return HK_OK;
+}
+
+void hk_canned_fill(hk_canned *c, hk_estimator_options *opt) {
+    opt->model_fn = model_fn;
+    opt->user = c;
+    opt->tag = c->tag;
+}
+
+static void free_model(void *user) {
+    hk_canned_model_destroy(user);
+}
+
+hk_status hk_canned_create(hk_context *ctx, const hk_canned_options *opt,
+                           const hk_estimator_options *base,
+                           hk_estimator **out) {
+    hk_estimator_options e;
+    hk_estimator_options_init(&e, sizeof e);
+    if (base != NULL)
+        HKI_TRY(
+            hki_options_copy(&e, sizeof e, base, "canned: estimator options"));
+    hk_canned *c;
+    HKI_TRY(hk_canned_model_create(opt, &c));
+    hk_canned_fill(c, &e);
+    e.user_free = free_model;
+    const hk_status s = hk_estimator_create(ctx, &e, out);
+    if (s != HK_OK)
+        hk_canned_model_destroy(c);
+    return s;
+}

@@ -1,0 +1,76 @@
+// engine.c - plans and sessions of a spec, one session per batch size.
+#include "estimator/estimator.h"
+
+hk_status hki_engine_plan(hk_estimator *e, const hk_spec *m, int64_t batch,
+                          uint32_t threads, hk_plan **out) {
+    hk_plan_options o;
+    hk_plan_options_init(&o, sizeof o);
+    o.batch = batch;
+    o.threads = threads;
+    o.backend = e->config.c.backend;
+    bool compiled;
+    HKI_TRY(hki_graph_plan(e->ctx, m->g, &o, out, &compiled));
+    e->counts.plan_compilations += compiled;
+    e->counts.plan_hits += !compiled;
+    return HK_OK;
+}
+
+static hk_status make_session(hk_estimator *e, hki_bench *b, int64_t batch,
+                              hk_session **out) {
+    hk_plan *p;
+    HKI_TRY(hki_engine_plan(e, b->spec, batch, b->threads, &p));
+    hk_session_options o;
+    hk_session_options_init(&o, sizeof o);
+    o.seed = b->seed;
+    o.check_finite = e->config.c.check_finite;
+    o.pin = b->pin;
+    o.first_cpu = b->first_cpu;
+    hk_session *s;
+    hk_status st = hk_session_create(p, &o, &s);
+    hk_plan_release(p);
+    HKI_TRY(st);
+    e->counts.sessions++;
+    float *const x = b->x != NULL ? b->x
+                     : b->slots.n > 0
+                         ? hk_session_params(b->slots.data[0].session)
+                         : NULL;
+    if (x != NULL)
+        st = hk_session_bind_params(s, x);
+    if (st == HK_OK)
+        st = hki_scalars_apply_session(e, b->spec, s);
+    if (st != HK_OK) {
+        hk_session_destroy(s);
+        return st;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+hk_status hki_bench_session(hk_estimator *e, hki_bench *b, int64_t batch,
+                            hk_session **out) {
+    for (size_t i = 0; i < b->slots.n; i++)
+        if (b->slots.data[i].batch == batch) {
+            *out = b->slots.data[i].session;
+            return HK_OK;
+        }
+    HKI_TRY(HKI_LIST_ROOM(b->slots));
+    hk_session *s;
+    HKI_TRY(make_session(e, b, batch, &s));
+    b->slots.data[b->slots.n++] = (hki_session_slot){s, batch};
+    *out = s;
+    return HK_OK;
+}
+
+hk_status hki_bench_bind(hki_bench *b, float *x) {
+    b->x = x;
+    for (size_t i = 0; i < b->slots.n; i++)
+        HKI_TRY(hk_session_bind_params(b->slots.data[i].session, x));
+    return HK_OK;
+}
+
+void hki_bench_deinit(hki_bench *b) {
+    for (size_t i = 0; i < b->slots.n; i++)
+        hk_session_destroy(b->slots.data[i].session);
+    hki_free(b->slots.data);
+    *b = (hki_bench){0};
+}

@@ -1,0 +1,401 @@
+// evaluate.c - metrics over a pass of the data, for one set of weights or
+// several side by side.
+#include "estimator/estimator.h"
+
+_Static_assert(sizeof(hk_evaluate_options) ==
+                   offsetof(hk_evaluate_options, reserved) + sizeof(uint32_t),
+               "option structs have no tail padding");
+
+void hk_evaluate_options_init(hk_evaluate_options *opt, size_t struct_size) {
+    const hk_evaluate_options d = {.struct_size = sizeof d};
+    hki_options_init(opt, struct_size, &d, sizeof d);
+}
+
+// ---- results ----------------------------------------------------------------
+
+struct hk_eval_result {
+    hki_arena arena;
+    HKI_LIST(hk_eval_item) items;
+    int64_t step, batches, examples;
+    double seconds;
+    const char *checkpoint; // NULL: memory
+};
+
+void hk_eval_result_destroy(hk_eval_result *r) {
+    if (r == NULL)
+        return;
+    hki_arena_deinit(&r->arena);
+    hki_free(r->items.data);
+    hki_free(r);
+}
+
+size_t hk_eval_result_count(const hk_eval_result *r) {
+    return r != NULL ? r->items.n : 0;
+}
+
+const hk_eval_item *hk_eval_result_item(const hk_eval_result *r, size_t i) {
+    return r != NULL && i < r->items.n ? &r->items.data[i] : NULL;
+}
+
+hk_status hk_eval_result_get(const hk_eval_result *r, const char *name,
+                             const char *weights, double *value) {
+    if (r == NULL || name == NULL || value == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "evaluation result: NULL argument");
+    char known[512] = "";
+    for (size_t i = 0; i < r->items.n; i++) {
+        const hk_eval_item *const k = &r->items.data[i];
+        if (strcmp(k->name, name) == 0 &&
+            (weights == NULL || strcmp(k->weights, weights) == 0)) {
+            *value = k->value;
+            return HK_OK;
+        }
+        const size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s (%s)",
+                 used > 0 ? ", " : "", k->name, k->weights);
+    }
+    return hki_fail(HK_E_NOT_FOUND,
+                    "the evaluation has no %s for %s weights; it has: %s", name,
+                    weights ? weights : "any", known);
+}
+
+int64_t hk_eval_result_step(const hk_eval_result *r) {
+    return r->step;
+}
+
+int64_t hk_eval_result_batches(const hk_eval_result *r) {
+    return r->batches;
+}
+
+int64_t hk_eval_result_examples(const hk_eval_result *r) {
+    return r->examples;
+}
+
+double hk_eval_result_seconds(const hk_eval_result *r) {
+    return r->seconds;
+}
+
+// ---- one evaluation ---------------------------------------------------------
+
+// Metrics of one set of weights.
+typedef struct score {
+    hk_metric **metrics; // in the order of the spec
+    double loss_sum;
+} score;
+
+typedef struct evaluation {
+    hk_estimator *e;
+    hk_evaluate_options o;
+    const char *name; // "" for the plain one
+    hk_spec *spec;
+    hk_dataset *dataset;
+    hk_iter *iter;
+    hki_weights weights;
+    score *scores; // one per set
+    hki_hooks hooks;
+    hk_run run;
+    int64_t batches;
+} evaluation;
+
+static void evaluation_deinit(evaluation *v) {
+    hki_hooks_deinit(&v->hooks);
+    hki_runctx_deinit(&v->run);
+    for (size_t i = 0; v->scores != NULL && i < v->weights.sets.n; i++) {
+        for (size_t k = 0;
+             v->scores[i].metrics != NULL && k < v->spec->metrics.n; k++)
+            hk_metric_destroy(v->scores[i].metrics[k]);
+        hki_free(v->scores[i].metrics);
+    }
+    hki_free(v->scores);
+    // Sessions must not keep pointing at values that go.
+    (void)hki_bench_bind(&v->e->eval, NULL);
+    hki_weights_deinit(&v->weights);
+    hk_iter_destroy(v->iter);
+    hk_dataset_release(v->dataset);
+}
+
+static hk_status open_data(evaluation *v, const hk_source *in) {
+    hk_estimator *const e = v->e;
+    HKI_TRY(hki_source_open(e, in, HK_EVAL, 0, 1, 0, &v->dataset));
+    HKI_TRY(hki_source_iter(e, v->dataset, false, &v->iter));
+    const hk_element *const data = hk_dataset_spec(v->dataset);
+    HKI_TRY(hki_spec_get(e, HK_EVAL, data, &v->spec));
+    HKI_TRY(hki_note_features(e, data));
+    if (e->eval.spec != v->spec)
+        hki_bench_deinit(&e->eval);
+    e->eval.spec = v->spec;
+    e->eval.threads = e->config.c.threads;
+    e->eval.seed = e->config.c.seed;
+    return HK_OK;
+}
+
+static hk_status create_scores(evaluation *v) {
+    HKI_TRY(hki_zalloc_array(v->weights.sets.n, sizeof *v->scores, &v->scores));
+    for (size_t i = 0; i < v->weights.sets.n; i++) {
+        score *const s = &v->scores[i];
+        HKI_TRY(hki_zalloc_array(v->spec->metrics.n, sizeof *s->metrics,
+                                 &s->metrics));
+        for (size_t k = 0; k < v->spec->metrics.n; k++)
+            HKI_TRY(hk_metric_create(v->spec->metrics.data[k].kind,
+                                     &v->spec->metrics.data[k].opt,
+                                     &s->metrics[k]));
+    }
+    return HK_OK;
+}
+
+// The weights follow the layout of the evaluation's own plan.
+static hk_status open_weights(evaluation *v, hk_session *s) {
+    const hki_weights_ask ask = {.which = v->o.weights,
+                                 .worker = v->o.worker,
+                                 .checkpoint = v->o.checkpoint_path,
+                                 .plan = hk_session_plan(s)};
+    HKI_TRY(hki_weights_get(v->e, &ask, &v->weights));
+    return create_scores(v);
+}
+
+static hk_status metric_tensor(hk_session *s, const hki_spec_metric *m,
+                               const char *leaf, hk_tensor **out) {
+    char name[512];
+    snprintf(name, sizeof name, HKI_OUT_METRIC "%s/%s", m->name, leaf);
+    return hk_session_output(s, name, out);
+}
+
+static hk_status update_metric(hk_session *s, const hki_spec_metric *m,
+                               hk_metric *metric) {
+    hk_tensor *labels = NULL, *predictions, *weights = NULL;
+    HKI_TRY(metric_tensor(s, m, "predictions", &predictions));
+    if (m->has_labels)
+        HKI_TRY(metric_tensor(s, m, "labels", &labels));
+    if (m->has_weights)
+        HKI_TRY(metric_tensor(s, m, "weights", &weights));
+    const hk_status st = hk_metric_update(metric, labels, predictions, weights);
+    if (st == HK_OK)
+        return HK_OK;
+    char text[HKI_ERROR_TEXT];
+    hki_keep_error(text);
+    return hki_fail(st, "metric %s: %s", m->name, text);
+}
+
+static hk_status score_set(evaluation *v, hk_session *s, size_t set) {
+    HKI_TRY(hk_session_bind_params(s, v->weights.sets.data[set].x));
+    HKI_TRY(hk_session_run(s));
+    v->scores[set].loss_sum += (double)hk_session_loss(s);
+    for (size_t k = 0; k < v->spec->metrics.n; k++)
+        HKI_TRY(update_metric(s, &v->spec->metrics.data[k],
+                              v->scores[set].metrics[k]));
+    return HK_OK;
+}
+
+// Hooks see the run of the first set.
+static hk_status score_batch(evaluation *v, hk_session *s, int64_t batch) {
+    hk_run *const run = &v->run;
+    run->session = s;
+    HKI_TRY(hki_runctx_before(run, &v->hooks));
+    HKI_TRY(score_set(v, s, 0));
+    run->loss = hk_session_loss(s);
+    run->iteration++;
+    run->examples += batch;
+    HKI_TRY(hki_runctx_after(run, &v->hooks));
+    for (size_t i = 1; i < v->weights.sets.n; i++)
+        HKI_TRY(score_set(v, s, i));
+    v->batches++;
+    return HK_OK;
+}
+
+static hk_status begin(evaluation *v, hk_session *s) {
+    HKI_TRY(open_weights(v, s));
+    v->run.session = s;
+    v->run.global_step = v->weights.step;
+    for (size_t i = 0; i < v->o.n_hooks; i++)
+        HKI_TRY(hki_hooks_add(&v->hooks, v->o.hooks[i]));
+    for (size_t i = 0; i < v->spec->hooks.n; i++)
+        HKI_TRY(hki_hooks_add(&v->hooks, v->spec->hooks.data[i]));
+    HKI_TRY(hki_hooks_open(&v->hooks, &v->run));
+    HKI_TRY(hki_hooks_call(&v->hooks, HKI_HOOK_BEGIN, &v->run));
+    return hki_hooks_call(&v->hooks, HKI_HOOK_SESSION, &v->run);
+}
+
+static hk_status run_batches(evaluation *v) {
+    hk_estimator *const e = v->e;
+    const hk_element *el;
+    int64_t batch;
+    hk_session *s;
+    while ((v->o.steps == 0 || v->batches < v->o.steps) && !v->run.stop) {
+        const hk_status st = hk_iter_next(v->iter, &el);
+        if (st == HK_E_END)
+            break;
+        HKI_TRY(st);
+        HKI_TRY(hki_element_batch(v->spec, el, &batch));
+        HKI_TRY(hki_bench_session(e, &e->eval, batch, &s));
+        HKI_TRY(hki_scalars_apply_session(e, v->spec, s));
+        if (v->batches == 0)
+            HKI_TRY(begin(v, s));
+        HKI_TRY(hki_element_feed(v->spec, el, s));
+        HKI_TRY(score_batch(v, s, batch));
+    }
+    if (v->batches == 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "evaluate: the data is empty; there is nothing to "
+                        "measure");
+    return hki_hooks_call(&v->hooks, HKI_HOOK_END, &v->run);
+}
+
+// ---- collecting -------------------------------------------------------------
+
+static hk_status add_item(hk_eval_result *r, const char *name,
+                          const char *weights, double value, double *values,
+                          size_t n) {
+    HKI_TRY(HKI_LIST_ROOM(r->items));
+    hk_eval_item k = {.value = value, .values = values, .n_values = n};
+    HKI_TRY(hki_arena_strdup(&r->arena, name, &k.name));
+    HKI_TRY(hki_arena_strdup(&r->arena, weights, &k.weights));
+    if (values == NULL) {
+        double *one;
+        HKI_TRY(hki_arena_alloc(&r->arena, 1, sizeof *one, &one));
+        *one = value;
+        k.values = one;
+        k.n_values = 1;
+    }
+    // Sorted by name within its set.
+    size_t at = r->items.n++;
+    for (; at > 0 && strcmp(r->items.data[at - 1].weights, weights) == 0 &&
+           strcmp(r->items.data[at - 1].name, name) > 0;
+         at--)
+        r->items.data[at] = r->items.data[at - 1];
+    r->items.data[at] = k;
+    return HK_OK;
+}
+
+static hk_status add_metric(const evaluation *v, size_t set, size_t k,
+                            hk_eval_result *r) {
+    const hk_metric *const m = v->scores[set].metrics[k];
+    const size_t n = hk_metric_size(m);
+    double value, *values;
+    HKI_TRY(hk_metric_value(m, &value));
+    HKI_TRY(hki_arena_alloc(&r->arena, n, sizeof *values, &values));
+    HKI_TRY(hk_metric_values(m, values, n));
+    return add_item(r, v->spec->metrics.data[k].name,
+                    v->weights.sets.data[set].name, value, values, n);
+}
+
+static hk_status collect(const evaluation *v, hk_eval_result *r) {
+    r->step = v->weights.step;
+    r->batches = v->batches;
+    r->examples = v->run.examples;
+    r->seconds = hk_run_seconds(&v->run);
+    if (v->weights.checkpoint != NULL)
+        HKI_TRY(
+            hki_arena_strdup(&r->arena, v->weights.checkpoint, &r->checkpoint));
+    for (size_t i = 0; i < v->weights.sets.n; i++) {
+        const char *const w = v->weights.sets.data[i].name;
+        HKI_TRY(add_item(r, "loss", w,
+                         v->scores[i].loss_sum / (double)v->batches, NULL, 0));
+        HKI_TRY(add_item(r, "global_step", w, (double)r->step, NULL, 0));
+        for (size_t k = 0; k < v->spec->metrics.n; k++)
+            HKI_TRY(add_metric(v, i, k, r));
+    }
+    return HK_OK;
+}
+
+// ---- telling ----------------------------------------------------------------
+
+// The first set has plain tags, the others "<tag>/<weights>".
+static hk_status tag_of(hk_eval_result *r, size_t i, const char **tag) {
+    const hk_eval_item *const k = &r->items.data[i];
+    if (strcmp(k->weights, r->items.data[0].weights) == 0) {
+        *tag = k->name;
+        return HK_OK;
+    }
+    return hki_arena_printf(&r->arena, tag, "%s/%s", k->name, k->weights);
+}
+
+static hk_status record(evaluation *v, hk_eval_result *r) {
+    hk_event_writer *w = NULL;
+    HKI_TRY(hki_history_begin(v->e, v->name));
+    if (!v->o.no_summary)
+        HKI_TRY(hki_eval_writer(v->e, v->name, &w));
+    for (size_t i = 0; i < r->items.n; i++) {
+        const hk_eval_item *const k = &r->items.data[i];
+        const char *tag;
+        if (strcmp(k->name, "global_step") == 0)
+            continue;
+        HKI_TRY(tag_of(r, i, &tag));
+        HKI_TRY(hki_history_add(v->e, v->name, tag, r->step, k->value));
+        if (w != NULL)
+            HKI_TRY(hk_event_scalar(w, tag, r->step, k->value));
+    }
+    if (w == NULL)
+        return HK_OK;
+    if (r->checkpoint != NULL)
+        HKI_TRY(hk_event_text(w, "checkpoint_path", r->step, r->checkpoint));
+    return hk_event_flush(w);
+}
+
+static void log_result(const evaluation *v, const hk_eval_result *r) {
+    char line[1024] = "";
+    for (size_t i = 0; i < r->items.n; i++) {
+        const hk_eval_item *const k = &r->items.data[i];
+        const size_t used = strlen(line);
+        if (strcmp(k->name, "global_step") != 0)
+            snprintf(line + used, sizeof line - used, ", %s (%s) = %.6g",
+                     k->name, k->weights, k->value);
+    }
+    hki_log(v->e->ctx, HK_LOG_INFO, "evaluation%s%s at step %lld%s",
+            v->name[0] != '\0' ? " " : "", v->name, (long long)r->step, line);
+}
+
+// The checkpoint of this step, by the metric that counts.
+static hk_status rate_checkpoint(const evaluation *v, const hk_eval_result *r) {
+    const hk_run_config *const c = &v->e->config.c;
+    double value;
+    if (c->keep_best == 0 || v->e->saver == NULL || v->name[0] != '\0' ||
+        v->e->saved_step != r->step)
+        return HK_OK;
+    HKI_TRY(hk_eval_result_get(r, c->best_metric, NULL, &value));
+    return hk_saver_metric(v->e->saver, r->step, value);
+}
+
+// ---- the call ---------------------------------------------------------------
+
+static hk_status evaluate(evaluation *v, const hk_source *in,
+                          hk_eval_result *r) {
+    HKI_TRY(open_data(v, in));
+    HKI_TRY(hki_runctx_init(&v->run, v->e, HK_EVAL, v->spec));
+    HKI_TRY(run_batches(v));
+    HKI_TRY(collect(v, r));
+    HKI_TRY(record(v, r));
+    log_result(v, r);
+    return rate_checkpoint(v, r);
+}
+
+hk_status hk_estimator_evaluate(hk_estimator *e, const hk_source *input,
+                                const hk_evaluate_options *opt,
+                                hk_eval_result **out) {
+    if (e == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "evaluate: estimator or out is NULL");
+    evaluation v = {.e = e};
+    hk_source in;
+    hk_evaluate_options_init(&v.o, sizeof v.o);
+    HKI_TRY(hki_options_copy(&v.o, sizeof v.o, opt, "evaluate options"));
+    HKI_TRY(hki_source_check(input, &in));
+    if (v.o.steps < 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "evaluate: steps is %lld; it is above 0, or 0 for all",
+                        (long long)v.o.steps);
+    v.name = v.o.name != NULL ? v.o.name : "";
+    if (strchr(v.name, '/') != NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "evaluate: the name %s is not part of a file name",
+                        v.name);
+    hk_eval_result *r;
+    HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
+    const hk_status s = evaluate(&v, &in, r);
+    char text[HKI_ERROR_TEXT];
+    hki_keep_error(text);
+    evaluation_deinit(&v);
+    if (s != HK_OK) {
+        hk_eval_result_destroy(r);
+        return hki_fail(s, "%s", text);
+    }
+    *out = r;
+    return HK_OK;
+}

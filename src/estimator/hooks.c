@@ -1,0 +1,139 @@
+// hooks.c - hooks as reference-counted tables, and calling them in order.
+#include "estimator/estimator.h"
+
+_Static_assert(sizeof(hk_hook_calls) ==
+                   offsetof(hk_hook_calls, reserved) + sizeof(uint32_t),
+               "option structs have no tail padding");
+
+void hk_hook_calls_init(hk_hook_calls *c, size_t struct_size) {
+    const hk_hook_calls d = {.struct_size = sizeof d};
+    hki_options_init(c, struct_size, &d, sizeof d);
+}
+
+hk_status hk_hook_create(const hk_hook_calls *calls, hk_hook **out) {
+    if (calls == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "hook: calls or out is NULL");
+    hk_hook *h;
+    HKI_TRY(hki_zalloc_array(1, sizeof *h, &h));
+    hk_hook_calls_init(&h->calls, sizeof h->calls);
+    hk_status s =
+        hki_options_copy(&h->calls, sizeof h->calls, calls, "hook calls");
+    if (s == HK_OK)
+        s = hki_strdup(h->calls.name != NULL ? h->calls.name : "hook",
+                       &h->name);
+    if (s != HK_OK) {
+        hki_free(h);
+        return s;
+    }
+    h->calls.name = h->name;
+    atomic_init(&h->refs, 1);
+    *out = h;
+    return HK_OK;
+}
+
+hk_status hki_hook_make(const hk_hook_calls *calls, hk_hook **out) {
+    const hk_status s = hk_hook_create(calls, out);
+    if (s != HK_OK)
+        calls->user_free(calls->user);
+    return s;
+}
+
+hk_hook *hk_hook_retain(hk_hook *h) {
+    if (h != NULL)
+        atomic_fetch_add(&h->refs, 1);
+    return h;
+}
+
+void hk_hook_release(hk_hook *h) {
+    if (h == NULL || atomic_fetch_sub(&h->refs, 1) != 1)
+        return;
+    if (h->calls.user_free != NULL)
+        h->calls.user_free(h->calls.user);
+    hki_free(h->name);
+    hki_free(h);
+}
+
+const char *hk_hook_name(const hk_hook *h) {
+    return h != NULL ? h->name : NULL;
+}
+
+// ---- the hooks of a run -----------------------------------------------------
+
+hk_status hki_hooks_add(hki_hooks *h, hk_hook *hook) {
+    if (hook == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "hook %zu of the list is NULL", h->n);
+    HKI_TRY(HKI_LIST_ROOM(*h));
+    h->data[h->n++] = (hki_hook_slot){.hook = hk_hook_retain(hook),
+                                      .state = hook->calls.user};
+    return HK_OK;
+}
+
+// The hook's name in front of its message.
+static hk_status name_failure(const hki_hook_slot *k, hk_status s) {
+    char text[HKI_ERROR_TEXT];
+    hki_keep_error(text);
+    return hki_fail(s, "hook %s: %s", k->hook->name, text);
+}
+
+hk_status hki_hooks_open(hki_hooks *h, hk_run *run) {
+    for (size_t i = 0; i < h->n; i++) {
+        hki_hook_slot *k = &h->data[i];
+        const hk_hook_calls *c = &k->hook->calls;
+        if (c->create == NULL)
+            continue;
+        const hk_status s = c->create(c->user, run, &k->state);
+        if (s != HK_OK)
+            return name_failure(k, s);
+        k->created = true;
+    }
+    return HK_OK;
+}
+
+static hk_status (*entry(const hk_hook_calls *c,
+                         hki_hook_event event))(void *, hk_run *) {
+    switch (event) {
+    case HKI_HOOK_BEGIN:
+        return c->begin;
+    case HKI_HOOK_SESSION:
+        return c->after_create_session;
+    case HKI_HOOK_BEFORE:
+        return c->before_run;
+    case HKI_HOOK_AFTER:
+        return c->after_run;
+    case HKI_HOOK_END:
+        break;
+    }
+    return c->end;
+}
+
+hk_status hki_hooks_call(const hki_hooks *h, hki_hook_event event,
+                         hk_run *run) {
+    for (size_t i = 0; i < h->n; i++) {
+        const hki_hook_slot *k = &h->data[i];
+        hk_status (*fn)(void *, hk_run *) = entry(&k->hook->calls, event);
+        if (fn == NULL || (!run->is_chief && !k->hook->calls.all_workers))
+            continue;
+        const hk_status s = fn(k->state, run);
+        if (s != HK_OK)
+            return name_failure(k, s);
+    }
+    return HK_OK;
+}
+
+bool hki_hooks_want(const hki_hooks *h, const hk_run *run) {
+    for (size_t i = 0; i < h->n; i++)
+        if (run->is_chief || h->data[i].hook->calls.all_workers)
+            return true;
+    return false;
+}
+
+void hki_hooks_deinit(hki_hooks *h) {
+    for (size_t i = 0; i < h->n; i++) {
+        hki_hook_slot *k = &h->data[i];
+        if (k->created && k->hook->calls.destroy != NULL)
+            k->hook->calls.destroy(k->state);
+        hk_hook_release(k->hook);
+    }
+    hki_free(h->data);
+    *h = (hki_hooks){0};
+}

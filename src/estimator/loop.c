@@ -1,0 +1,521 @@
+// loop.c - the steps of one train call, by one worker or many.
+//
+// Worker 0 runs on the caller's thread and calls the hooks; the others have
+// threads of their own. A cut is a point at which everybody stands still
+// between two steps: what saves or evaluates is done there.
+//
+// Coupled workers (round-robin, synchronous methods) wait for each other's
+// exchanges, so they cannot be stopped just anywhere. The conductor, the
+// lowest worker that runs, is k exchanges far; nobody can have got past
+// exchange k + 1, which needs the conductor. So stops and cuts are set there,
+// and fall on the same step of every worker.
+#include "estimator/estimator.h"
+#include <errno.h>
+
+#define NEVER INT64_MAX
+
+// ---- stopping ---------------------------------------------------------------
+
+void hki_loop_stop(hki_loop *l, hk_stop_reason reason) {
+    int none = HK_STOP_NONE;
+    atomic_compare_exchange_strong(&l->reason, &none, (int)reason);
+    atomic_store(&l->stop, true);
+}
+
+static void keep_failure(hki_loop *l, const hki_worker *w, hk_status s) {
+    pthread_mutex_lock(&l->lock);
+    if (l->status == HK_OK) {
+        l->status = s;
+        if (l->crew->n > 1)
+            snprintf(l->error, sizeof l->error, "worker %u: %s", w->id,
+                     hk_last_error());
+        else
+            hki_keep_error(l->error);
+    }
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+    hki_loop_stop(l, HK_STOP_HOOK);
+}
+
+// Where a worker is, as cuts count it.
+static int64_t place(const hki_loop *l, const hki_worker *w) {
+    return l->coupled ? hk_elastic_local_step(w->elastic) : 0;
+}
+
+// The first cut that nobody can have passed, seen from the conductor.
+static int64_t next_cut(const hki_loop *l, const hki_worker *w) {
+    double tau = 1;
+    if (!l->coupled)
+        return 0;
+    if (hk_elastic_get(w->elastic, "communication_period", &tau) != HK_OK)
+        tau = 1;
+    const int64_t period = (int64_t)tau;
+    return (hk_elastic_local_step(w->elastic) / period + 1) * period;
+}
+
+static bool conducts(const hki_loop *l, const hki_worker *w) {
+    return atomic_load(&l->conductor) == w->index;
+}
+
+// Has somebody asked for the end, and has this worker got to it?
+static bool must_stop(hki_loop *l, const hki_worker *w) {
+    if (!atomic_load(&l->stop))
+        return false;
+    if (!l->coupled)
+        return true;
+    int64_t at = atomic_load(&l->stop_at);
+    if (at == NEVER && conducts(l, w)) {
+        at = next_cut(l, w);
+        atomic_store(&l->stop_at, at);
+    }
+    return place(l, w) >= at;
+}
+
+static bool global_step_reached(const hki_loop *l, const hki_worker *w) {
+    return l->opt.max_steps > 0 && w->elastic != NULL && !l->crew->own_center &&
+           hk_elastic_global_step(w->elastic) >= l->opt.max_steps;
+}
+
+// Conditions that are looked at before a step, besides the data's end.
+static bool may_step(hki_loop *l, const hki_worker *w) {
+    if (hk_stop_requested(l->e->ctx))
+        hki_loop_stop(l, HK_STOP_REQUESTED);
+    if (l->opt.max_seconds > 0 &&
+        (double)(hki_now_ns() - l->started_ns) * 1e-9 >= l->opt.max_seconds)
+        hki_loop_stop(l, HK_STOP_TIME);
+    if (must_stop(l, w))
+        return false;
+    const bool quota =
+        l->quota >= 0 && w->steps - l->first_steps[w->index] >= l->quota;
+    if (quota || global_step_reached(l, w)) {
+        int none = HK_STOP_NONE;
+        atomic_compare_exchange_strong(&l->reason, &none, HK_STOP_STEPS);
+        return false;
+    }
+    return true;
+}
+
+// ---- cuts -------------------------------------------------------------------
+
+// Those who are slow to wake up do not count at the next cut.
+static void release(hki_loop *l) {
+    pthread_mutex_lock(&l->lock);
+    atomic_store(&l->pause_at, NEVER);
+    l->at_cut = false;
+    l->cut_number++;
+    l->waiting = 0;
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static hk_status do_cuts(hki_loop *l) {
+    hk_status s = HK_OK;
+    l->at_cut = true;
+    for (size_t i = 0; i < l->cuts.n && s == HK_OK; i++)
+        s = l->cuts.data[i].fn(l->cuts.data[i].user, &l->runs[0]);
+    l->cuts.n = 0;
+    return s;
+}
+
+hk_status hki_loop_at_cut(hk_run *run, hki_cut_fn fn, void *user) {
+    hki_loop *const l = run->loop;
+    if (l->crew->n == 1 || l->at_cut)
+        return fn(user, run);
+    for (size_t i = 0; i < l->cuts.n; i++)
+        if (l->cuts.data[i].fn == fn && l->cuts.data[i].user == user)
+            return HK_OK;
+    HKI_TRY(HKI_LIST_ROOM(l->cuts));
+    l->cuts.data[l->cuts.n++] = (hki_cut){fn, user};
+    // A recorded order knows no cuts: the others might have to wait for one
+    // of this worker's exchanges. They are done at the end instead.
+    if (l->e->config.center.turn != HK_TURN_RECORDED &&
+        atomic_load(&l->pause_at) == NEVER)
+        atomic_store(&l->pause_at, next_cut(l, run->w));
+    return HK_OK;
+}
+
+// Worker 0 waits for the others and does what is to be done.
+static hk_status hold_cut(hki_loop *l) {
+    pthread_mutex_lock(&l->lock);
+    while (l->waiting + 1 < l->running)
+        pthread_cond_wait(&l->changed, &l->lock);
+    pthread_mutex_unlock(&l->lock);
+    const hk_status s = do_cuts(l);
+    release(l);
+    return s;
+}
+
+static void wait_at_cut(hki_loop *l, const hki_worker *w) {
+    pthread_mutex_lock(&l->lock);
+    if (place(l, w) >= atomic_load(&l->pause_at)) {
+        const uint64_t number = l->cut_number;
+        l->waiting++;
+        pthread_cond_broadcast(&l->changed);
+        while (l->cut_number == number)
+            pthread_cond_wait(&l->changed, &l->lock);
+    }
+    pthread_mutex_unlock(&l->lock);
+}
+
+static hk_status pass_cut(hki_loop *l, const hki_worker *w) {
+    if (place(l, w) < atomic_load(&l->pause_at))
+        return HK_OK;
+    if (w->index == 0)
+        return hold_cut(l);
+    wait_at_cut(l, w);
+    return HK_OK;
+}
+
+// ---- one step ---------------------------------------------------------------
+
+static void report(hki_loop *l, hki_worker *w, const hk_step_info *info,
+                   int64_t now_ns) {
+    hk_worker_report *const r = &w->report;
+    hk_elastic_stats stats;
+    const bool fresh = info->exchanged && w->elastic != NULL &&
+                       hk_elastic_get_stats(w->elastic, &stats) == HK_OK;
+    pthread_mutex_lock(&l->crew->lock);
+    r->local_step = w->steps;
+    r->loss = info->loss;
+    r->exchanges += info->exchanged;
+    r->seconds = (double)(now_ns - l->started_ns) * 1e-9;
+    if (fresh)
+        r->stats = stats;
+    pthread_mutex_unlock(&l->crew->lock);
+}
+
+static hk_status feed(hki_loop *l, hki_worker *w, hk_run *run,
+                      const hk_element *el, int64_t *batch) {
+    HKI_TRY(hki_element_batch(l->crew->spec, el, batch));
+    HKI_TRY(hki_worker_session(w, *batch, &run->session));
+    return hki_element_feed(l->crew->spec, el, run->session);
+}
+
+// With a center elsewhere everybody hears of the others' steps at exchanges;
+// the most that anybody here has heard of counts.
+static int64_t raise_global(hk_estimator *e, int64_t step) {
+    long long now = atomic_load(&e->global_step);
+    while (now < step &&
+           !atomic_compare_exchange_weak(&e->global_step, &now, step))
+        ;
+    return HKI_MAX(now, step);
+}
+
+static void advance(hki_loop *l, hki_worker *w, hk_run *run, int64_t batch) {
+    hk_estimator *const e = l->e;
+    w->steps++;
+    atomic_fetch_add(&l->steps, 1);
+    atomic_fetch_add(&l->examples, batch);
+    const int64_t global =
+        w->elastic != NULL && !l->crew->own_center
+            ? raise_global(e, hk_elastic_global_step(w->elastic))
+            : atomic_fetch_add(&e->global_step, 1) + 1;
+    run->info = w->info;
+    run->loss = w->info->loss;
+    run->local_step = w->steps;
+    run->global_step = global;
+    run->iteration++;
+}
+
+// Runs the trainer; an inserted callback may ask for the end.
+static hk_status train_step(hki_loop *l, hki_worker *w) {
+    int stop = 0;
+    const hk_status s = hk_trainer_step(w->trainer, &stop);
+    w->is_nan =
+        s == HK_E_NOT_FINITE && l->e->config.c.nan_policy == HK_NAN_STOP;
+    if (s == HK_OK && stop)
+        hki_loop_stop(l, HK_STOP_HOOK);
+    return s;
+}
+
+static hk_status step_with_hooks(hki_loop *l, hki_worker *w, hk_run *run,
+                                 int64_t batch) {
+    const bool hooks = hki_hooks_want(&l->hooks, run);
+    if (hooks) {
+        pthread_mutex_lock(&l->hook_lock);
+        const hk_status s = hki_runctx_before(run, &l->hooks);
+        pthread_mutex_unlock(&l->hook_lock);
+        HKI_TRY(s);
+    }
+    HKI_TRY(train_step(l, w));
+    advance(l, w, run, batch);
+    report(l, w, w->info, hki_now_ns());
+    if (!hooks)
+        return HK_OK;
+    pthread_mutex_lock(&l->hook_lock);
+    const hk_status s = hki_runctx_after(run, &l->hooks);
+    pthread_mutex_unlock(&l->hook_lock);
+    return s;
+}
+
+static hk_status one_step(hki_loop *l, hki_worker *w, hk_run *run) {
+    const hk_element *el;
+    int64_t batch;
+    if (w->scalars_seen != atomic_load(&l->e->scalars_version))
+        HKI_TRY(hki_scalars_apply_worker(w));
+    HKI_TRY(hki_intake_next(&l->e->intakes.at[w->index], &el));
+    HKI_TRY(feed(l, w, run, el, &batch));
+    return step_with_hooks(l, w, run, batch);
+}
+
+// ---- one worker -------------------------------------------------------------
+
+static bool take_ticket(hki_loop *l) {
+    if (!l->use_tickets || atomic_fetch_sub(&l->tickets, 1) > 0)
+        return true;
+    atomic_fetch_add(&l->tickets, 1);
+    int none = HK_STOP_NONE;
+    atomic_compare_exchange_strong(&l->reason, &none, HK_STOP_STEPS);
+    return false;
+}
+
+static hk_status steps(hki_loop *l, hki_worker *w, hk_run *run) {
+    for (;;) {
+        HKI_TRY(pass_cut(l, w));
+        if (!may_step(l, w) || !take_ticket(l))
+            return HK_OK;
+        const hk_status s = one_step(l, w, run);
+        if (s == HK_OK)
+            continue;
+        if (l->use_tickets)
+            atomic_fetch_add(&l->tickets, 1);
+        if (s == HK_E_CANCELLED && hk_stop_requested(l->e->ctx)) {
+            hki_loop_stop(l, HK_STOP_REQUESTED);
+            return HK_OK;
+        }
+        return s;
+    }
+}
+
+// Waits until everybody is ready, then lets everybody go. Worker 0 does the
+// hooks' part in between.
+static hk_status start_together(hki_loop *l, hki_worker *w, hk_run *run) {
+    hk_status s = HK_OK;
+    pthread_mutex_lock(&l->lock);
+    l->ready++;
+    pthread_cond_broadcast(&l->changed);
+    while (w->index == 0 && l->ready < l->running && l->status == HK_OK)
+        pthread_cond_wait(&l->changed, &l->lock);
+    while (w->index != 0 && !l->is_open && l->status == HK_OK)
+        pthread_cond_wait(&l->changed, &l->lock);
+    const bool failed = l->status != HK_OK;
+    pthread_mutex_unlock(&l->lock);
+    if (failed)
+        return HK_OK; // the others' fault; the loop stops at once
+    pthread_mutex_lock(&l->hook_lock);
+    if (w->index == 0)
+        l->at_cut = true;
+    s = hki_hooks_call(&l->hooks, HKI_HOOK_SESSION, run);
+    pthread_mutex_unlock(&l->hook_lock);
+    if (w->index == 0) {
+        pthread_mutex_lock(&l->lock);
+        l->at_cut = false;
+        l->is_open = true;
+        l->started_ns = hki_now_ns();
+        pthread_cond_broadcast(&l->changed);
+        pthread_mutex_unlock(&l->lock);
+    }
+    return s;
+}
+
+static hk_status join(hki_loop *l, hki_worker *w) {
+    HKI_TRY(hki_worker_join(w));
+    pthread_mutex_lock(&l->lock); // one reader of the checkpoint at a time
+    const hk_status s = hki_snapshot_restore_worker(w);
+    pthread_mutex_unlock(&l->lock);
+    l->first_steps[w->index] = w->steps;
+    l->runs[w->index].local_step = w->steps;
+    return s;
+}
+
+static hk_status leave(hki_worker *w) {
+    w->joined = false;
+    return hk_elastic_leave(w->elastic, hki_worker_values(w));
+}
+
+// Steps that the center has not seen.
+static bool has_news(const hki_worker *w) {
+    double tau;
+    return hk_elastic_get(w->elastic, "communication_period", &tau) != HK_OK ||
+           hk_elastic_local_step(w->elastic) % (int64_t)tau != 0;
+}
+
+// Nobody may wait for a worker that goes: coupled ones leave their seat, and
+// remote ones bring their last steps. A worker that failed leaves as it is;
+// one that ended well stays until the last checkpoint has seen the center,
+// which might be gone once everybody has left.
+static hk_status part(hki_loop *l, hki_worker *w, hk_status s) {
+    const bool is_remote = !l->crew->own_center;
+    const bool early = l->coupled && s != HK_OK;
+    if (!w->joined || (!is_remote && !early))
+        return HK_OK;
+    const bool well = s == HK_OK || s == HK_E_END;
+    const bool rounds = l->crew->center->method->flags & HKI_METHOD_ROUND;
+    hk_status last = HK_OK;
+    if (is_remote && !rounds && well && has_news(w))
+        last = hk_elastic_exchange(w->elastic, hki_worker_values(w));
+    if (is_remote && !rounds && well && !early && last == HK_OK)
+        return HK_OK;
+    const hk_status left = leave(w);
+    return last != HK_OK ? last : left;
+}
+
+// Those who stayed.
+static hk_status leave_all(hki_loop *l) {
+    hk_status s = HK_OK;
+    for (uint32_t i = 0; i < l->crew->n && !l->crew->own_center; i++) {
+        hki_worker *const w = &l->crew->workers[i];
+        const hk_status left = w->joined ? leave(w) : HK_OK;
+        s = s == HK_OK ? left : s;
+    }
+    return s;
+}
+
+// The lowest worker that still runs conducts; worker 0 gone, nobody opens a
+// cut any more.
+static void sign_off(hki_loop *l, const hki_worker *w) {
+    pthread_mutex_lock(&l->lock);
+    l->is_running[w->index] = false;
+    l->running--;
+    uint32_t next = 0;
+    while (next < l->crew->n && !l->is_running[next])
+        next++;
+    atomic_store(&l->conductor, next);
+    if (w->index == 0) {
+        atomic_store(&l->pause_at, NEVER);
+        l->cut_number++;
+        l->waiting = 0;
+    }
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void run_worker(hki_loop *l, uint32_t index) {
+    hki_worker *const w = &l->crew->workers[index];
+    hk_run *const run = &l->runs[index];
+    hk_status s = HK_OK;
+    w->is_nan = false;
+    if (l->e->config.c.pin)
+        s = hki_thread_pin((int)w->bench.first_cpu);
+    if (s == HK_OK)
+        s = join(l, w);
+    if (s == HK_OK)
+        s = start_together(l, w, run);
+    if (s == HK_OK)
+        s = steps(l, w, run);
+    if (s == HK_E_END) {
+        int none = HK_STOP_NONE;
+        atomic_compare_exchange_strong(&l->reason, &none, HK_STOP_DATA);
+    } else if (w->is_nan) {
+        hki_log(l->e->ctx, HK_LOG_WARNING, "worker %u: training ends: %s",
+                w->id, hk_last_error());
+        hki_loop_stop(l, HK_STOP_NAN);
+    } else if (s != HK_OK) {
+        keep_failure(l, w, s);
+    }
+    const hk_status left = part(l, w, s);
+    if (left != HK_OK && (s == HK_OK || s == HK_E_END || w->is_nan))
+        keep_failure(l, w, left);
+    sign_off(l, w);
+    pthread_mutex_lock(&l->crew->lock);
+    w->report.running = 0;
+    w->report.status = s == HK_E_END || w->is_nan ? HK_OK : s;
+    pthread_mutex_unlock(&l->crew->lock);
+}
+
+// ---- all of them ------------------------------------------------------------
+
+typedef struct thread_start {
+    hki_loop *l;
+    uint32_t index;
+} thread_start;
+
+static void thread_main(void *user) {
+    const thread_start *const t = user;
+    run_worker(t->l, t->index);
+}
+
+// A thread that cannot be started counts as a worker that failed.
+static void start_threads(hki_loop *l, hki_thread **threads,
+                          thread_start *starts) {
+    for (uint32_t i = 1; i < l->crew->n; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "hk-worker%u", i % 10000);
+        starts[i] = (thread_start){l, i};
+        const hk_status s =
+            hki_thread_start(thread_main, &starts[i], -1, name, &threads[i]);
+        if (s == HK_OK)
+            continue;
+        keep_failure(l, &l->crew->workers[i], s);
+        sign_off(l, &l->crew->workers[i]);
+    }
+}
+
+static void prepare(hki_loop *l) {
+    hki_crew *const c = l->crew;
+    for (uint32_t i = 0; i < c->n; i++) {
+        hki_worker *const w = &c->workers[i];
+        hk_run *const r = &l->runs[i];
+        l->is_running[i] = true;
+        r->w = w;
+        r->loop = l;
+        r->worker = w->id;
+        r->workers = l->e->config.c.all_workers;
+        r->is_chief = i == 0;
+        r->session = w->session;
+        r->global_step = atomic_load(&l->e->global_step);
+        w->report = (hk_worker_report){.local_step = w->steps,
+                                       .exchanges = w->report.exchanges,
+                                       .running = 1};
+    }
+    l->running = c->n;
+    atomic_store(&l->stop_at, NEVER);
+    atomic_store(&l->pause_at, NEVER);
+    l->started_ns = hki_now_ns();
+}
+
+static hk_status run_threads(hki_loop *l) {
+    hki_thread **threads = NULL;
+    thread_start *starts = NULL;
+    hk_status s = hki_zalloc_array(l->crew->n, sizeof *threads, &threads);
+    if (s == HK_OK)
+        s = hki_zalloc_array(l->crew->n, sizeof *starts, &starts);
+    if (s == HK_OK) {
+        start_threads(l, threads, starts);
+        run_worker(l, 0);
+        for (uint32_t i = 1; i < l->crew->n; i++)
+            hki_thread_stop(threads[i]);
+    }
+    hki_free(threads);
+    hki_free(starts);
+    return s;
+}
+
+// What was waiting for a cut, then the hooks' end.
+static hk_status finish(hki_loop *l) {
+    hk_run *const run = &l->runs[0];
+    hk_center_info info;
+    if (l->crew->is_elastic && !l->crew->own_center &&
+        hk_center_get_info(l->crew->center, &info) == HK_OK)
+        raise_global(l->e, info.global_step);
+    run->global_step = atomic_load(&l->e->global_step);
+    HKI_TRY(do_cuts(l));
+    return hki_hooks_call(&l->hooks, HKI_HOOK_END, run);
+}
+
+hk_status hki_loop_run(hki_loop *l) {
+    const uint32_t n = l->crew->n;
+    HKI_TRY(hki_zalloc_array(n, sizeof *l->first_steps, &l->first_steps));
+    HKI_TRY(hki_zalloc_array(n, sizeof *l->is_running, &l->is_running));
+    prepare(l);
+    HKI_TRY(hki_hooks_open(&l->hooks, &l->runs[0]));
+    HKI_TRY(hki_hooks_call(&l->hooks, HKI_HOOK_BEGIN, &l->runs[0]));
+    HKI_TRY(run_threads(l));
+    l->ended_ns = hki_now_ns();
+    const hk_status s =
+        l->status != HK_OK ? hki_fail(l->status, "%s", l->error) : finish(l);
+    char text[HKI_ERROR_TEXT];
+    hki_keep_error(text);
+    const hk_status left = leave_all(l);
+    return s != HK_OK ? hki_fail(s, "%s", text) : left;
+}

@@ -1,0 +1,346 @@
+// train.c - the train call: what it was asked, what it starts from, which
+// hooks go along.
+#include "estimator/estimator.h"
+#include <math.h>
+
+_Static_assert(sizeof(hk_train_options) ==
+                   offsetof(hk_train_options, n_listeners) + sizeof(size_t),
+               "option structs have no tail padding");
+
+void hk_train_options_init(hk_train_options *opt, size_t struct_size) {
+    const hk_train_options d = {.struct_size = sizeof d};
+    hki_options_init(opt, struct_size, &d, sizeof d);
+}
+
+const char *hk_stop_reason_name(hk_stop_reason r) {
+    static const char *const names[] = {"none", "steps",     "data", "time",
+                                        "hook", "requested", "nan",  "done"};
+    return (unsigned)r < HKI_COUNT(names) ? names[r] : "unknown";
+}
+
+static hk_status check_options(const hk_estimator *e,
+                               const hk_train_options *o) {
+    const hk_run_config *const c = &e->config.c;
+    if (o->steps < 0 || o->max_steps < 0 || o->epochs < 0 ||
+        !(o->max_seconds >= 0))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "train: steps %lld, max_steps %lld, epochs %lld, "
+                        "max_seconds %g; each is above 0, or 0 for no limit",
+                        (long long)o->steps, (long long)o->max_steps,
+                        (long long)o->epochs, o->max_seconds);
+    if (o->steps > 0 && o->max_steps > 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "train: steps (%lld more) and max_steps (up to %lld) "
+                        "exclude each other",
+                        (long long)o->steps, (long long)o->max_steps);
+    bool saves = c->save_checkpoints_steps > 0 || c->save_checkpoints_secs > 0;
+    for (size_t i = 0; i < o->n_hooks; i++)
+        saves |= o->hooks[i] != NULL && o->hooks[i]->is_saver;
+    saves &= c->model_dir != NULL && !c->not_chief;
+    if (o->n_listeners > 0 && !saves)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "train: there are saving listeners, but no checkpoint "
+                        "is ever saved; set a model_dir and a period");
+    return HK_OK;
+}
+
+// ---- getting ready ----------------------------------------------------------
+
+// Keeps a description of the features, for export.
+hk_status hki_note_features(hk_estimator *e, const hk_element *data) {
+    hki_arena a = {0};
+    hk_element copy;
+    const hk_status s = hki_copy_element(&a, data, &copy);
+    if (s != HK_OK) {
+        hki_arena_deinit(&a);
+        return s;
+    }
+    hki_arena_deinit(&e->feature_arena);
+    e->feature_arena = a;
+    e->features = copy;
+    return HK_OK;
+}
+
+static hk_status make_crew(hk_estimator *e, hk_spec *m, int64_t batch) {
+    hki_kept_deinit(&e->kept); // what is in memory counts from now on
+    HKI_TRY(hki_crew_create(e, m, batch, &e->crew));
+    hk_status s = hki_scalars_check(e, e->crew);
+    for (uint32_t i = 0; i < e->crew->n && s == HK_OK; i++)
+        s = hki_scalars_apply_worker(&e->crew->workers[i]);
+    if (s == HK_OK)
+        s = hki_snapshot_restore(e);
+    if (s != HK_OK) {
+        hki_crew_destroy(e->crew);
+        e->crew = NULL;
+    }
+    return s;
+}
+
+// Data, graph and workers. HK_E_END when the data is empty.
+hk_status hki_train_prepare(hk_estimator *e, const hk_source *in,
+                            int64_t epochs) {
+    hk_spec *m;
+    const hk_element *first;
+    int64_t batch;
+    HKI_TRY(hki_snapshot_open(e));
+    HKI_TRY(hki_intakes_open(e, in, epochs));
+    hki_intake *const t = &e->intakes.at[0];
+    const hk_element *const data = hk_dataset_spec(t->dataset);
+    HKI_TRY(hki_spec_get(e, HK_TRAIN, data, &m));
+    HKI_TRY(hki_note_features(e, data));
+    if (e->crew != NULL && e->crew->spec != m)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "input %s: types or shapes of the data are not those "
+                        "that this estimator was trained with; make another "
+                        "estimator (and warm-start it)",
+                        in->name);
+    HKI_TRY(hki_intake_peek(t, &first));
+    if (e->crew != NULL)
+        return HK_OK;
+    HKI_TRY(hki_element_batch(m, first, &batch));
+    return make_crew(e, m, batch);
+}
+
+static hk_status open_events(hk_estimator *e) {
+    const hk_run_config *const c = &e->config.c;
+    if (c->model_dir == NULL || c->not_chief || c->save_summary_steps == 0 ||
+        e->events != NULL)
+        return HK_OK;
+    return hk_event_open(c->model_dir, NULL, &e->events);
+}
+
+// ---- hooks in TF's order ----------------------------------------------------
+
+// Takes the reference.
+static hk_status add_new(hki_hooks *h, hk_hook *hook) {
+    const hk_status s = hki_hooks_add(h, hook);
+    hk_hook_release(hook);
+    return s;
+}
+
+static bool has_saver(const hk_train_options *o, const hk_spec *m) {
+    for (size_t i = 0; i < o->n_hooks; i++)
+        if (o->hooks[i] != NULL && o->hooks[i]->is_saver)
+            return true;
+    for (size_t i = 0; i < m->hooks.n; i++)
+        if (m->hooks.data[i]->is_saver)
+            return true;
+    for (size_t i = 0; i < m->chief_hooks.n; i++)
+        if (m->chief_hooks.data[i]->is_saver)
+            return true;
+    return false;
+}
+
+static hk_status add_saver(hki_loop *l) {
+    const hk_run_config *const c = &l->e->config.c;
+    hk_hook *h;
+    if (l->e->saver == NULL || has_saver(&l->opt, l->crew->spec) ||
+        (c->save_checkpoints_steps == 0 && c->save_checkpoints_secs == 0))
+        return HK_OK;
+    HKI_TRY(hk_hook_checkpoint_saver(c->save_checkpoints_steps,
+                                     c->save_checkpoints_secs, NULL, 0, &h));
+    return add_new(&l->hooks, h);
+}
+
+static hk_status add_logging(hki_loop *l) {
+    hk_logging_options o;
+    hk_logging_options_init(&o, sizeof o);
+    o.every_iter = l->e->config.c.log_step_count_steps;
+    hk_hook *h;
+    if (o.every_iter == 0)
+        return HK_OK;
+    HKI_TRY(hk_hook_logging(&o, &h));
+    return add_new(&l->hooks, h);
+}
+
+static hk_status add_hooks(hki_loop *l) {
+    const hk_run_config *const c = &l->e->config.c;
+    const hk_spec *const m = l->crew->spec;
+    hki_hooks *const h = &l->hooks;
+    hk_hook *k;
+    HKI_TRY(add_saver(l));
+    for (size_t i = 0; i < m->chief_hooks.n; i++)
+        HKI_TRY(hki_hooks_add(h, m->chief_hooks.data[i]));
+    if (c->log_step_count_steps > 0) {
+        HKI_TRY(hk_hook_step_counter(c->log_step_count_steps, 0, &k));
+        HKI_TRY(add_new(h, k));
+    }
+    if (l->e->events != NULL) {
+        HKI_TRY(hk_hook_summary_saver(c->save_summary_steps, 0, NULL, &k));
+        HKI_TRY(add_new(h, k));
+    }
+    for (size_t i = 0; i < l->opt.n_hooks; i++)
+        HKI_TRY(hki_hooks_add(h, l->opt.hooks[i]));
+    HKI_TRY(add_logging(l));
+    for (size_t i = 0; i < m->hooks.n; i++)
+        HKI_TRY(hki_hooks_add(h, m->hooks.data[i]));
+    return HK_OK;
+}
+
+// ---- the call ---------------------------------------------------------------
+
+static void set_limits(hki_loop *l) {
+    const hki_crew *const c = l->crew;
+    const int64_t left = l->opt.max_steps - l->start_global;
+    l->quota = l->opt.steps > 0 ? l->opt.steps : -1;
+    if (l->opt.max_steps == 0 || (c->is_elastic && !c->own_center))
+        return;
+    // Coupled workers do equal numbers of steps; others take what is left.
+    if (l->coupled || c->n == 1)
+        l->quota = (left + c->n - 1) / c->n;
+    else
+        l->use_tickets = true;
+    atomic_store(&l->tickets, left);
+}
+
+static bool is_coupled(const hki_crew *c) {
+    hk_center_info info;
+    if (c->n == 1 || c->center == NULL ||
+        hk_center_get_info(c->center, &info) != HK_OK)
+        return false;
+    return info.turn != HK_TURN_FREE ||
+           (c->center->method->flags & HKI_METHOD_ROUND) != 0;
+}
+
+static hk_status create_runs(hki_loop *l) {
+    HKI_TRY(hki_zalloc_array(l->crew->n, sizeof *l->runs, &l->runs));
+    for (uint32_t i = 0; i < l->crew->n; i++)
+        HKI_TRY(hki_runctx_init(&l->runs[i], l->e, HK_TRAIN, l->crew->spec));
+    return HK_OK;
+}
+
+static void loop_deinit(hki_loop *l) {
+    hki_hooks_deinit(&l->hooks);
+    for (uint32_t i = 0; l->runs != NULL && i < l->crew->n; i++)
+        hki_runctx_deinit(&l->runs[i]);
+    hki_free(l->runs);
+    hki_free(l->first_steps);
+    hki_free(l->is_running);
+    hki_free(l->cuts.data);
+    pthread_mutex_destroy(&l->lock);
+    pthread_mutex_destroy(&l->hook_lock);
+    pthread_cond_destroy(&l->changed);
+}
+
+static uint64_t count_exchanges(const hki_crew *c) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < c->n; i++)
+        n += c->workers[i].report.exchanges;
+    return n;
+}
+
+static hk_status run_loop(hki_loop *l, hk_train_result *r) {
+    hk_estimator *const e = l->e;
+    HKI_TRY(open_events(e));
+    HKI_TRY(hki_crew_tie(l->crew));
+    l->coupled = is_coupled(l->crew);
+    set_limits(l);
+    HKI_TRY(create_runs(l));
+    HKI_TRY(add_hooks(l));
+    const uint64_t before = count_exchanges(l->crew);
+    e->running = l;
+    const hk_status s = hki_loop_run(l);
+    e->running = NULL;
+    r->global_step = hk_estimator_global_step(e);
+    r->steps = atomic_load(&l->steps);
+    r->examples = atomic_load(&l->examples);
+    r->exchanges = count_exchanges(l->crew) - before;
+    r->seconds = (double)(l->ended_ns - l->started_ns) * 1e-9;
+    r->loss = l->runs[0].loss;
+    r->reason = (hk_stop_reason)atomic_load(&l->reason);
+    return s;
+}
+
+// The checkpoint was read; what was written is to be on disk when the call
+// returns.
+static hk_status settle(hk_estimator *e, hk_status s) {
+    char text[HKI_ERROR_TEXT];
+    hki_keep_error(text);
+    hk_ckpt_close(e->ckpt);
+    e->ckpt = NULL;
+    const hk_status written =
+        e->saver != NULL ? hk_saver_wait(e->saver) : HK_OK;
+    if (e->events != NULL && s == HK_OK && written == HK_OK)
+        return hk_event_flush(e->events);
+    return s != HK_OK ? hki_fail(s, "%s", text) : written;
+}
+
+static hk_status train(hk_estimator *e, const hk_source *in,
+                       const hk_train_options *o, hk_train_result *r) {
+    r->loss = NAN;
+    HKI_TRY(hki_snapshot_open(e));
+    r->global_step = hk_estimator_global_step(e);
+    if (o->max_steps > 0 && r->global_step >= o->max_steps) {
+        hki_log(e->ctx, HK_LOG_INFO,
+                "training is done: global step %lld has reached max_steps %lld",
+                (long long)r->global_step, (long long)o->max_steps);
+        r->reason = HK_STOP_DONE;
+        return HK_OK;
+    }
+    const hk_status s = hki_train_prepare(e, in, o->epochs);
+    if (s == HK_E_END) {
+        r->reason = HK_STOP_DATA;
+        return HK_OK;
+    }
+    HKI_TRY(s);
+    hki_loop l = {.e = e,
+                  .crew = e->crew,
+                  .opt = *o,
+                  .quota = -1,
+                  .start_global = r->global_step};
+    if (pthread_mutex_init(&l.lock, NULL) != 0 ||
+        pthread_mutex_init(&l.hook_lock, NULL) != 0 ||
+        pthread_cond_init(&l.changed, NULL) != 0)
+        return hki_fail(HK_E_NO_MEMORY, "train: mutex");
+    const hk_status done = run_loop(&l, r);
+    loop_deinit(&l);
+    return done;
+}
+
+hk_status hk_estimator_train(hk_estimator *e, const hk_source *input,
+                             const hk_train_options *opt,
+                             hk_train_result *result) {
+    if (e == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "train: the estimator is NULL");
+    if (e->running != NULL)
+        return hki_fail(HK_E_STATE,
+                        "train: called from a hook of a training in progress");
+    hk_source in;
+    hk_train_options o;
+    hk_train_options_init(&o, sizeof o);
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "train options"));
+    HKI_TRY(check_options(e, &o));
+    HKI_TRY(hki_source_check(input, &in));
+    hk_train_result r = {0};
+    HKI_TRY(settle(e, train(e, &in, &o, &r)));
+    if (result != NULL)
+        *result = r;
+    return HK_OK;
+}
+
+// ---- reports ----------------------------------------------------------------
+
+int64_t hk_estimator_global_step(const hk_estimator *e) {
+    return e != NULL ? atomic_load(&e->global_step) : 0;
+}
+
+uint32_t hk_estimator_workers(const hk_estimator *e) {
+    return e->config.c.workers;
+}
+
+hk_status hk_estimator_worker(const hk_estimator *e, uint32_t worker,
+                              hk_worker_report *out) {
+    if (e == NULL || out == NULL || worker >= e->config.c.workers)
+        return hki_fail(HK_E_NOT_FOUND, "there is no worker %u", worker);
+    *out = (hk_worker_report){0};
+    if (e->crew == NULL)
+        return HK_OK;
+    pthread_mutex_lock(&e->crew->lock);
+    *out = e->crew->workers[worker].report;
+    pthread_mutex_unlock(&e->crew->lock);
+    return HK_OK;
+}
+
+hk_center *hk_estimator_center(const hk_estimator *e) {
+    return e != NULL && e->crew != NULL ? e->crew->center : NULL;
+}
