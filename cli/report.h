@@ -1,0 +1,13 @@
+// report.h - the parts of the report page.
+#ifndef CLI_REPORT_H
+#define CLI_REPORT_H
+#include "series.h"
+
+// Each writes its section, or nothing when there is nothing to say.
+void report_summary(FILE *f, const series_set *s);  // what the runs did
+void report_results(FILE *f, const series_set *s);  // last evaluations
+void report_charts(FILE *f, const series_set *s);   // curves
+void report_sweeps(FILE *f, const series_set *s);   // tables of sweep.json
+void report_settings(FILE *f, const series_set *s); // experiment.json
+
+#endif // CLI_REPORT_H

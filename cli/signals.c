@@ -1,0 +1,39 @@
+// signals.c - Ctrl-C and SIGTERM: a checkpoint, then the end.
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+#include "cli.h"
+
+static hk_context *volatile watched;
+static volatile sig_atomic_t received;
+
+static void say(const char *text) {
+    const int kept = errno;
+    (void)!write(STDERR_FILENO, text, strlen(text));
+    errno = kept;
+}
+
+static void on_signal(int number) {
+    if (received && number == SIGINT)
+        _exit(CLI_INTERRUPTED);
+    if (number == SIGINT && isatty(STDERR_FILENO))
+        say("\nstopping; Ctrl-C again leaves at once\n");
+    received = number;
+    if (watched)
+        hk_request_stop(watched, number);
+}
+
+void signals_watch(hk_context *ctx) {
+    watched = ctx;
+    if (!ctx)
+        return;
+    struct sigaction sa = {.sa_handler = on_signal};
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    sigaction(SIGUSR1, &sa, NULL); // Slurm's warning before the end
+}
+
+int signals_code(void) {
+    return received == SIGINT ? CLI_INTERRUPTED : received ? CLI_TERMINATED : 0;
+}
