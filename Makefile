@@ -2,17 +2,27 @@
 #
 #   make demo      build, then train the demonstration model
 #   make test      build, then run every test
-#   make bench     all benches (bench-step, bench-optim, bench-elastic: one)
+#   make test-interop  others' own programs read our files, we read theirs
+#   make bench     all benches (bench-step, -optim, -elastic, -estimator, -data,
+#                  -files, -exchange: one)
+#   make kill-test either side of an exchange killed KILLS times
+#   make docs      the C API reference in build/docs/api
 #   make install   PREFIX=/usr/local DESTDIR=
 #   make fuzz      every fuzz target for FUZZ_SECONDS
 #   make soak-elastic  workers that come and go for SOAK_SECONDS, checked
+#   make chaos     processes killed and cut off for CHAOS_SECONDS (CHAOS_SEED)
+#   make wan       MNIST over a slow link (MNIST=folder)
 #   make ci-full   every compiler, sanitizer and check, and the fuzz targets
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PEER_PYTHON ?= /usr/bin/python3
-FUZZ_SECONDS ?= 20
+FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 600
+KILLS ?= 2000
+CHAOS_SECONDS ?= 180
+CHAOS_SEED ?=
+MNIST ?= ../shared/data/mnist
 
 # $(call build,PRESET,TARGET): Ninja where it exists; a build folder keeps the
 # generator it began with.
@@ -37,14 +47,21 @@ test:
 	$(call build,release,all)
 	@ctest --preset release
 
+# Both directions with TensorFlow, TensorBoard, safetensors and NumPy.
+test-interop:
+	$(call build,release,interop)
+	@tests/interop/run.sh build/release/tests/interop
+
 # Tests of one other preset: make test-asan, test-tsan, test-clang.
 test-%:
 	$(call build,$*,all)
 	@ctest --preset $*
 
-bench: bench-step bench-optim bench-elastic
+bench: bench-step bench-optim bench-elastic bench-estimator bench-data \
+       bench-files bench-exchange
 
-bench-step bench-optim bench-elastic: bench-%:
+bench-step bench-optim bench-elastic bench-estimator bench-data bench-files \
+bench-exchange: bench-%:
 	@scripts/install-deps --bench
 	$(call build,release,bench)
 	@mkdir -p build/bench
@@ -57,6 +74,22 @@ fuzz:
 soak-elastic:
 	$(call build,asan,test_elastic_threads)
 	@build/asan/tests/test_elastic_threads --soak $(SOAK_SECONDS)
+
+kill-test:
+	$(call build,release,test_exactly_once)
+	@build/release/tests/test_exactly_once --kills $(KILLS)
+
+docs:
+	@tools/make_api.py build/docs/api
+
+chaos:
+	$(call build,release,chaos)
+	@build/release/tests/chaos --seconds $(CHAOS_SECONDS) \
+	    $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
+
+wan:
+	$(call build,release,chaos example_cluster)
+	@tests/chaos/wan.sh build/release $(MNIST)
 
 ci-full:
 	@scripts/install-deps --full
@@ -73,5 +106,6 @@ install:
 clean:
 	@rm -rf build
 
-.PHONY: all demo test bench bench-step bench-optim bench-elastic fuzz \
-        soak-elastic ci-full install clean
+.PHONY: all demo test test-interop bench bench-step bench-optim bench-elastic \
+        bench-estimator bench-data bench-files bench-exchange fuzz \
+        soak-elastic kill-test docs chaos wan ci-full install clean

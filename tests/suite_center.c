@@ -159,7 +159,7 @@ static void case_exchange(suite_center_create create) {
     const hki_center_ops *const ops = b.c->ops;
     float *x[2], *c, *view;
     assert_ok(hki_alloc_array(b.n, sizeof(float), &c));
-    assert_ok(hki_alloc_array(b.n, sizeof(float), &view));
+    assert_ok(hki_zalloc_array(b.n, sizeof(float), &view)); // gaps stay zero
     memcpy(c, b.x[0], b.n * sizeof(float));
     for (size_t w = 0; w < 2; w++) {
         join(&b, w);

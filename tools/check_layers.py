@@ -39,9 +39,14 @@ PUBLIC = {
     "files": "data",
     "feature": "data",
     "image": "data",
+    "hooks": "estimator",
+    "sweep": "estimator",
+    "canned": "estimator",
+    "monitor": "cluster",
+    "roles": "cluster",
 }
 # Internal headers that other modules may include beside <module>.h.
-SHARED = {"base/isa.h", "base/banned.h"}
+SHARED = {"base/isa.h", "base/io.h", "base/banned.h"}
 USERS = ("examples", "cli", "bindings")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)

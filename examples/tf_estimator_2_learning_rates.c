@@ -1,0 +1,81 @@
+// tf_estimator_2_learning_rates.c - a grid of learning rates.
+//
+// In TensorFlow 1:
+//     for lr in [0.001, 0.01, 0.1]:
+//         estimator = tf.estimator.Estimator(model_fn, params={'learning_rate':
+//         lr}) estimator.train(train_input_fn, steps=100) print(lr,
+//         estimator.evaluate(eval_input_fn))
+// The same loop builds one graph for each mode here, because a learning rate
+// is a run-time scalar; a sweep does the loop by itself, several at once.
+#include "tf_common.h"
+
+static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
+    hk_node *net = hk_flatten(g, hk_feature(m, "image"));
+    net = hk_dense(g, net, 32, HK_ACT_RELU, NULL);
+    hk_node *logits = hk_dense(g, net, 10, HK_ACT_NONE, NULL);
+    hk_spec_prediction(m, "class", hk_argmax(g, logits, -1));
+    if (mode == HK_PREDICT)
+        return HK_OK;
+    hk_spec_loss(m, hk_sparse_softmax_cross_entropy(g, hk_label(m, "label"),
+                                                    logits, NULL, NULL));
+    return hk_spec_optimizer(m, HK_OPT_ADAM, 1e-3);
+}
+
+int main(void) {
+    static const double rates[] = {1e-5, 1e-3, 1e-2};
+    hk_context *ctx;
+    CHECK(hk_context_create(NULL, &ctx));
+    digits set = {0, 3000}, test = {0, 1000};
+    const hk_source train = hk_source_function(digits_input, &set);
+    const hk_source held = hk_source_function(digits_input, &test);
+
+    // As in TensorFlow: an estimator for each.
+    double by_hand[3];
+    for (int i = 0; i < 3; i++) {
+        hk_params *params;
+        hk_estimator *e;
+        CHECK(hk_params_create(&params));
+        CHECK(hk_params_set_float(params, "learning_rate", rates[i]));
+        hk_estimator_options o;
+        hk_estimator_options_init(&o, sizeof o);
+        o.model_fn = model_fn;
+        o.params = params;
+        CHECK(hk_estimator_create(ctx, &o, &e));
+        hk_train_options t;
+        hk_train_options_init(&t, sizeof t);
+        t.steps = 100;
+        CHECK(hk_estimator_train(e, &train, &t, NULL));
+        by_hand[i] = score(e, "loss", HK_WEIGHTS_DEFAULT);
+        hk_estimator_destroy(e);
+        hk_params_destroy(params);
+    }
+    EXPECT(hk_context_build_stats(ctx).graph_builds == 2);
+
+    // As a sweep.
+    hk_estimator_options o;
+    hk_estimator_options_init(&o, sizeof o);
+    o.model_fn = model_fn;
+    const hk_sweep_axis axis = {
+        .name = "learning_rate", .values = rates, .n = 3};
+    hk_sweep_options s;
+    hk_sweep_options_init(&s, sizeof s);
+    s.estimator = &o;
+    s.train = &train;
+    s.eval = &held;
+    s.axes = &axis;
+    s.n_axes = 1;
+    s.steps = 100;
+    hk_sweep_result *r;
+    CHECK(hk_sweep_run(ctx, &s, &r));
+    for (size_t i = 0; i < hk_sweep_count(r); i++) {
+        const hk_trial *t = hk_sweep_trial(r, i);
+        printf("learning_rate %-6g loss %.4f (by hand %.4f)\n",
+               t->params[0].number, t->metric, by_hand[i]);
+        EXPECT(t->status == HK_OK);
+    }
+    EXPECT(hk_context_build_stats(ctx).graph_builds == 2);
+    EXPECT(hk_sweep_best(r)->number != 0); // 1e-5 learns next to nothing
+    hk_sweep_result_destroy(r);
+    hk_context_destroy(ctx);
+    return 0;
+}

@@ -1,0 +1,110 @@
+// tf_estimator_3_tfrecord_input.c - an input_fn over a TFRecord file: map,
+// shuffle, batch, prefetch.
+//
+// In TensorFlow:
+//     dataset = tf.data.TFRecordDataset(path)
+//     dataset = dataset.map(parse)
+//     dataset = dataset.shuffle(1000).batch(64).prefetch(AUTOTUNE)
+// The calls have the same names here; the position in the data is part of the
+// checkpoint.
+#include <stdlib.h>
+#include <unistd.h>
+#include "tf_common.h"
+
+static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
+    hk_node *net = hk_dense(g, hk_feature(m, "pixels"), 64, HK_ACT_RELU, NULL);
+    hk_node *logits = hk_dense(g, net, 10, HK_ACT_NONE, NULL);
+    hk_node *classes = hk_argmax(g, logits, -1);
+    hk_spec_prediction(m, "class", classes);
+    if (mode == HK_PREDICT)
+        return HK_OK;
+    hk_node *labels = hk_label(m, "label");
+    hk_spec_loss(
+        m, hk_sparse_softmax_cross_entropy(g, labels, logits, NULL, NULL));
+    hk_spec_metric(m, "accuracy", HK_METRIC_ACCURACY, labels, classes, NULL,
+                   NULL);
+    return hk_spec_optimizer(m, HK_OPT_ADAM, 2e-3);
+}
+
+static hk_status input_fn(void *user, const hk_input_call *call,
+                          hk_dataset **out) {
+    const char *path = user;
+    const hk_example_feature features[] = {
+        {.name = "pixels",
+         .kind = HK_RAW_LEN,
+         .dtype = HK_U8,
+         .shape = {.rank = 1, .dim = {HK_DIGITS_PIXELS}}},
+        {.name = "label",
+         .kind = HK_FIXED_LEN,
+         .dtype = HK_I64,
+         .role = HK_LABEL}};
+    hk_dataset *d = hk_data_tfrecord(&path, 1, NULL);
+    d = hk_data_parse_example(d, features, 2, NULL);
+    d = hk_data_normalize(d, "pixels", 1.0 / 255, NULL, NULL, 1);
+    if (call->mode == HK_TRAIN) {
+        d = hk_data_shuffle(d, 1000, (int64_t)call->seed, 1);
+        d = hk_data_repeat(d, HK_DATA_FOREVER);
+    }
+    d = hk_data_batch(d, 64, call->mode == HK_TRAIN);
+    *out = hk_data_prefetch(d, HK_DATA_AUTO);
+    return hk_dataset_status(*out);
+}
+
+// A file of drawn digits: {"pixels": 784 bytes, "label": n}.
+static void write_file(const char *path, int64_t count) {
+    hk_record_writer *w;
+    hk_example_builder *b;
+    CHECK(hk_record_writer_create(path, NULL, &w));
+    CHECK(hk_example_builder_create(&b));
+    for (int64_t i = 0; i < count; i++) {
+        uint8_t image[HK_DIGITS_PIXELS];
+        int32_t digit;
+        CHECK(hk_digits_draw(NULL, (uint64_t)i, image, &digit));
+        const hk_bytes pixels = {image, sizeof image};
+        const int64_t label = digit;
+        const void *bytes;
+        size_t size;
+        CHECK(hk_example_add_bytes(b, "pixels", &pixels, 1));
+        CHECK(hk_example_add_ints(b, "label", &label, 1));
+        CHECK(hk_example_finish(b, &bytes, &size));
+        CHECK(hk_record_write(w, bytes, size));
+    }
+    hk_example_builder_destroy(b);
+    CHECK(hk_record_writer_close(w));
+}
+
+int main(void) {
+    const char *tmp = getenv("TMPDIR");
+    char path[256];
+    snprintf(path, sizeof path, "%s/hooke-digits-%ld.tfrecord",
+             tmp ? tmp : "/tmp", (long)getpid());
+    write_file(path, 3000);
+
+    hk_context *ctx;
+    hk_estimator *e;
+    CHECK(hk_context_create(NULL, &ctx));
+    hk_estimator_options o;
+    hk_estimator_options_init(&o, sizeof o);
+    o.model_fn = model_fn;
+    CHECK(hk_estimator_create(ctx, &o, &e));
+    const hk_source in = hk_source_function(input_fn, path);
+    hk_train_options t;
+    hk_train_options_init(&t, sizeof t);
+    t.steps = 150;
+    hk_train_result trained;
+    CHECK(hk_estimator_train(e, &in, &t, &trained));
+    hk_eval_result *r;
+    double accuracy;
+    CHECK(hk_estimator_evaluate(e, &in, NULL, &r));
+    CHECK(hk_eval_result_get(r, "accuracy", NULL, &accuracy));
+    printf("%lld examples seen; accuracy on the file's %lld: %.3f\n",
+           (long long)trained.examples, (long long)hk_eval_result_examples(r),
+           accuracy);
+    EXPECT(trained.examples == 150 * 64);
+    EXPECT(hk_eval_result_examples(r) == 3000); // the short last batch, too
+    EXPECT(accuracy > 0.85);
+    hk_eval_result_destroy(r);
+    hk_estimator_destroy(e);
+    hk_context_destroy(ctx);
+    return remove(path);
+}

@@ -1,0 +1,303 @@
+// Canned models: against a scalar reference, by their variables, and on a
+// task that the wide part and the deep part can each learn half of.
+#include "hk_test.h"
+#include "hooke/canned.h"
+#include "hooke/hooks.h"
+
+enum {
+    ROWS = 240
+};
+
+static float age[ROWS], score[ROWS];
+static int32_t label[ROWS];
+static const char *job[ROWS];
+
+static void fill(void) {
+    static const char *const jobs[] = {"baker", "miner", "nurse", "pilot"};
+    hki_rng rng;
+    hki_rng_init(&rng, 11, 0);
+    for (int i = 0; i < ROWS; i++) {
+        age[i] = (float)(20 + hki_rng_below(&rng, 50));
+        job[i] = jobs[hki_rng_below(&rng, 4)];
+        // Miners and pilots, and anybody above 60.
+        label[i] = job[i][0] == 'm' || job[i][0] == 'p' || age[i] > 60;
+        score[i] = 0.1f * age[i] + (job[i][0] == 'n' ? 2.0f : 0.0f);
+    }
+}
+
+static hk_dataset *rows(bool regression) {
+    const hk_shape n = hk_shape_make(1, (int64_t[]){ROWS});
+    hk_tensor *a, *j, *l;
+    assert_ok(hk_tensor_wrap(HK_F32, &n, age, &a));
+    assert_ok(hk_tensor_create(HK_STRING, &n, &j));
+    for (int i = 0; i < ROWS; i++)
+        assert_ok(hk_tensor_set_string(j, i, job[i], strlen(job[i])));
+    assert_ok(hk_tensor_wrap(regression ? HK_F32 : HK_I32, &n,
+                             regression ? (void *)score : (void *)label, &l));
+    const hk_value values[] = {
+        {"age", HK_FEATURE, HK_DENSE_FORM, HK_F32, 0, n, a, NULL},
+        {"job", HK_FEATURE, HK_DENSE_FORM, HK_STRING, 0, n, j, NULL},
+        {"label", HK_LABEL, HK_DENSE_FORM, hk_tensor_dtype(l), 0, n, l, NULL}};
+    hk_dataset *d = hk_data_slices(values, 3);
+    hk_tensor_release(a);
+    hk_tensor_release(j);
+    hk_tensor_release(l);
+    return d;
+}
+
+static hk_feature_set *columns(uint32_t wide, uint32_t deep) {
+    hk_feature_set *s;
+    assert_ok(hk_feature_set_create(&s));
+    hk_numeric_options o;
+    hk_numeric_options_init(&o, sizeof o);
+    o.normalizer = HK_NORM_MEAN_STD;
+    const hk_column *a = hk_numeric_column(s, "age", &o);
+    const hk_column *j = hk_vocabulary_data_column(s, "job", NULL);
+    if (deep) {
+        hk_feature_use(s, a, HK_USE_DEEP);
+        hk_feature_use(s, hk_embedding_column(s, j, 3, HK_COMBINE_MEAN, NULL),
+                       HK_USE_DEEP);
+    }
+    if (wide) {
+        hk_feature_use(s, j, HK_USE_LINEAR);
+        if (!deep)
+            hk_feature_use(s, a, HK_USE_LINEAR);
+    }
+    hk_dataset *d = rows(false);
+    assert_ok(hk_feature_set_fit(s, d, NULL));
+    hk_dataset_release(d);
+    assert_ok(hk_feature_set_finish(s));
+    return s;
+}
+
+typedef struct feed {
+    hk_feature_set *s;
+    bool regression;
+} feed;
+
+static hk_status input(void *user, const hk_input_call *call,
+                       hk_dataset **out) {
+    const feed *f = user;
+    hk_dataset *d = rows(f->regression);
+    if (call->mode == HK_TRAIN)
+        d = hk_data_repeat(d, HK_DATA_FOREVER);
+    d = hk_data_batch(d, 24, 1);
+    hk_features_options o;
+    hk_features_options_init(&o, sizeof o);
+    o.batched = 1;
+    *out = hk_data_features(d, f->s, &o);
+    return hk_dataset_status(*out);
+}
+
+static double train_and_score(hk_estimator *e, const hk_source *in,
+                              int64_t steps, const char *metric) {
+    hk_train_options t;
+    hk_train_options_init(&t, sizeof t);
+    t.steps = steps;
+    assert_ok(hk_estimator_train(e, in, &t, NULL));
+    hk_eval_result *r;
+    double v;
+    assert_ok(hk_estimator_evaluate(e, in, NULL, &r));
+    assert_ok(hk_eval_result_get(r, metric, NULL, &v));
+    hk_eval_result_destroy(r);
+    return v;
+}
+
+static bool has_variable(hk_estimator *e, const char *name) {
+    size_t n;
+    assert_ok(hk_estimator_variable_count(e, &n));
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(hk_estimator_variable_name(e, i), name) == 0)
+            return true;
+    return false;
+}
+
+// ---- learning
+// ---------------------------------------------------------------------
+
+static void test_wide_and_deep(void **state) {
+    (void)state;
+    hk_context *ctx;
+    hk_estimator *e;
+    assert_ok(hk_context_create(NULL, &ctx));
+    feed f = {.s = columns(1, 1)};
+    hk_canned_options o;
+    hk_canned_options_init(&o, sizeof o, HK_CANNED_DNN_LINEAR);
+    o.features = f.s;
+    o.hidden = (const int64_t[]){16, 8};
+    o.n_hidden = 2;
+    assert_ok(hk_canned_create(ctx, &o, NULL, &e));
+    const hk_source in = hk_source_function(input, &f);
+    assert_true(train_and_score(e, &in, 400, "accuracy") > 0.97);
+    assert_true(train_and_score(e, &in, 1, "auc") > 0.98);
+    static const char *const names[] = {
+        "dnn/hiddenlayer_0/kernel", "dnn/hiddenlayer_1/bias",
+        "dnn/logits/kernel", "linear/linear_model/bias_weights",
+        "linear/linear_model/job/weights"};
+    for (size_t i = 0; i < HKI_COUNT(names); i++)
+        if (!has_variable(e, names[i]))
+            fail_msg("no variable %s", names[i]);
+    hk_estimator_destroy(e);
+    hk_feature_set_release(f.s);
+    hk_context_destroy(ctx);
+}
+
+// Linear regression by gradient descent: the same steps in plain C.
+static void test_linear_reference(void **state) {
+    (void)state;
+    hk_context *ctx;
+    hk_estimator *e;
+    assert_ok(hk_context_create(NULL, &ctx));
+    feed f = {.s = columns(1, 0), .regression = true};
+    hk_optimizer_options sgd;
+    hk_optimizer_options_init(&sgd, sizeof sgd, HK_OPT_GRADIENT_DESCENT);
+    sgd.learning_rate = 0.1;
+    hk_canned_options o;
+    hk_canned_options_init(&o, sizeof o, HK_CANNED_LINEAR);
+    o.features = f.s;
+    o.n_classes = 0;
+    o.optimizer = &sgd;
+    assert_ok(hk_canned_create(ctx, &o, NULL, &e));
+    const hk_source in = hk_source_function(input, &f);
+    const double got = train_and_score(e, &in, 30, "average_loss");
+
+    double mean = 0, square = 0;
+    for (int i = 0; i < ROWS; i++) {
+        mean += (double)age[i] / ROWS;
+        square += (double)age[i] * (double)age[i] / ROWS;
+    }
+    const double deviation = sqrt(square - mean * mean);
+    double bias = 0, w = 0, by_job[26] = {0};
+    for (int step = 0; step < 30; step++) {
+        double db = 0, dw = 0, dj[26] = {0};
+        for (int k = 0; k < 24; k++) {
+            const int i = (step * 24 + k) % ROWS;
+            const double x = ((double)age[i] - mean) / deviation;
+            const int j = job[i][0] - 'a';
+            const double d =
+                2.0 / 24 * (bias + w * x + by_job[j] - (double)score[i]);
+            db += d;
+            dw += d * x;
+            dj[j] += d;
+        }
+        bias -= 0.1 * db;
+        w -= 0.1 * dw;
+        for (int j = 0; j < 26; j++)
+            by_job[j] -= 0.1 * dj[j];
+    }
+    double loss = 0;
+    for (int i = 0; i < ROWS; i++) {
+        const double x = ((double)age[i] - mean) / deviation;
+        const double d =
+            bias + w * x + by_job[job[i][0] - 'a'] - (double)score[i];
+        loss += d * d / ROWS;
+    }
+    assert_close(got, loss, 1e-5, 1e-4);
+    hk_estimator_destroy(e);
+    hk_feature_set_release(f.s);
+    hk_context_destroy(ctx);
+}
+
+// Two estimators of equal options share their graphs; predictions of a
+// classifier are probabilities.
+static void test_sharing_and_predictions(void **state) {
+    (void)state;
+    hk_context *ctx;
+    assert_ok(hk_context_create(NULL, &ctx));
+    feed f = {.s = columns(0, 1)};
+    const hk_source in = hk_source_function(input, &f);
+    for (int k = 0; k < 2; k++) {
+        hk_estimator *e;
+        hk_canned_options o;
+        hk_canned_options_init(&o, sizeof o, HK_CANNED_DNN);
+        o.features = f.s;
+        o.hidden = (const int64_t[]){8};
+        o.n_hidden = 1;
+        o.n_classes = 3;
+        o.dropout = 0.1;
+        assert_ok(hk_canned_create(ctx, &o, NULL, &e));
+        assert_true(train_and_score(e, &in, 20, "loss") < 1.5);
+        hk_predictor *p;
+        const hk_element *one;
+        assert_ok(hk_estimator_predict(e, &in, NULL, &p));
+        assert_ok(hk_predictor_next(p, &one));
+        const hk_value *v = hk_element_find(one, "probabilities");
+        assert_non_null(v);
+        assert_int_equal(hk_tensor_count(v->tensor), 3);
+        const float *q = hk_tensor_data(v->tensor);
+        assert_close((double)(q[0] + q[1] + q[2]), 1, 1e-5, 0);
+        assert_non_null(hk_element_find(one, "class_ids"));
+        hk_predictor_destroy(p);
+        hk_estimator_destroy(e);
+        assert_int_equal(hk_context_build_stats(ctx).graph_builds, 3);
+    }
+    hk_feature_set_release(f.s);
+    hk_context_destroy(ctx);
+}
+
+static void test_bad_options(void **state) {
+    (void)state;
+    hk_context *ctx;
+    hk_estimator *e;
+    assert_ok(hk_context_create(NULL, &ctx));
+    hk_feature_set *deep = columns(0, 1), *wide = columns(1, 0);
+    hk_canned_options o;
+    hk_canned_options_init(&o, sizeof o, HK_CANNED_DNN);
+    assert_status(hk_canned_create(ctx, &o, NULL, &e), HK_E_INVALID_ARG);
+    o.features = deep;
+    assert_status(hk_canned_create(ctx, &o, NULL, &e), HK_E_INVALID_ARG);
+    o.hidden = (const int64_t[]){0};
+    o.n_hidden = 1;
+    assert_status(hk_canned_create(ctx, &o, NULL, &e), HK_E_INVALID_ARG);
+    o.hidden = (const int64_t[]){4};
+    o.n_classes = 1;
+    assert_status(hk_canned_create(ctx, &o, NULL, &e), HK_E_INVALID_ARG);
+    o.n_classes = 2;
+    o.dropout = 1;
+    assert_status(hk_canned_create(ctx, &o, NULL, &e), HK_E_INVALID_ARG);
+    o.dropout = 0;
+    o.features = wide;
+    assert_status(hk_canned_create(ctx, &o, NULL, &e), HK_E_INVALID_ARG);
+    o.kind = (hk_canned_kind)9;
+    assert_status(hk_canned_create(ctx, &o, NULL, &e), HK_E_INVALID_ARG);
+    hk_feature_set_release(deep);
+    hk_feature_set_release(wide);
+    hk_context_destroy(ctx);
+}
+
+static hk_status create(void *user) {
+    hk_canned *c;
+    hk_canned_options o;
+    hk_canned_options_init(&o, sizeof o, HK_CANNED_DNN_LINEAR);
+    o.features = user;
+    o.label = "label";
+    o.hidden = (const int64_t[]){4};
+    o.n_hidden = 1;
+    HKI_TRY(hk_canned_model_create(&o, &c));
+    hk_canned_model_destroy(c);
+    return HK_OK;
+}
+
+static void test_allocation_failures(void **state) {
+    (void)state;
+    hk_feature_set *s = columns(1, 1);
+    hk_test_alloc_failures("canned model", create, s);
+    hk_feature_set_release(s);
+}
+
+static int setup(void **state) {
+    (void)state;
+    fill();
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wide_and_deep),
+        cmocka_unit_test(test_linear_reference),
+        cmocka_unit_test(test_sharing_and_predictions),
+        cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_allocation_failures),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}

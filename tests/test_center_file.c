@@ -1,0 +1,446 @@
+// test_center_file.c - the center file and what is done with it: damage,
+// recovery of every kind of half-done change, units that come twice.
+#include "cluster_bed.h"
+#include <sys/stat.h>
+
+static char folder[64], path[128];
+
+#define ROWS 60
+#define DIM 8
+
+static hk_layout *make_layout(void) {
+    const hk_layout_item items[] = {
+        {.name = "kernel",
+         .shape = hk_shape_make(1, (int64_t[]){700}),
+         .dtype = HK_F32,
+         .kind = HK_TRAINABLE},
+        {.name = "table",
+         .shape = hk_shape_make(2, (int64_t[]){ROWS, DIM}),
+         .dtype = HK_F32,
+         .kind = HK_TRAINABLE,
+         .sparse = 1},
+        {.name = "count",
+         .shape = hk_shape_make(1, (int64_t[]){3}),
+         .dtype = HK_I32,
+         .kind = HK_STATE_COPY},
+    };
+    hk_layout *l;
+    assert_ok(hk_layout_create(items, HKI_COUNT(items), &l));
+    return l;
+}
+
+static const uint8_t share[] = {HK_SHARE_EXCHANGE, HK_SHARE_EXCHANGE,
+                                HK_SHARE_COPY};
+
+static void options(hki_shard_options *o, hk_method method) {
+    hk_center_options center;
+    hk_center_options_init(&center, sizeof center);
+    center.chunk_kib = 1;
+    center.max_workers = 3;
+    center.method = method;
+    *o = (hki_shard_options){.name = "test",
+                             .path = path,
+                             .n_shards = 1,
+                             .max_norm = 1e6,
+                             .lease_ms = 1000};
+    assert_ok(hki_center_options_check(&center, &o->center));
+}
+
+static hki_shard *create(hki_shard_options *o) {
+    hk_layout *const l = make_layout();
+    hki_shard *s;
+    (void)unlink(path);
+    assert_ok(hki_shard_create(o, l, share, &s));
+    hk_layout_release(l);
+    hki_shard_assigned(s, 0, 42);
+    return s;
+}
+
+static hki_shard *reopen(hki_shard *s, hki_shard_options *o) {
+    hki_shard *again;
+    hki_shard_close(s);
+    assert_ok(hki_shard_open(o, &again));
+    return again;
+}
+
+static hki_claim join(hki_shard *s, int32_t task) {
+    const hki_msg_join m = {.task = task};
+    hki_msg_joined out;
+    hki_claim c;
+    assert_ok(hki_shard_join(s, &m, "test", &c, &out));
+    return c;
+}
+
+static const hki_patience no_wait = {.deadline_ns = 0};
+
+static hki_run begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
+                     uint32_t flags, uint32_t last) {
+    const hki_msg_begin m = {.rate = 0.5, .flags = flags, .last = last};
+    hki_run r = {.scratch = NULL};
+    assert_ok(hki_shard_begin(s, c, exchange, &m, &no_wait, &r));
+    return r;
+}
+
+// ---- units ------------------------------------------------------------------
+
+static void test_once(void **state) {
+    (void)state;
+    hki_shard_options o;
+    options(&o, HK_METHOD_ELASTIC);
+    hki_shard *s = create(&o);
+    static float ones[256];
+    for (size_t i = 0; i < HKI_COUNT(ones); i++)
+        ones[i] = 1;
+    hki_claim c = join(s, 1);
+    hki_run r = begin(s, &c, 1, HKI_BEGIN_BEFORE, s->n_chunks);
+    assert_ok(hki_shard_apply(s, &r, 0, ones, false));
+    assert_ok(hki_shard_apply(s, &r, 0, ones, false)); // again
+    assert_true(s->values[0] == 1);
+    assert_int_equal(s->repeated, 1);
+    assert_status(hki_shard_apply(s, &r, 2, ones, false), HK_E_DATA);
+    assert_status(hki_shard_apply(s, &r, 99, ones, false), HK_E_DATA);
+    assert_ok(hki_shard_apply(s, &r, 1, ones, false));
+    // The same over another connection, after a restart as well.
+    s = reopen(s, &o);
+    const hki_msg_resume m = {.run_id = 42, .id = 1, .incarnation = 1};
+    hki_msg_joined at;
+    assert_ok(hki_shard_resume(s, &m, "test", &c, &at));
+    assert_int_equal(at.exchange, 1);
+    assert_int_equal(at.applied, 2);
+    const hki_msg_begin wrong = {.rate = 0.5,
+                                 .flags = HKI_BEGIN_BEFORE,
+                                 .first_up = 1,
+                                 .last = s->n_chunks};
+    assert_status(hki_shard_begin(s, &c, 1, &wrong, &no_wait, &r), HK_E_DATA);
+    hki_msg_begin right = wrong;
+    right.first_up = 2;
+    assert_ok(hki_shard_begin(s, &c, 1, &right, &no_wait, &r));
+    assert_ok(hki_shard_apply(s, &r, 2, ones, false));
+    hk_center_info info;
+    hki_shard_info(s, &info);
+    assert_int_equal(info.exchanges, 1); // begun twice, counted once
+    // A newer connection, then a newer incarnation: the old ones are out.
+    hki_claim newer;
+    assert_ok(hki_shard_resume(s, &m, "test", &newer, &at));
+    assert_status(hki_shard_apply(s, &r, 3, ones, false), HK_E_STATE);
+    (void)join(s, 1);
+    assert_status(hki_shard_resume(s, &m, "test", &newer, &at), HK_E_STATE);
+    assert_status(hki_shard_check(s, &newer, "exchange"), HK_E_STATE);
+    // Exchange numbers do not go back.
+    c = join(s, 1);
+    assert_status(hki_shard_begin(s, &c, 1, &wrong, &no_wait, &r), HK_E_DATA);
+    hki_shard_close(s);
+}
+
+// ---- recovery ---------------------------------------------------------------
+
+typedef struct stop {
+    hki_point at;
+    int count;
+    uint8_t *copy; // of the whole file, as it was at that moment
+    hki_shard *s;
+} stop;
+
+// The file at the moment the process "dies".
+static void take_picture(void *user, hki_point p) {
+    stop *const t = user;
+    if (p != t->at || t->copy != NULL || --t->count > 0)
+        return;
+    assert_ok(hki_alloc_array(t->s->file.bytes, 1, &t->copy));
+    memcpy(t->copy, t->s->file.map, t->s->file.bytes);
+}
+
+static void write_picture(const uint8_t *copy, size_t bytes) {
+    FILE *const f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(copy, 1, bytes, f), bytes);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void fill(float *v, size_t n, float value) {
+    for (size_t i = 0; i < n; i++)
+        v[i] = value;
+}
+
+// Dies at every step of the third chunk's change: the chunk is as it was
+// before, or as it is afterwards, and the cursor says which.
+static void die_everywhere(hk_method method, bool rows) {
+    for (int p = HKI_POINT_SLOT; p <= HKI_POINT_COMMITTED; p++) {
+        hki_shard_options o;
+        stop t = {.at = (hki_point)p, .count = rows ? 1 : 3};
+        options(&o, method);
+        o.probe = take_picture;
+        o.probe_user = &t;
+        hki_shard *s = create(&o);
+        t.s = s;
+        const hki_claim c = join(s, 0);
+        static float d[1024];
+        fill(d, HKI_COUNT(d), 5);
+        const uint32_t ids[] = {1, 2, 40, 59};
+        const hki_table table = s->plan.table[0];
+        if (rows) {
+            hki_run r = begin(s, &c, 1, HKI_BEGIN_BEFORE | HKI_BEGIN_ROWS,
+                              s->n_dense + 1);
+            t.count = 1 << 30;
+            for (uint32_t u = 0; u < s->n_dense; u++)
+                assert_ok(hki_shard_apply(s, &r, u, d, false));
+            t.count = 1;
+            const hki_rows batch = {.count = 4, .ids = ids, .up = d};
+            assert_ok(hki_shard_apply_rows(s, &r, s->n_dense, &batch));
+        } else {
+            hki_run r = begin(s, &c, 1, HKI_BEGIN_BEFORE, s->n_chunks);
+            for (uint32_t u = 0; u < 4; u++)
+                assert_ok(hki_shard_apply(s, &r, u, d, false));
+        }
+        assert_non_null(t.copy);
+        const size_t unit = rows ? s->n_dense : 2, bytes = s->file.bytes;
+        hki_shard_close(s); // what it wrote at its end is replaced
+        write_picture(t.copy, bytes);
+        hki_free(t.copy);
+        o.probe = NULL;
+        hki_shard *again;
+        assert_ok(hki_shard_open(&o, &again));
+        const uint32_t applied = HKI_CURSOR_UNITS(again->file.worker[0].cursor);
+        const bool done = p == HKI_POINT_COMMITTED;
+        assert_int_equal(applied, unit + done);
+        assert_int_equal(again->recovered,
+                         p >= HKI_POINT_TAGGED && !done ? 1 : 0);
+        const float expected = done ? 5.0f : 0.0f;
+        if (rows) {
+            for (uint32_t i = 0; i < 4; i++)
+                assert_true(*hki_shard_at(again, 0,
+                                          table.offset + ids[i] * DIM + DIM -
+                                              1) == expected);
+            assert_true(*hki_shard_at(again, 0, table.offset) == 0);
+        } else {
+            const hki_chunk_range *const k = &again->chunk[2];
+            for (int64_t i = k->begin; i < k->end; i++)
+                assert_true(*hki_shard_at(again, 0, i) == expected);
+            assert_true(*hki_shard_at(again, 0, again->chunk[1].begin) == 5);
+            const uint64_t updates = again->file.chunk[2].updates;
+            assert_int_equal(updates, done);
+            if (method == HK_METHOD_DOWNPOUR_MOVING && !done)
+                assert_true(*hki_shard_at(again, 1, k->begin) == 0);
+        }
+        hki_shard_close(again);
+    }
+}
+
+static void test_recovery(void **state) {
+    (void)state;
+    die_everywhere(HK_METHOD_ELASTIC, false);
+    die_everywhere(HK_METHOD_DOWNPOUR_MOVING, false);
+    die_everywhere(HK_METHOD_ELASTIC, true);
+}
+
+// An outer optimizer's slots come back with the values.
+static void test_outer_state(void **state) {
+    (void)state;
+    hki_shard_options o;
+    options(&o, HK_METHOD_DILOCO_ASYNC);
+    hki_shard *s = create(&o);
+    const hki_claim c = join(s, 0);
+    static float d[1024], expected[1200];
+    fill(d, HKI_COUNT(d), 1);
+    float *scratch;
+    assert_ok(hki_zalloc_array(2 * hki_shard_room(s), sizeof(float), &scratch));
+    for (uint64_t e = 1; e <= 4; e++) {
+        const hki_msg_begin m = {.rate = 1, .last = s->n_chunks};
+        hki_run r = {.scratch = scratch};
+        if (e == 3) { // twice two exchanges are four
+            s = reopen(s, &o);
+            const hki_msg_resume back = {.run_id = 42, .incarnation = 1};
+            hki_msg_joined at;
+            hki_claim again;
+            assert_ok(hki_shard_resume(s, &back, "test", &again, &at));
+            assert_ok(hki_shard_begin(s, &again, e, &m, &no_wait, &r));
+        } else {
+            const hki_claim now = {
+                .id = 0, .incarnation = 1, .session = s->seat[0].session};
+            assert_ok(hki_shard_begin(s, &now, e, &m, &no_wait, &r));
+        }
+        for (uint32_t u = 0; u < s->n_chunks; u++)
+            assert_ok(hki_shard_apply(s, &r, u, d, false));
+    }
+    (void)c;
+    // Nesterov momentum 0.9 at rate 0.7, gradient 1, four steps.
+    float v = 0, x = 0;
+    for (int i = 0; i < 4; i++) {
+        v = v * 0.9f + 1;
+        x -= 0.7f * (1 + 0.9f * v);
+    }
+    for (size_t i = 0; i < 700; i++)
+        expected[i] = x;
+    hk_test_floats("values", s->values, expected, 700, 0, 1e-6);
+    hki_free(scratch);
+    hki_shard_close(s);
+}
+
+// ---- files ------------------------------------------------------------------
+
+static void test_damage(void **state) {
+    (void)state;
+    hki_shard_options o;
+    options(&o, HK_METHOD_ELASTIC);
+    hki_shard *s = create(&o);
+    const size_t bytes = s->file.bytes;
+    // Offsets that docs/formats/center-file.md writes down.
+    assert_int_equal(offsetof(hki_center_head, check), 176);
+    assert_int_equal(offsetof(hki_center_head, clean), 184);
+    assert_int_equal(s->file.head->layout_at, 4096);
+    assert_int_equal(s->file.head->vector_at % 4096, 0);
+    assert_int_equal(sizeof(hki_undo_head), 96);
+    hki_shard *other = NULL;
+    assert_status(hki_shard_open(&o, &other), HK_E_EXISTS); // in use
+    hki_shard_close(s);
+    uint8_t *copy;
+    assert_ok(hki_alloc_array(bytes, 1, &copy));
+    FILE *f = fopen(path, "rb");
+    assert_int_equal(fread(copy, 1, bytes, f), bytes);
+    fclose(f);
+    // Every byte of the part that never changes, and of the layout.
+    for (size_t i = 0; i < 4096 + 60; i = i == 183 ? 4096 : i + 1) {
+        f = fopen(path, "r+b");
+        assert_int_equal(fseek(f, (long)i, SEEK_SET), 0);
+        fputc(copy[i] ^ 0x10, f);
+        fclose(f);
+        const hk_status status = hki_shard_open(&o, &other);
+        if (status != HK_E_DATA && status != HK_E_UNSUPPORTED &&
+            status != HK_E_INVALID_ARG && status != HK_E_DTYPE &&
+            status != HK_E_SHAPE && status != HK_E_OVERFLOW)
+            fail_msg("byte %zu damaged: %s (%s)", i, hk_status_string(status),
+                     hk_last_error());
+        f = fopen(path, "r+b");
+        assert_int_equal(fseek(f, (long)i, SEEK_SET), 0);
+        fputc(copy[i], f);
+        fclose(f);
+    }
+    assert_ok(hki_shard_open(&o, &other)); // unharmed again
+    hki_shard_close(other);
+    assert_int_equal(truncate(path, (long)bytes - 1), 0);
+    assert_status(hki_shard_open(&o, &other), HK_E_DATA);
+    assert_int_equal(truncate(path, 10), 0);
+    assert_status(hki_shard_open(&o, &other), HK_E_DATA);
+    (void)unlink(path);
+    assert_status(hki_shard_open(&o, &other), HK_E_NOT_FOUND);
+    hki_free(copy);
+}
+
+// An undo slot that speaks of chunks and rows that do not exist.
+static void test_bad_slot(void **state) {
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        hki_shard_options o;
+        options(&o, HK_METHOD_ELASTIC);
+        hki_shard *s = create(&o);
+        hki_undo_head *const u =
+            (hki_undo_head *)(void *)hki_center_undo(&s->file, 3);
+        *u = (hki_undo_head){.tag = HKI_CURSOR(9, 1), .vectors = 1};
+        if (i == 0)
+            u->worker = 99;
+        else if (i == 1)
+            u->chunk = 1000;
+        else if (i == 2)
+            u->vectors = 8;
+        else if (i == 3)
+            u->rows = HKI_BATCH_ROWS + 1;
+        else
+            u->rows = 1, u->table = 7;
+        hki_shard_close(s);
+        assert_status(hki_shard_open(&o, &s), HK_E_DATA);
+        assert_non_null(strstr(hk_last_error(), "undo slot 3"));
+    }
+}
+
+static hk_status create_file(void *user) {
+    hki_shard *s;
+    (void)unlink(path);
+    HKI_TRY(
+        hki_shard_create(((void **)user)[0], ((void **)user)[1], share, &s));
+    hki_shard_close(s);
+    return HK_OK;
+}
+
+static hk_status open_file(void *user) {
+    hki_shard *s;
+    HKI_TRY(hki_shard_open(((void **)user)[0], &s));
+    hki_shard_close(s);
+    return HK_OK;
+}
+
+static void test_memory(void **state) {
+    (void)state;
+    hki_shard_options o;
+    options(&o, HK_METHOD_DILOCO);
+    hk_layout *const l = make_layout();
+    void *both[2] = {&o, l};
+    hk_test_alloc_failures("create", create_file, both);
+    hki_shard_close(create(&o));
+    hk_test_alloc_failures("open", open_file, both);
+    hk_layout_release(l);
+}
+
+// A shard that is larger than allowed.
+static void test_limits(void **state) {
+    (void)state;
+    hki_shard_options o;
+    options(&o, HK_METHOD_ELASTIC);
+    o.max_bytes = 1000;
+    hk_layout *const l = make_layout();
+    hki_shard *s = NULL;
+    (void)unlink(path);
+    assert_status(hki_shard_create(&o, l, share, &s), HK_E_RANGE);
+    o.max_bytes = 0;
+    o.center.max_workers = HKI_MAX_SEATS + 1;
+    assert_status(hki_shard_create(&o, l, share, &s), HK_E_INVALID_ARG);
+    hk_layout_release(l);
+    hki_durability d;
+    int64_t ms;
+    static const struct {
+        const char *text;
+        hk_status status;
+        hki_durability d;
+        int64_t ms;
+    } cases[] = {
+        {NULL, HK_OK, HKI_DURABLE_PROCESS, 0},
+        {"process", HK_OK, HKI_DURABLE_PROCESS, 0},
+        {"always", HK_OK, HKI_DURABLE_ALWAYS, 0},
+        {"snapshot:30", HK_OK, HKI_DURABLE_SNAPSHOT, 30000},
+        {"snapshot:0.5", HK_OK, HKI_DURABLE_SNAPSHOT, 500},
+        {"snapshot:", HK_E_INVALID_ARG, 0, 0},
+        {"snapshot:0", HK_E_INVALID_ARG, 0, 0},
+        {"snapshot:1s", HK_E_INVALID_ARG, 0, 0},
+        {"snapshot:nan", HK_E_INVALID_ARG, 0, 0},
+        {"never", HK_E_INVALID_ARG, 0, 0},
+    };
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        const hk_status got =
+            hki_durability_parse(cases[i].text, "test", &d, &ms);
+        if (got != cases[i].status ||
+            (got == HK_OK && (d != cases[i].d || ms != cases[i].ms)))
+            fail_msg("durability %s", cases[i].text);
+    }
+}
+
+static int setup(void **state) {
+    (void)state;
+    bed_folder_make(folder);
+    snprintf(path, sizeof path, "%s/center", folder);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    bed_folder_remove(folder);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_once),        cmocka_unit_test(test_recovery),
+        cmocka_unit_test(test_outer_state), cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_bad_slot),    cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_limits),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

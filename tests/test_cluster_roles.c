@@ -1,0 +1,927 @@
+// test_cluster_roles.c - the run-level protocol: how a run ends, who tells
+// whom, ranges of data, the evaluator's last word. All roles are threads of
+// this process and talk over unix sockets.
+#include "hk_test.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/io.h"
+#include "cluster/roles.h"
+#include "hooke/ckpt.h"
+#include "hooke/data.h"
+#include "hooke/roles.h"
+
+// ---- notes -----------------------------------------------------------------
+
+static void test_limits(void **state) {
+    (void)state;
+    hk_run_limits l;
+    hki_limits a, b;
+    hk_run_limits_init(&l, sizeof l);
+    assert_ok(hki_limits_copy(&a, &l));
+    assert_false(hki_limits_any(&a));
+    assert_ok(hki_limits_copy(&a, NULL));
+    l.steps = 1000;
+    l.seconds = 0.5;
+    l.metric = "acc \"1\"";
+    l.target = 0.1;
+    l.lower = 1;
+    assert_ok(hki_limits_copy(&a, &l));
+    assert_true(hki_limits_any(&a));
+    hki_buf text = {0};
+    assert_ok(hki_limits_print(&text, &a));
+    assert_ok(hki_limits_parse(text.data, text.size, &b));
+    assert_int_equal(b.steps, 1000);
+    assert_true(b.seconds == 0.5 && b.target == 0.1 && b.lower);
+    assert_string_equal(b.metric, "acc \"1\"");
+    hki_buf_deinit(&text);
+    l.steps = -1;
+    assert_status(hki_limits_copy(&a, &l), HK_E_INVALID_ARG);
+    l.steps = 0;
+    l.seconds = NAN;
+    assert_status(hki_limits_copy(&a, &l), HK_E_INVALID_ARG);
+    l.seconds = 0;
+    l.metric = "";
+    assert_status(hki_limits_copy(&a, &l), HK_E_INVALID_ARG);
+    static const char *const bad[] = {
+        "", "[]", "{\"steps\": -5}", "{\"seconds\": -1}", "{\"metric\": \"\"}"};
+    for (size_t i = 0; i < HKI_COUNT(bad); i++)
+        if (hki_limits_parse(bad[i], strlen(bad[i]), &b) == HK_OK)
+            fail_msg("%s was taken", bad[i]);
+}
+
+static void test_evaluated(void **state) {
+    (void)state;
+    hki_evaluated a = {.global_step = 77, .is_final = true, .n = 2}, b;
+    snprintf(a.measure[0].name, sizeof a.measure[0].name, "loss");
+    a.measure[0].value = 0.25;
+    snprintf(a.measure[1].name, sizeof a.measure[1].name, "auc");
+    a.measure[1].value = NAN;
+    hki_buf text = {0};
+    assert_ok(hki_evaluated_print(&text, &a));
+    assert_string_equal(text.data, "{\"global_step\": 77, \"final\": true, "
+                                   "\"measures\": {\"loss\": 0.25, \"auc\": "
+                                   "null}}");
+    assert_ok(hki_evaluated_parse(text.data, text.size, &b));
+    assert_int_equal(b.global_step, 77);
+    assert_true(b.is_final);
+    assert_true(hki_evaluated_find(&b, "loss")->value == 0.25);
+    assert_true(isnan(hki_evaluated_find(&b, "auc")->value));
+    assert_null(hki_evaluated_find(&b, "x"));
+    hki_buf_deinit(&text);
+    static const char *const bad[] = {
+        "", "{}", "{\"measures\": 1}", "{\"measures\": {\"\": 1}}",
+        ("{\"measures\": "
+         "{\"a23456789012345678901234567890123456789012345678\": 1}}")};
+    for (size_t i = 0; i < HKI_COUNT(bad); i++)
+        if (hki_evaluated_parse(bad[i], strlen(bad[i]), &b) == HK_OK)
+            fail_msg("%s was taken", bad[i]);
+}
+
+static void test_reasons(void **state) {
+    (void)state;
+    assert_int_equal(hki_reason_end("steps: 5 of 5"), HK_END_STEPS);
+    assert_int_equal(hki_reason_end("left"), HK_END_LEFT);
+    assert_int_equal(hki_reason_end("stepson"), HK_END_ASKED);
+    assert_int_equal(hki_reason_end(""), HK_END_ASKED);
+    assert_string_equal(hk_run_end_name(HK_END_METRIC), "metric");
+    assert_null(hk_run_end_name((hk_run_end)99));
+}
+
+// ---- a small cluster -------------------------------------------------------
+
+enum {
+    N = 48, // floats of the model
+    WORKERS = 3
+};
+
+static char folder[64];
+
+typedef struct bed {
+    hk_context *ctx; // of center and evaluator
+    hk_layout *layout;
+    char address[96], file[96];
+    hk_role_center *center;
+    hk_run_limits limits;
+    const hk_range_source *ranges;
+    const char *metrics;
+    int64_t linger_ms;
+} bed;
+
+static int make_folder(void **state) {
+    (void)state;
+    const char *const tmp = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%.32s/hooke-roles-XXXXXX",
+             tmp == NULL || strlen(tmp) > 32 ? "/tmp" : tmp);
+    return mkdtemp(folder) == NULL;
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+static void bed_init(bed *b) {
+    static int count;
+    const int64_t n = N;
+    const hk_layout_item item = {.name = "w",
+                                 .shape = hk_shape_make(1, &n),
+                                 .dtype = HK_F32,
+                                 .kind = HK_TRAINABLE};
+    *b = (bed){.linger_ms = 20000};
+    assert_ok(hk_context_create(NULL, &b->ctx));
+    assert_ok(hk_layout_create(&item, 1, &b->layout));
+    snprintf(b->address, sizeof b->address, "unix:%s/s%d", folder, count);
+    snprintf(b->file, sizeof b->file, "%s/c%d", folder, count++);
+    hk_run_limits_init(&b->limits, sizeof b->limits);
+}
+
+static void bed_start(bed *b) {
+    const char *const address = b->address;
+    hk_center_server_options so;
+    hk_role_center_options o;
+    hk_center_server_options_init(&so, sizeof so);
+    so.context = b->ctx;
+    so.addresses = &address;
+    so.n_addresses = 1;
+    so.path = b->file;
+    so.lease_ms = 1000;
+    hk_role_center_options_init(&o, sizeof o);
+    o.server = &so;
+    o.limits = &b->limits;
+    o.ranges = b->ranges;
+    o.metrics = b->metrics;
+    o.directory = folder;
+    o.linger_ms = b->linger_ms;
+    o.evaluator_ms = 20000;
+    assert_ok(hk_role_center_start(&o, &b->center));
+}
+
+static void bed_deinit(bed *b) {
+    hk_role_center_stop(b->center);
+    hk_layout_release(b->layout);
+    hk_context_destroy(b->ctx);
+}
+
+// One worker on a thread: x grows by 1 with every step.
+typedef struct hand {
+    bed *b;
+    hk_context *ctx;
+    int32_t id;
+    double rate; // moving
+    uint32_t period;
+    int64_t max_steps; // its data; 0: without end
+    const hk_run_limits *limits;
+    int (*pause)(struct hand *h); // between steps; NULL: none
+    pthread_t thread;
+    hk_status status;
+    hk_role_result result;
+    hk_run_end end;
+    _Atomic int64_t steps;
+    char text[256];
+} hand;
+
+static hk_status hand_open(hand *h, hk_role_worker **w, hk_optimizer **opt,
+                           hk_elastic **e, float *x) {
+    const char *const address = h->b->address;
+    hk_connect_options co;
+    hk_role_worker_options wo;
+    hk_connect_options_init(&co, sizeof co);
+    co.context = h->ctx;
+    co.addresses = &address;
+    co.n_addresses = 1;
+    co.connect_ms = 20000;
+    hk_role_worker_options_init(&wo, sizeof wo);
+    wo.connect = &co;
+    wo.limits = h->limits;
+    wo.report_ms = 50;
+    HKI_TRY(hk_role_worker_open(&wo, h->b->layout, w));
+    hk_optimizer_options oo;
+    hk_optimizer_options_init(&oo, sizeof oo, HK_OPT_GRADIENT_DESCENT);
+    oo.learning_rate = 1;
+    HKI_TRY(hk_optimizer_create(&oo, h->b->layout, opt));
+    hk_elastic_options eo;
+    hk_elastic_options_init(&eo, sizeof eo);
+    eo.num_worker = WORKERS;
+    eo.moving_rate = h->rate;
+    eo.rho = 0;
+    eo.communication_period = h->period;
+    eo.telemetry = 1;
+    eo.wait_ms = 20000;
+    HKI_TRY(hk_elastic_create(&eo, *opt, hk_role_worker_center(*w), e));
+    return hk_elastic_init(*e, x, h->id);
+}
+
+static hk_status hand_train(hand *h, hk_role_worker *w, hk_elastic *e,
+                            float *x) {
+    float g[N];
+    hk_progress p = {0};
+    const hk_grad_view view = {.dense = g, .n_dense = N, .scale = 1};
+    for (size_t i = 0; i < N; i++)
+        g[i] = -1;
+    while (h->end == HK_END_NONE) {
+        HKI_TRY(hk_elastic_apply(e, x, &view, NULL));
+        atomic_fetch_add(&h->steps, 1);
+        p.examples += 10;
+        p.loss = 1.5;
+        hk_progress_of(e, &p);
+        HKI_TRY(hk_role_worker_step(w, &p, &h->end));
+        if (h->end == HK_END_NONE && h->max_steps > 0 &&
+            h->steps >= h->max_steps)
+            h->end = HK_END_EPOCHS;
+        if (h->pause != NULL && h->pause(h) != 0)
+            break;
+    }
+    return HK_OK;
+}
+
+static void *hand_main(void *user) {
+    hand *const h = user;
+    float x[N] = {0};
+    hk_role_worker *w = NULL;
+    hk_optimizer *opt = NULL;
+    hk_elastic *e = NULL;
+    h->status = hand_open(h, &w, &opt, &e, x);
+    if (h->status == HK_OK)
+        h->status = hand_train(h, w, e, x);
+    if (h->status == HK_OK)
+        h->status = hk_role_worker_leave(w, h->end, e, x, &h->result);
+    if (h->status != HK_OK)
+        snprintf(h->text, sizeof h->text, "%s", hk_last_error());
+    hk_elastic_destroy(e);
+    hk_optimizer_destroy(opt);
+    hk_role_worker_close(w);
+    return NULL;
+}
+
+static int breathe(hand *h) {
+    (void)h;
+    const struct timespec t = {0, 1000000};
+    nanosleep(&t, NULL);
+    return 0;
+}
+
+static void hand_start(hand *h, bed *b, int32_t id) {
+    *h = (hand){.b = b,
+                .id = id,
+                .rate = 0.25,
+                .period = 5,
+                .pause = breathe,
+                .limits = h->limits,
+                .max_steps = h->max_steps};
+    assert_ok(hk_context_create(NULL, &h->ctx));
+    assert_int_equal(pthread_create(&h->thread, NULL, hand_main, h), 0);
+}
+
+static void hand_join(hand *h) {
+    pthread_join(h->thread, NULL);
+    if (h->status != HK_OK)
+        fail_msg("worker %d: %s: %s", h->id, hk_status_string(h->status),
+                 h->text);
+    hk_context_destroy(h->ctx);
+}
+
+// An evaluator on a thread.
+typedef struct judge {
+    bed *b;
+    pthread_t thread;
+    hk_status status;
+    hk_role_result result;
+    _Atomic int calls, finals;
+    int64_t final_step;
+    float final_value;
+    double metric; // what it reports; NaN: the step
+    const char *directory;
+    char path[256];
+} judge;
+
+static hk_status judge_one(void *user, const hk_evaluation *what,
+                           hk_measure *out, size_t capacity, size_t *n) {
+    judge *const j = user;
+    assert_true(capacity >= 1);
+    atomic_fetch_add(&j->calls, 1);
+    if (what->is_final) {
+        atomic_fetch_add(&j->finals, 1);
+        j->final_step = what->global_step;
+        if (what->values != NULL)
+            j->final_value = what->values[0];
+        if (what->path != NULL)
+            snprintf(j->path, sizeof j->path, "%s", what->path);
+    }
+    snprintf(out[0].name, sizeof out[0].name, "reached");
+    out[0].value = (double)what->global_step;
+    *n = 1;
+    return HK_OK;
+}
+
+static void *judge_main(void *user) {
+    judge *const j = user;
+    const char *const address = j->b->address;
+    hk_connect_options co;
+    hk_role_evaluator_options o;
+    hk_connect_options_init(&co, sizeof co);
+    co.context = j->b->ctx;
+    hk_role_evaluator_options_init(&o, sizeof o);
+    o.connect = &co;
+    o.directory = j->directory;
+    if (j->directory == NULL) {
+        co.addresses = &address;
+        co.n_addresses = 1;
+        o.layout = j->b->layout;
+    }
+    o.evaluate = judge_one;
+    o.user = j;
+    o.throttle_ms = 20;
+    o.poll_ms = 20;
+    o.lost_ms = 20000;
+    j->status = hk_role_evaluator_run(&o, &j->result);
+    return NULL;
+}
+
+static void judge_start(judge *j, bed *b, const char *directory) {
+    *j = (judge){.b = b, .directory = directory};
+    assert_int_equal(pthread_create(&j->thread, NULL, judge_main, j), 0);
+}
+
+// ---- how a run ends --------------------------------------------------------
+
+static void run_to_the_end(bed *b, bool with_judge, hk_run_end expected,
+                           hand *h, judge *j) {
+    bed_start(b);
+    for (int32_t i = 0; i < WORKERS; i++)
+        hand_start(&h[i], b, i);
+    if (with_judge)
+        judge_start(j, b, NULL);
+    hk_role_result r;
+    assert_ok(hk_role_center_wait(b->center, 60000, &r));
+    for (int32_t i = 0; i < WORKERS; i++)
+        hand_join(&h[i]);
+    if (with_judge)
+        pthread_join(j->thread, NULL);
+    if (r.end != expected)
+        fail_msg("ended by %s: %s", hk_run_end_name(r.end), r.reason);
+    int64_t steps = 0;
+    for (int32_t i = 0; i < WORKERS; i++)
+        steps += h[i].steps;
+    assert_int_equal(r.global_step, steps); // none lost, none twice
+}
+
+static void test_ends_by_steps(void **state) {
+    (void)state;
+    bed b;
+    hand h[WORKERS] = {0};
+    judge j;
+    bed_init(&b);
+    b.limits.steps = 300;
+    run_to_the_end(&b, true, HK_END_STEPS, h, &j);
+    for (int i = 0; i < WORKERS; i++)
+        assert_int_equal(h[i].end, HK_END_STEPS);
+    assert_ok(j.status);
+    assert_int_equal(j.finals, 1);
+    assert_int_equal(j.result.end, HK_END_STEPS);
+    // The final state is the one after the last worker has left.
+    hk_server_info info;
+    assert_ok(
+        hk_center_server_get_info(hk_role_center_server(b.center), &info));
+    assert_int_equal(j.final_step, info.center.global_step);
+    char path[128];
+    snprintf(path, sizeof path, "%s/run.done", folder);
+    uint8_t *text;
+    size_t size;
+    assert_ok(hki_file_read_all(path, 4096, &text, &size));
+    assert_non_null(strstr((char *)text, "\"end\": \"steps\""));
+    hki_free(text);
+    assert_ok(hki_file_remove(path));
+    bed_deinit(&b);
+}
+
+static void test_ends_by_time(void **state) {
+    (void)state;
+    bed b;
+    hand h[WORKERS] = {0};
+    bed_init(&b);
+    b.limits.seconds = 0.4;
+    run_to_the_end(&b, false, HK_END_TIME, h, NULL);
+    bed_deinit(&b);
+}
+
+static void test_ends_by_metric(void **state) {
+    (void)state;
+    bed b;
+    hand h[WORKERS] = {0};
+    judge j;
+    bed_init(&b);
+    b.limits.metric = "reached";
+    b.limits.target = 200;
+    run_to_the_end(&b, true, HK_END_METRIC, h, &j);
+    assert_true(j.final_step >= 200);
+    assert_int_equal(j.finals, 1);
+    bed_deinit(&b);
+}
+
+// Every worker has its own data, one much less than the others.
+static void test_ends_by_data(void **state) {
+    (void)state;
+    bed b;
+    hand h[WORKERS] = {0};
+    bed_init(&b);
+    for (int i = 0; i < WORKERS; i++)
+        h[i].max_steps = 20 + 60 * i;
+    run_to_the_end(&b, false, HK_END_EPOCHS, h, NULL);
+    for (int i = 0; i < WORKERS; i++) {
+        assert_int_equal(h[i].steps, 20 + 60 * i);
+        assert_int_equal(h[i].end, HK_END_EPOCHS);
+    }
+    bed_deinit(&b);
+}
+
+// The center knows no limits; the first worker that has some tells them.
+static void test_limits_of_a_worker(void **state) {
+    (void)state;
+    bed b;
+    hand h[WORKERS] = {0};
+    hk_run_limits l;
+    bed_init(&b);
+    hk_run_limits_init(&l, sizeof l);
+    l.steps = 150;
+    h[1].limits = &l;
+    run_to_the_end(&b, false, HK_END_STEPS, h, NULL);
+    bed_deinit(&b);
+}
+
+static void test_nobody_comes(void **state) {
+    (void)state;
+    bed b;
+    hk_role_center *c;
+    hk_role_result r;
+    bed_init(&b);
+    const char *const address = b.address;
+    hk_center_server_options so;
+    hk_role_center_options o;
+    hk_center_server_options_init(&so, sizeof so);
+    so.addresses = &address;
+    so.n_addresses = 1;
+    hk_role_center_options_init(&o, sizeof o);
+    o.server = &so;
+    o.start_ms = 150;
+    assert_ok(hk_role_center_start(&o, &c));
+    assert_status(hk_role_center_wait(c, 20000, &r), HK_E_TIMEOUT);
+    assert_non_null(strstr(hk_last_error(), "first worker"));
+    hk_role_center_stop(c);
+    bed_deinit(&b);
+}
+
+static void test_everybody_leaves(void **state) {
+    (void)state;
+    bed b;
+    hand h = {0};
+    hk_role_result r;
+    bed_init(&b);
+    b.linger_ms = 200;
+    bed_start(&b);
+    hand_start(&h, &b, 0);
+    while (h.steps < 20)
+        breathe(&h);
+    hk_request_stop(h.ctx, 15);
+    hand_join(&h);
+    assert_int_equal(h.end, HK_END_STOPPED);
+    assert_ok(hk_role_center_wait(b.center, 20000, &r));
+    assert_int_equal(r.end, HK_END_LEFT);
+    assert_int_equal(r.global_step, h.steps);
+    bed_deinit(&b);
+}
+
+// ---- a worker's last words -------------------------------------------------
+
+// Stopped between two exchanges: what it has learned is handed in.
+static void test_last_difference(void **state) {
+    (void)state;
+    bed b;
+    hk_role_result r;
+    float c[N];
+    bed_init(&b);
+    b.linger_ms = 100;
+    bed_start(&b);
+    static hand h;
+    h = (hand){.b = &b, .id = 0, .rate = 0.5, .period = 1000, .pause = breathe};
+    assert_ok(hk_context_create(NULL, &h.ctx));
+    assert_int_equal(pthread_create(&h.thread, NULL, hand_main, &h), 0);
+    while (h.steps < 10)
+        breathe(&h);
+    hk_request_stop(h.ctx, 15);
+    hand_join(&h);
+    assert_ok(hk_role_center_wait(b.center, 20000, &r));
+    hk_role_center_stop(b.center); // then a look into the file
+    b.center = NULL;
+    const char *const address = b.address;
+    hk_center_server_options so;
+    hk_center_server *server;
+    hk_connect_options co;
+    hk_center *center;
+    hk_center_server_options_init(&so, sizeof so);
+    so.addresses = &address;
+    so.n_addresses = 1;
+    so.path = b.file;
+    assert_ok(hk_center_server_start(&so, &server));
+    hk_connect_options_init(&co, sizeof co);
+    co.addresses = &address;
+    co.n_addresses = 1;
+    assert_ok(hk_center_connect(&co, b.layout, &center));
+    assert_ok(
+        hk_center_snapshot(center, HK_CENTER_VALUES, 10000, c, NULL, NULL));
+    for (size_t i = 0; i < N; i++) // half of the way from 0 to its steps
+        assert_true(c[i] == 0.5f * (float)h.steps);
+    hk_center_destroy(center);
+    hk_center_server_stop(server);
+    bed_deinit(&b);
+}
+
+// ---- ranges of data --------------------------------------------------------
+
+enum {
+    EXAMPLES = 100,
+    EPOCHS = 2
+};
+
+static hk_status take(void *user, uint64_t owner, hk_range *out) {
+    hk_lease l;
+    HKI_TRY(hk_leases_take(user, owner, &l));
+    *out = (hk_range){l.id, l.epoch, l.begin, l.end};
+    return HK_OK;
+}
+
+static hk_status give_back(void *user, uint64_t owner, uint64_t id,
+                           int64_t used_end) {
+    return hk_leases_return(user, owner, id, used_end);
+}
+
+static hk_status expire(void *user, uint64_t owner) {
+    return hk_leases_expire(user, owner);
+}
+
+static hk_status save(void *user, void *buf, size_t capacity, size_t *size) {
+    return hk_leases_save(user, buf, capacity, size);
+}
+
+static hk_status restore(void *user, const void *bytes, size_t size) {
+    return hk_leases_restore(user, bytes, size);
+}
+
+typedef struct reader {
+    hand h;
+    _Atomic int (*used)[EXAMPLES]; // per epoch
+    int die_after;                 // ranges; 0: never
+} reader;
+
+static void *reader_main(void *user) {
+    reader *const me = user;
+    hand *const h = &me->h;
+    float x[N] = {0};
+    hk_role_worker *w = NULL;
+    hk_optimizer *opt = NULL;
+    hk_elastic *e = NULL;
+    h->status = hand_open(h, &w, &opt, &e, x);
+    for (int taken = 0; h->status == HK_OK; taken++) {
+        hk_range r;
+        h->status = hk_role_worker_take(w, h->id, 30000, &r);
+        if (h->status != HK_OK)
+            break;
+        if (me->die_after > 0 && taken == me->die_after) {
+            // Gone without a word, with the range in its hands.
+            h->end = HK_END_STOPPED;
+            break;
+        }
+        for (int64_t i = r.begin; i < r.end; i++)
+            atomic_fetch_add(&me->used[r.epoch][i], 1);
+        breathe(h);
+        h->status = hk_role_worker_give_back(w, h->id, &r, r.end, 30000);
+    }
+    if (h->status == HK_E_END) {
+        h->status = HK_OK;
+        h->end = HK_END_EPOCHS;
+    }
+    if (h->status != HK_OK)
+        snprintf(h->text, sizeof h->text, "%s", hk_last_error());
+    if (h->status == HK_OK && h->end == HK_END_EPOCHS)
+        h->status = hk_role_worker_leave(w, h->end, e, x, &h->result);
+    hk_elastic_destroy(e);
+    hk_optimizer_destroy(opt);
+    hk_role_worker_close(w);
+    return NULL;
+}
+
+static void test_ranges(void **state) {
+    (void)state;
+    static _Atomic int used[EPOCHS][EXAMPLES];
+    bed b;
+    reader readers[WORKERS];
+    hk_leases *l;
+    hk_role_result r;
+    assert_ok(hk_leases_create(EXAMPLES, 7, EPOCHS, &l));
+    const hk_range_source source = {l, take, give_back, expire, save, restore};
+    bed_init(&b);
+    b.ranges = &source;
+    bed_start(&b);
+    for (int i = 0; i < WORKERS; i++) {
+        readers[i] = (reader){.used = used, .die_after = i == 1 ? 2 : 0};
+        readers[i].h = (hand){.b = &b, .id = i, .rate = 0.25, .period = 1000};
+        assert_ok(hk_context_create(NULL, &readers[i].h.ctx));
+        assert_int_equal(pthread_create(&readers[i].h.thread, NULL, reader_main,
+                                        &readers[i]),
+                         0);
+    }
+    assert_ok(hk_role_center_wait(b.center, 60000, &r));
+    for (int i = 0; i < WORKERS; i++)
+        hand_join(&readers[i].h);
+    assert_int_equal(r.end, HK_END_EPOCHS);
+    for (int e = 0; e < EPOCHS; e++)
+        for (int i = 0; i < EXAMPLES; i++)
+            if (used[e][i] != 1)
+                fail_msg("example %d of epoch %d was used %d times", i, e,
+                         (int)used[e][i]);
+    bed_deinit(&b);
+    hk_leases_destroy(l);
+}
+
+// ---- a center that comes back ----------------------------------------------
+
+static void test_center_comes_back(void **state) {
+    (void)state;
+    bed b;
+    hand h[WORKERS] = {0};
+    hk_role_result r;
+    bed_init(&b);
+    b.limits.steps = 900;
+    bed_start(&b);
+    for (int32_t i = 0; i < WORKERS; i++)
+        hand_start(&h[i], &b, i);
+    for (int round = 0; round < 3; round++) {
+        const int64_t before = h[0].steps;
+        while (h[0].steps < before + 40)
+            breathe(&h[0]);
+        hk_role_center_stop(b.center);
+        bed_start(&b);
+    }
+    assert_ok(hk_role_center_wait(b.center, 60000, &r));
+    for (int32_t i = 0; i < WORKERS; i++)
+        hand_join(&h[i]);
+    assert_int_equal(r.end, HK_END_STEPS);
+    int64_t steps = 0;
+    for (int32_t i = 0; i < WORKERS; i++)
+        steps += h[i].steps;
+    assert_int_equal(r.global_step, steps);
+    bed_deinit(&b);
+}
+
+// ---- the evaluator of files ------------------------------------------------
+
+static void test_files(void **state) {
+    (void)state;
+    char dir[96], path[128];
+    float values[N] = {1};
+    bed b;
+    judge j;
+    bed_init(&b);
+    snprintf(dir, sizeof dir, "%s/model", folder);
+    hk_saver_options so;
+    hk_saver *saver;
+    hk_saver_options_init(&so, sizeof so);
+    so.model_dir = dir;
+    so.no_fsync = 1;
+    assert_ok(hk_saver_create(&so, &saver));
+    hk_name_map *map;
+    assert_ok(hk_name_map_create(&map));
+    assert_ok(hk_name_map_add_layout(map, b.layout, values, NULL));
+    judge_start(&j, &b, dir);
+    assert_ok(hk_saver_save(saver, map, 10, NULL, 0));
+    assert_ok(hk_saver_wait(saver));
+    while (j.calls == 0)
+        breathe(NULL);
+    assert_ok(hk_saver_save(saver, map, 20, NULL, 0));
+    assert_ok(hk_saver_wait(saver));
+    snprintf(path, sizeof path, "%s/run.done", dir);
+    assert_ok(hki_file_replace(path, "{}\n", 3, false));
+    pthread_join(j.thread, NULL);
+    assert_ok(j.status);
+    assert_int_equal(j.finals, 1);
+    assert_int_equal(j.final_step, 20);
+    assert_non_null(strstr(j.path, "20"));
+    hk_name_map_destroy(map);
+    hk_saver_destroy(saver);
+    bed_deinit(&b);
+}
+
+// ---- options that do not fit -----------------------------------------------
+
+static const char *no_ps(void *user, const char *name) {
+    (void)user;
+    return strcmp(name, "TF_CONFIG") == 0
+               ? "{\"cluster\": {\"chief\": [\"a:1\"], \"worker\": [\"b:1\"]}, "
+                 "\"task\": {\"type\": \"worker\", \"index\": 0}}"
+               : NULL;
+}
+
+static const char *second_evaluator(void *user, const char *name) {
+    (void)user;
+    return strcmp(name, "TF_CONFIG") == 0
+               ? "{\"cluster\": {\"chief\": [\"a:1\"], \"ps\": [\"b:1\"]}, "
+                 "\"task\": {\"type\": \"evaluator\", \"index\": 1}}"
+               : NULL;
+}
+
+static void test_misfits(void **state) {
+    (void)state;
+    bed b;
+    bed_init(&b);
+    hk_cluster_options o;
+    hk_cluster_config *c;
+    hk_cluster_options_init(&o, sizeof o);
+    o.getenv = no_ps;
+    assert_ok(hk_cluster_config_create(&o, &c));
+    hk_role_worker_options wo;
+    hk_role_worker *w = NULL;
+    hk_role_worker_options_init(&wo, sizeof wo);
+    wo.config = c;
+    assert_status(hk_role_worker_open(&wo, b.layout, &w), HK_E_INVALID_ARG);
+    assert_non_null(strstr(hk_last_error(), "no center"));
+    hk_role_center_options co;
+    hk_role_center *rc = NULL;
+    hk_role_center_options_init(&co, sizeof co);
+    co.config = c;
+    assert_status(hk_role_center_start(&co, &rc), HK_E_INVALID_ARG);
+    assert_non_null(strstr(hk_last_error(), "not a center"));
+    hk_cluster_config_destroy(c);
+    o.getenv = second_evaluator;
+    assert_ok(hk_cluster_config_create(&o, &c));
+    hk_role_evaluator_options vo;
+    hk_role_result r;
+    hk_role_evaluator_options_init(&vo, sizeof vo);
+    assert_status(hk_role_evaluator_run(&vo, &r), HK_E_INVALID_ARG);
+    vo.evaluate = judge_one;
+    assert_status(hk_role_evaluator_run(&vo, &r), HK_E_INVALID_ARG);
+    vo.layout = b.layout;
+    assert_status(hk_role_evaluator_run(&vo, &r), HK_E_INVALID_ARG);
+    vo.config = c;
+    assert_status(hk_role_evaluator_run(&vo, &r), HK_E_INVALID_ARG);
+    assert_non_null(strstr(hk_last_error(), "there is one"));
+    hk_cluster_config_destroy(c);
+    hk_role_worker_close(NULL);
+    hk_role_center_stop(NULL);
+    bed_deinit(&b);
+}
+
+// ---- the endpoint ----------------------------------------------------------
+
+#if defined(HKI_HAVE_METRICS)
+static void ask(const char *address, const char *path, char *answer,
+                size_t capacity) {
+    char request[128];
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_port = htons((uint16_t)strtoul(
+                                strrchr(address, ':') + 1, NULL, 10)),
+                            .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    const int n =
+        snprintf(request, sizeof request, "GET %s HTTP/1.0\r\n\r\n", path);
+    assert_int_equal(send(fd, request, (size_t)n, MSG_NOSIGNAL), n);
+    size_t have = 0;
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        assert_int_equal(poll(&p, 1, 20000), 1);
+        const ssize_t got = recv(fd, answer + have, capacity - 1 - have, 0);
+        assert_true(got >= 0);
+        if (got == 0)
+            break;
+        have += (size_t)got;
+    }
+    answer[have] = '\0';
+    close(fd);
+}
+
+static void test_metrics(void **state) {
+    (void)state;
+    static char answer[65536];
+    bed b;
+    hand h[2] = {0};
+    hk_role_result r;
+    bed_init(&b);
+    b.metrics = "127.0.0.1:0";
+    bed_start(&b);
+    hand_start(&h[0], &b, 0);
+    hand_start(&h[1], &b, 1);
+    while (h[0].steps < 100 || h[1].steps < 100)
+        breathe(NULL);
+    static const char *const names[] = {
+        "hooke_workers 2\n",
+        "hooke_worker_live{worker=\"1\"} 1\n",
+        "hooke_worker_steps_total{worker=\"0\"}",
+        "hooke_worker_distance{worker=\"0\"}",
+        "hooke_worker_examples_per_second{worker=\"1\"}",
+        "hooke_worker_exchange_seconds_total{worker=\"0\"}",
+        "hooke_worker_last_seen_seconds{worker=\"0\"}",
+        "hooke_worker_loss{worker=\"1\"} 1.5\n",
+        "hooke_refused_total{why=\"key\"} 0\n",
+    };
+    // Reports travel with heartbeats.
+    const int64_t deadline = hki_now_ns() + INT64_C(20000000000);
+    do {
+        breathe(NULL);
+        ask(hk_role_center_metrics(b.center), "/metrics", answer,
+            sizeof answer);
+    } while (strstr(answer, "loss{worker=\"1\"} 1.5\n") == NULL &&
+             hki_now_ns() < deadline);
+    for (size_t i = 0; i < HKI_COUNT(names); i++)
+        if (strstr(answer, names[i]) == NULL)
+            fail_msg("no %s in %s", names[i], answer);
+    ask(hk_role_center_metrics(b.center), "/status", answer, sizeof answer);
+    assert_non_null(strstr(answer, "\"role\": \"center\""));
+    assert_non_null(strstr(answer, "\"state\": \"running\""));
+    assert_non_null(strstr(answer, "\"workers\": [{\"worker\": \"0\""));
+    hki_server_finish(hk_role_center_server(b.center), "enough of it");
+    for (int i = 0; i < 2; i++)
+        hand_join(&h[i]);
+    assert_ok(hk_role_center_wait(b.center, 20000, &r));
+    assert_int_equal(r.end, HK_END_ASKED);
+    assert_string_equal(r.reason, "enough of it");
+    bed_deinit(&b);
+}
+#else
+static void test_metrics(void **state) {
+    (void)state;
+}
+#endif
+
+// ---- memory ----------------------------------------------------------------
+
+static hk_status notes(void *user) {
+    (void)user;
+    hki_limits l = {.steps = 5, .has_metric = true, .metric = "m"};
+    hki_evaluated e = {.n = 1, .measure[0] = {"loss", 1}};
+    hki_buf b = {0};
+    hk_status s = hki_limits_print(&b, &l);
+    if (s == HK_OK)
+        s = hki_limits_parse(b.data, b.size, &l);
+    b.size = 0;
+    if (s == HK_OK)
+        s = hki_evaluated_print(&b, &e);
+    if (s == HK_OK)
+        s = hki_evaluated_parse(b.data, b.size, &e);
+    hki_buf_deinit(&b);
+    return s;
+}
+
+// A center that starts and stops. A fault may hit one of its threads, which
+// do without.
+static hk_status center_alone(void *user) {
+    const char *const address = user;
+    hk_center_server_options so;
+    hk_role_center_options o;
+    hk_role_center *c;
+    hk_center_server_options_init(&so, sizeof so);
+    so.addresses = &address;
+    so.n_addresses = 1;
+    hk_role_center_options_init(&o, sizeof o);
+    o.server = &so;
+    o.directory = folder;
+    HKI_TRY(hk_role_center_start(&o, &c));
+    hk_role_center_stop(c);
+    return HK_OK;
+}
+
+static void test_memory(void **state) {
+    (void)state;
+    char address[96];
+    snprintf(address, sizeof address, "unix:%s/memory", folder);
+    hk_test_alloc_failures("notes", notes, NULL);
+    hk_test_alloc_failures("center", center_alone, address);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_evaluated),
+        cmocka_unit_test(test_reasons),
+        cmocka_unit_test(test_ends_by_steps),
+        cmocka_unit_test(test_ends_by_time),
+        cmocka_unit_test(test_ends_by_metric),
+        cmocka_unit_test(test_ends_by_data),
+        cmocka_unit_test(test_limits_of_a_worker),
+        cmocka_unit_test(test_nobody_comes),
+        cmocka_unit_test(test_everybody_leaves),
+        cmocka_unit_test(test_last_difference),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_center_comes_back),
+        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_misfits),
+        cmocka_unit_test(test_metrics),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
