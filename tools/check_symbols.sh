@@ -13,7 +13,8 @@ if [ -z "$exported" ]; then
     echo "symbols: $lib exports nothing" >&2
     exit 1
 fi
-if ! objdump -p "$lib" | grep -q 'SONAME *libhooke\.so\.[0-9]'; then
+headers=$(objdump -p "$lib")
+if ! grep -q 'SONAME *libhooke\.so\.[0-9]' <<<"$headers"; then
     echo "symbols: $lib has no versioned SONAME" >&2
     exit 1
 fi
