@@ -1,7 +1,7 @@
 """Runs the data benchmarks: pipelines, files and pictures against their floors.
 
     run_data.py [--rounds N] [--cases a,b] [--bin-dir DIR] [--data DIR]
-                [--out FILE]
+                [--peer-python PROGRAM] [--out FILE]
 
 Each program of PROGRAMS that is there runs on its own and prints one JSON
 object a case; the two sides of a case take turns inside it. `ratio` is the
@@ -56,6 +56,20 @@ def run(line, wanted):
             sys.exit("%s: exit code %d" % (" ".join(each), child.returncode))
 
 
+def lines(args):
+    """The command lines of what is there, the peer (tf.data) last."""
+    for name, files in PROGRAMS.items():
+        path = os.path.join(args.bin_dir, name)
+        if os.path.exists(path):
+            yield command(path, files, args)
+        else:
+            print("%s is not built, left out" % name, file=sys.stderr)
+    path = os.path.join(args.bin_dir, "bench_data_files")
+    if os.path.exists(path):
+        yield [args.peer_python, os.path.join(HERE, "peer_data.py"),
+               "--bench", path, "--rounds", str(args.rounds)]
+
+
 def judged(result):
     target = result.get("target") or None
     if target is None:
@@ -86,6 +100,9 @@ def main():
         ROOT, "build", "release", "bench"))
     parser.add_argument("--data", default=os.path.join(
         os.path.dirname(ROOT), "shared", "data"))
+    venv = os.path.join(ROOT, "build", "interop-venv", "bin", "python")
+    parser.add_argument("--peer-python", default=(
+        venv if os.path.exists(venv) else sys.executable))
     parser.add_argument("--out", default=os.path.join(
         ROOT, "build", "bench", "data.json"))
     args = parser.parse_args()
@@ -93,12 +110,8 @@ def main():
     results = []
     print("%-18s %10s %10s %8s %8s" % (
         "case", "ours MB/s", "floor MB/s", "ratio", "target"))
-    for name, files in PROGRAMS.items():
-        path = os.path.join(args.bin_dir, name)
-        if not os.path.exists(path):
-            print("%s is not built, left out" % name, file=sys.stderr)
-            continue
-        for result in run(command(path, files, args), wanted):
+    for line in lines(args):
+        for result in run(line, wanted):
             results.append(judged(result))
             show(result)
     os.makedirs(os.path.dirname(args.out), exist_ok=True)

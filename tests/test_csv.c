@@ -300,6 +300,15 @@ static void test_words(void **state) {
     check("words",
           "<=50K,a\n >50K., j\n>50K...,long words too\n<=50K. ,\n>50K,i\n", &o,
           "0;0 1;-1 1;9 0;99 1;8");
+    // Characters cut off the end of texts and numbers.
+    const hk_csv_column stripped[] = {
+        {.name = "s", .dtype = HK_STRING, .strip = "."},
+        {.name = "t", .dtype = HK_STRING, .strip = "%;"},
+        {.name = "n", .dtype = HK_I32, .strip = "%"},
+    };
+    const hk_csv_options strip = options(stripped, 3);
+    check("strip", "a.,b%;,5%\n..,c,6\nd,;%,7%%\n", &strip,
+          "'a';'b';5 '';'c';6 'd';'';7");
     hk_bed b;
     hk_bed_make(&b);
     hk_bed_text(&b, "w.csv", ">50K,a\n<50K,b\n");

@@ -53,6 +53,9 @@ static hk_status copy_missing(hki_csv *c, const hk_csv_options *o) {
         c->missing_sizes |= UINT64_C(1)
                             << HKI_MIN(strlen(o->missing[i]), (size_t)63);
         c->first[(uint8_t)o->missing[i][0]] = HKI_CSV_TOKEN;
+        c->number_tokens =
+            c->number_tokens ||
+            strspn(o->missing[i], "0123456789") == strlen(o->missing[i]);
     }
     c->n_missing = o->n_missing;
     for (size_t i = 0; c->trim && i <= ' '; i++)

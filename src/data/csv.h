@@ -47,6 +47,7 @@ typedef struct hki_csv {
     size_t n_missing;
     uint64_t missing_sizes; // bit k: a token of k bytes (63: or more)
     uint8_t first[256];     // what a first byte tells, an hki_csv_first
+    bool number_tokens;     // some of them are all digits
     int64_t skip_lines;
     bool header, trim, keep_blank_lines;
     uint8_t delimiter, quote, comment; // quote, comment: 0 for none
@@ -96,6 +97,7 @@ typedef struct hki_csv_job {
     const uint8_t *first;   // what a first byte tells, an hki_csv_first
     uint8_t delimiter, comment;
     bool trim;
+    bool number_tokens; // some tokens are all digits
     // Stores a field that is not plain; false: the row is not for the kernel.
     bool (*other)(void *user, size_t field, const uint8_t *p, size_t n,
                   int64_t row);

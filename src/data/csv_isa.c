@@ -166,10 +166,12 @@ static size_t csv_index(const uint8_t *p, size_t n, uint8_t delimiter,
 
 // ---- fields ----------------------------------------------------------------
 
-// One to eight digits, as hki_parse_digits8; eight bytes may be read before
-// their end as well.
-INLINE bool parse_digits(const uint8_t *p, size_t n, uint32_t *out) {
 #if defined(__x86_64__) && HKI_ISA_LEVEL >= 2
+
+// One to eight digits to a column, as hki_parse_digits8; eight bytes may be
+// read before their end as well. False: something else.
+INLINE bool store_digits(const hki_csv_target *t, hki_csv_route route,
+                         const uint8_t *p, size_t n, int64_t row) {
     // The last n of eight bytes.
     static const _Alignas(16) uint64_t keep[9][2] = {
         {0},
@@ -188,35 +190,44 @@ INLINE bool parse_digits(const uint8_t *p, size_t n, uint32_t *out) {
         _mm_and_si128(_mm_sub_epi8(text, _mm_set1_epi8('0')),
                       _mm_load_si128((const __m128i *)(const void *)keep[n]));
     const __m128i above = _mm_subs_epu8(digits, _mm_set1_epi8(9));
+    if (!_mm_testz_si128(above, above))
+        return false;
     // Neighbours are joined: 8 digits, 4 pairs, 2 fours, 1 eight.
     const __m128i pairs =
         _mm_maddubs_epi16(digits, _mm_set1_epi16(1 << 8 | 10));
     const __m128i fours = _mm_madd_epi16(pairs, _mm_set1_epi32(1 << 16 | 100));
     const __m128i eight = _mm_madd_epi16(_mm_packus_epi32(fours, fours),
                                          _mm_set1_epi32(1 << 16 | 10000));
-    *out = (uint32_t)_mm_cvtsi128_si32(eight);
-    return _mm_testz_si128(above, above);
-#else
-    return hki_parse_digits8(p, n, out);
-#endif
+    if (route == HKI_CSV_F32)
+        _mm_store_ss((float *)t->data + row, _mm_cvtepi32_ps(eight));
+    else if (route == HKI_CSV_F64)
+        _mm_store_sd((double *)t->data + row, _mm_cvtepi32_pd(eight));
+    else if (route == HKI_CSV_I32)
+        ((int32_t *)t->data)[row] = _mm_cvtsi128_si32(eight);
+    else
+        ((int64_t *)t->data)[row] = _mm_cvtsi128_si32(eight);
+    return true;
 }
 
-// Up to eight digits to a column; false: something else, or not so many.
-INLINE bool store_number(const hki_csv_target *t, hki_csv_route route,
+#else
+
+INLINE bool store_digits(const hki_csv_target *t, hki_csv_route route,
                          const uint8_t *p, size_t n, int64_t row) {
     uint32_t v;
-    if (n - 1 >= 8 || !parse_digits(p, n, &v))
+    if (!hki_parse_digits8(p, n, &v))
         return false;
     if (route == HKI_CSV_F32)
-        ((float *)t->data)[row] = (float)(int32_t)v;
-    else if (route == HKI_CSV_I64)
-        ((int64_t *)t->data)[row] = v;
+        ((float *)t->data)[row] = (float)v;
+    else if (route == HKI_CSV_F64)
+        ((double *)t->data)[row] = v;
     else if (route == HKI_CSV_I32)
         ((int32_t *)t->data)[row] = (int32_t)v;
     else
-        ((double *)t->data)[row] = v;
+        ((int64_t *)t->data)[row] = v;
     return true;
 }
+
+#endif
 
 // A short string to a cell that holds a short one: all of the cell at once.
 INLINE bool store_string(const hki_csv_target *t, const uint8_t *p, size_t n,
@@ -237,9 +248,11 @@ INLINE bool store_string(const hki_csv_target *t, const uint8_t *p, size_t n,
     return true;
 }
 
+// Without branches: which word it is follows no pattern.
 INLINE bool store_word(const hki_csv_target *t, const uint8_t *p, size_t n,
                        int64_t row) {
     uint64_t key;
+    uint32_t at = 0, found = 0;
     if (n - 1 >= 7 || p[n - 1] == t->strip)
         return false;
     memcpy(&key, p, 8);
@@ -247,15 +260,16 @@ INLINE bool store_word(const hki_csv_target *t, const uint8_t *p, size_t n,
     key = __builtin_bswap64(key);
 #endif
     key = (key & ((UINT64_C(1) << (8 * n)) - 1)) | (uint64_t)n << 56;
-    for (unsigned i = 0; i < t->n_words; i++)
-        if (t->words[i] == key) {
-            if (t->wide)
-                ((int64_t *)t->data)[row] = i;
-            else
-                ((int32_t *)t->data)[row] = (int32_t)i;
-            return true;
-        }
-    return false;
+    for (uint32_t i = 0; i < t->n_words; i++) {
+        const uint32_t same = t->words[i] == key;
+        found |= same;
+        at |= i & (0 - same);
+    }
+    if (t->wide)
+        ((int64_t *)t->data)[row] = at;
+    else
+        ((int32_t *)t->data)[row] = (int32_t)at;
+    return found != 0;
 }
 
 // The plain form of a field, if it has one: at most one blank before it,
@@ -263,24 +277,26 @@ INLINE bool store_word(const hki_csv_target *t, const uint8_t *p, size_t n,
 INLINE bool store_plain(const hki_csv_job *j, const hki_csv_target *t,
                         const uint8_t *p, size_t n, int64_t row,
                         hki_csv_route route, bool trim) {
+    const bool text = route == HKI_CSV_STRING || route == HKI_CSV_WORD;
     if (route == HKI_CSV_OTHER)
         return false;
     if (trim && p[0] == ' ') { // always or never, in most columns
         p++;
         n--;
     }
-    const uint8_t first = j->first[p[0]];
-    if (first != HKI_CSV_PLAIN &&
-        (first == HKI_CSV_BLANK ||
-         (j->missing_sizes >> (n < 63 ? n : 63) & 1) != 0))
-        return false;
-    if (route == HKI_CSV_STRING || route == HKI_CSV_WORD) {
-        if (trim && (p + n)[-1] <= ' ') // also when it is empty
+    if (text || j->number_tokens) {
+        const uint8_t first = j->first[p[0]];
+        if (first != HKI_CSV_PLAIN &&
+            (first == HKI_CSV_BLANK ||
+             (j->missing_sizes >> (n < 63 ? n : 63) & 1) != 0))
             return false;
-        return route == HKI_CSV_STRING ? store_string(t, p, n, row)
-                                       : store_word(t, p, n, row);
     }
-    return store_number(t, route, p, n, row);
+    if (!text)
+        return n - 1 < 8 && store_digits(t, route, p, n, row);
+    if (trim && (p + n)[-1] <= ' ') // also when it is empty
+        return false;
+    return route == HKI_CSV_STRING ? store_string(t, p, n, row)
+                                   : store_word(t, p, n, row);
 }
 
 // ---- columns ---------------------------------------------------------------
@@ -296,43 +312,107 @@ typedef struct rows {
     uint32_t start[ROWS];
 } rows;
 
+// Where the texts of a column are: field i from *(before + i * step) + skip to
+// the mark at mark + i * stride.
+typedef struct column_text {
+    const uint32_t *before, *mark;
+    size_t step, stride, skip;
+} column_text;
+
+INLINE const uint8_t *field_at(const hki_csv_job *j, const column_text *c,
+                               int64_t i, size_t *size) {
+    const size_t from = c->before[(size_t)i * c->step] + c->skip;
+    *size = (c->mark[(size_t)i * c->stride] & ~HKI_CSV_SPECIAL) - from;
+    return j->base + from;
+}
+
+// Stores plain fields from row i on; returns the first row whose is not.
+// Everything is local: stores could otherwise change any of it.
+INLINE int64_t store_plains(const hki_csv_job *job, const rows *r,
+                            const column_text *text, size_t k, int64_t i,
+                            hki_csv_route route, bool trim) {
+    const hki_csv_job j = *job;
+    const column_text c = *text;
+    const hki_csv_target t = j.targets[k];
+    const int64_t n = r->n, row = r->row;
+    for (; i < n; i++) {
+        size_t size;
+        const uint8_t *const p = field_at(&j, &c, i, &size);
+        if (!store_plain(&j, &t, p, size, row + i, route, trim))
+            break;
+    }
+    return i;
+}
+
 // Field k of all rows; returns how many are good from the first on.
 INLINE int64_t store_column(const hki_csv_job *j, const rows *r, size_t k,
                             hki_csv_route route, bool trim) {
-    const hki_csv_target t = j->targets[k];
-    for (int64_t i = 0; i < r->n; i++) {
-        const uint32_t *const m = r->marks + (size_t)i * r->stride + k;
-        const size_t from = k == 0 ? r->start[i] : (size_t)m[-1] + 1;
-        const size_t size = (*m & ~HKI_CSV_SPECIAL) - from;
-        const uint8_t *const p = j->base + from;
-        if (!store_plain(j, &t, p, size, r->row + i, route, trim) &&
-            !j->other(j->user, k, p, size, r->row + i))
+    // A field begins behind the mark before it, the first one with its row.
+    const column_text c = {
+        .before = k == 0 ? r->start : r->marks + k - 1,
+        .mark = r->marks + k,
+        .step = k == 0 ? 1 : r->stride,
+        .stride = r->stride,
+        .skip = k == 0 ? 0 : 1,
+    };
+    for (int64_t i = 0;; i++) {
+        i = store_plains(j, r, &c, k, i, route, trim);
+        if (i == r->n)
+            return i;
+        size_t size;
+        const uint8_t *const p = field_at(j, &c, i, &size);
+        if (!j->other(j->user, k, p, size, r->row + i))
             return i;
     }
-    return r->n;
 }
 
-INLINE int64_t store_route(const hki_csv_job *j, const rows *r, size_t k,
-                           bool trim) {
-    switch (j->targets[k].route) {
-    case HKI_CSV_PASS:
-        break;
-    case HKI_CSV_OTHER:
-        return store_column(j, r, k, HKI_CSV_OTHER, trim);
-    case HKI_CSV_STRING:
-        return store_column(j, r, k, HKI_CSV_STRING, trim);
-    case HKI_CSV_WORD:
-        return store_column(j, r, k, HKI_CSV_WORD, trim);
-    case HKI_CSV_I32:
-        return store_column(j, r, k, HKI_CSV_I32, trim);
-    case HKI_CSV_I64:
-        return store_column(j, r, k, HKI_CSV_I64, trim);
-    case HKI_CSV_F32:
-        return store_column(j, r, k, HKI_CSV_F32, trim);
-    case HKI_CSV_F64:
-        return store_column(j, r, k, HKI_CSV_F64, trim);
+typedef int64_t (*column_fn)(const hki_csv_job *j, const rows *r, size_t k);
+
+// One function for each kind of column: so each has the registers to itself.
+#define COLUMN(name, route)                                                    \
+    static __attribute__((noinline)) int64_t name(const hki_csv_job *j,        \
+                                                  const rows *r, size_t k) {   \
+        return store_column(j, r, k, route, false);                            \
+    }                                                                          \
+    static __attribute__((noinline))                                           \
+    int64_t name##_trim(const hki_csv_job *j, const rows *r, size_t k) {       \
+        return store_column(j, r, k, route, true);                             \
     }
-    return r->n;
+COLUMN(other_column, HKI_CSV_OTHER)
+COLUMN(string_column, HKI_CSV_STRING)
+COLUMN(word_column, HKI_CSV_WORD)
+COLUMN(i32_column, HKI_CSV_I32)
+COLUMN(i64_column, HKI_CSV_I64)
+COLUMN(f32_column, HKI_CSV_F32)
+COLUMN(f64_column, HKI_CSV_F64)
+#undef COLUMN
+
+static const column_fn column_fns[][2] = {
+    [HKI_CSV_OTHER] = {other_column, other_column_trim},
+    [HKI_CSV_STRING] = {string_column, string_column_trim},
+    [HKI_CSV_WORD] = {word_column, word_column_trim},
+    [HKI_CSV_I32] = {i32_column, i32_column_trim},
+    [HKI_CSV_I64] = {i64_column, i64_column_trim},
+    [HKI_CSV_F32] = {f32_column, f32_column_trim},
+    [HKI_CSV_F64] = {f64_column, f64_column_trim},
+};
+
+// One of n marks is no delimiter. Marks of the index have HKI_CSV_SLACK more
+// behind them.
+INLINE bool any_special(const uint32_t *marks, size_t n) {
+#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
+    uint32_t any = 0;
+    for (size_t k = 0; k < n; k += 16) {
+        const uint32_t valid = n - k < 16 ? (1U << (n - k)) - 1 : 0xffff;
+        any |= _mm512_movepi32_mask(_mm512_loadu_si512(marks + k)) & valid;
+    }
+    return any != 0;
+#else
+    uint32_t any = 0;
+    for (size_t k = 0; k < n; k++)
+        any |= marks[k];
+    return (any & HKI_CSV_SPECIAL) != 0;
+#endif
 }
 
 // The row at marks has n_fields - 1 delimiters and then a line end of `ends`
@@ -340,12 +420,9 @@ INLINE int64_t store_route(const hki_csv_job *j, const rows *r, size_t k,
 INLINE bool is_regular(const hki_csv_job *j, const uint32_t *marks,
                        size_t start, size_t ends) {
     const size_t last = j->n_fields - 1;
-    uint32_t any = 0;
-    for (size_t k = 0; k < last; k++)
-        any |= marks[k];
     const uint32_t end = marks[last];
     const uint8_t *const p = j->base + (end & ~HKI_CSV_SPECIAL);
-    if ((any & HKI_CSV_SPECIAL) != 0 || (end & HKI_CSV_SPECIAL) == 0 ||
+    if (any_special(marks, last) || (end & HKI_CSV_SPECIAL) == 0 ||
         (j->comment != 0 && j->base[start] == j->comment))
         return false;
     if (last == 0 && p == j->base + start) // perhaps an empty line
@@ -387,8 +464,8 @@ static int64_t csv_rows(const hki_csv_job *job, int64_t row, int64_t want,
         find_rows(&j, &r, want - done, *start, *at);
         const int64_t found = r.n;
         for (size_t k = 0; k < j.n_fields && r.n > 0; k++)
-            r.n = j.trim ? store_route(&j, &r, k, true)
-                         : store_route(&j, &r, k, false);
+            if (j.targets[k].route != HKI_CSV_PASS)
+                r.n = column_fns[j.targets[k].route][j.trim](&j, &r, k);
         if (r.n > 0) {
             *at += (size_t)r.n * r.stride;
             *start = (j.index[*at - 1] & ~HKI_CSV_SPECIAL) + (size_t)1;
