@@ -23,21 +23,42 @@ hk_status hki_framer_greet(hki_framer *f, int64_t deadline_ns) {
 
 // ---- non-blocking -----------------------------------------------------------
 
+void hki_frame_queue(hki_framer *f, const hki_frame *frame, const void *body,
+                     size_t size) {
+    hki_frame h = *frame;
+    h.size = (uint32_t)size;
+    hki_head_put(f->queue, &h, f->out_number++);
+    memcpy(f->queue + HKI_HEAD, body, size);
+    f->queued = HKI_HEAD + size;
+}
+
+// Pieces of the next call, in their order; empty ones are left out.
+static void set_out(hki_framer *f, const struct iovec *v, int n) {
+    f->out_first = f->out_count = 0;
+    if (f->queued > 0)
+        f->out[f->out_count++] = (struct iovec){f->queue, f->queued};
+    f->queued = 0;
+    for (int i = 0; i < n; i++)
+        if (v[i].iov_len > 0)
+            f->out[f->out_count++] = v[i];
+}
+
 void hki_frame_start(hki_framer *f, const hki_frame *frame, const void *body,
                      size_t size, const void *more, size_t more_size) {
     hki_frame h = *frame;
     h.size = (uint32_t)(size + more_size);
     hki_head_put(f->out_head, &h, f->out_number++);
-    f->out[0] = (struct iovec){f->out_head, HKI_HEAD};
-    f->out[1] = (struct iovec){(void *)(uintptr_t)body, size};
-    f->out[2] = (struct iovec){(void *)(uintptr_t)more, more_size};
-    f->out_first = 0;
-    f->out_count = more_size > 0 ? 3 : size > 0 ? 2 : 1;
+    const struct iovec v[3] = {{f->out_head, HKI_HEAD},
+                               {(void *)(uintptr_t)body, size},
+                               {(void *)(uintptr_t)more, more_size}};
+    set_out(f, v, 3);
 }
 
 hk_status hki_frame_push(hki_framer *f, bool *moved) {
     if (moved != NULL)
         *moved = false;
+    if (hki_frame_idle(f) && f->queued > 0) // nobody came along
+        set_out(f, NULL, 0);
     while (f->out_first < f->out_count) {
         size_t done;
         HKI_TRY(hki_conn_send(f->conn, f->out + f->out_first,
@@ -58,18 +79,47 @@ hk_status hki_frame_push(hki_framer *f, bool *moved) {
     return HK_OK;
 }
 
+static hk_status receive(hki_framer *f, void *bytes, size_t size, bool all,
+                         size_t *done) {
+    return f->patient ? hki_conn_recv_wait(f->conn, bytes, size, all, done)
+                      : hki_conn_recv(f->conn, bytes, size, done);
+}
+
+// Bytes that have come and are not used yet.
+static size_t n_ahead(const hki_framer *f) {
+    return f->ahead_last - f->ahead_first;
+}
+
+static void use_ahead(hki_framer *f, size_t n) {
+    f->ahead_first += n;
+    if (f->ahead_first == f->ahead_last)
+        f->ahead_first = f->ahead_last = 0;
+}
+
+// More bytes for a head.
+static hk_status fetch_head(hki_framer *f) {
+    const size_t have = n_ahead(f);
+    memmove(f->ahead, f->ahead + f->ahead_first, have);
+    f->ahead_first = 0;
+    f->ahead_last = have;
+    size_t done;
+    const size_t room = f->reads_ahead ? sizeof f->ahead : HKI_HEAD;
+    HKI_TRY(receive(f, f->ahead + have, room - have, !f->reads_ahead, &done));
+    f->ahead_last += done;
+    return HK_OK;
+}
+
 hk_status hki_frame_head(hki_framer *f, const hki_frame **out) {
     *out = NULL;
     if (!f->has_in) {
-        size_t done;
-        HKI_TRY(hki_conn_recv(f->conn, f->in_head + f->in_have,
-                              HKI_HEAD - f->in_have, &done));
-        f->in_have += done;
-        if (f->in_have < HKI_HEAD)
+        if (n_ahead(f) < HKI_HEAD)
+            HKI_TRY(fetch_head(f));
+        if (n_ahead(f) < HKI_HEAD)
             return HK_OK;
-        HKI_TRY(hki_head_get(f->in_head, f->in_number, f->conn->peer, &f->in));
+        HKI_TRY(hki_head_get(f->ahead + f->ahead_first, f->in_number,
+                             f->conn->peer, &f->in));
+        use_ahead(f, HKI_HEAD);
         f->in_number++;
-        f->in_have = 0;
         f->has_in = f->in.size > 0;
         f->body_left = f->in.size;
     }
@@ -79,13 +129,22 @@ hk_status hki_frame_head(hki_framer *f, const hki_frame **out) {
 
 hk_status hki_frame_body(hki_framer *f, void *bytes, size_t size,
                          size_t *done) {
-    *done = 0;
     const size_t want = HKI_MIN(size, f->body_left);
-    if (want > 0)
-        HKI_TRY(hki_conn_recv(f->conn, bytes, want, done));
+    *done = HKI_MIN(want, n_ahead(f));
+    if (*done > 0) {
+        memcpy(bytes, f->ahead + f->ahead_first, *done);
+        use_ahead(f, *done);
+    } else if (want > 0) {
+        HKI_TRY(receive(f, bytes, want, true, done));
+    }
     f->body_left -= *done;
     f->has_in = f->body_left > 0;
     return HK_OK;
+}
+
+bool hki_frame_quiet(const hki_framer *f) {
+    return hki_frame_idle(f) && f->queued == 0 &&
+           (f->conn->ops->unsent == NULL || f->conn->ops->unsent(f->conn) == 0);
 }
 
 // ---- blocking ---------------------------------------------------------------
@@ -120,15 +179,14 @@ hk_status hki_frame_send(hki_framer *f, const hki_frame *frame,
 hk_status hki_frame_raise(hki_framer *f, const hki_frame *head,
                           int64_t deadline_ns) {
     char text[512];
-    const size_t n = HKI_MIN((size_t)head->size, sizeof text - 1);
     const unsigned code = head->aux;
     const bool known = code > HK_OK && code <= HK_E_INTERNAL;
-    HKI_TRY(hki_conn_recv_all(f->conn, text, n, f->wake_fd, deadline_ns,
-                              "error text"));
-    f->body_left -= n;
-    f->has_in = f->body_left > 0;
-    text[n] = '\0';
-    f->answered = f->body_left == 0;
+    if (head->size >= sizeof text)
+        return hki_fail(HK_E_DATA, "%s: an error text of %u bytes",
+                        f->conn->peer, head->size);
+    HKI_TRY(hki_frame_take(f, text, head->size, deadline_ns, "error text"));
+    text[head->size] = '\0';
+    f->answered = true;
     return hki_fail(known ? (hk_status)code : HK_E_DATA, "%s", text);
 }
 

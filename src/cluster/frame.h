@@ -11,16 +11,23 @@ typedef struct hki_framer {
     hki_conn *conn; // owned
     int wake_fd;    // ends every wait; -1: none
     uint32_t in_number, out_number;
-    // Incoming: head first, then the body as the caller takes it.
-    uint8_t in_head[HKI_HEAD];
-    size_t in_have; // bytes of the head
+    // Incoming: head first, then the body as the caller takes it. What comes
+    // after a head is read with it, so that short frames cost one call; not
+    // while files may be handed over, which belong to a byte of the stream.
+    uint8_t ahead[192];
+    size_t ahead_first, ahead_last;
+    bool reads_ahead;
     hki_frame in;
     bool has_in;
     bool answered; // the last failure was an ERROR frame: the peer is fine
+    bool patient;  // head and body may wait for a moment inside
     size_t body_left;
-    // Outgoing: head, then up to two pieces of the caller's memory.
+    // Outgoing: short frames that wait for company, then a head and up to two
+    // pieces of the caller's memory.
+    uint8_t queue[HKI_HEAD + HKI_MAX_MESSAGE];
+    size_t queued;
     uint8_t out_head[HKI_HEAD];
-    struct iovec out[3];
+    struct iovec out[4];
     int out_first, out_count;
 } hki_framer;
 
@@ -35,10 +42,19 @@ hk_status hki_framer_greet(hki_framer *f, int64_t deadline_ns);
 // until hki_frame_push says that it is over.
 void hki_frame_start(hki_framer *f, const hki_frame *frame, const void *body,
                      size_t size, const void *more, size_t more_size);
+// A short frame that goes out together with the next one. One at a time.
+void hki_frame_queue(hki_framer *f, const hki_frame *frame, const void *body,
+                     size_t size);
 static inline bool hki_frame_idle(const hki_framer *f) {
     return f->out_first == f->out_count;
 }
-// Sends on; moved: bytes went out (NULL allowed).
+// Part of a head has come.
+static inline bool hki_frame_begun(const hki_framer *f) {
+    return f->ahead_last > f->ahead_first;
+}
+// Nothing is on its way out.
+bool hki_frame_quiet(const hki_framer *f);
+// Sends on, also what was queued; moved: bytes went out (NULL allowed).
 hk_status hki_frame_push(hki_framer *f, bool *moved);
 // The head of the next frame; NULL: not yet. It stays until its body is taken.
 hk_status hki_frame_head(hki_framer *f, const hki_frame **out);

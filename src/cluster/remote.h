@@ -144,7 +144,7 @@ typedef struct hki_remote {
     hki_thread *keeper;
     bool stopping;
     hki_msg_state state; // of shard 0, the last one seen
-    uint64_t run_id;
+    _Atomic uint64_t run_id;
     _Atomic bool finished;
     _Atomic uint64_t bytes_in, bytes_out, reconnects, missed, resent, row_turns;
 } hki_remote;

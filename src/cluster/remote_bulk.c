@@ -157,9 +157,7 @@ static hk_status try_init(hki_member_link *w, const float *x, const void *side,
         HKI_TRY(expect_state(r, first, HKI_STATE, deadline_ns, "first values",
                              NULL));
     }
-    pthread_mutex_lock(&r->lock);
-    r->run_id = run_id;
-    pthread_mutex_unlock(&r->lock);
+    atomic_store(&r->run_id, run_id);
     return HK_OK;
 }
 
@@ -452,11 +450,8 @@ hk_status hki_remote_assign(hk_center *c, const float *values, const void *side,
         for (uint32_t i = 0; s == HK_OK && i < r->n_shards; i++)
             s = assign_link(r, &r->control[i], values, side, global_step,
                             run_id, deadline_ns);
-        if (s == HK_OK) {
-            pthread_mutex_lock(&r->lock);
-            r->run_id = run_id;
-            pthread_mutex_unlock(&r->lock);
-        }
+        if (s == HK_OK)
+            atomic_store(&r->run_id, run_id);
     } while (s != HK_OK && control_failed(r, s, deadline_ns));
     if (s != HK_OK)
         hki_control_drop(r);

@@ -12,6 +12,10 @@ static bool is_active(const hki_link *l) {
            l->state != HKI_FLOW_LATE;
 }
 
+static bool is_pending(const hki_link *l) {
+    return l->state != HKI_FLOW_NONE && l->state != HKI_FLOW_END;
+}
+
 // ---- out --------------------------------------------------------------------
 
 static hki_frame frame_of(const hki_link *l, hki_type type, uint32_t unit) {
@@ -293,6 +297,7 @@ static hk_status pull_in(hki_member_link *w, hki_link *l, hki_exchange *ex,
         }
         HKI_TRY(finish_in(w, l, ex));
         HKI_TRY(push_out(w, l, ex, moved));
+        l->f.patient = l->f.patient && hki_frame_quiet(&l->f);
     }
     return HK_OK;
 }
@@ -354,65 +359,88 @@ static void note(verdict *v, hk_status s) {
     snprintf(v->text, sizeof v->text, "%s", hk_last_error());
 }
 
+// One turn of a link. alone: no other has anything to do, so that waiting is
+// left to the connection.
+static hk_status step(hki_member_link *w, hki_link *l, hki_exchange *ex,
+                      bool alone, int64_t deadline_ns, bool *moved) {
+    HKI_TRY(push_out(w, l, ex, moved));
+    l->f.patient = alone && hki_frame_quiet(&l->f);
+    const hk_status s = pull_in(w, l, ex, deadline_ns, moved);
+    l->f.patient = false;
+    return s;
+}
+
+// One turn of every link; gives how many have something left to do.
+static uint32_t step_all(hki_member_link *w, hki_exchange *ex, uint32_t before,
+                         int64_t deadline_ns, verdict *v, bool *moved,
+                         bool *broken) {
+    hki_remote *const r = w->remote;
+    uint32_t working = 0;
+    for (uint32_t i = 0; i < r->n_shards; i++) {
+        hki_link *const l = &w->link[i];
+        if (!has_work(l)) {
+            *broken |= !l->up && is_pending(l) && l->state != HKI_FLOW_LATE;
+            continue;
+        }
+        const hk_status s = step(w, l, ex, before == 1, deadline_ns, moved);
+        if (s != HK_OK) {
+            *moved = true;
+            if (hki_link_broke(w, l, s)) {
+                *broken = true;
+            } else {
+                note(v, s);
+                if (!l->f.answered) { // not worth a retry
+                    hki_link_drop(r, l);
+                    atomic_store(&w->away, true);
+                }
+            }
+        }
+        working += has_work(l);
+    }
+    return working;
+}
+
+// A wait has ended without its event: nothing else can be said over streams
+// that are in the middle of something.
+static void give_up_waiting(hki_member_link *w, hk_status s,
+                            int64_t deadline_ns, verdict *v) {
+    for (uint32_t i = 0; i < w->remote->n_shards; i++) {
+        hki_link *const l = &w->link[i];
+        if (!has_work(l))
+            continue;
+        const hk_status why = s == HK_E_TIMEOUT ? stalled(w, l) : s;
+        l->f.answered = false;
+        (void)hki_link_broke(w, l, why);
+        if (hki_now_ns() >= deadline_ns || s != HK_E_TIMEOUT)
+            note(v, why);
+    }
+}
+
 // Runs every link's flow to its end. HK_E_UNAVAILABLE with *broken: a
 // connection is gone, mend and call again.
 static hk_status drive(hki_member_link *w, hki_exchange *ex,
                        int64_t deadline_ns, bool *broken) {
-    hki_remote *const r = w->remote;
-    const int64_t patience = HKI_MAX(r->lease_ms, 1000) * 1000000;
+    const int64_t patience =
+        HKI_MAX(w->remote->lease_ms, INT64_C(1000)) * 1000000;
     int64_t stall = hki_now_ns() + patience;
     verdict v = {.status = HK_OK};
     *broken = false;
+    uint32_t working = w->remote->n_shards;
     for (;;) {
-        bool moved = false, working = false;
-        for (uint32_t i = 0; i < r->n_shards; i++) {
-            hki_link *const l = &w->link[i];
-            if (!has_work(l)) {
-                *broken |= !l->up && l->state != HKI_FLOW_NONE &&
-                           l->state != HKI_FLOW_END &&
-                           l->state != HKI_FLOW_LATE;
-                continue;
-            }
-            hk_status s = push_out(w, l, ex, &moved);
-            if (s == HK_OK)
-                s = pull_in(w, l, ex, deadline_ns, &moved);
-            if (s != HK_OK) {
-                if (hki_link_broke(w, l, s)) {
-                    *broken = true;
-                } else {
-                    note(&v, s);
-                    if (!l->f.answered) { // not worth a retry
-                        hki_link_drop(r, l);
-                        atomic_store(&w->away, true);
-                    }
-                }
-                moved = true;
-            }
-            working |= has_work(l);
-        }
-        if (!working)
+        bool moved = false;
+        working = step_all(w, ex, working, deadline_ns, &v, &moved, broken);
+        if (working == 0)
             break;
-        const int64_t now = hki_now_ns();
         if (moved) {
-            stall = now + patience;
+            stall = hki_now_ns() + patience;
             continue;
         }
         const hk_status s = wait_any(w, HKI_MIN(stall, deadline_ns));
-        if (s == HK_OK)
-            continue;
-        for (uint32_t i = 0; i < r->n_shards; i++) {
-            hki_link *const l = &w->link[i];
-            if (!has_work(l))
-                continue;
-            const hk_status why = s == HK_E_TIMEOUT ? stalled(w, l) : s;
-            // In the middle of a stream nothing else can be said over it.
-            l->f.answered = false;
-            (void)hki_link_broke(w, l, why);
-            if (hki_now_ns() >= deadline_ns || s != HK_E_TIMEOUT)
-                note(&v, why);
+        if (s != HK_OK) {
+            give_up_waiting(w, s, deadline_ns, &v);
+            *broken = true;
+            break;
         }
-        *broken = true;
-        break;
     }
     if (v.status != HK_OK)
         return hki_fail(v.status, "%s", v.text);
@@ -420,10 +448,6 @@ static hk_status drive(hki_member_link *w, hki_exchange *ex,
 }
 
 // ---- settling ---------------------------------------------------------------
-
-static bool is_pending(const hki_link *l) {
-    return l->state != HKI_FLOW_NONE && l->state != HKI_FLOW_END;
-}
 
 hk_status hki_member_settle(hki_member_link *w, int64_t deadline_ns) {
     hki_remote *const r = w->remote;

@@ -228,7 +228,9 @@ static hk_status open_link(hki_remote *r, hki_link *l, int64_t deadline_ns) {
     HKI_TRY(hki_body_get(&hki_body_welcome, body, head.size, l->f.conn->peer,
                          &l->welcome, NULL));
     HKI_TRY(check_welcome(r, l));
-    return take_memory(l, deadline_ns);
+    HKI_TRY(take_memory(l, deadline_ns));
+    l->f.reads_ahead = true;
+    return HK_OK;
 }
 
 hk_status hki_link_connect(hki_remote *r, hki_link *l, int64_t deadline_ns) {
@@ -337,7 +339,7 @@ hk_status hki_member_join(hki_member_link *w, int32_t task,
         w->exchange = HKI_MAX(w->exchange, out.exchange);
         w->steps = HKI_MAX(w->steps, out.steps);
         if (i == 0)
-            r->run_id = l->welcome.run_id;
+            atomic_store(&r->run_id, l->welcome.run_id);
     }
     w->rejoin = false;
     atomic_store(&w->away, false);
@@ -382,8 +384,9 @@ static void adopt_cursor(hki_remote *r, hki_link *l, const hki_msg_joined *at) {
 static hk_status resume_link(hki_member_link *w, hki_link *l,
                              int64_t deadline_ns) {
     hki_remote *const r = w->remote;
-    const hki_msg_resume m = {
-        .run_id = r->run_id, .id = w->m.id, .incarnation = w->incarnation};
+    const hki_msg_resume m = {.run_id = atomic_load(&r->run_id),
+                              .id = w->m.id,
+                              .incarnation = w->incarnation};
     hki_msg_joined at;
     HKI_TRY(hki_link_connect(r, l, deadline_ns));
     hk_status s = hki_msg_send(&l->f, HKI_RESUME, 0, &hki_body_resume, &m,

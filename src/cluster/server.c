@@ -149,7 +149,7 @@ static void drop_oldest(hk_center_server *s) {
         return;
     (void)hki_fail(HK_E_TIMEOUT, "%d connections have not said who they are",
                    MAX_GREETING);
-    hki_server_refuse(s, HK_REFUSED_FLOOD, oldest->peer);
+    hki_server_refuse(s, HK_REFUSED_FLOOD, oldest->from);
     oldest->since_ns = INT64_MAX; // not twice
     (void)shutdown(oldest->fd, SHUT_RDWR);
 }
@@ -157,6 +157,7 @@ static void drop_oldest(hk_center_server *s) {
 static void add_session(hk_center_server *s, hki_conn *conn) {
     hki_session *one = NULL;
     pthread_mutex_lock(&s->lock);
+    reap(s, false);
     bool ok = s->n_sessions < s->max_connections;
     if (!ok) {
         (void)hki_fail(HK_E_OVERFLOW, "%u connections are open", s->n_sessions);
@@ -170,7 +171,7 @@ static void add_session(hk_center_server *s, hki_conn *conn) {
         one->since_ns = hki_now_ns();
         one->fd = conn->fd;
         one->ring.fd = -1;
-        snprintf(one->peer, sizeof one->peer, "%s", conn->peer);
+        snprintf(one->from, sizeof one->from, "%s", conn->peer);
         hki_framer_init(&one->f, conn, s->wake_fd);
         one->next = s->sessions;
         s->sessions = one;

@@ -20,6 +20,7 @@ typedef struct hki_session {
     _Atomic bool over;
     int64_t since_ns;
     int fd;                     // of the connection, to hang up from elsewhere
+    char from[112];             // its address
     uint64_t told_in, told_out; // bytes that were counted for the worker
     uint64_t refused_exchange;  // what still comes of it is thrown away
     uint32_t window;            // chunks in flight

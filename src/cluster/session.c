@@ -145,6 +145,7 @@ static hk_status welcome(hki_session *s, const hki_msg_open *m,
         .initialised = hki_load64(&shard->file.head->initialised) != 0,
         .durable = shard->file.path != NULL,
     };
+    s->f.reads_ahead = true; // nobody hands a server anything
     HKI_TRY(offer_memory(s, m, &w));
     HKI_TRY(hki_msg_send(&s->f, HKI_WELCOME, 0, &hki_body_welcome, &w,
                          deadline_ns, "welcome"));
@@ -386,17 +387,22 @@ static const struct {
 // Between requests a peer may be silent for its lease, and as long again.
 static hk_status wait_request(hki_session *s, hki_frame *out) {
     const int64_t idle = hki_deadline(2 * s->server->lease_ms);
-    for (;;) {
+    for (bool first = true;; first = false) {
         const hki_frame *head;
-        HKI_TRY(hki_frame_head(&s->f, &head));
+        // Workers that are busy come back within a moment.
+        s->f.patient = first && hki_frame_quiet(&s->f);
+        const hk_status got = hki_frame_head(&s->f, &head);
+        s->f.patient = false;
+        HKI_TRY(got);
         if (head != NULL) {
             *out = *head;
             return HK_OK;
         }
-        const int64_t deadline = s->f.in_have > 0 ? hki_session_stall(s) : idle;
+        const bool begun = hki_frame_begun(&s->f);
+        const int64_t deadline = begun ? hki_session_stall(s) : idle;
         const hk_status status =
             hki_conn_wait(s->f.conn, true, false, s->f.wake_fd, deadline, NULL);
-        if (status == HK_E_TIMEOUT && s->f.in_have == 0)
+        if (status == HK_E_TIMEOUT && !begun)
             return hki_fail(HK_E_END, "%s: silent for %.0f s", s->peer,
                             (double)s->server->lease_ms * 0.002);
         if (status == HK_E_TIMEOUT)
@@ -409,6 +415,9 @@ static hk_status wait_request(hki_session *s, hki_frame *out) {
 static hk_status serve(hki_session *s) {
     for (;;) {
         hki_frame head;
+        // A peer that is never silent would keep the wait from seeing it.
+        if (atomic_load(&s->server->stopping))
+            return hki_fail(HK_E_CANCELLED, "%s: the center stops", s->peer);
         HKI_TRY(wait_request(s, &head));
         if (requests[head.type].handle == NULL)
             return hki_fail(HK_E_DATA, "%s: %s is no request", s->peer,

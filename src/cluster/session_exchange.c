@@ -90,7 +90,7 @@ static hk_status push_out(stream *x, bool *moved) {
     for (;;) {
         if (hki_frame_idle(f))
             start_next(x);
-        if (hki_frame_idle(f))
+        if (hki_frame_idle(f) && f->queued == 0)
             return HK_OK;
         bool some;
         const uint32_t chunk = x->out_chunk;
@@ -289,6 +289,7 @@ static hk_status pull_in(stream *x, bool *moved) {
         HKI_TRY(finish_in(x));
         // What was applied lets more go out; do not hoard.
         HKI_TRY(push_out(x, moved));
+        s->f.patient = s->f.patient && hki_frame_quiet(&s->f);
     }
     return HK_OK;
 }
@@ -297,7 +298,7 @@ static hk_status pull_in(stream *x, bool *moved) {
 
 static bool is_over(const stream *x) {
     return x->run.applied >= x->run.msg.last && !x->has_in &&
-           hki_frame_idle(&x->s->f) &&
+           hki_frame_idle(&x->s->f) && x->s->f.queued == 0 &&
            (!x->after || x->next_after >= x->run.msg.last);
 }
 
@@ -307,12 +308,16 @@ static hk_status run(stream *x) {
     while (!is_over(x)) {
         bool moved = false;
         HKI_TRY(push_out(x, &moved));
-        HKI_TRY(pull_in(x, &moved));
+        // With nothing to send there is nothing to do but to wait.
+        s->f.patient = hki_frame_quiet(&s->f);
+        hk_status status = pull_in(x, &moved);
+        s->f.patient = false;
+        HKI_TRY(status);
         if (moved) {
             deadline = hki_session_stall(s);
             continue;
         }
-        const hk_status status =
+        status =
             hki_conn_wait(s->f.conn, x->run.applied < x->run.msg.last,
                           !hki_frame_idle(&s->f), s->f.wake_fd, deadline, NULL);
         if (status == HK_E_TIMEOUT)
@@ -379,8 +384,11 @@ hk_status hki_session_exchange(hki_session *s, const hki_frame *begin) {
     x.after = hki_rules_scratch(shard->method);
     x.next_down = m.first_down;
     x.next_after = m.first_up;
-    HKI_TRY(hki_msg_send(&s->f, HKI_BEGAN, 0, &hki_body_began, &x.run.began,
-                         hki_session_stall(s), "exchange"));
+    // Goes out with the first BEFORE.
+    uint8_t body[HKI_MAX_MESSAGE];
+    const hki_frame began = {.type = HKI_BEGAN};
+    hki_frame_queue(&s->f, &began, body,
+                    hki_body_put(&hki_body_began, &x.run.began, body));
     status = run(&x);
     if (status != HK_OK)
         return refuse(&x, status);

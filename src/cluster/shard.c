@@ -155,20 +155,20 @@ static hk_status make_plan(hki_shard *s, uint32_t n_shards) {
 // Sums over the workers' records.
 static void count(hki_shard *s) {
     const hki_center_head *const h = s->file.head;
-    int64_t steps = h->step_base;
-    uint64_t exchanges = 0;
+    uint64_t steps = (uint64_t)h->step_base, exchanges = 0;
     uint32_t live = 0;
     const int64_t now = hki_now_ns();
     for (uint32_t i = 0; i < s->opt.max_workers; i++) {
-        const hki_worker_record *const w = &s->file.worker[i];
-        steps += w->steps;
+        hki_worker_record *const w = &s->file.worker[i];
+        steps += (uint64_t)w->steps;
         exchanges += HKI_CURSOR_EXCHANGE(w->cursor);
         // Whoever was there before is expected back within its lease.
+        w->live = w->live != 0;
         live += w->live;
         s->seat[i].seen_ns = w->live ? now : 0;
     }
     const bool rounds = (s->method->flags & HKI_METHOD_ROUND) != 0;
-    atomic_store(&s->global_step, steps);
+    atomic_store(&s->global_step, (int64_t)steps);
     atomic_store(&s->exchanges, exchanges);
     atomic_store(&s->version,
                  rounds ? hki_round_number(s) : exchanges - h->stale);
@@ -199,13 +199,6 @@ static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
         .side_bytes =
             s->shard == 0 ? (uint64_t)hk_layout_side_bytes(s->layout) : 0,
     };
-    const uint64_t bytes = head.n_floats * head.n_vectors * sizeof(float);
-    if (status == HK_OK && opt->max_bytes > 0 && bytes > opt->max_bytes)
-        status = hki_fail(HK_E_RANGE,
-                          "%s: a shard of %llu bytes is asked for; the limit "
-                          "is %llu",
-                          s->name, (unsigned long long)bytes,
-                          (unsigned long long)opt->max_bytes);
     if (status == HK_OK)
         status = hki_center_file_create(&s->file, opt->path, opt->shared, &head,
                                         layout.data);
@@ -215,10 +208,30 @@ static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
     return HK_OK;
 }
 
+// A peer may ask for anything: what it cannot get is refused before any work
+// is put in.
+static hk_status check_size(const hki_shard *s, const hki_shard_options *opt,
+                            const hk_layout *layout) {
+    const uint64_t pages = (uint64_t)HKI_MAX(sysconf(_SC_PHYS_PAGES), 1);
+    const uint64_t most = opt->max_bytes > 0
+                              ? opt->max_bytes
+                              : pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t bytes =
+        (uint64_t)hk_layout_size(layout) / opt->n_shards * sizeof(float);
+    if (bytes > most || (uint64_t)hk_layout_side_bytes(layout) > most)
+        return hki_fail(HK_E_RANGE,
+                        "%s: a shard of %llu bytes is asked for; the limit is "
+                        "%llu",
+                        s->name, (unsigned long long)bytes,
+                        (unsigned long long)most);
+    return HK_OK;
+}
+
 static hk_status create(hki_shard *s, const hki_shard_options *opt,
                         hk_layout *layout, const uint8_t *share) {
     const size_t n = hk_layout_entries(layout);
     uint32_t n_slots;
+    HKI_TRY(check_size(s, opt, layout));
     s->layout = hk_layout_retain(layout);
     HKI_TRY(hki_alloc_array(n, 1, &s->share));
     memcpy(s->share, share, n);
@@ -277,7 +290,6 @@ static hk_status check_plan(hki_shard *s, const hki_shard_options *opt) {
     if (h->plan != s->plan.hash || h->n_chunks != s->n_chunks ||
         h->first_float != (uint64_t)s->first || h->n_floats != (uint64_t)s->n ||
         h->max_floats != (uint64_t)s->plan.max_floats ||
-        h->fingerprint != hk_layout_fingerprint(s->layout) ||
         h->n_vectors != 1 + hki_rules_vectors(s->method, n_slots) ||
         h->side_bytes !=
             (s->shard == 0 ? (uint64_t)hk_layout_side_bytes(s->layout) : 0))
@@ -311,6 +323,9 @@ static hk_status open_shard(hki_shard *s, const hki_shard_options *opt) {
     HKI_TRY(check_options(s, opt));
     HKI_TRY(hki_layout_get(s->file.map + h->layout_at, h->layout_bytes,
                            opt->path, &s->layout, &s->share));
+    if (hk_layout_fingerprint(s->layout) != h->fingerprint)
+        return hki_fail(HK_E_DATA, "%s: %s: the layout is damaged", s->name,
+                        opt->path);
     HKI_TRY(make_plan(s, opt->n_shards));
     HKI_TRY(check_plan(s, opt));
     HKI_TRY(make_locks(s));

@@ -65,7 +65,8 @@ static hk_status close_round(hki_shard *s, uint64_t round) {
 
 hk_status hki_round_recover(hki_shard *s) {
     const uint64_t cursor = hki_load64(&record(s)->cursor);
-    if (cursor == 0 || HKI_CURSOR_UNITS(cursor) >= s->n_chunks)
+    if (!(s->method->flags & HKI_METHOD_ROUND) || cursor == 0 ||
+        HKI_CURSOR_UNITS(cursor) >= s->n_chunks)
         return HK_OK;
     return close_chunks(s, HKI_CURSOR_EXCHANGE(cursor) - 1,
                         HKI_CURSOR_UNITS(cursor));

@@ -72,17 +72,35 @@ hk_status hki_conn_send(hki_conn *c, const struct iovec *v, int n,
     return s;
 }
 
-hk_status hki_conn_recv(hki_conn *c, void *bytes, size_t size, size_t *done) {
+typedef enum patience {
+    NO_WAIT,
+    WAIT_SOME,
+    WAIT_ALL
+} patience;
+
+static hk_status receive(hki_conn *c, patience p, void *bytes, size_t size,
+                         size_t *done) {
     *done = 0;
     if (c->tap != NULL)
         size = c->tap->before(c->tap->user, false, size);
     if (size == 0)
         return HK_OK;
-    const hk_status s = c->ops->recv(c, bytes, size, done);
+    const hk_status s =
+        p == NO_WAIT ? c->ops->recv(c, bytes, size, done)
+                     : c->ops->recv_wait(c, bytes, size, p == WAIT_ALL, done);
     if (c->tap != NULL)
         c->tap->after(c->tap->user, false, *done);
     c->bytes_in += *done;
     return s;
+}
+
+hk_status hki_conn_recv(hki_conn *c, void *bytes, size_t size, size_t *done) {
+    return receive(c, NO_WAIT, bytes, size, done);
+}
+
+hk_status hki_conn_recv_wait(hki_conn *c, void *bytes, size_t size, bool all,
+                             size_t *done) {
+    return receive(c, all ? WAIT_ALL : WAIT_SOME, bytes, size, done);
 }
 
 hk_status hki_conn_flush(hki_conn *c, bool *empty) {

@@ -75,8 +75,9 @@ hk_status hki_socket_send(hki_conn *c, const struct iovec *v, int n,
     return hki_socket_fail(errno, "send", c->peer);
 }
 
-hk_status hki_socket_recv(hki_conn *c, void *bytes, size_t size, size_t *done) {
-    const ssize_t got = recv(c->fd, bytes, size, MSG_DONTWAIT);
+static hk_status receive(hki_conn *c, void *bytes, size_t size, int flags,
+                         size_t *done) {
+    const ssize_t got = recv(c->fd, bytes, size, flags);
     *done = got > 0 ? (size_t)got : 0;
     if (got > 0 || size == 0)
         return HK_OK;
@@ -87,13 +88,32 @@ hk_status hki_socket_recv(hki_conn *c, void *bytes, size_t size, size_t *done) {
     return hki_socket_fail(errno, "receive", c->peer);
 }
 
+hk_status hki_socket_recv(hki_conn *c, void *bytes, size_t size, size_t *done) {
+    return receive(c, bytes, size, MSG_DONTWAIT, done);
+}
+
+// The socket has a time limit for receiving.
+static hk_status socket_recv_wait(hki_conn *c, void *bytes, size_t size,
+                                  bool all, size_t *done) {
+    return receive(c, bytes, size, all ? MSG_WAITALL : 0, done);
+}
+
 const hki_conn_ops hki_socket_ops = {.send = hki_socket_send,
-                                     .recv = hki_socket_recv};
+                                     .recv = hki_socket_recv,
+                                     .recv_wait = socket_recv_wait};
 
 // ---- connections ------------------------------------------------------------
 
 static void set_int(int fd, int level, int name, int value) {
     (void)setsockopt(fd, level, name, &value, sizeof value);
+}
+
+// Every call says itself that it must not block; the one that may has a
+// limit.
+static void set_moment(int fd) {
+    const struct timeval moment = {.tv_usec = HKI_MOMENT_MS * 1000};
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &moment, sizeof moment);
+    (void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
 }
 
 static void tune(int fd, hki_scheme scheme) {
@@ -151,6 +171,7 @@ hk_status hki_conn_create(hki_net *n, int fd, hki_scheme scheme, bool client,
     c->recv_wants = POLLIN;
     c->send_wants = POLLOUT;
     tune(fd, scheme);
+    set_moment(fd);
     name_peer(c);
     *out = c;
     return HK_OK;

@@ -2,8 +2,9 @@
 //
 // Exactly one suite: a key is bound to its hash. No tickets, no session
 // cache, no certificates; a handshake that did not use the key is refused on
-// both sides. Records pass through buffers of our own, so that many go to the
-// system in one call and writing never raises SIGPIPE.
+// both sides. Records go to the socket by calls of our own, so that writing
+// never raises SIGPIPE. A record that the socket does not take is complete
+// already: its bytes count as sent, and it goes out first the next time.
 #include <errno.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
@@ -12,7 +13,7 @@
 #include <sys/socket.h>
 #include "transport/private.h"
 
-#define BUFFER (256 * 1024)                            // bytes, each direction
+#define RECORD_HEAD 5
 #define RECORD (16 * 1024)                             // of plain text
 static const unsigned char suite_id[2] = {0x13, 0x01}; // AES_128_GCM_SHA256
 
@@ -29,70 +30,61 @@ typedef struct tls_conn {
     SSL *ssl;
     bool client, offered, known; // what the callbacks saw
     bool failed;
-    bool dry;    // nothing more to read until the socket has something
-    int error;   // errno of the socket; 0: none
-    bool closed; // by the peer
+    bool dry;     // nothing more to read until the socket has something
+    bool patient; // the next read may wait for a moment
+    bool for_all; // and the one after it
+    int error;    // errno of the socket; 0: none
+    bool closed;  // by the peer
     char identity[sizeof((hki_psk *)NULL)->name]; // what the client named
-    unsigned char *in, *out, *stage;
-    size_t in_first, in_last, out_first, out_last;
+    unsigned char *stage; // a small head and what follows it
+    size_t stuck;         // plain bytes of the record that waits to go out
+    unsigned char ahead[RECORD_HEAD]; // bytes after what was asked for
+    size_t n_ahead;
 } tls_conn;
 
 // ---- the stream below -------------------------------------------------------
 
-// Sends what is in the buffer; false: not all of it.
-static bool flush_out(tls_conn *c) {
-    while (c->out_first < c->out_last) {
-        const ssize_t n =
-            send(c->base.fd, c->out + c->out_first, c->out_last - c->out_first,
-                 MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n > 0) {
-            c->out_first += (size_t)n;
-            continue;
-        }
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (errno != EAGAIN && errno != EWOULDBLOCK)
-            c->error = errno;
-        return false;
-    }
-    c->out_first = c->out_last = 0;
-    return true;
+static bool would_block(void) {
+    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
 static int bio_write(BIO *b, const char *bytes, int size) {
     tls_conn *const c = BIO_get_data(b);
     BIO_clear_retry_flags(b);
-    if (BUFFER - c->out_last < (size_t)size && !flush_out(c)) {
-        if (c->error == 0)
-            BIO_set_retry_write(b);
-        return -1;
-    }
-    const size_t n = HKI_MIN((size_t)size, BUFFER - c->out_last);
-    memcpy(c->out + c->out_last, bytes, n);
-    c->out_last += n;
+    const ssize_t n =
+        send(c->base.fd, bytes, (size_t)size, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0 && would_block())
+        BIO_set_retry_write(b);
+    else if (n < 0)
+        c->error = errno;
     return (int)n;
 }
 
+// Asks for exactly what is wanted and the head of the next record: one call
+// for each record, and no bytes are moved twice. (The library's own reading
+// ahead moves all it has for every record.)
 static int bio_read(BIO *b, char *bytes, int size) {
     tls_conn *const c = BIO_get_data(b);
     BIO_clear_retry_flags(b);
-    if (c->in_first == c->in_last) {
-        const ssize_t n = recv(c->base.fd, c->in, BUFFER, MSG_DONTWAIT);
-        if (n <= 0) {
-            c->closed = n == 0;
-            if (n < 0 &&
-                (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
-                BIO_set_retry_read(b);
-            else if (n < 0)
-                c->error = errno;
-            return n == 0 ? 0 : -1;
-        }
-        c->in_first = 0;
-        c->in_last = (size_t)n;
+    if (c->n_ahead > 0) {
+        const size_t n = HKI_MIN((size_t)size, c->n_ahead);
+        memcpy(bytes, c->ahead, n);
+        memmove(c->ahead, c->ahead + n, c->n_ahead - n);
+        c->n_ahead -= n;
+        return (int)n;
     }
-    const size_t n = HKI_MIN((size_t)size, c->in_last - c->in_first);
-    memcpy(bytes, c->in + c->in_first, n);
-    c->in_first += n;
+    struct iovec v[2] = {{bytes, (size_t)size}, {c->ahead, sizeof c->ahead}};
+    struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
+    const ssize_t n = recvmsg(c->base.fd, &m, c->patient ? 0 : MSG_DONTWAIT);
+    c->closed = n == 0;
+    if (n < 0 && would_block())
+        BIO_set_retry_read(b);
+    else if (n < 0)
+        c->error = errno;
+    if (n > size) {
+        c->n_ahead = (size_t)(n - size);
+        return size;
+    }
     return (int)n;
 }
 
@@ -100,7 +92,7 @@ static long bio_ctrl(BIO *b, int command, long number, void *pointer) {
     (void)b;
     (void)number;
     (void)pointer;
-    // Flushing is done by whoever drives the connection.
+    // There is nothing to flush: every write goes to the socket.
     return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
@@ -171,6 +163,7 @@ static SSL_CTX *make_context(bool client) {
                                SSL_OP_NO_RENEGOTIATION);
     SSL_CTX_set_mode(x, SSL_MODE_ENABLE_PARTIAL_WRITE |
                             SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+
     if (client) {
         // No authority is known: a server with a certificate never passes.
         SSL_CTX_set_verify(x, SSL_VERIFY_PEER, NULL);
@@ -216,16 +209,25 @@ hk_status hki_tls_create(const hki_psk *key, const char *name, hki_tls **out) {
 
 // ---- errors -----------------------------------------------------------------
 
+// An alert for a peer that does not encrypt, in the clear and as long as the
+// first thing it waits for: it can tell what it has come to.
+static void tell_plain_peer(tls_conn *c) {
+    static const unsigned char alert[16] = {0x15, 3, 3, 0, 2, 2, 70};
+    (void)send(c->base.fd, alert, sizeof alert, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 // OpenSSL reports an unknown key as a missing certificate and a wrong one as
 // an illegal parameter: what happened is told from what the callbacks saw.
-static hk_status explain_server(const tls_conn *c, int reason) {
+static hk_status explain_server(tls_conn *c, int reason) {
     if (reason == SSL_R_HTTP_REQUEST || reason == SSL_R_WRONG_VERSION_NUMBER ||
         reason == SSL_R_UNSUPPORTED_PROTOCOL ||
         reason == SSL_R_PACKET_LENGTH_TOO_LONG ||
         reason == SSL_R_UNEXPECTED_MESSAGE ||
-        reason == SSL_R_RECORD_LENGTH_MISMATCH)
+        reason == SSL_R_RECORD_LENGTH_MISMATCH) {
+        tell_plain_peer(c);
         return hki_fail(HK_E_DENIED, "%s: does not speak TLS 1.3",
                         c->base.peer);
+    }
     if (c->offered && !c->known)
         return hki_fail(HK_E_DENIED, "%s: unknown key name %s", c->base.peer,
                         c->identity);
@@ -296,37 +298,17 @@ static hk_status tls_handshake(hki_conn *base, bool *over) {
     tls_conn *const c = (tls_conn *)base;
     ERR_clear_error();
     const int r = SSL_do_handshake(c->ssl);
-    const bool sent = flush_out(c);
     *over = false;
-    if (r == 1) {
-        if (!SSL_session_reused(c->ssl))
-            return hki_fail(HK_E_DENIED,
-                            "%s: the handshake did not use the cluster key",
-                            base->peer);
-        // The last flight may still be here; the stream pushes it on.
-        *over = true;
-        c->dry = false;
-        base->recv_wants = POLLIN;
-        return HK_OK;
-    }
-    HKI_TRY(outcome(c, r, "shake hands", &base->recv_wants));
-    if (!sent)
-        base->recv_wants |= POLLOUT;
+    if (r != 1)
+        return outcome(c, r, "shake hands", &base->recv_wants);
+    if (!SSL_session_reused(c->ssl))
+        return hki_fail(HK_E_DENIED,
+                        "%s: the handshake did not use the cluster key",
+                        base->peer);
+    *over = true;
+    c->dry = false;
+    base->recv_wants = POLLIN;
     return HK_OK;
-}
-
-// Makes room for one more record and what the handshake layer may add.
-// Records are never left half written: no call depends on the one before.
-static bool has_room(tls_conn *c) {
-    const size_t need = RECORD + 1024;
-    if (BUFFER - c->out_last < need)
-        (void)flush_out(c);
-    if (BUFFER - c->out_last < need && c->out_first >= need) {
-        memmove(c->out, c->out + c->out_first, c->out_last - c->out_first);
-        c->out_last -= c->out_first;
-        c->out_first = 0;
-    }
-    return BUFFER - c->out_last >= need;
 }
 
 // What the next record holds: from one large piece as it lies, or a small
@@ -349,44 +331,55 @@ static size_t gather(tls_conn *c, const struct iovec *v, int n, size_t skip,
     return have;
 }
 
+// Writes one record; *done: it was taken over, though it may be stuck.
+static hk_status write_record(tls_conn *c, const void *bytes, size_t size,
+                              bool *done) {
+    ERR_clear_error();
+    const int r = SSL_write(c->ssl, bytes, (int)size);
+    *done = r > 0;
+    if (r > 0) {
+        c->stuck = 0;
+        return HK_OK;
+    }
+    const hk_status s = outcome(c, r, "send", &c->base.send_wants);
+    if (s == HK_OK && c->base.send_wants == POLLOUT) {
+        c->stuck = size;
+        *done = true;
+    }
+    return s;
+}
+
 static hk_status tls_send(hki_conn *base, const struct iovec *v, int n,
                           size_t *done) {
     tls_conn *const c = (tls_conn *)base;
+    bool taken;
     *done = 0;
     if (c->failed)
         return hki_fail(HK_E_UNAVAILABLE, "%s: the connection has failed",
                         base->peer);
     base->send_wants = POLLOUT;
+    if (c->stuck > 0) // the bytes themselves are not looked at again
+        HKI_TRY(write_record(c, c->stage, c->stuck, &taken));
     size_t skip = 0; // of the first piece
-    while (n > 0) {
+    while (n > 0 && c->stuck == 0) {
         if (v[0].iov_len == skip) {
             v++;
             n--;
             skip = 0;
             continue;
         }
-        if (!has_room(c))
-            break;
         const void *bytes;
         const size_t size = gather(c, v, n, skip, &bytes);
-        ERR_clear_error();
-        const int r = SSL_write(c->ssl, bytes, (int)size);
-        if (r <= 0) {
-            HKI_TRY(outcome(c, r, "send", &base->send_wants));
+        HKI_TRY(write_record(c, bytes, size, &taken));
+        if (!taken)
             break;
-        }
-        *done += (size_t)r;
-        skip += (size_t)r;
+        *done += size;
+        skip += size;
         while (n > 0 && skip >= v[0].iov_len) {
             skip -= v[0].iov_len;
             v++;
             n--;
         }
-    }
-    (void)flush_out(c);
-    if (c->error != 0) {
-        c->failed = true;
-        return hki_socket_fail(c->error, "send", base->peer);
     }
     return HK_OK;
 }
@@ -399,8 +392,8 @@ static hk_status tls_recv(hki_conn *base, void *bytes, size_t size,
         return hki_fail(HK_E_UNAVAILABLE, "%s: the connection has failed",
                         base->peer);
     base->recv_wants = POLLIN;
+    ERR_clear_error();
     while (*done < size) {
-        ERR_clear_error();
         const int r = SSL_read(c->ssl, (char *)bytes + *done,
                                (int)HKI_MIN(size - *done, (size_t)1 << 30));
         if (r <= 0) {
@@ -409,20 +402,31 @@ static hk_status tls_recv(hki_conn *base, void *bytes, size_t size,
             return *done > 0 ? HK_OK : s;
         }
         *done += (size_t)r;
+        c->patient = c->patient && c->for_all;
     }
     c->dry = false;
     return HK_OK;
 }
 
+static hk_status tls_recv_wait(hki_conn *base, void *bytes, size_t size,
+                               bool all, size_t *done) {
+    tls_conn *const c = (tls_conn *)base;
+    c->patient = true;
+    c->for_all = all;
+    const hk_status s = tls_recv(base, bytes, size, done);
+    c->patient = false;
+    return s;
+}
+
 static size_t tls_unsent(const hki_conn *base) {
     const tls_conn *const c = (const tls_conn *)base;
-    return c->out_last - c->out_first;
+    return c->stuck;
 }
 
 static bool tls_pending(const hki_conn *base) {
     const tls_conn *const c = (const tls_conn *)base;
     return c->failed ||
-           (!c->dry && (SSL_has_pending(c->ssl) || c->in_first < c->in_last));
+           (!c->dry && (SSL_has_pending(c->ssl) || c->n_ahead > 0));
 }
 
 static void tls_deinit(hki_conn *base) {
@@ -432,16 +436,13 @@ static void tls_deinit(hki_conn *base) {
         (void)SSL_shutdown(c->ssl); // tells the peer, does not wait
         ERR_clear_error();
     }
-    if (c->ssl != NULL)
-        (void)flush_out(c);
     SSL_free(c->ssl);
-    hki_free(c->in);
-    hki_free(c->out);
     hki_free(c->stage);
 }
 
 static const hki_conn_ops tls_ops = {.send = tls_send,
                                      .recv = tls_recv,
+                                     .recv_wait = tls_recv_wait,
                                      .handshake = tls_handshake,
                                      .unsent = tls_unsent,
                                      .pending = tls_pending,
@@ -473,11 +474,7 @@ hk_status hki_tls_conn(hki_tls *t, bool client, hki_conn **out) {
     c->base.fd = -1;
     c->tls = t;
     c->client = client;
-    hk_status s = hki_alloc_array(BUFFER, 1, &c->in);
-    if (s == HK_OK)
-        s = hki_alloc_array(BUFFER, 1, &c->out);
-    if (s == HK_OK)
-        s = hki_alloc_array(RECORD, 1, &c->stage);
+    hk_status s = hki_alloc_array(RECORD, 1, &c->stage);
     if (s == HK_OK)
         s = start_ssl(c);
     if (s != HK_OK) {

@@ -71,11 +71,19 @@ void hki_net_destroy(hki_net *n);
 
 typedef struct hki_conn hki_conn;
 
-// Entries of one transport. None blocks. HK_E_UNAVAILABLE: the peer is gone.
+#define HKI_MOMENT_MS 100
+
+// Entries of one transport. None blocks, but for recv_wait. HK_E_UNAVAILABLE:
+// the peer is gone.
 typedef struct hki_conn_ops {
     // Moves up to all bytes of the pieces; *done may be 0.
     hk_status (*send)(hki_conn *c, const struct iovec *v, int n, size_t *done);
     hk_status (*recv)(hki_conn *c, void *bytes, size_t size, size_t *done);
+    // The same, but waits inside for a moment (HKI_MOMENT_MS), for all of it
+    // or for the first bytes: cheaper than a wait and a try when there is
+    // nothing else to do.
+    hk_status (*recv_wait)(hki_conn *c, void *bytes, size_t size, bool all,
+                           size_t *done);
     // Goes on with the handshake; NULL: there is none.
     hk_status (*handshake)(hki_conn *c, bool *over);
     // Bytes that send has taken over but the system has not yet; NULL: never.
@@ -107,6 +115,8 @@ void hki_conn_close(hki_conn *c); // NULL is allowed
 hk_status hki_conn_send(hki_conn *c, const struct iovec *v, int n,
                         size_t *done);
 hk_status hki_conn_recv(hki_conn *c, void *bytes, size_t size, size_t *done);
+hk_status hki_conn_recv_wait(hki_conn *c, void *bytes, size_t size, bool all,
+                             size_t *done);
 // Pushes out what send holds back; *empty: nothing is left.
 hk_status hki_conn_flush(hki_conn *c, bool *empty);
 // Poll events for the wish to receive and to send; -1: do not wait, there is

@@ -1,0 +1,515 @@
+// test_cluster_away.c - centers that go away and come back, leases and
+// heartbeats, the end of a run, notes, plain workers, keys.
+#include "cluster_bed.h"
+#include <pthread.h>
+#include <sys/stat.h>
+
+static char folder[64];
+
+typedef struct scene {
+    hk_layout *layout;
+    size_t n;
+    char address[128], path[128];
+    const char *at;
+    bool file;
+    int64_t lease_ms;
+    hk_center_server *server;
+    hk_center *center;
+    hki_member m;
+    float *x;
+} scene;
+
+static void start_server(scene *s) {
+    hk_center_server_options o;
+    hk_center_options center;
+    hk_center_options_init(&center, sizeof center);
+    center.chunk_kib = 1;
+    bed_server_options(&o, &s->at);
+    o.center = &center;
+    o.path = s->file ? s->path : NULL;
+    o.lease_ms = s->lease_ms;
+    o.hello_ms = 20000;
+    assert_ok(hk_center_server_start(&o, &s->server));
+}
+
+static void connect_center(scene *s, int64_t retry_ms, int64_t lost_ms,
+                           hk_center **out) {
+    hk_connect_options o;
+    bed_connect_options(&o, &s->at, 1);
+    o.retry_ms = retry_ms;
+    o.lost_ms = lost_ms;
+    assert_ok(hk_center_connect(&o, s->layout, out));
+}
+
+static void open_scene(scene *s, const char *name, bool file, int64_t lease_ms,
+                       int64_t lost_ms) {
+    memset(s, 0, sizeof *s);
+    s->layout = suite_center_layout((int64_t[]){1000}, 1);
+    s->n = (size_t)hk_layout_size(s->layout);
+    snprintf(s->address, sizeof s->address, "unix:%s/%s", folder, name);
+    snprintf(s->path, sizeof s->path, "%s/%s.center", folder, name);
+    s->at = s->address;
+    s->file = file;
+    s->lease_ms = lease_ms;
+    start_server(s);
+    connect_center(s, 0, lost_ms, &s->center);
+    assert_ok(hki_zalloc_array(s->n, sizeof(float), &s->x));
+    for (size_t i = 0; i < 1000; i++)
+        s->x[i] = (float)(i % 10);
+    assert_ok(s->center->ops->join(s->center, 0, hki_deadline(10000), &s->m));
+    assert_ok(s->center->ops->init_if_empty(s->center, s->m, s->x, NULL,
+                                            hki_deadline(10000)));
+}
+
+static void close_scene(scene *s) {
+    hk_center_destroy(s->center);
+    hk_center_server_stop(s->server);
+    hk_layout_release(s->layout);
+    hki_free(s->x);
+}
+
+static hk_status exchange(scene *s, int64_t steps, hki_exchange *ex) {
+    *ex = (hki_exchange){.x = s->x,
+                         .rate = 0.5,
+                         .grad_scale = 1,
+                         .steps_done = steps,
+                         .deadline_ns = hki_deadline(20000),
+                         .use_locking = true};
+    return s->center->ops->exchange(s->center, s->m, ex);
+}
+
+static void short_pause(void) {
+    const struct timespec t = {0, 2000000};
+    nanosleep(&t, NULL);
+}
+
+// Tries until an exchange goes through; steps pile up meanwhile.
+static int64_t exchange_soon(scene *s, int64_t steps) {
+    const int64_t deadline = hki_deadline(15000);
+    hki_exchange ex;
+    for (;;) {
+        assert_ok(exchange(s, steps, &ex));
+        if (ex.begun)
+            return ex.global_step;
+        assert_true(ex.missed);
+        if (hki_now_ns() > deadline)
+            fail_msg("the center does not come back");
+        steps++;
+        short_pause();
+    }
+}
+
+// ---- away -------------------------------------------------------------------
+
+static void test_trains_on(void **state) {
+    (void)state;
+    scene s;
+    hki_exchange ex;
+    open_scene(&s, "on", true, 3000, 0);
+    assert_ok(exchange(&s, 3, &ex));
+    assert_true(ex.begun && !ex.missed);
+    assert_int_equal(ex.global_step, 3);
+    hk_center_server_stop(s.server);
+    s.server = NULL;
+    float before[1000];
+    for (size_t i = 0; i < 1000; i++)
+        s.x[i] += 1;
+    memcpy(before, s.x, sizeof before);
+    for (int i = 0; i < 5; i++) {
+        const int64_t start = hki_now_ns();
+        assert_ok(exchange(&s, 1, &ex));
+        assert_true(ex.missed && !ex.begun);
+        assert_true(hki_now_ns() - start < INT64_C(2000000000));
+        assert_memory_equal(before, s.x, sizeof before); // nothing happened
+    }
+    assert_int_equal(hk_center_reachable(s.center), 0);
+    hk_link_info info;
+    assert_ok(hk_center_link_info(s.center, &info));
+    assert_true(info.missed >= 5 && info.away_seconds > 0);
+    start_server(&s);
+    assert_true(exchange_soon(&s, 5) >= 8);
+    assert_int_equal(hk_center_reachable(s.center), 1);
+    assert_ok(hk_center_link_info(s.center, &info));
+    assert_true(info.reconnects >= 1);
+    assert_ok(s.center->ops->leave(s.center, s.m, 0, hki_deadline(10000)));
+    close_scene(&s);
+}
+
+static void test_lost(void **state) {
+    (void)state;
+    scene s;
+    hki_exchange ex;
+    open_scene(&s, "lost", false, 3000, 50);
+    hk_center_server_stop(s.server);
+    s.server = NULL;
+    const int64_t deadline = hki_deadline(10000);
+    hk_status status;
+    while ((status = exchange(&s, 1, &ex)) == HK_OK && hki_now_ns() < deadline)
+        short_pause();
+    assert_status(status, HK_E_UNAVAILABLE);
+    assert_non_null(strstr(hk_last_error(), "away for"));
+    // Calls that have to wait say how long they did.
+    int64_t step;
+    assert_status(s.center->ops->pull(s.center, s.m, s.x, NULL, NULL,
+                                      hki_deadline(60), &step),
+                  HK_E_UNAVAILABLE);
+    close_scene(&s);
+}
+
+// A center without a file comes back empty: the worker gives it what it has.
+static void test_started_anew(void **state) {
+    (void)state;
+    scene s;
+    hki_exchange ex;
+    open_scene(&s, "anew", false, 3000, 0);
+    assert_ok(exchange(&s, 1, &ex));
+    hk_center_server_stop(s.server);
+    for (size_t i = 0; i < 1000; i++)
+        s.x[i] = (float)i;
+    start_server(&s);
+    exchange_soon(&s, 1);
+    float values[1008];
+    hk_center_info info;
+    assert_ok(hk_center_snapshot(s.center, HK_CENTER_VALUES, 10000, values,
+                                 NULL, &info));
+    assert_memory_equal(values, s.x, 1000 * sizeof(float));
+    assert_int_equal(info.live, 1);
+    close_scene(&s);
+}
+
+// ---- leases -----------------------------------------------------------------
+
+static void wait_live(scene *s, uint32_t live) {
+    const int64_t deadline = hki_deadline(10000);
+    hk_server_info info;
+    do {
+        assert_ok(hk_center_server_get_info(s->server, &info));
+        short_pause();
+    } while (info.center.live != live && hki_now_ns() < deadline);
+    assert_int_equal(info.center.live, live);
+}
+
+static void test_lease(void **state) {
+    (void)state;
+    scene s;
+    open_scene(&s, "lease", false, 600, 0);
+    // Idle for several leases: heartbeats keep the seat.
+    const hk_worker_news news = {.local_step = 77, .loss = 0.5};
+    assert_ok(hk_center_report(s.center, 0, &news));
+    assert_status(hk_center_report(s.center, 9, &news), HK_E_NOT_FOUND);
+    const int64_t until = hki_deadline(1500);
+    while (hki_now_ns() < until)
+        short_pause();
+    hk_worker_info info;
+    assert_ok(hk_center_server_worker(s.server, 0, &info));
+    assert_int_equal(info.live, 1);
+    assert_true(info.last_seen < 0.6);
+    assert_int_equal(info.report.local_step, 77);
+    assert_close(info.report.loss, 0.5, 0, 0);
+    assert_status(hk_center_server_worker(s.server, 5, &info), HK_E_NOT_FOUND);
+    // Gone without a word: the lease ends.
+    hk_center_destroy(s.center);
+    wait_live(&s, 0);
+    s.center = NULL;
+    close_scene(&s);
+}
+
+// ---- the end of a run -------------------------------------------------------
+
+static void test_finish(void **state) {
+    (void)state;
+    scene s;
+    open_scene(&s, "finish", false, 600, 0);
+    hk_center *other;
+    hki_member m;
+    int finished = 7;
+    connect_center(&s, 0, 0, &other);
+    assert_ok(other->ops->join(other, 1, hki_deadline(10000), &m));
+    assert_ok(hk_center_server_wait(s.server, 10, &finished));
+    assert_int_equal(finished, 0);
+    assert_int_equal(hk_center_finished(s.center), 0);
+    assert_ok(hk_center_finish(other, "enough steps", 10000));
+    assert_ok(hk_center_finish(other, "again", 10000));
+    const int64_t deadline = hki_deadline(10000);
+    while (!hk_center_finished(s.center) && hki_now_ns() < deadline)
+        short_pause(); // a heartbeat brings it
+    assert_int_equal(hk_center_finished(s.center), 1);
+    char reason[64];
+    hki_center_reason(s.center, reason, sizeof reason);
+    assert_string_equal(reason, "enough steps");
+    assert_ok(hk_center_server_wait(s.server, 10, &finished));
+    assert_int_equal(finished, 0); // workers are still here
+    assert_ok(other->ops->leave(other, m, 0, hki_deadline(10000)));
+    assert_ok(s.center->ops->leave(s.center, s.m, 4, hki_deadline(10000)));
+    assert_ok(hk_center_server_wait(s.server, 10000, &finished));
+    assert_int_equal(finished, 1);
+    hk_center_destroy(other);
+    close_scene(&s);
+}
+
+static void test_board(void **state) {
+    (void)state;
+    scene s;
+    open_scene(&s, "board", false, 5000, 0);
+    char text[64];
+    size_t size = 0;
+    const int64_t soon = hki_deadline(10000);
+    hk_center *const c = s.center;
+    assert_status(hki_center_read(c, "a", text, sizeof text, &size, soon),
+                  HK_E_NOT_FOUND);
+    assert_ok(hki_center_post(c, "a", "one", 3, true, soon));
+    assert_status(hki_center_post(c, "a", "two", 3, true, soon), HK_E_EXISTS);
+    assert_ok(hki_center_post(c, "a", "three", 5, false, soon));
+    assert_ok(hki_server_read(s.server, "a", text, sizeof text, &size));
+    assert_int_equal(size, 5);
+    assert_memory_equal(text, "three", 5);
+    assert_status(hki_center_read(c, "a", text, 2, &size, soon), HK_E_OVERFLOW);
+    assert_ok(hki_server_post(s.server, "b", "x", 1, false));
+    assert_ok(hki_center_read(c, "b", text, sizeof text, &size, soon));
+    assert_int_equal(size, 1);
+    char name[HKI_BOARD_KEY + 1];
+    assert_true(hki_server_note(s.server, 1, name));
+    assert_false(hki_server_note(s.server, 2, name));
+    assert_ok(hki_center_post(c, "a", NULL, 0, false, soon));
+    assert_status(hki_center_read(c, "a", text, sizeof text, &size, soon),
+                  HK_E_NOT_FOUND);
+    assert_status(hki_server_post(s.server, "", "x", 1, false),
+                  HK_E_INVALID_ARG);
+    for (int i = 0; i < HKI_BOARD_NOTES - 1; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        assert_ok(hki_server_post(s.server, name, "x", 1, false));
+    }
+    assert_status(hki_server_post(s.server, "more", "x", 1, false),
+                  HK_E_OVERFLOW);
+    close_scene(&s);
+}
+
+// Calls that are for centers elsewhere.
+static void test_local_center(void **state) {
+    (void)state;
+    hk_layout *const l = suite_center_layout((int64_t[]){3}, 1);
+    hk_center *c;
+    hk_link_info info;
+    assert_ok(hk_center_create_local(NULL, l, &c));
+    assert_status(hk_center_finish(c, "x", 0), HK_E_UNSUPPORTED);
+    assert_status(hk_center_link_info(c, &info), HK_E_UNSUPPORTED);
+    assert_int_equal(hk_center_finished(c), 0);
+    assert_int_equal(hk_center_reachable(c), 1);
+    assert_int_equal(hk_center_reachable(NULL), 0);
+    assert_status(hk_center_finish(NULL, "x", 0), HK_E_INVALID_ARG);
+    hk_center_destroy(c);
+    hk_layout_release(l);
+}
+
+// ---- plain workers ----------------------------------------------------------
+
+static void test_worker(void **state) {
+    (void)state;
+    scene s;
+    memset(&s, 0, sizeof s);
+    s.lease_ms = 5000;
+    snprintf(s.address, sizeof s.address, "unix:%s/plain", folder);
+    s.at = s.address;
+    start_server(&s);
+    hk_connect_options c;
+    bed_connect_options(&c, &s.at, 1);
+    hk_worker_options o;
+    hk_worker_options_init(&o, sizeof o);
+    float a[1003], b[1003], center[1003];
+    for (size_t i = 0; i < 1003; i++) {
+        a[i] = (float)i;
+        b[i] = -1;
+    }
+    hk_worker *w[2] = {NULL, NULL};
+    assert_status(hk_worker_open(&o, a, 1003, &w[0]), HK_E_INVALID_ARG);
+    o.connect = &c;
+    assert_status(hk_worker_open(&o, a, 1003, &w[0]), HK_E_INVALID_ARG);
+    o.num_worker = 2;
+    assert_ok(hk_worker_open(&o, a, 1003, &w[0]));
+    assert_int_equal(hk_worker_id(w[0]), 0);
+    o.moving_rate = 0.25;
+    assert_ok(hk_worker_open(&o, b, 1003, &w[1]));
+    assert_int_equal(hk_worker_id(w[1]), 1);
+    assert_memory_equal(a, b, sizeof a); // b is the center now
+    memcpy(center, a, sizeof center);
+    for (int t = 0; t < 6; t++) {
+        float *const x = t % 2 ? b : a;
+        const float alpha = t % 2 ? 0.25f : (float)(0.9 / 2);
+        float expected[1003];
+        for (size_t i = 0; i < 1003; i++) {
+            x[i] += (float)(t + 1);
+            const float d = alpha * (x[i] - center[i]);
+            expected[i] = x[i] - d;
+            center[i] += d;
+        }
+        assert_ok(hk_worker_exchange(w[t % 2], x, 10));
+        assert_memory_equal(x, expected, sizeof expected);
+        assert_int_equal(hk_worker_global_step(w[t % 2]), 10 * (t + 1));
+    }
+    float got[1008];
+    assert_ok(hk_center_snapshot(hk_worker_center(w[0]), HK_CENTER_VALUES,
+                                 10000, got, NULL, NULL));
+    assert_memory_equal(got, center, sizeof center);
+    assert_status(hk_worker_exchange(w[0], a, -1), HK_E_INVALID_ARG);
+    hk_worker_close(w[0]);
+    hk_worker_close(w[1]);
+    hk_worker_close(NULL);
+    hk_server_info info;
+    assert_ok(hk_center_server_get_info(s.server, &info));
+    assert_int_equal(info.center.live, 0);
+    assert_int_equal(info.workers, 2);
+    hk_center_server_stop(s.server);
+}
+
+// ---- keys -------------------------------------------------------------------
+
+static void test_keys(void **state) {
+    (void)state;
+    char path[128];
+    hk_key a, b;
+    snprintf(path, sizeof path, "%s/key", folder);
+    assert_ok(hk_key_generate(NULL, &a));
+    assert_string_equal(a.name, "cluster");
+    assert_ok(hk_key_generate("site-1", &a));
+    assert_status(hk_key_generate("a b", &b), HK_E_INVALID_ARG);
+    assert_status(hk_key_generate("", &b), HK_E_INVALID_ARG);
+    assert_status(hk_key_generate("a-name-that-is-much-too-long-for-a-key", &b),
+                  HK_E_INVALID_ARG);
+    assert_ok(hk_key_save(&a, path));
+    assert_status(hk_key_save(&a, path), HK_E_EXISTS);
+    assert_ok(hk_key_load(path, &b));
+    assert_memory_equal(&a, &b, sizeof a);
+    assert_int_equal(chmod(path, 0644), 0);
+    assert_status(hk_key_load(path, &b), HK_E_DENIED);
+    assert_status(hk_key_load("/no/such/file", &b), HK_E_NOT_FOUND);
+    static const char *const bad[] = {
+        "",
+        "hooke-key-1",
+        "hooke-key-2 a 00",
+        "hooke-key-1 a 00",
+        "hooke-key-1  "
+        "0000000000000000000000000000000000000000000000000000000000000000",
+        "hooke-key-1 a "
+        "000000000000000000000000000000000000000000000000000000000000000g",
+        "hooke-key-1 a "
+        "00000000000000000000000000000000000000000000000000000000000000000",
+    };
+    for (size_t i = 0; i < HKI_COUNT(bad); i++) {
+        const hk_status s = hki_key_parse(bad[i], strlen(bad[i]), "key", &b);
+        if (s == HK_OK)
+            fail_msg("%s was taken for a key", bad[i]);
+    }
+}
+
+// ---- options and memory -----------------------------------------------------
+
+static void test_options(void **state) {
+    (void)state;
+    hk_center_server *s = NULL;
+    hk_center *c = NULL;
+    const char *at = "inproc:options";
+    hk_center_server_options o;
+    hk_connect_options co;
+    hk_layout *const l = suite_center_layout((int64_t[]){3}, 1);
+    bed_server_options(&o, &at);
+    o.n_addresses = 0;
+    assert_status(hk_center_server_start(&o, &s), HK_E_INVALID_ARG);
+    bed_server_options(&o, &at);
+    o.shard = 1;
+    assert_status(hk_center_server_start(&o, &s), HK_E_INVALID_ARG);
+    bed_server_options(&o, &at);
+    o.durability = "always"; // without a file
+    assert_status(hk_center_server_start(&o, &s), HK_E_INVALID_ARG);
+    o.durability = "sometimes";
+    assert_status(hk_center_server_start(&o, &s), HK_E_INVALID_ARG);
+    bed_server_options(&o, &at);
+    o.lease_ms = 0;
+    assert_status(hk_center_server_start(&o, &s), HK_E_INVALID_ARG);
+    assert_status(hk_center_server_start(NULL, &s), HK_E_INVALID_ARG);
+    const char *open_at = "tcp:*:0";
+    bed_server_options(&o, &open_at);
+    assert_status(hk_center_server_start(&o, &s), HK_E_DENIED);
+    bed_connect_options(&co, &at, 1);
+    co.connect_ms = 30;
+    assert_status(hk_center_connect(&co, l, &c), HK_E_UNAVAILABLE);
+    co.row_period = 0;
+    assert_status(hk_center_connect(&co, l, &c), HK_E_INVALID_ARG);
+    bed_connect_options(&co, &at, 0);
+    assert_status(hk_center_connect(&co, l, &c), HK_E_INVALID_ARG);
+    assert_null(hk_center_server_address(NULL, 0));
+    assert_null(hk_refusal_name((hk_refusal)99));
+    assert_string_equal(hk_refusal_name(HK_REFUSED_SLOW), "slow");
+    hk_center_server_stop(NULL);
+    hk_layout_release(l);
+}
+
+// Somebody answers the phone and says nothing.
+static void test_mute(void **state) {
+    (void)state;
+    const hki_net_options no = {.name = "mute"};
+    hki_net *net;
+    hki_listener *listener;
+    const char *at = "inproc:mute";
+    assert_ok(hki_net_create(&no, &net));
+    assert_ok(hki_listen(net, at, &listener));
+    hk_layout *const l = suite_center_layout((int64_t[]){3}, 1);
+    hk_connect_options co;
+    hk_center *c = NULL;
+    bed_connect_options(&co, &at, 1);
+    co.connect_ms = 60;
+    assert_status(hk_center_connect(&co, l, &c), HK_E_TIMEOUT);
+    assert_non_null(strstr(hk_last_error(), "greeting"));
+    hki_listener_close(listener);
+    hki_net_destroy(net);
+    hk_layout_release(l);
+}
+
+static hk_status start_and_stop(void *layout) {
+    const char *at = "inproc:failing-server";
+    hk_center_server_options o;
+    hk_center_server *s;
+    hk_center_options center;
+    hk_optimizer_options outer;
+    hk_center_options_init(&center, sizeof center);
+    hk_optimizer_options_init(&outer, sizeof outer, HK_OPT_ADAM);
+    center.method = HK_METHOD_DILOCO_ASYNC;
+    center.max_workers = 3;
+    center.outer = &outer;
+    bed_server_options(&o, &at);
+    o.center = &center;
+    o.layout = layout;
+    HKI_TRY(hk_center_server_start(&o, &s));
+    hk_center_server_stop(s);
+    return HK_OK;
+}
+
+static void test_memory(void **state) {
+    (void)state;
+    hk_layout *const l = suite_center_layout((int64_t[]){300}, 1);
+    hk_test_alloc_failures("server", start_and_stop, l);
+    hk_layout_release(l);
+}
+
+static int setup(void **state) {
+    (void)state;
+    bed_folder_make(folder);
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    bed_folder_remove(folder);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_trains_on),    cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_started_anew), cmocka_unit_test(test_lease),
+        cmocka_unit_test(test_finish),       cmocka_unit_test(test_board),
+        cmocka_unit_test(test_local_center), cmocka_unit_test(test_worker),
+        cmocka_unit_test(test_keys),         cmocka_unit_test(test_options),
+        cmocka_unit_test(test_mute),         cmocka_unit_test(test_memory),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,547 @@
+// test_cluster_guards.c - who and what is turned away: strangers, other
+// models, broken or repeated frames, floods, the slow, bad values. Every
+// refusal is counted and logged with the peer's name, and the server goes on.
+#include "cluster_bed.h"
+#include <pthread.h>
+#include <sys/socket.h>
+
+typedef struct ground {
+    hk_context *context;
+    hk_layout *layout;
+    hk_center_server *server;
+    const char *address;
+    hk_center *center; // a worker that has done nothing wrong
+    hki_member m;
+    float *x;
+    size_t n;
+} ground;
+
+static char log_text[16384];
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void keep_log(void *user, hk_log_level level, const char *text) {
+    (void)user;
+    if (level < HK_LOG_WARNING)
+        return;
+    pthread_mutex_lock(&log_lock);
+    const size_t n = strlen(log_text);
+    snprintf(log_text + n, sizeof log_text - n, "%s\n", text);
+    pthread_mutex_unlock(&log_lock);
+}
+
+static bool was_logged(const char *part) {
+    pthread_mutex_lock(&log_lock);
+    const bool found = strstr(log_text, part) != NULL;
+    pthread_mutex_unlock(&log_lock);
+    return found;
+}
+
+static void open_ground(ground *g, hk_center_server_options *o) {
+    hk_context_options co;
+    hk_center_options center;
+    memset(g, 0, sizeof *g);
+    log_text[0] = '\0';
+    hk_context_options_init(&co, sizeof co);
+    co.log = keep_log;
+    assert_ok(hk_context_create(&co, &g->context));
+    g->layout = suite_center_layout((int64_t[]){2000}, 1);
+    g->n = (size_t)hk_layout_size(g->layout);
+    hk_center_options_init(&center, sizeof center);
+    center.chunk_kib = 1;
+    center.max_workers = 4;
+    o->context = g->context;
+    o->center = &center;
+    assert_ok(hk_center_server_start(o, &g->server));
+    g->address = hk_center_server_address(g->server, 0);
+    hk_connect_options c;
+    bed_connect_options(&c, &g->address, 1);
+    c.key = o->key;
+    c.name = "honest";
+    assert_ok(hk_center_connect(&c, g->layout, &g->center));
+    assert_ok(hki_zalloc_array(g->n, sizeof(float), &g->x));
+    assert_ok(g->center->ops->join(g->center, 0, hki_deadline(10000), &g->m));
+    assert_ok(g->center->ops->init_if_empty(g->center, g->m, g->x, NULL,
+                                            hki_deadline(10000)));
+}
+
+static hk_status exchange(ground *g, hk_center *c, hki_member m, float *x) {
+    (void)g;
+    hki_exchange ex = {.x = x,
+                       .rate = 0.5,
+                       .grad_scale = 1,
+                       .steps_done = 1,
+                       .deadline_ns = hki_deadline(20000),
+                       .use_locking = true};
+    const hk_status s = c->ops->exchange(c, m, &ex);
+    if (s == HK_OK)
+        assert_true(ex.begun);
+    return s;
+}
+
+static void close_ground(ground *g) {
+    assert_ok(exchange(g, g->center, g->m, g->x)); // training goes on
+    hk_center_destroy(g->center);
+    hk_center_server_stop(g->server);
+    hki_free(g->x);
+    hk_layout_release(g->layout);
+    hk_context_destroy(g->context);
+}
+
+static void await(ground *g, hk_refusal why, uint64_t n) {
+    const int64_t deadline = hki_deadline(10000);
+    hk_server_info info;
+    do {
+        assert_ok(hk_center_server_get_info(g->server, &info));
+        if (info.refused[why] >= n)
+            break;
+        const struct timespec t = {0, 500000};
+        nanosleep(&t, NULL);
+    } while (hki_now_ns() < deadline);
+    if (info.refused[why] < n)
+        fail_msg("refused (%s) %llu times, expected %llu", hk_refusal_name(why),
+                 (unsigned long long)info.refused[why], (unsigned long long)n);
+}
+
+// ---- raw peers --------------------------------------------------------------
+
+static hki_conn *dial(hki_net *net, const char *address) {
+    hki_conn *c;
+    assert_ok(hki_connect(net, address, -1, hki_deadline(10000), &c));
+    return c;
+}
+
+static void say(hki_conn *c, const void *bytes, size_t size) {
+    const struct iovec v = {(void *)(uintptr_t)bytes, size};
+    // The server may have hung up in the middle of it.
+    (void)hki_conn_send_all(c, &v, 1, -1, hki_deadline(10000), "bytes");
+}
+
+static void hear_end(hki_conn *c) {
+    char byte;
+    while (hki_conn_recv_all(c, &byte, 1, -1, hki_deadline(10000), "end") ==
+           HK_OK)
+        continue;
+    assert_true(strstr(hk_last_error(), "deadline") == NULL);
+}
+
+static hki_net *plain_net(void) {
+    const hki_net_options o = {.name = "stranger"};
+    hki_net *n;
+    assert_ok(hki_net_create(&o, &n));
+    return n;
+}
+
+static void test_strangers(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:strangers";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    static const struct {
+        const char *bytes;
+        size_t size;
+        hk_refusal why;
+    } cases[] = {
+        {"GET / HTTP/1.0\r\n\r\n", 18, HK_REFUSED_PREFACE},
+        {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03xyzuvwabc", 20,
+         HK_REFUSED_PREFACE},
+        {"HKWIRE\r\n\x07\0\x09\0\0\0\0\0", 16, HK_REFUSED_VERSION},
+    };
+    uint64_t counted[HK_REFUSALS] = {0};
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        hki_conn *const c = dial(net, at);
+        say(c, cases[i].bytes, cases[i].size);
+        hear_end(c);
+        hki_conn_close(c);
+        await(&g, cases[i].why, ++counted[cases[i].why]);
+    }
+    assert_true(was_logged("looks like HTTP"));
+    assert_true(was_logged("looks like TLS"));
+    assert_true(was_logged("versions 7 to 9"));
+    assert_true(was_logged("inproc process"));
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
+static void test_keys(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "tls:127.0.0.1:0";
+    hk_key key, other;
+    assert_ok(hk_key_generate("right", &key));
+    assert_ok(hk_key_generate("right", &other));
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    o.key = &key;
+    open_ground(&g, &o);
+    hk_center *c = NULL;
+    hk_connect_options co;
+    bed_connect_options(&co, &g.address, 1);
+    co.key = &other;
+    assert_status(hk_center_connect(&co, g.layout, &c), HK_E_DENIED);
+    assert_non_null(strstr(hk_last_error(), "wrong cluster key"));
+    co.key = NULL;
+    assert_status(hk_center_connect(&co, g.layout, &c), HK_E_DENIED);
+    char plain[64];
+    const char *plain_at = plain;
+    snprintf(plain, sizeof plain, "tcp%s", g.address + 3);
+    bed_connect_options(&co, &plain_at, 1);
+    co.connect_ms = 5000;
+    assert_status(hk_center_connect(&co, g.layout, &c), HK_E_DATA);
+    assert_non_null(strstr(hk_last_error(), "TLS"));
+    await(&g, HK_REFUSED_KEY, 2);
+    assert_true(was_logged("wrong cluster key"));
+    assert_true(was_logged("does not speak TLS"));
+    close_ground(&g);
+}
+
+static void test_other_model(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:models";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    hk_layout *const l = suite_center_layout((int64_t[]){2001}, 1);
+    hk_center *c = NULL;
+    hk_connect_options co;
+    bed_connect_options(&co, &at, 1);
+    co.name = "wanderer";
+    assert_status(hk_center_connect(&co, l, &c), HK_E_INVALID_ARG);
+    assert_non_null(strstr(hk_last_error(), "another model"));
+    await(&g, HK_REFUSED_FINGERPRINT, 1);
+    assert_true(was_logged("wanderer"));
+    hk_layout_release(l);
+    // Another number of shards.
+    const char *two[2] = {at, at};
+    bed_connect_options(&co, two, 2);
+    assert_status(hk_center_connect(&co, g.layout, &c), HK_E_INVALID_ARG);
+    assert_non_null(strstr(hk_last_error(), "shard 0 of 2"));
+    close_ground(&g);
+}
+
+// ---- frames -----------------------------------------------------------------
+
+// A connection that has opened as it should.
+static void open_raw(ground *g, hki_net *net, hki_framer *f) {
+    const hki_msg_open open = {
+        .n_shards = 1,
+        .fingerprint = hk_layout_fingerprint(g->layout),
+        .shares = hki_shares_hash((uint8_t[]){HK_SHARE_EXCHANGE}, 1),
+        .name = "raw"};
+    hki_msg_welcome w;
+    assert_ok(
+        hki_link_open(net, g->address, &open, -1, hki_deadline(10000), f, &w));
+}
+
+static void test_frames(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:frames";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    uint64_t bad = 0, again = 0;
+    for (int i = 0; i < 8; i++) {
+        hki_framer f;
+        uint8_t head[HKI_HEAD];
+        hki_frame frame = {.type = HKI_PING};
+        open_raw(&g, net, &f);
+        // After OPEN, frame 1 is next.
+        switch (i) {
+        case 0: // damaged
+            hki_head_put(head, &frame, 1);
+            head[5] ^= 1;
+            break;
+        case 1: // too long
+            frame.size = HKI_MAX_BODY + 1;
+            hki_head_put(head, &frame, 1);
+            break;
+        case 2: // unknown
+            frame.type = 200;
+            hki_head_put(head, &frame, 1);
+            break;
+        case 3: // an answer, not a request
+            frame.type = HKI_WELCOME;
+            hki_head_put(head, &frame, 1);
+            break;
+        case 4: // not a member
+            frame.type = HKI_BEGIN;
+            hki_head_put(head, &frame, 1);
+            break;
+        case 5: // from the past
+            hki_head_put(head, &frame, 0);
+            break;
+        case 6: // from the future
+            hki_head_put(head, &frame, 9);
+            break;
+        default: // too short a body
+            frame.type = HKI_JOIN;
+            frame.size = 3;
+            hki_head_put(head, &frame, 1);
+            break;
+        }
+        say(f.conn, head, sizeof head);
+        if (i == 7)
+            say(f.conn, "abc", 3);
+        hear_end(f.conn);
+        hki_framer_deinit(&f);
+        if (i == 5)
+            await(&g, HK_REFUSED_REPLAY, ++again);
+        else
+            await(&g, HK_REFUSED_FRAME, ++bad);
+    }
+    assert_true(was_logged("raw at inproc"));
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
+// Members that break the rules of an exchange.
+static void test_exchange_frames(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:exchanges";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    for (uint64_t i = 0; i < 6; i++) {
+        hki_framer f;
+        hki_msg_join join = {.task = 1};
+        hki_msg_joined joined;
+        hki_msg_begin begin = {
+            .rate = 0.5, .last = 8, .flags = HKI_BEGIN_BEFORE};
+        uint8_t body[HKI_MAX_MESSAGE];
+        open_raw(&g, net, &f);
+        const int64_t soon = hki_deadline(10000);
+        assert_ok(
+            hki_msg_send(&f, HKI_JOIN, 0, &hki_body_join, &join, soon, "join"));
+        assert_ok(hki_msg_recv(&f, HKI_JOINED, &hki_body_joined, &joined, soon,
+                               "join"));
+        hki_frame up = {.type = HKI_UP, .exchange = joined.exchange + 1};
+        hki_frame head = {.type = HKI_BEGIN, .exchange = joined.exchange + 1};
+        size_t size = 1024;
+        if (i == 0)
+            begin.last = 9; // more chunks than there are
+        else if (i == 1)
+            begin.flags |= HKI_BEGIN_ROUND;
+        else if (i == 2)
+            up.unit = 1; // out of order
+        else if (i == 3)
+            size = 1020; // too short
+        else if (i == 4)
+            up.exchange += 5;
+        else
+            head.exchange = 0;
+        const size_t n = hki_body_put(&hki_body_begin, &begin, body);
+        assert_ok(hki_frame_send(&f, &head, body, n, soon, "begin"));
+        static float zeros[256];
+        (void)hki_frame_send(&f, &up, zeros, size, soon, "up");
+        hear_end(f.conn);
+        hki_framer_deinit(&f);
+        await(&g, HK_REFUSED_FRAME, i + 1);
+    }
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
+// ---- the slow and the many --------------------------------------------------
+
+static void test_slow(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:slow";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    o.hello_ms = 150;
+    o.stall_ms = 150;
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    hki_conn *const c = dial(net, at);
+    say(c, "HKW", 3); // and not a byte more
+    hear_end(c);
+    hki_conn_close(c);
+    await(&g, HK_REFUSED_SLOW, 1);
+    hki_framer f;
+    open_raw(&g, net, &f);
+    uint8_t head[HKI_HEAD];
+    hki_frame frame = {.type = HKI_JOIN, .size = 16};
+    hki_head_put(head, &frame, 1);
+    say(f.conn, head, sizeof head);
+    say(f.conn, "12345", 5); // in the middle of a body
+    hear_end(f.conn);
+    hki_framer_deinit(&f);
+    await(&g, HK_REFUSED_SLOW, 2);
+    open_raw(&g, net, &f);
+    say(f.conn, head, 7); // in the middle of a head
+    hear_end(f.conn);
+    hki_framer_deinit(&f);
+    await(&g, HK_REFUSED_SLOW, 3);
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
+static void test_flood(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:flood";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    o.max_connections = 100;
+    o.hello_ms = 10000;
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    hki_conn *silent[150];
+    for (size_t i = 0; i < HKI_COUNT(silent); i++)
+        silent[i] = dial(net, at);
+    await(&g, HK_REFUSED_FLOOD, 1);
+    // Whoever speaks gets in all the same: the oldest silent ones go.
+    hki_framer f;
+    open_raw(&g, net, &f);
+    hki_framer_deinit(&f);
+    for (size_t i = 0; i < HKI_COUNT(silent); i++)
+        hki_conn_close(silent[i]);
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
+// ---- values -----------------------------------------------------------------
+
+static void test_values(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:values";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    o.max_norm = 100;
+    open_ground(&g, &o);
+    hk_connect_options co;
+    bed_connect_options(&co, &at, 1);
+    co.name = "wild one";
+    hk_center *c;
+    assert_ok(hk_center_connect(&co, g.layout, &c));
+    hki_member m;
+    assert_ok(c->ops->join(c, 2, hki_deadline(10000), &m));
+    float *x, *before, *center;
+    assert_ok(hki_zalloc_array(g.n, sizeof *x, &x));
+    assert_ok(hki_zalloc_array(g.n, sizeof *x, &before));
+    assert_ok(hki_zalloc_array(g.n, sizeof *x, &center));
+    static const float bad[] = {NAN, INFINITY, -INFINITY, 1e30f};
+    for (size_t i = 0; i < HKI_COUNT(bad); i++) {
+        memset(x, 0, g.n * sizeof *x);
+        x[1500] = bad[i];
+        const hk_status s = exchange(&g, c, m, x);
+        if (s != (isfinite(bad[i]) ? HK_E_RANGE : HK_E_NOT_FINITE))
+            fail_msg("%g: %s (%s)", (double)bad[i], hk_status_string(s),
+                     hk_last_error());
+        // The center has nothing of it, the worker keeps what it had.
+        assert_ok(
+            hk_center_snapshot(c, HK_CENTER_VALUES, 10000, center, NULL, NULL));
+        assert_memory_equal(center, before, g.n * sizeof *x);
+        if (isfinite(bad[i]))
+            assert_true(x[1500] == bad[i]);
+        assert_ok(exchange(&g, g.center, g.m, g.x)); // others go on
+        memset(x, 0, g.n * sizeof *x);
+        assert_ok(exchange(&g, c, m, x)); // and so does this one
+    }
+    await(&g, HK_REFUSED_NOT_FINITE, 3);
+    await(&g, HK_REFUSED_NORM, 1);
+    assert_true(was_logged("wild one"));
+    hk_worker_info info;
+    assert_ok(hk_center_server_worker(g.server, 2, &info));
+    assert_int_equal(info.refused, 4);
+    assert_non_null(strstr(info.peer, "wild one"));
+    // First values are looked at as well; a worker that is fenced off, too.
+    hki_member second;
+    assert_ok(g.center->ops->join(g.center, 2, hki_deadline(10000), &second));
+    assert_status(exchange(&g, c, m, x), HK_E_STATE);
+    assert_non_null(strstr(hk_last_error(), "fenced"));
+    await(&g, HK_REFUSED_FENCED, 1);
+    hki_free(x);
+    hki_free(before);
+    hki_free(center);
+    hk_center_destroy(c);
+    close_ground(&g);
+}
+
+static void test_first_values(void **state) {
+    (void)state;
+    const char *at = "inproc:first";
+    hk_center_server_options o;
+    hk_center_server *s;
+    bed_server_options(&o, &at);
+    assert_ok(hk_center_server_start(&o, &s));
+    hk_layout *const l = suite_center_layout((int64_t[]){100}, 1);
+    hk_connect_options co;
+    bed_connect_options(&co, &at, 1);
+    hk_center *c;
+    assert_ok(hk_center_connect(&co, l, &c));
+    hki_member m;
+    float x[112] = {[50] = NAN};
+    assert_ok(c->ops->join(c, 0, hki_deadline(10000), &m));
+    assert_status(c->ops->init_if_empty(c, m, x, NULL, hki_deadline(10000)),
+                  HK_E_NOT_FINITE);
+    x[50] = 1;
+    assert_ok(c->ops->init_if_empty(c, m, x, NULL, hki_deadline(10000)));
+    hk_center_destroy(c);
+    hk_center_server_stop(s);
+    hk_layout_release(l);
+}
+
+// ---- noise ------------------------------------------------------------------
+
+// Random but well-formed frames from a member: nothing stops.
+static void test_noise(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:noise";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    o.stall_ms = 50;
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    hki_rng rng;
+    hki_rng_init(&rng, 11, 11);
+    for (int i = 0; i < 60; i++) {
+        hki_framer f;
+        open_raw(&g, net, &f);
+        for (int k = 0; k < 6; k++) {
+            uint8_t body[64];
+            hki_frame frame = {
+                .type = (uint8_t)(1 + hki_rng_below(&rng, HKI_TYPES - 1)),
+                .flags = (uint8_t)hki_rng_below(&rng, 4),
+                .exchange = hki_rng_below(&rng, 4),
+                .unit = (uint32_t)hki_rng_below(&rng, 9)};
+            for (size_t j = 0; j < sizeof body; j++)
+                body[j] =
+                    (uint8_t)(hki_rng_below(&rng, 3) ? 0 : hki_rng_u32(&rng));
+            if (hki_frame_send(&f, &frame, body,
+                               hki_rng_below(&rng, sizeof body),
+                               hki_deadline(1000), "noise") != HK_OK)
+                break;
+        }
+        hki_framer_deinit(&f);
+    }
+    hki_net_destroy(net);
+    // The honest worker may have lost its seat to the noise.
+    hki_member m;
+    if (exchange(&g, g.center, g.m, g.x) != HK_OK) {
+        assert_ok(g.center->ops->join(g.center, 3, hki_deadline(10000), &m));
+        g.m = m;
+    }
+    close_ground(&g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_strangers),       cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_other_model),     cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_exchange_frames), cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_flood),           cmocka_unit_test(test_values),
+        cmocka_unit_test(test_first_values),    cmocka_unit_test(test_noise),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

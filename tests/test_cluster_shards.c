@@ -1,0 +1,452 @@
+// test_cluster_shards.c - how a vector is cut over several centers; copies of
+// all of them at one point while workers go on; snapshot files; restarts.
+#include "cluster_bed.h"
+#include <pthread.h>
+#include <sys/stat.h>
+
+#define SHARDS 3
+#define WORKERS 3
+
+static char folder[64];
+
+// ---- plans ------------------------------------------------------------------
+
+typedef struct case_of {
+    const char *what;
+    int64_t count[4], dim[4]; // dim > 0: a table of count rows
+    int64_t chunk_floats;
+    uint32_t shards;
+} case_of;
+
+static hk_layout *layout_of(const case_of *c, size_t n) {
+    hk_layout_item items[4];
+    static const char *const names[] = {"a", "b", "c", "d"};
+    for (size_t i = 0; i < n; i++)
+        items[i] = (hk_layout_item){
+            .name = names[i],
+            .shape = hk_shape_make(c->dim[i] > 0 ? 2 : 1,
+                                   (int64_t[]){c->count[i], c->dim[i]}),
+            .dtype = HK_F32,
+            .kind = HK_TRAINABLE,
+            .sparse = c->dim[i] > 0};
+    hk_layout *l;
+    assert_ok(hk_layout_create(items, n, &l));
+    return l;
+}
+
+static void check_plan(const case_of *c, const hki_plan *p, int64_t n) {
+    int64_t most = 0, least = INT64_MAX, last = 0;
+    for (uint32_t i = 0; i < p->count; i++) {
+        const hki_chunk_range *const k = &p->chunk[i];
+        if (k->begin < last || k->end <= k->begin ||
+            k->end - k->begin > p->max_floats || k->begin % 16 != 0)
+            fail_msg("%s: chunk %u is [%lld, %lld)", c->what, i,
+                     (long long)k->begin, (long long)k->end);
+        last = k->end;
+        if (k->table >= 0) {
+            const hki_table *const t = &p->table[k->table];
+            if ((k->begin - t->offset) % t->dim != 0 ||
+                (k->end - t->offset) % t->dim != 0)
+                fail_msg("%s: chunk %u cuts a row", c->what, i);
+        }
+    }
+    assert_int_equal(p->first[0], 0);
+    assert_int_equal(p->first[p->n_shards], p->count);
+    assert_int_equal(p->begin[0], 0);
+    assert_int_equal(p->begin[p->n_shards], n);
+    for (uint32_t s = 0; s < p->n_shards; s++) {
+        int64_t sum = 0;
+        for (uint32_t i = p->first[s]; i < p->first[s + 1]; i++) {
+            sum += p->chunk[i].end - p->chunk[i].begin;
+            if (p->chunk[i].begin < p->begin[s] ||
+                p->chunk[i].end > p->begin[s + 1])
+                fail_msg("%s: chunk %u lies outside of shard %u", c->what, i,
+                         s);
+        }
+        most = HKI_MAX(most, sum);
+        least = HKI_MIN(least, sum);
+    }
+    if (most - least > 2 * p->max_floats)
+        fail_msg("%s: shards of %lld to %lld floats", c->what, (long long)least,
+                 (long long)most);
+}
+
+static void test_plan(void **state) {
+    (void)state;
+    static const case_of cases[] = {
+        {"one small", {10}, {0}, 1024, 1},
+        {"less than shards", {10, 3}, {0}, 1024, 4},
+        {"one large", {1000000}, {0}, 65536, 4},
+        {"uneven", {5, 70000, 3, 12345}, {0}, 1024, 3},
+        {"tables", {100, 3000, 50, 999}, {0, 10, 0, 7}, 1024, 3},
+        {"wide rows", {64, 40, 8, 20}, {0, 1024, 0, 3000}, 1024, 2},
+        {"many shards", {100000}, {0}, 256, 64},
+    };
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        size_t n = 0;
+        while (n < 4 && cases[i].count[n] > 0)
+            n++;
+        hk_layout *const l = layout_of(&cases[i], n);
+        const uint8_t share[4] = {1, 1, 1, 1};
+        hki_plan p, again;
+        assert_ok(hki_plan_init(&p, l, share, cases[i].chunk_floats,
+                                cases[i].shards, "test"));
+        check_plan(&cases[i], &p, hk_layout_size(l));
+        assert_ok(hki_plan_init(&again, l, share, cases[i].chunk_floats,
+                                cases[i].shards, "test"));
+        assert_true(p.hash == again.hash);
+        hki_plan_deinit(&again);
+        assert_ok(hki_plan_init(&again, l, share, cases[i].chunk_floats * 2,
+                                cases[i].shards + 1, "test"));
+        assert_true(p.hash != again.hash);
+        hki_plan_deinit(&again);
+        hki_plan_deinit(&p);
+        hk_layout_release(l);
+    }
+}
+
+// ---- a small cluster --------------------------------------------------------
+
+typedef struct cluster {
+    hk_layout *layout;
+    size_t n;
+    hk_center_server *server[SHARDS];
+    char address[SHARDS][128];
+    const char *addresses[SHARDS];
+    const char *durability;
+    hk_center *center;
+} cluster;
+
+static void start_server(cluster *c, uint32_t i) {
+    char path[128];
+    hk_center_server_options o;
+    hk_center_options center;
+    hk_center_options_init(&center, sizeof center);
+    center.method = HK_METHOD_DOWNPOUR;
+    center.chunk_kib = 4;
+    bed_server_options(&o, &c->addresses[i]);
+    snprintf(path, sizeof path, "%s/center%u", folder, i);
+    o.path = path;
+    o.center = &center;
+    o.durability = c->durability;
+    o.shards = c->addresses;
+    o.n_shards = SHARDS;
+    o.shard = i;
+    o.lease_ms = 5000;
+    o.hello_ms = 20000;
+    assert_ok(hk_center_server_start(&o, &c->server[i]));
+}
+
+static void open_cluster(cluster *c, const char *durability) {
+    bed_folder_make(folder);
+    *c = (cluster){.durability = durability};
+    c->layout = suite_center_layout((int64_t[]){9000, 100, 7000}, 3);
+    c->n = (size_t)hk_layout_size(c->layout);
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        snprintf(c->address[i], sizeof c->address[i], "unix:%s/s%u", folder, i);
+        c->addresses[i] = c->address[i];
+    }
+    for (uint32_t i = 0; i < SHARDS; i++)
+        start_server(c, i);
+    hk_connect_options o;
+    bed_connect_options(&o, c->addresses, SHARDS);
+    o.retry_ms = 10000;
+    assert_ok(hk_center_connect(&o, c->layout, &c->center));
+}
+
+static void close_cluster(cluster *c) {
+    hk_center_destroy(c->center);
+    for (uint32_t i = 0; i < SHARDS; i++)
+        hk_center_server_stop(c->server[i]);
+    hk_layout_release(c->layout);
+    bed_folder_remove(folder);
+}
+
+// Workers that add a whole number to every value, again and again.
+typedef struct adder {
+    cluster *c;
+    uint32_t id;
+    _Atomic bool *stop;
+    _Atomic long done;
+    hk_status status;
+    char text[256];
+} adder;
+
+static hk_status add_on(adder *a) {
+    const hki_center_ops *const ops = a->c->center->ops;
+    hki_member m;
+    int64_t step;
+    float *x, *view;
+    HKI_TRY(ops->join(a->c->center, (int32_t)a->id, hki_deadline(10000), &m));
+    HKI_TRY(hki_zalloc_array(a->c->n, sizeof *x, &x));
+    HKI_TRY(hki_zalloc_array(a->c->n, sizeof *view, &view));
+    HKI_TRY(ops->init_if_empty(a->c->center, m, x, NULL, hki_deadline(10000)));
+    HKI_TRY(
+        ops->pull(a->c->center, m, x, view, NULL, hki_deadline(10000), &step));
+    hk_status s = HK_OK;
+    while (s == HK_OK && !atomic_load(a->stop)) {
+        for (size_t e = 0; e < hk_layout_entries(a->c->layout); e++) {
+            const hk_entry *const at = hk_layout_entry(a->c->layout, e);
+            for (int64_t i = 0; i < at->count; i++)
+                x[at->offset + i] += (float)(1 + a->id);
+        }
+        hki_exchange ex = {.x = x,
+                           .view = view,
+                           .rate = 1,
+                           .grad_scale = 1,
+                           .steps_done = 1,
+                           .deadline_ns = hki_deadline(20000),
+                           .use_locking = true};
+        s = ops->exchange(a->c->center, m, &ex);
+        atomic_fetch_add(&a->done, 1);
+    }
+    if (s == HK_OK)
+        s = ops->leave(a->c->center, m, 0, hki_deadline(10000));
+    hki_free(x);
+    hki_free(view);
+    return s;
+}
+
+static void *adder_main(void *arg) {
+    adder *const a = arg;
+    a->status = add_on(a);
+    snprintf(a->text, sizeof a->text, "%s", hk_last_error());
+    return NULL;
+}
+
+// All values of a consistent copy are the same number.
+static float check_uniform(const cluster *c, const float *values,
+                           const char *what) {
+    const float first = values[0];
+    for (size_t e = 0; e < hk_layout_entries(c->layout); e++) {
+        const hk_entry *const at = hk_layout_entry(c->layout, e);
+        for (int64_t i = 0; i < at->count; i++)
+            if (values[at->offset + i] != first)
+                fail_msg("%s: value %lld is %g, value 0 is %g", what,
+                         (long long)(at->offset + i),
+                         (double)values[at->offset + i], (double)first);
+    }
+    return first;
+}
+
+typedef struct crowd {
+    adder a[WORKERS];
+    pthread_t id[WORKERS];
+    _Atomic bool stop;
+} crowd;
+
+static void crowd_start(crowd *w, cluster *c) {
+    memset(w, 0, sizeof *w);
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        w->a[i].c = c;
+        w->a[i].id = i;
+        w->a[i].stop = &w->stop;
+        assert_int_equal(pthread_create(&w->id[i], NULL, adder_main, &w->a[i]),
+                         0);
+    }
+}
+
+static void crowd_wait(crowd *w, long more) {
+    const int64_t deadline = hki_deadline(20000);
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        const long goal = atomic_load(&w->a[i].done) + more;
+        while (atomic_load(&w->a[i].done) < goal && hki_now_ns() < deadline) {
+            const struct timespec t = {0, 200000};
+            nanosleep(&t, NULL);
+        }
+    }
+}
+
+static void crowd_stop(crowd *w) {
+    atomic_store(&w->stop, true);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        pthread_join(w->id[i], NULL);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        if (w->a[i].status != HK_OK)
+            fail_msg("worker %u: %s", i, w->a[i].text);
+}
+
+// ---- cuts -------------------------------------------------------------------
+
+static void test_cuts(void **state) {
+    (void)state;
+    cluster c;
+    crowd w;
+    float *values;
+    open_cluster(&c, NULL);
+    assert_ok(hki_zalloc_array(c.n, sizeof *values, &values));
+    crowd_start(&w, &c);
+    crowd_wait(&w, 2);
+    float last = 0;
+    for (int i = 0; i < 25; i++) {
+        hk_center_info info;
+        assert_ok(hk_center_snapshot(c.center, HK_CENTER_VALUES, 10000, values,
+                                     NULL, &info));
+        const float now = check_uniform(&c, values, "snapshot");
+        assert_true(now >= last);
+        assert_true(info.exchanges > 0);
+        last = now;
+        crowd_wait(&w, 1); // they go on
+    }
+    crowd_stop(&w);
+    assert_true(last > 0);
+    // New values for all shards.
+    for (size_t i = 0; i < c.n; i++)
+        values[i] = 7;
+    assert_ok(hk_center_assign(c.center, values, NULL, 1000, 10000));
+    memset(values, 0, c.n * sizeof *values);
+    hk_center_info info;
+    assert_ok(hk_center_snapshot(c.center, HK_CENTER_VALUES, 10000, values,
+                                 NULL, &info));
+    assert_true(check_uniform(&c, values, "assigned") == 7);
+    assert_int_equal(info.global_step, 1000);
+    values[5] = NAN;
+    assert_status(hk_center_assign(c.center, values, NULL, 0, 10000),
+                  HK_E_NOT_FINITE);
+    hki_free(values);
+    close_cluster(&c);
+}
+
+// Somebody who is in the middle of something and does not move: the cut gives
+// up, says who it was, and exchanges go on.
+static void test_cut_gives_up(void **state) {
+    (void)state;
+    cluster c;
+    float *values;
+    open_cluster(&c, NULL);
+    assert_ok(hki_zalloc_array(c.n, sizeof *values, &values));
+    const hki_center_ops *const ops = c.center->ops;
+    hki_member m[2];
+    for (int32_t i = 0; i < 2; i++)
+        assert_ok(ops->join(c.center, i, hki_deadline(10000), &m[i]));
+    assert_ok(
+        ops->init_if_empty(c.center, m[0], values, NULL, hki_deadline(10000)));
+    hki_shard *const shard = atomic_load(&c.server[1]->shard);
+    pthread_mutex_lock(&shard->lock); // as if it had just begun
+    shard->seat[1].running = 1;
+    pthread_mutex_unlock(&shard->lock);
+    assert_status(
+        hk_center_snapshot(c.center, HK_CENTER_VALUES, 100, values, NULL, NULL),
+        HK_E_TIMEOUT);
+    assert_non_null(strstr(hk_last_error(), "worker 1"));
+    float *view;
+    assert_ok(hki_zalloc_array(c.n, sizeof *view, &view));
+    hki_exchange ex = {.x = values,
+                       .view = view,
+                       .rate = 1,
+                       .grad_scale = 1,
+                       .steps_done = 1,
+                       .deadline_ns = hki_deadline(10000),
+                       .use_locking = true};
+    assert_ok(ops->exchange(c.center, m[0], &ex));
+    assert_true(ex.begun);
+    assert_ok(ops->leave(c.center, m[1], 0, hki_deadline(10000)));
+    assert_ok(hk_center_snapshot(c.center, HK_CENTER_VALUES, 10000, values,
+                                 NULL, NULL));
+    hki_free(view);
+    hki_free(values);
+    close_cluster(&c);
+}
+
+// ---- files ------------------------------------------------------------------
+
+// As if the machine had gone down: another boot, and not closed.
+static void pretend_crash(uint32_t shard) {
+    char path[128];
+    hki_center_file f;
+    snprintf(path, sizeof path, "%s/center%u", folder, shard);
+    assert_ok(hki_center_file_open(&f, path));
+    for (uint64_t i = 0; i < f.head->n_floats; i++)
+        f.vector[0][i] = -1; // what it holds is not to be trusted
+    snprintf(f.head->boot, sizeof f.head->boot, "another boot");
+    f.head->clean = 0;
+    f.head = NULL; // leaves the mark as it is
+    hki_center_file_close(&f);
+}
+
+static void test_snapshot_files(void **state) {
+    (void)state;
+    cluster c;
+    crowd w;
+    float *values;
+    open_cluster(&c, "snapshot:0.05");
+    assert_ok(hki_zalloc_array(c.n, sizeof *values, &values));
+    crowd_start(&w, &c);
+    hk_server_info info = {.snapshots = 0};
+    const int64_t deadline = hki_deadline(20000);
+    while (info.snapshots < 3 && hki_now_ns() < deadline) {
+        crowd_wait(&w, 1);
+        assert_ok(hk_center_server_get_info(c.server[2], &info));
+    }
+    assert_true(info.snapshots >= 3);
+    assert_true(info.snapshot_age >= 0);
+    crowd_stop(&w);
+    for (uint32_t i = 0; i < SHARDS; i++)
+        hk_center_server_stop(c.server[i]);
+    for (uint32_t i = 0; i < SHARDS; i++)
+        pretend_crash(i);
+    for (uint32_t i = 0; i < SHARDS; i++)
+        start_server(&c, i);
+    assert_ok(hk_center_snapshot(c.center, HK_CENTER_VALUES, 10000, values,
+                                 NULL, NULL));
+    assert_true(check_uniform(&c, values, "after a crash") > 0);
+    hki_free(values);
+    close_cluster(&c);
+}
+
+// Closed and opened: nothing is lost, whatever is asked for has to fit.
+static void test_restart(void **state) {
+    (void)state;
+    cluster c;
+    crowd w;
+    float *values, *again;
+    open_cluster(&c, "process");
+    assert_ok(hki_zalloc_array(c.n, sizeof *values, &values));
+    assert_ok(hki_zalloc_array(c.n, sizeof *again, &again));
+    crowd_start(&w, &c);
+    crowd_wait(&w, 3);
+    crowd_stop(&w);
+    hk_center_info before, after;
+    assert_ok(hk_center_snapshot(c.center, HK_CENTER_VALUES, 10000, values,
+                                 NULL, &before));
+    for (uint32_t i = 0; i < SHARDS; i++)
+        hk_center_server_stop(c.server[i]);
+    const int64_t start = hki_now_ns();
+    for (uint32_t i = 0; i < SHARDS; i++)
+        start_server(&c, i);
+    assert_true(hki_now_ns() - start < INT64_C(1000000000) * SHARDS);
+    assert_ok(hk_center_snapshot(c.center, HK_CENTER_VALUES, 10000, again, NULL,
+                                 &after));
+    assert_memory_equal(values, again, c.n * sizeof *values);
+    assert_int_equal(before.exchanges, after.exchanges);
+    assert_int_equal(before.global_step, after.global_step);
+    assert_int_equal(before.version, after.version);
+    // Taken, or of another kind.
+    char path[128];
+    const char *at = "inproc:other";
+    hk_center_server *s = NULL;
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    snprintf(path, sizeof path, "%s/center0", folder);
+    o.path = path;
+    o.n_shards = SHARDS;
+    assert_status(hk_center_server_start(&o, &s), HK_E_EXISTS);
+    hk_center_server_stop(c.server[0]);
+    c.server[0] = NULL;
+    assert_status(hk_center_server_start(&o, &s), HK_E_INVALID_ARG);
+    assert_non_null(strstr(hk_last_error(), "method"));
+    hki_free(values);
+    hki_free(again);
+    close_cluster(&c);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_cut_gives_up),
+        cmocka_unit_test(test_snapshot_files),
+        cmocka_unit_test(test_restart),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
