@@ -458,6 +458,22 @@ static int check_set(const experiment *x, const char *set) {
     return 0;
 }
 
+// A shipped experiment does not know where the user's data is.
+static int check_place(const experiment *x, const data_user *u) {
+    if (!x->shipped || tree_path(x->root, "data.dir"))
+        return 0;
+    size_t n;
+    char **list = paths(u, "files", &n);
+    int failed = 0;
+    for (size_t i = 0; i < n && !failed; i++)
+        if (!strpbrk(list[i], "*?[{") && access(list[i], F_OK) != 0)
+            failed = cli_fail("%s: not in this folder; --data-dir says where "
+                              "the data is",
+                              list[i]);
+    free_list(list, n);
+    return failed;
+}
+
 int data_check(const experiment *x) {
     static const char *const sets[] = {"train", "eval", "predict"};
     int failed = 0;
@@ -468,5 +484,7 @@ int data_check(const experiment *x) {
     if (!failed && strcmp(source, "digits") != 0 && !data_get(&u, "files"))
         failed = cli_fail("%s: data.train needs 'files' for the source %s",
                           x->path, source);
+    if (!failed && strcmp(source, "digits") != 0)
+        failed = check_place(x, &u);
     return failed;
 }

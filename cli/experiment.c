@@ -222,6 +222,7 @@ static char *find_file(experiment *x, const char *operand) {
     char *shelf = on_a_shelf(operand);
     if (shelf) { // data lies where the user is, not where Hooke is installed
         x->dir = cli_strdup(".");
+        x->shipped = true;
         return shelf;
     }
     if (there)

@@ -10,6 +10,7 @@ typedef struct experiment {
     char *path; // as found; "built in" for the default
     char *dir;  // where relative paths start
     char *name;
+    bool shipped;        // with Hooke; its data is the user's
     hk_spec_fn model_fn; // of model.library; NULL: layers or canned
     void *library;       // handle of dlopen
     char *tag;           // tells models apart in the plan cache

@@ -45,9 +45,19 @@ static const char *row_name(const char *weights) {
     return weights;
 }
 
+// What people do not look at, or see elsewhere; programs get all.
+static bool is_shown(const char *column) {
+    static const char *const not [] = {"average_loss", "label/mean",
+                                       "prediction/mean"};
+    for (size_t i = 0; i < sizeof not / sizeof not [0]; i++)
+        if (strcmp(column, not [i]) == 0)
+            return false;
+    return true;
+}
+
 static int width_of(const char *column) {
     const int n = (int)strlen(column);
-    return n > 12 ? n : 12;
+    return n > 8 ? n : 8;
 }
 
 void result_table(const hk_eval_result *r) {
@@ -56,17 +66,22 @@ void result_table(const hk_eval_result *r) {
     if (!g.n_rows)
         return;
     printf("%-16s", "");
+    size_t shown = 0;
     for (size_t k = 0; k < g.n_columns; k++)
-        printf(" %*s", width_of(g.columns[k]), g.columns[k]);
+        if (is_shown(g.columns[k]))
+            g.columns[shown++] = g.columns[k];
+    g.n_columns = shown;
+    for (size_t k = 0; k < g.n_columns; k++)
+        printf("  %*s", width_of(g.columns[k]), g.columns[k]);
     printf("\n");
     for (size_t i = 0; i < g.n_rows; i++) {
         printf("%-16s", row_name(g.rows[i]));
         for (size_t k = 0; k < g.n_columns; k++) {
             double v;
             if (hk_eval_result_get(r, g.columns[k], g.rows[i], &v) == HK_OK)
-                printf(" %*.4f", width_of(g.columns[k]), v);
+                printf("  %*.4f", width_of(g.columns[k]), v);
             else
-                printf(" %*s", width_of(g.columns[k]), "-");
+                printf("  %*s", width_of(g.columns[k]), "-");
         }
         printf("\n");
     }

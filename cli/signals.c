@@ -1,12 +1,13 @@
 // signals.c - Ctrl-C and SIGTERM: a checkpoint, then the end.
 #include <errno.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 #include "cli.h"
 
 static hk_context *volatile watched;
-static volatile sig_atomic_t received;
+static atomic_int received; // any thread may be the one that is interrupted
 
 static void say(const char *text) {
     const int kept = errno;
@@ -15,11 +16,11 @@ static void say(const char *text) {
 }
 
 static void on_signal(int number) {
-    if (received && number == SIGINT)
+    const int before = atomic_exchange(&received, number);
+    if (before && number == SIGINT)
         _exit(CLI_INTERRUPTED);
-    if (number == SIGINT && isatty(STDERR_FILENO))
+    if (!before && number == SIGINT && isatty(STDERR_FILENO))
         say("\nstopping; Ctrl-C again leaves at once\n");
-    received = number;
     if (watched)
         hk_request_stop(watched, number);
 }
@@ -35,5 +36,6 @@ void signals_watch(hk_context *ctx) {
 }
 
 int signals_code(void) {
-    return received == SIGINT ? CLI_INTERRUPTED : received ? CLI_TERMINATED : 0;
+    const int number = atomic_load(&received);
+    return number == SIGINT ? CLI_INTERRUPTED : number ? CLI_TERMINATED : 0;
 }

@@ -22,6 +22,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,7 @@ KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "TSAN_OPTIONS",
         "UBSAN_OPTIONS", "CC")
 
 
+LIMIT = 120  # seconds for a step
 MARKS = ("#", "$ ", ">", "? ", "\\")
 
 
@@ -126,17 +128,28 @@ def environment(folder, program):
 
 
 def run_step(step, work, env):
-    done = subprocess.run(["sh", "-c", step.command], cwd=work, env=env,
-                          capture_output=True, timeout=300,
-                          stdin=subprocess.DEVNULL)
+    child = subprocess.Popen(["sh", "-c", step.command], cwd=work, env=env,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, start_new_session=True)
+    late = b""
+    try:
+        out, err = child.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        late = f"killed after {LIMIT} seconds\n".encode()
+    try:  # whatever it has left running
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    if late:
+        out, err = child.communicate()
     # Paths of this machine are not part of the expected text.
     texts = []
-    for raw in (done.stdout, done.stderr):
+    for raw in (out, late + err):
         text = raw.decode("utf-8", "backslashreplace")
         for name in ("CASES", "ROOT", "DATA", "TMPDIR"):
             text = text.replace(env[name], "$" + name)
         texts.append(text)
-    return texts[0], texts[1], done.returncode
+    return texts[0], texts[1], child.returncode
 
 
 def needs(path):
