@@ -1,6 +1,10 @@
 // test_onednn.c - what the shared suite cannot show about the fast CPU
 // backend: work large enough to be split over threads, blocked images kernel
 // by kernel, special values, thread counts, failing allocations.
+#define _GNU_SOURCE // pthread_getattr_np
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
 #include "hk_test.h"
 #include "graph/graph.h"
 
@@ -503,6 +507,74 @@ static hk_status make_everything(void *user) {
     return st;
 }
 
+// ---- signals ----------------------------------------------------------------
+
+static char *stack_low, *stack_high; // of the thread that the tests run in
+static volatile sig_atomic_t rang, astray;
+
+static void on_alarm(int number) {
+    (void)number;
+    char here;
+    rang++;
+    if (&here < stack_low || &here >= stack_high)
+        astray++;
+}
+
+static void find_stack(void) {
+    pthread_attr_t a;
+    void *low;
+    size_t size;
+    assert_int_equal(pthread_getattr_np(pthread_self(), &a), 0);
+    assert_int_equal(pthread_attr_getstack(&a, &low, &size), 0);
+    pthread_attr_destroy(&a);
+    stack_low = low;
+    stack_high = stack_low + size;
+}
+
+// A product with a long inner dimension: the generated kernel then has its
+// stack pointer in a buffer of its own.
+static void multiply(uint32_t threads, int trans) {
+    const hki_backend *const be = &hki_backend_onednn;
+    hki_device *const d = open_device(be, threads, hki_isa_best());
+    hki_kernel_desc desc =
+        call(HKI_OP_matmul,
+             (hki_attr){.trans_a = trans == 1, .trans_b = trans == 2});
+    desc.n_in = 2;
+    desc.n_out = 1;
+    desc.in[0] = trans == 1 ? F32(784, 64) : F32(64, 784);
+    desc.in[1] = trans == 2 ? F32(128, 784) : F32(784, 128);
+    desc.out[0] = F32(64, 128);
+    float *arg[3];
+    for (int i = 0; i < 3; i++) {
+        const hki_tensor_desc *const t = i < 2 ? &desc.in[i] : &desc.out[0];
+        assert_non_null(arg[i] = malloc(bytes_of(t)));
+        if (i < 2)
+            fill(t, arg[i], (uint64_t)i);
+    }
+    for (int i = 0; i < 100; i++)
+        assert_ok(run_on(be, d, &desc, (void *[]){arg[0], arg[1], arg[2]}));
+    for (int i = 0; i < 3; i++)
+        free(arg[i]);
+    be->device_close(d);
+}
+
+// A handler runs on the program's own stack only, never in a kernel.
+static void signals_wait(void **state) {
+    (void)state;
+    const struct itimerval often = {{0, 100}, {0, 100}},
+                           never = {{0, 0}, {0, 0}};
+    struct sigaction act = {.sa_handler = on_alarm, .sa_flags = SA_RESTART};
+    find_stack();
+    assert_int_equal(sigaction(SIGALRM, &act, NULL), 0);
+    assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);
+    for (uint32_t threads = 1; threads <= 2; threads++)
+        for (int trans = 0; trans < 3; trans++)
+            multiply(threads, trans);
+    assert_int_equal(setitimer(ITIMER_REAL, &never, NULL), 0);
+    assert_true(rang > 0);
+    assert_int_equal(astray, 0);
+}
+
 static void allocation_failures(void **state) {
     (void)state;
     hk_test_alloc_failures("onednn backend", make_everything,
@@ -511,6 +583,7 @@ static void allocation_failures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(signals_wait), // before others start threads
         cmocka_unit_test(large_elementwise),
         cmocka_unit_test(large_reductions),
         cmocka_unit_test(large_norms),

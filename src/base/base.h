@@ -2,6 +2,7 @@
 // clock, counter-based random numbers, threads, ISA level.
 #ifndef HKI_BASE_H
 #define HKI_BASE_H
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -156,6 +157,13 @@ void hki_thread_stop(hki_thread *t); // joins and frees; NULL is allowed
 // number). HK_E_UNSUPPORTED where the system does not offer it.
 hk_status hki_thread_pin(int i);
 uint32_t hki_cpu_count(void); // CPUs this process may use
+
+// Holds back the calling thread's signals (those of its own faults apart), and
+// those of threads that are started meanwhile, until release. Generated matrix
+// kernels use the stack pointer for their data: a handler that ran then would
+// write its frame into the heap.
+void hki_signals_hold(sigset_t *before);
+void hki_signals_release(const sigset_t *before);
 
 // ---- lock files -----------------------------------------------------------
 

@@ -108,14 +108,27 @@ static void *thread_main(void *arg) {
     return NULL;
 }
 
-// Signals stay with the program's own threads: the new thread inherits a mask
-// that blocks them all.
-static int create_masked(hki_thread *t, const pthread_attr_t *attr) {
-    sigset_t all, before;
+void hki_signals_hold(sigset_t *before) {
+    static const int faults[] = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
+                                 SIGTRAP, SIGABRT, SIGSYS};
+    sigset_t all;
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        sigdelset(&all, faults[i]);
+    pthread_sigmask(SIG_BLOCK, &all, before);
+}
+
+void hki_signals_release(const sigset_t *before) {
+    pthread_sigmask(SIG_SETMASK, before, NULL);
+}
+
+// Signals stay with the program's own threads: the new thread inherits a mask
+// that holds them back.
+static int create_masked(hki_thread *t, const pthread_attr_t *attr) {
+    sigset_t before;
+    hki_signals_hold(&before);
     const int e = pthread_create(&t->id, attr, thread_main, t);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    hki_signals_release(&before);
     return e;
 }
 

@@ -40,9 +40,13 @@ void hki_optim_parallel(unsigned parts, hki_part_fn fn, void *arg) {
         return;
     }
     region r = {fn, arg, parts};
+    // The threads that this may start are the backend's, too.
+    sigset_t signals;
+    hki_signals_hold(&signals);
     HKI_TSAN_RELEASE(&r);
     GOMP_parallel(run_parts, &r, parts, 0);
     HKI_TSAN_ACQUIRE(&r);
+    hki_signals_release(&signals);
 }
 
 unsigned hki_optim_parts(unsigned threads, int64_t n) {

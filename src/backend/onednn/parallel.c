@@ -101,6 +101,7 @@ hk_status hki_omp_enter(const char *who, int threads, hki_omp_saved *saved) {
     saved->threads = omp_get_max_threads();
     saved->dynamic = omp_get_dynamic();
     saved->fpu = hki_subnormals_off();
+    hki_signals_hold(&saved->signals);
     omp_set_dynamic(0);
     omp_set_num_threads(threads);
     return HK_OK;
@@ -110,6 +111,7 @@ void hki_omp_leave(const hki_omp_saved *saved) {
     omp_set_num_threads(saved->threads);
     omp_set_dynamic(saved->dynamic);
     hki_subnormals_restore(saved->fpu);
+    hki_signals_release(&saved->signals);
 }
 
 typedef struct pinning {
@@ -132,9 +134,12 @@ static void pin_member(void *data) {
 hk_status hki_omp_pin(int threads, uint32_t first_cpu) {
     pinning p = {.first_cpu = first_cpu};
     atomic_init(&p.status, HK_OK);
+    sigset_t signals;
+    hki_signals_hold(&signals);
     HKI_TSAN_RELEASE(&p);
     GOMP_parallel(pin_member, &p, (unsigned)threads, 0);
     HKI_TSAN_ACQUIRE(&p);
+    hki_signals_release(&signals);
     const hk_status s = (hk_status)atomic_load(&p.status);
     return s == HK_OK ? HK_OK
                       : hki_fail(s,

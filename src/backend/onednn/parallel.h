@@ -20,11 +20,12 @@ void hki_cpu_for(int threads, const hki_work *w, hki_part_fn fn,
                  const void *args);
 
 // Thread counts are the calling thread's: saves its settings, sets `threads`
-// and takes subnormal numbers as zero. HK_E_STATE where a team of that size
-// cannot be had (`who` asks).
+// takes subnormal numbers as zero and holds signals back. HK_E_STATE where a
+// team of that size cannot be had (`who` asks).
 typedef struct hki_omp_saved {
     int threads, dynamic;
     uint32_t fpu;
+    sigset_t signals;
 } hki_omp_saved;
 
 hk_status hki_omp_enter(const char *who, int threads, hki_omp_saved *saved);
