@@ -1,6 +1,7 @@
 // test_estimator_elastic.c - many workers behind one setting: the same bits
 // as a hand-made run, going on where it stopped, and every set of weights.
 #include "estimator_bed.h"
+#include "hooke/cluster.h"
 
 enum {
     WORKERS = 3,
@@ -679,10 +680,75 @@ static void test_failure(void **state) {
     hk_context_destroy(ctx);
 }
 
+// ---- a center elsewhere -----------------------------------------------------
+
+// Workers of this process at a center of another, in two calls: as many
+// exchanges as one call has, nobody waits for a worker that is not there.
+static void check_elsewhere(hk_context *ctx, hk_method method) {
+    hk_center_options co;
+    hk_center_options_init(&co, sizeof co);
+    co.method = method;
+    co.workers = WORKERS;
+    char text[64];
+    snprintf(text, sizeof text, "inproc:estimator-%d", (int)method);
+    const char *const address = text;
+    hk_center_server_options so;
+    hk_center_server_options_init(&so, sizeof so);
+    so.addresses = &address;
+    so.n_addresses = 1;
+    so.center = &co;
+    hk_center_server *server;
+    assert_ok(hk_center_server_start(&so, &server));
+    hk_elastic_options eo;
+    elastic_options(&eo);
+    bed b;
+    elastic_bed(&b, ctx, &eo);
+    b.config.turn = HK_TURN_FREE;
+    b.config.method = method;
+    bed_open(&b);
+    hk_dataset *d = bed_training(1);
+    const hk_source in = hk_source_dataset(d);
+    hk_layout *l;
+    assert_ok(hk_estimator_layout(b.e, &in, &l));
+    hk_connect_options o;
+    hk_connect_options_init(&o, sizeof o);
+    o.addresses = &address;
+    o.n_addresses = 1;
+    hk_center *c;
+    assert_ok(hk_center_connect(&o, l, &c));
+    assert_ok(hk_estimator_set_center(b.e, c));
+    const int64_t begin = hki_now_ns();
+    hk_train_result r;
+    for (int call = 0; call < 3; call++) {
+        bed_train(&b, d, 4 * PERIOD, &r);
+        assert_int_equal(r.steps, 4 * PERIOD * WORKERS);
+        assert_int_equal(r.exchanges, 4 * WORKERS);
+    }
+    assert_true(hki_now_ns() - begin < INT64_C(20000000000));
+    hk_server_info info;
+    assert_ok(hk_center_server_get_info(server, &info));
+    assert_int_equal(info.center.exchanges, 12 * WORKERS);
+    hk_estimator_destroy(b.e);
+    hk_center_destroy(c);
+    hk_layout_release(l);
+    hk_dataset_release(d);
+    hk_center_server_stop(server);
+}
+
+static void test_elsewhere(void **state) {
+    (void)state;
+    hk_context *ctx = context();
+    check_elsewhere(ctx, HK_METHOD_ELASTIC);
+    check_elsewhere(ctx, HK_METHOD_ELASTIC_SYNC);
+    check_elsewhere(ctx, HK_METHOD_DILOCO);
+    hk_context_destroy(ctx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_as_workers),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_elsewhere),
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_free_order),

@@ -4,7 +4,7 @@
 #
 # Four workers behind one slow link (a network namespace with a token-bucket
 # filter, or the test's proxy where the machine does not allow that), tau = 64,
-# differences in 8 bits, the center's values in 16. Compared with the same
+# TLS, differences in 8 bits, the center's values in 16. Compared with the same
 # training in one process, and its bytes with an exchange of gradients at every
 # step (8 bytes a parameter). Prints a table; fails when the accuracy is more
 # than 0.5 points lower or the bytes are more than 1/100.
@@ -57,19 +57,21 @@ print(s.getsockname()[1])')
     listen=127.0.0.1:$port dial=127.0.0.1:$(cat "$dir/proxy")
     inside() { exec "$@"; }
 fi
-echo "link: $link, $((rate / 1000000)) Mbit/s each way"
+echo "link: $link, $((rate / 1000000)) Mbit/s each way, TLS"
+"$build/hooke" keygen "$dir/key" --quiet
 
-"$program" center --listen "$listen" --insecure --steps "$steps" \
+"$program" center --listen "$listen" --key "$dir/key" --steps "$steps" \
     --center-file "$dir/center" >"$dir/center.out" 2>"$dir/center.err" &
 center=$!
 pids+=("$center")
-"$program" evaluator --center "$listen" --mnist "$mnist" --expect 0 \
+"$program" evaluator --center "$listen" --key "$dir/key" --mnist "$mnist" \
+    --expect 0 \
     >"$dir/evaluator.out" 2>&1 &
 evaluator=$!
 pids+=("$evaluator")
 worker_pid=()
 start_worker() {
-    inside "$program" worker --center "$dial" --index "$1" \
+    inside "$program" worker --center "$dial" --key "$dir/key" --index "$1" \
         --workers "$workers" --mnist "$mnist" --tau 64 --int8 \
         >>"$dir/worker$1.out" 2>&1 &
     worker_pid[$1]=$!
