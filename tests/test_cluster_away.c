@@ -235,7 +235,7 @@ static void test_finish(void **state) {
         short_pause(); // a heartbeat brings it
     assert_int_equal(hk_center_finished(s.center), 1);
     char reason[64];
-    hki_center_reason(s.center, reason, sizeof reason);
+    hki_center_reason(s.center, hki_deadline(2000), reason, sizeof reason);
     assert_string_equal(reason, "enough steps");
     assert_ok(hk_center_server_wait(s.server, 10, &finished));
     assert_int_equal(finished, 0); // workers are still here

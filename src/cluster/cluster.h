@@ -48,6 +48,7 @@ void hki_server_answer(hk_center_server *s, const char *prefix,
 void hki_server_finish(hk_center_server *s, const char *reason);
 // Why the run ended; "" while it runs. capacity includes the NUL.
 void hki_server_reason(hk_center_server *s, char *reason, size_t capacity);
-void hki_center_reason(hk_center *c, char *reason, size_t capacity);
+void hki_center_reason(hk_center *c, int64_t deadline_ns, char *reason,
+                       size_t capacity);
 
 #endif // HKI_CLUSTER_H

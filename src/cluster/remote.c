@@ -338,12 +338,12 @@ hk_status hki_center_read(hk_center *c, const char *key, void *value,
     return HK_OK;
 }
 
-void hki_center_reason(hk_center *c, char *reason, size_t capacity) {
+void hki_center_reason(hk_center *c, int64_t deadline_ns, char *reason,
+                       size_t capacity) {
     char text[HKI_BOARD_VALUE];
     size_t size = 0;
     reason[0] = '\0';
-    if (hki_center_read(c, "", text, sizeof text, &size,
-                        hki_deadline(INFO_MS)) == HK_OK)
+    if (hki_center_read(c, "", text, sizeof text, &size, deadline_ns) == HK_OK)
         snprintf(reason, capacity, "%.*s", (int)size, text);
 }
 

@@ -197,10 +197,8 @@ static hk_status tick(hk_role_center *c, const hk_server_info *info) {
     if (info->finished)
         return HK_OK;
     if ((c->keeper != NULL && limit_reached(c, info, reason, sizeof reason)) ||
-        deserted(c, info, reason, sizeof reason)) {
-        hki_log(c->context, HK_LOG_INFO, "center: the run ends; %s", reason);
+        deserted(c, info, reason, sizeof reason))
         hki_server_finish(c->server, reason);
-    }
     return HK_OK;
 }
 

@@ -302,11 +302,14 @@ static hk_status begin(evaluator *v) {
                             &v->monitor);
 }
 
+#define REASON_MS 2000 // the center may be gone already
+
 static void fill_result(evaluator *v, hk_status s, hk_role_result *r) {
     char reason[128] = "";
     hki_result_init(r);
     if (v->center != NULL)
-        hki_center_reason(v->center, reason, sizeof reason);
+        hki_center_reason(v->center, hki_deadline(REASON_MS), reason,
+                          sizeof reason);
     const bool stopped = s == HK_E_CANCELLED;
     hki_result_set(r, stopped ? HK_END_STOPPED : hki_reason_end(reason),
                    stopped ? "stopped: asked for in this process" : reason);

@@ -213,7 +213,8 @@ static hk_status pass_on(hk_role_worker *w) {
         return HK_OK;
     w->passed_on = true;
     if (w->reason[0] == '\0')
-        hki_center_reason(w->center, w->reason, sizeof w->reason);
+        hki_center_reason(w->center, hki_deadline(w->leave_ms), w->reason,
+                          sizeof w->reason);
     return forgive(w, "end of the run",
                    hk_center_finish(w->center, w->reason, w->leave_ms));
 }
@@ -383,6 +384,10 @@ hk_status hk_role_worker_leave(hk_role_worker *w, hk_run_end end, hk_elastic *e,
     HKI_TRY(say_goodbye(w, end, e, x));
     if (end == HK_END_STOPPED || end == HK_END_EPOCHS)
         snprintf(w->reason, sizeof w->reason, "%s: this worker",
+                 hk_run_end_name(end));
+    if (w->reason[0] == '\0')
+        snprintf(w->reason, sizeof w->reason,
+                 "%s: by the center, whose reason did not arrive",
                  hk_run_end_name(end));
     hki_result_set(&r, end, w->reason);
     if (e != NULL)
