@@ -15,7 +15,7 @@ static uint8_t *sample(size_t n) {
     return p;
 }
 
-static const hki_packing packings[] = {HKI_PLAIN, HKI_GZIP, HKI_ZLIB};
+static const hki_packing packings[] = {HKI_UNPACKED, HKI_GZIP, HKI_ZLIB};
 
 // ---- whole buffers ---------------------------------------------------------
 
@@ -223,9 +223,9 @@ static void test_stream_errors(void **state) {
     bed b;
     uint8_t byte;
     size_t got;
-    assert_status(hki_stream_open("/no/such/file", HKI_PLAIN, 100, &s),
+    assert_status(hki_stream_open("/no/such/file", HKI_UNPACKED, 100, &s),
                   HK_E_NOT_FOUND);
-    bed_make(&b, HKI_PLAIN, 10);
+    bed_make(&b, HKI_UNPACKED, 10);
     assert_ok(hki_stream_open(b.path, HKI_GZIP, 100, &s));
     assert_status(hki_stream_read(s, &byte, 1, &got), HK_E_DATA);
     assert_status(hki_stream_read(s, &byte, 1, &got), HK_E_DATA);
@@ -234,7 +234,7 @@ static void test_stream_errors(void **state) {
     assert_ok(hki_stream_open(b.path, HKI_GZIP, 100, &s));
     assert_status(hki_stream_read(s, &byte, 1, &got), HK_E_DATA);
     hki_stream_close(s);
-    assert_ok(hki_stream_open(b.d.path, HKI_PLAIN, 100, &s));
+    assert_ok(hki_stream_open(b.d.path, HKI_UNPACKED, 100, &s));
     assert_status(hki_stream_read(s, &byte, 1, &got), HK_E_IO);
     hki_stream_close(s);
     hki_stream_close(NULL);
@@ -291,7 +291,7 @@ static void test_packer(void **state) {
         hki_buf_deinit(&packed);
     }
     hki_packer *p = NULL;
-    assert_status(hki_packer_create(HKI_PLAIN, 6, &p), HK_E_INVALID_ARG);
+    assert_status(hki_packer_create(HKI_UNPACKED, 6, &p), HK_E_INVALID_ARG);
     assert_status(hki_packer_create(HKI_GZIP, 0, &p), HK_E_INVALID_ARG);
     hki_packer_destroy(NULL);
     free(bytes);

@@ -128,10 +128,10 @@ static void test_tfrecord(void **state) {
     (void)state;
     hk_bed b;
     hk_bed_make(&b);
-    add_records(&b, "plain", HKI_PLAIN, "foo bar");
-    add_records(&b, "empty", HKI_PLAIN, "");
+    add_records(&b, "plain", HKI_UNPACKED, "foo bar");
+    add_records(&b, "empty", HKI_UNPACKED, "");
     add_records(&b, "gzip", HKI_GZIP, "in gz");
-    add_records(&b, "last", HKI_PLAIN, "end");
+    add_records(&b, "last", HKI_UNPACKED, "end");
     hk_check_run("auto", hk_data_tfrecord(b.files, 4, NULL), -1,
                  "'foo' 'bar' 'in' 'gz' 'end'");
     hk_file_options o = hk_file_defaults();
@@ -229,7 +229,7 @@ static void test_tfrecord_damage(void **state) {
             file.data[cases[i].at] ^= 1;
         hk_bed_add(&b, "broken", file.data,
                    cases[i].cut ? cases[i].at : file.size);
-        add_records(&b, "good", HKI_PLAIN, "xxx");
+        add_records(&b, "good", HKI_UNPACKED, "xxx");
         hk_check_fault(cases[i].name, hk_data_tfrecord(b.files, 2, NULL),
                        cases[i].fail, cases[i].words);
         hk_file_options o = hk_file_defaults();
@@ -277,7 +277,7 @@ static void test_tfrecord_packed_damage(void **state) {
         assert_ok(hki_record_append(&file, &i, sizeof i));
     assert_ok(hki_pack(HKI_GZIP, 6, (uint8_t *)file.data, file.size, &packed));
     hk_bed_add(&b, "cut.gz", packed.data, packed.size / 2);
-    add_records(&b, "good", HKI_PLAIN, "xxx");
+    add_records(&b, "good", HKI_UNPACKED, "xxx");
     hk_file_options o = hk_file_defaults();
     o.on_error = HK_ON_ERROR_SKIP;
     uint64_t n, skipped;
@@ -516,9 +516,9 @@ static void test_positions(void **state) {
     (void)state;
     hk_bed b;
     hk_bed_make(&b);
-    add_records(&b, "r0", HKI_PLAIN, "a b c");
+    add_records(&b, "r0", HKI_UNPACKED, "a b c");
     add_records(&b, "r1", HKI_GZIP, "d e");
-    add_records(&b, "r2", HKI_PLAIN, "f");
+    add_records(&b, "r2", HKI_UNPACKED, "f");
     hk_bed_text(&b, "t0", "one\ntwo\r\n\n3\n"); // 12 bytes: 1 + 3 * 3 + 2
     hk_bed_packed(&b, "t1.gz", HKI_GZIP, "four\nfivesix\n", 12);
     assert_int_equal(hk_check_stops("tfrecord", make_tfrecord, &b), 12);
@@ -566,9 +566,9 @@ static void test_alloc_failures(void **state) {
     (void)state;
     hk_bed b;
     hk_bed_make(&b);
-    add_records(&b, "r0", HKI_PLAIN, "a b c");
+    add_records(&b, "r0", HKI_UNPACKED, "a b c");
     add_records(&b, "r1", HKI_GZIP, "d e");
-    add_records(&b, "r2", HKI_PLAIN, "f");
+    add_records(&b, "r2", HKI_UNPACKED, "f");
     hk_bed_text(&b, "t0", "one\ntwo\r\n\n3\n");
     hk_bed_packed(&b, "t1.gz", HKI_GZIP, "four\nfivesix\n", 12);
     hk_test_alloc_failures("records", all_sources, &b);

@@ -210,7 +210,7 @@ uint32_t hki_crc32(uint32_t crc, const void *bytes, size_t n); // zip's
 // ---- compression ----------------------------------------------------------
 
 typedef enum hki_packing {
-    HKI_PLAIN = 0,
+    HKI_UNPACKED = 0,
     HKI_GZIP = 1, // several members allowed
     HKI_ZLIB = 2
 } hki_packing;

@@ -23,7 +23,7 @@ static void z_free(void *user, void *p) {
 
 hk_status hki_packer_create(hki_packing packing, int level, hki_packer **out) {
     hki_packer *p;
-    if (packing == HKI_PLAIN || level < 1 || level > 9)
+    if (packing == HKI_UNPACKED || level < 1 || level > 9)
         return hki_fail(HK_E_INVALID_ARG, "packer: packing %d, level %d",
                         (int)packing, level);
     HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));

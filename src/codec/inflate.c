@@ -117,7 +117,7 @@ hk_status hki_unpack(hki_packing packing, const uint8_t *bytes, size_t size,
                    .bytes = bytes,
                    .size = size,
                    .limit = limit};
-    if (packing == HKI_PLAIN)
+    if (packing == HKI_UNPACKED)
         return size > limit ? too_large(&u)
                             : copy_plain(bytes, size, out, out_size);
     u.capacity = first_guess(&u);
@@ -140,7 +140,7 @@ hk_status hki_unpack(hki_packing packing, const uint8_t *bytes, size_t size,
 
 hk_status hki_pack(hki_packing packing, int level, const uint8_t *bytes,
                    size_t size, hki_buf *out) {
-    if (packing == HKI_PLAIN)
+    if (packing == HKI_UNPACKED)
         return hki_buf_add(out, bytes, size);
     if (level < 0 || level > 12)
         return hki_fail(HK_E_INVALID_ARG, "pack: level %d is not in 0..12",

@@ -153,7 +153,7 @@ hk_status hki_stream_read(hki_stream *s, void *out, size_t capacity,
         return hki_fail(HK_E_INVALID_ARG, "%s: a read of no bytes", s->path);
     if (s->damage != HK_OK)
         return damaged(s, "damaged");
-    if (s->packing == HKI_PLAIN) {
+    if (s->packing == HKI_UNPACKED) {
         HKI_TRY(read_file(s, out, capacity, &n));
         s->consumed += n;
     } else {
@@ -215,7 +215,7 @@ static hk_status read_through(hki_stream *s, uint64_t position) {
 }
 
 hk_status hki_stream_seek(hki_stream *s, uint64_t position) {
-    if (s->packing != HKI_PLAIN) {
+    if (s->packing != HKI_UNPACKED) {
         if (position < s->position)
             HKI_TRY(rewind_packed(s));
         return read_through(s, position);
@@ -238,7 +238,7 @@ hk_status hki_stream_open(const char *path, hki_packing packing,
     s->z.zalloc = z_alloc;
     s->z.zfree = z_free;
     hk_status e = hki_strdup(path, &s->path);
-    if (e == HK_OK && packing != HKI_PLAIN)
+    if (e == HK_OK && packing != HKI_UNPACKED)
         e = hki_alloc_array(s->buffer_bytes, 1, &s->in);
     if (e == HK_OK && (s->fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
         e = hki_fail(errno == ENOENT ? HK_E_NOT_FOUND : HK_E_IO,

@@ -95,7 +95,7 @@ hk_status hki_packing_of(const char *path, hk_compression compression,
     if (compression != HK_COMPRESSION_AUTO) {
         *out = compression == HK_COMPRESSION_GZIP   ? HKI_GZIP
                : compression == HK_COMPRESSION_ZLIB ? HKI_ZLIB
-                                                    : HKI_PLAIN;
+                                                    : HKI_UNPACKED;
         return HK_OK;
     }
     HKI_TRY(peek(path, head, sizeof head, &got));
@@ -103,7 +103,7 @@ hk_status hki_packing_of(const char *path, hk_compression compression,
         got >= 3 && head[0] == 0x1f && head[1] == 0x8b && head[2] == 8;
     const bool framed =
         records && got == sizeof head && hki_record_length(head, &length);
-    *out = gzip && !framed ? HKI_GZIP : HKI_PLAIN;
+    *out = gzip && !framed ? HKI_GZIP : HKI_UNPACKED;
     return HK_OK;
 }
 
@@ -114,7 +114,7 @@ hk_status hki_read_whole(const char *path, const hk_file_options *opt,
     size_t n = 0;
     HKI_TRY(hki_packing_of(path, opt->compression, false, &packing));
     HKI_TRY(hki_file_read_all(path, (size_t)opt->max_file_bytes, &raw, &n));
-    if (packing == HKI_PLAIN) {
+    if (packing == HKI_UNPACKED) {
         *bytes = raw;
         *size = n;
         return HK_OK;

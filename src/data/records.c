@@ -173,8 +173,8 @@ static hk_status check_size(source *s) {
     struct stat st;
     HKI_TRY(hki_packing_of(hki_file_reader_path(&s->r),
                            c->files.opt.compression, false, &packing));
-    if (packing != HKI_PLAIN || stat(hki_file_reader_path(&s->r), &st) != 0 ||
-        !S_ISREG(st.st_mode))
+    if (packing != HKI_UNPACKED ||
+        stat(hki_file_reader_path(&s->r), &st) != 0 || !S_ISREG(st.st_mode))
         return HK_OK;
     const uint64_t size = (uint64_t)st.st_size;
     const uint64_t frame = c->header_bytes + c->footer_bytes;
