@@ -1,7 +1,7 @@
 // bench_data_files.c - how fast files become batches, on one thread.
 //
 //     bench_data_files [--rounds N] [--rows N] [--dir FOLDER] [--adult FILE]
-//                      [--case NAME] [--keep]
+//                      [--case NAME] [--isa 1|2|3] [--keep]
 //
 // Each case is measured against the floor it is held to, in turns: reading the
 // same file through a buffer of the same size and checking its checksums
@@ -10,7 +10,8 @@
 // best processor seconds of either side and the median of the rounds' ratios.
 // The files are made first, in FOLDER (default: TMPDIR or /tmp), and removed
 // afterwards unless --keep is given; rows like Adult's are made when no file is
-// given.
+// given. --isa holds Hooke's kernels to a level of hk_isa (2: AVX2, 3:
+// AVX-512).
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +50,7 @@ static double now(void) {
 // ---- files -----------------------------------------------------------------
 
 static const char *folder, *adult;
+static hk_context *context; // NULL: the machine's best level
 static int64_t n_rows = 60000;
 
 static char *path_in(const char *name) {
@@ -239,6 +241,7 @@ static void run(hk_dataset *d) {
     OK(hk_dataset_status(d));
     hk_iter_options_init(&o, sizeof o);
     o.threads = 1;
+    o.context = context;
     OK(hk_iter_create(d, &o, &it));
     hk_status s;
     while ((s = hk_iter_next(it, &e)) == HK_OK)
@@ -380,6 +383,13 @@ static void measure(const struct bench *b, const char *path, int rounds) {
     fflush(stdout);
 }
 
+static void limit_isa(const char *level) {
+    hk_context_options o;
+    hk_context_options_init(&o, sizeof o);
+    o.isa = (hk_isa)strtol(level, NULL, 10);
+    OK(hk_context_create(&o, &context));
+}
+
 int main(int argc, char **argv) {
     int rounds = 9;
     bool keep = false;
@@ -399,6 +409,8 @@ int main(int argc, char **argv) {
             adult = argv[++i];
         else if (more && strcmp(argv[i], "--case") == 0)
             only = argv[++i];
+        else if (more && strcmp(argv[i], "--isa") == 0)
+            limit_isa(argv[++i]);
         else
             return 2;
     }
@@ -416,5 +428,6 @@ int main(int argc, char **argv) {
             unlink(made);
         free(made);
     }
+    hk_context_destroy(context);
     return 0;
 }

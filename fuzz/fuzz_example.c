@@ -82,9 +82,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         hk_sequence_parser_create(features, HKI_COUNT(features), lists,
                                   HKI_COUNT(lists), &sequence) != HK_OK)
         __builtin_trap();
-    // Two examples in the input: the first one teaches.
-    (void)parse(learned, data, half);
+    // Two examples in the input: the first one teaches its forms, then their
+    // order.
     (void)parse(learned, data, size);
+    (void)parse(learned, data, half);
+    (void)parse(learned, data, half);
     const uint64_t one = parse(learned, data + half, size - half);
     if (one != parse(fresh, data + half, size - half) ||
         one != parse(learned, data + half, size - half))

@@ -52,7 +52,11 @@ static hk_status copy_missing(hki_csv *c, const hk_csv_options *o) {
         HKI_TRY(hki_arena_strdup(&c->arena, o->missing[i], &c->missing[i]));
         c->missing_sizes |= UINT64_C(1)
                             << HKI_MIN(strlen(o->missing[i]), (size_t)63);
-        c->first[(uint8_t)o->missing[i][0]] = HKI_CSV_TOKEN;
+        uint8_t *const first = &c->first[(uint8_t)o->missing[i][0]];
+        if (strlen(o->missing[i]) == 1)
+            *first = HKI_CSV_ALONE;
+        else if (*first == HKI_CSV_PLAIN)
+            *first = HKI_CSV_TOKEN;
         c->number_tokens =
             c->number_tokens ||
             strspn(o->missing[i], "0123456789") == strlen(o->missing[i]);

@@ -101,29 +101,6 @@ INLINE bits look(const uint8_t *p, uint8_t delimiter, uint8_t quote) {
 
 #endif
 
-#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
-
-// Appends the numbers of the set bits: sixteen candidates at a time, of which
-// those that are none are squeezed out.
-INLINE uint32_t *list_bits(uint64_t marks, uint64_t special, uint32_t base,
-                           uint32_t *out) {
-    const __m512i steps =
-        _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i flag = _mm512_set1_epi32((int32_t)HKI_CSV_SPECIAL);
-    for (int i = 0; i < 4; i++) {
-        const __mmask16 here = (__mmask16)(marks >> (16 * i));
-        const __mmask16 flagged = (__mmask16)(special >> (16 * i));
-        __m512i places =
-            _mm512_add_epi32(steps, _mm512_set1_epi32((int32_t)base + 16 * i));
-        places = _mm512_mask_or_epi32(places, flagged, places, flag);
-        _mm512_storeu_si512(out, _mm512_maskz_compress_epi32(here, places));
-        out += __builtin_popcount(here);
-    }
-    return out;
-}
-
-#else
-
 // Appends the numbers of the set bits. Four at a time without asking whether
 // they are there: what is written too much is written over later.
 INLINE uint32_t *list_bits(uint64_t marks, uint64_t special, uint32_t base,
@@ -142,26 +119,71 @@ INLINE uint32_t *list_bits(uint64_t marks, uint64_t special, uint32_t base,
     return end;
 }
 
+// The index, with one of the ways to list bits.
+#define INDEX(list)                                                            \
+    uint32_t *at = out;                                                        \
+    uint64_t odd = 0;                                                          \
+    size_t i = 0;                                                              \
+    for (; i + 64 <= n; i += 64) {                                             \
+        const bits b = look(p + i, delimiter, quote);                          \
+        odd |= b.odd;                                                          \
+        at = list(b.marks, b.special, (uint32_t)i, at);                        \
+    }                                                                          \
+    if (i < n) {                                                               \
+        const uint64_t valid = (UINT64_C(1) << (n - i)) - 1;                   \
+        const bits b = look(p + i, delimiter, quote);                          \
+        odd |= b.odd & valid;                                                  \
+        at = list(b.marks & valid, b.special, (uint32_t)i, at);                \
+    }                                                                          \
+    *plain = odd == 0;                                                         \
+    return (size_t)(at - out)
+
+#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
+
+// Many processors of this level can also squeeze bytes.
+#define SQUEEZE __attribute__((target("avx512vbmi2")))
+
+// Appends the numbers of the set bits: all 64 candidates as bytes, of which
+// those that are none are squeezed out. The top bit of a byte becomes that of
+// its number, HKI_CSV_SPECIAL.
+SQUEEZE INLINE uint32_t *squeeze_bits(uint64_t marks, uint64_t special,
+                                      uint32_t base, uint32_t *out) {
+    static const _Alignas(64) uint8_t steps[64] = {
+        0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
+        16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+        32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47,
+        48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
+    const __m512i all = _mm512_load_si512(steps);
+    const __m512i flagged =
+        _mm512_mask_sub_epi8(all, special, all, _mm512_set1_epi8(INT8_MIN));
+    __m512i few = _mm512_maskz_compress_epi8(marks, flagged);
+    const int n = __builtin_popcountll(marks);
+    for (int i = 0; i < n; i += 16) {
+        const __m512i wide = _mm512_and_si512(
+            _mm512_cvtepi8_epi32(_mm512_castsi512_si128(few)),
+            _mm512_set1_epi32((int32_t)(HKI_CSV_SPECIAL | 63)));
+        _mm512_storeu_si512(
+            out + i, _mm512_add_epi32(wide, _mm512_set1_epi32((int32_t)base)));
+        few = _mm512_shuffle_i32x4(few, few, 0x39);
+    }
+    return out + n;
+}
+
+SQUEEZE static size_t squeeze_index(const uint8_t *p, size_t n,
+                                    uint8_t delimiter, uint8_t quote,
+                                    uint32_t *out, bool *plain) {
+    INDEX(squeeze_bits);
+}
+
 #endif
 
 static size_t csv_index(const uint8_t *p, size_t n, uint8_t delimiter,
                         uint8_t quote, uint32_t *out, bool *plain) {
-    uint32_t *at = out;
-    uint64_t odd = 0;
-    size_t i = 0;
-    for (; i + 64 <= n; i += 64) {
-        const bits b = look(p + i, delimiter, quote);
-        odd |= b.odd;
-        at = list_bits(b.marks, b.special, (uint32_t)i, at);
-    }
-    if (i < n) {
-        const uint64_t valid = (UINT64_C(1) << (n - i)) - 1;
-        const bits b = look(p + i, delimiter, quote);
-        odd |= b.odd & valid;
-        at = list_bits(b.marks & valid, b.special, (uint32_t)i, at);
-    }
-    *plain = odd == 0;
-    return (size_t)(at - out);
+#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
+    if (__builtin_cpu_supports("avx512vbmi2"))
+        return squeeze_index(p, n, delimiter, quote, out, plain);
+#endif
+    INDEX(list_bits);
 }
 
 // ---- fields ----------------------------------------------------------------
@@ -230,11 +252,7 @@ INLINE bool store_digits(const hki_csv_target *t, hki_csv_route route,
 #endif
 
 // A short string to a cell that holds a short one: all of the cell at once.
-INLINE bool store_string(const hki_csv_target *t, const uint8_t *p, size_t n,
-                         int64_t row) {
-    hki_string *const cell = &t->cells[row];
-    if (n - 1 >= HKI_STRING_NEAR || cell->size > HKI_STRING_NEAR)
-        return false;
+INLINE void fill_cell(hki_string *cell, const uint8_t *p, size_t n) {
 #if defined(__x86_64__) && HKI_ISA_LEVEL >= 2
     const __m256i text =
         _mm256_loadu_si256((const __m256i *)(const void *)(p - 8));
@@ -245,6 +263,14 @@ INLINE bool store_string(const hki_csv_target *t, const uint8_t *p, size_t n,
     cell->size = n;
     memcpy(cell->at.near, p, HKI_STRING_NEAR);
 #endif
+}
+
+INLINE bool store_string(const hki_csv_target *t, const uint8_t *p, size_t n,
+                         int64_t row) {
+    hki_string *const cell = &t->cells[row];
+    if (n - 1 >= HKI_STRING_NEAR || cell->size > HKI_STRING_NEAR)
+        return false;
+    fill_cell(cell, p, n);
     return true;
 }
 
@@ -302,6 +328,7 @@ INLINE bool store_plain(const hki_csv_job *j, const hki_csv_target *t,
 // ---- columns ---------------------------------------------------------------
 
 #define ROWS 128 // worked on at once: their text stays in the nearest cache
+#define BLOCK 16 // fields
 
 // Rows of the same form, one after the other in the index.
 typedef struct rows {
@@ -309,22 +336,25 @@ typedef struct rows {
     size_t stride;         // marks a row
     int64_t n;
     int64_t row; // that the first one goes to
-    uint32_t start[ROWS];
+    // Of a block of fields, column by column: where each field begins, the one
+    // behind the block included. A mark and nothing else is between two fields.
+    uint32_t starts[BLOCK + 1][ROWS];
 } rows;
 
-// Where the texts of a column are: field i from *(before + i * step) + skip to
-// the mark at mark + i * stride.
+// Where the fields of a column begin, and those behind them.
 typedef struct column_text {
-    const uint32_t *before, *mark;
-    size_t step, stride, skip;
+    const uint32_t *starts, *next;
 } column_text;
 
 INLINE const uint8_t *field_at(const hki_csv_job *j, const column_text *c,
                                int64_t i, size_t *size) {
-    const size_t from = c->before[(size_t)i * c->step] + c->skip;
-    *size = (c->mark[(size_t)i * c->stride] & ~HKI_CSV_SPECIAL) - from;
-    return j->base + from;
+    *size = c->next[i] - c->starts[i] - 1;
+    return j->base + c->starts[i];
 }
+
+#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
+#include "data/csv_eight.h"
+#endif
 
 // Stores plain fields from row i on; returns the first row whose is not.
 // Everything is local: stores could otherwise change any of it.
@@ -335,7 +365,32 @@ INLINE int64_t store_plains(const hki_csv_job *job, const rows *r,
     const column_text c = *text;
     const hki_csv_target t = j.targets[k];
     const int64_t n = r->n, row = r->row;
+#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
+    // Texts of all digits that may mean a missing number are looked at one by
+    // one.
+    const bool by_eight =
+        route != HKI_CSV_OTHER &&
+        (route == HKI_CSV_STRING || route == HKI_CSV_WORD || !j.number_tokens);
+    // The last rows go together with some that are done, once, if those are
+    // plain as well.
+    bool again = by_eight && n - i >= EIGHT;
+#endif
     for (; i < n; i++) {
+#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
+        int64_t good = EIGHT;
+        while (by_eight && i + EIGHT <= n && good == EIGHT) {
+            good = store_eight(&j, &t, &c, i, row + i, route, trim);
+            i += good;
+        }
+        if (again && i < n && i + EIGHT > n) {
+            again = false;
+            i = n - EIGHT +
+                store_eight(&j, &t, &c, n - EIGHT, row + n - EIGHT, route,
+                            trim);
+        }
+        if (i == n)
+            break;
+#endif
         size_t size;
         const uint8_t *const p = field_at(&j, &c, i, &size);
         if (!store_plain(&j, &t, p, size, row + i, route, trim))
@@ -347,14 +402,7 @@ INLINE int64_t store_plains(const hki_csv_job *job, const rows *r,
 // Field k of all rows; returns how many are good from the first on.
 INLINE int64_t store_column(const hki_csv_job *j, const rows *r, size_t k,
                             hki_csv_route route, bool trim) {
-    // A field begins behind the mark before it, the first one with its row.
-    const column_text c = {
-        .before = k == 0 ? r->start : r->marks + k - 1,
-        .mark = r->marks + k,
-        .step = k == 0 ? 1 : r->stride,
-        .stride = r->stride,
-        .skip = k == 0 ? 0 : 1,
-    };
+    const column_text c = {r->starts[k % BLOCK], r->starts[k % BLOCK + 1]};
     for (int64_t i = 0;; i++) {
         i = store_plains(j, r, &c, k, i, route, trim);
         if (i == r->n)
@@ -448,9 +496,39 @@ INLINE void find_rows(const hki_csv_job *j, rows *r, int64_t want, size_t start,
         const uint32_t *const marks = j->index + at;
         if (!is_regular(j, marks, start, ends))
             break;
-        r->start[r->n++] = (uint32_t)start;
+        r->starts[0][r->n++] = (uint32_t)start;
         at += r->stride;
         start = (marks[r->stride - 1] & ~HKI_CSV_SPECIAL) + (size_t)1;
+    }
+}
+
+// Turns the marks of the fields from `field` on into columns of starts.
+INLINE void turn_marks(rows *r, size_t field, size_t n_fields) {
+    const uint32_t *const marks = r->marks + field;
+    int64_t i = 0;
+#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
+    for (; i < r->n && r->n >= BLOCK; i += BLOCK) {
+        const int64_t at = HKI_MIN(i, r->n - BLOCK); // some of them twice
+        turn_block(marks + (size_t)at * r->stride, r->stride,
+                   &r->starts[1][at]);
+    }
+#endif
+    for (; i < r->n; i++)
+        for (size_t k = 0; k < HKI_MIN(n_fields - field, BLOCK); k++)
+            r->starts[k + 1][i] =
+                (marks[(size_t)i * r->stride + k] & ~HKI_CSV_SPECIAL) + 1;
+}
+
+// Stores all fields of the rows; fewer rows are left when one is not good.
+INLINE void store_fields(const hki_csv_job *j, rows *r) {
+    for (size_t k = 0; k < j->n_fields && r->n > 0; k++) {
+        const hki_csv_route route = j->targets[k].route;
+        if (k > 0 && k % BLOCK == 0)
+            memcpy(r->starts[0], r->starts[BLOCK], sizeof r->starts[0]);
+        if (k % BLOCK == 0)
+            turn_marks(r, k, j->n_fields);
+        if (route != HKI_CSV_PASS)
+            r->n = column_fns[route][j->trim](j, r, k);
     }
 }
 
@@ -463,9 +541,7 @@ static int64_t csv_rows(const hki_csv_job *job, int64_t row, int64_t want,
         r.row = row + done;
         find_rows(&j, &r, want - done, *start, *at);
         const int64_t found = r.n;
-        for (size_t k = 0; k < j.n_fields && r.n > 0; k++)
-            if (j.targets[k].route != HKI_CSV_PASS)
-                r.n = column_fns[j.targets[k].route][j.trim](&j, &r, k);
+        store_fields(&j, &r);
         if (r.n > 0) {
             *at += (size_t)r.n * r.stride;
             *start = (j.index[*at - 1] & ~HKI_CSV_SPECIAL) + (size_t)1;

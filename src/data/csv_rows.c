@@ -25,7 +25,13 @@ static bool short_words(const hki_tags *tags, hki_csv_target *t) {
 }
 
 static void make_target(const hki_csv_column *col, hki_csv_target *t) {
+    const size_t n = strlen(col->default_text);
     t->wide = col->dtype == HK_I64;
+    if (!col->required && n <= HKI_STRING_NEAR) {
+        t->has_missing = true;
+        t->missing.size = n;
+        memcpy(t->missing.at.near, col->default_text, n);
+    }
     if (col->strip != NULL)
         t->strip = (uint8_t)col->strip[0];
     // Of stripping the kernel knows one character behind a word.
@@ -340,6 +346,12 @@ static void bind_targets(hki_csv_reader *c, const hki_csv_place *places) {
         }
 }
 
+// The index ends inside of a row. With more of it the row is for the kernel.
+static bool half_row(const hki_csv_reader *c) {
+    return c->targets != NULL && c->indexed > 0 && !c->closed &&
+           c->n_index - c->at < (size_t)c->csv->n_fields;
+}
+
 hk_status hki_csv_rows(hki_csv_reader *c, const hki_csv_place *places,
                        int64_t row, int64_t want, int64_t *got) {
     int64_t done = 0;
@@ -349,9 +361,13 @@ hk_status hki_csv_rows(hki_csv_reader *c, const hki_csv_place *places,
     c->resume_line = false;
     for (;;) {
         done += kernel_rows(c, row + done, want - done);
-        if (done == want || (s = next_row(c, row + done)) != HK_OK)
+        if (done == want)
             break;
-        done++;
+        const bool half = half_row(c);
+        s = half ? hki_csv_index_more(c) : next_row(c, row + done);
+        if (s != HK_OK)
+            break;
+        done += !half;
     }
     *got = done;
     return s == HK_E_END && done > 0 ? HK_OK : s;

@@ -134,13 +134,17 @@ typedef struct hki_walk {
     uint64_t mask, multiplier;
     size_t n_words; // of done
     int64_t row;
-    uint64_t *done;        // a bit for each feature that is stored
-    const uint8_t *crc_at; // checked so far, NULL: no checksum is asked for
-    uint32_t crc;          // of the bytes before crc_at, as hki_crc32c has it
+    const hki_form **order; // of the entries: noted here, or
+    bool expect;            // expected to be as noted for an earlier record
+    size_t n_order;         // entries so far
+    uint64_t *done;         // a bit for each feature that is stored
+    const uint8_t *crc_at;  // checked so far, NULL: no checksum is asked for
+    uint32_t crc;           // of the bytes before crc_at, as hki_crc32c has it
 } hki_walk;
 
-#define HKI_FORM_BITS 12 // of the table
-#define HKI_FORM_FROM 3  // first byte that is hashed
+#define HKI_FORM_BITS 12    // of the table
+#define HKI_FORM_ORDER 1024 // entries of a record whose order is kept
+#define HKI_FORM_FROM 3     // first byte that is hashed
 
 static inline uint64_t hki_load8(const uint8_t *p) {
     uint64_t v;
@@ -192,6 +196,9 @@ typedef struct hki_finder {
     int32_t *form_features; // that it is stored for; -1: none
     size_t n_forms;
     hki_walk walk;
+    size_t noted;      // entries of the last record in walk.order; 0: none
+    uint32_t mistrust; // records to go before their order is expected again
+    uint32_t next_mistrust;
     hki_rows *rows; // bound
     size_t first;   // value of the first feature
     const hki_example_kernels *k;

@@ -1,80 +1,12 @@
 // example_find.c - walking over the entries of a serialized Example.
 //
-// An entry of a form that was seen before is found by a hash of its key,
-// recognised by comparing it whole, and stored at once. Another one of the
-// usual shape (key first, lengths of one or two bytes, nothing else in it)
-// takes a short path, anything else that is well-formed the general one. Each
-// length is checked before use.
+// The form of an entry that was seen before is the next one in the order of the
+// last record, or found by a hash of its key; the entry is recognised by
+// comparing it whole, and stored at once. Another one of the usual shape (key
+// first, lengths of one or two bytes, nothing else in it) takes a short path,
+// anything else that is well-formed the general one. Each length is checked
+// before use.
 #include "data/example.h"
-
-// ---- keys ------------------------------------------------------------------
-
-static hki_tag make_key(const uint8_t *p, size_t size) {
-    hki_tag k = {.bytes = p, .size = (uint32_t)size, .slot = -1};
-    if (size >= 8) {
-        k.head = hki_load8(p);
-        k.tail = hki_load8(p + size - 8);
-    } else {
-        memcpy(&k.head, p, size);
-    }
-    return k;
-}
-
-static inline bool same_key(const hki_tag *a, const hki_tag *b) {
-    return a->head == b->head && a->tail == b->tail && a->size == b->size &&
-           (a->size <= 16 || memcmp(a->bytes, b->bytes, a->size) == 0);
-}
-
-static size_t hash_key(const hki_tag *k) {
-    uint64_t h = k->head ^ (k->tail << 23 | k->tail >> 41) ^ k->size;
-    h *= UINT64_C(0x9e3779b97f4a7c15);
-    return (size_t)(h >> 32);
-}
-
-// The place of the key in the table, or the empty one where it belongs.
-static hki_tag *find_key(const hki_tags *keys, const hki_tag *k) {
-    size_t i = hash_key(k) & keys->mask;
-    while (keys->table[i].slot >= 0 && !same_key(&keys->table[i], k))
-        i = (i + 1) & keys->mask;
-    return &keys->table[i];
-}
-
-hk_status hki_tags_init(hki_tags *k, hki_arena *a, size_t n) {
-    size_t size = 4;
-    while (size < 2 * n)
-        size *= 2;
-    HKI_TRY(hki_arena_alloc(a, size, sizeof *k->table, &k->table));
-    for (size_t i = 0; i < size; i++)
-        k->table[i].slot = -1;
-    k->mask = size - 1;
-    k->n = 0;
-    k->capacity = n;
-    return HK_OK;
-}
-
-hk_status hki_tags_add(hki_tags *keys, hki_arena *a, const char *key,
-                       int32_t *slot) {
-    const char *copy;
-    if (keys->n == keys->capacity)
-        return hki_fail(HK_E_INTERNAL, "parse_example: too many keys");
-    HKI_TRY(hki_arena_strdup(a, key, &copy));
-    const size_t size = strlen(copy);
-    hki_tag k = make_key((const uint8_t *)copy, size);
-    hki_tag *const place = find_key(keys, &k);
-    if (place->slot < 0) {
-        k.slot = (int32_t)keys->n++;
-        *place = k;
-    }
-    *slot = place->slot;
-    return HK_OK;
-}
-
-int32_t hki_tags_find(const hki_tags *tags, const uint8_t *p, size_t n) {
-    if (n > UINT32_MAX - 1)
-        return -1;
-    const hki_tag k = make_key(p, n);
-    return find_key(tags, &k)->slot;
-}
 
 // ---- scratch ---------------------------------------------------------------
 
@@ -157,6 +89,8 @@ static hk_status finder_alloc(hki_finder *f, const hki_example_spec *s) {
     HKI_TRY(hki_zalloc_array(MAX_FORMS, sizeof *f->form_slots, &f->form_slots));
     HKI_TRY(hki_zalloc_array(MAX_FORMS, sizeof *f->form_features,
                              &f->form_features));
+    HKI_TRY(hki_zalloc_array(HKI_FORM_ORDER + 1, sizeof *f->walk.order,
+                             &f->walk.order));
     HKI_TRY(
         hki_zalloc_array(places + MAX_FORMS * sizeof *f->forms, 1, &f->table));
     f->forms = (hki_form *)(void *)((char *)f->table + places);
@@ -175,6 +109,7 @@ hk_status hki_finder_init(hki_finder *f, const hki_example_spec *s) {
     f->walk.table = f->table;
     f->walk.done = f->done;
     f->walk.n_words = f->n_words;
+    f->next_mistrust = 1;
     choose_hash(f, &s->context);
     clear_table(f);
     f->k = HKI_ISA_PICK(hki_isa_best(), hki_example_kernels_table);
@@ -190,6 +125,7 @@ void hki_finder_deinit(hki_finder *f) {
     hki_free(f->all_done);
     hki_free(f->form_slots);
     hki_free(f->form_features);
+    hki_free(f->walk.order);
     hki_free(f->table);
     *f = (hki_finder){0};
 }
@@ -432,9 +368,14 @@ static void learn_form(walk *w, const uint8_t *p, const entry *e, int32_t slot,
 // of the value.
 static const hki_form *find_form(const hki_finder *f, const uint8_t *p,
                                  const uint8_t *end, size_t *r) {
-    uint8_t head[HKI_FORM_REACH] = {0};
+    uint8_t copy[HKI_FORM_REACH];
+    const uint8_t *head = p;
     const size_t left = (size_t)(end - p);
-    memcpy(head, p, HKI_MIN(left, sizeof head));
+    if (left < sizeof copy) {
+        memset(copy, 0, sizeof copy);
+        memcpy(copy, p, left);
+        head = copy;
+    }
     const hki_form *const form = hki_form_at(&f->walk, head);
     if (form->act == HKI_FORM_RAW)
         return memcmp(head, form->t, form->bias + 2) == 0 ? form : NULL;
@@ -636,17 +577,55 @@ static hk_status walk_example(walk *w, const uint8_t *bytes, size_t size) {
     return fault == NULL ? HK_OK : malformed(s, fault, bytes, size);
 }
 
-// Walks over the record, by the kernel first.
+// One try at the record.
+static hk_status walk_once(walk *w, const hki_example *e) {
+    w->f->record++;
+    w->f->walk.n_order = 0;
+    memset(w->f->done, 0, w->f->n_words * sizeof *w->f->done);
+    return walk_example(w, e->bytes, e->size);
+}
+
+// The order noted of the last record is whole and of known forms. Behind it
+// goes the form without act, at which the kernel stops.
+static bool order_is_good(const hki_finder *f) {
+    if (f->noted == 0 || f->noted > HKI_FORM_ORDER)
+        return false;
+    for (size_t i = 0; i < f->noted; i++)
+        if (f->walk.order[i] == f->forms)
+            return false;
+    f->walk.order[f->noted] = f->forms;
+    return true;
+}
+
+// Entries often come in the same order in all records: then their forms need
+// not be looked up. Where they do not, it is tried ever more rarely.
+static bool expect_order(hki_finder *f) {
+    if (f->walk.expect || f->n_words > 1)
+        return f->walk.expect;
+    if (f->mistrust > 0) {
+        f->mistrust--;
+        return false;
+    }
+    return order_is_good(f);
+}
+
+// Walks over the record: by the kernel first, then entry by entry.
 static hk_status walk_record(walk *w, const hki_example *e) {
     hki_finder *const f = w->f;
-    f->record++;
-    memset(f->done, 0, f->n_words * sizeof *f->done);
-    const hk_status s = walk_example(w, e->bytes, e->size);
-    if (s == HK_OK || !w->slow)
+    f->walk.expect = expect_order(f);
+    hk_status s = walk_once(w, e);
+    if (f->walk.expect && !w->slow) {
+        f->next_mistrust = 1;
         return s;
-    f->record++; // once again, entry by entry
-    memset(f->done, 0, f->n_words * sizeof *f->done);
-    return walk_example(w, e->bytes, e->size);
+    }
+    if (f->walk.expect) {
+        f->mistrust = f->next_mistrust;
+        f->next_mistrust = HKI_MIN(2 * f->next_mistrust, 1024);
+        f->walk.expect = w->slow = false;
+        s = walk_once(w, e);
+    }
+    f->noted = w->slow || s != HK_OK ? 0 : f->walk.n_order;
+    return w->slow ? walk_once(w, e) : s;
 }
 
 static bool all_done(const hki_finder *f) {

@@ -129,8 +129,19 @@ typedef struct progress {
     const uint8_t *crc_at;
     uint64_t wrong; // below 128 when all lengths are, and all numbers good
     faults all;
+    size_t n_order;
     bool stopped; // at an entry that is for others
 } progress;
+
+// The form that the entry at p has or, by the entries before, should have.
+INLINE const hki_form *form_of(const hki_walk *w, progress *g, const uint8_t *p,
+                               bool expect) {
+    if (expect)
+        return w->order[g->n_order++];
+    const hki_form *const f = hki_form_at(w, p);
+    w->order[g->n_order++ % HKI_FORM_ORDER] = f;
+    return f;
+}
 
 // The place of the next entry comes from the length of this one alone, so the
 // processor works on several of them at once. What is stored in vain, because
@@ -138,9 +149,9 @@ typedef struct progress {
 // general way.
 INLINE const uint8_t *walk_some(const hki_walk *w, progress *g,
                                 const uint8_t *p, const uint8_t *stop,
-                                bool check, bool one_word) {
+                                bool check, bool one_word, bool expect) {
     while (p < stop) {
-        const hki_form *const f = hki_form_at(w, p);
+        const hki_form *const f = form_of(w, g, p, expect);
         const uint64_t length = p[1];
         const uint64_t r = length - f->bias;
         const uint8_t *const value = p + f->bias + 2;
@@ -149,6 +160,8 @@ INLINE const uint8_t *walk_some(const hki_walk *w, progress *g,
         } else if (f->act == HKI_FORM_FLOAT) { // r is 4: part of the form
             ((uint32_t *)f->data)[w->row] = (uint32_t)hki_load8(value);
         } else if (f->act < HKI_FORM_PASS) {
+            // More entries than expected: the end of the order stays.
+            g->n_order -= expect && f->act == HKI_FORM_NONE;
             g->stopped = true;
             break;
         } else if (f->act != HKI_FORM_PASS) {
@@ -170,29 +183,35 @@ INLINE const uint8_t *walk_some(const hki_walk *w, progress *g,
 }
 
 INLINE const uint8_t *walk_all(hki_walk *walk, const uint8_t *p,
-                               const uint8_t *safe, const uint8_t *stop,
-                               const uint8_t *end, bool check, bool one_word) {
+                               const uint8_t *stop, const uint8_t *end,
+                               bool check, bool one_word, bool expect) {
     const hki_walk w = *walk;
-    progress g = {.crc = ~w.crc, .crc_at = w.crc_at, .all = no_faults()};
-    p = walk_some(&w, &g, p, HKI_MIN(safe, stop), check, one_word);
+    // The checksum reads up to REACH bytes behind an entry's first.
+    const uint8_t *const safe =
+        end - p >= HKI_FORM_REACH ? end - HKI_FORM_REACH : p;
+    progress g = {.crc = ~w.crc,
+                  .crc_at = w.crc_at,
+                  .all = no_faults(),
+                  .n_order = w.n_order};
+    p = walk_some(&w, &g, p, HKI_MIN(safe, stop), check, one_word, expect);
     if (!g.stopped) // the checksum would run ahead of the end
-        p = walk_some(&w, &g, p, stop, false, one_word);
+        p = walk_some(&w, &g, p, stop, false, one_word, expect);
     w.done[0] |= g.done;
     walk->crc = (uint32_t)~g.crc;
     walk->crc_at = g.crc_at;
+    walk->n_order = g.n_order;
     return !any_fault(g.all) && g.wrong < 128 && p <= end ? p : NULL;
 }
 
 static const uint8_t *example_walk(hki_walk *w, const uint8_t *p,
                                    const uint8_t *stop, const uint8_t *end) {
-    // The checksum reads up to REACH bytes behind an entry's first.
-    const uint8_t *const safe =
-        end - p >= HKI_FORM_REACH ? end - HKI_FORM_REACH : p;
     if (w->n_words > 1)
-        return walk_all(w, p, safe, stop, end, false, false);
+        return walk_all(w, p, stop, end, false, false, false);
     if (w->crc_at == NULL || !HAVE_CRC)
-        return walk_all(w, p, safe, stop, end, false, true);
-    return walk_all(w, p, safe, stop, end, true, true);
+        return w->expect ? walk_all(w, p, stop, end, false, true, true)
+                         : walk_all(w, p, stop, end, false, true, false);
+    return w->expect ? walk_all(w, p, stop, end, true, true, true)
+                     : walk_all(w, p, stop, end, true, true, false);
 }
 
 // ---- pixels ----------------------------------------------------------------
