@@ -11,7 +11,7 @@ static const char *const words[] = {"x", "yes", "no"};
 
 static const hk_csv_column columns[] = {
     {.name = "i", .dtype = HK_I32},
-    {.name = "s", .dtype = HK_STRING},
+    {.name = "s", .dtype = HK_STRING, .strip = "."},
     {.name = "f", .dtype = HK_F32, .default_value = "1.5"},
     {.name = "w",
      .dtype = HK_I64,
