@@ -51,7 +51,7 @@ static int failed(const char *what, hk_status s) {
         return 128 + stop;
     }
     fprintf(stderr, "cluster: %s: %s\n", what, hk_last_error());
-    return s == HK_E_UNAVAILABLE || s == HK_E_TIMEOUT ? 128 + 7 : 1;
+    return s == HK_E_UNAVAILABLE || s == HK_E_TIMEOUT ? 137 : 1;
 }
 
 static void check(hk_status s) {

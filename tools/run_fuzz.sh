@@ -14,7 +14,8 @@ for target in "$dir"/fuzz_*; do
     [ -d "fuzz/corpus/$name" ] && seeds=("fuzz/corpus/$name")
     echo "fuzz: $name for $seconds s"
     "$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=4096 \
-        -verbosity=0 -print_final_stats=1 -artifact_prefix="$dir/$name-" \
+        -verbosity=0 -print_final_stats=1 -close_fd_mask=3 \
+        -artifact_prefix="$dir/$name-" \
         "$dir/corpus/$name" "${seeds[@]}"
     count=$((count + 1))
 done

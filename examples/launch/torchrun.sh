@@ -9,5 +9,5 @@ set -euo pipefail
 processes=${1:?usage: torchrun.sh PROCESSES EXPERIMENT [FLAGS...]}
 experiment=${2:?usage: torchrun.sh PROCESSES EXPERIMENT [FLAGS...]}
 shift 2
-exec torchrun --no-python --nproc-per-node="$processes" ${TORCHRUN_FLAGS:-} \
+exec torchrun --no_python --nproc_per_node="$processes" ${TORCHRUN_FLAGS:-} \
     "${HOOKE:-hooke}" train "$experiment" "$@"

@@ -6,7 +6,7 @@
 //   worker_at  64 bytes for every worker, one more for the center itself
 //   chunk_at   64 bytes for every chunk
 //   side_at    side block
-//   undo_at    undo slots: 64 bytes, row ids, a chunk of every vector
+//   undo_at    undo slots: 128 bytes, row ids, a chunk of every vector
 //   vector_at  vectors of n_floats; the first one holds the values
 //
 // Numbers are the machine's own (little-endian is demanded). Everything but
@@ -73,7 +73,7 @@ typedef struct hki_undo_head {
     uint32_t table;
     uint32_t crc;            // of the copies; 0: not computed
     hki_chunk_record before; // of a chunk
-    // 64 bytes of it, then HKI_BATCH_ROWS row ids, then the copies.
+    // HKI_UNDO_IDS bytes in all, then row ids, then the copies.
 } hki_undo_head;
 
 _Static_assert(sizeof(hki_worker_record) == 64, "one line of cache");

@@ -1,9 +1,9 @@
 """Checks the manifests of examples/launch for form.
 
-usage: forms.py LAUNCH_FOLDER GUIDE
+usage: forms.py LAUNCH_FOLDER REFERENCE
 
 Every manifest is YAML with the fields that its kind needs; every container
-runs a role of Hooke; every flag is in the guide's table.
+runs a role of Hooke; every flag is in the reference.
 """
 import pathlib
 import re
@@ -70,7 +70,7 @@ def check_command(where, words, flags):
     assert words[1] in ROLES, f"{where}: no role {words[1]}"
     for word in words[2:]:
         if word.startswith("--"):
-            assert word in flags, f"{where}: {word} is not in the guide"
+            assert word in flags, f"{where}: {word} is not in the reference"
 
 
 def unit_command(text):
@@ -95,7 +95,7 @@ def main():
         check_command(path.name, words, flags)
         seen += 1
     assert seen >= 11, f"only {seen} commands found"
-    print(f"forms: {seen} commands, every flag in the guide")
+    print(f"forms: {seen} commands, every flag in the reference")
 
 
 main()

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Kubernetes manifests and systemd units are well formed, and what they run is
-# a role of Hooke with flags that the guide knows.
+# a role of Hooke with flags that the reference knows.
 . "$(dirname "$0")/common.bash"
 trap 'rm -rf "$dir"' EXIT
 python=python3
 "$python" -c 'import yaml' 2>/dev/null || python=/usr/bin/python3
 "$python" -c 'import yaml' 2>/dev/null || skip "python3-yaml is not installed"
-"$python" "$here/forms.py" "$launch" "$here/../../docs/guide-cluster.md"
+"$python" "$here/forms.py" "$launch" "$here/../../docs/commands.md"
 if command -v systemd-analyze >/dev/null; then
     # hooke itself need not be installed.
     systemd-analyze verify "$launch"/systemd/*.service >"$dir/out" 2>&1 || true
