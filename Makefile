@@ -1,10 +1,10 @@
 # Short names for the everyday commands; the build itself is CMake's.
 #
-#   make demo      build, then train the demonstration model
+#   make demo      build, then train one worker and four, and compare
 #   make test      build, then run every test
 #   make test-interop  others' own programs read our files, we read theirs
 #   make bench     all benches (bench-step, -optim, -elastic, -estimator, -data,
-#                  -files, -exchange: one)
+#                  -files, -exchange, -start: one)
 #   make kill-test either side of an exchange killed KILLS times
 #   make docs      the C API reference in build/docs/api
 #   make install   PREFIX=/usr/local DESTDIR=
@@ -39,8 +39,8 @@ all:
 
 demo:
 	@scripts/install-deps
-	$(call build,release,example_demo)
-	@build/release/examples/demo --output build/center.safetensors
+	$(call build,release,hooke_program)
+	@scripts/demo build/release/hooke build/demo
 
 test:
 	@scripts/install-deps
@@ -58,7 +58,7 @@ test-%:
 	@ctest --preset $*
 
 bench: bench-step bench-optim bench-elastic bench-estimator bench-data \
-       bench-files bench-exchange
+       bench-files bench-exchange bench-start
 
 bench-step bench-optim bench-elastic bench-estimator bench-data bench-files \
 bench-exchange: bench-%:
@@ -66,6 +66,11 @@ bench-exchange: bench-%:
 	$(call build,release,bench)
 	@mkdir -p build/bench
 	@$(PEER_PYTHON) bench/run_$*.py
+
+# From `hooke train` to its first step.
+bench-start:
+	$(call build,release,hooke_program)
+	@bench/run_start.py build/release/hooke
 
 fuzz:
 	$(call build,fuzz,all)
@@ -88,7 +93,7 @@ chaos:
 	    $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
 
 wan:
-	$(call build,release,chaos example_cluster)
+	$(call build,release,chaos example_cluster hooke_program)
 	@tests/chaos/wan.sh build/release $(MNIST)
 
 ci-full:
@@ -107,5 +112,5 @@ clean:
 	@rm -rf build
 
 .PHONY: all demo test test-interop bench bench-step bench-optim bench-elastic \
-        bench-estimator bench-data bench-files bench-exchange fuzz \
+        bench-estimator bench-data bench-files bench-exchange bench-start fuzz \
         soak-elastic kill-test docs chaos wan ci-full install clean

@@ -7,6 +7,10 @@
 //     workers TRANSPORT KIB N     GB/s, both directions, of N worker
 //                                 processes on one center for two seconds
 //     rss                         MiB that the last of these servers held
+//                                 while all its workers were connected
+//     restart unix KIB N          milliseconds until a center server that
+//                                 was killed listens again on the file of
+//                                 the one before; least of N
 //
 // The bare loop streams the center's values in chunks of 256 KiB, four in
 // flight; the worker answers each with d = alpha (x - c) and moves x, the
@@ -89,8 +93,14 @@ static pid_t fork_child(void) {
 
 // ---- the update -------------------------------------------------------------
 
-__attribute__((noinline)) static void pull(float *restrict x,
-                                           float *restrict cd, size_t n) {
+// For the processor at hand, as the library's own kernels are.
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#define KERNEL __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define KERNEL __attribute__((noinline))
+#endif
+
+KERNEL static void pull(float *restrict x, float *restrict cd, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const float d = ALPHA * (x[i] - cd[i]);
         cd[i] = d;
@@ -98,17 +108,15 @@ __attribute__((noinline)) static void pull(float *restrict x,
     }
 }
 
-__attribute__((noinline)) static void pull_from(float *restrict x,
-                                                const float *restrict c,
-                                                float *restrict d, size_t n) {
+KERNEL static void pull_from(float *restrict x, const float *restrict c,
+                             float *restrict d, size_t n) {
     for (size_t i = 0; i < n; i++) {
         d[i] = ALPHA * (x[i] - c[i]);
         x[i] -= d[i];
     }
 }
 
-__attribute__((noinline)) static void add(float *restrict c,
-                                          const float *restrict d, size_t n) {
+KERNEL static void add(float *restrict c, const float *restrict d, size_t n) {
     for (size_t i = 0; i < n; i++)
         c[i] += d[i];
 }
@@ -340,6 +348,7 @@ static shared *shm_start(size_t bytes) {
 
 static char folder[64];
 static pid_t last_server;
+static double last_rss; // MiB, with all workers connected
 
 static void hooke_server(const char *transport, const char *path,
                          const char *file) {
@@ -389,11 +398,12 @@ static void start(char *const *argv, char *line, size_t size, pid_t *pid) {
     // `in` stays open: it closes with this process.
 }
 
-static void start_center(const char *transport, bool file, char *address,
-                         size_t size) {
+// again: on the file of the one before.
+static void start_center_at(const char *transport, bool file, bool again,
+                            char *address, size_t size) {
     char path[96] = "", center[96] = "";
     static unsigned n_started;
-    n_started++;
+    n_started += again ? 0 : 1;
     if (strcmp(transport, "unix") == 0 || strcmp(transport, "shm") == 0)
         snprintf(path, sizeof path, "%s/s%u", folder, n_started);
     if (file)
@@ -405,6 +415,11 @@ static void start_center(const char *transport, bool file, char *address,
                           center,
                           NULL};
     start(argv, address, size, &last_server);
+}
+
+static void start_center(const char *transport, bool file, char *address,
+                         size_t size) {
+    start_center_at(transport, file, false, address, size);
 }
 
 static hk_worker *open_worker(const char *address, float *x, size_t bytes,
@@ -520,6 +535,31 @@ static void exchange(bench *b) {
         bare_exchange(&b->s, b->x, b->bytes, b->buf);
 }
 
+// ---- coming back ------------------------------------------------------------
+
+// Over a path, where the worker finds the new server by itself.
+static double restart(size_t kib, unsigned long times) {
+    char address[200];
+    double best = 1e9;
+    start_center("unix", true, address, sizeof address);
+    float *const x = make_vector(kib * 1024);
+    hk_worker *const w = open_worker(address, x, kib * 1024, 1);
+    for (unsigned long i = 0; i < times; i++) {
+        OK(hk_worker_exchange(w, x, 1));
+        kill(last_server, SIGKILL);
+        while (kill(last_server, 0) == 0)
+            poll(NULL, 0, 1);
+        const double t = now_ms();
+        start_center_at("unix", true, true, address, sizeof address);
+        const double ms = now_ms() - t;
+        best = ms < best ? ms : best;
+    }
+    OK(hk_worker_exchange(w, x, 1));
+    hk_worker_close(w);
+    free(x);
+    return best;
+}
+
 // ---- many workers -----------------------------------------------------------
 
 static void load_main(const char *address, size_t kib, unsigned n) {
@@ -540,6 +580,19 @@ static void load_main(const char *address, size_t kib, unsigned n) {
     if (read(0, &byte, 1) < 0)
         exit(1);
     hk_worker_close(w);
+}
+
+static double rss_mib(pid_t pid) {
+    char path[64], line[256];
+    double kib = 0;
+    snprintf(path, sizeof path, "/proc/%ld/status", (long)pid);
+    FILE *const f = fopen(path, "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        if (strncmp(line, "VmRSS:", 6) == 0)
+            kib = strtod(line + 6, NULL);
+    if (f != NULL)
+        fclose(f);
+    return kib / 1024;
 }
 
 static double load(const char *transport, size_t kib, unsigned n) {
@@ -585,24 +638,12 @@ static double load(const char *transport, size_t kib, unsigned n) {
         total += strtod(line, NULL);
     }
     const double seconds = (now_ms() - start_ms) * 1e-3;
+    last_rss = rss_mib(last_server);
     for (unsigned i = 0; i < n; i++) {
         close(in[i][1]);
         close(out[i][0]);
     }
     return total * 2 * (double)kib * 1024 * 1e-9 / seconds;
-}
-
-static double rss_mib(pid_t pid) {
-    char path[64], line[256];
-    double kib = 0;
-    snprintf(path, sizeof path, "/proc/%ld/status", (long)pid);
-    FILE *const f = fopen(path, "r");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL)
-        if (strncmp(line, "VmRSS:", 6) == 0)
-            kib = strtod(line + 6, NULL);
-    if (f != NULL)
-        fclose(f);
-    return kib / 1024;
 }
 
 int main(int argc, char **argv) {
@@ -619,7 +660,7 @@ int main(int argc, char **argv) {
     }
     const char *const tmp = getenv("TMPDIR");
     snprintf(folder, sizeof folder, "%.40s/hk-bench-XXXXXX",
-             tmp != NULL ? tmp : "/tmp");
+             tmp != NULL ? tmp : P_tmpdir);
     if (mkdtemp(folder) == NULL)
         die("folder");
     char side[16], transport[16], line[128];
@@ -627,11 +668,13 @@ int main(int argc, char **argv) {
         size_t kib;
         unsigned long iters;
         if (strncmp(line, "rss", 3) == 0) {
-            printf("%g\n", rss_mib(last_server));
+            printf("%g\n", last_rss);
         } else if (sscanf(line, "%15s %15s %zu %lu", side, transport, &kib,
                           &iters) != 4) {
             fprintf(stderr, "bench_exchange: what is %s", line);
             return 2;
+        } else if (strcmp(side, "restart") == 0) {
+            printf("%g\n", restart(kib, iters));
         } else if (strcmp(side, "workers") == 0) {
             printf("%g\n", load(transport, kib, (unsigned)iters));
         } else {

@@ -8,11 +8,13 @@
 
 enum {
     WIDTH = 640,
-    HEIGHT = 300,
+    HEIGHT = 318,
     LEFT = 66,
     RIGHT = 24,
     TOP = 14,
-    BOTTOM = 42,
+    BOTTOM = 60, // two lines of large letters, as phones need them
+    X_TICKS = 7,
+    Y_TICKS = 5,
     MOST_POINTS = 360, // drawn per line
     MOST_MARKS = 500,  // drawn per row
     SETTLED = 6        // points from which on the first ones are not fitted
@@ -21,6 +23,7 @@ enum {
 typedef struct scale {
     double low, high;
     bool log;
+    double step; // between ticks, once it is settled
 } scale;
 
 typedef struct frame {
@@ -29,6 +32,7 @@ typedef struct frame {
     double start; // wall time of the first point
     int left;     // room for the labels of the y axis
     bool cut;     // some points lie outside
+    bool single;  // all points have the same x
 } frame;
 
 void html_text(FILE *f, const char *s) {
@@ -71,16 +75,17 @@ static double py(const frame *g, double y) {
     return HEIGHT - BOTTOM - place(&g->y, y) * (HEIGHT - TOP - BOTTOM);
 }
 
-static double nice_step(double range) {
-    const double raw = range / 5, mag = pow(10, floor(log10(raw)));
+// 1, 2 or 5 times a power of ten; at most `most` of them fit into the range.
+static double nice_step(double range, int most) {
+    const double raw = range / most, mag = pow(10, floor(log10(raw)));
     const double part = raw / mag;
-    return mag * (part < 1.5 ? 1 : part < 3.5 ? 2 : part < 7.5 ? 5 : 10);
+    return mag * (part <= 1 ? 1 : part <= 2 ? 2 : part <= 5 ? 5 : 10);
 }
 
 // Opens a scale to whole ticks; a single value gets room around it.
 static void settle(scale *s) {
     if (!(s->low <= s->high))
-        *s = (scale){0, 1, false};
+        *s = (scale){.low = 0, .high = 1};
     if (s->low == s->high) {
         const double room = s->low == 0 ? 1 : fabs(s->low) * 0.1;
         s->low -= room;
@@ -91,9 +96,9 @@ static void settle(scale *s) {
         s->high = pow(10, ceil(log10(s->high)));
         return;
     }
-    const double step = nice_step(s->high - s->low);
-    s->low = floor(s->low / step) * step;
-    s->high = ceil(s->high / step) * step;
+    s->step = nice_step(s->high - s->low, Y_TICKS);
+    s->low = floor(s->low / s->step) * s->step;
+    s->high = ceil(s->high / s->step) * s->step;
 }
 
 static void include(scale *s, double v) {
@@ -127,7 +132,7 @@ static void measure_y(frame *g) {
 
 static void measure(frame *g) {
     const chart *c = g->c;
-    const scale none = {INFINITY, -INFINITY, false};
+    const scale none = {.low = INFINITY, .high = -INFINITY};
     g->start = INFINITY;
     for (size_t i = 0; i < c->n; i++)
         for (size_t k = 0; k < c->lines[i].data->count; k++)
@@ -137,18 +142,23 @@ static void measure(frame *g) {
         for (size_t k = 0; k < c->lines[i].data->count; k++)
             include(&g->x, x_of(g, &c->lines[i].data->points[k]));
     if (c->marks)
-        g->y = (scale){-0.5, (double)c->n - 0.5, false};
+        g->y = (scale){.low = -0.5, .high = (double)c->n - 0.5};
     else
         measure_y(g);
-    if (!(g->x.low < g->x.high))
+    g->single = !(g->x.low < g->x.high);
+    if (g->single)
         settle(&g->x);
 }
 
 // ---- axes -------------------------------------------------------------------
 
+// Short: there is room for five letters or so.
 static void number(FILE *f, double v) {
-    if (v != 0 && (fabs(v) >= 1e5 || fabs(v) < 1e-3))
+    if (fabs(v) >= 1e9 || (v != 0 && fabs(v) < 1e-3))
         fprintf(f, "%.3g", v);
+    else if (fabs(v) >= 1e4)
+        fprintf(f, "%.4g%c", v / (fabs(v) >= 1e6 ? 1e6 : 1e3),
+                fabs(v) >= 1e6 ? 'M' : 'k');
     else
         fprintf(f, "%g", round(v * 1e6) / 1e6);
 }
@@ -159,7 +169,7 @@ static void y_tick(FILE *f, const frame *g, double v) {
             "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" "
             "y2=\"%.1f\"/><text x=\"%d\" y=\"%.1f\" "
             "text-anchor=\"end\">",
-            g->left, WIDTH - RIGHT, y, y, g->left - 6, y + 4);
+            g->left, WIDTH - RIGHT, y, y, g->left - 6, y + 5);
     number(f, v);
     fputs("</text>", f);
 }
@@ -169,7 +179,7 @@ static void y_axis(FILE *f, const frame *g) {
         for (size_t i = 0; i < g->c->n; i++) {
             const double y = py(g, (double)(g->c->n - 1 - i));
             fprintf(f, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">",
-                    g->left - 6, y + 4);
+                    g->left - 6, y + 5);
             html_text(f, g->c->lines[i].name);
             fputs("</text>", f);
         }
@@ -177,22 +187,28 @@ static void y_axis(FILE *f, const frame *g) {
         for (double v = g->y.low; v <= g->y.high * 1.0001; v *= 10)
             y_tick(f, g, v);
     } else {
-        const double step = nice_step(g->y.high - g->y.low);
+        const double step = g->y.step;
         for (int i = 0; g->y.low + i * step <= g->y.high + step * 0.01; i++)
             y_tick(f, g, g->y.low + i * step);
     }
 }
 
+static void x_tick(FILE *f, const frame *g, double v) {
+    fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">", px(g, v),
+            HEIGHT - BOTTOM + 26);
+    number(f, v);
+    fputs("</text>", f);
+}
+
 static void x_axis(FILE *f, const frame *g) {
-    const double step = nice_step(g->x.high - g->x.low);
-    for (double v = ceil(g->x.low / step) * step; v <= g->x.high; v += step) {
-        fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">",
-                px(g, v), HEIGHT - BOTTOM + 17);
-        number(f, v);
-        fputs("</text>", f);
-    }
+    const double step = nice_step(g->x.high - g->x.low, X_TICKS);
+    if (g->single)
+        x_tick(f, g, (g->x.low + g->x.high) / 2);
+    else
+        for (double v = ceil(g->x.low / step) * step; v <= g->x.high; v += step)
+            x_tick(f, g, v);
     fprintf(f, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>",
-            (g->left + WIDTH - RIGHT) / 2, HEIGHT - 6,
+            (g->left + WIDTH - RIGHT) / 2, HEIGHT - 8,
             g->c->marks ? "seconds" : "global step");
 }
 
@@ -276,7 +292,7 @@ static void legend(FILE *f, const frame *g) {
                 l->color % CHART_COLORS, strokes[l->stroke]);
         html_text(f, l->name);
         fputs(" <b>", f);
-        fprintf(f, "%.5g", series_last(l->data));
+        fprintf(f, "%.4g", series_last(l->data));
         fputs("</b></li>", f);
     }
     fputs("</ul>", f);
@@ -289,7 +305,7 @@ void chart_write(FILE *f, const chart *c) {
         for (size_t i = 0; i < c->n; i++)
             if (strlen(c->lines[i].name) > longest)
                 longest = strlen(c->lines[i].name);
-        g.left = 14 + 9 * (int)(longest < 24 ? longest : 24);
+        g.left = 14 + 11 * (int)(longest < 24 ? longest : 24);
     }
     measure(&g);
     fprintf(f, "<figure><figcaption id=\"%s\">", c->id);

@@ -16,6 +16,7 @@ enum {
     CLI_USAGE = 2,
     CLI_LOST = 137,        // a peer was lost for good: worth a retry
     CLI_INTERRUPTED = 130, // Ctrl-C, after a checkpoint
+    CLI_UNREAD = 141,      // whoever read the output has left, as head does
     CLI_TERMINATED = 143   // SIGTERM, after a checkpoint
 };
 
@@ -62,6 +63,7 @@ typedef struct cli_command {
     const char *about;              // paragraphs for help and man page
     const char *examples;           // lines of commands; "" for none
     const cli_option *options;      // NULL: only the common ones
+    bool computes;                  // with all threads of the machine
     int (*run)(const cli_args *a);
 } cli_command;
 
@@ -128,6 +130,11 @@ const char *cli_getenv(void *user, const char *name);
 void cli_log(void *user, hk_log_level level, const char *text);
 void cli_set_log(const char *format, const char *level);
 hk_log_level cli_log_level(void);
+// A file that gets every line as JSON, too. cli_close_log returns code, or
+// CLI_FAILED after a message when lines were lost.
+bool cli_open_log(const char *path); // false after a message
+FILE *cli_log_file(void);            // NULL: none
+int cli_close_log(int code);
 // With JSON lines everything on stderr is one: this begins it, up to the
 // fields. Role and index of a cluster's process are among them.
 bool cli_json_log(void);

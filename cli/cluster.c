@@ -6,10 +6,19 @@
 #include "record.h"
 #include "result.h"
 
+enum {
+    MOST_WORKERS = 65536 // of a cluster
+};
+
 int cluster_config(const cli_args *a, const char *role,
                    hk_cluster_config **out) {
     hk_cluster_options o;
     hk_cluster_options_init(&o, sizeof o);
+    const int64_t workers = cli_int(a, "workers", 0);
+    if (workers > MOST_WORKERS)
+        return cli_usage_error(cli_command_of(a),
+                               "--workers is at most %d, not %lld",
+                               MOST_WORKERS, (long long)workers);
     o.getenv = cli_getenv;
     o.role = role;
     o.center = cli_string(a, "center", NULL);
@@ -20,7 +29,7 @@ int cluster_config(const cli_args *a, const char *role,
     o.hostfile = cli_string(a, "hostfile", NULL);
     o.launcher = cli_string(a, "launcher", NULL);
     o.port = (uint32_t)cli_int(a, "port", 0);
-    o.workers = (uint32_t)cli_int(a, "workers", 0);
+    o.workers = (uint32_t)workers;
     const hk_status s = hk_cluster_config_create(&o, out);
     cli_status(s);
     return s == HK_OK ? 0 : CLI_USAGE; // a description that makes no sense
@@ -236,15 +245,23 @@ static int train_linked(const cli_args *a, job *j, const hk_source *data,
     calls.name = "cluster";
     calls.user = l;
     calls.after_run = after_step;
-    hk_hook *hooks[3] = {NULL, NULL, NULL};
-    const progress_plan plan = {
-        .steps = l->steps, .epochs = j->s.epochs, .seconds = j->s.seconds};
+    hk_hook *hooks[4] = {NULL, NULL, NULL, NULL};
+    const bool evaluates =
+        cli_has(a, "evaluate") && j->s.eval_steps > 0 && !j->s.config.not_chief;
+    const progress_plan plan = {.steps = l->steps,
+                                .epochs = j->s.epochs,
+                                .seconds = j->s.seconds,
+                                .metric = evaluates ? "accuracy" : NULL};
     progress *p = progress_create(cli_string(a, "progress", "auto"), &plan);
     hk_status s = hk_hook_create(&calls, &hooks[0]);
     if (s == HK_OK)
         s = progress_hook(p, &hooks[1]);
     if (s == HK_OK && !j->s.config.not_chief)
         s = record_hook(j, &hooks[2]);
+    data_user eval_set = {.x = j->x, .set = "eval"};
+    const hk_source held = data_source(&eval_set);
+    if (s == HK_OK && evaluates)
+        s = record_evaluations(&j->s, &held, &hooks[3]);
     hk_train_options o;
     hk_train_options_init(&o, sizeof o);
     // The center counts steps and time of the whole cluster; a worker that
@@ -252,11 +269,11 @@ static int train_linked(const cli_args *a, job *j, const hk_source *data,
     o.max_steps = l->steps;
     o.epochs = j->s.epochs;
     o.hooks = hooks;
-    o.n_hooks = hooks[2] ? 3 : 2;
+    o.n_hooks = 2u + (hooks[2] != NULL) + (hooks[3] != NULL);
     if (s == HK_OK)
         s = hk_estimator_train(j->e, data, &o, t);
     progress_close(p);
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < 4; i++)
         hk_hook_release(hooks[i]);
     return cli_status(s);
 }
@@ -273,7 +290,12 @@ static int report_worker(const cli_args *a, const job *j, const record *before,
         result_train_json(stdout, t);
         printf("}\n");
     }
-    return j->s.config.not_chief ? 0 : record_add(&j->s, before, t);
+    if (j->s.config.not_chief)
+        return 0;
+    const int failed = record_add(&j->s, before, t);
+    if (!failed && strcmp(cli_command_of(a)->name, "train") == 0)
+        result_directions(j->s.model_dir, cli_operand(a, 0));
+    return failed;
 }
 
 static hk_run_end end_of(const link *l, const hk_train_result *t) {
@@ -335,7 +357,7 @@ int role_worker(const cli_args *a, const hk_cluster_config *config) {
     cli_set_role(info.task_type, info.task_index);
     job *j;
     settings_cluster(&info);
-    int failed = job_open(a, cli_operand(a, 0), info.is_chief, &j);
+    int failed = job_open(a, cli_operand(a, 0), true, &j);
     if (failed)
         return failed;
     // Under torchrun the centers are threads of the first ranks.

@@ -1,5 +1,7 @@
 // cmd_convert.c - between checkpoint formats, and data sets to TFRecord and
 // others.
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include "cli.h"
@@ -208,12 +210,37 @@ static bool is_checkpoint(const char *path) {
     return stat(index, &st) == 0;
 }
 
+// Data goes to the format that the name of the file says.
+static bool is_data_name(const char *out) {
+    static const char *const ends[] = {".csv", ".npy", ".tfrecord",
+                                       ".tfrecords"};
+    char *bare = cli_strdup(out);
+    if (ends_with(bare, ".gz"))
+        bare[strlen(bare) - 3] = '\0';
+    bool known = strstr(bare, "idx") != NULL;
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        known |= ends_with(bare, ends[i]);
+    free(bare);
+    return known;
+}
+
 static int run(const cli_args *a) {
     const char *in = cli_operand(a, 0), *out = cli_operand(a, 1);
+    struct stat st;
+    if (stat(out, &st) == 0 && S_ISDIR(st.st_mode))
+        return cli_fail("%s: is a folder; OUT is a file", out);
     const bool weights =
         is_checkpoint(in) || cli_has(a, "to") ||
         (ends_with(in, ".npz") && ends_with(out, ".safetensors"));
-    return weights ? convert_checkpoint(a, in, out) : convert_data(a, in, out);
+    if (weights)
+        return convert_checkpoint(a, in, out);
+    if (strcmp(in, "digits") != 0 && stat(in, &st) != 0)
+        return cli_fail("%s: %s", in, strerror(errno));
+    if (!is_data_name(out))
+        return cli_fail("%s: data goes to .tfrecord, .csv, .npy or -idx files, "
+                        "by their names",
+                        out);
+    return convert_data(a, in, out);
 }
 
 static const cli_option options[] = {

@@ -5,7 +5,9 @@
 
 static int run(const cli_args *a) {
     job *j;
-    const int failed = job_open(a, cli_operand(a, 0), false, &j);
+    int failed = job_open(a, cli_operand(a, 0), false, &j);
+    if (!failed)
+        failed = job_trained(a, j);
     if (failed)
         return failed;
     data_user set = {
@@ -61,4 +63,5 @@ const cli_command cmd_evaluate = {
     .examples = "hooke evaluate digits --weights all\n"
                 "hooke evaluate my.yaml --data other.csv --json",
     .options = options,
+    .computes = true,
     .run = run};

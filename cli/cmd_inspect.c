@@ -254,6 +254,9 @@ static int folder(const char *path, const cli_args *a) {
         return failed;
     }
     series_set s = {0};
+    if (!series_any(path))
+        return cli_fail("%s: a folder with neither checkpoints nor event files",
+                        path);
     const int failed = series_read(&s, path);
     for (size_t i = 0; i < s.count && !failed; i++)
         printf("%s%s%s: %zu values, last %.6g\n", s.list[i].folder,

@@ -208,7 +208,9 @@ static int write_all(writer *w, hk_predictor *p) {
         w->started = true;
         w->json ? json_line(w, e) : csv_line(w, e);
         if (ferror(w->f))
-            return cli_fail("writing predictions: %s", strerror(errno));
+            return errno == EPIPE
+                       ? CLI_UNREAD
+                       : cli_fail("writing predictions: %s", strerror(errno));
     }
     return s == HK_E_END ? 0 : cli_status(s);
 }
@@ -218,6 +220,8 @@ static int write_all(writer *w, hk_predictor *p) {
 static int run(const cli_args *a) {
     job *j;
     int failed = job_open(a, cli_operand(a, 0), false, &j);
+    if (!failed)
+        failed = job_trained(a, j);
     if (failed)
         return failed;
     data_user set = {
@@ -271,4 +275,5 @@ const cli_command cmd_predict = {
              "--weights all every set of weights predicts side by side.",
     .examples = "hooke predict my.yaml --data new.csv -o answers.csv",
     .options = options,
+    .computes = true,
     .run = run};

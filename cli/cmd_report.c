@@ -94,8 +94,8 @@ static void page(FILE *f, const series_set *s) {
           "<a href=\"#curves\">Curves</a><a href=\"#settings\">Settings</a>"
           "</nav>\n<main>\n",
           f);
-    report_results(f, s);
     report_sweeps(f, s);
+    report_results(f, s);
     report_charts(f, s);
     report_settings(f, s);
     if (s->truncated)

@@ -68,7 +68,13 @@ const cli_command cmd_center = {
     .run = run_center};
 
 static const cli_option worker_options[] = {
-    ROLE_OPTIONS, CONNECT_OPTION, PROGRESS_OPTION, {0}};
+    ROLE_OPTIONS,
+    CONNECT_OPTION,
+    PROGRESS_OPTION,
+    CLI_SWITCH("evaluate", 0,
+               "worker 0 scores the center every run.eval_steps itself; for "
+               "clusters without an evaluator"),
+    {0}};
 
 const cli_command cmd_worker = {
     .name = "worker",
@@ -84,6 +90,7 @@ const cli_command cmd_worker = {
     .examples =
         "hooke worker digits --center 127.0.0.1:2222 --workers 4 --index 0",
     .options = worker_options,
+    .computes = true,
     .run = run_worker};
 
 static const cli_option evaluator_options[] = {
@@ -103,4 +110,5 @@ const cli_command cmd_evaluator = {
              "leaves with exit code 0 when the run is over.",
     .examples = "hooke evaluator digits --center 127.0.0.1:2222",
     .options = evaluator_options,
+    .computes = true,
     .run = run_evaluator};

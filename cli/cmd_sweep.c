@@ -384,4 +384,5 @@ const cli_command cmd_sweep = {
         "hooke sweep digits --range optimizer.learning_rate=0.001..0.5:log "
         "--halving",
     .options = options,
+    .computes = true,
     .run = run};

@@ -40,17 +40,10 @@ static hk_status early_stopping(const settings *s, hooks *h) {
     return status;
 }
 
-// In memory, every few steps, all sets of weights side by side.
 static hk_status evaluations(const settings *s, const hk_source *held,
                              hooks *h) {
-    if (s->eval_steps <= 0)
-        return HK_OK;
-    hk_evaluate_options o;
-    hk_evaluate_options_init(&o, sizeof o);
-    o.weights = HK_WEIGHTS_ALL;
-    const hk_status status =
-        hk_hook_evaluator(held, &o, s->eval_steps, &h->list[h->n]);
-    h->n += status == HK_OK;
+    const hk_status status = record_evaluations(s, held, &h->list[h->n]);
+    h->n += h->list[h->n] != NULL;
     return status;
 }
 
@@ -272,4 +265,5 @@ const cli_command cmd_train = {
                 "hooke train my.yaml --set optimizer.learning_rate=0.01\n"
                 "hooke train my_model.c --steps 500",
     .options = options,
+    .computes = true,
     .run = run};

@@ -33,6 +33,37 @@ static const char *isa_name(hk_isa isa) {
                               : "base";
 }
 
+// What of the instruction sets that matter here this CPU has, with blanks
+// between; "" where it cannot be asked.
+static char *features(void) {
+    char *text = cli_strdup("");
+#if defined(__x86_64__)
+#define ASK(name)                                                              \
+    if (__builtin_cpu_supports(name)) {                                        \
+        char *longer = cli_printf("%s%s" name, text, *text ? " " : "");        \
+        free(text);                                                            \
+        text = longer;                                                         \
+    }
+    ASK("sse4.2")
+    ASK("avx")
+    ASK("avx2")
+    ASK("fma")
+    ASK("avx512f")
+    ASK("avx512bw")
+    ASK("avx512vl")
+    ASK("avx512vnni")
+    ASK("avx512bf16")
+#undef ASK
+#endif
+    return text;
+}
+
+#if defined(__clang__)
+#define COMPILER __VERSION__ // names itself
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
 static int run(const cli_args *a) {
     hk_context *ctx;
     const hk_status s = hk_context_create(NULL, &ctx);
@@ -45,9 +76,11 @@ static int run(const cli_args *a) {
     if (uname(&u) != 0)
         memset(&u, 0, sizeof u);
     const bool json = cli_has(a, "json");
+    char *const has = features();
     if (json)
-        printf("{\"version\":\"%s\",\"isa\":\"%s\",\"cores\":%u,\"parts\":{",
-               hk_version(), isa, threads);
+        printf("{\"version\":\"%s\",\"isa\":\"%s\",\"features\":\"%s\","
+               "\"cores\":%u,\"parts\":{",
+               hk_version(), isa, has, threads);
     else
         printf("hooke %s\n", hk_version());
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
@@ -59,8 +92,10 @@ static int run(const cli_args *a) {
     if (json)
         printf("}}\n");
     else
-        printf("%-10s %s, kernels for %s, %u cores\n%-10s %s\n", "cpu",
-               u.machine, isa, threads, "compiler", __VERSION__);
+        printf("%-10s %s, kernels for %s, %u cores\n%-10s %s\n%-10s %s\n",
+               "cpu", u.machine, isa, threads, "features", has, "compiler",
+               COMPILER);
+    free(has);
     return CLI_DONE;
 }
 

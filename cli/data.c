@@ -11,7 +11,9 @@
 enum {
     TRAIN_BATCH = 64,
     OTHER_BATCH = 500,
-    SHUFFLE = 10000
+    SHUFFLE = 10000,
+    AHEAD = 2, // batches
+    MIX = 64   // examples per worker that are mixed before they are shared out
 };
 
 // ---- values of a set -------------------------------------------------------
@@ -296,8 +298,14 @@ static hk_dataset *share_and_cache(const data_user *u, hk_dataset *d,
     const bool memory = strcmp(cache, "memory") == 0;
     if (!memory && strcmp(cache, "none") != 0)
         d = hk_data_cache(d, cache);
-    if (call->mode == HK_TRAIN && call->workers > 1 && !u->stranger)
+    if (call->mode == HK_TRAIN && call->workers > 1 && !u->stranger) {
+        // Files often hold their classes in turn: every n-th example would
+        // then leave some of them to one worker. All workers mix alike.
+        if (strcmp(tree_text(data_get(u, "source"), "digits"), "digits") != 0)
+            d = hk_data_shuffle(d, MIX * (int64_t)call->workers,
+                                (int64_t)(call->seed >> 1), 0);
         d = hk_data_shard(d, call->workers, call->worker);
+    }
     return memory ? hk_data_cache(d, NULL) : d;
 }
 
@@ -420,7 +428,9 @@ hk_status data_input(void *user, const hk_input_call *call, hk_dataset **out) {
     d = normalize(u, d);
     d = hk_data_batch(d, batch_size(u, train), train && u->repeat);
     d = table_features(u, d);
-    d = hk_data_prefetch(d, HK_DATA_AUTO);
+    // Workers side by side have no core to spare for reading far ahead: it
+    // would hold up the first step.
+    d = hk_data_prefetch(d, train && call->workers > 1 ? AHEAD : HK_DATA_AUTO);
     const hk_status s = hk_dataset_status(d);
     if (s != HK_OK) {
         hk_dataset_release(d);
@@ -458,6 +468,22 @@ static int check_set(const experiment *x, const char *set) {
     return 0;
 }
 
+// A file, or the folder of a pattern's files.
+static bool is_there(const char *path) {
+    char *copy = cli_strdup(path);
+    copy[strcspn(copy, "*?[{")] = '\0';
+    char *slash = strrchr(copy, '/');
+    if (strlen(copy) < strlen(path)) {
+        if (slash)
+            *slash = '\0';
+        else
+            snprintf(copy, 2, ".");
+    }
+    const bool there = access(copy, F_OK) == 0;
+    free(copy);
+    return there;
+}
+
 // A shipped experiment does not know where the user's data is.
 static int check_place(const experiment *x, const data_user *u) {
     if (!x->shipped || tree_path(x->root, "data.dir"))
@@ -466,7 +492,7 @@ static int check_place(const experiment *x, const data_user *u) {
     char **list = paths(u, "files", &n);
     int failed = 0;
     for (size_t i = 0; i < n && !failed; i++)
-        if (!strpbrk(list[i], "*?[{") && access(list[i], F_OK) != 0)
+        if (!is_there(list[i]))
             failed = cli_fail("%s: not in this folder; --data-dir says where "
                               "the data is",
                               list[i]);

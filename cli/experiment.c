@@ -413,6 +413,24 @@ int job_renew(job *j) {
     return cli_status(hk_estimator_create(j->ctx, &o, &j->e));
 }
 
+int job_trained(const cli_args *a, const job *j) {
+    char *latest = NULL;
+    const char *source =
+        tree_text(tree_path(j->x->root, "data.train.source"), "digits");
+    if (cli_has(a, "data") && strcmp(source, "digits") == 0)
+        return cli_usage_error(cli_command_of(a),
+                               "--data: the source digits draws its examples; "
+                               "it reads no files");
+    if (cli_has(a, "checkpoint"))
+        return 0;
+    if (hk_latest_checkpoint(j->s.model_dir, &latest, NULL) != HK_OK)
+        return cli_fail("%s: no trained model; train first, or give the "
+                        "--model-dir of one",
+                        j->s.model_dir);
+    hk_ckpt_free_path(latest);
+    return 0;
+}
+
 void job_stop(job *j) {
     hk_estimator_destroy(j->e);
     j->e = NULL;

@@ -93,6 +93,9 @@ typedef struct job {
 // learn: a table's columns and words may be learnt from the data (training).
 int job_open(const cli_args *a, const char *operand, bool learn, job **out);
 void job_close(job *j);
+// Is there a checkpoint to evaluate or predict with, and does --data make
+// sense? 0, or an exit code after a message.
+int job_trained(const cli_args *a, const job *j);
 void job_stop(job *j); // ends the estimator, before job_close
 // Makes the estimator anew, with settings that have changed since. Graphs and
 // plans are the context's and stay.

@@ -161,7 +161,13 @@ static void man_program(FILE *f) {
           "opposite.\n\n"
           "*TF\\_CONFIG*, *SLURM\\_\\**, *OMPI\\_\\**, *PMI\\_\\**, "
           "*RANK* and friends\n\tDescribe the cluster; see *hooke-doctor*(1)."
-          "\n\n",
+          "\n\n"
+          "*HOOKE\\_KEY*\n\tThe cluster key; as _--key_.\n\n"
+          "*HOOKE\\_LOG*\n\tThe level of the log; as _--log-level_.\n\n"
+          "*CC*\n\tThe compiler of models in C; default cc.\n\n"
+          "*GOMP\\_SPINCOUNT*, *OMP\\_WAIT\\_POLICY*\n\tHow long threads that "
+          "wait keep their core. Without either, commands that compute set "
+          "the first to 10000: short, for machines with other work.\n\n",
           f);
     man_end(f, NULL);
 }

@@ -88,6 +88,7 @@ static char **center_words(const cli_args *a, const settings *s, int n,
         add(&w, "--method");
         add(&w, hk_method_name(s->config.method));
     }
+    hand_on(&w, a, "log");
     hand_on(&w, a, "log-level");
     hand_on(&w, a, "log-format");
     return w.list;
@@ -100,8 +101,8 @@ static int threads_of_one(const cli_args *a, int n) {
 
 static char **worker_words(const cli_args *a, const settings *s, int n, int i,
                            const char *address) {
-    static const char *const same[] = {"model-dir", "data-dir", "set",
-                                       "log-level", "log-format"};
+    static const char *const same[] = {"model-dir", "data-dir",  "set",
+                                       "log",       "log-level", "log-format"};
     words w = {0};
     add(&w, "hooke");
     add(&w, "worker");
@@ -118,6 +119,8 @@ static char **worker_words(const cli_args *a, const settings *s, int n, int i,
     add_number(&w, "--seconds", s->seconds);
     for (size_t k = 0; k < sizeof same / sizeof same[0]; k++)
         hand_on(&w, a, same[k]);
+    if (i == 0)
+        add(&w, "--evaluate");
     if (i > 0 || cli_has(a, "quiet"))
         add(&w, "--quiet"); // one line of progress is enough
     else

@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 enum {
-    WIDE = 100 // columns for whole words
+    WIDE = 100,     // columns for whole words
+    LOG_SECONDS = 5 // between lines that nobody watches
 };
 
 struct progress {
@@ -19,6 +20,7 @@ struct progress {
     int64_t last_examples;
     double last_seconds;
     double last_look; // at the evaluations
+    double last_log;  // line to the file of --log
     double metric;    // of the newest evaluation; NAN: none yet
 };
 
@@ -34,10 +36,10 @@ progress *progress_create(const char *mode, const progress_plan *plan) {
     if (!cli_json_log() &&
         (strcmp(mode, "bar") == 0 || (strcmp(mode, "auto") == 0 && smart)))
         p->bar = true;
-    p->every = p->bar ? 0.1 : 5;
+    p->every = p->bar ? 0.1 : LOG_SECONDS;
     if (cli_quiet() || strcmp(mode, "none") == 0)
         p->every = INFINITY;
-    p->last = p->last_look = -INFINITY;
+    p->last = p->last_look = p->last_log = -INFINITY;
     p->metric = (double)NAN;
     return p;
 }
@@ -135,18 +137,26 @@ static void number(FILE *out, const char *name, double v) {
     cli_json_number(out, v);
 }
 
-static void write_json(const facts *f) {
-    flockfile(stderr);
-    cli_json_head(stderr, "info");
-    fprintf(stderr, ",\"msg\":\"progress\",\"step\":%lld", (long long)f->step);
-    number(stderr, "seconds", f->seconds);
-    number(stderr, "examples_per_second", f->rate);
-    number(stderr, "loss", f->loss);
-    number(stderr, "accuracy", f->metric);
-    fprintf(stderr, ",\"workers\":%u", f->alive);
-    number(stderr, "distance", f->distance);
-    fputs("}\n", stderr);
-    funlockfile(stderr);
+static void write_json(FILE *out, const facts *f) {
+    flockfile(out);
+    cli_json_head(out, "info");
+    fprintf(out, ",\"msg\":\"progress\",\"step\":%lld", (long long)f->step);
+    number(out, "seconds", f->seconds);
+    number(out, "examples_per_second", f->rate);
+    number(out, "loss", f->loss);
+    number(out, "accuracy", f->metric);
+    fprintf(out, ",\"workers\":%u", f->alive);
+    number(out, "distance", f->distance);
+    fputs("}\n", out);
+    funlockfile(out);
+}
+
+// To the file of --log: few lines, whatever the terminal shows.
+static void log_line(progress *p, const facts *f, double now, bool last) {
+    if (!cli_log_file() || (!last && now - p->last_log < LOG_SECONDS))
+        return;
+    p->last_log = now;
+    write_json(cli_log_file(), f);
 }
 
 static void show(progress *p, const hk_run *run, bool last) {
@@ -154,8 +164,11 @@ static void show(progress *p, const hk_run *run, bool last) {
     gather(p, run, &f);
     if (last) // they have stopped, and none is lost
         f.alive = f.workers;
+    log_line(p, &f, cli_now(), last);
+    if (isinf(p->every))
+        return;
     if (cli_json_log()) {
-        write_json(&f);
+        write_json(stderr, &f);
         return;
     }
     text t = {.n = 0};
@@ -208,7 +221,7 @@ static void measure(progress *p, const hk_run *run, double now) {
 static hk_status after_run(void *self, hk_run *run) {
     progress *p = self;
     const double now = cli_now();
-    if (isinf(p->every) || now - p->last < p->every)
+    if (now - p->last < fmin(p->every, cli_log_file() ? LOG_SECONDS : INFINITY))
         return HK_OK;
     p->last = now;
     measure(p, run, now);
@@ -218,7 +231,7 @@ static hk_status after_run(void *self, hk_run *run) {
 
 static hk_status at_end(void *self, hk_run *run) {
     progress *p = self;
-    if (isinf(p->every) || isinf(p->last))
+    if (isinf(p->last)) // nothing was shown
         return HK_OK;
     p->last_look = -INFINITY;
     measure(p, run, cli_now());

@@ -18,8 +18,16 @@ void make_folders(const char *path) {
     free(copy);
 }
 
+// A device, or a pipe, is written to; a rename would put a file in its place.
+static bool is_special(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
 int write_whole(const char *path, const char *text, size_t size) {
-    char *tmp = cli_printf("%s.tmp", path);
+    const bool special = is_special(path);
+    char *tmp = special ? cli_strdup(path)
+                        : cli_printf("%s.%d.tmp", path, (int)getpid());
     FILE *f = fopen(tmp, "wb");
     bool good = f && fwrite(text, 1, size, f) == size;
     int why = errno;
@@ -27,11 +35,11 @@ int write_whole(const char *path, const char *text, size_t size) {
         good = false;
         why = errno;
     }
-    if (good && rename(tmp, path) != 0) {
+    if (good && !special && rename(tmp, path) != 0) {
         good = false;
         why = errno;
     }
-    if (!good && f)
+    if (!good && f && !special)
         unlink(tmp);
     const int failed = good ? 0 : cli_fail("%s: %s", path, strerror(why));
     free(tmp);
@@ -40,9 +48,34 @@ int write_whole(const char *path, const char *text, size_t size) {
 
 // ---- experiment.json --------------------------------------------------------
 
+// What the command line said stands where the file would say it.
+static void note_number(tree *root, const char *path, int64_t value,
+                        int64_t dflt) {
+    if (tree_int(tree_path(root, path), dflt) == value)
+        return;
+    char *text = cli_printf("%lld", (long long)value);
+    tree_set(root, path, text, "--set");
+    free(text);
+}
+
+static tree *as_it_runs(const job *j) {
+    const settings *s = &j->s;
+    const hk_run_config *c = &s->config;
+    tree *root = tree_copy(j->x->root);
+    note_number(root, "elastic.workers",
+                c->all_workers ? c->all_workers : c->workers, 1);
+    if (c->center) // steps of a cluster are counted by its centers
+        return root;
+    note_number(root, "run.steps", s->steps, 0);
+    note_number(root, "run.epochs", s->epochs, 0);
+    return root;
+}
+
 int record_experiment(const job *j) {
     char *path = cli_printf("%s/experiment.json", j->s.model_dir);
-    char *json = tree_json(j->x->root);
+    tree *root = as_it_runs(j);
+    char *json = tree_json(root);
+    tree_free(root);
     char *text = cli_printf("%s\n", json);
     const int failed = write_whole(path, text, strlen(text));
     free(path);
@@ -63,6 +96,17 @@ hk_status record_hook(const job *j, hk_hook **out) {
     c.user = (void *)(uintptr_t)j;
     c.begin = keep_experiment;
     return hk_hook_create(&c, out);
+}
+
+hk_status record_evaluations(const settings *s, const hk_source *held,
+                             hk_hook **out) {
+    *out = NULL;
+    if (s->eval_steps <= 0)
+        return HK_OK;
+    hk_evaluate_options o;
+    hk_evaluate_options_init(&o, sizeof o);
+    o.weights = HK_WEIGHTS_ALL;
+    return hk_hook_evaluator(held, &o, s->eval_steps, out);
 }
 
 // ---- run.json ---------------------------------------------------------------

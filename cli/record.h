@@ -25,6 +25,11 @@ int record_experiment(const job *j);
 // A hook that does it once the folder is locked.
 hk_status record_hook(const job *j, hk_hook **out);
 
+// A hook that evaluates in memory every run.eval_steps, all sets of weights
+// side by side; NULL where that is 0.
+hk_status record_evaluations(const settings *s, const hk_source *held,
+                             hk_hook **out);
+
 // Makes a folder and those above it.
 void make_folders(const char *path);
 // Writes beside the path and renames. 0 or an exit code after a message.

@@ -3,6 +3,10 @@
 #define CLI_REPORT_H
 #include "series.h"
 
+// What a run is called: a trial of a sweep with what was varied, "trial_3
+// learning_rate=0.1". Free it.
+char *report_name(const series_set *s, const char *run);
+
 // Each writes its section, or nothing when there is nothing to say.
 void report_summary(FILE *f, const series_set *s);  // what the runs did
 void report_results(FILE *f, const series_set *s);  // last evaluations

@@ -71,7 +71,8 @@ static chart_line by_run(const series_set *s, const series *c) {
     size_t color = 0;
     while (color < s->n_labels && strcmp(s->labels[color], c->run) != 0)
         color++;
-    return (chart_line){.data = c, .name = cli_strdup(c->run), .color = color};
+    return (chart_line){
+        .data = c, .name = report_name(s, c->run), .color = color};
 }
 
 static chart_line by_weights(const series *c) {
@@ -192,9 +193,16 @@ static size_t metrics(const series_set *s, const char **out) {
     return n;
 }
 
+// Four digits behind the point line up in a column.
+static void cell(FILE *f, double v) {
+    const bool odd = fabs(v) >= 1e5 || (v != 0 && fabs(v) < 1e-3);
+    fprintf(f, odd ? "%.4g" : "%.4f", v);
+}
+
 static void row(FILE *f, const series_set *s, const series *first,
                 const char *const *columns, size_t n) {
-    char *name = s->n_labels > 1 ? cli_strdup(first->run) : series_who(first);
+    char *name =
+        s->n_labels > 1 ? report_name(s, first->run) : series_who(first);
     fputs("<tr><th scope=\"row\">", f);
     html_text(f, name);
     free(name);
@@ -204,7 +212,7 @@ static void row(FILE *f, const series_set *s, const series *first,
         for (size_t i = 0; i < s->count; i++)
             if (same_row(&s->list[i], first) &&
                 strcmp(s->list[i].group, columns[k]) == 0)
-                fprintf(f, "%.5g", series_last(&s->list[i]));
+                cell(f, series_last(&s->list[i]));
         fputs("</td>", f);
     }
     fputs("</tr>\n", f);

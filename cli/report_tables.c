@@ -71,6 +71,15 @@ static const tree **sorted(const tree *trials, const char *metric, bool max,
     return list;
 }
 
+// Nobody reads nine digits.
+static void short_text(FILE *f, const char *text) {
+    double v;
+    if (strlen(text) > 7 && cli_parse_float(text, &v))
+        fprintf(f, "%.5g", v);
+    else
+        html_text(f, text);
+}
+
 static void sweep_table(FILE *f, const tree *t) {
     const char *metric = tree_text(tree_get(t, "metric"), "loss");
     const bool max = tree_bool(tree_get(t, "max"), false);
@@ -90,15 +99,50 @@ static void sweep_table(FILE *f, const tree *t) {
         fprintf(f, "<tr%s>", i ? "" : " class=\"best\"");
         // Trials that failed have fewer columns, and another one.
         for (const tree *c = rows[0]->child; c; c = c->next) {
-            const tree *v = tree_get(rows[i], c->key);
             fputs("<td>", f);
-            html_text(f, tree_text(v, ""));
+            short_text(f, tree_text(tree_get(rows[i], c->key), ""));
             fputs("</td>", f);
         }
         fputs("</tr>\n", f);
     }
     fputs("</tbody></table></div>\n", f);
     free(rows);
+}
+
+// "optimizer.learning_rate" is a key that was varied; "loss" is a result.
+static char *with_values(const char *run, const tree *trial) {
+    char *name = cli_strdup(run);
+    for (const tree *c = trial->child; c; c = c->next) {
+        const char *dot = c->key ? strrchr(c->key, '.') : NULL;
+        if (!dot)
+            continue;
+        char *longer = cli_printf("%s %s=%s", name, dot + 1, tree_text(c, ""));
+        free(name);
+        name = longer;
+    }
+    return name;
+}
+
+char *report_name(const series_set *s, const char *run) {
+    const char *last = strstr(run, "trial_");
+    char *name = NULL;
+    for (size_t i = 0; last && i < s->n_runs && !name; i++) {
+        // With several runs the trials are called by run and trial.
+        const char *slash = strrchr(s->runs[i], '/');
+        const char *base = slash ? slash + 1 : s->runs[i];
+        if (s->n_runs > 1 && strncmp(run, base, strlen(base)) != 0 &&
+            strncmp(run, s->runs[i], strlen(s->runs[i])) != 0)
+            continue;
+        tree *t = read_json(s->runs[i], "sweep.json");
+        const tree *trials = tree_get(t, "trials");
+        const int64_t number = strtol(last + 6, NULL, 10);
+        for (const tree *c = trials ? trials->child : NULL; c && !name;
+             c = c->next)
+            if (tree_int(tree_get(c, "trial"), -1) == number)
+                name = with_values(run, c);
+        tree_free(t);
+    }
+    return name ? name : cli_strdup(run);
 }
 
 void report_sweeps(FILE *f, const series_set *s) {
@@ -112,17 +156,19 @@ void report_sweeps(FILE *f, const series_set *s) {
 
 // ---- settings ---------------------------------------------------------------
 
-static void write_tree(FILE *f, const tree *t, int depth) {
-    for (const tree *c = t->child; c; c = c->next) {
-        fprintf(f, "%*s", depth * 2, "");
-        html_text(f, c->key ? c->key : "-");
+// As in the file. began: the first line stands behind the mark of an item.
+static void write_tree(FILE *f, const tree *t, int depth, bool began) {
+    for (const tree *c = t->child; c; c = c->next, began = false) {
+        fprintf(f, "%*s", began ? 0 : depth * 2, "");
+        html_text(f, c->key ? c->key : "- ");
         if (c->kind == TREE_SCALAR) {
-            fputs(c->key ? ": " : " ", f);
+            fputs(c->key ? ": " : "", f);
             html_text(f, c->text);
             fputc('\n', f);
         } else {
-            fputs(c->key ? ":\n" : "\n", f);
-            write_tree(f, c, depth + 1);
+            if (c->key || !c->child)
+                fputs(c->key && c->child ? ":\n" : "\n", f);
+            write_tree(f, c, depth + 1, !c->key);
         }
     }
 }
@@ -141,8 +187,13 @@ static void difference(FILE *f, tree *const *all, size_t n, const char *path) {
     html_text(f, path);
     fputs("</th>", f);
     for (size_t i = 0; i < n; i++) {
+        const char *text =
+            all[i] ? tree_text(tree_path(all[i], path), NULL) : "";
         fputs("<td>", f);
-        html_text(f, all[i] ? tree_text(tree_path(all[i], path), "") : "");
+        if (text)
+            html_text(f, text);
+        else
+            fputs("<span class=\"dim\">default</span>", f);
         fputs("</td>", f);
     }
     fputs("</tr>\n", f);
@@ -173,6 +224,20 @@ static void differences(const walk *w, const tree *t, const char *path) {
 }
 
 static void compare(FILE *f, const series_set *s, tree *const *all) {
+    char *rows = NULL;
+    size_t size = 0;
+    FILE *memory = open_memstream(&rows, &size);
+    if (!memory)
+        return;
+    for (size_t i = 0; i < s->n_runs; i++)
+        if (all[i])
+            differences(&(walk){memory, all, s->n_runs, i}, all[i], "");
+    fclose(memory);
+    if (!size) {
+        fputs("<p>The same for all runs.</p>\n", f);
+        free(rows);
+        return;
+    }
     fputs("<p>What differs:</p><div class=\"scroll\" tabindex=\"0\"><table>"
           "<thead><tr><th scope=\"col\">key</th>",
           f);
@@ -181,11 +246,8 @@ static void compare(FILE *f, const series_set *s, tree *const *all) {
         html_text(f, s->runs[i]);
         fputs("</th>", f);
     }
-    fputs("</tr></thead><tbody>\n", f);
-    for (size_t i = 0; i < s->n_runs; i++)
-        if (all[i])
-            differences(&(walk){f, all, s->n_runs, i}, all[i], "");
-    fputs("</tbody></table></div>\n", f);
+    fprintf(f, "</tr></thead><tbody>\n%s</tbody></table></div>\n", rows);
+    free(rows);
 }
 
 void report_settings(FILE *f, const series_set *s) {
@@ -203,7 +265,7 @@ void report_settings(FILE *f, const series_set *s) {
         fprintf(f, "<details%s><summary>", s->n_runs == 1 ? " open" : "");
         html_text(f, s->runs[i]);
         fputs("</summary><pre tabindex=\"0\">", f);
-        write_tree(f, all[i], 0);
+        write_tree(f, all[i], 0, false);
         fputs("</pre></details>\n", f);
         tree_free(all[i]);
     }

@@ -391,11 +391,14 @@ static bool check_choice(const tree *t, const schema_key *k) {
         names[n++] = word;
     const char *near =
         t->kind == TREE_SCALAR ? cli_nearest(t->text, names, n) : NULL;
-    if (near)
+    if (near) {
         cli_fail("%s'%s' cannot be '%s'; did you mean '%s'?", tree_where(t),
                  t->key ? t->key : t->parent->key, t->text, near);
-    else
-        wrong(t, cli_printf("one of %s", k->values));
+    } else {
+        char *const expected = cli_printf("one of %s", k->values);
+        wrong(t, expected);
+        free(expected);
+    }
     free(copy);
     return false;
 }
@@ -555,7 +558,10 @@ static bool check_children(tree *t) {
 bool schema_check(tree *root) {
     if (root->kind == TREE_MAP)
         return check_children(root);
-    cli_fail("%san experiment is a map of model, data, ...", tree_where(root));
+    cli_fail(
+        "%san experiment is a map of model, data, ...; files of data are named "
+        "inside it (hooke help experiment)",
+        tree_where(root));
     return false;
 }
 

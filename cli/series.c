@@ -75,9 +75,10 @@ static int by_name(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-// Folders below path; *found counts those with event files.
+// Folders below path; *found counts those with event files. look: nothing is
+// read.
 static int walk(series_set *s, const char *path, const char *run,
-                const char *folder, int level, size_t *found) {
+                const char *folder, int level, bool look, size_t *found) {
     struct dirent **names;
     const int n = scandir(path, &names, NULL, by_name);
     if (n < 0)
@@ -88,7 +89,7 @@ static int walk(series_set *s, const char *path, const char *run,
         events |= strstr(names[i]->d_name, "tfevents") != NULL;
     if (events) {
         ++*found;
-        failed = read_folder(s, path, run, folder);
+        failed = look ? 0 : read_folder(s, path, run, folder);
     }
     for (int i = 0; i < n; i++) {
         const char *name = names[i]->d_name;
@@ -98,7 +99,7 @@ static int walk(series_set *s, const char *path, const char *run,
             stat(below, &st) == 0 && S_ISDIR(st.st_mode)) {
             char *inner =
                 cli_printf("%s%s%s", folder, *folder ? "/" : "", name);
-            failed = walk(s, below, run, inner, level + 1, found);
+            failed = walk(s, below, run, inner, level + 1, look, found);
             free(inner);
         }
         free(below);
@@ -253,6 +254,12 @@ char *series_who(const series *s) {
 
 // ---- all of it --------------------------------------------------------------
 
+bool series_any(const char *path) {
+    series_set s = {0};
+    size_t found = 0;
+    return walk(&s, path, "", "", 0, true, &found) == 0 && found;
+}
+
 int series_read(series_set *s, const char *path) {
     char *clean = cli_strdup(path);
     for (size_t n = strlen(clean); n > 1 && clean[n - 1] == '/'; n--)
@@ -263,7 +270,7 @@ int series_read(series_set *s, const char *path) {
         if (strcmp(s->list[i].run, run) == 0)
             run = clean;
     size_t found = 0;
-    int failed = walk(s, clean, run, "", 0, &found);
+    int failed = walk(s, clean, run, "", 0, false, &found);
     if (!failed && !found)
         failed = cli_fail("%s: no event files in it (events.out.tfevents.*); "
                           "give the model_dir of a run",

@@ -44,6 +44,7 @@ typedef struct series_set {
 // Reads every event file in and below path, at most four folders deep. 0, or
 // an exit code after a message; a folder without event files is a failure.
 int series_read(series_set *s, const char *path);
+bool series_any(const char *path); // are there event files?
 // Fills group, whose and labels once everything is read.
 void series_sort_out(series_set *s);
 void series_free(series_set *s);

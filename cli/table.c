@@ -471,7 +471,8 @@ int table_open(experiment *x, const settings *s, bool learn) {
     int failed = kept || !learn ? load(t, s, canned) : learn_all(t, &u, source);
     if (!failed && !kept && learn && canned)
         failed = columns_learn(t, &u);
-    if (!failed && !kept && learn)
+    // Workers of a cluster learn the same from the same data; one writes.
+    if (!failed && !kept && learn && !s->config.not_chief)
         failed = save(t, s);
     if (!failed && t->label) {
         free(x->label_name);

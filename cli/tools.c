@@ -16,6 +16,8 @@ static struct {
     hk_log_level level;
     const char *role; // in a cluster; NULL: none
     int index;
+    FILE *file; // of --log; NULL: none
+    const char *path;
 } voice = {.level = HK_LOG_WARNING};
 
 // ---- memory ----------------------------------------------------------------
@@ -114,21 +116,51 @@ void cli_json_head(FILE *f, const char *level) {
         fprintf(f, ",\"role\":\"%s\",\"index\":%d", voice.role, voice.index);
 }
 
-static void json_line(const char *level, const char *text) {
-    flockfile(stderr); // one line at a time, whoever else writes
-    cli_json_head(stderr, level);
-    fputs(",\"msg\":", stderr);
-    cli_json_string(stderr, text);
-    fputs("}\n", stderr);
-    funlockfile(stderr);
+static void json_line(FILE *f, const char *level, const char *text) {
+    flockfile(f); // one line at a time, whoever else writes
+    cli_json_head(f, level);
+    fputs(",\"msg\":", f);
+    cli_json_string(f, text);
+    fputs("}\n", f);
+    funlockfile(f);
+}
+
+bool cli_open_log(const char *path) {
+    voice.file = fopen(path, "ae");
+    voice.path = path;
+    if (!voice.file)
+        return cli_fail("%s: %s", path, strerror(errno)) == 0;
+    setvbuf(voice.file, NULL, _IOLBF, BUFSIZ); // for tail -f, and after a crash
+    return true;
+}
+
+FILE *cli_log_file(void) {
+    return voice.file;
+}
+
+int cli_close_log(int code) {
+    FILE *f = voice.file;
+    if (!f)
+        return code;
+    voice.file = NULL;
+    errno = 0;
+    const bool lost = ferror(f) || fflush(f) != 0;
+    const int why = errno;
+    fclose(f);
+    if (!lost || code)
+        return code;
+    return cli_fail("%s: %s", voice.path,
+                    why ? strerror(why) : "lines could not be written");
 }
 
 // ---- messages ---------------------------------------------------------------
 
 static void say(const char *fmt, va_list ap) {
     char *text = format(fmt, ap);
+    if (voice.file)
+        json_line(voice.file, "error", text);
     if (voice.json_log)
-        json_line("error", text);
+        json_line(stderr, "error", text);
     else
         fprintf(stderr, "%shooke:%s %s\n", cli_color(stderr, CLI_RED),
                 cli_color(stderr, CLI_PLAIN), text);
@@ -171,15 +203,17 @@ int cli_status(hk_status s) {
 }
 
 void cli_note(const char *fmt, ...) {
-    if (voice.quiet)
+    if (voice.quiet && !voice.file)
         return;
     va_list ap;
     va_start(ap, fmt);
     char *text = format(fmt, ap);
     va_end(ap);
-    if (voice.json_log)
-        json_line("info", text);
-    else
+    if (voice.file)
+        json_line(voice.file, "info", text);
+    if (!voice.quiet && voice.json_log)
+        json_line(stderr, "info", text);
+    else if (!voice.quiet)
         fprintf(stderr, "%s\n", text);
     free(text);
 }
@@ -207,15 +241,17 @@ hk_log_level cli_log_level(void) {
 
 void cli_log(void *user, hk_log_level level, const char *text) {
     (void)user;
-    if (voice.quiet) // what fails is told by whoever asked for it
-        return;
     const char *name = "error";
     for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
         if (levels[i].level == level)
             name = levels[i].name;
+    if (voice.file)
+        json_line(voice.file, name, text);
+    if (voice.quiet) // what fails is told by whoever asked for it
+        return;
     progress_interrupt(); // the live line makes room
     if (voice.json_log)
-        json_line(name, text);
+        json_line(stderr, name, text);
     else
         fprintf(stderr, "hooke: %s: %s\n", name, text);
 }

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 static hk_saver_options saver_options(const folder *d) {
@@ -679,6 +680,26 @@ static void test_two_writers(void **state) {
     folder_remove(&d);
 }
 
+// A pipe, a device, a folder: nothing is put in its place.
+static void test_special_places(void **state) {
+    (void)state;
+    folder d;
+    char path[512];
+    struct stat st;
+    hki_file *f;
+    folder_make(&d);
+    folder_path(&d, "pipe", path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_status(hki_file_create(path, &f), HK_E_IO);
+    assert_non_null(strstr(hk_last_error(), "pipe: is a device or a pipe"));
+    assert_int_equal(stat(path, &st), 0);
+    assert_true(S_ISFIFO(st.st_mode));
+    assert_status(hki_file_create(d.path, &f), HK_E_IO);
+    assert_non_null(strstr(hk_last_error(), "is a folder, not a file"));
+    assert_int_equal(count_files(d.path), 1);
+    folder_remove(&d);
+}
+
 // ---- what the system refuses -----------------------------------------------
 
 static void test_bad_options(void **state) {
@@ -843,6 +864,7 @@ int main(void) {
         cmocka_unit_test(test_background_failure),
         cmocka_unit_test(test_lock),
         cmocka_unit_test(test_two_writers),
+        cmocka_unit_test(test_special_places),
         cmocka_unit_test(test_bad_options),
         cmocka_unit_test(test_disk_full),
         cmocka_unit_test(test_read_only),

@@ -5,6 +5,14 @@
 #include <sys/stat.h>
 
 static char folder[64];
+static _Atomic int expired; // leases that ended
+
+static void hear(void *user, hk_log_level level, const char *text) {
+    (void)user;
+    (void)level;
+    if (strstr(text, "its lease is over") != NULL)
+        atomic_fetch_add(&expired, 1);
+}
 
 typedef struct scene {
     hk_layout *layout;
@@ -13,6 +21,7 @@ typedef struct scene {
     const char *at;
     bool file;
     int64_t lease_ms;
+    hk_context *context;
     hk_center_server *server;
     hk_center *center;
     hki_member m;
@@ -22,9 +31,16 @@ typedef struct scene {
 static void start_server(scene *s) {
     hk_center_server_options o;
     hk_center_options center;
+    hk_context_options co;
     hk_center_options_init(&center, sizeof center);
+    hk_context_options_init(&co, sizeof co);
+    co.log = hear;
+    if (s->context == NULL)
+        assert_ok(hk_context_create(&co, &s->context));
+    atomic_store(&expired, 0);
     center.chunk_kib = 1;
     bed_server_options(&o, &s->at);
+    o.context = s->context;
     o.center = &center;
     o.path = s->file ? s->path : NULL;
     o.lease_ms = s->lease_ms;
@@ -64,6 +80,7 @@ static void open_scene(scene *s, const char *name, bool file, int64_t lease_ms,
 static void close_scene(scene *s) {
     hk_center_destroy(s->center);
     hk_center_server_stop(s->server);
+    hk_context_destroy(s->context);
     hk_layout_release(s->layout);
     hki_free(s->x);
 }
@@ -208,9 +225,89 @@ static void test_lease(void **state) {
     assert_close(info.report.loss, 0.5, 0, 0);
     assert_status(hk_center_server_worker(s.server, 5, &info), HK_E_NOT_FOUND);
     // Gone without a word: the lease ends.
+    assert_int_equal(expired, 0);
     hk_center_destroy(s.center);
     wait_live(&s, 0);
+    assert_int_equal(expired, 1);
     s.center = NULL;
+    close_scene(&s);
+}
+
+// Slows down what goes up, so that it takes several leases.
+static size_t slowly(void *user, bool send, size_t want) {
+    (void)user;
+    const struct timespec t = {0, 1000000};
+    if (!send)
+        return want;
+    nanosleep(&t, NULL);
+    return HKI_MIN(want, (size_t)1024);
+}
+
+static void unheard(void *user, bool send, size_t done) {
+    (void)user;
+    (void)send;
+    (void)done;
+}
+
+// A request that goes on keeps the lease: first values and an exchange over a
+// slow link.
+static void test_long_requests(void **state) {
+    (void)state;
+    scene s = {.lease_ms = 700};
+    const hki_tap tap = {slowly, unheard, NULL};
+    s.layout = suite_center_layout((int64_t[]){400000}, 1);
+    s.n = (size_t)hk_layout_size(s.layout);
+    snprintf(s.address, sizeof s.address, "unix:%s/long", folder);
+    s.at = s.address;
+    start_server(&s);
+    hk_connect_options o;
+    bed_connect_options(&o, &s.at, 1);
+    assert_ok(hki_center_connect(&o, &tap, s.layout, &s.center));
+    assert_ok(hki_zalloc_array(s.n, sizeof(float), &s.x));
+    const int64_t start = hki_now_ns();
+    assert_ok(s.center->ops->join(s.center, 0, hki_deadline(20000), &s.m));
+    assert_ok(s.center->ops->init_if_empty(s.center, s.m, s.x, NULL,
+                                           hki_deadline(20000)));
+    assert_true(hki_now_ns() - start > 2 * s.lease_ms * 1000000);
+    hki_exchange ex;
+    assert_ok(exchange(&s, 1, &ex));
+    assert_true(ex.begun);
+    assert_int_equal(expired, 0);
+    close_scene(&s);
+}
+
+typedef struct waiter {
+    scene *s;
+    hk_status status;
+} waiter;
+
+static void *wait_at_barrier(void *arg) {
+    waiter *const w = arg;
+    w->status = w->s->center->ops->barrier(w->s->center, w->s->m, 2,
+                                           hki_deadline(20000));
+    return NULL;
+}
+
+// Who waits at the start barrier is there, however long the others take.
+static void test_long_barrier(void **state) {
+    (void)state;
+    scene s;
+    open_scene(&s, "barrier", false, 700, 0);
+    waiter first = {.s = &s};
+    pthread_t id;
+    assert_int_equal(pthread_create(&id, NULL, wait_at_barrier, &first), 0);
+    const int64_t until = hki_deadline(2000);
+    while (hki_now_ns() < until)
+        short_pause();
+    hk_center *other;
+    hki_member m;
+    connect_center(&s, 0, 0, &other);
+    assert_ok(other->ops->join(other, 1, hki_deadline(10000), &m));
+    assert_ok(other->ops->barrier(other, m, 2, hki_deadline(5000)));
+    pthread_join(id, NULL);
+    assert_ok(first.status);
+    assert_int_equal(expired, 0);
+    hk_center_destroy(other);
     close_scene(&s);
 }
 
@@ -359,6 +456,7 @@ static void test_worker(void **state) {
     assert_int_equal(info.center.live, 0);
     assert_int_equal(info.workers, 2);
     hk_center_server_stop(s.server);
+    hk_context_destroy(s.context);
 }
 
 // ---- keys -------------------------------------------------------------------
@@ -504,12 +602,20 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_trains_on),    cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_started_anew), cmocka_unit_test(test_lease),
-        cmocka_unit_test(test_finish),       cmocka_unit_test(test_board),
-        cmocka_unit_test(test_local_center), cmocka_unit_test(test_worker),
-        cmocka_unit_test(test_keys),         cmocka_unit_test(test_options),
-        cmocka_unit_test(test_mute),         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_trains_on),
+        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_started_anew),
+        cmocka_unit_test(test_lease),
+        cmocka_unit_test(test_long_requests),
+        cmocka_unit_test(test_long_barrier),
+        cmocka_unit_test(test_finish),
+        cmocka_unit_test(test_board),
+        cmocka_unit_test(test_local_center),
+        cmocka_unit_test(test_worker),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_mute),
+        cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,7 +1,10 @@
 // test_cluster_guards.c - who and what is turned away: strangers, other
 // models, broken or repeated frames, floods, the slow, bad values. Every
 // refusal is counted and logged with the peer's name, and the server goes on.
+#include <openssl/ssl.h> // before names that are forbidden elsewhere
 #include "cluster_bed.h"
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sys/socket.h>
 
@@ -16,6 +19,8 @@ typedef struct ground {
     size_t n;
 } ground;
 
+static int64_t n_floats = 2000;
+static uint32_t chunk_kib = 1;
 static char log_text[16384];
 static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -44,10 +49,10 @@ static void open_ground(ground *g, hk_center_server_options *o) {
     hk_context_options_init(&co, sizeof co);
     co.log = keep_log;
     assert_ok(hk_context_create(&co, &g->context));
-    g->layout = suite_center_layout((int64_t[]){2000}, 1);
+    g->layout = suite_center_layout(&n_floats, 1);
     g->n = (size_t)hk_layout_size(g->layout);
     hk_center_options_init(&center, sizeof center);
-    center.chunk_kib = 1;
+    center.chunk_kib = chunk_kib;
     center.max_workers = 4;
     o->context = g->context;
     o->center = &center;
@@ -194,6 +199,71 @@ static void test_keys(void **state) {
     await(&g, HK_REFUSED_KEY, 2);
     assert_true(was_logged("wrong cluster key"));
     assert_true(was_logged("does not speak TLS"));
+    close_ground(&g);
+}
+
+// A TLS client that knows of no cluster key.
+static void shake_without_key(hki_conn *c) {
+    SSL_CTX *const x = SSL_CTX_new(TLS_client_method());
+    assert_non_null(x);
+    SSL_CTX_set_verify(x, SSL_VERIFY_NONE, NULL);
+    SSL *const ssl = SSL_new(x);
+    assert_non_null(ssl);
+    assert_int_equal(SSL_set_fd(ssl, c->fd), 1);
+    const int r = SSL_connect(ssl);
+    SSL_free(ssl);
+    SSL_CTX_free(x);
+    assert_int_not_equal(r, 1);
+}
+
+// What comes by at an open port that expects the cluster key.
+static void test_tls_port(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "tls:127.0.0.1:0";
+    hk_key key;
+    assert_ok(hk_key_generate("right", &key));
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    o.key = &key;
+    o.hello_ms = 400;
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    char plain[64];
+    snprintf(plain, sizeof plain, "tcp%s", g.address + 3);
+    static const struct {
+        const char *bytes; // NULL: a handshake without a key
+        size_t size;
+        hk_refusal why;
+        const char *logged;
+    } cases[] = {
+        {"GET / HTTP/1.0\r\n\r\n", 18, HK_REFUSED_KEY, "does not speak TLS"},
+        {"SSH-2.0-OpenSSH_9.2\r\n", 21, HK_REFUSED_KEY, "does not speak TLS"},
+        {"\0\0\0\0\0\0\0\0\0\0\0\0", 12, HK_REFUSED_KEY, "TLS"},
+        {"HKWIRE\r\n\1\0\1\0\0\0\0\0", 16, HK_REFUSED_KEY,
+         "does not speak TLS"},
+        {"\x16\x03\x01\x40\x00\x01", 6, HK_REFUSED_SLOW, "handshake"},
+        {"\x16\x03\x01\xff\xff\x01", 6, HK_REFUSED_KEY, "TLS"},
+        {NULL, 0, HK_REFUSED_KEY, "offers no cluster key"},
+    };
+    uint64_t counted[HK_REFUSALS] = {0};
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        pthread_mutex_lock(&log_lock);
+        log_text[0] = '\0';
+        pthread_mutex_unlock(&log_lock);
+        hki_conn *const c = dial(net, plain);
+        if (cases[i].bytes == NULL)
+            shake_without_key(c);
+        else
+            say(c, cases[i].bytes, cases[i].size);
+        hear_end(c);
+        hki_conn_close(c);
+        await(&g, cases[i].why, ++counted[cases[i].why]);
+        if (!was_logged(cases[i].logged) || !was_logged("127.0.0.1:"))
+            fail_msg("case %zu was logged as: %s", i, log_text);
+        assert_ok(exchange(&g, g.center, g.m, g.x));
+    }
+    hki_net_destroy(net);
     close_ground(&g);
 }
 
@@ -348,6 +418,60 @@ static void test_exchange_frames(void **state) {
     close_ground(&g);
 }
 
+// A unit that comes again is acknowledged and added once.
+static void test_repeated_unit(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:repeated";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    hki_framer f;
+    const hki_msg_join join = {.task = 1};
+    const hki_msg_begin begin = {.rate = 0.5, .last = 8};
+    hki_msg_joined joined;
+    uint8_t body[HKI_MAX_MESSAGE];
+    static float ones[256];
+    for (size_t i = 0; i < HKI_COUNT(ones); i++)
+        ones[i] = 1;
+    const int64_t soon = hki_deadline(10000);
+    open_raw(&g, net, &f);
+    assert_ok(
+        hki_msg_send(&f, HKI_JOIN, 0, &hki_body_join, &join, soon, "join"));
+    assert_ok(
+        hki_msg_recv(&f, HKI_JOINED, &hki_body_joined, &joined, soon, "join"));
+    hki_frame head = {.type = HKI_BEGIN, .exchange = joined.exchange + 1};
+    const size_t n = hki_body_put(&hki_body_begin, &begin, body);
+    assert_ok(hki_frame_send(&f, &head, body, n, soon, "begin"));
+    head.type = HKI_UP;
+    static const uint32_t units[] = {0, 0, 1, 0, 1, 2, 3, 4, 5, 6, 7};
+    for (size_t i = 0; i < HKI_COUNT(units); i++) {
+        head.unit = units[i];
+        const size_t size = units[i] < 2 ? sizeof ones : 0;
+        assert_ok(hki_frame_send(&f, &head, ones, size, soon, "up"));
+    }
+    hki_frame got;
+    assert_ok(hki_frame_expect(&f, HKI_BEGAN, body, sizeof body, soon, "began",
+                               &got));
+    assert_ok(
+        hki_frame_expect(&f, HKI_END, body, sizeof body, soon, "end", &got));
+    hk_server_info info;
+    assert_ok(hk_center_server_get_info(g.server, &info));
+    assert_int_equal(info.repeated, 3);
+    float *center;
+    assert_ok(hki_zalloc_array(g.n, sizeof *center, &center));
+    assert_ok(hk_center_snapshot(g.center, HK_CENTER_VALUES, 10000, center,
+                                 NULL, NULL));
+    for (size_t i = 0; i < g.n; i++)
+        if (center[i] != (i < 512 ? 1.0f : 0.0f))
+            fail_msg("element %zu is %g", i, (double)center[i]);
+    hki_free(center);
+    hki_framer_deinit(&f);
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
 // ---- the slow and the many --------------------------------------------------
 
 static void test_slow(void **state) {
@@ -380,8 +504,164 @@ static void test_slow(void **state) {
     hear_end(f.conn);
     hki_framer_deinit(&f);
     await(&g, HK_REFUSED_SLOW, 3);
+    assert_true(was_logged("refused (slow"));
+    assert_true(was_logged("raw at inproc"));
     hki_net_destroy(net);
     close_ground(&g);
+}
+
+// A member in the middle of an exchange whose bytes come one by one.
+static void open_dribbler(ground *g, hki_net *net, hki_framer *f) {
+    const hki_msg_join join = {.task = 1};
+    const hki_msg_begin begin = {
+        .rate = 0.5, .last = 8, .flags = HKI_BEGIN_BEFORE};
+    hki_msg_joined joined;
+    uint8_t body[HKI_MAX_MESSAGE];
+    const int64_t soon = hki_deadline(10000);
+    open_raw(g, net, f);
+    assert_ok(
+        hki_msg_send(f, HKI_JOIN, 0, &hki_body_join, &join, soon, "join"));
+    assert_ok(
+        hki_msg_recv(f, HKI_JOINED, &hki_body_joined, &joined, soon, "join"));
+    const hki_frame head = {.type = HKI_BEGIN, .exchange = joined.exchange + 1};
+    const size_t n = hki_body_put(&hki_body_begin, &begin, body);
+    assert_ok(hki_frame_send(f, &head, body, n, soon, "begin"));
+    uint8_t up[HKI_HEAD];
+    const hki_frame frame = {
+        .type = HKI_UP, .exchange = joined.exchange + 1, .size = 1024};
+    hki_head_put(up, &frame, f->out_number);
+    say(f->conn, up, sizeof up);
+}
+
+// Sends byte after byte until the server hangs up; milliseconds.
+static int64_t dribble(hki_conn *c, int64_t most_ms) {
+    const int64_t start = hki_now_ns();
+    for (;;) {
+        const int64_t ms = (hki_now_ns() - start) / 1000000;
+        size_t done;
+        const struct iovec v = {(char[]){0}, 1};
+        if (ms > most_ms || hki_conn_send(c, &v, 1, &done) != HK_OK)
+            return ms;
+        const struct timespec t = {0, 10000000};
+        nanosleep(&t, NULL);
+    }
+}
+
+// Every byte is progress of a kind, but a frame has to come within its time.
+static void test_dribble(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:dribble";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    o.stall_ms = 200;
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    hki_framer f;
+    open_dribbler(&g, net, &f);
+    // 1024 bytes would take 10 s.
+    assert_true(dribble(f.conn, 9000) < 9000);
+    hki_framer_deinit(&f);
+    await(&g, HK_REFUSED_SLOW, 1);
+    assert_true(was_logged("stalls in exchange"));
+    assert_true(was_logged("raw at inproc"));
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
+static void *dribble_main(void *conn) {
+    (void)dribble(conn, 20000);
+    return NULL;
+}
+
+// A server that stops waits for nobody.
+static void test_stop(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:stop";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    o.stall_ms = 60000;
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    hki_framer f;
+    open_dribbler(&g, net, &f);
+    pthread_t id;
+    assert_int_equal(pthread_create(&id, NULL, dribble_main, f.conn), 0);
+    assert_ok(exchange(&g, g.center, g.m, g.x));
+    hk_center_destroy(g.center);
+    const int64_t start = hki_now_ns();
+    hk_center_server_stop(g.server);
+    // 1024 bytes would take 10 s.
+    assert_true(hki_now_ns() - start < INT64_C(7000000000));
+    pthread_join(id, NULL);
+    hki_framer_deinit(&f);
+    hki_net_destroy(net);
+    hki_free(g.x);
+    hk_layout_release(g.layout);
+    hk_context_destroy(g.context);
+}
+
+static size_t slowly(void *user, bool send, size_t want) {
+    (void)user;
+    if (send)
+        return want;
+    const struct timespec t = {0, 20000};
+    nanosleep(&t, NULL);
+    return HKI_MIN(want, (size_t)4096);
+}
+
+static void unheard(void *user, bool send, size_t done) {
+    (void)user;
+    (void)send;
+    (void)done;
+}
+
+// Sockets that take next to nothing and a worker that reads slowly: the end of
+// a frame that the connection holds back goes out all the same.
+static void test_small_buffers(void **state) {
+    (void)state;
+    const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in local = {.sin_family = AF_INET,
+                                .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    const int least = 1;
+    assert_true(listening >= 0);
+    assert_int_equal(
+        setsockopt(listening, SOL_SOCKET, SO_SNDBUF, &least, sizeof least), 0);
+    assert_int_equal(bind(listening, (struct sockaddr *)&local, sizeof local),
+                     0);
+    assert_int_equal(listen(listening, 8), 0);
+    char text[24];
+    const char *at = text;
+    snprintf(text, sizeof text, "fd:%d", listening);
+    ground g;
+    hk_key key;
+    assert_ok(hk_key_generate("right", &key));
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    o.key = &key;
+    o.stall_ms = 5000;
+    n_floats = 300000;
+    chunk_kib = 256;
+    open_ground(&g, &o);
+    n_floats = 2000;
+    chunk_kib = 1;
+    const hki_tap tap = {slowly, unheard, NULL};
+    hk_connect_options co;
+    bed_connect_options(&co, &g.address, 1);
+    co.key = &key;
+    hk_center *c;
+    hki_member m;
+    assert_ok(hki_center_connect(&co, &tap, g.layout, &c));
+    assert_ok(c->ops->join(c, 1, hki_deadline(10000), &m));
+    for (int i = 0; i < 2; i++)
+        assert_ok(exchange(&g, c, m, g.x));
+    hk_link_info link;
+    assert_ok(hk_center_link_info(c, &link));
+    assert_int_equal(link.reconnects, 0);
+    hk_center_destroy(c);
+    close_ground(&g);
+    close(listening);
 }
 
 static void test_flood(void **state) {
@@ -398,6 +678,8 @@ static void test_flood(void **state) {
     for (size_t i = 0; i < HKI_COUNT(silent); i++)
         silent[i] = dial(net, at);
     await(&g, HK_REFUSED_FLOOD, 1);
+    assert_true(was_logged("refused (flood"));
+    assert_true(was_logged("inproc process"));
     // Whoever speaks gets in all the same: the oldest silent ones go.
     hki_framer f;
     open_raw(&g, net, &f);
@@ -537,11 +819,21 @@ static void test_noise(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_strangers),       cmocka_unit_test(test_keys),
-        cmocka_unit_test(test_other_model),     cmocka_unit_test(test_frames),
-        cmocka_unit_test(test_exchange_frames), cmocka_unit_test(test_slow),
-        cmocka_unit_test(test_flood),           cmocka_unit_test(test_values),
-        cmocka_unit_test(test_first_values),    cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_other_model),
+        cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_exchange_frames),
+        cmocka_unit_test(test_slow),
+        cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_repeated_unit),
+        cmocka_unit_test(test_first_values),
+        cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_tls_port),
+        cmocka_unit_test(test_dribble),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_small_buffers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

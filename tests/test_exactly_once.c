@@ -21,8 +21,16 @@
 #define MAX_SHARDS 2
 #define MAX_CHUNKS 64
 
+typedef enum way {
+    ANY_WAY,
+    SENT,
+    RECEIVED
+} way;
+
 typedef struct arm {       // how a process is going to die
     _Atomic int64_t bytes; // after so many bytes more; -1: not this way
+    _Atomic way way;       // which bytes count
+    _Atomic bool waits;    // not before the next exchange begins
     _Atomic int point;     // hki_point; 0: not this way
     _Atomic int count;     // at the count-th time
 } arm;
@@ -61,31 +69,41 @@ static struct {
 
 // ---- dying ------------------------------------------------------------------
 
-static void die(void) {
+static _Noreturn void die(void) {
     kill(getpid(), SIGKILL);
     for (;;)
         pause();
 }
 
-static size_t tap_before(void *user, bool send, size_t want) {
-    (void)send;
-    arm *const a = user;
-    const int64_t left = atomic_load(&a->bytes);
-    if (left < 0)
-        return want;
-    if (left == 0 && want > 0)
-        die();
-    return HKI_MIN(want, (size_t)left);
+// Does the arm count what goes this way now?
+static bool counts(arm *a, bool send) {
+    const way w = atomic_load(&a->way);
+    return !atomic_load(&a->waits) && atomic_load(&a->bytes) >= 0 &&
+           (w == ANY_WAY || (w == SENT) == send);
 }
 
-static void tap_after(void *user, bool send, size_t done) {
-    (void)send;
+static _Thread_local bool begun; // the call under way began with the arm set
+
+static size_t tap_before(void *user, bool send, size_t want) {
     arm *const a = user;
-    int64_t left = atomic_load(&a->bytes);
-    while (left >= 0 &&
-           !atomic_compare_exchange_weak(
-               &a->bytes, &left, HKI_MAX(left - (int64_t)done, INT64_C(0))))
-        continue;
+    begun = counts(a, send);
+    if (!begun)
+        return want;
+    const int64_t left = atomic_load(&a->bytes);
+    if (left <= 0 && want > 0)
+        die();
+    return HKI_MIN(want, (size_t)HKI_MAX(left, INT64_C(0)));
+}
+
+// Dies with the last byte. Bytes that were on their way out before do not
+// count; those that were waited for do.
+static void tap_after(void *user, bool send, size_t done) {
+    arm *const a = user;
+    if (!counts(a, send) || (send && !begun))
+        return;
+    const int64_t left = atomic_fetch_sub(&a->bytes, (int64_t)done);
+    if (left - (int64_t)done <= 0 && done > 0)
+        die();
 }
 
 static void probe(void *user, hki_point point) {
@@ -96,14 +114,16 @@ static void probe(void *user, hki_point point) {
 }
 
 static void disarm(arm *a) {
-    atomic_store(&a->bytes, -1);
+    atomic_store(&a->bytes, INT64_MIN / 2); // however much is taken off
+    atomic_store(&a->way, ANY_WAY);
+    atomic_store(&a->waits, false);
     atomic_store(&a->point, 0);
     atomic_store(&a->count, 0);
 }
 
 // ---- processes --------------------------------------------------------------
 
-static void give_up(const char *who, uint32_t i) {
+static _Noreturn void give_up(const char *who, uint32_t i) {
     snprintf(shared->failure, sizeof shared->failure, "%s %u: %s", who, i,
              hk_last_error());
     _exit(1);
@@ -243,6 +263,10 @@ static void worker_main(uint32_t id) {
             j->d[i] = (double)(x[i * chunk] - view[i * chunk]);
         j->exchange = r->members->exchange + 1;
         atomic_fetch_add(&j->attempt, 1);
+        // Nothing is under way: what waits for an exchange counts from here.
+        for (uint32_t i = 0; i < setup_of.n_shards; i++)
+            atomic_store(&shared->server[i].waits, false);
+        atomic_store(&shared->worker[id].waits, false);
         hki_exchange ex = {.x = x,
                            .view = view,
                            .rate = 1,
@@ -275,6 +299,7 @@ static pid_t start(void (*fn)(uint32_t), uint32_t i) {
 
 static pid_t servers[MAX_SHARDS], workers[MAX_WORKERS];
 static unsigned long kills_total, kills_server, kills_worker;
+static unsigned long kills_late; // did not die by themselves
 
 // Waits for the end of one process; false: it lives on.
 static bool wait_end(pid_t pid, int64_t ms, int *status) {
@@ -305,6 +330,7 @@ static void reap(pid_t *pid, int64_t patience_ms, void (*fn)(uint32_t),
                  uint32_t i, arm *a, const arm *next) {
     int status;
     if (!wait_end(*pid, patience_ms, &status)) {
+        kills_late++;
         kill(*pid, SIGKILL);
         assert_true(wait_end(*pid, 10000, &status));
     }
@@ -465,22 +491,54 @@ static void configure(uint32_t n_workers, uint32_t n_shards, uint32_t n_chunks,
     setup_of.method = HK_METHOD_DOWNPOUR;
 }
 
-// Frame sizes on a worker's connection, so that kills fall on boundaries.
-#define BEGIN_BYTES (HKI_HEAD + 56)
+// Dies when exactly so many bytes of an exchange have gone one way.
+static void kill_at_boundary(bool server, way w, int64_t bytes) {
+    arm *const a = server ? &shared->server[0] : &shared->worker[0];
+    const unsigned long before = kills_late;
+    atomic_store(&a->waits, true);
+    atomic_store(&a->way, w);
+    atomic_store(&a->bytes, bytes);
+    if (server) {
+        kills_server++;
+        reap(&servers[0], 20000, server_main, 0, a, NULL);
+    } else {
+        kills_worker++;
+        reap(&workers[0], 20000, worker_main, 0, a, NULL);
+    }
+    if (kills_late != before)
+        fail_msg("%s: byte %lld %s was not reached",
+                 server ? "server" : "worker", (long long)bytes,
+                 w == SENT ? "sent" : "received");
+}
+
+// The worker says BEGIN and then a frame for every chunk, the center BEGAN, a
+// frame for every chunk, END.
+static void kill_at_boundaries(void) {
+    const bool values_travel = strcmp(setup_of.scheme, "shm") != 0;
+    const int64_t chunk =
+        HKI_HEAD + (values_travel ? (int64_t)setup_of.chunk_kib * 1024 : 0);
+    uint8_t body[HKI_MAX_MESSAGE];
+    const size_t begin =
+        hki_body_put(&hki_body_begin, &(hki_msg_begin){0}, body);
+    const size_t began =
+        hki_body_put(&hki_body_began, &(hki_msg_began){0}, body);
+    for (int up = 0; up < 2; up++)
+        for (uint32_t k = 0; k <= setup_of.n_chunks; k++)
+            for (int64_t d = -1; d <= 1; d++) {
+                const int64_t at = HKI_HEAD + (int64_t)(up ? begin : began) +
+                                   (int64_t)k * chunk + d;
+                kill_at_boundary(false, up ? SENT : RECEIVED, at);
+                kill_at_boundary(true, up ? RECEIVED : SENT, at);
+            }
+}
 
 // Every step of every addition, then every boundary of every frame.
 static void kill_everywhere(void) {
-    const int64_t chunk = (int64_t)setup_of.chunk_kib * 1024 + HKI_HEAD;
     for (int point = HKI_POINT_BEGIN; point <= HKI_POINT_COMMITTED; point++)
         for (uint32_t k = 1; k <= setup_of.n_chunks; k++)
             kill_server_at(0, point, (int)k,
                            k == 1 && point >= HKI_POINT_TAGGED);
-    for (uint32_t k = 0; k <= setup_of.n_chunks; k++)
-        for (int64_t d = -1; d <= 1; d++) {
-            const int64_t at = BEGIN_BYTES + (int64_t)k * chunk + d;
-            kill_after_bytes(false, 0, at);
-            kill_after_bytes(true, 0, at);
-        }
+    kill_at_boundaries();
 }
 
 static void kill_at_random(hki_rng *rng, unsigned long n) {
@@ -675,6 +733,9 @@ static void test_many(void **state) {
     const unsigned long n = *(const unsigned long *)*state;
     configure(1, 1, 8, 16);
     run(0, true);
+    configure(1, 1, 8, 16);
+    setup_of.scheme = "shm";
+    run(0, true);
     configure(3, 1, 16, 64);
     run(n / 2, false);
     configure(3, 2, 12, 16);
@@ -707,6 +768,7 @@ int main(int argc, char **argv) {
     };
     const struct CMUnitTest many[] = {
         cmocka_unit_test_prestate(test_many, &n),
+        cmocka_unit_test(test_same_bits),
     };
     return n > 0 ? cmocka_run_group_tests(many, NULL, NULL)
                  : cmocka_run_group_tests(tests, NULL, NULL);

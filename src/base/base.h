@@ -111,6 +111,8 @@ hk_status hki_context_slot(hk_context *ctx, hk_status (*create)(void **out),
 
 int64_t hki_now_ns(void);      // monotonic
 double hki_wall_seconds(void); // since 1970
+// Sleeps so long, or until a stop is asked for (true). ctx: NULL allowed.
+bool hki_nap(hk_context *ctx, int64_t ms);
 
 // ---- random numbers -------------------------------------------------------
 //

@@ -12,3 +12,18 @@ double hki_wall_seconds(void) {
     clock_gettime(CLOCK_REALTIME, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
+
+bool hki_nap(hk_context *ctx, int64_t ms) {
+    const int64_t slice_ms = 20; // how late a stop may be noticed
+    const int64_t deadline = hki_now_ns() + ms * 1000000;
+    for (;;) {
+        if (ctx != NULL && hk_stop_requested(ctx) != 0)
+            return true;
+        const int64_t left = deadline - hki_now_ns();
+        if (left <= 0)
+            return false;
+        const int64_t ns = HKI_MIN(left, slice_ms * 1000000);
+        const struct timespec t = {ns / 1000000000, ns % 1000000000};
+        nanosleep(&t, NULL);
+    }
+}

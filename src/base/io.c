@@ -320,7 +320,7 @@ static hk_status open_temp(hki_file *f) {
         f->fd = hki_io()->open(f->temp,
                                O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (f->fd < 0)
-            return hki_io_fail(errno, f->temp, "create");
+            return hki_io_fail(errno, f->path, "create");
         const hk_status s = lock_temp(f->fd, f->temp, &stale);
         if (s == HK_OK && !stale) {
             // Bytes of a writer that crashed may be there.
@@ -343,8 +343,18 @@ static void free_file(hki_file *f) {
     hki_free(f);
 }
 
+// The rename at the end would put the file in the place of a device.
+static hk_status check_place(const char *path) {
+    struct stat st;
+    if (stat(path, &st) != 0 || S_ISREG(st.st_mode))
+        return HK_OK;
+    return hki_fail(HK_E_IO, "%s: is %s, not a file", path,
+                    S_ISDIR(st.st_mode) ? "a folder" : "a device or a pipe");
+}
+
 hk_status hki_file_create(const char *path, hki_file **out) {
     hki_file *f;
+    HKI_TRY(check_place(path));
     HKI_TRY(hki_zalloc_array(1, sizeof *f, &f));
     f->fd = -1;
     hk_status s = hki_strdup(path, &f->path);

@@ -545,6 +545,20 @@ static hk_status adopt(hki_remote *r, const hk_connect_options *o,
     return list_dense(r);
 }
 
+// Sleeps longer each time; says once that somebody waits.
+static hk_status pause_connect(hki_remote *r, int64_t *pause_ms,
+                               int64_t deadline_ns) {
+    const int64_t left = (deadline_ns - hki_now_ns()) / 1000000;
+    if (*pause_ms < 1000 && 2 * *pause_ms >= 1000)
+        hki_log(r->context, HK_LOG_WARNING,
+                "%s; tries for %lld more seconds (connect_ms)", hk_last_error(),
+                (long long)(left / 1000));
+    if (hki_nap(r->context, HKI_MIN(*pause_ms, HKI_MAX(left, 1))))
+        return hki_fail(HK_E_CANCELLED, "connect: stopped");
+    *pause_ms = HKI_MIN(2 * *pause_ms, 1000);
+    return HK_OK;
+}
+
 // Centers may come up later than workers do.
 static hk_status connect_first(hki_remote *r, int64_t deadline_ns) {
     int64_t pause_ms = 20;
@@ -561,9 +575,7 @@ static hk_status connect_first(hki_remote *r, int64_t deadline_ns) {
             (s == HK_E_UNAVAILABLE || s == HK_E_TIMEOUT || s == HK_E_IO);
         if (!again || hki_now_ns() >= deadline_ns)
             return s;
-        const int64_t left = (deadline_ns - hki_now_ns()) / 1000000;
-        (void)poll(NULL, 0, (int)HKI_MIN(pause_ms, HKI_MAX(left, 1)));
-        pause_ms = HKI_MIN(2 * pause_ms, 1000);
+        HKI_TRY(pause_connect(r, &pause_ms, deadline_ns));
     }
 }
 
@@ -573,7 +585,7 @@ static hk_status open_remote(hki_remote *r, const hk_connect_options *o,
     HKI_TRY(prepare(r, o, tap));
     HKI_TRY(connect_first(r, deadline));
     HKI_TRY(adopt(r, o, &r->control[0].welcome));
-    for (int64_t pause_ms = 20;; pause_ms = HKI_MIN(2 * pause_ms, 1000)) {
+    for (int64_t pause_ms = 20;;) {
         const hk_status s =
             hki_control_open(r, HKI_MIN(deadline, hki_deadline(5000)));
         if (s == HK_OK)
@@ -581,7 +593,7 @@ static hk_status open_remote(hki_remote *r, const hk_connect_options *o,
         if ((s != HK_E_UNAVAILABLE && s != HK_E_TIMEOUT) ||
             hki_now_ns() >= deadline)
             return s;
-        (void)poll(NULL, 0, (int)pause_ms);
+        HKI_TRY(pause_connect(r, &pause_ms, deadline));
     }
     return hki_thread_start(hki_keeper_main, r, -1, "hooke-keeper", &r->keeper);
 }

@@ -92,6 +92,7 @@ typedef struct hki_member_link {
     uint32_t incarnation; // as the center knows it: higher after a new join
     uint32_t refs;        // users; guarded by the remote's lock
     uint64_t turn;        // of the keeper; guarded by the same
+    bool removed;         // somebody waits for the last user; the same
     pthread_mutex_t lock; // one user at a time
     hki_link *link;       // per shard
     uint64_t exchange;    // the last number used

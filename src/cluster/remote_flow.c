@@ -287,6 +287,7 @@ static hk_status pull_in(hki_member_link *w, hki_link *l, hki_exchange *ex,
         }
         uint8_t *const to = target(l);
         while (l->have < l->in.size) {
+            const bool patient = l->f.patient;
             size_t done;
             HKI_TRY(hki_frame_body(&l->f, to + l->have, l->in.size - l->have,
                                    &done));
@@ -294,6 +295,9 @@ static hk_status pull_in(hki_member_link *w, hki_link *l, hki_exchange *ex,
                 return HK_OK;
             l->have += done;
             *moved = true;
+            // A moment was not enough: deadlines are looked at in between.
+            if (patient && l->have < l->in.size)
+                return HK_OK;
         }
         HKI_TRY(finish_in(w, l, ex));
         HKI_TRY(push_out(w, l, ex, moved));
@@ -319,7 +323,7 @@ static hk_status wait_any(hki_member_link *w, int64_t deadline_ns) {
         const int events =
             hki_conn_events(l->f.conn, is_active(l), !hki_frame_idle(&l->f));
         if (events < 0)
-            return HK_OK;
+            return hki_now_ns() < deadline_ns ? HK_OK : HK_E_TIMEOUT;
         w->poll[n++] =
             (struct pollfd){.fd = l->f.conn->fd, .events = (short)events};
     }

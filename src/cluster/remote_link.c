@@ -97,6 +97,7 @@ void hki_member_remove(hki_member_link *w) {
             *at = w->next;
             break;
         }
+    w->removed = true;
     while (w->refs > 0) // the keeper's attempts have deadlines
         pthread_cond_wait(&r->changed, &r->lock);
     pthread_mutex_unlock(&r->lock);
@@ -107,7 +108,10 @@ void hki_member_unref(hki_member_link *w) {
     hki_remote *const r = w->remote;
     pthread_mutex_lock(&r->lock);
     w->refs--;
-    pthread_cond_broadcast(&r->changed);
+    // The keeper sleeps on unless there is something for it to do: waking it
+    // after every exchange costs as much as a small exchange does.
+    if (w->removed || atomic_load(&w->away))
+        pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
 }
 

@@ -58,12 +58,6 @@ hk_run_end hki_reason_end(const char *reason);
 void hki_result_init(hk_role_result *r);
 void hki_result_set(hk_role_result *r, hk_run_end end, const char *reason);
 
-// ---- waiting ---------------------------------------------------------------
-
-// Sleeps, in slices, until the deadline or until a stop is asked for (true).
-// stop: NULL allowed.
-bool hki_nap(hk_context *ctx, int64_t ms);
-
 // ---- metrics ---------------------------------------------------------------
 
 // A monitor with the facts of a role; *out NULL when listen is NULL.

@@ -176,23 +176,6 @@ void hki_result_set(hk_role_result *r, hk_run_end end, const char *reason) {
     snprintf(r->reason, sizeof r->reason, "%s", reason);
 }
 
-// ---- waiting ---------------------------------------------------------------
-
-bool hki_nap(hk_context *ctx, int64_t ms) {
-    const int64_t slice_ms = 20; // how late a stop may be noticed
-    const int64_t deadline = hki_now_ns() + ms * 1000000;
-    for (;;) {
-        if (ctx != NULL && hk_stop_requested(ctx) != 0)
-            return true;
-        const int64_t left = deadline - hki_now_ns();
-        if (left <= 0)
-            return false;
-        const int64_t ns = HKI_MIN(left, slice_ms * 1000000);
-        const struct timespec t = {ns / 1000000000, ns % 1000000000};
-        nanosleep(&t, NULL);
-    }
-}
-
 // ---- options that roles share ----------------------------------------------
 
 hk_status hki_role_connect(const hk_cluster_config *config,

@@ -6,6 +6,7 @@
 
 #define MAX_GREETING 64 // connections that have not said who they are
 #define TICK_MS 200
+#define ROOM_MS 500 // for those who were hung up on to be gone
 
 _Static_assert(sizeof(hk_center_server_options) ==
                    offsetof(hk_center_server_options, window_kib) +
@@ -154,10 +155,29 @@ static void drop_oldest(hk_center_server *s) {
     (void)shutdown(oldest->fd, SHUT_RDWR);
 }
 
+static bool somebody_goes(const hk_center_server *s) {
+    for (const hki_session *i = s->sessions; i != NULL; i = i->next)
+        if (i->since_ns == INT64_MAX && !atomic_load(&i->over))
+            return true;
+    return false;
+}
+
+// Joins whoever is over. Connections that were hung up on count until their
+// threads have noticed, so a newcomer waits for that. `lock` is held.
+static void make_room(hk_center_server *s) {
+    const int64_t deadline = hki_deadline(ROOM_MS);
+    reap(s, false);
+    while (s->n_sessions >= s->max_connections && somebody_goes(s) &&
+           !atomic_load(&s->stopping) && hki_now_ns() < deadline) {
+        (void)hki_cond_wait(&s->changed, &s->lock, deadline);
+        reap(s, false);
+    }
+}
+
 static void add_session(hk_center_server *s, hki_conn *conn) {
     hki_session *one = NULL;
     pthread_mutex_lock(&s->lock);
-    reap(s, false);
+    make_room(s);
     bool ok = s->n_sessions < s->max_connections;
     if (!ok) {
         (void)hki_fail(HK_E_OVERFLOW, "%u connections are open", s->n_sessions);

@@ -22,6 +22,7 @@ typedef struct hki_session {
     int fd;                     // of the connection, to hang up from elsewhere
     char from[112];             // its address
     uint64_t told_in, told_out; // bytes that were counted for the worker
+    int64_t progress_ns;        // when progress was last noted
     uint64_t refused_exchange;  // what still comes of it is thrown away
     uint32_t window;            // chunks in flight
     uint64_t ticket;            // of a gate closed by this connection; 0: none
@@ -101,6 +102,9 @@ hki_patience hki_session_patience(hki_session *s, uint32_t wait_ms);
 // connection fails.
 hk_status hki_session_error(hki_session *s, hk_status status);
 hk_status hki_session_send_state(hki_session *s, hki_type type);
+// To be called as a long request goes on: it keeps the worker's lease, as the
+// worker cannot send heartbeats meanwhile.
+void hki_session_progress(hki_session *s);
 hk_status hki_session_exchange(hki_session *s, const hki_frame *begin);
 
 hk_status hki_session_init(hki_session *s, const hki_frame *head);

@@ -10,12 +10,16 @@ int64_t hki_session_stall(const hki_session *s) {
     return hki_now_ns() + s->server->stall_ns;
 }
 
+// Called now and then while a request waits, with the shard's lock held. The
+// worker has nothing to say meanwhile, so this keeps its lease.
 static bool peer_is_there(void *user) {
     const hki_session *const s = user;
     struct pollfd p = {.fd = s->f.conn->fd, .events = POLLRDHUP};
-    return !atomic_load(&s->server->stopping) &&
-           (poll(&p, 1, 0) <= 0 ||
-            !(p.revents & (POLLRDHUP | POLLHUP | POLLERR)));
+    if (atomic_load(&s->server->stopping) ||
+        (poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR)))
+        return false;
+    hki_shard_renew(atomic_load(&s->server->shard), &s->claim);
+    return true;
 }
 
 hki_patience hki_session_patience(hki_session *s, uint32_t wait_ms) {
@@ -56,6 +60,14 @@ static void tell(hki_session *s, const hk_worker_news *news) {
                        out - s->told_out);
     s->told_in = in;
     s->told_out = out;
+}
+
+void hki_session_progress(hki_session *s) {
+    const int64_t now = hki_now_ns();
+    if (now - s->progress_ns < s->server->lease_ms * 1000000 / 8)
+        return;
+    s->progress_ns = now;
+    tell(s, NULL);
 }
 
 // ---- opening ----------------------------------------------------------------
@@ -386,7 +398,8 @@ static const struct {
 
 // Between requests a peer may be silent for its lease, and as long again.
 static hk_status wait_request(hki_session *s, hki_frame *out) {
-    const int64_t idle = hki_deadline(2 * s->server->lease_ms);
+    int64_t deadline = hki_deadline(2 * s->server->lease_ms);
+    bool begun = false;
     for (bool first = true;; first = false) {
         const hki_frame *head;
         // Workers that are busy come back within a moment.
@@ -398,8 +411,10 @@ static hk_status wait_request(hki_session *s, hki_frame *out) {
             *out = *head;
             return HK_OK;
         }
-        const bool begun = hki_frame_begun(&s->f);
-        const int64_t deadline = begun ? hki_session_stall(s) : idle;
+        if (!begun && hki_frame_begun(&s->f)) {
+            begun = true;
+            deadline = hki_session_stall(s);
+        }
         const hk_status status =
             hki_conn_wait(s->f.conn, true, false, s->f.wake_fd, deadline, NULL);
         if (status == HK_E_TIMEOUT && !begun)

@@ -96,6 +96,7 @@ static hk_status receive(hki_session *s, incoming *in) {
                             n_pieces(shard));
         HKI_TRY(hki_frame_take(&s->f, in->values + at, head.size,
                                hki_session_stall(s), "values"));
+        hki_session_progress(s);
     }
 }
 
@@ -124,7 +125,9 @@ static bool has_average(const hki_shard *s) {
 }
 
 // Puts values that came into place; averages start from them.
-static void install(hki_shard *s, const incoming *in) {
+// Pages of a large file take their time.
+static void install(hki_session *session, const incoming *in) {
+    hki_shard *const s = atomic_load(&session->server->shard);
     const size_t bytes = sizeof(float);
     for (uint32_t i = 0; i <= s->n_chunks; i++) {
         const int64_t from = i == 0 ? s->first : s->chunk[i - 1].begin;
@@ -138,6 +141,7 @@ static void install(hki_shard *s, const incoming *in) {
             memcpy(hki_shard_at(s, 1, from), v, (size_t)(to - from) * bytes);
         if (i > 0)
             hki_shard_unlock_chunk(s, i - 1);
+        hki_session_progress(session);
     }
     if (in->side != NULL)
         hki_shard_take_side(s, in->side, true);
@@ -183,9 +187,11 @@ hk_status hki_session_init(hki_session *s, const hki_frame *head) {
     hk_status verdict = HK_OK;
     if (status == HK_OK)
         verdict = check_values(s, shard, in.values);
+    if (status == HK_OK && verdict == HK_OK)
+        verdict = hki_shard_hold(shard, &s->claim);
     if (status == HK_OK && verdict == HK_OK) {
-        install(shard, &in);
-        hki_shard_commit(shard, &s->claim, in.run_id);
+        install(s, &in);
+        verdict = hki_shard_commit(shard, &s->claim, in.run_id);
     } else {
         hki_shard_refuse(shard, &s->claim);
     }
@@ -224,7 +230,7 @@ hk_status hki_session_assign(hki_session *s, const hki_frame *head) {
         if (verdict == HK_OK)
             verdict = hki_gate_settle(shard, ticket, members, n, &p);
         if (verdict == HK_OK) {
-            install(shard, &in);
+            install(s, &in);
             hki_shard_assigned(shard, m.number, in.run_id);
         }
         hki_gate_open(shard, ticket);
@@ -245,20 +251,25 @@ static hk_status send_chunk(hki_session *s, hki_shard *shard, uint32_t i) {
     const hki_frame f = {.type = HKI_DATA, .unit = i};
     hki_frame_start(&s->f, &f, hki_shard_at(shard, 0, c->begin),
                     (size_t)(c->end - c->begin) * sizeof(float), NULL, 0);
-    int64_t deadline = hki_session_stall(s);
+    const int64_t deadline = hki_session_stall(s);
     for (;;) {
         bool moved;
         hki_shard_lock_chunk(shard, i);
         const hk_status status = hki_frame_push(&s->f, &moved);
         hki_shard_unlock_chunk(shard, i);
         HKI_TRY(status);
-        if (hki_frame_idle(&s->f))
+        if (hki_frame_idle(&s->f)) {
+            hki_session_progress(s);
             return HK_OK;
-        if (moved)
-            deadline = hki_session_stall(s);
-        else
-            HKI_TRY(hki_conn_wait(s->f.conn, false, true, s->f.wake_fd,
-                                  deadline, NULL));
+        }
+        hk_status wait = HK_OK;
+        if (!moved)
+            wait = hki_conn_wait(s->f.conn, false, true, s->f.wake_fd, deadline,
+                                 NULL);
+        if (wait == HK_E_TIMEOUT || (moved && hki_now_ns() >= deadline))
+            return hki_fail(HK_E_TIMEOUT, "%s: stalls in chunk %u of a pull",
+                            s->peer, i);
+        HKI_TRY(wait);
     }
 }
 

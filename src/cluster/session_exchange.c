@@ -90,8 +90,10 @@ static hk_status push_out(stream *x, bool *moved) {
     for (;;) {
         if (hki_frame_idle(f))
             start_next(x);
-        if (hki_frame_idle(f) && f->queued == 0)
-            return HK_OK;
+        if (hki_frame_idle(f) && f->queued == 0) {
+            bool empty; // the connection may hold a rest
+            return hki_conn_flush(f->conn, &empty);
+        }
         bool some;
         const uint32_t chunk = x->out_chunk;
         if (chunk != NONE)
@@ -278,6 +280,7 @@ static hk_status pull_in(stream *x, bool *moved) {
         }
         uint8_t *const to = x->plain ? (uint8_t *)s->up : s->encoded;
         while (x->have < x->in.size) {
+            const bool patient = s->f.patient;
             size_t done;
             HKI_TRY(hki_frame_body(&s->f, to + x->have, x->in.size - x->have,
                                    &done));
@@ -285,6 +288,9 @@ static hk_status pull_in(stream *x, bool *moved) {
                 return HK_OK;
             x->have += done;
             *moved = true;
+            // A moment was not enough: deadlines are looked at in between.
+            if (patient && x->have < x->in.size)
+                return HK_OK;
         }
         HKI_TRY(finish_in(x));
         // What was applied lets more go out; do not hoard.
@@ -298,8 +304,20 @@ static hk_status pull_in(stream *x, bool *moved) {
 
 static bool is_over(const stream *x) {
     return x->run.applied >= x->run.msg.last && !x->has_in &&
-           hki_frame_idle(&x->s->f) && x->s->f.queued == 0 &&
+           hki_frame_quiet(&x->s->f) &&
            (!x->after || x->next_after >= x->run.msg.last);
+}
+
+// Frames that have begun, in either direction: what counts as progress. Bytes
+// do not, or a peer could spend a deadline on each of them.
+static uint64_t n_frames(const hki_framer *f) {
+    return (uint64_t)f->in_number + f->out_number;
+}
+
+static hk_status stalls(const stream *x) {
+    return hki_fail(HK_E_TIMEOUT, "%s: stalls in exchange %llu, unit %u",
+                    x->s->peer, (unsigned long long)x->run.exchange,
+                    x->run.applied);
 }
 
 static hk_status run(stream *x) {
@@ -307,23 +325,28 @@ static hk_status run(stream *x) {
     int64_t deadline = hki_session_stall(s);
     while (!is_over(x)) {
         bool moved = false;
+        const uint64_t before = n_frames(&s->f);
+        if (atomic_load(&s->server->stopping))
+            return hki_fail(HK_E_CANCELLED, "%s: the center stops", s->peer);
         HKI_TRY(push_out(x, &moved));
         // With nothing to send there is nothing to do but to wait.
         s->f.patient = hki_frame_quiet(&s->f);
         hk_status status = pull_in(x, &moved);
         s->f.patient = false;
         HKI_TRY(status);
-        if (moved) {
+        if (n_frames(&s->f) != before) {
             deadline = hki_session_stall(s);
-            continue;
+            hki_session_progress(s);
+        } else if (moved && hki_now_ns() >= deadline) {
+            return stalls(x);
         }
+        if (moved)
+            continue;
         status =
             hki_conn_wait(s->f.conn, x->run.applied < x->run.msg.last,
                           !hki_frame_idle(&s->f), s->f.wake_fd, deadline, NULL);
         if (status == HK_E_TIMEOUT)
-            return hki_fail(status, "%s: stalls in exchange %llu, unit %u",
-                            s->peer, (unsigned long long)x->run.exchange,
-                            x->run.applied);
+            return stalls(x);
         HKI_TRY(status);
     }
     return HK_OK;

@@ -211,6 +211,8 @@ hk_status hki_shard_check(hki_shard *s, const hki_claim *c, const char *what);
 void hki_shard_seen(hki_shard *s, const hki_claim *c,
                     const hk_worker_news *report, uint64_t bytes_in,
                     uint64_t bytes_out);
+// The lease of a worker that waits for an answer. `lock` is held.
+void hki_shard_renew(hki_shard *s, const hki_claim *c);
 // Ends memberships whose lease is over.
 void hki_shard_expire(hki_shard *s);
 
@@ -218,8 +220,11 @@ void hki_shard_expire(hki_shard *s);
 // calls hki_shard_commit, or hki_shard_refuse when it cannot.
 hk_status hki_shard_init(hki_shard *s, const hki_claim *c,
                          const hki_patience *p, bool *granted);
-// run_id: of the whole center; 0 makes one.
-void hki_shard_commit(hki_shard *s, const hki_claim *c, uint64_t run_id);
+// Before they are put in place: the caller may have been thought to be gone
+// meanwhile. HK_E_STATE: somebody else brings them, or has.
+hk_status hki_shard_hold(hki_shard *s, const hki_claim *c);
+// run_id: of the whole center; 0 makes one. HK_E_STATE as above.
+hk_status hki_shard_commit(hki_shard *s, const hki_claim *c, uint64_t run_id);
 void hki_shard_refuse(hki_shard *s, const hki_claim *c);
 hk_status hki_shard_barrier(hki_shard *s, const hki_claim *c, uint32_t parties,
                             const hki_patience *p);
@@ -312,7 +317,8 @@ bool hki_rules_acceptable(const hki_shard *s, const float *up, int64_t n,
                           double squares);
 // Vectors that applying a unit to a chunk changes, as a mask.
 uint32_t hki_rules_touched(const hki_shard *s, uint32_t chunk);
-// Applies; the chunk is locked and its undo slot open. *squares: of up.
+// Applies; the chunk is locked and its undo slot open. *squares: of up, as it
+// was read; NULL: the caller has looked at it.
 hk_status hki_rules_apply(hki_shard *s, const hki_run *r, uint32_t chunk,
                           const float *up, double *squares);
 // Ends a round for one chunk.

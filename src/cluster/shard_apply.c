@@ -221,32 +221,28 @@ static void count_refused(hki_shard *s, const hki_run *r) {
     pthread_mutex_unlock(&s->lock);
 }
 
-// Does without an undo slot where nothing outlives the process: the input is
-// checked before it is used.
-static hk_status apply_in_memory(hki_shard *s, hki_run *r, uint32_t unit,
-                                 uint32_t chunk, const float *up) {
-    const int64_t n = s->chunk[chunk].end - s->chunk[chunk].begin;
-    double squares = s->ck->squares(up, n);
-    if (!hki_rules_acceptable(s, up, n, squares))
-        return refuse(s, r, unit, squares, up, n);
-    HKI_TRY(hki_rules_apply(s, r, chunk, up, &squares));
-    hki_store64(&s->file.worker[r->claim.id].cursor,
-                HKI_CURSOR(r->exchange, unit + 1));
-    return HK_OK;
-}
-
-// The chunk is locked.
+// The chunk is locked. What comes is checked before it is used, which is the
+// fastest as it lies in the cache; memory that the worker can still change is
+// checked while it is used, and the change is taken back. There is no undo
+// slot where nothing outlives the process.
 static hk_status apply_chunk(hki_shard *s, hki_run *r, uint32_t unit,
                              uint32_t chunk, const float *up, bool shared) {
-    if (s->file.path == NULL && !shared && s->probe == NULL)
-        return apply_in_memory(s, r, unit, chunk, up);
     const int64_t n = s->chunk[chunk].end - s->chunk[chunk].begin;
+    const uint64_t tag = HKI_CURSOR(r->exchange, unit + 1);
+    double squares = shared ? 0 : s->ck->squares(up, n);
+    if (!shared && !hki_rules_acceptable(s, up, n, squares))
+        return refuse(s, r, unit, squares, up, n);
+    if (s->file.path == NULL && !shared && s->probe == NULL) {
+        HKI_TRY(hki_rules_apply(s, r, chunk, up, NULL));
+        hki_store64(&s->file.worker[r->claim.id].cursor, tag);
+        return HK_OK;
+    }
     uint32_t slot;
-    HKI_TRY(hki_undo_open(s, r->claim.id, HKI_CURSOR(r->exchange, unit + 1),
-                          chunk, hki_rules_touched(s, chunk), &slot));
-    double squares = 0;
-    hk_status status = hki_rules_apply(s, r, chunk, up, &squares);
-    if (status == HK_OK && !hki_rules_acceptable(s, up, n, squares))
+    HKI_TRY(hki_undo_open(s, r->claim.id, tag, chunk,
+                          hki_rules_touched(s, chunk), &slot));
+    hk_status status =
+        hki_rules_apply(s, r, chunk, up, shared ? &squares : NULL);
+    if (status == HK_OK && shared && !hki_rules_acceptable(s, up, n, squares))
         status = refuse(s, r, unit, squares, up, n);
     if (status == HK_OK)
         return hki_undo_commit(s, slot);

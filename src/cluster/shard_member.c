@@ -221,6 +221,11 @@ void hki_shard_seen(hki_shard *s, const hki_claim *c,
     pthread_mutex_unlock(&s->lock);
 }
 
+void hki_shard_renew(hki_shard *s, const hki_claim *c) {
+    if (c->session != 0 && s->seat[c->id].speaker == c->session)
+        s->seat[c->id].seen_ns = hki_now_ns();
+}
+
 void hki_shard_expire(hki_shard *s) {
     const int64_t now = hki_now_ns();
     pthread_mutex_lock(&s->lock);
@@ -273,11 +278,32 @@ static void set_values(hki_shard *s, uint64_t run_id) {
     pthread_cond_broadcast(&s->changed);
 }
 
-void hki_shard_commit(hki_shard *s, const hki_claim *c, uint64_t run_id) {
-    pthread_mutex_lock(&s->lock);
+// `lock` is held.
+static hk_status hold_grant(hki_shard *s, const hki_claim *c) {
+    HKI_TRY(check_claim(s, c, "init"));
+    if (s->granted == 0 && !hki_load64(&s->file.head->initialised))
+        s->granted = c->id + 1;
     if (s->granted == c->id + 1)
+        return HK_OK;
+    return hki_fail(HK_E_STATE,
+                    "%s: init: worker %u was too late with the first values",
+                    s->name, c->id);
+}
+
+hk_status hki_shard_hold(hki_shard *s, const hki_claim *c) {
+    pthread_mutex_lock(&s->lock);
+    const hk_status status = hold_grant(s, c);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+hk_status hki_shard_commit(hki_shard *s, const hki_claim *c, uint64_t run_id) {
+    pthread_mutex_lock(&s->lock);
+    const hk_status status = hold_grant(s, c);
+    if (status == HK_OK)
         set_values(s, run_id);
     pthread_mutex_unlock(&s->lock);
+    return status;
 }
 
 void hki_shard_refuse(hki_shard *s, const hki_claim *c) {

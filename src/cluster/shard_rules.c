@@ -256,7 +256,7 @@ static void follow_average(hki_shard *s, uint32_t chunk) {
                  (float)a, c->end - c->begin);
 }
 
-// c += up, in two halves when somebody watches.
+// c += up, in two halves when somebody watches. Returns the squares of up.
 static double add_up(hki_shard *s, float *c, const float *up, int64_t n) {
     if (s->probe == NULL)
         return s->ck->add(c, up, n);
@@ -316,7 +316,9 @@ hk_status hki_rules_apply(hki_shard *s, const hki_run *r, uint32_t chunk,
     const int64_t n = c->end - c->begin;
     float *const values = hki_shard_at(s, 0, c->begin);
     if (c->share == HK_SHARE_EXCHANGE && s->method->center == HKI_CENTER_ADD) {
-        *squares = add_up(s, values, up, n);
+        const double sum = add_up(s, values, up, n);
+        if (squares != NULL)
+            *squares = sum;
         follow_average(s, chunk);
         return HK_OK;
     }
@@ -327,13 +329,16 @@ hk_status hki_rules_apply(hki_shard *s, const hki_run *r, uint32_t chunk,
         memcpy(own, up, (size_t)n * sizeof *own);
         up = own;
     }
-    *squares = s->ck->squares(up, n);
-    if (!hki_rules_acceptable(s, up, n, *squares))
-        return HK_OK; // the caller refuses it
     if (c->share == HK_SHARE_COPY) {
         memcpy(values, up, (size_t)n * sizeof *values);
+        if (squares != NULL)
+            *squares = s->ck->squares(values, n);
         return HK_OK;
     }
+    if (squares != NULL)
+        *squares = s->ck->squares(up, n);
+    if (squares != NULL && !hki_rules_acceptable(s, up, n, *squares))
+        return HK_OK; // the caller refuses it
     if (s->method->flags & HKI_METHOD_ROUND) {
         apply_round(s, chunk, up);
         return HK_OK;

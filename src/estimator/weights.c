@@ -400,8 +400,8 @@ static hk_status get(hk_estimator *e, const hki_weights_ask *ask,
         return from_warm_start(e, ask, w);
     return hki_fail(HK_E_NOT_FOUND,
                     "nothing was trained in this process and there is no "
-                    "checkpoint in %s: train first, or give a "
-                    "checkpoint_path",
+                    "checkpoint in %s: train first, or name a "
+                    "checkpoint",
                     dir != NULL ? dir : "memory (no model_dir was given)");
 }
 

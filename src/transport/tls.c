@@ -30,11 +30,11 @@ typedef struct tls_conn {
     SSL *ssl;
     bool client, offered, known; // what the callbacks saw
     bool failed;
-    bool dry;     // nothing more to read until the socket has something
-    bool patient; // the next read may wait for a moment
-    bool for_all; // and the one after it
-    int error;    // errno of the socket; 0: none
-    bool closed;  // by the peer
+    bool dry;           // nothing more to read until the socket has something
+    int64_t patient_ns; // until then reads may wait; 0: they may not
+    bool for_all;       // also those after the first
+    int error;          // errno of the socket; 0: none
+    bool closed;        // by the peer
     char identity[sizeof((hki_psk *)NULL)->name]; // what the client named
     unsigned char *stage; // a small head and what follows it
     size_t stuck;         // plain bytes of the record that waits to go out
@@ -75,7 +75,9 @@ static int bio_read(BIO *b, char *bytes, int size) {
     }
     struct iovec v[2] = {{bytes, (size_t)size}, {c->ahead, sizeof c->ahead}};
     struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
-    const ssize_t n = recvmsg(c->base.fd, &m, c->patient ? 0 : MSG_DONTWAIT);
+    // Bytes that come one by one do not make the moment longer.
+    const bool wait = c->patient_ns != 0 && hki_now_ns() < c->patient_ns;
+    const ssize_t n = recvmsg(c->base.fd, &m, wait ? 0 : MSG_DONTWAIT);
     c->closed = n == 0;
     if (n < 0 && would_block())
         BIO_set_retry_read(b);
@@ -275,7 +277,6 @@ static hk_status outcome(tls_conn *c, int result, const char *what,
     const int kind = SSL_get_error(c->ssl, result);
     if (kind == SSL_ERROR_WANT_READ || kind == SSL_ERROR_WANT_WRITE) {
         *wants = kind == SSL_ERROR_WANT_READ ? POLLIN : POLLOUT;
-        c->dry = kind == SSL_ERROR_WANT_READ;
         return HK_OK;
     }
     c->failed = true;
@@ -299,8 +300,10 @@ static hk_status tls_handshake(hki_conn *base, bool *over) {
     ERR_clear_error();
     const int r = SSL_do_handshake(c->ssl);
     *over = false;
-    if (r != 1)
+    if (r != 1) {
+        c->dry = true;
         return outcome(c, r, "shake hands", &base->recv_wants);
+    }
     if (!SSL_session_reused(c->ssl))
         return hki_fail(HK_E_DENIED,
                         "%s: the handshake did not use the cluster key",
@@ -397,12 +400,15 @@ static hk_status tls_recv(hki_conn *base, void *bytes, size_t size,
         const int r = SSL_read(c->ssl, (char *)bytes + *done,
                                (int)HKI_MIN(size - *done, (size_t)1 << 30));
         if (r <= 0) {
+            // Half a record may be there; trying again does not help.
+            c->dry = true;
             const hk_status s = outcome(c, r, "receive", &base->recv_wants);
             // What came before the end is handed out first.
             return *done > 0 ? HK_OK : s;
         }
         *done += (size_t)r;
-        c->patient = c->patient && c->for_all;
+        if (!c->for_all)
+            c->patient_ns = 0;
     }
     c->dry = false;
     return HK_OK;
@@ -411,10 +417,10 @@ static hk_status tls_recv(hki_conn *base, void *bytes, size_t size,
 static hk_status tls_recv_wait(hki_conn *base, void *bytes, size_t size,
                                bool all, size_t *done) {
     tls_conn *const c = (tls_conn *)base;
-    c->patient = true;
+    c->patient_ns = hki_now_ns() + (int64_t)HKI_MOMENT_MS * 1000000;
     c->for_all = all;
     const hk_status s = tls_recv(base, bytes, size, done);
-    c->patient = false;
+    c->patient_ns = 0;
     return s;
 }
 

@@ -316,7 +316,7 @@ static hk_status exchange(hand *h, bool *right) {
     hk_link_info before, after;
     hk_center *const center = hk_role_worker_center(h->w);
     memcpy(h->slot->sent, h->x + at, sizeof h->slot->sent);
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_signal_fence(memory_order_seq_cst); // this process may be killed
     int exchanged = 0;
     hk_status s = hk_center_link_info(center, &before);
     if (s == HK_OK)
