@@ -28,18 +28,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include "bench.h"
 #include "base/base.h"
 #include "hooke/files.h"
 #include "hooke/nn.h"
 #include "hooke/train.h"
-
-#define OK(call)                                                               \
-    do {                                                                       \
-        if ((call) != HK_OK) {                                                 \
-            fprintf(stderr, "%s: %s\n", #call, hk_last_error());               \
-            exit(1);                                                           \
-        }                                                                      \
-    } while (0)
 
 enum {
     PICTURES = 60000,
@@ -56,9 +49,7 @@ static const char *images_path, *labels_path;
 static volatile double sink; // keeps the floors from being optimised away
 
 static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return seconds_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
 // ---- the data --------------------------------------------------------------

@@ -17,16 +17,9 @@
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
+#include "bench.h"
 #include "codec/codec.h"
 #include "hooke/files.h"
-
-#define OK(call)                                                               \
-    do {                                                                       \
-        if ((call) != HK_OK) {                                                 \
-            fprintf(stderr, "%s: %s\n", #call, hk_last_error());               \
-            exit(1);                                                           \
-        }                                                                      \
-    } while (0)
 
 enum {
     BATCH = 128,
@@ -42,9 +35,7 @@ static volatile uint64_t sink; // keeps the floors from being optimised away
 // Processor time of this thread, reads included: other load on the machine
 // disturbs it little.
 static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return seconds_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
 // ---- files -----------------------------------------------------------------

@@ -23,18 +23,11 @@
 #if defined(HKI_HAVE_IMAGES)
 #include <turbojpeg.h>
 #endif
+#include "bench.h"
 #include "base/io.h"
 #include "codec/codec.h"
 #include "hooke/feature.h"
 #include "hooke/image.h"
-
-#define OK(call)                                                               \
-    do {                                                                       \
-        if ((call) != HK_OK) {                                                 \
-            fprintf(stderr, "%s: %s\n", #call, hk_last_error());               \
-            exit(1);                                                           \
-        }                                                                      \
-    } while (0)
 
 enum {
     BATCH = 128,
@@ -48,9 +41,7 @@ static int rounds = 7;
 static const char *shard;
 
 static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return seconds_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
 // A case: both sides do all the work once; bytes come out of either.

@@ -3,6 +3,7 @@
 // Prints the best of five rounds of processor time, which other load on the
 // machine disturbs little.
 #define _GNU_SOURCE
+#include "bench.h"
 #include "hooke/data.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,9 +15,7 @@ enum {
 };
 
 static double cpu_seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return seconds_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
 int main(void) {

@@ -11,19 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "bench.h"
 #include "base/base.h"
 #include "hooke/elastic.h"
 #include "hooke/graph.h"
 #include "hooke/nn.h"
 #include "hooke/train.h"
-
-#define OK(call)                                                               \
-    do {                                                                       \
-        if ((call) != HK_OK) {                                                 \
-            fprintf(stderr, "%s: %s\n", #call, hk_last_error());               \
-            exit(1);                                                           \
-        }                                                                      \
-    } while (0)
 
 static double now_ms(void) {
     return (double)hki_now_ns() * 1e-6;

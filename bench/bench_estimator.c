@@ -20,17 +20,10 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+#include "bench.h"
 #include "hooke/estimator.h"
 #include "hooke/hooks.h"
 #include "hooke/sweep.h"
-
-#define OK(call)                                                               \
-    do {                                                                       \
-        if ((call) != HK_OK) {                                                 \
-            fprintf(stderr, "%s: %s\n", #call, hk_last_error());               \
-            exit(1);                                                           \
-        }                                                                      \
-    } while (0)
 
 enum {
     ROWS = 4096,
@@ -39,15 +32,11 @@ enum {
 };
 
 static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return seconds_of(CLOCK_MONOTONIC);
 }
 
 static double cpu(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+    return seconds_of(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 static void silent(void *user, hk_log_level level, const char *text) {

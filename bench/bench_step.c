@@ -11,18 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "bench.h"
 #include "hooke/context.h"
 #include "hooke/graph.h"
 #include "hooke/nn.h"
 #include "hooke/optim.h"
-
-#define OK(call)                                                               \
-    do {                                                                       \
-        if ((call) != HK_OK) {                                                 \
-            fprintf(stderr, "%s: %s\n", #call, hk_last_error());               \
-            exit(1);                                                           \
-        }                                                                      \
-    } while (0)
 
 static double now_ms(void) {
     struct timespec t;
