@@ -43,7 +43,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -54,6 +53,9 @@ import check_messages
 import pages
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from free_port import free_port  # noqa: E402
+
 ROOT = pages.ROOT
 LIMIT = 120  # seconds for a block
 KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "CC")
@@ -127,12 +129,6 @@ class Place:
         for shared in ("examples", "experiments"):
             (work / shared).symlink_to(ROOT / shared)
         return work
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def run_bash(script, work, env):

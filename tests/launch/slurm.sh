@@ -24,12 +24,7 @@ munged --foreground --force --key-file="$dir/munge/key" \
     --log-file="$dir/munge/log" --seed-file="$dir/munge/seed" \
     >/dev/null 2>&1 &
 daemons+=($!)
-ports=($(python3 -c '
-import socket
-held = [socket.socket() for _ in range(2)]
-for s in held:
-    s.bind(("", 0))
-print(*[s.getsockname()[1] for s in held])'))
+ports=($(python3 "$here/../free_port.py" 2))
 host=$(hostname -s)
 cat >"$dir/slurm.conf" <<END
 ClusterName=hooke

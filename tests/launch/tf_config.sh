@@ -3,12 +3,7 @@
 # worker and an evaluator, one of them sparse.
 . "$(dirname "$0")/common.bash"
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$dir"' EXIT
-ports=($(python3 -c '
-import socket
-held = [socket.socket() for _ in range(2)]
-for s in held:
-    s.bind(("127.0.0.1", 0))
-print(*[s.getsockname()[1] for s in held])'))
+ports=($(python3 "$here/../free_port.py" 2))
 ps="\"localhost:${ports[0]}\", \"localhost:${ports[1]}\""
 cluster="{\"chief\": [\"localhost:0\"], \"worker\": [\"localhost:0\"],
           \"ps\": [$ps]}"

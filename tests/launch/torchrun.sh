@@ -2,11 +2,7 @@
 # torchrun's variables, set by hand: the center is a thread of rank 0.
 . "$(dirname "$0")/common.bash"
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$dir"' EXIT
-port=$(python3 -c '
-import socket
-s = socket.socket()
-s.bind(("127.0.0.1", 0))
-print(s.getsockname()[1])')
+port=$(python3 "$here/../free_port.py")
 pids=()
 for rank in 0 1 2; do
     RANK=$rank WORLD_SIZE=3 GROUP_RANK=0 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=3 \
