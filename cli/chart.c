@@ -152,26 +152,29 @@ static void measure(frame *g) {
 
 // ---- axes -------------------------------------------------------------------
 
-// Short: there is room for five letters or so.
-static void number(FILE *f, double v) {
+// As short as it can be said; returns the letters.
+static int number(double v, char text[24]) {
     if (fabs(v) >= 1e9 || (v != 0 && fabs(v) < 1e-3))
-        fprintf(f, "%.3g", v);
-    else if (fabs(v) >= 1e4)
-        fprintf(f, "%.4g%c", v / (fabs(v) >= 1e6 ? 1e6 : 1e3),
-                fabs(v) >= 1e6 ? 'M' : 'k');
-    else
-        fprintf(f, "%g", round(v * 1e6) / 1e6);
+        return snprintf(text, 24, "%.3g", v);
+    if (fabs(v) >= 1e4)
+        return snprintf(text, 24, "%.4g%c", v / (fabs(v) >= 1e6 ? 1e6 : 1e3),
+                        fabs(v) >= 1e6 ? 'M' : 'k');
+    return snprintf(text, 24, "%g", round(v * 1e6) / 1e6);
 }
 
 static void y_tick(FILE *f, const frame *g, double v) {
     const double y = py(g, v);
+    char text[24];
+    number(v, text);
     fprintf(f,
             "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" "
             "y2=\"%.1f\"/><text x=\"%d\" y=\"%.1f\" "
-            "text-anchor=\"end\">",
-            g->left, WIDTH - RIGHT, y, y, g->left - 6, y + 5);
-    number(f, v);
-    fputs("</text>", f);
+            "text-anchor=\"end\">%s</text>",
+            g->left, WIDTH - RIGHT, y, y, g->left - 6, y + 5, text);
+}
+
+static int n_steps(const frame *g) {
+    return (int)round((g->y.high - g->y.low) / g->y.step);
 }
 
 static void y_axis(FILE *f, const frame *g) {
@@ -187,17 +190,16 @@ static void y_axis(FILE *f, const frame *g) {
         for (double v = g->y.low; v <= g->y.high * 1.0001; v *= 10)
             y_tick(f, g, v);
     } else {
-        const double step = g->y.step;
-        for (int i = 0; g->y.low + i * step <= g->y.high + step * 0.01; i++)
-            y_tick(f, g, g->y.low + i * step);
+        for (int i = 0; i <= n_steps(g); i++)
+            y_tick(f, g, g->y.low + i * g->y.step);
     }
 }
 
 static void x_tick(FILE *f, const frame *g, double v) {
-    fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">", px(g, v),
-            HEIGHT - BOTTOM + 26);
-    number(f, v);
-    fputs("</text>", f);
+    char text[24];
+    number(v, text);
+    fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>",
+            px(g, v), HEIGHT - BOTTOM + 26, text);
 }
 
 static void x_axis(FILE *f, const frame *g) {
@@ -298,16 +300,25 @@ static void legend(FILE *f, const frame *g) {
     fputs("</ul>", f);
 }
 
+// Letters of the longest label at the y axis: names of lines, or numbers.
+static int longest_label(const frame *g) {
+    int longest = g->c->marks ? 8 : 0;
+    char text[24];
+    if (g->c->marks)
+        for (size_t i = 0; i < g->c->n; i++)
+            longest = (int)fmax(longest, (double)strlen(g->c->lines[i].name));
+    else if (!g->y.log)
+        for (int i = 0; i <= n_steps(g); i++)
+            longest =
+                (int)fmax(longest, number(g->y.low + i * g->y.step, text));
+    return longest < 24 ? longest : 24;
+}
+
 void chart_write(FILE *f, const chart *c) {
-    frame g = {.c = c, .left = LEFT};
-    if (c->marks) { // names stand where numbers stand otherwise
-        size_t longest = 8;
-        for (size_t i = 0; i < c->n; i++)
-            if (strlen(c->lines[i].name) > longest)
-                longest = strlen(c->lines[i].name);
-        g.left = 14 + 11 * (int)(longest < 24 ? longest : 24);
-    }
+    frame g = {.c = c};
     measure(&g);
+    const int room = 14 + 11 * longest_label(&g);
+    g.left = room > LEFT ? room : LEFT;
     fprintf(f, "<figure><figcaption id=\"%s\">", c->id);
     html_text(f, c->title);
     if (g.y.log)
