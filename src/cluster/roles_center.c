@@ -259,6 +259,15 @@ static hk_status wait_for_evaluator(hk_role_center *c) {
     }
 }
 
+// Ids that were taken; info->workers only says that none above it was.
+static uint32_t came(hk_role_center *c, const hk_server_info *info) {
+    uint32_t n = 0;
+    hk_worker_info w;
+    for (uint32_t id = 0; id < info->workers; id++)
+        n += hk_center_server_worker(c->server, id, &w) == HK_OK;
+    return n;
+}
+
 // Workers that are expected and have never come would find nobody: they get a
 // while to hear that the run is over.
 static hk_status wait_for_late(hk_role_center *c) {
@@ -266,7 +275,7 @@ static hk_status wait_for_late(hk_role_center *c) {
     for (;;) {
         hk_server_info info;
         HKI_TRY(hk_center_server_get_info(c->server, &info));
-        if ((info.workers >= c->expected && info.center.live == 0) ||
+        if ((came(c, &info) >= c->expected && info.center.live == 0) ||
             past(begin, LATE_MS))
             return HK_OK;
         if (hki_nap(c->context, TICK_MS) || atomic_load(&c->stopping))
