@@ -2,6 +2,7 @@
 // clock, counter-based random numbers, threads, ISA level.
 #ifndef HKI_BASE_H
 #define HKI_BASE_H
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -111,6 +112,8 @@ hk_status hki_context_slot(hk_context *ctx, hk_status (*create)(void **out),
 
 int64_t hki_now_ns(void);      // monotonic
 double hki_wall_seconds(void); // since 1970
+// Monotonic time at which a wait of so many milliseconds ends.
+int64_t hki_deadline(int64_t wait_ms);
 // Sleeps so long, or until a stop is asked for (true). ctx: NULL allowed.
 bool hki_nap(hk_context *ctx, int64_t ms);
 
@@ -159,6 +162,11 @@ void hki_thread_stop(hki_thread *t); // joins and frees; NULL is allowed
 // number). HK_E_UNSUPPORTED where the system does not offer it.
 hk_status hki_thread_pin(int i);
 uint32_t hki_cpu_count(void); // CPUs this process may use
+
+// A condition variable on the monotonic clock; `what` is named on failure.
+hk_status hki_cond_init(pthread_cond_t *c, const char *what);
+// False: the deadline has passed.
+bool hki_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int64_t deadline_ns);
 
 // Holds back the calling thread's signals (those of its own faults apart), and
 // those of threads that are started meanwhile, until release. Generated matrix

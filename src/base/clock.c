@@ -13,6 +13,12 @@ double hki_wall_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+int64_t hki_deadline(int64_t wait_ms) {
+    const int64_t now = hki_now_ns();
+    const int64_t most = (INT64_MAX - now) / 1000000;
+    return now + HKI_MIN(HKI_MAX(wait_ms, 0), most) * 1000000;
+}
+
 bool hki_nap(hk_context *ctx, int64_t ms) {
     const int64_t slice_ms = 20; // how late a stop may be noticed
     const int64_t deadline = hki_now_ns() + ms * 1000000;

@@ -1,6 +1,5 @@
 // context.c - the root object.
 #include "base/base.h"
-#include <pthread.h>
 #include <stdatomic.h>
 
 #define MAX_THREADS 4096

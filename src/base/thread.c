@@ -5,8 +5,6 @@
 #define _GNU_SOURCE // CPU affinity, thread names
 #include "base/base.h"
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 #if defined(__linux__)
 #include <sched.h>
@@ -165,4 +163,25 @@ void hki_thread_stop(hki_thread *t) {
         return;
     pthread_join(t->id, NULL);
     hki_free(t);
+}
+
+hk_status hki_cond_init(pthread_cond_t *c, const char *what) {
+    pthread_condattr_t attr;
+    int e = pthread_condattr_init(&attr);
+    if (e == 0) {
+        e = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+        if (e == 0)
+            e = pthread_cond_init(c, &attr);
+        pthread_condattr_destroy(&attr);
+    }
+    if (e != 0)
+        return hki_fail(HK_E_NO_MEMORY, "%s: condition variable: error %d",
+                        what, e);
+    return HK_OK;
+}
+
+bool hki_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int64_t deadline_ns) {
+    const struct timespec t = {.tv_sec = (time_t)(deadline_ns / 1000000000),
+                               .tv_nsec = (long)(deadline_ns % 1000000000)};
+    return pthread_cond_timedwait(c, m, &t) != ETIMEDOUT;
 }

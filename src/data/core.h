@@ -45,8 +45,8 @@ hk_status hki_skips_watch(hki_skips *s, uint64_t stamp);
 // stopped from outside (by a signal handler, which cannot wake anybody). True:
 // there was a stop.
 bool hki_run_wait(hki_run *run, pthread_cond_t *cond, pthread_mutex_t *lock);
-// A condition whose timed waits count monotonic time.
-void hki_run_cond_init(pthread_cond_t *cond);
+// The two conditions that a lock of this module comes with.
+hk_status hki_run_conds_init(pthread_cond_t *a, pthread_cond_t *b);
 
 // ---- gang: helper threads --------------------------------------------------
 //

@@ -23,15 +23,15 @@ hk_status hki_gang_create(uint32_t helpers, hki_run *run, hki_gang **out) {
     g->run = run;
     g->n_helpers = helpers;
     g->head.prev = g->head.next = &g->head;
-    const hk_status s =
-        hki_zalloc_array(helpers, sizeof *g->threads, &g->threads);
+    hk_status s = hki_zalloc_array(helpers, sizeof *g->threads, &g->threads);
+    if (s == HK_OK)
+        s = hki_run_conds_init(&g->work, &g->done);
     if (s != HK_OK) {
+        hki_free(g->threads);
         hki_free(g);
         return s;
     }
     pthread_mutex_init(&g->lock, NULL);
-    hki_run_cond_init(&g->work);
-    hki_run_cond_init(&g->done);
     *out = g;
     return HK_OK;
 }

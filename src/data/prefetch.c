@@ -128,9 +128,12 @@ static hk_status run_producer(hki_node *n) {
 static hk_status open_node(hki_node *n) {
     state *s;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    const hk_status e = hki_run_conds_init(&s->work, &s->ready);
+    if (e != HK_OK) {
+        hki_free(s);
+        return e;
+    }
     pthread_mutex_init(&s->lock, NULL);
-    hki_run_cond_init(&s->work);
-    hki_run_cond_init(&s->ready);
     n->state = s;
     const bool automatic = asked(n) == HK_DATA_AUTO;
     s->limit = automatic ? AUTO_LEAST : (size_t)asked(n);

@@ -2,8 +2,8 @@
 // skipped records, faults that travel between threads.
 #include "data/core.h"
 
-#define LOGGED_SKIPS 10   // skipped records that get a line each
-#define WAIT_NS 100000000 // between two looks at the stop flag
+#define LOGGED_SKIPS 10 // skipped records that get a line each
+#define WAIT_MS 100     // between two looks at the stop flag
 
 void hki_fault_set(hki_fault *f, hk_status s) {
     f->status = s;
@@ -53,12 +53,12 @@ hk_status hki_run_check(hki_run *run) {
     return HK_OK;
 }
 
-void hki_run_cond_init(pthread_cond_t *cond) {
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &attr);
-    pthread_condattr_destroy(&attr);
+hk_status hki_run_conds_init(pthread_cond_t *a, pthread_cond_t *b) {
+    HKI_TRY(hki_cond_init(a, "iterator"));
+    const hk_status s = hki_cond_init(b, "iterator");
+    if (s != HK_OK)
+        pthread_cond_destroy(a);
+    return s;
 }
 
 bool hki_run_wait(hki_run *run, pthread_cond_t *cond, pthread_mutex_t *lock) {
@@ -66,14 +66,7 @@ bool hki_run_wait(hki_run *run, pthread_cond_t *cond, pthread_mutex_t *lock) {
         pthread_cond_wait(cond, lock);
         return false;
     }
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += WAIT_NS;
-    if (until.tv_nsec >= 1000000000) {
-        until.tv_nsec -= 1000000000;
-        until.tv_sec++;
-    }
-    pthread_cond_timedwait(cond, lock, &until);
+    (void)hki_cond_wait(cond, lock, hki_deadline(WAIT_MS));
     return !run->ignore_stop && hk_stop_requested(run->context) != 0;
 }
 

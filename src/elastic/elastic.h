@@ -141,15 +141,6 @@ hk_status hki_parts_init(hki_parts *p, const hk_layout *l, int64_t chunk_floats,
                          hk_share_fn share, void *user, const char *what);
 void hki_parts_deinit(hki_parts *p);
 
-// ---- waiting ----------------------------------------------------------------
-
-// Monotonic time at which a wait of ms milliseconds ends.
-int64_t hki_deadline(int64_t wait_ms);
-// A condition variable on the monotonic clock.
-hk_status hki_cond_init(pthread_cond_t *c, const char *what);
-// False: the deadline has passed.
-bool hki_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int64_t deadline_ns);
-
 // ---- the center table -------------------------------------------------------
 
 // A worker as the center knows it. A later join of the same id fences the

@@ -1,7 +1,6 @@
 // parts.c - which piece of the vector is exchanged, copied or left alone;
-// kernels and waits that every center uses.
+// kernels that every center uses.
 #include "elastic/elastic.h"
-#include <errno.h>
 
 // ---- parts ------------------------------------------------------------------
 
@@ -116,33 +115,4 @@ hk_status hki_exchange_kernels_pick(hk_isa isa, const char *what,
     const hk_isa use = isa == HK_ISA_AUTO ? best : isa;
     *out = HKI_ISA_PICK(use, hki_exchange_kernels_table);
     return HK_OK;
-}
-
-// ---- waiting ----------------------------------------------------------------
-
-int64_t hki_deadline(int64_t wait_ms) {
-    const int64_t now = hki_now_ns();
-    const int64_t most = (INT64_MAX - now) / 1000000;
-    return now + HKI_MIN(HKI_MAX(wait_ms, 0), most) * 1000000;
-}
-
-hk_status hki_cond_init(pthread_cond_t *c, const char *what) {
-    pthread_condattr_t attr;
-    int e = pthread_condattr_init(&attr);
-    if (e == 0) {
-        e = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-        if (e == 0)
-            e = pthread_cond_init(c, &attr);
-        pthread_condattr_destroy(&attr);
-    }
-    if (e != 0)
-        return hki_fail(HK_E_NO_MEMORY, "%s: condition variable: error %d",
-                        what, e);
-    return HK_OK;
-}
-
-bool hki_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int64_t deadline_ns) {
-    const struct timespec t = {.tv_sec = (time_t)(deadline_ns / 1000000000),
-                               .tv_nsec = (long)(deadline_ns % 1000000000)};
-    return pthread_cond_timedwait(c, m, &t) != ETIMEDOUT;
 }

@@ -92,12 +92,6 @@ static hk_status write_all(const hk_event_writer *w, const char *p, size_t n) {
     return HK_OK;
 }
 
-static struct timespec at_ns(int64_t ns) {
-    const int64_t second = INT64_C(1000000000);
-    return (struct timespec){.tv_sec = (time_t)(ns / second),
-                             .tv_nsec = (long)(ns % second)};
-}
-
 // Waits until there is something to write now; false at the end.
 static bool wait_for_work(hk_event_writer *w) {
     for (;;) {
@@ -107,12 +101,10 @@ static bool wait_for_work(hk_event_writer *w) {
         if (n > 0 && (w->stop || w->hurry || n > w->options.queue_bytes / 2 ||
                       hki_now_ns() >= w->due_ns))
             return true;
-        if (n == 0) {
+        if (n == 0)
             pthread_cond_wait(&w->work, &w->lock);
-        } else {
-            const struct timespec due = at_ns(w->due_ns);
-            pthread_cond_timedwait(&w->work, &w->lock, &due);
-        }
+        else
+            (void)hki_cond_wait(&w->work, &w->lock, w->due_ns);
     }
 }
 
@@ -150,14 +142,11 @@ static hk_status kept_failure(const hk_event_writer *w) {
 
 // Waits until the thread has written `until` bytes in all. The lock is held.
 static hk_status wait_written(hk_event_writer *w, uint64_t until) {
-    const int64_t second = INT64_C(1000000000);
-    const struct timespec deadline =
-        at_ns(hki_now_ns() + STALL_SECONDS * second);
+    const int64_t deadline = hki_deadline(STALL_SECONDS * 1000);
     while (w->written_bytes < until) {
         w->hurry = true;
         pthread_cond_signal(&w->work);
-        if (pthread_cond_timedwait(&w->done, &w->lock, &deadline) ==
-                ETIMEDOUT &&
+        if (!hki_cond_wait(&w->done, &w->lock, deadline) &&
             w->written_bytes < until)
             return hki_fail(HK_E_TIMEOUT,
                             "%s: %llu bytes of events have waited %d s for "
@@ -306,14 +295,13 @@ static hk_status open_file(hk_event_writer *w, const char *dir) {
 }
 
 static hk_status init_sync(hk_event_writer *w) {
-    pthread_condattr_t attr;
-    if (pthread_condattr_init(&attr) != 0)
-        return hki_fail(HK_E_NO_MEMORY, "event writer: no condition");
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    HKI_TRY(hki_cond_init(&w->work, "event writer"));
+    const hk_status s = hki_cond_init(&w->done, "event writer");
+    if (s != HK_OK) {
+        pthread_cond_destroy(&w->work);
+        return s;
+    }
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->work, &attr);
-    pthread_cond_init(&w->done, &attr);
-    pthread_condattr_destroy(&attr);
     w->has_sync = true;
     return HK_OK;
 }
