@@ -129,6 +129,7 @@ static int start_center(const cli_args *a, const hk_cluster_config *config,
     server.path = cli_string(a, "center-file", NULL);
     server.durability = cli_string(a, "durability", "process");
     server.insecure = cli_has(a, "insecure");
+    server.reset_worker = cli_int(a, "reset-worker", -1);
     o.config = config;
     o.server = &server;
     o.limits = &plan.limits;

@@ -46,7 +46,10 @@ int run_processes(const cli_args *a); // center and workers as children
         CLI_OPTION("durability", 0, CLI_STRING, "POLICY",                      \
                    "process, snapshot:SECONDS or always; default process"),    \
         CLI_OPTION("linger", 0, CLI_FLOAT, "S",                                \
-                   "without any worker the run goes on so long; default 300")
+                   "without any worker the run goes on so long; default 300"), \
+        CLI_OPTION("reset-worker", 0, CLI_INT, "N",                            \
+                   "frees the id of a worker that is fenced off, in the "      \
+                   "center file")
 #define CONNECT_OPTION                                                         \
     CLI_OPTION("connect", 0, CLI_FLOAT, "S",                                   \
                "how long to wait for the centers to come up; default 60")

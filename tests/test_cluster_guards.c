@@ -472,6 +472,227 @@ static void test_repeated_unit(void **state) {
     close_ground(&g);
 }
 
+// ---- members who do what they may not ---------------------------------------
+
+static const int64_t patience_ms = 10000;
+
+static hk_status raw_join(hki_framer *f, int32_t task, uint32_t incarnation,
+                          hki_msg_joined *out) {
+    const hki_msg_join join = {.task = task, .incarnation = incarnation};
+    const int64_t soon = hki_deadline(patience_ms);
+    HKI_TRY(hki_msg_send(f, HKI_JOIN, 0, &hki_body_join, &join, soon, "join"));
+    return hki_msg_recv(f, HKI_JOINED, &hki_body_joined, out, soon, "join");
+}
+
+static void raw_begin(hki_framer *f, uint64_t exchange,
+                      const hki_msg_begin *begin) {
+    uint8_t body[HKI_MAX_MESSAGE];
+    const hki_frame head = {.type = HKI_BEGIN, .exchange = exchange};
+    const size_t n = hki_body_put(&hki_body_begin, begin, body);
+    assert_ok(
+        hki_frame_send(f, &head, body, n, hki_deadline(patience_ms), "begin"));
+}
+
+// Shared memory is for those who have some.
+static void test_no_ring(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:no_ring";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    static const hki_encoding how[] = {HKI_ENC_PLAIN, HKI_ENC_BF16,
+                                       HKI_ENC_INT8};
+    for (size_t i = 0; i < 2 * HKI_COUNT(how); i++) {
+        const hki_encoding e = how[i / 2];
+        hki_framer f;
+        hki_msg_joined joined;
+        open_raw(&g, net, &f);
+        assert_ok(raw_join(&f, 1, 0, &joined));
+        const hki_msg_begin begin = {
+            .rate = 0.5, .last = 8, .encoding = (uint32_t)e};
+        raw_begin(&f, joined.exchange + 1, &begin);
+        const hki_frame up = {.type = HKI_UP,
+                              .flags = HKI_FLAG_SHARED,
+                              .exchange = joined.exchange + 1};
+        static uint8_t zeros[1024];
+        (void)hki_frame_send(&f, &up, zeros,
+                             i % 2 == 0 ? hki_encoded_size(e, 256) : 0,
+                             hki_deadline(patience_ms), "up");
+        hear_end(f.conn);
+        hki_framer_deinit(&f);
+        await(&g, HK_REFUSED_FRAME, i + 1);
+    }
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
+// Numbers that are kept for good cannot be used up by one message.
+static void test_numbers(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:numbers";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    hki_framer f;
+    hki_msg_joined joined;
+    open_raw(&g, net, &f);
+    assert_status(raw_join(&f, 1, UINT32_MAX, &joined), HK_E_RANGE);
+    assert_ok(raw_join(&f, 1, 0, &joined));
+    assert_int_equal(joined.incarnation, 1);
+    hki_framer_deinit(&f);
+    static const struct {
+        uint64_t exchange;
+        hki_msg_begin begin;
+    } bad[] = {
+        {1, {.rate = 0.5, .last = 8, .fast_rate = INFINITY}},
+        {1, {.rate = 0.5, .last = 8, .grad_scale = NAN}},
+        {1, {.rate = 0.5, .last = 8, .steps = INT64_MAX}},
+        {UINT64_MAX >> 24, {.rate = 0.5, .last = 8}},
+    };
+    for (size_t i = 0; i < HKI_COUNT(bad); i++) {
+        open_raw(&g, net, &f);
+        assert_ok(raw_join(&f, 1, 0, &joined));
+        assert_int_equal(joined.exchange, 0);
+        assert_int_equal(joined.steps, 0);
+        raw_begin(&f, bad[i].exchange, &bad[i].begin);
+        hear_end(f.conn);
+        hki_framer_deinit(&f);
+        await(&g, HK_REFUSED_FRAME, i + 1);
+    }
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
+// A worker's id that nobody can follow is freed by hand.
+static void test_reset_worker(void **state) {
+    (void)state;
+    ground g;
+    char folder[64], path[96];
+    const char *at = "inproc:reset";
+    bed_folder_make(folder);
+    snprintf(path, sizeof path, "%s/center", folder);
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    o.path = path;
+    hk_center_server *none;
+    o.reset_worker = 0;
+    assert_status(hk_center_server_start(&o, &none), HK_E_NOT_FOUND);
+    o.reset_worker = -1;
+    open_ground(&g, &o);
+    atomic_load(&g.server->shard)->file.worker[1].incarnation = UINT32_MAX;
+    close_ground(&g);
+    open_ground(&g, &o);
+    hki_member m;
+    assert_status(g.center->ops->join(g.center, 1, hki_deadline(1000), &m),
+                  HK_E_STATE);
+    assert_non_null(strstr(hk_last_error(), "--reset-worker 1"));
+    close_ground(&g);
+    o.reset_worker = 1;
+    open_ground(&g, &o);
+    assert_true(was_logged("worker 1 of incarnation 4294967295 is reset"));
+    assert_ok(g.center->ops->join(g.center, 1, hki_deadline(1000), &m));
+    close_ground(&g);
+    bed_folder_remove(folder);
+}
+
+static void raw_gate(hki_framer *f, uint64_t ticket, hki_gate_action action,
+                     uint32_t wait_ms, const hki_member_at *member) {
+    uint8_t body[HKI_MAX_MESSAGE], *more = NULL;
+    size_t size = 0;
+    const hki_msg_gate m = {
+        .ticket = ticket, .action = (uint32_t)action, .wait_ms = wait_ms};
+    const size_t n = hki_body_put(&hki_body_gate, &m, body);
+    if (member != NULL) {
+        assert_ok(hki_members_put(member, 1, &more, &size));
+        memcpy(body + n, more, size);
+        hki_free(more);
+    }
+    const hki_frame head = {.type = HKI_GATE};
+    assert_ok(hki_frame_send(f, &head, body, n + size,
+                             hki_deadline(patience_ms), "gate"));
+}
+
+static void test_gate(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:gate";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    o.wait_ms = 300;
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    hki_shard *const shard = atomic_load(&g.server->shard);
+    hki_framer a, b;
+    hki_frame head;
+    uint8_t body[HKI_MAX_MESSAGE];
+    hki_msg_state answer;
+    open_raw(&g, net, &a);
+    open_raw(&g, net, &b);
+    raw_gate(&a, 7, HKI_GATE_CLOSE, 3600000, NULL);
+    assert_ok(hki_frame_expect(&a, HKI_MEMBERS, body, sizeof body,
+                               hki_deadline(patience_ms), "gate", &head));
+    pthread_mutex_lock(&shard->lock);
+    const int64_t hold_ns = shard->gate.until_ns - hki_now_ns();
+    pthread_mutex_unlock(&shard->lock);
+    assert_true(hold_ns <= INT64_C(1300000000)); // wait_ms and a second
+    const hki_member_at far = {.id = 0, .exchange = 1000};
+    raw_gate(&b, 8, HKI_GATE_SETTLE, 0, &far);
+    assert_status(hki_msg_recv(&b, HKI_STATE, &hki_body_state, &answer,
+                               hki_deadline(patience_ms), "gate"),
+                  HK_E_TIMEOUT);
+    pthread_mutex_lock(&shard->lock);
+    assert_int_equal(shard->gate.allowed[0], 0);
+    pthread_mutex_unlock(&shard->lock);
+    raw_gate(&b, 0, HKI_GATE_CLOSE, 0, NULL); // no ticket at all
+    hear_end(b.conn);
+    raw_gate(&a, 7, HKI_GATE_OPEN, 0, NULL);
+    assert_ok(hki_msg_recv(&a, HKI_STATE, &hki_body_state, &answer,
+                           hki_deadline(patience_ms), "gate"));
+    hki_framer_deinit(&a);
+    hki_framer_deinit(&b);
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
+static hk_status raw_assign(hki_framer *f, int64_t step, uint32_t wait_ms) {
+    const hki_msg_wait m = {.number = step, .wait_ms = wait_ms};
+    const int64_t soon = hki_deadline(patience_ms);
+    hki_frame head;
+    HKI_TRY(hki_msg_send(f, HKI_ASSIGN, 0, &hki_body_wait, &m, soon, "assign"));
+    return hki_frame_expect(f, HKI_GRANT, NULL, 0, soon, "assign", &head);
+}
+
+// The center has room for one vector that comes in, however many ask.
+static void test_one_assign(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:assign";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    hki_framer f[3];
+    hki_msg_joined joined;
+    for (int i = 0; i < 3; i++) {
+        open_raw(&g, net, &f[i]);
+        assert_ok(raw_join(&f[i], 1 + i, 0, &joined));
+    }
+    assert_status(raw_assign(&f[2], INT64_MIN, 50), HK_E_RANGE);
+    assert_ok(raw_assign(&f[0], 5, 50));
+    assert_status(raw_assign(&f[1], 6, 50), HK_E_TIMEOUT);
+    assert_non_null(strstr(hk_last_error(), "somebody else brings"));
+    hki_framer_deinit(&f[0]); // gives up
+    assert_ok(raw_assign(&f[1], 6, (uint32_t)patience_ms));
+    hki_framer_deinit(&f[1]);
+    hki_framer_deinit(&f[2]);
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
 // ---- the slow and the many --------------------------------------------------
 
 static void test_slow(void **state) {
@@ -824,6 +1045,11 @@ int main(void) {
         cmocka_unit_test(test_other_model),
         cmocka_unit_test(test_frames),
         cmocka_unit_test(test_exchange_frames),
+        cmocka_unit_test(test_no_ring),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_reset_worker),
+        cmocka_unit_test(test_gate),
+        cmocka_unit_test(test_one_assign),
         cmocka_unit_test(test_slow),
         cmocka_unit_test(test_flood),
         cmocka_unit_test(test_values),

@@ -86,6 +86,9 @@ typedef struct hk_center_server_options {
     uint32_t max_connections; // default 4096
     uint32_t window_kib;      // in flight per connection; 0: 1024, or what
                               // the client asks for
+    int64_t reset_worker; // forgets the incarnation of this id in the center
+                          // file, so that a new worker may take it; -1
+                          // (default): none
 } hk_center_server_options;
 
 typedef struct hk_center_server hk_center_server; // opaque

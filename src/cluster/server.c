@@ -9,8 +9,8 @@
 #define ROOM_MS 500 // for those who were hung up on to be gone
 
 _Static_assert(sizeof(hk_center_server_options) ==
-                   offsetof(hk_center_server_options, window_kib) +
-                       sizeof(uint32_t),
+                   offsetof(hk_center_server_options, reset_worker) +
+                       sizeof(int64_t),
                "option structs have no tail padding");
 
 static const hk_center_server_options defaults = {
@@ -21,6 +21,7 @@ static const hk_center_server_options defaults = {
     .wait_ms = 600000,
     .max_norm = 1e12,
     .max_connections = 4096,
+    .reset_worker = -1,
 };
 
 void hk_center_server_options_init(hk_center_server_options *opt,
@@ -109,9 +110,15 @@ static hk_status find_shard(hk_center_server *s,
             hki_log(s->context, HK_LOG_INFO,
                     "%s: goes on from %s at global step %lld", s->name, s->path,
                     (long long)atomic_load(&opened->global_step));
-            return HK_OK;
+            return opt->reset_worker < 0
+                       ? HK_OK
+                       : hki_shard_reset(opened, opt->reset_worker);
         }
     }
+    if (opt->reset_worker >= 0)
+        return hki_fail(HK_E_NOT_FOUND,
+                        "%s: no center file in which to reset worker %lld",
+                        s->name, (long long)opt->reset_worker);
     if (opt->layout != NULL)
         return make_from_layout(s, opt->layout, center);
     return HK_OK;

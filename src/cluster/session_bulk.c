@@ -63,7 +63,7 @@ typedef struct incoming {
     float *values; // of the shard
     uint8_t *side;
     uint64_t run_id;
-    int64_t global_step;
+    bool has_room; // hki_shard_receive
 } incoming;
 
 // DATA for every piece, SIDE if there is one, COMMIT with the run's id.
@@ -147,14 +147,19 @@ static void install(hki_session *session, const incoming *in) {
         hki_shard_take_side(s, in->side, true);
 }
 
-static hk_status make_incoming(const hki_shard *s, incoming *in) {
+static hk_status make_incoming(hki_shard *s, const hki_patience *p,
+                               incoming *in) {
+    HKI_TRY(hki_shard_receive(s, p));
+    in->has_room = true;
     HKI_TRY(hki_zalloc_array((size_t)s->n, sizeof(float), &in->values));
     return hki_zalloc_array((size_t)s->file.head->side_bytes, 1, &in->side);
 }
 
-static void drop_incoming(incoming *in) {
+static void drop_incoming(hki_shard *s, incoming *in) {
     hki_free(in->values);
     hki_free(in->side);
+    if (in->has_room)
+        hki_shard_received(s);
 }
 
 static hk_status grant(hki_session *s, bool yes, uint64_t run_id) {
@@ -179,13 +184,12 @@ hk_status hki_session_init(hki_session *s, const hki_frame *head) {
     if (!granted) // there are values
         return grant(s, false, hki_load64(&shard->file.head->run_id));
     incoming in = {.run_id = hki_new_id()};
-    status = make_incoming(shard, &in);
-    if (status == HK_OK)
+    hk_status verdict = make_incoming(shard, &p, &in);
+    if (verdict == HK_OK)
         status = grant(s, true, in.run_id);
-    if (status == HK_OK)
+    if (status == HK_OK && verdict == HK_OK)
         status = receive(s, &in);
-    hk_status verdict = HK_OK;
-    if (status == HK_OK)
+    if (status == HK_OK && verdict == HK_OK)
         verdict = check_values(s, shard, in.values);
     if (status == HK_OK && verdict == HK_OK)
         verdict = hki_shard_hold(shard, &s->claim);
@@ -195,7 +199,7 @@ hk_status hki_session_init(hki_session *s, const hki_frame *head) {
     } else {
         hki_shard_refuse(shard, &s->claim);
     }
-    drop_incoming(&in);
+    drop_incoming(shard, &in);
     HKI_TRY(status);
     if (verdict != HK_OK)
         return hki_session_error(s, verdict);
@@ -205,6 +209,33 @@ hk_status hki_session_init(hki_session *s, const hki_frame *head) {
     return hki_session_send_state(s, HKI_STATE);
 }
 
+// Between two exchanges of everybody.
+static hk_status put_in_place(hki_session *s, const incoming *in,
+                              int64_t global_step, uint32_t wait_ms) {
+    hki_shard *const shard = atomic_load(&s->server->shard);
+    const hki_patience p = hki_session_patience(s, wait_ms);
+    const uint64_t ticket = hki_new_id();
+    hki_member_at *members = NULL;
+    uint32_t n = 0;
+    HKI_TRY(
+        hki_gate_close(shard, ticket, s->server->wait_ms, &p, &members, &n));
+    const hk_status status = hki_gate_settle(shard, ticket, members, n, &p);
+    if (status == HK_OK) {
+        install(s, in);
+        hki_shard_assigned(shard, global_step, in->run_id);
+    }
+    hki_gate_open(shard, ticket);
+    hki_free(members);
+    return status;
+}
+
+static hk_status check_step(const hki_session *s, int64_t step) {
+    if (step >= 0 && step <= HKI_MAX_STEPS)
+        return HK_OK;
+    return hki_fail(HK_E_RANGE, "%s: assign: global step %lld", s->peer,
+                    (long long)step);
+}
+
 // Number of the message: global step; its exchange: run id, 0 to keep.
 hk_status hki_session_assign(hki_session *s, const hki_frame *head) {
     hki_shard *const shard = atomic_load(&s->server->shard);
@@ -212,31 +243,20 @@ hk_status hki_session_assign(hki_session *s, const hki_frame *head) {
     incoming in = {.run_id = head->exchange};
     HKI_TRY(hki_msg_body(&s->f, &hki_body_wait, &m, hki_session_stall(s),
                          "assign"));
-    hk_status status = make_incoming(shard, &in);
-    if (status == HK_OK)
+    const hki_patience p = hki_session_patience(s, m.wait_ms);
+    hk_status status = HK_OK;
+    hk_status verdict = check_step(s, m.number);
+    if (verdict == HK_OK)
+        verdict = make_incoming(shard, &p, &in);
+    if (verdict == HK_OK)
         status = grant(s, true, in.run_id);
-    if (status == HK_OK)
+    if (status == HK_OK && verdict == HK_OK)
         status = receive(s, &in);
-    hk_status verdict = HK_OK;
-    if (status == HK_OK)
+    if (status == HK_OK && verdict == HK_OK)
         verdict = check_values(s, shard, in.values);
-    if (status == HK_OK && verdict == HK_OK) {
-        const hki_patience p = hki_session_patience(s, m.wait_ms);
-        hki_member_at *members = NULL;
-        uint32_t n = 0;
-        const uint64_t ticket = hki_new_id();
-        verdict =
-            hki_gate_close(shard, ticket, s->server->wait_ms, &p, &members, &n);
-        if (verdict == HK_OK)
-            verdict = hki_gate_settle(shard, ticket, members, n, &p);
-        if (verdict == HK_OK) {
-            install(s, &in);
-            hki_shard_assigned(shard, m.number, in.run_id);
-        }
-        hki_gate_open(shard, ticket);
-        hki_free(members);
-    }
-    drop_incoming(&in);
+    if (status == HK_OK && verdict == HK_OK)
+        verdict = put_in_place(s, &in, m.number, m.wait_ms);
+    drop_incoming(shard, &in);
     HKI_TRY(status);
     if (verdict != HK_OK)
         return hki_session_error(s, verdict);
@@ -407,10 +427,13 @@ static hk_status gate_close(hki_session *s, hki_shard *shard,
     uint32_t n = 0;
     uint8_t *bytes = NULL;
     size_t size = 0;
+    if (m->ticket == 0)
+        return hki_fail(HK_E_DATA, "%s: a gate without a ticket", s->peer);
     hki_session_end_cut(s);
     // Held a little longer than the wait that was asked for.
-    HKI_TRY(hki_gate_close(shard, m->ticket, (int64_t)m->wait_ms + 1000, p,
-                           &members, &n));
+    const int64_t hold_ms =
+        HKI_MIN((int64_t)m->wait_ms, s->server->wait_ms) + 1000;
+    HKI_TRY(hki_gate_close(shard, m->ticket, hold_ms, p, &members, &n));
     s->ticket = m->ticket;
     hk_status status = hki_members_put(members, n, &bytes, &size);
     const hki_frame f = {.type = HKI_MEMBERS};

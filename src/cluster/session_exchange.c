@@ -120,11 +120,11 @@ static bool has_right_size(const stream *x, const hki_chunk_range *c) {
     const hki_frame *const in = &x->in;
     switch (in->type) {
     case HKI_UP:
-        return c != NULL &&
-               (in->size ==
-                    hki_encoded_size(encoding_of(x, c), c->end - c->begin) ||
-                (in->size == 0 &&
-                 (!(in->flags & HKI_FLAG_SHARED) || x->s->ring.bytes != NULL)));
+        if (c != NULL && in->flags & HKI_FLAG_SHARED)
+            return in->size == 0 && x->s->ring.bytes != NULL;
+        return c != NULL && (in->size == 0 ||
+                             in->size == hki_encoded_size(encoding_of(x, c),
+                                                          c->end - c->begin));
     case HKI_ROWS:
     case HKI_ROWS_UP:
         return c == NULL && in->unit < x->run.msg.last &&

@@ -140,6 +140,7 @@ typedef struct hki_shard {
     bool has_lock, has_changed, has_undo_lock, has_undo_free;
     uint64_t sessions; // given out
     uint32_t granted;  // seat that brings the first values, plus 1
+    bool receiving;    // somebody's whole vector is on its way
     bool round_closing;
     hki_gate gate;
     uint32_t n_cuts; // copies that exist
@@ -205,6 +206,9 @@ hk_status hki_shard_resume(hki_shard *s, const hki_msg_resume *msg,
 hk_status hki_shard_leave(hki_shard *s, const hki_claim *c, int64_t steps);
 // The connection is gone; the membership lives until its lease is over.
 void hki_shard_hang_up(hki_shard *s, const hki_claim *c);
+// HK_E_DATA unless a worker may be at so many steps now.
+hk_status hki_shard_check_steps(const hki_shard *s, const hki_claim *c,
+                                int64_t steps);
 // HK_E_STATE unless the claim holds.
 hk_status hki_shard_check(hki_shard *s, const hki_claim *c, const char *what);
 // A sign of life.
@@ -213,8 +217,18 @@ void hki_shard_seen(hki_shard *s, const hki_claim *c,
                     uint64_t bytes_out);
 // The lease of a worker that waits for an answer. `lock` is held.
 void hki_shard_renew(hki_shard *s, const hki_claim *c);
+// Forgets who the worker of this id was, so that anybody may be it: for a
+// number that nobody can follow any more. What it has done stays.
+hk_status hki_shard_reset(hki_shard *s, int64_t id);
 // Ends memberships whose lease is over.
 void hki_shard_expire(hki_shard *s);
+
+// What one message may move a number that is kept for good: nobody gets to its
+// end, and so nobody can use a worker's numbers up.
+#define HKI_LEAP_INCARNATION (1u << 20)
+#define HKI_LEAP_EXCHANGES (UINT64_C(1) << 24)
+#define HKI_LEAP_STEPS (INT64_C(1) << 32)
+#define HKI_MAX_STEPS (INT64_C(1) << 48)
 
 // Compare-and-set of the first values. *granted: the caller brings them, then
 // calls hki_shard_commit, or hki_shard_refuse when it cannot.
@@ -226,6 +240,10 @@ hk_status hki_shard_hold(hki_shard *s, const hki_claim *c);
 // run_id: of the whole center; 0 makes one. HK_E_STATE as above.
 hk_status hki_shard_commit(hki_shard *s, const hki_claim *c, uint64_t run_id);
 void hki_shard_refuse(hki_shard *s, const hki_claim *c);
+// Room for a whole vector that comes in: one at a time, so that connections
+// cannot fill the memory. HK_E_TIMEOUT.
+hk_status hki_shard_receive(hki_shard *s, const hki_patience *p);
+void hki_shard_received(hki_shard *s);
 hk_status hki_shard_barrier(hki_shard *s, const hki_claim *c, uint32_t parties,
                             const hki_patience *p);
 // New values from a checkpoint have been written.

@@ -29,7 +29,8 @@ static hk_status check_begin(const hki_shard *s, const hki_claim *c,
     if (exchange == 0 || exchange > UINT64_MAX >> 24 ||
         m->last > HKI_MAX_UNITS || m->first_up > m->last ||
         m->first_down > m->last || m->steps < 0 || m->encoding > HKI_ENC_INT8 ||
-        !isfinite(m->rate) ||
+        !isfinite(m->rate) || !isfinite(m->fast_rate) ||
+        !isfinite(m->grad_scale) ||
         round != ((s->method->flags & HKI_METHOD_ROUND) != 0) ||
         (rows && s->method->worker != HKI_WORKER_ELASTIC) ||
         (!settle &&
@@ -51,6 +52,7 @@ static hk_status count_exchange(hki_shard *s, const hki_claim *c,
     const uint64_t before = HKI_CURSOR_EXCHANGE(cursor);
     if (exchange < before ||
         (exchange == before && m->first_up != HKI_CURSOR_UNITS(cursor)) ||
+        exchange - before > HKI_LEAP_EXCHANGES ||
         (exchange > before && m->first_up != 0))
         return hki_fail(HK_E_DATA,
                         "%s: worker %u begins exchange %llu at unit %u; it is "
@@ -58,10 +60,7 @@ static hk_status count_exchange(hki_shard *s, const hki_claim *c,
                         s->name, c->id, (unsigned long long)exchange,
                         m->first_up, (unsigned long long)before,
                         HKI_CURSOR_UNITS(cursor));
-    if (m->steps < w->steps)
-        return hki_fail(HK_E_DATA, "%s: worker %u: %lld steps after %lld",
-                        s->name, c->id, (long long)m->steps,
-                        (long long)w->steps);
+    HKI_TRY(hki_shard_check_steps(s, c, m->steps));
     // The steps are absolute: written twice they count once.
     atomic_fetch_add(&s->global_step, m->steps - w->steps);
     HKI_ORDER();

@@ -107,7 +107,9 @@ hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
                           const hki_member_at *members, uint32_t n,
                           const hki_patience *p) {
     pthread_mutex_lock(&s->lock);
-    hk_status status = HK_OK;
+    // Whoever has not closed the gate lets nobody through it.
+    hk_status status =
+        is_closed(s) && s->gate.ticket == ticket ? HK_OK : not_mine(s);
     for (uint32_t i = 0; i < n && status == HK_OK; i++)
         if (members[i].id >= s->opt.max_workers)
             status = hki_fail(HK_E_DATA, "%s: snapshot: no worker %u", s->name,

@@ -66,6 +66,30 @@ static void seat_worker(hki_shard *s, uint32_t id, const char *peer,
     pthread_mutex_unlock(&seat->lock);
 }
 
+// The first shard gives the numbers; the others take what it gave.
+static hk_status next_incarnation(const hki_shard *s, uint32_t id,
+                                  uint32_t asked, uint32_t *out) {
+    const uint32_t now = s->file.worker[id].incarnation;
+    if (asked != 0 && asked < now)
+        return hki_fail(HK_E_STATE,
+                        "%s: join: worker %u of incarnation %u is fenced off "
+                        "by incarnation %u; if no such worker runs, reset "
+                        "it at every center (--reset-worker %u)",
+                        s->name, id, asked, now, id);
+    if (now == UINT32_MAX)
+        return hki_fail(HK_E_STATE,
+                        "%s: join: worker %u has no incarnation left; reset it "
+                        "at every center (--reset-worker %u)",
+                        s->name, id, id);
+    if (asked != 0 && (s->shard == 0 || asked - now > HKI_LEAP_INCARNATION))
+        return hki_fail(HK_E_RANGE,
+                        "%s: join: worker %u is of incarnation %u and cannot "
+                        "become %u",
+                        s->name, id, now, asked);
+    *out = asked != 0 ? asked : now + 1;
+    return HK_OK;
+}
+
 hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
                          const char *peer, hki_claim *claim,
                          hki_msg_joined *out) {
@@ -73,13 +97,9 @@ hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
     pthread_mutex_lock(&s->lock);
     hk_status status = choose_id(s, msg->task, &id);
     hki_worker_record *const w = &s->file.worker[id];
-    const uint32_t next =
-        msg->incarnation != 0 ? msg->incarnation : w->incarnation + 1;
-    if (status == HK_OK && (next < w->incarnation || next == 0))
-        status = hki_fail(HK_E_STATE,
-                          "%s: join: worker %u of incarnation %u is fenced off "
-                          "by incarnation %u",
-                          s->name, id, next, w->incarnation);
+    uint32_t next = 0;
+    if (status == HK_OK)
+        status = next_incarnation(s, id, msg->incarnation, &next);
     if (status == HK_OK) {
         __atomic_store_n(&w->incarnation, next, __ATOMIC_RELEASE);
         __atomic_store_n(&w->round, 0, __ATOMIC_RELEASE);
@@ -158,6 +178,15 @@ hk_status hki_shard_check(hki_shard *s, const hki_claim *c, const char *what) {
     return status;
 }
 
+hk_status hki_shard_check_steps(const hki_shard *s, const hki_claim *c,
+                                int64_t steps) {
+    const int64_t now = s->file.worker[c->id].steps;
+    if (steps >= now && steps - now <= HKI_LEAP_STEPS && steps <= HKI_MAX_STEPS)
+        return HK_OK;
+    return hki_fail(HK_E_DATA, "%s: worker %u: %lld steps after %lld", s->name,
+                    c->id, (long long)steps, (long long)now);
+}
+
 // ---- leaving ----------------------------------------------------------------
 
 // `lock` is held.
@@ -177,11 +206,14 @@ hk_status hki_shard_leave(hki_shard *s, const hki_claim *c, int64_t steps) {
     pthread_mutex_lock(&s->lock);
     hk_status status = check_claim(s, c, "leave");
     hki_worker_record *const w = &s->file.worker[c->id];
-    if (status == HK_OK) {
-        if (steps > w->steps) {
+    if (status == HK_OK && steps > w->steps) {
+        status = hki_shard_check_steps(s, c, steps);
+        if (status == HK_OK) {
             atomic_fetch_add(&s->global_step, steps - w->steps);
             __atomic_store_n(&w->steps, steps, __ATOMIC_RELEASE);
         }
+    }
+    if (status == HK_OK) {
         drop_worker(s, c->id);
         s->seat[c->id].left = true;
     }
@@ -224,6 +256,23 @@ void hki_shard_seen(hki_shard *s, const hki_claim *c,
 void hki_shard_renew(hki_shard *s, const hki_claim *c) {
     if (c->session != 0 && s->seat[c->id].speaker == c->session)
         s->seat[c->id].seen_ns = hki_now_ns();
+}
+
+hk_status hki_shard_reset(hki_shard *s, int64_t id) {
+    if (id < 0 || id >= s->opt.max_workers || !s->file.worker[id].incarnation)
+        return hki_fail(HK_E_NOT_FOUND, "%s: no worker %lld to reset", s->name,
+                        (long long)id);
+    hki_worker_record *const w = &s->file.worker[id];
+    pthread_mutex_lock(&s->lock);
+    hki_log(s->context, HK_LOG_WARNING,
+            "%s: worker %lld of incarnation %u is reset, as asked for", s->name,
+            (long long)id, w->incarnation);
+    if (w->live)
+        drop_worker(s, (uint32_t)id);
+    w->incarnation = 0;
+    w->round = 0;
+    pthread_mutex_unlock(&s->lock);
+    return HK_OK;
 }
 
 void hki_shard_expire(hki_shard *s) {
@@ -310,6 +359,28 @@ void hki_shard_refuse(hki_shard *s, const hki_claim *c) {
     pthread_mutex_lock(&s->lock);
     if (s->granted == c->id + 1)
         s->granted = 0;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+hk_status hki_shard_receive(hki_shard *s, const hki_patience *p) {
+    hk_status status = HK_OK;
+    pthread_mutex_lock(&s->lock);
+    while (status == HK_OK && s->receiving)
+        if (!hki_shard_wait(s, p) && s->receiving)
+            status = hki_fail(HK_E_TIMEOUT,
+                              "%s: waited for the values that somebody else "
+                              "brings",
+                              s->name);
+    if (status == HK_OK)
+        s->receiving = true;
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+void hki_shard_received(hki_shard *s) {
+    pthread_mutex_lock(&s->lock);
+    s->receiving = false;
     pthread_cond_broadcast(&s->changed);
     pthread_mutex_unlock(&s->lock);
 }
