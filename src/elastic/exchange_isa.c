@@ -1,8 +1,10 @@
 // exchange_isa.c - the exchange kernels, once per instruction-set level.
 //
 // Written as plain loops that both compilers turn into full-width vector
-// code; one pass over memory each. No fma anywhere: an exchange gives the
-// bits of the formula at every level.
+// code; one pass over memory each. Every element is loaded once, before the
+// stores: to the compiler a store to x may change c, and a second load behind
+// it waits where both have the same place in their pages. No fma anywhere: an
+// exchange gives the bits of the formula at every level.
 #include "elastic/elastic.h"
 #include <math.h>
 
@@ -10,9 +12,10 @@
 
 static void elastic(float *x, float *c, float alpha, int64_t n) {
     SIMD for (int64_t i = 0; i < n; i++) {
-        const float d = alpha * (x[i] - c[i]);
-        x[i] -= d;
-        c[i] += d;
+        const float xi = x[i], ci = c[i];
+        const float d = alpha * (xi - ci);
+        x[i] = xi - d;
+        c[i] = ci + d;
     }
 }
 
@@ -41,9 +44,10 @@ static int64_t elastic_checked(float *x, float *c, float alpha, int64_t n) {
 static void difference(const float *x, float *c, float *d, float alpha,
                        int64_t n) {
     SIMD for (int64_t i = 0; i < n; i++) {
-        const float v = alpha * (x[i] - c[i]);
+        const float ci = c[i];
+        const float v = alpha * (x[i] - ci);
         d[i] = v;
-        c[i] += v;
+        c[i] = ci + v;
     }
 }
 
@@ -58,7 +62,8 @@ static void delta(float *x, float *view, float *c, int64_t n) {
 
 static void meet(float *x, float *c, float a, int64_t n) {
     SIMD for (int64_t i = 0; i < n; i++) {
-        const float v = c[i] + a * (x[i] - c[i]);
+        const float ci = c[i];
+        const float v = ci + a * (x[i] - ci);
         c[i] = v;
         x[i] = v;
     }
@@ -67,8 +72,9 @@ static void meet(float *x, float *c, float a, int64_t n) {
 static void round_elastic(float *x, const float *c, float *sum, float alpha,
                           int64_t n) {
     SIMD for (int64_t i = 0; i < n; i++) {
-        const float d = alpha * (x[i] - c[i]);
-        x[i] -= d;
+        const float xi = x[i];
+        const float d = alpha * (xi - c[i]);
+        x[i] = xi - d;
         sum[i] += d;
     }
 }
