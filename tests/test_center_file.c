@@ -2,6 +2,7 @@
 // recovery of every kind of half-done change, units that come twice.
 #include "cluster_bed.h"
 #include <sys/stat.h>
+#include "base/io.h"
 
 static char folder[64], path[128];
 
@@ -368,6 +369,95 @@ static hk_status open_file(void *user) {
     return HK_OK;
 }
 
+// ---- for its owner's eyes ---------------------------------------------------
+
+static unsigned mode_of(const char *file) {
+    struct stat st;
+    assert_int_equal(lstat(file, &st), 0);
+    return (unsigned)st.st_mode & 07777;
+}
+
+static void write_text(const char *file, const char *text, unsigned mode) {
+    FILE *const f = fopen(file, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+    assert_int_equal(chmod(file, mode), 0);
+}
+
+static void check_text(const char *file, const char *text) {
+    char got[64] = "";
+    FILE *const f = fopen(file, "r");
+    assert_non_null(f);
+    assert_non_null(fgets(got, sizeof got, f));
+    fclose(f);
+    assert_string_equal(got, text);
+}
+
+static void write_snapshot(hki_shard *s) {
+    hki_cut *cut;
+    const hki_patience p = {.deadline_ns = hki_deadline(10000)};
+    assert_ok(hki_shard_cut(s, 1, &p, &cut));
+    assert_ok(hki_cut_write(s, cut, 1));
+    hki_cut_free(s, cut);
+}
+
+// Center files, snapshots and what is restored from them hold the model: they
+// are nobody else's to read, and are never written through a link.
+static void test_private(void **state) {
+    (void)state;
+    char snapshot[160], victim[160], left[160], link_at[160];
+    hki_shard_options o;
+    options(&o, HK_METHOD_ELASTIC);
+    o.durability = HKI_DURABLE_SNAPSHOT;
+    snprintf(snapshot, sizeof snapshot, "%s.snapshot", path);
+    snprintf(victim, sizeof victim, "%s/victim", folder);
+    snprintf(link_at, sizeof link_at, "%s.new", path);
+    snprintf(left, sizeof left, "%s/.%s.snapshot" HKI_TEMP_SUFFIX, folder,
+             hki_path_name(path));
+    const mode_t mask = umask(0);
+    write_text(link_at, "what a crash left", 0666);
+    hki_shard *s = create(&o);
+    assert_int_equal(mode_of(path), 0600);
+    write_text(left, "what a crash left", 0666);
+    write_snapshot(s);
+    assert_int_equal(mode_of(snapshot), 0600);
+    hki_shard_close(s);
+    // Lost, and restored beside a link that somebody laid out.
+    write_text(victim, "precious", 0644);
+    assert_int_equal(symlink(victim, link_at), 0);
+    assert_int_equal(unlink(path), 0);
+    assert_ok(hki_shard_open(&o, &s));
+    hki_shard_close(s);
+    assert_int_equal(mode_of(path), 0600);
+    check_text(victim, "precious");
+    assert_int_equal(unlink(link_at), 0);
+    // A snapshot that is a link is not ours.
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rename(snapshot, victim), 0);
+    assert_int_equal(symlink(victim, snapshot), 0);
+    assert_status(hki_shard_open(&o, &s), HK_E_DENIED);
+    assert_non_null(strstr(hk_last_error(), "is a link"));
+    assert_int_equal(unlink(snapshot), 0);
+    assert_int_equal(unlink(victim), 0);
+    umask(mask);
+}
+
+// A file that another user left open for himself does not get the model.
+static void test_of_another_user(void **state) {
+    (void)state;
+    char left[160];
+    hki_file *f;
+    if (geteuid() != 0)
+        skip(); // cannot make one
+    snprintf(left, sizeof left, "%s/.mine" HKI_TEMP_SUFFIX, folder);
+    write_text(left, "", 0666);
+    assert_int_equal(chown(left, 4321, 4321), 0);
+    snprintf(left, sizeof left, "%s/mine", folder);
+    assert_status(hki_file_create_private(left, &f), HK_E_DENIED);
+    assert_non_null(strstr(hk_last_error(), "user 4321"));
+}
+
 static void test_memory(void **state) {
     (void)state;
     hki_shard_options o;
@@ -437,9 +527,14 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_once),        cmocka_unit_test(test_recovery),
-        cmocka_unit_test(test_outer_state), cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_bad_slot),    cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_once),
+        cmocka_unit_test(test_recovery),
+        cmocka_unit_test(test_outer_state),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_bad_slot),
+        cmocka_unit_test(test_private),
+        cmocka_unit_test(test_of_another_user),
+        cmocka_unit_test(test_memory),
         cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

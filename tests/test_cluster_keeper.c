@@ -1,6 +1,7 @@
 // test_cluster_keeper.c - the run's memory: calls that are carried out once,
 // ranges that come back from the dead, and a file that survives its process.
 #include "hk_test.h"
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
 #include "cluster/keeper.h"
@@ -249,6 +250,28 @@ static void test_file(void **state) {
     assert_ok(hki_file_remove(path));
 }
 
+// Nobody else reads it, and a link in its place is not followed.
+static void test_private(void **state) {
+    (void)state;
+    char path[128], elsewhere[128];
+    struct stat st;
+    hki_keeper *k;
+    snprintf(path, sizeof path, "%s/center.run", folder);
+    snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", folder);
+    const mode_t mask = umask(0);
+    assert_ok(hki_keeper_create(NULL, path, &k));
+    assert_ok(hki_keeper_begin(k, 1));
+    hki_keeper_destroy(k);
+    assert_int_equal(lstat(path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600);
+    assert_int_equal(rename(path, elsewhere), 0);
+    assert_int_equal(symlink(elsewhere, path), 0);
+    assert_status(hki_keeper_create(NULL, path, &k), HK_E_DENIED);
+    assert_ok(hki_file_remove(path));
+    assert_ok(hki_file_remove(elsewhere));
+    umask(mask);
+}
+
 // Every byte of the file is covered by its checks.
 static void test_damage(void **state) {
     (void)state;
@@ -314,6 +337,7 @@ int main(void) {
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_restarted_worker),
         cmocka_unit_test(test_file),
+        cmocka_unit_test(test_private),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_memory),
     };

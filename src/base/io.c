@@ -212,10 +212,14 @@ hk_status hki_path_folder(const char *path, char **out) {
 
 // ---- reading ---------------------------------------------------------------
 
-hk_status hki_file_open_read(const char *path, int *fd, uint64_t *size) {
+static hk_status open_read(const char *path, int flags, int *fd,
+                           uint64_t *size) {
     // Without O_NONBLOCK a pipe would wait for its writer.
-    const int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | flags);
     struct stat st;
+    if (f < 0 && errno == ELOOP && flags != 0)
+        return hki_fail(HK_E_DENIED, "%s: is a link; a file is wanted here",
+                        path);
     if (f < 0)
         return hki_io_fail(errno, path, "open");
     if (fstat(f, &st) != 0 || !S_ISREG(st.st_mode)) {
@@ -225,6 +229,14 @@ hk_status hki_file_open_read(const char *path, int *fd, uint64_t *size) {
     *fd = f;
     *size = (uint64_t)st.st_size;
     return HK_OK;
+}
+
+hk_status hki_file_open_read(const char *path, int *fd, uint64_t *size) {
+    return open_read(path, 0, fd, size);
+}
+
+hk_status hki_file_open_private(const char *path, int *fd, uint64_t *size) {
+    return open_read(path, O_NOFOLLOW, fd, size);
 }
 
 void hki_file_close_read(int fd) {
@@ -251,12 +263,10 @@ hk_status hki_file_read_at(int fd, const char *path, uint64_t offset,
     return HK_OK;
 }
 
-hk_status hki_file_read_all(const char *path, size_t limit, uint8_t **bytes,
-                            size_t *size) {
-    int fd;
-    uint64_t n;
+// All n bytes of fd, which is closed.
+static hk_status read_whole(int fd, const char *path, uint64_t n, size_t limit,
+                            uint8_t **bytes, size_t *size) {
     uint8_t *b = NULL;
-    HKI_TRY(hki_file_open_read(path, &fd, &n));
     hk_status s = HK_OK;
     if (n > limit)
         s = hki_fail(HK_E_DATA, "%s: %llu bytes, more than %zu", path,
@@ -276,6 +286,22 @@ hk_status hki_file_read_all(const char *path, size_t limit, uint8_t **bytes,
     return HK_OK;
 }
 
+hk_status hki_file_read_all(const char *path, size_t limit, uint8_t **bytes,
+                            size_t *size) {
+    int fd;
+    uint64_t n;
+    HKI_TRY(hki_file_open_read(path, &fd, &n));
+    return read_whole(fd, path, n, limit, bytes, size);
+}
+
+hk_status hki_file_read_private(const char *path, size_t limit, uint8_t **bytes,
+                                size_t *size) {
+    int fd;
+    uint64_t n;
+    HKI_TRY(hki_file_open_private(path, &fd, &n));
+    return read_whole(fd, path, n, limit, bytes, size);
+}
+
 // ---- writing ---------------------------------------------------------------
 
 // So many bytes at a time are handed to the disk while more are written: the
@@ -285,6 +311,7 @@ hk_status hki_file_read_all(const char *path, size_t limit, uint8_t **bytes,
 struct hki_file {
     char *path, *temp;
     int fd;
+    bool is_private;        // for its owner's eyes
     uint64_t size, started; // bytes appended; of these on their way to disk
 };
 
@@ -314,14 +341,31 @@ static hk_status lock_temp(int fd, const char *temp, bool *stale) {
     return HK_OK;
 }
 
+hk_status hki_file_make_private(int fd, const char *path) {
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return hki_io_fail(errno, path, "look at");
+    if (st.st_uid != geteuid())
+        return hki_fail(HK_E_DENIED,
+                        "%s: belongs to user %u, who may not see what user %u "
+                        "writes; remove it",
+                        path, (unsigned)st.st_uid, (unsigned)geteuid());
+    if (fchmod(fd, 0600) != 0)
+        return hki_io_fail(errno, path, "keep from others");
+    return HK_OK;
+}
+
 static hk_status open_temp(hki_file *f) {
     for (int tries = 0; tries < 100; tries++) {
         bool stale;
-        f->fd = hki_io()->open(f->temp,
-                               O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        f->fd =
+            hki_io()->open(f->temp, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW,
+                           f->is_private ? 0600 : 0666);
         if (f->fd < 0)
             return hki_io_fail(errno, f->path, "create");
-        const hk_status s = lock_temp(f->fd, f->temp, &stale);
+        hk_status s = lock_temp(f->fd, f->temp, &stale);
+        if (s == HK_OK && !stale && f->is_private)
+            s = hki_file_make_private(f->fd, f->temp);
         if (s == HK_OK && !stale) {
             // Bytes of a writer that crashed may be there.
             if (hki_io()->truncate(f->fd, 0) == 0)
@@ -352,11 +396,12 @@ static hk_status check_place(const char *path) {
                     S_ISDIR(st.st_mode) ? "a folder" : "a device or a pipe");
 }
 
-hk_status hki_file_create(const char *path, hki_file **out) {
+static hk_status create(const char *path, bool is_private, hki_file **out) {
     hki_file *f;
     HKI_TRY(check_place(path));
     HKI_TRY(hki_zalloc_array(1, sizeof *f, &f));
     f->fd = -1;
+    f->is_private = is_private;
     hk_status s = hki_strdup(path, &f->path);
     if (s == HK_OK)
         s = temp_path(path, &f->temp);
@@ -372,6 +417,14 @@ hk_status hki_file_create(const char *path, hki_file **out) {
     }
     *out = f;
     return HK_OK;
+}
+
+hk_status hki_file_create(const char *path, hki_file **out) {
+    return create(path, false, out);
+}
+
+hk_status hki_file_create_private(const char *path, hki_file **out) {
+    return create(path, true, out);
 }
 
 // Starts the writing of what has gathered; a hint, so its result is ignored.
@@ -454,10 +507,10 @@ hk_status hki_sync_folder(const char *path) {
     return s;
 }
 
-hk_status hki_file_replace(const char *path, const void *bytes, size_t size,
-                           bool durable) {
+static hk_status replace(const char *path, bool is_private, const void *bytes,
+                         size_t size, bool durable) {
     hki_file *f;
-    HKI_TRY(hki_file_create(path, &f));
+    HKI_TRY(create(path, is_private, &f));
     const hk_status s = hki_file_write(f, bytes, size);
     if (s != HK_OK) {
         hki_file_discard(f);
@@ -465,6 +518,16 @@ hk_status hki_file_replace(const char *path, const void *bytes, size_t size,
     }
     HKI_TRY(hki_file_commit(f, durable));
     return durable ? hki_sync_folder(path) : HK_OK;
+}
+
+hk_status hki_file_replace(const char *path, const void *bytes, size_t size,
+                           bool durable) {
+    return replace(path, false, bytes, size, durable);
+}
+
+hk_status hki_file_replace_private(const char *path, const void *bytes,
+                                   size_t size, bool durable) {
+    return replace(path, true, bytes, size, durable);
 }
 
 hk_status hki_file_remove(const char *path) {

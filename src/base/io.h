@@ -51,6 +51,8 @@ hk_status hki_io_fail(int error, const char *path, const char *verb);
 
 // Opens a regular file for reading. *size: its length now.
 hk_status hki_file_open_read(const char *path, int *fd, uint64_t *size);
+// The same for a private file (below); HK_E_DENIED for a link.
+hk_status hki_file_open_private(const char *path, int *fd, uint64_t *size);
 void hki_file_close_read(int fd); // negative: nothing
 // Exactly size bytes from offset on; thread-safe. HK_E_DATA when the file
 // ends before (somebody cut it).
@@ -59,6 +61,8 @@ hk_status hki_file_read_at(int fd, const char *path, uint64_t offset,
 // A whole file of at most `limit` bytes, freed with hki_free; a NUL follows.
 hk_status hki_file_read_all(const char *path, size_t limit, uint8_t **bytes,
                             size_t *size);
+hk_status hki_file_read_private(const char *path, size_t limit, uint8_t **bytes,
+                                size_t *size);
 bool hki_path_exists(const char *path);
 bool hki_path_is_dir(const char *path);
 // Where the last component begins: "run/a" -> "a".
@@ -78,6 +82,12 @@ typedef struct hki_file hki_file; // opaque
 // Starts a file that will be called path. HK_E_EXISTS when another writer is
 // at it; what a crash left is taken over.
 hk_status hki_file_create(const char *path, hki_file **out);
+// The same for its owner's eyes: mode 0600 from its first byte on. HK_E_DENIED
+// when a file of another user lies in its way.
+hk_status hki_file_create_private(const char *path, hki_file **out);
+// What makes it so: for an open file that a crash may have left, or somebody
+// laid out.
+hk_status hki_file_make_private(int fd, const char *path);
 hk_status hki_file_write(hki_file *f, const void *bytes, size_t size);
 // Over bytes that were written before.
 hk_status hki_file_write_at(hki_file *f, uint64_t offset, const void *bytes,
@@ -94,6 +104,8 @@ hk_status hki_sync_folder(const char *path);
 // All of it in one: create, write, commit, fsync of the folder.
 hk_status hki_file_replace(const char *path, const void *bytes, size_t size,
                            bool durable);
+hk_status hki_file_replace_private(const char *path, const void *bytes,
+                                   size_t size, bool durable);
 // Removes a file; one that is not there is fine.
 hk_status hki_file_remove(const char *path);
 // Removes every file under way in the folder that nobody locks. removed: NULL

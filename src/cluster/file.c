@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/io.h"
 #include "cluster/file.h"
 
 static const char magic[8] = {'H', 'K', 'C', 'E', 'N', 'T', 'E', 'R'};
@@ -143,6 +144,7 @@ static hk_status create_path(hki_center_file *f, const char *path,
         return io_fail(temp, "create");
     if (flock(f->fd, LOCK_EX | LOCK_NB) != 0)
         return hki_fail(HK_E_EXISTS, "%s: another process is making it", temp);
+    HKI_TRY(hki_file_make_private(f->fd, temp));
     HKI_TRY(reserve(f->fd, f->bytes, temp));
     return map_fd(f, temp);
 }

@@ -179,7 +179,7 @@ static hk_status save(hki_keeper *k) {
         HKI_TRY(add_member(b, &k->member[i]));
     HKI_TRY(add_ranges(k, b));
     HKI_TRY(add_u64(b, hki_hash(HKI_HASH_INIT, b->data, b->size)));
-    HKI_TRY(hki_file_replace(k->path, b->data, b->size, false));
+    HKI_TRY(hki_file_replace_private(k->path, b->data, b->size, false));
     k->dirty = false;
     return HK_OK;
 }
@@ -239,7 +239,7 @@ static hk_status load(hki_keeper *k) {
     size_t size;
     if (k->path == NULL || !hki_path_exists(k->path))
         return HK_OK;
-    HKI_TRY(hki_file_read_all(k->path, MAX_FILE, &bytes, &size));
+    HKI_TRY(hki_file_read_private(k->path, MAX_FILE, &bytes, &size));
     const hk_status s = restore(k, bytes, size);
     hki_free(bytes);
     return s;

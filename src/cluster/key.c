@@ -115,6 +115,25 @@ hk_status hki_key_parse(const char *text, size_t size, const char *what,
     return HK_OK;
 }
 
+static bool is_in_group(gid_t group) {
+    gid_t mine[256];
+    const int n = getgroups((int)HKI_COUNT(mine), mine);
+    for (int i = 0; i < n; i++)
+        if (mine[i] == group)
+            return true;
+    return group == getegid();
+}
+
+// Secrets are handed over by systemd and Kubernetes as files of root's, or of
+// a group that this process is in, with mode 0440.
+static bool is_secret(const struct stat *st) {
+    const mode_t others = S_IWGRP | S_IXGRP | S_IRWXO;
+    if ((st->st_mode & others) != 0)
+        return false;
+    return (st->st_mode & S_IRGRP) == 0 || st->st_uid == 0 ||
+           is_in_group(st->st_gid);
+}
+
 hk_status hk_key_load(const char *path, hk_key *out) {
     char text[256];
     if (path == NULL || out == NULL)
@@ -126,7 +145,7 @@ hk_status hk_key_load(const char *path, hk_key *out) {
     const ssize_t n = fstat(fd, &st) == 0 ? read(fd, text, sizeof text) : -1;
     hk_status s = n >= 0 ? HK_OK : io_fail(path, "read");
     close(fd);
-    if (s == HK_OK && (st.st_mode & 077) != 0)
+    if (s == HK_OK && !is_secret(&st))
         s = hki_fail(HK_E_DENIED,
                      "%s: others may read the key (mode %03o); chmod 600", path,
                      (unsigned)st.st_mode & 0777);

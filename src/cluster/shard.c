@@ -2,6 +2,7 @@
 #include "cluster/shard.h"
 #include <errno.h>
 #include <unistd.h>
+#include "base/io.h"
 
 hk_status hki_durability_parse(const char *text, const char *what,
                                hki_durability *out, int64_t *period_ms) {
@@ -360,27 +361,37 @@ static bool wants_snapshot(const char *path, const char *snapshot) {
     return torn;
 }
 
-static hk_status copy_file(const char *from, const char *to) {
-    FILE *const in = fopen(from, "rbe");
-    FILE *const out = in != NULL ? fopen(to, "wbe") : NULL;
-    static const size_t block = 1 << 20;
-    char *bytes = NULL;
-    hk_status s = in != NULL && out != NULL
-                      ? hki_alloc_array(block, 1, &bytes)
-                      : hki_fail(HK_E_IO, "%s: cannot copy to %s: %s", from, to,
-                                 strerror(errno));
-    for (size_t n = 1; s == HK_OK && n > 0;) {
-        n = fread(bytes, 1, block, in);
-        if (ferror(in) || (n > 0 && fwrite(bytes, 1, n, out) != n))
-            s = hki_fail(HK_E_IO, "%s: cannot copy to %s", from, to);
+#define BLOCK_BYTES (1u << 20)
+
+static hk_status copy_bytes(int from, const char *path, uint64_t size,
+                            hki_file *to) {
+    uint8_t *bytes;
+    HKI_TRY(hki_alloc_array(BLOCK_BYTES, 1, &bytes));
+    hk_status s = HK_OK;
+    for (uint64_t at = 0; s == HK_OK && at < size; at += BLOCK_BYTES) {
+        const size_t n = (size_t)HKI_MIN(size - at, (uint64_t)BLOCK_BYTES);
+        s = hki_file_read_at(from, path, at, bytes, n);
+        if (s == HK_OK)
+            s = hki_file_write(to, bytes, n);
     }
-    if (s == HK_OK && (fflush(out) != 0 || fsync(fileno(out)) != 0))
-        s = hki_fail(HK_E_IO, "%s: cannot write: %s", to, strerror(errno));
     hki_free(bytes);
-    if (out != NULL)
-        fclose(out);
-    if (in != NULL)
-        fclose(in);
+    return s;
+}
+
+static hk_status copy_file(const char *from, const char *to) {
+    int in;
+    uint64_t size;
+    hki_file *out;
+    HKI_TRY(hki_file_open_private(from, &in, &size));
+    hk_status s = hki_file_create_private(to, &out);
+    if (s == HK_OK) {
+        s = copy_bytes(in, from, size, out);
+        if (s == HK_OK)
+            s = hki_file_commit(out, true);
+        else
+            hki_file_discard(out);
+    }
+    hki_file_close_read(in);
     return s;
 }
 
@@ -388,22 +399,16 @@ static hk_status copy_file(const char *from, const char *to) {
 static hk_status fall_back(const hki_shard_options *opt) {
     if (opt->durability != HKI_DURABLE_SNAPSHOT)
         return HK_OK;
-    hki_buf snapshot = {0}, temp = {0};
+    hki_buf snapshot = {0};
     hk_status s = snapshot_path(opt->path, &snapshot);
-    if (s == HK_OK)
-        s = hki_buf_printf(&temp, "%s.new", opt->path);
     if (s == HK_OK && wants_snapshot(opt->path, snapshot.data)) {
-        s = copy_file(snapshot.data, temp.data);
-        if (s == HK_OK && rename(temp.data, opt->path) != 0)
-            s = hki_fail(HK_E_IO, "%s: cannot rename: %s", temp.data,
-                         strerror(errno));
+        s = copy_file(snapshot.data, opt->path);
         if (s == HK_OK)
             hki_log(opt->context, HK_LOG_WARNING,
                     "%s: starts from the snapshot %s", opt->name,
                     snapshot.data);
     }
     hki_buf_deinit(&snapshot);
-    hki_buf_deinit(&temp);
     return s;
 }
 

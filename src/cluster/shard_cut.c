@@ -288,7 +288,7 @@ hk_status hki_cut_write(hki_shard *s, hki_cut *c, uint64_t number) {
     hki_file *f = NULL;
     hk_status status = hki_buf_printf(&path, "%s.snapshot", s->file.path);
     if (status == HK_OK)
-        status = hki_file_create(path.data, &f);
+        status = hki_file_create_private(path.data, &f);
     if (status == HK_OK) {
         status = write_cut(s, c, f);
         if (status == HK_OK)
