@@ -192,8 +192,8 @@ static void one_step(scene *s) {
                                  .indices = v->rows,
                                  .rows = v->row_values};
     }
-    const hk_grad_view view = {s->g, hk_layout_dense(s->layout), sparse,
-                               n_sparse, 1};
+    const hk_grad_view view = {
+        s->g, hk_layout_dense(s->layout), sparse, n_sparse, 1, NULL};
     assert_ok(hk_optimizer_apply(s->opt, s->x, &view, s->step++, NULL));
 }
 

@@ -70,7 +70,7 @@ static void test_s10(void **state) {
     assert_ok(hk_ema_create(&eo, l, x, NULL, &ema));
     hk_average_optimizer *a;
     assert_ok(hk_average_optimizer_create(opt, ema, 1, &a));
-    const hk_grad_view v = {g, 32, NULL, 0, 1};
+    const hk_grad_view v = {g, 32, NULL, 0, 1, NULL};
     hk_name_map *const full = new_map(), *const subset = new_map();
     assert_fails(HK_E_STATE,
                  hk_average_optimizer_swapping_map(a, NULL, 0, x, NULL, full));
@@ -159,7 +159,7 @@ static void test_sequential(void **state) {
         assert_ok(hk_ema_create(&eo, l, x, NULL, &ema));
         hk_average_optimizer *a;
         assert_ok(hk_average_optimizer_create(opt, ema, sequential, &a));
-        const hk_grad_view v = {g, 16, NULL, 0, 1};
+        const hk_grad_view v = {g, 16, NULL, 0, 1, NULL};
         assert_ok(hk_average_optimizer_apply(a, x, NULL, &v, 0));
         assert_true(fabsf(x[0] + 3.6f) < 1e-6f);
         const double want = sequential ? -1.2 : 1.2;
@@ -502,7 +502,7 @@ static void make_grads(grads *s) {
                                  .dim = DIM,
                                  .indices = s->index,
                                  .rows = s->rows};
-    s->view = (hk_grad_view){s->g, s->n, &s->sparse, 1, 1};
+    s->view = (hk_grad_view){s->g, s->n, &s->sparse, 1, 1, NULL};
 }
 
 static void free_grads(grads *s) {
@@ -622,7 +622,7 @@ static void test_clip_value_and_norm(void **state) {
     assert_fails(HK_E_INVALID_ARG, hk_clip_by_value(g, 3, 1, -1));
     assert_fails(HK_E_INVALID_ARG, hk_clip_by_norm(g, 3, 0, NULL));
     assert_fails(HK_E_INVALID_ARG, hk_clip_by_norm(NULL, 3, 1, NULL));
-    const hk_grad_view v = {g, 2, NULL, 0, 2};
+    const hk_grad_view v = {g, 2, NULL, 0, 2, NULL};
     assert_ok(hk_global_norm(&v, &norm));
     assert_true(fabs(norm - 2 * sqrt(1.5 * 1.5 + 1.75 * 1.75)) < 1e-6);
     free_grads(&s);
@@ -683,6 +683,49 @@ static void test_accumulation(void **state) {
     free(bytes);
     hk_gradproc_destroy(p);
     hk_gradproc_destroy(q);
+    free_grads(&s);
+}
+
+// A sum is of every variable that had a gradient in one of its calls.
+static void test_accumulated_mask(void **state) {
+    (void)state;
+    grads s;
+    make_grads(&s);
+    const size_t n = hk_layout_entries(s.l);
+    assert_true(n > 2);
+    hk_gradproc_options o;
+    hk_gradproc_options_init(&o, sizeof o);
+    o.accumulate_steps = 2;
+    for (int restored = 0; restored < 2; restored++) {
+        hk_gradproc *p = make_proc(&o, s.l);
+        hk_grad_view v = s.view, out;
+        unsigned char *const mask = zeroed(n, 1);
+        int ready;
+        v.mask = mask;
+        v.n_sparse = 0;
+        memset(s.g, 0, (size_t)s.n * sizeof *s.g);
+        s.g[hk_layout_entry(s.l, 0)->offset] = 1;
+        mask[0] = 1;
+        assert_ok(hk_gradproc_run(p, &v, &out, &ready));
+        if (restored) {
+            size_t size;
+            assert_ok(hk_gradproc_save(p, NULL, 0, &size));
+            void *const bytes = zeroed(size, 1);
+            assert_ok(hk_gradproc_save(p, bytes, size, &size));
+            hk_gradproc_destroy(p);
+            p = make_proc(&o, s.l);
+            assert_ok(hk_gradproc_restore(p, bytes, size));
+            free(bytes);
+        }
+        mask[0] = 0;
+        mask[1] = 1;
+        assert_ok(hk_gradproc_run(p, &v, &out, &ready));
+        assert_int_equal(ready, 1);
+        for (size_t i = 0; i < n; i++)
+            assert_int_equal(out.mask[i], i < 2);
+        free(mask);
+        hk_gradproc_destroy(p);
+    }
     free_grads(&s);
 }
 
@@ -786,6 +829,7 @@ int main(void) {
         cmocka_unit_test(test_global_norm),
         cmocka_unit_test(test_clip_value_and_norm),
         cmocka_unit_test(test_accumulation),
+        cmocka_unit_test(test_accumulated_mask),
         cmocka_unit_test(test_bad_gradients),
         cmocka_unit_test(test_allocation_failures),
     };

@@ -59,7 +59,7 @@ static hk_sparse_grad rows_of(const model *m, uint64_t seed) {
 static void take_step(const model *m, hk_optimizer *o, int step, hk_ema *e) {
     fill(m->layout, m->g, m->n_dense, 100 + (uint64_t)step, 0.1f);
     const hk_sparse_grad rows = rows_of(m, 7 + (uint64_t)step);
-    const hk_grad_view v = {m->g, m->n_dense, &rows, 1, 0.5};
+    const hk_grad_view v = {m->g, m->n_dense, &rows, 1, 0.5, NULL};
     assert_ok(hk_optimizer_apply(o, m->x, &v, step, e));
 }
 
@@ -188,7 +188,7 @@ static void test_all_rows_is_dense(void **state) {
             for (int64_t i = 0; i < r.count; i++)
                 memcpy(b.g + r.entry->offset + r.indices[i] * DIM,
                        r.rows + i * DIM, DIM * sizeof *b.g);
-            const hk_grad_view v = {b.g, b.n_train, NULL, 0, 0.5};
+            const hk_grad_view v = {b.g, b.n_train, NULL, 0, 0.5, NULL};
             assert_ok(hk_optimizer_apply(dense, b.x, &v, s, NULL));
             assert_same(a.x, b.x, a.n, kinds[k].name);
         }
@@ -249,9 +249,9 @@ static void test_repeated_indices(void **state) {
             const hk_sparse_grad g = {e, 4, DIM, twice, many, 0, 0};
             const hk_sparse_grad h = {e, 2, DIM, once, sum, 0, 0};
             assert_ok(hk_optimizer_apply(
-                o, a.x, &(hk_grad_view){NULL, 0, &g, 1, 1}, s, NULL));
+                o, a.x, &(hk_grad_view){NULL, 0, &g, 1, 1, NULL}, s, NULL));
             assert_ok(hk_optimizer_apply(
-                p, b.x, &(hk_grad_view){NULL, 0, &h, 1, 1}, s, NULL));
+                p, b.x, &(hk_grad_view){NULL, 0, &h, 1, 1, NULL}, s, NULL));
         }
         assert_same(a.x, b.x, a.n, kinds[k].name);
         hk_optimizer_destroy(o);
@@ -410,7 +410,7 @@ static void test_oracles(void **state) {
         for (int i = 0; i < 20; i++) {
             g[0] = noise(&seed);
             oracle_step(own[k], &s, g[0]);
-            const hk_grad_view v = {g, 16, NULL, 0, 1};
+            const hk_grad_view v = {g, 16, NULL, 0, 1, NULL};
             assert_ok(hk_optimizer_apply(opt, x, &v, i, NULL));
         }
         // Twenty float steps of 0.01 against doubles.
@@ -474,7 +474,7 @@ static void test_rates(void **state) {
     assert_ok(hk_optimizer_create(&o, l, &opt));
     hk_schedule_release(s); // the optimizer holds it
     float x[16] = {0}, g[16] = {-1};
-    const hk_grad_view v = {g, 16, NULL, 0, 1};
+    const hk_grad_view v = {g, 16, NULL, 0, 1, NULL};
     assert_ok(hk_optimizer_apply(opt, x, &v, 0, NULL));
     assert_ok(hk_optimizer_apply(opt, x, &v, 1, NULL));
     assert_true(x[0] == 1.5f);
@@ -749,7 +749,7 @@ static void test_bad_steps(void **state) {
         {{NULL, 2, DIM, good, rows, 0, 0}, HK_E_INVALID_ARG},
     };
     for (size_t i = 0; i < COUNT(sparse); i++) {
-        const hk_grad_view v = {m.g, m.n_dense, &sparse[i].g, 1, 1};
+        const hk_grad_view v = {m.g, m.n_dense, &sparse[i].g, 1, 1, NULL};
         assert_fails(sparse[i].status, hk_optimizer_apply(o, m.x, &v, 0, NULL));
     }
     const hk_sparse_grad two[] = {{table, 1, DIM, good, rows, 0, 0},
@@ -758,18 +758,18 @@ static void test_bad_steps(void **state) {
         hk_grad_view v;
         hk_status status;
     } views[] = {
-        {{m.g, m.n_dense, two, 2, 1}, HK_E_EXISTS},
-        {{m.g, m.n_dense + 1, NULL, 0, 1}, HK_E_SHAPE},
-        {{NULL, m.n_dense, NULL, 0, 1}, HK_E_INVALID_ARG},
-        {{m.g, m.n_dense, NULL, 1, 1}, HK_E_INVALID_ARG},
-        {{m.g, m.n_train, two, 1, 1}, HK_E_INVALID_ARG},
-        {{m.g, m.n_dense, NULL, 0, (double)NAN}, HK_E_NOT_FINITE},
-        {{NULL, 0, NULL, 0, 1}, HK_E_INVALID_ARG},
+        {{m.g, m.n_dense, two, 2, 1, NULL}, HK_E_EXISTS},
+        {{m.g, m.n_dense + 1, NULL, 0, 1, NULL}, HK_E_SHAPE},
+        {{NULL, m.n_dense, NULL, 0, 1, NULL}, HK_E_INVALID_ARG},
+        {{m.g, m.n_dense, NULL, 1, 1, NULL}, HK_E_INVALID_ARG},
+        {{m.g, m.n_train, two, 1, 1, NULL}, HK_E_INVALID_ARG},
+        {{m.g, m.n_dense, NULL, 0, (double)NAN, NULL}, HK_E_NOT_FINITE},
+        {{NULL, 0, NULL, 0, 1, NULL}, HK_E_INVALID_ARG},
     };
     for (size_t i = 0; i < COUNT(views); i++)
         assert_fails(views[i].status,
                      hk_optimizer_apply(o, m.x, &views[i].v, 0, NULL));
-    const hk_grad_view v = {m.g, m.n_dense, NULL, 0, 1};
+    const hk_grad_view v = {m.g, m.n_dense, NULL, 0, 1, NULL};
     assert_fails(HK_E_INVALID_ARG, hk_optimizer_apply(o, m.x, NULL, 0, NULL));
     assert_fails(HK_E_INVALID_ARG, hk_optimizer_apply(o, NULL, &v, 0, NULL));
     assert_fails(HK_E_INVALID_ARG, hk_optimizer_apply(o, m.x, &v, -1, NULL));
@@ -844,7 +844,7 @@ static void test_steps_allocate_nothing(void **state) {
                                   row_values,
                                   0,
                                   0};
-        const hk_grad_view v = {m.g, m.n_dense, &g, 1, 1};
+        const hk_grad_view v = {m.g, m.n_dense, &g, 1, 1, NULL};
         const uint64_t before = hki_alloc_count();
         for (int s = 0; s < 3; s++)
             assert_ok(hk_optimizer_apply(o, m.x, &v, s, NULL));

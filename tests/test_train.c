@@ -164,6 +164,89 @@ static void test_list_from_elsewhere(void **state) {
     close_fixture(&f);
 }
 
+// Memory of exactly var->count floats: whatever lies behind it is not ours.
+static void test_gradients_of_exact_size(void **state) {
+    (void)state;
+    fixture f = open_fixture(HK_OPT_GRADIENT_DESCENT);
+    const hk_entry *w = hk_layout_find(f.layout, "w");
+    float *const exact = malloc(3 * sizeof *exact); // ASan looks behind it
+    float roomy[64];
+    for (int i = 0; i < 64; i++)
+        roomy[i] = i < 3 ? 2 : NAN;
+    memcpy(exact, roomy, 3 * sizeof *exact);
+    for (int round = 0; round < 2; round++) {
+        const hk_grad_and_var item = {
+            .kind = HK_GRAD_DENSE, .var = w, .dense = round ? exact : roomy};
+        assert_ok(hk_grad_list_set(f.list, &item, 1, 0.5));
+        assert_ok(hk_apply_gradients(f.opt, hk_session_params(f.session),
+                                     f.list, NULL, NULL));
+    }
+    hk_test_floats("w", value(&f, "w"), (float[]){0, 1, 2}, 3, 0, 0);
+    for (int64_t i = 3; i < 16; i++) // the gap behind w
+        assert_true(hk_session_params(f.session)[i] == 0);
+    free(exact);
+    close_fixture(&f);
+}
+
+// Variables outside of var_list stay where they are, slots included, also
+// when their gradients were computed and the elastic optimizer applies.
+static void test_subset_with_elastic(void **state) {
+    (void)state;
+    fixture f = open_fixture(HK_OPT_MOMENTUM);
+    float *const x = hk_session_params(f.session);
+    hk_center *center;
+    hk_elastic *e;
+    hk_elastic_options eo;
+    hk_elastic_options_init(&eo, sizeof eo);
+    eo.num_worker = 1;
+    eo.communication_period = 100; // exchanges cover every variable
+    eo.rho = 0;
+    assert_ok(hk_center_create_local(NULL, f.layout, &center));
+    assert_ok(hk_elastic_create(&eo, f.opt, center, &e));
+    assert_ok(hk_elastic_init(e, x, 0));
+    const char *const vars[] = {"v"};
+    hk_compute_options o;
+    hk_compute_options_init(&o, sizeof o);
+    hk_grad_view g;
+    assert_ok(hk_compute_gradients(f.session, &o, f.list));
+    assert_ok(hk_grad_list_view(f.list, &g));
+    assert_ok(hk_elastic_apply(e, x, &g, NULL)); // all: slots are not zero
+    float before[3], *slot;
+    memcpy(before, value(&f, "w"), sizeof before);
+    assert_ok(hk_optimizer_slot(f.opt, "w", "momentum", &slot));
+    o.var_list = vars;
+    o.n_vars = 1;
+    for (int step = 0; step < 4; step++) {
+        assert_ok(hk_compute_gradients(f.session, &o, f.list));
+        assert_ok(hk_grad_list_view(f.list, &g));
+        double norm;
+        assert_ok(hk_global_norm(&g, &norm));
+        assert_true(fabs(norm - 2 * sqrt(2) * fabs(value(&f, "v")[0])) < 1e-6);
+        assert_ok(hk_elastic_apply(e, x, &g, NULL));
+        hk_test_floats("w", value(&f, "w"), before, 3, 0, 0);
+        hk_test_floats("slot w", slot, (float[]){1, -2, 4}, 3, 0, 0);
+    }
+    assert_true(value(&f, "v")[0] != 0);
+    hk_elastic_destroy(e);
+    hk_center_destroy(center);
+    close_fixture(&f);
+}
+
+// A selection by hand survives a list's step.
+static void test_selection_stays(void **state) {
+    (void)state;
+    fixture f = open_fixture(HK_OPT_GRADIENT_DESCENT);
+    unsigned char mask[4];
+    for (size_t i = 0; i < 4; i++)
+        mask[i] = strcmp(hk_layout_entry(f.layout, i)->name, "w") != 0;
+    assert_ok(hk_optimizer_select(f.opt, mask));
+    for (int step = 0; step < 2; step++)
+        assert_ok(hk_minimize(f.opt, f.session, NULL, f.list, NULL));
+    hk_test_floats("w", value(&f, "w"), (float[]){1, 2, 3}, 3, 0, 0);
+    hk_test_floats("v", value(&f, "v"), (float[]){0, 0}, 2, 0, 0);
+    close_fixture(&f);
+}
+
 static void test_bad_lists(void **state) {
     (void)state;
     fixture f = open_fixture(HK_OPT_GRADIENT_DESCENT);
@@ -607,6 +690,9 @@ int main(void) {
         cmocka_unit_test(test_compute_lists),
         cmocka_unit_test(test_subset_and_grad_loss),
         cmocka_unit_test(test_list_from_elsewhere),
+        cmocka_unit_test(test_gradients_of_exact_size),
+        cmocka_unit_test(test_subset_with_elastic),
+        cmocka_unit_test(test_selection_stays),
         cmocka_unit_test(test_bad_lists),
         cmocka_unit_test(test_eager),
         cmocka_unit_test(test_ordered_step),

@@ -237,8 +237,8 @@ HK_API hk_status hk_elastic_set_side(hk_elastic *e, void *side);
 // exchanges. With rho = 0 returns at once.
 HK_API hk_status hk_elastic_add_pull(hk_elastic *e, const float *x, float *g,
                                      int64_t n, double scale);
-// Restricts the inner optimizer to entries (hk_optimizer_select). Exchanges
-// cover every entry all the same.
+// Restricts the inner optimizer to entries (hk_optimizer_select), as a mask in
+// the gradients does for one step. Exchanges cover every entry all the same.
 HK_API hk_status hk_elastic_select(hk_elastic *e, const unsigned char *mask);
 // Inner step, local_step += 1, exchange when due. global_step: NULL, or the
 // step for schedules on entry, hk_elastic_global_step on return.

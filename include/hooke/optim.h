@@ -181,12 +181,16 @@ HK_API void hk_optimizer_destroy(hk_optimizer *o); // NULL is allowed
 // hk_layout_dense) or the whole trainable part (hk_layout_train), NULL with 0
 // for none; gaps between entries are zero. sparse: at most one per table, the
 // rows of a repeated index add up. Every gradient is multiplied by scale.
+// mask: entries with mask[i] == 0, i counting as in hk_layout_entry, have no
+// gradient (dense is 0 there): they neither move nor change slots. NULL: all
+// trainable ones have.
 typedef struct hk_grad_view {
     const float *dense;
     int64_t n_dense;
     const hk_sparse_grad *sparse;
     size_t n_sparse;
     double scale;
+    const unsigned char *mask;
 } hk_grad_view;
 
 // One step: prepare (schedule at global_step), update, finish (Adam's
@@ -197,9 +201,8 @@ HK_API hk_status hk_optimizer_apply(hk_optimizer *o, float *x,
                                     const hk_grad_view *grads,
                                     int64_t global_step, hk_ema *ema);
 
-// Restricts updates to the entries with mask[i] != 0, i counting as in
-// hk_layout_entry ("no gradient" entries neither move nor change slots).
-// NULL: every trainable entry.
+// Restricts the updates that follow to the entries with mask[i] != 0, as a
+// mask in every hk_grad_view would. NULL: every trainable entry.
 HK_API hk_status hk_optimizer_select(hk_optimizer *o,
                                      const unsigned char *mask);
 

@@ -62,10 +62,10 @@ typedef struct hk_compute_options {
     // Variables by name, in the order of the list; NULL: all trainable ones.
     const char *const *var_list;
     size_t n_vars;
-    hk_gate gate_gradients;
-    hk_aggregation aggregation_method;
-    double grad_loss; // gradient of the loss itself; default 1
-    uint32_t colocate_gradients_with_ops; // accepted: there is one device
+    hk_gate gate_gradients;            // checked, without effect
+    hk_aggregation aggregation_method; // checked, without effect
+    double grad_loss;                  // gradient of the loss itself; default 1
+    uint32_t colocate_gradients_with_ops; // without effect: one device
     uint32_t reserved;
 } hk_compute_options;
 
@@ -93,8 +93,10 @@ HK_API size_t hk_grad_list_size(const hk_grad_list *l);
 HK_API const hk_grad_and_var *hk_grad_list_item(const hk_grad_list *l,
                                                 size_t i); // NULL past the end
 HK_API double hk_grad_list_scale(const hk_grad_list *l);
-// The list as flat gradients. Copies only gradients that do not lie at their
-// places in one flat vector already. Valid as long as the list's memory.
+// The list as flat gradients, with a mask when some trainable variable has
+// none: for hk_gradproc_run, hk_optimizer_apply or hk_elastic_apply. Gradients
+// of a whole session are used in place; others are copied, var->count floats
+// each. Valid until the list changes, and as long as its gradients' memory.
 HK_API hk_status hk_grad_list_view(hk_grad_list *l, hk_grad_view *out);
 
 // One optimizer step on x. Variables without a gradient in the list neither

@@ -24,6 +24,8 @@ struct hk_gradproc {
     float *factors; // per trainable entry
     hki_tables tables;
     unsigned char *present; // per table: has a gradient
+    unsigned char *mask;    // per trainable entry: has one in the sum
+    size_t n_entries;       // trainable ones
     hk_sparse_grad *sparse; // outgoing, one per table
     uint32_t done;          // accumulated so far
     int64_t n_dense;        // of what was accumulated
@@ -58,6 +60,7 @@ void hk_gradproc_destroy(hk_gradproc *p) {
     hki_free(p->sums);
     hki_free(p->factors);
     hki_free(p->present);
+    hki_free(p->mask);
     hki_free(p->sparse);
     hki_tables_deinit(&p->tables);
     hk_layout_release(p->layout);
@@ -95,11 +98,11 @@ static bool writes(const hk_gradproc *p) {
 
 static hk_status build(hk_gradproc *p) {
     const hk_gradproc_options *const o = &p->opt;
-    size_t n = 0; // trainable entries
     const hk_entry *e;
-    while ((e = hk_layout_entry(p->layout, n)) != NULL &&
+    while ((e = hk_layout_entry(p->layout, p->n_entries)) != NULL &&
            e->kind == HK_TRAINABLE)
-        n++;
+        p->n_entries++;
+    const size_t n = p->n_entries;
     HKI_TRY(hki_optim_kernels_pick(o->isa, what, &p->k));
     HKI_TRY(hki_optim_threads(o->threads, what, &p->threads));
     HKI_TRY(hki_tables_init(&p->tables, p->layout));
@@ -108,6 +111,7 @@ static hk_status build(hk_gradproc *p) {
     HKI_TRY(hki_chunks_create(p->layout, 0, n, &p->chunks, &p->n_chunks));
     HKI_TRY(hki_alloc_array(p->n_chunks, sizeof *p->sums, &p->sums));
     HKI_TRY(hki_alloc_array(n, sizeof *p->factors, &p->factors));
+    HKI_TRY(hki_zalloc_array(n, 1, &p->mask));
     if (writes(p))
         HKI_TRY(hki_optim_floats(hk_layout_train(p->layout), 0, &p->buffer));
     return HK_OK;
@@ -328,6 +332,7 @@ static hk_status clip(hk_gradproc *p, hk_grad_view *v) {
 static void forget(hk_gradproc *p) {
     p->done = 0;
     memset(p->present, 0, p->tables.count);
+    memset(p->mask, 0, p->n_entries);
     for (size_t t = 0; t < p->tables.count; t++)
         hki_rowset_clear(&p->tables.set[t]);
 }
@@ -342,6 +347,8 @@ static hk_status accumulate(hk_gradproc *p, const hk_grad_view *in) {
     pass a = {p,         in->dense, in->n_dense, (float)in->scale,
               -INFINITY, INFINITY,  NULL};
     run(&a, p->done == 0 ? clip_chunk : add_chunk);
+    for (size_t i = 0; i < p->n_entries; i++)
+        p->mask[i] |= in->mask == NULL || in->mask[i] != 0;
     p->n_dense = in->n_dense;
     p->done++;
     return HK_OK;
@@ -372,6 +379,7 @@ hk_status hk_gradproc_run(hk_gradproc *p, const hk_grad_view *in,
             return HK_OK;
         }
         v.dense = p->buffer;
+        v.mask = p->mask;
         v.scale = o->accumulate_mean ? 1.0 / o->accumulate_steps : 1;
     } else {
         // Norms want every row once, writing wants rows of our own.
@@ -480,6 +488,18 @@ static bool state_fits(const hk_gradproc *p, hki_reader r) {
     return r.ok && r.size == 0;
 }
 
+// A saved sum does not name its variables: they are those with a value in it.
+static void mark_summed(hk_gradproc *p) {
+    for (size_t i = 0; i < p->n_entries; i++) {
+        const hk_entry *const e = hk_layout_entry(p->layout, i);
+        const int64_t end = HKI_MIN(e->offset + e->count, p->n_dense);
+        for (int64_t k = e->offset; k < end && !p->mask[i]; k++)
+            p->mask[i] = p->buffer[k] != 0;
+    }
+    for (size_t t = 0; t < p->tables.count; t++)
+        p->mask[p->tables.entry[t]] |= p->present[t];
+}
+
 hk_status hk_gradproc_restore(hk_gradproc *p, const void *bytes, size_t size) {
     if (p == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: handle is NULL", what);
@@ -509,6 +529,7 @@ hk_status hk_gradproc_restore(hk_gradproc *p, const void *bytes, size_t size) {
         if (has)
             show_set(p, t);
     }
+    mark_summed(p);
     return HK_OK;
 }
 

@@ -25,6 +25,7 @@ void hk_optimizer_destroy(hk_optimizer *o) {
         hki_free(o->values[i]);
     hki_free(o->skip);
     hki_free(o->active);
+    hki_free(o->selected);
     hki_free(o->owned);
     hk_optimizer_destroy(o->other);
     hki_free(o->runs);
@@ -107,9 +108,10 @@ static hk_status mark_entries(hk_optimizer *o,
                         o->rule->name);
     HKI_TRY(hki_zalloc_array(o->n_entries, 1, &o->skip));
     HKI_TRY(hki_alloc_array(o->n_entries, 1, &o->active));
+    HKI_TRY(hki_alloc_array(o->n_entries, 1, &o->selected));
     HKI_TRY(hki_alloc_array(o->n_entries, 1, &o->owned));
     for (size_t i = 0; i < o->n_entries; i++) {
-        o->active[i] = o->owned[i] = 1;
+        o->active[i] = o->selected[i] = o->owned[i] = 1;
         for (size_t j = 0; j < src->n_skip; j++) {
             if (src->skip_list[j] == NULL)
                 return hki_fail(HK_E_INVALID_ARG, "%s: skip_list[%zu] is NULL",
@@ -239,7 +241,9 @@ hk_status hk_optimizer_select(hk_optimizer *o, const unsigned char *mask) {
     if (o->in_step)
         return hki_fail(HK_E_STATE, "%s: select inside a step", o->opt.name);
     for (size_t i = 0; i < o->n_entries; i++)
-        o->active[i] = o->owned[i] && (mask == NULL || mask[i] != 0);
+        o->active[i] = o->selected[i] =
+            o->owned[i] && (mask == NULL || mask[i] != 0);
+    o->narrowed = false;
     hki_optimizer_build_runs(o);
     return o->other != NULL ? hk_optimizer_select(o->other, mask) : HK_OK;
 }
@@ -298,6 +302,16 @@ static bool all_rows(const hk_optimizer *o) {
     return o->opt.sparse_update == HK_SPARSE_BY_KIND
                ? (o->rule->flags & HKI_RULE_ALL_ROWS) != 0
                : o->opt.sparse_update == HK_SPARSE_ALL_ROWS;
+}
+
+// The entries of a step: those selected that its gradients cover.
+static void narrow(hk_optimizer *o, const unsigned char *mask) {
+    if (mask == NULL && !o->narrowed)
+        return;
+    for (size_t i = 0; i < o->n_entries; i++)
+        o->active[i] = o->selected[i] && (mask == NULL || mask[i] != 0);
+    o->narrowed = mask != NULL;
+    hki_optimizer_build_runs(o);
 }
 
 // Checks one sparse gradient and makes its indices unique.
@@ -618,6 +632,7 @@ hk_status hki_optimizer_ready(hk_optimizer *o, const float *x,
                               const hk_grad_view *grads, int64_t global_step) {
     HKI_TRY(check_step(o, x, false));
     HKI_TRY(check_grads(o, grads, global_step));
+    narrow(o, grads->mask);
     o->n_prepared = 0;
     for (size_t i = 0; i < grads->n_sparse; i++)
         HKI_TRY(prepare_sparse(o, &grads->sparse[i]));
@@ -672,6 +687,7 @@ hk_status hk_optimizer_begin(hk_optimizer *o, int64_t global_step) {
                         "global_step %lld",
                         (long long)global_step);
     HKI_TRY(prepare(o, global_step));
+    narrow(o, NULL);
     if (o->other != NULL)
         HKI_TRY(hk_optimizer_begin(o->other, global_step));
     o->in_step = true;

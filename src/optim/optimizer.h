@@ -36,11 +36,12 @@ struct hk_optimizer {
     float *values[HKI_MAX_SLOTS];     // n_train floats each
     float power[2];
 
-    size_t n_entries;      // trainable ones
-    unsigned char *skip;   // per trainable entry: on the skip list
-    unsigned char *active; // per trainable entry: takes part
-    unsigned char *owned;  // per trainable entry: of this rule, not the other
-    hk_optimizer *other;   // second rule; NULL: none
+    size_t n_entries; // trainable ones
+    // Per trainable entry: on the skip list; of this rule, not the other;
+    // owned and in the caller's selection; and with a gradient in this step.
+    unsigned char *skip, *owned, *selected, *active;
+    bool narrowed;       // active is less than selected
+    hk_optimizer *other; // second rule; NULL: none
     hki_run *runs;
     size_t n_runs;
 

@@ -7,6 +7,7 @@ struct hk_grad_list {
     hk_grad_and_var *items; // room for every entry of the layout
     size_t n;
     double scale;
+    const float *base;      // the session's flat gradients; NULL: gather
     unsigned char *mask;    // by entry: has a gradient
     hk_sparse_grad *sparse; // of the last view
     float *flat;            // made when gradients have to be gathered
@@ -130,6 +131,7 @@ hk_status hk_grad_list_set(hk_grad_list *l, const hk_grad_and_var *items,
         memmove(l->items, items, n * sizeof *items);
     l->n = n;
     l->scale = scale;
+    l->base = NULL;
     return HK_OK;
 }
 
@@ -177,6 +179,7 @@ static hk_status list_gradients(hk_session *s, const hk_compute_options *o,
                                 hk_grad_list *l) {
     l->n = 0;
     l->scale = o->grad_loss;
+    l->base = o->var_list == NULL ? hk_session_grads(s) : NULL;
     if (o->var_list == NULL) {
         for (size_t i = 0; i < hk_layout_entries(l->layout); i++) {
             const hk_entry *e = hk_layout_entry(l->layout, i);
@@ -240,22 +243,8 @@ hk_status hk_compute_gradients(hk_session *s, const hk_compute_options *opt,
 
 // ---- view -----------------------------------------------------------------
 
-// The vector in which every dense gradient already lies at its offset.
-static const float *common_vector(const hk_grad_list *l) {
-    const float *base = NULL;
-    for (size_t i = 0; i < l->n; i++) {
-        const hk_grad_and_var *it = &l->items[i];
-        if (it->kind != HK_GRAD_DENSE || it->var->count == 0)
-            continue;
-        const uintptr_t at = (uintptr_t)it->dense,
-                        shift = (uintptr_t)it->var->offset * sizeof(float);
-        if (at < shift || (base != NULL && (uintptr_t)base != at - shift))
-            return NULL;
-        base = (const float *)(at - shift);
-    }
-    return base;
-}
-
+// A flat vector of the list's own: 0 in gaps and for variables that are not
+// listed. The caller's memory holds var->count floats and nothing else of ours.
 static hk_status gather(hk_grad_list *l) {
     const size_t n = (size_t)hk_layout_train(l->layout);
     if (l->flat == NULL)
@@ -270,37 +259,44 @@ static hk_status gather(hk_grad_list *l) {
     return HK_OK;
 }
 
+// Marks the entries with a gradient; true when no trainable one lacks it.
+static bool mark_entries(hk_grad_list *l) {
+    const size_t n = hk_layout_entries(l->layout);
+    size_t marked = 0, trainable = 0;
+    memset(l->mask, 0, n);
+    for (size_t i = 0; i < l->n; i++)
+        if (l->items[i].kind != HK_GRAD_NONE) {
+            l->mask[entry_index(l->layout, l->items[i].var)] = 1;
+            marked++;
+        }
+    for (size_t i = 0; i < n; i++)
+        trainable += hk_layout_entry(l->layout, i)->kind == HK_TRAINABLE;
+    return marked == trainable;
+}
+
 hk_status hk_grad_list_view(hk_grad_list *l, hk_grad_view *out) {
     int64_t end = 0; // of the last dense gradient
     size_t n_sparse = 0, n_dense = 0;
-    memset(l->mask, 0, hk_layout_entries(l->layout));
     for (size_t i = 0; i < l->n; i++) {
         const hk_grad_and_var *it = &l->items[i];
-        if (it->kind == HK_GRAD_NONE)
-            continue;
-        l->mask[entry_index(l->layout, it->var)] = 1;
         if (it->kind == HK_GRAD_SPARSE)
             l->sparse[n_sparse++] = it->sparse;
-        else {
-            n_dense++;
-            end = HKI_MAX(end, it->var->offset + it->var->count);
-        }
+        if (it->kind != HK_GRAD_DENSE)
+            continue;
+        n_dense++;
+        end = HKI_MAX(end, it->var->offset + it->var->count);
     }
-    // A list over part of one vector may be used in place; the optimizer's
-    // selection keeps it off the rest.
-    const float *base = common_vector(l);
-    if (n_dense > 0 && base == NULL) {
+    if (n_dense > 0 && l->base == NULL)
         HKI_TRY(gather(l));
-        base = l->flat;
-    }
     const int64_t dense = hk_layout_dense(l->layout);
-    *out = (hk_grad_view){.dense = base,
+    *out = (hk_grad_view){.dense = l->base != NULL ? l->base : l->flat,
                           .n_dense = n_dense == 0  ? 0
                                      : end > dense ? hk_layout_train(l->layout)
                                                    : dense,
                           .sparse = l->sparse,
                           .n_sparse = n_sparse,
-                          .scale = l->scale};
+                          .scale = l->scale,
+                          .mask = mark_entries(l) ? NULL : l->mask};
     return HK_OK;
 }
 
@@ -322,12 +318,8 @@ hk_status hk_apply_gradients(hk_optimizer *o, float *x, hk_grad_list *l,
                         who, l->n, l->items[0].var->name);
     hk_grad_view g;
     HKI_TRY(hk_grad_list_view(l, &g));
-    HKI_TRY(hk_optimizer_select(o, l->mask));
-    const hk_status s = hk_optimizer_apply(
-        o, x, &g, global_step != NULL ? *global_step : 0, NULL);
-    const hk_status back = hk_optimizer_select(o, NULL);
-    HKI_TRY(s);
-    HKI_TRY(back);
+    HKI_TRY(hk_optimizer_apply(o, x, &g, global_step != NULL ? *global_step : 0,
+                               NULL));
     if (global_step != NULL)
         ++*global_step;
     return HK_OK;
