@@ -360,11 +360,14 @@ static hk_status optimizer_model(hk_graph *g, hk_mode mode, hk_spec *m) {
 }
 
 // A step of the user's own moves x as an optimizer does, alone and with a
-// center.
+// center; the average follows.
 static void test_custom_step(void **state) {
     (void)state;
     hk_context *ctx = context();
     hk_dataset *d = bed_training(1);
+    hk_ema_options ema;
+    hk_ema_options_init(&ema, sizeof ema);
+    ema.decay = 0.5;
     for (uint32_t workers = 1; workers <= 2; workers++) {
         bed a, b;
         hk_elastic_options eo;
@@ -375,6 +378,7 @@ static void test_custom_step(void **state) {
             bed_init(both[i], ctx);
             both[i]->o.model_fn = i ? custom_step_model : optimizer_model;
             both[i]->config.workers = workers;
+            both[i]->config.ema = &ema;
             if (workers > 1) {
                 both[i]->config.turn = HK_TURN_ROUND_ROBIN;
                 both[i]->config.elastic = &eo;
@@ -383,9 +387,129 @@ static void test_custom_step(void **state) {
             bed_train(both[i], d, 30, NULL);
         }
         bed_same_values(a.e, b.e, HK_WEIGHTS_DEFAULT, 0);
+        bed_same_values(a.e, b.e, HK_WEIGHTS_EMA, 0);
         hk_estimator_destroy(a.e);
         hk_estimator_destroy(b.e);
     }
+    hk_dataset_release(d);
+    hk_context_destroy(ctx);
+}
+
+// Nothing has moved when the user's step is called, whatever the gradients
+// are: the slope of sqrt at 0 is infinite.
+static hk_status bounded_ascent(hk_step_info *info, void *user) {
+    (void)user;
+    for (int64_t i = 0; i < info->grads->n_dense; i++) {
+        if (!isfinite(info->x[i]))
+            return hki_fail(HK_E_NOT_FINITE, "x[%lld] is %g", (long long)i,
+                            (double)info->x[i]);
+        info->x[i] += fminf(info->grads->dense[i], 1) / 4;
+    }
+    return HK_OK;
+}
+
+static hk_status steep_model(hk_graph *g, hk_mode mode, hk_spec *m) {
+    (void)mode;
+    hk_node *w = hk_variable(g, "w", hk_shape_make(1, (int64_t[]){3}),
+                             HK_TRAINABLE, hk_init_zeros(), 0);
+    hk_node *zero = hk_mul(g, hk_reduce_sum(g, hk_feature(m, "x"), NULL, 0, 0),
+                           hk_constant_float(g, 0));
+    hk_spec_loss(m,
+                 hk_add(g, zero, hk_reduce_sum(g, hk_sqrt(g, w), NULL, 0, 0)));
+    return hk_spec_train_step(m, bounded_ascent, NULL);
+}
+
+static void test_custom_step_with_infinite_gradient(void **state) {
+    (void)state;
+    hk_context *ctx = context();
+    hk_dataset *d = bed_training(1);
+    for (uint32_t workers = 1; workers <= 2; workers++) {
+        bed b;
+        bed_init(&b, ctx);
+        b.o.model_fn = steep_model;
+        b.config.workers = workers;
+        bed_open(&b);
+        bed_train(&b, d, 3, NULL);
+        hk_tensor *w;
+        assert_ok(hk_estimator_variable(b.e, "w", HK_WEIGHTS_LOCAL, 0, &w));
+        // 0, then 1/4 each: the slope is 1 at 1/4, sqrt(1/2) at 1/2.
+        const float end = 0.5f + 0.25f * sqrtf(0.5f);
+        hk_test_floats("w", hk_tensor_data(w), (float[]){end, end, end}, 3,
+                       1e-6, 0);
+        hk_tensor_release(w);
+        hk_estimator_destroy(b.e);
+    }
+    hk_dataset_release(d);
+    hk_context_destroy(ctx);
+}
+
+// ---- accumulation -----------------------------------------------------------
+
+static hk_status sum_of_four(hk_graph *g, hk_mode mode, hk_spec *m) {
+    hk_gradproc_options o;
+    hk_gradproc_options_init(&o, sizeof o);
+    o.accumulate_steps = 4;
+    hk_spec_gradproc(m, &o);
+    return optimizer_model(g, mode, m);
+}
+
+static hk_status count_run(void *user, hk_run *run) {
+    ++*(int64_t *)user;
+    return hk_run_local_step(run) == *(int64_t *)user
+               ? HK_OK
+               : hki_fail(HK_E_STATE, "step %lld",
+                          (long long)hk_run_local_step(run));
+}
+
+// Steps are updates: for the limit, the result, hooks and the global step,
+// alone and with a center.
+static void test_accumulation(void **state) {
+    (void)state;
+    hk_context *ctx = context();
+    hk_dataset *d = bed_training(1), *pass = bed_pass(2, 140, BED_BATCH);
+    hk_elastic_options eo;
+    hk_elastic_options_init(&eo, sizeof eo);
+    eo.rho = 0;
+    for (int i = 0; i < 3; i++) {
+        const uint32_t workers = i == 2 ? 2 : 1;
+        int64_t runs = 0;
+        hk_hook_calls c;
+        hk_hook_calls_init(&c, sizeof c);
+        c.user = &runs;
+        c.after_run = count_run;
+        hk_hook *h;
+        assert_ok(hk_hook_create(&c, &h));
+        bed b;
+        bed_init(&b, ctx);
+        b.o.model_fn = sum_of_four;
+        b.config.workers = workers;
+        b.config.elastic = i > 0 ? &eo : NULL;
+        bed_open(&b);
+        hk_source in = hk_source_dataset(d);
+        hk_train_options o;
+        hk_train_options_init(&o, sizeof o);
+        o.steps = 3;
+        o.hooks = &h;
+        o.n_hooks = 1;
+        hk_train_result r;
+        assert_ok(hk_estimator_train(b.e, &in, &o, &r));
+        assert_int_equal(r.global_step, 3 * workers);
+        assert_int_equal(r.steps, 3 * workers);
+        assert_int_equal(r.examples, 12 * BED_BATCH * workers);
+        assert_int_equal(runs, 3);
+        // 14 batches are 3 steps; the rest waits for more data.
+        if (workers == 1) {
+            in = hk_source_dataset(pass);
+            in.name = "pass";
+            assert_ok(hk_estimator_train(b.e, &in, NULL, &r));
+            assert_int_equal(r.reason, HK_STOP_DATA);
+            assert_int_equal(r.global_step, 6);
+            assert_int_equal(r.examples, 14 * BED_BATCH);
+        }
+        hk_hook_release(h);
+        hk_estimator_destroy(b.e);
+    }
+    hk_dataset_release(pass);
     hk_dataset_release(d);
     hk_context_destroy(ctx);
 }
@@ -673,6 +797,8 @@ int main(void) {
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_passes),
         cmocka_unit_test(test_custom_step),
+        cmocka_unit_test(test_custom_step_with_infinite_gradient),
+        cmocka_unit_test(test_accumulation),
         cmocka_unit_test(test_average),
         cmocka_unit_test(test_recalibrate),
         cmocka_unit_test(test_params),

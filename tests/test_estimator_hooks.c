@@ -706,18 +706,59 @@ static void test_nan(void **state) {
     assert_ok(train_with(&many, d, 1000, NULL, 0, &all));
     assert_int_equal(all.reason, HK_STOP_NAN);
     hk_estimator_destroy(many.e);
-    // The hook looks at any fetched value, here the logits.
-    for (int fail = 0; fail < 2; fail++) {
+    hk_dataset_release(d);
+    hk_context_destroy(ctx);
+}
+
+// A value beside the loss, infinite in the third step and later.
+static hk_status watched_model(hk_graph *g, hk_mode mode, hk_spec *m) {
+    hk_node *beside = hk_variable(g, "beside", hk_shape_make(0, NULL),
+                                  HK_TRAINABLE, hk_init_zeros(), 0);
+    hk_spec_fetch(m, "watched", hk_add(g, beside, beside));
+    return bed_model(g, mode, m);
+}
+
+static hk_status spoil_beside(void *user, hk_run *run) {
+    (void)user;
+    hk_session *const s = hk_run_session(run);
+    const hk_layout *const l = hk_plan_layout(hk_session_plan(s));
+    if (hk_run_local_step(run) == 2)
+        hk_session_params(s)[hk_layout_find(l, "beside")->offset] = INFINITY;
+    return HK_OK;
+}
+
+// The guard decides, whatever the policy says: about the loss before the
+// update, about another value after it.
+static void test_nan_guard(void **state) {
+    (void)state;
+    hk_context *ctx = context(NULL);
+    hk_dataset *d = bed_training(1);
+    for (int i = 0; i < 8; i++) {
+        const bool fail = i & 1, of_loss = i & 2;
+        hk_hook_calls c;
+        hk_hook_calls_init(&c, sizeof c);
+        c.before_run = spoil_beside;
+        hk_hook *h[2];
         bed b;
         bed_init(&b, ctx);
-        b.o.model_fn = unstable_model;
-        b.config.nan_policy = HK_NAN_STOP;
+        b.o.model_fn = of_loss ? unstable_model : watched_model;
+        b.config.nan_policy = i & 4 ? HK_NAN_STOP : HK_NAN_FAIL;
         bed_open(&b);
-        hk_hook *h;
+        assert_ok(hk_hook_create(&c, &h[0]));
+        assert_ok(hk_hook_nan_guard(of_loss ? NULL : "watched", fail, &h[1]));
         hk_train_result r;
-        assert_ok(hk_hook_nan_guard("logits", fail, &h));
-        assert_ok(train_with(&b, d, 3, &h, 1, &r)); // still finite
-        hk_hook_release(h);
+        const hk_status s = train_with(&b, d, 10, h + of_loss, 2 - of_loss, &r);
+        if (fail) {
+            assert_status(s, HK_E_NOT_FINITE);
+            assert_non_null(
+                strstr(hk_last_error(), of_loss ? "loss" : "watched"));
+        } else {
+            assert_ok(s);
+            assert_int_equal(r.reason, HK_STOP_NAN);
+            assert_int_equal(r.steps, 3);
+        }
+        hk_hook_release(h[0]);
+        hk_hook_release(h[1]);
         hk_estimator_destroy(b.e);
     }
     hk_dataset_release(d);
@@ -952,6 +993,7 @@ int main(void) {
         cmocka_unit_test(test_evaluator),
         cmocka_unit_test(test_logging),
         cmocka_unit_test(test_nan),
+        cmocka_unit_test(test_nan_guard),
         cmocka_unit_test(test_callbacks),
         cmocka_unit_test(test_summaries),
         cmocka_unit_test(test_profiler),

@@ -407,6 +407,101 @@ static void test_ordered_step(void **state) {
     close_fixture(&f);
 }
 
+// Twelve batches in sums of four are three steps, alone and with a center, and
+// the schedule sees steps 0, 1 and 2.
+static void test_accumulated_steps(void **state) {
+    (void)state;
+    for (int elastic = 0; elastic < 2; elastic++) {
+        fixture f = open_fixture(HK_OPT_GRADIENT_DESCENT);
+        float *const x = hk_session_params(f.session);
+        hk_schedule_options so;
+        hk_schedule_options_init(&so, sizeof so, HK_SCHEDULE_EXPONENTIAL);
+        so.learning_rate = 0.5;
+        so.decay_steps = 1;
+        so.decay_rate = 0.5;
+        hk_schedule *schedule;
+        assert_ok(hk_schedule_create(&so, &schedule));
+        assert_ok(hk_optimizer_set_schedule(f.opt, schedule));
+        hk_schedule_release(schedule);
+        hk_gradproc_options go;
+        hk_gradproc_options_init(&go, sizeof go);
+        go.accumulate_steps = 4;
+        hk_gradproc *sum;
+        assert_ok(hk_gradproc_create(&go, f.layout, &sum));
+        hk_center *center = NULL;
+        hk_elastic *e = NULL;
+        if (elastic) {
+            hk_elastic_options eo;
+            hk_elastic_options_init(&eo, sizeof eo);
+            eo.num_worker = 1;
+            eo.rho = 0;
+            assert_ok(hk_center_create_local(NULL, f.layout, &center));
+            assert_ok(hk_elastic_create(&eo, f.opt, center, &e));
+            assert_ok(hk_elastic_init(e, x, 0));
+        }
+        hk_trainer_options o;
+        hk_trainer_options_init(&o, sizeof o);
+        o.session = f.session;
+        o.optimizer = f.opt;
+        o.gradproc = sum;
+        o.elastic = e;
+        hk_trainer *t;
+        trace tr = {0};
+        mark at_batch = {&tr, 'b'}, at_update = {&tr, 'u'};
+        assert_ok(hk_trainer_create(&o, &t));
+        assert_ok(hk_trainer_insert(t, HK_POINT_END, note, &at_batch));
+        assert_ok(hk_trainer_insert(t, HK_POINT_UPDATED, note, &at_update));
+        for (int batch = 0; batch < 12; batch++) {
+            assert_int_equal(hk_trainer_local_step(t), batch / 4);
+            assert_int_equal(hk_trainer_global_step(t), batch / 4);
+            assert_ok(hk_trainer_step(t, NULL));
+        }
+        assert_int_equal(hk_trainer_global_step(t), 3);
+        assert_string_equal(tr.text, "bbbubbbbubbbbub");
+        // The gradient of w is a = (1, -2, 4); rates 1/2 + 1/4 + 1/8.
+        hk_test_floats("w", value(&f, "w"), (float[]){0.125f, 3.75f, -0.5f}, 3,
+                       0, 0);
+        hk_trainer_destroy(t);
+        hk_elastic_destroy(e);
+        hk_center_destroy(center);
+        hk_gradproc_destroy(sum);
+        close_fixture(&f);
+    }
+}
+
+// A callback after the update moves x: the average sees what it leaves.
+static hk_status to_seven(hk_step_info *info, void *user) {
+    info->x[*(const int64_t *)user] = 7;
+    return HK_OK;
+}
+
+static void test_average_comes_last(void **state) {
+    (void)state;
+    fixture f = open_fixture(HK_OPT_GRADIENT_DESCENT);
+    hk_ema_options eo;
+    hk_ema_options_init(&eo, sizeof eo);
+    eo.decay = 0.5;
+    hk_ema *ema;
+    assert_ok(hk_ema_create(&eo, f.layout, hk_session_params(f.session),
+                            hk_session_side(f.session), &ema));
+    hk_trainer_options o;
+    hk_trainer_options_init(&o, sizeof o);
+    o.session = f.session;
+    o.optimizer = f.opt;
+    o.ema = ema;
+    hk_trainer *t;
+    int64_t at = hk_layout_find(f.layout, "w")->offset;
+    assert_ok(hk_trainer_create(&o, &t));
+    assert_ok(hk_trainer_insert(t, HK_POINT_UPDATED, to_seven, &at));
+    assert_ok(hk_trainer_step(t, NULL));
+    const void *w;
+    assert_ok(hk_ema_average(ema, "w", &w));
+    hk_test_floats("average", w, (float[]){4, 2.5f, 2}, 3, 0, 0);
+    hk_trainer_destroy(t);
+    hk_ema_destroy(ema);
+    close_fixture(&f);
+}
+
 // ---- recalibration --------------------------------------------------------
 
 static hk_status norm_model(hk_graph *g, hk_mode mode, void *user) {
@@ -696,6 +791,8 @@ int main(void) {
         cmocka_unit_test(test_bad_lists),
         cmocka_unit_test(test_eager),
         cmocka_unit_test(test_ordered_step),
+        cmocka_unit_test(test_accumulated_steps),
+        cmocka_unit_test(test_average_comes_last),
         cmocka_unit_test(test_recalibrate),
         cmocka_unit_test(test_workers_learn),
         cmocka_unit_test(test_round_robin_repeats),

@@ -103,10 +103,12 @@ HK_API hk_status hk_spec_optimizer(hk_spec *m, hk_optimizer_kind kind,
 HK_API hk_status hk_spec_optimizer_options(hk_spec *m,
                                            const hk_optimizer_options *opt);
 // A step of the user's own instead of an optimizer: called when loss and
-// gradients are there, moves info->x.
+// gradients are there, before anything has moved; moves info->x.
 HK_API hk_status hk_spec_train_step(hk_spec *m, hk_step_fn fn, void *user);
 
-// Clipping, scaling, accumulation.
+// Clipping, scaling, accumulation. A step is an update: with accumulate_steps
+// several batches make one, and steps, global_step, schedules, hooks and
+// timers count updates.
 HK_API void hk_spec_gradproc(hk_spec *m, const hk_gradproc_options *opt);
 // A callback between the stages of the step, on every worker's thread.
 HK_API void hk_spec_insert(hk_spec *m, hk_point point, hk_step_fn fn,

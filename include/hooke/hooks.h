@@ -164,8 +164,9 @@ HK_API hk_status hk_hook_logging(const hk_logging_options *opt, hk_hook **out);
 // Stops once global_step >= last_step, or num_steps after the start.
 HK_API hk_status hk_hook_stop_at_step(int64_t num_steps, int64_t last_step,
                                       hk_hook **out);
-// A fetched value ("loss"...) that is not finite: HK_E_NOT_FINITE, or with
-// fail 0 the end of the run.
+// A value that is not finite is HK_E_NOT_FINITE or, with fail 0, the end of
+// the run. name: of a fetched value, looked at after the update; NULL or
+// "loss": the loss, looked at before it, in place of the config's nan_policy.
 HK_API hk_status hk_hook_nan_guard(const char *name, int fail, hk_hook **out);
 // Summaries of the spec, learning rate and elastic telemetry to dir's event
 // file (NULL: the run's); at the first step and by the timer.

@@ -269,7 +269,7 @@ typedef struct hk_gradproc_options {
     double clip_value;         // > 0: into [-clip_value, clip_value]
     double clip_norm;          // > 0: g min(1, clip_norm / |g|) per tensor
     double clip_global_norm;   // > 0: the same over all gradients
-    uint32_t accumulate_steps; // default 1
+    uint32_t accumulate_steps; // calls that make one step; default 1
     uint32_t accumulate_mean;  // 1 (default): mean over them; 0: sum
     uint32_t threads;          // 0: the CPUs this process may use
     hk_isa isa;                // default AUTO

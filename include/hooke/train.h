@@ -120,8 +120,12 @@ HK_API hk_status hk_minimize_fn(hk_optimizer *o, hk_layout *layout, float *x,
 
 // ---- the ordered step -----------------------------------------------------
 
+// A step is an update of x. With a gradproc that accumulates, several batches
+// make one: local_step, global_step and with them schedules count updates.
+//
 // Points of the step, in order. A callback at a point runs after the stage
 // before it and before the stage after it; several run in order of insertion.
+// BEGIN, GRADIENTS and END come with every batch, the others with an update.
 typedef enum hk_point {
     HK_POINT_BEGIN = 0,     // before the forward pass
     HK_POINT_GRADIENTS = 1, // gradients and state updates are there
@@ -137,7 +141,7 @@ typedef struct hk_step_info {
     hk_session *session;
     float *x;
     hk_grad_view *grads;
-    int64_t local_step;  // steps done before this one
+    int64_t local_step;  // updates done; from HK_POINT_END on with this one
     int64_t global_step; // over all workers
     float loss;          // from HK_POINT_GRADIENTS on
     uint32_t applied;    // 1 from HK_POINT_UPDATED on when the optimizer ran
@@ -159,6 +163,10 @@ typedef struct hk_trainer_options {
     uint32_t check_loss;     // 1 (default): a loss that is not finite is
                              // HK_E_NOT_FINITE, before the update
     uint32_t reserved;
+    // Moves x in the optimizer's place, which then only lends its name and
+    // rate; sees the processed gradients. NULL: the optimizer does.
+    hk_step_fn update;
+    void *update_user;
 } hk_trainer_options;
 
 HK_API void hk_trainer_options_init(hk_trainer_options *opt,
@@ -173,7 +181,8 @@ HK_API hk_status hk_trainer_insert(hk_trainer *t, hk_point point, hk_step_fn fn,
 // (hk_session_bind_params) and takes over its random state. NULL: back to the
 // first.
 HK_API hk_status hk_trainer_set_session(hk_trainer *t, hk_session *s);
-// One step. *stop (NULL allowed): a callback asked for the loop to end.
+// One batch: a step, or its share of one. *stop (NULL allowed): a callback
+// asked for the loop to end.
 HK_API hk_status hk_trainer_step(hk_trainer *t, int *stop);
 HK_API float hk_trainer_loss(const hk_trainer *t);
 HK_API int64_t hk_trainer_local_step(const hk_trainer *t);
@@ -187,11 +196,12 @@ HK_API void hk_trainer_set_steps(hk_trainer *t, int64_t local, int64_t global);
 
 typedef struct hk_workers hk_workers; // opaque
 
-// Fills the session's inputs for the worker's next step. HK_E_END: the worker
-// has no more data and leaves. Called by the worker's own thread.
+// Fills the session's inputs with the worker's next batch, counted from 0.
+// HK_E_END: the worker has no more data and leaves. Called by the worker's own
+// thread.
 typedef hk_status (*hk_worker_feed_fn)(void *user, uint32_t worker,
-                                       hk_session *s, int64_t local_step);
-// After every step, on the worker's thread; set info->stop to end the worker.
+                                       hk_session *s, int64_t batch);
+// After every update, on the worker's thread; set info->stop to end the worker.
 typedef hk_status (*hk_worker_step_fn)(void *user, uint32_t worker,
                                        hk_step_info *info);
 

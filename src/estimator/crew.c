@@ -45,7 +45,7 @@ static void optimizer_options(const hk_spec *m, uint32_t threads,
                               hk_optimizer_options *o) {
     if (m->has_optimizer) {
         *o = m->optimizer;
-    } else { // the custom step moves x
+    } else { // never applied: the custom step moves x
         hk_optimizer_options_init(o, sizeof *o, HK_OPT_GRADIENT_DESCENT);
         o->learning_rate = 0;
     }
@@ -80,9 +80,6 @@ static hk_status note_info(hk_step_info *info, void *user) {
 static hk_status insert_callbacks(hki_crew *c, hki_worker *w) {
     const hk_spec *const m = c->spec;
     HKI_TRY(hk_trainer_insert(w->trainer, HK_POINT_BEGIN, note_info, w));
-    if (m->train_step != NULL)
-        HKI_TRY(hk_trainer_insert(w->trainer, HK_POINT_UPDATED, m->train_step,
-                                  m->train_user));
     for (size_t i = 0; i < m->inserts.n; i++)
         HKI_TRY(hk_trainer_insert(w->trainer, m->inserts.data[i].point,
                                   m->inserts.data[i].fn,
@@ -166,6 +163,8 @@ static hk_status tie_worker(hki_crew *c, hki_worker *w) {
     t.optimizer = w->optimizer;
     t.gradproc = w->gradproc;
     t.elastic = w->elastic;
+    t.update = c->spec->train_step;
+    t.update_user = c->spec->train_user;
     if (w->index == 0 && !c->ema_of_center)
         t.ema = c->ema;
     HKI_TRY(hk_trainer_create(&t, &w->trainer));

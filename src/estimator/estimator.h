@@ -495,9 +495,10 @@ typedef struct hki_loop {
     hki_crew *crew;
     hk_train_options opt;
     hki_hooks hooks;
-    hk_run *runs;         // one per worker
-    bool coupled;         // workers wait for each other's exchanges
-    int64_t quota;        // local steps of every worker; -1: no limit
+    hk_run *runs;  // one per worker
+    bool coupled;  // workers wait for each other's exchanges
+    int64_t quota; // local steps of every worker; -1: no limit
+    hk_nan_policy nan_policy;
     bool use_tickets;     // the steps of all workers are counted
     atomic_llong tickets; // that are left
     int64_t *first_steps; // of every worker, at the start

@@ -260,6 +260,15 @@ typedef struct guard {
     char name[]; // of the value
 } guard;
 
+// The trainer looks at the loss before the update, so no hook gets to see a
+// bad one: a guard of the loss says what it does then.
+static hk_status guard_begin(void *state, hk_run *run) {
+    const guard *const g = state;
+    if (run->loop != NULL && strcmp(g->name, "loss") == 0)
+        run->loop->nan_policy = g->fail ? HK_NAN_FAIL : HK_NAN_STOP;
+    return HK_OK;
+}
+
 static hk_status guard_before(void *state, hk_run *run) {
     return hk_run_fetch(run, ((const guard *)state)->name);
 }
@@ -300,6 +309,7 @@ hk_status hk_hook_nan_guard(const char *name, int fail, hk_hook **out) {
                                           .name = "NaN guard",
                                           .user = g,
                                           .user_free = hki_free,
+                                          .begin = guard_begin,
                                           .before_run = guard_before,
                                           .after_run = guard_after,
                                           .all_workers = 1},

@@ -184,13 +184,6 @@ static void report(hki_loop *l, hki_worker *w, const hk_step_info *info,
     pthread_mutex_unlock(&l->crew->lock);
 }
 
-static hk_status feed(hki_loop *l, hki_worker *w, hk_run *run,
-                      const hk_element *el, int64_t *batch) {
-    HKI_TRY(hki_element_batch(l->crew->spec, el, batch));
-    HKI_TRY(hki_worker_session(w, *batch, &run->session));
-    return hki_element_feed(l->crew->spec, el, run->session);
-}
-
 // With a center elsewhere everybody hears of the others' steps at exchanges;
 // the most that anybody here has heard of counts.
 static int64_t raise_global(hk_estimator *e, int64_t step) {
@@ -201,11 +194,10 @@ static int64_t raise_global(hk_estimator *e, int64_t step) {
     return HKI_MAX(now, step);
 }
 
-static void advance(hki_loop *l, hki_worker *w, hk_run *run, int64_t batch) {
+static void advance(hki_loop *l, hki_worker *w, hk_run *run) {
     hk_estimator *const e = l->e;
     w->steps++;
     atomic_fetch_add(&l->steps, 1);
-    atomic_fetch_add(&l->examples, batch);
     const int64_t global =
         w->elastic != NULL && !l->crew->own_center
             ? raise_global(e, hk_elastic_global_step(w->elastic))
@@ -217,19 +209,43 @@ static void advance(hki_loop *l, hki_worker *w, hk_run *run, int64_t batch) {
     run->iteration++;
 }
 
+// The next batch into the session that fits it.
+static hk_status feed(hki_loop *l, hki_worker *w, hk_run *run, int64_t *batch) {
+    const hk_element *el;
+    HKI_TRY(hki_intake_next(&l->e->intakes.at[w->index], &el));
+    HKI_TRY(hki_element_batch(l->crew->spec, el, batch));
+    HKI_TRY(hki_worker_session(w, *batch, &run->session));
+    return hki_element_feed(l->crew->spec, el, run->session);
+}
+
 // Runs the trainer; an inserted callback may ask for the end.
-static hk_status train_step(hki_loop *l, hki_worker *w) {
+static hk_status train_batch(hki_loop *l, hki_worker *w, int64_t batch) {
     int stop = 0;
     const hk_status s = hk_trainer_step(w->trainer, &stop);
-    w->is_nan =
-        s == HK_E_NOT_FINITE && l->e->config.c.nan_policy == HK_NAN_STOP;
+    w->is_nan = s == HK_E_NOT_FINITE && l->nan_policy == HK_NAN_STOP;
     if (s == HK_OK && stop)
         hki_loop_stop(l, HK_STOP_HOOK);
+    if (s == HK_OK)
+        atomic_fetch_add(&l->examples, batch);
     return s;
 }
 
-static hk_status step_with_hooks(hki_loop *l, hki_worker *w, hk_run *run,
-                                 int64_t batch) {
+// A step is an update: it takes as many batches as their sum does.
+static hk_status train_step(hki_loop *l, hki_worker *w, hk_run *run,
+                            int64_t batch) {
+    HKI_TRY(train_batch(l, w, batch));
+    while (!w->info->applied) {
+        HKI_TRY(feed(l, w, run, &batch));
+        HKI_TRY(train_batch(l, w, batch));
+    }
+    return HK_OK;
+}
+
+static hk_status one_step(hki_loop *l, hki_worker *w, hk_run *run) {
+    int64_t batch;
+    if (w->scalars_seen != atomic_load(&l->e->scalars_version))
+        HKI_TRY(hki_scalars_apply_worker(w));
+    HKI_TRY(feed(l, w, run, &batch));
     const bool hooks = hki_hooks_want(&l->hooks, run);
     if (hooks) {
         pthread_mutex_lock(&l->hook_lock);
@@ -237,8 +253,8 @@ static hk_status step_with_hooks(hki_loop *l, hki_worker *w, hk_run *run,
         pthread_mutex_unlock(&l->hook_lock);
         HKI_TRY(s);
     }
-    HKI_TRY(train_step(l, w));
-    advance(l, w, run, batch);
+    HKI_TRY(train_step(l, w, run, batch));
+    advance(l, w, run);
     report(l, w, w->info, hki_now_ns());
     if (!hooks)
         return HK_OK;
@@ -246,16 +262,6 @@ static hk_status step_with_hooks(hki_loop *l, hki_worker *w, hk_run *run,
     const hk_status s = hki_runctx_after(run, &l->hooks);
     pthread_mutex_unlock(&l->hook_lock);
     return s;
-}
-
-static hk_status one_step(hki_loop *l, hki_worker *w, hk_run *run) {
-    const hk_element *el;
-    int64_t batch;
-    if (w->scalars_seen != atomic_load(&l->e->scalars_version))
-        HKI_TRY(hki_scalars_apply_worker(w));
-    HKI_TRY(hki_intake_next(&l->e->intakes.at[w->index], &el));
-    HKI_TRY(feed(l, w, run, el, &batch));
-    return step_with_hooks(l, w, run, batch);
 }
 
 // ---- one worker -------------------------------------------------------------

@@ -287,6 +287,7 @@ static hk_status train(hk_estimator *e, const hk_source *in,
                   .crew = e->crew,
                   .opt = *o,
                   .quota = -1,
+                  .nan_policy = e->config.c.nan_policy,
                   .start_global = r->global_step};
     if (pthread_mutex_init(&l.lock, NULL) != 0 ||
         pthread_mutex_init(&l.hook_lock, NULL) != 0 ||

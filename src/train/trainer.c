@@ -16,7 +16,8 @@ struct hk_trainer {
     size_t n, capacity;
     hk_step_info info;
     hk_grad_view grads;
-    unsigned char *mask; // entries with a gradient; NULL: all trainable ones
+    unsigned char *mask; // entries with a gradient
+    unsigned char *none; // no entry: the optimizer moves nothing
 };
 
 void hk_trainer_options_init(hk_trainer_options *opt, size_t struct_size) {
@@ -44,6 +45,7 @@ static hk_status select_entries(hk_trainer *t) {
     const size_t n = hk_layout_entries(l);
     bool all = true;
     HKI_TRY(hki_zalloc_array(n, 1, &t->mask));
+    HKI_TRY(hki_zalloc_array(n, 1, &t->none));
     for (size_t i = 0; i < n; i++) {
         const hk_entry *e = hk_layout_entry(l, i);
         t->mask[i] = hk_plan_has_grad(p, e) != 0;
@@ -86,6 +88,7 @@ void hk_trainer_destroy(hk_trainer *t) {
     hki_free(t->sparse);
     hki_free(t->list);
     hki_free(t->mask);
+    hki_free(t->none);
     hki_free(t);
 }
 
@@ -147,28 +150,67 @@ static hk_status process(hk_trainer *t, int *ready) {
     return hk_gradproc_run(t->opt.gradproc, &in, &t->grads, ready);
 }
 
-// The average is fused into the update pass where nothing comes between.
-static hk_status update_alone(hk_trainer *t) {
+// The caller's own step, in the optimizer's place.
+static hk_status update_by_hand(hk_trainer *t) {
+    t->info.applied = 1;
+    return t->opt.update(&t->info, t->opt.update_user);
+}
+
+static hk_status average(hk_trainer *t) {
+    if (t->opt.ema == NULL)
+        return HK_OK;
+    return hk_ema_update(t->opt.ema, t->info.x,
+                         hk_session_side(t->opt.session));
+}
+
+// Does something of the caller's come between the optimizer and the average?
+static bool steps_in(const hk_trainer *t) {
+    for (size_t i = 0; i < t->n; i++)
+        if (t->list[i].point == HK_POINT_UPDATED ||
+            t->list[i].point == HK_POINT_EXCHANGED)
+            return true;
+    return t->opt.update != NULL;
+}
+
+// The average in the same pass over x as the update.
+static hk_status update_fused(hk_trainer *t) {
     HKI_TRY(hk_optimizer_apply(t->opt.optimizer, t->info.x, &t->grads,
                                t->info.global_step, t->opt.ema));
     t->info.applied = 1;
+    const void *side = hk_session_side(t->opt.session);
+    return t->opt.ema != NULL && side != NULL
+               ? hk_ema_update_side(t->opt.ema, side)
+               : HK_OK;
+}
+
+static hk_status update_alone(hk_trainer *t) {
+    if (!steps_in(t))
+        return update_fused(t);
+    HKI_TRY(t->opt.update != NULL
+                ? update_by_hand(t)
+                : hk_optimizer_apply(t->opt.optimizer, t->info.x, &t->grads,
+                                     t->info.global_step, NULL));
+    t->info.applied = 1;
     HKI_TRY(call(t, HK_POINT_UPDATED));
-    return call(t, HK_POINT_EXCHANGED);
+    HKI_TRY(call(t, HK_POINT_EXCHANGED));
+    return average(t);
 }
 
 static hk_status update_elastic(hk_trainer *t) {
     hk_elastic *e = t->opt.elastic;
     int exchanged = 0;
-    HKI_TRY(hk_elastic_update(e, t->info.x, &t->grads, &t->info.global_step));
+    hk_grad_view g = t->grads;
+    if (t->opt.update != NULL)
+        g.mask = t->none;
+    HKI_TRY(hk_elastic_update(e, t->info.x, &g, &t->info.global_step));
+    if (t->opt.update != NULL)
+        HKI_TRY(update_by_hand(t));
     t->info.applied = 1;
     HKI_TRY(call(t, HK_POINT_UPDATED));
     HKI_TRY(hk_elastic_exchange_due(e, t->info.x, &exchanged));
     t->info.exchanged = exchanged != 0;
     HKI_TRY(call(t, HK_POINT_EXCHANGED));
-    if (t->opt.ema == NULL)
-        return HK_OK;
-    return hk_ema_update(t->opt.ema, t->info.x,
-                         hk_session_side(t->opt.session));
+    return average(t);
 }
 
 hk_status hk_trainer_set_session(hk_trainer *t, hk_session *s) {
@@ -204,11 +246,11 @@ hk_status hk_trainer_step(hk_trainer *t, int *stop) {
         HKI_TRY(call(t, HK_POINT_PROCESSED));
         HKI_TRY(t->opt.elastic != NULL ? update_elastic(t) : update_alone(t));
     }
-    t->info.local_step++;
+    t->info.local_step += ready;
     if (t->opt.elastic != NULL)
         t->info.global_step = hk_elastic_global_step(t->opt.elastic);
     else
-        t->info.global_step++;
+        t->info.global_step += ready;
     HKI_TRY(call(t, HK_POINT_END));
     if (stop != NULL)
         *stop = t->info.stop != 0;

@@ -85,7 +85,7 @@ static hk_status build(worker *w) {
 static hk_status on_end_of_step(hk_step_info *info, void *user) {
     worker *w = user;
     const hk_workers_options *o = &w->all->opt;
-    if (o->after_step != NULL)
+    if (o->after_step != NULL && info->applied)
         HKI_TRY(o->after_step(o->user, w->id, info));
     pthread_mutex_lock(&w->all->lock);
     w->report.local_step = info->local_step;
@@ -107,8 +107,9 @@ static hk_status run_steps(worker *w) {
     HKI_TRY(hk_elastic_init(w->elastic, hk_session_params(w->session),
                             (int32_t)w->id));
     int stop = 0;
-    for (int64_t step = 0; !stop && should_go_on(w, step); step++) {
-        const hk_status s = o->feed(o->user, w->id, w->session, step);
+    for (int64_t batch = 0;
+         !stop && should_go_on(w, hk_trainer_local_step(w->trainer)); batch++) {
+        const hk_status s = o->feed(o->user, w->id, w->session, batch);
         if (s == HK_E_END)
             break;
         HKI_TRY(s);
