@@ -49,7 +49,7 @@ test:
 
 # Both directions with TensorFlow, TensorBoard, safetensors and NumPy.
 test-interop:
-	$(call build,release,interop)
+	$(call build,release,interop hooke_program)
 	@tests/interop/run.sh build/release/tests/interop
 
 # Tests of one other preset: make test-asan, test-tsan, test-clang.

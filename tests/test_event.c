@@ -103,13 +103,13 @@ static void test_messages(void **state) {
             break;
         case 4:
             what = "hparams experiment";
-            assert_ok(
-                hk_event_hparams_experiment(w, NULL, params, 3, metrics, 1));
+            assert_ok(hk_event_hparams_experiment(w, NULL, params, 3, "eval",
+                                                  metrics, 1));
             // As tensorboard 2.15 writes the same experiment.
-            hex = "2a5c0a5a0a145f68706172616d735f2f6578706572696d656e74420608"
-                  "01120212004a3a0a380a0768706172616d73122d122b19000000000000"
-                  "f03f22070a036f7074200122060a026c72200322060a02626e20022a07"
-                  "0a051203616363";
+            hex = "2a620a600a145f68706172616d735f2f6578706572696d656e74420608"
+                  "01120212004a400a3e0a0768706172616d731233123119000000000000"
+                  "f03f22070a036f7074200122060a026c72200322060a02626e20022a0d"
+                  "0a0b0a046576616c1203616363";
             break;
         case 5:
             what = "hparams start";
@@ -363,7 +363,7 @@ static void test_bad_arguments(void **state) {
     assert_status(hk_event_hparams_start(w, "t", &no_name, 1),
                   HK_E_INVALID_ARG);
     assert_status(hk_event_hparams_start(w, NULL, NULL, 0), HK_E_INVALID_ARG);
-    assert_status(hk_event_hparams_experiment(w, NULL, NULL, 1, NULL, 0),
+    assert_status(hk_event_hparams_experiment(w, NULL, NULL, 1, NULL, NULL, 0),
                   HK_E_INVALID_ARG);
     assert_status(hk_event_flush(NULL), HK_E_INVALID_ARG);
     size_t size;
@@ -631,7 +631,7 @@ static hk_status write_body(void *user) {
     if (s == HK_OK)
         s = hk_event_session(w, 1, 3, "path");
     if (s == HK_OK)
-        s = hk_event_hparams_experiment(w, "e", &p, 1, NULL, 0);
+        s = hk_event_hparams_experiment(w, "e", &p, 1, "g", NULL, 0);
     if (s == HK_OK)
         s = hk_event_hparams_start(w, "t", &p, 1);
     if (s == HK_OK)

@@ -79,11 +79,11 @@ typedef struct hk_hparam {
 } hk_hparam;
 
 // The experiment: once, in the sweep's own folder. Domains are left open.
-HK_API hk_status hk_event_hparams_experiment(hk_event_writer *w,
-                                             const char *name,
-                                             const hk_hparam *params, size_t n,
-                                             const char *const *metrics,
-                                             size_t n_metrics);
+//   group  folder below each trial's in which the metrics are written, such as
+//          "eval"; NULL: the trial's own
+HK_API hk_status hk_event_hparams_experiment(
+    hk_event_writer *w, const char *name, const hk_hparam *params, size_t n,
+    const char *group, const char *const *metrics, size_t n_metrics);
 // One trial: in the trial's folder, at its start and at its end.
 HK_API hk_status hk_event_hparams_start(hk_event_writer *w, const char *trial,
                                         const hk_hparam *params, size_t n);

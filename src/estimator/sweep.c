@@ -308,8 +308,9 @@ static hk_status prepare_folders(sweep *w) {
     hk_event_writer *e;
     HKI_TRY(hk_event_open(root, &o, &e));
     const char *const metrics[1] = {w->o.metric};
-    const hk_status s = hk_event_hparams_experiment(
-        e, root, r->trials[0].params, r->trials[0].n_params, metrics, 1);
+    const hk_status s =
+        hk_event_hparams_experiment(e, root, r->trials[0].params,
+                                    r->trials[0].n_params, "eval", metrics, 1);
     const hk_status closed = hk_event_close(e);
     return s != HK_OK ? s : closed;
 }

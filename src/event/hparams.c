@@ -87,10 +87,13 @@ static hk_status column(hki_buf *b, const hk_hparam *p) {
     return hki_pb_close(b, mark);
 }
 
-static hk_status metric(hki_buf *b, const char *tag) {
+// The plugin looks for the tag in the run <trial>/<group>.
+static hk_status metric(hki_buf *b, const char *group, const char *tag) {
     size_t info, name;
     HKI_TRY(hki_pb_open(b, 5, &info));
     HKI_TRY(hki_pb_open(b, 1, &name));
+    if (group[0] != '\0')
+        HKI_TRY(hki_pb_string(b, 1, group));
     HKI_TRY(hki_pb_string(b, 2, tag));
     HKI_TRY(hki_pb_close(b, name));
     return hki_pb_close(b, info);
@@ -98,14 +101,15 @@ static hk_status metric(hki_buf *b, const char *tag) {
 
 static hk_status experiment(hki_buf *b, double time, const char *name,
                             const hk_hparam *params, size_t n,
-                            const char *const *metrics, size_t n_metrics) {
+                            const char *group, const char *const *metrics,
+                            size_t n_metrics) {
     plugin_value v;
     HKI_TRY(begin_value(b, &v, "_hparams_/experiment", DATA_EXPERIMENT));
     HKI_TRY(hki_pb_double(b, 3, time));
     for (size_t i = 0; i < n; i++)
         HKI_TRY(column(b, &params[i]));
     for (size_t i = 0; i < n_metrics; i++)
-        HKI_TRY(metric(b, metrics[i]));
+        HKI_TRY(metric(b, group, metrics[i]));
     if (name[0] != '\0')
         HKI_TRY(hki_pb_string(b, 6, name));
     return end_value(b, &v);
@@ -113,6 +117,7 @@ static hk_status experiment(hki_buf *b, double time, const char *name,
 
 hk_status hk_event_hparams_experiment(hk_event_writer *w, const char *name,
                                       const hk_hparam *params, size_t n,
+                                      const char *group,
                                       const char *const *metrics,
                                       size_t n_metrics) {
     static const char call[] = "hparams experiment";
@@ -120,15 +125,18 @@ hk_status hk_event_hparams_experiment(hk_event_writer *w, const char *name,
         return hki_fail(HK_E_INVALID_ARG, "%s: NULL given", call);
     if (name == NULL)
         name = "";
+    if (group == NULL)
+        group = "";
     HKI_TRY(check_text(call, "the name", name));
+    HKI_TRY(check_text(call, "the group", group));
     HKI_TRY(check_params(call, params, n));
     for (size_t i = 0; i < n_metrics; i++)
         HKI_TRY(hki_event_check_tag(call, metrics[i]));
     hki_event_draft d;
     hk_status s = hki_event_begin(w, 0, HKI_EVENT_SUMMARY, &d);
     if (s == HK_OK)
-        s = experiment(&d.bytes, hki_event_time(w), name, params, n, metrics,
-                       n_metrics);
+        s = experiment(&d.bytes, hki_event_time(w), name, params, n, group,
+                       metrics, n_metrics);
     return hki_event_send(w, &d, s);
 }
 

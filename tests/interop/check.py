@@ -63,6 +63,15 @@ def program(*arguments):
     return done.stdout
 
 
+def hooke(*arguments):
+    """The hooke program that was built beside PROGRAM."""
+    path = pathlib.Path(PROGRAM).parent.parent / "hooke"
+    done = subprocess.run([path, *map(str, arguments)], text=True,
+                          capture_output=True, check=False)
+    assert done.returncode == 0, f"{arguments}: {done.stderr}"
+    return done.stdout
+
+
 def folder(name):
     path = WORK / name
     path.mkdir(parents=True)
@@ -399,10 +408,9 @@ def tensorboard_reads_our_text():
     assert "plan" in events.PluginTagToContent("text")
 
 
-@check
-def tensorboard_reads_our_hparams():
-    """The plugin's own query, as the browser would send it."""
-    path = our_events("ev-hparams")
+def hparams_page(path):
+    """Experiment and session groups by the plugin's own queries, as the
+    browser would send them."""
     multiplexer = plugin_event_multiplexer.EventMultiplexer()
     multiplexer.AddRunsFromDirectory(path)
     multiplexer.Reload()
@@ -412,14 +420,20 @@ def tensorboard_reads_our_hparams():
     request = RequestContext()
     experiment = get_experiment.Handler(
         request, context, "", api_pb2.GetExperimentRequest()).run()
-    assert experiment.name == "sweep"
-    assert sorted(x.name for x in experiment.hparam_infos) == [
-        "batch_norm", "lr", "optimizer"], experiment
     query = api_pb2.ListSessionGroupsRequest(
         start_index=0, slice_size=10,
         allowed_statuses=[api_pb2.STATUS_SUCCESS])
     groups = list_session_groups.Handler(
         request, context, "", query).run().session_groups
+    return experiment, groups
+
+
+@check
+def tensorboard_reads_our_hparams():
+    experiment, groups = hparams_page(our_events("ev-hparams"))
+    assert experiment.name == "sweep"
+    assert sorted(x.name for x in experiment.hparam_infos) == [
+        "batch_norm", "lr", "optimizer"], experiment
     assert len(groups) == 1, groups
     hparams = groups[0].hparams
     assert hparams["lr"].number_value == 0.25, hparams
@@ -428,6 +442,25 @@ def tensorboard_reads_our_hparams():
     assert groups[0].name == "trial-1", groups
     (metric,) = groups[0].metric_values
     assert metric.value == values(tf.float32, [5])[4], metric
+
+
+@check
+def tensorboard_shows_the_results_of_a_sweep():
+    """Each trial with the metric of its evaluation, not of its training."""
+    path = WORK / "sweep"
+    hooke("sweep", "--grid", "optimizer.learning_rate=0.01,0.1", "--steps", 5,
+          "--set", "data.eval.count=50", "--model-dir", path)
+    sweep = json.loads((path / "sweep.json").read_text())
+    losses = {t["optimizer.learning_rate"]: t["loss"] for t in sweep["trials"]}
+    experiment, groups = hparams_page(str(path))
+    (info,) = experiment.metric_infos
+    assert (info.name.group, info.name.tag) == ("eval", "loss"), info
+    assert len(groups) == 2, groups
+    for group in groups:
+        rate = group.hparams["learning_rate"].number_value
+        (metric,) = group.metric_values
+        np.testing.assert_allclose(metric.value, losses[rate], rtol=1e-6)
+        assert metric.training_step == 5, metric
 
 
 @check

@@ -262,7 +262,7 @@ static hk_status write_trial(hk_event_writer *w) {
         {.name = "batch_norm", .type = HK_HPARAM_BOOL, .number = 1}};
     const char *const metrics[] = {"loss"};
     hk_status s =
-        hk_event_hparams_experiment(w, "sweep", params, 3, metrics, 1);
+        hk_event_hparams_experiment(w, "sweep", params, 3, NULL, metrics, 1);
     if (s == HK_OK)
         s = hk_event_hparams_start(w, "trial-1", params, 3);
     return s == HK_OK ? hk_event_hparams_end(w, 1) : s;
