@@ -8,6 +8,7 @@
 #include "hooke/sweep.h"
 #include "record.h"
 #include "schema.h"
+#include "table.h"
 
 enum {
     MOST_AXES = 16,
@@ -257,6 +258,9 @@ static int keep(const job *j, const hk_sweep_result *r, const axes *x,
     int failed = write_whole(path, text, size);
     if (!failed)
         failed = record_experiment(j);
+    // What the one trial with a checkpoint needs to be used.
+    if (!failed && hk_sweep_best(r))
+        failed = table_keep(hk_sweep_best(r)->folder);
     free(text);
     free(path);
     return failed;

@@ -56,8 +56,8 @@ static const char *type_word(hk_dtype t) {
 
 // ---- the file --------------------------------------------------------------
 
-static char *kept_path(const settings *s, const char *name) {
-    return cli_printf("%s/%s", s->model_dir, name);
+static char *kept_path(const char *folder, const char *name) {
+    return cli_printf("%s/%s", folder, name);
 }
 
 static void write_table(FILE *f, const table *t) {
@@ -77,14 +77,14 @@ static void write_table(FILE *f, const table *t) {
     fprintf(f, "],\"classes\":%lld}\n", (long long)t->classes);
 }
 
-static int save_features(const table *t, const settings *s) {
+static int save_features(const table *t, const char *folder) {
     if (!t->features)
         return 0;
     size_t size;
     hk_status status = hk_feature_set_save(t->features, NULL, 0, &size);
     if (status != HK_OK)
         return cli_status(status);
-    char *text = cli_alloc(size), *path = kept_path(s, "features.json");
+    char *text = cli_alloc(size), *path = kept_path(folder, "features.json");
     status = hk_feature_set_save(t->features, text, size, &size);
     int failed = cli_status(status);
     if (!failed)
@@ -95,12 +95,12 @@ static int save_features(const table *t, const settings *s) {
 }
 
 // table.json comes last: where it is, all is there.
-static int save(const table *t, const settings *s) {
-    make_folders(s->model_dir);
-    int failed = save_features(t, s);
+static int save(const table *t, const char *folder) {
+    make_folders(folder);
+    int failed = save_features(t, folder);
     if (failed)
         return failed;
-    char *path = kept_path(s, "table.json"), *text = NULL;
+    char *path = kept_path(folder, "table.json"), *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f)
@@ -114,7 +114,7 @@ static int save(const table *t, const settings *s) {
 }
 
 static int load(table *t, const settings *s, bool canned) {
-    char *path = kept_path(s, "table.json");
+    char *path = kept_path(s->model_dir, "table.json");
     const bool there = access(path, F_OK) == 0;
     tree *root = there ? tree_read(path) : NULL;
     free(path);
@@ -148,7 +148,7 @@ static int load(table *t, const settings *s, bool canned) {
         return 0;
     char *text;
     size_t size;
-    path = kept_path(s, "features.json");
+    path = kept_path(s->model_dir, "features.json");
     int failed = cli_read_file(path, &text, &size);
     free(path);
     if (failed)
@@ -464,7 +464,7 @@ int table_open(experiment *x, const settings *s, bool learn) {
     if (!rows)
         return 0;
     table *t = opened = cli_alloc(sizeof *t);
-    char *path = kept_path(s, "table.json");
+    char *path = kept_path(s->model_dir, "table.json");
     struct stat st;
     const bool kept = stat(path, &st) == 0;
     free(path);
@@ -473,12 +473,16 @@ int table_open(experiment *x, const settings *s, bool learn) {
         failed = columns_learn(t, &u);
     // Workers of a cluster learn the same from the same data; one writes.
     if (!failed && !kept && learn && !s->config.not_chief)
-        failed = save(t, s);
+        failed = save(t, s->model_dir);
     if (!failed && t->label) {
         free(x->label_name);
         x->label_name = cli_strdup(t->label);
     }
     return failed;
+}
+
+int table_keep(const char *folder) {
+    return opened ? save(opened, folder) : 0;
 }
 
 hk_dataset *table_features(const data_user *u, hk_dataset *d) {

@@ -26,6 +26,8 @@ typedef struct table {
 // Reads it from model_dir, or learns it when `learn` (training). 0 or an exit
 // code after a message. Nothing to do for pictures.
 int table_open(experiment *x, const settings *s, bool learn);
+// Keeps it in another folder, too. 0 or an exit code after a message.
+int table_keep(const char *folder);
 const table *table_of(const experiment *x); // NULL: none
 
 hk_dataset *table_csv(const data_user *u, const char *const *files, size_t n);
