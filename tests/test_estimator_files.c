@@ -691,6 +691,136 @@ static void test_export(void **state) {
     hk_context_destroy(ctx);
 }
 
+// ---- the best model ---------------------------------------------------------
+
+// Trains with an evaluation every 7 iterations and a checkpoint every 50.
+static void train_evaluating(bed *b, hk_dataset *d, hk_dataset *test,
+                             hk_hook *more, hk_train_result *r) {
+    const hk_source in = hk_source_dataset(d), look = hk_source_dataset(test);
+    hk_hook *hooks[2] = {NULL, more};
+    assert_ok(hk_hook_evaluator(&look, NULL, 7, &hooks[0]));
+    hk_train_options o;
+    hk_train_options_init(&o, sizeof o);
+    o.steps = 120;
+    o.hooks = hooks;
+    o.n_hooks = more != NULL ? 2 : 1;
+    assert_ok(hk_estimator_train(b->e, &in, &o, r));
+    hk_hook_release(hooks[0]);
+}
+
+static double score_file(bed *b, hk_dataset *test, const char *path) {
+    const hk_source look = hk_source_dataset(test);
+    hk_evaluate_options o;
+    hk_evaluate_options_init(&o, sizeof o);
+    o.checkpoint_path = path;
+    o.no_summary = 1;
+    hk_eval_result *r;
+    double v;
+    assert_ok(hk_estimator_evaluate(b->e, &look, &o, &r));
+    assert_ok(hk_eval_result_get(r, "loss", NULL, &v));
+    hk_eval_result_destroy(r);
+    return v;
+}
+
+// The model with the best result is on disk, wherever checkpoints are due.
+static void test_best_is_what_was_scored(void **state) {
+    (void)state;
+    hk_context *ctx = context();
+    hk_dataset *d = bed_training(1), *test = bed_pass(2, 60, 20);
+    for (uint32_t workers = 1; workers <= 3; workers += 2) {
+        char *dir = bed_folder();
+        bed b;
+        bed_init(&b, ctx);
+        b.o.model_dir = dir;
+        b.config.workers = workers;
+        b.config.save_checkpoints_steps = 50;
+        b.config.keep_checkpoint_max = 1;
+        b.config.keep_best = 1;
+        b.config.best_is_max = 1; // of the loss: an early model is the best
+        bed_open(&b);
+        hk_train_result r;
+        train_evaluating(&b, d, test, NULL, &r);
+        const int64_t *steps;
+        const double *values;
+        size_t n, best = 0;
+        assert_ok(hk_estimator_history(b.e, NULL, "loss", &steps, &values, &n));
+        assert_true(n >= 17);
+        for (size_t i = 1; i < n; i++)
+            best = values[i] > values[best] ? i : best;
+        const double value = values[best];
+        char path[600];
+        snprintf(path, sizeof path, "%s/model.ckpt-%lld.safetensors", dir,
+                 (long long)steps[best]);
+        assert_true(score_file(&b, test, path) == value);
+        hk_estimator_destroy(b.e);
+        bed_remove(dir);
+    }
+    hk_dataset_release(d);
+    hk_dataset_release(test);
+    hk_context_destroy(ctx);
+}
+
+static hk_hook *patience(const char *metric) {
+    hk_early_options o;
+    hk_early_options_init(&o, sizeof o);
+    o.metric = metric;
+    o.max_steps = 20;
+    o.run_every_steps = 1;
+    hk_hook *h;
+    assert_ok(hk_hook_early_stopping(HK_STOP_IF_NO_INCREASE, &o, &h));
+    return h;
+}
+
+// A loss that should grow: the first model is the best, whatever comes after.
+static void test_early_stopping_leaves_the_best(void **state) {
+    (void)state;
+    hk_context *ctx = context();
+    hk_dataset *d = bed_training(1), *test = bed_pass(2, 60, 20);
+    for (uint32_t workers = 1; workers <= 3; workers += 2) {
+        char *dir = bed_folder();
+        bed b, other;
+        bed_init(&b, ctx);
+        b.o.model_dir = dir;
+        b.config.workers = workers;
+        b.config.turn = HK_TURN_ROUND_ROBIN;
+        b.config.save_checkpoints_steps = 50;
+        b.config.keep_checkpoint_max = 1;
+        b.config.keep_best = 1;
+        b.config.best_is_max = 1;
+        bed_open(&b);
+        hk_hook *const h = patience("loss");
+        hk_train_result r;
+        train_evaluating(&b, d, test, h, &r);
+        assert_int_equal(r.reason, HK_STOP_HOOK);
+        assert_true(r.steps < 120 * (int64_t)workers);
+        const int64_t *steps;
+        const double *values;
+        size_t n;
+        assert_ok(hk_estimator_history(b.e, NULL, "loss", &steps, &values, &n));
+        const int64_t best = steps[0];
+        const double value = values[0];
+        assert_true(n > 2 && values[n - 1] < value);
+        assert_int_equal(r.global_step, best);
+        assert_int_equal(hk_estimator_global_step(b.e), best);
+        assert_true(bed_metric(b.e, test, "loss", HK_WEIGHTS_DEFAULT) == value);
+        // Other processes see it, too; training goes on from it.
+        bed_init(&other, ctx);
+        other.o.model_dir = dir;
+        other.config.workers = workers;
+        bed_open(&other);
+        assert_true(score_file(&other, test, NULL) == value);
+        hk_estimator_destroy(other.e);
+        bed_train(&b, d, 1, &r);
+        assert_int_equal(r.global_step, best + workers);
+        hk_estimator_destroy(b.e);
+        hk_hook_release(h);
+        bed_remove(dir);
+    }
+    hk_dataset_release(d);
+    hk_dataset_release(test);
+    hk_context_destroy(ctx);
+}
+
 // ---- train and evaluate -----------------------------------------------------
 
 static void test_train_and_evaluate(void **state) {
@@ -937,6 +1067,8 @@ int main(void) {
         cmocka_unit_test(test_name_maps),
         cmocka_unit_test(test_predict),
         cmocka_unit_test(test_export),
+        cmocka_unit_test(test_best_is_what_was_scored),
+        cmocka_unit_test(test_early_stopping_leaves_the_best),
         cmocka_unit_test(test_train_and_evaluate),
         cmocka_unit_test(test_evaluator_role),
         cmocka_unit_test(test_allocation_failures),

@@ -202,6 +202,11 @@ HK_API hk_status hk_saver_reserve(hk_saver *s, const hk_name_map *map);
 // that is not finite is never the best. HK_E_NOT_FOUND when the checkpoint is
 // not there (any more).
 HK_API hk_status hk_saver_metric(hk_saver *s, int64_t step, double value);
+// Would a checkpoint with this metric be one of the keep_best?
+HK_API int hk_saver_is_best(const hk_saver *s, double value);
+// Makes the checkpoint of `step` the one that counts as the newest. Others
+// stay as they are. HK_E_NOT_FOUND as above.
+HK_API hk_status hk_saver_go_back(hk_saver *s, int64_t step);
 // How many there are, oldest first, and each one's path and step.
 HK_API size_t hk_saver_count(const hk_saver *s);
 HK_API const char *hk_saver_item(const hk_saver *s, size_t i, int64_t *step);

@@ -335,7 +335,7 @@ typedef enum hk_stop_reason {
 HK_API const char *hk_stop_reason_name(hk_stop_reason r); // "steps"...
 
 typedef struct hk_train_result {
-    int64_t global_step; // steps of all workers, ever
+    int64_t global_step; // of the model that is left: steps of all workers
     int64_t steps;       // steps of all workers in this call
     int64_t examples;    // in this call
     uint64_t exchanges;  // in this call

@@ -195,7 +195,10 @@ HK_API hk_status hk_hook_evaluator(const hk_source *input,
                                    int64_t every_iter, hk_hook **out);
 
 // Early stopping on the results of evaluations (in memory, and in the event
-// files of eval_dir from before).
+// files of eval_dir from before). NO_INCREASE and NO_DECREASE leave the best
+// model, not the last, where the run keeps it: model_dir, keep_best of at least
+// 1, best_metric and best_is_max as here. Its checkpoint counts as the newest
+// then, and what comes next (evaluate, predict, export, train) starts from it.
 typedef struct hk_early_options {
     size_t struct_size;      // set by hk_early_options_init
     const char *metric;      // tag: "accuracy", "accuracy/ema"...

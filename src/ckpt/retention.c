@@ -23,6 +23,17 @@ static bool among_best(const hki_retention *r, const hki_state *s,
     return record->has_metric && before < r->keep_best;
 }
 
+bool hki_retention_wants(const hki_retention *r, const hki_state *s,
+                         double metric) {
+    size_t before = 0;
+    for (size_t i = 0; i < s->count; i++) {
+        const hki_record *const k = &s->records[i];
+        before += k->has_metric &&
+                  (r->best_is_max ? k->metric >= metric : k->metric <= metric);
+    }
+    return before < r->keep_best;
+}
+
 hki_record *hki_retention_best(const hki_retention *r, const hki_state *s) {
     hki_record *best = NULL;
     for (size_t i = 0; i < s->count; i++)
@@ -30,6 +41,10 @@ hki_record *hki_retention_best(const hki_retention *r, const hki_state *s) {
             (best == NULL || better(r, &s->records[i], best)))
             best = &s->records[i];
     return best;
+}
+
+static bool is_newest(const hki_state *s, const hki_record *record) {
+    return s->newest != NULL && strcmp(s->newest, record->path) == 0;
 }
 
 // ---- plans -----------------------------------------------------------------
@@ -102,6 +117,7 @@ hk_status hki_retention_metric(const hki_retention *r, const hki_state *s,
     next->records[i].has_metric = true;
     for (size_t k = next->count; k-- > 0;)
         if (next->records[k].kind == HKI_RECORD_BEST &&
+            !is_newest(next, &next->records[k]) &&
             !among_best(r, next, &next->records[k]))
             HKI_TRY(doom(next, k, doomed));
     return HK_OK;

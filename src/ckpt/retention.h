@@ -25,6 +25,9 @@ hk_status hki_retention_save(const hki_retention *r, const hki_state *s,
 hk_status hki_retention_metric(const hki_retention *r, const hki_state *s,
                                size_t i, double value, hki_state *next,
                                hki_paths *doomed);
+// Would a record with this metric be among the keep_best?
+bool hki_retention_wants(const hki_retention *r, const hki_state *s,
+                         double metric);
 // The best record with a metric; NULL when none has one.
 hki_record *hki_retention_best(const hki_retention *r, const hki_state *s);
 

@@ -384,22 +384,54 @@ static hk_status apply_metric(hk_saver *s, size_t i, double value) {
     return status;
 }
 
+// The record of a step; the last one when there are several.
+static hk_status find_step(const hk_saver *s, int64_t step, size_t *out) {
+    for (size_t i = s->state.count; i-- > 0;)
+        if (hki_step_of(s->state.records[i].path) == step) {
+            *out = i;
+            return HK_OK;
+        }
+    return hki_fail(HK_E_NOT_FOUND, "%s: no checkpoint of step %lld is known",
+                    s->opt.model_dir, (long long)step);
+}
+
 hk_status hk_saver_metric(hk_saver *s, int64_t step, double value) {
+    size_t i;
     if (s == NULL)
         return hki_fail(HK_E_INVALID_ARG, "saver: metric: saver is NULL");
     wait_idle(s);
-    for (size_t i = s->state.count; i-- > 0;) {
-        if (hki_step_of(s->state.records[i].path) != step)
-            continue;
-        if (isfinite(value))
-            return apply_metric(s, i, value);
-        hki_log(s->opt.context, HK_LOG_WARNING,
-                "checkpoint: %s: a metric of %g is never the best",
-                s->state.records[i].path, value);
-        return HK_OK;
-    }
-    return hki_fail(HK_E_NOT_FOUND, "%s: no checkpoint of step %lld is known",
-                    s->opt.model_dir, (long long)step);
+    HKI_TRY(find_step(s, step, &i));
+    if (isfinite(value))
+        return apply_metric(s, i, value);
+    hki_log(s->opt.context, HK_LOG_WARNING,
+            "checkpoint: %s: a metric of %g is never the best",
+            s->state.records[i].path, value);
+    return HK_OK;
+}
+
+int hk_saver_is_best(const hk_saver *s, double value) {
+    if (s == NULL || !isfinite(value))
+        return 0;
+    wait_idle(s);
+    return hki_retention_wants(&s->rules, &s->state, value);
+}
+
+hk_status hk_saver_go_back(hk_saver *s, int64_t step) {
+    hki_state next = {0};
+    hki_paths doomed = {0};
+    size_t i;
+    if (s == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "saver: go back: saver is NULL");
+    wait_idle(s);
+    HKI_TRY(find_step(s, step, &i));
+    hk_status status = hki_state_copy(&s->state, &next);
+    if (status == HK_OK)
+        status = hki_state_set_newest(&next, s->state.records[i].path);
+    if (status == HK_OK)
+        status = hki_saver_apply(s, NULL, &next, &doomed, NULL);
+    hki_paths_deinit(&doomed);
+    hki_state_deinit(&next);
+    return status;
 }
 
 size_t hk_saver_count(const hk_saver *s) {

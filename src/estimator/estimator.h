@@ -372,6 +372,7 @@ struct hk_estimator {
     hk_ckpt *ckpt; // open until everybody has taken his part
     hk_event_writer *events;
     int64_t saved_step; // of the newest checkpoint; -1: none
+    bool go_back;       // the train call ends with the best checkpoint
     HKI_LIST(hki_position) positions;
     hki_intakes intakes;
     pthread_mutex_t scalar_lock; // guards scalars and their version
@@ -405,6 +406,9 @@ hk_status hki_snapshot_restore_worker(hki_worker *w);
 hk_status hki_warm_start(hk_estimator *e, const hk_layout *l, float *x);
 // Saves everything; the workers stand still.
 hk_status hki_snapshot_save(hk_estimator *e);
+// The best checkpoint becomes the newest, and what is in memory goes: e is as
+// if it had just been made.
+hk_status hki_snapshot_go_back(hk_estimator *e);
 
 // ---- hooks.c ----------------------------------------------------------------
 

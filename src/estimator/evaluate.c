@@ -343,15 +343,26 @@ static void log_result(const evaluation *v, const hk_eval_result *r) {
             v->name[0] != '\0' ? " " : "", v->name, (long long)r->step, line);
 }
 
-// The checkpoint of this step, by the metric that counts.
+// Does nobody move the values that would be saved?
+static bool stands_still(const hk_estimator *e) {
+    return e->running == NULL || e->running->at_cut || e->crew->n == 1;
+}
+
+// Rates the checkpoint of this step by the metric that counts. What was scored
+// is what is kept: values in memory that are among the best are saved first,
+// whenever the next checkpoint would be due.
 static hk_status rate_checkpoint(const evaluation *v, const hk_eval_result *r) {
-    const hk_run_config *const c = &v->e->config.c;
+    hk_estimator *const e = v->e;
+    const hk_run_config *const c = &e->config.c;
     double value;
-    if (c->keep_best == 0 || v->e->saver == NULL || v->name[0] != '\0' ||
-        v->e->saved_step != r->step)
+    if (c->keep_best == 0 || e->saver == NULL || v->name[0] != '\0')
         return HK_OK;
     HKI_TRY(hk_eval_result_get(r, c->best_metric, NULL, &value));
-    return hk_saver_metric(v->e->saver, r->step, value);
+    if (e->saved_step != r->step && r->checkpoint == NULL && stands_still(e) &&
+        hk_saver_is_best(e->saver, value))
+        HKI_TRY(hki_snapshot_save(e));
+    return e->saved_step == r->step ? hk_saver_metric(e->saver, r->step, value)
+                                    : HK_OK;
 }
 
 // ---- the call ---------------------------------------------------------------

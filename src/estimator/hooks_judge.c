@@ -105,6 +105,24 @@ static bool stuck(const early *x, const int64_t *steps, const double *values,
     return false;
 }
 
+// Does the run keep the checkpoint that was best for this hook, and can it go
+// back to it? A center elsewhere goes on.
+static bool keeps_best(const early *x, const hk_estimator *e) {
+    const hk_run_config *const c = &e->config.c;
+    return e->saver != NULL && c->keep_best > 0 && c->center == NULL &&
+           x->o.eval_name == NULL && strcmp(c->best_metric, x->o.metric) == 0 &&
+           (c->best_is_max != 0) == (x->kind == HK_STOP_IF_NO_INCREASE);
+}
+
+static void choose_model(const early *x, hk_estimator *e) {
+    e->go_back = keeps_best(x, e);
+    if (!e->go_back)
+        hki_log(e->ctx, HK_LOG_WARNING,
+                "early stopping on %s leaves the last model, not the best: "
+                "that needs a model_dir and keep_best with best_metric %s",
+                x->o.metric, x->o.metric);
+}
+
 static hk_status early_judge(void *user, hk_run *run, int *stop) {
     const early *const x = user;
     const int64_t *steps;
@@ -120,6 +138,8 @@ static hk_status early_judge(void *user, hk_run *run, int *stop) {
         hki_log(run->e->ctx, HK_LOG_INFO,
                 "early stopping at step %lld on %s, last result %.6g",
                 (long long)run->global_step, x->o.metric, values[n - 1]);
+    if (*stop && !threshold)
+        choose_model(x, run->e);
     return HK_OK;
 }
 

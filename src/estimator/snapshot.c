@@ -224,6 +224,24 @@ hk_status hki_snapshot_save(hk_estimator *e) {
     return HK_OK;
 }
 
+hk_status hki_snapshot_go_back(hk_estimator *e) {
+    int64_t step;
+    double value;
+    if (hk_saver_best(e->saver, &step, &value) == NULL || step == e->saved_step)
+        return HK_OK;
+    HKI_TRY(hk_saver_go_back(e->saver, step));
+    hki_log(e->ctx, HK_LOG_INFO, "the model goes back to step %lld: %s = %.6g",
+            (long long)step, e->config.c.best_metric, value);
+    hki_intakes_close(&e->intakes);
+    hki_positions_deinit(e);
+    hki_crew_destroy(e->crew);
+    e->crew = NULL;
+    e->restored = false;
+    e->saved_step = step;
+    atomic_store(&e->global_step, step);
+    return HK_OK;
+}
+
 // ---- opening ----------------------------------------------------------------
 
 static hk_status open_saver(hk_estimator *e) {

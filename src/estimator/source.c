@@ -172,6 +172,8 @@ void hki_positions_deinit(hk_estimator *e) {
         hki_buf_deinit(&e->positions.data[i].bytes);
     }
     hki_free(e->positions.data);
+    e->positions.data = NULL;
+    e->positions.n = e->positions.capacity = 0;
 }
 
 // Position of an iterator, over what *out held.

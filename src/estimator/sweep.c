@@ -344,6 +344,7 @@ static hk_status start(sweep *w) {
     // One checkpoint is written at the end, the best trial's.
     w->config.save_checkpoints_steps = 0;
     w->config.save_checkpoints_secs = 0;
+    w->config.keep_best = 0;
     return prepare_folders(w);
 }
 

@@ -313,7 +313,12 @@ hk_status hk_estimator_train(hk_estimator *e, const hk_source *input,
     HKI_TRY(check_options(e, &o));
     HKI_TRY(hki_source_check(input, &in));
     hk_train_result r = {0};
+    e->go_back = false;
     HKI_TRY(settle(e, train(e, &in, &o, &r)));
+    if (e->go_back) {
+        HKI_TRY(hki_snapshot_go_back(e));
+        r.global_step = hk_estimator_global_step(e);
+    }
     if (result != NULL)
         *result = r;
     return HK_OK;
