@@ -319,6 +319,9 @@ static void greet(const job *j, const hk_cluster_info *info,
     if (!info->n_workers)
         cli_note("how many workers there are is not known (--workers): each "
                  "pulls the center as if it were alone");
+    if (!j->s.config.not_chief && (j->s.early_stop_steps || j->s.stop_metric))
+        cli_note("run.stop_metric and run.early_stop_steps end runs of one "
+                 "process only; this one goes on to its bounds");
     if (hk_role_worker_monitor(w))
         cli_note("metrics at http://%s/metrics",
                  hk_monitor_address(hk_role_worker_monitor(w)));

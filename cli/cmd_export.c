@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "experiment.h"
+#include "record.h"
 
 // ---- which tensors ----------------------------------------------------------
 
@@ -84,15 +85,19 @@ static int write_weights(const cli_args *a, hk_ckpt *c, const char *path,
 // The checkpoint that was asked for, or the newest; NULL after a message.
 static hk_ckpt *open_checkpoint(const cli_args *a, const char *model_dir) {
     const char *path = cli_string(a, "checkpoint", NULL);
-    char *latest = NULL;
+    hk_context *log = NULL;
     hk_ckpt *c = NULL;
-    if (!path && hk_latest_checkpoint(model_dir, &latest, NULL) != HK_OK)
+    hk_status s = job_context(a, &log);
+    if (s == HK_OK)
+        s = path ? hk_ckpt_open(path, HK_CKPT_AUTO, &c)
+                 : hk_ckpt_open_latest(log, model_dir, &c, NULL);
+    if (!path && (s == HK_E_NOT_FOUND || s == HK_E_IO))
         cli_fail("%s: no trained model; train first, or give the --model-dir "
                  "of one",
                  model_dir);
     else
-        cli_status(hk_ckpt_open(path ? path : latest, HK_CKPT_AUTO, &c));
-    hk_ckpt_free_path(latest);
+        cli_status(s);
+    hk_context_destroy(log);
     return c;
 }
 
@@ -106,6 +111,8 @@ static int run(const cli_args *a) {
     int code = experiment_open(a, cli_operand(a, 0), &x);
     if (!code)
         code = settings_read(x, a, &s);
+    if (!code)
+        code = record_check_owner(x, &s);
     if (code)
         return code;
     hk_ckpt *c = open_checkpoint(a, s.model_dir);

@@ -15,10 +15,23 @@ typedef struct hooks {
     size_t n;
 } hooks;
 
+// A stop by results needs results.
+static int check_stops(const job *j) {
+    const settings *s = &j->s;
+    if ((!s->stop_metric && s->early_stop_steps <= 0) || s->eval_steps > 0 ||
+        s->eval_seconds > 0)
+        return 0;
+    return cli_fail("%s: run.%s looks at evaluations during training, and "
+                    "there are none; give run.eval_steps or run.eval_seconds",
+                    j->x->path,
+                    s->stop_metric ? "stop_metric" : "early_stop_steps");
+}
+
 static hk_status early_stopping(const settings *s, hooks *h) {
     hk_early_options o;
     hk_early_options_init(&o, sizeof o);
     o.run_every_secs = 1;
+    o.run_every_steps = s->eval_steps > 0; // their results are in memory
     hk_status status = HK_OK;
     if (s->stop_metric) {
         o.metric = s->stop_metric;
@@ -185,6 +198,9 @@ static int run_here(const cli_args *a) {
         return cli_fail("%s: when should it end? Say run.steps, run.epochs or "
                         "run.seconds, or --steps, --epochs, --seconds",
                         j->x->path);
+    int code = check_stops(j);
+    if (code)
+        return code;
     data_user train_set = {.x = j->x, .set = "train", .repeat = !s->epochs};
     data_user eval_set = {.x = j->x, .set = "eval"};
     const hk_source data = data_source(&train_set);
@@ -194,7 +210,6 @@ static int run_here(const cli_args *a) {
     hk_train_result t = {.global_step = before.global_step,
                          .loss = (float)NAN,
                          .reason = HK_STOP_DONE};
-    int code = 0;
     if (!s->epochs || before.epochs < s->epochs)
         code = start(a, j, &data, &held,
                      s->epochs ? s->epochs - before.epochs : 0, &t);

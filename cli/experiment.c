@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "record.h"
 #include "schema.h"
 #include "table.h"
 
@@ -300,6 +301,24 @@ static int check_model(experiment *x) {
     return failed;
 }
 
+// The same file has the same name wherever the folder of the project is.
+static char *file_name(const experiment *x) {
+    if (strcmp(x->path, "built in") == 0)
+        return cli_strdup("digits");
+    if (x->shipped)
+        return base_name(x->path);
+    char *real = realpath(x->path, NULL), *here = realpath(".", NULL);
+    const size_t n = here ? strlen(here) : 0;
+    const bool below =
+        real && n && strncmp(real, here, n) == 0 && (real[n] == '/' || n == 1);
+    char *name = cli_strdup(!real   ? x->path
+                            : below ? real + n + (n > 1)
+                                    : real);
+    free(real);
+    free(here);
+    return name;
+}
+
 int experiment_open(const cli_args *a, const char *operand, experiment **out) {
     experiment *x = cli_alloc(sizeof *x);
     int failed = read_tree(x, operand);
@@ -318,6 +337,7 @@ int experiment_open(const cli_args *a, const char *operand, experiment **out) {
         return failed;
     const char *name = tree_text(tree_get(x->root, "name"), NULL);
     x->name = name ? cli_strdup(name) : base_name(x->path);
+    x->file = file_name(x);
     x->label_name = cli_strdup("label");
     const tree *model = tree_get(x->root, "model");
     x->tag = model ? tree_json(model) : cli_strdup("");
@@ -377,21 +397,27 @@ void job_estimator_options(job *j, hk_estimator_options *o) {
     o->warm_start = j->warm.checkpoint ? &j->warm : NULL;
 }
 
+hk_status job_context(const cli_args *a, hk_context **out) {
+    hk_context_options c;
+    hk_context_options_init(&c, sizeof c);
+    c.log = cli_log;
+    c.log_level = cli_log_level();
+    c.threads = (uint32_t)cli_int(a, "threads", 0);
+    return hk_context_create(&c, out);
+}
+
 int job_open(const cli_args *a, const char *operand, bool learn, job **out) {
     job *j = cli_alloc(sizeof *j);
     int failed = experiment_open(a, operand, &j->x);
     if (!failed)
         failed = settings_read(j->x, a, &j->s);
     if (!failed)
+        failed = record_check_owner(j->x, &j->s);
+    if (!failed)
         failed = table_open(j->x, &j->s, learn);
     if (failed)
         return failed;
-    hk_context_options c;
-    hk_context_options_init(&c, sizeof c);
-    c.log = cli_log;
-    c.log_level = cli_log_level();
-    c.threads = (uint32_t)cli_int(a, "threads", 0);
-    hk_status s = hk_context_create(&c, &j->ctx);
+    hk_status s = job_context(a, &j->ctx);
     if (s != HK_OK)
         return cli_status(s);
     signals_watch(j->ctx);
@@ -423,12 +449,13 @@ int job_trained(const cli_args *a, const job *j) {
                                "it reads no files");
     if (cli_has(a, "checkpoint"))
         return 0;
-    if (hk_latest_checkpoint(j->s.model_dir, &latest, NULL) != HK_OK)
+    const hk_status s = hk_latest_checkpoint(j->s.model_dir, &latest, NULL);
+    if (s == HK_E_NOT_FOUND || s == HK_E_IO)
         return cli_fail("%s: no trained model; train first, or give the "
                         "--model-dir of one",
                         j->s.model_dir);
     hk_ckpt_free_path(latest);
-    return 0;
+    return cli_status(s);
 }
 
 void job_stop(job *j) {

@@ -10,7 +10,8 @@ typedef struct experiment {
     char *path; // as found; "built in" for the default
     char *dir;  // where relative paths start
     char *name;
-    bool shipped;        // with Hooke; its data is the user's
+    char *file;   // path from the working folder, or name of a shipped one
+    bool shipped; // with Hooke; its data is the user's
     hk_spec_fn model_fn; // of model.library; NULL: layers or canned
     void *library;       // handle of dlopen
     char *tag;           // tells models apart in the plan cache
@@ -35,6 +36,7 @@ typedef struct settings {
     bool has_gradproc;
     hk_params *params; // of a library's model_fn
     char *model_dir;
+    bool own_dir;  // it is runs/NAME: nobody said otherwise
     int64_t steps; // local; 0: no bound
     int64_t epochs;
     double seconds;
@@ -93,6 +95,8 @@ typedef struct job {
 // learn: a table's columns and words may be learnt from the data (training).
 int job_open(const cli_args *a, const char *operand, bool learn, job **out);
 void job_close(job *j);
+// A context whose log is the program's.
+hk_status job_context(const cli_args *a, hk_context **out);
 // Is there a checkpoint to evaluate or predict with, and does --data make
 // sense? 0, or an exit code after a message.
 int job_trained(const cli_args *a, const job *j);

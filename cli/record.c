@@ -62,6 +62,7 @@ static tree *as_it_runs(const job *j) {
     const settings *s = &j->s;
     const hk_run_config *c = &s->config;
     tree *root = tree_copy(j->x->root);
+    tree_set_text(root, "run.file", j->x->file);
     note_number(root, "elastic.workers",
                 c->all_workers ? c->all_workers : c->workers, 1);
     if (c->center) // steps of a cluster are counted by its centers
@@ -69,6 +70,23 @@ static tree *as_it_runs(const job *j) {
     note_number(root, "run.steps", s->steps, 0);
     note_number(root, "run.epochs", s->epochs, 0);
     return root;
+}
+
+int record_check_owner(const experiment *x, const settings *s) {
+    if (!s->own_dir)
+        return 0;
+    char *path = cli_printf("%s/experiment.json", s->model_dir);
+    tree *root = access(path, R_OK) == 0 ? tree_read(path) : NULL;
+    const char *file = tree_text(tree_path(root, "run.file"), x->file);
+    const int failed =
+        strcmp(file, x->file) == 0
+            ? 0
+            : cli_fail("%s: belongs to %s, not to %s; give %s another name or "
+                       "its own --model-dir, or remove the folder",
+                       s->model_dir, file, x->file, x->file);
+    tree_free(root);
+    free(path);
+    return failed;
 }
 
 int record_experiment(const job *j) {

@@ -272,7 +272,8 @@ static const schema_key keys[] = {
     {"run.save_seconds", SCHEMA_FLOAT, "600", "", "or every n seconds"},
     {"run.keep_max", SCHEMA_INT, "5", "", "checkpoints kept; 0: all"},
     {"run.keep_every_n_hours", SCHEMA_FLOAT, "10000", "", ""},
-    {"run.keep_best", SCHEMA_INT, "0", "", "further ones kept by metric"},
+    {"run.keep_best", SCHEMA_INT, "0", "",
+     "further ones kept by metric, saved when they are scored"},
     {"run.best_metric", SCHEMA_TEXT, "loss", "", "metric of keep_best"},
     {"run.best_is_max", SCHEMA_BOOL, "false", "",
      "true: larger values are better"},
@@ -283,9 +284,12 @@ static const schema_key keys[] = {
     {"run.eval_seconds", SCHEMA_FLOAT, "0", "",
      "or at checkpoints, at least n seconds apart"},
     {"run.early_stop_steps", SCHEMA_INT, "0", "",
-     "ends when best_metric has not improved for so many global steps"},
+     "ends when best_metric has not improved for so many global steps, and "
+     "goes back to the best model"},
     {"run.warm_start", SCHEMA_TEXT, "", "",
      "a checkpoint that gives the first values"},
+    {"run.file", SCHEMA_TEXT, "", "",
+     "written to experiment.json: where the experiment was read from"},
 };
 
 enum {

@@ -197,7 +197,8 @@ static int read_run(const experiment *x, const tree *t, const cli_args *a,
     hk_run_config *c = &s->config;
     s->model_dir = cli_strdup(
         cli_string(a, "model-dir", tree_text(tree_get(t, "model_dir"), "")));
-    if (!*s->model_dir) {
+    s->own_dir = !*s->model_dir;
+    if (s->own_dir) {
         free(s->model_dir);
         const bool sweep = strcmp(cli_command_of(a)->name, "sweep") == 0;
         s->model_dir = cli_printf("runs/%s%s", x->name, sweep ? "-sweep" : "");
@@ -231,6 +232,8 @@ static int read_run(const experiment *x, const tree *t, const cli_args *a,
     if (s->eval_seconds > 0 && !seconds && !c->save_checkpoints_steps)
         c->save_checkpoints_secs = s->eval_seconds;
     s->early_stop_steps = tree_int(tree_get(t, "early_stop_steps"), 0);
+    if (s->early_stop_steps > 0 && !c->keep_best)
+        c->keep_best = 1; // the model that it goes back to
     s->warm_start = tree_text(tree_get(t, "warm_start"), NULL);
     if (s->steps < 0 || s->epochs < 0 || s->seconds < 0)
         return cli_fail("%s: steps, epochs and seconds cannot be negative",

@@ -452,6 +452,19 @@ static int learn_all(table *t, const data_user *u, const char *source) {
     return failed;
 }
 
+// What a run without a step has learnt may be wrong: it is learnt anew.
+static bool is_kept(const settings *s, bool learn) {
+    char *path = kept_path(s->model_dir, "table.json"), *latest = NULL;
+    const bool there = access(path, F_OK) == 0;
+    free(path);
+    int64_t step = 0;
+    if (!there || !learn)
+        return there;
+    if (hk_latest_checkpoint(s->model_dir, &latest, &step) == HK_OK)
+        hk_ckpt_free_path(latest);
+    return step != 0;
+}
+
 int table_open(experiment *x, const settings *s, bool learn) {
     const data_user u = {.x = x, .set = "train"};
     const char *source = tree_text(data_get(&u, "source"), "digits");
@@ -464,10 +477,7 @@ int table_open(experiment *x, const settings *s, bool learn) {
     if (!rows)
         return 0;
     table *t = opened = cli_alloc(sizeof *t);
-    char *path = kept_path(s->model_dir, "table.json");
-    struct stat st;
-    const bool kept = stat(path, &st) == 0;
-    free(path);
+    const bool kept = is_kept(s, learn);
     int failed = kept || !learn ? load(t, s, canned) : learn_all(t, &u, source);
     if (!failed && !kept && learn && canned)
         failed = columns_learn(t, &u);

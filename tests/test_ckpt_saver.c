@@ -209,6 +209,55 @@ static void test_keep_best(void **state) {
     }
 }
 
+// Back to an earlier checkpoint: it counts as the newest, also for others and
+// after a restart, and a better metric of another does not delete it.
+static void test_go_back(void **state) {
+    (void)state;
+    folder d;
+    model m;
+    folder_make(&d);
+    model_init(&m, 1);
+    hk_saver_options o = saver_options(&d);
+    o.keep_max = 2;
+    o.keep_best = 1;
+    hk_saver *s = make_saver(&o);
+    assert_int_equal(hk_saver_is_best(s, 5), 1);
+    for (int64_t step = 0; step < 5; step++) {
+        assert_ok(hk_saver_save(s, m.map, step, NULL, 0));
+        assert_ok(hk_saver_metric(s, step, 1 + (double)step));
+    }
+    assert_int_equal(hk_saver_is_best(s, 0.5), 1);
+    assert_int_equal(hk_saver_is_best(s, 1), 0); // the earlier one wins
+    assert_int_equal(hk_saver_is_best(s, (double)NAN), 0);
+    assert_int_equal(hk_saver_is_best(NULL, 1), 0);
+    assert_status(hk_saver_go_back(s, 1), HK_E_NOT_FOUND);
+    assert_status(hk_saver_go_back(NULL, 0), HK_E_INVALID_ARG);
+    assert_ok(hk_saver_go_back(s, 0));
+    assert_ok(hk_saver_metric(s, 4, 0.1));
+    assert_true(has_step(&d, 0));
+    for (int i = 0; i < 2; i++) {
+        hk_ckpt *c;
+        int64_t step;
+        assert_ok(hk_saver_open_latest(s, &c, &step));
+        assert_int_equal(step, 0);
+        hk_ckpt_close(c);
+        assert_ok(hk_ckpt_open_latest(NULL, d.path, &c, &step));
+        assert_int_equal(step, 0);
+        hk_ckpt_close(c);
+        hk_saver_destroy(s);
+        s = make_saver(&o);
+    }
+    // Saving goes on as before.
+    assert_ok(hk_saver_save(s, m.map, 6, NULL, 0));
+    assert_ok(hk_saver_metric(s, 6, 3));
+    assert_false(has_step(&d, 0));
+    hk_saver_destroy(s);
+    hk_ckpt *c;
+    assert_status(hk_ckpt_open_latest(NULL, NULL, &c, NULL), HK_E_INVALID_ARG);
+    model_deinit(&m);
+    folder_remove(&d);
+}
+
 // ---- the state file --------------------------------------------------------
 
 static void test_state_file(void **state) {
@@ -854,6 +903,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_retention_like_tf),
         cmocka_unit_test(test_keep_best),
+        cmocka_unit_test(test_go_back),
         cmocka_unit_test(test_state_file),
         cmocka_unit_test(test_state_parse),
         cmocka_unit_test(test_journal_parse),

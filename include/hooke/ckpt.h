@@ -224,8 +224,12 @@ HK_API hk_status hk_saver_restore(hk_saver *s, hk_name_map *map,
                                   const hk_restore_options *opt,
                                   hk_restore_report *report);
 
-// Without a lock, for observers: the path of the newest complete checkpoint
-// of a folder, freed with hk_ckpt_free_path. *step: -1 when unknown.
+// Without a lock, for observers: the newest complete checkpoint of a folder, as
+// hk_saver_open_latest finds it. log: NULL is silent. *step: -1 when unknown;
+// step may be NULL.
+HK_API hk_status hk_ckpt_open_latest(hk_context *log, const char *model_dir,
+                                     hk_ckpt **out, int64_t *step);
+// Its path alone, freed with hk_ckpt_free_path; silent.
 HK_API hk_status hk_latest_checkpoint(const char *model_dir, char **path,
                                       int64_t *step);
 HK_API void hk_ckpt_free_path(char *path);

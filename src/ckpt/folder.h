@@ -68,8 +68,5 @@ hk_status hki_folder_visit(const char *folder, const hki_state *s,
 hk_status hki_folder_open_newest(const char *folder, const hki_state *s,
                                  const char *basename, hk_context *log,
                                  hk_ckpt **out, int64_t *step);
-// The same, with the state that the folder has.
-hk_status hki_folder_open_latest(const char *folder, hk_context *log,
-                                 hk_ckpt **out, int64_t *step);
 
 #endif // HKI_CKPT_FOLDER_H

@@ -178,12 +178,15 @@ hk_status hki_folder_open_newest(const char *folder, const hki_state *s,
     return HK_OK;
 }
 
-hk_status hki_folder_open_latest(const char *folder, hk_context *log,
-                                 hk_ckpt **out, int64_t *step) {
+hk_status hk_ckpt_open_latest(hk_context *log, const char *model_dir,
+                              hk_ckpt **out, int64_t *step) {
     hki_state state = {0};
-    hk_status s = hki_folder_load(folder, log, &state);
+    if (model_dir == NULL || model_dir[0] == '\0' || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "latest checkpoint: folder or out is missing");
+    hk_status s = hki_folder_load(model_dir, log, &state);
     if (s == HK_OK)
-        s = hki_folder_open_newest(folder, &state, NULL, log, out, step);
+        s = hki_folder_open_newest(model_dir, &state, NULL, log, out, step);
     hki_state_deinit(&state);
     return s;
 }
@@ -192,10 +195,10 @@ hk_status hk_latest_checkpoint(const char *model_dir, char **path,
                                int64_t *step) {
     hk_ckpt *c = NULL;
     int64_t at = -1;
-    if (model_dir == NULL || model_dir[0] == '\0' || path == NULL)
+    if (path == NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "latest checkpoint: folder or path is missing");
-    HKI_TRY(hki_folder_open_latest(model_dir, NULL, &c, &at));
+                        "latest checkpoint: the path is missing");
+    HKI_TRY(hk_ckpt_open_latest(NULL, model_dir, &c, &at));
     const hk_status s = hki_strdup(c->path, path);
     hk_ckpt_close(c);
     if (s == HK_OK && step != NULL)

@@ -47,7 +47,7 @@ hk_status hk_ckpt_open(const char *path, hk_ckpt_format format, hk_ckpt **out) {
             return hki_fail(HK_E_INVALID_ARG, "checkpoint: unknown format %d",
                             (int)format);
     } else if (hki_path_is_dir(path)) {
-        return hki_folder_open_latest(path, NULL, out, NULL);
+        return hk_ckpt_open_latest(NULL, path, out, NULL);
     } else {
         HKI_TRY(hki_ckpt_detect(path, &ops));
     }

@@ -196,10 +196,10 @@ hk_status hk_estimator_latest_checkpoint(hk_estimator *e, const char **path,
                         "latest checkpoint: no model_dir was given");
     if (e->saver != NULL)
         HKI_TRY(hk_saver_wait(e->saver));
-    HKI_TRY(hk_latest_checkpoint(e->config.c.model_dir, &found, &at));
+    HKI_TRY(hki_newest_checkpoint(e, &found, &at));
     hki_buf b = {0};
     const hk_status s = hki_buf_printf(&b, "%s", found);
-    hk_ckpt_free_path(found);
+    hki_free(found);
     HKI_TRY(s);
     const char *const text = hand_out(e, &b);
     if (path != NULL)

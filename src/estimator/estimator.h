@@ -331,6 +331,11 @@ typedef struct hki_weights_ask {
 hk_status hki_weights_get(hk_estimator *e, const hki_weights_ask *ask,
                           hki_weights *out);
 void hki_weights_deinit(hki_weights *w);
+// The newest checkpoint of model_dir; damaged ones are told through the log and
+// passed over. path: freed with hki_free.
+hk_status hki_newest_checkpoint(hk_estimator *e, char **path, int64_t *step);
+// HK_E_DATA that names the file, around the last message.
+hk_status hki_damaged(const hk_ckpt *c);
 // The one set that was asked for; HK_E_INVALID_ARG for several.
 hk_status hki_weights_single(const hki_weights *w, float **x);
 

@@ -359,6 +359,8 @@ static hk_status restore_model(hk_estimator *e) {
     places_deinit(&p);
     if (s == HK_OK || s == HK_E_NO_MEMORY || s == HK_E_IO)
         return s;
+    if (s == HK_E_DATA)
+        return hki_damaged(e->ckpt);
     char text[HKI_ERROR_TEXT];
     hki_keep_error(text);
     return hki_fail(s,
@@ -366,6 +368,28 @@ static hk_status restore_model(hk_estimator *e) {
                     "another model_dir, or take over what fits with warm "
                     "start",
                     hk_ckpt_path(e->ckpt), text);
+}
+
+// A run that failed before its first step left where it began. That is nothing
+// to lose: a model that does not fit it begins anew.
+static bool is_false_start(const hk_estimator *e, hk_status s) {
+    return (s == HK_E_SHAPE || s == HK_E_NOT_FOUND || s == HK_E_DTYPE) &&
+           hk_estimator_global_step(e) == 0 &&
+           hk_ckpt_find(e->ckpt, HK_SECTION_RUN "global_step") != NULL;
+}
+
+static hk_status take_model(hk_estimator *e) {
+    const hk_status s = restore_model(e);
+    if (!is_false_start(e, s))
+        return s;
+    hki_log(e->ctx, HK_LOG_WARNING,
+            "%s is where another model began; nothing was trained, and it is "
+            "replaced",
+            hk_ckpt_path(e->ckpt));
+    hk_ckpt_close(e->ckpt);
+    e->ckpt = NULL;
+    e->saved_step = -1;
+    return HK_OK;
 }
 
 // Names that may be missing: they start afresh, and the log says so.
@@ -515,11 +539,14 @@ hk_status hki_snapshot_restore(hk_estimator *e) {
     int64_t center_step = 0;
     if (e->restored)
         return HK_OK;
+    if (e->ckpt != NULL)
+        HKI_TRY(take_model(e));
     if (e->ckpt == NULL && !e->has_warm_start) {
         e->restored = true;
         return HK_OK;
     }
-    HKI_TRY(e->ckpt != NULL ? restore_model(e) : warm_start(e));
+    if (e->ckpt == NULL)
+        HKI_TRY(warm_start(e));
     if (e->ckpt != NULL)
         HKI_TRY(read_number(e->ckpt, HK_SECTION_RUN "center_step",
                             hk_estimator_global_step(e), &center_step));

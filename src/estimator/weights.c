@@ -165,6 +165,15 @@ static hk_status from_memory(hk_estimator *e, const hki_weights_ask *ask,
 
 // ---- from a checkpoint ------------------------------------------------------
 
+hk_status hki_damaged(const hk_ckpt *c) {
+    char text[HKI_ERROR_TEXT];
+    hki_keep_error(text);
+    return hki_fail(HK_E_DATA,
+                    "the checkpoint %s is damaged: %s; remove it, and the one "
+                    "before it counts",
+                    hk_ckpt_path(c), text);
+}
+
 // Fills a set with the tensors "<prefix><variable>".
 static hk_status read_set(hk_ckpt *c, const hki_weights_ask *ask,
                           hki_weights *w, const char *name,
@@ -187,6 +196,8 @@ static hk_status read_set(hk_ckpt *c, const hki_weights_ask *ask,
     hki_buf_deinit(&full);
     if (s == HK_OK || s == HK_E_NO_MEMORY || s == HK_E_IO)
         return s;
+    if (s == HK_E_DATA)
+        return hki_damaged(c);
     char text[HKI_ERROR_TEXT];
     hki_keep_error(text);
     return hki_fail(s,
@@ -378,6 +389,14 @@ static hk_status from_warm_start(hk_estimator *e, const hki_weights_ask *ask,
 
 // ---- all of it --------------------------------------------------------------
 
+hk_status hki_newest_checkpoint(hk_estimator *e, char **path, int64_t *step) {
+    hk_ckpt *c;
+    HKI_TRY(hk_ckpt_open_latest(e->ctx, e->config.c.model_dir, &c, step));
+    const hk_status s = hki_strdup(hk_ckpt_path(c), path);
+    hk_ckpt_close(c);
+    return s;
+}
+
 static hk_status get(hk_estimator *e, const hki_weights_ask *ask,
                      hki_weights *w) {
     if (ask->checkpoint != NULL)
@@ -388,10 +407,10 @@ static hk_status get(hk_estimator *e, const hki_weights_ask *ask,
     int64_t step = -1;
     const char *const dir = e->config.c.model_dir;
     hk_status s =
-        dir != NULL ? hk_latest_checkpoint(dir, &path, &step) : HK_E_NOT_FOUND;
+        dir != NULL ? hki_newest_checkpoint(e, &path, &step) : HK_E_NOT_FOUND;
     if (s == HK_OK) {
         s = from_checkpoint(e, ask, path, step, w);
-        hk_ckpt_free_path(path);
+        hki_free(path);
         return s;
     }
     if (s != HK_E_NOT_FOUND)
