@@ -296,20 +296,148 @@ static void test_stop_taken_back(void **state) {
     hk_request_stop(ctx, 1);
     assert_status(hk_iter_next(it, &e), HK_E_CANCELLED);
     hk_request_stop(ctx, 0);
-    int64_t last = 0;
-    hk_status s;
-    while ((s = hk_iter_next(it, &e)) != HK_E_END) {
-        // A call that was cut short by the stop tells so once.
-        if (s == HK_E_CANCELLED)
-            continue;
-        assert_ok(s);
-        const int64_t v = *(int64_t *)hk_tensor_data(e->values[0].tensor);
-        assert_true(v > last);
-        last = v;
+    for (int64_t i = 1; i < 400; i++) {
+        assert_ok(hk_iter_next(it, &e));
+        assert_int_equal(*(int64_t *)hk_tensor_data(e->values[0].tensor),
+                         10 * i);
     }
-    assert_int_equal(last, 3990);
+    assert_status(hk_iter_next(it, &e), HK_E_END);
     hk_iter_destroy(it);
     hk_context_destroy(ctx);
+}
+
+// ---- a stop in the middle of an element ------------------------------------
+
+// Asks for a stop in the n-th call.
+typedef struct stopper {
+    hk_context *ctx;
+    atomic_int calls;
+    int n;
+} stopper;
+
+static hk_status stop_at_call(void *user, const hk_map_call *c) {
+    stopper *const s = user;
+    (void)c;
+    if (atomic_fetch_add(&s->calls, 1) + 1 == s->n)
+        hk_request_stop(s->ctx, 2);
+    return HK_OK;
+}
+
+static hk_dataset *flat_of(hk_dataset *d, int32_t parallel) {
+    static const hk_value spec = {.name = "value", .dtype = HK_I64};
+    hk_interleave_options o;
+    hk_interleave_options_init(&o, sizeof o);
+    o.cycle_length = 3;
+    o.parallel = parallel;
+    o.spec = &spec;
+    o.n_spec = 1;
+    return hk_data_interleave(d, hk_flat, NULL, &o);
+}
+
+#define BUSY 9 // kinds of pipelines, each of which holds parts of elements
+
+static hk_dataset *busy(int kind, stopper *s) {
+    const bool alone = kind == 1 || kind == 6;
+    hk_dataset *d = mapped(hk_data_repeat(hk_data_range(1, 12, 1), 3),
+                           stop_at_call, s, alone ? 1 : 2, 0);
+    switch (kind) {
+    case 0:
+        return hk_data_prefetch(hk_data_batch(d, 4, 0), 2);
+    case 1:
+        return hk_data_batch(hk_data_shuffle(d, 7, 1, 1), 5, 0);
+    case 2:
+        return hk_data_batch(hk_data_prefetch(d, 2), 3, 0);
+    case 3: {
+        const hk_select other = {.from = "value", .to = "other"};
+        hk_dataset *const both[] = {
+            hk_data_prefetch(hk_data_select(hk_range(30), &other, 1), 2), d};
+        return hk_data_zip(both, 2);
+    }
+    case 4:
+        return hk_data_window(d, 4, 3, 1, 0);
+    case 5:
+        return hk_data_batch(flat_of(d, 3), 4, 0);
+    case 6:
+        return hk_data_batch(hk_data_skip(d, 5), 2, 0);
+    case 7:
+        return hk_data_prefetch(hk_data_unbatch(hk_data_batch(d, 3, 0)), 3);
+    default:
+        return hk_data_batch(hk_data_filter(d, hk_keep_odd, NULL), 3, 0);
+    }
+}
+
+static hk_status append_all(hk_text *t, hk_iter *it) {
+    const hk_element *e;
+    hk_status s;
+    while ((s = hk_iter_next(it, &e)) == HK_OK) {
+        hk_text_element(t, e);
+        hk_text_add(t, " ");
+    }
+    return s;
+}
+
+// What comes until somebody asks for a stop in call n, and, from the position
+// saved then, what comes later.
+static void interrupted(int kind, int n, uint32_t threads, char *text) {
+    stopper s = {.n = n};
+    hk_text t = {text, HK_RUN_TEXT};
+    uint8_t bytes[8192];
+    size_t size = 0;
+    assert_ok(hk_context_create(NULL, &s.ctx));
+    hk_iter *it = iterate(busy(kind, &s), threads, s.ctx);
+    if (append_all(&t, it) != HK_E_END)
+        assert_int_equal(hk_stop_requested(s.ctx), 2);
+    assert_ok(hk_iter_save(it, bytes, sizeof bytes, &size));
+    hk_iter_destroy(it);
+    hk_request_stop(s.ctx, 0);
+    it = iterate(busy(kind, &s), threads, s.ctx);
+    assert_ok(hk_iter_restore(it, bytes, size));
+    assert_status(append_all(&t, it), HK_E_END);
+    hk_iter_destroy(it);
+    hk_context_destroy(s.ctx);
+}
+
+// A stop leaves no trace in a position, wherever it is asked for.
+static void test_stop_and_position(void **state) {
+    (void)state;
+    char *const text = calloc(1, HK_RUN_TEXT);
+    char *const whole = calloc(1, HK_RUN_TEXT);
+    assert_non_null(text);
+    assert_non_null(whole);
+    for (int kind = 0; kind < BUSY; kind++) {
+        interrupted(kind, 0, 1, whole);
+        for (int n = 1; n <= 33; n++) {
+            interrupted(kind, n, 1 + (uint32_t)n % 3, text);
+            if (strcmp(text, whole) != 0)
+                fail_msg("pipeline %d, stop in call %d:\n%s\nexpected\n%s",
+                         kind, n, text, whole);
+        }
+    }
+    free(text);
+    free(whole);
+}
+
+static hk_status stop_and_nap(void *user, const hk_map_call *c) {
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    return stop_at_call(user, c);
+}
+
+// An element that does not come is given up; then there is no position.
+static void test_stop_tears(void **state) {
+    (void)state;
+    stopper s = {.n = 1};
+    const hk_element *e;
+    size_t size;
+    assert_ok(hk_context_create(NULL, &s.ctx));
+    hk_dataset *d = mapped(forever(), stop_and_nap, &s, 1, 0);
+    hk_iter *it = iterate(hk_data_batch(d, 10000, 0), 1, s.ctx);
+    assert_status(hk_iter_next(it, &e), HK_E_CANCELLED);
+    assert_true(atomic_load(&s.calls) < 10000);
+    assert_status(hk_iter_save(it, NULL, 0, &size), HK_E_STATE);
+    hk_request_stop(s.ctx, 0);
+    assert_status(hk_iter_next(it, &e), HK_E_STATE);
+    hk_iter_destroy(it);
+    hk_context_destroy(s.ctx);
 }
 
 // Destroying in the middle of everything ends every thread.
@@ -558,6 +686,8 @@ int main(void) {
         cmocka_unit_test(test_stop_ends_threads),
         cmocka_unit_test(test_ignore_stop),
         cmocka_unit_test(test_stop_taken_back),
+        cmocka_unit_test(test_stop_and_position),
+        cmocka_unit_test(test_stop_tears),
         cmocka_unit_test(test_destroy_any_time),
         cmocka_unit_test(test_parallel_rows),
         cmocka_unit_test(test_stamps),

@@ -268,6 +268,7 @@ HK_API hk_status hk_iter_next(hk_iter *it, const hk_element **out);
 HK_API uint64_t hk_iter_delivered(const hk_iter *it);
 // The exact position, after the last delivered element, whatever was
 // prefetched. With buf NULL only *size is set; too small: HK_E_OVERFLOW.
+// HK_E_STATE when a stop cut an element short (docs/data.md).
 HK_API hk_status hk_iter_save(hk_iter *it, void *buf, size_t capacity,
                               size_t *size);
 // For an iterator of an equal dataset; threads and lengths of prefetching may

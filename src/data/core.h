@@ -24,13 +24,21 @@ struct hki_run {
     bool ignore_stop;
     uint32_t threads;
     hk_isa isa;
-    atomic_bool closing; // the iterator is being destroyed
+    atomic_bool closing;              // the iterator is being destroyed
+    atomic_bool torn;                 // an element was lost by a stop
+    atomic_int_fast64_t stop_seen_ns; // when a node first met a stop; 0: never
     atomic_uint_fast64_t skipped;
     hki_gang *gang;
 };
 
 hk_status hki_run_open(const hk_iter_options *opt, hki_run **out);
 void hki_run_close(hki_run *run); // after its nodes; NULL is allowed
+// Between two elements: HK_E_CANCELLED after a stop, which loses nothing here.
+// HK_E_STATE when one was heard in the middle of an element and taken back:
+// what the nodes hold is no position.
+hk_status hki_run_between(hki_run *run);
+// A stop was asked for: who makes elements ahead begins no other one.
+bool hki_run_stopping(const hki_run *run);
 
 // Elements left out in a row, one after the other. Watching them ends a loop
 // over data of which nothing is left.

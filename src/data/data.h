@@ -359,7 +359,8 @@ hk_status hki_loader_row(hki_loader *l, const hki_item *item, hki_rows *rows,
 
 // ---- the run ---------------------------------------------------------------
 
-// HK_E_CANCELLED when the context was asked to stop or the iterator ends.
+// HK_E_CANCELLED when the iterator ends, or when the context was asked to stop
+// a while ago and the element under way has still not come.
 hk_status hki_run_check(hki_run *run);
 hk_context *hki_run_context(hki_run *run); // NULL: none
 uint32_t hki_run_threads(hki_run *run);    // for parallel work, >= 1

@@ -75,11 +75,17 @@ static hk_status make_item(slot *s, hki_item *out) {
     return HK_OK;
 }
 
+// After a stop one is enough: somebody may need it to finish an element.
+static bool is_filled(const slot *s, const queue *q) {
+    return q->ended || q->fault.status != HK_OK || q->used == AHEAD ||
+           (q->used > 0 && hki_run_stopping(s->owner->run));
+}
+
 // Fills the back queue; a task of the gang.
 static void fill_back(void *arg) {
     slot *const s = arg;
     queue *const q = s->back;
-    while (q->used < AHEAD && !q->ended && q->fault.status == HK_OK) {
+    while (!is_filled(s, q)) {
         hki_item *const to = &q->item[q->used];
         hk_status e = make_item(s, to);
         if (e == HK_OK && (e = hki_item_keep(s->owner, to)) != HK_OK)

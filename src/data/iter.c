@@ -128,6 +128,7 @@ void hk_iter_destroy(hk_iter *it) {
 static hk_status next_element(hk_iter *it, const hk_element **out) {
     bool skip = true;
     hki_skips skips = {0};
+    HKI_TRY(hki_run_between(it->run));
     drop_item(it);
     while (skip) {
         HKI_TRY(hki_run_check(it->run));
@@ -180,6 +181,9 @@ hk_status hk_iter_get_stats(const hk_iter *it, hk_iter_stats *out) {
 
 static hk_status make_bytes(hk_iter *it) {
     hki_saver *const w = &it->saved;
+    if (atomic_load(&it->run->torn))
+        return hki_fail(HK_E_STATE, "iterator save: a stop cut an element "
+                                    "short, there is no position behind it");
     w->status = hki_buf_add(&w->buf, MAGIC, sizeof MAGIC);
     hki_save_u64(w, it->d->fingerprint);
     hki_save_u64(w, it->delivered);

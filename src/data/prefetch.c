@@ -24,6 +24,7 @@ typedef struct state {
     bool gone; // the thread has ended
     bool busy; // the producer is in the input
     bool active, paused, ended, ending;
+    bool awaited;    // the consumer needs the next item, stop or not
     bool chosen;     // the limit follows from the size of the first item
     hki_fault fault; // what follows the items; the producer rests behind it
     hki_item *ring;
@@ -80,14 +81,19 @@ static void produce(hki_node *n) {
     }
 }
 
+static bool may_produce(const hki_node *n) {
+    const state *const s = n->state;
+    return s->active && !s->paused && !s->ended && s->fault.status == HK_OK &&
+           s->used < s->limit && (s->awaited || !hki_run_stopping(n->run));
+}
+
 static void producer_main(void *arg) {
     hki_node *const n = arg;
     state *const s = n->state;
     bool stop = false;
     pthread_mutex_lock(&s->lock);
     while (!s->ending && !stop) {
-        if (s->active && !s->paused && !s->ended && s->fault.status == HK_OK &&
-            s->used < s->limit) {
+        if (may_produce(n)) {
             produce(n);
             pthread_cond_signal(&s->ready);
         } else {
@@ -180,13 +186,18 @@ static hk_status start(hki_node *n) {
 // Waits for an item, a fault or the end.
 static hk_status await(hki_node *n) {
     state *const s = n->state;
-    while (s->used == 0 && !s->ended && s->fault.status == HK_OK) {
-        HKI_TRY(hki_run_check(n->run));
-        if (s->gone)
-            HKI_TRY(run_producer(n));
-        hki_run_wait(n->run, &s->ready, &s->lock);
+    hk_status e = HK_OK;
+    while (e == HK_OK && s->used == 0 && !s->ended &&
+           s->fault.status == HK_OK) {
+        e = hki_run_check(n->run);
+        s->awaited = e == HK_OK;
+        if (e == HK_OK && s->gone)
+            e = run_producer(n);
+        if (e == HK_OK)
+            hki_run_wait(n->run, &s->ready, &s->lock);
     }
-    return HK_OK;
+    s->awaited = false;
+    return e;
 }
 
 static hk_status take(hki_node *n, hki_item *out) {

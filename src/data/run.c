@@ -4,6 +4,7 @@
 
 #define LOGGED_SKIPS 10 // skipped records that get a line each
 #define WAIT_MS 100     // between two looks at the stop flag
+#define PATIENCE_MS 500 // that an element under way has left after a stop
 
 void hki_fault_set(hki_fault *f, hk_status s) {
     f->status = s;
@@ -26,6 +27,8 @@ hk_status hki_run_open(const hk_iter_options *opt, hki_run **out) {
     run->isa =
         opt->context != NULL ? hk_context_isa(opt->context) : hki_isa_best();
     atomic_init(&run->closing, false);
+    atomic_init(&run->torn, false);
+    atomic_init(&run->stop_seen_ns, 0);
     atomic_init(&run->skipped, 0);
     const hk_status s = hki_gang_create(run->threads - 1, run, &run->gang);
     if (s != HK_OK) {
@@ -43,14 +46,49 @@ void hki_run_close(hki_run *run) {
     hki_free(run);
 }
 
+static int stop_reason(const hki_run *run) {
+    return run->context != NULL && !run->ignore_stop
+               ? hk_stop_requested(run->context)
+               : 0;
+}
+
+bool hki_run_stopping(const hki_run *run) {
+    return stop_reason(run) != 0;
+}
+
+static hk_status stopped(int reason) {
+    return hki_fail(HK_E_CANCELLED, "iterator: stop requested (reason %d)",
+                    reason);
+}
+
+hk_status hki_run_between(hki_run *run) {
+    const int reason = stop_reason(run);
+    if (reason == 0)
+        atomic_store_explicit(&run->stop_seen_ns, 0, memory_order_relaxed);
+    if (atomic_load(&run->torn))
+        return hki_fail(reason != 0 ? HK_E_CANCELLED : HK_E_STATE,
+                        "iterator: a stop (reason %d) cut an element short; "
+                        "restore a position or make another iterator",
+                        reason);
+    return reason == 0 ? HK_OK : stopped(reason);
+}
+
+// Nodes hold parts of an element while they make it: half a batch, one side of
+// a zip. A stop that is heard there loses them.
 hk_status hki_run_check(hki_run *run) {
     if (atomic_load_explicit(&run->closing, memory_order_relaxed))
         return hki_fail(HK_E_CANCELLED, "iterator: it is being destroyed");
-    if (run->context != NULL && !run->ignore_stop &&
-        hk_stop_requested(run->context) != 0)
-        return hki_fail(HK_E_CANCELLED, "iterator: stop requested (reason %d)",
-                        hk_stop_requested(run->context));
-    return HK_OK;
+    const int reason = stop_reason(run);
+    if (reason == 0)
+        return HK_OK;
+    const int64_t now = hki_now_ns();
+    int_fast64_t seen = 0;
+    if (atomic_compare_exchange_strong(&run->stop_seen_ns, &seen, now))
+        seen = now;
+    if (now - seen < PATIENCE_MS * INT64_C(1000000))
+        return HK_OK;
+    atomic_store(&run->torn, true);
+    return stopped(reason);
 }
 
 hk_status hki_run_conds_init(pthread_cond_t *a, pthread_cond_t *b) {
@@ -67,7 +105,7 @@ bool hki_run_wait(hki_run *run, pthread_cond_t *cond, pthread_mutex_t *lock) {
         return false;
     }
     (void)hki_cond_wait(cond, lock, hki_deadline(WAIT_MS));
-    return !run->ignore_stop && hk_stop_requested(run->context) != 0;
+    return hki_run_stopping(run);
 }
 
 hk_context *hki_run_context(hki_run *run) {

@@ -97,6 +97,8 @@ void hki_restore_fault(hki_restorer *r, hki_fault *f) {
     if (text != NULL)
         memcpy(f->text, text, size);
     f->text[size] = '\0';
+    if (f->status == HK_E_CANCELLED) // version 0.1.0 saved stops as faults
+        f->status = HK_OK;
 }
 
 void hki_save_rng(hki_saver *w, const hki_rng *rng) {
