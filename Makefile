@@ -6,6 +6,7 @@
 #   make bench     all benches (bench-step, -optim, -elastic, -estimator, -data,
 #                  -files, -exchange, -start: one)
 #   make kill-test either side of an exchange killed KILLS times
+#   make resume-test  RUNS runs interrupted and gone on with (RESUME_SEED)
 #   make docs      the C API reference in build/docs/api
 #   make install   PREFIX=/usr/local DESTDIR=
 #   make fuzz      every fuzz target for FUZZ_SECONDS
@@ -20,6 +21,8 @@ PEER_PYTHON ?= /usr/bin/python3
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 600
 KILLS ?= 2000
+RUNS ?= 200
+RESUME_SEED ?=
 CHAOS_SECONDS ?= 180
 CHAOS_SEED ?=
 MNIST ?= ../shared/data/mnist
@@ -84,6 +87,11 @@ kill-test:
 	$(call build,release,test_exactly_once)
 	@build/release/tests/test_exactly_once --kills $(KILLS)
 
+resume-test:
+	$(call build,release,hooke_program)
+	@tests/resume/resume.py build/release/hooke --runs $(RUNS) \
+	    $(if $(RESUME_SEED),--seed $(RESUME_SEED))
+
 docs:
 	@tools/make_api.py build/docs/api
 
@@ -113,4 +121,4 @@ clean:
 
 .PHONY: all demo test test-interop bench bench-step bench-optim bench-elastic \
         bench-estimator bench-data bench-files bench-exchange bench-start fuzz \
-        soak-elastic kill-test docs chaos wan ci-full install clean
+        soak-elastic kill-test resume-test docs chaos wan ci-full install clean

@@ -139,7 +139,7 @@ hk_status hki_source_open(hk_estimator *e, const hk_source *in, hk_mode mode,
                           uint32_t worker, uint32_t workers, int64_t epochs,
                           hk_dataset **out);
 // endure: goes on after a stop was requested.
-hk_status hki_source_iter(hk_estimator *e, hk_dataset *d, bool endure,
+hk_status hki_source_iter(hk_estimator *e, hk_dataset *d, hk_mode mode,
                           hk_iter **out);
 // First dimension of what the spec reads: the batch size. HK_E_SHAPE when the
 // inputs disagree.
@@ -196,6 +196,8 @@ void hki_intakes_close(hki_intakes *s);
 // The next batch; peek leaves it to the next call. HK_E_END.
 hk_status hki_intake_next(hki_intake *t, const hk_element **out);
 hk_status hki_intake_peek(hki_intake *t, const hk_element **out);
+// Peeks at all of them. The first batch there is; HK_E_END when all have ended.
+hk_status hki_intakes_look(hki_intakes *s, const hk_element **out);
 
 // ---- engine.c ---------------------------------------------------------------
 
@@ -239,6 +241,7 @@ typedef struct hki_worker {
     bool joined;              // tied to the center
     bool is_nan;              // ended by a loss that is not finite
     bool resume;              // its part of the checkpoint is still to be read
+    bool resume_tied;         // and it was joined when that was made
     uint64_t scalars_seen;    // version of the run-time scalars in force
     hk_worker_report report;  // under the crew's lock
 } hki_worker;
@@ -254,7 +257,6 @@ typedef struct hki_crew {
     hk_center *center;
     bool own_center;
     int64_t center_step; // of an own center, when it is made anew
-    bool resume_tied;    // all were joined when the checkpoint was made
     hk_ema *ema;
     bool ema_of_center, ema_with_step;
     float *model; // the center's values as last asked for, or worker 0's

@@ -116,7 +116,7 @@ static void evaluation_deinit(evaluation *v) {
 static hk_status open_data(evaluation *v, const hk_source *in) {
     hk_estimator *const e = v->e;
     HKI_TRY(hki_source_open(e, in, HK_EVAL, 0, 1, 0, &v->dataset));
-    HKI_TRY(hki_source_iter(e, v->dataset, false, &v->iter));
+    HKI_TRY(hki_source_iter(e, v->dataset, HK_EVAL, &v->iter));
     const hk_element *const data = hk_dataset_spec(v->dataset);
     HKI_TRY(hki_spec_get(e, HK_EVAL, data, &v->spec));
     HKI_TRY(hki_note_features(e, data));

@@ -409,14 +409,11 @@ static void run_worker(hki_loop *l, uint32_t index) {
         s = start_together(l, w, run);
     if (s == HK_OK)
         s = steps(l, w, run);
-    if (s == HK_E_END) {
-        int none = HK_STOP_NONE;
-        atomic_compare_exchange_strong(&l->reason, &none, HK_STOP_DATA);
-    } else if (w->is_nan) {
+    if (w->is_nan) {
         hki_log(l->e->ctx, HK_LOG_WARNING, "worker %u: training ends: %s",
                 w->id, hk_last_error());
         hki_loop_stop(l, HK_STOP_NAN);
-    } else if (s != HK_OK) {
+    } else if (s != HK_OK && s != HK_E_END) {
         keep_failure(l, w, s);
     }
     const hk_status left = part(l, w, s);
@@ -497,6 +494,18 @@ static hk_status run_threads(hki_loop *l) {
     return s;
 }
 
+// Without another reason everybody's data has ended. A stop behind the last
+// batch, where nobody has looked yet, finds a run that is over, not
+// interrupted.
+static void look_at_end(hki_loop *l) {
+    const hk_element *next;
+    const int reason = atomic_load(&l->reason);
+    if (reason == HK_STOP_NONE ||
+        (reason == HK_STOP_REQUESTED && l->opt.epochs > 0 &&
+         hki_intakes_look(&l->e->intakes, &next) == HK_E_END))
+        atomic_store(&l->reason, HK_STOP_DATA);
+}
+
 // What was waiting for a cut, then the hooks' end.
 static hk_status finish(hki_loop *l) {
     hk_run *const run = &l->runs[0];
@@ -505,6 +514,7 @@ static hk_status finish(hki_loop *l) {
         hk_center_get_info(l->crew->center, &info) == HK_OK)
         raise_global(l->e, info.global_step);
     run->global_step = atomic_load(&l->e->global_step);
+    look_at_end(l);
     HKI_TRY(do_cuts(l));
     return hki_hooks_call(&l->hooks, HKI_HOOK_END, run);
 }

@@ -279,7 +279,7 @@ static hk_status build(hk_predictor *p, const hk_source *in,
     HKI_TRY(hki_spec_get(e, HK_PREDICT, data, &p->spec));
     HKI_TRY(hki_note_features(e, data));
     HKI_TRY(check_keys(p));
-    HKI_TRY(hki_source_iter(e, p->dataset, false, &p->iter));
+    HKI_TRY(hki_source_iter(e, p->dataset, HK_PREDICT, &p->iter));
     p->bench = (hki_bench){.spec = p->spec,
                            .threads = e->config.c.threads,
                            .seed = e->config.c.seed};

@@ -69,7 +69,7 @@ static hk_status recalibrate(hk_estimator *e, const hk_source *in,
     HKI_TRY(find_values(c, weights, worker, &x));
     HKI_TRY(hki_source_open(e, in, HK_TRAIN, 0, 1, 0, &d));
     pass p = {.spec = c->spec};
-    hk_status s = hki_source_iter(e, d, false, &p.iter);
+    hk_status s = hki_source_iter(e, d, HK_EVAL, &p.iter);
     if (s == HK_OK)
         s = run(e, &p, batches, x);
     hk_iter_destroy(p.iter);

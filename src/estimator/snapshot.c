@@ -131,15 +131,17 @@ static hk_status add_state(places *p, hki_crew *c) {
     return HK_OK;
 }
 
-// The worker's slots and counters, and its values while it is tied to a
-// center; one that has left comes back with the center's.
+static hk_status add_worker_values(places *p, hki_worker *w) {
+    const char *prefix;
+    HKI_TRY(
+        hki_arena_printf(&p->arena, &prefix, HK_SECTION_WORKER "x/", w->id));
+    return add_vector(p, prefix, w->e->crew->layout, hki_worker_values(w));
+}
+
+// The worker's slots and counters, and those of its tie to a center.
 static hk_status add_worker(places *p, hki_worker *w, bool tied) {
-    const char *prefix, *values;
+    const char *prefix;
     HKI_TRY(worker_prefix(p, w->id, &prefix));
-    HKI_TRY(hki_arena_printf(&p->arena, &values, "%sx/", prefix));
-    if (tied)
-        HKI_TRY(
-            add_vector(p, values, w->e->crew->layout, hki_worker_values(w)));
     HKI_TRY(tied ? add_variables(p, prefix, elastic_variables, w->elastic)
                  : add_variables(p, prefix, optimizer_variables, w->optimizer));
     HKI_TRY(add_number(p, prefix, "steps", &w->steps));
@@ -180,6 +182,8 @@ static hk_status add_everything(places *p, hk_estimator *e) {
         hki_worker *const w = &c->workers[i];
         const char *prefix;
         w->random_step = (int64_t)hk_session_step(w->session);
+        if (w->elastic != NULL)
+            HKI_TRY(add_worker_values(p, w));
         HKI_TRY(add_worker(p, w, w->joined));
         HKI_TRY(add_gradproc(p, w));
         HKI_TRY(worker_prefix(p, w->id, &prefix));
@@ -438,11 +442,15 @@ static hk_status restore_gradproc(hk_estimator *e, hki_worker *w,
     return s;
 }
 
+// One that has left comes back with the center's values, unless it has nothing
+// to do any more.
 static hk_status restore_worker_places(hki_worker *w, places *p) {
     hk_estimator *const e = w->e;
     const char *prefix;
-    const bool tied = w->elastic != NULL && e->crew->resume_tied;
+    const bool tied = w->elastic != NULL && w->resume_tied;
     HKI_TRY(worker_prefix(p, w->id, &prefix));
+    if (w->elastic != NULL && (tied || e->intakes.at[w->index].ended))
+        HKI_TRY(add_worker_values(p, w));
     HKI_TRY(add_worker(p, w, tied));
     HKI_TRY(restore_loosely(e, p, "a worker"));
     HKI_TRY(restore_gradproc(e, w, prefix));
@@ -514,10 +522,9 @@ static hk_status warm_start(hk_estimator *e) {
     return hki_warm_start(e, e->crew->layout, e->crew->model);
 }
 
-// Which workers the checkpoint knows, and whether all were tied to a center.
+// Which workers the checkpoint knows, and which were tied to a center.
 static hk_status find_workers(hk_estimator *e) {
     hki_crew *const c = e->crew;
-    c->resume_tied = true;
     for (uint32_t i = 0; i < c->n; i++) {
         hki_worker *const w = &c->workers[i];
         char flag[64];
@@ -529,7 +536,7 @@ static hk_status find_workers(hk_estimator *e) {
                     "%s has no worker %u: it starts from the model",
                     hk_ckpt_path(e->ckpt), w->id);
         HKI_TRY(read_number(e->ckpt, flag, 0, &joined));
-        c->resume_tied &= joined != 0;
+        w->resume_tied = joined != 0;
     }
     return HK_OK;
 }

@@ -88,13 +88,15 @@ hk_status hki_source_open(hk_estimator *e, const hk_source *in, hk_mode mode,
     return HK_OK;
 }
 
-hk_status hki_source_iter(hk_estimator *e, hk_dataset *d, bool endure,
+// Training looks at stops between two steps, and coupled workers go on to their
+// next exchange: no element is cut short.
+hk_status hki_source_iter(hk_estimator *e, hk_dataset *d, hk_mode mode,
                           hk_iter **out) {
     hk_iter_options o;
     hk_iter_options_init(&o, sizeof o);
     o.context = e->ctx;
     o.threads = HKI_MAX(1u, hk_context_threads(e->ctx) / e->config.c.workers);
-    o.ignore_stop = endure;
+    o.ignore_stop = mode == HK_TRAIN;
     return hk_iter_create(d, &o, out);
 }
 
@@ -197,11 +199,6 @@ static bool same_identity(const hki_identity *a, const hki_identity *b) {
     return a->fn == b->fn && a->user == b->user && a->data == b->data;
 }
 
-// Several workers may have to go on to their next exchange before they stop.
-static bool endures(const hk_estimator *e) {
-    return e->config.c.workers > 1;
-}
-
 static void close_intake(hki_intake *t) {
     hk_iter_destroy(t->iter);
     hk_dataset_release(t->dataset);
@@ -211,10 +208,19 @@ static void close_intake(hki_intake *t) {
     t->ended = false;
 }
 
-// Where the worker goes on: behind the last batch that was used.
-static hk_status intake_position(hki_intake *t, hki_buf *out) {
+static bool have_ended(const hki_intakes *s) {
+    bool all = true;
+    for (uint32_t i = 0; i < s->n; i++)
+        all = all && s->at[i].ended;
+    return all;
+}
+
+// Where the worker goes on: behind the last batch that was used. One that has
+// no more waits for the others; when all have ended they begin anew.
+static hk_status intake_position(const hki_intakes *s, hki_intake *t,
+                                 hki_buf *out) {
     out->size = 0;
-    if (t->iter == NULL || t->ended)
+    if (t->iter == NULL || have_ended(s))
         return HK_OK;
     if (t->pending != NULL)
         return hki_buf_add(out, t->before.data, t->before.size);
@@ -225,7 +231,7 @@ hk_status hki_intakes_park(hk_estimator *e) {
     for (uint32_t i = 0; e->intakes.name != NULL && i < e->intakes.n; i++) {
         hki_position *p;
         HKI_TRY(hki_position_get(e, e->intakes.name, e->intakes.at[i].id, &p));
-        HKI_TRY(intake_position(&e->intakes.at[i], &p->bytes));
+        HKI_TRY(intake_position(&e->intakes, &e->intakes.at[i], &p->bytes));
         p->identity = e->intakes.identity;
         p->from_file = false;
     }
@@ -263,14 +269,14 @@ static hk_status seek(hk_estimator *e, const hk_source *in, hki_intake *t) {
             in->name, t->id, hk_last_error());
     hk_iter_destroy(t->iter);
     t->iter = NULL;
-    return hki_source_iter(e, t->dataset, endures(e), &t->iter);
+    return hki_source_iter(e, t->dataset, HK_TRAIN, &t->iter);
 }
 
 static hk_status open_intake(hk_estimator *e, const hk_source *in,
                              int64_t epochs, hki_intake *t) {
     HKI_TRY(hki_source_open(e, in, HK_TRAIN, t->id, e->config.c.all_workers,
                             epochs, &t->dataset));
-    HKI_TRY(hki_source_iter(e, t->dataset, endures(e), &t->iter));
+    HKI_TRY(hki_source_iter(e, t->dataset, HK_TRAIN, &t->iter));
     return seek(e, in, t);
 }
 
@@ -304,17 +310,30 @@ hk_status hki_intake_peek(hki_intake *t, const hk_element **out) {
     return HK_OK;
 }
 
-// What has come to its end before the call begins another pass.
+hk_status hki_intakes_look(hki_intakes *s, const hk_element **out) {
+    hk_status found = HK_E_END;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const hk_element *first;
+        const hk_status one = hki_intake_peek(&s->at[i], &first);
+        if (one == HK_E_END)
+            continue;
+        HKI_TRY(one);
+        if (found == HK_E_END)
+            *out = first;
+        found = HK_OK;
+    }
+    return found;
+}
+
+// When all have come to their end before the call, it begins another pass.
 static hk_status begin_passes(hk_estimator *e, const hk_source *in,
                               int64_t epochs) {
+    const hk_element *first;
+    const hk_status s = hki_intakes_look(&e->intakes, &first);
+    if (s != HK_E_END)
+        return s;
     for (uint32_t i = 0; i < e->intakes.n; i++) {
         hki_intake *t = &e->intakes.at[i];
-        const hk_element *first;
-        const hk_status s = hki_intake_peek(t, &first);
-        if (s != HK_E_END) {
-            HKI_TRY(s);
-            continue;
-        }
         hki_position *p;
         HKI_TRY(hki_position_get(e, in->name, t->id, &p));
         p->bytes.size = 0;

@@ -84,8 +84,7 @@ hk_status hki_train_prepare(hk_estimator *e, const hk_source *in,
     int64_t batch;
     HKI_TRY(hki_snapshot_open(e));
     HKI_TRY(hki_intakes_open(e, in, epochs));
-    hki_intake *const t = &e->intakes.at[0];
-    const hk_element *const data = hk_dataset_spec(t->dataset);
+    const hk_element *const data = hk_dataset_spec(e->intakes.at[0].dataset);
     HKI_TRY(hki_spec_get(e, HK_TRAIN, data, &m));
     HKI_TRY(hki_note_features(e, data));
     if (e->crew != NULL && e->crew->spec != m)
@@ -94,7 +93,7 @@ hk_status hki_train_prepare(hk_estimator *e, const hk_source *in,
                         "that this estimator was trained with; make another "
                         "estimator (and warm-start it)",
                         in->name);
-    HKI_TRY(hki_intake_peek(t, &first));
+    HKI_TRY(hki_intakes_look(&e->intakes, &first));
     if (e->crew != NULL)
         return HK_OK;
     HKI_TRY(hki_element_batch(m, first, &batch));
