@@ -15,6 +15,7 @@ typedef struct place {  // where the center is
     uint32_t n_shards;
     bool file;
     uint32_t telemetry;
+    bool watched; // worker 0 takes a snapshot after every exchange
 } place;
 
 typedef struct outcome {
@@ -102,6 +103,8 @@ typedef struct runner {
     worker w;
     int64_t side;
     size_t id;
+    hk_center *watch; // NULL: takes no snapshots
+    float *copy;      // of the last one
     hk_status status;
     char text[256];
 } runner;
@@ -126,11 +129,33 @@ static hk_status one_step(runner *r, int t) {
     return worker_step(w);
 }
 
+// A snapshot while the other one waits for this worker in the next round.
+static hk_status watch_round(runner *r, int t) {
+    hk_elastic_stats stats;
+    hk_center_info info = {0};
+    HKI_TRY(hk_elastic_get_stats(r->w.e, &stats));
+    const uint64_t begun = 2 * stats.exchanges + (t < STEPS - 2);
+    const int64_t deadline = hki_deadline(20000);
+    while (info.exchanges < begun) {
+        HKI_TRY(hk_center_get_info(r->watch, &info));
+        if (hki_now_ns() > deadline)
+            return hki_fail(HK_E_TIMEOUT, "%llu exchanges of %llu",
+                            (unsigned long long)info.exchanges,
+                            (unsigned long long)begun);
+        (void)hki_nap(NULL, 1);
+    }
+    return hk_center_snapshot(r->watch, HK_CENTER_VALUES, 5000, r->copy, NULL,
+                              NULL);
+}
+
 // Workers of a synchronous method wait for each other.
 static void *run_alone(void *arg) {
     runner *const r = arg;
-    for (int t = 0; t < STEPS && r->status == HK_OK; t++)
+    for (int t = 0; t < STEPS && r->status == HK_OK; t++) {
         r->status = one_step(r, t);
+        if (r->status == HK_OK && r->watch != NULL)
+            r->status = watch_round(r, t);
+    }
     snprintf(r->text, sizeof r->text, "%s", hk_last_error());
     return NULL;
 }
@@ -172,7 +197,12 @@ static void run(const place *p, const hk_center_options *center, outcome *out) {
             r[i].w.x[j] = (float)(j % 13) / 16;
         assert_ok(hk_elastic_init(r[i].w.e, r[i].w.x, (int32_t)i));
     }
+    if (p->watched) {
+        r[0].watch = v.center;
+        assert_ok(hki_zalloc_array(out->n, sizeof(float), &r[0].copy));
+    }
     run_all(r, rounds);
+    hki_free(r[0].copy);
     hk_elastic_stats stats;
     assert_ok(hk_elastic_get_stats(r[0].w.e, &stats));
     out->distance = stats.distance;
@@ -260,10 +290,9 @@ static void method_options(hk_method m, hk_center_options *o,
 }
 
 static const place places[] = {
-    {"inproc", 1, false, 0},
-    {"unix", 2, true, 0},
-    {"shm", 1, true, 0},
-    {"unix", 3, false, 1},
+    {"inproc", 1, false, 0, false}, {"unix", 2, true, 0, false},
+    {"shm", 1, true, 0, false},     {"unix", 3, false, 1, false},
+    {"shm", 1, false, 0, true},     {"unix", 3, true, 0, true},
 };
 
 static void try_place(const place *p) {
@@ -302,6 +331,13 @@ static void test_shared_memory(void **state) {
 static void test_telemetry(void **state) {
     (void)state;
     try_place(&places[3]);
+}
+
+// Worker 0 evaluates the center while the others wait for it in a round.
+static void test_snapshots_in_rounds(void **state) {
+    (void)state;
+    try_place(&places[4]);
+    try_place(&places[5]);
 }
 
 // What a server does not offer is said when it is asked for.
@@ -343,8 +379,11 @@ static int teardown(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_inproc),        cmocka_unit_test(test_two_shards),
-        cmocka_unit_test(test_shared_memory), cmocka_unit_test(test_telemetry),
+        cmocka_unit_test(test_inproc),
+        cmocka_unit_test(test_two_shards),
+        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_telemetry),
+        cmocka_unit_test(test_snapshots_in_rounds),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -115,6 +115,7 @@ typedef struct cluster {
     char address[SHARDS][128];
     const char *addresses[SHARDS];
     const char *durability;
+    hk_method method;
     hk_center *center;
 } cluster;
 
@@ -123,7 +124,7 @@ static void start_server(cluster *c, uint32_t i) {
     hk_center_server_options o;
     hk_center_options center;
     hk_center_options_init(&center, sizeof center);
-    center.method = HK_METHOD_DOWNPOUR;
+    center.method = c->method;
     center.chunk_kib = 4;
     bed_server_options(&o, &c->addresses[i]);
     snprintf(path, sizeof path, "%s/center%u", folder, i);
@@ -138,9 +139,10 @@ static void start_server(cluster *c, uint32_t i) {
     assert_ok(hk_center_server_start(&o, &c->server[i]));
 }
 
-static void open_cluster(cluster *c, const char *durability) {
+static void open_cluster_of(cluster *c, hk_method method,
+                            const char *durability) {
     bed_folder_make(folder);
-    *c = (cluster){.durability = durability};
+    *c = (cluster){.durability = durability, .method = method};
     c->layout = suite_center_layout((int64_t[]){9000, 100, 7000}, 3);
     c->n = (size_t)hk_layout_size(c->layout);
     for (uint32_t i = 0; i < SHARDS; i++) {
@@ -153,6 +155,10 @@ static void open_cluster(cluster *c, const char *durability) {
     bed_connect_options(&o, c->addresses, SHARDS);
     o.retry_ms = PATIENCE_MS;
     assert_ok(hk_center_connect(&o, c->layout, &c->center));
+}
+
+static void open_cluster(cluster *c, const char *durability) {
+    open_cluster_of(c, HK_METHOD_DOWNPOUR, durability);
 }
 
 static void close_cluster(cluster *c) {
@@ -201,7 +207,9 @@ static hk_status add_on(adder *a) {
                            .steps_done = 1,
                            .deadline_ns = hki_deadline(PATIENCE_MS),
                            .use_locking = true};
-        s = ops->exchange(a->c->center, m, &ex);
+        s = a->c->method == HK_METHOD_DOWNPOUR
+                ? ops->exchange(a->c->center, m, &ex)
+                : ops->push_round(a->c->center, m, &ex);
         atomic_fetch_add(&a->done, s == HK_OK && ex.begun);
     }
     if (s == HK_OK)
@@ -315,6 +323,29 @@ static void test_cuts(void **state) {
     values[5] = NAN;
     assert_status(hk_center_assign(c.center, values, NULL, 0, PATIENCE_MS),
                   HK_E_NOT_FINITE);
+    hki_free(values);
+    close_cluster(&c);
+}
+
+// A round is in a copy as a whole or not at all, at every shard.
+static void test_cuts_in_rounds(void **state) {
+    (void)state;
+    cluster c;
+    crowd w;
+    float *values, last = 0;
+    open_cluster_of(&c, HK_METHOD_MODEL_AVERAGE, NULL);
+    assert_ok(hki_zalloc_array(c.n, sizeof *values, &values));
+    crowd_start(&w, &c);
+    crowd_wait(&w, 2);
+    for (int i = 0; i < 100; i++) {
+        assert_ok(hk_center_snapshot(c.center, HK_CENTER_VALUES, 10000, values,
+                                     NULL, NULL));
+        const float now = check_uniform(&c, values, "snapshot");
+        assert_true(now >= last);
+        last = now;
+    }
+    crowd_stop(&w);
+    assert_true(last > 0);
     hki_free(values);
     close_cluster(&c);
 }
@@ -454,6 +485,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan),
         cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_cuts_in_rounds),
         cmocka_unit_test(test_cut_gives_up),
         cmocka_unit_test(test_snapshot_files),
         cmocka_unit_test(test_restart),

@@ -76,7 +76,7 @@ static hk_status close_one(hki_framer *f, uint64_t ticket, int64_t deadline_ns,
     HKI_TRY(ask(f, ticket, HKI_GATE_CLOSE, 0, NULL, 0, deadline_ns));
     HKI_TRY(hki_frame_wait(f, with_grace(deadline_ns), "gate", &head));
     if (head.type != HKI_MEMBERS ||
-        head.size > HKI_MAX_SEATS * sizeof(hki_member_at))
+        head.size > (HKI_MAX_SEATS + 1) * sizeof(hki_member_at))
         return hki_fail(HK_E_DATA, "%s: gate: %s of %u bytes", f->conn->peer,
                         hki_type_name(head.type), head.size);
     uint8_t *bytes;

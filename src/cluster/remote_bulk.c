@@ -1,6 +1,8 @@
 // remote_bulk.c - whole vectors: first values, pull, new values, snapshots.
 #include "cluster/remote.h"
 
+#define RETRY_MS 50 // between attempts at a snapshot or new values
+
 // Answers that end a wait may come a little after it.
 static int64_t with_grace(int64_t deadline_ns) {
     return deadline_ns < INT64_MAX - 3000000000 ? deadline_ns + 3000000000
@@ -402,14 +404,15 @@ static void info_of(const hki_remote *r, const hki_msg_state *s,
                             .turn = HK_TURN_FREE};
 }
 
-// A control connection that failed is closed; true: worth another attempt.
+// A control connection that failed is closed; true: worth another attempt,
+// which is made after a pause.
 static bool control_failed(hki_remote *r, hk_status s, int64_t deadline_ns) {
     for (uint32_t i = 0; i < r->n_shards; i++)
         if (r->control[i].f.answered)
             return false;
     hki_control_drop(r);
     return (s == HK_E_UNAVAILABLE || s == HK_E_IO) &&
-           hki_now_ns() < deadline_ns;
+           hki_now_ns() < deadline_ns && !hki_nap(NULL, RETRY_MS);
 }
 
 hk_status hki_remote_snapshot(hk_center *c, hk_center_part part,

@@ -406,7 +406,7 @@ hk_status hki_members_put(const hki_member_at *members, uint32_t n,
 hk_status hki_members_get(const uint8_t *bytes, size_t size, const char *peer,
                           hki_member_at **out, uint32_t *n) {
     hki_member_at *m;
-    if (size % MEMBER_BYTES != 0 || size / MEMBER_BYTES > HKI_MAX_SEATS)
+    if (size % MEMBER_BYTES != 0 || size / MEMBER_BYTES > HKI_MAX_SEATS + 1)
         return hki_fail(HK_E_DATA, "%s: a list of members of %zu bytes", peer,
                         size);
     *n = (uint32_t)(size / MEMBER_BYTES);

@@ -91,6 +91,7 @@ typedef struct hki_gate {
     uint64_t ticket; // of who closed it; 0: open
     int64_t until_ns;
     uint64_t *allowed; // per seat: exchange that may begin although closed
+    uint64_t rounds;   // may be closed so far although it is closed
 } hki_gate;
 
 typedef struct hki_shard {
@@ -345,6 +346,8 @@ hk_status hki_rules_close(hki_shard *s, uint32_t chunk, uint64_t round);
 // ---- shard_round.c ----------------------------------------------------------
 
 uint64_t hki_round_number(const hki_shard *s); // rounds closed so far
+// The same, with the one that is being closed. `lock` is held.
+uint64_t hki_round_reached(const hki_shard *s);
 // Before a contribution. `lock` is held.
 hk_status hki_round_enter(hki_shard *s, const hki_claim *c,
                           const hki_patience *p);
@@ -353,6 +356,10 @@ hk_status hki_round_finish(hki_shard *s, hki_run *r, const hki_patience *p);
 hk_status hki_round_recover(hki_shard *s);
 
 // ---- shard_cut.c ------------------------------------------------------------
+
+// The center is a member, too, where there are rounds: its exchange is the
+// number of those closed.
+#define HKI_MEMBER_CENTER UINT32_MAX
 
 typedef struct hki_member_at {
     uint32_t id;
@@ -369,12 +376,15 @@ hk_status hki_members_get(const uint8_t *bytes, size_t size, const char *peer,
 // Waits until the worker may begin. `lock` is held.
 hk_status hki_gate_pass(hki_shard *s, const hki_claim *c, uint64_t exchange,
                         const hki_patience *p);
+// Does the gate keep round `round` from being closed? `lock` is held.
+bool hki_gate_holds(hki_shard *s, uint64_t round);
 // Closes the gate for at most hold_ms and lists who is where: *n members in
 // fresh memory, freed with hki_free. HK_E_TIMEOUT while somebody else has it.
 hk_status hki_gate_close(hki_shard *s, uint64_t ticket, int64_t hold_ms,
                          const hki_patience *p, hki_member_at **out,
                          uint32_t *n);
-// Lets the listed workers come as far as the list says, waits for them.
+// Lets the listed members come as far as the list says, waits for them. Who
+// has brought its share of a round waits for others, and is not waited for.
 hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
                           const hki_member_at *members, uint32_t n,
                           const hki_patience *p);

@@ -130,8 +130,11 @@ hk_status hki_shard_begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
                      .scratch = scratch};
     pthread_mutex_lock(&s->lock);
     hk_status status = hki_gate_pass(s, c, exchange, p);
-    if (status == HK_OK && round)
+    while (status == HK_OK && round && s->round_closing) {
         status = hki_round_enter(s, c, p);
+        if (status == HK_OK) // it may have been closed meanwhile
+            status = hki_gate_pass(s, c, exchange, p);
+    }
     if (status == HK_OK)
         set_running(s, c, exchange, round);
     pthread_mutex_unlock(&s->lock);

@@ -1,11 +1,14 @@
 // shard_cut.c - the gate, copies of the center between two exchanges, and
 // snapshot files.
 //
-// While the gate is closed no exchange begins; those under way run to their
-// end, or as far as whoever closed it says (an exchange that has begun at one
-// shard has to be finished at all of them). What is copied then holds every
-// exchange as a whole or not at all. A gate opens by itself when its time is
-// over: a cut whose owner died costs a pause, no more.
+// While the gate is closed no exchange begins and no round is closed; those
+// under way run to their end, or as far as whoever closed it says (what has
+// happened at one shard has to happen at all of them). What is copied then
+// holds every exchange and every round as a whole or not at all; the shares of
+// a round that is open are in its sum. Nobody waits for such a round to end:
+// the worker that it lacks may be the one that asked for the copy. A gate
+// opens by itself when its time is over: a cut whose owner died costs a pause,
+// no more.
 #include "base/io.h"
 #include "cluster/shard.h"
 
@@ -36,9 +39,24 @@ hk_status hki_gate_pass(hki_shard *s, const hki_claim *c, uint64_t exchange,
     return HK_OK;
 }
 
+bool hki_gate_holds(hki_shard *s, uint64_t round) {
+    return is_closed(s) && round >= s->gate.rounds;
+}
+
+static bool has_rounds(const hki_shard *s) {
+    return (s->method->flags & HKI_METHOD_ROUND) != 0;
+}
+
 // Who has ever exchanged anything. `lock` is held.
 static uint32_t list_members(const hki_shard *s, hki_member_at *out) {
     uint32_t n = 0;
+    if (has_rounds(s)) {
+        if (out != NULL)
+            out[n] = (hki_member_at){.id = HKI_MEMBER_CENTER,
+                                     .running = s->round_closing,
+                                     .exchange = hki_round_reached(s)};
+        n++;
+    }
     for (uint32_t i = 0; i < s->opt.max_workers; i++) {
         const uint64_t exchange =
             HKI_CURSOR_EXCHANGE(hki_load64(&s->file.worker[i].cursor));
@@ -75,6 +93,7 @@ hk_status hki_gate_close(hki_shard *s, uint64_t ticket, int64_t hold_ms,
         s->gate.until_ns = hki_deadline(hold_ms);
         memset(s->gate.allowed, 0,
                s->opt.max_workers * sizeof *s->gate.allowed);
+        s->gate.rounds = 0;
         *out = members;
     }
     pthread_mutex_unlock(&s->lock);
@@ -87,20 +106,48 @@ static hk_status not_mine(const hki_shard *s) {
                     s->name);
 }
 
-// The first listed worker that has not come as far as the list says.
+// Has a member come as far as the list says? One that is gone leaves what it
+// was at as it is; one that waits for the end of its round has done its part.
+static bool is_there(const hki_shard *s, const hki_member_at *m) {
+    if (m->id == HKI_MEMBER_CENTER)
+        return !s->round_closing && hki_round_number(s) >= m->exchange;
+    const hki_worker_record *const w = &s->file.worker[m->id];
+    const hki_seat *const seat = &s->seat[m->id];
+    const bool busy = has_rounds(s) ? seat->contributing : seat->running != 0;
+    return !w->live || (!busy && HKI_CURSOR_EXCHANGE(hki_load64(&w->cursor)) >=
+                                     m->exchange);
+}
+
+// The first listed member that is not there yet.
 static const hki_member_at *behind(const hki_shard *s,
                                    const hki_member_at *members, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        const hki_member_at *const m = &members[i];
-        const hki_seat *const seat = &s->seat[m->id];
-        const uint64_t at =
-            HKI_CURSOR_EXCHANGE(hki_load64(&s->file.worker[m->id].cursor));
-        // One that is gone leaves what it was at as it is.
-        if (s->file.worker[m->id].live &&
-            (seat->running != 0 || at < m->exchange))
-            return m;
-    }
+    for (uint32_t i = 0; i < n; i++)
+        if (!is_there(s, &members[i]))
+            return &members[i];
     return NULL;
+}
+
+// `lock` is held.
+static hk_status allow(hki_shard *s, const hki_member_at *m) {
+    if (m->id == HKI_MEMBER_CENTER)
+        s->gate.rounds = m->exchange;
+    else if (m->id < s->opt.max_workers)
+        s->gate.allowed[m->id] = m->exchange;
+    else
+        return hki_fail(HK_E_DATA, "%s: snapshot: no worker %u", s->name,
+                        m->id);
+    return HK_OK;
+}
+
+static hk_status tired(const hki_shard *s, const hki_member_at *m) {
+    if (m->id == HKI_MEMBER_CENTER)
+        return hki_fail(HK_E_TIMEOUT,
+                        "%s: snapshot: waited for the end of round %llu",
+                        s->name, (unsigned long long)m->exchange - 1);
+    return hki_fail(HK_E_TIMEOUT,
+                    "%s: snapshot: waited for the end of exchange %llu of "
+                    "worker %u",
+                    s->name, (unsigned long long)m->exchange, m->id);
 }
 
 hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
@@ -111,20 +158,13 @@ hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
     hk_status status =
         is_closed(s) && s->gate.ticket == ticket ? HK_OK : not_mine(s);
     for (uint32_t i = 0; i < n && status == HK_OK; i++)
-        if (members[i].id >= s->opt.max_workers)
-            status = hki_fail(HK_E_DATA, "%s: snapshot: no worker %u", s->name,
-                              members[i].id);
-        else
-            s->gate.allowed[members[i].id] = members[i].exchange;
+        status = allow(s, &members[i]);
     pthread_cond_broadcast(&s->changed);
     const hki_member_at *m = NULL;
     while (status == HK_OK && s->gate.ticket == ticket &&
            (m = behind(s, members, n)) != NULL)
         if (!hki_shard_wait(s, p) && behind(s, members, n) != NULL)
-            status = hki_fail(HK_E_TIMEOUT,
-                              "%s: snapshot: waited for the end of exchange "
-                              "%llu of worker %u",
-                              s->name, (unsigned long long)m->exchange, m->id);
+            status = tired(s, m);
     if (status == HK_OK && (!is_closed(s) || s->gate.ticket != ticket))
         status = not_mine(s);
     pthread_mutex_unlock(&s->lock);

@@ -6,6 +6,8 @@
 // record behind the last worker's: its cursor is (round, chunks closed), so
 // that a process that dies in between goes on where it was.
 //
+// No round is closed while the gate keeps it from it (shard_cut.c).
+//
 // A worker that dies half way has brought some chunks and not others: the
 // mean of a chunk is over those who brought it.
 #include "cluster/shard.h"
@@ -18,6 +20,12 @@ uint64_t hki_round_number(const hki_shard *s) {
     const uint64_t cursor = hki_load64(&record(s)->cursor);
     const bool open = HKI_CURSOR_UNITS(cursor) < s->n_chunks;
     return HKI_CURSOR_EXCHANGE(cursor) - (cursor != 0 && open);
+}
+
+uint64_t hki_round_reached(const hki_shard *s) {
+    return s->round_closing
+               ? HKI_CURSOR_EXCHANGE(hki_load64(&record(s)->cursor))
+               : hki_round_number(s);
 }
 
 // ---- closing ----------------------------------------------------------------
@@ -46,13 +54,13 @@ static hk_status close_chunks(hki_shard *s, uint64_t round, uint32_t first) {
 
 // `lock` is held and given up meanwhile.
 static hk_status close_round(hki_shard *s, uint64_t round) {
-    s->round_closing = true;
-    pthread_mutex_unlock(&s->lock);
     const uint64_t cursor = hki_load64(&record(s)->cursor);
     // A round that failed to close before goes on where it was.
     const bool begun = HKI_CURSOR_EXCHANGE(cursor) == round + 1;
     if (!begun)
         hki_store64(&record(s)->cursor, HKI_CURSOR(round + 1, 0));
+    s->round_closing = true;
+    pthread_mutex_unlock(&s->lock);
     const hk_status status =
         close_chunks(s, round, begun ? HKI_CURSOR_UNITS(cursor) : 0);
     pthread_mutex_lock(&s->lock);
@@ -111,17 +119,35 @@ hk_status hki_round_enter(hki_shard *s, const hki_claim *c,
     return HK_OK;
 }
 
+// Is it time to close round `round`? Without those missing, once nobody waits
+// for them any more. `lock` is held.
+static bool is_complete(const hki_shard *s, uint64_t round, bool in_time) {
+    uint32_t missing, under_way;
+    const uint32_t arrived = survey(s, round, &missing, &under_way);
+    const bool quorum =
+        !in_time && s->opt.quorum > 0 && arrived >= s->opt.quorum;
+    return !s->round_closing && under_way == 0 && arrived > 0 &&
+           (missing == 0 || quorum);
+}
+
+// A cut is waited for to its end, and not as long as for a worker: the wait
+// of a quorum is over by then. `lock` is held.
+static void wait_for_gate(hki_shard *s) {
+    const hki_patience p = {.deadline_ns = s->gate.until_ns};
+    (void)hki_shard_wait(s, &p);
+}
+
 // Waits for the end of round `round`, or brings it about. `lock` is held.
 static hk_status finish(hki_shard *s, const hki_run *r, uint64_t round,
                         const hki_patience *p) {
     bool in_time = true;
     while (hki_round_number(s) == round) {
-        uint32_t missing, under_way;
-        const uint32_t arrived = survey(s, round, &missing, &under_way);
-        const bool quorum =
-            !in_time && s->opt.quorum > 0 && arrived >= s->opt.quorum;
-        if (!s->round_closing && under_way == 0 && arrived > 0 &&
-            (missing == 0 || quorum)) {
+        const bool complete = is_complete(s, round, in_time);
+        if (complete && hki_gate_holds(s, round)) {
+            wait_for_gate(s);
+            continue;
+        }
+        if (complete) {
             HKI_TRY(close_round(s, round));
             continue;
         }

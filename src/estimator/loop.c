@@ -349,7 +349,8 @@ static bool has_news(const hki_worker *w) {
 // Nobody may wait for a worker that goes: coupled ones leave their seat, and
 // remote ones bring their last steps. A worker that failed leaves as it is;
 // one that ended well stays until the last checkpoint has seen the center,
-// which might be gone once everybody has left.
+// which might be gone once everybody has left. In rounds others wait for it so
+// long, which those of its own process, whose end it waits for, cannot.
 static hk_status part(hki_loop *l, hki_worker *w, hk_status s) {
     const bool is_remote = !l->crew->own_center;
     const bool early = l->coupled && s != HK_OK;
@@ -360,7 +361,8 @@ static hk_status part(hki_loop *l, hki_worker *w, hk_status s) {
     hk_status last = HK_OK;
     if (is_remote && !rounds && well && has_news(w))
         last = hk_elastic_exchange(w->elastic, hki_worker_values(w));
-    if (is_remote && !rounds && well && !early && last == HK_OK)
+    if (is_remote && (!rounds || l->crew->n == 1) && well && !early &&
+        last == HK_OK)
         return HK_OK;
     const hk_status left = leave(w);
     return last != HK_OK ? last : left;
