@@ -338,8 +338,8 @@ static void test_cuts_in_rounds(void **state) {
     crowd_start(&w, &c);
     crowd_wait(&w, 2);
     for (int i = 0; i < 100; i++) {
-        assert_ok(hk_center_snapshot(c.center, HK_CENTER_VALUES, 10000, values,
-                                     NULL, NULL));
+        assert_ok(hk_center_snapshot(c.center, HK_CENTER_VALUES, PATIENCE_MS,
+                                     values, NULL, NULL));
         const float now = check_uniform(&c, values, "snapshot");
         assert_true(now >= last);
         last = now;
