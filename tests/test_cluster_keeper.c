@@ -203,6 +203,8 @@ static void test_restarted_worker(void **state) {
     hki_keeper_destroy(k);
 }
 
+#define SECOND INT64_C(1000000000)
+
 // ---- the file --------------------------------------------------------------
 
 static void test_file(void **state) {
@@ -214,20 +216,27 @@ static void test_file(void **state) {
     assert_ok(hk_leases_create(100, 10, 2, &l));
     hk_range_source s = source(l);
     assert_ok(hki_keeper_create(&s, path, &k));
-    assert_true(hki_keeper_start(k) == 0);
-    assert_ok(hki_keeper_begin(k, 1234.5));
-    assert_ok(hki_keeper_begin(k, 9999)); // the first one counts
+    assert_true(hki_keeper_seconds(k) == 0);
+    assert_ok(hki_keeper_pass(k, 1000 * SECOND));
+    assert_ok(hki_keeper_pass(k, 1003 * SECOND));
+    assert_ok(hki_keeper_pass(k, 1010 * SECOND));
+    assert_ok(hki_keeper_pass(k, 1011 * SECOND)); // not in the file
+    assert_true(hki_keeper_seconds(k) == 11);
     hki_reply taken[20];
     for (uint32_t i = 0; i < 20; i++) // the first epoch, then the second
         taken[i] = call(k, 't', i % 7, 100 + i % 7, 1 + i / 7, 0, 0);
     assert_int_equal(call(k, 'd', 9, 1, 1, 0, 0).status, HK_OK);
+    assert_ok(hki_keeper_pass(k, 1012 * SECOND)); // nor is this
     // The process is killed: nothing is closed in good order.
     hki_keeper *const killed = k;
     hk_leases *const old = l;
     assert_ok(hk_leases_create(100, 10, 2, &l));
     s = source(l);
     assert_ok(hki_keeper_create(&s, path, &k));
-    assert_true(hki_keeper_start(k) == 1234.5);
+    assert_true(hki_keeper_seconds(k) == 11);
+    assert_ok(hki_keeper_pass(k, 5 * SECOND)); // of another boot
+    assert_ok(hki_keeper_pass(k, 7 * SECOND));
+    assert_true(hki_keeper_seconds(k) == 13);
     assert_true(hki_keeper_is_done(k, 9));
     assert_false(hki_keeper_is_done(k, 8));
     for (uint32_t i = 14; i < 20; i++) { // the last question of each
@@ -260,7 +269,7 @@ static void test_private(void **state) {
     snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", folder);
     const mode_t mask = umask(0);
     assert_ok(hki_keeper_create(NULL, path, &k));
-    assert_ok(hki_keeper_begin(k, 1));
+    assert_ok(hki_keeper_pass(k, SECOND));
     hki_keeper_destroy(k);
     assert_int_equal(lstat(path, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0600);
@@ -279,7 +288,7 @@ static void test_damage(void **state) {
     snprintf(path, sizeof path, "%s/damaged.run", folder);
     hki_keeper *k;
     assert_ok(hki_keeper_create(NULL, path, &k));
-    assert_ok(hki_keeper_begin(k, 5));
+    assert_ok(hki_keeper_pass(k, 5 * SECOND));
     assert_int_equal(call(k, 'd', 1, 1, 1, 0, 0).status, HK_OK);
     assert_int_equal(call(k, 'd', 2, 1, 1, 0, 0).status, HK_OK);
     hki_keeper_destroy(k);
@@ -310,7 +319,7 @@ static hk_status build(void *user) {
     uint8_t bytes[HKI_REPLY_BYTES];
     size_t size;
     HKI_TRY(hki_keeper_create(NULL, user, &k));
-    hk_status s = hki_keeper_begin(k, 1);
+    hk_status s = hki_keeper_pass(k, SECOND);
     for (int i = 0; i < 20 && s == HK_OK; i++) {
         char key[HKI_CALL_KEY];
         const hki_call c = {HKI_CALL_DONE, (uint32_t)i, 1, 1, 0, 0};

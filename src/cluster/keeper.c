@@ -7,11 +7,13 @@
 #include "codec/codec.h"
 
 #define MAX_WORKERS 65536
-#define HEADER 24 // magic, start, flags, members
+#define HEADER 24 // magic, seconds, flags, members
 #define MEMBER 56 // bytes of one in the file
 #define MAX_FILE (256u << 20)
 
-static const char magic[8] = {'H', 'K', 'R', 'U', 'N', 0, 0, 1};
+#define SAVE_SECONDS 5 // of the run's time, that a killed process may lose
+
+static const char magic[8] = {'H', 'K', 'R', 'U', 'N', 0, 0, 2};
 
 typedef struct member {
     uint32_t id, nonce, sequence;
@@ -23,9 +25,10 @@ struct hki_keeper {
     pthread_mutex_t mutex; // guards everything below and the source
     hk_range_source ranges;
     bool has_ranges, used_up;
-    bool dirty; // the file is behind
-    double start;
-    member *member; // sorted by id
+    bool dirty;            // the file is behind
+    double seconds, tried; // of the run; when the file last got them
+    int64_t passed_ns;     // of the last call; 0: none in this process
+    member *member;        // sorted by id
     uint32_t count, capacity;
     char *path; // NULL: in memory only
     hki_buf file;
@@ -167,12 +170,13 @@ static hk_status save(hki_keeper *k) {
     if (k->path == NULL)
         return HK_OK;
     hki_buf *const b = &k->file;
-    uint64_t start;
+    uint64_t seconds;
     k->dirty = true;
-    memcpy(&start, &k->start, sizeof start);
+    k->tried = k->seconds;
+    memcpy(&seconds, &k->seconds, sizeof seconds);
     b->size = 0;
     HKI_TRY(hki_buf_add(b, magic, sizeof magic));
-    HKI_TRY(add_u64(b, start));
+    HKI_TRY(add_u64(b, seconds));
     HKI_TRY(add_u32(b, k->used_up));
     HKI_TRY(add_u32(b, k->count));
     for (uint32_t i = 0; i < k->count; i++)
@@ -221,10 +225,11 @@ static hk_status restore(hki_keeper *k, const uint8_t *bytes, size_t size) {
     if (hki_get_u64(bytes + size - 8) !=
         hki_hash(HKI_HASH_INIT, bytes, size - 8))
         return damaged(k->path, size - 8, "its checksum is wrong");
-    const uint64_t start = hki_get_u64(bytes + 8);
-    memcpy(&k->start, &start, sizeof start);
-    if (!(k->start >= 0 && k->start < 1e18))
-        return damaged(k->path, 8, "its start is no time");
+    const uint64_t seconds = hki_get_u64(bytes + 8);
+    memcpy(&k->seconds, &seconds, sizeof seconds);
+    if (!(k->seconds >= 0 && k->seconds < 1e18))
+        return damaged(k->path, 8, "its seconds are no time");
+    k->tried = k->seconds;
     k->used_up = hki_get_u32(bytes + 16) != 0;
     HKI_TRY(restore_members(k, bytes + HEADER, n));
     if (ranges == 0)
@@ -281,22 +286,24 @@ void hki_keeper_destroy(hki_keeper *k) {
 
 // ---- the run ---------------------------------------------------------------
 
-hk_status hki_keeper_begin(hki_keeper *k, double wall_seconds) {
+hk_status hki_keeper_pass(hki_keeper *k, int64_t now_ns) {
     hk_status s = HK_OK;
     pthread_mutex_lock(&k->mutex);
-    if (k->start == 0) {
-        k->start = wall_seconds;
+    const bool first = k->passed_ns == 0;
+    if (!first)
+        k->seconds += 1e-9 * (double)(now_ns - k->passed_ns);
+    k->passed_ns = now_ns;
+    if (first || k->seconds - k->tried >= SAVE_SECONDS)
         s = save(k);
-    }
     pthread_mutex_unlock(&k->mutex);
     return s;
 }
 
-double hki_keeper_start(hki_keeper *k) {
+double hki_keeper_seconds(hki_keeper *k) {
     pthread_mutex_lock(&k->mutex);
-    const double start = k->start;
+    const double seconds = k->seconds;
     pthread_mutex_unlock(&k->mutex);
-    return start;
+    return seconds;
 }
 
 bool hki_keeper_used_up(hki_keeper *k) {

@@ -1,8 +1,9 @@
-// cluster/keeper.h - what shard 0 remembers of a run beside the center: when
-// it began, who has said what, which ranges of data are lent. Kept in a small
-// file, so that a center that is killed and comes back goes on where it was.
+// cluster/keeper.h - what shard 0 remembers of a run beside the center: how
+// long it has run, who has said what, which ranges of data are lent. Kept in a
+// small file, so that a center that is killed and comes back goes on where it
+// was.
 //
-//   "HKRUN" 0 0 1 | f64 start (seconds since 1970; 0: not yet)
+//   "HKRUN" 0 0 2 | f64 seconds that it has run, over all starts
 //   u32 flags (1: data used up) | u32 members, then for each of them
 //       u32 id | u32 nonce | u32 sequence | u32 status | u32 done | u32 0
 //       u64 range id | i64 epoch | i64 begin | i64 end     its last answer
@@ -23,10 +24,12 @@ hk_status hki_keeper_create(const hk_range_source *ranges, const char *path,
                             hki_keeper **out);
 void hki_keeper_destroy(hki_keeper *k); // NULL is allowed
 
-// The first worker is there. Only the first call counts.
-hk_status hki_keeper_begin(hki_keeper *k, double wall_seconds);
-double hki_keeper_start(hki_keeper *k); // 0: not yet
-bool hki_keeper_used_up(hki_keeper *k); // of the ranges nothing is left
+// Time goes on: now_ns of hki_now_ns, which no change of the calendar moves.
+// The first call of a process begins to count; the file is brought up to date
+// now and then. A failure is that of the file: the time has been counted.
+hk_status hki_keeper_pass(hki_keeper *k, int64_t now_ns);
+double hki_keeper_seconds(hki_keeper *k); // that the run has run
+bool hki_keeper_used_up(hki_keeper *k);   // of the ranges nothing is left
 bool hki_keeper_is_done(hki_keeper *k, uint32_t worker); // said so itself
 // The worker is gone: what was lent to it goes back.
 hk_status hki_keeper_lost(hki_keeper *k, uint32_t worker);

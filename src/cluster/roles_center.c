@@ -33,6 +33,7 @@ struct hk_role_center {
     char evaluator[64];   // and was this
     hki_evaluated evaluated;
     bool has_evaluated;
+    bool file_failed; // the run's file could not be written
     hki_thread *thread;
     atomic_bool stopping;
     pthread_mutex_t mutex; // guards what follows
@@ -137,8 +138,7 @@ static bool limit_reached(hk_role_center *c, const hk_server_info *info,
                  (long long)info->center.global_step, (long long)l->steps);
         return true;
     }
-    const double start = hki_keeper_start(c->keeper);
-    const double age = start > 0 ? hki_wall_seconds() - start : 0;
+    const double age = hki_keeper_seconds(c->keeper);
     if (l->seconds > 0 && age >= l->seconds) {
         snprintf(reason, capacity, "time: %.0f of %.0f seconds", age,
                  l->seconds);
@@ -173,6 +173,16 @@ static bool deserted(hk_role_center *c, const hk_server_info *info,
     return true;
 }
 
+// A disk that is full is told of once; the run goes on without it.
+static void pass_time(hk_role_center *c) {
+    const hk_status s = hki_keeper_pass(c->keeper, hki_now_ns());
+    if (s != HK_OK && !c->file_failed)
+        hki_log(c->context, HK_LOG_WARNING,
+                "center: the run goes on, and is not remembered: %s",
+                hk_last_error());
+    c->file_failed = s != HK_OK;
+}
+
 // One look at everything.
 static hk_status tick(hk_role_center *c, const hk_server_info *info) {
     char reason[128];
@@ -186,8 +196,7 @@ static hk_status tick(hk_role_center *c, const hk_server_info *info) {
         return HK_OK;
     }
     if (c->keeper != NULL) {
-        if (hki_keeper_start(c->keeper) == 0)
-            HKI_TRY(hki_keeper_begin(c->keeper, hki_wall_seconds()));
+        pass_time(c);
         if (past(c->round_ns, ROUND_MS)) {
             c->round_ns = hki_now_ns();
             read_notes(c);
