@@ -204,6 +204,17 @@ const char *cli_value(const cli_args *a, const char *name, size_t index) {
     return NULL;
 }
 
+const cli_option *cli_given(const cli_args *a, size_t i, const char **value) {
+    if (i >= a->n_given)
+        return NULL;
+    *value = a->given[i].value;
+    return a->given[i].option;
+}
+
+const cli_option *cli_find_option(const cli_command *c, const char *name) {
+    return find(c, name, strlen(name), 0);
+}
+
 const char *cli_string(const cli_args *a, const char *name, const char *dflt) {
     const size_t n = cli_count(a, name);
     return n ? cli_value(a, name, n - 1) : dflt;

@@ -87,6 +87,10 @@ double cli_float(const cli_args *a, const char *name, double dflt);
 // Every value of a repeated option, in order.
 size_t cli_count(const cli_args *a, const char *name);
 const char *cli_value(const cli_args *a, const char *name, size_t i);
+// The i-th option given, in order, and its value (NULL for a flag); NULL past
+// the end.
+const cli_option *cli_given(const cli_args *a, size_t i, const char **value);
+const cli_option *cli_find_option(const cli_command *c, const char *name);
 
 // ---- help ------------------------------------------------------------------
 

@@ -53,45 +53,40 @@ static void add(words *w, const char *word) {
     w->list[w->n++] = cli_strdup(word);
 }
 
-static void add_number(words *w, const char *option, double value) {
-    if (value <= 0)
-        return;
-    char *text = cli_printf("%.15g", value);
+static void add_option(words *w, const char *name, const char *value) {
+    char *option = cli_printf("--%s", name);
     add(w, option);
-    add(w, text);
+    free(option);
+    if (value)
+        add(w, value);
+}
+
+static void add_number(words *w, const char *name, double value) {
+    char *text = cli_printf("%.15g", value);
+    add_option(w, name, text);
     free(text);
 }
 
-// Options are handed on as they were given.
-static void hand_on(words *w, const cli_args *a, const char *name) {
-    char *option = cli_printf("--%s", name);
-    for (size_t i = 0; i < cli_count(a, name); i++) {
-        add(w, option);
-        add(w, cli_value(a, name, i));
-    }
-    free(option);
+// Options that speak of the whole: children are told their part of them, or
+// nothing. Whatever else was given is handed on to those who know it.
+static bool is_ours(const char *name) {
+    static const char *const ours[] = {
+        "workers", "steps",      "epochs", "seconds",  "threads",
+        "linger",  "progress",   "quiet",  "json",     "processes",
+        "cluster", "launcher",   "port",   "hostfile", "center-count",
+        "metrics", "center-file"};
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        if (strcmp(ours[i], name) == 0)
+            return true;
+    return false;
 }
 
-static char **center_words(const cli_args *a, const settings *s, int n,
-                           const char *address) {
-    words w = {0};
-    add(&w, "hooke");
-    add(&w, "center");
-    add(&w, "--quiet");
-    add(&w, "--listen");
-    add(&w, address);
-    add_number(&w, "--workers", n);
-    add_number(&w, "--linger", 20);
-    add_number(&w, "--steps", (double)s->steps * n);
-    add_number(&w, "--seconds", s->seconds);
-    if (s->config.method) {
-        add(&w, "--method");
-        add(&w, hk_method_name(s->config.method));
-    }
-    hand_on(&w, a, "log");
-    hand_on(&w, a, "log-level");
-    hand_on(&w, a, "log-format");
-    return w.list;
+static void hand_on(words *w, const cli_args *a, const cli_command *c) {
+    const char *value;
+    const cli_option *o;
+    for (size_t i = 0; (o = cli_given(a, i, &value)) != NULL; i++)
+        if (!is_ours(o->name) && cli_find_option(c, o->name))
+            add_option(w, o->name, value);
 }
 
 static int threads_of_one(const cli_args *a, int n) {
@@ -99,37 +94,54 @@ static int threads_of_one(const cli_args *a, int n) {
     return all / n > 1 ? (int)(all / n) : 1;
 }
 
-static char **worker_words(const cli_args *a, const settings *s, int n, int i,
+// A child's words up to its experiment. Bounds are told in full, so that none
+// is looked up again: steps are those of all workers together.
+static void begin_words(words *w, const cli_args *a, const settings *s,
+                        const char *role) {
+    const int n = (int)s->config.workers;
+    add(w, "hooke");
+    add(w, role);
+    hand_on(w, a, cli_find(role));
+    add_number(w, "workers", n);
+    add_number(w, "steps", (double)s->steps * n);
+    add_number(w, "epochs", (double)s->epochs);
+    add_number(w, "seconds", s->seconds);
+}
+
+static char **end_words(words *w, const cli_args *a) {
+    add(w, "--");
+    add(w, cli_operand(a, 0) ? cli_operand(a, 0) : "digits");
+    return w->list;
+}
+
+static char **center_words(const cli_args *a, const settings *s,
                            const char *address) {
-    static const char *const same[] = {"model-dir", "data-dir",  "set",
-                                       "log",       "log-level", "log-format"};
     words w = {0};
-    add(&w, "hooke");
-    add(&w, "worker");
-    add(&w, "--center");
-    add(&w, address);
-    add_number(&w, "--workers", n);
-    char *index = cli_printf("%d", i);
-    add(&w, "--index");
-    add(&w, index);
-    free(index);
-    add_number(&w, "--threads", threads_of_one(a, n));
-    add_number(&w, "--steps", (double)s->steps * n); // of all together
-    add_number(&w, "--epochs", (double)s->epochs);
-    add_number(&w, "--seconds", s->seconds);
-    for (size_t k = 0; k < sizeof same / sizeof same[0]; k++)
-        hand_on(&w, a, same[k]);
+    begin_words(&w, a, s, "center");
+    add_option(&w, "listen", address);
+    add_number(&w, "linger", cli_float(a, "linger", 20));
+    if (cli_has(a, "metrics"))
+        add_option(&w, "metrics", cli_string(a, "metrics", ""));
+    if (cli_has(a, "center-file"))
+        add_option(&w, "center-file", cli_string(a, "center-file", ""));
+    add_option(&w, "quiet", NULL);
+    return end_words(&w, a);
+}
+
+static char **worker_words(const cli_args *a, const settings *s, int i,
+                           const char *address) {
+    words w = {0};
+    begin_words(&w, a, s, "worker");
+    add_option(&w, "center", address);
+    add_number(&w, "index", i);
+    add_number(&w, "threads", threads_of_one(a, (int)s->config.workers));
     if (i == 0)
-        add(&w, "--evaluate");
+        add_option(&w, "evaluate", NULL);
     if (i > 0 || cli_has(a, "quiet"))
-        add(&w, "--quiet"); // one line of progress is enough
-    else
-        hand_on(&w, a, "progress");
-    if (cli_operand(a, 0)) {
-        add(&w, "--");
-        add(&w, cli_operand(a, 0));
-    }
-    return w.list;
+        add_option(&w, "quiet", NULL); // one line of progress is enough
+    else if (cli_has(a, "progress"))
+        add_option(&w, "progress", cli_string(a, "progress", ""));
+    return end_words(&w, a);
 }
 
 // ---- children ---------------------------------------------------------------
@@ -286,9 +298,9 @@ int run_processes(const cli_args *a) {
     char *address = cli_printf("shm:%s/center", dir);
     record_read(s.model_dir, &before);
     family f = {.n = n + 1};
-    f.all[0].argv = center_words(a, &s, n, address);
+    f.all[0].argv = center_words(a, &s, address);
     for (int i = 0; i < n; i++)
-        f.all[i + 1].argv = worker_words(a, &s, n, i, address);
+        f.all[i + 1].argv = worker_words(a, &s, i, address);
     run_family(&f);
     unlink(strchr(address, ':') + 1);
     rmdir(dir);
