@@ -1,5 +1,5 @@
 // test_elastic_tables.c - TensorFlow's numbers: every file of
-// tests/data/elastic is a run, row by row (tf-semantics S1-S9, S11).
+// tests/data/elastic is a run, row by row (tf-semantics S1, S2, S4-S9, S11).
 //
 // Words of a file, one line each; # begins a comment:
 //     method NAME | workers N | period N | moving_rate V | rho V
@@ -12,9 +12,13 @@
 //     columns NAME...               x.W.VAR c.W.VAR C.VAR local_step.W
 //                                   exchanges version stale
 //     row init|WORKERS VALUE...     WORKERS: digits; they step at once
+//     saved NAME VALUE...           what a plain model restores from the
+//                                   swapping saver's checkpoint of this moment
 #include "hk_test.h"
 #include <dirent.h>
 #include <pthread.h>
+#include "estimator/files.h"
+#include "hooke/ckpt.h"
 #include "hooke/elastic.h"
 
 #define MAX_WORKERS 4
@@ -52,7 +56,7 @@ typedef struct run {
         char text[256];
     } w[MAX_WORKERS];
     float *c;
-    size_t n_rows;
+    size_t n_rows, n_saved;
 } run;
 
 static void start_worker(run *r, uint32_t id) {
@@ -199,6 +203,50 @@ static void check_row(run *r, char *values) {
     r->n_rows++;
 }
 
+// Centers under the plain names, as a TensorFlow checkpoint.
+static void save(run *r, const char *path) {
+    hk_name_map *map;
+    int64_t step = 0;
+    assert_ok(hk_name_map_create(&map));
+    assert_ok(hk_elastic_swapping_map(r->w[0].e, NULL, r->c, NULL, &step, map));
+    assert_ok(hk_center_snapshot(r->center, HK_CENTER_VALUES, 1000, r->c, NULL,
+                                 NULL));
+    hk_write_options o;
+    hk_write_options_init(&o, sizeof o);
+    o.format = HK_CKPT_TF;
+    assert_ok(hk_ckpt_write(path, map, &o));
+    hk_name_map_destroy(map);
+}
+
+static void check_saved(run *r, const char *text) {
+    const char *const tmp = getenv("TMPDIR");
+    char folder[256], path[300], name[32];
+    snprintf(folder, sizeof folder, "%s/hooke-tables-XXXXXX",
+             tmp != NULL ? tmp : "/tmp");
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/swapped", folder);
+    save(r, path);
+    hk_ckpt *c;
+    assert_ok(hk_ckpt_open(path, HK_CKPT_AUTO, &c));
+    double expected;
+    int used;
+    for (; sscanf(text, "%31s %lf%n", name, &expected, &used) == 2;
+         text += used) {
+        const hk_entry *const e = hk_layout_find(r->layout, name);
+        assert_non_null(e);
+        float got[16] = {0};
+        assert_true(e->count <= 16);
+        assert_ok(hk_ckpt_read(c, name, HK_F32, &e->shape, got));
+        for (int64_t i = 0; i < e->count; i++)
+            if (!hk_test_close((double)got[i], expected, 0, 0))
+                fail_msg("%s:%d: %s[%lld] is %.10g, expected %.10g", r->file,
+                         r->line, name, (long long)i, (double)got[i], expected);
+        r->n_saved++;
+    }
+    hk_ckpt_close(c);
+    assert_ok(hki_remove_tree(folder));
+}
+
 static void read_optimizer(const run *r, const char *kind, double rate,
                            hk_optimizer_options *o) {
     const bool adam = strcmp(kind, "adam") == 0;
@@ -275,12 +323,14 @@ static void read_line(run *r, char *text) {
         read_columns(r, rest);
     } else if (strcmp(word, "row") == 0) {
         read_row(r, rest);
+    } else if (strcmp(word, "saved") == 0) {
+        check_saved(r, rest);
     } else {
         fail_msg("%s:%d: %s", r->file, r->line, text);
     }
 }
 
-static void run_file(const char *path, const char *name) {
+static size_t run_file(const char *path, const char *name) {
     FILE *const f = fopen(path, "r");
     assert_non_null(f);
     static run r;
@@ -294,6 +344,7 @@ static void run_file(const char *path, const char *name) {
     fclose(f);
     assert_true(r.n_rows > 0);
     finish(&r);
+    return r.n_saved;
 }
 
 static void test_tables(void **state) {
@@ -301,7 +352,7 @@ static void test_tables(void **state) {
     const char *const folder = HK_TEST_DATA "/elastic";
     DIR *const dir = opendir(folder);
     assert_non_null(dir);
-    size_t n = 0;
+    size_t n = 0, saved = 0;
     const struct dirent *entry;
     while ((entry = readdir(dir)) != NULL) {
         if (strstr(entry->d_name, ".txt") == NULL)
@@ -309,12 +360,13 @@ static void test_tables(void **state) {
         char path[1024];
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
         const int64_t live = hki_alloc_live();
-        run_file(path, entry->d_name);
+        saved += run_file(path, entry->d_name);
         assert_int_equal(hki_alloc_live(), live);
         n++;
     }
     closedir(dir);
-    assert_true(n >= 16);
+    assert_true(n >= 15);
+    assert_int_equal(saved, 2 + 4); // S1, S2
 }
 
 int main(void) {

@@ -209,10 +209,9 @@ static void test_s13_names(void **state) {
         assert_ptr_equal(hk_name_map_find(map, "v0/foo")->data, x);
         const char *const list[] = {"v0", "add"};
         assert_ok(hk_ema_variables_to_restore(e, list, 2, x, NULL, some));
-        assert_non_null(hk_name_map_find(some, "v0/foo"));
-        assert_non_null(hk_name_map_find(some, "v1"));
-        assert_non_null(hk_name_map_find(some, "v2"));
-        assert_non_null(hk_name_map_find(some, "add/foo"));
+        assert_keys(some, debias ? "v0/foo v1 v2 add/foo add/foo/biased "
+                                   "add/foo/local_step "
+                                 : "v0/foo v1 v2 add/foo ");
         const char *name;
         assert_ok(hk_ema_average_name(e, "v1", &name));
         assert_string_equal(name, "v1/foo");
@@ -240,15 +239,68 @@ static void test_s13_names(void **state) {
     hk_ema_destroy(e);
     hk_layout_release(k);
 
+    static const struct {
+        const char *leaf, *want;
+        uint32_t call;
+    } leaves[] = {
+        {"biased", "scope1/scope2/scope1/scope2/Var/biased", 0},
+        {"local_step", "scope1/scope2/scope1/scope2/Var/local_step", 0},
+        {"biased", "scope1/scope2/scope1/scope2/Var/biased_1", 1},
+        {"local_step", "scope1/scope2/scope1/scope2/Var/local_step_1", 1}};
     char text[64];
-    assert_ok(hk_moving_average_name("scope1/scope2", "scope1/scope2/Var",
-                                     "biased", 0, text, sizeof text));
-    assert_string_equal(text, "scope1/scope2/scope1/scope2/Var/biased");
-    assert_ok(hk_moving_average_name("scope1/scope2", "scope1/scope2/Var",
-                                     "local_step", 1, text, sizeof text));
-    assert_string_equal(text, "scope1/scope2/scope1/scope2/Var/local_step_1");
+    for (size_t i = 0; i < COUNT(leaves); i++) {
+        assert_ok(hk_moving_average_name("scope1/scope2", "scope1/scope2/Var",
+                                         leaves[i].leaf, leaves[i].call, text,
+                                         sizeof text));
+        assert_string_equal(text, leaves[i].want);
+    }
     assert_fails(HK_E_OVERFLOW,
                  hk_moving_average_name("a", "b", "biased", 0, text, 5));
+}
+
+// Two variables and their sum in one average: variables start at their values
+// and stay, the tensor starts at 0.
+static void test_s13_variables_and_tensor(void **state) {
+    (void)state;
+    const hk_layout_item items[] = {item("v0", 1, 0, HK_TRAINABLE, 0),
+                                    item("v1", 1, 0, HK_TRAINABLE, 0)};
+    hk_layout *const l = make_layout(items, 2);
+    const hk_shape scalar = hk_shape_make(0, NULL);
+    float x[32] = {0};
+    x[hk_layout_find(l, "v0")->offset] = 10;
+    x[hk_layout_find(l, "v1")->offset] = 30;
+    static const struct {
+        uint32_t debias;
+        int64_t num_updates;
+        double want[2];
+    } cases[] = {{0, -1, {30, 37.5}},
+                 {1, -1, {40, 40}},
+                 {0, 1, {32.727272727, 38.677685950}},
+                 {1, 1, {40, 40}}};
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        hk_ema_options o;
+        hk_ema *e;
+        size_t id;
+        hk_ema_options_init(&o, sizeof o);
+        o.decay = 0.25;
+        o.zero_debias = cases[i].debias;
+        assert_ok(hk_ema_create(&o, l, x, NULL, &e));
+        assert_ok(hk_ema_set_num_updates(e, cases[i].num_updates));
+        assert_ok(hk_ema_track(e, "add", &scalar, &id));
+        for (int update = 0; update < 2; update++) {
+            const float sum = 40, *got;
+            const void *v0, *v1;
+            assert_ok(hk_ema_update(e, x, NULL));
+            assert_ok(hk_ema_update_tracked(e, id, &sum, 1));
+            assert_ok(hk_ema_tracked(e, id, &got));
+            assert_true(fabs((double)*got - cases[i].want[update]) < 1e-5);
+            assert_ok(hk_ema_average(e, "v0", &v0));
+            assert_ok(hk_ema_average(e, "v1", &v1));
+            assert_true(*(const float *)v0 == 10 && *(const float *)v1 == 30);
+        }
+        hk_ema_destroy(e);
+    }
+    hk_layout_release(l);
 }
 
 // ---- policies, methods, bytes
@@ -823,6 +875,7 @@ int main(void) {
         cmocka_unit_test(test_s10),
         cmocka_unit_test(test_sequential),
         cmocka_unit_test(test_s13_names),
+        cmocka_unit_test(test_s13_variables_and_tensor),
         cmocka_unit_test(test_policies),
         cmocka_unit_test(test_decay),
         cmocka_unit_test(test_ema_bytes),
