@@ -8,21 +8,77 @@
 //     with tf.control_dependencies([train_op]):
 //         train_op = ema.apply(tf.trainable_variables())
 // A training step is an ordered list here: gradients with the state updates,
-// optimizer, exchange, averages. A callback at each point shows the order.
+// optimizer, exchange, averages. Callbacks between them look at the values and
+// at the shadows: the average runs after the optimizer and before the end.
+#include <math.h>
 #include "tf_common.h"
 
-static int order[8], n_order;
+#define DECAY 0.99
 
-static hk_status note(hk_step_info *info, void *user) {
-    (void)info;
-    if (n_order < 3)
-        order[n_order++] = *(const int *)user;
+// What callbacks compare with: values and shadows at the begin of the step.
+typedef struct watch {
+    hk_ema *ema; // the run's
+    hk_layout *layout;
+    float *x, *shadow;
+    int steps;
+} watch;
+
+static int same(const watch *w, const char *name, const float *a,
+                const float *b) {
+    const hk_entry *e = hk_layout_find(w->layout, name);
+    return memcmp(a + e->offset, b + e->offset, (size_t)e->count * sizeof *a) ==
+           0;
+}
+
+static hk_status at_begin(hk_step_info *info, void *user) {
+    watch *w = user;
+    const size_t bytes = (size_t)hk_layout_size(w->layout) * sizeof *w->x;
+    memcpy(w->x, info->x, bytes);
+    memcpy(w->shadow, hk_ema_vector(w->ema), bytes);
+    return HK_OK;
+}
+
+// Gradients are there, and with them batch norm's update; nothing else.
+static hk_status at_gradients(hk_step_info *info, void *user) {
+    const watch *w = user;
+    EXPECT(!same(w, "batch_normalization/moving_mean", w->x, info->x));
+    EXPECT(same(w, "dense/kernel", w->x, info->x));
+    return HK_OK;
+}
+
+// The optimizer has moved the weights; the shadows are as they were.
+static hk_status at_updated(hk_step_info *info, void *user) {
+    const watch *w = user;
+    EXPECT(!same(w, "dense/kernel", w->x, info->x));
+    EXPECT(same(w, "dense/kernel", w->shadow, hk_ema_vector(w->ema)));
+    return HK_OK;
+}
+
+// The shadows have followed: s -= (1 - d) (s - x), weights and statistics.
+static hk_status at_end(hk_step_info *info, void *user) {
+    watch *w = user;
+    const float *now = hk_ema_vector(w->ema);
+    for (int64_t i = 0; i < hk_layout_size(w->layout); i++) {
+        const float moved = (float)(1 - DECAY) * (w->shadow[i] - info->x[i]);
+        EXPECT(fabsf(now[i] - (w->shadow[i] - moved)) < 1e-6f);
+    }
+    w->steps++;
+    return HK_OK;
+}
+
+static watch watched;
+
+// A hook hands out the average, which the run owns.
+static hk_status after_create_session(void *self, hk_run *run) {
+    watch *w = self;
+    w->layout = hk_plan_layout(hk_session_plan(hk_run_session(run)));
+    w->ema = hk_run_ema(run);
+    w->x = calloc((size_t)hk_layout_size(w->layout), sizeof *w->x);
+    w->shadow = calloc((size_t)hk_layout_size(w->layout), sizeof *w->shadow);
     return HK_OK;
 }
 
 static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
-    static const int points[] = {HK_POINT_GRADIENTS, HK_POINT_UPDATED,
-                                 HK_POINT_END};
     hk_node *net = hk_flatten(g, hk_feature(m, "image"));
     net = hk_dense(g, net, 64, HK_ACT_NONE, NULL);
     net = hk_relu(g, hk_batch_norm(g, net, NULL));
@@ -36,14 +92,14 @@ static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
         m, hk_sparse_softmax_cross_entropy(g, labels, logits, NULL, NULL));
     hk_spec_metric(m, "accuracy", HK_METRIC_ACCURACY, labels, classes, NULL,
                    NULL);
-    if (mode == HK_TRAIN)
-        for (int i = 0; i < 3; i++)
-            hk_spec_insert(m, (hk_point)points[i], note,
-                           (void *)(uintptr_t)&points[i]);
+    hk_spec_insert(m, HK_POINT_BEGIN, at_begin, &watched);
+    hk_spec_insert(m, HK_POINT_GRADIENTS, at_gradients, &watched);
+    hk_spec_insert(m, HK_POINT_UPDATED, at_updated, &watched);
+    hk_spec_insert(m, HK_POINT_END, at_end, &watched);
     hk_ema_options ema;
     hk_ema_options_init(&ema, sizeof ema);
-    ema.decay = 0.95;
-    hk_spec_ema(m, &ema, HK_EMA_WORKER, 1);
+    ema.decay = DECAY;
+    hk_spec_ema(m, &ema, HK_EMA_WORKER, 0);
     return hk_spec_optimizer(m, HK_OPT_ADAM, 2e-3);
 }
 
@@ -60,11 +116,16 @@ int main(void) {
     hk_train_options t;
     hk_train_options_init(&t, sizeof t);
     t.steps = 200;
+    hk_hook_calls calls;
+    hk_hook_calls_init(&calls, sizeof calls);
+    calls.user = &watched;
+    calls.after_create_session = after_create_session;
+    hk_hook *hook;
+    CHECK(hk_hook_create(&calls, &hook));
+    t.hooks = &hook;
+    t.n_hooks = 1;
     CHECK(hk_estimator_train(e, &train, &t, NULL));
-
-    EXPECT(n_order == 3);
-    EXPECT(order[0] == HK_POINT_GRADIENTS && order[1] == HK_POINT_UPDATED &&
-           order[2] == HK_POINT_END);
+    EXPECT(watched.steps == 200);
     // Batch norm's statistics have moved from 0, and are averaged, too.
     hk_tensor *mean;
     CHECK(hk_estimator_variable(e, "batch_normalization/moving_mean",
@@ -75,10 +136,14 @@ int main(void) {
         moved += v[i] != 0;
     hk_tensor_release(mean);
     const double average = score(e, "accuracy", HK_WEIGHTS_EMA);
-    printf("%d of 64 means have moved; accuracy of the average %.3f\n", moved,
-           average);
+    printf("%d steps in order; %d of 64 means have moved; accuracy of the "
+           "average %.3f\n",
+           watched.steps, moved, average);
     EXPECT(moved == 64);
     EXPECT(average > 0.75);
+    hk_hook_release(hook);
+    free(watched.x);
+    free(watched.shadow);
     hk_estimator_destroy(e);
     hk_context_destroy(ctx);
     return 0;

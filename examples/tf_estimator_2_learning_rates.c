@@ -7,6 +7,7 @@
 //         estimator.evaluate(eval_input_fn))
 // The same loop builds one graph for each mode here, because a learning rate
 // is a run-time scalar; a sweep does the loop by itself, several at once.
+#include <math.h>
 #include "tf_common.h"
 
 static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
@@ -72,7 +73,10 @@ int main(void) {
         printf("learning_rate %-6g loss %.4f (by hand %.4f)\n",
                t->params[0].number, t->metric, by_hand[i]);
         EXPECT(t->status == HK_OK);
+        EXPECT(t->params[0].number == rates[i]);
+        EXPECT(fabs(t->metric - by_hand[i]) < 1e-6); // the same training
     }
+    EXPECT(by_hand[1] < by_hand[0] && by_hand[2] < by_hand[0]);
     EXPECT(hk_context_build_stats(ctx).graph_builds == 2);
     EXPECT(hk_sweep_best(r)->number != 0); // 1e-5 learns next to nothing
     hk_sweep_result_destroy(r);
