@@ -3,16 +3,16 @@
 // A center server holds the center, or one shard of it; workers reach it
 // through a center handle that hooke/elastic.h uses like one in this process:
 //
-//     hk_center_server_start(&so, &server);                one process
-//     hk_center_server_wait(server, -1, NULL);             until the run ends
+//     hk_center_server_start(&so, &server);             // one process
+//     hk_center_server_wait(server, -1, NULL);          // until the run ends
 //
-//     hk_center_connect(&co, layout, &center);             every worker
-//     hk_elastic_create(&eo, optimizer, center, &e);       as ever
+//     hk_center_connect(&co, layout, &center);          // every worker
+//     hk_elastic_create(&eo, optimizer, center, &e);    // as ever
 //
 // or, for a training loop of its own over n plain floats:
 //
-//     hk_worker_open(&wo, x, n, &w);                       x := center
-//     hk_worker_exchange(w, x, steps);                     now and then
+//     hk_worker_open(&wo, x, n, &w);                    // x := center
+//     hk_worker_exchange(w, x, steps);                  // now and then
 //     hk_worker_close(w);
 //
 // Addresses: "host:port" (TLS when there is a key, else TCP), "tcp:host:port",

@@ -1,7 +1,7 @@
 // hooke/data.h - where batches come from: datasets, transforms, iterators.
 //
 //     hk_dataset *d = hk_data_tfrecord(files, n_files, NULL); // hooke/files.h
-//     d = hk_data_parse_example(d, spec);
+//     d = hk_data_parse_example(d, features, n_features, NULL);
 //     d = hk_data_shuffle(d, 10000, seed, 1);
 //     d = hk_data_batch(d, 64, 1);
 //     d = hk_data_prefetch(d, HK_DATA_AUTO);

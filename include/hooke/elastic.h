@@ -5,10 +5,10 @@
 // other together:
 //     d = moving_rate * (x - c);  x -= d;  c += d    (x, c as they were)
 //
-//     hk_center_create_local(NULL, layout, &center);       once
-//     hk_elastic_create(&opt, optimizer, center, &e);      in every worker
-//     hk_elastic_init(e, x, task);                         x := center
-//     hk_elastic_minimize(e, x, gradient, user, NULL);     every step
+//     hk_center_create_local(NULL, layout, &center);    // once
+//     hk_elastic_create(&opt, optimizer, center, &e);   // in every worker
+//     hk_elastic_init(e, x, task);                      // x := center
+//     hk_elastic_minimize(e, x, gradient, user, NULL);  // every step
 //     hk_elastic_leave(e, x);
 //
 // What an exchange does is the center's method: elastic averaging, DOWNPOUR,

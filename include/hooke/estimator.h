@@ -113,8 +113,9 @@ HK_API void hk_spec_gradproc(hk_spec *m, const hk_gradproc_options *opt);
 // A callback between the stages of the step, on every worker's thread.
 HK_API void hk_spec_insert(hk_spec *m, hk_point point, hk_step_fn fn,
                            void *user);
-// Elastic options for when there are several workers (or a center was given).
-// num_worker 0: the run config's. The run config's own options win.
+// Turns elastic averaging on with these options, with one worker too: it then
+// has a center of its own, which is what gets evaluated and saved. num_worker
+// 0: the run config's. The run config's own options win.
 HK_API void hk_spec_elastic(hk_spec *m, const hk_elastic_options *opt);
 
 typedef enum hk_ema_source {
@@ -207,7 +208,8 @@ typedef struct hk_run_config {
     uint32_t check_finite; // 1: name the first node with a NaN
     uint32_t pin;          // 1: pin workers to CPUs
 
-    // Elastic averaging: workers > 1, a center, or elastic options turn it on.
+    // Elastic averaging: workers > 1, a center, or elastic options (here or in
+    // the spec) turn it on, the last two for one worker as well.
     uint32_t workers;                  // threads of this process; default 1
     hk_method method;                  // 0: HK_METHOD_ELASTIC
     hk_turn_order turn;                // default HK_TURN_FREE

@@ -3,7 +3,7 @@
 //
 //     hk_monitor_options o;
 //     hk_monitor_options_init(&o, sizeof o);
-//     o.listen = "127.0.0.1:9469";               NULL: no endpoint
+//     o.listen = "127.0.0.1:9469";            // NULL: no endpoint
 //     hk_monitor_create(&o, &m);
 //     hk_monitor_series(m, HK_COUNTER, "hooke_steps_total", "Local steps.",
 //                       NULL, 0, &steps);

@@ -2,22 +2,24 @@
 //
 //     hk_cluster_options o;
 //     hk_cluster_options_init(&o, sizeof o);
-//     o.getenv = my_getenv;                  TF_CONFIG, Slurm, mpirun...
+//     o.getenv = my_getenv;                // TF_CONFIG, Slurm, mpirun...
 //     hk_cluster_config *c;
-//     hk_cluster_config_create(&o, &c);      finds out, or says what is wrong
+//     hk_cluster_config_create(&o, &c);    // finds out, or says what is wrong
 //     puts(hk_cluster_config_explain(c));
 //
 // One canonical description, TensorFlow's TF_CONFIG, into which every
 // launcher is translated. Centers are its "ps" tasks. Then one of
 //
-//     hk_role_center_run(&co, &result);                    until the run ends
+//     hk_role_center_run(&co, &result);                 // until the run ends
 //
-//     hk_role_worker_open(&wo, layout, &w);                center, limits
-//     ... hk_elastic_create(&eo, opt, hk_role_worker_center(w), &e) ...
-//     do { one step; hk_role_worker_step(w, &progress, &end); } while (!end);
+//     hk_role_worker_open(&wo, layout, &w);             // center, limits
+//     hk_elastic_create(&eo, opt, hk_role_worker_center(w), &e);
+//     do                                                // after every step
+//         hk_role_worker_step(w, &progress, &end);
+//     while (!end);
 //     hk_role_worker_leave(w, end, e, x, &result);
 //
-//     hk_role_evaluator_run(&vo, &result);                 observes
+//     hk_role_evaluator_run(&vo, &result);              // observes
 //
 // Threads: a config is immutable and may be shared; a worker's handle serves
 // one thread at a time, a center's any.

@@ -5,7 +5,10 @@
 //     o.session = session;
 //     o.optimizer = optimizer;
 //     hk_trainer_create(&o, &t);
-//     for (...) { fill the session's inputs; hk_trainer_step(t); }
+//     while (more) {
+//         ... // fills the session's inputs
+//         hk_trainer_step(t, NULL);
+//     }
 //
 // A training step is an ordered list: forward and backward with the state
 // updates, gradient processing, optimizer, exchange, averages. Callbacks go in
