@@ -1,6 +1,7 @@
 // test_train.c - gradient lists, minimize, the ordered step, recalibration
 // and workers in one process.
 #include "hk_test.h"
+#include <stdatomic.h>
 #include "hooke/nn.h"
 #include "hooke/train.h"
 
@@ -689,6 +690,65 @@ static void test_workers_learn(void **state) {
     hki_free(r.center);
 }
 
+typedef struct tally {
+    _Atomic int64_t batches, updates;
+} tally;
+
+static hk_status count_batch(void *user, uint32_t worker, hk_session *s,
+                             int64_t batch) {
+    atomic_fetch_add(&((tally *)user)->batches, 1);
+    return feed_classes(NULL, worker, s, batch);
+}
+
+static hk_status count_update(void *user, uint32_t worker, hk_step_info *info) {
+    (void)worker;
+    atomic_fetch_add(&((tally *)user)->updates, 1);
+    return info->applied ? HK_OK : hki_fail(HK_E_STATE, "no update");
+}
+
+// Six steps of two workers, three batches each.
+static void test_workers_accumulate(void **state) {
+    (void)state;
+    hk_plan *p = class_plan(HK_TRAIN);
+    hk_center *center;
+    assert_ok(hk_center_create_local(NULL, hk_plan_layout(p), &center));
+    hk_optimizer_options oo;
+    hk_optimizer_options_init(&oo, sizeof oo, HK_OPT_GRADIENT_DESCENT);
+    hk_gradproc_options go;
+    hk_gradproc_options_init(&go, sizeof go);
+    go.accumulate_steps = 3;
+    tally t = {0};
+    hk_elastic_options eo;
+    hk_elastic_options_init(&eo, sizeof eo);
+    eo.rho = 0;
+    eo.communication_period = 2;
+    hk_workers_options wo;
+    hk_workers_options_init(&wo, sizeof wo);
+    wo.context = ctx;
+    wo.plan = p;
+    wo.center = center;
+    wo.optimizer = &oo;
+    wo.elastic = &eo;
+    wo.gradproc = &go;
+    wo.feed = count_batch;
+    wo.after_step = count_update;
+    wo.user = &t;
+    wo.max_steps = 6;
+    wo.workers = 2;
+    hk_workers *w;
+    assert_ok(hk_workers_start(&wo, &w));
+    assert_ok(hk_workers_wait(w));
+    hk_worker_report rep;
+    assert_ok(hk_workers_report(w, 1, &rep));
+    assert_int_equal(rep.local_step, 6);
+    assert_int_equal(rep.exchanges, 3);
+    assert_int_equal(atomic_load(&t.batches), 2 * 6 * 3);
+    assert_int_equal(atomic_load(&t.updates), 2 * 6);
+    hk_workers_destroy(w);
+    hk_center_destroy(center);
+    hk_plan_release(p);
+}
+
 static void test_round_robin_repeats(void **state) {
     (void)state;
     run_result a = run_workers(HK_TURN_ROUND_ROBIN, 3);
@@ -795,6 +855,7 @@ int main(void) {
         cmocka_unit_test(test_average_comes_last),
         cmocka_unit_test(test_recalibrate),
         cmocka_unit_test(test_workers_learn),
+        cmocka_unit_test(test_workers_accumulate),
         cmocka_unit_test(test_round_robin_repeats),
         cmocka_unit_test(test_workers_come_and_go),
         cmocka_unit_test(test_worker_fault_is_reported),
