@@ -14,8 +14,10 @@ enum {
     S3_WORKERS = 3
 };
 
+static char folder[64];
+
 typedef struct s3 {
-    char folder[64], address[2][128];
+    char address[2][128];
     const char *addresses[2];
     hk_center_server *server[2];
     hk_layout *layout;
@@ -23,7 +25,7 @@ typedef struct s3 {
 } s3;
 
 static void open_s3(s3 *c) {
-    bed_folder_make(c->folder);
+    bed_folder_make(folder);
     const hk_shape shape = hk_shape_make(1, (int64_t[]){S3_FLOATS});
     const hk_layout_item items[] = {
         {.name = "v", .shape = shape, .dtype = HK_F32, .kind = HK_TRAINABLE},
@@ -33,7 +35,7 @@ static void open_s3(s3 *c) {
     hk_center_options_init(&center, sizeof center);
     center.chunk_kib = 1;
     for (int i = 0; i < 2; i++) {
-        snprintf(c->address[i], sizeof c->address[i], "unix:%s/ps%d", c->folder,
+        snprintf(c->address[i], sizeof c->address[i], "unix:%s/ps%d", folder,
                  i);
         c->addresses[i] = c->address[i];
     }
@@ -56,7 +58,7 @@ static void close_s3(s3 *c) {
     for (int i = 0; i < 2; i++)
         hk_center_server_stop(c->server[i]);
     hk_layout_release(c->layout);
-    bed_folder_remove(c->folder);
+    bed_folder_remove(folder);
 }
 
 // Server i holds variable i and nothing else, `plus` above its first values.
