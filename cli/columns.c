@@ -78,9 +78,23 @@ static void add_bucketized(const build *b, const tree *t, const char *name) {
     free(edges);
 }
 
-static void add_vocabulary(const build *b, const tree *t, const char *name) {
+// Lists take as many ids as the longest one of the training data has; what
+// is longer later is cut off.
+static hk_categorical_options categorical(const build *b, const tree *t,
+                                          const char *name) {
     hk_categorical_options o;
     hk_categorical_options_init(&o, sizeof o);
+    int64_t longest = 0;
+    for (size_t i = 0; i < b->t->n && b->t->longest; i++)
+        if (strcmp(b->t->names[i], name) == 0)
+            longest = b->t->longest[i];
+    o.values = tree_int(tree_get(t, "most"), longest ? longest : o.values);
+    o.truncate = o.values > 0;
+    return o;
+}
+
+static void add_vocabulary(const build *b, const tree *t, const char *name) {
+    hk_categorical_options o = categorical(b, t, name);
     o.min_count = tree_int(tree_get(t, "min_count"), 1);
     o.missing = HK_MISSING_BUCKET;
     o.oov_buckets = 1;
@@ -104,16 +118,16 @@ static void add_vocabulary(const build *b, const tree *t, const char *name) {
 }
 
 static void add_hash(const build *b, const tree *t, const char *name) {
+    const hk_categorical_options o = categorical(b, t, name);
     use(b,
-        hk_hash_column(b->s, name, tree_int(tree_get(t, "buckets"), 1000),
-                       NULL),
+        hk_hash_column(b->s, name, tree_int(tree_get(t, "buckets"), 1000), &o),
         t, "both", tree_int(tree_get(t, "dimension"), 8));
 }
 
 static void add_identity(const build *b, const tree *t, const char *name) {
+    const hk_categorical_options o = categorical(b, t, name);
     use(b,
-        hk_identity_column(b->s, name, tree_int(tree_get(t, "buckets"), 0),
-                           NULL),
+        hk_identity_column(b->s, name, tree_int(tree_get(t, "buckets"), 0), &o),
         t, "both", tree_int(tree_get(t, "dimension"), 8));
 }
 

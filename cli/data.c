@@ -381,8 +381,18 @@ static const char *first_feature(const data_user *u, const hk_dataset *d) {
     return name ? name : "image";
 }
 
+// bytes[n] of a TFRecord file: raw pixels.
+static bool is_raw(const data_user *u, const hk_dataset *d) {
+    const char *name = tree_text(data_get(u, "source"), "digits");
+    if (strcmp(name, "tfrecord") != 0 || hk_dataset_status(d) != HK_OK)
+        return false;
+    const hk_value *v =
+        hk_element_find(hk_dataset_spec(d), first_feature(u, d));
+    return v && v->dtype == HK_U8;
+}
+
 static hk_dataset *normalize(const data_user *u, hk_dataset *d) {
-    const bool pixels = from_pixels(u);
+    const bool pixels = from_pixels(u) || is_raw(u, d);
     const tree *mean_key = data_get(u, "mean"), *std_key = data_get(u, "std");
     const double scale =
         tree_float(data_get(u, "scale"), pixels ? 1.0 / 255 : 1);

@@ -21,10 +21,12 @@ const table *table_of(const experiment *x) {
 typedef struct column_type {
     hk_dtype dtype;
     bool raw;      // one bytes value that holds the elements
-    int64_t width; // 0: a scalar
+    bool list;     // any number of values
+    int64_t width; // 0: a scalar or a list
 } column_type;
 
-// int, float, text, with [n] for arrays; bytes[n]: n raw bytes.
+// int, float, text, with [n] for arrays and [] for lists of any length;
+// bytes[n]: n raw bytes.
 static bool parse_type(const char *text, column_type *out) {
     static const struct {
         const char *name;
@@ -38,8 +40,11 @@ static bool parse_type(const char *text, column_type *out) {
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         if (strlen(names[i].name) != n || strncmp(names[i].name, text, n) != 0)
             continue;
-        *out = (column_type){names[i].dtype, names[i].raw, 0};
+        *out = (column_type){.dtype = names[i].dtype, .raw = names[i].raw};
         if (!text[n])
+            return true;
+        out->list = strcmp(text + n, "[]") == 0 && !out->raw;
+        if (out->list)
             return true;
         char *end;
         out->width = strtoll(text + n + 1, &end, 10);
@@ -131,7 +136,7 @@ static int load(table *t, const settings *s, bool canned) {
     t->types = cli_alloc(t->n * sizeof *t->types + 1);
     size_t i = 0;
     for (const tree *c = columns ? columns->child : NULL; c; c = c->next, i++) {
-        column_type type = {HK_F32, false, 0};
+        column_type type = {.dtype = HK_F32};
         parse_type(tree_text(c, ""), &type);
         t->names[i] = cli_strdup(c->key);
         t->types[i] = type.dtype;
@@ -233,19 +238,26 @@ hk_dataset *table_csv(const data_user *u, const char *const *files, size_t n) {
 // Names and types: as the file says, or as its first rows look.
 static int learn_columns(table *t, const data_user *u, const tree *columns,
                          const char *const *files, size_t n) {
+    const bool csv = strcmp(tree_text(data_get(u, "source"), ""), "csv") == 0;
     if (columns) {
         t->n = tree_size(columns);
         t->names = cli_alloc(t->n * sizeof *t->names + 1);
         t->types = cli_alloc(t->n * sizeof *t->types + 1);
+        t->longest = cli_alloc(t->n * sizeof *t->longest + 1);
         size_t i = 0;
         for (const tree *c = columns->child; c; c = c->next, i++) {
             column_type type;
             if (!parse_type(c->text, &type))
-                return cli_fail("%s'%s' has the type '%s'; int, float, text or "
-                                "bytes[n] are known",
+                return cli_fail("%s'%s' has the type '%s'; int, float, text, "
+                                "each with [n] or [], and bytes[n] are known",
+                                tree_where(c), c->key, c->text);
+            if (csv && c->text[strcspn(c->text, "[")])
+                return cli_fail("%s'%s': a column of a csv file has one value; "
+                                "'%s' is for tfrecord",
                                 tree_where(c), c->key, c->text);
             t->names[i] = cli_strdup(c->key);
             t->types[i] = type.dtype;
+            t->longest[i] = type.list;
         }
         return 0;
     }
@@ -298,8 +310,8 @@ static void add_word(table *t, const void *bytes, size_t size,
     memcpy(t->words[t->n_words++], p, size);
 }
 
-// Looks at every label. Texts: all words, sorted. Whole numbers from 0 on:
-// classes; other numbers are to be measured.
+// Looks at every label, and at how long lists are. Texts: all words, sorted.
+// Whole numbers from 0 on: classes; other numbers are to be measured.
 enum {
     MOST_WORDS = 10000,
     MOST_CLASSES = 32 // whole numbers beyond are measured, too
@@ -324,7 +336,24 @@ static hk_status look_at(table *t, const hk_value *v, const char *strip) {
     return HK_OK;
 }
 
-static hk_status look_at_all(table *t, const data_user *u) {
+static void look_at_lists(table *t, const hk_element *e) {
+    for (size_t i = 0; i < t->n && t->longest; i++) {
+        const hk_value *v =
+            t->longest[i] ? hk_element_find(e, t->names[i]) : NULL;
+        if (v && hk_tensor_count(v->tensor) > t->longest[i])
+            t->longest[i] = hk_tensor_count(v->tensor);
+    }
+}
+
+static bool has_lists(const table *t) {
+    for (size_t i = 0; i < t->n && t->longest; i++)
+        if (t->longest[i])
+            return true;
+    return false;
+}
+
+// labels: whether their words and classes are to be found, too.
+static hk_status look_at_all(table *t, const data_user *u, bool labels) {
     hk_dataset *d = data_examples(u);
     hk_iter *it = NULL;
     const hk_element *e;
@@ -333,8 +362,11 @@ static hk_status look_at_all(table *t, const data_user *u) {
     if (s == HK_OK)
         s = hk_iter_create(d, NULL, &it);
     while (s == HK_OK && t->n_words <= MOST_WORDS &&
-           (s = hk_iter_next(it, &e)) == HK_OK)
-        s = look_at(t, hk_element_find(e, t->label), strip);
+           (s = hk_iter_next(it, &e)) == HK_OK) {
+        look_at_lists(t, e);
+        if (labels)
+            s = look_at(t, hk_element_find(e, t->label), strip);
+    }
     hk_iter_destroy(it);
     hk_dataset_release(d);
     return s == HK_E_END ? HK_OK : s;
@@ -357,10 +389,10 @@ static int learn_labels(table *t, const data_user *u) {
     for (const tree *c = given ? given->child : NULL; c; c = c->next)
         add_word(t, c->text, strlen(c->text), NULL);
     t->classes = 2;
-    if (given)
+    if (given && !has_lists(t))
         return 0;
-    const hk_status s = look_at_all(t, u);
-    if (s != HK_OK)
+    const hk_status s = look_at_all(t, u, !given);
+    if (s != HK_OK || given)
         return cli_status(s);
     if (t->n_words > MOST_WORDS)
         return cli_fail("%s: the label '%s' has more than %d different texts; "
@@ -400,14 +432,16 @@ hk_dataset *table_tfrecord(const data_user *u, hk_dataset *records) {
     hk_example_feature *f = cli_alloc((n + 1) * sizeof *f);
     size_t used = 0;
     for (const tree *c = columns ? columns->child : NULL; c; c = c->next) {
-        column_type type = {HK_F32, false, 0};
+        column_type type = {.dtype = HK_F32};
         parse_type(c->text, &type);
         const bool is_label = strcmp(c->key, label) == 0;
         if (is_label && predict)
             continue;
         f[used] = (hk_example_feature){
             .name = c->key,
-            .kind = type.raw ? HK_RAW_LEN : HK_FIXED_LEN,
+            .kind = type.raw    ? HK_RAW_LEN
+                    : type.list ? HK_VAR_LEN
+                                : HK_FIXED_LEN,
             .dtype = type.dtype,
             .role = is_label ? HK_LABEL : HK_FEATURE,
             .shape = {.rank = type.width ? 1 : 0, .dim = {type.width}}};

@@ -15,6 +15,7 @@ hk_dataset *data_examples(const data_user *u);
 typedef struct table {
     char **names; // columns in the order of the file
     hk_dtype *types;
+    int64_t *longest; // list of each column while learning; 0: no list
     size_t n;
     char *label;  // name of the label's column; NULL: none
     char **words; // of a label in text; their place is the class

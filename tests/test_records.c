@@ -139,6 +139,8 @@ static void test_tfrecord(void **state) {
     add_records(&b, "zlib", HKI_ZLIB, "in zlib");
     hk_check_run("zlib", hk_data_tfrecord(&b.files[4], 1, &o), -1,
                  "'in' 'zlib'");
+    hk_check_run("zlib by its bytes", hk_data_tfrecord(&b.files[4], 1, NULL),
+                 -1, "'in' 'zlib'");
     o.compression = HK_COMPRESSION_GZIP;
     hk_check_run("gzip", hk_data_tfrecord(&b.files[2], 1, &o), -1, "'in' 'gz'");
     // The bytes of one record, as TF wrote them.
@@ -309,6 +311,8 @@ static void test_text(void **state) {
          "a\n",
          "'\xef\xbb\xbf"
          "a'"},
+        {"begins like zlib", "x^2,y\n1,2\n", "'x^2,y' '1,2'"},
+        {"begins like zlib, in Arabic", "x\xda\x80\n", "'x\xda\x80'"},
         {"UTF-8", "\xc3\xa9\n\xe2\x82\xac\n\xf0\x9f\x98\x80\n",
          "'\xc3\xa9' '\xe2\x82\xac' '\xf0\x9f\x98\x80'"},
     };
@@ -321,6 +325,10 @@ static void test_text(void **state) {
         hk_check_run(cases[i].name, hk_data_text(&b.files[0], 1, NULL), -1,
                      cases[i].expected);
         hk_check_run(cases[i].name, hk_data_text(&b.files[1], 1, NULL), -1,
+                     cases[i].expected);
+        hk_bed_packed(&b, "t.z", HKI_ZLIB, cases[i].text,
+                      strlen(cases[i].text));
+        hk_check_run(cases[i].name, hk_data_text(&b.files[2], 1, NULL), -1,
                      cases[i].expected);
         hk_bed_remove(&b);
     }

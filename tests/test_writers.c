@@ -92,6 +92,60 @@ static void test_tfrecord(void **state) {
     folder_remove(&d);
 }
 
+// Labels of one byte are numbers, not bytes; pixels stay bytes.
+static void test_tfrecord_small_labels(void **state) {
+    (void)state;
+    hk_tensor *const pixels = hk_test_tensor(HK_U8, 2, (const int64_t[]){2, 2},
+                                             (const uint8_t[]){0, 255, 1, 2});
+    hk_tensor *const classes = hk_test_tensor(HK_U8, 1, (const int64_t[]){2},
+                                              (const uint8_t[]){7, 200});
+    hk_tensor *const marks = hk_test_tensor(HK_U8, 2, (const int64_t[]){2, 2},
+                                            (const uint8_t[]){1, 0, 0, 1});
+    const hk_value values[] = {
+        {.name = "image", .role = HK_FEATURE, .tensor = pixels},
+        {.name = "label", .role = HK_LABEL, .tensor = classes},
+        {.name = "age", .role = HK_FEATURE, .tensor = classes},
+        {.name = "marks", .role = HK_LABEL, .tensor = marks},
+    };
+    const hk_example_feature features[] = {
+        {.name = "image",
+         .kind = HK_RAW_LEN,
+         .dtype = HK_U8,
+         .shape = {.rank = 1, .dim = {2}}},
+        {.name = "label", .kind = HK_FIXED_LEN, .dtype = HK_I64},
+        {.name = "age",
+         .kind = HK_FIXED_LEN,
+         .dtype = HK_F32,
+         .stored = HK_I64},
+        {.name = "marks",
+         .kind = HK_FIXED_LEN,
+         .dtype = HK_I64,
+         .shape = {.rank = 1, .dim = {2}}},
+    };
+    folder d;
+    char path[512];
+    const char *const file = path;
+    folder_make(&d);
+    folder_path(&d, "out.tfrecord", path);
+    hk_value full[4];
+    for (size_t i = 0; i < 4; i++) {
+        full[i] = values[i];
+        full[i].form = HK_DENSE_FORM;
+        full[i].dtype = HK_U8;
+    }
+    hk_dataset *const from = hk_data_slices(full, 4);
+    assert_ok(hk_data_write_tfrecord(from, path, NULL, NULL));
+    hk_dataset_release(from);
+    hk_check_run("labels",
+                 hk_data_parse_example(hk_data_tfrecord(&file, 1, NULL),
+                                       features, 4, NULL),
+                 -1, "0,255;7;7;1,0 1,2;200;200;0,1");
+    hk_tensor_release(pixels);
+    hk_tensor_release(classes);
+    hk_tensor_release(marks);
+    folder_remove(&d);
+}
+
 // Lists of any length, and what cannot be written.
 static void test_tfrecord_lists(void **state) {
     (void)state;
@@ -353,6 +407,7 @@ static void test_alloc_failures(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tfrecord),
+        cmocka_unit_test(test_tfrecord_small_labels),
         cmocka_unit_test(test_tfrecord_lists),
         cmocka_unit_test(test_csv),
         cmocka_unit_test(test_arrays),

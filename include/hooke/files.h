@@ -39,7 +39,7 @@ HK_API hk_dataset *hk_data_list_files(const char *const *files, size_t n_files,
 // ---- what all sources have in common ---------------------------------------
 
 typedef enum hk_compression {
-    HK_COMPRESSION_AUTO = 0, // gzip by its first bytes, otherwise none
+    HK_COMPRESSION_AUTO = 0, // gzip and zlib by their first bytes, else none
     HK_COMPRESSION_NONE = 1,
     HK_COMPRESSION_GZIP = 2,
     HK_COMPRESSION_ZLIB = 3

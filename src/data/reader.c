@@ -69,6 +69,8 @@ uint64_t hki_files_key(const hki_files *f) {
 
 // ---- packing ---------------------------------------------------------------
 
+#define PEEK_BYTES 128 // a record's header, and enough to tell a text
+
 // The first bytes of a file, as many as it has.
 static hk_status peek(const char *path, uint8_t *bytes, size_t size,
                       size_t *got) {
@@ -87,9 +89,27 @@ static hk_status peek(const char *path, uint8_t *bytes, size_t size,
     return HK_OK;
 }
 
+// Valid UTF-8 (a letter may be cut at the end) without control bytes.
+static bool is_text(const uint8_t *p, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (p[i] < 0x20 && p[i] != '\t' && p[i] != '\n' && p[i] != '\r')
+            return false;
+    for (size_t cut = 0; cut < 4 && cut <= n; cut++)
+        if (hki_utf8_valid((const char *)p, n - cut))
+            return true;
+    return false;
+}
+
+// RFC 1950: method 8 with the window that every writer takes, no dictionary,
+// two bytes that are a multiple of 31. A text may begin like that ("x^2").
+static bool is_zlib(const uint8_t *p, size_t n) {
+    return n > 2 && p[0] == 0x78 && (p[1] & 0x20) == 0 &&
+           (p[0] << 8 | p[1]) % 31 == 0 && !is_text(p, n);
+}
+
 hk_status hki_packing_of(const char *path, hk_compression compression,
                          bool records, hki_packing *out) {
-    uint8_t head[HKI_RECORD_HEADER];
+    uint8_t head[PEEK_BYTES];
     uint64_t length;
     size_t got = 0;
     if (compression != HK_COMPRESSION_AUTO) {
@@ -102,8 +122,11 @@ hk_status hki_packing_of(const char *path, hk_compression compression,
     const bool gzip =
         got >= 3 && head[0] == 0x1f && head[1] == 0x8b && head[2] == 8;
     const bool framed =
-        records && got == sizeof head && hki_record_length(head, &length);
-    *out = gzip && !framed ? HKI_GZIP : HKI_UNPACKED;
+        records && got >= HKI_RECORD_HEADER && hki_record_length(head, &length);
+    *out = framed               ? HKI_UNPACKED
+           : gzip               ? HKI_GZIP
+           : is_zlib(head, got) ? HKI_ZLIB
+                                : HKI_UNPACKED;
     return HK_OK;
 }
 

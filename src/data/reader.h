@@ -36,7 +36,7 @@ hk_status hki_file_options_get(hk_file_options *out, const hk_file_options *opt,
 uint64_t hki_files_key(const hki_files *f);
 
 // Which packing a file has. records: it holds TFRecord framing, whose first
-// bytes may happen to look like gzip's.
+// bytes may happen to look like a packing's.
 hk_status hki_packing_of(const char *path, hk_compression compression,
                          bool records, hki_packing *out);
 // A whole file, unpacked, within opt's limits; *bytes is freed with hki_free.

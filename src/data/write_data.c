@@ -36,9 +36,14 @@ static hk_status add_strings(hk_example_builder *b, const hk_value *v) {
     return s;
 }
 
+// Pixels are one bytes value. A single uint8, and any label, is a number.
+static bool is_raw(const hk_value *v) {
+    return v->dtype == HK_U8 && v->shape.rank > 0 && v->role != HK_LABEL;
+}
+
 static hk_status add_numbers(hk_example_builder *b, const hk_value *v) {
     const bool floats = hki_dtype_is_float(v->dtype);
-    const hk_dtype as = floats ? HK_F32 : v->dtype == HK_U8 ? HK_U8 : HK_I64;
+    const hk_dtype as = floats ? HK_F32 : is_raw(v) ? HK_U8 : HK_I64;
     hk_tensor *t = NULL;
     HKI_TRY(numbers_as(v, as, &t));
     const size_t n = (size_t)hk_tensor_count(t);
