@@ -143,6 +143,15 @@ static size_t scheme_length(const char *address) {
     return has_prefix(address, "tcp:") || has_prefix(address, "tls:") ? 4 : 0;
 }
 
+// A name, an IPv4 address or an IPv6 address in brackets; no "grpc://".
+static bool is_host(const char *host, const char *end) {
+    const size_t n = (size_t)(end - host);
+    if (host[0] == '[')
+        return n > 2 && end[-1] == ']';
+    return n > 0 && memchr(host, ':', n) == NULL &&
+           memchr(host, '/', n) == NULL;
+}
+
 hk_status hki_address_check(const char *address, const char *what) {
     if (strlen(address) >= HKI_MAX_ADDRESS)
         return hki_fail(HK_E_INVALID_ARG,
@@ -158,7 +167,7 @@ hk_status hki_address_check(const char *address, const char *what) {
     const char *const host = address + scheme_length(address);
     const char *const colon = port_colon(host);
     uint32_t port;
-    if (place != NULL || colon == NULL || colon == host)
+    if (place != NULL || colon == NULL || !is_host(host, colon))
         return hki_fail(HK_E_INVALID_ARG, "%s: address \"%s\" is not host:port",
                         what, address);
     if (!hki_parse_u32(colon + 1, 0, 65535, &port))
