@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "cli.h"
+#include "copy.h"
 
 static bool ends_with(const char *s, const char *end) {
     const size_t n = strlen(s), k = strlen(end);
@@ -13,79 +13,96 @@ static bool ends_with(const char *s, const char *end) {
 
 // ---- checkpoints -----------------------------------------------------------
 
-// Names of averages and centers as TensorFlow had them, to plain ones.
-static const hk_rename ema_names[] = {{"*", "*/ExponentialMovingAverage"}};
-static const hk_rename center_names[] = {{"*", "global_center_variable/*"}};
+typedef struct choice {
+    const hk_ckpt *c;
+    bool model_only;
+    const char *before, *after; // of the names that are taken; cut off
+    char name[1024];            // without them
+} choice;
 
-static hk_status copy_all(hk_ckpt *c, hk_name_map *map, const cli_args *a) {
-    const bool model_only = cli_has(a, "model-only");
-    const char *take = cli_string(a, "take", NULL);
-    const hk_rename *names = !take                      ? NULL
-                             : strcmp(take, "ema") == 0 ? ema_names
-                                                        : center_names;
-    const char *tail = !take ? NULL : names->from + 1;
-    for (size_t i = 0; i < hk_ckpt_count(c); i++) {
-        const hk_ckpt_entry *e = hk_ckpt_item(c, i);
-        char *name = cli_strdup(e->name);
-        if (take && strcmp(take, "ema") == 0) {
-            if (!ends_with(name, tail))
-                continue;
-            name[strlen(name) - strlen(tail)] = '\0';
-        } else if (take) {
-            const size_t n = strlen("global_center_variable/");
-            if (strncmp(name, "global_center_variable/", n) != 0)
-                continue;
-            memmove(name, name + n, strlen(name + n) + 1);
-        }
-        if (model_only && strncmp(name, HK_SECTION, strlen(HK_SECTION)) == 0)
-            continue;
-        hk_tensor *t;
-        hk_status s = hk_ckpt_read_tensor(c, e->name, &t);
-        if (s != HK_OK)
-            return s;
-        if (hk_tensor_dtype(t) == HK_STRING) {
-            cli_note("hooke: %s is text and stays behind", e->name);
-            continue;
-        }
-        // The tensors live until the program ends.
-        s = hk_name_map_add(map, &(hk_named){.name = name,
-                                             .dtype = hk_tensor_dtype(t),
-                                             .shape = *hk_tensor_shape(t),
-                                             .data = hk_tensor_data(t)});
-        if (s != HK_OK)
-            return s;
-    }
-    return HK_OK;
+static bool begins_with(const char *s, const char *start) {
+    return strncmp(s, start, strlen(start)) == 0;
+}
+
+// TensorFlow puts slots and averages below the name of their variable:
+// dense/kernel/Adam_1, dense/kernel/ExponentialMovingAverage.
+static bool is_below_variable(const hk_ckpt *c, const hk_ckpt_entry *e) {
+    char *above = cli_strdup(e->name);
+    char *slash = strrchr(above, '/');
+    if (slash)
+        *slash = '\0';
+    const hk_ckpt_entry *v = slash ? hk_ckpt_find(c, above) : NULL;
+    free(above);
+    return v && hk_shape_equal(&v->shape, &e->shape);
+}
+
+// Optimizer, averages and workers, in Hooke's names and in TensorFlow's, where
+// an object-based checkpoint has others than a Saver's.
+static bool is_beside_model(const hk_ckpt *c, const hk_ckpt_entry *e) {
+    const char *slash = strrchr(e->name, '/');
+    const char *last = slash ? slash + 1 : e->name;
+    return begins_with(e->name, HK_SECTION) || is_below_variable(c, e) ||
+           begins_with(last, "beta1_power") ||
+           begins_with(last, "beta2_power") ||
+           begins_with(e->name, "global_center_variable/") ||
+           begins_with(e->name, "optimizer/") ||
+           begins_with(e->name, "save_counter/") ||
+           strstr(e->name, "/.OPTIMIZER_SLOT/");
+}
+
+// What a tensor is called in the copy; NULL: it stays behind.
+static const char *choose(void *user, const hk_ckpt_entry *e) {
+    choice *k = user;
+    const size_t n = strlen(e->name), before = strlen(k->before),
+                 after = strlen(k->after);
+    const bool taken = before || after;
+    if (n <= before + after || n >= sizeof k->name ||
+        !begins_with(e->name, k->before) || !ends_with(e->name, k->after) ||
+        (k->model_only && !taken && is_beside_model(k->c, e)))
+        return NULL;
+    snprintf(k->name, sizeof k->name, "%.*s", (int)(n - before - after),
+             e->name + before);
+    return k->name;
+}
+
+// Names of averages and centers as TensorFlow had them, to plain ones.
+static void choose_names(const cli_args *a, choice *k) {
+    const char *take = cli_string(a, "take", "");
+    k->before = strcmp(take, "center") == 0 ? "global_center_variable/" : "";
+    k->after = strcmp(take, "ema") == 0 ? "/ExponentialMovingAverage" : "";
+    k->model_only = cli_has(a, "model-only");
+}
+
+static hk_ckpt_format format_of(const cli_args *a, const char *out) {
+    const char *to = cli_string(a, "to", NULL);
+    if (to)
+        return copy_format(to);
+    return ends_with(out, ".npz")           ? HK_CKPT_NPZ
+           : ends_with(out, ".safetensors") ? HK_CKPT_SAFETENSORS
+                                            : HK_CKPT_TF;
 }
 
 static int convert_checkpoint(const cli_args *a, const char *in,
                               const char *out) {
+    choice k = {0};
     hk_ckpt *c;
-    hk_name_map *map = NULL;
-    hk_status s = hk_ckpt_open(in, HK_CKPT_AUTO, &c);
+    const hk_status s = hk_ckpt_open(in, HK_CKPT_AUTO, &c);
     if (s != HK_OK)
         return cli_status(s);
-    hk_write_options o;
-    hk_write_options_init(&o, sizeof o);
-    const char *to = cli_string(a, "to", NULL);
-    if (to)
-        o.format = strcmp(to, "tf") == 0    ? HK_CKPT_TF
-                   : strcmp(to, "npz") == 0 ? HK_CKPT_NPZ
-                                            : HK_CKPT_SAFETENSORS;
-    else if (!ends_with(out, ".npz") && !ends_with(out, ".safetensors"))
-        o.format = HK_CKPT_TF;
-    s = hk_name_map_create(&map);
-    if (s == HK_OK)
-        s = copy_all(c, map, a);
-    const size_t n = s == HK_OK ? hk_name_map_count(map) : 0;
-    int code = cli_status(s);
-    if (!code && n == 0)
-        code = cli_fail("%s: nothing to convert", in);
+    k.c = c;
+    choose_names(a, &k);
+    weights_copy copy = {.from = c,
+                         .path = out,
+                         .format = format_of(a, out),
+                         .name = choose,
+                         .user = &k};
+    const int code = copy_weights(&copy);
     if (!code)
-        code = cli_status(hk_ckpt_write(out, map, &o));
+        printf("%s: %zu tensors", out, copy.taken);
+    if (!code && copy.left)
+        printf(", %zu left out", copy.left);
     if (!code)
-        printf("%s: %zu tensors\n", out, n);
-    hk_name_map_destroy(map);
+        printf("\n");
     hk_ckpt_close(c);
     return code;
 }

@@ -1,6 +1,7 @@
 // cmd_export.c - the weights as a file for other programs.
 #include <stdlib.h>
 #include <string.h>
+#include "copy.h"
 #include "experiment.h"
 #include "record.h"
 
@@ -38,48 +39,40 @@ static const char *section_of(const hk_ckpt *c, const char *weights) {
     return NULL;
 }
 
-// The tensors live until the program ends.
-static hk_status gather(hk_ckpt *c, const char *section, hk_name_map *map) {
-    hk_status s = HK_OK;
-    for (size_t i = 0; i < hk_ckpt_count(c) && s == HK_OK; i++) {
-        const char *name = hk_ckpt_item(c, i)->name;
-        const bool wanted =
-            *section ? begins(name, section) : !begins(name, HK_SECTION);
-        hk_tensor *t;
-        if (!wanted)
-            continue;
-        s = hk_ckpt_read_tensor(c, name, &t);
-        if (s == HK_OK)
-            s = hk_name_map_add(
-                map, &(hk_named){.name = cli_strdup(name + strlen(section)),
-                                 .dtype = hk_tensor_dtype(t),
-                                 .shape = *hk_tensor_shape(t),
-                                 .data = hk_tensor_data(t)});
-    }
-    return s;
+// Names of the section, without it.
+static const char *choose(void *user, const hk_ckpt_entry *e) {
+    const char *section = user;
+    if (!*section)
+        return begins(e->name, HK_SECTION) ? NULL : e->name;
+    return begins(e->name, section) ? e->name + strlen(section) : NULL;
 }
 
 // ---- the command ------------------------------------------------------------
+
+static void make_folder_of(const char *path) {
+    char *folder = cli_strdup(path);
+    char *slash = strrchr(folder, '/');
+    if (slash && slash > folder) {
+        *slash = '\0';
+        make_folders(folder);
+    }
+    free(folder);
+}
 
 static int write_weights(const cli_args *a, hk_ckpt *c, const char *path,
                          const char *format, size_t *n) {
     const char *section = section_of(c, cli_string(a, "weights", NULL));
     if (!section)
         return CLI_FAILED;
-    hk_name_map *map;
-    hk_status s = hk_name_map_create(&map);
-    if (s == HK_OK)
-        s = gather(c, section, map);
-    *n = s == HK_OK ? hk_name_map_count(map) : 0;
-    hk_write_options o;
-    hk_write_options_init(&o, sizeof o);
-    o.format = strcmp(format, "tf") == 0    ? HK_CKPT_TF
-               : strcmp(format, "npz") == 0 ? HK_CKPT_NPZ
-                                            : HK_CKPT_SAFETENSORS;
-    if (s == HK_OK)
-        s = hk_ckpt_write(path, map, &o);
-    hk_name_map_destroy(map);
-    return cli_status(s);
+    weights_copy copy = {.from = c,
+                         .path = path,
+                         .format = copy_format(format),
+                         .name = choose,
+                         .user = (void *)(uintptr_t)section};
+    make_folder_of(path); // what cannot be made is told by the writing
+    const int code = copy_weights(&copy);
+    *n = copy.taken;
+    return code;
 }
 
 // The checkpoint that was asked for, or the newest; NULL after a message.

@@ -19,37 +19,48 @@ static void print_shape(const hk_shape *s) {
 
 // Mean, deviation, smallest and largest: enough to see a dead or exploded
 // tensor.
-static void statistics(hk_ckpt *c, const hk_ckpt_entry *e) {
-    hk_tensor *t = NULL, *f = NULL;
-    if (hk_ckpt_read_tensor(c, e->name, &t) != HK_OK ||
-        hk_tensor_dtype(t) == HK_STRING ||
-        hk_tensor_copy(t, HK_F32, &f) != HK_OK) {
-        hk_tensor_release(t);
-        return;
-    }
-    const float *x = hk_tensor_data(f);
-    const int64_t n = hk_tensor_count(f);
+static void print_statistics(const double *x, int64_t n) {
     double sum = 0, squares = 0, low = INFINITY, high = -INFINITY;
     int64_t bad = 0;
     for (int64_t i = 0; i < n; i++) {
-        const double v = (double)x[i];
-        if (!isfinite(v)) {
-            bad++;
-            continue;
-        }
-        sum += v;
-        squares += v * v;
-        low = fmin(low, v);
-        high = fmax(high, v);
+        bad += !isfinite(x[i]);
+        low = isfinite(x[i]) ? fmin(low, x[i]) : low;
+        high = isfinite(x[i]) ? fmax(high, x[i]) : high;
     }
-    const double k = (double)(n - bad), mean = k > 0 ? sum / k : 0;
+    // In units of the largest value, whose square may be beyond a double.
+    const double k = (double)(n - bad);
+    const double unit = fmax(fabs(low), fabs(high)), one = unit > 0 ? unit : 1;
+    for (int64_t i = 0; i < n; i++)
+        sum += isfinite(x[i]) ? x[i] / one : 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double gap = isfinite(x[i]) ? x[i] / one - sum / k : 0;
+        squares += gap * gap;
+    }
     if (k > 0)
-        printf("  mean %.4g  std %.4g  from %.4g to %.4g", mean,
-               sqrt(fmax(0, squares / k - mean * mean)), low, high);
+        printf("  mean %.4g  std %.4g  from %.4g to %.4g", sum / k * one,
+               sqrt(squares / k) * one, low, high);
     if (bad)
         printf("  %lld not finite", (long long)bad);
+}
+
+// false: the tensor is damaged. Texts, and numbers that no type of Hooke
+// holds, have no statistics.
+static bool statistics(hk_ckpt *c, const hk_ckpt_entry *e) {
+    hk_tensor *t = NULL, *d = NULL;
+    hk_status s = hk_ckpt_read_tensor(c, e->name, &t);
+    const bool numbers = s == HK_OK && hk_tensor_dtype(t) != HK_STRING;
+    if (numbers)
+        s = hk_tensor_copy(t, HK_F64, &d);
+    if (s == HK_OK && numbers)
+        print_statistics(hk_tensor_data(d), hk_tensor_count(d));
+    const bool damaged = s == HK_E_DATA || s == HK_E_IO;
+    if (damaged)
+        printf("  damaged: %s", hk_last_error());
+    else if (s != HK_OK)
+        printf("  no statistics");
     hk_tensor_release(t);
-    hk_tensor_release(f);
+    hk_tensor_release(d);
+    return !damaged;
 }
 
 static int checkpoint(const char *path, const cli_args *a) {
@@ -62,7 +73,7 @@ static int checkpoint(const char *path, const cli_args *a) {
         return cli_status(s);
     const bool all = cli_has(a, "all"), stats = cli_has(a, "stats");
     double bytes = 0, elements = 0;
-    size_t model = 0;
+    size_t model = 0, damaged = 0;
     printf("%s: %s checkpoint\n", hk_ckpt_path(c),
            formats[hk_ckpt_format_of(c)]);
     for (size_t i = 0; i < hk_ckpt_count(c); i++) {
@@ -79,15 +90,17 @@ static int checkpoint(const char *path, const cli_args *a) {
         printf("  %-40s %-8s ", e->name, e->type_name);
         print_shape(&e->shape);
         if (stats)
-            statistics(c, e);
+            damaged += !statistics(c, e);
         printf("\n");
     }
     printf("%zu tensors of the model, %s values; %zu in all, %s\n", model,
            cli_number(elements), hk_ckpt_count(c), cli_bytes(bytes));
     if (!all && model < hk_ckpt_count(c))
         printf("(--all shows optimizer, averages and workers as well)\n");
+    const int code =
+        damaged ? cli_fail("%s: damaged tensors: %zu", path, damaged) : 0;
     hk_ckpt_close(c);
-    return 0;
+    return code;
 }
 
 // ---- event files -----------------------------------------------------------

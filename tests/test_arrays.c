@@ -238,6 +238,7 @@ static void test_npy(void **state) {
         {DICT("|S1", "True", "(2, 2)"), "61636264", "(2x2)'a','b','c','d'"},
         {DICT("|u1", "False", "(3,)"), "0102", "HK_E_DATA"},
         {DICT("|u1", "False", "(1,1,1,1,1,1,1,1,1)"), "01", "HK_E_UNSUPPORTED"},
+        {DICT("<c8", "False", "(1,)"), "0000803f00000040", "HK_E_UNSUPPORTED"},
 #undef DICT
     };
     for (size_t i = 0; i < HKI_COUNT(cases); i++) {

@@ -156,6 +156,29 @@ HK_API void hk_write_options_init(hk_write_options *opt, size_t struct_size);
 HK_API hk_status hk_ckpt_write(const char *path, const hk_name_map *map,
                                const hk_write_options *opt);
 
+// ---- from one format to another --------------------------------------------
+
+typedef struct hk_copy_options {
+    size_t struct_size;            // set by hk_copy_options_init
+    const hk_write_options *write; // NULL: defaults; its renamings do not count
+    // What a tensor is called in the copy; NULL leaves it out. The text lives
+    // until the next call. NULL: every tensor, under its name.
+    const char *(*name)(void *user, const hk_ckpt_entry *e);
+    void *user;
+    const hk_name_map *more; // written beside them; NULL: none
+} hk_copy_options;
+
+HK_API void hk_copy_options_init(hk_copy_options *opt, size_t struct_size);
+// Tensors of c into a new checkpoint at path, elements as they are: F16 stays
+// F16, I8 stays I8, and complex64 and F8 travel although hk_ckpt_read cannot
+// read them. Types that the other format does not have are left out, and the
+// report has a line for each ("left: ..."); BF16 becomes float32 in npz
+// ("converted: ..."). HK_E_NOT_FOUND when nothing remains. All of them are in
+// memory at once. report: NULL allowed; freed by hk_restore_report_deinit.
+HK_API hk_status hk_ckpt_copy(hk_ckpt *c, const char *path,
+                              const hk_copy_options *opt,
+                              hk_restore_report *report);
+
 // ---- the checkpoints of a model_dir ----------------------------------------
 
 typedef struct hk_saver hk_saver; // opaque

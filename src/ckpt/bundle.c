@@ -428,6 +428,11 @@ static hk_status tidy_bundle(const char *path) {
     return s;
 }
 
+static hki_elem written(hki_elem e) {
+    const hki_bundle_type *const t = hki_bundle_type_of(e);
+    return t != NULL && t->size > 0 ? e : HKI_ELEM_OTHER;
+}
+
 const hki_ckpt_ops hki_bundle = {
     .format = HK_CKPT_TF,
     .name = "TensorFlow checkpoint",
@@ -437,6 +442,7 @@ const hki_ckpt_ops hki_bundle = {
     .close = close_bundle,
     .read = read_bundle,
     .read_strings = read_strings,
+    .written = written,
     .write = hki_bundle_write,
     .main_file = main_file,
     .remove = remove_bundle,

@@ -29,7 +29,7 @@ typedef struct hki_bundle_type {
 
 // NULL when the number is unknown.
 const hki_bundle_type *hki_bundle_type_by_number(uint64_t number);
-const hki_bundle_type *hki_bundle_type_of(hk_dtype t); // NULL: none
+const hki_bundle_type *hki_bundle_type_of(hki_elem e); // NULL: none
 
 // ---- slices ----------------------------------------------------------------
 

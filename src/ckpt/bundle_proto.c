@@ -17,7 +17,7 @@ static const hki_bundle_type types[] = {
     {5, "DT_INT16", HKI_ELEM_I16, 2},
     {6, "DT_INT8", HKI_ELEM_I8, 1},
     {HKI_DT_STRING, "DT_STRING", HKI_ELEM_STRING, 0},
-    {8, "DT_COMPLEX64", HKI_ELEM_OTHER, 8},
+    {8, "DT_COMPLEX64", HKI_ELEM_C64, 8},
     {9, "DT_INT64", HKI_ELEM_I64, 8},
     {10, "DT_BOOL", HKI_ELEM_BOOL, 1},
     {11, "DT_QINT8", HKI_ELEM_OTHER, 1},
@@ -27,12 +27,14 @@ static const hki_bundle_type types[] = {
     {15, "DT_QINT16", HKI_ELEM_OTHER, 2},
     {16, "DT_QUINT16", HKI_ELEM_OTHER, 2},
     {17, "DT_UINT16", HKI_ELEM_U16, 2},
-    {18, "DT_COMPLEX128", HKI_ELEM_OTHER, 16},
+    {18, "DT_COMPLEX128", HKI_ELEM_C128, 16},
     {19, "DT_HALF", HKI_ELEM_F16, 2},
     {20, "DT_RESOURCE", HKI_ELEM_OTHER, 0},
     {21, "DT_VARIANT", HKI_ELEM_OTHER, 0},
     {22, "DT_UINT32", HKI_ELEM_U32, 4},
     {23, "DT_UINT64", HKI_ELEM_U64, 8},
+    {24, "DT_FLOAT8_E5M2", HKI_ELEM_F8_E5M2, 1},
+    {25, "DT_FLOAT8_E4M3FN", HKI_ELEM_F8_E4M3, 1},
 };
 
 const hki_bundle_type *hki_bundle_type_by_number(uint64_t number) {
@@ -44,8 +46,7 @@ const hki_bundle_type *hki_bundle_type_by_number(uint64_t number) {
     return NULL;
 }
 
-const hki_bundle_type *hki_bundle_type_of(hk_dtype t) {
-    const hki_elem e = hki_elem_of_dtype(t);
+const hki_bundle_type *hki_bundle_type_of(hki_elem e) {
     for (size_t i = 0; i < HKI_COUNT(types); i++)
         if (types[i].elem == e && e != HKI_ELEM_OTHER)
             return &types[i];

@@ -127,7 +127,7 @@ static hk_status write_data(bundle_writer *w) {
 
 static hki_bundle_entry entry_of(const part *p) {
     const hki_ckpt_item *const item = p->item;
-    hki_bundle_entry e = {.dtype = hki_bundle_type_of(item->dtype)->number,
+    hki_bundle_entry e = {.dtype = hki_bundle_type_of(item->elem)->number,
                           .rank = item->shape.rank,
                           .shard = p->shard,
                           .offset = p->offset,

@@ -26,6 +26,10 @@ static const struct elem_info {
     [HKI_ELEM_U64] = {8, 0, HK_I64, false, true},
     [HKI_ELEM_BOOL] = {1, HK_BOOL, HK_BOOL, false, false},
     [HKI_ELEM_STRING] = {0, HK_STRING, HK_STRING, false, false},
+    [HKI_ELEM_C64] = {8, 0, 0, false, false},
+    [HKI_ELEM_C128] = {16, 0, 0, false, false},
+    [HKI_ELEM_F8_E4M3] = {1, 0, 0, false, false},
+    [HKI_ELEM_F8_E5M2] = {1, 0, 0, false, false},
 };
 
 static const struct elem_info *info_of(hki_elem e) {

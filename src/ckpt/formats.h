@@ -11,7 +11,7 @@
 // Element types of files: those of hk_dtype and more. Values are little-endian
 // as read() delivers them.
 typedef enum hki_elem {
-    HKI_ELEM_OTHER = 0, // listed, not read (complex, fp8, resources...)
+    HKI_ELEM_OTHER = 0, // listed, not read (quantised, resources...)
     HKI_ELEM_F16,
     HKI_ELEM_BF16,
     HKI_ELEM_F32,
@@ -25,7 +25,11 @@ typedef enum hki_elem {
     HKI_ELEM_U32,
     HKI_ELEM_U64,
     HKI_ELEM_BOOL,
-    HKI_ELEM_STRING // through read_strings only
+    HKI_ELEM_STRING, // through read_strings only
+    HKI_ELEM_C64,    // these four are carried from file to file, not read
+    HKI_ELEM_C128,
+    HKI_ELEM_F8_E4M3, // without infinities ("fn")
+    HKI_ELEM_F8_E5M2
 } hki_elem;
 
 size_t hki_elem_size(hki_elem e);       // bytes; 0 for OTHER and STRING
@@ -69,10 +73,11 @@ struct hk_ckpt {
 };
 
 // One tensor to be written. Names are unique, valid UTF-8 and sorted by bytes;
-// shapes are checked, bytes is count * size of the type; no strings.
+// shapes are checked, bytes is count * size of the type, which the format can
+// write; no strings.
 typedef struct hki_ckpt_item {
     const char *name;
-    hk_dtype dtype;
+    hki_elem elem;
     uint32_t reserved;
     hk_shape shape;
     const void *data;
@@ -109,6 +114,9 @@ struct hki_ckpt_ops {
     // Strings into a tensor of t's shape. NULL: the format has none.
     hk_status (*read_strings)(const hk_ckpt *c, const hki_ckpt_tensor *t,
                               hk_tensor *out);
+    // The type that elements of e have in the file: e, the one that holds them
+    // where the format has no e, or OTHER: they cannot be written.
+    hki_elem (*written)(hki_elem e);
     // Writes a checkpoint so that path is complete or as it was before. A
     // format whose files cannot be replaced at once takes the old index away
     // before it touches anything else.

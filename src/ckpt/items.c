@@ -76,14 +76,11 @@ static hk_status make_item(const hk_named *from, const hk_rename *list,
                            size_t n_list, hki_arena *arena, hki_ckpt_item *to) {
     const size_t size = hk_dtype_size(from->dtype);
     HKI_TRY(hki_rename_apply(list, n_list, from->name, arena, &to->name));
-    if (!hki_utf8_valid(to->name, strlen(to->name)))
-        return hki_fail(HK_E_INVALID_ARG, "checkpoint: name \"%s\" is no UTF-8",
-                        to->name);
     if (size == 0)
         return hki_fail(HK_E_DTYPE, "checkpoint: %s: %s cannot be saved",
                         from->name, hk_dtype_name(from->dtype));
     HKI_TRY(hki_shape_bytes(&from->shape, size, &to->bytes));
-    to->dtype = from->dtype;
+    to->elem = hki_elem_of_dtype(from->dtype);
     to->shape = from->shape;
     to->data = from->data;
     return HK_OK;
@@ -95,6 +92,15 @@ static hk_status fill_items(const hk_name_map *map, const hk_rename *list,
     for (size_t i = 0; i < n; i++)
         HKI_TRY(make_item(hk_name_map_item(map, i), list, n_list, arena,
                           &items[i]));
+    return hki_items_sort(items, n);
+}
+
+hk_status hki_items_sort(hki_ckpt_item *items, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!hki_utf8_valid(items[i].name, strlen(items[i].name)))
+            return hki_fail(HK_E_INVALID_ARG,
+                            "checkpoint: name \"%s\" is no UTF-8",
+                            items[i].name);
     if (n > 0)
         qsort(items, n, sizeof *items, by_name);
     for (size_t i = 1; i < n; i++)

@@ -16,6 +16,16 @@ hk_status hki_rename_apply(const hk_rename *list, size_t n, const char *name,
 hk_status hki_items_make(const hk_name_map *map, const hk_rename *list,
                          size_t n_list, hki_arena *arena, hki_ckpt_item **items,
                          size_t *count);
+// Sorts by name. HK_E_INVALID_ARG for a name that is no UTF-8, HK_E_EXISTS for
+// one that is there twice.
+hk_status hki_items_sort(hki_ckpt_item *items, size_t n);
+// Writes sorted items; o: by hki_write_options_get.
+hk_status hki_items_write(const char *path, const hki_ckpt_item *items,
+                          size_t count, const hk_write_options *o);
+// The options with defaults and the format that they (or the path) say.
+hk_status hki_write_options_get(const char *path, const hk_write_options *opt,
+                                hk_write_options *out,
+                                const hki_ckpt_ops **ops);
 // HK_E_INVALID_ARG unless every key and value is UTF-8 text and no key is
 // there twice.
 hk_status hki_meta_check(const hk_meta *meta, size_t n);

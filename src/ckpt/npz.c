@@ -30,6 +30,8 @@ static const struct npy_elem {
     {HKI_NPY_BOOL, HKI_ELEM_BOOL, "b1"},
     {HKI_NPY_BYTES, HKI_ELEM_STRING, "S"},
     {HKI_NPY_UNICODE, HKI_ELEM_STRING, "U"},
+    {HKI_NPY_C64, HKI_ELEM_C64, "c8"},
+    {HKI_NPY_C128, HKI_ELEM_C128, "c16"},
 };
 
 // What a tensor of an archive remembers.
@@ -178,9 +180,17 @@ static hk_status read_raw(const archive *a, const member *m, uint8_t *out) {
     return s;
 }
 
-// Turns the bytes of each number, or character, round.
+// Bytes that are turned round together: a number, half a complex one, or a
+// character.
+static size_t swap_unit(const hki_npy *a) {
+    if (a->type == HKI_NPY_UNICODE)
+        return 4;
+    const bool pairs = a->type == HKI_NPY_C64 || a->type == HKI_NPY_C128;
+    return a->item_size / (pairs ? 2 : 1);
+}
+
 static void swap_bytes(const hki_npy *a, uint8_t *data) {
-    const size_t unit = a->type == HKI_NPY_UNICODE ? 4 : a->item_size;
+    const size_t unit = swap_unit(a);
     for (size_t i = 0; i < a->data_size; i += unit)
         for (size_t j = 0; j < unit / 2; j++) {
             const uint8_t b = data[i + j];
@@ -291,12 +301,17 @@ typedef struct output {
     hki_buf head, name;
 } output;
 
-static hki_npy_type npy_type(hk_dtype t) {
-    const hki_elem e = hki_elem_of_dtype(t);
+static const struct npy_elem *npy_elem(hki_elem e) {
     for (size_t i = 0; i < HKI_COUNT(types); i++)
-        if (types[i].elem == e)
-            return types[i].npy;
-    return HKI_NPY_F32;
+        if (types[i].elem == e && e != HKI_ELEM_STRING)
+            return &types[i];
+    return NULL;
+}
+
+static hki_elem written(hki_elem e) {
+    if (e == HKI_ELEM_BF16)
+        return HKI_ELEM_F32;
+    return npy_elem(e) != NULL ? e : HKI_ELEM_OTHER;
 }
 
 // One member: zip header, .npy header, data.
@@ -321,9 +336,9 @@ static hk_status write_member(output *o, const char *name, hki_npy_type type,
 }
 
 static hk_status write_item(output *o, const hki_ckpt_item *item) {
-    if (item->dtype != HK_BF16)
-        return write_member(o, item->name, npy_type(item->dtype), &item->shape,
-                            item->data, item->bytes);
+    if (item->elem != HKI_ELEM_BF16)
+        return write_member(o, item->name, npy_elem(item->elem)->npy,
+                            &item->shape, item->data, item->bytes);
     const size_t count = item->bytes / 2;
     float *wide;
     HKI_TRY(hki_alloc_array(count, sizeof *wide, &wide));
@@ -369,6 +384,7 @@ const hki_ckpt_ops hki_npz = {
     .close = close_archive,
     .read = read_array,
     .read_strings = read_strings,
+    .written = written,
     .write = write_archive,
     .remove = hki_file_remove,
 };

@@ -145,6 +145,9 @@ hk_status hki_ckpt_check_type(const hk_ckpt *c, const hki_ckpt_tensor *t,
                               hk_dtype to) {
     if (hki_convertible(t->elem, to))
         return HK_OK;
+    if ((int)to == 0)
+        return hki_fail(HK_E_DTYPE, "%s: %s is %s, which no type here holds",
+                        c->path, t->entry.name, t->entry.type_name);
     return hki_fail(HK_E_DTYPE, "%s: %s is %s%s and cannot be read as %s",
                     c->path, t->entry.name, t->entry.type_name,
                     t->entry.shape.rank < 0 ? " of too high a rank" : "",

@@ -267,6 +267,10 @@ static size_t main_file(const char *name) {
                : 0;
 }
 
+static hki_elem written(hki_elem e) {
+    return hki_st_type_name(e) != NULL ? e : HKI_ELEM_OTHER;
+}
+
 const hki_ckpt_ops hki_safetensors = {
     .format = HK_CKPT_SAFETENSORS,
     .name = "safetensors",
@@ -275,6 +279,7 @@ const hki_ckpt_ops hki_safetensors = {
     .open = open_checkpoint,
     .close = close_files,
     .read = read_tensor,
+    .written = written,
     .write = write_checkpoint,
     .main_file = main_file,
     .remove = remove_checkpoint,

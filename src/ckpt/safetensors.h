@@ -20,7 +20,7 @@
 #define HKI_ST_CRC_KEY "hooke.crc32c"
 
 // NULL when Hooke does not write the type.
-const char *hki_st_type_name(hk_dtype t);
+const char *hki_st_type_name(hki_elem e);
 
 // Parses a header of n bytes; the buffer of buffer_bytes begins at data_at of
 // file number `place`. Appends tensors and metadata to c. what: in messages.

@@ -22,9 +22,9 @@ static const struct st_type {
     {"U32", HKI_ELEM_U32, 32},
     {"U64", HKI_ELEM_U64, 64},
     {"BOOL", HKI_ELEM_BOOL, 8},
-    {"C64", HKI_ELEM_OTHER, 64},
-    {"F8_E5M2", HKI_ELEM_OTHER, 8},
-    {"F8_E4M3", HKI_ELEM_OTHER, 8},
+    {"C64", HKI_ELEM_C64, 64},
+    {"F8_E5M2", HKI_ELEM_F8_E5M2, 8},
+    {"F8_E4M3", HKI_ELEM_F8_E4M3, 8},
     {"F8_E8M0", HKI_ELEM_OTHER, 8},
     {"F8_E5M2FNUZ", HKI_ELEM_OTHER, 8},
     {"F8_E4M3FNUZ", HKI_ELEM_OTHER, 8},
@@ -33,8 +33,7 @@ static const struct st_type {
     {"F6_E3M2", HKI_ELEM_OTHER, 6},
 };
 
-const char *hki_st_type_name(hk_dtype t) {
-    const hki_elem e = hki_elem_of_dtype(t);
+const char *hki_st_type_name(hki_elem e) {
     for (size_t i = 0; i < HKI_COUNT(types); i++)
         if (types[i].elem == e && e != HKI_ELEM_OTHER)
             return types[i].name;

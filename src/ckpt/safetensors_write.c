@@ -18,7 +18,7 @@ typedef struct header {
 static int by_size(const void *a, const void *b) {
     const hki_ckpt_item *const x = *(const hki_ckpt_item *const *)a;
     const hki_ckpt_item *const y = *(const hki_ckpt_item *const *)b;
-    const size_t m = hk_dtype_size(x->dtype), n = hk_dtype_size(y->dtype);
+    const size_t m = hki_elem_size(x->elem), n = hki_elem_size(y->elem);
     if (m != n)
         return m > n ? -1 : 1;
     return strcmp(x->name, y->name);
@@ -69,7 +69,7 @@ static hk_status add_tensor(hki_buf *b, const hki_ckpt_item *item,
     HKI_TRY(add_text(b, ","));
     HKI_TRY(hki_json_quote(b, item->name, strlen(item->name)));
     HKI_TRY(hki_buf_printf(b, ":{\"dtype\":\"%s\",\"shape\":[",
-                           hki_st_type_name(item->dtype)));
+                           hki_st_type_name(item->elem)));
     for (int32_t i = 0; i < item->shape.rank; i++)
         HKI_TRY(hki_buf_printf(b, "%s%lld", i > 0 ? "," : "",
                                (long long)item->shape.dim[i]));

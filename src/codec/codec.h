@@ -134,8 +134,10 @@ typedef enum hki_npy_type {
     HKI_NPY_U32,
     HKI_NPY_U64,
     HKI_NPY_BOOL,
-    HKI_NPY_BYTES,  // S<n>
-    HKI_NPY_UNICODE // U<n>, 4 bytes a character
+    HKI_NPY_BYTES,   // S<n>
+    HKI_NPY_UNICODE, // U<n>, 4 bytes a character
+    HKI_NPY_C64,
+    HKI_NPY_C128
 } hki_npy_type;
 
 typedef struct hki_npy {

@@ -27,6 +27,7 @@ static const struct npy_kind {
     {HKI_NPY_U16, 'u', 2, 1},   {HKI_NPY_U32, 'u', 4, 1},
     {HKI_NPY_U64, 'u', 8, 1},   {HKI_NPY_BOOL, 'b', 1, 1},
     {HKI_NPY_BYTES, 'S', 0, 1}, {HKI_NPY_UNICODE, 'U', 0, 4},
+    {HKI_NPY_C64, 'c', 8, 1},   {HKI_NPY_C128, 'c', 16, 1},
 };
 
 // ---- the Python literal ----------------------------------------------------

@@ -14,6 +14,7 @@ static const struct number_type {
     [HKI_NPY_U16] = {HK_I32, 2},      [HKI_NPY_U32] = {HK_I64, 4},
     [HKI_NPY_U64] = {HK_I64, 8},      [HKI_NPY_BOOL] = {HK_BOOL, 1},
     [HKI_NPY_BYTES] = {HK_STRING, 0}, [HKI_NPY_UNICODE] = {HK_STRING, 0},
+    [HKI_NPY_C64] = {0, 8},           [HKI_NPY_C128] = {0, 16},
 };
 
 size_t hki_number_size(hki_npy_type t) {
@@ -244,6 +245,9 @@ hk_status hki_npy_tensor(const uint8_t *bytes, size_t size, const char *what,
     if (a.rank > HK_MAX_RANK)
         return hki_fail(HK_E_UNSUPPORTED, "%s: %d dimensions, at most %d", what,
                         a.rank, HK_MAX_RANK);
+    if ((int)hki_number_dtype(a.type) == 0)
+        return hki_fail(HK_E_UNSUPPORTED, "%s: complex numbers are not read",
+                        what);
     if (a.data_offset > size || a.data_size > size - a.data_offset)
         return hki_fail(HK_E_DATA, "%s: truncated", what);
     hk_shape shape = {.rank = a.rank};

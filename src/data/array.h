@@ -15,7 +15,7 @@ typedef struct hki_numbers {
 
 size_t hki_number_size(hki_npy_type t); // bytes; 0: no number
 // The type of tensors that holds every value of t (uint64 above 2^63 apart).
-hk_dtype hki_number_dtype(hki_npy_type t);
+hk_dtype hki_number_dtype(hki_npy_type t); // 0: complex, which none holds
 // Converts to that type; HK_E_RANGE for a uint64 that int64 does not hold.
 hk_status hki_numbers_read(const hki_numbers *from, void *out);
 
