@@ -25,15 +25,18 @@ static bool begins_with(const char *s, const char *start) {
 }
 
 // TensorFlow puts slots and averages below the name of their variable:
-// dense/kernel/Adam_1, dense/kernel/ExponentialMovingAverage.
+// dense/kernel/Adam_1, dense/kernel/t_0/Adam,
+// dense/kernel/ExponentialMovingAverage.
 static bool is_below_variable(const hk_ckpt *c, const hk_ckpt_entry *e) {
-    char *above = cli_strdup(e->name);
-    char *slash = strrchr(above, '/');
-    if (slash)
+    char *above = cli_strdup(e->name), *slash;
+    bool found = false;
+    while (!found && (slash = strrchr(above, '/'))) {
         *slash = '\0';
-    const hk_ckpt_entry *v = slash ? hk_ckpt_find(c, above) : NULL;
+        const hk_ckpt_entry *v = hk_ckpt_find(c, above);
+        found = v && hk_shape_equal(&v->shape, &e->shape);
+    }
     free(above);
-    return v && hk_shape_equal(&v->shape, &e->shape);
+    return found;
 }
 
 // Optimizer, averages and workers, in Hooke's names and in TensorFlow's, where

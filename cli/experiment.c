@@ -392,9 +392,7 @@ void job_estimator_options(job *j, hk_estimator_options *o) {
         hk_canned_fill(j->canned, o);
     o->params = j->s.params;
     o->config = &j->s.config;
-    hk_warm_start_init(&j->warm, sizeof j->warm);
-    j->warm.checkpoint = j->s.warm_start;
-    o->warm_start = j->warm.checkpoint ? &j->warm : NULL;
+    o->warm_start = j->s.warm_start.checkpoint ? &j->s.warm_start : NULL;
 }
 
 hk_status job_context(const cli_args *a, hk_context **out) {

@@ -47,7 +47,7 @@ typedef struct settings {
     double stop_value;
     bool stop_above;
     int64_t early_stop_steps;
-    const char *warm_start; // NULL: none
+    hk_warm_start warm_start; // checkpoint NULL: none
 } settings;
 
 // The place in a cluster that settings_read puts into the run config.
@@ -89,7 +89,6 @@ typedef struct job {
     hk_context *ctx;
     hk_estimator *e;
     model_user model;
-    hk_warm_start warm;
     hk_canned *canned; // of model.canned; NULL: none
 } job;
 // learn: a table's columns and words may be learnt from the data (training).

@@ -294,7 +294,12 @@ static const schema_key keys[] = {
      "ends when best_metric has not improved for so many global steps, and "
      "goes back to the best model"},
     {"run.warm_start", SCHEMA_TEXT, "", "",
-     "a checkpoint that gives the first values"},
+     "a checkpoint or model_dir that gives the first values: what fits is "
+     "taken over"},
+    {"run.warm_start_vars", SCHEMA_TEXT, "all", "",
+     "a regular expression: only trainable variables whose whole name fits"},
+    {"run.warm_start_rename", SCHEMA_FREE, "", "",
+     "variable: its name in that checkpoint; one * stands for any text"},
     {"run.file", SCHEMA_TEXT, "", "",
      "written to experiment.json: where the experiment was read from"},
 };

@@ -192,6 +192,21 @@ static int read_stop_metric(const tree *t, settings *s) {
     return 0;
 }
 
+// The names live as long as the experiment.
+static void read_warm_start(const tree *run, hk_warm_start *w) {
+    const tree *names = tree_get(run, "warm_start_rename");
+    const size_t n = tree_size(names);
+    hk_rename *list = cli_alloc((n ? n : 1) * sizeof *list);
+    size_t i = 0;
+    for (const tree *c = names ? names->child : NULL; c; c = c->next)
+        list[i++] = (hk_rename){.to = c->key, .from = c->text};
+    hk_warm_start_init(w, sizeof *w);
+    w->checkpoint = tree_text(tree_get(run, "warm_start"), NULL);
+    w->vars = tree_text(tree_get(run, "warm_start_vars"), NULL);
+    w->rename = list;
+    w->n_rename = n;
+}
+
 static int read_run(const experiment *x, const tree *t, const cli_args *a,
                     settings *s) {
     hk_run_config *c = &s->config;
@@ -234,7 +249,7 @@ static int read_run(const experiment *x, const tree *t, const cli_args *a,
     s->early_stop_steps = tree_int(tree_get(t, "early_stop_steps"), 0);
     if (s->early_stop_steps > 0 && !c->keep_best)
         c->keep_best = 1; // the model that it goes back to
-    s->warm_start = tree_text(tree_get(t, "warm_start"), NULL);
+    read_warm_start(t, &s->warm_start);
     if (s->steps < 0 || s->epochs < 0 || s->seconds < 0)
         return cli_fail("%s: steps, epochs and seconds cannot be negative",
                         x->path);

@@ -390,6 +390,123 @@ static void test_checkpoints(void **state) {
     hk_context_destroy(ctx);
 }
 
+// ---- a model_dir of a TensorFlow Estimator ----------------------------------
+
+// Always the same batch: a run that goes on elsewhere sees the same data.
+static hk_dataset *one_batch(void) {
+    hk_dataset *d = hk_data_batch(bed_rows(1, BED_BATCH), BED_BATCH, 1);
+    return hk_data_repeat(d, HK_DATA_FOREVER);
+}
+
+static void remember_text(void *user, hk_log_level level, const char *text) {
+    char *const all = user;
+    const size_t n = strlen(all);
+    if (level >= HK_LOG_WARNING)
+        snprintf(all + n, 2048 - n, "%s\n", text);
+}
+
+static hk_context *remembering(char warnings[2048]) {
+    hk_context_options o;
+    hk_context *ctx;
+    hk_context_options_init(&o, sizeof o);
+    o.log = remember_text;
+    o.log_user = warnings;
+    o.log_level = HK_LOG_INFO;
+    warnings[0] = '\0';
+    assert_ok(hk_context_create(&o, &ctx));
+    return ctx;
+}
+
+// Twelve steps are seven, a file as TensorFlow's Saver writes it, and five:
+// the optimizer's state, powers included, is taken up.
+static void test_other_programs_state(void **state) {
+    (void)state;
+    static const hk_rename canned[] = {{"*/Adam", "*/t_0/Adam"},
+                                       {"*/Adam_1", "*/t_0/Adam_1"},
+                                       {"beta1_power", "dnn/head/beta1_power"},
+                                       {"beta2_power", "dnn/head/beta2_power"}};
+    static const struct {
+        size_t n_rename;
+        int slots;
+        const char *warning;
+    } cases[] = {
+        {0, 1, ""}, {4, 1, ""}, {0, 0, "of Adam do not fit and start"}};
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        char warnings[2048], path[600], *dir = bed_folder();
+        hk_context *ctx = remembering(warnings);
+        hk_dataset *d = one_batch();
+        bed a, b;
+        bed_init(&a, ctx);
+        bed_open(&a);
+        assert_ok(hk_estimator_set(a.e, "dropout", 0));
+        bed_train(&a, d, 7, NULL);
+        hk_write_options wo;
+        hk_write_options_init(&wo, sizeof wo);
+        wo.format = HK_CKPT_TF;
+        wo.rename = canned;
+        wo.n_rename = cases[i].n_rename;
+        snprintf(path, sizeof path, "%s/model.ckpt-999", dir);
+        assert_ok(hk_estimator_save_as(a.e, path, HK_WEIGHTS_DEFAULT, 0,
+                                       cases[i].slots, &wo));
+        bed_train(&a, d, 5, NULL);
+        bed_init(&b, ctx);
+        b.o.model_dir = dir;
+        bed_open(&b);
+        assert_ok(hk_estimator_set(b.e, "dropout", 0));
+        hk_train_result r;
+        bed_train(&b, d, 5, &r);
+        // The step is the tensor's, not the file name's.
+        assert_int_equal(r.global_step, 12);
+        if (cases[i].slots) {
+            bed_same_values(a.e, b.e, HK_WEIGHTS_LOCAL, 0);
+            assert_string_equal(warnings, "");
+        } else if (strstr(warnings, cases[i].warning) == NULL) {
+            fail_msg("\"%s\" is not in: %s", cases[i].warning, warnings);
+        }
+        hk_estimator_destroy(a.e);
+        hk_estimator_destroy(b.e);
+        hk_dataset_release(d);
+        hk_context_destroy(ctx);
+        bed_remove(dir);
+    }
+}
+
+// A model_dir in TensorFlow's format has the step under its name, too.
+static void test_step_for_tensorflow(void **state) {
+    (void)state;
+    char *dir = bed_folder();
+    hk_context *ctx = context();
+    hk_dataset *d = one_batch();
+    bed a;
+    bed_init(&a, ctx);
+    a.o.model_dir = dir;
+    a.config.ckpt_format = HK_CKPT_TF;
+    bed_open(&a);
+    bed_train(&a, d, 3, NULL);
+    hk_ckpt *c;
+    int64_t step = 0;
+    assert_ok(hk_ckpt_open(dir, HK_CKPT_AUTO, &c));
+    assert_ok(hk_ckpt_read(c, "global_step", HK_I64, NULL, &step));
+    assert_int_equal(step, 3);
+    hk_ckpt_close(c);
+    // An export for TensorFlow as well.
+    hk_export_options xo;
+    hk_export_options_init(&xo, sizeof xo);
+    xo.format = HK_CKPT_TF;
+    const char *folder;
+    char path[600];
+    assert_ok(hk_estimator_export(a.e, NULL, dir, &xo, &folder));
+    snprintf(path, sizeof path, "%s/variables/variables", folder);
+    assert_ok(hk_ckpt_open(path, HK_CKPT_AUTO, &c));
+    assert_ok(hk_ckpt_read(c, "global_step", HK_I64, NULL, &step));
+    assert_int_equal(step, 3);
+    hk_ckpt_close(c);
+    hk_estimator_destroy(a.e);
+    hk_dataset_release(d);
+    hk_context_destroy(ctx);
+    bed_remove(dir);
+}
+
 // ---- warm start and name maps -----------------------------------------------
 
 static hk_status renamed_model(hk_graph *g, hk_mode mode, hk_spec *m) {
@@ -397,6 +514,58 @@ static hk_status renamed_model(hk_graph *g, hk_mode mode, hk_spec *m) {
     const hk_status s = bed_model(g, mode, m);
     hk_scope_pop(g);
     return s;
+}
+
+// Eight units become nine: what fits is taken over, or refused.
+static void test_warm_start_what_fits(void **state) {
+    (void)state;
+    char warnings[2048], *dir = bed_folder();
+    hk_context *ctx = remembering(warnings);
+    hk_dataset *d = one_batch();
+    bed a, b;
+    bed_init(&a, ctx);
+    a.o.model_dir = dir;
+    bed_open(&a);
+    bed_train(&a, d, 5, NULL);
+    hk_tensor *x, *y;
+    assert_ok(
+        hk_estimator_variable(a.e, "dense_1/bias", HK_WEIGHTS_LOCAL, 0, &x));
+    hk_params *params;
+    assert_ok(hk_params_create(&params));
+    assert_ok(hk_params_set_int(params, "units", 9));
+    for (uint32_t strict = 0; strict < 2; strict++) {
+        hk_warm_start ws;
+        hk_warm_start_init(&ws, sizeof ws);
+        ws.checkpoint = dir;
+        ws.strict = strict;
+        bed_init(&b, ctx);
+        b.o.warm_start = &ws;
+        b.o.params = params;
+        bed_open(&b);
+        hk_source in = hk_source_dataset(d);
+        hk_train_options o;
+        hk_train_options_init(&o, sizeof o);
+        o.steps = 1;
+        assert_ok(hk_estimator_set(b.e, "learning_rate", 0));
+        assert_status(hk_estimator_train(b.e, &in, &o, NULL),
+                      strict ? HK_E_SHAPE : HK_OK);
+        if (!strict) {
+            assert_non_null(strstr(warnings, "mismatched: dense/kernel is "
+                                             "[6,9], the checkpoint's"));
+            assert_ok(hk_estimator_variable(b.e, "dense_1/bias",
+                                            HK_WEIGHTS_LOCAL, 0, &y));
+            assert_memory_equal(hk_tensor_data(x), hk_tensor_data(y),
+                                BED_CLASSES * sizeof(float));
+            hk_tensor_release(y);
+        }
+        hk_estimator_destroy(b.e);
+    }
+    hk_params_destroy(params);
+    hk_tensor_release(x);
+    hk_estimator_destroy(a.e);
+    hk_dataset_release(d);
+    hk_context_destroy(ctx);
+    bed_remove(dir);
 }
 
 static void test_warm_start(void **state) {
@@ -659,7 +828,9 @@ static void test_export(void **state) {
         snprintf(path, sizeof path, "%s/%s", folder, formats[i].file);
         hk_ckpt *c;
         assert_ok(hk_ckpt_open(path, HK_CKPT_AUTO, &c));
-        assert_int_equal(hk_ckpt_count(c), 8);
+        // global_step, for TensorFlow
+        assert_int_equal(hk_ckpt_count(c),
+                         8 + (formats[i].format == HK_CKPT_TF));
         hk_tensor *x, *y;
         assert_ok(hk_ckpt_read_tensor(c, "dense/kernel", &x));
         assert_ok(hk_estimator_variable(b.e, "dense/kernel", HK_WEIGHTS_DEFAULT,
@@ -1063,6 +1234,9 @@ int main(void) {
         cmocka_unit_test(test_bad_data),
         cmocka_unit_test(test_bad_options),
         cmocka_unit_test(test_checkpoints),
+        cmocka_unit_test(test_other_programs_state),
+        cmocka_unit_test(test_step_for_tensorflow),
+        cmocka_unit_test(test_warm_start_what_fits),
         cmocka_unit_test(test_warm_start),
         cmocka_unit_test(test_name_maps),
         cmocka_unit_test(test_predict),

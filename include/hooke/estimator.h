@@ -233,7 +233,9 @@ HK_API void hk_run_config_init(hk_run_config *c, size_t struct_size);
 
 // ---- estimator --------------------------------------------------------------
 
-// First values from another model. An existing checkpoint in model_dir wins.
+// First values from another model: what fits is taken over, the rest keeps its
+// own first values, with a warning that names it; HK_E_NOT_FOUND when nothing
+// fits. An existing checkpoint in model_dir wins.
 typedef struct hk_warm_start {
     size_t struct_size;       // set by hk_warm_start_init
     const char *checkpoint;   // file, prefix or model_dir
@@ -242,6 +244,8 @@ typedef struct hk_warm_start {
     size_t n_names;
     const hk_rename *rename; // variable -> name in the checkpoint
     size_t n_rename;
+    uint32_t strict; // 1: everything has to be there and to fit
+    uint32_t reserved;
 } hk_warm_start;
 
 HK_API void hk_warm_start_init(hk_warm_start *w, size_t struct_size);
@@ -495,7 +499,7 @@ HK_API hk_status hk_estimator_variable(hk_estimator *e, const char *name,
 
 // Saving and restoring by an explicit name map. save: one file (format by its
 // name or opt) with the chosen weights, optimizer slots included when slots is
-// 1. restore: reads tensors into the model (center and all workers), with
+// 1, global_step when opt says TF. restore: reads tensors into the model (center and all workers), with
 // renaming and selection as hk_ckpt_restore does; needs a graph, so call it
 // after a train or give an input. report: NULL allowed.
 HK_API hk_status hk_estimator_save_as(hk_estimator *e, const char *path,

@@ -6,7 +6,7 @@ _Static_assert(sizeof(hk_estimator_options) ==
                        sizeof(const hk_warm_start *),
                "option structs have no tail padding");
 _Static_assert(sizeof(hk_warm_start) ==
-                   offsetof(hk_warm_start, n_rename) + sizeof(size_t),
+                   offsetof(hk_warm_start, reserved) + sizeof(uint32_t),
                "option structs have no tail padding");
 
 void hk_estimator_options_init(hk_estimator_options *opt, size_t struct_size) {
@@ -365,6 +365,10 @@ hk_status hk_estimator_save_as(hk_estimator *e, const char *path,
         s = hki_places_model(e, x, map);
     if (s == HK_OK && slots)
         s = add_slots(e, worker, map);
+    if (s == HK_OK && opt != NULL && opt->format == HK_CKPT_TF)
+        s = hk_name_map_add(
+            map,
+            &(hk_named){.name = HKI_TF_STEP, .dtype = HK_I64, .data = &w.step});
     if (s == HK_OK)
         s = hk_ckpt_write(path, map, opt);
     hk_name_map_destroy(map);

@@ -411,6 +411,17 @@ hk_status hki_snapshot_restore(hk_estimator *e);
 hk_status hki_snapshot_restore_worker(hki_worker *w);
 // First values from another model into x.
 hk_status hki_warm_start(hk_estimator *e, const hk_layout *l, float *x);
+// TensorFlow's name for the global step.
+#define HKI_TF_STEP "global_step"
+// The global step of a checkpoint of Hooke or TensorFlow.
+hk_status hki_ckpt_step(hk_ckpt *c, int64_t dflt, int64_t *out);
+// Slots and powers under TensorFlow's names, of a checkpoint that Hooke did
+// not write. What is not there starts afresh, and the log says so.
+hk_status hki_adopt_optimizer(hki_worker *w);
+// A warning about names that a restore did not find or that have another
+// shape.
+hk_status hki_tell_refused(hk_estimator *e, const hk_restore_report *r,
+                           const char *what, const char *path);
 // Saves everything; the workers stand still.
 hk_status hki_snapshot_save(hk_estimator *e);
 // The best checkpoint becomes the newest, and what is in memory goes: e is as

@@ -10,6 +10,7 @@
 //                                   joined, gradproc, data/<source>
 //     hooke/run/...                 global_step, center_step, workers,
 //                                   ema_updates
+//     global_step                   the same in TF's format, for its programs
 #include "estimator/estimator.h"
 
 typedef struct places {
@@ -192,6 +193,8 @@ static hk_status add_everything(places *p, hk_estimator *e) {
     HKI_TRY(add_positions(p, e));
     HKI_TRY(add_copy(p, HK_SECTION_RUN, "global_step",
                      hk_estimator_global_step(e)));
+    if (e->config.c.ckpt_format == HK_CKPT_TF)
+        HKI_TRY(add_copy(p, "", HKI_TF_STEP, hk_estimator_global_step(e)));
     HKI_TRY(add_copy(p, HK_SECTION_RUN, "center_step", c->center_step));
     return add_copy(p, HK_SECTION_RUN, "workers", c->n);
 }
@@ -342,8 +345,7 @@ hk_status hki_snapshot_open(hk_estimator *e) {
     if (s == HK_E_NOT_FOUND)
         return HK_OK;
     HKI_TRY(s);
-    HKI_TRY(read_number(e->ckpt, HK_SECTION_RUN "global_step",
-                        HKI_MAX(step, INT64_C(0)), &global));
+    HKI_TRY(hki_ckpt_step(e->ckpt, HKI_MAX(step, INT64_C(0)), &global));
     HKI_TRY(read_positions(e, e->ckpt));
     atomic_store(&e->global_step, global);
     e->saved_step = global;
@@ -403,14 +405,9 @@ static hk_status restore_loosely(hk_estimator *e, places *p, const char *what) {
     o.allow_missing = o.allow_shape = 1;
     hk_restore_report r;
     HKI_TRY(hk_ckpt_restore(e->ckpt, p->map, &o, &r));
-    if (r.missing + r.mismatched > 0)
-        hki_log(e->ctx, HK_LOG_WARNING,
-                "%s: %zu values of %s are not in the checkpoint and start "
-                "afresh: %s",
-                hk_ckpt_path(e->ckpt), r.missing + r.mismatched, what,
-                r.text != NULL ? r.text : "");
+    const hk_status s = hki_tell_refused(e, &r, what, hk_ckpt_path(e->ckpt));
     hk_restore_report_deinit(&r);
-    return HK_OK;
+    return s;
 }
 
 static hk_status restore_state(hk_estimator *e) {
@@ -472,51 +469,6 @@ hk_status hki_snapshot_restore_worker(hki_worker *w) {
     return s;
 }
 
-// The variables that a warm start is about: trainable ones, or with a list of
-// names all.
-static hk_status add_warm(places *p, const hk_warm_start *ws,
-                          const hk_layout *l, float *x) {
-    for (size_t i = 0; i < hk_layout_entries(l); i++) {
-        const hk_entry *const n = hk_layout_entry(l, i);
-        if (n->dtype == HK_F32 &&
-            (n->kind == HK_TRAINABLE || ws->names != NULL))
-            HKI_TRY(add(p, "",
-                        (hk_named){.name = n->name,
-                                   .dtype = HK_F32,
-                                   .shape = n->shape,
-                                   .data = x + n->offset}));
-    }
-    return HK_OK;
-}
-
-hk_status hki_warm_start(hk_estimator *e, const hk_layout *l, float *x) {
-    const hk_warm_start *const ws = &e->warm_start;
-    hk_restore_options o;
-    hk_restore_options_init(&o, sizeof o);
-    o.vars = ws->vars;
-    o.names = ws->names;
-    o.n_names = ws->n_names;
-    o.rename = ws->rename;
-    o.n_rename = ws->n_rename;
-    hk_ckpt *c;
-    HKI_TRY(hk_ckpt_open(ws->checkpoint, HK_CKPT_AUTO, &c));
-    places p;
-    hk_status s = places_init(&p);
-    if (s == HK_OK)
-        s = add_warm(&p, ws, l, x);
-    if (s == HK_OK)
-        s = hk_ckpt_restore(c, p.map, &o, NULL);
-    places_deinit(&p);
-    hk_ckpt_close(c);
-    if (s != HK_OK) {
-        char text[HKI_ERROR_TEXT];
-        hki_keep_error(text);
-        return hki_fail(s, "warm start from %s: %s", ws->checkpoint, text);
-    }
-    atomic_fetch_add(&e->counts.checkpoint_loads, 1);
-    return HK_OK;
-}
-
 static hk_status warm_start(hk_estimator *e) {
     HKI_TRY(hki_crew_model(e->crew));
     return hki_warm_start(e, e->crew->layout, e->crew->model);
@@ -525,13 +477,18 @@ static hk_status warm_start(hk_estimator *e) {
 // Which workers the checkpoint knows, and which were tied to a center.
 static hk_status find_workers(hk_estimator *e) {
     hki_crew *const c = e->crew;
+    // Of another program: it has one optimizer, beside the model.
+    const bool foreign =
+        hk_ckpt_find(e->ckpt, HK_SECTION_RUN "workers") == NULL;
     for (uint32_t i = 0; i < c->n; i++) {
         hki_worker *const w = &c->workers[i];
         char flag[64];
         int64_t joined;
         snprintf(flag, sizeof flag, HK_SECTION_WORKER "joined", w->id);
         w->resume = hk_ckpt_find(e->ckpt, flag) != NULL;
-        if (!w->resume)
+        if (foreign)
+            HKI_TRY(hki_adopt_optimizer(w));
+        else if (!w->resume)
             hki_log(e->ctx, HK_LOG_INFO,
                     "%s has no worker %u: it starts from the model",
                     hk_ckpt_path(e->ckpt), w->id);

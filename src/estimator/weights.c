@@ -274,21 +274,13 @@ static hk_status read_sets(hk_ckpt *c, const hki_weights_ask *ask,
                                     : HK_OK;
 }
 
-static hk_status read_step(hk_ckpt *c, int64_t dflt, int64_t *step) {
-    const hk_shape scalar = hk_shape_make(0, NULL);
-    *step = dflt;
-    if (hk_ckpt_find(c, HK_SECTION_RUN "global_step") == NULL)
-        return HK_OK;
-    return hk_ckpt_read(c, HK_SECTION_RUN "global_step", HK_I64, &scalar, step);
-}
-
 static hk_status read_checkpoint(hk_estimator *e, const hki_weights_ask *ask,
                                  const char *path, int64_t step,
                                  hki_weights *w) {
     hk_ckpt *c;
     HKI_TRY(hk_ckpt_open(path, HK_CKPT_AUTO, &c));
     atomic_fetch_add(&e->counts.checkpoint_loads, 1);
-    hk_status s = read_step(c, HKI_MAX(step, INT64_C(0)), &w->step);
+    hk_status s = hki_ckpt_step(c, HKI_MAX(step, INT64_C(0)), &w->step);
     if (s == HK_OK)
         s = hki_strdup(hk_ckpt_path(c), &w->checkpoint);
     if (s == HK_OK)

@@ -25,7 +25,7 @@ TENSORS = {
 
 FLOATS = struct.pack("<2f", 1, 2)
 SLOTS = {name: ("F32", [2], FLOATS) for name in (
-    "dense/bias", "dense/bias/Adam", "dense/bias/Adam_1",
+    "dense/bias", "dense/bias/Adam", "dense/bias/t_0/Adam_1",
     "dense/bias/ExponentialMovingAverage", "dense/bias_of_another")}
 SLOTS["beta1_power"] = SLOTS["training/beta2_power_1"] = ("F32", [], FLOATS[:4])
 SLOTS["global_step"] = ("I64", [], struct.pack("<q", 7))

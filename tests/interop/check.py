@@ -7,6 +7,7 @@ PROGRAM is the built interop.c; what it says about its values holds here, too.
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -30,6 +31,7 @@ from tensorboard.data import server_ingester
 from tensorboard.util import grpc_util
 
 v1 = tf.compat.v1
+v1.logging.set_verbosity(v1.logging.ERROR)
 PROGRAM, WORK = sys.argv[1], pathlib.Path(sys.argv[2])
 CHECKS = []
 
@@ -265,6 +267,137 @@ def we_read_many_blocks():
         shape_and_slices=[""] * len(names),
         tensors=[tf.constant(values(tf.float32, []))] * len(names))
     assert set(listed(prefix)) == set(names)
+
+
+# ---- an Estimator's model_dir, and ours for an Estimator ----------------------
+
+X = np.linspace(-1, 1, 32).reshape(8, 4).astype(np.float32)
+Y = np.arange(8) % 3
+
+
+def their_estimator(path, optimizer):
+    """Two layers of v1 under the names that Hooke gives its own."""
+
+    def model_fn(features, labels, mode):
+        hidden = v1.layers.dense(features["x"], 5, tf.nn.relu, name="dense")
+        logits = v1.layers.dense(hidden, 3, name="dense_1")
+        loss = v1.losses.sparse_softmax_cross_entropy(labels, logits)
+        step = v1.train.get_or_create_global_step()
+        return v1.estimator.EstimatorSpec(
+            mode, loss=loss,
+            train_op=optimizer().minimize(loss, step)
+            if mode == tf.estimator.ModeKeys.TRAIN else None)
+
+    return v1.estimator.Estimator(
+        model_fn, str(path), tf.estimator.RunConfig(tf_random_seed=3))
+
+
+def whole_batch():
+    return tf.data.Dataset.from_tensors(({"x": X}, Y)).repeat()
+
+
+def our_experiment(path, optimizer):
+    np.save(path / "x.npy", X)
+    np.save(path / "y.npy", Y)
+    experiment = path / "two.yaml"
+    experiment.write_text(f"""
+model:
+  layers: [{{dense: {{units: 5, activation: relu}}}}, {{dense: 3}}]
+optimizer: {optimizer}
+data:
+  holdout: 0
+  train: {{source: npy, files: x.npy, labels: y.npy, batch: 8, shuffle: 0}}
+""")
+    return experiment
+
+
+OPTIMIZERS = {
+    "adam": ("{type: adam, learning_rate: 0.05}",
+             lambda: v1.train.AdamOptimizer(0.05)),
+    "momentum": ("{type: momentum, learning_rate: 0.05, momentum: 0.9}",
+                 lambda: v1.train.MomentumOptimizer(0.05, 0.9)),
+    "rmsprop": ("{type: rmsprop, learning_rate: 0.01, momentum: 0.5}",
+                lambda: v1.train.RMSPropOptimizer(0.01, momentum=0.5)),
+}
+
+
+@check
+def we_go_on_where_an_estimator_stopped():
+    """Ten steps of theirs are five of theirs and five of ours."""
+    for name, (ours, theirs) in OPTIMIZERS.items():
+        path = folder(f"resume-{name}")
+        estimator = their_estimator(path / "run", theirs)
+        estimator.train(whole_batch, max_steps=5)
+        shutil.copytree(path / "run", path / "ours")
+        estimator.train(whole_batch, max_steps=10)
+        hooke("train", our_experiment(path, ours), "--model-dir",
+              path / "ours", "--steps", 10)
+        (last,) = (path / "ours").glob("model.ckpt-10.safetensors")
+        got = safetensors.numpy.load_file(last)
+        for variable in estimator.get_variable_names():
+            if variable.startswith("dense") and variable.count("/") == 1:
+                np.testing.assert_allclose(
+                    got[variable], estimator.get_variable_value(variable),
+                    rtol=1e-4, atol=1e-5, err_msg=f"{name}: {variable}")
+
+
+@check
+def an_estimator_evaluates_ours():
+    """By files of export and convert, and in a model_dir in TF's format."""
+    path = folder("evaluate-ours")
+    ours, theirs = OPTIMIZERS["adam"]
+    experiment = our_experiment(path, ours)
+    run = path / "run"
+    hooke("train", experiment, "--model-dir", run, "--steps", 4)
+    hooke("export", experiment, "--model-dir", run, "--format", "tf",
+          "--output", path / "new" / "exported")
+    hooke("convert", run, path / "converted")
+    hooke("convert", run, path / "bare", "--model-only")
+    estimator = their_estimator(path / "theirs", theirs)
+    losses = []
+    for file in ("new/exported", "converted", "bare"):
+        got = estimator.evaluate(whole_batch, steps=1,
+                                 checkpoint_path=str(path / file))
+        assert got["global_step"] == 4, (file, got)
+        losses.append(got["loss"])
+    assert len(set(losses)) == 1 and losses[0] < 1.2, losses
+
+
+@check
+def types_survive_a_conversion():
+    """Half, small integers and complex numbers, there and back."""
+    path = folder("types")
+    arrays = {"half": np.float16([0.5, -2]), "c64": np.complex64([1 + 2j]),
+              "i8": np.int8([-128, 127]), "u16": np.uint16([65535]),
+              "u64": np.uint64([2**64 - 1])}
+    np.savez(path / "a.npz", **arrays)
+    hooke("convert", path / "a.npz", path / "b", "--to", "tf")
+    hooke("convert", path / "b", path / "c.safetensors")
+    hooke("convert", path / "c.safetensors", path / "d.npz")
+    reader = tf.train.load_checkpoint(str(path / "b"))
+    with np.load(path / "d.npz") as back:
+        for name, array in arrays.items():
+            for got in (reader.get_tensor(name), back[name]):
+                assert got.dtype == array.dtype, (name, got.dtype)
+                np.testing.assert_array_equal(got, array)
+
+
+@check
+def tensorflow_learns_from_our_labels():
+    """Classes of one byte from IDX files, as TFRecord."""
+    path = folder("labels")
+    (path / "x-idx3-ubyte").write_bytes(
+        bytes([0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 2, 1, 2, 3, 4]))
+    (path / "y-idx1-ubyte").write_bytes(bytes([0, 0, 8, 1, 0, 0, 0, 2, 7, 9]))
+    hooke("convert", path / "x-idx3-ubyte", path / "xy.tfrecord", "--labels",
+          path / "y-idx1-ubyte")
+    spec = {"image": tf.io.FixedLenFeature([], tf.string),
+            "label": tf.io.FixedLenFeature([], tf.int64)}
+    got = [tf.io.parse_single_example(record, spec)
+           for record in tf.data.TFRecordDataset(str(path / "xy.tfrecord"))]
+    assert [int(e["label"]) for e in got] == [7, 9], got
+    pixels = [list(tf.io.decode_raw(e["image"], tf.uint8).numpy()) for e in got]
+    assert pixels == [[1, 2], [3, 4]], pixels
 
 
 # ---- safetensors --------------------------------------------------------------
