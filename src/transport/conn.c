@@ -234,6 +234,7 @@ hk_status hki_conn_recv_all(hki_conn *c, void *bytes, size_t size, int wake_fd,
 
 hk_status hki_conn_handshake(hki_conn *c, int wake_fd, int64_t deadline_ns) {
     bool over = c->ops->handshake == NULL;
+    HKI_TRY(hki_conn_check_user(c));
     while (!over) {
         HKI_TRY(c->ops->handshake(c, &over));
         if (!over)

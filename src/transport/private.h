@@ -1,6 +1,7 @@
 // transport/private.h - what the files of this module share.
 #ifndef HKI_TRANSPORT_PRIVATE_H
 #define HKI_TRANSPORT_PRIVATE_H
+#include <sys/socket.h>
 #include "transport/transport.h"
 
 typedef struct hki_tls hki_tls; // tls.c
@@ -26,6 +27,13 @@ hk_status hki_socket_fail(int error, const char *what, const char *peer);
 hk_status hki_socket_send(hki_conn *c, const struct iovec *v, int n,
                           size_t *done);
 hk_status hki_socket_recv(hki_conn *c, void *bytes, size_t size, size_t *done);
+
+bool hki_is_loopback(const struct sockaddr *a);
+
+// ---- proof.c ----------------------------------------------------------------
+
+// The user of a unix socket's peer.
+hk_status hki_conn_check_user(hki_conn *c);
 
 // ---- tls.c ------------------------------------------------------------------
 

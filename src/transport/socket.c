@@ -166,6 +166,9 @@ hk_status hki_conn_create(hki_net *n, int fd, hki_scheme scheme, bool client,
         c->ops = &hki_socket_ops;
     c->fd = fd;
     c->scheme = scheme;
+    c->client = client;
+    c->insecure = n->insecure;
+    c->proven = scheme == HKI_INPROC || scheme == HKI_TLS; // once it is up
     c->tap = n->tap;
     c->can_pass = scheme == HKI_SHM;
     c->recv_wants = POLLIN;
@@ -310,21 +313,23 @@ hk_status hki_connect(hki_net *n, const char *text, int wake_fd,
 
 // ---- listening --------------------------------------------------------------
 
-static bool is_loopback(const struct sockaddr *a) {
+bool hki_is_loopback(const struct sockaddr *a) {
     if (a->sa_family == AF_INET) {
         const struct sockaddr_in *const v4 = (const void *)a;
         return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
     }
     if (a->sa_family == AF_INET6) {
         const struct sockaddr_in6 *const v6 = (const void *)a;
-        return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+        return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) ||
+               (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr) &&
+                v6->sin6_addr.s6_addr[12] == 127);
     }
     return a->sa_family == AF_UNIX;
 }
 
 static hk_status check_open(const hki_listener *l, const struct sockaddr *a,
                             const char *text) {
-    if (l->scheme != HKI_TCP || l->net->insecure || is_loopback(a))
+    if (l->scheme != HKI_TCP || l->net->insecure || hki_is_loopback(a))
         return HK_OK;
     return hki_fail(HK_E_DENIED,
                     "%s: %s can be reached from other hosts and there is no "

@@ -57,7 +57,8 @@ typedef struct hki_tap {
 typedef struct hki_net_options {
     const char *name;   // in messages; borrowed
     const hki_psk *key; // NULL: no TLS; copied
-    bool insecure;      // may listen beyond this host in the clear
+    bool insecure;      // may listen beyond this host in the clear, and
+                        // takes peers of other users on this host
     const hki_tap *tap; // NULL: none; borrowed, outlives the network
 } hki_net_options;
 
@@ -99,6 +100,9 @@ struct hki_conn {
     hki_scheme scheme;
     short recv_wants, send_wants; // poll events that make them go on
     bool can_pass;                // memory can be handed over
+    bool client;                  // this end has dialled
+    bool insecure;                // of its network
+    bool proven; // the peer has shown the key, or to be of the same user
     const hki_tap *tap;
     uint64_t bytes_in, bytes_out; // as the user of the stream counts
     char peer[112];               // "10.0.0.7:40222", "unix process 77"
@@ -161,6 +165,17 @@ void hki_listener_close(hki_listener *l); // NULL is allowed
 // shaken hands: hki_conn_handshake.
 hk_status hki_accept(hki_listener *l, hki_conn **out);
 hk_status hki_conn_handshake(hki_conn *c, int wake_fd, int64_t deadline_ns);
+
+// ---- the same user ----------------------------------------------------------
+//
+// Unix sockets tell whose process the peer is; the handshake refuses those of
+// other users (HK_E_DENIED). In the clear over the loopback interface both
+// ends show the cookie of their user, once they have agreed to do so.
+
+// This end insists on it.
+bool hki_conn_wants_proof(const hki_conn *c);
+// Both ends call it at the same point of the stream. HK_E_DENIED.
+hk_status hki_conn_prove(hki_conn *c, int wake_fd, int64_t deadline_ns);
 
 // ---- shared memory ----------------------------------------------------------
 

@@ -1,0 +1,246 @@
+// proof.c - peers of one host show that they are of the same user.
+//
+// Over unix sockets the kernel tells. Over TCP on the loopback interface it
+// does not: both ends show that they know the cookie of their user, a file of
+// 32 random bytes that only this user can read. Whoever needs it first makes
+// it; nobody has to do anything.
+//
+//   each side   32 bytes, random
+//   each side   HMAC-SHA256(cookie, who, client's bytes, center's bytes,
+//   address)
+//
+// `who` keeps an answer from being sent back to where it came from, the
+// address from being passed on to another listener.
+#define _GNU_SOURCE // struct ucred, O_NOFOLLOW
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "transport/private.h"
+
+#define COOKIE 32
+#define NONCE 32
+#define MAC 32
+#define ADDRESS 64
+
+// ---- the cookie -------------------------------------------------------------
+
+static void folder_name(char *out, size_t size) {
+    snprintf(out, size, P_tmpdir "/hooke-%lu", (unsigned long)geteuid());
+}
+
+static bool is_ours(int fd, mode_t kind) {
+    struct stat st;
+    return fstat(fd, &st) == 0 && (st.st_mode & S_IFMT) == kind &&
+           st.st_uid == geteuid() && (st.st_mode & 077) == 0;
+}
+
+// /tmp belongs to everybody: what lies there under our name counts only if it
+// is ours, and no link.
+static hk_status open_folder(const char *path, int *out) {
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return hki_fail(HK_E_DENIED,
+                        "%s: cannot make the folder of this user's cookie: %s; "
+                        "use unix:PATH or a cluster key",
+                        path, strerror(errno));
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && is_ours(fd, S_IFDIR)) {
+        *out = fd;
+        return HK_OK;
+    }
+    if (fd >= 0)
+        close(fd);
+    return hki_fail(HK_E_DENIED,
+                    "%s: is not a folder of this user that others cannot "
+                    "enter; remove it, or use unix:PATH or a cluster key",
+                    path);
+}
+
+static hk_status bad_cookie(const char *folder, const char *what) {
+    return hki_fail(HK_E_DENIED,
+                    "%s/cookie: %s; remove it, or use unix:PATH or a cluster "
+                    "key",
+                    folder, what);
+}
+
+// *found false: there is none yet.
+static hk_status read_cookie(int folder, const char *path, uint8_t out[COOKIE],
+                             bool *found) {
+    const int fd = openat(folder, "cookie", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    *found = fd >= 0;
+    if (fd < 0)
+        return errno == ENOENT ? HK_OK : bad_cookie(path, strerror(errno));
+    uint8_t more[COOKIE + 1];
+    const bool ours = is_ours(fd, S_IFREG);
+    const ssize_t n = ours ? read(fd, more, sizeof more) : -1;
+    close(fd);
+    if (n != COOKIE)
+        return bad_cookie(path, ours ? "is not 32 bytes long"
+                                     : "is not this user's alone");
+    memcpy(out, more, COOKIE);
+    explicit_bzero(more, sizeof more);
+    return HK_OK;
+}
+
+// Written aside and then linked: another process sees all of it or nothing,
+// and the first one wins.
+static hk_status make_cookie(int folder, const char *path) {
+    uint8_t bytes[COOKIE];
+    uint64_t id;
+    char name[48];
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes ||
+        getrandom(&id, sizeof id, 0) != sizeof id)
+        return bad_cookie(path, "the system gives no random bytes");
+    snprintf(name, sizeof name, "new-%016llx", (unsigned long long)id);
+    const int fd =
+        openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    bool ok =
+        fd >= 0 && write(fd, bytes, sizeof bytes) == sizeof bytes &&
+        (linkat(folder, name, folder, "cookie", 0) == 0 || errno == EEXIST);
+    const int error = errno;
+    if (fd >= 0) {
+        close(fd);
+        (void)unlinkat(folder, name, 0);
+    }
+    explicit_bzero(bytes, sizeof bytes);
+    return ok ? HK_OK : bad_cookie(path, strerror(error));
+}
+
+// Read anew for every connection: whoever cleans /tmp up takes nothing away.
+static hk_status load_cookie(uint8_t out[COOKIE]) {
+    char path[48];
+    int folder;
+    bool found = false;
+    folder_name(path, sizeof path);
+    HKI_TRY(open_folder(path, &folder));
+    hk_status s = read_cookie(folder, path, out, &found);
+    if (s == HK_OK && !found) {
+        s = make_cookie(folder, path);
+        if (s == HK_OK)
+            s = read_cookie(folder, path, out, &found);
+        if (s == HK_OK && !found)
+            s = bad_cookie(path, "comes and goes");
+    }
+    close(folder);
+    return s;
+}
+
+// ---- the proof --------------------------------------------------------------
+
+typedef union address {
+    struct sockaddr any;
+    struct sockaddr_in v4;
+    struct sockaddr_in6 v6;
+    struct sockaddr_storage room;
+} address;
+
+// The listening end's address as both ends see it, filled up with zeros.
+static void listening_end(const hki_conn *c, char out[ADDRESS]) {
+    address a = {.any = {.sa_family = AF_UNSPEC}};
+    socklen_t size = sizeof a;
+    char host[INET6_ADDRSTRLEN] = "";
+    unsigned port = 0;
+    memset(out, 0, ADDRESS);
+    if ((c->client ? getpeername(c->fd, &a.any, &size)
+                   : getsockname(c->fd, &a.any, &size)) != 0)
+        return;
+    if (a.any.sa_family == AF_INET) {
+        inet_ntop(AF_INET, &a.v4.sin_addr, host, sizeof host);
+        port = ntohs(a.v4.sin_port);
+    } else if (a.any.sa_family == AF_INET6) {
+        const uint8_t *const b = a.v6.sin6_addr.s6_addr;
+        if (IN6_IS_ADDR_V4MAPPED(&a.v6.sin6_addr))
+            inet_ntop(AF_INET, b + 12, host, sizeof host);
+        else
+            inet_ntop(AF_INET6, b, host, sizeof host);
+        port = ntohs(a.v6.sin6_port);
+    }
+    snprintf(out, ADDRESS, "%s %u", host, port);
+}
+
+// What one side says of both sides' random bytes.
+static bool answer(const uint8_t cookie[COOKIE], bool client,
+                   const uint8_t *dialler, const uint8_t *listener,
+                   const char at[ADDRESS], uint8_t out[MAC]) {
+    uint8_t text[16 + 2 * NONCE + ADDRESS] = {0};
+    unsigned n = 0;
+    memcpy(text, client ? "hooke client" : "hooke center", 12);
+    memcpy(text + 16, dialler, NONCE);
+    memcpy(text + 16 + NONCE, listener, NONCE);
+    memcpy(text + 16 + 2 * NONCE, at, ADDRESS);
+    return HMAC(EVP_sha256(), cookie, COOKIE, text, sizeof text, out, &n) !=
+               NULL &&
+           n == MAC;
+}
+
+static hk_status swap(hki_conn *c, uint8_t *ours, uint8_t *theirs, size_t size,
+                      int wake_fd, int64_t deadline_ns) {
+    const struct iovec v = {ours, size};
+    HKI_TRY(hki_conn_send_all(c, &v, 1, wake_fd, deadline_ns, "proof"));
+    return hki_conn_recv_all(c, theirs, size, wake_fd, deadline_ns, "proof");
+}
+
+static hk_status refuse(const hki_conn *c) {
+    char path[48];
+    folder_name(path, sizeof path);
+    return hki_fail(HK_E_DENIED,
+                    "%s: is not of this user, or does not see %s/cookie; give "
+                    "both a cluster key, or say insecure",
+                    c->peer, path);
+}
+
+hk_status hki_conn_prove(hki_conn *c, int wake_fd, int64_t deadline_ns) {
+    uint8_t cookie[COOKIE], ours[NONCE], theirs[NONCE];
+    uint8_t mac[MAC], wanted[MAC], got[MAC];
+    char at[ADDRESS];
+    HKI_TRY(load_cookie(cookie));
+    if (getrandom(ours, sizeof ours, 0) != sizeof ours)
+        return hki_fail(HK_E_IO, "%s: the system gives no random bytes",
+                        c->peer);
+    HKI_TRY(swap(c, ours, theirs, NONCE, wake_fd, deadline_ns));
+    listening_end(c, at);
+    const uint8_t *const dialler = c->client ? ours : theirs;
+    const uint8_t *const listener = c->client ? theirs : ours;
+    const bool ok = answer(cookie, c->client, dialler, listener, at, mac) &&
+                    answer(cookie, !c->client, dialler, listener, at, wanted);
+    explicit_bzero(cookie, sizeof cookie);
+    if (!ok)
+        return hki_fail(HK_E_INTERNAL, "%s: no HMAC-SHA256", c->peer);
+    HKI_TRY(swap(c, mac, got, MAC, wake_fd, deadline_ns));
+    if (CRYPTO_memcmp(got, wanted, MAC) != 0)
+        return refuse(c);
+    c->proven = true;
+    return HK_OK;
+}
+
+// ---- who has to -------------------------------------------------------------
+
+bool hki_conn_wants_proof(const hki_conn *c) {
+    address a = {.any = {.sa_family = AF_UNSPEC}};
+    socklen_t size = sizeof a;
+    return c->scheme == HKI_TCP && !c->insecure &&
+           getpeername(c->fd, &a.any, &size) == 0 && hki_is_loopback(&a.any);
+}
+
+hk_status hki_conn_check_user(hki_conn *c) {
+    struct ucred who;
+    socklen_t size = sizeof who;
+    if (c->scheme != HKI_UNIX && c->scheme != HKI_SHM)
+        return HK_OK;
+    if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0)
+        return hki_socket_fail(errno, "learn whose process it is", c->peer);
+    c->proven = who.uid == geteuid() || who.uid == 0;
+    if (c->proven || c->insecure)
+        return HK_OK;
+    return hki_fail(HK_E_DENIED,
+                    "%s: is a process of user %lu, this one is of user %lu; "
+                    "say insecure to take it all the same",
+                    c->peer, (unsigned long)who.uid, (unsigned long)geteuid());
+}
