@@ -200,6 +200,7 @@ static void connection(const cli_args *a, const job *j, const hk_key *key,
     hk_connect_options_init(o, sizeof *o);
     o->context = j->ctx;
     o->key = key;
+    o->insecure = cli_has(a, "insecure");
     o->connect_ms = (int64_t)(cli_float(a, "connect", 60) * 1000);
     const char *coding =
         tree_text(tree_path(j->x->root, "elastic.compress"), "none");

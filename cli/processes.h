@@ -35,7 +35,8 @@ int run_processes(const cli_args *a); // center and workers as children
         CLI_CHOICES("launcher", 0, "flags|tf_config|torchrun|slurm|mpi|none",  \
                     "looks at this one only; default: all are tried"),         \
         CLI_OPTION("key", 0, CLI_FILE, "FILE", "cluster key of hooke keygen"), \
-        CLI_SWITCH("insecure", 0, "listens beyond this host without a key"),   \
+        CLI_SWITCH("insecure", 0,                                              \
+                   "asks for no key: beyond this host, or between its users"), \
         CLI_OPTION("metrics", 0, CLI_STRING, "HOST:PORT",                      \
                    "serves /metrics and /status there; port 0 takes a free "   \
                    "one")

@@ -118,6 +118,7 @@ static void connect_options(app *a, hk_connect_options *co) {
     hk_connect_options_init(co, sizeof *co);
     co->context = a->ctx;
     co->key = a->has_key ? &a->key : NULL;
+    co->insecure = (uint32_t)a->insecure;
     if (a->int8) {
         co->compression = HK_COMPRESS_INT8;
         co->center_bf16 = 1;

@@ -157,7 +157,7 @@ static void hang_up(peer *p) {
     p->f = (hki_framer){.wake_fd = -1};
 }
 
-// A worker or, without a fingerprint, somebody who looks on.
+// A worker, or somebody else who may come without a fingerprint.
 static void open_peer(peer *p) {
     const uint8_t how = take(p->script);
     const hk_layout *const l = p->shard->layout;
@@ -167,6 +167,7 @@ static void open_peer(peer *p) {
         .flags = how & 2 ? HKI_OPEN_MEMORY : 0,
         .shares = hki_shares_hash(p->shard->share, hk_layout_entries(l)),
         .window_kib = how & 4 ? take_u32(p->script) : 0,
+        .role = how / 16 % 5,
         .name = "peer"};
     hki_msg_welcome w;
     if (how & 8)
@@ -316,11 +317,23 @@ static void wait_request(peer *p, hki_type type) {
     send_msg(p, (hki_frame){.type = (uint8_t)type}, &hki_body_wait, &m);
 }
 
+static void assign_request(peer *p) {
+    const hki_msg_assign m = {.global_step = (int64_t)take_u64(p->script),
+                              .flags = take(p->script),
+                              .wait_ms = take_u32(p->script),
+                              .id = p->joined.id,
+                              .incarnation = p->joined.incarnation};
+    send_msg(p, (hki_frame){.type = HKI_ASSIGN}, &hki_body_assign, &m);
+}
+
 // A whole vector after INIT or ASSIGN: pieces of a chunk, the side block.
 static void bring_values(peer *p, hki_type type) {
     float values[256];
     const uint8_t missing = take(p->script);
-    wait_request(p, type);
+    if (type == HKI_ASSIGN)
+        assign_request(p);
+    else
+        wait_request(p, type);
     fill(p->script, values, HKI_COUNT(values));
     const int64_t n = p->shard->n;
     for (int64_t at = 0; at < n; at += 256) {

@@ -15,7 +15,7 @@ static void parse(const uint8_t *data, size_t size) {
         &hki_body_open,   &hki_body_welcome, &hki_body_join, &hki_body_resume,
         &hki_body_joined, &hki_body_leave,   &hki_body_ping, &hki_body_state,
         &hki_body_begin,  &hki_body_began,   &hki_body_wait, &hki_body_gate,
-        &hki_body_rows,   &hki_body_note,    &hki_body_text};
+        &hki_body_assign, &hki_body_rows,    &hki_body_note, &hki_body_text};
     _Alignas(8) uint8_t msg[512];
     size_t used;
     for (size_t i = 0; i < HKI_COUNT(bodies); i++)
@@ -24,7 +24,7 @@ static void parse(const uint8_t *data, size_t size) {
     if (size >= HKI_HEAD)
         (void)hki_head_get(data, 0, "fuzz", &f);
     if (size >= HKI_PREFACE)
-        (void)hki_preface_get(data, "fuzz");
+        (void)hki_preface_get(data, "fuzz", &(uint32_t){0});
     hk_layout *l;
     uint8_t *share;
     if (hki_layout_get(data, size, "fuzz", &l, &share) == HK_OK) {

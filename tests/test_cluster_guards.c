@@ -26,7 +26,7 @@ static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void keep_log(void *user, hk_log_level level, const char *text) {
     (void)user;
-    if (level < HK_LOG_WARNING)
+    if (level < HK_LOG_INFO)
         return;
     pthread_mutex_lock(&log_lock);
     const size_t n = strlen(log_text);
@@ -659,11 +659,109 @@ static void test_gate(void **state) {
 }
 
 static hk_status raw_assign(hki_framer *f, int64_t step, uint32_t wait_ms) {
-    const hki_msg_wait m = {.number = step, .wait_ms = wait_ms};
+    const hki_msg_assign m = {.global_step = step, .wait_ms = wait_ms};
     const int64_t soon = hki_deadline(patience_ms);
     hki_frame head;
-    HKI_TRY(hki_msg_send(f, HKI_ASSIGN, 0, &hki_body_wait, &m, soon, "assign"));
+    HKI_TRY(
+        hki_msg_send(f, HKI_ASSIGN, 0, &hki_body_assign, &m, soon, "assign"));
     return hki_frame_expect(f, HKI_GRANT, NULL, 0, soon, "assign", &head);
+}
+
+// A connection of somebody who says what it is; fingerprint 0: no model.
+static hk_status open_as(const ground *g, hki_net *net, hki_role role,
+                         bool model, hki_framer *f) {
+    const hki_msg_open open = {
+        .n_shards = 1,
+        .fingerprint = model ? hk_layout_fingerprint(g->layout) : 0,
+        .shares = hki_shares_hash((uint8_t[]){HK_SHARE_EXCHANGE}, 1),
+        .role = (uint32_t)role,
+        .name = "somebody"};
+    hki_msg_welcome w;
+    return hki_link_open(net, g->address, &open, -1, hki_deadline(patience_ms),
+                         f, &w);
+}
+
+static void test_observer(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:observer";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    hki_framer f;
+    hki_msg_joined joined;
+    assert_status(open_as(&g, net, HKI_ROLE_WORKER, false, &f), HK_E_DATA);
+    assert_status(open_as(&g, net, 99, true, &f), HK_E_DATA);
+    await(&g, HK_REFUSED_FRAME, 2);
+    assert_ok(open_as(&g, net, HKI_ROLE_OBSERVER, false, &f));
+    assert_status(raw_join(&f, 1, 0, &joined), HK_E_DENIED);
+    assert_non_null(strstr(hk_last_error(), "JOIN is not for an observer"));
+    hki_framer_deinit(&f);
+    await(&g, HK_REFUSED_FRAME, 3);
+    // The same behind the public interface: it looks and touches nothing.
+    hk_connect_options co;
+    bed_connect_options(&co, &at, 1);
+    co.observer = 1;
+    hk_center *c;
+    hki_member m;
+    assert_ok(hk_center_connect(&co, g.layout, &c));
+    assert_status(c->ops->join(c, 1, hki_deadline(patience_ms), &m),
+                  HK_E_DENIED);
+    assert_status(hk_center_finish(c, "enough", patience_ms), HK_E_DENIED);
+    assert_status(hk_center_assign(c, g.x, NULL, 7, patience_ms), HK_E_DENIED);
+    assert_ok(
+        hk_center_snapshot(c, HK_CENTER_VALUES, patience_ms, g.x, NULL, NULL));
+    hk_server_info info;
+    assert_ok(hk_center_server_get_info(g.server, &info));
+    assert_int_equal(info.finished, 0);
+    hk_center_destroy(c);
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
+static hk_status assign_as(hki_framer *f, uint32_t id, uint32_t incarnation) {
+    const hki_msg_assign m = {.id = id, .incarnation = incarnation};
+    const int64_t soon = hki_deadline(patience_ms);
+    hki_frame head;
+    HKI_TRY(
+        hki_msg_send(f, HKI_ASSIGN, 0, &hki_body_assign, &m, soon, "assign"));
+    return hki_frame_expect(f, HKI_GRANT, NULL, 0, soon, "assign", &head);
+}
+
+// Values are set by a worker that still is one, or by an admin; the log says
+// who it was.
+static void test_who_assigns(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:who";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    hki_framer f;
+    assert_ok(open_as(&g, net, HKI_ROLE_WORKER, true, &f));
+    assert_status(assign_as(&f, 0, 0), HK_E_STATE);
+    assert_status(assign_as(&f, g.m.id, g.m.incarnation + 1), HK_E_STATE);
+    assert_status(assign_as(&f, 70000, 1), HK_E_STATE);
+    assert_ok(assign_as(&f, g.m.id, g.m.incarnation));
+    hki_framer_deinit(&f);
+    assert_ok(open_as(&g, net, HKI_ROLE_ADMIN, true, &f));
+    assert_ok(assign_as(&f, 0, 0));
+    hki_framer_deinit(&f);
+    assert_true(was_logged("ASSIGN by somebody at inproc"));
+    // A process whose worker has left, or that never had one.
+    assert_ok(hk_center_assign(g.center, g.x, NULL, 7, patience_ms));
+    hk_connect_options co;
+    bed_connect_options(&co, &at, 1);
+    hk_center *c;
+    assert_ok(hk_center_connect(&co, g.layout, &c));
+    assert_ok(hk_center_assign(c, g.x, NULL, 8, patience_ms));
+    assert_ok(hk_center_finish(c, "enough", patience_ms));
+    assert_true(was_logged("FINISH by"));
+    hk_center_destroy(c);
+    hki_net_destroy(net);
+    close_ground(&g);
 }
 
 // The center has room for one vector that comes in, however many ask.
@@ -1076,6 +1174,8 @@ int main(void) {
         cmocka_unit_test(test_reset_worker),
         cmocka_unit_test(test_gate),
         cmocka_unit_test(test_one_assign),
+        cmocka_unit_test(test_observer),
+        cmocka_unit_test(test_who_assigns),
         cmocka_unit_test(test_slow),
         cmocka_unit_test(test_flood),
         cmocka_unit_test(test_values),

@@ -34,14 +34,6 @@ static void test_head(void **state) {
         assert_status(hki_head_get(b, 5, "peer", &f), HK_E_DATA);
         b[i / 8] ^= (uint8_t)(1u << (i % 8));
     }
-    hki_frame bad = sample;
-    bad.size = HKI_MAX_BODY + 1;
-    hki_head_put(b, &bad, 0);
-    assert_status(hki_head_get(b, 0, "peer", &f), HK_E_DATA);
-    bad = sample;
-    bad.type = HKI_TYPES;
-    hki_head_put(b, &bad, 0);
-    assert_status(hki_head_get(b, 0, "peer", &f), HK_E_DATA);
     for (unsigned t = 1; t < HKI_TYPES; t++)
         assert_string_not_equal(hki_type_name(t), "?");
     assert_string_equal(hki_type_name(0), "?");
@@ -51,15 +43,129 @@ static void test_head(void **state) {
 static void test_preface(void **state) {
     (void)state;
     uint8_t b[HKI_PREFACE];
-    hki_preface_put(b);
-    assert_memory_equal(b, "HKWIRE\r\n\1\0\1\0\0\0\0\0", sizeof b);
-    assert_ok(hki_preface_get(b, "peer"));
+    uint32_t flags = 0;
+    hki_preface_put(b, HKI_PREFACE_PROOF);
+    assert_memory_equal(b, "HKWIRE\r\n\2\0\2\0\1\0\0\0", sizeof b);
+    assert_ok(hki_preface_get(b, "peer", &flags));
+    assert_int_equal(flags, HKI_PREFACE_PROOF);
     b[10] = 9; // speaks more than we do
-    assert_ok(hki_preface_get(b, "peer"));
-    b[8] = 2;
-    assert_status(hki_preface_get(b, "peer"), HK_E_UNSUPPORTED);
+    assert_ok(hki_preface_get(b, "peer", &flags));
+    b[8] = 3;
+    assert_status(hki_preface_get(b, "peer", &flags), HK_E_UNSUPPORTED);
     b[0] ^= 1;
-    assert_status(hki_preface_get(b, "peer"), HK_E_DATA);
+    assert_status(hki_preface_get(b, "peer", &flags), HK_E_DATA);
+}
+
+// ---- the table --------------------------------------------------------------
+
+static hk_status talk(unsigned party, unsigned at, hki_type type,
+                      uint32_t size) {
+    const hki_dialogue d = {.peer = (uint8_t)party, .at = (uint8_t)at};
+    const hki_frame f = {.type = (uint8_t)type, .size = size};
+    return hki_dialogue_check(&d, &f, "peer");
+}
+
+// Every frame has a sender, and its bounds are those of its body.
+static void test_table(void **state) {
+    (void)state;
+    static const struct {
+        hki_type type;
+        const hki_body *body;
+    } whole[] = {
+        {HKI_OPEN, &hki_body_open},     {HKI_WELCOME, &hki_body_welcome},
+        {HKI_JOIN, &hki_body_join},     {HKI_RESUME, &hki_body_resume},
+        {HKI_JOINED, &hki_body_joined}, {HKI_LEAVE, &hki_body_leave},
+        {HKI_STATE, &hki_body_state},   {HKI_INIT, &hki_body_wait},
+        {HKI_PULL, &hki_body_wait},     {HKI_ASSIGN, &hki_body_assign},
+        {HKI_BARRIER, &hki_body_wait},  {HKI_BEGIN, &hki_body_begin},
+        {HKI_BEGAN, &hki_body_began},   {HKI_END, &hki_body_state},
+        {HKI_ROWS, &hki_body_rows},     {HKI_ROWS_UP, &hki_body_rows},
+        {HKI_SNAPSHOT, &hki_body_wait}, {HKI_GATE, &hki_body_gate},
+        {HKI_FINISH, &hki_body_text},   {HKI_POST, &hki_body_note},
+        {HKI_READ, &hki_body_text},
+    };
+    for (size_t i = 0; i < HKI_COUNT(whole); i++) {
+        const hki_frame_row *const r = &hki_frame_rows[whole[i].type];
+        uint8_t msg[HKI_MAX_MESSAGE] = {0}, out[HKI_MAX_MESSAGE];
+        const size_t least = hki_body_put(whole[i].body, msg, out);
+        memset(msg, 'x', sizeof msg); // texts at their longest
+        const size_t most = hki_body_put(whole[i].body, msg, out);
+        if (r->least != least || r->most < most)
+            fail_msg("%s has %zu to %zu bytes", r->name, least, most);
+    }
+    for (unsigned t = 1; t < HKI_TYPES; t++) {
+        const hki_frame_row *const r = &hki_frame_rows[t];
+        assert_non_null(r->name);
+        assert_true((r->clients != 0) == (r->client_at != 0));
+        assert_true(r->clients != 0 || r->server_at != 0);
+        assert_true(r->least <= r->most && r->most <= HKI_MAX_BODY);
+    }
+    assert_status(talk(HKI_BY_WORKER, HKI_AT_MEMBER, HKI_TYPES, 0), HK_E_DATA);
+    assert_status(talk(HKI_BY_WORKER, HKI_AT_MEMBER, 0, 0), HK_E_DATA);
+    assert_status(
+        talk(HKI_BY_WORKER, HKI_AT_EXCHANGE, HKI_UP, HKI_MAX_BODY + 1),
+        HK_E_DATA);
+}
+
+static void test_roles(void **state) {
+    (void)state;
+    static const struct {
+        hki_type type;
+        unsigned parties;
+    } rules[] = {
+        {HKI_JOIN, HKI_BY_WORKER},
+        {HKI_RESUME, HKI_BY_WORKER},
+        {HKI_GATE, HKI_BY_WORKER | HKI_BY_OBSERVER | HKI_BY_CENTER},
+        {HKI_FINISH, HKI_BY_WORKER | HKI_BY_CENTER | HKI_BY_ADMIN},
+        {HKI_ASSIGN, HKI_BY_WORKER | HKI_BY_ADMIN},
+        {HKI_SNAPSHOT, HKI_BY_CLIENTS},
+        {HKI_PING, HKI_BY_CLIENTS},
+        {HKI_STATE, 0},
+        {HKI_WELCOME, 0},
+    };
+    for (size_t i = 0; i < HKI_COUNT(rules); i++)
+        for (unsigned party = 1; party < HKI_BY_SERVER; party <<= 1) {
+            const hk_status want = rules[i].parties & party ? HK_OK
+                                   : rules[i].parties != 0  ? HK_E_DENIED
+                                                            : HK_E_DATA;
+            assert_status(talk(party, HKI_AT_OPEN, rules[i].type,
+                               hki_frame_rows[rules[i].type].least),
+                          want);
+        }
+    // A center asks for nothing.
+    assert_status(talk(HKI_BY_SERVER, HKI_AT_OPEN, HKI_JOIN, 16), HK_E_DATA);
+    assert_ok(talk(HKI_BY_SERVER, HKI_AT_OPEN, HKI_STATE, 72));
+    assert_status(talk(HKI_BY_SERVER, HKI_AT_OPEN, HKI_BEFORE, 0), HK_E_DATA);
+    assert_status(talk(HKI_BY_SERVER, HKI_AT_START, HKI_STATE, 72), HK_E_DATA);
+}
+
+static void step(hki_dialogue *d, hki_type type, uint16_t aux, hki_at to) {
+    const hki_frame f = {.type = (uint8_t)type, .aux = aux};
+    hki_dialogue_move(d, &f);
+    if (d->at != to)
+        fail_msg("%s leads to state %u, not %u", hki_type_name(type), d->at,
+                 to);
+}
+
+static void test_states(void **state) {
+    (void)state;
+    hki_dialogue d = hki_dialogue_begin(HKI_BY_CLIENTS);
+    step(&d, HKI_OPEN, 0, HKI_AT_START);
+    step(&d, HKI_ERROR, 0, HKI_AT_START);
+    step(&d, HKI_NEED_LAYOUT, 0, HKI_AT_LAYOUT);
+    step(&d, HKI_ERROR, 0, HKI_AT_LAYOUT);
+    step(&d, HKI_WELCOME, 0, HKI_AT_OPEN);
+    step(&d, HKI_GRANT, 1, HKI_AT_VALUES);
+    step(&d, HKI_STATE, 0, HKI_AT_OPEN);
+    step(&d, HKI_JOINED, 0, HKI_AT_MEMBER);
+    step(&d, HKI_GRANT, 0, HKI_AT_MEMBER);
+    step(&d, HKI_GRANT, 1, HKI_AT_VALUES);
+    step(&d, HKI_ERROR, 0, HKI_AT_MEMBER);
+    step(&d, HKI_BEGIN, 0, HKI_AT_MEMBER);
+    step(&d, HKI_BEGAN, 0, HKI_AT_EXCHANGE);
+    step(&d, HKI_UP, 0, HKI_AT_EXCHANGE);
+    step(&d, HKI_END, 0, HKI_AT_MEMBER);
+    step(&d, 200, 0, HKI_AT_MEMBER);
 }
 
 // ---- bodies -----------------------------------------------------------------
@@ -70,7 +176,7 @@ static const struct {
     size_t size;  // of the struct
     size_t bytes; // on the wire, with empty texts
 } bodies[] = {
-    {"open", &hki_body_open, sizeof(hki_msg_open), 34},
+    {"open", &hki_body_open, sizeof(hki_msg_open), 38},
     {"welcome", &hki_body_welcome, sizeof(hki_msg_welcome), 72},
     {"join", &hki_body_join, sizeof(hki_msg_join), 16},
     {"resume", &hki_body_resume, sizeof(hki_msg_resume), 16},
@@ -80,6 +186,7 @@ static const struct {
     {"state", &hki_body_state, sizeof(hki_msg_state), 72},
     {"begin", &hki_body_begin, sizeof(hki_msg_begin), 56},
     {"began", &hki_body_began, sizeof(hki_msg_began), 40},
+    {"assign", &hki_body_assign, sizeof(hki_msg_assign), 24},
     {"wait", &hki_body_wait, sizeof(hki_msg_wait), 16},
     {"gate", &hki_body_gate, sizeof(hki_msg_gate), 16},
     {"rows", &hki_body_rows, sizeof(hki_msg_rows), 8},
@@ -267,7 +374,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_head),   cmocka_unit_test(test_preface),
         cmocka_unit_test(test_bodies), cmocka_unit_test(test_layout),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory), cmocka_unit_test(test_table),
+        cmocka_unit_test(test_roles),  cmocka_unit_test(test_states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,7 +74,8 @@ typedef struct hk_center_server_options {
     const char *const *shards;
     size_t n_shards;    // 0: 1
     uint32_t shard;     // this one
-    uint32_t insecure;  // 1: may listen beyond this host without a key
+    uint32_t insecure;  // 1: may listen beyond this host without a key, and
+                        // takes other users of this host
     int64_t lease_ms;   // a silent worker is gone after it; default 15000
     int64_t hello_ms;   // a new connection says who it is; default 5000
     int64_t stall_ms;   // a started message goes on; default 30000
@@ -218,6 +219,9 @@ typedef struct hk_connect_options {
                           // exchanges all rows, else touched ones; default 16,
                           // 1: always all
     uint32_t window_kib;  // in flight; 0: the server's
+    uint32_t insecure;    // 1: a center on this host may be another user's
+    uint32_t observer;    // 1: reads and leaves notes; does not join, sets no
+                          // values and ends no run
 } hk_connect_options;
 
 HK_API void hk_connect_options_init(hk_connect_options *opt,

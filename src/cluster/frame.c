@@ -2,7 +2,10 @@
 #include "cluster/frame.h"
 
 void hki_framer_init(hki_framer *f, hki_conn *conn, int wake_fd) {
-    *f = (hki_framer){.conn = conn, .wake_fd = wake_fd};
+    *f = (hki_framer){.conn = conn,
+                      .wake_fd = wake_fd,
+                      .talk = hki_dialogue_begin(
+                          conn->client ? HKI_BY_SERVER : HKI_BY_CLIENTS)};
 }
 
 void hki_framer_deinit(hki_framer *f) {
@@ -12,13 +15,18 @@ void hki_framer_deinit(hki_framer *f) {
 
 hk_status hki_framer_greet(hki_framer *f, int64_t deadline_ns) {
     uint8_t ours[HKI_PREFACE], theirs[HKI_PREFACE];
-    hki_preface_put(ours);
+    const uint32_t wish = hki_conn_wants_proof(f->conn) ? HKI_PREFACE_PROOF : 0;
+    uint32_t flags;
+    hki_preface_put(ours, wish);
     const struct iovec v = {ours, sizeof ours};
     HKI_TRY(
         hki_conn_send_all(f->conn, &v, 1, f->wake_fd, deadline_ns, "greeting"));
     HKI_TRY(hki_conn_recv_all(f->conn, theirs, sizeof theirs, f->wake_fd,
                               deadline_ns, "greeting"));
-    return hki_preface_get(theirs, f->conn->peer);
+    HKI_TRY(hki_preface_get(theirs, f->conn->peer, &flags));
+    if (f->conn->scheme == HKI_TCP && (flags | wish) & HKI_PREFACE_PROOF)
+        return hki_conn_prove(f->conn, f->wake_fd, deadline_ns);
+    return HK_OK;
 }
 
 // ---- non-blocking -----------------------------------------------------------
@@ -28,6 +36,7 @@ void hki_frame_queue(hki_framer *f, const hki_frame *frame, const void *body,
     hki_frame h = *frame;
     h.size = (uint32_t)size;
     hki_head_put(f->queue, &h, f->out_number++);
+    hki_dialogue_move(&f->talk, &h);
     memcpy(f->queue + HKI_HEAD, body, size);
     f->queued = HKI_HEAD + size;
 }
@@ -48,6 +57,7 @@ void hki_frame_start(hki_framer *f, const hki_frame *frame, const void *body,
     hki_frame h = *frame;
     h.size = (uint32_t)(size + more_size);
     hki_head_put(f->out_head, &h, f->out_number++);
+    hki_dialogue_move(&f->talk, &h);
     const struct iovec v[3] = {{f->out_head, HKI_HEAD},
                                {(void *)(uintptr_t)body, size},
                                {(void *)(uintptr_t)more, more_size}};
@@ -118,6 +128,8 @@ hk_status hki_frame_head(hki_framer *f, const hki_frame **out) {
             return HK_OK;
         HKI_TRY(hki_head_get(f->ahead + f->ahead_first, f->in_number,
                              f->conn->peer, &f->in));
+        HKI_TRY(hki_dialogue_check(&f->talk, &f->in, f->conn->peer));
+        hki_dialogue_move(&f->talk, &f->in);
         use_ahead(f, HKI_HEAD);
         f->in_number++;
         f->has_in = f->in.size > 0;

@@ -4,13 +4,14 @@
 // connection takes; the blocking half waits, always with a deadline.
 #ifndef HKI_FRAME_H
 #define HKI_FRAME_H
-#include "cluster/wire.h"
+#include "cluster/frame_table.h"
 #include "transport/transport.h"
 
 typedef struct hki_framer {
     hki_conn *conn; // owned
     int wake_fd;    // ends every wait; -1: none
     uint32_t in_number, out_number;
+    hki_dialogue talk;
     // Incoming: head first, then the body as the caller takes it. What comes
     // after a head is read with it, so that short frames cost one call; not
     // while files may be handed over, which belong to a byte of the stream.
@@ -33,7 +34,7 @@ typedef struct hki_framer {
 
 void hki_framer_init(hki_framer *f, hki_conn *conn, int wake_fd);
 void hki_framer_deinit(hki_framer *f); // closes; zeroed is fine
-// Both prefaces, on either side.
+// Both prefaces and, where a side asks for it, the proof of the same user.
 hk_status hki_framer_greet(hki_framer *f, int64_t deadline_ns);
 
 // ---- non-blocking -----------------------------------------------------------

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 _Static_assert(sizeof(hk_connect_options) ==
-                   offsetof(hk_connect_options, window_kib) + sizeof(uint32_t),
+                   offsetof(hk_connect_options, observer) + sizeof(uint32_t),
                "option structs have no tail padding");
 
 static const hk_connect_options defaults = {
@@ -38,6 +38,8 @@ static hk_status remote_join(hk_center *c, int32_t task, int64_t deadline_ns,
                              hki_member *out) {
     hki_remote *const r = (hki_remote *)c;
     hki_member_link *w;
+    if (r->role == HKI_ROLE_OBSERVER)
+        return hki_fail(HK_E_DENIED, "%s: an observer does not join", c->name);
     HKI_TRY(hki_member_create(r, &w));
     const hk_status s = hki_member_join(w, task, deadline_ns);
     if (s != HK_OK) {
@@ -445,8 +447,10 @@ static hk_status make_network(hki_remote *r, const hk_connect_options *o,
         memcpy(key.secret, o->key->secret, sizeof key.secret);
         key.name[sizeof key.name - 1] = '\0';
     }
-    const hki_net_options net = {
-        .name = r->name, .key = o->key != NULL ? &key : NULL, .tap = tap};
+    const hki_net_options net = {.name = r->name,
+                                 .key = o->key != NULL ? &key : NULL,
+                                 .insecure = o->insecure != 0,
+                                 .tap = tap};
     const hk_status s = hki_net_create(&net, &r->net);
     explicit_bzero(&key, sizeof key);
     return s;
@@ -468,6 +472,7 @@ static hk_status make_locks(hki_remote *r) {
 static hk_status prepare(hki_remote *r, const hk_connect_options *o,
                          const hki_tap *tap) {
     const size_t n = hk_layout_entries(r->base.layout);
+    r->role = o->observer ? HKI_ROLE_OBSERVER : HKI_ROLE_WORKER;
     HKI_TRY(make_name(r, o->name));
     HKI_TRY(make_locks(r));
     HKI_TRY(make_network(r, o, tap));
@@ -564,6 +569,7 @@ static hk_status connect_first(hki_remote *r, int64_t deadline_ns) {
     int64_t pause_ms = 20;
     for (;;) {
         r->control[0].shard = 0;
+        r->control[0].role = r->role;
         const hk_status s = hki_link_connect(
             r, &r->control[0], HKI_MIN(deadline_ns, hki_deadline(5000)));
         if (s == HK_OK) {

@@ -48,6 +48,7 @@ typedef enum hki_flow_state {
 typedef struct hki_link {
     hki_framer f;
     bool up;                    // connected and resumed
+    hki_role role;              // asked for; members are workers
     uint64_t told_in, told_out; // bytes that were counted
     uint32_t shard;
     hki_msg_welcome welcome;
@@ -121,6 +122,7 @@ typedef struct hki_remote {
     char *name; // of this process
     char **address;
     uint32_t n_shards;
+    hki_role role; // of requests of nobody in particular
     uint8_t *share;
     hki_buf layout; // bytes for a center that knows none
     hki_plan plan;

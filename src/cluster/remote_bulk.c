@@ -95,13 +95,22 @@ static hk_status send_values(hki_remote *r, hki_link *l, const float *x,
 
 // ---- first values -----------------------------------------------------------
 
-// Brings one shard's values by ASSIGN.
-static hk_status assign_link(hki_remote *r, hki_link *l, const float *x,
-                             const void *side, int64_t global_step,
-                             uint64_t run_id, int64_t deadline_ns) {
+// Brings one shard's values by ASSIGN, on behalf of a worker (all 0: an admin).
+static hk_status assign_link(hki_remote *r, hki_link *l, hki_member as,
+                             const float *x, const void *side,
+                             int64_t global_step, uint64_t run_id,
+                             int64_t deadline_ns) {
     bool granted;
     uint64_t id;
-    HKI_TRY(ask(l, HKI_ASSIGN, run_id, global_step, 0, deadline_ns, "assign"));
+    const hki_msg_assign m = {.global_step = global_step,
+                              .wait_ms = hki_left_ms(deadline_ns),
+                              .id = as.id,
+                              .incarnation = as.incarnation};
+    uint8_t body[HKI_MAX_MESSAGE];
+    const size_t n = hki_body_put(&hki_body_assign, &m, body);
+    const hki_frame f = {.type = HKI_ASSIGN, .exchange = run_id};
+    HKI_TRY(
+        hki_frame_send(&l->f, &f, body, n, with_grace(deadline_ns), "assign"));
     HKI_TRY(expect_grant(l, deadline_ns, &granted, &id));
     HKI_TRY(send_values(r, l, x, side, run_id, with_grace(deadline_ns)));
     return expect_state(r, l, HKI_STATE, deadline_ns, "assign", NULL);
@@ -129,7 +138,8 @@ static hk_status init_other(hki_member_link *w, hki_link *l, const float *x,
     if (id == run_id)
         return HK_OK;
     if (fresh)
-        return assign_link(r, l, x, NULL, 0, run_id, deadline_ns);
+        return assign_link(r, l, (hki_member){0}, x, NULL, 0, run_id,
+                           deadline_ns);
     return hki_fail(HK_E_STATE,
                     "%s: shard %u belongs to another run (%016llx) than shard "
                     "0 (%016llx)",
@@ -321,6 +331,7 @@ hk_status hki_control_open(hki_remote *r, int64_t deadline_ns) {
     for (uint32_t i = 0; i < r->n_shards; i++) {
         hki_link *const l = &r->control[i];
         l->shard = i;
+        l->role = r->role;
         if (l->up)
             continue;
         HKI_TRY(hki_link_connect(r, l, deadline_ns));
@@ -436,11 +447,27 @@ hk_status hki_remote_snapshot(hk_center *c, hk_center_part part,
     return s;
 }
 
-hk_status hki_remote_assign(hk_center *c, const float *values, const void *side,
-                            int64_t global_step, int64_t deadline_ns) {
-    hki_remote *const r = (hki_remote *)c;
+// A worker of this process, as the center knows it; false: there is none.
+static bool any_member(hki_remote *r, hki_member *out) {
+    pthread_mutex_lock(&r->lock);
+    hki_member_link *w = r->members;
+    while (w != NULL && (w->left || w->fenced))
+        w = w->next;
+    if (w != NULL)
+        w->refs++;
+    pthread_mutex_unlock(&r->lock);
+    if (w == NULL)
+        return false;
+    pthread_mutex_lock(&w->lock);
+    *out = (hki_member){.id = w->m.id, .incarnation = w->incarnation};
+    hki_member_done(w);
+    return true;
+}
+
+static hk_status assign_all(hki_remote *r, hki_member as, const float *values,
+                            const void *side, int64_t global_step,
+                            int64_t deadline_ns) {
     hk_status s = HK_OK;
-    pthread_mutex_lock(&r->control_lock);
     do {
         uint64_t run_id = 0;
         for (uint32_t i = 0; i < r->n_shards; i++)
@@ -451,13 +478,34 @@ hk_status hki_remote_assign(hk_center *c, const float *values, const void *side,
                          ? r->control[0].welcome.run_id
                          : hki_new_id();
         for (uint32_t i = 0; s == HK_OK && i < r->n_shards; i++)
-            s = assign_link(r, &r->control[i], values, side, global_step,
+            s = assign_link(r, &r->control[i], as, values, side, global_step,
                             run_id, deadline_ns);
         if (s == HK_OK)
             atomic_store(&r->run_id, run_id);
     } while (s != HK_OK && control_failed(r, s, deadline_ns));
     if (s != HK_OK)
         hki_control_drop(r);
+    return s;
+}
+
+hk_status hki_remote_assign(hk_center *c, const float *values, const void *side,
+                            int64_t global_step, int64_t deadline_ns) {
+    hki_remote *const r = (hki_remote *)c;
+    const hki_role role = r->role;
+    hki_member as = {0};
+    // Without a worker it takes an admin, for this one request.
+    const bool as_admin = !any_member(r, &as) && role == HKI_ROLE_WORKER;
+    pthread_mutex_lock(&r->control_lock);
+    if (as_admin) {
+        hki_control_drop(r);
+        r->role = HKI_ROLE_ADMIN;
+    }
+    const hk_status s =
+        assign_all(r, as, values, side, global_step, deadline_ns);
+    if (as_admin) {
+        hki_control_drop(r);
+        r->role = role;
+    }
     pthread_mutex_unlock(&r->control_lock);
     return s;
 }

@@ -211,6 +211,7 @@ static hk_status open_link(hki_remote *r, hki_link *l, int64_t deadline_ns) {
         .shares = hki_shares_hash(r->share, hk_layout_entries(r->base.layout)),
         .window_kib = r->window_kib,
         .flags = HKI_OPEN_MEMORY,
+        .role = (uint32_t)l->role,
     };
     snprintf(open.name, sizeof open.name, "%s", r->name);
     HKI_TRY(hki_framer_greet(&l->f, deadline_ns));

@@ -278,6 +278,7 @@ static hk_status begin(evaluator *v) {
     if (config != NULL && info.n_centers == 0 && o->directory != NULL)
         config = NULL; // files only
     HKI_TRY(hki_role_connect(config, o->connect, &co, &storage));
+    co.observer = 1;
     v->context = co.context;
     v->news_ns = hki_now_ns();
     hk_status s = HK_OK;

@@ -278,7 +278,8 @@ static hk_status write_everywhere(hk_center_server *s, int64_t deadline_ns) {
     size_t opened = 0;
     for (; status == HK_OK && opened < s->n_shards; opened++) {
         hki_msg_open open = {.shard = (uint32_t)opened,
-                             .n_shards = (uint32_t)s->n_shards};
+                             .n_shards = (uint32_t)s->n_shards,
+                             .role = HKI_ROLE_CENTER};
         hki_msg_welcome w;
         snprintf(open.name, sizeof open.name, "%.60s", s->name);
         status = hki_link_open(s->net, s->shards[opened], &open, s->wake_fd,

@@ -1,7 +1,8 @@
 // cluster/server.h - a center server: listeners, one thread per connection.
 //
 // server.c            start, accept, stop, counters
-// session.c           one connection: greeting, requests
+// session.c           one connection: greeting, requests (frame_table.c says
+//                     who may ask for what)
 // session_exchange.c  the streams of an exchange
 // session_bulk.c      whole vectors: first values, pull, snapshots
 #ifndef HKI_SERVER_H

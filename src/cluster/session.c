@@ -98,9 +98,6 @@ static hk_status learn_model(hki_session *s, int64_t deadline_ns) {
                          "layout"));
     hki_frame head;
     HKI_TRY(hki_frame_wait(&s->f, deadline_ns, "layout", &head));
-    if (head.type != HKI_LAYOUT)
-        return hki_fail(HK_E_DATA, "%s: %s instead of a layout", s->peer,
-                        hki_type_name(head.type));
     uint8_t *bytes, *share = NULL;
     hk_layout *layout = NULL;
     HKI_TRY(hki_alloc_array(head.size, 1, &bytes));
@@ -177,6 +174,22 @@ static hk_status welcome(hki_session *s, const hki_msg_open *m,
     return status;
 }
 
+// What a peer may be: setting values without being a worker is for those who
+// have proven who they are.
+static hk_status take_role(hki_session *s, const hki_msg_open *m) {
+    if (m->role > HKI_ROLE_ADMIN)
+        return hki_fail(HK_E_DATA, "%s: an unknown role, %u", s->peer, m->role);
+    if (m->role == HKI_ROLE_WORKER && m->fingerprint == 0)
+        return hki_fail(HK_E_DATA, "%s: a worker without a model", s->peer);
+    if (m->role == HKI_ROLE_ADMIN && !s->f.conn->proven)
+        return hki_fail(HK_E_DENIED,
+                        "%s: an admin has the cluster key, or is the center's "
+                        "user on its host",
+                        s->peer);
+    s->f.talk.peer = (uint8_t)(1u << m->role);
+    return HK_OK;
+}
+
 static hk_status open_session(hki_session *s, int64_t deadline_ns) {
     hk_center_server *const server = s->server;
     hki_msg_open m;
@@ -194,7 +207,9 @@ static hk_status open_session(hki_session *s, int64_t deadline_ns) {
                           "%u",
                           s->peer, m.shard, m.n_shards, server->shard_opt.shard,
                           server->shard_opt.n_shards);
-    // Observers take what is there and bring nothing.
+    if (status == HK_OK)
+        status = take_role(s, &m);
+    // Observers without a model take what is there and bring nothing.
     if (status == HK_OK && shard_of(s) == NULL) {
         if (m.fingerprint == 0)
             status = hki_fail(HK_E_STATE, "%s: the center has no model yet",
@@ -219,8 +234,6 @@ static hk_status on_join(hki_session *s, const hki_frame *head) {
     hki_msg_joined out;
     HKI_TRY(
         hki_msg_body(&s->f, &hki_body_join, &m, hki_session_stall(s), "join"));
-    if (s->claim.session != 0)
-        return hki_fail(HK_E_DATA, "%s: joins twice", s->peer);
     const hk_status status =
         hki_shard_join(shard_of(s), &m, s->peer, &s->claim, &out);
     if (status != HK_OK)
@@ -235,8 +248,6 @@ static hk_status on_resume(hki_session *s, const hki_frame *head) {
     hki_msg_joined out;
     HKI_TRY(hki_msg_body(&s->f, &hki_body_resume, &m, hki_session_stall(s),
                          "resume"));
-    if (s->claim.session != 0)
-        return hki_fail(HK_E_DATA, "%s: joins twice", s->peer);
     hki_shard *const shard = shard_of(s);
     hk_status status = HK_OK;
     // A center that lost its memory knows nobody; the worker joins anew.
@@ -371,29 +382,28 @@ static hk_status on_bye(hki_session *s, const hki_frame *head) {
     return HK_E_END;
 }
 
-static const struct {
-    hk_status (*handle)(hki_session *s, const hki_frame *head);
-    bool worker; // for members only
-} requests[HKI_TYPES] = {
-    [HKI_JOIN] = {on_join, false},
-    [HKI_RESUME] = {on_resume, false},
-    [HKI_LEAVE] = {on_leave, true},
-    [HKI_PING] = {on_ping, false},
-    [HKI_INIT] = {hki_session_init, true},
-    [HKI_PULL] = {hki_session_pull, true},
-    [HKI_ASSIGN] = {hki_session_assign, false},
-    [HKI_BARRIER] = {on_barrier, true},
-    [HKI_BEGIN] = {hki_session_exchange, true},
-    [HKI_UP] = {on_left_over, true},
-    [HKI_SIDE] = {on_left_over, true},
-    [HKI_ROWS] = {on_left_over, true},
-    [HKI_ROWS_UP] = {on_left_over, true},
-    [HKI_SNAPSHOT] = {hki_session_snapshot, false},
-    [HKI_GATE] = {hki_session_gate, false},
-    [HKI_FINISH] = {on_finish, false},
-    [HKI_POST] = {on_post, false},
-    [HKI_READ] = {on_read, false},
-    [HKI_BYE] = {on_bye, false},
+// Who may ask for what and when is in cluster/frame_table.c.
+static hk_status (*const handlers[HKI_TYPES])(hki_session *s,
+                                              const hki_frame *head) = {
+    [HKI_JOIN] = on_join,
+    [HKI_RESUME] = on_resume,
+    [HKI_LEAVE] = on_leave,
+    [HKI_PING] = on_ping,
+    [HKI_INIT] = hki_session_init,
+    [HKI_PULL] = hki_session_pull,
+    [HKI_ASSIGN] = hki_session_assign,
+    [HKI_BARRIER] = on_barrier,
+    [HKI_BEGIN] = hki_session_exchange,
+    [HKI_UP] = on_left_over,
+    [HKI_SIDE] = on_left_over,
+    [HKI_ROWS] = on_left_over,
+    [HKI_ROWS_UP] = on_left_over,
+    [HKI_SNAPSHOT] = hki_session_snapshot,
+    [HKI_GATE] = hki_session_gate,
+    [HKI_FINISH] = on_finish,
+    [HKI_POST] = on_post,
+    [HKI_READ] = on_read,
+    [HKI_BYE] = on_bye,
 };
 
 // Between requests a peer may be silent for its lease, and as long again.
@@ -434,18 +444,32 @@ static hk_status serve(hki_session *s) {
         if (atomic_load(&s->server->stopping))
             return hki_fail(HK_E_CANCELLED, "%s: the center stops", s->peer);
         HKI_TRY(wait_request(s, &head));
-        if (requests[head.type].handle == NULL)
-            return hki_fail(HK_E_DATA, "%s: %s is no request", s->peer,
+        if (handlers[head.type] == NULL)
+            return hki_fail(HK_E_INTERNAL, "%s: %s has no handler", s->peer,
                             hki_type_name(head.type));
-        if (requests[head.type].worker && s->claim.session == 0)
-            return hki_fail(HK_E_DATA, "%s: %s before JOIN", s->peer,
-                            hki_type_name(head.type));
-        HKI_TRY(requests[head.type].handle(s, &head));
+        if (hki_frame_rows[head.type].logged)
+            hki_log(s->server->context, HK_LOG_INFO, "%s: %s by %s",
+                    s->server->name, hki_type_name(head.type), s->peer);
+        HKI_TRY(handlers[head.type](s, &head));
         tell(s, NULL);
     }
 }
 
 // ---- the thread -------------------------------------------------------------
+
+// The process of another user gets to know why; over TLS the alert does that.
+static void say_denied(hki_session *s, int64_t deadline_ns) {
+    char text[400];
+    hki_frame head; // it listens once it has said its own
+    snprintf(text, sizeof text, "%s", hk_last_error());
+    const bool listens =
+        s->f.conn->scheme != HKI_TLS &&
+        hki_framer_greet(&s->f, deadline_ns) == HK_OK &&
+        hki_frame_wait(&s->f, deadline_ns, "opening", &head) == HK_OK;
+    const hk_status denied = hki_fail(HK_E_DENIED, "%s", text);
+    if (listens)
+        (void)hki_session_error(s, denied);
+}
 
 // Greeting, with the reason when it fails. A transport that has no handshake
 // goes straight to the preface.
@@ -453,14 +477,18 @@ static hk_status greet(hki_session *s) {
     const int64_t deadline = hki_now_ns() + s->server->hello_ns;
     hk_refusal why = HK_REFUSED_OTHER;
     hk_status status = hki_conn_handshake(s->f.conn, s->f.wake_fd, deadline);
-    if (status == HK_E_DENIED)
+    if (status == HK_E_DENIED) {
         why = HK_REFUSED_KEY;
+        say_denied(s, deadline);
+    }
     if (status == HK_OK) {
         status = hki_framer_greet(&s->f, deadline);
         if (status == HK_E_DATA)
             why = HK_REFUSED_PREFACE;
         else if (status == HK_E_UNSUPPORTED)
             why = HK_REFUSED_VERSION;
+        else if (status == HK_E_DENIED)
+            why = HK_REFUSED_KEY;
     }
     if (status == HK_OK) {
         status = open_session(s, deadline);
@@ -468,6 +496,8 @@ static hk_status greet(hki_session *s) {
             why = HK_REFUSED_FRAME;
         else if (status == HK_E_EXISTS)
             why = HK_REFUSED_REPLAY;
+        else if (status == HK_E_DENIED)
+            why = HK_REFUSED_KEY;
         else if (status == HK_E_INVALID_ARG)
             return status; // another model: counted
     }
@@ -486,6 +516,7 @@ static void say_why(hki_session *s, hk_status status) {
         hki_server_refuse(s->server, HK_REFUSED_REPLAY, s->peer);
         break;
     case HK_E_DATA:
+    case HK_E_DENIED:
         hki_server_refuse(s->server, HK_REFUSED_FRAME, s->peer);
         break;
     case HK_E_TIMEOUT:

@@ -229,23 +229,30 @@ static hk_status put_in_place(hki_session *s, const incoming *in,
     return status;
 }
 
-static hk_status check_step(const hki_session *s, int64_t step) {
-    if (step >= 0 && step <= HKI_MAX_STEPS)
+// A worker sets values as long as it is one: by this connection or, over one
+// of nobody in particular, by the number it names.
+static hk_status check_assign(const hki_session *s, hki_shard *shard,
+                              const hki_msg_assign *m) {
+    if (m->global_step < 0 || m->global_step > HKI_MAX_STEPS)
+        return hki_fail(HK_E_RANGE, "%s: assign: global step %lld", s->peer,
+                        (long long)m->global_step);
+    const hki_claim named = {.id = m->id, .incarnation = m->incarnation};
+    if (s->f.talk.peer == HKI_BY_ADMIN)
         return HK_OK;
-    return hki_fail(HK_E_RANGE, "%s: assign: global step %lld", s->peer,
-                    (long long)step);
+    return hki_shard_check(shard, s->claim.session != 0 ? &s->claim : &named,
+                           "assign");
 }
 
-// Number of the message: global step; its exchange: run id, 0 to keep.
+// The head's exchange: run id, 0 to keep.
 hk_status hki_session_assign(hki_session *s, const hki_frame *head) {
     hki_shard *const shard = atomic_load(&s->server->shard);
-    hki_msg_wait m;
+    hki_msg_assign m;
     incoming in = {.run_id = head->exchange};
-    HKI_TRY(hki_msg_body(&s->f, &hki_body_wait, &m, hki_session_stall(s),
+    HKI_TRY(hki_msg_body(&s->f, &hki_body_assign, &m, hki_session_stall(s),
                          "assign"));
     const hki_patience p = hki_session_patience(s, m.wait_ms);
     hk_status status = HK_OK;
-    hk_status verdict = check_step(s, m.number);
+    hk_status verdict = check_assign(s, shard, &m);
     if (verdict == HK_OK)
         verdict = make_incoming(shard, &p, &in);
     if (verdict == HK_OK)
@@ -255,7 +262,7 @@ hk_status hki_session_assign(hki_session *s, const hki_frame *head) {
     if (status == HK_OK && verdict == HK_OK)
         verdict = check_values(s, shard, in.values);
     if (status == HK_OK && verdict == HK_OK)
-        verdict = put_in_place(s, &in, m.number, m.wait_ms);
+        verdict = put_in_place(s, &in, m.global_step, m.wait_ms);
     drop_incoming(shard, &in);
     HKI_TRY(status);
     if (verdict != HK_OK)
@@ -467,6 +474,9 @@ static hk_status gate_act(hki_session *s, hki_shard *shard,
         HKI_TRY(hki_gate_copy(shard, m->ticket, &s->cut));
         break;
     case HKI_GATE_WRITE:
+        if (s->f.talk.peer != HKI_BY_CENTER)
+            return hki_fail(HK_E_DENIED, "%s: snapshot files are for centers",
+                            s->peer);
         if (s->cut == NULL)
             return hki_fail(HK_E_STATE, "%s: there is nothing to write",
                             shard->name);

@@ -1,10 +1,10 @@
-// cluster/wire.h - the protocol between workers and center servers, version 1.
+// cluster/wire.h - the protocol between workers and center servers, version 2.
 //
 // Both sides open with a preface of 16 bytes, then speak in frames: a head of
 // 32 bytes and a body whose length the head gives. All numbers are
 // little-endian. docs/formats/wire.md has the whole of it.
 //
-//   preface  "HKWIRE\r\n"  u16 lowest version  u16 highest  u32 zero
+//   preface  "HKWIRE\r\n"  u16 lowest version  u16 highest  u32 flags
 //   head     u8 type  u8 flags  u16 aux  u32 body bytes  u64 exchange
 //            u32 unit  u32 applied  u32 sequence  u32 check
 //
@@ -15,7 +15,7 @@
 #include "base/base.h"
 #include "hooke/tensor.h"
 
-#define HKI_WIRE_VERSION 1
+#define HKI_WIRE_VERSION 2
 #define HKI_PREFACE 16
 #define HKI_HEAD 32
 #define HKI_MAX_BODY (64u << 20) // no frame is longer
@@ -74,14 +74,18 @@ typedef struct hki_frame {
 
 const char *hki_type_name(unsigned type); // "BEGIN"; "?" when unknown
 
-void hki_preface_put(uint8_t out[HKI_PREFACE]);
+#define HKI_PREFACE_PROOF 1u // flag: the peer has to show the user's cookie
+
+void hki_preface_put(uint8_t out[HKI_PREFACE], uint32_t flags);
 // HK_E_DATA: not this protocol (the text says what it looks like);
 // HK_E_UNSUPPORTED: no common version.
-hk_status hki_preface_get(const uint8_t in[HKI_PREFACE], const char *peer);
+hk_status hki_preface_get(const uint8_t in[HKI_PREFACE], const char *peer,
+                          uint32_t *flags);
 
 void hki_head_put(uint8_t out[HKI_HEAD], const hki_frame *f, uint32_t sequence);
-// HK_E_DATA for a head that is damaged, of an unknown type or too long a
-// body; HK_E_EXISTS for one that was there before (sequence below).
+// HK_E_DATA for a head that is damaged; HK_E_EXISTS for one that was there
+// before (sequence below). Whether it is in place is another question
+// (cluster/frame_table.h).
 hk_status hki_head_get(const uint8_t in[HKI_HEAD], uint32_t sequence,
                        const char *peer, hki_frame *out);
 
@@ -99,8 +103,16 @@ typedef struct hki_msg_open {
     uint64_t shares;      // hash of what is done with each entry
     uint32_t window_kib;  // wished for; 0: the server's
     uint32_t flags;       // hki_open_flag
+    uint32_t role;        // hki_role: what it wants to be
     char name[64];
 } hki_msg_open;
+
+typedef enum hki_role {
+    HKI_ROLE_WORKER = 0,
+    HKI_ROLE_OBSERVER = 1, // reads, and leaves notes
+    HKI_ROLE_CENTER = 2,   // a server that cuts all shards
+    HKI_ROLE_ADMIN = 3     // sets values without being a worker
+} hki_role;
 
 typedef enum hki_open_flag {
     HKI_OPEN_MEMORY = 1 // takes shared memory where the transport has it
@@ -177,8 +189,15 @@ typedef struct hki_msg_began {
     uint32_t live, dropped;
 } hki_msg_began;
 
-typedef struct hki_msg_wait { // INIT, PULL, BARRIER, ASSIGN, COMMIT...
-    int64_t number;           // BARRIER: parties; ASSIGN: global step
+typedef struct hki_msg_assign {
+    int64_t global_step;
+    uint32_t wait_ms, flags;
+    uint32_t id, incarnation; // the worker on whose behalf; 0, 0: the member
+                              // of this connection, or an admin
+} hki_msg_assign;
+
+typedef struct hki_msg_wait { // INIT, PULL, BARRIER, SNAPSHOT
+    int64_t number;           // BARRIER: parties
     uint32_t wait_ms;
     uint32_t flags; // hki_wait_flag
 } hki_msg_wait;
@@ -222,8 +241,8 @@ typedef struct hki_msg_text {
 typedef struct hki_body hki_body;
 extern const hki_body hki_body_open, hki_body_welcome, hki_body_join,
     hki_body_resume, hki_body_joined, hki_body_leave, hki_body_ping,
-    hki_body_state, hki_body_begin, hki_body_began, hki_body_wait,
-    hki_body_gate, hki_body_rows, hki_body_note, hki_body_text;
+    hki_body_state, hki_body_begin, hki_body_began, hki_body_assign,
+    hki_body_wait, hki_body_gate, hki_body_rows, hki_body_note, hki_body_text;
 
 #define HKI_MAX_MESSAGE 512 // bytes of any of these bodies
 

@@ -332,6 +332,7 @@ static void *observe(void *user) {
     co.addresses = list;
     co.n_addresses = d->sh->centers;
     co.key = d->sh->tls ? &key : NULL;
+    co.insecure = 1;
     hk_role_evaluator_options_init(&o, sizeof o);
     o.connect = &co;
     o.layout = chaos_layout(d->sh->workers);

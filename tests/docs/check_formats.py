@@ -113,6 +113,45 @@ def table_below(text, heading):
     return {name: int(n) for n, name in rows}
 
 
+STATES = ["start", "layout", "open", "member", "exchange", "values"]
+
+
+def states(words):
+    """A set of states; idle and any stand for several."""
+    short = {"idle": ["open", "member"], "any": STATES, "asking":
+             ["open", "member"], "ever": STATES}
+    return {s for word in words for s in short.get(word, [word])}
+
+
+def frames_said(text):
+    """{frame: (roles, states of clients, states of the center)} of the page."""
+    said = {}
+    rows = re.findall(r"^\| \d+ \| ([A-Z_]+) \| ([^|]+) \| ([^|]+) \|", text,
+                      re.M)
+    for name, who, when in rows:
+        roles = set(who.split(",")[0]) if who != "center" else set()
+        parts = when.split("; center: ")
+        center = parts[-1] if "center" in who else ""
+        client = parts[0] if roles else ""
+        said[name] = (roles, states(re.findall(r"\w+", client)),
+                      states(re.findall(r"\w+", center)))
+    return said
+
+
+def frames_there():
+    """The same of the table itself."""
+    source = (ROOT / "src/cluster/frame_table.c").read_text()
+    rows = re.findall(r'\{"([A-Z_]+)",([^,]+),([^,]+),([^,]+),', source)
+
+    def roles(mask):
+        mask = mask.replace("ALL", "W|O|C|A")
+        return set(re.findall(r"[WOCA]", mask))
+
+    return {name: (roles(who), states(re.findall(r"[a-z]+", at.lower())),
+                   states(re.findall(r"[a-z]+", center.lower())))
+            for name, who, at, center in rows}
+
+
 def check_wire():
     text = (FORMATS / "wire.md").read_text()
     header = (ROOT / "src/cluster/wire.h").read_text()
@@ -129,6 +168,9 @@ def check_wire():
     types = re.search(r"typedef enum hki_type \{(.*?)\}", header, re.S)
     compare("types", {n: int(v) for v, n in rows},
             enum_of(types.group(1), "", "TYPES"))
+    compare("who may send what, and when", frames_said(text), frames_there())
+    compare("roles", table_below(text, "role of open"),
+            enum_of(header, "ROLE_", ""))
     compare("flags of begin", table_below(text, "flags of begin"),
             enum_of(header, "BEGIN_", ""))
     compare("flags of wait", table_below(text, "flags of wait"),
