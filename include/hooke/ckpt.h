@@ -37,7 +37,8 @@ typedef enum hk_ckpt_format {
     HK_CKPT_AUTO = 0,        // by path and content
     HK_CKPT_SAFETENSORS = 1, // one file, or shards with an index
     HK_CKPT_TF = 2,          // tensor bundle: prefix.index, prefix.data-*
-    HK_CKPT_NPZ = 3
+    HK_CKPT_NPZ = 3,
+    HK_CKPT_CENTER = 4 // a center file, through hk_weights_open only
 } hk_ckpt_format;
 
 // A string that travels with a checkpoint (not in npz and TF files).

@@ -27,6 +27,7 @@
 #define HOOKE_ROLES_H
 #include <stddef.h>
 #include <stdint.h>
+#include "hooke/ckpt.h"
 #include "hooke/cluster.h"
 #include "hooke/context.h"
 #include "hooke/elastic.h"
@@ -228,13 +229,16 @@ typedef struct hk_role_center_options {
     const hk_run_limits *limits;   // NULL: none; copied
     const hk_range_source *ranges; // shard 0 only; NULL: none; copied
     const char *metrics;           // endpoint, "127.0.0.1:0"...; NULL: none
-    const char *directory;         // gets "run.done" at the end; NULL: none
+    const char *directory;         // model_dir: gets the final checkpoint and
+                                   // "run.done"; made at the start; NULL: none
     int64_t bind_ms;      // an address in use is tried so long; default 30000
     int64_t start_ms;     // longest wait for a first worker; default 3600000
     int64_t linger_ms;    // without any worker the run goes on so long;
                           // default 300000
     int64_t evaluator_ms; // longest wait for an evaluator that has shown up to
                           // judge the end; default 600000
+    const hk_saver_options *saver; // of the final checkpoint: format, how many
+                                   // stay; NULL: the defaults; copied
 } hk_role_center_options;
 
 typedef struct hk_role_center hk_role_center; // opaque
@@ -246,6 +250,9 @@ HK_API hk_status hk_role_center_start(const hk_role_center_options *opt,
                                       hk_role_center **out);
 HK_API hk_center_server *hk_role_center_server(const hk_role_center *c);
 HK_API const char *hk_role_center_metrics(const hk_role_center *c); // or NULL
+// The final checkpoint of a run that has ended well (shard 0, with a
+// directory): the center's values, whoever of the workers was left; NULL: none.
+HK_API const char *hk_role_center_checkpoint(hk_role_center *c);
 // Waits for the end. HK_E_TIMEOUT after wait_ms (-1: without end);
 // HK_E_CANCELLED after hk_request_stop: the center file keeps everything, and
 // *result is filled, too.

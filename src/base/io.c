@@ -497,6 +497,28 @@ void hki_file_discard(hki_file *f) {
     free_file(f);
 }
 
+hk_status hki_folder_make(const char *path) {
+    char *copy;
+    HKI_TRY(hki_strdup(path, &copy));
+    hk_status s = HK_OK;
+    for (char *p = copy; s == HK_OK && *p != '\0';) {
+        char *const slash = strchr(p + 1, '/');
+        if (slash != NULL)
+            *slash = '\0';
+        if (!hki_path_is_dir(copy) && hki_io()->mkdir(copy, 0777) != 0 &&
+            errno != EEXIST)
+            s = hki_io_fail(errno, copy, "make the folder");
+        if (slash == NULL)
+            break;
+        *slash = '/';
+        p = slash;
+    }
+    hki_free(copy);
+    if (s == HK_OK && !hki_path_is_dir(path))
+        s = hki_fail(HK_E_IO, "%s: not a folder", path);
+    return s;
+}
+
 hk_status hki_sync_folder(const char *path) {
     char *folder;
     HKI_TRY(hki_path_folder(path, &folder));

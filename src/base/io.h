@@ -70,6 +70,18 @@ const char *hki_path_name(const char *path);
 // The folder that holds path ("." when it has none), in fresh memory.
 hk_status hki_path_folder(const char *path, char **out);
 
+// ---- mount.c ---------------------------------------------------------------
+
+#define HKI_MOUNT_TYPE 32
+// The type of the file system that path lies on, as the system calls it
+// ("ext4", "nfs4", "fuse.sshfs"); "" when it does not tell.
+void hki_mount_type(const char *path, char type[HKI_MOUNT_TYPE]);
+// The same from the text of /proc/self/mountinfo, by device number.
+void hki_mount_find(const char *text, unsigned major, unsigned minor,
+                    char type[HKI_MOUNT_TYPE]);
+// Whether files of that type lie on another machine.
+bool hki_mount_is_network(const char *type);
+
 // ---- writing ---------------------------------------------------------------
 //
 // A file under way has the name ".<name>.hooke-tmp" in the folder of its path
@@ -99,6 +111,8 @@ uint64_t hki_file_size(const hki_file *f); // bytes appended so far
 hk_status hki_file_commit(hki_file *f, bool durable);
 void hki_file_discard(hki_file *f); // removes it; NULL is allowed
 
+// mkdir -p.
+hk_status hki_folder_make(const char *path);
 // fsync of the folder that holds path.
 hk_status hki_sync_folder(const char *path);
 // All of it in one: create, write, commit, fsync of the folder.

@@ -39,28 +39,6 @@ hk_status hki_folder_join(const char *folder, const char *name, char **out) {
     return HK_OK;
 }
 
-hk_status hki_folder_make(const char *path) {
-    char *copy;
-    HKI_TRY(hki_strdup(path, &copy));
-    hk_status s = HK_OK;
-    for (char *p = copy; s == HK_OK && *p != '\0';) {
-        char *const slash = strchr(p + 1, '/');
-        if (slash != NULL)
-            *slash = '\0';
-        if (!hki_path_is_dir(copy) && hki_io()->mkdir(copy, 0777) != 0 &&
-            errno != EEXIST)
-            s = hki_io_fail(errno, copy, "make the folder");
-        if (slash == NULL)
-            break;
-        *slash = '/';
-        p = slash;
-    }
-    hki_free(copy);
-    if (s == HK_OK && !hki_path_is_dir(path))
-        s = hki_fail(HK_E_IO, "%s: not a folder", path);
-    return s;
-}
-
 // ---- state -----------------------------------------------------------------
 
 double hki_folder_time(const char *folder, const char *name) {

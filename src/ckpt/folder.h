@@ -18,8 +18,6 @@ void hki_paths_deinit(hki_paths *p);
 hk_status hki_folder_join(const char *folder, const char *name, char **out);
 // When the checkpoint (or file) was written, seconds since 1970; 0: unknown.
 double hki_folder_time(const char *folder, const char *name);
-// mkdir -p.
-hk_status hki_folder_make(const char *path);
 
 // ---- state -----------------------------------------------------------------
 

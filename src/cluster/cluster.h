@@ -1,5 +1,5 @@
 // cluster/cluster.h - what other modules and the roles may use beside
-// hooke/cluster.h: notes on the center's board.
+// hooke/cluster.h: notes on the center's board, center files as checkpoints.
 //
 // A board is a small set of named notes that shard 0 keeps for all: who has
 // finished what, which snapshot was evaluated. Notes live as long as the
@@ -8,6 +8,7 @@
 #ifndef HKI_CLUSTER_H
 #define HKI_CLUSTER_H
 #include "base/base.h"
+#include "hooke/ckpt.h"
 #include "hooke/cluster.h"
 
 // The text of a key file; `what` names it in messages.
@@ -18,10 +19,14 @@ hk_status hki_key_parse(const char *text, size_t size, const char *what,
 #define HKI_BOARD_KEY 63     // bytes of a name
 #define HKI_BOARD_VALUE 4096 // bytes of a note
 
-// Writes a note; size 0 removes it. if_absent: HK_E_EXISTS when it is there.
-// Centers of hk_center_connect only, as all calls here.
+// Writes a note on the board of shard 0; size 0 removes it. if_absent:
+// HK_E_EXISTS when it is there. Centers of hk_center_connect only, as all calls
+// here.
 hk_status hki_center_post(hk_center *c, const char *key, const void *value,
                           size_t size, bool if_absent, int64_t deadline_ns);
+// The same on the boards of all shards.
+hk_status hki_center_post_all(hk_center *c, const char *key, const void *value,
+                              size_t size, int64_t deadline_ns);
 // HK_E_NOT_FOUND; HK_E_OVERFLOW when capacity is too small (*size is set).
 hk_status hki_center_read(hk_center *c, const char *key, void *value,
                           size_t capacity, size_t *size, int64_t deadline_ns);
@@ -50,5 +55,14 @@ void hki_server_finish(hk_center_server *s, const char *reason);
 void hki_server_reason(hk_center_server *s, char *reason, size_t capacity);
 void hki_center_reason(hk_center *c, int64_t deadline_ns, char *reason,
                        size_t capacity);
+
+// ---- a center file as a checkpoint ------------------------------------------
+
+bool hki_center_file_is(const char *path);
+// The values, as a center that starts from the file would have them. Of
+// several shards one is named; the others are the files of the same run in its
+// folder. HK_E_EXISTS while a center has one of them, HK_E_NOT_FOUND when one
+// is missing.
+hk_status hki_center_file_ckpt(const char *path, hk_ckpt **out);
 
 #endif // HKI_CLUSTER_H

@@ -96,8 +96,8 @@ uint8_t *hki_center_undo(const hki_center_file *f, uint32_t slot) {
 // ---- create -----------------------------------------------------------------
 
 static hk_status map_fd(hki_center_file *f, const char *name) {
-    void *const p =
-        mmap(NULL, f->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, f->fd, 0);
+    void *const p = mmap(NULL, f->bytes, PROT_READ | PROT_WRITE,
+                         f->view ? MAP_PRIVATE : MAP_SHARED, f->fd, 0);
     if (p == MAP_FAILED)
         return io_fail(name, "map");
     f->map = p;
@@ -196,9 +196,13 @@ hk_status hki_center_file_create(hki_center_file *f, const char *path,
 
 // ---- open -------------------------------------------------------------------
 
+bool hki_center_head_is(const void *head, size_t size) {
+    return size >= sizeof magic && memcmp(head, magic, sizeof magic) == 0;
+}
+
 static hk_status check_head(const hki_center_file *f, const char *path) {
     const hki_center_head *const h = (const void *)f->map;
-    if (memcmp(h->magic, magic, sizeof magic) != 0)
+    if (!hki_center_head_is(h, f->bytes))
         return hki_fail(HK_E_DATA, "%s: not a center file", path);
     if (h->endian != ENDIAN)
         return hki_fail(HK_E_UNSUPPORTED,
@@ -222,12 +226,7 @@ static hk_status check_head(const hki_center_file *f, const char *path) {
     return HK_OK;
 }
 
-static hk_status open_path(hki_center_file *f, const char *path) {
-    f->fd = open(path, O_RDWR | O_CLOEXEC);
-    if (f->fd < 0)
-        return io_fail(path, "open");
-    if (flock(f->fd, LOCK_EX | LOCK_NB) != 0)
-        return hki_fail(HK_E_EXISTS, "%s: another center server has it", path);
+static hk_status map_path(hki_center_file *f, const char *path) {
     struct stat st;
     if (fstat(f->fd, &st) != 0)
         return io_fail(path, "look at");
@@ -235,15 +234,28 @@ static hk_status open_path(hki_center_file *f, const char *path) {
         return hki_fail(HK_E_DATA, "%s: %lld bytes are no center file", path,
                         (long long)st.st_size);
     f->bytes = (size_t)st.st_size;
-    HKI_TRY(reserve(f->fd, f->bytes, path));
+    if (!f->view)
+        HKI_TRY(reserve(f->fd, f->bytes, path));
     HKI_TRY(map_fd(f, path));
     HKI_TRY(check_head(f, path));
     set_pointers(f);
     return HK_OK;
 }
 
-hk_status hki_center_file_open(hki_center_file *f, const char *path) {
-    *f = (hki_center_file){.fd = -1};
+static hk_status open_path(hki_center_file *f, const char *path) {
+    f->fd = open(path, (f->view ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+    if (f->fd < 0)
+        return io_fail(path, "open");
+    if (flock(f->fd, (f->view ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0)
+        return hki_fail(HK_E_EXISTS, "%s: %s", path,
+                        f->view ? "a center is running from it; ask again "
+                                  "when it has ended"
+                                : "another center server has it");
+    return map_path(f, path);
+}
+
+static hk_status open_file(hki_center_file *f, const char *path, bool view) {
+    *f = (hki_center_file){.fd = -1, .view = view};
     hk_status s = hki_strdup(path, &f->path);
     if (s == HK_OK)
         s = open_path(f, path);
@@ -254,9 +266,17 @@ hk_status hki_center_file_open(hki_center_file *f, const char *path) {
     return s;
 }
 
+hk_status hki_center_file_open(hki_center_file *f, const char *path) {
+    return open_file(f, path, false);
+}
+
+hk_status hki_center_file_view(hki_center_file *f, const char *path) {
+    return open_file(f, path, true);
+}
+
 void hki_center_file_close(hki_center_file *f) {
     if (f->map != NULL) {
-        if (f->path != NULL && f->head != NULL) {
+        if (f->path != NULL && f->head != NULL && !f->view) {
             // Values first, the promise after them.
             (void)msync(f->map, f->bytes, MS_SYNC);
             f->head->clean = 1;

@@ -86,6 +86,7 @@ _Static_assert(sizeof(hki_undo_head) <= HKI_UNDO_IDS, "row ids come after it");
 typedef struct hki_center_file {
     char *path; // NULL: in memory
     int fd;     // -1: private memory
+    bool view;  // a private copy: the file stays as it is
     uint8_t *map;
     size_t bytes;
     hki_center_head *head;
@@ -108,6 +109,11 @@ hk_status hki_center_file_create(hki_center_file *f, const char *path,
 // Maps a file and checks its head and size. HK_E_NOT_FOUND; HK_E_EXISTS when
 // another process has it; HK_E_DATA.
 hk_status hki_center_file_open(hki_center_file *f, const char *path);
+// The same without a server: what is changed is changed in this process only.
+// HK_E_EXISTS while a server has the file.
+hk_status hki_center_file_view(hki_center_file *f, const char *path);
+// Whether a head, `size` bytes of it, is one of a center file.
+bool hki_center_head_is(const void *head, size_t size);
 // Marks it clean and unmaps. Accepts a zeroed or half-built one.
 void hki_center_file_close(hki_center_file *f);
 

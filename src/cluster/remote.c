@@ -282,33 +282,51 @@ hk_status hk_center_link_info(hk_center *c, hk_link_info *out) {
 
 // ---- the board --------------------------------------------------------------
 
-hk_status hki_center_post(hk_center *c, const char *key, const void *value,
-                          size_t size, bool if_absent, int64_t deadline_ns) {
+static hk_status post(hk_center *c, uint32_t n, const hki_msg_note *m,
+                      const void *value, int64_t deadline_ns) {
     hki_remote *r;
     HKI_TRY(remote_of(c, "post", &r));
-    if (key == NULL || strlen(key) > HKI_BOARD_KEY || size > HKI_BOARD_VALUE)
-        return hki_fail(HK_E_INVALID_ARG, "%s: a note of %zu bytes", c->name,
-                        size);
     uint8_t body[HKI_MAX_MESSAGE + HKI_BOARD_VALUE];
-    hki_msg_note m = {.if_absent = if_absent, .size = (uint32_t)size};
-    snprintf(m.key, sizeof m.key, "%s", key);
-    const size_t n = hki_body_put(&hki_body_note, &m, body);
-    if (size > 0)
-        memcpy(body + n, value, size);
+    const size_t head = hki_body_put(&hki_body_note, m, body);
+    if (m->size > 0)
+        memcpy(body + head, value, m->size);
     const hki_frame f = {.type = HKI_POST};
     hki_msg_state state;
     pthread_mutex_lock(&r->control_lock);
-    hki_link *const l = &r->control[0];
     hk_status s = hki_control_open(r, deadline_ns);
-    if (s == HK_OK)
-        s = hki_frame_send(&l->f, &f, body, n + size, deadline_ns, "note");
-    if (s == HK_OK)
-        s = hki_msg_recv(&l->f, HKI_STATE, &hki_body_state, &state, deadline_ns,
-                         "note");
-    if (s != HK_OK && !l->f.answered)
-        hki_control_drop(r);
+    for (uint32_t i = 0; s == HK_OK && i < HKI_MIN(n, r->n_shards); i++) {
+        hki_link *const l = &r->control[i];
+        s = hki_frame_send(&l->f, &f, body, head + m->size, deadline_ns,
+                           "note");
+        if (s == HK_OK)
+            s = hki_msg_recv(&l->f, HKI_STATE, &hki_body_state, &state,
+                             deadline_ns, "note");
+        if (s != HK_OK && !l->f.answered)
+            hki_control_drop(r);
+    }
     pthread_mutex_unlock(&r->control_lock);
     return s;
+}
+
+static hk_status post_note(hk_center *c, uint32_t n, const char *key,
+                           const void *value, size_t size, bool if_absent,
+                           int64_t deadline_ns) {
+    if (key == NULL || strlen(key) > HKI_BOARD_KEY || size > HKI_BOARD_VALUE)
+        return hki_fail(HK_E_INVALID_ARG, "%s: a note of %zu bytes", c->name,
+                        size);
+    hki_msg_note m = {.if_absent = if_absent, .size = (uint32_t)size};
+    snprintf(m.key, sizeof m.key, "%s", key);
+    return post(c, n, &m, value, deadline_ns);
+}
+
+hk_status hki_center_post(hk_center *c, const char *key, const void *value,
+                          size_t size, bool if_absent, int64_t deadline_ns) {
+    return post_note(c, 1, key, value, size, if_absent, deadline_ns);
+}
+
+hk_status hki_center_post_all(hk_center *c, const char *key, const void *value,
+                              size_t size, int64_t deadline_ns) {
+    return post_note(c, UINT32_MAX, key, value, size, false, deadline_ns);
 }
 
 hk_status hki_center_read(hk_center *c, const char *key, void *value,

@@ -1,7 +1,10 @@
 // roles_center.c - a center that keeps the run: starts the server, decides
-// when the run is over (shard 0), waits for observers, and ends by itself.
+// when the run is over (shard 0), writes its final checkpoint, waits for
+// observers, and ends by itself.
 #include "cluster/keeper.h"
 #include "cluster/roles.h"
+#include "cluster/final.h"
+#include "cluster/roles_end.h"
 #include "cluster/server.h"
 #include <math.h>
 #include <pthread.h>
@@ -20,7 +23,8 @@ struct hk_role_center {
     hk_center_server *server;
     hki_keeper *keeper; // shard 0; NULL elsewhere
     hk_monitor *monitor;
-    char *directory;
+    hki_run_files files; // its checkpoint: the keeping thread's
+    bool was_over;       // before this start
     int64_t start_ms, linger_ms, evaluator_ms, lease_ms;
     uint32_t shard;
     uint32_t expected; // workers; 0: unknown
@@ -293,29 +297,40 @@ static hk_status wait_for_late(hk_role_center *c) {
     }
 }
 
-// Tells observers of files that nothing more comes.
-static hk_status write_done(const hk_role_center *c, const hk_role_result *r) {
-    if (c->directory == NULL || c->keeper == NULL)
+// A shard stays until the first one has its part of the final checkpoint.
+static hk_status wait_for_fetch(hk_role_center *c) {
+    const int64_t begin = hki_now_ns();
+    char text[8];
+    size_t size;
+    if (c->files.shard == 0 || c->files.addresses == NULL)
         return HK_OK;
-    char path[4096];
-    const int n = snprintf(path, sizeof path, "%s/run.done", c->directory);
-    if (n < 0 || (size_t)n >= sizeof path)
-        return hki_fail(HK_E_INVALID_ARG, "%.80s...: the path is too long",
-                        c->directory);
-    hki_buf b = {0};
-    hk_status s =
-        hki_buf_printf(&b,
-                       "{\"end\": \"%s\", \"global_step\": %lld, "
-                       "\"reason\": ",
-                       hk_run_end_name(r->end), (long long)r->global_step);
-    if (s == HK_OK)
-        s = hki_json_quote(&b, r->reason, strlen(r->reason));
-    if (s == HK_OK)
-        s = hki_buf_printf(&b, "}\n");
-    if (s == HK_OK)
-        s = hki_file_replace(path, b.data, b.size, true);
-    hki_buf_deinit(&b);
-    return s;
+    while (hki_server_read(c->server, HKI_NOTE_FETCHED, text, sizeof text,
+                           &size) != HK_OK) {
+        if (past(begin, c->linger_ms))
+            return hki_fail(HK_E_UNAVAILABLE,
+                            "center %u: waited %g seconds for center 0 to "
+                            "fetch this part of the final checkpoint "
+                            "(linger_ms)",
+                            c->shard, 1e-3 * (double)c->linger_ms);
+        if (hki_nap(c->context, TICK_MS) || atomic_load(&c->stopping))
+            return hki_fail(HK_E_CANCELLED,
+                            "center: stopped before its part of the final "
+                            "checkpoint was fetched");
+    }
+    return HK_OK;
+}
+
+// The model is safe first; then those who want to see the end.
+static hk_status finish(hk_role_center *c, const hk_role_result *r) {
+    hk_status s = HK_OK;
+    if (!c->was_over)
+        s = c->shard == 0 ? hki_run_save(&c->files, c->server, r->reason)
+                          : wait_for_fetch(c);
+    char text[512];
+    snprintf(text, sizeof text, "%s", hk_last_error());
+    HKI_TRY(wait_for_evaluator(c));
+    HKI_TRY(wait_for_late(c));
+    return s == HK_OK ? HK_OK : hki_fail(s, "%s", text);
 }
 
 static hk_status keep_run(hk_role_center *c, hk_role_result *r) {
@@ -330,14 +345,13 @@ static hk_status keep_run(hk_role_center *c, hk_role_result *r) {
     char reason[sizeof r->reason];
     hki_server_reason(c->server, reason, sizeof reason);
     hki_result_set(r, hki_reason_end(reason), reason);
-    HKI_TRY(wait_for_evaluator(c));
-    HKI_TRY(wait_for_late(c));
+    HKI_TRY(finish(c, r));
     if (c->has_evaluated && c->limits.has_metric) {
         const hk_measure *const m =
             hki_evaluated_find(&c->evaluated, c->limits.metric);
         r->metric = m == NULL ? NAN : m->value;
     }
-    return write_done(c, r);
+    return hki_run_done(&c->files, r);
 }
 
 static void keep(void *user) {
@@ -429,6 +443,16 @@ static hk_status make_keeper(hk_role_center *c, const hk_role_center_options *o,
     return s;
 }
 
+// A center that is started again after the end says so and leaves.
+static hk_status look_back(hk_role_center *c) {
+    char reason[128];
+    HKI_TRY(hki_run_was_over(&c->files, c->server, &c->limits, &c->was_over,
+                             reason, sizeof reason));
+    if (c->was_over)
+        hki_server_finish(c->server, reason);
+    return HK_OK;
+}
+
 static hk_status build(hk_role_center *c, const hk_role_center_options *o,
                        hk_center_server_options *so) {
     c->context = so->context;
@@ -446,10 +470,10 @@ static hk_status build(hk_role_center *c, const hk_role_center_options *o,
     HKI_TRY(hki_cond_init(&c->changed, "center"));
     c->has_changed = true;
     HKI_TRY(hki_limits_copy(&c->limits, o->limits));
-    if (o->directory != NULL)
-        HKI_TRY(hki_strdup(o->directory, &c->directory));
+    HKI_TRY(hki_run_files_init(&c->files, o, so));
     HKI_TRY(make_keeper(c, o, so));
     HKI_TRY(start_server(so, o->bind_ms, &c->server));
+    HKI_TRY(look_back(c));
     if (c->keeper != NULL)
         hki_server_answer(c->server, HKI_CALL_PREFIX, hki_keeper_answer,
                           c->keeper);
@@ -492,6 +516,13 @@ const char *hk_role_center_metrics(const hk_role_center *c) {
     return c->monitor == NULL ? NULL : hk_monitor_address(c->monitor);
 }
 
+const char *hk_role_center_checkpoint(hk_role_center *c) {
+    pthread_mutex_lock(&c->mutex);
+    const char *const path = c->over ? c->files.checkpoint : NULL;
+    pthread_mutex_unlock(&c->mutex);
+    return path;
+}
+
 hk_status hk_role_center_wait(hk_role_center *c, int64_t wait_ms,
                               hk_role_result *result) {
     const int64_t deadline = wait_ms < 0 ? INT64_MAX : hki_deadline(wait_ms);
@@ -520,7 +551,7 @@ void hk_role_center_stop(hk_role_center *c) {
         hki_server_answer(c->server, HKI_CALL_PREFIX, NULL, NULL);
     hk_center_server_stop(c->server);
     hki_keeper_destroy(c->keeper);
-    hki_free(c->directory);
+    hki_run_files_deinit(&c->files);
     pthread_mutex_destroy(&c->mutex);
     if (c->has_changed)
         pthread_cond_destroy(&c->changed);

@@ -284,16 +284,21 @@ static hk_status check_options(hki_shard *s, const hki_shard_options *opt) {
 }
 
 // The plan has to be the one of the file, whatever its layout says.
-static hk_status check_plan(hki_shard *s, const hki_shard_options *opt) {
+static bool fits_plan(const hki_shard *s) {
     const hki_center_head *const h = s->file.head;
+    return h->plan == s->plan.hash && h->n_chunks == s->n_chunks &&
+           h->first_float == (uint64_t)s->first &&
+           h->n_floats == (uint64_t)s->n &&
+           h->max_floats == (uint64_t)s->plan.max_floats &&
+           h->side_bytes ==
+               (s->shard == 0 ? (uint64_t)hk_layout_side_bytes(s->layout) : 0);
+}
+
+static hk_status check_plan(hki_shard *s, const hki_shard_options *opt) {
     uint32_t n_slots;
     HKI_TRY(hki_rules_slots(&opt->center, s->name, &n_slots));
-    if (h->plan != s->plan.hash || h->n_chunks != s->n_chunks ||
-        h->first_float != (uint64_t)s->first || h->n_floats != (uint64_t)s->n ||
-        h->max_floats != (uint64_t)s->plan.max_floats ||
-        h->n_vectors != 1 + hki_rules_vectors(s->method, n_slots) ||
-        h->side_bytes !=
-            (s->shard == 0 ? (uint64_t)hk_layout_side_bytes(s->layout) : 0))
+    if (!fits_plan(s) ||
+        s->file.head->n_vectors != 1 + hki_rules_vectors(s->method, n_slots))
         return hki_fail(HK_E_DATA,
                         "%s: %s: the file is not of one piece with its "
                         "layout, or its outer optimizer is another",
@@ -317,17 +322,22 @@ static void warn_torn(hki_shard *s) {
     h->cut = 0;
 }
 
-static hk_status open_shard(hki_shard *s, const hki_shard_options *opt) {
-    HKI_TRY(hki_center_file_open(&s->file, opt->path));
+// The layout of the file, and the plan that follows from it.
+static hk_status read_layout(hki_shard *s, const hki_shard_options *opt) {
     const hki_center_head *const h = s->file.head;
     s->values = s->file.vector[0];
-    HKI_TRY(check_options(s, opt));
     HKI_TRY(hki_layout_get(s->file.map + h->layout_at, h->layout_bytes,
                            opt->path, &s->layout, &s->share));
     if (hk_layout_fingerprint(s->layout) != h->fingerprint)
         return hki_fail(HK_E_DATA, "%s: %s: the layout is damaged", s->name,
                         opt->path);
-    HKI_TRY(make_plan(s, opt->n_shards));
+    return make_plan(s, opt->n_shards);
+}
+
+static hk_status open_shard(hki_shard *s, const hki_shard_options *opt) {
+    HKI_TRY(hki_center_file_open(&s->file, opt->path));
+    HKI_TRY(check_options(s, opt));
+    HKI_TRY(read_layout(s, opt));
     HKI_TRY(check_plan(s, opt));
     HKI_TRY(make_locks(s));
     HKI_TRY(hki_undo_recover(s));
@@ -419,6 +429,59 @@ hk_status hki_shard_open(const hki_shard_options *opt, hki_shard **out) {
     const hk_status status = open_shard(s, opt);
     if (status != HK_OK) {
         s->file.head = NULL; // a file that does not fit stays as it is
+        hki_shard_close(s);
+        return status;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+// ---- a look at one ----------------------------------------------------------
+
+static hk_status options_of(const hki_center_head *h, const char *path,
+                            hki_shard_options *out) {
+    hk_center_options center;
+    hk_center_options_init(&center, sizeof center);
+    if (h->n_shards == 0 || h->n_shards > 4096 || h->shard >= h->n_shards)
+        return hki_fail(HK_E_DATA, "%s: shard %u of %u", path, h->shard,
+                        h->n_shards);
+    center.method = (hk_method)h->method;
+    center.max_workers = h->max_workers;
+    center.chunk_kib = h->chunk_floats / 256;
+    *out = (hki_shard_options){.name = "center",
+                               .path = path,
+                               .shard = h->shard,
+                               .n_shards = h->n_shards};
+    return hki_center_options_check(&center, &out->center);
+}
+
+static hk_status view_shard(hki_shard *s, const hki_shard_options *opt) {
+    HKI_TRY(read_layout(s, opt));
+    if (!fits_plan(s))
+        return hki_fail(HK_E_DATA,
+                        "%s: the file is not of one piece with its layout",
+                        opt->path);
+    HKI_TRY(make_locks(s));
+    HKI_TRY(hki_undo_recover(s));
+    count(s);
+    return HK_OK;
+}
+
+hk_status hki_shard_view(const char *path, hki_shard **out) {
+    hki_center_file f;
+    hki_shard_options opt;
+    hki_shard *s = NULL;
+    HKI_TRY(hki_center_file_view(&f, path));
+    hk_status status = options_of(f.head, path, &opt);
+    if (status == HK_OK)
+        status = start(&opt, &s);
+    if (status != HK_OK) {
+        hki_center_file_close(&f);
+        return status;
+    }
+    s->file = f;
+    status = view_shard(s, &opt);
+    if (status != HK_OK) {
         hki_shard_close(s);
         return status;
     }

@@ -161,6 +161,9 @@ hk_status hki_shard_create(const hki_shard_options *opt, hk_layout *layout,
 // From the file at opt->path: undoes what was not committed. HK_E_NOT_FOUND
 // when there is none; HK_E_INVALID_ARG when it does not fit the options.
 hk_status hki_shard_open(const hki_shard_options *opt, hki_shard **out);
+// What hki_shard_open would find, for a look at its values: a copy of this
+// process that serves nobody. The file stays as it is.
+hk_status hki_shard_view(const char *path, hki_shard **out);
 void hki_shard_close(hki_shard *s); // NULL is allowed
 
 void hki_shard_info(hki_shard *s, hk_center_info *out);

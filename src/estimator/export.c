@@ -132,7 +132,7 @@ static hk_status write_weights(const exporting *x) {
     if (s == HK_OK && x->o.format == HK_CKPT_TF) {
         s = path_in(x, "variables", &path);
         if (s == HK_OK)
-            s = hki_make_dirs(path.data);
+            s = hki_folder_make(path.data);
     }
     if (s == HK_OK)
         s = path_in(x,
@@ -172,7 +172,7 @@ static hk_status write_assets(const exporting *x) {
         return HK_OK;
     hk_status s = path_in(x, "assets.extra", &path);
     if (s == HK_OK)
-        s = hki_make_dirs(path.data);
+        s = hki_folder_make(path.data);
     for (size_t i = 0; s == HK_OK && i < x->o.n_assets; i++) {
         path.size = 0;
         s = hki_buf_printf(&path, "%s/assets.extra/%s", x->temp.data,
@@ -189,7 +189,7 @@ static hk_status write_assets(const exporting *x) {
 // Unix seconds; a second export within one second takes the next number.
 static hk_status choose_folder(exporting *x, const char *base) {
     const int64_t now = (int64_t)hki_wall_seconds();
-    HKI_TRY(hki_make_dirs(base));
+    HKI_TRY(hki_folder_make(base));
     for (int64_t i = 0; i < 1000; i++) {
         hki_buf name = {0};
         HKI_TRY(
@@ -207,7 +207,7 @@ static hk_status choose_folder(exporting *x, const char *base) {
 
 static hk_status fill_folder(exporting *x) {
     HKI_TRY(hki_remove_tree(x->temp.data)); // of a crash
-    HKI_TRY(hki_make_dirs(x->temp.data));
+    HKI_TRY(hki_folder_make(x->temp.data));
     HKI_TRY(write_weights(x));
     HKI_TRY(write_signature(x));
     HKI_TRY(write_assets(x));

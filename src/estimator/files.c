@@ -11,33 +11,6 @@ hk_status hki_quote(hki_buf *b, const char *s) {
     return hki_json_quote(b, s, strlen(s));
 }
 
-static hk_status make_dir(const char *path) {
-    if (hki_path_is_dir(path) || hki_io()->mkdir(path, 0777) == 0)
-        return HK_OK;
-    const int error = errno;
-    return error == EEXIST && hki_path_is_dir(path)
-               ? HK_OK
-               : hki_io_fail(error, path, "make the folder");
-}
-
-hk_status hki_make_dirs(const char *path) {
-    char *copy;
-    HKI_TRY(hki_strdup(path, &copy));
-    hk_status s = HK_OK;
-    for (char *at = copy + 1; s == HK_OK && copy[0] != '\0' && *at != '\0';
-         at++) {
-        if (*at != '/')
-            continue;
-        *at = '\0';
-        s = make_dir(copy);
-        *at = '/';
-    }
-    if (s == HK_OK)
-        s = make_dir(copy);
-    hki_free(copy);
-    return s;
-}
-
 static hk_status join_path(const char *dir, const char *name, hki_buf *out) {
     out->size = 0;
     return hki_buf_printf(out, "%s/%s", dir, name);

@@ -4,7 +4,6 @@
 #define HKI_ESTIMATOR_FILES_H
 #include "base/base.h"
 
-hk_status hki_make_dirs(const char *path); // with parents
 hk_status hki_remove_tree(const char *path);
 hk_status hki_copy_file(const char *from, const char *to);
 hk_status hki_write_file(const char *path, const hki_buf *text);

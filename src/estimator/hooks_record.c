@@ -1,4 +1,5 @@
 // hooks_record.c - hooks that write: summaries and profiles.
+#include "base/io.h"
 #include "estimator/estimator.h"
 
 // A folder that may be NULL, and a timer.
@@ -199,7 +200,7 @@ typedef struct profiler {
 static hk_status profiler_create(void *user, hk_run *run, void **state) {
     const recorder_options *const o = user;
     (void)run;
-    HKI_TRY(hki_make_dirs(o->dir));
+    HKI_TRY(hki_folder_make(o->dir));
     profiler *p;
     HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));
     *p = (profiler){.o = o, .timer = o->timer, .next = -1};

@@ -1,0 +1,19 @@
+// ckpt/ckpt.h - what other modules may use beside hooke/ckpt.h.
+#ifndef HKI_CKPT_H
+#define HKI_CKPT_H
+#include "hooke/ckpt.h"
+
+// Values in memory that are read like a checkpoint: those of a center file.
+typedef struct hki_ckpt_memory {
+    const char *path;       // in messages; copied
+    const hk_name_map *map; // names and shapes are copied, values borrowed
+    const hk_meta *meta;    // copied
+    size_t n_meta;
+    void (*release)(void *owner); // called by hk_ckpt_close; NULL: nobody
+    void *owner;                  // has what the map points to
+} hki_ckpt_memory;
+
+// After a failure the owner is still the caller's.
+hk_status hki_ckpt_from_memory(const hki_ckpt_memory *m, hk_ckpt **out);
+
+#endif // HKI_CKPT_H
