@@ -71,12 +71,50 @@ typedef struct center_plan {
     hk_method method;           // 0: elastic
     hk_optimizer_options outer; // struct_size 0: the method's
     hk_run_limits limits;
+    hk_saver_options saver; // of the final checkpoint
+    const char *model_dir;  // NULL: none
+    const char *file;       // center file; NULL: none
 } center_plan;
+
+// As the estimator's own checkpoints are.
+static void plan_saver(const hk_run_config *c, hk_saver_options *o) {
+    o->basename = c->basename;
+    o->format = c->ckpt_format;
+    o->keep_max = c->keep_checkpoint_max;
+    o->keep_every_n_hours = c->keep_checkpoint_every_n_hours;
+    o->keep_best = c->keep_best;
+    o->best_is_max = c->best_is_max;
+    o->no_fsync = c->no_fsync;
+}
+
+// Where the center lives. A launcher's model_dir is often shared by all hosts:
+// there the center does with memory, which a center by hand has to ask for.
+static int plan_file(const cli_args *a, const hk_cluster_info *info,
+                     center_plan *p) {
+    static char path[4096];
+    const bool is_train = strcmp(cli_command_of(a)->name, "train") == 0;
+    p->file = cli_string(a, "center-file", NULL);
+    if (p->file && strcmp(p->file, "none") == 0)
+        p->file = NULL;
+    else if (!p->file && p->model_dir) {
+        const hk_status s =
+            hk_center_file_of(p->model_dir, (uint32_t)info->center_index,
+                              info->n_centers, path, sizeof path);
+        if (s == HK_E_UNSUPPORTED && is_train)
+            cli_note("center: %s", hk_last_error());
+        else if (s != HK_OK)
+            return cli_status(s);
+        else
+            p->file = path;
+    }
+    return 0;
+}
 
 static int plan_center(const cli_args *a, const hk_cluster_info *info,
                        center_plan *p) {
-    *p = (center_plan){0};
+    *p = (center_plan){.model_dir = cli_string(a, "model-dir", NULL)};
     hk_run_limits_init(&p->limits, sizeof p->limits);
+    hk_saver_options_init(&p->saver, sizeof p->saver);
     const bool is_train = strcmp(cli_command_of(a)->name, "train") == 0;
     if (cli_operand(a, 0) || is_train) {
         experiment *x;
@@ -87,6 +125,8 @@ static int plan_center(const cli_args *a, const hk_cluster_info *info,
         if (failed)
             return failed;
         p->method = s.config.method;
+        p->model_dir = s.model_dir;
+        plan_saver(&s.config, &p->saver);
         if (s.config.center_options)
             p->outer = s.optimizer;
         p->limits.seconds = s.seconds;
@@ -97,7 +137,9 @@ static int plan_center(const cli_args *a, const hk_cluster_info *info,
         p->limits.seconds = cli_float(a, "seconds", 0);
     }
     const char *method = cli_string(a, "method", NULL);
-    return method ? cli_status(hk_method_find(method, &p->method)) : 0;
+    const int failed =
+        method ? cli_status(hk_method_find(method, &p->method)) : 0;
+    return failed ? failed : plan_file(a, info, p);
 }
 
 static int start_center(const cli_args *a, const hk_cluster_config *config,
@@ -126,7 +168,7 @@ static int start_center(const cli_args *a, const hk_cluster_config *config,
     server.context = ctx;
     server.key = has_key ? &key : NULL;
     server.center = &center;
-    server.path = cli_string(a, "center-file", NULL);
+    server.path = plan.file;
     server.durability = cli_string(a, "durability", "process");
     server.insecure = cli_has(a, "insecure");
     server.reset_worker = cli_int(a, "reset-worker", -1);
@@ -134,9 +176,14 @@ static int start_center(const cli_args *a, const hk_cluster_config *config,
     o.server = &server;
     o.limits = &plan.limits;
     o.metrics = cli_string(a, "metrics", NULL);
-    o.directory = cli_string(a, "model-dir", NULL);
+    o.directory = plan.model_dir;
+    o.saver = &plan.saver;
     o.linger_ms = (int64_t)(cli_float(a, "linger", 300) * 1000);
-    return cli_status(hk_role_center_start(&o, out));
+    failed = cli_status(hk_role_center_start(&o, out));
+    if (!failed && !plan.file && !plan.model_dir)
+        cli_note("center: without an experiment, --model-dir and --center-file "
+                 "it keeps nothing beyond its end");
+    return failed;
 }
 
 static void announce(const hk_role_center *c) {
@@ -164,6 +211,8 @@ int role_center(const cli_args *a, const hk_cluster_config *config) {
     failed = s == HK_E_CANCELLED ? signals_code() : cli_status(s);
     if (s == HK_OK || s == HK_E_CANCELLED)
         cli_note("center: %s; %lld steps", r.reason, (long long)r.global_step);
+    if (hk_role_center_checkpoint(c))
+        cli_note("center: %s", hk_role_center_checkpoint(c));
     if (cli_has(a, "json"))
         printf("{\"global_step\":%lld,\"end\":\"%s\"}\n",
                (long long)r.global_step, hk_run_end_name(r.end));

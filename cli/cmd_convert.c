@@ -89,7 +89,7 @@ static int convert_checkpoint(const cli_args *a, const char *in,
                               const char *out) {
     choice k = {0};
     hk_ckpt *c;
-    const hk_status s = hk_ckpt_open(in, HK_CKPT_AUTO, &c);
+    const hk_status s = hk_weights_open(in, &c);
     if (s != HK_OK)
         return cli_status(s);
     k.c = c;
@@ -219,13 +219,22 @@ static int convert_data(const cli_args *a, const char *in, const char *out) {
 
 // ---- the command -----------------------------------------------------------
 
+static bool is_center_file(const char *path) {
+    char head[8] = "";
+    FILE *f = fopen(path, "rb");
+    const bool whole = f && fread(head, sizeof head, 1, f) == 1;
+    if (f)
+        fclose(f);
+    return whole && memcmp(head, "HKCENTER", sizeof head) == 0;
+}
+
 static bool is_checkpoint(const char *path) {
     struct stat st;
     if (ends_with(path, ".safetensors") || ends_with(path, ".index") ||
         ends_with(path, ".index.json"))
         return true;
     if (stat(path, &st) == 0)
-        return S_ISDIR(st.st_mode);
+        return S_ISDIR(st.st_mode) || is_center_file(path);
     char *index = cli_printf("%s.index", path);
     return stat(index, &st) == 0;
 }
@@ -288,7 +297,8 @@ const cli_command cmd_convert = {
     .summary = "between checkpoint formats, and data sets to TFRecord",
     .about =
         "Checkpoints: safetensors, TensorFlow V2 (a prefix), NumPy archives "
-        "and model_dirs, in any direction. Data: IDX, npy, npz, CSV, "
+        "and model_dirs, in any direction, and from center files. Data: IDX, "
+        "npy, npz, CSV, "
         "TFRecord and 'digits' to TFRecord, CSV, npy or IDX, by the names of "
         "the files.",
     .examples = "hooke convert model.ckpt-1000 model.safetensors\n"

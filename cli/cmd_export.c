@@ -22,12 +22,19 @@ static bool has_section(const hk_ckpt *c, const char *section) {
 // the center, or the only model. NULL after a message.
 static const char *section_of(const hk_ckpt *c, const char *weights) {
     static const char own[] = "hooke/worker/0/x/";
-    const bool elastic = has_section(c, own);
+    const char *method = hk_ckpt_meta(c, "hooke.method");
+    const bool elastic =
+        has_section(c, own) || (method && strcmp(method, "none") != 0);
     if (!weights || (strcmp(weights, "center") == 0 && elastic) ||
         (strcmp(weights, "local") == 0 && !elastic))
         return "";
-    if (strcmp(weights, "local") == 0)
+    if (strcmp(weights, "local") == 0 && has_section(c, own))
         return own;
+    if (strcmp(weights, "local") == 0) {
+        cli_fail("%s: holds no worker's weights, only the center's",
+                 hk_ckpt_path(c));
+        return NULL;
+    }
     if (strcmp(weights, "ema") == 0 && has_section(c, HK_SECTION_EMA))
         return HK_SECTION_EMA;
     if (strcmp(weights, "ema") == 0)
@@ -82,7 +89,7 @@ static hk_ckpt *open_checkpoint(const cli_args *a, const char *model_dir) {
     hk_ckpt *c = NULL;
     hk_status s = job_context(a, &log);
     if (s == HK_OK)
-        s = path ? hk_ckpt_open(path, HK_CKPT_AUTO, &c)
+        s = path ? hk_weights_open(path, &c)
                  : hk_ckpt_open_latest(log, model_dir, &c, NULL);
     if (!path && (s == HK_E_NOT_FOUND || s == HK_E_IO))
         cli_fail("%s: no trained model; train first, or give the --model-dir "

@@ -63,19 +63,11 @@ static bool statistics(hk_ckpt *c, const hk_ckpt_entry *e) {
     return !damaged;
 }
 
-static int checkpoint(const char *path, const cli_args *a) {
-    static const char *const formats[] = {[HK_CKPT_SAFETENSORS] = "safetensors",
-                                          [HK_CKPT_TF] = "TensorFlow V2",
-                                          [HK_CKPT_NPZ] = "NumPy archive"};
-    hk_ckpt *c;
-    const hk_status s = hk_ckpt_open(path, HK_CKPT_AUTO, &c);
-    if (s != HK_OK)
-        return cli_status(s);
+// 0, or an exit code after a message.
+static int list_tensors(hk_ckpt *c, const cli_args *a) {
     const bool all = cli_has(a, "all"), stats = cli_has(a, "stats");
     double bytes = 0, elements = 0;
     size_t model = 0, damaged = 0;
-    printf("%s: %s checkpoint\n", hk_ckpt_path(c),
-           formats[hk_ckpt_format_of(c)]);
     for (size_t i = 0; i < hk_ckpt_count(c); i++) {
         const hk_ckpt_entry *e = hk_ckpt_item(c, i);
         const bool own = strncmp(e->name, HK_SECTION, strlen(HK_SECTION)) != 0;
@@ -97,8 +89,22 @@ static int checkpoint(const char *path, const cli_args *a) {
            cli_number(elements), hk_ckpt_count(c), cli_bytes(bytes));
     if (!all && model < hk_ckpt_count(c))
         printf("(--all shows optimizer, averages and workers as well)\n");
-    const int code =
-        damaged ? cli_fail("%s: damaged tensors: %zu", path, damaged) : 0;
+    return damaged
+               ? cli_fail("%s: damaged tensors: %zu", hk_ckpt_path(c), damaged)
+               : 0;
+}
+
+static int checkpoint(const char *path, const cli_args *a) {
+    static const char *const formats[] = {[HK_CKPT_SAFETENSORS] = "safetensors",
+                                          [HK_CKPT_TF] = "TensorFlow V2",
+                                          [HK_CKPT_NPZ] = "NumPy archive"};
+    hk_ckpt *c;
+    const hk_status s = hk_ckpt_open(path, HK_CKPT_AUTO, &c);
+    if (s != HK_OK)
+        return cli_status(s);
+    printf("%s: %s checkpoint\n", hk_ckpt_path(c),
+           formats[hk_ckpt_format_of(c)]);
+    const int code = list_tensors(c, a);
     hk_ckpt_close(c);
     return code;
 }
@@ -227,7 +233,20 @@ typedef struct center_head {
     uint64_t clean, run_id, initialised;
 } center_head;
 
-static int inspect_center(const char *path) {
+// A center that runs has its file to itself.
+static int center_values(const char *path, const cli_args *a) {
+    hk_ckpt *c;
+    if (hk_weights_open(path, &c) != HK_OK) {
+        printf("  values       cannot be read: %s\n", hk_last_error());
+        return 0;
+    }
+    printf("  global step  %s\n", hk_ckpt_meta(c, "hooke.step"));
+    const int code = list_tensors(c, a);
+    hk_ckpt_close(c);
+    return code;
+}
+
+static int inspect_center(const char *path, const cli_args *a) {
     center_head h;
     FILE *f = fopen(path, "rb");
     if (!f)
@@ -248,7 +267,7 @@ static int inspect_center(const char *path) {
            (unsigned long long)h.fingerprint);
     printf("  state        %s, %s\n", h.initialised ? "has values" : "empty",
            h.clean ? "closed in good order" : "open, or its server was killed");
-    return 0;
+    return h.initialised ? center_values(path, a) : 0;
 }
 
 // ---- which it is -----------------------------------------------------------
@@ -310,7 +329,7 @@ static int run(const cli_args *a) {
         ends_with(path, ".index.json") || (n > 8 && head[8] == '{'))
         return checkpoint(path, a);
     if (n >= 8 && memcmp(head, "HKCENTER", 8) == 0)
-        return inspect_center(path);
+        return inspect_center(path, a);
     if (strstr(path, "idx") || (n >= 4 && !head[0] && !head[1] && head[2]))
         return array(path, true);
     return tfrecord(path);

@@ -57,13 +57,14 @@ const cli_command cmd_center = {
     .about =
         "Waits for workers and keeps their center. Everything a worker was "
         "told has been applied is applied once and never lost, also across "
-        "kill -9 with --center-file. Ends by itself with exit code 0 when the "
-        "run is done. Addresses beyond this host need a key (hooke keygen). "
-        "The experiment says method and end of the run; without one the first "
-        "worker does.",
-    .examples =
-        "hooke center --listen 127.0.0.1:2222 --center-file center.bin\n"
-        "hooke center my.yaml --listen '*:2222' --key cluster.key",
+        "kill -9: it lives in a file of its model_dir. Ends by itself with "
+        "exit code 0 when the run is done, and leaves the final checkpoint in "
+        "the model_dir, whoever of the workers was left. Addresses beyond this "
+        "host need a key (hooke keygen). The experiment says method, model_dir "
+        "and end of the run; without one the first worker does, and "
+        "--model-dir.",
+    .examples = "hooke center --listen 127.0.0.1:2222 --model-dir runs/digits\n"
+                "hooke center my.yaml --listen '*:2222' --key cluster.key",
     .options = center_options,
     .run = run_center};
 

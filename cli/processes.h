@@ -43,7 +43,7 @@ int run_processes(const cli_args *a); // center and workers as children
 #define CENTER_OPTIONS                                                         \
     CLI_OPTION("center-file", 'f', CLI_FILE, "FILE",                           \
                "where a center lives: survives kill -9 and restarts; "         \
-               "default: memory only"),                                        \
+               "default: center.bin in the model_dir; none: memory only"),     \
         CLI_OPTION("durability", 0, CLI_STRING, "POLICY",                      \
                    "process, snapshot:SECONDS or always; default process"),    \
         CLI_OPTION("linger", 0, CLI_FLOAT, "S",                                \

@@ -100,6 +100,12 @@ HK_API void hk_center_server_options_init(hk_center_server_options *opt,
 // address beyond this host without a key.
 HK_API hk_status hk_center_server_start(const hk_center_server_options *opt,
                                         hk_center_server **out);
+// The center file of a model_dir: DIRECTORY/center.bin, center-I.bin for shard
+// I of several. Makes the folder. HK_E_UNSUPPORTED on a network file system,
+// where a mapped file is not what the next process finds.
+HK_API hk_status hk_center_file_of(const char *directory, uint32_t shard,
+                                   uint32_t n_shards, char *path,
+                                   size_t capacity);
 // The i-th address with the port in use; NULL past the end.
 HK_API const char *hk_center_server_address(const hk_center_server *s,
                                             size_t i);

@@ -392,6 +392,10 @@ typedef enum hk_weights {
 } hk_weights;
 // "center", "ema", "local", "all"; HK_E_NOT_FOUND lists them.
 HK_API hk_status hk_weights_find(const char *name, hk_weights *out);
+// Opens what holds weights: a checkpoint or model_dir as hk_ckpt_open does, or
+// a center file (of several shards any one; the others lie beside it). Every
+// checkpoint_path of this header may be such a file.
+HK_API hk_status hk_weights_open(const char *path, hk_ckpt **out);
 
 // Batch-norm statistics of averaged weights: replaces the moving statistics of
 // one set (DEFAULT, CENTER of this process, EMA or LOCAL) by their plain mean

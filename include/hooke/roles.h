@@ -369,7 +369,8 @@ typedef struct hk_role_evaluator_options {
 HK_API void hk_role_evaluator_options_init(hk_role_evaluator_options *opt,
                                            size_t struct_size);
 // Evaluates the newest state again and again, and always the final one. A
-// failing evaluation ends it. HK_E_CANCELLED after hk_request_stop.
+// failing evaluation ends it. HK_E_CANCELLED after hk_request_stop;
+// HK_E_STATE when the run ends without a trained model to evaluate.
 HK_API hk_status hk_role_evaluator_run(const hk_role_evaluator_options *opt,
                                        hk_role_result *result);
 

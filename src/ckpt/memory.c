@@ -27,14 +27,14 @@ static hk_status memory_read(const hk_ckpt *c, const hki_ckpt_tensor *t,
 
 static hk_status add_item(hk_ckpt *c, size_t *capacity,
                           const hki_ckpt_item *item) {
-    hki_ckpt_tensor t = {.elem = hki_elem_of_dtype(item->dtype),
-                         .extra = item->data};
-    t.entry.dtype = item->dtype;
+    const hk_dtype dtype = hki_elem_dtype(item->elem);
+    hki_ckpt_tensor t = {.elem = item->elem, .extra = item->data};
+    t.entry.dtype = dtype;
     t.entry.shape = item->shape;
     t.entry.bytes = item->bytes;
     HKI_TRY(hki_arena_strdup(&c->arena, item->name, &t.entry.name));
-    HKI_TRY(hki_arena_strdup(&c->arena, hk_dtype_name(item->dtype),
-                             &t.entry.type_name));
+    HKI_TRY(
+        hki_arena_strdup(&c->arena, hk_dtype_name(dtype), &t.entry.type_name));
     return hki_ckpt_push(c, capacity, &t);
 }
 

@@ -117,6 +117,11 @@ bool hki_center_head_is(const void *head, size_t size);
 // Marks it clean and unmaps. Accepts a zeroed or half-built one.
 void hki_center_file_close(hki_center_file *f);
 
+// hk_center_file_of on a file system of that type.
+hk_status hki_center_file_place(const char *directory, uint32_t shard,
+                                uint32_t n_shards, const char *type, char *path,
+                                size_t capacity);
+
 uint8_t *hki_center_undo(const hki_center_file *f, uint32_t slot);
 // Forces a range to the disk.
 hk_status hki_center_sync(const hki_center_file *f, const void *at,

@@ -1,4 +1,5 @@
-// file_ckpt.c - a center file, or those of all shards, read as a checkpoint.
+// file_ckpt.c - the center file of a model_dir; a center file, or those of all
+// shards, read as a checkpoint.
 #include <dirent.h>
 #include <sys/stat.h>
 #include "base/io.h"
@@ -18,6 +19,40 @@ bool hki_center_file_is(const char *path) {
                     hki_center_head_is(head, sizeof head);
     hki_file_close_read(fd);
     return is;
+}
+
+// ---- where it is -----------------------------------------------------------
+
+hk_status hki_center_file_place(const char *directory, uint32_t shard,
+                                uint32_t n_shards, const char *type, char *path,
+                                size_t capacity) {
+    if (hki_mount_is_network(type))
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s lies on a network file system (%s), which cannot "
+                        "hold a center file: give --center-file a path on a "
+                        "disk of this machine, or --center-file none to live "
+                        "in memory",
+                        directory, type);
+    const int n =
+        n_shards > 1
+            ? snprintf(path, capacity, "%s/center-%u.bin", directory, shard)
+            : snprintf(path, capacity, "%s/center.bin", directory);
+    if (n < 0 || (size_t)n >= capacity)
+        return hki_fail(HK_E_INVALID_ARG, "%.80s...: the path is too long",
+                        directory);
+    return HK_OK;
+}
+
+hk_status hk_center_file_of(const char *directory, uint32_t shard,
+                            uint32_t n_shards, char *path, size_t capacity) {
+    char type[HKI_MOUNT_TYPE];
+    if (directory == NULL || path == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "center file: directory or path is NULL");
+    HKI_TRY(hki_folder_make(directory));
+    hki_mount_type(directory, type);
+    return hki_center_file_place(directory, shard, n_shards, type, path,
+                                 capacity);
 }
 
 // ---- gathering -------------------------------------------------------------

@@ -126,6 +126,9 @@ hk_status hki_final_fetch(hk_center_server *server, const hki_others *others,
         return hki_fail(HK_E_STATE, "%s: it has no values", server->name);
     HKI_TRY(hki_center_copy_init(out, shard->layout, shard->share));
     out->method = shard->method->id;
+    pthread_mutex_lock(&shard->lock);
+    out->chief_left = shard->seat[0].left;
+    pthread_mutex_unlock(&shard->lock);
     const hk_status s =
         others->addresses == NULL
             ? fetch_alone(shard, wait_ms, out)
@@ -253,7 +256,8 @@ static hk_status update(hk_context *ctx, hk_saver *saver, hki_center_copy *c,
         HKI_TRY(values_are_same(c, base, &same));
     if (same)
         return hki_strdup(hk_ckpt_path(base), path);
-    return write(saver, c, base, path);
+    const bool current = c->chief_left || step >= c->step;
+    return write(saver, c, current ? base : NULL, path);
 }
 
 // A worker that has just left may hold the folder for a moment.

@@ -12,6 +12,7 @@ typedef struct hki_center_copy {
     float *values;     // of the whole vector
     int64_t step;
     hk_method method;
+    bool chief_left; // worker 0 said good-bye: what it saved is of its end
 } hki_center_copy;
 
 // Room for the values of a layout; the rest is empty.
@@ -36,9 +37,10 @@ hk_status hki_final_fetch(hk_center_server *server, const hki_others *others,
                           hki_center_copy *out);
 
 // Writes the copy to opt->model_dir, once nobody else writes there, for which
-// it waits wait_ms. What a worker has saved of its own (average, optimizer,
-// its values) is taken over from the newest checkpoint. One that says the same
-// already stays the last one. *path: where it is, freed with hki_free.
+// it waits wait_ms. What worker 0 has saved of its own (average, optimizer,
+// its values) is taken over from the newest checkpoint, unless it died before
+// the end. A checkpoint that says the same already stays the last one. *path:
+// where it is, freed with hki_free.
 hk_status hki_final_save(hk_context *ctx, hki_center_copy *c,
                          const hk_saver_options *opt, int64_t wait_ms,
                          char **path);

@@ -323,9 +323,10 @@ static hk_status wait_for_fetch(hk_role_center *c) {
 // The model is safe first; then those who want to see the end.
 static hk_status finish(hk_role_center *c, const hk_role_result *r) {
     hk_status s = HK_OK;
-    if (!c->was_over)
-        s = c->shard == 0 ? hki_run_save(&c->files, c->server, r->reason)
-                          : wait_for_fetch(c);
+    if (c->shard == 0 && c->files.checkpoint == NULL)
+        s = hki_run_save(&c->files, c->server, r->reason);
+    else if (c->shard != 0 && !c->was_over)
+        s = wait_for_fetch(c);
     char text[512];
     snprintf(text, sizeof text, "%s", hk_last_error());
     HKI_TRY(wait_for_evaluator(c));

@@ -137,19 +137,24 @@ static bool is_over(const hk_role_result *before, const hk_server_info *now,
            limits->steps <= now->center.global_step;
 }
 
-// A folder that was trained in without this center.
-static void warn_newer(const hki_run_files *f, const hk_server_info *info) {
+// The final checkpoint of a run that was over, or one that somebody trained
+// without this center.
+static hk_status look_at_newest(hki_run_files *f, int64_t now, bool over) {
     char *path;
     int64_t step;
-    if (f->shard != 0 || !info->center.initialised ||
+    hk_status s = HK_OK;
+    if (f->shard != 0 ||
         hk_latest_checkpoint(f->directory, &path, &step) != HK_OK)
-        return;
-    if (step > info->center.global_step)
+        return HK_OK;
+    if (over && step == now)
+        s = hki_strdup(path, &f->checkpoint);
+    else if (step > now)
         hki_log(f->context, HK_LOG_WARNING,
                 "center: goes on at step %lld of %s; %s is newer and is not "
                 "looked at",
-                (long long)info->center.global_step, f->file, path);
+                (long long)now, f->file, path);
     hk_ckpt_free_path(path);
+    return s;
 }
 
 hk_status hki_run_was_over(hki_run_files *f, hk_center_server *server,
@@ -166,15 +171,15 @@ hk_status hki_run_was_over(hki_run_files *f, hk_center_server *server,
     read_done(path.data, &before);
     *over = is_over(&before, &info, limits);
     snprintf(reason, capacity, "%s", before.reason);
-    const hk_status s = *over ? HK_OK : hki_file_remove(path.data);
+    hk_status s = *over ? HK_OK : hki_file_remove(path.data);
+    hki_buf_deinit(&path);
+    if (s == HK_OK && info.center.initialised)
+        s = look_at_newest(f, info.center.global_step, *over);
     if (*over)
         hki_log(f->context, HK_LOG_WARNING,
                 "center: the run was over before this start (%s, step %lld); "
                 "more --steps go on with it, without %s it begins anew",
                 reason, (long long)before.global_step, f->file);
-    else
-        warn_newer(f, &info);
-    hki_buf_deinit(&path);
     return s;
 }
 

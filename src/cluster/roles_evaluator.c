@@ -168,6 +168,31 @@ static hk_status wait_for_workers(evaluator *v) {
     }
 }
 
+// What was found at the end has to be the end: trained, and not older than
+// what was seen before.
+static hk_status check_final(const evaluator *v, const finding *f,
+                             bool from_files) {
+    const char *const where = from_files ? v->opt.directory : "the center";
+    const long long step = (long long)f->what.global_step;
+    if (!f->is_new)
+        return hki_fail(HK_E_STATE,
+                        "evaluator: the run is over and %s holds nothing to "
+                        "evaluate",
+                        where);
+    if (v->has_last && f->what.global_step < v->last.global_step)
+        return hki_fail(HK_E_STATE,
+                        "evaluator: the run is over, but %s is at step %lld "
+                        "and step %lld was seen before: the final model is "
+                        "not there",
+                        where, step, (long long)v->last.global_step);
+    if (f->what.global_step == 0)
+        return hki_fail(HK_E_STATE,
+                        "evaluator: the run is over and no trained model was "
+                        "seen: %s is at step 0",
+                        where);
+    return HK_OK;
+}
+
 static hk_status judge_final(evaluator *v, bool from_files) {
     finding f = {.what.is_final = 1};
     if (!from_files)
@@ -175,11 +200,8 @@ static hk_status judge_final(evaluator *v, bool from_files) {
     v->beat_ns = 0; // the judgement may take a while
     beat(v);
     HKI_TRY(from_files ? look_at_files(v, &f) : look_at_center(v, &f));
-    if (f.is_new)
-        return judge(v, &f);
-    hki_log(v->context, HK_LOG_WARNING,
-            "evaluator: the run ended without anything to judge");
-    return HK_OK;
+    HKI_TRY(check_final(v, &f, from_files));
+    return judge(v, &f);
 }
 
 // ---- the loop --------------------------------------------------------------

@@ -93,7 +93,7 @@ hk_status hki_warm_start(hk_estimator *e, const hk_layout *l, float *x) {
     const hk_warm_start *const ws = &e->warm_start;
     hk_ckpt *c;
     hk_name_map *map = NULL;
-    HKI_TRY(hk_ckpt_open(ws->checkpoint, HK_CKPT_AUTO, &c));
+    HKI_TRY(hk_weights_open(ws->checkpoint, &c));
     hk_status s = hk_name_map_create(&map);
     if (s == HK_OK)
         s = add_warm(ws, l, x, map);

@@ -416,7 +416,7 @@ hk_status hk_estimator_restore(hk_estimator *e, const hk_source *input,
         HKI_TRY(s);
     }
     hk_ckpt *c;
-    HKI_TRY(hk_ckpt_open(path, HK_CKPT_AUTO, &c));
+    HKI_TRY(hk_weights_open(path, &c));
     atomic_fetch_add(&e->counts.checkpoint_loads, 1);
     const hk_status s = restore_from(e, c, opt, report);
     hk_ckpt_close(c);

@@ -4,6 +4,7 @@
 // Nothing is swapped: every set is a vector of its own, and sessions are
 // bound to the one they shall run on.
 #include <sys/stat.h>
+#include "cluster/cluster.h"
 #include "estimator/estimator.h"
 
 hk_status hk_weights_find(const char *name, hk_weights *out) {
@@ -23,6 +24,12 @@ hk_status hk_weights_find(const char *name, hk_weights *out) {
     return hki_fail(HK_E_NOT_FOUND,
                     "no weights named %s; there are center, ema, local, all",
                     name ? name : "(null)");
+}
+
+hk_status hk_weights_open(const char *path, hk_ckpt **out) {
+    if (path != NULL && out != NULL && hki_center_file_is(path))
+        return hki_center_file_ckpt(path, out);
+    return hk_ckpt_open(path, HK_CKPT_AUTO, out);
 }
 
 void hki_weights_deinit(hki_weights *w) {
@@ -278,7 +285,7 @@ static hk_status read_checkpoint(hk_estimator *e, const hki_weights_ask *ask,
                                  const char *path, int64_t step,
                                  hki_weights *w) {
     hk_ckpt *c;
-    HKI_TRY(hk_ckpt_open(path, HK_CKPT_AUTO, &c));
+    HKI_TRY(hk_weights_open(path, &c));
     atomic_fetch_add(&e->counts.checkpoint_loads, 1);
     hk_status s = hki_ckpt_step(c, HKI_MAX(step, INT64_C(0)), &w->step);
     if (s == HK_OK)
