@@ -106,6 +106,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         (void)fwrite(copy, 1, image_size, f);
         (void)fclose(f);
         hki_shard *s;
+        if (hki_shard_view(path, &s) == HK_OK)
+            hki_shard_close(s);
         if (hki_shard_open(&options, &s) == HK_OK) {
             hk_center_info info;
             hki_shard_info(s, &info);

@@ -163,6 +163,24 @@ static void fill(float *v, size_t n, float value) {
         v[i] = value;
 }
 
+// The values that somebody who only looks at the file finds, which leaves it as
+// it is.
+static float *look(const uint8_t *picture, size_t bytes) {
+    hki_shard *s;
+    float *values;
+    assert_ok(hki_shard_view(path, &s));
+    assert_ok(hki_alloc_array((size_t)s->n, sizeof *values, &values));
+    memcpy(values, s->values, (size_t)s->n * sizeof *values);
+    hki_shard_close(s);
+    uint8_t *now;
+    size_t size;
+    assert_ok(hki_file_read_all(path, bytes, &now, &size));
+    assert_int_equal(size, bytes);
+    assert_memory_equal(now, picture, bytes);
+    hki_free(now);
+    return values;
+}
+
 // Dies at every step of the third chunk's change: the chunk is as it was
 // before, or as it is afterwards, and the cursor says which.
 static void die_everywhere(hk_method method, bool rows) {
@@ -197,10 +215,14 @@ static void die_everywhere(hk_method method, bool rows) {
         const size_t unit = rows ? s->n_dense : 2, bytes = s->file.bytes;
         hki_shard_close(s); // what it wrote at its end is replaced
         write_picture(t.copy, bytes);
+        float *const seen = look(t.copy, bytes);
         hki_free(t.copy);
         o.probe = NULL;
         hki_shard *again;
         assert_ok(hki_shard_open(&o, &again));
+        assert_memory_equal(seen, again->values,
+                            (size_t)again->n * sizeof *seen);
+        hki_free(seen);
         const uint32_t applied = HKI_CURSOR_UNITS(again->file.worker[0].cursor);
         const bool done = p == HKI_POINT_COMMITTED;
         assert_int_equal(applied, unit + done);
