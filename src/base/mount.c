@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#define MOUNTS "/proc/self/mountinfo"
 #define MOUNTS_MOST ((size_t)4 << 20)
 
 static bool line_type(const char *line, size_t size, unsigned major,
@@ -39,24 +38,24 @@ void hki_mount_find(const char *text, unsigned major, unsigned minor,
 }
 
 // The file has no size: it is read to its end.
-static hk_status read_mounts(hki_buf *out) {
-    FILE *const f = fopen(MOUNTS, "re");
+static bool read_mounts(hki_buf *out) {
+    FILE *const f = fopen("/proc/self/mountinfo", "re");
     char block[4096];
-    hk_status s = f != NULL ? HK_OK : hki_fail(HK_E_NOT_FOUND, MOUNTS);
-    for (size_t n = 1; s == HK_OK && n > 0 && out->size < MOUNTS_MOST;) {
+    bool good = f != NULL;
+    for (size_t n = 1; good && n > 0 && out->size < MOUNTS_MOST;) {
         n = fread(block, 1, sizeof block, f);
-        s = hki_buf_add(out, block, n);
+        good = hki_buf_add(out, block, n) == HK_OK;
     }
     if (f != NULL)
         fclose(f);
-    return s == HK_OK ? hki_buf_add(out, "", 1) : s;
+    return good && hki_buf_add(out, "", 1) == HK_OK;
 }
 
 void hki_mount_type(const char *path, char type[HKI_MOUNT_TYPE]) {
     struct stat st;
     hki_buf text = {0};
     type[0] = '\0';
-    if (stat(path, &st) == 0 && read_mounts(&text) == HK_OK)
+    if (stat(path, &st) == 0 && read_mounts(&text))
         hki_mount_find(text.data, major(st.st_dev), minor(st.st_dev), type);
     hki_buf_deinit(&text);
 }

@@ -247,10 +247,12 @@ static hk_status open_path(hki_center_file *f, const char *path) {
     if (f->fd < 0)
         return io_fail(path, "open");
     if (flock(f->fd, (f->view ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0)
-        return hki_fail(HK_E_EXISTS, "%s: %s", path,
-                        f->view ? "a center is running from it; ask again "
-                                  "when it has ended"
-                                : "another center server has it");
+        return f->view ? hki_fail(HK_E_EXISTS,
+                                  "%s: a center is running from it; ask again "
+                                  "when it has ended",
+                                  path)
+                       : hki_fail(HK_E_EXISTS,
+                                  "%s: another center server has it", path);
     return map_path(f, path);
 }
 

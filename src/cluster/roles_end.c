@@ -227,12 +227,13 @@ hk_status hki_run_save(hki_run_files *f, hk_center_server *server,
         return s;
     char text[512];
     snprintf(text, sizeof text, "%s", hk_last_error());
+    if (f->file == NULL)
+        return hki_fail(s,
+                        "center: the final checkpoint is not written, and "
+                        "there is no center file: %s",
+                        text);
     return hki_fail(s,
-                    "center: the run is over, but not its final checkpoint: "
-                    "%s; %s%s",
-                    text,
-                    f->file != NULL ? "start it again, or hooke convert "
-                                    : "there is no center file: what was "
-                                      "learned is lost",
-                    f->file != NULL ? f->file : "");
+                    "center: the final checkpoint is not written: %s; start "
+                    "the center again, or hooke convert %s OUT",
+                    text, f->file);
 }

@@ -28,6 +28,8 @@ Marks are comments right in front of a block:
     <!-- test: replace OLD => NEW -->  in the text of the block
     <!-- test: port NUMBER -->         a free port in its place
     <!-- test: prepare COMMAND -->     run before the block
+    <!-- test: then COMMAND -->        what a reader would look at next; has to
+                                       succeed
     <!-- test: fails CODE -->          the block ends with this code
     <!-- test: dry-run -->             make targets are looked up, not made
 
@@ -212,6 +214,12 @@ def run_shell(block, work, env):
     wanted = int(block.mark("fails") or 0)
     if code != wanted:
         raise Failure(f"code {code}, expected {wanted}\n{out}")
+    after = block.mark("then")
+    if after:
+        code, seen = run_bash("set -euo pipefail\n" + after, work,
+                              settings(block, env))
+        if code:
+            raise Failure(f"then: code {code}\n{seen}\nafter\n{out}")
 
 
 def pattern(lines):
