@@ -272,16 +272,17 @@ static hk_status wait_for_evaluator(hk_role_center *c) {
     }
 }
 
-// Ids that were taken; info->workers only says that none above it was.
+// Workers that this process has seen: those of an earlier start may come again.
 static uint32_t came(hk_role_center *c, const hk_server_info *info) {
     uint32_t n = 0;
     hk_worker_info w;
     for (uint32_t id = 0; id < info->workers; id++)
-        n += hk_center_server_worker(c->server, id, &w) == HK_OK;
+        n += hk_center_server_worker(c->server, id, &w) == HK_OK &&
+             w.last_seen >= 0;
     return n;
 }
 
-// Workers that are expected and have never come would find nobody: they get a
+// Workers that are expected and have not come would find nobody: they get a
 // while to hear that the run is over.
 static hk_status wait_for_late(hk_role_center *c) {
     const int64_t begin = hki_now_ns();
