@@ -194,6 +194,17 @@ static void announce(const hk_role_center *c) {
         cli_note("metrics at http://%s/metrics", hk_role_center_metrics(c));
 }
 
+static void show_final(const char *checkpoint, int64_t step) {
+    char *dir = cli_strdup(checkpoint);
+    char *slash = strrchr(dir, '/');
+    cli_note("center: %s", checkpoint);
+    if (slash) {
+        *slash = '\0';
+        record_advance(dir, step);
+    }
+    free(dir);
+}
+
 int role_center(const cli_args *a, const hk_cluster_config *config) {
     hk_context *ctx;
     hk_cluster_info info;
@@ -212,7 +223,7 @@ int role_center(const cli_args *a, const hk_cluster_config *config) {
     if (s == HK_OK || s == HK_E_CANCELLED)
         cli_note("center: %s; %lld steps", r.reason, (long long)r.global_step);
     if (hk_role_center_checkpoint(c))
-        cli_note("center: %s", hk_role_center_checkpoint(c));
+        show_final(hk_role_center_checkpoint(c), r.global_step);
     if (cli_has(a, "json"))
         printf("{\"global_step\":%lld,\"end\":\"%s\"}\n",
                (long long)r.global_step, hk_run_end_name(r.end));

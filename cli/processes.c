@@ -122,8 +122,8 @@ static char **center_words(const cli_args *a, const settings *s,
     add_number(&w, "linger", cli_float(a, "linger", 20));
     if (cli_has(a, "metrics"))
         add_option(&w, "metrics", cli_string(a, "metrics", ""));
-    if (cli_has(a, "center-file"))
-        add_option(&w, "center-file", cli_string(a, "center-file", ""));
+    // Runs in one process and in several go on with each other's checkpoints.
+    add_option(&w, "center-file", cli_string(a, "center-file", "none"));
     add_option(&w, "quiet", NULL);
     return end_words(&w, a);
 }
@@ -235,18 +235,23 @@ static void on_ask(family *f, int number) {
     tell_workers(f, SIGTERM);
 }
 
+static void wait_for_news(family *f, const sigset_t *signals) {
+    const int number = sigwaitinfo(signals, NULL);
+    if (number == SIGCHLD)
+        reap(f);
+    else if (number > 0)
+        on_ask(f, number);
+}
+
 // Until every worker has ended; then the center, which they need to the last.
+// It ends by itself, with the final checkpoint, unless something is amiss.
 static void watch(family *f, const sigset_t *signals) {
-    while (living(f) > 0) {
-        const int number = sigwaitinfo(signals, NULL);
-        if (number == SIGCHLD)
-            reap(f);
-        else if (number > 0)
-            on_ask(f, number);
-    }
-    if (f->all[0].pid > 0) {
-        kill(f->all[0].pid, SIGTERM);
-        waitpid(f->all[0].pid, NULL, 0);
+    while (living(f) > 0)
+        wait_for_news(f, signals);
+    while (f->all[0].pid > 0) {
+        if (f->asked || f->code)
+            kill(f->all[0].pid, SIGTERM);
+        wait_for_news(f, signals);
     }
 }
 

@@ -172,3 +172,20 @@ int record_add(const settings *s, const record *before,
     free(text);
     return failed;
 }
+
+void record_advance(const char *model_dir, int64_t global_step) {
+    char *path = cli_printf("%s/run.json", model_dir);
+    tree *t = access(path, R_OK) == 0 ? tree_read(path) : NULL;
+    const int64_t before = t ? tree_int(tree_get(t, "global_step"), -1) : -1;
+    if (before >= 0 && before < global_step) {
+        char *step = cli_printf("%lld", (long long)global_step);
+        tree_set(t, "global_step", step, "--set");
+        char *json = tree_json(t), *text = cli_printf("%s\n", json);
+        write_whole(path, text, strlen(text));
+        free(step);
+        free(json);
+        free(text);
+    }
+    tree_free(t);
+    free(path);
+}
