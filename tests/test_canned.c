@@ -216,7 +216,9 @@ static void test_sharing_and_predictions(void **state) {
         o.n_classes = 3;
         o.dropout = 0.1;
         assert_ok(hk_canned_create(ctx, &o, NULL, &e));
-        assert_true(train_and_score(e, &in, 20, "loss") < 1.5);
+        // Frequencies alone give ln 2 = 0.69 for two classes that occur, three
+        // equal guesses 1.10.
+        assert_true(train_and_score(e, &in, 100, "loss") < 0.35);
         hk_predictor *p;
         const hk_element *one;
         assert_ok(hk_estimator_predict(e, &in, NULL, &p));

@@ -158,6 +158,123 @@ static void test_same_as_workers(void **state) {
     hk_context_destroy(ctx);
 }
 
+// ---- options of the model ---------------------------------------------------
+
+// The same options by model_fn and by the run config.
+typedef struct said {
+    const char *tag; // user data is not part of a graph's key
+    bool elastic, ema;
+    hk_ema_source source;
+    int with_step;
+} said;
+
+static void average_options(hk_ema_options *o) {
+    hk_ema_options_init(o, sizeof *o);
+    o->decay = 0.8;
+}
+
+static hk_status saying_model(hk_graph *g, hk_mode mode, hk_spec *m) {
+    const said *const k = hk_spec_user(m);
+    hk_elastic_options eo;
+    hk_ema_options ema;
+    elastic_options(&eo);
+    average_options(&ema);
+    if (k->elastic)
+        hk_spec_elastic(m, &eo);
+    if (k->ema)
+        hk_spec_ema(m, &ema, k->source, k->with_step);
+    return bed_model(g, mode, m);
+}
+
+// One estimator whose model says it, one whose run config does.
+static void saying_beds(hk_context *ctx, said *k, uint32_t workers,
+                        bed both[2]) {
+    static hk_elastic_options eo; // read by bed_open
+    static hk_ema_options ema;
+    elastic_options(&eo);
+    average_options(&ema);
+    for (int i = 0; i < 2; i++) {
+        bed_init(&both[i], ctx);
+        both[i].config.workers = workers;
+        both[i].config.turn = HK_TURN_ROUND_ROBIN;
+    }
+    both[0].o.model_fn = saying_model;
+    both[0].o.user = k;
+    both[0].o.tag = k->tag;
+    if (k->elastic)
+        both[1].config.elastic = &eo;
+    if (k->ema)
+        both[1].config.ema = &ema;
+    both[1].config.ema_source = k->source;
+    both[1].config.ema_with_step = (uint32_t)k->with_step;
+    for (int i = 0; i < 2; i++)
+        bed_open(&both[i]);
+}
+
+static void test_said_by_the_model(void **state) {
+    (void)state;
+    said cases[] = {
+        {.tag = "a", .elastic = true},
+        {.tag = "b", .ema = true, .source = HK_EMA_WORKER},
+        {.tag = "c", .ema = true, .source = HK_EMA_WORKER, .with_step = 1},
+        {.tag = "d", .elastic = true, .ema = true, .source = HK_EMA_CENTER},
+        {.tag = "e", .elastic = true, .ema = true, .source = HK_EMA_WORKER}};
+    hk_context *ctx = context();
+    hk_dataset *d = bed_training(1);
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        bed both[2];
+        hk_train_result r[2];
+        saying_beds(ctx, &cases[i], cases[i].elastic ? WORKERS : 1, both);
+        for (int k = 0; k < 2; k++)
+            bed_train(&both[k], d, 3 * PERIOD + 1, &r[k]);
+        assert_int_equal(r[0].exchanges, cases[i].elastic ? 3 * WORKERS : 0);
+        assert_int_equal(r[0].exchanges, r[1].exchanges);
+        if (cases[i].elastic)
+            bed_same_values(both[0].e, both[1].e, HK_WEIGHTS_CENTER, 0);
+        if (cases[i].ema)
+            bed_same_values(both[0].e, both[1].e, HK_WEIGHTS_EMA, 0);
+        bed_same_values(both[0].e, both[1].e, HK_WEIGHTS_LOCAL, 0);
+        for (int k = 0; k < 2; k++)
+            hk_estimator_destroy(both[k].e);
+    }
+    hk_dataset_release(d);
+    hk_context_destroy(ctx);
+}
+
+// The run config's own options win.
+static void test_config_wins(void **state) {
+    (void)state;
+    hk_context *ctx = context();
+    hk_dataset *d = bed_training(1);
+    said k = {.elastic = true, .ema = true, .source = HK_EMA_WORKER};
+    hk_elastic_options eo;
+    elastic_options(&eo);
+    eo.communication_period = 2 * PERIOD;
+    hk_ema_options keep;
+    average_options(&keep);
+    keep.decay = 1; // it never moves
+    bed b;
+    elastic_bed(&b, ctx, &eo);
+    b.o.model_fn = saying_model;
+    b.o.user = &k;
+    b.config.ema = &keep;
+    b.config.ema_source = HK_EMA_WORKER;
+    bed_open(&b);
+    hk_train_result r;
+    float before[BED_VALUES], after[BED_VALUES], x[BED_VALUES];
+    bed_train(&b, d, 1, &r);
+    const size_t n = bed_values(b.e, HK_WEIGHTS_EMA, 0, before, BED_VALUES);
+    bed_train(&b, d, 4 * PERIOD - 1, &r);
+    assert_int_equal(r.exchanges, 2 * WORKERS);
+    bed_values(b.e, HK_WEIGHTS_EMA, 0, after, BED_VALUES);
+    bed_values(b.e, HK_WEIGHTS_LOCAL, 0, x, BED_VALUES);
+    assert_memory_equal(before, after, n * sizeof *before);
+    assert_true(memcmp(before, x, n * sizeof *before) != 0);
+    hk_estimator_destroy(b.e);
+    hk_dataset_release(d);
+    hk_context_destroy(ctx);
+}
+
 // ---- going on ---------------------------------------------------------------
 
 // Everything else that has a memory: a schedule of the global step, gradients
@@ -837,6 +954,8 @@ static void test_interrupted(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_as_workers),
+        cmocka_unit_test(test_said_by_the_model),
+        cmocka_unit_test(test_config_wins),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_interrupted),
         cmocka_unit_test(test_elsewhere),
