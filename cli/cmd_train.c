@@ -124,6 +124,7 @@ static int start(const cli_args *a, job *j, const hk_source *data,
         .metric = s->eval_steps > 0 || s->eval_seconds > 0 ? "accuracy" : NULL};
     cli_note("training %s: %u worker%s, %s", j->x->name, s->config.workers,
              s->config.workers == 1 ? "" : "s", s->model_dir);
+    settings_tell_period(s);
     progress *p = progress_create(cli_string(a, "progress", "auto"), &plan);
     hooks h = {0};
     hk_status status = add_hooks(j, p, held, &h);

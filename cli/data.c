@@ -461,6 +461,39 @@ hk_dataset *data_examples(const data_user *u) {
     return examples(u);
 }
 
+// Pictures are decoded on the way: of those only so many are looked at.
+#define PICTURES 20000
+
+// Goes through examples whose number is not known, as far as `most`.
+static hk_status count_to(hk_dataset *d, int64_t most, int64_t *n) {
+    hk_iter *it;
+    hk_status s = hk_iter_create(d, NULL, &it);
+    if (s != HK_OK)
+        return s;
+    const hk_element *e;
+    for (*n = 0; *n < most && (s = hk_iter_next(it, &e)) == HK_OK; ++*n)
+        ;
+    hk_iter_destroy(it);
+    return s == HK_E_END ? HK_OK : s;
+}
+
+int64_t data_rows(const experiment *x, int64_t most) {
+    const data_user u = {.x = x, .set = "train"};
+    hk_dataset *d = examples(&u);
+    int64_t n = hk_dataset_count(d);
+    if (n < 0 && from_pixels(&u) && most > PICTURES)
+        n = most;
+    // What is wrong with the data is told when it is trained on.
+    if (n < 0 && count_to(d, most, &n) != HK_OK)
+        n = most;
+    hk_dataset_release(d);
+    return n < most ? n : most;
+}
+
+int64_t data_batch(const experiment *x) {
+    return batch_size(&(data_user){.x = x, .set = "train"}, true);
+}
+
 // ---- what the schema cannot check ------------------------------------------
 
 static int check_set(const experiment *x, const char *set) {

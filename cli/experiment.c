@@ -415,6 +415,8 @@ int job_open(const cli_args *a, const char *operand, bool learn, job **out) {
         failed = table_open(j->x, &j->s, learn);
     if (failed)
         return failed;
+    if (learn)
+        settings_fit_period(j->x, a, &j->s);
     hk_status s = job_context(a, &j->ctx);
     if (s != HK_OK)
         return cli_status(s);

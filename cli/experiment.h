@@ -48,11 +48,16 @@ typedef struct settings {
     bool stop_above;
     int64_t early_stop_steps;
     hk_warm_start warm_start; // checkpoint NULL: none
+    char *period_note;        // NULL: the period is what was asked for
 } settings;
 
 // The place in a cluster that settings_read puts into the run config.
 void settings_cluster(const hk_cluster_info *info);
 int settings_read(const experiment *x, const cli_args *a, settings *s);
+// A run that is shorter than ten periods gets shorter ones; the table is open.
+// Told by one line of the chief's when the run begins.
+void settings_fit_period(const experiment *x, const cli_args *a, settings *s);
+void settings_tell_period(const settings *s);
 // The worker's seat at a center elsewhere.
 void settings_join(settings *s, hk_center *center);
 
@@ -79,6 +84,9 @@ typedef struct data_user {
 hk_status data_input(void *user, const hk_input_call *call, hk_dataset **out);
 // The set for the estimator; u lives as long as the source.
 hk_source data_source(data_user *u);
+// Training examples, at most `most`; and how many of them make a batch.
+int64_t data_rows(const experiment *x, int64_t most);
+int64_t data_batch(const experiment *x);
 // What the schema cannot check; 0 or an exit code after a message.
 int data_check(const experiment *x);
 

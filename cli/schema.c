@@ -188,7 +188,8 @@ static const schema_key keys[] = {
     {"elastic.preset", SCHEMA_CHOICE, "paper", "paper|tf",
      "paper: moving_rate 0.9 / workers, rho 0; tf: as TensorFlow's class"},
     {"elastic.communication_period", SCHEMA_INT, "10", "",
-     "local steps between exchanges (tau)"},
+     "local steps between exchanges (tau); a tenth of a run's steps where "
+     "those are fewer than ten periods"},
     {"elastic.moving_rate", SCHEMA_FLOAT, "the preset's", "",
      "share of the gap closed by an exchange (alpha)"},
     {"elastic.rho", SCHEMA_FLOAT, "the preset's", "", "pull inside the loss"},

@@ -299,6 +299,57 @@ void settings_join(settings *s, hk_center *center) {
     c->all_workers = place.n_workers;
 }
 
+// ---- the period of a short run ----------------------------------------------
+
+#define LEAST_PERIODS 10
+
+// Steps of one worker in the whole run, all of its starts together, so that a
+// run that goes on has the same period; `most` stands for any larger number.
+static int64_t steps_of_run(const experiment *x, const cli_args *a,
+                            const settings *s, int64_t workers, int64_t most) {
+    const bool is_train = strcmp(cli_command_of(a)->name, "worker") != 0;
+    int64_t steps = most;
+    if (s->steps > 0 && s->steps / (is_train ? 1 : workers) < most)
+        steps = s->steps / (is_train ? 1 : workers);
+    if (s->epochs > 0) {
+        const int64_t all = workers * data_batch(x); // examples of a step
+        const int64_t enough = most / s->epochs + 1;
+        const int64_t rows = data_rows(x, enough * all);
+        const int64_t passes = s->epochs * ((rows + all - 1) / all);
+        steps = passes < steps ? passes : steps;
+    }
+    return steps;
+}
+
+void settings_fit_period(const experiment *x, const cli_args *a, settings *s) {
+    const hk_run_config *c = &s->config;
+    hk_elastic_options *o = &s->elastic;
+    const int64_t workers = place.task ? place.n_workers : c->workers;
+    const bool learns = !place.task || place.task == HK_TASK_WORKER ||
+                        place.task == HK_TASK_CHIEF;
+    if (!c->elastic || !workers || !learns)
+        return;
+    const uint32_t period =
+        o->communication_period
+            ? o->communication_period
+            : hk_method_period(c->method ? c->method : HK_METHOD_ELASTIC);
+    const int64_t most = LEAST_PERIODS * (int64_t)period;
+    const int64_t steps = steps_of_run(x, a, s, workers, most);
+    const int64_t fit = steps / LEAST_PERIODS > 1 ? steps / LEAST_PERIODS : 1;
+    if (steps == 0 || steps >= most || fit >= period)
+        return;
+    o->communication_period = (uint32_t)fit;
+    s->period_note =
+        cli_printf("a run of %lld steps a worker: an exchange every %lld of "
+                   "them, not every %u",
+                   (long long)steps, (long long)fit, period);
+}
+
+void settings_tell_period(const settings *s) {
+    if (s->period_note && !s->config.not_chief)
+        cli_note("%s", s->period_note);
+}
+
 int settings_read(const experiment *x, const cli_args *a, settings *s) {
     *s = (settings){0};
     hk_run_config_init(&s->config, sizeof s->config);

@@ -861,6 +861,50 @@ static void test_elsewhere(void **state) {
     hk_context_destroy(ctx);
 }
 
+// ---- short runs -------------------------------------------------------------
+
+// Data that ends before the first exchange is due: everybody makes a last one.
+static void check_short(hk_method method, hk_turn_order turn) {
+    hk_context *ctx = context();
+    hk_elastic_options eo;
+    elastic_options(&eo);
+    bed b;
+    elastic_bed(&b, ctx, &eo);
+    b.config.method = method;
+    b.config.turn = turn;
+    bed_open(&b);
+    hk_dataset *d = bed_pass(1, 80, 10); // 3, 3, 2 batches
+    hk_source in = hk_source_dataset(d);
+    hk_train_options o;
+    hk_train_options_init(&o, sizeof o);
+    o.max_steps = 1;
+    hk_train_result r;
+    float first[BED_VALUES], last[BED_VALUES];
+    assert_ok(hk_estimator_train(b.e, &in, &o, &r));
+    assert_int_equal(r.exchanges, 0); // the steps were over, not the data
+    const size_t n = bed_values(b.e, HK_WEIGHTS_CENTER, 0, first, BED_VALUES);
+    assert_ok(hk_estimator_train(b.e, &in, NULL, &r));
+    assert_int_equal(r.reason, HK_STOP_DATA);
+    assert_int_equal(r.exchanges, WORKERS);
+    bed_values(b.e, HK_WEIGHTS_CENTER, 0, last, BED_VALUES);
+    assert_memory_not_equal(first, last, n * sizeof *first);
+    hk_center_info info;
+    assert_ok(hk_center_get_info(hk_estimator_center(b.e), &info));
+    assert_int_equal(info.global_step, hk_estimator_global_step(b.e));
+    hk_dataset_release(d);
+    hk_estimator_destroy(b.e);
+    hk_context_destroy(ctx);
+}
+
+static void test_short_runs(void **state) {
+    (void)state;
+    check_short(HK_METHOD_ELASTIC, HK_TURN_FREE);
+    check_short(HK_METHOD_ELASTIC, HK_TURN_ROUND_ROBIN);
+    check_short(HK_METHOD_MODEL_AVERAGE, HK_TURN_FREE);
+    check_short(HK_METHOD_ELASTIC_SYNC, HK_TURN_ROUND_ROBIN);
+    check_short(HK_METHOD_DOWNPOUR, HK_TURN_FREE);
+}
+
 // ---- interrupted ------------------------------------------------------------
 
 // Asks for a stop when row n of those that come is made.
@@ -958,6 +1002,7 @@ int main(void) {
         cmocka_unit_test(test_config_wins),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_interrupted),
+        cmocka_unit_test(test_short_runs),
         cmocka_unit_test(test_elsewhere),
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_weights),

@@ -51,6 +51,8 @@ typedef enum hk_method {
 
 // "elastic", "downpour_moving"...; NULL for an unknown value.
 HK_API const char *hk_method_name(hk_method m);
+// Its communication_period unless one is set; 0 for an unknown value.
+HK_API uint32_t hk_method_period(hk_method m);
 // HK_E_NOT_FOUND names the nearest known method.
 HK_API hk_status hk_method_find(const char *name, hk_method *out);
 

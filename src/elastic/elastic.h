@@ -254,4 +254,7 @@ void hki_center_base_deinit(hk_center *c);
 hk_status hki_center_options_check(const hk_center_options *src,
                                    hk_center_options *out);
 
+// Steps of the worker that the center has not heard of.
+int64_t hki_elastic_since(const hk_elastic *e);
+
 #endif // HKI_ELASTIC_H

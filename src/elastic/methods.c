@@ -109,6 +109,11 @@ const char *hk_method_name(hk_method m) {
     return found != NULL ? found->name : NULL;
 }
 
+uint32_t hk_method_period(hk_method m) {
+    const hki_method *const found = hki_method_get(m);
+    return found != NULL ? found->period : 0;
+}
+
 #define MAX_NAME 64
 
 // Insertions, deletions and changes between two names, the first one cut.

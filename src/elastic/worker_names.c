@@ -21,6 +21,10 @@ int64_t hk_elastic_local_step(const hk_elastic *e) {
     return e != NULL ? e->local_step : 0;
 }
 
+int64_t hki_elastic_since(const hk_elastic *e) {
+    return e->since;
+}
+
 int64_t hk_elastic_global_step(const hk_elastic *e) {
     return e != NULL ? e->center_step + e->since : 0;
 }

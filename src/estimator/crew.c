@@ -59,9 +59,8 @@ static hk_status count_ema(hk_step_info *info, void *user) {
     return hk_ema_set_num_updates(user, info->local_step + 1);
 }
 
-static hk_status average_center(hk_step_info *info, void *user) {
-    hki_crew *const c = user;
-    if (!info->exchanged)
+hk_status hki_crew_average(hki_crew *c, const hki_worker *w) {
+    if (c->ema == NULL || !c->ema_of_center || w->index != 0)
         return HK_OK;
     const float *view = hk_elastic_view(c->workers[0].elastic);
     if (view == NULL) {
@@ -70,6 +69,11 @@ static hk_status average_center(hk_step_info *info, void *user) {
         view = c->model;
     }
     return hk_ema_update(c->ema, view, NULL);
+}
+
+static hk_status average_center(hk_step_info *info, void *user) {
+    hki_crew *const c = user;
+    return info->exchanged ? hki_crew_average(c, &c->workers[0]) : HK_OK;
 }
 
 static hk_status note_info(hk_step_info *info, void *user) {

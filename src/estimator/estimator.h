@@ -276,6 +276,8 @@ hk_status hki_crew_tie(hki_crew *c);
 hk_status hki_worker_join(hki_worker *w);
 // The model's values: c->model is brought up to date.
 hk_status hki_crew_model(hki_crew *c);
+// After an exchange of w: an average that follows the center takes it in.
+hk_status hki_crew_average(hki_crew *c, const hki_worker *w);
 // Gives all workers (and an own center) the values in c->model.
 hk_status hki_crew_assign(hki_crew *c, int64_t center_step);
 // The session for a batch of that size, under the trainer.

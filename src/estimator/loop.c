@@ -339,31 +339,40 @@ static hk_status leave(hki_worker *w) {
     return hk_elastic_leave(w->elastic, hki_worker_values(w));
 }
 
-// Steps that the center has not seen.
-static bool has_news(const hki_worker *w) {
-    double tau;
-    return hk_elastic_get(w->elastic, "communication_period", &tau) != HK_OK ||
-           hk_elastic_local_step(w->elastic) % (int64_t)tau != 0;
+// Brings the steps that the center has not seen. In a round it is enough to
+// have contributed: the others may be long in coming to theirs.
+static hk_status last_exchange(hki_loop *l, hki_worker *w, bool rounds) {
+    if (hki_elastic_since(w->elastic) == 0)
+        return HK_OK;
+    const hk_status s = hk_elastic_exchange(w->elastic, hki_worker_values(w));
+    if (s != HK_OK)
+        return rounds && s == HK_E_TIMEOUT ? HK_OK : s;
+    pthread_mutex_lock(&l->crew->lock);
+    w->report.exchanges++;
+    pthread_mutex_unlock(&l->crew->lock);
+    return hki_crew_average(l->crew, w);
 }
 
-// Nobody may wait for a worker that goes: coupled ones leave their seat, and
-// remote ones bring their last steps. A worker that failed leaves as it is;
+// A worker whose data has ended brings its last steps, one at a center
+// elsewhere does so whenever it ends well. Nobody may wait for a worker that
+// goes: coupled ones leave their seat. A worker that failed leaves as it is;
 // one that ended well stays until the last checkpoint has seen the center,
 // which might be gone once everybody has left. In rounds others wait for it so
 // long, which those of its own process, whose end it waits for, cannot.
 static hk_status part(hki_loop *l, hki_worker *w, hk_status s) {
-    const bool is_remote = !l->crew->own_center;
-    const bool early = l->coupled && s != HK_OK;
-    if (!w->joined || (!is_remote && !early))
+    if (!w->joined)
         return HK_OK;
-    const bool well = s == HK_OK || s == HK_E_END;
+    const bool is_remote = !l->crew->own_center, ended = s == HK_E_END;
     const bool rounds = l->crew->center->method->flags & HKI_METHOD_ROUND;
+    const bool well = s == HK_OK || ended;
     hk_status last = HK_OK;
-    if (is_remote && !rounds && well && has_news(w))
-        last = hk_elastic_exchange(w->elastic, hki_worker_values(w));
-    if (is_remote && (!rounds || l->crew->n == 1) && well && !early &&
-        last == HK_OK)
-        return HK_OK;
+    if (is_remote ? well && !rounds : ended)
+        last = last_exchange(l, w, rounds);
+    const bool seat = l->coupled && s != HK_OK;
+    const bool stays =
+        !is_remote || (well && last == HK_OK && (!rounds || l->crew->n == 1));
+    if (stays && !seat)
+        return last;
     const hk_status left = leave(w);
     return last != HK_OK ? last : left;
 }
