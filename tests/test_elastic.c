@@ -28,9 +28,13 @@ static void test_methods(void **state) {
     for (int i = HK_METHOD_ELASTIC; i <= HK_METHOD_DILOCO_DELAYED; i++) {
         assert_non_null(hk_method_name((hk_method)i));
         assert_ok(hk_method_find(hk_method_name((hk_method)i), &m));
+        assert_true(hk_method_period((hk_method)i) >= 1);
         assert_int_equal(m, i);
     }
     assert_null(hk_method_name((hk_method)0));
+    assert_int_equal(hk_method_period((hk_method)0), 0);
+    assert_int_equal(hk_method_period(HK_METHOD_ELASTIC), 10);
+    assert_int_equal(hk_method_period(HK_METHOD_DILOCO), 500);
     assert_null(hk_method_name((hk_method)99));
     assert_status(hk_method_find("downpuor", &m), HK_E_NOT_FOUND);
     assert_non_null(strstr(hk_last_error(), "nearest is downpour"));

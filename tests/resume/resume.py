@@ -76,7 +76,8 @@ def write_shards(shards, count):
 def write_experiment(name, model, data, run="{}"):
     with open(f"{name}.yaml", "w", encoding="utf-8") as out:
         out.write(f"""model: {model}
-optimizer: {{type: adam, learning_rate: 0.01}}
+optimizer: {{type: adam, learning_rate: 0.01, clip_norm: 5,
+            schedule: {{type: cosine, decay_steps: 4000}}}}
 elastic: {{communication_period: 5}}
 ema: {{decay: 0.9}}
 data:
