@@ -390,6 +390,7 @@ static void interrupted(int kind, int n, uint32_t threads, char *text) {
     assert_ok(hk_iter_save(it, bytes, sizeof bytes, &size));
     hk_iter_destroy(it);
     hk_request_stop(s.ctx, 0);
+    s.n = 0; // calls that were ahead are made again
     it = iterate(busy(kind, &s), threads, s.ctx);
     assert_ok(hk_iter_restore(it, bytes, size));
     assert_status(append_all(&t, it), HK_E_END);

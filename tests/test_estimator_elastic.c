@@ -962,6 +962,7 @@ static void check_interrupted(bed *whole, uint32_t workers, int n) {
     if (reason == HK_STOP_REQUESTED) {
         hk_estimator_destroy(b.e);
         hk_request_stop(s.ctx, 0);
+        s.n = 0;
         reason = run_once(&b, &s, workers, dir);
     }
     assert_int_equal(reason, HK_STOP_DATA);
