@@ -297,6 +297,7 @@ typedef struct judge {
     hk_status status;
     hk_role_result result;
     _Atomic int calls, finals;
+    _Atomic bool hold; // judgements take until it is cleared
     int64_t final_step;
     float final_value;
     double metric; // what it reports; NaN: the step
@@ -309,6 +310,8 @@ static hk_status judge_one(void *user, const hk_evaluation *what,
     judge *const j = user;
     assert_true(capacity >= 1);
     atomic_fetch_add(&j->calls, 1);
+    while (atomic_load(&j->hold))
+        breathe(NULL);
     if (what->is_final) {
         atomic_fetch_add(&j->finals, 1);
         j->final_step = what->global_step;
@@ -709,6 +712,69 @@ static void test_center_comes_back(void **state) {
     bed_deinit(&b);
 }
 
+#define PATIENCE_MS 60000 // for what comes soon, on a machine that is busy
+
+static _Atomic bool enough;
+
+static int until_enough(hand *h) {
+    return breathe(h) != 0 || atomic_load(&enough);
+}
+
+// Waits until the run's memory (src/cluster/keeper.h) knows of the evaluator.
+static void wait_noted(const bed *b) {
+    char path[128];
+    const int64_t deadline = hki_deadline(PATIENCE_MS);
+    snprintf(path, sizeof path, "%s.run", b->file);
+    for (unsigned flags = 0; (flags & 2) == 0; breathe(NULL)) {
+        uint8_t *bytes;
+        size_t size;
+        if (hki_file_read_all(path, 4096, &bytes, &size) == HK_OK) {
+            flags = size > 16 ? bytes[16] : 0;
+            hki_free(bytes);
+        }
+        if (hki_now_ns() > deadline)
+            fail_msg("the center does not note that there is an evaluator");
+    }
+}
+
+// The run is over at once when the center comes back, while its evaluator is
+// in the middle of a judgement and has not noticed anything.
+static void test_restart_keeps_evaluator(void **state) {
+    (void)state;
+    bed b;
+    hand h = {.pause = until_enough};
+    judge j;
+    hk_role_result r;
+    bed_init(&b);
+    b.limits.steps = 1000000;
+    bed_start(&b);
+    atomic_store(&enough, false);
+    hand_start(&h, &b, 0);
+    judge_start(&j, &b, NULL);
+    wait_noted(&b);
+    atomic_store(&j.hold, true);
+    for (const int before = j.calls; j.calls == before;)
+        breathe(NULL);
+    atomic_store(&enough, true);
+    hand_join(&h);
+    hk_role_center_stop(b.center);
+    b.limits.steps = 1;
+    bed_start(&b);
+    assert_status(hk_role_center_wait(b.center, 1500, &r), HK_E_TIMEOUT);
+    atomic_store(&j.hold, false);
+    pthread_join(j.thread, NULL);
+    assert_ok(j.status);
+    assert_int_equal(j.finals, 1);
+    assert_int_equal(j.final_step, h.steps);
+    assert_ok(hk_role_center_wait(b.center, PATIENCE_MS, &r));
+    assert_int_equal(r.end, HK_END_STEPS);
+    // Once more: nobody is left to wait for.
+    hk_role_center_stop(b.center);
+    bed_start(&b);
+    assert_ok(hk_role_center_wait(b.center, HKI_EVALUATOR_FRESH_MS / 2, &r));
+    bed_deinit(&b);
+}
+
 // ---- the evaluator of files ------------------------------------------------
 
 static void test_files(void **state) {
@@ -949,6 +1015,7 @@ int main(void) {
         cmocka_unit_test(test_last_difference),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_center_comes_back),
+        cmocka_unit_test(test_restart_keeps_evaluator),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_misfits),
         cmocka_unit_test(test_metrics),

@@ -11,6 +11,11 @@
 #define MEMBER 56 // bytes of one in the file
 #define MAX_FILE (256u << 20)
 
+enum { // flags in the file
+    USED_UP = 1,
+    EVALUATOR = 2
+};
+
 #define SAVE_SECONDS 5 // of the run's time, that a killed process may lose
 
 static const char magic[8] = {'H', 'K', 'R', 'U', 'N', 0, 0, 2};
@@ -24,7 +29,7 @@ typedef struct member {
 struct hki_keeper {
     pthread_mutex_t mutex; // guards everything below and the source
     hk_range_source ranges;
-    bool has_ranges, used_up;
+    bool has_ranges, used_up, evaluator;
     bool dirty;            // the file is behind
     double seconds, tried; // of the run; when the file last got them
     int64_t passed_ns;     // of the last call; 0: none in this process
@@ -177,7 +182,8 @@ static hk_status save(hki_keeper *k) {
     b->size = 0;
     HKI_TRY(hki_buf_add(b, magic, sizeof magic));
     HKI_TRY(add_u64(b, seconds));
-    HKI_TRY(add_u32(b, k->used_up));
+    HKI_TRY(add_u32(b, (k->used_up ? USED_UP : 0u) |
+                           (k->evaluator ? EVALUATOR : 0u)));
     HKI_TRY(add_u32(b, k->count));
     for (uint32_t i = 0; i < k->count; i++)
         HKI_TRY(add_member(b, &k->member[i]));
@@ -230,7 +236,8 @@ static hk_status restore(hki_keeper *k, const uint8_t *bytes, size_t size) {
     if (!(k->seconds >= 0 && k->seconds < 1e18))
         return damaged(k->path, 8, "its seconds are no time");
     k->tried = k->seconds;
-    k->used_up = hki_get_u32(bytes + 16) != 0;
+    k->used_up = (hki_get_u32(bytes + 16) & USED_UP) != 0;
+    k->evaluator = (hki_get_u32(bytes + 16) & EVALUATOR) != 0;
     HKI_TRY(restore_members(k, bytes + HEADER, n));
     if (ranges == 0)
         return HK_OK;
@@ -304,6 +311,24 @@ double hki_keeper_seconds(hki_keeper *k) {
     const double seconds = k->seconds;
     pthread_mutex_unlock(&k->mutex);
     return seconds;
+}
+
+hk_status hki_keeper_set_evaluator(hki_keeper *k, bool about) {
+    hk_status s = HK_OK;
+    pthread_mutex_lock(&k->mutex);
+    if (k->evaluator != about) {
+        k->evaluator = about;
+        s = save(k);
+    }
+    pthread_mutex_unlock(&k->mutex);
+    return s;
+}
+
+bool hki_keeper_evaluator(hki_keeper *k) {
+    pthread_mutex_lock(&k->mutex);
+    const bool about = k->evaluator;
+    pthread_mutex_unlock(&k->mutex);
+    return about;
 }
 
 bool hki_keeper_used_up(hki_keeper *k) {

@@ -4,7 +4,8 @@
 // was.
 //
 //   "HKRUN" 0 0 2 | f64 seconds that it has run, over all starts
-//   u32 flags (1: data used up) | u32 members, then for each of them
+//   u32 flags (1: data used up, 2: an evaluator will want to see the end)
+//   u32 members, then for each of them
 //       u32 id | u32 nonce | u32 sequence | u32 status | u32 done | u32 0
 //       u64 range id | i64 epoch | i64 begin | i64 end     its last answer
 //   u64 bytes of the range source, then these
@@ -31,6 +32,9 @@ hk_status hki_keeper_pass(hki_keeper *k, int64_t now_ns);
 double hki_keeper_seconds(hki_keeper *k); // that the run has run
 bool hki_keeper_used_up(hki_keeper *k);   // of the ranges nothing is left
 bool hki_keeper_is_done(hki_keeper *k, uint32_t worker); // said so itself
+// An evaluator is about, or has seen the end; nothing is written twice.
+hk_status hki_keeper_set_evaluator(hki_keeper *k, bool about);
+bool hki_keeper_evaluator(hki_keeper *k);
 // The worker is gone: what was lent to it goes back.
 hk_status hki_keeper_lost(hki_keeper *k, uint32_t worker);
 

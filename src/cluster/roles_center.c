@@ -28,6 +28,7 @@ struct hk_role_center {
     int64_t start_ms, linger_ms, evaluator_ms, lease_ms;
     uint32_t shard;
     uint32_t expected; // workers; 0: unknown
+    bool came_back;    // has gone on from a center file
     // The keeping thread's own.
     hki_limits limits;
     int64_t born_ns;
@@ -63,6 +64,13 @@ static bool past(int64_t since_ns, int64_t ms) {
 
 // ---- when the run is over --------------------------------------------------
 
+// The run's memory outlives this process: a center that comes back knows whom
+// it has to wait for.
+static void remember_evaluator(hk_role_center *c, bool about) {
+    if (hki_keeper_set_evaluator(c->keeper, about) != HK_OK)
+        hki_log(c->context, HK_LOG_WARNING, "center: %s", hk_last_error());
+}
+
 // What workers and evaluators wrote.
 static void read_notes(hk_role_center *c) {
     char text[HKI_BOARD_VALUE];
@@ -78,6 +86,7 @@ static void read_notes(hk_role_center *c) {
         if (strncmp(text, c->evaluator, sizeof c->evaluator - 1) != 0) {
             snprintf(c->evaluator, sizeof c->evaluator, "%.60s", text);
             c->evaluator_ns = hki_now_ns();
+            remember_evaluator(c, true);
         }
     }
     hki_evaluated e;
@@ -243,22 +252,30 @@ static uint32_t observers(hk_role_center *c, const hk_server_info *info) {
     return info->connections > workers ? info->connections - workers : 0;
 }
 
-// An evaluator that has shown up sees the end before the center goes. Shard 0
-// knows it by its note, the others by its connection.
+// Shard 0 knows an evaluator by its note or, if that is from before a restart,
+// by the run's memory; the others by its connection, which takes a while to
+// come back.
+static bool evaluator_is_due(hk_role_center *c, const hk_server_info *info) {
+    if (c->keeper == NULL)
+        return observers(c, info) > 0 ||
+               (c->came_back && !past(c->born_ns, HKI_EVALUATOR_FRESH_MS));
+    read_notes(c);
+    return c->evaluator_ns != 0 &&
+           !(c->has_evaluated && c->evaluated.is_final) &&
+           !past(c->evaluator_ns, HKI_EVALUATOR_FRESH_MS);
+}
+
+// An evaluator that has shown up sees the end before the center goes.
 static hk_status wait_for_evaluator(hk_role_center *c) {
     const int64_t begin = hki_now_ns();
     for (;;) {
         hk_server_info info;
         HKI_TRY(hk_center_server_get_info(c->server, &info));
-        bool waiting = observers(c, &info) > 0;
-        if (c->keeper != NULL) {
-            read_notes(c);
-            const bool judged = c->has_evaluated && c->evaluated.is_final;
-            waiting = c->evaluator_ns != 0 && !judged &&
-                      !past(c->evaluator_ns, HKI_EVALUATOR_FRESH_MS);
-        }
-        if (!waiting)
+        if (!evaluator_is_due(c, &info)) {
+            if (c->keeper != NULL)
+                remember_evaluator(c, false);
             return HK_OK;
+        }
         if (past(begin, c->evaluator_ms)) {
             hki_log(c->context, HK_LOG_WARNING,
                     "center: waited %g seconds for the evaluator "
@@ -445,13 +462,19 @@ static hk_status make_keeper(hk_role_center *c, const hk_role_center_options *o,
     return s;
 }
 
-// A center that is started again after the end says so and leaves.
+// A center that is started again after the end says so and leaves; before it,
+// there may be an evaluator that it knew.
 static hk_status look_back(hk_role_center *c) {
     char reason[128];
+    hk_server_info info;
     HKI_TRY(hki_run_was_over(&c->files, c->server, &c->limits, &c->was_over,
                              reason, sizeof reason));
     if (c->was_over)
         hki_server_finish(c->server, reason);
+    HKI_TRY(hk_center_server_get_info(c->server, &info));
+    c->came_back = info.center.initialised != 0 && !c->was_over;
+    if (c->keeper != NULL && hki_keeper_evaluator(c->keeper))
+        c->evaluator_ns = c->born_ns;
     return HK_OK;
 }
 
