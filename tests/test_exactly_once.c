@@ -10,11 +10,14 @@
 // worker writes down what it is about to hand in (its journal, in memory that
 // outlives it). A worker that comes back asks the center how much of its last
 // exchange was applied, and the journal takes that as the truth: the sum over
-// all journals has to be the center, to the bit.
+// all journals has to be the center, to the bit. Outer optimizers are such that
+// the center, or a slot of theirs, is that sum. Where rounds average, everybody
+// brings the same, and the center is what so many rounds make of it.
 #include "cluster_bed.h"
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #define MAX_WORKERS 3
@@ -64,8 +67,14 @@ static struct {
     int64_t retry_ms;
     const char *scheme, *durability;
     hk_method method;
+    hk_optimizer_kind outer; // 0: the method has none
+    double outer_rate;
     uint64_t seed;
 } setup_of;
+
+static bool is_round(void) {
+    return (hki_method_get(setup_of.method)->flags & HKI_METHOD_ROUND) != 0;
+}
 
 // ---- dying ------------------------------------------------------------------
 
@@ -137,11 +146,19 @@ static void path_of(uint32_t shard, char out[128]) {
     snprintf(out, 128, "%s/center%u", folder, shard);
 }
 
-static void center_options(hk_center_options *o) {
+// outer: what o refers to.
+static void center_options(hk_center_options *o, hk_optimizer_options *outer) {
     hk_center_options_init(o, sizeof *o);
     o->chunk_kib = setup_of.chunk_kib;
     o->max_workers = MAX_WORKERS;
     o->method = setup_of.method;
+    if (setup_of.outer == 0)
+        return;
+    hk_optimizer_options_init(outer, sizeof *outer, setup_of.outer);
+    outer->learning_rate = setup_of.outer_rate;
+    if (setup_of.outer == HK_OPT_MOMENTUM)
+        outer->momentum = 1; // a sum of all gradients
+    o->outer = outer;
 }
 
 static void server_main(uint32_t shard) {
@@ -149,9 +166,10 @@ static void server_main(uint32_t shard) {
     const char *at = address;
     hk_center_server_options o;
     hk_center_options center;
+    hk_optimizer_options outer;
     address_of(shard, address);
     path_of(shard, path);
-    center_options(&center);
+    center_options(&center, &outer);
     bed_server_options(&o, &at);
     o.center = &center;
     o.path = path;
@@ -190,6 +208,11 @@ static hk_center *connect_center(hk_layout *l, const hki_tap *tap) {
     return hki_center_connect(&o, tap, l, &c) == HK_OK ? c : NULL;
 }
 
+// What averages of rounds start from has to move by itself.
+static float first_value(void) {
+    return hki_method_get(setup_of.method)->center == HKI_CENTER_ROUND_OUTER;
+}
+
 // What came of the exchange that a worker died in: the center knows.
 static void reconcile(journal *j, const hki_remote *r) {
     const uint64_t exchange = j->exchange;
@@ -215,70 +238,135 @@ static void reconcile(journal *j, const hki_remote *r) {
     atomic_store(&j->which, 1 - atomic_load(&j->which));
 }
 
-static void account_for(journal *j, const float *x, const float *view,
-                        int64_t chunk_floats) {
+// handed: is chunk i of the last attempt the center's now?
+static void account_for(journal *j, const bool *handed) {
     account *const now = &j->side[1 - atomic_load(&j->which)];
     *now = j->side[atomic_load(&j->which)];
     now->upto = atomic_load(&j->attempt);
     for (uint32_t i = 0; i < setup_of.n_chunks; i++)
-        if (x[i * chunk_floats] == view[i * chunk_floats])
+        if (handed[i])
             now->handed[i] += j->d[i];
     atomic_store(&j->which, 1 - atomic_load(&j->which));
     atomic_fetch_add(&j->done, 1);
 }
 
-// DOWNPOUR: d = x - view goes up, x := view := c + d.
+// Writes down what is going to be handed in.
+static void begin_attempt(uint32_t id, const hki_remote *r, const double *d) {
+    journal *const j = &shared->journal[id];
+    // The attempt before is accounted for, or never got anywhere.
+    j->side[atomic_load(&j->which)].upto = atomic_load(&j->attempt);
+    memcpy(j->d, d, setup_of.n_chunks * sizeof *d);
+    j->exchange = r->members->exchange + 1;
+    atomic_fetch_add(&j->attempt, 1);
+    // Nothing is under way: what waits for an exchange counts from here.
+    for (uint32_t i = 0; i < setup_of.n_shards; i++)
+        atomic_store(&shared->server[i].waits, false);
+    atomic_store(&shared->worker[id].waits, false);
+}
+
+typedef struct vectors {
+    float *x, *view;
+    size_t n;
+    hki_rng rng;
+    float f; // how far x goes beyond the center; 0: x is 0
+} vectors;
+
+// DOWNPOUR and the like: d = x - view goes up, x := view := c + d, or what the
+// center makes of it.
+static hk_status add_on(hk_center *c, hki_member m, uint32_t id, vectors *v) {
+    const int64_t chunk = (int64_t)setup_of.chunk_kib * 256;
+    const float f = (float)(1 + hki_rng_below(&v->rng, 7));
+    double d[MAX_CHUNKS];
+    bool handed[MAX_CHUNKS];
+    for (size_t i = 0; i < v->n; i++)
+        v->x[i] += f;
+    for (uint32_t i = 0; i < setup_of.n_chunks; i++)
+        d[i] = (double)(v->x[i * chunk] - v->view[i * chunk]);
+    begin_attempt(id, (const hki_remote *)c, d);
+    hki_exchange ex = {.x = v->x,
+                       .view = v->view,
+                       .rate = 1,
+                       .grad_scale = 1,
+                       .steps_done = 1,
+                       .deadline_ns = hki_deadline(60000),
+                       .use_locking = true};
+    HKI_TRY(c->ops->exchange(c, m, &ex));
+    for (uint32_t i = 0; i < setup_of.n_chunks; i++)
+        handed[i] = v->x[i * chunk] == v->view[i * chunk];
+    if (ex.begun) // else its number is going to be used again
+        account_for(&shared->journal[id], handed);
+    return HK_OK;
+}
+
+// The center stands still while a round is open: what lies f beyond it is
+// known here and nowhere else.
+static void step_beyond(void *user, int64_t begin, int64_t end, const float *x,
+                        const float *c) {
+    vectors *const v = user;
+    (void)x;
+    for (int64_t i = begin; i < end; i++)
+        v->x[i] = v->f != 0 ? c[i - begin] + v->f : 0;
+}
+
+// How far the workers of a round go: where it is averaged, all as far.
+static float choose_step(hki_rng *rng) {
+    switch (hki_method_get(setup_of.method)->center) {
+    case HKI_CENTER_ROUND_SUM:
+        return (float)(1 + hki_rng_below(rng, 7));
+    case HKI_CENTER_ROUND_MEAN:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
+static hk_status join_in(hk_center *c, hki_member m, uint32_t id, vectors *v) {
+    double d[MAX_CHUNKS];
+    bool handed[MAX_CHUNKS];
+    v->f = choose_step(&v->rng);
+    for (uint32_t i = 0; i < setup_of.n_chunks; i++) {
+        d[i] = (double)v->f;
+        handed[i] = true;
+    }
+    begin_attempt(id, (const hki_remote *)c, d);
+    hki_exchange ex = {.x = v->x,
+                       .rate = 1,
+                       .grad_scale = 1,
+                       .steps_done = 1,
+                       .deadline_ns = hki_deadline(60000),
+                       .observe = step_beyond,
+                       .user = v,
+                       .use_locking = true};
+    HKI_TRY(c->ops->push_round(c, m, &ex));
+    account_for(&shared->journal[id], handed);
+    return HK_OK;
+}
+
 static void worker_main(uint32_t id) {
     hk_layout *const l = make_layout();
-    const int64_t chunk = (int64_t)setup_of.chunk_kib * 256;
-    const size_t n = (size_t)hk_layout_size(l);
     const hki_tap tap = {tap_before, tap_after, &shared->worker[id]};
     hk_center *const c = connect_center(l, &tap);
     if (c == NULL)
         give_up("worker", id);
-    journal *const j = &shared->journal[id];
     const hki_center_ops *const ops = c->ops;
-    hki_rng rng;
-    hki_rng_init(&rng, setup_of.seed, (uint64_t)hki_now_ns());
-    float *x, *view;
+    vectors v = {.n = (size_t)hk_layout_size(l)};
+    hki_rng_init(&v.rng, setup_of.seed, (uint64_t)hki_now_ns());
     hki_member m;
     int64_t step;
     const int64_t long_time = hki_deadline(60000);
-    if (hki_zalloc_array(n, sizeof *x, &x) != HK_OK ||
-        hki_zalloc_array(n, sizeof *view, &view) != HK_OK ||
+    if (hki_zalloc_array(v.n, sizeof *v.x, &v.x) != HK_OK ||
+        hki_zalloc_array(v.n, sizeof *v.view, &v.view) != HK_OK ||
         ops->join(c, (int32_t)id, long_time, &m) != HK_OK)
         give_up("worker", id);
-    const hki_remote *const r = (const hki_remote *)c;
-    reconcile(j, r);
-    if (ops->init_if_empty(c, m, x, NULL, long_time) != HK_OK ||
-        ops->pull(c, m, x, view, NULL, long_time, &step) != HK_OK)
+    reconcile(&shared->journal[id], (const hki_remote *)c);
+    for (size_t i = 0; i < v.n; i++)
+        v.x[i] = first_value();
+    if (ops->init_if_empty(c, m, v.x, NULL, long_time) != HK_OK ||
+        ops->pull(c, m, v.x, v.view, NULL, long_time, &step) != HK_OK)
         give_up("worker", id);
-    while (!atomic_load(&shared->stop_workers)) {
-        const float f = (float)(1 + hki_rng_below(&rng, 7));
-        for (size_t i = 0; i < n; i++)
-            x[i] += f;
-        // The attempt before is accounted for, or never got anywhere.
-        j->side[atomic_load(&j->which)].upto = atomic_load(&j->attempt);
-        for (uint32_t i = 0; i < setup_of.n_chunks; i++)
-            j->d[i] = (double)(x[i * chunk] - view[i * chunk]);
-        j->exchange = r->members->exchange + 1;
-        atomic_fetch_add(&j->attempt, 1);
-        // Nothing is under way: what waits for an exchange counts from here.
-        for (uint32_t i = 0; i < setup_of.n_shards; i++)
-            atomic_store(&shared->server[i].waits, false);
-        atomic_store(&shared->worker[id].waits, false);
-        hki_exchange ex = {.x = x,
-                           .view = view,
-                           .rate = 1,
-                           .grad_scale = 1,
-                           .steps_done = 1,
-                           .deadline_ns = hki_deadline(60000),
-                           .use_locking = true};
-        if (ops->exchange(c, m, &ex) != HK_OK)
+    while (!atomic_load(&shared->stop_workers))
+        if ((is_round() ? join_in : add_on)(c, m, id, &v) != HK_OK)
             give_up("worker", id);
-        if (ex.begun) // else its number is going to be used again
-            account_for(j, x, view, chunk);
-    }
     if (ops->leave(c, m, 0, hki_deadline(60000)) != HK_OK)
         give_up("worker", id);
     hk_center_destroy(c);
@@ -288,6 +376,7 @@ static void worker_main(uint32_t id) {
 static pid_t start(void (*fn)(uint32_t), uint32_t i) {
     const pid_t pid = fork();
     if (pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); // a failed test ends them all
         fn(i);
         _exit(0);
     }
@@ -411,7 +500,8 @@ static void wait_exchanges(uint32_t worker, uint64_t more) {
     while (atomic_load(&shared->journal[worker].done) < goal) {
         check_alive();
         if (hki_now_ns() > deadline)
-            fail_msg("worker %u makes no exchanges", worker);
+            fail_msg("%s: worker %u makes no exchanges",
+                     hk_method_name(setup_of.method), worker);
         const struct timespec t = {0, 200000};
         nanosleep(&t, NULL);
     }
@@ -429,12 +519,62 @@ static void end_workers(void) {
     }
 }
 
+// What the journals say that a chunk was given.
+static double handed_in(uint32_t chunk) {
+    double sum = 0;
+    for (uint32_t w = 0; w < setup_of.n_workers; w++) {
+        const journal *const j = &shared->journal[w];
+        sum += j->side[j->which].handed[chunk];
+    }
+    return sum;
+}
+
+// Rounds of an outer optimizer with all x = 0 and m = the sum of all c:
+//     m += c;  c -= m
+// goes in circles of six.
+static void turn(uint64_t rounds, double out[2]) {
+    out[0] = 1;
+    out[1] = 0;
+    for (uint64_t i = 0; i < rounds % 6; i++) {
+        out[1] += out[0];
+        out[0] -= out[1];
+    }
+}
+
+// A chunk's float `at` in every vector that the method keeps.
+static void check_float(const hki_shard *s, uint32_t chunk, int64_t at) {
+    const double c = (double)*hki_shard_at(s, 0, at), sum = handed_in(chunk);
+    const hki_center_rule rule = s->method->center;
+    double more = 0, expected = sum, slot = 0, expected_slot = 0, circle[2];
+    if (rule == HKI_CENTER_ROUND_SUM) // the rest is in a round that is open
+        more = (double)*hki_shard_at(s, 1, at);
+    if (rule == HKI_CENTER_ROUND_MEAN)
+        expected = (double)hki_round_number(s);
+    if (rule == HKI_CENTER_ROUND_OUTER) {
+        turn(hki_round_number(s), circle);
+        expected = circle[0];
+        slot = (double)*hki_shard_at(s, 2, at);
+        expected_slot = circle[1];
+    }
+    if (rule == HKI_CENTER_OUTER && setup_of.outer == HK_OPT_MOMENTUM) {
+        expected = 0; // at rate 0
+        slot = (double)*hki_shard_at(s, 1, at);
+        expected_slot = -sum;
+    }
+    if (c + more != expected || slot != expected_slot)
+        fail_msg("%s, chunk %u, float %lld: %g and %g in the slot, expected %g "
+                 "and %g",
+                 s->method->name, chunk, (long long)at, c + more, slot,
+                 expected, expected_slot);
+}
+
 // Reads a shard from its file, after its last process was killed, too.
-static void check_shard(uint32_t shard, uint64_t *exchanges) {
+static void check_shard(uint32_t shard) {
     char path[128];
     hk_center_options center, checked;
+    hk_optimizer_options outer;
     path_of(shard, path);
-    center_options(&center);
+    center_options(&center, &outer);
     assert_ok(hki_center_options_check(&center, &checked));
     const hki_shard_options o = {.name = "check",
                                  .center = checked,
@@ -444,26 +584,14 @@ static void check_shard(uint32_t shard, uint64_t *exchanges) {
                                  .lease_ms = 1000};
     hki_shard *s;
     assert_ok(hki_shard_open(&o, &s));
-    for (uint32_t i = 0; i < s->n_chunks; i++) {
-        const uint32_t chunk = s->plan.first[shard] + i;
-        double expected = 0;
-        for (uint32_t w = 0; w < setup_of.n_workers; w++) {
-            const journal *const j = &shared->journal[w];
-            expected += j->side[j->which].handed[chunk];
-        }
+    for (uint32_t i = 0; i < s->n_chunks; i++)
         for (int64_t at = s->chunk[i].begin; at < s->chunk[i].end; at++)
-            if ((double)*hki_shard_at(s, 0, at) != expected)
-                fail_msg("shard %u, chunk %u, float %lld: %g, handed in %g",
-                         shard, i, (long long)at,
-                         (double)*hki_shard_at(s, 0, at), expected);
-    }
-    *exchanges = atomic_load(&s->exchanges);
+            check_float(s, s->plan.first[shard] + i, at);
     hki_shard_close(s);
 }
 
 static void close_table(void) {
     int status;
-    uint64_t exchanges = 0;
     kill(servers[0], SIGKILL); // the last word is the file's
     assert_true(wait_end(servers[0], 10000, &status));
     atomic_store(&shared->stop_servers, true);
@@ -472,7 +600,7 @@ static void close_table(void) {
         assert_int_equal(status, 0);
     }
     for (uint32_t i = 0; i < setup_of.n_shards; i++)
-        check_shard(i, &exchanges);
+        check_shard(i);
     munmap(shared, sizeof *shared);
     bed_folder_remove(folder);
 }
@@ -489,6 +617,14 @@ static void configure(uint32_t n_workers, uint32_t n_shards, uint32_t n_chunks,
     setup_of.scheme = "unix";
     setup_of.durability = NULL;
     setup_of.method = HK_METHOD_DOWNPOUR;
+    setup_of.outer = 0;
+    setup_of.outer_rate = 0;
+}
+
+// Additions are the only ones that can be caught in the middle.
+static bool has_point(int point) {
+    return point != HKI_POINT_HALF ||
+           hki_method_get(setup_of.method)->center == HKI_CENTER_ADD;
 }
 
 // Dies when exactly so many bytes of an exchange have gone one way.
@@ -535,10 +671,18 @@ static void kill_at_boundaries(void) {
 // Every step of every addition, then every boundary of every frame.
 static void kill_everywhere(void) {
     for (int point = HKI_POINT_BEGIN; point <= HKI_POINT_COMMITTED; point++)
-        for (uint32_t k = 1; k <= setup_of.n_chunks; k++)
+        for (uint32_t k = 1; has_point(point) && k <= setup_of.n_chunks; k++)
             kill_server_at(0, point, (int)k,
                            k == 1 && point >= HKI_POINT_TAGGED);
     kill_at_boundaries();
+}
+
+static int random_point(hki_rng *rng) {
+    int point;
+    do
+        point = 1 + (int)hki_rng_below(rng, HKI_POINT_COMMITTED);
+    while (!has_point(point));
+    return point;
 }
 
 static void kill_at_random(hki_rng *rng, unsigned long n) {
@@ -564,8 +708,7 @@ static void kill_at_random(hki_rng *rng, unsigned long n) {
             kill_soon(rng, false, worker);
             break;
         default:
-            kill_server_at(shard,
-                           1 + (int)hki_rng_below(rng, HKI_POINT_COMMITTED),
+            kill_server_at(shard, random_point(rng),
                            1 + (int)hki_rng_below(rng, setup_of.n_chunks),
                            hki_rng_below(rng, 2) == 0);
             break;
@@ -637,6 +780,59 @@ static void test_always(void **state) {
     configure(2, 1, 4, 4);
     setup_of.durability = "always";
     run(20, false);
+}
+
+// ---- other methods ----------------------------------------------------------
+
+static const struct method_case {
+    hk_method method;
+    hk_optimizer_kind outer;
+    double rate;
+} method_cases[] = {
+    // Values and slots of an outer optimizer that steps at once.
+    {HK_METHOD_DILOCO_ASYNC, HK_OPT_GRADIENT_DESCENT, 1},
+    {HK_METHOD_DILOCO_ASYNC, HK_OPT_MOMENTUM, 0},
+    // Rounds: a sum, a mean, an outer optimizer.
+    {HK_METHOD_ELASTIC_SYNC, 0, 0},
+    {HK_METHOD_MODEL_AVERAGE, 0, 0},
+    {HK_METHOD_DILOCO, HK_OPT_MOMENTUM, 1},
+};
+
+static void use_method(const struct method_case *m) {
+    setup_of.method = m->method;
+    setup_of.outer = m->outer;
+    setup_of.outer_rate = m->rate;
+}
+
+static void test_methods_every_boundary(void **state) {
+    (void)state;
+    for (size_t i = 0; i < HKI_COUNT(method_cases); i++) {
+        configure(1, 1, 3, 4);
+        use_method(&method_cases[i]);
+        run(0, true);
+    }
+}
+
+static void test_methods_both_sides(void **state) {
+    (void)state;
+    for (size_t i = 0; i < HKI_COUNT(method_cases); i++) {
+        configure(3, 1, 4, 4);
+        use_method(&method_cases[i]);
+        run(16, false);
+    }
+}
+
+// Rounds with one worker: the rounds of two shards get out of step when a
+// worker dies between them, and two workers may then wait for each other.
+static void test_methods_shards(void **state) {
+    (void)state;
+    for (size_t i = 0; i < HKI_COUNT(method_cases); i++) {
+        configure(2, 2, 6, 4);
+        use_method(&method_cases[i]);
+        if (is_round())
+            setup_of.n_workers = 1;
+        run(12, false);
+    }
 }
 
 // ---- the same bits ----------------------------------------------------------
@@ -743,6 +939,11 @@ static void test_many(void **state) {
     configure(3, 1, 16, 64);
     setup_of.scheme = "shm";
     run(n / 4, false);
+    for (size_t i = 0; i < HKI_COUNT(method_cases); i++) {
+        configure(3, 1, 12, 16);
+        use_method(&method_cases[i]);
+        run(n / 10, false);
+    }
     fprintf(stderr, "%lu kills (%lu of servers, %lu of workers): exact\n",
             kills_total, kills_server, kills_worker);
 }
@@ -764,6 +965,9 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_shared_memory),
         cmocka_unit_test(test_trains_on),
         cmocka_unit_test(test_always),
+        cmocka_unit_test(test_methods_every_boundary),
+        cmocka_unit_test(test_methods_both_sides),
+        cmocka_unit_test(test_methods_shards),
         cmocka_unit_test(test_same_bits),
     };
     const struct CMUnitTest many[] = {
