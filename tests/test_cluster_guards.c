@@ -1092,6 +1092,42 @@ static void test_first_values(void **state) {
     hk_layout_release(l);
 }
 
+// Values that a worker could never hand in again: the center would be stuck
+// with them.
+static void test_first_values_bound(void **state) {
+    (void)state;
+    const char *at = "inproc:bound";
+    hk_center_server_options o;
+    hk_center_options center;
+    hk_center_server *s;
+    bed_server_options(&o, &at);
+    hk_center_options_init(&center, sizeof center);
+    center.method = HK_METHOD_MODEL_AVERAGE;
+    o.center = &center;
+    o.max_norm = 100;
+    assert_ok(hk_center_server_start(&o, &s));
+    hk_layout *const l = suite_center_layout((int64_t[]){100}, 1);
+    hk_connect_options co;
+    bed_connect_options(&co, &at, 1);
+    hk_center *c;
+    assert_ok(hk_center_connect(&co, l, &c));
+    hki_member m;
+    float x[112] = {[50] = 1e30f};
+    assert_ok(c->ops->join(c, 0, hki_deadline(10000), &m));
+    assert_status(c->ops->init_if_empty(c, m, x, NULL, hki_deadline(10000)),
+                  HK_E_RANGE);
+    x[50] = 99;
+    assert_ok(c->ops->init_if_empty(c, m, x, NULL, hki_deadline(10000)));
+    hki_exchange ex = {.x = x,
+                       .grad_scale = 1,
+                       .deadline_ns = hki_deadline(10000),
+                       .use_locking = true};
+    assert_ok(c->ops->push_round(c, m, &ex));
+    hk_center_destroy(c);
+    hk_center_server_stop(s);
+    hk_layout_release(l);
+}
+
 // ---- noise ------------------------------------------------------------------
 
 #define HONEST 3 // worker; the noise takes the ids below it
@@ -1181,6 +1217,7 @@ int main(void) {
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_repeated_unit),
         cmocka_unit_test(test_first_values),
+        cmocka_unit_test(test_first_values_bound),
         cmocka_unit_test(test_noise),
         cmocka_unit_test(test_tls_port),
         cmocka_unit_test(test_dribble),

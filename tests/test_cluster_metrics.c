@@ -260,6 +260,10 @@ static void test_errors(void **state) {
     assert_status(hk_monitor_bounds(m, "h", falling, 0), HK_E_INVALID_ARG);
     assert_status(hk_monitor_bounds(m, "a:b", falling, 1), HK_E_EXISTS);
     assert_status(hk_monitor_fact(m, "a b", "x"), HK_E_INVALID_ARG);
+    // One that /status could not say would take the others with it.
+    assert_status(hk_monitor_fact(m, "peer", "caf\xe9"), HK_E_INVALID_ARG);
+    size_t status_size;
+    assert_ok(hk_monitor_status(m, NULL, 0, &status_size));
     hk_monitor_destroy(m);
     hk_monitor_destroy(NULL);
     hk_series_add(NULL, 1); // what a caller without a monitor has

@@ -386,6 +386,10 @@ hk_status hk_monitor_fact(hk_monitor *m, const char *name, const char *value) {
     if (!valid_name(name, false))
         return hki_fail(HK_E_INVALID_ARG, "fact \"%.80s\" is malformed",
                         name == NULL ? "" : name);
+    if (value != NULL && !hki_utf8_valid(value, strlen(value)))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "fact %s: \"%.80s\" is not UTF-8, which /status is in",
+                        name, value);
     pthread_mutex_lock(&m->mutex);
     const hk_status s = put_fact(m, name, value);
     pthread_mutex_unlock(&m->mutex);

@@ -399,7 +399,10 @@ static void collect(void *user, hk_monitor *m) {
     char reason[128];
     hki_feed_server(m, c->server);
     hki_server_reason(c->server, reason, sizeof reason);
-    (void)hk_monitor_fact(m, "state", reason[0] == '\0' ? "running" : reason);
+    if (reason[0] == '\0')
+        (void)hk_monitor_fact(m, "state", "running");
+    else if (hk_monitor_fact(m, "state", reason) != HK_OK) // a peer's words
+        (void)hk_monitor_fact(m, "state", "over");
 }
 
 // The address may still be held by the process that this one replaces.

@@ -100,14 +100,40 @@ static hk_status receive(hki_session *s, incoming *in) {
     }
 }
 
+// Does a chunk go up as values, not as a difference?
+static bool brings_values(const hki_method *m, const hki_chunk_range *c) {
+    return m->worker == HKI_WORKER_VALUE ||
+           (c->state &&
+            (m->center == HKI_CENTER_OUTER || m->center == HKI_CENTER_DELAYED));
+}
+
+// Values that are too large could never be handed in again by whoever was
+// given them.
+static hk_status check_bound(const hki_session *s, const hki_shard *shard,
+                             uint32_t chunk, double squares) {
+    if (!brings_values(shard->method, &shard->chunk[chunk]) ||
+        shard->max_norm == 0 || squares <= shard->max_norm * shard->max_norm)
+        return HK_OK;
+    const hk_status status = hki_fail(
+        HK_E_RANGE, "%s: chunk %u of the vector has norm %g; the bound is %g",
+        s->peer, chunk, sqrt(squares), shard->max_norm);
+    hki_server_refuse(s->server, HK_REFUSED_NORM, s->peer);
+    return status;
+}
+
 static hk_status check_values(const hki_session *s, const hki_shard *shard,
                               const float *values) {
     for (uint32_t i = 0; i < shard->n_chunks; i++) {
         const hki_chunk_range *const c = &shard->chunk[i];
         const float *const v = values + (c->begin - shard->first);
         const int64_t n = c->end - c->begin;
-        if (c->share == HK_SHARE_COPY || isfinite(shard->ck->squares(v, n)))
+        if (c->share == HK_SHARE_COPY)
             continue;
+        const double squares = shard->ck->squares(v, n);
+        if (isfinite(squares)) {
+            HKI_TRY(check_bound(s, shard, i, squares));
+            continue;
+        }
         for (int64_t j = 0; j < n; j++)
             if (!isfinite(v[j])) {
                 const hk_status status = hki_fail(
@@ -116,6 +142,7 @@ static hk_status check_values(const hki_session *s, const hki_shard *shard,
                 hki_server_refuse(s->server, HK_REFUSED_NOT_FINITE, s->peer);
                 return status;
             }
+        HKI_TRY(check_bound(s, shard, i, squares)); // sums overflow first
     }
     return HK_OK;
 }
