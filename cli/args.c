@@ -137,9 +137,17 @@ static int short_options(cli_args *a, int argc, char **argv, int *i) {
     return 0;
 }
 
-int cli_parse(const cli_command *c, int argc, char **argv, cli_args **out) {
-    cli_args *a = cli_alloc(sizeof *a);
-    a->command = c;
+void cli_args_free(cli_args *a) {
+    if (!a)
+        return;
+    free(a->given);
+    free(a->operand);
+    free(a);
+}
+
+// Every word, against the table.
+static int read_words(cli_args *a, int argc, char **argv) {
+    const cli_command *c = a->command;
     // A word "-abc" may give several options.
     size_t most = 1;
     for (int i = 0; i < argc; i++)
@@ -161,7 +169,6 @@ int cli_parse(const cli_command *c, int argc, char **argv, cli_args **out) {
         if (failed)
             return failed;
     }
-    *out = a;
     if (cli_has(a, "help"))
         return 0;
     if (a->n_operands < c->min_operands)
@@ -170,6 +177,17 @@ int cli_parse(const cli_command *c, int argc, char **argv, cli_args **out) {
         return cli_usage_error(c, "unexpected argument '%s'",
                                a->operand[c->max_operands]);
     return 0;
+}
+
+int cli_parse(const cli_command *c, int argc, char **argv, cli_args **out) {
+    cli_args *a = cli_alloc(sizeof *a);
+    a->command = c;
+    const int failed = read_words(a, argc, argv);
+    if (failed)
+        cli_args_free(a);
+    else
+        *out = a;
+    return failed;
 }
 
 // ---- reading them ----------------------------------------------------------
@@ -226,6 +244,17 @@ int64_t cli_int(const cli_args *a, const char *name, int64_t dflt) {
     if (s)
         cli_parse_int(s, &v);
     return v;
+}
+
+uint32_t cli_u32(const cli_args *a, const char *name, uint32_t dflt) {
+    const int64_t v = cli_int(a, name, dflt);
+    return v < UINT32_MAX ? (uint32_t)v : UINT32_MAX;
+}
+
+int64_t cli_ms(const cli_args *a, const char *name, double dflt) {
+    const double longest = 1e9; // seconds; no run takes 30 years
+    const double v = cli_float(a, name, dflt);
+    return (int64_t)((v < longest ? v : longest) * 1000);
 }
 
 double cli_float(const cli_args *a, const char *name, double dflt) {

@@ -74,8 +74,9 @@ int cli_unknown_command(const char *name);      // says which is near; CLI_USAGE
 
 // ---- arguments -------------------------------------------------------------
 
-// 0, or the exit code after a message. *out lives until the program ends.
+// 0, or the exit code after a message. *out: of the words in argv, which stay.
 int cli_parse(const cli_command *c, int argc, char **argv, cli_args **out);
+void cli_args_free(cli_args *a); // NULL is allowed
 const cli_command *cli_command_of(const cli_args *a);
 int cli_operands(const cli_args *a);
 const char *cli_operand(const cli_args *a, int i); // NULL past the end
@@ -84,6 +85,10 @@ bool cli_has(const cli_args *a, const char *name);
 const char *cli_string(const cli_args *a, const char *name, const char *dflt);
 int64_t cli_int(const cli_args *a, const char *name, int64_t dflt);
 double cli_float(const cli_args *a, const char *name, double dflt);
+// The same for options of the library: what does not fit becomes the largest
+// number, which it refuses, or takes for very long.
+uint32_t cli_u32(const cli_args *a, const char *name, uint32_t dflt);
+int64_t cli_ms(const cli_args *a, const char *name, double dflt); // of seconds
 // Every value of a repeated option, in order.
 size_t cli_count(const cli_args *a, const char *name);
 const char *cli_value(const cli_args *a, const char *name, size_t i);

@@ -23,12 +23,12 @@ int cluster_config(const cli_args *a, const char *role,
     o.role = role;
     o.center = cli_string(a, "center", NULL);
     o.center_dns = cli_string(a, "center-dns", NULL);
-    o.center_count = (uint32_t)cli_int(a, "center-count", 0);
+    o.center_count = cli_u32(a, "center-count", 0);
     o.index = cli_string(a, "index", NULL);
     o.listen = cli_string(a, "listen", NULL);
     o.hostfile = cli_string(a, "hostfile", NULL);
     o.launcher = cli_string(a, "launcher", NULL);
-    o.port = (uint32_t)cli_int(a, "port", 0);
+    o.port = cli_u32(a, "port", 0);
     o.workers = (uint32_t)workers;
     const hk_status s = hk_cluster_config_create(&o, out);
     cli_status(s);
@@ -59,7 +59,7 @@ static int start_context(const cli_args *a, hk_context **ctx) {
     hk_context_options_init(&c, sizeof c);
     c.log = cli_log;
     c.log_level = cli_log_level();
-    c.threads = (uint32_t)cli_int(a, "threads", 0);
+    c.threads = cli_u32(a, "threads", 0);
     const hk_status s = hk_context_create(&c, ctx);
     if (s == HK_OK)
         signals_watch(*ctx);
@@ -178,7 +178,7 @@ static int start_center(const cli_args *a, const hk_cluster_config *config,
     o.metrics = cli_string(a, "metrics", NULL);
     o.directory = plan.model_dir;
     o.saver = &plan.saver;
-    o.linger_ms = (int64_t)(cli_float(a, "linger", 300) * 1000);
+    o.linger_ms = cli_ms(a, "linger", 300);
     failed = cli_status(hk_role_center_start(&o, out));
     if (!failed && !plan.file && !plan.model_dir)
         cli_note("center: without an experiment, --model-dir and --center-file "
@@ -261,7 +261,7 @@ static void connection(const cli_args *a, const job *j, const hk_key *key,
     o->context = j->ctx;
     o->key = key;
     o->insecure = cli_has(a, "insecure");
-    o->connect_ms = (int64_t)(cli_float(a, "connect", 60) * 1000);
+    o->connect_ms = cli_ms(a, "connect", 60);
     const char *coding =
         tree_text(tree_path(j->x->root, "elastic.compress"), "none");
     o->compression = strcmp(coding, "bf16") == 0   ? HK_COMPRESS_BF16
@@ -503,7 +503,7 @@ static int observe(const cli_args *a, job *j, const hk_cluster_config *config) {
     o.evaluate = judge_one;
     o.user = &g;
     o.metrics = cli_string(a, "metrics", NULL);
-    o.throttle_ms = (int64_t)(cli_float(a, "throttle", 10) * 1000);
+    o.throttle_ms = cli_ms(a, "throttle", 10);
     if (cli_has(a, "connect"))
         o.lost_ms = connect.connect_ms;
     hk_role_result r = {0};

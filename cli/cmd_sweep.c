@@ -325,8 +325,8 @@ static int run(const cli_args *a) {
     o.kind = cli_has(a, "halving")  ? HK_SWEEP_HALVING
              : cli_has(a, "trials") ? HK_SWEEP_RANDOM
                                     : HK_SWEEP_GRID;
-    o.trials = (uint32_t)cli_int(a, "trials", 10);
-    o.parallel = (uint32_t)cli_int(a, "parallel", 0);
+    o.trials = cli_u32(a, "trials", 10);
+    o.parallel = cli_u32(a, "parallel", 0);
     o.seed = j->s.config.seed;
     o.on_trial = on_trial;
     o.user = &x;

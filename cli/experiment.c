@@ -400,7 +400,7 @@ hk_status job_context(const cli_args *a, hk_context **out) {
     hk_context_options_init(&c, sizeof c);
     c.log = cli_log;
     c.log_level = cli_log_level();
-    c.threads = (uint32_t)cli_int(a, "threads", 0);
+    c.threads = cli_u32(a, "threads", 0);
     return hk_context_create(&c, out);
 }
 

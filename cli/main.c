@@ -82,7 +82,7 @@ static void spin_less(char **argv) {
     execv(self, argv); // where that fails, it works as it is
 }
 
-static void settings(const cli_args *a) {
+static void set_output(const cli_args *a) {
     cli_set_color(cli_string(a, "color", "auto"));
     cli_set_quiet(cli_has(a, "quiet"));
     const char *level = getenv("HOOKE_LOG");
@@ -114,7 +114,7 @@ int main(int argc, char **argv) {
     const int failed = cli_parse(c, argc - 2, argv + 2, &a);
     if (failed)
         return failed;
-    settings(a);
+    set_output(a);
     if (cli_has(a, "help")) {
         cli_help(stdout, c);
         return finish(CLI_DONE);
@@ -123,5 +123,7 @@ int main(int argc, char **argv) {
         spin_less(argv);
     if (cli_has(a, "log") && !cli_open_log(cli_string(a, "log", "")))
         return CLI_FAILED;
-    return finish(c->run(a));
+    const int code = c->run(a);
+    cli_args_free(a);
+    return finish(code);
 }

@@ -100,7 +100,7 @@ static hk_center_server *start_server(hk_method method, hk_layout *layout) {
     o.layout = layout;
     o.stall_ms = 1000;
     o.hello_ms = 1000;
-    o.wait_ms = 5;
+    o.wait_ms = 3000;
     o.max_norm = 1e4;
     if (hk_center_server_start(&o, &s) != HK_OK) {
         fprintf(stderr, "%s\n", hk_last_error());
@@ -229,7 +229,7 @@ static void begin(peer *p) {
     if (odd & 32)
         m.fast_rate = take_double(s);
     if (odd & 64)
-        m.steps += (int64_t)take_u64(s);
+        m.steps = (int64_t)((uint64_t)m.steps + take_u64(s));
     if (odd & 128)
         m.grad_scale = take_double(s);
     p->begin = m;
