@@ -237,6 +237,62 @@ static void test_sharing_and_predictions(void **state) {
     hk_context_destroy(ctx);
 }
 
+// The parts in a model_fn of one's own: the same variables as the canned
+// model's, under its own scopes.
+static hk_status own_model(hk_graph *g, hk_mode mode, hk_spec *m) {
+    const hk_feature_set *const s = hk_spec_user(m);
+    assert_ptr_equal(hk_spec_graph(m), g);
+    hk_node *deep = hk_input_layer(m, s), *wide = hk_linear_model(m, s, 2);
+    // The age, and an embedding of three floats.
+    assert_int_equal(hk_node_shape(deep)->dim[1], 4);
+    assert_int_equal(hk_node_shape(wide)->dim[1], 2);
+    hk_node *z = hk_add(g, wide, hk_dense(g, deep, 2, HK_ACT_NONE, NULL));
+    hk_spec_prediction(m, "logits", z);
+    if (mode == HK_PREDICT)
+        return HK_OK;
+    hk_node *y = hk_label(m, "label");
+    hk_spec_loss(m, hk_sparse_softmax_cross_entropy(g, y, z, NULL, NULL));
+    hk_spec_metric(m, "accuracy", HK_METRIC_ACCURACY, y, hk_argmax(g, z, 1),
+                   NULL, NULL);
+    return hk_spec_optimizer(m, HK_OPT_ADAM, 0.05);
+}
+
+static void test_parts(void **state) {
+    (void)state;
+    hk_context *ctx;
+    hk_estimator *e;
+    assert_ok(hk_context_create(NULL, &ctx));
+    feed f = {.s = columns(1, 1)};
+    const hk_source in = hk_source_function(input, &f);
+    hk_estimator_options o;
+    hk_estimator_options_init(&o, sizeof o);
+    o.model_fn = own_model;
+    o.user = f.s;
+    assert_ok(hk_estimator_create(ctx, &o, &e));
+    assert_true(train_and_score(e, &in, 200, "accuracy") > 0.9);
+    assert_true(has_variable(e, "linear_model/job/weights"));
+    assert_true(has_variable(e, "linear_model/bias_weights"));
+    assert_true(has_variable(e, "input_layer/job_embedding/embedding_weights"));
+    hk_estimator_destroy(e);
+    // A canned model's own model_fn, in options that the caller makes.
+    hk_canned_options co;
+    hk_canned *c;
+    hk_canned_options_init(&co, sizeof co, HK_CANNED_DNN_LINEAR);
+    co.features = f.s;
+    co.hidden = (const int64_t[]){8};
+    co.n_hidden = 1;
+    assert_ok(hk_canned_model_create(&co, &c));
+    hk_estimator_options_init(&o, sizeof o);
+    hk_canned_fill(c, &o);
+    assert_ok(hk_estimator_create(ctx, &o, &e));
+    assert_true(train_and_score(e, &in, 20, "loss") < 1);
+    assert_true(has_variable(e, "dnn/hiddenlayer_0/kernel"));
+    hk_estimator_destroy(e);
+    hk_canned_model_destroy(c);
+    hk_feature_set_release(f.s);
+    hk_context_destroy(ctx);
+}
+
 static void test_bad_options(void **state) {
     (void)state;
     hk_context *ctx;
@@ -298,6 +354,7 @@ int main(void) {
         cmocka_unit_test(test_wide_and_deep),
         cmocka_unit_test(test_linear_reference),
         cmocka_unit_test(test_sharing_and_predictions),
+        cmocka_unit_test(test_parts),
         cmocka_unit_test(test_bad_options),
         cmocka_unit_test(test_allocation_failures),
     };

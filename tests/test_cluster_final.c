@@ -429,6 +429,15 @@ static void test_places(void **state) {
     assert_string_equal(type, "");
     hki_mount_type("/proc", type);
     assert_string_equal(type, "proc");
+    // Makes the folder, and says where the files of two shards go.
+    char dir[96], expected[128];
+    snprintf(dir, sizeof dir, "%s/new/model", folder);
+    assert_ok(hk_center_file_of(dir, 1, 2, path, sizeof path));
+    snprintf(expected, sizeof expected, "%s/center-1.bin", dir);
+    assert_string_equal(path, expected);
+    assert_true(hki_path_is_dir(dir));
+    assert_status(hk_center_file_of(NULL, 0, 1, path, sizeof path),
+                  HK_E_INVALID_ARG);
     assert_status(hki_center_file_place("d", 0, 1, "nfs4", path, sizeof path),
                   HK_E_UNSUPPORTED);
     assert_non_null(strstr(hk_last_error(), "--center-file none"));

@@ -203,7 +203,12 @@ static hk_status hand_open(hand *h, hk_role_worker **w, hk_optimizer **opt,
     wo.connect = &co;
     wo.limits = h->limits;
     wo.report_ms = 50;
+    wo.metrics = h->b->metrics;
     HKI_TRY(hk_role_worker_open(&wo, h->b->layout, w));
+    const hk_monitor *const m = hk_role_worker_monitor(*w);
+    assert_int_equal(m != NULL, wo.metrics != NULL);
+    assert_true(m == NULL || strncmp(hk_monitor_address(m),
+                                     "127.0.0.1:", strlen("127.0.0.1:")) == 0);
     hk_optimizer_options oo;
     hk_optimizer_options_init(&oo, sizeof oo, HK_OPT_GRADIENT_DESCENT);
     oo.learning_rate = 1;

@@ -507,6 +507,86 @@ static void test_step_for_tensorflow(void **state) {
     bed_remove(dir);
 }
 
+// ---- values from elsewhere --------------------------------------------------
+
+// All values in the order of the layout.
+static float *values_of(hk_estimator *e, const hk_layout *l) {
+    float *const x = calloc((size_t)hk_layout_size(l), sizeof *x);
+    assert_non_null(x);
+    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+        const hk_entry *const n = hk_layout_entry(l, i);
+        hk_tensor *t;
+        assert_ok(hk_estimator_variable(e, n->name, HK_WEIGHTS_LOCAL, 0, &t));
+        memcpy(x + n->offset, hk_tensor_data(t), (size_t)n->count * sizeof *x);
+        hk_tensor_release(t);
+    }
+    return x;
+}
+
+static void test_assign(void **state) {
+    (void)state;
+    char *dir = bed_folder();
+    hk_context *ctx = context();
+    hk_dataset *d = bed_training(1), *test = bed_pass(2, 60, 20);
+    hk_source in = hk_source_dataset(d);
+    hk_params *params;
+    assert_ok(hk_params_create(&params));
+    assert_ok(hk_params_set_int(params, "units", 5));
+    bed a, b;
+    bed_init(&a, ctx);
+    a.o.params = params;
+    a.config.workers = 2;
+    bed_open(&a);
+    hk_params_destroy(params); // was copied
+    bed_train(&a, d, 30, NULL);
+    assert_int_equal(hk_estimator_workers(a.e), 2);
+    assert_null(hk_estimator_model_dir(a.e));
+    bed_init(&b, ctx);
+    b.o.params = hk_estimator_params(a.e);
+    b.o.model_dir = dir;
+    bed_open(&b);
+    assert_string_equal(hk_estimator_model_dir(b.e), dir);
+    hk_layout *l;
+    assert_ok(hk_estimator_layout(b.e, &in, &l));
+    float *const x = values_of(a.e, l);
+    assert_ok(hk_estimator_assign(b.e, &in, x, NULL, 9));
+    assert_int_equal(hk_estimator_global_step(b.e), 9);
+    bed_same_values(a.e, b.e, HK_WEIGHTS_LOCAL, 0);
+    assert_close(bed_metric(b.e, test, "loss", HK_WEIGHTS_LOCAL),
+                 bed_metric(a.e, test, "loss", HK_WEIGHTS_LOCAL), 1e-6, 0);
+    assert_status(hk_estimator_assign(b.e, &in, x, NULL, -1), HK_E_INVALID_ARG);
+    assert_status(hk_estimator_assign(b.e, &in, NULL, NULL, 1),
+                  HK_E_INVALID_ARG);
+    free(x);
+    hk_layout_release(l);
+    hk_estimator_destroy(a.e);
+    hk_estimator_destroy(b.e);
+    hk_dataset_release(d);
+    hk_dataset_release(test);
+    hk_context_destroy(ctx);
+    bed_remove(dir);
+}
+
+static void test_weights_by_name(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        hk_weights which;
+    } cases[] = {{"default", HK_WEIGHTS_DEFAULT},
+                 {"center", HK_WEIGHTS_CENTER},
+                 {"ema", HK_WEIGHTS_EMA},
+                 {"local", HK_WEIGHTS_LOCAL},
+                 {"all", HK_WEIGHTS_ALL}};
+    hk_weights w;
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        assert_ok(hk_weights_find(cases[i].name, &w));
+        assert_int_equal(w, cases[i].which);
+    }
+    assert_status(hk_weights_find("centre", &w), HK_E_NOT_FOUND);
+    assert_non_null(strstr(hk_last_error(), "center, ema, local, all"));
+    assert_status(hk_weights_find(NULL, &w), HK_E_NOT_FOUND);
+}
+
 // ---- warm start and name maps -----------------------------------------------
 
 static hk_status renamed_model(hk_graph *g, hk_mode mode, hk_spec *m) {
@@ -1234,6 +1314,8 @@ int main(void) {
         cmocka_unit_test(test_bad_data),
         cmocka_unit_test(test_bad_options),
         cmocka_unit_test(test_checkpoints),
+        cmocka_unit_test(test_assign),
+        cmocka_unit_test(test_weights_by_name),
         cmocka_unit_test(test_other_programs_state),
         cmocka_unit_test(test_step_for_tensorflow),
         cmocka_unit_test(test_warm_start_what_fits),

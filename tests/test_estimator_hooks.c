@@ -273,6 +273,9 @@ static void test_timer(void **state) {
     assert_false(hk_timer_due(&t, 2, 12.4));
     assert_true(hk_timer_due(&t, 2, 12.5));
     assert_false(hk_timer_due(&t, 1, 99));
+    const double now = hk_timer_now();
+    assert_close(now, (double)hki_now_ns() * 1e-9, 60, 0);
+    assert_true(hk_timer_now() >= now);
 }
 
 // Runs of a hook outside of a training, at given steps.
@@ -980,9 +983,187 @@ static void test_request_stop(void **state) {
     }
 }
 
+// ---- what a hook can ask and ask for ----------------------------------------
+
+typedef struct asker {
+    hk_estimator *e;
+    int calls, traced, stops;
+    double seconds;
+} asker;
+
+// In both modes: the plain questions, with what they have to answer.
+static hk_status ask_before(void *state, hk_run *run) {
+    asker *const a = state;
+    if (hk_run_mode(run) != HK_TRAIN)
+        return HK_OK;
+    if (hk_run_iteration(run) == 2)
+        hk_run_request_trace(run);
+    assert_false(hk_run_should_stop(run));
+    assert_ptr_equal(hk_run_estimator(run), a->e);
+    return HK_OK;
+}
+
+static void check_trace(asker *a, const hk_run *run) {
+    int dense = 0;
+    for (size_t i = 0; hk_run_trace(run, i) != NULL; i++) {
+        const hk_trace_event *const ev = hk_run_trace(run, i);
+        assert_true(ev->end_ns >= ev->begin_ns && ev->begin_ns >= 0);
+        dense += strstr(ev->name, "dense") != NULL;
+        a->traced++;
+    }
+    assert_int_equal(dense > 0, hk_run_iteration(run) == 3);
+}
+
+static hk_status ask_after(void *state, hk_run *run) {
+    asker *const a = state;
+    hk_worker_report r;
+    if (hk_run_mode(run) != HK_TRAIN) {
+        assert_null(hk_run_events(run));
+        return HK_OK;
+    }
+    const int64_t done = hk_run_iteration(run); // with this one
+    assert_int_equal(hk_run_workers(run), 1);
+    assert_int_equal(hk_run_planned_steps(run), BED_ROWS / BED_BATCH);
+    assert_int_equal(hk_run_examples(run), done * BED_BATCH);
+    assert_close(hk_run_epochs(run), (double)(done * BED_BATCH) / BED_ROWS,
+                 1e-9, 0);
+    assert_true(hk_run_seconds(run) >= a->seconds);
+    a->seconds = hk_run_seconds(run);
+    assert_ok(hk_run_report(run, 0, &r));
+    assert_int_equal(r.local_step, done);
+    assert_true(r.loss == hk_run_loss(run));
+    assert_non_null(hk_run_events(run));
+    check_trace(a, run);
+    a->calls++;
+    if (done == 3)
+        assert_ok(hk_run_request_save(run));
+    if (done == 5) {
+        hk_run_request_stop(run);
+        a->stops += hk_run_should_stop(run);
+    }
+    return HK_OK;
+}
+
+static void test_questions(void **state) {
+    (void)state;
+    hk_context *ctx = context(NULL);
+    char *dir = bed_folder();
+    hk_dataset *d = hk_data_batch(bed_rows(1, BED_ROWS), BED_BATCH, 1);
+    hk_dataset *test = bed_pass(2, 20, 10);
+    bed b;
+    bed_init(&b, ctx);
+    b.o.model_dir = dir;
+    b.config.save_checkpoints_secs = 0;
+    b.config.save_checkpoints_steps = 1000;
+    bed_open(&b);
+    asker a = {.e = b.e};
+    hk_hook_calls c;
+    hk_hook_calls_init(&c, sizeof c);
+    c.name = "asker";
+    c.user = &a;
+    c.before_run = ask_before;
+    c.after_run = ask_after;
+    hk_hook *h;
+    hk_train_result r;
+    assert_ok(hk_hook_create(&c, &h));
+    assert_ok(train_with(&b, d, 0, &h, 1, &r));
+    assert_int_equal(a.calls, 5); // the stop was asked for at the fifth
+    assert_int_equal(a.stops, 1);
+    assert_true(a.traced > 0);
+    // At the start, on request, at the end.
+    assert_int_equal(bed_count_files(dir, "model.ckpt-0."), 1);
+    assert_int_equal(bed_count_files(dir, "model.ckpt-3."), 1);
+    assert_int_equal(bed_count_files(dir, "model.ckpt-5."), 1);
+    hk_evaluate_options eo;
+    hk_evaluate_options_init(&eo, sizeof eo);
+    eo.hooks = &h;
+    eo.n_hooks = 1;
+    hk_source in = hk_source_dataset(test);
+    hk_eval_result *score;
+    assert_ok(hk_estimator_evaluate(b.e, &in, &eo, &score));
+    hk_eval_result_destroy(score);
+    hk_hook_release(h);
+    hk_estimator_destroy(b.e);
+    hk_dataset_release(d);
+    hk_dataset_release(test);
+    bed_remove(dir);
+    hk_context_destroy(ctx);
+}
+
+static hk_status feed_zeros(void *user, hk_run *run) {
+    return hk_run_feed(run, "x", user);
+}
+
+static hk_status stop_at_four(void *user, hk_run *run, int *stop) {
+    int *const calls = user;
+    ++*calls;
+    *stop = hk_run_global_step(run) >= 4;
+    return HK_OK;
+}
+
+static hk_status keep_loss(void *user, hk_run *run) {
+    *(float *)user = hk_run_loss(run);
+    return HK_OK;
+}
+
+// The step counter and the summaries by hand, feeds, a predicate that stops.
+static void test_more_hooks(void **state) {
+    (void)state;
+    log_text l = {""};
+    hk_context *ctx = context(&l);
+    char *dir = bed_folder();
+    hk_dataset *d = bed_training(1);
+    bed b;
+    bed_init(&b, ctx);
+    b.config.save_summary_steps = 0;
+    b.config.log_step_count_steps = 0;
+    bed_open(&b);
+    int calls = 0;
+    float loss = 0;
+    hk_tensor *zeros;
+    const hk_shape shape =
+        hk_shape_make(2, (int64_t[]){BED_BATCH, BED_FEATURES});
+    assert_ok(hk_tensor_create(HK_F32, &shape, &zeros));
+    hk_hook *h[5];
+    assert_ok(hk_hook_step_counter(2, 0, &h[0]));
+    assert_ok(hk_hook_summary_saver(1, 0, dir, &h[1]));
+    assert_ok(hk_hook_feed_fn(feed_zeros, zeros, &h[2]));
+    assert_ok(hk_hook_stop_if(stop_at_four, &calls, 0, 1, &h[3]));
+    assert_ok(hk_hook_final_ops(keep_loss, &loss, &h[4]));
+    hk_train_result r;
+    assert_ok(hk_estimator_set(b.e, "learning_rate", 0));
+    assert_ok(train_with(&b, d, 50, h, 5, &r));
+    assert_int_equal(r.global_step, 4);
+    assert_true(calls >= 4);
+    // Zeros through layers without bias, whatever the classes are.
+    assert_close(loss, log(BED_CLASSES), 1e-5, 0);
+    assert_non_null(strstr(l.text, "global_step/sec"));
+    for (int i = 0; i < 5; i++)
+        hk_hook_release(h[i]);
+    int losses = 0;
+    hk_event_reader *reader;
+    hk_event ev;
+    assert_ok(hk_event_reader_open(dir, &reader));
+    while (hk_event_next(reader, &ev) == HK_OK)
+        losses += strcmp(ev.tag, "loss") == 0;
+    hk_event_reader_close(reader);
+    assert_int_equal(losses, 4);
+    assert_status(hk_hook_step_counter(0, 0, &h[0]), HK_E_INVALID_ARG);
+    assert_status(hk_hook_summary_saver(1, 1, dir, &h[0]), HK_E_INVALID_ARG);
+    assert_status(hk_hook_feed_fn(NULL, NULL, &h[0]), HK_E_INVALID_ARG);
+    assert_status(hk_hook_stop_if(NULL, NULL, 0, 1, &h[0]), HK_E_INVALID_ARG);
+    hk_estimator_destroy(b.e);
+    hk_tensor_release(zeros);
+    hk_dataset_release(d);
+    bed_remove(dir);
+    hk_context_destroy(ctx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_order),
+        cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_more_hooks),
         cmocka_unit_test(test_failure_skips_end),
         cmocka_unit_test(test_fetch_and_feed),
         cmocka_unit_test(test_timer),

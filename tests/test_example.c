@@ -839,6 +839,30 @@ static void test_describe(void **state) {
 
 // ---- in a pipeline ---------------------------------------------------------
 
+static void test_sequence_dataset(void **state) {
+    (void)state;
+    const hk_example_feature id = {
+        .name = "id", .kind = HK_FIXED_LEN, .dtype = HK_I64};
+    const hk_example_feature xy = {.name = "xy",
+                                   .kind = HK_FIXED_LEN_SEQUENCE,
+                                   .dtype = HK_I64,
+                                   .shape = shape1(2)};
+    hk_bed b;
+    hki_buf file = {0}, example = {0};
+    hk_bed_make(&b);
+    make_sequence(&example);
+    for (int i = 0; i < 2; i++)
+        assert_ok(hki_record_append(&file, example.data, example.size));
+    hk_bed_add(&b, "s.tfrecord", file.data, file.size);
+    hk_check_run("sequences",
+                 hk_data_parse_sequence_example(
+                     hk_data_tfrecord(b.files, 1, NULL), &id, 1, &xy, 1, NULL),
+                 -1, "7;(2x2)1,2,3,4 7;(2x2)1,2,3,4");
+    hki_buf_deinit(&file);
+    hki_buf_deinit(&example);
+    hk_bed_remove(&b);
+}
+
 static void add_rows(hk_bed *b, const char *name, int first, int n, int bad) {
     hki_buf file = {0}, list = {0}, example = {0};
     for (int i = first; i < first + n; i++) {
@@ -1190,6 +1214,7 @@ int main(void) {
         cmocka_unit_test(test_orders),
         cmocka_unit_test(test_known_form),
         cmocka_unit_test(test_sequence),
+        cmocka_unit_test(test_sequence_dataset),
         cmocka_unit_test(test_describe),
         cmocka_unit_test(test_pipeline),
         cmocka_unit_test(test_wide),

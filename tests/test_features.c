@@ -446,6 +446,8 @@ static void test_vocabulary(void **state) {
         hk_feature_use(s, c, HK_USE_LINEAR);
         assert_ok(hk_feature_set_finish(s));
         assert_int_equal(hk_column_buckets(c), cases[i].buckets);
+        assert_ptr_equal(hk_feature_set_retain(s), s);
+        hk_feature_set_release(s); // one of two: it is used below
         const hk_features_options fo = batched();
         hk_iter *it;
         const hk_element *const e =

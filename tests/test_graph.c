@@ -649,6 +649,84 @@ static void test_dump(void **state) {
     hk_plan_release(p);
 }
 
+// What a graph, a plan and a session say about themselves.
+static void test_questions(void **state) {
+    (void)state;
+    hk_params *params;
+    hk_graph *g;
+    assert_ok(hk_params_create(&params));
+    assert_ok(hk_params_set_float(params, "scale", 2.5));
+    assert_ok(hk_params_set_string(params, "kind", "double"));
+    assert_ok(hk_graph_create(ctx, HK_EVAL, params, &g));
+    assert_int_equal(hk_graph_mode(g), HK_EVAL);
+    assert_true(hk_param_float(g, "scale", 1) == 2.5);
+    assert_true(hk_param_float(g, "other", 7) == 7);
+    assert_string_equal(hk_param_string(g, "kind", "single"), "double");
+    assert_string_equal(hk_param_string(g, "other", "single"), "single");
+    // y = x . [3, 4]
+    hk_tensor *c, *x, *y;
+    const hk_shape two = shape(1, 2, 0);
+    assert_ok(hk_tensor_create(HK_F32, &two, &c));
+    memcpy(hk_tensor_data(c), (float[]){3, 4}, 8);
+    hk_node *in = hk_input(g, "x", HK_F32, shape(2, HK_BATCH, 2));
+    hk_output(g, "y", hk_mul(g, in, hk_constant(g, c)));
+    memset(hk_tensor_data(c), 0, 8); // it was copied
+    hk_tensor_release(c);
+    hk_plan *p = compile(g, 2, NULL), *const same = hk_plan_retain(p);
+    assert_ptr_equal(p, same);
+    hk_plan_release(p); // one of two
+    hk_session *s = open_session(same, 1);
+    assert_ok(hk_session_input(s, "x", &x));
+    memcpy(hk_tensor_data(x), (float[]){1, 2, -1, 0.5f}, 16);
+    assert_ok(hk_session_run(s));
+    assert_ok(hk_session_output(s, "y", &y));
+    hk_test_floats("y", hk_tensor_data(y), (float[]){3, 8, -3, 2}, 4, 0, 0);
+    hk_session_destroy(s);
+    hk_plan_release(same);
+    hk_param_float(g, "kind", 0); // of another type
+    assert_int_not_equal(hk_graph_status(g), HK_OK);
+    hk_graph_destroy(g);
+    hk_params_destroy(params);
+}
+
+static void test_costs(void **state) {
+    (void)state;
+    hk_plan *p[2] = {get_plan(HK_TRAIN, 32, NULL),
+                     get_plan(HK_TRAIN, 64, NULL)};
+    // Forward, and backward to the weights and to the hidden layer: 4 to 8
+    // units and 8 to 3, two operations each.
+    const double least = 2e-9 * 32 * (2 * 4 * 8 + 3 * 8 * 3);
+    assert_true(hk_plan_gflop(p[0]) >= least);
+    assert_true(hk_plan_gflop(p[0]) < 4 * least);
+    assert_close(hk_plan_gflop(p[1]), 2 * hk_plan_gflop(p[0]), 0, 0.1);
+    assert_true(hk_plan_scratch_bytes(p[0]) >= 32 * 8 * sizeof(float));
+    assert_true(hk_plan_scratch_bytes(p[1]) > hk_plan_scratch_bytes(p[0]));
+    hk_session_options o;
+    hk_session_options_init(&o, sizeof o);
+    hk_session *s;
+    hki_buf b = {0};
+    assert_ok(hk_session_create(p[0], &o, &s));
+    assert_status(hk_session_profile(s, collect, &b), HK_E_STATE);
+    hk_session_destroy(s);
+    o.profile = 1;
+    assert_ok(hk_session_create(p[0], &o, &s));
+    fill(s, 32);
+    assert_ok(hk_session_run(s));
+    assert_ok(hk_session_profile(s, collect, &b));
+    assert_non_null(strstr(b.data, "dense_1"));
+    float rate = 0;
+    assert_ok(hk_session_get_scalar(s, "dropout", &rate));
+    assert_true(rate == 0.25f);
+    assert_ok(hk_session_set_scalar(s, "dropout", 0.5f));
+    assert_ok(hk_session_get_scalar(s, "dropout", &rate));
+    assert_true(rate == 0.5f);
+    assert_status(hk_session_get_scalar(s, "nobody", &rate), HK_E_NOT_FOUND);
+    hki_buf_deinit(&b);
+    hk_session_destroy(s);
+    hk_plan_release(p[0]);
+    hk_plan_release(p[1]);
+}
+
 // ---- trouble --------------------------------------------------------------
 
 static void test_not_finite_is_named(void **state) {
@@ -919,6 +997,8 @@ int main(void) {
         cmocka_unit_test(test_simplifications),
         cmocka_unit_test(test_fusion),
         cmocka_unit_test(test_dump),
+        cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_costs),
         cmocka_unit_test(test_not_finite_is_named),
         cmocka_unit_test(test_scopes),
         cmocka_unit_test(test_bad_graphs),

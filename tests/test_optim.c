@@ -444,6 +444,8 @@ static hk_schedule *make_schedule(const line *l) {
         }
     }
     assert_ok(hk_schedule_create(&o, &s));
+    assert_ptr_equal(hk_schedule_retain(s), s);
+    hk_schedule_release(s); // one of two: it is used below
     return through_bytes(s);
 }
 

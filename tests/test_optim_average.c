@@ -404,6 +404,45 @@ static void test_policies(void **state) {
     free_mixed(&m);
 }
 
+// The side block follows the flat vector: integers are copied, doubles are
+// averaged at the decay of the update before.
+static void test_side(void **state) {
+    (void)state;
+    mixed m = make_mixed();
+    hk_ema_options o;
+    hk_ema *e;
+    hk_ema_options_init(&o, sizeof o);
+    o.decay = 0.5;
+    set_mixed(&m, 2, 7);
+    assert_ok(hk_ema_create(&o, m.l, m.x, m.side, &e));
+    set_mixed(&m, 4, 8);
+    assert_ok(hk_ema_update(e, m.x, NULL));
+    const unsigned char *const side = hk_ema_side(e);
+    int64_t count;
+    double wide;
+    memcpy(&count, side + hk_layout_find(m.l, "count")->offset, sizeof count);
+    memcpy(&wide, side + hk_layout_find(m.l, "wide")->offset, sizeof wide);
+    assert_int_equal(count, 7); // left alone so far
+    assert_true(wide == 2);
+    assert_ok(hk_ema_update_side(e, m.side));
+    memcpy(&count, side + hk_layout_find(m.l, "count")->offset, sizeof count);
+    memcpy(&wide, side + hk_layout_find(m.l, "wide")->offset, sizeof wide);
+    assert_int_equal(count, 8);
+    assert_true(wide == 3);
+    assert_int_equal(hk_ema_updates(e), 1);
+    // Each under the other's name.
+    hk_name_map *const map = new_map();
+    const void *shadow;
+    assert_ok(hk_ema_average(e, "w", &shadow));
+    assert_ok(hk_ema_swapping_map(e, NULL, 0, m.x, m.side, map));
+    assert_ptr_equal(hk_name_map_find(map, "w")->data, shadow);
+    assert_ptr_equal(hk_name_map_find(map, "w/ExponentialMovingAverage")->data,
+                     m.x + hk_layout_find(m.l, "w")->offset);
+    hk_name_map_destroy(map);
+    hk_ema_destroy(e);
+    free_mixed(&m);
+}
+
 static void test_decay(void **state) {
     (void)state;
     mixed m = make_mixed();
@@ -877,6 +916,7 @@ int main(void) {
         cmocka_unit_test(test_s13_names),
         cmocka_unit_test(test_s13_variables_and_tensor),
         cmocka_unit_test(test_policies),
+        cmocka_unit_test(test_side),
         cmocka_unit_test(test_decay),
         cmocka_unit_test(test_ema_bytes),
         cmocka_unit_test(test_global_norm),

@@ -569,6 +569,10 @@ static void test_names(void **state) {
             snprintf(text + strlen(text), sizeof text - strlen(text), "%s ",
                      hk_optimizer_slot_name(opt, i));
         assert_string_equal(text, cases[k].slots);
+        size_t words = 0;
+        for (const char *c = cases[k].slots; *c != '\0'; c++)
+            words += *c == ' ';
+        assert_int_equal(hk_optimizer_slots(opt), words);
         hk_name_map *map;
         assert_ok(hk_name_map_create(&map));
         assert_ok(hk_optimizer_variables(opt, map));

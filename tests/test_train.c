@@ -105,6 +105,7 @@ static void test_compute_lists(void **state) {
         assert_int_equal(it->kind, expected);
     }
     assert_null(hk_grad_list_item(f.list, 4));
+    assert_true(hk_grad_list_scale(f.list) == 1);
     int64_t step = 7;
     assert_ok(hk_apply_gradients(f.opt, hk_session_params(f.session), f.list,
                                  &step, NULL));
@@ -336,6 +337,40 @@ static void test_eager(void **state) {
 }
 
 // ---- the ordered step -----------------------------------------------------
+
+// Steps on another session move the values of the first; counters that are
+// set go on from there.
+static void test_two_sessions(void **state) {
+    (void)state;
+    fixture f = open_fixture(HK_OPT_GRADIENT_DESCENT);
+    hk_session *other;
+    assert_ok(hk_session_create(f.plan, NULL, &other));
+    assert_ok(hk_session_bind_params(other, hk_session_params(f.session)));
+    hk_trainer_options o;
+    hk_trainer_options_init(&o, sizeof o);
+    o.session = f.session;
+    o.optimizer = f.opt;
+    hk_trainer *t;
+    assert_ok(hk_trainer_create(&o, &t));
+    hk_trainer_set_steps(t, 3, 40);
+    hk_tensor *a;
+    assert_ok(hk_session_input(other, "a", &a));
+    memcpy(hk_tensor_data(a), (float[]){2, 0, 0}, 12);
+    hk_session_set_step(f.session, 9);
+    assert_ok(hk_trainer_set_session(t, other));
+    assert_int_equal(hk_session_step(other), 9);
+    assert_ok(hk_trainer_step(t, NULL));
+    hk_test_floats("w", value(&f, "w"), (float[]){0, 2, 3}, 3, 0, 0);
+    assert_ok(hk_trainer_set_session(t, NULL));
+    assert_int_equal(hk_session_step(f.session), 10);
+    assert_ok(hk_trainer_step(t, NULL));
+    hk_test_floats("w", value(&f, "w"), (float[]){-0.5f, 3, 1}, 3, 0, 0);
+    assert_int_equal(hk_trainer_local_step(t), 5);
+    assert_int_equal(hk_trainer_global_step(t), 42);
+    hk_trainer_destroy(t);
+    hk_session_destroy(other);
+    close_fixture(&f);
+}
 
 typedef struct trace {
     char text[64];
@@ -851,6 +886,7 @@ int main(void) {
         cmocka_unit_test(test_bad_lists),
         cmocka_unit_test(test_eager),
         cmocka_unit_test(test_ordered_step),
+        cmocka_unit_test(test_two_sessions),
         cmocka_unit_test(test_accumulated_steps),
         cmocka_unit_test(test_average_comes_last),
         cmocka_unit_test(test_recalibrate),

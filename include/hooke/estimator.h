@@ -68,8 +68,6 @@ typedef hk_status (*hk_spec_fn)(hk_graph *g, hk_mode mode, hk_spec *m);
 // labels in HK_PREDICT.
 HK_API hk_node *hk_feature(hk_spec *m, const char *name);
 HK_API hk_node *hk_label(hk_spec *m, const char *name);
-// What the data set offers in this mode; NULL past the end.
-HK_API const hk_value *hk_spec_value(const hk_spec *m, size_t i);
 HK_API hk_graph *hk_spec_graph(const hk_spec *m);
 HK_API void *hk_spec_user(const hk_spec *m); // of the estimator's options
 
@@ -450,7 +448,6 @@ HK_API hk_status hk_eval_result_get(const hk_eval_result *r, const char *name,
 HK_API int64_t hk_eval_result_step(const hk_eval_result *r);
 HK_API int64_t hk_eval_result_batches(const hk_eval_result *r);
 HK_API int64_t hk_eval_result_examples(const hk_eval_result *r);
-HK_API double hk_eval_result_seconds(const hk_eval_result *r);
 
 // ---- predict ----------------------------------------------------------------
 
@@ -503,9 +500,10 @@ HK_API hk_status hk_estimator_variable(hk_estimator *e, const char *name,
 
 // Saving and restoring by an explicit name map. save: one file (format by its
 // name or opt) with the chosen weights, optimizer slots included when slots is
-// 1, global_step when opt says TF. restore: reads tensors into the model (center and all workers), with
-// renaming and selection as hk_ckpt_restore does; needs a graph, so call it
-// after a train or give an input. report: NULL allowed.
+// 1, global_step when opt says TF. restore: reads tensors into the model
+// (center and all workers), with renaming and selection as hk_ckpt_restore
+// does; needs a graph, so call it after a train or give an input. report: NULL
+// allowed.
 HK_API hk_status hk_estimator_save_as(hk_estimator *e, const char *path,
                                       hk_weights weights, uint32_t worker,
                                       int slots, const hk_write_options *opt);

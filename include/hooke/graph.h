@@ -406,8 +406,7 @@ HK_API hk_build_stats hk_context_build_stats(hk_context *ctx);
 HK_API hk_plan *hk_plan_retain(hk_plan *p);
 HK_API void hk_plan_release(hk_plan *p);            // NULL is allowed
 HK_API hk_layout *hk_plan_layout(const hk_plan *p); // borrowed
-HK_API int64_t hk_plan_batch(const hk_plan *p);
-HK_API double hk_plan_gflop(const hk_plan *p); // of one run
+HK_API double hk_plan_gflop(const hk_plan *p);      // of one run
 HK_API size_t hk_plan_scratch_bytes(const hk_plan *p);
 // The plan for people: nodes, shapes, layouts, bytes, GFLOP. write is called
 // with pieces of text.

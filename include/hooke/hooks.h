@@ -113,7 +113,6 @@ HK_API void hk_hook_calls_init(hk_hook_calls *c, size_t struct_size);
 HK_API hk_status hk_hook_create(const hk_hook_calls *calls, hk_hook **out);
 HK_API hk_hook *hk_hook_retain(hk_hook *h);
 HK_API void hk_hook_release(hk_hook *h); // NULL is allowed
-HK_API const char *hk_hook_name(const hk_hook *h);
 
 // ---- built in ---------------------------------------------------------------
 //

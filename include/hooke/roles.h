@@ -10,7 +10,9 @@
 // One canonical description, TensorFlow's TF_CONFIG, into which every
 // launcher is translated. Centers are its "ps" tasks. Then one of
 //
-//     hk_role_center_run(&co, &result);                 // until the run ends
+//     hk_role_center *center;
+//     hk_role_center_start(&co, &center);
+//     hk_role_center_wait(center, -1, &result);        // until the run ends
 //
 //     hk_role_worker_open(&wo, layout, &w);             // center, limits
 //     hk_elastic_create(&eo, opt, hk_role_worker_center(w), &e);
@@ -259,9 +261,6 @@ HK_API const char *hk_role_center_checkpoint(hk_role_center *c);
 HK_API hk_status hk_role_center_wait(hk_role_center *c, int64_t wait_ms,
                                      hk_role_result *result);
 HK_API void hk_role_center_stop(hk_role_center *c); // NULL is allowed
-// All of it: start, wait, stop.
-HK_API hk_status hk_role_center_run(const hk_role_center_options *opt,
-                                    hk_role_result *result);
 
 // ---- a worker ---------------------------------------------------------------
 

@@ -585,12 +585,3 @@ void hk_role_center_stop(hk_role_center *c) {
         pthread_cond_destroy(&c->changed);
     hki_free(c);
 }
-
-hk_status hk_role_center_run(const hk_role_center_options *opt,
-                             hk_role_result *result) {
-    hk_role_center *c;
-    HKI_TRY(hk_role_center_start(opt, &c));
-    hk_status s = hk_role_center_wait(c, -1, result);
-    hk_role_center_stop(c);
-    return s;
-}

@@ -17,7 +17,6 @@ struct hk_eval_result {
     hki_arena arena;
     HKI_LIST(hk_eval_item) items;
     int64_t step, batches, examples;
-    double seconds;
     const char *checkpoint; // NULL: memory
 };
 
@@ -68,10 +67,6 @@ int64_t hk_eval_result_batches(const hk_eval_result *r) {
 
 int64_t hk_eval_result_examples(const hk_eval_result *r) {
     return r->examples;
-}
-
-double hk_eval_result_seconds(const hk_eval_result *r) {
-    return r->seconds;
 }
 
 // ---- one evaluation ---------------------------------------------------------
@@ -281,7 +276,6 @@ static hk_status collect(const evaluation *v, hk_eval_result *r) {
     r->step = v->weights.step;
     r->batches = v->batches;
     r->examples = v->run.examples;
-    r->seconds = hk_run_seconds(&v->run);
     if (v->weights.checkpoint != NULL)
         HKI_TRY(
             hki_arena_strdup(&r->arena, v->weights.checkpoint, &r->checkpoint));

@@ -53,10 +53,6 @@ void hk_hook_release(hk_hook *h) {
     hki_free(h);
 }
 
-const char *hk_hook_name(const hk_hook *h) {
-    return h != NULL ? h->name : NULL;
-}
-
 // ---- the hooks of a run -----------------------------------------------------
 
 hk_status hki_hooks_add(hki_hooks *h, hk_hook *hook) {

@@ -192,12 +192,6 @@ hk_node *hk_label(hk_spec *m, const char *name) {
     return input_node(m, name, HK_LABEL);
 }
 
-const hk_value *hk_spec_value(const hk_spec *m, size_t i) {
-    return m != NULL && m->data != NULL && i < m->data->count
-               ? &m->data->values[i]
-               : NULL;
-}
-
 hk_graph *hk_spec_graph(const hk_spec *m) {
     return m != NULL ? m->g : NULL;
 }

@@ -365,10 +365,6 @@ hk_layout *hk_plan_layout(const hk_plan *p) {
     return p->layout;
 }
 
-int64_t hk_plan_batch(const hk_plan *p) {
-    return p->batch;
-}
-
 double hk_plan_gflop(const hk_plan *p) {
     return p->flop * 1e-9;
 }
