@@ -35,7 +35,7 @@ static void start(void) {
 
 // ---- connections ------------------------------------------------------------
 
-static int dial(void) {
+static int try_dial(void) {
     struct sockaddr_in a = {.sin_family = AF_INET};
     const char *const text = hk_monitor_address(monitor);
     a.sin_port = htons((uint16_t)strtoul(strrchr(text, ':') + 1, NULL, 10));
@@ -44,7 +44,18 @@ static int dial(void) {
     // Closed for good at once: thousands would wait for late packets.
     const struct linger none = {.l_onoff = 1};
     (void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
-    must(connect(fd, (struct sockaddr *)&a, sizeof a) == 0, "no connection");
+    if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+// The fuzzer's alarm, or a port that is not free yet, may get in the way.
+static int dial(void) {
+    int fd = -1;
+    for (int tries = 0; fd < 0 && tries < 100; tries++)
+        fd = try_dial();
+    must(fd >= 0, "no connection");
     return fd;
 }
 
