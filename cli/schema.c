@@ -201,8 +201,11 @@ static const schema_key keys[] = {
      "differences on the wire"},
 
     {"ema", SCHEMA_MAP, "", "", "a moving average beside the weights"},
-    {"ema.decay", SCHEMA_FLOAT, "0", "", "0: no average is kept"},
-    {"ema.follow", SCHEMA_CHOICE, "center", "center|worker", ""},
+    {"ema.decay", SCHEMA_FLOAT, "0", "",
+     "per local step of worker 0, whatever it follows: 0.99 looks back about "
+     "100 steps; 0: no average is kept"},
+    {"ema.follow", SCHEMA_CHOICE, "center", "center|worker",
+     "the center, at every exchange, or worker 0, at every step"},
     {"ema.warm_up", SCHEMA_BOOL, "true", "",
      "smaller decay in the first steps: min(decay, (1 + n) / (10 + n))"},
 

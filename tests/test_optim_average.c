@@ -1,6 +1,7 @@
 // test_optim_average.c - moving averages, their name maps, and gradient
 // processing.
 #include "base/base.h"
+#include "optim/optim.h"
 #include "optim_util.h"
 
 // ---- S10: MovingAverageOptimizer and its swapping saver
@@ -440,6 +441,33 @@ static void test_side(void **state) {
                      m.x + hk_layout_find(m.l, "w")->offset);
     hk_name_map_destroy(map);
     hk_ema_destroy(e);
+    free_mixed(&m);
+}
+
+// One update for ten steps is ten updates by an x that stands still, warm-up
+// and all.
+static void test_update_of_steps(void **state) {
+    (void)state;
+    mixed m = make_mixed();
+    hk_ema_options o;
+    hk_ema_options_init(&o, sizeof o);
+    o.decay = 0.99;
+    for (int64_t n = -1; n < 1000; n += 300) { // -1: no warm-up
+        hk_ema *once, *often;
+        set_mixed(&m, 1, 1);
+        assert_ok(hk_ema_create(&o, m.l, m.x, m.side, &once));
+        assert_ok(hk_ema_create(&o, m.l, m.x, m.side, &often));
+        set_mixed(&m, 5, 5);
+        assert_ok(hk_ema_set_num_updates(once, n));
+        assert_ok(hk_ema_set_num_updates(often, n));
+        hki_ema_update_steps(once, m.x, 10);
+        for (int i = 0; i < 10; i++)
+            assert_ok(hk_ema_update(often, m.x, NULL));
+        assert_true(fabsf(first(once, "w") - first(often, "w")) < 1e-5f);
+        assert_int_equal(hk_ema_updates(once), 1);
+        hk_ema_destroy(once);
+        hk_ema_destroy(often);
+    }
     free_mixed(&m);
 }
 
@@ -917,6 +945,7 @@ int main(void) {
         cmocka_unit_test(test_s13_variables_and_tensor),
         cmocka_unit_test(test_policies),
         cmocka_unit_test(test_side),
+        cmocka_unit_test(test_update_of_steps),
         cmocka_unit_test(test_decay),
         cmocka_unit_test(test_ema_bytes),
         cmocka_unit_test(test_global_norm),

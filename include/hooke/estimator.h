@@ -121,8 +121,9 @@ typedef enum hk_ema_source {
     HK_EMA_WORKER = 1,  // x of worker 0 after every step, after the exchange
     HK_EMA_CENTER = 2   // the center at every exchange of worker 0
 } hk_ema_source;
-// A moving average of the weights. with_step 1: its decay warms up with the
-// number of steps (num_updates = local step).
+// A moving average of the weights. Its decay is per local step of worker 0: an
+// exchange, after a period of them, counts as so many. with_step 1: the decay
+// warms up with the number of steps (num_updates = local step).
 HK_API void hk_spec_ema(hk_spec *m, const hk_ema_options *opt,
                         hk_ema_source source, int with_step);
 

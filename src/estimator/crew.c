@@ -1,6 +1,7 @@
 // crew.c - the workers of a training, their center and average, kept from
 // call to call.
 #include "estimator/estimator.h"
+#include <math.h>
 
 #define WAIT_MS 60000
 
@@ -59,16 +60,30 @@ static hk_status count_ema(hk_step_info *info, void *user) {
     return hk_ema_set_num_updates(user, info->local_step + 1);
 }
 
+// Steps since the exchange before: a period, or less at the end of the data.
+static hk_status steps_of_exchange(const hk_elastic *e, double *out) {
+    double period = 1;
+    HKI_TRY(hk_elastic_get(e, "communication_period", &period));
+    const double rest = fmod((double)hk_elastic_local_step(e), period);
+    *out = rest > 0 ? rest : period;
+    return HK_OK;
+}
+
+// The decay is that of a step, and an exchange stands for several of them: the
+// average looks as far back with a long period as with a short one.
 hk_status hki_crew_average(hki_crew *c, const hki_worker *w) {
+    double steps;
     if (c->ema == NULL || !c->ema_of_center || w->index != 0)
         return HK_OK;
+    HKI_TRY(steps_of_exchange(c->workers[0].elastic, &steps));
     const float *view = hk_elastic_view(c->workers[0].elastic);
     if (view == NULL) {
         HKI_TRY(hk_center_snapshot(c->center, HK_CENTER_VALUES, WAIT_MS,
                                    c->model, NULL, NULL));
         view = c->model;
     }
-    return hk_ema_update(c->ema, view, NULL);
+    hki_ema_update_steps(c->ema, view, steps);
+    return HK_OK;
 }
 
 static hk_status average_center(hk_step_info *info, void *user) {

@@ -302,11 +302,21 @@ static void average_chunk(void *arg, const hki_chunk *c, size_t i) {
         e->k->average(to, from, p->step, n);
 }
 
-void hki_ema_update_rest(hk_ema *e, const float *x, int64_t done) {
-    e->last = hk_ema_decay(e);
+// decay: of this update.
+static void update(hk_ema *e, const float *x, int64_t done, double decay) {
+    e->last = decay;
     pass p = {e, x, done, step_of(e->last)};
     hki_chunks_run(e->chunks, e->n_chunks, e->threads, average_chunk, &p);
     e->updates++;
+}
+
+void hki_ema_update_rest(hk_ema *e, const float *x, int64_t done) {
+    update(e, x, done, hk_ema_decay(e));
+}
+
+void hki_ema_update_steps(hk_ema *e, const float *x, double steps) {
+    const double d = hk_ema_decay(e);
+    update(e, x, 0, e->method == HK_AVERAGE_UNIFORM ? d : pow(d, steps));
 }
 
 static void average_doubles(double *s, const double *x, double a, int64_t n) {

@@ -274,6 +274,9 @@ float *hki_ema_fused(hk_ema *e, int64_t n);
 // The rest of an update of the flat vector whose floats [0, done) are
 // averaged already; counts the update.
 void hki_ema_update_rest(hk_ema *e, const float *x, int64_t done);
+// One update of the flat vector for `steps` steps at once: d^steps takes the
+// place of d, as if x had stood still meanwhile.
+void hki_ema_update_steps(hk_ema *e, const float *x, double steps);
 const hk_layout *hki_ema_layout(const hk_ema *e);
 const hk_layout *hki_optimizer_layout(const hk_optimizer *o);
 // Everything of a step that can fail; hk_optimizer_apply with the same
