@@ -1,6 +1,9 @@
 // test_estimator_files.c - what an estimator reads and writes: warm starts,
 // name maps, exports, evaluations beside training; and what it refuses.
+#include <errno.h>
 #include <jansson.h>
+#include "base/io.h"
+#include "estimator/estimator.h"
 #include "estimator_bed.h"
 
 static hk_context *context(void) {
@@ -1074,6 +1077,94 @@ static void test_early_stopping_leaves_the_best(void **state) {
 
 // ---- train and evaluate -----------------------------------------------------
 
+// The disk is full from one step to another; 0: to the end.
+typedef struct full {
+    int64_t from, to;
+} full;
+
+static hk_status fill_disk(void *user, hk_run *run) {
+    const full *const f = user;
+    const int64_t step = hk_run_global_step(run);
+    if (step == f->from || step == f->to) // what is being written is done first
+        (void)hk_saver_is_best(run->e->saver, 0);
+    if (step == f->from)
+        hki_io_fail_at(1, HKI_IO_POWER_CUT, ENOSPC);
+    if (step == f->to)
+        hki_io_fail_at(0, HKI_IO_POWER_CUT, 0);
+    return HK_OK;
+}
+
+typedef struct lines {
+    int events, checkpoints;
+} lines;
+
+static void count_lines(void *user, hk_log_level level, const char *text) {
+    lines *const n = user;
+    if (level != HK_LOG_WARNING)
+        return;
+    n->events += strstr(text, "No space left on device; training goes on, "
+                              "events are lost") != NULL;
+    n->checkpoints += strstr(text, "is not written, and training goes on") &&
+                      strstr(text, "No space left on device");
+}
+
+static hk_status train_full(bed *b, const full *f, int64_t steps) {
+    hk_dataset *const d = bed_training(1);
+    hk_hook_calls calls;
+    hk_hook_calls_init(&calls, sizeof calls);
+    calls.name = "disk";
+    calls.user = (void *)(uintptr_t)f;
+    calls.after_run = fill_disk;
+    hk_hook *hook;
+    assert_ok(hk_hook_create(&calls, &hook));
+    hk_source in = hk_source_dataset(d);
+    hk_train_options o;
+    hk_train_options_init(&o, sizeof o);
+    o.steps = steps;
+    o.hooks = &hook;
+    o.n_hooks = 1;
+    hk_train_result r;
+    const hk_status s = hk_estimator_train(b->e, &in, &o, &r);
+    hki_io_fail_at(0, HKI_IO_POWER_CUT, 0);
+    hk_hook_release(hook);
+    hk_dataset_release(d);
+    return s;
+}
+
+// A disk that is full for a while costs event points and checkpoints, not the
+// run; one that stays full fails the last checkpoint, in plain words.
+static void test_full_disk(void **state) {
+    (void)state;
+    char *const dir = bed_folder();
+    lines n = {0};
+    hk_context_options co;
+    hk_context_options_init(&co, sizeof co);
+    co.log = count_lines;
+    co.log_user = &n;
+    co.log_level = HK_LOG_WARNING;
+    hk_context *ctx;
+    assert_ok(hk_context_create(&co, &ctx));
+    bed b;
+    bed_init(&b, ctx);
+    b.config.model_dir = dir;
+    b.config.save_summary_steps = 1;
+    b.config.save_checkpoints_steps = 10;
+    b.config.keep_checkpoint_max = 100;
+    bed_open(&b);
+    assert_ok(train_full(&b, &(full){25, 55}, 100));
+    assert_int_equal(n.checkpoints, 3); // of 30, 40 and 50
+    assert_true(n.events <= 1);         // if any were due
+    assert_int_equal(bed_count_files(dir, "model.ckpt-60."), 1);
+    assert_int_equal(bed_count_files(dir, "model.ckpt-100."), 1);
+    assert_int_equal(bed_count_files(dir, "model.ckpt-40."), 0);
+    assert_int_equal(train_full(&b, &(full){125, 0}, 50), HK_E_IO);
+    assert_non_null(strstr(hk_last_error(), dir));
+    assert_non_null(strstr(hk_last_error(), "No space left on device"));
+    hk_estimator_destroy(b.e);
+    hk_context_destroy(ctx);
+    bed_remove(dir);
+}
+
 static void test_train_and_evaluate(void **state) {
     (void)state;
     hk_context *ctx = context();
@@ -1325,6 +1416,7 @@ int main(void) {
         cmocka_unit_test(test_export),
         cmocka_unit_test(test_best_is_what_was_scored),
         cmocka_unit_test(test_early_stopping_leaves_the_best),
+        cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_train_and_evaluate),
         cmocka_unit_test(test_evaluator_role),
         cmocka_unit_test(test_allocation_failures),

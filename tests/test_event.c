@@ -582,6 +582,53 @@ static void test_disk_full(void **state) {
     folder_remove(&d);
 }
 
+static void count_line(void *user, hk_log_level level, const char *text) {
+    *(int *)user += level == HK_LOG_WARNING &&
+                    strstr(text, "No space left on device") != NULL;
+}
+
+// With somebody to tell it to, the writer does without the events that the
+// disk does not take, says so once, and goes on when there is room.
+static void test_disk_full_for_a_while(void **state) {
+    (void)state;
+    folder d;
+    folder_make(&d);
+    int told = 0;
+    hk_context_options co;
+    hk_context_options_init(&co, sizeof co);
+    co.log = count_line;
+    co.log_user = &told;
+    hk_context *ctx;
+    assert_ok(hk_context_create(&co, &ctx));
+    hk_event_options o;
+    hk_event_options_init(&o, sizeof o);
+    o.context = ctx;
+    hk_event_writer *w;
+    assert_ok(hk_event_open(d.path, &o, &w));
+    for (int i = 1; i <= 5; i++) {
+        if (i == 2 || i == 3) // half of the record is on the disk
+            hki_io_fail_at(1, HKI_IO_ONE_FAILS, ENOSPC);
+        assert_ok(hk_event_scalar(w, "a", i, i));
+        assert_ok(hk_event_flush(w));
+        hki_io_fail_at(0, HKI_IO_ONE_FAILS, 0);
+    }
+    assert_ok(hk_event_close(w));
+    assert_int_equal(told, 1);
+    hk_event_reader *r;
+    hk_event e;
+    assert_ok(hk_event_reader_open(d.path, &r));
+    assert_ok(hk_event_next(r, &e));
+    for (int i = 1; i <= 5; i += i == 1 ? 3 : 1) {
+        assert_ok(hk_event_next(r, &e));
+        assert_true(e.scalar == i);
+    }
+    assert_int_equal(hk_event_next(r, &e), HK_E_END);
+    assert_int_equal(hk_event_reader_truncated(r), 0);
+    hk_event_reader_close(r);
+    hk_context_destroy(ctx);
+    folder_remove(&d);
+}
+
 static void test_cannot_create(void **state) {
     (void)state;
     folder d;
@@ -677,6 +724,7 @@ int main(void) {
         cmocka_unit_test(test_flush_by_time),
         cmocka_unit_test(test_large_event),
         cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_disk_full_for_a_while),
         cmocka_unit_test(test_cannot_create),
         cmocka_unit_test(test_failing_allocations),
     };

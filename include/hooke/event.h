@@ -27,6 +27,9 @@ typedef struct hk_event_options {
     size_t queue_bytes;   // events held back at most before a call waits;
                           // default 8 MiB
     double wall_time;     // >= 0: for every event (tests); default -1: now
+    hk_context *context;  // NULL: a disk that takes nothing fails later calls;
+                          // else it is logged here once, events are dropped
+                          // until the disk takes some again, no call fails
 } hk_event_options;
 
 HK_API void hk_event_options_init(hk_event_options *opt, size_t struct_size);

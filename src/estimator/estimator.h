@@ -426,6 +426,12 @@ hk_status hki_tell_refused(hk_estimator *e, const hk_restore_report *r,
                            const char *what, const char *path);
 // Saves everything; the workers stand still.
 hk_status hki_snapshot_save(hk_estimator *e);
+// The same while training goes on: a disk that takes nothing is told of, and
+// saved_step stays behind, so that the next time tries again.
+hk_status hki_snapshot_try(hk_estimator *e);
+// Waits for the one that is being written. That the disk was full is told of,
+// as above.
+hk_status hki_snapshot_await(hk_estimator *e);
 // The best checkpoint becomes the newest, and what is in memory goes: e is as
 // if it had just been made.
 hk_status hki_snapshot_go_back(hk_estimator *e);
@@ -569,7 +575,11 @@ hk_status hki_history_begin(hk_estimator *e, const char *eval);
 hk_status hki_history_add(hk_estimator *e, const char *eval, const char *tag,
                           int64_t step, double value);
 void hki_history_deinit(hk_estimator *e);
-// The event file of an evaluation; NULL without a model_dir.
+// An event file that does without a disk that is full.
+hk_status hki_events_open(hk_estimator *e, const char *dir,
+                          hk_event_writer **out);
+// The event file of an evaluation; NULL without a model_dir, or room on the
+// disk.
 hk_status hki_eval_writer(hk_estimator *e, const char *eval,
                           hk_event_writer **out);
 

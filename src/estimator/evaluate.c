@@ -354,9 +354,16 @@ static hk_status rate_checkpoint(const evaluation *v, const hk_eval_result *r) {
     HKI_TRY(hk_eval_result_get(r, c->best_metric, NULL, &value));
     if (e->saved_step != r->step && r->checkpoint == NULL && stands_still(e) &&
         hk_saver_is_best(e->saver, value))
-        HKI_TRY(hki_snapshot_save(e));
-    return e->saved_step == r->step ? hk_saver_metric(e->saver, r->step, value)
-                                    : HK_OK;
+        HKI_TRY(hki_snapshot_try(e));
+    HKI_TRY(hki_snapshot_await(e));
+    if (e->saved_step != r->step)
+        return HK_OK;
+    const hk_status s = hk_saver_metric(e->saver, r->step, value);
+    if (s != HK_E_IO)
+        return s;
+    hki_log(e->ctx, HK_LOG_WARNING, "%s; the checkpoint stays without a rating",
+            hk_last_error());
+    return HK_OK;
 }
 
 // ---- the call ---------------------------------------------------------------

@@ -135,6 +135,15 @@ void hki_history_deinit(hk_estimator *e) {
 
 // ---- writing ----------------------------------------------------------------
 
+// Neither training nor an evaluation fails for a disk that is full.
+hk_status hki_events_open(hk_estimator *e, const char *dir,
+                          hk_event_writer **out) {
+    hk_event_options o;
+    hk_event_options_init(&o, sizeof o);
+    o.context = e->ctx;
+    return hk_event_open(dir, &o, out);
+}
+
 hk_status hki_eval_writer(hk_estimator *e, const char *eval,
                           hk_event_writer **out) {
     *out = NULL;
@@ -151,11 +160,15 @@ hk_status hki_eval_writer(hk_estimator *e, const char *eval,
     HKI_TRY(hki_strdup(eval, &k->name));
     const char *const dir =
         hk_estimator_eval_dir(e, eval[0] != '\0' ? eval : NULL);
-    const hk_status s = hk_event_open(dir, NULL, &k->writer);
-    if (s != HK_OK) {
+    const hk_status s = hki_events_open(e, dir, &k->writer);
+    if (s != HK_OK)
         hki_free(k->name);
-        return s;
+    if (s == HK_E_IO) { // the next evaluation tries again
+        hki_log(e->ctx, HK_LOG_WARNING,
+                "%s; the evaluation is not among the events", hk_last_error());
+        return HK_OK;
     }
+    HKI_TRY(s);
     e->eval_logs.n++;
     *out = k->writer;
     return HK_OK;

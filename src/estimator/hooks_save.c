@@ -98,8 +98,10 @@ static hk_status save_now(void *state, hk_run *run) {
         if (s->listeners[i]->before_save != NULL)
             HKI_TRY(
                 s->listeners[i]->before_save(s->listeners[i]->user, run, step));
-    if (e->saved_step != step) // never twice
-        HKI_TRY(hki_snapshot_save(e));
+    if (e->saved_step != step) // never twice; the first and the last must be
+        HKI_TRY(s->stop_counts ? hki_snapshot_try(e) : hki_snapshot_save(e));
+    if (e->saved_step != step)
+        return HK_OK; // no room for it
     for (size_t i = 0; i < s->n; i++)
         if (s->listeners[i]->after_save != NULL)
             HKI_TRY(s->listeners[i]->after_save(s->listeners[i]->user, run,
@@ -206,7 +208,7 @@ static hk_status save_on_request(void *user, hk_run *run) {
     (void)user;
     if (run->e->saved_step == hk_estimator_global_step(run->e))
         return HK_OK;
-    return hki_snapshot_save(run->e);
+    return hki_snapshot_try(run->e);
 }
 
 hk_status hk_run_request_save(hk_run *run) {

@@ -209,9 +209,26 @@ static hk_status flush_workers(hki_crew *c) {
     return HK_OK;
 }
 
+static void lost(hk_estimator *e, int64_t step) {
+    hki_log(e->ctx, HK_LOG_WARNING,
+            "the checkpoint of step %lld is not written, and training goes on: "
+            "%s",
+            (long long)step, hk_last_error());
+    e->saved_step = -1;
+}
+
+hk_status hki_snapshot_await(hk_estimator *e) {
+    const hk_status s = hk_saver_wait(e->saver);
+    if (s != HK_E_IO)
+        return s;
+    lost(e, e->saved_step);
+    return HK_OK;
+}
+
 hk_status hki_snapshot_save(hk_estimator *e) {
     hki_crew *const c = e->crew;
     const int64_t step = hk_estimator_global_step(e);
+    HKI_TRY(hki_snapshot_await(e));
     HKI_TRY(flush_workers(c));
     HKI_TRY(hki_crew_model(c));
     const hk_meta meta[] = {
@@ -228,6 +245,14 @@ hk_status hki_snapshot_save(hk_estimator *e) {
     HKI_TRY(s);
     e->saved_step = step;
     atomic_fetch_add(&e->counts.checkpoint_saves, 1);
+    return HK_OK;
+}
+
+hk_status hki_snapshot_try(hk_estimator *e) {
+    const hk_status s = hki_snapshot_save(e);
+    if (s != HK_E_IO)
+        return s;
+    lost(e, hk_estimator_global_step(e));
     return HK_OK;
 }
 

@@ -105,7 +105,7 @@ static hk_status open_events(hk_estimator *e) {
     if (c->model_dir == NULL || c->not_chief || c->save_summary_steps == 0 ||
         e->events != NULL)
         return HK_OK;
-    return hk_event_open(c->model_dir, NULL, &e->events);
+    return hki_events_open(e, c->model_dir, &e->events);
 }
 
 // ---- hooks in TF's order ----------------------------------------------------

@@ -4,7 +4,8 @@
 // takes the whole queue when its oldest event has waited flush_seconds, when
 // it is half full, when somebody waits in flush, and at the end. A failure is
 // kept, and every later call returns it: what is on disk then ends in a torn
-// record at worst, which readers take as the end.
+// record at worst, which readers take as the end. With a context it is told of
+// instead, and what was torn is cut off, so that later events can be read.
 #define _GNU_SOURCE // gethostname
 #include "event/writer.h"
 #include <errno.h>
@@ -40,7 +41,10 @@ struct hk_event_writer {
     hk_status failure;                    // the first one, with its text
     char failure_text[512];
 
-    hki_buf writing; // the thread's own
+    // The thread's own.
+    hki_buf writing;
+    int64_t whole_bytes; // of the file, up to the last record that is complete
+    bool is_away;        // the disk took nothing the last time
 };
 
 // ---- options ---------------------------------------------------------------
@@ -52,7 +56,7 @@ static const hk_event_options defaults = {.struct_size =
                                           .wall_time = -1};
 
 _Static_assert(sizeof(hk_event_options) ==
-                   offsetof(hk_event_options, wall_time) + sizeof(double),
+                   offsetof(hk_event_options, context) + sizeof(hk_context *),
                "no tail padding");
 
 void hk_event_options_init(hk_event_options *opt, size_t struct_size) {
@@ -108,6 +112,30 @@ static bool wait_for_work(hk_event_writer *w) {
     }
 }
 
+// The disk took nothing. True: the writer does without these events.
+static bool go_without(hk_event_writer *w) {
+    if (w->options.context == NULL)
+        return false;
+    if (!w->is_away)
+        hki_log(w->options.context, HK_LOG_WARNING,
+                "%s; training goes on, events are lost until there is room",
+                hk_last_error());
+    w->is_away = true;
+    return ftruncate(w->fd, w->whole_bytes) == 0;
+}
+
+static hk_status write_queue(hk_event_writer *w, const hki_buf *full) {
+    const hk_status s = write_all(w, full->data, full->size);
+    if (s != HK_OK)
+        return go_without(w) ? HK_OK : s;
+    if (w->is_away)
+        hki_log(w->options.context, HK_LOG_INFO, "%s: is written again",
+                w->path);
+    w->is_away = false;
+    w->whole_bytes += (int64_t)full->size;
+    return HK_OK;
+}
+
 static void writer_main(void *user) {
     hk_event_writer *const w = user;
     pthread_mutex_lock(&w->lock);
@@ -117,8 +145,7 @@ static void writer_main(void *user) {
         w->writing = full;
         w->hurry = false;
         pthread_mutex_unlock(&w->lock);
-        const hk_status s =
-            w->failure != HK_OK ? HK_OK : write_all(w, full.data, full.size);
+        const hk_status s = w->failure != HK_OK ? HK_OK : write_queue(w, &full);
         pthread_mutex_lock(&w->lock);
         if (s != HK_OK) {
             w->failure = s;
