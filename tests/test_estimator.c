@@ -531,15 +531,18 @@ static hk_status shadow_session(void *user, hk_run *run) {
                          hk_session_params(session), NULL, &s->ema);
 }
 
+#define DECAY 0.8
+
 static hk_status shadow_after(void *user, hk_run *run) {
     shadow *const s = user;
     const hk_step_info *const info = hk_run_step_info(run);
     if (!s->of_center)
         return hk_ema_update(s->ema, info->x, NULL);
-    return info->exchanged
-               ? hk_ema_update(s->ema, hk_elastic_view(hk_run_elastic(run)),
-                               NULL)
-               : HK_OK;
+    if (!info->exchanged)
+        return HK_OK;
+    // An exchange stands for the steps of its period.
+    HKI_TRY(hk_ema_set_decay(s->ema, pow(DECAY, 10)));
+    return hk_ema_update(s->ema, hk_elastic_view(hk_run_elastic(run)), NULL);
 }
 
 // The built-in average is what a hook makes of the same values.
@@ -551,7 +554,7 @@ static void test_average(void **state) {
         shadow s = {.of_center = of_center};
         hk_ema_options eo;
         hk_ema_options_init(&eo, sizeof eo);
-        eo.decay = 0.8;
+        eo.decay = DECAY;
         hk_hook_calls c;
         hk_hook_calls_init(&c, sizeof c);
         c.user = &s;

@@ -13,6 +13,7 @@
 #define HOOKE_EVENT_H
 #include <stddef.h>
 #include <stdint.h>
+#include "hooke/context.h"
 #include "hooke/status.h"
 #ifdef __cplusplus
 extern "C" {
