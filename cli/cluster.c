@@ -3,8 +3,8 @@
 #include <string.h>
 #include "processes.h"
 #include "progress.h"
-#include "record.h"
-#include "result.h"
+#include "run_record.h"
+#include "show.h"
 
 enum {
     MOST_WORKERS = 65536 // of a cluster

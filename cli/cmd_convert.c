@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include "copy.h"
+#include "copy_tensors.h"
 
 static bool ends_with(const char *s, const char *end) {
     const size_t n = strlen(s), k = strlen(end);

@@ -1,7 +1,7 @@
 // cmd_evaluate.c - scores a trained model.
 #include <string.h>
 #include "experiment.h"
-#include "result.h"
+#include "show.h"
 
 static int run(const cli_args *a) {
     job *j;

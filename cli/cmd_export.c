@@ -1,9 +1,9 @@
 // cmd_export.c - the weights as a file for other programs.
 #include <stdlib.h>
 #include <string.h>
-#include "copy.h"
+#include "copy_tensors.h"
 #include "experiment.h"
-#include "record.h"
+#include "run_record.h"
 
 // ---- which tensors ----------------------------------------------------------
 

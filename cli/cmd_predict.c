@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "experiment.h"
-#include "table.h"
+#include "csv_table.h"
 
 enum {
     MOST_VALUES = 1024 // predictions of a model, over all weights

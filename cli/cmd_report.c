@@ -7,7 +7,7 @@
 #include <string.h>
 #include "chart.h"
 #include "cli.h"
-#include "record.h"
+#include "run_record.h"
 #include "report.h"
 
 static const char style[] =

@@ -6,9 +6,9 @@
 #include <unistd.h>
 #include "experiment.h"
 #include "hooke/sweep.h"
-#include "record.h"
+#include "run_record.h"
 #include "schema.h"
-#include "table.h"
+#include "csv_table.h"
 
 enum {
     MOST_AXES = 16,

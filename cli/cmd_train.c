@@ -5,8 +5,8 @@
 #include "experiment.h"
 #include "processes.h"
 #include "progress.h"
-#include "record.h"
-#include "result.h"
+#include "run_record.h"
+#include "show.h"
 
 // ---- hooks ------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 // columns.c - model.columns: feature columns of a canned model.
 #include <stdlib.h>
 #include <string.h>
-#include "table.h"
+#include "csv_table.h"
 
 typedef struct build {
     const table *t;

@@ -6,7 +6,7 @@
 #include <unistd.h>
 #include "experiment.h"
 #include "hooke/image.h"
-#include "table.h"
+#include "csv_table.h"
 
 enum {
     TRAIN_BATCH = 64,

@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "record.h"
+#include "run_record.h"
 #include "schema.h"
-#include "table.h"
+#include "csv_table.h"
 
 extern char **environ;
 

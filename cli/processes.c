@@ -10,8 +10,8 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include "record.h"
-#include "result.h"
+#include "run_record.h"
+#include "show.h"
 
 enum {
     MOST = 256,

@@ -1,7 +1,7 @@
 // fuzz_array.c - IDX and .npy arrays from arbitrary bytes, as they are and
 // packed; and .npy behind a header that fits.
 #include "data_file.h"
-#include "data/array.h"
+#include "data/files/array.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

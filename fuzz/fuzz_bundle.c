@@ -2,7 +2,7 @@
 // entries of a table that is right (pairs of key and value, each behind a
 // length byte), and as a Snappy block.
 #include "ckpt/bundle.h"
-#include "ckpt/table.h"
+#include "ckpt/sorted_table.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
-#include "cluster/shard.h"
+#include "cluster/shard/shard.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

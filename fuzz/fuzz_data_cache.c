@@ -2,7 +2,7 @@
 // as one element under a header and checksums that fit.
 #include <unistd.h>
 #include "codec/codec.h"
-#include "data/cache.h"
+#include "data/transforms/cache_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

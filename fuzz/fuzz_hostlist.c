@@ -1,7 +1,7 @@
 // fuzz_hostlist.c - host lists, tasks per node and hostfiles from arbitrary
 // bytes, and a Slurm step that is described by them.
 #include "base/base.h"
-#include "cluster/config.h"
+#include "launch/launch.h"
 #include "hooke/roles.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

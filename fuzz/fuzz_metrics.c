@@ -8,7 +8,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "cluster/metrics.h"
+#include "monitor/monitor.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -6,9 +6,9 @@
 #define _GNU_SOURCE
 #include <math.h>
 #include <sys/socket.h>
-#include "cluster/cut.h"
-#include "cluster/remote.h"
-#include "cluster/server.h"
+#include "cluster/wire/all_shards.h"
+#include "cluster/remote/remote.h"
+#include "cluster/center/server.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

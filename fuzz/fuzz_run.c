@@ -2,8 +2,8 @@
 // results of evaluations, and the run's file. The first byte chooses.
 #include "base/base.h"
 #include "base/io.h"
-#include "cluster/keeper.h"
-#include "cluster/roles.h"
+#include "cluster/center/run_memory.h"
+#include "cluster/roles/roles.h"
 #include <unistd.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

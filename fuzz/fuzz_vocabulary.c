@@ -1,6 +1,6 @@
 // fuzz_vocabulary.c - vocabulary files from arbitrary bytes: every word that
 // was read is found again under its number.
-#include "data/feature.h"
+#include "data/features/feature.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

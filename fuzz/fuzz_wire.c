@@ -3,8 +3,8 @@
 // from a member to a live server, so that the checks behind them are reached.
 #define _GNU_SOURCE
 #include <sys/socket.h>
-#include "cluster/remote.h"
-#include "cluster/server.h"
+#include "cluster/remote/remote.h"
+#include "cluster/center/server.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -4,8 +4,8 @@
 #include "suite_center.h"
 #include <unistd.h>
 #include "cluster/cluster.h"
-#include "cluster/remote.h"
-#include "cluster/server.h"
+#include "cluster/remote/remote.h"
+#include "cluster/center/server.h"
 
 // A folder of the test's own; emptied and removed by bed_folder_remove.
 static inline void bed_folder_make(char folder[64]) {

@@ -2,7 +2,7 @@
 #ifndef FEATURE_UTIL_H
 #define FEATURE_UTIL_H
 #include "file_util.h"
-#include "data/feature.h"
+#include "data/features/feature.h"
 #include "hooke/data.h"
 #include "hooke/feature.h"
 

@@ -1,6 +1,6 @@
 // test_arrays.c - IDX, .npy, .npz and CIFAR files: types, orders, damage.
 #include "hk_files.h"
-#include "data/array.h"
+#include "data/files/array.h"
 
 // Reads hex as a file by one of the parsers; the text of the tensor, or the
 // status.

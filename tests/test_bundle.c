@@ -5,7 +5,7 @@
 #include <errno.h>
 #include "base/io.h"
 #include "ckpt/bundle.h"
-#include "ckpt/table.h"
+#include "ckpt/sorted_table.h"
 #include "hooke/ckpt.h"
 
 #define GOLDEN HK_TEST_DATA "/ckpt/"

@@ -1,7 +1,7 @@
 // test_cluster_config.c - TF_CONFIG in all its forms, and every launcher's
 // variables translated to it. The environment is a table, not the process's.
 #include "hk_test.h"
-#include "cluster/config.h"
+#include "launch/launch.h"
 
 // ---- an environment of lines "NAME=value" ----------------------------------
 

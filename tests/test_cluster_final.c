@@ -4,7 +4,7 @@
 // seen nothing.
 #include "cluster_bed.h"
 #include "base/io.h"
-#include "cluster/final.h"
+#include "cluster/roles/final_ckpt.h"
 #include "hooke/estimator.h"
 #include "hooke/roles.h"
 

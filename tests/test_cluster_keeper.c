@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
-#include "cluster/keeper.h"
+#include "cluster/center/run_memory.h"
 #include "hooke/data.h"
 
 // ---- hk_leases behind the table --------------------------------------------

@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "base/io.h"
-#include "cluster/roles.h"
+#include "cluster/roles/roles.h"
 #include "hooke/ckpt.h"
 #include "hooke/data.h"
 #include "hooke/roles.h"
@@ -725,7 +725,7 @@ static int until_enough(hand *h) {
     return breathe(h) != 0 || atomic_load(&enough);
 }
 
-// Waits until the run's memory (src/cluster/keeper.h) knows of the evaluator.
+// Waits until the run's memory (src/cluster/center/run_memory.h) knows of the evaluator.
 static void wait_noted(const bed *b) {
     char path[128];
     const int64_t deadline = hki_deadline(PATIENCE_MS);

@@ -1,7 +1,7 @@
 // test_csv.c - CSV: RFC 4180 and what files do instead, types, missing values,
 // headers, faults by place, rows around every boundary, all levels alike.
 #include "hk_files.h"
-#include "data/csv.h"
+#include "data/csv/csv.h"
 
 static hk_csv_options options(const hk_csv_column *columns, size_t n) {
     hk_csv_options o;

@@ -1,6 +1,6 @@
 // test_data_threads.c - pipelines with threads: order, overlap, ends, stops,
 // parallel rows of a batch, elements that functions leave out.
-#include "data/core.h"
+#include "data/core/pipeline.h"
 #include "hk_data.h"
 #include <dirent.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 // test_digits.c - the procedural digits: pinned bits, balance, independence of
 // seeds and splits, refused arguments.
 #include "hk_test.h"
-#include "data/glyphs.h"
+#include "data/sources/glyphs.h"
 #include "hooke/data.h"
 
 static hk_digits_options options(uint64_t seed, hk_digits_split split) {

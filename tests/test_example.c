@@ -2,7 +2,7 @@
 // feature, every form of the bytes, defaults, faults, and the short ways of
 // the parser against its general one.
 #include "hk_files.h"
-#include "data/example.h"
+#include "data/example/example.h"
 
 // ---- bytes -----------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 // have to keep; and lists of them in pipelines.
 #include "feature_util.h"
 #include "codec/codec.h"
-#include "data/image.h"
+#include "data/images/image.h"
 #include "hooke/image.h"
 
 #define MAX_ITEMS (64 * 64 * 4)

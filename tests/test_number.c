@@ -3,7 +3,7 @@
 #include "hk_test.h"
 #include <float.h>
 #include <locale.h>
-#include "data/number.h"
+#include "data/core/number.h"
 
 static bool parse_f64(const char *text, double *v) {
     return hki_parse_f64((const uint8_t *)text, strlen(text), v);

@@ -1,7 +1,7 @@
 // test_records.c - lists of files, and sources of records: TFRecord, text
 // lines, fixed-length records; plain and packed, good and damaged.
 #include "hk_files.h"
-#include "data/reader.h"
+#include "data/files/file_reader.h"
 
 // ---- which files -----------------------------------------------------------
 

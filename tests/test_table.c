@@ -2,7 +2,7 @@
 // round trips over several blocks, and tables that lie.
 #include "file_util.h"
 #include "ckpt/bundle.h"
-#include "ckpt/table.h"
+#include "ckpt/sorted_table.h"
 
 // ---- helpers ---------------------------------------------------------------
 

@@ -4,7 +4,7 @@
 // tensor in parts is met, its parts are known. They have to tile it: each
 // inside, no two overlapping, as many elements together as the whole has.
 #include "ckpt/bundle.h"
-#include "ckpt/table.h"
+#include "ckpt/sorted_table.h"
 
 #define OUR_VERSION 1
 #define MAX_SLICES 10000 // of one tensor; they are compared pair by pair

@@ -4,7 +4,7 @@
 // own; an older index of the same prefix goes before its data files do, and
 // the new one comes last. So an index that is there names whole data files.
 #include "ckpt/bundle.h"
-#include "ckpt/table.h"
+#include "ckpt/sorted_table.h"
 
 // Summed and written piece by piece while it is in the cache.
 #define PIECE ((size_t)1 << 20)

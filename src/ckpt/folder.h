@@ -2,7 +2,7 @@
 #ifndef HKI_CKPT_FOLDER_H
 #define HKI_CKPT_FOLDER_H
 #include "ckpt/formats.h"
-#include "ckpt/state.h"
+#include "ckpt/state_file.h"
 
 // A list of names or paths. A zeroed struct is an empty one.
 typedef struct hki_paths {

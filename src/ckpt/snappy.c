@@ -9,7 +9,7 @@
 //        the distance back
 //     2  copy of 1..64 bytes: upper six bits size - 1, distance in 2 bytes
 //     3  the same with a distance in 4 bytes
-#include "ckpt/table.h"
+#include "ckpt/sorted_table.h"
 
 // The best a block can do: 64 bytes from 3.
 #define MAX_GROWTH 22

@@ -1,8 +1,8 @@
 // estimator/estimator.h - what the files of this folder share: the spec a
 // model_fn fills, the workers that train, and the run that hooks see.
 //
-// Reading order: spec.c (model_fn), source.c (input_fn), engine.c (graphs,
-// plans, sessions), crew.c (the workers of a training), snapshot.c
+// Reading order: model_spec.c (model_fn), input.c (input_fn), engine.c (graphs,
+// plans, sessions), training_workers.c (the workers of a training), snapshot.c
 // (checkpoints), loop.c (steps and cuts), train.c, weights.c,
 // evaluate.c, predict.c, export.c.
 #ifndef HKI_ESTIMATOR_H
@@ -37,7 +37,7 @@ hk_status hki_list_reserve(void *data, size_t n, size_t *capacity,
 typedef HKI_LIST(const char *) hki_names;
 typedef HKI_LIST(hk_hook *) hki_hook_list;
 
-// ---- spec.c -----------------------------------------------------------------
+// ---- model_spec.c -----------------------------------------------------------------
 
 // Type and shape with HK_BATCH in front.
 typedef struct hki_spec_input {
@@ -116,7 +116,7 @@ hk_status hki_copy_ema(hki_arena *a, const hk_ema_options *src,
 hk_status hki_copy_element(hki_arena *a, const hk_element *src,
                            hk_element *dst);
 
-// ---- config.c ---------------------------------------------------------------
+// ---- run_config.c ---------------------------------------------------------------
 
 typedef struct hki_config {
     hk_run_config c; // with copies of what it points at
@@ -131,7 +131,7 @@ typedef struct hki_config {
 hk_status hki_config_init(hki_config *out, hki_arena *a,
                           const hk_run_config *src);
 
-// ---- source.c ---------------------------------------------------------------
+// ---- input.c ---------------------------------------------------------------
 
 hk_status hki_source_check(const hk_source *in, hk_source *out);
 // The data set of a worker, with epochs and shards applied; checked.
@@ -223,7 +223,7 @@ hk_status hki_bench_session(hk_estimator *e, hki_bench *b, int64_t batch,
 hk_status hki_bench_bind(hki_bench *b, float *x);
 void hki_bench_deinit(hki_bench *b);
 
-// ---- crew.c -----------------------------------------------------------------
+// ---- training_workers.c -----------------------------------------------------------------
 
 typedef struct hki_worker {
     hk_estimator *e;
@@ -475,7 +475,7 @@ hk_status hki_hooks_call(const hki_hooks *h, hki_hook_event event, hk_run *run);
 bool hki_hooks_want(const hki_hooks *h, const hk_run *run);
 void hki_hooks_deinit(hki_hooks *h); // destroys states, releases
 
-// ---- run.c ------------------------------------------------------------------
+// ---- run_context.c ------------------------------------------------------------------
 
 typedef struct hki_feed {
     const char *name;

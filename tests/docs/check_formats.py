@@ -140,7 +140,7 @@ def frames_said(text):
 
 def frames_there():
     """The same of the table itself."""
-    source = (ROOT / "src/cluster/frame_table.c").read_text()
+    source = (ROOT / "src/cluster/wire/frame_table.c").read_text()
     rows = re.findall(r'\{"([A-Z_]+)",([^,]+),([^,]+),([^,]+),', source)
 
     def roles(mask):
@@ -154,9 +154,9 @@ def frames_there():
 
 def check_wire():
     text = (FORMATS / "wire.md").read_text()
-    header = (ROOT / "src/cluster/wire.h").read_text()
-    kernels = (ROOT / "src/cluster/kernels.h").read_text()
-    source = (ROOT / "src/cluster/wire.c").read_text()
+    header = (ROOT / "src/cluster/wire/wire.h").read_text()
+    kernels = (ROOT / "src/cluster/wire/chunk_kernels.h").read_text()
+    source = (ROOT / "src/cluster/wire/wire.c").read_text()
     problems = check_numbers("wire.md", text, WIRE_NUMBERS)
 
     def compare(what, said, there):
@@ -198,7 +198,7 @@ def check_wire():
 
     limit = re.search(r"have not said who they are \| (\d+)", text)
     there = re.search(r"#define MAX_GREETING (\d+)",
-                      (ROOT / "src/cluster/server.c").read_text())
+                      (ROOT / "src/cluster/center/server.c").read_text())
     compare("greeting connections", limit and limit.group(1),
             there and there.group(1))
     return problems
@@ -207,7 +207,7 @@ def check_wire():
 def check_center_file():
     text = (FORMATS / "center-file.md").read_text()
     problems = check_numbers("center-file.md", text, FILE_NUMBERS)
-    header = (ROOT / "src/cluster/file.h").read_text()
+    header = (ROOT / "src/cluster/shard/center_file.h").read_text()
     rows = []
     for heading, struct in STRUCTS.items():
         found = re.findall(r"^\| (\d+) \| (\w+)(?:\[(\d+)\])? \| `(\w+)` \|",
@@ -272,7 +272,7 @@ def check_refusals():
     """Kinds of refusals in docs/cluster.md, by the sources."""
     text = section((ROOT / "docs/cluster.md").read_text(), "Guards")
     said = re.findall(r"^\| `(\w+)` \|", text, re.M)
-    code = (ROOT / "src/cluster/server.c").read_text()
+    code = (ROOT / "src/cluster/center/server.c").read_text()
     names = re.search(r"refusal_names\[.*?\{(.*?)\}", code, re.S).group(1)
     there = re.findall(r'"(\w+)"', names)
     return [] if said == there else [

@@ -28,25 +28,25 @@ ALSO = {"HK_E_STATE", "HK_E_RANGE", "HK_E_UNSUPPORTED"}
 MODULES = ("base", "codec", "transport", "cluster", "data", "ckpt", "event",
            "estimator", "train")
 # Calls of the C interface that the program does not make, or never so.
-CALLERS = ("src/ckpt/items.c", "src/ckpt/saver.c", "src/cluster/board.c",
-           "src/cluster/metrics.c", "src/cluster/keeper.c",
-           "src/cluster/remote.c", "src/cluster/roles_note.c",
-           "src/ckpt/convert.c", "src/data/builder.c", "src/data/lease.c",
-           "src/data/select.c", "src/data/normalize.c", "src/data/spec.c",
-           "src/data/image_table.c", "src/data/feature_set.c",
-           "src/data/feature_column.c", "src/data/feature_cells.c",
-           "src/data/feature_emit.c", "src/data/image.c",
-           "src/data/write_data.c", "src/train/grads.c",
-           "src/train/workers.c", "src/estimator/spec.c",
-           "src/estimator/together.c", "src/estimator/train.c",
-           "src/estimator/run.c", "src/estimator/estimator.c",
+CALLERS = ("src/ckpt/items.c", "src/ckpt/saver.c", "src/cluster/center/board.c",
+           "src/monitor/metrics.c", "src/cluster/center/run_memory.c",
+           "src/cluster/remote/remote.c", "src/cluster/roles/roles_note.c",
+           "src/ckpt/convert.c", "src/data/core/builder.c", "src/data/sources/lease.c",
+           "src/data/transforms/select.c", "src/data/transforms/normalize.c", "src/data/core/element_spec.c",
+           "src/data/images/image_table.c", "src/data/features/feature_set.c",
+           "src/data/features/feature_column.c", "src/data/features/feature_cells.c",
+           "src/data/features/feature_emit.c", "src/data/images/image.c",
+           "src/data/files/write_data.c", "src/train/grads.c",
+           "src/train/workers.c", "src/estimator/model_spec.c",
+           "src/estimator/train_and_evaluate.c", "src/estimator/train.c",
+           "src/estimator/run_context.c", "src/estimator/estimator.c",
            "src/estimator/predict.c")
 # In these files every message is the user's: they read what he wrote.
-WHOLE = ("src/cluster/config.c", "src/cluster/config_detect.c",
-         "src/cluster/config_rank.c", "src/cluster/config_tf.c",
-         "src/cluster/config_wish.c", "src/cluster/hostlist.c",
-         "src/cluster/key.c", "src/transport/endpoint.c",
-         "src/transport/tls.c", "src/data/csv_cut.c", "src/data/csv_rows.c",
+WHOLE = ("src/launch/cluster_config.c", "src/launch/detect.c",
+         "src/launch/rank.c", "src/launch/tf_config.c",
+         "src/launch/wish.c", "src/launch/hostlist.c",
+         "src/cluster/wire/key.c", "src/transport/endpoint.c",
+         "src/transport/tls.c", "src/data/csv/csv_cut.c", "src/data/csv/csv_rows.c",
          "src/estimator/weights.c")
 
 

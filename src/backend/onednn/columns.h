@@ -6,7 +6,7 @@
 // memory.
 #ifndef HKI_COLUMNS_H
 #define HKI_COLUMNS_H
-#include "backend/onednn/kernels.h"
+#include "backend/onednn/onednn_kernels.h"
 #include "backend/onednn/simd.h"
 
 #define INLINE static inline __attribute__((always_inline))

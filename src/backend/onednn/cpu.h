@@ -3,7 +3,7 @@
 #ifndef HKI_CPU_H
 #define HKI_CPU_H
 #include "backend/onednn/dnnl.h"
-#include "backend/onednn/kernels.h"
+#include "backend/onednn/onednn_kernels.h"
 #include "backend/onednn/parallel.h"
 
 struct hki_device {

@@ -1,7 +1,7 @@
 // ewise_isa.c - loops over elements: functions of one and two values, bias and
 // activation, dropout, moving averages. Results may overwrite the inputs.
 #include <math.h>
-#include "backend/onednn/kernels.h"
+#include "backend/onednn/onednn_kernels.h"
 #include "backend/onednn/vmath.h"
 
 #define ONE vf_set1(1.0f)

@@ -1,7 +1,7 @@
 // onednn/parallel.h - static splitting of work over the library's threads.
 #ifndef HKI_CPU_PARALLEL_H
 #define HKI_CPU_PARALLEL_H
-#include "backend/onednn/kernels.h"
+#include "backend/onednn/onednn_kernels.h"
 
 // What hki_cpu_for splits.
 typedef struct hki_work {

@@ -1,0 +1,126 @@
+// board.c - named notes.
+#include "cluster/center/board.h"
+
+hk_status hki_board_init(hki_board *b, const char *what) {
+    if (pthread_mutex_init(&b->lock, NULL) != 0)
+        return hki_fail(HK_E_NO_MEMORY, "%s: mutex", what);
+    b->has_lock = true;
+    if (pthread_rwlock_init(&b->calls, NULL) != 0)
+        return hki_fail(HK_E_NO_MEMORY, "%s: lock", what);
+    b->has_calls = true;
+    return HK_OK;
+}
+
+void hki_board_deinit(hki_board *b) {
+    for (size_t i = 0; i < b->count; i++)
+        hki_free(b->note[i].value);
+    if (b->has_lock)
+        pthread_mutex_destroy(&b->lock);
+    if (b->has_calls)
+        pthread_rwlock_destroy(&b->calls);
+    b->count = 0;
+    b->has_lock = false;
+    b->has_calls = false;
+}
+
+// The note, or NULL. The lock is held.
+static hki_note *find(hki_board *b, const char *key) {
+    for (size_t i = 0; i < b->count; i++)
+        if (strcmp(b->note[i].key, key) == 0)
+            return &b->note[i];
+    return NULL;
+}
+
+static hk_status put(hki_board *b, const char *key, const void *value,
+                     size_t size, bool if_absent) {
+    hki_note *n = find(b, key);
+    if (n != NULL && if_absent)
+        return hki_fail(HK_E_EXISTS, "board: the note %s is there", key);
+    if (size == 0) {
+        if (n != NULL) {
+            hki_free(n->value);
+            *n = b->note[--b->count];
+        }
+        return HK_OK;
+    }
+    if (n == NULL && b->count == HKI_BOARD_NOTES)
+        return hki_fail(HK_E_OVERFLOW, "board: %d notes are kept, not %s",
+                        HKI_BOARD_NOTES, key);
+    uint8_t *copy;
+    HKI_TRY(hki_alloc_array(size, 1, &copy));
+    memcpy(copy, value, size);
+    if (n == NULL) {
+        n = &b->note[b->count++];
+        *n = (hki_note){.size = 0};
+        snprintf(n->key, sizeof n->key, "%s", key);
+    }
+    hki_free(n->value);
+    n->value = copy;
+    n->size = size;
+    return HK_OK;
+}
+
+hk_status hki_board_post(hki_board *b, const char *key, const void *value,
+                         size_t size, bool if_absent) {
+    if (key == NULL || key[0] == '\0' || strlen(key) > HKI_BOARD_KEY ||
+        size > HKI_BOARD_VALUE || (size > 0 && value == NULL))
+        return hki_fail(HK_E_INVALID_ARG, "board: a note of %zu bytes", size);
+    pthread_mutex_lock(&b->lock);
+    const hk_status s = put(b, key, value, size, if_absent);
+    pthread_mutex_unlock(&b->lock);
+    return s;
+}
+
+void hki_board_answer(hki_board *b, const char *prefix, hki_answer_fn fn,
+                      void *user) {
+    pthread_rwlock_wrlock(&b->calls);
+    snprintf(b->prefix, sizeof b->prefix, "%s", prefix);
+    b->answer = fn;
+    b->answer_user = user;
+    pthread_rwlock_unlock(&b->calls);
+}
+
+// True: the key is a call, and *s is its outcome.
+static bool call(hki_board *b, const char *key, void *value, size_t capacity,
+                 size_t *size, hk_status *s) {
+    pthread_rwlock_rdlock(&b->calls);
+    const bool is_call =
+        b->answer != NULL && strncmp(key, b->prefix, strlen(b->prefix)) == 0;
+    if (is_call)
+        *s = b->answer(b->answer_user, key, value, capacity, size);
+    pthread_rwlock_unlock(&b->calls);
+    return is_call;
+}
+
+hk_status hki_board_read(hki_board *b, const char *key, void *value,
+                         size_t capacity, size_t *size) {
+    hk_status answer;
+    if (key == NULL || size == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "board: key or size is NULL");
+    if (call(b, key, value, capacity, size, &answer))
+        return answer;
+    pthread_mutex_lock(&b->lock);
+    const hki_note *const n = find(b, key);
+    hk_status s = HK_OK;
+    if (n == NULL) {
+        s = hki_fail(HK_E_NOT_FOUND, "board: no note %s", key);
+    } else {
+        *size = n->size;
+        if (n->size > capacity)
+            s = hki_fail(HK_E_OVERFLOW, "board: note %s has %zu bytes", key,
+                         n->size);
+        else
+            memcpy(value, n->value, n->size);
+    }
+    pthread_mutex_unlock(&b->lock);
+    return s;
+}
+
+bool hki_board_name(hki_board *b, size_t i, char name[HKI_BOARD_KEY + 1]) {
+    pthread_mutex_lock(&b->lock);
+    const bool there = i < b->count;
+    if (there)
+        memcpy(name, b->note[i].key, HKI_BOARD_KEY + 1);
+    pthread_mutex_unlock(&b->lock);
+    return there;
+}

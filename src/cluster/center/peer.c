@@ -1,0 +1,574 @@
+// peer.c - one connection of a center server: greeting, then requests.
+//
+// A request that cannot be met is answered with ERROR and the connection goes
+// on; a peer that breaks the protocol, stalls or goes away ends it.
+#define _GNU_SOURCE // POLLRDHUP
+#include <poll.h>
+#include "cluster/center/server.h"
+
+int64_t hki_session_stall(const hki_session *s) {
+    return hki_now_ns() + s->server->stall_ns;
+}
+
+// Called now and then while a request waits, with the shard's lock held. The
+// worker has nothing to say meanwhile, so this keeps its lease.
+static bool peer_is_there(void *user) {
+    const hki_session *const s = user;
+    struct pollfd p = {.fd = s->f.conn->fd, .events = POLLRDHUP};
+    if (atomic_load(&s->server->stopping) ||
+        (poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR)))
+        return false;
+    hki_shard_renew(atomic_load(&s->server->shard), &s->claim);
+    return true;
+}
+
+hki_patience hki_session_patience(hki_session *s, uint32_t wait_ms) {
+    const int64_t ms = HKI_MIN((int64_t)wait_ms, s->server->wait_ms);
+    return (hki_patience){
+        .deadline_ns = hki_deadline(ms), .alive = peer_is_there, .user = s};
+}
+
+hk_status hki_session_error(hki_session *s, hk_status status) {
+    char text[512];
+    snprintf(text, sizeof text, "%s", hk_last_error());
+    if (status == HK_E_STATE && strstr(text, "fenced") != NULL)
+        hki_server_refuse(s->server, HK_REFUSED_FENCED, s->peer);
+    const hki_frame head = {.type = HKI_ERROR, .aux = (uint16_t)status};
+    return hki_frame_send(&s->f, &head, text, strlen(text),
+                          hki_session_stall(s), "error");
+}
+
+hk_status hki_session_send_state(hki_session *s, hki_type type) {
+    hki_msg_state state;
+    hki_server_state(s->server, &state);
+    return hki_msg_send(&s->f, type, 0, &hki_body_state, &state,
+                        hki_session_stall(s), "state");
+}
+
+static hki_shard *shard_of(const hki_session *s) {
+    return atomic_load(&s->server->shard);
+}
+
+// A sign of life, with the bytes since the last one.
+static void tell(hki_session *s, const hk_worker_news *news) {
+    const uint64_t in = s->f.conn->bytes_in, out = s->f.conn->bytes_out;
+    atomic_fetch_add(&s->server->bytes_in, in - s->told_in);
+    atomic_fetch_add(&s->server->bytes_out, out - s->told_out);
+    hki_shard *const shard = shard_of(s);
+    if (shard != NULL)
+        hki_shard_seen(shard, &s->claim, news, in - s->told_in,
+                       out - s->told_out);
+    s->told_in = in;
+    s->told_out = out;
+}
+
+void hki_session_progress(hki_session *s) {
+    const int64_t now = hki_now_ns();
+    if (now - s->progress_ns < s->server->lease_ms * 1000000 / 8)
+        return;
+    s->progress_ns = now;
+    tell(s, NULL);
+}
+
+// ---- opening ----------------------------------------------------------------
+
+static hk_status check_model(hki_session *s, const hki_msg_open *m) {
+    hki_shard *const shard = shard_of(s);
+    const uint64_t shares =
+        hki_shares_hash(shard->share, hk_layout_entries(shard->layout));
+    if (m->fingerprint == hk_layout_fingerprint(shard->layout) &&
+        m->shares == shares)
+        return HK_OK;
+    const hk_status status = hki_fail(
+        HK_E_INVALID_ARG,
+        "%s: another model: its layout has the fingerprint %016llx, the "
+        "center's %016llx%s",
+        s->peer, (unsigned long long)m->fingerprint,
+        (unsigned long long)hk_layout_fingerprint(shard->layout),
+        m->fingerprint == hk_layout_fingerprint(shard->layout)
+            ? "; the same variables, shared in another way"
+            : "");
+    hki_server_refuse(s->server, HK_REFUSED_FINGERPRINT, s->peer);
+    return status;
+}
+
+// Asks the first worker for the layout and makes the shard of it.
+static hk_status learn_model(hki_session *s, int64_t deadline_ns) {
+    HKI_TRY(hki_msg_send(&s->f, HKI_NEED_LAYOUT, 0, NULL, NULL, deadline_ns,
+                         "layout"));
+    hki_frame head;
+    HKI_TRY(hki_frame_wait(&s->f, deadline_ns, "layout", &head));
+    uint8_t *bytes, *share = NULL;
+    hk_layout *layout = NULL;
+    HKI_TRY(hki_alloc_array(head.size, 1, &bytes));
+    hk_status status =
+        hki_frame_take(&s->f, bytes, head.size, deadline_ns, "layout");
+    if (status == HK_OK)
+        status = hki_layout_get(bytes, head.size, s->peer, &layout, &share);
+    if (status == HK_OK)
+        status = hki_server_make_shard(s->server, layout, share);
+    hk_layout_release(layout);
+    hki_free(share);
+    hki_free(bytes);
+    return status;
+}
+
+// What a peer at this address may have of the center's memory.
+static hk_status offer_memory(hki_session *s, const hki_msg_open *m,
+                              hki_msg_welcome *w) {
+    const hki_shard *const shard = shard_of(s);
+    if (!s->f.conn->can_pass || !(m->flags & HKI_OPEN_MEMORY) ||
+        shard->file.fd < 0 || shard->method->center != HKI_CENTER_ADD)
+        return HK_OK;
+    const size_t slot = hki_shard_room(shard) * sizeof(float);
+    HKI_TRY(hki_region_create(&s->ring, "hooke-ring", slot * s->window));
+    w->map_bytes = shard->file.bytes;
+    w->values_offset = shard->file.head->vector_at;
+    w->ring_bytes = s->ring.size;
+    return HK_OK;
+}
+
+static uint32_t window_of(const hki_session *s, const hki_msg_open *m) {
+    const uint32_t kib = s->server->window_kib != 0 ? s->server->window_kib
+                         : m->window_kib != 0       ? m->window_kib
+                                                    : 1024;
+    const int64_t chunk =
+        HKI_MAX(shard_of(s)->plan.max_floats * (int64_t)sizeof(float), 1024);
+    const int64_t n = (int64_t)kib * 1024 / chunk;
+    return (uint32_t)HKI_MIN(HKI_MAX(n, 2), 4096);
+}
+
+static hk_status welcome(hki_session *s, const hki_msg_open *m,
+                         int64_t deadline_ns) {
+    const hki_shard *const shard = shard_of(s);
+    s->window = window_of(s, m);
+    hki_msg_welcome w = {
+        .run_id = hki_load64(&shard->file.head->run_id),
+        .plan = shard->plan.hash,
+        .method = (uint32_t)shard->method->id,
+        .turn = HK_TURN_FREE,
+        .chunk_floats = shard->opt.chunk_kib * 256,
+        .window = s->window,
+        .max_workers = shard->opt.max_workers,
+        .lease_ms = (uint32_t)s->server->lease_ms,
+        .initialised = hki_load64(&shard->file.head->initialised) != 0,
+        .durable = shard->file.path != NULL,
+    };
+    s->f.reads_ahead = true; // nobody hands a server anything
+    HKI_TRY(offer_memory(s, m, &w));
+    HKI_TRY(hki_msg_send(&s->f, HKI_WELCOME, 0, &hki_body_welcome, &w,
+                         deadline_ns, "welcome"));
+    if (w.ring_bytes == 0)
+        return HK_OK;
+    // The center's memory goes out for reading only.
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", shard->file.fd);
+    FILE *const readable = fopen(path, "rbe");
+    if (readable == NULL)
+        return hki_fail(HK_E_IO, "%s: cannot hand out the center's memory",
+                        s->server->name);
+    hk_status status = hki_conn_pass(s->f.conn, fileno(readable), deadline_ns);
+    fclose(readable);
+    if (status == HK_OK)
+        status = hki_conn_pass(s->f.conn, s->ring.fd, deadline_ns);
+    return status;
+}
+
+// What a peer may be: setting values without being a worker is for those who
+// have proven who they are.
+static hk_status take_role(hki_session *s, const hki_msg_open *m) {
+    if (m->role > HKI_ROLE_ADMIN)
+        return hki_fail(HK_E_DATA, "%s: an unknown role, %u", s->peer, m->role);
+    if (m->role == HKI_ROLE_WORKER && m->fingerprint == 0)
+        return hki_fail(HK_E_DATA, "%s: a worker without a model", s->peer);
+    if (m->role == HKI_ROLE_ADMIN && !s->f.conn->proven)
+        return hki_fail(HK_E_DENIED,
+                        "%s: an admin has the cluster key, or is the center's "
+                        "user on its host",
+                        s->peer);
+    s->f.talk.peer = (uint8_t)(1u << m->role);
+    return HK_OK;
+}
+
+static hk_status open_session(hki_session *s, int64_t deadline_ns) {
+    hk_center_server *const server = s->server;
+    hki_msg_open m;
+    HKI_TRY(hki_msg_recv(&s->f, HKI_OPEN, &hki_body_open, &m, deadline_ns,
+                         "opening"));
+    for (char *c = m.name; *c != '\0'; c++) // goes to the log
+        if ((unsigned char)*c < 32 || *c == 127)
+            *c = '?';
+    snprintf(s->peer, sizeof s->peer, "%s at %s", m.name, s->f.conn->peer);
+    hk_status status = HK_OK;
+    if (m.n_shards != server->shard_opt.n_shards ||
+        m.shard != server->shard_opt.shard)
+        status = hki_fail(HK_E_INVALID_ARG,
+                          "%s: asks for shard %u of %u; this is shard %u of "
+                          "%u",
+                          s->peer, m.shard, m.n_shards, server->shard_opt.shard,
+                          server->shard_opt.n_shards);
+    if (status == HK_OK)
+        status = take_role(s, &m);
+    // Observers without a model take what is there and bring nothing.
+    if (status == HK_OK && shard_of(s) == NULL) {
+        if (m.fingerprint == 0)
+            status = hki_fail(HK_E_STATE, "%s: the center has no model yet",
+                              server->name);
+        else
+            status = learn_model(s, deadline_ns);
+    }
+    if (status == HK_OK && m.fingerprint != 0)
+        status = check_model(s, &m);
+    if (status != HK_OK) {
+        (void)hki_session_error(s, status);
+        return status;
+    }
+    return welcome(s, &m, deadline_ns);
+}
+
+// ---- requests ---------------------------------------------------------------
+
+static hk_status on_join(hki_session *s, const hki_frame *head) {
+    (void)head;
+    hki_msg_join m;
+    hki_msg_joined out;
+    HKI_TRY(
+        hki_msg_body(&s->f, &hki_body_join, &m, hki_session_stall(s), "join"));
+    const hk_status status =
+        hki_shard_join(shard_of(s), &m, s->peer, &s->claim, &out);
+    if (status != HK_OK)
+        return hki_session_error(s, status);
+    return hki_msg_send(&s->f, HKI_JOINED, 0, &hki_body_joined, &out,
+                        hki_session_stall(s), "join");
+}
+
+static hk_status on_resume(hki_session *s, const hki_frame *head) {
+    (void)head;
+    hki_msg_resume m;
+    hki_msg_joined out;
+    HKI_TRY(hki_msg_body(&s->f, &hki_body_resume, &m, hki_session_stall(s),
+                         "resume"));
+    hki_shard *const shard = shard_of(s);
+    hk_status status = HK_OK;
+    // A center that lost its memory knows nobody; the worker joins anew.
+    if (m.run_id != hki_load64(&shard->file.head->run_id))
+        status = hki_fail(HK_E_NOT_FOUND,
+                          "%s: the center is of another run now", shard->name);
+    if (status == HK_OK)
+        status = hki_shard_resume(shard, &m, s->peer, &s->claim, &out);
+    if (status != HK_OK)
+        return hki_session_error(s, status);
+    return hki_msg_send(&s->f, HKI_JOINED, 0, &hki_body_joined, &out,
+                        hki_session_stall(s), "resume");
+}
+
+static hk_status on_leave(hki_session *s, const hki_frame *head) {
+    (void)head;
+    hki_msg_leave m;
+    HKI_TRY(hki_msg_body(&s->f, &hki_body_leave, &m, hki_session_stall(s),
+                         "leave"));
+    const hk_status status = hki_shard_leave(shard_of(s), &s->claim, m.steps);
+    if (status != HK_OK)
+        return hki_session_error(s, status);
+    pthread_mutex_lock(&s->server->lock); // the server may be done
+    pthread_cond_broadcast(&s->server->changed);
+    pthread_mutex_unlock(&s->server->lock);
+    return hki_session_send_state(s, HKI_STATE);
+}
+
+static hk_status on_ping(hki_session *s, const hki_frame *head) {
+    hki_msg_ping m;
+    if (head->size == 0) // nothing to tell
+        return hki_session_send_state(s, HKI_STATE);
+    HKI_TRY(hki_msg_body(&s->f, &hki_body_ping, &m, hki_session_stall(s),
+                         "heartbeat"));
+    const hk_worker_news news = {.local_step = m.local_step,
+                                 .examples = m.examples,
+                                 .per_second = m.per_second,
+                                 .loss = m.loss,
+                                 .distance = m.distance};
+    tell(s, &news);
+    return hki_session_send_state(s, HKI_STATE);
+}
+
+static hk_status on_barrier(hki_session *s, const hki_frame *head) {
+    (void)head;
+    hki_msg_wait m;
+    HKI_TRY(hki_msg_body(&s->f, &hki_body_wait, &m, hki_session_stall(s),
+                         "barrier"));
+    if (m.number < 1 || m.number > UINT32_MAX)
+        return hki_fail(HK_E_DATA, "%s: a barrier of %lld", s->peer,
+                        (long long)m.number);
+    const hki_patience p = hki_session_patience(s, m.wait_ms);
+    const hk_status status =
+        hki_shard_barrier(shard_of(s), &s->claim, (uint32_t)m.number, &p);
+    if (status != HK_OK)
+        return hki_session_error(s, status);
+    return hki_session_send_state(s, HKI_STATE);
+}
+
+static hk_status on_finish(hki_session *s, const hki_frame *head) {
+    (void)head;
+    hki_msg_text m;
+    HKI_TRY(hki_msg_body(&s->f, &hki_body_text, &m, hki_session_stall(s),
+                         "finish"));
+    hki_server_finish(s->server, m.text);
+    return hki_session_send_state(s, HKI_STATE);
+}
+
+static hk_status on_post(hki_session *s, const hki_frame *head) {
+    uint8_t body[HKI_MAX_MESSAGE + HKI_BOARD_VALUE];
+    hki_msg_note m;
+    size_t used;
+    if (head->size > sizeof body)
+        return hki_fail(HK_E_DATA, "%s: a note of %u bytes", s->peer,
+                        head->size);
+    HKI_TRY(
+        hki_frame_take(&s->f, body, head->size, hki_session_stall(s), "note"));
+    HKI_TRY(hki_body_get(&hki_body_note, body, head->size, s->peer, &m, &used));
+    if (m.size != head->size - used)
+        return hki_fail(HK_E_DATA, "%s: a note of %u bytes in %zu", s->peer,
+                        m.size, head->size - used);
+    const hk_status status = hki_board_post(
+        &s->server->board, m.key, body + used, m.size, m.if_absent != 0);
+    if (status != HK_OK)
+        return hki_session_error(s, status);
+    return hki_session_send_state(s, HKI_STATE);
+}
+
+// The body names the note; the answer is its bytes. An empty name asks for
+// the reason of the run's end.
+static hk_status on_read(hki_session *s, const hki_frame *head) {
+    (void)head;
+    hki_msg_text m;
+    uint8_t value[HKI_BOARD_VALUE];
+    size_t size = 0;
+    HKI_TRY(
+        hki_msg_body(&s->f, &hki_body_text, &m, hki_session_stall(s), "note"));
+    if (m.text[0] == '\0') {
+        hki_server_reason(s->server, (char *)value, sizeof value);
+        size = strlen((char *)value);
+    } else {
+        const hk_status status = hki_board_read(&s->server->board, m.text,
+                                                value, sizeof value, &size);
+        if (status != HK_OK)
+            return hki_session_error(s, status);
+    }
+    const hki_frame answer = {.type = HKI_NOTE};
+    return hki_frame_send(&s->f, &answer, value, size, hki_session_stall(s),
+                          "note");
+}
+
+// What is left of an exchange that was refused.
+static hk_status on_left_over(hki_session *s, const hki_frame *head) {
+    if (s->refused_exchange == 0 || head->exchange != s->refused_exchange)
+        return hki_fail(HK_E_DATA, "%s: %s outside of an exchange", s->peer,
+                        hki_type_name(head->type));
+    uint8_t skip[4096];
+    const int64_t deadline = hki_session_stall(s);
+    while (s->f.body_left > 0) {
+        size_t done;
+        HKI_TRY(hki_frame_body(&s->f, skip, sizeof skip, &done));
+        if (done == 0)
+            HKI_TRY(hki_conn_wait(s->f.conn, true, false, s->f.wake_fd,
+                                  deadline, NULL));
+    }
+    return HK_OK;
+}
+
+static hk_status on_bye(hki_session *s, const hki_frame *head) {
+    (void)s;
+    (void)head;
+    return HK_E_END;
+}
+
+// Who may ask for what and when is in cluster/frame_table.c.
+static hk_status (*const handlers[HKI_TYPES])(hki_session *s,
+                                              const hki_frame *head) = {
+    [HKI_JOIN] = on_join,
+    [HKI_RESUME] = on_resume,
+    [HKI_LEAVE] = on_leave,
+    [HKI_PING] = on_ping,
+    [HKI_INIT] = hki_session_init,
+    [HKI_PULL] = hki_session_pull,
+    [HKI_ASSIGN] = hki_session_assign,
+    [HKI_BARRIER] = on_barrier,
+    [HKI_BEGIN] = hki_session_exchange,
+    [HKI_UP] = on_left_over,
+    [HKI_SIDE] = on_left_over,
+    [HKI_ROWS] = on_left_over,
+    [HKI_ROWS_UP] = on_left_over,
+    [HKI_SNAPSHOT] = hki_session_snapshot,
+    [HKI_GATE] = hki_session_gate,
+    [HKI_FINISH] = on_finish,
+    [HKI_POST] = on_post,
+    [HKI_READ] = on_read,
+    [HKI_BYE] = on_bye,
+};
+
+// Between requests a peer may be silent for its lease, and as long again.
+static hk_status wait_request(hki_session *s, hki_frame *out) {
+    int64_t deadline = hki_deadline(2 * s->server->lease_ms);
+    bool begun = false;
+    for (bool first = true;; first = false) {
+        const hki_frame *head;
+        // Workers that are busy come back within a moment.
+        s->f.patient = first && hki_frame_quiet(&s->f);
+        const hk_status got = hki_frame_head(&s->f, &head);
+        s->f.patient = false;
+        HKI_TRY(got);
+        if (head != NULL) {
+            *out = *head;
+            return HK_OK;
+        }
+        if (!begun && hki_frame_begun(&s->f)) {
+            begun = true;
+            deadline = hki_session_stall(s);
+        }
+        const hk_status status =
+            hki_conn_wait(s->f.conn, true, false, s->f.wake_fd, deadline, NULL);
+        if (status == HK_E_TIMEOUT && !begun)
+            return hki_fail(HK_E_END, "%s: silent for %.0f s", s->peer,
+                            (double)s->server->lease_ms * 0.002);
+        if (status == HK_E_TIMEOUT)
+            return hki_fail(status, "%s: stalls in the middle of a head",
+                            s->peer);
+        HKI_TRY(status);
+    }
+}
+
+static hk_status serve(hki_session *s) {
+    for (;;) {
+        hki_frame head;
+        // A peer that is never silent would keep the wait from seeing it.
+        if (atomic_load(&s->server->stopping))
+            return hki_fail(HK_E_CANCELLED, "%s: the center stops", s->peer);
+        HKI_TRY(wait_request(s, &head));
+        if (handlers[head.type] == NULL)
+            return hki_fail(HK_E_INTERNAL, "%s: %s has no handler", s->peer,
+                            hki_type_name(head.type));
+        if (hki_frame_rows[head.type].logged)
+            hki_log(s->server->context, HK_LOG_INFO, "%s: %s by %s",
+                    s->server->name, hki_type_name(head.type), s->peer);
+        HKI_TRY(handlers[head.type](s, &head));
+        tell(s, NULL);
+    }
+}
+
+// ---- the thread -------------------------------------------------------------
+
+// The process of another user gets to know why; over TLS the alert does that.
+static void say_denied(hki_session *s, int64_t deadline_ns) {
+    char text[400];
+    hki_frame head; // it listens once it has said its own
+    snprintf(text, sizeof text, "%s", hk_last_error());
+    const bool listens =
+        s->f.conn->scheme != HKI_TLS &&
+        hki_framer_greet(&s->f, deadline_ns) == HK_OK &&
+        hki_frame_wait(&s->f, deadline_ns, "opening", &head) == HK_OK;
+    const hk_status denied = hki_fail(HK_E_DENIED, "%s", text);
+    if (listens)
+        (void)hki_session_error(s, denied);
+}
+
+// Greeting, with the reason when it fails. A transport that has no handshake
+// goes straight to the preface.
+static hk_status greet(hki_session *s) {
+    const int64_t deadline = hki_now_ns() + s->server->hello_ns;
+    hk_refusal why = HK_REFUSED_OTHER;
+    hk_status status = hki_conn_handshake(s->f.conn, s->f.wake_fd, deadline);
+    if (status == HK_E_DENIED) {
+        why = HK_REFUSED_KEY;
+        say_denied(s, deadline);
+    }
+    if (status == HK_OK) {
+        status = hki_framer_greet(&s->f, deadline);
+        if (status == HK_E_DATA)
+            why = HK_REFUSED_PREFACE;
+        else if (status == HK_E_UNSUPPORTED)
+            why = HK_REFUSED_VERSION;
+        else if (status == HK_E_DENIED)
+            why = HK_REFUSED_KEY;
+    }
+    if (status == HK_OK) {
+        status = open_session(s, deadline);
+        if (status == HK_E_DATA)
+            why = HK_REFUSED_FRAME;
+        else if (status == HK_E_EXISTS)
+            why = HK_REFUSED_REPLAY;
+        else if (status == HK_E_DENIED)
+            why = HK_REFUSED_KEY;
+        else if (status == HK_E_INVALID_ARG)
+            return status; // another model: counted
+    }
+    if (status == HK_E_TIMEOUT)
+        why = HK_REFUSED_SLOW;
+    if (status != HK_OK && status != HK_E_CANCELLED &&
+        !(status == HK_E_UNAVAILABLE && why == HK_REFUSED_OTHER &&
+          s->f.conn->bytes_in == 0))
+        hki_server_refuse(s->server, why, s->peer);
+    return status;
+}
+
+static void say_why(hki_session *s, hk_status status) {
+    switch (status) {
+    case HK_E_EXISTS:
+        hki_server_refuse(s->server, HK_REFUSED_REPLAY, s->peer);
+        break;
+    case HK_E_DATA:
+    case HK_E_DENIED:
+        hki_server_refuse(s->server, HK_REFUSED_FRAME, s->peer);
+        break;
+    case HK_E_TIMEOUT:
+        hki_server_refuse(s->server, HK_REFUSED_SLOW, s->peer);
+        break;
+    case HK_E_NO_MEMORY:
+    case HK_E_IO:
+        hki_server_refuse(s->server, HK_REFUSED_OTHER, s->peer);
+        break;
+    default: // gone, or sent away before
+        hki_log(s->server->context, HK_LOG_DEBUG, "%s: %s: connection ended",
+                s->server->name, s->peer);
+        return;
+    }
+    // The peer gets to know, if it still listens.
+    (void)hki_session_error(s, status);
+}
+
+void hki_session_main(void *user) {
+    hki_session *const s = user;
+    hk_center_server *const server = s->server;
+    snprintf(s->peer, sizeof s->peer, "%s", s->f.conn->peer);
+    hk_status status = greet(s);
+    pthread_mutex_lock(&server->lock);
+    server->n_greeting--;
+    s->is_open = true;
+    pthread_mutex_unlock(&server->lock);
+    if (status == HK_OK) {
+        status = serve(s);
+        say_why(s, status);
+    }
+    tell(s, NULL);
+    hki_shard *const shard = shard_of(s);
+    if (shard != NULL) {
+        hki_session_end_cut(s);
+        hki_shard_hang_up(shard, &s->claim);
+    }
+    // The socket closes now: the peer need not wait for the thread's end.
+    pthread_mutex_lock(&server->lock); // nobody hangs up on it meanwhile
+    hki_framer_deinit(&s->f);
+    hki_region_deinit(&s->ring);
+    atomic_store(&s->over, true);
+    pthread_cond_broadcast(&server->changed);
+    pthread_mutex_unlock(&server->lock);
+}
+
+void hki_session_free(hki_session *s) {
+    hki_framer_deinit(&s->f);
+    hki_region_deinit(&s->ring);
+    hki_free(s->up);
+    hki_free(s->encoded);
+    hki_free(s->down);
+    hki_free(s->scratch);
+    hki_free(s);
+}

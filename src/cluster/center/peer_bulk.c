@@ -1,0 +1,543 @@
+// peer_bulk.c - whole vectors over a connection: first values, pull, new
+// values, snapshots.
+//
+// A vector travels chunk by chunk (what is exchanged) or in pieces of the
+// chunk size from the shard's first float on (everything).
+#include <math.h>
+#include "cluster/center/server.h"
+
+static int64_t piece_floats(const hki_shard *s) {
+    return (int64_t)s->opt.chunk_kib * 256;
+}
+
+static uint32_t n_pieces(const hki_shard *s) {
+    return (uint32_t)((s->n + piece_floats(s) - 1) / piece_floats(s));
+}
+
+// Piece i: floats [*at, *at + *n) of the shard.
+static void piece(const hki_shard *s, uint32_t i, int64_t *at, int64_t *n) {
+    *at = i * piece_floats(s);
+    *n = HKI_MIN(piece_floats(s), s->n - *at);
+}
+
+// ---- side block -------------------------------------------------------------
+
+static void copy_side(const hki_shard *s, uint8_t *dst, const uint8_t *src,
+                      bool all) {
+    for (size_t i = 0; i < hk_layout_entries(s->layout); i++) {
+        const hk_entry *const e = hk_layout_entry(s->layout, i);
+        if (e->dtype != HK_F32 && (all || s->share[i] == HK_SHARE_COPY))
+            memcpy(dst + e->offset, src + e->offset,
+                   (size_t)e->count * hk_dtype_size(e->dtype));
+    }
+}
+
+void hki_shard_take_side(hki_shard *s, const uint8_t *bytes, bool all) {
+    if (s->file.head->side_bytes == 0)
+        return;
+    pthread_mutex_lock(&s->lock);
+    copy_side(s, s->file.side, bytes, all);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static hk_status send_side(hki_session *s, const uint8_t *side) {
+    hki_shard *const shard = atomic_load(&s->server->shard);
+    const size_t n = (size_t)shard->file.head->side_bytes;
+    uint8_t *copy;
+    if (n == 0)
+        return HK_OK;
+    HKI_TRY(hki_alloc_array(n, 1, &copy));
+    pthread_mutex_lock(&shard->lock);
+    memcpy(copy, side, n);
+    pthread_mutex_unlock(&shard->lock);
+    const hki_frame f = {.type = HKI_SIDE};
+    const hk_status status =
+        hki_frame_send(&s->f, &f, copy, n, hki_session_stall(s), "side block");
+    hki_free(copy);
+    return status;
+}
+
+// ---- receiving --------------------------------------------------------------
+
+typedef struct incoming {
+    float *values; // of the shard
+    uint8_t *side;
+    uint64_t run_id;
+    bool has_room; // hki_shard_receive
+} incoming;
+
+// DATA for every piece, SIDE if there is one, COMMIT with the run's id.
+static hk_status receive(hki_session *s, incoming *in) {
+    const hki_shard *const shard = atomic_load(&s->server->shard);
+    for (uint32_t i = 0;; i++) {
+        hki_frame head;
+        HKI_TRY(hki_frame_wait(&s->f, hki_session_stall(s), "values", &head));
+        if (head.type == HKI_COMMIT && head.size == 0 && i == n_pieces(shard)) {
+            if (head.exchange != 0)
+                in->run_id = head.exchange;
+            return HK_OK;
+        }
+        if (head.type == HKI_SIDE && i == n_pieces(shard) &&
+            head.size == shard->file.head->side_bytes) {
+            HKI_TRY(hki_frame_take(&s->f, in->side, head.size,
+                                   hki_session_stall(s), "side block"));
+            i--;
+            continue;
+        }
+        int64_t at = 0, n = -1;
+        if (i < n_pieces(shard))
+            piece(shard, i, &at, &n);
+        if (head.type != HKI_DATA || head.unit != i || n < 0 ||
+            head.size != (size_t)n * sizeof(float))
+            return hki_fail(HK_E_DATA,
+                            "%s: %s of %u bytes where piece %u of %u was "
+                            "expected",
+                            s->peer, hki_type_name(head.type), head.size, i,
+                            n_pieces(shard));
+        HKI_TRY(hki_frame_take(&s->f, in->values + at, head.size,
+                               hki_session_stall(s), "values"));
+        hki_session_progress(s);
+    }
+}
+
+// Does a chunk go up as values, not as a difference?
+static bool brings_values(const hki_method *m, const hki_chunk_range *c) {
+    return m->worker == HKI_WORKER_VALUE ||
+           (c->state &&
+            (m->center == HKI_CENTER_OUTER || m->center == HKI_CENTER_DELAYED));
+}
+
+// Values that are too large could never be handed in again by whoever was
+// given them.
+static hk_status check_bound(const hki_session *s, const hki_shard *shard,
+                             uint32_t chunk, double squares) {
+    if (!brings_values(shard->method, &shard->chunk[chunk]) ||
+        shard->max_norm == 0 || squares <= shard->max_norm * shard->max_norm)
+        return HK_OK;
+    const hk_status status = hki_fail(
+        HK_E_RANGE, "%s: chunk %u of the vector has norm %g; the bound is %g",
+        s->peer, chunk, sqrt(squares), shard->max_norm);
+    hki_server_refuse(s->server, HK_REFUSED_NORM, s->peer);
+    return status;
+}
+
+static hk_status check_values(const hki_session *s, const hki_shard *shard,
+                              const float *values) {
+    for (uint32_t i = 0; i < shard->n_chunks; i++) {
+        const hki_chunk_range *const c = &shard->chunk[i];
+        const float *const v = values + (c->begin - shard->first);
+        const int64_t n = c->end - c->begin;
+        if (c->share == HK_SHARE_COPY)
+            continue;
+        const double squares = shard->ck->squares(v, n);
+        if (isfinite(squares)) {
+            HKI_TRY(check_bound(s, shard, i, squares));
+            continue;
+        }
+        for (int64_t j = 0; j < n; j++)
+            if (!isfinite(v[j])) {
+                const hk_status status = hki_fail(
+                    HK_E_NOT_FINITE, "%s: value %lld of the vector is %g",
+                    s->peer, (long long)(c->begin + j), (double)v[j]);
+                hki_server_refuse(s->server, HK_REFUSED_NOT_FINITE, s->peer);
+                return status;
+            }
+        HKI_TRY(check_bound(s, shard, i, squares)); // sums overflow first
+    }
+    return HK_OK;
+}
+
+static bool has_average(const hki_shard *s) {
+    return (s->method->flags & (HKI_METHOD_MEAN | HKI_METHOD_MOVING_MEAN)) != 0;
+}
+
+// Puts values that came into place; averages start from them.
+// Pages of a large file take their time.
+static void install(hki_session *session, const incoming *in) {
+    hki_shard *const s = atomic_load(&session->server->shard);
+    const size_t bytes = sizeof(float);
+    for (uint32_t i = 0; i <= s->n_chunks; i++) {
+        const int64_t from = i == 0 ? s->first : s->chunk[i - 1].begin;
+        const int64_t to =
+            i < s->n_chunks ? s->chunk[i].begin : s->first + s->n;
+        if (i > 0)
+            hki_shard_lock_chunk(s, i - 1);
+        const float *const v = in->values + (from - s->first);
+        memcpy(hki_shard_at(s, 0, from), v, (size_t)(to - from) * bytes);
+        if (has_average(s))
+            memcpy(hki_shard_at(s, 1, from), v, (size_t)(to - from) * bytes);
+        if (i > 0)
+            hki_shard_unlock_chunk(s, i - 1);
+        hki_session_progress(session);
+    }
+    if (in->side != NULL)
+        hki_shard_take_side(s, in->side, true);
+}
+
+static hk_status make_incoming(hki_shard *s, const hki_patience *p,
+                               incoming *in) {
+    HKI_TRY(hki_shard_receive(s, p));
+    in->has_room = true;
+    HKI_TRY(hki_zalloc_array((size_t)s->n, sizeof(float), &in->values));
+    return hki_zalloc_array((size_t)s->file.head->side_bytes, 1, &in->side);
+}
+
+static void drop_incoming(hki_shard *s, incoming *in) {
+    hki_free(in->values);
+    hki_free(in->side);
+    if (in->has_room)
+        hki_shard_received(s);
+}
+
+static hk_status grant(hki_session *s, bool yes, uint64_t run_id) {
+    const hki_frame f = {
+        .type = HKI_GRANT, .aux = yes ? 1 : 0, .exchange = run_id};
+    return hki_frame_send(&s->f, &f, NULL, 0, hki_session_stall(s), "grant");
+}
+
+// ---- first values -----------------------------------------------------------
+
+hk_status hki_session_init(hki_session *s, const hki_frame *head) {
+    (void)head;
+    hki_shard *const shard = atomic_load(&s->server->shard);
+    hki_msg_wait m;
+    HKI_TRY(
+        hki_msg_body(&s->f, &hki_body_wait, &m, hki_session_stall(s), "init"));
+    const hki_patience p = hki_session_patience(s, m.wait_ms);
+    bool granted;
+    hk_status status = hki_shard_init(shard, &s->claim, &p, &granted);
+    if (status != HK_OK)
+        return hki_session_error(s, status);
+    if (!granted) // there are values
+        return grant(s, false, hki_load64(&shard->file.head->run_id));
+    incoming in = {.run_id = hki_new_id()};
+    hk_status verdict = make_incoming(shard, &p, &in);
+    if (verdict == HK_OK)
+        status = grant(s, true, in.run_id);
+    if (status == HK_OK && verdict == HK_OK)
+        status = receive(s, &in);
+    if (status == HK_OK && verdict == HK_OK)
+        verdict = check_values(s, shard, in.values);
+    if (status == HK_OK && verdict == HK_OK)
+        verdict = hki_shard_hold(shard, &s->claim);
+    if (status == HK_OK && verdict == HK_OK) {
+        install(s, &in);
+        verdict = hki_shard_commit(shard, &s->claim, in.run_id);
+    } else {
+        hki_shard_refuse(shard, &s->claim);
+    }
+    drop_incoming(shard, &in);
+    HKI_TRY(status);
+    if (verdict != HK_OK)
+        return hki_session_error(s, verdict);
+    hki_log(s->server->context, HK_LOG_INFO,
+            "%s: worker %u brought the first values", s->server->name,
+            s->claim.id);
+    return hki_session_send_state(s, HKI_STATE);
+}
+
+// Between two exchanges of everybody.
+static hk_status put_in_place(hki_session *s, const incoming *in,
+                              int64_t global_step, uint32_t wait_ms) {
+    hki_shard *const shard = atomic_load(&s->server->shard);
+    const hki_patience p = hki_session_patience(s, wait_ms);
+    const uint64_t ticket = hki_new_id();
+    hki_member_at *members = NULL;
+    uint32_t n = 0;
+    HKI_TRY(
+        hki_gate_close(shard, ticket, s->server->wait_ms, &p, &members, &n));
+    const hk_status status = hki_gate_settle(shard, ticket, members, n, &p);
+    if (status == HK_OK) {
+        install(s, in);
+        hki_shard_assigned(shard, global_step, in->run_id);
+    }
+    hki_gate_open(shard, ticket);
+    hki_free(members);
+    return status;
+}
+
+// A worker sets values as long as it is one: by this connection or, over one
+// of nobody in particular, by the number it names.
+static hk_status check_assign(const hki_session *s, hki_shard *shard,
+                              const hki_msg_assign *m) {
+    if (m->global_step < 0 || m->global_step > HKI_MAX_STEPS)
+        return hki_fail(HK_E_RANGE, "%s: assign: global step %lld", s->peer,
+                        (long long)m->global_step);
+    const hki_claim named = {.id = m->id, .incarnation = m->incarnation};
+    if (s->f.talk.peer == HKI_BY_ADMIN)
+        return HK_OK;
+    return hki_shard_check(shard, s->claim.session != 0 ? &s->claim : &named,
+                           "assign");
+}
+
+// The head's exchange: run id, 0 to keep.
+hk_status hki_session_assign(hki_session *s, const hki_frame *head) {
+    hki_shard *const shard = atomic_load(&s->server->shard);
+    hki_msg_assign m;
+    incoming in = {.run_id = head->exchange};
+    HKI_TRY(hki_msg_body(&s->f, &hki_body_assign, &m, hki_session_stall(s),
+                         "assign"));
+    const hki_patience p = hki_session_patience(s, m.wait_ms);
+    hk_status status = HK_OK;
+    hk_status verdict = check_assign(s, shard, &m);
+    if (verdict == HK_OK)
+        verdict = make_incoming(shard, &p, &in);
+    if (verdict == HK_OK)
+        status = grant(s, true, in.run_id);
+    if (status == HK_OK && verdict == HK_OK)
+        status = receive(s, &in);
+    if (status == HK_OK && verdict == HK_OK)
+        verdict = check_values(s, shard, in.values);
+    if (status == HK_OK && verdict == HK_OK)
+        verdict = put_in_place(s, &in, m.global_step, m.wait_ms);
+    drop_incoming(shard, &in);
+    HKI_TRY(status);
+    if (verdict != HK_OK)
+        return hki_session_error(s, verdict);
+    return hki_session_send_state(s, HKI_STATE);
+}
+
+// ---- sending ----------------------------------------------------------------
+
+// Live values of one chunk, under its lock whenever they are read.
+static hk_status send_chunk(hki_session *s, hki_shard *shard, uint32_t i) {
+    const hki_chunk_range *const c = &shard->chunk[i];
+    const hki_frame f = {.type = HKI_DATA, .unit = i};
+    hki_frame_start(&s->f, &f, hki_shard_at(shard, 0, c->begin),
+                    (size_t)(c->end - c->begin) * sizeof(float), NULL, 0);
+    const int64_t deadline = hki_session_stall(s);
+    for (;;) {
+        bool moved;
+        hki_shard_lock_chunk(shard, i);
+        const hk_status status = hki_frame_push(&s->f, &moved);
+        hki_shard_unlock_chunk(shard, i);
+        HKI_TRY(status);
+        if (hki_frame_idle(&s->f)) {
+            hki_session_progress(s);
+            return HK_OK;
+        }
+        hk_status wait = HK_OK;
+        if (!moved)
+            wait = hki_conn_wait(s->f.conn, false, true, s->f.wake_fd, deadline,
+                                 NULL);
+        if (wait == HK_E_TIMEOUT || (moved && hki_now_ns() >= deadline))
+            return hki_fail(HK_E_TIMEOUT, "%s: stalls in chunk %u of a pull",
+                            s->peer, i);
+        HKI_TRY(wait);
+    }
+}
+
+hk_status hki_session_pull(hki_session *s, const hki_frame *head) {
+    (void)head;
+    hki_shard *const shard = atomic_load(&s->server->shard);
+    hki_msg_wait m;
+    HKI_TRY(
+        hki_msg_body(&s->f, &hki_body_wait, &m, hki_session_stall(s), "pull"));
+    hk_status status = hki_shard_check(shard, &s->claim, "pull");
+    if (status == HK_OK && !hki_load64(&shard->file.head->initialised))
+        status = hki_fail(HK_E_STATE, "%s: pull of worker %u: no values yet",
+                          shard->name, s->claim.id);
+    if (status != HK_OK)
+        return hki_session_error(s, status);
+    hki_seat *const seat = &shard->seat[s->claim.id];
+    pthread_mutex_lock(&seat->lock);
+    seat->seen_version = atomic_load(&shard->version);
+    pthread_mutex_unlock(&seat->lock);
+    for (uint32_t i = 0; i < shard->n_chunks; i++)
+        if (shard->chunk[i].share == HK_SHARE_EXCHANGE ||
+            !(m.flags & HKI_WAIT_EXCHANGED))
+            HKI_TRY(send_chunk(s, shard, i));
+    if (m.flags & HKI_WAIT_SIDE)
+        HKI_TRY(send_side(s, shard->file.side));
+    return hki_session_send_state(s, HKI_END);
+}
+
+// ---- cuts -------------------------------------------------------------------
+
+void hki_session_end_cut(hki_session *s) {
+    hki_shard *const shard = atomic_load(&s->server->shard);
+    if (s->ticket != 0)
+        hki_gate_open(shard, s->ticket);
+    s->ticket = 0;
+    hki_cut_free(shard, s->cut);
+    s->cut = NULL;
+}
+
+static hk_status send_cut(hki_session *s, uint32_t flags) {
+    const hki_shard *const shard = atomic_load(&s->server->shard);
+    const float *const v =
+        hki_cut_vector(shard, s->cut, flags & HKI_WAIT_AVERAGE ? 1 : 0);
+    for (uint32_t i = 0; i < n_pieces(shard); i++) {
+        int64_t at, n;
+        piece(shard, i, &at, &n);
+        const hki_frame f = {.type = HKI_DATA, .unit = i};
+        HKI_TRY(hki_frame_send(&s->f, &f, v + at, (size_t)n * sizeof(float),
+                               hki_session_stall(s), "snapshot"));
+    }
+    if (flags & HKI_WAIT_SIDE)
+        HKI_TRY(send_side(s, hki_cut_side(shard, s->cut)));
+    hki_msg_state state;
+    hki_server_state(s->server, &state);
+    state.version = s->cut->info.version;
+    state.exchanges = s->cut->info.exchanges;
+    state.global_step = s->cut->info.global_step;
+    return hki_msg_send(&s->f, HKI_END, 0, &hki_body_state, &state,
+                        hki_session_stall(s), "snapshot");
+}
+
+hk_status hki_session_snapshot(hki_session *s, const hki_frame *head) {
+    (void)head;
+    hki_shard *const shard = atomic_load(&s->server->shard);
+    hki_msg_wait m;
+    HKI_TRY(hki_msg_body(&s->f, &hki_body_wait, &m, hki_session_stall(s),
+                         "snapshot"));
+    hk_status status = HK_OK;
+    if (m.flags & HKI_WAIT_AVERAGE && !has_average(shard))
+        status =
+            hki_fail(HK_E_STATE, "%s: snapshot: method %s keeps no average",
+                     shard->name, shard->method->name);
+    const hki_patience p = hki_session_patience(s, m.wait_ms);
+    if (status == HK_OK && s->cut == NULL)
+        status = hki_shard_cut(shard, hki_new_id(), &p, &s->cut);
+    if (status != HK_OK)
+        return hki_session_error(s, status);
+    status = send_cut(s, m.flags);
+    hki_cut_free(shard, s->cut);
+    s->cut = NULL;
+    return status;
+}
+
+// ---- the gate, by somebody who cuts several shards --------------------------
+
+#define MEMBER_BYTES 16
+
+static void put_u32(uint8_t *p, uint64_t v, int n) {
+    for (int i = 0; i < n; i++)
+        p[i] = (uint8_t)(v >> (8 * i));
+}
+
+static uint64_t get_uint(const uint8_t *p, int n) {
+    uint64_t v = 0;
+    for (int i = 0; i < n; i++)
+        v |= (uint64_t)p[i] << (8 * i);
+    return v;
+}
+
+hk_status hki_members_put(const hki_member_at *members, uint32_t n,
+                          uint8_t **out, size_t *size) {
+    uint8_t *b;
+    HKI_TRY(hki_alloc_array(n, MEMBER_BYTES, &b));
+    for (uint32_t i = 0; i < n; i++) {
+        put_u32(b + i * MEMBER_BYTES, members[i].id, 4);
+        put_u32(b + i * MEMBER_BYTES + 4, members[i].running, 4);
+        put_u32(b + i * MEMBER_BYTES + 8, members[i].exchange, 8);
+    }
+    *out = b;
+    *size = (size_t)n * MEMBER_BYTES;
+    return HK_OK;
+}
+
+hk_status hki_members_get(const uint8_t *bytes, size_t size, const char *peer,
+                          hki_member_at **out, uint32_t *n) {
+    hki_member_at *m;
+    if (size % MEMBER_BYTES != 0 || size / MEMBER_BYTES > HKI_MAX_SEATS + 1)
+        return hki_fail(HK_E_DATA, "%s: a list of members of %zu bytes", peer,
+                        size);
+    *n = (uint32_t)(size / MEMBER_BYTES);
+    HKI_TRY(hki_alloc_array(*n, sizeof *m, &m));
+    for (uint32_t i = 0; i < *n; i++) {
+        const uint8_t *const b = bytes + i * MEMBER_BYTES;
+        m[i] = (hki_member_at){.id = (uint32_t)get_uint(b, 4),
+                               .running = (uint32_t)get_uint(b + 4, 4),
+                               .exchange = get_uint(b + 8, 8)};
+    }
+    *out = m;
+    return HK_OK;
+}
+
+static hk_status gate_close(hki_session *s, hki_shard *shard,
+                            const hki_msg_gate *m, const hki_patience *p) {
+    hki_member_at *members = NULL;
+    uint32_t n = 0;
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    if (m->ticket == 0)
+        return hki_fail(HK_E_DATA, "%s: a gate without a ticket", s->peer);
+    hki_session_end_cut(s);
+    // Held a little longer than the wait that was asked for.
+    const int64_t hold_ms =
+        HKI_MIN((int64_t)m->wait_ms, s->server->wait_ms) + 1000;
+    HKI_TRY(hki_gate_close(shard, m->ticket, hold_ms, p, &members, &n));
+    s->ticket = m->ticket;
+    hk_status status = hki_members_put(members, n, &bytes, &size);
+    const hki_frame f = {.type = HKI_MEMBERS};
+    if (status == HK_OK)
+        status = hki_frame_send(&s->f, &f, bytes, size, hki_session_stall(s),
+                                "members");
+    hki_free(bytes);
+    hki_free(members);
+    return status;
+}
+
+static hk_status gate_act(hki_session *s, hki_shard *shard,
+                          const hki_msg_gate *m, const uint8_t *rest,
+                          size_t size, uint64_t number) {
+    const hki_patience p = hki_session_patience(s, m->wait_ms);
+    hki_member_at *members = NULL;
+    uint32_t n = 0;
+    hk_status status;
+    switch (m->action) {
+    case HKI_GATE_CLOSE:
+        return gate_close(s, shard, m, &p);
+    case HKI_GATE_SETTLE:
+        HKI_TRY(hki_members_get(rest, size, s->peer, &members, &n));
+        status = hki_gate_settle(shard, m->ticket, members, n, &p);
+        hki_free(members);
+        HKI_TRY(status);
+        break;
+    case HKI_GATE_COPY:
+        hki_cut_free(shard, s->cut);
+        s->cut = NULL;
+        HKI_TRY(hki_gate_copy(shard, m->ticket, &s->cut));
+        break;
+    case HKI_GATE_WRITE:
+        if (s->f.talk.peer != HKI_BY_CENTER)
+            return hki_fail(HK_E_DENIED, "%s: snapshot files are for centers",
+                            s->peer);
+        if (s->cut == NULL)
+            return hki_fail(HK_E_STATE, "%s: there is nothing to write",
+                            shard->name);
+        HKI_TRY(hki_cut_write(shard, s->cut, number));
+        break;
+    case HKI_GATE_OPEN:
+        hki_gate_open(shard, m->ticket);
+        s->ticket = 0;
+        break;
+    default:
+        return hki_fail(HK_E_DATA, "%s: gate action %u", s->peer, m->action);
+    }
+    return hki_session_send_state(s, HKI_STATE);
+}
+
+hk_status hki_session_gate(hki_session *s, const hki_frame *head) {
+    hki_shard *const shard = atomic_load(&s->server->shard);
+    uint8_t *body;
+    hki_msg_gate m;
+    size_t used = 0;
+    HKI_TRY(hki_alloc_array(head->size, 1, &body));
+    hk_status status =
+        hki_frame_take(&s->f, body, head->size, hki_session_stall(s), "gate");
+    bool mine = false; // a failure that is answered
+    if (status == HK_OK)
+        status =
+            hki_body_get(&hki_body_gate, body, head->size, s->peer, &m, &used);
+    if (status == HK_OK) {
+        status = gate_act(s, shard, &m, body + used, head->size - used,
+                          head->exchange);
+        mine = status == HK_E_TIMEOUT || status == HK_E_STATE ||
+               status == HK_E_NO_MEMORY || status == HK_E_IO ||
+               status == HK_E_DENIED || status == HK_E_NOT_FOUND;
+    }
+    hki_free(body);
+    return mine ? hki_session_error(s, status) : status;
+}

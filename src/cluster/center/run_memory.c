@@ -1,0 +1,477 @@
+// run_memory.c - the run's memory on shard 0. A call that comes twice (its answer
+// was lost) is answered with the same words and changes nothing; every change
+// is in the file before it is answered.
+#include "cluster/center/run_memory.h"
+#include <pthread.h>
+#include "base/io.h"
+#include "codec/codec.h"
+
+#define MAX_WORKERS 65536
+#define HEADER 24 // magic, seconds, flags, members
+#define MEMBER 56 // bytes of one in the file
+#define MAX_FILE (256u << 20)
+
+enum { // flags in the file
+    USED_UP = 1,
+    EVALUATOR = 2
+};
+
+#define SAVE_SECONDS 5 // of the run's time, that a killed process may lose
+
+static const char magic[8] = {'H', 'K', 'R', 'U', 'N', 0, 0, 2};
+
+typedef struct member {
+    uint32_t id, nonce, sequence;
+    bool done;
+    hki_reply reply; // to `sequence`
+} member;
+
+struct hki_keeper {
+    pthread_mutex_t mutex; // guards everything below and the source
+    hk_range_source ranges;
+    bool has_ranges, used_up, evaluator;
+    bool dirty;            // the file is behind
+    double seconds, tried; // of the run; when the file last got them
+    int64_t passed_ns;     // of the last call; 0: none in this process
+    member *member;        // sorted by id
+    uint32_t count, capacity;
+    char *path; // NULL: in memory only
+    hki_buf file;
+};
+
+// ---- calls as text and bytes -----------------------------------------------
+
+void hki_call_print(const hki_call *call, char key[HKI_CALL_KEY]) {
+    const int n =
+        snprintf(key, HKI_CALL_KEY, HKI_CALL_PREFIX "%c/%x/%x/%x",
+                 (char)call->op, call->worker, call->nonce, call->sequence);
+    if (call->op == HKI_CALL_GIVE_BACK && n > 0)
+        snprintf(key + n, HKI_CALL_KEY - (size_t)n, "/%llx/%llx",
+                 (unsigned long long)call->range,
+                 (unsigned long long)call->used_end);
+}
+
+// Hexadecimal digits at *p and, unless it is the last, the slash behind them.
+static bool hex(const char **p, uint64_t high, bool last, uint64_t *out) {
+    uint64_t v = 0;
+    int digits = 0;
+    for (; **p != '\0' && **p != '/'; (*p)++, digits++) {
+        const char c = **p;
+        const int d = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                             : -1;
+        if (d < 0 || digits == 16)
+            return false;
+        v = v << 4 | (uint64_t)d;
+    }
+    if (digits == 0 || v > high || (**p == '\0') != last)
+        return false;
+    *p += !last;
+    *out = v;
+    return true;
+}
+
+hk_status hki_call_parse(const char *key, hki_call *out) {
+    const size_t prefix = sizeof HKI_CALL_PREFIX - 1;
+    const char *p = key + prefix;
+    uint64_t worker, nonce, sequence, range = 0, used = 0;
+    bool ok = strncmp(key, HKI_CALL_PREFIX, prefix) == 0 && p[0] != '\0' &&
+              strchr("tgd", p[0]) != NULL && p[1] == '/';
+    const bool more = ok && p[0] == HKI_CALL_GIVE_BACK;
+    const hki_call_op op = ok ? (hki_call_op)p[0] : HKI_CALL_TAKE;
+    if (ok) {
+        p += 2;
+        ok = hex(&p, MAX_WORKERS - 1, false, &worker) &&
+             hex(&p, UINT32_MAX, false, &nonce) &&
+             hex(&p, UINT32_MAX, !more, &sequence) &&
+             (!more || (hex(&p, UINT64_MAX, false, &range) &&
+                        hex(&p, INT64_MAX, true, &used)));
+    }
+    if (!ok)
+        return hki_fail(HK_E_DATA, "malformed call \"%.63s\"", key);
+    *out = (hki_call){.op = op,
+                      .worker = (uint32_t)worker,
+                      .nonce = (uint32_t)nonce,
+                      .sequence = (uint32_t)sequence,
+                      .range = range,
+                      .used_end = (int64_t)used};
+    return HK_OK;
+}
+
+static void put_reply(uint8_t out[HKI_REPLY_BYTES], const hki_reply *r) {
+    hki_put_u32(out, (uint32_t)r->status);
+    hki_put_u64(out + 4, r->range.id);
+    hki_put_u64(out + 12, (uint64_t)r->range.epoch);
+    hki_put_u64(out + 20, (uint64_t)r->range.begin);
+    hki_put_u64(out + 28, (uint64_t)r->range.end);
+}
+
+static void get_reply(const uint8_t in[HKI_REPLY_BYTES], hki_reply *r) {
+    r->status = (hk_status)hki_get_u32(in);
+    r->range.id = hki_get_u64(in + 4);
+    r->range.epoch = (int64_t)hki_get_u64(in + 12);
+    r->range.begin = (int64_t)hki_get_u64(in + 20);
+    r->range.end = (int64_t)hki_get_u64(in + 28);
+}
+
+hk_status hki_reply_parse(const void *bytes, size_t size, hki_reply *out) {
+    hki_reply r;
+    if (size != HKI_REPLY_BYTES)
+        return hki_fail(HK_E_DATA, "an answer of %zu bytes instead of %d", size,
+                        HKI_REPLY_BYTES);
+    get_reply(bytes, &r);
+    if ((unsigned)r.status > HK_E_INTERNAL || r.range.begin < 0 ||
+        r.range.end < r.range.begin || r.range.epoch < 0)
+        return hki_fail(HK_E_DATA, "an answer that makes no sense");
+    *out = r;
+    return HK_OK;
+}
+
+// ---- the file --------------------------------------------------------------
+
+static hk_status add_u32(hki_buf *b, uint32_t v) {
+    uint8_t bytes[4];
+    hki_put_u32(bytes, v);
+    return hki_buf_add(b, bytes, sizeof bytes);
+}
+
+static hk_status add_u64(hki_buf *b, uint64_t v) {
+    uint8_t bytes[8];
+    hki_put_u64(bytes, v);
+    return hki_buf_add(b, bytes, sizeof bytes);
+}
+
+static hk_status add_member(hki_buf *b, const member *m) {
+    uint8_t reply[HKI_REPLY_BYTES];
+    put_reply(reply, &m->reply);
+    HKI_TRY(add_u32(b, m->id));
+    HKI_TRY(add_u32(b, m->nonce));
+    HKI_TRY(add_u32(b, m->sequence));
+    HKI_TRY(hki_buf_add(b, reply, 4)); // status
+    HKI_TRY(add_u32(b, m->done));
+    HKI_TRY(add_u32(b, 0));
+    return hki_buf_add(b, reply + 4, sizeof reply - 4);
+}
+
+static hk_status add_ranges(hki_keeper *k, hki_buf *b) {
+    size_t size = 0;
+    if (!k->has_ranges)
+        return add_u64(b, 0);
+    HKI_TRY(k->ranges.save(k->ranges.user, NULL, 0, &size));
+    uint8_t *bytes;
+    HKI_TRY(hki_alloc_array(size, 1, &bytes));
+    hk_status s = k->ranges.save(k->ranges.user, bytes, size, &size);
+    if (s == HK_OK)
+        s = add_u64(b, size);
+    if (s == HK_OK)
+        s = hki_buf_add(b, bytes, size);
+    hki_free(bytes);
+    return s;
+}
+
+// Under the mutex. A killed process loses nothing that the kernel has, so no
+// fsync.
+static hk_status save(hki_keeper *k) {
+    if (k->path == NULL)
+        return HK_OK;
+    hki_buf *const b = &k->file;
+    uint64_t seconds;
+    k->dirty = true;
+    k->tried = k->seconds;
+    memcpy(&seconds, &k->seconds, sizeof seconds);
+    b->size = 0;
+    HKI_TRY(hki_buf_add(b, magic, sizeof magic));
+    HKI_TRY(add_u64(b, seconds));
+    HKI_TRY(add_u32(b, (k->used_up ? USED_UP : 0u) |
+                           (k->evaluator ? EVALUATOR : 0u)));
+    HKI_TRY(add_u32(b, k->count));
+    for (uint32_t i = 0; i < k->count; i++)
+        HKI_TRY(add_member(b, &k->member[i]));
+    HKI_TRY(add_ranges(k, b));
+    HKI_TRY(add_u64(b, hki_hash(HKI_HASH_INIT, b->data, b->size)));
+    HKI_TRY(hki_file_replace_private(k->path, b->data, b->size, false));
+    k->dirty = false;
+    return HK_OK;
+}
+
+static hk_status damaged(const char *path, size_t at, const char *what) {
+    return hki_fail(HK_E_DATA, "%s: byte %zu: %s", path, at, what);
+}
+
+static hk_status restore_members(hki_keeper *k, const uint8_t *p, uint32_t n) {
+    HKI_TRY(hki_alloc_array(HKI_MAX(n, 1u), sizeof *k->member, &k->member));
+    k->capacity = HKI_MAX(n, 1u);
+    for (uint32_t i = 0; i < n; i++, p += MEMBER) {
+        uint8_t reply[HKI_REPLY_BYTES];
+        memcpy(reply, p + 12, 4);
+        memcpy(reply + 4, p + 24, sizeof reply - 4);
+        member m = {.id = hki_get_u32(p),
+                    .nonce = hki_get_u32(p + 4),
+                    .sequence = hki_get_u32(p + 8),
+                    .done = hki_get_u32(p + 16) != 0};
+        HKI_TRY(hki_reply_parse(reply, sizeof reply, &m.reply));
+        if (m.id >= MAX_WORKERS || (i > 0 && m.id <= k->member[i - 1].id))
+            return damaged(k->path, HEADER + (size_t)i * MEMBER,
+                           "workers are not in order");
+        k->member[k->count++] = m;
+    }
+    return HK_OK;
+}
+
+static hk_status restore(hki_keeper *k, const uint8_t *bytes, size_t size) {
+    if (size < HEADER + 16 || memcmp(bytes, magic, sizeof magic) != 0)
+        return damaged(k->path, 0, "not the memory of a run");
+    const uint32_t n = hki_get_u32(bytes + 20);
+    if (n > MAX_WORKERS || (size - HEADER - 16) / MEMBER < n)
+        return damaged(k->path, 20, "more workers than it holds");
+    const size_t at = HEADER + (size_t)n * MEMBER;
+    const uint64_t ranges = hki_get_u64(bytes + at);
+    if (ranges != size - at - 16)
+        return damaged(k->path, at, "its length is wrong");
+    if (hki_get_u64(bytes + size - 8) !=
+        hki_hash(HKI_HASH_INIT, bytes, size - 8))
+        return damaged(k->path, size - 8, "its checksum is wrong");
+    const uint64_t seconds = hki_get_u64(bytes + 8);
+    memcpy(&k->seconds, &seconds, sizeof seconds);
+    if (!(k->seconds >= 0 && k->seconds < 1e18))
+        return damaged(k->path, 8, "its seconds are no time");
+    k->tried = k->seconds;
+    k->used_up = (hki_get_u32(bytes + 16) & USED_UP) != 0;
+    k->evaluator = (hki_get_u32(bytes + 16) & EVALUATOR) != 0;
+    HKI_TRY(restore_members(k, bytes + HEADER, n));
+    if (ranges == 0)
+        return HK_OK;
+    if (!k->has_ranges)
+        return damaged(k->path, at, "ranges of data that this run has not");
+    return k->ranges.restore(k->ranges.user, bytes + at + 8, (size_t)ranges);
+}
+
+static hk_status load(hki_keeper *k) {
+    uint8_t *bytes;
+    size_t size;
+    if (k->path == NULL || !hki_path_exists(k->path))
+        return HK_OK;
+    HKI_TRY(hki_file_read_private(k->path, MAX_FILE, &bytes, &size));
+    const hk_status s = restore(k, bytes, size);
+    hki_free(bytes);
+    return s;
+}
+
+// ---- create and destroy ----------------------------------------------------
+
+hk_status hki_keeper_create(const hk_range_source *ranges, const char *path,
+                            hki_keeper **out) {
+    hki_keeper *k;
+    HKI_TRY(hki_zalloc_array(1, sizeof *k, &k));
+    pthread_mutex_init(&k->mutex, NULL);
+    if (ranges != NULL) {
+        k->ranges = *ranges;
+        k->has_ranges = true;
+    }
+    hk_status s = HK_OK;
+    if (path != NULL)
+        s = hki_strdup(path, &k->path);
+    if (s == HK_OK)
+        s = load(k);
+    if (s != HK_OK) {
+        hki_keeper_destroy(k);
+        return s;
+    }
+    *out = k;
+    return HK_OK;
+}
+
+void hki_keeper_destroy(hki_keeper *k) {
+    if (k == NULL)
+        return;
+    hki_buf_deinit(&k->file);
+    hki_free(k->member);
+    hki_free(k->path);
+    pthread_mutex_destroy(&k->mutex);
+    hki_free(k);
+}
+
+// ---- the run ---------------------------------------------------------------
+
+hk_status hki_keeper_pass(hki_keeper *k, int64_t now_ns) {
+    hk_status s = HK_OK;
+    pthread_mutex_lock(&k->mutex);
+    const bool first = k->passed_ns == 0;
+    if (!first)
+        k->seconds += 1e-9 * (double)(now_ns - k->passed_ns);
+    k->passed_ns = now_ns;
+    if (first || k->seconds - k->tried >= SAVE_SECONDS)
+        s = save(k);
+    pthread_mutex_unlock(&k->mutex);
+    return s;
+}
+
+double hki_keeper_seconds(hki_keeper *k) {
+    pthread_mutex_lock(&k->mutex);
+    const double seconds = k->seconds;
+    pthread_mutex_unlock(&k->mutex);
+    return seconds;
+}
+
+hk_status hki_keeper_set_evaluator(hki_keeper *k, bool about) {
+    hk_status s = HK_OK;
+    pthread_mutex_lock(&k->mutex);
+    if (k->evaluator != about) {
+        k->evaluator = about;
+        s = save(k);
+    }
+    pthread_mutex_unlock(&k->mutex);
+    return s;
+}
+
+bool hki_keeper_evaluator(hki_keeper *k) {
+    pthread_mutex_lock(&k->mutex);
+    const bool about = k->evaluator;
+    pthread_mutex_unlock(&k->mutex);
+    return about;
+}
+
+bool hki_keeper_used_up(hki_keeper *k) {
+    pthread_mutex_lock(&k->mutex);
+    const bool used_up = k->used_up;
+    pthread_mutex_unlock(&k->mutex);
+    return used_up;
+}
+
+// Where the worker is, or would be.
+static uint32_t position(const hki_keeper *k, uint32_t id) {
+    uint32_t lo = 0, hi = k->count;
+    while (lo < hi) {
+        const uint32_t mid = lo + (hi - lo) / 2;
+        if (k->member[mid].id < id)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static member *find(hki_keeper *k, uint32_t id) {
+    const uint32_t at = position(k, id);
+    return at < k->count && k->member[at].id == id ? &k->member[at] : NULL;
+}
+
+bool hki_keeper_is_done(hki_keeper *k, uint32_t worker) {
+    pthread_mutex_lock(&k->mutex);
+    const member *const m = find(k, worker);
+    const bool done = m != NULL && m->done;
+    pthread_mutex_unlock(&k->mutex);
+    return done;
+}
+
+// A worker's process: what was lent to an earlier one is not its.
+static uint64_t owner_of(const member *m) {
+    return (uint64_t)m->id << 32 | m->nonce;
+}
+
+static hk_status expire(hki_keeper *k, member *m) {
+    if (!k->has_ranges || m->nonce == 0)
+        return HK_OK;
+    HKI_TRY(k->ranges.expire(k->ranges.user, owner_of(m)));
+    m->nonce = 0;
+    return HK_OK;
+}
+
+hk_status hki_keeper_lost(hki_keeper *k, uint32_t worker) {
+    hk_status s = HK_OK;
+    pthread_mutex_lock(&k->mutex);
+    member *const m = find(k, worker);
+    if (m != NULL && m->nonce != 0 && k->has_ranges) {
+        s = expire(k, m);
+        if (s == HK_OK)
+            s = save(k);
+    }
+    pthread_mutex_unlock(&k->mutex);
+    return s;
+}
+
+// ---- answers ---------------------------------------------------------------
+
+// The caller's entry; a new process of a worker starts afresh.
+static hk_status enter(hki_keeper *k, const hki_call *call, member **out) {
+    const uint32_t at = position(k, call->worker);
+    if (at == k->count || k->member[at].id != call->worker) {
+        if (k->count == k->capacity) {
+            const uint32_t capacity = HKI_MAX(16u, k->capacity * 2);
+            HKI_TRY(hki_realloc_array(capacity, sizeof *k->member, &k->member));
+            k->capacity = capacity;
+        }
+        memmove(&k->member[at + 1], &k->member[at],
+                (k->count - at) * sizeof *k->member);
+        k->member[at] = (member){.id = call->worker};
+        k->count++;
+    }
+    member *const m = &k->member[at];
+    if (m->nonce != call->nonce) {
+        HKI_TRY(expire(k, m));
+        *m = (member){.id = call->worker, .nonce = call->nonce};
+    }
+    *out = m;
+    return HK_OK;
+}
+
+static hk_status carry_out(hki_keeper *k, const hki_call *call, member *m,
+                           hki_reply *r) {
+    *r = (hki_reply){0};
+    if (call->op == HKI_CALL_DONE) {
+        m->done = true;
+        return HK_OK;
+    }
+    if (!k->has_ranges)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "this center lends no ranges of data");
+    if (call->op == HKI_CALL_GIVE_BACK) {
+        r->status = k->ranges.give_back(k->ranges.user, owner_of(m),
+                                        call->range, call->used_end);
+        // Silent for too long, and somebody else has it: an answer, too.
+        return r->status == HK_E_NOT_FOUND ? HK_OK : r->status;
+    }
+    r->status = k->ranges.take(k->ranges.user, owner_of(m), &r->range);
+    k->used_up = k->used_up || r->status == HK_E_END;
+    // Both are answers, not faults.
+    if (r->status == HK_E_END || r->status == HK_E_UNAVAILABLE)
+        return HK_OK;
+    return r->status;
+}
+
+static hk_status serve(hki_keeper *k, const hki_call *call, hki_reply *out) {
+    member *m;
+    if (call->nonce == 0)
+        return hki_fail(HK_E_DATA, "a call by nobody");
+    HKI_TRY(enter(k, call, &m));
+    if (call->sequence != 0 && call->sequence == m->sequence) {
+        *out = m->reply;
+        return k->dirty ? save(k) : HK_OK;
+    }
+    if (call->sequence < m->sequence)
+        return hki_fail(HK_E_STATE, "call %u of worker %u after call %u",
+                        call->sequence, call->worker, m->sequence);
+    HKI_TRY(carry_out(k, call, m, out));
+    m->sequence = call->sequence;
+    m->reply = *out;
+    return save(k);
+}
+
+hk_status hki_keeper_answer(void *user, const char *key, void *value,
+                            size_t capacity, size_t *size) {
+    hki_keeper *const k = user;
+    hki_call call;
+    hki_reply reply;
+    HKI_TRY(hki_call_parse(key, &call));
+    if (capacity < HKI_REPLY_BYTES)
+        return hki_fail(HK_E_OVERFLOW, "no room for an answer of %d bytes",
+                        HKI_REPLY_BYTES);
+    pthread_mutex_lock(&k->mutex);
+    const hk_status s = serve(k, &call, &reply);
+    pthread_mutex_unlock(&k->mutex);
+    if (s != HK_OK)
+        return s;
+    put_reply(value, &reply);
+    *size = HKI_REPLY_BYTES;
+    return HK_OK;
+}

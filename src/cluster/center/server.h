@@ -1,0 +1,120 @@
+// cluster/center/server.h - a center server: listeners, one thread per connection.
+//
+// server.c            start, accept, stop, counters
+// peer.c              one connection: greeting, requests (frame_table.c says
+//                     who may ask for what)
+// peer_exchange.c     the streams of an exchange
+// peer_bulk.c         whole vectors: first values, pull, snapshots
+#ifndef HKI_SERVER_H
+#define HKI_SERVER_H
+#include "cluster/center/board.h"
+#include "cluster/wire/frame.h"
+#include "cluster/shard/shard.h"
+
+typedef struct hki_session {
+    hk_center_server *server;
+    struct hki_session *next; // in the server's list
+    hki_thread *thread;
+    hki_framer f;
+    hki_claim claim; // session 0: not a worker
+    bool is_open;    // has said who it is
+    _Atomic bool over;
+    int64_t since_ns;
+    int fd;                     // of the connection, to hang up from elsewhere
+    char from[112];             // its address
+    uint64_t told_in, told_out; // bytes that were counted for the worker
+    int64_t progress_ns;        // when progress was last noted
+    uint64_t refused_exchange;  // what still comes of it is thrown away
+    uint32_t window;            // chunks in flight
+    uint64_t ticket;            // of a gate closed by this connection; 0: none
+    hki_cut *cut;
+    char peer[192]; // name and address
+
+    // Buffers, made with the first exchange.
+    float *up;        // one chunk
+    uint8_t *encoded; // the same as it came
+    float *down;      // rows, or a chunk in bfloat16
+    float *scratch;
+    hki_region ring; // shared memory for what comes up; bytes NULL: none
+} hki_session;
+
+// Settings for tests, read by hk_center_server_start.
+typedef struct hki_server_hooks {
+    hki_probe_fn probe;
+    void *user;
+    const hki_tap *tap;
+} hki_server_hooks;
+
+struct hk_center_server {
+    hk_context *context;
+    char *name;
+    hki_arena arena; // texts of the options
+    hki_shard_options shard_opt;
+    hk_center_options center; // its outer is the one below
+    hk_optimizer_options outer;
+    hk_schedule *schedule;
+    const char *path;
+    const char **shards; // addresses of all; NULL: this one alone
+    size_t n_shards;
+    int64_t hello_ns, stall_ns, wait_ms, lease_ms, period_ms;
+    uint32_t max_connections, window_kib;
+    hki_net *net;
+    hki_listener **listener;
+    size_t n_listeners;
+    int wake_fd;
+    hki_thread *acceptor, *writer; // writer: snapshots
+    int64_t start_ns;
+
+    pthread_mutex_t lock; // sessions, making of the shard, finish
+    pthread_cond_t changed;
+    bool has_lock, has_changed;
+    hki_session *sessions;
+    uint32_t n_sessions, n_greeting;
+    _Atomic(hki_shard *) shard; // NULL until there is a layout
+    bool finished;
+    char reason[256];
+    _Atomic bool stopping;
+
+    hki_board board;
+    _Atomic uint64_t accepted, refused[HK_REFUSALS];
+    _Atomic uint64_t bytes_in, bytes_out;
+};
+
+// As hk_center_server_start, with hooks.
+hk_status hki_server_start(const hk_center_server_options *opt,
+                           const hki_server_hooks *hooks,
+                           hk_center_server **out);
+
+// Makes the shard of a layout that a worker brought, unless there is one.
+hk_status hki_server_make_shard(hk_center_server *s, hk_layout *layout,
+                                const uint8_t *share);
+
+// Counts and logs; uses this thread's last error for the text.
+void hki_server_refuse(hk_center_server *s, hk_refusal why, const char *peer);
+void hki_server_state(hk_center_server *s, hki_msg_state *out);
+
+void hki_session_main(void *session);
+void hki_session_free(hki_session *s);
+
+// Deadlines of a session.
+int64_t hki_session_stall(const hki_session *s);
+hki_patience hki_session_patience(hki_session *s, uint32_t wait_ms);
+// Sends ERROR with this thread's last message. Returns HK_OK unless the
+// connection fails.
+hk_status hki_session_error(hki_session *s, hk_status status);
+hk_status hki_session_send_state(hki_session *s, hki_type type);
+// To be called as a long request goes on: it keeps the worker's lease, as the
+// worker cannot send heartbeats meanwhile.
+void hki_session_progress(hki_session *s);
+hk_status hki_session_exchange(hki_session *s, const hki_frame *begin);
+
+hk_status hki_session_init(hki_session *s, const hki_frame *head);
+hk_status hki_session_pull(hki_session *s, const hki_frame *head);
+hk_status hki_session_assign(hki_session *s, const hki_frame *head);
+hk_status hki_session_snapshot(hki_session *s, const hki_frame *head);
+hk_status hki_session_gate(hki_session *s, const hki_frame *head);
+void hki_session_end_cut(hki_session *s);
+// Takes the side block of a worker over (HK_SHARE_COPY entries, or all).
+void hki_shard_take_side(hki_shard *s, const uint8_t *bytes, bool all);
+
+#endif // HKI_SERVER_H

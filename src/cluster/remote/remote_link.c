@@ -1,0 +1,629 @@
+// remote_link.c - a worker's connections: made, lost, made again.
+//
+// A lost connection is tried again with growing pauses, by whoever is in the
+// middle of a call, or by the keeper, a thread that also sends heartbeats. A
+// connection that comes back resumes the membership: the center says what it
+// has applied, and goes on from there.
+#include <poll.h>
+#include "cluster/remote/remote.h"
+
+#define ATTEMPT_MS 3000
+#define FIRST_PAUSE_MS 10
+#define LONGEST_PAUSE_MS 2000
+
+uint32_t hki_left_ms(int64_t deadline_ns) {
+    const int64_t ms = (deadline_ns - hki_now_ns() + 999999) / 1000000;
+    return (uint32_t)HKI_MIN(HKI_MAX(ms, 0), INT64_C(86400000));
+}
+
+// Adds what went over a connection since the last call.
+static void count_bytes(hki_remote *r, hki_link *l) {
+    if (l->f.conn == NULL)
+        return;
+    const uint64_t in = l->f.conn->bytes_in, out = l->f.conn->bytes_out;
+    atomic_fetch_add(&r->bytes_in, in - l->told_in);
+    atomic_fetch_add(&r->bytes_out, out - l->told_out);
+    l->told_in = in;
+    l->told_out = out;
+}
+
+// ---- members ----------------------------------------------------------------
+
+hk_status hki_member_create(hki_remote *r, hki_member_link **out) {
+    hki_member_link *w;
+    HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
+    w->remote = r;
+    if (pthread_mutex_init(&w->lock, NULL) != 0) {
+        hki_free(w);
+        return hki_fail(HK_E_NO_MEMORY, "%s: mutex", r->base.name);
+    }
+    hk_status s = hki_zalloc_array(r->n_shards, sizeof *w->link, &w->link);
+    for (uint32_t i = 0; s == HK_OK && i < r->n_shards; i++) {
+        w->link[i].shard = i;
+        w->link[i].map.fd = w->link[i].ring.fd = -1;
+    }
+    if (s == HK_OK)
+        s = hki_zalloc_array(r->n_shards, sizeof *w->batch, &w->batch);
+    if (s == HK_OK)
+        s = hki_zalloc_array(r->n_shards, sizeof *w->ids, &w->ids);
+    if (s == HK_OK)
+        s = hki_zalloc_array(r->n_shards, sizeof *w->n_batches, &w->n_batches);
+    if (s == HK_OK)
+        s = hki_zalloc_array(r->n_shards, sizeof *w->poll, &w->poll);
+    if (s == HK_OK && r->encoding != HKI_ENC_PLAIN)
+        s = hki_zalloc_array((size_t)hk_layout_size(r->base.layout),
+                             sizeof(float), &w->residual);
+    if (s != HK_OK) {
+        hki_member_free(w);
+        return s;
+    }
+    *out = w;
+    return HK_OK;
+}
+
+void hki_member_free(hki_member_link *w) {
+    if (w == NULL)
+        return;
+    for (uint32_t i = 0; w->link != NULL && i < w->remote->n_shards; i++) {
+        hki_link_drop(w->remote, &w->link[i]);
+        hki_link_free_slots(&w->link[i]);
+    }
+    if (w->batch != NULL && w->ids != NULL && w->n_batches != NULL)
+        hki_rows_clear(w);
+    hki_free(w->poll);
+    hki_free(w->batch);
+    hki_free(w->ids);
+    hki_free(w->n_batches);
+    hki_free(w->link);
+    hki_free(w->residual);
+    hki_free(w->gathered);
+    pthread_mutex_destroy(&w->lock);
+    hki_free(w);
+}
+
+void hki_member_add(hki_member_link *w) {
+    hki_remote *const r = w->remote;
+    pthread_mutex_lock(&r->lock);
+    w->next = r->members;
+    r->members = w;
+    pthread_mutex_unlock(&r->lock);
+}
+
+void hki_member_remove(hki_member_link *w) {
+    hki_remote *const r = w->remote;
+    pthread_mutex_lock(&r->lock);
+    for (hki_member_link **at = &r->members; *at != NULL; at = &(*at)->next)
+        if (*at == w) {
+            *at = w->next;
+            break;
+        }
+    w->removed = true;
+    while (w->refs > 0) // the keeper's attempts have deadlines
+        pthread_cond_wait(&r->changed, &r->lock);
+    pthread_mutex_unlock(&r->lock);
+    hki_member_free(w);
+}
+
+void hki_member_unref(hki_member_link *w) {
+    hki_remote *const r = w->remote;
+    pthread_mutex_lock(&r->lock);
+    w->refs--;
+    // The keeper sleeps on unless there is something for it to do: waking it
+    // after every exchange costs as much as a small exchange does.
+    if (w->removed || atomic_load(&w->away))
+        pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+hk_status hki_member_ref(hki_remote *r, hki_member m, const char *what,
+                         hki_member_link **out) {
+    hki_member_link *w = NULL;
+    pthread_mutex_lock(&r->lock);
+    for (hki_member_link *i = r->members; i != NULL && w == NULL; i = i->next)
+        if (i->m.id == m.id && i->m.incarnation == m.incarnation)
+            w = i;
+    if (w != NULL)
+        w->refs++;
+    pthread_mutex_unlock(&r->lock);
+    if (w == NULL)
+        return hki_fail(HK_E_STATE, "%s: %s: the worker has not joined",
+                        r->base.name, what);
+    *out = w;
+    return HK_OK;
+}
+
+hk_status hki_member_find(hki_remote *r, hki_member m, const char *what,
+                          hki_member_link **out) {
+    HKI_TRY(hki_member_ref(r, m, what, out));
+    pthread_mutex_lock(&(*out)->lock);
+    return HK_OK;
+}
+
+void hki_member_done(hki_member_link *w) {
+    for (uint32_t i = 0; i < w->remote->n_shards; i++)
+        count_bytes(w->remote, &w->link[i]);
+    pthread_mutex_unlock(&w->lock);
+    hki_member_unref(w);
+}
+
+// ---- one connection ---------------------------------------------------------
+
+void hki_link_drop(hki_remote *r, hki_link *l) {
+    count_bytes(r, l);
+    l->told_in = l->told_out = 0;
+    hki_framer_deinit(&l->f);
+    // What lies in the ring and was not acknowledged is sent again later.
+    for (uint32_t u = l->acked; l->slot != NULL && u < l->computed; u++) {
+        hki_slot_up *const s = &l->slot[u % l->window];
+        if (s->shared) {
+            memcpy(s->own, s->d, s->floats * sizeof(float));
+            s->d = s->own;
+            s->shared = false;
+        }
+    }
+    hki_region_deinit(&l->map);
+    hki_region_deinit(&l->ring);
+    l->up = false;
+}
+
+static hk_status check_welcome(const hki_remote *r, const hki_link *l) {
+    const hki_msg_welcome *const w = &l->welcome;
+    const char *const peer = l->f.conn->peer;
+    if (w->window < 2 || w->window > 4096 || w->lease_ms == 0 ||
+        w->chunk_floats < 16 || w->chunk_floats > 1u << 28 ||
+        hki_method_get((hk_method)w->method) == NULL)
+        return hki_fail(HK_E_DATA,
+                        "%s: a welcome with window %u, chunks of %u, method "
+                        "%u",
+                        peer, w->window, w->chunk_floats, w->method);
+    if (r->base.method != NULL &&
+        (w->plan != r->plan.hash || w->method != (uint32_t)r->base.method->id))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: the center has changed: method %u, chunks of %u "
+                        "floats",
+                        peer, w->method, w->chunk_floats);
+    return HK_OK;
+}
+
+// The memory that a center on this host offers.
+static hk_status take_memory(hki_link *l, int64_t deadline_ns) {
+    const hki_msg_welcome *const w = &l->welcome;
+    int fd;
+    if (w->ring_bytes == 0)
+        return HK_OK;
+    if (w->ring_bytes > SIZE_MAX / 2 || w->map_bytes > SIZE_MAX / 2 ||
+        w->values_offset > w->map_bytes || w->values_offset % 64 != 0)
+        return hki_fail(HK_E_DATA, "%s: memory of %llu bytes", l->f.conn->peer,
+                        (unsigned long long)w->map_bytes);
+    HKI_TRY(hki_conn_take(l->f.conn, l->f.wake_fd, deadline_ns, &fd));
+    HKI_TRY(hki_region_map(&l->map, fd, (size_t)w->map_bytes, false,
+                           l->f.conn->peer));
+    HKI_TRY(hki_conn_take(l->f.conn, l->f.wake_fd, deadline_ns, &fd));
+    return hki_region_map(&l->ring, fd, (size_t)w->ring_bytes, true,
+                          l->f.conn->peer);
+}
+
+static hk_status open_link(hki_remote *r, hki_link *l, int64_t deadline_ns) {
+    hki_msg_open open = {
+        .shard = l->shard,
+        .n_shards = r->n_shards,
+        .fingerprint = hk_layout_fingerprint(r->base.layout),
+        .shares = hki_shares_hash(r->share, hk_layout_entries(r->base.layout)),
+        .window_kib = r->window_kib,
+        .flags = HKI_OPEN_MEMORY,
+        .role = (uint32_t)l->role,
+    };
+    snprintf(open.name, sizeof open.name, "%s", r->name);
+    HKI_TRY(hki_framer_greet(&l->f, deadline_ns));
+    HKI_TRY(hki_msg_send(&l->f, HKI_OPEN, 0, &hki_body_open, &open, deadline_ns,
+                         "opening"));
+    uint8_t body[HKI_MAX_MESSAGE];
+    hki_frame head;
+    HKI_TRY(hki_frame_wait(&l->f, deadline_ns, "opening", &head));
+    if (head.type == HKI_NEED_LAYOUT && head.size == 0) {
+        const hki_frame f = {.type = HKI_LAYOUT};
+        HKI_TRY(hki_frame_send(&l->f, &f, r->layout.data, r->layout.size,
+                               deadline_ns, "layout"));
+        HKI_TRY(hki_frame_wait(&l->f, deadline_ns, "opening", &head));
+    }
+    if (head.type != HKI_WELCOME || head.size > sizeof body)
+        return hki_fail(HK_E_DATA, "%s: opening: %s", l->f.conn->peer,
+                        hki_type_name(head.type));
+    HKI_TRY(hki_frame_take(&l->f, body, head.size, deadline_ns, "opening"));
+    HKI_TRY(hki_body_get(&hki_body_welcome, body, head.size, l->f.conn->peer,
+                         &l->welcome, NULL));
+    HKI_TRY(check_welcome(r, l));
+    HKI_TRY(take_memory(l, deadline_ns));
+    l->f.reads_ahead = true;
+    return HK_OK;
+}
+
+hk_status hki_link_connect(hki_remote *r, hki_link *l, int64_t deadline_ns) {
+    hki_conn *conn;
+    l->f = (hki_framer){.wake_fd = r->wake_fd};
+    HKI_TRY(hki_connect(r->net, r->address[l->shard], r->wake_fd, deadline_ns,
+                        &conn));
+    hki_framer_init(&l->f, conn, r->wake_fd);
+    const hk_status s = open_link(r, l, deadline_ns);
+    if (s != HK_OK) {
+        const bool answered = l->f.answered;
+        hki_link_drop(r, l);
+        l->f.answered = answered;
+    }
+    return s;
+}
+
+void hki_remote_saw(hki_remote *r, const hki_link *l, const hki_msg_state *s) {
+    if (s->finished)
+        atomic_store(&r->finished, true);
+    if (l->shard != 0)
+        return;
+    pthread_mutex_lock(&r->lock);
+    r->state = *s;
+    pthread_mutex_unlock(&r->lock);
+}
+
+// ---- joining ----------------------------------------------------------------
+
+static hk_status join_link(hki_member_link *w, hki_link *l, int32_t task,
+                           int64_t deadline_ns, hki_msg_joined *out) {
+    hki_remote *const r = w->remote;
+    const hki_msg_join m = {.task = l->shard == 0 ? task : (int32_t)w->m.id,
+                            .incarnation = l->shard == 0 ? 0 : w->incarnation,
+                            .wait_ms = hki_left_ms(deadline_ns)};
+    HKI_TRY(hki_link_connect(r, l, deadline_ns));
+    hk_status s = hki_msg_send(&l->f, HKI_JOIN, 0, &hki_body_join, &m,
+                               deadline_ns, "join");
+    if (s == HK_OK)
+        s = hki_msg_recv(&l->f, HKI_JOINED, &hki_body_joined, out, deadline_ns,
+                         "join");
+    if (s == HK_OK)
+        s = hki_link_slots(r, l);
+    if (s != HK_OK) {
+        const bool answered = l->f.answered;
+        hki_link_drop(r, l);
+        l->f.answered = answered;
+        return s;
+    }
+    l->joined = *out;
+    l->up = true;
+    l->failures = 0;
+    l->state = HKI_FLOW_NONE;
+    l->exchange = 0;
+    l->acked = l->computed = l->sent = 0;
+    return HK_OK;
+}
+
+// A pause that ends early when the handle is destroyed.
+static hk_status pause_until(hki_remote *r, int64_t at_ns) {
+    struct pollfd p = {.fd = r->wake_fd, .events = POLLIN};
+    const int64_t ms = (at_ns - hki_now_ns() + 999999) / 1000000;
+    if (ms > 0 && poll(&p, 1, (int)HKI_MIN(ms, INT64_C(60000))) > 0)
+        return hki_fail(HK_E_CANCELLED, "%s: stopped", r->base.name);
+    return HK_OK;
+}
+
+static void plan_retry(hki_link *l) {
+    const int64_t ms =
+        HKI_MIN((int64_t)FIRST_PAUSE_MS << HKI_MIN(l->failures, 10u),
+                (int64_t)LONGEST_PAUSE_MS);
+    // Spread out, so that many workers do not come all at once.
+    const int64_t spread = (int64_t)((uint64_t)hki_now_ns() / 1000 % 512);
+    l->failures++;
+    l->retry_ns = hki_deadline(ms + ms * spread / 1024);
+}
+
+static bool worth_a_retry(hk_status s) {
+    return s == HK_E_UNAVAILABLE || s == HK_E_TIMEOUT || s == HK_E_IO ||
+           s == HK_E_DATA;
+}
+
+hk_status hki_member_join(hki_member_link *w, int32_t task,
+                          int64_t deadline_ns) {
+    hki_remote *const r = w->remote;
+    for (uint32_t i = 0; i < r->n_shards; i++) {
+        hki_link *const l = &w->link[i];
+        hki_msg_joined out;
+        hki_link_drop(r, l);
+        for (;;) {
+            const int64_t attempt =
+                HKI_MIN(deadline_ns, hki_deadline(ATTEMPT_MS));
+            const hk_status s = join_link(w, l, task, attempt, &out);
+            if (s == HK_OK)
+                break;
+            if (l->f.answered || !worth_a_retry(s) ||
+                hki_now_ns() >= deadline_ns)
+                return s;
+            plan_retry(l);
+            HKI_TRY(pause_until(r, HKI_MIN(l->retry_ns, deadline_ns)));
+        }
+        if (i == 0) {
+            w->m.id = out.id;
+            w->incarnation = out.incarnation;
+        }
+        w->exchange = HKI_MAX(w->exchange, out.exchange);
+        w->steps = HKI_MAX(w->steps, out.steps);
+        if (i == 0)
+            atomic_store(&r->run_id, l->welcome.run_id);
+    }
+    w->rejoin = false;
+    atomic_store(&w->away, false);
+    return HK_OK;
+}
+
+// ---- coming back ------------------------------------------------------------
+
+// What is left of an exchange after the center said where it is.
+static void adopt_cursor(hki_remote *r, hki_link *l, const hki_msg_joined *at) {
+    l->begin_sent = l->side_sent = l->receiving = false;
+    if (l->state == HKI_FLOW_NONE || l->state == HKI_FLOW_END)
+        return;
+    l->known = at->exchange == l->exchange;
+    if (l->known) {
+        if (at->applied < l->acked || at->applied > l->computed) {
+            hki_log(r->context, HK_LOG_WARNING,
+                    "%s: shard %u is at unit %u of exchange %llu; the worker "
+                    "knew of %u to %u",
+                    r->base.name, l->shard, at->applied,
+                    (unsigned long long)l->exchange, l->acked, l->computed);
+            l->state = HKI_FLOW_NONE;
+            return;
+        }
+        l->acked = at->applied;
+    } else if (at->exchange > l->exchange || l->computed > 0) {
+        // The center went back to an older state: what it lost is lost.
+        hki_log(r->context, HK_LOG_WARNING,
+                "%s: shard %u has forgotten exchange %llu", r->base.name,
+                l->shard, (unsigned long long)l->exchange);
+        l->state = HKI_FLOW_NONE;
+        return;
+    }
+    atomic_fetch_add(&r->resent, l->sent - HKI_MIN(l->sent, l->acked));
+    l->sent = l->acked;
+    l->next_in = l->computed;
+    l->next_after = l->acked;
+    l->asked = l->computed;
+    l->state = HKI_FLOW_BEGIN;
+}
+
+static hk_status resume_link(hki_member_link *w, hki_link *l,
+                             int64_t deadline_ns) {
+    hki_remote *const r = w->remote;
+    const hki_msg_resume m = {.run_id = atomic_load(&r->run_id),
+                              .id = w->m.id,
+                              .incarnation = w->incarnation};
+    hki_msg_joined at;
+    HKI_TRY(hki_link_connect(r, l, deadline_ns));
+    hk_status s = hki_msg_send(&l->f, HKI_RESUME, 0, &hki_body_resume, &m,
+                               deadline_ns, "resume");
+    if (s == HK_OK)
+        s = hki_msg_recv(&l->f, HKI_JOINED, &hki_body_joined, &at, deadline_ns,
+                         "resume");
+    if (s == HK_OK)
+        s = hki_link_slots(r, l);
+    if (s != HK_OK) {
+        const bool answered = l->f.answered;
+        hki_link_drop(r, l);
+        l->f.answered = answered;
+        return s;
+    }
+    l->joined = at;
+    adopt_cursor(r, l, &at);
+    l->up = true;
+    l->failures = 0;
+    atomic_fetch_add(&r->reconnects, 1);
+    return HK_OK;
+}
+
+// One attempt for every link that is down and due. *next: when to try again.
+static hk_status mend_once(hki_member_link *w, int64_t deadline_ns,
+                           int64_t *next) {
+    hki_remote *const r = w->remote;
+    hk_status last = HK_OK;
+    *next = INT64_MAX;
+    for (uint32_t i = 0; i < r->n_shards; i++) {
+        hki_link *const l = &w->link[i];
+        if (l->up)
+            continue;
+        if (hki_now_ns() < l->retry_ns) {
+            *next = HKI_MIN(*next, l->retry_ns);
+            last = HK_E_UNAVAILABLE;
+            continue;
+        }
+        const hk_status s =
+            resume_link(w, l, HKI_MIN(deadline_ns, hki_deadline(ATTEMPT_MS)));
+        if (s == HK_OK)
+            continue;
+        if (l->f.answered && s == HK_E_NOT_FOUND) {
+            w->rejoin = true;
+            return HK_OK;
+        }
+        if (l->f.answered && s == HK_E_STATE)
+            w->fenced = true;
+        if (l->f.answered || !worth_a_retry(s)) {
+            plan_retry(l);
+            return s;
+        }
+        plan_retry(l);
+        *next = HKI_MIN(*next, l->retry_ns);
+        last = s;
+    }
+    return last;
+}
+
+hk_status hki_member_mend(hki_member_link *w, int64_t deadline_ns) {
+    hki_remote *const r = w->remote;
+    if (w->fenced)
+        return hki_fail(HK_E_STATE,
+                        "%s: worker %u of incarnation %u is fenced off: "
+                        "another process has taken its place",
+                        r->base.name, w->m.id, w->incarnation);
+    for (;;) {
+        int64_t next;
+        const hk_status s = mend_once(w, deadline_ns, &next);
+        if (s == HK_OK) {
+            atomic_store(&w->away, false);
+            return HK_OK;
+        }
+        if (!worth_a_retry(s))
+            return s;
+        if (HKI_MIN(next, deadline_ns) == deadline_ns ||
+            hki_now_ns() >= deadline_ns) {
+            char text[400];
+            snprintf(text, sizeof text, "%s", hk_last_error());
+            return hki_fail(HK_E_UNAVAILABLE,
+                            "%s: worker %u: the center is away (%s)",
+                            r->base.name, w->m.id, text);
+        }
+        HKI_TRY(pause_until(r, next));
+    }
+}
+
+bool hki_link_broke(hki_member_link *w, hki_link *l, hk_status s) {
+    if (l->f.answered || !worth_a_retry(s))
+        return false;
+    hki_remote *const r = w->remote;
+    hki_link_drop(r, l);
+    l->retry_ns = 0;
+    if (!atomic_exchange(&w->away, true))
+        atomic_store(&w->away_since, hki_now_ns());
+    hki_log(r->context, HK_LOG_INFO, "%s: worker %u: lost shard %u: %s",
+            r->base.name, w->m.id, l->shard, hk_last_error());
+    return true;
+}
+
+// ---- requests ---------------------------------------------------------------
+
+// An answer may come a little after the wait that it ends.
+static int64_t with_grace(int64_t deadline_ns) {
+    return deadline_ns < INT64_MAX - 3000000000 ? deadline_ns + 3000000000
+                                                : deadline_ns;
+}
+
+hk_status hki_member_ask(hki_member_link *w, uint32_t shard, hki_type type,
+                         const hki_body *b, const void *msg,
+                         int64_t deadline_ns, const char *what) {
+    hki_link *const l = &w->link[shard];
+    for (;;) {
+        HKI_TRY(hki_member_mend(w, deadline_ns));
+        if (w->rejoin)
+            return hki_fail(HK_E_STATE,
+                            "%s: %s: the center has forgotten worker %u",
+                            w->remote->base.name, what, w->m.id);
+        hki_msg_state state;
+        hk_status s =
+            hki_msg_send(&l->f, type, 0, b, msg, with_grace(deadline_ns), what);
+        if (s == HK_OK)
+            s = hki_msg_recv(&l->f, HKI_STATE, &hki_body_state, &state,
+                             with_grace(deadline_ns), what);
+        if (s == HK_OK) {
+            hki_remote_saw(w->remote, l, &state);
+            return HK_OK;
+        }
+        if (!hki_link_broke(w, l, s) || hki_now_ns() >= deadline_ns)
+            return s;
+    }
+}
+
+// ---- the keeper -------------------------------------------------------------
+
+// A heartbeat over every link of a member that nobody uses just now.
+static hk_status ping(hki_member_link *w, hki_link *l, int64_t deadline_ns) {
+    const hki_msg_ping m = {.local_step = w->news.local_step,
+                            .examples = w->news.examples,
+                            .per_second = w->news.per_second,
+                            .loss = w->news.loss,
+                            .distance = w->news.distance};
+    HKI_TRY(hki_msg_send(&l->f, HKI_PING, 0,
+                         w->has_news ? &hki_body_ping : NULL, &m, deadline_ns,
+                         "heartbeat"));
+    hki_msg_state state;
+    HKI_TRY(hki_msg_recv(&l->f, HKI_STATE, &hki_body_state, &state, deadline_ns,
+                         "heartbeat"));
+    hki_remote_saw(w->remote, l, &state);
+    return HK_OK;
+}
+
+// Heartbeats, or an attempt to come back. *again: when to look next.
+static void keep(hki_member_link *w, int64_t *again) {
+    hki_remote *const r = w->remote;
+    if (w->fenced || w->left)
+        return;
+    const int64_t deadline = hki_deadline(ATTEMPT_MS);
+    bool away = atomic_load(&w->away);
+    for (uint32_t i = 0; !away && i < r->n_shards; i++) {
+        const hk_status s = ping(w, &w->link[i], deadline);
+        if (s != HK_OK)
+            away = hki_link_broke(w, &w->link[i], s);
+    }
+    if (!away)
+        return;
+    int64_t next;
+    hk_status s = mend_once(w, deadline, &next);
+    if (s == HK_OK && !w->rejoin && !(r->base.method->flags & HKI_METHOD_ROUND))
+        s = hki_member_settle(w, deadline);
+    if (s == HK_OK) {
+        atomic_store(&w->away, false);
+        hki_log(r->context, HK_LOG_INFO, "%s: worker %u: back after %.1f s",
+                r->base.name, w->m.id,
+                (double)(hki_now_ns() - atomic_load(&w->away_since)) * 1e-9);
+    } else {
+        *again = HKI_MIN(*again, HKI_MIN(next, hki_deadline(200)));
+    }
+}
+
+void hki_keeper_wake(hki_remote *r) {
+    pthread_mutex_lock(&r->lock);
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+// Every member once; the list may change meanwhile. The remote's lock is held
+// and given up for each of them.
+static void keep_all(hki_remote *r, bool all, uint64_t turn, int64_t *again) {
+    while (!r->stopping) {
+        hki_member_link *w = r->members;
+        while (w != NULL && w->turn == turn)
+            w = w->next;
+        if (w == NULL)
+            return;
+        w->turn = turn;
+        w->refs++;
+        pthread_mutex_unlock(&r->lock);
+        const bool away = atomic_load(&w->away);
+        if ((all || away) && pthread_mutex_trylock(&w->lock) == 0) {
+            keep(w, again);
+            pthread_mutex_unlock(&w->lock);
+        } else if (away) { // somebody is at it
+            *again = HKI_MIN(*again, hki_deadline(20));
+        }
+        pthread_mutex_lock(&r->lock);
+        w->refs--;
+        pthread_cond_broadcast(&r->changed);
+    }
+}
+
+void hki_keeper_main(void *user) {
+    hki_remote *const r = user;
+    int64_t beat = hki_deadline(r->lease_ms / 3), again = INT64_MAX;
+    uint64_t turn = 0;
+    pthread_mutex_lock(&r->lock);
+    while (!r->stopping) {
+        // Members are added while it sleeps; those that are away are looked
+        // at as soon as somebody says so.
+        const int64_t now = hki_now_ns();
+        bool due = now >= beat || now >= again;
+        for (hki_member_link *w = r->members; w != NULL && !due; w = w->next)
+            due = atomic_load(&w->away) && again == INT64_MAX;
+        if (!due) {
+            (void)hki_cond_wait(&r->changed, &r->lock, HKI_MIN(beat, again));
+            continue;
+        }
+        const bool all = now >= beat;
+        if (all)
+            beat = hki_deadline(r->lease_ms / 3);
+        again = INT64_MAX;
+        keep_all(r, all, ++turn, &again);
+    }
+    pthread_mutex_unlock(&r->lock);
+}

@@ -1,0 +1,343 @@
+// remote_units.c - the worker's half of an exchange, unit by unit.
+//
+// What goes up is written to the unit's slot and stays there until the center
+// has applied it. x moves at the same moment, by exactly what the center is
+// going to get: from here on the difference is on its way, whatever happens
+// to connections.
+#include "cluster/remote/remote.h"
+
+size_t hki_remote_room(const hki_remote *r) {
+    return (size_t)r->plan.max_floats + 16;
+}
+
+uint32_t hki_link_fixed(const hki_remote *r, uint32_t shard, bool rows) {
+    return rows ? r->dense_first[shard + 1] - r->dense_first[shard]
+                : r->plan.first[shard + 1] - r->plan.first[shard];
+}
+
+const hki_chunk_range *hki_link_unit(const hki_remote *r, const hki_link *l,
+                                     uint32_t unit) {
+    const bool rows = (l->begin.flags & HKI_BEGIN_ROWS) != 0;
+    if (unit >= hki_link_fixed(r, l->shard, rows))
+        return NULL;
+    return &r->plan.chunk[rows ? r->dense[r->dense_first[l->shard] + unit]
+                               : r->plan.first[l->shard] + unit];
+}
+
+// ---- slots ------------------------------------------------------------------
+
+static void free_slot(hki_slot_up *s) {
+    hki_free(s->own);
+    hki_free(s->coded);
+    hki_free(s->ids);
+    *s = (hki_slot_up){0};
+}
+
+void hki_link_free_slots(hki_link *l) {
+    for (uint32_t i = 0; l->slot != NULL && i < l->window; i++)
+        free_slot(&l->slot[i]);
+    hki_free(l->slot);
+    hki_free(l->raw);
+    l->slot = NULL;
+    l->raw = NULL;
+    l->window = 0;
+}
+
+static hk_status make_slot(const hki_remote *r, hki_slot_up *s) {
+    HKI_TRY(hki_zalloc_array(hki_remote_room(r), sizeof(float), &s->own));
+    s->d = s->own;
+    if (r->encoding != HKI_ENC_PLAIN)
+        HKI_TRY(hki_alloc_array(hki_remote_room(r), sizeof(float), &s->coded));
+    return HK_OK;
+}
+
+hk_status hki_link_slots(hki_remote *r, hki_link *l) {
+    const uint32_t n = l->welcome.window;
+    if (l->raw == NULL)
+        HKI_TRY(hki_alloc_array(hki_remote_room(r), sizeof(float), &l->raw));
+    if (n <= l->window)
+        return HK_OK;
+    // Another window: what is on its way moves to its new place.
+    hki_slot_up *more;
+    HKI_TRY(hki_zalloc_array(n, sizeof *more, &more));
+    hk_status s = HK_OK;
+    for (uint32_t i = 0; i < n && s == HK_OK; i++)
+        s = make_slot(r, &more[i]);
+    if (s != HK_OK) {
+        for (uint32_t i = 0; i < n; i++)
+            free_slot(&more[i]);
+        hki_free(more);
+        return s;
+    }
+    for (uint32_t u = l->acked; l->slot != NULL && u < l->computed; u++) {
+        const hki_slot_up was = more[u % n];
+        more[u % n] = l->slot[u % l->window];
+        l->slot[u % l->window] = was;
+    }
+    for (uint32_t i = 0; i < l->window; i++)
+        free_slot(&l->slot[i]);
+    hki_free(l->slot);
+    l->slot = more;
+    l->window = n;
+    return HK_OK;
+}
+
+// Where d of a unit is written: the shared ring, or the slot's own memory.
+static void place(hki_remote *r, hki_link *l, hki_slot_up *s, uint32_t unit) {
+    s->d = s->own;
+    s->shared = false;
+    if (l->ring.bytes == NULL || !l->up)
+        return;
+    const size_t bytes = hki_remote_room(r) * sizeof(float);
+    const size_t at = bytes * (unit % l->welcome.window);
+    if (at + bytes > l->ring.size)
+        return;
+    s->d = (float *)(void *)(l->ring.bytes + at);
+    s->shared = true;
+}
+
+// ---- chunks -----------------------------------------------------------------
+
+static const float *keep_view(float *view, const float *c, int64_t n) {
+    if (view == NULL)
+        return c;
+    memcpy(view, c, (size_t)n * sizeof *view);
+    return view;
+}
+
+// d = alpha (x - c), and x -= d unless the caller wants d itself.
+static void elastic_up(hki_member_link *w, hki_link *l, hki_exchange *ex,
+                       const hki_chunk_range *c, hki_slot_up *s,
+                       const float *values) {
+    const hki_cluster_kernels *const k = w->remote->k;
+    const int64_t n = c->end - c->begin;
+    float *const x = ex->x + c->begin;
+    float *const view = ex->view != NULL ? ex->view + c->begin : NULL;
+    const float alpha = (float)l->began.alpha;
+    values = keep_view(view, values, n);
+    if (s->plain && ex->diff == NULL) {
+        k->pull(x, values, s->d, alpha, n);
+        return;
+    }
+    k->difference(x, values, s->d, alpha, n);
+    if (!s->plain)
+        hki_encode(k, w->remote->encoding, s->d,
+                   w->residual != NULL ? w->residual + c->begin : NULL,
+                   s->coded, n);
+    if (ex->diff != NULL)
+        memcpy(ex->diff + c->begin, s->d, (size_t)n * sizeof(float));
+    else
+        k->subtract(x, s->d, n);
+}
+
+// d = x - view (statistics: (x - c) / live); x := view := c + d.
+static void delta_up(hki_member_link *w, hki_link *l, hki_exchange *ex,
+                     const hki_chunk_range *c, hki_slot_up *s,
+                     const float *values) {
+    const hki_cluster_kernels *const k = w->remote->k;
+    const int64_t n = c->end - c->begin;
+    float *const x = ex->x + c->begin, *const view = ex->view + c->begin;
+    if (c->state)
+        k->meet(x, view, values, s->d, 1.0f / (float)l->began.live, n);
+    else
+        k->delta(x, view, values, s->d, n);
+    if (!s->plain)
+        hki_encode(k, w->remote->encoding, s->d,
+                   w->residual != NULL ? w->residual + c->begin : NULL,
+                   s->coded, n);
+    k->follow(x, view, s->d, n);
+}
+
+// For centers that answer with new values: the difference counts as handed
+// in from now on, so that a lost answer does not make it go up twice.
+static void push_up(hki_member_link *w, const hki_link *l, hki_exchange *ex,
+                    const hki_chunk_range *c, hki_slot_up *s) {
+    const int64_t n = c->end - c->begin;
+    if (l->began.dropped) {
+        s->empty = true;
+        return;
+    }
+    if (w->remote->base.method->worker == HKI_WORKER_GRADIENT)
+        memcpy(s->d, ex->grad + c->begin, (size_t)n * sizeof(float));
+    else
+        w->remote->k->push(ex->x + c->begin, ex->view + c->begin, s->d, n);
+    if (!s->plain)
+        hki_encode(w->remote->k, w->remote->encoding, s->d,
+                   w->residual != NULL ? w->residual + c->begin : NULL,
+                   s->coded, n);
+}
+
+static void chunk_up(hki_member_link *w, hki_link *l, hki_exchange *ex,
+                     const hki_chunk_range *c, hki_slot_up *s,
+                     const float *values) {
+    const hki_method *const m = w->remote->base.method;
+    const int64_t n = c->end - c->begin;
+    s->floats = (uint32_t)n;
+    s->plain = hki_chunk_encoding(m, c, w->remote->encoding) == HKI_ENC_PLAIN;
+    if (ex->observe != NULL && values != NULL && c->share == HK_SHARE_EXCHANGE)
+        ex->observe(ex->user, c->begin, c->end, ex->x + c->begin, values);
+    const bool pushed =
+        m->center == HKI_CENTER_OUTER || m->center == HKI_CENTER_DELAYED;
+    if (c->share == HK_SHARE_COPY || m->worker == HKI_WORKER_VALUE ||
+        (pushed && c->state))
+        memcpy(s->d, ex->x + c->begin, (size_t)n * sizeof(float));
+    else if (m->worker == HKI_WORKER_ELASTIC)
+        elastic_up(w, l, ex, c, s, values);
+    else if (pushed)
+        push_up(w, l, ex, c, s);
+    else
+        delta_up(w, l, ex, c, s, values);
+}
+
+// ---- rows -------------------------------------------------------------------
+
+static const hki_batch *batch_of(const hki_member_link *w, const hki_link *l,
+                                 uint32_t unit) {
+    return &w->batch[l->shard]
+                    [unit - hki_link_fixed(w->remote, l->shard, true)];
+}
+
+// Head and ids of a batch, in its slot.
+static hk_status put_ids(const hki_member_link *w, const hki_link *l,
+                         uint32_t unit, hki_slot_up *s) {
+    const hki_batch *const b = batch_of(w, l, unit);
+    const hki_msg_rows m = {.table = b->table, .count = b->count};
+    if (s->ids == NULL)
+        HKI_TRY(
+            hki_alloc_array(HKI_MAX_MESSAGE + HKI_BATCH_ROWS * 4, 1, &s->ids));
+    const size_t head = hki_body_put(&hki_body_rows, &m, s->ids);
+    memcpy(s->ids + head, w->ids[l->shard] + b->first, (size_t)b->count * 4);
+    s->ids_size = head + (size_t)b->count * 4;
+    return HK_OK;
+}
+
+hk_status hki_unit_ask(hki_member_link *w, hki_link *l, uint32_t unit,
+                       const uint8_t **body, size_t *size) {
+    hki_slot_up *const s = &l->slot[unit % l->window];
+    HKI_TRY(put_ids(w, l, unit, s));
+    if (w->residual != NULL && w->gathered == NULL)
+        HKI_TRY(hki_alloc_array(hki_remote_room(w->remote), sizeof(float),
+                                &w->gathered));
+    *body = s->ids;
+    *size = s->ids_size;
+    return HK_OK;
+}
+
+// Residuals of the batch's rows to a line of their own, or back.
+static void move_residual(hki_member_link *w, const hki_table *t,
+                          const uint32_t *ids, uint32_t n, bool back) {
+    for (uint32_t i = 0; i < n; i++) {
+        float *const row = w->residual + t->offset + ids[i] * t->dim;
+        float *const at = w->gathered + i * t->dim;
+        memcpy(back ? row : at, back ? at : row,
+               (size_t)t->dim * sizeof(float));
+    }
+}
+
+static void rows_up(hki_member_link *w, hki_link *l, hki_exchange *ex,
+                    uint32_t unit, hki_slot_up *s, const float *values) {
+    const hki_cluster_kernels *const k = w->remote->k;
+    const hki_batch *const b = batch_of(w, l, unit);
+    const hki_table *const t = &w->remote->plan.table[b->table];
+    const uint32_t *const ids = w->ids[l->shard] + b->first;
+    const float alpha = (float)l->began.alpha;
+    s->floats = (uint32_t)(b->count * t->dim);
+    s->plain = w->remote->encoding == HKI_ENC_PLAIN;
+    for (uint32_t i = 0; i < b->count; i++) {
+        const int64_t at = t->offset + ids[i] * t->dim;
+        const float *const c = values + i * t->dim;
+        if (ex->observe != NULL)
+            ex->observe(ex->user, at, at + t->dim, ex->x + at, c);
+        if (ex->view != NULL)
+            memcpy(ex->view + at, c, (size_t)t->dim * sizeof(float));
+        k->difference(ex->x + at, c, s->d + i * t->dim, alpha, t->dim);
+    }
+    if (!s->plain) {
+        if (w->residual != NULL)
+            move_residual(w, t, ids, b->count, false);
+        hki_encode(k, w->remote->encoding, s->d,
+                   w->residual != NULL ? w->gathered : NULL, s->coded,
+                   s->floats);
+        if (w->residual != NULL)
+            move_residual(w, t, ids, b->count, true);
+    }
+    for (uint32_t i = 0; i < b->count; i++) {
+        const int64_t at = t->offset + ids[i] * t->dim;
+        const float *const d = s->d + i * t->dim;
+        if (ex->diff != NULL)
+            memcpy(ex->diff + at, d, (size_t)t->dim * sizeof(float));
+        else
+            k->subtract(ex->x + at, d, t->dim);
+    }
+}
+
+// ---- both -------------------------------------------------------------------
+
+void hki_unit_up(hki_member_link *w, hki_link *l, hki_exchange *ex,
+                 uint32_t unit, const float *c) {
+    hki_slot_up *const s = &l->slot[unit % l->window];
+    const hki_chunk_range *const chunk = hki_link_unit(w->remote, l, unit);
+    s->empty = false;
+    if (chunk == NULL) {
+        s->d = s->own;
+        s->shared = false;
+        rows_up(w, l, ex, unit, s, c);
+        return;
+    }
+    s->ids_size = 0;
+    place(w->remote, l, s, unit);
+    chunk_up(w, l, ex, chunk, s, c);
+    // A shorter form travels over the socket like any other.
+    if (!s->plain || s->empty)
+        s->shared = false;
+}
+
+void hki_unit_after(hki_member_link *w, hki_link *l, hki_exchange *ex,
+                    uint32_t unit, const float *c) {
+    const hki_chunk_range *const chunk = hki_link_unit(w->remote, l, unit);
+    if (ex == NULL || chunk == NULL || chunk->share != HK_SHARE_EXCHANGE)
+        return;
+    const size_t bytes = (size_t)(chunk->end - chunk->begin) * sizeof(float);
+    memcpy(ex->x + chunk->begin, c, bytes);
+    if (ex->view != NULL)
+        memcpy(ex->view + chunk->begin, c, bytes);
+}
+
+static void rows_back(hki_member_link *w, hki_link *l, hki_exchange *ex,
+                      uint32_t unit, const hki_slot_up *s) {
+    const hki_batch *const b = batch_of(w, l, unit);
+    const hki_table *const t = &w->remote->plan.table[b->table];
+    const uint32_t *const ids = w->ids[l->shard] + b->first;
+    for (uint32_t i = 0; i < b->count; i++) {
+        const int64_t at = t->offset + ids[i] * t->dim;
+        if (ex->diff != NULL)
+            memset(ex->diff + at, 0, (size_t)t->dim * sizeof(float));
+        else
+            w->remote->ek->add(ex->x + at, s->d + i * t->dim, t->dim);
+    }
+}
+
+void hki_unit_back(hki_member_link *w, hki_link *l, hki_exchange *ex,
+                   uint32_t unit) {
+    const hki_method *const m = w->remote->base.method;
+    const hki_slot_up *const s = &l->slot[unit % l->window];
+    const hki_chunk_range *const c = hki_link_unit(w->remote, l, unit);
+    if (c == NULL) {
+        rows_back(w, l, ex, unit, s);
+        return;
+    }
+    const int64_t n = c->end - c->begin;
+    if (c->share == HK_SHARE_COPY || s->empty ||
+        m->worker == HKI_WORKER_VALUE || m->worker == HKI_WORKER_GRADIENT)
+        return;
+    if (m->worker == HKI_WORKER_ELASTIC) {
+        if (ex->diff != NULL)
+            memset(ex->diff + c->begin, 0, (size_t)n * sizeof(float));
+        else
+            w->remote->ek->add(ex->x + c->begin, s->d, n);
+    } else if (m->center == HKI_CENTER_ADD) {
+        w->remote->k->subtract(ex->view + c->begin, s->d, n);
+    } else if (!c->state) {
+        w->remote->ek->add(ex->view + c->begin, s->d, n);
+    }
+}

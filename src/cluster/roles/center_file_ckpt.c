@@ -1,0 +1,200 @@
+// center_file_ckpt.c - the center file of a model_dir; a center file, or those of all
+// shards, read as a checkpoint.
+#include <dirent.h>
+#include <sys/stat.h>
+#include "base/io.h"
+#include "ckpt/ckpt.h"
+#include "cluster/roles/final_ckpt.h"
+
+bool hki_center_file_is(const char *path) {
+    int fd;
+    uint64_t size;
+    char head[8];
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) ||
+        hki_file_open_read(path, &fd, &size) != HK_OK)
+        return false;
+    const bool is = size >= sizeof head &&
+                    hki_file_read_at(fd, path, 0, head, sizeof head) == HK_OK &&
+                    hki_center_head_is(head, sizeof head);
+    hki_file_close_read(fd);
+    return is;
+}
+
+// ---- where it is -----------------------------------------------------------
+
+hk_status hki_center_file_place(const char *directory, uint32_t shard,
+                                uint32_t n_shards, const char *type, char *path,
+                                size_t capacity) {
+    if (hki_mount_is_network(type))
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s lies on a network file system (%s), which cannot "
+                        "hold a center file: give --center-file a path on a "
+                        "disk of this machine, or --center-file none to live "
+                        "in memory",
+                        directory, type);
+    const int n =
+        n_shards > 1
+            ? snprintf(path, capacity, "%s/center-%u.bin", directory, shard)
+            : snprintf(path, capacity, "%s/center.bin", directory);
+    if (n < 0 || (size_t)n >= capacity)
+        return hki_fail(HK_E_INVALID_ARG, "%.80s...: the path is too long",
+                        directory);
+    return HK_OK;
+}
+
+hk_status hk_center_file_of(const char *directory, uint32_t shard,
+                            uint32_t n_shards, char *path, size_t capacity) {
+    char type[HKI_MOUNT_TYPE];
+    if (directory == NULL || path == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "center file: directory or path is NULL");
+    HKI_TRY(hki_folder_make(directory));
+    hki_mount_type(directory, type);
+    return hki_center_file_place(directory, shard, n_shards, type, path,
+                                 capacity);
+}
+
+// ---- gathering -------------------------------------------------------------
+
+typedef struct gathered {
+    hki_center_copy copy;
+    uint64_t run_id, cut; // what the files of one center have in common
+    bool *have;           // per shard
+    uint32_t n, found;
+} gathered;
+
+static hk_status start(gathered *g, const hki_shard *s, const char *path) {
+    const hki_center_head *const h = s->file.head;
+    if (!h->initialised)
+        return hki_fail(HK_E_STATE,
+                        "%s: a center file without values: no worker has come "
+                        "yet",
+                        path);
+    g->run_id = h->run_id;
+    g->cut = h->cut;
+    g->n = h->n_shards;
+    HKI_TRY(hki_zalloc_array(g->n, sizeof *g->have, &g->have));
+    HKI_TRY(hki_center_copy_init(&g->copy, s->layout, s->share));
+    g->copy.method = s->method->id;
+    return HK_OK;
+}
+
+static void take(gathered *g, hki_shard *s) {
+    const hki_center_head *const h = s->file.head;
+    if (g->have[h->shard] || h->n_shards != g->n ||
+        h->fingerprint != hk_layout_fingerprint(g->copy.layout))
+        return;
+    memcpy(g->copy.values + s->first, s->values,
+           (size_t)s->n * sizeof *s->values);
+    if (h->shard == 0)
+        g->copy.step = atomic_load(&s->global_step);
+    g->have[h->shard] = true;
+    g->found++;
+}
+
+static hk_status add_file(gathered *g, const char *path) {
+    hki_shard *s;
+    HKI_TRY(hki_shard_view(path, &s));
+    const hk_status status = g->n == 0 ? start(g, s, path) : HK_OK;
+    if (status == HK_OK)
+        take(g, s);
+    hki_shard_close(s);
+    return status;
+}
+
+static bool is_sister(const gathered *g, const char *path) {
+    hki_center_head h;
+    int fd;
+    uint64_t size;
+    if (!hki_center_file_is(path) ||
+        hki_file_open_read(path, &fd, &size) != HK_OK)
+        return false;
+    const bool whole = size >= sizeof h &&
+                       hki_file_read_at(fd, path, 0, &h, sizeof h) == HK_OK;
+    hki_file_close_read(fd);
+    return whole && h.run_id == g->run_id && h.cut == g->cut &&
+           h.n_shards == g->n && h.shard < g->n && !g->have[h.shard];
+}
+
+static hk_status add_sisters(gathered *g, const char *folder) {
+    hki_buf path = {0};
+    hk_status s = HK_OK;
+    DIR *const d = opendir(folder);
+    for (const struct dirent *f;
+         d != NULL && s == HK_OK && (f = readdir(d)) != NULL;) {
+        path.size = 0;
+        s = hki_buf_printf(&path, "%s/%s", folder, f->d_name);
+        if (s == HK_OK && is_sister(g, path.data))
+            s = add_file(g, path.data);
+    }
+    if (d != NULL)
+        closedir(d);
+    hki_buf_deinit(&path);
+    return s;
+}
+
+static hk_status gather(gathered *g, const char *path) {
+    char *folder;
+    HKI_TRY(add_file(g, path));
+    if (g->found == g->n)
+        return HK_OK;
+    HKI_TRY(hki_path_folder(path, &folder));
+    hk_status s = add_sisters(g, folder);
+    if (s == HK_OK && g->found < g->n) {
+        uint32_t missing = 0;
+        while (g->have[missing])
+            missing++;
+        s = hki_fail(HK_E_NOT_FOUND,
+                     "%s: one of %u parts of a center; part %u is not in %s: "
+                     "put the files of all centers of the run there",
+                     path, g->n, missing, folder);
+    }
+    hki_free(folder);
+    return s;
+}
+
+// ---- as a checkpoint -------------------------------------------------------
+
+static void release(void *owner) {
+    hki_center_copy_deinit(owner);
+    hki_free(owner);
+}
+
+static hk_status show(hki_center_copy *c, const char *path, hk_ckpt **out) {
+    char step[32];
+    hk_name_map *map;
+    HKI_TRY(hk_name_map_create(&map));
+    snprintf(step, sizeof step, "%lld", (long long)c->step);
+    const hk_meta meta[] = {{"hooke.step", step},
+                            {"hooke.method", hk_method_name(c->method)}};
+    const hki_ckpt_memory m = {.path = path,
+                               .map = map,
+                               .meta = meta,
+                               .n_meta = HKI_COUNT(meta),
+                               .release = release,
+                               .owner = c};
+    hk_status s = hki_center_copy_map(c, map);
+    if (s == HK_OK)
+        s = hki_ckpt_from_memory(&m, out);
+    hk_name_map_destroy(map);
+    return s;
+}
+
+hk_status hki_center_file_ckpt(const char *path, hk_ckpt **out) {
+    gathered g = {0};
+    hki_center_copy *c = NULL;
+    hk_status s = gather(&g, path);
+    if (s == HK_OK)
+        s = hki_zalloc_array(1, sizeof *c, &c);
+    if (s == HK_OK) {
+        *c = g.copy;
+        g.copy = (hki_center_copy){0};
+        s = show(c, path, out);
+        if (s != HK_OK)
+            release(c);
+    }
+    hki_center_copy_deinit(&g.copy);
+    hki_free(g.have);
+    return s;
+}

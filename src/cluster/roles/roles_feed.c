@@ -1,0 +1,206 @@
+// roles_feed.c - the series of each role: names and help as they are listed in
+// docs/formats/metrics.md.
+#include "cluster/roles/roles.h"
+#include <math.h>
+
+hk_status hki_role_monitor(hk_context *ctx, const char *listen,
+                           const char *role, int32_t index,
+                           void (*collect)(void *user, hk_monitor *m),
+                           void *user, hk_monitor **out) {
+    hk_monitor_options o;
+    char number[16];
+    hk_monitor_options_init(&o, sizeof o);
+    *out = NULL;
+    if (listen == NULL)
+        return HK_OK;
+    o.context = ctx;
+    o.listen = listen;
+    o.collect = collect;
+    o.user = user;
+    hk_monitor *m;
+    HKI_TRY(hk_monitor_create(&o, &m));
+    snprintf(number, sizeof number, "%d", index);
+    hk_status s = hk_monitor_fact(m, "role", role);
+    if (s == HK_OK)
+        s = hk_monitor_fact(m, "index", number);
+    if (s != HK_OK) {
+        hk_monitor_destroy(m);
+        return s;
+    }
+    *out = m;
+    return HK_OK;
+}
+
+hk_series *hki_series(hk_monitor *m, hk_series_kind kind, const char *name,
+                      const char *help, const char *label, const char *value) {
+    const hk_monitor_label l = {label, value};
+    hk_series *s = NULL;
+    if (m == NULL ||
+        hk_monitor_series(m, kind, name, help, &l, label != NULL, &s) != HK_OK)
+        return NULL;
+    return s;
+}
+
+static void gauge(hk_monitor *m, const char *name, const char *help, double v) {
+    hk_series_set(hki_series(m, HK_GAUGE, name, help, NULL, NULL), v);
+}
+
+static void counter(hk_monitor *m, const char *name, const char *help,
+                    double v) {
+    hk_series_set(hki_series(m, HK_COUNTER, name, help, NULL, NULL), v);
+}
+
+// ---- a center --------------------------------------------------------------
+
+static void feed_center(hk_monitor *m, const hk_server_info *i) {
+    counter(m, "hooke_global_steps_total", "Local steps of all workers.",
+            (double)i->center.global_step);
+    counter(m, "hooke_exchanges_total", "Exchanges of all workers.",
+            (double)i->center.exchanges);
+    counter(m, "hooke_joins_total", "Workers that joined, again and again.",
+            (double)i->center.joins);
+    counter(m, "hooke_bytes_received_total", "Bytes from workers.",
+            (double)i->bytes_in);
+    counter(m, "hooke_bytes_sent_total", "Bytes to workers.",
+            (double)i->bytes_out);
+    counter(m, "hooke_chunks_total", "Chunks of differences applied.",
+            (double)i->chunks);
+    counter(m, "hooke_chunks_repeated_total",
+            "Chunks that came again and were not applied again.",
+            (double)i->repeated);
+    counter(m, "hooke_chunks_recovered_total",
+            "Half-applied chunks that a restart took back.",
+            (double)i->recovered);
+    counter(m, "hooke_connections_total", "Connections accepted.",
+            (double)i->accepted);
+    counter(m, "hooke_snapshots_total", "Snapshots written.",
+            (double)i->snapshots);
+    gauge(m, "hooke_connections", "Connections now.", i->connections);
+    gauge(m, "hooke_workers", "Workers now.", i->center.live);
+    gauge(m, "hooke_center_values", "Floats of this shard.",
+          (double)i->n_values);
+    gauge(m, "hooke_center_bytes", "Memory of this shard's vectors.",
+          (double)i->memory_bytes);
+    gauge(m, "hooke_center_initialised", "1: the center has values.",
+          i->center.initialised);
+    gauge(m, "hooke_run_finished", "1: the run has been ended.", i->finished);
+    gauge(m, "hooke_snapshot_age_seconds", "Since the last snapshot; -1: none.",
+          i->snapshot_age);
+    gauge(m, "hooke_snapshot_seconds", "That the last snapshot took.",
+          i->snapshot_seconds);
+    gauge(m, "hooke_uptime_seconds", "Since the center's start.", i->uptime);
+    for (int r = 0; r < HK_REFUSALS; r++)
+        hk_series_set(hki_series(m, HK_COUNTER, "hooke_refused_total",
+                                 "Peers and differences turned away.", "why",
+                                 hk_refusal_name((hk_refusal)r)),
+                      (double)i->refused[r]);
+}
+
+// A peer's name of itself is anybody's text.
+static void tame(const char *in, char *out, size_t size) {
+    size_t n = 0;
+    for (; *in != '\0' && n + 1 < size; in++)
+        out[n++] = *in >= ' ' && *in < 0x7f ? *in : '?';
+    out[n] = '\0';
+}
+
+// Who it is goes to /status only: a name that changes would add series.
+static void feed_peer(hk_monitor *m, const char *id, const char *peer) {
+    char fact[48], text[sizeof((hk_worker_info *)0)->peer];
+    snprintf(fact, sizeof fact, "worker_%s_peer", id);
+    tame(peer, text, sizeof text);
+    (void)hk_monitor_fact(m, fact, text);
+}
+
+static void feed_worker(hk_monitor *m, const hk_worker_info *w) {
+    char id[16];
+    snprintf(id, sizeof id, "%u", w->id);
+    feed_peer(m, id, w->peer);
+    const struct {
+        hk_series_kind kind;
+        const char *name, *help;
+        double value;
+    } rows[] = {
+        {HK_COUNTER, "hooke_worker_steps_total", "Steps told by exchanges.",
+         (double)w->steps},
+        {HK_COUNTER, "hooke_worker_exchanges_total", "Exchanges.",
+         (double)w->exchanges},
+        {HK_COUNTER, "hooke_worker_bytes_received_total", "Bytes from it.",
+         (double)w->bytes_in},
+        {HK_COUNTER, "hooke_worker_bytes_sent_total", "Bytes to it.",
+         (double)w->bytes_out},
+        {HK_COUNTER, "hooke_worker_exchange_seconds_total",
+         "Seconds in exchanges.", w->exchange_seconds},
+        {HK_COUNTER, "hooke_worker_repeated_total", "Chunks that came again.",
+         (double)w->repeated},
+        {HK_COUNTER, "hooke_worker_refused_total", "Differences refused.",
+         (double)w->refused},
+        {HK_COUNTER, "hooke_worker_examples_total", "Examples it has seen.",
+         w->report.examples},
+        {HK_GAUGE, "hooke_worker_examples_per_second", "Its speed.",
+         w->report.per_second},
+        {HK_GAUGE, "hooke_worker_local_step", "Its own step counter.",
+         (double)w->report.local_step},
+        {HK_GAUGE, "hooke_worker_loss", "Its last loss.", w->report.loss},
+        {HK_GAUGE, "hooke_worker_distance", "|x - c| at its last exchange.",
+         w->report.distance},
+        {HK_GAUGE, "hooke_worker_staleness",
+         "Changes of the center between its last two exchanges.", w->staleness},
+        {HK_GAUGE, "hooke_worker_last_seen_seconds",
+         "Since its last sign of life; -1: none.", w->last_seen},
+        {HK_GAUGE, "hooke_worker_live", "1: holds a lease.", w->live},
+        {HK_GAUGE, "hooke_worker_incarnation", "How often it has joined.",
+         w->incarnation},
+    };
+    for (size_t i = 0; i < HKI_COUNT(rows); i++)
+        hk_series_set(hki_series(m, rows[i].kind, rows[i].name, rows[i].help,
+                                 "worker", id),
+                      rows[i].value);
+}
+
+void hki_feed_server(hk_monitor *m, hk_center_server *s) {
+    hk_server_info info;
+    if (m == NULL || hk_center_server_get_info(s, &info) != HK_OK)
+        return;
+    feed_center(m, &info);
+    for (uint32_t id = 0; id < info.workers; id++) {
+        hk_worker_info w;
+        if (hk_center_server_worker(s, id, &w) == HK_OK)
+            feed_worker(m, &w);
+    }
+}
+
+// ---- the others ------------------------------------------------------------
+
+void hki_feed_link(hk_monitor *m, hk_center *c) {
+    hk_link_info i;
+    if (m == NULL || hk_center_link_info(c, &i) != HK_OK)
+        return;
+    counter(m, "hooke_bytes_received_total", "Bytes from the centers.",
+            (double)i.bytes_in);
+    counter(m, "hooke_bytes_sent_total", "Bytes to the centers.",
+            (double)i.bytes_out);
+    counter(m, "hooke_reconnects_total", "Connections that came back.",
+            (double)i.reconnects);
+    counter(m, "hooke_exchanges_missed_total",
+            "Exchanges that found a center away.", (double)i.missed);
+    counter(m, "hooke_chunks_resent_total", "Chunks sent again.",
+            (double)i.resent);
+    gauge(m, "hooke_center_away_seconds",
+          "Since the last contact with a center that is away; 0: none is.",
+          i.away_seconds);
+}
+
+void hki_feed_evaluated(hk_monitor *m, const hki_evaluated *e) {
+    if (m == NULL)
+        return;
+    gauge(m, "hooke_evaluated_step", "Global step of the last evaluation.",
+          (double)e->global_step);
+    for (size_t i = 0; i < e->n; i++) {
+        char name[HKI_METRIC_NAME];
+        tame(e->measure[i].name, name, sizeof name);
+        hk_series_set(hki_series(m, HK_GAUGE, "hooke_evaluated",
+                                 "Last value of a measure.", "measure", name),
+                      e->measure[i].value);
+    }
+}

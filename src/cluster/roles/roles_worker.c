@@ -1,0 +1,400 @@
+// roles_worker.c - a worker's part in the run: limits, reports, ranges of data
+// and the good-bye. Training itself is the caller's.
+#include "cluster/center/run_memory.h"
+#include "cluster/roles/roles.h"
+#include <math.h>
+#include "elastic/elastic.h"
+
+#define CALL_MS 5000    // one question to shard 0
+#define LIMITS_MS 10000 // between checks that the limits are still there
+
+struct hk_role_worker {
+    hk_context *context;
+    hk_center *center;
+    hk_monitor *monitor;
+    hki_limits limits;
+    int64_t report_ns, leave_ms;
+    int64_t reported_ns, posted_ns;
+    double reported_examples, per_second;
+    uint32_t nonce, sequence; // of calls to the keeper
+    // Series; NULL without an endpoint.
+    hk_series *steps, *examples, *loss, *distance, *staleness, *exchanges;
+    hk_series *seconds;
+    double last_seconds;
+    uint64_t last_exchanges;
+    int32_t worker;   // id; -1: not joined yet
+    bool passed_on;   // every center knows that the run is over
+    char reason[128]; // why it is; "": not known
+};
+
+void hk_role_worker_options_init(hk_role_worker_options *opt,
+                                 size_t struct_size) {
+    const hk_role_worker_options d = {.report_ms = 1000, .leave_ms = 10000};
+    hki_options_init(opt, struct_size, &d, sizeof d);
+}
+
+// ---- open ------------------------------------------------------------------
+
+static void collect(void *user, hk_monitor *m) {
+    const hk_role_worker *const w = user;
+    hki_feed_link(m, w->center);
+    (void)hk_monitor_fact(
+        m, "center", hk_center_reachable(w->center) ? "reachable" : "away");
+}
+
+static void make_series(hk_role_worker *w) {
+    hk_monitor *const m = w->monitor;
+    w->steps = hki_series(m, HK_COUNTER, "hooke_steps_total",
+                          "Local steps of this process.", NULL, NULL);
+    w->examples = hki_series(m, HK_COUNTER, "hooke_examples_total",
+                             "Examples seen by this process.", NULL, NULL);
+    w->exchanges = hki_series(m, HK_COUNTER, "hooke_exchanges_total",
+                              "Exchanges of this process.", NULL, NULL);
+    w->loss = hki_series(m, HK_GAUGE, "hooke_loss", "Last loss.", NULL, NULL);
+    w->distance = hki_series(m, HK_GAUGE, "hooke_center_distance",
+                             "|x - c| at the last exchange.", NULL, NULL);
+    w->staleness = hki_series(
+        m, HK_GAUGE, "hooke_staleness",
+        "Changes of the center between the last two exchanges.", NULL, NULL);
+    w->seconds = hki_series(m, HK_HISTOGRAM, "hooke_exchange_seconds",
+                            "Time of an exchange.", NULL, NULL);
+}
+
+// Tells the center when the run ends, unless it knows. It forgets notes when
+// it is killed.
+static void post_limits(hk_role_worker *w, int64_t now) {
+    hki_buf b = {0};
+    w->posted_ns = now;
+    if (!hki_limits_any(&w->limits))
+        return;
+    hk_status s = hki_limits_print(&b, &w->limits);
+    if (s == HK_OK)
+        s = hki_center_post(w->center, HKI_NOTE_LIMITS, b.data, b.size, true,
+                            hki_deadline(CALL_MS));
+    if (s != HK_OK && s != HK_E_EXISTS)
+        hki_log(w->context, HK_LOG_DEBUG, "worker: limits: %s",
+                hk_last_error());
+    hki_buf_deinit(&b);
+}
+
+// A number that tells this process from an earlier one of the same worker.
+static uint32_t make_nonce(const hk_role_worker *w) {
+    const int64_t now = hki_now_ns();
+    const double wall = hki_wall_seconds();
+    uint64_t h = hki_hash(HKI_HASH_INIT, &now, sizeof now);
+    h = hki_hash(h, &wall, sizeof wall);
+    h = hki_hash(h, &w, sizeof w);
+    const uint32_t nonce = (uint32_t)(h ^ h >> 32);
+    return nonce == 0 ? 1 : nonce;
+}
+
+static hk_status build(hk_role_worker *w, const hk_role_worker_options *o,
+                       hk_layout *layout) {
+    hk_connect_options co;
+    const char **storage;
+    HKI_TRY(hki_limits_copy(&w->limits, o->limits));
+    HKI_TRY(hki_role_connect(o->config, o->connect, &co, &storage));
+    w->context = co.context;
+    w->report_ns = o->report_ms * 1000000;
+    w->leave_ms = o->leave_ms;
+    w->nonce = make_nonce(w);
+    w->worker = -1;
+    const hk_status s = hk_center_connect(&co, layout, &w->center);
+    hki_free(storage);
+    HKI_TRY(s);
+    int32_t index = -1;
+    if (o->config != NULL) {
+        hk_cluster_info info;
+        hk_cluster_config_info(o->config, &info);
+        index = info.worker_id;
+    }
+    HKI_TRY(hki_role_monitor(w->context, o->metrics, "worker", index, collect,
+                             w, &w->monitor));
+    make_series(w);
+    post_limits(w, hki_now_ns());
+    return HK_OK;
+}
+
+void hk_role_worker_close(hk_role_worker *w) {
+    if (w == NULL)
+        return;
+    hk_monitor_destroy(w->monitor); // asks the center no more
+    hk_center_destroy(w->center);
+    hki_free(w);
+}
+
+hk_status hk_role_worker_open(const hk_role_worker_options *opt,
+                              hk_layout *layout, hk_role_worker **out) {
+    hk_role_worker_options o;
+    hk_role_worker_options_init(&o, sizeof o);
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "hk_role_worker_open"));
+    hk_role_worker *w;
+    HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
+    const hk_status s = build(w, &o, layout);
+    if (s != HK_OK) {
+        hk_role_worker_close(w);
+        return s;
+    }
+    *out = w;
+    return HK_OK;
+}
+
+hk_center *hk_role_worker_center(const hk_role_worker *w) {
+    return w->center;
+}
+
+hk_monitor *hk_role_worker_monitor(const hk_role_worker *w) {
+    return w->monitor;
+}
+
+// ---- a step ----------------------------------------------------------------
+
+void hk_progress_of(const hk_elastic *e, hk_progress *p) {
+    hk_elastic_stats s;
+    if (hk_elastic_get_stats(e, &s) != HK_OK)
+        return;
+    p->local_step = s.local_step;
+    p->distance = s.distance;
+    p->staleness = s.staleness;
+    p->exchange_seconds = s.exchange_seconds;
+    p->exchanges = s.exchanges;
+    p->worker = hk_elastic_worker(e);
+}
+
+static void feed(hk_role_worker *w, const hk_progress *p) {
+    if (w->monitor == NULL)
+        return;
+    hk_series_set(w->steps, (double)p->local_step);
+    hk_series_set(w->examples, p->examples);
+    hk_series_set(w->exchanges, (double)p->exchanges);
+    hk_series_set(w->loss, p->loss);
+    hk_series_set(w->distance, p->distance);
+    hk_series_set(w->staleness, p->staleness);
+    // Between two steps lies one exchange at most.
+    if (p->exchanges > w->last_exchanges)
+        hk_series_observe(w->seconds, p->exchange_seconds - w->last_seconds);
+    w->last_exchanges = p->exchanges;
+    w->last_seconds = p->exchange_seconds;
+}
+
+static hk_status report(hk_role_worker *w, const hk_progress *p, int64_t now) {
+    if (w->reported_ns != 0) {
+        const double seconds = 1e-9 * (double)(now - w->reported_ns);
+        w->per_second = (p->examples - w->reported_examples) / seconds;
+    }
+    w->reported_ns = now;
+    w->reported_examples = p->examples;
+    // To a center that is away there is nothing to say, and nobody waits.
+    if (p->worker < 0 || !hk_center_reachable(w->center))
+        return HK_OK;
+    const hk_worker_news r = {.local_step = p->local_step,
+                              .examples = p->examples,
+                              .per_second = w->per_second,
+                              .loss = p->loss,
+                              .distance = p->distance};
+    return hk_center_report(w->center, p->worker, &r);
+}
+
+// A good-bye to a center that is away is no failure, and not worth a word once
+// the run is over: centers leave then.
+static hk_status forgive(hk_role_worker *w, const char *what, hk_status s) {
+    if (s != HK_E_UNAVAILABLE && s != HK_E_TIMEOUT && s != HK_E_CANCELLED)
+        return s;
+    hki_log(w->context,
+            hk_center_finished(w->center) ? HK_LOG_DEBUG : HK_LOG_WARNING,
+            "worker: %s: %s", what, hk_last_error());
+    return HK_OK;
+}
+
+// One center, or this worker, ended the run; whoever notices tells every
+// center, at once: without workers they do not stay.
+static hk_status pass_on(hk_role_worker *w) {
+    if (w->passed_on)
+        return HK_OK;
+    w->passed_on = true;
+    if (w->reason[0] == '\0')
+        hki_center_reason(w->center, hki_deadline(w->leave_ms), w->reason,
+                          sizeof w->reason);
+    return forgive(w, "end of the run",
+                   hk_center_finish(w->center, w->reason, w->leave_ms));
+}
+
+hk_status hk_role_worker_step(hk_role_worker *w, const hk_progress *p,
+                              hk_run_end *end) {
+    const int64_t now = hki_now_ns();
+    feed(w, p);
+    w->worker = p->worker;
+    *end = HK_END_NONE;
+    if (w->context != NULL && hk_stop_requested(w->context) != 0) {
+        *end = HK_END_STOPPED;
+        return HK_OK;
+    }
+    if (hk_center_finished(w->center)) {
+        HKI_TRY(pass_on(w));
+        *end = hki_reason_end(w->reason);
+        return HK_OK;
+    }
+    if (now - w->posted_ns > LIMITS_MS * INT64_C(1000000) &&
+        hk_center_reachable(w->center))
+        post_limits(w, now);
+    if (now - w->reported_ns < w->report_ns)
+        return HK_OK;
+    return report(w, p, now);
+}
+
+// ---- ranges of data --------------------------------------------------------
+
+// Asks shard 0 until it answers; the same question again when a center comes
+// back, so that it is carried out once.
+static hk_status ask(hk_role_worker *w, const hki_call *call, const char *what,
+                     int64_t deadline, hki_reply *out) {
+    char key[HKI_CALL_KEY];
+    uint8_t bytes[HKI_REPLY_BYTES];
+    size_t size;
+    hki_call_print(call, key);
+    for (int64_t pause = 20;; pause = HKI_MIN(pause * 2, 1000)) {
+        const int64_t until = HKI_MIN(deadline, hki_deadline(CALL_MS));
+        const hk_status s =
+            hki_center_read(w->center, key, bytes, sizeof bytes, &size, until);
+        if (s == HK_OK)
+            return hki_reply_parse(bytes, size, out);
+        // NOT_FOUND: center 0 is just coming up.
+        if (s != HK_E_UNAVAILABLE && s != HK_E_TIMEOUT && s != HK_E_NOT_FOUND)
+            return s;
+        if (hki_now_ns() >= deadline)
+            return hki_fail(HK_E_TIMEOUT,
+                            "worker %u waited for center 0 to %s: %s",
+                            call->worker, what, hk_last_error());
+        if (hki_nap(w->context, pause))
+            return hki_fail(HK_E_CANCELLED, "worker %u: stopped", call->worker);
+    }
+}
+
+static hk_status check_id(int32_t worker) {
+    if (worker >= 0)
+        return HK_OK;
+    return hki_fail(HK_E_STATE, "ranges of data are for workers that joined");
+}
+
+hk_status hk_role_worker_take(hk_role_worker *w, int32_t worker,
+                              int64_t wait_ms, hk_range *out) {
+    HKI_TRY(check_id(worker));
+    const int64_t deadline = hki_deadline(wait_ms);
+    for (int64_t pause = 50;; pause = HKI_MIN(pause * 2, 1000)) {
+        const hki_call call = {.op = HKI_CALL_TAKE,
+                               .worker = (uint32_t)worker,
+                               .nonce = w->nonce,
+                               .sequence = ++w->sequence};
+        hki_reply r;
+        HKI_TRY(ask(w, &call, "lend a range of data", deadline, &r));
+        if (r.status == HK_E_END)
+            return hki_fail(HK_E_END, "the data is used up");
+        if (r.status == HK_OK) {
+            *out = r.range;
+            return HK_OK;
+        }
+        // All is lent; somebody may die or give back.
+        if (hk_center_finished(w->center))
+            return hki_fail(HK_E_END, "the run is over");
+        if (hki_now_ns() >= deadline)
+            return hki_fail(HK_E_TIMEOUT,
+                            "worker %d waited %lld ms for a range of data that "
+                            "other workers hold",
+                            worker, (long long)wait_ms);
+        if (hki_nap(w->context, pause))
+            return hki_fail(HK_E_CANCELLED, "worker %d: stopped", worker);
+    }
+}
+
+hk_status hk_role_worker_give_back(hk_role_worker *w, int32_t worker,
+                                   const hk_range *r, int64_t used_end,
+                                   int64_t wait_ms) {
+    HKI_TRY(check_id(worker));
+    if (used_end < r->begin || used_end > r->end)
+        return hki_fail(HK_E_INVALID_ARG, "range [%lld, %lld) used up to %lld",
+                        (long long)r->begin, (long long)r->end,
+                        (long long)used_end);
+    const hki_call call = {.op = HKI_CALL_GIVE_BACK,
+                           .worker = (uint32_t)worker,
+                           .nonce = w->nonce,
+                           .sequence = ++w->sequence,
+                           .range = r->id,
+                           .used_end = used_end};
+    hki_reply reply;
+    HKI_TRY(ask(w, &call, "take a range of data back", hki_deadline(wait_ms),
+                &reply));
+    if (reply.status != HK_OK)
+        hki_log(w->context, HK_LOG_WARNING,
+                "worker %d was silent for longer than its lease: somebody else "
+                "has examples %lld to %lld of epoch %lld, too",
+                worker, (long long)r->begin, (long long)r->end,
+                (long long)r->epoch);
+    return HK_OK;
+}
+
+// ---- good-bye --------------------------------------------------------------
+
+// This worker's data is used up; the center counts who has said so.
+static hk_status tell_done(hk_role_worker *w, int32_t worker) {
+    const hki_call call = {.op = HKI_CALL_DONE,
+                           .worker = (uint32_t)worker,
+                           .nonce = w->nonce,
+                           .sequence = ++w->sequence};
+    hki_reply reply;
+    return ask(w, &call, "hear that a worker is done",
+               hki_deadline(w->leave_ms), &reply);
+}
+
+// Ends that are everybody's.
+static bool is_common(hk_run_end end) {
+    return end != HK_END_NONE && end != HK_END_STOPPED && end != HK_END_EPOCHS;
+}
+
+static hk_status say_goodbye(hk_role_worker *w, hk_run_end end, hk_elastic *e,
+                             float *x) {
+    hk_status s = HK_OK;
+    const bool over = hk_center_finished(w->center) != 0;
+    if (e != NULL)
+        w->worker = hk_elastic_worker(e);
+    if (is_common(end) && !over && w->reason[0] == '\0')
+        snprintf(w->reason, sizeof w->reason, "%s: told by worker %d",
+                 hk_run_end_name(end), w->worker);
+    if (over || is_common(end))
+        s = pass_on(w);
+    // What was learned since the last exchange is not lost. A round would
+    // have to wait for the others, so it goes without.
+    if (s == HK_OK && e != NULL && w->worker >= 0 && end == HK_END_STOPPED &&
+        (w->center->method->flags & HKI_METHOD_ROUND) == 0)
+        s = forgive(w, "last exchange", hk_elastic_exchange(e, x));
+    if (s == HK_OK && end == HK_END_EPOCHS && w->worker >= 0 && !over)
+        s = forgive(w, "end of data", tell_done(w, w->worker));
+    if (e == NULL || w->worker < 0)
+        return s;
+    const hk_status left = forgive(w, "leaving", hk_elastic_leave(e, x));
+    return s == HK_OK ? left : s;
+}
+
+hk_status hk_role_worker_leave(hk_role_worker *w, hk_run_end end, hk_elastic *e,
+                               float *x, hk_role_result *result) {
+    hk_role_result r;
+    hk_center_info info;
+    if (w == NULL)
+        return HK_OK;
+    hki_result_init(&r);
+    HKI_TRY(say_goodbye(w, end, e, x));
+    if (end == HK_END_STOPPED || end == HK_END_EPOCHS)
+        snprintf(w->reason, sizeof w->reason, "%s: this worker",
+                 hk_run_end_name(end));
+    if (w->reason[0] == '\0')
+        snprintf(w->reason, sizeof w->reason,
+                 "%s: by the center, whose reason did not arrive",
+                 hk_run_end_name(end));
+    hki_result_set(&r, end, w->reason);
+    if (e != NULL)
+        r.global_step = hk_elastic_global_step(e);
+    else if (hk_center_get_info(w->center, &info) == HK_OK)
+        r.global_step = info.global_step;
+    if (result != NULL)
+        *result = r;
+    return HK_OK;
+}

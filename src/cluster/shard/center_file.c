@@ -1,0 +1,302 @@
+// center_file.c - make, map, check and close a center file.
+#define _GNU_SOURCE // memfd_create
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/io.h"
+#include "cluster/shard/center_file.h"
+
+static const char magic[8] = {'H', 'K', 'C', 'E', 'N', 'T', 'E', 'R'};
+#define ENDIAN 0x01020304u
+#define PAGE 4096u
+
+static hk_status io_fail(const char *path, const char *verb) {
+    const int e = errno;
+    const hk_status s = e == ENOENT                  ? HK_E_NOT_FOUND
+                        : e == EEXIST                ? HK_E_EXISTS
+                        : e == EACCES || e == EPERM  ? HK_E_DENIED
+                        : e == ENOMEM || e == ENOSPC ? HK_E_NO_MEMORY
+                                                     : HK_E_IO;
+    return hki_fail(s, "%s: cannot %s: %s", path, verb, strerror(e));
+}
+
+void hki_boot_id(char out[40]) {
+    memset(out, 0, 40);
+    const int fd =
+        open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    if (read(fd, out, 36) != 36)
+        memset(out, 0, 40);
+    close(fd);
+}
+
+// ---- geometry ---------------------------------------------------------------
+
+// *at := *at + bytes, rounded up to `align`; false: overflow.
+static bool place(uint64_t *at, uint64_t count, uint64_t size, uint64_t align) {
+    uint64_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) ||
+        __builtin_add_overflow(*at, bytes, at) ||
+        *at > (uint64_t)INT64_MAX - align)
+        return false;
+    *at = (*at + align - 1) / align * align;
+    return true;
+}
+
+hk_status hki_center_geometry(hki_center_head *h, const char *what) {
+    uint64_t at = PAGE, stride = HKI_UNDO_DATA, vector = 0, chunk_bytes;
+    bool fits = sizeof *h <= PAGE;
+    h->layout_at = at;
+    fits = fits && place(&at, h->layout_bytes, 1, PAGE);
+    h->worker_at = at;
+    fits = fits && place(&at, (uint64_t)h->max_workers + 1,
+                         sizeof(hki_worker_record), 64);
+    h->chunk_at = at;
+    fits = fits && place(&at, h->n_chunks, sizeof(hki_chunk_record), 64);
+    h->side_at = at;
+    fits = fits && place(&at, h->side_bytes, 1, PAGE);
+    h->undo_at = at;
+    fits =
+        fits &&
+        !__builtin_mul_overflow(h->max_floats, sizeof(float), &chunk_bytes) &&
+        place(&stride, h->n_vectors, chunk_bytes, PAGE);
+    h->undo_stride = stride;
+    fits = fits && place(&at, h->n_undo, stride, PAGE);
+    h->vector_at = at;
+    fits = fits && place(&vector, h->n_floats, sizeof(float), PAGE);
+    h->vector_stride = vector;
+    fits = fits && place(&at, h->n_vectors, vector, PAGE);
+    h->file_bytes = at;
+    if (!fits || at > SIZE_MAX)
+        return hki_fail(HK_E_OVERFLOW, "%s: %llu floats do not fit a file",
+                        what, (unsigned long long)h->n_floats);
+    h->check = hki_hash(HKI_HASH_INIT, h, offsetof(hki_center_head, check));
+    return HK_OK;
+}
+
+static void set_pointers(hki_center_file *f) {
+    hki_center_head *const h = (hki_center_head *)(void *)f->map;
+    f->head = h;
+    f->worker = (hki_worker_record *)(void *)(f->map + h->worker_at);
+    f->chunk = (hki_chunk_record *)(void *)(f->map + h->chunk_at);
+    f->side = f->map + h->side_at;
+    for (uint32_t i = 0; i < h->n_vectors; i++)
+        f->vector[i] =
+            (float *)(void *)(f->map + h->vector_at + i * h->vector_stride);
+}
+
+uint8_t *hki_center_undo(const hki_center_file *f, uint32_t slot) {
+    return f->map + f->head->undo_at + slot * f->head->undo_stride;
+}
+
+// ---- create -----------------------------------------------------------------
+
+static hk_status map_fd(hki_center_file *f, const char *name) {
+    void *const p = mmap(NULL, f->bytes, PROT_READ | PROT_WRITE,
+                         f->view ? MAP_PRIVATE : MAP_SHARED, f->fd, 0);
+    if (p == MAP_FAILED)
+        return io_fail(name, "map");
+    f->map = p;
+    return HK_OK;
+}
+
+static hk_status reserve(int fd, uint64_t bytes, const char *name) {
+    if (ftruncate(fd, (int64_t)bytes) != 0)
+        return io_fail(name, "reserve space");
+    // A hole on a full disk would be a signal later.
+    const int e = posix_fallocate(fd, 0, (int64_t)bytes);
+    if (e != 0 && e != EOPNOTSUPP && e != EINVAL) {
+        errno = e;
+        return io_fail(name, "reserve space");
+    }
+    return HK_OK;
+}
+
+static hk_status create_memory(hki_center_file *f, bool shared) {
+    if (shared) {
+        f->fd = memfd_create("hooke-center", MFD_CLOEXEC);
+        if (f->fd < 0)
+            return io_fail("center", "make shared memory");
+        HKI_TRY(reserve(f->fd, f->bytes, "center"));
+        return map_fd(f, "center");
+    }
+    void *const p = mmap(NULL, f->bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return io_fail("center", "get memory");
+    f->map = p;
+    (void)madvise(p, f->bytes, MADV_HUGEPAGE);
+    return HK_OK;
+}
+
+// A file appears under its name once its head is complete.
+static hk_status create_path(hki_center_file *f, const char *path,
+                             const char *temp) {
+    if (access(path, F_OK) == 0)
+        return hki_fail(HK_E_EXISTS, "%s: the file exists", path);
+    f->fd =
+        open(temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (f->fd < 0)
+        return io_fail(temp, "create");
+    if (flock(f->fd, LOCK_EX | LOCK_NB) != 0)
+        return hki_fail(HK_E_EXISTS, "%s: another process is making it", temp);
+    HKI_TRY(hki_file_make_private(f->fd, temp));
+    HKI_TRY(reserve(f->fd, f->bytes, temp));
+    return map_fd(f, temp);
+}
+
+static void write_head(hki_center_file *f, const hki_center_head *head,
+                       const void *layout) {
+    memcpy(f->map, head, sizeof *head);
+    hki_boot_id(((hki_center_head *)(void *)f->map)->boot);
+    memcpy(f->map + head->layout_at, layout, head->layout_bytes);
+    set_pointers(f);
+}
+
+hk_status hki_center_file_create(hki_center_file *f, const char *path,
+                                 bool shared, const hki_center_head *head,
+                                 const void *layout) {
+    *f = (hki_center_file){.fd = -1};
+    hki_center_head h = *head;
+    memcpy(h.magic, magic, sizeof magic);
+    h.endian = ENDIAN;
+    h.version = HKI_CENTER_VERSION;
+    HKI_TRY(hki_center_geometry(&h, path != NULL ? path : "center"));
+    f->bytes = (size_t)h.file_bytes;
+    if (path == NULL) {
+        const hk_status s = create_memory(f, shared);
+        if (s == HK_OK)
+            write_head(f, &h, layout);
+        else
+            hki_center_file_close(f);
+        return s;
+    }
+    hki_buf temp = {0};
+    hk_status s = hki_buf_printf(&temp, "%s.new", path);
+    if (s == HK_OK)
+        s = hki_strdup(path, &f->path);
+    if (s == HK_OK)
+        s = create_path(f, path, temp.data);
+    if (s == HK_OK) {
+        write_head(f, &h, layout);
+        if (fsync(f->fd) != 0 || rename(temp.data, path) != 0)
+            s = io_fail(path, "create");
+        if (s != HK_OK)
+            (void)unlink(temp.data);
+    }
+    hki_buf_deinit(&temp);
+    if (s != HK_OK)
+        hki_center_file_close(f);
+    return s;
+}
+
+// ---- open -------------------------------------------------------------------
+
+bool hki_center_head_is(const void *head, size_t size) {
+    return size >= sizeof magic && memcmp(head, magic, sizeof magic) == 0;
+}
+
+static hk_status check_head(const hki_center_file *f, const char *path) {
+    const hki_center_head *const h = (const void *)f->map;
+    if (!hki_center_head_is(h, f->bytes))
+        return hki_fail(HK_E_DATA, "%s: not a center file", path);
+    if (h->endian != ENDIAN)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: written by a machine of another byte order", path);
+    if (h->version != HKI_CENTER_VERSION)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: version %u of the format; this is %d", path,
+                        h->version, HKI_CENTER_VERSION);
+    if (h->check !=
+        hki_hash(HKI_HASH_INIT, h, offsetof(hki_center_head, check)))
+        return hki_fail(HK_E_DATA, "%s: the head is damaged", path);
+    hki_center_head again = *h;
+    if (h->n_vectors == 0 || h->n_vectors > HKI_MAX_VECTORS ||
+        h->n_undo != HKI_UNDO_SLOTS ||
+        hki_center_geometry(&again, path) != HK_OK ||
+        memcmp(&again, h, offsetof(hki_center_head, clean)) != 0 ||
+        h->file_bytes != f->bytes)
+        return hki_fail(HK_E_DATA,
+                        "%s: the file has %zu bytes, its head speaks of %llu",
+                        path, f->bytes, (unsigned long long)h->file_bytes);
+    return HK_OK;
+}
+
+static hk_status map_path(hki_center_file *f, const char *path) {
+    struct stat st;
+    if (fstat(f->fd, &st) != 0)
+        return io_fail(path, "look at");
+    if (!S_ISREG(st.st_mode) || st.st_size < (int64_t)PAGE)
+        return hki_fail(HK_E_DATA, "%s: %lld bytes are no center file", path,
+                        (long long)st.st_size);
+    f->bytes = (size_t)st.st_size;
+    if (!f->view)
+        HKI_TRY(reserve(f->fd, f->bytes, path));
+    HKI_TRY(map_fd(f, path));
+    HKI_TRY(check_head(f, path));
+    set_pointers(f);
+    return HK_OK;
+}
+
+static hk_status open_path(hki_center_file *f, const char *path) {
+    f->fd = open(path, (f->view ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+    if (f->fd < 0)
+        return io_fail(path, "open");
+    if (flock(f->fd, (f->view ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0)
+        return f->view ? hki_fail(HK_E_EXISTS,
+                                  "%s: a center is running from it; ask again "
+                                  "when it has ended",
+                                  path)
+                       : hki_fail(HK_E_EXISTS,
+                                  "%s: another center server has it", path);
+    return map_path(f, path);
+}
+
+static hk_status open_file(hki_center_file *f, const char *path, bool view) {
+    *f = (hki_center_file){.fd = -1, .view = view};
+    hk_status s = hki_strdup(path, &f->path);
+    if (s == HK_OK)
+        s = open_path(f, path);
+    if (s != HK_OK) {
+        f->head = NULL; // not ours to mark
+        hki_center_file_close(f);
+    }
+    return s;
+}
+
+hk_status hki_center_file_open(hki_center_file *f, const char *path) {
+    return open_file(f, path, false);
+}
+
+hk_status hki_center_file_view(hki_center_file *f, const char *path) {
+    return open_file(f, path, true);
+}
+
+void hki_center_file_close(hki_center_file *f) {
+    if (f->map != NULL) {
+        if (f->path != NULL && f->head != NULL && !f->view) {
+            // Values first, the promise after them.
+            (void)msync(f->map, f->bytes, MS_SYNC);
+            f->head->clean = 1;
+            (void)msync(f->map, PAGE, MS_SYNC);
+        }
+        munmap(f->map, f->bytes);
+    }
+    if (f->fd >= 0 && (f->bytes > 0 || f->path != NULL)) // not zeroed
+        close(f->fd);
+    hki_free(f->path);
+    *f = (hki_center_file){.fd = -1};
+}
+
+hk_status hki_center_sync(const hki_center_file *f, const void *at,
+                          size_t bytes) {
+    const uintptr_t first = (uintptr_t)at / PAGE * PAGE;
+    const uintptr_t last = (uintptr_t)at + bytes;
+    if (msync((void *)first, last - first, MS_SYNC) != 0)
+        return io_fail(f->path, "write to the disk");
+    return HK_OK;
+}

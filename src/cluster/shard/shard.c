@@ -1,0 +1,506 @@
+// shard.c - make a shard, open one from its file, close it.
+#include "cluster/shard/shard.h"
+#include <errno.h>
+#include <unistd.h>
+#include "base/io.h"
+
+hk_status hki_durability_parse(const char *text, const char *what,
+                               hki_durability *out, int64_t *period_ms) {
+    static const char snapshot[] = "snapshot:";
+    *period_ms = 0;
+    *out = HKI_DURABLE_PROCESS;
+    if (text == NULL || strcmp(text, "process") == 0)
+        return HK_OK;
+    if (strcmp(text, "always") == 0) {
+        *out = HKI_DURABLE_ALWAYS;
+        return HK_OK;
+    }
+    if (strncmp(text, snapshot, sizeof snapshot - 1) == 0) {
+        char *end;
+        errno = 0;
+        const double seconds = strtod(text + sizeof snapshot - 1, &end);
+        if (errno == 0 && *end == '\0' && end != text + sizeof snapshot - 1 &&
+            seconds >= 0.01 && seconds <= 1e7) {
+            *out = HKI_DURABLE_SNAPSHOT;
+            *period_ms = (int64_t)(seconds * 1000);
+            return HK_OK;
+        }
+    }
+    return hki_fail(HK_E_INVALID_ARG,
+                    "%s: durability is %.64s; it is process, "
+                    "snapshot:SECONDS or always",
+                    what, text);
+}
+
+void hki_shard_probe(const hki_shard *s, hki_point p) {
+    if (s->probe != NULL)
+        s->probe(s->probe_user, p);
+}
+
+float *hki_shard_at(const hki_shard *s, uint32_t v, int64_t at) {
+    return s->file.vector[v] + (at - s->first);
+}
+
+// ---- what lives in this process only ----------------------------------------
+
+void hki_shard_close(hki_shard *s) {
+    if (s == NULL)
+        return;
+    hki_rules_deinit(s);
+    for (uint32_t i = 0; i < s->n_locks; i++)
+        pthread_mutex_destroy(&s->chunk_lock[i]);
+    for (uint32_t i = 0; i < s->n_seats; i++)
+        pthread_mutex_destroy(&s->seat[i].lock);
+    if (s->has_changed)
+        pthread_cond_destroy(&s->changed);
+    if (s->has_lock)
+        pthread_mutex_destroy(&s->lock);
+    if (s->has_undo_free)
+        pthread_cond_destroy(&s->undo_free);
+    if (s->has_undo_lock)
+        pthread_mutex_destroy(&s->undo_lock);
+    hki_center_file_close(&s->file);
+    hki_plan_deinit(&s->plan);
+    hk_layout_release(s->layout);
+    hki_free(s->gate.allowed);
+    hki_free(s->share);
+    hki_free(s->dense);
+    hki_free(s->chunk_lock);
+    hki_free(s->seat);
+    hki_free(s->name);
+    hki_free(s);
+}
+
+static hk_status make_lock(const hki_shard *s, pthread_mutex_t *m) {
+    if (pthread_mutex_init(m, NULL) != 0)
+        return hki_fail(HK_E_NO_MEMORY, "%s: mutex", s->name);
+    return HK_OK;
+}
+
+static hk_status make_locks(hki_shard *s) {
+    HKI_TRY(make_lock(s, &s->lock));
+    s->has_lock = true;
+    HKI_TRY(hki_cond_init(&s->changed, s->name));
+    s->has_changed = true;
+    HKI_TRY(make_lock(s, &s->undo_lock));
+    s->has_undo_lock = true;
+    HKI_TRY(hki_cond_init(&s->undo_free, s->name));
+    s->has_undo_free = true;
+    HKI_TRY(
+        hki_alloc_array(s->n_chunks, sizeof *s->chunk_lock, &s->chunk_lock));
+    for (; s->n_locks < s->n_chunks; s->n_locks++)
+        HKI_TRY(make_lock(s, &s->chunk_lock[s->n_locks]));
+    HKI_TRY(hki_zalloc_array(s->opt.max_workers, sizeof *s->seat, &s->seat));
+    for (; s->n_seats < s->opt.max_workers; s->n_seats++)
+        HKI_TRY(make_lock(s, &s->seat[s->n_seats].lock));
+    HKI_TRY(hki_zalloc_array(s->opt.max_workers, sizeof *s->gate.allowed,
+                             &s->gate.allowed));
+    for (uint32_t i = 0; i < HKI_UNDO_SLOTS; i++)
+        s->free_slot[s->n_free++] = HKI_UNDO_SLOTS - 1 - i;
+    return HK_OK;
+}
+
+// Options, without what belongs to a file.
+static hk_status start(const hki_shard_options *opt, hki_shard **out) {
+    hki_shard *s;
+    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    s->file.fd = -1;
+    s->context = opt->context;
+    s->opt = opt->center;
+    s->opt.outer = NULL;
+    s->opt.name = NULL;
+    s->method = hki_method_get(opt->center.method);
+    s->durability = opt->durability;
+    s->shard = opt->shard;
+    s->max_norm = opt->max_norm;
+    s->lease_ns = opt->lease_ms * 1000000;
+    s->probe = opt->probe;
+    s->probe_user = opt->probe_user;
+    s->ck = hki_cluster_kernels_pick();
+    hk_status status = hki_strdup(opt->name, &s->name);
+    if (status == HK_OK)
+        status = hki_exchange_kernels_pick(opt->center.isa, opt->name, &s->k);
+    if (status == HK_OK && opt->center.turn != HK_TURN_FREE)
+        status = hki_fail(HK_E_UNSUPPORTED,
+                          "%s: a center server takes workers as they come; "
+                          "turn orders are for centers in one process",
+                          opt->name);
+    if (status == HK_OK && opt->center.max_workers > HKI_MAX_SEATS)
+        status = hki_fail(HK_E_INVALID_ARG,
+                          "%s: max_workers is %u; a server has at most %u",
+                          opt->name, opt->center.max_workers, HKI_MAX_SEATS);
+    if (status != HK_OK) {
+        hki_shard_close(s);
+        return status;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+// The plan, and this shard's part of it.
+static hk_status make_plan(hki_shard *s, uint32_t n_shards) {
+    HKI_TRY(hki_plan_init(&s->plan, s->layout, s->share,
+                          (int64_t)s->opt.chunk_kib * 256, n_shards, s->name));
+    const hki_plan *const p = &s->plan;
+    s->chunk = p->chunk + p->first[s->shard];
+    s->n_chunks = p->first[s->shard + 1] - p->first[s->shard];
+    s->first = p->begin[s->shard];
+    s->n = p->begin[s->shard + 1] - s->first;
+    HKI_TRY(hki_alloc_array(s->n_chunks, sizeof *s->dense, &s->dense));
+    for (uint32_t i = 0; i < s->n_chunks; i++)
+        if (s->chunk[i].table < 0)
+            s->dense[s->n_dense++] = i;
+    return HK_OK;
+}
+
+// Sums over the workers' records.
+static void count(hki_shard *s) {
+    const hki_center_head *const h = s->file.head;
+    uint64_t steps = (uint64_t)h->step_base, exchanges = 0;
+    uint32_t live = 0;
+    const int64_t now = hki_now_ns();
+    for (uint32_t i = 0; i < s->opt.max_workers; i++) {
+        hki_worker_record *const w = &s->file.worker[i];
+        steps += (uint64_t)w->steps;
+        exchanges += HKI_CURSOR_EXCHANGE(w->cursor);
+        // Whoever was there before is expected back within its lease.
+        w->live = w->live != 0;
+        live += w->live;
+        s->seat[i].seen_ns = w->live ? now : 0;
+    }
+    const bool rounds = (s->method->flags & HKI_METHOD_ROUND) != 0;
+    atomic_store(&s->global_step, (int64_t)steps);
+    atomic_store(&s->exchanges, exchanges);
+    atomic_store(&s->version,
+                 rounds ? hki_round_number(s) : exchanges - h->stale);
+    atomic_store(&s->live, live);
+}
+
+// ---- create -----------------------------------------------------------------
+
+static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
+                             uint32_t n_slots) {
+    hki_buf layout = {0};
+    hk_status status = hki_layout_put(s->layout, s->share, &layout);
+    const hki_center_head head = {
+        .fingerprint = hk_layout_fingerprint(s->layout),
+        .plan = s->plan.hash,
+        .method = (uint32_t)s->method->id,
+        .max_workers = s->opt.max_workers,
+        .chunk_floats = s->opt.chunk_kib * 256,
+        .n_vectors = 1 + hki_rules_vectors(s->method, n_slots),
+        .n_undo = HKI_UNDO_SLOTS,
+        .shard = s->shard,
+        .n_shards = opt->n_shards,
+        .n_chunks = s->n_chunks,
+        .first_float = (uint64_t)s->first,
+        .n_floats = (uint64_t)s->n,
+        .max_floats = (uint64_t)s->plan.max_floats,
+        .layout_bytes = layout.size,
+        .side_bytes =
+            s->shard == 0 ? (uint64_t)hk_layout_side_bytes(s->layout) : 0,
+    };
+    if (status == HK_OK)
+        status = hki_center_file_create(&s->file, opt->path, opt->shared, &head,
+                                        layout.data);
+    hki_buf_deinit(&layout);
+    HKI_TRY(status);
+    s->values = s->file.vector[0];
+    return HK_OK;
+}
+
+// A peer may ask for anything: what it cannot get is refused before any work
+// is put in.
+static hk_status check_size(const hki_shard *s, const hki_shard_options *opt,
+                            const hk_layout *layout) {
+    const uint64_t pages = (uint64_t)HKI_MAX(sysconf(_SC_PHYS_PAGES), 1);
+    const uint64_t most = opt->max_bytes > 0
+                              ? opt->max_bytes
+                              : pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t bytes =
+        (uint64_t)hk_layout_size(layout) / opt->n_shards * sizeof(float);
+    if (bytes > most || (uint64_t)hk_layout_side_bytes(layout) > most)
+        return hki_fail(HK_E_RANGE,
+                        "%s: a shard of %llu bytes is asked for; the limit is "
+                        "%llu",
+                        s->name, (unsigned long long)bytes,
+                        (unsigned long long)most);
+    return HK_OK;
+}
+
+static hk_status create(hki_shard *s, const hki_shard_options *opt,
+                        hk_layout *layout, const uint8_t *share) {
+    const size_t n = hk_layout_entries(layout);
+    uint32_t n_slots;
+    HKI_TRY(check_size(s, opt, layout));
+    s->layout = hk_layout_retain(layout);
+    HKI_TRY(hki_alloc_array(n, 1, &s->share));
+    memcpy(s->share, share, n);
+    HKI_TRY(hki_rules_slots(&opt->center, s->name, &n_slots));
+    HKI_TRY(make_plan(s, opt->n_shards));
+    HKI_TRY(create_file(s, opt, n_slots));
+    HKI_TRY(make_locks(s));
+    HKI_TRY(hki_rules_init(s, &opt->center));
+    count(s);
+    return HK_OK;
+}
+
+hk_status hki_shard_create(const hki_shard_options *opt, hk_layout *layout,
+                           const uint8_t *share, hki_shard **out) {
+    hki_shard *s;
+    HKI_TRY(start(opt, &s));
+    const hk_status status = create(s, opt, layout, share);
+    if (status != HK_OK) {
+        hki_shard_close(s);
+        return status;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+// ---- open -------------------------------------------------------------------
+
+static hk_status check_options(hki_shard *s, const hki_shard_options *opt) {
+    const hki_center_head *const h = s->file.head;
+    const struct {
+        const char *what;
+        uint64_t file, asked;
+    } same[] = {
+        {"method", h->method, (uint64_t)s->method->id},
+        {"max_workers", h->max_workers, s->opt.max_workers},
+        {"floats of a chunk", h->chunk_floats, s->opt.chunk_kib * 256},
+        {"shard", h->shard, opt->shard},
+        {"number of shards", h->n_shards, opt->n_shards},
+    };
+    for (size_t i = 0; i < HKI_COUNT(same); i++)
+        if (same[i].file != same[i].asked)
+            return hki_fail(HK_E_INVALID_ARG,
+                            "%s: %s: the file's %s is %llu, the options say "
+                            "%llu",
+                            s->name, opt->path, same[i].what,
+                            (unsigned long long)same[i].file,
+                            (unsigned long long)same[i].asked);
+    return HK_OK;
+}
+
+// The plan has to be the one of the file, whatever its layout says.
+static bool fits_plan(const hki_shard *s) {
+    const hki_center_head *const h = s->file.head;
+    return h->plan == s->plan.hash && h->n_chunks == s->n_chunks &&
+           h->first_float == (uint64_t)s->first &&
+           h->n_floats == (uint64_t)s->n &&
+           h->max_floats == (uint64_t)s->plan.max_floats &&
+           h->side_bytes ==
+               (s->shard == 0 ? (uint64_t)hk_layout_side_bytes(s->layout) : 0);
+}
+
+static hk_status check_plan(hki_shard *s, const hki_shard_options *opt) {
+    uint32_t n_slots;
+    HKI_TRY(hki_rules_slots(&opt->center, s->name, &n_slots));
+    if (!fits_plan(s) ||
+        s->file.head->n_vectors != 1 + hki_rules_vectors(s->method, n_slots))
+        return hki_fail(HK_E_DATA,
+                        "%s: %s: the file is not of one piece with its "
+                        "layout, or its outer optimizer is another",
+                        s->name, opt->path);
+    return HK_OK;
+}
+
+// A file that a machine took down with it may be old in parts.
+static void warn_torn(hki_shard *s) {
+    char boot[40];
+    hki_center_head *const h = s->file.head;
+    hki_boot_id(boot);
+    if (!h->clean && memcmp(h->boot, boot, sizeof boot) != 0 && h->cut == 0 &&
+        s->durability != HKI_DURABLE_ALWAYS)
+        hki_log(s->context, HK_LOG_WARNING,
+                "%s: %s was in use when the machine went down: its last "
+                "exchanges may be lost in part",
+                s->name, s->file.path);
+    memcpy(h->boot, boot, sizeof boot);
+    h->clean = 0;
+    h->cut = 0;
+}
+
+// The layout of the file, and the plan that follows from it.
+static hk_status read_layout(hki_shard *s, const hki_shard_options *opt) {
+    const hki_center_head *const h = s->file.head;
+    s->values = s->file.vector[0];
+    HKI_TRY(hki_layout_get(s->file.map + h->layout_at, h->layout_bytes,
+                           opt->path, &s->layout, &s->share));
+    if (hk_layout_fingerprint(s->layout) != h->fingerprint)
+        return hki_fail(HK_E_DATA, "%s: %s: the layout is damaged", s->name,
+                        opt->path);
+    return make_plan(s, opt->n_shards);
+}
+
+static hk_status open_shard(hki_shard *s, const hki_shard_options *opt) {
+    HKI_TRY(hki_center_file_open(&s->file, opt->path));
+    HKI_TRY(check_options(s, opt));
+    HKI_TRY(read_layout(s, opt));
+    HKI_TRY(check_plan(s, opt));
+    HKI_TRY(make_locks(s));
+    HKI_TRY(hki_undo_recover(s));
+    warn_torn(s);
+    HKI_TRY(hki_rules_init(s, &opt->center));
+    hki_rules_load(s);
+    HKI_TRY(hki_round_recover(s));
+    count(s);
+    return HK_OK;
+}
+
+// The name of the snapshot beside a center file.
+static hk_status snapshot_path(const char *path, hki_buf *out) {
+    return hki_buf_printf(out, "%s.snapshot", path);
+}
+
+// True when the file cannot be trusted and a snapshot can take its place.
+static bool wants_snapshot(const char *path, const char *snapshot) {
+    hki_center_file f;
+    if (access(snapshot, R_OK) != 0)
+        return false;
+    const hk_status s = hki_center_file_open(&f, path);
+    if (s != HK_OK)
+        return s == HK_E_NOT_FOUND || s == HK_E_DATA;
+    char boot[40];
+    hki_boot_id(boot);
+    const bool torn =
+        !f.head->clean && memcmp(f.head->boot, boot, sizeof boot) != 0;
+    f.head = NULL; // leaves it as it is
+    hki_center_file_close(&f);
+    return torn;
+}
+
+#define BLOCK_BYTES (1u << 20)
+
+static hk_status copy_bytes(int from, const char *path, uint64_t size,
+                            hki_file *to) {
+    uint8_t *bytes;
+    HKI_TRY(hki_alloc_array(BLOCK_BYTES, 1, &bytes));
+    hk_status s = HK_OK;
+    for (uint64_t at = 0; s == HK_OK && at < size; at += BLOCK_BYTES) {
+        const size_t n = (size_t)HKI_MIN(size - at, (uint64_t)BLOCK_BYTES);
+        s = hki_file_read_at(from, path, at, bytes, n);
+        if (s == HK_OK)
+            s = hki_file_write(to, bytes, n);
+    }
+    hki_free(bytes);
+    return s;
+}
+
+static hk_status copy_file(const char *from, const char *to) {
+    int in;
+    uint64_t size;
+    hki_file *out;
+    HKI_TRY(hki_file_open_private(from, &in, &size));
+    hk_status s = hki_file_create_private(to, &out);
+    if (s == HK_OK) {
+        s = copy_bytes(in, from, size, out);
+        if (s == HK_OK)
+            s = hki_file_commit(out, true);
+        else
+            hki_file_discard(out);
+    }
+    hki_file_close_read(in);
+    return s;
+}
+
+// Puts the snapshot in the place of a file that is lost or torn.
+static hk_status fall_back(const hki_shard_options *opt) {
+    if (opt->durability != HKI_DURABLE_SNAPSHOT)
+        return HK_OK;
+    hki_buf snapshot = {0};
+    hk_status s = snapshot_path(opt->path, &snapshot);
+    if (s == HK_OK && wants_snapshot(opt->path, snapshot.data)) {
+        s = copy_file(snapshot.data, opt->path);
+        if (s == HK_OK)
+            hki_log(opt->context, HK_LOG_WARNING,
+                    "%s: starts from the snapshot %s", opt->name,
+                    snapshot.data);
+    }
+    hki_buf_deinit(&snapshot);
+    return s;
+}
+
+hk_status hki_shard_open(const hki_shard_options *opt, hki_shard **out) {
+    hki_shard *s;
+    HKI_TRY(fall_back(opt));
+    HKI_TRY(start(opt, &s));
+    const hk_status status = open_shard(s, opt);
+    if (status != HK_OK) {
+        s->file.head = NULL; // a file that does not fit stays as it is
+        hki_shard_close(s);
+        return status;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+// ---- a look at one ----------------------------------------------------------
+
+static hk_status options_of(const hki_center_head *h, const char *path,
+                            hki_shard_options *out) {
+    hk_center_options center;
+    hk_center_options_init(&center, sizeof center);
+    if (h->n_shards == 0 || h->n_shards > 4096 || h->shard >= h->n_shards)
+        return hki_fail(HK_E_DATA, "%s: shard %u of %u", path, h->shard,
+                        h->n_shards);
+    center.method = (hk_method)h->method;
+    center.max_workers = h->max_workers;
+    center.chunk_kib = h->chunk_floats / 256;
+    *out = (hki_shard_options){.name = "center",
+                               .path = path,
+                               .shard = h->shard,
+                               .n_shards = h->n_shards};
+    return hki_center_options_check(&center, &out->center);
+}
+
+static hk_status view_shard(hki_shard *s, const hki_shard_options *opt) {
+    HKI_TRY(read_layout(s, opt));
+    if (!fits_plan(s))
+        return hki_fail(HK_E_DATA,
+                        "%s: the file is not of one piece with its layout",
+                        opt->path);
+    HKI_TRY(make_locks(s));
+    HKI_TRY(hki_undo_recover(s));
+    count(s);
+    return HK_OK;
+}
+
+hk_status hki_shard_view(const char *path, hki_shard **out) {
+    hki_center_file f;
+    hki_shard_options opt;
+    hki_shard *s = NULL;
+    HKI_TRY(hki_center_file_view(&f, path));
+    hk_status status = options_of(f.head, path, &opt);
+    if (status == HK_OK)
+        status = start(&opt, &s);
+    if (status != HK_OK) {
+        hki_center_file_close(&f);
+        return status;
+    }
+    s->file = f;
+    status = view_shard(s, &opt);
+    if (status != HK_OK) {
+        hki_shard_close(s);
+        return status;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+// ---- counters ---------------------------------------------------------------
+
+void hki_shard_info(hki_shard *s, hk_center_info *out) {
+    *out = (hk_center_info){
+        .version = atomic_load(&s->version),
+        .exchanges = atomic_load(&s->exchanges),
+        .global_step = atomic_load(&s->global_step),
+        .stale = hki_load64(&s->file.head->stale),
+        .joins = hki_load64(&s->file.head->joins),
+        .live = atomic_load(&s->live),
+        .initialised = hki_load64(&s->file.head->initialised) != 0,
+        .method = s->method->id,
+        .turn = HK_TURN_FREE,
+    };
+}

@@ -1,0 +1,414 @@
+// cluster/shard/shard.h - the state of one center shard and everything that changes
+// it; knows nothing of connections.
+//
+// shard.c          create, open with recovery, close, counters
+// shard_member.c   join, resume, leave, leases, first values, barrier
+// shard_apply.c    one unit of an exchange, exactly once
+// shard_rules.c    what a method does with a unit
+// shard_round.c    rounds of synchronous methods
+// shard_snapshot.c gate, consistent copies, snapshots
+//
+// Locks, outermost first: a seat's (its worker's exchanges, one at a time),
+// chunks in rising order, `lock` (members, rounds, gate), undo slots'.
+#ifndef HKI_SHARD_H
+#define HKI_SHARD_H
+#include <stdatomic.h>
+#include "cluster/cluster.h"
+#include "cluster/shard/center_file.h"
+#include "cluster/wire/chunk_kernels.h"
+#include "cluster/wire/chunk_plan.h"
+#include "cluster/wire/wire.h"
+#include "elastic/elastic.h"
+
+#define HKI_MAX_SEATS 65536
+
+typedef enum hki_durability {
+    HKI_DURABLE_PROCESS = 0,  // survives the death of the process
+    HKI_DURABLE_SNAPSHOT = 1, // and, from time to time, of the machine
+    HKI_DURABLE_ALWAYS = 2    // everything acknowledged is on the disk
+} hki_durability;
+
+// "process", "snapshot:SECONDS", "always"; NULL: process.
+hk_status hki_durability_parse(const char *text, const char *what,
+                               hki_durability *out, int64_t *period_ms);
+
+// Points at which a test may stop the world (or end it).
+typedef enum hki_point {
+    HKI_POINT_BEGIN = 1, // steps counted, cursor not yet
+    HKI_POINT_SLOT,      // undo slot closed, about to be filled
+    HKI_POINT_COPIED,    // old values in the slot, not yet tagged
+    HKI_POINT_TAGGED,    // slot open
+    HKI_POINT_HALF,      // half of the values changed
+    HKI_POINT_CHANGED,   // all changed, not committed
+    HKI_POINT_COMMITTED, // cursor stored
+    HKI_POINT_RESTORED,  // recovery: values back, slot still open
+    HKI_POINTS
+} hki_point;
+typedef void (*hki_probe_fn)(void *user, hki_point point);
+
+typedef struct hki_shard_options {
+    hk_context *context;
+    const char *name;
+    hk_center_options center; // checked; strings and outer are borrowed
+    const char *path;         // NULL: memory
+    hki_durability durability;
+    uint32_t shard, n_shards;
+    double max_norm; // 0: non-finite only
+    int64_t lease_ms;
+    uint64_t max_bytes; // 0: no limit of its own
+    bool shared;        // memory that can be handed over
+    hki_probe_fn probe; // NULL: none
+    void *probe_user;
+} hki_shard_options;
+
+// What a connection says of itself with every call.
+typedef struct hki_claim {
+    uint32_t id, incarnation;
+    uint64_t session; // from hki_shard_join or _resume
+} hki_claim;
+
+// A worker in this process's memory.
+typedef struct hki_seat {
+    pthread_mutex_t lock; // guards cursor and session against each other
+    uint64_t session;     // the connection that speaks for it
+    uint64_t seen_version;
+    // The rest is guarded by the shard's `lock`.
+    bool used;        // ever taken since the start
+    bool left;        // said good-bye; a lease that is over is not that
+    uint64_t speaker; // the same session, for those who hold that lock
+    bool in_barrier;
+    uint64_t running;  // exchange between BEGIN and END; 0: none
+    bool contributing; // it is part of a round
+    uint32_t connections;
+    int64_t seen_ns;
+    uint64_t bytes_in, bytes_out, repeated, refused;
+    double exchange_seconds, staleness;
+    hk_worker_news report;
+    char peer[128];
+} hki_seat;
+
+typedef struct hki_gate {
+    uint64_t ticket; // of who closed it; 0: open
+    int64_t until_ns;
+    uint64_t *allowed; // per seat: exchange that may begin although closed
+    uint64_t rounds;   // may be closed so far although it is closed
+} hki_gate;
+
+typedef struct hki_shard {
+    hk_context *context;
+    char *name;
+    const hki_method *method;
+    hk_center_options opt; // numbers only
+    hk_layout *layout;
+    uint8_t *share;
+    hki_plan plan;
+    hki_durability durability;
+    uint32_t shard;
+    double max_norm;
+    int64_t lease_ns;
+    hki_probe_fn probe;
+    void *probe_user;
+    const hki_exchange_kernels *k;
+    const hki_cluster_kernels *ck;
+
+    hki_center_file file;
+    float *values; // of float `first` of the flat vector
+    int64_t first, n;
+    const hki_chunk_range *chunk; // n_chunks of this shard
+    uint32_t n_chunks;
+    uint32_t *dense; // chunks outside of tables
+    uint32_t n_dense;
+
+    pthread_mutex_t *chunk_lock; // guard the values of a chunk
+    uint32_t n_locks;
+    hki_seat *seat; // opt.max_workers
+    uint32_t n_seats;
+
+    hk_optimizer **outer; // per chunk; NULL: none
+    float **slot;         // 3 per chunk: the optimizers' slots
+    float **power;        // per chunk: beta powers; NULL entries: none
+    uint32_t n_slots;
+    double outer_rate;
+    hki_delayed delayed;
+    uint32_t delay;
+
+    pthread_mutex_t undo_lock; // guards the list of free slots
+    pthread_cond_t undo_free;
+    uint32_t free_slot[HKI_UNDO_SLOTS], n_free;
+
+    pthread_mutex_t lock; // members, first values, barrier, rounds, gate
+    pthread_cond_t changed;
+    bool has_lock, has_changed, has_undo_lock, has_undo_free;
+    uint64_t sessions; // given out
+    uint32_t granted;  // seat that brings the first values, plus 1
+    bool receiving;    // somebody's whole vector is on its way
+    bool round_closing;
+    hki_gate gate;
+    uint32_t n_cuts; // copies that exist
+
+    _Atomic uint64_t version, exchanges, chunks, repeated, recovered;
+    _Atomic int64_t global_step;
+    _Atomic uint32_t live;
+    _Atomic uint64_t snapshots;
+    _Atomic int64_t snapshot_ns, snapshot_took_ns;
+} hki_shard;
+
+// ---- shard.c ----------------------------------------------------------------
+
+// A new shard. share: hk_share per entry; copied. layout: retained.
+hk_status hki_shard_create(const hki_shard_options *opt, hk_layout *layout,
+                           const uint8_t *share, hki_shard **out);
+// From the file at opt->path: undoes what was not committed. HK_E_NOT_FOUND
+// when there is none; HK_E_INVALID_ARG when it does not fit the options.
+hk_status hki_shard_open(const hki_shard_options *opt, hki_shard **out);
+// What hki_shard_open would find, for a look at its values: a copy of this
+// process that serves nobody. The file stays as it is.
+hk_status hki_shard_view(const char *path, hki_shard **out);
+void hki_shard_close(hki_shard *s); // NULL is allowed
+
+void hki_shard_info(hki_shard *s, hk_center_info *out);
+// Values of the flat vector's float `at`, in vector v.
+float *hki_shard_at(const hki_shard *s, uint32_t v, int64_t at);
+void hki_shard_probe(const hki_shard *s, hki_point p);
+
+// Keeps the compiler from moving stores across: a process that is killed
+// stops between two instructions.
+#define HKI_ORDER() atomic_signal_fence(memory_order_seq_cst)
+
+static inline uint64_t hki_load64(const uint64_t *p) {
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+static inline void hki_store64(uint64_t *p, uint64_t v) {
+    HKI_ORDER();
+    __atomic_store_n(p, v, __ATOMIC_RELEASE);
+    HKI_ORDER();
+}
+
+// ---- shard_member.c ---------------------------------------------------------
+
+// A wait on somebody's behalf: alive says whether that somebody is still
+// there (called now and then; NULL: always).
+typedef struct hki_patience {
+    int64_t deadline_ns;
+    bool (*alive)(void *user);
+    void *user;
+} hki_patience;
+
+// Waits for a change; false: time is over or nobody waits any more. `lock` is
+// held.
+bool hki_shard_wait(hki_shard *s, const hki_patience *p);
+
+// incarnation 0: the next one. peer: copied.
+hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
+                         const char *peer, hki_claim *claim,
+                         hki_msg_joined *out);
+// The same worker over another connection. HK_E_STATE: fenced off, or
+// unknown.
+hk_status hki_shard_resume(hki_shard *s, const hki_msg_resume *msg,
+                           const char *peer, hki_claim *claim,
+                           hki_msg_joined *out);
+hk_status hki_shard_leave(hki_shard *s, const hki_claim *c, int64_t steps);
+// The connection is gone; the membership lives until its lease is over.
+void hki_shard_hang_up(hki_shard *s, const hki_claim *c);
+// HK_E_DATA unless a worker may be at so many steps now.
+hk_status hki_shard_check_steps(const hki_shard *s, const hki_claim *c,
+                                int64_t steps);
+// HK_E_STATE unless the claim holds.
+hk_status hki_shard_check(hki_shard *s, const hki_claim *c, const char *what);
+// A sign of life.
+void hki_shard_seen(hki_shard *s, const hki_claim *c,
+                    const hk_worker_news *report, uint64_t bytes_in,
+                    uint64_t bytes_out);
+// The lease of a worker that waits for an answer. `lock` is held.
+void hki_shard_renew(hki_shard *s, const hki_claim *c);
+// Forgets who the worker of this id was, so that anybody may be it: for a
+// number that nobody can follow any more. What it has done stays.
+hk_status hki_shard_reset(hki_shard *s, int64_t id);
+// Ends memberships whose lease is over.
+void hki_shard_expire(hki_shard *s);
+
+// What one message may move a number that is kept for good: nobody gets to its
+// end, and so nobody can use a worker's numbers up.
+#define HKI_LEAP_INCARNATION (1u << 20)
+#define HKI_LEAP_EXCHANGES (UINT64_C(1) << 24)
+#define HKI_LEAP_STEPS (INT64_C(1) << 32)
+#define HKI_MAX_STEPS (INT64_C(1) << 48)
+
+// Compare-and-set of the first values. *granted: the caller brings them, then
+// calls hki_shard_commit, or hki_shard_refuse when it cannot.
+hk_status hki_shard_init(hki_shard *s, const hki_claim *c,
+                         const hki_patience *p, bool *granted);
+// Before they are put in place: the caller may have been thought to be gone
+// meanwhile. HK_E_STATE: somebody else brings them, or has.
+hk_status hki_shard_hold(hki_shard *s, const hki_claim *c);
+// run_id: of the whole center; 0 makes one. HK_E_STATE as above.
+hk_status hki_shard_commit(hki_shard *s, const hki_claim *c, uint64_t run_id);
+void hki_shard_refuse(hki_shard *s, const hki_claim *c);
+// Room for a whole vector that comes in: one at a time, so that connections
+// cannot fill the memory. HK_E_TIMEOUT.
+hk_status hki_shard_receive(hki_shard *s, const hki_patience *p);
+void hki_shard_received(hki_shard *s);
+hk_status hki_shard_barrier(hki_shard *s, const hki_claim *c, uint32_t parties,
+                            const hki_patience *p);
+// New values from a checkpoint have been written.
+void hki_shard_assigned(hki_shard *s, int64_t global_step, uint64_t run_id);
+
+// ---- shard_apply.c ----------------------------------------------------------
+
+// One exchange as the server's connection runs it.
+typedef struct hki_run {
+    hki_claim claim;
+    uint64_t exchange;
+    hki_msg_begin msg;
+    hki_msg_began began;
+    uint32_t applied; // units
+    int64_t start_ns;
+    float *scratch; // 2 * hki_shard_room floats of the caller's; NULL with
+                    // rules that do without (hki_rules_scratch)
+} hki_run;
+
+// Floats of a buffer for any chunk, with room for a line more.
+size_t hki_shard_room(const hki_shard *s);
+
+// HK_E_TIMEOUT while the gate is closed or a round is being closed.
+hk_status hki_shard_begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
+                          const hki_msg_begin *msg, const hki_patience *p,
+                          hki_run *out);
+// Chunk of a unit; NULL: it is a batch of rows.
+const hki_chunk_range *hki_shard_unit(const hki_shard *s, const hki_run *r,
+                                      uint32_t unit, uint32_t *index);
+// Applies the next unit: n floats for its chunk, or NULL for nothing. volatile
+// memory (shared): read once. HK_E_NOT_FINITE, HK_E_RANGE: refused, nothing
+// has changed.
+hk_status hki_shard_apply(hki_shard *s, hki_run *r, uint32_t unit,
+                          const float *up, bool shared);
+
+typedef struct hki_rows {
+    uint32_t table; // of the plan
+    uint32_t count;
+    const uint32_t *ids; // rising, of this shard
+    const float *up;     // count * dim
+} hki_rows;
+
+// Checks the ids of a batch against table and shard.
+hk_status hki_shard_check_rows(const hki_shard *s, const hki_rows *rows,
+                               const char *peer);
+hk_status hki_shard_apply_rows(hki_shard *s, hki_run *r, uint32_t unit,
+                               const hki_rows *rows);
+// Copies rows out.
+void hki_shard_read_rows(hki_shard *s, const hki_rows *rows, float *out);
+// All units are in: waits for the end of the round, if there is one.
+hk_status hki_shard_end(hki_shard *s, hki_run *r, const hki_patience *p);
+
+void hki_shard_lock_chunk(hki_shard *s, uint32_t chunk);
+void hki_shard_unlock_chunk(hki_shard *s, uint32_t chunk);
+
+// ---- shard_undo.c -----------------------------------------------------------
+
+// Undo slot for a change of a chunk by `worker` (opt.max_workers: the center
+// itself), committed by cursor value `tag`. The chunk is locked.
+hk_status hki_undo_open(hki_shard *s, uint32_t worker, uint64_t tag,
+                        uint32_t chunk, uint32_t vectors, uint32_t *slot);
+hk_status hki_undo_open_rows(hki_shard *s, uint32_t worker, uint64_t tag,
+                             const hki_rows *rows, uint32_t *slot);
+// Stores the cursor and gives the slot back.
+hk_status hki_undo_commit(hki_shard *s, uint32_t slot);
+// Takes the change back.
+void hki_undo_restore(hki_shard *s, uint32_t slot);
+// At the start: takes back what was not committed.
+hk_status hki_undo_recover(hki_shard *s);
+
+#define HKI_CURSOR(exchange, units) ((uint64_t)(exchange) << 24 | (units))
+#define HKI_CURSOR_EXCHANGE(c) ((c) >> 24)
+#define HKI_CURSOR_UNITS(c) ((uint32_t)((c)&HKI_MAX_UNITS))
+
+// ---- shard_rules.c ----------------------------------------------------------
+
+// Number of vectors that the method keeps beside the values.
+uint32_t hki_rules_vectors(const hki_method *m, uint32_t n_slots);
+hk_status hki_rules_init(hki_shard *s, const hk_center_options *opt);
+void hki_rules_deinit(hki_shard *s);
+// The outer optimizers' slots, from the file.
+void hki_rules_load(hki_shard *s);
+// Slots of the outer optimizer that opt asks for; 0: none.
+hk_status hki_rules_slots(const hk_center_options *opt, const char *name,
+                          uint32_t *n_slots);
+bool hki_rules_scratch(const hki_method *m);
+// False: non-finite or beyond the bound.
+bool hki_rules_acceptable(const hki_shard *s, const float *up, int64_t n,
+                          double squares);
+// Vectors that applying a unit to a chunk changes, as a mask.
+uint32_t hki_rules_touched(const hki_shard *s, uint32_t chunk);
+// Applies; the chunk is locked and its undo slot open. *squares: of up, as it
+// was read; NULL: the caller has looked at it.
+hk_status hki_rules_apply(hki_shard *s, const hki_run *r, uint32_t chunk,
+                          const float *up, double *squares);
+// Ends a round for one chunk.
+hk_status hki_rules_close(hki_shard *s, uint32_t chunk, uint64_t round);
+
+// ---- shard_round.c ----------------------------------------------------------
+
+uint64_t hki_round_number(const hki_shard *s); // rounds closed so far
+// The same, with the one that is being closed. `lock` is held.
+uint64_t hki_round_reached(const hki_shard *s);
+// Before a contribution. `lock` is held.
+hk_status hki_round_enter(hki_shard *s, const hki_claim *c,
+                          const hki_patience *p);
+hk_status hki_round_finish(hki_shard *s, hki_run *r, const hki_patience *p);
+// Goes on with a round that was being closed when the process died.
+hk_status hki_round_recover(hki_shard *s);
+
+// ---- shard_snapshot.c -------------------------------------------------------
+
+// The center is a member, too, where there are rounds: its exchange is the
+// number of those closed.
+#define HKI_MEMBER_CENTER UINT32_MAX
+
+typedef struct hki_member_at {
+    uint32_t id;
+    uint32_t running;  // 1: not finished
+    uint64_t exchange; // its last one
+} hki_member_at;
+
+// Lists to bytes and back, in fresh memory.
+hk_status hki_members_put(const hki_member_at *members, uint32_t n,
+                          uint8_t **out, size_t *size);
+hk_status hki_members_get(const uint8_t *bytes, size_t size, const char *peer,
+                          hki_member_at **out, uint32_t *n);
+
+// Waits until the worker may begin. `lock` is held.
+hk_status hki_gate_pass(hki_shard *s, const hki_claim *c, uint64_t exchange,
+                        const hki_patience *p);
+// Does the gate keep round `round` from being closed? `lock` is held.
+bool hki_gate_holds(hki_shard *s, uint64_t round);
+// Closes the gate for at most hold_ms and lists who is where: *n members in
+// fresh memory, freed with hki_free. HK_E_TIMEOUT while somebody else has it.
+hk_status hki_gate_close(hki_shard *s, uint64_t ticket, int64_t hold_ms,
+                         const hki_patience *p, hki_member_at **out,
+                         uint32_t *n);
+// Lets the listed members come as far as the list says, waits for them. Who
+// has brought its share of a round waits for others, and is not waited for.
+hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
+                          const hki_member_at *members, uint32_t n,
+                          const hki_patience *p);
+
+// A copy of the state between two exchanges.
+typedef struct hki_cut {
+    uint8_t *bytes; // of the file, without the undo slots
+    size_t vectors; // where they begin
+    hk_center_info info;
+} hki_cut;
+
+// The gate is closed and settled; it may be opened right afterwards.
+hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_cut **out);
+void hki_gate_open(hki_shard *s, uint64_t ticket);
+void hki_cut_free(hki_shard *s, hki_cut *c); // NULL is allowed
+const float *hki_cut_vector(const hki_shard *s, const hki_cut *c, uint32_t v);
+const uint8_t *hki_cut_side(const hki_shard *s, const hki_cut *c);
+// Writes it as the snapshot file, number `number`.
+hk_status hki_cut_write(hki_shard *s, hki_cut *c, uint64_t number);
+// Close, settle, copy and open for this shard alone.
+hk_status hki_shard_cut(hki_shard *s, uint64_t ticket, const hki_patience *p,
+                        hki_cut **out);
+
+#endif // HKI_SHARD_H

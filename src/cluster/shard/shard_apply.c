@@ -1,0 +1,423 @@
+// shard_apply.c - exchanges of a shard: begin, one unit after the other, end.
+//
+// A worker's cursor (exchange, units applied) says what has happened; a unit
+// at or below it is a repetition and is acknowledged without being applied.
+// Exchange numbers of a worker never go back.
+#include <math.h>
+#include "cluster/shard/shard.h"
+
+void hki_shard_lock_chunk(hki_shard *s, uint32_t chunk) {
+    pthread_mutex_lock(&s->chunk_lock[chunk]);
+}
+
+void hki_shard_unlock_chunk(hki_shard *s, uint32_t chunk) {
+    pthread_mutex_unlock(&s->chunk_lock[chunk]);
+}
+
+// ---- begin ------------------------------------------------------------------
+
+// Units that an exchange of this kind has at least.
+static uint32_t n_fixed(const hki_shard *s, const hki_msg_begin *m) {
+    return m->flags & HKI_BEGIN_ROWS ? s->n_dense : s->n_chunks;
+}
+
+static hk_status check_begin(const hki_shard *s, const hki_claim *c,
+                             uint64_t exchange, const hki_msg_begin *m) {
+    const bool settle = (m->flags & HKI_BEGIN_SETTLE) != 0;
+    const bool rows = (m->flags & HKI_BEGIN_ROWS) != 0;
+    const bool round = (m->flags & HKI_BEGIN_ROUND) != 0;
+    if (exchange == 0 || exchange > UINT64_MAX >> 24 ||
+        m->last > HKI_MAX_UNITS || m->first_up > m->last ||
+        m->first_down > m->last || m->steps < 0 || m->encoding > HKI_ENC_INT8 ||
+        !isfinite(m->rate) || !isfinite(m->fast_rate) ||
+        !isfinite(m->grad_scale) ||
+        round != ((s->method->flags & HKI_METHOD_ROUND) != 0) ||
+        (rows && s->method->worker != HKI_WORKER_ELASTIC) ||
+        (!settle &&
+         (rows ? m->last < n_fixed(s, m) : m->last != n_fixed(s, m))))
+        return hki_fail(HK_E_DATA,
+                        "%s: worker %u: exchange %llu of units %u, %u..%u of "
+                        "%u, flags %u does not fit",
+                        s->name, c->id, (unsigned long long)exchange,
+                        m->first_up, m->first_down, m->last, n_fixed(s, m),
+                        m->flags);
+    return HK_OK;
+}
+
+// Counts a new exchange; a repeated BEGIN changes nothing. The seat is locked.
+static hk_status count_exchange(hki_shard *s, const hki_claim *c,
+                                uint64_t exchange, const hki_msg_begin *m) {
+    hki_worker_record *const w = &s->file.worker[c->id];
+    const uint64_t cursor = hki_load64(&w->cursor);
+    const uint64_t before = HKI_CURSOR_EXCHANGE(cursor);
+    if (exchange < before ||
+        (exchange == before && m->first_up != HKI_CURSOR_UNITS(cursor)) ||
+        exchange - before > HKI_LEAP_EXCHANGES ||
+        (exchange > before && m->first_up != 0))
+        return hki_fail(HK_E_DATA,
+                        "%s: worker %u begins exchange %llu at unit %u; it is "
+                        "at %llu, unit %u",
+                        s->name, c->id, (unsigned long long)exchange,
+                        m->first_up, (unsigned long long)before,
+                        HKI_CURSOR_UNITS(cursor));
+    HKI_TRY(hki_shard_check_steps(s, c, m->steps));
+    // The steps are absolute: written twice they count once.
+    atomic_fetch_add(&s->global_step, m->steps - w->steps);
+    HKI_ORDER();
+    __atomic_store_n(&w->steps, m->steps, __ATOMIC_RELEASE);
+    hki_shard_probe(s, HKI_POINT_BEGIN);
+    if (exchange > before) {
+        __atomic_store_n(&w->entered, hki_round_number(s), __ATOMIC_RELEASE);
+        hki_store64(&w->cursor, HKI_CURSOR(exchange, 0));
+        atomic_fetch_add(&s->exchanges, exchange - before);
+        if (s->durability == HKI_DURABLE_ALWAYS && s->file.path != NULL)
+            return hki_center_sync(&s->file, w, sizeof *w);
+    }
+    return HK_OK;
+}
+
+// Alpha, staleness and version, with the exchange counted.
+static void fill_began(hki_shard *s, hki_seat *seat, bool fresh, hki_run *r) {
+    const hki_msg_begin *const m = &r->msg;
+    hki_msg_began *const b = &r->began;
+    b->live = HKI_MAX(atomic_load(&s->live), 1u);
+    b->alpha = m->flags & HKI_BEGIN_PER_LIVE ? m->rate / b->live : m->rate;
+    b->global_step = atomic_load(&s->global_step);
+    b->version = atomic_load(&s->version);
+    b->staleness = b->version - HKI_MIN(seat->seen_version, b->version);
+    b->dropped = (s->method->flags & HKI_METHOD_DROP_STALE) != 0 &&
+                 (int64_t)b->staleness > s->opt.staleness;
+    const bool rounds = (s->method->flags & HKI_METHOD_ROUND) != 0;
+    if (fresh && b->dropped)
+        __atomic_fetch_add(&s->file.head->stale, 1, __ATOMIC_RELAXED);
+    else if (fresh && !rounds)
+        b->version = atomic_fetch_add(&s->version, 1) + 1;
+    seat->seen_version = b->version;
+}
+
+// `lock` is held. A connection that was replaced has nothing to say.
+static void set_running(hki_shard *s, const hki_claim *c, uint64_t exchange,
+                        bool round) {
+    hki_seat *const seat = &s->seat[c->id];
+    if (seat->speaker != c->session)
+        return;
+    seat->running = exchange;
+    seat->contributing = round;
+}
+
+static void stop_running(hki_shard *s, const hki_claim *c) {
+    pthread_mutex_lock(&s->lock);
+    set_running(s, c, 0, false);
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+hk_status hki_shard_begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
+                          const hki_msg_begin *msg, const hki_patience *p,
+                          hki_run *out) {
+    HKI_TRY(hki_shard_check(s, c, "exchange"));
+    HKI_TRY(check_begin(s, c, exchange, msg));
+    if (!hki_load64(&s->file.head->initialised))
+        return hki_fail(HK_E_STATE, "%s: exchange of worker %u: no values yet",
+                        s->name, c->id);
+    const bool round = (msg->flags & HKI_BEGIN_ROUND) != 0;
+    float *const scratch = out->scratch;
+    *out = (hki_run){.claim = *c,
+                     .exchange = exchange,
+                     .msg = *msg,
+                     .applied = msg->first_up,
+                     .start_ns = hki_now_ns(),
+                     .scratch = scratch};
+    pthread_mutex_lock(&s->lock);
+    hk_status status = hki_gate_pass(s, c, exchange, p);
+    while (status == HK_OK && round && s->round_closing) {
+        status = hki_round_enter(s, c, p);
+        if (status == HK_OK) // it may have been closed meanwhile
+            status = hki_gate_pass(s, c, exchange, p);
+    }
+    if (status == HK_OK)
+        set_running(s, c, exchange, round);
+    pthread_mutex_unlock(&s->lock);
+    HKI_TRY(status);
+    hki_seat *const seat = &s->seat[c->id];
+    pthread_mutex_lock(&seat->lock);
+    status = seat->session == c->session
+                 ? HK_OK
+                 : hki_fail(HK_E_STATE,
+                            "%s: exchange: worker %u speaks over another "
+                            "connection",
+                            s->name, c->id);
+    const uint64_t before =
+        HKI_CURSOR_EXCHANGE(hki_load64(&s->file.worker[c->id].cursor));
+    if (status == HK_OK)
+        status = count_exchange(s, c, exchange, msg);
+    if (status == HK_OK)
+        fill_began(s, seat, exchange > before, out);
+    pthread_mutex_unlock(&seat->lock);
+    if (status != HK_OK)
+        stop_running(s, c);
+    return status;
+}
+
+// ---- units ------------------------------------------------------------------
+
+const hki_chunk_range *hki_shard_unit(const hki_shard *s, const hki_run *r,
+                                      uint32_t unit, uint32_t *index) {
+    if (unit >= n_fixed(s, &r->msg))
+        return NULL;
+    *index = r->msg.flags & HKI_BEGIN_ROWS ? s->dense[unit] : unit;
+    return &s->chunk[*index];
+}
+
+// Under the seat's lock: is this unit the next one? *again: it has been
+// applied before.
+static hk_status check_unit(hki_shard *s, hki_run *r, uint32_t unit,
+                            bool *again) {
+    const hki_seat *const seat = &s->seat[r->claim.id];
+    const hki_worker_record *const w = &s->file.worker[r->claim.id];
+    const uint64_t cursor = hki_load64(&w->cursor);
+    *again = false;
+    if (seat->session != r->claim.session ||
+        w->incarnation != r->claim.incarnation)
+        return hki_fail(HK_E_STATE,
+                        "%s: exchange %llu: worker %u of incarnation %u is "
+                        "fenced off",
+                        s->name, (unsigned long long)r->exchange, r->claim.id,
+                        r->claim.incarnation);
+    if (HKI_CURSOR(r->exchange, unit) < cursor) {
+        *again = true;
+        atomic_fetch_add(&s->repeated, 1);
+        return HK_OK;
+    }
+    if (HKI_CURSOR(r->exchange, unit) != cursor)
+        return hki_fail(HK_E_DATA,
+                        "%s: worker %u: unit %u of exchange %llu where unit "
+                        "%u was expected",
+                        s->name, r->claim.id, unit,
+                        (unsigned long long)r->exchange,
+                        HKI_CURSOR_UNITS(cursor));
+    return HK_OK;
+}
+
+// Says why a difference is not taken.
+static hk_status refuse(const hki_shard *s, const hki_run *r, uint32_t unit,
+                        double squares, const float *up, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(up[i]))
+            return hki_fail(HK_E_NOT_FINITE,
+                            "%s: worker %u: unit %u of exchange %llu: "
+                            "element %lld is %g",
+                            s->name, r->claim.id, unit,
+                            (unsigned long long)r->exchange, (long long)i,
+                            (double)up[i]);
+    return hki_fail(HK_E_RANGE,
+                    "%s: worker %u: unit %u of exchange %llu has norm %g; the "
+                    "bound is %g",
+                    s->name, r->claim.id, unit, (unsigned long long)r->exchange,
+                    sqrt(squares), s->max_norm);
+}
+
+static void count_refused(hki_shard *s, const hki_run *r) {
+    pthread_mutex_lock(&s->lock);
+    s->seat[r->claim.id].refused++;
+    pthread_mutex_unlock(&s->lock);
+}
+
+// The chunk is locked. What comes is checked before it is used, which is the
+// fastest as it lies in the cache; memory that the worker can still change is
+// checked while it is used, and the change is taken back. There is no undo
+// slot where nothing outlives the process.
+static hk_status apply_chunk(hki_shard *s, hki_run *r, uint32_t unit,
+                             uint32_t chunk, const float *up, bool shared) {
+    const int64_t n = s->chunk[chunk].end - s->chunk[chunk].begin;
+    const uint64_t tag = HKI_CURSOR(r->exchange, unit + 1);
+    double squares = shared ? 0 : s->ck->squares(up, n);
+    if (!shared && !hki_rules_acceptable(s, up, n, squares))
+        return refuse(s, r, unit, squares, up, n);
+    if (s->file.path == NULL && !shared && s->probe == NULL) {
+        HKI_TRY(hki_rules_apply(s, r, chunk, up, NULL));
+        hki_store64(&s->file.worker[r->claim.id].cursor, tag);
+        return HK_OK;
+    }
+    uint32_t slot;
+    HKI_TRY(hki_undo_open(s, r->claim.id, tag, chunk,
+                          hki_rules_touched(s, chunk), &slot));
+    hk_status status =
+        hki_rules_apply(s, r, chunk, up, shared ? &squares : NULL);
+    if (status == HK_OK && shared && !hki_rules_acceptable(s, up, n, squares))
+        status = refuse(s, r, unit, squares, up, n);
+    if (status == HK_OK)
+        return hki_undo_commit(s, slot);
+    hki_undo_restore(s, slot);
+    return status;
+}
+
+// Nothing to add: only the cursor moves.
+static hk_status skip_unit(hki_shard *s, const hki_run *r, uint32_t unit) {
+    hki_store64(&s->file.worker[r->claim.id].cursor,
+                HKI_CURSOR(r->exchange, unit + 1));
+    return HK_OK;
+}
+
+hk_status hki_shard_apply(hki_shard *s, hki_run *r, uint32_t unit,
+                          const float *up, bool shared) {
+    uint32_t chunk;
+    if (unit >= r->msg.last || hki_shard_unit(s, r, unit, &chunk) == NULL)
+        return hki_fail(HK_E_DATA, "%s: worker %u: no chunk for unit %u",
+                        s->name, r->claim.id, unit);
+    hki_seat *const seat = &s->seat[r->claim.id];
+    bool again;
+    pthread_mutex_lock(&seat->lock);
+    hk_status status = check_unit(s, r, unit, &again);
+    if (status == HK_OK && !again) {
+        hki_shard_lock_chunk(s, chunk);
+        status = up != NULL ? apply_chunk(s, r, unit, chunk, up, shared)
+                            : skip_unit(s, r, unit);
+        hki_shard_unlock_chunk(s, chunk);
+    }
+    pthread_mutex_unlock(&seat->lock);
+    if (status == HK_E_NOT_FINITE || status == HK_E_RANGE)
+        count_refused(s, r);
+    if (status == HK_OK) {
+        r->applied = HKI_MAX(r->applied, unit + 1);
+        atomic_fetch_add(&s->chunks, again ? 0u : 1u);
+    }
+    return status;
+}
+
+// ---- rows -------------------------------------------------------------------
+
+hk_status hki_shard_check_rows(const hki_shard *s, const hki_rows *rows,
+                               const char *peer) {
+    if (rows->table >= s->plan.n_tables)
+        return hki_fail(HK_E_DATA, "%s: rows of table %u; there are %u", peer,
+                        rows->table, s->plan.n_tables);
+    const hki_table *const t = &s->plan.table[rows->table];
+    if (rows->count == 0 || rows->count > HKI_BATCH_ROWS ||
+        (int64_t)rows->count * t->dim > s->plan.max_floats)
+        return hki_fail(HK_E_DATA, "%s: a batch of %u rows of %lld floats",
+                        peer, rows->count, (long long)t->dim);
+    for (uint32_t i = 0; i < rows->count; i++) {
+        const int64_t at = t->offset + rows->ids[i] * t->dim;
+        if (rows->ids[i] >= t->rows || at < s->first ||
+            at + t->dim > s->first + s->n ||
+            (i > 0 && rows->ids[i] <= rows->ids[i - 1]))
+            return hki_fail(HK_E_DATA,
+                            "%s: row %u of table %s is out of range or out of "
+                            "order",
+                            peer, rows->ids[i],
+                            hk_layout_entry(s->layout, t->entry)->name);
+    }
+    return HK_OK;
+}
+
+// Chunk of a row: a table's chunks hold the same number of rows each.
+static uint32_t chunk_of_row(const hki_shard *s, const hki_table *t,
+                             uint32_t row) {
+    const int64_t at = t->offset + row * t->dim;
+    uint32_t lo = 0, hi = s->n_chunks;
+    while (hi - lo > 1) {
+        const uint32_t mid = lo + (hi - lo) / 2;
+        if (s->chunk[mid].begin <= at)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+// Locks the chunks of all rows, in rising order, or gives them back.
+static void lock_rows(hki_shard *s, const hki_rows *rows, bool lock) {
+    const hki_table *const t = &s->plan.table[rows->table];
+    uint32_t last = UINT32_MAX;
+    int64_t end = -1;
+    for (uint32_t i = 0; i < rows->count; i++) {
+        if (t->offset + rows->ids[i] * t->dim < end)
+            continue; // same chunk
+        const uint32_t chunk = chunk_of_row(s, t, rows->ids[i]);
+        if (chunk == last)
+            continue;
+        last = chunk;
+        end = s->chunk[chunk].end;
+        if (lock)
+            hki_shard_lock_chunk(s, chunk);
+        else
+            hki_shard_unlock_chunk(s, chunk);
+    }
+}
+
+static hk_status add_rows(hki_shard *s, hki_run *r, uint32_t unit,
+                          const hki_rows *rows) {
+    const hki_table *const t = &s->plan.table[rows->table];
+    const int64_t n = rows->count * t->dim;
+    const double squares = s->ck->squares(rows->up, n);
+    if (!hki_rules_acceptable(s, rows->up, n, squares))
+        return refuse(s, r, unit, squares, rows->up, n);
+    const bool durable = s->file.path != NULL || s->probe != NULL;
+    const uint64_t tag = HKI_CURSOR(r->exchange, unit + 1);
+    uint32_t slot = 0;
+    if (durable)
+        HKI_TRY(hki_undo_open_rows(s, r->claim.id, tag, rows, &slot));
+    for (uint32_t i = 0; i < rows->count; i++) {
+        (void)s->ck->add(hki_shard_at(s, 0, t->offset + rows->ids[i] * t->dim),
+                         rows->up + i * t->dim, t->dim);
+        if (durable && i == rows->count / 2)
+            hki_shard_probe(s, HKI_POINT_HALF);
+    }
+    HKI_ORDER();
+    if (durable)
+        return hki_undo_commit(s, slot);
+    hki_store64(&s->file.worker[r->claim.id].cursor, tag);
+    return HK_OK;
+}
+
+hk_status hki_shard_apply_rows(hki_shard *s, hki_run *r, uint32_t unit,
+                               const hki_rows *rows) {
+    if (unit < n_fixed(s, &r->msg) || unit >= r->msg.last ||
+        !(r->msg.flags & HKI_BEGIN_ROWS))
+        return hki_fail(HK_E_DATA, "%s: worker %u: unit %u is not for rows",
+                        s->name, r->claim.id, unit);
+    hki_seat *const seat = &s->seat[r->claim.id];
+    bool again;
+    pthread_mutex_lock(&seat->lock);
+    hk_status status = check_unit(s, r, unit, &again);
+    if (status == HK_OK && !again) {
+        lock_rows(s, rows, true);
+        status = add_rows(s, r, unit, rows);
+        lock_rows(s, rows, false);
+    }
+    pthread_mutex_unlock(&seat->lock);
+    if (status == HK_E_NOT_FINITE || status == HK_E_RANGE)
+        count_refused(s, r);
+    if (status == HK_OK) {
+        r->applied = HKI_MAX(r->applied, unit + 1);
+        atomic_fetch_add(&s->chunks, again ? 0u : 1u);
+    }
+    return status;
+}
+
+void hki_shard_read_rows(hki_shard *s, const hki_rows *rows, float *out) {
+    const hki_table *const t = &s->plan.table[rows->table];
+    lock_rows(s, rows, true);
+    for (uint32_t i = 0; i < rows->count; i++)
+        memcpy(out + i * t->dim,
+               hki_shard_at(s, 0, t->offset + rows->ids[i] * t->dim),
+               (size_t)t->dim * sizeof *out);
+    lock_rows(s, rows, false);
+}
+
+// ---- end --------------------------------------------------------------------
+
+hk_status hki_shard_end(hki_shard *s, hki_run *r, const hki_patience *p) {
+    hk_status status = HK_OK;
+    if (r->msg.flags & HKI_BEGIN_ROUND && !(r->msg.flags & HKI_BEGIN_SETTLE))
+        status = hki_round_finish(s, r, p);
+    hki_seat *const seat = &s->seat[r->claim.id];
+    pthread_mutex_lock(&s->lock);
+    set_running(s, &r->claim, 0, false);
+    seat->exchange_seconds += (double)(hki_now_ns() - r->start_ns) * 1e-9;
+    seat->staleness = (double)r->began.staleness;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}

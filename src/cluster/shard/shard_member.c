@@ -1,0 +1,428 @@
+// shard_member.c - who is a worker here: joining, coming back, leaving,
+// leases; first values; the start barrier.
+#include "cluster/shard/shard.h"
+
+#define SLICE_NS 50000000 // how often a waiter's peer is looked at
+
+bool hki_shard_wait(hki_shard *s, const hki_patience *p) {
+    const int64_t now = hki_now_ns();
+    if (now >= p->deadline_ns)
+        return false;
+    if (p->alive != NULL && !p->alive(p->user))
+        return false;
+    const int64_t slice = p->alive != NULL
+                              ? HKI_MIN(now + SLICE_NS, p->deadline_ns)
+                              : p->deadline_ns;
+    (void)hki_cond_wait(&s->changed, &s->lock, slice);
+    return true;
+}
+
+// ---- joining ----------------------------------------------------------------
+
+static hk_status choose_id(hki_shard *s, int32_t task, uint32_t *out) {
+    const uint32_t n = s->opt.max_workers;
+    if (task >= 0 && (uint32_t)task < n) {
+        *out = (uint32_t)task;
+        return HK_OK;
+    }
+    if (task != -1)
+        return hki_fail(HK_E_RANGE, "%s: join: worker %d is outside of 0..%u",
+                        s->name, task, n - 1);
+    for (uint32_t id = 0; id < n; id++)
+        if (!s->file.worker[id].live) {
+            *out = id;
+            return HK_OK;
+        }
+    return hki_fail(HK_E_RANGE, "%s: join: all %u workers are taken", s->name,
+                    n);
+}
+
+// A new connection speaks for the worker from now on. `lock` is held.
+static void seat_worker(hki_shard *s, uint32_t id, const char *peer,
+                        hki_claim *claim, hki_msg_joined *out) {
+    hki_worker_record *const w = &s->file.worker[id];
+    hki_seat *const seat = &s->seat[id];
+    *claim = (hki_claim){
+        .id = id, .incarnation = w->incarnation, .session = ++s->sessions};
+    if (!w->live)
+        atomic_fetch_add(&s->live, 1);
+    __atomic_store_n(&w->live, 1, __ATOMIC_RELEASE);
+    seat->used = true;
+    seat->left = false;
+    seat->speaker = claim->session;
+    seat->connections++;
+    seat->seen_ns = hki_now_ns();
+    snprintf(seat->peer, sizeof seat->peer, "%s", peer);
+    // A unit that is being applied for the connection before is waited for:
+    // what is told here is final.
+    pthread_mutex_lock(&seat->lock);
+    seat->session = claim->session;
+    const uint64_t cursor = hki_load64(&w->cursor);
+    *out = (hki_msg_joined){.id = id,
+                            .incarnation = w->incarnation,
+                            .exchange = HKI_CURSOR_EXCHANGE(cursor),
+                            .applied = HKI_CURSOR_UNITS(cursor),
+                            .steps = w->steps};
+    pthread_mutex_unlock(&seat->lock);
+}
+
+// The first shard gives the numbers; the others take what it gave.
+static hk_status next_incarnation(const hki_shard *s, uint32_t id,
+                                  uint32_t asked, uint32_t *out) {
+    const uint32_t now = s->file.worker[id].incarnation;
+    if (asked != 0 && asked < now)
+        return hki_fail(HK_E_STATE,
+                        "%s: join: worker %u of incarnation %u is fenced off "
+                        "by incarnation %u; if no such worker runs, reset "
+                        "it at every center (--reset-worker %u)",
+                        s->name, id, asked, now, id);
+    if (now == UINT32_MAX)
+        return hki_fail(HK_E_STATE,
+                        "%s: join: worker %u has no incarnation left; reset it "
+                        "at every center (--reset-worker %u)",
+                        s->name, id, id);
+    if (asked != 0 && (s->shard == 0 || asked - now > HKI_LEAP_INCARNATION))
+        return hki_fail(HK_E_RANGE,
+                        "%s: join: worker %u is of incarnation %u and cannot "
+                        "become %u",
+                        s->name, id, now, asked);
+    *out = asked != 0 ? asked : now + 1;
+    return HK_OK;
+}
+
+hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
+                         const char *peer, hki_claim *claim,
+                         hki_msg_joined *out) {
+    uint32_t id = 0;
+    pthread_mutex_lock(&s->lock);
+    hk_status status = choose_id(s, msg->task, &id);
+    hki_worker_record *const w = &s->file.worker[id];
+    uint32_t next = 0;
+    if (status == HK_OK)
+        status = next_incarnation(s, id, msg->incarnation, &next);
+    if (status == HK_OK) {
+        __atomic_store_n(&w->incarnation, next, __ATOMIC_RELEASE);
+        __atomic_store_n(&w->round, 0, __ATOMIC_RELEASE);
+        s->seat[id].running = 0;
+        s->seat[id].contributing = false;
+        seat_worker(s, id, peer, claim, out);
+        pthread_mutex_lock(&s->seat[id].lock);
+        s->seat[id].seen_version = atomic_load(&s->version);
+        pthread_mutex_unlock(&s->seat[id].lock);
+        __atomic_fetch_add(&s->file.head->joins, 1, __ATOMIC_RELAXED);
+        if (s->granted == id + 1)
+            s->granted = 0; // whoever was to bring the values is gone
+        pthread_cond_broadcast(&s->changed);
+    }
+    pthread_mutex_unlock(&s->lock);
+    HKI_TRY(status);
+    hki_log(s->context, HK_LOG_INFO,
+            "%s: worker %u joined (incarnation %u, %s), %u live", s->name,
+            out->id, out->incarnation, peer, atomic_load(&s->live));
+    return HK_OK;
+}
+
+hk_status hki_shard_resume(hki_shard *s, const hki_msg_resume *msg,
+                           const char *peer, hki_claim *claim,
+                           hki_msg_joined *out) {
+    if (msg->id >= s->opt.max_workers)
+        return hki_fail(HK_E_STATE, "%s: no worker %u", s->name, msg->id);
+    pthread_mutex_lock(&s->lock);
+    const hki_worker_record *const w = &s->file.worker[msg->id];
+    hk_status status = HK_OK;
+    if (w->incarnation != msg->incarnation || w->incarnation == 0)
+        status = hki_fail(HK_E_STATE,
+                          "%s: worker %u of incarnation %u is fenced off by "
+                          "incarnation %u",
+                          s->name, msg->id, msg->incarnation, w->incarnation);
+    else
+        seat_worker(s, msg->id, peer, claim, out);
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+// A worker that was late is taken back as long as nobody else sits there: it
+// may have waited for another shard all the while. `lock` is held.
+static bool take_back(hki_shard *s, const hki_claim *c) {
+    const hki_seat *const seat = &s->seat[c->id];
+    if (seat->left || seat->speaker != c->session)
+        return false;
+    __atomic_store_n(&s->file.worker[c->id].live, 1, __ATOMIC_RELEASE);
+    atomic_fetch_add(&s->live, 1);
+    return true;
+}
+
+// `lock` is held.
+static hk_status check_claim(hki_shard *s, const hki_claim *c,
+                             const char *what) {
+    if (c->incarnation == 0 || c->id >= s->opt.max_workers)
+        return hki_fail(HK_E_STATE, "%s: %s: the worker has not joined",
+                        s->name, what);
+    const hki_worker_record *const w = &s->file.worker[c->id];
+    if (w->incarnation != c->incarnation)
+        return hki_fail(HK_E_STATE,
+                        "%s: %s: worker %u of incarnation %u is fenced off by "
+                        "incarnation %u",
+                        s->name, what, c->id, c->incarnation, w->incarnation);
+    if (!w->live && !take_back(s, c))
+        return hki_fail(HK_E_STATE, "%s: %s: worker %u has left", s->name, what,
+                        c->id);
+    return HK_OK;
+}
+
+hk_status hki_shard_check(hki_shard *s, const hki_claim *c, const char *what) {
+    pthread_mutex_lock(&s->lock);
+    const hk_status status = check_claim(s, c, what);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+hk_status hki_shard_check_steps(const hki_shard *s, const hki_claim *c,
+                                int64_t steps) {
+    const int64_t now = s->file.worker[c->id].steps;
+    if (steps >= now && steps - now <= HKI_LEAP_STEPS && steps <= HKI_MAX_STEPS)
+        return HK_OK;
+    return hki_fail(HK_E_DATA, "%s: worker %u: %lld steps after %lld", s->name,
+                    c->id, (long long)steps, (long long)now);
+}
+
+// ---- leaving ----------------------------------------------------------------
+
+// `lock` is held.
+static void drop_worker(hki_shard *s, uint32_t id) {
+    hki_seat *const seat = &s->seat[id];
+    __atomic_store_n(&s->file.worker[id].live, 0, __ATOMIC_RELEASE);
+    atomic_fetch_sub(&s->live, 1);
+    seat->running = 0;
+    seat->contributing = false;
+    seat->in_barrier = false;
+    if (s->granted == id + 1)
+        s->granted = 0;
+    pthread_cond_broadcast(&s->changed); // a round may be complete now
+}
+
+hk_status hki_shard_leave(hki_shard *s, const hki_claim *c, int64_t steps) {
+    pthread_mutex_lock(&s->lock);
+    hk_status status = check_claim(s, c, "leave");
+    hki_worker_record *const w = &s->file.worker[c->id];
+    if (status == HK_OK && steps > w->steps) {
+        status = hki_shard_check_steps(s, c, steps);
+        if (status == HK_OK) {
+            atomic_fetch_add(&s->global_step, steps - w->steps);
+            __atomic_store_n(&w->steps, steps, __ATOMIC_RELEASE);
+        }
+    }
+    if (status == HK_OK) {
+        drop_worker(s, c->id);
+        s->seat[c->id].left = true;
+    }
+    pthread_mutex_unlock(&s->lock);
+    HKI_TRY(status);
+    hki_log(s->context, HK_LOG_INFO, "%s: worker %u left, %u live", s->name,
+            c->id, atomic_load(&s->live));
+    return HK_OK;
+}
+
+void hki_shard_hang_up(hki_shard *s, const hki_claim *c) {
+    if (c->session == 0)
+        return;
+    pthread_mutex_lock(&s->lock);
+    hki_seat *const seat = &s->seat[c->id];
+    seat->connections -= seat->connections > 0;
+    seat->in_barrier = false;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void hki_shard_seen(hki_shard *s, const hki_claim *c,
+                    const hk_worker_news *report, uint64_t bytes_in,
+                    uint64_t bytes_out) {
+    if (c->session == 0)
+        return;
+    pthread_mutex_lock(&s->lock);
+    hki_seat *const seat = &s->seat[c->id];
+    hki_worker_record *const w = &s->file.worker[c->id];
+    seat->seen_ns = hki_now_ns();
+    seat->bytes_in += bytes_in;
+    seat->bytes_out += bytes_out;
+    if (report != NULL)
+        seat->report = *report;
+    if (!w->live && w->incarnation == c->incarnation && report != NULL)
+        (void)take_back(s, c);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void hki_shard_renew(hki_shard *s, const hki_claim *c) {
+    if (c->session != 0 && s->seat[c->id].speaker == c->session)
+        s->seat[c->id].seen_ns = hki_now_ns();
+}
+
+hk_status hki_shard_reset(hki_shard *s, int64_t id) {
+    if (id < 0 || id >= s->opt.max_workers || !s->file.worker[id].incarnation)
+        return hki_fail(HK_E_NOT_FOUND, "%s: no worker %lld to reset", s->name,
+                        (long long)id);
+    hki_worker_record *const w = &s->file.worker[id];
+    pthread_mutex_lock(&s->lock);
+    hki_log(s->context, HK_LOG_WARNING,
+            "%s: worker %lld of incarnation %u is reset, as asked for", s->name,
+            (long long)id, w->incarnation);
+    if (w->live)
+        drop_worker(s, (uint32_t)id);
+    w->incarnation = 0;
+    w->round = 0;
+    pthread_mutex_unlock(&s->lock);
+    return HK_OK;
+}
+
+void hki_shard_expire(hki_shard *s) {
+    const int64_t now = hki_now_ns();
+    pthread_mutex_lock(&s->lock);
+    for (uint32_t i = 0; i < s->opt.max_workers; i++) {
+        if (!s->file.worker[i].live || now - s->seat[i].seen_ns <= s->lease_ns)
+            continue;
+        const double seconds = (double)(now - s->seat[i].seen_ns) * 1e-9;
+        drop_worker(s, i);
+        hki_log(s->context, HK_LOG_WARNING,
+                "%s: worker %u (%s) was silent for %.1f s: its lease is over, "
+                "%u live",
+                s->name, i, s->seat[i].peer, seconds, atomic_load(&s->live));
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+// ---- first values -----------------------------------------------------------
+
+hk_status hki_shard_init(hki_shard *s, const hki_claim *c,
+                         const hki_patience *p, bool *granted) {
+    *granted = false;
+    pthread_mutex_lock(&s->lock);
+    hk_status status = check_claim(s, c, "init");
+    const uint64_t *const initialised = &s->file.head->initialised;
+    while (status == HK_OK && !hki_load64(initialised) && s->granted != 0 &&
+           s->granted != c->id + 1)
+        if (!hki_shard_wait(s, p))
+            status = hki_fail(HK_E_TIMEOUT,
+                              "%s: init of worker %u: waited for worker %u to "
+                              "bring the first values",
+                              s->name, c->id, s->granted - 1);
+    if (status == HK_OK && !hki_load64(initialised)) {
+        s->granted = c->id + 1;
+        *granted = true;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+// `lock` is held.
+static void set_values(hki_shard *s, uint64_t run_id) {
+    hki_center_head *const h = s->file.head;
+    if (run_id == 0)
+        run_id = hki_new_id();
+    hki_store64(&h->run_id, run_id);
+    hki_store64(&h->initialised, 1);
+    s->granted = 0;
+    if (s->durability == HKI_DURABLE_ALWAYS && s->file.path != NULL)
+        (void)hki_center_sync(&s->file, s->file.map, s->file.bytes);
+    pthread_cond_broadcast(&s->changed);
+}
+
+// `lock` is held.
+static hk_status hold_grant(hki_shard *s, const hki_claim *c) {
+    HKI_TRY(check_claim(s, c, "init"));
+    if (s->granted == 0 && !hki_load64(&s->file.head->initialised))
+        s->granted = c->id + 1;
+    if (s->granted == c->id + 1)
+        return HK_OK;
+    return hki_fail(HK_E_STATE,
+                    "%s: init: worker %u was too late with the first values",
+                    s->name, c->id);
+}
+
+hk_status hki_shard_hold(hki_shard *s, const hki_claim *c) {
+    pthread_mutex_lock(&s->lock);
+    const hk_status status = hold_grant(s, c);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+hk_status hki_shard_commit(hki_shard *s, const hki_claim *c, uint64_t run_id) {
+    pthread_mutex_lock(&s->lock);
+    const hk_status status = hold_grant(s, c);
+    if (status == HK_OK)
+        set_values(s, run_id);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+void hki_shard_refuse(hki_shard *s, const hki_claim *c) {
+    pthread_mutex_lock(&s->lock);
+    if (s->granted == c->id + 1)
+        s->granted = 0;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+hk_status hki_shard_receive(hki_shard *s, const hki_patience *p) {
+    hk_status status = HK_OK;
+    pthread_mutex_lock(&s->lock);
+    while (status == HK_OK && s->receiving)
+        if (!hki_shard_wait(s, p) && s->receiving)
+            status = hki_fail(HK_E_TIMEOUT,
+                              "%s: waited for the values that somebody else "
+                              "brings",
+                              s->name);
+    if (status == HK_OK)
+        s->receiving = true;
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+void hki_shard_received(hki_shard *s) {
+    pthread_mutex_lock(&s->lock);
+    s->receiving = false;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void hki_shard_assigned(hki_shard *s, int64_t global_step, uint64_t run_id) {
+    pthread_mutex_lock(&s->lock);
+    hki_center_head *const h = s->file.head;
+    const int64_t steps = atomic_load(&s->global_step) - h->step_base;
+    __atomic_store_n(&h->step_base, global_step - steps, __ATOMIC_RELEASE);
+    atomic_store(&s->global_step, global_step);
+    set_values(s, run_id != 0 ? run_id : h->run_id);
+    pthread_mutex_unlock(&s->lock);
+}
+
+// ---- start barrier ----------------------------------------------------------
+
+static uint32_t n_waiting(const hki_shard *s) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->opt.max_workers; i++)
+        n += s->seat[i].in_barrier;
+    return n;
+}
+
+hk_status hki_shard_barrier(hki_shard *s, const hki_claim *c, uint32_t parties,
+                            const hki_patience *p) {
+    uint64_t *const passed = &s->file.head->barrier;
+    pthread_mutex_lock(&s->lock);
+    hk_status status = check_claim(s, c, "start barrier");
+    if (status == HK_OK) {
+        s->seat[c->id].in_barrier = true;
+        if (!hki_load64(passed) && n_waiting(s) >= parties) {
+            hki_store64(passed, 1);
+            pthread_cond_broadcast(&s->changed);
+        }
+        while (!hki_load64(passed) && status == HK_OK)
+            if (!hki_shard_wait(s, p) && !hki_load64(passed))
+                status = hki_fail(HK_E_TIMEOUT,
+                                  "%s: start barrier: worker %u waited for "
+                                  "the others; %u of %u are here",
+                                  s->name, c->id, n_waiting(s), parties);
+        s->seat[c->id].in_barrier = false;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}

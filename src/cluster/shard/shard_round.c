@@ -1,0 +1,177 @@
+// shard_round.c - rounds of synchronous methods.
+//
+// The values stand still while workers bring their share into the sum, chunk
+// by chunk; when every live worker has brought all of it, one of them closes
+// the round, chunk by chunk. Closing is committed like an exchange, by the
+// record behind the last worker's: its cursor is (round, chunks closed), so
+// that a process that dies in between goes on where it was.
+//
+// No round is closed while the gate keeps it from it (shard_cut.c).
+//
+// A worker that dies half way has brought some chunks and not others: the
+// mean of a chunk is over those who brought it.
+#include "cluster/shard/shard.h"
+
+static hki_worker_record *record(const hki_shard *s) {
+    return &s->file.worker[s->opt.max_workers];
+}
+
+uint64_t hki_round_number(const hki_shard *s) {
+    const uint64_t cursor = hki_load64(&record(s)->cursor);
+    const bool open = HKI_CURSOR_UNITS(cursor) < s->n_chunks;
+    return HKI_CURSOR_EXCHANGE(cursor) - (cursor != 0 && open);
+}
+
+uint64_t hki_round_reached(const hki_shard *s) {
+    return s->round_closing
+               ? HKI_CURSOR_EXCHANGE(hki_load64(&record(s)->cursor))
+               : hki_round_number(s);
+}
+
+// ---- closing ----------------------------------------------------------------
+
+// The rest of round `round`, from `first` on. Nobody contributes meanwhile.
+static hk_status close_chunks(hki_shard *s, uint64_t round, uint32_t first) {
+    const uint32_t all = (1u << s->file.head->n_vectors) - 1;
+    for (uint32_t i = first; i < s->n_chunks; i++) {
+        uint32_t slot;
+        hki_shard_lock_chunk(s, i);
+        hk_status status = hki_undo_open(
+            s, s->opt.max_workers, HKI_CURSOR(round + 1, i + 1), i, all, &slot);
+        if (status == HK_OK) {
+            status = hki_rules_close(s, i, round);
+            if (status == HK_OK)
+                status = hki_undo_commit(s, slot);
+            else
+                hki_undo_restore(s, slot);
+        }
+        hki_shard_unlock_chunk(s, i);
+        HKI_TRY(status);
+    }
+    s->file.head->fast_rate = 0;
+    return HK_OK;
+}
+
+// `lock` is held and given up meanwhile.
+static hk_status close_round(hki_shard *s, uint64_t round) {
+    const uint64_t cursor = hki_load64(&record(s)->cursor);
+    // A round that failed to close before goes on where it was.
+    const bool begun = HKI_CURSOR_EXCHANGE(cursor) == round + 1;
+    if (!begun)
+        hki_store64(&record(s)->cursor, HKI_CURSOR(round + 1, 0));
+    s->round_closing = true;
+    pthread_mutex_unlock(&s->lock);
+    const hk_status status =
+        close_chunks(s, round, begun ? HKI_CURSOR_UNITS(cursor) : 0);
+    pthread_mutex_lock(&s->lock);
+    s->round_closing = false;
+    if (status == HK_OK)
+        atomic_fetch_add(&s->version, 1);
+    pthread_cond_broadcast(&s->changed);
+    return status;
+}
+
+hk_status hki_round_recover(hki_shard *s) {
+    const uint64_t cursor = hki_load64(&record(s)->cursor);
+    if (!(s->method->flags & HKI_METHOD_ROUND) || cursor == 0 ||
+        HKI_CURSOR_UNITS(cursor) >= s->n_chunks)
+        return HK_OK;
+    return close_chunks(s, HKI_CURSOR_EXCHANGE(cursor) - 1,
+                        HKI_CURSOR_UNITS(cursor));
+}
+
+// ---- contributions ----------------------------------------------------------
+
+// Counts who has brought everything and who is missing or at it. `lock` is
+// held.
+static uint32_t survey(const hki_shard *s, uint64_t round, uint32_t *missing,
+                       uint32_t *under_way) {
+    uint32_t arrived = 0;
+    *missing = *under_way = 0;
+    for (uint32_t i = 0; i < s->opt.max_workers; i++) {
+        const hki_worker_record *const w = &s->file.worker[i];
+        const bool done = w->round == round + 1;
+        arrived += done;
+        *under_way += s->seat[i].contributing && !done;
+        *missing += w->live && !done;
+    }
+    return arrived;
+}
+
+static hk_status late(const hki_shard *s, uint32_t id, uint64_t round,
+                      const char *what) {
+    char missing[64] = "";
+    size_t at = 0;
+    for (uint32_t i = 0; i < s->opt.max_workers && at + 16 < sizeof missing;
+         i++)
+        if (s->file.worker[i].live && s->file.worker[i].round != round + 1)
+            at += (size_t)snprintf(missing + at, sizeof missing - at, " %u", i);
+    return hki_fail(HK_E_TIMEOUT, "%s: round %llu: worker %u waited for %s%s",
+                    s->name, (unsigned long long)round, id, what, missing);
+}
+
+hk_status hki_round_enter(hki_shard *s, const hki_claim *c,
+                          const hki_patience *p) {
+    while (s->round_closing)
+        if (!hki_shard_wait(s, p) && s->round_closing)
+            return late(s, c->id, hki_round_number(s),
+                        "its end by another worker; missing:");
+    return HK_OK;
+}
+
+// Is it time to close round `round`? Without those missing, once nobody waits
+// for them any more. `lock` is held.
+static bool is_complete(const hki_shard *s, uint64_t round, bool in_time) {
+    uint32_t missing, under_way;
+    const uint32_t arrived = survey(s, round, &missing, &under_way);
+    const bool quorum =
+        !in_time && s->opt.quorum > 0 && arrived >= s->opt.quorum;
+    return !s->round_closing && under_way == 0 && arrived > 0 &&
+           (missing == 0 || quorum);
+}
+
+// A cut is waited for to its end, and not as long as for a worker: the wait
+// of a quorum is over by then. `lock` is held.
+static void wait_for_gate(hki_shard *s) {
+    const hki_patience p = {.deadline_ns = s->gate.until_ns};
+    (void)hki_shard_wait(s, &p);
+}
+
+// Waits for the end of round `round`, or brings it about. `lock` is held.
+static hk_status finish(hki_shard *s, const hki_run *r, uint64_t round,
+                        const hki_patience *p) {
+    bool in_time = true;
+    while (hki_round_number(s) == round) {
+        const bool complete = is_complete(s, round, in_time);
+        if (complete && hki_gate_holds(s, round)) {
+            wait_for_gate(s);
+            continue;
+        }
+        if (complete) {
+            HKI_TRY(close_round(s, round));
+            continue;
+        }
+        if (!in_time)
+            return late(s, r->claim.id, round, "workers");
+        in_time = hki_shard_wait(s, p);
+    }
+    return HK_OK;
+}
+
+hk_status hki_round_finish(hki_shard *s, hki_run *r, const hki_patience *p) {
+    hki_worker_record *const w = &s->file.worker[r->claim.id];
+    hki_center_head *const h = s->file.head;
+    pthread_mutex_lock(&s->lock);
+    // One that comes back after its round was closed without it has nothing to
+    // wait for.
+    const uint64_t round = w->entered;
+    if (hki_round_number(s) == round) {
+        h->fast_rate = HKI_MAX(h->fast_rate, r->msg.fast_rate);
+        __atomic_store_n(&w->round, round + 1, __ATOMIC_RELEASE);
+    }
+    s->seat[r->claim.id].contributing = false;
+    pthread_cond_broadcast(&s->changed);
+    const hk_status status = finish(s, r, round, p);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}

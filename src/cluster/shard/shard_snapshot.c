@@ -1,0 +1,362 @@
+// shard_snapshot.c - the gate, copies of the center between two exchanges, and
+// snapshot files.
+//
+// While the gate is closed no exchange begins and no round is closed; those
+// under way run to their end, or as far as whoever closed it says (what has
+// happened at one shard has to happen at all of them). What is copied then
+// holds every exchange and every round as a whole or not at all; the shares of
+// a round that is open are in its sum. Nobody waits for such a round to end:
+// the worker that it lacks may be the one that asked for the copy. A gate
+// opens by itself when its time is over: a cut whose owner died costs a pause,
+// no more.
+#include "base/io.h"
+#include "cluster/shard/shard.h"
+
+static bool is_closed(hki_shard *s) {
+    if (s->gate.ticket != 0 && hki_now_ns() >= s->gate.until_ns) {
+        hki_log(s->context, HK_LOG_WARNING,
+                "%s: a cut took too long; exchanges go on", s->name);
+        s->gate.ticket = 0;
+    }
+    return s->gate.ticket != 0;
+}
+
+hk_status hki_gate_pass(hki_shard *s, const hki_claim *c, uint64_t exchange,
+                        const hki_patience *p) {
+    while (is_closed(s) && exchange > s->gate.allowed[c->id]) {
+        const hki_patience slice = {
+            .deadline_ns = HKI_MIN(p->deadline_ns, s->gate.until_ns),
+            .alive = p->alive,
+            .user = p->user};
+        if (!hki_shard_wait(s, &slice) && is_closed(s) &&
+            (hki_now_ns() >= p->deadline_ns ||
+             (p->alive != NULL && !p->alive(p->user))))
+            return hki_fail(HK_E_TIMEOUT,
+                            "%s: exchange of worker %u: waited for the end of "
+                            "a snapshot",
+                            s->name, c->id);
+    }
+    return HK_OK;
+}
+
+bool hki_gate_holds(hki_shard *s, uint64_t round) {
+    return is_closed(s) && round >= s->gate.rounds;
+}
+
+static bool has_rounds(const hki_shard *s) {
+    return (s->method->flags & HKI_METHOD_ROUND) != 0;
+}
+
+// Who has ever exchanged anything. `lock` is held.
+static uint32_t list_members(const hki_shard *s, hki_member_at *out) {
+    uint32_t n = 0;
+    if (has_rounds(s)) {
+        if (out != NULL)
+            out[n] = (hki_member_at){.id = HKI_MEMBER_CENTER,
+                                     .running = s->round_closing,
+                                     .exchange = hki_round_reached(s)};
+        n++;
+    }
+    for (uint32_t i = 0; i < s->opt.max_workers; i++) {
+        const uint64_t exchange =
+            HKI_CURSOR_EXCHANGE(hki_load64(&s->file.worker[i].cursor));
+        const uint64_t running = s->seat[i].running;
+        if (exchange == 0 && running == 0)
+            continue;
+        if (out != NULL)
+            out[n] = (hki_member_at){.id = i,
+                                     .running = running != 0,
+                                     .exchange = HKI_MAX(exchange, running)};
+        n++;
+    }
+    return n;
+}
+
+hk_status hki_gate_close(hki_shard *s, uint64_t ticket, int64_t hold_ms,
+                         const hki_patience *p, hki_member_at **out,
+                         uint32_t *n) {
+    hki_member_at *members = NULL;
+    pthread_mutex_lock(&s->lock);
+    hk_status status = HK_OK;
+    while (status == HK_OK && is_closed(s))
+        if (!hki_shard_wait(s, p) && is_closed(s))
+            status = hki_fail(HK_E_TIMEOUT,
+                              "%s: snapshot: waited for another one to end",
+                              s->name);
+    if (status == HK_OK) {
+        *n = list_members(s, NULL);
+        status = hki_alloc_array(*n, sizeof *members, &members);
+    }
+    if (status == HK_OK) {
+        *n = list_members(s, members);
+        s->gate.ticket = ticket;
+        s->gate.until_ns = hki_deadline(hold_ms);
+        memset(s->gate.allowed, 0,
+               s->opt.max_workers * sizeof *s->gate.allowed);
+        s->gate.rounds = 0;
+        *out = members;
+    }
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+static hk_status not_mine(const hki_shard *s) {
+    return hki_fail(HK_E_TIMEOUT,
+                    "%s: snapshot: it took so long that exchanges went on",
+                    s->name);
+}
+
+// Has a member come as far as the list says? One that is gone leaves what it
+// was at as it is; one that waits for the end of its round has done its part.
+static bool is_there(const hki_shard *s, const hki_member_at *m) {
+    if (m->id == HKI_MEMBER_CENTER)
+        return !s->round_closing && hki_round_number(s) >= m->exchange;
+    const hki_worker_record *const w = &s->file.worker[m->id];
+    const hki_seat *const seat = &s->seat[m->id];
+    const bool busy = has_rounds(s) ? seat->contributing : seat->running != 0;
+    return !w->live || (!busy && HKI_CURSOR_EXCHANGE(hki_load64(&w->cursor)) >=
+                                     m->exchange);
+}
+
+// The first listed member that is not there yet.
+static const hki_member_at *behind(const hki_shard *s,
+                                   const hki_member_at *members, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (!is_there(s, &members[i]))
+            return &members[i];
+    return NULL;
+}
+
+// `lock` is held.
+static hk_status allow(hki_shard *s, const hki_member_at *m) {
+    if (m->id == HKI_MEMBER_CENTER)
+        s->gate.rounds = m->exchange;
+    else if (m->id < s->opt.max_workers)
+        s->gate.allowed[m->id] = m->exchange;
+    else
+        return hki_fail(HK_E_DATA, "%s: snapshot: no worker %u", s->name,
+                        m->id);
+    return HK_OK;
+}
+
+static hk_status tired(const hki_shard *s, const hki_member_at *m) {
+    if (m->id == HKI_MEMBER_CENTER)
+        return hki_fail(HK_E_TIMEOUT,
+                        "%s: snapshot: waited for the end of round %llu",
+                        s->name, (unsigned long long)m->exchange - 1);
+    return hki_fail(HK_E_TIMEOUT,
+                    "%s: snapshot: waited for the end of exchange %llu of "
+                    "worker %u",
+                    s->name, (unsigned long long)m->exchange, m->id);
+}
+
+hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
+                          const hki_member_at *members, uint32_t n,
+                          const hki_patience *p) {
+    pthread_mutex_lock(&s->lock);
+    // Whoever has not closed the gate lets nobody through it.
+    hk_status status =
+        is_closed(s) && s->gate.ticket == ticket ? HK_OK : not_mine(s);
+    for (uint32_t i = 0; i < n && status == HK_OK; i++)
+        status = allow(s, &members[i]);
+    pthread_cond_broadcast(&s->changed);
+    const hki_member_at *m = NULL;
+    while (status == HK_OK && s->gate.ticket == ticket &&
+           (m = behind(s, members, n)) != NULL)
+        if (!hki_shard_wait(s, p) && behind(s, members, n) != NULL)
+            status = tired(s, m);
+    if (status == HK_OK && (!is_closed(s) || s->gate.ticket != ticket))
+        status = not_mine(s);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+// ---- copies -----------------------------------------------------------------
+
+#define MAX_CUTS 4 // copies that may exist at once
+
+void hki_cut_free(hki_shard *s, hki_cut *c) {
+    if (c == NULL)
+        return;
+    hki_free(c->bytes);
+    hki_free(c);
+    pthread_mutex_lock(&s->lock);
+    s->n_cuts--;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static hk_status new_cut(hki_shard *s, hki_cut **out) {
+    pthread_mutex_lock(&s->lock);
+    const bool full = s->n_cuts >= MAX_CUTS;
+    s->n_cuts += !full;
+    pthread_mutex_unlock(&s->lock);
+    if (full)
+        return hki_fail(HK_E_TIMEOUT,
+                        "%s: snapshot: %d copies are still being read", s->name,
+                        MAX_CUTS);
+    const hki_center_head *const h = s->file.head;
+    hki_cut *c = NULL;
+    hk_status status = hki_zalloc_array(1, sizeof *c, &c);
+    if (status == HK_OK) {
+        c->vectors = (size_t)h->undo_at;
+        status = hki_alloc_array(
+            (size_t)(h->undo_at + (h->file_bytes - h->vector_at)), 1,
+            &c->bytes);
+    }
+    if (status != HK_OK) {
+        hki_free(c);
+        pthread_mutex_lock(&s->lock);
+        s->n_cuts--;
+        pthread_mutex_unlock(&s->lock);
+        return status;
+    }
+    *out = c;
+    return HK_OK;
+}
+
+// Everything in front of the undo slots. `lock` is held; whoever has lost its
+// seat may be applying its last unit still.
+static void copy_records(const hki_shard *s, hki_cut *c) {
+    const hki_center_head *const h = s->file.head;
+    memcpy(c->bytes, s->file.map, (size_t)h->worker_at);
+    hki_worker_record *const w =
+        (hki_worker_record *)(void *)(c->bytes + h->worker_at);
+    for (uint32_t i = 0; i <= h->max_workers; i++) {
+        const hki_worker_record *const from = &s->file.worker[i];
+        w[i] = (hki_worker_record){
+            .cursor = hki_load64(&from->cursor),
+            .steps = __atomic_load_n(&from->steps, __ATOMIC_ACQUIRE),
+            .round = hki_load64(&from->round),
+            .entered = hki_load64(&from->entered),
+            .incarnation = from->incarnation};
+    }
+    memcpy(c->bytes + h->side_at, s->file.side,
+           (size_t)(h->undo_at - h->side_at));
+    hki_center_head *const head = (hki_center_head *)(void *)c->bytes;
+    head->clean = 1;
+    c->info = (hk_center_info){0};
+}
+
+// One chunk of every vector, with its record; 0: what lies before the first
+// chunk.
+static void copy_chunk(hki_shard *s, hki_cut *c, uint32_t number) {
+    const hki_center_head *const h = s->file.head;
+    const int64_t from = number == 0 ? s->first : s->chunk[number - 1].begin;
+    const int64_t to =
+        number < s->n_chunks ? s->chunk[number].begin : s->first + s->n;
+    if (number > 0) {
+        hki_shard_lock_chunk(s, number - 1);
+        memcpy(c->bytes + h->chunk_at + (number - 1) * sizeof(hki_chunk_record),
+               &s->file.chunk[number - 1], sizeof(hki_chunk_record));
+    }
+    for (uint32_t v = 0; v < h->n_vectors; v++)
+        memcpy(c->bytes + c->vectors + v * h->vector_stride +
+                   (size_t)(from - s->first) * sizeof(float),
+               hki_shard_at(s, v, from), (size_t)(to - from) * sizeof(float));
+    if (number > 0)
+        hki_shard_unlock_chunk(s, number - 1);
+}
+
+hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_cut **out) {
+    if (!hki_load64(&s->file.head->initialised))
+        return hki_fail(HK_E_STATE, "%s: snapshot: no values yet", s->name);
+    hki_cut *c = NULL;
+    HKI_TRY(new_cut(s, &c));
+    pthread_mutex_lock(&s->lock);
+    bool held = is_closed(s) && s->gate.ticket == ticket;
+    if (held)
+        copy_records(s, c);
+    pthread_mutex_unlock(&s->lock);
+    if (held) {
+        for (uint32_t i = 0; i <= s->n_chunks; i++)
+            copy_chunk(s, c, i);
+        hki_shard_info(s, &c->info);
+        pthread_mutex_lock(&s->lock);
+        held = is_closed(s) && s->gate.ticket == ticket;
+        pthread_mutex_unlock(&s->lock);
+    }
+    if (!held) {
+        hki_cut_free(s, c);
+        return not_mine(s);
+    }
+    *out = c;
+    return HK_OK;
+}
+
+void hki_gate_open(hki_shard *s, uint64_t ticket) {
+    pthread_mutex_lock(&s->lock);
+    if (s->gate.ticket == ticket)
+        s->gate.ticket = 0;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+const float *hki_cut_vector(const hki_shard *s, const hki_cut *c, uint32_t v) {
+    return (const float *)(const void *)(c->bytes + c->vectors +
+                                         v * s->file.head->vector_stride);
+}
+
+const uint8_t *hki_cut_side(const hki_shard *s, const hki_cut *c) {
+    return c->bytes + s->file.head->side_at;
+}
+
+// ---- snapshot files ---------------------------------------------------------
+
+static hk_status write_zeros(hki_file *f, size_t bytes) {
+    static const uint8_t zeros[4096];
+    for (; bytes > 0; bytes -= HKI_MIN(bytes, sizeof zeros))
+        HKI_TRY(hki_file_write(f, zeros, HKI_MIN(bytes, sizeof zeros)));
+    return HK_OK;
+}
+
+static hk_status write_cut(const hki_shard *s, hki_cut *c, hki_file *f) {
+    const hki_center_head *const h = s->file.head;
+    HKI_TRY(hki_file_write(f, c->bytes, c->vectors));
+    HKI_TRY(write_zeros(f, (size_t)(h->vector_at - h->undo_at)));
+    return hki_file_write(f, c->bytes + c->vectors,
+                          (size_t)(h->file_bytes - h->vector_at));
+}
+
+hk_status hki_cut_write(hki_shard *s, hki_cut *c, uint64_t number) {
+    if (s->file.path == NULL)
+        return hki_fail(HK_E_STATE, "%s: snapshot: there is no center file",
+                        s->name);
+    ((hki_center_head *)(void *)c->bytes)->cut = number;
+    const int64_t start = hki_now_ns();
+    hki_buf path = {0};
+    hki_file *f = NULL;
+    hk_status status = hki_buf_printf(&path, "%s.snapshot", s->file.path);
+    if (status == HK_OK)
+        status = hki_file_create_private(path.data, &f);
+    if (status == HK_OK) {
+        status = write_cut(s, c, f);
+        if (status == HK_OK)
+            status = hki_file_commit(f, true);
+        else
+            hki_file_discard(f);
+    }
+    if (status == HK_OK)
+        status = hki_sync_folder(path.data);
+    hki_buf_deinit(&path);
+    HKI_TRY(status);
+    atomic_fetch_add(&s->snapshots, 1);
+    atomic_store(&s->snapshot_ns, hki_now_ns());
+    atomic_store(&s->snapshot_took_ns, hki_now_ns() - start);
+    return HK_OK;
+}
+
+hk_status hki_shard_cut(hki_shard *s, uint64_t ticket, const hki_patience *p,
+                        hki_cut **out) {
+    hki_member_at *members = NULL;
+    uint32_t n = 0;
+    const int64_t left = (p->deadline_ns - hki_now_ns()) / 1000000;
+    HKI_TRY(
+        hki_gate_close(s, ticket, HKI_MAX(left, 1) + 1000, p, &members, &n));
+    hk_status status = hki_gate_settle(s, ticket, members, n, p);
+    if (status == HK_OK)
+        status = hki_gate_copy(s, ticket, out);
+    hki_gate_open(s, ticket);
+    hki_free(members);
+    return status;
+}

@@ -1,0 +1,170 @@
+// all_shards.c - one consistent point of all shards.
+//
+// Close every gate, find out how far each worker has come at any shard, let
+// it come so far at all of them, copy, open. An exchange is then in all
+// copies or in none.
+#include "cluster/wire/all_shards.h"
+#include "cluster/shard/shard.h"
+
+static uint32_t left_ms(int64_t deadline_ns) {
+    const int64_t ms = (deadline_ns - hki_now_ns()) / 1000000;
+    return (uint32_t)HKI_MIN(HKI_MAX(ms, 1), INT64_C(3600000));
+}
+
+// An answer may come a little after its wait has ended.
+static int64_t with_grace(int64_t deadline_ns) {
+    return deadline_ns + 2000000000;
+}
+
+static hk_status ask(hki_framer *f, uint64_t ticket, hki_gate_action action,
+                     uint64_t number, const uint8_t *more, size_t more_size,
+                     int64_t deadline_ns) {
+    uint8_t *body;
+    const hki_msg_gate m = {.ticket = ticket,
+                            .action = (uint32_t)action,
+                            .wait_ms = left_ms(deadline_ns)};
+    HKI_TRY(hki_alloc_array(HKI_MAX_MESSAGE + more_size, 1, &body));
+    const size_t n = hki_body_put(&hki_body_gate, &m, body);
+    if (more_size > 0)
+        memcpy(body + n, more, more_size);
+    const hki_frame head = {.type = HKI_GATE, .exchange = number};
+    const hk_status s = hki_frame_send(f, &head, body, n + more_size,
+                                       with_grace(deadline_ns), "gate");
+    hki_free(body);
+    return s;
+}
+
+static hk_status wait_state(hki_framer *f, int64_t deadline_ns) {
+    hki_msg_state state;
+    return hki_msg_recv(f, HKI_STATE, &hki_body_state, &state,
+                        with_grace(deadline_ns), "gate");
+}
+
+// The furthest exchange of every worker over all shards.
+typedef struct members {
+    hki_member_at *at;
+    uint32_t n;
+} members;
+
+static int by_id(const void *a, const void *b) {
+    const hki_member_at *const x = a, *const y = b;
+    return (x->id > y->id) - (x->id < y->id);
+}
+
+static hk_status merge(members *all, const hki_member_at *more, uint32_t n) {
+    HKI_TRY(hki_realloc_array((size_t)all->n + n, sizeof *all->at, &all->at));
+    if (n > 0)
+        memcpy(all->at + all->n, more, n * sizeof *more);
+    all->n += n;
+    qsort(all->at, all->n, sizeof *all->at, by_id);
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < all->n; i++) {
+        if (kept > 0 && all->at[kept - 1].id == all->at[i].id) {
+            hki_member_at *const k = &all->at[kept - 1];
+            k->exchange = HKI_MAX(k->exchange, all->at[i].exchange);
+        } else {
+            all->at[kept++] = all->at[i];
+        }
+    }
+    all->n = kept;
+    return HK_OK;
+}
+
+static hk_status close_one(hki_framer *f, uint64_t ticket, int64_t deadline_ns,
+                           members *all) {
+    hki_frame head;
+    HKI_TRY(ask(f, ticket, HKI_GATE_CLOSE, 0, NULL, 0, deadline_ns));
+    HKI_TRY(hki_frame_wait(f, with_grace(deadline_ns), "gate", &head));
+    if (head.type != HKI_MEMBERS ||
+        head.size > (HKI_MAX_SEATS + 1) * sizeof(hki_member_at))
+        return hki_fail(HK_E_DATA, "%s: gate: %s of %u bytes", f->conn->peer,
+                        hki_type_name(head.type), head.size);
+    uint8_t *bytes;
+    hki_member_at *list = NULL;
+    uint32_t n = 0;
+    HKI_TRY(hki_alloc_array(head.size, 1, &bytes));
+    hk_status s =
+        hki_frame_take(f, bytes, head.size, with_grace(deadline_ns), "gate");
+    if (s == HK_OK)
+        s = hki_members_get(bytes, head.size, f->conn->peer, &list, &n);
+    if (s == HK_OK)
+        s = merge(all, list, n);
+    hki_free(list);
+    hki_free(bytes);
+    return s;
+}
+
+// Asks all, then waits for all: the shards work at the same time.
+static hk_status ask_all(hki_framer *const *links, size_t n, uint64_t ticket,
+                         hki_gate_action action, const uint8_t *more,
+                         size_t more_size, int64_t deadline_ns) {
+    size_t asked = 0;
+    hk_status s = HK_OK;
+    for (; asked < n && s == HK_OK; asked++)
+        s = ask(links[asked], ticket, action, ticket, more, more_size,
+                deadline_ns);
+    if (s != HK_OK)
+        asked--;
+    for (size_t i = 0; i < asked; i++) { // every answer is taken
+        const hk_status one = wait_state(links[i], deadline_ns);
+        s = s != HK_OK ? s : one;
+    }
+    return s;
+}
+
+hk_status hki_cut_all(hki_framer *const *links, size_t n, hki_cut_use use,
+                      int64_t deadline_ns) {
+    const uint64_t ticket = hki_new_id();
+    members all = {0};
+    uint8_t *bytes = NULL;
+    size_t size = 0, closed = 0;
+    hk_status s = HK_OK;
+    for (; closed < n && s == HK_OK; closed++)
+        s = close_one(links[closed], ticket, deadline_ns, &all);
+    if (s == HK_OK)
+        s = hki_members_put(all.at, all.n, &bytes, &size);
+    if (s == HK_OK)
+        s = ask_all(links, n, ticket, HKI_GATE_SETTLE, bytes, size,
+                    deadline_ns);
+    if (s == HK_OK)
+        s = ask_all(links, n, ticket, HKI_GATE_COPY, NULL, 0, deadline_ns);
+    char text[512];
+    snprintf(text, sizeof text, "%s", hk_last_error());
+    // Whatever came of it, exchanges go on.
+    const hk_status opened =
+        ask_all(links, closed, ticket, HKI_GATE_OPEN, NULL, 0,
+                with_grace(HKI_MAX(deadline_ns, hki_now_ns())));
+    if (s == HK_OK)
+        s = opened;
+    else
+        s = hki_fail(s, "%s", text);
+    if (s == HK_OK && use == HKI_CUT_WRITE)
+        s = ask_all(links, n, ticket, HKI_GATE_WRITE, NULL, 0, deadline_ns);
+    hki_free(bytes);
+    hki_free(all.at);
+    return s;
+}
+
+// ---- links ------------------------------------------------------------------
+
+static hk_status say_open(hki_framer *f, const hki_msg_open *open,
+                          int64_t deadline_ns, hki_msg_welcome *welcome) {
+    HKI_TRY(hki_framer_greet(f, deadline_ns));
+    HKI_TRY(hki_msg_send(f, HKI_OPEN, 0, &hki_body_open, open, deadline_ns,
+                         "opening"));
+    return hki_msg_recv(f, HKI_WELCOME, &hki_body_welcome, welcome, deadline_ns,
+                        "opening");
+}
+
+hk_status hki_link_open(hki_net *net, const char *address,
+                        const hki_msg_open *open, int wake_fd,
+                        int64_t deadline_ns, hki_framer *out,
+                        hki_msg_welcome *welcome) {
+    hki_conn *conn;
+    HKI_TRY(hki_connect(net, address, wake_fd, deadline_ns, &conn));
+    hki_framer_init(out, conn, wake_fd);
+    const hk_status s = say_open(out, open, deadline_ns, welcome);
+    if (s != HK_OK)
+        hki_framer_deinit(out);
+    return s;
+}

@@ -1,0 +1,23 @@
+// cluster/wire/all_shards.h - one consistent point of all shards, from a client's side.
+#ifndef HKI_CUT_H
+#define HKI_CUT_H
+#include "cluster/wire/frame.h"
+
+typedef enum hki_cut_use {
+    HKI_CUT_READ = 1, // each shard keeps a copy for SNAPSHOT
+    HKI_CUT_WRITE = 2 // and writes it as its snapshot file
+} hki_cut_use;
+
+// Over open connections, one for each shard in order. Exchanges pause for the
+// time that those under way and one copy take.
+hk_status hki_cut_all(hki_framer *const *links, size_t n, hki_cut_use use,
+                      int64_t deadline_ns);
+
+// Opens a connection to a shard without being a worker. open: what it says of
+// itself; a fingerprint of 0 takes whatever model is there.
+hk_status hki_link_open(hki_net *net, const char *address,
+                        const hki_msg_open *open, int wake_fd,
+                        int64_t deadline_ns, hki_framer *out,
+                        hki_msg_welcome *welcome);
+
+#endif // HKI_CUT_H

@@ -1,0 +1,388 @@
+// wire.c - heads, bodies and layouts to bytes and back.
+#include "cluster/wire/wire.h"
+#include <sys/random.h>
+#include "hooke/elastic.h"
+
+// ---- numbers ----------------------------------------------------------------
+
+static void put_le(uint8_t *p, uint64_t v, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++)
+        p[i] = (uint8_t)(v >> (8 * i));
+}
+
+static uint64_t get_le(const uint8_t *p, size_t bytes) {
+    uint64_t v = 0;
+    for (size_t i = 0; i < bytes; i++)
+        v |= (uint64_t)p[i] << (8 * i);
+    return v;
+}
+
+// ---- preface ----------------------------------------------------------------
+
+static const char magic[8] = {'H', 'K', 'W', 'I', 'R', 'E', '\r', '\n'};
+
+void hki_preface_put(uint8_t out[HKI_PREFACE], uint32_t flags) {
+    memcpy(out, magic, sizeof magic);
+    put_le(out + 8, HKI_WIRE_VERSION, 2);
+    put_le(out + 10, HKI_WIRE_VERSION, 2);
+    put_le(out + 12, flags, 4);
+}
+
+hk_status hki_preface_get(const uint8_t in[HKI_PREFACE], const char *peer,
+                          uint32_t *flags) {
+    if (memcmp(in, magic, sizeof magic) != 0) {
+        const char *looks = "";
+        if (in[1] == 3 && (in[0] == 0x15 || in[0] == 0x16))
+            looks = "; it looks like TLS, which needs the key on both sides";
+        else if (memcmp(in, "GET ", 4) == 0 || memcmp(in, "POST", 4) == 0)
+            looks = "; it looks like HTTP";
+        return hki_fail(HK_E_DATA, "%s: does not speak Hooke's protocol%s",
+                        peer, looks);
+    }
+    const uint64_t low = get_le(in + 8, 2), high = get_le(in + 10, 2);
+    if (low > HKI_WIRE_VERSION || high < HKI_WIRE_VERSION)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: speaks versions %u to %u of the protocol, not "
+                        "%d",
+                        peer, (unsigned)low, (unsigned)high, HKI_WIRE_VERSION);
+    *flags = (uint32_t)get_le(in + 12, 4);
+    return HK_OK;
+}
+
+// ---- heads ------------------------------------------------------------------
+
+static uint32_t head_check(const uint8_t *head) {
+    const uint64_t h = hki_hash(HKI_HASH_INIT, head, HKI_HEAD - 4);
+    return (uint32_t)(h ^ h >> 32);
+}
+
+void hki_head_put(uint8_t out[HKI_HEAD], const hki_frame *f,
+                  uint32_t sequence) {
+    out[0] = f->type;
+    out[1] = f->flags;
+    put_le(out + 2, f->aux, 2);
+    put_le(out + 4, f->size, 4);
+    put_le(out + 8, f->exchange, 8);
+    put_le(out + 16, f->unit, 4);
+    put_le(out + 20, f->applied, 4);
+    put_le(out + 24, sequence, 4);
+    put_le(out + 28, head_check(out), 4);
+}
+
+hk_status hki_head_get(const uint8_t in[HKI_HEAD], uint32_t sequence,
+                       const char *peer, hki_frame *out) {
+    const hki_frame f = {.type = in[0],
+                         .flags = in[1],
+                         .aux = (uint16_t)get_le(in + 2, 2),
+                         .size = (uint32_t)get_le(in + 4, 4),
+                         .exchange = get_le(in + 8, 8),
+                         .unit = (uint32_t)get_le(in + 16, 4),
+                         .applied = (uint32_t)get_le(in + 20, 4)};
+    if (get_le(in + 28, 4) != head_check(in))
+        return hki_fail(HK_E_DATA, "%s: damaged head of frame %u", peer,
+                        sequence);
+    const uint32_t number = (uint32_t)get_le(in + 24, 4);
+    if (number != sequence)
+        return hki_fail(number < sequence ? HK_E_EXISTS : HK_E_DATA,
+                        "%s: frame %u where %u was expected", peer, number,
+                        sequence);
+    *out = f;
+    return HK_OK;
+}
+
+// ---- bodies -----------------------------------------------------------------
+
+typedef enum field_kind {
+    U32 = 4, // also int32_t
+    U64 = 8, // also int64_t and double
+    TEXT = 1 // char array; size gives its capacity
+} field_kind;
+
+typedef struct field {
+    uint16_t offset, size;
+    field_kind kind;
+} field;
+
+struct hki_body {
+    const char *name;
+    size_t struct_size;
+    const field *fields;
+    size_t n;
+};
+
+#define F(type, member, kind)                                                  \
+    {                                                                          \
+        offsetof(hki_msg_##type, member),                                      \
+            sizeof(((hki_msg_##type *)NULL)->member), kind                     \
+    }
+#define BODY(type, ...)                                                        \
+    static const field fields_##type[] = {__VA_ARGS__};                        \
+    const hki_body hki_body_##type = {#type, sizeof(hki_msg_##type),           \
+                                      fields_##type, HKI_COUNT(fields_##type)}
+
+BODY(open, F(open, shard, U32), F(open, n_shards, U32),
+     F(open, fingerprint, U64), F(open, shares, U64), F(open, window_kib, U32),
+     F(open, flags, U32), F(open, role, U32), F(open, name, TEXT));
+BODY(welcome, F(welcome, run_id, U64), F(welcome, plan, U64),
+     F(welcome, map_bytes, U64), F(welcome, values_offset, U64),
+     F(welcome, ring_bytes, U64), F(welcome, method, U32),
+     F(welcome, turn, U32), F(welcome, chunk_floats, U32),
+     F(welcome, window, U32), F(welcome, max_workers, U32),
+     F(welcome, lease_ms, U32), F(welcome, initialised, U32),
+     F(welcome, durable, U32));
+BODY(join, F(join, task, U32), F(join, incarnation, U32), F(join, wait_ms, U32),
+     F(join, reserved, U32));
+BODY(resume, F(resume, run_id, U64), F(resume, id, U32),
+     F(resume, incarnation, U32));
+BODY(joined, F(joined, id, U32), F(joined, incarnation, U32),
+     F(joined, exchange, U64), F(joined, applied, U32),
+     F(joined, reserved, U32), F(joined, steps, U64));
+BODY(leave, F(leave, steps, U64), F(leave, wait_ms, U32),
+     F(leave, reserved, U32));
+BODY(ping, F(ping, local_step, U64), F(ping, examples, U64),
+     F(ping, per_second, U64), F(ping, loss, U64), F(ping, distance, U64));
+BODY(state, F(state, version, U64), F(state, exchanges, U64),
+     F(state, global_step, U64), F(state, skipped, U64), F(state, stale, U64),
+     F(state, joins, U64), F(state, run_id, U64), F(state, live, U32),
+     F(state, initialised, U32), F(state, finished, U32),
+     F(state, reserved, U32));
+BODY(begin, F(begin, steps, U64), F(begin, rate, U64), F(begin, fast_rate, U64),
+     F(begin, grad_scale, U64), F(begin, flags, U32), F(begin, encoding, U32),
+     F(begin, first_up, U32), F(begin, first_down, U32), F(begin, last, U32),
+     F(begin, wait_ms, U32));
+BODY(began, F(began, alpha, U64), F(began, staleness, U64),
+     F(began, version, U64), F(began, global_step, U64), F(began, live, U32),
+     F(began, dropped, U32));
+BODY(assign, F(assign, global_step, U64), F(assign, wait_ms, U32),
+     F(assign, flags, U32), F(assign, id, U32), F(assign, incarnation, U32));
+BODY(wait, F(wait, number, U64), F(wait, wait_ms, U32), F(wait, flags, U32));
+BODY(gate, F(gate, ticket, U64), F(gate, action, U32), F(gate, wait_ms, U32));
+BODY(rows, F(rows, table, U32), F(rows, count, U32));
+BODY(note, F(note, if_absent, U32), F(note, size, U32), F(note, key, TEXT));
+BODY(text, F(text, text, TEXT));
+
+// The kinds say how wide a number is, the structs have to agree.
+static bool is_number(const field *f) {
+    return f->kind != TEXT && f->size == (uint16_t)f->kind;
+}
+
+size_t hki_body_put(const hki_body *b, const void *msg, uint8_t *out) {
+    size_t at = 0;
+    for (size_t i = 0; i < b->n; i++) {
+        const field *const f = &b->fields[i];
+        const uint8_t *const from = (const uint8_t *)msg + f->offset;
+        if (is_number(f)) {
+            uint64_t v = 0;
+            uint32_t narrow;
+            if (f->kind == U32) {
+                memcpy(&narrow, from, sizeof narrow);
+                v = narrow;
+            } else {
+                memcpy(&v, from, sizeof v);
+            }
+            put_le(out + at, v, (size_t)f->kind);
+            at += (size_t)f->kind;
+        } else {
+            const size_t n = strnlen((const char *)from, f->size - 1u);
+            put_le(out + at, n, 2);
+            memcpy(out + at + 2, from, n);
+            at += 2 + n;
+        }
+    }
+    return at;
+}
+
+static hk_status too_short(const hki_body *b, size_t size, const char *peer) {
+    return hki_fail(HK_E_DATA, "%s: body of %s ends after %zu bytes", peer,
+                    b->name, size);
+}
+
+static hk_status get_text(const hki_body *b, const field *f,
+                          const uint8_t *bytes, size_t size, const char *peer,
+                          uint8_t *to, size_t *at) {
+    if (size - *at < 2)
+        return too_short(b, size, peer);
+    const size_t n = (size_t)get_le(bytes + *at, 2);
+    if (n > size - *at - 2)
+        return too_short(b, size, peer);
+    if (n >= f->size || memchr(bytes + *at + 2, 0, n) != NULL)
+        return hki_fail(HK_E_DATA, "%s: body of %s: a text of %zu bytes", peer,
+                        b->name, n);
+    memcpy(to, bytes + *at + 2, n);
+    memset(to + n, 0, f->size - n);
+    *at += 2 + n;
+    return HK_OK;
+}
+
+hk_status hki_body_get(const hki_body *b, const uint8_t *bytes, size_t size,
+                       const char *peer, void *msg, size_t *used) {
+    size_t at = 0;
+    memset(msg, 0, b->struct_size);
+    for (size_t i = 0; i < b->n; i++) {
+        const field *const f = &b->fields[i];
+        uint8_t *const to = (uint8_t *)msg + f->offset;
+        if (!is_number(f)) {
+            HKI_TRY(get_text(b, f, bytes, size, peer, to, &at));
+            continue;
+        }
+        if (size - at < (size_t)f->kind)
+            return too_short(b, size, peer);
+        const uint64_t v = get_le(bytes + at, (size_t)f->kind);
+        const uint32_t narrow = (uint32_t)v;
+        memcpy(to, f->kind == U32 ? (const void *)&narrow : &v,
+               (size_t)f->kind);
+        at += (size_t)f->kind;
+    }
+    if (used == NULL && at != size)
+        return hki_fail(HK_E_DATA, "%s: body of %s is %zu bytes, expected %zu",
+                        peer, b->name, size, at);
+    if (used != NULL)
+        *used = at;
+    return HK_OK;
+}
+
+// ---- layouts ----------------------------------------------------------------
+//
+// u32 entries, then for each: u16 length and name, u8 type, u8 kind, u8
+// sparse, u8 share, u8 rank, rank times i64.
+
+#define MAX_ENTRIES (1u << 20)
+#define MAX_NAME 4096
+
+hk_status hki_layout_put(const hk_layout *l, const uint8_t *share,
+                         hki_buf *out) {
+    const size_t n = hk_layout_entries(l);
+    uint8_t b[16];
+    if (n > MAX_ENTRIES)
+        return hki_fail(HK_E_OVERFLOW, "layout: %zu entries do not fit", n);
+    put_le(b, n, 4);
+    HKI_TRY(hki_buf_add(out, b, 4));
+    for (size_t i = 0; i < n; i++) {
+        const hk_entry *const e = hk_layout_entry(l, i);
+        const size_t name = strlen(e->name);
+        if (name > MAX_NAME)
+            return hki_fail(HK_E_OVERFLOW,
+                            "layout: the name %.64s... has %zu bytes", e->name,
+                            name);
+        put_le(b, name, 2);
+        HKI_TRY(hki_buf_add(out, b, 2));
+        HKI_TRY(hki_buf_add(out, e->name, name));
+        b[0] = (uint8_t)e->dtype;
+        b[1] = (uint8_t)e->kind;
+        b[2] = (uint8_t)e->sparse;
+        b[3] = share[i];
+        b[4] = (uint8_t)e->shape.rank;
+        HKI_TRY(hki_buf_add(out, b, 5));
+        for (int d = 0; d < e->shape.rank; d++) {
+            put_le(b, (uint64_t)e->shape.dim[d], 8);
+            HKI_TRY(hki_buf_add(out, b, 8));
+        }
+    }
+    return HK_OK;
+}
+
+typedef struct cursor {
+    const uint8_t *p, *end;
+    const char *peer;
+} cursor;
+
+static hk_status take(cursor *c, size_t n, const uint8_t **out) {
+    if ((size_t)(c->end - c->p) < n)
+        return hki_fail(HK_E_DATA, "%s: the layout is cut off", c->peer);
+    *out = c->p;
+    c->p += n;
+    return HK_OK;
+}
+
+static hk_status get_item(cursor *c, hki_arena *a, hk_layout_item *item,
+                          uint8_t *share) {
+    const uint8_t *b;
+    HKI_TRY(take(c, 2, &b));
+    const size_t n = (size_t)get_le(b, 2);
+    HKI_TRY(take(c, n, &b));
+    if (n == 0 || n > MAX_NAME || memchr(b, 0, n) != NULL)
+        return hki_fail(HK_E_DATA, "%s: an entry's name has %zu bytes", c->peer,
+                        n);
+    HKI_TRY(hki_arena_printf(a, &item->name, "%.*s", (int)n, (const char *)b));
+    HKI_TRY(take(c, 5, &b));
+    item->dtype = (hk_dtype)b[0];
+    item->kind = (hk_kind)b[1];
+    item->sparse = b[2];
+    *share = b[3];
+    const unsigned rank = b[4];
+    if (rank > HK_MAX_RANK || b[2] > 1 || b[3] < HK_SHARE_EXCHANGE ||
+        b[3] > HK_SHARE_LOCAL || (b[3] == HK_SHARE_EXCHANGE && b[0] != HK_F32))
+        return hki_fail(HK_E_DATA, "%s: entry %s: type %u, share %u, rank %u",
+                        c->peer, item->name, b[0], b[3], rank);
+    int64_t dims[HK_MAX_RANK] = {0};
+    for (unsigned d = 0; d < rank; d++) {
+        HKI_TRY(take(c, 8, &b));
+        dims[d] = (int64_t)get_le(b, 8);
+    }
+    item->shape = hk_shape_make((int)rank, dims);
+    return HK_OK;
+}
+
+// The order within a section is the order given, so entries come out where
+// the sender had them; a list in another order is refused.
+static hk_status check_order(const hk_layout *l, const hk_layout_item *items,
+                             size_t n, const char *peer) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(hk_layout_entry(l, i)->name, items[i].name) != 0)
+            return hki_fail(HK_E_DATA,
+                            "%s: entry %s is out of order in the layout", peer,
+                            items[i].name);
+    return HK_OK;
+}
+
+hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
+                         hk_layout **out, uint8_t **share) {
+    cursor c = {bytes, bytes + size, peer};
+    const uint8_t *b;
+    HKI_TRY(take(&c, 4, &b));
+    const size_t n = (size_t)get_le(b, 4);
+    if (n > MAX_ENTRIES || n > size / 8) // the shortest entry has 8 bytes
+        return hki_fail(HK_E_DATA,
+                        "%s: a layout of %zu bytes cannot have %zu "
+                        "entries",
+                        peer, size, n);
+    hki_arena arena = {0};
+    hk_layout_item *items;
+    uint8_t *shares = NULL;
+    hk_layout *l = NULL;
+    hk_status s = hki_arena_alloc(&arena, n, sizeof *items, &items);
+    if (s == HK_OK)
+        s = hki_alloc_array(n, 1, &shares);
+    for (size_t i = 0; s == HK_OK && i < n; i++)
+        s = get_item(&c, &arena, &items[i], &shares[i]);
+    if (s == HK_OK && c.p != c.end)
+        s = hki_fail(HK_E_DATA, "%s: bytes after the layout", peer);
+    if (s == HK_OK)
+        s = hk_layout_create(items, n, &l);
+    if (s == HK_OK)
+        s = check_order(l, items, n, peer);
+    hki_arena_deinit(&arena);
+    if (s != HK_OK) {
+        hk_layout_release(l);
+        hki_free(shares);
+        return s;
+    }
+    *out = l;
+    *share = shares;
+    return HK_OK;
+}
+
+uint64_t hki_shares_hash(const uint8_t *share, size_t n) {
+    return hki_hash(HKI_HASH_INIT, share, n);
+}
+
+uint64_t hki_new_id(void) {
+    uint64_t id = 0;
+    if (getrandom(&id, sizeof id, GRND_NONBLOCK) != sizeof id) {
+        const int64_t now = hki_now_ns();
+        const double wall = hki_wall_seconds();
+        id = hki_hash(hki_hash(HKI_HASH_INIT, &now, sizeof now), &wall,
+                      sizeof wall);
+    }
+    return id != 0 ? id : 1;
+}

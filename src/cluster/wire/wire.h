@@ -1,0 +1,268 @@
+// cluster/wire/wire.h - the protocol between workers and center servers, version 2.
+//
+// Both sides open with a preface of 16 bytes, then speak in frames: a head of
+// 32 bytes and a body whose length the head gives. All numbers are
+// little-endian. docs/formats/wire.md has the whole of it.
+//
+//   preface  "HKWIRE\r\n"  u16 lowest version  u16 highest  u32 flags
+//   head     u8 type  u8 flags  u16 aux  u32 body bytes  u64 exchange
+//            u32 unit  u32 applied  u32 sequence  u32 check
+//
+// sequence counts the frames of one direction from 0, check is a hash of the
+// 28 bytes before it: what does not fit ends the connection.
+#ifndef HKI_WIRE_H
+#define HKI_WIRE_H
+#include "base/base.h"
+#include "hooke/tensor.h"
+
+#define HKI_WIRE_VERSION 2
+#define HKI_PREFACE 16
+#define HKI_HEAD 32
+#define HKI_MAX_BODY (64u << 20) // no frame is longer
+#define HKI_MAX_UNITS ((1u << 24) - 1)
+
+typedef enum hki_type {
+    HKI_ERROR = 1, // aux: hk_status; body: text
+    HKI_OPEN = 2,
+    HKI_NEED_LAYOUT = 3, // answer to OPEN: send LAYOUT
+    HKI_LAYOUT = 4,
+    HKI_WELCOME = 5,
+    HKI_JOIN = 6,
+    HKI_RESUME = 7,
+    HKI_JOINED = 8,
+    HKI_LEAVE = 9,
+    HKI_PING = 10,
+    HKI_STATE = 11, // answer to PING, LEAVE and other requests
+    HKI_INIT = 12,
+    HKI_GRANT = 13, // answer to INIT: aux 1: bring the values
+    HKI_PULL = 14,
+    HKI_DATA = 15, // a piece of a vector; unit: chunk
+    HKI_SIDE = 16, // the side block
+    HKI_COMMIT = 17,
+    HKI_ASSIGN = 18,
+    HKI_BARRIER = 19,
+    HKI_BEGIN = 20,
+    HKI_BEGAN = 21,
+    HKI_BEFORE = 22, // center's values of a unit, as they were
+    HKI_UP = 23,     // what the worker has for a unit
+    HKI_AFTER = 24,  // center's values after it was applied
+    HKI_END = 25,
+    HKI_ROWS = 26,    // asks for rows of a table
+    HKI_ROWS_UP = 27, // differences of rows
+    HKI_SNAPSHOT = 28,
+    HKI_GATE = 29,
+    HKI_MEMBERS = 30, // answer to GATE: who is at which exchange
+    HKI_FINISH = 31,
+    HKI_POST = 32,
+    HKI_READ = 33,
+    HKI_NOTE = 34,
+    HKI_BYE = 35,
+    HKI_TYPES = 36
+} hki_type;
+
+typedef enum hki_frame_flag {
+    HKI_FLAG_SHARED = 1, // the body lies in shared memory
+} hki_frame_flag;
+
+typedef struct hki_frame {
+    uint8_t type, flags;
+    uint16_t aux;
+    uint32_t size; // of the body
+    uint64_t exchange;
+    uint32_t unit, applied;
+} hki_frame;
+
+const char *hki_type_name(unsigned type); // "BEGIN"; "?" when unknown
+
+#define HKI_PREFACE_PROOF 1u // flag: the peer has to show the user's cookie
+
+void hki_preface_put(uint8_t out[HKI_PREFACE], uint32_t flags);
+// HK_E_DATA: not this protocol (the text says what it looks like);
+// HK_E_UNSUPPORTED: no common version.
+hk_status hki_preface_get(const uint8_t in[HKI_PREFACE], const char *peer,
+                          uint32_t *flags);
+
+void hki_head_put(uint8_t out[HKI_HEAD], const hki_frame *f, uint32_t sequence);
+// HK_E_DATA for a head that is damaged; HK_E_EXISTS for one that was there
+// before (sequence below). Whether it is in place is another question
+// (cluster/frame_table.h).
+hk_status hki_head_get(const uint8_t in[HKI_HEAD], uint32_t sequence,
+                       const char *peer, hki_frame *out);
+
+// A random number that is not 0.
+uint64_t hki_new_id(void);
+
+// ---- bodies -----------------------------------------------------------------
+//
+// A body is the list of its fields in the order of the struct. Texts are a
+// u16 length and bytes, without NUL.
+
+typedef struct hki_msg_open {
+    uint32_t shard, n_shards;
+    uint64_t fingerprint; // of the layout
+    uint64_t shares;      // hash of what is done with each entry
+    uint32_t window_kib;  // wished for; 0: the server's
+    uint32_t flags;       // hki_open_flag
+    uint32_t role;        // hki_role: what it wants to be
+    char name[64];
+} hki_msg_open;
+
+typedef enum hki_role {
+    HKI_ROLE_WORKER = 0,
+    HKI_ROLE_OBSERVER = 1, // reads, and leaves notes
+    HKI_ROLE_CENTER = 2,   // a server that cuts all shards
+    HKI_ROLE_ADMIN = 3     // sets values without being a worker
+} hki_role;
+
+typedef enum hki_open_flag {
+    HKI_OPEN_MEMORY = 1 // takes shared memory where the transport has it
+} hki_open_flag;
+
+typedef struct hki_msg_welcome {
+    uint64_t run_id; // 0: empty
+    uint64_t plan;   // hash of how the vector is cut
+    uint64_t map_bytes, values_offset, ring_bytes; // shared memory; 0: none
+    uint32_t method, turn, chunk_floats, window, max_workers, lease_ms;
+    uint32_t initialised, durable;
+} hki_msg_welcome;
+
+typedef struct hki_msg_join {
+    int32_t task;
+    uint32_t incarnation; // 0: the next; others: what shard 0 gave
+    uint32_t wait_ms, reserved;
+} hki_msg_join;
+
+typedef struct hki_msg_resume {
+    uint64_t run_id;
+    uint32_t id, incarnation;
+} hki_msg_resume;
+
+typedef struct hki_msg_joined {
+    uint32_t id, incarnation;
+    uint64_t exchange; // the worker's last one at this shard
+    uint32_t applied;  // units of it
+    uint32_t reserved;
+    int64_t steps; // of this worker so far
+} hki_msg_joined;
+
+typedef struct hki_msg_leave {
+    int64_t steps;
+    uint32_t wait_ms, reserved;
+} hki_msg_leave;
+
+typedef struct hki_msg_ping { // hk_worker_news
+    int64_t local_step;
+    double examples, per_second, loss, distance;
+} hki_msg_ping;
+
+typedef struct hki_msg_state { // hk_center_info and more
+    uint64_t version, exchanges;
+    int64_t global_step;
+    uint64_t skipped, stale, joins, run_id;
+    uint32_t live, initialised, finished, reserved;
+} hki_msg_state;
+
+typedef struct hki_msg_begin {
+    int64_t steps; // of this worker so far
+    double rate, fast_rate, grad_scale;
+    uint32_t flags;      // hki_begin_flag
+    uint32_t encoding;   // of UP bodies: hki_encoding
+    uint32_t first_up;   // units before it were acknowledged
+    uint32_t first_down; // units before it need no BEFORE
+    uint32_t last;       // units of this exchange
+    uint32_t wait_ms;
+} hki_msg_begin;
+
+typedef enum hki_begin_flag {
+    HKI_BEGIN_BEFORE = 1,   // BEFORE frames are wanted
+    HKI_BEGIN_PER_LIVE = 2, // rate is to be divided by the live workers
+    HKI_BEGIN_ROWS = 4,     // tables travel as rows
+    HKI_BEGIN_HALF = 8,     // BEFORE bodies in bfloat16
+    HKI_BEGIN_ROUND = 16,   // contributes to a round
+    HKI_BEGIN_SETTLE = 32   // only hands in what is left of an exchange
+} hki_begin_flag;
+
+typedef struct hki_msg_began {
+    double alpha;
+    uint64_t staleness, version;
+    int64_t global_step;
+    uint32_t live, dropped;
+} hki_msg_began;
+
+typedef struct hki_msg_assign {
+    int64_t global_step;
+    uint32_t wait_ms, flags;
+    uint32_t id, incarnation; // the worker on whose behalf; 0, 0: the member
+                              // of this connection, or an admin
+} hki_msg_assign;
+
+typedef struct hki_msg_wait { // INIT, PULL, BARRIER, SNAPSHOT
+    int64_t number;           // BARRIER: parties
+    uint32_t wait_ms;
+    uint32_t flags; // hki_wait_flag
+} hki_msg_wait;
+
+typedef enum hki_wait_flag {
+    HKI_WAIT_SIDE = 1,      // the side block as well
+    HKI_WAIT_EXCHANGED = 2, // exchanged chunks only
+    HKI_WAIT_AVERAGE = 4,   // the average instead of the values
+    HKI_WAIT_ALL = 8        // every float, not only the chunks
+} hki_wait_flag;
+
+typedef struct hki_msg_gate {
+    uint64_t ticket; // of who closed it
+    uint32_t action; // hki_gate_action
+    uint32_t wait_ms;
+} hki_msg_gate;
+
+typedef enum hki_gate_action {
+    HKI_GATE_CLOSE = 1,  // answered with MEMBERS
+    HKI_GATE_SETTLE = 2, // body ends with MEMBERS: wait until they are there
+    HKI_GATE_COPY = 3,   // keep a copy for SNAPSHOT
+    HKI_GATE_WRITE = 4,  // write the snapshot file from that copy
+    HKI_GATE_OPEN = 5
+} hki_gate_action;
+
+typedef struct hki_msg_rows {
+    uint32_t table; // index of the entry
+    uint32_t count; // rows; their ids follow, u32 each, rising
+} hki_msg_rows;
+
+typedef struct hki_msg_note {
+    uint32_t if_absent, size; // the bytes follow
+    char key[64];
+} hki_msg_note;
+
+typedef struct hki_msg_text {
+    char text[256];
+} hki_msg_text;
+
+// Describes one of the structs above; see HKI_PUT.
+typedef struct hki_body hki_body;
+extern const hki_body hki_body_open, hki_body_welcome, hki_body_join,
+    hki_body_resume, hki_body_joined, hki_body_leave, hki_body_ping,
+    hki_body_state, hki_body_begin, hki_body_began, hki_body_assign,
+    hki_body_wait, hki_body_gate, hki_body_rows, hki_body_note, hki_body_text;
+
+#define HKI_MAX_MESSAGE 512 // bytes of any of these bodies
+
+// Bytes written; capacity HKI_MAX_MESSAGE suffices.
+size_t hki_body_put(const hki_body *b, const void *msg, uint8_t *out);
+// Reads the fields from the front of a body; *used: how much they took. With
+// used NULL nothing may follow. HK_E_DATA with the peer's name otherwise.
+hk_status hki_body_get(const hki_body *b, const uint8_t *bytes, size_t size,
+                       const char *peer, void *msg, size_t *used);
+
+// ---- layouts ----------------------------------------------------------------
+
+// Every entry with its name, shape, type, kind and share, appended to out.
+hk_status hki_layout_put(const hk_layout *l, const uint8_t *share,
+                         hki_buf *out);
+// share: one byte (hk_share) per entry of the layout made; freed with
+// hki_free.
+hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
+                         hk_layout **out, uint8_t **share);
+// Hash over the shares of a layout's entries.
+uint64_t hki_shares_hash(const uint8_t *share, size_t n);
+
+#endif // HKI_WIRE_H

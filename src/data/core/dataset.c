@@ -1,0 +1,250 @@
+// dataset.c - datasets: immutable, counted nodes that know their inputs.
+//
+// A dataset with an error keeps status and message; whatever is built on it
+// inherits them, so that a chain is checked once.
+#include "data/core/pipeline.h"
+
+// ---- life ------------------------------------------------------------------
+
+hk_dataset *hk_dataset_retain(hk_dataset *d) {
+    if (d != NULL)
+        atomic_fetch_add_explicit(&d->refs, 1, memory_order_relaxed);
+    return d;
+}
+
+// Long chains (a concatenation of thousands) are taken apart link by link, not
+// by recursion: the first input is followed in the loop.
+void hk_dataset_release(hk_dataset *d) {
+    while (d != NULL &&
+           atomic_fetch_sub_explicit(&d->refs, 1, memory_order_acq_rel) == 1) {
+        if (d->ops != NULL && d->ops->destroy != NULL && d->config != NULL)
+            d->ops->destroy(d->config);
+        if (d->fn != NULL && d->fn->destroy != NULL && d->config != NULL)
+            d->fn->destroy(d->config);
+        hk_dataset *const first = d->n_inputs > 0 ? d->inputs[0] : NULL;
+        for (size_t i = 1; i < d->n_inputs; i++)
+            hk_dataset_release(d->inputs[i]);
+        hki_free(d->inputs);
+        hki_free(d->message);
+        hki_arena_deinit(&d->arena);
+        hki_free(d);
+        d = first;
+    }
+}
+
+hk_status hk_dataset_status(const hk_dataset *d) {
+    if (d == NULL)
+        return hki_fail(HK_E_NO_MEMORY, "dataset: no memory");
+    if (d->status == HK_OK)
+        return HK_OK;
+    return hki_fail(d->status, "%s",
+                    d->message != NULL ? d->message : "dataset: no memory");
+}
+
+const hk_element *hk_dataset_spec(const hk_dataset *d) {
+    static const hk_element nothing = {0};
+    return hki_dataset_good(d) ? &d->spec : &nothing;
+}
+
+int64_t hk_dataset_count(const hk_dataset *d) {
+    return hki_dataset_good(d) ? d->count : -1;
+}
+
+// ---- making ----------------------------------------------------------------
+
+static void release_all(hk_dataset *const *inputs, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        hk_dataset_release(inputs[i]);
+}
+
+static void free_config(const hki_dataset_desc *desc) {
+    if (desc->config == NULL)
+        return;
+    if (desc->ops != NULL && desc->ops->destroy != NULL)
+        desc->ops->destroy(desc->config);
+    if (desc->fn != NULL && desc->fn->destroy != NULL)
+        desc->fn->destroy(desc->config);
+}
+
+hk_dataset *hki_dataset_fail(hk_dataset *const *inputs, size_t n_inputs,
+                             hk_status s) {
+    char *message = NULL;
+    for (size_t i = 0; i < n_inputs; i++)
+        if (!hki_dataset_good(inputs[i])) {
+            s = hk_dataset_status(inputs[i]);
+            break;
+        }
+    hk_dataset *d = NULL;
+    // The message first: it is gone when an allocation below fails.
+    if (hki_strdup(hk_last_error(), &message) == HK_OK &&
+        hki_zalloc_array(1, sizeof *d, &d) == HK_OK) {
+        atomic_init(&d->refs, 1);
+        d->status = s;
+        d->message = message;
+        message = NULL;
+    }
+    hki_free(message);
+    release_all(inputs, n_inputs);
+    return d;
+}
+
+static hk_status check_desc(const hki_dataset_desc *desc) {
+    for (size_t i = 0; i < desc->n_inputs; i++)
+        HKI_TRY(hk_dataset_status(desc->inputs[i]));
+    if (desc->spec != NULL)
+        return hki_spec_check(desc->ops->name, desc->spec, desc->n_spec);
+    return HK_OK;
+}
+
+static hk_status fill_dataset(hk_dataset *d, const hki_dataset_desc *desc) {
+    const bool own = desc->spec != NULL;
+    const hk_element *const from = own ? NULL : &desc->inputs[0]->spec;
+    HKI_TRY(hki_spec_copy(&d->arena, own ? desc->spec : from->values,
+                          own ? desc->n_spec : from->count, &d->spec));
+    HKI_TRY(hki_alloc_array(desc->n_inputs, sizeof *d->inputs, &d->inputs));
+    uint64_t h =
+        hki_hash(HKI_HASH_INIT, desc->ops->name, strlen(desc->ops->name) + 1);
+    if (desc->fn != NULL)
+        h = hki_hash(h, desc->fn->name, strlen(desc->fn->name) + 1);
+    h = hki_hash(h, &desc->key, sizeof desc->key);
+    h = hki_spec_hash(h, &d->spec);
+    for (size_t i = 0; i < desc->n_inputs; i++)
+        h = hki_hash(h, &desc->inputs[i]->fingerprint, sizeof h);
+    d->fingerprint = h;
+    return HK_OK;
+}
+
+hk_dataset *hki_dataset_make(const hki_dataset_desc *desc) {
+    hk_dataset *d = NULL;
+    hk_status s = check_desc(desc);
+    if (s == HK_OK)
+        s = hki_zalloc_array(1, sizeof *d, &d);
+    if (s == HK_OK) {
+        atomic_init(&d->refs, 1);
+        s = fill_dataset(d, desc);
+    }
+    if (s != HK_OK) {
+        hk_dataset_release(d); // owns nothing of desc yet
+        free_config(desc);
+        return hki_dataset_fail(desc->inputs, desc->n_inputs, s);
+    }
+    d->ops = desc->ops;
+    d->config = desc->config;
+    d->fn = desc->fn;
+    d->count = desc->count;
+    d->flags = desc->flags;
+    d->parallel = desc->parallel;
+    d->n_inputs = desc->n_inputs;
+    if (desc->n_inputs > 0)
+        memcpy(d->inputs, desc->inputs, desc->n_inputs * sizeof *d->inputs);
+    return d;
+}
+
+uint64_t hki_key(const char *op, size_t n, const int64_t *numbers) {
+    const uint64_t h = hki_hash(HKI_HASH_INIT, op, strlen(op) + 1);
+    return hki_hash(h, numbers, n * sizeof *numbers);
+}
+
+// ---- questions about a chain -----------------------------------------------
+
+const hk_dataset *hki_dataset_base(const hk_dataset *d) {
+    while (d->flags & (HKI_PASSES | HKI_FN))
+        d = d->inputs[0];
+    return d;
+}
+
+bool hki_is_table(const hk_dataset *d) {
+    while (d->flags & (HKI_PASSES | HKI_FN)) {
+        if ((d->flags & HKI_PASSES) && d->ops->table_row == NULL)
+            return false;
+        d = d->inputs[0];
+    }
+    return (d->flags & HKI_TABLE) != 0;
+}
+
+int64_t hki_table_row(const hk_dataset *d, int64_t i) {
+    for (; d->flags & (HKI_PASSES | HKI_FN); d = d->inputs[0])
+        if (d->flags & HKI_PASSES)
+            i = d->ops->table_row(d, i);
+    return i;
+}
+
+bool hki_has_fn(const hk_dataset *d) {
+    for (; d->flags & (HKI_PASSES | HKI_FN); d = d->inputs[0])
+        if (d->flags & HKI_FN)
+            return true;
+    return false;
+}
+
+bool hki_may_skip(const hk_dataset *d) {
+    for (; d->flags & (HKI_PASSES | HKI_FN); d = d->inputs[0])
+        if (d->flags & HKI_MAY_SKIP)
+            return true;
+    return false;
+}
+
+uint32_t hki_fn_parallel(const hk_dataset *d, hki_run *run) {
+    uint32_t n = 1;
+    for (; d->flags & (HKI_PASSES | HKI_FN); d = d->inputs[0])
+        if (d->flags & HKI_FN) {
+            const uint32_t want = d->parallel == HK_DATA_AUTO
+                                      ? hki_run_threads(run)
+                                      : (uint32_t)HKI_MAX(d->parallel, 1);
+            n = HKI_MAX(n, want);
+        }
+    return HKI_MIN(n, hki_run_threads(run));
+}
+
+// ---- functions over elements -----------------------------------------------
+
+static hk_status fn_start(hki_node *n) {
+    return hki_node_start(n->inputs[0]);
+}
+
+static hk_status fn_next(hki_node *n, hki_item *out) {
+    return hki_node_next(n->inputs[0], out);
+}
+
+static hk_status fn_pull(hki_node *n, hki_item *items, int64_t want,
+                         int64_t *got) {
+    return hki_node_pull(n->inputs[0], items, want, got);
+}
+
+static hk_status fn_save(hki_node *n, hki_saver *w) {
+    (void)n;
+    return hki_saver_status(w);
+}
+
+static hk_status fn_restore(hki_node *n, hki_restorer *r) {
+    (void)n;
+    return hki_restorer_status(r);
+}
+
+static const hki_node_ops fn_node_ops = {
+    .name = "fn",
+    .start = fn_start,
+    .next = fn_next,
+    .pull = fn_pull,
+    .save = fn_save,
+    .restore = fn_restore,
+};
+
+hk_dataset *hki_data_fn(hk_dataset *d, const hki_fn_ops *fn, void *config,
+                        const hk_value *spec, size_t n_spec, uint64_t key,
+                        int32_t parallel, uint32_t flags) {
+    return hki_dataset_make(&(hki_dataset_desc){
+        .ops = &fn_node_ops,
+        .fn = fn,
+        .config = config,
+        .inputs = &d,
+        .n_inputs = 1,
+        .spec = spec,
+        .n_spec = n_spec,
+        .count = (flags & HKI_MAY_SKIP) && hk_dataset_count(d) > 0
+                     ? -1
+                     : hk_dataset_count(d),
+        .key = key,
+        .parallel = parallel,
+        .flags = flags | HKI_FN,
+    });
+}

@@ -1,0 +1,267 @@
+// iter.c - iterators: the user's end of a pipeline.
+//
+// State as bytes:
+//
+//     "HKITER1\0" | u64 fingerprint of the pipeline | u64 delivered |
+//     u64 skipped | state of the nodes, last first | u64 FNV-1a of all before
+//
+// The bytes are made once and kept until the next element is asked for, so
+// that asking for the size and then for the bytes gives one position although
+// prefetching goes on.
+#include "codec/codec.h"
+#include "data/core/pipeline.h"
+
+#define MAGIC "HKITER1"
+#define HEAD 32 // magic, fingerprint, delivered, skipped
+#define TAIL 8
+#define MAX_THREADS 4096
+
+struct hk_iter {
+    hk_dataset *d;
+    hk_iter_options opt;
+    hki_run *run;
+    hki_node *root;
+    hki_loader *loader;
+    hki_item item; // delivered last
+    bool has_item;
+    bool reported; // the number of skipped records was logged
+    uint64_t delivered;
+    int64_t wait_ns;
+    hki_saver saved; // bytes of the position, when saved.buf.size > 0
+};
+
+_Static_assert(sizeof(hk_iter_options) ==
+                   offsetof(hk_iter_options, ignore_stop) + sizeof(uint32_t),
+               "option structs have no tail padding");
+
+static const hk_iter_options defaults = {
+    .struct_size = sizeof(hk_iter_options),
+};
+
+void hk_iter_options_init(hk_iter_options *opt, size_t struct_size) {
+    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
+}
+
+// ---- create, destroy -------------------------------------------------------
+
+static void drop_item(hk_iter *it) {
+    if (it->has_item)
+        hki_item_free(it->root, &it->item);
+    it->has_item = false;
+}
+
+// Ends everything that runs.
+static void stop_pipeline(hk_iter *it) {
+    if (it->run != NULL)
+        atomic_store(&it->run->closing, true);
+    if (it->root != NULL)
+        drop_item(it);
+    hki_loader_close(it->loader);
+    hki_node_close(it->root);
+    hki_run_close(it->run);
+    it->loader = NULL;
+    it->root = NULL;
+    it->run = NULL;
+}
+
+// Opens the chain, before its first element.
+static hk_status open_pipeline(hk_iter *it) {
+    hk_status s = hki_run_open(&it->opt, &it->run);
+    if (s == HK_OK)
+        s = hki_node_open(it->d, it->run, &it->root);
+    if (s == HK_OK)
+        s = hki_loader_open(it->d, it->run, &it->loader);
+    if (s == HK_OK)
+        s = hki_node_start(it->root);
+    if (s != HK_OK)
+        stop_pipeline(it);
+    return s;
+}
+
+hk_status hk_iter_create(hk_dataset *d, const hk_iter_options *opt,
+                         hk_iter **out) {
+    hk_iter_options o = defaults;
+    if (out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "iterator: out is NULL");
+    HKI_TRY(hk_dataset_status(d));
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "iterator"));
+    if (o.ignore_stop > 1 || o.threads > MAX_THREADS)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "iterator: %u threads, at most %d; ignore_stop is %u",
+                        o.threads, MAX_THREADS, o.ignore_stop);
+    hk_iter *it;
+    HKI_TRY(hki_zalloc_array(1, sizeof *it, &it));
+    it->opt = o;
+    it->d = hk_dataset_retain(d);
+    const hk_status s = open_pipeline(it);
+    if (s != HK_OK) {
+        hk_iter_destroy(it);
+        return s;
+    }
+    *out = it;
+    return HK_OK;
+}
+
+static void report_skipped(hk_iter *it) {
+    if (it->run == NULL || it->reported)
+        return;
+    const uint64_t n = atomic_load(&it->run->skipped);
+    it->reported = n > 0;
+    if (n > 0)
+        hki_log(it->opt.context, HK_LOG_WARNING,
+                "data: %llu damaged records were skipped",
+                (unsigned long long)n);
+}
+
+void hk_iter_destroy(hk_iter *it) {
+    if (it == NULL)
+        return;
+    report_skipped(it);
+    stop_pipeline(it);
+    hki_saver_deinit(&it->saved);
+    hk_dataset_release(it->d);
+    hki_free(it);
+}
+
+// ---- elements --------------------------------------------------------------
+
+static hk_status next_element(hk_iter *it, const hk_element **out) {
+    bool skip = true;
+    hki_skips skips = {0};
+    HKI_TRY(hki_run_between(it->run));
+    drop_item(it);
+    while (skip) {
+        HKI_TRY(hki_run_check(it->run));
+        HKI_TRY(hki_node_next(it->root, &it->item));
+        it->has_item = true;
+        HKI_TRY(hki_loader_view(it->loader, &it->item, out, &skip));
+        if (skip) {
+            const uint64_t stamp = it->item.stamp;
+            drop_item(it);
+            HKI_TRY(hki_skips_watch(&skips, stamp));
+        }
+    }
+    return HK_OK;
+}
+
+hk_status hk_iter_next(hk_iter *it, const hk_element **out) {
+    if (it == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "iterator next: NULL argument");
+    if (it->root == NULL)
+        return hki_fail(HK_E_STATE, "iterator next: it could not be reopened");
+    const int64_t begin = hki_now_ns();
+    it->saved.buf.size = 0;
+    const hk_status s = next_element(it, out);
+    it->wait_ns += hki_now_ns() - begin;
+    if (s == HK_OK)
+        it->delivered++;
+    else if (s == HK_E_END) {
+        report_skipped(it);
+        return hki_fail(HK_E_END, "iterator: end of data");
+    }
+    return s;
+}
+
+uint64_t hk_iter_delivered(const hk_iter *it) {
+    return it != NULL ? it->delivered : 0;
+}
+
+hk_status hk_iter_get_stats(const hk_iter *it, hk_iter_stats *out) {
+    if (it == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "iterator stats: NULL argument");
+    *out = (hk_iter_stats){
+        .delivered = it->delivered,
+        .skipped = it->run != NULL ? atomic_load(&it->run->skipped) : 0,
+        .wait_seconds = 1e-9 * (double)it->wait_ns,
+    };
+    return HK_OK;
+}
+
+// ---- position --------------------------------------------------------------
+
+static hk_status make_bytes(hk_iter *it) {
+    hki_saver *const w = &it->saved;
+    if (atomic_load(&it->run->torn))
+        return hki_fail(HK_E_STATE, "iterator save: a stop cut an element "
+                                    "short, there is no position behind it");
+    w->status = hki_buf_add(&w->buf, MAGIC, sizeof MAGIC);
+    hki_save_u64(w, it->d->fingerprint);
+    hki_save_u64(w, it->delivered);
+    hki_save_u64(w, atomic_load(&it->run->skipped));
+    HKI_TRY(hki_node_save(it->root, w));
+    hki_save_u64(w, hki_hash(HKI_HASH_INIT, w->buf.data, w->buf.size));
+    return w->status;
+}
+
+hk_status hk_iter_save(hk_iter *it, void *buf, size_t capacity, size_t *size) {
+    if (it == NULL || size == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "iterator save: NULL argument");
+    if (it->root == NULL)
+        return hki_fail(HK_E_STATE, "iterator save: it could not be reopened");
+    hki_buf *const b = &it->saved.buf;
+    if (b->size == 0) {
+        const hk_status s = make_bytes(it);
+        if (s != HK_OK) {
+            b->size = 0;
+            return s;
+        }
+    }
+    if (buf != NULL && capacity < b->size)
+        return hki_fail(HK_E_OVERFLOW,
+                        "iterator save: %zu bytes of room, %zu needed",
+                        capacity, b->size);
+    if (buf != NULL)
+        memcpy(buf, b->data, b->size);
+    *size = b->size;
+    return HK_OK;
+}
+
+static hk_status check_bytes(const hk_iter *it, const uint8_t *p, size_t size) {
+    if (size < HEAD + TAIL || memcmp(p, MAGIC, sizeof MAGIC) != 0)
+        return hki_fail(HK_E_DATA,
+                        "iterator restore: %zu bytes that are no position "
+                        "of an iterator",
+                        size);
+    if (hki_get_u64(p + size - TAIL) != hki_hash(HKI_HASH_INIT, p, size - TAIL))
+        return hki_fail(HK_E_DATA,
+                        "iterator restore: wrong checksum, the bytes are "
+                        "damaged");
+    if (hki_get_u64(p + 8) != it->d->fingerprint)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "iterator restore: the position is of another "
+                        "pipeline (%016llx, this is %016llx)",
+                        (unsigned long long)hki_get_u64(p + 8),
+                        (unsigned long long)it->d->fingerprint);
+    return HK_OK;
+}
+
+static hk_status restore_nodes(hk_iter *it, const uint8_t *p, size_t size) {
+    hki_restorer r = {.begin = p, .p = p + HEAD, .end = p + size - TAIL};
+    HKI_TRY(hki_node_restore(it->root, &r));
+    if (r.p != r.end)
+        return hki_restore_bad(&r, "bytes left over");
+    it->delivered = hki_get_u64(p + 16);
+    atomic_store(&it->run->skipped, hki_get_u64(p + 24));
+    return HK_OK;
+}
+
+hk_status hk_iter_restore(hk_iter *it, const void *bytes, size_t size) {
+    if (it == NULL || bytes == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "iterator restore: NULL argument");
+    HKI_TRY(check_bytes(it, bytes, size));
+    stop_pipeline(it);
+    it->saved.buf.size = 0;
+    it->delivered = 0;
+    it->reported = false;
+    HKI_TRY(open_pipeline(it));
+    const hk_status s = restore_nodes(it, bytes, size);
+    if (s == HK_OK)
+        return HK_OK;
+    // Back to the beginning, as new; the first fault is the one to tell.
+    hki_fault fault;
+    hki_fault_set(&fault, s);
+    stop_pipeline(it);
+    if (open_pipeline(it) != HK_OK)
+        hki_log(it->opt.context, HK_LOG_ERROR, "iterator: %s", hk_last_error());
+    return hki_fault_raise(&fault);
+}

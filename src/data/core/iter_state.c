@@ -1,0 +1,301 @@
+// iter_state.c - iterator state as bytes: little-endian numbers, lengths before
+// bytes, values with their shapes. What is read back is checked against the
+// spec and against the bytes at hand before anything is allocated.
+#include "data/core/pipeline.h"
+#include "codec/codec.h"
+
+// ---- writing ---------------------------------------------------------------
+
+void hki_save_u64(hki_saver *w, uint64_t v) {
+    uint8_t bytes[8];
+    hki_put_u64(bytes, v);
+    if (w->status == HK_OK)
+        w->status = hki_buf_add(&w->buf, bytes, sizeof bytes);
+}
+
+void hki_save_i64(hki_saver *w, int64_t v) {
+    hki_save_u64(w, (uint64_t)v);
+}
+
+void hki_save_bytes(hki_saver *w, const void *bytes, size_t size) {
+    hki_save_u64(w, size);
+    if (w->status == HK_OK && size > 0)
+        w->status = hki_buf_add(&w->buf, bytes, size);
+}
+
+hk_status hki_saver_status(const hki_saver *w) {
+    return w->status;
+}
+
+void hki_saver_deinit(hki_saver *w) {
+    hki_buf_deinit(&w->buf);
+}
+
+// ---- reading ---------------------------------------------------------------
+
+hk_status hki_restore_bad(hki_restorer *r, const char *what) {
+    if (r->status == HK_OK)
+        r->status = hki_fail(HK_E_DATA, "iterator state: %s at byte %zu", what,
+                             (size_t)(r->p - r->begin));
+    return r->status;
+}
+
+hk_status hki_restorer_status(const hki_restorer *r) {
+    return r->status;
+}
+
+uint64_t hki_restore_u64(hki_restorer *r) {
+    if (r->status != HK_OK)
+        return 0;
+    if (r->end - r->p < 8) {
+        hki_restore_bad(r, "truncated");
+        return 0;
+    }
+    const uint64_t v = hki_get_u64(r->p);
+    r->p += 8;
+    return v;
+}
+
+int64_t hki_restore_i64(hki_restorer *r, int64_t low, int64_t high) {
+    const int64_t v = (int64_t)hki_restore_u64(r);
+    if (r->status == HK_OK && v >= low && v <= high)
+        return v;
+    hki_restore_bad(r, "a number out of its range");
+    return low;
+}
+
+const void *hki_restore_bytes(hki_restorer *r, size_t *size) {
+    const uint64_t n = hki_restore_u64(r);
+    *size = 0;
+    if (r->status != HK_OK)
+        return NULL;
+    if (n > (uint64_t)(r->end - r->p)) {
+        hki_restore_bad(r, "a length beyond the end");
+        return NULL;
+    }
+    const void *const at = r->p;
+    r->p += n;
+    *size = (size_t)n;
+    return at;
+}
+
+// ---- faults and random streams ---------------------------------------------
+
+void hki_save_fault(hki_saver *w, const hki_fault *f) {
+    hki_save_u64(w, (uint64_t)f->status);
+    if (f->status != HK_OK)
+        hki_save_bytes(w, f->text, strlen(f->text));
+}
+
+void hki_restore_fault(hki_restorer *r, hki_fault *f) {
+    size_t size = 0;
+    f->status = (hk_status)hki_restore_i64(r, HK_OK, HK_E_INTERNAL);
+    if (f->status == HK_OK)
+        return;
+    const char *const text = hki_restore_bytes(r, &size);
+    size = HKI_MIN(size, sizeof f->text - 1);
+    if (text != NULL)
+        memcpy(f->text, text, size);
+    f->text[size] = '\0';
+    if (f->status == HK_E_CANCELLED) // version 0.1.0 saved stops as faults
+        f->status = HK_OK;
+}
+
+void hki_save_rng(hki_saver *w, const hki_rng *rng) {
+    const uint32_t *const k = rng->state.key, *const c = rng->state.counter;
+    hki_save_u64(w, (uint64_t)k[1] << 32 | k[0]);
+    hki_save_u64(w, (uint64_t)c[1] << 32 | c[0]);
+    hki_save_u64(w, (uint64_t)c[3] << 32 | c[2]);
+    hki_save_u64(w, rng->used);
+}
+
+void hki_restore_rng(hki_restorer *r, hki_rng *rng) {
+    uint64_t v[3];
+    for (int i = 0; i < 3; i++)
+        v[i] = hki_restore_u64(r);
+    const uint32_t used = (uint32_t)hki_restore_i64(r, 0, 4);
+    *rng = (hki_rng){
+        .state = {.key = {(uint32_t)v[0], (uint32_t)(v[0] >> 32)},
+                  .counter = {(uint32_t)v[1], (uint32_t)(v[1] >> 32),
+                              (uint32_t)v[2], (uint32_t)(v[2] >> 32)}},
+        .used = used,
+    };
+    if (used < 4) { // the block in use is that of the counter before
+        uint32_t c[4];
+        memcpy(c, rng->state.counter, sizeof c);
+        if (c[0]-- == 0)
+            c[1]--;
+        hki_philox_block(rng->state.key, c, rng->block);
+    }
+}
+
+// ---- values ----------------------------------------------------------------
+
+static void save_shape(hki_saver *w, const hk_shape *s) {
+    hki_save_i64(w, s->rank);
+    for (int i = 0; i < s->rank; i++)
+        hki_save_i64(w, s->dim[i]);
+}
+
+static void save_strings(hki_saver *w, const hk_tensor *t) {
+    const int64_t n = hk_tensor_count(t);
+    for (int64_t i = 0; i < n; i++) {
+        const void *bytes;
+        size_t size;
+        if (w->status == HK_OK)
+            w->status = hk_tensor_get_string(t, i, &bytes, &size);
+        if (w->status == HK_OK)
+            hki_save_bytes(w, bytes, size);
+    }
+}
+
+static void save_numbers(hki_saver *w, const hk_tensor *t) {
+    hk_tensor *flat = NULL;
+    const hk_tensor *from = t;
+    if (w->status == HK_OK && !hk_tensor_is_contiguous(t)) {
+        w->status = hk_tensor_copy(t, hk_tensor_dtype(t), &flat);
+        from = flat;
+    }
+    if (w->status == HK_OK)
+        hki_save_bytes(w, hk_tensor_data(from),
+                       (size_t)hk_tensor_count(from) *
+                           hk_dtype_size(hk_tensor_dtype(from)));
+    hk_tensor_release(flat);
+}
+
+static void save_value(hki_saver *w, const hk_value *v) {
+    save_shape(w, &v->shape);
+    save_shape(w, hk_tensor_shape(v->tensor));
+    if (v->dtype == HK_STRING)
+        save_strings(w, v->tensor);
+    else
+        save_numbers(w, v->tensor);
+    if (v->form != HK_DENSE_FORM) {
+        save_shape(w, hk_tensor_shape(v->index));
+        save_numbers(w, v->index);
+    }
+}
+
+void hki_save_box(hki_saver *w, const hki_box *b) {
+    hki_save_u64(w, b->bytes != NULL);
+    if (b->bytes != NULL) {
+        hki_save_bytes(w, b->bytes, b->size);
+        return;
+    }
+    for (size_t k = 0; k < b->element.count; k++)
+        save_value(w, &b->values[k]);
+}
+
+// A shape of known dimensions; ragged: -1 is allowed.
+static hk_status restore_shape(hki_restorer *r, bool ragged, hk_shape *out) {
+    hk_shape s = {0};
+    s.rank = (int32_t)hki_restore_i64(r, 0, HK_MAX_RANK);
+    for (int i = 0; i < s.rank; i++)
+        s.dim[i] = hki_restore_i64(r, ragged ? -1 : 0, INT64_MAX);
+    *out = s;
+    return r->status;
+}
+
+static hk_status restore_numbers(hki_restorer *r, hk_tensor *t) {
+    const size_t want =
+        (size_t)hk_tensor_count(t) * hk_dtype_size(hk_tensor_dtype(t));
+    size_t size;
+    const void *const bytes = hki_restore_bytes(r, &size);
+    HKI_TRY(r->status);
+    if (size != want)
+        return hki_restore_bad(r, "a tensor of another size");
+    if (size > 0)
+        memcpy(hk_tensor_data(t), bytes, size);
+    return HK_OK;
+}
+
+static hk_status restore_strings(hki_restorer *r, hk_tensor *t) {
+    const int64_t n = hk_tensor_count(t);
+    for (int64_t i = 0; i < n; i++) {
+        size_t size;
+        const void *const bytes = hki_restore_bytes(r, &size);
+        HKI_TRY(r->status);
+        HKI_TRY(hk_tensor_set_string(t, i, bytes, size));
+    }
+    return HK_OK;
+}
+
+// The bytes that are left can hold a tensor of this shape.
+static hk_status check_room(hki_restorer *r, const hk_shape *s, size_t item) {
+    size_t bytes;
+    if (hki_shape_bytes(s, item, &bytes) != HK_OK ||
+        bytes > (size_t)(r->end - r->p))
+        return hki_restore_bad(r, "a shape larger than the bytes at hand");
+    return HK_OK;
+}
+
+static hk_status check_index(hki_restorer *r, const hk_value *v,
+                             const hk_shape *s) {
+    const hk_shape *const values = hk_tensor_shape(v->tensor);
+    const bool sparse = v->form == HK_SPARSE_FORM;
+    const bool good =
+        sparse ? s->rank == 2 && values->rank == 1 &&
+                     s->dim[0] == values->dim[0] && s->dim[1] == v->shape.rank
+               : s->rank == 1 && v->shape.rank >= 2 && s->dim[0] >= 1 &&
+                     values->rank >= 1 && s->dim[0] - 1 == v->shape.dim[0];
+    return good ? HK_OK : hki_restore_bad(r, "an index of another shape");
+}
+
+// Indices inside the dense shape; row splits from 0 up to the values.
+static hk_status check_entries(hki_restorer *r, const hk_value *v) {
+    const int64_t *const x = hk_tensor_data(v->index);
+    const int64_t n = hk_tensor_count(v->index);
+    bool good = true;
+    if (v->form == HK_SPARSE_FORM) {
+        for (int64_t i = 0; i < n; i++)
+            good = good && x[i] >= 0 && x[i] < v->shape.dim[i % v->shape.rank];
+    } else {
+        good = x[0] == 0 && x[n - 1] == hk_tensor_shape(v->tensor)->dim[0];
+        for (int64_t i = 1; i < n; i++)
+            good = good && x[i] >= x[i - 1];
+    }
+    return good ? HK_OK : hki_restore_bad(r, "an index out of its range");
+}
+
+static hk_status restore_value(hki_restorer *r, hki_box *b, size_t k) {
+    const hk_value *const spec = &b->rows.spec->values[k];
+    hk_value *const v = &b->values[k];
+    hk_shape whole, shape;
+    hk_tensor *t;
+    HKI_TRY(restore_shape(r, v->form == HK_RAGGED_FORM, &whole));
+    HKI_TRY(restore_shape(r, false, &shape));
+    if (!hki_shape_fits(&spec->shape, &whole) ||
+        (v->form == HK_DENSE_FORM && !hk_shape_equal(&whole, &shape)))
+        return hki_restore_bad(r, "a value that does not fit the pipeline");
+    const bool strings = v->dtype == HK_STRING;
+    // A string takes the 8 bytes of its length at least.
+    HKI_TRY(check_room(r, &shape, strings ? 8 : hk_dtype_size(v->dtype)));
+    HKI_TRY(hki_box_tensor(b, k, &shape, &t));
+    HKI_TRY(strings ? restore_strings(r, t) : restore_numbers(r, t));
+    v->shape = whole;
+    if (v->form == HK_DENSE_FORM)
+        return HK_OK;
+    HKI_TRY(restore_shape(r, false, &shape));
+    HKI_TRY(check_index(r, v, &shape));
+    HKI_TRY(check_room(r, &shape, sizeof(int64_t)));
+    HKI_TRY(hki_box_index(b, k, &shape, &t));
+    HKI_TRY(restore_numbers(r, t));
+    return check_entries(r, v);
+}
+
+hk_status hki_restore_box(hki_restorer *r, hki_box *b) {
+    const hk_element *const spec = b->rows.spec;
+    if (hki_restore_i64(r, 0, 1) == 1) {
+        size_t size;
+        const void *const bytes = hki_restore_bytes(r, &size);
+        HKI_TRY(r->status);
+        if (spec->count != 1 || spec->values[0].dtype != HK_STRING ||
+            spec->values[0].shape.rank != 0)
+            return hki_restore_bad(r, "a record where none belongs");
+        return hki_box_keep_bytes(b, bytes, size);
+    }
+    HKI_TRY(r->status);
+    for (size_t k = 0; k < spec->count; k++)
+        HKI_TRY(restore_value(r, b, k));
+    return HK_OK;
+}

@@ -1,0 +1,212 @@
+// loader.c - reading items: the base shows an element, the functions of the
+// chain work on it one after the other, the last one writes where the consumer
+// wants it.
+#include "data/core/pipeline.h"
+
+typedef struct step {
+    const hk_dataset *d; // HKI_FN
+    void *scratch;
+    hki_pool *pool;
+    hki_box *box; // its output when another step or a view follows
+} step;
+
+struct hki_loader {
+    hki_run *run;
+    const hk_dataset *base;
+    void *scratch; // of the base's view
+    hk_element shown;
+    hk_value *values; // what the base shows
+    step *steps;      // from the base up
+    size_t n_steps;
+    // A record as an element: lent for functions, copied for everybody else.
+    hki_string cell;
+    hk_tensor *lent;
+    hk_tensor *copy;
+    hki_move *moves; // one per value of the result; NULL: not by moves alone
+    size_t n_moves;
+};
+
+// ---- opening ---------------------------------------------------------------
+
+static size_t count_steps(const hk_dataset *d) {
+    size_t n = 0;
+    for (; d->flags & (HKI_PASSES | HKI_FN); d = d->inputs[0])
+        n += (d->flags & HKI_FN) != 0;
+    return n;
+}
+
+static hk_status open_step(step *s, const hk_dataset *d) {
+    s->d = d;
+    if (d->fn->scratch_open != NULL)
+        HKI_TRY(d->fn->scratch_open(d->config, &s->scratch));
+    HKI_TRY(hki_pool_create(&d->spec, &s->pool));
+    return hki_pool_take(s->pool, &s->box);
+}
+
+static hk_status open_base(hki_loader *l) {
+    const hk_dataset *const d = l->base;
+    HKI_TRY(hki_alloc_array(d->spec.count, sizeof *l->values, &l->values));
+    memcpy(l->values, d->spec.values, d->spec.count * sizeof *l->values);
+    l->shown = (hk_element){.count = d->spec.count, .values = l->values};
+    if (d->ops->scratch_open != NULL)
+        HKI_TRY(d->ops->scratch_open(d, l->run, &l->scratch));
+    if (d->flags & HKI_ROWS)
+        return HK_OK;
+    const hk_shape scalar = hk_shape_make(0, NULL);
+    return hki_tensor_wrap_strings(&scalar, &l->cell, &l->lent);
+}
+
+hk_status hki_loader_open(const hk_dataset *d, hki_run *run, hki_loader **out) {
+    hki_loader *l;
+    HKI_TRY(hki_zalloc_array(1, sizeof *l, &l));
+    l->run = run;
+    l->base = hki_dataset_base(d);
+    l->moves = hki_moves_plan(d, hki_run_isa(run), &l->n_moves);
+    l->n_steps = count_steps(d);
+    hk_status s = hki_zalloc_array(l->n_steps, sizeof *l->steps, &l->steps);
+    size_t at = l->n_steps;
+    for (; s == HK_OK && (d->flags & (HKI_PASSES | HKI_FN)); d = d->inputs[0])
+        if (d->flags & HKI_FN)
+            s = open_step(&l->steps[--at], d);
+    if (s == HK_OK)
+        s = open_base(l);
+    if (s != HK_OK) {
+        hki_loader_close(l);
+        return s;
+    }
+    *out = l;
+    return HK_OK;
+}
+
+void hki_loader_close(hki_loader *l) {
+    if (l == NULL)
+        return;
+    for (size_t i = 0; l->steps != NULL && i < l->n_steps; i++) {
+        step *const s = &l->steps[i];
+        hki_box_release(s->box);
+        hki_pool_close(s->pool);
+        if (s->scratch != NULL && s->d->fn->scratch_close != NULL)
+            s->d->fn->scratch_close(s->scratch);
+    }
+    if (l->scratch != NULL && l->base->ops->scratch_close != NULL)
+        l->base->ops->scratch_close(l->scratch);
+    hk_tensor_release(l->lent);
+    hk_tensor_release(l->copy);
+    hki_free(l->moves);
+    hki_free(l->steps);
+    hki_free(l->values);
+    hki_free(l);
+}
+
+// ---- showing the base's element --------------------------------------------
+
+// The record's bytes, uncopied, as a string scalar.
+static void lend_record(hki_loader *l, const hki_box *b) {
+    l->cell.size = b->size;
+    if (b->size > HKI_STRING_NEAR) {
+        l->cell.at.far.bytes = (char *)(uintptr_t)b->bytes;
+        l->cell.at.far.capacity = b->size;
+    } else if (b->size > 0) {
+        memcpy(l->cell.at.near, b->bytes, b->size);
+    }
+    l->values[0].tensor = l->lent;
+}
+
+static hk_status copy_record(hki_loader *l, const hki_box *b) {
+    const hk_shape scalar = hk_shape_make(0, NULL);
+    if (l->copy != NULL && !hki_tensor_unique(l->copy)) {
+        hk_tensor_release(l->copy); // a user kept it
+        l->copy = NULL;
+    }
+    if (l->copy == NULL)
+        HKI_TRY(hk_tensor_create(HK_STRING, &scalar, &l->copy));
+    l->values[0].tensor = l->copy;
+    return hk_tensor_set_string(l->copy, 0, b->bytes, b->size);
+}
+
+static hk_status show(hki_loader *l, const hki_item *item, bool lend,
+                      const hk_element **out) {
+    if (l->base->flags & HKI_ROWS) {
+        HKI_TRY(l->base->ops->view(l->base, l->scratch, item, l->values));
+    } else if (item->box->bytes == NULL) {
+        *out = &item->box->element;
+        return HK_OK;
+    } else if (lend) {
+        lend_record(l, item->box);
+    } else {
+        HKI_TRY(copy_record(l, item->box));
+    }
+    *out = &l->shown;
+    return HK_OK;
+}
+
+// ---- the steps -------------------------------------------------------------
+
+static hk_status apply(hki_loader *l, step *s, const hk_element *in,
+                       const hki_item *item, hki_rows *rows, int64_t row,
+                       bool *skip) {
+    const bool record =
+        (l->base->flags & HKI_ROWS) == 0 && item->box->bytes != NULL;
+    hki_call c = {
+        .run = l->run,
+        .in = in,
+        .out = rows,
+        .row = row,
+        .stamp = item->stamp,
+        .place = record ? &item->box->place : NULL,
+    };
+    HKI_TRY(s->d->fn->apply(s->d->config, s->scratch, &c));
+    *skip = c.skip;
+    return HK_OK;
+}
+
+// Runs the first n steps, each into its own box.
+static hk_status run_steps(hki_loader *l, size_t n, const hki_item *item,
+                           const hk_element **e, bool *skip) {
+    for (size_t i = 0; i < n && !*skip; i++) {
+        step *const s = &l->steps[i];
+        HKI_TRY(hki_box_prepare(s->box));
+        HKI_TRY(apply(l, s, *e, item, &s->box->rows, 0, skip));
+        *e = &s->box->element;
+    }
+    return HK_OK;
+}
+
+hk_status hki_loader_view(hki_loader *l, const hki_item *item,
+                          const hk_element **out, bool *skip) {
+    const hk_element *e = NULL;
+    bool left_out = false;
+    HKI_TRY(show(l, item, l->n_steps > 0, &e));
+    HKI_TRY(run_steps(l, l->n_steps, item, &e, &left_out));
+    *skip = left_out;
+    if (!left_out)
+        *out = e;
+    return HK_OK;
+}
+
+hk_status hki_loader_row(hki_loader *l, const hki_item *item, hki_rows *rows,
+                         int64_t i, bool *skip) {
+    const hk_element *e = NULL;
+    bool left_out = false;
+    HKI_TRY(show(l, item, true, &e));
+    if (l->n_steps == 0) {
+        for (size_t k = 0; k < e->count; k++)
+            HKI_TRY(hki_rows_copy(rows, k, i, &e->values[k]));
+    } else {
+        HKI_TRY(run_steps(l, l->n_steps - 1, item, &e, &left_out));
+        if (!left_out)
+            HKI_TRY(apply(l, &l->steps[l->n_steps - 1], e, item, rows, i,
+                          &left_out));
+    }
+    *skip = left_out;
+    return HK_OK;
+}
+
+bool hki_loader_move(const hki_loader *l, const hki_item *items, int64_t begin,
+                     int64_t end, hki_rows *rows) {
+    if (l->moves == NULL)
+        return false;
+    for (size_t k = 0; k < l->n_moves; k++)
+        hki_move_rows(&l->moves[k], &rows->col[k], items, begin, end);
+    return true;
+}

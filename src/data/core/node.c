@@ -1,0 +1,322 @@
+// node.c - datasets at work: opening a chain, passes, items, and their state.
+#include "data/core/pipeline.h"
+#include "codec/codec.h"
+
+// ---- opening ---------------------------------------------------------------
+
+hk_status hki_node_open(const hk_dataset *d, hki_run *run, hki_node **out) {
+    hki_node *n;
+    hk_status s;
+    HKI_TRY(hki_zalloc_array(1, sizeof *n, &n));
+    n->d = d;
+    n->run = run;
+    n->rows = hki_rows_edge(d);
+    n->passes = (d->flags & (HKI_PASSES | HKI_FN)) != 0;
+    if ((s = hki_zalloc_array(d->n_inputs, sizeof *n->inputs, &n->inputs)) !=
+        HK_OK)
+        goto fail;
+    for (size_t i = 0; i < d->n_inputs; i++)
+        if ((s = hki_node_open(d->inputs[i], run, &n->inputs[i])) != HK_OK)
+            goto fail;
+    if (d->ops->open != NULL && (s = d->ops->open(n)) != HK_OK)
+        goto fail;
+    *out = n;
+    return HK_OK;
+
+fail:
+    hki_node_close(n);
+    return s;
+}
+
+void hki_node_close(hki_node *n) {
+    if (n == NULL)
+        return;
+    // First the node itself, whose threads use the inputs.
+    if (n->d->ops->close != NULL)
+        n->d->ops->close(n);
+    for (size_t i = 0; n->inputs != NULL && i < n->d->n_inputs; i++)
+        hki_node_close(n->inputs[i]);
+    hki_free(n->inputs);
+    hki_free(n->record);
+    hki_pool_close(n->pool);
+    hki_free(n);
+}
+
+// ---- passes ----------------------------------------------------------------
+
+hk_status hki_node_start(hki_node *n) {
+    n->pass++;
+    n->count = 0;
+    return n->d->ops->start(n);
+}
+
+hk_status hki_node_next(hki_node *n, hki_item *out) {
+    HKI_TRY(n->d->ops->next(n, out));
+    if (!n->passes)
+        out->stamp = (n->pass << HKI_STAMP_PASS) + (uint64_t)n->count;
+    n->count++;
+    return HK_OK;
+}
+
+hk_status hki_node_pull(hki_node *n, hki_item *items, int64_t want,
+                        int64_t *got) {
+    if (n->d->ops->pull == NULL) {
+        HKI_TRY(hki_node_next(n, items));
+        *got = 1;
+        return HK_OK;
+    }
+    HKI_TRY(n->d->ops->pull(n, items, want, got));
+    n->count += *got;
+    return HK_OK;
+}
+
+hki_node *hki_node_base(hki_node *n) {
+    while (n->passes)
+        n = n->inputs[0];
+    return n;
+}
+
+// ---- tables ----------------------------------------------------------------
+
+hk_status hki_table_start(hki_node *n) {
+    (void)n;
+    return HK_OK;
+}
+
+hk_status hki_table_next(hki_node *n, hki_item *out) {
+    if (n->count >= n->d->count)
+        return HK_E_END;
+    out->row = n->count;
+    return HK_OK;
+}
+
+hk_status hki_table_pull(hki_node *n, hki_item *items, int64_t want,
+                         int64_t *got) {
+    const int64_t left = n->d->count - n->count;
+    const uint64_t pass = n->pass << HKI_STAMP_PASS;
+    if (left <= 0)
+        return HK_E_END;
+    *got = HKI_MIN(want, left);
+    for (int64_t i = 0; i < *got; i++)
+        items[i] = (hki_item){.row = n->count + i,
+                              .stamp = pass + (uint64_t)(n->count + i)};
+    return HK_OK;
+}
+
+// The position is n->count: nothing else to save.
+hk_status hki_table_save(hki_node *n, hki_saver *w) {
+    (void)n;
+    return hki_saver_status(w);
+}
+
+hk_status hki_table_restore(hki_node *n, hki_restorer *r) {
+    (void)n;
+    return hki_restorer_status(r);
+}
+
+// ---- boxes and items -------------------------------------------------------
+
+hk_status hki_node_pool(hki_node *n) {
+    return n->pool != NULL ? HK_OK : hki_pool_create(&n->d->spec, &n->pool);
+}
+
+hk_status hki_node_box(hki_node *n, hki_box **out) {
+    hki_box *b;
+    HKI_TRY(hki_node_pool(n));
+    HKI_TRY(hki_pool_take(n->pool, &b));
+    const hk_status s = hki_box_prepare(b);
+    if (s != HK_OK) {
+        hki_box_release(b);
+        return s;
+    }
+    *out = b;
+    return HK_OK;
+}
+
+hk_status hki_node_bare_box(hki_node *n, hki_box **out) {
+    HKI_TRY(hki_node_pool(n));
+    return hki_pool_take(n->pool, out);
+}
+
+hk_status hki_record_item(hki_node *n, const void *bytes, size_t size,
+                          hki_item *out) {
+    if (n->record == NULL) {
+        HKI_TRY(hki_zalloc_array(1, sizeof *n->record, &n->record));
+        n->record->lent = true;
+    }
+    n->record->bytes = size > 0 ? bytes : (const void *)"";
+    n->record->size = size;
+    n->record->place.path = NULL;
+    out->box = n->record;
+    return HK_OK;
+}
+
+void hki_record_place(hki_node *n, const char *path, uint64_t record,
+                      uint64_t offset) {
+    n->record->place = (hki_place){path, record, offset};
+}
+
+hk_status hki_item_keep(hki_node *n, hki_item *item) {
+    if (n->rows || !item->box->lent)
+        return HK_OK;
+    hki_node *const base = hki_node_base(n);
+    hki_box *b;
+    HKI_TRY(hki_node_bare_box(base, &b));
+    const hk_status s =
+        hki_box_keep_bytes(b, item->box->bytes, item->box->size);
+    if (s != HK_OK) {
+        hki_box_release(b);
+        return s;
+    }
+    b->place = item->box->place;
+    item->box = b;
+    return HK_OK;
+}
+
+void hki_item_drop(const hk_dataset *d, hki_item *item) {
+    if (!hki_rows_edge(d))
+        hki_box_release(item->box);
+}
+
+void hki_item_free(hki_node *n, hki_item *item) {
+    if (!n->rows)
+        hki_box_release(item->box);
+}
+
+// ---- state -----------------------------------------------------------------
+
+hk_status hki_node_save(hki_node *n, hki_saver *w) {
+    const hki_node_ops *const ops = n->d->ops;
+    hki_save_u64(w, n->pass);
+    hki_save_i64(w, n->count);
+    if (ops->save != NULL)
+        HKI_TRY(ops->save(n, w));
+    if (!ops->saves_inputs)
+        for (size_t i = 0; i < n->d->n_inputs; i++)
+            HKI_TRY(hki_node_save(n->inputs[i], w));
+    return hki_saver_status(w);
+}
+
+// The pass begins again and gives its first `count` items to nobody.
+static hk_status skip_items(hki_node *n, int64_t count) {
+    while (n->count < count) {
+        hki_item item;
+        HKI_TRY(hki_run_check(n->run));
+        const hk_status s = hki_node_next(n, &item);
+        if (s == HK_E_END) // as many as there are now
+            break;
+        HKI_TRY(s);
+        hki_item_free(n, &item);
+    }
+    n->count = count;
+    return HK_OK;
+}
+
+// The node is started, as its saved self was, and put where that stood; then
+// the same is done to its inputs, whatever start did to them.
+hk_status hki_node_restore(hki_node *n, hki_restorer *r) {
+    const hki_node_ops *const ops = n->d->ops;
+    const uint64_t pass =
+        (uint64_t)hki_restore_i64(r, 0, INT64_C(1) << (63 - HKI_STAMP_PASS));
+    const int64_t count = hki_restore_i64(r, 0, INT64_MAX - 1);
+    HKI_TRY(hki_restorer_status(r));
+    if (ops->save == NULL) {
+        if (pass > 0) {
+            n->pass = pass - 1;
+            HKI_TRY(hki_node_start(n));
+            HKI_TRY(skip_items(n, count));
+        }
+        return HK_OK;
+    }
+    if (pass > 0)
+        HKI_TRY(hki_node_start(n));
+    n->pass = pass;
+    n->count = count;
+    HKI_TRY(ops->restore(n, r));
+    if (!ops->saves_inputs)
+        for (size_t i = 0; i < n->d->n_inputs; i++)
+            HKI_TRY(hki_node_restore(n->inputs[i], r));
+    return hki_restorer_status(r);
+}
+
+// ---- items as bytes --------------------------------------------------------
+//
+//     rows    stamp | row
+//     boxes   stamp | 0 | content
+//             stamp | 1 | n | n row items of the input (the recipe)
+
+void hki_save_item(hki_saver *w, hki_node *n, const hki_item *item) {
+    hki_node *const base = hki_node_base(n);
+    hki_save_u64(w, item->stamp);
+    if (base->rows) {
+        hki_save_i64(w, item->row);
+        return;
+    }
+    const hki_box *const b = item->box;
+    const bool recipe = b->n_recipe > 0 && base->d->ops->remake != NULL;
+    hki_save_u64(w, recipe);
+    if (!recipe) {
+        hki_save_box(w, b);
+        return;
+    }
+    hki_save_i64(w, b->n_recipe);
+    for (int64_t i = 0; i < b->n_recipe; i++)
+        hki_save_item(w, base->inputs[0], &b->recipe[i]);
+}
+
+static hk_status restore_row(hki_restorer *r, hki_node *base, int64_t *row) {
+    const hk_dataset *const d = base->d;
+    *row = hki_restore_i64(r, INT64_MIN, INT64_MAX);
+    HKI_TRY(hki_restorer_status(r));
+    const bool good =
+        (d->flags & HKI_TABLE) != 0
+            ? *row >= 0 && *row < d->count
+            : d->ops->row_valid != NULL && d->ops->row_valid(base, *row);
+    return good ? HK_OK : hki_restore_bad(r, "a row that is not there");
+}
+
+static hk_status restore_recipe(hki_restorer *r, hki_node *base,
+                                hki_item *out) {
+    // An item takes 16 bytes at least.
+    const int64_t n = hki_restore_i64(r, 1, (r->end - r->p) / 16);
+    hki_item *items = NULL;
+    HKI_TRY(hki_restorer_status(r));
+    if (base->d->ops->remake == NULL || !base->inputs[0]->rows)
+        return hki_restore_bad(r, "a recipe where none belongs");
+    HKI_TRY(hki_alloc_array((size_t)n, sizeof *items, &items));
+    hk_status s = HK_OK;
+    for (int64_t i = 0; i < n && s == HK_OK; i++)
+        s = hki_restore_item(r, base->inputs[0], &items[i]);
+    if (s == HK_OK)
+        s = base->d->ops->remake(base, items, n, out);
+    hki_free(items);
+    return s;
+}
+
+static hk_status restore_content(hki_restorer *r, hki_node *base,
+                                 hki_item *out) {
+    hki_box *b;
+    HKI_TRY(hki_node_bare_box(base, &b));
+    const hk_status s = hki_restore_box(r, b);
+    if (s != HK_OK) {
+        hki_box_release(b);
+        return s;
+    }
+    out->box = b;
+    return HK_OK;
+}
+
+hk_status hki_restore_item(hki_restorer *r, hki_node *n, hki_item *out) {
+    hki_node *const base = hki_node_base(n);
+    hki_item item = {.stamp = hki_restore_u64(r)};
+    if (base->rows) {
+        HKI_TRY(restore_row(r, base, &item.row));
+    } else {
+        const bool recipe = hki_restore_i64(r, 0, 1) == 1;
+        HKI_TRY(hki_restorer_status(r));
+        HKI_TRY(recipe ? restore_recipe(r, base, &item)
+                       : restore_content(r, base, &item));
+    }
+    *out = item;
+    return HK_OK;
+}

@@ -1,0 +1,223 @@
+// data/core/pipeline.h - what the pipeline's own files share, beyond the seam in
+// data/data.h.
+#ifndef HKI_DATA_CORE_H
+#define HKI_DATA_CORE_H
+#include <pthread.h>
+#include "data/data.h"
+
+// ---- faults that travel between threads ------------------------------------
+
+typedef struct hki_fault {
+    hk_status status; // HK_OK: none
+    char text[512];
+} hki_fault;
+
+// Remembers s with this thread's message.
+void hki_fault_set(hki_fault *f, hk_status s);
+// Raises it in the calling thread; HK_OK when there is none.
+hk_status hki_fault_raise(const hki_fault *f);
+
+// ---- the run ---------------------------------------------------------------
+
+struct hki_run {
+    hk_context *context;
+    bool ignore_stop;
+    uint32_t threads;
+    hk_isa isa;
+    atomic_bool closing;              // the iterator is being destroyed
+    atomic_bool torn;                 // an element was lost by a stop
+    atomic_int_fast64_t stop_seen_ns; // when a node first met a stop; 0: never
+    atomic_uint_fast64_t skipped;
+    hki_gang *gang;
+};
+
+hk_status hki_run_open(const hk_iter_options *opt, hki_run **out);
+void hki_run_close(hki_run *run); // after its nodes; NULL is allowed
+// Between two elements: HK_E_CANCELLED after a stop, which loses nothing here.
+// HK_E_STATE when one was heard in the middle of an element and taken back:
+// what the nodes hold is no position.
+hk_status hki_run_between(hki_run *run);
+// A stop was asked for: who makes elements ahead begins no other one.
+bool hki_run_stopping(const hki_run *run);
+
+// Elements left out in a row, one after the other. Watching them ends a loop
+// over data of which nothing is left.
+typedef struct hki_skips {
+    bool any;
+    uint64_t first; // stamp of the first
+} hki_skips;
+// HK_E_DATA once a whole pass over the source was left out.
+hk_status hki_skips_watch(hki_skips *s, uint64_t stamp);
+
+// Waits for the condition, at most a tenth of a second where a context may be
+// stopped from outside (by a signal handler, which cannot wake anybody). True:
+// there was a stop.
+bool hki_run_wait(hki_run *run, pthread_cond_t *cond, pthread_mutex_t *lock);
+// The two conditions that a lock of this module comes with.
+hk_status hki_run_conds_init(pthread_cond_t *a, pthread_cond_t *b);
+
+// ---- gang: helper threads --------------------------------------------------
+//
+// A task is done by a helper, or by whoever waits for it and finds it not
+// begun. So nothing hangs however few helpers there are, or when a task waits
+// for tasks of its own.
+
+typedef enum hki_task_state {
+    HKI_TASK_IDLE = 0,
+    HKI_TASK_QUEUED,
+    HKI_TASK_RUNNING,
+    HKI_TASK_DONE
+} hki_task_state;
+
+typedef struct hki_task {
+    void (*fn)(void *arg);
+    void *arg;
+    struct hki_task *prev, *next; // in the queue
+    hki_task_state state;         // guarded by the gang
+} hki_task;
+
+// run: helpers end when it is stopped; borrowed.
+hk_status hki_gang_create(uint32_t helpers, hki_run *run, hki_gang **out);
+void hki_gang_destroy(hki_gang *g); // the queue is empty; NULL is allowed
+void hki_gang_submit(hki_gang *g, hki_task *t);
+// The task is idle afterwards. Idle tasks return at once.
+void hki_gang_wait(hki_gang *g, hki_task *t);
+// The same for the first of n tasks, working on the others meanwhile.
+void hki_gang_first(hki_gang *g, hki_task *const *tasks, size_t n);
+// True when the task is done (and makes it idle) or was idle.
+bool hki_gang_poll(hki_gang *g, hki_task *t);
+// Waits until one of the tasks is done, or none is under way. Helpers do them,
+// or the caller where there are none.
+void hki_gang_any(hki_gang *g, hki_task *const *tasks, size_t n);
+
+// ---- boxes -----------------------------------------------------------------
+
+struct hki_box {
+    atomic_int refs;
+    bool lent; // a source's own box around its read buffer: not counted
+    hki_pool *pool;
+    hki_box *next;      // in the free list
+    hk_element element; // values below
+    hk_value *values;
+    hk_tensor **own; // [2 * count]: the pool's tensors and indices, NULL: none
+    hki_rows rows;   // this box as row 0
+    hki_box *self;   // rows.slot
+    const uint8_t *bytes; // a record; NULL: an element
+    size_t size;
+    hki_place place;
+    uint8_t *store; // of a kept record
+    size_t capacity;
+    hki_item *recipe; // the row items that the element was made of
+    int64_t n_recipe; // 0: none
+    int64_t recipe_capacity;
+};
+
+hk_status hki_pool_create(const hk_element *spec, hki_pool **out);
+// No more boxes are taken; those out come back one by one. NULL is allowed.
+void hki_pool_close(hki_pool *p);
+hki_box *hki_box_retain(hki_box *b);
+// A free box, bare: no value is set.
+hk_status hki_pool_take(hki_pool *p, hki_box **out);
+// Sets every value of fixed shape to a tensor of the pool.
+hk_status hki_box_prepare(hki_box *b);
+// The pool's tensor of value k with this shape, now the box's value.
+hk_status hki_box_tensor(hki_box *b, size_t k, const hk_shape *shape,
+                         hk_tensor **out);
+hk_status hki_box_index(hki_box *b, size_t k, const hk_shape *shape,
+                        hk_tensor **out);
+// A foreign tensor becomes the value (retained).
+void hki_box_set(hki_box *b, size_t k, hk_tensor *t);
+void hki_box_set_index(hki_box *b, size_t k, hk_tensor *t);
+hk_status hki_box_keep_bytes(hki_box *b, const void *bytes, size_t size);
+// Remembers the row items that the element was made of.
+hk_status hki_box_recipe(hki_box *b, const hki_item *items, int64_t n);
+
+// ---- specs -----------------------------------------------------------------
+
+// A value fits the spec: dtype, form, and shape where it is known. op: for the
+// message.
+hk_status hki_value_fits(const char *op, const hk_value *spec,
+                         const hk_value *v);
+// Known dimensions agree.
+bool hki_shape_fits(const hk_shape *spec, const hk_shape *s);
+// Names, types and forms of two specs agree and shapes can.
+hk_status hki_spec_match(const char *op, const hk_element *a,
+                         const hk_element *b);
+// Copies `n` values, names included, to the arena.
+hk_status hki_spec_copy(hki_arena *a, const hk_value *values, size_t n,
+                        hk_element *out);
+// Checks a spec given by a user.
+hk_status hki_spec_check(const char *op, const hk_value *values, size_t n);
+uint64_t hki_spec_hash(uint64_t h, const hk_element *spec);
+
+// ---- datasets --------------------------------------------------------------
+
+// Element i of every pass is a row that can be had by its number.
+bool hki_is_table(const hk_dataset *d);
+int64_t hki_table_row(const hk_dataset *d, int64_t i);
+// The chain down to the base has a function in it, or one that may skip.
+bool hki_has_fn(const hk_dataset *d);
+bool hki_may_skip(const hk_dataset *d);
+// Rows at once that the functions of the chain ask for, 1 or more.
+uint32_t hki_fn_parallel(const hk_dataset *d, hki_run *run);
+// d with its functions applied: items are boxes then. d itself when it has
+// none. d: taken, in both.
+hk_dataset *hki_data_made(hk_dataset *d);
+// The same only where functions may leave elements out: for transforms that
+// count.
+hk_dataset *hki_data_solid(hk_dataset *d);
+// Hashes integers into a key.
+uint64_t hki_key(const char *op, size_t n, const int64_t *numbers);
+
+// ---- nodes -----------------------------------------------------------------
+
+// The node that makes the items which n gives on.
+hki_node *hki_node_base(hki_node *n);
+void hki_item_free(hki_node *n, hki_item *item); // hki_item_drop, faster
+hk_status hki_node_bare_box(hki_node *n, hki_box **out); // no value is set
+// Makes the pool; for nodes that take boxes in several threads.
+hk_status hki_node_pool(hki_node *n);
+
+// The values of d's elements as moves, *n of them, hki_free'd by the caller;
+// NULL: there is more to do than moving.
+hki_move *hki_moves_plan(const hk_dataset *d, hk_isa isa, size_t *n);
+// Rows [begin, end) of one value: items[i] to row i of the column.
+void hki_move_rows(const hki_move *m, const hki_col *to, const hki_item *items,
+                   int64_t begin, int64_t end);
+// Writes items [begin, end) of the array to the rows of the same numbers, all
+// of which have columns, by moving memory; skips none. False: this chain needs
+// hki_loader_row.
+bool hki_loader_move(const hki_loader *l, const hki_item *items, int64_t begin,
+                     int64_t end, hki_rows *rows);
+
+// ---- elements as bytes -----------------------------------------------------
+
+struct hki_saver {
+    hki_buf buf;
+    hk_status status;
+};
+struct hki_restorer {
+    const uint8_t *p, *end, *begin;
+    hk_status status;
+};
+void hki_saver_deinit(hki_saver *w);
+// The content of a box: record or values.
+void hki_save_box(hki_saver *w, const hki_box *b);
+hk_status hki_restore_box(hki_restorer *r, hki_box *b);
+
+void hki_save_fault(hki_saver *w, const hki_fault *f);
+void hki_restore_fault(hki_restorer *r, hki_fault *f);
+void hki_save_rng(hki_saver *w, const hki_rng *rng);
+void hki_restore_rng(hki_restorer *r, hki_rng *rng);
+
+// ---- builders --------------------------------------------------------------
+
+struct hk_builder {
+    const char *op; // for messages
+    hki_box *box;   // bare at first
+};
+// Every value is set; those that are not come from `in` where it has them by
+// name and type (NULL: none do).
+hk_status hki_builder_finish(hk_builder *b, const hk_element *in);
+
+#endif // HKI_DATA_CORE_H

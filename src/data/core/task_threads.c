@@ -1,0 +1,160 @@
+// task_threads.c - helper threads that take tasks from one queue.
+//
+// One lock guards queue and task states. Threads start with the first task,
+// so that pipelines without parallel work have none. A helper that cannot be
+// started is done without: waiters do the tasks themselves.
+#include "data/core/pipeline.h"
+
+struct hki_gang {
+    pthread_mutex_t lock;
+    pthread_cond_t work; // the queue has a task, or the end has come
+    pthread_cond_t done; // a task is done
+    hki_task head;       // circular queue around it
+    hki_run *run;
+    uint32_t n_helpers, n_started;
+    uint32_t n_alive; // started and not ended by a stop
+    bool ending;
+    hki_thread **threads;
+};
+
+hk_status hki_gang_create(uint32_t helpers, hki_run *run, hki_gang **out) {
+    hki_gang *g;
+    HKI_TRY(hki_zalloc_array(1, sizeof *g, &g));
+    g->run = run;
+    g->n_helpers = helpers;
+    g->head.prev = g->head.next = &g->head;
+    hk_status s = hki_zalloc_array(helpers, sizeof *g->threads, &g->threads);
+    if (s == HK_OK)
+        s = hki_run_conds_init(&g->work, &g->done);
+    if (s != HK_OK) {
+        hki_free(g->threads);
+        hki_free(g);
+        return s;
+    }
+    pthread_mutex_init(&g->lock, NULL);
+    *out = g;
+    return HK_OK;
+}
+
+void hki_gang_destroy(hki_gang *g) {
+    if (g == NULL)
+        return;
+    pthread_mutex_lock(&g->lock);
+    g->ending = true;
+    pthread_cond_broadcast(&g->work);
+    pthread_mutex_unlock(&g->lock);
+    for (uint32_t i = 0; i < g->n_started; i++)
+        hki_thread_stop(g->threads[i]);
+    pthread_cond_destroy(&g->done);
+    pthread_cond_destroy(&g->work);
+    pthread_mutex_destroy(&g->lock);
+    hki_free(g->threads);
+    hki_free(g);
+}
+
+// Runs a queued task; the lock is held before and after.
+static void run_task(hki_gang *g, hki_task *t) {
+    t->prev->next = t->next;
+    t->next->prev = t->prev;
+    t->state = HKI_TASK_RUNNING;
+    pthread_mutex_unlock(&g->lock);
+    t->fn(t->arg);
+    pthread_mutex_lock(&g->lock);
+    t->state = HKI_TASK_DONE;
+    pthread_cond_broadcast(&g->done);
+}
+
+static void helper_main(void *arg) {
+    hki_gang *const g = arg;
+    pthread_mutex_lock(&g->lock);
+    for (;;) {
+        if (g->head.next != &g->head)
+            run_task(g, g->head.next);
+        else if (g->ending || hki_run_wait(g->run, &g->work, &g->lock))
+            break;
+    }
+    g->n_alive--;
+    pthread_cond_broadcast(&g->done); // waiters do the rest themselves
+    pthread_mutex_unlock(&g->lock);
+}
+
+void hki_gang_submit(hki_gang *g, hki_task *t) {
+    pthread_mutex_lock(&g->lock);
+    while (g->n_started < g->n_helpers) {
+        hki_thread **const slot = &g->threads[g->n_started];
+        if (hki_thread_start(helper_main, g, -1, "hooke-data", slot) != HK_OK) {
+            g->n_helpers = g->n_started; // make do with those that run
+            break;
+        }
+        g->n_started++;
+        g->n_alive++;
+    }
+    t->state = HKI_TASK_QUEUED;
+    t->next = &g->head;
+    t->prev = g->head.prev;
+    t->prev->next = t;
+    g->head.prev = t;
+    pthread_cond_signal(&g->work);
+    pthread_mutex_unlock(&g->lock);
+}
+
+void hki_gang_wait(hki_gang *g, hki_task *t) {
+    pthread_mutex_lock(&g->lock);
+    if (t->state == HKI_TASK_QUEUED)
+        run_task(g, t);
+    while (t->state == HKI_TASK_RUNNING)
+        pthread_cond_wait(&g->done, &g->lock);
+    t->state = HKI_TASK_IDLE;
+    pthread_mutex_unlock(&g->lock);
+}
+
+static hki_task *first_queued(hki_task *const *tasks, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (tasks[i]->state == HKI_TASK_QUEUED)
+            return tasks[i];
+    return NULL;
+}
+
+void hki_gang_first(hki_gang *g, hki_task *const *tasks, size_t n) {
+    hki_task *const first = tasks[0];
+    pthread_mutex_lock(&g->lock);
+    while (first->state == HKI_TASK_QUEUED ||
+           first->state == HKI_TASK_RUNNING) {
+        hki_task *const queued = first_queued(tasks, n);
+        if (queued != NULL)
+            run_task(g, queued);
+        else
+            pthread_cond_wait(&g->done, &g->lock);
+    }
+    first->state = HKI_TASK_IDLE;
+    pthread_mutex_unlock(&g->lock);
+}
+
+bool hki_gang_poll(hki_gang *g, hki_task *t) {
+    pthread_mutex_lock(&g->lock);
+    if (t->state == HKI_TASK_DONE)
+        t->state = HKI_TASK_IDLE;
+    const bool idle = t->state == HKI_TASK_IDLE;
+    pthread_mutex_unlock(&g->lock);
+    return idle;
+}
+
+void hki_gang_any(hki_gang *g, hki_task *const *tasks, size_t n) {
+    pthread_mutex_lock(&g->lock);
+    for (;;) {
+        bool done = false, under_way = false;
+        for (size_t i = 0; i < n; i++) {
+            done = done || tasks[i]->state == HKI_TASK_DONE;
+            under_way = under_way || tasks[i]->state != HKI_TASK_IDLE;
+        }
+        if (done || !under_way)
+            break;
+        hki_task *const queued = first_queued(tasks, n);
+        // A task taken here could be the slow one that holds up the others.
+        if (queued != NULL && g->n_alive == 0)
+            run_task(g, queued);
+        else
+            pthread_cond_wait(&g->done, &g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+}

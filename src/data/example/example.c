@@ -1,0 +1,462 @@
+// example.c - parsing examples: as a function over the elements of a dataset,
+// on bytes alone, and telling what is in one.
+#include "data/example/example.h"
+#include "data/core/pipeline.h"
+#include "data/files/records.h"
+
+// ---- the function over elements --------------------------------------------
+
+typedef struct config {
+    hki_example_spec spec;
+    hk_on_error on_error;
+    size_t input;   // index of the string
+    bool keep;      // the other values come first
+    const char *op; // for messages
+} config;
+
+static void config_destroy(void *p) {
+    config *const c = p;
+    if (c == NULL)
+        return;
+    hki_example_spec_deinit(&c->spec);
+    hki_free(c);
+}
+
+static hk_status scratch_open(const void *p, void **out) {
+    const config *const c = p;
+    hki_finder *f;
+    HKI_TRY(hki_zalloc_array(1, sizeof *f, &f));
+    const hk_status s = hki_finder_init(f, &c->spec);
+    if (s != HK_OK) {
+        hki_free(f);
+        return s;
+    }
+    *out = f;
+    return HK_OK;
+}
+
+static void scratch_close(void *scratch) {
+    hki_finder_deinit(scratch);
+    hki_free(scratch);
+}
+
+static hk_status parse(const config *c, hki_finder *f, hki_call *call) {
+    const hki_string *const record =
+        hki_tensor_strings(call->in->values[c->input].tensor);
+    size_t kept = 0;
+    for (size_t k = 0; c->keep && k < call->in->count; k++)
+        if (k != c->input)
+            HKI_TRY(hki_rows_copy(call->out, kept++, call->row,
+                                  &call->in->values[k]));
+    f->k = HKI_ISA_PICK(hki_run_isa(call->run), hki_example_kernels_table);
+    const hki_example e = {
+        .bytes = (const uint8_t *)hki_string_bytes(record),
+        .size = record->size,
+    };
+    hki_example_bind(f, call->out, kept);
+    return hki_example_row(&c->spec, f, &e, call->row);
+}
+
+// Says which record it was.
+static hk_status located(const config *c, const hki_call *call, hk_status s) {
+    const uint64_t position =
+        call->stamp & ((UINT64_C(1) << HKI_STAMP_PASS) - 1);
+    char text[512];
+    snprintf(text, sizeof text, "%s", hk_last_error());
+    if (call->place != NULL && call->place->path != NULL)
+        return hki_fail(s, "%s: record %llu at byte %llu: %s",
+                        call->place->path,
+                        (unsigned long long)call->place->record,
+                        (unsigned long long)call->place->offset, text);
+    return hki_fail(s, "%s: element %llu: %s", c->op,
+                    (unsigned long long)position, text);
+}
+
+static hk_status apply(const void *p, void *scratch, hki_call *call) {
+    const config *const c = p;
+    const hk_status s = parse(c, scratch, call);
+    if (s == HK_OK || s == HK_E_NO_MEMORY)
+        return s;
+    return hki_on_error(call->run, c->on_error, located(c, call, s),
+                        &call->skip);
+}
+
+static const hki_fn_ops fn = {
+    .name = "parse_example",
+    .destroy = config_destroy,
+    .scratch_open = scratch_open,
+    .scratch_close = scratch_close,
+    .apply = apply,
+};
+
+// ---- in front of a batch ---------------------------------------------------
+//
+// Directly behind a TFRecord source and in front of a batch, records go from
+// the read buffer to the rows without a stop, and their checksum is taken on
+// the way. To everybody else the dataset is a function like any other.
+
+static hk_status bulk_open(hki_node *n) {
+    hki_finder *f;
+    const config *const c = n->d->config;
+    HKI_TRY(scratch_open(c, (void **)&f));
+    f->k = HKI_ISA_PICK(hki_run_isa(n->run), hki_example_kernels_table);
+    n->state = f;
+    return HK_OK;
+}
+
+static void bulk_close(hki_node *n) {
+    if (n->state != NULL)
+        scratch_close(n->state);
+}
+
+static hk_status bulk_start(hki_node *n) {
+    return hki_node_start(n->inputs[0]);
+}
+
+static hk_status bulk_next(hki_node *n, hki_item *out) {
+    return hki_node_next(n->inputs[0], out);
+}
+
+static hk_status bulk_save(hki_node *n, hki_saver *w) {
+    (void)n;
+    return hki_saver_status(w);
+}
+
+static hk_status bulk_restore(hki_node *n, hki_restorer *r) {
+    (void)n;
+    return hki_restorer_status(r);
+}
+
+// Parses a record into a row; *skip: it was passed over.
+static hk_status bulk_row(hki_node *n, const hki_framed *r, int64_t row,
+                          bool *skip) {
+    const config *const c = n->d->config;
+    uint32_t crc = 0;
+    const hki_example e = {
+        .bytes = r->bytes,
+        .size = r->size,
+        .slack = HKI_READER_PAD,
+        .check = true,
+        .crc = &crc,
+    };
+    const hk_status s = hki_example_row(&c->spec, n->state, &e, row);
+    if (s == HK_E_NO_MEMORY)
+        return s;
+    if (crc != r->crc) {
+        *skip = true;
+        return hki_framed_corrupted(n->inputs[0], r);
+    }
+    n->inputs[0]->count++;
+    if (s == HK_OK)
+        return HK_OK;
+    return hki_on_error(n->run, c->on_error,
+                        hki_framed_fail(n->inputs[0], r, s), skip);
+}
+
+static hk_status bulk_fill(hki_node *n, hki_rows *rows, int64_t first,
+                           int64_t want, int64_t *got) {
+    int64_t i = 0;
+    hk_status s = HK_OK;
+    hki_example_bind(n->state, rows, 0);
+    while (i < want && s == HK_OK) {
+        hki_framed r;
+        bool skip = false;
+        s = hki_framed_next(n->inputs[0], &r);
+        if (s == HK_OK)
+            s = bulk_row(n, &r, first + i, &skip);
+        if (s == HK_OK && skip)
+            s = hki_run_check(n->run);
+        i += s == HK_OK && !skip;
+    }
+    *got = i;
+    return s == HK_E_END && i > 0 ? HK_OK : s;
+}
+
+static const hki_node_ops bulk_ops = {
+    .name = "fn",
+    .open = bulk_open,
+    .close = bulk_close,
+    .start = bulk_start,
+    .next = bulk_next,
+    .fill = bulk_fill,
+    .save = bulk_save,
+    .restore = bulk_restore,
+};
+
+// ---- the datasets ----------------------------------------------------------
+
+void hk_parse_options_init(hk_parse_options *opt, size_t struct_size) {
+    const hk_parse_options d = {0};
+    hki_options_init(opt, struct_size, &d, sizeof d);
+}
+_Static_assert(sizeof(hk_parse_options) ==
+                   offsetof(hk_parse_options, keep) + sizeof(uint32_t),
+               "no tail padding");
+
+// The string scalar that holds the examples.
+static hk_status find_input(const config *c, const hk_element *spec,
+                            const char *name, size_t *out) {
+    int64_t found = -1;
+    for (size_t k = 0; k < spec->count; k++) {
+        const hk_value *const v = &spec->values[k];
+        if (name != NULL ? strcmp(v->name, name) != 0 : v->dtype != HK_STRING)
+            continue;
+        if (found >= 0)
+            return hki_fail(HK_E_INVALID_ARG,
+                            "%s: \"%s\" and \"%s\" are strings; name the input",
+                            c->op, spec->values[found].name, v->name);
+        found = (int64_t)k;
+    }
+    if (found < 0)
+        return hki_fail(HK_E_NOT_FOUND, "%s: there is no string \"%s\"", c->op,
+                        name != NULL ? name : "");
+    const hk_value *const v = &spec->values[found];
+    if (v->dtype != HK_STRING || v->form != HK_DENSE_FORM || v->shape.rank != 0)
+        return hki_fail(HK_E_DTYPE,
+                        "%s: \"%s\" is not one string an element (parse before "
+                        "the batch)",
+                        c->op, v->name);
+    *out = (size_t)found;
+    return HK_OK;
+}
+
+// Spec of the outputs; *values is freed by the caller.
+static hk_status output_spec(const config *c, const hk_element *in,
+                             hk_value **values, size_t *n) {
+    const size_t kept = c->keep ? in->count - 1 : 0;
+    hk_value *all = NULL;
+    size_t at = 0;
+    *n = kept + c->spec.n_features;
+    HKI_TRY(hki_alloc_array(*n, sizeof *all, &all));
+    for (size_t k = 0; c->keep && k < in->count; k++)
+        if (k != c->input)
+            all[at++] = in->values[k];
+    memcpy(all + at, c->spec.values, c->spec.n_features * sizeof *all);
+    *values = all;
+    return HK_OK;
+}
+
+static hk_status configure(config *c, hk_dataset *d,
+                           const hk_parse_options *opt, hk_value **values,
+                           size_t *n) {
+    hk_parse_options o;
+    hk_parse_options_init(&o, sizeof o);
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, c->op));
+    if (o.on_error != HK_ON_ERROR_FAIL && o.on_error != HK_ON_ERROR_SKIP)
+        return hki_fail(HK_E_INVALID_ARG, "%s: on_error %d is unknown", c->op,
+                        (int)o.on_error);
+    c->on_error = o.on_error;
+    c->keep = o.keep != 0;
+    HKI_TRY(find_input(c, &d->spec, o.input, &c->input));
+    return output_spec(c, &d->spec, values, n);
+}
+
+static hk_dataset *make(hk_dataset *d, const char *op, bool sequence,
+                        const hk_example_feature *context, size_t n_context,
+                        const hk_example_feature *lists, size_t n_lists,
+                        const hk_parse_options *opt) {
+    config *c = NULL;
+    hk_value *values = NULL;
+    size_t n = 0;
+    hk_status s = hki_dataset_good(d) ? HK_OK : hk_dataset_status(d);
+    if (s == HK_OK)
+        s = hki_zalloc_array(1, sizeof *c, &c);
+    if (s == HK_OK) {
+        c->op = op;
+        s = hki_example_spec_init(&c->spec, context, n_context, lists, n_lists,
+                                  sequence);
+    }
+    if (s == HK_OK)
+        s = configure(c, d, opt, &values, &n);
+    if (s != HK_OK) {
+        config_destroy(c);
+        return hki_dataset_fail(&d, 1, s);
+    }
+    const uint64_t key = hki_hash(c->spec.key, &c->keep, sizeof c->keep);
+    const uint32_t flags = c->on_error == HK_ON_ERROR_SKIP ? HKI_MAY_SKIP : 0;
+    hk_dataset *const out =
+        !hki_records_framed(d)
+            ? hki_data_fn(d, &fn, c, values, n, key, 1, flags)
+            : hki_dataset_make(&(hki_dataset_desc){
+                  .ops = &bulk_ops,
+                  .fn = &fn,
+                  .config = c,
+                  .inputs = &d,
+                  .n_inputs = 1,
+                  .spec = values,
+                  .n_spec = n,
+                  .count = -1,
+                  .key = key,
+                  .parallel = 1,
+                  .flags = flags | HKI_FN,
+              });
+    hki_free(values);
+    return out;
+}
+
+hk_dataset *hk_data_parse_example(hk_dataset *d,
+                                  const hk_example_feature *features,
+                                  size_t n_features,
+                                  const hk_parse_options *opt) {
+    return make(d, "parse_example", false, features, n_features, NULL, 0, opt);
+}
+
+hk_dataset *hk_data_parse_sequence_example(hk_dataset *d,
+                                           const hk_example_feature *context,
+                                           size_t n_context,
+                                           const hk_example_feature *lists,
+                                           size_t n_lists,
+                                           const hk_parse_options *opt) {
+    return make(d, "parse_sequence_example", true, context, n_context, lists,
+                n_lists, opt);
+}
+
+// ---- on bytes --------------------------------------------------------------
+
+struct hk_example_parser {
+    hki_example_spec spec;
+    hki_finder finder;
+    hki_pool *pool;
+    hki_box *box;
+};
+
+static hk_status parser_create(const hk_example_feature *context,
+                               size_t n_context,
+                               const hk_example_feature *lists, size_t n_lists,
+                               bool sequence, hk_example_parser **out) {
+    hk_example_parser *p;
+    if (out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "example parser: NULL argument");
+    HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));
+    hk_status s = hki_example_spec_init(&p->spec, context, n_context, lists,
+                                        n_lists, sequence);
+    if (s == HK_OK)
+        s = hki_finder_init(&p->finder, &p->spec);
+    if (s == HK_OK)
+        s = hki_spec_check("example parser", p->spec.values,
+                           p->spec.n_features);
+    if (s == HK_OK)
+        s = hki_pool_create(&(hk_element){.count = p->spec.n_features,
+                                          .values = p->spec.values},
+                            &p->pool);
+    if (s == HK_OK)
+        s = hki_pool_take(p->pool, &p->box);
+    if (s != HK_OK) {
+        hk_example_parser_destroy(p);
+        return s;
+    }
+    *out = p;
+    return HK_OK;
+}
+
+hk_status hk_example_parser_create(const hk_example_feature *features,
+                                   size_t n_features, hk_example_parser **out) {
+    return parser_create(features, n_features, NULL, 0, false, out);
+}
+
+hk_status hk_sequence_parser_create(const hk_example_feature *context,
+                                    size_t n_context,
+                                    const hk_example_feature *lists,
+                                    size_t n_lists, hk_example_parser **out) {
+    return parser_create(context, n_context, lists, n_lists, true, out);
+}
+
+void hk_example_parser_destroy(hk_example_parser *p) {
+    if (p == NULL)
+        return;
+    hki_box_release(p->box);
+    hki_pool_close(p->pool);
+    hki_finder_deinit(&p->finder);
+    hki_example_spec_deinit(&p->spec);
+    hki_free(p);
+}
+
+hk_status hk_example_parse(hk_example_parser *p, const void *bytes, size_t size,
+                           const hk_element **out) {
+    if (p == NULL || out == NULL || (bytes == NULL && size > 0))
+        return hki_fail(HK_E_INVALID_ARG, "example parse: NULL argument");
+    const hki_example e = {
+        .bytes = size > 0 ? bytes : (const void *)"",
+        .size = size,
+    };
+    HKI_TRY(hki_box_prepare(p->box));
+    hki_example_bind(&p->finder, hki_box_rows(p->box), 0);
+    HKI_TRY(hki_example_row(&p->spec, &p->finder, &e, 0));
+    *out = &p->box->element;
+    return HK_OK;
+}
+
+// ---- what is in it ---------------------------------------------------------
+
+static hk_status describe_value(const hki_pb_field *key,
+                                const hki_pb_field *value, bool of_lists,
+                                hk_example_visit visit, void *user,
+                                bool *good) {
+    int64_t n = 0;
+    hki_list l = {0};
+    *good = true;
+    if (of_lists) {
+        hki_pb m = {value->bytes, value->bytes + value->size};
+        hki_pb_field f;
+        bool bad;
+        while (*good && hki_pb_next(&m, &f, &bad))
+            if (f.number == 1 && f.type == HKI_PB_BYTES) {
+                *good = hki_feature_list(f.bytes, f.size, &l);
+                n++;
+            }
+        *good = *good && !bad;
+    } else {
+        *good = hki_feature_list(value->bytes, value->size, &l) &&
+                (l.stored == 0 || hki_list_count(&l, &n));
+    }
+    return *good ? visit(user, (const char *)key->bytes, key->size, of_lists,
+                         l.stored, n)
+                 : HK_OK;
+}
+
+// The entries of a map, one call each.
+static hk_status describe_map(const uint8_t *p, size_t size, bool of_lists,
+                              hk_example_visit visit, void *user, bool *good) {
+    hki_pb m = {p, p + size};
+    hki_pb_field f, g;
+    bool bad = false;
+    *good = true;
+    while (*good && hki_pb_next(&m, &f, &bad)) {
+        if (f.number != 1 || f.type != HKI_PB_BYTES)
+            continue;
+        hki_pb entry = {f.bytes, f.bytes + f.size};
+        hki_pb_field key = {.bytes = p}, value = {.bytes = p};
+        bool inner = false;
+        while (hki_pb_next(&entry, &g, &inner)) {
+            if (g.type == HKI_PB_BYTES && g.number == 1)
+                key = g;
+            if (g.type == HKI_PB_BYTES && g.number == 2)
+                value = g;
+        }
+        *good = !inner;
+        if (*good)
+            HKI_TRY(describe_value(&key, &value, of_lists, visit, user, good));
+    }
+    *good = *good && !bad;
+    return HK_OK;
+}
+
+hk_status hk_example_describe(const void *bytes, size_t size, int sequence,
+                              hk_example_visit visit, void *user) {
+    if ((bytes == NULL && size > 0) || visit == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "example describe: NULL argument");
+    const uint8_t *const p = size > 0 ? bytes : (const void *)"";
+    hki_pb m = {p, p + size};
+    hki_pb_field f;
+    bool bad = false, good = true;
+    while (good && hki_pb_next(&m, &f, &bad))
+        if (f.type == HKI_PB_BYTES &&
+            (f.number == 1 || (f.number == 2 && sequence)))
+            HKI_TRY(describe_map(f.bytes, f.size, f.number == 2, visit, user,
+                                 &good));
+    if (!good || bad)
+        return hki_fail(
+            HK_E_DATA, "not a serialized %s: malformed before byte %zu of %zu",
+            sequence ? "SequenceExample" : "Example", (size_t)(m.p - p), size);
+    return HK_OK;
+}

@@ -1,0 +1,276 @@
+// array.c - IDX and NumPy arrays as tensors.
+#include "data/files/array.h"
+
+// ---- numbers ---------------------------------------------------------------
+
+static const struct number_type {
+    hk_dtype dtype;
+    size_t size;
+} number_types[] = {
+    [HKI_NPY_F32] = {HK_F32, 4},      [HKI_NPY_F64] = {HK_F64, 8},
+    [HKI_NPY_F16] = {HK_F32, 2},      [HKI_NPY_I8] = {HK_I32, 1},
+    [HKI_NPY_I16] = {HK_I32, 2},      [HKI_NPY_I32] = {HK_I32, 4},
+    [HKI_NPY_I64] = {HK_I64, 8},      [HKI_NPY_U8] = {HK_U8, 1},
+    [HKI_NPY_U16] = {HK_I32, 2},      [HKI_NPY_U32] = {HK_I64, 4},
+    [HKI_NPY_U64] = {HK_I64, 8},      [HKI_NPY_BOOL] = {HK_BOOL, 1},
+    [HKI_NPY_BYTES] = {HK_STRING, 0}, [HKI_NPY_UNICODE] = {HK_STRING, 0},
+    [HKI_NPY_C64] = {0, 8},           [HKI_NPY_C128] = {0, 16},
+};
+
+size_t hki_number_size(hki_npy_type t) {
+    return number_types[t].size;
+}
+
+hk_dtype hki_number_dtype(hki_npy_type t) {
+    return number_types[t].dtype;
+}
+
+// The element at p as an unsigned number of `size` bytes.
+static inline uint64_t load(const uint8_t *p, size_t size, bool big_endian) {
+    uint64_t v = 0;
+    for (size_t i = 0; i < size; i++)
+        v |= (uint64_t)p[big_endian ? size - 1 - i : i] << (8 * i);
+    return v;
+}
+
+// IEEE half precision, exactly.
+static float half_to_float(uint16_t h) {
+    const uint32_t sign = (uint32_t)(h & 0x8000) << 16;
+    const uint32_t exponent = h >> 10 & 31, fraction = h & 1023;
+    uint32_t bits;
+    float f;
+    if (exponent == 0) { // zero and subnormals: fraction * 2^-24
+        f = (float)fraction * 0x1p-24F;
+        return sign != 0 ? -f : f;
+    }
+    bits = exponent == 31 ? sign | 0x7f800000 | fraction << 13
+                          : sign | (exponent + 112) << 23 | fraction << 13;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+hk_status hki_numbers_read(const hki_numbers *from, void *out) {
+    const size_t size = hki_number_size(from->type);
+    const hk_dtype t = hki_number_dtype(from->type);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    const bool swap = from->big_endian && size > 1;
+#else
+    const bool swap = !from->big_endian && size > 1;
+#endif
+    if (!swap && hk_dtype_size(t) == size && from->type != HKI_NPY_U64 &&
+        from->type != HKI_NPY_BOOL) {
+        if (from->count > 0)
+            memcpy(out, from->bytes, (size_t)from->count * size);
+        return HK_OK;
+    }
+    for (int64_t i = 0; i < from->count; i++) {
+        const uint64_t v =
+            load(from->bytes + (size_t)i * size, size, from->big_endian);
+        const uint32_t low = (uint32_t)v;
+        if (from->type == HKI_NPY_F16)
+            ((float *)out)[i] = half_to_float((uint16_t)v);
+        else if (t == HK_F32)
+            memcpy((float *)out + i, &low, 4);
+        else if (t == HK_F64)
+            memcpy((double *)out + i, &v, 8);
+        else if (t == HK_BOOL)
+            ((uint8_t *)out)[i] = v != 0;
+        else if (t == HK_I32)
+            ((int32_t *)out)[i] = from->type == HKI_NPY_I8    ? (int8_t)v
+                                  : from->type == HKI_NPY_I16 ? (int16_t)v
+                                                              : (int32_t)v;
+        else if (v > INT64_MAX && from->type == HKI_NPY_U64)
+            return hki_fail(HK_E_RANGE,
+                            "element %lld is %llu, more than int64 holds",
+                            (long long)i, (unsigned long long)v);
+        else
+            ((int64_t *)out)[i] = (int64_t)v;
+    }
+    return HK_OK;
+}
+
+// A tensor of this shape; the numbers are in row-major order.
+static hk_status tensor_of(const hki_numbers *numbers, const hk_shape *shape,
+                           const char *what, hk_tensor **out) {
+    hk_tensor *t = NULL;
+    HKI_TRY(hk_tensor_create(hki_number_dtype(numbers->type), shape, &t));
+    const hk_status s = hki_numbers_read(numbers, hk_tensor_data(t));
+    if (s != HK_OK) {
+        hk_tensor_release(t);
+        char text[256];
+        snprintf(text, sizeof text, "%s", hk_last_error());
+        return hki_fail(s, "%s: %s", what, text);
+    }
+    *out = t;
+    return HK_OK;
+}
+
+// ---- IDX -------------------------------------------------------------------
+
+static bool idx_type(uint8_t code, hki_npy_type *out) {
+    switch (code) {
+    case 0x08:
+        *out = HKI_NPY_U8;
+        return true;
+    case 0x09:
+        *out = HKI_NPY_I8;
+        return true;
+    case 0x0b:
+        *out = HKI_NPY_I16;
+        return true;
+    case 0x0c:
+        *out = HKI_NPY_I32;
+        return true;
+    case 0x0d:
+        *out = HKI_NPY_F32;
+        return true;
+    case 0x0e:
+        *out = HKI_NPY_F64;
+        return true;
+    default:
+        return false;
+    }
+}
+
+hk_status hki_idx_parse(const uint8_t *bytes, size_t size, const char *what,
+                        hk_tensor **out) {
+    hki_numbers n = {.big_endian = true};
+    hk_shape shape = {0};
+    if (size < 4 || bytes[0] != 0 || bytes[1] != 0 ||
+        !idx_type(bytes[2], &n.type))
+        return hki_fail(HK_E_DATA,
+                        "%s: no IDX file: it does not begin with "
+                        "00 00 and a type",
+                        what);
+    const size_t rank = bytes[3], header = 4 + 4 * rank;
+    if (rank < 1 || rank > HK_MAX_RANK || size < header)
+        return hki_fail(HK_E_DATA,
+                        "%s: IDX header at byte 3: %zu dimensions in %zu bytes",
+                        what, rank, size);
+    shape.rank = (int32_t)rank;
+    for (size_t i = 0; i < rank; i++)
+        shape.dim[i] = (int64_t)load(bytes + 4 + 4 * i, 4, true);
+    size_t expected;
+    const hk_status s =
+        hki_shape_bytes(&shape, hki_number_size(n.type), &expected);
+    char text[HKI_SHAPE_TEXT];
+    if (s != HK_OK || expected != size - header)
+        return hki_fail(
+            HK_E_DATA, "%s: IDX of %s from byte %zu on: %zu bytes are there%s",
+            what, hki_shape_text(&shape, text), header, size - header,
+            s == HK_OK && expected > size - header ? ", truncated" : "");
+    HKI_TRY(hk_shape_count(&shape, &n.count));
+    n.bytes = bytes + header;
+    return tensor_of(&n, &shape, what, out);
+}
+
+// ---- NumPy -----------------------------------------------------------------
+
+static hk_status put_character(hki_buf *b, uint32_t c) {
+    char text[4];
+    size_t n = 1;
+    if (c < 0x80) {
+        text[0] = (char)c;
+    } else if (c < 0x800) {
+        text[0] = (char)(0xc0 | c >> 6);
+        n = 2;
+    } else if (c < 0x10000) {
+        text[0] = (char)(0xe0 | c >> 12);
+        n = 3;
+    } else {
+        text[0] = (char)(0xf0 | c >> 18);
+        n = 4;
+    }
+    for (size_t i = 1; i < n; i++)
+        text[i] = (char)(0x80 | (c >> (6 * (n - 1 - i)) & 63));
+    return hki_buf_add(b, text, n);
+}
+
+// A fixed-width string without the NULs that fill it, as UTF-8.
+static hk_status npy_string(const hki_npy *a, const uint8_t *p, hki_buf *text) {
+    text->size = 0;
+    if (a->type == HKI_NPY_BYTES) {
+        size_t n = a->item_size;
+        while (n > 0 && p[n - 1] == 0)
+            n--;
+        return hki_buf_add(text, p, n);
+    }
+    size_t n = a->item_size / 4;
+    while (n > 0 && load(p + 4 * (n - 1), 4, a->big_endian) == 0)
+        n--;
+    HKI_TRY(hki_buf_add(text, "", 0));
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t c = (uint32_t)load(p + 4 * i, 4, a->big_endian);
+        if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
+            return hki_fail(HK_E_DATA, "character 0x%x is not in Unicode", c);
+        HKI_TRY(put_character(text, c));
+    }
+    return HK_OK;
+}
+
+static hk_status npy_strings(const hki_npy *a, const uint8_t *p, hk_tensor *t) {
+    hki_buf text = {0};
+    hk_status s = HK_OK;
+    for (int64_t i = 0; i < a->count && s == HK_OK; i++) {
+        s = npy_string(a, p + (size_t)i * a->item_size, &text);
+        if (s == HK_OK)
+            s = hk_tensor_set_string(t, i, text.data, text.size);
+    }
+    hki_buf_deinit(&text);
+    return s;
+}
+
+// Column-major arrays are row-major ones with their axes turned round.
+static hk_status to_row_major(hk_tensor **t) {
+    const int rank = hk_tensor_shape(*t)->rank;
+    int perm[HK_MAX_RANK];
+    hk_tensor *turned = NULL, *copy = NULL;
+    for (int i = 0; i < rank; i++)
+        perm[i] = rank - 1 - i;
+    hk_status s = hk_tensor_transpose(*t, perm, &turned);
+    if (s == HK_OK)
+        s = hk_tensor_copy(turned, hk_tensor_dtype(*t), &copy);
+    hk_tensor_release(turned);
+    if (s == HK_OK) {
+        hk_tensor_release(*t);
+        *t = copy;
+    }
+    return s;
+}
+
+hk_status hki_npy_tensor(const uint8_t *bytes, size_t size, const char *what,
+                         hk_tensor **out) {
+    hki_npy a;
+    HKI_TRY(hki_npy_parse(bytes, size, size, what, &a));
+    if (a.rank > HK_MAX_RANK)
+        return hki_fail(HK_E_UNSUPPORTED, "%s: %d dimensions, at most %d", what,
+                        a.rank, HK_MAX_RANK);
+    if ((int)hki_number_dtype(a.type) == 0)
+        return hki_fail(HK_E_UNSUPPORTED, "%s: complex numbers are not read",
+                        what);
+    if (a.data_offset > size || a.data_size > size - a.data_offset)
+        return hki_fail(HK_E_DATA, "%s: truncated", what);
+    hk_shape shape = {.rank = a.rank};
+    const bool turn = a.fortran_order && a.rank > 1;
+    for (int i = 0; i < a.rank; i++)
+        shape.dim[i] = a.dim[turn ? a.rank - 1 - i : i];
+    const uint8_t *const data = bytes + a.data_offset;
+    hk_tensor *t = NULL;
+    hk_status s;
+    if (hki_number_size(a.type) == 0) {
+        HKI_TRY(hk_tensor_create(HK_STRING, &shape, &t));
+        s = npy_strings(&a, data, t);
+    } else {
+        const hki_numbers n = {a.type, a.big_endian, data, a.count};
+        HKI_TRY(tensor_of(&n, &shape, what, &t));
+        s = HK_OK;
+    }
+    if (s == HK_OK && turn)
+        s = to_row_major(&t);
+    if (s != HK_OK) {
+        hk_tensor_release(t);
+        return s;
+    }
+    *out = t;
+    return HK_OK;
+}

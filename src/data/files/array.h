@@ -1,0 +1,29 @@
+// data/files/array.h - arrays in files as tensors, private to the files array*.c,
+// tar*.c and their tests.
+#ifndef HKI_DATA_ARRAY_H
+#define HKI_DATA_ARRAY_H
+#include "codec/codec.h"
+#include "data/files/file_reader.h"
+
+// A run of numbers as a file holds them.
+typedef struct hki_numbers {
+    hki_npy_type type; // a number
+    bool big_endian;
+    const uint8_t *bytes;
+    int64_t count;
+} hki_numbers;
+
+size_t hki_number_size(hki_npy_type t); // bytes; 0: no number
+// The type of tensors that holds every value of t (uint64 above 2^63 apart).
+hk_dtype hki_number_dtype(hki_npy_type t); // 0: complex, which none holds
+// Converts to that type; HK_E_RANGE for a uint64 that int64 does not hold.
+hk_status hki_numbers_read(const hki_numbers *from, void *out);
+
+// IDX: two zero bytes | type | rank | rank big-endian uint32 sizes | elements.
+hk_status hki_idx_parse(const uint8_t *bytes, size_t size, const char *what,
+                        hk_tensor **out);
+// A whole .npy file; strings (S, U) become string tensors.
+hk_status hki_npy_tensor(const uint8_t *bytes, size_t size, const char *what,
+                         hk_tensor **out);
+
+#endif // HKI_DATA_ARRAY_H

@@ -1,0 +1,333 @@
+// file_reader.c - a list of files read one after the other through one window.
+#include "data/files/file_reader.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+#include "base/io.h"
+
+#define MIN_BUFFER 4096
+#define MAX_BUFFER ((uint64_t)1 << 30)
+
+// ---- options and files -----------------------------------------------------
+
+void hk_file_options_init(hk_file_options *opt, size_t struct_size) {
+    const hk_file_options d = {
+        .max_record_bytes = (uint64_t)256 << 20,
+        .max_file_bytes = (uint64_t)16 << 30,
+        .max_pixels = (uint64_t)64 << 20,
+        .buffer_bytes = (uint64_t)256 << 10,
+    };
+    hki_options_init(opt, struct_size, &d, sizeof d);
+}
+_Static_assert(sizeof(hk_file_options) ==
+                   offsetof(hk_file_options, reserved) + sizeof(uint32_t),
+               "no tail padding");
+
+hk_status hki_file_options_get(hk_file_options *out, const hk_file_options *opt,
+                               const char *what) {
+    hk_file_options_init(out, sizeof *out);
+    HKI_TRY(hki_options_copy(out, sizeof *out, opt, what));
+    if (out->compression < HK_COMPRESSION_AUTO ||
+        out->compression > HK_COMPRESSION_ZLIB)
+        return hki_fail(HK_E_INVALID_ARG, "%s: compression %d is unknown", what,
+                        (int)out->compression);
+    if (out->on_error != HK_ON_ERROR_FAIL && out->on_error != HK_ON_ERROR_SKIP)
+        return hki_fail(HK_E_INVALID_ARG, "%s: on_error %d is unknown", what,
+                        (int)out->on_error);
+    if (out->max_record_bytes == 0 || out->max_file_bytes == 0 ||
+        out->max_record_bytes > SIZE_MAX / 4 ||
+        out->max_file_bytes > SIZE_MAX / 4)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: a limit of %llu bytes a record, %llu a file", what,
+                        (unsigned long long)out->max_record_bytes,
+                        (unsigned long long)out->max_file_bytes);
+    out->buffer_bytes =
+        HKI_MIN(HKI_MAX(out->buffer_bytes, MIN_BUFFER), MAX_BUFFER);
+    return HK_OK;
+}
+
+hk_status hki_files_init(hki_files *f, const char *const *files, size_t n_files,
+                         const hk_file_options *opt, const char *what) {
+    *f = (hki_files){0};
+    HKI_TRY(hki_file_options_get(&f->opt, opt, what));
+    return hk_files_match(files, n_files, &f->paths, &f->n_paths);
+}
+
+void hki_files_deinit(hki_files *f) {
+    hk_files_free(f->paths, f->n_paths);
+    *f = (hki_files){0};
+}
+
+uint64_t hki_files_key(const hki_files *f) {
+    uint64_t h = HKI_HASH_INIT;
+    for (size_t i = 0; i < f->n_paths; i++) {
+        const char *const name = hki_path_name(f->paths[i]);
+        h = hki_hash(h, name, strlen(name) + 1);
+    }
+    return h;
+}
+
+// ---- packing ---------------------------------------------------------------
+
+#define PEEK_BYTES 128 // a record's header, and enough to tell a text
+
+// The first bytes of a file, as many as it has.
+static hk_status peek(const char *path, uint8_t *bytes, size_t size,
+                      size_t *got) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return hki_io_fail(errno, path, "open");
+    ssize_t n;
+    do
+        n = read(fd, bytes, size);
+    while (n < 0 && errno == EINTR);
+    const int error = errno;
+    (void)close(fd);
+    if (n < 0)
+        return hki_io_fail(error, path, "read");
+    *got = (size_t)n;
+    return HK_OK;
+}
+
+// Valid UTF-8 (a letter may be cut at the end) without control bytes.
+static bool is_text(const uint8_t *p, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (p[i] < 0x20 && p[i] != '\t' && p[i] != '\n' && p[i] != '\r')
+            return false;
+    for (size_t cut = 0; cut < 4 && cut <= n; cut++)
+        if (hki_utf8_valid((const char *)p, n - cut))
+            return true;
+    return false;
+}
+
+// RFC 1950: method 8 with the window that every writer takes, no dictionary,
+// two bytes that are a multiple of 31. A text may begin like that ("x^2").
+static bool is_zlib(const uint8_t *p, size_t n) {
+    return n > 2 && p[0] == 0x78 && (p[1] & 0x20) == 0 &&
+           (p[0] << 8 | p[1]) % 31 == 0 && !is_text(p, n);
+}
+
+hk_status hki_packing_of(const char *path, hk_compression compression,
+                         bool records, hki_packing *out) {
+    uint8_t head[PEEK_BYTES];
+    uint64_t length;
+    size_t got = 0;
+    if (compression != HK_COMPRESSION_AUTO) {
+        *out = compression == HK_COMPRESSION_GZIP   ? HKI_GZIP
+               : compression == HK_COMPRESSION_ZLIB ? HKI_ZLIB
+                                                    : HKI_UNPACKED;
+        return HK_OK;
+    }
+    HKI_TRY(peek(path, head, sizeof head, &got));
+    const bool gzip =
+        got >= 3 && head[0] == 0x1f && head[1] == 0x8b && head[2] == 8;
+    const bool framed =
+        records && got >= HKI_RECORD_HEADER && hki_record_length(head, &length);
+    *out = framed               ? HKI_UNPACKED
+           : gzip               ? HKI_GZIP
+           : is_zlib(head, got) ? HKI_ZLIB
+                                : HKI_UNPACKED;
+    return HK_OK;
+}
+
+hk_status hki_read_whole(const char *path, const hk_file_options *opt,
+                         uint8_t **bytes, size_t *size) {
+    hki_packing packing;
+    uint8_t *raw = NULL;
+    size_t n = 0;
+    HKI_TRY(hki_packing_of(path, opt->compression, false, &packing));
+    HKI_TRY(hki_file_read_all(path, (size_t)opt->max_file_bytes, &raw, &n));
+    if (packing == HKI_UNPACKED) {
+        *bytes = raw;
+        *size = n;
+        return HK_OK;
+    }
+    const hk_status s = hki_unpack(packing, raw, n, (size_t)opt->max_file_bytes,
+                                   path, bytes, size);
+    hki_free(raw);
+    return s;
+}
+
+// ---- the window ------------------------------------------------------------
+
+hk_status hki_file_reader_init(hki_file_reader *r, const hki_files *files,
+                               bool records) {
+    *r = (hki_file_reader){.files = files, .records = records};
+    const size_t capacity = HKI_READER_FRONT + (size_t)files->opt.buffer_bytes;
+    HKI_TRY(hki_zalloc_array(capacity + HKI_READER_PAD, 1, &r->data));
+    r->capacity = capacity;
+    r->begin = r->end = HKI_READER_FRONT;
+    return HK_OK;
+}
+
+void hki_file_reader_deinit(hki_file_reader *r) {
+    hki_stream_close(r->stream);
+    hki_free(r->data);
+    *r = (hki_file_reader){0};
+}
+
+// Forgets the open file; file, record and offset stay.
+static void leave(hki_file_reader *r) {
+    hki_stream_close(r->stream);
+    r->stream = NULL;
+    r->begin = r->end = HKI_READER_FRONT;
+    r->at_end = false;
+}
+
+void hki_file_reader_rewind(hki_file_reader *r) {
+    leave(r);
+    r->file = 0;
+    r->record = r->offset = 0;
+}
+
+void hki_file_reader_next_file(hki_file_reader *r) {
+    leave(r);
+    r->file++;
+    r->record = r->offset = 0;
+}
+
+void hki_file_reader_restart(hki_file_reader *r) {
+    leave(r);
+    r->record = r->offset = 0;
+}
+
+const char *hki_file_reader_path(const hki_file_reader *r) {
+    return r->files->paths[r->file];
+}
+
+hk_status hki_file_reader_open(hki_file_reader *r, bool *fresh) {
+    *fresh = false;
+    if (r->stream != NULL)
+        return HK_OK;
+    if (r->file >= r->files->n_paths)
+        return HK_E_END;
+    const char *const path = hki_file_reader_path(r);
+    hki_packing packing;
+    hki_stream *stream = NULL;
+    HKI_TRY(
+        hki_packing_of(path, r->files->opt.compression, r->records, &packing));
+    HKI_TRY(hki_stream_open(path, packing, (size_t)r->files->opt.buffer_bytes,
+                            &stream));
+    const hk_status s = hki_stream_seek(stream, r->offset);
+    if (s != HK_OK) {
+        hki_stream_close(stream);
+        return s;
+    }
+    r->stream = stream;
+    *fresh = r->offset == 0;
+    return HK_OK;
+}
+
+// Room behind the bytes that are left: they move to the front, and a window
+// that they fill doubles. So memory follows the bytes that are really there,
+// not the length that a record claims.
+static hk_status make_room(hki_file_reader *r) {
+    const size_t left = hki_file_reader_left(r);
+    if (left > 0)
+        memmove(r->data + HKI_READER_FRONT, r->data + r->begin, left);
+    r->begin = HKI_READER_FRONT;
+    r->end = HKI_READER_FRONT + left;
+    if (r->end < r->capacity)
+        return HK_OK;
+    const size_t capacity = r->capacity * 2;
+    HKI_TRY(hki_realloc_array(capacity + HKI_READER_PAD, 1, &r->data));
+    r->capacity = capacity;
+    return HK_OK;
+}
+
+hk_status hki_file_reader_more(hki_file_reader *r, size_t need) {
+    if (hki_file_reader_left(r) >= need || r->at_end)
+        return HK_OK;
+    if (r->begin > HKI_READER_FRONT)
+        HKI_TRY(make_room(r));
+    while (hki_file_reader_left(r) < need && !r->at_end) {
+        size_t got = 0;
+        if (r->end == r->capacity)
+            HKI_TRY(make_room(r));
+        HKI_TRY(hki_stream_read(r->stream, r->data + r->end,
+                                r->capacity - r->end, &got));
+        r->end += got;
+        r->at_end = got == 0;
+    }
+    // The padding is read by kernels, so it has to hold something.
+    memset(r->data + r->end, 0, HKI_READER_PAD);
+    return HK_OK;
+}
+
+hk_status hki_file_reader_skip(hki_file_reader *r, uint64_t n) {
+    const size_t left = hki_file_reader_left(r);
+    if (n <= left) {
+        hki_file_reader_take(r, (size_t)n);
+        return HK_OK;
+    }
+    if (n > INT64_MAX - r->offset)
+        return hki_file_reader_fail(r, HK_E_DATA, 0,
+                                    "%llu bytes more are no file",
+                                    (unsigned long long)n);
+    HKI_TRY(hki_stream_seek(r->stream, r->offset + n));
+    r->offset += n;
+    r->begin = r->end = HKI_READER_FRONT;
+    return HK_OK;
+}
+
+hk_status hki_file_reader_fail(const hki_file_reader *r, hk_status s,
+                               size_t ahead, const char *fmt, ...) {
+    char text[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return hki_fail(s, "%s: record %llu at byte %llu: %s",
+                    hki_file_reader_path(r), (unsigned long long)r->record,
+                    (unsigned long long)(r->offset + ahead), text);
+}
+
+// ---- position --------------------------------------------------------------
+
+void hki_file_reader_save(const hki_file_reader *r, hki_saver *w) {
+    hki_save_u64(w, r->file);
+    hki_save_u64(w, r->record);
+    hki_save_u64(w, r->offset);
+}
+
+hk_status hki_file_reader_restore(hki_file_reader *r, hki_restorer *in) {
+    const int64_t file = hki_restore_i64(in, 0, (int64_t)r->files->n_paths);
+    const int64_t record = hki_restore_i64(in, 0, INT64_MAX);
+    const int64_t offset = hki_restore_i64(in, 0, INT64_MAX);
+    HKI_TRY(hki_restorer_status(in));
+    leave(r);
+    r->file = (size_t)file;
+    r->record = (uint64_t)record;
+    r->offset = (uint64_t)offset;
+    return HK_OK;
+}
+
+// ---- text ------------------------------------------------------------------
+
+// Bytes of the UTF-8 character that begins with c; 0: none does.
+static size_t character_size(uint8_t c) {
+    if (c < 0x80)
+        return 1;
+    return c < 0xc2 ? 0 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 0;
+}
+
+size_t hki_text_fault(const uint8_t *p, size_t n) {
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    for (size_t i = 0; i < n;) {
+        uint64_t word = 0;
+        if (n - i >= 8) {
+            memcpy(&word, p + i, 8);
+            // No byte is zero and none has its high bit set.
+            if (((word | (word - ones)) & (ones << 7)) == 0) {
+                i += 8;
+                continue;
+            }
+        }
+        const size_t size = character_size(p[i]);
+        if (p[i] == 0 || size == 0 || size > n - i ||
+            !hki_utf8_valid((const char *)p + i, size))
+            return i;
+        i += size;
+    }
+    return n;
+}

@@ -1,0 +1,242 @@
+// match.c - lists of paths and patterns to lists of files.
+//
+// Braces are written out first, from the left, then each result is taken as a
+// path or matched as a glob. The order depends on nothing but the bytes of the
+// names, so that every machine reads its files in the same order.
+#include <errno.h>
+#include <glob.h>
+#include <sys/stat.h>
+#include "base/io.h"
+#include "data/files/file_reader.h"
+
+#define MAX_PATHS 1000000
+
+typedef struct path_list {
+    char **paths;
+    size_t n, capacity;
+} path_list;
+
+void hk_files_free(char **paths, size_t n_paths) {
+    if (paths == NULL)
+        return;
+    for (size_t i = 0; i < n_paths; i++)
+        hki_free(paths[i]);
+    hki_free(paths);
+}
+
+// path: taken, also on failure.
+static hk_status add_taken(path_list *l, char *path) {
+    hk_status s = HK_OK;
+    if (l->n == MAX_PATHS)
+        s = hki_fail(HK_E_OVERFLOW, "more than %d files", MAX_PATHS);
+    if (s == HK_OK && l->n == l->capacity) {
+        const size_t capacity = HKI_MAX(l->capacity * 2, 16);
+        s = hki_realloc_array(capacity, sizeof *l->paths, &l->paths);
+        if (s == HK_OK)
+            l->capacity = capacity;
+    }
+    if (s != HK_OK) {
+        hki_free(path);
+        return s;
+    }
+    l->paths[l->n++] = path;
+    return HK_OK;
+}
+
+static hk_status add(path_list *l, const char *path) {
+    char *copy;
+    HKI_TRY(hki_strdup(path, &copy));
+    return add_taken(l, copy);
+}
+
+// ---- globs -----------------------------------------------------------------
+
+static int by_bytes(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static hk_status add_matches(path_list *l, const char *pattern) {
+    glob_t found = {0};
+    const size_t before = l->n;
+    hk_status s = HK_OK;
+    const int r = glob(pattern, GLOB_NOSORT, NULL, &found);
+    if (r != 0 && r != GLOB_NOMATCH)
+        s = r == GLOB_NOSPACE
+                ? hki_fail(HK_E_NO_MEMORY, "%s: no memory to match it", pattern)
+                : hki_fail(HK_E_IO, "%s: cannot be matched: %s", pattern,
+                           strerror(errno));
+    for (size_t i = 0; s == HK_OK && i < found.gl_pathc; i++)
+        if (!hki_path_is_dir(found.gl_pathv[i]))
+            s = add(l, found.gl_pathv[i]);
+    globfree(&found);
+    HKI_TRY(s);
+    if (l->n == before)
+        return hki_fail(HK_E_NOT_FOUND, "no file matches %s", pattern);
+    qsort(l->paths + before, l->n - before, sizeof *l->paths, by_bytes);
+    return HK_OK;
+}
+
+static hk_status add_pattern(path_list *l, const char *pattern) {
+    if (hki_path_exists(pattern))
+        return add(l, pattern);
+    if (strpbrk(pattern, "*?[") != NULL)
+        return add_matches(l, pattern);
+    return hki_fail(HK_E_NOT_FOUND, "%s: no such file", pattern);
+}
+
+// ---- braces ----------------------------------------------------------------
+
+// One group in braces: a range of numbers or a list of words.
+typedef struct group {
+    const char *open, *close; // the braces
+    bool range;
+    uint64_t first, last;
+    int width; // of the numbers, with leading zeros
+} group;
+
+// A number of 1 to 9 digits; NULL: there is none.
+static const char *scan_number(const char *p, uint64_t *v, int *width) {
+    *v = 0;
+    for (*width = 0; *p >= '0' && *p <= '9' && *width < 10; p++, ++*width)
+        *v = *v * 10 + (uint64_t)(*p - '0');
+    return *width == 0 || *width > 9 ? NULL : p;
+}
+
+static bool scan_range(group *g) {
+    int width_first, width_last;
+    const char *p = scan_number(g->open + 1, &g->first, &width_first);
+    if (p == NULL || p[0] != '.' || p[1] != '.')
+        return false;
+    const char *const q = scan_number(p + 2, &g->last, &width_last);
+    if (q != g->close)
+        return false;
+    const bool padded = (width_first > 1 && g->open[1] == '0') ||
+                        (width_last > 1 && p[2] == '0');
+    g->width = padded ? HKI_MAX(width_first, width_last) : 1;
+    g->range = true;
+    return true;
+}
+
+// The first group of the pattern; false when there is none. Braces that hold
+// neither a range nor a comma are plain characters.
+static bool find_group(const char *pattern, group *g) {
+    for (const char *open = strchr(pattern, '{'); open != NULL;
+         open = strchr(open + 1, '{')) {
+        *g = (group){.open = open, .close = strpbrk(open + 1, "{}")};
+        if (g->close == NULL || *g->close != '}')
+            continue;
+        if (scan_range(g) ||
+            memchr(open, ',', (size_t)(g->close - open)) != NULL)
+            return true;
+    }
+    return false;
+}
+
+static hk_status expand(path_list *l, const char *pattern);
+
+// The pattern with the group replaced by a word.
+static hk_status expand_word(path_list *l, const char *pattern, const group *g,
+                             const char *word, size_t size) {
+    hki_buf b = {0};
+    hk_status s = hki_buf_add(&b, pattern, (size_t)(g->open - pattern));
+    if (s == HK_OK)
+        s = hki_buf_add(&b, word, size);
+    if (s == HK_OK)
+        s = hki_buf_add(&b, g->close + 1, strlen(g->close + 1));
+    if (s == HK_OK)
+        s = expand(l, b.data);
+    hki_buf_deinit(&b);
+    return s;
+}
+
+static hk_status expand_range(path_list *l, const char *pattern,
+                              const group *g) {
+    const bool down = g->last < g->first;
+    const uint64_t n = down ? g->first - g->last : g->last - g->first;
+    if (n >= MAX_PATHS)
+        return hki_fail(HK_E_OVERFLOW, "%s: more than %d files", pattern,
+                        MAX_PATHS);
+    for (uint64_t i = 0; i <= n; i++) {
+        char word[32];
+        const uint64_t v = down ? g->first - i : g->first + i;
+        const int size = snprintf(word, sizeof word, "%0*llu", g->width,
+                                  (unsigned long long)v);
+        HKI_TRY(expand_word(l, pattern, g, word, (size_t)size));
+    }
+    return HK_OK;
+}
+
+// Every level of the recursion has one group less.
+static hk_status expand(path_list *l, const char *pattern) {
+    group g;
+    if (!find_group(pattern, &g) || hki_path_exists(pattern))
+        return add_pattern(l, pattern);
+    if (g.range)
+        return expand_range(l, pattern, &g);
+    for (const char *word = g.open + 1; word <= g.close;) {
+        const char *end = memchr(word, ',', (size_t)(g.close - word));
+        if (end == NULL)
+            end = g.close;
+        HKI_TRY(expand_word(l, pattern, &g, word, (size_t)(end - word)));
+        word = end + 1;
+    }
+    return HK_OK;
+}
+
+hk_status hk_files_match(const char *const *files, size_t n_files,
+                         char ***paths, size_t *n_paths) {
+    path_list l = {0};
+    if (files == NULL || n_files == 0 || paths == NULL || n_paths == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "files: no files are given");
+    hk_status s = HK_OK;
+    for (size_t i = 0; s == HK_OK && i < n_files; i++)
+        s = files[i] == NULL || files[i][0] == '\0'
+                ? hki_fail(HK_E_INVALID_ARG, "files: name %zu is empty", i)
+                : expand(&l, files[i]);
+    if (s != HK_OK) {
+        hk_files_free(l.paths, l.n);
+        return s;
+    }
+    *paths = l.paths;
+    *n_paths = l.n;
+    return HK_OK;
+}
+
+// ---- the dataset -----------------------------------------------------------
+
+static hk_status paths_tensor(char *const *paths, size_t n, hk_tensor **out) {
+    hk_tensor *t = NULL;
+    const hk_shape shape = hk_shape_make(1, (int64_t[]){(int64_t)n});
+    HKI_TRY(hk_tensor_create(HK_STRING, &shape, &t));
+    for (size_t i = 0; i < n; i++) {
+        const hk_status s =
+            hk_tensor_set_string(t, (int64_t)i, paths[i], strlen(paths[i]));
+        if (s != HK_OK) {
+            hk_tensor_release(t);
+            return s;
+        }
+    }
+    *out = t;
+    return HK_OK;
+}
+
+hk_dataset *hk_data_list_files(const char *const *files, size_t n_files,
+                               int shuffle, int64_t seed) {
+    char **paths = NULL;
+    size_t n = 0;
+    hk_tensor *t = NULL;
+    hk_status s = hk_files_match(files, n_files, &paths, &n);
+    if (s == HK_OK)
+        s = paths_tensor(paths, n, &t);
+    hk_files_free(paths, n);
+    if (s != HK_OK)
+        return hki_dataset_fail(NULL, 0, s);
+    const hk_value v = {.name = "path",
+                        .role = HK_FEATURE,
+                        .form = HK_DENSE_FORM,
+                        .dtype = HK_STRING,
+                        .tensor = t};
+    hk_dataset *d = hk_data_slices(&v, 1);
+    hk_tensor_release(t);
+    return shuffle ? hk_data_shuffle(d, (int64_t)n, seed, 1) : d;
+}

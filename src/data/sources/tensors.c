@@ -1,0 +1,245 @@
+// tensors.c - sources that are tensors: whole, or cut along axis 0.
+#include "data/core/pipeline.h"
+
+typedef struct config {
+    size_t n;
+    bool whole;         // one element: the tensors themselves
+    hk_tensor **tensor; // row-major, retained
+    hk_tensor **index;  // whole, sparse or ragged
+    int64_t *row_items; // elements of a row
+    size_t *row_bytes;  // 0: strings
+} config;
+
+// One view per value, moved from row to row. A view that somebody has kept is
+// left to them.
+typedef struct scratch {
+    const config *c;
+    hk_tensor **view;
+} scratch;
+
+static void config_free(void *p) {
+    config *const c = p;
+    for (size_t k = 0; k < c->n; k++) {
+        if (c->tensor != NULL)
+            hk_tensor_release(c->tensor[k]);
+        if (c->index != NULL)
+            hk_tensor_release(c->index[k]);
+    }
+    hki_free(c->tensor);
+    hki_free(c->index);
+    hki_free(c->row_items);
+    hki_free(c->row_bytes);
+    hki_free(c);
+}
+
+// ---- rows ------------------------------------------------------------------
+
+static void scratch_close(void *p) {
+    scratch *const s = p;
+    for (size_t k = 0; s->view != NULL && k < s->c->n; k++)
+        hk_tensor_release(s->view[k]);
+    hki_free(s->view);
+    hki_free(s);
+}
+
+static hk_status scratch_open(const hk_dataset *d, hki_run *run, void **out) {
+    scratch *s;
+    (void)run;
+    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    s->c = d->config;
+    const hk_status e = hki_zalloc_array(s->c->n, sizeof *s->view, &s->view);
+    if (e != HK_OK) {
+        scratch_close(s);
+        return e;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+// A view of the first row, in the shape of the spec.
+static hk_status make_view(const hk_dataset *d, size_t k, hk_tensor **out) {
+    const config *const c = d->config;
+    hk_tensor *row = NULL, *view = NULL;
+    HKI_TRY(hk_tensor_slice(c->tensor[k], 0, 0, 1, &row));
+    const hk_status s = hk_tensor_reshape(row, &d->spec.values[k].shape, &view);
+    hk_tensor_release(row);
+    HKI_TRY(s);
+    hk_tensor_release(*out);
+    *out = view;
+    return HK_OK;
+}
+
+static hk_status view(const hk_dataset *d, void *p, const hki_item *item,
+                      hk_value *values) {
+    const config *const c = d->config;
+    scratch *const s = p;
+    for (size_t k = 0; k < c->n; k++) {
+        if (c->whole) {
+            values[k].tensor = c->tensor[k];
+            values[k].index = c->index[k];
+            continue;
+        }
+        hk_tensor **const v = &s->view[k];
+        if (*v == NULL || !hki_tensor_sole(*v))
+            HKI_TRY(make_view(d, k, v));
+        if (c->row_items[k] > 0)
+            hki_tensor_seek(*v, hki_tensor_offset(c->tensor[k]) +
+                                    item->row * c->row_items[k]);
+        values[k].tensor = *v;
+    }
+    return HK_OK;
+}
+
+static const void *column(const hk_dataset *d, size_t k, size_t *row_bytes) {
+    const config *const c = d->config;
+    *row_bytes = c->row_bytes[k];
+    return c->row_bytes[k] > 0 ? hk_tensor_data(c->tensor[k]) : NULL;
+}
+
+static const hki_node_ops tensors_ops = {
+    .name = "tensors",
+    .destroy = config_free,
+    .start = hki_table_start,
+    .next = hki_table_next,
+    .pull = hki_table_pull,
+    .save = hki_table_save,
+    .restore = hki_table_restore,
+    .view = view,
+    .scratch_open = scratch_open,
+    .scratch_close = scratch_close,
+};
+
+static const hki_node_ops slices_ops = {
+    .name = "slices",
+    .destroy = config_free,
+    .start = hki_table_start,
+    .next = hki_table_next,
+    .pull = hki_table_pull,
+    .save = hki_table_save,
+    .restore = hki_table_restore,
+    .view = view,
+    .column = column,
+    .scratch_open = scratch_open,
+    .scratch_close = scratch_close,
+};
+
+// ---- making ----------------------------------------------------------------
+
+static hk_status config_create(size_t n, bool whole, config **out) {
+    config *c;
+    hk_status s;
+    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    c->n = n;
+    c->whole = whole;
+    if ((s = hki_zalloc_array(n, sizeof *c->tensor, &c->tensor)) != HK_OK ||
+        (s = hki_zalloc_array(n, sizeof *c->index, &c->index)) != HK_OK ||
+        (s = hki_zalloc_array(n, sizeof *c->row_items, &c->row_items)) !=
+            HK_OK ||
+        (s = hki_zalloc_array(n, sizeof *c->row_bytes, &c->row_bytes)) !=
+            HK_OK) {
+        config_free(c);
+        return s;
+    }
+    *out = c;
+    return HK_OK;
+}
+
+// The tensor itself where it is row-major, else a copy that is.
+static hk_status hold(hk_tensor *t, hk_tensor **out) {
+    if (!hk_tensor_is_contiguous(t))
+        return hk_tensor_copy(t, hk_tensor_dtype(t), out);
+    *out = hk_tensor_retain(t);
+    return HK_OK;
+}
+
+// The spec of one value: what the caller gave, completed by the tensor.
+static hk_status describe(const char *op, const hk_value *in, bool whole,
+                          hk_value *out) {
+    *out = *in;
+    if (in->name == NULL || in->tensor == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "%s: a value without a %s", op,
+                        in->name == NULL ? "name" : "tensor");
+    out->dtype = hk_tensor_dtype(in->tensor);
+    out->role = in->role == 0 ? HK_FEATURE : in->role;
+    out->form = in->form == 0 ? HK_DENSE_FORM : in->form;
+    if (out->form != HK_DENSE_FORM) {
+        if (!whole || in->index == NULL)
+            return hki_fail(HK_E_INVALID_ARG,
+                            "%s: value \"%s\": sparse and ragged values are "
+                            "whole tensors with an index",
+                            op, in->name);
+        return HK_OK;
+    }
+    const hk_shape *const shape = hk_tensor_shape(in->tensor);
+    if (!whole && shape->rank < 1)
+        return hki_fail(HK_E_SHAPE, "%s: value \"%s\" is a scalar", op,
+                        in->name);
+    out->shape =
+        whole ? *shape : hk_shape_make(shape->rank - 1, &shape->dim[1]);
+    return HK_OK;
+}
+
+// Fills c and spec; *rows: the common first dimension.
+static hk_status take_values(const char *op, const hk_value *values, config *c,
+                             hk_value *spec, int64_t *rows) {
+    for (size_t k = 0; k < c->n; k++) {
+        HKI_TRY(describe(op, &values[k], c->whole, &spec[k]));
+        HKI_TRY(hold(values[k].tensor, &c->tensor[k]));
+        if (spec[k].form != HK_DENSE_FORM)
+            HKI_TRY(hold(values[k].index, &c->index[k]));
+        if (c->whole)
+            continue;
+        const int64_t first = hk_tensor_shape(c->tensor[k])->dim[0];
+        if (k > 0 && first != *rows)
+            return hki_fail(
+                HK_E_SHAPE, "%s: \"%s\" has %lld rows, \"%s\" has %lld", op,
+                spec[0].name, (long long)*rows, spec[k].name, (long long)first);
+        *rows = first;
+        HKI_TRY(hk_shape_count(&spec[k].shape, &c->row_items[k]));
+        c->row_bytes[k] =
+            (size_t)c->row_items[k] * hk_dtype_size(spec[k].dtype);
+    }
+    return HK_OK;
+}
+
+static hk_dataset *make(const char *op, const hki_node_ops *ops,
+                        const hk_value *values, size_t n) {
+    const bool whole = ops == &tensors_ops;
+    hk_value *spec = NULL;
+    config *c = NULL;
+    int64_t rows = 1;
+    if (values == NULL || n == 0)
+        return hki_dataset_fail(
+            NULL, 0, hki_fail(HK_E_INVALID_ARG, "%s: no values", op));
+    hk_status s = config_create(n, whole, &c);
+    if (s == HK_OK)
+        s = hki_zalloc_array(n, sizeof *spec, &spec);
+    if (s == HK_OK)
+        s = take_values(op, values, c, spec, &rows);
+    hk_dataset *d;
+    if (s == HK_OK) {
+        d = hki_dataset_make(&(hki_dataset_desc){
+            .ops = ops,
+            .config = c,
+            .spec = spec,
+            .n_spec = n,
+            .count = rows,
+            .key = hki_key(op, 1, &rows),
+            .flags = HKI_ROWS | HKI_TABLE,
+        });
+    } else {
+        d = hki_dataset_fail(NULL, 0, s);
+        if (c != NULL)
+            config_free(c);
+    }
+    hki_free(spec);
+    return d;
+}
+
+hk_dataset *hk_data_tensors(const hk_value *values, size_t n) {
+    return make("tensors", &tensors_ops, values, n);
+}
+
+hk_dataset *hk_data_slices(const hk_value *values, size_t n) {
+    return make("slices", &slices_ops, values, n);
+}

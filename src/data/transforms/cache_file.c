@@ -1,0 +1,247 @@
+// cache_file.c - writing and reading the file of a cache.
+#include "data/transforms/cache_file.h"
+#include "base/io.h"
+#include "codec/codec.h"
+
+#define MAGIC "HKCACHE1"
+#define HEADER HKI_CACHE_FIRST
+#define WINDOW (256 * 1024)
+
+// ---- writing ---------------------------------------------------------------
+
+struct hki_cache_writer {
+    hki_lockfile *lock;
+    hki_file *file;
+    uint64_t fingerprint, count;
+    hki_saver element;
+    hki_buf pending; // records not written yet
+};
+
+static void writer_free(hki_cache_writer *w) {
+    hki_lockfile_release(w->lock);
+    hki_saver_deinit(&w->element);
+    hki_buf_deinit(&w->pending);
+    hki_free(w);
+}
+
+void hki_cache_writer_discard(hki_cache_writer *w) {
+    if (w == NULL)
+        return;
+    hki_file_discard(w->file);
+    writer_free(w);
+}
+
+static void put_header(uint8_t head[HEADER], uint64_t fingerprint,
+                       uint64_t count, uint64_t bytes) {
+    memcpy(head, MAGIC, 8);
+    hki_put_u64(head + 8, fingerprint);
+    hki_put_u64(head + 16, count);
+    hki_put_u64(head + 24, bytes);
+}
+
+static hk_status take_lock(const char *path, hki_lockfile **out) {
+    char *name = NULL;
+    const size_t room = strlen(path) + sizeof ".lockfile";
+    HKI_TRY(hki_alloc_array(room, 1, &name));
+    snprintf(name, room, "%s.lockfile", path);
+    const hk_status s = hki_lockfile_take(name, out);
+    hki_free(name);
+    return s;
+}
+
+hk_status hki_cache_writer_open(const char *path, uint64_t fingerprint,
+                                hki_cache_writer **out) {
+    hki_cache_writer *w;
+    uint8_t head[HEADER];
+    HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
+    w->fingerprint = fingerprint;
+    put_header(head, fingerprint, 0, 0);
+    hk_status s = take_lock(path, &w->lock);
+    if (s == HK_OK)
+        s = hki_file_create(path, &w->file);
+    if (s == HK_OK)
+        s = hki_file_write(w->file, head, sizeof head);
+    if (s != HK_OK) {
+        hki_cache_writer_discard(w);
+        return s;
+    }
+    *out = w;
+    return HK_OK;
+}
+
+static hk_status flush(hki_cache_writer *w) {
+    if (w->pending.size > 0)
+        HKI_TRY(hki_file_write(w->file, w->pending.data, w->pending.size));
+    w->pending.size = 0;
+    return HK_OK;
+}
+
+hk_status hki_cache_writer_add(hki_cache_writer *w, const hki_box *b) {
+    w->element.buf.size = 0;
+    w->element.status = HK_OK;
+    hki_save_box(&w->element, b);
+    HKI_TRY(hki_saver_status(&w->element));
+    HKI_TRY(hki_record_append(&w->pending, w->element.buf.data,
+                              w->element.buf.size));
+    w->count++;
+    return w->pending.size >= WINDOW ? flush(w) : HK_OK;
+}
+
+static hk_status finish(hki_cache_writer *w) {
+    uint8_t head[HEADER];
+    HKI_TRY(flush(w));
+    put_header(head, w->fingerprint, w->count, hki_file_size(w->file));
+    return hki_file_write_at(w->file, 0, head, sizeof head);
+}
+
+hk_status hki_cache_writer_commit(hki_cache_writer *w) {
+    hk_status s = finish(w);
+    if (s == HK_OK) {
+        s = hki_file_commit(w->file, true);
+        w->file = NULL;
+    }
+    hki_cache_writer_discard(w);
+    return s;
+}
+
+// ---- reading ---------------------------------------------------------------
+
+struct hki_cache_reader {
+    int fd;
+    char *path;
+    uint64_t size, count;
+    uint64_t position; // of window[begin]
+    uint8_t *window;
+    size_t room, begin, end;
+};
+
+void hki_cache_reader_close(hki_cache_reader *r) {
+    if (r == NULL)
+        return;
+    hki_file_close_read(r->fd);
+    hki_free(r->path);
+    hki_free(r->window);
+    hki_free(r);
+}
+
+static hk_status check_header(hki_cache_reader *r, uint64_t fingerprint) {
+    uint8_t head[HEADER];
+    if (r->size < HEADER)
+        return hki_fail(HK_E_DATA, "%s: %llu bytes are no cache file", r->path,
+                        (unsigned long long)r->size);
+    HKI_TRY(hki_file_read_at(r->fd, r->path, 0, head, sizeof head));
+    if (memcmp(head, MAGIC, 8) != 0 || hki_get_u64(head + 24) != r->size)
+        return hki_fail(HK_E_DATA, "%s: no cache file, or not all of it",
+                        r->path);
+    if (hki_get_u64(head + 8) != fingerprint)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: the cache of another pipeline; remove it to make "
+                        "a new one",
+                        r->path);
+    r->count = hki_get_u64(head + 16);
+    r->position = HEADER;
+    return HK_OK;
+}
+
+hk_status hki_cache_reader_open(const char *path, uint64_t fingerprint,
+                                hki_cache_reader **out) {
+    hki_cache_reader *r;
+    HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
+    r->fd = -1;
+    hk_status s = hki_strdup(path, &r->path);
+    if (s == HK_OK)
+        s = hki_file_open_read(path, &r->fd, &r->size);
+    if (s == HK_OK)
+        s = check_header(r, fingerprint);
+    if (s != HK_OK) {
+        hki_cache_reader_close(r);
+        return s;
+    }
+    *out = r;
+    return HK_OK;
+}
+
+uint64_t hki_cache_reader_count(const hki_cache_reader *r) {
+    return r->count;
+}
+
+uint64_t hki_cache_reader_tell(const hki_cache_reader *r) {
+    return r->position;
+}
+
+hk_status hki_cache_reader_seek(hki_cache_reader *r, uint64_t position) {
+    if (position < HEADER || position > r->size)
+        return hki_fail(HK_E_DATA, "%s: position %llu of %llu", r->path,
+                        (unsigned long long)position,
+                        (unsigned long long)r->size);
+    r->position = position;
+    r->begin = r->end = 0;
+    return HK_OK;
+}
+
+// Makes `need` bytes at the position available, which the file has.
+static hk_status look(hki_cache_reader *r, size_t need) {
+    const size_t have = r->end - r->begin;
+    if (have >= need)
+        return HK_OK;
+    if (need > r->room) {
+        const size_t room = HKI_MAX(need, WINDOW);
+        uint8_t *grown = NULL;
+        HKI_TRY(hki_alloc_array(room, 1, &grown));
+        if (have > 0)
+            memcpy(grown, r->window + r->begin, have);
+        hki_free(r->window);
+        r->window = grown;
+        r->room = room;
+    } else if (have > 0) {
+        memmove(r->window, r->window + r->begin, have);
+    }
+    r->begin = 0;
+    r->end = have;
+    const uint64_t left = r->size - r->position - have;
+    const size_t more = (size_t)HKI_MIN(left, (uint64_t)(r->room - have));
+    HKI_TRY(hki_file_read_at(r->fd, r->path, r->position + have,
+                             r->window + have, more));
+    r->end += more;
+    return HK_OK;
+}
+
+static hk_status damaged(const hki_cache_reader *r, const char *what) {
+    return hki_fail(HK_E_DATA, "%s: element at byte %llu: %s", r->path,
+                    (unsigned long long)r->position, what);
+}
+
+// The whole record at the position is in the window; *size: its bytes.
+static hk_status look_record(hki_cache_reader *r, size_t *size) {
+    const uint64_t left = r->size - r->position;
+    if (left < HKI_RECORD_HEADER + HKI_RECORD_FOOTER)
+        return damaged(r, "cut off");
+    HKI_TRY(look(r, HKI_RECORD_HEADER));
+    const uint8_t *const p = r->window + r->begin;
+    if (hki_crc32c_unmask(hki_get_u32(p + 8)) != hki_crc32c(0, p, 8))
+        return damaged(r, "the checksum of its length is wrong");
+    const uint64_t length = hki_get_u64(p);
+    if (length > left - HKI_RECORD_HEADER - HKI_RECORD_FOOTER)
+        return damaged(r, "longer than the file");
+    *size = HKI_RECORD_HEADER + (size_t)length + HKI_RECORD_FOOTER;
+    return look(r, *size);
+}
+
+hk_status hki_cache_reader_next(hki_cache_reader *r, hki_box *b) {
+    size_t size = 0;
+    if (r->position == r->size)
+        return HK_E_END;
+    HKI_TRY(look_record(r, &size));
+    const uint8_t *const data = r->window + r->begin + HKI_RECORD_HEADER;
+    const size_t n = size - HKI_RECORD_HEADER - HKI_RECORD_FOOTER;
+    if (hki_crc32c_unmask(hki_get_u32(data + n)) != hki_crc32c(0, data, n))
+        return damaged(r, "its checksum is wrong");
+    hki_restorer in = {.begin = data, .p = data, .end = data + n};
+    const hk_status s = hki_restore_box(&in, b);
+    if (s == HK_E_DATA || (s == HK_OK && in.p != in.end))
+        return damaged(r, "not an element of this pipeline");
+    HKI_TRY(s);
+    r->begin += size;
+    r->position += size;
+    return HK_OK;
+}

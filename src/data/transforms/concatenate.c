@@ -1,0 +1,208 @@
+// concatenate.c - one dataset after the other.
+//
+// Over tables the result is a table. Over streams without functions the boxes
+// of the inputs go through; otherwise elements are put in boxes of their own.
+#include "data/core/pipeline.h"
+
+typedef struct readers {
+    hki_loader *loader[2];
+    int side; // streams: the input in use
+} readers;
+
+static void readers_close(void *p) {
+    readers *const r = p;
+    if (r == NULL)
+        return;
+    hki_loader_close(r->loader[0]);
+    hki_loader_close(r->loader[1]);
+    hki_free(r);
+}
+
+static hk_status readers_open(const hk_dataset *d, hki_run *run, void **out) {
+    readers *r;
+    hk_status s;
+    HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
+    if ((s = hki_loader_open(d->inputs[0], run, &r->loader[0])) != HK_OK ||
+        (s = hki_loader_open(d->inputs[1], run, &r->loader[1])) != HK_OK) {
+        readers_close(r);
+        return s;
+    }
+    *out = r;
+    return HK_OK;
+}
+
+// ---- over tables -----------------------------------------------------------
+
+static hk_status view(const hk_dataset *d, void *scratch, const hki_item *item,
+                      hk_value *values) {
+    readers *const r = scratch;
+    const int64_t first = d->inputs[0]->count;
+    const int side = item->row >= first;
+    const int64_t row = item->row - (side ? first : 0);
+    const hki_item sub = {.row = hki_table_row(d->inputs[side], row),
+                          .stamp = item->stamp};
+    const hk_element *e;
+    bool skip;
+    HKI_TRY(hki_loader_view(r->loader[side], &sub, &e, &skip));
+    for (size_t k = 0; k < e->count; k++) {
+        values[k].tensor = e->values[k].tensor;
+        values[k].index = e->values[k].index;
+        values[k].shape = e->values[k].shape;
+    }
+    return HK_OK;
+}
+
+static const hki_node_ops table_ops = {
+    .name = "concatenate",
+    .start = hki_table_start,
+    .next = hki_table_next,
+    .pull = hki_table_pull,
+    .save = hki_table_save,
+    .restore = hki_table_restore,
+    .view = view,
+    .scratch_open = readers_open,
+    .scratch_close = readers_close,
+    .saves_inputs = true, // only their rows are read
+};
+
+// ---- over streams ----------------------------------------------------------
+
+static hk_status open_node(hki_node *n) {
+    return readers_open(n->d, n->run, &n->state);
+}
+
+static void close_node(hki_node *n) {
+    readers_close(n->state);
+}
+
+static hk_status start(hki_node *n) {
+    readers *const r = n->state;
+    r->side = 0;
+    return hki_node_start(n->inputs[0]);
+}
+
+// An item of the input as one of this node's.
+static hk_status take_over(hki_node *n, hki_node *input, hki_item *item) {
+    const readers *const r = n->state;
+    hki_box *box;
+    bool skip;
+    if (!input->rows && !hki_has_fn(input->d))
+        return HK_OK;
+    hk_status s = hki_node_box(n, &box);
+    if (s == HK_OK) {
+        s = hki_loader_row(r->loader[r->side], item, hki_box_rows(box), 0,
+                           &skip);
+        if (s != HK_OK)
+            hki_box_release(box);
+    }
+    hki_item_free(input, item);
+    HKI_TRY(s);
+    item->box = box;
+    return HK_OK;
+}
+
+static hk_status next(hki_node *n, hki_item *out) {
+    readers *const r = n->state;
+    hk_status s = hki_node_next(n->inputs[r->side], out);
+    if (s == HK_E_END && r->side == 0) {
+        r->side = 1;
+        HKI_TRY(hki_node_start(n->inputs[1]));
+        s = hki_node_next(n->inputs[1], out);
+    }
+    HKI_TRY(s);
+    return take_over(n, n->inputs[r->side], out);
+}
+
+static hk_status save(hki_node *n, hki_saver *w) {
+    const readers *const r = n->state;
+    hki_save_i64(w, r->side);
+    return hki_saver_status(w);
+}
+
+static hk_status restore(hki_node *n, hki_restorer *r) {
+    readers *const s = n->state;
+    s->side = (int)hki_restore_i64(r, 0, 1);
+    return hki_restorer_status(r);
+}
+
+static const hki_node_ops stream_ops = {
+    .name = "concatenate",
+    .open = open_node,
+    .close = close_node,
+    .start = start,
+    .next = next,
+    .save = save,
+    .restore = restore,
+};
+
+// ---- making ----------------------------------------------------------------
+
+// Where the shapes differ the dimension is unknown.
+static void merge(const hk_element *a, const hk_element *b, hk_value *out) {
+    memcpy(out, a->values, a->count * sizeof *out);
+    for (size_t k = 0; k < a->count; k++)
+        for (int i = 0; i < out[k].shape.rank; i++)
+            if (out[k].shape.dim[i] != b->values[k].shape.dim[i])
+                out[k].shape.dim[i] = -1;
+}
+
+static hk_status match(const hk_element *a, const hk_element *b) {
+    if (a->count != b->count)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "concatenate: %zu values and %zu values", a->count,
+                        b->count);
+    for (size_t k = 0; k < a->count; k++) {
+        const hk_value *const x = &a->values[k], *const y = &b->values[k];
+        if (strcmp(x->name, y->name) != 0)
+            return hki_fail(HK_E_INVALID_ARG,
+                            "concatenate: value %zu is \"%s\" and \"%s\"", k,
+                            x->name, y->name);
+        if (x->dtype != y->dtype || x->form != y->form)
+            return hki_fail(HK_E_DTYPE,
+                            "concatenate: value \"%s\" is %s and %s", x->name,
+                            hk_dtype_name(x->dtype), hk_dtype_name(y->dtype));
+        if (x->shape.rank != y->shape.rank)
+            return hki_fail(HK_E_SHAPE,
+                            "concatenate: value \"%s\" has %d and %d "
+                            "dimensions",
+                            x->name, x->shape.rank, y->shape.rank);
+    }
+    return HK_OK;
+}
+
+static int64_t sum(int64_t a, int64_t b) {
+    int64_t total;
+    if (a == -2 || b == -2)
+        return -2;
+    if (a == -1 || b == -1)
+        return -1;
+    return __builtin_add_overflow(a, b, &total) ? -2 : total;
+}
+
+hk_dataset *hk_data_concatenate(hk_dataset *a, hk_dataset *b) {
+    hk_dataset *const both[2] = {hki_data_solid(a), hki_data_solid(b)};
+    hk_value *spec = NULL;
+    hk_status s = hk_dataset_status(both[0]);
+    if (s == HK_OK)
+        s = hk_dataset_status(both[1]);
+    if (s == HK_OK)
+        s = match(&both[0]->spec, &both[1]->spec);
+    if (s == HK_OK)
+        s = hki_alloc_array(both[0]->spec.count, sizeof *spec, &spec);
+    if (s != HK_OK)
+        return hki_dataset_fail(both, 2, s);
+    merge(&both[0]->spec, &both[1]->spec, spec);
+    const bool tables = hki_is_table(both[0]) && hki_is_table(both[1]) &&
+                        sum(both[0]->count, both[1]->count) >= 0;
+    hk_dataset *const d = hki_dataset_make(&(hki_dataset_desc){
+        .ops = tables ? &table_ops : &stream_ops,
+        .inputs = both,
+        .n_inputs = 2,
+        .spec = spec,
+        .n_spec = both[0]->spec.count,
+        .count = sum(both[0]->count, both[1]->count),
+        .flags = tables ? HKI_ROWS | HKI_TABLE : 0,
+    });
+    hki_free(spec);
+    return d;
+}

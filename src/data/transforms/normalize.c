@@ -1,0 +1,187 @@
+// normalize.c - (x * scale - mean) / std as float32, written into the batch.
+//
+// It is one fma: a = scale / std and b = -mean / std are worked out in double
+// and rounded once.
+#include "data/transforms/normalize.h"
+#include <math.h>
+#include "data/core/pipeline.h"
+
+#define LANES 16 // the pattern of the channels is repeated this often
+
+typedef struct config {
+    size_t value;  // index of the value
+    size_t values; // of an element
+    size_t period;
+    float *a, *b; // period each
+} config;
+
+static void config_free(void *p) {
+    config *const c = p;
+    hki_free(c->a);
+    hki_free(c->b);
+    hki_free(c);
+}
+
+static hki_affine_fn kernel_of(const hki_affine_kernels *k, hk_dtype t) {
+    switch (t) {
+    case HK_F32:
+        return k->f32;
+    case HK_F64:
+        return k->f64;
+    case HK_BF16:
+        return k->bf16;
+    case HK_I32:
+        return k->i32;
+    case HK_I64:
+        return k->i64;
+    case HK_U8:
+    case HK_BOOL:
+        return k->u8;
+    case HK_STRING:
+        break;
+    }
+    return NULL;
+}
+
+static hk_status run_kernel(hki_call *c, const config *cfg,
+                            const hk_tensor *t) {
+    const hki_affine_kernels *const k =
+        HKI_ISA_PICK(hki_run_isa(c->run), hki_affine_table);
+    void *to;
+    HKI_TRY(
+        hki_rows_tensor(c->out, cfg->value, c->row, hk_tensor_shape(t), &to));
+    kernel_of(k, hk_tensor_dtype(t))(to, hk_tensor_data(t),
+                                     (size_t)hk_tensor_count(t), cfg->a, cfg->b,
+                                     cfg->period);
+    return HK_OK;
+}
+
+static hk_status apply(const void *config_, void *scratch, hki_call *c) {
+    const config *const cfg = config_;
+    (void)scratch;
+    for (size_t k = 0; k < c->in->count; k++)
+        if (k != cfg->value)
+            HKI_TRY(hki_rows_copy(c->out, k, c->row, &c->in->values[k]));
+    hk_tensor *const t = c->in->values[cfg->value].tensor;
+    if (hk_tensor_is_contiguous(t))
+        return run_kernel(c, cfg, t);
+    hk_tensor *flat = NULL;
+    HKI_TRY(hk_tensor_copy(t, hk_tensor_dtype(t), &flat));
+    const hk_status s = run_kernel(c, cfg, flat);
+    hk_tensor_release(flat);
+    return s;
+}
+
+static bool moves(const void *config_, hk_isa isa, const hki_move *in,
+                  hki_move *out) {
+    const config *const cfg = config_;
+    hki_move *const m = &out[cfg->value];
+    memcpy(out, in, cfg->values * sizeof *out);
+    if (m->kernel != NULL)
+        return false; // twice on one value
+    m->kernel = kernel_of(HKI_ISA_PICK(isa, hki_affine_table), m->dtype);
+    m->dtype = HK_F32;
+    m->a = cfg->a;
+    m->b = cfg->b;
+    m->period = cfg->period;
+    return true;
+}
+
+static const hki_fn_ops fn = {
+    .name = "normalize",
+    .destroy = config_free,
+    .apply = apply,
+    .moves = moves,
+};
+
+// ---- making ----------------------------------------------------------------
+
+static hk_status check_factors(double scale, const float *mean,
+                               const float *std, size_t channels) {
+    if (!isfinite(scale) || channels < 1)
+        return hki_fail(HK_E_INVALID_ARG, "normalize: scale %g, %zu channels",
+                        scale, channels);
+    for (size_t i = 0; i < channels; i++) {
+        const double m = mean != NULL ? (double)mean[i] : 0.0;
+        const double s = std != NULL ? (double)std[i] : 1.0;
+        if (!isfinite(m) || !isfinite(s) || s == 0.0)
+            return hki_fail(HK_E_INVALID_ARG,
+                            "normalize: channel %zu: mean %g, std %g", i, m, s);
+    }
+    return HK_OK;
+}
+
+static hk_status check_value(const hk_dataset *d, const char *name,
+                             size_t channels, int64_t *at) {
+    const int64_t k = name != NULL ? hki_spec_find(&d->spec, name) : -1;
+    if (k < 0)
+        return hki_fail(HK_E_NOT_FOUND, "normalize: there is no value \"%s\"",
+                        name != NULL ? name : "(NULL)");
+    const hk_value *const v = &d->spec.values[k];
+    if (v->dtype == HK_STRING || v->form != HK_DENSE_FORM)
+        return hki_fail(HK_E_DTYPE,
+                        "normalize: value \"%s\" holds no dense numbers", name);
+    const int64_t last =
+        v->shape.rank > 0 ? v->shape.dim[v->shape.rank - 1] : 1;
+    if (channels > 1 && last != (int64_t)channels)
+        return hki_fail(HK_E_SHAPE,
+                        "normalize: value \"%s\" has %lld channels, %zu are "
+                        "given",
+                        name, (long long)last, channels);
+    *at = k;
+    return HK_OK;
+}
+
+static hk_status config_create(double scale, const float *mean,
+                               const float *std, size_t channels,
+                               config **out) {
+    config *c;
+    hk_status s;
+    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    c->period = channels == 1 ? 1 : channels * LANES;
+    if ((s = hki_alloc_array(c->period, sizeof *c->a, &c->a)) != HK_OK ||
+        (s = hki_alloc_array(c->period, sizeof *c->b, &c->b)) != HK_OK) {
+        config_free(c);
+        return s;
+    }
+    for (size_t i = 0; i < c->period; i++) {
+        const double m = mean != NULL ? (double)mean[i % channels] : 0.0;
+        const double d = std != NULL ? (double)std[i % channels] : 1.0;
+        c->a[i] = (float)(scale / d);
+        c->b[i] = (float)(-m / d);
+    }
+    *out = c;
+    return HK_OK;
+}
+
+hk_dataset *hk_data_normalize(hk_dataset *d, const char *name, double scale,
+                              const float *mean, const float *std,
+                              size_t channels) {
+    config *c = NULL;
+    hk_value *spec = NULL;
+    int64_t at = 0;
+    hk_status s = hk_dataset_status(d);
+    if (s == HK_OK)
+        s = check_factors(scale, mean, std, channels);
+    if (s == HK_OK)
+        s = check_value(d, name, channels, &at);
+    if (s == HK_OK)
+        s = config_create(scale, mean, std, channels, &c);
+    if (s == HK_OK)
+        s = hki_alloc_array(d->spec.count, sizeof *spec, &spec);
+    if (s != HK_OK) {
+        if (c != NULL)
+            config_free(c);
+        return hki_dataset_fail(&d, 1, s);
+    }
+    c->value = (size_t)at;
+    c->values = d->spec.count;
+    memcpy(spec, d->spec.values, d->spec.count * sizeof *spec);
+    spec[at].dtype = HK_F32;
+    uint64_t key = hki_key("normalize", 1, &at);
+    key = hki_hash(key, c->a, c->period * sizeof *c->a);
+    key = hki_hash(key, c->b, c->period * sizeof *c->b);
+    d = hki_data_fn(d, &fn, c, spec, d->spec.count, key, 1, 0);
+    hki_free(spec);
+    return d;
+}

@@ -1,0 +1,174 @@
+// slicing.c - take, skip and shard: some of the elements, by their position.
+#include "data/core/pipeline.h"
+
+typedef struct config {
+    int64_t n;
+    int64_t index; // shard
+} config;
+
+static const config *config_of(const hk_dataset *d) {
+    return d->config;
+}
+
+static hk_status start(hki_node *n) {
+    return hki_node_start(n->inputs[0]);
+}
+
+// Gives n elements of the input to nobody.
+static hk_status pass_over(hki_node *input, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        hki_item item;
+        HKI_TRY(hki_run_check(input->run));
+        HKI_TRY(hki_node_next(input, &item));
+        hki_item_free(input, &item);
+    }
+    return HK_OK;
+}
+
+// The positions of these nodes follow from n->count and the input's state.
+static hk_status save(hki_node *n, hki_saver *w) {
+    (void)n;
+    return hki_saver_status(w);
+}
+
+static hk_status restore(hki_node *n, hki_restorer *r) {
+    (void)n;
+    return hki_restorer_status(r);
+}
+
+// ---- take ------------------------------------------------------------------
+
+static hk_status take_start(hki_node *n) {
+    return config_of(n->d)->n == 0 ? HK_OK : hki_node_start(n->inputs[0]);
+}
+
+static hk_status take_next(hki_node *n, hki_item *out) {
+    const int64_t limit = config_of(n->d)->n;
+    if (limit >= 0 && n->count >= limit)
+        return HK_E_END;
+    return hki_node_next(n->inputs[0], out);
+}
+
+static int64_t take_row(const hk_dataset *d, int64_t i) {
+    (void)d;
+    return i;
+}
+
+static const hki_node_ops take_ops = {
+    .name = "take",
+    .destroy = hki_free,
+    .start = take_start,
+    .next = take_next,
+    .save = save,
+    .restore = restore,
+    .table_row = take_row,
+};
+
+// ---- skip ------------------------------------------------------------------
+
+static hk_status skip_next(hki_node *n, hki_item *out) {
+    const int64_t skip = config_of(n->d)->n;
+    if (skip < 0)
+        return HK_E_END;
+    if (n->inputs[0]->count < skip)
+        HKI_TRY(pass_over(n->inputs[0], skip - n->inputs[0]->count));
+    return hki_node_next(n->inputs[0], out);
+}
+
+static int64_t skip_row(const hk_dataset *d, int64_t i) {
+    return i + config_of(d)->n;
+}
+
+static const hki_node_ops skip_ops = {
+    .name = "skip",
+    .destroy = hki_free,
+    .start = start,
+    .next = skip_next,
+    .save = save,
+    .restore = restore,
+    .table_row = skip_row,
+};
+
+// ---- shard -----------------------------------------------------------------
+
+static hk_status shard_next(hki_node *n, hki_item *out) {
+    const config *const c = config_of(n->d);
+    hki_node *const input = n->inputs[0];
+    // The element whose number is index modulo n.
+    const int64_t ahead = (c->index - input->count % c->n + c->n) % c->n;
+    HKI_TRY(pass_over(input, ahead));
+    return hki_node_next(input, out);
+}
+
+static int64_t shard_row(const hk_dataset *d, int64_t i) {
+    return i * config_of(d)->n + config_of(d)->index;
+}
+
+static const hki_node_ops shard_ops = {
+    .name = "shard",
+    .destroy = hki_free,
+    .start = start,
+    .next = shard_next,
+    .save = save,
+    .restore = restore,
+    .table_row = shard_row,
+};
+
+// ---- making ----------------------------------------------------------------
+
+static hk_dataset *make(hk_dataset *d, const hki_node_ops *ops, config c,
+                        int64_t count) {
+    config *copy = NULL;
+    const hk_status s = hki_alloc_array(1, sizeof *copy, &copy);
+    d = hki_data_solid(d);
+    if (s != HK_OK)
+        return hki_dataset_fail(&d, 1, s);
+    *copy = c;
+    return hki_dataset_make(&(hki_dataset_desc){
+        .ops = ops,
+        .config = copy,
+        .inputs = &d,
+        .n_inputs = 1,
+        .count = count,
+        .key = hki_key(ops->name, 2, (int64_t[]){c.n, c.index}),
+        .flags = HKI_PASSES,
+    });
+}
+
+hk_dataset *hk_data_take(hk_dataset *d, int64_t n) {
+    const int64_t have = hk_dataset_count(d);
+    int64_t count = have;
+    if (n < -1)
+        return hki_dataset_fail(
+            &d, 1,
+            hki_fail(HK_E_INVALID_ARG, "take: %lld elements", (long long)n));
+    if (n == 0 || (n > 0 && have == -2) || (n > 0 && have > n))
+        count = n;
+    return make(d, &take_ops, (config){.n = n}, count);
+}
+
+hk_dataset *hk_data_skip(hk_dataset *d, int64_t n) {
+    const int64_t have = hk_dataset_count(d);
+    int64_t count = have;
+    if (n < -1)
+        return hki_dataset_fail(
+            &d, 1,
+            hki_fail(HK_E_INVALID_ARG, "skip: %lld elements", (long long)n));
+    if (n < 0)
+        count = 0;
+    else if (have >= 0)
+        count = have > n ? have - n : 0;
+    return make(d, &skip_ops, (config){.n = n}, count);
+}
+
+hk_dataset *hk_data_shard(hk_dataset *d, int64_t n, int64_t index) {
+    const int64_t have = hk_dataset_count(d);
+    if (n < 1 || index < 0 || index >= n)
+        return hki_dataset_fail(&d, 1,
+                                hki_fail(HK_E_INVALID_ARG,
+                                         "shard: part %lld of %lld",
+                                         (long long)index, (long long)n));
+    const int64_t count =
+        have < 0 ? have : have / n + (have % n > index ? 1 : 0);
+    return make(d, &shard_ops, (config){.n = n, .index = index}, count);
+}

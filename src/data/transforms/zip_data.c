@@ -1,0 +1,246 @@
+// zip_data.c - elements side by side: the values of several datasets, or of one and
+// a counter.
+//
+// Over tables the result is a table, whose rows are shown, not copied. Over
+// anything else elements are put together in boxes.
+#include "data/core/pipeline.h"
+
+typedef struct config {
+    int64_t start; // of the counter
+    bool counts;   // enumerate: the last value is a counter
+} config;
+
+// One loader per input, and the counter's tensor.
+typedef struct readers {
+    size_t n;
+    hki_loader **loader;
+    hk_tensor *counter;
+} readers;
+
+static void readers_close(void *p) {
+    readers *const r = p;
+    if (r == NULL)
+        return;
+    for (size_t i = 0; r->loader != NULL && i < r->n; i++)
+        hki_loader_close(r->loader[i]);
+    hk_tensor_release(r->counter);
+    hki_free(r->loader);
+    hki_free(r);
+}
+
+static hk_status readers_open(const hk_dataset *d, hki_run *run, void **out) {
+    readers *r;
+    HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
+    r->n = d->n_inputs;
+    hk_status s = hki_zalloc_array(r->n, sizeof *r->loader, &r->loader);
+    for (size_t i = 0; i < r->n && s == HK_OK; i++)
+        s = hki_loader_open(d->inputs[i], run, &r->loader[i]);
+    if (s != HK_OK) {
+        readers_close(r);
+        return s;
+    }
+    *out = r;
+    return HK_OK;
+}
+
+// start + i, which hk_data_enumerate lets wrap around.
+static int64_t counter_at(const hk_dataset *d, int64_t i) {
+    const config *const c = d->config;
+    return (int64_t)((uint64_t)c->start + (uint64_t)i);
+}
+
+// ---- over tables -----------------------------------------------------------
+
+static hk_status show_counter(const hk_dataset *d, readers *r, int64_t row,
+                              hk_value *v) {
+    const hk_shape scalar = hk_shape_make(0, NULL);
+    if (r->counter != NULL && !hki_tensor_unique(r->counter)) {
+        hk_tensor_release(r->counter);
+        r->counter = NULL;
+    }
+    if (r->counter == NULL)
+        HKI_TRY(hk_tensor_create(HK_I64, &scalar, &r->counter));
+    *(int64_t *)hk_tensor_data(r->counter) = counter_at(d, row);
+    v->tensor = r->counter;
+    return HK_OK;
+}
+
+static hk_status view(const hk_dataset *d, void *scratch, const hki_item *item,
+                      hk_value *values) {
+    const config *const c = d->config;
+    readers *const r = scratch;
+    size_t at = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        const hki_item sub = {.row = hki_table_row(d->inputs[i], item->row),
+                              .stamp = item->stamp};
+        const hk_element *e;
+        bool skip;
+        HKI_TRY(hki_loader_view(r->loader[i], &sub, &e, &skip));
+        for (size_t k = 0; k < e->count; k++, at++) {
+            values[at].tensor = e->values[k].tensor;
+            values[at].index = e->values[k].index;
+            values[at].shape = e->values[k].shape;
+        }
+    }
+    return c->counts ? show_counter(d, r, item->row, &values[at]) : HK_OK;
+}
+
+static const hki_node_ops table_ops = {
+    .name = "zip",
+    .destroy = hki_free,
+    .start = hki_table_start,
+    .next = hki_table_next,
+    .pull = hki_table_pull,
+    .save = hki_table_save,
+    .restore = hki_table_restore,
+    .view = view,
+    .scratch_open = readers_open,
+    .scratch_close = readers_close,
+    // The inputs are not at work; only their rows are read.
+    .saves_inputs = true,
+};
+
+// ---- over streams ----------------------------------------------------------
+
+static hk_status open_node(hki_node *n) {
+    return readers_open(n->d, n->run, &n->state);
+}
+
+static void close_node(hki_node *n) {
+    readers_close(n->state);
+}
+
+static hk_status start(hki_node *n) {
+    for (size_t i = 0; i < n->d->n_inputs; i++)
+        HKI_TRY(hki_node_start(n->inputs[i]));
+    return HK_OK;
+}
+
+// Copies the next element of input i to the values from *at on.
+static hk_status copy_input(hki_node *n, size_t i, hki_rows *rows, size_t *at) {
+    const readers *const r = n->state;
+    const hk_element *e;
+    hki_item item;
+    bool skip = false;
+    HKI_TRY(hki_node_next(n->inputs[i], &item));
+    hk_status s = hki_loader_view(r->loader[i], &item, &e, &skip);
+    for (size_t k = 0; s == HK_OK && k < e->count; k++, (*at)++)
+        s = hki_rows_copy(rows, *at, 0, &e->values[k]);
+    hki_item_free(n->inputs[i], &item);
+    return s;
+}
+
+static hk_status next(hki_node *n, hki_item *out) {
+    const config *const c = n->d->config;
+    hki_box *box;
+    HKI_TRY(hki_node_box(n, &box));
+    hki_rows *const rows = hki_box_rows(box);
+    size_t at = 0;
+    hk_status s = HK_OK;
+    for (size_t i = 0; i < n->d->n_inputs && s == HK_OK; i++)
+        s = copy_input(n, i, rows, &at);
+    if (s != HK_OK) {
+        hki_box_release(box);
+        return s;
+    }
+    if (c->counts)
+        *(int64_t *)hki_rows_at(rows, at, 0) = counter_at(n->d, n->count);
+    out->box = box;
+    return HK_OK;
+}
+
+static const hki_node_ops stream_ops = {
+    .name = "zip",
+    .destroy = hki_free,
+    .open = open_node,
+    .close = close_node,
+    .start = start,
+    .next = next,
+    .save = hki_table_save,
+    .restore = hki_table_restore,
+};
+
+// ---- making ----------------------------------------------------------------
+
+// The shorter of two counts; unknown beats known, the end beats no end.
+static int64_t shorter(int64_t a, int64_t b) {
+    if (a == 0 || b == 0)
+        return 0;
+    if (a == -1 || b == -1)
+        return -1;
+    if (a == -2)
+        return b;
+    return b == -2 || a < b ? a : b;
+}
+
+// ds: taken. counter: NULL, or the value to add.
+static hk_dataset *make(hk_dataset **ds, size_t n, const config *c,
+                        const hk_value *counter) {
+    size_t total = counter != NULL;
+    bool tables = true;
+    int64_t count = -2;
+    hk_value *spec = NULL;
+    config *copy = NULL;
+    hk_status s = HK_OK;
+    for (size_t i = 0; i < n; i++) {
+        ds[i] = hki_data_solid(ds[i]);
+        if (s == HK_OK)
+            s = hk_dataset_status(ds[i]);
+        if (s != HK_OK)
+            continue;
+        total += ds[i]->spec.count;
+        tables = tables && hki_is_table(ds[i]);
+        count = shorter(count, ds[i]->count);
+    }
+    if (s == HK_OK)
+        s = hki_alloc_array(total, sizeof *spec, &spec);
+    if (s == HK_OK)
+        s = hki_alloc_array(1, sizeof *copy, &copy);
+    if (s != HK_OK) {
+        hki_free(spec);
+        return hki_dataset_fail(ds, n, s);
+    }
+    *copy = *c;
+    size_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        memcpy(&spec[at], ds[i]->spec.values, ds[i]->spec.count * sizeof *spec);
+        at += ds[i]->spec.count;
+    }
+    if (counter != NULL)
+        spec[at] = *counter;
+    hk_dataset *const d = hki_dataset_make(&(hki_dataset_desc){
+        .ops = tables ? &table_ops : &stream_ops,
+        .config = copy,
+        .inputs = ds,
+        .n_inputs = n,
+        .spec = spec,
+        .n_spec = total,
+        .count = count,
+        .key = hki_key("zip", 2, (int64_t[]){c->start, c->counts}),
+        .flags = tables ? HKI_ROWS | HKI_TABLE : 0,
+    });
+    hki_free(spec);
+    return d;
+}
+
+hk_dataset *hk_data_zip(hk_dataset *const *ds, size_t n) {
+    hk_dataset **copy = NULL;
+    if (ds == NULL || n == 0)
+        return hki_dataset_fail(NULL, 0,
+                                hki_fail(HK_E_INVALID_ARG, "zip: no datasets"));
+    const hk_status s = hki_alloc_array(n, sizeof *copy, &copy);
+    if (s != HK_OK)
+        return hki_dataset_fail(ds, n, s);
+    memcpy(copy, ds, n * sizeof *copy);
+    hk_dataset *const d = make(copy, n, &(config){0}, NULL);
+    hki_free(copy);
+    return d;
+}
+
+hk_dataset *hk_data_enumerate(hk_dataset *d, const char *name, int64_t start) {
+    const hk_value counter = {.name = name,
+                              .role = HK_FEATURE,
+                              .form = HK_DENSE_FORM,
+                              .dtype = HK_I64};
+    return make(&d, 1, &(config){.start = start, .counts = true}, &counter);
+}

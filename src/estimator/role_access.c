@@ -1,0 +1,73 @@
+// role_access.c - for programs that run one role of a cluster: the model's layout
+// before training, a center elsewhere, values that came from there.
+#include "estimator/estimator.h"
+
+static hk_status open_spec(hk_estimator *e, const hk_source *input,
+                           hk_spec **spec, int64_t *batch) {
+    hk_source in;
+    hk_dataset *d;
+    HKI_TRY(hki_source_check(input, &in));
+    HKI_TRY(hki_source_open(e, &in, HK_TRAIN, 0, 1, 0, &d));
+    const hk_element *const data = hk_dataset_spec(d);
+    const hk_status s = hki_spec_get(e, HK_TRAIN, data, spec);
+    // Any batch size gives the same layout; the data's own plan is used later.
+    *batch = 1;
+    if (s == HK_OK && data->count > 0 && data->values[0].shape.rank > 0 &&
+        data->values[0].shape.dim[0] > 0)
+        *batch = data->values[0].shape.dim[0];
+    hk_dataset_release(d);
+    return s;
+}
+
+hk_status hk_estimator_layout(hk_estimator *e, const hk_source *input,
+                              hk_layout **out) {
+    if (e == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "layout: estimator or out is NULL");
+    hk_spec *spec;
+    hk_plan *plan;
+    int64_t batch;
+    HKI_TRY(open_spec(e, input, &spec, &batch));
+    HKI_TRY(hki_engine_plan(e, spec, batch, hki_worker_threads(e), &plan));
+    *out = hk_layout_retain(hk_plan_layout(plan));
+    hk_plan_release(plan);
+    return HK_OK;
+}
+
+hk_status hk_estimator_set_center(hk_estimator *e, hk_center *center) {
+    if (e == NULL || center == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "set_center: estimator or center is NULL");
+    if (e->crew != NULL)
+        return hki_fail(HK_E_STATE,
+                        "set_center: training has begun; give the center "
+                        "before the first train call");
+    e->config.c.center = center;
+    e->config.is_elastic = true;
+    return HK_OK;
+}
+
+hk_status hk_estimator_assign(hk_estimator *e, const hk_source *input,
+                              const float *values, const void *side,
+                              int64_t global_step) {
+    if (e == NULL || values == NULL || global_step < 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "assign: no estimator or values, or step %lld",
+                        (long long)global_step);
+    if (e->running != NULL)
+        return hki_fail(HK_E_STATE, "assign: training is running");
+    if (e->crew == NULL) {
+        hk_spec *spec;
+        int64_t batch;
+        HKI_TRY(open_spec(e, input, &spec, &batch));
+        HKI_TRY(hki_crew_create(e, spec, batch, &e->crew));
+    }
+    hki_crew *const c = e->crew;
+    memcpy(c->model, values,
+           (size_t)hk_layout_size(c->layout) * sizeof *values);
+    const size_t side_bytes = (size_t)hk_layout_side_bytes(c->layout);
+    for (uint32_t i = 0; side != NULL && side_bytes > 0 && i < c->n; i++)
+        memcpy(hk_session_side(c->workers[i].session), side, side_bytes);
+    HKI_TRY(hki_crew_assign(c, global_step));
+    atomic_store(&e->global_step, global_step);
+    return HK_OK;
+}

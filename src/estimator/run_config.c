@@ -1,0 +1,169 @@
+// run_config.c - run config: defaults, copies and checks.
+#include "estimator/estimator.h"
+#include <math.h>
+
+_Static_assert(sizeof(hk_run_config) ==
+                   offsetof(hk_run_config, reserved) + sizeof(uint32_t),
+               "option structs have no tail padding");
+
+static const hk_run_config defaults = {
+    .struct_size = sizeof(hk_run_config),
+    .seed = 1,
+    .save_checkpoints_secs = HK_SAVE_DEFAULT,
+    .keep_checkpoint_every_n_hours = 10000,
+    .save_summary_steps = 100,
+    .log_step_count_steps = 100,
+    .basename = "model.ckpt",
+    .best_metric = "loss",
+    .keep_checkpoint_max = 5,
+    .ckpt_format = HK_CKPT_SAFETENSORS,
+    .workers = 1,
+    .telemetry = 1,
+};
+
+void hk_run_config_init(hk_run_config *c, size_t struct_size) {
+    hki_options_init(c, struct_size, &defaults, sizeof defaults);
+}
+
+// ---- checks -----------------------------------------------------------------
+
+static hk_status check_saving(hk_run_config *c) {
+    if (c->save_checkpoints_steps < 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: save_checkpoints_steps is %lld; it is 0 "
+                        "or more",
+                        (long long)c->save_checkpoints_steps);
+    if (c->save_checkpoints_secs == HK_SAVE_DEFAULT)
+        c->save_checkpoints_secs = c->save_checkpoints_steps > 0 ? 0 : 600;
+    if (!(c->save_checkpoints_secs >= 0))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: save_checkpoints_secs is %g; it is 0 or "
+                        "more",
+                        c->save_checkpoints_secs);
+    if (c->save_checkpoints_steps > 0 && c->save_checkpoints_secs > 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: save_checkpoints_steps (%lld) and "
+                        "save_checkpoints_secs (%g) exclude each other; set "
+                        "one of them to 0",
+                        (long long)c->save_checkpoints_steps,
+                        c->save_checkpoints_secs);
+    if (!(c->keep_checkpoint_every_n_hours > 0))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: keep_checkpoint_every_n_hours is %g; it "
+                        "is above 0",
+                        c->keep_checkpoint_every_n_hours);
+    if (c->ckpt_format != HK_CKPT_SAFETENSORS && c->ckpt_format != HK_CKPT_TF)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: checkpoints are safetensors or TF, not "
+                        "format %d",
+                        (int)c->ckpt_format);
+    return HK_OK;
+}
+
+static hk_status check_periods(const hk_run_config *c) {
+    if (c->save_summary_steps < 0 || c->log_step_count_steps < 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: save_summary_steps %lld, "
+                        "log_step_count_steps %lld; they are 0 (none) or more",
+                        (long long)c->save_summary_steps,
+                        (long long)c->log_step_count_steps);
+    if (c->model_dir != NULL && c->model_dir[0] == '\0')
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: model_dir is empty; NULL stands for none");
+    if (c->basename == NULL || c->basename[0] == '\0' ||
+        strchr(c->basename, '/') != NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: basename \"%s\" is not a file name",
+                        c->basename ? c->basename : "");
+    if (c->best_metric == NULL || c->best_metric[0] == '\0')
+        return hki_fail(HK_E_INVALID_ARG, "run config: best_metric is empty");
+    if (c->nan_policy != HK_NAN_FAIL && c->nan_policy != HK_NAN_STOP)
+        return hki_fail(HK_E_INVALID_ARG, "run config: unknown nan_policy %d",
+                        (int)c->nan_policy);
+    return HK_OK;
+}
+
+static hk_status check_workers(hk_run_config *c) {
+    if (c->workers < 1 || c->workers > 4096)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: workers is %u; it lies in 1..4096",
+                        c->workers);
+    if (c->method != 0 && hk_method_name(c->method) == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "run config: unknown method %d",
+                        (int)c->method);
+    if (c->center == NULL && (c->first_worker != 0 || c->all_workers != 0))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: first_worker %u and all_workers %u go "
+                        "with a given center",
+                        c->first_worker, c->all_workers);
+    if (c->all_workers == 0)
+        c->all_workers = c->workers;
+    if (c->all_workers < c->workers)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: all_workers is %u, %u of them here",
+                        c->all_workers, c->workers);
+    if (c->first_worker == UINT32_MAX && c->workers > 1)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: a number from the center is for a single "
+                        "worker, not for %u",
+                        c->workers);
+    return HK_OK;
+}
+
+// ---- copies -----------------------------------------------------------------
+
+static hk_status copy_text(hki_arena *a, const char **s) {
+    return *s != NULL ? hki_arena_strdup(a, *s, s) : HK_OK;
+}
+
+static hk_status copy_center(hki_config *k, hki_arena *a) {
+    const hk_center_options *const src = k->c.center_options;
+    hk_center_options *const o = &k->center;
+    hk_center_options_init(o, sizeof *o);
+    HKI_TRY(hki_options_copy(o, sizeof *o, src, "center options"));
+    HKI_TRY(copy_text(a, &o->name));
+    if (o->outer != NULL) {
+        HKI_TRY(hki_copy_optimizer(a, o->outer, &k->outer));
+        o->outer = &k->outer;
+    }
+    if (o->order != NULL) {
+        void *bytes;
+        HKI_TRY(hki_arena_alloc(a, o->order_size, 1, &bytes));
+        memcpy(bytes, o->order, o->order_size);
+        o->order = bytes;
+    }
+    if (k->c.method != 0)
+        o->method = k->c.method;
+    if (k->c.turn != HK_TURN_FREE)
+        o->turn = k->c.turn;
+    if (o->workers == 0)
+        o->workers = k->c.all_workers;
+    return HK_OK;
+}
+
+hk_status hki_config_init(hki_config *k, hki_arena *a,
+                          const hk_run_config *src) {
+    hk_run_config *const c = &k->c;
+    *c = defaults;
+    HKI_TRY(hki_options_copy(c, sizeof *c, src, "run config"));
+    HKI_TRY(check_saving(c));
+    HKI_TRY(check_periods(c));
+    HKI_TRY(check_workers(c));
+    HKI_TRY(copy_text(a, &c->model_dir));
+    HKI_TRY(copy_text(a, &c->basename));
+    HKI_TRY(copy_text(a, &c->best_metric));
+    HKI_TRY(copy_text(a, &c->backend));
+    k->is_elastic = c->workers > 1 || c->center != NULL || c->elastic != NULL ||
+                    c->center_options != NULL || c->method != 0;
+    HKI_TRY(copy_center(k, a));
+    c->center_options = &k->center;
+    if (c->elastic != NULL) {
+        HKI_TRY(hki_copy_elastic(a, c->elastic, &k->elastic));
+        c->elastic = &k->elastic;
+    }
+    if (c->ema != NULL) {
+        HKI_TRY(hki_copy_ema(a, c->ema, &k->ema));
+        c->ema = &k->ema;
+    }
+    return HK_OK;
+}

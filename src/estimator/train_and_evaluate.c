@@ -1,0 +1,390 @@
+// train_and_evaluate.c - train_and_evaluate, exporters, and the evaluator's role.
+#include "estimator/estimator.h"
+
+_Static_assert(sizeof(hk_train_spec) ==
+                   offsetof(hk_train_spec, n_hooks) + sizeof(size_t),
+               "option structs have no tail padding");
+_Static_assert(sizeof(hk_eval_spec) ==
+                   offsetof(hk_eval_spec, worker) + sizeof(uint32_t),
+               "option structs have no tail padding");
+
+void hk_train_spec_init(hk_train_spec *t, size_t struct_size) {
+    const hk_train_spec d = {.struct_size = sizeof d};
+    hki_options_init(t, struct_size, &d, sizeof d);
+}
+
+void hk_eval_spec_init(hk_eval_spec *v, size_t struct_size) {
+    const hk_eval_spec d = {.struct_size = sizeof d,
+                            .steps = 100,
+                            .start_delay_secs = 120,
+                            .throttle_secs = 600};
+    hki_options_init(v, struct_size, &d, sizeof d);
+}
+
+static hk_status check_exporters(const hk_estimator *e, const hk_eval_spec *v) {
+    if (v->n_exporters > 0 && e->config.c.model_dir == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "exporters write below model_dir; give one");
+    for (size_t i = 0; i < v->n_exporters; i++) {
+        const hk_exporter *const x = &v->exporters[i];
+        if (x->name == NULL || x->name[0] == '\0' ||
+            strchr(x->name, '/') != NULL)
+            return hki_fail(HK_E_INVALID_ARG,
+                            "exporter %zu: its name is not a file name", i);
+        if (x->kind < HK_EXPORT_LATEST || x->kind > HK_EXPORT_FINAL)
+            return hki_fail(HK_E_INVALID_ARG, "exporter %s: unknown kind %d",
+                            x->name, (int)x->kind);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(v->exporters[k].name, x->name) == 0)
+                return hki_fail(HK_E_EXISTS, "two exporters are called %s",
+                                x->name);
+    }
+    return HK_OK;
+}
+
+static hk_status check_eval_spec(const hk_estimator *e, const hk_eval_spec *src,
+                                 hk_eval_spec *v) {
+    if (src == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "eval spec: NULL");
+    hk_eval_spec_init(v, sizeof *v);
+    HKI_TRY(hki_options_copy(v, sizeof *v, src, "eval spec"));
+    if (v->steps < 0 || !(v->start_delay_secs >= 0) || !(v->throttle_secs >= 0))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "eval spec: steps %lld, start_delay_secs %g, "
+                        "throttle_secs %g; none is negative",
+                        (long long)v->steps, v->start_delay_secs,
+                        v->throttle_secs);
+    return check_exporters(e, v);
+}
+
+// ---- exporters --------------------------------------------------------------
+
+typedef struct judged {
+    hk_estimator *e;
+    hk_eval_spec spec;
+    const hk_eval_result *result;
+    const char *checkpoint; // NULL: memory
+    bool is_last;
+} judged;
+
+// Is the newest result better than every earlier one?
+static hk_status has_improved(const judged *j, const hk_exporter *x,
+                              bool *out) {
+    const char *const metric = x->metric != NULL ? x->metric : "loss";
+    const int64_t *steps;
+    const double *values;
+    size_t n;
+    double now;
+    HKI_TRY(hk_eval_result_get(j->result, metric, NULL, &now));
+    HKI_TRY(
+        hk_estimator_history(j->e, j->spec.name, metric, &steps, &values, &n));
+    *out = true;
+    for (size_t i = 0; i + 1 < n; i++)
+        if (x->larger_better ? values[i] >= now : values[i] <= now)
+            *out = false;
+    return HK_OK;
+}
+
+static hk_status remove_old(const char *dir, uint32_t keep) {
+    hki_numbered all;
+    HKI_TRY(hki_list_numbered(dir, &all));
+    hk_status s = HK_OK;
+    for (size_t i = 0; s == HK_OK && i + keep < all.n; i++) {
+        hki_buf path = {0};
+        s = hki_buf_printf(&path, "%s/%010lld", dir, (long long)all.at[i]);
+        if (s == HK_OK)
+            s = hki_remove_tree(path.data);
+        hki_buf_deinit(&path);
+    }
+    hki_free(all.at);
+    return s;
+}
+
+static hk_status export_one(const judged *j, const hk_exporter *x) {
+    hk_export_options o;
+    hk_export_options_init(&o, sizeof o);
+    HKI_TRY(hki_options_copy(&o, sizeof o, x->options, "export options"));
+    if (o.checkpoint_path == NULL)
+        o.checkpoint_path = j->checkpoint;
+    hki_buf dir = {0};
+    hk_status s =
+        hki_buf_printf(&dir, "%s/export/%s", j->e->config.c.model_dir, x->name);
+    if (s == HK_OK)
+        s = hk_estimator_export(j->e, NULL, dir.data, &o, NULL);
+    if (s == HK_OK && x->kind != HK_EXPORT_FINAL)
+        s = remove_old(dir.data, x->keep > 0 ? x->keep : 5);
+    hki_buf_deinit(&dir);
+    return s;
+}
+
+static hk_status run_exporters(const judged *j) {
+    for (size_t i = 0; i < j->spec.n_exporters; i++) {
+        const hk_exporter *const x = &j->spec.exporters[i];
+        bool wanted = x->kind == HK_EXPORT_LATEST;
+        if (x->kind == HK_EXPORT_BEST)
+            HKI_TRY(has_improved(j, x, &wanted));
+        if (x->kind == HK_EXPORT_FINAL)
+            wanted = j->is_last;
+        if (!wanted)
+            continue;
+        const hk_status s = export_one(j, x);
+        if (s != HK_OK) {
+            char text[HKI_ERROR_TEXT];
+            hki_keep_error(text);
+            return hki_fail(s, "exporter %s: %s", x->name, text);
+        }
+    }
+    return HK_OK;
+}
+
+// Evaluates and exports; *last takes the result.
+static hk_status judge(hk_estimator *e, const hk_eval_spec *v,
+                       const char *checkpoint, bool is_last,
+                       hk_eval_result **last) {
+    hk_evaluate_options o;
+    hk_evaluate_options_init(&o, sizeof o);
+    o.steps = v->steps;
+    o.name = v->name;
+    o.checkpoint_path = checkpoint;
+    o.weights = v->weights;
+    o.worker = v->worker;
+    o.hooks = v->hooks;
+    o.n_hooks = v->n_hooks;
+    hk_eval_result *r;
+    HKI_TRY(hk_estimator_evaluate(e, v->input, &o, &r));
+    hk_eval_result_destroy(*last);
+    *last = r;
+    const judged j = {.e = e,
+                      .spec = *v,
+                      .result = r,
+                      .checkpoint = checkpoint,
+                      .is_last = is_last};
+    return run_exporters(&j);
+}
+
+// ---- in the middle of training ----------------------------------------------
+
+typedef struct companion {
+    hk_estimator *e;
+    hk_eval_spec eval;
+    hk_eval_result *last;
+    int64_t saves;    // seen in this call
+    double evaluated; // when the last evaluation began
+    bool has_evaluated;
+    int64_t evaluated_step;
+} companion;
+
+static hk_status evaluate_now(void *user, hk_run *run) {
+    companion *const c = user;
+    (void)run;
+    c->evaluated = hk_timer_now();
+    c->has_evaluated = true;
+    c->evaluated_step = hk_estimator_global_step(c->e);
+    return judge(c->e, &c->eval, NULL, false, &c->last);
+}
+
+static bool is_throttled(const companion *c) {
+    return c->has_evaluated &&
+           hk_timer_now() < c->evaluated + c->eval.throttle_secs;
+}
+
+// The first save of a call is that of its start.
+static hk_status after_save(void *user, hk_run *run, int64_t step, int *stop) {
+    companion *const c = user;
+    (void)step;
+    (void)stop;
+    if (c->saves++ == 0 || is_throttled(c))
+        return HK_OK;
+    return evaluate_now(c, run);
+}
+
+// Without checkpoints the clock alone decides.
+static hk_status after_run(void *user, hk_run *run) {
+    companion *const c = user;
+    if (c->evaluated == 0)
+        c->evaluated = hk_timer_now();
+    if (hk_timer_now() < c->evaluated + c->eval.throttle_secs)
+        return HK_OK;
+    return hki_loop_at_cut(run, evaluate_now, c);
+}
+
+static bool saves_checkpoints(const hk_estimator *e) {
+    const hk_run_config *const c = &e->config.c;
+    return c->model_dir != NULL && !c->not_chief &&
+           (c->save_checkpoints_steps > 0 || c->save_checkpoints_secs > 0);
+}
+
+// The caller's hooks, and with no checkpoints the companion's own behind.
+static hk_status list_hooks(companion *c, const hk_train_spec *t,
+                            hki_hook_list *out) {
+    for (size_t i = 0; i < t->n_hooks; i++) {
+        HKI_TRY(HKI_LIST_ROOM(*out));
+        out->data[out->n++] = hk_hook_retain(t->hooks[i]);
+    }
+    if (saves_checkpoints(c->e))
+        return HK_OK;
+    HKI_TRY(HKI_LIST_ROOM(*out));
+    HKI_TRY(
+        hk_hook_create(&(hk_hook_calls){.struct_size = sizeof(hk_hook_calls),
+                                        .name = "train_and_evaluate",
+                                        .user = c,
+                                        .after_run = after_run},
+                       &out->data[out->n]));
+    out->n++;
+    return HK_OK;
+}
+
+static hk_status train(companion *c, const hk_train_spec *t,
+                       hk_train_result *r) {
+    const hk_saving_listener listener = {.user = c, .after_save = after_save};
+    hk_train_options o;
+    hk_train_options_init(&o, sizeof o);
+    o.max_steps = t->max_steps;
+    o.epochs = t->epochs;
+    o.max_seconds = t->max_seconds;
+    o.listeners = &listener;
+    o.n_listeners = saves_checkpoints(c->e) ? 1 : 0;
+    hki_hook_list hooks = {0};
+    hk_status s = list_hooks(c, t, &hooks);
+    o.hooks = hooks.data;
+    o.n_hooks = hooks.n;
+    if (s == HK_OK)
+        s = hk_estimator_train(c->e, t->input, &o, r);
+    char text[HKI_ERROR_TEXT];
+    hki_keep_error(text);
+    for (size_t i = 0; i < hooks.n; i++)
+        hk_hook_release(hooks.data[i]);
+    hki_free(hooks.data);
+    return s == HK_OK ? HK_OK : hki_fail(s, "%s", text);
+}
+
+// The end is always scored, unless it was just now; final exports follow.
+static hk_status finish(companion *c, const hk_train_result *r) {
+    if (r->reason == HK_STOP_REQUESTED)
+        return HK_OK; // somebody is in a hurry
+    const bool scored = c->has_evaluated && c->evaluated_step == r->global_step;
+    if (!scored)
+        return judge(c->e, &c->eval, NULL, true, &c->last);
+    judged j = {.e = c->e, .spec = c->eval, .result = c->last, .is_last = true};
+    // Latest and best have had their turn with this result.
+    for (size_t i = 0; i < c->eval.n_exporters; i++)
+        if (c->eval.exporters[i].kind == HK_EXPORT_FINAL)
+            HKI_TRY(export_one(&j, &c->eval.exporters[i]));
+    return HK_OK;
+}
+
+hk_status hk_train_and_evaluate(hk_estimator *e,
+                                const hk_train_spec *train_spec,
+                                const hk_eval_spec *eval,
+                                hk_train_result *result,
+                                hk_eval_result **last) {
+    if (e == NULL || train_spec == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "train_and_evaluate: estimator or train spec is NULL");
+    hk_train_spec t;
+    hk_train_spec_init(&t, sizeof t);
+    HKI_TRY(hki_options_copy(&t, sizeof t, train_spec, "train spec"));
+    companion c = {.e = e};
+    HKI_TRY(check_eval_spec(e, eval, &c.eval));
+    hk_train_result r;
+    hk_status s = train(&c, &t, &r);
+    if (s == HK_OK)
+        s = finish(&c, &r);
+    if (s != HK_OK) {
+        hk_eval_result_destroy(c.last);
+        return s;
+    }
+    if (result != NULL)
+        *result = r;
+    if (last != NULL)
+        *last = c.last;
+    else
+        hk_eval_result_destroy(c.last);
+    return HK_OK;
+}
+
+// ---- the evaluator's role ---------------------------------------------------
+
+// Waits until `until` (seconds of the monotonic clock) or a stop.
+static bool wait_until(const hk_estimator *e, double until) {
+    while (!hk_stop_requested(e->ctx)) {
+        const double left = until - hk_timer_now();
+        if (left <= 0)
+            return true;
+        const double nap = HKI_MIN(left, 0.05);
+        nanosleep(&(struct timespec){.tv_nsec = (long)(nap * 1e9)}, NULL);
+    }
+    return false;
+}
+
+// Scores the newest checkpoint if it is new. *step: of the last one scored.
+static hk_status score_newest(hk_estimator *e, const hk_eval_spec *v,
+                              int64_t max_steps, int64_t *step, bool *is_new,
+                              hk_eval_result **last) {
+    char *path;
+    int64_t at;
+    *is_new = false;
+    const hk_status found =
+        hk_latest_checkpoint(e->config.c.model_dir, &path, &at);
+    if (found == HK_E_NOT_FOUND)
+        return HK_OK;
+    HKI_TRY(found);
+    hk_status s = HK_OK;
+    if (at != *step) {
+        s = judge(e, v, path, max_steps > 0 && at >= max_steps, last);
+        *is_new = s == HK_OK;
+        *step = at;
+    }
+    hk_ckpt_free_path(path);
+    return s;
+}
+
+static hk_status watch(hk_estimator *e, const hk_eval_spec *v,
+                       int64_t max_steps, double idle_secs,
+                       hk_eval_result **last) {
+    int64_t step = -1;
+    double seen = hk_timer_now();
+    if (!wait_until(e, seen + v->start_delay_secs))
+        return HK_OK;
+    for (;;) {
+        const double began = hk_timer_now();
+        bool is_new;
+        HKI_TRY(score_newest(e, v, max_steps, &step, &is_new, last));
+        if (max_steps > 0 && step >= max_steps)
+            return HK_OK;
+        if (is_new)
+            seen = hk_timer_now();
+        if (idle_secs > 0 && hk_timer_now() - seen >= idle_secs)
+            return HK_OK;
+        const double nap =
+            is_new ? v->throttle_secs : HKI_MIN(v->throttle_secs, 1.0);
+        if (!wait_until(e, began + HKI_MAX(nap, 0.01)))
+            return HK_OK;
+    }
+}
+
+hk_status hk_evaluate_continuously(hk_estimator *e, const hk_eval_spec *eval,
+                                   int64_t max_steps, double idle_secs,
+                                   hk_eval_result **last) {
+    hk_eval_spec v;
+    hk_eval_result *r = NULL;
+    if (e == NULL || e->config.c.model_dir == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "evaluator: an estimator with a model_dir is needed");
+    if (max_steps < 0 || !(idle_secs >= 0))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "evaluator: max_steps %lld, idle_secs %g; none is "
+                        "negative",
+                        (long long)max_steps, idle_secs);
+    HKI_TRY(check_eval_spec(e, eval, &v));
+    const hk_status s = watch(e, &v, max_steps, idle_secs, &r);
+    if (s != HK_OK) {
+        hk_eval_result_destroy(r);
+        return s;
+    }
+    if (last != NULL)
+        *last = r;
+    else
+        hk_eval_result_destroy(r);
+    return HK_OK;
+}

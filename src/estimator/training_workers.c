@@ -1,0 +1,415 @@
+// training_workers.c - the workers of a training, their center and average, kept from
+// call to call.
+#include "estimator/estimator.h"
+#include <math.h>
+
+#define WAIT_MS 60000
+
+// ---- options ----------------------------------------------------------------
+
+uint32_t hki_worker_threads(const hk_estimator *e) {
+    const hk_run_config *const c = &e->config.c;
+    if (c->threads > 0)
+        return c->threads;
+    return HKI_MAX(1u, hk_context_threads(e->ctx) / c->workers);
+}
+
+static void elastic_options(const hki_crew *c, hk_elastic_options *o) {
+    const hk_run_config *const k = &c->e->config.c;
+    if (k->elastic != NULL)
+        *o = *k->elastic;
+    else if (c->spec->has_elastic)
+        *o = c->spec->elastic;
+    else {
+        // The paper's rates: TensorFlow's default rho divides by the learning
+        // rate, which overwhelms the gradients of Adam and its kind.
+        hk_elastic_options_init(o, sizeof *o);
+        o->preset = HK_PRESET_PAPER;
+        o->order = HK_ORDER_TF;
+    }
+    if (o->num_worker == 0)
+        o->num_worker = k->all_workers;
+    if (o->context == NULL)
+        o->context = c->e->ctx;
+    if (o->telemetry == 0)
+        o->telemetry = k->telemetry;
+    // The average of the center reads it where an exchange saw it: in the
+    // worker's view, which is the same in every run of one turn order.
+    if (c->ema != NULL && c->ema_of_center && o->overlap_steps == 0)
+        o->keep_view = 1;
+    // Without a rate of its own a custom step has no automatic rho.
+    if (c->spec->train_step != NULL && o->rho == HK_ELASTIC_AUTO)
+        o->rho = 0;
+}
+
+static void optimizer_options(const hk_spec *m, uint32_t threads,
+                              hk_optimizer_options *o) {
+    if (m->has_optimizer) {
+        *o = m->optimizer;
+    } else { // never applied: the custom step moves x
+        hk_optimizer_options_init(o, sizeof *o, HK_OPT_GRADIENT_DESCENT);
+        o->learning_rate = 0;
+    }
+    if (o->threads == 0)
+        o->threads = threads;
+}
+
+// ---- callbacks of the step --------------------------------------------------
+
+static hk_status count_ema(hk_step_info *info, void *user) {
+    return hk_ema_set_num_updates(user, info->local_step + 1);
+}
+
+// Steps since the exchange before: a period, or less at the end of the data.
+static hk_status steps_of_exchange(const hk_elastic *e, double *out) {
+    double period = 1;
+    HKI_TRY(hk_elastic_get(e, "communication_period", &period));
+    const double rest = fmod((double)hk_elastic_local_step(e), period);
+    *out = rest > 0 ? rest : period;
+    return HK_OK;
+}
+
+// The decay is that of a step, and an exchange stands for several of them: the
+// average looks as far back with a long period as with a short one.
+hk_status hki_crew_average(hki_crew *c, const hki_worker *w) {
+    double steps;
+    if (c->ema == NULL || !c->ema_of_center || w->index != 0)
+        return HK_OK;
+    HKI_TRY(steps_of_exchange(c->workers[0].elastic, &steps));
+    const float *view = hk_elastic_view(c->workers[0].elastic);
+    if (view == NULL) {
+        HKI_TRY(hk_center_snapshot(c->center, HK_CENTER_VALUES, WAIT_MS,
+                                   c->model, NULL, NULL));
+        view = c->model;
+    }
+    hki_ema_update_steps(c->ema, view, steps);
+    return HK_OK;
+}
+
+static hk_status average_center(hk_step_info *info, void *user) {
+    hki_crew *const c = user;
+    return info->exchanged ? hki_crew_average(c, &c->workers[0]) : HK_OK;
+}
+
+static hk_status note_info(hk_step_info *info, void *user) {
+    ((hki_worker *)user)->info = info;
+    return HK_OK;
+}
+
+static hk_status insert_callbacks(hki_crew *c, hki_worker *w) {
+    const hk_spec *const m = c->spec;
+    HKI_TRY(hk_trainer_insert(w->trainer, HK_POINT_BEGIN, note_info, w));
+    for (size_t i = 0; i < m->inserts.n; i++)
+        HKI_TRY(hk_trainer_insert(w->trainer, m->inserts.data[i].point,
+                                  m->inserts.data[i].fn,
+                                  m->inserts.data[i].user));
+    if (c->ema == NULL || w->index != 0)
+        return HK_OK;
+    if (c->ema_with_step)
+        HKI_TRY(hk_trainer_insert(w->trainer, HK_POINT_PROCESSED, count_ema,
+                                  c->ema));
+    if (c->ema_of_center)
+        HKI_TRY(hk_trainer_insert(w->trainer, HK_POINT_EXCHANGED,
+                                  average_center, c));
+    return HK_OK;
+}
+
+// ---- one worker -------------------------------------------------------------
+
+float *hki_worker_values(const hki_worker *w) {
+    return hk_session_params(w->bench.slots.data[0].session);
+}
+
+// All workers start from the same values; only random operators differ.
+static hk_status create_worker(hki_crew *c, uint32_t index, int64_t batch) {
+    hk_estimator *const e = c->e;
+    const hk_run_config *const k = &e->config.c;
+    hki_worker *const w = &c->workers[index];
+    const uint32_t threads = hki_worker_threads(e);
+    w->e = e;
+    w->index = index;
+    w->id = k->first_worker == UINT32_MAX ? 0 : k->first_worker + index;
+    w->bench = (hki_bench){.spec = c->spec,
+                           .threads = threads,
+                           .seed = k->seed +
+                                   UINT64_C(0x9E3779B97F4A7C15) * (w->id + 1),
+                           .pin = k->pin,
+                           .first_cpu = index * threads};
+    hk_session *s;
+    HKI_TRY(hki_bench_session(e, &w->bench, batch, &s));
+    hk_plan *const p = hk_session_plan(s);
+    w->session = s;
+    if (c->layout == NULL)
+        c->layout = hk_layout_retain(hk_plan_layout(p));
+    if (index == 0)
+        HKI_TRY(hk_plan_init_values(p, k->seed, hk_session_params(s),
+                                    hk_session_side(s)));
+    else
+        memcpy(hk_session_params(s), hki_worker_values(&c->workers[0]),
+               (size_t)hk_layout_size(c->layout) * sizeof(float));
+    hk_optimizer_options o;
+    optimizer_options(c->spec, threads, &o);
+    HKI_TRY(hk_optimizer_create(&o, c->layout, &w->optimizer));
+    if (c->spec->has_gradproc) {
+        hk_gradproc_options g = c->spec->gradproc;
+        if (g.threads == 0)
+            g.threads = threads;
+        HKI_TRY(hk_gradproc_create(&g, c->layout, &w->gradproc));
+    }
+    return HK_OK;
+}
+
+static void untie_worker(hki_worker *w) {
+    hk_trainer_destroy(w->trainer);
+    hk_elastic_destroy(w->elastic);
+    w->trainer = NULL;
+    w->elastic = NULL;
+    w->joined = false;
+}
+
+static hk_status tie_worker(hki_crew *c, hki_worker *w) {
+    hk_session *const s = w->bench.slots.data[0].session;
+    if (c->is_elastic) {
+        hk_elastic_options o;
+        elastic_options(c, &o);
+        HKI_TRY(hk_elastic_create(&o, w->optimizer, c->center, &w->elastic));
+        if (hk_session_side(s) != NULL)
+            HKI_TRY(hk_elastic_set_side(w->elastic, hk_session_side(s)));
+    }
+    hk_trainer_options t;
+    hk_trainer_options_init(&t, sizeof t);
+    t.session = s;
+    t.optimizer = w->optimizer;
+    t.gradproc = w->gradproc;
+    t.elastic = w->elastic;
+    t.update = c->spec->train_step;
+    t.update_user = c->spec->train_user;
+    if (w->index == 0 && !c->ema_of_center)
+        t.ema = c->ema;
+    HKI_TRY(hk_trainer_create(&t, &w->trainer));
+    hk_session_set_step(s, hk_session_step(w->session));
+    w->session = s;
+    hk_trainer_set_steps(w->trainer, w->steps, atomic_load(&c->e->global_step));
+    HKI_TRY(insert_callbacks(c, w));
+    return c->e->crew == c ? hki_scalars_apply_worker(w) : HK_OK;
+}
+
+hk_status hki_worker_join(hki_worker *w) {
+    if (w->elastic == NULL || w->joined)
+        return HK_OK;
+    const hk_run_config *const k = &w->e->config.c;
+    const int32_t task = k->first_worker == UINT32_MAX ? -1 : (int32_t)w->id;
+    HKI_TRY(hk_elastic_init(w->elastic, hki_worker_values(w), task));
+    w->joined = true;
+    return HK_OK;
+}
+
+hk_status hki_worker_session(hki_worker *w, int64_t batch, hk_session **out) {
+    HKI_TRY(hki_bench_session(w->e, &w->bench, batch, out));
+    HKI_TRY(hk_trainer_set_session(w->trainer, *out));
+    w->session = *out;
+    return HK_OK;
+}
+
+// ---- all of them ------------------------------------------------------------
+
+void hki_crew_destroy(hki_crew *c) {
+    if (c == NULL)
+        return;
+    for (uint32_t i = 0; c->workers != NULL && i < c->n; i++) {
+        hki_worker *const w = &c->workers[i];
+        untie_worker(w);
+        hk_gradproc_destroy(w->gradproc);
+        hk_optimizer_destroy(w->optimizer);
+        hki_bench_deinit(&w->bench);
+    }
+    if (c->own_center)
+        hk_center_destroy(c->center);
+    hk_ema_destroy(c->ema);
+    hki_free(c->workers);
+    hki_free(c->model);
+    if (c->has_lock)
+        pthread_mutex_destroy(&c->lock);
+    hk_layout_release(c->layout);
+    hki_free(c);
+}
+
+static hk_status create_ema(hki_crew *c) {
+    const hk_run_config *const k = &c->e->config.c;
+    const hk_spec *const m = c->spec;
+    const hk_ema_options *src = k->ema;
+    hk_ema_source source = k->ema_source;
+    c->ema_with_step = k->ema_with_step != 0;
+    if (src == NULL && m->has_ema) {
+        src = &m->ema;
+        source = m->ema_source;
+        c->ema_with_step = m->ema_with_step;
+    }
+    if (src == NULL)
+        return HK_OK;
+    if (source == HK_EMA_CENTER && !c->is_elastic)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "average of the center: this run has none; set "
+                        "workers above 1, or let the average follow the "
+                        "worker");
+    c->ema_of_center = c->is_elastic && source != HK_EMA_WORKER;
+    hk_ema_options o = *src;
+    if (o.threads == 0)
+        o.threads = hki_worker_threads(c->e);
+    hk_session *const s = c->workers[0].bench.slots.data[0].session;
+    return hk_ema_create(&o, c->layout, hk_session_params(s),
+                         hk_session_side(s), &c->ema);
+}
+
+static hk_status create_center(hki_crew *c) {
+    const hki_config *const k = &c->e->config;
+    if (k->c.center != NULL) {
+        c->center = k->c.center;
+        if (hk_layout_fingerprint(hk_center_layout(c->center)) !=
+            hk_layout_fingerprint(c->layout))
+            return hki_fail(HK_E_INVALID_ARG,
+                            "the center's layout is not the model's: both "
+                            "have to be of one model_fn and parameters");
+        return HK_OK;
+    }
+    hk_center_options o = k->center;
+    if (o.context == NULL)
+        o.context = c->e->ctx;
+    HKI_TRY(hk_center_create_local(&o, c->layout, &c->center));
+    c->own_center = true;
+    return HK_OK;
+}
+
+static hk_status build(hki_crew *c, int64_t batch) {
+    if (pthread_mutex_init(&c->lock, NULL) != 0)
+        return hki_fail(HK_E_NO_MEMORY, "estimator: mutex");
+    c->has_lock = true;
+    HKI_TRY(hki_zalloc_array(c->n, sizeof *c->workers, &c->workers));
+    for (uint32_t i = 0; i < c->n; i++)
+        HKI_TRY(create_worker(c, i, batch));
+    HKI_TRY(hki_zalloc_array((size_t)hk_layout_size(c->layout),
+                             sizeof *c->model, &c->model));
+    HKI_TRY(create_ema(c));
+    if (c->is_elastic)
+        HKI_TRY(create_center(c));
+    for (uint32_t i = 0; i < c->n; i++)
+        HKI_TRY(tie_worker(c, &c->workers[i]));
+    return HK_OK;
+}
+
+hk_status hki_crew_create(hk_estimator *e, hk_spec *m, int64_t batch,
+                          hki_crew **out) {
+    hki_crew *c;
+    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    c->e = e;
+    c->spec = m;
+    c->n = e->config.c.workers;
+    c->is_elastic = e->config.is_elastic || m->has_elastic;
+    const hk_status s = build(c, batch);
+    if (s != HK_OK) {
+        hki_crew_destroy(c);
+        return s;
+    }
+    *out = c;
+    return HK_OK;
+}
+
+// ---- values -----------------------------------------------------------------
+
+hk_status hki_crew_model(hki_crew *c) {
+    const float *const x = hki_worker_values(&c->workers[0]);
+    const size_t bytes = (size_t)hk_layout_size(c->layout) * sizeof *x;
+    hk_center_info info = {0};
+    if (c->center != NULL)
+        HKI_TRY(hk_center_get_info(c->center, &info));
+    memcpy(c->model, x, bytes);
+    if (!info.initialised)
+        return HK_OK;
+    HKI_TRY(hk_center_snapshot(c->center, HK_CENTER_VALUES, WAIT_MS, c->model,
+                               NULL, &info));
+    c->center_step = info.global_step;
+    // What has no center is worker 0's.
+    for (size_t i = 0; i < hk_layout_entries(c->layout); i++) {
+        const hk_entry *const n = hk_layout_entry(c->layout, i);
+        if (n->dtype == HK_F32 &&
+            hk_center_entry_share(c->center, i) == HK_SHARE_LOCAL)
+            memcpy(c->model + n->offset, x + n->offset,
+                   (size_t)n->count * sizeof *x);
+    }
+    return HK_OK;
+}
+
+hk_status hki_crew_assign(hki_crew *c, int64_t center_step) {
+    const size_t bytes = (size_t)hk_layout_size(c->layout) * sizeof *c->model;
+    for (uint32_t i = 0; i < c->n; i++)
+        memcpy(hki_worker_values(&c->workers[i]), c->model, bytes);
+    c->center_step = center_step;
+    if (c->own_center)
+        return hk_center_assign(c->center, c->model, NULL, center_step,
+                                WAIT_MS);
+    return HK_OK;
+}
+
+// ---- coming back after some have left ---------------------------------------
+
+// Values of one map into the places of the same names of another.
+static void copy_map(const hk_name_map *from, const hk_name_map *to) {
+    for (size_t i = 0; i < hk_name_map_count(from); i++) {
+        const hk_named *const a = hk_name_map_item(from, i);
+        const hk_named *const b = hk_name_map_find(to, a->name);
+        int64_t n;
+        if (b != NULL && hk_shape_count(&a->shape, &n) == HK_OK)
+            memcpy(b->data, a->data, (size_t)n * hk_dtype_size(a->dtype));
+    }
+}
+
+// A new center with the values and the state of the old one, whose turn order
+// begins anew: what a restart from a checkpoint would make.
+static hk_status renew_center(hki_crew *c) {
+    hk_center *const old = c->center;
+    hk_name_map *from = NULL, *to = NULL;
+    hk_status s = hk_name_map_create(&from);
+    if (s == HK_OK)
+        s = hk_name_map_create(&to);
+    if (s == HK_OK)
+        s = hk_center_variables(old, from);
+    if (s == HK_OK)
+        s = create_center(c);
+    if (s == HK_OK)
+        s = hk_center_variables(c->center, to);
+    if (s == HK_OK) {
+        copy_map(from, to);
+        s = hk_center_assign(c->center, c->model, NULL, c->center_step,
+                             WAIT_MS);
+    }
+    hk_name_map_destroy(from);
+    hk_name_map_destroy(to);
+    if (c->center != old)
+        hk_center_destroy(old);
+    return s;
+}
+
+hk_status hki_crew_tie(hki_crew *c) {
+    bool all = true, any = false;
+    for (uint32_t i = 0; i < c->n; i++) {
+        all &= c->workers[i].joined;
+        any |= c->workers[i].joined;
+    }
+    hk_center_info info = {0};
+    if (!c->is_elastic || all)
+        return HK_OK;
+    HKI_TRY(hk_center_get_info(c->center, &info));
+    if (!c->own_center || (!any && info.joins == 0))
+        return HK_OK; // nobody was there before
+    for (uint32_t i = 0; i < c->n; i++)
+        if (c->workers[i].joined)
+            HKI_TRY(hk_elastic_leave(c->workers[i].elastic,
+                                     hki_worker_values(&c->workers[i])));
+    HKI_TRY(hki_crew_model(c));
+    for (uint32_t i = 0; i < c->n; i++)
+        untie_worker(&c->workers[i]);
+    HKI_TRY(renew_center(c));
+    for (uint32_t i = 0; i < c->n; i++)
+        HKI_TRY(tie_worker(c, &c->workers[i]));
+    return HK_OK;
+}

@@ -1,0 +1,207 @@
+// plan_cache.c - graphs and plans that a context keeps, so that every call, worker
+// and trial runs the same compiled object.
+//
+// A graph is found by (model_fn, tag, mode) and by the structural parameters
+// that its model asked for; a plan by its graph and its options. The lock is
+// held while a model is built, so that two threads never build it twice.
+#include <pthread.h>
+#include "graph/plan.h"
+
+typedef struct cached_graph {
+    hk_model_fn model_fn;
+    char *tag;
+    hk_mode mode;
+    hk_graph *graph;
+} cached_graph;
+
+typedef struct cached_plan {
+    const hk_graph *graph;   // of a cached_graph
+    hk_plan_options options; // backend points at the backend's own name
+    hk_plan *plan;
+} cached_plan;
+
+typedef struct cache {
+    pthread_mutex_t lock; // guards all below
+    HKI_VEC(cached_graph) graphs;
+    HKI_VEC(cached_plan) plans;
+    hk_build_stats stats;
+} cache;
+
+static hk_status cache_create(void **out) {
+    cache *c;
+    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    pthread_mutex_init(&c->lock, NULL);
+    *out = c;
+    return HK_OK;
+}
+
+static void cache_destroy(void *object) {
+    cache *c = object;
+    for (size_t i = 0; i < c->plans.n; i++)
+        hk_plan_release(c->plans.data[i].plan);
+    for (size_t i = 0; i < c->graphs.n; i++) {
+        hki_free(c->graphs.data[i].tag);
+        hk_graph_destroy(c->graphs.data[i].graph);
+    }
+    hki_free(c->plans.data);
+    hki_free(c->graphs.data);
+    pthread_mutex_destroy(&c->lock);
+    hki_free(c);
+}
+
+static hk_status get_cache(hk_context *ctx, cache **out) {
+    void *object;
+    HKI_TRY(hki_context_slot(ctx, cache_create, cache_destroy, &object));
+    *out = object;
+    return HK_OK;
+}
+
+void hk_model_init(hk_model *m, size_t struct_size) {
+    const hk_model d = {.struct_size = sizeof d};
+    hki_options_init(m, struct_size, &d, sizeof d);
+}
+
+static hk_status build(hk_context *ctx, const hk_model *m, hk_mode mode,
+                       hk_graph **out) {
+    hk_graph *g;
+    HKI_TRY(hk_graph_create(ctx, mode, m->params, &g));
+    hk_status s = m->model_fn(g, mode, m->user);
+    // A builder's own error is the cause of what model_fn reports.
+    if (hk_graph_status(g) != HK_OK)
+        s = hk_graph_status(g);
+    if (s != HK_OK) {
+        hk_graph_destroy(g);
+        return s;
+    }
+    *out = g;
+    return HK_OK;
+}
+
+static hk_status find_graph(hk_context *ctx, cache *c, const hk_model *m,
+                            hk_mode mode, hki_graph_fits_fn fits,
+                            hk_graph **out, bool *built) {
+    const char *tag = m->tag != NULL ? m->tag : "";
+    *built = false;
+    for (size_t i = 0; i < c->graphs.n; i++) {
+        const cached_graph *cg = &c->graphs.data[i];
+        if (cg->model_fn == m->model_fn && cg->mode == mode &&
+            strcmp(cg->tag, tag) == 0 &&
+            hki_params_match(cg->graph, m->params) &&
+            (fits == NULL || fits(m->user, cg->graph))) {
+            *out = cg->graph;
+            return HK_OK;
+        }
+    }
+    HKI_TRY(HKI_VEC_ROOM(c->graphs));
+    cached_graph cg = {.model_fn = m->model_fn, .mode = mode};
+    HKI_TRY(hki_strdup(tag, &cg.tag));
+    const hk_status s = build(ctx, m, mode, &cg.graph);
+    if (s != HK_OK) {
+        hki_free(cg.tag);
+        return s;
+    }
+    c->stats.graph_builds++;
+    c->graphs.data[c->graphs.n++] = cg;
+    *out = cg.graph;
+    *built = true;
+    return HK_OK;
+}
+
+static bool same_options(const hk_plan_options *a, const hk_plan_options *b) {
+    return a->batch == b->batch && a->threads == b->threads &&
+           a->no_fusion == b->no_fusion && a->backend == b->backend &&
+           a->float_type == b->float_type;
+}
+
+static hk_status find_plan(cache *c, hk_graph *g, const hk_plan_options *o,
+                           hk_plan **out, bool *compiled) {
+    *compiled = false;
+    for (size_t i = 0; i < c->plans.n; i++) {
+        cached_plan *cp = &c->plans.data[i];
+        if (cp->graph == g && same_options(&cp->options, o)) {
+            c->stats.plan_hits++;
+            *out = hk_plan_retain(cp->plan);
+            return HK_OK;
+        }
+    }
+    HKI_TRY(HKI_VEC_ROOM(c->plans));
+    hk_plan *p;
+    HKI_TRY(hk_plan_create(g, o, &p));
+    c->stats.plan_compilations++;
+    c->plans.data[c->plans.n++] = (cached_plan){g, *o, p};
+    *out = hk_plan_retain(p);
+    *compiled = true;
+    return HK_OK;
+}
+
+static hk_status check_model(const hk_model *model, hk_model *out) {
+    hk_model_init(out, sizeof *out);
+    HKI_TRY(hki_options_copy(out, sizeof *out, model, "model"));
+    if (out->model_fn == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "plan: the model has no model_fn");
+    return HK_OK;
+}
+
+// Options as the key has them.
+static hk_status check_options(hk_context *ctx, const hk_plan_options *opt,
+                               hk_plan_options *out) {
+    hk_plan_options_init(out, sizeof *out);
+    HKI_TRY(hki_options_copy(out, sizeof *out, opt, "plan options"));
+    const hki_backend *be = hki_backend_find(out->backend);
+    if (be == NULL)
+        return hki_fail(HK_E_NOT_FOUND, "plan: no backend named %s",
+                        out->backend ? out->backend : "(any)");
+    out->backend = be->name;
+    if (out->threads == 0)
+        out->threads = hk_context_threads(ctx);
+    return HK_OK;
+}
+
+hk_status hki_graph_get(hk_context *ctx, const hk_model *model, hk_mode mode,
+                        hki_graph_fits_fn fits, hk_graph **out, bool *built) {
+    hk_model m;
+    cache *c;
+    HKI_TRY(check_model(model, &m));
+    HKI_TRY(get_cache(ctx, &c));
+    pthread_mutex_lock(&c->lock);
+    const hk_status s = find_graph(ctx, c, &m, mode, fits, out, built);
+    pthread_mutex_unlock(&c->lock);
+    return s;
+}
+
+hk_status hki_graph_plan(hk_context *ctx, hk_graph *g,
+                         const hk_plan_options *opt, hk_plan **out,
+                         bool *compiled) {
+    hk_plan_options o;
+    cache *c;
+    HKI_TRY(check_options(ctx, opt, &o));
+    HKI_TRY(get_cache(ctx, &c));
+    pthread_mutex_lock(&c->lock);
+    const hk_status s = find_plan(c, g, &o, out, compiled);
+    pthread_mutex_unlock(&c->lock);
+    return s;
+}
+
+hk_status hk_plan_get(hk_context *ctx, const hk_model *model, hk_mode mode,
+                      const hk_plan_options *opt, hk_plan **out) {
+    if (ctx == NULL || model == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "plan: context, model or out is NULL");
+    hk_graph *g;
+    hk_plan_options o;
+    bool fresh;
+    HKI_TRY(check_options(ctx, opt, &o));
+    HKI_TRY(hki_graph_get(ctx, model, mode, NULL, &g, &fresh));
+    return hki_graph_plan(ctx, g, &o, out, &fresh);
+}
+
+hk_build_stats hk_context_build_stats(hk_context *ctx) {
+    hk_build_stats stats = {0};
+    cache *c;
+    if (ctx == NULL || get_cache(ctx, &c) != HK_OK)
+        return stats;
+    pthread_mutex_lock(&c->lock);
+    stats = c->stats;
+    pthread_mutex_unlock(&c->lock);
+    return stats;
+}

@@ -1,0 +1,426 @@
+// metrics.c - the registry: families of series, sorted by name and labels so
+// that what is written does not depend on the order of their making.
+#include "monitor/monitor.h"
+#include <math.h>
+#include "codec/codec.h"
+
+// 1, 2, 5 a decade: seconds of an exchange over shared memory or a slow link.
+static const double default_bounds[] = {
+    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1,
+    2,     5,     10,    20,   50,   100,  200, 500, 1000};
+
+void hk_monitor_options_init(hk_monitor_options *opt, size_t struct_size) {
+    const hk_monitor_options d = {.max_series = 65536};
+    hki_options_init(opt, struct_size, &d, sizeof d);
+}
+
+hk_status hk_monitor_create(const hk_monitor_options *opt, hk_monitor **out) {
+    hk_monitor *m;
+    HKI_TRY(hki_zalloc_array(1, sizeof *m, &m));
+    pthread_mutex_init(&m->mutex, NULL);
+    pthread_mutex_init(&m->collecting, NULL);
+    m->start_ns = hki_now_ns();
+    hk_monitor_options_init(&m->opt, sizeof m->opt);
+    hk_status s =
+        hki_options_copy(&m->opt, sizeof m->opt, opt, "hk_monitor_create");
+    if (s == HK_OK && m->opt.listen != NULL)
+        s = hki_monitor_http_start(m, m->opt.listen, &m->http);
+    m->opt.listen = NULL;
+    if (s != HK_OK) {
+        hk_monitor_destroy(m);
+        return s;
+    }
+    *out = m;
+    return HK_OK;
+}
+
+static void free_series(hk_series *s) {
+    hki_free(s->labels);
+    hki_free(s->json_labels);
+    hki_free(s->worker);
+    hki_free(s->bucket);
+    hki_free(s);
+}
+
+static void free_family(hki_family *f) {
+    while (f->first != NULL) {
+        hk_series *const s = f->first;
+        f->first = s->next;
+        free_series(s);
+    }
+    hki_free(f->name);
+    hki_free(f->help);
+    hki_free(f);
+}
+
+static void free_fact(hki_fact *f) {
+    hki_free(f->name);
+    hki_free(f->value);
+    hki_free(f);
+}
+
+void hk_monitor_destroy(hk_monitor *m) {
+    if (m == NULL)
+        return;
+    hki_monitor_http_stop(m->http); // nobody asks any more
+    while (m->families != NULL) {
+        hki_family *const f = m->families;
+        m->families = f->next;
+        free_family(f);
+    }
+    while (m->facts != NULL) {
+        hki_fact *const f = m->facts;
+        m->facts = f->next;
+        free_fact(f);
+    }
+    pthread_mutex_destroy(&m->collecting);
+    pthread_mutex_destroy(&m->mutex);
+    hki_free(m);
+}
+
+const char *hk_monitor_address(const hk_monitor *m) {
+    return m->http == NULL ? NULL : hki_monitor_http_address(m->http);
+}
+
+// ---- names and labels ------------------------------------------------------
+
+static bool valid_name(const char *s, bool colon) {
+    if (s == NULL || *s == '\0' || (*s >= '0' && *s <= '9'))
+        return false;
+    for (; *s != '\0'; s++) {
+        const bool letter = (*s >= 'a' && *s <= 'z') ||
+                            (*s >= 'A' && *s <= 'Z') ||
+                            (*s >= '0' && *s <= '9') || *s == '_';
+        if (!letter && !(colon && *s == ':'))
+            return false;
+    }
+    return true;
+}
+
+static hk_status check_name(hk_series_kind kind, const char *name) {
+    static const char total[] = "_total";
+    if (!valid_name(name, true))
+        return hki_fail(HK_E_INVALID_ARG, "metric name \"%.80s\" is malformed",
+                        name == NULL ? "" : name);
+    if (kind < HK_COUNTER || kind > HK_HISTOGRAM)
+        return hki_fail(HK_E_INVALID_ARG, "metric %s: unknown kind %d", name,
+                        (int)kind);
+    const size_t n = strlen(name), tail = sizeof total - 1;
+    const bool is_total = n > tail && strcmp(name + n - tail, total) == 0;
+    if (is_total != (kind == HK_COUNTER))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "metric %s: counters, and only they, end in _total",
+                        name);
+    return HK_OK;
+}
+
+static hk_status check_labels(const char *name, const hk_monitor_label *labels,
+                              size_t n) {
+    if (n > HKI_MAX_LABELS)
+        return hki_fail(HK_E_INVALID_ARG, "metric %s: %zu labels, at most %d",
+                        name, n, HKI_MAX_LABELS);
+    for (size_t i = 0; i < n; i++) {
+        const char *const l = labels[i].name;
+        if (!valid_name(l, false) || strncmp(l, "__", 2) == 0 ||
+            strcmp(l, "le") == 0 || labels[i].value == NULL)
+            return hki_fail(HK_E_INVALID_ARG,
+                            "metric %s: label \"%.80s\" is malformed", name,
+                            l == NULL ? "" : l);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(l, labels[k].name) == 0)
+                return hki_fail(HK_E_INVALID_ARG,
+                                "metric %s: label %s is given twice", name, l);
+    }
+    return HK_OK;
+}
+
+// Prometheus' escapes in a label value.
+static hk_status add_escaped(hki_buf *b, const char *v) {
+    for (; *v != '\0'; v++)
+        switch (*v) {
+        case '\\':
+            HKI_TRY(hki_buf_add(b, "\\\\", 2));
+            break;
+        case '"':
+            HKI_TRY(hki_buf_add(b, "\\\"", 2));
+            break;
+        case '\n':
+            HKI_TRY(hki_buf_add(b, "\\n", 2));
+            break;
+        default:
+            HKI_TRY(hki_buf_add(b, v, 1));
+        }
+    return HK_OK;
+}
+
+// Both spellings of the labels.
+static hk_status spell(const hk_monitor_label *labels, size_t n, hki_buf *text,
+                       hki_buf *json) {
+    HKI_TRY(hki_buf_add(text, "", 0));
+    HKI_TRY(hki_buf_add(json, "", 0));
+    for (size_t i = 0; i < n; i++) {
+        HKI_TRY(
+            hki_buf_printf(text, "%s%s=\"", i == 0 ? "" : ",", labels[i].name));
+        HKI_TRY(add_escaped(text, labels[i].value));
+        HKI_TRY(hki_buf_add(text, "\"", 1));
+        HKI_TRY(hki_buf_printf(json, "%s\"%s\": ", i == 0 ? "" : ", ",
+                               labels[i].name));
+        HKI_TRY(hki_json_quote(json, labels[i].value, strlen(labels[i].value)));
+    }
+    return HK_OK;
+}
+
+// ---- series ----------------------------------------------------------------
+
+// The family of this name, made if it is not there; under the mutex.
+static hk_status get_family(hk_monitor *m, hk_series_kind kind,
+                            const char *name, const char *help,
+                            hki_family **out) {
+    hki_family **at = &m->families;
+    while (*at != NULL && strcmp((*at)->name, name) < 0)
+        at = &(*at)->next;
+    if (*at != NULL && strcmp((*at)->name, name) == 0) {
+        if ((*at)->kind != kind)
+            return hki_fail(HK_E_EXISTS, "metric %s is of another kind", name);
+        *out = *at;
+        if (help == NULL || (*at)->help[0] != '\0')
+            return HK_OK;
+        char *text; // hk_monitor_bounds made it without
+        HKI_TRY(hki_strdup(help, &text));
+        hki_free((*at)->help);
+        (*at)->help = text;
+        return HK_OK;
+    }
+    hki_family *f;
+    HKI_TRY(hki_zalloc_array(1, sizeof *f, &f));
+    f->monitor = m;
+    f->kind = kind;
+    f->n_bounds = HKI_COUNT(default_bounds);
+    memcpy(f->bounds, default_bounds, sizeof default_bounds);
+    hk_status s = hki_strdup(name, &f->name);
+    if (s == HK_OK)
+        s = hki_strdup(help == NULL ? "" : help, &f->help);
+    if (s != HK_OK) {
+        free_family(f);
+        return s;
+    }
+    f->next = *at;
+    *at = f;
+    *out = f;
+    return HK_OK;
+}
+
+static hk_status new_series(hki_family *f, const hk_monitor_label *labels,
+                            size_t n, const char *text, const char *json,
+                            hk_series **out) {
+    hk_series *s;
+    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    s->family = f;
+    hk_status st = hki_strdup(text, &s->labels);
+    if (st == HK_OK)
+        st = hki_strdup(json, &s->json_labels);
+    for (size_t i = 0; i < n && st == HK_OK; i++)
+        if (strcmp(labels[i].name, "worker") == 0)
+            st = hki_strdup(labels[i].value, &s->worker);
+    if (st == HK_OK && f->kind == HK_HISTOGRAM)
+        st = hki_zalloc_array((size_t)f->n_bounds + 1, sizeof *s->bucket,
+                              &s->bucket);
+    if (st != HK_OK) {
+        free_series(s);
+        return st;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+// Under the mutex.
+static hk_status find_series(hk_monitor *m, hki_family *f,
+                             const hk_monitor_label *labels, size_t n,
+                             const char *text, const char *json,
+                             hk_series **out) {
+    hk_series **at = &f->first;
+    while (*at != NULL && strcmp((*at)->labels, text) < 0)
+        at = &(*at)->next;
+    if (*at != NULL && strcmp((*at)->labels, text) == 0) {
+        *out = *at;
+        return HK_OK;
+    }
+    if (m->n_series >= m->opt.max_series)
+        return hki_fail(HK_E_OVERFLOW, "metric %s: more than %u series",
+                        f->name, m->opt.max_series);
+    hk_series *s;
+    HKI_TRY(new_series(f, labels, n, text, json, &s));
+    s->next = *at;
+    *at = s;
+    m->n_series++;
+    *out = s;
+    return HK_OK;
+}
+
+hk_status hk_monitor_series(hk_monitor *m, hk_series_kind kind,
+                            const char *name, const char *help,
+                            const hk_monitor_label *labels, size_t n_labels,
+                            hk_series **out) {
+    HKI_TRY(check_name(kind, name));
+    HKI_TRY(check_labels(name, labels, n_labels));
+    hki_buf text = {0}, json = {0};
+    hki_family *f;
+    hk_status s = spell(labels, n_labels, &text, &json);
+    if (s == HK_OK) {
+        pthread_mutex_lock(&m->mutex);
+        s = get_family(m, kind, name, help, &f);
+        if (s == HK_OK)
+            s = find_series(m, f, labels, n_labels, text.data, json.data, out);
+        pthread_mutex_unlock(&m->mutex);
+    }
+    hki_buf_deinit(&text);
+    hki_buf_deinit(&json);
+    return s;
+}
+
+hk_status hk_monitor_bounds(hk_monitor *m, const char *name,
+                            const double *bounds, size_t n) {
+    HKI_TRY(check_name(HK_HISTOGRAM, name));
+    if (n == 0 || n > HKI_MAX_BOUNDS)
+        return hki_fail(HK_E_INVALID_ARG, "metric %s: %zu bounds, 1 to %d fit",
+                        name, n, HKI_MAX_BOUNDS);
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(bounds[i]) || (i > 0 && bounds[i] <= bounds[i - 1]))
+            return hki_fail(HK_E_INVALID_ARG,
+                            "metric %s: bound %zu (%g) does not ascend", name,
+                            i, bounds[i]);
+    hki_family *f;
+    pthread_mutex_lock(&m->mutex);
+    hk_status s = get_family(m, HK_HISTOGRAM, name, NULL, &f);
+    if (s == HK_OK && f->first != NULL)
+        s = hki_fail(HK_E_STATE, "metric %s has series already", name);
+    if (s == HK_OK) {
+        memcpy(f->bounds, bounds, n * sizeof *bounds);
+        f->n_bounds = (uint32_t)n;
+    }
+    pthread_mutex_unlock(&m->mutex);
+    return s;
+}
+
+// ---- values ----------------------------------------------------------------
+
+void hk_series_add(hk_series *s, double v) {
+    if (s == NULL || s->family->kind == HK_HISTOGRAM)
+        return;
+    // A counter that went back would look like a restart.
+    if (s->family->kind == HK_COUNTER && !(v >= 0))
+        return;
+    pthread_mutex_lock(&s->family->monitor->mutex);
+    s->value += v;
+    pthread_mutex_unlock(&s->family->monitor->mutex);
+}
+
+void hk_series_set(hk_series *s, double v) {
+    if (s == NULL || s->family->kind == HK_HISTOGRAM)
+        return;
+    pthread_mutex_lock(&s->family->monitor->mutex);
+    s->value = v;
+    pthread_mutex_unlock(&s->family->monitor->mutex);
+}
+
+void hk_series_observe(hk_series *s, double v) {
+    if (s == NULL || s->family->kind != HK_HISTOGRAM || isnan(v))
+        return;
+    const hki_family *const f = s->family;
+    uint32_t i = 0;
+    while (i < f->n_bounds && v > f->bounds[i])
+        i++;
+    pthread_mutex_lock(&f->monitor->mutex);
+    s->bucket[i]++;
+    s->count++;
+    s->value += v;
+    pthread_mutex_unlock(&f->monitor->mutex);
+}
+
+double hk_series_value(const hk_series *s) {
+    pthread_mutex_lock(&s->family->monitor->mutex);
+    const double v =
+        s->family->kind == HK_HISTOGRAM ? (double)s->count : s->value;
+    pthread_mutex_unlock(&s->family->monitor->mutex);
+    return v;
+}
+
+// ---- facts -----------------------------------------------------------------
+
+static hk_status put_fact(hk_monitor *m, const char *name, const char *value) {
+    hki_fact **at = &m->facts;
+    while (*at != NULL && strcmp((*at)->name, name) < 0)
+        at = &(*at)->next;
+    const bool there = *at != NULL && strcmp((*at)->name, name) == 0;
+    if (value == NULL) {
+        if (there) {
+            hki_fact *const gone = *at;
+            *at = gone->next;
+            free_fact(gone);
+        }
+        return HK_OK;
+    }
+    char *copy;
+    HKI_TRY(hki_strdup(value, &copy));
+    if (there) {
+        hki_free((*at)->value);
+        (*at)->value = copy;
+        return HK_OK;
+    }
+    hki_fact *f = NULL;
+    hk_status s = hki_zalloc_array(1, sizeof *f, &f);
+    if (s == HK_OK)
+        s = hki_strdup(name, &f->name);
+    if (s != HK_OK) {
+        hki_free(copy);
+        hki_free(f);
+        return s;
+    }
+    f->value = copy;
+    f->next = *at;
+    *at = f;
+    return HK_OK;
+}
+
+hk_status hk_monitor_fact(hk_monitor *m, const char *name, const char *value) {
+    if (!valid_name(name, false))
+        return hki_fail(HK_E_INVALID_ARG, "fact \"%.80s\" is malformed",
+                        name == NULL ? "" : name);
+    if (value != NULL && !hki_utf8_valid(value, strlen(value)))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "fact %s: \"%.80s\" is not UTF-8, which /status is in",
+                        name, value);
+    pthread_mutex_lock(&m->mutex);
+    const hk_status s = put_fact(m, name, value);
+    pthread_mutex_unlock(&m->mutex);
+    return s;
+}
+
+// ---- reading ---------------------------------------------------------------
+
+static hk_status hand_out(hk_monitor *m,
+                          hk_status (*write)(hk_monitor *, hki_buf *),
+                          char *buf, size_t capacity, size_t *size) {
+    hki_buf b = {0};
+    hk_status s = write(m, &b);
+    if (s == HK_OK) {
+        *size = b.size;
+        if (buf != NULL && capacity <= b.size)
+            s = hki_fail(HK_E_OVERFLOW, "%zu bytes do not fit %zu", b.size + 1,
+                         capacity);
+        else if (buf != NULL)
+            memcpy(buf, b.data, b.size + 1);
+    }
+    hki_buf_deinit(&b);
+    return s;
+}
+
+hk_status hk_monitor_metrics(hk_monitor *m, char *buf, size_t capacity,
+                             size_t *size) {
+    return hand_out(m, hki_metrics_text, buf, capacity, size);
+}
+
+hk_status hk_monitor_status(hk_monitor *m, char *buf, size_t capacity,
+                            size_t *size) {
+    return hand_out(m, hki_metrics_json, buf, capacity, size);
+}
