@@ -4,8 +4,9 @@
 A module may include its own headers and those of the modules listed for it:
 their public header hooke/<module>.h and their internal one
 <module>/<module>.h (base adds base/isa.h, which only kernel files need).
-Every other header is private to its folder and to the tests. Programs that
-show the library to users include public headers only.
+Every other header is private to its folder and to the tests. A module with
+rooms (folders) has an order among them, too. Programs that show the library to
+users include public headers only.
 """
 import pathlib
 import re
@@ -25,12 +26,35 @@ KNOWS = {
     "elastic": "optim tensor base",
     "train": "elastic optim nn graph tensor base",
     "transport": "base",
-    "cluster": "elastic transport ckpt codec tensor base",
+    "launch": "codec base",
+    "monitor": "codec base",
+    "cluster": "launch monitor elastic transport ckpt codec tensor base",
     "data": "tensor codec base",
     "ckpt": "tensor codec base",
     "event": "codec base",
     "estimator": "base codec tensor backend graph nn optim elastic train "
-    "transport cluster data ckpt event",
+    "transport launch monitor cluster data ckpt event",
+}
+# Rooms of a module, and the rooms beside their own that they may know.
+# <module>/<module>.h is for all of them.
+ROOMS = {
+    "data": {
+        "core": "",
+        "transforms": "core",
+        "sources": "core",
+        "files": "core",
+        "csv": "core files",
+        "example": "core files",
+        "features": "core",
+        "images": "core",
+    },
+    "cluster": {
+        "wire": "",
+        "shard": "wire",
+        "center": "shard wire",
+        "remote": "wire",
+        "roles": "center remote shard wire",
+    },
 }
 # Public headers that do not carry their module's name.
 PUBLIC = {
@@ -42,7 +66,6 @@ PUBLIC = {
     "hooks": "estimator",
     "sweep": "estimator",
     "canned": "estimator",
-    "monitor": "cluster",
     "roles": "cluster",
 }
 # Internal headers that other modules may include beside <module>.h.
@@ -70,6 +93,25 @@ def check_public_name(allowed, name):
     return None
 
 
+def room_of(module, rel):
+    """The room of a file below src/, None where the module has none."""
+    if module not in ROOMS or rel == f"{module}/{module}.h":
+        return None
+    parts = pathlib.PurePosixPath(rel).parts
+    return parts[1] if len(parts) > 2 else ""
+
+
+def check_room(module, path, rel):
+    """None, or what is wrong with including src/<rel> inside its module."""
+    here = room_of(module, path.relative_to(ROOT / "src").as_posix())
+    there = room_of(module, rel)
+    if here is None or there is None:
+        return None
+    if here == there or there in ROOMS[module].get(here, "").split():
+        return None
+    return f"{module}/{here} may not know {module}/{there} ({rel})"
+
+
 def check_module_include(module, path, quote, name):
     allowed = {module, *KNOWS[module].split()}
     if name.startswith("hooke/"):
@@ -93,7 +135,7 @@ def check_module_include(module, path, quote, name):
         return f"{name} is outside of src/"
     owner = rel.parts[0]
     if owner == module:
-        return None
+        return check_room(module, path, rel.as_posix())
     if owner not in allowed:
         return f"{module} may not know {owner} ({name})"
     if rel.as_posix() not in SHARED | {f"{owner}/{owner}.h"}:
@@ -114,6 +156,9 @@ def main():
             continue
         for path in sorted(folder.rglob("*.[ch]")):
             n_files += 1
+            room = room_of(folder.name, path.relative_to(ROOT / "src").as_posix())
+            if room is not None and room not in ROOMS[folder.name]:
+                report(path, 1, f"{folder.name} has no room {room!r}")
             for line, quote, name in includes(path):
                 fault = check_module_include(folder.name, path, quote, name)
                 if fault:

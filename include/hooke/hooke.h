@@ -15,6 +15,7 @@
 #include "hooke/graph.h"
 #include "hooke/hooks.h"
 #include "hooke/image.h"
+#include "hooke/launch.h"
 #include "hooke/monitor.h"
 #include "hooke/nn.h"
 #include "hooke/optim.h"

@@ -163,6 +163,10 @@ void hki_thread_stop(hki_thread *t); // joins and frees; NULL is allowed
 hk_status hki_thread_pin(int i);
 uint32_t hki_cpu_count(void); // CPUs this process may use
 
+// A decimal number in [low, high], nothing else around it.
+bool hki_parse_u32(const char *text, uint32_t low, uint32_t high,
+                   uint32_t *out);
+
 // A condition variable on the monotonic clock; `what` is named on failure.
 hk_status hki_cond_init(pthread_cond_t *c, const char *what);
 // False: the deadline has passed.

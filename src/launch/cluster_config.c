@@ -1,7 +1,6 @@
-// cluster_config.c - the description of a cluster: jobs, this process's task, and
-// what follows from them.
+// cluster_config.c - the description of a cluster: jobs, this process's task,
+// and what follows from them.
 #include "launch/launch.h"
-#include "hooke/roles.h"
 
 const char *hk_launcher_name(hk_launcher l) {
     static const char *const names[] = {"none",     "flags", "tf_config",

@@ -38,24 +38,6 @@ static bool is_blank(char c) {
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-bool hki_parse_u32(const char *text, uint32_t low, uint32_t high,
-                   uint32_t *out) {
-    if (text == NULL || *text == '\0')
-        return false;
-    uint64_t v = 0;
-    for (const char *p = text; *p != '\0'; p++) {
-        if (!is_digit(*p))
-            return false;
-        v = v * 10 + (uint64_t)(*p - '0');
-        if (v > high)
-            return false;
-    }
-    if (v < low)
-        return false;
-    *out = (uint32_t)v;
-    return true;
-}
-
 // Reads digits at *p; false when there are none or too many.
 static bool number(const char **p, const char *end, uint32_t *value,
                    uint32_t *digits) {

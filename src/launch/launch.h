@@ -1,9 +1,9 @@
 // launch/launch.h - the parts of launcher detection: a description under
 // construction, the readers of each launcher's variables, host lists.
-#ifndef HKI_CLUSTER_CONFIG_H
-#define HKI_CLUSTER_CONFIG_H
+#ifndef HKI_LAUNCH_H
+#define HKI_LAUNCH_H
 #include "base/base.h"
-#include "hooke/roles.h"
+#include "hooke/launch.h"
 
 #define HKI_MAX_JOBS 32
 #define HKI_MAX_TASKS 65536 // of one job
@@ -32,9 +32,6 @@ hk_status hki_address_check(const char *address, const char *what);
 // Where a center with this address binds (see hk_cluster_options.listen).
 hk_status hki_address_listen(hki_arena *a, const char *address,
                              const char **out);
-// A decimal number in [low, high], nothing else around it.
-bool hki_parse_u32(const char *text, uint32_t low, uint32_t high,
-                   uint32_t *out);
 
 // ---- the description -------------------------------------------------------
 
@@ -126,4 +123,4 @@ hk_status hki_ranks_mpi(hki_arena *a, const hk_cluster_options *o,
 // The variable's value, NULL when unset or empty.
 const char *hki_env(const hk_cluster_options *o, const char *name);
 
-#endif // HKI_CLUSTER_CONFIG_H
+#endif // HKI_LAUNCH_H

@@ -1,7 +1,6 @@
 // metrics_http.c - GET /metrics, /status and /healthz by libmicrohttpd, on
 // one thread of its own.
 #include "monitor/monitor.h"
-#include "launch/launch.h"
 
 #if defined(HKI_HAVE_METRICS)
 #include <arpa/inet.h>

@@ -409,52 +409,6 @@ hk_status hki_session_snapshot(hki_session *s, const hki_frame *head) {
 
 // ---- the gate, by somebody who cuts several shards --------------------------
 
-#define MEMBER_BYTES 16
-
-static void put_u32(uint8_t *p, uint64_t v, int n) {
-    for (int i = 0; i < n; i++)
-        p[i] = (uint8_t)(v >> (8 * i));
-}
-
-static uint64_t get_uint(const uint8_t *p, int n) {
-    uint64_t v = 0;
-    for (int i = 0; i < n; i++)
-        v |= (uint64_t)p[i] << (8 * i);
-    return v;
-}
-
-hk_status hki_members_put(const hki_member_at *members, uint32_t n,
-                          uint8_t **out, size_t *size) {
-    uint8_t *b;
-    HKI_TRY(hki_alloc_array(n, MEMBER_BYTES, &b));
-    for (uint32_t i = 0; i < n; i++) {
-        put_u32(b + i * MEMBER_BYTES, members[i].id, 4);
-        put_u32(b + i * MEMBER_BYTES + 4, members[i].running, 4);
-        put_u32(b + i * MEMBER_BYTES + 8, members[i].exchange, 8);
-    }
-    *out = b;
-    *size = (size_t)n * MEMBER_BYTES;
-    return HK_OK;
-}
-
-hk_status hki_members_get(const uint8_t *bytes, size_t size, const char *peer,
-                          hki_member_at **out, uint32_t *n) {
-    hki_member_at *m;
-    if (size % MEMBER_BYTES != 0 || size / MEMBER_BYTES > HKI_MAX_SEATS + 1)
-        return hki_fail(HK_E_DATA, "%s: a list of members of %zu bytes", peer,
-                        size);
-    *n = (uint32_t)(size / MEMBER_BYTES);
-    HKI_TRY(hki_alloc_array(*n, sizeof *m, &m));
-    for (uint32_t i = 0; i < *n; i++) {
-        const uint8_t *const b = bytes + i * MEMBER_BYTES;
-        m[i] = (hki_member_at){.id = (uint32_t)get_uint(b, 4),
-                               .running = (uint32_t)get_uint(b + 4, 4),
-                               .exchange = get_uint(b + 8, 8)};
-    }
-    *out = m;
-    return HK_OK;
-}
-
 static hk_status gate_close(hki_session *s, hki_shard *shard,
                             const hki_msg_gate *m, const hki_patience *p) {
     hki_member_at *members = NULL;

@@ -1,4 +1,5 @@
-// cluster/remote/remote.h - a center in other processes, behind the center table.
+// cluster/remote/remote.h - a center in other processes, behind the center
+// table.
 //
 // remote.c        connect, the table, counters
 // remote_link.c   connections of one worker, coming back, heartbeats
@@ -17,7 +18,6 @@
 #include <stdatomic.h>
 #include "cluster/cluster.h"
 #include "cluster/wire/all_shards.h"
-#include "cluster/shard/center_file.h"
 #include "cluster/wire/frame.h"
 #include "cluster/wire/chunk_kernels.h"
 #include "cluster/wire/chunk_plan.h"

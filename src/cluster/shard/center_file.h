@@ -1,5 +1,5 @@
-// cluster/shard/center_file.h - the center file: the state of one shard in memory that
-// outlives its process.
+// cluster/shard/center_file.h - the center file: the state of one shard in
+// memory that outlives its process.
 //
 //   0          head: what this file is (never changes), then a few counters
 //   layout_at  the layout with shares, as on the wire
@@ -16,12 +16,11 @@
 // A shard without a path has the same thing in anonymous memory.
 #ifndef HKI_CENTER_FILE_H
 #define HKI_CENTER_FILE_H
-#include "base/base.h"
+#include "cluster/wire/wire.h"
 
 #define HKI_CENTER_VERSION 1
 #define HKI_MAX_VECTORS 5
 #define HKI_UNDO_SLOTS 8
-#define HKI_BATCH_ROWS 8192 // rows in one message, at most
 
 typedef struct hki_center_head {
     char magic[8]; // "HKCENTER"

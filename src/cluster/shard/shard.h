@@ -1,5 +1,5 @@
-// cluster/shard/shard.h - the state of one center shard and everything that changes
-// it; knows nothing of connections.
+// cluster/shard/shard.h - the state of one center shard and everything that
+// changes it; knows nothing of connections.
 //
 // shard.c          create, open with recovery, close, counters
 // shard_member.c   join, resume, leave, leases, first values, barrier
@@ -19,8 +19,6 @@
 #include "cluster/wire/chunk_plan.h"
 #include "cluster/wire/wire.h"
 #include "elastic/elastic.h"
-
-#define HKI_MAX_SEATS 65536
 
 typedef enum hki_durability {
     HKI_DURABLE_PROCESS = 0,  // survives the death of the process
@@ -363,18 +361,6 @@ hk_status hki_round_recover(hki_shard *s);
 // The center is a member, too, where there are rounds: its exchange is the
 // number of those closed.
 #define HKI_MEMBER_CENTER UINT32_MAX
-
-typedef struct hki_member_at {
-    uint32_t id;
-    uint32_t running;  // 1: not finished
-    uint64_t exchange; // its last one
-} hki_member_at;
-
-// Lists to bytes and back, in fresh memory.
-hk_status hki_members_put(const hki_member_at *members, uint32_t n,
-                          uint8_t **out, size_t *size);
-hk_status hki_members_get(const uint8_t *bytes, size_t size, const char *peer,
-                          hki_member_at **out, uint32_t *n);
 
 // Waits until the worker may begin. `lock` is held.
 hk_status hki_gate_pass(hki_shard *s, const hki_claim *c, uint64_t exchange,

@@ -4,7 +4,6 @@
 // it come so far at all of them, copy, open. An exchange is then in all
 // copies or in none.
 #include "cluster/wire/all_shards.h"
-#include "cluster/shard/shard.h"
 
 static uint32_t left_ms(int64_t deadline_ns) {
     const int64_t ms = (deadline_ns - hki_now_ns()) / 1000000;

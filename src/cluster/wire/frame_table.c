@@ -1,7 +1,6 @@
 // frame_table.c - the one table of frames.
 #include "cluster/wire/frame_table.h"
 #include "cluster/cluster.h"
-#include "cluster/shard/shard.h"
 
 enum {
     // Who: workers, observers, centers, admins.

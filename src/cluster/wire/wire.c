@@ -386,3 +386,39 @@ uint64_t hki_new_id(void) {
     }
     return id != 0 ? id : 1;
 }
+
+// ---- lists of members -------------------------------------------------------
+
+#define MEMBER_BYTES 16 // u32 id, u32 running, u64 exchange
+
+hk_status hki_members_put(const hki_member_at *members, uint32_t n,
+                          uint8_t **out, size_t *size) {
+    uint8_t *b;
+    HKI_TRY(hki_alloc_array(n, MEMBER_BYTES, &b));
+    for (uint32_t i = 0; i < n; i++) {
+        put_le(b + i * MEMBER_BYTES, members[i].id, 4);
+        put_le(b + i * MEMBER_BYTES + 4, members[i].running, 4);
+        put_le(b + i * MEMBER_BYTES + 8, members[i].exchange, 8);
+    }
+    *out = b;
+    *size = (size_t)n * MEMBER_BYTES;
+    return HK_OK;
+}
+
+hk_status hki_members_get(const uint8_t *bytes, size_t size, const char *peer,
+                          hki_member_at **out, uint32_t *n) {
+    hki_member_at *m;
+    if (size % MEMBER_BYTES != 0 || size / MEMBER_BYTES > HKI_MAX_SEATS + 1)
+        return hki_fail(HK_E_DATA, "%s: a list of members of %zu bytes", peer,
+                        size);
+    *n = (uint32_t)(size / MEMBER_BYTES);
+    HKI_TRY(hki_alloc_array(*n, sizeof *m, &m));
+    for (uint32_t i = 0; i < *n; i++) {
+        const uint8_t *const b = bytes + i * MEMBER_BYTES;
+        m[i] = (hki_member_at){.id = (uint32_t)get_le(b, 4),
+                               .running = (uint32_t)get_le(b + 4, 4),
+                               .exchange = get_le(b + 8, 8)};
+    }
+    *out = m;
+    return HK_OK;
+}

@@ -1,4 +1,5 @@
-// cluster/wire/wire.h - the protocol between workers and center servers, version 2.
+// cluster/wire/wire.h - the protocol between workers and center servers,
+// version 2.
 //
 // Both sides open with a preface of 16 bytes, then speak in frames: a head of
 // 32 bytes and a body whose length the head gives. All numbers are
@@ -19,6 +20,8 @@
 #define HKI_PREFACE 16
 #define HKI_HEAD 32
 #define HKI_MAX_BODY (64u << 20) // no frame is longer
+#define HKI_BATCH_ROWS 8192      // rows in one message, at most
+#define HKI_MAX_SEATS 65536
 #define HKI_MAX_UNITS ((1u << 24) - 1)
 
 typedef enum hki_type {
@@ -264,5 +267,17 @@ hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
                          hk_layout **out, uint8_t **share);
 // Hash over the shares of a layout's entries.
 uint64_t hki_shares_hash(const uint8_t *share, size_t n);
+
+typedef struct hki_member_at {
+    uint32_t id;
+    uint32_t running;  // 1: not finished
+    uint64_t exchange; // its last one
+} hki_member_at;
+
+// Lists to bytes and back, in fresh memory.
+hk_status hki_members_put(const hki_member_at *members, uint32_t n,
+                          uint8_t **out, size_t *size);
+hk_status hki_members_get(const uint8_t *bytes, size_t size, const char *peer,
+                          hki_member_at **out, uint32_t *n);
 
 #endif // HKI_WIRE_H

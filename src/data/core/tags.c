@@ -1,5 +1,5 @@
 // tags.c - the wanted keys of a map, found by their bytes.
-#include "data/example/example.h"
+#include "data/core/tags.h"
 
 static hki_tag make_key(const uint8_t *p, size_t size) {
     hki_tag k = {.bytes = p, .size = (uint32_t)size, .slot = -1};

@@ -6,7 +6,7 @@
 #ifndef HKI_DATA_CSV_H
 #define HKI_DATA_CSV_H
 #include "base/isa.h"
-#include "data/example/example.h" // hki_tags
+#include "data/core/tags.h"
 #include "data/files/file_reader.h"
 
 // What the first byte of a field tells of it.
