@@ -21,9 +21,17 @@ static bool is_closed(hki_shard *s) {
     return s->gate.ticket != 0;
 }
 
+// A round that was closed at another shard is closed here too, by whatever
+// exchanges it takes: those of workers that joined between two shards' rounds
+// have other numbers. `lock` is held.
+static bool is_kept_out(hki_shard *s, uint32_t worker, uint64_t exchange) {
+    return is_closed(s) && exchange > s->gate.allowed[worker] &&
+           (s->gate.rounds == 0 || hki_round_number(s) >= s->gate.rounds);
+}
+
 hk_status hki_gate_pass(hki_shard *s, const hki_claim *c, uint64_t exchange,
                         const hki_patience *p) {
-    while (is_closed(s) && exchange > s->gate.allowed[c->id]) {
+    while (is_kept_out(s, c->id, exchange)) {
         const hki_patience slice = {
             .deadline_ns = HKI_MIN(p->deadline_ns, s->gate.until_ns),
             .alive = p->alive,
@@ -112,7 +120,7 @@ static bool is_there(const hki_shard *s, const hki_member_at *m) {
     if (m->id == HKI_MEMBER_CENTER)
         return !s->round_closing && hki_round_number(s) >= m->exchange;
     const hki_worker_record *const w = &s->file.worker[m->id];
-    const hki_seat *const seat = &s->seat[m->id];
+    const hki_shard_seat *const seat = &s->seat[m->id];
     const bool busy = has_rounds(s) ? seat->contributing : seat->running != 0;
     return !w->live || (!busy && HKI_CURSOR_EXCHANGE(hki_load64(&w->cursor)) >=
                                      m->exchange);
@@ -175,7 +183,7 @@ hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
 
 #define MAX_CUTS 4 // copies that may exist at once
 
-void hki_cut_free(hki_shard *s, hki_cut *c) {
+void hki_cut_free(hki_shard *s, hki_shard_copy *c) {
     if (c == NULL)
         return;
     hki_free(c->bytes);
@@ -186,7 +194,7 @@ void hki_cut_free(hki_shard *s, hki_cut *c) {
     pthread_mutex_unlock(&s->lock);
 }
 
-static hk_status new_cut(hki_shard *s, hki_cut **out) {
+static hk_status new_cut(hki_shard *s, hki_shard_copy **out) {
     pthread_mutex_lock(&s->lock);
     const bool full = s->n_cuts >= MAX_CUTS;
     s->n_cuts += !full;
@@ -196,7 +204,7 @@ static hk_status new_cut(hki_shard *s, hki_cut **out) {
                         "%s: snapshot: %d copies are still being read", s->name,
                         MAX_CUTS);
     const hki_center_head *const h = s->file.head;
-    hki_cut *c = NULL;
+    hki_shard_copy *c = NULL;
     hk_status status = hki_zalloc_array(1, sizeof *c, &c);
     if (status == HK_OK) {
         c->vectors = (size_t)h->undo_at;
@@ -217,7 +225,7 @@ static hk_status new_cut(hki_shard *s, hki_cut **out) {
 
 // Everything in front of the undo slots. `lock` is held; whoever has lost its
 // seat may be applying its last unit still.
-static void copy_records(const hki_shard *s, hki_cut *c) {
+static void copy_records(const hki_shard *s, hki_shard_copy *c) {
     const hki_center_head *const h = s->file.head;
     memcpy(c->bytes, s->file.map, (size_t)h->worker_at);
     hki_worker_record *const w =
@@ -240,7 +248,7 @@ static void copy_records(const hki_shard *s, hki_cut *c) {
 
 // One chunk of every vector, with its record; 0: what lies before the first
 // chunk.
-static void copy_chunk(hki_shard *s, hki_cut *c, uint32_t number) {
+static void copy_chunk(hki_shard *s, hki_shard_copy *c, uint32_t number) {
     const hki_center_head *const h = s->file.head;
     const int64_t from = number == 0 ? s->first : s->chunk[number - 1].begin;
     const int64_t to =
@@ -258,10 +266,10 @@ static void copy_chunk(hki_shard *s, hki_cut *c, uint32_t number) {
         hki_shard_unlock_chunk(s, number - 1);
 }
 
-hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_cut **out) {
+hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_shard_copy **out) {
     if (!hki_load64(&s->file.head->initialised))
         return hki_fail(HK_E_STATE, "%s: snapshot: no values yet", s->name);
-    hki_cut *c = NULL;
+    hki_shard_copy *c = NULL;
     HKI_TRY(new_cut(s, &c));
     pthread_mutex_lock(&s->lock);
     bool held = is_closed(s) && s->gate.ticket == ticket;
@@ -292,12 +300,13 @@ void hki_gate_open(hki_shard *s, uint64_t ticket) {
     pthread_mutex_unlock(&s->lock);
 }
 
-const float *hki_cut_vector(const hki_shard *s, const hki_cut *c, uint32_t v) {
+const float *hki_cut_vector(const hki_shard *s, const hki_shard_copy *c,
+                            uint32_t v) {
     return (const float *)(const void *)(c->bytes + c->vectors +
                                          v * s->file.head->vector_stride);
 }
 
-const uint8_t *hki_cut_side(const hki_shard *s, const hki_cut *c) {
+const uint8_t *hki_cut_side(const hki_shard *s, const hki_shard_copy *c) {
     return c->bytes + s->file.head->side_at;
 }
 
@@ -310,7 +319,7 @@ static hk_status write_zeros(hki_file *f, size_t bytes) {
     return HK_OK;
 }
 
-static hk_status write_cut(const hki_shard *s, hki_cut *c, hki_file *f) {
+static hk_status write_cut(const hki_shard *s, hki_shard_copy *c, hki_file *f) {
     const hki_center_head *const h = s->file.head;
     HKI_TRY(hki_file_write(f, c->bytes, c->vectors));
     HKI_TRY(write_zeros(f, (size_t)(h->vector_at - h->undo_at)));
@@ -318,7 +327,7 @@ static hk_status write_cut(const hki_shard *s, hki_cut *c, hki_file *f) {
                           (size_t)(h->file_bytes - h->vector_at));
 }
 
-hk_status hki_cut_write(hki_shard *s, hki_cut *c, uint64_t number) {
+hk_status hki_cut_write(hki_shard *s, hki_shard_copy *c, uint64_t number) {
     if (s->file.path == NULL)
         return hki_fail(HK_E_STATE, "%s: snapshot: there is no center file",
                         s->name);
@@ -347,7 +356,7 @@ hk_status hki_cut_write(hki_shard *s, hki_cut *c, uint64_t number) {
 }
 
 hk_status hki_shard_cut(hki_shard *s, uint64_t ticket, const hki_patience *p,
-                        hki_cut **out) {
+                        hki_shard_copy **out) {
     hki_member_at *members = NULL;
     uint32_t n = 0;
     const int64_t left = (p->deadline_ns - hki_now_ns()) / 1000000;
