@@ -240,7 +240,7 @@ static void begin(peer *p) {
 
 // What the center expects of the next unit, to the byte.
 static size_t unit_bytes(const peer *p) {
-    const hki_run r = {.msg = p->begin};
+    const hki_shard_run r = {.msg = p->begin};
     uint32_t chunk;
     const hki_chunk_range *const c =
         hki_shard_unit(p->shard, &r, p->unit, &chunk);

@@ -28,7 +28,7 @@ static void parse(const uint8_t *data, size_t size) {
     hk_layout *l;
     uint8_t *share;
     if (hki_layout_get(data, size, "fuzz", &l, &share) == HK_OK) {
-        hki_plan p;
+        hki_chunk_plan p;
         // A plan of anything that is not gigantic.
         if (hk_layout_size(l) < 1 << 20)
             if (hki_plan_init(&p, l, share, 256, 3, "fuzz") == HK_OK)

@@ -154,7 +154,7 @@ static inline hk_node *ops_variable(hk_graph *g, const ops_case *c, int i,
 
 // The dense form of a gradient: tables get theirs as (indices, rows, count).
 static inline hk_node *ops_dense(hk_graph *g, hk_node *x, hk_node *dx) {
-    if (dx == NULL || (dx->call->op->flags & HKI_OP_SPARSE) == 0)
+    if (dx == NULL || (dx->call->op->flags & HKI_OP_IS_SPARSE) == 0)
         return dx;
     const hki_attr a = {.n = x->shape.dim[0]};
     hk_node *const in[] = {hki_output_of(dx, 0), dx, hki_output_of(dx, 2)};

@@ -74,10 +74,10 @@ static hki_claim join(hki_shard *s, int32_t task) {
 
 static const hki_patience no_wait = {.deadline_ns = 0};
 
-static hki_run begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
-                     uint32_t flags, uint32_t last) {
+static hki_shard_run begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
+                           uint32_t flags, uint32_t last) {
     const hki_msg_begin m = {.rate = 0.5, .flags = flags, .last = last};
-    hki_run r = {.scratch = NULL};
+    hki_shard_run r = {.scratch = NULL};
     assert_ok(hki_shard_begin(s, c, exchange, &m, &no_wait, &r));
     return r;
 }
@@ -93,7 +93,7 @@ static void test_once(void **state) {
     for (size_t i = 0; i < HKI_COUNT(ones); i++)
         ones[i] = 1;
     hki_claim c = join(s, 1);
-    hki_run r = begin(s, &c, 1, HKI_BEGIN_BEFORE, s->n_chunks);
+    hki_shard_run r = begin(s, &c, 1, HKI_BEGIN_BEFORE, s->n_chunks);
     assert_ok(hki_shard_apply(s, &r, 0, ones, false));
     assert_ok(hki_shard_apply(s, &r, 0, ones, false)); // again
     assert_true(s->values[0] == 1);
@@ -198,16 +198,16 @@ static void die_everywhere(hk_method method, bool rows) {
         const uint32_t ids[] = {1, 2, 40, 59};
         const hki_table table = s->plan.table[0];
         if (rows) {
-            hki_run r = begin(s, &c, 1, HKI_BEGIN_BEFORE | HKI_BEGIN_ROWS,
-                              s->n_dense + 1);
+            hki_shard_run r = begin(s, &c, 1, HKI_BEGIN_BEFORE | HKI_BEGIN_ROWS,
+                                    s->n_dense + 1);
             t.count = 1 << 30;
             for (uint32_t u = 0; u < s->n_dense; u++)
                 assert_ok(hki_shard_apply(s, &r, u, d, false));
             t.count = 1;
-            const hki_rows batch = {.count = 4, .ids = ids, .up = d};
+            const hki_row_batch batch = {.count = 4, .ids = ids, .up = d};
             assert_ok(hki_shard_apply_rows(s, &r, s->n_dense, &batch));
         } else {
-            hki_run r = begin(s, &c, 1, HKI_BEGIN_BEFORE, s->n_chunks);
+            hki_shard_run r = begin(s, &c, 1, HKI_BEGIN_BEFORE, s->n_chunks);
             for (uint32_t u = 0; u < 4; u++)
                 assert_ok(hki_shard_apply(s, &r, u, d, false));
         }
@@ -269,7 +269,7 @@ static void test_outer_state(void **state) {
     assert_ok(hki_zalloc_array(2 * hki_shard_room(s), sizeof(float), &scratch));
     for (uint64_t e = 1; e <= 4; e++) {
         const hki_msg_begin m = {.rate = 1, .last = s->n_chunks};
-        hki_run r = {.scratch = scratch};
+        hki_shard_run r = {.scratch = scratch};
         if (e == 3) { // twice two exchanges are four
             s = reopen(s, &o);
             const hki_msg_resume back = {.run_id = 42, .incarnation = 1};
@@ -417,7 +417,7 @@ static void check_text(const char *file, const char *text) {
 }
 
 static void write_snapshot(hki_shard *s) {
-    hki_cut *cut;
+    hki_shard_copy *cut;
     const hki_patience p = {.deadline_ns = hki_deadline(10000)};
     assert_ok(hki_shard_cut(s, 1, &p, &cut));
     assert_ok(hki_cut_write(s, cut, 1));

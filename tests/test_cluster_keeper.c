@@ -54,8 +54,8 @@ static int remove_folder(void **state) {
 
 static hki_reply call(hki_keeper *k, char op, uint32_t worker, uint32_t nonce,
                       uint32_t sequence, uint64_t range, int64_t used_end) {
-    const hki_call c = {(hki_call_op)op, worker, nonce,
-                        sequence,        range,  used_end};
+    const hki_run_call c = {(hki_call_op)op, worker, nonce,
+                            sequence,        range,  used_end};
     char key[HKI_CALL_KEY];
     uint8_t bytes[HKI_REPLY_BYTES];
     size_t size;
@@ -70,10 +70,10 @@ static hki_reply call(hki_keeper *k, char op, uint32_t worker, uint32_t nonce,
 
 static void test_calls(void **state) {
     (void)state;
-    const hki_call longest = {HKI_CALL_GIVE_BACK, 65535,      UINT32_MAX,
-                              UINT32_MAX,         UINT64_MAX, INT64_MAX};
+    const hki_run_call longest = {HKI_CALL_GIVE_BACK, 65535,      UINT32_MAX,
+                                  UINT32_MAX,         UINT64_MAX, INT64_MAX};
     char key[HKI_CALL_KEY];
-    hki_call again;
+    hki_run_call again;
     hki_call_print(&longest, key);
     assert_string_equal(
         key, "role/g/ffff/ffffffff/ffffffff/ffffffffffffffff/7fffffffffffffff");
@@ -162,7 +162,7 @@ static void test_ranges(void **state) {
     char key[HKI_CALL_KEY];
     uint8_t bytes[HKI_REPLY_BYTES];
     size_t size;
-    const hki_call old = {HKI_CALL_TAKE, 0, 9, 3, 0, 0};
+    const hki_run_call old = {HKI_CALL_TAKE, 0, 9, 3, 0, 0};
     hki_call_print(&old, key);
     assert_status(hki_keeper_answer(k, key, bytes, sizeof bytes, &size),
                   HK_E_STATE);
@@ -322,7 +322,7 @@ static hk_status build(void *user) {
     hk_status s = hki_keeper_pass(k, SECOND);
     for (int i = 0; i < 20 && s == HK_OK; i++) {
         char key[HKI_CALL_KEY];
-        const hki_call c = {HKI_CALL_DONE, (uint32_t)i, 1, 1, 0, 0};
+        const hki_run_call c = {HKI_CALL_DONE, (uint32_t)i, 1, 1, 0, 0};
         hki_call_print(&c, key);
         s = hki_keeper_answer(k, key, bytes, sizeof bytes, &size);
     }

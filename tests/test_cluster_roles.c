@@ -725,7 +725,8 @@ static int until_enough(hand *h) {
     return breathe(h) != 0 || atomic_load(&enough);
 }
 
-// Waits until the run's memory (src/cluster/center/run_memory.h) knows of the evaluator.
+// Waits until the run's memory (src/cluster/center/run_memory.h) knows of the
+// evaluator.
 static void wait_noted(const bed *b) {
     char path[128];
     const int64_t deadline = hki_deadline(PATIENCE_MS);

@@ -35,7 +35,7 @@ static hk_layout *layout_of(const case_of *c, size_t n) {
     return l;
 }
 
-static void check_plan(const case_of *c, const hki_plan *p, int64_t n) {
+static void check_plan(const case_of *c, const hki_chunk_plan *p, int64_t n) {
     int64_t most = 0, least = INT64_MAX, last = 0;
     for (uint32_t i = 0; i < p->count; i++) {
         const hki_chunk_range *const k = &p->chunk[i];
@@ -89,7 +89,7 @@ static void test_plan(void **state) {
             n++;
         hk_layout *const l = layout_of(&cases[i], n);
         const uint8_t share[4] = {1, 1, 1, 1};
-        hki_plan p, again;
+        hki_chunk_plan p, again;
         assert_ok(hki_plan_init(&p, l, share, cases[i].chunk_floats,
                                 cases[i].shards, "test"));
         check_plan(&cases[i], &p, hk_layout_size(l));

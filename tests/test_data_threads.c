@@ -484,7 +484,7 @@ typedef struct fn_config {
     gate *gate;
 } fn_config;
 
-static hk_status fn_apply(const void *config, void *scratch, hki_call *c) {
+static hk_status fn_apply(const void *config, void *scratch, hki_fn_call *c) {
     const fn_config *const f = config;
     (void)scratch;
     const int64_t v = *(int64_t *)hk_tensor_data(c->in->values[0].tensor);

@@ -661,7 +661,7 @@ static void test_operator_table(void **state) {
         assert_true(op->min_in <= op->max_in && op->max_in <= HKI_MAX_IN);
         assert_true(op->n_out >= 1 && op->n_out <= HKI_MAX_OUT);
         const bool no_kernel =
-            (op->flags & (HKI_OP_SOURCE | HKI_OP_ALIAS)) != 0;
+            (op->flags & (HKI_OP_IS_SOURCE | HKI_OP_IS_ALIAS)) != 0;
         if (no_kernel != (op->run == NULL))
             fail_msg("%s: kernel and flags disagree", op->name);
     }

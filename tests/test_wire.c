@@ -327,7 +327,7 @@ static hk_status write_layout(void *user) {
 }
 
 static hk_status plan_layout(void *user) {
-    hki_plan p;
+    hki_chunk_plan p;
     const hk_status s = hki_plan_init(&p, user, shares, 64, 3, "test");
     hki_plan_deinit(&p);
     return s;

@@ -205,16 +205,17 @@ typedef struct hki_view {
 } hki_view;
 
 // What varies from run to run.
-typedef struct hki_run {
+typedef struct hki_kernel_run {
     uint64_t seed; // of the session
     uint64_t step; // counts runs; random operators mix it in
     void *scratch; // as many bytes as the kernel asked for
-} hki_run;
+} hki_kernel_run;
 
 // Portable kernel: float32 and float64 storage, arithmetic in double, plain
 // format, one thread. It is the oracle for every other kernel. Data errors
 // (a label out of range) are a status with the operator's name and values.
-typedef hk_status (*hki_portable_fn)(const hki_attr *a, const hki_run *run,
+typedef hk_status (*hki_portable_fn)(const hki_attr *a,
+                                     const hki_kernel_run *run,
                                      const hki_view *in, const hki_view *out);
 // Scratch bytes of the portable kernel; NULL where it needs none.
 typedef size_t (*hki_scratch_fn)(const hki_attr *a, const hki_tensor_desc *in,

@@ -1,6 +1,7 @@
 // bundle.h - TensorFlow's checkpoint V2, the tensor bundle, inside ckpt.
 //
-//     <prefix>.index                  sorted table (sorted_table.h): "" -> header,
+//     <prefix>.index                  sorted table (sorted_table.h): "" ->
+//     header,
 //                                     name -> entry, slice key -> entry
 //     <prefix>.data-00000-of-00001    the tensors' bytes, one after the other
 //

@@ -227,12 +227,12 @@ hk_status hk_saver_create(const hk_saver_options *opt, hk_saver **out) {
     return HK_OK;
 }
 
-static void clear_job(hki_job *j) {
+static void clear_job(hki_save_job *j) {
     hki_free(j->copy.items);
     hki_free(j->copy.offset);
     hki_arena_deinit(&j->arena);
     unsigned char *const to = j->copy.to;
-    *j = (hki_job){0};
+    *j = (hki_save_job){0};
     j->copy.to = to; // the buffer stays for the next save
 }
 
@@ -261,7 +261,7 @@ void hk_saver_destroy(hk_saver *s) {
 // ---- saving ----------------------------------------------------------------
 
 // The texts of the caller, and those of every save.
-static hk_status make_meta(hki_job *j, int64_t step, const hk_meta *meta,
+static hk_status make_meta(hki_save_job *j, int64_t step, const hk_meta *meta,
                            size_t n_meta) {
     hk_meta *all;
     size_t n = 0;
@@ -287,7 +287,7 @@ static hk_status make_meta(hki_job *j, int64_t step, const hk_meta *meta,
 // Everything but the values.
 static hk_status make_job(hk_saver *s, const hk_name_map *map, int64_t step,
                           const hk_meta *meta, size_t n_meta) {
-    hki_job *const j = &s->job;
+    hki_save_job *const j = &s->job;
     clear_job(j);
     HKI_TRY(hki_arena_printf(&j->arena, &j->name, "%s-%lld%s", s->opt.basename,
                              (long long)step, s->ops->suffix));

@@ -7,13 +7,13 @@
 
 // What is to be written. It owns its names, texts and, in the background, the
 // values.
-typedef struct hki_job {
+typedef struct hki_save_job {
     hki_arena arena;
     const char *name; // of the checkpoint in the folder
     hki_ckpt_plan plan;
     hki_copy copy; // its items are the plan's
     bool written;  // the checkpoint is there
-} hki_job;
+} hki_save_job;
 
 typedef enum hki_saver_phase {
     HKI_SAVER_IDLE = 0,
@@ -34,7 +34,7 @@ struct hk_saver {
     bool new_folder;     // no keep time was known when it was created
     hki_paths undeleted; // old checkpoints that could not be removed
 
-    hki_job job;
+    hki_save_job job;
     size_t buffer_bytes; // of job.copy.to, which one save leaves to the next
 
     hki_thread *thread;    // NULL: saves are written by the caller

@@ -1,5 +1,5 @@
-// sorted_table.h - sorted tables of byte strings, as LevelDB and TensorFlow's bundle
-// index store them.
+// sorted_table.h - sorted tables of byte strings, as LevelDB and TensorFlow's
+// bundle index store them.
 //
 //     file     data blocks, metaindex block, index block, footer
 //     block    entries, restart offsets (uint32 each), their count (uint32);

@@ -1,5 +1,5 @@
-// sorted_table_write.c - writes sorted tables, with TensorFlow's block sizes, so that
-// equal content gives equal bytes.
+// sorted_table_write.c - writes sorted tables, with TensorFlow's block sizes,
+// so that equal content gives equal bytes.
 #include "ckpt/sorted_table.h"
 
 #define MAGIC UINT64_C(0xdb4775248b80fb57)

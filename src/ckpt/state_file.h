@@ -1,4 +1,5 @@
-// state_file.h - the file `checkpoint` of a model_dir: which checkpoints there are.
+// state_file.h - the file `checkpoint` of a model_dir: which checkpoints there
+// are.
 //
 // TF's text form, so that TF's own tools find the newest one:
 //

@@ -1,5 +1,5 @@
-// protobuf.c - little-endian fields, varints, and the subset of the protobuf wire
-// format that Example, Event and bundle messages use.
+// protobuf.c - little-endian fields, varints, and the subset of the protobuf
+// wire format that Example, Event and bundle messages use.
 //
 // A field is a varint tag (number << 3 | type) and a value: varint, 8 bytes,
 // length-prefixed bytes, or 4 bytes. Groups (types 3 and 4) are refused.

@@ -1,5 +1,5 @@
-// zip_archive.c - zip archives as .npz files use them: members stored or deflated,
-// zip64 included, no encryption, one disk.
+// zip_archive.c - zip archives as .npz files use them: members stored or
+// deflated, zip64 included, no encryption, one disk.
 //
 //     { local header | name | extra | data } ... | directory | end record
 //

@@ -41,7 +41,8 @@
 
 typedef struct hki_box hki_box;   // an element or a record, counted, pooled
 typedef struct hki_pool hki_pool; // boxes for reuse
-typedef struct hki_run hki_run;   // what the nodes of one iterator share
+typedef struct hki_data_run
+    hki_data_run;                 // what the nodes of one iterator share
 typedef struct hki_node hki_node; // a dataset at work in one iterator
 typedef struct hki_gang hki_gang; // helper threads of one iterator
 
@@ -73,39 +74,40 @@ typedef struct hki_col {
     int64_t row_items;  // numbers or strings of a row
 } hki_col;
 
-typedef struct hki_rows {
+typedef struct hki_data_rows {
     const hk_element *spec; // of one row
     hki_col *col;           // one per value
     hki_box **slot;         // one per row; NULL when every value has a column
-} hki_rows;
+} hki_data_rows;
 
 // The memory of value k of row i, to be filled completely: row_bytes bytes.
 // NULL when the value has no column: use hki_rows_tensor.
-static inline void *hki_rows_at(const hki_rows *r, size_t k, int64_t i) {
+static inline void *hki_rows_at(const hki_data_rows *r, size_t k, int64_t i) {
     const hki_col *const c = &r->col[k];
     return c->data == NULL ? NULL : c->data + (size_t)i * c->row_bytes;
 }
 
 // Works for every dense value of numbers: memory for `shape`, which has to
 // agree with the spec where that is known (HK_E_SHAPE).
-hk_status hki_rows_tensor(hki_rows *r, size_t k, int64_t i,
+hk_status hki_rows_tensor(hki_data_rows *r, size_t k, int64_t i,
                           const hk_shape *shape, void **data);
 // Dense strings: announces the shape, then one call per string (copied).
-hk_status hki_rows_strings(hki_rows *r, size_t k, int64_t i,
+hk_status hki_rows_strings(hki_data_rows *r, size_t k, int64_t i,
                            const hk_shape *shape);
-hk_status hki_rows_string(hki_rows *r, size_t k, int64_t i, int64_t j,
+hk_status hki_rows_string(hki_data_rows *r, size_t k, int64_t i, int64_t j,
                           const void *bytes, size_t size);
 // A sparse value of n entries: values [n] (NULL for strings, which follow by
 // hki_rows_string) and index [n, rank], both to be filled.
-hk_status hki_rows_sparse(hki_rows *r, size_t k, int64_t i, int64_t n,
+hk_status hki_rows_sparse(hki_data_rows *r, size_t k, int64_t i, int64_t n,
                           const hk_shape *dense_shape, void **values,
                           int64_t **index);
 // A ragged value: values of `shape` and row splits [n_splits], to be filled.
-hk_status hki_rows_ragged(hki_rows *r, size_t k, int64_t i,
+hk_status hki_rows_ragged(hki_data_rows *r, size_t k, int64_t i,
                           const hk_shape *shape, int64_t n_splits,
                           void **values, int64_t **splits);
 // A copy of any value of an element, as it is.
-hk_status hki_rows_copy(hki_rows *r, size_t k, int64_t i, const hk_value *v);
+hk_status hki_rows_copy(hki_data_rows *r, size_t k, int64_t i,
+                        const hk_value *v);
 
 // ---- datasets --------------------------------------------------------------
 
@@ -149,8 +151,8 @@ typedef struct hki_node_ops {
     // Optional. Fills up to `want` rows from row `first` on; *got may be less,
     // HK_E_END only with *got 0. For streams that write columns faster than
     // elements. A damaged record that is passed over is not counted in *got.
-    hk_status (*fill)(hki_node *n, hki_rows *rows, int64_t first, int64_t want,
-                      int64_t *got);
+    hk_status (*fill)(hki_node *n, hki_data_rows *rows, int64_t first,
+                      int64_t want, int64_t *got);
     // The state within the pass, beyond n->pass and n->count which the caller
     // saves. Inputs are saved by the caller, unless saves_inputs. Without
     // `save` the restorer starts the pass and skips n->count elements: right
@@ -169,7 +171,8 @@ typedef struct hki_node_ops {
     // fixed shape only. NULL: not this one. Batches then read it directly.
     const void *(*column)(const hk_dataset *d, size_t k, size_t *row_bytes);
     // What view needs, one per thread. Optional.
-    hk_status (*scratch_open)(const hk_dataset *d, hki_run *run, void **out);
+    hk_status (*scratch_open)(const hk_dataset *d, hki_data_run *run,
+                              void **out);
     void (*scratch_close)(void *scratch);
     // HKI_PASSES over a table: the input's row that is element i. Optional.
     int64_t (*table_row)(const hk_dataset *d, int64_t i);
@@ -237,21 +240,21 @@ bool hki_value_fixed(const hk_value *v);
 
 // Where a record comes from, for messages. path lives as long as the dataset
 // that it is of; NULL: unknown.
-typedef struct hki_place {
+typedef struct hki_row_place {
     const char *path;
     uint64_t record, offset;
-} hki_place;
+} hki_row_place;
 
 // One call: an element in, a row out.
-typedef struct hki_call {
-    hki_run *run;
+typedef struct hki_fn_call {
+    hki_data_run *run;
     const hk_element *in;
-    hki_rows *out; // spec: that of the fn's dataset
+    hki_data_rows *out; // spec: that of the fn's dataset
     int64_t row;
-    uint64_t stamp;         // random numbers: hki_rng_init(&rng, seed, stamp)
-    const hki_place *place; // of a record; NULL: not of one
+    uint64_t stamp; // random numbers: hki_rng_init(&rng, seed, stamp)
+    const hki_row_place *place; // of a record; NULL: not of one
     bool skip; // set by apply: leave the element out (hki_on_error)
-} hki_call;
+} hki_fn_call;
 
 // How a value of a batch comes from rows in memory: copied, or by a kernel
 // (data/normalize.h).
@@ -276,7 +279,7 @@ typedef struct hki_fn_ops {
     // config, in and stamp. Record sources show their bytes as the one string
     // scalar: hk_tensor_get_string(c->in->values[0].tensor, 0, &p, &n), no
     // copy.
-    hk_status (*apply)(const void *config, void *scratch, hki_call *c);
+    hk_status (*apply)(const void *config, void *scratch, hki_fn_call *c);
     // Optional: the same work as moves of whole columns. in: one per value of
     // the input, out: one per value of the output. False: not possible.
     bool (*moves)(const void *config, hk_isa isa, const hki_move *in,
@@ -293,7 +296,7 @@ hk_dataset *hki_data_fn(hk_dataset *d, const hki_fn_ops *fn, void *config,
 
 struct hki_node {
     const hk_dataset *d;
-    hki_run *run;
+    hki_data_run *run;
     void *state; // of the ops
     hki_node **inputs;
     uint64_t pass;   // this one, counted from 1; 0: never started
@@ -304,7 +307,7 @@ struct hki_node {
     bool passes;     // items are those of inputs[0]
 };
 
-hk_status hki_node_open(const hk_dataset *d, hki_run *run, hki_node **out);
+hk_status hki_node_open(const hk_dataset *d, hki_data_run *run, hki_node **out);
 void hki_node_close(hki_node *n); // NULL is allowed
 hk_status hki_node_start(hki_node *n);
 hk_status hki_node_next(hki_node *n, hki_item *out);
@@ -328,7 +331,7 @@ hk_status hki_table_restore(hki_node *n, hki_restorer *r);
 // A free box of n's pool, its tensors of fixed shape there: to be filled as
 // row 0 of hki_box_rows, then given out as an item. Records: hki_record_item.
 hk_status hki_node_box(hki_node *n, hki_box **out);
-hki_rows *hki_box_rows(hki_box *b);
+hki_data_rows *hki_box_rows(hki_box *b);
 void hki_box_release(hki_box *b); // NULL is allowed
 
 // Lends `bytes` (in the source's read buffer) as an item: valid until the next
@@ -347,29 +350,30 @@ void hki_item_drop(const hk_dataset *d, hki_item *item);
 
 // Reads items of one dataset; one per thread.
 typedef struct hki_loader hki_loader;
-hk_status hki_loader_open(const hk_dataset *d, hki_run *run, hki_loader **out);
+hk_status hki_loader_open(const hk_dataset *d, hki_data_run *run,
+                          hki_loader **out);
 void hki_loader_close(hki_loader *l); // NULL is allowed
 // Shows the element, valid until the next call on l or the item is dropped.
 // *skip: an fn left it out; *out is not set then.
 hk_status hki_loader_view(hki_loader *l, const hki_item *item,
                           const hk_element **out, bool *skip);
 // Writes the element to row i.
-hk_status hki_loader_row(hki_loader *l, const hki_item *item, hki_rows *rows,
-                         int64_t i, bool *skip);
+hk_status hki_loader_row(hki_loader *l, const hki_item *item,
+                         hki_data_rows *rows, int64_t i, bool *skip);
 
 // ---- the run ---------------------------------------------------------------
 
 // HK_E_CANCELLED when the iterator ends, or when the context was asked to stop
 // a while ago and the element under way has still not come.
-hk_status hki_run_check(hki_run *run);
-hk_context *hki_run_context(hki_run *run); // NULL: none
-uint32_t hki_run_threads(hki_run *run);    // for parallel work, >= 1
-hk_isa hki_run_isa(hki_run *run);
+hk_status hki_run_check(hki_data_run *run);
+hk_context *hki_run_context(hki_data_run *run); // NULL: none
+uint32_t hki_run_threads(hki_data_run *run);    // for parallel work, >= 1
+hk_isa hki_run_isa(hki_data_run *run);
 
 // A damaged record: with HK_ON_ERROR_FAIL gives s back. With SKIP counts and
 // logs hk_last_error() (the first few), sets *skip and gives HK_OK. Statuses
 // that are no fault of the data (no memory, cancelled...) always come back.
-hk_status hki_on_error(hki_run *run, hk_on_error policy, hk_status s,
+hk_status hki_on_error(hki_data_run *run, hk_on_error policy, hk_status s,
                        bool *skip);
 
 // ---- state as bytes --------------------------------------------------------

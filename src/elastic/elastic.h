@@ -124,14 +124,14 @@ const hki_method *hki_method_get(hk_method id); // NULL: unknown
 
 // A piece of the flat vector with one fate; at most chunk_floats long. Entries
 // of one fate share parts, so that small ones do not cost a lock each.
-typedef struct hki_part {
+typedef struct hki_share_part {
     int64_t begin, end; // floats
     hk_share share;     // EXCHANGE or COPY
     bool state;         // float state, not trainable
-} hki_part;
+} hki_share_part;
 
 typedef struct hki_parts {
-    hki_part *part;
+    hki_share_part *part;
     size_t count;
     hk_share *share; // per entry of the layout
 } hki_parts;

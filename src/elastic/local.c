@@ -191,7 +191,7 @@ static hk_status choose_id(hki_local *c, int32_t task, uint32_t *out) {
 static hk_status count_member(hki_local *c, const char *what, hki_event event,
                               hki_member m, int64_t steps, int by,
                               int64_t deadline_ns) {
-    const hki_walk w = {
+    const hki_local_walk_state w = {
         .what = what, .worker = m.id, .deadline_ns = deadline_ns};
     hk_status s = hki_turn_enter(&c->turn, event, m.id, deadline_ns);
     const bool in_turn = s == HK_OK;

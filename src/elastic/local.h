@@ -72,7 +72,7 @@ typedef struct hki_local {
 } hki_local;
 
 // One walk over all stripes.
-typedef struct hki_walk {
+typedef struct hki_local_walk_state {
     const char *what; // in messages: "exchange of worker 3"
     uint32_t worker;  // in messages; UINT32_MAX: none
     hki_event event;  // takes a turn; 0: does not
@@ -81,11 +81,12 @@ typedef struct hki_walk {
                                             // the turn taken; NULL: nothing
     hk_status (*visit)(hki_local *c, void *arg, const hki_stripe *s);
     void *arg;
-} hki_walk;
+} hki_local_walk_state;
 
-hk_status hki_local_walk(hki_local *c, const hki_walk *w);
+hk_status hki_local_walk(hki_local *c, const hki_local_walk_state *w);
 // HK_E_TIMEOUT names the waiter and what it waited for.
-hk_status hki_local_lock_stripe(hki_local *c, const hki_walk *w, size_t i);
+hk_status hki_local_lock_stripe(hki_local *c, const hki_local_walk_state *w,
+                                size_t i);
 
 // HK_E_STATE unless m is the latest incarnation of a live worker.
 hk_status hki_local_check(hki_local *c, hki_member m, const char *what);

@@ -25,7 +25,8 @@ static bool lock_until(pthread_mutex_t *m, int64_t deadline_ns) {
     }
 }
 
-hk_status hki_local_lock_stripe(hki_local *c, const hki_walk *w, size_t i) {
+hk_status hki_local_lock_stripe(hki_local *c, const hki_local_walk_state *w,
+                                size_t i) {
     if (lock_until(&c->stripe[i].lock, w->deadline_ns))
         return HK_OK;
     char who[32] = "";
@@ -37,7 +38,7 @@ hk_status hki_local_lock_stripe(hki_local *c, const hki_walk *w, size_t i) {
                     c->base.name, w->what, who, i, c->n_stripes);
 }
 
-hk_status hki_local_walk(hki_local *c, const hki_walk *w) {
+hk_status hki_local_walk(hki_local *c, const hki_local_walk_state *w) {
     if (w->event != 0)
         HKI_TRY(hki_turn_enter(&c->turn, w->event, w->worker, w->deadline_ns));
     hk_status s = hki_local_lock_stripe(c, w, 0);
@@ -88,7 +89,7 @@ void hki_local_changed(hki_local *c, size_t part) {
     c->updates[part]++;
     if (c->average == NULL)
         return;
-    const hki_part *const p = &c->base.parts.part[part];
+    const hki_share_part *const p = &c->base.parts.part[part];
     const bool mean = (c->base.method->flags & HKI_METHOD_MEAN) != 0;
     const double a = mean ? 1.0 / (double)c->updates[part] : c->average_rate;
     c->k->follow(c->average + p->begin, c->values + p->begin, (float)a,
@@ -126,7 +127,8 @@ static void copy_floats(float *dst, const float *src, int64_t n) {
     memcpy(dst, src, (size_t)n * sizeof *dst);
 }
 
-static void elastic_part(hki_local *c, hki_exchange *ex, const hki_part *p) {
+static void elastic_part(hki_local *c, hki_exchange *ex,
+                         const hki_share_part *p) {
     const int64_t n = p->end - p->begin;
     float *const x = ex->x + p->begin, *const v = c->values + p->begin;
     const float alpha = (float)ex->alpha;
@@ -144,7 +146,7 @@ static void elastic_part(hki_local *c, hki_exchange *ex, const hki_part *p) {
 // The momentum's weight between its updates is the activation; at an update
 // what was held back comes on top (arXiv 2401.09135, algorithm 3).
 static void delayed_part(hki_local *c, hki_exchange *ex, size_t part) {
-    const hki_part *const p = &c->base.parts.part[part];
+    const hki_share_part *const p = &c->base.parts.part[part];
     hki_delayed k = c->delayed;
     k.update = (c->updates[part] + 1) % c->delay == 0;
     const double held = k.update ? 1 - c->activation * c->delay : 0;
@@ -157,7 +159,7 @@ static void delayed_part(hki_local *c, hki_exchange *ex, size_t part) {
 // One part under an asynchronous rule without an outer optimizer.
 static void exchange_part(hki_local *c, hki_exchange *ex, size_t part) {
     const hki_method *const m = c->base.method;
-    const hki_part *const p = &c->base.parts.part[part];
+    const hki_share_part *const p = &c->base.parts.part[part];
     const int64_t n = p->end - p->begin;
     float *const x = ex->x + p->begin, *const v = c->values + p->begin;
     if (p->share == HK_SHARE_COPY) {
@@ -193,7 +195,7 @@ static hk_status visit_exchange(hki_local *c, void *arg, const hki_stripe *s) {
 static void clear_diff(const hki_local *c, const hki_exchange *ex, size_t first,
                        size_t last) {
     for (size_t i = first; ex->diff != NULL && i < last; i++) {
-        const hki_part *const p = &c->base.parts.part[i];
+        const hki_share_part *const p = &c->base.parts.part[i];
         if (p->share == HK_SHARE_EXCHANGE)
             memset(ex->diff + p->begin, 0,
                    (size_t)(p->end - p->begin) * sizeof *ex->diff);
@@ -201,7 +203,8 @@ static void clear_diff(const hki_local *c, const hki_exchange *ex, size_t first,
 }
 
 // x, view := center.
-static void take_part(hki_local *c, const hki_part *p, float *x, float *view) {
+static void take_part(hki_local *c, const hki_share_part *p, float *x,
+                      float *view) {
     const int64_t n = p->end - p->begin;
     copy_floats(x + p->begin, c->values + p->begin, n);
     if (view != NULL)
@@ -214,7 +217,7 @@ static hk_status visit_outer(hki_local *c, void *arg, const hki_stripe *s) {
     const bool delta = c->base.method->worker == HKI_WORKER_DELTA;
     const int64_t n_train = hk_layout_train(c->base.layout);
     for (size_t i = s->first; i < s->last; i++) {
-        const hki_part *const p = &c->base.parts.part[i];
+        const hki_share_part *const p = &c->base.parts.part[i];
         if (p->share == HK_SHARE_COPY || p->state) {
             exchange_part(c, ex, i);
             continue;
@@ -312,13 +315,14 @@ hk_status hki_local_exchange(hk_center *base, hki_member m, hki_exchange *ex) {
                      "%s: exchange of worker %u: an order of turns needs "
                      "use_locking",
                      base->name, m.id);
-    const hki_walk w = {.what = "exchange",
-                        .worker = m.id,
-                        .event = HKI_EVENT_EXCHANGE,
-                        .deadline_ns = ex->deadline_ns,
-                        .begin = begin_exchange,
-                        .visit = outer ? visit_outer : visit_exchange,
-                        .arg = &a};
+    const hki_local_walk_state w = {.what = "exchange",
+                                    .worker = m.id,
+                                    .event = HKI_EVENT_EXCHANGE,
+                                    .deadline_ns = ex->deadline_ns,
+                                    .begin = begin_exchange,
+                                    .visit =
+                                        outer ? visit_outer : visit_exchange,
+                                    .arg = &a};
     if (s == HK_OK && ex->use_locking)
         s = hki_local_walk(c, &w);
     else if (s == HK_OK && outer)
@@ -354,7 +358,7 @@ static void begin_pull(hki_local *c, void *arg) {
 static hk_status visit_pull(hki_local *c, void *arg, const hki_stripe *s) {
     copy_arg *const a = arg;
     for (size_t i = s->first; i < s->last; i++) {
-        const hki_part *const p = &c->base.parts.part[i];
+        const hki_share_part *const p = &c->base.parts.part[i];
         if (p->share == HK_SHARE_EXCHANGE || !a->exchanged_only)
             take_part(c, p, a->x, a->view);
     }
@@ -363,12 +367,12 @@ static hk_status visit_pull(hki_local *c, void *arg, const hki_stripe *s) {
 
 hk_status hki_local_take(hki_local *c, hki_member m, hki_exchange *ex) {
     copy_arg a = {.m = m, .x = ex->x, .view = ex->view, .exchanged_only = true};
-    const hki_walk w = {.what = "result of a round",
-                        .worker = m.id,
-                        .deadline_ns = ex->deadline_ns,
-                        .begin = begin_pull,
-                        .visit = visit_pull,
-                        .arg = &a};
+    const hki_local_walk_state w = {.what = "result of a round",
+                                    .worker = m.id,
+                                    .deadline_ns = ex->deadline_ns,
+                                    .begin = begin_pull,
+                                    .visit = visit_pull,
+                                    .arg = &a};
     return hki_local_walk(c, &w);
 }
 
@@ -381,13 +385,13 @@ hk_status hki_local_pull(hk_center *base, hki_member m, float *x, float *view,
         return hki_fail(HK_E_STATE, "%s: pull of worker %u: no values yet",
                         base->name, m.id);
     copy_arg a = {.m = m, .x = x, .view = view, .side = side};
-    const hki_walk w = {.what = "pull",
-                        .worker = m.id,
-                        .event = HKI_EVENT_PULL,
-                        .deadline_ns = deadline_ns,
-                        .begin = begin_pull,
-                        .visit = visit_pull,
-                        .arg = &a};
+    const hki_local_walk_state w = {.what = "pull",
+                                    .worker = m.id,
+                                    .event = HKI_EVENT_PULL,
+                                    .deadline_ns = deadline_ns,
+                                    .begin = begin_pull,
+                                    .visit = visit_pull,
+                                    .arg = &a};
     HKI_TRY(hki_local_walk(c, &w));
     *global_step = a.global_step;
     return HK_OK;
@@ -414,7 +418,7 @@ static void begin_snapshot(hki_local *c, void *arg) {
 static hk_status visit_snapshot(hki_local *c, void *arg, const hki_stripe *s) {
     copy_arg *const a = arg;
     for (size_t i = s->first; i < s->last; i++) {
-        const hki_part *const p = &c->base.parts.part[i];
+        const hki_share_part *const p = &c->base.parts.part[i];
         copy_floats(a->x + p->begin, a->from + p->begin, p->end - p->begin);
     }
     return HK_OK;
@@ -433,12 +437,12 @@ hk_status hki_local_snapshot(hk_center *base, hk_center_part part,
         part == HK_CENTER_AVERAGE ? c->average : c->values;
     memset(values, 0, (size_t)hk_layout_size(base->layout) * sizeof *values);
     copy_arg a = {.x = values, .side = side, .info = info, .from = from};
-    const hki_walk w = {.what = "snapshot",
-                        .worker = UINT32_MAX,
-                        .deadline_ns = deadline_ns,
-                        .begin = begin_snapshot,
-                        .visit = visit_snapshot,
-                        .arg = &a};
+    const hki_local_walk_state w = {.what = "snapshot",
+                                    .worker = UINT32_MAX,
+                                    .deadline_ns = deadline_ns,
+                                    .begin = begin_snapshot,
+                                    .visit = visit_snapshot,
+                                    .arg = &a};
     return hki_local_walk(c, &w);
 }
 
@@ -451,7 +455,7 @@ static void begin_fill(hki_local *c, void *arg) {
 static hk_status visit_fill(hki_local *c, void *arg, const hki_stripe *s) {
     const copy_arg *const a = arg;
     for (size_t i = s->first; i < s->last; i++) {
-        const hki_part *const p = &c->base.parts.part[i];
+        const hki_share_part *const p = &c->base.parts.part[i];
         const int64_t n = p->end - p->begin;
         copy_floats(c->values + p->begin, a->from + p->begin, n);
         if (c->average != NULL)
@@ -464,11 +468,11 @@ hk_status hki_local_fill(hki_local *c, const char *what, uint32_t worker,
                          const float *x, const void *side,
                          int64_t deadline_ns) {
     copy_arg a = {.from = x, .side = (void *)(uintptr_t)side};
-    const hki_walk w = {.what = what,
-                        .worker = worker,
-                        .deadline_ns = deadline_ns,
-                        .begin = begin_fill,
-                        .visit = visit_fill,
-                        .arg = &a};
+    const hki_local_walk_state w = {.what = what,
+                                    .worker = worker,
+                                    .deadline_ns = deadline_ns,
+                                    .begin = begin_fill,
+                                    .visit = visit_fill,
+                                    .arg = &a};
     return hki_local_walk(c, &w);
 }

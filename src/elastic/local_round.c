@@ -21,7 +21,7 @@ static void begin_push(hki_local *c, void *arg) {
     hki_local_copy_side(c, c->side, a->ex->side, false);
 }
 
-static void push_part(hki_local *c, hki_exchange *ex, const hki_part *p) {
+static void push_part(hki_local *c, hki_exchange *ex, const hki_share_part *p) {
     const int64_t n = p->end - p->begin;
     float *const x = ex->x + p->begin, *const v = c->values + p->begin;
     float *const sum = c->sum + p->begin;
@@ -88,7 +88,7 @@ static hk_status visit_close(hki_local *c, void *arg, const hki_stripe *s) {
     if (rule == HKI_CENTER_ROUND_OUTER)
         HKI_TRY(outer_step(c, a->count));
     for (size_t i = s->first; i < s->last; i++) {
-        const hki_part *const p = &c->base.parts.part[i];
+        const hki_share_part *const p = &c->base.parts.part[i];
         float *const v = c->values + p->begin, *const sum = c->sum + p->begin;
         if (p->share == HK_SHARE_COPY)
             continue;
@@ -118,11 +118,11 @@ static hk_status close_round(hki_local *c, const round_arg *a) {
     round_arg arg = *a;
     arg.count = c->round.arrived;
     pthread_mutex_unlock(&c->lock);
-    const hki_walk w = {.what = "end of a round",
-                        .worker = a->m.id,
-                        .deadline_ns = a->ex->deadline_ns,
-                        .visit = visit_close,
-                        .arg = &arg};
+    const hki_local_walk_state w = {.what = "end of a round",
+                                    .worker = a->m.id,
+                                    .deadline_ns = a->ex->deadline_ns,
+                                    .visit = visit_close,
+                                    .arg = &arg};
     const hk_status s = hki_local_walk(c, &w);
     pthread_mutex_lock(&c->lock);
     c->round.closing = false;
@@ -166,13 +166,13 @@ static hk_status contribute(hki_local *c, round_arg *a) {
         return HK_OK; // a second call after a timeout
     c->round.contributing++;
     pthread_mutex_unlock(&c->lock);
-    const hki_walk w = {.what = "round",
-                        .worker = a->m.id,
-                        .event = HKI_EVENT_EXCHANGE,
-                        .deadline_ns = a->ex->deadline_ns,
-                        .begin = begin_push,
-                        .visit = visit_push,
-                        .arg = a};
+    const hki_local_walk_state w = {.what = "round",
+                                    .worker = a->m.id,
+                                    .event = HKI_EVENT_EXCHANGE,
+                                    .deadline_ns = a->ex->deadline_ns,
+                                    .begin = begin_push,
+                                    .visit = visit_push,
+                                    .arg = a};
     const hk_status s = hki_local_walk(c, &w);
     pthread_mutex_lock(&c->lock);
     c->round.contributing--;

@@ -36,11 +36,11 @@ static hk_status decide(const hk_entry *e, hk_share_fn fn, void *user,
 }
 
 // Calls fn for every maximal run of float entries of one fate.
-typedef void (*run_fn)(void *arg, const hki_part *run);
+typedef void (*run_fn)(void *arg, const hki_share_part *run);
 
 static void each_run(const hk_layout *l, const hk_share *share, run_fn fn,
                      void *arg) {
-    hki_part run = {0};
+    hki_share_part run = {0};
     for (size_t i = 0;; i++) {
         const hk_entry *const e = hk_layout_entry(l, i);
         const bool flat = e != NULL && e->dtype == HK_F32;
@@ -56,7 +56,7 @@ static void each_run(const hk_layout *l, const hk_share *share, run_fn fn,
         if (share[i] == HK_SHARE_LOCAL || e->count == 0)
             continue;
         if (run.share == HK_SHARE_BY_KIND)
-            run = (hki_part){
+            run = (hki_share_part){
                 .begin = e->offset, .share = share[i], .state = state};
         run.end = e->offset + e->count;
     }
@@ -68,11 +68,11 @@ typedef struct cutter {
     bool count_only;
 } cutter;
 
-static void cut_run(void *arg, const hki_part *run) {
+static void cut_run(void *arg, const hki_share_part *run) {
     cutter *const c = arg;
     for (int64_t at = run->begin; at < run->end; at += c->chunk_floats) {
         if (!c->count_only) {
-            hki_part *const part = &c->p->part[c->p->count];
+            hki_share_part *const part = &c->p->part[c->p->count];
             *part = *run;
             part->begin = at;
             part->end = HKI_MIN(at + c->chunk_floats, run->end);

@@ -17,11 +17,11 @@ typedef enum hki_event {
 
 #define HKI_MAX_WORKERS (1u << 24) // ids take 24 bits of an event
 
-typedef enum hki_seat {
+typedef enum hki_turn_seat {
     HKI_SEAT_EMPTY,
     HKI_SEAT_EXPECTED, // round-robin waits for it
     HKI_SEAT_TAKEN
-} hki_seat;
+} hki_turn_seat;
 
 typedef struct hki_turn {
     hk_turn_order order;
@@ -33,7 +33,7 @@ typedef struct hki_turn {
     bool has_lock, has_changed;
 
     // Round-robin.
-    uint8_t *seat; // hki_seat per id
+    uint8_t *seat; // hki_turn_seat per id
     uint32_t n_seats;
     uint32_t next; // id whose turn it is
 

@@ -42,7 +42,7 @@ void hki_elastic_count(hk_elastic *e, const hki_exchange *ex) {
 void hki_elastic_subtract(const hk_elastic *e, float *x, const float *d) {
     const hki_parts *const parts = &e->center->parts;
     for (size_t i = 0; i < parts->count; i++) {
-        const hki_part *const p = &parts->part[i];
+        const hki_share_part *const p = &parts->part[i];
         if (p->share == HK_SHARE_EXCHANGE)
             e->k->subtract(x + p->begin, d + p->begin, p->end - p->begin);
     }
@@ -130,7 +130,7 @@ hk_status hk_elastic_add_pull(hk_elastic *e, const float *x, float *g,
                         e->name, rho, scale);
     const hki_parts *const parts = &e->center->parts;
     for (size_t i = 0; i < parts->count; i++) {
-        const hki_part *const p = &parts->part[i];
+        const hki_share_part *const p = &parts->part[i];
         const int64_t end = HKI_MIN(p->end, n);
         if (p->share == HK_SHARE_EXCHANGE && p->begin < end)
             e->k->pull(g + p->begin, x + p->begin, e->view + p->begin, (float)a,

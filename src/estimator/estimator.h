@@ -37,7 +37,8 @@ hk_status hki_list_reserve(void *data, size_t n, size_t *capacity,
 typedef HKI_LIST(const char *) hki_names;
 typedef HKI_LIST(hk_hook *) hki_hook_list;
 
-// ---- model_spec.c -----------------------------------------------------------------
+// ---- model_spec.c
+// -----------------------------------------------------------------
 
 // Type and shape with HK_BATCH in front.
 typedef struct hki_spec_input {
@@ -116,7 +117,8 @@ hk_status hki_copy_ema(hki_arena *a, const hk_ema_options *src,
 hk_status hki_copy_element(hki_arena *a, const hk_element *src,
                            hk_element *dst);
 
-// ---- run_config.c ---------------------------------------------------------------
+// ---- run_config.c
+// ---------------------------------------------------------------
 
 typedef struct hki_config {
     hk_run_config c; // with copies of what it points at
@@ -223,7 +225,8 @@ hk_status hki_bench_session(hk_estimator *e, hki_bench *b, int64_t batch,
 hk_status hki_bench_bind(hki_bench *b, float *x);
 void hki_bench_deinit(hki_bench *b);
 
-// ---- training_workers.c -----------------------------------------------------------------
+// ---- training_workers.c
+// -----------------------------------------------------------------
 
 typedef struct hki_worker {
     hk_estimator *e;
@@ -475,7 +478,8 @@ hk_status hki_hooks_call(const hki_hooks *h, hki_hook_event event, hk_run *run);
 bool hki_hooks_want(const hki_hooks *h, const hk_run *run);
 void hki_hooks_deinit(hki_hooks *h); // destroys states, releases
 
-// ---- run_context.c ------------------------------------------------------------------
+// ---- run_context.c
+// ------------------------------------------------------------------
 
 typedef struct hki_feed {
     const char *name;
@@ -514,10 +518,10 @@ hk_status hki_runctx_after(hk_run *run, const hki_hooks *h);
 // ---- loop.c -----------------------------------------------------------------
 
 typedef hk_status (*hki_cut_fn)(void *user, hk_run *run);
-typedef struct hki_cut {
+typedef struct hki_training_cut {
     hki_cut_fn fn;
     void *user;
-} hki_cut;
+} hki_training_cut;
 
 // One train call.
 typedef struct hki_loop {
@@ -549,9 +553,9 @@ typedef struct hki_loop {
     bool *is_running;
     hk_status status; // first failure
     char error[HKI_ERROR_TEXT];
-    bool at_cut;            // all others stand still
-    bool has_saver;         // a hook that saves has taken the call\'s listeners
-    HKI_LIST(hki_cut) cuts; // to be done at the next cut; worker 0's
+    bool at_cut;    // all others stand still
+    bool has_saver; // a hook that saves has taken the call\'s listeners
+    HKI_LIST(hki_training_cut) cuts; // to be done at the next cut; worker 0's
 } hki_loop;
 
 hk_status hki_loop_run(hki_loop *l);

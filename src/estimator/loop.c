@@ -125,7 +125,7 @@ hk_status hki_loop_at_cut(hk_run *run, hki_cut_fn fn, void *user) {
         if (l->cuts.data[i].fn == fn && l->cuts.data[i].user == user)
             return HK_OK;
     HKI_TRY(HKI_LIST_ROOM(l->cuts));
-    l->cuts.data[l->cuts.n++] = (hki_cut){fn, user};
+    l->cuts.data[l->cuts.n++] = (hki_training_cut){fn, user};
     // A recorded order knows no cuts: the others might have to wait for one
     // of this worker's exchanges. They are done at the end instead.
     if (l->e->config.center.turn != HK_TURN_RECORDED &&

@@ -1,5 +1,5 @@
-// model_spec.c - what a model_fn says: features in, loss, predictions, optimizer
-// out.
+// model_spec.c - what a model_fn says: features in, loss, predictions,
+// optimizer out.
 //
 // A spec is attached to its graph and lives in the context's cache, so that
 // model_fn is called once for a mode, however many estimators ask.

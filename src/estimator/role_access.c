@@ -1,5 +1,5 @@
-// role_access.c - for programs that run one role of a cluster: the model's layout
-// before training, a center elsewhere, values that came from there.
+// role_access.c - for programs that run one role of a cluster: the model's
+// layout before training, a center elsewhere, values that came from there.
 #include "estimator/estimator.h"
 
 static hk_status open_spec(hk_estimator *e, const hk_source *input,

@@ -1,4 +1,5 @@
-// train_and_evaluate.c - train_and_evaluate, exporters, and the evaluator's role.
+// train_and_evaluate.c - train_and_evaluate, exporters, and the evaluator's
+// role.
 #include "estimator/estimator.h"
 
 _Static_assert(sizeof(hk_train_spec) ==

@@ -1,5 +1,5 @@
-// training_workers.c - the workers of a training, their center and average, kept from
-// call to call.
+// training_workers.c - the workers of a training, their center and average,
+// kept from call to call.
 #include "estimator/estimator.h"
 #include <math.h>
 

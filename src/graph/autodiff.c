@@ -3,7 +3,7 @@
 // Walks the calls backwards and asks each operator's gradient rule to emit
 // nodes. Contributions to one node are added up in the order of the walk, so
 // the result is the same graph every time. A sparse contribution is the rows
-// output of a call with HKI_OP_SPARSE; two of them are merged, and one that
+// output of a call with HKI_OP_IS_SPARSE; two of them are merged, and one that
 // meets a dense one becomes dense, which is logged.
 #include "graph/model.h"
 
@@ -19,7 +19,7 @@ static hk_node **grad_of(diff *d, const hk_node *x) {
 }
 
 static bool is_sparse(const hk_node *x) {
-    return (x->call->op->flags & HKI_OP_SPARSE) != 0;
+    return (x->call->op->flags & HKI_OP_IS_SPARSE) != 0;
 }
 
 static hk_node *densify(diff *d, const hk_node *x, hk_node *rows) {

@@ -31,7 +31,7 @@ static bool side_outputs_ok(const fuse *f, const hki_call *bn) {
     for (const hki_call *c = f->g->first; c != NULL; c = c->next)
         for (int i = 0; i < c->n_in; i++)
             if (c->in[i] != NULL && c->in[i]->call == bn &&
-                c->in[i]->index > 0 && !(c->op->flags & HKI_OP_STATEFUL))
+                c->in[i]->index > 0 && !(c->op->flags & HKI_OP_IS_STATEFUL))
                 return false;
     for (size_t i = 0; i < f->g->outputs.n; i++)
         if (f->g->outputs.data[i].node->call == bn &&

@@ -645,7 +645,7 @@ void hk_output(hk_graph *g, const char *name, hk_node *x) {
 void hk_add_update(hk_graph *g, hk_node *update) {
     if (!hki_graph_ok(g))
         return;
-    if (update == NULL || !(update->call->op->flags & HKI_OP_STATEFUL)) {
+    if (update == NULL || !(update->call->op->flags & HKI_OP_IS_STATEFUL)) {
         hki_graph_fail(g, HK_E_INVALID_ARG,
                        "update: %s does not assign to a variable",
                        update ? update->call->name : "(null)");

@@ -59,14 +59,14 @@ typedef struct hki_grad {
 } hki_grad;
 
 typedef enum hki_op_flags {
-    HKI_OP_ELEMENTWISE = 1, // out[0][i] depends on element i of each float
-                            // input of the same shape; may be written over
-                            // in[0]; the memory format does not matter
-    HKI_OP_RANDOM = 2,      // differs from run to run
-    HKI_OP_STATEFUL = 4,    // writes over in[0], a variable; a root
-    HKI_OP_SOURCE = 8,      // no kernel
-    HKI_OP_ALIAS = 16,      // out[0] is in[0] under another shape
-    HKI_OP_SPARSE = 32      // outputs are (indices, rows, count)
+    HKI_OP_IS_ELEMENTWISE = 1, // out[0][i] depends on element i of each float
+                               // input of the same shape; may be written over
+                               // in[0]; the memory format does not matter
+    HKI_OP_IS_RANDOM = 2,      // differs from run to run
+    HKI_OP_IS_STATEFUL = 4,    // writes over in[0], a variable; a root
+    HKI_OP_IS_SOURCE = 8,      // no kernel
+    HKI_OP_IS_ALIAS = 16,      // out[0] is in[0] under another shape
+    HKI_OP_IS_SPARSE = 32      // outputs are (indices, rows, count)
 } hki_op_flags;
 
 // One operator: its file defines one of these.

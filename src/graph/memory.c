@@ -9,7 +9,7 @@
 #define NEVER UINT32_MAX
 
 typedef struct storage {
-    hki_place place; // segment NONE until placed
+    hki_value_place place; // segment NONE until placed
     size_t bytes;
     uint32_t first, last; // times; last NEVER: lives on after the run
 } storage;
@@ -46,25 +46,25 @@ static hk_status node_bytes(const hk_node *x, size_t *out) {
 
 // ---- storages -------------------------------------------------------------
 
-static hki_place source_place(memory *m, const hki_call *c,
-                              const size_t *const_offsets) {
+static hki_value_place source_place(memory *m, const hki_call *c,
+                                    const size_t *const_offsets) {
     const hk_plan *p = m->p;
     const int i = c->attr.index;
     switch (c->op->code) {
     case HKI_OP_variable: {
         const hk_entry *e =
             hk_layout_find(p->layout, p->graph->vars.data[i].name);
-        return (hki_place){.segment = HKI_SEG_PARAMS,
-                           .offset = (size_t)e->offset * p->float_bytes};
+        return (hki_value_place){.segment = HKI_SEG_PARAMS,
+                                 .offset = (size_t)e->offset * p->float_bytes};
     }
     case HKI_OP_constant:
-        return (hki_place){.segment = HKI_SEG_CONSTANTS,
-                           .offset = const_offsets[i]};
+        return (hki_value_place){.segment = HKI_SEG_CONSTANTS,
+                                 .offset = const_offsets[i]};
     case HKI_OP_scalar:
-        return (hki_place){.segment = HKI_SEG_SCALARS,
-                           .offset = (size_t)i * 64};
+        return (hki_value_place){.segment = HKI_SEG_SCALARS,
+                                 .offset = (size_t)i * 64};
     default:
-        return (hki_place){.segment = HKI_SEG_INPUT + i};
+        return (hki_value_place){.segment = HKI_SEG_INPUT + i};
     }
 }
 
@@ -72,7 +72,7 @@ static hki_place source_place(memory *m, const hki_call *c,
 static hk_status make_storages(memory *m, const size_t *const_offsets) {
     for (hki_call *c = m->p->graph->first; c != NULL; c = c->next) {
         const bool alias =
-            (c->op->flags & (HKI_OP_ALIAS | HKI_OP_STATEFUL)) != 0;
+            (c->op->flags & (HKI_OP_IS_ALIAS | HKI_OP_IS_STATEFUL)) != 0;
         for (int o = 0; o < c->n_out; o++) {
             if (alias && o == 0) {
                 *store_slot(m, &c->out[0]) = *store_slot(m, c->in[0]);
@@ -81,7 +81,7 @@ static hk_status make_storages(memory *m, const size_t *const_offsets) {
             storage *s = &m->stores[m->n_stores];
             *s = (storage){.first = NEVER};
             HKI_TRY(node_bytes(&c->out[o], &s->bytes));
-            if (c->op->flags & HKI_OP_SOURCE) {
+            if (c->op->flags & HKI_OP_IS_SOURCE) {
                 s->place = source_place(m, c, const_offsets);
                 s->last = NEVER;
             }
@@ -108,7 +108,7 @@ static hk_status bind_gradients(memory *m) {
         const hk_node *x = vg->node;
         if (x == NULL)
             continue;
-        if (x->call->op->flags & HKI_OP_SPARSE) {
+        if (x->call->op->flags & HKI_OP_IS_SPARSE) {
             for (int o = 0; o < 3; o++)
                 keep(m, &x->call->out[o]);
             continue;
@@ -119,8 +119,9 @@ static hk_status bind_gradients(memory *m) {
         if (!unplaced(s))
             return hki_fail(HK_E_INTERNAL, "gradient of %s is bound twice",
                             e->name);
-        s->place = (hki_place){.segment = HKI_SEG_GRADS,
-                               .offset = (size_t)e->offset * p->float_bytes};
+        s->place =
+            (hki_value_place){.segment = HKI_SEG_GRADS,
+                              .offset = (size_t)e->offset * p->float_bytes};
         s->last = NEVER;
     }
     return HK_OK;
@@ -192,7 +193,8 @@ static void extend(memory *m, size_t offset, uint32_t last) {
 
 // May the result lie over its first input?
 static bool can_overwrite(memory *m, const hki_call *c, uint32_t step) {
-    if (!(c->op->flags & HKI_OP_ELEMENTWISE) || c->n_in == 0 || c->n_out != 1)
+    if (!(c->op->flags & HKI_OP_IS_ELEMENTWISE) || c->n_in == 0 ||
+        c->n_out != 1)
         return false;
     const storage *in = store(m, c->in[0]);
     for (int k = 1; k < c->n_in; k++) // another argument in the same bytes
@@ -282,7 +284,7 @@ static hk_status describe_outputs(memory *m) {
     for (size_t i = 0; i < g->grads.n; i++) {
         const hki_call *c =
             g->grads.data[i].node ? g->grads.data[i].node->call : NULL;
-        if (c == NULL || !(c->op->flags & HKI_OP_SPARSE))
+        if (c == NULL || !(c->op->flags & HKI_OP_IS_SPARSE))
             continue;
         p->sparse[p->n_sparse++] = (hki_plan_sparse){
             .entry = hk_layout_find(p->layout,

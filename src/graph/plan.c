@@ -35,7 +35,7 @@ static hk_status collect_trained(hk_graph *g, hk_node ***xs, int32_t **vars,
 // The gradient as the variable wants it: a table without HK_VAR_SPARSE has a
 // place for all rows.
 static hk_node *as_declared(hk_graph *g, const hki_variable *v, hk_node *dx) {
-    if (dx == NULL || (dx->call->op->flags & HKI_OP_SPARSE) == 0 ||
+    if (dx == NULL || (dx->call->op->flags & HKI_OP_IS_SPARSE) == 0 ||
         (v->flags & HK_VAR_SPARSE) != 0)
         return dx;
     const hki_attr a = {.n = v->shape.dim[0]};
@@ -72,7 +72,7 @@ static hk_status differentiate(hk_graph *g) {
 
 // The node whose storage x shares.
 static hk_node *storage_root(hk_node *x) {
-    while (x->call->op->flags & (HKI_OP_ALIAS | HKI_OP_STATEFUL))
+    while (x->call->op->flags & (HKI_OP_IS_ALIAS | HKI_OP_IS_STATEFUL))
         x = x->call->in[0];
     return x;
 }
@@ -82,10 +82,10 @@ static hk_node *storage_root(hk_node *x) {
 static hk_status separate_gradients(hk_graph *g) {
     for (size_t i = 0; i < g->grads.n; i++) {
         hk_node *x = g->grads.data[i].node;
-        if (x->call->op->flags & HKI_OP_SPARSE)
+        if (x->call->op->flags & HKI_OP_IS_SPARSE)
             continue;
         const hk_node *root = storage_root(x);
-        bool copy = (root->call->op->flags & HKI_OP_SOURCE) != 0;
+        bool copy = (root->call->op->flags & HKI_OP_IS_SOURCE) != 0;
         for (size_t k = 0; k < i && !copy; k++)
             copy = storage_root(g->grads.data[k].node) == root;
         if (!copy)
@@ -166,7 +166,7 @@ static hk_status note_gradients(hk_plan *p) {
             hk_layout_find(p->layout, g->vars.data[g->grads.data[i].var].name);
         p->has_grad[e - hk_layout_entry(p->layout, 0)] = true;
         const bool sparse =
-            g->grads.data[i].node->call->op->flags & HKI_OP_SPARSE;
+            g->grads.data[i].node->call->op->flags & HKI_OP_IS_SPARSE;
         if (e->sparse && !sparse)
             p->n_grad = hk_layout_train(p->layout);
     }
@@ -208,7 +208,7 @@ static hk_status make_kernel(hk_plan *p, const hki_call *c, hki_kernel **out) {
 }
 
 static bool has_kernel(const hki_call *c) {
-    return (c->op->flags & (HKI_OP_SOURCE | HKI_OP_ALIAS)) == 0;
+    return (c->op->flags & (HKI_OP_IS_SOURCE | HKI_OP_IS_ALIAS)) == 0;
 }
 
 static hk_status make_steps(hk_plan *p) {
@@ -430,7 +430,7 @@ hk_status hki_plan_moving(const hk_plan *p, size_t i, const hk_entry **entry,
 
 // ---- the dump -------------------------------------------------------------
 
-static const char *place_text(const hk_plan *p, hki_place at, char *buf,
+static const char *place_text(const hk_plan *p, hki_value_place at, char *buf,
                               size_t n) {
     static const char *const names[] = {"-",     "scratch",   "params",
                                         "grads", "constants", "scalars"};

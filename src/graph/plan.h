@@ -74,11 +74,11 @@ typedef enum hki_segment {
     HKI_SEG_INPUT = 6 // + index: one buffer per input
 } hki_segment;
 
-typedef struct hki_place {
+typedef struct hki_value_place {
     int32_t segment; // hki_segment, or HKI_SEG_INPUT + index
     uint32_t reserved;
     size_t offset; // bytes
-} hki_place;
+} hki_value_place;
 
 // Steps of one time are independent of each other and share no memory.
 typedef struct hki_step {
@@ -86,8 +86,8 @@ typedef struct hki_step {
     hki_kernel *kernel;
     uint32_t time;
     int32_t n_args;
-    hki_place args[HKI_MAX_ARGS];
-    hki_place scratch;
+    hki_value_place args[HKI_MAX_ARGS];
+    hki_value_place scratch;
 } hki_step;
 
 typedef struct hki_plan_input {
@@ -101,12 +101,12 @@ typedef struct hki_plan_output {
     const char *name;
     hk_dtype dtype;
     hk_shape shape;
-    hki_place place;
+    hki_value_place place;
 } hki_plan_output;
 
 typedef struct hki_plan_sparse {
     const hk_entry *entry;
-    hki_place indices, rows, count;
+    hki_value_place indices, rows, count;
 } hki_plan_sparse;
 
 struct hk_plan {
@@ -134,7 +134,7 @@ struct hk_plan {
     size_t n_sparse;
     bool *has_grad; // by layout entry
     bool has_loss;
-    hki_place loss;
+    hki_value_place loss;
     size_t scratch_bytes, const_bytes;
     hki_buffer *constants;
 };

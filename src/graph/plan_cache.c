@@ -1,5 +1,5 @@
-// plan_cache.c - graphs and plans that a context keeps, so that every call, worker
-// and trial runs the same compiled object.
+// plan_cache.c - graphs and plans that a context keeps, so that every call,
+// worker and trial runs the same compiled object.
 //
 // A graph is found by (model_fn, tag, mode) and by the structural parameters
 // that its model asked for; a plan by its graph and its options. The lock is

@@ -21,8 +21,8 @@ void hki_map(hki_rebuild *r, const hk_node *old, hk_node *now) {
 // ---- common sub-expressions -----------------------------------------------
 
 static bool shareable(const hki_op *op) {
-    const uint32_t no =
-        HKI_OP_RANDOM | HKI_OP_STATEFUL | HKI_OP_SOURCE | HKI_OP_SPARSE;
+    const uint32_t no = HKI_OP_IS_RANDOM | HKI_OP_IS_STATEFUL |
+                        HKI_OP_IS_SOURCE | HKI_OP_IS_SPARSE;
     return (op->flags & no) == 0;
 }
 
@@ -156,8 +156,8 @@ static hki_view tensor_view(const hk_tensor *t) {
 }
 
 static bool foldable(const hki_rebuild *r, const hki_call *c) {
-    const uint32_t no =
-        HKI_OP_RANDOM | HKI_OP_STATEFUL | HKI_OP_SOURCE | HKI_OP_SPARSE;
+    const uint32_t no = HKI_OP_IS_RANDOM | HKI_OP_IS_STATEFUL |
+                        HKI_OP_IS_SOURCE | HKI_OP_IS_SPARSE;
     int64_t count;
     if ((c->op->flags & no) != 0 || c->n_out != 1 || c->n_in == 0 ||
         hk_shape_count(&c->out[0].shape, &count) != HK_OK ||
@@ -186,7 +186,7 @@ static hk_status fold_run(const hki_rebuild *r, const hki_call *c,
         return HK_OK;
     }
     dout = (hki_tensor_desc){out.dtype, HKI_PLAIN, out.shape};
-    hki_run run = {0};
+    hki_kernel_run run = {0};
     const size_t bytes =
         c->op->scratch != NULL ? c->op->scratch(&c->attr, din, &dout) : 0;
     HKI_TRY(hki_alloc_array(bytes, 1, &run.scratch));
@@ -418,7 +418,7 @@ static hk_status rebuild(hki_rebuild *r) {
     for (int stateful = 0; stateful < 2; stateful++)
         for (const hki_call *c = r->src->first; c != NULL; c = c->next)
             if (c->mark &&
-                ((c->op->flags & HKI_OP_STATEFUL) != 0) == (stateful == 1))
+                ((c->op->flags & HKI_OP_IS_STATEFUL) != 0) == (stateful == 1))
                 HKI_TRY(copy_or_emit(r, c));
     return map_roots(r);
 }

@@ -79,7 +79,7 @@ static hk_status make_inputs(hk_session *s) {
     return HK_OK;
 }
 
-static hki_loc resolve(const hk_session *s, hki_place at) {
+static hki_loc resolve(const hk_session *s, hki_value_place at) {
     switch (at.segment) {
     case HKI_SEG_NONE:
         return (hki_loc){0};
@@ -98,7 +98,7 @@ static hki_loc resolve(const hk_session *s, hki_place at) {
     }
 }
 
-static char *host(const hk_session *s, hki_place at) {
+static char *host(const hk_session *s, hki_value_place at) {
     const hki_loc l = resolve(s, at);
     return (char *)s->plan->backend->buffer_host(l.buffer) + l.offset;
 }
@@ -137,8 +137,8 @@ static hk_status make_outputs(hk_session *s) {
 // ---- values ---------------------------------------------------------------
 
 static void store_scalar(hk_session *s, size_t i, float value) {
-    char *at =
-        host(s, (hki_place){.segment = HKI_SEG_SCALARS, .offset = i * 64});
+    char *at = host(
+        s, (hki_value_place){.segment = HKI_SEG_SCALARS, .offset = i * 64});
     s->scalar_values[i] = value;
     if (s->plan->float_bytes == 8)
         *(double *)at = (double)value;
@@ -426,7 +426,7 @@ hk_status hk_session_sparse_grad(hk_session *s, size_t i, hk_sparse_grad *out) {
 }
 
 const void *hki_session_arg(const hk_session *s, size_t step, int arg) {
-    const hki_place at = s->plan->steps[step].args[arg];
+    const hki_value_place at = s->plan->steps[step].args[arg];
     return at.segment == HKI_SEG_NONE ? NULL : host(s, at);
 }
 
@@ -449,7 +449,7 @@ static hk_status check_finite(const hk_session *s, size_t i) {
         const void *data = hki_session_arg(s, i, c->n_in + o);
         int64_t n;
         // Rows of a sparse gradient beyond its count hold no values.
-        if (data == NULL || (c->op->flags & HKI_OP_SPARSE) ||
+        if (data == NULL || (c->op->flags & HKI_OP_IS_SPARSE) ||
             (x->dtype != HK_F32 && x->dtype != HK_F64))
             continue;
         HKI_TRY(hk_shape_count(&x->shape, &n));

@@ -24,14 +24,15 @@ void hk_cluster_config_destroy(hk_cluster_config *c) {
 
 // ---- jobs and task ---------------------------------------------------------
 
-hki_job *hki_config_job(hk_cluster_config *c, const char *name) {
+hki_task_list *hki_config_job(hk_cluster_config *c, const char *name) {
     for (size_t i = 0; i < c->n_jobs; i++)
         if (strcmp(c->job[i].name, name) == 0)
             return &c->job[i];
     return NULL;
 }
 
-static const hki_job *find_job(const hk_cluster_config *c, const char *name) {
+static const hki_task_list *find_job(const hk_cluster_config *c,
+                                     const char *name) {
     for (size_t i = 0; i < c->n_jobs; i++)
         if (strcmp(c->job[i].name, name) == 0)
             return &c->job[i];
@@ -39,7 +40,7 @@ static const hki_job *find_job(const hk_cluster_config *c, const char *name) {
 }
 
 hk_status hki_config_add_job(hk_cluster_config *c, const char *name,
-                             uint32_t capacity, hki_job **out) {
+                             uint32_t capacity, hki_task_list **out) {
     if (c->n_jobs == HKI_MAX_JOBS)
         return hki_fail(HK_E_INVALID_ARG, "cluster has more than %d jobs",
                         HKI_MAX_JOBS);
@@ -47,7 +48,7 @@ hk_status hki_config_add_job(hk_cluster_config *c, const char *name,
         return hki_fail(HK_E_INVALID_ARG,
                         "cluster job \"%s\" has %u tasks, more than %d", name,
                         capacity, HKI_MAX_TASKS);
-    hki_job j = {0};
+    hki_task_list j = {0};
     HKI_TRY(hki_arena_strdup(&c->arena, name, &j.name));
     HKI_TRY(hki_arena_alloc(&c->arena, capacity, sizeof *j.index, &j.index));
     HKI_TRY(
@@ -60,8 +61,8 @@ hk_status hki_config_add_job(hk_cluster_config *c, const char *name,
     return HK_OK;
 }
 
-hk_status hki_config_add_task(hk_cluster_config *c, hki_job *j, uint32_t index,
-                              const char *address) {
+hk_status hki_config_add_task(hk_cluster_config *c, hki_task_list *j,
+                              uint32_t index, const char *address) {
     HKI_TRY(hki_arena_strdup(&c->arena, address, &j->address[j->count]));
     j->index[j->count++] = index;
     j->size = index + 1;
@@ -87,8 +88,8 @@ hk_status hki_config_set_task(hk_cluster_config *c, const char *type,
 }
 
 uint32_t hki_config_listed_workers(hk_cluster_config *c) {
-    const hki_job *const worker = find_job(c, "worker");
-    const hki_job *chief = find_job(c, "chief");
+    const hki_task_list *const worker = find_job(c, "worker");
+    const hki_task_list *chief = find_job(c, "chief");
     if (chief == NULL)
         chief = find_job(c, "master");
     if (c->n_jobs == 0)
@@ -108,7 +109,7 @@ hk_status hki_config_note(hk_cluster_config *c, const char *fmt, ...) {
     return hki_buf_printf(&c->notes, "%s\n", line);
 }
 
-static const char *task_address(const hki_job *j, int64_t index) {
+static const char *task_address(const hki_task_list *j, int64_t index) {
     for (uint32_t i = 0; j != NULL && i < j->count; i++)
         if ((int64_t)j->index[i] == index)
             return j->address[i];
@@ -216,8 +217,9 @@ static int32_t global_id(const hk_cluster_config *c) {
 }
 
 // What RunConfig made of it: masters and counts.
-static hk_status run_config_view(hk_cluster_config *c, const hki_job *ps,
-                                 const hki_job *worker, const hki_job *chief) {
+static hk_status run_config_view(hk_cluster_config *c, const hki_task_list *ps,
+                                 const hki_task_list *worker,
+                                 const hki_task_list *chief) {
     hk_cluster_info *const i = &c->info;
     i->evaluation_master =
         c->eval_session_master == NULL ? "" : c->eval_session_master;
@@ -246,9 +248,9 @@ static hk_status run_config_view(hk_cluster_config *c, const hki_job *ps,
 
 hk_status hki_config_finish(hk_cluster_config *c) {
     hk_cluster_info *const i = &c->info;
-    const hki_job *const ps = find_job(c, "ps");
-    const hki_job *const worker = find_job(c, "worker");
-    const hki_job *chief = find_job(c, "chief");
+    const hki_task_list *const ps = find_job(c, "ps");
+    const hki_task_list *const worker = find_job(c, "worker");
+    const hki_task_list *chief = find_job(c, "chief");
     if (chief == NULL)
         chief = find_job(c, "master");
     // A cluster of one task that is no center is local, too.

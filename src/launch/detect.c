@@ -56,7 +56,7 @@ static hk_status check_counts(hk_cluster_config *c, const hki_wish *w) {
 }
 
 static hk_status add_centers(hk_cluster_config *c, const hki_wish *w) {
-    hki_job *ps;
+    hki_task_list *ps;
     HKI_TRY(hki_config_add_job(c, "ps", w->n_center, &ps));
     for (uint32_t i = 0; i < w->n_center; i++)
         HKI_TRY(hki_config_add_task(c, ps, i, w->center[i]));
@@ -66,7 +66,7 @@ static hk_status add_centers(hk_cluster_config *c, const hki_wish *w) {
 // ---- TF_CONFIG -------------------------------------------------------------
 
 static hk_status check_tf_centers(hk_cluster_config *c, const hki_wish *w) {
-    const hki_job *const ps = hki_config_job(c, "ps");
+    const hki_task_list *const ps = hki_config_job(c, "ps");
     if (c->n_jobs == 0)
         return HK_OK; // the options describe the cluster
     if (w->center != NULL && ps == NULL)
@@ -125,7 +125,7 @@ static hk_status rank_address(hki_arena *a, const hki_ranks *r, uint32_t rank,
 static hk_status rank_centers(hk_cluster_config *c, const hki_wish *w,
                               const hki_ranks *r, uint32_t n_centers) {
     const uint32_t port = w->o.port != 0 ? w->o.port : r->port;
-    hki_job *ps;
+    hki_task_list *ps;
     if (port + n_centers - 1 > 65535)
         return hki_fail(HK_E_INVALID_ARG,
                         "%u centers from port %u on: there are not so many "
@@ -154,7 +154,7 @@ static hk_status rank_workers(hk_cluster_config *c, const hki_ranks *r,
                               uint32_t first) {
     const uint32_t n = r->size - first;
     const char *address;
-    hki_job *chief, *worker;
+    hki_task_list *chief, *worker;
     HKI_TRY(hki_config_add_job(c, "chief", 1, &chief));
     HKI_TRY(rank_address(&c->arena, r, first, &address));
     HKI_TRY(hki_config_add_task(c, chief, 0, address));
@@ -217,7 +217,7 @@ static hk_status from_ranks(hk_cluster_config *c, const hki_wish *w,
 // ---- options alone ---------------------------------------------------------
 
 static hk_status from_options(hk_cluster_config *c, hki_wish *w) {
-    hki_job *j;
+    hki_task_list *j;
     const char *const role = w->role == NULL ? "worker" : w->role;
     const bool is_center = strcmp(role, "ps") == 0;
     c->info.launcher = HK_LAUNCHER_FLAGS;

@@ -35,18 +35,18 @@ hk_status hki_address_listen(hki_arena *a, const char *address,
 
 // ---- the description -------------------------------------------------------
 
-typedef struct hki_job {
+typedef struct hki_task_list {
     const char *name;
     uint32_t count; // tasks that are known
     uint32_t size;  // highest index + 1
     uint32_t *index;
     const char **address;
     bool sparse; // written as a map: others may exist
-} hki_job;
+} hki_task_list;
 
 struct hk_cluster_config {
     hki_arena arena;
-    hki_job job[HKI_MAX_JOBS]; // sorted by name
+    hki_task_list job[HKI_MAX_JOBS]; // sorted by name
     size_t n_jobs;
     hk_cluster_info info;
     const char *session_master;      // NULL: not given
@@ -55,13 +55,14 @@ struct hk_cluster_config {
     hki_buf json;
 };
 
-hki_job *hki_config_job(hk_cluster_config *c, const char *name); // or NULL
+hki_task_list *hki_config_job(hk_cluster_config *c,
+                              const char *name); // or NULL
 // Adds an empty job with room for `capacity` tasks.
 hk_status hki_config_add_job(hk_cluster_config *c, const char *name,
-                             uint32_t capacity, hki_job **out);
+                             uint32_t capacity, hki_task_list **out);
 // Appends a task; indexes come in ascending order. address: copied.
-hk_status hki_config_add_task(hk_cluster_config *c, hki_job *j, uint32_t index,
-                              const char *address);
+hk_status hki_config_add_task(hk_cluster_config *c, hki_task_list *j,
+                              uint32_t index, const char *address);
 // Workers that the jobs list, the chief included; 0: not all are listed.
 uint32_t hki_config_listed_workers(hk_cluster_config *c);
 // Sets info.task and its name and number.

@@ -35,7 +35,7 @@ static hk_status check_address(const char *job, const char *key, json_t *v) {
 
 static hk_status parse_list(hk_cluster_config *c, const char *name,
                             json_t *list) {
-    hki_job *j;
+    hki_task_list *j;
     if (json_array_size(list) > HKI_MAX_TASKS)
         return hki_fail(HK_E_INVALID_ARG,
                         WHAT ": cluster.%s has more than %d tasks", name,
@@ -84,7 +84,7 @@ static hk_status parse_map(hk_cluster_config *c, const char *name,
         task[count++].address = json_string_value(v);
     }
     qsort(task, count, sizeof *task, by_index);
-    hki_job *j;
+    hki_task_list *j;
     HKI_TRY(hki_config_add_job(c, name, (uint32_t)n, &j));
     j->sparse = true;
     for (size_t i = 0; i < count; i++) {
@@ -157,13 +157,13 @@ static hk_status parse_index(json_t *task, int32_t *out) {
 // The rules for chief and master, which hold for every task.
 static hk_status check_chief(hk_cluster_config *c, const char *type,
                              bool strict) {
-    const hki_job *const chief = hki_config_job(c, "chief");
-    const hki_job *const master = hki_config_job(c, "master");
+    const hki_task_list *const chief = hki_config_job(c, "chief");
+    const hki_task_list *const master = hki_config_job(c, "master");
     if (chief != NULL && master != NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         WHAT ": cluster has \"master\" and \"chief\"; "
                              "\"master\" is the old name of the same task");
-    const hki_job *const first = chief != NULL ? chief : master;
+    const hki_task_list *const first = chief != NULL ? chief : master;
     if (first != NULL && first->count > 1)
         return hki_fail(HK_E_INVALID_ARG,
                         WHAT ": cluster has %u tasks \"%s\", at most one is "
@@ -181,8 +181,8 @@ static hk_status check_chief(hk_cluster_config *c, const char *type,
 // A center of a sparse cluster is listed alone, as the first of its list,
 // whatever its index is.
 static void place_lone_center(hk_cluster_config *c, int32_t index) {
-    hki_job *const ps = hki_config_job(c, "ps");
-    const hki_job *const worker = hki_config_job(c, "worker");
+    hki_task_list *const ps = hki_config_job(c, "ps");
+    const hki_task_list *const worker = hki_config_job(c, "worker");
     if (ps == NULL || worker == NULL || !worker->sparse || ps->sparse ||
         ps->count != 1 || worker->count != 0)
         return;
@@ -195,7 +195,7 @@ static hk_status check_member(hk_cluster_config *c, const char *type,
                               int32_t index) {
     if (strcmp(type, "ps") == 0)
         place_lone_center(c, index);
-    const hki_job *const j = hki_config_job(c, type);
+    const hki_task_list *const j = hki_config_job(c, type);
     if (j == NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         WHAT ": task.type \"%.64s\" is not in the cluster",
@@ -314,7 +314,7 @@ static hk_status quote(hki_buf *b, const char *s) {
     return hki_json_quote(b, s, strlen(s));
 }
 
-static hk_status print_job(hki_buf *b, const hki_job *j) {
+static hk_status print_job(hki_buf *b, const hki_task_list *j) {
     HKI_TRY(quote(b, j->name));
     HKI_TRY(hki_buf_printf(b, j->sparse ? ": {" : ": ["));
     for (uint32_t i = 0; i < j->count; i++) {

@@ -98,8 +98,8 @@ int64_t *hki_ema_counter(hk_ema *e);
 // ---- threads ----------------------------------------------------------------
 
 // Calls fn(arg, part, parts) for every part, on up to `parts` threads.
-typedef void (*hki_part_fn)(void *arg, unsigned part, unsigned parts);
-void hki_optim_parallel(unsigned parts, hki_part_fn fn, void *arg);
+typedef void (*hki_update_fn)(void *arg, unsigned part, unsigned parts);
+void hki_optim_parallel(unsigned parts, hki_update_fn fn, void *arg);
 // How many threads a pass over n floats is worth.
 unsigned hki_optim_parts(unsigned threads, int64_t n);
 hk_status hki_optim_threads(uint32_t asked, const char *what, uint32_t *out);

@@ -141,12 +141,14 @@ void hki_optimizer_build_runs(hk_optimizer *o) {
                   HKI_ALIGN_FLOATS;
             end = HKI_MIN(end, e->sparse ? n_train : n_dense);
         }
-        hki_run *const last = o->n_runs > 0 ? &o->runs[o->n_runs - 1] : NULL;
+        hki_update_run *const last =
+            o->n_runs > 0 ? &o->runs[o->n_runs - 1] : NULL;
         if (last != NULL && last->end == e->offset && e->offset != n_dense &&
             last->decay == !o->skip[i])
             last->end = end;
         else
-            o->runs[o->n_runs++] = (hki_run){e->offset, end, !o->skip[i]};
+            o->runs[o->n_runs++] =
+                (hki_update_run){e->offset, end, !o->skip[i]};
     }
 }
 
@@ -372,7 +374,8 @@ static hki_update update_at(const job *j, int64_t at, const float *g,
 }
 
 // The part of a run that the job covers; returns its size.
-static int64_t run_share(const job *j, const hki_run *r, int64_t *begin) {
+static int64_t run_share(const job *j, const hki_update_run *r,
+                         int64_t *begin) {
     *begin = HKI_MAX(r->begin, j->begin);
     return HKI_MAX(HKI_MIN(r->end, j->end) - *begin, 0);
 }

@@ -5,10 +5,10 @@
 #include "optim/optim.h"
 
 // Neighbouring trainable entries updated with the same coefficients.
-typedef struct hki_run {
+typedef struct hki_update_run {
     int64_t begin, end; // floats
     bool decay;         // weight decay applies
-} hki_run;
+} hki_update_run;
 
 // A checked sparse gradient of the current step, its indices unique. entry
 // NULL: the table takes no part.
@@ -42,7 +42,7 @@ struct hk_optimizer {
     unsigned char *skip, *owned, *selected, *active;
     bool narrowed;       // active is less than selected
     hk_optimizer *other; // second rule; NULL: none
-    hki_run *runs;
+    hki_update_run *runs;
     size_t n_runs;
 
     hki_tables tables;

@@ -1,4 +1,4 @@
-// parallel.c - splitting a pass over threads.
+// update_team.c - splitting a pass over threads.
 //
 // Threads come from libgomp, the runtime that oneDNN uses as well: one pool
 // in the process. Parts are handed out by number, so that the runtime may
@@ -16,7 +16,7 @@ int omp_get_num_threads(void);
 #define ALIGN HKI_ALIGN_FLOATS
 
 typedef struct region {
-    hki_part_fn fn;
+    hki_update_fn fn;
     void *arg;
     unsigned parts;
 } region;
@@ -32,7 +32,7 @@ static void run_parts(void *data) {
     HKI_TSAN_RELEASE(r);
 }
 
-void hki_optim_parallel(unsigned parts, hki_part_fn fn, void *arg) {
+void hki_optim_parallel(unsigned parts, hki_update_fn fn, void *arg) {
     if (parts <= 1) {
         const uint32_t fpu = hki_subnormals_off();
         fn(arg, 0, 1);

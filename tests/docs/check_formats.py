@@ -52,10 +52,10 @@ PROBE = """#include <stdio.h>
 static void show(unsigned long long v) { printf("%llu\\n", v); }
 #include <stddef.h>
 #include "cluster/cluster.h"
-#include "cluster/file.h"
-#include "cluster/kernels.h"
-#include "cluster/shard.h"
-#include "cluster/wire.h"
+#include "cluster/shard/center_file.h"
+#include "cluster/wire/chunk_kernels.h"
+#include "cluster/shard/shard.h"
+#include "cluster/wire/wire.h"
 int main(void) {
 """
 
@@ -240,7 +240,7 @@ def check_deadlines():
     """Defaults of docs/cluster.md, by the sources."""
     text = section((ROOT / "docs/cluster.md").read_text(), "Deadlines")
     there = {}
-    for path in sorted((ROOT / "src/cluster").glob("*.c")):
+    for path in sorted((ROOT / "src/cluster").rglob("*.c")):
         for name, value in re.findall(r"\.(\w+_ms) = (\d+)",
                                       path.read_text()):
             there.setdefault(name, set()).add(int(value))
@@ -261,7 +261,7 @@ def check_series():
     said = set(re.findall(r"`(hooke_[a-z_]+)", section(text, "Center") +
                           section(text, "Worker") + section(text, "Evaluator") +
                           section(text, "Worker and evaluator")))
-    code = "".join(p.read_text() for p in (ROOT / "src/cluster").glob("*.c"))
+    code = "".join(p.read_text() for p in (ROOT / "src/cluster").rglob("*.c"))
     there = set(re.findall(r'"(hooke_[a-z_]+[a-z])"', code))
     return [f"docs/formats/metrics.md: {name} is "
             f"{'not served' if name in said else 'missing'}"

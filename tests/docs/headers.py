@@ -41,11 +41,12 @@ GIVEN = {
     "graph.h": "hk_graph *g, hk_node *w",
     "hooks.h": "void",
     "image.h": "hk_dataset *d, hk_images_options opt",
+    "launch.h": "hk_getenv_fn my_getenv",
     "monitor.h": "hk_monitor *m, hk_series *steps",
     "nn.h": "hk_graph *g, hk_node *x, hk_node *labels",
     "optim.h": "hk_layout *layout, hk_optimizer *opt, const float *grads, "
                "int64_t n, float *x, int64_t global_step",
-    "roles.h": "hk_getenv_fn my_getenv, hk_role_center_options co, "
+    "roles.h": "hk_role_center_options co, "
                "hk_role_result result, hk_role_worker_options wo, "
                "hk_layout *layout, hk_role_worker *w, hk_elastic_options eo, "
                "hk_optimizer *opt, hk_elastic *e, hk_progress progress, "

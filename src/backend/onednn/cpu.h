@@ -29,7 +29,7 @@ typedef struct hki_cpu_call {
     const hki_dnnl_stream *stream;
     void *in[HKI_MAX_ARGS];  // NULL: absent
     void *out[HKI_MAX_ARGS]; // NULL: nobody asks
-    hki_run run;
+    hki_kernel_run run;
 } hki_cpu_call;
 
 typedef hk_status (*hki_cpu_run)(const hki_cpu_call *c);
@@ -105,7 +105,7 @@ hki_tiles hki_cpu_tiles(const hki_tensor_desc *t);
 hk_status hki_cpu_plan(hki_kernel *k, size_t size);
 // hki_cpu_for on the kernel's device.
 void hki_cpu_split(const hki_kernel *k, int64_t items, int64_t cost,
-                   int64_t align, hki_part_fn fn, const void *args);
+                   int64_t align, hki_team_fn fn, const void *args);
 int hki_cpu_split_parts(const hki_kernel *k, int64_t items, int64_t cost,
                         int64_t align);
 

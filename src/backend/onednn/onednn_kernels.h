@@ -10,7 +10,7 @@
 #include "backend/backend.h"
 #include "base/isa.h"
 
-typedef void (*hki_part_fn)(const void *args, int64_t begin, int64_t end,
+typedef void (*hki_team_fn)(const void *args, int64_t begin, int64_t end,
                             int part);
 
 // A matrix or image as tiles of rows of channels: [tiles, rows, width]. Plain
@@ -64,12 +64,12 @@ typedef struct hki_moving_args { // var += take (value - var)
 } hki_moving_args;
 
 typedef struct hki_ewise_kernels {
-    hki_part_fn unary[HKI_U_COUNT]; // NULL where there is none
-    hki_part_fn unary_grad[HKI_U_COUNT];
-    hki_part_fn binary[HKI_B_COUNT];
-    hki_part_fn bias_act;
-    hki_part_fn dropout;
-    hki_part_fn moving;
+    hki_team_fn unary[HKI_U_COUNT]; // NULL where there is none
+    hki_team_fn unary_grad[HKI_U_COUNT];
+    hki_team_fn binary[HKI_B_COUNT];
+    hki_team_fn bias_act;
+    hki_team_fn dropout;
+    hki_team_fn moving;
 } hki_ewise_kernels;
 
 // ---- reduce_isa.c ----------------------------------------------------------
@@ -108,12 +108,12 @@ typedef struct hki_colmax_args {
 } hki_colmax_args;
 
 typedef struct hki_reduce_kernels {
-    hki_part_fn col_sum;
-    hki_part_fn act_col_sum; // act_bias_grad
-    hki_part_fn row_sum, row_max;
-    hki_part_fn full_sum, full_max, full_squares;
-    hki_part_fn full_zeros; // sum of x * 0: NaN unless every x is finite
-    hki_part_fn col_max;
+    hki_team_fn col_sum;
+    hki_team_fn act_col_sum; // act_bias_grad
+    hki_team_fn row_sum, row_max;
+    hki_team_fn full_sum, full_max, full_squares;
+    hki_team_fn full_zeros; // sum of x * 0: NaN unless every x is finite
+    hki_team_fn col_max;
 } hki_reduce_kernels;
 
 // ---- norm_isa.c ------------------------------------------------------------
@@ -142,11 +142,11 @@ typedef struct hki_layer_args {
 
 typedef struct hki_norm_kernels {
     // With d = x - pivot and dz = dy where y > 0 (or everywhere):
-    hki_part_fn stats;    // sum += d, d^2
-    hki_part_fn apply;    // out = act(d a + b [+ residual]); pivot may be NULL
-    hki_part_fn grad_sum; // sum += dz, dz d; dres = dz
-    hki_part_fn grad;     // out = (dz - c) a + d b
-    hki_part_fn layer, layer_grad;
+    hki_team_fn stats;    // sum += d, d^2
+    hki_team_fn apply;    // out = act(d a + b [+ residual]); pivot may be NULL
+    hki_team_fn grad_sum; // sum += dz, dz d; dres = dz
+    hki_team_fn grad;     // out = (dz - c) a + d b
+    hki_team_fn layer, layer_grad;
 } hki_norm_kernels;
 
 // ---- softmax_isa.c ---------------------------------------------------------
@@ -162,9 +162,9 @@ typedef struct hki_softmax_args {
 } hki_softmax_args;
 
 typedef struct hki_softmax_kernels {
-    hki_part_fn softmax, softmax_grad;
-    hki_part_fn log_softmax, log_softmax_grad;
-    hki_part_fn sparse_xent, xent;
+    hki_team_fn softmax, softmax_grad;
+    hki_team_fn log_softmax, log_softmax_grad;
+    hki_team_fn sparse_xent, xent;
 } hki_softmax_kernels;
 
 // ---- pool_isa.c ------------------------------------------------------------
@@ -181,11 +181,11 @@ typedef struct hki_pool_args {
 } hki_pool_args;
 
 typedef struct hki_pool_kernels {
-    hki_part_fn max;      // items: rows of the result, over all tiles
-    hki_part_fn max_grad; // exact: rows of the result; else tiles
-    hki_part_fn avg;      // rows of the result
-    hki_part_fn avg_grad; // tiles
-    hki_part_fn global, global_grad; // tiles
+    hki_team_fn max;      // items: rows of the result, over all tiles
+    hki_team_fn max_grad; // exact: rows of the result; else tiles
+    hki_team_fn avg;      // rows of the result
+    hki_team_fn avg_grad; // tiles
+    hki_team_fn global, global_grad; // tiles
 } hki_pool_kernels;
 
 // ---- move_isa.c ------------------------------------------------------------
@@ -208,8 +208,8 @@ typedef struct hki_block_args {
 } hki_block_args;
 
 typedef struct hki_move_kernels {
-    hki_part_fn turn;
-    hki_part_fn to_blocked, to_plain;
+    hki_team_fn turn;
+    hki_team_fn to_blocked, to_plain;
 } hki_move_kernels;
 
 // ---- embed_isa.c -----------------------------------------------------------
@@ -231,8 +231,8 @@ typedef struct hki_bag_args {
 } hki_bag_args;
 
 typedef struct hki_embed_kernels {
-    hki_part_fn bag;
-    hki_part_fn bag_grad; // items: columns of the rows
+    hki_team_fn bag;
+    hki_team_fn bag_grad; // items: columns of the rows
 } hki_embed_kernels;
 
 HKI_ISA_DECLARE(hki_ewise_kernels, hki_ewise_table);

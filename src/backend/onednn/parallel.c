@@ -35,7 +35,7 @@ int hki_cpu_parts(int threads, const hki_work *w) {
 }
 
 typedef struct team {
-    hki_part_fn fn;
+    hki_team_fn fn;
     const void *args;
     int64_t items, align;
     int parts;
@@ -64,7 +64,7 @@ static void member(void *data) {
     HKI_TSAN_RELEASE(t);
 }
 
-void hki_cpu_for(int threads, const hki_work *w, hki_part_fn fn,
+void hki_cpu_for(int threads, const hki_work *w, hki_team_fn fn,
                  const void *args) {
     if (w->items <= 0)
         return;

@@ -16,7 +16,7 @@ int hki_cpu_parts(int threads, const hki_work *w);
 
 // Runs fn on every part and waits. The parts are those of hki_cpu_parts, in
 // order and whatever the number of threads that turn up.
-void hki_cpu_for(int threads, const hki_work *w, hki_part_fn fn,
+void hki_cpu_for(int threads, const hki_work *w, hki_team_fn fn,
                  const void *args);
 
 // Thread counts are the calling thread's: saves its settings, sets `threads`

@@ -13,7 +13,7 @@ static hk_status run_softmax(const hki_cpu_call *c) {
                                 .dy = grad ? c->in[0] : NULL,
                                 .y = grad ? c->in[1] : NULL,
                                 .out = c->out[0]};
-    const hki_part_fn run = op == HKI_OP_softmax        ? fn->softmax
+    const hki_team_fn run = op == HKI_OP_softmax        ? fn->softmax
                             : op == HKI_OP_softmax_grad ? fn->softmax_grad
                             : op == HKI_OP_log_softmax  ? fn->log_softmax
                                                         : fn->log_softmax_grad;

@@ -101,7 +101,7 @@ static hk_status kernel_run(const hki_kernel *k, hki_kernel_state *s,
                             hki_loc scratch) {
     (void)s;
     hki_host_args views;
-    const hki_run run = {
+    const hki_kernel_run run = {
         .seed = q->seed, .step = q->step, .scratch = hki_host_at(scratch)};
     hki_host_views(&k->desc, args, &views);
     return k->desc.portable(&k->desc.attr, &run, views.in, views.out);

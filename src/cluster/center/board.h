@@ -1,4 +1,5 @@
-// cluster/center/board.h - named notes that a center server keeps for its cluster.
+// cluster/center/board.h - named notes that a center server keeps for its
+// cluster.
 #ifndef HKI_BOARD_H
 #define HKI_BOARD_H
 #include <pthread.h>

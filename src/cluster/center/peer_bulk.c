@@ -339,7 +339,7 @@ hk_status hki_session_pull(hki_session *s, const hki_frame *head) {
                           shard->name, s->claim.id);
     if (status != HK_OK)
         return hki_session_error(s, status);
-    hki_seat *const seat = &shard->seat[s->claim.id];
+    hki_shard_seat *const seat = &shard->seat[s->claim.id];
     pthread_mutex_lock(&seat->lock);
     seat->seen_version = atomic_load(&shard->version);
     pthread_mutex_unlock(&seat->lock);

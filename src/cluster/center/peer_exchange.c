@@ -10,7 +10,7 @@
 typedef struct stream {
     hki_session *s;
     hki_shard *shard;
-    hki_run run;
+    hki_shard_run run;
     bool before, after;
     uint32_t next_down;  // unit of the next BEFORE
     uint32_t next_after; // unit of the next AFTER
@@ -180,7 +180,7 @@ static hk_status apply_chunk(stream *x) {
 }
 
 // ids and, behind them, differences of rows.
-static hk_status read_rows(stream *x, hki_rows *rows, size_t *floats_at) {
+static hk_status read_rows(stream *x, hki_row_batch *rows, size_t *floats_at) {
     hki_session *const s = x->s;
     hki_msg_rows m;
     size_t used;
@@ -189,10 +189,10 @@ static hk_status read_rows(stream *x, hki_rows *rows, size_t *floats_at) {
     if (m.count > HKI_BATCH_ROWS || used + (size_t)m.count * 4 > x->in.size)
         return hki_fail(HK_E_DATA, "%s: %u rows in %u bytes", s->peer, m.count,
                         x->in.size);
-    *rows =
-        (hki_rows){.table = m.table,
-                   .count = m.count,
-                   .ids = (const uint32_t *)(const void *)(s->encoded + used)};
+    *rows = (hki_row_batch){
+        .table = m.table,
+        .count = m.count,
+        .ids = (const uint32_t *)(const void *)(s->encoded + used)};
     *floats_at = used + (size_t)m.count * 4;
     return hki_shard_check_rows(x->shard, rows, s->peer);
 }
@@ -201,7 +201,7 @@ static hk_status read_rows(stream *x, hki_rows *rows, size_t *floats_at) {
 // it asks.
 static hk_status answer_rows(stream *x) {
     hki_session *const s = x->s;
-    hki_rows rows;
+    hki_row_batch rows;
     size_t at;
     HKI_TRY(read_rows(x, &rows, &at));
     const size_t n = rows.count * (size_t)x->shard->plan.table[rows.table].dim;
@@ -233,7 +233,7 @@ static hk_status answer_rows(stream *x) {
 
 static hk_status apply_rows(stream *x) {
     hki_session *const s = x->s;
-    hki_rows rows;
+    hki_row_batch rows;
     size_t at;
     HKI_TRY(read_rows(x, &rows, &at));
     const int64_t n = rows.count * x->shard->plan.table[rows.table].dim;

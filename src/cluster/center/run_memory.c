@@ -1,6 +1,6 @@
-// run_memory.c - the run's memory on shard 0. A call that comes twice (its answer
-// was lost) is answered with the same words and changes nothing; every change
-// is in the file before it is answered.
+// run_memory.c - the run's memory on shard 0. A call that comes twice (its
+// answer was lost) is answered with the same words and changes nothing; every
+// change is in the file before it is answered.
 #include "cluster/center/run_memory.h"
 #include <pthread.h>
 #include "base/io.h"
@@ -41,7 +41,7 @@ struct hki_keeper {
 
 // ---- calls as text and bytes -----------------------------------------------
 
-void hki_call_print(const hki_call *call, char key[HKI_CALL_KEY]) {
+void hki_call_print(const hki_run_call *call, char key[HKI_CALL_KEY]) {
     const int n =
         snprintf(key, HKI_CALL_KEY, HKI_CALL_PREFIX "%c/%x/%x/%x",
                  (char)call->op, call->worker, call->nonce, call->sequence);
@@ -71,7 +71,7 @@ static bool hex(const char **p, uint64_t high, bool last, uint64_t *out) {
     return true;
 }
 
-hk_status hki_call_parse(const char *key, hki_call *out) {
+hk_status hki_call_parse(const char *key, hki_run_call *out) {
     const size_t prefix = sizeof HKI_CALL_PREFIX - 1;
     const char *p = key + prefix;
     uint64_t worker, nonce, sequence, range = 0, used = 0;
@@ -89,12 +89,12 @@ hk_status hki_call_parse(const char *key, hki_call *out) {
     }
     if (!ok)
         return hki_fail(HK_E_DATA, "malformed call \"%.63s\"", key);
-    *out = (hki_call){.op = op,
-                      .worker = (uint32_t)worker,
-                      .nonce = (uint32_t)nonce,
-                      .sequence = (uint32_t)sequence,
-                      .range = range,
-                      .used_end = (int64_t)used};
+    *out = (hki_run_call){.op = op,
+                          .worker = (uint32_t)worker,
+                          .nonce = (uint32_t)nonce,
+                          .sequence = (uint32_t)sequence,
+                          .range = range,
+                          .used_end = (int64_t)used};
     return HK_OK;
 }
 
@@ -393,7 +393,7 @@ hk_status hki_keeper_lost(hki_keeper *k, uint32_t worker) {
 // ---- answers ---------------------------------------------------------------
 
 // The caller's entry; a new process of a worker starts afresh.
-static hk_status enter(hki_keeper *k, const hki_call *call, member **out) {
+static hk_status enter(hki_keeper *k, const hki_run_call *call, member **out) {
     const uint32_t at = position(k, call->worker);
     if (at == k->count || k->member[at].id != call->worker) {
         if (k->count == k->capacity) {
@@ -415,7 +415,7 @@ static hk_status enter(hki_keeper *k, const hki_call *call, member **out) {
     return HK_OK;
 }
 
-static hk_status carry_out(hki_keeper *k, const hki_call *call, member *m,
+static hk_status carry_out(hki_keeper *k, const hki_run_call *call, member *m,
                            hki_reply *r) {
     *r = (hki_reply){0};
     if (call->op == HKI_CALL_DONE) {
@@ -439,7 +439,8 @@ static hk_status carry_out(hki_keeper *k, const hki_call *call, member *m,
     return r->status;
 }
 
-static hk_status serve(hki_keeper *k, const hki_call *call, hki_reply *out) {
+static hk_status serve(hki_keeper *k, const hki_run_call *call,
+                       hki_reply *out) {
     member *m;
     if (call->nonce == 0)
         return hki_fail(HK_E_DATA, "a call by nobody");
@@ -460,7 +461,7 @@ static hk_status serve(hki_keeper *k, const hki_call *call, hki_reply *out) {
 hk_status hki_keeper_answer(void *user, const char *key, void *value,
                             size_t capacity, size_t *size) {
     hki_keeper *const k = user;
-    hki_call call;
+    hki_run_call call;
     hki_reply reply;
     HKI_TRY(hki_call_parse(key, &call));
     if (capacity < HKI_REPLY_BYTES)

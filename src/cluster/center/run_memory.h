@@ -1,7 +1,7 @@
-// cluster/center/run_memory.h - what shard 0 remembers of a run beside the center: how
-// long it has run, who has said what, which ranges of data are lent. Kept in a
-// small file, so that a center that is killed and comes back goes on where it
-// was.
+// cluster/center/run_memory.h - what shard 0 remembers of a run beside the
+// center: how long it has run, who has said what, which ranges of data are
+// lent. Kept in a small file, so that a center that is killed and comes back
+// goes on where it was.
 //
 //   "HKRUN" 0 0 2 | f64 seconds that it has run, over all starts
 //   u32 flags (1: data used up, 2: an evaluator will want to see the end)
@@ -46,14 +46,14 @@ typedef enum hki_call_op {
     HKI_CALL_DONE = 'd' // this worker's data is used up
 } hki_call_op;
 
-typedef struct hki_call {
+typedef struct hki_run_call {
     hki_call_op op;
     uint32_t worker;   // below 65536
     uint32_t nonce;    // of the worker's process
     uint32_t sequence; // rises with every call; the same again: the same answer
     uint64_t range;    // GIVE_BACK
     int64_t used_end;
-} hki_call;
+} hki_run_call;
 
 typedef struct hki_reply {
     hk_status status;
@@ -63,8 +63,8 @@ typedef struct hki_reply {
 #define HKI_CALL_KEY 64 // with the closing NUL
 #define HKI_REPLY_BYTES 36
 
-void hki_call_print(const hki_call *call, char key[HKI_CALL_KEY]);
-hk_status hki_call_parse(const char *key, hki_call *out);
+void hki_call_print(const hki_run_call *call, char key[HKI_CALL_KEY]);
+hk_status hki_call_parse(const char *key, hki_run_call *out);
 hk_status hki_reply_parse(const void *bytes, size_t size, hki_reply *out);
 // An hki_answer_fn; user: the keeper.
 hk_status hki_keeper_answer(void *user, const char *key, void *value,

@@ -259,7 +259,7 @@ static void accept_main(void *user) {
 static hk_status write_alone(hk_center_server *s, int64_t deadline_ns) {
     hki_shard *const shard = atomic_load(&s->shard);
     const hki_patience p = {.deadline_ns = deadline_ns};
-    hki_cut *cut;
+    hki_shard_copy *cut;
     const uint64_t number = hki_new_id();
     HKI_TRY(hki_shard_cut(shard, number, &p, &cut));
     const hk_status status = hki_cut_write(shard, cut, number);
@@ -676,7 +676,7 @@ hk_status hk_center_server_worker(hk_center_server *s, uint32_t id,
         shard->file.worker[id].incarnation == 0)
         return hki_fail(HK_E_NOT_FOUND, "%s: no worker %u", s->name, id);
     pthread_mutex_lock(&shard->lock);
-    const hki_seat *const seat = &shard->seat[id];
+    const hki_shard_seat *const seat = &shard->seat[id];
     const hki_worker_record *const w = &shard->file.worker[id];
     *out = (hk_worker_info){
         .id = id,

@@ -1,4 +1,5 @@
-// cluster/center/server.h - a center server: listeners, one thread per connection.
+// cluster/center/server.h - a center server: listeners, one thread per
+// connection.
 //
 // server.c            start, accept, stop, counters
 // peer.c              one connection: greeting, requests (frame_table.c says
@@ -27,7 +28,7 @@ typedef struct hki_session {
     uint64_t refused_exchange;  // what still comes of it is thrown away
     uint32_t window;            // chunks in flight
     uint64_t ticket;            // of a gate closed by this connection; 0: none
-    hki_cut *cut;
+    hki_shard_copy *cut;
     char peer[192]; // name and address
 
     // Buffers, made with the first exchange.

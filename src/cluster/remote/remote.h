@@ -125,7 +125,7 @@ typedef struct hki_remote {
     hki_role role; // of requests of nobody in particular
     uint8_t *share;
     hki_buf layout; // bytes for a center that knows none
-    hki_plan plan;
+    hki_chunk_plan plan;
     uint32_t *dense;       // chunks outside of tables
     uint32_t *dense_first; // n_shards + 1: of each shard, in dense
     const hki_cluster_kernels *k;

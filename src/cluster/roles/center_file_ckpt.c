@@ -1,5 +1,5 @@
-// center_file_ckpt.c - the center file of a model_dir; a center file, or those of all
-// shards, read as a checkpoint.
+// center_file_ckpt.c - the center file of a model_dir; a center file, or those
+// of all shards, read as a checkpoint.
 #include <dirent.h>
 #include <sys/stat.h>
 #include "base/io.h"

@@ -1,5 +1,5 @@
-// final_ckpt.c - a copy of the center, of all its shards, and the checkpoint that
-// is made of it.
+// final_ckpt.c - a copy of the center, of all its shards, and the checkpoint
+// that is made of it.
 #include "cluster/roles/final_ckpt.h"
 #include "base/io.h"
 #include "cluster/remote/remote.h"
@@ -60,7 +60,7 @@ hk_status hki_center_copy_map(hki_center_copy *c, hk_name_map *map) {
 static hk_status fetch_alone(hki_shard *shard, int64_t wait_ms,
                              hki_center_copy *out) {
     const hki_patience p = {.deadline_ns = hki_deadline(wait_ms)};
-    hki_cut *cut;
+    hki_shard_copy *cut;
     HKI_TRY(hki_shard_cut(shard, hki_new_id(), &p, &cut));
     memcpy(out->values, hki_cut_vector(shard, cut, 0),
            (size_t)shard->n * sizeof *out->values);

@@ -1,5 +1,5 @@
-// cluster/roles/final_ckpt.h - the center's values as a checkpoint: what a run ends
-// with, whoever of its workers is left.
+// cluster/roles/final_ckpt.h - the center's values as a checkpoint: what a run
+// ends with, whoever of its workers is left.
 #ifndef HKI_FINAL_H
 #define HKI_FINAL_H
 #include "cluster/center/server.h"

@@ -246,8 +246,8 @@ hk_status hk_role_worker_step(hk_role_worker *w, const hk_progress *p,
 
 // Asks shard 0 until it answers; the same question again when a center comes
 // back, so that it is carried out once.
-static hk_status ask(hk_role_worker *w, const hki_call *call, const char *what,
-                     int64_t deadline, hki_reply *out) {
+static hk_status ask(hk_role_worker *w, const hki_run_call *call,
+                     const char *what, int64_t deadline, hki_reply *out) {
     char key[HKI_CALL_KEY];
     uint8_t bytes[HKI_REPLY_BYTES];
     size_t size;
@@ -281,10 +281,10 @@ hk_status hk_role_worker_take(hk_role_worker *w, int32_t worker,
     HKI_TRY(check_id(worker));
     const int64_t deadline = hki_deadline(wait_ms);
     for (int64_t pause = 50;; pause = HKI_MIN(pause * 2, 1000)) {
-        const hki_call call = {.op = HKI_CALL_TAKE,
-                               .worker = (uint32_t)worker,
-                               .nonce = w->nonce,
-                               .sequence = ++w->sequence};
+        const hki_run_call call = {.op = HKI_CALL_TAKE,
+                                   .worker = (uint32_t)worker,
+                                   .nonce = w->nonce,
+                                   .sequence = ++w->sequence};
         hki_reply r;
         HKI_TRY(ask(w, &call, "lend a range of data", deadline, &r));
         if (r.status == HK_E_END)
@@ -314,12 +314,12 @@ hk_status hk_role_worker_give_back(hk_role_worker *w, int32_t worker,
         return hki_fail(HK_E_INVALID_ARG, "range [%lld, %lld) used up to %lld",
                         (long long)r->begin, (long long)r->end,
                         (long long)used_end);
-    const hki_call call = {.op = HKI_CALL_GIVE_BACK,
-                           .worker = (uint32_t)worker,
-                           .nonce = w->nonce,
-                           .sequence = ++w->sequence,
-                           .range = r->id,
-                           .used_end = used_end};
+    const hki_run_call call = {.op = HKI_CALL_GIVE_BACK,
+                               .worker = (uint32_t)worker,
+                               .nonce = w->nonce,
+                               .sequence = ++w->sequence,
+                               .range = r->id,
+                               .used_end = used_end};
     hki_reply reply;
     HKI_TRY(ask(w, &call, "take a range of data back", hki_deadline(wait_ms),
                 &reply));
@@ -336,10 +336,10 @@ hk_status hk_role_worker_give_back(hk_role_worker *w, int32_t worker,
 
 // This worker's data is used up; the center counts who has said so.
 static hk_status tell_done(hk_role_worker *w, int32_t worker) {
-    const hki_call call = {.op = HKI_CALL_DONE,
-                           .worker = (uint32_t)worker,
-                           .nonce = w->nonce,
-                           .sequence = ++w->sequence};
+    const hki_run_call call = {.op = HKI_CALL_DONE,
+                               .worker = (uint32_t)worker,
+                               .nonce = w->nonce,
+                               .sequence = ++w->sequence};
     hki_reply reply;
     return ask(w, &call, "hear that a worker is done",
                hki_deadline(w->leave_ms), &reply);

@@ -141,7 +141,7 @@ static hk_status start(const hki_shard_options *opt, hki_shard **out) {
 static hk_status make_plan(hki_shard *s, uint32_t n_shards) {
     HKI_TRY(hki_plan_init(&s->plan, s->layout, s->share,
                           (int64_t)s->opt.chunk_kib * 256, n_shards, s->name));
-    const hki_plan *const p = &s->plan;
+    const hki_chunk_plan *const p = &s->plan;
     s->chunk = p->chunk + p->first[s->shard];
     s->n_chunks = p->first[s->shard + 1] - p->first[s->shard];
     s->first = p->begin[s->shard];

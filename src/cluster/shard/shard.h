@@ -66,7 +66,7 @@ typedef struct hki_claim {
 } hki_claim;
 
 // A worker in this process's memory.
-typedef struct hki_seat {
+typedef struct hki_shard_seat {
     pthread_mutex_t lock; // guards cursor and session against each other
     uint64_t session;     // the connection that speaks for it
     uint64_t seen_version;
@@ -83,7 +83,7 @@ typedef struct hki_seat {
     double exchange_seconds, staleness;
     hk_worker_news report;
     char peer[128];
-} hki_seat;
+} hki_shard_seat;
 
 typedef struct hki_gate {
     uint64_t ticket; // of who closed it; 0: open
@@ -99,7 +99,7 @@ typedef struct hki_shard {
     hk_center_options opt; // numbers only
     hk_layout *layout;
     uint8_t *share;
-    hki_plan plan;
+    hki_chunk_plan plan;
     hki_durability durability;
     uint32_t shard;
     double max_norm;
@@ -119,7 +119,7 @@ typedef struct hki_shard {
 
     pthread_mutex_t *chunk_lock; // guard the values of a chunk
     uint32_t n_locks;
-    hki_seat *seat; // opt.max_workers
+    hki_shard_seat *seat; // opt.max_workers
     uint32_t n_seats;
 
     hk_optimizer **outer; // per chunk; NULL: none
@@ -254,7 +254,7 @@ void hki_shard_assigned(hki_shard *s, int64_t global_step, uint64_t run_id);
 // ---- shard_apply.c ----------------------------------------------------------
 
 // One exchange as the server's connection runs it.
-typedef struct hki_run {
+typedef struct hki_shard_run {
     hki_claim claim;
     uint64_t exchange;
     hki_msg_begin msg;
@@ -263,7 +263,7 @@ typedef struct hki_run {
     int64_t start_ns;
     float *scratch; // 2 * hki_shard_room floats of the caller's; NULL with
                     // rules that do without (hki_rules_scratch)
-} hki_run;
+} hki_shard_run;
 
 // Floats of a buffer for any chunk, with room for a line more.
 size_t hki_shard_room(const hki_shard *s);
@@ -271,32 +271,33 @@ size_t hki_shard_room(const hki_shard *s);
 // HK_E_TIMEOUT while the gate is closed or a round is being closed.
 hk_status hki_shard_begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
                           const hki_msg_begin *msg, const hki_patience *p,
-                          hki_run *out);
+                          hki_shard_run *out);
 // Chunk of a unit; NULL: it is a batch of rows.
-const hki_chunk_range *hki_shard_unit(const hki_shard *s, const hki_run *r,
-                                      uint32_t unit, uint32_t *index);
+const hki_chunk_range *hki_shard_unit(const hki_shard *s,
+                                      const hki_shard_run *r, uint32_t unit,
+                                      uint32_t *index);
 // Applies the next unit: n floats for its chunk, or NULL for nothing. volatile
 // memory (shared): read once. HK_E_NOT_FINITE, HK_E_RANGE: refused, nothing
 // has changed.
-hk_status hki_shard_apply(hki_shard *s, hki_run *r, uint32_t unit,
+hk_status hki_shard_apply(hki_shard *s, hki_shard_run *r, uint32_t unit,
                           const float *up, bool shared);
 
-typedef struct hki_rows {
+typedef struct hki_row_batch {
     uint32_t table; // of the plan
     uint32_t count;
     const uint32_t *ids; // rising, of this shard
     const float *up;     // count * dim
-} hki_rows;
+} hki_row_batch;
 
 // Checks the ids of a batch against table and shard.
-hk_status hki_shard_check_rows(const hki_shard *s, const hki_rows *rows,
+hk_status hki_shard_check_rows(const hki_shard *s, const hki_row_batch *rows,
                                const char *peer);
-hk_status hki_shard_apply_rows(hki_shard *s, hki_run *r, uint32_t unit,
-                               const hki_rows *rows);
+hk_status hki_shard_apply_rows(hki_shard *s, hki_shard_run *r, uint32_t unit,
+                               const hki_row_batch *rows);
 // Copies rows out.
-void hki_shard_read_rows(hki_shard *s, const hki_rows *rows, float *out);
+void hki_shard_read_rows(hki_shard *s, const hki_row_batch *rows, float *out);
 // All units are in: waits for the end of the round, if there is one.
-hk_status hki_shard_end(hki_shard *s, hki_run *r, const hki_patience *p);
+hk_status hki_shard_end(hki_shard *s, hki_shard_run *r, const hki_patience *p);
 
 void hki_shard_lock_chunk(hki_shard *s, uint32_t chunk);
 void hki_shard_unlock_chunk(hki_shard *s, uint32_t chunk);
@@ -308,7 +309,7 @@ void hki_shard_unlock_chunk(hki_shard *s, uint32_t chunk);
 hk_status hki_undo_open(hki_shard *s, uint32_t worker, uint64_t tag,
                         uint32_t chunk, uint32_t vectors, uint32_t *slot);
 hk_status hki_undo_open_rows(hki_shard *s, uint32_t worker, uint64_t tag,
-                             const hki_rows *rows, uint32_t *slot);
+                             const hki_row_batch *rows, uint32_t *slot);
 // Stores the cursor and gives the slot back.
 hk_status hki_undo_commit(hki_shard *s, uint32_t slot);
 // Takes the change back.
@@ -339,7 +340,7 @@ bool hki_rules_acceptable(const hki_shard *s, const float *up, int64_t n,
 uint32_t hki_rules_touched(const hki_shard *s, uint32_t chunk);
 // Applies; the chunk is locked and its undo slot open. *squares: of up, as it
 // was read; NULL: the caller has looked at it.
-hk_status hki_rules_apply(hki_shard *s, const hki_run *r, uint32_t chunk,
+hk_status hki_rules_apply(hki_shard *s, const hki_shard_run *r, uint32_t chunk,
                           const float *up, double *squares);
 // Ends a round for one chunk.
 hk_status hki_rules_close(hki_shard *s, uint32_t chunk, uint64_t round);
@@ -352,7 +353,8 @@ uint64_t hki_round_reached(const hki_shard *s);
 // Before a contribution. `lock` is held.
 hk_status hki_round_enter(hki_shard *s, const hki_claim *c,
                           const hki_patience *p);
-hk_status hki_round_finish(hki_shard *s, hki_run *r, const hki_patience *p);
+hk_status hki_round_finish(hki_shard *s, hki_shard_run *r,
+                           const hki_patience *p);
 // Goes on with a round that was being closed when the process died.
 hk_status hki_round_recover(hki_shard *s);
 
@@ -379,22 +381,23 @@ hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
                           const hki_patience *p);
 
 // A copy of the state between two exchanges.
-typedef struct hki_cut {
+typedef struct hki_shard_copy {
     uint8_t *bytes; // of the file, without the undo slots
     size_t vectors; // where they begin
     hk_center_info info;
-} hki_cut;
+} hki_shard_copy;
 
 // The gate is closed and settled; it may be opened right afterwards.
-hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_cut **out);
+hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_shard_copy **out);
 void hki_gate_open(hki_shard *s, uint64_t ticket);
-void hki_cut_free(hki_shard *s, hki_cut *c); // NULL is allowed
-const float *hki_cut_vector(const hki_shard *s, const hki_cut *c, uint32_t v);
-const uint8_t *hki_cut_side(const hki_shard *s, const hki_cut *c);
+void hki_cut_free(hki_shard *s, hki_shard_copy *c); // NULL is allowed
+const float *hki_cut_vector(const hki_shard *s, const hki_shard_copy *c,
+                            uint32_t v);
+const uint8_t *hki_cut_side(const hki_shard *s, const hki_shard_copy *c);
 // Writes it as the snapshot file, number `number`.
-hk_status hki_cut_write(hki_shard *s, hki_cut *c, uint64_t number);
+hk_status hki_cut_write(hki_shard *s, hki_shard_copy *c, uint64_t number);
 // Close, settle, copy and open for this shard alone.
 hk_status hki_shard_cut(hki_shard *s, uint64_t ticket, const hki_patience *p,
-                        hki_cut **out);
+                        hki_shard_copy **out);
 
 #endif // HKI_SHARD_H

@@ -77,7 +77,8 @@ static hk_status count_exchange(hki_shard *s, const hki_claim *c,
 }
 
 // Alpha, staleness and version, with the exchange counted.
-static void fill_began(hki_shard *s, hki_seat *seat, bool fresh, hki_run *r) {
+static void fill_began(hki_shard *s, hki_shard_seat *seat, bool fresh,
+                       hki_shard_run *r) {
     const hki_msg_begin *const m = &r->msg;
     hki_msg_began *const b = &r->began;
     b->live = HKI_MAX(atomic_load(&s->live), 1u);
@@ -98,7 +99,7 @@ static void fill_began(hki_shard *s, hki_seat *seat, bool fresh, hki_run *r) {
 // `lock` is held. A connection that was replaced has nothing to say.
 static void set_running(hki_shard *s, const hki_claim *c, uint64_t exchange,
                         bool round) {
-    hki_seat *const seat = &s->seat[c->id];
+    hki_shard_seat *const seat = &s->seat[c->id];
     if (seat->speaker != c->session)
         return;
     seat->running = exchange;
@@ -114,7 +115,7 @@ static void stop_running(hki_shard *s, const hki_claim *c) {
 
 hk_status hki_shard_begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
                           const hki_msg_begin *msg, const hki_patience *p,
-                          hki_run *out) {
+                          hki_shard_run *out) {
     HKI_TRY(hki_shard_check(s, c, "exchange"));
     HKI_TRY(check_begin(s, c, exchange, msg));
     if (!hki_load64(&s->file.head->initialised))
@@ -122,12 +123,12 @@ hk_status hki_shard_begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
                         s->name, c->id);
     const bool round = (msg->flags & HKI_BEGIN_ROUND) != 0;
     float *const scratch = out->scratch;
-    *out = (hki_run){.claim = *c,
-                     .exchange = exchange,
-                     .msg = *msg,
-                     .applied = msg->first_up,
-                     .start_ns = hki_now_ns(),
-                     .scratch = scratch};
+    *out = (hki_shard_run){.claim = *c,
+                           .exchange = exchange,
+                           .msg = *msg,
+                           .applied = msg->first_up,
+                           .start_ns = hki_now_ns(),
+                           .scratch = scratch};
     pthread_mutex_lock(&s->lock);
     hk_status status = hki_gate_pass(s, c, exchange, p);
     while (status == HK_OK && round && s->round_closing) {
@@ -139,7 +140,7 @@ hk_status hki_shard_begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
         set_running(s, c, exchange, round);
     pthread_mutex_unlock(&s->lock);
     HKI_TRY(status);
-    hki_seat *const seat = &s->seat[c->id];
+    hki_shard_seat *const seat = &s->seat[c->id];
     pthread_mutex_lock(&seat->lock);
     status = seat->session == c->session
                  ? HK_OK
@@ -161,8 +162,9 @@ hk_status hki_shard_begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
 
 // ---- units ------------------------------------------------------------------
 
-const hki_chunk_range *hki_shard_unit(const hki_shard *s, const hki_run *r,
-                                      uint32_t unit, uint32_t *index) {
+const hki_chunk_range *hki_shard_unit(const hki_shard *s,
+                                      const hki_shard_run *r, uint32_t unit,
+                                      uint32_t *index) {
     if (unit >= n_fixed(s, &r->msg))
         return NULL;
     *index = r->msg.flags & HKI_BEGIN_ROWS ? s->dense[unit] : unit;
@@ -171,9 +173,9 @@ const hki_chunk_range *hki_shard_unit(const hki_shard *s, const hki_run *r,
 
 // Under the seat's lock: is this unit the next one? *again: it has been
 // applied before.
-static hk_status check_unit(hki_shard *s, hki_run *r, uint32_t unit,
+static hk_status check_unit(hki_shard *s, hki_shard_run *r, uint32_t unit,
                             bool *again) {
-    const hki_seat *const seat = &s->seat[r->claim.id];
+    const hki_shard_seat *const seat = &s->seat[r->claim.id];
     const hki_worker_record *const w = &s->file.worker[r->claim.id];
     const uint64_t cursor = hki_load64(&w->cursor);
     *again = false;
@@ -200,8 +202,9 @@ static hk_status check_unit(hki_shard *s, hki_run *r, uint32_t unit,
 }
 
 // Says why a difference is not taken.
-static hk_status refuse(const hki_shard *s, const hki_run *r, uint32_t unit,
-                        double squares, const float *up, int64_t n) {
+static hk_status refuse(const hki_shard *s, const hki_shard_run *r,
+                        uint32_t unit, double squares, const float *up,
+                        int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(up[i]))
             return hki_fail(HK_E_NOT_FINITE,
@@ -217,7 +220,7 @@ static hk_status refuse(const hki_shard *s, const hki_run *r, uint32_t unit,
                     sqrt(squares), s->max_norm);
 }
 
-static void count_refused(hki_shard *s, const hki_run *r) {
+static void count_refused(hki_shard *s, const hki_shard_run *r) {
     pthread_mutex_lock(&s->lock);
     s->seat[r->claim.id].refused++;
     pthread_mutex_unlock(&s->lock);
@@ -227,7 +230,7 @@ static void count_refused(hki_shard *s, const hki_run *r) {
 // fastest as it lies in the cache; memory that the worker can still change is
 // checked while it is used, and the change is taken back. There is no undo
 // slot where nothing outlives the process.
-static hk_status apply_chunk(hki_shard *s, hki_run *r, uint32_t unit,
+static hk_status apply_chunk(hki_shard *s, hki_shard_run *r, uint32_t unit,
                              uint32_t chunk, const float *up, bool shared) {
     const int64_t n = s->chunk[chunk].end - s->chunk[chunk].begin;
     const uint64_t tag = HKI_CURSOR(r->exchange, unit + 1);
@@ -253,19 +256,20 @@ static hk_status apply_chunk(hki_shard *s, hki_run *r, uint32_t unit,
 }
 
 // Nothing to add: only the cursor moves.
-static hk_status skip_unit(hki_shard *s, const hki_run *r, uint32_t unit) {
+static hk_status skip_unit(hki_shard *s, const hki_shard_run *r,
+                           uint32_t unit) {
     hki_store64(&s->file.worker[r->claim.id].cursor,
                 HKI_CURSOR(r->exchange, unit + 1));
     return HK_OK;
 }
 
-hk_status hki_shard_apply(hki_shard *s, hki_run *r, uint32_t unit,
+hk_status hki_shard_apply(hki_shard *s, hki_shard_run *r, uint32_t unit,
                           const float *up, bool shared) {
     uint32_t chunk;
     if (unit >= r->msg.last || hki_shard_unit(s, r, unit, &chunk) == NULL)
         return hki_fail(HK_E_DATA, "%s: worker %u: no chunk for unit %u",
                         s->name, r->claim.id, unit);
-    hki_seat *const seat = &s->seat[r->claim.id];
+    hki_shard_seat *const seat = &s->seat[r->claim.id];
     bool again;
     pthread_mutex_lock(&seat->lock);
     hk_status status = check_unit(s, r, unit, &again);
@@ -287,7 +291,7 @@ hk_status hki_shard_apply(hki_shard *s, hki_run *r, uint32_t unit,
 
 // ---- rows -------------------------------------------------------------------
 
-hk_status hki_shard_check_rows(const hki_shard *s, const hki_rows *rows,
+hk_status hki_shard_check_rows(const hki_shard *s, const hki_row_batch *rows,
                                const char *peer) {
     if (rows->table >= s->plan.n_tables)
         return hki_fail(HK_E_DATA, "%s: rows of table %u; there are %u", peer,
@@ -327,7 +331,7 @@ static uint32_t chunk_of_row(const hki_shard *s, const hki_table *t,
 }
 
 // Locks the chunks of all rows, in rising order, or gives them back.
-static void lock_rows(hki_shard *s, const hki_rows *rows, bool lock) {
+static void lock_rows(hki_shard *s, const hki_row_batch *rows, bool lock) {
     const hki_table *const t = &s->plan.table[rows->table];
     uint32_t last = UINT32_MAX;
     int64_t end = -1;
@@ -346,8 +350,8 @@ static void lock_rows(hki_shard *s, const hki_rows *rows, bool lock) {
     }
 }
 
-static hk_status add_rows(hki_shard *s, hki_run *r, uint32_t unit,
-                          const hki_rows *rows) {
+static hk_status add_rows(hki_shard *s, hki_shard_run *r, uint32_t unit,
+                          const hki_row_batch *rows) {
     const hki_table *const t = &s->plan.table[rows->table];
     const int64_t n = rows->count * t->dim;
     const double squares = s->ck->squares(rows->up, n);
@@ -371,13 +375,13 @@ static hk_status add_rows(hki_shard *s, hki_run *r, uint32_t unit,
     return HK_OK;
 }
 
-hk_status hki_shard_apply_rows(hki_shard *s, hki_run *r, uint32_t unit,
-                               const hki_rows *rows) {
+hk_status hki_shard_apply_rows(hki_shard *s, hki_shard_run *r, uint32_t unit,
+                               const hki_row_batch *rows) {
     if (unit < n_fixed(s, &r->msg) || unit >= r->msg.last ||
         !(r->msg.flags & HKI_BEGIN_ROWS))
         return hki_fail(HK_E_DATA, "%s: worker %u: unit %u is not for rows",
                         s->name, r->claim.id, unit);
-    hki_seat *const seat = &s->seat[r->claim.id];
+    hki_shard_seat *const seat = &s->seat[r->claim.id];
     bool again;
     pthread_mutex_lock(&seat->lock);
     hk_status status = check_unit(s, r, unit, &again);
@@ -396,7 +400,7 @@ hk_status hki_shard_apply_rows(hki_shard *s, hki_run *r, uint32_t unit,
     return status;
 }
 
-void hki_shard_read_rows(hki_shard *s, const hki_rows *rows, float *out) {
+void hki_shard_read_rows(hki_shard *s, const hki_row_batch *rows, float *out) {
     const hki_table *const t = &s->plan.table[rows->table];
     lock_rows(s, rows, true);
     for (uint32_t i = 0; i < rows->count; i++)
@@ -408,11 +412,11 @@ void hki_shard_read_rows(hki_shard *s, const hki_rows *rows, float *out) {
 
 // ---- end --------------------------------------------------------------------
 
-hk_status hki_shard_end(hki_shard *s, hki_run *r, const hki_patience *p) {
+hk_status hki_shard_end(hki_shard *s, hki_shard_run *r, const hki_patience *p) {
     hk_status status = HK_OK;
     if (r->msg.flags & HKI_BEGIN_ROUND && !(r->msg.flags & HKI_BEGIN_SETTLE))
         status = hki_round_finish(s, r, p);
-    hki_seat *const seat = &s->seat[r->claim.id];
+    hki_shard_seat *const seat = &s->seat[r->claim.id];
     pthread_mutex_lock(&s->lock);
     set_running(s, &r->claim, 0, false);
     seat->exchange_seconds += (double)(hki_now_ns() - r->start_ns) * 1e-9;

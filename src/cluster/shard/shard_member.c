@@ -41,7 +41,7 @@ static hk_status choose_id(hki_shard *s, int32_t task, uint32_t *out) {
 static void seat_worker(hki_shard *s, uint32_t id, const char *peer,
                         hki_claim *claim, hki_msg_joined *out) {
     hki_worker_record *const w = &s->file.worker[id];
-    hki_seat *const seat = &s->seat[id];
+    hki_shard_seat *const seat = &s->seat[id];
     *claim = (hki_claim){
         .id = id, .incarnation = w->incarnation, .session = ++s->sessions};
     if (!w->live)
@@ -145,7 +145,7 @@ hk_status hki_shard_resume(hki_shard *s, const hki_msg_resume *msg,
 // A worker that was late is taken back as long as nobody else sits there: it
 // may have waited for another shard all the while. `lock` is held.
 static bool take_back(hki_shard *s, const hki_claim *c) {
-    const hki_seat *const seat = &s->seat[c->id];
+    const hki_shard_seat *const seat = &s->seat[c->id];
     if (seat->left || seat->speaker != c->session)
         return false;
     __atomic_store_n(&s->file.worker[c->id].live, 1, __ATOMIC_RELEASE);
@@ -191,7 +191,7 @@ hk_status hki_shard_check_steps(const hki_shard *s, const hki_claim *c,
 
 // `lock` is held.
 static void drop_worker(hki_shard *s, uint32_t id) {
-    hki_seat *const seat = &s->seat[id];
+    hki_shard_seat *const seat = &s->seat[id];
     __atomic_store_n(&s->file.worker[id].live, 0, __ATOMIC_RELEASE);
     atomic_fetch_sub(&s->live, 1);
     seat->running = 0;
@@ -228,7 +228,7 @@ void hki_shard_hang_up(hki_shard *s, const hki_claim *c) {
     if (c->session == 0)
         return;
     pthread_mutex_lock(&s->lock);
-    hki_seat *const seat = &s->seat[c->id];
+    hki_shard_seat *const seat = &s->seat[c->id];
     seat->connections -= seat->connections > 0;
     seat->in_barrier = false;
     pthread_cond_broadcast(&s->changed);
@@ -241,7 +241,7 @@ void hki_shard_seen(hki_shard *s, const hki_claim *c,
     if (c->session == 0)
         return;
     pthread_mutex_lock(&s->lock);
-    hki_seat *const seat = &s->seat[c->id];
+    hki_shard_seat *const seat = &s->seat[c->id];
     hki_worker_record *const w = &s->file.worker[c->id];
     seat->seen_ns = hki_now_ns();
     seat->bytes_in += bytes_in;

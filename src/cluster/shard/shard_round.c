@@ -6,7 +6,7 @@
 // record behind the last worker's: its cursor is (round, chunks closed), so
 // that a process that dies in between goes on where it was.
 //
-// No round is closed while the gate keeps it from it (shard_cut.c).
+// No round is closed while the gate keeps it from it (shard_snapshot.c).
 //
 // A worker that dies half way has brought some chunks and not others: the
 // mean of a chunk is over those who brought it.
@@ -138,7 +138,7 @@ static void wait_for_gate(hki_shard *s) {
 }
 
 // Waits for the end of round `round`, or brings it about. `lock` is held.
-static hk_status finish(hki_shard *s, const hki_run *r, uint64_t round,
+static hk_status finish(hki_shard *s, const hki_shard_run *r, uint64_t round,
                         const hki_patience *p) {
     bool in_time = true;
     while (hki_round_number(s) == round) {
@@ -158,7 +158,8 @@ static hk_status finish(hki_shard *s, const hki_run *r, uint64_t round,
     return HK_OK;
 }
 
-hk_status hki_round_finish(hki_shard *s, hki_run *r, const hki_patience *p) {
+hk_status hki_round_finish(hki_shard *s, hki_shard_run *r,
+                           const hki_patience *p) {
     hki_worker_record *const w = &s->file.worker[r->claim.id];
     hki_center_head *const h = s->file.head;
     pthread_mutex_lock(&s->lock);

@@ -268,8 +268,8 @@ static double add_up(hki_shard *s, float *c, const float *up, int64_t n) {
     return first + s->ck->add(c + half, up + half, n - half);
 }
 
-static hk_status apply_outer(hki_shard *s, const hki_run *r, uint32_t chunk,
-                             float *up) {
+static hk_status apply_outer(hki_shard *s, const hki_shard_run *r,
+                             uint32_t chunk, float *up) {
     hk_optimizer *const o = s->outer[chunk];
     const hki_chunk_range *const c = &s->chunk[chunk];
     const int64_t n = c->end - c->begin, room = (n + 15) / 16 * 16;
@@ -310,7 +310,7 @@ static void apply_round(hki_shard *s, uint32_t chunk, const float *up) {
     s->file.chunk[chunk].contributions++;
 }
 
-hk_status hki_rules_apply(hki_shard *s, const hki_run *r, uint32_t chunk,
+hk_status hki_rules_apply(hki_shard *s, const hki_shard_run *r, uint32_t chunk,
                           const float *up, double *squares) {
     const hki_chunk_range *const c = &s->chunk[chunk];
     const int64_t n = c->end - c->begin;

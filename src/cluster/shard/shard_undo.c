@@ -147,7 +147,7 @@ hk_status hki_undo_open(hki_shard *s, uint32_t worker, uint64_t tag,
 }
 
 hk_status hki_undo_open_rows(hki_shard *s, uint32_t worker, uint64_t tag,
-                             const hki_rows *rows, uint32_t *slot) {
+                             const hki_row_batch *rows, uint32_t *slot) {
     *slot = take_slot(s);
     hki_undo_head *const u = head_of(s, *slot);
     hki_store64(&u->tag, 0);
@@ -210,7 +210,7 @@ static bool is_sound(const hki_shard *s, uint32_t slot) {
     if (u->rows > HKI_BATCH_ROWS || u->table >= s->plan.n_tables ||
         (int64_t)u->rows * s->plan.table[u->table].dim > s->plan.max_floats)
         return false;
-    const hki_rows rows = {
+    const hki_row_batch rows = {
         .table = u->table, .count = u->rows, .ids = ids_of(s, slot)};
     return hki_shard_check_rows(s, &rows, s->name) == HK_OK;
 }

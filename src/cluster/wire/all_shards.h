@@ -1,4 +1,5 @@
-// cluster/wire/all_shards.h - one consistent point of all shards, from a client's side.
+// cluster/wire/all_shards.h - one consistent point of all shards, from a
+// client's side.
 #ifndef HKI_CUT_H
 #define HKI_CUT_H
 #include "cluster/wire/frame.h"

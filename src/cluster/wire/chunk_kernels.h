@@ -1,5 +1,5 @@
-// cluster/wire/chunk_kernels.h - what is done to a chunk on its way: differences, sums
-// that notice bad values, and shorter encodings.
+// cluster/wire/chunk_kernels.h - what is done to a chunk on its way:
+// differences, sums that notice bad values, and shorter encodings.
 //
 // A worker's half of an exchange has two steps, so that an encoding can come
 // between: the difference d, mostly written over the center's values c that

@@ -3,7 +3,7 @@
 #include "cluster/wire/wire.h"
 
 typedef struct cutter {
-    hki_plan *p;
+    hki_chunk_plan *p;
     const hk_layout *layout;
     const uint8_t *share;
     int64_t chunk_floats;
@@ -96,7 +96,7 @@ static void cut_all(cutter *c) {
 
 // Shard s ends with the chunk at which the sum of floats comes closest to
 // s + 1 equal parts.
-static void divide(hki_plan *p, int64_t n) {
+static void divide(hki_chunk_plan *p, int64_t n) {
     int64_t total = 0, sum = 0;
     for (uint32_t i = 0; i < p->count; i++)
         total += p->chunk[i].end - p->chunk[i].begin;
@@ -127,7 +127,7 @@ static uint64_t hash_u64(uint64_t h, uint64_t v) {
     return hki_hash(h, b, sizeof b);
 }
 
-static uint64_t hash_plan(const hki_plan *p, uint64_t layout) {
+static uint64_t hash_plan(const hki_chunk_plan *p, uint64_t layout) {
     uint64_t h = hash_u64(HKI_HASH_INIT, layout);
     for (uint32_t i = 0; i < p->count; i++) {
         h = hash_u64(h, (uint64_t)p->chunk[i].begin);
@@ -140,10 +140,10 @@ static uint64_t hash_plan(const hki_plan *p, uint64_t layout) {
     return h;
 }
 
-hk_status hki_plan_init(hki_plan *p, const hk_layout *l, const uint8_t *share,
-                        int64_t chunk_floats, uint32_t n_shards,
-                        const char *what) {
-    *p = (hki_plan){.n_shards = n_shards};
+hk_status hki_plan_init(hki_chunk_plan *p, const hk_layout *l,
+                        const uint8_t *share, int64_t chunk_floats,
+                        uint32_t n_shards, const char *what) {
+    *p = (hki_chunk_plan){.n_shards = n_shards};
     // Chunks begin at multiples of 64 bytes.
     cutter c = {.p = p,
                 .layout = l,
@@ -168,12 +168,12 @@ hk_status hki_plan_init(hki_plan *p, const hk_layout *l, const uint8_t *share,
     return HK_OK;
 }
 
-void hki_plan_deinit(hki_plan *p) {
+void hki_plan_deinit(hki_chunk_plan *p) {
     hki_free(p->chunk);
     hki_free(p->table);
     hki_free(p->first);
     hki_free(p->begin);
-    *p = (hki_plan){0};
+    *p = (hki_chunk_plan){0};
 }
 
 hki_encoding hki_chunk_encoding(const hki_method *m, const hki_chunk_range *c,

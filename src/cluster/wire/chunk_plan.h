@@ -14,7 +14,7 @@ typedef struct hki_chunk_range {
     int64_t begin, end; // floats
     hk_share share;     // EXCHANGE or COPY
     bool state;         // float state, not trainable
-    int32_t table;      // index of hki_plan.table; -1: none
+    int32_t table;      // index of hki_chunk_plan.table; -1: none
 } hki_chunk_range;
 
 // A table whose rows can travel alone.
@@ -23,7 +23,7 @@ typedef struct hki_table {
     int64_t offset, rows, dim;
 } hki_table;
 
-typedef struct hki_plan {
+typedef struct hki_chunk_plan {
     hki_chunk_range *chunk;
     uint32_t count;
     hki_table *table;
@@ -33,13 +33,13 @@ typedef struct hki_plan {
     int64_t *begin;  // n_shards + 1: floats
     int64_t max_floats; // of a chunk
     uint64_t hash;
-} hki_plan;
+} hki_chunk_plan;
 
 // share: one byte (hk_share) per entry.
-hk_status hki_plan_init(hki_plan *p, const hk_layout *l, const uint8_t *share,
-                        int64_t chunk_floats, uint32_t n_shards,
-                        const char *what);
-void hki_plan_deinit(hki_plan *p);
+hk_status hki_plan_init(hki_chunk_plan *p, const hk_layout *l,
+                        const uint8_t *share, int64_t chunk_floats,
+                        uint32_t n_shards, const char *what);
+void hki_plan_deinit(hki_chunk_plan *p);
 
 // How a chunk goes up when `asked` was agreed on: what is not a difference is
 // never shortened.

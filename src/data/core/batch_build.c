@@ -5,7 +5,8 @@
 // ---- opening ---------------------------------------------------------------
 
 hk_status hki_batcher_open(hki_batcher *b, hki_node *n,
-                           const hk_element *row_spec, const hki_part *parts) {
+                           const hk_element *row_spec,
+                           const hki_batch_part *parts) {
     *b = (hki_batcher){.n = n, .row_spec = row_spec, .parts = parts};
     for (size_t k = 0; k < row_spec->count; k++)
         b->has_slots = b->has_slots || parts[k].kind != HKI_PART_COLUMN;

@@ -1,5 +1,5 @@
-// data/core/batch_build.h - puts rows together to one element: batch, padded batch,
-// ragged batch and window.
+// data/core/batch_build.h - puts rows together to one element: batch, padded
+// batch, ragged batch and window.
 #ifndef HKI_BATCHER_H
 #define HKI_BATCHER_H
 #include "data/core/pipeline.h"
@@ -12,11 +12,11 @@ typedef enum hki_part_kind {
     HKI_PART_SPARSE      // entries of all rows, the row first in the index
 } hki_part_kind;
 
-typedef struct hki_part {
+typedef struct hki_batch_part {
     hki_part_kind kind;
     hk_shape pad;   // HKI_PART_PAD: of a row, -1: the longest
     double padding; // of numbers; strings get ""
-} hki_part;
+} hki_batch_part;
 
 typedef enum hki_batch_style {
     HKI_BATCH_PLAIN = 0,
@@ -28,23 +28,24 @@ typedef enum hki_batch_style {
 // the result, -1 unknown. shapes, padding: as hk_data_padded_batch.
 hk_status hki_parts_plan(const char *op, const hk_dataset *d,
                          hki_batch_style style, const hk_shape *shapes,
-                         const double *padding, int64_t rows, hki_part *parts,
-                         hk_value *spec);
+                         const double *padding, int64_t rows,
+                         hki_batch_part *parts, hk_value *spec);
 
 typedef struct hki_batcher {
     hki_node *n; // the boxes are of its pool
     const hk_element *row_spec;
-    const hki_part *parts;
+    const hki_batch_part *parts;
     bool has_slots;
-    int64_t room;      // rows that there is memory for
-    int64_t slot_room; // of the array
-    hki_rows rows;     // where rows are written while one is under way
-    hki_box *box;      // under way; NULL: none
+    int64_t room;       // rows that there is memory for
+    int64_t slot_room;  // of the array
+    hki_data_rows rows; // where rows are written while one is under way
+    hki_box *box;       // under way; NULL: none
     hki_pool *slot_pool;
 } hki_batcher;
 
 hk_status hki_batcher_open(hki_batcher *b, hki_node *n,
-                           const hk_element *row_spec, const hki_part *parts);
+                           const hk_element *row_spec,
+                           const hki_batch_part *parts);
 void hki_batcher_close(hki_batcher *b); // also half-built or zeroed
 // Takes a box and makes room for at least `rows` rows.
 hk_status hki_batcher_begin(hki_batcher *b, int64_t rows);

@@ -1,4 +1,5 @@
-// batch_copy.c - rows of arrays to columns of a batch, without looking at elements.
+// batch_copy.c - rows of arrays to columns of a batch, without looking at
+// elements.
 //
 // Where the base lies in memory and every function above it is a selection of
 // values or one kernel over numbers, a batch is a gather: for each value, for

@@ -1,5 +1,5 @@
-// batch_plan.c - how the values of rows become the values of a batch: planned once,
-// for the dataset.
+// batch_plan.c - how the values of rows become the values of a batch: planned
+// once, for the dataset.
 #include <math.h>
 #include "data/core/batch_build.h"
 
@@ -44,7 +44,7 @@ static hk_status check_padding(const char *op, const hk_value *v, double x) {
 
 static hk_status plan_padded(const char *op, const hk_value *v,
                              const hk_shape *shape, double padding,
-                             hki_part *part) {
+                             hki_batch_part *part) {
     char want[HKI_SHAPE_TEXT], got[HKI_SHAPE_TEXT];
     part->kind = HKI_PART_PAD;
     part->pad = shape != NULL ? *shape : v->shape;
@@ -69,11 +69,11 @@ static hk_status plan_padded(const char *op, const hk_value *v,
 
 static hk_status plan_value(const char *op, const hk_value *v,
                             hki_batch_style style, const hk_shape *shape,
-                            double padding, int64_t rows, hki_part *part,
+                            double padding, int64_t rows, hki_batch_part *part,
                             hk_value *out) {
     const hk_shape *of_row = &v->shape;
     *out = *v;
-    *part = (hki_part){0};
+    *part = (hki_batch_part){0};
     if (v->form == HK_RAGGED_FORM)
         return hki_fail(HK_E_UNSUPPORTED, "%s: value \"%s\" is ragged already",
                         op, v->name);
@@ -96,8 +96,8 @@ static hk_status plan_value(const char *op, const hk_value *v,
 
 hk_status hki_parts_plan(const char *op, const hk_dataset *d,
                          hki_batch_style style, const hk_shape *shapes,
-                         const double *padding, int64_t rows, hki_part *parts,
-                         hk_value *spec) {
+                         const double *padding, int64_t rows,
+                         hki_batch_part *parts, hk_value *spec) {
     for (size_t k = 0; k < d->spec.count; k++)
         HKI_TRY(plan_value(
             op, &d->spec.values[k], style, shapes != NULL ? &shapes[k] : NULL,

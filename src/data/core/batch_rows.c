@@ -3,7 +3,7 @@
 #include "data/core/pipeline.h"
 
 // A shape that a row may have: where the spec knows a dimension it agrees.
-static hk_status check_shape(const hki_rows *r, size_t k,
+static hk_status check_shape(const hki_data_rows *r, size_t k,
                              const hk_shape *shape) {
     const hk_value *const spec = &r->spec->values[k];
     char want[HKI_SHAPE_TEXT], got[HKI_SHAPE_TEXT];
@@ -14,7 +14,7 @@ static hk_status check_shape(const hki_rows *r, size_t k,
                     hki_shape_text(&spec->shape, want));
 }
 
-hk_status hki_rows_tensor(hki_rows *r, size_t k, int64_t i,
+hk_status hki_rows_tensor(hki_data_rows *r, size_t k, int64_t i,
                           const hk_shape *shape, void **data) {
     HKI_TRY(check_shape(r, k, shape));
     void *const at = hki_rows_at(r, k, i);
@@ -28,7 +28,7 @@ hk_status hki_rows_tensor(hki_rows *r, size_t k, int64_t i,
     return HK_OK;
 }
 
-hk_status hki_rows_strings(hki_rows *r, size_t k, int64_t i,
+hk_status hki_rows_strings(hki_data_rows *r, size_t k, int64_t i,
                            const hk_shape *shape) {
     HKI_TRY(check_shape(r, k, shape));
     if (r->col[k].strings != NULL)
@@ -37,7 +37,7 @@ hk_status hki_rows_strings(hki_rows *r, size_t k, int64_t i,
     return hki_box_tensor(r->slot[i], k, shape, &t);
 }
 
-hk_status hki_rows_string(hki_rows *r, size_t k, int64_t i, int64_t j,
+hk_status hki_rows_string(hki_data_rows *r, size_t k, int64_t i, int64_t j,
                           const void *bytes, size_t size) {
     const hki_col *const c = &r->col[k];
     if (c->strings != NULL)
@@ -46,7 +46,7 @@ hk_status hki_rows_string(hki_rows *r, size_t k, int64_t i, int64_t j,
     return hk_tensor_set_string(r->slot[i]->values[k].tensor, j, bytes, size);
 }
 
-hk_status hki_rows_sparse(hki_rows *r, size_t k, int64_t i, int64_t n,
+hk_status hki_rows_sparse(hki_data_rows *r, size_t k, int64_t i, int64_t n,
                           const hk_shape *dense_shape, void **values,
                           int64_t **index) {
     HKI_TRY(check_shape(r, k, dense_shape));
@@ -62,7 +62,7 @@ hk_status hki_rows_sparse(hki_rows *r, size_t k, int64_t i, int64_t n,
     return HK_OK;
 }
 
-hk_status hki_rows_ragged(hki_rows *r, size_t k, int64_t i,
+hk_status hki_rows_ragged(hki_data_rows *r, size_t k, int64_t i,
                           const hk_shape *shape, int64_t n_splits,
                           void **values, int64_t **splits) {
     hki_box *const b = r->slot[i];
@@ -102,7 +102,7 @@ static hk_status read_numbers(const hk_tensor *t, void *to) {
     return HK_OK;
 }
 
-static hk_status copy_strings(hki_rows *r, size_t k, int64_t i,
+static hk_status copy_strings(hki_data_rows *r, size_t k, int64_t i,
                               const hk_tensor *t) {
     const int64_t n = hk_tensor_count(t);
     for (int64_t j = 0; j < n; j++) {
@@ -114,7 +114,7 @@ static hk_status copy_strings(hki_rows *r, size_t k, int64_t i,
     return HK_OK;
 }
 
-static hk_status copy_dense(hki_rows *r, size_t k, int64_t i,
+static hk_status copy_dense(hki_data_rows *r, size_t k, int64_t i,
                             const hk_tensor *t) {
     void *data;
     if (hk_tensor_dtype(t) == HK_STRING) {
@@ -125,7 +125,8 @@ static hk_status copy_dense(hki_rows *r, size_t k, int64_t i,
     return read_numbers(t, data);
 }
 
-hk_status hki_rows_copy(hki_rows *r, size_t k, int64_t i, const hk_value *v) {
+hk_status hki_rows_copy(hki_data_rows *r, size_t k, int64_t i,
+                        const hk_value *v) {
     const hk_value *const spec = &r->spec->values[k];
     if (v->tensor == NULL || hk_tensor_dtype(v->tensor) != spec->dtype ||
         v->form != spec->form)

@@ -229,7 +229,7 @@ hk_status hki_box_prepare(hki_box *b) {
     return HK_OK;
 }
 
-hki_rows *hki_box_rows(hki_box *b) {
+hki_data_rows *hki_box_rows(hki_box *b) {
     return &b->rows;
 }
 

@@ -183,7 +183,7 @@ bool hki_may_skip(const hk_dataset *d) {
     return false;
 }
 
-uint32_t hki_fn_parallel(const hk_dataset *d, hki_run *run) {
+uint32_t hki_fn_parallel(const hk_dataset *d, hki_data_run *run) {
     uint32_t n = 1;
     for (; d->flags & (HKI_PASSES | HKI_FN); d = d->inputs[0])
         if (d->flags & HKI_FN) {

@@ -19,7 +19,7 @@
 struct hk_iter {
     hk_dataset *d;
     hk_iter_options opt;
-    hki_run *run;
+    hki_data_run *run;
     hki_node *root;
     hki_loader *loader;
     hki_item item; // delivered last

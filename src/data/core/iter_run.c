@@ -15,8 +15,8 @@ hk_status hki_fault_raise(const hki_fault *f) {
     return f->status == HK_OK ? HK_OK : hki_fail(f->status, "%s", f->text);
 }
 
-hk_status hki_run_open(const hk_iter_options *opt, hki_run **out) {
-    hki_run *run;
+hk_status hki_run_open(const hk_iter_options *opt, hki_data_run **out) {
+    hki_data_run *run;
     HKI_TRY(hki_zalloc_array(1, sizeof *run, &run));
     run->context = opt->context;
     run->ignore_stop = opt->ignore_stop != 0;
@@ -39,20 +39,20 @@ hk_status hki_run_open(const hk_iter_options *opt, hki_run **out) {
     return HK_OK;
 }
 
-void hki_run_close(hki_run *run) {
+void hki_run_close(hki_data_run *run) {
     if (run == NULL)
         return;
     hki_gang_destroy(run->gang);
     hki_free(run);
 }
 
-static int stop_reason(const hki_run *run) {
+static int stop_reason(const hki_data_run *run) {
     return run->context != NULL && !run->ignore_stop
                ? hk_stop_requested(run->context)
                : 0;
 }
 
-bool hki_run_stopping(const hki_run *run) {
+bool hki_run_stopping(const hki_data_run *run) {
     return stop_reason(run) != 0;
 }
 
@@ -61,7 +61,7 @@ static hk_status stopped(int reason) {
                     reason);
 }
 
-hk_status hki_run_between(hki_run *run) {
+hk_status hki_run_between(hki_data_run *run) {
     const int reason = stop_reason(run);
     if (reason == 0)
         atomic_store_explicit(&run->stop_seen_ns, 0, memory_order_relaxed);
@@ -75,7 +75,7 @@ hk_status hki_run_between(hki_run *run) {
 
 // Nodes hold parts of an element while they make it: half a batch, one side of
 // a zip. A stop that is heard there loses them.
-hk_status hki_run_check(hki_run *run) {
+hk_status hki_run_check(hki_data_run *run) {
     if (atomic_load_explicit(&run->closing, memory_order_relaxed))
         return hki_fail(HK_E_CANCELLED, "iterator: it is being destroyed");
     const int reason = stop_reason(run);
@@ -99,7 +99,8 @@ hk_status hki_run_conds_init(pthread_cond_t *a, pthread_cond_t *b) {
     return s;
 }
 
-bool hki_run_wait(hki_run *run, pthread_cond_t *cond, pthread_mutex_t *lock) {
+bool hki_run_wait(hki_data_run *run, pthread_cond_t *cond,
+                  pthread_mutex_t *lock) {
     if (run->context == NULL) {
         pthread_cond_wait(cond, lock);
         return false;
@@ -108,15 +109,15 @@ bool hki_run_wait(hki_run *run, pthread_cond_t *cond, pthread_mutex_t *lock) {
     return hki_run_stopping(run);
 }
 
-hk_context *hki_run_context(hki_run *run) {
+hk_context *hki_run_context(hki_data_run *run) {
     return run->context;
 }
 
-uint32_t hki_run_threads(hki_run *run) {
+uint32_t hki_run_threads(hki_data_run *run) {
     return run->threads;
 }
 
-hk_isa hki_run_isa(hki_run *run) {
+hk_isa hki_run_isa(hki_data_run *run) {
     return run->isa;
 }
 
@@ -138,7 +139,7 @@ static bool fault_of_data(hk_status s) {
     }
 }
 
-hk_status hki_on_error(hki_run *run, hk_on_error policy, hk_status s,
+hk_status hki_on_error(hki_data_run *run, hk_on_error policy, hk_status s,
                        bool *skip) {
     if (s == HK_OK || policy != HK_ON_ERROR_SKIP || !fault_of_data(s))
         return s;

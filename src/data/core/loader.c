@@ -11,7 +11,7 @@ typedef struct step {
 } step;
 
 struct hki_loader {
-    hki_run *run;
+    hki_data_run *run;
     const hk_dataset *base;
     void *scratch; // of the base's view
     hk_element shown;
@@ -56,7 +56,8 @@ static hk_status open_base(hki_loader *l) {
     return hki_tensor_wrap_strings(&scalar, &l->cell, &l->lent);
 }
 
-hk_status hki_loader_open(const hk_dataset *d, hki_run *run, hki_loader **out) {
+hk_status hki_loader_open(const hk_dataset *d, hki_data_run *run,
+                          hki_loader **out) {
     hki_loader *l;
     HKI_TRY(hki_zalloc_array(1, sizeof *l, &l));
     l->run = run;
@@ -143,11 +144,11 @@ static hk_status show(hki_loader *l, const hki_item *item, bool lend,
 // ---- the steps -------------------------------------------------------------
 
 static hk_status apply(hki_loader *l, step *s, const hk_element *in,
-                       const hki_item *item, hki_rows *rows, int64_t row,
+                       const hki_item *item, hki_data_rows *rows, int64_t row,
                        bool *skip) {
     const bool record =
         (l->base->flags & HKI_ROWS) == 0 && item->box->bytes != NULL;
-    hki_call c = {
+    hki_fn_call c = {
         .run = l->run,
         .in = in,
         .out = rows,
@@ -184,8 +185,8 @@ hk_status hki_loader_view(hki_loader *l, const hki_item *item,
     return HK_OK;
 }
 
-hk_status hki_loader_row(hki_loader *l, const hki_item *item, hki_rows *rows,
-                         int64_t i, bool *skip) {
+hk_status hki_loader_row(hki_loader *l, const hki_item *item,
+                         hki_data_rows *rows, int64_t i, bool *skip) {
     const hk_element *e = NULL;
     bool left_out = false;
     HKI_TRY(show(l, item, true, &e));
@@ -203,7 +204,7 @@ hk_status hki_loader_row(hki_loader *l, const hki_item *item, hki_rows *rows,
 }
 
 bool hki_loader_move(const hki_loader *l, const hki_item *items, int64_t begin,
-                     int64_t end, hki_rows *rows) {
+                     int64_t end, hki_data_rows *rows) {
     if (l->moves == NULL)
         return false;
     for (size_t k = 0; k < l->n_moves; k++)

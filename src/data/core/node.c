@@ -4,7 +4,8 @@
 
 // ---- opening ---------------------------------------------------------------
 
-hk_status hki_node_open(const hk_dataset *d, hki_run *run, hki_node **out) {
+hk_status hki_node_open(const hk_dataset *d, hki_data_run *run,
+                        hki_node **out) {
     hki_node *n;
     hk_status s;
     HKI_TRY(hki_zalloc_array(1, sizeof *n, &n));
@@ -153,7 +154,7 @@ hk_status hki_record_item(hki_node *n, const void *bytes, size_t size,
 
 void hki_record_place(hki_node *n, const char *path, uint64_t record,
                       uint64_t offset) {
-    n->record->place = (hki_place){path, record, offset};
+    n->record->place = (hki_row_place){path, record, offset};
 }
 
 hk_status hki_item_keep(hki_node *n, hki_item *item) {

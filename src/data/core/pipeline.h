@@ -1,5 +1,5 @@
-// data/core/pipeline.h - what the pipeline's own files share, beyond the seam in
-// data/data.h.
+// data/core/pipeline.h - what the pipeline's own files share, beyond the seam
+// in data/data.h.
 #ifndef HKI_DATA_CORE_H
 #define HKI_DATA_CORE_H
 #include <pthread.h>
@@ -19,7 +19,7 @@ hk_status hki_fault_raise(const hki_fault *f);
 
 // ---- the run ---------------------------------------------------------------
 
-struct hki_run {
+struct hki_data_run {
     hk_context *context;
     bool ignore_stop;
     uint32_t threads;
@@ -31,14 +31,14 @@ struct hki_run {
     hki_gang *gang;
 };
 
-hk_status hki_run_open(const hk_iter_options *opt, hki_run **out);
-void hki_run_close(hki_run *run); // after its nodes; NULL is allowed
+hk_status hki_run_open(const hk_iter_options *opt, hki_data_run **out);
+void hki_run_close(hki_data_run *run); // after its nodes; NULL is allowed
 // Between two elements: HK_E_CANCELLED after a stop, which loses nothing here.
 // HK_E_STATE when one was heard in the middle of an element and taken back:
 // what the nodes hold is no position.
-hk_status hki_run_between(hki_run *run);
+hk_status hki_run_between(hki_data_run *run);
 // A stop was asked for: who makes elements ahead begins no other one.
-bool hki_run_stopping(const hki_run *run);
+bool hki_run_stopping(const hki_data_run *run);
 
 // Elements left out in a row, one after the other. Watching them ends a loop
 // over data of which nothing is left.
@@ -52,7 +52,8 @@ hk_status hki_skips_watch(hki_skips *s, uint64_t stamp);
 // Waits for the condition, at most a tenth of a second where a context may be
 // stopped from outside (by a signal handler, which cannot wake anybody). True:
 // there was a stop.
-bool hki_run_wait(hki_run *run, pthread_cond_t *cond, pthread_mutex_t *lock);
+bool hki_run_wait(hki_data_run *run, pthread_cond_t *cond,
+                  pthread_mutex_t *lock);
 // The two conditions that a lock of this module comes with.
 hk_status hki_run_conds_init(pthread_cond_t *a, pthread_cond_t *b);
 
@@ -77,7 +78,7 @@ typedef struct hki_task {
 } hki_task;
 
 // run: helpers end when it is stopped; borrowed.
-hk_status hki_gang_create(uint32_t helpers, hki_run *run, hki_gang **out);
+hk_status hki_gang_create(uint32_t helpers, hki_data_run *run, hki_gang **out);
 void hki_gang_destroy(hki_gang *g); // the queue is empty; NULL is allowed
 void hki_gang_submit(hki_gang *g, hki_task *t);
 // The task is idle afterwards. Idle tasks return at once.
@@ -100,11 +101,11 @@ struct hki_box {
     hk_element element; // values below
     hk_value *values;
     hk_tensor **own; // [2 * count]: the pool's tensors and indices, NULL: none
-    hki_rows rows;   // this box as row 0
-    hki_box *self;   // rows.slot
+    hki_data_rows rows;   // this box as row 0
+    hki_box *self;        // rows.slot
     const uint8_t *bytes; // a record; NULL: an element
     size_t size;
-    hki_place place;
+    hki_row_place place;
     uint8_t *store; // of a kept record
     size_t capacity;
     hki_item *recipe; // the row items that the element was made of
@@ -159,7 +160,7 @@ int64_t hki_table_row(const hk_dataset *d, int64_t i);
 bool hki_has_fn(const hk_dataset *d);
 bool hki_may_skip(const hk_dataset *d);
 // Rows at once that the functions of the chain ask for, 1 or more.
-uint32_t hki_fn_parallel(const hk_dataset *d, hki_run *run);
+uint32_t hki_fn_parallel(const hk_dataset *d, hki_data_run *run);
 // d with its functions applied: items are boxes then. d itself when it has
 // none. d: taken, in both.
 hk_dataset *hki_data_made(hk_dataset *d);
@@ -188,7 +189,7 @@ void hki_move_rows(const hki_move *m, const hki_col *to, const hki_item *items,
 // of which have columns, by moving memory; skips none. False: this chain needs
 // hki_loader_row.
 bool hki_loader_move(const hki_loader *l, const hki_item *items, int64_t begin,
-                     int64_t end, hki_rows *rows);
+                     int64_t end, hki_data_rows *rows);
 
 // ---- elements as bytes -----------------------------------------------------
 

@@ -10,14 +10,14 @@ struct hki_gang {
     pthread_cond_t work; // the queue has a task, or the end has come
     pthread_cond_t done; // a task is done
     hki_task head;       // circular queue around it
-    hki_run *run;
+    hki_data_run *run;
     uint32_t n_helpers, n_started;
     uint32_t n_alive; // started and not ended by a stop
     bool ending;
     hki_thread **threads;
 };
 
-hk_status hki_gang_create(uint32_t helpers, hki_run *run, hki_gang **out) {
+hk_status hki_gang_create(uint32_t helpers, hki_data_run *run, hki_gang **out) {
     hki_gang *g;
     HKI_TRY(hki_zalloc_array(1, sizeof *g, &g));
     g->run = run;

@@ -416,7 +416,7 @@ static hk_status source_start(hki_node *n) {
     return HK_OK;
 }
 
-static void set_places(source *s, const hki_rows *rows, size_t n) {
+static void set_places(source *s, const hki_data_rows *rows, size_t n) {
     for (size_t k = 0; k < n; k++) {
         const hki_col *const col = &rows->col[k];
         s->places[k] = (hki_csv_place){
@@ -461,7 +461,7 @@ static hk_status source_next(hki_node *n, hki_item *out) {
     return HK_OK;
 }
 
-static hk_status source_fill(hki_node *n, hki_rows *rows, int64_t first,
+static hk_status source_fill(hki_node *n, hki_data_rows *rows, int64_t first,
                              int64_t want, int64_t *got) {
     source *const s = n->state;
     set_places(s, rows, n->d->spec.count);

@@ -1,4 +1,5 @@
-// data/csv/csv_cut.h - rows as they are cut, private to csv_cut.c and csv_rows.c.
+// data/csv/csv_cut.h - rows as they are cut, private to csv_cut.c and
+// csv_rows.c.
 #ifndef HKI_DATA_CSV_CUT_H
 #define HKI_DATA_CSV_CUT_H
 #include "data/csv/csv.h"

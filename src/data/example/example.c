@@ -40,7 +40,7 @@ static void scratch_close(void *scratch) {
     hki_free(scratch);
 }
 
-static hk_status parse(const config *c, hki_finder *f, hki_call *call) {
+static hk_status parse(const config *c, hki_finder *f, hki_fn_call *call) {
     const hki_string *const record =
         hki_tensor_strings(call->in->values[c->input].tensor);
     size_t kept = 0;
@@ -58,7 +58,8 @@ static hk_status parse(const config *c, hki_finder *f, hki_call *call) {
 }
 
 // Says which record it was.
-static hk_status located(const config *c, const hki_call *call, hk_status s) {
+static hk_status located(const config *c, const hki_fn_call *call,
+                         hk_status s) {
     const uint64_t position =
         call->stamp & ((UINT64_C(1) << HKI_STAMP_PASS) - 1);
     char text[512];
@@ -72,7 +73,7 @@ static hk_status located(const config *c, const hki_call *call, hk_status s) {
                     (unsigned long long)position, text);
 }
 
-static hk_status apply(const void *p, void *scratch, hki_call *call) {
+static hk_status apply(const void *p, void *scratch, hki_fn_call *call) {
     const config *const c = p;
     const hk_status s = parse(c, scratch, call);
     if (s == HK_OK || s == HK_E_NO_MEMORY)
@@ -153,7 +154,7 @@ static hk_status bulk_row(hki_node *n, const hki_framed *r, int64_t row,
                         hki_framed_fail(n->inputs[0], r, s), skip);
 }
 
-static hk_status bulk_fill(hki_node *n, hki_rows *rows, int64_t first,
+static hk_status bulk_fill(hki_node *n, hki_data_rows *rows, int64_t first,
                            int64_t want, int64_t *got) {
     int64_t i = 0;
     hk_status s = HK_OK;

@@ -101,7 +101,7 @@ typedef struct hki_form {
 // The walk over the entries of a record, as the kernel sees it. An entry's
 // form is found by its bytes (0a, length, 0a, length of the key, key, ...) from
 // the fourth on that `mask` leaves.
-typedef struct hki_walk {
+typedef struct hki_example_walk {
     uint32_t *table; // place of a form, in bytes from here, by the hash of its
                      // key; 0: none
     uint64_t mask, multiplier;
@@ -113,20 +113,22 @@ typedef struct hki_walk {
     uint64_t *done;         // a bit for each feature that is stored
     const uint8_t *crc_at;  // checked so far, NULL: no checksum is asked for
     uint32_t crc;           // of the bytes before crc_at, as hki_crc32c has it
-} hki_walk;
+} hki_example_walk;
 
 #define HKI_FORM_BITS 12    // of the table
 #define HKI_FORM_ORDER 1024 // entries of a record whose order is kept
 #define HKI_FORM_FROM 3     // first byte that is hashed
 
-static inline size_t hki_form_hash(const hki_walk *w, const uint8_t *p) {
+static inline size_t hki_form_hash(const hki_example_walk *w,
+                                   const uint8_t *p) {
     const uint64_t key = hki_load8(p + HKI_FORM_FROM) & w->mask;
     return (size_t)(key * w->multiplier >> (64 - HKI_FORM_BITS));
 }
 
 // The form of the entry at p, one without act if there is none; HKI_FORM_REACH
 // bytes may be read.
-static inline const hki_form *hki_form_at(const hki_walk *w, const uint8_t *p) {
+static inline const hki_form *hki_form_at(const hki_example_walk *w,
+                                          const uint8_t *p) {
     const size_t place = w->table[hki_form_hash(w, p)];
     return (const hki_form *)(const void *)((const char *)w->table + place);
 }
@@ -138,8 +140,8 @@ typedef struct hki_example_kernels {
     // then nothing counts that was stored of this record. HKI_FORM_REACH bytes
     // may be read from every place before stop. The checksum is taken of some
     // of the bytes before end.
-    const uint8_t *(*walk)(hki_walk *w, const uint8_t *p, const uint8_t *stop,
-                           const uint8_t *end);
+    const uint8_t *(*walk)(hki_example_walk *w, const uint8_t *p,
+                           const uint8_t *stop, const uint8_t *end);
     // out[i] = p[i].
     void (*byte_floats)(const uint8_t *p, int64_t n, float *out);
 } hki_example_kernels;
@@ -159,12 +161,12 @@ typedef struct hki_finder {
     int32_t *form_slots;    // of each form; -1: the key is not wanted
     int32_t *form_features; // that it is stored for; -1: none
     size_t n_forms;
-    hki_walk walk;
+    hki_example_walk walk;
     size_t noted;      // entries of the last record in walk.order; 0: none
     uint32_t mistrust; // records to go before their order is expected again
     uint32_t next_mistrust;
-    hki_rows *rows; // bound
-    size_t first;   // value of the first feature
+    hki_data_rows *rows; // bound
+    size_t first;        // value of the first feature
     const hki_example_kernels *k;
 } hki_finder;
 
@@ -188,7 +190,7 @@ typedef struct hki_example {
 
 // Tells the finder where the columns are: before the first example and
 // whenever they have moved. Feature i is value first + i of rows.
-void hki_example_bind(hki_finder *f, hki_rows *rows, size_t first);
+void hki_example_bind(hki_finder *f, hki_data_rows *rows, size_t first);
 // Parses it into row `row` of rows that are bound.
 // HK_E_DATA, with a byte offset within the record, when it is malformed.
 hk_status hki_example_row(const hki_example_spec *s, hki_finder *f,
@@ -203,6 +205,6 @@ void hki_raw_read(const hki_feature *f, const hki_example_kernels *kernels,
                   const uint8_t *p, void *out);
 // Fills the row from the lists that were found, but for features that are done.
 hk_status hki_example_read(const hki_example_spec *s, const hki_finder *f,
-                           hki_rows *rows, size_t first, int64_t row);
+                           hki_data_rows *rows, size_t first, int64_t row);
 
 #endif // HKI_DATA_EXAMPLE_H

@@ -300,7 +300,7 @@ static void set_target(hki_finder *f, hki_form *form, int32_t feature) {
     f->form_features[form - f->forms] = feature;
 }
 
-void hki_example_bind(hki_finder *f, hki_rows *rows, size_t first) {
+void hki_example_bind(hki_finder *f, hki_data_rows *rows, size_t first) {
     f->rows = rows;
     f->first = first;
     for (size_t i = 1; i < f->n_forms; i++)

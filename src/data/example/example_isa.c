@@ -134,8 +134,8 @@ typedef struct progress {
 } progress;
 
 // The form that the entry at p has or, by the entries before, should have.
-INLINE const hki_form *form_of(const hki_walk *w, progress *g, const uint8_t *p,
-                               bool expect) {
+INLINE const hki_form *form_of(const hki_example_walk *w, progress *g,
+                               const uint8_t *p, bool expect) {
     if (expect)
         return w->order[g->n_order++];
     const hki_form *const f = hki_form_at(w, p);
@@ -147,7 +147,7 @@ INLINE const hki_form *form_of(const hki_walk *w, progress *g, const uint8_t *p,
 // processor works on several of them at once. What is stored in vain, because
 // an entry turns out to be none, is written over by whoever reads it the
 // general way.
-INLINE const uint8_t *walk_some(const hki_walk *w, progress *g,
+INLINE const uint8_t *walk_some(const hki_example_walk *w, progress *g,
                                 const uint8_t *p, const uint8_t *stop,
                                 bool check, bool one_word, bool expect) {
     while (p < stop) {
@@ -182,10 +182,10 @@ INLINE const uint8_t *walk_some(const hki_walk *w, progress *g,
     return p;
 }
 
-INLINE const uint8_t *walk_all(hki_walk *walk, const uint8_t *p,
+INLINE const uint8_t *walk_all(hki_example_walk *walk, const uint8_t *p,
                                const uint8_t *stop, const uint8_t *end,
                                bool check, bool one_word, bool expect) {
-    const hki_walk w = *walk;
+    const hki_example_walk w = *walk;
     // The checksum reads up to REACH bytes behind an entry's first.
     const uint8_t *const safe =
         end - p >= HKI_FORM_REACH ? end - HKI_FORM_REACH : p;
@@ -203,7 +203,7 @@ INLINE const uint8_t *walk_all(hki_walk *walk, const uint8_t *p,
     return !any_fault(g.all) && g.wrong < 128 && p <= end ? p : NULL;
 }
 
-static const uint8_t *example_walk(hki_walk *w, const uint8_t *p,
+static const uint8_t *example_walk(hki_example_walk *w, const uint8_t *p,
                                    const uint8_t *stop, const uint8_t *end) {
     if (w->n_words > 1)
         return walk_all(w, p, stop, end, false, false, false);

@@ -122,7 +122,7 @@ static hk_status read_ints(const hki_feature *feature, const hki_list *l,
     return HK_OK;
 }
 
-static hk_status read_strings(const hki_list *l, hki_rows *rows, size_t k,
+static hk_status read_strings(const hki_list *l, hki_data_rows *rows, size_t k,
                               int64_t row, int64_t first) {
     hki_pb m = {l->p, l->p + l->size};
     hki_pb_field f;
@@ -163,8 +163,8 @@ static hk_status missing(const hki_feature *f) {
                     f->name);
 }
 
-static hk_status read_default(const hki_feature *f, hki_rows *rows, size_t k,
-                              int64_t row) {
+static hk_status read_default(const hki_feature *f, hki_data_rows *rows,
+                              size_t k, int64_t row) {
     if (f->defaults == NULL)
         return missing(f);
     if (f->dtype == HK_STRING) {
@@ -183,7 +183,7 @@ static hk_status read_default(const hki_feature *f, hki_rows *rows, size_t k,
 }
 
 static hk_status read_fixed(const hki_feature *f, const hki_list *l,
-                            hki_rows *rows, size_t k, int64_t row) {
+                            hki_data_rows *rows, size_t k, int64_t row) {
     int64_t n;
     void *out;
     if (l->stored == 0)
@@ -217,7 +217,7 @@ static hk_status sequence_shape(const hki_feature *f, int64_t n,
 
 // FIXED_LEN_SEQUENCE, and RAGGED_LEN with a shape of [].
 static hk_status read_sequence(const hki_feature *f, const hki_list *l,
-                               hki_rows *rows, size_t k, int64_t row) {
+                               hki_data_rows *rows, size_t k, int64_t row) {
     int64_t n;
     hk_shape shape = {0};
     void *out;
@@ -281,8 +281,8 @@ void hki_raw_read(const hki_feature *f, const hki_example_kernels *kernels,
 }
 
 static hk_status read_raw(const hki_feature *f, const hki_list *l,
-                          const hki_example_kernels *kernels, hki_rows *rows,
-                          size_t k, int64_t row) {
+                          const hki_example_kernels *kernels,
+                          hki_data_rows *rows, size_t k, int64_t row) {
     if (l->stored == 0)
         return read_default(f, rows, k, row);
     hki_pb m = {l->p, l->p + l->size};
@@ -315,7 +315,7 @@ static hk_status read_raw(const hki_feature *f, const hki_list *l,
 // ---- sparse ----------------------------------------------------------------
 
 static hk_status read_var(const hki_feature *f, const hki_list *l,
-                          hki_rows *rows, size_t k, int64_t row) {
+                          hki_data_rows *rows, size_t k, int64_t row) {
     int64_t n, *index;
     void *values;
     HKI_TRY(check_list(f, l, &n));
@@ -402,8 +402,8 @@ static hk_status reorder_numbers(void *values, int64_t n, size_t size,
     return HK_OK;
 }
 
-static hk_status reorder_strings(const hki_list *l, hki_rows *rows, size_t k,
-                                 int64_t row, const int64_t *order) {
+static hk_status reorder_strings(const hki_list *l, hki_data_rows *rows,
+                                 size_t k, int64_t row, const int64_t *order) {
     hki_pb m = {l->p, l->p + l->size};
     hki_pb_field f;
     bool bad;
@@ -414,8 +414,8 @@ static hk_status reorder_strings(const hki_list *l, hki_rows *rows, size_t k,
 }
 
 static hk_status read_sparse(const hki_feature *f, const hki_list *l,
-                             const hki_finder *finder, hki_rows *rows, size_t k,
-                             int64_t row) {
+                             const hki_finder *finder, hki_data_rows *rows,
+                             size_t k, int64_t row) {
     int64_t n, *index, *column = NULL;
     place *places = NULL;
     void *values;
@@ -488,9 +488,9 @@ static hk_status measure_steps(const hki_feature *f, const hki_list *steps,
 }
 
 // Asks for the memory of a feature list; index: NULL for dense ones.
-static hk_status list_memory(const hki_feature *f, hki_rows *rows, size_t k,
-                             int64_t row, const int64_t size[3], void **values,
-                             int64_t **index) {
+static hk_status list_memory(const hki_feature *f, hki_data_rows *rows,
+                             size_t k, int64_t row, const int64_t size[3],
+                             void **values, int64_t **index) {
     *index = NULL;
     *values = NULL;
     hk_shape shape = {.rank = 2, .dim = {size[0], size[2]}};
@@ -508,7 +508,7 @@ static hk_status list_memory(const hki_feature *f, hki_rows *rows, size_t k,
 }
 
 static hk_status read_steps(const hki_feature *f, const hki_list *steps,
-                            hki_rows *rows, size_t k, int64_t row) {
+                            hki_data_rows *rows, size_t k, int64_t row) {
     int64_t size[3], n, done = 0, *index;
     void *values;
     if (steps->stored == 0 && f->kind == HK_FIXED_LEN_SEQUENCE &&
@@ -541,7 +541,7 @@ static hk_status read_steps(const hki_feature *f, const hki_list *steps,
 // ---- all of them -----------------------------------------------------------
 
 static hk_status read_feature(const hki_feature *x, const hki_finder *f,
-                              const hki_list *l, hki_rows *rows, size_t k,
+                              const hki_list *l, hki_data_rows *rows, size_t k,
                               int64_t row) {
     if (x->in_list)
         return read_steps(x, l, rows, k, row);
@@ -562,7 +562,7 @@ static hk_status read_feature(const hki_feature *x, const hki_finder *f,
 }
 
 hk_status hki_example_read(const hki_example_spec *s, const hki_finder *f,
-                           hki_rows *rows, size_t first, int64_t row) {
+                           hki_data_rows *rows, size_t first, int64_t row) {
     for (size_t i = 0; i < s->n_features; i++) {
         const hki_feature *const x = &s->features[i];
         if (!hki_feature_done(f, i))

@@ -1,5 +1,5 @@
-// data/features/feature.h - feature columns from the inside; private to the module and
-// its tests.
+// data/features/feature.h - feature columns from the inside; private to the
+// module and its tests.
 //
 //   feature_words.c   lists of words with an index: vocabularies
 //   feature_hash.c    the stable hash

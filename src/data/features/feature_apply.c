@@ -8,7 +8,7 @@
 
 // ---- binding --------------------------------------------------------------
 
-static hk_status find_field(hki_plan *p, const hk_element *spec,
+static hk_status find_field(hki_feature_plan *p, const hk_element *spec,
                             const char *key, size_t *out) {
     for (size_t f = 0; f < p->n_fields; f++)
         if (strcmp(p->key[f], key) == 0) {
@@ -39,7 +39,7 @@ static hk_status check_width(const hk_column *c, int64_t per_row) {
                     c->name, c->key, (long long)per_row, (long long)want);
 }
 
-static hk_status bind_key(hki_plan *p, const hk_element *spec,
+static hk_status bind_key(hki_feature_plan *p, const hk_element *spec,
                           const hk_column *c) {
     const bool numeric =
         c->kind == HKI_COLUMN_NUMERIC || c->kind == HKI_COLUMN_WEIGHTED;
@@ -59,7 +59,7 @@ static hk_status bind_key(hki_plan *p, const hk_element *spec,
     return HK_OK;
 }
 
-static hk_status bind_leaves(hki_plan *p, const hk_element *spec,
+static hk_status bind_leaves(hki_feature_plan *p, const hk_element *spec,
                              const hk_column *c) {
     size_t **const fields = &p->leaf_field[c->index];
     int64_t per_row;
@@ -83,7 +83,7 @@ static size_t count_keys(const hk_feature_set *s) {
     return n;
 }
 
-static hk_status bind(hki_plan *p, const hk_element *spec) {
+static hk_status bind(hki_feature_plan *p, const hk_element *spec) {
     const hk_feature_set *const s = p->set;
     const size_t n_keys = count_keys(s);
     HKI_TRY(hki_arena_alloc(&p->arena, n_keys, sizeof *p->value, &p->value));
@@ -110,12 +110,14 @@ static hk_status bind(hki_plan *p, const hk_element *spec) {
 // ---- the spec of what comes out -------------------------------------------
 
 // [values], or [rows, values] of a batch.
-static hk_shape out_shape(const hki_plan *p, int64_t rows, int64_t values) {
+static hk_shape out_shape(const hki_feature_plan *p, int64_t rows,
+                          int64_t values) {
     const int64_t dims[2] = {rows, values};
     return p->batched ? hk_shape_make(2, dims) : hk_shape_make(1, &dims[1]);
 }
 
-static hk_value spec_of_out(const hki_plan *p, const hki_out *o, int64_t rows) {
+static hk_value spec_of_out(const hki_feature_plan *p, const hki_out *o,
+                            int64_t rows) {
     const int64_t values = o->ids->values;
     return (hk_value){.name = o->name,
                       .role = HK_FEATURE,
@@ -126,7 +128,7 @@ static hk_value spec_of_out(const hki_plan *p, const hki_out *o, int64_t rows) {
 }
 
 // Appends to out; returns how many.
-static size_t make_spec(const hki_plan *p, const hk_element *in,
+static size_t make_spec(const hki_feature_plan *p, const hk_element *in,
                         hk_value *out) {
     const hk_feature_set *const s = p->set;
     const int64_t rows = p->batched ? in->values[p->value[0]].shape.dim[0] : 1;
@@ -167,7 +169,7 @@ static void close_scratch(void *scratch) {
     hki_free(w);
 }
 
-static hk_status fill_scratch(const hki_plan *p, hki_plan_scratch *w) {
+static hk_status fill_scratch(const hki_feature_plan *p, hki_plan_scratch *w) {
     size_t max_leaves = 0;
     w->n_fields = p->n_fields;
     w->n_columns = p->set->n_columns;
@@ -196,7 +198,7 @@ static hk_status open_scratch(const void *config, void **out) {
 
 // ---- running --------------------------------------------------------------
 
-static hk_status open_cells(const hki_plan *p, const hk_element *in,
+static hk_status open_cells(const hki_feature_plan *p, const hk_element *in,
                             hki_plan_scratch *w) {
     for (size_t f = 0; f < p->n_fields; f++) {
         const hk_value *const v = &in->values[p->value[f]];
@@ -214,7 +216,7 @@ static hk_status open_cells(const hki_plan *p, const hk_element *in,
     return HK_OK;
 }
 
-static hk_status cross(const hki_plan *p, const hk_column *c,
+static hk_status cross(const hki_feature_plan *p, const hk_column *c,
                        hki_plan_scratch *w) {
     for (size_t i = 0; i < c->n_leaves; i++) {
         const size_t f = p->leaf_field[c->index][i];
@@ -230,7 +232,7 @@ static hk_status cross(const hki_plan *p, const hk_column *c,
     return hki_ids_crossed(c, w->leaf, w->rows, &w->ids[c->index]);
 }
 
-static hk_status evaluate(const hki_plan *p, const hk_column *c,
+static hk_status evaluate(const hki_feature_plan *p, const hk_column *c,
                           hki_plan_scratch *w) {
     hki_ids *const ids = &w->ids[c->index];
     switch (c->kind) {
@@ -254,8 +256,8 @@ static hk_status evaluate(const hki_plan *p, const hk_column *c,
     return HK_OK;
 }
 
-static hk_status emit(const hki_plan *p, const hki_plan_scratch *w,
-                      const hki_out *o, hki_call *call, size_t k) {
+static hk_status emit(const hki_feature_plan *p, const hki_plan_scratch *w,
+                      const hki_out *o, hki_fn_call *call, size_t k) {
     const hki_ids *const ids = &w->ids[o->ids->index];
     const hki_cells *const weights =
         o->weighted != NULL ? &w->cells[p->field[o->weighted->index]] : NULL;
@@ -274,8 +276,8 @@ static hk_status emit(const hki_plan *p, const hki_plan_scratch *w,
     return hki_emit_rows(o, ids, weights, w->rows, data, splits);
 }
 
-static hk_status apply(const void *config, void *scratch, hki_call *call) {
-    const hki_plan *const p = config;
+static hk_status apply(const void *config, void *scratch, hki_fn_call *call) {
+    const hki_feature_plan *const p = config;
     const hk_feature_set *const s = p->set;
     hki_plan_scratch *const w = scratch;
     size_t k = 0;
@@ -300,7 +302,7 @@ static hk_status apply(const void *config, void *scratch, hki_call *call) {
 // ---- the dataset ----------------------------------------------------------
 
 static void destroy(void *config) {
-    hki_plan *const p = config;
+    hki_feature_plan *const p = config;
     if (p == NULL)
         return;
     hk_feature_set_release(p->set);
@@ -328,11 +330,11 @@ void hk_features_options_init(hk_features_options *opt, size_t struct_size) {
 }
 
 static hk_status make_plan(const hk_dataset *d, hk_feature_set *s,
-                           const hk_features_options *o, hki_plan **out,
+                           const hk_features_options *o, hki_feature_plan **out,
                            hk_value **spec, size_t *n_spec) {
     const hk_feature_output *outputs;
     size_t n_outputs;
-    hki_plan *p;
+    hki_feature_plan *p;
     HKI_TRY(hk_feature_set_outputs(s, &outputs, &n_outputs));
     HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));
     p->set = hk_feature_set_retain(s);
@@ -348,7 +350,7 @@ static hk_status make_plan(const hk_dataset *d, hk_feature_set *s,
 hk_dataset *hk_data_features(hk_dataset *d, hk_feature_set *s,
                              const hk_features_options *opt) {
     hk_features_options o = features_defaults;
-    hki_plan *p = NULL;
+    hki_feature_plan *p = NULL;
     hk_value *spec = NULL;
     size_t n_spec = 0;
     if (!hki_dataset_good(d))

@@ -79,7 +79,7 @@ static void put_indicator(const hki_ids *ids, const hki_cells *weights,
 }
 
 // One dense column of all rows.
-static hk_status put_dense(const hki_plan *p, const hki_plan_scratch *w,
+static hk_status put_dense(const hki_feature_plan *p, const hki_plan_scratch *w,
                            const hk_column *c, float *out) {
     const int64_t stride = p->set->n_dense;
     if (c->kind == HKI_COLUMN_NUMERIC)
@@ -95,7 +95,7 @@ static hk_status put_dense(const hki_plan *p, const hki_plan_scratch *w,
     return HK_OK;
 }
 
-hk_status hki_emit_dense(const hki_plan *p, const hki_plan_scratch *w,
+hk_status hki_emit_dense(const hki_feature_plan *p, const hki_plan_scratch *w,
                          float *out) {
     for (size_t i = 0; i < p->set->n_uses; i++) {
         const hki_use *const u = &p->set->use[i];

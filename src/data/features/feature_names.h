@@ -1,4 +1,5 @@
-// data/features/feature_names.h - the words of a saved set; private to the module.
+// data/features/feature_names.h - the words of a saved set; private to the
+// module.
 #ifndef HKI_FEATURE_NAMES_H
 #define HKI_FEATURE_NAMES_H
 

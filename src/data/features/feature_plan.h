@@ -1,12 +1,12 @@
-// data/features/feature_plan.h - a feature set bound to a dataset's spec; private to
-// feature_apply.c and feature_emit.c.
+// data/features/feature_plan.h - a feature set bound to a dataset's spec;
+// private to feature_apply.c and feature_emit.c.
 #ifndef HKI_FEATURE_PLAN_H
 #define HKI_FEATURE_PLAN_H
 #include "data/features/feature.h"
 
 // The inputs that the columns read are numbered: field f is value
 // value[f] of an element. Immutable, shared by all threads.
-typedef struct hki_plan {
+typedef struct hki_feature_plan {
     hk_feature_set *set; // retained
     bool batched;
     size_t n_fields;
@@ -17,7 +17,7 @@ typedef struct hki_plan {
     size_t n_labels;
     size_t *label; // values that pass through
     hki_arena arena;
-} hki_plan;
+} hki_feature_plan;
 
 // What one thread needs.
 typedef struct hki_plan_scratch {
@@ -32,7 +32,7 @@ typedef struct hki_plan_scratch {
 } hki_plan_scratch;
 
 // Fills "dense" [rows, n_dense].
-hk_status hki_emit_dense(const hki_plan *p, const hki_plan_scratch *w,
+hk_status hki_emit_dense(const hki_feature_plan *p, const hki_plan_scratch *w,
                          float *out);
 // Fills an id or weight output: [rows, values], or packed with `splits`
 // (rows + 1, NULL if not wanted).

@@ -1,5 +1,5 @@
-// data/files/array.h - arrays in files as tensors, private to the files array*.c,
-// tar*.c and their tests.
+// data/files/array.h - arrays in files as tensors, private to the files
+// array*.c, tar*.c and their tests.
 #ifndef HKI_DATA_ARRAY_H
 #define HKI_DATA_ARRAY_H
 #include "codec/codec.h"

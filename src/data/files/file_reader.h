@@ -1,6 +1,6 @@
-// data/files/file_reader.h - what the sources that read files one after the other share:
-// the list of files with its options, and a window on the bytes of the file
-// at hand.
+// data/files/file_reader.h - what the sources that read files one after the
+// other share: the list of files with its options, and a window on the bytes of
+// the file at hand.
 //
 //     data[begin .. end)   bytes read and not yet taken
 //     offset               of data[begin] in the file, as unpacked

@@ -1,5 +1,5 @@
-// data/files/records.h - TFRecord sources for consumers that take the checksum of
-// the data while they read it, private to records.c and example.c.
+// data/files/records.h - TFRecord sources for consumers that take the checksum
+// of the data while they read it, private to records.c and example.c.
 #ifndef HKI_DATA_RECORDS_H
 #define HKI_DATA_RECORDS_H
 #include "data/files/file_reader.h"

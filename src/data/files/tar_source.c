@@ -106,13 +106,13 @@ static void begin_sample(source *s, size_t key_size) {
         s->found[i] = false;
 }
 
-static hki_string *cell_of(const hki_rows *rows, size_t k) {
+static hki_string *cell_of(const hki_data_rows *rows, size_t k) {
     return hki_tensor_strings(rows->col[k].strings);
 }
 
 // Copies the member's data to its field; members of no field are passed over.
 static hk_status take_member(source *s, const char *extension,
-                             const hki_rows *rows) {
+                             const hki_data_rows *rows) {
     const config *const c = s->c;
     const field *const f = find_field(c, extension);
     const uint8_t *bytes;
@@ -129,7 +129,7 @@ static hk_status take_member(source *s, const char *extension,
                           (size_t)s->m.size);
 }
 
-static hk_status finish_sample(source *s, const hki_rows *rows) {
+static hk_status finish_sample(source *s, const hki_data_rows *rows) {
     const config *const c = s->c;
     char where[1024];
     s->open_sample = false;
@@ -160,7 +160,7 @@ typedef struct outcome {
 } outcome;
 
 // One member further. HK_E_END at the end of the file, with no sample open.
-static hk_status step(source *s, const hki_rows *rows, outcome *o) {
+static hk_status step(source *s, const hki_data_rows *rows, outcome *o) {
     const char *extension;
     size_t key_size;
     bool known = true;
@@ -209,7 +209,7 @@ static hk_status pass_damage(source *s, const outcome *o) {
     return HK_OK;
 }
 
-static hk_status next_sample(hki_node *n, const hki_rows *rows) {
+static hk_status next_sample(hki_node *n, const hki_data_rows *rows) {
     source *const s = n->state;
     for (;;) {
         outcome o = {0};
@@ -345,7 +345,7 @@ static hk_status decode_number(const field *f, const uint8_t *p, size_t n,
 
 static hk_status decode_picture(const decoding *d, const field *f,
                                 hki_picture_decoder *decoder, const uint8_t *p,
-                                size_t n, hki_rows *rows, size_t k,
+                                size_t n, hki_data_rows *rows, size_t k,
                                 int64_t row) {
     const int channels = f->shape.dim[2] > 0 ? (int)f->shape.dim[2] : 0;
     hki_picture picture;
@@ -360,7 +360,7 @@ static hk_status decode_picture(const decoding *d, const field *f,
 }
 
 static hk_status decode_array(const field *f, const uint8_t *p, size_t n,
-                              hki_rows *rows, size_t k, int64_t row) {
+                              hki_data_rows *rows, size_t k, int64_t row) {
     hk_tensor *t = NULL;
     HKI_TRY(hki_npy_tensor(p, n, f->name, &t));
     const hk_value v = {.name = f->name,
@@ -374,7 +374,7 @@ static hk_status decode_array(const field *f, const uint8_t *p, size_t n,
 }
 
 static hk_status decode_field(const decoding *d, size_t i,
-                              hki_picture_decoder *decoder, hki_call *call) {
+                              hki_picture_decoder *decoder, hki_fn_call *call) {
     const field *const f = &d->fields[i];
     const hk_value *const in = &call->in->values[1 + d->key + i];
     const size_t k = d->key + i;
@@ -396,7 +396,7 @@ static hk_status decode_field(const decoding *d, size_t i,
     return hki_rows_copy(call->out, k, call->row, in);
 }
 
-static hk_status decode(const void *p, void *scratch, hki_call *call) {
+static hk_status decode(const void *p, void *scratch, hki_fn_call *call) {
     const decoding *const d = p;
     hk_status s = HK_OK;
     if (d->key)

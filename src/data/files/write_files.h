@@ -1,4 +1,5 @@
-// data/files/write_files.h - what the writers share, private to the files write*.c.
+// data/files/write_files.h - what the writers share, private to the files
+// write*.c.
 #ifndef HKI_DATA_WRITE_H
 #define HKI_DATA_WRITE_H
 #include "base/io.h"

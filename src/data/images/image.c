@@ -143,7 +143,7 @@ static hk_status check_decoded(const config *c, const hki_picture *p) {
 }
 
 static hk_status decode(const config *c, hki_image_scratch *w,
-                        const uint8_t *bytes, size_t size, hki_call *call) {
+                        const uint8_t *bytes, size_t size, hki_fn_call *call) {
     hki_picture p;
     HKI_TRY(hki_picture_probe(bytes, size, c->op[0].channels, c->max_pixels,
                               c->name, &p));
@@ -169,7 +169,7 @@ static hk_status decode(const config *c, hki_image_scratch *w,
 }
 
 // Says which element it was, and leaves it out if that is wanted.
-static hk_status undecoded(const config *c, hki_call *call, hk_status s) {
+static hk_status undecoded(const config *c, hki_fn_call *call, hk_status s) {
     char text[320];
     snprintf(text, sizeof text, "%s", hk_last_error());
     const uint64_t element =
@@ -179,7 +179,7 @@ static hk_status undecoded(const config *c, hki_call *call, hk_status s) {
 }
 
 static hk_status apply_decoder(const config *c, hki_image_scratch *w,
-                               hki_call *call) {
+                               hki_fn_call *call) {
     const void *bytes;
     size_t size;
     HKI_TRY(hk_tensor_get_string(call->in->values[c->value].tensor, 0, &bytes,
@@ -191,7 +191,7 @@ static hk_status apply_decoder(const config *c, hki_image_scratch *w,
 // ---- tensors --------------------------------------------------------------
 
 static hk_status run_batch(const config *c, hki_image_scratch *w,
-                           hki_call *call, const hk_tensor *t) {
+                           hki_fn_call *call, const hk_tensor *t) {
     const hk_shape *const s = hk_tensor_shape(t);
     const int64_t *const dim = s->dim + (s->rank == 4 ? 1 : 0);
     const int64_t n = s->rank == 4 ? s->dim[0] : -1;
@@ -218,7 +218,7 @@ static hk_status run_batch(const config *c, hki_image_scratch *w,
 }
 
 static hk_status apply_tensor(const config *c, hki_image_scratch *w,
-                              hki_call *call) {
+                              hki_fn_call *call) {
     const hk_value *const v = &call->in->values[c->value];
     if (hk_tensor_is_contiguous(v->tensor))
         return run_batch(c, w, call, v->tensor);
@@ -229,7 +229,7 @@ static hk_status apply_tensor(const config *c, hki_image_scratch *w,
     return s;
 }
 
-static hk_status apply(const void *user, void *scratch, hki_call *call) {
+static hk_status apply(const void *user, void *scratch, hki_fn_call *call) {
     const config *const c = user;
     HKI_TRY(c->decodes ? apply_decoder(c, scratch, call)
                        : apply_tensor(c, scratch, call));

@@ -1,5 +1,5 @@
-// data/images/image.h - operations on pictures from the inside; private to the module
-// and its tests.
+// data/images/image.h - operations on pictures from the inside; private to the
+// module and its tests.
 //
 //   image.c           the list of operations as a function over elements
 //   image_table.c     one entry per operation: checks and shapes

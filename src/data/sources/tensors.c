@@ -42,7 +42,8 @@ static void scratch_close(void *p) {
     hki_free(s);
 }
 
-static hk_status scratch_open(const hk_dataset *d, hki_run *run, void **out) {
+static hk_status scratch_open(const hk_dataset *d, hki_data_run *run,
+                              void **out) {
     scratch *s;
     (void)run;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));

@@ -14,7 +14,7 @@
 typedef struct config {
     int64_t n;
     bool drop_remainder;
-    hki_part parts[];
+    hki_batch_part parts[];
 } config;
 
 // One thread's share of the rows of a batch.
@@ -360,9 +360,9 @@ static const hki_node_ops batch_ops = {
 // ---- making ----------------------------------------------------------------
 
 // Hash of what the parts are; unused fields of a shape do not count.
-static uint64_t parts_key(uint64_t h, const hki_part *parts, size_t n) {
+static uint64_t parts_key(uint64_t h, const hki_batch_part *parts, size_t n) {
     for (size_t k = 0; k < n; k++) {
-        const hki_part *const p = &parts[k];
+        const hki_batch_part *const p = &parts[k];
         const int64_t head[] = {p->kind, p->pad.rank};
         h = hki_hash(h, head, sizeof head);
         h = hki_hash(h, p->pad.dim, (size_t)p->pad.rank * sizeof(int64_t));

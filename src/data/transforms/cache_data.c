@@ -1,4 +1,5 @@
-// cache_data.c - the elements of the first whole pass, kept in memory or in a file.
+// cache_data.c - the elements of the first whole pass, kept in memory or in a
+// file.
 //
 // Only a pass that reaches its end counts; what a pass that was left early has
 // gathered is thrown away, as in TensorFlow. A position is saved as a number,

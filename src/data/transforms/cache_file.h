@@ -1,5 +1,5 @@
-// data/transforms/cache_file.h - the file of a cache: elements behind one another, taken for
-// complete only under its final name.
+// data/transforms/cache_file.h - the file of a cache: elements behind one
+// another, taken for complete only under its final name.
 //
 //     "HKCACHE1" | u64 fingerprint of the pipeline | u64 elements |
 //     u64 bytes of the file

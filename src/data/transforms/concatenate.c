@@ -18,7 +18,8 @@ static void readers_close(void *p) {
     hki_free(r);
 }
 
-static hk_status readers_open(const hk_dataset *d, hki_run *run, void **out) {
+static hk_status readers_open(const hk_dataset *d, hki_data_run *run,
+                              void **out) {
     readers *r;
     hk_status s;
     HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));

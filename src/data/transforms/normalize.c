@@ -43,7 +43,7 @@ static hki_affine_fn kernel_of(const hki_affine_kernels *k, hk_dtype t) {
     return NULL;
 }
 
-static hk_status run_kernel(hki_call *c, const config *cfg,
+static hk_status run_kernel(hki_fn_call *c, const config *cfg,
                             const hk_tensor *t) {
     const hki_affine_kernels *const k =
         HKI_ISA_PICK(hki_run_isa(c->run), hki_affine_table);
@@ -56,7 +56,7 @@ static hk_status run_kernel(hki_call *c, const config *cfg,
     return HK_OK;
 }
 
-static hk_status apply(const void *config_, void *scratch, hki_call *c) {
+static hk_status apply(const void *config_, void *scratch, hki_fn_call *c) {
     const config *const cfg = config_;
     (void)scratch;
     for (size_t k = 0; k < c->in->count; k++)

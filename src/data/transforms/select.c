@@ -6,7 +6,7 @@ typedef struct config {
     size_t from[]; // index of the input's value
 } config;
 
-static hk_status apply(const void *config_, void *scratch, hki_call *c) {
+static hk_status apply(const void *config_, void *scratch, hki_fn_call *c) {
     const config *const cfg = config_;
     (void)scratch;
     for (size_t k = 0; k < cfg->n; k++)

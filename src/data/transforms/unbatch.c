@@ -40,7 +40,7 @@ static hk_status start(hki_node *n) {
 // ---- one row ---------------------------------------------------------------
 
 // Rows [from, from + n) of a tensor, or the one row without its axis.
-static hk_status copy_rows(hki_rows *rows, size_t k, const hk_tensor *t,
+static hk_status copy_rows(hki_data_rows *rows, size_t k, const hk_tensor *t,
                            int64_t from, int64_t n, bool keep_axis) {
     const hk_shape *const whole = hk_tensor_shape(t);
     const size_t size = hk_dtype_size(hk_tensor_dtype(t));
@@ -70,7 +70,7 @@ static hk_status copy_rows(hki_rows *rows, size_t k, const hk_tensor *t,
 }
 
 // The same for a value of any layout.
-static hk_status copy_any(hki_rows *rows, size_t k, const hk_tensor *t,
+static hk_status copy_any(hki_data_rows *rows, size_t k, const hk_tensor *t,
                           int64_t from, int64_t n, bool keep_axis) {
     if (hk_tensor_is_contiguous(t))
         return copy_rows(rows, k, t, from, n, keep_axis);
@@ -82,7 +82,7 @@ static hk_status copy_any(hki_rows *rows, size_t k, const hk_tensor *t,
 }
 
 // The entries of one row, without the row's number.
-static hk_status copy_sparse(hki_rows *rows, size_t k, const hk_value *v,
+static hk_status copy_sparse(hki_data_rows *rows, size_t k, const hk_value *v,
                              int64_t row) {
     const int rank = v->shape.rank;
     const int64_t *const index = hk_tensor_data(v->index);
@@ -114,7 +114,7 @@ static hk_status copy_sparse(hki_rows *rows, size_t k, const hk_value *v,
     return HK_OK;
 }
 
-static hk_status copy_value(hki_rows *rows, size_t k, const hk_value *v,
+static hk_status copy_value(hki_data_rows *rows, size_t k, const hk_value *v,
                             int64_t row) {
     if (v->form == HK_SPARSE_FORM)
         return copy_sparse(rows, k, v, row);

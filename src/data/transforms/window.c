@@ -6,7 +6,7 @@ typedef struct config {
     int64_t size, shift, stride;
     int64_t span; // elements from the first to the last of a window
     bool drop_remainder;
-    hki_part parts[];
+    hki_batch_part parts[];
 } config;
 
 typedef struct state {

@@ -1,5 +1,5 @@
-// zip_data.c - elements side by side: the values of several datasets, or of one and
-// a counter.
+// zip_data.c - elements side by side: the values of several datasets, or of one
+// and a counter.
 //
 // Over tables the result is a table, whose rows are shown, not copied. Over
 // anything else elements are put together in boxes.
@@ -28,7 +28,8 @@ static void readers_close(void *p) {
     hki_free(r);
 }
 
-static hk_status readers_open(const hk_dataset *d, hki_run *run, void **out) {
+static hk_status readers_open(const hk_dataset *d, hki_data_run *run,
+                              void **out) {
     readers *r;
     HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
     r->n = d->n_inputs;
@@ -117,7 +118,8 @@ static hk_status start(hki_node *n) {
 }
 
 // Copies the next element of input i to the values from *at on.
-static hk_status copy_input(hki_node *n, size_t i, hki_rows *rows, size_t *at) {
+static hk_status copy_input(hki_node *n, size_t i, hki_data_rows *rows,
+                            size_t *at) {
     const readers *const r = n->state;
     const hk_element *e;
     hki_item item;
@@ -134,7 +136,7 @@ static hk_status next(hki_node *n, hki_item *out) {
     const config *const c = n->d->config;
     hki_box *box;
     HKI_TRY(hki_node_box(n, &box));
-    hki_rows *const rows = hki_box_rows(box);
+    hki_data_rows *const rows = hki_box_rows(box);
     size_t at = 0;
     hk_status s = HK_OK;
     for (size_t i = 0; i < n->d->n_inputs && s == HK_OK; i++)

@@ -41,7 +41,7 @@ static void grad_affine(hki_grad *c) {
         c->dx[3] = dz;
 }
 
-static hk_status run_affine(const hki_attr *a, const hki_run *run,
+static hk_status run_affine(const hki_attr *a, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     (void)run;
     const int64_t channels = hki_last_dim(&in[0].shape);

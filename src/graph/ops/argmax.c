@@ -23,7 +23,7 @@ static hk_status infer_argmax(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_argmax(const hki_attr *a, const hki_run *run,
+static hk_status run_argmax(const hki_attr *a, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     (void)run;
     const int64_t n = in->shape.dim[a->axis];

@@ -19,7 +19,7 @@ static hk_status infer_assign_moving(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_assign_moving(const hki_attr *a, const hki_run *run,
+static hk_status run_assign_moving(const hki_attr *a, const hki_kernel_run *run,
                                    const hki_view *in, const hki_view *out) {
     (void)run;
     for (int64_t i = 0; i < out->count; i++) {
@@ -35,7 +35,7 @@ const hki_op hki_op_assign_moving = {
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,
-    .flags = HKI_OP_STATEFUL,
+    .flags = HKI_OP_IS_STATEFUL,
     .infer = infer_assign_moving,
     .run = run_assign_moving,
 };

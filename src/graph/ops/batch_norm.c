@@ -72,7 +72,7 @@ static void moments(const hki_view *x, int64_t channel, int64_t channels,
     *var = n > 0 ? squares / (double)n : 0.0;
 }
 
-static hk_status run_batch_norm(const hki_attr *a, const hki_run *run,
+static hk_status run_batch_norm(const hki_attr *a, const hki_kernel_run *run,
                                 const hki_view *in, const hki_view *out) {
     (void)run;
     const int64_t channels = hki_last_dim(&in[0].shape);
@@ -148,7 +148,8 @@ static double dz_at(const hki_attr *a, const hki_view *in, int64_t i) {
     return hki_ld(&in[0], i) + (in[6].data != NULL ? hki_ld(&in[6], i) : 0.0);
 }
 
-static hk_status run_batch_norm_grad(const hki_attr *a, const hki_run *run,
+static hk_status run_batch_norm_grad(const hki_attr *a,
+                                     const hki_kernel_run *run,
                                      const hki_view *in, const hki_view *out) {
     (void)run;
     const int64_t channels = hki_last_dim(&in[0].shape);

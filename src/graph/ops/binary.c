@@ -136,7 +136,7 @@ static hk_status infer_binary(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_binary(const hki_attr *a, const hki_run *run,
+static hk_status run_binary(const hki_attr *a, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     (void)run;
     const hki_binary_fn fn = (hki_binary_fn)a->mode;
@@ -282,7 +282,7 @@ const hki_op hki_op_binary = {
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,
-    .flags = HKI_OP_ELEMENTWISE,
+    .flags = HKI_OP_IS_ELEMENTWISE,
     .infer = infer_binary,
     .grad = grad_binary,
     .run = run_binary,

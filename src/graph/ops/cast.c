@@ -43,7 +43,7 @@ static int64_t from_integer(int64_t x, range r) {
     return x < r.low ? r.low : x > r.high ? r.high : x;
 }
 
-static hk_status run_cast(const hki_attr *a, const hki_run *run,
+static hk_status run_cast(const hki_attr *a, const hki_kernel_run *run,
                           const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;

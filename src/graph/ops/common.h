@@ -69,7 +69,7 @@ static inline void hki_copy_elem(const hki_view *dst, int64_t to,
 }
 
 // Random words 4 * block .. 4 * block + 3 of a call.
-static inline void hki_random_words(const hki_run *run, uint64_t stream,
+static inline void hki_random_words(const hki_kernel_run *run, uint64_t stream,
                                     uint64_t block, uint32_t out[4]) {
     const uint32_t key[2] = {(uint32_t)run->seed, (uint32_t)(run->seed >> 32)};
     const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32),

@@ -53,7 +53,7 @@ static int64_t run_length(const hk_shape *s, int axis) {
     return n;
 }
 
-static hk_status run_concat(const hki_attr *a, const hki_run *run,
+static hk_status run_concat(const hki_attr *a, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     (void)run;
     const size_t size = hk_dtype_size(out->dtype);

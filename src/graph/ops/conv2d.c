@@ -189,7 +189,7 @@ static void fill_zero(double *x, int64_t n) {
         x[i] = 0.0;
 }
 
-static hk_status run_conv2d(const hki_attr *a, const hki_run *run,
+static hk_status run_conv2d(const hki_attr *a, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     conv c = {.a = a,
               .x_shape = &in[0].shape,
@@ -207,7 +207,8 @@ static hk_status run_conv2d(const hki_attr *a, const hki_run *run,
     return HK_OK;
 }
 
-static hk_status run_conv2d_grad_input(const hki_attr *a, const hki_run *run,
+static hk_status run_conv2d_grad_input(const hki_attr *a,
+                                       const hki_kernel_run *run,
                                        const hki_view *in,
                                        const hki_view *out) {
     conv c = {.a = a,
@@ -223,7 +224,8 @@ static hk_status run_conv2d_grad_input(const hki_attr *a, const hki_run *run,
     return HK_OK;
 }
 
-static hk_status run_conv2d_grad_filter(const hki_attr *a, const hki_run *run,
+static hk_status run_conv2d_grad_filter(const hki_attr *a,
+                                        const hki_kernel_run *run,
                                         const hki_view *in,
                                         const hki_view *out) {
     conv c = {.a = a,

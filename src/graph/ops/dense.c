@@ -41,7 +41,7 @@ static void grad_dense(hki_grad *c) {
         c->dx[1] = hk_matmul(c->g, call->in[0], dz, 1, 0);
 }
 
-static hk_status run_dense(const hki_attr *a, const hki_run *run,
+static hk_status run_dense(const hki_attr *a, const hki_kernel_run *run,
                            const hki_view *in, const hki_view *out) {
     const int64_t rows = in[0].shape.dim[0], depth = in[0].shape.dim[1];
     const int64_t cols = in[1].shape.dim[1];
@@ -101,7 +101,7 @@ static hk_status infer_act_bias_grad(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_act_bias_grad(const hki_attr *a, const hki_run *run,
+static hk_status run_act_bias_grad(const hki_attr *a, const hki_kernel_run *run,
                                    const hki_view *in, const hki_view *out) {
     const int64_t cols = hki_last_dim(&in[0].shape);
     double *db = run->scratch;

@@ -22,7 +22,7 @@ static hk_status infer_dropout(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_dropout(const hki_attr *a, const hki_run *run,
+static hk_status run_dropout(const hki_attr *a, const hki_kernel_run *run,
                              const hki_view *in, const hki_view *out) {
     const double rate = hki_ld(&in[1], 0);
     if (!(rate >= 0.0 && rate < 1.0))
@@ -49,7 +49,7 @@ const hki_op hki_op_dropout = {
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,
-    .flags = HKI_OP_RANDOM,
+    .flags = HKI_OP_IS_RANDOM,
     .infer = infer_dropout,
     .grad = grad_dropout,
     .run = run_dropout,

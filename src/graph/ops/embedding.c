@@ -121,7 +121,7 @@ static hk_status bag_divisor(const hki_attr *a, const hki_view *in, int64_t i,
     return HK_OK;
 }
 
-static hk_status run_embedding_bag(const hki_attr *a, const hki_run *run,
+static hk_status run_embedding_bag(const hki_attr *a, const hki_kernel_run *run,
                                    const hki_view *in, const hki_view *out) {
     const int64_t rows = in[0].shape.dim[0], dim = in[0].shape.dim[1];
     const int64_t k = in[1].shape.dim[1];
@@ -258,7 +258,8 @@ static void store_triple(const index_set *set, const double *sum,
 }
 
 // Scratch: sums [m, dim], then the set.
-static hk_status run_embedding_bag_grad(const hki_attr *a, const hki_run *run,
+static hk_status run_embedding_bag_grad(const hki_attr *a,
+                                        const hki_kernel_run *run,
                                         const hki_view *in,
                                         const hki_view *out) {
     const int64_t k = in[1].shape.dim[1], dim = in[0].shape.dim[1];
@@ -297,7 +298,7 @@ const hki_op hki_op_embedding_bag_grad = {
     .min_in = 2,
     .max_in = 3,
     .n_out = 3,
-    .flags = HKI_OP_SPARSE,
+    .flags = HKI_OP_IS_SPARSE,
     .infer = infer_embedding_bag_grad,
     .run = run_embedding_bag_grad,
     .scratch = scratch_embedding_bag_grad,
@@ -352,7 +353,7 @@ static void merge_one(index_set *set, double *sum, const hki_view *in) {
     }
 }
 
-static hk_status run_sparse_merge(const hki_attr *a, const hki_run *run,
+static hk_status run_sparse_merge(const hki_attr *a, const hki_kernel_run *run,
                                   const hki_view *in, const hki_view *out) {
     (void)a;
     const int64_t most = in[0].count + in[3].count;
@@ -378,7 +379,7 @@ const hki_op hki_op_sparse_merge = {
     .min_in = 6,
     .max_in = 6,
     .n_out = 3,
-    .flags = HKI_OP_SPARSE,
+    .flags = HKI_OP_IS_SPARSE,
     .infer = infer_sparse_merge,
     .run = run_sparse_merge,
     .scratch = scratch_sparse_merge,

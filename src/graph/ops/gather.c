@@ -27,7 +27,7 @@ static hk_status infer_gather(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_gather(const hki_attr *a, const hki_run *run,
+static hk_status run_gather(const hki_attr *a, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     (void)run;
     const hki_view *const x = &in[0], *const idx = &in[1];

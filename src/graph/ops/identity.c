@@ -18,7 +18,7 @@ const hki_op hki_op_identity = {
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
-    .flags = HKI_OP_ALIAS,
+    .flags = HKI_OP_IS_ALIAS,
     .infer = infer_same,
     .grad = grad_identity,
 };
@@ -29,7 +29,7 @@ const hki_op hki_op_stop_gradient = {
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
-    .flags = HKI_OP_ALIAS,
+    .flags = HKI_OP_IS_ALIAS,
     .infer = infer_same,
 };
 

@@ -10,7 +10,7 @@ static hk_status infer_l2_loss(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_l2_loss(const hki_attr *a, const hki_run *run,
+static hk_status run_l2_loss(const hki_attr *a, const hki_kernel_run *run,
                              const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;

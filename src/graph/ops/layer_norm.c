@@ -40,7 +40,7 @@ static void grad_layer_norm(hki_grad *c) {
             c->dx[i] = hki_output_of(dx, i);
 }
 
-static hk_status run_layer_norm(const hki_attr *a, const hki_run *run,
+static hk_status run_layer_norm(const hki_attr *a, const hki_kernel_run *run,
                                 const hki_view *in, const hki_view *out) {
     (void)run;
     const int64_t width = hki_last_dim(&in[0].shape);
@@ -120,7 +120,8 @@ static void grad_row(const hki_view *in, const hki_view *dx, int64_t r,
     }
 }
 
-static hk_status run_layer_norm_grad(const hki_attr *a, const hki_run *run,
+static hk_status run_layer_norm_grad(const hki_attr *a,
+                                     const hki_kernel_run *run,
                                      const hki_view *in, const hki_view *out) {
     (void)a;
     const int64_t width = hki_last_dim(&in[0].shape);

@@ -78,7 +78,7 @@ static void multiply(const double *a, const double *b, int64_t m, int64_t n,
                 y[i * n + j] += a[i * k + l] * b[l * n + j];
 }
 
-static hk_status run_matmul(const hki_attr *attr, const hki_run *run,
+static hk_status run_matmul(const hki_attr *attr, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     const int rank = out->shape.rank;
     const int64_t m = out->shape.dim[rank - 2], n = out->shape.dim[rank - 1];

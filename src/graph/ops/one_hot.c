@@ -27,7 +27,7 @@ static hk_status infer_one_hot(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_one_hot(const hki_attr *a, const hki_run *run,
+static hk_status run_one_hot(const hki_attr *a, const hki_kernel_run *run,
                              const hki_view *in, const hki_view *out) {
     (void)run;
     if (out->count == 0)

@@ -65,7 +65,7 @@ static hk_status infer_pad(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_pad(const hki_attr *a, const hki_run *run,
+static hk_status run_pad(const hki_attr *a, const hki_kernel_run *run,
                          const hki_view *in, const hki_view *out) {
     (void)run;
     int64_t stride[HK_MAX_RANK], index[HK_MAX_RANK] = {0};

@@ -117,7 +117,7 @@ static void grad_max_pool(hki_grad *c) {
     c->dx[0] = hki_emit(c->g, HKI_OP_max_pool_grad, &a, in, 3);
 }
 
-static hk_status run_max_pool(const hki_attr *a, const hki_run *run,
+static hk_status run_max_pool(const hki_attr *a, const hki_kernel_run *run,
                               const hki_view *in, const hki_view *out) {
     (void)run;
     const hk_shape *x = &in[0].shape, *y = &out[0].shape;
@@ -174,7 +174,7 @@ static hk_status infer_max_pool_grad(hki_infer *c) {
 }
 
 // Windows may overlap, so an element's gradient is a sum.
-static hk_status run_max_pool_grad(const hki_attr *a, const hki_run *run,
+static hk_status run_max_pool_grad(const hki_attr *a, const hki_kernel_run *run,
                                    const hki_view *in, const hki_view *out) {
     const hk_shape *x = &out[0].shape, *y = &in[0].shape;
     const int64_t channels = y->dim[3];
@@ -230,7 +230,7 @@ static double window_size(const window *w) {
     return (double)((w->row[1] - w->row[0]) * (w->col[1] - w->col[0]));
 }
 
-static hk_status run_avg_pool(const hki_attr *a, const hki_run *run,
+static hk_status run_avg_pool(const hki_attr *a, const hki_kernel_run *run,
                               const hki_view *in, const hki_view *out) {
     (void)run;
     const hk_shape *x = &in[0].shape, *y = &out[0].shape;
@@ -258,7 +258,7 @@ const hki_op hki_op_avg_pool = {
     .run = run_avg_pool,
 };
 
-static hk_status run_avg_pool_grad(const hki_attr *a, const hki_run *run,
+static hk_status run_avg_pool_grad(const hki_attr *a, const hki_kernel_run *run,
                                    const hki_view *in, const hki_view *out) {
     const hk_shape *x = &out[0].shape, *y = &in[0].shape;
     const int64_t channels = y->dim[3];
@@ -314,7 +314,8 @@ static void grad_global_avg_pool(hki_grad *c) {
 }
 
 // An empty image has the mean 0.
-static hk_status run_global_avg_pool(const hki_attr *a, const hki_run *run,
+static hk_status run_global_avg_pool(const hki_attr *a,
+                                     const hki_kernel_run *run,
                                      const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;
@@ -352,7 +353,8 @@ static hk_status infer_global_avg_pool_grad(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_global_avg_pool_grad(const hki_attr *a, const hki_run *run,
+static hk_status run_global_avg_pool_grad(const hki_attr *a,
+                                          const hki_kernel_run *run,
                                           const hki_view *in,
                                           const hki_view *out) {
     (void)a;

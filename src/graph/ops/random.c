@@ -24,7 +24,7 @@ static hk_status infer_random(hki_infer *c) {
 }
 
 // Elements 4 * block .. 4 * block + 3.
-static void draw(const hki_attr *a, const hki_run *run, uint64_t block,
+static void draw(const hki_attr *a, const hki_kernel_run *run, uint64_t block,
                  double out[4]) {
     uint32_t w[4];
     hki_random_words(run, a->stream, block, w);
@@ -41,7 +41,7 @@ static void draw(const hki_attr *a, const hki_run *run, uint64_t block,
     }
 }
 
-static hk_status run_random(const hki_attr *a, const hki_run *run,
+static hk_status run_random(const hki_attr *a, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     (void)in;
     double x[4] = {0};
@@ -59,7 +59,7 @@ const hki_op hki_op_random = {
     .min_in = 0,
     .max_in = 0,
     .n_out = 1,
-    .flags = HKI_OP_RANDOM,
+    .flags = HKI_OP_IS_RANDOM,
     .infer = infer_random,
     .run = run_random,
 };

@@ -123,7 +123,7 @@ static hk_status infer_reduce(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_reduce(const hki_attr *a, const hki_run *run,
+static hk_status run_reduce(const hki_attr *a, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     (void)run;
     reduce_axes(a->axes, a->mode, in, out);
@@ -184,7 +184,8 @@ static hk_status infer_reduce_max_grad(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_reduce_max_grad(const hki_attr *a, const hki_run *run,
+static hk_status run_reduce_max_grad(const hki_attr *a,
+                                     const hki_kernel_run *run,
                                      const hki_view *in, const hki_view *out) {
     (void)run;
     const hki_view *const x = &in[1];
@@ -249,7 +250,7 @@ static hk_status infer_sum_to(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_sum_to(const hki_attr *a, const hki_run *run,
+static hk_status run_sum_to(const hki_attr *a, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     (void)run;
     reduce_axes(surplus_axes(&in->shape, &out->shape), a->mode, in, out);

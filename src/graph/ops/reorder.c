@@ -20,7 +20,7 @@ static int64_t place(const hki_view *v, int64_t n, int64_t pixel, int64_t c) {
     return (row * pixels + pixel) * block + c % block;
 }
 
-static hk_status run_reorder(const hki_attr *a, const hki_run *run,
+static hk_status run_reorder(const hki_attr *a, const hki_kernel_run *run,
                              const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;

@@ -32,7 +32,7 @@ const hki_op hki_op_reshape = {
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
-    .flags = HKI_OP_ALIAS,
+    .flags = HKI_OP_IS_ALIAS,
     .infer = infer_reshape,
     .grad = grad_reshape,
 };

@@ -71,7 +71,7 @@ static hk_status run_last_axis(const hki_attr *a, const hki_view *idx,
     return HK_OK;
 }
 
-static hk_status run_scatter_add(const hki_attr *a, const hki_run *run,
+static hk_status run_scatter_add(const hki_attr *a, const hki_kernel_run *run,
                                  const hki_view *in, const hki_view *out) {
     (void)run;
     const hki_view *const idx = &in[0], *const rows = &in[1];

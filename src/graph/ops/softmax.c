@@ -46,7 +46,7 @@ static void row_sum(const hki_view *x, int64_t at, int64_t width, double *max,
         *sum += exp(hki_ld(x, at + j) - *max);
 }
 
-static hk_status run_softmax(const hki_attr *a, const hki_run *run,
+static hk_status run_softmax(const hki_attr *a, const hki_kernel_run *run,
                              const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;
@@ -60,7 +60,7 @@ static hk_status run_softmax(const hki_attr *a, const hki_run *run,
     return HK_OK;
 }
 
-static hk_status run_log_softmax(const hki_attr *a, const hki_run *run,
+static hk_status run_log_softmax(const hki_attr *a, const hki_kernel_run *run,
                                  const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;
@@ -74,7 +74,7 @@ static hk_status run_log_softmax(const hki_attr *a, const hki_run *run,
     return HK_OK;
 }
 
-static hk_status run_softmax_grad(const hki_attr *a, const hki_run *run,
+static hk_status run_softmax_grad(const hki_attr *a, const hki_kernel_run *run,
                                   const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;
@@ -90,7 +90,8 @@ static hk_status run_softmax_grad(const hki_attr *a, const hki_run *run,
     return HK_OK;
 }
 
-static hk_status run_log_softmax_grad(const hki_attr *a, const hki_run *run,
+static hk_status run_log_softmax_grad(const hki_attr *a,
+                                      const hki_kernel_run *run,
                                       const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;

@@ -19,7 +19,7 @@ static hk_status infer_source(hki_infer *c) {
         .name = #op_name,                                                      \
         .code = HKI_OP_##op_name,                                              \
         .n_out = 1,                                                            \
-        .flags = HKI_OP_SOURCE,                                                \
+        .flags = HKI_OP_IS_SOURCE,                                             \
         .infer = infer_source,                                                 \
     }
 

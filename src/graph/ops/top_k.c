@@ -40,7 +40,7 @@ static int64_t next_largest(const hki_view *x, int64_t base, int64_t n,
     return best;
 }
 
-static hk_status run_top_k(const hki_attr *a, const hki_run *run,
+static hk_status run_top_k(const hki_attr *a, const hki_kernel_run *run,
                            const hki_view *in, const hki_view *out) {
     (void)run;
     if (out[0].count == 0)

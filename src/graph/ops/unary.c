@@ -121,7 +121,7 @@ static hk_status infer_unary(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_unary(const hki_attr *a, const hki_run *run,
+static hk_status run_unary(const hki_attr *a, const hki_kernel_run *run,
                            const hki_view *in, const hki_view *out) {
     (void)run;
     for (int64_t i = 0; i < out->count; i++)
@@ -142,7 +142,7 @@ const hki_op hki_op_unary = {
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
-    .flags = HKI_OP_ELEMENTWISE,
+    .flags = HKI_OP_IS_ELEMENTWISE,
     .infer = infer_unary,
     .grad = grad_unary,
     .run = run_unary,
@@ -159,7 +159,7 @@ static hk_status infer_unary_grad(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_unary_grad(const hki_attr *a, const hki_run *run,
+static hk_status run_unary_grad(const hki_attr *a, const hki_kernel_run *run,
                                 const hki_view *in, const hki_view *out) {
     (void)run;
     for (int64_t i = 0; i < out->count; i++)
@@ -176,7 +176,7 @@ const hki_op hki_op_unary_grad = {
     .min_in = 3,
     .max_in = 3,
     .n_out = 1,
-    .flags = HKI_OP_ELEMENTWISE,
+    .flags = HKI_OP_IS_ELEMENTWISE,
     .infer = infer_unary_grad,
     .run = run_unary_grad,
 };

@@ -16,7 +16,7 @@ static hk_status infer_where(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_where(const hki_attr *a, const hki_run *run,
+static hk_status run_where(const hki_attr *a, const hki_kernel_run *run,
                            const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;

@@ -56,7 +56,7 @@ static void row_terms(const hki_view *x, int64_t at, int64_t width, double *max,
     *log_sum = log(sum);
 }
 
-static hk_status run_sparse(const hki_attr *a, const hki_run *run,
+static hk_status run_sparse(const hki_attr *a, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;
@@ -80,7 +80,7 @@ static hk_status run_sparse(const hki_attr *a, const hki_run *run,
     return HK_OK;
 }
 
-static hk_status run_dense(const hki_attr *a, const hki_run *run,
+static hk_status run_dense(const hki_attr *a, const hki_kernel_run *run,
                            const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;

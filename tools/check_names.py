@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""One name, one meaning.
+
+Refuses a second definition of an internal type (hki_...), a second source file
+of one name, and names that differ by case only. Implementations of one table
+may share names: the backends, which hold the same operators and handles, and an
+operator's file and its kernels.
+"""
+import collections
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+TYPE = re.compile(
+    r"^(?:typedef\s+)?(?:struct|enum|union)\s+(hki_\w+)\s*\{"
+    r"|^typedef\s[^;{]*?\(\*(hki_\w+)\)\("
+    r"|^typedef\s+(?!struct|enum|union)[\w ]+?\b(hki_\w+);",
+    re.MULTILINE)
+NAME = re.compile(r"\bHKI_[A-Za-z0-9_]+\b")
+# Folders that implement one table, and the operators that they implement.
+BACKENDS = "src/backend/"
+OPERATORS = "src/graph/ops/"
+
+
+def backend_of(path):
+    """The backend that a file belongs to, "" for everything else."""
+    if path.startswith(BACKENDS) and path.count("/") > 2:
+        return path.split("/")[2]
+    return "portable" if path.startswith(OPERATORS) else ""
+
+
+def is_shared(paths):
+    """Do the files belong to as many backends?"""
+    owners = [backend_of(p) for p in paths]
+    return "" not in owners and len(set(owners)) == len(owners)
+
+
+def main():
+    files = collections.defaultdict(list)
+    types = collections.defaultdict(list)
+    cases = collections.defaultdict(set)
+    for folder in ("src", "cli"):
+        for path in sorted((ROOT / folder).rglob("*.[ch]")):
+            name = path.relative_to(ROOT).as_posix()
+            files[path.name].append(name)
+            text = path.read_text(encoding="utf-8")
+            for match in TYPE.finditer(text):
+                types[next(filter(None, match.groups()))].append(name)
+            for word in NAME.findall(text):
+                cases[word.lower()].add(word)
+    faults = []
+    for what, found in (("files called", files), ("definitions of", types)):
+        for name, paths in sorted(found.items()):
+            if len(paths) > 1 and not is_shared(paths):
+                faults.append(f"{len(paths)} {what} {name}: {', '.join(paths)}")
+    for words in cases.values():
+        if len(words) > 1:
+            faults.append(f"differ by case only: {', '.join(sorted(words))}")
+    for fault in faults:
+        print(f"names: {fault}", file=sys.stderr)
+    if faults:
+        return 1
+    print(f"names: {len(files)} files, {len(types)} internal types, each once")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
