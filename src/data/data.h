@@ -344,7 +344,6 @@ void hki_record_place(hki_node *n, const char *path, uint64_t record,
 
 // Makes an item of the node n outlive n's next call: lent records are copied.
 hk_status hki_item_keep(hki_node *n, hki_item *item);
-void hki_item_drop(const hk_dataset *d, hki_item *item);
 
 // ---- loaders: reading items ------------------------------------------------
 
@@ -366,8 +365,7 @@ hk_status hki_loader_row(hki_loader *l, const hki_item *item,
 // HK_E_CANCELLED when the iterator ends, or when the context was asked to stop
 // a while ago and the element under way has still not come.
 hk_status hki_run_check(hki_data_run *run);
-hk_context *hki_run_context(hki_data_run *run); // NULL: none
-uint32_t hki_run_threads(hki_data_run *run);    // for parallel work, >= 1
+uint32_t hki_run_threads(hki_data_run *run); // for parallel work, >= 1
 hk_isa hki_run_isa(hki_data_run *run);
 
 // A damaged record: with HK_ON_ERROR_FAIL gives s back. With SKIP counts and

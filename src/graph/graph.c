@@ -232,10 +232,6 @@ hk_node *hki_graph_fail(hk_graph *g, hk_status s, const char *fmt, ...) {
     return keep_error(g, s);
 }
 
-hki_arena *hki_graph_arena(hk_graph *g) {
-    return &g->arena;
-}
-
 uint64_t hki_graph_new_stream(hk_graph *g) {
     return g->n_streams++;
 }

@@ -102,7 +102,6 @@ hk_node *hki_output_of(hk_node *x, int index);
 hk_node *hki_graph_fail(hk_graph *g, hk_status s, const char *fmt, ...)
     __attribute__((format(__printf__, 3, 4)));
 bool hki_graph_ok(const hk_graph *g);
-hki_arena *hki_graph_arena(hk_graph *g);
 uint64_t hki_graph_new_stream(hk_graph *g); // for random operators
 // Current scope prefix ("a/b/" or "").
 const char *hki_graph_scope(const hk_graph *g);

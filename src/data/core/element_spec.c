@@ -53,40 +53,6 @@ hk_status hki_value_fits(const char *op, const hk_value *spec,
     return HK_OK;
 }
 
-// Dimensions that both know agree.
-static bool shapes_agree(const hk_shape *a, const hk_shape *b) {
-    if (a->rank != b->rank)
-        return false;
-    for (int i = 0; i < a->rank; i++)
-        if (a->dim[i] >= 0 && b->dim[i] >= 0 && a->dim[i] != b->dim[i])
-            return false;
-    return true;
-}
-
-hk_status hki_spec_match(const char *op, const hk_element *a,
-                         const hk_element *b) {
-    char ta[HKI_SHAPE_TEXT], tb[HKI_SHAPE_TEXT];
-    if (a->count != b->count)
-        return hki_fail(HK_E_INVALID_ARG, "%s: %zu values and %zu values", op,
-                        a->count, b->count);
-    for (size_t k = 0; k < a->count; k++) {
-        const hk_value *const x = &a->values[k], *const y = &b->values[k];
-        if (strcmp(x->name, y->name) != 0)
-            return hki_fail(HK_E_INVALID_ARG,
-                            "%s: value %zu is \"%s\" and \"%s\"", op, k,
-                            x->name, y->name);
-        if (x->dtype != y->dtype || x->form != y->form)
-            return hki_fail(HK_E_DTYPE, "%s: value \"%s\" is %s and %s", op,
-                            x->name, hk_dtype_name(x->dtype),
-                            hk_dtype_name(y->dtype));
-        if (!shapes_agree(&x->shape, &y->shape))
-            return hki_fail(HK_E_SHAPE, "%s: value \"%s\" has shapes %s and %s",
-                            op, x->name, hki_shape_text(&x->shape, ta),
-                            hki_shape_text(&y->shape, tb));
-    }
-    return HK_OK;
-}
-
 static hk_status check_value(const char *op, const hk_value *v) {
     if (v->name == NULL || v->name[0] == '\0')
         return hki_fail(HK_E_INVALID_ARG, "%s: a value without a name", op);

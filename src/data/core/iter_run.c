@@ -109,10 +109,6 @@ bool hki_run_wait(hki_data_run *run, pthread_cond_t *cond,
     return hki_run_stopping(run);
 }
 
-hk_context *hki_run_context(hki_data_run *run) {
-    return run->context;
-}
-
 uint32_t hki_run_threads(hki_data_run *run) {
     return run->threads;
 }

@@ -174,11 +174,6 @@ hk_status hki_item_keep(hki_node *n, hki_item *item) {
     return HK_OK;
 }
 
-void hki_item_drop(const hk_dataset *d, hki_item *item) {
-    if (!hki_rows_edge(d))
-        hki_box_release(item->box);
-}
-
 void hki_item_free(hki_node *n, hki_item *item) {
     if (!n->rows)
         hki_box_release(item->box);

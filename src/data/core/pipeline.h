@@ -141,9 +141,6 @@ hk_status hki_value_fits(const char *op, const hk_value *spec,
                          const hk_value *v);
 // Known dimensions agree.
 bool hki_shape_fits(const hk_shape *spec, const hk_shape *s);
-// Names, types and forms of two specs agree and shapes can.
-hk_status hki_spec_match(const char *op, const hk_element *a,
-                         const hk_element *b);
 // Copies `n` values, names included, to the arena.
 hk_status hki_spec_copy(hki_arena *a, const hk_value *values, size_t n,
                         hk_element *out);

@@ -161,10 +161,6 @@ hk_status hki_cache_reader_open(const char *path, uint64_t fingerprint,
     return HK_OK;
 }
 
-uint64_t hki_cache_reader_count(const hki_cache_reader *r) {
-    return r->count;
-}
-
 uint64_t hki_cache_reader_tell(const hki_cache_reader *r) {
     return r->position;
 }

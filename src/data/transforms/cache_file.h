@@ -34,7 +34,6 @@ typedef struct hki_cache_reader hki_cache_reader; // opaque
 hk_status hki_cache_reader_open(const char *path, uint64_t fingerprint,
                                 hki_cache_reader **out);
 void hki_cache_reader_close(hki_cache_reader *r); // NULL is allowed
-uint64_t hki_cache_reader_count(const hki_cache_reader *r);
 // The element at the position, into a bare box; HK_E_END behind the last.
 hk_status hki_cache_reader_next(hki_cache_reader *r, hki_box *b);
 // Byte position between two elements.
