@@ -281,6 +281,29 @@ static void test_private(void **state) {
     umask(mask);
 }
 
+// Files of version 0.1: what was counted by the calendar goes on from there.
+static void test_version_1(void **state) {
+    (void)state;
+    char path[128];
+    uint8_t *bytes;
+    size_t size;
+    hki_keeper *k;
+    snprintf(path, sizeof path, "%s/old.run", folder);
+    assert_ok(hki_file_read_all(HK_TEST_DATA "/0.1/center.bin.run", 1024,
+                                &bytes, &size));
+    assert_ok(hki_file_replace_private(path, bytes, size, false));
+    hki_free(bytes);
+    assert_ok(hki_keeper_create(NULL, path, &k));
+    const double before = hki_keeper_seconds(k);
+    assert_true(before > 0);
+    assert_ok(hki_keeper_pass(k, SECOND));
+    hki_keeper_destroy(k);
+    assert_ok(hki_keeper_create(NULL, path, &k));
+    assert_true(hki_keeper_seconds(k) >= before);
+    hki_keeper_destroy(k);
+    assert_ok(hki_file_remove(path));
+}
+
 // Every byte of the file is covered by its checks.
 static void test_damage(void **state) {
     (void)state;
@@ -347,6 +370,7 @@ int main(void) {
         cmocka_unit_test(test_restarted_worker),
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_private),
+        cmocka_unit_test(test_version_1),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_memory),
     };

@@ -219,7 +219,8 @@ static hk_status restore_members(hki_keeper *k, const uint8_t *p, uint32_t n) {
 }
 
 static hk_status restore(hki_keeper *k, const uint8_t *bytes, size_t size) {
-    if (size < HEADER + 16 || memcmp(bytes, magic, sizeof magic) != 0)
+    if (size < HEADER + 16 || memcmp(bytes, magic, sizeof magic - 1) != 0 ||
+        bytes[7] < 1 || bytes[7] > magic[7])
         return damaged(k->path, 0, "not the memory of a run");
     const uint32_t n = hki_get_u32(bytes + 20);
     if (n > MAX_WORKERS || (size - HEADER - 16) / MEMBER < n)
@@ -233,6 +234,9 @@ static hk_status restore(hki_keeper *k, const uint8_t *bytes, size_t size) {
         return damaged(k->path, size - 8, "its checksum is wrong");
     const uint64_t seconds = hki_get_u64(bytes + 8);
     memcpy(&k->seconds, &seconds, sizeof seconds);
+    // Version 1 kept the calendar's time of the run's begin; 0: not begun.
+    if (bytes[7] == 1 && k->seconds > 0)
+        k->seconds = HKI_MAX(hki_wall_seconds() - k->seconds, 0.0);
     if (!(k->seconds >= 0 && k->seconds < 1e18))
         return damaged(k->path, 8, "its seconds are no time");
     k->tried = k->seconds;
