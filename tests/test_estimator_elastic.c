@@ -586,10 +586,10 @@ static void test_free_order(void **state) {
     assert_int_equal(chief[0], seen[0]);
     assert_int_equal(chief[1] + chief[2], 0);
     const double early = bed_metric(b.e, test, "loss", HK_WEIGHTS_CENTER);
-    o.max_steps = 2000;
+    o.max_steps = 6000; // whatever share of them each worker gets
     assert_ok(hk_estimator_train(b.e, &in, &o, &r));
-    assert_int_equal(r.steps, 1600);
-    assert_true(bed_metric(b.e, test, "loss", HK_WEIGHTS_CENTER) < early);
+    assert_int_equal(r.steps, 5600);
+    assert_true(bed_metric(b.e, test, "loss", HK_WEIGHTS_CENTER) < early / 2);
     // Data that ends: every batch is used once, by one of them.
     hk_dataset *pass = bed_pass(3, 105, 10);
     in = hk_source_dataset(pass);

@@ -382,7 +382,7 @@ static hk_status on_bye(hki_session *s, const hki_frame *head) {
     return HK_E_END;
 }
 
-// Who may ask for what and when is in cluster/frame_table.c.
+// Who may ask for what and when is in cluster/wire/frame_table.c.
 static hk_status (*const handlers[HKI_TYPES])(hki_session *s,
                                               const hki_frame *head) = {
     [HKI_JOIN] = on_join,

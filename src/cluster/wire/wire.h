@@ -88,7 +88,7 @@ hk_status hki_preface_get(const uint8_t in[HKI_PREFACE], const char *peer,
 void hki_head_put(uint8_t out[HKI_HEAD], const hki_frame *f, uint32_t sequence);
 // HK_E_DATA for a head that is damaged; HK_E_EXISTS for one that was there
 // before (sequence below). Whether it is in place is another question
-// (cluster/frame_table.h).
+// (cluster/wire/frame_table.h).
 hk_status hki_head_get(const uint8_t in[HKI_HEAD], uint32_t sequence,
                        const char *peer, hki_frame *out);
 
