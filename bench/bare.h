@@ -410,8 +410,7 @@ static UNUSED void report_parts(const char *const *names, int n, int iters) {
     printf("%-10s %8.3f ms\n", "step", all);
 }
 
-// ---- Convolution without bias or with, three passes
-// ---------------------------
+// ---- Convolution without bias or with, three passes -----------------------
 
 // Layout and algorithm of one pass. Weights take whatever the primitive likes.
 typedef struct conv_choice {

@@ -115,8 +115,7 @@ static void probe_dense(void) {
     }
 }
 
-// ---- Convolution
-// --------------------------------------------------------------
+// ---- Convolution ----------------------------------------------------------
 
 typedef struct conv_shape {
     int b, cin, hw, cout, k, stride;

@@ -42,8 +42,7 @@ static inline v16 relu(v16 x) {
     return where_pos(x, x);
 }
 
-// ---- Batch norm over [B, c/16, hw, 16]
-// ----------------------------------------
+// ---- Batch norm over [B, c/16, hw, 16] ------------------------------------
 
 typedef struct bn {
     int c, hw; // channels, pixels per plane
@@ -223,8 +222,7 @@ static void bn_back_apply(const bn *n, const float *g, float *dx, int masked) {
     }
 }
 
-// ---- The network
-// ----------------------------------------------------------------
+// ---- The network ----------------------------------------------------------
 
 typedef struct block {
     int c1, c2, cs; // indices of the convolutions and batch norms; cs -1: none

@@ -2,8 +2,7 @@
 // training step.
 #include "suite_backend.h"
 
-// ---- layers
-// ---------------------------------------------------------------------
+// ---- layers ---------------------------------------------------------------
 
 static hk_node *weight(bk_case *c, const char *name, hk_shape shape) {
     return hk_variable(c->g, name, shape, HK_TRAINABLE,
@@ -73,8 +72,7 @@ static void classify(bk_case *c, hk_node *logits) {
     hk_set_loss(c->g, hk_reduce_mean(c->g, loss, NULL, 0, 0));
 }
 
-// ---- networks
-// -------------------------------------------------------------------
+// ---- networks -------------------------------------------------------------
 
 static void build_mlp(bk_case *c) {
     hk_node *x = bk_input(c, BK_NORMAL, bk_shape2(HK_BATCH, 30));

@@ -20,8 +20,7 @@ static hk_shape broadcastable(bk_case *c, const hk_shape *s) {
     return t;
 }
 
-// ---- element-wise
-// -------------------------------------------------------------
+// ---- element-wise ---------------------------------------------------------
 
 static void build_unary(bk_case *c) {
     const hk_shape s = random_shape(c, 0);
@@ -88,8 +87,7 @@ static void build_random(bk_case *c) {
     bk_output(c, hk_random_normal(c->g, s, 0.5, 2.0));
 }
 
-// ---- shape and movement
-// ---------------------------------------------------------
+// ---- shape and movement ---------------------------------------------------
 
 static void build_transpose(bk_case *c) {
     const hk_shape s = random_shape(c, 1);
@@ -156,8 +154,7 @@ static void build_broadcast(bk_case *c) {
     bk_check(c, hk_broadcast_to(c->g, x, s), &x, 1);
 }
 
-// ---- reductions
-// -----------------------------------------------------------------
+// ---- reductions -----------------------------------------------------------
 
 static void build_reduce(bk_case *c) {
     const hk_shape s = random_shape(c, 1);
@@ -190,8 +187,7 @@ static void build_top_k(bk_case *c) {
     bk_output(c, indices);
 }
 
-// ---- linear algebra
-// -------------------------------------------------------------
+// ---- linear algebra -------------------------------------------------------
 
 static void build_matmul(bk_case *c) {
     const int64_t m = bk_size(c, 40), n = bk_size(c, 35), k = bk_size(c, 70);
@@ -224,8 +220,7 @@ static void build_dense(bk_case *c) {
     bk_check(c, hk_linear(c->g, x[0], x[1], x[2], random_act(c)), x, n);
 }
 
-// ---- images
-// ---------------------------------------------------------------------
+// ---- images ---------------------------------------------------------------
 
 // Convolution with everything but the channels drawn here.
 static void build_conv(bk_case *c, int64_t c_in, int64_t c_out, int groups) {
@@ -297,8 +292,7 @@ static void build_pool(bk_case *c) {
              1);
 }
 
-// ---- normalisation
-// --------------------------------------------------------------
+// ---- normalisation --------------------------------------------------------
 
 static void build_batch_norm(bk_case *c) {
     const int64_t channels = bk_size(c, 40);
@@ -333,8 +327,7 @@ static void build_layer_norm(bk_case *c) {
     bk_check(c, hk_layer_norm_op(c->g, x[0], x[1], x[2], 1e-3), x, 3);
 }
 
-// ---- classification
-// -------------------------------------------------------------
+// ---- classification -------------------------------------------------------
 
 static void build_softmax(bk_case *c) {
     hk_node *x = bk_input(c, BK_NORMAL, random_shape(c, 1));
@@ -353,8 +346,7 @@ static void build_xent(bk_case *c) {
     bk_check(c, hk_softmax_xent(c->g, x, p), &x, 1);
 }
 
-// ---- embeddings
-// -----------------------------------------------------------------
+// ---- embeddings -----------------------------------------------------------
 
 // Tables are variables, so that their gradients stay sparse. The second table
 // is used twice: its two gradients are merged.

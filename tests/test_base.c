@@ -6,8 +6,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 
-// ---- status
-// ------------------------------------------------------------------
+// ---- status ---------------------------------------------------------------
 
 static void test_status_names(void **state) {
     (void)state;
@@ -76,8 +75,7 @@ static void test_last_error(void **state) {
     assert_int_equal(strlen(hk_last_error()), 1023);
 }
 
-// ---- options
-// -----------------------------------------------------------------
+// ---- options --------------------------------------------------------------
 
 typedef struct small_options {
     size_t struct_size;
@@ -141,8 +139,7 @@ static void test_options_init(void **state) {
     hki_options_init(NULL, sizeof o, &defaults, sizeof defaults);
 }
 
-// ---- memory
-// ------------------------------------------------------------------
+// ---- memory ---------------------------------------------------------------
 
 static void test_alloc_array(void **state) {
     (void)state;
@@ -275,8 +272,7 @@ static void test_strdup(void **state) {
     hki_free(s);
 }
 
-// ---- arena, buffer
-// -------------------------------------------------------------
+// ---- arena, buffer --------------------------------------------------------
 
 static void test_arena(void **state) {
     (void)state;
@@ -357,8 +353,7 @@ static hk_status buf_body(void *user) {
     return s;
 }
 
-// ---- context
-// -------------------------------------------------------------------
+// ---- context --------------------------------------------------------------
 
 typedef struct log_lines {
     int n, inside;
@@ -561,8 +556,7 @@ static void test_slot(void **state) {
     assert_int_equal(n_destroyed, 1);
 }
 
-// ---- clock
-// -----------------------------------------------------------------------
+// ---- clock ----------------------------------------------------------------
 
 static void test_clock(void **state) {
     (void)state;
@@ -571,8 +565,7 @@ static void test_clock(void **state) {
     assert_true(hki_wall_seconds() > 1.6e9); // later than 2020
 }
 
-// ---- random numbers
-// ----------------------------------------------------------------
+// ---- random numbers -------------------------------------------------------
 
 // Known answers of Philox4x32-10: the reference implementation's test vectors
 // for zeros, ones and the digits of pi.
@@ -700,8 +693,7 @@ static void test_hash(void **state) {
                 UINT64_C(0x85944171f73967e8));
 }
 
-// ---- threads
-// -----------------------------------------------------------------------
+// ---- threads --------------------------------------------------------------
 
 typedef struct thread_report {
     char name[16];
@@ -785,8 +777,7 @@ static void test_alloc_threads(void **state) {
     assert_int_equal(hki_alloc_live(), live);
 }
 
-// ---- ISA level
-// -----------------------------------------------------------------------
+// ---- ISA level ------------------------------------------------------------
 
 static void test_isa(void **state) {
     (void)state;

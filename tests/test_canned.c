@@ -112,8 +112,7 @@ static bool has_variable(hk_estimator *e, const char *name) {
     return false;
 }
 
-// ---- learning
-// ---------------------------------------------------------------------
+// ---- learning -------------------------------------------------------------
 
 static void test_wide_and_deep(void **state) {
     (void)state;

@@ -2,8 +2,7 @@
 // calling them wrongly.
 #include "suite_backend.h"
 
-// ---- bad calls
-// ------------------------------------------------------------------
+// ---- bad calls ------------------------------------------------------------
 
 static hk_node *in(hk_graph *g, hk_dtype t, hk_shape s) {
     static const char *const names[] = {"a", "b", "c", "d", "e", "f"};
@@ -243,8 +242,7 @@ static void bad_calls(void **state) {
     hk_context_destroy(ctx);
 }
 
-// ---- small models by hand
-// -------------------------------------------------------
+// ---- small models by hand -------------------------------------------------
 
 typedef struct model {
     hk_context *ctx;

@@ -191,8 +191,7 @@ static void check_all(const char *what, const hki_kernel_desc *d,
         }
 }
 
-// ---- large work
-// ---------------------------------------------------------------
+// ---- large work -----------------------------------------------------------
 
 static void large_elementwise(void **state) {
     (void)state;
@@ -362,8 +361,7 @@ static void convolutions(void **state) {
     }
 }
 
-// ---- special values
-// --------------------------------------------------------------
+// ---- special values -------------------------------------------------------
 
 // Infinities and NaN come out of every function as from the portable kernel.
 static void special_values(void **state) {
@@ -419,8 +417,7 @@ static void nan_stays_visible(void **state) {
     }
 }
 
-// ---- threads and failures
-// -----------------------------------------------------------
+// ---- threads and failures -------------------------------------------------
 
 typedef struct inside {
     hki_queue *q;

@@ -603,8 +603,7 @@ static void test_dimensions(void **state) {
     assert_status(hki_axis("t", &axis, 0), HK_E_INVALID_ARG);
 }
 
-// ---- the reference backend's own corners
-// --------------------------------------
+// ---- the reference backend's own corners ----------------------------------
 
 static void test_backends(void **state) {
     (void)state;

@@ -287,8 +287,7 @@ static void test_bad_arguments(void **state) {
     }
 }
 
-// ---- what only a batch size or the data can show
-// ------------------------------
+// ---- what only a batch size or the data can show --------------------------
 
 OP(first_three, hk_slice(g, x[0], DIMS(0, 0), DIMS(3, -1)))
 OP(batch_max, hk_reduce_max(g, x[0], AXES(0), 1, 0))

@@ -74,8 +74,7 @@ static char *split(char *word) {
     return eq + 1;
 }
 
-// ---- update rules
-// -------------------------------------------------------------
+// ---- update rules ---------------------------------------------------------
 
 typedef struct variable {
     char name[32];
@@ -339,8 +338,7 @@ static void test_rules(void **state) {
     }
 }
 
-// ---- schedules
-// ------------------------------------------------------------------
+// ---- schedules ------------------------------------------------------------
 
 static const struct {
     const char *name;
@@ -470,8 +468,7 @@ static void test_schedules(void **state) {
     fclose(f);
 }
 
-// ---- averages
-// -------------------------------------------------------------------
+// ---- averages -------------------------------------------------------------
 
 static void check_value(double got, double want, int lineno) {
     if (!close_to(got, want))

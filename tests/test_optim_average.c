@@ -4,8 +4,7 @@
 #include "optim/optim.h"
 #include "optim_util.h"
 
-// ---- S10: MovingAverageOptimizer and its swapping saver
-// -----------------------
+// ---- S10: MovingAverageOptimizer and its swapping saver -------------------
 
 enum {
     MAX_SAVED = 16
@@ -172,8 +171,7 @@ static void test_sequential(void **state) {
     hk_layout_release(l);
 }
 
-// ---- S13: names
-// -----------------------------------------------------------------
+// ---- S13: names -----------------------------------------------------------
 
 static void assert_keys(const hk_name_map *map, const char *want) {
     char text[512] = "";
@@ -304,8 +302,7 @@ static void test_s13_variables_and_tensor(void **state) {
     hk_layout_release(l);
 }
 
-// ---- policies, methods, bytes
-// ------------------------------------------------------
+// ---- policies, methods, bytes ---------------------------------------------
 
 static hk_layout *mixed_layout(void) {
     hk_layout_item items[] = {
@@ -584,8 +581,7 @@ static void test_ema_bytes(void **state) {
     free_mixed(&m);
 }
 
-// ---- gradient processing
-// ------------------------------------------------------------
+// ---- gradient processing --------------------------------------------------
 
 enum {
     ROWS = 10,
@@ -885,8 +881,7 @@ static void test_bad_gradients(void **state) {
     free_grads(&s);
 }
 
-// ---- memory
-// ---------------------------------------------------------------------------
+// ---- memory ---------------------------------------------------------------
 
 static hk_status create_all(mixed *m, grads *s) {
     hk_ema_options eo;

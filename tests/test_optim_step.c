@@ -93,8 +93,7 @@ static void assert_same_state(const hk_optimizer *a, const hk_optimizer *b,
     free(q);
 }
 
-// ---- threads
-// ------------------------------------------------------------------
+// ---- threads --------------------------------------------------------------
 
 static void test_threads(void **state) {
     (void)state;
@@ -120,8 +119,7 @@ static void test_threads(void **state) {
     }
 }
 
-// ---- gaps
-// ---------------------------------------------------------------------
+// ---- gaps -----------------------------------------------------------------
 
 static void assert_gaps_zero(const model *m, const char *what) {
     unsigned char *const used = zeroed((size_t)m->n, 1);
@@ -156,8 +154,7 @@ static void test_gaps_stay_zero(void **state) {
         }
 }
 
-// ---- sparse gradients
-// -----------------------------------------------------------
+// ---- sparse gradients -----------------------------------------------------
 
 static hk_optimizer *with_sparse(hk_optimizer_kind kind, hk_layout *l,
                                  hk_sparse_update update) {
@@ -261,8 +258,7 @@ static void test_repeated_indices(void **state) {
     }
 }
 
-// ---- pieces, masks, averages
-// -------------------------------------------------------
+// ---- pieces, masks, averages ----------------------------------------------
 
 static void test_pieces(void **state) {
     (void)state;
@@ -355,8 +351,7 @@ static void test_fused_average(void **state) {
         }
 }
 
-// ---- rules without a TF table, against double arithmetic
-// -----------------------------
+// ---- rules without a TF table, against double arithmetic ------------------
 
 typedef struct oracle {
     double x, m, v, top, p1, p2;
@@ -452,8 +447,7 @@ static void test_skip_list(void **state) {
     }
 }
 
-// ---- rates
-// -----------------------------------------------------------------------
+// ---- rates ----------------------------------------------------------------
 
 static void test_rates(void **state) {
     (void)state;
@@ -526,8 +520,7 @@ static void test_noisy_schedule(void **state) {
     hk_schedule_release(c);
 }
 
-// ---- names
-// -----------------------------------------------------------------------
+// ---- names ----------------------------------------------------------------
 
 static void test_names(void **state) {
     (void)state;
@@ -602,8 +595,7 @@ static void test_names(void **state) {
     free_model(&m);
 }
 
-// ---- bytes
-// -----------------------------------------------------------------------
+// ---- bytes ----------------------------------------------------------------
 
 // Two steps, bytes, restore into a fresh optimizer, two steps: the same bits
 // as four steps. Damaged bytes are refused and change nothing.
@@ -660,8 +652,7 @@ static void test_bytes(void **state) {
     hk_schedule_release(s);
 }
 
-// ---- bad input
-// -------------------------------------------------------------------
+// ---- bad input ------------------------------------------------------------
 
 static void test_bad_options(void **state) {
     (void)state;
@@ -831,8 +822,7 @@ static void test_bad_schedules(void **state) {
     assert_true(isnan(hk_schedule_value(NULL, 0)));
 }
 
-// ---- memory
-// ----------------------------------------------------------------------
+// ---- memory ---------------------------------------------------------------
 
 static void test_steps_allocate_nothing(void **state) {
     (void)state;

@@ -122,8 +122,7 @@ static double by_hand(bed *b, double rate, int64_t steps) {
     return loss;
 }
 
-// ---- which trials
-// ---------------------------------------------------------------
+// ---- which trials ---------------------------------------------------------
 
 static void test_grid_order(void **state) {
     (void)state;
@@ -261,8 +260,7 @@ static void test_bad_options(void **state) {
     bed_deinit(&b);
 }
 
-// ---- what they do
-// ---------------------------------------------------------------
+// ---- what they do ---------------------------------------------------------
 
 static void test_equals_training_by_hand(void **state) {
     (void)state;
@@ -367,8 +365,7 @@ static void test_halving(void **state) {
     bed_deinit(&b);
 }
 
-// ---- what they leave
-// ------------------------------------------------------------
+// ---- what they leave ------------------------------------------------------
 
 static int count_files(const char *dir, const char *part) {
     int n = 0;

@@ -10,8 +10,7 @@
 
 static const hk_shape scalar = {.rank = 0};
 
-// ---- dtypes
-// --------------------------------------------------------------------
+// ---- dtypes ---------------------------------------------------------------
 
 static void test_dtypes(void **state) {
     (void)state;
@@ -92,8 +91,7 @@ static void test_bf16(void **state) {
     }
 }
 
-// ---- shapes
-// ----------------------------------------------------------------------
+// ---- shapes ---------------------------------------------------------------
 
 static void test_shape_count(void **state) {
     (void)state;
@@ -173,8 +171,7 @@ static void test_shape_make_equal_text(void **state) {
     assert_true(strlen(hki_shape_text(&wide, buf)) < HKI_SHAPE_TEXT);
 }
 
-// ---- tensors
-// ---------------------------------------------------------------------
+// ---- tensors --------------------------------------------------------------
 
 // A float tensor with elements 0, 1, 2, ...
 static hk_tensor *counting_tensor(hk_shape shape) {
@@ -274,8 +271,7 @@ static void test_wrap(void **state) {
     assert_status(hk_tensor_wrap((hk_dtype)77, &shape, data, &t), HK_E_DTYPE);
 }
 
-// ---- views
-// -----------------------------------------------------------------------
+// ---- views ----------------------------------------------------------------
 
 static void test_slice(void **state) {
     (void)state;
@@ -401,8 +397,7 @@ static void test_contiguous_ones(void **state) {
     hk_tensor_release(t);
 }
 
-// ---- conversion
-// ------------------------------------------------------------------
+// ---- conversion -----------------------------------------------------------
 
 static void test_convert_floats(void **state) {
     (void)state;
@@ -492,8 +487,7 @@ static void test_convert_long_rows(void **state) {
     hk_tensor_release(t);
 }
 
-// ---- strings
-// ---------------------------------------------------------------------
+// ---- strings --------------------------------------------------------------
 
 static void assert_string_at(const hk_tensor *t, int64_t index,
                              const char *expected, size_t size) {
@@ -541,8 +535,7 @@ static void test_strings(void **state) {
     assert_int_equal(hki_alloc_live(), live);
 }
 
-// ---- threads
-// ---------------------------------------------------------------------
+// ---- threads --------------------------------------------------------------
 
 static void retain_release(void *user) {
     hk_tensor *const t = user;
@@ -568,8 +561,7 @@ static void test_retain_threads(void **state) {
     assert_int_equal(hki_alloc_live(), live);
 }
 
-// ---- layout
-// ----------------------------------------------------------------------
+// ---- layout ---------------------------------------------------------------
 
 // Items are given out of order on purpose.
 static void model_items(hk_layout_item *items) {
@@ -794,8 +786,7 @@ static void test_layout_many(void **state) {
     hki_free(items);
 }
 
-// ---- failing allocations
-// -----------------------------------------------------------
+// ---- failing allocations --------------------------------------------------
 
 static hk_status tensor_body(void *user) {
     (void)user;

@@ -22,6 +22,10 @@ else
     echo "style: clang-format 14 is not installed; formatting not checked"
 fi
 
+if grep -nE '^// ?-+ *$' "${sources[@]}"; then
+    fail "section rulers over two lines above"
+fi
+
 # Text files of the project, the license and this script aside.
 mapfile -t texts < <(find . \( -path ./.git -o -path ./build \) -prune -o \
     -type f ! -name LICENSE ! -path ./tools/check_style.sh \

@@ -33,8 +33,7 @@ HK_API hk_node *hk_input_layer(hk_spec *m, const hk_feature_set *s);
 HK_API hk_node *hk_linear_model(hk_spec *m, const hk_feature_set *s,
                                 int64_t units);
 
-// ---- whole models
-// -------------------------------------------------------------
+// ---- whole models ---------------------------------------------------------
 
 typedef enum hk_canned_kind {
     HK_CANNED_LINEAR = 1,    // LinearClassifier, LinearRegressor

@@ -335,8 +335,7 @@ typedef struct hk_elastic_hook {
 HK_API hk_status hk_elastic_make_hook(hk_elastic *e, int is_chief, int32_t task,
                                       hk_elastic_hook *out);
 
-// ---- telemetry
-// ----------------------------------------------------------------
+// ---- telemetry ------------------------------------------------------------
 
 typedef struct hk_elastic_stats {
     int64_t local_step;

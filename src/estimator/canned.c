@@ -16,8 +16,7 @@ struct hk_canned {
     char *label, *tag;
 };
 
-// ---- options
-// --------------------------------------------------------------------
+// ---- options --------------------------------------------------------------
 
 void hk_canned_options_init(hk_canned_options *opt, size_t struct_size,
                             hk_canned_kind kind) {
@@ -141,8 +140,7 @@ static hk_status make_tag(hk_canned *c) {
     return s;
 }
 
-// ---- the network
-// ------------------------------------------------------------------
+// ---- the network ----------------------------------------------------------
 
 static hk_node *deep_logits(hk_spec *m, const hk_canned *c, int64_t units) {
     hk_graph *const g = hk_spec_graph(m);
@@ -177,8 +175,7 @@ static hk_node *linear_logits(hk_spec *m, const hk_canned *c, int64_t units) {
     return x;
 }
 
-// ---- heads
-// --------------------------------------------------------------------------
+// ---- heads ----------------------------------------------------------------
 
 typedef struct head {
     hk_spec *m;
@@ -303,8 +300,7 @@ static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
     return hk_graph_status(g);
 }
 
-// ---- create
-// -------------------------------------------------------------------------
+// ---- create ---------------------------------------------------------------
 
 hk_status hk_canned_model_create(const hk_canned_options *opt,
                                  hk_canned **out) {

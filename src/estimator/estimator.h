@@ -37,8 +37,7 @@ hk_status hki_list_reserve(void *data, size_t n, size_t *capacity,
 typedef HKI_LIST(const char *) hki_names;
 typedef HKI_LIST(hk_hook *) hki_hook_list;
 
-// ---- model_spec.c
-// -----------------------------------------------------------------
+// ---- model_spec.c ---------------------------------------------------------
 
 // Type and shape with HK_BATCH in front.
 typedef struct hki_spec_input {
@@ -117,8 +116,7 @@ hk_status hki_copy_ema(hki_arena *a, const hk_ema_options *src,
 hk_status hki_copy_element(hki_arena *a, const hk_element *src,
                            hk_element *dst);
 
-// ---- run_config.c
-// ---------------------------------------------------------------
+// ---- run_config.c ---------------------------------------------------------
 
 typedef struct hki_config {
     hk_run_config c; // with copies of what it points at
@@ -225,8 +223,7 @@ hk_status hki_bench_session(hk_estimator *e, hki_bench *b, int64_t batch,
 hk_status hki_bench_bind(hki_bench *b, float *x);
 void hki_bench_deinit(hki_bench *b);
 
-// ---- training_workers.c
-// -----------------------------------------------------------------
+// ---- training_workers.c ---------------------------------------------------
 
 typedef struct hki_worker {
     hk_estimator *e;
@@ -478,8 +475,7 @@ hk_status hki_hooks_call(const hki_hooks *h, hki_hook_event event, hk_run *run);
 bool hki_hooks_want(const hki_hooks *h, const hk_run *run);
 void hki_hooks_deinit(hki_hooks *h); // destroys states, releases
 
-// ---- run_context.c
-// ------------------------------------------------------------------
+// ---- run_context.c --------------------------------------------------------
 
 typedef struct hki_feed {
     const char *name;

@@ -43,8 +43,7 @@ void hk_sweep_options_init(hk_sweep_options *opt, size_t struct_size) {
     hki_options_init(opt, struct_size, &d, sizeof d);
 }
 
-// ---- one trial
-// --------------------------------------------------------------------
+// ---- one trial ------------------------------------------------------------
 
 static const char *root_of(const sweep *w) {
     const hk_estimator_options *const e = w->o.estimator;
@@ -171,8 +170,7 @@ static hk_status run_trial(sweep *w, hk_trial *t) {
     return train_and_score(w, t, *e);
 }
 
-// ---- comparing
-// ----------------------------------------------------------------------
+// ---- comparing ------------------------------------------------------------
 
 // A trial that failed, or has no number to show, is behind all others.
 static bool better(const sweep *w, const hk_trial *a, const hk_trial *b) {
@@ -208,8 +206,7 @@ static void account(sweep *w, hk_trial *t) {
     }
 }
 
-// ---- a round
-// --------------------------------------------------------------------------
+// ---- a round --------------------------------------------------------------
 
 static void work(void *user) {
     sweep *const w = user;
@@ -290,8 +287,7 @@ static hk_status run_rounds(sweep *w, uint32_t threads) {
     }
 }
 
-// ---- the sweep
-// --------------------------------------------------------------------------
+// ---- the sweep ------------------------------------------------------------
 
 // Folders, and the experiment's page of TensorBoard.
 static hk_status prepare_folders(sweep *w) {

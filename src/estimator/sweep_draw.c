@@ -6,8 +6,7 @@ enum {
     MOST_TRIALS = 100000
 };
 
-// ---- checks
-// -------------------------------------------------------------------
+// ---- checks ---------------------------------------------------------------
 
 static hk_status check_axis(const hk_sweep_axis *a, size_t i,
                             hk_sweep_kind kind) {
@@ -77,8 +76,7 @@ static hk_status count_trials(const hk_sweep_options *o, size_t *count) {
     return HK_OK;
 }
 
-// ---- values
-// -------------------------------------------------------------------
+// ---- values ---------------------------------------------------------------
 
 static double in_range(const hk_sweep_axis *a, hki_rng *rng) {
     const double u = hki_rng_uniform(rng);

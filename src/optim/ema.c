@@ -181,8 +181,7 @@ hk_status hk_ema_create(const hk_ema_options *opt, hk_layout *layout,
     return HK_OK;
 }
 
-// ---- settings
-// -----------------------------------------------------------------
+// ---- settings -------------------------------------------------------------
 
 static hk_status find_entry(const hk_ema *e, const char *var, size_t *index,
                             const hk_entry **out) {
@@ -261,8 +260,7 @@ const hk_layout *hki_ema_layout(const hk_ema *e) {
     return e->layout;
 }
 
-// ---- update
-// -------------------------------------------------------------------
+// ---- update ---------------------------------------------------------------
 
 static float step_of(double d) {
     return (float)(1 - d);
@@ -359,8 +357,7 @@ hk_status hk_ema_update(hk_ema *e, const float *x, const void *side) {
     return side == NULL ? HK_OK : hk_ema_update_side(e, side);
 }
 
-// ---- reading
-// --------------------------------------------------------------------
+// ---- reading --------------------------------------------------------------
 
 const float *hk_ema_vector(const hk_ema *e) {
     return e == NULL ? NULL : e->shadow;
@@ -411,8 +408,7 @@ hk_status hk_ema_average_name(hk_ema *e, const char *var, const char **out) {
     return HK_OK;
 }
 
-// ---- tracked tensors
-// --------------------------------------------------------------
+// ---- tracked tensors ------------------------------------------------------
 
 static hk_status name_tracked(hk_ema *e, const char *name, tracked *t) {
     HKI_TRY(hki_arena_strdup(&e->arena, name, &t->name));
@@ -468,8 +464,7 @@ hk_status hk_ema_tracked(const hk_ema *e, size_t id, const float **out) {
     return HK_OK;
 }
 
-// ---- name maps
-// ----------------------------------------------------------------------
+// ---- name maps ------------------------------------------------------------
 
 static hk_status add(hk_name_map *map, const char *name, hk_dtype dtype,
                      const hk_shape *shape, void *data) {
@@ -588,8 +583,7 @@ hk_status hk_ema_swapping_map(hk_ema *e, const char *const *vars, size_t n_vars,
     return vars == NULL ? add_tracked(e, map) : HK_OK;
 }
 
-// ---- bytes
-// ----------------------------------------------------------------------------
+// ---- bytes ----------------------------------------------------------------
 
 static void write_state(const void *object, hki_writer *w) {
     const hk_ema *const e = object;

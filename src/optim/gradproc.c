@@ -141,8 +141,7 @@ double hk_gradproc_norm(const hk_gradproc *p) {
     return p == NULL ? (double)NAN : p->norm;
 }
 
-// ---- passes over the dense part
-// -----------------------------------------------
+// ---- passes over the dense part -------------------------------------------
 
 typedef struct pass {
     hk_gradproc *p;
@@ -182,8 +181,7 @@ static void run(pass *a, hki_chunk_fn fn) {
         hki_chunks_run(a->p->chunks, a->p->n_chunks, a->p->threads, fn, a);
 }
 
-// ---- tables
-// -----------------------------------------------------------------------
+// ---- tables ---------------------------------------------------------------
 
 // The outgoing sparse gradient of a table that was gathered into its set.
 static void show_set(hk_gradproc *p, size_t t) {
@@ -248,8 +246,7 @@ static void clip_table(hk_gradproc *p, size_t t, double scale, double limit) {
                    s->count * s->dim);
 }
 
-// ---- clipping
-// ---------------------------------------------------------------------
+// ---- clipping -------------------------------------------------------------
 
 static hk_status check_norm(const hk_gradproc *p, size_t entry, double norm) {
     if (isfinite(norm))
@@ -326,8 +323,7 @@ static hk_status clip(hk_gradproc *p, hk_grad_view *v) {
     return p->opt.clip_global_norm > 0 ? clip_by_global_norm(p, v) : HK_OK;
 }
 
-// ---- run
-// --------------------------------------------------------------------------
+// ---- run ------------------------------------------------------------------
 
 static void forget(hk_gradproc *p) {
     p->done = 0;
@@ -399,8 +395,7 @@ hk_status hk_gradproc_run(hk_gradproc *p, const hk_grad_view *in,
     return HK_OK;
 }
 
-// ---- bytes
-// ------------------------------------------------------------------------
+// ---- bytes ----------------------------------------------------------------
 
 // A finished sum is no state: the next call starts over.
 static uint32_t pending(const hk_gradproc *p) {
@@ -533,8 +528,7 @@ hk_status hk_gradproc_restore(hk_gradproc *p, const void *bytes, size_t size) {
     return HK_OK;
 }
 
-// ---- plain calls
-// ------------------------------------------------------------------
+// ---- plain calls ----------------------------------------------------------
 
 static hk_status plain(const float *g, int64_t n, const hki_optim_kernels **k) {
     if (n < 0 || (g == NULL && n > 0))

@@ -262,8 +262,7 @@ hk_status hki_rule_check(const hki_rule *r, const hk_optimizer_options *o);
 size_t hki_rule_slots(const hki_rule *r, const hk_optimizer_options *o,
                       hki_slot_def out[HKI_MAX_SLOTS]);
 
-// ---- schedules and averages, as the optimizer uses them
-// -----------------------
+// ---- schedules and averages, as the optimizer uses them -------------------
 
 void hki_schedule_write(const hk_schedule *s, hki_writer *w);
 hk_status hki_schedule_read(hki_reader *r, hk_schedule **out);

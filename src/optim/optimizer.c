@@ -259,8 +259,7 @@ hk_status hk_optimizer_reserve(hk_optimizer *o, int64_t rows) {
     return o->other != NULL ? hk_optimizer_reserve(o->other, rows) : HK_OK;
 }
 
-// ---- prepare
-// ------------------------------------------------------------------
+// ---- prepare --------------------------------------------------------------
 
 double hk_optimizer_rate(const hk_optimizer *o, int64_t global_step) {
     if (o == NULL)
@@ -352,8 +351,7 @@ static hk_status prepare_sparse(hk_optimizer *o, const hk_sparse_grad *g) {
     return HK_OK;
 }
 
-// ---- update: element-wise rules
-// -------------------------------------------------
+// ---- update: element-wise rules -------------------------------------------
 
 typedef struct job {
     hk_optimizer *o;
@@ -482,8 +480,7 @@ static void update_elements(job *j) {
     hki_optim_parallel(hki_optim_parts(o->threads, n), update_part, j);
 }
 
-// ---- update: rules with norms per tensor
-// ------------------------------------------
+// ---- update: rules with norms per tensor ----------------------------------
 
 static bool takes_chunk(const job *j, const hki_chunk *c) {
     return j->o->active[c->entry] && c->begin >= j->begin && c->end <= j->end;
@@ -597,8 +594,7 @@ static void update(job *j) {
         update_elements(j);
 }
 
-// ---- steps
-// ----------------------------------------------------------------------
+// ---- steps ----------------------------------------------------------------
 
 static bool all_active(const hk_optimizer *o, int64_t end) {
     for (size_t i = 0; i < o->n_entries; i++)

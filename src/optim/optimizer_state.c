@@ -24,8 +24,7 @@ const hk_layout *hki_optimizer_layout(const hk_optimizer *o) {
     return o->layout;
 }
 
-// ---- hyper-parameters
-// ---------------------------------------------------------
+// ---- hyper-parameters -----------------------------------------------------
 
 static hk_status find_hyper(const hk_optimizer *o, const char *name,
                             const hki_hyper **out) {
@@ -98,8 +97,7 @@ hk_status hk_optimizer_set_schedule(hk_optimizer *o, hk_schedule *schedule) {
     return HK_OK;
 }
 
-// ---- slots
-// --------------------------------------------------------------------
+// ---- slots ----------------------------------------------------------------
 
 size_t hk_optimizer_slots(const hk_optimizer *o) {
     return o == NULL ? 0 : o->n_slots;
@@ -136,8 +134,7 @@ hk_status hk_optimizer_slot(hk_optimizer *o, const char *var, const char *slot,
     return hki_fail(HK_E_NOT_FOUND, "%s has no slot %s", o->opt.name, slot);
 }
 
-// ---- variables
-// ------------------------------------------------------------------
+// ---- variables ------------------------------------------------------------
 
 static hk_status add_slot(hk_optimizer *o, const hk_entry *e, size_t i,
                           hki_buf *name, hk_name_map *map) {
@@ -185,8 +182,7 @@ hk_status hk_optimizer_variables(hk_optimizer *o, hk_name_map *map) {
     return o->other != NULL ? add_variables(o->other, "_1", map) : HK_OK;
 }
 
-// ---- bytes
-// ----------------------------------------------------------------------
+// ---- bytes ----------------------------------------------------------------
 
 static uint32_t flag_bits(const hk_optimizer *o) {
     const hk_optimizer_options *const h = &o->opt;

@@ -83,8 +83,7 @@ hk_status hki_rowset_add(hki_rowset *s, const int64_t *indices,
     return HK_OK;
 }
 
-// ---- the tables of a layout
-// ---------------------------------------------------
+// ---- the tables of a layout -----------------------------------------------
 
 static bool is_table(const hk_entry *e) {
     return e->kind == HK_TRAINABLE && e->sparse;

@@ -145,8 +145,7 @@ CHOOSE(proximal_adagrad, HKI_K_PROXIMAL_ADAGRAD)
 CHOOSE(lamb, HKI_K_LAMB)
 CHOOSE(lion, HKI_K_LION)
 
-// ---- the table
-// ----------------------------------------------------------------
+// ---- the table ------------------------------------------------------------
 
 #define ACCUMULATOR offsetof(hk_optimizer_options, initial_accumulator)
 #define ADAM_HYPER                                                             \

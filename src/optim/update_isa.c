@@ -363,8 +363,7 @@ static void lamb_moments(const hki_update *u, int64_t n, double sum[2]) {
     sum[1] = lane_sum(uu);
 }
 
-// ---- small passes
-// -------------------------------------------------------------
+// ---- small passes ---------------------------------------------------------
 
 static void average(float *restrict shadow, const float *restrict x, float a,
                     int64_t n) {

@@ -39,8 +39,7 @@ void hk_digits_options_init(hk_digits_options *opt, size_t struct_size) {
     hki_options_init(opt, struct_size, &defaults, sizeof defaults);
 }
 
-// ---- chance
-// -------------------------------------------------------------------
+// ---- chance ---------------------------------------------------------------
 
 // What the numbers of a stream are for. Word 1 of the Philox counter holds it
 // beside the split, so that no two streams of a seed ever meet.
@@ -108,8 +107,7 @@ static const hki_glyph *choose_glyph(hki_rng *r, int32_t digit) {
     return &hki_glyphs[first];
 }
 
-// ---- paper
-// --------------------------------------------------------------------
+// ---- paper ----------------------------------------------------------------
 
 typedef struct page {
     // Where on the flat paper each pixel's centre looks. Columns from 28 to 31
@@ -171,8 +169,7 @@ static void prepare(page *p, hki_rng *r, float strength) {
     p->reach = reach;
 }
 
-// ---- pen
-// ----------------------------------------------------------------------
+// ---- pen ------------------------------------------------------------------
 
 typedef struct dot { // a point of the pen's way, in pixels
     float x, y;
@@ -259,8 +256,7 @@ static void draw_strokes(page *p, const dot *dots, const uint8_t *pen, int n) {
     }
 }
 
-// ---- hand
-// ---------------------------------------------------------------------
+// ---- hand -----------------------------------------------------------------
 
 // A linear map of the glyph's box, its centre at 0, to pixels.
 typedef struct affine {
@@ -353,8 +349,7 @@ static void draw_stray(page *p, hki_rng *r) {
     draw_strokes(p, dots, pen, 3);
 }
 
-// ---- development
-// --------------------------------------------------------------
+// ---- development ----------------------------------------------------------
 
 // Blurs with (k, 1 - 2k, k) along both axes; beyond the border is paper.
 static void blur(float ink[SIDE][STRIDE], float k) {
@@ -422,8 +417,7 @@ static int32_t draw(const hk_digits_options *opt, uint64_t index,
     return label;
 }
 
-// ---- calls
-// --------------------------------------------------------------------
+// ---- calls ----------------------------------------------------------------
 
 // NaN is in no range.
 static bool in_range(float x, float low, float high) {

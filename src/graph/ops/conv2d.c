@@ -250,8 +250,7 @@ static hk_status run_conv2d_grad_filter(const hki_attr *a,
     return HK_OK;
 }
 
-// ---- operators
-// ----------------------------------------------------------------
+// ---- operators ------------------------------------------------------------
 
 // Products of all taps, those in the padding included, times two.
 static double conv_flop(const hk_shape *w, const hk_shape *y) {
@@ -337,8 +336,7 @@ const hki_op hki_op_conv2d_grad_filter = {
     .flop = flop_conv2d_grad_filter,
 };
 
-// ---- builder
-// --------------------------------------------------------------------
+// ---- builder --------------------------------------------------------------
 
 static const hk_conv_options conv_defaults = {
     .struct_size = sizeof(hk_conv_options),

@@ -385,8 +385,7 @@ const hki_op hki_op_sparse_merge = {
     .scratch = scratch_sparse_merge,
 };
 
-// ---- builders
-// -----------------------------------------------------------------
+// ---- builders -------------------------------------------------------------
 
 hk_node *hk_embedding_bag_op(hk_graph *g, hk_node *table, hk_node *indices,
                              hk_node *weights, hk_bag_mode mode) {

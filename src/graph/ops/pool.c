@@ -379,8 +379,7 @@ const hki_op hki_op_global_avg_pool_grad = {
     .run = run_global_avg_pool_grad,
 };
 
-// ---- builders
-// -----------------------------------------------------------------
+// ---- builders -------------------------------------------------------------
 
 typedef struct pool_args {
     int ksize[2], stride[2];
