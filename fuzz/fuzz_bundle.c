@@ -1,8 +1,8 @@
 // fuzz_bundle.c - a bundle's index from arbitrary bytes: as a table, as the
 // entries of a table that is right (pairs of key and value, each behind a
 // length byte), and as a Snappy block.
-#include "ckpt/bundle.h"
-#include "ckpt/sorted_table.h"
+#include "ckpt/tf/bundle.h"
+#include "ckpt/tf/sorted_table.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,6 +1,6 @@
 // fuzz_ckpt_state.c - the state file and the journal of a model_dir from
 // arbitrary bytes. A state that is read, written and read again is the same.
-#include "ckpt/folder.h"
+#include "ckpt/model_dir/folder.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -3,9 +3,9 @@
 // table promises; commands are not run. Roles of a cluster are worked out
 // from what their options say, which opens no file and no connection.
 #define main hooke_main // the program's own
-#include "../cli/main.c"
+#include "../cli/commands/main.c"
 #undef main
-#include "../cli/processes.h"
+#include "../cli/run/processes.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

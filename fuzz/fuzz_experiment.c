@@ -3,9 +3,9 @@
 // after its way through JSON, and say the same.
 #include <stdlib.h>
 #include <string.h>
-#include "../cli/cli.h"
-#include "../cli/schema.h"
-#include "../cli/tree.h"
+#include "../cli/core/cli.h"
+#include "../cli/experiment/schema.h"
+#include "../cli/core/tree.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

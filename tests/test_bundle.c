@@ -4,8 +4,8 @@
 #include "file_util.h"
 #include <errno.h>
 #include "base/io.h"
-#include "ckpt/bundle.h"
-#include "ckpt/sorted_table.h"
+#include "ckpt/tf/bundle.h"
+#include "ckpt/tf/sorted_table.h"
 #include "hooke/ckpt.h"
 
 #define GOLDEN HK_TEST_DATA "/ckpt/"

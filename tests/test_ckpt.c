@@ -1,7 +1,7 @@
 // test_ckpt.c - safetensors: what is written, what is refused, conversions,
 // checksums, shards.
 #include "ckpt_util.h"
-#include "ckpt/formats.h"
+#include "ckpt/core/formats.h"
 #include "codec/codec.h"
 
 // ---- reading what others write ---------------------------------------------

@@ -1,7 +1,7 @@
 // test_ckpt_saver.c - the checkpoints of a folder: retention, state file,
 // falling back, locks, saving beside training.
 #include "ckpt_util.h"
-#include "ckpt/saver.h"
+#include "ckpt/model_dir/saver.h"
 #include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>

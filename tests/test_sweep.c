@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include "hooke/hooks.h"
 #include "hooke/sweep.h"
-#include "estimator/sweep.h"
+#include "estimator/sweep/sweep.h"
 
 enum {
     ROWS = 96,

@@ -1,8 +1,8 @@
 // test_table.c - sorted tables, Snappy blocks and slice keys: known bytes,
 // round trips over several blocks, and tables that lie.
 #include "file_util.h"
-#include "ckpt/bundle.h"
-#include "ckpt/sorted_table.h"
+#include "ckpt/tf/bundle.h"
+#include "ckpt/tf/sorted_table.h"
 
 // ---- helpers ---------------------------------------------------------------
 

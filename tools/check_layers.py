@@ -55,6 +55,30 @@ ROOMS = {
         "remote": "wire",
         "roles": "center remote shard wire",
     },
+    "ckpt": {
+        "core": "",
+        "safetensors": "core",
+        "tf": "core",
+        "npz": "core",
+        "model_dir": "core",
+    },
+    "estimator": {
+        "model": "",
+        "workers": "model",
+        "saved": "workers model",
+        "run": "saved workers model",
+        "eval": "run saved workers model",
+        "hooks": "eval run saved workers model",
+        "sweep": "",
+        "": "hooks eval run saved workers model",
+    },
+    "cli": {
+        "core": "",
+        "experiment": "core",
+        "run": "experiment core",
+        "report": "core",
+        "commands": "report run experiment core",
+    },
 }
 # Public headers that do not carry their module's name.
 PUBLIC = {
@@ -94,16 +118,16 @@ def check_public_name(allowed, name):
 
 
 def room_of(module, rel):
-    """The room of a file below src/, None where the module has none."""
+    """The room of a file below src/ (or of cli/), None where there is none."""
     if module not in ROOMS or rel == f"{module}/{module}.h":
         return None
     parts = pathlib.PurePosixPath(rel).parts
     return parts[1] if len(parts) > 2 else ""
 
 
-def check_room(module, path, rel):
-    """None, or what is wrong with including src/<rel> inside its module."""
-    here = room_of(module, path.relative_to(ROOT / "src").as_posix())
+def check_room(module, path, rel, base=ROOT / "src"):
+    """None, or what is wrong with including <base>/<rel> inside its module."""
+    here = room_of(module, path.relative_to(base).as_posix())
     there = room_of(module, rel)
     if here is None or there is None:
         return None
@@ -186,8 +210,13 @@ def main():
         for path in sorted((ROOT / folder).rglob("*.[ch]")):
             n_files += 1
             for line, quote, name in includes(path):
-                local = (path.parent / name).exists()
-                if quote == '"' and not name.startswith("hooke/") and not local:
+                if quote != '"' or name.startswith("hooke/"):
+                    continue
+                if (ROOT / folder / name).exists():
+                    fault = check_room(folder, path, f"{folder}/{name}", ROOT)
+                    if fault:
+                        report(path, line, fault)
+                elif not (path.parent / name).exists():
                     report(path, line, f"{name} is not a public header")
 
     for fault in faults:

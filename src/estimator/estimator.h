@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include "base/base.h"
 #include "elastic/elastic.h"
-#include "estimator/files.h"
+#include "estimator/saved/files.h"
 #include "graph/graph.h"
 #include "hooke/ckpt.h"
 #include "hooke/estimator.h"

@@ -1,0 +1,93 @@
+// cmd_doctor.c - what was detected: machine, build, cluster, and what is odd.
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+#include "core/cli.h"
+
+const char *cli_getenv(void *user, const char *name) {
+    (void)user;
+    return getenv(name);
+}
+
+static void machine(void) {
+    hk_context *ctx;
+    if (hk_context_create(NULL, &ctx) != HK_OK)
+        return;
+    const hk_isa isa = hk_context_isa(ctx);
+    printf("cores        %u\n", hk_context_threads(ctx));
+    printf("kernels      %s\n", isa == HK_ISA_V4   ? "AVX-512"
+                                : isa == HK_ISA_V3 ? "AVX2"
+                                                   : "baseline; slow");
+    hk_context_destroy(ctx);
+    const double pages = (double)sysconf(_SC_PHYS_PAGES);
+    printf("memory       %s\n",
+           cli_bytes(pages * (double)sysconf(_SC_PAGESIZE)));
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+        printf("open files   %llu%s\n", (unsigned long long)files.rlim_cur,
+               files.rlim_cur < 1024 ? " (low for a center: ulimit -n 4096)"
+                                     : "");
+    struct statvfs fs;
+    if (statvfs(".", &fs) == 0) {
+        const double room = (double)fs.f_bavail * (double)fs.f_frsize;
+        printf("disk here    %s free%s\n", cli_bytes(room),
+               room < 1e9 ? " (little for checkpoints)" : "");
+    }
+    if (access(".", W_OK) != 0)
+        printf("this folder  cannot be written: give --model-dir\n");
+    const char *threads = getenv("OMP_NUM_THREADS");
+    if (threads)
+        printf("threads      OMP_NUM_THREADS=%s bounds the kernels\n", threads);
+}
+
+static int cluster(const cli_args *a) {
+    hk_cluster_options o;
+    hk_cluster_options_init(&o, sizeof o);
+    o.getenv = cli_getenv;
+    hk_cluster_config *c;
+    const hk_status s = hk_cluster_config_create(&o, &c);
+    if (s != HK_OK) {
+        cli_status(s);
+        return CLI_USAGE; // a description that makes no sense
+    }
+    if (cli_has(a, "tf-config")) {
+        printf("%s\n", hk_cluster_config_json(c));
+    } else {
+        printf("\ncluster\n");
+        for (const char *p = hk_cluster_config_explain(c); *p;) {
+            const size_t n = strcspn(p, "\n");
+            printf("  %.*s\n", (int)n, p);
+            p += n + (p[n] == '\n');
+        }
+    }
+    hk_cluster_config_destroy(c);
+    return 0;
+}
+
+static int run(const cli_args *a) {
+    if (!cli_has(a, "tf-config")) {
+        printf("hooke        %s\n", hk_version());
+        machine();
+    }
+    return cluster(a);
+}
+
+static const cli_option options[] = {
+    CLI_SWITCH(
+        "tf-config", 0,
+        "prints the cluster as one TF_CONFIG line, whatever described it"),
+    {0}};
+
+const cli_command cmd_doctor = {
+    .name = "doctor",
+    .operands = "",
+    .summary = "what was detected of machine and cluster, and what is odd",
+    .about = "Shows cores, kernels, memory, limits, and which launcher "
+             "(TF_CONFIG, Slurm, mpirun, torchrun, flags) describes the "
+             "cluster, with the role of this process. Contradictions are "
+             "errors.",
+    .examples = "hooke doctor\nsrun -n4 hooke doctor --tf-config",
+    .options = options,
+    .run = run};

@@ -1,0 +1,67 @@
+// cmd_evaluate.c - scores a trained model.
+#include <string.h>
+#include "experiment/experiment.h"
+#include "run/show.h"
+
+static int run(const cli_args *a) {
+    job *j;
+    int failed = job_open(a, cli_operand(a, 0), false, &j);
+    if (!failed)
+        failed = job_trained(a, j);
+    if (failed)
+        return failed;
+    data_user set = {
+        .x = j->x, .set = "eval", .override = cli_string(a, "data", NULL)};
+    const hk_source held = data_source(&set);
+    hk_evaluate_options o;
+    hk_evaluate_options_init(&o, sizeof o);
+    o.steps = cli_int(a, "steps", 0);
+    o.name = cli_string(a, "name", NULL);
+    o.checkpoint_path = cli_string(a, "checkpoint", NULL);
+    o.no_summary = !cli_has(a, "name");
+    hk_eval_result *r = NULL;
+    hk_status s = HK_OK;
+    const char *weights = cli_string(a, "weights", NULL);
+    if (weights)
+        s = hk_weights_find(weights, &o.weights);
+    if (s == HK_OK)
+        s = hk_estimator_evaluate(j->e, &held, &o, &r);
+    int code = cli_status(s);
+    if (!code && cli_has(a, "json")) {
+        printf("{");
+        result_json(stdout, r);
+        printf("}\n");
+    } else if (!code) {
+        result_table(r);
+    }
+    hk_eval_result_destroy(r);
+    job_close(j);
+    return code;
+}
+
+static const cli_option options[] = {
+    EXPERIMENT_OPTIONS,
+    JSON_OPTION,
+    WEIGHTS_OPTION,
+    CLI_OPTION("data", 0, CLI_FILE, "FILES",
+               "files or a pattern instead of the experiment's"),
+    CLI_OPTION("checkpoint", 0, CLI_FILE, "PATH",
+               "this checkpoint instead of the newest"),
+    CLI_OPTION("steps", 0, CLI_INT, "N", "batches; default: all"),
+    CLI_OPTION("name", 0, CLI_STRING, "NAME",
+               "also writes the result to eval_NAME for TensorBoard"),
+    {0}};
+
+const cli_command cmd_evaluate = {
+    .name = "evaluate",
+    .operands = "[EXPERIMENT]",
+    .max_operands = 1,
+    .summary = "score a trained model",
+    .about = "Runs the newest checkpoint of the model_dir over the evaluation "
+             "data and prints its metrics. With --weights all, center, average "
+             "and workers are scored side by side in one pass.",
+    .examples = "hooke evaluate digits --weights all\n"
+                "hooke evaluate my.yaml --data other.csv --json",
+    .options = options,
+    .computes = true,
+    .run = run};

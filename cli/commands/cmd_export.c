@@ -1,0 +1,157 @@
+// cmd_export.c - the weights as a file for other programs.
+#include <stdlib.h>
+#include <string.h>
+#include "commands/copy_tensors.h"
+#include "experiment/experiment.h"
+#include "experiment/run_record.h"
+
+// ---- which tensors ----------------------------------------------------------
+
+static bool begins(const char *s, const char *start) {
+    return strncmp(s, start, strlen(start)) == 0;
+}
+
+static bool has_section(const hk_ckpt *c, const char *section) {
+    for (size_t i = 0; i < hk_ckpt_count(c); i++)
+        if (begins(hk_ckpt_item(c, i)->name, section))
+            return true;
+    return false;
+}
+
+// The section of the checkpoint that holds the weights, "" for plain names:
+// the center, or the only model. NULL after a message.
+static const char *section_of(const hk_ckpt *c, const char *weights) {
+    static const char own[] = "hooke/worker/0/x/";
+    const char *method = hk_ckpt_meta(c, "hooke.method");
+    const bool elastic =
+        has_section(c, own) || (method && strcmp(method, "none") != 0);
+    if (!weights || (strcmp(weights, "center") == 0 && elastic) ||
+        (strcmp(weights, "local") == 0 && !elastic))
+        return "";
+    if (strcmp(weights, "local") == 0 && has_section(c, own))
+        return own;
+    if (strcmp(weights, "local") == 0) {
+        cli_fail("%s: holds no worker's weights, only the center's",
+                 hk_ckpt_path(c));
+        return NULL;
+    }
+    if (strcmp(weights, "ema") == 0 && has_section(c, HK_SECTION_EMA))
+        return HK_SECTION_EMA;
+    if (strcmp(weights, "ema") == 0)
+        cli_fail("%s: holds no averages; train with ema.decay",
+                 hk_ckpt_path(c));
+    else
+        cli_fail("%s: has no center (it is not of an elastic run); use local",
+                 hk_ckpt_path(c));
+    return NULL;
+}
+
+// Names of the section, without it.
+static const char *choose(void *user, const hk_ckpt_entry *e) {
+    const char *section = user;
+    if (!*section)
+        return begins(e->name, HK_SECTION) ? NULL : e->name;
+    return begins(e->name, section) ? e->name + strlen(section) : NULL;
+}
+
+// ---- the command ------------------------------------------------------------
+
+static void make_folder_of(const char *path) {
+    char *folder = cli_strdup(path);
+    char *slash = strrchr(folder, '/');
+    if (slash && slash > folder) {
+        *slash = '\0';
+        make_folders(folder);
+    }
+    free(folder);
+}
+
+static int write_weights(const cli_args *a, hk_ckpt *c, const char *path,
+                         const char *format, size_t *n) {
+    const char *section = section_of(c, cli_string(a, "weights", NULL));
+    if (!section)
+        return CLI_FAILED;
+    weights_copy copy = {.from = c,
+                         .path = path,
+                         .format = copy_format(format),
+                         .name = choose,
+                         .user = (void *)(uintptr_t)section};
+    make_folder_of(path); // what cannot be made is told by the writing
+    const int code = copy_weights(&copy);
+    *n = copy.taken;
+    return code;
+}
+
+// The checkpoint that was asked for, or the newest; NULL after a message.
+static hk_ckpt *open_checkpoint(const cli_args *a, const char *model_dir) {
+    const char *path = cli_string(a, "checkpoint", NULL);
+    hk_context *log = NULL;
+    hk_ckpt *c = NULL;
+    hk_status s = job_context(a, &log);
+    if (s == HK_OK)
+        s = path ? hk_weights_open(path, &c)
+                 : hk_ckpt_open_latest(log, model_dir, &c, NULL);
+    if (!path && (s == HK_E_NOT_FOUND || s == HK_E_IO))
+        cli_fail("%s: no trained model; train first, or give the --model-dir "
+                 "of one",
+                 model_dir);
+    else
+        cli_status(s);
+    hk_context_destroy(log);
+    return c;
+}
+
+static int run(const cli_args *a) {
+    const char *path = cli_string(a, "output", NULL);
+    const char *format = cli_string(a, "format", "safetensors");
+    if (!path)
+        return cli_usage_error(cli_command_of(a), "--output is missing");
+    experiment *x;
+    settings s;
+    int code = experiment_open(a, cli_operand(a, 0), &x);
+    if (!code)
+        code = settings_read(x, a, &s);
+    if (!code)
+        code = record_check_owner(x, &s);
+    if (code)
+        return code;
+    hk_ckpt *c = open_checkpoint(a, s.model_dir);
+    if (!c)
+        return CLI_FAILED;
+    size_t n;
+    code = write_weights(a, c, path, format, &n);
+    if (!code && cli_has(a, "json")) {
+        printf("{\"path\":");
+        cli_json_string(stdout, path);
+        printf(",\"format\":\"%s\",\"tensors\":%zu,\"checkpoint\":", format, n);
+        cli_json_string(stdout, hk_ckpt_path(c));
+        printf("}\n");
+    } else if (!code) {
+        printf("%s: %zu tensors of %s\n", path, n, hk_ckpt_path(c));
+    }
+    hk_ckpt_close(c);
+    return code;
+}
+
+static const cli_option options[] = {
+    EXPERIMENT_OPTIONS,
+    JSON_OPTION,
+    CLI_CHOICES("weights", 'w', "center|ema|local",
+                "which weights; default center when elastic"),
+    CLI_CHOICES("format", 'f', "safetensors|tf|npz", "default safetensors"),
+    CLI_OPTION("output", 'o', CLI_FILE, "PATH",
+               "the file; for tf the prefix of its files"),
+    CLI_OPTION("checkpoint", 0, CLI_FILE, "PATH",
+               "this checkpoint instead of the newest"),
+    {0}};
+
+const cli_command cmd_export = {
+    .name = "export",
+    .operands = "[EXPERIMENT]",
+    .max_operands = 1,
+    .summary = "write the weights to a file for other programs",
+    .about = "Writes the weights alone, under their plain names, as "
+             "safetensors, as a TensorFlow checkpoint or as a NumPy archive.",
+    .examples = "hooke export digits --format npz -o digits.npz",
+    .options = options,
+    .run = run};

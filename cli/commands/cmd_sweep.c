@@ -1,0 +1,393 @@
+// cmd_sweep.c - many trainings with different parameters, and their table.
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "experiment/experiment.h"
+#include "hooke/sweep.h"
+#include "experiment/run_record.h"
+#include "experiment/schema.h"
+#include "experiment/csv_table.h"
+
+enum {
+    MOST_AXES = 16,
+    MOST_VALUES = 256
+};
+
+typedef struct axes {
+    hk_sweep_axis list[MOST_AXES];
+    char *keys[MOST_AXES]; // as given
+    size_t n;
+} axes;
+
+// ---- which parameter a key is ----------------------------------------------
+
+// Numbers that change without a new graph have names of their own in the
+// library; everything else of the model is a structural parameter, known by
+// its path. NULL: cannot be swept.
+static char *param_name(const experiment *x, const char *key) {
+    static const char *const scalars[] = {"elastic.communication_period",
+                                          "elastic.moving_rate", "elastic.rho",
+                                          "model.dropout"};
+    if (strncmp(key, "optimizer.", 10) == 0 && !strchr(key + 10, '.') &&
+        strcmp(key, "optimizer.type") != 0 &&
+        strcmp(key, "optimizer.nesterov") != 0 &&
+        strcmp(key, "optimizer.clip_norm") != 0)
+        return cli_strdup(key + 10);
+    if (strcmp(key, "ema.decay") == 0)
+        return cli_strdup("ema_decay");
+    for (size_t i = 0; i < sizeof scalars / sizeof scalars[0]; i++)
+        if (strcmp(scalars[i], key) == 0)
+            return cli_strdup(strchr(key, '.') + 1);
+    // model.layers.3.dropout.rate: the how manieth dropout it is.
+    const tree *t = tree_path(x->root, key);
+    if (t && t->parent && t->parent->key &&
+        strcmp(t->parent->key, "dropout") == 0) {
+        int n = 0;
+        const tree *item = tree_path(x->root, "model.layers")->child;
+        for (; item && item != t->parent->parent; item = item->next)
+            n += strcmp(item->child->key, "dropout") == 0;
+        return n ? cli_printf("dropout_%d", n) : cli_strdup("dropout");
+    }
+    if (strncmp(key, "model.params.", 13) == 0)
+        return cli_strdup(key + 13);
+    return strncmp(key, "model.", 6) == 0 ? cli_strdup(key) : NULL;
+}
+
+// Would the experiment be a good one with this value? Says so if not.
+static bool is_good(const experiment *x, const char *key, const char *value) {
+    if (strncmp(key, "model.params.", 13) == 0)
+        return true;
+    tree *t = tree_copy(x->root);
+    const bool good = tree_set(t, key, value, "--grid") && schema_check(t);
+    tree_free(t);
+    return good;
+}
+
+static int add_axis(const cli_args *a, const experiment *x, axes *all,
+                    const char *pair, char **rest) {
+    const char *eq = strchr(pair, '=');
+    if (!eq || eq == pair || !eq[1])
+        return cli_usage_error(cli_command_of(a),
+                               "'%s' wants key=value,value,...", pair);
+    if (all->n == MOST_AXES)
+        return cli_usage_error(cli_command_of(a), "more than %d parameters",
+                               MOST_AXES);
+    char *key = cli_strdup(pair);
+    key[eq - pair] = '\0';
+    char *name = param_name(x, key);
+    if (!name)
+        return cli_usage_error(
+            cli_command_of(a),
+            "'%s' cannot be swept; optimizer.*, elastic.*, ema.decay and "
+            "model.* can",
+            key);
+    all->keys[all->n] = key;
+    all->list[all->n] = (hk_sweep_axis){.name = name};
+    *rest = cli_strdup(eq + 1);
+    return 0;
+}
+
+// key=0.1,0.2: numbers if all are, else texts. Structural ones are texts.
+static int add_list(const cli_args *a, const experiment *x, axes *all,
+                    const char *pair) {
+    char *rest;
+    const int failed = add_axis(a, x, all, pair, &rest);
+    if (failed)
+        return failed;
+    hk_sweep_axis *axis = &all->list[all->n];
+    const char **texts = cli_alloc(MOST_VALUES * sizeof *texts);
+    double *values = cli_alloc(MOST_VALUES * sizeof *values);
+    bool numbers = strncmp(axis->name, "model.", 6) != 0, whole = true;
+    for (char *word; (word = strsep(&rest, ",")) && axis->n < MOST_VALUES;) {
+        if (!is_good(x, all->keys[all->n], word))
+            return CLI_USAGE;
+        texts[axis->n] = word;
+        numbers = cli_parse_float(word, &values[axis->n]) && numbers;
+        whole = whole && values[axis->n] == floor(values[axis->n]) &&
+                !strpbrk(word, ".eE");
+        axis->n++;
+    }
+    if (numbers)
+        axis->values = values;
+    else
+        axis->texts = texts;
+    // A library's model_fn may read a whole number with hk_param_int.
+    axis->integer = numbers && whole &&
+                    strncmp(all->keys[all->n], "model.params.", 13) == 0;
+    all->n++;
+    return 0;
+}
+
+// key=low..high or key=low..high:log
+static int add_range(const cli_args *a, const experiment *x, axes *all,
+                     const char *pair) {
+    char *rest;
+    const int failed = add_axis(a, x, all, pair, &rest);
+    if (failed)
+        return failed;
+    hk_sweep_axis *axis = &all->list[all->n];
+    char *colon = strchr(rest, ':');
+    if (colon) {
+        *colon = '\0';
+        axis->log = strcmp(colon + 1, "log") == 0;
+    }
+    char *dots = strstr(rest, "..");
+    if (dots)
+        *dots = '\0';
+    if (!dots || (colon && !axis->log) || !cli_parse_float(rest, &axis->low) ||
+        !cli_parse_float(dots + 2, &axis->high))
+        return cli_usage_error(cli_command_of(a),
+                               "'%s' wants key=low..high or "
+                               "key=low..high:log",
+                               pair);
+    if (!is_good(x, all->keys[all->n], rest))
+        return CLI_USAGE;
+    all->n++;
+    return 0;
+}
+
+// ---- results ---------------------------------------------------------------
+
+static void on_trial(void *user, const hk_trial *t, size_t done, size_t all) {
+    const axes *x = user;
+    if (cli_quiet())
+        return;
+    fprintf(stderr, "[%zu/%zu] trial %zu", done, all, t->number);
+    for (size_t i = 0; i < t->n_params; i++)
+        if (t->params[i].type == HK_HPARAM_STRING)
+            fprintf(stderr, "  %s=%s", x->keys[i], t->params[i].string);
+        else
+            fprintf(stderr, "  %s=%.6g", x->keys[i], t->params[i].number);
+    if (t->status == HK_OK)
+        fprintf(stderr, "  %.5g\n", t->metric);
+    else
+        fprintf(stderr, "  failed: %s\n", t->error);
+}
+
+static const char *first_weights(const hk_trial *t) {
+    return t->n_items ? t->items[0].weights : "";
+}
+
+static int width_of(const char *key) {
+    const int n = (int)strlen(key);
+    return n > 10 ? n : 10;
+}
+
+static void print_table(const hk_sweep_result *r, const axes *x,
+                        const char *metric) {
+    const hk_trial *best = hk_sweep_best(r);
+    printf("trial");
+    for (size_t i = 0; i < x->n; i++)
+        printf("  %*s", width_of(x->keys[i]), x->keys[i]);
+    printf("  %*s\n", width_of(metric), metric);
+    for (size_t k = 0; k < hk_sweep_count(r); k++) {
+        const hk_trial *t = hk_sweep_trial(r, k);
+        printf("%5zu", t->number);
+        for (size_t i = 0; i < t->n_params; i++)
+            if (t->params[i].type == HK_HPARAM_STRING)
+                printf("  %*s", width_of(x->keys[i]), t->params[i].string);
+            else
+                printf("  %*.6g", width_of(x->keys[i]), t->params[i].number);
+        if (t->status == HK_OK)
+            printf("  %*.5g%s\n", width_of(metric), t->metric,
+                   t == best ? "  best" : "");
+        else
+            printf("  %*s\n", width_of(metric), "failed");
+    }
+}
+
+static void write_trial(FILE *f, const hk_trial *t, const axes *x) {
+    fprintf(f, "{\"trial\":%zu", t->number);
+    for (size_t i = 0; i < t->n_params; i++) {
+        fputc(',', f);
+        cli_json_string(f, x->keys[i]);
+        fputc(':', f);
+        if (t->params[i].type == HK_HPARAM_STRING)
+            cli_json_string(f, t->params[i].string);
+        else
+            cli_json_number(f, t->params[i].number);
+    }
+    for (size_t i = 0; i < t->n_items; i++) {
+        if (strcmp(t->items[i].weights, first_weights(t)) != 0)
+            continue;
+        fputc(',', f);
+        cli_json_string(f, t->items[i].name);
+        fputc(':', f);
+        cli_json_number(f, t->items[i].value);
+    }
+    fputs(",\"steps\":", f);
+    cli_json_number(f, (double)t->steps);
+    fputs(",\"seconds\":", f);
+    cli_json_number(f, t->seconds);
+    if (t->status != HK_OK) {
+        fputs(",\"error\":", f);
+        cli_json_string(f, t->error);
+    }
+    fputc('}', f);
+}
+
+static void write_json(FILE *f, const hk_sweep_result *r, const axes *x,
+                       const hk_sweep_options *o) {
+    const hk_trial *best = hk_sweep_best(r);
+    fputs("{\"metric\":", f);
+    cli_json_string(f, o->metric);
+    fprintf(f, ",\"max\":%s", o->best_is_max ? "true" : "false");
+    if (best)
+        fprintf(f, ",\"best\":%zu", best->number);
+    fputs(",\"trials\":[", f);
+    for (size_t k = 0; k < hk_sweep_count(r); k++) {
+        fputs(k ? "," : "", f);
+        write_trial(f, hk_sweep_trial(r, k), x);
+    }
+    fputs("]}\n", f);
+}
+
+// The table for reports, and what was varied.
+static int keep(const job *j, const hk_sweep_result *r, const axes *x,
+                const hk_sweep_options *o) {
+    char *path = cli_printf("%s/sweep.json", j->s.model_dir), *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return cli_fail("%s: %s", path, strerror(errno));
+    write_json(f, r, x, o);
+    fclose(f);
+    make_folders(j->s.model_dir);
+    int failed = write_whole(path, text, size);
+    if (!failed)
+        failed = record_experiment(j);
+    // What the one trial with a checkpoint needs to be used.
+    if (!failed && hk_sweep_best(r))
+        failed = table_keep(hk_sweep_best(r)->folder);
+    free(text);
+    free(path);
+    return failed;
+}
+
+// ---- the command -----------------------------------------------------------
+
+static int read_axes(const cli_args *a, job *j, axes *x) {
+    int failed = 0;
+    for (size_t i = 0; i < cli_count(a, "grid") && !failed; i++)
+        failed = add_list(a, j->x, x, cli_value(a, "grid", i));
+    for (size_t i = 0; i < cli_count(a, "range") && !failed; i++)
+        failed = add_range(a, j->x, x, cli_value(a, "range", i));
+    if (!failed && !x->n)
+        failed = cli_usage_error(cli_command_of(a),
+                                 "--grid or --range says what to vary");
+    for (size_t i = 0; i < x->n && !failed; i++)
+        if (strncmp(x->list[i].name, "model.", 6) == 0)
+            failed = model_sweep(&j->model, x->list[i].name);
+    return failed;
+}
+
+// Trials of another sweep would go on where they stopped.
+static int check_folder(const job *j) {
+    char *path = cli_printf("%s/sweep.json", j->s.model_dir);
+    const bool used = access(path, F_OK) == 0;
+    free(path);
+    return used ? cli_fail("%s: holds a sweep already; remove it, or give "
+                           "another --model-dir",
+                           j->s.model_dir)
+                : 0;
+}
+
+static int run(const cli_args *a) {
+    job *j;
+    axes x = {0};
+    int code = job_open(a, cli_operand(a, 0), true, &j);
+    if (!code)
+        code = read_axes(a, j, &x);
+    if (!code)
+        code = check_folder(j);
+    if (code)
+        return code;
+    settings_tell_period(&j->s);
+    data_user train_set = {.x = j->x, .set = "train", .repeat = !j->s.epochs};
+    data_user eval_set = {.x = j->x, .set = "eval"};
+    const hk_source data = data_source(&train_set);
+    const hk_source held = data_source(&eval_set);
+    hk_estimator_options e;
+    job_estimator_options(j, &e);
+    hk_sweep_options o;
+    hk_sweep_options_init(&o, sizeof o);
+    o.estimator = &e;
+    o.train = &data;
+    o.eval = &held;
+    o.axes = x.list;
+    o.n_axes = x.n;
+    o.metric = cli_string(a, "metric", "loss");
+    o.best_is_max = cli_has(a, "max");
+    o.steps = j->s.epochs ? 0 : j->s.steps;
+    o.epochs = j->s.epochs;
+    o.kind = cli_has(a, "halving")  ? HK_SWEEP_HALVING
+             : cli_has(a, "trials") ? HK_SWEEP_RANDOM
+                                    : HK_SWEEP_GRID;
+    o.trials = cli_u32(a, "trials", 10);
+    o.parallel = cli_u32(a, "parallel", 0);
+    o.seed = j->s.config.seed;
+    o.on_trial = on_trial;
+    o.user = &x;
+    hk_sweep_result *r = NULL;
+    const hk_status s = hk_sweep_run(j->ctx, &o, &r);
+    code = cli_status(s);
+    if (r) {
+        const int failed = keep(j, r, &x, &o);
+        code = code ? code : failed;
+        if (cli_has(a, "json"))
+            write_json(stdout, r, &x, &o);
+        else
+            print_table(r, &x, o.metric);
+        if (!code && !hk_sweep_best(r) && !signals_code())
+            code = cli_fail("every trial failed");
+        if (hk_sweep_best(r))
+            cli_note("the best one is in %s", hk_sweep_best(r)->folder);
+    }
+    hk_sweep_result_destroy(r);
+    job_close(j);
+    return signals_code() ? signals_code() : code;
+}
+
+static const cli_option options[] = {
+    EXPERIMENT_OPTIONS,
+    JSON_OPTION,
+    CLI_MANY("grid", 'g', "KEY=V1,V2,...",
+             "values of a key; several --grid give every combination"),
+    CLI_MANY("range", 'r', "KEY=LOW..HIGH[:log]",
+             "draws from a range, with --trials"),
+    CLI_OPTION("trials", 0, CLI_COUNT, "N", "random draws instead of a grid"),
+    CLI_SWITCH(
+        "halving", 0,
+        "successive halving: the better third goes on with three times the "
+        "steps"),
+    CLI_OPTION("metric", 0, CLI_STRING, "NAME",
+               "what is compared; default loss"),
+    CLI_SWITCH("max", 0, "larger values are better"),
+    CLI_OPTION("steps", 0, CLI_INT, "N", "local steps of a trial"),
+    CLI_OPTION("epochs", 0, CLI_INT, "N", "or passes over the data"),
+    CLI_OPTION("workers", 'n', CLI_COUNT, "N", "workers of a trial"),
+    CLI_OPTION("parallel", 0, CLI_COUNT, "N",
+               "trials at once; default: as the cores allow"),
+    {0}};
+
+const cli_command cmd_sweep = {
+    .name = "sweep",
+    .operands = "[EXPERIMENT]",
+    .max_operands = 1,
+    .summary = "train with many parameters and compare",
+    .about =
+        "Trains once for every combination of the --grid values, or for "
+        "--trials draws, and prints a table. Trials that differ in numbers of "
+        "the optimizer, of elastic averaging or in dropout rates share one "
+        "compiled graph. Trials run side by side as far as the cores allow; "
+        "each has a folder with TensorBoard files (HParams included), the best "
+        "one a checkpoint.",
+    .examples =
+        "hooke sweep digits --grid optimizer.learning_rate=0.01,0.03,0.1\n"
+        "hooke sweep digits --range optimizer.learning_rate=0.001..0.5:log "
+        "--halving",
+    .options = options,
+    .computes = true,
+    .run = run};

@@ -1,0 +1,285 @@
+// cmd_train.c - trains an experiment, evaluates what came out.
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "experiment/experiment.h"
+#include "run/processes.h"
+#include "run/progress.h"
+#include "experiment/run_record.h"
+#include "run/show.h"
+
+// ---- hooks ------------------------------------------------------------------
+
+typedef struct hooks {
+    hk_hook *list[8];
+    size_t n;
+} hooks;
+
+// A stop by results needs results.
+static int check_stops(const job *j) {
+    const settings *s = &j->s;
+    if ((!s->stop_metric && s->early_stop_steps <= 0) || s->eval_steps > 0 ||
+        s->eval_seconds > 0)
+        return 0;
+    return cli_fail("%s: run.%s looks at evaluations during training, and "
+                    "there are none; give run.eval_steps or run.eval_seconds",
+                    j->x->path,
+                    s->stop_metric ? "stop_metric" : "early_stop_steps");
+}
+
+static hk_status early_stopping(const settings *s, hooks *h) {
+    hk_early_options o;
+    hk_early_options_init(&o, sizeof o);
+    o.run_every_secs = 1;
+    o.run_every_steps = s->eval_steps > 0; // their results are in memory
+    hk_status status = HK_OK;
+    if (s->stop_metric) {
+        o.metric = s->stop_metric;
+        o.threshold = s->stop_value;
+        status = hk_hook_early_stopping(s->stop_above ? HK_STOP_IF_HIGHER
+                                                      : HK_STOP_IF_LOWER,
+                                        &o, &h->list[h->n]);
+        h->n += status == HK_OK;
+    }
+    if (status == HK_OK && s->early_stop_steps > 0) {
+        o.metric = s->config.best_metric;
+        o.max_steps = s->early_stop_steps;
+        status = hk_hook_early_stopping(s->config.best_is_max
+                                            ? HK_STOP_IF_NO_INCREASE
+                                            : HK_STOP_IF_NO_DECREASE,
+                                        &o, &h->list[h->n]);
+        h->n += status == HK_OK;
+    }
+    return status;
+}
+
+static hk_status evaluations(const settings *s, const hk_source *held,
+                             hooks *h) {
+    const hk_status status = record_evaluations(s, held, &h->list[h->n]);
+    h->n += h->list[h->n] != NULL;
+    return status;
+}
+
+static hk_status add_hooks(const job *j, progress *p, const hk_source *held,
+                           hooks *h) {
+    hk_status s = record_hook(j, &h->list[h->n]);
+    h->n += s == HK_OK;
+    if (s == HK_OK)
+        s = evaluations(&j->s, held, h);
+    if (s == HK_OK) {
+        s = progress_hook(p, &h->list[h->n]);
+        h->n += s == HK_OK;
+    }
+    return s == HK_OK ? early_stopping(&j->s, h) : s;
+}
+
+static void drop_hooks(hooks *h) {
+    for (size_t i = 0; i < h->n; i++)
+        hk_hook_release(h->list[i]);
+}
+
+// ---- training ---------------------------------------------------------------
+
+// Bounds are the run's, over all of its starts: a run that was interrupted
+// ends where it would have ended.
+static hk_status train(job *j, const hk_source *data, const hk_source *held,
+                       const hooks *h, int64_t epochs,
+                       hk_train_result *result) {
+    const settings *s = &j->s;
+    hk_train_spec t;
+    hk_train_spec_init(&t, sizeof t);
+    t.input = data;
+    t.max_steps = s->steps * (int64_t)s->config.workers;
+    t.epochs = epochs;
+    t.max_seconds = s->seconds;
+    t.hooks = h->list;
+    t.n_hooks = h->n;
+    if (s->eval_seconds > 0) {
+        hk_eval_spec v;
+        hk_eval_spec_init(&v, sizeof v);
+        v.input = held;
+        v.steps = 0;
+        v.throttle_secs = s->eval_seconds;
+        v.start_delay_secs = 0;
+        v.weights = HK_WEIGHTS_ALL;
+        return hk_train_and_evaluate(j->e, &t, &v, result, NULL);
+    }
+    hk_train_options o;
+    hk_train_options_init(&o, sizeof o);
+    o.max_steps = t.max_steps;
+    o.epochs = t.epochs;
+    o.max_seconds = t.max_seconds;
+    o.hooks = t.hooks;
+    o.n_hooks = t.n_hooks;
+    return hk_estimator_train(j->e, data, &o, result);
+}
+
+static int start(const cli_args *a, job *j, const hk_source *data,
+                 const hk_source *held, int64_t epochs, hk_train_result *t) {
+    const settings *s = &j->s;
+    const progress_plan plan = {
+        .steps = s->steps * (int64_t)s->config.workers,
+        .epochs = epochs,
+        .seconds = s->seconds,
+        .metric = s->eval_steps > 0 || s->eval_seconds > 0 ? "accuracy" : NULL};
+    cli_note("training %s: %u worker%s, %s", j->x->name, s->config.workers,
+             s->config.workers == 1 ? "" : "s", s->model_dir);
+    settings_tell_period(s);
+    progress *p = progress_create(cli_string(a, "progress", "auto"), &plan);
+    hooks h = {0};
+    hk_status status = add_hooks(j, p, held, &h);
+    if (status == HK_OK)
+        status = train(j, data, held, &h, epochs, t);
+    progress_close(p);
+    drop_hooks(&h);
+    return cli_status(status);
+}
+
+// ---- the result -------------------------------------------------------------
+
+static hk_status evaluate_all(job *j, bool written, hk_eval_result **out) {
+    data_user set = {.x = j->x, .set = "eval"};
+    const hk_source held = data_source(&set);
+    hk_evaluate_options o;
+    hk_evaluate_options_init(&o, sizeof o);
+    o.weights = HK_WEIGHTS_ALL;
+    o.no_summary = written;
+    return hk_estimator_evaluate(j->e, &held, &o, out);
+}
+
+static void print_json(const job *j, const hk_train_result *t,
+                       const hk_eval_result *r) {
+    printf("{");
+    result_train_json(stdout, t);
+    if (r) {
+        printf(",");
+        result_json(stdout, r);
+    }
+    printf(",\"model_dir\":");
+    cli_json_string(stdout, j->s.model_dir);
+    printf("}\n");
+}
+
+// The last evaluation. written: its point is in the event files already.
+static int finish(job *j, const cli_args *a, const hk_train_result *t,
+                  bool written) {
+    hk_eval_result *r = NULL;
+    int code = signals_code();
+    if (!code)
+        code = cli_status(evaluate_all(j, written, &r));
+    if (code && !signals_code())
+        return code;
+    if (cli_has(a, "json"))
+        print_json(j, t, r);
+    else if (r)
+        result_table(r);
+    if (!code && !cli_has(a, "json"))
+        result_directions(j->s.model_dir, cli_operand(a, 0));
+    hk_eval_result_destroy(r);
+    return code;
+}
+
+int result_of_run(const cli_args *a, const hk_train_result *t) {
+    job *j;
+    int code = job_open(a, cli_operand(a, 0), false, &j);
+    if (!code)
+        code = finish(j, a, t, false);
+    if (!code)
+        job_close(j);
+    return code;
+}
+
+static int run_here(const cli_args *a) {
+    job *j;
+    const int failed = job_open(a, cli_operand(a, 0), true, &j);
+    if (failed)
+        return failed;
+    const settings *s = &j->s;
+    if (!s->steps && !s->epochs && s->seconds <= 0)
+        return cli_fail("%s: when should it end? Say run.steps, run.epochs or "
+                        "run.seconds, or --steps, --epochs, --seconds",
+                        j->x->path);
+    int code = check_stops(j);
+    if (code)
+        return code;
+    data_user train_set = {.x = j->x, .set = "train", .repeat = !s->epochs};
+    data_user eval_set = {.x = j->x, .set = "eval"};
+    const hk_source data = data_source(&train_set);
+    const hk_source held = data_source(&eval_set);
+    record before;
+    record_read(s->model_dir, &before);
+    hk_train_result t = {.global_step = before.global_step,
+                         .loss = (float)NAN,
+                         .reason = HK_STOP_DONE};
+    if (!s->epochs || before.epochs < s->epochs)
+        code = start(a, j, &data, &held,
+                     s->epochs ? s->epochs - before.epochs : 0, &t);
+    if (!code && t.reason != HK_STOP_DONE)
+        code = record_add(s, &before, &t);
+    if (!code) {
+        result_train(&t, s);
+        code = finish(j, a, &t, s->eval_steps > 0 || s->eval_seconds > 0);
+    }
+    job_close(j);
+    return code;
+}
+
+// A launcher gives every process its role; without one all is here.
+static int run(const cli_args *a) {
+    if (cli_has(a, "processes"))
+        return run_processes(a);
+    bool is_cluster = false;
+    const int code = run_cluster(a, &is_cluster);
+    if (code || is_cluster)
+        return code;
+    if (cli_has(a, "cluster"))
+        return cli_usage_error(cli_command_of(a),
+                               "--cluster: no TF_CONFIG, Slurm, MPI or "
+                               "torchrun variables; hooke doctor shows what "
+                               "was looked at");
+    return run_here(a);
+}
+
+static const cli_option options[] = {
+    EXPERIMENT_OPTIONS,
+    JSON_OPTION,
+    CLI_OPTION("workers", 'n', CLI_COUNT, "N",
+               "workers that train side by side; default 1"),
+    CLI_OPTION("steps", 0, CLI_INT, "N",
+               "local steps of a worker, earlier starts of the run included"),
+    CLI_OPTION("epochs", 0, CLI_INT, "N",
+               "or passes over the data, all workers together"),
+    CLI_OPTION("seconds", 0, CLI_FLOAT, "S", "or time of this start"),
+    PROGRESS_OPTION,
+    CLI_SWITCH("processes", 0,
+               "each worker is a process of its own, with a center over shared "
+               "memory"),
+    CLI_SWITCH("cluster", 0,
+               "fails unless TF_CONFIG, Slurm, mpirun or torchrun gives this "
+               "process a role"),
+    LAUNCH_OPTIONS,
+    CENTER_OPTIONS,
+    CONNECT_OPTION,
+    {0}};
+
+const cli_command cmd_train = {
+    .name = "train",
+    .operands = "[EXPERIMENT]",
+    .max_operands = 1,
+    .summary = "train a model, with one worker or many",
+    .about =
+        "EXPERIMENT is a YAML or JSON file (hooke help experiment), the name "
+        "of one that ships with Hooke, or a C file with a model_fn. Without "
+        "one, handwritten-like digits are drawn and learnt.\n\n"
+        "Checkpoints and TensorBoard files go to the model_dir; a run that is "
+        "started again goes on where it stopped. Ctrl-C once: checkpoint and "
+        "leave; twice: leave now.\n\n"
+        "Under TF_CONFIG, Slurm, mpirun or torchrun each process takes the "
+        "role that it is given: center, worker or evaluator.",
+    .examples = "hooke train --workers 4\n"
+                "hooke train mnist --workers 4 --epochs 3\n"
+                "hooke train my.yaml --set optimizer.learning_rate=0.01\n"
+                "hooke train my_model.c --steps 500",
+    .options = options,
+    .computes = true,
+    .run = run};

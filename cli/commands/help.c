@@ -1,0 +1,381 @@
+// help.c - help texts, man pages and completions, all from the one table.
+#include <stdlib.h>
+#include <string.h>
+#include "core/cli.h"
+
+// Calls fn for every option of c, then for the common ones.
+static void each_option(const cli_command *c,
+                        void (*fn)(FILE *f, const cli_option *o), FILE *f) {
+    for (const cli_option *o = c ? c->options : NULL; o && o->name; o++)
+        fn(f, o);
+    for (const cli_option *o = cli_common; o->name; o++)
+        fn(f, o);
+}
+
+static const char *value_name(const cli_option *o) {
+    return o->kind == CLI_CHOICE ? o->values : o->arg ? o->arg : "VALUE";
+}
+
+// ---- help -------------------------------------------------------------------
+
+void cli_usage(FILE *f, const cli_command *c) {
+    fprintf(f, "usage: hooke %s%s%s [OPTION...]\n", c->name,
+            *c->operands ? " " : "", c->operands);
+}
+
+// Writes text with lines of at most `width` columns after `indent` blanks;
+// the first line begins at column `at`. Lines that begin with a blank stay.
+static void wrap(FILE *f, const char *text, int at, int indent, int width) {
+    int column = at;
+    const char *p = text;
+    while (*p) {
+        if (*p == '\n') {
+            fprintf(f, "\n%*s", p[1] && p[1] != '\n' ? indent : 0, "");
+            column = indent;
+            p++;
+            continue;
+        }
+        const size_t n = strcspn(p, " \n");
+        if (column > indent && column + (int)n + 1 > width) {
+            fprintf(f, "\n%*s", indent, "");
+            column = indent;
+        } else if (column > indent && p > text && p[-1] == ' ') {
+            fputc(' ', f);
+            column++;
+        }
+        fwrite(p, 1, n, f);
+        column += (int)n;
+        p += n;
+        p += *p == ' ';
+    }
+    fputc('\n', f);
+}
+
+void cli_wrap(FILE *f, const char *text, int indent) {
+    wrap(f, text, indent, indent, 79);
+}
+
+static void help_option(FILE *f, const cli_option *o) {
+    char left[160];
+    snprintf(left, sizeof left, "  %c%c%c --%s%s%s", o->letter ? '-' : ' ',
+             o->letter ? o->letter : ' ', o->letter ? ',' : ' ', o->name,
+             o->kind == CLI_FLAG ? "" : " ",
+             o->kind == CLI_FLAG ? "" : value_name(o));
+    const int n = (int)strlen(left);
+    if (n > 30)
+        fprintf(f, "%s\n%*s", left, 32, "");
+    else
+        fprintf(f, "%-32s", left);
+    wrap(f, o->help, 32, 32, 79);
+}
+
+static void help_program(FILE *f) {
+    fputs("usage: hooke COMMAND [ARGUMENT...]\n\n"
+          "Trains models that learn in many places at once: workers with "
+          "their own\ncopies, tied to one center by an elastic pull.\n\n"
+          "Commands:\n",
+          f);
+    for (size_t i = 0; cli_commands[i]; i++)
+        fprintf(f, "  %-12s%s\n", cli_commands[i]->name,
+                cli_commands[i]->summary);
+    fputs("\nA first run:\n  hooke train digits --workers 4\n\n"
+          "More: hooke help COMMAND, man hooke\n",
+          f);
+}
+
+void cli_help(FILE *f, const cli_command *c) {
+    if (!c) {
+        help_program(f);
+        return;
+    }
+    cli_usage(f, c);
+    fputc('\n', f);
+    wrap(f, c->about, 0, 0, 79);
+    fputs("\nOptions:\n", f);
+    each_option(c, help_option, f);
+    if (*c->examples) {
+        fputs("\nExamples:\n  ", f);
+        for (const char *p = c->examples; *p; p++) {
+            fputc(*p, f);
+            if (*p == '\n')
+                fputs("  ", f);
+        }
+        fputc('\n', f);
+    }
+}
+
+// ---- man pages, in scdoc's language ----------------------------------------
+
+// Letters that scdoc would take for markup get a backslash.
+static void escape(FILE *f, const char *s) {
+    for (; *s; s++) {
+        if (*s == '_' || *s == '*' || *s == '\\' || *s == '#' || *s == '<' ||
+            *s == '[')
+            fputc('\\', f);
+        fputc(*s, f);
+    }
+}
+
+static void man_option(FILE *f, const cli_option *o) {
+    fputc('*', f);
+    if (o->letter)
+        fprintf(f, "-%c*, *", o->letter);
+    fprintf(f, "--%s*", o->name);
+    if (o->kind != CLI_FLAG) {
+        fputc(' ', f);
+        escape(f, value_name(o));
+    }
+    fputs("\n\t", f);
+    escape(f, o->help);
+    fputs(".\n\n", f);
+}
+
+static void man_end(FILE *f, const cli_command *self) {
+    fputs("# EXIT STATUS\n\n"
+          "*0*\n\tDone.\n\n*1*\n\tFailed; the message says why.\n\n"
+          "*2*\n\tThe command line is wrong.\n\n"
+          "*128* and above\n\tWorth a retry: 130 after Ctrl-C and 143 after "
+          "SIGTERM, both with a checkpoint; 137 when a peer was lost for "
+          "good.\n\n# SEE ALSO\n\n",
+          f);
+    if (self)
+        fputs("*hooke*(1), ", f);
+    fputs("*hooke.conf*(5)\n", f);
+}
+
+static void man_program(FILE *f) {
+    fputs("hooke(1)\n\n# NAME\n\nhooke - train models that learn in many "
+          "places at once\n\n# SYNOPSIS\n\n*hooke* _COMMAND_ [_ARGUMENT_...]"
+          "\n\n# DESCRIPTION\n\nEvery worker trains its own copy of a model "
+          "with an ordinary optimizer. Every few steps it and a shared center "
+          "pull each other together. The center is what gets evaluated, "
+          "exported and served.\n\n# COMMANDS\n\n",
+          f);
+    for (size_t i = 0; cli_commands[i]; i++) {
+        fprintf(f, "*hooke-%s*(1)\n\t", cli_commands[i]->name);
+        escape(f, cli_commands[i]->summary);
+        fputs(".\n\n", f);
+    }
+    fputs("# ENVIRONMENT\n\n"
+          "*NO\\_COLOR*\n\tAny value: no colours. *CLICOLOR\\_FORCE* does the "
+          "opposite.\n\n"
+          "*TF\\_CONFIG*, *SLURM\\_\\**, *OMPI\\_\\**, *PMI\\_\\**, "
+          "*RANK* and friends\n\tDescribe the cluster; see *hooke-doctor*(1)."
+          "\n\n"
+          "*HOOKE\\_KEY*\n\tThe cluster key; as _--key_.\n\n"
+          "*HOOKE\\_LOG*\n\tThe level of the log; as _--log-level_.\n\n"
+          "*CC*\n\tThe compiler of models in C; default cc.\n\n"
+          "*GOMP\\_SPINCOUNT*, *OMP\\_WAIT\\_POLICY*\n\tHow long threads that "
+          "wait keep their core. Without either, commands that compute set "
+          "the first to 10000: short, for machines with other work.\n\n",
+          f);
+    man_end(f, NULL);
+}
+
+void cli_man(FILE *f, const cli_command *c) {
+    if (!c) {
+        man_program(f);
+        return;
+    }
+    fprintf(f, "hooke-%s(1)\n\n# NAME\n\nhooke-%s - ", c->name, c->name);
+    escape(f, c->summary);
+    fprintf(f, "\n\n# SYNOPSIS\n\n*hooke %s* ", c->name);
+    escape(f, c->operands);
+    fputs(" [_OPTION_...]\n\n# DESCRIPTION\n\n", f);
+    escape(f, c->about);
+    fputs("\n\n# OPTIONS\n\n", f);
+    each_option(c, man_option, f);
+    if (*c->examples) {
+        fputs("# EXAMPLES\n\n```\n", f);
+        fputs(c->examples, f);
+        fputs("\n```\n\n", f);
+    }
+    man_end(f, c);
+}
+
+// ---- the reference page ----------------------------------------------------
+
+static void page_option(FILE *f, const cli_option *o) {
+    fputs("- `", f);
+    if (o->letter)
+        fprintf(f, "-%c`, `", o->letter);
+    fprintf(f, "--%s", o->name);
+    if (o->kind != CLI_FLAG)
+        fprintf(f, " %s", value_name(o));
+    fprintf(f, "`: %s\n", o->help);
+}
+
+void cli_commands_page(FILE *f) {
+    fputs("# Commands\n\nMade by `hooke help --format markdown` from the table "
+          "that also gives help, man pages\nand completions.\n\nOptions of "
+          "every command:\n\n",
+          f);
+    each_option(NULL, page_option, f);
+    for (size_t i = 0; cli_commands[i]; i++) {
+        const cli_command *c = cli_commands[i];
+        fprintf(f, "\n## hooke %s%s%s\n\n%s\n", c->name,
+                *c->operands ? " " : "", c->operands, c->about);
+        if (c->options && c->options->name)
+            fputc('\n', f);
+        for (const cli_option *o = c->options; o && o->name; o++)
+            page_option(f, o);
+        if (!*c->examples)
+            continue;
+        fputs("\n    ", f);
+        for (const char *p = c->examples; *p; p++) {
+            fputc(*p, f);
+            if (*p == '\n')
+                fputs("    ", f);
+        }
+        fputc('\n', f);
+    }
+}
+
+// ---- completions -----------------------------------------------------------
+
+static void bash_word(FILE *f, const cli_option *o) {
+    fprintf(f, " --%s", o->name);
+}
+
+static void bash_values(FILE *f, const cli_option *o) {
+    if (o->kind != CLI_CHOICE && o->kind != CLI_DIR)
+        return;
+    fprintf(f, "    --%s) COMPREPLY=($(compgen ", o->name);
+    if (o->kind == CLI_DIR) {
+        fputs("-d", f);
+    } else {
+        fputs("-W '", f);
+        for (const char *p = o->values; *p; p++)
+            fputc(*p == '|' ? ' ' : *p, f);
+        fputc('\'', f);
+    }
+    fputs(" -- \"$cur\")); return ;;\n", f);
+}
+
+void cli_complete_bash(FILE *f) {
+    fputs("# bash completion for hooke; made by the program itself.\n"
+          "_hooke() {\n    local cur=${COMP_WORDS[COMP_CWORD]}\n"
+          "    local prev=${COMP_WORDS[COMP_CWORD-1]} words=\n"
+          "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        words='",
+          f);
+    for (size_t i = 0; cli_commands[i]; i++)
+        fprintf(f, "%s%s", i ? " " : "", cli_commands[i]->name);
+    fputs("'\n        COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+          "        return\n    fi\n    case ${COMP_WORDS[1]},$prev in\n",
+          f);
+    for (size_t i = 0; cli_commands[i]; i++)
+        for (const cli_option *o = cli_commands[i]->options; o && o->name; o++)
+            if (o->kind == CLI_CHOICE || o->kind == CLI_DIR) {
+                fprintf(f, "    %s,", cli_commands[i]->name);
+                // The pattern's blanks belong to the option's own line.
+                char *line = NULL;
+                size_t size = 0;
+                FILE *m = open_memstream(&line, &size);
+                if (!m)
+                    continue;
+                bash_values(m, o);
+                fclose(m);
+                fputs(line + 4, f);
+                free(line);
+            }
+    fputs("    esac\n    case ${COMP_WORDS[1]} in\n", f);
+    for (size_t i = 0; cli_commands[i]; i++) {
+        fprintf(f, "    %s) words='", cli_commands[i]->name);
+        each_option(cli_commands[i], bash_word, f);
+        fputs("' ;;\n", f);
+    }
+    fputs("    esac\n    case $cur in\n"
+          "    -*) COMPREPLY=($(compgen -W \"$words\" -- \"$cur\")) ;;\n"
+          "    *) COMPREPLY=($(compgen -f -- \"$cur\")) ;;\n    esac\n}\n"
+          "complete -o filenames -F _hooke hooke\n",
+          f);
+}
+
+// Text inside single quotes and zsh's brackets.
+static void quoted(FILE *f, const char *s, const char *special) {
+    for (; *s; s++) {
+        if (*s == '\'') {
+            fputs("'\\''", f);
+            continue;
+        }
+        if (strchr(special, *s))
+            fputc('\\', f);
+        fputc(*s, f);
+    }
+}
+
+static void zsh_option(FILE *f, const cli_option *o) {
+    fprintf(f, "        '%s--%s%s[", o->many ? "*" : "", o->name,
+            o->kind == CLI_FLAG ? "" : "=");
+    quoted(f, o->help, "[]:");
+    fputc(']', f);
+    if (o->kind == CLI_CHOICE) {
+        fputs(":value:(", f);
+        for (const char *p = o->values; *p; p++)
+            fputc(*p == '|' ? ' ' : *p, f);
+        fputc(')', f);
+    } else if (o->kind == CLI_DIR) {
+        fputs(":folder:_files -/", f);
+    } else if (o->kind != CLI_FLAG) {
+        fprintf(f, ":%s:%s", o->arg ? o->arg : "value",
+                o->kind == CLI_FILE ? "_files" : "");
+    }
+    fputs("' \\\n", f);
+}
+
+void cli_complete_zsh(FILE *f) {
+    fputs("#compdef hooke\n# Made by the program itself.\n_hooke() {\n"
+          "    local -a commands\n    commands=(\n",
+          f);
+    for (size_t i = 0; cli_commands[i]; i++) {
+        fprintf(f, "        '%s:", cli_commands[i]->name);
+        quoted(f, cli_commands[i]->summary, ":");
+        fputs("'\n", f);
+    }
+    fputs("    )\n    if (( CURRENT == 2 )); then\n"
+          "        _describe command commands\n        return\n    fi\n"
+          "    local command=$words[2]\n    shift words\n"
+          "    (( CURRENT-- ))\n    case $command in\n",
+          f);
+    for (size_t i = 0; cli_commands[i]; i++) {
+        fprintf(f, "    %s) _arguments \\\n", cli_commands[i]->name);
+        each_option(cli_commands[i], zsh_option, f);
+        fputs("        '*:file:_files' ;;\n", f);
+    }
+    fputs("    esac\n}\n_hooke \"$@\"\n", f);
+}
+
+static void fish_option(FILE *f, const cli_command *c, const cli_option *o) {
+    fprintf(f, "complete -c hooke -n '__fish_seen_subcommand_from %s' -l %s",
+            c->name, o->name);
+    if (o->letter)
+        fprintf(f, " -s %c", o->letter);
+    if (o->kind == CLI_CHOICE) {
+        fputs(" -x -a '", f);
+        for (const char *p = o->values; *p; p++)
+            fputc(*p == '|' ? ' ' : *p, f);
+        fputc('\'', f);
+    } else if (o->kind == CLI_DIR) {
+        fputs(" -x -a '(__fish_complete_directories)'", f);
+    } else if (o->kind != CLI_FLAG) {
+        fputs(o->kind == CLI_FILE ? " -r" : " -x", f);
+    }
+    fputs(" -d '", f);
+    quoted(f, o->help, "\\");
+    fputs("'\n", f);
+}
+
+void cli_complete_fish(FILE *f) {
+    fputs("# fish completion for hooke; made by the program itself.\n", f);
+    for (size_t i = 0; cli_commands[i]; i++) {
+        const cli_command *c = cli_commands[i];
+        fprintf(f, "complete -c hooke -f -n __fish_use_subcommand -a %s -d '",
+                c->name);
+        quoted(f, c->summary, "\\");
+        fputs("'\n", f);
+        for (const cli_option *o = c->options; o && o->name; o++)
+            fish_option(f, c, o);
+        for (const cli_option *o = cli_common; o->name; o++)
+            fish_option(f, c, o);
+    }
+}

@@ -1,0 +1,41 @@
+// signals.c - Ctrl-C and SIGTERM: a checkpoint, then the end.
+#include <errno.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+#include "core/cli.h"
+
+static hk_context *volatile watched;
+static atomic_int received; // any thread may be the one that is interrupted
+
+static void say(const char *text) {
+    const int kept = errno;
+    (void)!write(STDERR_FILENO, text, strlen(text));
+    errno = kept;
+}
+
+static void on_signal(int number) {
+    const int before = atomic_exchange(&received, number);
+    if (before && number == SIGINT)
+        _exit(CLI_INTERRUPTED);
+    if (!before && number == SIGINT && isatty(STDERR_FILENO))
+        say("\nstopping; Ctrl-C again leaves at once\n");
+    if (watched)
+        hk_request_stop(watched, number);
+}
+
+void signals_watch(hk_context *ctx) {
+    watched = ctx;
+    if (!ctx)
+        return;
+    struct sigaction sa = {.sa_handler = on_signal};
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    sigaction(SIGUSR1, &sa, NULL); // Slurm's warning before the end
+}
+
+int signals_code(void) {
+    const int number = atomic_load(&received);
+    return number == SIGINT ? CLI_INTERRUPTED : number ? CLI_TERMINATED : 0;
+}

@@ -1,0 +1,559 @@
+// data.c - the data section: from a description to batches.
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "experiment/experiment.h"
+#include "hooke/image.h"
+#include "experiment/csv_table.h"
+
+enum {
+    TRAIN_BATCH = 64,
+    OTHER_BATCH = 500,
+    SHUFFLE = 10000,
+    AHEAD = 2, // batches
+    MIX = 64   // examples per worker that are mixed before they are shared out
+};
+
+// ---- values of a set -------------------------------------------------------
+
+// What a set does not say it takes over from train, but for what makes it
+// another set.
+const tree *data_get(const data_user *u, const char *key) {
+    static const char *const own[] = {"files", "labels", "shuffle", "augment",
+                                      "count", "skip",   "batch"};
+    const tree *data = tree_get(u->x->root, "data");
+    const tree *t = tree_get(tree_get(data, u->set), key);
+    if (t || strcmp(u->set, "train") == 0)
+        return t;
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        if (strcmp(own[i], key) == 0)
+            return NULL;
+    return tree_get(tree_get(data, "train"), key);
+}
+
+static bool is_training(const data_user *u) {
+    return strcmp(u->set, "train") == 0;
+}
+
+// Paths of a key, seen from the experiment's folder. Freed by free_list.
+static char **paths(const data_user *u, const char *key, size_t *n) {
+    const tree *t = data_get(u, key);
+    if (strcmp(key, "files") == 0 && u->override) {
+        char **list = cli_alloc(sizeof *list);
+        list[0] = cli_strdup(u->override);
+        *n = 1;
+        return list;
+    }
+    if (!t && !is_training(u)) { // a share of the training data
+        const data_user train = {.x = u->x, .set = "train"};
+        t = data_get(&train, key);
+    }
+    *n = t ? t->kind == TREE_LIST ? tree_size(t) : 1 : 0;
+    char **list = cli_alloc((*n ? *n : 1) * sizeof *list);
+    if (t && t->kind == TREE_SCALAR)
+        list[0] = experiment_path(u->x, t->text);
+    size_t i = 0;
+    for (const tree *c = t && t->kind == TREE_LIST ? t->child : NULL; c;
+         c = c->next)
+        list[i++] = experiment_path(u->x, c->text);
+    return list;
+}
+
+static void free_list(char **list, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        free(list[i]);
+    free(list);
+}
+
+static float *floats(const tree *t, size_t *n) {
+    *n = t ? t->kind == TREE_LIST ? tree_size(t) : 1 : 0;
+    float *v = cli_alloc((*n ? *n : 1) * sizeof *v);
+    if (t && t->kind == TREE_SCALAR)
+        v[0] = (float)tree_float(t, 0);
+    size_t i = 0;
+    for (const tree *c = t && t->kind == TREE_LIST ? t->child : NULL; c;
+         c = c->next)
+        v[i++] = (float)tree_float(c, 0);
+    return v;
+}
+
+static hk_file_options file_options(const data_user *u) {
+    hk_file_options o;
+    hk_file_options_init(&o, sizeof o);
+    const char *c = tree_text(data_get(u, "compression"), "auto");
+    o.compression = strcmp(c, "gzip") == 0   ? HK_COMPRESSION_GZIP
+                    : strcmp(c, "zlib") == 0 ? HK_COMPRESSION_ZLIB
+                    : strcmp(c, "none") == 0 ? HK_COMPRESSION_NONE
+                                             : HK_COMPRESSION_AUTO;
+    if (strcmp(tree_text(data_get(u, "on_error"), "fail"), "skip") == 0)
+        o.on_error = HK_ON_ERROR_SKIP;
+    return o;
+}
+
+// ---- sources ---------------------------------------------------------------
+
+typedef hk_dataset *(*source_fn)(const data_user *u, char **files, size_t n);
+
+// One data set for all workers and evaluations: it keeps what it has drawn.
+static hk_dataset *from_digits(const data_user *u, char **files, size_t n) {
+    static struct {
+        pthread_mutex_t lock;
+        hk_dataset *d[3];
+    } drawn = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    (void)files, (void)n;
+    hk_digits_options o;
+    hk_digits_options_init(&o, sizeof o);
+    const bool train = is_training(u);
+    o.split = train ? HK_DIGITS_TRAIN : HK_DIGITS_TEST;
+    const int64_t first = tree_int(data_get(u, "skip"), 0);
+    const int64_t count = tree_int(data_get(u, "count"), train ? 20000 : 5000);
+    pthread_mutex_lock(&drawn.lock);
+    hk_dataset **d = &drawn.d[train ? 0 : strcmp(u->set, "eval") == 0 ? 1 : 2];
+    if (!*d)
+        *d = hk_data_digits(&o, (uint64_t)(first < 0 ? 0 : first), count);
+    hk_dataset *out = hk_dataset_retain(*d);
+    pthread_mutex_unlock(&drawn.lock);
+    return out;
+}
+
+static hk_dataset *from_arrays(const data_user *u, char **files, size_t n,
+                               bool idx) {
+    size_t n_labels;
+    char **labels = paths(u, "labels", &n_labels);
+    const hk_file_options o = file_options(u);
+    hk_array_file list[2] = {
+        {.name = "image", .path = n ? files[0] : "", .role = HK_FEATURE},
+        {.name = "label", .path = n_labels ? labels[0] : "", .role = HK_LABEL}};
+    const size_t count = n_labels ? 2 : 1;
+    hk_dataset *d =
+        idx ? hk_data_idx(list, count, &o) : hk_data_npy(list, count, &o);
+    free_list(labels, n_labels);
+    return d;
+}
+
+static hk_dataset *from_idx(const data_user *u, char **files, size_t n) {
+    return from_arrays(u, files, n, true);
+}
+
+static hk_dataset *from_npy(const data_user *u, char **files, size_t n) {
+    return from_arrays(u, files, n, false);
+}
+
+static hk_dataset *from_npz(const data_user *u, char **files, size_t n) {
+    const hk_file_options o = file_options(u);
+    const char *label = tree_text(data_get(u, "label"), "label");
+    hk_dataset *d = hk_data_npz(n ? files[0] : "", NULL, 0, &o);
+    // The label's role; everything else is a feature.
+    if (hk_dataset_status(d) != HK_OK)
+        return d;
+    const hk_element *spec = hk_dataset_spec(d);
+    hk_select *s = cli_alloc(spec->count * sizeof *s);
+    for (size_t i = 0; i < spec->count; i++)
+        s[i] = (hk_select){.from = spec->values[i].name,
+                           .role = strcmp(spec->values[i].name, label) == 0
+                                       ? HK_LABEL
+                                       : HK_FEATURE};
+    d = hk_data_select(d, s, spec->count);
+    free(s);
+    return d;
+}
+
+static hk_dataset *from_cifar10(const data_user *u, char **files, size_t n) {
+    const hk_file_options o = file_options(u);
+    return hk_data_cifar10((const char *const *)files, n, &o);
+}
+
+static hk_dataset *from_cifar100(const data_user *u, char **files, size_t n) {
+    const hk_file_options o = file_options(u);
+    return hk_data_cifar100((const char *const *)files, n, &o);
+}
+
+// Pictures with a class number: sample.jpg and sample.cls.
+static hk_dataset *from_tar(const data_user *u, char **files, size_t n) {
+    const hk_file_options o = file_options(u);
+    hk_tar_options t;
+    hk_tar_options_init(&t, sizeof t);
+    t.file = &o;
+    hk_tar_field fields[2] = {{.name = "image",
+                               .extension = "jpg;jpeg;png",
+                               .kind = HK_TAR_PICTURE,
+                               .dtype = HK_U8,
+                               .role = HK_FEATURE,
+                               .shape = {.rank = 3, .dim = {-1, -1, 3}}},
+                              {.name = "label",
+                               .extension = "cls",
+                               .kind = HK_TAR_NUMBER,
+                               .dtype = HK_I32,
+                               .role = HK_LABEL}};
+    size_t n_size;
+    float *size = floats(data_get(u, "size"), &n_size);
+    if (n_size) {
+        fields[0].shape.dim[0] = (int64_t)size[0];
+        fields[0].shape.dim[1] = (int64_t)size[n_size - 1];
+    }
+    free(size);
+    return hk_data_tar((const char *const *)files, n, fields, 2, &t);
+}
+
+static hk_dataset *from_csv(const data_user *u, char **files, size_t n) {
+    return table_csv(u, (const char *const *)files, n);
+}
+
+static hk_dataset *from_tfrecord(const data_user *u, char **files, size_t n) {
+    const hk_file_options o = file_options(u);
+    return table_tfrecord(u,
+                          hk_data_tfrecord((const char *const *)files, n, &o));
+}
+
+static const struct {
+    const char *name;
+    source_fn fn;
+    bool pixels; // values 0 to 255
+} sources[] = {
+    {"digits", from_digits, true},     {"idx", from_idx, true},
+    {"npy", from_npy, false},          {"npz", from_npz, false},
+    {"cifar10", from_cifar10, true},   {"cifar100", from_cifar100, true},
+    {"tar", from_tar, true},           {"csv", from_csv, false},
+    {"tfrecord", from_tfrecord, false}};
+
+// ---- a share of the training data for evaluation ---------------------------
+
+typedef struct share {
+    int64_t every; // one of so many
+    bool wanted;   // that one, or the others
+} share;
+
+static hk_status in_share(void *user, const hk_element *e, int *keep) {
+    const share *s = user;
+    const hk_value *v = hk_element_find(e, "#");
+    const int64_t i = *(const int64_t *)hk_tensor_data(v->tensor);
+    *keep = (i % s->every == s->every - 1) == s->wanted;
+    return HK_OK;
+}
+
+static hk_dataset *cut_share(hk_dataset *d, int64_t every, bool wanted) {
+    if (hk_dataset_status(d) != HK_OK)
+        return d;
+    share *s = cli_alloc(sizeof *s); // lives as long as the program
+    *s = (share){every, wanted};
+    const hk_element *spec = hk_dataset_spec(d);
+    const size_t n = spec->count;
+    hk_select *list = cli_alloc(n * sizeof *list);
+    for (size_t i = 0; i < n; i++)
+        list[i] = (hk_select){.from = cli_strdup(spec->values[i].name)};
+    d = hk_data_enumerate(d, "#", 0);
+    d = hk_data_filter(d, in_share, s);
+    d = hk_data_select(d, list, n);
+    for (size_t i = 0; i < n; i++)
+        free((char *)(uintptr_t)list[i].from);
+    free(list);
+    return d;
+}
+
+// Only where one set of files serves both.
+static int64_t holdout(const data_user *u) {
+    const data_user train = {.x = u->x, .set = "train"};
+    const data_user eval = {.x = u->x, .set = "eval"};
+    const bool digits =
+        strcmp(tree_text(data_get(&train, "source"), "digits"), "digits") == 0;
+    if (digits || u->override || data_get(&eval, "files") ||
+        strcmp(u->set, "predict") == 0)
+        return 0;
+    const double part = tree_float(tree_path(u->x->root, "data.holdout"), 0.1);
+    return part > 0 ? (int64_t)lround(1 / part) : 0;
+}
+
+// ---- examples, then batches ------------------------------------------------
+
+static hk_dataset *examples(const data_user *u) {
+    const char *name = tree_text(data_get(u, "source"), "digits");
+    size_t n = 0;
+    char **files = paths(u, "files", &n);
+    hk_dataset *d = NULL;
+    bool is_digits = false;
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
+        if (strcmp(sources[i].name, name) == 0) {
+            is_digits = i == 0;
+            d = sources[i].fn(u, files, n);
+        }
+    free_list(files, n);
+    const int64_t every = holdout(u);
+    if (every > 1)
+        d = cut_share(d, every, !is_training(u));
+    const int64_t skip = tree_int(data_get(u, "skip"), 0);
+    const int64_t count = tree_int(data_get(u, "count"), -1);
+    if (!is_digits && skip > 0)
+        d = hk_data_skip(d, skip);
+    if (!is_digits && count >= 0)
+        d = hk_data_take(d, count);
+    return d;
+}
+
+// In memory each worker keeps its own share; a file holds all of it.
+static hk_dataset *share_and_cache(const data_user *u, hk_dataset *d,
+                                   const hk_input_call *call) {
+    const char *cache = tree_text(data_get(u, "cache"), "none");
+    const bool memory = strcmp(cache, "memory") == 0;
+    if (!memory && strcmp(cache, "none") != 0)
+        d = hk_data_cache(d, cache);
+    if (call->mode == HK_TRAIN && call->workers > 1 && !u->stranger) {
+        // Files often hold their classes in turn: every n-th example would
+        // then leave some of them to one worker. All workers mix alike.
+        if (strcmp(tree_text(data_get(u, "source"), "digits"), "digits") != 0)
+            d = hk_data_shuffle(d, MIX * (int64_t)call->workers,
+                                (int64_t)(call->seed >> 1), 0);
+        d = hk_data_shard(d, call->workers, call->worker);
+    }
+    return memory ? hk_data_cache(d, NULL) : d;
+}
+
+static bool from_pixels(const data_user *u) {
+    const char *name = tree_text(data_get(u, "source"), "digits");
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
+        if (strcmp(sources[i].name, name) == 0)
+            return sources[i].pixels;
+    return false;
+}
+
+// Random changes in training; the middle of the picture otherwise.
+static hk_dataset *augment(const data_user *u, hk_dataset *d, uint64_t seed,
+                           bool train) {
+    hk_image_op ops[4] = {0};
+    size_t n = 0, n_crop;
+    const data_user first = {.x = u->x, .set = "train"};
+    const tree *t = data_get(&first, "augment");
+    const tree *crop_key = tree_get(t, "crop");
+    if (!train && data_get(u, "crop"))
+        crop_key = data_get(u, "crop");
+    float *crop = floats(crop_key, &n_crop);
+    const int32_t pad = (int32_t)tree_int(tree_get(t, "pad"), 0);
+    const int32_t cutout = (int32_t)tree_int(tree_get(t, "cutout"), 0);
+    if (train && pad > 0)
+        ops[n++] = (hk_image_op){.kind = HK_IMAGE_PAD,
+                                 .top = pad,
+                                 .left = pad,
+                                 .bottom = pad,
+                                 .right = pad};
+    if (n_crop)
+        ops[n++] = (hk_image_op){.kind = train ? HK_IMAGE_RANDOM_CROP
+                                               : HK_IMAGE_CENTER_CROP,
+                                 .height = (int32_t)crop[0],
+                                 .width = (int32_t)crop[n_crop - 1]};
+    if (train && tree_bool(tree_get(t, "flip"), false))
+        ops[n++] = (hk_image_op){.kind = HK_IMAGE_RANDOM_FLIP_LEFT_RIGHT};
+    if (train && cutout > 0)
+        ops[n++] = (hk_image_op){
+            .kind = HK_IMAGE_CUTOUT, .height = cutout, .width = cutout};
+    free(crop);
+    if (!n)
+        return d;
+    hk_images_options o;
+    hk_images_options_init(&o, sizeof o);
+    o.seed = (int64_t)seed;
+    return hk_data_images(d, "image", ops, n, &o);
+}
+
+// As many as there are channels; a single number stands for all of them.
+static float *per_channel(const tree *t, size_t channels) {
+    size_t n;
+    float *v = floats(t, &n);
+    if (n != 1 || channels == 1)
+        return n ? v : (free(v), NULL);
+    float *all = cli_alloc(channels * sizeof *all);
+    for (size_t i = 0; i < channels; i++)
+        all[i] = v[0];
+    free(v);
+    return all;
+}
+
+static size_t list_size(const tree *t) {
+    return !t ? 0 : t->kind == TREE_LIST ? tree_size(t) : 1;
+}
+
+static const char *first_feature(const data_user *u, const hk_dataset *d) {
+    const char *name = tree_text(tree_path(u->x->root, "model.input"), NULL);
+    const hk_element *spec = hk_dataset_spec(d);
+    for (size_t i = 0; i < spec->count && !name; i++)
+        if (spec->values[i].role == HK_FEATURE)
+            name = spec->values[i].name;
+    return name ? name : "image";
+}
+
+// bytes[n] of a TFRecord file: raw pixels.
+static bool is_raw(const data_user *u, const hk_dataset *d) {
+    const char *name = tree_text(data_get(u, "source"), "digits");
+    if (strcmp(name, "tfrecord") != 0 || hk_dataset_status(d) != HK_OK)
+        return false;
+    const hk_value *v =
+        hk_element_find(hk_dataset_spec(d), first_feature(u, d));
+    return v && v->dtype == HK_U8;
+}
+
+static hk_dataset *normalize(const data_user *u, hk_dataset *d) {
+    const bool pixels = from_pixels(u) || is_raw(u, d);
+    const tree *mean_key = data_get(u, "mean"), *std_key = data_get(u, "std");
+    const double scale =
+        tree_float(data_get(u, "scale"), pixels ? 1.0 / 255 : 1);
+    if (hk_dataset_status(d) != HK_OK ||
+        (!pixels && scale == 1 && !mean_key && !std_key))
+        return d;
+    const size_t n_mean = list_size(mean_key), n_std = list_size(std_key);
+    const size_t channels = n_mean > n_std ? n_mean : n_std ? n_std : 1;
+    float *mean = per_channel(mean_key, channels);
+    float *std = per_channel(std_key, channels);
+    char *name = cli_strdup(first_feature(u, d));
+    d = hk_data_normalize(d, name, scale, mean, std, channels);
+    free(name);
+    free(mean);
+    free(std);
+    return d;
+}
+
+static int64_t batch_size(const data_user *u, bool train) {
+    return tree_int(data_get(u, "batch"), train ? TRAIN_BATCH : OTHER_BATCH);
+}
+
+// Workers have different orders and different random changes.
+static uint64_t seed_of(const data_user *u, const hk_input_call *call) {
+    uint64_t who = call->worker;
+    if (u->stranger)
+        who = (uint64_t)getpid() ^ (uint64_t)gethostid() << 32;
+    return call->seed + UINT64_C(0x9e3779b97f4a7c15) * who;
+}
+
+hk_status data_input(void *user, const hk_input_call *call, hk_dataset **out) {
+    const data_user *u = user;
+    const bool train = call->mode == HK_TRAIN;
+    const uint64_t seed = train ? seed_of(u, call) : call->seed;
+    hk_dataset *d = share_and_cache(u, examples(u), call);
+    const int64_t shuffle =
+        tree_int(data_get(u, "shuffle"), train ? SHUFFLE : 0);
+    if (shuffle > 0)
+        d = hk_data_shuffle(d, shuffle, (int64_t)(seed >> 1), 1);
+    if (train && u->repeat)
+        d = hk_data_repeat(d, HK_DATA_FOREVER);
+    d = augment(u, d, seed, train);
+    d = normalize(u, d);
+    d = hk_data_batch(d, batch_size(u, train), train && u->repeat);
+    d = table_features(u, d);
+    // Workers side by side have no core to spare for reading far ahead: it
+    // would hold up the first step.
+    d = hk_data_prefetch(d, train && call->workers > 1 ? AHEAD : HK_DATA_AUTO);
+    const hk_status s = hk_dataset_status(d);
+    if (s != HK_OK) {
+        hk_dataset_release(d);
+        return s;
+    }
+    *out = d;
+    return HK_OK;
+}
+
+// Workers' shares are taken above, before pictures are changed and drawn.
+hk_source data_source(data_user *u) {
+    hk_source s = hk_source_function(data_input, u);
+    s.shard = HK_SHARD_NONE;
+    return s;
+}
+
+hk_dataset *data_examples(const data_user *u) {
+    return examples(u);
+}
+
+// Pictures are decoded on the way: of those only so many are looked at.
+#define PICTURES 20000
+
+// Goes through examples whose number is not known, as far as `most`.
+static hk_status count_to(hk_dataset *d, int64_t most, int64_t *n) {
+    hk_iter *it;
+    hk_status s = hk_iter_create(d, NULL, &it);
+    if (s != HK_OK)
+        return s;
+    const hk_element *e;
+    for (*n = 0; *n < most && (s = hk_iter_next(it, &e)) == HK_OK; ++*n)
+        ;
+    hk_iter_destroy(it);
+    return s == HK_E_END ? HK_OK : s;
+}
+
+int64_t data_rows(const experiment *x, int64_t most) {
+    const data_user u = {.x = x, .set = "train"};
+    hk_dataset *d = examples(&u);
+    int64_t n = hk_dataset_count(d);
+    if (n < 0 && from_pixels(&u) && most > PICTURES)
+        n = most;
+    // What is wrong with the data is told when it is trained on.
+    if (n < 0 && count_to(d, most, &n) != HK_OK)
+        n = most;
+    hk_dataset_release(d);
+    return n < most ? n : most;
+}
+
+int64_t data_batch(const experiment *x) {
+    return batch_size(&(data_user){.x = x, .set = "train"}, true);
+}
+
+// ---- what the schema cannot check ------------------------------------------
+
+static int check_set(const experiment *x, const char *set) {
+    const data_user u = {.x = x, .set = set};
+    const tree *mean = data_get(&u, "mean"), *std = data_get(&u, "std");
+    const size_t n_mean = list_size(mean), n_std = list_size(std);
+    if (n_mean > 1 && n_std > 1 && n_mean != n_std)
+        return cli_fail("%s'mean' has %zu numbers and 'std' %zu; both are per "
+                        "channel",
+                        tree_where(std), n_mean, n_std);
+    const tree *batch = data_get(&u, "batch");
+    if (batch && tree_int(batch, 0) < 1)
+        return cli_fail("%s'batch' is at least 1, not %s", tree_where(batch),
+                        tree_text(batch, ""));
+    return 0;
+}
+
+// A file, or the folder of a pattern's files.
+static bool is_there(const char *path) {
+    char *copy = cli_strdup(path);
+    copy[strcspn(copy, "*?[{")] = '\0';
+    char *slash = strrchr(copy, '/');
+    if (strlen(copy) < strlen(path)) {
+        if (slash)
+            *slash = '\0';
+        else
+            snprintf(copy, 2, ".");
+    }
+    const bool there = access(copy, F_OK) == 0;
+    free(copy);
+    return there;
+}
+
+// A shipped experiment does not know where the user's data is.
+static int check_place(const experiment *x, const data_user *u) {
+    if (!x->shipped || tree_path(x->root, "data.dir"))
+        return 0;
+    size_t n;
+    char **list = paths(u, "files", &n);
+    int failed = 0;
+    for (size_t i = 0; i < n && !failed; i++)
+        if (!is_there(list[i]))
+            failed = cli_fail("%s: not in this folder; --data-dir says where "
+                              "the data is",
+                              list[i]);
+    free_list(list, n);
+    return failed;
+}
+
+int data_check(const experiment *x) {
+    static const char *const sets[] = {"train", "eval", "predict"};
+    int failed = 0;
+    for (size_t i = 0; i < 3 && !failed; i++)
+        failed = check_set(x, sets[i]);
+    const data_user u = {.x = x, .set = "train"};
+    const char *source = tree_text(data_get(&u, "source"), "digits");
+    if (!failed && strcmp(source, "digits") != 0 && !data_get(&u, "files"))
+        failed = cli_fail("%s: data.train needs 'files' for the source %s",
+                          x->path, source);
+    if (!failed && strcmp(source, "digits") != 0)
+        failed = check_place(x, &u);
+    return failed;
+}

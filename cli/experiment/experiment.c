@@ -1,0 +1,471 @@
+// experiment.c - finding, reading and checking an experiment; its estimator.
+#include "experiment/experiment.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "experiment/run_record.h"
+#include "experiment/schema.h"
+#include "experiment/csv_table.h"
+
+extern char **environ;
+
+// What `hooke train` does without a file; experiments/digits.yaml says the
+// same with comments.
+static const char built_in[] =
+    "name: digits\n"
+    "model:\n"
+    "  layers:\n"
+    "    - flatten\n"
+    "    - dense: {units: 256, activation: relu}\n"
+    "    - dense: {units: 128, activation: relu}\n"
+    "    - dense: 10\n"
+    "optimizer: {type: momentum, learning_rate: 0.05, momentum: 0.9}\n"
+    "elastic: {communication_period: 10}\n"
+    "ema: {decay: 0.99}\n"
+    "data:\n"
+    "  train: {source: digits, count: 20000, batch: 64}\n"
+    "  eval: {count: 5000}\n"
+    "run: {steps: 1500, eval_steps: 200}\n";
+
+// ---- where it is ------------------------------------------------------------
+
+static bool is_file(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+// Folders of the experiments that ship with Hooke, seen from the program:
+// installed, and in the source tree.
+static const char *const shelves[] = {"../share/hooke/experiments",
+                                      "../../experiments", "../experiments"};
+
+static char *on_a_shelf(const char *name) {
+    char self[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0 || strchr(name, '/'))
+        return NULL;
+    self[n] = '\0';
+    *strrchr(self, '/') = '\0';
+    for (size_t i = 0; i < sizeof shelves / sizeof shelves[0]; i++) {
+        char *path = cli_printf("%s/%s/%s.yaml", self, shelves[i], name);
+        if (is_file(path))
+            return path;
+        free(path);
+    }
+    return NULL;
+}
+
+static bool ends_with(const char *s, const char *end) {
+    const size_t n = strlen(s), k = strlen(end);
+    return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+static char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *name = cli_strdup(slash ? slash + 1 : path);
+    char *dot = strrchr(name, '.');
+    if (dot && dot != name)
+        *dot = '\0';
+    return name;
+}
+
+static char *folder_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return cli_strdup(".");
+    char *dir = cli_strdup(path);
+    dir[slash == path ? 1 : slash - path] = '\0';
+    return dir;
+}
+
+char *experiment_path(const experiment *x, const char *path) {
+    const char *dir = tree_text(tree_path(x->root, "data.dir"), x->dir);
+    return path[0] == '/' || strcmp(dir, ".") == 0
+               ? cli_strdup(path)
+               : cli_printf("%s/%s", dir, path);
+}
+
+// ---- a model of the user's own ---------------------------------------------
+
+// Headers that belong to this program: installed beside it, or of the source
+// tree. NULL: the compiler's own search has to do.
+static char *header_folder(void) {
+    static const char *const places[] = {"../include", "../../include"};
+    char self[PATH_MAX];
+    const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0)
+        return NULL;
+    self[n] = '\0';
+    *strrchr(self, '/') = '\0';
+    for (size_t i = 0; i < 2; i++) {
+        char *header = cli_printf("%s/%s/hooke/hooke.h", self, places[i]);
+        const bool there = is_file(header);
+        free(header);
+        if (there)
+            return cli_printf("-I%s/%s", self, places[i]);
+    }
+    return NULL;
+}
+
+// Runs the compiler; its messages go to stderr. $CC may hold options, too.
+static bool run_compiler(const char *source, const char *so) {
+    char *include = header_folder();
+    char *words[] = {(char[]){"sh"},
+                     (char[]){"-c"},
+                     (char[]){"exec ${CC:-cc} \"$@\" >&2"},
+                     (char[]){"sh"},
+                     (char[]){"-std=gnu11"},
+                     (char[]){"-O2"},
+                     (char[]){"-Wall"},
+                     (char[]){"-fPIC"},
+                     (char[]){"-shared"},
+                     (char[]){"-o"},
+                     cli_strdup(so),
+                     (char[]){"-x"},
+                     (char[]){"c"},
+                     cli_strdup(source),
+                     include,
+                     NULL};
+    pid_t pid;
+    int status = -1;
+    const int failed = posix_spawn(&pid, "/bin/sh", NULL, NULL, words, environ);
+    if (failed)
+        cli_fail("sh: %s", strerror(failed));
+    else
+        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+            ;
+    free(include);
+    return status == 0;
+}
+
+// The library's symbols come from this program, so only headers are needed.
+static char *compile(const char *source) {
+    const char *tmp = getenv("TMPDIR");
+    char *so = cli_printf("%s/hooke-model-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    const int fd = mkstemp(so);
+    if (fd < 0) {
+        cli_fail("%s: %s", so, strerror(errno));
+        free(so);
+        return NULL;
+    }
+    close(fd);
+    if (run_compiler(source, so))
+        return so;
+    cli_fail("%s: cannot be compiled; the compiler's messages are above",
+             source);
+    unlink(so);
+    free(so);
+    return NULL;
+}
+
+static int load_library(experiment *x, const char *path) {
+    char *so = ends_with(path, ".c") ? NULL : cli_strdup(path);
+    const bool compiled = !so;
+    if (!is_file(path))
+        return cli_fail("%s: no such file", path);
+    if (compiled && !(so = compile(path)))
+        return CLI_FAILED;
+    char *real = strchr(so, '/') ? cli_strdup(so) : cli_printf("./%s", so);
+    x->library = dlopen(real, RTLD_NOW | RTLD_LOCAL);
+    const char *error = x->library ? NULL : dlerror();
+    if (error)
+        cli_fail("%s: %s", path, error);
+    if (compiled)
+        unlink(so);
+    free(real);
+    free(so);
+    if (!x->library)
+        return CLI_FAILED;
+    void *symbol = dlsym(x->library, "model_fn");
+    if (!symbol)
+        return cli_fail("%s: has no model_fn; it needs: hk_status "
+                        "model_fn(hk_graph *g, hk_mode mode, hk_spec *m)",
+                        path);
+    memcpy(&x->model_fn, &symbol, sizeof symbol);
+    return 0;
+}
+
+// ---- reading ---------------------------------------------------------------
+
+static int apply_sets(const cli_args *a, tree *root) {
+    for (size_t i = 0; i < cli_count(a, "set"); i++) {
+        const char *pair = cli_value(a, "set", i), *eq = strchr(pair, '=');
+        if (!eq || eq == pair)
+            return cli_usage_error(cli_command_of(a),
+                                   "--set wants KEY=VALUE, not '%s'", pair);
+        char *path = cli_strdup(pair);
+        path[eq - pair] = '\0';
+        const bool good = tree_set(root, path, eq + 1, "--set");
+        free(path);
+        if (!good)
+            return CLI_USAGE;
+    }
+    const char *dir = cli_string(a, "data-dir", NULL);
+    if (dir && !tree_set_text(root, "data.dir", dir))
+        return CLI_USAGE;
+    return 0;
+}
+
+// The file that an operand names; NULL after a message.
+static char *find_file(experiment *x, const char *operand) {
+    struct stat st;
+    const bool there = stat(operand, &st) == 0;
+    if (there && !S_ISDIR(st.st_mode)) {
+        x->dir = folder_of(operand);
+        return cli_strdup(operand);
+    }
+    char *shelf = on_a_shelf(operand);
+    if (shelf) { // data lies where the user is, not where Hooke is installed
+        x->dir = cli_strdup(".");
+        x->shipped = true;
+        return shelf;
+    }
+    if (there)
+        cli_fail("%s: is a folder; an experiment is a file", operand);
+    else if (strchr(operand, '/') || strchr(operand, '.'))
+        cli_fail("%s: %s", operand, strerror(errno));
+    else
+        cli_fail("%s: no such file, and no experiment of that name ships with "
+                 "Hooke",
+                 operand);
+    return NULL;
+}
+
+static int read_built_in(experiment *x) {
+    free(x->dir);
+    x->dir = cli_strdup(".");
+    x->root = tree_parse(built_in, sizeof built_in - 1, "built in");
+    return x->root ? 0 : CLI_FAILED;
+}
+
+// A C file or shared object takes the place of an experiment: the built-in
+// one with another model.
+static int read_model(experiment *x) {
+    const int failed = read_built_in(x);
+    if (failed)
+        return failed;
+    tree *model = tree_get(x->root, "model");
+    tree_free(model->child);
+    model->child = NULL;
+    char *name = base_name(x->path);
+    const bool good = tree_set_text(x->root, "model.library", x->path) &&
+                      tree_set_text(x->root, "name", name);
+    free(name);
+    return good ? 0 : CLI_FAILED;
+}
+
+// The program alone, without its files, still has its first experiment.
+static bool is_built_in(const char *operand) {
+    if (!operand)
+        return true;
+    char *shelf = on_a_shelf(operand);
+    const bool lost =
+        !shelf && strcmp(operand, "digits") == 0 && access(operand, F_OK) != 0;
+    free(shelf);
+    return lost;
+}
+
+static int read_tree(experiment *x, const char *operand) {
+    if (is_built_in(operand)) {
+        x->path = cli_strdup("built in");
+        return read_built_in(x);
+    }
+    x->path = find_file(x, operand);
+    if (!x->path)
+        return CLI_FAILED;
+    if (ends_with(x->path, ".c") || ends_with(x->path, ".so"))
+        return read_model(x);
+    x->root = tree_read(x->path);
+    return x->root ? 0 : CLI_FAILED;
+}
+
+static int check_model(experiment *x) {
+    const tree *model = tree_get(x->root, "model");
+    const tree *library = tree_get(model, "library");
+    const int ways = (library != NULL) + (tree_get(model, "layers") != NULL) +
+                     (tree_get(model, "canned") != NULL);
+    if (ways != 1)
+        return cli_fail("%s: a model needs one of layers, canned or library",
+                        x->path);
+    if (!library)
+        return 0;
+    char *path = experiment_path(x, tree_text(library, ""));
+    const int failed = load_library(x, path);
+    free(path);
+    return failed;
+}
+
+// The same file has the same name wherever the folder of the project is.
+static char *file_name(const experiment *x) {
+    if (strcmp(x->path, "built in") == 0)
+        return cli_strdup("digits");
+    if (x->shipped)
+        return base_name(x->path);
+    char *real = realpath(x->path, NULL), *here = realpath(".", NULL);
+    const size_t n = here ? strlen(here) : 0;
+    const bool below =
+        real && n && strncmp(real, here, n) == 0 && (real[n] == '/' || n == 1);
+    char *name = cli_strdup(!real   ? x->path
+                            : below ? real + n + (n > 1)
+                                    : real);
+    free(real);
+    free(here);
+    return name;
+}
+
+int experiment_open(const cli_args *a, const char *operand, experiment **out) {
+    experiment *x = cli_alloc(sizeof *x);
+    int failed = read_tree(x, operand);
+    // Short forms become long ones first, so that --set can reach into them.
+    if (!failed && !schema_check(x->root))
+        failed = CLI_FAILED;
+    if (!failed)
+        failed = apply_sets(a, x->root);
+    if (!failed && !schema_check(x->root))
+        failed = CLI_USAGE;
+    if (!failed)
+        failed = data_check(x);
+    if (!failed)
+        failed = check_model(x);
+    if (failed)
+        return failed;
+    const char *name = tree_text(tree_get(x->root, "name"), NULL);
+    x->name = name ? cli_strdup(name) : base_name(x->path);
+    x->file = file_name(x);
+    x->label_name = cli_strdup("label");
+    const tree *model = tree_get(x->root, "model");
+    x->tag = model ? tree_json(model) : cli_strdup("");
+    *out = x;
+    return 0;
+}
+
+// ---- the estimator ---------------------------------------------------------
+
+static int make_canned(job *j) {
+    const tree *t = tree_get(j->x->root, "model");
+    const char *kind = tree_text(tree_get(t, "canned"), NULL);
+    const table *rows = table_of(j->x);
+    if (!kind)
+        return 0;
+    hk_canned_options o;
+    hk_canned_options_init(&o, sizeof o,
+                           strcmp(kind, "linear") == 0 ? HK_CANNED_LINEAR
+                           : strcmp(kind, "dnn") == 0  ? HK_CANNED_DNN
+                                                       : HK_CANNED_DNN_LINEAR);
+    // The labels say how many classes there are.
+    const int64_t words = (int64_t)rows->n_words;
+    o.n_classes =
+        tree_int(tree_get(t, "classes"), words ? words : rows->classes);
+    o.features = rows->features;
+    o.label = j->x->label_name;
+    o.dropout = tree_float(tree_get(t, "dropout"), 0);
+    int64_t hidden[32] = {128, 64};
+    const tree *list = tree_get(t, "hidden");
+    o.n_hidden = list ? 0 : 2;
+    if (list && list->kind == TREE_SCALAR)
+        hidden[o.n_hidden++] = tree_int(list, 0);
+    for (const tree *c = list && list->kind == TREE_LIST ? list->child : NULL;
+         c && o.n_hidden < 32; c = c->next)
+        hidden[o.n_hidden++] = tree_int(c, 0);
+    o.hidden = hidden;
+    o.optimizer = &j->s.optimizer;
+    hk_optimizer_options ftrl;
+    hk_optimizer_options_init(&ftrl, sizeof ftrl, HK_OPT_FTRL);
+    ftrl.learning_rate = tree_float(tree_get(t, "linear_rate"), 0.05);
+    const char *wide = tree_text(tree_get(t, "linear_optimizer"), "ftrl");
+    o.linear_optimizer = strcmp(wide, "ftrl") == 0 ? &ftrl : &j->s.optimizer;
+    return cli_status(hk_canned_model_create(&o, &j->canned));
+}
+
+void job_estimator_options(job *j, hk_estimator_options *o) {
+    hk_estimator_options_init(o, sizeof *o);
+    o->model_fn = j->x->model_fn ? j->x->model_fn : model_fn;
+    o->user = &j->model;
+    o->tag = j->x->tag;
+    if (j->canned)
+        hk_canned_fill(j->canned, o);
+    o->params = j->s.params;
+    o->config = &j->s.config;
+    o->warm_start = j->s.warm_start.checkpoint ? &j->s.warm_start : NULL;
+}
+
+hk_status job_context(const cli_args *a, hk_context **out) {
+    hk_context_options c;
+    hk_context_options_init(&c, sizeof c);
+    c.log = cli_log;
+    c.log_level = cli_log_level();
+    c.threads = cli_u32(a, "threads", 0);
+    return hk_context_create(&c, out);
+}
+
+int job_open(const cli_args *a, const char *operand, bool learn, job **out) {
+    job *j = cli_alloc(sizeof *j);
+    int failed = experiment_open(a, operand, &j->x);
+    if (!failed)
+        failed = settings_read(j->x, a, &j->s);
+    if (!failed)
+        failed = record_check_owner(j->x, &j->s);
+    if (!failed)
+        failed = table_open(j->x, &j->s, learn);
+    if (failed)
+        return failed;
+    if (learn)
+        settings_fit_period(j->x, a, &j->s);
+    hk_status s = job_context(a, &j->ctx);
+    if (s != HK_OK)
+        return cli_status(s);
+    signals_watch(j->ctx);
+    j->model = (model_user){.x = j->x, .s = &j->s};
+    failed = make_canned(j);
+    if (failed)
+        return failed;
+    failed = job_renew(j);
+    if (!failed)
+        *out = j;
+    return failed;
+}
+
+int job_renew(job *j) {
+    hk_estimator_options o;
+    job_estimator_options(j, &o);
+    hk_estimator_destroy(j->e);
+    j->e = NULL;
+    return cli_status(hk_estimator_create(j->ctx, &o, &j->e));
+}
+
+int job_trained(const cli_args *a, const job *j) {
+    char *latest = NULL;
+    const char *source =
+        tree_text(tree_path(j->x->root, "data.train.source"), "digits");
+    if (cli_has(a, "data") && strcmp(source, "digits") == 0)
+        return cli_usage_error(cli_command_of(a),
+                               "--data: the source digits draws its examples; "
+                               "it reads no files");
+    if (cli_has(a, "checkpoint"))
+        return 0;
+    const hk_status s = hk_latest_checkpoint(j->s.model_dir, &latest, NULL);
+    if (s == HK_E_NOT_FOUND || s == HK_E_IO)
+        return cli_fail("%s: no trained model; train first, or give the "
+                        "--model-dir of one",
+                        j->s.model_dir);
+    hk_ckpt_free_path(latest);
+    return cli_status(s);
+}
+
+void job_stop(job *j) {
+    hk_estimator_destroy(j->e);
+    j->e = NULL;
+}
+
+void job_close(job *j) {
+    signals_watch(NULL);
+    hk_estimator_destroy(j->e);
+    hk_context_destroy(j->ctx);
+    hk_canned_model_destroy(j->canned);
+}

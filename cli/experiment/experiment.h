@@ -1,0 +1,134 @@
+// experiment.h - an experiment file, ready for the estimator.
+#ifndef CLI_EXPERIMENT_H
+#define CLI_EXPERIMENT_H
+#include "core/cli.h"
+#include "hooke/hooks.h"
+#include "core/tree.h"
+
+typedef struct experiment {
+    tree *root; // checked
+    char *path; // as found; "built in" for the default
+    char *dir;  // where relative paths start
+    char *name;
+    char *file;   // path from the working folder, or name of a shipped one
+    bool shipped; // with Hooke; its data is the user's
+    hk_spec_fn model_fn; // of model.library; NULL: layers or canned
+    void *library;       // handle of dlopen
+    char *tag;           // tells models apart in the plan cache
+    char *label_name;    // of the label after reading; "label" mostly
+} experiment;
+
+// Reads EXPERIMENT (a path, or the name of one that ships with Hooke; NULL:
+// digits), applies every --set of the arguments and checks all. 0 or an exit
+// code after a message. The result lives until the program ends.
+int experiment_open(const cli_args *a, const char *operand, experiment **out);
+// A path of the file, seen from the experiment's folder; free it.
+char *experiment_path(const experiment *x, const char *path);
+
+// What the sections say.
+typedef struct settings {
+    hk_run_config config;
+    hk_elastic_options elastic;
+    hk_center_options center; // of methods that need its options
+    hk_ema_options ema;
+    hk_optimizer_options optimizer;
+    hk_gradproc_options gradproc;
+    bool has_gradproc;
+    hk_params *params; // of a library's model_fn
+    char *model_dir;
+    bool own_dir;  // it is runs/NAME: nobody said otherwise
+    int64_t steps; // local; 0: no bound
+    int64_t epochs;
+    double seconds;
+    int64_t eval_steps; // local; 0: only at the end
+    double eval_seconds;
+    // From run.stop_metric: "accuracy>0.98".
+    char *stop_metric;
+    double stop_value;
+    bool stop_above;
+    int64_t early_stop_steps;
+    hk_warm_start warm_start; // checkpoint NULL: none
+    char *period_note;        // NULL: the period is what was asked for
+} settings;
+
+// The place in a cluster that settings_read puts into the run config.
+void settings_cluster(const hk_cluster_info *info);
+int settings_read(const experiment *x, const cli_args *a, settings *s);
+// A run that is shorter than ten periods gets shorter ones; the table is open.
+// Told by one line of the chief's when the run begins.
+void settings_fit_period(const experiment *x, const cli_args *a, settings *s);
+void settings_tell_period(const settings *s);
+// The worker's seat at a center elsewhere.
+void settings_join(settings *s, hk_center *center);
+
+// model_fn of the layers; the estimator's user data is a model_user.
+typedef struct model_user {
+    const experiment *x;
+    const settings *s;
+    char *swept[16]; // paths below model. that are parameters of a sweep
+    size_t n_swept;
+} model_user;
+// Makes a key of the model a parameter of the graph; 0 or an exit code.
+int model_sweep(model_user *u, const char *path);
+hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m);
+
+// The data of "train", "eval" or "predict". override: NULL, or the --data of
+// the command line (a path or pattern instead of files).
+typedef struct data_user {
+    const experiment *x;
+    const char *set;
+    const char *override;
+    bool repeat;   // training without a number of epochs: again and again
+    bool stranger; // a worker that does not know its number: an own order
+} data_user;
+hk_status data_input(void *user, const hk_input_call *call, hk_dataset **out);
+// The set for the estimator; u lives as long as the source.
+hk_source data_source(data_user *u);
+// Training examples, at most `most`; and how many of them make a batch.
+int64_t data_rows(const experiment *x, int64_t most);
+int64_t data_batch(const experiment *x);
+// What the schema cannot check; 0 or an exit code after a message.
+int data_check(const experiment *x);
+
+// An estimator of the experiment. Everything lives until the program ends.
+typedef struct job {
+    experiment *x;
+    settings s;
+    hk_context *ctx;
+    hk_estimator *e;
+    model_user model;
+    hk_canned *canned; // of model.canned; NULL: none
+} job;
+// learn: a table's columns and words may be learnt from the data (training).
+int job_open(const cli_args *a, const char *operand, bool learn, job **out);
+void job_close(job *j);
+// A context whose log is the program's.
+hk_status job_context(const cli_args *a, hk_context **out);
+// Is there a checkpoint to evaluate or predict with, and does --data make
+// sense? 0, or an exit code after a message.
+int job_trained(const cli_args *a, const job *j);
+void job_stop(job *j); // ends the estimator, before job_close
+// Makes the estimator anew, with settings that have changed since. Graphs and
+// plans are the context's and stay.
+int job_renew(job *j);
+// The options its estimator was made with; they live as long as the job.
+void job_estimator_options(job *j, hk_estimator_options *out);
+
+// Options that several commands share.
+#define EXPERIMENT_OPTIONS                                                     \
+    CLI_OPTION("model-dir", 'd', CLI_DIR, "DIR",                               \
+               "folder of checkpoints and event files; default runs/NAME"),    \
+        CLI_OPTION("data-dir", 0, CLI_DIR, "DIR",                              \
+                   "where relative paths of the data start"),                  \
+        CLI_MANY("set", 's', "KEY=VALUE",                                      \
+                 "overrides a key of the experiment; may be repeated"),        \
+        CLI_OPTION("threads", 0, CLI_COUNT, "N",                               \
+                   "threads to use in all; default: the cores")
+#define JSON_OPTION                                                            \
+    CLI_SWITCH("json", 0,                                                      \
+               "the last line on stdout is one JSON object with the result")
+#define WEIGHTS_OPTION                                                         \
+    CLI_CHOICES("weights", 'w', "center|ema|local|all",                        \
+                "which weights; default center when elastic")
+
+#endif // CLI_EXPERIMENT_H

@@ -1,0 +1,191 @@
+// run_record.c - experiment.json and run.json of a model_dir; see run_record.h.
+#include "experiment/run_record.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void make_folders(const char *path) {
+    char *copy = cli_strdup(path);
+    for (char *p = copy + 1; *p; p++)
+        if (*p == '/') {
+            *p = '\0';
+            mkdir(copy, 0777);
+            *p = '/';
+        }
+    mkdir(copy, 0777);
+    free(copy);
+}
+
+// A device, or a pipe, is written to; a rename would put a file in its place.
+static bool is_special(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
+int write_whole(const char *path, const char *text, size_t size) {
+    const bool special = is_special(path);
+    char *tmp = special ? cli_strdup(path)
+                        : cli_printf("%s.%d.tmp", path, (int)getpid());
+    FILE *f = fopen(tmp, "wb");
+    bool good = f && fwrite(text, 1, size, f) == size;
+    int why = errno;
+    if (f && fclose(f) != 0 && good) {
+        good = false;
+        why = errno;
+    }
+    if (good && !special && rename(tmp, path) != 0) {
+        good = false;
+        why = errno;
+    }
+    if (!good && f && !special)
+        unlink(tmp);
+    const int failed = good ? 0 : cli_fail("%s: %s", path, strerror(why));
+    free(tmp);
+    return failed;
+}
+
+// ---- experiment.json --------------------------------------------------------
+
+// What the command line said stands where the file would say it.
+static void note_number(tree *root, const char *path, int64_t value,
+                        int64_t dflt) {
+    if (tree_int(tree_path(root, path), dflt) == value)
+        return;
+    char *text = cli_printf("%lld", (long long)value);
+    tree_set(root, path, text, "--set");
+    free(text);
+}
+
+static tree *as_it_runs(const job *j) {
+    const settings *s = &j->s;
+    const hk_run_config *c = &s->config;
+    tree *root = tree_copy(j->x->root);
+    tree_set_text(root, "run.file", j->x->file);
+    note_number(root, "elastic.workers",
+                c->all_workers ? c->all_workers : c->workers, 1);
+    if (c->center) // steps of a cluster are counted by its centers
+        return root;
+    note_number(root, "run.steps", s->steps, 0);
+    note_number(root, "run.epochs", s->epochs, 0);
+    return root;
+}
+
+int record_check_owner(const experiment *x, const settings *s) {
+    if (!s->own_dir)
+        return 0;
+    char *path = cli_printf("%s/experiment.json", s->model_dir);
+    tree *root = access(path, R_OK) == 0 ? tree_read(path) : NULL;
+    const char *file = tree_text(tree_path(root, "run.file"), x->file);
+    const int failed =
+        strcmp(file, x->file) == 0
+            ? 0
+            : cli_fail("%s: belongs to %s, not to %s; give %s another name or "
+                       "its own --model-dir, or remove the folder",
+                       s->model_dir, file, x->file, x->file);
+    tree_free(root);
+    free(path);
+    return failed;
+}
+
+int record_experiment(const job *j) {
+    char *path = cli_printf("%s/experiment.json", j->s.model_dir);
+    tree *root = as_it_runs(j);
+    char *json = tree_json(root);
+    tree_free(root);
+    char *text = cli_printf("%s\n", json);
+    const int failed = write_whole(path, text, strlen(text));
+    free(path);
+    free(json);
+    free(text);
+    return failed;
+}
+
+static hk_status keep_experiment(void *user, hk_run *run) {
+    (void)run;
+    return record_experiment(user) ? HK_E_IO : HK_OK;
+}
+
+hk_status record_hook(const job *j, hk_hook **out) {
+    hk_hook_calls c;
+    hk_hook_calls_init(&c, sizeof c);
+    c.name = "record";
+    c.user = (void *)(uintptr_t)j;
+    c.begin = keep_experiment;
+    return hk_hook_create(&c, out);
+}
+
+hk_status record_evaluations(const settings *s, const hk_source *held,
+                             hk_hook **out) {
+    *out = NULL;
+    if (s->eval_steps <= 0)
+        return HK_OK;
+    hk_evaluate_options o;
+    hk_evaluate_options_init(&o, sizeof o);
+    o.weights = HK_WEIGHTS_ALL;
+    return hk_hook_evaluator(held, &o, s->eval_steps, out);
+}
+
+// ---- run.json ---------------------------------------------------------------
+
+void record_read(const char *model_dir, record *out) {
+    *out = (record){0};
+    char *path = cli_printf("%s/run.json", model_dir), *latest;
+    int64_t step = -1;
+    if (access(path, R_OK) == 0 &&
+        hk_latest_checkpoint(model_dir, &latest, &step) == HK_OK) {
+        hk_ckpt_free_path(latest);
+        tree *t = tree_read(path);
+        const record r = {
+            .global_step = tree_int(tree_get(t, "global_step"), -1),
+            .examples = tree_int(tree_get(t, "examples"), 0),
+            .exchanges = (uint64_t)tree_int(tree_get(t, "exchanges"), 0),
+            .seconds = tree_float(tree_get(t, "seconds"), 0),
+            .epochs = tree_int(tree_get(t, "epochs"), 0),
+            .workers = tree_int(tree_get(t, "workers"), 0)};
+        if (r.global_step == step)
+            *out = r;
+        tree_free(t);
+    }
+    free(path);
+}
+
+int record_add(const settings *s, const record *before,
+               const hk_train_result *t) {
+    record r = *before;
+    if (t->reason == HK_STOP_DATA && s->epochs)
+        r.epochs = s->epochs;
+    char *path = cli_printf("%s/run.json", s->model_dir);
+    char *text = cli_printf(
+        "{\"version\":\"%s\",\"workers\":%u,\"global_step\":%lld,"
+        "\"examples\":%lld,\"exchanges\":%llu,\"seconds\":%.3f,"
+        "\"epochs\":%lld,\"stopped_by\":\"%s\"}\n",
+        hk_version(),
+        s->config.all_workers ? s->config.all_workers : s->config.workers,
+        (long long)t->global_step, (long long)(r.examples + t->examples),
+        (unsigned long long)(r.exchanges + t->exchanges),
+        r.seconds + t->seconds, (long long)r.epochs,
+        hk_stop_reason_name(t->reason));
+    const int failed = write_whole(path, text, strlen(text));
+    free(path);
+    free(text);
+    return failed;
+}
+
+void record_advance(const char *model_dir, int64_t global_step) {
+    char *path = cli_printf("%s/run.json", model_dir);
+    tree *t = access(path, R_OK) == 0 ? tree_read(path) : NULL;
+    const int64_t before = t ? tree_int(tree_get(t, "global_step"), -1) : -1;
+    if (before >= 0 && before < global_step) {
+        char *step = cli_printf("%lld", (long long)global_step);
+        tree_set(t, "global_step", step, "--set");
+        char *json = tree_json(t), *text = cli_printf("%s\n", json);
+        write_whole(path, text, strlen(text));
+        free(step);
+        free(json);
+        free(text);
+    }
+    tree_free(t);
+    free(path);
+}

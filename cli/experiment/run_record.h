@@ -1,0 +1,44 @@
+// run_record.h - what a run leaves in its model_dir beside checkpoints and
+// event files: experiment.json (what was asked) and run.json (what has
+// happened).
+#ifndef CLI_RECORD_H
+#define CLI_RECORD_H
+#include "experiment/experiment.h"
+
+// Over all starts of the run.
+typedef struct record {
+    int64_t global_step;
+    int64_t examples;
+    uint64_t exchanges;
+    double seconds;
+    int64_t epochs;  // whole ones, done when the data last ended
+    int64_t workers; // of the last start
+} record;
+
+// What the folder's run.json says; zeros when there is none, or when the
+// checkpoints have been moved on or removed since.
+void record_read(const char *model_dir, record *out);
+// Adds what a training did. 0 or an exit code after a message.
+int record_add(const settings *s, const record *before,
+               const hk_train_result *t);
+// The run has gone on since run.json was written: a center saved its end.
+void record_advance(const char *model_dir, int64_t global_step);
+// Is runs/NAME free, or of the same experiment? Two files of one name are not
+// to share it unless --model-dir says so. 0 or an exit code after a message.
+int record_check_owner(const experiment *x, const settings *s);
+// Keeps the experiment as it is run. 0 or an exit code after a message.
+int record_experiment(const job *j);
+// A hook that does it once the folder is locked.
+hk_status record_hook(const job *j, hk_hook **out);
+
+// A hook that evaluates in memory every run.eval_steps, all sets of weights
+// side by side; NULL where that is 0.
+hk_status record_evaluations(const settings *s, const hk_source *held,
+                             hk_hook **out);
+
+// Makes a folder and those above it.
+void make_folders(const char *path);
+// Writes beside the path and renames. 0 or an exit code after a message.
+int write_whole(const char *path, const char *text, size_t size);
+
+#endif // CLI_RECORD_H

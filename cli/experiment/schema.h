@@ -1,0 +1,46 @@
+// schema.h - the keys of an experiment file: types, defaults, meaning.
+//
+// One table checks files, explains errors and makes docs/experiment.md and
+// hooke.conf(5).
+#ifndef CLI_SCHEMA_H
+#define CLI_SCHEMA_H
+#include <stdbool.h>
+#include <stdio.h>
+#include "core/tree.h"
+
+typedef enum schema_type {
+    SCHEMA_MAP = 1, // keys listed below it
+    SCHEMA_ITEMS,   // a list of maps with one key each (layers, columns)
+    SCHEMA_ITEM,    // such a map's value; a scalar stands for its main key
+    SCHEMA_FREE,    // a map with any keys and scalar values
+    SCHEMA_INT,
+    SCHEMA_FLOAT,
+    SCHEMA_BOOL,
+    SCHEMA_TEXT,
+    SCHEMA_FILE, // relative to the experiment's folder
+    SCHEMA_CHOICE,
+    SCHEMA_CHOICES, // one or a list
+    SCHEMA_INTS,    // one or a list
+    SCHEMA_FLOATS,
+    SCHEMA_TEXTS,
+    SCHEMA_FILES
+} schema_type;
+
+typedef struct schema_key {
+    const char *path; // "model.layers.dense.units"; "<set>" is train, eval or
+                      // predict
+    schema_type type;
+    const char *dflt;   // as text for people; "" for none
+    const char *values; // SCHEMA_CHOICE: "a|b"; SCHEMA_ITEM: its main key
+    const char *help;
+} schema_key;
+
+// Checks the tree and brings short forms into their long form. false after
+// a message with file, line and, for an unknown key, the nearest known one.
+bool schema_check(tree *root);
+
+void schema_page(FILE *f); // docs/experiment.md
+void schema_text(FILE *f); // hooke help experiment
+void schema_man(FILE *f);  // hooke.conf(5), scdoc
+
+#endif // CLI_SCHEMA_H

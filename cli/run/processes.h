@@ -1,0 +1,58 @@
+// processes.h - training over several processes: roles of a cluster, and a
+// cluster of one machine started by one command.
+#ifndef CLI_PROCESSES_H
+#define CLI_PROCESSES_H
+#include "experiment/experiment.h"
+
+// Who this process is: flags of the command line, then the environment. role:
+// NULL for what these say. 0 or an exit code after a message.
+int cluster_config(const cli_args *a, const char *role,
+                   hk_cluster_config **out);
+
+int role_center(const cli_args *a, const hk_cluster_config *c);
+int role_worker(const cli_args *a, const hk_cluster_config *c);
+int role_evaluator(const cli_args *a, const hk_cluster_config *c);
+
+// The role that a launcher gives; *is_cluster false: there is none.
+int run_cluster(const cli_args *a, bool *is_cluster);
+int run_processes(const cli_args *a); // center and workers as children
+
+#define CLUSTER_OPTIONS                                                        \
+    CLI_OPTION("center", 0, CLI_STRING, "ADDRESSES",                           \
+               "centers, host:port separated by commas; also unix:PATH, "      \
+               "shm:PATH"),                                                    \
+        CLI_OPTION("center-dns", 0, CLI_STRING, "PATTERN",                     \
+                   "the same by pattern: ps-{i}.svc:2222"),                    \
+        CLI_OPTION("index", 0, CLI_STRING, "N",                                \
+                   "number of this process among those of its role; "          \
+                   "hostname: the digits at its end"),                         \
+        LAUNCH_OPTIONS
+#define LAUNCH_OPTIONS                                                         \
+    CLI_OPTION("center-count", 0, CLI_INT, "N",                                \
+               "how many centers: of the pattern, or among ranks"),            \
+        CLI_OPTION("port", 0, CLI_INT, "N", "port of center 0 among ranks"),   \
+        CLI_OPTION("hostfile", 0, CLI_FILE, "FILE", "hosts of MPI ranks"),     \
+        CLI_CHOICES("launcher", 0, "flags|tf_config|torchrun|slurm|mpi|none",  \
+                    "looks at this one only; default: all are tried"),         \
+        CLI_OPTION("key", 0, CLI_FILE, "FILE", "cluster key of hooke keygen"), \
+        CLI_SWITCH("insecure", 0,                                              \
+                   "asks for no key: beyond this host, or between its users"), \
+        CLI_OPTION("metrics", 0, CLI_STRING, "HOST:PORT",                      \
+                   "serves /metrics and /status there; port 0 takes a free "   \
+                   "one")
+#define CENTER_OPTIONS                                                         \
+    CLI_OPTION("center-file", 'f', CLI_FILE, "FILE",                           \
+               "where a center lives: survives kill -9 and restarts; "         \
+               "default: center.bin in the model_dir; none: memory only"),     \
+        CLI_OPTION("durability", 0, CLI_STRING, "POLICY",                      \
+                   "process, snapshot:SECONDS or always; default process"),    \
+        CLI_OPTION("linger", 0, CLI_FLOAT, "S",                                \
+                   "without any worker the run goes on so long; default 300"), \
+        CLI_OPTION("reset-worker", 0, CLI_INT, "N",                            \
+                   "frees the id of a worker that is fenced off, in the "      \
+                   "center file")
+#define CONNECT_OPTION                                                         \
+    CLI_OPTION("connect", 0, CLI_FLOAT, "S",                                   \
+               "how long to wait for the centers to come up; default 60")
+
+#endif // CLI_PROCESSES_H

@@ -1,0 +1,255 @@
+// progress.c - the live line of a run on a terminal, plain lines elsewhere.
+#include "run/progress.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum {
+    WIDE = 100,     // columns for whole words
+    LOG_SECONDS = 5 // between lines that nobody watches
+};
+
+struct progress {
+    progress_plan plan;
+    bool bar, shown;
+    double every;      // seconds between lines
+    double last, rate; // time of the last line; smoothed examples a second
+    int64_t last_examples;
+    double last_seconds;
+    double last_look; // at the evaluations
+    double last_log;  // line to the file of --log
+    double metric;    // of the newest evaluation; NAN: none yet
+};
+
+// The one whose line stands on the terminal.
+static progress *live;
+
+progress *progress_create(const char *mode, const progress_plan *plan) {
+    progress *p = cli_alloc(sizeof *p);
+    const char *term = getenv("TERM");
+    const bool smart =
+        isatty(STDERR_FILENO) && term && strcmp(term, "dumb") != 0;
+    p->plan = *plan;
+    if (!cli_json_log() &&
+        (strcmp(mode, "bar") == 0 || (strcmp(mode, "auto") == 0 && smart)))
+        p->bar = true;
+    p->every = p->bar ? 0.1 : LOG_SECONDS;
+    if (cli_quiet() || strcmp(mode, "none") == 0)
+        p->every = INFINITY;
+    p->last = p->last_look = p->last_log = -INFINITY;
+    p->metric = (double)NAN;
+    return p;
+}
+
+// ---- what there is to say ---------------------------------------------------
+
+typedef struct facts {
+    int64_t step;
+    double share; // of the run that is done; NAN: its end is not known
+    double seconds, left;
+    double rate, loss, metric, distance;
+    uint32_t alive, workers;
+} facts;
+
+static double done(const progress *p, const hk_run *run) {
+    const progress_plan *plan = &p->plan;
+    double share = (double)NAN;
+    if (plan->steps > 0)
+        share = (double)hk_run_global_step(run) / (double)plan->steps;
+    if (plan->epochs > 0 && hk_run_epochs(run) >= 0)
+        share = fmax(share, hk_run_epochs(run) / (double)plan->epochs);
+    if (plan->seconds > 0)
+        share = fmax(share, hk_run_seconds(run) / plan->seconds);
+    return isnan(share) ? share : fmin(share, 1);
+}
+
+static void gather(const progress *p, const hk_run *run, facts *f) {
+    *f = (facts){.step = hk_run_global_step(run),
+                 .share = done(p, run),
+                 .seconds = hk_run_seconds(run),
+                 .left = (double)NAN,
+                 .rate = p->rate,
+                 .loss = (double)hk_run_loss(run),
+                 .metric = p->metric,
+                 .workers = hk_estimator_workers(hk_run_estimator(run))};
+    // A run that went on from a checkpoint had a share done before.
+    const int64_t planned = hk_run_planned_steps(run);
+    double now = f->share;
+    if (planned > 0 && p->plan.steps > 0 && !isnan(now))
+        now = 1 - (double)(p->plan.steps - f->step) / (double)planned;
+    if (now > 0.005)
+        f->left = f->seconds * (1 / fmin(now, 1) - 1);
+    hk_worker_report r;
+    for (uint32_t i = 0; i < f->workers; i++)
+        if (hk_run_report(run, i, &r) == HK_OK) {
+            f->alive += r.running;
+            f->distance = fmax(f->distance, r.stats.distance);
+        }
+}
+
+// ---- one line ---------------------------------------------------------------
+
+static int columns(void) {
+    struct winsize w;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0)
+        return w.ws_col;
+    return 80;
+}
+
+typedef struct text {
+    char at[256];
+    size_t n;
+} text;
+
+__attribute__((format(printf, 2, 3))) static void add(text *t, const char *fmt,
+                                                      ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    const int n = vsnprintf(t->at + t->n, sizeof t->at - t->n, fmt, ap);
+    va_end(ap);
+    if (n > 0 && t->n + (size_t)n < sizeof t->at)
+        t->n += (size_t)n;
+}
+
+static void write_line(const progress *p, const facts *f, bool wide, text *t) {
+    if (!isnan(f->share))
+        add(t, "%3.0f%%  ", f->share * 100);
+    add(t, wide ? "step %lld" : "%lld", (long long)f->step);
+    if (p->plan.steps > 0)
+        add(t, "/%lld", (long long)p->plan.steps);
+    add(t, "  %s", cli_duration(f->seconds));
+    if (!isnan(f->left))
+        add(t, "<%s", cli_duration(f->left));
+    add(t, wide ? "  %s examples/s" : "  %s/s", cli_number(f->rate));
+    add(t, "  loss %.4g", f->loss);
+    if (!isnan(f->metric))
+        add(t, "  %.*s %.4g", wide ? 24 : 3, p->plan.metric, f->metric);
+    if (f->workers > 1)
+        add(t, wide ? "  %u/%u workers  distance %.3g" : "  %u/%u  d %.3g",
+            f->alive, f->workers, f->distance);
+}
+
+static void number(FILE *out, const char *name, double v) {
+    fprintf(out, ",\"%s\":", name);
+    cli_json_number(out, v);
+}
+
+static void write_json(FILE *out, const facts *f) {
+    flockfile(out);
+    cli_json_head(out, "info");
+    fprintf(out, ",\"msg\":\"progress\",\"step\":%lld", (long long)f->step);
+    number(out, "seconds", f->seconds);
+    number(out, "examples_per_second", f->rate);
+    number(out, "loss", f->loss);
+    number(out, "accuracy", f->metric);
+    fprintf(out, ",\"workers\":%u", f->alive);
+    number(out, "distance", f->distance);
+    fputs("}\n", out);
+    funlockfile(out);
+}
+
+// To the file of --log: few lines, whatever the terminal shows.
+static void log_line(progress *p, const facts *f, double now, bool last) {
+    if (!cli_log_file() || (!last && now - p->last_log < LOG_SECONDS))
+        return;
+    p->last_log = now;
+    write_json(cli_log_file(), f);
+}
+
+static void show(progress *p, const hk_run *run, bool last) {
+    facts f;
+    gather(p, run, &f);
+    if (last) // they have stopped, and none is lost
+        f.alive = f.workers;
+    log_line(p, &f, cli_now(), last);
+    if (isinf(p->every))
+        return;
+    if (cli_json_log()) {
+        write_json(stderr, &f);
+        return;
+    }
+    text t = {.n = 0};
+    const int width = columns() - 1;
+    write_line(p, &f, !p->bar || width >= WIDE, &t);
+    if (!p->bar) {
+        fprintf(stderr, "%s\n", t.at);
+        return;
+    }
+    if (width > 0 && (int)t.n > width)
+        t.at[width] = '\0';
+    fprintf(stderr, "\r\033[K%s", t.at);
+    fflush(stderr);
+    p->shown = true;
+    live = p;
+}
+
+void progress_interrupt(void) {
+    if (live && live->shown)
+        fputc('\n', stderr);
+    if (live)
+        live->shown = false;
+    live = NULL;
+}
+
+// ---- the hook ---------------------------------------------------------------
+
+static void measure(progress *p, const hk_run *run, double now) {
+    const double seconds = hk_run_seconds(run);
+    const int64_t examples = hk_run_examples(run);
+    const double dt = seconds - p->last_seconds;
+    if (dt > 0) {
+        const double speed = (double)(examples - p->last_examples) / dt;
+        p->rate = p->rate > 0 ? 0.7 * p->rate + 0.3 * speed : speed;
+    }
+    p->last_seconds = seconds;
+    p->last_examples = examples;
+    const int64_t *steps;
+    const double *values;
+    size_t n;
+    if (!p->plan.metric || now - p->last_look < 1)
+        return;
+    p->last_look = now;
+    if (hk_estimator_history(hk_run_estimator(run), NULL, p->plan.metric,
+                             &steps, &values, &n) == HK_OK &&
+        n > 0)
+        p->metric = values[n - 1];
+}
+
+static hk_status after_run(void *self, hk_run *run) {
+    progress *p = self;
+    const double now = cli_now();
+    if (now - p->last < fmin(p->every, cli_log_file() ? LOG_SECONDS : INFINITY))
+        return HK_OK;
+    p->last = now;
+    measure(p, run, now);
+    show(p, run, false);
+    return HK_OK;
+}
+
+static hk_status at_end(void *self, hk_run *run) {
+    progress *p = self;
+    if (isinf(p->last)) // nothing was shown
+        return HK_OK;
+    p->last_look = -INFINITY;
+    measure(p, run, cli_now());
+    show(p, run, true);
+    return HK_OK;
+}
+
+hk_status progress_hook(progress *p, hk_hook **out) {
+    hk_hook_calls c;
+    hk_hook_calls_init(&c, sizeof c);
+    c.name = "progress";
+    c.user = p;
+    c.after_run = after_run;
+    c.end = at_end;
+    return hk_hook_create(&c, out);
+}
+
+void progress_close(progress *p) {
+    progress_interrupt();
+    free(p);
+}

@@ -1,0 +1,167 @@
+// show.c - tables and JSON; see show.h.
+#include "run/show.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MOST_ROWS = 64,
+    MOST_COLUMNS = 16
+};
+
+typedef struct grid {
+    const char *rows[MOST_ROWS], *columns[MOST_COLUMNS];
+    size_t n_rows, n_columns;
+} grid;
+
+static size_t place(const char **names, size_t *n, size_t most,
+                    const char *name) {
+    for (size_t i = 0; i < *n; i++)
+        if (strcmp(names[i], name) == 0)
+            return i;
+    if (*n < most)
+        names[(*n)++] = name;
+    return *n - 1;
+}
+
+static void collect(const hk_eval_result *r, grid *g) {
+    *g = (grid){0};
+    for (size_t i = 0; i < hk_eval_result_count(r); i++) {
+        const hk_eval_item *it = hk_eval_result_item(r, i);
+        if (strcmp(it->name, "global_step") == 0)
+            continue;
+        place(g->rows, &g->n_rows, MOST_ROWS, it->weights);
+        place(g->columns, &g->n_columns, MOST_COLUMNS, it->name);
+    }
+}
+
+// Workers are counted from 0 as everywhere.
+static const char *row_name(const char *weights) {
+    if (strncmp(weights, "local/", 6) == 0)
+        return cli_printf("worker %s", weights + 6);
+    if (strcmp(weights, "local") == 0)
+        return "model";
+    if (strcmp(weights, "ema") == 0)
+        return "average (ema)";
+    return weights;
+}
+
+// What people do not look at, or see elsewhere; programs get all.
+static bool is_shown(const char *column) {
+    static const char *const not [] = {"average_loss", "label/mean",
+                                       "prediction/mean"};
+    for (size_t i = 0; i < sizeof not / sizeof not [0]; i++)
+        if (strcmp(column, not [i]) == 0)
+            return false;
+    return true;
+}
+
+static int width_of(const char *column) {
+    const int n = (int)strlen(column);
+    return n > 8 ? n : 8;
+}
+
+void result_table(const hk_eval_result *r) {
+    grid g;
+    collect(r, &g);
+    if (!g.n_rows)
+        return;
+    printf("%-16s", "");
+    size_t shown = 0;
+    for (size_t k = 0; k < g.n_columns; k++)
+        if (is_shown(g.columns[k]))
+            g.columns[shown++] = g.columns[k];
+    g.n_columns = shown;
+    for (size_t k = 0; k < g.n_columns; k++)
+        printf("  %*s", width_of(g.columns[k]), g.columns[k]);
+    printf("\n");
+    for (size_t i = 0; i < g.n_rows; i++) {
+        printf("%-16s", row_name(g.rows[i]));
+        for (size_t k = 0; k < g.n_columns; k++) {
+            double v;
+            if (hk_eval_result_get(r, g.columns[k], g.rows[i], &v) == HK_OK)
+                printf("  %*.4f", width_of(g.columns[k]), v);
+            else
+                printf("  %*s", width_of(g.columns[k]), "-");
+        }
+        printf("\n");
+    }
+}
+
+void result_json(FILE *f, const hk_eval_result *r) {
+    grid g;
+    collect(r, &g);
+    fprintf(f,
+            "\"evaluated_step\":%lld,\"evaluated_examples\":%lld,\"weights\":{",
+            (long long)hk_eval_result_step(r),
+            (long long)hk_eval_result_examples(r));
+    for (size_t i = 0; i < g.n_rows; i++) {
+        fputs(i ? "," : "", f);
+        cli_json_string(f, g.rows[i]);
+        fputs(":{", f);
+        bool first = true;
+        for (size_t k = 0; k < g.n_columns; k++) {
+            double v;
+            if (hk_eval_result_get(r, g.columns[k], g.rows[i], &v) != HK_OK)
+                continue;
+            fputs(first ? "" : ",", f);
+            first = false;
+            cli_json_string(f, g.columns[k]);
+            fputc(':', f);
+            cli_json_number(f, v);
+        }
+        fputc('}', f);
+    }
+    fputc('}', f);
+}
+
+static const char *why(hk_stop_reason r) {
+    switch (r) {
+    case HK_STOP_REQUESTED:
+        return "; stopped on request, a checkpoint is written";
+    case HK_STOP_TIME:
+        return "; the time is up";
+    case HK_STOP_HOOK:
+        return "; stopped early by a metric";
+    case HK_STOP_NAN:
+        return "; the loss is not a number any more";
+    default:
+        return "";
+    }
+}
+
+void result_train(const hk_train_result *t, const settings *s) {
+    if (t->reason == HK_STOP_DONE) {
+        cli_note("nothing to do: the model is at step %lld already; a larger "
+                 "--%s goes on",
+                 (long long)t->global_step, s->epochs ? "epochs" : "steps");
+        return;
+    }
+    char *exchanges =
+        cli_printf(", %llu exchanges", (unsigned long long)t->exchanges);
+    cli_note("%lld step%s in %s (%s examples/s)%s%s", (long long)t->steps,
+             t->steps == 1 ? "" : "s", cli_duration(t->seconds),
+             cli_number(t->seconds > 0 ? (double)t->examples / t->seconds : 0),
+             s->config.elastic ? exchanges : "", why(t->reason));
+    free(exchanges);
+}
+
+void result_directions(const char *model_dir, const char *operand) {
+    const char *name = operand ? operand : "digits";
+    cli_note("\ncheckpoints  %s\n"
+             "next         hooke report %s\n"
+             "             hooke evaluate %s --model-dir %s --weights all\n"
+             "             tensorboard --logdir %s",
+             model_dir, model_dir, name, model_dir, model_dir);
+}
+
+void result_train_json(FILE *f, const hk_train_result *t) {
+    fprintf(f,
+            "\"global_step\":%lld,\"steps\":%lld,\"examples\":%lld,"
+            "\"exchanges\":%llu,\"seconds\":",
+            (long long)t->global_step, (long long)t->steps,
+            (long long)t->examples, (unsigned long long)t->exchanges);
+    cli_json_number(f, t->seconds);
+    fputs(",\"loss\":", f);
+    cli_json_number(f, (double)t->loss);
+    fprintf(f, ",\"stopped_by\":\"%s\"", hk_stop_reason_name(t->reason));
+}

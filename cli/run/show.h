@@ -1,0 +1,19 @@
+// show.h - results for people (a table) and for programs (one JSON line).
+#ifndef CLI_RESULT_H
+#define CLI_RESULT_H
+#include "experiment/experiment.h"
+
+// A table with one row per set of weights and one column per metric, on
+// stdout. Worst case: nothing to show, nothing printed.
+void result_table(const hk_eval_result *r);
+// "weights": {"center": {"loss": ...}, ...} without a brace around it.
+void result_json(FILE *f, const hk_eval_result *r);
+// How a training ended, in words on stderr.
+void result_train(const hk_train_result *t, const settings *s);
+// Where things are, and what to do next. operand: the experiment, or NULL.
+void result_directions(const char *model_dir, const char *operand);
+// Evaluates what is in the model_dir and prints the result of a training.
+int result_of_run(const cli_args *a, const hk_train_result *t);
+void result_train_json(FILE *f, const hk_train_result *t);
+
+#endif // CLI_RESULT_H

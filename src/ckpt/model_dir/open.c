@@ -1,0 +1,217 @@
+// open.c - an open checkpoint: what is in it, and its tensors.
+#include "ckpt/model_dir/folder.h"
+#include "ckpt/core/formats.h"
+
+// ---- open and close --------------------------------------------------------
+
+static int by_name(const void *a, const void *b) {
+    const hki_ckpt_tensor *const x = a, *const y = b;
+    return strcmp(x->entry.name, y->entry.name);
+}
+
+static hk_status sort_tensors(hk_ckpt *c) {
+    if (c->count > 0)
+        qsort(c->tensors, c->count, sizeof *c->tensors, by_name);
+    for (size_t i = 1; i < c->count; i++)
+        if (by_name(&c->tensors[i - 1], &c->tensors[i]) == 0)
+            return hki_fail(HK_E_DATA, "%s: tensor %s is there twice", c->path,
+                            c->tensors[i].entry.name);
+    return HK_OK;
+}
+
+hk_status hki_ckpt_open_as(const char *path, const hki_ckpt_ops *ops,
+                           hk_ckpt **out) {
+    hk_ckpt *c;
+    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    c->ops = ops;
+    hk_status s = hki_strdup(path, &c->path);
+    if (s == HK_OK)
+        s = ops->open(c);
+    if (s == HK_OK)
+        s = sort_tensors(c);
+    if (s != HK_OK) {
+        hk_ckpt_close(c);
+        return s;
+    }
+    *out = c;
+    return HK_OK;
+}
+
+hk_status hk_ckpt_open(const char *path, hk_ckpt_format format, hk_ckpt **out) {
+    if (path == NULL || path[0] == '\0' || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "checkpoint: path or out is missing");
+    const hki_ckpt_ops *ops = NULL;
+    if (format != HK_CKPT_AUTO) {
+        ops = hki_ckpt_format_ops(format);
+        if (ops == NULL)
+            return hki_fail(HK_E_INVALID_ARG, "checkpoint: unknown format %d",
+                            (int)format);
+    } else if (hki_path_is_dir(path)) {
+        return hk_ckpt_open_latest(NULL, path, out, NULL);
+    } else {
+        HKI_TRY(hki_ckpt_detect(path, &ops));
+    }
+    return hki_ckpt_open_as(path, ops, out);
+}
+
+void hk_ckpt_close(hk_ckpt *c) {
+    if (c == NULL)
+        return;
+    c->ops->close(c);
+    hki_free(c->tensors);
+    hki_free(c->meta);
+    hki_free(c->path);
+    hki_arena_deinit(&c->arena);
+    hki_free(c);
+}
+
+// ---- questions -------------------------------------------------------------
+
+hk_ckpt_format hk_ckpt_format_of(const hk_ckpt *c) {
+    return c == NULL ? HK_CKPT_AUTO : c->ops->format;
+}
+
+const char *hk_ckpt_path(const hk_ckpt *c) {
+    return c == NULL ? "" : c->path;
+}
+
+size_t hk_ckpt_count(const hk_ckpt *c) {
+    return c == NULL ? 0 : c->count;
+}
+
+const hk_ckpt_entry *hk_ckpt_item(const hk_ckpt *c, size_t i) {
+    return c == NULL || i >= c->count ? NULL : &c->tensors[i].entry;
+}
+
+const hki_ckpt_tensor *hki_ckpt_lookup(const hk_ckpt *c, const char *name) {
+    size_t lo = 0, hi = c->count;
+    while (lo < hi) {
+        const size_t mid = lo + (hi - lo) / 2;
+        const int order = strcmp(c->tensors[mid].entry.name, name);
+        if (order == 0)
+            return &c->tensors[mid];
+        if (order < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return NULL;
+}
+
+const hk_ckpt_entry *hk_ckpt_find(const hk_ckpt *c, const char *name) {
+    if (c == NULL || name == NULL)
+        return NULL;
+    const hki_ckpt_tensor *const t = hki_ckpt_lookup(c, name);
+    return t == NULL ? NULL : &t->entry;
+}
+
+const char *hk_ckpt_meta(const hk_ckpt *c, const char *key) {
+    for (size_t i = 0; c != NULL && key != NULL && i < c->n_meta; i++)
+        if (strcmp(c->meta[i].key, key) == 0)
+            return c->meta[i].value;
+    return NULL;
+}
+
+const hk_meta *hk_ckpt_meta_item(const hk_ckpt *c, size_t i) {
+    return c == NULL || i >= c->n_meta ? NULL : &c->meta[i];
+}
+
+// ---- reading ---------------------------------------------------------------
+
+// True and false are one and zero; anything else is damage.
+static hk_status check_bools(const hk_ckpt *c, const hki_ckpt_tensor *t,
+                             const uint8_t *data) {
+    for (uint64_t i = 0; i < t->entry.bytes; i++)
+        if (data[i] > 1)
+            return hki_fail(
+                HK_E_DATA, "%s: %s: element %llu is %u and no boolean", c->path,
+                t->entry.name, (unsigned long long)i, (unsigned)data[i]);
+    return HK_OK;
+}
+
+// By way of a copy as the file has it.
+static hk_status read_converted(const hk_ckpt *c, const hki_ckpt_tensor *t,
+                                hk_dtype to, int64_t count, void *data) {
+    void *raw;
+    HKI_TRY(hki_alloc_array((size_t)t->entry.bytes, 1, &raw));
+    hk_status s = c->ops->read(c, t, raw);
+    if (s == HK_OK)
+        s = hki_convert(t->elem, raw, to, data, count, t->entry.name);
+    hki_free(raw);
+    return s;
+}
+
+hk_status hki_ckpt_check_type(const hk_ckpt *c, const hki_ckpt_tensor *t,
+                              hk_dtype to) {
+    if (hki_convertible(t->elem, to))
+        return HK_OK;
+    if ((int)to == 0)
+        return hki_fail(HK_E_DTYPE, "%s: %s is %s, which no type here holds",
+                        c->path, t->entry.name, t->entry.type_name);
+    return hki_fail(HK_E_DTYPE, "%s: %s is %s%s and cannot be read as %s",
+                    c->path, t->entry.name, t->entry.type_name,
+                    t->entry.shape.rank < 0 ? " of too high a rank" : "",
+                    hk_dtype_name(to));
+}
+
+hk_status hki_ckpt_read_data(const hk_ckpt *c, const hki_ckpt_tensor *t,
+                             hk_dtype to, void *data) {
+    int64_t count;
+    HKI_TRY(hki_ckpt_check_type(c, t, to));
+    HKI_TRY(hk_shape_count(&t->entry.shape, &count));
+    if (count == 0)
+        return HK_OK;
+    if (t->entry.dtype != to)
+        return read_converted(c, t, to, count, data);
+    HKI_TRY(c->ops->read(c, t, data));
+    return to == HK_BOOL ? check_bools(c, t, data) : HK_OK;
+}
+
+static hk_status lookup(const hk_ckpt *c, const char *name,
+                        const hki_ckpt_tensor **out) {
+    if (c == NULL || name == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "checkpoint: handle or name is missing");
+    *out = hki_ckpt_lookup(c, name);
+    return *out != NULL
+               ? HK_OK
+               : hki_fail(HK_E_NOT_FOUND, "%s: no tensor %s", c->path, name);
+}
+
+hk_status hk_ckpt_read(hk_ckpt *c, const char *name, hk_dtype t,
+                       const hk_shape *shape, void *data) {
+    const hki_ckpt_tensor *tensor = NULL;
+    HKI_TRY(lookup(c, name, &tensor));
+    if (data == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "%s: %s: no place to read to",
+                        c->path, name);
+    if (shape != NULL && !hk_shape_equal(shape, &tensor->entry.shape)) {
+        char a[HKI_SHAPE_TEXT], b[HKI_SHAPE_TEXT];
+        return hki_fail(HK_E_SHAPE, "%s: %s is %s, not %s", c->path, name,
+                        hki_shape_text(&tensor->entry.shape, a),
+                        hki_shape_text(shape, b));
+    }
+    return hki_ckpt_read_data(c, tensor, t, data);
+}
+
+hk_status hk_ckpt_read_tensor(hk_ckpt *c, const char *name, hk_tensor **out) {
+    const hki_ckpt_tensor *t = NULL;
+    hk_tensor *tensor;
+    HKI_TRY(lookup(c, name, &t));
+    if (out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "%s: %s: out is NULL", c->path, name);
+    const bool strings = t->elem == HKI_ELEM_STRING && t->entry.shape.rank >= 0;
+    const hk_dtype to = hki_elem_widest(t->elem);
+    if (!strings)
+        HKI_TRY(hki_ckpt_check_type(c, t, to));
+    HKI_TRY(hk_tensor_create(to, &t->entry.shape, &tensor));
+    const hk_status s =
+        strings ? c->ops->read_strings(c, t, tensor)
+                : hki_ckpt_read_data(c, t, to, hk_tensor_data(tensor));
+    if (s != HK_OK) {
+        hk_tensor_release(tensor);
+        return s;
+    }
+    *out = tensor;
+    return HK_OK;
+}

@@ -1,0 +1,407 @@
+// sweep.c - running the trials of a sweep, several at once.
+//
+// A round is a list of trials and the local steps each has to reach; a grid
+// has one round, successive halving several. The threads of a round take
+// trials off the list. Estimators live on as long as a later round or the
+// last save may need them: the best one, and in halving all survivors.
+#include "estimator/sweep/sweep.h"
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+_Static_assert(sizeof(hk_sweep_options) ==
+                   offsetof(hk_sweep_options, parallel) + sizeof(uint32_t),
+               "option structs have no tail padding");
+
+enum {
+    MOST_THREADS = 64
+};
+
+typedef struct sweep {
+    hk_context *ctx;
+    hk_sweep_options o;
+    hk_sweep_result *r;
+    hk_run_config config;      // of every trial
+    hk_estimator **estimators; // per trial; NULL: not there (any more)
+    size_t *order;             // trials of the round
+    size_t n_order;
+    int64_t goal; // local steps at the end of the round; 0: epochs decide
+    bool last;    // of the rounds
+    // Guards next, done, the trials' results and calls of on_trial.
+    pthread_mutex_t lock;
+    size_t next, done;
+} sweep;
+
+void hk_sweep_options_init(hk_sweep_options *opt, size_t struct_size) {
+    const hk_sweep_options d = {.struct_size = sizeof d,
+                                .metric = "loss",
+                                .seed = 1,
+                                .kind = HK_SWEEP_GRID,
+                                .trials = 10,
+                                .eta = 3};
+    hki_options_init(opt, struct_size, &d, sizeof d);
+}
+
+// ---- one trial ------------------------------------------------------------
+
+static const char *root_of(const sweep *w) {
+    const hk_estimator_options *const e = w->o.estimator;
+    return e->model_dir != NULL ? e->model_dir
+           : e->config != NULL  ? e->config->model_dir
+                                : NULL;
+}
+
+static hk_status set_params(const sweep *w, const hk_trial *t,
+                            hk_params **out) {
+    hk_params *p;
+    HKI_TRY(w->o.estimator->params != NULL
+                ? hk_params_copy(w->o.estimator->params, &p)
+                : hk_params_create(&p));
+    hk_status s = HK_OK;
+    for (size_t i = 0; s == HK_OK && i < t->n_params; i++) {
+        const hk_hparam *const h = &t->params[i];
+        if (h->type == HK_HPARAM_STRING)
+            s = hk_params_set_string(p, h->name, h->string);
+        else if (w->o.axes[i].integer)
+            s = hk_params_set_int(p, h->name, (int64_t)h->number);
+        else
+            s = hk_params_set_float(p, h->name, h->number);
+    }
+    if (s != HK_OK) {
+        hk_params_destroy(p);
+        return s;
+    }
+    *out = p;
+    return HK_OK;
+}
+
+static hk_status create_estimator(const sweep *w, const hk_trial *t,
+                                  hk_estimator **out) {
+    hk_params *params;
+    HKI_TRY(set_params(w, t, &params));
+    hk_run_config config = w->config;
+    config.model_dir = t->folder;
+    hk_estimator_options e = *w->o.estimator;
+    e.params = params;
+    e.model_dir = NULL;
+    e.config = &config;
+    e.user_free = NULL; // the user data serves all trials
+    const hk_status s = hk_estimator_create(w->ctx, &e, out);
+    hk_params_destroy(params);
+    return s;
+}
+
+// Start or end of a trial for TensorBoard's HParams page. The estimator's own
+// writer is not open then.
+static hk_status note_trial(const hk_trial *t, bool start) {
+    if (t->folder == NULL)
+        return HK_OK;
+    hk_event_options o;
+    hk_event_options_init(&o, sizeof o);
+    o.suffix = ".hparams";
+    hk_event_writer *w;
+    HKI_TRY(hk_event_open(t->folder, &o, &w));
+    const hk_status s =
+        start ? hk_event_hparams_start(w, t->folder, t->params, t->n_params)
+              : hk_event_hparams_end(w, t->status == HK_OK);
+    const hk_status closed = hk_event_close(w);
+    return s != HK_OK ? s : closed;
+}
+
+static hk_status keep_items(sweep *w, hk_trial *t, const hk_eval_result *r) {
+    const size_t n = hk_eval_result_count(r);
+    hk_eval_item *items;
+    pthread_mutex_lock(&w->lock);
+    hk_status s = hki_arena_alloc(&w->r->arena, n, sizeof *items, &items);
+    for (size_t i = 0; s == HK_OK && i < n; i++) {
+        const hk_eval_item *const it = hk_eval_result_item(r, i);
+        items[i] = *it;
+        double *values;
+        s = hki_arena_strdup(&w->r->arena, it->name, &items[i].name);
+        if (s == HK_OK)
+            s = hki_arena_strdup(&w->r->arena, it->weights, &items[i].weights);
+        if (s == HK_OK)
+            s = hki_arena_alloc(&w->r->arena, it->n_values, sizeof *values,
+                                &values);
+        if (s == HK_OK) {
+            if (it->n_values > 0)
+                memcpy(values, it->values, it->n_values * sizeof *values);
+            items[i].values = values;
+        }
+    }
+    if (s == HK_OK) {
+        t->items = items;
+        t->n_items = n;
+    }
+    pthread_mutex_unlock(&w->lock);
+    return s;
+}
+
+static hk_status train_and_score(sweep *w, hk_trial *t, hk_estimator *e) {
+    hk_train_options o;
+    hk_train_options_init(&o, sizeof o);
+    o.steps = w->goal > 0 ? w->goal - t->steps : 0;
+    o.epochs = w->goal > 0 ? 0 : w->o.epochs;
+    hk_train_result trained;
+    HKI_TRY(hk_estimator_train(e, w->o.train, &o, &trained));
+    const uint32_t workers = hk_estimator_workers(e);
+    t->steps += trained.steps / (workers > 0 ? (int64_t)workers : 1);
+    t->seconds += trained.seconds;
+    hk_evaluate_options v;
+    hk_evaluate_options_init(&v, sizeof v);
+    v.weights = w->o.weights;
+    hk_eval_result *r;
+    HKI_TRY(hk_estimator_evaluate(e, w->o.eval, &v, &r));
+    hk_status s = hk_eval_result_get(r, w->o.metric, NULL, &t->metric);
+    if (s == HK_OK)
+        s = keep_items(w, t, r);
+    hk_eval_result_destroy(r);
+    return s;
+}
+
+static hk_status run_trial(sweep *w, hk_trial *t) {
+    hk_estimator **const e = &w->estimators[t->number];
+    t->rounds++;
+    if (*e == NULL) {
+        HKI_TRY(note_trial(t, true));
+        HKI_TRY(create_estimator(w, t, e));
+    }
+    return train_and_score(w, t, *e);
+}
+
+// ---- comparing ------------------------------------------------------------
+
+// A trial that failed, or has no number to show, is behind all others.
+static bool better(const sweep *w, const hk_trial *a, const hk_trial *b) {
+    const bool bad_a = a->status != HK_OK || isnan(a->metric);
+    const bool bad_b = b->status != HK_OK || isnan(b->metric);
+    if (bad_a || bad_b)
+        return !bad_a && bad_b;
+    if (a->metric == b->metric)
+        return a->number < b->number;
+    return w->o.best_is_max ? a->metric > b->metric : a->metric < b->metric;
+}
+
+static void drop(sweep *w, size_t number) {
+    hk_estimator_destroy(w->estimators[number]);
+    w->estimators[number] = NULL;
+}
+
+// Called with the lock: the trial is done with this round.
+static void account(sweep *w, hk_trial *t) {
+    hk_sweep_result *const r = w->r;
+    w->done++;
+    if (w->o.on_trial != NULL)
+        w->o.on_trial(w->o.user, t, w->done, w->n_order);
+    if (!w->last)
+        return; // survivors are chosen at the end of the round
+    if (t->status == HK_OK && !isnan(t->metric) &&
+        (r->best == NULL || better(w, t, r->best))) {
+        if (r->best != NULL)
+            drop(w, r->best->number);
+        r->best = t;
+    } else {
+        drop(w, t->number);
+    }
+}
+
+// ---- a round --------------------------------------------------------------
+
+static void work(void *user) {
+    sweep *const w = user;
+    for (;;) {
+        pthread_mutex_lock(&w->lock);
+        const bool end =
+            w->next >= w->n_order || hk_stop_requested(w->ctx) != 0;
+        hk_trial *const t = end ? NULL : &w->r->trials[w->order[w->next++]];
+        pthread_mutex_unlock(&w->lock);
+        if (t == NULL)
+            return;
+        const hk_status s = run_trial(w, t);
+        pthread_mutex_lock(&w->lock);
+        t->status = s;
+        if (s != HK_OK) {
+            t->metric = (double)NAN;
+            // Without memory for the text the status alone has to do.
+            if (hki_arena_strdup(&w->r->arena, hk_last_error(), &t->error) !=
+                HK_OK)
+                t->error = hk_status_string(s);
+        }
+        account(w, t);
+        pthread_mutex_unlock(&w->lock);
+    }
+}
+
+static hk_status run_round(sweep *w, uint32_t threads) {
+    hki_thread *list[MOST_THREADS] = {NULL};
+    hk_status s = HK_OK;
+    w->next = w->done = 0;
+    // The calling thread takes part, so a thread that cannot start is no harm.
+    for (uint32_t i = 1; i < threads && i < MOST_THREADS; i++)
+        if (hki_thread_start(work, w, -1, "hooke-trial", &list[i]) != HK_OK)
+            break;
+    work(w);
+    for (uint32_t i = 1; i < MOST_THREADS; i++)
+        hki_thread_stop(list[i]);
+    if (hk_stop_requested(w->ctx) != 0 && w->done < w->n_order)
+        s = hki_fail(HK_E_CANCELLED,
+                     "sweep: stopped on request after %zu of %zu trials",
+                     w->done, w->n_order);
+    return s;
+}
+
+// Selection sort of the round's trials, the best first; they are few.
+static void rank(sweep *w) {
+    for (size_t i = 0; i < w->n_order; i++)
+        for (size_t k = i + 1; k < w->n_order; k++)
+            if (better(w, &w->r->trials[w->order[k]],
+                       &w->r->trials[w->order[i]])) {
+                const size_t swap = w->order[i];
+                w->order[i] = w->order[k];
+                w->order[k] = swap;
+            }
+}
+
+static hk_status run_rounds(sweep *w, uint32_t threads) {
+    const hk_sweep_options *const o = &w->o;
+    if (o->kind != HK_SWEEP_HALVING) {
+        w->goal = o->steps;
+        w->last = true;
+        return run_round(w, threads);
+    }
+    w->goal = o->min_steps;
+    if (w->goal == 0)
+        w->goal = HKI_MAX(1, o->steps / ((int64_t)o->eta * o->eta));
+    for (;;) {
+        w->last = w->n_order == 1 || w->goal >= o->steps;
+        HKI_TRY(run_round(w, threads));
+        if (w->last)
+            return HK_OK;
+        rank(w);
+        const size_t keep = (w->n_order + o->eta - 1) / o->eta;
+        for (size_t i = keep; i < w->n_order; i++)
+            drop(w, w->order[i]);
+        w->n_order = keep;
+        w->goal = HKI_MIN(o->steps, w->goal * (int64_t)o->eta);
+    }
+}
+
+// ---- the sweep ------------------------------------------------------------
+
+// Folders, and the experiment's page of TensorBoard.
+static hk_status prepare_folders(sweep *w) {
+    const char *const root = root_of(w);
+    if (root == NULL)
+        return HK_OK;
+    hk_sweep_result *const r = w->r;
+    for (size_t i = 0; i < r->count; i++)
+        HKI_TRY(hki_arena_printf(&r->arena, &r->trials[i].folder,
+                                 "%s/trial_%zu", root, i));
+    hk_event_options o;
+    hk_event_options_init(&o, sizeof o);
+    o.suffix = ".hparams";
+    hk_event_writer *e;
+    HKI_TRY(hk_event_open(root, &o, &e));
+    const char *const metrics[1] = {w->o.metric};
+    const hk_status s =
+        hk_event_hparams_experiment(e, root, r->trials[0].params,
+                                    r->trials[0].n_params, "eval", metrics, 1);
+    const hk_status closed = hk_event_close(e);
+    return s != HK_OK ? s : closed;
+}
+
+static hk_status finish(sweep *w) {
+    hk_status s = HK_OK;
+    const hk_trial *const best = w->r->best;
+    if (best != NULL && best->folder != NULL &&
+        w->estimators[best->number] != NULL)
+        s = hk_estimator_save(w->estimators[best->number]);
+    for (size_t i = 0; i < w->r->count; i++) {
+        drop(w, i);
+        if (s == HK_OK && w->r->trials[i].rounds > 0)
+            s = note_trial(&w->r->trials[i], false);
+    }
+    return s;
+}
+
+static hk_status start(sweep *w) {
+    hk_sweep_result *const r = w->r;
+    HKI_TRY(hki_sweep_draw(&w->o, r));
+    HKI_TRY(hki_zalloc_array(r->count, sizeof *w->estimators, &w->estimators));
+    HKI_TRY(hki_alloc_array(r->count, sizeof *w->order, &w->order));
+    w->n_order = r->count;
+    for (size_t i = 0; i < r->count; i++)
+        w->order[i] = i;
+    hk_run_config_init(&w->config, sizeof w->config);
+    if (w->o.estimator->config != NULL)
+        HKI_TRY(hki_options_copy(&w->config, sizeof w->config,
+                                 w->o.estimator->config, "sweep: run config"));
+    // One checkpoint is written at the end, the best trial's.
+    w->config.save_checkpoints_steps = 0;
+    w->config.save_checkpoints_secs = 0;
+    w->config.keep_best = 0;
+    return prepare_folders(w);
+}
+
+// Trials at once: as many as leave every worker a core. A worker has one
+// library thread unless told otherwise, so that the bits do not depend on how
+// many trials run side by side.
+static uint32_t parallelism(sweep *w) {
+    hk_run_config *const c = &w->config;
+    c->threads = HKI_MAX(1u, c->threads);
+    const uint32_t each = HKI_MAX(1u, c->workers) * c->threads;
+    const uint32_t fit = HKI_MAX(1u, hk_context_threads(w->ctx) / each);
+    const uint32_t n = w->o.parallel > 0 ? w->o.parallel : fit;
+    return HKI_MIN((uint32_t)HKI_MIN((size_t)n, w->n_order),
+                   (uint32_t)MOST_THREADS);
+}
+
+hk_status hk_sweep_run(hk_context *ctx, const hk_sweep_options *opt,
+                       hk_sweep_result **out) {
+    if (ctx == NULL || opt == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "sweep: context, options or out is NULL");
+    sweep w = {.ctx = ctx};
+    hk_sweep_options_init(&w.o, sizeof w.o);
+    HKI_TRY(hki_options_copy(&w.o, sizeof w.o, opt, "sweep options"));
+    HKI_TRY(hki_zalloc_array(1, sizeof *w.r, &w.r));
+    pthread_mutex_init(&w.lock, NULL);
+    hk_status s = start(&w);
+    if (s == HK_OK)
+        s = run_rounds(&w, parallelism(&w));
+    if (w.estimators != NULL && (s == HK_OK || s == HK_E_CANCELLED)) {
+        const hk_status ended = finish(&w);
+        s = s == HK_OK ? ended : s;
+    }
+    for (size_t i = 0; w.estimators != NULL && i < w.r->count; i++)
+        drop(&w, i);
+    hki_free(w.estimators);
+    hki_free(w.order);
+    pthread_mutex_destroy(&w.lock);
+    if (s != HK_OK && s != HK_E_CANCELLED) {
+        hk_sweep_result_destroy(w.r);
+        return s;
+    }
+    *out = w.r;
+    return s;
+}
+
+void hk_sweep_result_destroy(hk_sweep_result *r) {
+    if (r == NULL)
+        return;
+    hki_arena_deinit(&r->arena);
+    hki_free(r);
+}
+
+size_t hk_sweep_count(const hk_sweep_result *r) {
+    return r == NULL ? 0 : r->count;
+}
+
+const hk_trial *hk_sweep_trial(const hk_sweep_result *r, size_t i) {
+    return r == NULL || i >= r->count ? NULL : &r->trials[i];
+}
+
+const hk_trial *hk_sweep_best(const hk_sweep_result *r) {
+    return r == NULL ? NULL : r->best;
+}
