@@ -3,7 +3,7 @@
 
 A module may include its own headers and those of the modules listed for it:
 their public header hooke/<module>.h and their internal one
-<module>/<module>.h (base adds base/isa.h, which only kernel files need).
+<module>/<module>.h (base adds the few in SHARED).
 Every other header is private to its folder and to the tests. A module with
 rooms (folders) has an order among them, too. Programs that show the library to
 users include public headers only.
@@ -93,7 +93,7 @@ PUBLIC = {
     "roles": "cluster",
 }
 # Internal headers that other modules may include beside <module>.h.
-SHARED = {"base/isa.h", "base/io.h", "base/banned.h"}
+SHARED = {"base/isa.h", "base/team.h", "base/io.h", "base/banned.h"}
 USERS = ("examples", "cli", "bindings")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)

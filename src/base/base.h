@@ -12,6 +12,7 @@
 #include "hooke/context.h"
 #include "hooke/status.h"
 #include "base/banned.h"
+#include "base/isa.h"
 
 // ---- status ---------------------------------------------------------------
 
@@ -188,11 +189,6 @@ typedef struct hki_lockfile hki_lockfile; // opaque
 // process. The system gives it back when the process ends.
 hk_status hki_lockfile_take(const char *path, hki_lockfile **out);
 void hki_lockfile_release(hki_lockfile *l); // removes it; NULL is allowed
-
-// ---- ISA level ------------------------------------------------------------
-
-hk_isa hki_isa_best(void); // what this machine offers
-const char *hki_isa_name(hk_isa isa);
 
 // ---- small things ---------------------------------------------------------
 

@@ -1,8 +1,7 @@
 // context.c - the root object.
-#include "base/base.h"
 #include <stdatomic.h>
-
-#define MAX_THREADS 4096
+#include "base/base.h"
+#include "base/team.h"
 
 struct hk_context {
     hk_context_options opt;    // as validated; threads and isa are resolved
@@ -31,26 +30,12 @@ void hk_context_options_init(hk_context_options *opt, size_t struct_size) {
 
 // Checks *opt and replaces "choose for me" by the choice.
 static hk_status resolve(hk_context_options *opt) {
-    const hk_isa best = hki_isa_best();
     if (opt->reserved != 0)
         return hki_fail(HK_E_INVALID_ARG,
                         "context: options.reserved is %u, not 0",
                         opt->reserved);
-    if (opt->threads > MAX_THREADS)
-        return hki_fail(HK_E_INVALID_ARG, "context: %u threads, at most %d",
-                        opt->threads, MAX_THREADS);
-    if ((int)opt->isa < HK_ISA_AUTO || (int)opt->isa > HK_ISA_V4)
-        return hki_fail(HK_E_INVALID_ARG, "context: unknown isa level %d",
-                        (int)opt->isa);
-    if (opt->isa > best)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "context: isa level %s, this machine offers %s",
-                        hki_isa_name(opt->isa), hki_isa_name(best));
-    if (opt->isa == HK_ISA_AUTO)
-        opt->isa = best;
-    if (opt->threads == 0)
-        opt->threads = HKI_MIN(hki_cpu_count(), MAX_THREADS);
-    return HK_OK;
+    HKI_TRY(hki_isa_resolve("context", opt->isa, &opt->isa));
+    return hki_team_threads("context", opt->threads, &opt->threads);
 }
 
 hk_status hk_context_create(const hk_context_options *opt, hk_context **out) {

@@ -1,4 +1,4 @@
-// base/isa.h - kernels compiled once per instruction-set level.
+// base/isa.h - instruction-set levels, and kernels compiled once per level.
 //
 // A file named *_isa.c is compiled with HKI_ISA set to base, v3 and v4 (base
 // alone where the machine is not x86-64) and the matching -march. It ends in
@@ -16,6 +16,12 @@
 #ifndef HKI_ISA_H
 #define HKI_ISA_H
 #include "hooke/context.h"
+
+hk_isa hki_isa_best(void); // what this machine offers
+const char *hki_isa_name(hk_isa isa);
+// The level asked for in options: AUTO becomes the best. HK_E_INVALID_ARG or
+// HK_E_UNSUPPORTED, with `what`, where this machine has no such level.
+hk_status hki_isa_resolve(const char *what, hk_isa asked, hk_isa *out);
 
 #define HKI_ISA_PASTE_(a, b) a##_##b
 #define HKI_ISA_PASTE(a, b) HKI_ISA_PASTE_(a, b)

@@ -2,7 +2,7 @@
 //
 // oneDNN brings libgomp; its entry point is called directly, so that the
 // process has one pool of threads whichever compiler built Hooke.
-#include "backend/onednn/parallel.h"
+#include "base/team.h"
 #include <stdatomic.h>
 
 // libgomp's interface.
@@ -18,6 +18,8 @@ int omp_in_parallel(void);
 int omp_get_thread_limit(void);
 int omp_get_max_active_levels(void);
 
+#define MAX_THREADS 4096
+
 // Elements below which a second thread costs more than it saves. A stress
 // build splits everything.
 #ifdef HK_STRESS
@@ -26,7 +28,7 @@ int omp_get_max_active_levels(void);
 #define PART_ELEMENTS 16384
 #endif
 
-int hki_cpu_parts(int threads, const hki_work *w) {
+int hki_team_parts(int threads, const hki_work *w) {
     const int64_t align = w->align > 0 ? w->align : 1;
     const int64_t cost = w->cost > 0 ? w->cost : 1;
     const int64_t grain = HKI_MAX(align, PART_ELEMENTS / cost);
@@ -34,20 +36,22 @@ int hki_cpu_parts(int threads, const hki_work *w) {
     return (int)HKI_MAX(1, HKI_MIN(most, (int64_t)threads));
 }
 
+int64_t hki_team_begin(const hki_work *w, int part, int parts) {
+    if (part == parts)
+        return w->items;
+    const int64_t align = w->align > 0 ? w->align : 1;
+    // Quotient and remainder apart: items * part might overflow.
+    const int64_t at =
+        w->items / parts * part + w->items % parts * part / parts;
+    return at / align * align;
+}
+
 typedef struct team {
     hki_team_fn fn;
     const void *args;
-    int64_t items, align;
+    const hki_work *work;
     int parts;
 } team;
-
-static int64_t part_begin(const team *t, int part) {
-    if (part == t->parts)
-        return t->items;
-    const int64_t at =
-        t->items / t->parts * part + t->items % t->parts * part / t->parts;
-    return at / t->align * t->align;
-}
 
 // Each member takes parts i, i + n, ...: a smaller team gives the same result.
 static void member(void *data) {
@@ -56,7 +60,8 @@ static void member(void *data) {
     const uint32_t fpu = hki_subnormals_off();
     const int n = omp_get_num_threads();
     for (int i = omp_get_thread_num(); i < t->parts; i += n) {
-        const int64_t begin = part_begin(t, i), end = part_begin(t, i + 1);
+        const int64_t begin = hki_team_begin(t->work, i, t->parts);
+        const int64_t end = hki_team_begin(t->work, i + 1, t->parts);
         if (begin < end)
             t->fn(t->args, begin, end, i);
     }
@@ -64,15 +69,11 @@ static void member(void *data) {
     HKI_TSAN_RELEASE(t);
 }
 
-void hki_cpu_for(int threads, const hki_work *w, hki_team_fn fn,
-                 const void *args) {
+void hki_team_for(int threads, const hki_work *w, hki_team_fn fn,
+                  const void *args) {
     if (w->items <= 0)
         return;
-    team t = {.fn = fn,
-              .args = args,
-              .items = w->items,
-              .align = w->align > 0 ? w->align : 1,
-              .parts = hki_cpu_parts(threads, w)};
+    team t = {fn, args, w, hki_team_parts(threads, w)};
     if (t.parts == 1) {
         fn(args, 0, w->items, 0);
         return;
@@ -82,7 +83,20 @@ void hki_cpu_for(int threads, const hki_work *w, hki_team_fn fn,
     HKI_TSAN_ACQUIRE(&t);
 }
 
-hk_status hki_omp_enter(const char *who, int threads, hki_omp_saved *saved) {
+void hki_team_run(int threads, const hki_work *w, hki_team_fn fn,
+                  const void *args) {
+    const bool alone = hki_team_parts(threads, w) == 1; // needs no system call
+    const uint32_t fpu = hki_subnormals_off();
+    sigset_t signals;
+    if (!alone)
+        hki_signals_hold(&signals);
+    hki_team_for(threads, w, fn, args);
+    if (!alone)
+        hki_signals_release(&signals);
+    hki_subnormals_restore(fpu);
+}
+
+hk_status hki_team_enter(const char *who, int threads, hki_team_saved *saved) {
     if (threads > 1 && omp_in_parallel())
         return hki_fail(HK_E_STATE,
                         "%s: called from inside an OpenMP parallel region, "
@@ -107,7 +121,7 @@ hk_status hki_omp_enter(const char *who, int threads, hki_omp_saved *saved) {
     return HK_OK;
 }
 
-void hki_omp_leave(const hki_omp_saved *saved) {
+void hki_team_leave(const hki_team_saved *saved) {
     omp_set_num_threads(saved->threads);
     omp_set_dynamic(saved->dynamic);
     hki_subnormals_restore(saved->fpu);
@@ -131,7 +145,7 @@ static void pin_member(void *data) {
 
 // libgomp keeps a thread's team: the threads that are pinned here are the
 // ones that later regions of the calling thread run on.
-hk_status hki_omp_pin(int threads, uint32_t first_cpu) {
+hk_status hki_team_pin(int threads, uint32_t first_cpu) {
     pinning p = {.first_cpu = first_cpu};
     atomic_init(&p.status, HK_OK);
     sigset_t signals;
@@ -146,4 +160,12 @@ hk_status hki_omp_pin(int threads, uint32_t first_cpu) {
                                  "queue: %d threads cannot be pinned from "
                                  "CPU %u on",
                                  threads, first_cpu);
+}
+
+hk_status hki_team_threads(const char *what, uint32_t asked, uint32_t *out) {
+    if (asked > MAX_THREADS)
+        return hki_fail(HK_E_INVALID_ARG, "%s: %u threads, at most %d", what,
+                        asked, MAX_THREADS);
+    *out = asked != 0 ? asked : HKI_MIN(hki_cpu_count(), MAX_THREADS);
+    return HK_OK;
 }

@@ -107,12 +107,7 @@ void hki_parts_deinit(hki_parts *p) {
 
 hk_status hki_exchange_kernels_pick(hk_isa isa, const char *what,
                                     const hki_exchange_kernels **out) {
-    const hk_isa best = hki_isa_best();
-    if ((int)isa < (int)HK_ISA_AUTO || (int)isa > (int)best)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: ISA level %d; this machine offers up to %s", what,
-                        (int)isa, hki_isa_name(best));
-    const hk_isa use = isa == HK_ISA_AUTO ? best : isa;
-    *out = HKI_ISA_PICK(use, hki_exchange_kernels_table);
+    HKI_TRY(hki_isa_resolve(what, isa, &isa));
+    *out = HKI_ISA_PICK(isa, hki_exchange_kernels_table);
     return HK_OK;
 }

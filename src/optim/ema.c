@@ -118,7 +118,7 @@ static hk_status build(hk_ema *e, const hk_ema_options *o, const float *x,
                        const void *side) {
     const hk_layout *const l = e->layout;
     HKI_TRY(hki_optim_kernels_pick(o->isa, "average", &e->k));
-    HKI_TRY(hki_optim_threads(o->threads, "average", &e->threads));
+    HKI_TRY(hki_team_threads("average", o->threads, &e->threads));
     HKI_TRY(hki_arena_strdup(&e->arena, o->name, &e->name));
     if (o->scope != NULL)
         HKI_TRY(hki_arena_strdup(&e->arena, o->scope, &e->scope));

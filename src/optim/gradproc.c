@@ -104,7 +104,7 @@ static hk_status build(hk_gradproc *p) {
         p->n_entries++;
     const size_t n = p->n_entries;
     HKI_TRY(hki_optim_kernels_pick(o->isa, what, &p->k));
-    HKI_TRY(hki_optim_threads(o->threads, what, &p->threads));
+    HKI_TRY(hki_team_threads(what, o->threads, &p->threads));
     HKI_TRY(hki_tables_init(&p->tables, p->layout));
     HKI_TRY(hki_zalloc_array(p->tables.count, 1, &p->present));
     HKI_TRY(hki_zalloc_array(p->tables.count, sizeof *p->sparse, &p->sparse));

@@ -7,6 +7,7 @@
 #define HKI_OPTIM_H
 #include "base/base.h"
 #include "base/isa.h"
+#include "base/team.h"
 #include "hooke/optim.h"
 #include "tensor/tensor.h"
 
@@ -97,15 +98,9 @@ int64_t *hki_ema_counter(hk_ema *e);
 
 // ---- threads ----------------------------------------------------------------
 
-// Calls fn(arg, part, parts) for every part, on up to `parts` threads.
-typedef void (*hki_update_fn)(void *arg, unsigned part, unsigned parts);
-void hki_optim_parallel(unsigned parts, hki_update_fn fn, void *arg);
-// How many threads a pass over n floats is worth.
-unsigned hki_optim_parts(unsigned threads, int64_t n);
-hk_status hki_optim_threads(uint32_t asked, const char *what, uint32_t *out);
-// Share of n elements: [*lo, *hi), cut at multiples of 16.
-void hki_optim_share(int64_t n, unsigned part, unsigned parts, int64_t *lo,
-                     int64_t *hi);
+// A pass over n floats, for a team (base/team.h): parts begin at multiples of
+// 16 floats.
+hki_work hki_optim_work(int64_t n);
 
 // A piece of a vector that belongs to one entry.
 typedef struct hki_chunk {

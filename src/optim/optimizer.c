@@ -224,7 +224,7 @@ hk_status hk_optimizer_create(const hk_optimizer_options *opt,
     o->rule = rule;
     hk_status s = hki_optim_kernels_pick(src.isa, rule->name, &o->k);
     if (s == HK_OK)
-        s = hki_optim_threads(src.threads, rule->name, &o->threads);
+        s = hki_team_threads(rule->name, src.threads, &o->threads);
     if (s == HK_OK)
         s = build(o, &src, layout);
     if (s == HK_OK)
@@ -359,6 +359,7 @@ typedef struct job {
     const float *g;     // element 0 of the vector
     float *ema;         // likewise; NULL: none
     int64_t begin, end; // dense range to cover
+    int parts;          // of the pass
 } job;
 
 static hki_update update_at(const job *j, int64_t at, const float *g,
@@ -385,10 +386,12 @@ static int64_t run_floats(const job *j) {
     return n;
 }
 
-static void update_dense(const job *j, unsigned part, unsigned parts) {
+static void update_dense(const job *j, int part) {
     const hk_optimizer *const o = j->o;
-    int64_t lo, hi, at = 0, begin;
-    hki_optim_share(run_floats(j), part, parts, &lo, &hi);
+    const hki_work w = hki_optim_work(run_floats(j));
+    const int64_t lo = hki_team_begin(&w, part, j->parts);
+    const int64_t hi = hki_team_begin(&w, part + 1, j->parts);
+    int64_t at = 0, begin;
     for (size_t i = 0; i < o->n_runs && at < hi; i++) {
         const int64_t size = run_share(j, &o->runs[i], &begin);
         const int64_t from = HKI_MAX(lo - at, 0), to = HKI_MIN(hi - at, size);
@@ -434,39 +437,35 @@ static void update_all_rows(const job *j, const hki_prepared *p, int64_t first,
     update_untouched(j, p->entry->offset + idle * dim, (last - idle) * dim, c);
 }
 
-// A part's share of whole rows.
-static void share_rows(int64_t n, unsigned part, unsigned parts, int64_t *lo,
-                       int64_t *hi) {
-    const int64_t q = n / parts, rest = n % parts;
-    *lo = q * part + HKI_MIN((int64_t)part, rest);
-    *hi = *lo + q + (part < rest);
-}
-
-static void update_table(const job *j, const hki_prepared *p, unsigned part,
-                         unsigned parts) {
+static void update_table(const job *j, const hki_prepared *p, int part) {
     const hk_optimizer *const o = j->o;
-    int64_t lo, hi;
     if (p->entry == NULL)
         return;
+    // A part's share of whole rows.
+    const hki_work w = {.items = all_rows(o) ? p->set->n_rows : p->count};
+    const int64_t lo = hki_team_begin(&w, part, j->parts);
+    const int64_t hi = hki_team_begin(&w, part + 1, j->parts);
     if (all_rows(o)) {
-        share_rows(p->set->n_rows, part, parts, &lo, &hi);
         update_all_rows(j, p, lo, hi);
         return;
     }
-    share_rows(p->count, part, parts, &lo, &hi);
     const hki_update u =
         update_at(j, p->entry->offset, p->rows + lo * p->set->dim,
                   o->c[!o->skip[p->entry_index]]);
     o->kernel->rows(&u, p->indices + lo, hi - lo, p->set->dim);
 }
 
-static void update_part(void *arg, unsigned part, unsigned parts) {
-    const job *const j = arg;
-    update_dense(j, part, parts);
+// Part number `part` of the dense range and of every table.
+static void update_part(const void *args, int64_t begin, int64_t end,
+                        int part) {
+    const job *const j = args;
+    (void)begin;
+    (void)end;
+    update_dense(j, part);
     job tables = *j;
     tables.ema = NULL; // tables are averaged on their own, every row
     for (size_t i = 0; i < j->o->n_prepared; i++)
-        update_table(&tables, &j->o->prepared[i], part, parts);
+        update_table(&tables, &j->o->prepared[i], part);
 }
 
 static void update_elements(job *j) {
@@ -477,7 +476,9 @@ static void update_elements(job *j) {
         if (p->entry != NULL)
             n += all_rows(o) ? p->entry->count : p->count * p->set->dim;
     }
-    hki_optim_parallel(hki_optim_parts(o->threads, n), update_part, j);
+    const hki_work w = hki_optim_work(n);
+    j->parts = hki_team_parts((int)o->threads, &w);
+    hki_team_run((int)o->threads, &w, update_part, j);
 }
 
 // ---- update: rules with norms per tensor ----------------------------------

@@ -11,7 +11,7 @@ struct hki_queue {
     hki_device *device;
     hki_dnnl_stream *stream;
     uint64_t seed, step;
-    hki_omp_saved saved;
+    hki_team_saved saved;
     bool begun;
 };
 
@@ -75,21 +75,19 @@ static hk_status device_open(const hki_device_options *opt, hki_device **out) {
     if (opt->threads < 1 || opt->threads > 4096)
         return hki_fail(HK_E_INVALID_ARG, "device: %u threads",
                         (unsigned)opt->threads);
-    if (opt->isa < HK_ISA_BASE || opt->isa > hki_isa_best())
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "device: this machine has no ISA level %s",
-                        hki_isa_name(opt->isa));
+    hk_isa isa;
+    HKI_TRY(hki_isa_resolve("device", opt->isa, &isa));
     hki_device *d;
     HKI_TRY(hki_zalloc_array(1, sizeof *d, &d));
     d->threads = (int)opt->threads;
-    d->isa = opt->isa;
-    d->ewise = HKI_ISA_PICK(opt->isa, hki_ewise_table);
-    d->reduce = HKI_ISA_PICK(opt->isa, hki_reduce_table);
-    d->norm = HKI_ISA_PICK(opt->isa, hki_norm_table);
-    d->softmax = HKI_ISA_PICK(opt->isa, hki_softmax_table);
-    d->pool = HKI_ISA_PICK(opt->isa, hki_pool_table);
-    d->move = HKI_ISA_PICK(opt->isa, hki_move_table);
-    d->embed = HKI_ISA_PICK(opt->isa, hki_embed_table);
+    d->isa = isa;
+    d->ewise = HKI_ISA_PICK(isa, hki_ewise_table);
+    d->reduce = HKI_ISA_PICK(isa, hki_reduce_table);
+    d->norm = HKI_ISA_PICK(isa, hki_norm_table);
+    d->softmax = HKI_ISA_PICK(isa, hki_softmax_table);
+    d->pool = HKI_ISA_PICK(isa, hki_pool_table);
+    d->move = HKI_ISA_PICK(isa, hki_move_table);
+    d->embed = HKI_ISA_PICK(isa, hki_embed_table);
     const hk_status s = hki_dnnl_open(&d->dnnl);
     if (s != HK_OK) {
         device_close(d);
@@ -124,7 +122,7 @@ static hk_status queue_create(hki_device *d, hki_queue **out) {
 static hk_status queue_begin(hki_queue *q, uint64_t seed, uint64_t step) {
     if (q->begun)
         return hki_fail(HK_E_STATE, "queue: begun twice");
-    HKI_TRY(hki_omp_enter("queue", q->device->threads, &q->saved));
+    HKI_TRY(hki_team_enter("queue", q->device->threads, &q->saved));
     q->seed = seed;
     q->step = step;
     q->begun = true;
@@ -134,13 +132,13 @@ static hk_status queue_begin(hki_queue *q, uint64_t seed, uint64_t step) {
 static hk_status queue_end(hki_queue *q) {
     if (!q->begun)
         return hki_fail(HK_E_STATE, "queue: ended without being begun");
-    hki_omp_leave(&q->saved);
+    hki_team_leave(&q->saved);
     q->begun = false;
     return HK_OK;
 }
 
 static hk_status queue_pin(hki_queue *q, uint32_t first_cpu) {
-    return hki_omp_pin(q->device->threads, first_cpu);
+    return hki_team_pin(q->device->threads, first_cpu);
 }
 
 // ---- kernels ---------------------------------------------------------------
@@ -201,8 +199,8 @@ static hk_status check_desc(const hki_kernel_desc *desc) {
 static hk_status kernel_create(hki_device *d, const hki_kernel_desc *desc,
                                hki_kernel **out) {
     HKI_TRY(check_desc(desc));
-    hki_omp_saved saved;
-    HKI_TRY(hki_omp_enter("kernel", d->threads, &saved));
+    hki_team_saved saved;
+    HKI_TRY(hki_team_enter("kernel", d->threads, &saved));
     hki_kernel *k = NULL;
     hk_status s = hki_zalloc_array(1, sizeof *k, &k);
     if (s == HK_OK) {
@@ -211,7 +209,7 @@ static hk_status kernel_create(hki_device *d, const hki_kernel_desc *desc,
         k->note = "";
         s = make(k);
     }
-    hki_omp_leave(&saved);
+    hki_team_leave(&saved);
     if (s != HK_OK) {
         kernel_destroy(k);
         return s;
@@ -309,7 +307,7 @@ static hk_status kernel_run_many(hki_queue *q, const hki_kernel_call *calls,
     many m = {.q = q, .calls = calls, .lock = PTHREAD_MUTEX_INITIALIZER};
     // A call counts as enough work for a thread of its own.
     const hki_work w = {.items = (int64_t)n, .cost = INT32_MAX};
-    hki_cpu_for(q->device->threads, &w, run_some, &m);
+    hki_team_for(q->device->threads, &w, run_some, &m);
     *failed = m.failed;
     return m.status == HK_OK ? HK_OK : hki_fail(m.status, "%s", m.text);
 }

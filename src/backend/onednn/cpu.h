@@ -4,7 +4,7 @@
 #define HKI_CPU_H
 #include "backend/onednn/dnnl.h"
 #include "backend/onednn/onednn_kernels.h"
-#include "backend/onednn/parallel.h"
+#include "base/team.h"
 
 struct hki_device {
     int threads;
@@ -103,7 +103,7 @@ static inline bool hki_cpu_present(const hki_kernel_desc *d, int input) {
 hki_tiles hki_cpu_tiles(const hki_tensor_desc *t);
 // Zeroed plan of size bytes in k->plan.
 hk_status hki_cpu_plan(hki_kernel *k, size_t size);
-// hki_cpu_for on the kernel's device.
+// hki_team_for on the kernel's device.
 void hki_cpu_split(const hki_kernel *k, int64_t items, int64_t cost,
                    int64_t align, hki_team_fn fn, const void *args);
 int hki_cpu_split_parts(const hki_kernel *k, int64_t items, int64_t cost,

@@ -1,17 +1,15 @@
-// onednn/kernels.h - the vectorised loops of the fast CPU backend.
+// onednn/onednn_kernels.h - the vectorised loops of the fast CPU backend.
 //
 // Each *_isa.c file is compiled once per instruction-set level and ends in one
 // const table of the functions below. A function works on a part [begin, end)
-// of its items with arguments in a struct, so that one helper (parallel.h) can
+// of its items with arguments in a struct, so that one helper (base/team.h) can
 // hand parts to threads. `part` numbers the part and picks the place for
 // partial sums; parts depend on sizes and thread count only.
 #ifndef HKI_CPU_KERNELS_H
 #define HKI_CPU_KERNELS_H
 #include "backend/backend.h"
 #include "base/isa.h"
-
-typedef void (*hki_team_fn)(const void *args, int64_t begin, int64_t end,
-                            int part);
+#include "base/team.h"
 
 // A matrix or image as tiles of rows of channels: [tiles, rows, width]. Plain
 // tensors are one tile as wide as the channels; blocked images have

@@ -41,13 +41,13 @@ hk_status hki_cpu_plan(hki_kernel *k, size_t size) {
 void hki_cpu_split(const hki_kernel *k, int64_t items, int64_t cost,
                    int64_t align, hki_team_fn fn, const void *args) {
     const hki_work w = {.items = items, .cost = cost, .align = align};
-    hki_cpu_for(k->device->threads, &w, fn, args);
+    hki_team_for(k->device->threads, &w, fn, args);
 }
 
 int hki_cpu_split_parts(const hki_kernel *k, int64_t items, int64_t cost,
                         int64_t align) {
     const hki_work w = {.items = items, .cost = cost, .align = align};
-    return hki_cpu_parts(k->device->threads, &w);
+    return hki_team_parts(k->device->threads, &w);
 }
 
 // ---- portable kernels ------------------------------------------------------
