@@ -107,6 +107,7 @@ wan:
 ci-full:
 	@scripts/install-deps --full
 	@.ci/run
+	@tools/check_tidy.sh --all
 	@$(MAKE) --no-print-directory test-clang
 	@$(MAKE) --no-print-directory test-asan
 	@$(MAKE) --no-print-directory test-tsan

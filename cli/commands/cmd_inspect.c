@@ -259,7 +259,7 @@ static int inspect_center(const char *path, const cli_args *a) {
     printf("%s: center file, version %u\n", path, h.version);
     printf("  shard        %u of %u: floats %llu to %llu\n", h.shard + 1,
            h.n_shards, (unsigned long long)h.first_float,
-           (unsigned long long)(h.first_float + h.n_floats));
+           (unsigned long long)h.first_float + h.n_floats);
     printf("  method       %s, %u vectors, chunks of %s\n",
            method ? method : "unknown", h.n_vectors,
            cli_bytes((double)h.chunk_floats * 4));

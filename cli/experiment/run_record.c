@@ -163,10 +163,9 @@ int record_add(const settings *s, const record *before,
         "\"epochs\":%lld,\"stopped_by\":\"%s\"}\n",
         hk_version(),
         s->config.all_workers ? s->config.all_workers : s->config.workers,
-        (long long)t->global_step, (long long)(r.examples + t->examples),
-        (unsigned long long)(r.exchanges + t->exchanges),
-        r.seconds + t->seconds, (long long)r.epochs,
-        hk_stop_reason_name(t->reason));
+        (long long)t->global_step, (long long)r.examples + t->examples,
+        (unsigned long long)r.exchanges + t->exchanges, r.seconds + t->seconds,
+        (long long)r.epochs, hk_stop_reason_name(t->reason));
     const int failed = write_whole(path, text, strlen(text));
     free(path);
     free(text);

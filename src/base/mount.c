@@ -15,13 +15,14 @@
 
 static bool line_type(const char *line, size_t size, unsigned major,
                       unsigned minor, char type[HKI_MOUNT_TYPE]) {
-    char text[1024];
-    unsigned a, b;
+    char text[1024], device[32];
+    int at = 0;
     snprintf(text, sizeof text, "%.*s", (int)HKI_MIN(size, sizeof text - 1),
              line);
+    snprintf(device, sizeof device, "%u:%u ", major, minor);
+    sscanf(text, "%*u %*u %n", &at);
     const char *const tail = strstr(text, " - ");
-    if (tail == NULL || sscanf(text, "%*u %*u %u:%u ", &a, &b) != 2 ||
-        a != major || b != minor)
+    if (tail == NULL || strncmp(text + at, device, strlen(device)) != 0)
         return false;
     return sscanf(tail, " - %31s", type) == 1;
 }

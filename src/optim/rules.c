@@ -64,7 +64,8 @@ static void prepare_adadelta(PREPARE_ARGS) {
 
 static void prepare_adam(PREPARE_ARGS) {
     UNUSED_ARGS;
-    const double left1 = 1.0f - power[0], root2 = sqrt(1.0f - power[1]);
+    const double left1 = 1.0f - power[0], left2 = 1.0f - power[1];
+    const double root2 = sqrt(left2);
     c[HKI_C_RATE] = (float)(rate * root2 / left1);
     c[HKI_C_A] = 1.0f - (float)o->beta1;
     c[HKI_C_B] = 1.0f - (float)o->beta2;
@@ -112,7 +113,7 @@ static void prepare_lamb(PREPARE_ARGS) {
     c[HKI_C_C] = (float)o->epsilon;
     c[HKI_C_D] = decay ? (float)o->weight_decay : 0.0f;
     c[HKI_C_E] = (float)(1 / (double)(1.0f - power[0]));
-    c[HKI_C_F] = (float)(1 / sqrt(1.0f - power[1]));
+    c[HKI_C_F] = (float)(1 / sqrt((double)(1.0f - power[1])));
 }
 
 static void prepare_lion(PREPARE_ARGS) {

@@ -192,12 +192,11 @@ static hk_status choose_folder(exporting *x, const char *base) {
     HKI_TRY(hki_folder_make(base));
     for (int64_t i = 0; i < 1000; i++) {
         hki_buf name = {0};
-        HKI_TRY(
-            hki_buf_printf(&name, "%s/%010lld", base, (long long)(now + i)));
+        HKI_TRY(hki_buf_printf(&name, "%s/%010lld", base, (long long)now + i));
         if (!hki_path_exists(name.data)) {
             x->folder = name.data;
             return hki_buf_printf(&x->temp, "%s/temp-%010lld", base,
-                                  (long long)(now + i));
+                                  (long long)now + i);
         }
         hki_buf_deinit(&name);
     }

@@ -158,7 +158,7 @@ static hk_status run_batch_norm_grad(const hki_attr *a,
         const double mean = hki_ld(&in[3], k);
         const double rstd = 1.0 / sqrt(hki_ld(&in[4], k) + a->eps);
         const double scale = hki_ld(&in[2], k) * rstd;
-        const double n = (double)(x->count / channels);
+        const int64_t n = x->count / channels;
         double dbeta = 0.0, dgamma = 0.0;
         for (int64_t i = k; i < x->count; i += channels) {
             const double dz = dz_at(a, in, i);
@@ -170,7 +170,7 @@ static hk_status run_batch_norm_grad(const hki_attr *a,
             const double dz = dz_at(a, in, i);
             if (a->mode != 0 && out[3].data != NULL)
                 hki_st(&out[3], i, dz);
-            hki_st(&out[0], i, scale * (dz - (dbeta + h * dgamma) / n));
+            hki_st(&out[0], i, scale * (dz - (dbeta + h * dgamma) / (double)n));
         }
         if (out[1].data != NULL)
             hki_st(&out[1], k, dgamma);
