@@ -245,7 +245,7 @@ static double floor_map(void) {
 
 // ---- a trainer that waits --------------------------------------------------
 
-static hk_status mlp(hk_graph *g, hk_mode mode, void *user) {
+static hk_status mlp(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     hk_node *x = hk_input(g, "x", HK_F32,
@@ -274,7 +274,7 @@ static void trainer_open(trainer *t) {
     OK(hk_context_create(&co, &t->ctx));
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = mlp;
+    m.build = mlp;
     hk_plan_options po;
     hk_plan_options_init(&po, sizeof po);
     po.batch = BATCH;

@@ -154,7 +154,7 @@ static double exchange_ms(const char *side, const char *name, int iters) {
 #define WORKERS 2
 #define WARM_UP 10 // steps that are not counted: caches, first touch
 
-static hk_status mlp(hk_graph *g, hk_mode mode, void *user) {
+static hk_status mlp(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     hk_node *x =
@@ -298,7 +298,7 @@ static double workers_ms(const char *side, int steps) {
         OK(hk_context_create(NULL, &ctx));
         hk_model m;
         hk_model_init(&m, sizeof m);
-        m.model_fn = mlp;
+        m.build = mlp;
         hk_plan_options po;
         hk_plan_options_init(&po, sizeof po);
         po.batch = BATCH;

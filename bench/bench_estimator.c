@@ -109,7 +109,7 @@ static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
     return hk_spec_optimizer(m, HK_OPT_ADAM, 1e-3);
 }
 
-static hk_status bare_fn(hk_graph *g, hk_mode mode, void *user) {
+static hk_status bare_fn(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     hk_node *x =
@@ -133,7 +133,7 @@ typedef struct bare {
 static void bare_open(bare *b, hk_context *ctx, hk_dataset *d) {
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = bare_fn;
+    m.build = bare_fn;
     hk_plan_options po;
     hk_plan_options_init(&po, sizeof po);
     po.batch = BATCH;

@@ -48,7 +48,7 @@ static void classify(hk_graph *g, hk_node *logits) {
                 hk_sparse_softmax_cross_entropy(g, labels, logits, NULL, NULL));
 }
 
-static hk_status mlp(hk_graph *g, hk_mode mode, void *user) {
+static hk_status mlp(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     hk_node *x = hk_input(g, "x", HK_F32, shape2(HK_BATCH, 784));
@@ -58,7 +58,7 @@ static hk_status mlp(hk_graph *g, hk_mode mode, void *user) {
     return hk_graph_status(g);
 }
 
-static hk_status lenet(hk_graph *g, hk_mode mode, void *user) {
+static hk_status lenet(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     hk_conv2d_options c;
@@ -91,7 +91,7 @@ static hk_node *conv_bn(hk_graph *g, hk_node *x, int filters, int k,
                          &b);
 }
 
-static hk_status resnet20(hk_graph *g, hk_mode mode, void *user) {
+static hk_status resnet20(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     hk_node *x = hk_input(g, "x", HK_F32, shape4(HK_BATCH, 32, 32, 3));
@@ -109,7 +109,7 @@ static hk_status resnet20(hk_graph *g, hk_mode mode, void *user) {
     return hk_graph_status(g);
 }
 
-static hk_status recommender(hk_graph *g, hk_mode mode, void *user) {
+static hk_status recommender(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     hk_embedding_options e;
@@ -134,7 +134,7 @@ static hk_status recommender(hk_graph *g, hk_mode mode, void *user) {
 
 typedef struct bench_case {
     const char *name;
-    hk_model_fn model;
+    hk_build_fn model;
     int64_t batch;
     hk_optimizer_kind optimizer;
 } bench_case;
@@ -209,7 +209,7 @@ static void net_open(hk_context *ctx, const bench_case *c, uint32_t threads,
     *n = (net){.c = c, .threads = threads};
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = c->model;
+    m.build = c->model;
     hk_plan_options po;
     hk_plan_options_init(&po, sizeof po);
     po.batch = c->batch;

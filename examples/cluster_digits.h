@@ -22,7 +22,7 @@ typedef struct digits {
 
 // ---- the model --------------------------------------------------------------
 
-static hk_status digits_model(hk_graph *g, hk_mode mode, void *user) {
+static hk_status digits_model(void *user, hk_graph *g, hk_mode mode) {
     (void)user;
     const hk_shape image = hk_shape_make(2, (int64_t[]){HK_BATCH, PIXELS});
     hk_node *x = hk_input(g, "images", HK_F32, image);
@@ -42,7 +42,7 @@ static hk_status digits_plan(hk_context *ctx, hk_mode mode, hk_plan **out) {
     hk_model m;
     hk_plan_options o;
     hk_model_init(&m, sizeof m);
-    m.model_fn = digits_model;
+    m.build = digits_model;
     hk_plan_options_init(&o, sizeof o);
     o.batch = mode == HK_PREDICT ? TEST_BATCH : BATCH;
     o.threads = 1;

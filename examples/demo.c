@@ -41,7 +41,7 @@ static double now(void) {
 
 // ---- the model ------------------------------------------------------------
 
-static hk_status model(hk_graph *g, hk_mode mode, void *user) {
+static hk_status model(void *user, hk_graph *g, hk_mode mode) {
     (void)user;
     const hk_shape image = hk_shape_make(2, (int64_t[]){HK_BATCH, 784});
     hk_node *x = hk_input(g, "images", HK_F32, image);
@@ -61,7 +61,7 @@ static hk_status model(hk_graph *g, hk_mode mode, void *user) {
 static hk_plan *get_plan(demo *d, hk_mode mode, int64_t batch) {
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = model;
+    m.build = model;
     hk_plan_options o;
     hk_plan_options_init(&o, sizeof o);
     o.batch = batch;

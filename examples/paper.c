@@ -81,7 +81,7 @@ static hk_node *cifar_net(hk_graph *g, hk_node *x) {
     return hk_dense(g, x, CLASSES, HK_ACT_NONE, &dense);
 }
 
-static hk_status model(hk_graph *g, hk_mode mode, void *user) {
+static hk_status model(void *user, hk_graph *g, hk_mode mode) {
     const paper *p = user;
     const hk_shape image =
         hk_shape_make(4, (int64_t[]){HK_BATCH, CROP, CROP, p->train.channels});
@@ -101,7 +101,7 @@ static hk_status model(hk_graph *g, hk_mode mode, void *user) {
 static hk_plan *get_plan(paper *p, hk_mode mode, long batch, uint32_t threads) {
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = model;
+    m.build = model;
     m.user = p;
     hk_plan_options o;
     hk_plan_options_init(&o, sizeof o);

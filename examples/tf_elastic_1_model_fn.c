@@ -29,7 +29,7 @@ static hk_node *network(hk_graph *g, hk_node *image, int64_t classes) {
 
 // ---- by hand ----------------------------------------------------------------
 
-static hk_status plain_model(hk_graph *g, hk_mode mode, void *user) {
+static hk_status plain_model(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     hk_node *image =
@@ -110,7 +110,7 @@ static double get(const worker *w, const char *name) {
 static double by_hand(hk_context *ctx, const hk_elastic_options *elastic) {
     hk_model model;
     hk_model_init(&model, sizeof model);
-    model.model_fn = plain_model;
+    model.build = plain_model;
     hk_plan *plan;
     hk_center *center;
     worker w[WORKERS];

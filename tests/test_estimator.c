@@ -87,7 +87,7 @@ static void test_builds(void **state) {
 
 // ---- it learns, and the loop is the plain loop ------------------------------
 
-static hk_status plain_model(hk_graph *g, hk_mode mode, void *user) {
+static hk_status plain_model(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     hk_node *x = hk_input(
@@ -107,7 +107,7 @@ static void train_plainly(hk_context *ctx, hk_dataset *d, int steps,
                           uint64_t seed, float *values, size_t *n) {
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = plain_model;
+    m.build = plain_model;
     hk_plan_options po;
     hk_plan_options_init(&po, sizeof po);
     po.batch = BED_BATCH;

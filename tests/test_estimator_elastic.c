@@ -39,7 +39,7 @@ typedef struct hand {
     hk_iter *it[WORKERS];
 } hand;
 
-static hk_status hand_model(hk_graph *g, hk_mode mode, void *user) {
+static hk_status hand_model(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     hk_node *x = hk_input(
@@ -69,7 +69,7 @@ static void train_by_hand(hk_context *ctx, hk_dataset *d, int64_t steps,
                           float *center, hk_layout **layout) {
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = hand_model;
+    m.build = hand_model;
     hk_plan_options po;
     hk_plan_options_init(&po, sizeof po);
     po.batch = BED_BATCH;
@@ -313,7 +313,7 @@ typedef struct resume_case {
     hk_method method;
     hk_elastic_preset preset;
     hk_ema_source source; // DEFAULT: no average
-    hk_spec_fn model;     // NULL: the bed's
+    hk_model_fn model;    // NULL: the bed's
 } resume_case;
 
 static void resume_bed(bed *b, hk_context *ctx, const resume_case *k,

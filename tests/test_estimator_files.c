@@ -129,7 +129,7 @@ static hk_status own_error(hk_graph *g, hk_mode mode, hk_spec *m) {
 static void test_bad_specs(void **state) {
     (void)state;
     static const struct {
-        hk_spec_fn fn;
+        hk_model_fn fn;
         hk_mode mode;
         hk_status status;
         const char *says;

@@ -48,7 +48,7 @@ static hk_session *open_session(hk_plan *p, uint64_t seed) {
 
 // y = softmax regression on 4 features, with a hidden layer and dropout.
 static int64_t model_calls;
-static hk_status model(hk_graph *g, hk_mode mode, void *user) {
+static hk_status model(void *user, hk_graph *g, hk_mode mode) {
     (void)user;
     model_calls++;
     const int64_t units = hk_param_int(g, "units", 8);
@@ -67,7 +67,7 @@ static hk_status model(hk_graph *g, hk_mode mode, void *user) {
 static hk_plan *get_plan(hk_mode mode, int64_t batch, const hk_params *params) {
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = model;
+    m.build = model;
     m.params = params;
     hk_plan_options o;
     hk_plan_options_init(&o, sizeof o);
@@ -166,7 +166,7 @@ static void test_cache_counts(void **state) {
     assert_ok(hk_params_set_string(params, "units", "many"));
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = model;
+    m.build = model;
     m.params = params;
     hk_plan *e;
     assert_status(hk_plan_get(ctx, &m, HK_TRAIN, NULL, &e), HK_E_DTYPE);
@@ -253,7 +253,7 @@ static void test_sessions_on_threads(void **state) {
 }
 
 // Convolution, batch norm and pooling with two library threads.
-static hk_status image_model(hk_graph *g, hk_mode mode, void *user) {
+static hk_status image_model(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     const int64_t d[] = {HK_BATCH, 12, 12, 3};
@@ -271,7 +271,7 @@ static void test_same_bits(void **state) {
     (void)state;
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = image_model;
+    m.build = image_model;
     hk_plan_options po;
     hk_plan_options_init(&po, sizeof po);
     po.batch = 16;
@@ -302,7 +302,7 @@ static void test_same_bits(void **state) {
 }
 
 // Tables whose look-ups run side by side: values, and an error in one of them.
-static hk_status table_model(hk_graph *g, hk_mode mode, void *user) {
+static hk_status table_model(void *user, hk_graph *g, hk_mode mode) {
     static const char *const names[] = {"i0", "i1", "i2"};
     hk_node *parts[3];
     (void)mode;
@@ -322,7 +322,7 @@ static void test_side_by_side(void **state) {
     static const char *const names[] = {"i0", "i1", "i2"};
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = table_model;
+    m.build = table_model;
     hk_plan *p[2];
     hk_session *s[2];
     for (uint32_t k = 0; k < 2; k++) {
@@ -364,7 +364,7 @@ static void test_pinned_session(void **state) {
     (void)state;
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = model;
+    m.build = model;
     hk_plan_options po;
     hk_plan_options_init(&po, sizeof po);
     po.batch = 30;
@@ -957,7 +957,7 @@ static hk_status build_all(void *user) {
     HKI_TRY(hk_context_create(NULL, &c));
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = model;
+    m.build = model;
     hk_plan_options o;
     hk_plan_options_init(&o, sizeof o);
     o.batch = 4;

@@ -120,7 +120,7 @@ static void test_s3(void **state) {
 // ---- S14, S19: the square of a product --------------------------------------
 
 // (w . x + b)^2 with w = (1, 2), x = (4, 5), b = 3.
-static hk_status dense_model(hk_graph *g, hk_mode mode, void *user) {
+static hk_status dense_model(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     const hk_shape two = hk_shape_make(1, (int64_t[]){2});
@@ -135,7 +135,7 @@ static hk_status dense_model(hk_graph *g, hk_mode mode, void *user) {
 }
 
 // The same without b, w being the only row of a table.
-static hk_status embedding_model(hk_graph *g, hk_mode mode, void *user) {
+static hk_status embedding_model(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     hk_node *w =
@@ -151,7 +151,7 @@ static hk_status embedding_model(hk_graph *g, hk_mode mode, void *user) {
 
 typedef struct square_case {
     const char *name;
-    hk_model_fn model;
+    hk_build_fn model;
     hk_optimizer_kind kind;
     float loss, w[2], b;
 } square_case;
@@ -160,7 +160,7 @@ static void check_square(hk_context *ctx, const square_case *k) {
     print_message("%s\n", k->name);
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = k->model;
+    m.build = k->model;
     hk_plan *plan;
     hk_session *s;
     hk_tensor *t;

@@ -26,7 +26,7 @@ static hk_shape shape(int rank, int64_t a, int64_t b) {
 }
 
 // loss = sum(a . w) + sum of the looked-up rows; `idle` has no gradient.
-static hk_status small_model(hk_graph *g, hk_mode mode, void *user) {
+static hk_status small_model(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     hk_node *w = hk_variable(g, "w", shape(1, 3, 0), HK_TRAINABLE,
@@ -58,7 +58,7 @@ static fixture open_fixture(hk_optimizer_kind kind) {
     fixture f;
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = small_model;
+    m.build = small_model;
     assert_ok(hk_plan_get(ctx, &m, HK_TRAIN, NULL, &f.plan));
     assert_ok(hk_session_create(f.plan, NULL, &f.session));
     f.layout = hk_plan_layout(f.plan);
@@ -540,7 +540,7 @@ static void test_average_comes_last(void **state) {
 
 // ---- recalibration --------------------------------------------------------
 
-static hk_status norm_model(hk_graph *g, hk_mode mode, void *user) {
+static hk_status norm_model(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     hk_node *x = hk_input(g, "x", HK_F32, shape(2, HK_BATCH, 1));
@@ -564,7 +564,7 @@ static void test_recalibrate(void **state) {
     (void)state;
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = norm_model;
+    m.build = norm_model;
     hk_plan_options po;
     hk_plan_options_init(&po, sizeof po);
     po.batch = 2;
@@ -599,7 +599,7 @@ static void test_recalibrate(void **state) {
 
 // ---- workers --------------------------------------------------------------
 
-static hk_status class_model(hk_graph *g, hk_mode mode, void *user) {
+static hk_status class_model(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     hk_node *x = hk_input(g, "x", HK_F32, shape(2, HK_BATCH, 4));
@@ -641,7 +641,7 @@ typedef struct run_result {
 static hk_plan *class_plan(hk_mode mode) {
     hk_model m;
     hk_model_init(&m, sizeof m);
-    m.model_fn = class_model;
+    m.build = class_model;
     hk_plan_options po;
     hk_plan_options_init(&po, sizeof po);
     po.batch = 16;

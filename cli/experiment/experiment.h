@@ -12,10 +12,10 @@ typedef struct experiment {
     char *name;
     char *file;   // path from the working folder, or name of a shipped one
     bool shipped; // with Hooke; its data is the user's
-    hk_spec_fn model_fn; // of model.library; NULL: layers or canned
-    void *library;       // handle of dlopen
-    char *tag;           // tells models apart in the plan cache
-    char *label_name;    // of the label after reading; "label" mostly
+    hk_model_fn model_fn; // of model.library; NULL: layers or canned
+    void *library;        // handle of dlopen
+    char *tag;            // tells models apart in the plan cache
+    char *label_name;     // of the label after reading; "label" mostly
 } experiment;
 
 // Reads EXPERIMENT (a path, or the name of one that ships with Hooke; NULL:

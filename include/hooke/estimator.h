@@ -61,7 +61,7 @@ typedef struct hk_run hk_run;             // opaque; hooke/hooks.h
 // same model_fn, tag and structural parameters: whatever it points at (user
 // data of callbacks, hooks) has to live as long as the context.
 
-typedef hk_status (*hk_spec_fn)(hk_graph *g, hk_mode mode, hk_spec *m);
+typedef hk_status (*hk_model_fn)(hk_graph *g, hk_mode mode, hk_spec *m);
 
 // The graph input of a feature or label: type and shape are the data set's,
 // with the first dimension as HK_BATCH. name NULL: the only one. There are no
@@ -251,7 +251,7 @@ HK_API void hk_warm_start_init(hk_warm_start *w, size_t struct_size);
 
 typedef struct hk_estimator_options {
     size_t struct_size; // set by hk_estimator_options_init
-    hk_spec_fn model_fn;
+    hk_model_fn model_fn;
     void *user;                    // for hk_spec_user
     void (*user_free)(void *user); // with the estimator; NULL: none
     const char *tag;             // tells models of one model_fn (and different

@@ -73,7 +73,7 @@ HK_API hk_status hk_params_item(const hk_params *p, size_t i, hk_param *out);
 
 // Builds the model for a mode into g. Errors of builder calls need no check:
 // the caller looks at hk_graph_status() afterwards.
-typedef hk_status (*hk_model_fn)(hk_graph *g, hk_mode mode, void *user);
+typedef hk_status (*hk_build_fn)(void *user, hk_graph *g, hk_mode mode);
 
 // An empty graph. params: copied; NULL for none.
 HK_API hk_status hk_graph_create(hk_context *ctx, hk_mode mode,
@@ -379,12 +379,12 @@ HK_API hk_status hk_plan_create(hk_graph *g, const hk_plan_options *opt,
                                 hk_plan **out);
 
 // The plan of a model from the context's cache, built when it is not there.
-// The key is (model_fn, tag, mode, params, plan options). tag: distinguishes
-// models of one function; NULL counts as "". user: handed to model_fn, not
+// The key is (build, tag, mode, params, plan options). tag: distinguishes
+// models of one function; NULL counts as "". user: handed to build, not
 // part of the key.
 typedef struct hk_model {
     size_t struct_size; // set by hk_model_init
-    hk_model_fn model_fn;
+    hk_build_fn build;
     void *user;
     const char *tag;
     const hk_params *params; // copied where kept
@@ -396,7 +396,7 @@ HK_API hk_status hk_plan_get(hk_context *ctx, const hk_model *model,
                              hk_plan **out); // release it when done
 
 typedef struct hk_build_stats {
-    uint64_t graph_builds; // calls of a model_fn
+    uint64_t graph_builds; // calls of a builder
     uint64_t plan_compilations;
     uint64_t plan_hits; // hk_plan_get calls answered from the cache
 } hk_build_stats;

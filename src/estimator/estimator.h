@@ -361,7 +361,7 @@ typedef struct hki_eval_log {
 struct hk_estimator {
     hk_context *ctx;
     hki_arena arena; // options
-    hk_spec_fn model_fn;
+    hk_model_fn model_fn;
     void *user;
     void (*user_free)(void *user);
     const char *tag; // key of the graphs

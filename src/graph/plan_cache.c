@@ -1,14 +1,14 @@
 // plan_cache.c - graphs and plans that a context keeps, so that every call,
 // worker and trial runs the same compiled object.
 //
-// A graph is found by (model_fn, tag, mode) and by the structural parameters
+// A graph is found by (build, tag, mode) and by the structural parameters
 // that its model asked for; a plan by its graph and its options. The lock is
 // held while a model is built, so that two threads never build it twice.
 #include <pthread.h>
 #include "graph/plan.h"
 
 typedef struct cached_graph {
-    hk_model_fn model_fn;
+    hk_build_fn build;
     char *tag;
     hk_mode mode;
     hk_graph *graph;
@@ -65,8 +65,8 @@ static hk_status build(hk_context *ctx, const hk_model *m, hk_mode mode,
                        hk_graph **out) {
     hk_graph *g;
     HKI_TRY(hk_graph_create(ctx, mode, m->params, &g));
-    hk_status s = m->model_fn(g, mode, m->user);
-    // A builder's own error is the cause of what model_fn reports.
+    hk_status s = m->build(m->user, g, mode);
+    // An error of a builder call is the cause of what build reports.
     if (hk_graph_status(g) != HK_OK)
         s = hk_graph_status(g);
     if (s != HK_OK) {
@@ -84,7 +84,7 @@ static hk_status find_graph(hk_context *ctx, cache *c, const hk_model *m,
     *built = false;
     for (size_t i = 0; i < c->graphs.n; i++) {
         const cached_graph *cg = &c->graphs.data[i];
-        if (cg->model_fn == m->model_fn && cg->mode == mode &&
+        if (cg->build == m->build && cg->mode == mode &&
             strcmp(cg->tag, tag) == 0 &&
             hki_params_match(cg->graph, m->params) &&
             (fits == NULL || fits(m->user, cg->graph))) {
@@ -93,7 +93,7 @@ static hk_status find_graph(hk_context *ctx, cache *c, const hk_model *m,
         }
     }
     HKI_TRY(HKI_VEC_ROOM(c->graphs));
-    cached_graph cg = {.model_fn = m->model_fn, .mode = mode};
+    cached_graph cg = {.build = m->build, .mode = mode};
     HKI_TRY(hki_strdup(tag, &cg.tag));
     const hk_status s = build(ctx, m, mode, &cg.graph);
     if (s != HK_OK) {
@@ -137,8 +137,9 @@ static hk_status find_plan(cache *c, hk_graph *g, const hk_plan_options *o,
 static hk_status check_model(const hk_model *model, hk_model *out) {
     hk_model_init(out, sizeof *out);
     HKI_TRY(hki_options_copy(out, sizeof *out, model, "model"));
-    if (out->model_fn == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "plan: the model has no model_fn");
+    if (out->build == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "plan: the model has no build function");
     return HK_OK;
 }
 

@@ -614,7 +614,7 @@ static hk_status name_failure(hk_mode mode, hk_status s) {
     return hki_fail(s, "model_fn (%s mode): %s", mode_name(mode), text);
 }
 
-static hk_status build_spec(hk_graph *g, hk_mode mode, void *user) {
+static hk_status build_spec(void *user, hk_graph *g, hk_mode mode) {
     const build *b = user;
     hk_spec *m;
     HKI_TRY(hki_zalloc_array(1, sizeof *m, &m));
@@ -656,7 +656,7 @@ hk_status hki_spec_get(hk_estimator *e, hk_mode mode, const hk_element *data,
     build b = {.e = e, .data = data};
     hk_model model;
     hk_model_init(&model, sizeof model);
-    model.model_fn = build_spec;
+    model.build = build_spec;
     model.user = &b;
     model.tag = e->tag;
     model.params = e->params;
