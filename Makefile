@@ -5,6 +5,8 @@
 #   make test-interop  others' own programs read our files, we read theirs
 #   make bench     all benches (bench-step, -optim, -elastic, -estimator, -data,
 #                  -files, -exchange, -start: one)
+#   make bench-compare  what fell by more than 10 % since docs/bench.json
+#   make bench-record   the last results into docs/bench.json
 #   make kill-test either side of an exchange killed KILLS times
 #   make resume-test  RUNS runs interrupted and gone on with (RESUME_SEED)
 #   make docs      the C API reference in build/docs/api
@@ -75,6 +77,10 @@ bench-start:
 	$(call build,release,hooke_program)
 	@bench/run_start.py build/release/hooke
 
+# The results in build/bench against those kept of this machine.
+bench-compare bench-record: bench-%:
+	@bench/compare.py $*
+
 fuzz:
 	$(call build,fuzz,all)
 	@tools/run_fuzz.sh build/fuzz/fuzz $(FUZZ_SECONDS)
@@ -121,5 +127,6 @@ clean:
 	@rm -rf build
 
 .PHONY: all demo test test-interop bench bench-step bench-optim bench-elastic \
-        bench-estimator bench-data bench-files bench-exchange bench-start fuzz \
+        bench-estimator bench-data bench-files bench-exchange bench-start \
+        bench-compare bench-record fuzz \
         soak-elastic kill-test resume-test docs chaos wan ci-full install clean

@@ -19,6 +19,8 @@ import os
 import subprocess
 import sys
 
+import ratios
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
 
@@ -81,6 +83,12 @@ def judged(result):
     return result
 
 
+def figure(r):
+    if r.get("at_most"):  # a share of waiting: of 0.5 % little is left to lose
+        return ratios.higher(r["case"], 1 - r["ratio"], "of the time at work")
+    return ratios.higher(r["case"], r["ratio"], "x floor")
+
+
 def show(r):
     target = r.get("target") or None
     sign = "<" if r.get("at_most") else ">="
@@ -114,10 +122,7 @@ def main():
         for result in run(line, wanted):
             results.append(judged(result))
             show(result)
-    os.makedirs(os.path.dirname(args.out), exist_ok=True)
-    with open(args.out, "w") as f:
-        json.dump({"rounds": args.rounds, "cases": results}, f, indent=1)
-        f.write("\n")
+    ratios.write(args.out, "data", [figure(r) for r in results], results)
     print("written to %s" % os.path.relpath(args.out))
 
 

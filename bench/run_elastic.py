@@ -14,11 +14,12 @@ but the standard library.
 """
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
+
+import ratios
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -116,10 +117,9 @@ def main():
             "%.1f" % r["gb_per_s"] if r["gb_per_s"] else "-",
             "  below" if r["below"] else ""), flush=True)
     program.close()
-    os.makedirs(os.path.dirname(args.out), exist_ok=True)
-    with open(args.out, "w") as f:
-        json.dump({"cases": cases}, f, indent=1)
-        f.write("\n")
+    ratios.write(args.out, "elastic", [
+        ratios.lower(r["name"], r["floor_ratio"], "of the floor's time")
+        for r in cases], cases)
 
 
 if __name__ == "__main__":

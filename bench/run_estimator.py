@@ -14,12 +14,13 @@ Needs nothing but the standard library.
 """
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+
+import ratios
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -116,11 +117,13 @@ def main():
     start = measure_starts(program, args.starts)
     result = {"loops": loops, "overhead": loops["wall"]["ratio"],
               "sweep": sweep, "first_step_ms": start["total"],
-              "first_step_parts_ms": start, "targets": TARGETS,
-              "load": os.getloadavg()[0]}
-    os.makedirs(os.path.dirname(args.out), exist_ok=True)
-    with open(args.out, "w", encoding="utf-8") as file:
-        json.dump(result, file, indent=1)
+              "first_step_parts_ms": start, "targets": TARGETS}
+    ratios.write(args.out, "estimator", [
+        ratios.lower("overhead", result["overhead"], "of a bare loop's time"),
+        ratios.lower("overhead_cpu", loops["cpu"]["ratio"],
+                     "of a bare loop's CPU time"),
+        ratios.lower("sweep", sweep, "of one run's time"),
+        ratios.lower("first_step", start["total"], "ms")], result)
     for clock, t in loops.items():
         print("%-4s  bare %.4f ms a step, full %.4f, ratio %.4f" % (
             clock, t["bare_ms"], t["full_ms"], t["ratio"]))

@@ -17,11 +17,12 @@ standard library.
 """
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
+
+import ratios
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -151,6 +152,23 @@ def show(cases, crowds, restart):
             "" if restart["target"]["met"] else "  above 1000"))
 
 
+def figures(cases, crowds, restart):
+    """The ratios in the common form."""
+    found = []
+    for c in cases:
+        for side in ("hooke", "file", "socket"):
+            found.append(ratios.higher(
+                "%s_%dk_%s" % (c["transport"], c["kib"], side),
+                c.get(side + "_ratio"), "x bare"))
+    found += [ratios.higher("%s_%d_workers" % (c["transport"], c["workers"]),
+                            c["of_one"], "x one worker")
+              for c in crowds if c["workers"] > 1]
+    if restart:
+        found.append(ratios.lower("restart_%dk" % restart["kib"],
+                                  restart["ms"], "ms"))
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=7)
@@ -179,11 +197,8 @@ def main():
     restart = (run_restart(path, args.restart_kib) if args.restart_kib
                else None)
     show(cases, crowds, restart)
-    os.makedirs(os.path.dirname(args.out), exist_ok=True)
-    with open(args.out, "w", encoding="utf-8") as f:
-        json.dump({"exchange": cases, "workers": crowds, "restart": restart},
-                  f, indent=1)
-        f.write("\n")
+    ratios.write(args.out, "exchange", figures(cases, crowds, restart),
+                 {"exchange": cases, "workers": crowds, "restart": restart})
     print("wrote %s" % os.path.relpath(args.out))
 
 

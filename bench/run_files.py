@@ -15,12 +15,13 @@ library.
 """
 
 import argparse
-import json
 import os
 import shutil
 import statistics
 import subprocess
 import sys
+
+import ratios
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -117,10 +118,9 @@ def main():
         program.close()
     finally:
         shutil.rmtree(args.dir, ignore_errors=True)
-    os.makedirs(os.path.dirname(args.out), exist_ok=True)
-    with open(args.out, "w") as f:
-        json.dump({"rounds": args.rounds, "cases": cases}, f, indent=1)
-        f.write("\n")
+    ratios.write(args.out, "files", [
+        ratios.lower(r["name"], r["floor_ratio"], "of plain calls' time")
+        for r in cases], cases)
 
 
 if __name__ == "__main__":

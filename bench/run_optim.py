@@ -14,11 +14,12 @@ ratios are. Needs nothing but the standard library.
 """
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
 import sys
+
+import ratios
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -39,6 +40,7 @@ CASES = {
     "adam_ema_25m": (None, 1.15),
     "lazy_adam": (6.0, None),
 }
+VERSION = "import torch; print('torch', torch.__version__)"
 ROUND_MS = 120  # time a program gets in a round, at least
 
 
@@ -112,6 +114,18 @@ def result(case, threads, times):
     return out
 
 
+def figures(cases, peer):
+    """The ratios in the common form."""
+    found, unit = [], ratios.peer_unit(peer)
+    for r in cases:
+        case = "%s/%d" % (r["name"], r["threads"])
+        found += [ratios.higher(case, r["ratio"], unit),
+                  ratios.higher(case + "/foreach", r["foreach_ratio"], unit),
+                  ratios.lower(case + "/floor", r["floor_ratio"],
+                               "of a plain loop's time")]
+    return found
+
+
 def text(value, form):
     return form % value if value is not None else "-"
 
@@ -130,8 +144,8 @@ def main():
     args = parser.parse_args()
     hooke = Program([os.path.join(args.bin_dir, "bench_optim")])
     peer = None
-    found = subprocess.run([args.peer_python, "-c", "import torch"],
-                           stderr=subprocess.DEVNULL)
+    found = subprocess.run([args.peer_python, "-c", VERSION], text=True,
+                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     if found.returncode == 0:
         peer = Program([args.peer_python,
                         os.path.join(HERE, "peer_optim.py")])
@@ -155,10 +169,7 @@ def main():
     hooke.close()
     if peer is not None:
         peer.close()
-    os.makedirs(os.path.dirname(args.out), exist_ok=True)
-    with open(args.out, "w") as f:
-        json.dump({"cases": cases}, f, indent=1)
-        f.write("\n")
+    ratios.write(args.out, "optim", figures(cases, found.stdout), cases)
 
 
 if __name__ == "__main__":

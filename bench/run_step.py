@@ -13,13 +13,14 @@ Needs nothing but the standard library; PyTorch is used by the peer only.
 """
 
 import argparse
-import json
 import os
 import resource
 import statistics
 import subprocess
 import sys
 import time
+
+import ratios
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -187,6 +188,17 @@ def print_table(rows):
                cell(r["target"], "%.1f"), cell(r["bare_ratio"], "%.2f"), note))
 
 
+def figures(rows, peer):
+    """The ratios in the common form."""
+    found, unit = [], ratios.peer_unit(peer)
+    for r in rows:
+        case = "%s/%d" % (r["name"], r["threads"])
+        found += [ratios.higher(case, r["ratio"], unit),
+                  ratios.lower(case + "/bare", r["bare_ratio"],
+                               "of bare C's time")]
+    return found
+
+
 def options():
     p = argparse.ArgumentParser(description="step benchmark")
     p.add_argument("--rounds", type=int, default=9)
@@ -278,10 +290,8 @@ def main():
     if with_peer:
         peer_program.close()
     others = load.others(time.monotonic() - start)
-    with open(opt.out, "w") as f:
-        json.dump({"cases": rows, "rounds": opt.rounds, "peer": info,
-                   "other_load": others}, f, indent=1)
-        f.write("\n")
+    ratios.write(opt.out, "step", figures(rows, info),
+                 {"cases": rows, "peer": info, "other_load": others})
     print_table(rows)
     print("\nratio: peer / ours, /bare: ours / bare, medians of %d rounds; "
           "written to %s" % (opt.rounds, os.path.relpath(opt.out)))
