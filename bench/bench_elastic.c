@@ -206,13 +206,25 @@ static double mean_ms(const stamps *t, int steps) {
 typedef struct loop {
     hk_plan *plan;
     const hk_optimizer_options *optimizer;
+    hk_center *center; // NULL: knows of no other
     uint32_t id;
     int steps;
     pthread_barrier_t *start;
     stamps *t;
 } loop;
 
-// One training loop that knows of no other.
+static hk_elastic *tie(const loop *l, hk_optimizer *inner, float *x) {
+    hk_elastic_options eo;
+    hk_elastic_options_init(&eo, sizeof eo);
+    eo.rho = 0;
+    eo.num_worker = WORKERS;
+    hk_elastic *e;
+    OK(hk_elastic_create(&eo, inner, l->center, &e));
+    OK(hk_elastic_init(e, x, (int32_t)l->id));
+    return e;
+}
+
+// One training loop, alone or tied to a center.
 static void *loop_main(void *arg) {
     loop *const l = arg;
     OK(hki_thread_pin((int)l->id));
@@ -225,6 +237,8 @@ static void *loop_main(void *arg) {
     to.session = s;
     OK(hk_optimizer_create(l->optimizer, hk_plan_layout(l->plan),
                            &to.optimizer));
+    if (l->center != NULL)
+        to.elastic = tie(l, to.optimizer, hk_session_params(s));
     hk_trainer *t;
     OK(hk_trainer_create(&to, &t));
     pthread_barrier_wait(l->start);
@@ -234,20 +248,21 @@ static void *loop_main(void *arg) {
         stamp(l->t, i + 1);
     }
     hk_trainer_destroy(t);
+    hk_elastic_destroy(to.elastic);
     hk_optimizer_destroy(to.optimizer);
     hk_session_destroy(s);
     return NULL;
 }
 
 static double loops_ms(hk_plan *plan, const hk_optimizer_options *o,
-                       int steps) {
+                       hk_center *center, int steps) {
     loop l[WORKERS];
     stamps t[WORKERS] = {{0}};
     pthread_t id[WORKERS];
     pthread_barrier_t start;
     pthread_barrier_init(&start, NULL, WORKERS);
     for (uint32_t i = 0; i < WORKERS; i++) {
-        l[i] = (loop){plan, o, i, steps, &start, &t[i]};
+        l[i] = (loop){plan, o, center, i, steps, &start, &t[i]};
         pthread_create(&id[i], NULL, loop_main, &l[i]);
     }
     for (uint32_t i = 0; i < WORKERS; i++)
@@ -256,39 +271,13 @@ static double loops_ms(hk_plan *plan, const hk_optimizer_options *o,
     return mean_ms(t, steps);
 }
 
-static hk_status after_step(void *user, uint32_t worker, hk_step_info *info) {
-    stamp((stamps *)user + worker, info->local_step);
-    return HK_OK;
-}
-
-static double elastic_ms(hk_context *ctx, hk_plan *plan,
-                         const hk_optimizer_options *o, int steps) {
+static double elastic_ms(hk_plan *plan, const hk_optimizer_options *o,
+                         int steps) {
     hk_center *center;
     OK(hk_center_create_local(NULL, hk_plan_layout(plan), &center));
-    hk_elastic_options eo;
-    hk_elastic_options_init(&eo, sizeof eo);
-    eo.rho = 0;
-    eo.synchronous = 1; // both start at once
-    hk_workers_options wo;
-    hk_workers_options_init(&wo, sizeof wo);
-    wo.context = ctx;
-    wo.plan = plan;
-    wo.center = center;
-    wo.optimizer = o;
-    wo.elastic = &eo;
-    stamps t[WORKERS] = {{0}};
-    wo.feed = feed;
-    wo.after_step = after_step;
-    wo.user = t;
-    wo.max_steps = steps + WARM_UP;
-    wo.workers = WORKERS;
-    wo.pin = 1;
-    hk_workers *w;
-    OK(hk_workers_start(&wo, &w));
-    OK(hk_workers_wait(w));
-    hk_workers_destroy(w);
+    const double ms = loops_ms(plan, o, center, steps);
     hk_center_destroy(center);
-    return mean_ms(t, steps);
+    return ms;
 }
 
 static double workers_ms(const char *side, int steps) {
@@ -308,8 +297,8 @@ static double workers_ms(const char *side, int steps) {
     hk_optimizer_options o;
     hk_optimizer_options_init(&o, sizeof o, HK_OPT_ADAM);
     o.threads = 1;
-    return strcmp(side, "plain") == 0 ? loops_ms(plan, &o, steps)
-                                      : elastic_ms(ctx, plan, &o, steps);
+    return strcmp(side, "plain") == 0 ? loops_ms(plan, &o, NULL, steps)
+                                      : elastic_ms(plan, &o, steps);
 }
 
 int main(void) {

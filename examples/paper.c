@@ -13,6 +13,7 @@
 // Without --data-dir the digits are generated. The default comparison needs
 // about 42 minutes of CPU time on AVX-512 cores, 6 minutes on 16 of them.
 #include <math.h>
+#include <pthread.h>
 #include <time.h>
 #include "paper_data.h"
 #include "paper_options.h"
@@ -38,13 +39,22 @@ typedef struct paper {
     cell cells[N_METHODS][MAX_LIST][MAX_LIST];
 } paper;
 
-// One configuration as the callbacks see it.
+// One configuration as its workers see it.
 typedef struct run {
     paper *p;
-    hk_center *center;
+    hk_center *center; // NULL: one worker alone
+    const hk_optimizer_options *inner;
+    const hk_elastic_options *elastic;
     uint64_t seed;
     int taken; // points so far; worker 0's
 } run;
+
+typedef struct worker {
+    run *r;
+    uint32_t id;
+    pthread_t thread;
+    hk_status status;
+} worker;
 
 static double now(void) {
     struct timespec t;
@@ -114,9 +124,8 @@ static hk_plan *get_plan(paper *p, hk_mode mode, long batch, uint32_t threads) {
 
 // ---- training -------------------------------------------------------------
 
-static hk_status feed(void *user, uint32_t worker, hk_session *s,
-                      int64_t step) {
-    const run *r = user;
+static hk_status feed(const worker *w, hk_session *s, int64_t step) {
+    const run *r = w->r;
     hk_tensor *images_in, *labels_in;
     hk_status st = hk_session_input(s, "images", &images_in);
     if (st == HK_OK)
@@ -124,7 +133,7 @@ static hk_status feed(void *user, uint32_t worker, hk_session *s,
     if (st != HK_OK)
         return st;
     const uint64_t stream =
-        mix(mix(r->seed * 1000003 + worker + 1) + (uint64_t)step);
+        mix(mix(r->seed * 1000003 + w->id + 1) + (uint64_t)step);
     random_batch(&r->p->train, stream, r->p->o.batch, hk_tensor_data(images_in),
                  hk_tensor_data(labels_in));
     return HK_OK;
@@ -153,46 +162,61 @@ static hk_status take_points(run *r, long done, const float *x) {
     return HK_OK;
 }
 
-static hk_status after_step(void *user, uint32_t worker, hk_step_info *info) {
-    return worker == 0 ? take_points(user, (long)info->local_step, info->x)
-                       : HK_OK;
-}
-
-static hk_status train_alone(run *r, const hk_optimizer_options *inner) {
-    const paper *p = r->p;
-    hk_session_options so;
-    hk_session_options_init(&so, sizeof so);
-    so.seed = r->seed;
-    hk_session *s;
-    hk_optimizer *optimizer;
-    check(hk_session_create(p->plan, &so, &s));
-    check(hk_optimizer_create(inner, hk_plan_layout(p->plan), &optimizer));
-    hk_trainer_options o;
-    hk_trainer_options_init(&o, sizeof o);
-    o.session = s;
-    o.optimizer = optimizer;
-    hk_trainer *t;
-    check(hk_trainer_create(&o, &t));
+static hk_status take_steps(worker *w, hk_session *s, hk_trainer *t) {
     hk_status st = HK_OK;
-    for (long step = 0; step < p->o.steps && st == HK_OK; step++) {
-        st = feed(r, 0, s, step);
+    for (long step = 0; step < w->r->p->o.steps && st == HK_OK; step++) {
+        st = feed(w, s, step);
         if (st == HK_OK)
             st = hk_trainer_step(t, NULL);
-        if (st == HK_OK)
-            st = take_points(r, step + 1, hk_session_params(s));
+        if (st == HK_OK && w->id == 0)
+            st = take_points(w->r, step + 1, hk_session_params(s));
     }
-    memcpy(point(p, POINTS - 1), hk_session_params(s),
-           p->n_params * sizeof(float));
-    hk_trainer_destroy(t);
-    hk_optimizer_destroy(optimizer);
-    hk_session_destroy(s);
     return st;
 }
 
+// A worker has its own session, optimizer and stream of batches. All start
+// from the same values; random operators differ.
+static void *train_worker(void *arg) {
+    worker *w = arg;
+    const run *r = w->r;
+    const paper *p = r->p;
+    hk_session_options so;
+    hk_session_options_init(&so, sizeof so);
+    so.seed = mix(r->seed + w->id);
+    hk_trainer_options o;
+    hk_trainer_options_init(&o, sizeof o);
+    check(hk_session_create(p->plan, &so, &o.session));
+    float *x = hk_session_params(o.session);
+    check(hk_plan_init_values(p->plan, r->seed, x, NULL));
+    check(hk_optimizer_create(r->inner, hk_plan_layout(p->plan), &o.optimizer));
+    if (r->center != NULL) {
+        check(
+            hk_elastic_create(r->elastic, o.optimizer, r->center, &o.elastic));
+        check(hk_elastic_init(o.elastic, x, (int32_t)w->id));
+    }
+    hk_trainer *t;
+    check(hk_trainer_create(&o, &t));
+    w->status = take_steps(w, o.session, t);
+    if (r->center != NULL)
+        check(hk_elastic_leave(o.elastic, x));
+    else
+        memcpy(point(p, POINTS - 1), x, p->n_params * sizeof(float));
+    hk_trainer_destroy(t);
+    hk_elastic_destroy(o.elastic);
+    hk_optimizer_destroy(o.optimizer);
+    hk_session_destroy(o.session);
+    return NULL;
+}
+
+static hk_status train_alone(run *r) {
+    worker w = {.r = r};
+    train_worker(&w);
+    return w.status;
+}
+
 static hk_status train_together(run *r, const method *m, long workers,
-                                long period,
-                                const hk_optimizer_options *inner) {
-    paper *p = r->p;
+                                long period) {
+    const paper *p = r->p;
     hk_center_options co;
     hk_center_options_init(&co, sizeof co);
     co.method = m->center;
@@ -203,26 +227,23 @@ static hk_status train_together(run *r, const method *m, long workers,
     hk_elastic_options_init(&elastic, sizeof elastic);
     elastic.preset = HK_PRESET_PAPER; // moving rate 0.9 / p, rho 0
     elastic.communication_period = (uint32_t)period;
-    hk_workers_options o;
-    hk_workers_options_init(&o, sizeof o);
-    o.context = p->ctx;
-    o.plan = p->plan;
-    o.center = r->center;
-    o.optimizer = inner;
-    o.elastic = &elastic;
-    o.feed = feed;
-    o.after_step = after_step;
-    o.user = r;
-    o.max_steps = p->o.steps;
-    o.seed = r->seed;
-    o.workers = (uint32_t)workers;
-    hk_workers *w;
-    check(hk_workers_start(&o, &w));
-    const hk_status st = hk_workers_wait(w);
+    elastic.num_worker = (uint32_t)workers;
+    r->elastic = &elastic;
+    worker *w = need((size_t)workers, sizeof *w);
+    for (long i = 0; i < workers; i++) {
+        w[i] = (worker){.r = r, .id = (uint32_t)i};
+        if (pthread_create(&w[i].thread, NULL, train_worker, &w[i]) != 0)
+            die("no thread for worker %ld", i);
+    }
+    hk_status st = HK_OK;
+    for (long i = 0; i < workers; i++) {
+        pthread_join(w[i].thread, NULL);
+        st = st == HK_OK ? w[i].status : st;
+    }
     check(hk_center_snapshot(r->center, HK_CENTER_VALUES, 60000,
                              point(p, POINTS - 1), NULL, NULL));
-    hk_workers_destroy(w);
     hk_center_destroy(r->center);
+    free(w);
     return st;
 }
 
@@ -283,11 +304,10 @@ static void run_one(paper *p, int mi, int wi, int ti, long seed) {
     inner.momentum = p->o.momentum;
     inner.use_nesterov = 1;
     inner.threads = 1;
-    run r = {.p = p, .seed = (uint64_t)seed};
+    run r = {.p = p, .inner = &inner, .seed = (uint64_t)seed};
     const double started = now();
-    const hk_status st = m->center
-                             ? train_together(&r, m, workers, period, &inner)
-                             : train_alone(&r, &inner);
+    const hk_status st =
+        m->center ? train_together(&r, m, workers, period) : train_alone(&r);
     if (st != HK_E_NOT_FINITE)
         check(st);
     const double seconds = now() - started;

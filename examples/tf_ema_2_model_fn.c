@@ -30,7 +30,7 @@ static int same(const watch *w, const char *name, const float *a,
            0;
 }
 
-static hk_status at_begin(hk_step_info *info, void *user) {
+static hk_status at_begin(void *user, hk_step_info *info) {
     watch *w = user;
     const size_t bytes = (size_t)hk_layout_size(w->layout) * sizeof *w->x;
     memcpy(w->x, info->x, bytes);
@@ -39,7 +39,7 @@ static hk_status at_begin(hk_step_info *info, void *user) {
 }
 
 // Gradients are there, and with them batch norm's update; nothing else.
-static hk_status at_gradients(hk_step_info *info, void *user) {
+static hk_status at_gradients(void *user, hk_step_info *info) {
     const watch *w = user;
     EXPECT(!same(w, "batch_normalization/moving_mean", w->x, info->x));
     EXPECT(same(w, "dense/kernel", w->x, info->x));
@@ -47,7 +47,7 @@ static hk_status at_gradients(hk_step_info *info, void *user) {
 }
 
 // The optimizer has moved the weights; the shadows are as they were.
-static hk_status at_updated(hk_step_info *info, void *user) {
+static hk_status at_updated(void *user, hk_step_info *info) {
     const watch *w = user;
     EXPECT(!same(w, "dense/kernel", w->x, info->x));
     EXPECT(same(w, "dense/kernel", w->shadow, hk_ema_vector(w->ema)));
@@ -55,7 +55,7 @@ static hk_status at_updated(hk_step_info *info, void *user) {
 }
 
 // The shadows have followed: s -= (1 - d) (s - x), weights and statistics.
-static hk_status at_end(hk_step_info *info, void *user) {
+static hk_status at_end(void *user, hk_step_info *info) {
     watch *w = user;
     const float *now = hk_ema_vector(w->ema);
     for (int64_t i = 0; i < hk_layout_size(w->layout); i++) {

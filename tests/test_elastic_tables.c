@@ -118,23 +118,24 @@ static void finish(run *r) {
     hk_layout_release(r->layout);
 }
 
-static hk_status gradient(void *user, const float *x, hk_grad_view *out) {
-    struct worker *const w = user;
+static void gradient(const struct worker *w) {
     const run *const r = w->run;
     for (size_t i = 0; i < r->n_vars; i++) {
         const hk_entry *const e = hk_layout_entry(r->layout, i);
         for (int64_t j = e->offset; j < e->offset + e->count; j++)
-            w->g[j] = r->quadratic ? x[j] - (float)r->target
+            w->g[j] = r->quadratic ? w->x[j] - (float)r->target
                                    : (float)r->gradient[w->id];
     }
-    *out = (hk_grad_view){
-        .dense = w->g, .n_dense = hk_layout_train(r->layout), .scale = 1};
-    return HK_OK;
 }
 
 static void *step(void *arg) {
     struct worker *const w = arg;
-    w->status = hk_elastic_minimize(w->e, w->x, gradient, w, NULL);
+    const hk_grad_view g = {
+        .dense = w->g, .n_dense = hk_layout_train(w->run->layout), .scale = 1};
+    gradient(w);
+    w->status = hk_elastic_add_pull(w->e, w->x, w->g, g.n_dense, g.scale);
+    if (w->status == HK_OK)
+        w->status = hk_elastic_apply(w->e, w->x, &g, NULL);
     snprintf(w->text, sizeof w->text, "%s", hk_last_error());
     return NULL;
 }

@@ -332,7 +332,7 @@ static void test_passes(void **state) {
 
 // ---- custom steps -----------------------------------------------------------
 
-static hk_status sgd_by_hand(hk_step_info *info, void *user) {
+static hk_status sgd_by_hand(void *user, hk_step_info *info) {
     const double *const rate = user;
     for (int64_t i = 0; i < info->grads->n_dense; i++)
         info->x[i] -= (float)*rate * info->grads->dense[i];
@@ -397,7 +397,7 @@ static void test_custom_step(void **state) {
 
 // Nothing has moved when the user's step is called, whatever the gradients
 // are: the slope of sqrt at 0 is infinite.
-static hk_status bounded_ascent(hk_step_info *info, void *user) {
+static hk_status bounded_ascent(void *user, hk_step_info *info) {
     (void)user;
     for (int64_t i = 0; i < info->grads->n_dense; i++) {
         if (!isfinite(info->x[i]))

@@ -2,6 +2,7 @@
 // as a hand-made run, going on where it stopped, and every set of weights.
 #include "estimator_bed.h"
 #include "hooke/cluster.h"
+#include "thread_worker.h"
 
 enum {
     WORKERS = 3,
@@ -64,7 +65,7 @@ static hk_status hand_feed(void *user, uint32_t worker, hk_session *s,
     return hk_session_feed(s, "y", hk_element_find(el, "y")->tensor);
 }
 
-// hk_workers over shards of the same data, round-robin.
+// Threads over shards of the same data, round-robin.
 static void train_by_hand(hk_context *ctx, hk_dataset *d, int64_t steps,
                           float *center, hk_layout **layout) {
     hk_model m;
@@ -93,32 +94,29 @@ static void train_by_hand(hk_context *ctx, hk_dataset *d, int64_t steps,
     oo.learning_rate = 0.01;
     hk_elastic_options eo;
     elastic_options(&eo);
-    hk_workers_options wo;
-    hk_workers_options_init(&wo, sizeof wo);
-    wo.context = ctx;
-    wo.plan = p;
-    wo.center = c;
-    wo.optimizer = &oo;
-    wo.elastic = &eo;
-    wo.feed = hand_feed;
-    wo.user = &h;
-    wo.max_steps = steps;
-    wo.workers = WORKERS;
-    wo.seed = 1;
-    hk_workers *w;
-    assert_ok(hk_workers_start(&wo, &w));
-    assert_ok(hk_workers_wait(w));
+    eo.num_worker = WORKERS;
+    const thread_setting set = {.plan = p,
+                                .center = c,
+                                .optimizer = &oo,
+                                .elastic = &eo,
+                                .feed = hand_feed,
+                                .user = &h,
+                                .steps = steps,
+                                .seed = 1};
+    thread_worker w[WORKERS];
+    thread_workers_run(w, &set, WORKERS);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        assert_int_equal(w[i].status, HK_OK);
     assert_ok(
         hk_center_snapshot(c, HK_CENTER_VALUES, 1000, center, NULL, NULL));
     *layout = hk_layout_retain(hk_plan_layout(p));
-    hk_workers_destroy(w);
     hk_center_destroy(c);
     for (uint32_t i = 0; i < WORKERS; i++)
         hk_iter_destroy(h.it[i]);
     hk_plan_release(p);
 }
 
-static void test_same_as_workers(void **state) {
+static void test_same_as_threads(void **state) {
     (void)state;
     hk_context *ctx = context();
     hk_dataset *d = bed_training(1);
@@ -762,7 +760,7 @@ static void test_coupled_ends(void **state) {
 
 // A worker that fails ends the call with its own error, not with a timeout of
 // the others.
-static hk_status fail_late(hk_step_info *info, void *user) {
+static hk_status fail_late(void *user, hk_step_info *info) {
     (void)user;
     return info->local_step == 9 ? hki_fail(HK_E_DATA, "made to fail") : HK_OK;
 }
@@ -998,7 +996,7 @@ static void test_interrupted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_as_workers),
+        cmocka_unit_test(test_same_as_threads),
         cmocka_unit_test(test_said_by_the_model),
         cmocka_unit_test(test_config_wins),
         cmocka_unit_test(test_resume),

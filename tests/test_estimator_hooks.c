@@ -665,7 +665,7 @@ static void test_logging(void **state) {
 }
 
 // A model whose loss becomes infinite with its third batch.
-static hk_status blow_up(hk_step_info *info, void *user) {
+static hk_status blow_up(void *user, hk_step_info *info) {
     (void)user;
     if (info->local_step == 2)
         info->x[0] = INFINITY;

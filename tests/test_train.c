@@ -1,9 +1,8 @@
 // test_train.c - gradient lists, minimize, the ordered step, recalibration
 // and workers in one process.
 #include "hk_test.h"
-#include <stdatomic.h>
 #include "hooke/nn.h"
-#include "hooke/train.h"
+#include "thread_worker.h"
 
 static hk_context *ctx;
 
@@ -301,41 +300,6 @@ static void test_bad_lists(void **state) {
     close_fixture(&f);
 }
 
-// (x - 3)^2 by hand.
-static hk_status parabola(void *user, const float *x, float *grads,
-                          float *loss) {
-    ++*(int *)user;
-    grads[0] += 2 * (x[0] - 3);
-    *loss = (x[0] - 3) * (x[0] - 3);
-    return HK_OK;
-}
-
-static void test_eager(void **state) {
-    (void)state;
-    const hk_layout_item item = {.name = "x",
-                                 .shape = hk_shape_make(0, NULL),
-                                 .dtype = HK_F32,
-                                 .kind = HK_TRAINABLE};
-    hk_layout *l;
-    hk_optimizer *opt;
-    hk_optimizer_options o;
-    assert_ok(hk_layout_create(&item, 1, &l));
-    hk_optimizer_options_init(&o, sizeof o, HK_OPT_GRADIENT_DESCENT);
-    o.learning_rate = 0.25;
-    assert_ok(hk_optimizer_create(&o, l, &opt));
-    float x[16] = {0}, grads[16], loss = 0;
-    int64_t step = 0;
-    int calls = 0;
-    for (int i = 0; i < 20; i++)
-        assert_ok(
-            hk_minimize_fn(opt, l, x, parabola, &calls, grads, &step, &loss));
-    assert_int_equal(calls, 20);
-    assert_int_equal(step, 20);
-    assert_close((double)x[0], 3.0, 1e-4, 0);
-    hk_optimizer_destroy(opt);
-    hk_layout_release(l);
-}
-
 // ---- the ordered step -----------------------------------------------------
 
 // Steps on another session move the values of the first; counters that are
@@ -382,20 +346,20 @@ typedef struct mark {
     char c;
 } mark;
 
-static hk_status note(hk_step_info *info, void *user) {
+static hk_status note(void *user, hk_step_info *info) {
     mark *m = user;
     (void)info;
     m->t->text[m->t->n++] = m->c;
     return HK_OK;
 }
 
-static hk_status halve(hk_step_info *info, void *user) {
+static hk_status halve(void *user, hk_step_info *info) {
     (void)user;
     info->grads->scale *= 0.5;
     return HK_OK;
 }
 
-static hk_status stop_at_two(hk_step_info *info, void *user) {
+static hk_status stop_at_two(void *user, hk_step_info *info) {
     (void)user;
     info->stop = info->local_step >= 2;
     return HK_OK;
@@ -506,7 +470,7 @@ static void test_accumulated_steps(void **state) {
 }
 
 // A callback after the update moves x: the average sees what it leaves.
-static hk_status to_seven(hk_step_info *info, void *user) {
+static hk_status to_seven(void *user, hk_step_info *info) {
     info->x[*(const int64_t *)user] = 7;
     return HK_OK;
 }
@@ -651,31 +615,31 @@ static hk_plan *class_plan(hk_mode mode) {
     return p;
 }
 
-static hk_workers *start_workers(hk_plan *p, hk_center *center, uint32_t n,
-                                 int64_t steps) {
-    hk_optimizer_options oo;
-    hk_optimizer_options_init(&oo, sizeof oo, HK_OPT_MOMENTUM);
-    oo.learning_rate = 0.05;
-    oo.momentum = 0.9;
-    hk_elastic_options eo;
-    hk_elastic_options_init(&eo, sizeof eo);
-    eo.preset = HK_PRESET_PAPER;
-    eo.order = HK_ORDER_TF;
-    eo.communication_period = 4;
-    hk_workers_options wo;
-    hk_workers_options_init(&wo, sizeof wo);
-    wo.context = ctx;
-    wo.plan = p;
-    wo.center = center;
-    wo.optimizer = &oo;
-    wo.elastic = &eo;
-    wo.feed = feed_classes;
-    wo.max_steps = steps;
-    wo.seed = 5;
-    wo.workers = n;
-    hk_workers *w;
-    assert_ok(hk_workers_start(&wo, &w));
-    return w;
+// The options of a run: workers with momentum that exchange every 4 steps.
+typedef struct setting {
+    hk_optimizer_options optimizer;
+    hk_elastic_options elastic;
+    thread_setting threads;
+} setting;
+
+static void class_setting(setting *s, hk_plan *p, hk_center *center,
+                          uint32_t n) {
+    *s = (setting){.threads = {.plan = p,
+                               .center = center,
+                               .optimizer = &s->optimizer,
+                               .elastic = &s->elastic,
+                               .feed = feed_classes,
+                               .seed = 5}};
+    hk_optimizer_options_init(&s->optimizer, sizeof s->optimizer,
+                              HK_OPT_MOMENTUM);
+    s->optimizer.learning_rate = 0.05;
+    s->optimizer.momentum = 0.9;
+    s->optimizer.threads = 1;
+    hk_elastic_options_init(&s->elastic, sizeof s->elastic);
+    s->elastic.preset = HK_PRESET_PAPER;
+    s->elastic.order = HK_ORDER_TF;
+    s->elastic.communication_period = 4;
+    s->elastic.num_worker = n;
 }
 
 static run_result run_workers(hk_turn_order turn, uint32_t n) {
@@ -686,21 +650,21 @@ static run_result run_workers(hk_turn_order turn, uint32_t n) {
     co.workers = n;
     hk_center *center;
     assert_ok(hk_center_create_local(&co, hk_plan_layout(p), &center));
-    hk_workers *w = start_workers(p, center, n, 200);
-    assert_ok(hk_workers_wait(w));
+    setting s;
+    thread_worker w[4];
+    class_setting(&s, p, center, n);
+    s.threads.steps = 200;
+    thread_workers_run(w, &s.threads, n);
     run_result r;
     const size_t size = (size_t)hk_layout_size(hk_plan_layout(p));
     assert_ok(hki_alloc_array(size, sizeof(float), &r.center));
     assert_ok(hk_center_snapshot(center, HK_CENTER_VALUES, 1000, r.center, NULL,
                                  &r.info));
     for (uint32_t i = 0; i < n; i++) {
-        hk_worker_report rep;
-        assert_ok(hk_workers_report(w, i, &rep));
-        assert_int_equal(rep.local_step, 200);
-        assert_int_equal(rep.exchanges, 50);
-        assert_int_equal(rep.running, 0);
+        assert_int_equal(w[i].status, HK_OK);
+        assert_int_equal(w[i].local_step, 200);
+        assert_int_equal(w[i].exchanges, 50);
     }
-    hk_workers_destroy(w);
     hk_center_destroy(center);
     hk_plan *pe = class_plan(HK_EVAL);
     hk_session *e;
@@ -735,10 +699,9 @@ static hk_status count_batch(void *user, uint32_t worker, hk_session *s,
     return feed_classes(NULL, worker, s, batch);
 }
 
-static hk_status count_update(void *user, uint32_t worker, hk_step_info *info) {
-    (void)worker;
-    atomic_fetch_add(&((tally *)user)->updates, 1);
-    return info->applied ? HK_OK : hki_fail(HK_E_STATE, "no update");
+static hk_status count_update(void *user, hk_step_info *info) {
+    atomic_fetch_add(&((tally *)user)->updates, info->applied);
+    return HK_OK;
 }
 
 // Six steps of two workers, three batches each.
@@ -747,39 +710,24 @@ static void test_workers_accumulate(void **state) {
     hk_plan *p = class_plan(HK_TRAIN);
     hk_center *center;
     assert_ok(hk_center_create_local(NULL, hk_plan_layout(p), &center));
-    hk_optimizer_options oo;
-    hk_optimizer_options_init(&oo, sizeof oo, HK_OPT_GRADIENT_DESCENT);
     hk_gradproc_options go;
     hk_gradproc_options_init(&go, sizeof go);
     go.accumulate_steps = 3;
     tally t = {0};
-    hk_elastic_options eo;
-    hk_elastic_options_init(&eo, sizeof eo);
-    eo.rho = 0;
-    eo.communication_period = 2;
-    hk_workers_options wo;
-    hk_workers_options_init(&wo, sizeof wo);
-    wo.context = ctx;
-    wo.plan = p;
-    wo.center = center;
-    wo.optimizer = &oo;
-    wo.elastic = &eo;
-    wo.gradproc = &go;
-    wo.feed = count_batch;
-    wo.after_step = count_update;
-    wo.user = &t;
-    wo.max_steps = 6;
-    wo.workers = 2;
-    hk_workers *w;
-    assert_ok(hk_workers_start(&wo, &w));
-    assert_ok(hk_workers_wait(w));
-    hk_worker_report rep;
-    assert_ok(hk_workers_report(w, 1, &rep));
-    assert_int_equal(rep.local_step, 6);
-    assert_int_equal(rep.exchanges, 3);
+    setting s;
+    thread_worker w[2];
+    class_setting(&s, p, center, 2);
+    s.elastic.communication_period = 2;
+    s.threads.gradproc = &go;
+    s.threads.feed = count_batch;
+    s.threads.after_step = count_update;
+    s.threads.user = &t;
+    s.threads.steps = 6;
+    thread_workers_run(w, &s.threads, 2);
+    assert_int_equal(w[1].local_step, 6);
+    assert_int_equal(w[1].exchanges, 3);
     assert_int_equal(atomic_load(&t.batches), 2 * 6 * 3);
     assert_int_equal(atomic_load(&t.updates), 2 * 6);
-    hk_workers_destroy(w);
     hk_center_destroy(center);
     hk_plan_release(p);
 }
@@ -802,26 +750,24 @@ static void test_workers_come_and_go(void **state) {
     hk_plan *p = class_plan(HK_TRAIN);
     hk_center *center;
     assert_ok(hk_center_create_local(NULL, hk_plan_layout(p), &center));
-    hk_workers *w = start_workers(p, center, 2, 300);
-    uint32_t id;
-    assert_ok(hk_workers_add(w, &id));
-    assert_int_equal(id, 2);
-    assert_ok(hk_workers_remove(w, 0));
-    assert_status(hk_workers_remove(w, 9), HK_E_NOT_FOUND);
-    assert_ok(hk_workers_wait(w));
-    assert_int_equal(hk_workers_count(w), 3);
+    setting s;
+    thread_worker w[3];
+    class_setting(&s, p, center, 2);
+    s.threads.steps = 300;
+    for (uint32_t i = 0; i < 3; i++) // the last one comes later
+        thread_worker_start(&w[i], &s.threads, i);
+    atomic_store(&w[0].leave, true);
+    int64_t steps = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(pthread_join(w[i].thread, NULL), 0);
+        assert_int_equal(w[i].status, HK_OK);
+        steps += w[i].local_step;
+    }
     hk_center_info info;
     assert_ok(hk_center_get_info(center, &info));
     assert_int_equal(info.live, 0);
     assert_int_equal(info.joins, 3);
-    hk_worker_report rep;
-    int64_t steps = 0;
-    for (uint32_t i = 0; i < 3; i++) {
-        assert_ok(hk_workers_report(w, i, &rep));
-        steps += rep.local_step;
-    }
     assert_int_equal(info.global_step, steps);
-    hk_workers_destroy(w);
     hk_center_destroy(center);
     hk_plan_release(p);
 }
@@ -841,35 +787,21 @@ static void fault_with(hk_method method) {
     co.method = method;
     hk_center *center;
     assert_ok(hk_center_create_local(&co, hk_plan_layout(p), &center));
-    hk_optimizer_options oo;
-    hk_optimizer_options_init(&oo, sizeof oo, HK_OPT_ADAM);
-    hk_workers_options wo;
-    hk_workers_options_init(&wo, sizeof wo);
-    hk_workers *w;
-    assert_status(hk_workers_start(&wo, &w), HK_E_INVALID_ARG);
-    wo.context = ctx;
-    wo.plan = p;
-    wo.center = center;
-    wo.optimizer = &oo;
-    hk_elastic_options eo;
-    hk_elastic_options_init(&eo, sizeof eo);
-    eo.communication_period = 4;
-    wo.elastic = &eo;
-    wo.feed = feed_fails;
-    wo.workers = 2;
-    wo.max_steps = 20;
-    assert_ok(hk_workers_start(&wo, &w));
-    assert_status(hk_workers_wait(w), HK_E_DATA);
-    assert_string_equal(hk_last_error(), "worker 1: the file broke off");
-    hk_worker_report rep;
-    assert_ok(hk_workers_report(w, 0, &rep));
-    assert_int_equal(rep.local_step, 20); // the other one went on
-    hk_workers_destroy(w);
+    setting s;
+    thread_worker w[2];
+    class_setting(&s, p, center, 2);
+    s.threads.feed = feed_fails;
+    s.threads.steps = 20;
+    thread_workers_run(w, &s.threads, 2);
+    assert_int_equal(w[1].status, HK_E_DATA);
+    assert_string_equal(w[1].text, "the file broke off");
+    assert_int_equal(w[0].status, HK_OK);
+    assert_int_equal(w[0].local_step, 20); // the other one went on
     hk_center_destroy(center);
     hk_plan_release(p);
 }
 
-static void test_worker_fault_is_reported(void **state) {
+static void test_others_go_on_after_a_fault(void **state) {
     (void)state;
     fault_with(HK_METHOD_ELASTIC);
     fault_with(HK_METHOD_MODEL_AVERAGE);
@@ -884,7 +816,6 @@ int main(void) {
         cmocka_unit_test(test_subset_with_elastic),
         cmocka_unit_test(test_selection_stays),
         cmocka_unit_test(test_bad_lists),
-        cmocka_unit_test(test_eager),
         cmocka_unit_test(test_ordered_step),
         cmocka_unit_test(test_two_sessions),
         cmocka_unit_test(test_accumulated_steps),
@@ -894,7 +825,7 @@ int main(void) {
         cmocka_unit_test(test_workers_accumulate),
         cmocka_unit_test(test_round_robin_repeats),
         cmocka_unit_test(test_workers_come_and_go),
-        cmocka_unit_test(test_worker_fault_is_reported),
+        cmocka_unit_test(test_others_go_on_after_a_fault),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

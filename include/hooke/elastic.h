@@ -8,7 +8,7 @@
 //     hk_center_create_local(NULL, layout, &center);    // once
 //     hk_elastic_create(&opt, optimizer, center, &e);   // in every worker
 //     hk_elastic_init(e, x, task);                      // x := center
-//     hk_elastic_minimize(e, x, gradient, user, NULL);  // every step
+//     hk_elastic_apply(e, x, &gradients, NULL);         // every step
 //     hk_elastic_leave(e, x);
 //
 // What an exchange does is the center's method: elastic averaging, DOWNPOUR,
@@ -256,14 +256,6 @@ HK_API hk_status hk_elastic_update(hk_elastic *e, float *x,
 // *exchanged (NULL allowed): 1 after an exchange.
 HK_API hk_status hk_elastic_exchange_due(hk_elastic *e, float *x,
                                          int *exchanged);
-// Computes gradients at x. The memory behind grads->dense may be changed
-// until the next call.
-typedef hk_status (*hk_gradient_fn)(void *user, const float *x,
-                                    hk_grad_view *grads);
-// gradient, hk_elastic_add_pull, hk_elastic_apply.
-HK_API hk_status hk_elastic_minimize(hk_elastic *e, float *x,
-                                     hk_gradient_fn gradient, void *user,
-                                     int64_t *global_step);
 // An exchange now, whatever the period says.
 HK_API hk_status hk_elastic_exchange(hk_elastic *e, float *x);
 // Applies overlapped differences that are still under way.

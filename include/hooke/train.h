@@ -113,14 +113,6 @@ HK_API hk_status hk_minimize(hk_optimizer *o, hk_session *s,
                              const hk_compute_options *opt, hk_grad_list *l,
                              int64_t *global_step);
 
-// The eager form: the loss is a callback. It reads x, writes the loss and
-// adds to grads (hk_layout_train floats, zeroed before).
-typedef hk_status (*hk_loss_fn)(void *user, const float *x, float *grads,
-                                float *loss);
-HK_API hk_status hk_minimize_fn(hk_optimizer *o, hk_layout *layout, float *x,
-                                hk_loss_fn fn, void *user, float *grads,
-                                int64_t *global_step, float *loss);
-
 // ---- the ordered step -----------------------------------------------------
 
 // A step is an update of x. With a gradproc that accumulates, several batches
@@ -152,7 +144,7 @@ typedef struct hk_step_info {
     uint32_t stop;       // a callback sets it: the loop should end
 } hk_step_info;
 
-typedef hk_status (*hk_step_fn)(hk_step_info *info, void *user);
+typedef hk_status (*hk_step_fn)(void *user, hk_step_info *info);
 
 typedef struct hk_trainer hk_trainer; // opaque
 
@@ -192,54 +184,7 @@ HK_API int64_t hk_trainer_local_step(const hk_trainer *t);
 HK_API int64_t hk_trainer_global_step(const hk_trainer *t);
 HK_API void hk_trainer_set_steps(hk_trainer *t, int64_t local, int64_t global);
 
-// ---- many workers in one process ------------------------------------------
-//
-// p threads over one plan: each has its own session, optimizer and data
-// stream; all are tied to one center. Values of all workers start equal.
-
-typedef struct hk_workers hk_workers; // opaque
-
-// Fills the session's inputs with the worker's next batch, counted from 0.
-// HK_E_END: the worker has no more data and leaves. Called by the worker's own
-// thread.
-typedef hk_status (*hk_worker_feed_fn)(void *user, uint32_t worker,
-                                       hk_session *s, int64_t batch);
-// After every update, on the worker's thread; set info->stop to end the worker.
-typedef hk_status (*hk_worker_step_fn)(void *user, uint32_t worker,
-                                       hk_step_info *info);
-
-typedef struct hk_workers_options {
-    size_t struct_size;  // set by hk_workers_options_init
-    hk_context *context; // log and hk_request_stop; needed
-    hk_plan *plan;       // of training, for the library threads of a worker
-    hk_center *center;   // borrowed; needed
-    const hk_optimizer_options *optimizer; // copied; each worker makes its own
-    const hk_elastic_options *elastic;   // copied; NULL: defaults. num_worker 0
-                                         // becomes `workers`
-    const hk_gradproc_options *gradproc; // NULL: none
-    hk_worker_feed_fn feed;              // needed
-    hk_worker_step_fn after_step;        // NULL: none
-    void *user;                          // handed to both
-    int64_t max_steps; // local steps of a worker; 0: until feed ends
-    uint64_t seed;     // initial values; random operators mix in the worker
-    uint32_t workers;  // at the start, >= 1
-    uint32_t pin;      // 1: worker i gets CPUs from i * library threads on
-} hk_workers_options;
-
-HK_API void hk_workers_options_init(hk_workers_options *opt,
-                                    size_t struct_size);
-// Starts the workers.
-HK_API hk_status hk_workers_start(const hk_workers_options *opt,
-                                  hk_workers **out);
-// A further worker joins in mid-run. *id: its number; NULL allowed.
-HK_API hk_status hk_workers_add(hk_workers *w, uint32_t *id);
-// Asks a worker to leave after its current step; does not wait.
-HK_API hk_status hk_workers_remove(hk_workers *w, uint32_t id);
-// Waits until every worker has ended (by steps, data, a stop or a fault).
-// Returns the first fault with its worker's number.
-HK_API hk_status hk_workers_wait(hk_workers *w);
-HK_API void hk_workers_destroy(hk_workers *w); // stops and waits; NULL is fine
-
+// What a worker of an estimator did (hk_estimator_worker).
 typedef struct hk_worker_report {
     int64_t local_step;
     uint64_t exchanges;
@@ -250,12 +195,6 @@ typedef struct hk_worker_report {
     double seconds;         // from its first to its last step
     hk_elastic_stats stats; // of its end, or of its last exchange
 } hk_worker_report;
-
-HK_API uint32_t hk_workers_count(const hk_workers *w); // ever started
-HK_API hk_status hk_workers_report(hk_workers *w, uint32_t id,
-                                   hk_worker_report *out);
-// Values of a worker that has ended: hk_layout_size floats.
-HK_API hk_status hk_workers_values(hk_workers *w, uint32_t id, float *x);
 
 // ---- batch-norm recalibration ---------------------------------------------
 

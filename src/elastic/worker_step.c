@@ -270,17 +270,3 @@ hk_status hk_elastic_apply(hk_elastic *e, float *x, const hk_grad_view *grads,
         *global_step = hk_elastic_global_step(e);
     return s;
 }
-
-hk_status hk_elastic_minimize(hk_elastic *e, float *x, hk_gradient_fn gradient,
-                              void *user, int64_t *global_step) {
-    HKI_TRY(hki_elastic_ready(e, "minimize"));
-    if (x == NULL || gradient == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "%s: minimize: x or gradient is NULL",
-                        e->name);
-    hk_grad_view g = {.scale = 1};
-    HKI_TRY(gradient(user, x, &g));
-    // The callback's contract lets its memory be changed.
-    HKI_TRY(hk_elastic_add_pull(e, x, (float *)(uintptr_t)g.dense, g.n_dense,
-                                g.scale));
-    return hk_elastic_apply(e, x, &g, global_step);
-}

@@ -332,22 +332,3 @@ hk_status hk_minimize(hk_optimizer *o, hk_session *s,
     return hk_apply_gradients(o, hk_session_params(s), l, global_step,
                               "minimize");
 }
-
-hk_status hk_minimize_fn(hk_optimizer *o, hk_layout *layout, float *x,
-                         hk_loss_fn fn, void *user, float *grads,
-                         int64_t *global_step, float *loss) {
-    if (o == NULL || layout == NULL || x == NULL || fn == NULL || grads == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "minimize: an argument is NULL");
-    const int64_t n = hk_layout_train(layout);
-    memset(grads, 0, (size_t)n * sizeof *grads);
-    float value = 0;
-    HKI_TRY(fn(user, x, grads, &value));
-    const hk_grad_view g = {.dense = grads, .n_dense = n, .scale = 1.0};
-    HKI_TRY(hk_optimizer_apply(o, x, &g, global_step != NULL ? *global_step : 0,
-                               NULL));
-    if (global_step != NULL)
-        ++*global_step;
-    if (loss != NULL)
-        *loss = value;
-    return HK_OK;
-}

@@ -110,7 +110,7 @@ hk_status hk_trainer_insert(hk_trainer *t, hk_point point, hk_step_fn fn,
 static hk_status call(hk_trainer *t, hk_point point) {
     for (size_t i = 0; i < t->n; i++)
         if (t->list[i].point == point)
-            HKI_TRY(t->list[i].fn(&t->info, t->list[i].user));
+            HKI_TRY(t->list[i].fn(t->list[i].user, &t->info));
     return HK_OK;
 }
 
@@ -153,7 +153,7 @@ static hk_status process(hk_trainer *t, int *ready) {
 // The caller's own step, in the optimizer's place.
 static hk_status update_by_hand(hk_trainer *t) {
     t->info.applied = 1;
-    return t->opt.update(&t->info, t->opt.update_user);
+    return t->opt.update(t->opt.update_user, &t->info);
 }
 
 static hk_status average(hk_trainer *t) {

@@ -33,7 +33,7 @@ GIVEN = {
     "elastic.h": "hk_layout *layout, hk_center *center, "
                  "hk_elastic_options opt, hk_optimizer *optimizer, "
                  "hk_elastic *e, float *x, int32_t task, "
-                 "hk_gradient_fn gradient, void *user",
+                 "hk_grad_view gradients",
     "estimator.h": "hk_context *ctx, hk_estimator *e, hk_dataset *d",
     "event.h": "int64_t step, double loss",
     "feature.h": "hk_dataset *train, hk_dataset *d",

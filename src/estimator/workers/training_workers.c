@@ -56,7 +56,7 @@ static void optimizer_options(const hk_spec *m, uint32_t threads,
 
 // ---- callbacks of the step --------------------------------------------------
 
-static hk_status count_ema(hk_step_info *info, void *user) {
+static hk_status count_ema(void *user, hk_step_info *info) {
     return hk_ema_set_num_updates(user, info->local_step + 1);
 }
 
@@ -86,12 +86,12 @@ hk_status hki_crew_average(hki_crew *c, const hki_worker *w) {
     return HK_OK;
 }
 
-static hk_status average_center(hk_step_info *info, void *user) {
+static hk_status average_center(void *user, hk_step_info *info) {
     hki_crew *const c = user;
     return info->exchanged ? hki_crew_average(c, &c->workers[0]) : HK_OK;
 }
 
-static hk_status note_info(hk_step_info *info, void *user) {
+static hk_status note_info(void *user, hk_step_info *info) {
     ((hki_worker *)user)->info = info;
     return HK_OK;
 }
