@@ -151,8 +151,6 @@ hk_status hki_graph_plan(hk_context *ctx, hk_graph *g,
                          const hk_plan_options *opt, hk_plan **out,
                          bool *compiled);
 
-uint32_t hki_plan_threads(const hk_plan *p); // library threads of a session
-
 // The moving statistics that a training plan updates (hk_assign_moving with a
 // momentum below 1), for their recalibration.
 size_t hki_plan_n_moving(const hk_plan *p);

@@ -396,10 +396,6 @@ hk_status hk_plan_init_values(const hk_plan *p, uint64_t seed, float *x,
     return HK_OK;
 }
 
-uint32_t hki_plan_threads(const hk_plan *p) {
-    return p->threads;
-}
-
 static const hki_call *moving_call(const hk_plan *p, size_t i) {
     for (size_t k = 0; k < p->n_steps; k++) {
         const hki_call *c = p->steps[k].call;
