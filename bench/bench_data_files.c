@@ -164,8 +164,8 @@ static void floor_records(const char *path) {
         const uint8_t *data;
         size_t size;
         hki_record_state state;
-        while ((state = hki_record_parse(buf + at, have - at, true, &data,
-                                         &size)) == HKI_RECORD_WHOLE) {
+        while ((state = hki_record_parse(buf + at, have - at, &data, &size)) ==
+               HKI_RECORD_WHOLE) {
             at += HKI_RECORD_HEADER + size + HKI_RECORD_FOOTER;
             n++;
         }

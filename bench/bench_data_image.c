@@ -177,14 +177,14 @@ static void make_small(void) {
     if (shard == NULL) {
         make_files(32, 32, 4000);
     } else {
-        uint8_t *packed, *tar;
-        size_t n_packed, size;
-        OK(hki_file_read_all(shard, (size_t)1 << 30, &packed, &n_packed));
-        OK(hki_unpack(HKI_GZIP, packed, n_packed, (size_t)1 << 30, shard, &tar,
-                      &size));
+        uint8_t *tar;
+        size_t size;
+        hki_stream *s = NULL;
+        OK(hki_stream_open(shard, HKI_GZIP, (size_t)1 << 18, &s));
+        OK(hki_stream_read_all(s, (size_t)1 << 30, &tar, &size));
+        hki_stream_close(s);
         new_files(read_tar(tar, size, false));
         read_tar(tar, size, true);
-        hki_free(packed);
         hki_free(tar);
         high = wide = 32;
     }

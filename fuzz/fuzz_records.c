@@ -35,11 +35,24 @@ static void run(const uint8_t *data, size_t size, const hk_file_options *o) {
     data_file_close(&f);
 }
 
+static void unpack(const uint8_t *data, size_t size) {
+    data_file f;
+    data_file_open(&f, data, size);
+    for (int k = 0; k < 3; k++) {
+        hki_stream *s = NULL;
+        uint8_t *out = NULL;
+        size_t n;
+        if (hki_stream_open(f.name, (hki_packing)k, 4096, &s) == HK_OK &&
+            hki_stream_read_all(s, 1 << 20, &out, &n) == HK_OK)
+            hki_free(out);
+        hki_stream_close(s);
+    }
+    data_file_close(&f);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     hk_file_options o;
     hki_buf framed = {0};
-    uint8_t *out = NULL;
-    size_t out_size;
     if (size == 0)
         return 0;
     hk_file_options_init(&o, sizeof o);
@@ -57,9 +70,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         run((const uint8_t *)framed.data, framed.size, &o);
     }
     hki_buf_deinit(&framed);
-    for (int k = 0; k < 3; k++)
-        if (hki_unpack((hki_packing)k, data + 1, size - 1, 1 << 20, "fuzz",
-                       &out, &out_size) == HK_OK)
-            hki_free(out);
+    unpack(data + 1, size - 1);
     return 0;
 }

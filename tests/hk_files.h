@@ -3,8 +3,8 @@
 #ifndef HK_FILES_H
 #define HK_FILES_H
 #include "hk_data.h"
+#include "codec_util.h"
 #include "file_util.h"
-#include "codec/codec.h"
 #include "hooke/files.h"
 
 // ---- files -----------------------------------------------------------------
@@ -47,7 +47,7 @@ static inline const char *hk_bed_packed(hk_bed *b, const char *name,
                                         hki_packing packing, const void *bytes,
                                         size_t size) {
     hki_buf packed = {0};
-    assert_ok(hki_pack(packing, 6, bytes, size, &packed));
+    pack(packing, 6, bytes, size, &packed);
     const char *const path = hk_bed_add(b, name, packed.data, packed.size);
     hki_buf_deinit(&packed);
     return path;

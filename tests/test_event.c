@@ -1,5 +1,6 @@
 // test_event.c - what the event writer puts on disk: known bytes, histogram
 // buckets, threads, one writer per folder, failures of the disk.
+#include "codec_util.h"
 #include "file_util.h"
 #include <errno.h>
 #include <float.h>
@@ -302,7 +303,7 @@ static void test_image(void **state) {
     assert_int_equal(e.kind, HK_EVENT_IMAGE);
     assert_string_equal(e.text, "2x3x3");
     hki_picture p;
-    assert_ok(hki_picture_decode(e.bytes, e.size, 0, 100, "image", &p));
+    assert_ok(picture_decode(e.bytes, e.size, 0, 100, "image", &p));
     assert_true(p.height == 2 && p.width == 3 && p.channels == 3);
     assert_memory_equal(p.pixels, pixels, sizeof pixels);
     hki_free(p.pixels);

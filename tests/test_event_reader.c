@@ -1,5 +1,6 @@
 // test_event_reader.c - reading event files: those of TensorFlow in
 // tests/data/event (made by tools/make_golden_files.py), torn and damaged ones.
+#include "codec_util.h"
 #include "file_util.h"
 #include "event/histogram.h"
 #include "event/reader.h"
@@ -28,7 +29,7 @@ static const uint8_t pixels[] = {0, 40, 80, 120, 160, 200};
 
 static void check_picture(const hk_event *e) {
     hki_picture p;
-    const hk_status s = hki_picture_decode(e->bytes, e->size, 1, 100, "t", &p);
+    const hk_status s = picture_decode(e->bytes, e->size, 1, 100, "t", &p);
     if (s == HK_E_UNSUPPORTED)
         return;
     assert_ok(s);

@@ -1,8 +1,8 @@
 // test_inflate.c - gzip and zlib: whole buffers, streams, packing as bytes
 // come, damage at every place, bombs.
 #include "hk_test.h"
+#include "codec_util.h"
 #include "file_util.h"
-#include "codec/codec.h"
 
 // Bytes that neither vanish nor resist when packed.
 static uint8_t *sample(size_t n) {
@@ -17,39 +17,48 @@ static uint8_t *sample(size_t n) {
 
 static const hki_packing packings[] = {HKI_UNPACKED, HKI_GZIP, HKI_ZLIB};
 
-// ---- whole buffers ---------------------------------------------------------
+// ---- whole files -----------------------------------------------------------
+
+// The unpacked bytes of a file that holds these.
+static hk_status unpack(hki_packing packing, const void *bytes, size_t size,
+                        size_t limit, uint8_t **out, size_t *out_size) {
+    folder d;
+    char path[512];
+    hki_stream *s = NULL;
+    folder_make(&d);
+    write_file(folder_path(&d, "file", path), bytes, size);
+    hk_status e = hki_stream_open(path, packing, 4096, &s);
+    if (e == HK_OK)
+        e = hki_stream_read_all(s, limit, out, out_size);
+    hki_stream_close(s);
+    folder_remove(&d);
+    return e;
+}
 
 static void test_round_trip(void **state) {
     (void)state;
     static const size_t sizes[] = {0, 1, 2, 100, 4096, 65537, 1000000};
     for (size_t i = 0; i < HKI_COUNT(sizes); i++)
         for (size_t k = 0; k < HKI_COUNT(packings); k++)
-            for (int level = 1; level <= 12; level += 11) {
+            for (int level = 1; level <= 9; level += 8) {
                 uint8_t *const bytes = sample(sizes[i]);
                 uint8_t *out = NULL;
                 size_t size = 77;
                 hki_buf packed = {0};
-                assert_ok(
-                    hki_pack(packings[k], level, bytes, sizes[i], &packed));
-                assert_ok(hki_unpack(packings[k], (uint8_t *)packed.data,
-                                     packed.size, sizes[i], "test", &out,
-                                     &size));
+                pack(packings[k], level, bytes, sizes[i], &packed);
+                assert_ok(unpack(packings[k], packed.data, packed.size,
+                                 sizes[i], &out, &size));
                 assert_int_equal(size, sizes[i]);
                 assert_memory_equal(out, bytes, size);
                 // One byte less is the limit of a bomb.
                 if (sizes[i] > 0)
-                    assert_status(hki_unpack(packings[k],
-                                             (uint8_t *)packed.data,
-                                             packed.size, sizes[i] - 1, "test",
-                                             &out, &size),
+                    assert_status(unpack(packings[k], packed.data, packed.size,
+                                         sizes[i] - 1, &out, &size),
                                   HK_E_DATA);
                 hki_free(out);
                 hki_buf_deinit(&packed);
                 free(bytes);
             }
-    hki_buf b = {0};
-    assert_status(hki_pack(HKI_GZIP, 13, (const uint8_t *)"", 0, &b),
-                  HK_E_INVALID_ARG);
 }
 
 // What gzip(1) and Python's zlib make of "hello hello hello\n".
@@ -68,8 +77,8 @@ static void test_golden(void **state) {
         uint8_t bytes[64], *out = NULL;
         size_t size = 0;
         const size_t n = from_hex(cases[i].hex, bytes, sizeof bytes);
-        const hk_status s = hki_unpack(cases[i].packing, bytes, n, 100,
-                                       cases[i].name, &out, &size);
+        const hk_status s =
+            unpack(cases[i].packing, bytes, n, 100, &out, &size);
         if (s != HK_OK)
             fail_msg("%s: %s", cases[i].name, hk_last_error());
         assert_int_equal(size, 18);
@@ -83,23 +92,20 @@ static void test_members(void **state) {
     hki_buf two = {0};
     uint8_t *out = NULL;
     size_t size = 0;
-    assert_ok(hki_pack(HKI_GZIP, 6, (const uint8_t *)"first ", 6, &two));
-    assert_ok(hki_pack(HKI_GZIP, 6, (const uint8_t *)"second", 6, &two));
+    pack(HKI_GZIP, 6, "first ", 6, &two);
+    pack(HKI_GZIP, 6, "second", 6, &two);
     assert_ok(hki_buf_add(&two, "\0\0\0\0", 4)); // padding
-    assert_ok(hki_unpack(HKI_GZIP, (uint8_t *)two.data, two.size, 100, "two",
-                         &out, &size));
+    assert_ok(unpack(HKI_GZIP, two.data, two.size, 100, &out, &size));
     assert_int_equal(size, 12);
     assert_memory_equal(out, "first second", 12);
     hki_free(out);
     assert_ok(hki_buf_add(&two, "x", 1)); // no member, no padding
-    assert_status(hki_unpack(HKI_GZIP, (uint8_t *)two.data, two.size, 100,
-                             "two", &out, &size),
+    assert_status(unpack(HKI_GZIP, two.data, two.size, 100, &out, &size),
                   HK_E_DATA);
     hki_buf_deinit(&two);
-    assert_ok(hki_pack(HKI_ZLIB, 6, (const uint8_t *)"first ", 6, &two));
-    assert_ok(hki_pack(HKI_ZLIB, 6, (const uint8_t *)"second", 6, &two));
-    assert_status(hki_unpack(HKI_ZLIB, (uint8_t *)two.data, two.size, 100,
-                             "two", &out, &size),
+    pack(HKI_ZLIB, 6, "first ", 6, &two);
+    pack(HKI_ZLIB, 6, "second", 6, &two);
+    assert_status(unpack(HKI_ZLIB, two.data, two.size, 100, &out, &size),
                   HK_E_DATA);
     hki_buf_deinit(&two);
 }
@@ -111,18 +117,17 @@ static void test_damage(void **state) {
     uint8_t *const bytes = sample(300);
     for (size_t k = 1; k < HKI_COUNT(packings); k++) {
         hki_buf packed = {0};
-        assert_ok(hki_pack(packings[k], 6, bytes, 300, &packed));
+        pack(packings[k], 6, bytes, 300, &packed);
         uint8_t *const p = (uint8_t *)packed.data;
         for (size_t i = 0; i < packed.size; i++) {
             uint8_t *out = NULL;
             size_t size;
-            assert_status(
-                hki_unpack(packings[k], p, i, 1000, "cut", &out, &size),
-                HK_E_DATA);
+            assert_status(unpack(packings[k], p, i, 1000, &out, &size),
+                          HK_E_DATA);
             for (int bit = 0; bit < 8; bit++) {
                 p[i] ^= (uint8_t)(1 << bit);
-                if (hki_unpack(packings[k], p, packed.size, 1000, "bit", &out,
-                               &size) == HK_OK) {
+                if (unpack(packings[k], p, packed.size, 1000, &out, &size) ==
+                    HK_OK) {
                     assert_int_equal(size, 300);
                     assert_memory_equal(out, bytes, 300);
                     hki_free(out);
@@ -142,17 +147,17 @@ static void test_bomb(void **state) {
     hki_buf packed = {0};
     uint8_t *const zeros = calloc(1, 1 << 20), *out = NULL;
     size_t size;
-    assert_ok(hki_pack(HKI_GZIP, 9, zeros, 1 << 20, &packed));
+    pack(HKI_GZIP, 9, zeros, 1 << 20, &packed);
     assert_in_range(packed.size, 100, 2000);
-    assert_status(hki_unpack(HKI_GZIP, (uint8_t *)packed.data, packed.size,
-                             65536, "bomb", &out, &size),
-                  HK_E_DATA);
+    assert_status(
+        unpack(HKI_GZIP, packed.data, packed.size, 65536, &out, &size),
+        HK_E_DATA);
     assert_non_null(strstr(hk_last_error(), "65536"));
     // A trailer that promises 4 GiB of a few bytes.
     memset(packed.data + packed.size - 4, 0xff, 4);
-    assert_status(hki_unpack(HKI_GZIP, (uint8_t *)packed.data, packed.size,
-                             SIZE_MAX / 4, "lie", &out, &size),
-                  HK_E_DATA);
+    assert_status(
+        unpack(HKI_GZIP, packed.data, packed.size, SIZE_MAX / 4, &out, &size),
+        HK_E_DATA);
     hki_buf_deinit(&packed);
     free(zeros);
 }
@@ -172,7 +177,7 @@ static void bed_make(bed *b, hki_packing packing, size_t size) {
     folder_path(&b->d, "file", b->path);
     b->bytes = sample(size);
     b->size = size;
-    assert_ok(hki_pack(packing, 6, b->bytes, size, &packed));
+    pack(packing, 6, b->bytes, size, &packed);
     write_file(b->path, packed.data, packed.size);
     hki_buf_deinit(&packed);
 }
@@ -190,7 +195,6 @@ static void read_all(hki_stream *s, const bed *b, size_t from, size_t step) {
         assert_true(got <= b->size - at);
         assert_memory_equal(out, b->bytes + at, got);
         at += got;
-        assert_int_equal(hki_stream_position(s), at);
     } while (got > 0);
     assert_int_equal(at, b->size);
     free(out);
@@ -208,7 +212,6 @@ static void test_stream(void **state) {
         static const uint64_t places[] = {0, 99999, 5, 50000, 49999, 100000};
         for (size_t i = 0; i < HKI_COUNT(places); i++) {
             assert_ok(hki_stream_seek(s, places[i]));
-            assert_int_equal(hki_stream_position(s), places[i]);
             read_all(s, &b, places[i], 5000);
         }
         assert_status(hki_stream_seek(s, 100001), HK_E_DATA);
@@ -283,8 +286,8 @@ static void test_packer(void **state) {
             assert_ok(hki_packer_add(p, bytes + i, 1000, &packed));
         assert_ok(hki_packer_finish(p, &packed));
         hki_packer_destroy(p);
-        assert_ok(hki_unpack(packings[k], (uint8_t *)packed.data, packed.size,
-                             200000, "packer", &out, &size));
+        assert_ok(
+            unpack(packings[k], packed.data, packed.size, 200000, &out, &size));
         assert_int_equal(size, 200000);
         assert_memory_equal(out, bytes, size);
         hki_free(out);
@@ -318,8 +321,7 @@ static hk_status all_of_it(void *user) {
     if (e == HK_OK)
         e = hki_packer_finish(p, &packed);
     if (e == HK_OK)
-        e = hki_unpack(HKI_ZLIB, (uint8_t *)packed.data, packed.size, b->size,
-                       "test", &out, &size);
+        e = hki_stream_read_all(s, b->size, &out, &size);
     hki_free(out);
     hki_buf_deinit(&packed);
     hki_packer_destroy(p);

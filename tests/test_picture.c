@@ -5,6 +5,7 @@
 #endif
 #include <zlib.h>
 #include "hk_test.h"
+#include "codec_util.h"
 #include "codec/codec.h"
 
 #define ANY ((uint64_t)1 << 20)
@@ -170,9 +171,8 @@ static void test_png_kinds(void **state) {
         hki_buf b = {0};
         hki_picture p;
         make_png(&cases[i].file, &b);
-        assert_ok(hki_picture_decode((uint8_t *)b.data, b.size,
-                                     cases[i].channels, ANY, cases[i].name,
-                                     &p));
+        assert_ok(picture_decode((uint8_t *)b.data, b.size, cases[i].channels,
+                                 ANY, cases[i].name, &p));
         assert_int_equal(p.height, cases[i].file.height);
         assert_int_equal(p.width, cases[i].file.width);
         const size_t n = (size_t)(p.height * p.width * p.channels);
@@ -195,8 +195,8 @@ static void test_png_written(void **state) {
         hki_buf b = {0};
         hki_picture p;
         assert_ok(hki_png_encode(pixels, 13, 7, channels, &b));
-        assert_ok(hki_picture_decode((uint8_t *)b.data, b.size, 0, ANY,
-                                     "written", &p));
+        assert_ok(
+            picture_decode((uint8_t *)b.data, b.size, 0, ANY, "written", &p));
         assert_true(p.height == 13 && p.width == 7 && p.channels == channels);
         assert_memory_equal(p.pixels, pixels, (size_t)(13 * 7 * channels));
         hki_free(p.pixels);
@@ -290,7 +290,7 @@ static void test_jpeg_inks(void **state) {
         hki_picture p;
         if (channels == 2)
             continue;
-        assert_ok(hki_picture_decode(jpeg, size, channels, ANY, "inks", &p));
+        assert_ok(picture_decode(jpeg, size, channels, ANY, "inks", &p));
         assert_int_equal(p.channels, channels == 0 ? 3 : channels);
         for (int i = 0; i < HIGH * WIDE; i++) {
             double rgb[3];
@@ -318,7 +318,7 @@ static void test_jpeg_inks(void **state) {
 static hk_status try(const uint8_t *bytes, size_t size, uint64_t max_pixels) {
     hki_picture p = {0};
     const hk_status s =
-        hki_picture_decode(bytes, size, 3, max_pixels, "damaged", &p);
+        picture_decode(bytes, size, 3, max_pixels, "damaged", &p);
     hki_free(p.pixels);
     return s;
 }
@@ -376,7 +376,7 @@ static void test_damaged(void **state) {
     assert_non_null(strstr(hk_last_error(), "neither a JPEG nor a PNG"));
     assert_status(try(NULL, 0, ANY), HK_E_DATA);
     hki_picture p;
-    assert_status(hki_picture_decode(jpeg, size, 2, ANY, "two", &p),
+    assert_status(picture_decode(jpeg, size, 2, ANY, "two", &p),
                   HK_E_INVALID_ARG);
     // A decoder goes on after a damaged picture, and refuses another one than
     // was probed.
@@ -416,7 +416,7 @@ static hk_status there_and_back(void *user) {
     hki_picture p = {0};
     hk_status s = hki_png_encode(user, 5, 6, 3, &b);
     if (s == HK_OK)
-        s = hki_picture_decode((uint8_t *)b.data, b.size, 1, ANY, "png", &p);
+        s = picture_decode((uint8_t *)b.data, b.size, 1, ANY, "png", &p);
     hki_free(p.pixels);
     hki_buf_deinit(&b);
     return s;
@@ -449,9 +449,8 @@ static void test_unsupported(void **state) {
     hki_buf b = {0};
     hki_picture p;
     make_png(&parts, &b);
-    assert_status(
-        hki_picture_decode((uint8_t *)b.data, b.size, 0, ANY, "png", &p),
-        HK_E_UNSUPPORTED);
+    assert_status(picture_decode((uint8_t *)b.data, b.size, 0, ANY, "png", &p),
+                  HK_E_UNSUPPORTED);
     assert_status(hki_png_encode((uint8_t *)b.data, 1, 1, 1, &b),
                   HK_E_UNSUPPORTED);
     hki_buf_deinit(&b);

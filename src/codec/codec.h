@@ -95,18 +95,10 @@ bool hki_record_length(const uint8_t header[HKI_RECORD_HEADER],
 void hki_record_seal(const void *data, size_t size,
                      uint8_t header[HKI_RECORD_HEADER],
                      uint8_t footer[HKI_RECORD_FOOTER]);
-// The record at the start of bytes, without a message.
+// The record at the start of bytes; data and size are set when it is whole.
 hki_record_state hki_record_parse(const uint8_t *bytes, size_t size,
-                                  bool check_crc, const uint8_t **data,
-                                  size_t *data_size);
+                                  const uint8_t **data, size_t *data_size);
 hk_status hki_record_append(hki_buf *b, const void *data, size_t size);
-// The record at bytes[*pos]; moves *pos behind it. HK_E_END at the end;
-// HK_E_DATA ("truncated", "corrupted") with record and offset otherwise,
-// *pos unchanged. check_crc false skips the data's checksum, not the
-// length's.
-hk_status hki_record_next(const uint8_t *bytes, size_t size, size_t *pos,
-                          bool check_crc, const char *what,
-                          const uint8_t **data, size_t *data_size);
 
 // ---- JSON -----------------------------------------------------------------
 
@@ -217,24 +209,19 @@ typedef enum hki_packing {
     HKI_ZLIB = 2
 } hki_packing;
 
-// Whole buffer to whole buffer; at most `limit` bytes come out (HK_E_DATA
-// beyond: a bomb). *out is freed with hki_free.
-hk_status hki_unpack(hki_packing packing, const uint8_t *bytes, size_t size,
-                     size_t limit, const char *what, uint8_t **out,
-                     size_t *out_size);
-hk_status hki_pack(hki_packing packing, int level, const uint8_t *bytes,
-                   size_t size, hki_buf *out);
-
-// A stream over a file descriptor or memory: bytes as they were before
-// packing. Position counts unpacked bytes.
+// A stream over a file: its bytes as they were before packing.
 typedef struct hki_stream hki_stream;
 hk_status hki_stream_open(const char *path, hki_packing packing,
                           size_t buffer_bytes, hki_stream **out);
 // At least 1 byte unless at the end (*got 0).
 hk_status hki_stream_read(hki_stream *s, void *out, size_t capacity,
                           size_t *got);
-uint64_t hki_stream_position(const hki_stream *s);
-// Forward cheaply when plain; reads through otherwise; backward reopens.
+// All that follows, at most `limit` bytes (HK_E_DATA beyond: a bomb). *out is
+// freed with hki_free.
+hk_status hki_stream_read_all(hki_stream *s, size_t limit, uint8_t **out,
+                              size_t *size);
+// To this unpacked byte: at once in a plain file; reads through in a packed
+// one, from its beginning to go back.
 hk_status hki_stream_seek(hki_stream *s, uint64_t position);
 void hki_stream_close(hki_stream *s); // NULL is allowed
 
@@ -253,20 +240,17 @@ typedef struct hki_picture {
     uint8_t *pixels;                 // height * width * channels; hki_free
 } hki_picture;
 
-// PNG or JPEG by its first bytes. channels: 1, 3, 4, or 0 as stored.
-// max_pixels bounds height * width. HK_E_UNSUPPORTED in a build without.
-hk_status hki_picture_decode(const uint8_t *bytes, size_t size, int channels,
-                             uint64_t max_pixels, const char *what,
-                             hki_picture *out);
 hk_status hki_png_encode(const uint8_t *pixels, int height, int width,
                          int channels, hki_buf *out);
 
-// The same in two steps for many pictures, into memory of the caller's. A
-// decoder keeps what one picture leaves for the next; one thread at a time.
+// Pictures are read in two steps, into memory of the caller's. A decoder keeps
+// what one picture leaves for the next; one thread at a time.
 typedef struct hki_picture_decoder hki_picture_decoder;
 hk_status hki_picture_decoder_create(hki_picture_decoder **out);
 void hki_picture_decoder_destroy(hki_picture_decoder *d); // NULL is allowed
-// Fills height, width and channels; pixels becomes NULL.
+// PNG or JPEG by its first bytes. channels: 1, 3, 4, or 0 as stored. max_pixels
+// bounds height * width. Fills height, width and channels; pixels becomes NULL.
+// HK_E_UNSUPPORTED in a build without.
 hk_status hki_picture_probe(const uint8_t *bytes, size_t size, int channels,
                             uint64_t max_pixels, const char *what,
                             hki_picture *out);

@@ -1,25 +1,13 @@
 // deflate.c - packing a stream as its bytes come, by zlib.
 #include "codec/codec.h"
-#include <zlib.h>
+#include "codec/zlib_memory.h"
 
 #define CHUNK 65536
 
 struct hki_packer {
-    bool ready; // zlib's state exists
     z_stream z;
     uint8_t chunk[CHUNK];
 };
-
-static void *z_alloc(void *user, unsigned int count, unsigned int size) {
-    void *p = NULL;
-    (void)user;
-    return hki_zalloc_array(count, size, &p) == HK_OK ? p : NULL;
-}
-
-static void z_free(void *user, void *p) {
-    (void)user;
-    hki_free(p);
-}
 
 hk_status hki_packer_create(hki_packing packing, int level, hki_packer **out) {
     hki_packer *p;
@@ -27,15 +15,13 @@ hk_status hki_packer_create(hki_packing packing, int level, hki_packer **out) {
         return hki_fail(HK_E_INVALID_ARG, "packer: packing %d, level %d",
                         (int)packing, level);
     HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));
-    p->z.zalloc = z_alloc;
-    p->z.zfree = z_free;
+    p->z = HKI_ZLIB_MEMORY;
     const int window = packing == HKI_GZIP ? 15 + 16 : 15;
     if (deflateInit2(&p->z, level, Z_DEFLATED, window, 8, Z_DEFAULT_STRATEGY) !=
         Z_OK) {
         hki_free(p);
         return hki_fail(HK_E_NO_MEMORY, "packer: no memory");
     }
-    p->ready = true;
     *out = p;
     return HK_OK;
 }
@@ -43,8 +29,7 @@ hk_status hki_packer_create(hki_packing packing, int level, hki_packer **out) {
 void hki_packer_destroy(hki_packer *p) {
     if (p == NULL)
         return;
-    if (p->ready)
-        (void)deflateEnd(&p->z);
+    (void)deflateEnd(&p->z);
     hki_free(p);
 }
 

@@ -105,26 +105,6 @@ hk_status hki_picture_read(hki_picture_decoder *d, const uint8_t *bytes,
     return f.format->read(d, bytes, size, what, &f.header, p);
 }
 
-hk_status hki_picture_decode(const uint8_t *bytes, size_t size, int channels,
-                             uint64_t max_pixels, const char *what,
-                             hki_picture *out) {
-    hki_picture p;
-    hki_picture_decoder *d = NULL;
-    HKI_TRY(hki_picture_probe(bytes, size, channels, max_pixels, what, &p));
-    HKI_TRY(hki_picture_decoder_create(&d));
-    hk_status s = hki_alloc_array((size_t)p.height * (size_t)p.width,
-                                  (size_t)p.channels, &p.pixels);
-    if (s == HK_OK)
-        s = hki_picture_read(d, bytes, size, what, &p);
-    hki_picture_decoder_destroy(d);
-    if (s != HK_OK) {
-        hki_free(p.pixels);
-        return s;
-    }
-    *out = p;
-    return HK_OK;
-}
-
 // 19595 + 38470 + 7471 = 65536: the weights of JPEG's luminance in 16 bits.
 static uint8_t grey(const uint8_t *p) {
     return (uint8_t)((19595u * p[0] + 38470u * p[1] + 7471u * p[2] + 32768u) >>

@@ -33,8 +33,7 @@ hk_status hki_record_append(hki_buf *b, const void *data, size_t size) {
 }
 
 hki_record_state hki_record_parse(const uint8_t *bytes, size_t size,
-                                  bool check_crc, const uint8_t **data,
-                                  size_t *data_size) {
+                                  const uint8_t **data, size_t *data_size) {
     if (size == 0)
         return HKI_RECORD_END;
     if (size < HKI_RECORD_HEADER)
@@ -46,43 +45,10 @@ hki_record_state hki_record_parse(const uint8_t *bytes, size_t size,
     if (left < HKI_RECORD_FOOTER || length > left - HKI_RECORD_FOOTER)
         return HKI_RECORD_TRUNCATED;
     const uint8_t *const p = bytes + HKI_RECORD_HEADER;
-    if (check_crc && hki_crc32c_mask(hki_crc32c(0, p, (size_t)length)) !=
-                         hki_get_u32(p + length))
+    if (hki_crc32c_mask(hki_crc32c(0, p, (size_t)length)) !=
+        hki_get_u32(p + length))
         return HKI_RECORD_BAD_DATA;
     *data = p;
     *data_size = (size_t)length;
     return HKI_RECORD_WHOLE;
-}
-
-hk_status hki_record_next(const uint8_t *bytes, size_t size, size_t *pos,
-                          bool check_crc, const char *what,
-                          const uint8_t **data, size_t *data_size) {
-    const size_t at = *pos, left = size - at;
-    const uint8_t *p;
-    size_t n;
-    switch (hki_record_parse(bytes + at, left, check_crc, &p, &n)) {
-    case HKI_RECORD_WHOLE:
-        *pos = at + HKI_RECORD_HEADER + n + HKI_RECORD_FOOTER;
-        *data = p;
-        *data_size = n;
-        return HK_OK;
-    case HKI_RECORD_END:
-        return HK_E_END;
-    case HKI_RECORD_TRUNCATED:
-        return hki_fail(HK_E_DATA,
-                        "%s: record at byte %zu is truncated: the file ends "
-                        "%zu bytes later",
-                        what, at, left);
-    case HKI_RECORD_BAD_LENGTH:
-        return hki_fail(HK_E_DATA,
-                        "%s: record at byte %zu is corrupted: the checksum of "
-                        "its length is wrong",
-                        what, at);
-    case HKI_RECORD_BAD_DATA:
-        break;
-    }
-    return hki_fail(HK_E_DATA,
-                    "%s: record at byte %zu is corrupted: the checksum of its "
-                    "%llu bytes is wrong",
-                    what, at, (unsigned long long)hki_get_u64(bytes + at));
 }

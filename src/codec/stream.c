@@ -5,15 +5,19 @@
 // through one input buffer; going back means starting again, going forward
 // means reading through. A damaged file gives HK_E_DATA at the place where
 // the damage shows, and again at every further read.
+//
+// gzip data may consist of several members, as `cat a.gz b.gz` makes, and may
+// be padded with zero bytes, as tapes leave them.
 #include "codec/codec.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
+#include "codec/zlib_memory.h"
 
 #define MIN_BUFFER 512
 #define SKIP_BYTES 65536
+#define MOST ((size_t)1 << 30) // bytes at once: zlib counts in 32 bits
 
 struct hki_stream {
     int fd;
@@ -31,18 +35,7 @@ struct hki_stream {
     z_stream z;
 };
 
-// ---- zlib's memory ---------------------------------------------------------
-
-static void *z_alloc(void *user, unsigned int count, unsigned int size) {
-    void *p = NULL;
-    (void)user;
-    return hki_zalloc_array(count, size, &p) == HK_OK ? p : NULL;
-}
-
-static void z_free(void *user, void *p) {
-    (void)user;
-    hki_free(p);
-}
+// ---- reading ---------------------------------------------------------------
 
 static hk_status start_member(hki_stream *s) {
     // 15 is the window of both formats; 16 more asks for gzip's header.
@@ -58,12 +51,10 @@ static hk_status start_member(hki_stream *s) {
     return HK_OK;
 }
 
-// ---- reading ---------------------------------------------------------------
-
-static hk_status read_file(hki_stream *s, void *out, size_t capacity,
+static hk_status read_file(const hki_stream *s, void *out, size_t capacity,
                            size_t *got) {
     for (;;) {
-        const ssize_t n = read(s->fd, out, HKI_MIN(capacity, (size_t)1 << 30));
+        const ssize_t n = read(s->fd, out, HKI_MIN(capacity, MOST));
         if (n >= 0) {
             *got = (size_t)n;
             return HK_OK;
@@ -118,7 +109,7 @@ static hk_status next_member(hki_stream *s) {
 // Unpacks until at least one byte is there, or the end.
 static hk_status unpack_some(hki_stream *s, void *out, size_t capacity,
                              size_t *got) {
-    const unsigned int room = (unsigned int)HKI_MIN(capacity, (size_t)1 << 30);
+    const unsigned int room = (unsigned int)HKI_MIN(capacity, MOST);
     s->z.next_out = out;
     s->z.avail_out = room;
     while (!s->ended && s->z.avail_out == room) {
@@ -165,10 +156,6 @@ hk_status hki_stream_read(hki_stream *s, void *out, size_t capacity,
 }
 
 // ---- position --------------------------------------------------------------
-
-uint64_t hki_stream_position(const hki_stream *s) {
-    return s->position;
-}
 
 static hk_status seek_file(hki_stream *s, uint64_t position) {
     struct stat st;
@@ -235,8 +222,7 @@ hk_status hki_stream_open(const char *path, hki_packing packing,
     s->fd = -1;
     s->packing = packing;
     s->buffer_bytes = HKI_MIN(HKI_MAX(buffer_bytes, MIN_BUFFER), INT32_MAX);
-    s->z.zalloc = z_alloc;
-    s->z.zfree = z_free;
+    s->z = HKI_ZLIB_MEMORY;
     hk_status e = hki_strdup(path, &s->path);
     if (e == HK_OK && packing != HKI_UNPACKED)
         e = hki_alloc_array(s->buffer_bytes, 1, &s->in);
@@ -261,4 +247,36 @@ void hki_stream_close(hki_stream *s) {
     hki_free(s->in);
     hki_free(s->path);
     hki_free(s);
+}
+
+// ---- all of it -------------------------------------------------------------
+
+// Memory follows what has really come out, not what the file promises.
+static hk_status read_to_end(hki_stream *s, size_t limit, hki_buf *all) {
+    size_t got = 1;
+    while (got > 0) {
+        // One byte beyond the limit tells a bomb.
+        const size_t room = HKI_MIN(HKI_MAX(all->size, SKIP_BYTES), limit + 1);
+        HKI_TRY(hki_buf_reserve(all, room));
+        HKI_TRY(hki_stream_read(s, all->data + all->size, room, &got));
+        all->size += got;
+        if (all->size > limit)
+            return hki_fail(HK_E_DATA,
+                            "%s: unpacks to more than the limit of %zu bytes",
+                            s->path, limit);
+    }
+    return HK_OK;
+}
+
+hk_status hki_stream_read_all(hki_stream *s, size_t limit, uint8_t **out,
+                              size_t *size) {
+    hki_buf all = {0};
+    const hk_status e = read_to_end(s, limit, &all);
+    if (e != HK_OK) {
+        hki_buf_deinit(&all);
+        return e;
+    }
+    *out = (uint8_t *)all.data;
+    *size = all.size;
+    return HK_OK;
 }

@@ -167,7 +167,7 @@ static hk_status next_record(hk_event_reader *r, const uint8_t **data,
     r->record_offset = r->offset;
     HKI_TRY(window(r, r->offset, whole, &p));
     r->offset += whole;
-    if (hki_record_parse(p, whole, true, data, size) != HKI_RECORD_WHOLE)
+    if (hki_record_parse(p, whole, data, size) != HKI_RECORD_WHOLE)
         return hki_fail(HK_E_DATA,
                         "%s: record at byte %llu is corrupted: the checksum "
                         "of its %llu bytes is wrong",

@@ -133,18 +133,14 @@ hk_status hki_packing_of(const char *path, hk_compression compression,
 hk_status hki_read_whole(const char *path, const hk_file_options *opt,
                          uint8_t **bytes, size_t *size) {
     hki_packing packing;
-    uint8_t *raw = NULL;
-    size_t n = 0;
+    hki_stream *stream = NULL;
+    const size_t limit = (size_t)opt->max_file_bytes;
     HKI_TRY(hki_packing_of(path, opt->compression, false, &packing));
-    HKI_TRY(hki_file_read_all(path, (size_t)opt->max_file_bytes, &raw, &n));
-    if (packing == HKI_UNPACKED) {
-        *bytes = raw;
-        *size = n;
-        return HK_OK;
-    }
-    const hk_status s = hki_unpack(packing, raw, n, (size_t)opt->max_file_bytes,
-                                   path, bytes, size);
-    hki_free(raw);
+    if (packing == HKI_UNPACKED)
+        return hki_file_read_all(path, limit, bytes, size);
+    HKI_TRY(hki_stream_open(path, packing, opt->buffer_bytes, &stream));
+    const hk_status s = hki_stream_read_all(stream, limit, bytes, size);
+    hki_stream_close(stream);
     return s;
 }
 
