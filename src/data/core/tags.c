@@ -1,14 +1,25 @@
 // tags.c - the wanted keys of a map, found by their bytes.
 #include "data/core/tags.h"
 
-static hki_tag make_key(const uint8_t *p, size_t size) {
+static inline uint64_t load4(const uint8_t *p) {
+    return (uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 |
+           (uint64_t)p[3] << 24;
+}
+
+// Fewer than eight bytes, padded with zeros, by loads that overlap.
+static inline uint64_t load_few(const uint8_t *p, size_t n) {
+    if (n >= 4)
+        return load4(p) | load4(p + n - 4) << (8 * (n - 4));
+    if (n == 0)
+        return 0;
+    return (uint64_t)p[0] | (uint64_t)p[n / 2] << (8 * (n / 2)) |
+           (uint64_t)p[n - 1] << (8 * (n - 1));
+}
+
+static inline hki_tag make_key(const uint8_t *p, size_t size) {
     hki_tag k = {.bytes = p, .size = (uint32_t)size, .slot = -1};
-    if (size >= 8) {
-        k.head = hki_load8(p);
-        k.tail = hki_load8(p + size - 8);
-    } else {
-        memcpy(&k.head, p, size);
-    }
+    k.head = size >= 8 ? hki_load8(p) : load_few(p, size);
+    k.tail = size >= 8 ? hki_load8(p + size - 8) : 0;
     return k;
 }
 

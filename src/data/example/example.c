@@ -2,7 +2,6 @@
 // on bytes alone, and telling what is in one.
 #include "data/example/example.h"
 #include "data/core/pipeline.h"
-#include "data/files/records.h"
 
 // ---- the function over elements --------------------------------------------
 
@@ -48,13 +47,9 @@ static hk_status parse(const config *c, hki_finder *f, hki_fn_call *call) {
         if (k != c->input)
             HKI_TRY(hki_rows_copy(call->out, kept++, call->row,
                                   &call->in->values[k]));
-    f->k = HKI_ISA_PICK(hki_run_isa(call->run), hki_example_kernels_table);
-    const hki_example e = {
-        .bytes = (const uint8_t *)hki_string_bytes(record),
-        .size = record->size,
-    };
-    hki_example_bind(f, call->out, kept);
-    return hki_example_row(&c->spec, f, &e, call->row);
+    HKI_TRY(hki_example_find(
+        &c->spec, f, (const uint8_t *)hki_string_bytes(record), record->size));
+    return hki_example_read(&c->spec, f, call->out, kept, call->row);
 }
 
 // Says which record it was.
@@ -88,100 +83,6 @@ static const hki_fn_ops fn = {
     .scratch_open = scratch_open,
     .scratch_close = scratch_close,
     .apply = apply,
-};
-
-// ---- in front of a batch ---------------------------------------------------
-//
-// Directly behind a TFRecord source and in front of a batch, records go from
-// the read buffer to the rows without a stop, and their checksum is taken on
-// the way. To everybody else the dataset is a function like any other.
-
-static hk_status bulk_open(hki_node *n) {
-    hki_finder *f;
-    const config *const c = n->d->config;
-    HKI_TRY(scratch_open(c, (void **)&f));
-    f->k = HKI_ISA_PICK(hki_run_isa(n->run), hki_example_kernels_table);
-    n->state = f;
-    return HK_OK;
-}
-
-static void bulk_close(hki_node *n) {
-    if (n->state != NULL)
-        scratch_close(n->state);
-}
-
-static hk_status bulk_start(hki_node *n) {
-    return hki_node_start(n->inputs[0]);
-}
-
-static hk_status bulk_next(hki_node *n, hki_item *out) {
-    return hki_node_next(n->inputs[0], out);
-}
-
-static hk_status bulk_save(hki_node *n, hki_saver *w) {
-    (void)n;
-    return hki_saver_status(w);
-}
-
-static hk_status bulk_restore(hki_node *n, hki_restorer *r) {
-    (void)n;
-    return hki_restorer_status(r);
-}
-
-// Parses a record into a row; *skip: it was passed over.
-static hk_status bulk_row(hki_node *n, const hki_framed *r, int64_t row,
-                          bool *skip) {
-    const config *const c = n->d->config;
-    uint32_t crc = 0;
-    const hki_example e = {
-        .bytes = r->bytes,
-        .size = r->size,
-        .slack = HKI_READER_PAD,
-        .check = true,
-        .crc = &crc,
-    };
-    const hk_status s = hki_example_row(&c->spec, n->state, &e, row);
-    if (s == HK_E_NO_MEMORY)
-        return s;
-    if (crc != r->crc) {
-        *skip = true;
-        return hki_framed_corrupted(n->inputs[0], r);
-    }
-    n->inputs[0]->count++;
-    if (s == HK_OK)
-        return HK_OK;
-    return hki_on_error(n->run, c->on_error,
-                        hki_framed_fail(n->inputs[0], r, s), skip);
-}
-
-static hk_status bulk_fill(hki_node *n, hki_data_rows *rows, int64_t first,
-                           int64_t want, int64_t *got) {
-    int64_t i = 0;
-    hk_status s = HK_OK;
-    hki_example_bind(n->state, rows, 0);
-    while (i < want && s == HK_OK) {
-        hki_framed r;
-        bool skip = false;
-        s = hki_framed_next(n->inputs[0], &r);
-        if (s == HK_OK)
-            s = bulk_row(n, &r, first + i, &skip);
-        if (s == HK_OK && skip)
-            s = hki_run_check(n->run);
-        i += s == HK_OK && !skip;
-    }
-    *got = i;
-    return s == HK_E_END && i > 0 ? HK_OK : s;
-}
-
-static const hki_node_ops bulk_ops = {
-    .name = "fn",
-    .open = bulk_open,
-    .close = bulk_close,
-    .start = bulk_start,
-    .next = bulk_next,
-    .fill = bulk_fill,
-    .save = bulk_save,
-    .restore = bulk_restore,
 };
 
 // ---- the datasets ----------------------------------------------------------
@@ -275,22 +176,7 @@ static hk_dataset *make(hk_dataset *d, const char *op, bool sequence,
     }
     const uint64_t key = hki_hash(c->spec.key, &c->keep, sizeof c->keep);
     const uint32_t flags = c->on_error == HK_ON_ERROR_SKIP ? HKI_MAY_SKIP : 0;
-    hk_dataset *const out =
-        !hki_records_framed(d)
-            ? hki_data_fn(d, &fn, c, values, n, key, 1, flags)
-            : hki_dataset_make(&(hki_dataset_desc){
-                  .ops = &bulk_ops,
-                  .fn = &fn,
-                  .config = c,
-                  .inputs = &d,
-                  .n_inputs = 1,
-                  .spec = values,
-                  .n_spec = n,
-                  .count = -1,
-                  .key = key,
-                  .parallel = 1,
-                  .flags = flags | HKI_FN,
-              });
+    hk_dataset *const out = hki_data_fn(d, &fn, c, values, n, key, 1, flags);
     hki_free(values);
     return out;
 }
@@ -376,13 +262,10 @@ hk_status hk_example_parse(hk_example_parser *p, const void *bytes, size_t size,
                            const hk_element **out) {
     if (p == NULL || out == NULL || (bytes == NULL && size > 0))
         return hki_fail(HK_E_INVALID_ARG, "example parse: NULL argument");
-    const hki_example e = {
-        .bytes = size > 0 ? bytes : (const void *)"",
-        .size = size,
-    };
+    HKI_TRY(hki_example_find(&p->spec, &p->finder,
+                             size > 0 ? bytes : (const void *)"", size));
     HKI_TRY(hki_box_prepare(p->box));
-    hki_example_bind(&p->finder, hki_box_rows(p->box), 0);
-    HKI_TRY(hki_example_row(&p->spec, &p->finder, &e, 0));
+    HKI_TRY(hki_example_read(&p->spec, &p->finder, hki_box_rows(p->box), 0, 0));
     *out = &p->box->element;
     return HK_OK;
 }

@@ -182,12 +182,34 @@ static hk_status read_default(const hki_feature *f, hki_data_rows *rows,
     return HK_OK;
 }
 
+// A single number in its usual form, one packed value and nothing else; false:
+// it has to be read the general way.
+static bool read_single(const hki_feature *f, const hki_list *l, void *out) {
+    const uint8_t *p = l->p + 2, *const end = l->p + l->size;
+    uint64_t v;
+    if (f->count != 1 || l->stored != f->stored || l->size < 3 ||
+        l->p[0] != 0x0a || l->p[1] != l->size - 2)
+        return false;
+    if (f->stored == HK_F32 && l->size == 6) {
+        store_floats(p, 1, out);
+        return true;
+    }
+    if (f->stored != HK_I64)
+        return false;
+    v = *p;
+    if (v < 128 ? ++p != end : !hki_varint_get(&p, end, &v) || p != end)
+        return false;
+    return store_int(f->dtype, out, 0, (int64_t)v);
+}
+
 static hk_status read_fixed(const hki_feature *f, const hki_list *l,
                             hki_data_rows *rows, size_t k, int64_t row) {
     int64_t n;
     void *out;
     if (l->stored == 0)
         return read_default(f, rows, k, row);
+    if ((out = hki_rows_at(rows, k, row)) != NULL && read_single(f, l, out))
+        return HK_OK;
     HKI_TRY(check_list(f, l, &n));
     if (n != f->count)
         return hki_fail(HK_E_DATA, "feature \"%s\": %lld values, expected %lld",
@@ -270,18 +292,21 @@ static void raw_copy(const uint8_t *p, int64_t n, size_t size, uint8_t *out) {
 #endif
 }
 
-void hki_raw_read(const hki_feature *f, const hki_example_kernels *kernels,
-                  const uint8_t *p, void *out) {
-    if (f->dtype == f->stored)
+// The elements at p as the feature's dtype.
+static void raw_read(const hki_feature *f, const uint8_t *restrict p,
+                     void *restrict out) {
+    if (f->dtype == f->stored) {
         raw_copy(p, f->count, hk_dtype_size(f->stored), out);
-    else if (hk_dtype_size(f->stored) == 1)
-        kernels->byte_floats(p, f->count, out);
-    else
+    } else if (hk_dtype_size(f->stored) > 1) {
         raw_floats(f->stored, p, f->count, out);
+    } else {
+        float *restrict const to = out;
+        for (int64_t i = 0; i < f->count; i++)
+            to[i] = p[i];
+    }
 }
 
 static hk_status read_raw(const hki_feature *f, const hki_list *l,
-                          const hki_example_kernels *kernels,
                           hki_data_rows *rows, size_t k, int64_t row) {
     if (l->stored == 0)
         return read_default(f, rows, k, row);
@@ -308,7 +333,7 @@ static hk_status read_raw(const hki_feature *f, const hki_list *l,
     void *out;
     HKI_TRY(hki_rows_tensor(rows, k, row, &f->shape, &out));
     if (f->count > 0)
-        hki_raw_read(f, kernels, value.bytes, out);
+        raw_read(f, value.bytes, out);
     return HK_OK;
 }
 
@@ -348,18 +373,17 @@ static hk_status read_places(const hki_feature *f, const hki_finder *finder,
     for (int64_t i = 0; i < n; i++)
         places[i] = (place){.from = i};
     for (int d = 0; d < f->shape.rank; d++) {
-        const hki_list *const l =
-            hki_found_list(finder, false, f->index_slots[d]);
+        const hki_list l = hki_found_list(finder, false, f->index_slots[d]);
         const hki_feature as_int = {.name = f->name, .stored = HK_I64};
         int64_t m;
-        HKI_TRY(check_list(&as_int, l, &m));
+        HKI_TRY(check_list(&as_int, &l, &m));
         if (m != n)
             return hki_fail(HK_E_DATA,
                             "feature \"%s\": %lld values and %lld places in "
                             "dimension %d",
                             f->name, (long long)n, (long long)m, d);
         if (n > 0)
-            HKI_TRY(read_ints(&as_int, l, HK_I64, column));
+            HKI_TRY(read_ints(&as_int, &l, HK_I64, column));
         for (int64_t i = 0; i < n; i++) {
             if (column[i] < 0 || column[i] >= f->shape.dim[d])
                 return hki_fail(HK_E_RANGE,
@@ -549,7 +573,7 @@ static hk_status read_feature(const hki_feature *x, const hki_finder *f,
     case HK_FIXED_LEN:
         return read_fixed(x, l, rows, k, row);
     case HK_RAW_LEN:
-        return read_raw(x, l, f->k, rows, k, row);
+        return read_raw(x, l, rows, k, row);
     case HK_VAR_LEN:
         return read_var(x, l, rows, k, row);
     case HK_SPARSE_LEN:
@@ -565,9 +589,8 @@ hk_status hki_example_read(const hki_example_spec *s, const hki_finder *f,
                            hki_data_rows *rows, size_t first, int64_t row) {
     for (size_t i = 0; i < s->n_features; i++) {
         const hki_feature *const x = &s->features[i];
-        if (!hki_feature_done(f, i))
-            HKI_TRY(read_feature(x, f, hki_found_list(f, x->in_list, x->slot),
-                                 rows, first + i, row));
+        const hki_list l = hki_found_list(f, x->in_list, x->slot);
+        HKI_TRY(read_feature(x, f, &l, rows, first + i, row));
     }
     return HK_OK;
 }

@@ -188,27 +188,6 @@ static size_t count_keys(const hk_example_feature *f, size_t n) {
     return keys;
 }
 
-// Which slots are for one feature alone.
-static hk_status find_only(hki_example_spec *s) {
-    int32_t *users = NULL;
-    HKI_TRY(
-        hki_arena_alloc(&s->arena, s->context.n, sizeof *s->only, &s->only));
-    HKI_TRY(hki_arena_alloc(&s->arena, s->context.n, sizeof *users, &users));
-    for (size_t i = 0; i < s->n_features; i++) {
-        const hki_feature *const f = &s->features[i];
-        if (f->in_list)
-            continue;
-        s->only[f->slot] = (int32_t)i;
-        users[f->slot]++;
-        for (int d = 0; f->kind == HK_SPARSE_LEN && d < f->shape.rank; d++)
-            users[f->index_slots[d]] = 2;
-    }
-    for (size_t i = 0; i < s->context.n; i++)
-        if (users[i] != 1)
-            s->only[i] = -1;
-    return HK_OK;
-}
-
 static hk_status init(hki_example_spec *s, const hk_example_feature *context,
                       size_t n_context, const hk_example_feature *lists,
                       size_t n_lists) {
@@ -222,7 +201,7 @@ static hk_status init(hki_example_spec *s, const hk_example_feature *context,
         HKI_TRY(compile(s, &context[i], false));
     for (size_t i = 0; i < n_lists; i++)
         HKI_TRY(compile(s, &lists[i], true));
-    return find_only(s);
+    return HK_OK;
 }
 
 hk_status hki_example_spec_init(hki_example_spec *s,

@@ -3,7 +3,7 @@
 // Each format is one row of a table: how a file begins and how the next record
 // is found in the reader's window. The loop over files and the policy for
 // damage are the same for all.
-#include "data/files/records.h"
+#include "data/files/file_reader.h"
 #include <sys/stat.h>
 
 typedef struct format format;
@@ -17,7 +17,6 @@ typedef struct config {
 typedef struct source {
     const config *c;
     hki_file_reader r;
-    bool unchecked; // TFRecord: the consumer takes the checksum of the data
     size_t scanned; // text: bytes of the window known to hold no line end
     hki_buf line;   // text: the line without its CRs
 } source;
@@ -80,9 +79,8 @@ static hk_status tfrecord_fault(source *s, hki_record_state state, step *out) {
 static hk_status tfrecord_next(source *s, step *out) {
     for (;;) {
         const uint8_t *const p = s->r.data + s->r.begin;
-        const hki_record_state state =
-            hki_record_parse(p, hki_file_reader_left(&s->r), !s->unchecked,
-                             &out->bytes, &out->size);
+        const hki_record_state state = hki_record_parse(
+            p, hki_file_reader_left(&s->r), &out->bytes, &out->size);
         if (state == HKI_RECORD_WHOLE) {
             out->used = HKI_RECORD_HEADER + out->size + HKI_RECORD_FOOTER;
             return HK_OK;
@@ -286,7 +284,6 @@ static hk_status good_next(hki_node *n, step *at) {
 static hk_status source_next(hki_node *n, hki_item *out) {
     source *const s = n->state;
     step at;
-    s->unchecked = false;
     HKI_TRY(good_next(n, &at));
     HKI_TRY(hki_record_item(n, at.bytes, at.size, out));
     hki_record_place(n, hki_file_reader_path(&s->r), s->r.record, s->r.offset);
@@ -325,48 +322,6 @@ static const hki_node_ops ops = {
     .save = source_save,
     .restore = source_restore,
 };
-
-// ---- records for those who take the checksum themselves --------------------
-
-bool hki_records_framed(const hk_dataset *d) {
-    return d->ops == &ops && ((const config *)d->config)->format == &tfrecord;
-}
-
-hk_status hki_framed_next(hki_node *n, hki_framed *out) {
-    source *const s = n->state;
-    step at;
-    s->unchecked = true;
-    HKI_TRY(good_next(n, &at));
-    *out = (hki_framed){
-        .bytes = at.bytes,
-        .size = at.size,
-        .crc = hki_crc32c_unmask(hki_get_u32(at.bytes + at.size)),
-        .record = s->r.record,
-        .offset = s->r.offset,
-    };
-    hki_file_reader_take(&s->r, at.used);
-    s->r.record++;
-    return HK_OK;
-}
-
-hk_status hki_framed_fail(const hki_node *n, const hki_framed *r, hk_status e) {
-    const source *const s = n->state;
-    char message[512];
-    snprintf(message, sizeof message, "%s", hk_last_error());
-    return hki_fail(e, "%s: record %llu at byte %llu: %s",
-                    hki_file_reader_path(&s->r), (unsigned long long)r->record,
-                    (unsigned long long)r->offset, message);
-}
-
-hk_status hki_framed_corrupted(hki_node *n, const hki_framed *r) {
-    source *const s = n->state;
-    bool skip = false;
-    const hk_status e =
-        hki_fail(HK_E_DATA, "corrupted: the checksum of its %zu bytes is wrong",
-                 r->size);
-    return hki_on_error(n->run, s->c->files.opt.on_error,
-                        hki_framed_fail(n, r, e), &skip);
-}
 
 // ---- the datasets ----------------------------------------------------------
 
