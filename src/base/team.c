@@ -1,4 +1,4 @@
-// parallel.c - teams of libgomp's threads, without compiler support.
+// team.c - teams of libgomp's threads, without compiler support.
 //
 // oneDNN brings libgomp; its entry point is called directly, so that the
 // process has one pool of threads whichever compiler built Hooke.

@@ -257,7 +257,7 @@ typedef struct hki_fn_call {
 } hki_fn_call;
 
 // How a value of a batch comes from rows in memory: copied, or by a kernel
-// (data/normalize.h).
+// (data/transforms/normalize.h).
 typedef struct hki_move {
     const char *from; // row 0; NULL: not in memory
     size_t row_bytes;

@@ -35,7 +35,8 @@ Marks are comments right in front of a block:
 
 Besides: links lead somewhere, options that are named exist, generated pages
 are up to date (--update writes them), formats agree with the headers
-(check_formats.py), and messages with the sources (check_messages.py).
+(check_formats.py), messages with the sources (check_messages.py), and the files
+that pages and comments name are there (check_paths.py).
 """
 import argparse
 import concurrent.futures
@@ -52,6 +53,7 @@ import time
 
 import check_formats
 import check_messages
+import check_paths
 import pages
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -391,7 +393,7 @@ def check_options(page, options):
                 problems.append(f"{place}:{n}: {bad}: {text}")
         tool = re.match(r"(tools|tests|bench|scripts|examples)/\S+",
                         words[0] if words else "")
-        if tool and tool.group() not in NO_NAMES and not (
+        if tool and tool.group() not in check_paths.NO_NAMES and not (
                 list(ROOT.glob(tool.group())) or
                 (ROOT / (tool.group() + ".c")).exists()):
             problems.append(f"{place}:{n}: no {tool.group()}")
@@ -414,10 +416,8 @@ def check_links(page):
     return problems
 
 
-PLACES = ("src", "tests", "tools", "examples", "docs", "include", "fuzz",
-          "bench", "cli", "experiments", "scripts")
-# A file that the reader is to write, the name of a series, a build option.
-NO_NAMES = {"src/graph/ops/my_op.c", "examples/sec", "HK_IMAGES"}
+# A build option.
+NO_NAMES = {"HK_IMAGES"}
 
 
 def former_names(page):
@@ -429,17 +429,11 @@ def former_names(page):
 
 
 def check_names(page, headers):
-    """Files of the tree and names of the interface that a page speaks of."""
+    """Names of the interface that a page speaks of."""
     place = page.relative_to(ROOT)
     problems = []
     known = NO_NAMES | former_names(page)
     for n, text in pages.spans(page):
-        path = re.match(r"(?:%s)/[\w./*-]+" % "|".join(PLACES), text)
-        if path and path.group() in NO_NAMES:
-            continue
-        if path and not (list(ROOT.glob(path.group().rstrip("/"))) or
-                         (ROOT / (path.group() + ".c")).exists()):
-            problems.append(f"{place}:{n}: no file {path.group()}")
         for name in re.findall(r"\b(?:hk|HK)_\w+", text):
             if (name not in headers and not name.endswith("_") and
                     name not in known):
@@ -557,6 +551,7 @@ def main():
         problems += check_options(page, options) + check_links(page)
         problems += check_indented(page) + check_names(page, headers)
     problems += check_formats.problems() + check_messages.problems()
+    problems += check_paths.problems()
     results = []
     with tempfile.TemporaryDirectory(prefix="hooke-docs-") as folder:
         problems += check_api(folder)

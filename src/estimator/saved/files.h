@@ -1,4 +1,4 @@
-// estimator/files.h - folders, copies and JSON text, apart from the graph's
+// files.h - folders, copies and JSON text, apart from the graph's
 // headers.
 #ifndef HKI_ESTIMATOR_FILES_H
 #define HKI_ESTIMATOR_FILES_H

@@ -1,0 +1,86 @@
+"""Checks that the files which pages and comments name are there.
+
+In pages: inline code that begins with a folder of the repository or with one of
+src/, and bare names of C files. In comments of sources: names of C files. A
+name may be given from the root, from src/ or include/, or alone.
+"""
+import re
+
+import pages
+
+ROOT = pages.ROOT
+FOLDERS = ("include", "src", "cli", "tests", "examples", "experiments", "bench",
+           "fuzz", "tools", "scripts", "docs", "cmake")
+BESIDE = ("", "src", "include", "include/hooke", "docs")
+PATH = re.compile(r"[\w.*{},-]+(?:/[\w.*{},-]*)*")
+C_FILE = re.compile(r"(?<![\w./*<-])((?:[\w-]+/)*[\w-]+\.[ch])\b(?![.(\w])")
+COMMENT = re.compile(r"//[^\n]*")
+# A file that the reader is to write, the name of a series, others' headers.
+NO_NAMES = {"src/graph/ops/my_op.c", "examples/sec", "jansson.h"}
+
+
+def known_files():
+    """{name: paths} of the C files of the tree."""
+    out = {}
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*.[ch]"):
+            out.setdefault(path.name, []).append(
+                path.relative_to(ROOT).as_posix())
+    return out
+
+
+def is_there(name, page):
+    """Does a path exist, from one of the places that names start at?"""
+    name = name.rstrip("/.,")
+    if name in NO_NAMES or "{" in name:
+        return True
+    for place in [ROOT / b for b in BESIDE] + [page.parent]:
+        # A program is named like its source.
+        if next(place.glob(name), None) or (place / (name + ".c")).exists():
+            return True
+    return False
+
+
+def page_faults(page, modules, files):
+    written = {b.mark("file") for b in pages.blocks(page)}
+    for line, span in pages.spans(page):
+        for word in span.split():
+            if not PATH.fullmatch(word) or word in written:
+                continue
+            first = word.split("/")[0]
+            if "/" in word and first in FOLDERS + modules:
+                if not is_there(word, page):
+                    yield line, word
+            elif re.fullmatch(r"[\w-]+\.[ch]", word) and word not in files:
+                yield line, word
+
+
+def source_faults(path, files):
+    """C files that comments name and that are not there."""
+    for n, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for comment in COMMENT.findall(line):
+            for name in C_FILE.findall(comment):
+                found = files.get(name.split("/")[-1], [])
+                if name not in NO_NAMES and not any(
+                        ("/" + f).endswith("/" + name) for f in found):
+                    yield n, name
+
+
+def problems():
+    files = known_files()
+    modules = tuple(p.name for p in (ROOT / "src").iterdir() if p.is_dir())
+    out = []
+    for page in pages.all_pages() + [ROOT / "CONTRIBUTING.md",
+                                     ROOT / "bench" / "NOTES.md"]:
+        out += [f"{page.relative_to(ROOT)}:{n}: {name} does not exist"
+                for n, name in page_faults(page, modules, files)]
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.[ch]")):
+            out += [f"{path.relative_to(ROOT)}:{n}: {name} does not exist"
+                    for n, name in source_faults(path, files)]
+    return out
+
+
+if __name__ == "__main__":
+    for problem in problems():
+        print(problem)
