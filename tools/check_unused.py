@@ -29,10 +29,6 @@ FOR_TESTS = {
     "hki_board_name": "notes of a center: their bounds",
     "hki_server_note": "notes of a center: their bounds",
     "hki_server_post": "notes of a center: their bounds",
-    "hki_pack": "packed files",
-    "hki_picture_decode": "pictures in one call",
-    "hki_record_next": "records in memory",
-    "hki_stream_position": "where a stream is",
 }
 
 NAME = re.compile(r"\b[a-z_]\w*\b")
