@@ -1,5 +1,5 @@
-// fuzz_run.c - what the roles read from others: calls to the keeper, limits,
-// results of evaluations, and the run's file. The first byte chooses.
+// fuzz_run.c - what the roles read from others: calls to the run's memory,
+// limits, results of evaluations, and the run's file. The first byte chooses.
 #include "base/base.h"
 #include "base/io.h"
 #include "cluster/center/run_memory.h"
@@ -43,28 +43,28 @@ static hk_status restore(void *user, const void *bytes, size_t size) {
 static const hk_range_source source = {NULL,   take, give_back,
                                        expire, save, restore};
 
-// Calls, one a line, on a keeper in memory.
-static void calls(const char *text) {
-    hki_keeper *k;
-    if (hki_keeper_create(&source, NULL, &k) != HK_OK)
+// Calls, 32 bytes each, on a run memory without a file.
+static void calls(const uint8_t *data, size_t size) {
+    hki_run_memory *k;
+    if (hki_run_memory_create(&source, NULL, &k) != HK_OK)
         return;
-    for (const char *p = text; *p != '\0';) {
-        char key[64];
-        uint8_t value[HKI_REPLY_BYTES];
-        size_t size;
-        const size_t n = strcspn(p, "\n");
-        snprintf(key, sizeof key, "%.*s", (int)HKI_MIN(n, (size_t)63), p);
-        (void)hki_keeper_answer(k, key, value, sizeof value, &size);
-        p += n + (p[n] == '\n');
+    for (; size >= 32; data += 32, size -= 32) {
+        hki_msg_call call;
+        hki_msg_result result;
+        if (hki_body_get(&hki_body_call, data, 32, "fuzz", &call, NULL) ==
+                HK_OK &&
+            hki_run_memory_call(k, &call, &result) == HK_OK &&
+            hki_result_check(&result, "fuzz") != HK_OK)
+            __builtin_trap();
     }
-    (void)hki_keeper_lost(k, 1);
-    hki_keeper_destroy(k);
+    (void)hki_run_memory_lost(k, 1);
+    hki_run_memory_destroy(k);
 }
 
 // The bytes as the run's file, as they are and with a checksum that fits.
 static void file(const uint8_t *data, size_t size) {
     static char path[64];
-    hki_keeper *k;
+    hki_run_memory *k;
     hki_buf b = {0};
     if (path[0] == '\0')
         snprintf(path, sizeof path, "fuzz-run-%d.tmp", (int)getpid());
@@ -73,8 +73,8 @@ static void file(const uint8_t *data, size_t size) {
         hki_buf_add(&b, &h, sizeof h) == HK_OK)
         for (size_t n = size; n <= b.size; n += sizeof h) {
             if (hki_file_replace(path, b.data, n, false) == HK_OK &&
-                hki_keeper_create(&source, path, &k) == HK_OK)
-                hki_keeper_destroy(k);
+                hki_run_memory_create(&source, path, &k) == HK_OK)
+                hki_run_memory_destroy(k);
         }
     (void)hki_file_remove(path);
     hki_buf_deinit(&b);
@@ -88,8 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     switch (data[0] % 4) {
     case 0:
-        if (hki_buf_add(&text, data + 1, size - 1) == HK_OK)
-            calls(text.data);
+        calls(data + 1, size - 1);
         break;
     case 1:
         if (hki_limits_parse(data + 1, size - 1, &l) == HK_OK &&

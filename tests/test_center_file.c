@@ -74,7 +74,7 @@ static hki_claim join(hki_shard *s, int32_t task) {
 
 static const hki_patience no_wait = {.deadline_ns = 0};
 
-static hki_shard_run begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
+static hki_shard_run begin(hki_shard *s, hki_claim *c, uint64_t exchange,
                            uint32_t flags, uint32_t last) {
     const hki_msg_begin m = {.rate = 0.5, .flags = flags, .last = last};
     hki_shard_run r = {.scratch = NULL};
@@ -192,7 +192,7 @@ static void die_everywhere(hk_method method, bool rows) {
         o.probe_user = &t;
         hki_shard *s = create(&o);
         t.s = s;
-        const hki_claim c = join(s, 0);
+        hki_claim c = join(s, 0);
         static float d[1024];
         fill(d, HKI_COUNT(d), 5);
         const uint32_t ids[] = {1, 2, 40, 59};
@@ -278,7 +278,7 @@ static void test_outer_state(void **state) {
             assert_ok(hki_shard_resume(s, &back, "test", &again, &at));
             assert_ok(hki_shard_begin(s, &again, e, &m, &no_wait, &r));
         } else {
-            const hki_claim now = {
+            hki_claim now = {
                 .id = 0, .incarnation = 1, .session = s->seat[0].session};
             assert_ok(hki_shard_begin(s, &now, e, &m, &no_wait, &r));
         }

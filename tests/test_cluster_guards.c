@@ -563,6 +563,22 @@ static void test_numbers(void **state) {
         hki_framer_deinit(&f);
         await(&g, HK_REFUSED_FRAME, i + 1);
     }
+    // A refusal has its reason, also before there is a member.
+    open_raw(&g, net, &f);
+    assert_status(raw_join(&f, 1, 1, &joined), HK_E_STATE);
+    assert_true(f.answered && f.why == HKI_WHY_FENCED);
+    await(&g, HK_REFUSED_FENCED, 1);
+    assert_status(raw_join(&f, 99, 0, &joined), HK_E_RANGE);
+    assert_true(f.answered && f.why == HKI_WHY_OTHER);
+    const hki_msg_resume stranger = {.run_id = 1, .id = 1, .incarnation = 1};
+    const int64_t soon = hki_deadline(patience_ms);
+    assert_ok(hki_msg_send(&f, HKI_RESUME, 0, &hki_body_resume, &stranger, soon,
+                           "resume"));
+    assert_status(
+        hki_msg_recv(&f, HKI_JOINED, &hki_body_joined, &joined, soon, "resume"),
+        HK_E_NOT_FOUND);
+    assert_true(f.answered && f.why == HKI_WHY_UNKNOWN);
+    hki_framer_deinit(&f);
     hki_net_destroy(net);
     close_ground(&g);
 }
@@ -811,7 +827,7 @@ static void test_slow(void **state) {
     hki_framer f;
     open_raw(&g, net, &f);
     uint8_t head[HKI_HEAD];
-    hki_frame frame = {.type = HKI_JOIN, .size = 16};
+    hki_frame frame = {.type = HKI_JOIN, .size = 24};
     hki_head_put(head, &frame, 1);
     say(f.conn, head, sizeof head);
     say(f.conn, "12345", 5); // in the middle of a body

@@ -193,11 +193,7 @@ static hk_status add_on(adder *a) {
                                hki_deadline(PATIENCE_MS)));
     HKI_TRY(ops->pull(a->c->center, m, x, view, NULL, hki_deadline(PATIENCE_MS),
                       &step));
-    // A worker that joins while rounds go on may join one shard before a round
-    // and another after it; its exchanges are a round apart from then on.
     hk_status s = HK_OK;
-    if (a->c->method != HK_METHOD_DOWNPOUR)
-        s = ops->barrier(a->c->center, m, WORKERS, hki_deadline(PATIENCE_MS));
     while (s == HK_OK && !atomic_load(a->stop)) {
         for (size_t e = 0; e < hk_layout_entries(a->c->layout); e++) {
             const hk_entry *const at = hk_layout_entry(a->c->layout, e);
@@ -331,7 +327,8 @@ static void test_cuts(void **state) {
     close_cluster(&c);
 }
 
-// A round is in a copy as a whole or not at all, at every shard.
+// A round is in a copy as a whole or not at all, at every shard, and it is of
+// the same workers at all of them, whoever joins between the rounds of two.
 static void test_cuts_in_rounds(void **state) {
     (void)state;
     cluster c;

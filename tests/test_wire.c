@@ -45,12 +45,12 @@ static void test_preface(void **state) {
     uint8_t b[HKI_PREFACE];
     uint32_t flags = 0;
     hki_preface_put(b, HKI_PREFACE_PROOF);
-    assert_memory_equal(b, "HKWIRE\r\n\2\0\2\0\1\0\0\0", sizeof b);
+    assert_memory_equal(b, "HKWIRE\r\n\3\0\3\0\1\0\0\0", sizeof b);
     assert_ok(hki_preface_get(b, "peer", &flags));
     assert_int_equal(flags, HKI_PREFACE_PROOF);
     b[10] = 9; // speaks more than we do
     assert_ok(hki_preface_get(b, "peer", &flags));
-    b[8] = 3;
+    b[8] = 4;
     assert_status(hki_preface_get(b, "peer", &flags), HK_E_UNSUPPORTED);
     b[0] ^= 1;
     assert_status(hki_preface_get(b, "peer", &flags), HK_E_DATA);
@@ -82,7 +82,8 @@ static void test_table(void **state) {
         {HKI_ROWS, &hki_body_rows},     {HKI_ROWS_UP, &hki_body_rows},
         {HKI_SNAPSHOT, &hki_body_wait}, {HKI_GATE, &hki_body_gate},
         {HKI_FINISH, &hki_body_text},   {HKI_POST, &hki_body_note},
-        {HKI_READ, &hki_body_text},
+        {HKI_READ, &hki_body_text},     {HKI_CALL, &hki_body_call},
+        {HKI_RESULT, &hki_body_result},
     };
     for (size_t i = 0; i < HKI_COUNT(whole); i++) {
         const hki_frame_row *const r = &hki_frame_rows[whole[i].type];
@@ -115,6 +116,7 @@ static void test_roles(void **state) {
     } rules[] = {
         {HKI_JOIN, HKI_BY_WORKER},
         {HKI_RESUME, HKI_BY_WORKER},
+        {HKI_CALL, HKI_BY_WORKER},
         {HKI_GATE, HKI_BY_WORKER | HKI_BY_OBSERVER | HKI_BY_CENTER},
         {HKI_FINISH, HKI_BY_WORKER | HKI_BY_CENTER | HKI_BY_ADMIN},
         {HKI_ASSIGN, HKI_BY_WORKER | HKI_BY_ADMIN},
@@ -178,19 +180,21 @@ static const struct {
 } bodies[] = {
     {"open", &hki_body_open, sizeof(hki_msg_open), 38},
     {"welcome", &hki_body_welcome, sizeof(hki_msg_welcome), 72},
-    {"join", &hki_body_join, sizeof(hki_msg_join), 16},
+    {"join", &hki_body_join, sizeof(hki_msg_join), 24},
     {"resume", &hki_body_resume, sizeof(hki_msg_resume), 16},
-    {"joined", &hki_body_joined, sizeof(hki_msg_joined), 32},
+    {"joined", &hki_body_joined, sizeof(hki_msg_joined), 40},
     {"leave", &hki_body_leave, sizeof(hki_msg_leave), 16},
     {"ping", &hki_body_ping, sizeof(hki_msg_ping), 40},
     {"state", &hki_body_state, sizeof(hki_msg_state), 72},
-    {"begin", &hki_body_begin, sizeof(hki_msg_begin), 56},
-    {"began", &hki_body_began, sizeof(hki_msg_began), 40},
+    {"begin", &hki_body_begin, sizeof(hki_msg_begin), 64},
+    {"began", &hki_body_began, sizeof(hki_msg_began), 48},
     {"assign", &hki_body_assign, sizeof(hki_msg_assign), 24},
     {"wait", &hki_body_wait, sizeof(hki_msg_wait), 16},
     {"gate", &hki_body_gate, sizeof(hki_msg_gate), 16},
     {"rows", &hki_body_rows, sizeof(hki_msg_rows), 8},
     {"note", &hki_body_note, sizeof(hki_msg_note), 10},
+    {"call", &hki_body_call, sizeof(hki_msg_call), 32},
+    {"result", &hki_body_result, sizeof(hki_msg_result), 40},
     {"text", &hki_body_text, sizeof(hki_msg_text), 2},
 };
 

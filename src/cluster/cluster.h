@@ -39,16 +39,6 @@ hk_status hki_server_read(hk_center_server *s, const char *key, void *value,
 bool hki_server_note(hk_center_server *s, size_t i,
                      char name[HKI_BOARD_KEY + 1]);
 
-// Reads of notes whose name begins with `prefix` are answered by fn instead
-// of the board: a call to the server, its arguments in the name. fn runs on
-// the connection's thread, several at once; what it returns is what the
-// reader gets (its message, too). Set before the first connection, at most
-// one prefix; fn NULL takes it away and waits for calls under way.
-typedef hk_status (*hki_answer_fn)(void *user, const char *key, void *value,
-                                   size_t capacity, size_t *size);
-void hki_server_answer(hk_center_server *s, const char *prefix,
-                       hki_answer_fn fn, void *user);
-
 // Ends the run from the server's side, as hk_center_finish does.
 void hki_server_finish(hk_center_server *s, const char *reason);
 // Why the run ended; "" while it runs. capacity includes the NUL.

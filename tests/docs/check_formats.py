@@ -177,6 +177,10 @@ def check_wire():
             enum_of(header, "WAIT_", ""))
     compare("actions of gate", table_below(text, "action of gate"),
             enum_of(header, "GATE_", ""))
+    compare("reasons", table_below(text, "reason of ERROR"),
+            enum_of(header, "WHY_", ""))
+    compare("calls", table_below(text, "op of call"),
+            enum_of(header, "CALL_", ""))
     compare("encodings", table_below(text, "encoding"),
             enum_of(kernels, "ENC_", ""))
 

@@ -5,9 +5,6 @@ hk_status hki_board_init(hki_board *b, const char *what) {
     if (pthread_mutex_init(&b->lock, NULL) != 0)
         return hki_fail(HK_E_NO_MEMORY, "%s: mutex", what);
     b->has_lock = true;
-    if (pthread_rwlock_init(&b->calls, NULL) != 0)
-        return hki_fail(HK_E_NO_MEMORY, "%s: lock", what);
-    b->has_calls = true;
     return HK_OK;
 }
 
@@ -16,11 +13,8 @@ void hki_board_deinit(hki_board *b) {
         hki_free(b->note[i].value);
     if (b->has_lock)
         pthread_mutex_destroy(&b->lock);
-    if (b->has_calls)
-        pthread_rwlock_destroy(&b->calls);
     b->count = 0;
     b->has_lock = false;
-    b->has_calls = false;
 }
 
 // The note, or NULL. The lock is held.
@@ -71,34 +65,10 @@ hk_status hki_board_post(hki_board *b, const char *key, const void *value,
     return s;
 }
 
-void hki_board_answer(hki_board *b, const char *prefix, hki_answer_fn fn,
-                      void *user) {
-    pthread_rwlock_wrlock(&b->calls);
-    snprintf(b->prefix, sizeof b->prefix, "%s", prefix);
-    b->answer = fn;
-    b->answer_user = user;
-    pthread_rwlock_unlock(&b->calls);
-}
-
-// True: the key is a call, and *s is its outcome.
-static bool call(hki_board *b, const char *key, void *value, size_t capacity,
-                 size_t *size, hk_status *s) {
-    pthread_rwlock_rdlock(&b->calls);
-    const bool is_call =
-        b->answer != NULL && strncmp(key, b->prefix, strlen(b->prefix)) == 0;
-    if (is_call)
-        *s = b->answer(b->answer_user, key, value, capacity, size);
-    pthread_rwlock_unlock(&b->calls);
-    return is_call;
-}
-
 hk_status hki_board_read(hki_board *b, const char *key, void *value,
                          size_t capacity, size_t *size) {
-    hk_status answer;
     if (key == NULL || size == NULL)
         return hki_fail(HK_E_INVALID_ARG, "board: key or size is NULL");
-    if (call(b, key, value, capacity, size, &answer))
-        return answer;
     pthread_mutex_lock(&b->lock);
     const hki_note *const n = find(b, key);
     hk_status s = HK_OK;

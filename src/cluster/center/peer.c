@@ -28,14 +28,25 @@ hki_patience hki_session_patience(hki_session *s, uint32_t wait_ms) {
         .deadline_ns = hki_deadline(ms), .alive = peer_is_there, .user = s};
 }
 
-hk_status hki_session_error(hki_session *s, hk_status status) {
+hk_status hki_session_refuse(hki_session *s, hk_status status,
+                             uint64_t exchange, uint32_t applied) {
     char text[512];
     snprintf(text, sizeof text, "%s", hk_last_error());
-    if (status == HK_E_STATE && strstr(text, "fenced") != NULL)
+    const hki_why why = s->claim.why;
+    s->claim.why = HKI_WHY_OTHER;
+    if (why == HKI_WHY_FENCED)
         hki_server_refuse(s->server, HK_REFUSED_FENCED, s->peer);
-    const hki_frame head = {.type = HKI_ERROR, .aux = (uint16_t)status};
+    const hki_frame head = {.type = HKI_ERROR,
+                            .aux = (uint16_t)status,
+                            .unit = (uint32_t)why,
+                            .exchange = exchange,
+                            .applied = applied};
     return hki_frame_send(&s->f, &head, text, strlen(text),
                           hki_session_stall(s), "error");
+}
+
+hk_status hki_session_error(hki_session *s, hk_status status) {
+    return hki_session_refuse(s, status, 0, 0);
 }
 
 hk_status hki_session_send_state(hki_session *s, hki_type type) {
@@ -251,9 +262,11 @@ static hk_status on_resume(hki_session *s, const hki_frame *head) {
     hki_shard *const shard = shard_of(s);
     hk_status status = HK_OK;
     // A center that lost its memory knows nobody; the worker joins anew.
-    if (m.run_id != hki_load64(&shard->file.head->run_id))
+    if (m.run_id != hki_load64(&shard->file.head->run_id)) {
+        s->claim.why = HKI_WHY_UNKNOWN;
         status = hki_fail(HK_E_NOT_FOUND,
                           "%s: the center is of another run now", shard->name);
+    }
     if (status == HK_OK)
         status = hki_shard_resume(shard, &m, s->peer, &s->claim, &out);
     if (status != HK_OK)
@@ -359,6 +372,19 @@ static hk_status on_read(hki_session *s, const hki_frame *head) {
                           "note");
 }
 
+static hk_status on_call(hki_session *s, const hki_frame *head) {
+    (void)head;
+    hki_msg_call m;
+    hki_msg_result result;
+    HKI_TRY(
+        hki_msg_body(&s->f, &hki_body_call, &m, hki_session_stall(s), "call"));
+    const hk_status status = hki_server_call(s->server, &m, &result);
+    if (status != HK_OK)
+        return hki_session_error(s, status);
+    return hki_msg_send(&s->f, HKI_RESULT, 0, &hki_body_result, &result,
+                        hki_session_stall(s), "call");
+}
+
 // What is left of an exchange that was refused.
 static hk_status on_left_over(hki_session *s, const hki_frame *head) {
     if (s->refused_exchange == 0 || head->exchange != s->refused_exchange)
@@ -404,6 +430,7 @@ static hk_status (*const handlers[HKI_TYPES])(hki_session *s,
     [HKI_POST] = on_post,
     [HKI_READ] = on_read,
     [HKI_BYE] = on_bye,
+    [HKI_CALL] = on_call,
 };
 
 // Between requests a peer may be silent for its lease, and as long again.

@@ -258,16 +258,19 @@ static hk_status put_in_place(hki_session *s, const incoming *in,
 
 // A worker sets values as long as it is one: by this connection or, over one
 // of nobody in particular, by the number it names.
-static hk_status check_assign(const hki_session *s, hki_shard *shard,
+static hk_status check_assign(hki_session *s, hki_shard *shard,
                               const hki_msg_assign *m) {
     if (m->global_step < 0 || m->global_step > HKI_MAX_STEPS)
         return hki_fail(HK_E_RANGE, "%s: assign: global step %lld", s->peer,
                         (long long)m->global_step);
-    const hki_claim named = {.id = m->id, .incarnation = m->incarnation};
     if (s->f.talk.peer == HKI_BY_ADMIN)
         return HK_OK;
-    return hki_shard_check(shard, s->claim.session != 0 ? &s->claim : &named,
-                           "assign");
+    hki_claim named = {.id = m->id, .incarnation = m->incarnation};
+    if (s->claim.session != 0)
+        named = s->claim;
+    const hk_status status = hki_shard_check(shard, &named, "assign");
+    s->claim.why = named.why;
+    return status;
 }
 
 // The head's exchange: run id, 0 to keep.
@@ -333,7 +336,15 @@ hk_status hki_session_pull(hki_session *s, const hki_frame *head) {
     hki_msg_wait m;
     HKI_TRY(
         hki_msg_body(&s->f, &hki_body_wait, &m, hki_session_stall(s), "pull"));
+    if (m.number < 0)
+        return hki_fail(HK_E_DATA, "%s: pull in round %lld", s->peer,
+                        (long long)m.number);
+    const hki_patience p = hki_session_patience(s, m.wait_ms);
     hk_status status = hki_shard_check(shard, &s->claim, "pull");
+    if (status == HK_OK)
+        status = hki_shard_reach(shard, &s->claim, (uint64_t)m.number, &p);
+    if (status == HK_E_DATA)
+        return status;
     if (status == HK_OK && !hki_load64(&shard->file.head->initialised))
         status = hki_fail(HK_E_STATE, "%s: pull of worker %u: no values yet",
                           shard->name, s->claim.id);

@@ -367,6 +367,7 @@ static hk_status refuse(stream *x, hk_status status) {
                           s->peer);
     char text[512];
     snprintf(text, sizeof text, "%s", hk_last_error());
+    s->claim.why = x->run.claim.why;
     s->refused_exchange = x->run.exchange;
     x->run.msg.flags |= HKI_BEGIN_SETTLE; // nothing to wait for
     (void)hki_shard_end(x->shard, &x->run, &none);
@@ -378,11 +379,8 @@ static hk_status refuse(stream *x, hk_status status) {
             HKI_TRY(hki_conn_wait(s->f.conn, false, true, s->f.wake_fd,
                                   deadline, NULL));
     }
-    const hki_frame f = {.type = HKI_ERROR,
-                         .aux = (uint16_t)status,
-                         .exchange = x->run.exchange,
-                         .applied = x->run.applied};
-    return hki_frame_send(&s->f, &f, text, strlen(text), deadline, "error");
+    (void)hki_fail(status, "%s", text);
+    return hki_session_refuse(s, status, x->run.exchange, x->run.applied);
 }
 
 hk_status hki_session_exchange(hki_session *s, const hki_frame *begin) {

@@ -6,7 +6,7 @@
 #include "base/io.h"
 #include "codec/codec.h"
 
-#define MAX_WORKERS 65536
+#define MAX_WORKERS HKI_MAX_SEATS
 #define HEADER 24 // magic, seconds, flags, members
 #define MEMBER 56 // bytes of one in the file
 #define MAX_FILE (256u << 20)
@@ -23,10 +23,10 @@ static const char magic[8] = {'H', 'K', 'R', 'U', 'N', 0, 0, 2};
 typedef struct member {
     uint32_t id, nonce, sequence;
     bool done;
-    hki_reply reply; // to `sequence`
+    hki_msg_result result; // of call `sequence`
 } member;
 
-struct hki_keeper {
+struct hki_run_memory {
     pthread_mutex_t mutex; // guards everything below and the source
     hk_range_source ranges;
     bool has_ranges, used_up, evaluator;
@@ -39,92 +39,30 @@ struct hki_keeper {
     hki_buf file;
 };
 
-// ---- calls as text and bytes -----------------------------------------------
+// ---- a member as bytes -----------------------------------------------------
 
-void hki_call_print(const hki_run_call *call, char key[HKI_CALL_KEY]) {
-    const int n =
-        snprintf(key, HKI_CALL_KEY, HKI_CALL_PREFIX "%c/%x/%x/%x",
-                 (char)call->op, call->worker, call->nonce, call->sequence);
-    if (call->op == HKI_CALL_GIVE_BACK && n > 0)
-        snprintf(key + n, HKI_CALL_KEY - (size_t)n, "/%llx/%llx",
-                 (unsigned long long)call->range,
-                 (unsigned long long)call->used_end);
+static void put_member(uint8_t out[MEMBER], const member *m) {
+    const hki_msg_result *const r = &m->result;
+    const uint32_t first[6] = {m->id,     m->nonce, m->sequence,
+                               r->status, m->done,  0};
+    const uint64_t last[4] = {r->range, (uint64_t)r->epoch, (uint64_t)r->begin,
+                              (uint64_t)r->end};
+    for (size_t i = 0; i < HKI_COUNT(first); i++)
+        hki_put_u32(out + 4 * i, first[i]);
+    for (size_t i = 0; i < HKI_COUNT(last); i++)
+        hki_put_u64(out + sizeof first + 8 * i, last[i]);
 }
 
-// Hexadecimal digits at *p and, unless it is the last, the slash behind them.
-static bool hex(const char **p, uint64_t high, bool last, uint64_t *out) {
-    uint64_t v = 0;
-    int digits = 0;
-    for (; **p != '\0' && **p != '/'; (*p)++, digits++) {
-        const char c = **p;
-        const int d = c >= '0' && c <= '9'   ? c - '0'
-                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                             : -1;
-        if (d < 0 || digits == 16)
-            return false;
-        v = v << 4 | (uint64_t)d;
-    }
-    if (digits == 0 || v > high || (**p == '\0') != last)
-        return false;
-    *p += !last;
-    *out = v;
-    return true;
-}
-
-hk_status hki_call_parse(const char *key, hki_run_call *out) {
-    const size_t prefix = sizeof HKI_CALL_PREFIX - 1;
-    const char *p = key + prefix;
-    uint64_t worker, nonce, sequence, range = 0, used = 0;
-    bool ok = strncmp(key, HKI_CALL_PREFIX, prefix) == 0 && p[0] != '\0' &&
-              strchr("tgd", p[0]) != NULL && p[1] == '/';
-    const bool more = ok && p[0] == HKI_CALL_GIVE_BACK;
-    const hki_call_op op = ok ? (hki_call_op)p[0] : HKI_CALL_TAKE;
-    if (ok) {
-        p += 2;
-        ok = hex(&p, MAX_WORKERS - 1, false, &worker) &&
-             hex(&p, UINT32_MAX, false, &nonce) &&
-             hex(&p, UINT32_MAX, !more, &sequence) &&
-             (!more || (hex(&p, UINT64_MAX, false, &range) &&
-                        hex(&p, INT64_MAX, true, &used)));
-    }
-    if (!ok)
-        return hki_fail(HK_E_DATA, "malformed call \"%.63s\"", key);
-    *out = (hki_run_call){.op = op,
-                          .worker = (uint32_t)worker,
-                          .nonce = (uint32_t)nonce,
-                          .sequence = (uint32_t)sequence,
-                          .range = range,
-                          .used_end = (int64_t)used};
-    return HK_OK;
-}
-
-static void put_reply(uint8_t out[HKI_REPLY_BYTES], const hki_reply *r) {
-    hki_put_u32(out, (uint32_t)r->status);
-    hki_put_u64(out + 4, r->range.id);
-    hki_put_u64(out + 12, (uint64_t)r->range.epoch);
-    hki_put_u64(out + 20, (uint64_t)r->range.begin);
-    hki_put_u64(out + 28, (uint64_t)r->range.end);
-}
-
-static void get_reply(const uint8_t in[HKI_REPLY_BYTES], hki_reply *r) {
-    r->status = (hk_status)hki_get_u32(in);
-    r->range.id = hki_get_u64(in + 4);
-    r->range.epoch = (int64_t)hki_get_u64(in + 12);
-    r->range.begin = (int64_t)hki_get_u64(in + 20);
-    r->range.end = (int64_t)hki_get_u64(in + 28);
-}
-
-hk_status hki_reply_parse(const void *bytes, size_t size, hki_reply *out) {
-    hki_reply r;
-    if (size != HKI_REPLY_BYTES)
-        return hki_fail(HK_E_DATA, "an answer of %zu bytes instead of %d", size,
-                        HKI_REPLY_BYTES);
-    get_reply(bytes, &r);
-    if ((unsigned)r.status > HK_E_INTERNAL || r.range.begin < 0 ||
-        r.range.end < r.range.begin || r.range.epoch < 0)
-        return hki_fail(HK_E_DATA, "an answer that makes no sense");
-    *out = r;
-    return HK_OK;
+static member get_member(const uint8_t p[MEMBER]) {
+    return (member){.id = hki_get_u32(p),
+                    .nonce = hki_get_u32(p + 4),
+                    .sequence = hki_get_u32(p + 8),
+                    .done = hki_get_u32(p + 16) != 0,
+                    .result = {.status = hki_get_u32(p + 12),
+                               .range = hki_get_u64(p + 24),
+                               .epoch = (int64_t)hki_get_u64(p + 32),
+                               .begin = (int64_t)hki_get_u64(p + 40),
+                               .end = (int64_t)hki_get_u64(p + 48)}};
 }
 
 // ---- the file --------------------------------------------------------------
@@ -141,19 +79,7 @@ static hk_status add_u64(hki_buf *b, uint64_t v) {
     return hki_buf_add(b, bytes, sizeof bytes);
 }
 
-static hk_status add_member(hki_buf *b, const member *m) {
-    uint8_t reply[HKI_REPLY_BYTES];
-    put_reply(reply, &m->reply);
-    HKI_TRY(add_u32(b, m->id));
-    HKI_TRY(add_u32(b, m->nonce));
-    HKI_TRY(add_u32(b, m->sequence));
-    HKI_TRY(hki_buf_add(b, reply, 4)); // status
-    HKI_TRY(add_u32(b, m->done));
-    HKI_TRY(add_u32(b, 0));
-    return hki_buf_add(b, reply + 4, sizeof reply - 4);
-}
-
-static hk_status add_ranges(hki_keeper *k, hki_buf *b) {
+static hk_status add_ranges(hki_run_memory *k, hki_buf *b) {
     size_t size = 0;
     if (!k->has_ranges)
         return add_u64(b, 0);
@@ -171,7 +97,7 @@ static hk_status add_ranges(hki_keeper *k, hki_buf *b) {
 
 // Under the mutex. A killed process loses nothing that the kernel has, so no
 // fsync.
-static hk_status save(hki_keeper *k) {
+static hk_status save(hki_run_memory *k) {
     if (k->path == NULL)
         return HK_OK;
     hki_buf *const b = &k->file;
@@ -185,8 +111,11 @@ static hk_status save(hki_keeper *k) {
     HKI_TRY(add_u32(b, (k->used_up ? USED_UP : 0u) |
                            (k->evaluator ? EVALUATOR : 0u)));
     HKI_TRY(add_u32(b, k->count));
-    for (uint32_t i = 0; i < k->count; i++)
-        HKI_TRY(add_member(b, &k->member[i]));
+    for (uint32_t i = 0; i < k->count; i++) {
+        uint8_t bytes[MEMBER];
+        put_member(bytes, &k->member[i]);
+        HKI_TRY(hki_buf_add(b, bytes, sizeof bytes));
+    }
     HKI_TRY(add_ranges(k, b));
     HKI_TRY(add_u64(b, hki_hash(HKI_HASH_INIT, b->data, b->size)));
     HKI_TRY(hki_file_replace_private(k->path, b->data, b->size, false));
@@ -198,18 +127,13 @@ static hk_status damaged(const char *path, size_t at, const char *what) {
     return hki_fail(HK_E_DATA, "%s: byte %zu: %s", path, at, what);
 }
 
-static hk_status restore_members(hki_keeper *k, const uint8_t *p, uint32_t n) {
+static hk_status restore_members(hki_run_memory *k, const uint8_t *p,
+                                 uint32_t n) {
     HKI_TRY(hki_alloc_array(HKI_MAX(n, 1u), sizeof *k->member, &k->member));
     k->capacity = HKI_MAX(n, 1u);
     for (uint32_t i = 0; i < n; i++, p += MEMBER) {
-        uint8_t reply[HKI_REPLY_BYTES];
-        memcpy(reply, p + 12, 4);
-        memcpy(reply + 4, p + 24, sizeof reply - 4);
-        member m = {.id = hki_get_u32(p),
-                    .nonce = hki_get_u32(p + 4),
-                    .sequence = hki_get_u32(p + 8),
-                    .done = hki_get_u32(p + 16) != 0};
-        HKI_TRY(hki_reply_parse(reply, sizeof reply, &m.reply));
+        const member m = get_member(p);
+        HKI_TRY(hki_result_check(&m.result, k->path));
         if (m.id >= MAX_WORKERS || (i > 0 && m.id <= k->member[i - 1].id))
             return damaged(k->path, HEADER + (size_t)i * MEMBER,
                            "workers are not in order");
@@ -218,7 +142,7 @@ static hk_status restore_members(hki_keeper *k, const uint8_t *p, uint32_t n) {
     return HK_OK;
 }
 
-static hk_status restore(hki_keeper *k, const uint8_t *bytes, size_t size) {
+static hk_status restore(hki_run_memory *k, const uint8_t *bytes, size_t size) {
     if (size < HEADER + 16 || memcmp(bytes, magic, sizeof magic - 1) != 0 ||
         bytes[7] < 1 || bytes[7] > magic[7])
         return damaged(k->path, 0, "not the memory of a run");
@@ -250,7 +174,7 @@ static hk_status restore(hki_keeper *k, const uint8_t *bytes, size_t size) {
     return k->ranges.restore(k->ranges.user, bytes + at + 8, (size_t)ranges);
 }
 
-static hk_status load(hki_keeper *k) {
+static hk_status load(hki_run_memory *k) {
     uint8_t *bytes;
     size_t size;
     if (k->path == NULL || !hki_path_exists(k->path))
@@ -263,9 +187,9 @@ static hk_status load(hki_keeper *k) {
 
 // ---- create and destroy ----------------------------------------------------
 
-hk_status hki_keeper_create(const hk_range_source *ranges, const char *path,
-                            hki_keeper **out) {
-    hki_keeper *k;
+hk_status hki_run_memory_create(const hk_range_source *ranges, const char *path,
+                                hki_run_memory **out) {
+    hki_run_memory *k;
     HKI_TRY(hki_zalloc_array(1, sizeof *k, &k));
     pthread_mutex_init(&k->mutex, NULL);
     if (ranges != NULL) {
@@ -278,14 +202,14 @@ hk_status hki_keeper_create(const hk_range_source *ranges, const char *path,
     if (s == HK_OK)
         s = load(k);
     if (s != HK_OK) {
-        hki_keeper_destroy(k);
+        hki_run_memory_destroy(k);
         return s;
     }
     *out = k;
     return HK_OK;
 }
 
-void hki_keeper_destroy(hki_keeper *k) {
+void hki_run_memory_destroy(hki_run_memory *k) {
     if (k == NULL)
         return;
     hki_buf_deinit(&k->file);
@@ -297,7 +221,7 @@ void hki_keeper_destroy(hki_keeper *k) {
 
 // ---- the run ---------------------------------------------------------------
 
-hk_status hki_keeper_pass(hki_keeper *k, int64_t now_ns) {
+hk_status hki_run_memory_pass(hki_run_memory *k, int64_t now_ns) {
     hk_status s = HK_OK;
     pthread_mutex_lock(&k->mutex);
     const bool first = k->passed_ns == 0;
@@ -310,14 +234,14 @@ hk_status hki_keeper_pass(hki_keeper *k, int64_t now_ns) {
     return s;
 }
 
-double hki_keeper_seconds(hki_keeper *k) {
+double hki_run_memory_seconds(hki_run_memory *k) {
     pthread_mutex_lock(&k->mutex);
     const double seconds = k->seconds;
     pthread_mutex_unlock(&k->mutex);
     return seconds;
 }
 
-hk_status hki_keeper_set_evaluator(hki_keeper *k, bool about) {
+hk_status hki_run_memory_set_evaluator(hki_run_memory *k, bool about) {
     hk_status s = HK_OK;
     pthread_mutex_lock(&k->mutex);
     if (k->evaluator != about) {
@@ -328,14 +252,14 @@ hk_status hki_keeper_set_evaluator(hki_keeper *k, bool about) {
     return s;
 }
 
-bool hki_keeper_evaluator(hki_keeper *k) {
+bool hki_run_memory_evaluator(hki_run_memory *k) {
     pthread_mutex_lock(&k->mutex);
     const bool about = k->evaluator;
     pthread_mutex_unlock(&k->mutex);
     return about;
 }
 
-bool hki_keeper_used_up(hki_keeper *k) {
+bool hki_run_memory_used_up(hki_run_memory *k) {
     pthread_mutex_lock(&k->mutex);
     const bool used_up = k->used_up;
     pthread_mutex_unlock(&k->mutex);
@@ -343,7 +267,7 @@ bool hki_keeper_used_up(hki_keeper *k) {
 }
 
 // Where the worker is, or would be.
-static uint32_t position(const hki_keeper *k, uint32_t id) {
+static uint32_t position(const hki_run_memory *k, uint32_t id) {
     uint32_t lo = 0, hi = k->count;
     while (lo < hi) {
         const uint32_t mid = lo + (hi - lo) / 2;
@@ -355,12 +279,12 @@ static uint32_t position(const hki_keeper *k, uint32_t id) {
     return lo;
 }
 
-static member *find(hki_keeper *k, uint32_t id) {
+static member *find(hki_run_memory *k, uint32_t id) {
     const uint32_t at = position(k, id);
     return at < k->count && k->member[at].id == id ? &k->member[at] : NULL;
 }
 
-bool hki_keeper_is_done(hki_keeper *k, uint32_t worker) {
+bool hki_run_memory_is_done(hki_run_memory *k, uint32_t worker) {
     pthread_mutex_lock(&k->mutex);
     const member *const m = find(k, worker);
     const bool done = m != NULL && m->done;
@@ -373,7 +297,7 @@ static uint64_t owner_of(const member *m) {
     return (uint64_t)m->id << 32 | m->nonce;
 }
 
-static hk_status expire(hki_keeper *k, member *m) {
+static hk_status expire(hki_run_memory *k, member *m) {
     if (!k->has_ranges || m->nonce == 0)
         return HK_OK;
     HKI_TRY(k->ranges.expire(k->ranges.user, owner_of(m)));
@@ -381,7 +305,7 @@ static hk_status expire(hki_keeper *k, member *m) {
     return HK_OK;
 }
 
-hk_status hki_keeper_lost(hki_keeper *k, uint32_t worker) {
+hk_status hki_run_memory_lost(hki_run_memory *k, uint32_t worker) {
     hk_status s = HK_OK;
     pthread_mutex_lock(&k->mutex);
     member *const m = find(k, worker);
@@ -397,7 +321,8 @@ hk_status hki_keeper_lost(hki_keeper *k, uint32_t worker) {
 // ---- answers ---------------------------------------------------------------
 
 // The caller's entry; a new process of a worker starts afresh.
-static hk_status enter(hki_keeper *k, const hki_run_call *call, member **out) {
+static hk_status enter(hki_run_memory *k, const hki_msg_call *call,
+                       member **out) {
     const uint32_t at = position(k, call->worker);
     if (at == k->count || k->member[at].id != call->worker) {
         if (k->count == k->capacity) {
@@ -419,9 +344,33 @@ static hk_status enter(hki_keeper *k, const hki_run_call *call, member **out) {
     return HK_OK;
 }
 
-static hk_status carry_out(hki_keeper *k, const hki_run_call *call, member *m,
-                           hki_reply *r) {
-    *r = (hki_reply){0};
+static hk_status take(hki_run_memory *k, const member *m, hki_msg_result *r) {
+    hk_range range = {0};
+    const hk_status s = k->ranges.take(k->ranges.user, owner_of(m), &range);
+    k->used_up = k->used_up || s == HK_E_END;
+    // Both are answers, not faults.
+    if (s != HK_OK && s != HK_E_END && s != HK_E_UNAVAILABLE)
+        return s;
+    *r = (hki_msg_result){.status = (uint32_t)s,
+                          .range = range.id,
+                          .epoch = range.epoch,
+                          .begin = range.begin,
+                          .end = range.end};
+    return HK_OK;
+}
+
+static hk_status give_back(hki_run_memory *k, const hki_msg_call *call,
+                           const member *m, hki_msg_result *r) {
+    const hk_status s = k->ranges.give_back(k->ranges.user, owner_of(m),
+                                            call->range, call->used_end);
+    r->status = (uint32_t)s;
+    // Silent for too long, and somebody else has it: an answer, too.
+    return s == HK_E_NOT_FOUND ? HK_OK : s;
+}
+
+static hk_status carry_out(hki_run_memory *k, const hki_msg_call *call,
+                           member *m, hki_msg_result *r) {
+    *r = (hki_msg_result){.status = HK_OK};
     if (call->op == HKI_CALL_DONE) {
         m->done = true;
         return HK_OK;
@@ -429,28 +378,25 @@ static hk_status carry_out(hki_keeper *k, const hki_run_call *call, member *m,
     if (!k->has_ranges)
         return hki_fail(HK_E_UNSUPPORTED,
                         "this center lends no ranges of data");
-    if (call->op == HKI_CALL_GIVE_BACK) {
-        r->status = k->ranges.give_back(k->ranges.user, owner_of(m),
-                                        call->range, call->used_end);
-        // Silent for too long, and somebody else has it: an answer, too.
-        return r->status == HK_E_NOT_FOUND ? HK_OK : r->status;
-    }
-    r->status = k->ranges.take(k->ranges.user, owner_of(m), &r->range);
-    k->used_up = k->used_up || r->status == HK_E_END;
-    // Both are answers, not faults.
-    if (r->status == HK_E_END || r->status == HK_E_UNAVAILABLE)
-        return HK_OK;
-    return r->status;
+    return call->op == HKI_CALL_TAKE ? take(k, m, r) : give_back(k, call, m, r);
 }
 
-static hk_status serve(hki_keeper *k, const hki_run_call *call,
-                       hki_reply *out) {
+static hk_status check_call(const hki_msg_call *c) {
+    if (c->op >= HKI_CALL_TAKE && c->op <= HKI_CALL_DONE &&
+        c->worker < MAX_WORKERS && c->nonce != 0 && c->used_end >= 0)
+        return HK_OK;
+    return hki_fail(HK_E_DATA,
+                    "call %u of worker %u, process %u, used up to %lld", c->op,
+                    c->worker, c->nonce, (long long)c->used_end);
+}
+
+// The mutex is held.
+static hk_status serve(hki_run_memory *k, const hki_msg_call *call,
+                       hki_msg_result *out) {
     member *m;
-    if (call->nonce == 0)
-        return hki_fail(HK_E_DATA, "a call by nobody");
     HKI_TRY(enter(k, call, &m));
     if (call->sequence != 0 && call->sequence == m->sequence) {
-        *out = m->reply;
+        *out = m->result;
         return k->dirty ? save(k) : HK_OK;
     }
     if (call->sequence < m->sequence)
@@ -458,25 +404,16 @@ static hk_status serve(hki_keeper *k, const hki_run_call *call,
                         call->sequence, call->worker, m->sequence);
     HKI_TRY(carry_out(k, call, m, out));
     m->sequence = call->sequence;
-    m->reply = *out;
+    m->result = *out;
     return save(k);
 }
 
-hk_status hki_keeper_answer(void *user, const char *key, void *value,
-                            size_t capacity, size_t *size) {
-    hki_keeper *const k = user;
-    hki_run_call call;
-    hki_reply reply;
-    HKI_TRY(hki_call_parse(key, &call));
-    if (capacity < HKI_REPLY_BYTES)
-        return hki_fail(HK_E_OVERFLOW, "no room for an answer of %d bytes",
-                        HKI_REPLY_BYTES);
+hk_status hki_run_memory_call(void *user, const hki_msg_call *call,
+                              hki_msg_result *out) {
+    hki_run_memory *const k = user;
+    HKI_TRY(check_call(call));
     pthread_mutex_lock(&k->mutex);
-    const hk_status s = serve(k, &call, &reply);
+    const hk_status s = serve(k, call, out);
     pthread_mutex_unlock(&k->mutex);
-    if (s != HK_OK)
-        return s;
-    put_reply(value, &reply);
-    *size = HKI_REPLY_BYTES;
-    return HK_OK;
+    return s;
 }

@@ -10,64 +10,36 @@
 //       u64 range id | i64 epoch | i64 begin | i64 end     its last answer
 //   u64 bytes of the range source, then these
 //   u64 hash of everything before (hki_hash); all little-endian
-#ifndef HKI_KEEPER_H
-#define HKI_KEEPER_H
-#include "base/base.h"
+#ifndef HKI_RUN_MEMORY_H
+#define HKI_RUN_MEMORY_H
+#include "cluster/wire/wire.h"
 #include "hooke/roles.h"
 
-#define HKI_CALL_PREFIX "role/" // of reads that are calls to the keeper
-
-typedef struct hki_keeper hki_keeper;
+typedef struct hki_run_memory hki_run_memory;
 
 // path: the file, restored when it is there; NULL: in memory only. ranges:
 // copied; NULL: none.
-hk_status hki_keeper_create(const hk_range_source *ranges, const char *path,
-                            hki_keeper **out);
-void hki_keeper_destroy(hki_keeper *k); // NULL is allowed
+hk_status hki_run_memory_create(const hk_range_source *ranges, const char *path,
+                                hki_run_memory **out);
+void hki_run_memory_destroy(hki_run_memory *k); // NULL is allowed
 
 // Time goes on: now_ns of hki_now_ns, which no change of the calendar moves.
 // The first call of a process begins to count; the file is brought up to date
 // now and then. A failure is that of the file: the time has been counted.
-hk_status hki_keeper_pass(hki_keeper *k, int64_t now_ns);
-double hki_keeper_seconds(hki_keeper *k); // that the run has run
-bool hki_keeper_used_up(hki_keeper *k);   // of the ranges nothing is left
-bool hki_keeper_is_done(hki_keeper *k, uint32_t worker); // said so itself
+hk_status hki_run_memory_pass(hki_run_memory *k, int64_t now_ns);
+double hki_run_memory_seconds(hki_run_memory *k); // that the run has run
+bool hki_run_memory_used_up(hki_run_memory *k); // of the ranges nothing is left
+bool hki_run_memory_is_done(hki_run_memory *k,
+                            uint32_t worker); // said so itself
 // An evaluator is about, or has seen the end; nothing is written twice.
-hk_status hki_keeper_set_evaluator(hki_keeper *k, bool about);
-bool hki_keeper_evaluator(hki_keeper *k);
+hk_status hki_run_memory_set_evaluator(hki_run_memory *k, bool about);
+bool hki_run_memory_evaluator(hki_run_memory *k);
 // The worker is gone: what was lent to it goes back.
-hk_status hki_keeper_lost(hki_keeper *k, uint32_t worker);
+hk_status hki_run_memory_lost(hki_run_memory *k, uint32_t worker);
 
-// ---- calls -----------------------------------------------------------------
+// Carries a call out, once: an hki_call_fn; user: the hki_run_memory.
+// HK_E_DATA for one that makes no sense, HK_E_STATE for one that comes late.
+hk_status hki_run_memory_call(void *user, const hki_msg_call *call,
+                              hki_msg_result *out);
 
-typedef enum hki_call_op {
-    HKI_CALL_TAKE = 't',
-    HKI_CALL_GIVE_BACK = 'g',
-    HKI_CALL_DONE = 'd' // this worker's data is used up
-} hki_call_op;
-
-typedef struct hki_run_call {
-    hki_call_op op;
-    uint32_t worker;   // below 65536
-    uint32_t nonce;    // of the worker's process
-    uint32_t sequence; // rises with every call; the same again: the same answer
-    uint64_t range;    // GIVE_BACK
-    int64_t used_end;
-} hki_run_call;
-
-typedef struct hki_reply {
-    hk_status status;
-    hk_range range; // TAKE
-} hki_reply;
-
-#define HKI_CALL_KEY 64 // with the closing NUL
-#define HKI_REPLY_BYTES 36
-
-void hki_call_print(const hki_run_call *call, char key[HKI_CALL_KEY]);
-hk_status hki_call_parse(const char *key, hki_run_call *out);
-hk_status hki_reply_parse(const void *bytes, size_t size, hki_reply *out);
-// An hki_answer_fn; user: the keeper.
-hk_status hki_keeper_answer(void *user, const char *key, void *value,
-                            size_t capacity, size_t *size);
-
-#endif // HKI_KEEPER_H
+#endif // HKI_RUN_MEMORY_H

@@ -449,6 +449,9 @@ static hk_status make_locks(hk_center_server *s) {
     HKI_TRY(hki_cond_init(&s->changed, s->name));
     s->has_changed = true;
     HKI_TRY(hki_board_init(&s->board, s->name));
+    if (pthread_rwlock_init(&s->calls, NULL) != 0)
+        return hki_fail(HK_E_NO_MEMORY, "%s: lock", s->name);
+    s->has_calls = true;
     return hki_wake_create(&s->wake_fd, s->name);
 }
 
@@ -533,6 +536,8 @@ void hk_center_server_stop(hk_center_server *s) {
     hki_shard_close(atomic_load(&s->shard));
     hki_net_destroy(s->net);
     hki_board_deinit(&s->board);
+    if (s->has_calls)
+        pthread_rwlock_destroy(&s->calls);
     if (s->has_changed)
         pthread_cond_destroy(&s->changed);
     if (s->has_lock)
@@ -700,7 +705,25 @@ hk_status hk_center_server_worker(hk_center_server *s, uint32_t id,
     return HK_OK;
 }
 
-// ---- the board --------------------------------------------------------------
+// ---- calls and the board ----------------------------------------------------
+
+void hki_server_on_call(hk_center_server *s, hki_call_fn fn, void *user) {
+    pthread_rwlock_wrlock(&s->calls);
+    s->on_call = fn;
+    s->call_user = user;
+    pthread_rwlock_unlock(&s->calls);
+}
+
+hk_status hki_server_call(hk_center_server *s, const hki_msg_call *call,
+                          hki_msg_result *out) {
+    pthread_rwlock_rdlock(&s->calls);
+    const hk_status status =
+        s->on_call != NULL
+            ? s->on_call(s->call_user, call, out)
+            : hki_fail(HK_E_NOT_FOUND, "%s: nobody answers calls", s->name);
+    pthread_rwlock_unlock(&s->calls);
+    return status;
+}
 
 hk_status hki_server_post(hk_center_server *s, const char *key,
                           const void *value, size_t size, bool if_absent) {

@@ -46,6 +46,11 @@ typedef struct hki_server_hooks {
     const hki_tap *tap;
 } hki_server_hooks;
 
+// Carries out a worker's call (CALL). Runs on the connection's thread, several
+// at once; what it fails with is what the worker gets.
+typedef hk_status (*hki_call_fn)(void *user, const hki_msg_call *call,
+                                 hki_msg_result *out);
+
 struct hk_center_server {
     hk_context *context;
     char *name;
@@ -77,6 +82,10 @@ struct hk_center_server {
     _Atomic bool stopping;
 
     hki_board board;
+    pthread_rwlock_t calls; // guards on_call; read-held while it answers
+    bool has_calls;
+    hki_call_fn on_call; // NULL: nobody answers
+    void *call_user;
     _Atomic uint64_t accepted, refused[HK_REFUSALS];
     _Atomic uint64_t bytes_in, bytes_out;
 };
@@ -94,15 +103,24 @@ hk_status hki_server_make_shard(hk_center_server *s, hk_layout *layout,
 void hki_server_refuse(hk_center_server *s, hk_refusal why, const char *peer);
 void hki_server_state(hk_center_server *s, hki_msg_state *out);
 
+// Who answers calls from now on; NULL: nobody. Waits for those under way.
+void hki_server_on_call(hk_center_server *s, hki_call_fn fn, void *user);
+// HK_E_NOT_FOUND while nobody answers.
+hk_status hki_server_call(hk_center_server *s, const hki_msg_call *call,
+                          hki_msg_result *out);
+
 void hki_session_main(void *session);
 void hki_session_free(hki_session *s);
 
 // Deadlines of a session.
 int64_t hki_session_stall(const hki_session *s);
 hki_patience hki_session_patience(hki_session *s, uint32_t wait_ms);
-// Sends ERROR with this thread's last message. Returns HK_OK unless the
-// connection fails.
+// Sends ERROR with this thread's last message and the claim's reason. Returns
+// HK_OK unless the connection fails.
 hk_status hki_session_error(hki_session *s, hk_status status);
+// The same about an exchange of which so many units were applied.
+hk_status hki_session_refuse(hki_session *s, hk_status status,
+                             uint64_t exchange, uint32_t applied);
 hk_status hki_session_send_state(hki_session *s, hki_type type);
 // To be called as a long request goes on: it keeps the worker's lease, as the
 // worker cannot send heartbeats meanwhile.

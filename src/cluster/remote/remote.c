@@ -23,8 +23,8 @@ hki_remote *hki_remote_of(const hk_center *c) {
                                                   : NULL;
 }
 
-static hk_status remote_of(const hk_center *c, const char *what,
-                           hki_remote **out) {
+hk_status hki_remote_get(const hk_center *c, const char *what,
+                         hki_remote **out) {
     *out = hki_remote_of(c);
     if (*out == NULL)
         return hki_fail(c == NULL ? HK_E_INVALID_ARG : HK_E_UNSUPPORTED,
@@ -134,63 +134,6 @@ static hk_status remote_worker_variables(hk_center *c, hki_member m,
     return s;
 }
 
-// ---- requests of nobody in particular ---------------------------------------
-
-// Sends a message to shards [0, n) and takes their STATE.
-static hk_status control_ask(hki_remote *r, uint32_t n, hki_type type,
-                             const hki_body *b, const void *msg,
-                             int64_t deadline_ns, const char *what) {
-    hk_status s = HK_OK;
-    pthread_mutex_lock(&r->control_lock);
-    for (int again = 0; again < 2; again++) {
-        for (uint32_t i = 0; i < r->n_shards; i++)
-            r->control[i].f.answered = false;
-        s = hki_control_open(r, deadline_ns);
-        for (uint32_t i = 0; s == HK_OK && i < n; i++) {
-            hki_link *const l = &r->control[i];
-            hki_msg_state state;
-            s = hki_msg_send(&l->f, type, 0, b, msg, deadline_ns, what);
-            if (s == HK_OK)
-                s = hki_msg_recv(&l->f, HKI_STATE, &hki_body_state, &state,
-                                 deadline_ns, what);
-            if (s == HK_OK)
-                hki_remote_saw(r, l, &state);
-            else if (l->f.answered)
-                break;
-        }
-        bool answered = false;
-        for (uint32_t i = 0; i < r->n_shards; i++)
-            answered |= r->control[i].f.answered;
-        if (s == HK_OK || answered)
-            break;
-        hki_control_drop(r); // it may have been idle for too long
-    }
-    pthread_mutex_unlock(&r->control_lock);
-    return s;
-}
-
-#define INFO_MS 2000
-
-static void remote_info(hk_center *c, hk_center_info *out) {
-    hki_remote *const r = (hki_remote *)c;
-    // A center that is away is described as it was.
-    (void)control_ask(r, 1, HKI_PING, NULL, NULL, hki_deadline(INFO_MS),
-                      "info");
-    pthread_mutex_lock(&r->lock);
-    const hki_msg_state s = r->state;
-    pthread_mutex_unlock(&r->lock);
-    *out = (hk_center_info){.version = s.version,
-                            .exchanges = s.exchanges,
-                            .global_step = s.global_step,
-                            .skipped_chunks = s.skipped,
-                            .stale = s.stale,
-                            .joins = s.joins,
-                            .live = s.live,
-                            .initialised = s.initialised,
-                            .method = r->base.method->id,
-                            .turn = HK_TURN_FREE};
-}
-
 // Outer optimizers, averages and momenta live with the servers, in their
 // center files and snapshots.
 static hk_status remote_variables(hk_center *c, hk_name_map *map) {
@@ -206,15 +149,6 @@ static hk_status remote_order_save(hk_center *c, void *buf, size_t capacity,
     (void)size;
     return hki_fail(HK_E_STATE, "%s: a center server records no order",
                     c->name);
-}
-
-hk_status hk_center_finish(hk_center *c, const char *reason, int64_t wait_ms) {
-    hki_remote *r;
-    hki_msg_text m = {.text = ""};
-    HKI_TRY(remote_of(c, "finish", &r));
-    snprintf(m.text, sizeof m.text, "%s", reason != NULL ? reason : "");
-    return control_ask(r, r->n_shards, HKI_FINISH, &hki_body_text, &m,
-                       hki_deadline(wait_ms), "finish");
 }
 
 int hk_center_finished(const hk_center *c) {
@@ -237,7 +171,7 @@ int hk_center_reachable(const hk_center *c) {
 hk_status hk_center_report(hk_center *c, int32_t worker,
                            const hk_worker_news *report) {
     hki_remote *r;
-    HKI_TRY(remote_of(c, "report", &r));
+    HKI_TRY(hki_remote_get(c, "report", &r));
     if (report == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: report is NULL", c->name);
     hki_member_link *w = NULL;
@@ -260,7 +194,7 @@ hk_status hk_center_report(hk_center *c, int32_t worker,
 
 hk_status hk_center_link_info(hk_center *c, hk_link_info *out) {
     hki_remote *r;
-    HKI_TRY(remote_of(c, "link info", &r));
+    HKI_TRY(hki_remote_get(c, "link info", &r));
     if (out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: link info: out is NULL",
                         c->name);
@@ -280,93 +214,6 @@ hk_status hk_center_link_info(hk_center *c, hk_link_info *out) {
     return HK_OK;
 }
 
-// ---- the board --------------------------------------------------------------
-
-static hk_status post(hk_center *c, uint32_t n, const hki_msg_note *m,
-                      const void *value, int64_t deadline_ns) {
-    hki_remote *r;
-    HKI_TRY(remote_of(c, "post", &r));
-    uint8_t body[HKI_MAX_MESSAGE + HKI_BOARD_VALUE];
-    const size_t head = hki_body_put(&hki_body_note, m, body);
-    if (m->size > 0)
-        memcpy(body + head, value, m->size);
-    const hki_frame f = {.type = HKI_POST};
-    hki_msg_state state;
-    pthread_mutex_lock(&r->control_lock);
-    hk_status s = hki_control_open(r, deadline_ns);
-    for (uint32_t i = 0; s == HK_OK && i < HKI_MIN(n, r->n_shards); i++) {
-        hki_link *const l = &r->control[i];
-        s = hki_frame_send(&l->f, &f, body, head + m->size, deadline_ns,
-                           "note");
-        if (s == HK_OK)
-            s = hki_msg_recv(&l->f, HKI_STATE, &hki_body_state, &state,
-                             deadline_ns, "note");
-        if (s != HK_OK && !l->f.answered)
-            hki_control_drop(r);
-    }
-    pthread_mutex_unlock(&r->control_lock);
-    return s;
-}
-
-static hk_status post_note(hk_center *c, uint32_t n, const char *key,
-                           const void *value, size_t size, bool if_absent,
-                           int64_t deadline_ns) {
-    if (key == NULL || strlen(key) > HKI_BOARD_KEY || size > HKI_BOARD_VALUE)
-        return hki_fail(HK_E_INVALID_ARG, "%s: a note of %zu bytes", c->name,
-                        size);
-    hki_msg_note m = {.if_absent = if_absent, .size = (uint32_t)size};
-    snprintf(m.key, sizeof m.key, "%s", key);
-    return post(c, n, &m, value, deadline_ns);
-}
-
-hk_status hki_center_post(hk_center *c, const char *key, const void *value,
-                          size_t size, bool if_absent, int64_t deadline_ns) {
-    return post_note(c, 1, key, value, size, if_absent, deadline_ns);
-}
-
-hk_status hki_center_post_all(hk_center *c, const char *key, const void *value,
-                              size_t size, int64_t deadline_ns) {
-    return post_note(c, UINT32_MAX, key, value, size, false, deadline_ns);
-}
-
-hk_status hki_center_read(hk_center *c, const char *key, void *value,
-                          size_t capacity, size_t *size, int64_t deadline_ns) {
-    hki_remote *r;
-    hki_msg_text m = {.text = ""};
-    uint8_t body[HKI_BOARD_VALUE];
-    hki_frame head;
-    HKI_TRY(remote_of(c, "read", &r));
-    snprintf(m.text, sizeof m.text, "%s", key);
-    pthread_mutex_lock(&r->control_lock);
-    hki_link *const l = &r->control[0];
-    hk_status s = hki_control_open(r, deadline_ns);
-    if (s == HK_OK)
-        s = hki_msg_send(&l->f, HKI_READ, 0, &hki_body_text, &m, deadline_ns,
-                         "note");
-    if (s == HK_OK)
-        s = hki_frame_expect(&l->f, HKI_NOTE, body, sizeof body, deadline_ns,
-                             "note", &head);
-    if (s != HK_OK && !l->f.answered)
-        hki_control_drop(r);
-    pthread_mutex_unlock(&r->control_lock);
-    HKI_TRY(s);
-    *size = head.size;
-    if (head.size > capacity)
-        return hki_fail(HK_E_OVERFLOW, "board: note %s has %u bytes", key,
-                        head.size);
-    memcpy(value, body, head.size);
-    return HK_OK;
-}
-
-void hki_center_reason(hk_center *c, int64_t deadline_ns, char *reason,
-                       size_t capacity) {
-    char text[HKI_BOARD_VALUE];
-    size_t size = 0;
-    reason[0] = '\0';
-    if (hki_center_read(c, "", text, sizeof text, &size, deadline_ns) == HK_OK)
-        snprintf(reason, capacity, "%.*s", (int)size, text);
-}
-
 // ---- connect ----------------------------------------------------------------
 
 static void remote_destroy(hk_center *c) {
@@ -380,7 +227,7 @@ static void remote_destroy(hk_center *c) {
     }
     if (r->wake_fd >= 0)
         hki_wake_now(r->wake_fd);
-    hki_thread_stop(r->keeper);
+    hki_thread_stop(r->heartbeat);
     while (r->members != NULL) {
         hki_member_link *const w = r->members;
         r->members = w->next;
@@ -422,7 +269,7 @@ const hki_center_ops hki_remote_ops = {
     .leave = remote_leave,
     .snapshot = hki_remote_snapshot,
     .assign = hki_remote_assign,
-    .info = remote_info,
+    .info = hki_remote_info,
     .variables = remote_variables,
     .order_save = remote_order_save,
     .worker_variables = remote_worker_variables,
@@ -619,7 +466,8 @@ static hk_status open_remote(hki_remote *r, const hk_connect_options *o,
             return s;
         HKI_TRY(pause_connect(r, &pause_ms, deadline));
     }
-    return hki_thread_start(hki_keeper_main, r, -1, "hooke-keeper", &r->keeper);
+    return hki_thread_start(hki_heartbeat_main, r, -1, "hooke-heartbeat",
+                            &r->heartbeat);
 }
 
 hk_status hki_center_connect(const hk_connect_options *opt, const hki_tap *tap,

@@ -92,11 +92,12 @@ typedef struct hki_member_link {
     hki_member m;         // as the caller knows it
     uint32_t incarnation; // as the center knows it: higher after a new join
     uint32_t refs;        // users; guarded by the remote's lock
-    uint64_t turn;        // of the keeper; guarded by the same
+    uint64_t turn;        // of the heartbeat thread; guarded by the same
     bool removed;         // somebody waits for the last user; the same
     pthread_mutex_t lock; // one user at a time
     hki_link *link;       // per shard
     uint64_t exchange;    // the last number used
+    uint64_t round;       // the next to contribute to, at every shard
     int64_t steps;        // of this worker, told to the center
     bool fenced;          // somebody else is this worker now
     bool rejoin;          // the center has forgotten us
@@ -144,7 +145,7 @@ typedef struct hki_remote {
     hki_link *control; // per shard, for requests of nobody in particular
     pthread_mutex_t control_lock;
     bool has_control_lock;
-    hki_thread *keeper;
+    hki_thread *heartbeat;
     bool stopping;
     hki_msg_state state; // of shard 0, the last one seen
     _Atomic uint64_t run_id;
@@ -160,6 +161,9 @@ hk_status hki_center_connect(const hk_connect_options *opt, const hki_tap *tap,
 extern const hki_center_ops hki_remote_ops;
 // NULL unless c is one.
 hki_remote *hki_remote_of(const hk_center *c);
+// The same with a message; what: names the call.
+hk_status hki_remote_get(const hk_center *c, const char *what,
+                         hki_remote **out);
 
 uint32_t hki_left_ms(int64_t deadline_ns);
 
@@ -189,8 +193,8 @@ hk_status hki_member_mend(hki_member_link *w, int64_t deadline_ns);
 // tried again; false: the failure is the center's answer.
 bool hki_link_broke(hki_member_link *w, hki_link *l, hk_status s);
 void hki_remote_saw(hki_remote *r, const hki_link *l, const hki_msg_state *s);
-void hki_keeper_main(void *remote);
-void hki_keeper_wake(hki_remote *r);
+void hki_heartbeat_main(void *remote);
+void hki_heartbeat_wake(hki_remote *r);
 // A request that is answered with STATE; tried again over new connections
 // until the deadline.
 hk_status hki_member_ask(hki_member_link *w, uint32_t shard, hki_type type,
@@ -253,8 +257,15 @@ hk_status hki_remote_snapshot(hk_center *c, hk_center_part part,
                               hk_center_info *info);
 hk_status hki_remote_assign(hk_center *c, const float *values, const void *side,
                             int64_t global_step, int64_t deadline_ns);
+
+// ---- remote_requests.c ------------------------------------------------------
+
 // Control connections to all shards, locked by the caller.
 hk_status hki_control_open(hki_remote *r, int64_t deadline_ns);
 void hki_control_drop(hki_remote *r);
+void hki_remote_info(hk_center *c, hk_center_info *out);
+// A call to the run's memory on shard 0. HK_E_NOT_FOUND while nobody answers.
+hk_status hki_center_call(hk_center *c, const hki_msg_call *call,
+                          int64_t deadline_ns, hki_msg_result *out);
 
 #endif // HKI_REMOTE_H

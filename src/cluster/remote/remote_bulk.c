@@ -269,7 +269,7 @@ static hk_status try_pull(hki_member_link *w, float *x, float *view, void *side,
         side != NULL && hk_layout_side_bytes(r->base.layout) > 0;
     for (uint32_t i = 0; i < r->n_shards; i++) {
         *at = &w->link[i];
-        HKI_TRY(ask(*at, HKI_PULL, 0, 0,
+        HKI_TRY(ask(*at, HKI_PULL, 0, (int64_t)w->round,
                     flags | (i == 0 && with_side ? HKI_WAIT_SIDE : 0u),
                     deadline_ns, "pull"));
     }
@@ -321,24 +321,6 @@ hk_status hki_remote_pull(hk_center *c, hki_member m, float *x, float *view,
 }
 
 // ---- without a worker -------------------------------------------------------
-
-void hki_control_drop(hki_remote *r) {
-    for (uint32_t i = 0; r->control != NULL && i < r->n_shards; i++)
-        hki_link_drop(r, &r->control[i]);
-}
-
-hk_status hki_control_open(hki_remote *r, int64_t deadline_ns) {
-    for (uint32_t i = 0; i < r->n_shards; i++) {
-        hki_link *const l = &r->control[i];
-        l->shard = i;
-        l->role = r->role;
-        if (l->up)
-            continue;
-        HKI_TRY(hki_link_connect(r, l, deadline_ns));
-        l->up = true;
-    }
-    return HK_OK;
-}
 
 // Pieces of one shard's copy into values.
 static hk_status read_cut(hki_remote *r, hki_link *l, float *values, void *side,

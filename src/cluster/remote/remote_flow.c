@@ -4,7 +4,7 @@
 // A connection that breaks is mended for a while and the exchange goes on
 // where the center says it is. When the center stays away, the call returns,
 // the worker trains on, and what was sent without being acknowledged is
-// handed in by the keeper as soon as there is a connection.
+// handed in by the heartbeat thread as soon as there is a connection.
 #include "cluster/remote/remote.h"
 
 static bool is_active(const hki_link *l) {
@@ -501,6 +501,7 @@ static void start_flows(hki_member_link *w, const hki_exchange *ex, bool rows) {
             last += w->n_batches[i];
         l->begin = (hki_msg_begin){
             .steps = w->steps + ex->steps_done,
+            .round = w->round,
             .rate = ex->rate,
             .fast_rate = ex->fast_rate,
             .grad_scale = ex->grad_scale,
@@ -632,7 +633,7 @@ static bool is_away(hki_member_link *w, hk_status *s) {
     *s = HK_OK;
     if (r->lost_ms > 0 && hki_now_ns() - since > r->lost_ms * 1000000)
         *s = away_for_good(w);
-    hki_keeper_wake(r);
+    hki_heartbeat_wake(r);
     return true;
 }
 
@@ -689,6 +690,19 @@ hk_status hki_remote_exchange(hk_center *c, hki_member m, hki_exchange *ex) {
 
 // ---- rounds -----------------------------------------------------------------
 
+// All shards have it. One that had closed the round before put the share into
+// a later one: from there it goes on at all of them.
+static void end_round(hki_member_link *w) {
+    uint64_t last = w->round;
+    for (uint32_t i = 0; i < w->remote->n_shards; i++) {
+        hki_link *const l = &w->link[i];
+        if (l->began_for == w->exchange)
+            last = HKI_MAX(last, l->began.round);
+        l->state = HKI_FLOW_NONE;
+    }
+    w->round = last + 1;
+}
+
 static hk_status round_of(hki_member_link *w, hki_exchange *ex) {
     hki_remote *const r = w->remote;
     bool pending = false, gave_up;
@@ -718,8 +732,7 @@ static hk_status round_of(hki_member_link *w, hki_exchange *ex) {
                      "%s: worker %u: the center went away in a round",
                      r->base.name, w->m.id);
     HKI_TRY(s);
-    for (uint32_t i = 0; i < r->n_shards; i++)
-        w->link[i].state = HKI_FLOW_NONE;
+    end_round(w);
     if (r->base.method->center == HKI_CENTER_ROUND_SUM)
         return HK_OK;
     int64_t step;

@@ -1,7 +1,7 @@
 // remote_link.c - a worker's connections: made, lost, made again.
 //
 // A lost connection is tried again with growing pauses, by whoever is in the
-// middle of a call, or by the keeper, a thread that also sends heartbeats. A
+// middle of a call, or by the thread that sends heartbeats. A
 // connection that comes back resumes the membership: the center says what it
 // has applied, and goes on from there.
 #include <poll.h>
@@ -98,7 +98,7 @@ void hki_member_remove(hki_member_link *w) {
             break;
         }
     w->removed = true;
-    while (w->refs > 0) // the keeper's attempts have deadlines
+    while (w->refs > 0) // the heartbeat thread's attempts have deadlines
         pthread_cond_wait(&r->changed, &r->lock);
     pthread_mutex_unlock(&r->lock);
     hki_member_free(w);
@@ -108,8 +108,8 @@ void hki_member_unref(hki_member_link *w) {
     hki_remote *const r = w->remote;
     pthread_mutex_lock(&r->lock);
     w->refs--;
-    // The keeper sleeps on unless there is something for it to do: waking it
-    // after every exchange costs as much as a small exchange does.
+    // The heartbeat thread sleeps on unless there is something for it to do:
+    // waking it after every exchange costs as much as a small exchange does.
     if (w->removed || atomic_load(&w->away))
         pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
@@ -164,6 +164,15 @@ void hki_link_drop(hki_remote *r, hki_link *l) {
     hki_region_deinit(&l->map);
     hki_region_deinit(&l->ring);
     l->up = false;
+}
+
+// The same, with what the peer said kept.
+static void drop_failed(hki_remote *r, hki_link *l) {
+    const bool answered = l->f.answered;
+    const hki_why why = l->f.why;
+    hki_link_drop(r, l);
+    l->f.answered = answered;
+    l->f.why = why;
 }
 
 static hk_status check_welcome(const hki_remote *r, const hki_link *l) {
@@ -245,11 +254,8 @@ hk_status hki_link_connect(hki_remote *r, hki_link *l, int64_t deadline_ns) {
                         &conn));
     hki_framer_init(&l->f, conn, r->wake_fd);
     const hk_status s = open_link(r, l, deadline_ns);
-    if (s != HK_OK) {
-        const bool answered = l->f.answered;
-        hki_link_drop(r, l);
-        l->f.answered = answered;
-    }
+    if (s != HK_OK)
+        drop_failed(r, l);
     return s;
 }
 
@@ -270,6 +276,7 @@ static hk_status join_link(hki_member_link *w, hki_link *l, int32_t task,
     hki_remote *const r = w->remote;
     const hki_msg_join m = {.task = l->shard == 0 ? task : (int32_t)w->m.id,
                             .incarnation = l->shard == 0 ? 0 : w->incarnation,
+                            .round = l->shard == 0 ? 0 : w->round,
                             .wait_ms = hki_left_ms(deadline_ns)};
     HKI_TRY(hki_link_connect(r, l, deadline_ns));
     hk_status s = hki_msg_send(&l->f, HKI_JOIN, 0, &hki_body_join, &m,
@@ -280,9 +287,7 @@ static hk_status join_link(hki_member_link *w, hki_link *l, int32_t task,
     if (s == HK_OK)
         s = hki_link_slots(r, l);
     if (s != HK_OK) {
-        const bool answered = l->f.answered;
-        hki_link_drop(r, l);
-        l->f.answered = answered;
+        drop_failed(r, l);
         return s;
     }
     l->joined = *out;
@@ -342,6 +347,7 @@ hk_status hki_member_join(hki_member_link *w, int32_t task,
             w->incarnation = out.incarnation;
         }
         w->exchange = HKI_MAX(w->exchange, out.exchange);
+        w->round = i == 0 ? out.round : HKI_MAX(w->round, out.round);
         w->steps = HKI_MAX(w->steps, out.steps);
         if (i == 0)
             atomic_store(&r->run_id, l->welcome.run_id);
@@ -402,9 +408,7 @@ static hk_status resume_link(hki_member_link *w, hki_link *l,
     if (s == HK_OK)
         s = hki_link_slots(r, l);
     if (s != HK_OK) {
-        const bool answered = l->f.answered;
-        hki_link_drop(r, l);
-        l->f.answered = answered;
+        drop_failed(r, l);
         return s;
     }
     l->joined = at;
@@ -434,11 +438,11 @@ static hk_status mend_once(hki_member_link *w, int64_t deadline_ns,
             resume_link(w, l, HKI_MIN(deadline_ns, hki_deadline(ATTEMPT_MS)));
         if (s == HK_OK)
             continue;
-        if (l->f.answered && s == HK_E_NOT_FOUND) {
+        if (l->f.answered && l->f.why == HKI_WHY_UNKNOWN) {
             w->rejoin = true;
             return HK_OK;
         }
-        if (l->f.answered && s == HK_E_STATE)
+        if (l->f.answered && l->f.why == HKI_WHY_FENCED)
             w->fenced = true;
         if (l->f.answered || !worth_a_retry(s)) {
             plan_retry(l);
@@ -525,7 +529,7 @@ hk_status hki_member_ask(hki_member_link *w, uint32_t shard, hki_type type,
     }
 }
 
-// ---- the keeper -------------------------------------------------------------
+// ---- heartbeats -------------------------------------------------------------
 
 // A heartbeat over every link of a member that nobody uses just now.
 static hk_status ping(hki_member_link *w, hki_link *l, int64_t deadline_ns) {
@@ -572,7 +576,7 @@ static void keep(hki_member_link *w, int64_t *again) {
     }
 }
 
-void hki_keeper_wake(hki_remote *r) {
+void hki_heartbeat_wake(hki_remote *r) {
     pthread_mutex_lock(&r->lock);
     pthread_cond_broadcast(&r->changed);
     pthread_mutex_unlock(&r->lock);
@@ -603,7 +607,7 @@ static void keep_all(hki_remote *r, bool all, uint64_t turn, int64_t *again) {
     }
 }
 
-void hki_keeper_main(void *user) {
+void hki_heartbeat_main(void *user) {
     hki_remote *const r = user;
     int64_t beat = hki_deadline(r->lease_ms / 3), again = INT64_MAX;
     uint64_t turn = 0;

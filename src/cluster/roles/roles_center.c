@@ -21,7 +21,7 @@ struct hk_role_center {
     // Fixed after the start.
     hk_context *context;
     hk_center_server *server;
-    hki_keeper *keeper; // shard 0; NULL elsewhere
+    hki_run_memory *memory; // shard 0; NULL elsewhere
     hk_monitor *monitor;
     hki_run_files files; // its checkpoint: the keeping thread's
     bool was_over;       // before this start
@@ -67,7 +67,7 @@ static bool past(int64_t since_ns, int64_t ms) {
 // The run's memory outlives this process: a center that comes back knows whom
 // it has to wait for.
 static void remember_evaluator(hk_role_center *c, bool about) {
-    if (hki_keeper_set_evaluator(c->keeper, about) != HK_OK)
+    if (hki_run_memory_set_evaluator(c->memory, about) != HK_OK)
         hki_log(c->context, HK_LOG_WARNING, "center: %s", hk_last_error());
 }
 
@@ -107,7 +107,7 @@ static void expire_ranges(hk_role_center *c, const hk_server_info *info) {
         hk_worker_info w;
         if (hk_center_server_worker(c->server, id, &w) != HK_OK || w.live)
             continue;
-        if (hki_keeper_lost(c->keeper, id) != HK_OK)
+        if (hki_run_memory_lost(c->memory, id) != HK_OK)
             hki_log(c->context, HK_LOG_WARNING, "center: worker %u: %s", id,
                     hk_last_error());
     }
@@ -120,7 +120,7 @@ static bool all_done(hk_role_center *c, const hk_server_info *info) {
         hk_worker_info w;
         if (hk_center_server_worker(c->server, id, &w) != HK_OK)
             continue;
-        if (!hki_keeper_is_done(c->keeper, id))
+        if (!hki_run_memory_is_done(c->memory, id))
             return false;
         done++;
     }
@@ -151,7 +151,7 @@ static bool limit_reached(hk_role_center *c, const hk_server_info *info,
                  (long long)info->center.global_step, (long long)l->steps);
         return true;
     }
-    const double age = hki_keeper_seconds(c->keeper);
+    const double age = hki_run_memory_seconds(c->memory);
     if (l->seconds > 0 && age >= l->seconds) {
         snprintf(reason, capacity, "time: %.0f of %.0f seconds", age,
                  l->seconds);
@@ -159,7 +159,7 @@ static bool limit_reached(hk_role_center *c, const hk_server_info *info,
     }
     if (metric_reached(c, reason, capacity))
         return true;
-    if (hki_keeper_used_up(c->keeper)) {
+    if (hki_run_memory_used_up(c->memory)) {
         snprintf(reason, capacity, "epochs: the data is used up");
         return true;
     }
@@ -175,7 +175,7 @@ static bool deserted(hk_role_center *c, const hk_server_info *info,
     }
     if (c->empty_ns == 0)
         c->empty_ns = hki_now_ns();
-    if (c->keeper != NULL && all_done(c, info)) {
+    if (c->memory != NULL && all_done(c, info)) {
         snprintf(reason, capacity, "epochs: every worker is through its data");
         return true;
     }
@@ -188,7 +188,7 @@ static bool deserted(hk_role_center *c, const hk_server_info *info,
 
 // A disk that is full is told of once; the run goes on without it.
 static void pass_time(hk_role_center *c) {
-    const hk_status s = hki_keeper_pass(c->keeper, hki_now_ns());
+    const hk_status s = hki_run_memory_pass(c->memory, hki_now_ns());
     if (s != HK_OK && !c->file_failed)
         hki_log(c->context, HK_LOG_WARNING,
                 "center: the run goes on, and is not remembered: %s",
@@ -208,7 +208,7 @@ static hk_status tick(hk_role_center *c, const hk_server_info *info) {
                             1e-3 * (double)c->start_ms);
         return HK_OK;
     }
-    if (c->keeper != NULL) {
+    if (c->memory != NULL) {
         pass_time(c);
         if (past(c->round_ns, ROUND_MS)) {
             c->round_ns = hki_now_ns();
@@ -218,7 +218,7 @@ static hk_status tick(hk_role_center *c, const hk_server_info *info) {
     }
     if (info->finished)
         return HK_OK;
-    if ((c->keeper != NULL && limit_reached(c, info, reason, sizeof reason)) ||
+    if ((c->memory != NULL && limit_reached(c, info, reason, sizeof reason)) ||
         deserted(c, info, reason, sizeof reason))
         hki_server_finish(c->server, reason);
     return HK_OK;
@@ -256,7 +256,7 @@ static uint32_t observers(hk_role_center *c, const hk_server_info *info) {
 // by the run's memory; the others by its connection, which takes a while to
 // come back.
 static bool evaluator_is_due(hk_role_center *c, const hk_server_info *info) {
-    if (c->keeper == NULL)
+    if (c->memory == NULL)
         return observers(c, info) > 0 ||
                (c->came_back && !past(c->born_ns, HKI_EVALUATOR_FRESH_MS));
     read_notes(c);
@@ -272,7 +272,7 @@ static hk_status wait_for_evaluator(hk_role_center *c) {
         hk_server_info info;
         HKI_TRY(hk_center_server_get_info(c->server, &info));
         if (!evaluator_is_due(c, &info)) {
-            if (c->keeper != NULL)
+            if (c->memory != NULL)
                 remember_evaluator(c, false);
             return HK_OK;
         }
@@ -389,11 +389,6 @@ static void keep(void *user) {
 
 // ---- start and stop --------------------------------------------------------
 
-void hki_server_answer(hk_center_server *s, const char *prefix,
-                       hki_answer_fn fn, void *user) {
-    hki_board_answer(&s->board, prefix, fn, user);
-}
-
 static void collect(void *user, hk_monitor *m) {
     hk_role_center *const c = user;
     char reason[128];
@@ -452,7 +447,7 @@ static hk_status place(const hk_cluster_config *config,
     return HK_OK;
 }
 
-static hk_status make_keeper(hk_role_center *c, const hk_role_center_options *o,
+static hk_status make_memory(hk_role_center *c, const hk_role_center_options *o,
                              const hk_center_server_options *so) {
     c->shard = so->shard;
     if (so->shard != 0)
@@ -460,7 +455,7 @@ static hk_status make_keeper(hk_role_center *c, const hk_role_center_options *o,
     hki_buf path = {0};
     if (so->path != NULL)
         HKI_TRY(hki_buf_printf(&path, "%s.run", so->path));
-    const hk_status s = hki_keeper_create(o->ranges, path.data, &c->keeper);
+    const hk_status s = hki_run_memory_create(o->ranges, path.data, &c->memory);
     hki_buf_deinit(&path);
     return s;
 }
@@ -476,7 +471,7 @@ static hk_status look_back(hk_role_center *c) {
         hki_server_finish(c->server, reason);
     HKI_TRY(hk_center_server_get_info(c->server, &info));
     c->came_back = info.center.initialised != 0 && !c->was_over;
-    if (c->keeper != NULL && hki_keeper_evaluator(c->keeper))
+    if (c->memory != NULL && hki_run_memory_evaluator(c->memory))
         c->evaluator_ns = c->born_ns;
     return HK_OK;
 }
@@ -499,12 +494,11 @@ static hk_status build(hk_role_center *c, const hk_role_center_options *o,
     c->has_changed = true;
     HKI_TRY(hki_limits_copy(&c->limits, o->limits));
     HKI_TRY(hki_run_files_init(&c->files, o, so));
-    HKI_TRY(make_keeper(c, o, so));
+    HKI_TRY(make_memory(c, o, so));
     HKI_TRY(start_server(so, o->bind_ms, &c->server));
     HKI_TRY(look_back(c));
-    if (c->keeper != NULL)
-        hki_server_answer(c->server, HKI_CALL_PREFIX, hki_keeper_answer,
-                          c->keeper);
+    if (c->memory != NULL)
+        hki_server_on_call(c->server, hki_run_memory_call, c->memory);
     HKI_TRY(hki_role_monitor(c->context, o->metrics, "center",
                              (int32_t)c->shard, collect, c, &c->monitor));
     return hki_thread_start(keep, c, -1, "hooke-run", &c->thread);
@@ -575,10 +569,10 @@ void hk_role_center_stop(hk_role_center *c) {
     atomic_store(&c->stopping, true);
     hki_thread_stop(c->thread);
     hk_monitor_destroy(c->monitor);
-    if (c->server != NULL && c->keeper != NULL)
-        hki_server_answer(c->server, HKI_CALL_PREFIX, NULL, NULL);
+    if (c->server != NULL && c->memory != NULL)
+        hki_server_on_call(c->server, NULL, NULL);
     hk_center_server_stop(c->server);
-    hki_keeper_destroy(c->keeper);
+    hki_run_memory_destroy(c->memory);
     hki_run_files_deinit(&c->files);
     pthread_mutex_destroy(&c->mutex);
     if (c->has_changed)

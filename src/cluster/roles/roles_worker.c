@@ -1,8 +1,7 @@
 // roles_worker.c - a worker's part in the run: limits, reports, ranges of data
 // and the good-bye. Training itself is the caller's.
-#include "cluster/center/run_memory.h"
+#include "cluster/remote/remote.h"
 #include "cluster/roles/roles.h"
-#include <math.h>
 #include "elastic/elastic.h"
 
 #define CALL_MS 5000    // one question to shard 0
@@ -16,7 +15,7 @@ struct hk_role_worker {
     int64_t report_ns, leave_ms;
     int64_t reported_ns, posted_ns;
     double reported_examples, per_second;
-    uint32_t nonce, sequence; // of calls to the keeper
+    uint32_t nonce, sequence; // of calls to the run's memory
     // Series; NULL without an endpoint.
     hk_series *steps, *examples, *loss, *distance, *staleness, *exchanges;
     hk_series *seconds;
@@ -244,29 +243,24 @@ hk_status hk_role_worker_step(hk_role_worker *w, const hk_progress *p,
 
 // ---- ranges of data --------------------------------------------------------
 
-// Asks shard 0 until it answers; the same question again when a center comes
-// back, so that it is carried out once.
-static hk_status ask(hk_role_worker *w, const hki_run_call *call,
-                     const char *what, int64_t deadline, hki_reply *out) {
-    char key[HKI_CALL_KEY];
-    uint8_t bytes[HKI_REPLY_BYTES];
-    size_t size;
-    hki_call_print(call, key);
+// Calls the run's memory on shard 0 until it answers; the same call again when
+// a center comes back, so that it is carried out once.
+static hk_status call(hk_role_worker *w, hki_msg_call m, const char *what,
+                      int64_t deadline, hki_msg_result *out) {
+    m.nonce = w->nonce;
+    m.sequence = ++w->sequence;
     for (int64_t pause = 20;; pause = HKI_MIN(pause * 2, 1000)) {
         const int64_t until = HKI_MIN(deadline, hki_deadline(CALL_MS));
-        const hk_status s =
-            hki_center_read(w->center, key, bytes, sizeof bytes, &size, until);
-        if (s == HK_OK)
-            return hki_reply_parse(bytes, size, out);
+        const hk_status s = hki_center_call(w->center, &m, until, out);
         // NOT_FOUND: center 0 is just coming up.
         if (s != HK_E_UNAVAILABLE && s != HK_E_TIMEOUT && s != HK_E_NOT_FOUND)
             return s;
         if (hki_now_ns() >= deadline)
             return hki_fail(HK_E_TIMEOUT,
-                            "worker %u waited for center 0 to %s: %s",
-                            call->worker, what, hk_last_error());
+                            "worker %u waited for center 0 to %s: %s", m.worker,
+                            what, hk_last_error());
         if (hki_nap(w->context, pause))
-            return hki_fail(HK_E_CANCELLED, "worker %u: stopped", call->worker);
+            return hki_fail(HK_E_CANCELLED, "worker %u: stopped", m.worker);
     }
 }
 
@@ -281,16 +275,14 @@ hk_status hk_role_worker_take(hk_role_worker *w, int32_t worker,
     HKI_TRY(check_id(worker));
     const int64_t deadline = hki_deadline(wait_ms);
     for (int64_t pause = 50;; pause = HKI_MIN(pause * 2, 1000)) {
-        const hki_run_call call = {.op = HKI_CALL_TAKE,
-                                   .worker = (uint32_t)worker,
-                                   .nonce = w->nonce,
-                                   .sequence = ++w->sequence};
-        hki_reply r;
-        HKI_TRY(ask(w, &call, "lend a range of data", deadline, &r));
+        const hki_msg_call take = {.op = HKI_CALL_TAKE,
+                                   .worker = (uint32_t)worker};
+        hki_msg_result r;
+        HKI_TRY(call(w, take, "lend a range of data", deadline, &r));
         if (r.status == HK_E_END)
             return hki_fail(HK_E_END, "the data is used up");
         if (r.status == HK_OK) {
-            *out = r.range;
+            *out = (hk_range){r.range, r.epoch, r.begin, r.end};
             return HK_OK;
         }
         // All is lent; somebody may die or give back.
@@ -314,16 +306,14 @@ hk_status hk_role_worker_give_back(hk_role_worker *w, int32_t worker,
         return hki_fail(HK_E_INVALID_ARG, "range [%lld, %lld) used up to %lld",
                         (long long)r->begin, (long long)r->end,
                         (long long)used_end);
-    const hki_run_call call = {.op = HKI_CALL_GIVE_BACK,
+    const hki_msg_call back = {.op = HKI_CALL_GIVE_BACK,
                                .worker = (uint32_t)worker,
-                               .nonce = w->nonce,
-                               .sequence = ++w->sequence,
                                .range = r->id,
                                .used_end = used_end};
-    hki_reply reply;
-    HKI_TRY(ask(w, &call, "take a range of data back", hki_deadline(wait_ms),
-                &reply));
-    if (reply.status != HK_OK)
+    hki_msg_result result;
+    HKI_TRY(call(w, back, "take a range of data back", hki_deadline(wait_ms),
+                 &result));
+    if (result.status != HK_OK)
         hki_log(w->context, HK_LOG_WARNING,
                 "worker %d was silent for longer than its lease: somebody else "
                 "has examples %lld to %lld of epoch %lld, too",
@@ -336,13 +326,10 @@ hk_status hk_role_worker_give_back(hk_role_worker *w, int32_t worker,
 
 // This worker's data is used up; the center counts who has said so.
 static hk_status tell_done(hk_role_worker *w, int32_t worker) {
-    const hki_run_call call = {.op = HKI_CALL_DONE,
-                               .worker = (uint32_t)worker,
-                               .nonce = w->nonce,
-                               .sequence = ++w->sequence};
-    hki_reply reply;
-    return ask(w, &call, "hear that a worker is done",
-               hki_deadline(w->leave_ms), &reply);
+    const hki_msg_call done = {.op = HKI_CALL_DONE, .worker = (uint32_t)worker};
+    hki_msg_result result;
+    return call(w, done, "hear that a worker is done",
+                hki_deadline(w->leave_ms), &result);
 }
 
 // Ends that are everybody's.

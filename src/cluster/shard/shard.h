@@ -59,10 +59,11 @@ typedef struct hki_shard_options {
     void *probe_user;
 } hki_shard_options;
 
-// What a connection says of itself with every call.
+// What a connection says of itself with every call, and what it hears.
 typedef struct hki_claim {
     uint32_t id, incarnation;
     uint64_t session; // from hki_shard_join or _resume
+    hki_why why;      // the last call was refused
 } hki_claim;
 
 // A worker in this process's memory.
@@ -205,14 +206,14 @@ hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
 hk_status hki_shard_resume(hki_shard *s, const hki_msg_resume *msg,
                            const char *peer, hki_claim *claim,
                            hki_msg_joined *out);
-hk_status hki_shard_leave(hki_shard *s, const hki_claim *c, int64_t steps);
+hk_status hki_shard_leave(hki_shard *s, hki_claim *c, int64_t steps);
 // The connection is gone; the membership lives until its lease is over.
 void hki_shard_hang_up(hki_shard *s, const hki_claim *c);
 // HK_E_DATA unless a worker may be at so many steps now.
 hk_status hki_shard_check_steps(const hki_shard *s, const hki_claim *c,
                                 int64_t steps);
 // HK_E_STATE unless the claim holds.
-hk_status hki_shard_check(hki_shard *s, const hki_claim *c, const char *what);
+hk_status hki_shard_check(hki_shard *s, hki_claim *c, const char *what);
 // A sign of life.
 void hki_shard_seen(hki_shard *s, const hki_claim *c,
                     const hk_worker_news *report, uint64_t bytes_in,
@@ -229,24 +230,25 @@ void hki_shard_expire(hki_shard *s);
 // end, and so nobody can use a worker's numbers up.
 #define HKI_LEAP_INCARNATION (1u << 20)
 #define HKI_LEAP_EXCHANGES (UINT64_C(1) << 24)
+#define HKI_LEAP_ROUNDS (UINT64_C(1) << 24)
 #define HKI_LEAP_STEPS (INT64_C(1) << 32)
 #define HKI_MAX_STEPS (INT64_C(1) << 48)
 
 // Compare-and-set of the first values. *granted: the caller brings them, then
 // calls hki_shard_commit, or hki_shard_refuse when it cannot.
-hk_status hki_shard_init(hki_shard *s, const hki_claim *c,
-                         const hki_patience *p, bool *granted);
+hk_status hki_shard_init(hki_shard *s, hki_claim *c, const hki_patience *p,
+                         bool *granted);
 // Before they are put in place: the caller may have been thought to be gone
 // meanwhile. HK_E_STATE: somebody else brings them, or has.
-hk_status hki_shard_hold(hki_shard *s, const hki_claim *c);
+hk_status hki_shard_hold(hki_shard *s, hki_claim *c);
 // run_id: of the whole center; 0 makes one. HK_E_STATE as above.
-hk_status hki_shard_commit(hki_shard *s, const hki_claim *c, uint64_t run_id);
+hk_status hki_shard_commit(hki_shard *s, hki_claim *c, uint64_t run_id);
 void hki_shard_refuse(hki_shard *s, const hki_claim *c);
 // Room for a whole vector that comes in: one at a time, so that connections
 // cannot fill the memory. HK_E_TIMEOUT.
 hk_status hki_shard_receive(hki_shard *s, const hki_patience *p);
 void hki_shard_received(hki_shard *s);
-hk_status hki_shard_barrier(hki_shard *s, const hki_claim *c, uint32_t parties,
+hk_status hki_shard_barrier(hki_shard *s, hki_claim *c, uint32_t parties,
                             const hki_patience *p);
 // New values from a checkpoint have been written.
 void hki_shard_assigned(hki_shard *s, int64_t global_step, uint64_t run_id);
@@ -269,7 +271,7 @@ typedef struct hki_shard_run {
 size_t hki_shard_room(const hki_shard *s);
 
 // HK_E_TIMEOUT while the gate is closed or a round is being closed.
-hk_status hki_shard_begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
+hk_status hki_shard_begin(hki_shard *s, hki_claim *c, uint64_t exchange,
                           const hki_msg_begin *msg, const hki_patience *p,
                           hki_shard_run *out);
 // Chunk of a unit; NULL: it is a batch of rows.
@@ -350,9 +352,17 @@ hk_status hki_rules_close(hki_shard *s, uint32_t chunk, uint64_t round);
 uint64_t hki_round_number(const hki_shard *s); // rounds closed so far
 // The same, with the one that is being closed. `lock` is held.
 uint64_t hki_round_reached(const hki_shard *s);
-// Before a contribution. `lock` is held.
-hk_status hki_round_enter(hki_shard *s, const hki_claim *c,
+// Before a contribution to round `round`: waits until it is open, or has been
+// closed. `lock` is held.
+hk_status hki_round_enter(hki_shard *s, const hki_claim *c, uint64_t round,
                           const hki_patience *p);
+// The same before values are read, without `lock`; at once in methods without
+// rounds.
+hk_status hki_shard_reach(hki_shard *s, const hki_claim *c, uint64_t round,
+                          const hki_patience *p);
+// HK_E_DATA for a round that is too far ahead.
+hk_status hki_round_check(const hki_shard *s, const hki_claim *c,
+                          uint64_t round);
 hk_status hki_round_finish(hki_shard *s, hki_shard_run *r,
                            const hki_patience *p);
 // Goes on with a round that was being closed when the process died.

@@ -41,7 +41,7 @@ static hk_status check_begin(const hki_shard *s, const hki_claim *c,
                         s->name, c->id, (unsigned long long)exchange,
                         m->first_up, m->first_down, m->last, n_fixed(s, m),
                         m->flags);
-    return HK_OK;
+    return round ? hki_round_check(s, c, m->round) : HK_OK;
 }
 
 // Counts a new exchange; a repeated BEGIN changes nothing. The seat is locked.
@@ -84,6 +84,7 @@ static void fill_began(hki_shard *s, hki_shard_seat *seat, bool fresh,
     b->live = HKI_MAX(atomic_load(&s->live), 1u);
     b->alpha = m->flags & HKI_BEGIN_PER_LIVE ? m->rate / b->live : m->rate;
     b->global_step = atomic_load(&s->global_step);
+    b->round = s->file.worker[r->claim.id].entered;
     b->version = atomic_load(&s->version);
     b->staleness = b->version - HKI_MIN(seat->seen_version, b->version);
     b->dropped = (s->method->flags & HKI_METHOD_DROP_STALE) != 0 &&
@@ -113,7 +114,16 @@ static void stop_running(hki_shard *s, const hki_claim *c) {
     pthread_mutex_unlock(&s->lock);
 }
 
-hk_status hki_shard_begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
+// Is the round that the exchange names still to come? One that has been let in
+// before goes on in the round that it entered. `lock` is held.
+static bool is_early(const hki_shard *s, const hki_claim *c, uint64_t exchange,
+                     const hki_msg_begin *m) {
+    const uint64_t cursor = hki_load64(&s->file.worker[c->id].cursor);
+    return s->round_closing || (exchange != HKI_CURSOR_EXCHANGE(cursor) &&
+                                hki_round_number(s) < m->round);
+}
+
+hk_status hki_shard_begin(hki_shard *s, hki_claim *c, uint64_t exchange,
                           const hki_msg_begin *msg, const hki_patience *p,
                           hki_shard_run *out) {
     HKI_TRY(hki_shard_check(s, c, "exchange"));
@@ -131,8 +141,8 @@ hk_status hki_shard_begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
                            .scratch = scratch};
     pthread_mutex_lock(&s->lock);
     hk_status status = hki_gate_pass(s, c, exchange, p);
-    while (status == HK_OK && round && s->round_closing) {
-        status = hki_round_enter(s, c, p);
+    while (status == HK_OK && round && is_early(s, c, exchange, msg)) {
+        status = hki_round_enter(s, c, msg->round, p);
         if (status == HK_OK) // it may have been closed meanwhile
             status = hki_gate_pass(s, c, exchange, p);
     }
@@ -142,12 +152,13 @@ hk_status hki_shard_begin(hki_shard *s, const hki_claim *c, uint64_t exchange,
     HKI_TRY(status);
     hki_shard_seat *const seat = &s->seat[c->id];
     pthread_mutex_lock(&seat->lock);
-    status = seat->session == c->session
-                 ? HK_OK
-                 : hki_fail(HK_E_STATE,
-                            "%s: exchange: worker %u speaks over another "
-                            "connection",
-                            s->name, c->id);
+    if (seat->session != c->session) {
+        c->why = HKI_WHY_REPLACED;
+        status = hki_fail(HK_E_STATE,
+                          "%s: exchange: worker %u speaks over another "
+                          "connection",
+                          s->name, c->id);
+    }
     const uint64_t before =
         HKI_CURSOR_EXCHANGE(hki_load64(&s->file.worker[c->id].cursor));
     if (status == HK_OK)
@@ -180,12 +191,16 @@ static hk_status check_unit(hki_shard *s, hki_shard_run *r, uint32_t unit,
     const uint64_t cursor = hki_load64(&w->cursor);
     *again = false;
     if (seat->session != r->claim.session ||
-        w->incarnation != r->claim.incarnation)
+        w->incarnation != r->claim.incarnation) {
+        r->claim.why = w->incarnation != r->claim.incarnation
+                           ? HKI_WHY_FENCED
+                           : HKI_WHY_REPLACED;
         return hki_fail(HK_E_STATE,
                         "%s: exchange %llu: worker %u of incarnation %u is "
                         "fenced off",
                         s->name, (unsigned long long)r->exchange, r->claim.id,
                         r->claim.incarnation);
+    }
     if (HKI_CURSOR(r->exchange, unit) < cursor) {
         *again = true;
         atomic_fetch_add(&s->repeated, 1);

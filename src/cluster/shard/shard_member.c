@@ -62,20 +62,23 @@ static void seat_worker(hki_shard *s, uint32_t id, const char *peer,
                             .incarnation = w->incarnation,
                             .exchange = HKI_CURSOR_EXCHANGE(cursor),
                             .applied = HKI_CURSOR_UNITS(cursor),
-                            .steps = w->steps};
+                            .steps = w->steps,
+                            .round = hki_round_reached(s)};
     pthread_mutex_unlock(&seat->lock);
 }
 
 // The first shard gives the numbers; the others take what it gave.
 static hk_status next_incarnation(const hki_shard *s, uint32_t id,
-                                  uint32_t asked, uint32_t *out) {
+                                  uint32_t asked, hki_why *why, uint32_t *out) {
     const uint32_t now = s->file.worker[id].incarnation;
-    if (asked != 0 && asked < now)
+    if (asked != 0 && asked < now) {
+        *why = HKI_WHY_FENCED;
         return hki_fail(HK_E_STATE,
                         "%s: join: worker %u of incarnation %u is fenced off "
                         "by incarnation %u; if no such worker runs, reset "
                         "it at every center (--reset-worker %u)",
                         s->name, id, asked, now, id);
+    }
     if (now == UINT32_MAX)
         return hki_fail(HK_E_STATE,
                         "%s: join: worker %u has no incarnation left; reset it "
@@ -99,10 +102,11 @@ hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
     hki_worker_record *const w = &s->file.worker[id];
     uint32_t next = 0;
     if (status == HK_OK)
-        status = next_incarnation(s, id, msg->incarnation, &next);
+        status = next_incarnation(s, id, msg->incarnation, &claim->why, &next);
     if (status == HK_OK) {
         __atomic_store_n(&w->incarnation, next, __ATOMIC_RELEASE);
         __atomic_store_n(&w->round, 0, __ATOMIC_RELEASE);
+        hki_store64(&w->awaited, HKI_MAX(hki_round_reached(s), msg->round));
         s->seat[id].running = 0;
         s->seat[id].contributing = false;
         seat_worker(s, id, peer, claim, out);
@@ -125,11 +129,13 @@ hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
 hk_status hki_shard_resume(hki_shard *s, const hki_msg_resume *msg,
                            const char *peer, hki_claim *claim,
                            hki_msg_joined *out) {
+    claim->why = HKI_WHY_UNKNOWN;
     if (msg->id >= s->opt.max_workers)
         return hki_fail(HK_E_STATE, "%s: no worker %u", s->name, msg->id);
     pthread_mutex_lock(&s->lock);
     const hki_worker_record *const w = &s->file.worker[msg->id];
     hk_status status = HK_OK;
+    claim->why = HKI_WHY_FENCED;
     if (w->incarnation != msg->incarnation || w->incarnation == 0)
         status = hki_fail(HK_E_STATE,
                           "%s: worker %u of incarnation %u is fenced off by "
@@ -154,24 +160,27 @@ static bool take_back(hki_shard *s, const hki_claim *c) {
 }
 
 // `lock` is held.
-static hk_status check_claim(hki_shard *s, const hki_claim *c,
-                             const char *what) {
+static hk_status check_claim(hki_shard *s, hki_claim *c, const char *what) {
+    c->why = HKI_WHY_UNKNOWN;
     if (c->incarnation == 0 || c->id >= s->opt.max_workers)
         return hki_fail(HK_E_STATE, "%s: %s: the worker has not joined",
                         s->name, what);
     const hki_worker_record *const w = &s->file.worker[c->id];
+    c->why = HKI_WHY_FENCED;
     if (w->incarnation != c->incarnation)
         return hki_fail(HK_E_STATE,
                         "%s: %s: worker %u of incarnation %u is fenced off by "
                         "incarnation %u",
                         s->name, what, c->id, c->incarnation, w->incarnation);
+    c->why = HKI_WHY_LEFT;
     if (!w->live && !take_back(s, c))
         return hki_fail(HK_E_STATE, "%s: %s: worker %u has left", s->name, what,
                         c->id);
+    c->why = HKI_WHY_OTHER;
     return HK_OK;
 }
 
-hk_status hki_shard_check(hki_shard *s, const hki_claim *c, const char *what) {
+hk_status hki_shard_check(hki_shard *s, hki_claim *c, const char *what) {
     pthread_mutex_lock(&s->lock);
     const hk_status status = check_claim(s, c, what);
     pthread_mutex_unlock(&s->lock);
@@ -202,7 +211,7 @@ static void drop_worker(hki_shard *s, uint32_t id) {
     pthread_cond_broadcast(&s->changed); // a round may be complete now
 }
 
-hk_status hki_shard_leave(hki_shard *s, const hki_claim *c, int64_t steps) {
+hk_status hki_shard_leave(hki_shard *s, hki_claim *c, int64_t steps) {
     pthread_mutex_lock(&s->lock);
     hk_status status = check_claim(s, c, "leave");
     hki_worker_record *const w = &s->file.worker[c->id];
@@ -270,7 +279,7 @@ hk_status hki_shard_reset(hki_shard *s, int64_t id) {
     if (w->live)
         drop_worker(s, (uint32_t)id);
     w->incarnation = 0;
-    w->round = 0;
+    w->round = w->awaited = 0;
     pthread_mutex_unlock(&s->lock);
     return HK_OK;
 }
@@ -293,8 +302,8 @@ void hki_shard_expire(hki_shard *s) {
 
 // ---- first values -----------------------------------------------------------
 
-hk_status hki_shard_init(hki_shard *s, const hki_claim *c,
-                         const hki_patience *p, bool *granted) {
+hk_status hki_shard_init(hki_shard *s, hki_claim *c, const hki_patience *p,
+                         bool *granted) {
     *granted = false;
     pthread_mutex_lock(&s->lock);
     hk_status status = check_claim(s, c, "init");
@@ -328,7 +337,7 @@ static void set_values(hki_shard *s, uint64_t run_id) {
 }
 
 // `lock` is held.
-static hk_status hold_grant(hki_shard *s, const hki_claim *c) {
+static hk_status hold_grant(hki_shard *s, hki_claim *c) {
     HKI_TRY(check_claim(s, c, "init"));
     if (s->granted == 0 && !hki_load64(&s->file.head->initialised))
         s->granted = c->id + 1;
@@ -339,14 +348,14 @@ static hk_status hold_grant(hki_shard *s, const hki_claim *c) {
                     s->name, c->id);
 }
 
-hk_status hki_shard_hold(hki_shard *s, const hki_claim *c) {
+hk_status hki_shard_hold(hki_shard *s, hki_claim *c) {
     pthread_mutex_lock(&s->lock);
     const hk_status status = hold_grant(s, c);
     pthread_mutex_unlock(&s->lock);
     return status;
 }
 
-hk_status hki_shard_commit(hki_shard *s, const hki_claim *c, uint64_t run_id) {
+hk_status hki_shard_commit(hki_shard *s, hki_claim *c, uint64_t run_id) {
     pthread_mutex_lock(&s->lock);
     const hk_status status = hold_grant(s, c);
     if (status == HK_OK)
@@ -404,7 +413,7 @@ static uint32_t n_waiting(const hki_shard *s) {
     return n;
 }
 
-hk_status hki_shard_barrier(hki_shard *s, const hki_claim *c, uint32_t parties,
+hk_status hki_shard_barrier(hki_shard *s, hki_claim *c, uint32_t parties,
                             const hki_patience *p) {
     uint64_t *const passed = &s->file.head->barrier;
     pthread_mutex_lock(&s->lock);

@@ -10,6 +10,22 @@
 //
 // A worker that dies half way has brought some chunks and not others: the
 // mean of a chunk is over those who brought it.
+//
+// Every shard closes its rounds by itself; what ties them together is the
+// number that a worker names in BEGIN, the same at all of them: the largest
+// that any shard had open when it joined, then one more each time. With
+//
+//     number   rounds closed here: the one that is open
+//     R        named by the worker
+//
+// a shard where number < R waits for it no longer in the rounds before R
+// (`awaited`) and lets it in when R is open; where everybody is excused, a
+// round is passed over. One that comes when number > R (its round was closed
+// without it) brings its share into the open one and does not wait for its
+// end; BEGAN tells, and R goes on from there. Values are read (PULL) when R is
+// open, so that what a worker starts a round from is of one moment. So whoever
+// waits has told every shard where it is, the lowest open round of all lacks
+// nobody but workers that train, and two workers never wait for each other.
 #include "cluster/shard/shard.h"
 
 static hki_worker_record *record(const hki_shard *s) {
@@ -82,6 +98,12 @@ hk_status hki_round_recover(hki_shard *s) {
 
 // ---- contributions ----------------------------------------------------------
 
+// Does round `round` wait for worker i? `lock` is held.
+static bool is_missing(const hki_shard *s, uint32_t i, uint64_t round) {
+    const hki_worker_record *const w = &s->file.worker[i];
+    return w->live && w->round != round + 1 && w->awaited <= round;
+}
+
 // Counts who has brought everything and who is missing or at it. `lock` is
 // held.
 static uint32_t survey(const hki_shard *s, uint64_t round, uint32_t *missing,
@@ -93,7 +115,7 @@ static uint32_t survey(const hki_shard *s, uint64_t round, uint32_t *missing,
         const bool done = w->round == round + 1;
         arrived += done;
         *under_way += s->seat[i].contributing && !done;
-        *missing += w->live && !done;
+        *missing += is_missing(s, i, round);
     }
     return arrived;
 }
@@ -104,19 +126,10 @@ static hk_status late(const hki_shard *s, uint32_t id, uint64_t round,
     size_t at = 0;
     for (uint32_t i = 0; i < s->opt.max_workers && at + 16 < sizeof missing;
          i++)
-        if (s->file.worker[i].live && s->file.worker[i].round != round + 1)
+        if (is_missing(s, i, round))
             at += (size_t)snprintf(missing + at, sizeof missing - at, " %u", i);
     return hki_fail(HK_E_TIMEOUT, "%s: round %llu: worker %u waited for %s%s",
                     s->name, (unsigned long long)round, id, what, missing);
-}
-
-hk_status hki_round_enter(hki_shard *s, const hki_claim *c,
-                          const hki_patience *p) {
-    while (s->round_closing)
-        if (!hki_shard_wait(s, p) && s->round_closing)
-            return late(s, c->id, hki_round_number(s),
-                        "its end by another worker; missing:");
-    return HK_OK;
 }
 
 // Is it time to close round `round`? Without those missing, once nobody waits
@@ -136,6 +149,78 @@ static void wait_for_gate(hki_shard *s) {
     const hki_patience p = {.deadline_ns = s->gate.until_ns};
     (void)hki_shard_wait(s, &p);
 }
+
+// ---- entering ---------------------------------------------------------------
+
+static bool is_empty(const hki_shard *s) {
+    for (uint32_t i = 0; i < s->n_chunks; i++)
+        if (s->file.chunk[i].contributions != 0)
+            return false;
+    return true;
+}
+
+// Round `round` waits for nobody. What somebody brought who is gone counts;
+// without any of it the values stay as they are, up to round `to`. `lock` is
+// held.
+static hk_status pass_over(hki_shard *s, uint64_t round, uint64_t to) {
+    if (!is_empty(s))
+        return close_round(s, round);
+    for (uint32_t i = 0; i < s->opt.max_workers; i++)
+        if (s->file.worker[i].live)
+            to = HKI_MIN(to, s->file.worker[i].awaited);
+    to = HKI_MAX(to, round + 1);
+    hki_store64(&record(s)->cursor, HKI_CURSOR(to, s->n_chunks));
+    atomic_store(&s->version, to);
+    pthread_cond_broadcast(&s->changed);
+    return HK_OK;
+}
+
+hk_status hki_round_enter(hki_shard *s, const hki_claim *c, uint64_t round,
+                          const hki_patience *p) {
+    hki_worker_record *const w = &s->file.worker[c->id];
+    if (round > w->awaited) {
+        hki_store64(&w->awaited, round);
+        pthread_cond_broadcast(&s->changed); // a round may be complete now
+    }
+    for (;;) {
+        uint32_t missing, under_way;
+        const uint64_t now = hki_round_number(s);
+        if (!s->round_closing && now >= round)
+            return HK_OK;
+        (void)survey(s, now, &missing, &under_way);
+        const bool over = !s->round_closing && missing == 0 && under_way == 0;
+        if (over && hki_gate_holds(s, now))
+            wait_for_gate(s);
+        else if (over)
+            HKI_TRY(pass_over(s, now, round));
+        else if (!hki_shard_wait(s, p) &&
+                 (s->round_closing || hki_round_number(s) < round))
+            return late(s, c->id, now, "its end; missing:");
+    }
+}
+
+hk_status hki_round_check(const hki_shard *s, const hki_claim *c,
+                          uint64_t round) {
+    const uint64_t now = hki_round_number(s);
+    if (round <= now + HKI_LEAP_ROUNDS)
+        return HK_OK;
+    return hki_fail(HK_E_DATA, "%s: worker %u names round %llu in round %llu",
+                    s->name, c->id, (unsigned long long)round,
+                    (unsigned long long)now);
+}
+
+hk_status hki_shard_reach(hki_shard *s, const hki_claim *c, uint64_t round,
+                          const hki_patience *p) {
+    if (!(s->method->flags & HKI_METHOD_ROUND))
+        return HK_OK;
+    HKI_TRY(hki_round_check(s, c, round));
+    pthread_mutex_lock(&s->lock);
+    const hk_status status = hki_round_enter(s, c, round, p);
+    pthread_mutex_unlock(&s->lock);
+    return status;
+}
+
+// ---- the end ----------------------------------------------------------------
 
 // Waits for the end of round `round`, or brings it about. `lock` is held.
 static hk_status finish(hki_shard *s, const hki_shard_run *r, uint64_t round,
@@ -163,8 +248,8 @@ hk_status hki_round_finish(hki_shard *s, hki_shard_run *r,
     hki_worker_record *const w = &s->file.worker[r->claim.id];
     hki_center_head *const h = s->file.head;
     pthread_mutex_lock(&s->lock);
-    // One that comes back after its round was closed without it has nothing to
-    // wait for.
+    // One that comes, or comes back, after its round was closed without it has
+    // nothing to wait for.
     const uint64_t round = w->entered;
     if (hki_round_number(s) == round) {
         h->fast_rate = HKI_MAX(h->fast_rate, r->msg.fast_rate);
@@ -172,7 +257,8 @@ hk_status hki_round_finish(hki_shard *s, hki_shard_run *r,
     }
     s->seat[r->claim.id].contributing = false;
     pthread_cond_broadcast(&s->changed);
-    const hk_status status = finish(s, r, round, p);
+    const hk_status status =
+        r->msg.round < round ? HK_OK : finish(s, r, round, p);
     pthread_mutex_unlock(&s->lock);
     return status;
 }

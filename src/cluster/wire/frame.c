@@ -199,6 +199,7 @@ hk_status hki_frame_raise(hki_framer *f, const hki_frame *head,
     HKI_TRY(hki_frame_take(f, text, head->size, deadline_ns, "error text"));
     text[head->size] = '\0';
     f->answered = true;
+    f->why = (hki_why)head->unit;
     return hki_fail(known ? (hk_status)code : HK_E_DATA, "%s", text);
 }
 

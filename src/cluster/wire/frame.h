@@ -21,6 +21,7 @@ typedef struct hki_framer {
     hki_frame in;
     bool has_in;
     bool answered; // the last failure was an ERROR frame: the peer is fine
+    hki_why why;   // of that
     bool patient;  // head and body may wait for a moment inside
     size_t body_left;
     // Outgoing: short frames that wait for company, then a head and up to two

@@ -36,9 +36,9 @@ const hki_frame_row hki_frame_rows[HKI_TYPES] = {
     [HKI_NEED_LAYOUT] = {"NEED_LAYOUT", 0, 0, START, LAYOUT, 0, false, 0, 0},
     [HKI_LAYOUT] = {"LAYOUT", W | O | A, LAYOUT, 0, 0, 0, false, 4, FULL},
     [HKI_WELCOME] = {"WELCOME", 0, 0, START | LAYOUT, OPEN, 0, false, 72, 72},
-    [HKI_JOIN] = {"JOIN", W, OPEN, 0, 0, 0, false, 16, 16},
+    [HKI_JOIN] = {"JOIN", W, OPEN, 0, 0, 0, false, 24, 24},
     [HKI_RESUME] = {"RESUME", W, OPEN, 0, 0, 0, false, 16, 16},
-    [HKI_JOINED] = {"JOINED", 0, 0, OPEN, MEMBER, 0, false, 32, 32},
+    [HKI_JOINED] = {"JOINED", 0, 0, OPEN, MEMBER, 0, false, 40, 40},
     [HKI_LEAVE] = {"LEAVE", W, MEMBER, 0, 0, 0, false, 16, 16},
     [HKI_PING] = {"PING", ALL, ASKING, 0, 0, 0, false, 0, 40},
     [HKI_STATE] = {"STATE", 0, 0, ASKING | VALUES, IDLE, 0, false, 72, 72},
@@ -51,8 +51,8 @@ const hki_frame_row hki_frame_rows[HKI_TYPES] = {
     [HKI_COMMIT] = {"COMMIT", W | A, VALUES, 0, 0, 0, false, 0, 0},
     [HKI_ASSIGN] = {"ASSIGN", W | A, ASKING, 0, 0, 0, true, 24, 24},
     [HKI_BARRIER] = {"BARRIER", W, MEMBER, 0, 0, 0, false, 16, 16},
-    [HKI_BEGIN] = {"BEGIN", W, MEMBER, 0, 0, 0, false, 56, 56},
-    [HKI_BEGAN] = {"BEGAN", 0, 0, MEMBER, EXCHANGE, 0, false, 40, 40},
+    [HKI_BEGIN] = {"BEGIN", W, MEMBER, 0, 0, 0, false, 64, 64},
+    [HKI_BEGAN] = {"BEGAN", 0, 0, MEMBER, EXCHANGE, 0, false, 48, 48},
     [HKI_BEFORE] = {"BEFORE", 0, 0, EXCHANGE, 0, SHARED, false, 0, FULL},
     [HKI_UP] = {"UP", W, MEMBER | EXCHANGE, 0, 0, SHARED, false, 0, FULL},
     [HKI_AFTER] = {"AFTER", 0, 0, EXCHANGE, 0, 0, false, 0, FULL},
@@ -67,6 +67,8 @@ const hki_frame_row hki_frame_rows[HKI_TYPES] = {
     [HKI_READ] = {"READ", ALL, ASKING, 0, 0, 0, false, 2, 257},
     [HKI_NOTE] = {"NOTE", 0, 0, ASKING, 0, 0, false, 0, NOTE},
     [HKI_BYE] = {"BYE", ALL, ASKING, 0, 0, 0, false, 0, 0},
+    [HKI_CALL] = {"CALL", W, ASKING, 0, 0, 0, false, 32, 32},
+    [HKI_RESULT] = {"RESULT", 0, 0, ASKING, 0, 0, false, 40, 40},
 };
 
 const char *hki_type_name(unsigned type) {

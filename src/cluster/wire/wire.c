@@ -42,8 +42,8 @@ hk_status hki_preface_get(const uint8_t in[HKI_PREFACE], const char *peer,
     const uint64_t low = get_le(in + 8, 2), high = get_le(in + 10, 2);
     if (low > HKI_WIRE_VERSION || high < HKI_WIRE_VERSION)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: speaks versions %u to %u of the protocol, not "
-                        "%d",
+                        "%s: speaks versions %u to %u of the protocol; this "
+                        "side speaks version %d",
                         peer, (unsigned)low, (unsigned)high, HKI_WIRE_VERSION);
     *flags = (uint32_t)get_le(in + 12, 4);
     return HK_OK;
@@ -130,13 +130,13 @@ BODY(welcome, F(welcome, run_id, U64), F(welcome, plan, U64),
      F(welcome, window, U32), F(welcome, max_workers, U32),
      F(welcome, lease_ms, U32), F(welcome, initialised, U32),
      F(welcome, durable, U32));
-BODY(join, F(join, task, U32), F(join, incarnation, U32), F(join, wait_ms, U32),
-     F(join, reserved, U32));
+BODY(join, F(join, task, U32), F(join, incarnation, U32), F(join, round, U64),
+     F(join, wait_ms, U32), F(join, reserved, U32));
 BODY(resume, F(resume, run_id, U64), F(resume, id, U32),
      F(resume, incarnation, U32));
 BODY(joined, F(joined, id, U32), F(joined, incarnation, U32),
      F(joined, exchange, U64), F(joined, applied, U32),
-     F(joined, reserved, U32), F(joined, steps, U64));
+     F(joined, reserved, U32), F(joined, steps, U64), F(joined, round, U64));
 BODY(leave, F(leave, steps, U64), F(leave, wait_ms, U32),
      F(leave, reserved, U32));
 BODY(ping, F(ping, local_step, U64), F(ping, examples, U64),
@@ -146,19 +146,24 @@ BODY(state, F(state, version, U64), F(state, exchanges, U64),
      F(state, joins, U64), F(state, run_id, U64), F(state, live, U32),
      F(state, initialised, U32), F(state, finished, U32),
      F(state, reserved, U32));
-BODY(begin, F(begin, steps, U64), F(begin, rate, U64), F(begin, fast_rate, U64),
-     F(begin, grad_scale, U64), F(begin, flags, U32), F(begin, encoding, U32),
-     F(begin, first_up, U32), F(begin, first_down, U32), F(begin, last, U32),
-     F(begin, wait_ms, U32));
+BODY(begin, F(begin, steps, U64), F(begin, round, U64), F(begin, rate, U64),
+     F(begin, fast_rate, U64), F(begin, grad_scale, U64), F(begin, flags, U32),
+     F(begin, encoding, U32), F(begin, first_up, U32),
+     F(begin, first_down, U32), F(begin, last, U32), F(begin, wait_ms, U32));
 BODY(began, F(began, alpha, U64), F(began, staleness, U64),
-     F(began, version, U64), F(began, global_step, U64), F(began, live, U32),
-     F(began, dropped, U32));
+     F(began, version, U64), F(began, global_step, U64), F(began, round, U64),
+     F(began, live, U32), F(began, dropped, U32));
 BODY(assign, F(assign, global_step, U64), F(assign, wait_ms, U32),
      F(assign, flags, U32), F(assign, id, U32), F(assign, incarnation, U32));
 BODY(wait, F(wait, number, U64), F(wait, wait_ms, U32), F(wait, flags, U32));
 BODY(gate, F(gate, ticket, U64), F(gate, action, U32), F(gate, wait_ms, U32));
 BODY(rows, F(rows, table, U32), F(rows, count, U32));
 BODY(note, F(note, if_absent, U32), F(note, size, U32), F(note, key, TEXT));
+BODY(call, F(call, op, U32), F(call, worker, U32), F(call, nonce, U32),
+     F(call, sequence, U32), F(call, range, U64), F(call, used_end, U64));
+BODY(result, F(result, status, U32), F(result, reserved, U32),
+     F(result, range, U64), F(result, epoch, U64), F(result, begin, U64),
+     F(result, end, U64));
 BODY(text, F(text, text, TEXT));
 
 // The kinds say how wide a number is, the structs have to agree.
@@ -239,6 +244,17 @@ hk_status hki_body_get(const hki_body *b, const uint8_t *bytes, size_t size,
     if (used != NULL)
         *used = at;
     return HK_OK;
+}
+
+hk_status hki_result_check(const hki_msg_result *r, const char *from) {
+    if (r->status <= HK_E_INTERNAL && r->begin >= 0 && r->end >= r->begin &&
+        r->epoch >= 0)
+        return HK_OK;
+    return hki_fail(HK_E_DATA,
+                    "%s: a result of status %u and examples %lld to %lld of "
+                    "epoch %lld",
+                    from, r->status, (long long)r->begin, (long long)r->end,
+                    (long long)r->epoch);
 }
 
 // ---- layouts ----------------------------------------------------------------

@@ -1,5 +1,5 @@
 // cluster/wire/wire.h - the protocol between workers and center servers,
-// version 2.
+// version 3.
 //
 // Both sides open with a preface of 16 bytes, then speak in frames: a head of
 // 32 bytes and a body whose length the head gives. All numbers are
@@ -16,7 +16,7 @@
 #include "base/base.h"
 #include "hooke/tensor.h"
 
-#define HKI_WIRE_VERSION 2
+#define HKI_WIRE_VERSION 3
 #define HKI_PREFACE 16
 #define HKI_HEAD 32
 #define HKI_MAX_BODY (64u << 20) // no frame is longer
@@ -25,7 +25,7 @@
 #define HKI_MAX_UNITS ((1u << 24) - 1)
 
 typedef enum hki_type {
-    HKI_ERROR = 1, // aux: hk_status; body: text
+    HKI_ERROR = 1, // aux: hk_status; unit: hki_why; body: text
     HKI_OPEN = 2,
     HKI_NEED_LAYOUT = 3, // answer to OPEN: send LAYOUT
     HKI_LAYOUT = 4,
@@ -60,12 +60,23 @@ typedef enum hki_type {
     HKI_READ = 33,
     HKI_NOTE = 34,
     HKI_BYE = 35,
-    HKI_TYPES = 36
+    HKI_CALL = 36, // to the run's memory; the same again changes nothing
+    HKI_RESULT = 37,
+    HKI_TYPES = 38
 } hki_type;
 
 typedef enum hki_frame_flag {
     HKI_FLAG_SHARED = 1, // the body lies in shared memory
 } hki_frame_flag;
+
+// What lies behind an ERROR, where somebody goes by it.
+typedef enum hki_why {
+    HKI_WHY_OTHER = 0,
+    HKI_WHY_FENCED = 1,   // a newer incarnation is this worker
+    HKI_WHY_REPLACED = 2, // the worker speaks over another connection
+    HKI_WHY_LEFT = 3,     // the worker has left
+    HKI_WHY_UNKNOWN = 4   // the center is of another run, or has no such worker
+} hki_why;
 
 typedef struct hki_frame {
     uint8_t type, flags;
@@ -132,6 +143,8 @@ typedef struct hki_msg_welcome {
 typedef struct hki_msg_join {
     int32_t task;
     uint32_t incarnation; // 0: the next; others: what shard 0 gave
+    uint64_t round; // the worker's first, as far as the shards before this one
+                    // know; shard_round.c
     uint32_t wait_ms, reserved;
 } hki_msg_join;
 
@@ -145,7 +158,8 @@ typedef struct hki_msg_joined {
     uint64_t exchange; // the worker's last one at this shard
     uint32_t applied;  // units of it
     uint32_t reserved;
-    int64_t steps; // of this worker so far
+    int64_t steps;  // of this worker so far
+    uint64_t round; // that is open at this shard; methods with rounds
 } hki_msg_joined;
 
 typedef struct hki_msg_leave {
@@ -166,7 +180,8 @@ typedef struct hki_msg_state { // hk_center_info and more
 } hki_msg_state;
 
 typedef struct hki_msg_begin {
-    int64_t steps; // of this worker so far
+    int64_t steps;  // of this worker so far
+    uint64_t round; // that it contributes to, at every shard; ROUND
     double rate, fast_rate, grad_scale;
     uint32_t flags;      // hki_begin_flag
     uint32_t encoding;   // of UP bodies: hki_encoding
@@ -189,6 +204,7 @@ typedef struct hki_msg_began {
     double alpha;
     uint64_t staleness, version;
     int64_t global_step;
+    uint64_t round; // that it contributes to here: the one it named, or a later
     uint32_t live, dropped;
 } hki_msg_began;
 
@@ -200,7 +216,7 @@ typedef struct hki_msg_assign {
 } hki_msg_assign;
 
 typedef struct hki_msg_wait { // INIT, PULL, BARRIER, SNAPSHOT
-    int64_t number;           // BARRIER: parties
+    int64_t number; // BARRIER: parties; PULL: round that has to be open first
     uint32_t wait_ms;
     uint32_t flags; // hki_wait_flag
 } hki_msg_wait;
@@ -236,6 +252,29 @@ typedef struct hki_msg_note {
     char key[64];
 } hki_msg_note;
 
+typedef enum hki_call_op {
+    HKI_CALL_TAKE = 1, // a range of data
+    HKI_CALL_GIVE_BACK = 2,
+    HKI_CALL_DONE = 3 // this worker's data is used up
+} hki_call_op;
+
+typedef struct hki_msg_call {
+    uint32_t op;       // hki_call_op
+    uint32_t worker;   // below HKI_MAX_SEATS
+    uint32_t nonce;    // of the worker's process; not 0
+    uint32_t sequence; // rises with every call; the same again: the same answer
+    uint64_t range;    // GIVE_BACK
+    int64_t used_end;  // GIVE_BACK: up to where
+} hki_msg_call;
+
+typedef struct hki_msg_result {
+    uint32_t status;   // HK_OK, HK_E_END: used up, HK_E_UNAVAILABLE: all is
+                       // lent, HK_E_NOT_FOUND: it is somebody else's now
+    uint32_t reserved; // zero
+    uint64_t range;    // TAKE: id
+    int64_t epoch, begin, end;
+} hki_msg_result;
+
 typedef struct hki_msg_text {
     char text[256];
 } hki_msg_text;
@@ -245,7 +284,8 @@ typedef struct hki_body hki_body;
 extern const hki_body hki_body_open, hki_body_welcome, hki_body_join,
     hki_body_resume, hki_body_joined, hki_body_leave, hki_body_ping,
     hki_body_state, hki_body_begin, hki_body_began, hki_body_assign,
-    hki_body_wait, hki_body_gate, hki_body_rows, hki_body_note, hki_body_text;
+    hki_body_wait, hki_body_gate, hki_body_rows, hki_body_note, hki_body_call,
+    hki_body_result, hki_body_text;
 
 #define HKI_MAX_MESSAGE 512 // bytes of any of these bodies
 
@@ -255,6 +295,9 @@ size_t hki_body_put(const hki_body *b, const void *msg, uint8_t *out);
 // used NULL nothing may follow. HK_E_DATA with the peer's name otherwise.
 hk_status hki_body_get(const hki_body *b, const uint8_t *bytes, size_t size,
                        const char *peer, void *msg, size_t *used);
+
+// HK_E_DATA unless a result makes sense; from: a peer or a file.
+hk_status hki_result_check(const hki_msg_result *r, const char *from);
 
 // ---- layouts ----------------------------------------------------------------
 
