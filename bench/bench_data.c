@@ -57,7 +57,7 @@ static double now(void) {
 static hk_tensor *tensor(hk_dtype t, int rank, const int64_t *dims) {
     const hk_shape s = hk_shape_make(rank, dims);
     hk_tensor *out = NULL;
-    OK(hk_tensor_create(t, &s, &out));
+    OK(hk_tensor_create(t, s, &out));
     return out;
 }
 

@@ -68,7 +68,7 @@ static hk_value value_of(const char *name, hk_tensor *t) {
                       .role = HK_FEATURE,
                       .form = HK_DENSE_FORM,
                       .dtype = hk_tensor_dtype(t),
-                      .shape = *hk_tensor_shape(t),
+                      .shape = hk_tensor_shape(t),
                       .tensor = t};
 }
 
@@ -94,7 +94,7 @@ static void images(const char *name, hk_tensor *t, const hk_image_op *ops,
     o.parallel = 1;
     hk_dataset *const d =
         hk_data_images(hk_data_slices(&v, 1), name, ops, n, &o);
-    const int64_t batches = hk_tensor_shape(t)->dim[0] / BATCH;
+    const int64_t batches = hk_tensor_shape(t).dim[0] / BATCH;
     use(hk_data_batch(d, BATCH, 1), batches);
 }
 
@@ -118,7 +118,7 @@ static void add_file(int64_t i, const void *data, size_t size) {
 static hk_tensor *new_files(int64_t n) {
     const hk_shape shape = hk_shape_make(1, &n);
     hk_tensor *t = NULL;
-    OK(hk_tensor_create(HK_STRING, &shape, &t));
+    OK(hk_tensor_create(HK_STRING, shape, &t));
     hk_tensor_release(files);
     return files = t;
 }
@@ -241,7 +241,7 @@ static void make_tensors(int64_t n, int64_t h, int64_t w,
     const hk_shape shape = hk_shape_make(4, (int64_t[]){n, h, w, 3});
     hk_tensor *t;
     uint32_t seed = 2;
-    OK(hk_tensor_create(HK_U8, &shape, &t));
+    OK(hk_tensor_create(HK_U8, shape, &t));
     uint8_t *const p = hk_tensor_data(t);
     for (int64_t i = 0; i < n * h * w * 3; i++)
         p[i] = noise(&seed);
@@ -304,7 +304,7 @@ static void make_features(void) {
     for (int k = 0; k < DENSE + WORDS; k++) {
         snprintf(key[k], sizeof key[k], "f%d", k);
         hk_tensor *t;
-        OK(hk_tensor_create(k < DENSE ? HK_F32 : HK_STRING, &shape, &t));
+        OK(hk_tensor_create(k < DENSE ? HK_F32 : HK_STRING, shape, &t));
         for (int64_t r = 0; r < n; r++) {
             char text[16];
             if (k < DENSE) {

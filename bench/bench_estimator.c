@@ -61,8 +61,8 @@ static hk_dataset *make_data(int64_t rows) {
     const hk_shape xs = hk_shape_make(2, (int64_t[]){rows, 784});
     const hk_shape ys = hk_shape_make(1, (int64_t[]){rows});
     hk_tensor *x, *y;
-    OK(hk_tensor_create(HK_F32, &xs, &x));
-    OK(hk_tensor_create(HK_I32, &ys, &y));
+    OK(hk_tensor_create(HK_F32, xs, &x));
+    OK(hk_tensor_create(HK_I32, ys, &y));
     uint32_t r = 1;
     for (int64_t i = 0; i < rows * 784; i++) {
         r = r * 1664525u + 1013904223u;

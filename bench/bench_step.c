@@ -291,8 +291,8 @@ static void put_inputs(FILE *f, net *n) {
         return;
     }
     OK(hk_session_input(n->session, "x", &t));
-    put(f, "in/", "x", "float32", hk_tensor_shape(t)->rank,
-        hk_tensor_shape(t)->dim, hk_tensor_data(t));
+    put(f, "in/", "x", "float32", hk_tensor_shape(t).rank,
+        hk_tensor_shape(t).dim, hk_tensor_data(t));
     OK(hk_session_input(n->session, "labels", &t));
     put(f, "in/", "labels", "int32", 1, &b, hk_tensor_data(t));
 }

@@ -52,8 +52,8 @@ static hk_dataset *digits(hk_digits_split split, int64_t n) {
     hk_digits_options o;
     hk_digits_options_init(&o, sizeof o);
     o.split = split;
-    check(hk_tensor_create(HK_F32, &images, &v[0].tensor));
-    check(hk_tensor_create(HK_I32, &labels, &v[1].tensor));
+    check(hk_tensor_create(HK_F32, images, &v[0].tensor));
+    check(hk_tensor_create(HK_I32, labels, &v[1].tensor));
     check(hk_digits_batch(&o, 0, n, hk_tensor_data(v[0].tensor),
                           hk_tensor_data(v[1].tensor)));
     hk_dataset *d = hk_data_slices(v, 2);

@@ -33,7 +33,8 @@ static inline void data_file_close(data_file *f) {
 
 static inline uint64_t hash_tensor(uint64_t h, const hk_tensor *t) {
     const int64_t n = hk_tensor_count(t);
-    h = hki_hash(h, hk_tensor_shape(t)->dim, sizeof(hk_shape) - 8);
+    const hk_shape s = hk_tensor_shape(t);
+    h = hki_hash(h, s.dim, sizeof s.dim);
     if (hk_tensor_dtype(t) != HK_STRING)
         return n == 0 ? h
                       : hki_hash(h, hk_tensor_data(t),

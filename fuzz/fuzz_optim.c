@@ -135,7 +135,7 @@ static void run_ema(hk_layout *l, const uint8_t *data, size_t size) {
     size_t n, id;
     unsigned char *b = NULL;
     if (hk_ema_create(NULL, l, x, side, &e) == HK_OK &&
-        hk_ema_track(e, "tracked", &pair, &id) == HK_OK)
+        hk_ema_track(e, "tracked", pair, &id) == HK_OK)
         b = blob(e, save_ema, data, size, &n);
     if (b != NULL && hk_ema_restore(e, b, n) == HK_OK)
         (void)hk_ema_update(e, x, side);

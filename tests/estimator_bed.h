@@ -54,8 +54,8 @@ static inline hk_dataset *bed_rows(uint64_t which, int64_t rows) {
     hki_rng_init(&r, which, 7);
     const hk_shape xs = hk_shape_make(2, (int64_t[]){rows, BED_FEATURES});
     const hk_shape ys = hk_shape_make(1, (int64_t[]){rows});
-    assert_ok(hk_tensor_create(HK_F32, &xs, &x));
-    assert_ok(hk_tensor_create(HK_I32, &ys, &y));
+    assert_ok(hk_tensor_create(HK_F32, xs, &x));
+    assert_ok(hk_tensor_create(HK_I32, ys, &y));
     float *const f = hk_tensor_data(x);
     int32_t *const k = hk_tensor_data(y);
     for (int64_t i = 0; i < rows; i++) {

@@ -13,7 +13,7 @@ static inline hk_value value_of(const char *name, hk_dtype dtype,
                       .role = HK_FEATURE,
                       .form = HK_DENSE_FORM,
                       .dtype = dtype,
-                      .shape = *hk_tensor_shape(t),
+                      .shape = hk_tensor_shape(t),
                       .tensor = t};
 }
 
@@ -26,7 +26,7 @@ static inline hk_value numbers(const char *name, hk_dtype dtype,
                                const void *data, int64_t rows, int64_t values) {
     const hk_shape shape = rows_by(rows, values);
     hk_tensor *t = NULL;
-    assert_ok(hk_tensor_create(dtype, &shape, &t));
+    assert_ok(hk_tensor_create(dtype, shape, &t));
     memcpy(hk_tensor_data(t), data,
            (size_t)hk_tensor_count(t) * hk_dtype_size(dtype));
     return value_of(name, dtype, t);
@@ -36,7 +36,7 @@ static inline hk_value texts(const char *name, const char *const *words,
                              int64_t rows, int64_t values) {
     const hk_shape shape = rows_by(rows, values);
     hk_tensor *t = NULL;
-    assert_ok(hk_tensor_create(HK_STRING, &shape, &t));
+    assert_ok(hk_tensor_create(HK_STRING, shape, &t));
     for (int64_t i = 0; i < hk_tensor_count(t); i++)
         assert_ok(hk_tensor_set_string(t, i, words[i], strlen(words[i])));
     return value_of(name, HK_STRING, t);
@@ -47,7 +47,7 @@ static inline hk_value ragged(const char *name, hk_value flat,
                               const int64_t *lengths, int64_t rows) {
     const hk_shape shape = hk_shape_make(1, (int64_t[]){rows + 1});
     hk_tensor *index = NULL;
-    assert_ok(hk_tensor_create(HK_I64, &shape, &index));
+    assert_ok(hk_tensor_create(HK_I64, shape, &index));
     int64_t *const splits = hk_tensor_data(index);
     for (int64_t r = 0; r < rows; r++)
         splits[r + 1] = splits[r] + lengths[r];
@@ -64,7 +64,7 @@ static inline hk_value sparse(const char *name, hk_value flat,
     const hk_shape shape = hk_shape_make(2, (int64_t[]){n, 2});
     hk_tensor *index = NULL;
     int64_t longest = 0, at = 0;
-    assert_ok(hk_tensor_create(HK_I64, &shape, &index));
+    assert_ok(hk_tensor_create(HK_I64, shape, &index));
     int64_t *const place = hk_tensor_data(index);
     for (int64_t r = 0; r < rows; r++) {
         longest = HKI_MAX(longest, lengths[r]);

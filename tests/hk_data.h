@@ -62,13 +62,13 @@ static inline void hk_text_item(hk_text *t, const hk_tensor *x, int64_t i) {
 static inline void hk_text_tensor(hk_text *t, const hk_tensor *x) {
     hk_tensor *flat = NULL;
     assert_ok(hk_tensor_copy(x, hk_tensor_dtype(x), &flat));
-    const hk_shape *const s = hk_tensor_shape(x);
-    if (s->rank >= 2) {
-        for (int i = 0; i < s->rank; i++)
-            hk_text_add(t, "%c%lld", i == 0 ? '(' : 'x', (long long)s->dim[i]);
+    const hk_shape s = hk_tensor_shape(x);
+    if (s.rank >= 2) {
+        for (int i = 0; i < s.rank; i++)
+            hk_text_add(t, "%c%lld", i == 0 ? '(' : 'x', (long long)s.dim[i]);
         hk_text_add(t, ")");
     }
-    if (s->rank > 0 && hk_tensor_count(x) == 0)
+    if (s.rank > 0 && hk_tensor_count(x) == 0)
         hk_text_add(t, "-");
     for (int64_t i = 0; i < hk_tensor_count(x); i++) {
         hk_text_add(t, i > 0 ? "," : "");
@@ -84,7 +84,7 @@ static inline void hk_text_element(hk_text *t, const hk_element *e) {
         hk_text_tensor(t, v->tensor);
         assert_int_equal(v->dtype, hk_tensor_dtype(v->tensor));
         if (v->form == HK_DENSE_FORM) {
-            assert_true(hk_shape_equal(&v->shape, hk_tensor_shape(v->tensor)));
+            assert_true(hk_shape_equal(v->shape, hk_tensor_shape(v->tensor)));
         } else {
             hk_text_add(t, "/");
             hk_text_tensor(t, v->index);
@@ -144,7 +144,7 @@ static inline hk_tensor *hk_test_tensor(hk_dtype t, int rank,
                                         const int64_t *dims, const void *data) {
     const hk_shape s = hk_shape_make(rank, dims);
     hk_tensor *x = NULL;
-    assert_ok(hk_tensor_create(t, &s, &x));
+    assert_ok(hk_tensor_create(t, s, &x));
     if (data != NULL)
         memcpy(hk_tensor_data(x), data,
                (size_t)hk_tensor_count(x) * hk_dtype_size(t));
@@ -158,7 +158,7 @@ static inline hk_tensor *hk_test_words(const char *words) {
         n += *p == ' ';
     hk_tensor *t = NULL;
     const hk_shape s = hk_shape_make(1, &n);
-    assert_ok(hk_tensor_create(HK_STRING, &s, &t));
+    assert_ok(hk_tensor_create(HK_STRING, s, &t));
     for (int64_t i = 0; i < n; i++) {
         const size_t size = strcspn(words, " ");
         assert_ok(hk_tensor_set_string(t, i, words, size));

@@ -51,7 +51,7 @@ static inline void feed(fixture *f, const char *name, hk_dtype t,
     hk_tensor *in = NULL;
     assert_ok(hk_session_input(f->session, name, &in));
     assert_int_equal(hk_tensor_dtype(in), t);
-    assert_true(hk_shape_equal(hk_tensor_shape(in), &shape));
+    assert_true(hk_shape_equal(hk_tensor_shape(in), shape));
     for (int64_t i = 0; i < hk_tensor_count(in); i++)
         switch (t) {
         case HK_F32:

@@ -142,7 +142,7 @@ static inline hk_node *ops_variable(hk_graph *g, const ops_case *c, int i,
     char name[16];
     int64_t count;
     float *values;
-    assert_ok(hk_shape_count(&shape, &count));
+    assert_ok(hk_shape_count(shape, &count));
     assert_ok(hki_zalloc_array((size_t)count, sizeof *values, &values));
     ops_fill(c, i, HK_F32, values, count);
     snprintf(name, sizeof name, "x%d", i);
@@ -176,7 +176,7 @@ static inline void ops_model(ops_run *r, const ops_case *c) {
     }
     r->y = c->build(g, r->x);
     assert_ok(hk_graph_status(g));
-    hk_node *const w = hk_input(g, "w", HK_F32, *hk_node_shape(r->y));
+    hk_node *const w = hk_input(g, "w", HK_F32, hk_node_shape(r->y));
     hk_node *const loss = hk_reduce_sum(g, hk_mul(g, r->y, w), NULL, 0, 0);
     hk_output(g, "y", r->y);
     hk_output(g, "loss", loss);

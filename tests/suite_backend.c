@@ -319,7 +319,7 @@ void bk_check(bk_case *c, hk_node *y, hk_node *const *xs, size_t n) {
     bk_output(c, y);
     assert_ok(hk_graph_status(c->g));
     assert_true(n <= HKI_COUNT(dx));
-    hk_node *dy = bk_input(c, BK_NORMAL, *hk_node_shape(y));
+    hk_node *dy = bk_input(c, BK_NORMAL, hk_node_shape(y));
     hk_gradients(c->g, &y, &dy, 1, xs, n, dx);
     for (size_t i = 0; i < n; i++)
         bk_output(c, dx[i]);

@@ -18,7 +18,7 @@ static hk_node *vector(bk_case *c, const char *name, int64_t n, double value) {
 static hk_node *dense(bk_case *c, const char *name, hk_node *x, int64_t n,
                       bool relu) {
     hk_scope_push(c->g, name);
-    hk_node *w = weight(c, "kernel", bk_shape2(hk_node_shape(x)->dim[1], n));
+    hk_node *w = weight(c, "kernel", bk_shape2(hk_node_shape(x).dim[1], n));
     hk_node *b = vector(c, "bias", n, 0.0);
     hk_node *y = hk_add(c->g, hk_matmul(c->g, x, w, 0, 0), b);
     hk_scope_pop(c->g);
@@ -39,7 +39,7 @@ static hk_node *conv(bk_case *c, const char *name, hk_node *x,
     hk_scope_push(c->g, name);
     hk_node *w = weight(
         c, "kernel",
-        bk_shape4(a->size, a->size, hk_node_shape(x)->dim[3], a->channels));
+        bk_shape4(a->size, a->size, hk_node_shape(x).dim[3], a->channels));
     hk_node *b = a->bias ? vector(c, "bias", a->channels, 0.0) : NULL;
     hk_node *y = hk_conv2d_op(c->g, x, w, b, HK_ACT_NONE, &o);
     hk_scope_pop(c->g);
@@ -48,7 +48,7 @@ static hk_node *conv(bk_case *c, const char *name, hk_node *x,
 
 // Batch norm with moving statistics.
 static hk_node *norm(bk_case *c, const char *name, hk_node *x) {
-    const int64_t n = hk_node_shape(x)->dim[3];
+    const int64_t n = hk_node_shape(x).dim[3];
     hk_node *mean, *var;
     hk_scope_push(c->g, name);
     hk_node *y = hk_batch_norm_op(c->g, x, vector(c, "gamma", n, 1.0),
@@ -64,7 +64,7 @@ static hk_node *norm(bk_case *c, const char *name, hk_node *x) {
 }
 
 static void classify(bk_case *c, hk_node *logits) {
-    const int64_t classes = hk_node_shape(logits)->dim[1];
+    const int64_t classes = hk_node_shape(logits).dim[1];
     hk_node *labels =
         bk_index_input(c, BK_INDEX, classes, HK_I32, bk_shape1(HK_BATCH));
     hk_node *loss = hk_sparse_softmax_xent(c->g, logits, labels);
@@ -102,7 +102,7 @@ static hk_node *block(bk_case *c, const char *name, hk_node *x,
     y = hk_relu(c->g, norm(c, "norm_a", y));
     y = conv(c, "b", y, &(conv_args){3, channels, 1, false, false});
     y = norm(c, "norm_b", y);
-    if (stride != 1 || hk_node_shape(x)->dim[3] != channels)
+    if (stride != 1 || hk_node_shape(x).dim[3] != channels)
         x = conv(c, "skip", x, &(conv_args){1, channels, stride, false, false});
     hk_scope_pop(c->g);
     return hk_relu(c->g, hk_add(c->g, y, x));

@@ -334,8 +334,8 @@ static void test_cifar(void **state) {
             const uint8_t *const image = hk_tensor_data(e->values[0].tensor);
             for (size_t k = 0; k < 3072; k++)
                 assert_int_equal(image[k], k % 3 * 100 + k / 3 % 50);
-            const hk_shape *const s = hk_tensor_shape(e->values[0].tensor);
-            assert_int_equal(s->dim[0] * s->dim[1] * s->dim[2], 3072);
+            const hk_shape s = hk_tensor_shape(e->values[0].tensor);
+            assert_int_equal(s.dim[0] * s.dim[1] * s.dim[2], 3072);
             assert_int_equal(
                 *(const int32_t *)hk_tensor_data(e->values[1].tensor),
                 labels == 1 ? coarse[i] : fine[i]);

@@ -35,7 +35,7 @@ static void check_floats(hk_ckpt *c, const char *name, int rank,
     float got[64];
     int64_t count;
     const hk_shape shape = hk_shape_make(rank, dims);
-    assert_ok(hk_shape_count(&shape, &count));
+    assert_ok(hk_shape_count(shape, &count));
     assert_true(count <= 64);
     assert_ok(hk_ckpt_read(c, name, HK_F32, &shape, got));
     hk_test_floats(name, got, expected, (size_t)count, 0, 0);

@@ -28,11 +28,11 @@ static void fill(void) {
 static hk_dataset *rows(bool regression) {
     const hk_shape n = hk_shape_make(1, (int64_t[]){ROWS});
     hk_tensor *a, *j, *l;
-    assert_ok(hk_tensor_wrap(HK_F32, &n, age, &a));
-    assert_ok(hk_tensor_create(HK_STRING, &n, &j));
+    assert_ok(hk_tensor_wrap(HK_F32, n, age, &a));
+    assert_ok(hk_tensor_create(HK_STRING, n, &j));
     for (int i = 0; i < ROWS; i++)
         assert_ok(hk_tensor_set_string(j, i, job[i], strlen(job[i])));
-    assert_ok(hk_tensor_wrap(regression ? HK_F32 : HK_I32, &n,
+    assert_ok(hk_tensor_wrap(regression ? HK_F32 : HK_I32, n,
                              regression ? (void *)score : (void *)label, &l));
     const hk_value values[] = {
         {"age", HK_FEATURE, HK_DENSE_FORM, HK_F32, 0, n, a, NULL},
@@ -243,8 +243,8 @@ static hk_status own_model(hk_graph *g, hk_mode mode, hk_spec *m) {
     assert_ptr_equal(hk_spec_graph(m), g);
     hk_node *deep = hk_input_layer(m, s), *wide = hk_linear_model(m, s, 2);
     // The age, and an embedding of three floats.
-    assert_int_equal(hk_node_shape(deep)->dim[1], 4);
-    assert_int_equal(hk_node_shape(wide)->dim[1], 2);
+    assert_int_equal(hk_node_shape(deep).dim[1], 4);
+    assert_int_equal(hk_node_shape(wide).dim[1], 2);
     hk_node *z = hk_add(g, wide, hk_dense(g, deep, 2, HK_ACT_NONE, NULL));
     hk_spec_prediction(m, "logits", z);
     if (mode == HK_PREDICT)

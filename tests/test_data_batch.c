@@ -67,7 +67,7 @@ static void test_shapes(void **state) {
     spec = d;
     const hk_value *v = hk_element_find(hk_dataset_spec(spec), "image");
     const hk_shape image = hk_shape_make(4, (int64_t[]){-1, 28, 28, 1});
-    assert_true(hk_shape_equal(&v->shape, &image));
+    assert_true(hk_shape_equal(v->shape, image));
     hk_dataset_release(d);
     d = hk_data_batch(hk_data_digits(NULL, 0, 9), 4, 1);
     assert_int_equal(hk_dataset_spec(d)->values[0].shape.dim[0], 4);
@@ -256,9 +256,9 @@ static hk_status sparse_next(void *user, void *state, hk_builder *b) {
         ((int64_t *)hk_tensor_data(x))[2 * k + 1] = u->fault == 1 ? 3 : n;
         (void)hk_tensor_set_string(s, k, "xyz", (size_t)k + 1);
     }
-    hk_status e = hk_builder_set_indexed(b, "v", v, x, &whole);
+    hk_status e = hk_builder_set_indexed(b, "v", v, x, whole);
     if (e == HK_OK)
-        e = hk_builder_set_indexed(b, "s", s, x, &whole);
+        e = hk_builder_set_indexed(b, "s", s, x, whole);
     hk_tensor_release(v);
     hk_tensor_release(s);
     hk_tensor_release(x);
@@ -306,7 +306,7 @@ static void test_sparse(void **state) {
     assert_ok(hk_iter_create(d, NULL, &it));
     assert_ok(hk_iter_next(it, &e));
     const hk_shape whole = hk_shape_make(3, (int64_t[]){3, 4, 3});
-    assert_true(hk_shape_equal(&e->values[0].shape, &whole));
+    assert_true(hk_shape_equal(e->values[0].shape, whole));
     hk_iter_destroy(it);
     hk_dataset_release(d);
     // Ragged values cannot be batched again.

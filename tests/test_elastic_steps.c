@@ -485,7 +485,7 @@ static void copy_map(hk_name_map *to, hk_name_map *from) {
         const hk_named *const b = hk_name_map_find(to, a->name);
         assert_non_null(b);
         int64_t n;
-        assert_ok(hk_shape_count(&a->shape, &n));
+        assert_ok(hk_shape_count(a->shape, &n));
         memcpy(b->data, a->data, (size_t)n * hk_dtype_size(a->dtype));
     }
 }

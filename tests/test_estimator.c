@@ -754,7 +754,7 @@ static void test_calls(void **state) {
     // Other shapes need another estimator.
     hk_tensor *t;
     const hk_shape xs = hk_shape_make(2, (int64_t[]){8, 3});
-    assert_ok(hk_tensor_create(HK_F32, &xs, &t));
+    assert_ok(hk_tensor_create(HK_F32, xs, &t));
     const hk_value v[] = {{.name = "x",
                            .role = HK_FEATURE,
                            .form = HK_DENSE_FORM,

@@ -187,8 +187,8 @@ static void test_bad_data(void **state) {
     bed_open(&b);
     const hk_shape vs = hk_shape_make(1, (int64_t[]){4});
     hk_tensor *strings, *floats;
-    assert_ok(hk_tensor_create(HK_STRING, &vs, &strings));
-    assert_ok(hk_tensor_create(HK_F32, &vs, &floats));
+    assert_ok(hk_tensor_create(HK_STRING, vs, &strings));
+    assert_ok(hk_tensor_create(HK_F32, vs, &floats));
     const struct {
         hk_tensor *t;
         bool batch;

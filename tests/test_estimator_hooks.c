@@ -204,8 +204,8 @@ static hk_status feed_after(void *user, hk_run *run) {
     hk_tensor *t;
     double v, w;
     assert_ok(hk_run_value(run, "logits", &t));
-    assert_int_equal(hk_tensor_shape(t)->dim[0], BED_BATCH);
-    assert_int_equal(hk_tensor_shape(t)->dim[1], BED_CLASSES);
+    assert_int_equal(hk_tensor_shape(t).dim[0], BED_BATCH);
+    assert_int_equal(hk_tensor_shape(t).dim[1], BED_CLASSES);
     // Every row was fed the same, and dropout is off: so are the logits.
     const float *const z = hk_tensor_data(t);
     for (int i = 1; i < BED_BATCH; i++)
@@ -235,7 +235,7 @@ static void test_fetch_and_feed(void **state) {
     hk_params_destroy(p);
     feeder f = {0};
     const hk_shape s = hk_shape_make(2, (int64_t[]){BED_BATCH, BED_FEATURES});
-    assert_ok(hk_tensor_create(HK_F32, &s, &f.x));
+    assert_ok(hk_tensor_create(HK_F32, s, &f.x));
     for (int i = 0; i < BED_BATCH * BED_FEATURES; i++)
         ((float *)hk_tensor_data(f.x))[i] = (float)(i % BED_FEATURES);
     hk_hook_calls c;
@@ -1123,7 +1123,7 @@ static void test_more_hooks(void **state) {
     hk_tensor *zeros;
     const hk_shape shape =
         hk_shape_make(2, (int64_t[]){BED_BATCH, BED_FEATURES});
-    assert_ok(hk_tensor_create(HK_F32, &shape, &zeros));
+    assert_ok(hk_tensor_create(HK_F32, shape, &zeros));
     hk_hook *h[5];
     assert_ok(hk_hook_step_counter(2, 0, &h[0]));
     assert_ok(hk_hook_summary_saver(1, 0, dir, &h[1]));

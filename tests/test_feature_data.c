@@ -297,7 +297,7 @@ static void test_before_and_after_batch(void **state) {
         sum[way] = HKI_HASH_INIT;
         int64_t rows = 0;
         while (hk_iter_next(it, &e) == HK_OK) {
-            rows += hk_tensor_shape(e->values[0].tensor)->dim[0];
+            rows += hk_tensor_shape(e->values[0].tensor).dim[0];
             for (size_t k = 0; k < e->count; k++)
                 sum[way] =
                     hki_hash(sum[way], hk_tensor_data(e->values[k].tensor),
@@ -671,7 +671,7 @@ static void test_adult(void **state) {
         const int64_t *const work =
             hk_tensor_data(find(e, "workclass")->tensor);
         const int32_t *const label = hk_tensor_data(find(e, "income")->tensor);
-        const int64_t n = hk_tensor_shape(dense->tensor)->dim[0];
+        const int64_t n = hk_tensor_shape(dense->tensor).dim[0];
         for (int64_t r = 0; r < n; r++) {
             rich += label[r];
             no_class += work[r] == 8; // the bucket of "?"

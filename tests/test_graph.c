@@ -666,7 +666,7 @@ static void test_questions(void **state) {
     // y = x . [3, 4]
     hk_tensor *c, *x, *y;
     const hk_shape two = shape(1, 2, 0);
-    assert_ok(hk_tensor_create(HK_F32, &two, &c));
+    assert_ok(hk_tensor_create(HK_F32, two, &c));
     memcpy(hk_tensor_data(c), (float[]){3, 4}, 8);
     hk_node *in = hk_input(g, "x", HK_F32, shape(2, HK_BATCH, 2));
     hk_output(g, "y", hk_mul(g, in, hk_constant(g, c)));
@@ -906,8 +906,8 @@ static void test_bad_sessions(void **state) {
     hk_session *s = open_session(p, 0);
     hk_tensor *t, *u;
     const hk_shape wrong = shape(2, 6, 5), right = shape(2, 6, 4);
-    assert_ok(hk_tensor_create(HK_F32, &wrong, &t));
-    assert_ok(hk_tensor_create(HK_F64, &right, &u));
+    assert_ok(hk_tensor_create(HK_F32, wrong, &t));
+    assert_ok(hk_tensor_create(HK_F64, right, &u));
     assert_status(hk_session_feed(s, "x", t), HK_E_SHAPE);
     assert_non_null(strstr(hk_last_error(), "[6,5]"));
     assert_status(hk_session_feed(s, "x", u), HK_E_DTYPE);
@@ -937,7 +937,7 @@ static void test_feed_borrows(void **state) {
     float data[8] = {1, 0, 0, 0, 0, 1, 0, 0}, first[6];
     const hk_shape sh = shape(2, 2, 4);
     hk_tensor *t, *y;
-    assert_ok(hk_tensor_wrap(HK_F32, &sh, data, &t));
+    assert_ok(hk_tensor_wrap(HK_F32, sh, data, &t));
     assert_ok(hk_session_feed(s, "x", t));
     assert_ok(hk_session_feed(s, "x", t));
     assert_ok(hk_session_run(s));

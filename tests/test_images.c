@@ -42,17 +42,17 @@ static void paint(picture *p, hk_dtype dtype, int64_t h, int64_t w, int64_t c,
 static hk_value value_of_picture(const char *name, const picture *p) {
     const hk_shape shape = hk_shape_make(3, (int64_t[]){p->h, p->w, p->c});
     hk_tensor *t = NULL;
-    assert_ok(hk_tensor_create(p->dtype, &shape, &t));
+    assert_ok(hk_tensor_create(p->dtype, shape, &t));
     memcpy(hk_tensor_data(t), &p->data,
            (size_t)(p->h * p->w * p->c) * hk_dtype_size(p->dtype));
     return value_of(name, p->dtype, t);
 }
 
 static void read_picture(const hk_value *v, picture *out) {
-    const hk_shape *const s = hk_tensor_shape(v->tensor);
-    assert_int_equal(s->rank, 3);
+    const hk_shape s = hk_tensor_shape(v->tensor);
+    assert_int_equal(s.rank, 3);
     *out = (picture){
-        .dtype = v->dtype, .h = s->dim[0], .w = s->dim[1], .c = s->dim[2]};
+        .dtype = v->dtype, .h = s.dim[0], .w = s.dim[1], .c = s.dim[2]};
     memcpy(&out->data, hk_tensor_data(v->tensor),
            (size_t)hk_tensor_count(v->tensor) * hk_dtype_size(v->dtype));
 }
@@ -666,7 +666,7 @@ enum {
 static hk_value many_pictures(void) {
     const hk_shape shape = hk_shape_make(4, (int64_t[]){PICTURES, 8, 8, 3});
     hk_tensor *t = NULL;
-    assert_ok(hk_tensor_create(HK_U8, &shape, &t));
+    assert_ok(hk_tensor_create(HK_U8, shape, &t));
     uint8_t *const p = hk_tensor_data(t);
     for (int i = 0; i < PICTURES * 192; i++)
         p[i] = (uint8_t)(i * 31 + i / 192);
@@ -799,8 +799,8 @@ static void test_batches(void **state) {
             const hk_tensor *const t = find(e, "image")->tensor;
             const int32_t *const label =
                 hk_tensor_data(find(e, "label")->tensor);
-            assert_int_equal(hk_tensor_shape(t)->dim[2], 6);
-            for (int64_t i = 0; i < hk_tensor_shape(t)->dim[0]; i++)
+            assert_int_equal(hk_tensor_shape(t).dim[2], 6);
+            for (int64_t i = 0; i < hk_tensor_shape(t).dim[0]; i++)
                 assert_int_equal(label[i], next++);
             hash[way] = hki_hash(hash[way], hk_tensor_data(t),
                                  (size_t)hk_tensor_count(t) * sizeof(float));
@@ -820,7 +820,7 @@ static void test_batches(void **state) {
 static hk_value files(const int *sides, int64_t n) {
     const hk_shape shape = hk_shape_make(1, &n);
     hk_tensor *t = NULL;
-    assert_ok(hk_tensor_create(HK_STRING, &shape, &t));
+    assert_ok(hk_tensor_create(HK_STRING, shape, &t));
     for (int64_t i = 0; i < n; i++) {
         static picture p;
         hki_buf png = {0};

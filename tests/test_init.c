@@ -13,10 +13,10 @@ typedef struct moments {
 
 static float *filled(hk_init init, hk_shape shape, uint64_t seed,
                      const char *name, int64_t *n) {
-    assert_ok(hk_shape_count(&shape, n));
+    assert_ok(hk_shape_count(shape, n));
     float *x = NULL;
     assert_ok(hki_alloc_array((size_t)*n, sizeof *x, &x));
-    assert_ok(hki_init_fill(&init, &shape, seed, name, x));
+    assert_ok(hki_init_fill(&init, shape, seed, name, x));
     return x;
 }
 
@@ -101,15 +101,15 @@ static void test_init_small(void **state) {
             const hk_init init = {.kind = (hk_init_kind)kind, .a = 0, .b = 1};
             float x[1] = {NAN};
             int64_t n;
-            assert_ok(hk_shape_count(&shapes[i], &n));
-            assert_ok(hki_init_fill(&init, &shapes[i], 1, "w", x));
+            assert_ok(hk_shape_count(shapes[i], &n));
+            assert_ok(hki_init_fill(&init, shapes[i], 1, "w", x));
             assert_true(n == 0 ? isnan(x[0]) : fabsf(x[0]) < 10);
         }
     const hk_init orthogonal = hk_init_orthogonal(1);
     const hk_shape empty = SHAPE(0, 3), one = SHAPE(1, 1);
     float x[1];
-    assert_ok(hki_init_fill(&orthogonal, &empty, 1, "w", NULL));
-    assert_ok(hki_init_fill(&orthogonal, &one, 1, "w", x));
+    assert_ok(hki_init_fill(&orthogonal, empty, 1, "w", NULL));
+    assert_ok(hki_init_fill(&orthogonal, one, 1, "w", x));
     assert_close((double)fabsf(x[0]), 1, 0, 0);
 }
 
@@ -196,16 +196,16 @@ static void test_init_bad(void **state) {
     for (size_t i = 0; i < HKI_COUNT(rows); i++) {
         float x[2] = {7, 7};
         const hk_status s =
-            hki_init_fill(&rows[i].init, &rows[i].shape, 1, "w", x);
+            hki_init_fill(&rows[i].init, rows[i].shape, 1, "w", x);
         if (s != rows[i].expected || x[0] != 7)
             fail_msg("%s: %s (%s)", rows[i].name, hk_status_string(s),
                      hk_last_error());
-        assert_int_equal(hki_init_check(&rows[i].init, &rows[i].shape, "w"), s);
+        assert_int_equal(hki_init_check(&rows[i].init, rows[i].shape, "w"), s);
     }
     const hk_init init = hk_init_ones();
     const hk_shape shape = SHAPE(2);
-    assert_status(hki_init_fill(&init, &shape, 1, "w", NULL), HK_E_INVALID_ARG);
-    assert_status(hki_init_fill(NULL, &shape, 1, "w", NULL), HK_E_INVALID_ARG);
+    assert_status(hki_init_fill(&init, shape, 1, "w", NULL), HK_E_INVALID_ARG);
+    assert_status(hki_init_fill(NULL, shape, 1, "w", NULL), HK_E_INVALID_ARG);
 }
 
 static hk_status fill_orthogonal(void *user) {
@@ -213,7 +213,7 @@ static hk_status fill_orthogonal(void *user) {
     const hk_init init = hk_init_orthogonal(1);
     const hk_shape shape = SHAPE(3, 3);
     float x[9];
-    return hki_init_fill(&init, &shape, 1, "w", x);
+    return hki_init_fill(&init, shape, 1, "w", x);
 }
 
 static void test_init_alloc_failures(void **state) {

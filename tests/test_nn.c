@@ -51,7 +51,7 @@ static void test_layer_names(void **state) {
         h = hk_dropout_rate(g, h, 0.5);
         assert_ok(hk_graph_status(g));
         const hk_shape want = SHAPE(HK_BATCH, 7);
-        assert_true(hk_shape_equal(hk_node_shape(h), &want));
+        assert_true(hk_shape_equal(hk_node_shape(h), want));
         hk_output(g, "y", h);
         hk_set_loss(g, hk_reduce_mean(g, hk_square(g, h), NULL, 0, 0));
         open_session(&f, 3);
@@ -62,7 +62,7 @@ static void test_layer_names(void **state) {
             if (e == NULL)
                 fail_msg("no entry %s", rows[r].name);
             const hk_shape shape = hk_shape_make(rows[r].rank, rows[r].dims);
-            assert_true(hk_shape_equal(&e->shape, &shape));
+            assert_true(hk_shape_equal(e->shape, shape));
             assert_int_equal(e->kind, rows[r].kind);
             assert_int_equal(e->sparse, rows[r].sparse);
         }
@@ -85,7 +85,7 @@ static void test_dense(void **state) {
     hk_node *y = hk_dense(f.g, x, 3, HK_ACT_RELU, &o);
     const hk_shape want = SHAPE(HK_BATCH, 2, 3);
     assert_ok(hk_graph_status(f.g));
-    assert_true(hk_shape_equal(hk_node_shape(y), &want));
+    assert_true(hk_shape_equal(hk_node_shape(y), want));
     hk_output(f.g, "y", y);
     open_session(&f, 1);
     feed(&f, "x", HK_F32, SHAPE(1, 2, 2), (double[]){1, 0, -1, 1});
@@ -118,9 +118,9 @@ static void test_conv2d(void **state) {
     const hk_shape want_a = SHAPE(HK_BATCH, 3, 3, 6),
                    want_b = SHAPE(HK_BATCH, 6, 3, 3),
                    want_v = SHAPE(HK_BATCH, 4, 2, 1);
-    assert_true(hk_shape_equal(hk_node_shape(a), &want_a));
-    assert_true(hk_shape_equal(hk_node_shape(b), &want_b));
-    assert_true(hk_shape_equal(hk_node_shape(v), &want_v));
+    assert_true(hk_shape_equal(hk_node_shape(a), want_a));
+    assert_true(hk_shape_equal(hk_node_shape(b), want_b));
+    assert_true(hk_shape_equal(hk_node_shape(v), want_v));
     hk_output(g, "a", a);
     hk_output(g, "b", hk_transpose(g, b, (int[]){0, 2, 3, 1}));
     open_session(&f, 2);
@@ -128,7 +128,7 @@ static void test_conv2d(void **state) {
         hk_layout_find(hk_plan_layout(f.plan), "c/kernel");
     const hk_shape want_k = SHAPE(3, 3, 2, 6);
     assert_non_null(e);
-    assert_true(hk_shape_equal(&e->shape, &want_k));
+    assert_true(hk_shape_equal(e->shape, want_k));
     double in[200];
     for (int i = 0; i < 200; i++)
         in[i] = sin(i);
@@ -308,7 +308,7 @@ static void test_embeddings(void **state) {
         hk_node *row = hk_embedding(g, one, 3, 2, &o);
         const hk_shape want = SHAPE(HK_BATCH, 1, 2);
         assert_ok(hk_graph_status(g));
-        assert_true(hk_shape_equal(hk_node_shape(row), &want));
+        assert_true(hk_shape_equal(hk_node_shape(row), want));
         hk_output(g, "row", row);
         open_session(&f, 2);
         feed(&f, "i", HK_I64, SHAPE(2, 2), (double[]){0, 1, 2, -1});

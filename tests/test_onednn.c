@@ -43,7 +43,7 @@ static hki_kernel_desc call(hki_opcode op, hki_attr attr) {
 static size_t bytes_of(const hki_tensor_desc *t) {
     size_t n = 0;
     if (t->dtype != 0)
-        assert_ok(hki_shape_bytes(&t->shape, hk_dtype_size(t->dtype), &n));
+        assert_ok(hki_shape_bytes(t->shape, hk_dtype_size(t->dtype), &n));
     return n;
 }
 

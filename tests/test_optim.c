@@ -529,7 +529,7 @@ static void tracked_line(const line *l, int lineno) {
                                number(l->word[3]), x);
     const hk_shape scalar = hk_shape_make(0, NULL);
     size_t id;
-    assert_ok(hk_ema_track(e, "add", &scalar, &id));
+    assert_ok(hk_ema_track(e, "add", scalar, &id));
     values_after(l, ":", 0, value);
     const int n = values_after(l, ":", 1, want);
     for (int i = 0; i < n; i++) {

@@ -198,7 +198,7 @@ static void test_s13_names(void **state) {
         o.name = "foo";
         o.zero_debias = debias;
         assert_ok(hk_ema_create(&o, l, x, NULL, &e));
-        assert_ok(hk_ema_track(e, "add", &scalar, &id));
+        assert_ok(hk_ema_track(e, "add", scalar, &id));
         hk_name_map *const map = new_map(), *const some = new_map();
         assert_ok(hk_ema_variables_to_restore(e, NULL, 0, x, NULL, map));
         assert_keys(map, debias ? "v0/foo v1/foo v2 add/foo add/foo/biased "
@@ -217,7 +217,7 @@ static void test_s13_names(void **state) {
         assert_ok(hk_ema_average_name(e, "add", &name));
         assert_string_equal(name, "add/foo");
         assert_fails(HK_E_NOT_FOUND, hk_ema_average_name(e, "v9", &name));
-        assert_fails(HK_E_EXISTS, hk_ema_track(e, "add", &scalar, &id));
+        assert_fails(HK_E_EXISTS, hk_ema_track(e, "add", scalar, &id));
         hk_name_map_destroy(map);
         hk_name_map_destroy(some);
         hk_ema_destroy(e);
@@ -285,7 +285,7 @@ static void test_s13_variables_and_tensor(void **state) {
         o.zero_debias = cases[i].debias;
         assert_ok(hk_ema_create(&o, l, x, NULL, &e));
         assert_ok(hk_ema_set_num_updates(e, cases[i].num_updates));
-        assert_ok(hk_ema_track(e, "add", &scalar, &id));
+        assert_ok(hk_ema_track(e, "add", scalar, &id));
         for (int update = 0; update < 2; update++) {
             const float sum = 40, *got;
             const void *v0, *v1;
@@ -500,7 +500,7 @@ static void test_decay(void **state) {
     const float v[2] = {1, 2};
     size_t id;
     const hk_shape pair = hk_shape_make(1, (int64_t[]){2});
-    assert_ok(hk_ema_track(e, "t", &pair, &id));
+    assert_ok(hk_ema_track(e, "t", pair, &id));
     assert_fails(HK_E_SHAPE, hk_ema_update_tracked(e, id, v, 1));
     assert_fails(HK_E_NOT_FOUND, hk_ema_update_tracked(e, 9, v, 2));
     hk_ema_destroy(e);
@@ -524,7 +524,7 @@ static hk_ema *tracked_ema(mixed *m) {
     o.zero_debias = 1;
     o.threads = 1;
     assert_ok(hk_ema_create(&o, m->l, m->x, m->side, &e));
-    assert_ok(hk_ema_track(e, "t", &pair, &id));
+    assert_ok(hk_ema_track(e, "t", pair, &id));
     return e;
 }
 
@@ -899,7 +899,7 @@ static hk_status create_all(mixed *m, grads *s) {
     go.accumulate_steps = 2;
     hk_status st = hk_ema_create(&eo, m->l, m->x, m->side, &e);
     if (st == HK_OK)
-        st = hk_ema_track(e, "t", &pair, &id);
+        st = hk_ema_track(e, "t", pair, &id);
     if (st == HK_OK)
         st = hk_name_map_create(&map);
     if (st == HK_OK)

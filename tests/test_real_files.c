@@ -502,7 +502,7 @@ static void test_cifar_pictures(void **state) {
     const hk_shape expected =
         hk_shape_make(4, (const int64_t[]){100, 32, 32, 3});
     const hk_tensor *const t = e->values[1].tensor;
-    assert_true(hk_shape_equal(hk_tensor_shape(t), &expected));
+    assert_true(hk_shape_equal(hk_tensor_shape(t), expected));
     const uint8_t *const p = hk_tensor_data(t);
     for (int i = 0; i < 100; i++) {
         double sum = 0, squares = 0;

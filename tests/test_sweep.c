@@ -34,8 +34,8 @@ static hk_status input(void *user, const hk_input_call *call,
     hk_tensor *x, *y;
     const hk_shape a = hk_shape_make(2, (int64_t[]){ROWS, WIDE});
     const hk_shape b = hk_shape_make(1, (int64_t[]){ROWS});
-    HKI_TRY(hk_tensor_wrap(HK_F32, &a, xs, &x));
-    HKI_TRY(hk_tensor_wrap(HK_F32, &b, ys, &y));
+    HKI_TRY(hk_tensor_wrap(HK_F32, a, xs, &x));
+    HKI_TRY(hk_tensor_wrap(HK_F32, b, ys, &y));
     const hk_value values[2] = {{.name = "x",
                                  .role = HK_FEATURE,
                                  .form = HK_DENSE_FORM,

@@ -33,7 +33,7 @@ static bool is_below_variable(const hk_ckpt *c, const hk_ckpt_entry *e) {
     while (!found && (slash = strrchr(above, '/'))) {
         *slash = '\0';
         const hk_ckpt_entry *v = hk_ckpt_find(c, above);
-        found = v && hk_shape_equal(&v->shape, &e->shape);
+        found = v && hk_shape_equal(v->shape, e->shape);
     }
     free(above);
     return found;

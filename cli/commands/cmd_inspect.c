@@ -10,10 +10,10 @@
 
 // ---- checkpoints -----------------------------------------------------------
 
-static void print_shape(const hk_shape *s) {
+static void print_shape(hk_shape s) {
     printf("[");
-    for (int i = 0; i < s->rank; i++)
-        printf("%s%lld", i ? ", " : "", (long long)s->dim[i]);
+    for (int i = 0; i < s.rank; i++)
+        printf("%s%lld", i ? ", " : "", (long long)s.dim[i]);
     printf("]");
 }
 
@@ -73,14 +73,14 @@ static int list_tensors(hk_ckpt *c, const cli_args *a) {
         const bool own = strncmp(e->name, HK_SECTION, strlen(HK_SECTION)) != 0;
         int64_t n = 0;
         bytes += (double)e->bytes;
-        if (own && hk_shape_count(&e->shape, &n) == HK_OK) {
+        if (own && hk_shape_count(e->shape, &n) == HK_OK) {
             elements += (double)n;
             model++;
         }
         if (!own && !all)
             continue;
         printf("  %-40s %-8s ", e->name, e->type_name);
-        print_shape(&e->shape);
+        print_shape(e->shape);
         if (stats)
             damaged += !statistics(c, e);
         printf("\n");

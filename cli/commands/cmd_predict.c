@@ -176,7 +176,7 @@ static void csv_line(const writer *w, const hk_element *e) {
 
 static void json_value(const writer *w, const hk_value *v) {
     const int64_t n = hk_tensor_count(v->tensor);
-    const bool list = hk_tensor_shape(v->tensor)->rank > 0 && n > 1;
+    const bool list = hk_tensor_shape(v->tensor).rank > 0 && n > 1;
     fputs(list ? "[" : "", w->f);
     for (int64_t k = 0; k < n; k++) {
         fputs(k ? "," : "", w->f);

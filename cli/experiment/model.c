@@ -46,8 +46,8 @@ static hk_node *dense(build *b, hk_node *x, const tree *t) {
     hk_dense_options_init(&o, sizeof o);
     o.use_bias = tree_bool(tree_get(t, "bias"), true);
     o.kernel_regularizer.l2 = b->l2;
-    const hk_shape *shape = hk_node_shape(x);
-    if (shape && shape->rank > 2) // pictures enter as vectors
+    const hk_shape shape = hk_node_shape(x);
+    if (shape.rank > 2) // pictures enter as vectors
         x = hk_flatten(b->g, x);
     return hk_dense(b->g, x, tree_int(tree_get(t, "units"), 0),
                     activation(tree_get(t, "activation")), &o);
@@ -184,8 +184,8 @@ static hk_node *residual(build *b, hk_node *x, const tree *t) {
     const int64_t blocks = tree_int(tree_get(t, "blocks"), 1);
     int stride = (int)tree_int(tree_get(t, "stride"), 1);
     for (int64_t i = 0; i < blocks && x; i++, stride = 1) {
-        const hk_shape *in = hk_node_shape(x);
-        const int64_t channels = in && in->rank == 4 ? in->dim[3] : 0;
+        const hk_shape in = hk_node_shape(x);
+        const int64_t channels = in.rank == 4 ? in.dim[3] : 0;
         hk_node *y = hk_relu(b->g, conv_norm(b, x, filters, 3, stride));
         y = conv_norm(b, y, filters, 3, 1);
         if (stride != 1 || channels != filters)
@@ -229,10 +229,10 @@ typedef enum task {
 
 // Labels and predictions of one shape: [n, 1] against [n].
 static hk_node *like(hk_graph *g, hk_node *label, hk_node *z) {
-    const hk_shape *a = hk_node_shape(label), *b = hk_node_shape(z);
+    const hk_shape a = hk_node_shape(label), b = hk_node_shape(z);
     label = hk_cast(g, label, HK_F32);
-    if (a && b && a->rank < b->rank)
-        label = hk_reshape(g, label, *b);
+    if (a.rank < b.rank)
+        label = hk_reshape(g, label, b);
     return label;
 }
 
@@ -320,8 +320,8 @@ static task task_of(const char *loss) {
 
 static void predictions(hk_spec *m, hk_graph *g, hk_node *z, outputs *o) {
     if (o->kind == CLASSES) {
-        const hk_shape *s = hk_node_shape(z);
-        o->n_classes = s && s->rank ? s->dim[s->rank - 1] : 0;
+        const hk_shape s = hk_node_shape(z);
+        o->n_classes = s.rank > 0 ? s.dim[s.rank - 1] : 0;
         o->scores = hk_softmax(g, z);
         o->classes = hk_argmax(g, z, -1);
         hk_spec_prediction(m, "class", o->classes);

@@ -139,7 +139,7 @@ HK_API hk_status hk_builder_set(hk_builder *b, const char *name, hk_tensor *t);
 // Sparse or ragged.
 HK_API hk_status hk_builder_set_indexed(hk_builder *b, const char *name,
                                         hk_tensor *values, hk_tensor *index,
-                                        const hk_shape *dense_shape);
+                                        hk_shape dense_shape);
 
 // f sees an element and fills the outputs declared by `spec`. An output that
 // it leaves alone is the input's value of that name. f has to give the same

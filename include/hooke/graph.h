@@ -112,7 +112,7 @@ HK_API void hk_gradients(hk_graph *g, hk_node *const *ys, hk_node *const *dys,
                          size_t n_y, hk_node *const *xs, size_t n_x,
                          hk_node **dx);
 
-HK_API const hk_shape *hk_node_shape(const hk_node *x); // NULL for NULL
+HK_API hk_shape hk_node_shape(const hk_node *x); // rank -1 for NULL
 HK_API hk_dtype hk_node_dtype(const hk_node *x);
 HK_API const char *hk_node_name(const hk_node *x);
 

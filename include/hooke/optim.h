@@ -367,8 +367,8 @@ HK_API hk_status hk_ema_average_name(hk_ema *e, const char *var,
 
 // Averages of values that are no variables: they start at 0, debiased when
 // zero_debias is set. track before the first update of the tensor.
-HK_API hk_status hk_ema_track(hk_ema *e, const char *name,
-                              const hk_shape *shape, size_t *id);
+HK_API hk_status hk_ema_track(hk_ema *e, const char *name, hk_shape shape,
+                              size_t *id);
 HK_API hk_status hk_ema_update_tracked(hk_ema *e, size_t id, const float *value,
                                        int64_t n);
 HK_API hk_status hk_ema_tracked(const hk_ema *e, size_t id, const float **out);

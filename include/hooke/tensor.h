@@ -43,23 +43,22 @@ typedef struct hk_shape {
 // hk_shape_make(2, (int64_t[]){64, 10}). A rank out of range gives rank -1,
 // which every call refuses.
 HK_API hk_shape hk_shape_make(int rank, const int64_t *dims);
-HK_API int hk_shape_equal(const hk_shape *a, const hk_shape *b);
+HK_API int hk_shape_equal(hk_shape a, hk_shape b);
 // Number of elements. HK_E_SHAPE for a negative dimension, HK_E_OVERFLOW.
-HK_API hk_status hk_shape_count(const hk_shape *s, int64_t *count);
+HK_API hk_status hk_shape_count(hk_shape s, int64_t *count);
 
 typedef struct hk_tensor hk_tensor; // opaque, reference-counted
 
 // Creates a zeroed tensor (empty strings for HK_STRING), 64-byte aligned.
-HK_API hk_status hk_tensor_create(hk_dtype t, const hk_shape *shape,
-                                  hk_tensor **out);
+HK_API hk_status hk_tensor_create(hk_dtype t, hk_shape shape, hk_tensor **out);
 // Wraps row-major memory. data: borrowed; must outlive the tensor's storage.
-HK_API hk_status hk_tensor_wrap(hk_dtype t, const hk_shape *shape, void *data,
+HK_API hk_status hk_tensor_wrap(hk_dtype t, hk_shape shape, void *data,
                                 hk_tensor **out);
 HK_API hk_tensor *hk_tensor_retain(hk_tensor *t);
 HK_API void hk_tensor_release(hk_tensor *t); // NULL is allowed
 
 HK_API hk_dtype hk_tensor_dtype(const hk_tensor *t);
-HK_API const hk_shape *hk_tensor_shape(const hk_tensor *t);
+HK_API hk_shape hk_tensor_shape(const hk_tensor *t);
 HK_API int64_t hk_tensor_count(const hk_tensor *t);
 // Strides in elements, rank entries.
 HK_API const int64_t *hk_tensor_strides(const hk_tensor *t);
@@ -73,7 +72,7 @@ HK_API hk_status hk_tensor_slice(hk_tensor *t, int axis, int64_t begin,
 HK_API hk_status hk_tensor_transpose(hk_tensor *t, const int *perm,
                                      hk_tensor **out);
 // Needs a contiguous tensor; one dimension may be -1 (worked out).
-HK_API hk_status hk_tensor_reshape(hk_tensor *t, const hk_shape *shape,
+HK_API hk_status hk_tensor_reshape(hk_tensor *t, hk_shape shape,
                                    hk_tensor **out);
 // A contiguous copy with its own storage, converted to dtype t. Integers take
 // the nearest value in their range, NaN becomes 0, fractions are cut.

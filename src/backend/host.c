@@ -108,7 +108,7 @@ static hk_status check_desc(const hki_kernel_desc *desc,
                         "portable kernel: blocked image format");
     return t->dtype == 0
                ? HK_OK
-               : hki_shape_bytes(&t->shape, hk_dtype_size(t->dtype), &bytes);
+               : hki_shape_bytes(t->shape, hk_dtype_size(t->dtype), &bytes);
 }
 
 hk_status hki_host_check(const hki_kernel_desc *desc) {

@@ -286,7 +286,7 @@ static hk_status live_variable(hk_estimator *e, const char *name,
     hk_tensor *t = NULL;
     hk_status s = hki_weights_single(&w, &x);
     if (s == HK_OK)
-        s = hk_tensor_wrap(HK_F32, &n->shape, x + n->offset, &t);
+        s = hk_tensor_wrap(HK_F32, n->shape, x + n->offset, &t);
     if (s == HK_OK)
         s = hk_tensor_copy(t, HK_F32, out);
     hk_tensor_release(t);

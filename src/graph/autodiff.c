@@ -49,11 +49,11 @@ static hk_node *add_up(diff *d, const hk_node *x, hk_node *a, hk_node *b) {
 static hk_status contribute(diff *d, const hk_node *x, hk_node *dx) {
     if (dx == NULL)
         return hk_graph_status(d->g);
-    if (!is_sparse(dx) && !hk_shape_equal(&x->shape, &dx->shape)) {
+    if (!is_sparse(dx) && !hk_shape_equal(x->shape, dx->shape)) {
         char a[HKI_SHAPE_TEXT], b[HKI_SHAPE_TEXT];
         return hki_fail(HK_E_SHAPE, "gradient of %s has shape %s, not %s",
-                        x->call->name, hki_shape_text(&dx->shape, a),
-                        hki_shape_text(&x->shape, b));
+                        x->call->name, hki_shape_text(dx->shape, a),
+                        hki_shape_text(x->shape, b));
     }
     hk_node **slot = grad_of(d, x);
     *slot = *slot == NULL ? dx : add_up(d, x, *slot, dx);

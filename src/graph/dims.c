@@ -22,13 +22,13 @@ static hk_status check_rank(const char *who, const hk_shape *s) {
 }
 
 // As for concrete shapes, zeros count as ones for the overflow check.
-hk_status hki_dim_count(const char *who, const hk_shape *s, int64_t *out) {
+hk_status hki_dim_count(const char *who, hk_shape s, int64_t *out) {
     char text[HKI_SHAPE_TEXT];
-    HKI_TRY(check_rank(who, s));
+    HKI_TRY(check_rank(who, &s));
     int64_t n = 1;
     bool empty = false, two = false;
-    for (int i = 0; i < s->rank; i++) {
-        const int64_t d = s->dim[i];
+    for (int i = 0; i < s.rank; i++) {
+        const int64_t d = s.dim[i];
         empty = empty || d == 0;
         two = two || (n < 0 && d < 0);
         if (__builtin_mul_overflow(n, d == 0 ? 1 : d, &n) || n == INT64_MIN)
@@ -42,13 +42,13 @@ hk_status hki_dim_count(const char *who, const hk_shape *s, int64_t *out) {
     return HK_OK;
 }
 
-hk_status hki_broadcast(const char *who, const hk_shape *a, const hk_shape *b,
+hk_status hki_broadcast(const char *who, hk_shape a, hk_shape b,
                         hk_shape *out) {
-    hk_shape s = {.rank = HKI_MAX(a->rank, b->rank)};
+    hk_shape s = {.rank = HKI_MAX(a.rank, b.rank)};
     for (int i = 0; i < s.rank; i++) {
-        const int ia = i - (s.rank - a->rank), ib = i - (s.rank - b->rank);
-        const int64_t da = ia < 0 ? 1 : a->dim[ia];
-        const int64_t db = ib < 0 ? 1 : b->dim[ib];
+        const int ia = i - (s.rank - a.rank), ib = i - (s.rank - b.rank);
+        const int64_t da = ia < 0 ? 1 : a.dim[ia];
+        const int64_t db = ib < 0 ? 1 : b.dim[ib];
         if (da != db && da != 1 && db != 1) {
             char ta[HKI_SHAPE_TEXT], tb[HKI_SHAPE_TEXT];
             return hki_fail(HK_E_SHAPE, "%s: shapes %s and %s do not fit", who,
@@ -69,17 +69,16 @@ hk_status hki_axis(const char *who, int32_t *axis, int rank) {
     return HK_OK;
 }
 
-hk_status hki_shape_concrete(const hk_shape *s, int64_t batch, hk_shape *out) {
+hk_status hki_shape_concrete(hk_shape s, int64_t batch, hk_shape *out) {
     char text[HKI_SHAPE_TEXT];
-    HKI_TRY(check_rank("shape", s));
+    HKI_TRY(check_rank("shape", &s));
     if (batch < 0)
         return hki_fail(HK_E_INVALID_ARG, "shape: batch size %lld is negative",
                         (long long)batch);
-    hk_shape c = {.rank = s->rank};
-    for (int i = 0; i < s->rank; i++) {
-        c.dim[i] = s->dim[i];
-        if (s->dim[i] < 0 &&
-            __builtin_mul_overflow(s->dim[i], -batch, &c.dim[i]))
+    hk_shape c = {.rank = s.rank};
+    for (int i = 0; i < s.rank; i++) {
+        c.dim[i] = s.dim[i];
+        if (s.dim[i] < 0 && __builtin_mul_overflow(s.dim[i], -batch, &c.dim[i]))
             return hki_fail(HK_E_OVERFLOW,
                             "shape: %s is too large for batch size %lld",
                             hki_shape_text(s, text), (long long)batch);

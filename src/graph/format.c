@@ -74,7 +74,7 @@ static void image_args(const hki_call *c, uint32_t *in, uint32_t *out) {
         *in = 3, *out = 1;
         break;
     case HKI_OP_binary:
-        if (hk_shape_equal(&c->in[0]->shape, &c->in[1]->shape))
+        if (hk_shape_equal(c->in[0]->shape, c->in[1]->shape))
             *in = 3, *out = 1;
         break;
     default:

@@ -143,8 +143,7 @@ static void try_add(fuse *f, const hki_call *c) {
             mark_fused(f, c, base, emit_bias);
             return;
         }
-        if (takes_residual(f, base) &&
-            hk_shape_equal(&x->shape, &other->shape)) {
+        if (takes_residual(f, base) && hk_shape_equal(x->shape, other->shape)) {
             mark_fused(f, c, base, emit_residual);
             return;
         }
@@ -233,7 +232,7 @@ static void try_two_terms(fuse *f, const hki_call *c) {
     hki_call *base = c->in[0]->call;
     if (base->op->code == HKI_OP_binary && base->attr.mode == HKI_B_ADD &&
         used_once(f, c->in[0]) && c->n_in < 7 &&
-        hk_shape_equal(&base->in[0]->shape, &base->in[1]->shape))
+        hk_shape_equal(base->in[0]->shape, base->in[1]->shape))
         mark_fused(f, c, base, emit_two_terms);
 }
 

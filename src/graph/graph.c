@@ -151,7 +151,7 @@ hk_status hki_graph_like(const hk_graph *src, hk_graph **out) {
         if (s == HK_OK && v.init.kind == HK_INIT_ARRAY) {
             int64_t n = 0;
             float *copy = NULL;
-            s = hk_shape_count(&v.shape, &n);
+            s = hk_shape_count(v.shape, &n);
             if (s == HK_OK)
                 s = hki_arena_alloc(&g->arena, (size_t)n, sizeof *copy, &copy);
             if (s == HK_OK)
@@ -312,8 +312,8 @@ hk_node *hki_output_of(hk_node *x, int index) {
     return x != NULL && index < x->call->n_out ? &x->call->out[index] : NULL;
 }
 
-const hk_shape *hk_node_shape(const hk_node *x) {
-    return x != NULL ? &x->shape : NULL;
+hk_shape hk_node_shape(const hk_node *x) {
+    return x != NULL ? x->shape : hk_shape_make(-1, NULL);
 }
 
 hk_dtype hk_node_dtype(const hk_node *x) {
@@ -467,12 +467,12 @@ const char *hk_param_string(hk_graph *g, const char *name, const char *dflt) {
 static hk_node *reuse_variable(hk_graph *g, hki_variable *v, hk_shape shape,
                                hk_kind kind) {
     char a[HKI_SHAPE_TEXT], b[HKI_SHAPE_TEXT];
-    if (!hk_shape_equal(&v->shape, &shape) || v->kind != kind)
+    if (!hk_shape_equal(v->shape, shape) || v->kind != kind)
         return hki_graph_fail(g, HK_E_SHAPE,
                               "variable %s exists with shape %s, reused with "
                               "shape %s or another kind",
-                              v->name, hki_shape_text(&v->shape, a),
-                              hki_shape_text(&shape, b));
+                              v->name, hki_shape_text(v->shape, a),
+                              hki_shape_text(shape, b));
     return v->node;
 }
 
@@ -481,11 +481,11 @@ static hk_status check_variable(const char *name, const hk_shape *shape,
     if (shape->rank < 0 || shape->rank > HK_MAX_RANK)
         return hki_fail(HK_E_SHAPE, "variable %s: bad rank %d", name,
                         (int)shape->rank);
-    const hk_status s = hk_shape_count(shape, count);
+    const hk_status s = hk_shape_count(*shape, count);
     if (s != HK_OK) {
         char text[HKI_SHAPE_TEXT];
         return hki_fail(s, "variable %s: bad shape %s", name,
-                        hki_shape_text(shape, text));
+                        hki_shape_text(*shape, text));
     }
     if (kind < HK_TRAINABLE || kind > HK_STATE_LOCAL)
         return hki_fail(HK_E_INVALID_ARG, "variable %s: unknown kind %d", name,
@@ -504,7 +504,7 @@ static hk_status add_variable(hk_graph *g, const char *full, hk_shape shape,
                               hk_node **out) {
     int64_t count;
     HKI_TRY(check_variable(full, &shape, kind, flags, &count));
-    HKI_TRY(hki_init_check(&init, &shape, full));
+    HKI_TRY(hki_init_check(&init, shape, full));
     HKI_TRY(HKI_VEC_ROOM(g->vars));
     if (init.kind == HK_INIT_ARRAY) {
         float *copy;
@@ -575,11 +575,11 @@ static bool check_scalar_float(hk_graph *g, const char *what, hk_node *x) {
     else if (!hki_dtype_is_float(x->dtype))
         hki_graph_fail(g, HK_E_DTYPE, "%s: %s is %s, not a float type", what,
                        x->call->name, hk_dtype_name(x->dtype));
-    else if (hki_dim_count(what, &x->shape, &n) != HK_OK || n != 1)
+    else if (hki_dim_count(what, x->shape, &n) != HK_OK || n != 1)
         hki_graph_fail(g, HK_E_SHAPE,
                        "%s: %s has shape %s, one element is "
                        "needed",
-                       what, x->call->name, hki_shape_text(&x->shape, text));
+                       what, x->call->name, hki_shape_text(x->shape, text));
     return hki_graph_ok(g);
 }
 

@@ -120,7 +120,7 @@ const char *hki_graph_scalar(const hk_graph *g, size_t i);
 hk_node *hki_unary(hk_graph *g, hki_unary_fn fn, hk_node *x, double alpha,
                    double beta);
 hk_node *hki_binary(hk_graph *g, hki_binary_fn fn, hk_node *a, hk_node *b);
-hk_node *hki_sum_to(hk_graph *g, hk_node *x, const hk_shape *shape);
+hk_node *hki_sum_to(hk_graph *g, hk_node *x, hk_shape shape);
 // A float scalar or full tensor of x's float type.
 hk_node *hki_scalar_like(hk_graph *g, const hk_node *x, double value);
 hk_node *hki_fill_like(hk_graph *g, const hk_node *x, double value);
@@ -129,14 +129,13 @@ hk_node *hki_fill_like(hk_graph *g, const hk_node *x, double value);
 
 // Product of dimensions, at most one of which may be a batch multiple.
 hk_status hki_dim_mul(const char *who, int64_t a, int64_t b, int64_t *out);
-hk_status hki_dim_count(const char *who, const hk_shape *s, int64_t *out);
+hk_status hki_dim_count(const char *who, hk_shape s, int64_t *out);
 // Broadcast shape of a and b (NumPy's rule).
-hk_status hki_broadcast(const char *who, const hk_shape *a, const hk_shape *b,
-                        hk_shape *out);
+hk_status hki_broadcast(const char *who, hk_shape a, hk_shape b, hk_shape *out);
 // Makes *axis non-negative.
 hk_status hki_axis(const char *who, int32_t *axis, int rank);
 // -k -> k * batch in every dimension.
-hk_status hki_shape_concrete(const hk_shape *s, int64_t batch, hk_shape *out);
+hk_status hki_shape_concrete(hk_shape s, int64_t batch, hk_shape *out);
 
 // ---- plans ----------------------------------------------------------------
 

@@ -115,24 +115,24 @@ static hk_status check(const hk_init *init, const hk_shape *shape,
     if (init == NULL || shape == NULL || name == NULL)
         return hki_fail(HK_E_INVALID_ARG, "initialiser: NULL argument");
     HKI_TRY(check_parameters(init, name));
-    HKI_TRY(hk_shape_count(shape, count));
+    HKI_TRY(hk_shape_count(*shape, count));
     char text[HKI_SHAPE_TEXT];
     if (init->kind == HK_INIT_ORTHOGONAL && shape->rank < 2)
         return hki_fail(HK_E_SHAPE,
                         "initialiser of '%s': orthogonal needs two dimensions "
                         "or more, the shape is %s",
-                        name, hki_shape_text(shape, text));
+                        name, hki_shape_text(*shape, text));
     if (init->kind == HK_INIT_ARRAY && init->values == NULL && *count > 0)
         return hki_fail(HK_E_INVALID_ARG,
                         "initialiser of '%s': no values for shape %s", name,
-                        hki_shape_text(shape, text));
+                        hki_shape_text(*shape, text));
     return HK_OK;
 }
 
-hk_status hki_init_check(const hk_init *init, const hk_shape *shape,
+hk_status hki_init_check(const hk_init *init, hk_shape shape,
                          const char *name) {
     int64_t count;
-    return check(init, shape, name, &count);
+    return check(init, &shape, name, &count);
 }
 
 // ---- values -----------------------------------------------------------------
@@ -253,10 +253,10 @@ static hk_status fill_orthogonal(const hk_init *init, const hk_shape *shape,
     return HK_OK;
 }
 
-hk_status hki_init_fill(const hk_init *init, const hk_shape *shape,
-                        uint64_t seed, const char *name, float *out) {
+hk_status hki_init_fill(const hk_init *init, hk_shape shape, uint64_t seed,
+                        const char *name, float *out) {
     int64_t n;
-    HKI_TRY(check(init, shape, name, &n));
+    HKI_TRY(check(init, &shape, name, &n));
     if (out == NULL && n > 0)
         return hki_fail(HK_E_INVALID_ARG, "initialiser of '%s': out is NULL",
                         name);
@@ -285,10 +285,10 @@ hk_status hki_init_fill(const hk_init *init, const hk_shape *shape,
     case HK_INIT_GLOROT_NORMAL:
     case HK_INIT_HE_UNIFORM:
     case HK_INIT_HE_NORMAL:
-        fill_scaled(init, shape, &r, n, out);
+        fill_scaled(init, &shape, &r, n, out);
         break;
     case HK_INIT_ORTHOGONAL:
-        return fill_orthogonal(init, shape, &r, n, out);
+        return fill_orthogonal(init, &shape, &r, n, out);
     case HK_INIT_ARRAY:
         if (n > 0)
             memcpy(out, init->values, (size_t)n * sizeof *out);

@@ -41,7 +41,7 @@ static size_t align64(size_t n) {
 }
 
 static hk_status node_bytes(const hk_node *x, size_t *out) {
-    return hki_shape_bytes(&x->shape, hk_dtype_size(x->dtype), out);
+    return hki_shape_bytes(x->shape, hk_dtype_size(x->dtype), out);
 }
 
 // ---- storages -------------------------------------------------------------
@@ -199,11 +199,11 @@ static bool can_overwrite(memory *m, const hki_call *c, uint32_t step) {
     const storage *in = store(m, c->in[0]);
     for (int k = 1; k < c->n_in; k++) // another argument in the same bytes
         if (c->in[k] != NULL && store(m, c->in[k]) == in &&
-            !hk_shape_equal(&c->in[k]->shape, &c->out[0].shape))
+            !hk_shape_equal(c->in[k]->shape, c->out[0].shape))
             return false;
     return in->place.segment == HKI_SEG_SCRATCH && in->last == step &&
            in->bytes == store(m, &c->out[0])->bytes &&
-           hk_shape_equal(&c->in[0]->shape, &c->out[0].shape) &&
+           hk_shape_equal(c->in[0]->shape, c->out[0].shape) &&
            c->in[0]->dtype == c->out[0].dtype;
 }
 

@@ -391,7 +391,7 @@ hk_status hk_plan_init_values(const hk_plan *p, uint64_t seed, float *x,
         const hki_variable *v = &p->graph->vars.data[i];
         const hk_entry *e = hk_layout_find(p->layout, v->name);
         HKI_TRY(
-            hki_init_fill(&v->init, &v->shape, seed, v->name, x + e->offset));
+            hki_init_fill(&v->init, v->shape, seed, v->name, x + e->offset));
     }
     return HK_OK;
 }
@@ -444,12 +444,12 @@ static void dump_step(const hk_plan *p, const hki_step *s,
     const hki_call *c = s->call;
     char shape[HKI_SHAPE_TEXT], place[160], line[768];
     size_t bytes = 0;
-    if (hki_shape_bytes(&c->out[0].shape, hk_dtype_size(c->out[0].dtype),
+    if (hki_shape_bytes(c->out[0].shape, hk_dtype_size(c->out[0].dtype),
                         &bytes) != HK_OK)
         bytes = 0;
     snprintf(line, sizeof line,
              "%-36s %-20s %-9s%-4s %10zu B %9.4f  %-24s %s\n", c->name,
-             hki_shape_text(&c->out[0].shape, shape),
+             hki_shape_text(c->out[0].shape, shape),
              hk_dtype_name(c->out[0].dtype), formats[c->out[0].format], bytes,
              call_flop(c) * 1e-9,
              place_text(p, s->args[c->n_in], place, sizeof place),

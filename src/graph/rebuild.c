@@ -91,9 +91,9 @@ static hk_node *neutral(const hki_rebuild *r, const hki_attr *a,
     const double unit = mul || div ? 1.0 : 0.0;
     if (!(mul || div || add || sub))
         return NULL;
-    if (hk_shape_equal(&in[0]->shape, out) && is_constant(r, in[1], unit))
+    if (hk_shape_equal(in[0]->shape, *out) && is_constant(r, in[1], unit))
         return in[0];
-    if ((mul || add) && hk_shape_equal(&in[1]->shape, out) &&
+    if ((mul || add) && hk_shape_equal(in[1]->shape, *out) &&
         is_constant(r, in[0], unit))
         return in[1];
     return NULL;
@@ -118,7 +118,7 @@ static hk_node *equals(const hki_rebuild *r, hki_opcode code, const hki_attr *a,
     case HKI_OP_reshape:
     case HKI_OP_broadcast_to:
     case HKI_OP_sum_to:
-        return hk_shape_equal(&in[0]->shape, out) ? in[0] : NULL;
+        return hk_shape_equal(in[0]->shape, *out) ? in[0] : NULL;
     case HKI_OP_cast:
         return in[0]->dtype == dtype ? in[0] : NULL;
     case HKI_OP_transpose:
@@ -151,7 +151,7 @@ static void compose(hki_opcode code, hki_attr *a, hk_node **in) {
 static hki_view tensor_view(const hk_tensor *t) {
     return (hki_view){.data = hk_tensor_data(t),
                       .dtype = hk_tensor_dtype(t),
-                      .shape = *hk_tensor_shape(t),
+                      .shape = hk_tensor_shape(t),
                       .count = hk_tensor_count(t)};
 }
 
@@ -160,7 +160,7 @@ static bool foldable(const hki_rebuild *r, const hki_call *c) {
                         HKI_OP_IS_SOURCE | HKI_OP_IS_SPARSE;
     int64_t count;
     if ((c->op->flags & no) != 0 || c->n_out != 1 || c->n_in == 0 ||
-        hk_shape_count(&c->out[0].shape, &count) != HK_OK ||
+        hk_shape_count(c->out[0].shape, &count) != HK_OK ||
         count > FOLD_LIMIT ||
         (c->op->run == NULL && c->op->code != HKI_OP_reshape))
         return false;
@@ -199,7 +199,7 @@ static hk_status fold_run(const hki_rebuild *r, const hki_call *c,
 // leaves the call for run time, where the error has a place.
 static hk_status fold(hki_rebuild *r, const hki_call *c, hk_node **out) {
     hk_tensor *t;
-    HKI_TRY(hk_tensor_create(c->out[0].dtype, &c->out[0].shape, &t));
+    HKI_TRY(hk_tensor_create(c->out[0].dtype, c->out[0].shape, &t));
     const hk_status s = fold_run(r, c, t);
     hk_node *x = NULL;
     if (s == HK_OK)
@@ -291,7 +291,7 @@ static hk_status copy_call(hki_rebuild *r, const hki_call *c) {
 
     hk_shape shape = c->out[0].shape;
     if (r->batch >= 0)
-        HKI_TRY(hki_shape_concrete(&c->out[0].shape, r->batch, &shape));
+        HKI_TRY(hki_shape_concrete(c->out[0].shape, r->batch, &shape));
     const bool f32 = c->out[0].dtype == HK_F32 && r->convert_floats;
     hk_node *same = equals(r, code, &a, in, &shape,
                            f32 ? r->dst->float_type : c->out[0].dtype);

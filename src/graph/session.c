@@ -72,7 +72,7 @@ static hk_status make_inputs(hk_session *s) {
             continue;
         HKI_TRY(p->backend->buffer_create(p->device, in->bytes, &slot->own));
         HKI_TRY(make_view(s, slot->own, in->bytes, &slot->view));
-        HKI_TRY(hk_tensor_wrap(in->dtype, &in->shape,
+        HKI_TRY(hk_tensor_wrap(in->dtype, in->shape,
                                p->backend->buffer_host(slot->own),
                                &slot->tensor));
     }
@@ -129,7 +129,7 @@ static hk_status make_outputs(hk_session *s) {
     const hk_plan *p = s->plan;
     HKI_TRY(hki_zalloc_array(p->n_outputs, sizeof *s->outputs, &s->outputs));
     for (size_t i = 0; i < p->n_outputs; i++)
-        HKI_TRY(hk_tensor_wrap(p->outputs[i].dtype, &p->outputs[i].shape,
+        HKI_TRY(hk_tensor_wrap(p->outputs[i].dtype, p->outputs[i].shape,
                                host(s, p->outputs[i].place), &s->outputs[i]));
     return HK_OK;
 }
@@ -270,7 +270,7 @@ static hk_status follow_outputs(hk_session *s, int32_t segment) {
         if (p->outputs[i].place.segment != segment)
             continue;
         hk_tensor *t;
-        HKI_TRY(hk_tensor_wrap(p->outputs[i].dtype, &p->outputs[i].shape,
+        HKI_TRY(hk_tensor_wrap(p->outputs[i].dtype, p->outputs[i].shape,
                                host(s, p->outputs[i].place), &t));
         hk_tensor_release(s->outputs[i]);
         s->outputs[i] = t;
@@ -322,10 +322,10 @@ hk_status hk_session_feed(hk_session *s, const char *name, const hk_tensor *t) {
                         name, hk_dtype_name(hk_tensor_dtype(t)),
                         hk_dtype_name(in->dtype));
     char a[HKI_SHAPE_TEXT], b[HKI_SHAPE_TEXT];
-    if (!hk_shape_equal(hk_tensor_shape(t), &in->shape))
+    if (!hk_shape_equal(hk_tensor_shape(t), in->shape))
         return hki_fail(HK_E_SHAPE, "input %s: got %s, the plan wants %s", name,
                         hki_shape_text(hk_tensor_shape(t), a),
-                        hki_shape_text(&in->shape, b));
+                        hki_shape_text(in->shape, b));
     if (!hk_tensor_is_contiguous(t))
         return hki_fail(HK_E_SHAPE, "input %s: the tensor is not contiguous",
                         name);
@@ -452,7 +452,7 @@ static hk_status check_finite(const hk_session *s, size_t i) {
         if (data == NULL || (c->op->flags & HKI_OP_IS_SPARSE) ||
             (x->dtype != HK_F32 && x->dtype != HK_F64))
             continue;
-        HKI_TRY(hk_shape_count(&x->shape, &n));
+        HKI_TRY(hk_shape_count(x->shape, &n));
         if (!all_finite(data, x->dtype, n))
             return hki_fail(HK_E_NOT_FINITE,
                             "step %" PRIu64 ": %s is the first node with a "
@@ -529,7 +529,7 @@ hk_status hk_session_profile(const hk_session *s,
         const hki_call *c = s->plan->steps[i].call;
         snprintf(line, sizeof line, "%10.4f ms  %-36s %-20s %s\n",
                  (double)s->step_ns[i] * 1e-6, c->name,
-                 hki_shape_text(&c->out[0].shape, shape),
+                 hki_shape_text(c->out[0].shape, shape),
                  s->plan->backend->kernel_note(s->plan->steps[i].kernel));
         write(user, line);
     }

@@ -49,7 +49,7 @@ static bool enter(hk_graph *g, const char *layer, const char *name,
         hki_graph_fail(g, HK_E_SHAPE,
                        "%s: the input has shape %s, %d or more dimensions are "
                        "needed",
-                       layer, hki_shape_text(&x->shape, text), min_rank);
+                       layer, hki_shape_text(x->shape, text), min_rank);
     return hki_graph_ok(g);
 }
 
@@ -60,7 +60,7 @@ static bool known(hk_graph *g, const char *layer, const char *what,
     if (size < 0)
         hki_graph_fail(g, HK_E_SHAPE,
                        "%s: the %s of the input %s depend on the batch size",
-                       layer, what, hki_shape_text(&x->shape, text));
+                       layer, what, hki_shape_text(x->shape, text));
     return hki_graph_ok(g);
 }
 
@@ -122,7 +122,7 @@ static hk_node *linear(hk_graph *g, hk_node *x, hk_node *kernel, hk_node *bias,
     hk_shape shape = x->shape;
     const hk_shape lead = hk_shape_make(shape.rank - 1, shape.dim);
     int64_t rows;
-    const hk_status s = hki_dim_count("dense", &lead, &rows);
+    const hk_status s = hki_dim_count("dense", lead, &rows);
     if (s != HK_OK)
         return hki_graph_fail(g, s, "%s", hk_last_error());
     const int64_t in = shape.dim[shape.rank - 1];
@@ -258,7 +258,7 @@ static bool check_batch_norm(hk_graph *g, const hk_node *x,
         hki_graph_fail(g, HK_E_SHAPE,
                        "batch_normalization: the input %s has no 4 dimensions "
                        "to be NCHW",
-                       hki_shape_text(&x->shape, text));
+                       hki_shape_text(x->shape, text));
     return hki_graph_ok(g);
 }
 

@@ -76,11 +76,11 @@ static bool begin_floats(loss *c, const hk_loss_options *opt) {
     if (!begin(c, opt))
         return false;
     char l[HKI_SHAPE_TEXT], p[HKI_SHAPE_TEXT];
-    if (!hk_shape_equal(&c->l->shape, &c->p->shape))
+    if (!hk_shape_equal(c->l->shape, c->p->shape))
         hki_graph_fail(c->g, HK_E_SHAPE,
                        "%s: labels %s and predictions %s differ in shape",
-                       c->name, hki_shape_text(&c->l->shape, l),
-                       hki_shape_text(&c->p->shape, p));
+                       c->name, hki_shape_text(c->l->shape, l),
+                       hki_shape_text(c->p->shape, p));
     if (!hki_dtype_is_float(c->p->dtype))
         c->p = as_type(c->g, c->p, HK_F32);
     if (c->p != NULL)
@@ -108,7 +108,7 @@ static bool check_weights(const loss *c, const hk_shape *losses) {
     if (!fits)
         hki_graph_fail(c->g, HK_E_SHAPE,
                        "%s: weights %s do not fit the losses %s", c->name,
-                       hki_shape_text(w, wt), hki_shape_text(losses, lt));
+                       hki_shape_text(*w, wt), hki_shape_text(*losses, lt));
     return hki_graph_ok(c->g);
 }
 
@@ -290,12 +290,12 @@ static bool split_classes(const loss *c, hk_shape *lead, int64_t *rows,
     const hk_shape *const z = &c->p->shape;
     if (z->rank < 1 || z->dim[z->rank - 1] < 1) {
         hki_graph_fail(c->g, HK_E_SHAPE, "%s: logits %s have no classes",
-                       c->name, hki_shape_text(z, text));
+                       c->name, hki_shape_text(*z, text));
         return false;
     }
     *lead = hk_shape_make(z->rank - 1, z->dim);
     *classes = z->dim[z->rank - 1];
-    const hk_status s = hki_dim_count(c->name, lead, rows);
+    const hk_status s = hki_dim_count(c->name, *lead, rows);
     if (s != HK_OK)
         hki_graph_fail(c->g, s, "%s", hk_last_error());
     return s == HK_OK;
@@ -341,11 +341,10 @@ hk_node *hk_sparse_softmax_cross_entropy(hk_graph *g, hk_node *labels,
     if (c.l == NULL)
         return NULL;
     char lt[HKI_SHAPE_TEXT], zt[HKI_SHAPE_TEXT];
-    if (!hk_shape_equal(&c.l->shape, &lead))
-        return hki_graph_fail(g, HK_E_SHAPE,
-                              "%s: labels %s do not fit logits %s", c.name,
-                              hki_shape_text(&labels->shape, lt),
-                              hki_shape_text(&c.p->shape, zt));
+    if (!hk_shape_equal(c.l->shape, lead))
+        return hki_graph_fail(
+            g, HK_E_SHAPE, "%s: labels %s do not fit logits %s", c.name,
+            hki_shape_text(labels->shape, lt), hki_shape_text(c.p->shape, zt));
     if (c.l->dtype == HK_U8)
         c.l = hk_cast(g, c.l, HK_I32);
     hk_node *const l = hk_reshape(g, c.l, hk_shape_make(1, &rows));

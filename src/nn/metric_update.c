@@ -39,7 +39,7 @@ static hk_status operand_open(operand *o, const char *name, const char *what,
     o->dtype = hk_tensor_dtype(t);
     if (o->dtype == HK_STRING)
         return hki_fail(HK_E_DTYPE, "%s: %s are strings", name, what);
-    o->shape = *hk_tensor_shape(t);
+    o->shape = hk_tensor_shape(t);
     o->count = hk_tensor_count(t);
     if (!hk_tensor_is_contiguous(t)) {
         HKI_TRY(hk_tensor_copy(t, o->dtype, &o->own));
@@ -127,8 +127,8 @@ static bool drop_last(hk_shape *s) {
 static hk_status shape_error(const batch *b) {
     char l[HKI_SHAPE_TEXT], p[HKI_SHAPE_TEXT];
     return hki_fail(HK_E_SHAPE, "%s: labels %s do not fit predictions %s",
-                    b->name, hki_shape_text(&b->labels.shape, l),
-                    hki_shape_text(&b->predictions.shape, p));
+                    b->name, hki_shape_text(b->labels.shape, l),
+                    hki_shape_text(b->predictions.shape, p));
 }
 
 // One label for every prediction.
@@ -138,7 +138,7 @@ static hk_status shape_equal(batch *b) {
         drop_last(&l);
     else if (p.rank == l.rank + 1)
         drop_last(&p);
-    if (!hk_shape_equal(&l, &p))
+    if (!hk_shape_equal(l, p))
         return shape_error(b);
     b->shape = l;
     b->count = b->labels.count;
@@ -159,7 +159,7 @@ static hk_status shape_rows(batch *b, bool sets) {
         l.rank--;
     else if (l.rank == p.rank + 1)
         drop_last(&l);
-    if (!hk_shape_equal(&l, &p))
+    if (!hk_shape_equal(l, p))
         return shape_error(b);
     b->shape = p;
     b->count = b->predictions.count / classes;
@@ -183,14 +183,14 @@ static hk_status shape_weights(batch *b) {
     char wt[HKI_SHAPE_TEXT], st[HKI_SHAPE_TEXT];
     if (!fits)
         return hki_fail(HK_E_SHAPE, "%s: weights %s do not fit values %s",
-                        b->name, hki_shape_text(&b->weights.shape, wt),
-                        hki_shape_text(&b->shape, st));
+                        b->name, hki_shape_text(b->weights.shape, wt),
+                        hki_shape_text(b->shape, st));
     int64_t n = 1;
     for (int i = w.rank - 1; i >= 0; i--) {
         b->strides[i] = w.dim[i] == 1 ? 0 : n;
         n *= w.dim[i];
     }
-    b->same = hk_shape_equal(&w, &b->shape) != 0;
+    b->same = hk_shape_equal(w, b->shape) != 0;
     return HK_OK;
 }
 

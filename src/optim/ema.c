@@ -419,11 +419,10 @@ static hk_status name_tracked(hk_ema *e, const char *name, tracked *t) {
                             t->shadow_name);
 }
 
-hk_status hk_ema_track(hk_ema *e, const char *name, const hk_shape *shape,
+hk_status hk_ema_track(hk_ema *e, const char *name, hk_shape shape,
                        size_t *id) {
     tracked t = {0};
-    if (e == NULL || name == NULL || name[0] == '\0' || shape == NULL ||
-        id == NULL)
+    if (e == NULL || name == NULL || name[0] == '\0' || id == NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         "average: track: an argument is missing");
     if (find_tracked(e, name) != NULL ||
@@ -431,7 +430,7 @@ hk_status hk_ema_track(hk_ema *e, const char *name, const hk_shape *shape,
         return hki_fail(HK_E_EXISTS, "average: %s has an average already",
                         name);
     HKI_TRY(hk_shape_count(shape, &t.count));
-    t.shape = *shape;
+    t.shape = shape;
     size_t n;
     if (hki_mul_overflow(2, (size_t)t.count, &n))
         return hki_fail(HK_E_OVERFLOW, "average: %s is too large", name);

@@ -78,7 +78,7 @@ static hk_status place(const hk_layout_item *it, hk_entry *e, int64_t *end) {
     const int64_t limit =
         flat ? PTRDIFF_MAX / (int64_t)sizeof(float) : PTRDIFF_MAX;
     int64_t size;
-    HKI_TRY(hk_shape_count(&it->shape, &e->count));
+    HKI_TRY(hk_shape_count(it->shape, &e->count));
     if (__builtin_mul_overflow(e->count, (int64_t)unit, &size) ||
         size > limit - align || *end > limit - align - size)
         return hki_fail(HK_E_OVERFLOW, "layout: %s does not fit", it->name);

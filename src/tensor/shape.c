@@ -19,26 +19,26 @@ static bool rank_valid(const hk_shape *s) {
     return s != NULL && s->rank >= 0 && s->rank <= HK_MAX_RANK;
 }
 
-int hk_shape_equal(const hk_shape *a, const hk_shape *b) {
-    if (!rank_valid(a) || !rank_valid(b) || a->rank != b->rank)
+int hk_shape_equal(hk_shape a, hk_shape b) {
+    if (!rank_valid(&a) || !rank_valid(&b) || a.rank != b.rank)
         return 0;
-    for (int i = 0; i < a->rank; i++)
-        if (a->dim[i] != b->dim[i])
+    for (int i = 0; i < a.rank; i++)
+        if (a.dim[i] != b.dim[i])
             return 0;
     return 1;
 }
 
-hk_status hk_shape_count(const hk_shape *s, int64_t *count) {
+hk_status hk_shape_count(hk_shape s, int64_t *count) {
     char text[HKI_SHAPE_TEXT];
-    if (s == NULL || count == NULL)
+    if (count == NULL)
         return hki_fail(HK_E_INVALID_ARG, "shape count: NULL argument");
-    if (!rank_valid(s))
+    if (!rank_valid(&s))
         return hki_fail(HK_E_SHAPE, "shape count: rank %d is not in 0..%d",
-                        s->rank, HK_MAX_RANK);
+                        s.rank, HK_MAX_RANK);
     int64_t n = 1;
     bool empty = false;
-    for (int i = 0; i < s->rank; i++) {
-        const int64_t d = s->dim[i];
+    for (int i = 0; i < s.rank; i++) {
+        const int64_t d = s.dim[i];
         if (d < 0)
             return hki_fail(HK_E_SHAPE,
                             "shape count: dimension %d of %s is negative", i,
@@ -53,7 +53,7 @@ hk_status hk_shape_count(const hk_shape *s, int64_t *count) {
     return HK_OK;
 }
 
-hk_status hki_shape_bytes(const hk_shape *s, size_t elem_bytes, size_t *out) {
+hk_status hki_shape_bytes(hk_shape s, size_t elem_bytes, size_t *out) {
     char text[HKI_SHAPE_TEXT];
     int64_t count;
     size_t bytes;
@@ -76,17 +76,17 @@ static int dim_text(int64_t d, char *buf, size_t room) {
     return snprintf(buf, room, "%" PRIu64 "B", -(uint64_t)d);
 }
 
-const char *hki_shape_text(const hk_shape *s, char buf[HKI_SHAPE_TEXT]) {
-    if (!rank_valid(s)) {
+const char *hki_shape_text(hk_shape s, char buf[HKI_SHAPE_TEXT]) {
+    if (!rank_valid(&s)) {
         snprintf(buf, HKI_SHAPE_TEXT, "[invalid]");
         return buf;
     }
     size_t at = 0;
     buf[at++] = '[';
-    for (int i = 0; i < s->rank; i++) {
+    for (int i = 0; i < s.rank; i++) {
         // Eight dimensions of twenty digits do not fit: they are cut.
         char dim[24];
-        const int n = dim_text(s->dim[i], dim, sizeof dim);
+        const int n = dim_text(s.dim[i], dim, sizeof dim);
         if (n < 0 || at + (size_t)n + 3 > HKI_SHAPE_TEXT)
             break;
         if (i > 0)

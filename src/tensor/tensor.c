@@ -83,14 +83,13 @@ static void set_row_major(hk_tensor *t) {
 }
 
 // A copy of the shape with clean unused dimensions.
-static hk_shape clean_shape(const hk_shape *s) {
-    return hk_shape_make(s->rank, s->dim);
+static hk_shape clean_shape(hk_shape s) {
+    return hk_shape_make(s.rank, s.dim);
 }
 
-static hk_status tensor_create(const char *op, hk_dtype dtype,
-                               const hk_shape *shape, void *data,
-                               hk_tensor **out) {
-    if (shape == NULL || out == NULL)
+static hk_status tensor_create(const char *op, hk_dtype dtype, hk_shape shape,
+                               void *data, hk_tensor **out) {
+    if (out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: NULL argument", op);
     if (!hki_dtype_valid(dtype))
         return hki_fail(HK_E_DTYPE, "%s: unknown dtype %d", op, (int)dtype);
@@ -114,11 +113,11 @@ static hk_status tensor_create(const char *op, hk_dtype dtype,
     return HK_OK;
 }
 
-hk_status hk_tensor_create(hk_dtype t, const hk_shape *shape, hk_tensor **out) {
+hk_status hk_tensor_create(hk_dtype t, hk_shape shape, hk_tensor **out) {
     return tensor_create("tensor create", t, shape, NULL, out);
 }
 
-hk_status hk_tensor_wrap(hk_dtype t, const hk_shape *shape, void *data,
+hk_status hk_tensor_wrap(hk_dtype t, hk_shape shape, void *data,
                          hk_tensor **out) {
     int64_t count;
     if (t == HK_STRING)
@@ -149,8 +148,8 @@ hk_dtype hk_tensor_dtype(const hk_tensor *t) {
     return t->dtype;
 }
 
-const hk_shape *hk_tensor_shape(const hk_tensor *t) {
-    return &t->shape;
+hk_shape hk_tensor_shape(const hk_tensor *t) {
+    return t->shape;
 }
 
 int64_t hk_tensor_count(const hk_tensor *t) {
@@ -212,7 +211,7 @@ hk_status hk_tensor_slice(hk_tensor *t, int axis, int64_t begin, int64_t size,
                         "tensor slice: %lld elements from %lld of axis %d of "
                         "%s",
                         (long long)size, (long long)begin, axis,
-                        hki_shape_text(&t->shape, text));
+                        hki_shape_text(t->shape, text));
     hk_tensor *v;
     HKI_TRY(view_create(t, &v));
     v->shape.dim[axis] = size;
@@ -262,30 +261,29 @@ static hk_status infer_dim(hk_shape *shape, int64_t count) {
             known.dim[i] = 1;
         }
     int64_t n;
-    HKI_TRY(hk_shape_count(&known, &n));
+    HKI_TRY(hk_shape_count(known, &n));
     if (unknown >= 0) {
         if (n == 0 || count % n != 0)
             return hki_fail(HK_E_SHAPE,
                             "tensor reshape: %lld elements do not give "
                             "dimension %d of %s",
                             (long long)count, unknown,
-                            hki_shape_text(shape, text));
+                            hki_shape_text(*shape, text));
         shape->dim[unknown] = count / n;
     } else if (n != count) {
         return hki_fail(HK_E_SHAPE,
                         "tensor reshape: %lld elements do not fit %s",
-                        (long long)count, hki_shape_text(shape, text));
+                        (long long)count, hki_shape_text(*shape, text));
     }
     return HK_OK;
 }
 
-hk_status hk_tensor_reshape(hk_tensor *t, const hk_shape *shape,
-                            hk_tensor **out) {
-    if (t == NULL || shape == NULL || out == NULL)
+hk_status hk_tensor_reshape(hk_tensor *t, hk_shape shape, hk_tensor **out) {
+    if (t == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "tensor reshape: NULL argument");
-    if (shape->rank < 0 || shape->rank > HK_MAX_RANK)
+    if (shape.rank < 0 || shape.rank > HK_MAX_RANK)
         return hki_fail(HK_E_SHAPE, "tensor reshape: rank %d is not in 0..%d",
-                        shape->rank, HK_MAX_RANK);
+                        shape.rank, HK_MAX_RANK);
     if (!hk_tensor_is_contiguous(t))
         return hki_fail(HK_E_STATE,
                         "tensor reshape: the tensor is not contiguous");
@@ -454,7 +452,7 @@ hk_status hk_tensor_copy(const hk_tensor *src, hk_dtype t, hk_tensor **out) {
         return hki_fail(HK_E_DTYPE, "tensor copy: %s cannot become %s",
                         hk_dtype_name(src->dtype), hk_dtype_name(t));
     hk_tensor *dst = NULL;
-    HKI_TRY(tensor_create("tensor copy", t, &src->shape, NULL, &dst));
+    HKI_TRY(tensor_create("tensor copy", t, *&src->shape, NULL, &dst));
     hk_status s = HK_OK;
     if (t == HK_STRING)
         s = copy_strings(src, dst);
@@ -551,7 +549,7 @@ bool hki_tensor_unique(const hk_tensor *t) {
            atomic_load_explicit(&t->store->refs, memory_order_acquire) == 1;
 }
 
-hk_status hki_tensor_resize(hk_tensor *t, const hk_shape *shape) {
+hk_status hki_tensor_resize(hk_tensor *t, hk_shape shape) {
     int64_t count;
     size_t bytes;
     HKI_TRY(hk_shape_count(shape, &count));
@@ -582,7 +580,7 @@ int64_t hki_tensor_offset(const hk_tensor *t) {
     return t->offset;
 }
 
-hk_status hki_tensor_wrap_strings(const hk_shape *shape, hki_string *cells,
+hk_status hki_tensor_wrap_strings(hk_shape shape, hki_string *cells,
                                   hk_tensor **out) {
     return tensor_create("tensor wrap", HK_STRING, shape, cells, out);
 }

@@ -7,10 +7,10 @@
 #define HKI_ALIGN_FLOATS 16 // 64 bytes
 
 // Elements of a shape without negative dimensions, times elem_bytes.
-hk_status hki_shape_bytes(const hk_shape *s, size_t elem_bytes, size_t *out);
+hk_status hki_shape_bytes(hk_shape s, size_t elem_bytes, size_t *out);
 // "[64,28,28,1]"; batch dimensions print as B, 4B. Returns buf.
 #define HKI_SHAPE_TEXT 160
-const char *hki_shape_text(const hk_shape *s, char buf[HKI_SHAPE_TEXT]);
+const char *hki_shape_text(hk_shape s, char buf[HKI_SHAPE_TEXT]);
 
 bool hki_dtype_is_float(hk_dtype t); // F32, F64, BF16
 bool hki_dtype_valid(hk_dtype t);
@@ -53,14 +53,14 @@ bool hki_tensor_sole(const hk_tensor *t);
 // Gives a unique tensor, made by hk_tensor_create, another shape. Its elements
 // stay, in row-major order, as many as fit; further ones are undefined. The
 // storage stays where it is large enough.
-hk_status hki_tensor_resize(hk_tensor *t, const hk_shape *shape);
+hk_status hki_tensor_resize(hk_tensor *t, hk_shape shape);
 // Moves a view to the element `offset` of its storage; the caller makes sure
 // that it fits.
 void hki_tensor_seek(hk_tensor *view, int64_t offset);
 int64_t hki_tensor_offset(const hk_tensor *t); // of its first element
 // A row-major tensor over cells that the caller owns; hk_tensor_wrap for
 // strings.
-hk_status hki_tensor_wrap_strings(const hk_shape *shape, hki_string *cells,
+hk_status hki_tensor_wrap_strings(hk_shape shape, hki_string *cells,
                                   hk_tensor **out);
 
 #endif // HKI_TENSOR_H

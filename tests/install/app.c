@@ -9,7 +9,7 @@ int main(void) {
     hk_tensor *t;
     if (hk_context_create(NULL, &ctx) != HK_OK)
         return 1;
-    if (hk_tensor_create(HK_F32, &shape, &t) != HK_OK) {
+    if (hk_tensor_create(HK_F32, shape, &t) != HK_OK) {
         hk_context_destroy(ctx);
         return 1;
     }

@@ -102,7 +102,7 @@ static hk_status add_tensor(hk_name_map *map, size_t k, bool bf16,
                   .dtype = tensors[k].dtype,
                   .shape = hk_shape_make(tensors[k].rank, tensors[k].dim)};
     int64_t count = 0;
-    hk_status s = hk_shape_count(&n.shape, &count);
+    hk_status s = hk_shape_count(n.shape, &count);
     *memory = calloc((size_t)count + 1, 8);
     n.data = *memory;
     if (s != HK_OK || n.data == NULL)
@@ -212,7 +212,7 @@ static bool good_strings(hk_ckpt *c, const hk_ckpt_entry *e) {
 // Reads as the widest type of its kind and compares with the formula.
 static bool good_numbers(hk_ckpt *c, const hk_ckpt_entry *e, hk_dtype as) {
     int64_t count;
-    if (hk_shape_count(&e->shape, &count) != HK_OK)
+    if (hk_shape_count(e->shape, &count) != HK_OK)
         return false;
     void *const got = calloc((size_t)count + 1, 8);
     bool good =

@@ -172,12 +172,12 @@ static hk_status check_tensor(const hki_tensor_desc *t) {
     size_t bytes;
     if (t->dtype == 0)
         return HK_OK;
-    HKI_TRY(hki_shape_bytes(&t->shape, hk_dtype_size(t->dtype), &bytes));
+    HKI_TRY(hki_shape_bytes(t->shape, hk_dtype_size(t->dtype), &bytes));
     const int block = hki_format_block(t->format);
     if (block > 0 && (t->shape.rank != 4 || t->shape.dim[3] % block != 0)) {
         char text[HKI_SHAPE_TEXT];
         return hki_fail(HK_E_SHAPE, "kernel: %s cannot be in blocks of %d",
-                        hki_shape_text(&t->shape, text), block);
+                        hki_shape_text(t->shape, text), block);
     }
     return HK_OK;
 }

@@ -122,7 +122,7 @@ hk_status hki_make_binary(hki_kernel *k) {
     const bool plain = d->in[0].format == HKI_PLAIN &&
                        d->in[1].format == HKI_PLAIN &&
                        d->out[0].format == HKI_PLAIN;
-    const bool equal = hk_shape_equal(&d->in[0].shape, &d->in[1].shape);
+    const bool equal = hk_shape_equal(d->in[0].shape, d->in[1].shape);
     if (!plain && !(equal && same_format(d)))
         return HK_OK;
     HKI_TRY(hki_cpu_plan(k, sizeof(hki_binary_args)));

@@ -79,7 +79,7 @@ static hk_status make_item(const hk_named *from, const hk_rename *list,
     if (size == 0)
         return hki_fail(HK_E_DTYPE, "checkpoint: %s: %s cannot be saved",
                         from->name, hk_dtype_name(from->dtype));
-    HKI_TRY(hki_shape_bytes(&from->shape, size, &to->bytes));
+    HKI_TRY(hki_shape_bytes(from->shape, size, &to->bytes));
     to->elem = hki_elem_of_dtype(from->dtype);
     to->shape = from->shape;
     to->data = from->data;

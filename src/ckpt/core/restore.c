@@ -90,9 +90,9 @@ static hk_status take(restore *r, const hk_named *place,
     char a[HKI_SHAPE_TEXT], b[HKI_SHAPE_TEXT];
     const hk_ckpt_entry *const e = &t->entry;
     r->used[t - r->c->tensors] = true;
-    if (!hk_shape_equal(&place->shape, &e->shape)) {
-        hki_shape_text(&e->shape, a);
-        hki_shape_text(&place->shape, b);
+    if (!hk_shape_equal(place->shape, e->shape)) {
+        hki_shape_text(e->shape, a);
+        hki_shape_text(place->shape, b);
         if (!r->opt->allow_shape)
             return hki_fail(HK_E_SHAPE, "%s: %s is %s, %s is %s", r->c->path,
                             e->name, a, place->name, b);
@@ -233,7 +233,7 @@ static hk_status list_left(restore *r, size_t *left) {
             continue;
         ++*left;
         HKI_TRY(hki_buf_printf(&r->text, "left: %s %s %s\n", e->name,
-                               e->type_name, hki_shape_text(&e->shape, shape)));
+                               e->type_name, hki_shape_text(e->shape, shape)));
     }
     return hki_buf_add(&r->text, "", 0);
 }

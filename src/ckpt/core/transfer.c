@@ -28,7 +28,7 @@ static hk_status leave(transfer *x, const hk_ckpt_entry *e) {
     char shape[HKI_SHAPE_TEXT] = "of too high a rank";
     x->left++;
     if (e->shape.rank >= 0)
-        hki_shape_text(&e->shape, shape);
+        hki_shape_text(e->shape, shape);
     return hki_buf_printf(&x->text, "left: %s %s %s\n", e->name, e->type_name,
                           shape);
 }

@@ -158,7 +158,7 @@ hk_status hki_ckpt_read_data(const hk_ckpt *c, const hki_ckpt_tensor *t,
                              hk_dtype to, void *data) {
     int64_t count;
     HKI_TRY(hki_ckpt_check_type(c, t, to));
-    HKI_TRY(hk_shape_count(&t->entry.shape, &count));
+    HKI_TRY(hk_shape_count(t->entry.shape, &count));
     if (count == 0)
         return HK_OK;
     if (t->entry.dtype != to)
@@ -185,11 +185,11 @@ hk_status hk_ckpt_read(hk_ckpt *c, const char *name, hk_dtype t,
     if (data == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: %s: no place to read to",
                         c->path, name);
-    if (shape != NULL && !hk_shape_equal(shape, &tensor->entry.shape)) {
+    if (shape != NULL && !hk_shape_equal(*shape, tensor->entry.shape)) {
         char a[HKI_SHAPE_TEXT], b[HKI_SHAPE_TEXT];
         return hki_fail(HK_E_SHAPE, "%s: %s is %s, not %s", c->path, name,
-                        hki_shape_text(&tensor->entry.shape, a),
-                        hki_shape_text(shape, b));
+                        hki_shape_text(tensor->entry.shape, a),
+                        hki_shape_text(*shape, b));
     }
     return hki_ckpt_read_data(c, tensor, t, data);
 }
@@ -204,7 +204,7 @@ hk_status hk_ckpt_read_tensor(hk_ckpt *c, const char *name, hk_tensor **out) {
     const hk_dtype to = hki_elem_widest(t->elem);
     if (!strings)
         HKI_TRY(hki_ckpt_check_type(c, t, to));
-    HKI_TRY(hk_tensor_create(to, &t->entry.shape, &tensor));
+    HKI_TRY(hk_tensor_create(to, t->entry.shape, &tensor));
     const hk_status s =
         strings ? c->ops->read_strings(c, t, tensor)
                 : hki_ckpt_read_data(c, t, to, hk_tensor_data(tensor));

@@ -68,7 +68,7 @@ static hk_status check_size(const index_scan *x, const char *name,
     int64_t count;
     if (type == NULL || shape->rank < 0)
         return HK_OK;
-    if (hk_shape_count(shape, &count) != HK_OK)
+    if (hk_shape_count(*shape, &count) != HK_OK)
         return bad_tensor(x, name, "its shape overflows");
     const uint64_t n = (uint64_t)count;
     // A string has a length of at least a byte, all of them a checksum.
@@ -172,7 +172,7 @@ static hk_status take_part(index_scan *x, const char *name,
     if (!fit_slice(&part->slice, shape))
         return bad_tensor(x, name, "one of its slices lies outside of it");
     const hk_shape expected = slice_shape(&part->slice), got = shape_of(e);
-    if (e->dtype != whole->dtype || !hk_shape_equal(&expected, &got))
+    if (e->dtype != whole->dtype || !hk_shape_equal(expected, got))
         return bad_tensor(x, name, "a slice has another type or shape");
     HKI_TRY(check_size(x, name, hki_bundle_type_by_number(e->dtype), &expected,
                        e->size));
@@ -210,7 +210,7 @@ static hk_status take_parts(index_scan *x, const char *name,
         return hki_fail(HK_E_UNSUPPORTED,
                         "%s: tensor %s: slices of type %s and rank %d", x->what,
                         name, t->entry.type_name, e->rank);
-    if (hk_shape_count(&t->entry.shape, &count) != HK_OK ||
+    if (hk_shape_count(t->entry.shape, &count) != HK_OK ||
         count > INT64_MAX / type->size)
         return bad_tensor(x, name, "its shape overflows");
     t->entry.bytes = (uint64_t)count * type->size;

@@ -146,7 +146,7 @@ static bool fits(const hki_center_copy *c, const hk_ckpt *base) {
         const hk_entry *const e = hk_layout_entry(c->layout, i);
         const hk_ckpt_entry *const b = hk_ckpt_find(base, e->name);
         if (e->dtype == HK_F32 &&
-            (b == NULL || !hk_shape_equal(&b->shape, &e->shape)))
+            (b == NULL || !hk_shape_equal(b->shape, e->shape)))
             return false;
     }
     return true;
@@ -201,7 +201,7 @@ static hk_status take_section(hk_ckpt *base, const char *name, tensors *kept,
     kept->at[kept->n++] = t;
     return hk_name_map_add(map, &(hk_named){.name = name,
                                             .dtype = hk_tensor_dtype(t),
-                                            .shape = *hk_tensor_shape(t),
+                                            .shape = hk_tensor_shape(t),
                                             .data = hk_tensor_data(t)});
 }
 

@@ -40,7 +40,7 @@ static hk_status make_column(hki_batcher *b, size_t k, int64_t rows) {
            (size_t)v->shape.rank * sizeof shape.dim[0]);
     hk_tensor *t;
     HKI_TRY(hki_box_tensor(b->box, k, &shape, &t));
-    HKI_TRY(hk_shape_count(&v->shape, &c->row_items));
+    HKI_TRY(hk_shape_count(v->shape, &c->row_items));
     c->strings = v->dtype == HK_STRING ? t : NULL;
     c->data = hk_tensor_data(t);
     c->row_bytes = (size_t)c->row_items * hk_dtype_size(v->dtype);
@@ -110,8 +110,8 @@ static hk_status shape_fault(const hki_batcher *b, size_t k, int64_t i,
     return hki_fail(
         HK_E_SHAPE, "%s: value \"%s\": element %lld has shape %s, %s %s",
         b->n->d->ops->name, b->row_spec->values[k].name, (long long)i,
-        hki_shape_text(&slot_value(b, i, k)->shape, got), what,
-        hki_shape_text(other, want));
+        hki_shape_text(slot_value(b, i, k)->shape, got), what,
+        hki_shape_text(*other, want));
 }
 
 // A tensor [rows, dims of s...] of the batch.
@@ -127,9 +127,9 @@ static hk_status stack(hki_batcher *b, size_t k, int64_t rows) {
     hk_tensor *t;
     int64_t n;
     for (int64_t i = 1; i < rows; i++)
-        if (!hk_shape_equal(&slot_value(b, i, k)->shape, &first))
+        if (!hk_shape_equal(slot_value(b, i, k)->shape, first))
             return shape_fault(b, k, i, &first, "element 0 has");
-    HKI_TRY(hk_shape_count(&first, &n));
+    HKI_TRY(hk_shape_count(first, &n));
     HKI_TRY(batch_tensor(b, k, rows, &first, &t));
     for (int64_t i = 0; i < rows; i++)
         HKI_TRY(copy_run(t, i * n, slot_value(b, i, k)->tensor, 0, n));
@@ -177,7 +177,7 @@ static hk_status copy_block(hk_tensor *dst, int64_t to, const hk_shape *large,
     const int rank = small->rank;
     const int64_t run = rank > 0 ? small->dim[rank - 1] : 1;
     int64_t n, at[HK_MAX_RANK] = {0};
-    HKI_TRY(hk_shape_count(small, &n));
+    HKI_TRY(hk_shape_count(*small, &n));
     for (int64_t from = 0; from < n; from += run) {
         int64_t place = 0;
         for (int i = 0; i < rank; i++)
@@ -211,11 +211,11 @@ static hk_status pad(hki_batcher *b, size_t k, int64_t rows) {
     hk_tensor *t;
     int64_t n;
     HKI_TRY(padded_shape(b, k, rows, &row));
-    HKI_TRY(hk_shape_count(&row, &n));
+    HKI_TRY(hk_shape_count(row, &n));
     HKI_TRY(batch_tensor(b, k, rows, &row, &t));
     for (int64_t i = 0; i < rows; i++) {
         const hk_value *const v = slot_value(b, i, k);
-        if (!hk_shape_equal(&v->shape, &row))
+        if (!hk_shape_equal(v->shape, row))
             HKI_TRY(pad_run(t, i * n, n, b->parts[k].padding));
         HKI_TRY(copy_block(t, i * n, &row, v->tensor, &v->shape));
     }
@@ -247,7 +247,7 @@ static hk_status ragged(hki_batcher *b, size_t k, int64_t rows) {
         const hk_tensor *const t = slot_value(b, i, k)->tensor;
         HKI_TRY(copy_run(values, at, t, 0, hk_tensor_count(t)));
         at += hk_tensor_count(t);
-        split[i + 1] = split[i] + hk_tensor_shape(t)->dim[0];
+        split[i + 1] = split[i] + hk_tensor_shape(t).dim[0];
     }
     hk_shape whole = {.rank = shape.rank + 1, .dim = {rows, -1}};
     memcpy(&whole.dim[2], &shape.dim[1],

@@ -56,13 +56,13 @@ static hk_status plan_padded(const char *op, const hk_value *v,
     if (!good)
         return hki_fail(HK_E_SHAPE,
                         "%s: value \"%s\" of shape %s does not fit into %s", op,
-                        v->name, hki_shape_text(&v->shape, got),
-                        hki_shape_text(&part->pad, want));
+                        v->name, hki_shape_text(v->shape, got),
+                        hki_shape_text(part->pad, want));
     // A dimension that is always the same needs no look at the rows.
     for (int i = 0; i < v->shape.rank; i++)
         if (part->pad.dim[i] < 0)
             part->pad.dim[i] = v->shape.dim[i];
-    if (hki_value_fixed(v) && hk_shape_equal(&part->pad, &v->shape))
+    if (hki_value_fixed(v) && hk_shape_equal(part->pad, v->shape))
         part->kind = HKI_PART_COLUMN;
     return check_padding(op, v, padding);
 }

@@ -7,11 +7,11 @@ static hk_status check_shape(const hki_data_rows *r, size_t k,
                              const hk_shape *shape) {
     const hk_value *const spec = &r->spec->values[k];
     char want[HKI_SHAPE_TEXT], got[HKI_SHAPE_TEXT];
-    if (hki_shape_fits(&spec->shape, shape))
+    if (hki_shape_fits(spec->shape, *shape))
         return HK_OK;
     return hki_fail(HK_E_SHAPE, "value \"%s\": shape %s does not fit %s",
-                    spec->name, hki_shape_text(shape, got),
-                    hki_shape_text(&spec->shape, want));
+                    spec->name, hki_shape_text(*shape, got),
+                    hki_shape_text(spec->shape, want));
 }
 
 hk_status hki_rows_tensor(hki_data_rows *r, size_t k, int64_t i,
@@ -117,11 +117,12 @@ static hk_status copy_strings(hki_data_rows *r, size_t k, int64_t i,
 static hk_status copy_dense(hki_data_rows *r, size_t k, int64_t i,
                             const hk_tensor *t) {
     void *data;
+    const hk_shape shape = hk_tensor_shape(t);
     if (hk_tensor_dtype(t) == HK_STRING) {
-        HKI_TRY(hki_rows_strings(r, k, i, hk_tensor_shape(t)));
+        HKI_TRY(hki_rows_strings(r, k, i, &shape));
         return copy_strings(r, k, i, t);
     }
-    HKI_TRY(hki_rows_tensor(r, k, i, hk_tensor_shape(t), &data));
+    HKI_TRY(hki_rows_tensor(r, k, i, &shape, &data));
     return read_numbers(t, data);
 }
 
@@ -136,12 +137,13 @@ hk_status hki_rows_copy(hki_data_rows *r, size_t k, int64_t i,
         return copy_dense(r, k, i, v->tensor);
     void *values;
     int64_t *index;
+    const hk_shape shape = hk_tensor_shape(v->tensor);
     if (v->form == HK_SPARSE_FORM)
         HKI_TRY(hki_rows_sparse(r, k, i, hk_tensor_count(v->tensor), &v->shape,
                                 &values, &index));
     else
-        HKI_TRY(hki_rows_ragged(r, k, i, hk_tensor_shape(v->tensor),
-                                hk_tensor_count(v->index), &values, &index));
+        HKI_TRY(hki_rows_ragged(r, k, i, &shape, hk_tensor_count(v->index),
+                                &values, &index));
     HKI_TRY(read_numbers(v->index, index));
     return spec->dtype == HK_STRING ? copy_strings(r, k, i, v->tensor)
                                     : read_numbers(v->tensor, values);

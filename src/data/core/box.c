@@ -154,10 +154,10 @@ static hk_status own_tensor(hk_tensor **own, hk_dtype dtype,
         *own = NULL;
     }
     if (*own == NULL)
-        return hk_tensor_create(dtype, shape, own);
-    if (hk_shape_equal(hk_tensor_shape(*own), shape))
+        return hk_tensor_create(dtype, *shape, own);
+    if (hk_shape_equal(hk_tensor_shape(*own), *shape))
         return HK_OK;
-    return hki_tensor_resize(*own, shape);
+    return hki_tensor_resize(*own, *shape);
 }
 
 // Replaces what stands in *place by the pool's tensor.
@@ -197,7 +197,7 @@ void hki_box_set(hki_box *b, size_t k, hk_tensor *t) {
         return;
     hk_tensor_retain(t);
     stand(&v->tensor, t);
-    v->shape = *hk_tensor_shape(t);
+    v->shape = hk_tensor_shape(t);
     b->rows.col[k] = (hki_col){0};
 }
 

@@ -42,7 +42,7 @@ hk_status hk_builder_set(hk_builder *b, const char *name, hk_tensor *t) {
     hk_value v = *spec;
     v.dtype = hk_tensor_dtype(t);
     v.form = HK_DENSE_FORM;
-    v.shape = *hk_tensor_shape(t);
+    v.shape = hk_tensor_shape(t);
     HKI_TRY(hki_value_fits(b->op, spec, &v));
     hki_box_set(b->box, k, t);
     return HK_OK;
@@ -52,18 +52,18 @@ hk_status hk_builder_set(hk_builder *b, const char *name, hk_tensor *t) {
 static hk_status check_indexed(const hk_builder *b, const hk_value *spec,
                                const hk_tensor *values, const hk_tensor *index,
                                const hk_shape *dense) {
-    const hk_shape *const v = hk_tensor_shape(values);
-    const hk_shape *const x = hk_tensor_shape(index);
+    const hk_shape v = hk_tensor_shape(values);
+    const hk_shape x = hk_tensor_shape(index);
     const bool sparse = spec->form == HK_SPARSE_FORM;
     bool good = hk_tensor_dtype(index) == HK_I64 &&
                 hk_tensor_is_contiguous(index) &&
                 hk_tensor_is_contiguous(values);
     if (sparse)
-        good = good && v->rank == 1 && x->rank == 2 && x->dim[0] == v->dim[0] &&
-               x->dim[1] == dense->rank;
+        good = good && v.rank == 1 && x.rank == 2 && x.dim[0] == v.dim[0] &&
+               x.dim[1] == dense->rank;
     else
-        good = good && v->rank >= 1 && x->rank == 1 && x->dim[0] >= 1 &&
-               dense->rank >= 2 && dense->dim[0] == x->dim[0] - 1;
+        good = good && v.rank >= 1 && x.rank == 1 && x.dim[0] >= 1 &&
+               dense->rank >= 2 && dense->dim[0] == x.dim[0] - 1;
     if (!good)
         return hki_fail(HK_E_SHAPE,
                         "%s: output \"%s\": values and index do not belong "
@@ -74,10 +74,10 @@ static hk_status check_indexed(const hk_builder *b, const hk_value *spec,
     for (int64_t i = 0; i < n; i++) {
         const int64_t high = sparse   ? dense->dim[i % dense->rank] - 1
                              : i == 0 ? 0
-                                      : v->dim[0];
+                                      : v.dim[0];
         const int64_t low = sparse || i == 0 ? 0 : at[i - 1];
         if (at[i] < low || at[i] > high ||
-            (!sparse && i == n - 1 && at[i] != v->dim[0]))
+            (!sparse && i == n - 1 && at[i] != v.dim[0]))
             return hki_fail(HK_E_RANGE,
                             "%s: output \"%s\": index entry %lld is %lld",
                             b->op, spec->name, (long long)i, (long long)at[i]);
@@ -87,25 +87,25 @@ static hk_status check_indexed(const hk_builder *b, const hk_value *spec,
 
 hk_status hk_builder_set_indexed(hk_builder *b, const char *name,
                                  hk_tensor *values, hk_tensor *index,
-                                 const hk_shape *dense_shape) {
+                                 hk_shape dense_shape) {
     size_t k = 0;
     HKI_TRY(find(b, name, "builder set_indexed", &k));
-    if (values == NULL || index == NULL || dense_shape == NULL)
+    if (values == NULL || index == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: output \"%s\": NULL argument",
                         b->op, name);
     const hk_value *const spec = &b->box->rows.spec->values[k];
     hk_value v = *spec;
     v.dtype = hk_tensor_dtype(values);
-    v.shape = *dense_shape;
+    v.shape = dense_shape;
     if (spec->form == HK_DENSE_FORM)
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: output \"%s\" is dense: hk_builder_set", b->op,
                         name);
     HKI_TRY(hki_value_fits(b->op, spec, &v));
-    HKI_TRY(check_indexed(b, spec, values, index, dense_shape));
+    HKI_TRY(check_indexed(b, spec, values, index, &dense_shape));
     hki_box_set(b->box, k, values);
     hki_box_set_index(b->box, k, index);
-    b->box->values[k].shape = *dense_shape;
+    b->box->values[k].shape = dense_shape;
     return HK_OK;
 }
 

@@ -26,11 +26,11 @@ bool hki_value_fixed(const hk_value *v) {
     return true;
 }
 
-bool hki_shape_fits(const hk_shape *spec, const hk_shape *s) {
-    if (spec->rank != s->rank)
+bool hki_shape_fits(hk_shape spec, hk_shape s) {
+    if (spec.rank != s.rank)
         return false;
-    for (int i = 0; i < s->rank; i++)
-        if (spec->dim[i] >= 0 && spec->dim[i] != s->dim[i])
+    for (int i = 0; i < s.rank; i++)
+        if (spec.dim[i] >= 0 && spec.dim[i] != s.dim[i])
             return false;
     return true;
 }
@@ -45,11 +45,11 @@ hk_status hki_value_fits(const char *op, const hk_value *spec,
     if (v->form != spec->form)
         return hki_fail(HK_E_DTYPE, "%s: value \"%s\" has form %d, expected %d",
                         op, spec->name, (int)v->form, (int)spec->form);
-    if (!hki_shape_fits(&spec->shape, &v->shape))
+    if (!hki_shape_fits(spec->shape, v->shape))
         return hki_fail(HK_E_SHAPE,
                         "%s: value \"%s\" has shape %s, expected %s", op,
-                        spec->name, hki_shape_text(&v->shape, got),
-                        hki_shape_text(&spec->shape, want));
+                        spec->name, hki_shape_text(v->shape, got),
+                        hki_shape_text(spec->shape, want));
     return HK_OK;
 }
 
@@ -78,7 +78,7 @@ static hk_status check_value(const char *op, const hk_value *v) {
             known.dim[i] = 1;
     }
     size_t bytes;
-    return hki_shape_bytes(&known, sizeof(hki_string), &bytes);
+    return hki_shape_bytes(known, sizeof(hki_string), &bytes);
 }
 
 hk_status hki_spec_check(const char *op, const hk_value *values, size_t n) {

@@ -131,10 +131,10 @@ void hki_restore_rng(hki_restorer *r, hki_rng *rng) {
 
 // ---- values ----------------------------------------------------------------
 
-static void save_shape(hki_saver *w, const hk_shape *s) {
-    hki_save_i64(w, s->rank);
-    for (int i = 0; i < s->rank; i++)
-        hki_save_i64(w, s->dim[i]);
+static void save_shape(hki_saver *w, hk_shape s) {
+    hki_save_i64(w, s.rank);
+    for (int i = 0; i < s.rank; i++)
+        hki_save_i64(w, s.dim[i]);
 }
 
 static void save_strings(hki_saver *w, const hk_tensor *t) {
@@ -164,7 +164,7 @@ static void save_numbers(hki_saver *w, const hk_tensor *t) {
 }
 
 static void save_value(hki_saver *w, const hk_value *v) {
-    save_shape(w, &v->shape);
+    save_shape(w, v->shape);
     save_shape(w, hk_tensor_shape(v->tensor));
     if (v->dtype == HK_STRING)
         save_strings(w, v->tensor);
@@ -223,7 +223,7 @@ static hk_status restore_strings(hki_restorer *r, hk_tensor *t) {
 // The bytes that are left can hold a tensor of this shape.
 static hk_status check_room(hki_restorer *r, const hk_shape *s, size_t item) {
     size_t bytes;
-    if (hki_shape_bytes(s, item, &bytes) != HK_OK ||
+    if (hki_shape_bytes(*s, item, &bytes) != HK_OK ||
         bytes > (size_t)(r->end - r->p))
         return hki_restore_bad(r, "a shape larger than the bytes at hand");
     return HK_OK;
@@ -231,13 +231,13 @@ static hk_status check_room(hki_restorer *r, const hk_shape *s, size_t item) {
 
 static hk_status check_index(hki_restorer *r, const hk_value *v,
                              const hk_shape *s) {
-    const hk_shape *const values = hk_tensor_shape(v->tensor);
+    const hk_shape values = hk_tensor_shape(v->tensor);
     const bool sparse = v->form == HK_SPARSE_FORM;
     const bool good =
-        sparse ? s->rank == 2 && values->rank == 1 &&
-                     s->dim[0] == values->dim[0] && s->dim[1] == v->shape.rank
+        sparse ? s->rank == 2 && values.rank == 1 &&
+                     s->dim[0] == values.dim[0] && s->dim[1] == v->shape.rank
                : s->rank == 1 && v->shape.rank >= 2 && s->dim[0] >= 1 &&
-                     values->rank >= 1 && s->dim[0] - 1 == v->shape.dim[0];
+                     values.rank >= 1 && s->dim[0] - 1 == v->shape.dim[0];
     return good ? HK_OK : hki_restore_bad(r, "an index of another shape");
 }
 
@@ -250,7 +250,7 @@ static hk_status check_entries(hki_restorer *r, const hk_value *v) {
         for (int64_t i = 0; i < n; i++)
             good = good && x[i] >= 0 && x[i] < v->shape.dim[i % v->shape.rank];
     } else {
-        good = x[0] == 0 && x[n - 1] == hk_tensor_shape(v->tensor)->dim[0];
+        good = x[0] == 0 && x[n - 1] == hk_tensor_shape(v->tensor).dim[0];
         for (int64_t i = 1; i < n; i++)
             good = good && x[i] >= x[i - 1];
     }
@@ -264,8 +264,8 @@ static hk_status restore_value(hki_restorer *r, hki_box *b, size_t k) {
     hk_tensor *t;
     HKI_TRY(restore_shape(r, v->form == HK_RAGGED_FORM, &whole));
     HKI_TRY(restore_shape(r, false, &shape));
-    if (!hki_shape_fits(&spec->shape, &whole) ||
-        (v->form == HK_DENSE_FORM && !hk_shape_equal(&whole, &shape)))
+    if (!hki_shape_fits(spec->shape, whole) ||
+        (v->form == HK_DENSE_FORM && !hk_shape_equal(whole, shape)))
         return hki_restore_bad(r, "a value that does not fit the pipeline");
     const bool strings = v->dtype == HK_STRING;
     // A string takes the 8 bytes of its length at least.

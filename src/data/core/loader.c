@@ -53,7 +53,7 @@ static hk_status open_base(hki_loader *l) {
     if (d->flags & HKI_ROWS)
         return HK_OK;
     const hk_shape scalar = hk_shape_make(0, NULL);
-    return hki_tensor_wrap_strings(&scalar, &l->cell, &l->lent);
+    return hki_tensor_wrap_strings(scalar, &l->cell, &l->lent);
 }
 
 hk_status hki_loader_open(const hk_dataset *d, hki_data_run *run,
@@ -120,7 +120,7 @@ static hk_status copy_record(hki_loader *l, const hki_box *b) {
         l->copy = NULL;
     }
     if (l->copy == NULL)
-        HKI_TRY(hk_tensor_create(HK_STRING, &scalar, &l->copy));
+        HKI_TRY(hk_tensor_create(HK_STRING, scalar, &l->copy));
     l->values[0].tensor = l->copy;
     return hk_tensor_set_string(l->copy, 0, b->bytes, b->size);
 }

@@ -160,7 +160,7 @@ static hk_status compile(hki_example_spec *s, const hk_example_feature *f,
     out->shape = hk_shape_make(f->shape.rank, f->shape.dim);
     out->in_list = in_list;
     out->allow_missing = f->allow_missing != 0 || f->kind == HK_RAGGED_LEN;
-    HKI_TRY(hk_shape_count(&out->shape, &out->count));
+    HKI_TRY(hk_shape_count(out->shape, &out->count));
     HKI_TRY(hki_arena_strdup(&s->arena, f->name, &out->name));
     HKI_TRY(hki_tags_add(keys, &s->arena, key, &out->slot));
     s->n_features++;

@@ -10,7 +10,7 @@ static hk_status misfit(const hk_value *v, bool batched) {
     char text[HKI_SHAPE_TEXT];
     return hki_fail(
         HK_E_SHAPE, "features: \"%s\" has the shape %s; %s is expected",
-        v->name, hki_shape_text(&v->shape, text),
+        v->name, hki_shape_text(v->shape, text),
         batched ? "[batch] or [batch, values]" : "a scalar or [values]");
 }
 
@@ -117,11 +117,11 @@ static hk_status check_index(const hk_value *v, int64_t count) {
 hk_status hki_cells_open(const hk_value *v, bool batched,
                          hki_cells_scratch *scratch, hki_cells *out) {
     const int64_t n = hk_tensor_count(v->tensor);
-    const hk_shape *const shape =
-        v->form == HK_DENSE_FORM ? hk_tensor_shape(v->tensor) : &v->shape;
+    const hk_shape shape =
+        v->form == HK_DENSE_FORM ? hk_tensor_shape(v->tensor) : v->shape;
     hki_cells c = {.key = v->name, .dtype = v->dtype};
-    c.rows = batched ? shape->dim[0] : 1;
-    if (shape->rank < (batched ? 1 : 0) || c.rows < 0)
+    c.rows = batched ? shape.dim[0] : 1;
+    if (shape.rank < (batched ? 1 : 0) || c.rows < 0)
         return misfit(v, batched);
     c.per_row = c.rows > 0 ? n / c.rows : 0;
     if (v->form == HK_SPARSE_FORM) {

@@ -93,7 +93,7 @@ hk_status hki_numbers_read(const hki_numbers *from, void *out) {
 static hk_status tensor_of(const hki_numbers *numbers, const hk_shape *shape,
                            const char *what, hk_tensor **out) {
     hk_tensor *t = NULL;
-    HKI_TRY(hk_tensor_create(hki_number_dtype(numbers->type), shape, &t));
+    HKI_TRY(hk_tensor_create(hki_number_dtype(numbers->type), *shape, &t));
     const hk_status s = hki_numbers_read(numbers, hk_tensor_data(t));
     if (s != HK_OK) {
         hk_tensor_release(t);
@@ -152,14 +152,14 @@ hk_status hki_idx_parse(const uint8_t *bytes, size_t size, const char *what,
         shape.dim[i] = (int64_t)load(bytes + 4 + 4 * i, 4, true);
     size_t expected;
     const hk_status s =
-        hki_shape_bytes(&shape, hki_number_size(n.type), &expected);
+        hki_shape_bytes(shape, hki_number_size(n.type), &expected);
     char text[HKI_SHAPE_TEXT];
     if (s != HK_OK || expected != size - header)
         return hki_fail(
             HK_E_DATA, "%s: IDX of %s from byte %zu on: %zu bytes are there%s",
-            what, hki_shape_text(&shape, text), header, size - header,
+            what, hki_shape_text(shape, text), header, size - header,
             s == HK_OK && expected > size - header ? ", truncated" : "");
-    HKI_TRY(hk_shape_count(&shape, &n.count));
+    HKI_TRY(hk_shape_count(shape, &n.count));
     n.bytes = bytes + header;
     return tensor_of(&n, &shape, what, out);
 }
@@ -222,7 +222,7 @@ static hk_status npy_strings(const hki_npy *a, const uint8_t *p, hk_tensor *t) {
 
 // Column-major arrays are row-major ones with their axes turned round.
 static hk_status to_row_major(hk_tensor **t) {
-    const int rank = hk_tensor_shape(*t)->rank;
+    const int rank = hk_tensor_shape(*t).rank;
     int perm[HK_MAX_RANK];
     hk_tensor *turned = NULL, *copy = NULL;
     for (int i = 0; i < rank; i++)
@@ -258,7 +258,7 @@ hk_status hki_npy_tensor(const uint8_t *bytes, size_t size, const char *what,
     hk_tensor *t = NULL;
     hk_status s;
     if (hki_number_size(a.type) == 0) {
-        HKI_TRY(hk_tensor_create(HK_STRING, &shape, &t));
+        HKI_TRY(hk_tensor_create(HK_STRING, shape, &t));
         s = npy_strings(&a, data, t);
     } else {
         const hki_numbers n = {a.type, a.big_endian, data, a.count};

@@ -51,7 +51,7 @@ static hk_value value_of(const char *name, hk_role role, hk_tensor *t) {
                       .role = role == 0 ? HK_FEATURE : role,
                       .form = HK_DENSE_FORM,
                       .dtype = hk_tensor_dtype(t),
-                      .shape = *hk_tensor_shape(t),
+                      .shape = hk_tensor_shape(t),
                       .tensor = t};
 }
 
@@ -254,8 +254,8 @@ static hk_status cifar_tensors(cifar *c) {
     static const char *const names[] = {"image", "label", "coarse_label"};
     for (size_t k = 0; k < c->labels + 1; k++) {
         hk_tensor *t;
-        HKI_TRY(hk_tensor_create(k == 0 ? HK_U8 : HK_I32,
-                                 k == 0 ? &image : &flat, &t));
+        HKI_TRY(hk_tensor_create(k == 0 ? HK_U8 : HK_I32, k == 0 ? image : flat,
+                                 &t));
         c->values[k] = value_of(names[k], k == 0 ? HK_FEATURE : HK_LABEL, t);
     }
     return HK_OK;

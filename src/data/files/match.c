@@ -207,7 +207,7 @@ hk_status hk_files_match(const char *const *files, size_t n_files,
 static hk_status paths_tensor(char *const *paths, size_t n, hk_tensor **out) {
     hk_tensor *t = NULL;
     const hk_shape shape = hk_shape_make(1, (int64_t[]){(int64_t)n});
-    HKI_TRY(hk_tensor_create(HK_STRING, &shape, &t));
+    HKI_TRY(hk_tensor_create(HK_STRING, shape, &t));
     for (size_t i = 0; i < n; i++) {
         const hk_status s =
             hk_tensor_set_string(t, (int64_t)i, paths[i], strlen(paths[i]));

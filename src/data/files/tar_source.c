@@ -366,7 +366,7 @@ static hk_status decode_array(const field *f, const uint8_t *p, size_t n,
     const hk_value v = {.name = f->name,
                         .form = HK_DENSE_FORM,
                         .dtype = hk_tensor_dtype(t),
-                        .shape = *hk_tensor_shape(t),
+                        .shape = hk_tensor_shape(t),
                         .tensor = t};
     const hk_status s = hki_rows_copy(rows, k, row, &v);
     hk_tensor_release(t);

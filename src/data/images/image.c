@@ -192,9 +192,9 @@ static hk_status apply_decoder(const config *c, hki_image_scratch *w,
 
 static hk_status run_batch(const config *c, hki_image_scratch *w,
                            hki_fn_call *call, const hk_tensor *t) {
-    const hk_shape *const s = hk_tensor_shape(t);
-    const int64_t *const dim = s->dim + (s->rank == 4 ? 1 : 0);
-    const int64_t n = s->rank == 4 ? s->dim[0] : -1;
+    const hk_shape s = hk_tensor_shape(t);
+    const int64_t *const dim = s.dim + (s.rank == 4 ? 1 : 0);
+    const int64_t n = s.rank == 4 ? s.dim[0] : -1;
     hki_image in = {.dtype = hk_tensor_dtype(t),
                     .height = dim[0],
                     .width = dim[1],
@@ -295,7 +295,7 @@ static hk_status check_input(const config *c, const hk_value *v) {
     return hki_fail(c->decodes == (v->dtype == HK_STRING) ? HK_E_SHAPE
                                                           : HK_E_DTYPE,
                     "images: \"%s\" is %s %s; %s is expected", v->name,
-                    hk_dtype_name(v->dtype), hki_shape_text(&v->shape, text),
+                    hk_dtype_name(v->dtype), hki_shape_text(v->shape, text),
                     c->decodes ? "one string an element"
                                : "uint8 or float32 [height, width, channels] "
                                  "or a batch of them");

@@ -34,7 +34,7 @@ static hk_status fresh(const hk_dataset *d, scratch *s, size_t k,
         *t = NULL;
     }
     if (*t == NULL)
-        HKI_TRY(hk_tensor_create(spec->dtype, &spec->shape, t));
+        HKI_TRY(hk_tensor_create(spec->dtype, spec->shape, t));
     values[k].tensor = *t;
     *data = hk_tensor_data(*t);
     return HK_OK;

@@ -62,7 +62,7 @@ static hk_status make_view(const hk_dataset *d, size_t k, hk_tensor **out) {
     const config *const c = d->config;
     hk_tensor *row = NULL, *view = NULL;
     HKI_TRY(hk_tensor_slice(c->tensor[k], 0, 0, 1, &row));
-    const hk_status s = hk_tensor_reshape(row, &d->spec.values[k].shape, &view);
+    const hk_status s = hk_tensor_reshape(row, d->spec.values[k].shape, &view);
     hk_tensor_release(row);
     HKI_TRY(s);
     hk_tensor_release(*out);
@@ -171,12 +171,11 @@ static hk_status describe(const char *op, const hk_value *in, bool whole,
                             op, in->name);
         return HK_OK;
     }
-    const hk_shape *const shape = hk_tensor_shape(in->tensor);
-    if (!whole && shape->rank < 1)
+    const hk_shape shape = hk_tensor_shape(in->tensor);
+    if (!whole && shape.rank < 1)
         return hki_fail(HK_E_SHAPE, "%s: value \"%s\" is a scalar", op,
                         in->name);
-    out->shape =
-        whole ? *shape : hk_shape_make(shape->rank - 1, &shape->dim[1]);
+    out->shape = whole ? shape : hk_shape_make(shape.rank - 1, &shape.dim[1]);
     return HK_OK;
 }
 
@@ -190,13 +189,13 @@ static hk_status take_values(const char *op, const hk_value *values, config *c,
             HKI_TRY(hold(values[k].index, &c->index[k]));
         if (c->whole)
             continue;
-        const int64_t first = hk_tensor_shape(c->tensor[k])->dim[0];
+        const int64_t first = hk_tensor_shape(c->tensor[k]).dim[0];
         if (k > 0 && first != *rows)
             return hki_fail(
                 HK_E_SHAPE, "%s: \"%s\" has %lld rows, \"%s\" has %lld", op,
                 spec[0].name, (long long)*rows, spec[k].name, (long long)first);
         *rows = first;
-        HKI_TRY(hk_shape_count(&spec[k].shape, &c->row_items[k]));
+        HKI_TRY(hk_shape_count(spec[k].shape, &c->row_items[k]));
         c->row_bytes[k] =
             (size_t)c->row_items[k] * hk_dtype_size(spec[k].dtype);
     }

@@ -47,9 +47,9 @@ static hk_status run_kernel(hki_fn_call *c, const config *cfg,
                             const hk_tensor *t) {
     const hki_affine_kernels *const k =
         HKI_ISA_PICK(hki_run_isa(c->run), hki_affine_table);
+    const hk_shape shape = hk_tensor_shape(t);
     void *to;
-    HKI_TRY(
-        hki_rows_tensor(c->out, cfg->value, c->row, hk_tensor_shape(t), &to));
+    HKI_TRY(hki_rows_tensor(c->out, cfg->value, c->row, &shape, &to));
     kernel_of(k, hk_tensor_dtype(t))(to, hk_tensor_data(t),
                                      (size_t)hk_tensor_count(t), cfg->a, cfg->b,
                                      cfg->period);

@@ -42,14 +42,14 @@ static hk_status start(hki_node *n) {
 // Rows [from, from + n) of a tensor, or the one row without its axis.
 static hk_status copy_rows(hki_data_rows *rows, size_t k, const hk_tensor *t,
                            int64_t from, int64_t n, bool keep_axis) {
-    const hk_shape *const whole = hk_tensor_shape(t);
+    const hk_shape whole = hk_tensor_shape(t);
     const size_t size = hk_dtype_size(hk_tensor_dtype(t));
     const int64_t row =
-        whole->dim[0] > 0 ? hk_tensor_count(t) / whole->dim[0] : 0;
-    hk_shape shape = *whole;
+        whole.dim[0] > 0 ? hk_tensor_count(t) / whole.dim[0] : 0;
+    hk_shape shape = whole;
     shape.dim[0] = n;
     if (!keep_axis)
-        shape = hk_shape_make(whole->rank - 1, &whole->dim[1]);
+        shape = hk_shape_make(whole.rank - 1, &whole.dim[1]);
     if (size == 0) {
         HKI_TRY(hki_rows_strings(rows, k, 0, &shape));
         for (int64_t i = 0; i < n * row; i++) {

@@ -60,7 +60,7 @@ static hk_status show_counter(const hk_dataset *d, readers *r, int64_t row,
         r->counter = NULL;
     }
     if (r->counter == NULL)
-        HKI_TRY(hk_tensor_create(HK_I64, &scalar, &r->counter));
+        HKI_TRY(hk_tensor_create(HK_I64, scalar, &r->counter));
     *(int64_t *)hk_tensor_data(r->counter) = counter_at(d, row);
     v->tensor = r->counter;
     return HK_OK;

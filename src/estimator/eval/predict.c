@@ -203,7 +203,7 @@ static void show(hk_predictor *p, size_t i, hk_tensor *t) {
     hk_value *const v = &p->values[i];
     v->tensor = t;
     v->dtype = hk_tensor_dtype(t);
-    v->shape = *hk_tensor_shape(t);
+    v->shape = hk_tensor_shape(t);
 }
 
 // Row `next` of every column, without the batch dimension.
@@ -211,14 +211,14 @@ static hk_status show_example(hk_predictor *p) {
     for (size_t i = 0; i < p->n; i++) {
         column *const c = &p->columns[i];
         hk_tensor *row;
-        hk_shape shape = *hk_tensor_shape(c->batch);
+        hk_shape shape = hk_tensor_shape(c->batch);
         memmove(shape.dim, shape.dim + 1,
                 (size_t)(shape.rank - 1) * sizeof shape.dim[0]);
         shape.rank--;
         HKI_TRY(hk_tensor_slice(c->batch, 0, p->next, 1, &row));
         hk_tensor_release(c->example);
         c->example = NULL;
-        const hk_status s = hk_tensor_reshape(row, &shape, &c->example);
+        const hk_status s = hk_tensor_reshape(row, shape, &c->example);
         hk_tensor_release(row);
         HKI_TRY(s);
         show(p, i, c->example);

@@ -16,8 +16,8 @@ static hk_node *dense_part(hk_spec *m, const hk_feature_set *s, hk_use use) {
     if (hk_feature_set_dense(s, use, &offset, &width) != HK_OK || width == 0)
         return NULL;
     hk_node *const all = hk_feature(m, HK_FEATURES_DENSE);
-    const hk_shape *const shape = hk_node_shape(all);
-    if (shape == NULL || (offset == 0 && shape->dim[1] == width))
+    const hk_shape shape = hk_node_shape(all);
+    if (shape.rank < 0 || (offset == 0 && shape.dim[1] == width))
         return all;
     return hk_slice(g, all, (const int64_t[]){0, offset},
                     (const int64_t[]){-1, width});

@@ -148,7 +148,7 @@ static bool check_value(hk_spec *m, const hk_value *v) {
             hki_graph_fail(m->g, HK_E_SHAPE,
                            "%s %s has the unknown dimension %d of %s: pad it "
                            "to a fixed size (hk_data_padded_batch)",
-                           what, v->name, i, hki_shape_text(&v->shape, text));
+                           what, v->name, i, hki_shape_text(v->shape, text));
     return hki_graph_ok(m->g);
 }
 
@@ -277,9 +277,9 @@ void hk_spec_prediction(hk_spec *m, const char *name, hk_node *x) {
                        name);
         return;
     }
-    const hk_shape *shape = hk_node_shape(x);
+    const hk_shape shape = hk_node_shape(x);
     char text[HKI_SHAPE_TEXT];
-    if (shape->rank < 1 || shape->dim[0] != HK_BATCH) {
+    if (shape.rank < 1 || shape.dim[0] != HK_BATCH) {
         hki_graph_fail(m->g, HK_E_SHAPE,
                        "prediction %s has shape %s; its first dimension has "
                        "to be the batch",

@@ -12,9 +12,8 @@ hk_status hki_runctx_init(hk_run *run, hk_estimator *e, hk_mode mode,
                     .is_chief = true,
                     .loss = NAN,
                     .started_ns = hki_now_ns()};
-    HKI_TRY(hk_tensor_wrap(HK_F32, &scalar, &run->loss, &run->loss_tensor));
-    return hk_tensor_wrap(HK_I64, &scalar, &run->global_step,
-                          &run->step_tensor);
+    HKI_TRY(hk_tensor_wrap(HK_F32, scalar, &run->loss, &run->loss_tensor));
+    return hk_tensor_wrap(HK_I64, scalar, &run->global_step, &run->step_tensor);
 }
 
 void hki_runctx_deinit(hk_run *run) {

@@ -63,7 +63,7 @@ static hk_status write_outputs(const exporting *x, hki_buf *b,
         st = hk_session_output(s, output, &t);
         if (st != HK_OK)
             break;
-        hk_shape shape = *hk_tensor_shape(t);
+        hk_shape shape = hk_tensor_shape(t);
         shape.dim[0] = HK_BATCH;
         st = write_tensor(b, i == 0, names[i], hk_tensor_dtype(t), &shape);
     }

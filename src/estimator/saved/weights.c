@@ -78,7 +78,7 @@ static hk_status remap(const hk_layout *from, const float *x,
         const hk_entry *const a = hk_layout_find(from, b->name);
         if (b->dtype != HK_F32)
             continue;
-        if (a == NULL || !hk_shape_equal(&a->shape, &b->shape))
+        if (a == NULL || !hk_shape_equal(a->shape, b->shape))
             return hki_fail(HK_E_SHAPE,
                             "variable %s of this mode does not exist in "
                             "training, or has another shape there: model_fn "

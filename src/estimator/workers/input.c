@@ -118,15 +118,15 @@ hk_status hki_element_batch(const hk_spec *m, const hk_element *el,
         const char *name = m->inputs.data[i].value.name;
         hk_tensor *t;
         HKI_TRY(find_input(el, name, &t));
-        const hk_shape *shape = hk_tensor_shape(t);
-        if (shape->rank < 1)
+        const hk_shape shape = hk_tensor_shape(t);
+        if (shape.rank < 1)
             return hki_fail(HK_E_SHAPE, "%s has no batch dimension", name);
-        if (n >= 0 && shape->dim[0] != n)
+        if (n >= 0 && shape.dim[0] != n)
             return hki_fail(HK_E_SHAPE,
                             "a batch with %lld times %s and %lld times %s",
                             (long long)n, m->inputs.data[0].value.name,
-                            (long long)shape->dim[0], name);
-        n = shape->dim[0];
+                            (long long)shape.dim[0], name);
+        n = shape.dim[0];
     }
     *batch = n;
     return HK_OK;

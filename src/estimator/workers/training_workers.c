@@ -358,7 +358,7 @@ static void copy_map(const hk_name_map *from, const hk_name_map *to) {
         const hk_named *const a = hk_name_map_item(from, i);
         const hk_named *const b = hk_name_map_find(to, a->name);
         int64_t n;
-        if (b != NULL && hk_shape_count(&a->shape, &n) == HK_OK)
+        if (b != NULL && hk_shape_count(a->shape, &n) == HK_OK)
             memcpy(b->data, a->data, (size_t)n * hk_dtype_size(a->dtype));
     }
 }

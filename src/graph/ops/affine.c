@@ -11,10 +11,10 @@ static hk_status infer_affine(hki_infer *c) {
     HKI_TRY(hki_check_floats(c, 15));
     HKI_TRY(hki_check_act(c));
     HKI_TRY(hki_check_min_rank(c, 0, "x", 1));
-    HKI_TRY(hki_check_vector(c, 1, "the scale", hki_last_dim(x)));
-    HKI_TRY(hki_check_vector(c, 2, "the shift", hki_last_dim(x)));
+    HKI_TRY(hki_check_vector(c, 1, "the scale", hki_last_dim(*x)));
+    HKI_TRY(hki_check_vector(c, 2, "the shift", hki_last_dim(*x)));
     if (c->n_in > 3 && c->in[3].dtype != 0)
-        HKI_TRY(hki_check_shape(c, 3, "the residual", x));
+        HKI_TRY(hki_check_shape(c, 3, "the residual", *x));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = *x;
     return HK_OK;
@@ -34,9 +34,9 @@ static void grad_affine(hki_grad *c) {
         c->dx[0] = hki_binary(c->g, HKI_B_MUL, dz, scale);
     if (c->need[1])
         c->dx[1] =
-            hki_sum_to(c->g, hki_binary(c->g, HKI_B_MUL, dz, x), &scale->shape);
+            hki_sum_to(c->g, hki_binary(c->g, HKI_B_MUL, dz, x), scale->shape);
     if (c->need[2])
-        c->dx[2] = hki_sum_to(c->g, dz, &shift->shape);
+        c->dx[2] = hki_sum_to(c->g, dz, shift->shape);
     if (call->n_in > 3 && call->in[3] != NULL && c->need[3])
         c->dx[3] = dz;
 }
@@ -44,7 +44,7 @@ static void grad_affine(hki_grad *c) {
 static hk_status run_affine(const hki_attr *a, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     (void)run;
-    const int64_t channels = hki_last_dim(&in[0].shape);
+    const int64_t channels = hki_last_dim(in[0].shape);
     for (int64_t i = 0; i < out->count; i++) {
         const int64_t k = i % channels;
         double z = hki_ld(&in[0], i) * hki_ld(&in[1], k) + hki_ld(&in[2], k);

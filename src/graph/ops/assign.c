@@ -10,10 +10,10 @@ static hk_status infer_assign_moving(hki_infer *c) {
         return hki_fail(HK_E_DTYPE, "%s: a %s variable and a %s value", c->name,
                         hk_dtype_name(c->in[0].dtype),
                         hk_dtype_name(c->in[1].dtype));
-    if (!hk_shape_equal(&c->in[0].shape, &c->in[1].shape))
+    if (!hk_shape_equal(c->in[0].shape, c->in[1].shape))
         return hki_fail(HK_E_SHAPE, "%s: variable %s, value %s", c->name,
-                        hki_shape_text(&c->in[0].shape, tv),
-                        hki_shape_text(&c->in[1].shape, tx));
+                        hki_shape_text(c->in[0].shape, tv),
+                        hki_shape_text(c->in[1].shape, tx));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = c->in[0].shape;
     return HK_OK;

@@ -24,11 +24,11 @@ static hk_status infer_batch_norm(hki_infer *c) {
     HKI_TRY(hki_check_relu(c));
     HKI_TRY(check_eps(c));
     HKI_TRY(hki_check_min_rank(c, 0, "x", 1));
-    const int64_t channels = hki_last_dim(x);
+    const int64_t channels = hki_last_dim(*x);
     HKI_TRY(hki_check_vector(c, 1, "gamma", channels));
     HKI_TRY(hki_check_vector(c, 2, "beta", channels));
     if (c->n_in > 3 && c->in[3].dtype != 0)
-        HKI_TRY(hki_check_shape(c, 3, "the residual", x));
+        HKI_TRY(hki_check_shape(c, 3, "the residual", *x));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = *x;
     hki_infer_vector(c, 1, channels);
@@ -75,7 +75,7 @@ static void moments(const hki_view *x, int64_t channel, int64_t channels,
 static hk_status run_batch_norm(const hki_attr *a, const hki_kernel_run *run,
                                 const hki_view *in, const hki_view *out) {
     (void)run;
-    const int64_t channels = hki_last_dim(&in[0].shape);
+    const int64_t channels = hki_last_dim(in[0].shape);
     const hki_view *residual = &in[3];
     for (int64_t k = 0; k < channels; k++) {
         double mean, var;
@@ -118,17 +118,17 @@ static hk_status infer_batch_norm_grad(hki_infer *c) {
     HKI_TRY(hki_check_relu(c));
     HKI_TRY(check_eps(c));
     HKI_TRY(hki_check_min_rank(c, 0, "dy", 1));
-    const int64_t channels = hki_last_dim(x);
-    HKI_TRY(hki_check_shape(c, 1, "x", x));
+    const int64_t channels = hki_last_dim(*x);
+    HKI_TRY(hki_check_shape(c, 1, "x", *x));
     HKI_TRY(hki_check_vector(c, 2, "gamma", channels));
     HKI_TRY(hki_check_vector(c, 3, "the mean", channels));
     HKI_TRY(hki_check_vector(c, 4, "the variance", channels));
     if (c->n_in > 5 && c->in[5].dtype != 0)
-        HKI_TRY(hki_check_shape(c, 5, "y", x));
+        HKI_TRY(hki_check_shape(c, 5, "y", *x));
     else if (c->attr->act == HKI_U_RELU)
         return hki_fail(HK_E_INVALID_ARG, "%s: relu without y", c->name);
     if (c->n_in > 6 && c->in[6].dtype != 0)
-        HKI_TRY(hki_check_shape(c, 6, "the second dy", x));
+        HKI_TRY(hki_check_shape(c, 6, "the second dy", *x));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = *x;
     hki_infer_vector(c, 1, channels);
@@ -152,7 +152,7 @@ static hk_status run_batch_norm_grad(const hki_attr *a,
                                      const hki_kernel_run *run,
                                      const hki_view *in, const hki_view *out) {
     (void)run;
-    const int64_t channels = hki_last_dim(&in[0].shape);
+    const int64_t channels = hki_last_dim(in[0].shape);
     const hki_view *x = &in[1];
     for (int64_t k = 0; k < channels; k++) {
         const double mean = hki_ld(&in[3], k);

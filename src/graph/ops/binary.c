@@ -130,7 +130,7 @@ static hk_status infer_binary(hki_infer *c) {
     if (!takes_dtype(mode, t))
         return hki_fail(HK_E_DTYPE, "%s: not defined for %s", c->name,
                         hk_dtype_name(t));
-    HKI_TRY(hki_broadcast(c->name, &c->in[0].shape, &c->in[1].shape,
+    HKI_TRY(hki_broadcast(c->name, c->in[0].shape, c->in[1].shape,
                           &c->out[0].shape));
     c->out[0].dtype = is_comparison(mode) ? HK_BOOL : t;
     return HK_OK;
@@ -271,9 +271,9 @@ static void grad_binary(hki_grad *c) {
             d.b = grad_of_b(c->g, fn, dy, in, &c->call->out[0]);
     }
     if (d.a != NULL)
-        c->dx[0] = hki_sum_to(c->g, d.a, &in[0]->shape);
+        c->dx[0] = hki_sum_to(c->g, d.a, in[0]->shape);
     if (d.b != NULL)
-        c->dx[1] = hki_sum_to(c->g, d.b, &in[1]->shape);
+        c->dx[1] = hki_sum_to(c->g, d.b, in[1]->shape);
 }
 
 const hki_op hki_op_binary = {

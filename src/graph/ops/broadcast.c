@@ -10,12 +10,12 @@ static hk_status infer_broadcast_to(hki_infer *c) {
     const hk_shape s = hki_attr_shape(c->attr);
     hk_shape both;
     int64_t count;
-    HKI_TRY(hki_dim_count(c->name, &s, &count));
-    if (hki_broadcast(c->name, &c->in[0].shape, &s, &both) != HK_OK ||
-        !hk_shape_equal(&both, &s))
+    HKI_TRY(hki_dim_count(c->name, s, &count));
+    if (hki_broadcast(c->name, c->in[0].shape, s, &both) != HK_OK ||
+        !hk_shape_equal(both, s))
         return hki_fail(HK_E_SHAPE, "%s: %s cannot be repeated to %s", c->name,
-                        hki_shape_text(&c->in[0].shape, tx),
-                        hki_shape_text(&s, ts));
+                        hki_shape_text(c->in[0].shape, tx),
+                        hki_shape_text(s, ts));
     if (c->attr->mode == HKI_R_MEAN && !hki_dtype_is_real(c->in[0].dtype))
         return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
                         hk_dtype_name(c->in[0].dtype));
@@ -44,7 +44,7 @@ static hk_status run_broadcast_to(const hki_attr *a, const hki_kernel_run *run,
 
 static void grad_broadcast_to(hki_grad *c) {
     hki_attr attr = {.mode = c->call->attr.mode};
-    hki_attr_set_shape(&attr, &c->call->in[0]->shape);
+    hki_attr_set_shape(&attr, c->call->in[0]->shape);
     if (hki_dtype_is_float(c->dy[0]->dtype))
         c->dx[0] = hki_emit(c->g, HKI_OP_sum_to, &attr, &c->dy[0], 1);
 }
@@ -65,9 +65,9 @@ hk_node *hk_broadcast_to(hk_graph *g, hk_node *x, hk_shape shape) {
         return hki_graph_fail(g, HK_E_SHAPE,
                               "broadcast_to: rank %d is not in 0..%d",
                               shape.rank, HK_MAX_RANK);
-    if (x != NULL && hk_shape_equal(&x->shape, &shape))
+    if (x != NULL && hk_shape_equal(x->shape, shape))
         return x;
     hki_attr attr = {.mode = HKI_R_SUM};
-    hki_attr_set_shape(&attr, &shape);
+    hki_attr_set_shape(&attr, shape);
     return hki_emit(g, HKI_OP_broadcast_to, &attr, &x, 1);
 }

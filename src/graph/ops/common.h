@@ -19,10 +19,10 @@ static inline hk_shape hki_attr_shape(const hki_attr *a) {
     return hk_shape_make(a->rank, a->dims);
 }
 
-static inline void hki_attr_set_shape(hki_attr *a, const hk_shape *s) {
-    a->rank = s->rank;
+static inline void hki_attr_set_shape(hki_attr *a, hk_shape s) {
+    a->rank = s.rank;
     for (int i = 0; i < HK_MAX_RANK; i++)
-        a->dims[i] = i < s->rank ? s->dim[i] : 0;
+        a->dims[i] = i < s.rank ? s.dim[i] : 0;
 }
 
 // Elements of integer and bool tensors without a way through double.

@@ -16,7 +16,7 @@ static hk_status check_input(const hki_infer *c, int i) {
     if (!fits) {
         char t0[HKI_SHAPE_TEXT], t[HKI_SHAPE_TEXT];
         return hki_fail(HK_E_SHAPE, "%s: %s and %s differ beside axis %d",
-                        c->name, hki_shape_text(x0, t0), hki_shape_text(x, t),
+                        c->name, hki_shape_text(*x0, t0), hki_shape_text(*x, t),
                         c->attr->axis);
     }
     return HK_OK;
@@ -39,7 +39,7 @@ static hk_status infer_concat(hki_infer *c) {
             return hki_fail(HK_E_OVERFLOW, "%s: axis %d becomes too large",
                             c->name, c->attr->axis);
     }
-    HKI_TRY(hki_dim_count(c->name, &s, &count));
+    HKI_TRY(hki_dim_count(c->name, s, &count));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = s;
     return HK_OK;

@@ -13,8 +13,8 @@
 static hk_status conv_shape(const char *name, hki_attr *a, const hk_shape *x,
                             const hk_shape *w, hk_shape *y) {
     char tx[HKI_SHAPE_TEXT], tw[HKI_SHAPE_TEXT];
-    hki_shape_text(x, tx);
-    hki_shape_text(w, tw);
+    hki_shape_text(*x, tx);
+    hki_shape_text(*w, tw);
     if (x->rank != 4 || w->rank != 4)
         return hki_fail(HK_E_SHAPE,
                         "%s: image %s and filter %s need 4 dimensions", name,
@@ -290,7 +290,7 @@ static hk_status infer_conv2d_grad_input(hki_infer *c) {
     HKI_TRY(hki_check_floats(c, 3));
     HKI_TRY(hki_check_dims(c, 4, &x));
     HKI_TRY(conv_shape(c->name, c->attr, &x, &c->in[1].shape, &dz));
-    HKI_TRY(hki_check_shape(c, 0, "dz", &dz));
+    HKI_TRY(hki_check_shape(c, 0, "dz", dz));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = x;
     return HK_OK;
@@ -313,7 +313,7 @@ static hk_status infer_conv2d_grad_filter(hki_infer *c) {
     HKI_TRY(hki_check_floats(c, 3));
     HKI_TRY(hki_check_dims(c, 4, &w));
     HKI_TRY(conv_shape(c->name, c->attr, &c->in[0].shape, &w, &dz));
-    HKI_TRY(hki_check_shape(c, 1, "dz", &dz));
+    HKI_TRY(hki_check_shape(c, 1, "dz", dz));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = w;
     c->n_out = c->attr->mode != 0 ? 2 : 1;

@@ -93,17 +93,17 @@ static hk_status infer_act_bias_grad(hki_infer *c) {
     HKI_TRY(hki_check_floats(c, 3));
     HKI_TRY(hki_check_act(c));
     HKI_TRY(hki_check_min_rank(c, 0, "dy", 1));
-    HKI_TRY(hki_check_shape(c, 1, "y", &c->in[0].shape));
+    HKI_TRY(hki_check_shape(c, 1, "y", c->in[0].shape));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = c->in[0].shape;
     c->out[1].dtype = c->in[0].dtype;
-    c->out[1].shape = hki_vector_shape(hki_last_dim(&c->in[0].shape));
+    c->out[1].shape = hki_vector_shape(hki_last_dim(c->in[0].shape));
     return HK_OK;
 }
 
 static hk_status run_act_bias_grad(const hki_attr *a, const hki_kernel_run *run,
                                    const hki_view *in, const hki_view *out) {
-    const int64_t cols = hki_last_dim(&in[0].shape);
+    const int64_t cols = hki_last_dim(in[0].shape);
     double *db = run->scratch;
     for (int64_t j = 0; j < cols; j++)
         db[j] = 0.0;
@@ -123,7 +123,7 @@ static size_t scratch_act_bias_grad(const hki_attr *a,
                                     const hki_tensor_desc *out) {
     (void)a;
     (void)out;
-    return hki_double_bytes(hki_last_dim(&in[0].shape));
+    return hki_double_bytes(hki_last_dim(in[0].shape));
 }
 
 const hki_op hki_op_act_bias_grad = {

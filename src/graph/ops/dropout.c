@@ -16,7 +16,7 @@ static hk_status infer_dropout(hki_infer *c) {
                         c->name, hk_dtype_name(c->in[1].dtype));
     if (c->in[1].shape.rank != 0)
         return hki_fail(HK_E_SHAPE, "%s: the rate has shape %s, not a scalar",
-                        c->name, hki_shape_text(&c->in[1].shape, text));
+                        c->name, hki_shape_text(c->in[1].shape, text));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = c->in[0].shape;
     return HK_OK;

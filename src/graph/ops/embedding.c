@@ -78,7 +78,7 @@ static hk_status check_entries(const hki_infer *c) {
     HKI_TRY(hki_check_index(c, 1, "the indices"));
     HKI_TRY(hki_check_rank(c, 1, "the indices", 2));
     if (c->n_in > 2 && c->in[2].dtype != 0)
-        return hki_check_shape(c, 2, "the weights", &c->in[1].shape);
+        return hki_check_shape(c, 2, "the weights", c->in[1].shape);
     return HK_OK;
 }
 
@@ -238,7 +238,7 @@ static hk_status infer_embedding_bag_grad(hki_infer *c) {
     HKI_TRY(hki_check_rank(c, 0, "dy", 2));
     const hk_shape dy =
         hk_shape_make(2, (const int64_t[]){idx->dim[0], c->in[0].shape.dim[1]});
-    HKI_TRY(hki_check_shape(c, 0, "dy", &dy));
+    HKI_TRY(hki_check_shape(c, 0, "dy", dy));
     if (c->attr->n < 0)
         return hki_fail(HK_E_SHAPE, "%s: the table's rows must be fixed",
                         c->name);
@@ -409,8 +409,8 @@ hk_node *hk_embedding_lookup_op(hk_graph *g, hk_node *table, hk_node *indices) {
                               "dimensions (has %d) and indices of up to %d "
                               "(shape %s)",
                               table->shape.rank, HK_MAX_RANK - 1,
-                              hki_shape_text(&s, text));
-    const hk_status status = hki_dim_count("embedding_lookup", &s, &n);
+                              hki_shape_text(s, text));
+    const hk_status status = hki_dim_count("embedding_lookup", s, &n);
     if (status != HK_OK)
         return hki_graph_fail(g, status, "%s", hk_last_error());
     hk_node *column =

@@ -12,8 +12,8 @@ static hk_status infer_gather(hki_infer *c) {
     HKI_TRY(hki_axis(c->name, &c->attr->axis, x->rank));
     if (x->rank - 1 + idx->rank > HK_MAX_RANK)
         return hki_fail(HK_E_SHAPE, "%s: %s by indices %s has too many axes",
-                        c->name, hki_shape_text(x, tx),
-                        hki_shape_text(idx, ti));
+                        c->name, hki_shape_text(*x, tx),
+                        hki_shape_text(*idx, ti));
     for (int i = 0; i < c->attr->axis; i++)
         s.dim[s.rank++] = x->dim[i];
     for (int i = 0; i < idx->rank; i++)
@@ -21,7 +21,7 @@ static hk_status infer_gather(hki_infer *c) {
     for (int i = c->attr->axis + 1; i < x->rank; i++)
         s.dim[s.rank++] = x->dim[i];
     int64_t count;
-    HKI_TRY(hki_dim_count(c->name, &s, &count));
+    HKI_TRY(hki_dim_count(c->name, s, &count));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = s;
     return HK_OK;
@@ -79,7 +79,7 @@ static void grad_gather(hki_grad *c) {
     if (rows == NULL)
         return;
     hk_shape flat = {.rank = 1}, s = {.rank = x->shape.rank};
-    if (hki_dim_count("gather", &idx->shape, &flat.dim[0]) != HK_OK) {
+    if (hki_dim_count("gather", idx->shape, &flat.dim[0]) != HK_OK) {
         hki_graph_fail(c->g, HK_E_SHAPE, "%s", hk_last_error());
         return;
     }

@@ -14,9 +14,9 @@ static hk_status infer_layer_norm(hki_infer *c) {
     int64_t rows;
     HKI_TRY(hki_check_floats(c, 7));
     HKI_TRY(hki_check_min_rank(c, 0, "x", 1));
-    HKI_TRY(hki_row_count(c->name, x, &rows));
-    HKI_TRY(hki_check_vector(c, 1, "gamma", hki_last_dim(x)));
-    HKI_TRY(hki_check_vector(c, 2, "beta", hki_last_dim(x)));
+    HKI_TRY(hki_row_count(c->name, *x, &rows));
+    HKI_TRY(hki_check_vector(c, 1, "gamma", hki_last_dim(*x)));
+    HKI_TRY(hki_check_vector(c, 2, "beta", hki_last_dim(*x)));
     if (!(c->attr->eps >= 0.0) || !isfinite(c->attr->eps))
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: eps %g is negative or not finite", c->name,
@@ -43,9 +43,9 @@ static void grad_layer_norm(hki_grad *c) {
 static hk_status run_layer_norm(const hki_attr *a, const hki_kernel_run *run,
                                 const hki_view *in, const hki_view *out) {
     (void)run;
-    const int64_t width = hki_last_dim(&in[0].shape);
+    const int64_t width = hki_last_dim(in[0].shape);
     int64_t rows;
-    HKI_TRY(hki_row_count("layer_norm", &in[0].shape, &rows));
+    HKI_TRY(hki_row_count("layer_norm", in[0].shape, &rows));
     for (int64_t r = 0; r < rows; r++) {
         double sum = 0.0, squares = 0.0;
         for (int64_t j = 0; j < width; j++)
@@ -88,21 +88,21 @@ static hk_status infer_layer_norm_grad(hki_infer *c) {
     int64_t rows;
     HKI_TRY(hki_check_floats(c, 31));
     HKI_TRY(hki_check_min_rank(c, 0, "dy", 1));
-    HKI_TRY(hki_row_count(c->name, x, &rows));
-    HKI_TRY(hki_check_shape(c, 1, "x", x));
-    HKI_TRY(hki_check_vector(c, 2, "gamma", hki_last_dim(x)));
+    HKI_TRY(hki_row_count(c->name, *x, &rows));
+    HKI_TRY(hki_check_shape(c, 1, "x", *x));
+    HKI_TRY(hki_check_vector(c, 2, "gamma", hki_last_dim(*x)));
     HKI_TRY(hki_check_vector(c, 3, "the mean", rows));
     HKI_TRY(hki_check_vector(c, 4, "rstd", rows));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = *x;
-    hki_infer_vector(c, 1, hki_last_dim(x));
-    hki_infer_vector(c, 2, hki_last_dim(x));
+    hki_infer_vector(c, 1, hki_last_dim(*x));
+    hki_infer_vector(c, 2, hki_last_dim(*x));
     return HK_OK;
 }
 
 static void grad_row(const hki_view *in, const hki_view *dx, int64_t r,
                      double *dgamma, double *dbeta) {
-    const int64_t width = hki_last_dim(&in[0].shape), at = r * width;
+    const int64_t width = hki_last_dim(in[0].shape), at = r * width;
     const double mean = hki_ld(&in[3], r), rstd = hki_ld(&in[4], r);
     double sum_t = 0.0, sum_th = 0.0;
     for (int64_t j = 0; j < width; j++) {
@@ -124,7 +124,7 @@ static hk_status run_layer_norm_grad(const hki_attr *a,
                                      const hki_kernel_run *run,
                                      const hki_view *in, const hki_view *out) {
     (void)a;
-    const int64_t width = hki_last_dim(&in[0].shape);
+    const int64_t width = hki_last_dim(in[0].shape);
     double *dgamma = run->scratch, *dbeta = dgamma + width;
     for (int64_t j = 0; j < 2 * width; j++)
         dgamma[j] = 0.0;
@@ -142,7 +142,7 @@ static size_t scratch_layer_norm_grad(const hki_attr *a,
                                       const hki_tensor_desc *out) {
     (void)a;
     (void)out;
-    const size_t row = hki_double_bytes(hki_last_dim(&in[0].shape));
+    const size_t row = hki_double_bytes(hki_last_dim(in[0].shape));
     return hki_bytes_sum(row, row);
 }
 

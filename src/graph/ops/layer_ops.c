@@ -34,7 +34,7 @@ hk_status hki_check_rank(const hki_infer *c, int i, const char *what,
     if (c->in[i].shape.rank == rank)
         return HK_OK;
     return hki_fail(HK_E_SHAPE, "%s: %s needs %d dimensions, has shape %s",
-                    c->name, what, rank, hki_shape_text(&c->in[i].shape, text));
+                    c->name, what, rank, hki_shape_text(c->in[i].shape, text));
 }
 
 hk_status hki_check_min_rank(const hki_infer *c, int i, const char *what,
@@ -44,23 +44,23 @@ hk_status hki_check_min_rank(const hki_infer *c, int i, const char *what,
         return HK_OK;
     return hki_fail(HK_E_SHAPE,
                     "%s: %s needs %d or more dimensions, has shape %s", c->name,
-                    what, rank, hki_shape_text(&c->in[i].shape, text));
+                    what, rank, hki_shape_text(c->in[i].shape, text));
 }
 
 hk_status hki_check_shape(const hki_infer *c, int i, const char *what,
-                          const hk_shape *want) {
+                          hk_shape want) {
     char got[HKI_SHAPE_TEXT], wanted[HKI_SHAPE_TEXT];
-    if (hk_shape_equal(&c->in[i].shape, want))
+    if (hk_shape_equal(c->in[i].shape, want))
         return HK_OK;
     return hki_fail(HK_E_SHAPE, "%s: %s has shape %s, must have %s", c->name,
-                    what, hki_shape_text(&c->in[i].shape, got),
+                    what, hki_shape_text(c->in[i].shape, got),
                     hki_shape_text(want, wanted));
 }
 
 hk_status hki_check_vector(const hki_infer *c, int i, const char *what,
                            int64_t n) {
     const hk_shape want = hki_vector_shape(n);
-    return hki_check_shape(c, i, what, &want);
+    return hki_check_shape(c, i, what, want);
 }
 
 hk_status hki_check_dims(const hki_infer *c, int rank, hk_shape *out) {
@@ -80,9 +80,9 @@ void hki_infer_vector(const hki_infer *c, int o, int64_t n) {
     c->out[o].shape = hki_vector_shape(n);
 }
 
-hk_status hki_row_count(const char *who, const hk_shape *s, int64_t *out) {
-    const hk_shape lead = hk_shape_make(s->rank - 1, s->dim);
-    return hki_dim_count(who, &lead, out);
+hk_status hki_row_count(const char *who, hk_shape s, int64_t *out) {
+    const hk_shape lead = hk_shape_make(s.rank - 1, s.dim);
+    return hki_dim_count(who, lead, out);
 }
 
 // ---- fused activations ----------------------------------------------------
@@ -239,7 +239,7 @@ hk_node *hki_image_in(hk_graph *g, hk_node *x, hk_data_format format,
     if (x->shape.rank != 4)
         return hki_graph_fail(g, HK_E_SHAPE,
                               "%s: images need 4 dimensions, x has shape %s",
-                              who, hki_shape_text(&x->shape, text));
+                              who, hki_shape_text(x->shape, text));
     return hk_transpose(g, x, (const int[]){0, 2, 3, 1});
 }
 

@@ -17,7 +17,7 @@ hk_status hki_check_rank(const hki_infer *c, int i, const char *what, int rank);
 hk_status hki_check_min_rank(const hki_infer *c, int i, const char *what,
                              int rank);
 hk_status hki_check_shape(const hki_infer *c, int i, const char *what,
-                          const hk_shape *want);
+                          hk_shape want);
 // Shape [n].
 hk_status hki_check_vector(const hki_infer *c, int i, const char *what,
                            int64_t n);
@@ -28,11 +28,11 @@ hk_shape hki_vector_shape(int64_t n); // [n]
 // Output o has shape [n] and the type of input 0.
 void hki_infer_vector(const hki_infer *c, int o, int64_t n);
 // Last dimension; s has rank 1 or more.
-static inline int64_t hki_last_dim(const hk_shape *s) {
-    return s->dim[s->rank - 1];
+static inline int64_t hki_last_dim(hk_shape s) {
+    return s.dim[s.rank - 1];
 }
 // Product of all dimensions but the last.
-hk_status hki_row_count(const char *who, const hk_shape *s, int64_t *out);
+hk_status hki_row_count(const char *who, hk_shape s, int64_t *out);
 
 // ---- fused activations ----------------------------------------------------
 

@@ -20,7 +20,8 @@ static hk_status infer_matmul(hki_infer *c) {
         return hki_fail(HK_E_SHAPE,
                         "%s: shapes %s and %s differ before the last two "
                         "dimensions",
-                        c->name, hki_shape_text(a, ta), hki_shape_text(b, tb));
+                        c->name, hki_shape_text(*a, ta),
+                        hki_shape_text(*b, tb));
     const int64_t ka = a->dim[rank - (c->attr->trans_a ? 2 : 1)];
     const int64_t kb = b->dim[rank - (c->attr->trans_b ? 1 : 2)];
     if (ka != kb)
@@ -28,8 +29,8 @@ static hk_status infer_matmul(hki_infer *c) {
             HK_E_SHAPE,
             "%s: inner sizes %lld and %lld differ (%s%s times "
             "%s%s)",
-            c->name, (long long)ka, (long long)kb, hki_shape_text(a, ta),
-            c->attr->trans_a ? " transposed" : "", hki_shape_text(b, tb),
+            c->name, (long long)ka, (long long)kb, hki_shape_text(*a, ta),
+            c->attr->trans_a ? " transposed" : "", hki_shape_text(*b, tb),
             c->attr->trans_b ? " transposed" : "");
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = *a;

@@ -17,11 +17,11 @@ static hk_status infer_one_hot(hki_infer *c) {
                         (long long)c->attr->n);
     if (idx->rank >= HK_MAX_RANK)
         return hki_fail(HK_E_SHAPE, "%s: no room for an axis behind %s",
-                        c->name, hki_shape_text(idx, text));
+                        c->name, hki_shape_text(*idx, text));
     hk_shape s = *idx;
     s.dim[s.rank++] = c->attr->n;
     int64_t count;
-    HKI_TRY(hki_dim_count(c->name, &s, &count));
+    HKI_TRY(hki_dim_count(c->name, s, &count));
     c->out[0].dtype = t;
     c->out[0].shape = s;
     return HK_OK;

@@ -35,8 +35,8 @@ static hk_status to_plain_form(const hki_infer *c) {
         if (__builtin_add_overflow(a->dims[i], x->dim[i], &end) ||
             end > a->dims2[i])
             return hki_fail(HK_E_SHAPE, "%s: %s from %lld on leaves %s",
-                            c->name, hki_shape_text(x, tx),
-                            (long long)a->dims[i], hki_shape_text(&y, ty));
+                            c->name, hki_shape_text(*x, tx),
+                            (long long)a->dims[i], hki_shape_text(y, ty));
     }
     for (int i = 0; i < x->rank; i++)
         a->dims2[i] -= a->dims[i] + x->dim[i];
@@ -59,7 +59,7 @@ static hk_status infer_pad(hki_infer *c) {
         else
             HKI_TRY(padded(c, i, &s.dim[i]));
     }
-    HKI_TRY(hki_dim_count(c->name, &s, &count));
+    HKI_TRY(hki_dim_count(c->name, s, &count));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = s;
     return HK_OK;

@@ -17,7 +17,7 @@ static hk_status pool_shape(const char *name, hki_attr *a, const hk_shape *x,
     if (x->rank != 4)
         return hki_fail(HK_E_SHAPE,
                         "%s: images need 4 dimensions, x has shape %s", name,
-                        hki_shape_text(x, text));
+                        hki_shape_text(*x, text));
     a->dilation[0] = a->dilation[1] = 1;
     *y = *x;
     for (int i = 0; i < 2; i++) {
@@ -39,7 +39,7 @@ static hk_status grad_shape(hki_infer *c) {
     HKI_TRY(hki_check_floats(c, 1));
     HKI_TRY(hki_check_dims(c, 4, &x));
     HKI_TRY(pool_shape(c->name, c->attr, &x, &y));
-    HKI_TRY(hki_check_shape(c, 0, "dy", &y));
+    HKI_TRY(hki_check_shape(c, 0, "dy", y));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = x;
     return HK_OK;
@@ -159,14 +159,14 @@ static hk_status infer_max_pool_grad(hki_infer *c) {
     HKI_TRY(hki_check_relu(c));
     HKI_TRY(grad_shape(c));
     HKI_TRY(check_index_range(c));
-    HKI_TRY(hki_check_shape(c, 1, "the index", &c->in[0].shape));
+    HKI_TRY(hki_check_shape(c, 1, "the index", c->in[0].shape));
     if (c->in[1].dtype != HK_U8)
         return hki_fail(HK_E_DTYPE, "%s: the index must be uint8, not %s",
                         c->name, hk_dtype_name(c->in[1].dtype));
     const bool has_y = c->n_in > 2 && c->in[2].dtype != 0;
     if (has_y) {
         HKI_TRY(hki_check_floats(c, 5));
-        return hki_check_shape(c, 2, "y", &c->in[0].shape);
+        return hki_check_shape(c, 2, "y", c->in[0].shape);
     }
     if (c->attr->act == HKI_U_RELU)
         return hki_fail(HK_E_INVALID_ARG, "%s: relu without y", c->name);
@@ -296,7 +296,7 @@ static hk_status global_shape(const char *name, const hk_shape *x,
         return hki_fail(HK_E_SHAPE,
                         "%s: images need 4 dimensions and a fixed height and "
                         "width, x has shape %s",
-                        name, hki_shape_text(x, text));
+                        name, hki_shape_text(*x, text));
     *y = hk_shape_make(2, (const int64_t[]){x->dim[0], x->dim[3]});
     return HK_OK;
 }
@@ -347,7 +347,7 @@ static hk_status infer_global_avg_pool_grad(hki_infer *c) {
     HKI_TRY(hki_check_floats(c, 1));
     HKI_TRY(hki_check_dims(c, 4, &x));
     HKI_TRY(global_shape(c->name, &x, &y));
-    HKI_TRY(hki_check_shape(c, 0, "dy", &y));
+    HKI_TRY(hki_check_shape(c, 0, "dy", y));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = x;
     return HK_OK;

@@ -14,7 +14,7 @@ enum {
 static hk_status infer_random(hki_infer *c) {
     int64_t count;
     const hk_shape s = hki_attr_shape(c->attr);
-    HKI_TRY(hki_dim_count(c->name, &s, &count));
+    HKI_TRY(hki_dim_count(c->name, s, &count));
     if (!hki_dtype_is_real(c->attr->dtype))
         return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
                         hk_dtype_name(c->attr->dtype));
@@ -73,7 +73,7 @@ static hk_node *random_node(hk_graph *g, const hk_shape *shape, int32_t mode,
                      .alpha = alpha,
                      .beta = beta,
                      .stream = hki_graph_new_stream(g)};
-    hki_attr_set_shape(&attr, shape);
+    hki_attr_set_shape(&attr, *shape);
     return hki_emit(g, HKI_OP_random, &attr, NULL, 0);
 }
 

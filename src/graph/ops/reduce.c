@@ -117,7 +117,7 @@ static hk_status infer_reduce(hki_infer *c) {
         if ((a->axes >> i & 1u) != 0 && x->dim[i] == 0)
             return hki_fail(HK_E_SHAPE,
                             "%s: no maximum over axis %d of the empty %s",
-                            c->name, i, hki_shape_text(x, text));
+                            c->name, i, hki_shape_text(*x, text));
     c->out[0].dtype = t;
     c->out[0].shape = reduced_shape(x, a->axes, a->keep_dims != 0);
     return HK_OK;
@@ -141,7 +141,7 @@ static void grad_reduce(hki_grad *c) {
         return;
     }
     hki_attr attr = {.mode = a->mode};
-    hki_attr_set_shape(&attr, &x->shape);
+    hki_attr_set_shape(&attr, x->shape);
     hk_node *const dy =
         a->keep_dims ? c->dy[0]
                      : hk_reshape(c->g, c->dy[0],
@@ -169,11 +169,11 @@ static hk_status infer_reduce_max_grad(hki_infer *c) {
         return hki_fail(HK_E_INVALID_ARG, "%s: axes 0x%x of a rank-%d tensor",
                         c->name, c->attr->axes, x->rank);
     const hk_shape s = reduced_shape(x, c->attr->axes, c->attr->keep_dims != 0);
-    if (!hk_shape_equal(&c->in[0].shape, &s) ||
-        !hk_shape_equal(&c->in[2].shape, &s))
+    if (!hk_shape_equal(c->in[0].shape, s) ||
+        !hk_shape_equal(c->in[2].shape, s))
         return hki_fail(HK_E_SHAPE, "%s: gradient %s of a maximum of %s",
-                        c->name, hki_shape_text(&c->in[0].shape, td),
-                        hki_shape_text(x, tx));
+                        c->name, hki_shape_text(c->in[0].shape, td),
+                        hki_shape_text(*x, tx));
     for (int i = 0; i < 3; i++)
         if (!hki_dtype_is_real(c->in[i].dtype) ||
             c->in[i].dtype != c->in[0].dtype)
@@ -241,10 +241,10 @@ static hk_status infer_sum_to(hki_infer *c) {
     if (!hki_dtype_is_real(c->in[0].dtype))
         return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
                         hk_dtype_name(c->in[0].dtype));
-    if (s.rank < 0 || hki_broadcast(c->name, &s, x, &both) != HK_OK ||
-        !hk_shape_equal(&both, x))
+    if (s.rank < 0 || hki_broadcast(c->name, s, *x, &both) != HK_OK ||
+        !hk_shape_equal(both, *x))
         return hki_fail(HK_E_SHAPE, "%s: %s cannot be summed to %s", c->name,
-                        hki_shape_text(x, tx), hki_shape_text(&s, ts));
+                        hki_shape_text(*x, tx), hki_shape_text(s, ts));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = s;
     return HK_OK;
@@ -259,7 +259,7 @@ static hk_status run_sum_to(const hki_attr *a, const hki_kernel_run *run,
 
 static void grad_sum_to(hki_grad *c) {
     hki_attr attr = {.mode = c->call->attr.mode};
-    hki_attr_set_shape(&attr, &c->call->in[0]->shape);
+    hki_attr_set_shape(&attr, c->call->in[0]->shape);
     c->dx[0] = hki_emit(c->g, HKI_OP_broadcast_to, &attr, &c->dy[0], 1);
 }
 
@@ -274,9 +274,9 @@ const hki_op hki_op_sum_to = {
     .run = run_sum_to,
 };
 
-hk_node *hki_sum_to(hk_graph *g, hk_node *x, const hk_shape *shape) {
+hk_node *hki_sum_to(hk_graph *g, hk_node *x, hk_shape shape) {
     hki_attr attr = {.mode = HKI_R_SUM};
-    if (x == NULL || hk_shape_equal(&x->shape, shape))
+    if (x == NULL || hk_shape_equal(x->shape, shape))
         return x;
     hki_attr_set_shape(&attr, shape);
     return hki_emit(g, HKI_OP_sum_to, &attr, &x, 1);

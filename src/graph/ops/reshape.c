@@ -10,15 +10,14 @@ static hk_status infer_reshape(hki_infer *c) {
     const hk_shape s = hki_attr_shape(c->attr);
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = s;
-    if (hk_shape_equal(&s, &c->in[0].shape))
+    if (hk_shape_equal(s, c->in[0].shape))
         return HK_OK; // also for shapes with several batch dimensions
-    HKI_TRY(hki_dim_count(c->name, &c->in[0].shape, &from));
-    HKI_TRY(hki_dim_count(c->name, &s, &to));
+    HKI_TRY(hki_dim_count(c->name, c->in[0].shape, &from));
+    HKI_TRY(hki_dim_count(c->name, s, &to));
     if (from != to)
-        return hki_fail(HK_E_SHAPE,
-                        "%s: %s has another number of elements than %s",
-                        c->name, hki_shape_text(&c->in[0].shape, tf),
-                        hki_shape_text(&s, tt));
+        return hki_fail(
+            HK_E_SHAPE, "%s: %s has another number of elements than %s",
+            c->name, hki_shape_text(c->in[0].shape, tf), hki_shape_text(s, tt));
     return HK_OK;
 }
 
@@ -42,7 +41,7 @@ hk_node *hk_reshape(hk_graph *g, hk_node *x, hk_shape shape) {
         return hki_graph_fail(g, HK_E_SHAPE, "reshape: rank %d is not in 0..%d",
                               shape.rank, HK_MAX_RANK);
     hki_attr attr = {0};
-    hki_attr_set_shape(&attr, &shape);
+    hki_attr_set_shape(&attr, shape);
     return hki_emit(g, HKI_OP_reshape, &attr, &x, 1);
 }
 
@@ -55,7 +54,7 @@ hk_node *hk_flatten(hk_graph *g, hk_node *x) {
     for (int i = 0; i < rest.rank; i++)
         rest.dim[i] = x->shape.dim[i + 1];
     int64_t count;
-    const hk_status s = hki_dim_count("flatten", &rest, &count);
+    const hk_status s = hki_dim_count("flatten", rest, &count);
     if (s != HK_OK)
         return hki_graph_fail(g, s, "%s", hk_last_error());
     const int64_t dims[] = {x->shape.dim[0], count};

@@ -14,12 +14,12 @@ static hk_status check_shapes(const hki_infer *c) {
     char ti[HKI_SHAPE_TEXT], tr[HKI_SHAPE_TEXT];
     const bool fits =
         c->attr->mode == 1
-            ? idx->rank >= 1 && hk_shape_equal(idx, rows)
+            ? idx->rank >= 1 && hk_shape_equal(*idx, *rows)
             : idx->rank == 1 && rows->rank >= 1 && idx->dim[0] == rows->dim[0];
     if (!fits)
         return hki_fail(HK_E_SHAPE, "%s: indices %s and rows %s do not fit",
-                        c->name, hki_shape_text(idx, ti),
-                        hki_shape_text(rows, tr));
+                        c->name, hki_shape_text(*idx, ti),
+                        hki_shape_text(*rows, tr));
     return HK_OK;
 }
 
@@ -44,7 +44,7 @@ static hk_status infer_scatter_add(hki_infer *c) {
     hk_shape s = c->in[1].shape;
     s.dim[a->mode == 1 ? s.rank - 1 : 0] = a->rank == 1 ? a->dims[0] : a->n;
     int64_t count;
-    HKI_TRY(hki_dim_count(c->name, &s, &count));
+    HKI_TRY(hki_dim_count(c->name, s, &count));
     c->out[0].dtype = c->in[1].dtype;
     c->out[0].shape = s;
     return HK_OK;

@@ -28,7 +28,7 @@ static hk_status infer_slice(hki_infer *c) {
                             "%s: %lld elements from %lld on along axis %d "
                             "leave %s",
                             c->name, (long long)a->dims2[i],
-                            (long long)a->dims[i], i, hki_shape_text(x, text));
+                            (long long)a->dims[i], i, hki_shape_text(*x, text));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = hk_shape_make(a->rank, a->dims2);
     return HK_OK;
@@ -115,7 +115,7 @@ void hk_split(hk_graph *g, hk_node *x, int n, int axis, hk_node **out) {
     const int64_t dim = x->shape.dim[at];
     if (dim % n != 0) {
         hki_graph_fail(g, HK_E_SHAPE, "split: axis %d of %s in %d parts", at,
-                       hki_shape_text(&x->shape, text), n);
+                       hki_shape_text(x->shape, text), n);
         return;
     }
     hki_attr attr = {.rank = x->shape.rank};

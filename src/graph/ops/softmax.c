@@ -15,7 +15,7 @@ static hk_status infer_softmax(hki_infer *c) {
 static hk_status infer_softmax_grad(hki_infer *c) {
     HKI_TRY(hki_check_floats(c, 3));
     HKI_TRY(hki_check_min_rank(c, 0, "dy", 1));
-    HKI_TRY(hki_check_shape(c, 1, "y", &c->in[0].shape));
+    HKI_TRY(hki_check_shape(c, 1, "y", c->in[0].shape));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = c->in[0].shape;
     return HK_OK;
@@ -50,7 +50,7 @@ static hk_status run_softmax(const hki_attr *a, const hki_kernel_run *run,
                              const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;
-    const int64_t width = hki_last_dim(&in->shape);
+    const int64_t width = hki_last_dim(in->shape);
     for (int64_t at = 0; at < in->count; at += width) {
         double max, sum;
         row_sum(in, at, width, &max, &sum);
@@ -64,7 +64,7 @@ static hk_status run_log_softmax(const hki_attr *a, const hki_kernel_run *run,
                                  const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;
-    const int64_t width = hki_last_dim(&in->shape);
+    const int64_t width = hki_last_dim(in->shape);
     for (int64_t at = 0; at < in->count; at += width) {
         double max, sum;
         row_sum(in, at, width, &max, &sum);
@@ -79,7 +79,7 @@ static hk_status run_softmax_grad(const hki_attr *a, const hki_kernel_run *run,
     (void)a;
     (void)run;
     const hki_view *dy = &in[0], *y = &in[1];
-    const int64_t width = hki_last_dim(&dy->shape);
+    const int64_t width = hki_last_dim(dy->shape);
     for (int64_t at = 0; at < dy->count; at += width) {
         double sum = 0.0;
         for (int64_t j = 0; j < width; j++)
@@ -96,7 +96,7 @@ static hk_status run_log_softmax_grad(const hki_attr *a,
     (void)a;
     (void)run;
     const hki_view *dy = &in[0], *y = &in[1];
-    const int64_t width = hki_last_dim(&dy->shape);
+    const int64_t width = hki_last_dim(dy->shape);
     for (int64_t at = 0; at < dy->count; at += width) {
         double sum = 0.0;
         for (int64_t j = 0; j < width; j++)

@@ -28,10 +28,10 @@ SOURCE(variable);
 SOURCE(constant);
 SOURCE(scalar);
 
-static hki_attr source_attr(size_t index, hk_dtype t, const hk_shape *shape) {
-    hki_attr a = {.index = (int32_t)index, .dtype = t, .rank = shape->rank};
-    memcpy(a.dims, shape->dim, sizeof a.dims);
-    for (int i = shape->rank; i < HK_MAX_RANK; i++)
+static hki_attr source_attr(size_t index, hk_dtype t, hk_shape shape) {
+    hki_attr a = {.index = (int32_t)index, .dtype = t, .rank = shape.rank};
+    memcpy(a.dims, shape.dim, sizeof a.dims);
+    for (int i = shape.rank; i < HK_MAX_RANK; i++)
         a.dims[i] = 0;
     return a;
 }
@@ -46,14 +46,14 @@ hk_node *hk_input(hk_graph *g, const char *name, hk_dtype t, hk_shape shape) {
                               name, hk_dtype_name(t));
     int64_t count;
     if (shape.rank < 0 || shape.rank > HK_MAX_RANK ||
-        hki_dim_count(name, &shape, &count) != HK_OK)
+        hki_dim_count(name, shape, &count) != HK_OK)
         return hki_graph_fail(g, HK_E_SHAPE, "input %s: bad shape", name);
     for (size_t i = 0; i < g->inputs.n; i++)
         if (strcmp(g->inputs.data[i].name, name) == 0)
             return hki_graph_fail(g, HK_E_EXISTS, "input %s exists", name);
     if (HKI_VEC_ROOM(g->inputs) != HK_OK)
         return hki_graph_fail(g, HK_E_NO_MEMORY, "input %s: no memory", name);
-    const hki_attr a = source_attr(g->inputs.n, t, &shape);
+    const hki_attr a = source_attr(g->inputs.n, t, shape);
     hk_node *x = hki_emit(g, HKI_OP_input, &a, NULL, 0);
     if (x == NULL)
         return NULL;
@@ -101,7 +101,7 @@ static hk_node *scalar_constant(hk_graph *g, hk_dtype t, double f, int64_t i) {
         return NULL;
     const hk_shape shape = hk_shape_make(0, NULL);
     hk_tensor *v;
-    const hk_status s = hk_tensor_create(t, &shape, &v);
+    const hk_status s = hk_tensor_create(t, shape, &v);
     if (s != HK_OK)
         return hki_graph_fail(g, s, "constant: %s", hk_last_error());
     if (t == HK_F32)
@@ -150,7 +150,7 @@ hk_node *hk_param_scalar(hk_graph *g, const char *name, float dflt) {
     if (HKI_VEC_ROOM(g->scalars) != HK_OK)
         return hki_graph_fail(g, HK_E_NO_MEMORY, "scalar: no memory");
     const hk_shape shape = hk_shape_make(0, NULL);
-    const hki_attr a = source_attr(g->scalars.n, g->float_type, &shape);
+    const hki_attr a = source_attr(g->scalars.n, g->float_type, shape);
     hk_node *x = hki_emit(g, HKI_OP_scalar, &a, NULL, 0);
     if (x == NULL)
         return NULL;

@@ -13,7 +13,7 @@ static hk_status infer_top_k(hki_infer *c) {
     if (s.rank < 1 || k < 0 ||
         (s.dim[s.rank - 1] >= 0 && k > s.dim[s.rank - 1]))
         return hki_fail(HK_E_SHAPE, "%s: %lld largest of the last axis of %s",
-                        c->name, (long long)k, hki_shape_text(&s, text));
+                        c->name, (long long)k, hki_shape_text(s, text));
     s.dim[s.rank - 1] = k;
     c->out[0].dtype = t;
     c->out[0].shape = s;

@@ -151,7 +151,7 @@ const hki_op hki_op_unary = {
 // unary_grad(dy, x, y) = dy * f'(x).
 static hk_status infer_unary_grad(hki_infer *c) {
     for (int i = 1; i < 3; i++)
-        if (!hk_shape_equal(&c->in[0].shape, &c->in[i].shape))
+        if (!hk_shape_equal(c->in[0].shape, c->in[i].shape))
             return hki_fail(HK_E_SHAPE, "%s: input %d differs in shape",
                             c->name, i);
     c->out[0].dtype = c->in[0].dtype;

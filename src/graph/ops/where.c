@@ -10,8 +10,8 @@ static hk_status infer_where(hki_infer *c) {
                         hk_dtype_name(c->in[1].dtype),
                         hk_dtype_name(c->in[2].dtype));
     hk_shape s;
-    HKI_TRY(hki_broadcast(c->name, &c->in[1].shape, &c->in[2].shape, &s));
-    HKI_TRY(hki_broadcast(c->name, &c->in[0].shape, &s, &c->out[0].shape));
+    HKI_TRY(hki_broadcast(c->name, c->in[1].shape, c->in[2].shape, &s));
+    HKI_TRY(hki_broadcast(c->name, c->in[0].shape, s, &c->out[0].shape));
     c->out[0].dtype = c->in[1].dtype;
     return HK_OK;
 }
@@ -45,10 +45,10 @@ static void grad_where(hki_grad *c) {
     hk_node *const zero = hki_scalar_like(c->g, dy, 0.0);
     if (c->need[1])
         c->dx[1] =
-            hki_sum_to(c->g, hk_where(c->g, in[0], dy, zero), &in[1]->shape);
+            hki_sum_to(c->g, hk_where(c->g, in[0], dy, zero), in[1]->shape);
     if (c->need[2])
         c->dx[2] =
-            hki_sum_to(c->g, hk_where(c->g, in[0], zero, dy), &in[2]->shape);
+            hki_sum_to(c->g, hk_where(c->g, in[0], zero, dy), in[2]->shape);
 }
 
 const hki_op hki_op_where = {

@@ -14,7 +14,7 @@ static hk_status infer_logits(hki_infer *c) {
     HKI_TRY(hki_check_rank(c, 0, "logits", 2));
     if (x->dim[1] == 0)
         return hki_fail(HK_E_SHAPE, "%s: logits %s have zero classes", c->name,
-                        hki_shape_text(x, text));
+                        hki_shape_text(*x, text));
     c->out[0].dtype = c->in[0].dtype;
     c->out[0].shape = hki_vector_shape(x->dim[0]);
     c->out[1].dtype = c->in[0].dtype;
@@ -31,7 +31,7 @@ static hk_status infer_sparse(hki_infer *c) {
 static hk_status infer_dense(hki_infer *c) {
     HKI_TRY(infer_logits(c));
     HKI_TRY(hki_check_floats(c, 3));
-    return hki_check_shape(c, 1, "labels", &c->in[0].shape);
+    return hki_check_shape(c, 1, "labels", c->in[0].shape);
 }
 
 static void grad_xent(hki_grad *c) {
