@@ -205,13 +205,15 @@ static hk_status work(app *a, int32_t id, uint32_t n_workers) {
     if (s == HK_OK)
         (void)hk_center_link_info(hk_role_worker_center(w), &link);
     hk_role_result r = {0};
-    const int64_t steps = e == NULL ? 0 : hk_elastic_local_step(e);
+    hk_elastic_info own = {0};
+    if (e != NULL)
+        (void)hk_elastic_get_info(e, &own);
     if (s == HK_OK)
         s = hk_role_worker_leave(w, end, e, hk_session_params(session), &r);
     if (s == HK_OK)
         printf("worker %d: %s; %lld own steps, %llu bytes sent, %llu "
                "received, %llu reconnects\n",
-               id, r.reason, (long long)steps,
+               id, r.reason, (long long)own.local_step,
                (unsigned long long)link.bytes_out,
                (unsigned long long)link.bytes_in,
                (unsigned long long)link.reconnects);

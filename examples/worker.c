@@ -60,7 +60,9 @@ int main(int argc, char **argv) {
         if (step % 10 == 0)
             check(hk_worker_exchange(worker, w, 10));
     }
-    printf("worker %d: w[4] is %.4f, the truth is 4\n", hk_worker_id(worker),
+    hk_elastic_info info;
+    check(hk_elastic_get_info(hk_worker_elastic(worker), &info));
+    printf("worker %d: w[4] is %.4f, the truth is 4\n", info.worker,
            (double)w[4]);
     hk_worker_close(worker);
     hk_center_server_stop(server);

@@ -9,6 +9,7 @@ typedef struct worker {
     hk_elastic *e;
     float *x, *g; // values, gradients
     size_t n, n_train;
+    bool outside; // the optimizer is the test's: e is only told of steps
 } worker;
 
 static inline hk_optimizer *make_optimizer(hk_layout *l, hk_optimizer_kind kind,
@@ -22,16 +23,24 @@ static inline hk_optimizer *make_optimizer(hk_layout *l, hk_optimizer_kind kind,
     return out;
 }
 
-static inline void worker_open(worker *w, hk_layout *l, hk_center *c,
-                               const hk_elastic_options *o,
-                               hk_optimizer_kind kind, double rate) {
+static inline void worker_open_as(worker *w, hk_layout *l, hk_center *c,
+                                  const hk_elastic_options *o,
+                                  hk_optimizer_kind kind, double rate,
+                                  bool outside) {
     w->layout = l;
+    w->outside = outside;
     w->n = (size_t)hk_layout_size(l);
     w->n_train = (size_t)hk_layout_train(l);
     w->optimizer = make_optimizer(l, kind, rate);
     assert_ok(hki_zalloc_array(w->n, sizeof(float), &w->x));
     assert_ok(hki_zalloc_array(w->n, sizeof(float), &w->g));
-    assert_ok(hk_elastic_create(o, w->optimizer, c, &w->e));
+    assert_ok(hk_elastic_create(o, outside ? NULL : w->optimizer, c, &w->e));
+}
+
+static inline void worker_open(worker *w, hk_layout *l, hk_center *c,
+                               const hk_elastic_options *o,
+                               hk_optimizer_kind kind, double rate) {
+    worker_open_as(w, l, c, o, kind, rate, false);
 }
 
 static inline void worker_close(worker *w) {
@@ -45,7 +54,10 @@ static inline void worker_close(worker *w) {
 static inline hk_status worker_step(worker *w) {
     const hk_grad_view g = {
         .dense = w->g, .n_dense = (int64_t)w->n_train, .scale = 1};
-    return hk_elastic_apply(w->e, w->x, &g, NULL);
+    if (!w->outside)
+        return hk_elastic_apply(w->e, w->x, &g, NULL);
+    HKI_TRY(hk_optimizer_apply(w->optimizer, w->x, &g, 0, NULL));
+    return hk_elastic_stepped(w->e, w->x, 1);
 }
 
 static inline void elastic_options(hk_elastic_options *o, uint32_t workers,

@@ -15,4 +15,10 @@ void suite_center_run(suite_center_create create);
 // A layout of n float vectors of these sizes: v0, v1...
 hk_layout *suite_center_layout(const int64_t *counts, size_t n);
 
+static inline hk_elastic_info info_of(const hk_elastic *e) {
+    hk_elastic_info info;
+    assert_ok(hk_elastic_get_info(e, &info));
+    return info;
+}
+
 #endif // SUITE_CENTER_H

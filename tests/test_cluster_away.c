@@ -459,10 +459,10 @@ static void test_worker(void **state) {
     assert_status(hk_worker_open(&o, a, 1003, &w[0]), HK_E_INVALID_ARG);
     o.num_worker = 2;
     assert_ok(hk_worker_open(&o, a, 1003, &w[0]));
-    assert_int_equal(hk_worker_id(w[0]), 0);
+    assert_int_equal(info_of(hk_worker_elastic(w[0])).worker, 0);
     o.moving_rate = 0.25;
     assert_ok(hk_worker_open(&o, b, 1003, &w[1]));
-    assert_int_equal(hk_worker_id(w[1]), 1);
+    assert_int_equal(info_of(hk_worker_elastic(w[1])).worker, 1);
     assert_memory_equal(a, b, sizeof a); // b is the center now
     memcpy(center, a, sizeof center);
     for (int t = 0; t < 6; t++) {
@@ -477,11 +477,12 @@ static void test_worker(void **state) {
         }
         assert_ok(hk_worker_exchange(w[t % 2], x, 10));
         assert_memory_equal(x, expected, sizeof expected);
-        assert_int_equal(hk_worker_global_step(w[t % 2]), 10 * (t + 1));
+        assert_int_equal(info_of(hk_worker_elastic(w[t % 2])).global_step,
+                         10 * (t + 1));
     }
     float got[1008];
-    assert_ok(hk_center_snapshot(hk_worker_center(w[0]), HK_CENTER_VALUES,
-                                 10000, got, NULL, NULL));
+    assert_ok(hk_center_snapshot(info_of(hk_worker_elastic(w[0])).center,
+                                 HK_CENTER_VALUES, 10000, got, NULL, NULL));
     assert_memory_equal(got, center, sizeof center);
     assert_status(hk_worker_exchange(w[0], a, -1), HK_E_INVALID_ARG);
     hk_worker_close(w[0]);

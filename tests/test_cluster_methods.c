@@ -190,9 +190,9 @@ static void run(const place *p, const hk_center_options *center, outcome *out) {
         elastic_options(&o, 2, m->flags & HKI_METHOD_NO_LOCAL ? 1 : 2);
         o.telemetry = p->telemetry;
         o.wait_ms = 20000;
+        o.side = &r[i].side;
         r[i].id = i;
         worker_open(&r[i].w, l, v.center, &o, HK_OPT_GRADIENT_DESCENT, 0.125);
-        assert_ok(hk_elastic_set_side(r[i].w.e, &r[i].side));
         for (int64_t j = 0; j < 1500; j++)
             r[i].w.x[j] = (float)(j % 13) / 16;
         assert_ok(hk_elastic_init(r[i].w.e, r[i].w.x, (int32_t)i));

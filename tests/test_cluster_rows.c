@@ -160,7 +160,7 @@ static void rows_over(uint32_t n_shards, uint32_t period) {
     for (int t = 0; t < 40; t++) {
         const size_t id = (size_t)t % 2;
         assert_ok(sparse_step(&w[id], t, id, &m));
-        if (hk_elastic_local_step(w[id].e) % 2 == 0)
+        if (hki_elastic_local_step(w[id].e) % 2 == 0)
             model_exchange(&m, id, v.layout, 0.25f, (int)period);
         check("x", t, w[id].x, m.x[id], v.n);
     }

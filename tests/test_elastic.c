@@ -116,8 +116,11 @@ static void test_shares(void **state) {
     static const hk_share expected[] = {
         HK_SHARE_EXCHANGE, HK_SHARE_LOCAL, HK_SHARE_COPY, HK_SHARE_EXCHANGE,
         HK_SHARE_COPY,     HK_SHARE_LOCAL, HK_SHARE_COPY, HK_SHARE_LOCAL};
+    hk_center_info ci;
+    assert_ok(hk_center_get_info(c, &ci));
+    assert_ptr_equal(ci.layout, l);
     for (size_t i = 0; i < HKI_COUNT(expected); i++)
-        assert_int_equal(hk_center_entry_share(c, i), expected[i]);
+        assert_int_equal(ci.shares[i], expected[i]);
 
     hk_elastic_options o;
     elastic_options(&o, 2, 1);
@@ -131,11 +134,11 @@ static void test_shares(void **state) {
     const int64_t count_at = hk_layout_find(l, "count")->offset / 8;
     const int64_t seed_at = hk_layout_find(l, "seed")->offset / 8;
     for (int i = 0; i < 2; i++) {
+        o.side = side[i];
         worker_open(&w[i], l, c, &o, HK_OPT_GRADIENT_DESCENT, 1);
         for (size_t k = 0; k < 6; k++)
             w[i].x[hk_layout_entry(l, k)->offset] = (float)(100 * i + 8);
         side[i][count_at] = side[i][seed_at] = 1000 + i;
-        assert_ok(hk_elastic_set_side(w[i].e, side[i]));
         assert_ok(hk_elastic_init(w[i].e, w[i].x, i));
     }
     // Joining copied everything but what is the worker's own.

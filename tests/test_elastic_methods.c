@@ -50,6 +50,21 @@ static hk_optimizer_options momentum(double rate, double m, uint32_t nesterov) {
     return o;
 }
 
+// The steps are the test's own, and the handles are told of them.
+static bool outside;
+
+static int steps_outside(void **state) {
+    (void)state;
+    outside = true;
+    return 0;
+}
+
+static int steps_inside(void **state) {
+    (void)state;
+    outside = false;
+    return 0;
+}
+
 static void field_open(field *f, hk_center_options *co, uint32_t period,
                        double alpha, const hk_optimizer_options *outer) {
     memset(f, 0, sizeof *f);
@@ -68,7 +83,8 @@ static void field_open(field *f, hk_center_options *co, uint32_t period,
     o.moving_rate = alpha;
     for (int i = 0; i < P; i++) {
         worker *const w = &f->w[i];
-        worker_open(w, f->layout, f->c, &o, HK_OPT_GRADIENT_DESCENT, 0.25);
+        worker_open_as(w, f->layout, f->c, &o, HK_OPT_GRADIENT_DESCENT, 0.25,
+                       outside);
         f->n = w->n;
         f->n_train = w->n_train;
         assert_true(f->n <= N);
@@ -651,6 +667,32 @@ static void test_center_variables(void **state) {
     hk_layout_release(l);
 }
 
+static void test_outside_refused(void **state) {
+    (void)state;
+    static const hk_method methods[] = {HK_METHOD_AGN, HK_METHOD_DROP_STALE,
+                                        HK_METHOD_SLOWMO};
+    const hk_optimizer_options outer = momentum(0.1, 0.9, 0);
+    hk_layout *const l = make_layout();
+    hk_elastic_options o;
+    elastic_options(&o, 2, 1);
+    for (size_t i = 0; i < HKI_COUNT(methods); i++) {
+        hk_center_options co;
+        hk_center_options_init(&co, sizeof co);
+        co.method = methods[i];
+        co.outer = &outer;
+        hk_center *c;
+        hk_elastic *e;
+        assert_ok(hk_center_create_local(&co, l, &c));
+        assert_status(hk_elastic_create(&o, NULL, c, &e), HK_E_UNSUPPORTED);
+        assert_non_null(strstr(hk_last_error(), "inner optimizer"));
+        hk_center_destroy(c);
+    }
+    hk_layout_release(l);
+}
+
+#define OUTSIDE(test)                                                          \
+    { #test " outside", test, steps_outside, steps_inside, NULL }
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_downpour),
@@ -665,6 +707,14 @@ int main(void) {
         cmocka_unit_test(test_averages),
         cmocka_unit_test(test_diloco),
         cmocka_unit_test(test_slowmo),
+        cmocka_unit_test(test_outside_refused),
+        OUTSIDE(test_downpour),
+        OUTSIDE(test_downpour_averages),
+        OUTSIDE(test_diloco_async),
+        OUTSIDE(test_diloco_delayed),
+        OUTSIDE(test_elastic_sync),
+        OUTSIDE(test_averages),
+        OUTSIDE(test_diloco),
         cmocka_unit_test(test_center_variables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

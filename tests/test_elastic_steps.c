@@ -23,6 +23,7 @@ typedef struct setting {
     uint32_t workers, period, overlap;
     float alpha;
     bool paper;
+    bool outside; // steps of the test's own
     hk_optimizer_kind kind;
     double rate;
 } setting;
@@ -95,7 +96,7 @@ static void run_case(hki_rng *r, const setting *s, int n_steps) {
     worker w[MAX_WORKERS];
     size_t n = 0;
     for (uint32_t i = 0; i < s->workers; i++) {
-        worker_open(&w[i], l, c, &eo, s->kind, s->rate);
+        worker_open_as(&w[i], l, c, &eo, s->kind, s->rate, s->outside);
         n = w[i].n;
         assert_true(n <= MAX_FLOATS && n == w[i].n_train);
         fill_random(r, l, w[i].x, n);
@@ -136,7 +137,7 @@ static void run_case(hki_rng *r, const setting *s, int n_steps) {
     assert_ok(hk_center_get_info(c, &info));
     assert_int_equal(info.exchanges, o.exchanges);
     for (uint32_t i = 0; i < s->workers; i++) {
-        assert_int_equal(hk_elastic_local_step(w[i].e), o.step[i]);
+        assert_int_equal(info_of(w[i].e).local_step, o.step[i]);
         worker_close(&w[i]);
         hk_optimizer_destroy(o.inner[i]);
     }
@@ -151,6 +152,7 @@ static setting random_setting(hki_rng *r, bool paper) {
                      .period = 1 + (uint32_t)hki_rng_below(r, 5),
                      .alpha = (float)hki_rng_uniform(r),
                      .paper = paper,
+                     .outside = !paper && hki_rng_below(r, 2) == 0,
                      .kind = kinds[hki_rng_below(r, HKI_COUNT(kinds))],
                      .rate = 0.01 + 0.1 * hki_rng_uniform(r)};
 }
@@ -193,7 +195,7 @@ static void test_overlap_counts(void **state) {
         w.g[i] = 1;
     for (int t = 0; t < 22; t++) {
         assert_ok(worker_step(&w));
-        assert_int_equal(hk_elastic_global_step(w.e), t + 1);
+        assert_int_equal(info_of(w.e).global_step, t + 1);
     }
     hk_elastic_stats s;
     assert_ok(hk_elastic_get_stats(w.e, &s));
@@ -214,6 +216,56 @@ static void test_overlap_counts(void **state) {
     assert_close(v[0] + w.x[0], -22 * 0.1, 1e-5, 0);
     hki_free(v);
     worker_close(&w);
+    hk_center_destroy(c);
+    hk_layout_release(l);
+}
+
+// Several steps in one call: an exchange when a period has ended within them.
+static void test_stepped(void **state) {
+    (void)state;
+    static const struct {
+        int64_t steps;
+        uint64_t exchanges;
+    } calls[] = {{3, 0}, {0, 0}, {1, 1}, {5, 2}, {2, 2}, {9, 3}, {4, 4}};
+    hk_layout *const l = suite_center_layout((int64_t[]){5}, 1);
+    hk_center *c;
+    assert_ok(hk_center_create_local(NULL, l, &c));
+    hk_elastic_options o;
+    elastic_options(&o, 2, 4);
+    o.telemetry = 1;
+    worker w, inner;
+    worker_open_as(&w, l, c, &o, HK_OPT_MOMENTUM, 0.1, true);
+    worker_open(&inner, l, c, &o, HK_OPT_MOMENTUM, 0.1);
+    assert_status(hk_elastic_stepped(w.e, w.x, 1), HK_E_STATE); // before init
+    assert_ok(hk_elastic_init(w.e, w.x, 0));
+    int64_t steps = 0;
+    for (size_t i = 0; i < HKI_COUNT(calls); i++) {
+        w.x[0] += 1;
+        assert_ok(hk_elastic_stepped(w.e, w.x, calls[i].steps));
+        hk_elastic_stats s;
+        assert_ok(hk_elastic_get_stats(w.e, &s));
+        steps += calls[i].steps;
+        assert_int_equal(s.exchanges, calls[i].exchanges);
+        assert_int_equal(s.local_step, steps);
+        assert_int_equal(s.global_step, steps);
+        assert_close(s.cosine, 0, 0, 0); // the last step is not known
+        assert_true(s.exchanges == 0 || s.distance > 0);
+    }
+    const hk_grad_view g = {.dense = w.g, .n_dense = 16, .scale = 1};
+    assert_status(hk_elastic_apply(w.e, w.x, &g, NULL), HK_E_STATE);
+    assert_status(hk_elastic_stepped(w.e, w.x, -1), HK_E_INVALID_ARG);
+    assert_status(hk_elastic_stepped(w.e, NULL, 1), HK_E_INVALID_ARG);
+    assert_ok(hk_elastic_init(inner.e, inner.x, 1));
+    assert_status(hk_elastic_stepped(inner.e, inner.x, 1), HK_E_STATE);
+    assert_ok(hk_elastic_leave(w.e, w.x));
+    hk_center_info info;
+    assert_ok(hk_center_get_info(c, &info));
+    assert_int_equal(info.global_step, steps);
+    hk_elastic *e;
+    o.order = HK_ORDER_PAPER;
+    assert_status(hk_elastic_create(&o, NULL, c, &e), HK_E_UNSUPPORTED);
+    worker_close(&w);
+    worker_close(&inner);
     hk_center_destroy(c);
     hk_layout_release(l);
 }
@@ -243,13 +295,13 @@ static void test_halves(void **state) {
                 .dense = w[0].g, .n_dense = (int64_t)w[0].n_train, .scale = 1};
             int exchanged = -1;
             int64_t step = 0;
-            assert_ok(hk_elastic_update(w[1].e, w[1].x, &g, &step));
+            assert_ok(hki_elastic_update(w[1].e, w[1].x, &g, &step));
             assert_int_equal(step, t + 1);
             if (t >= 6) // the next update, or leave, does it
                 continue;
-            assert_ok(hk_elastic_exchange_due(w[1].e, w[1].x, &exchanged));
+            assert_ok(hki_elastic_exchange_due(w[1].e, w[1].x, &exchanged));
             assert_int_equal(exchanged, (t + (order == HK_ORDER_TF)) % 2 == 0);
-            assert_ok(hk_elastic_exchange_due(w[1].e, w[1].x, &exchanged));
+            assert_ok(hki_elastic_exchange_due(w[1].e, w[1].x, &exchanged));
             assert_int_equal(exchanged, 0);
             assert_memory_equal(w[1].x, w[0].x, w[0].n * sizeof(float));
         }
@@ -353,8 +405,8 @@ static void test_counts_and_restart(void **state) {
     assert_int_equal(info.live, 3);
     assert_int_equal(info.global_step, 26);
     assert_memory_equal(w[1].x, v, 16 * sizeof(float));
-    assert_memory_equal(hk_elastic_view(w[1].e), v, 16 * sizeof(float));
-    assert_int_equal(hk_elastic_local_step(w[1].e), 0);
+    assert_memory_equal(info_of(w[1].e).view, v, 16 * sizeof(float));
+    assert_int_equal(info_of(w[1].e).local_step, 0);
     for (int i = 0; i < 3; i++)
         assert_ok(hk_elastic_leave(w[i].e, w[i].x));
     assert_ok(hk_center_get_info(c, &info));
@@ -455,7 +507,7 @@ static void test_subset(void **state) {
     worker w;
     worker_open(&w, l, c, &o, HK_OPT_GRADIENT_DESCENT, 1);
     assert_ok(hk_elastic_init(w.e, w.x, 0));
-    assert_ok(hk_elastic_select(w.e, (unsigned char[]){0, 0, 1}));
+    assert_ok(hk_optimizer_select(w.optimizer, (unsigned char[]){0, 0, 1}));
     // Another hand has moved them; only v2 gets a gradient.
     float *const v0 = w.x + hk_layout_find(l, "v0")->offset;
     float *const v1 = w.x + hk_layout_find(l, "v1")->offset;
@@ -511,8 +563,6 @@ static void test_slots_restored(void **state) {
     }
     for (int t = 0; t < 20; t++)
         fill_random(&r, l, gs + 64 * t, w[0].n_train);
-    assert_int_equal(hk_elastic_slots(w[0].e), 2);
-    assert_string_equal(hk_elastic_slot_name(w[0].e, 0), "m");
     for (int t = 0; t < 20; t++) {
         memcpy(w[0].g, gs + 64 * t, w[0].n_train * sizeof(float));
         assert_ok(hk_elastic_add_pull(w[0].e, w[0].x, w[0].g,
@@ -535,7 +585,7 @@ static void test_slots_restored(void **state) {
         read_center(c[0], v, NULL);
         assert_ok(hk_center_assign(c[1], v, NULL, 9, 1000));
         float *slot;
-        assert_ok(hk_elastic_slot(w[1].e, "v0", "m", &slot));
+        assert_ok(hk_optimizer_slot(w[1].optimizer, "v0", "m", &slot));
         assert_true(slot[0] != 0);
     }
     for (int t = 11; t < 20; t++) {
@@ -545,7 +595,7 @@ static void test_slots_restored(void **state) {
         assert_ok(worker_step(&w[1]));
     }
     assert_memory_equal(w[1].x, w[0].x, w[0].n * sizeof(float));
-    assert_int_equal(hk_elastic_local_step(w[1].e), 20);
+    assert_int_equal(info_of(w[1].e).local_step, 20);
     hki_free(gs);
     for (int i = 0; i < 2; i++) {
         worker_close(&w[i]);
@@ -601,7 +651,7 @@ static void test_swapping(void **state) {
     assert_ok(hk_center_assign(c, v, side, 40, 1000));
     assert_ok(hk_elastic_init(w.e, w.x, 0));
     assert_close(w.x[1], 5, 0, 0);
-    assert_int_equal(hk_elastic_global_step(w.e), 40);
+    assert_int_equal(info_of(w.e).global_step, 40);
     hk_name_map_destroy(map);
     // An explicit list: the worker's own values as they are.
     assert_ok(hk_name_map_create(&map));
@@ -642,22 +692,22 @@ static void test_hook(void **state) {
     assert_status(worker_step(&w), HK_E_STATE);
     assert_ok(h.begin(h.self));
     assert_ok(h.after_create_session(h.self, w.x));
-    assert_int_equal(hk_elastic_worker(w.e), 1);
+    assert_int_equal(info_of(w.e).worker, 1);
     assert_ok(worker_step(&w));
     assert_status(h.begin(h.self), HK_E_STATE);
     // Again, as after a recovered session.
     assert_ok(h.after_create_session(h.self, w.x));
-    assert_int_equal(hk_elastic_local_step(w.e), 0);
+    assert_int_equal(info_of(w.e).local_step, 0);
     assert_status(hk_elastic_init(w.e, w.x, 0), HK_E_STATE);
     assert_ok(h.end(h.self, w.x));
-    assert_int_equal(hk_elastic_worker(w.e), -1);
+    assert_int_equal(info_of(w.e).worker, -1);
     hk_center_info info;
     assert_ok(hk_center_get_info(c, &info));
     assert_int_equal(info.global_step, 1);
     assert_int_equal(info.live, 0);
-    assert_string_equal(hk_elastic_name(w.e), "ElasticAverageOptimizer");
-    assert_ptr_equal(hk_elastic_inner(w.e), w.optimizer);
-    assert_ptr_equal(hk_elastic_center(w.e), c);
+    assert_string_equal(info_of(w.e).name, "ElasticAverageOptimizer");
+    assert_ptr_equal(info_of(w.e).inner, w.optimizer);
+    assert_ptr_equal(info_of(w.e).center, c);
     worker_close(&w);
     hk_center_destroy(c);
     hk_layout_release(l);
@@ -725,6 +775,7 @@ int main(void) {
         cmocka_unit_test(test_orders),
         cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_overlap_counts),
+        cmocka_unit_test(test_stepped),
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_invariants),
         cmocka_unit_test(test_counts_and_restart),

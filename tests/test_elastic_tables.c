@@ -154,6 +154,12 @@ static void step_all(run *r, const char *who) {
     }
 }
 
+static hk_elastic_info info_of(const struct worker *w) {
+    hk_elastic_info info;
+    assert_ok(hk_elastic_get_info(w->e, &info));
+    return info;
+}
+
 // One variable of a vector; all its elements are equal.
 static double variable(run *r, const float *vector, const char *name) {
     const hk_entry *const e = hk_layout_find(r->layout, name);
@@ -169,11 +175,11 @@ static double value_of(run *r, const char *column, const hk_center_info *info) {
     if (strncmp(column, "x.", 2) == 0)
         return variable(r, r->w[id].x, column + 4);
     if (strncmp(column, "c.", 2) == 0)
-        return variable(r, hk_elastic_view(r->w[id].e), column + 4);
+        return variable(r, info_of(&r->w[id]).view, column + 4);
     if (strncmp(column, "C.", 2) == 0)
         return variable(r, r->c, column + 2);
     if (strncmp(column, "local_step.", 11) == 0)
-        return (double)hk_elastic_local_step(r->w[column[11] - '0'].e);
+        return (double)info_of(&r->w[column[11] - '0']).local_step;
     if (strcmp(column, "exchanges") == 0)
         return (double)info->exchanges;
     if (strcmp(column, "version") == 0)

@@ -542,7 +542,9 @@ static hk_status shadow_after(void *user, hk_run *run) {
         return HK_OK;
     // An exchange stands for the steps of its period.
     HKI_TRY(hk_ema_set_decay(s->ema, pow(DECAY, 10)));
-    return hk_ema_update(s->ema, hk_elastic_view(hk_run_elastic(run)), NULL);
+    hk_elastic_info e;
+    HKI_TRY(hk_elastic_get_info(hk_run_elastic(run), &e));
+    return hk_ema_update(s->ema, e.view, NULL);
 }
 
 // The built-in average is what a hook makes of the same values.

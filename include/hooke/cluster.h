@@ -282,12 +282,12 @@ HK_API void hk_worker_options_init(hk_worker_options *opt, size_t struct_size);
 // Connects and joins; gives the center x if it is empty, then x := center.
 HK_API hk_status hk_worker_open(const hk_worker_options *opt, float *x,
                                 size_t n, hk_worker **out);
-// One exchange of x as in hk_elastic_exchange. steps: of training since the
-// last call.
+// One exchange of x, whatever method the center has that does not ask for
+// gradients. steps: of training since the last call.
 HK_API hk_status hk_worker_exchange(hk_worker *w, float *x, int64_t steps);
-HK_API hk_center *hk_worker_center(const hk_worker *w); // for what is above
-HK_API int32_t hk_worker_id(const hk_worker *w);
-HK_API int64_t hk_worker_global_step(const hk_worker *w);
+// What it is made of: id, steps, center and more by hk_elastic_get_info. Lives
+// as long as w.
+HK_API hk_elastic *hk_worker_elastic(const hk_worker *w);
 // Leaves the center; NULL is allowed.
 HK_API void hk_worker_close(hk_worker *w);
 

@@ -11,6 +11,11 @@
 //     hk_elastic_apply(e, x, &gradients, NULL);         // every step
 //     hk_elastic_leave(e, x);
 //
+// An estimator with config.workers does all of this (hooke/estimator.h): that
+// is where to start. hk_trainer_step is for loops of one's own over a graph,
+// hk_elastic_apply for gradients of one's own, hk_elastic_stepped for steps of
+// one's own, hk_worker (hooke/cluster.h) for those over a network.
+//
 // What an exchange does is the center's method: elastic averaging, DOWNPOUR,
 // model averaging, DiLoCo... docs/elastic.md gives the formula of each.
 //
@@ -132,12 +137,11 @@ typedef struct hk_center_info {
     uint32_t initialised;    // 1: has values
     hk_method method;
     hk_turn_order turn;
+    const hk_layout *layout; // lives as long as the center
+    const hk_share *shares;  // per entry of the layout; never BY_KIND
 } hk_center_info;
 
 HK_API hk_status hk_center_get_info(hk_center *c, hk_center_info *out);
-HK_API const hk_layout *hk_center_layout(const hk_center *c);
-// What happens to the i-th entry; never BY_KIND.
-HK_API hk_share hk_center_entry_share(const hk_center *c, size_t i);
 
 typedef enum hk_center_part {
     HK_CENTER_VALUES = 1,
@@ -207,6 +211,8 @@ typedef struct hk_elastic_options {
     uint32_t local_schedule; // 1: schedules see local_step, not global_step
     hk_isa isa;              // default AUTO
     uint32_t reserved;       // zero
+    void *side; // values of other types (hk_layout_side_bytes); borrowed,
+                // NULL: they are not exchanged
 } hk_elastic_options;
 
 typedef struct hk_elastic hk_elastic; // opaque
@@ -214,8 +220,12 @@ typedef struct hk_elastic hk_elastic; // opaque
 HK_API void hk_elastic_options_init(hk_elastic_options *opt,
                                     size_t struct_size);
 
-// Creates a worker. opt: copied. inner, center: borrowed, of one layout;
-// num_worker has no default, so opt is needed.
+// Creates a worker. opt: copied; num_worker has no default, so it is needed.
+// center: borrowed, as is inner, which has its layout. With inner NULL the
+// caller makes the steps and tells of them with hk_elastic_stepped: for loops
+// that have their own optimizer, or no graph. Methods that send gradients (AGN,
+// DROP_STALE) or measure in the inner rate (SLOWMO) need inner, and so does
+// the paper's order: HK_E_UNSUPPORTED. An automatic rho is 0 without it.
 // HK_E_INVALID_ARG for a moving rate outside [0, 1] and, when synchronous,
 // for num_worker * moving_rate >= 2.
 HK_API hk_status hk_elastic_create(const hk_elastic_options *opt,
@@ -230,32 +240,21 @@ HK_API void hk_elastic_destroy(hk_elastic *e);
 // With `synchronous` waits for the others; a worker that comes back after
 // they all have started just goes on. May be called again.
 HK_API hk_status hk_elastic_init(hk_elastic *e, float *x, int32_t task);
-// Values of other types (hk_layout_side_bytes); borrowed, NULL: they are not
-// exchanged. Before hk_elastic_init.
-HK_API hk_status hk_elastic_set_side(hk_elastic *e, void *side);
 
 // compute_gradients' share: g += rho (x - view) / scale over n floats, n as
 // in hk_grad_view. Sparse gradients stay sparse: tables are pulled by
 // exchanges. With rho = 0 returns at once.
 HK_API hk_status hk_elastic_add_pull(hk_elastic *e, const float *x, float *g,
                                      int64_t n, double scale);
-// Restricts the inner optimizer to entries (hk_optimizer_select), as a mask in
-// the gradients does for one step. Exchanges cover every entry all the same.
-HK_API hk_status hk_elastic_select(hk_elastic *e, const unsigned char *mask);
-// Inner step, local_step += 1, exchange when due. global_step: NULL, or the
-// step for schedules on entry, hk_elastic_global_step on return.
+// Inner step, local_step += 1, exchange when due; exchanges cover every entry,
+// whatever the gradients' mask or hk_optimizer_select leave out. global_step:
+// NULL, or the step for schedules on entry, the info's on return.
 HK_API hk_status hk_elastic_apply(hk_elastic *e, float *x,
                                   const hk_grad_view *grads,
                                   int64_t *global_step);
-// hk_elastic_apply in two halves, for loops that do something between them:
-// the inner step with local_step += 1 (and, in the paper's order, the
-// difference from x as it was before), then the exchange if one is due.
-HK_API hk_status hk_elastic_update(hk_elastic *e, float *x,
-                                   const hk_grad_view *grads,
-                                   int64_t *global_step);
-// *exchanged (NULL allowed): 1 after an exchange.
-HK_API hk_status hk_elastic_exchange_due(hk_elastic *e, float *x,
-                                         int *exchanged);
+// Without inner: the caller has made `steps` steps on x since the last call.
+// local_step += steps, exchange when a period has ended within them.
+HK_API hk_status hk_elastic_stepped(hk_elastic *e, float *x, int64_t steps);
 // An exchange now, whatever the period says.
 HK_API hk_status hk_elastic_exchange(hk_elastic *e, float *x);
 // Applies overlapped differences that are still under way.
@@ -263,16 +262,20 @@ HK_API hk_status hk_elastic_flush(hk_elastic *e, float *x);
 // Flushes, reports the remaining steps to the center and leaves it.
 HK_API hk_status hk_elastic_leave(hk_elastic *e, float *x);
 
-HK_API const char *hk_elastic_name(const hk_elastic *e);
-HK_API hk_optimizer *hk_elastic_inner(const hk_elastic *e);
-HK_API hk_center *hk_elastic_center(const hk_elastic *e);
-HK_API int32_t hk_elastic_worker(const hk_elastic *e); // id; -1: not joined
-HK_API int64_t hk_elastic_local_step(const hk_elastic *e);
-// The center's global_step at the last contact plus own steps since.
-HK_API int64_t hk_elastic_global_step(const hk_elastic *e);
-// The last view of the center, hk_layout_size floats; NULL when not kept.
-HK_API const float *hk_elastic_view(const hk_elastic *e);
+typedef struct hk_elastic_info {
+    const char *name;
+    hk_optimizer *inner; // NULL: without
+    hk_center *center;
+    const float *view; // the last view of the center, hk_layout_size floats;
+                       // NULL when not kept
+    int64_t local_step;
+    int64_t global_step; // the center's at the last contact plus own steps
+                         // since
+    int32_t worker;      // id; -1: not joined
+    uint32_t reserved;
+} hk_elastic_info;
 
+HK_API hk_status hk_elastic_get_info(const hk_elastic *e, hk_elastic_info *out);
 // Run-time scalars: "moving_rate", "rho", "communication_period". get gives
 // what is in force now.
 HK_API hk_status hk_elastic_set(hk_elastic *e, const char *name, double value);
@@ -281,11 +284,6 @@ HK_API hk_status hk_elastic_get(const hk_elastic *e, const char *name,
 
 // ---- names and savers -------------------------------------------------------
 
-// The inner optimizer's slots (hk_optimizer_slot and friends).
-HK_API size_t hk_elastic_slots(const hk_elastic *e);
-HK_API const char *hk_elastic_slot_name(const hk_elastic *e, size_t i);
-HK_API hk_status hk_elastic_slot(hk_elastic *e, const char *var,
-                                 const char *slot, float **out);
 // What a worker needs to go on where it was, beside x: the inner optimizer's
 // variables, "local_step", "steps_since_exchange", "center_step" (the global
 // step that the worker last heard of), and as far as they exist
@@ -331,7 +329,7 @@ HK_API hk_status hk_elastic_make_hook(hk_elastic *e, int is_chief, int32_t task,
 
 typedef struct hk_elastic_stats {
     int64_t local_step;
-    int64_t global_step; // hk_elastic_global_step
+    int64_t global_step; // as in the info
     uint64_t exchanges;
     uint64_t dropped;        // DROP_STALE: own gradients
     uint64_t skipped_chunks; // own, without locking

@@ -180,7 +180,7 @@ HK_API hk_status hk_role_worker_step(hk_role_worker *w, const hk_progress *p,
                                      hk_run_end *end);
 // The next range, after an exchange or two of words with shard 0. HK_E_END:
 // all data is used up, and the run with it. Waits for ranges that others may
-// give back; HK_E_TIMEOUT after wait_ms. worker: hk_elastic_worker.
+// give back; HK_E_TIMEOUT after wait_ms. worker: its id.
 HK_API hk_status hk_role_worker_take(hk_role_worker *w, int32_t worker,
                                      int64_t wait_ms, hk_range *out);
 // Used up to used_end; what is left goes to somebody else.

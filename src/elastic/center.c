@@ -73,21 +73,18 @@ void hk_center_destroy(hk_center *c) {
         c->ops->destroy(c);
 }
 
+// What is the same for every center.
+static void add_common(const hk_center *c, hk_center_info *out) {
+    out->layout = c->layout;
+    out->shares = c->parts.share;
+}
+
 hk_status hk_center_get_info(hk_center *c, hk_center_info *out) {
     if (c == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "center: info: NULL argument");
     c->ops->info(c, out);
+    add_common(c, out);
     return HK_OK;
-}
-
-const hk_layout *hk_center_layout(const hk_center *c) {
-    return c != NULL ? c->layout : NULL;
-}
-
-hk_share hk_center_entry_share(const hk_center *c, size_t i) {
-    if (c == NULL || i >= hk_layout_entries(c->layout))
-        return HK_SHARE_LOCAL;
-    return c->parts.share[i];
 }
 
 hk_status hk_center_snapshot(hk_center *c, hk_center_part part, int64_t wait_ms,
@@ -97,7 +94,11 @@ hk_status hk_center_snapshot(hk_center *c, hk_center_part part, int64_t wait_ms,
     if (part != HK_CENTER_VALUES && part != HK_CENTER_AVERAGE)
         return hki_fail(HK_E_INVALID_ARG, "%s: snapshot: unknown part %d",
                         c->name, (int)part);
-    return c->ops->snapshot(c, part, hki_deadline(wait_ms), values, side, info);
+    HKI_TRY(
+        c->ops->snapshot(c, part, hki_deadline(wait_ms), values, side, info));
+    if (info != NULL)
+        add_common(c, info);
+    return HK_OK;
 }
 
 hk_status hk_center_assign(hk_center *c, const float *values, const void *side,

@@ -254,7 +254,22 @@ void hki_center_base_deinit(hk_center *c);
 hk_status hki_center_options_check(const hk_center_options *src,
                                    hk_center_options *out);
 
-// Steps of the worker that the center has not heard of.
-int64_t hki_elastic_since(const hk_elastic *e);
+// ---- a worker, as loops of other modules use it -----------------------------
+
+int32_t hki_elastic_worker(const hk_elastic *e); // id; -1: not joined
+int64_t hki_elastic_local_step(const hk_elastic *e);
+// The center's at the last contact plus own steps since.
+int64_t hki_elastic_global_step(const hk_elastic *e);
+int64_t hki_elastic_since(const hk_elastic *e); // not yet told to the center
+
+// hk_elastic_apply in two halves, for loops that do something between them:
+// the inner step with local_step += 1 (and, in the paper's order, the
+// difference from x as it was before), then the exchange if one is due.
+hk_status hki_elastic_update(hk_elastic *e, float *x, const hk_grad_view *grads,
+                             int64_t *global_step);
+// *exchanged (NULL allowed): 1 after an exchange.
+hk_status hki_elastic_exchange_due(hk_elastic *e, float *x, int *exchanged);
+// hk_elastic_leave with a deadline of its own. x may be NULL without overlap.
+hk_status hki_elastic_leave(hk_elastic *e, float *x, int64_t wait_ms);
 
 #endif // HKI_ELASTIC_H

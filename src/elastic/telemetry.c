@@ -61,7 +61,7 @@ hk_status hk_elastic_get_stats(const hk_elastic *e, hk_elastic_stats *out) {
         n->start_ns != 0 ? (double)(hki_now_ns() - n->start_ns) : 0;
     *out = (hk_elastic_stats){
         .local_step = e->local_step,
-        .global_step = hk_elastic_global_step(e),
+        .global_step = hki_elastic_global_step(e),
         .exchanges = n->exchanges,
         .dropped = n->dropped,
         .skipped_chunks = n->skipped,

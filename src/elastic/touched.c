@@ -17,7 +17,8 @@ hk_status hki_touched_create(hk_elastic *e) {
     size_t tables = 0;
     for (size_t i = 0; i < n; i++)
         tables += hk_layout_entry(e->layout, i)->sparse;
-    if (!e->center->ops->rows || tables == 0 ||
+    // Which rows steps made elsewhere have moved is not known.
+    if (!e->center->ops->rows || tables == 0 || e->inner == NULL ||
         e->method->id != HK_METHOD_ELASTIC)
         return HK_OK;
     HKI_TRY(hki_zalloc_array(tables, sizeof *e->touched, &e->touched));

@@ -6,7 +6,7 @@
 #include <math.h>
 
 _Static_assert(sizeof(hk_elastic_options) ==
-                   offsetof(hk_elastic_options, reserved) + sizeof(uint32_t),
+                   offsetof(hk_elastic_options, side) + sizeof(void *),
                "option structs have no tail padding");
 
 static const hk_elastic_options defaults = {
@@ -41,6 +41,10 @@ double hki_elastic_rate(const hk_elastic *e, bool *per_live) {
     return *per_live ? auto_numerator(e) : hki_elastic_alpha(e);
 }
 
+double hki_elastic_fast_rate(const hk_elastic *e, int64_t step) {
+    return e->inner != NULL ? hk_optimizer_rate(e->inner, step) : 0;
+}
+
 double hki_elastic_rho(const hk_elastic *e, int64_t step) {
     if (e->opt.rho != HK_ELASTIC_AUTO)
         return e->opt.rho;
@@ -48,14 +52,14 @@ double hki_elastic_rho(const hk_elastic *e, int64_t step) {
         e->method->worker != HKI_WORKER_ELASTIC)
         return 0;
     // A schedule may pass through 0, where a gradient moves nothing.
-    const double rate = hk_optimizer_rate(e->inner, step);
+    const double rate = hki_elastic_fast_rate(e, step);
     return rate != 0 ? hki_elastic_alpha(e) / rate : 0;
 }
 
 int64_t hki_elastic_step(const hk_elastic *e, const int64_t *global_step) {
     if (e->opt.local_schedule)
         return e->local_step;
-    return global_step != NULL ? *global_step : hk_elastic_global_step(e);
+    return global_step != NULL ? *global_step : hki_elastic_global_step(e);
 }
 
 static hk_status check_alpha(const hk_elastic *e) {
@@ -90,7 +94,7 @@ static hk_status check_rho(const hk_elastic *e) {
 static void warn_stability(const hk_elastic *e) {
     if (e->method->worker != HKI_WORKER_ELASTIC)
         return;
-    const double eta = hk_optimizer_rate(e->inner, 0);
+    const double eta = hki_elastic_fast_rate(e, 0);
     const double alpha = hki_elastic_alpha(e);
     const double bound = eta < 4 ? (4 - 2 * eta) / (4 - eta) : -1;
     if (eta >= 0 && eta <= 2 && alpha <= bound)
@@ -241,7 +245,8 @@ static hk_status check_overlap(const hk_elastic *e) {
 // A rho that divides by a rate of 0 would be infinite.
 static hk_status check_rate(const hk_elastic *e) {
     double rate;
-    if (e->opt.rho != HK_ELASTIC_AUTO || e->opt.preset != HK_PRESET_TF ||
+    if (e->inner == NULL || e->opt.rho != HK_ELASTIC_AUTO ||
+        e->opt.preset != HK_PRESET_TF ||
         e->method->worker != HKI_WORKER_ELASTIC ||
         hk_optimizer_get(e->inner, "learning_rate", &rate) != HK_OK)
         return HK_OK;
@@ -254,11 +259,31 @@ static hk_status check_rate(const hk_elastic *e) {
     return HK_OK;
 }
 
+// What a worker whose steps are made elsewhere cannot do.
+static hk_status check_outside(const hk_elastic *e) {
+    if (e->method->worker == HKI_WORKER_GRADIENT)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: method %s sends gradients, which only an inner "
+                        "optimizer gets to see",
+                        e->name, e->method->name);
+    if (e->method->flags & HKI_METHOD_FAST_RATE)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: method %s counts in the learning rate of an "
+                        "inner optimizer",
+                        e->name, e->method->name);
+    if (e->opt.order == HK_ORDER_PAPER)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: the paper's order takes the difference before a "
+                        "step, which an inner optimizer has to make",
+                        e->name);
+    return HK_OK;
+}
+
 static hk_status create_vectors(hk_elastic *e) {
     const size_t n = (size_t)hk_layout_size(e->layout);
     const bool elastic = e->method->worker == HKI_WORKER_ELASTIC;
     const bool auto_rho = e->opt.rho == HK_ELASTIC_AUTO && elastic &&
-                          e->opt.preset == HK_PRESET_TF;
+                          e->opt.preset == HK_PRESET_TF && e->inner != NULL;
     if ((e->method->flags & HKI_METHOD_VIEW) || e->opt.keep_view || auto_rho ||
         (e->opt.rho != HK_ELASTIC_AUTO && e->opt.rho != 0))
         HKI_TRY(hki_zalloc_array(n, sizeof(float), &e->view));
@@ -269,7 +294,7 @@ static hk_status create_vectors(hk_elastic *e) {
     }
     if (e->paper && e->opt.overlap_steps == 0)
         HKI_TRY(hki_zalloc_array(n, sizeof(float), &e->diff));
-    if (e->opt.telemetry > 0 && e->opt.overlap_steps == 0)
+    if (e->opt.telemetry > 0 && e->opt.overlap_steps == 0 && e->inner != NULL)
         HKI_TRY(hki_zalloc_array(n, sizeof(float), &e->before));
     if (e->opt.telemetry > 1)
         HKI_TRY(hki_zalloc_array(hk_layout_entries(e->layout), sizeof *e->entry,
@@ -278,22 +303,24 @@ static hk_status create_vectors(hk_elastic *e) {
 }
 
 static hk_status build(hk_elastic *e, const char *name) {
-    const hk_layout *const inner = hki_optimizer_layout(e->inner);
     HKI_TRY(
         hki_strdup(name != NULL ? name : "ElasticAverageOptimizer", &e->name));
     if (e->name[0] == '\0')
         return hki_fail(HK_E_INVALID_ARG, "elastic: the name is empty");
-    if (hk_layout_fingerprint(inner) != hk_layout_fingerprint(e->layout))
+    if (e->inner == NULL)
+        HKI_TRY(check_outside(e));
+    else if (hk_layout_fingerprint(hki_optimizer_layout(e->inner)) !=
+             hk_layout_fingerprint(e->layout))
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: optimizer and center have different layouts",
                         e->name);
     if (e->opt.communication_period == 0)
         e->opt.communication_period = e->method->period;
     HKI_TRY(check_options(e));
-    e->paper =
-        e->opt.order == HK_ORDER_PAPER || (e->opt.order == HK_ORDER_BY_PRESET &&
-                                           e->opt.preset == HK_PRESET_PAPER &&
-                                           e->method->id == HK_METHOD_ELASTIC);
+    e->paper = e->opt.order == HK_ORDER_PAPER ||
+               (e->opt.order == HK_ORDER_BY_PRESET &&
+                e->opt.preset == HK_PRESET_PAPER && e->inner != NULL &&
+                e->method->id == HK_METHOD_ELASTIC);
     HKI_TRY(check_overlap(e));
     HKI_TRY(check_rate(e));
     HKI_TRY(hki_exchange_kernels_pick(e->opt.isa, e->name, &e->k));
@@ -306,9 +333,9 @@ static hk_status build(hk_elastic *e, const char *name) {
 
 hk_status hk_elastic_create(const hk_elastic_options *opt, hk_optimizer *inner,
                             hk_center *center, hk_elastic **out) {
-    if (opt == NULL || inner == NULL || center == NULL || out == NULL)
+    if (opt == NULL || center == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG,
-                        "elastic: options, optimizer, center or out is NULL");
+                        "elastic: options, center or out is NULL");
     hk_elastic *e;
     HKI_TRY(hki_zalloc_array(1, sizeof *e, &e));
     e->opt = defaults;
@@ -341,16 +368,6 @@ hk_status hki_elastic_ready(const hk_elastic *e, const char *what) {
     return HK_OK;
 }
 
-hk_status hk_elastic_set_side(hk_elastic *e, void *side) {
-    if (e == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "elastic: side: NULL handle");
-    if (e->m.incarnation != 0)
-        return hki_fail(HK_E_STATE, "%s: the side block comes before init",
-                        e->name);
-    e->side = side;
-    return HK_OK;
-}
-
 static hk_status join(hk_elastic *e, int32_t task, int64_t deadline_ns) {
     if (e->m.incarnation != 0) {
         if (task >= 0 && (uint32_t)task != e->m.id)
@@ -369,8 +386,8 @@ hk_status hk_elastic_init(hk_elastic *e, float *x, int32_t task) {
     const int64_t deadline = hki_deadline(e->opt.wait_ms);
     HKI_TRY(hki_overlap_drop(e));
     HKI_TRY(join(e, task, deadline));
-    HKI_TRY(ops->init_if_empty(e->center, e->m, x, e->side, deadline));
-    HKI_TRY(ops->pull(e->center, e->m, x, e->view, e->side, deadline,
+    HKI_TRY(ops->init_if_empty(e->center, e->m, x, e->opt.side, deadline));
+    HKI_TRY(ops->pull(e->center, e->m, x, e->view, e->opt.side, deadline,
                       &e->center_step));
     hki_touched_clear(e);
     e->local_step = 0;
@@ -387,18 +404,24 @@ hk_status hk_elastic_init(hk_elastic *e, float *x, int32_t task) {
     return HK_OK;
 }
 
-hk_status hk_elastic_leave(hk_elastic *e, float *x) {
-    HKI_TRY(hki_elastic_ready(e, "leave"));
+hk_status hki_elastic_leave(hk_elastic *e, float *x, int64_t wait_ms) {
     hk_status flushed = HK_OK;
+    if (e->m.incarnation == 0)
+        return HK_OK;
     if (e->due) // left over by the caller
-        flushed = hk_elastic_exchange_due(e, x, NULL);
+        flushed = hki_elastic_exchange_due(e, x, NULL);
     if (flushed == HK_OK)
         flushed = hk_elastic_flush(e, x);
     const hki_member m = e->m;
     e->m.incarnation = 0; // whatever comes of it
-    const hk_status s = e->center->ops->leave(e->center, m, e->since,
-                                              hki_deadline(e->opt.wait_ms));
+    const hk_status s =
+        e->center->ops->leave(e->center, m, e->since, hki_deadline(wait_ms));
     e->center_step += e->since;
     e->since = 0;
     return flushed != HK_OK ? flushed : s;
+}
+
+hk_status hk_elastic_leave(hk_elastic *e, float *x) {
+    HKI_TRY(hki_elastic_ready(e, "leave"));
+    return hki_elastic_leave(e, x, e->opt.wait_ms);
 }

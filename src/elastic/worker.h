@@ -24,7 +24,7 @@ typedef struct hki_counters {
 struct hk_elastic {
     hk_elastic_options opt; // name is a copy; rates as given
     char *name;
-    hk_optimizer *inner; // borrowed
+    hk_optimizer *inner; // borrowed; NULL: the caller makes the steps
     hk_center *center;   // borrowed
     const hki_method *method;
     hk_layout *layout; // retained
@@ -39,7 +39,6 @@ struct hk_elastic {
     float *before;     // x before a step that is followed by an exchange
     float *grad;       // accumulated gradient, hk_layout_train floats
     hki_tables tables; // of grad
-    void *side;        // the caller's
 
     hki_member m; // incarnation 0: not joined
     int64_t local_step;
@@ -63,6 +62,8 @@ double hki_elastic_alpha(const hk_elastic *e); // with num_worker workers
 // Alpha, or what the live workers divide (*per_live).
 double hki_elastic_rate(const hk_elastic *e, bool *per_live);
 double hki_elastic_rho(const hk_elastic *e, int64_t step);
+// Of the inner optimizer; 0 without one.
+double hki_elastic_fast_rate(const hk_elastic *e, int64_t step);
 int64_t hki_elastic_step(const hk_elastic *e, const int64_t *global_step);
 
 // HK_E_STATE unless e has joined; `what` opens the message.

@@ -1,51 +1,36 @@
-// worker_names.c - slots, name maps, swapping saver and hook of a worker.
+// worker_names.c - what a worker says of itself: info, name maps, swapping
+// saver, hook.
 #include "elastic/worker.h"
 
-const char *hk_elastic_name(const hk_elastic *e) {
-    return e != NULL ? e->name : NULL;
+int32_t hki_elastic_worker(const hk_elastic *e) {
+    return e->m.incarnation != 0 ? (int32_t)e->m.id : -1;
 }
 
-hk_optimizer *hk_elastic_inner(const hk_elastic *e) {
-    return e != NULL ? e->inner : NULL;
-}
-
-hk_center *hk_elastic_center(const hk_elastic *e) {
-    return e != NULL ? e->center : NULL;
-}
-
-int32_t hk_elastic_worker(const hk_elastic *e) {
-    return e != NULL && e->m.incarnation != 0 ? (int32_t)e->m.id : -1;
-}
-
-int64_t hk_elastic_local_step(const hk_elastic *e) {
-    return e != NULL ? e->local_step : 0;
+int64_t hki_elastic_local_step(const hk_elastic *e) {
+    return e->local_step;
 }
 
 int64_t hki_elastic_since(const hk_elastic *e) {
     return e->since;
 }
 
-int64_t hk_elastic_global_step(const hk_elastic *e) {
-    return e != NULL ? e->center_step + e->since : 0;
+int64_t hki_elastic_global_step(const hk_elastic *e) {
+    return e->center_step + e->since;
 }
 
-const float *hk_elastic_view(const hk_elastic *e) {
-    return e != NULL ? e->view : NULL;
-}
-
-size_t hk_elastic_slots(const hk_elastic *e) {
-    return e != NULL ? hk_optimizer_slots(e->inner) : 0;
-}
-
-const char *hk_elastic_slot_name(const hk_elastic *e, size_t i) {
-    return e != NULL ? hk_optimizer_slot_name(e->inner, i) : NULL;
-}
-
-hk_status hk_elastic_slot(hk_elastic *e, const char *var, const char *slot,
-                          float **out) {
-    if (e == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "elastic: slot: NULL handle");
-    return hk_optimizer_slot(e->inner, var, slot, out);
+hk_status hk_elastic_get_info(const hk_elastic *e, hk_elastic_info *out) {
+    if (e == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "elastic: info: NULL argument");
+    *out = (hk_elastic_info){
+        .name = e->name,
+        .inner = e->inner,
+        .center = e->center,
+        .view = e->view,
+        .local_step = e->local_step,
+        .global_step = hki_elastic_global_step(e),
+        .worker = hki_elastic_worker(e),
+    };
+    return HK_OK;
 }
 
 // ---- variables --------------------------------------------------------------
@@ -84,7 +69,8 @@ static hk_status add_vector(const hk_elastic *e, const char *prefix,
 hk_status hk_elastic_variables(hk_elastic *e, hk_name_map *map) {
     if (e == NULL || map == NULL)
         return hki_fail(HK_E_INVALID_ARG, "elastic: variables: NULL argument");
-    HKI_TRY(hk_optimizer_variables(e->inner, map));
+    if (e->inner != NULL)
+        HKI_TRY(hk_optimizer_variables(e->inner, map));
     HKI_TRY(add_scalar(map, "local_step", &e->local_step));
     HKI_TRY(add_scalar(map, "steps_since_exchange", &e->since));
     HKI_TRY(add_scalar(map, "center_step", &e->center_step));
@@ -131,7 +117,7 @@ static hk_status add_entry(const swap *w, size_t i) {
     char *base = local ? (char *)w->opt.x : (char *)w->center;
     size_t at = (size_t)entry->offset * sizeof(float);
     if (entry->dtype != HK_F32) {
-        base = local ? w->e->side : w->side;
+        base = local ? w->e->opt.side : w->side;
         at = (size_t)entry->offset;
     }
     if (base == NULL)

@@ -11,10 +11,10 @@ void hki_elastic_prepare(hk_elastic *e, float *x, hki_exchange *ex) {
         .x = x,
         .view = e->view,
         .grad = e->grad,
-        .side = e->side,
+        .side = e->opt.side,
         .rate = rate,
         .grad_scale = 1.0 / (double)HKI_MAX(e->accumulated, 1),
-        .fast_rate = hk_optimizer_rate(e->inner, hki_elastic_step(e, NULL)),
+        .fast_rate = hki_elastic_fast_rate(e, hki_elastic_step(e, NULL)),
         .steps_done = e->since,
         .deadline_ns = hki_deadline(e->opt.wait_ms),
         .per_live = per_live,
@@ -170,12 +170,6 @@ static void accumulate(hk_elastic *e, const hk_grad_view *g) {
 
 // ---- steps ------------------------------------------------------------------
 
-hk_status hk_elastic_select(hk_elastic *e, const unsigned char *mask) {
-    if (e == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "elastic: select: NULL handle");
-    return hk_optimizer_select(e->inner, mask);
-}
-
 // The part that belongs to this worker alone.
 static hk_status local_step(hk_elastic *e, float *x, const hk_grad_view *grads,
                             int64_t step) {
@@ -192,7 +186,7 @@ static hk_status local_step(hk_elastic *e, float *x, const hk_grad_view *grads,
 }
 
 // Paper's order: d comes from x before the step and moves the center at once;
-// x follows after the step (hk_elastic_exchange_due). Whatever fails, both
+// x follows after the step (hki_elastic_exchange_due). Whatever fails, both
 // sides move by the same d.
 static hk_status step_paper(hk_elastic *e, float *x, const hk_grad_view *grads,
                             int64_t step) {
@@ -222,7 +216,7 @@ static hk_status step(hk_elastic *e, float *x, const hk_grad_view *grads,
     return HK_OK;
 }
 
-hk_status hk_elastic_exchange_due(hk_elastic *e, float *x, int *exchanged) {
+hk_status hki_elastic_exchange_due(hk_elastic *e, float *x, int *exchanged) {
     HKI_TRY(hki_elastic_ready(e, "exchange"));
     if (x == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: exchange: x is NULL", e->name);
@@ -243,9 +237,14 @@ hk_status hk_elastic_exchange_due(hk_elastic *e, float *x, int *exchanged) {
     return HK_OK;
 }
 
-hk_status hk_elastic_update(hk_elastic *e, float *x, const hk_grad_view *grads,
-                            int64_t *global_step) {
+hk_status hki_elastic_update(hk_elastic *e, float *x, const hk_grad_view *grads,
+                             int64_t *global_step) {
     HKI_TRY(hki_elastic_ready(e, "apply_gradients"));
+    if (e->inner == NULL)
+        return hki_fail(HK_E_STATE,
+                        "%s: apply_gradients: there is no inner optimizer; "
+                        "hk_elastic_stepped tells of the caller's steps",
+                        e->name);
     if (x == NULL || grads == NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: apply_gradients: x or gradients are NULL",
@@ -255,18 +254,36 @@ hk_status hk_elastic_update(hk_elastic *e, float *x, const hk_grad_view *grads,
                         "%s: apply_gradients: no variable has a gradient",
                         e->name);
     if (e->due) // left over by the caller
-        HKI_TRY(hk_elastic_exchange_due(e, x, NULL));
+        HKI_TRY(hki_elastic_exchange_due(e, x, NULL));
     HKI_TRY(step(e, x, grads, hki_elastic_step(e, global_step)));
     if (global_step != NULL)
-        *global_step = hk_elastic_global_step(e);
+        *global_step = hki_elastic_global_step(e);
     return HK_OK;
 }
 
 hk_status hk_elastic_apply(hk_elastic *e, float *x, const hk_grad_view *grads,
                            int64_t *global_step) {
-    HKI_TRY(hk_elastic_update(e, x, grads, global_step));
-    const hk_status s = hk_elastic_exchange_due(e, x, NULL);
+    HKI_TRY(hki_elastic_update(e, x, grads, global_step));
+    const hk_status s = hki_elastic_exchange_due(e, x, NULL);
     if (global_step != NULL)
-        *global_step = hk_elastic_global_step(e);
+        *global_step = hki_elastic_global_step(e);
     return s;
+}
+
+hk_status hk_elastic_stepped(hk_elastic *e, float *x, int64_t steps) {
+    HKI_TRY(hki_elastic_ready(e, "stepped"));
+    if (x == NULL || steps < 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: stepped: x is NULL, or steps %lld", e->name,
+                        (long long)steps);
+    if (e->inner != NULL)
+        return hki_fail(HK_E_STATE,
+                        "%s: stepped: %s makes the steps, in hk_elastic_apply",
+                        e->name, hk_optimizer_name(e->inner));
+    const int64_t tau = e->opt.communication_period;
+    const int64_t periods = e->local_step / tau;
+    e->local_step += steps;
+    e->since += steps;
+    e->due = e->local_step / tau > periods;
+    return hki_elastic_exchange_due(e, x, NULL);
 }

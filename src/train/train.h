@@ -2,6 +2,7 @@
 #ifndef HKI_TRAIN_H
 #define HKI_TRAIN_H
 #include "base/base.h"
+#include "elastic/elastic.h"
 #include "graph/graph.h"
 #include "hooke/train.h"
 

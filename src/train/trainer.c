@@ -17,6 +17,7 @@ struct hk_trainer {
     hk_step_info info;
     hk_grad_view grads;
     unsigned char *mask; // entries with a gradient
+    bool masked;         // some trainable entry has none
     unsigned char *none; // no entry: the optimizer moves nothing
 };
 
@@ -32,28 +33,30 @@ static hk_status check_options(const hk_trainer_options *o) {
     if (hk_session_grads(o->session) == NULL)
         return hki_fail(HK_E_STATE, "trainer: the session has no gradients; "
                                     "it needs a training plan");
-    if (o->elastic != NULL && hk_elastic_inner(o->elastic) != o->optimizer)
+    hk_elastic_info e;
+    if (o->elastic == NULL)
+        return HK_OK;
+    HKI_TRY(hk_elastic_get_info(o->elastic, &e));
+    if (e.inner != o->optimizer)
         return hki_fail(HK_E_INVALID_ARG, "trainer: %s wraps another optimizer",
-                        hk_elastic_name(o->elastic));
+                        e.name);
     return HK_OK;
 }
 
 // Entries without a gradient neither move nor change their slots.
-static hk_status select_entries(hk_trainer *t) {
+static hk_status mark_entries(hk_trainer *t) {
     const hk_plan *p = hk_session_plan(t->opt.session);
     const hk_layout *l = hk_plan_layout(p);
     const size_t n = hk_layout_entries(l);
-    bool all = true;
+    t->masked = false;
     HKI_TRY(hki_zalloc_array(n, 1, &t->mask));
     HKI_TRY(hki_zalloc_array(n, 1, &t->none));
     for (size_t i = 0; i < n; i++) {
         const hk_entry *e = hk_layout_entry(l, i);
         t->mask[i] = hk_plan_has_grad(p, e) != 0;
-        all &= t->mask[i] || e->kind != HK_TRAINABLE;
+        t->masked |= !t->mask[i] && e->kind == HK_TRAINABLE;
     }
-    const unsigned char *mask = all ? NULL : t->mask;
-    return t->opt.elastic != NULL ? hk_elastic_select(t->opt.elastic, mask)
-                                  : hk_optimizer_select(t->opt.optimizer, mask);
+    return HK_OK;
 }
 
 hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
@@ -73,7 +76,7 @@ hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
     hk_status s = hki_zalloc_array(hk_session_sparse_grads(o.session),
                                    sizeof *t->sparse, &t->sparse);
     if (s == HK_OK)
-        s = select_entries(t);
+        s = mark_entries(t);
     if (s != HK_OK) {
         hk_trainer_destroy(t);
         return s;
@@ -130,7 +133,8 @@ static hk_status forward_backward(hk_trainer *t) {
                               .n_dense = hk_session_grad_size(s),
                               .sparse = t->sparse,
                               .n_sparse = n,
-                              .scale = 1.0};
+                              .scale = 1.0,
+                              .mask = t->masked ? t->mask : NULL};
     return HK_OK;
 }
 
@@ -202,12 +206,12 @@ static hk_status update_elastic(hk_trainer *t) {
     hk_grad_view g = t->grads;
     if (t->opt.update != NULL)
         g.mask = t->none;
-    HKI_TRY(hk_elastic_update(e, t->info.x, &g, &t->info.global_step));
+    HKI_TRY(hki_elastic_update(e, t->info.x, &g, &t->info.global_step));
     if (t->opt.update != NULL)
         HKI_TRY(update_by_hand(t));
     t->info.applied = 1;
     HKI_TRY(call(t, HK_POINT_UPDATED));
-    HKI_TRY(hk_elastic_exchange_due(e, t->info.x, &exchanged));
+    HKI_TRY(hki_elastic_exchange_due(e, t->info.x, &exchanged));
     t->info.exchanged = exchanged != 0;
     HKI_TRY(call(t, HK_POINT_EXCHANGED));
     return average(t);
@@ -236,7 +240,7 @@ hk_status hk_trainer_step(hk_trainer *t, int *stop) {
     t->info.applied = t->info.exchanged = t->info.stop = 0;
     t->grads = (hk_grad_view){.scale = 1.0};
     if (t->opt.elastic != NULL)
-        t->info.global_step = hk_elastic_global_step(t->opt.elastic);
+        t->info.global_step = hki_elastic_global_step(t->opt.elastic);
     HKI_TRY(call(t, HK_POINT_BEGIN));
     HKI_TRY(forward_backward(t));
     HKI_TRY(pull(t));
@@ -248,7 +252,7 @@ hk_status hk_trainer_step(hk_trainer *t, int *stop) {
     }
     t->info.local_step += ready;
     if (t->opt.elastic != NULL)
-        t->info.global_step = hk_elastic_global_step(t->opt.elastic);
+        t->info.global_step = hki_elastic_global_step(t->opt.elastic);
     else
         t->info.global_step += ready;
     HKI_TRY(call(t, HK_POINT_END));

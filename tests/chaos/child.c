@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+#include "elastic/elastic.h"
 #include "hooke/cluster.h"
 #include "hooke/elastic.h"
 #include "hooke/optim.h"
@@ -322,7 +323,7 @@ static hk_status exchange(hand *h, bool *right) {
     int exchanged = 0;
     hk_status s = hk_center_link_info(center, &before);
     if (s == HK_OK)
-        s = hk_elastic_exchange_due(h->e, h->x, &exchanged);
+        s = hki_elastic_exchange_due(h->e, h->x, &exchanged);
     if (s == HK_OK)
         s = hk_center_link_info(center, &after);
     if (s != HK_OK)
@@ -349,7 +350,7 @@ static hk_status work(hand *h, hk_run_end *end, bool *right) {
         nanosleep(&pause, NULL);
         atomic_store(&h->slot->alive_ns, chaos_now());
         fill_gradient(h);
-        s = hk_elastic_update(h->e, h->x, &view, NULL);
+        s = hki_elastic_update(h->e, h->x, &view, NULL);
         h->steps++;
         atomic_fetch_add(&h->slot->steps, 1);
         if (s == HK_OK && h->steps % PERIOD == 0)

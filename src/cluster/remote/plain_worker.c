@@ -1,15 +1,13 @@
 // plain_worker.c - a worker with a training loop of its own: n plain floats, no
-// graph, no optimizer.
+// graph, no optimizer. It is an hk_elastic that is told of steps, with a center
+// elsewhere and a layout of one vector.
 #include "cluster/remote/remote.h"
+
+#define LEAVE_MS 5000 // nobody waits longer for a center that is away
 
 struct hk_worker {
     hk_center *center;
-    hki_member m;
-    size_t n;
-    double rate;
-    int64_t wait_ms;
-    int64_t unreported;  // steps that no exchange has told yet
-    int64_t global_step; // as the center said last
+    hk_elastic *elastic;
 };
 
 _Static_assert(sizeof(hk_worker_options) ==
@@ -27,21 +25,6 @@ void hk_worker_options_init(hk_worker_options *opt, size_t struct_size) {
     hki_options_init(opt, struct_size, &defaults, sizeof defaults);
 }
 
-static hk_status check(const hk_worker_options *o, const float *x, size_t n) {
-    if (o->connect == NULL || x == NULL || n == 0 || n > INT64_MAX / 8)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "worker: no connection, or no values (%zu)", n);
-    if (o->num_worker == 0 || o->wait_ms < 0)
-        return hki_fail(HK_E_INVALID_ARG, "worker: num_worker %u, wait_ms %lld",
-                        o->num_worker, (long long)o->wait_ms);
-    if (o->moving_rate != HK_ELASTIC_AUTO &&
-        !(o->moving_rate >= 0 && o->moving_rate <= 1))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "worker: moving_rate is %g; it lies in [0, 1]",
-                        o->moving_rate);
-    return HK_OK;
-}
-
 // The model is one vector named "x".
 static hk_status connect_vector(const hk_worker_options *o, size_t n,
                                 hk_center **out) {
@@ -57,17 +40,20 @@ static hk_status connect_vector(const hk_worker_options *o, size_t n,
     return s;
 }
 
-static hk_status join(hk_worker *w, const hk_worker_options *o, float *x) {
-    const hki_center_ops *const ops = w->center->ops;
-    const int64_t deadline = hki_deadline(o->wait_ms);
-    if (w->center->method->id != HK_METHOD_ELASTIC)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "worker: the center's method is %s; plain workers are "
-                        "for elastic averaging",
-                        w->center->method->name);
-    HKI_TRY(ops->join(w->center, o->task, deadline, &w->m));
-    HKI_TRY(ops->init_if_empty(w->center, w->m, x, NULL, deadline));
-    return ops->pull(w->center, w->m, x, NULL, NULL, deadline, &w->global_step);
+// Every call of hk_worker_exchange exchanges: a period of one step.
+static hk_status tie(hk_worker *w, const hk_worker_options *o, float *x,
+                     size_t n) {
+    hk_elastic_options e;
+    hk_elastic_options_init(&e, sizeof e);
+    e.name = "worker";
+    e.preset = HK_PRESET_PAPER;
+    e.moving_rate = o->moving_rate;
+    e.wait_ms = o->wait_ms;
+    e.num_worker = o->num_worker;
+    e.communication_period = 1;
+    HKI_TRY(connect_vector(o, n, &w->center));
+    HKI_TRY(hk_elastic_create(&e, NULL, w->center, &w->elastic));
+    return hk_elastic_init(w->elastic, x, o->task);
 }
 
 hk_status hk_worker_open(const hk_worker_options *opt, float *x, size_t n,
@@ -76,16 +62,15 @@ hk_status hk_worker_open(const hk_worker_options *opt, float *x, size_t n,
     if (opt == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "worker: options or out is NULL");
     HKI_TRY(hki_options_copy(&o, sizeof o, opt, "worker"));
-    HKI_TRY(check(&o, x, n));
+    if (o.connect == NULL || x == NULL || n == 0 || n > INT64_MAX / 8 ||
+        o.num_worker == 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "worker: no connection, no values (%zu), or "
+                        "num_worker %u",
+                        n, o.num_worker);
     hk_worker *w;
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
-    w->n = n;
-    w->wait_ms = o.wait_ms;
-    w->rate = o.moving_rate != HK_ELASTIC_AUTO ? o.moving_rate
-                                               : HK_ELASTIC_BETA / o.num_worker;
-    hk_status s = connect_vector(&o, n, &w->center);
-    if (s == HK_OK)
-        s = join(w, &o, x);
+    const hk_status s = tie(w, &o, x, n);
     if (s != HK_OK) {
         hk_worker_close(w);
         return s;
@@ -95,43 +80,22 @@ hk_status hk_worker_open(const hk_worker_options *opt, float *x, size_t n,
 }
 
 hk_status hk_worker_exchange(hk_worker *w, float *x, int64_t steps) {
-    if (w == NULL || x == NULL || steps < 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "worker: exchange: handle or x is NULL, or steps %lld",
-                        (long long)steps);
-    w->unreported += steps;
-    hki_exchange ex = {.x = x,
-                       .rate = w->rate,
-                       .grad_scale = 1,
-                       .steps_done = w->unreported,
-                       .deadline_ns = hki_deadline(w->wait_ms),
-                       .use_locking = true};
-    const hk_status s = w->center->ops->exchange(w->center, w->m, &ex);
-    if (ex.begun) {
-        w->unreported = 0;
-        w->global_step = ex.global_step;
-    }
-    return s;
+    if (w == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "worker: exchange: NULL handle");
+    return steps == 0 ? hk_elastic_exchange(w->elastic, x)
+                      : hk_elastic_stepped(w->elastic, x, steps);
 }
 
-hk_center *hk_worker_center(const hk_worker *w) {
-    return w != NULL ? w->center : NULL;
-}
-
-int32_t hk_worker_id(const hk_worker *w) {
-    return w != NULL && w->m.incarnation != 0 ? (int32_t)w->m.id : -1;
-}
-
-int64_t hk_worker_global_step(const hk_worker *w) {
-    return w != NULL ? w->global_step + w->unreported : 0;
+hk_elastic *hk_worker_elastic(const hk_worker *w) {
+    return w != NULL ? w->elastic : NULL;
 }
 
 void hk_worker_close(hk_worker *w) {
     if (w == NULL)
         return;
-    if (w->m.incarnation != 0)
-        (void)w->center->ops->leave(w->center, w->m, w->unreported,
-                                    hki_deadline(HKI_MIN(w->wait_ms, 5000)));
+    if (w->elastic != NULL)
+        (void)hki_elastic_leave(w->elastic, NULL, LEAVE_MS);
+    hk_elastic_destroy(w->elastic);
     hk_center_destroy(w->center);
     hki_free(w);
 }

@@ -157,7 +157,7 @@ void hk_progress_of(const hk_elastic *e, hk_progress *p) {
     p->staleness = s.staleness;
     p->exchange_seconds = s.exchange_seconds;
     p->exchanges = s.exchanges;
-    p->worker = hk_elastic_worker(e);
+    p->worker = hki_elastic_worker(e);
 }
 
 static void feed(hk_role_worker *w, const hk_progress *p) {
@@ -342,7 +342,7 @@ static hk_status say_goodbye(hk_role_worker *w, hk_run_end end, hk_elastic *e,
     hk_status s = HK_OK;
     const bool over = hk_center_finished(w->center) != 0;
     if (e != NULL)
-        w->worker = hk_elastic_worker(e);
+        w->worker = hki_elastic_worker(e);
     if (is_common(end) && !over && w->reason[0] == '\0')
         snprintf(w->reason, sizeof w->reason, "%s: told by worker %d",
                  hk_run_end_name(end), w->worker);
@@ -378,7 +378,7 @@ hk_status hk_role_worker_leave(hk_role_worker *w, hk_run_end end, hk_elastic *e,
                  hk_run_end_name(end));
     hki_result_set(&r, end, w->reason);
     if (e != NULL)
-        r.global_step = hk_elastic_global_step(e);
+        r.global_step = hki_elastic_global_step(e);
     else if (hk_center_get_info(w->center, &info) == HK_OK)
         r.global_step = info.global_step;
     if (result != NULL)

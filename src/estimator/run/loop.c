@@ -39,7 +39,7 @@ static void keep_failure(hki_loop *l, const hki_worker *w, hk_status s) {
 
 // Where a worker is, as cuts count it.
 static int64_t place(const hki_loop *l, const hki_worker *w) {
-    return l->coupled ? hk_elastic_local_step(w->elastic) : 0;
+    return l->coupled ? hki_elastic_local_step(w->elastic) : 0;
 }
 
 // The first cut that nobody can have passed, seen from the conductor.
@@ -50,7 +50,7 @@ static int64_t next_cut(const hki_loop *l, const hki_worker *w) {
     if (hk_elastic_get(w->elastic, "communication_period", &tau) != HK_OK)
         tau = 1;
     const int64_t period = (int64_t)tau;
-    return (hk_elastic_local_step(w->elastic) / period + 1) * period;
+    return (hki_elastic_local_step(w->elastic) / period + 1) * period;
 }
 
 static bool conducts(const hki_loop *l, const hki_worker *w) {
@@ -73,7 +73,7 @@ static bool must_stop(hki_loop *l, const hki_worker *w) {
 
 static bool global_step_reached(const hki_loop *l, const hki_worker *w) {
     return l->opt.max_steps > 0 && w->elastic != NULL && !l->crew->own_center &&
-           hk_elastic_global_step(w->elastic) >= l->opt.max_steps;
+           hki_elastic_global_step(w->elastic) >= l->opt.max_steps;
 }
 
 // Conditions that are looked at before a step, besides the data's end.
@@ -200,7 +200,7 @@ static void advance(hki_loop *l, hki_worker *w, hk_run *run) {
     atomic_fetch_add(&l->steps, 1);
     const int64_t global =
         w->elastic != NULL && !l->crew->own_center
-            ? raise_global(e, hk_elastic_global_step(w->elastic))
+            ? raise_global(e, hki_elastic_global_step(w->elastic))
             : atomic_fetch_add(&e->global_step, 1) + 1;
     run->info = w->info;
     run->loss = w->info->loss;

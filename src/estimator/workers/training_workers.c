@@ -64,7 +64,7 @@ static hk_status count_ema(void *user, hk_step_info *info) {
 static hk_status steps_of_exchange(const hk_elastic *e, double *out) {
     double period = 1;
     HKI_TRY(hk_elastic_get(e, "communication_period", &period));
-    const double rest = fmod((double)hk_elastic_local_step(e), period);
+    const double rest = fmod((double)hki_elastic_local_step(e), period);
     *out = rest > 0 ? rest : period;
     return HK_OK;
 }
@@ -76,7 +76,9 @@ hk_status hki_crew_average(hki_crew *c, const hki_worker *w) {
     if (c->ema == NULL || !c->ema_of_center || w->index != 0)
         return HK_OK;
     HKI_TRY(steps_of_exchange(c->workers[0].elastic, &steps));
-    const float *view = hk_elastic_view(c->workers[0].elastic);
+    hk_elastic_info info;
+    HKI_TRY(hk_elastic_get_info(c->workers[0].elastic, &info));
+    const float *view = info.view;
     if (view == NULL) {
         HKI_TRY(hk_center_snapshot(c->center, HK_CENTER_VALUES, WAIT_MS,
                                    c->model, NULL, NULL));
@@ -172,9 +174,8 @@ static hk_status tie_worker(hki_crew *c, hki_worker *w) {
     if (c->is_elastic) {
         hk_elastic_options o;
         elastic_options(c, &o);
+        o.side = hk_session_side(s);
         HKI_TRY(hk_elastic_create(&o, w->optimizer, c->center, &w->elastic));
-        if (hk_session_side(s) != NULL)
-            HKI_TRY(hk_elastic_set_side(w->elastic, hk_session_side(s)));
     }
     hk_trainer_options t;
     hk_trainer_options_init(&t, sizeof t);
@@ -265,7 +266,7 @@ static hk_status create_center(hki_crew *c) {
     const hki_config *const k = &c->e->config;
     if (k->c.center != NULL) {
         c->center = k->c.center;
-        if (hk_layout_fingerprint(hk_center_layout(c->center)) !=
+        if (hk_layout_fingerprint(c->center->layout) !=
             hk_layout_fingerprint(c->layout))
             return hki_fail(HK_E_INVALID_ARG,
                             "the center's layout is not the model's: both "
@@ -331,8 +332,7 @@ hk_status hki_crew_model(hki_crew *c) {
     // What has no center is worker 0's.
     for (size_t i = 0; i < hk_layout_entries(c->layout); i++) {
         const hk_entry *const n = hk_layout_entry(c->layout, i);
-        if (n->dtype == HK_F32 &&
-            hk_center_entry_share(c->center, i) == HK_SHARE_LOCAL)
+        if (n->dtype == HK_F32 && c->center->parts.share[i] == HK_SHARE_LOCAL)
             memcpy(c->model + n->offset, x + n->offset,
                    (size_t)n->count * sizeof *x);
     }
