@@ -4,7 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "base/io.h"
+#include "cluster/shard/center_sections.h"
 #include "cluster/shard/shard.h"
+#include "codec/codec.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -41,12 +44,12 @@ static void make_image(void) {
                                   .lease_ms = 1000};
     if (hki_center_options_check(&center, &options.center) != HK_OK ||
         hk_layout_create(items, 2, &l) != HK_OK ||
-        hki_shard_create(&options, l, (uint8_t[]){1, 1}, &s) != HK_OK ||
-        hki_alloc_array(s->file.bytes, 1, &image) != HK_OK)
+        hki_shard_create(&options, l, (uint8_t[]){1, 1}, &s) != HK_OK)
         __builtin_trap();
     hki_shard_assigned(s, 0, 1);
-    image_size = s->file.bytes;
-    memcpy(image, s->file.map, image_size);
+    if (hki_section_set(&s->file, "later", 0, "fuzz", 4, false) != HK_OK ||
+        hki_file_read_all(path, SIZE_MAX - 1, &image, &image_size) != HK_OK)
+        __builtin_trap();
     hki_shard_close(s);
     hk_layout_release(l);
 }
@@ -54,7 +57,11 @@ static void make_image(void) {
 // Where an area begins, and how long it is.
 static void area_of(const hki_center_head *h, unsigned area, size_t *at,
                     size_t *n) {
-    switch (area % 6) {
+    switch (area % 7) {
+    case 6: // tables of sections
+        *at = HKI_SECTIONS_AT;
+        *n = 2 * HKI_SECTIONS_STRIDE;
+        break;
     case 0:
         *at = 0;
         *n = sizeof *h;
@@ -72,9 +79,22 @@ static void area_of(const hki_center_head *h, unsigned area, size_t *at,
         *n = 2 * sizeof(hki_chunk_record);
         break;
     default:
-        *at = (size_t)(h->undo_at + (area % 6 - 4) * h->undo_stride);
+        *at = (size_t)(h->undo_at + (area % 7 - 4) * h->undo_stride);
         *n = HKI_UNDO_IDS + 32;
         break;
+    }
+}
+
+// Tables of sections whose checksums fit.
+static void mend_tables(uint8_t *copy) {
+    for (int i = 0; i < 2; i++) {
+        hki_section_table t;
+        uint8_t *const at = copy + HKI_SECTIONS_AT + i * HKI_SECTIONS_STRIDE;
+        memcpy(&t, at, sizeof t);
+        const size_t n = HKI_MIN(t.count, (uint32_t)HKI_MAX_SECTIONS);
+        t.crc = hki_crc32c(0, &t, offsetof(hki_section_table, crc));
+        t.crc = hki_crc32c(t.crc, t.section, n * sizeof *t.section);
+        memcpy(at, &t, sizeof t);
     }
 }
 
@@ -96,9 +116,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         if (data[0] & 0x80) { // a head that fits itself again
             hki_center_head h;
             memcpy(&h, copy, sizeof h);
-            h.check =
-                hki_hash(HKI_HASH_INIT, &h, offsetof(hki_center_head, check));
+            h.check = hki_center_check(&h);
             memcpy(copy, &h, sizeof h);
+            mend_tables(copy);
         }
     }
     FILE *const f = fopen(path, "wb");

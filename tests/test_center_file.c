@@ -1,8 +1,10 @@
 // test_center_file.c - the center file and what is done with it: damage,
 // recovery of every kind of half-done change, units that come twice.
 #include "cluster_bed.h"
+#include <fcntl.h>
 #include <sys/stat.h>
 #include "base/io.h"
+#include "cluster/shard/center_sections.h"
 
 static char folder[64], path[128];
 
@@ -139,7 +141,7 @@ typedef struct stop {
     hki_point at;
     int count;
     uint8_t *copy; // of the whole file, as it was at that moment
-    hki_shard *s;
+    size_t bytes;
 } stop;
 
 // The file at the moment the process "dies".
@@ -147,8 +149,7 @@ static void take_picture(void *user, hki_point p) {
     stop *const t = user;
     if (p != t->at || t->copy != NULL || --t->count > 0)
         return;
-    assert_ok(hki_alloc_array(t->s->file.bytes, 1, &t->copy));
-    memcpy(t->copy, t->s->file.map, t->s->file.bytes);
+    assert_ok(hki_file_read_all(path, SIZE_MAX - 1, &t->copy, &t->bytes));
 }
 
 static void write_picture(const uint8_t *copy, size_t bytes) {
@@ -191,7 +192,6 @@ static void die_everywhere(hk_method method, bool rows) {
         o.probe = take_picture;
         o.probe_user = &t;
         hki_shard *s = create(&o);
-        t.s = s;
         hki_claim c = join(s, 0);
         static float d[1024];
         fill(d, HKI_COUNT(d), 5);
@@ -212,10 +212,10 @@ static void die_everywhere(hk_method method, bool rows) {
                 assert_ok(hki_shard_apply(s, &r, u, d, false));
         }
         assert_non_null(t.copy);
-        const size_t unit = rows ? s->n_dense : 2, bytes = s->file.bytes;
+        const size_t unit = rows ? s->n_dense : 2;
         hki_shard_close(s); // what it wrote at its end is replaced
-        write_picture(t.copy, bytes);
-        float *const seen = look(t.copy, bytes);
+        write_picture(t.copy, t.bytes);
+        float *const seen = look(t.copy, t.bytes);
         hki_free(t.copy);
         o.probe = NULL;
         hki_shard *again;
@@ -393,6 +393,190 @@ static hk_status open_file(void *user) {
 
 // ---- for its owner's eyes ---------------------------------------------------
 
+static void write_snapshot(hki_shard *s) {
+    hki_shard_copy *cut;
+    const hki_patience p = {.deadline_ns = hki_deadline(10000)};
+    assert_ok(hki_shard_cut(s, 1, &p, &cut));
+    assert_ok(hki_cut_write(s, cut, 1));
+    hki_cut_free(s, cut);
+}
+
+// ---- sections ---------------------------------------------------------------
+
+static void put(hki_shard *s, const char *tag, uint32_t flags,
+                const char *text) {
+    assert_ok(hki_section_set(&s->file, tag, flags, text, strlen(text), false));
+}
+
+static void check_section(hki_shard *s, const char *tag, const char *text) {
+    uint8_t *bytes;
+    size_t size;
+    assert_ok(hki_section_get(&s->file, tag, &bytes, &size));
+    assert_int_equal(size, strlen(text));
+    assert_string_equal((const char *)bytes, text);
+    hki_free(bytes);
+}
+
+static void check_writer(hki_shard *s) {
+    char text[48];
+    snprintf(text, sizeof text, "hooke %s", hk_version());
+    check_section(s, "writer", text);
+}
+
+// Bytes [at, at + n) of the file, flipped.
+static void flip(uint64_t at, size_t n) {
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_true(fd >= 0);
+    for (size_t i = 0; i < n; i++) {
+        uint8_t b;
+        assert_int_equal(pread(fd, &b, 1, (off_t)(at + i)), 1);
+        b ^= 0x40;
+        assert_int_equal(pwrite(fd, &b, 1, (off_t)(at + i)), 1);
+    }
+    close(fd);
+}
+
+static void test_sections(void **state) {
+    (void)state;
+    hki_shard_options o;
+    options(&o, HK_METHOD_ELASTIC);
+    hki_shard *s = create(&o);
+    char long_text[5000];
+    memset(long_text, 'x', sizeof long_text - 1);
+    long_text[sizeof long_text - 1] = '\0';
+    check_writer(s);
+    uint8_t *bytes;
+    size_t size;
+    assert_status(hki_section_get(&s->file, "plan", &bytes, &size),
+                  HK_E_NOT_FOUND);
+    // Replaced again and again they take no more room.
+    put(s, "plan", 0, "first");
+    for (int i = 0; i < 50; i++) {
+        put(s, "plan", 0, i % 2 ? "second" : long_text);
+        put(s, "term", 0, i % 2 ? "a" : "another one");
+    }
+    // What is not known here stays as it is, in a snapshot, too.
+    write_snapshot(s);
+    s = reopen(s, &o);
+    check_section(s, "plan", "second");
+    check_section(s, "term", "a");
+    const uint64_t fixed = s->file.head->file_bytes;
+    assert_true(s->file.bytes < fixed + 20000);
+    // The newer table is damaged: the one before it counts.
+    put(s, "plan", 0, "third");
+    hki_shard_close(s);
+    hki_center_file f;
+    assert_ok(hki_center_file_view(&f, path));
+    const hki_section_table *const a = (void *)(f.map + HKI_SECTIONS_AT);
+    const hki_section_table *const b =
+        (void *)(f.map + HKI_SECTIONS_AT + HKI_SECTIONS_STRIDE);
+    const uint64_t newer =
+        HKI_SECTIONS_AT +
+        (a->generation > b->generation ? 0 : 1) * HKI_SECTIONS_STRIDE;
+    const hki_section *const plan =
+        &(newer == HKI_SECTIONS_AT ? a : b)->section[7];
+    assert_string_equal(plan->tag, "plan");
+    const uint64_t plan_at = plan->at;
+    hki_center_file_close(&f);
+    for (size_t i = 0; i < 16 + 9 * sizeof(hki_section); i++) {
+        flip(newer + i, 1);
+        assert_ok(hki_shard_open(&o, &s));
+        check_section(s, "plan", "second");
+        s->file.head = NULL; // leaves it as it is
+        hki_shard_close(s);
+        flip(newer + i, 1);
+    }
+    flip(plan_at + 2, 1); // the bytes
+    assert_status(hki_shard_open(&o, &s), HK_E_DATA);
+    assert_non_null(strstr(hk_last_error(), "section plan is damaged"));
+    flip(plan_at + 2, 1);
+    flip(HKI_SECTIONS_AT, 2 * HKI_SECTIONS_STRIDE); // both tables
+    assert_status(hki_shard_open(&o, &s), HK_E_DATA);
+    flip(HKI_SECTIONS_AT, 2 * HKI_SECTIONS_STRIDE);
+    // What a later version needs is refused, with both versions.
+    assert_ok(hki_shard_open(&o, &s));
+    check_section(s, "plan", "third");
+    put(s, "writer", 0, "hooke 9.9.9");
+    put(s, "fragment", HKI_SECTION_NEEDED, "of something");
+    s->file.head = NULL;
+    hki_shard_close(s);
+    assert_status(hki_shard_open(&o, &s), HK_E_UNSUPPORTED);
+    assert_non_null(strstr(hk_last_error(), "needs the section fragment"));
+    assert_non_null(strstr(hk_last_error(), hk_version()));
+    assert_non_null(strstr(hk_last_error(), "hooke 9.9.9"));
+    assert_int_equal(unlink(path), 0);
+    // The snapshot was whole.
+    o.durability = HKI_DURABLE_SNAPSHOT;
+    assert_ok(hki_shard_open(&o, &s));
+    check_section(s, "plan", "second");
+    hki_shard_close(s);
+    char snapshot[160];
+    snprintf(snapshot, sizeof snapshot, "%s.snapshot", path);
+    assert_int_equal(unlink(snapshot), 0);
+    // In memory there is nothing to keep.
+    o.path = NULL;
+    o.durability = HKI_DURABLE_PROCESS;
+    s = create(&o);
+    put(s, "plan", 0, "first");
+    assert_status(hki_section_get(&s->file, "plan", &bytes, &size),
+                  HK_E_NOT_FOUND);
+    hki_shard_close(s);
+}
+
+// The center file of version 0.1 is upgraded in place, whenever the process
+// that does it dies.
+static void test_version_1(void **state) {
+    (void)state;
+    char command[400];
+    hki_shard_options o;
+    hki_center_file f;
+    hki_shard *s;
+    options(&o, HK_METHOD_ELASTIC);
+    (void)unlink(path);
+    snprintf(command, sizeof command,
+             "gzip -dc '" HK_TEST_DATA "/0.1/center.bin.gz' > '%s' && chmod "
+             "600 '%s'",
+             path, path);
+    assert_int_equal(system(command), 0);
+    assert_ok(hki_center_file_view(&f, path));
+    assert_int_equal(f.head->version, 1);
+    const size_t n = f.head->n_floats;
+    float *values;
+    assert_ok(hki_alloc_array(n, sizeof *values, &values));
+    memcpy(values, f.vector[0], n * sizeof *values);
+    o.center.max_workers = f.head->max_workers;
+    o.center.chunk_kib = f.head->chunk_floats / 256;
+    hki_center_file_close(&f);
+    for (int died = 0; died < 4; died++) {
+        assert_ok(hki_shard_open(&o, &s));
+        assert_int_equal(s->file.head->version, HKI_CENTER_VERSION);
+        assert_true(s->file.head->check == hki_center_check(s->file.head));
+        assert_memory_equal(s->values, values, n * sizeof *values);
+        check_writer(s);
+        hki_center_head *const h = s->file.head;
+        if (died == 0) // after the table
+            h->version = 1;
+        if (died < 2) { // after the number
+            const uint32_t version = h->version;
+            h->version = 1;
+            h->check = hki_center_check(h);
+            h->version = version;
+        }
+        const uint64_t whole = h->file_bytes;
+        const bool cut = h->version == 1;
+        hki_shard_close(s);
+        if (cut)
+            assert_int_equal(truncate(path, (off_t)whole), 0);
+    }
+    hki_free(values);
+    // One of a version to come.
+    flip(12, 1);
+    assert_status(hki_shard_open(&o, &s), HK_E_UNSUPPORTED);
+    assert_non_null(strstr(hk_last_error(), "version 66 of the format"));
+    assert_non_null(strstr(hk_last_error(), "up to version 2"));
+    assert_int_equal(unlink(path), 0);
+}
+
 static unsigned mode_of(const char *file) {
     struct stat st;
     assert_int_equal(lstat(file, &st), 0);
@@ -414,14 +598,6 @@ static void check_text(const char *file, const char *text) {
     assert_non_null(fgets(got, sizeof got, f));
     fclose(f);
     assert_string_equal(got, text);
-}
-
-static void write_snapshot(hki_shard *s) {
-    hki_shard_copy *cut;
-    const hki_patience p = {.deadline_ns = hki_deadline(10000)};
-    assert_ok(hki_shard_cut(s, 1, &p, &cut));
-    assert_ok(hki_cut_write(s, cut, 1));
-    hki_cut_free(s, cut);
 }
 
 // Center files, snapshots and what is restored from them hold the model: they
@@ -554,6 +730,8 @@ int main(void) {
         cmocka_unit_test(test_outer_state),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_bad_slot),
+        cmocka_unit_test(test_sections),
+        cmocka_unit_test(test_version_1),
         cmocka_unit_test(test_private),
         cmocka_unit_test(test_of_another_user),
         cmocka_unit_test(test_memory),

@@ -37,6 +37,8 @@ WIRE_NUMBERS = [
 FILE_NUMBERS = [
     (r"# The center file, version (\d+)", "HKI_CENTER_VERSION"),
     (r"(\d+) undo slots", "HKI_UNDO_SLOTS"),
+    (r"in the first page, at (\d+)", "HKI_SECTIONS_AT"),
+    (r"at most (\d+) sections", "HKI_MAX_SECTIONS"),
     (r"at most (\d+) vectors", "HKI_MAX_VECTORS"),
     (r"\| (\d+) \| u32\[\d+\] \| row ids", "HKI_UNDO_IDS"),
     (r"\| \d+ \| u32\[(\d+)\] \| row ids", "HKI_BATCH_ROWS"),
@@ -46,13 +48,14 @@ FILE_NUMBERS = [
     (r"cursor = exchange << (\d+)",
      "__builtin_ctzll(HKI_CURSOR(1, 0))"),
 ]
-STRUCTS = {"Head": "hki_center_head", "Workers": "hki_worker_record",
+STRUCTS = {"Head": "hki_center_head", "Table of sections": "hki_section_table",
+           "Section": "hki_section", "Workers": "hki_worker_record",
            "Chunks": "hki_chunk_record", "Undo slots": "hki_undo_head"}
 PROBE = """#include <stdio.h>
 static void show(unsigned long long v) { printf("%llu\\n", v); }
 #include <stddef.h>
 #include "cluster/cluster.h"
-#include "cluster/shard/center_file.h"
+#include "cluster/shard/center_sections.h"
 #include "cluster/wire/chunk_kernels.h"
 #include "cluster/shard/shard.h"
 #include "cluster/wire/wire.h"
@@ -211,7 +214,8 @@ def check_wire():
 def check_center_file():
     text = (FORMATS / "center-file.md").read_text()
     problems = check_numbers("center-file.md", text, FILE_NUMBERS)
-    header = (ROOT / "src/cluster/shard/center_file.h").read_text()
+    header = "".join((ROOT / "src/cluster/shard" / name).read_text() for name in
+                     ("center_file.h", "center_sections.h"))
     rows = []
     for heading, struct in STRUCTS.items():
         found = re.findall(r"^\| (\d+) \| (\w+)(?:\[(\d+)\])? \| `(\w+)` \|",

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
-#include "cluster/shard/center_file.h"
+#include "cluster/shard/center_sections.h"
 
 static const char magic[8] = {'H', 'K', 'C', 'E', 'N', 'T', 'E', 'R'};
 #define ENDIAN 0x01020304u
@@ -32,6 +32,10 @@ void hki_boot_id(char out[40]) {
     if (read(fd, out, 36) != 36)
         memset(out, 0, 40);
     close(fd);
+}
+
+uint64_t hki_center_check(const hki_center_head *h) {
+    return hki_hash(HKI_HASH_INIT, h, offsetof(hki_center_head, check));
 }
 
 // ---- geometry ---------------------------------------------------------------
@@ -74,7 +78,7 @@ hk_status hki_center_geometry(hki_center_head *h, const char *what) {
     if (!fits || at > SIZE_MAX)
         return hki_fail(HK_E_OVERFLOW, "%s: %llu floats do not fit a file",
                         what, (unsigned long long)h->n_floats);
-    h->check = hki_hash(HKI_HASH_INIT, h, offsetof(hki_center_head, check));
+    h->check = hki_center_check(h);
     return HK_OK;
 }
 
@@ -116,6 +120,14 @@ static hk_status reserve(int fd, uint64_t bytes, const char *name) {
     return HK_OK;
 }
 
+hk_status hki_center_reserve(const hki_center_file *f, uint64_t bytes) {
+    struct stat st;
+    if (fstat(f->fd, &st) != 0)
+        return io_fail(f->path, "look at");
+    return (uint64_t)st.st_size < bytes ? reserve(f->fd, bytes, f->path)
+                                        : HK_OK;
+}
+
 static hk_status create_memory(hki_center_file *f, bool shared) {
     if (shared) {
         f->fd = memfd_create("hooke-center", MFD_CLOEXEC);
@@ -154,6 +166,7 @@ static void write_head(hki_center_file *f, const hki_center_head *head,
     memcpy(f->map, head, sizeof *head);
     hki_boot_id(((hki_center_head *)(void *)f->map)->boot);
     memcpy(f->map + head->layout_at, layout, head->layout_bytes);
+    hki_sections_init(f);
     set_pointers(f);
 }
 
@@ -207,23 +220,27 @@ static hk_status check_head(const hki_center_file *f, const char *path) {
     if (h->endian != ENDIAN)
         return hki_fail(HK_E_UNSUPPORTED,
                         "%s: written by a machine of another byte order", path);
-    if (h->version != HKI_CENTER_VERSION)
+    if (h->version == 0 || h->version > HKI_CENTER_VERSION)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: version %u of the format; this is %d", path,
-                        h->version, HKI_CENTER_VERSION);
-    if (h->check !=
-        hki_hash(HKI_HASH_INIT, h, offsetof(hki_center_head, check)))
+                        "%s: version %u of the format; hooke %s reads up to "
+                        "version %d",
+                        path, h->version, hk_version(), HKI_CENTER_VERSION);
+    // A process that died in the middle of an upgrade left the hash as it was.
+    hki_center_head old = *h;
+    old.version = 1;
+    if (h->check != hki_center_check(h) && h->check != hki_center_check(&old))
         return hki_fail(HK_E_DATA, "%s: the head is damaged", path);
     hki_center_head again = *h;
     if (h->n_vectors == 0 || h->n_vectors > HKI_MAX_VECTORS ||
         h->n_undo != HKI_UNDO_SLOTS ||
         hki_center_geometry(&again, path) != HK_OK ||
-        memcmp(&again, h, offsetof(hki_center_head, clean)) != 0 ||
-        h->file_bytes != f->bytes)
+        memcmp(&again, h, offsetof(hki_center_head, check)) != 0 ||
+        h->file_bytes > f->bytes ||
+        (h->version == 1 && h->file_bytes != f->bytes))
         return hki_fail(HK_E_DATA,
                         "%s: the file has %zu bytes, its head speaks of %llu",
                         path, f->bytes, (unsigned long long)h->file_bytes);
-    return HK_OK;
+    return hki_sections_check(f, path);
 }
 
 static hk_status map_path(hki_center_file *f, const char *path) {

@@ -1,13 +1,15 @@
 // cluster/shard/center_file.h - the center file: the state of one shard in
 // memory that outlives its process.
 //
-//   0          head: what this file is (never changes), then a few counters
+//   0          head: what this file is (never changes), then a few counters;
+//              tables of the sections (center_sections.h)
 //   layout_at  the layout with shares, as on the wire
 //   worker_at  64 bytes for every worker, one more for the center itself
 //   chunk_at   64 bytes for every chunk
 //   side_at    side block
 //   undo_at    undo slots: 128 bytes, row ids, a chunk of every vector
 //   vector_at  vectors of n_floats; the first one holds the values
+//   file_bytes sections of other versions and purposes
 //
 // Numbers are the machine's own (little-endian is demanded). Everything but
 // the head may change at any time while a server runs; docs/formats/
@@ -16,9 +18,10 @@
 // A shard without a path has the same thing in anonymous memory.
 #ifndef HKI_CENTER_FILE_H
 #define HKI_CENTER_FILE_H
+#include <stdatomic.h>
 #include "cluster/wire/wire.h"
 
-#define HKI_CENTER_VERSION 1
+#define HKI_CENTER_VERSION 2
 #define HKI_MAX_VECTORS 5
 #define HKI_UNDO_SLOTS 8
 
@@ -30,8 +33,9 @@ typedef struct hki_center_head {
     uint32_t n_undo, shard, n_shards, n_chunks;
     uint64_t first_float, n_floats, max_floats; // max_floats: of a chunk
     uint64_t layout_at, layout_bytes, worker_at, chunk_at, side_at, side_bytes;
-    uint64_t undo_at, undo_stride, vector_at, vector_stride, file_bytes;
-    uint64_t check; // hash of everything above
+    uint64_t undo_at, undo_stride, vector_at, vector_stride;
+    uint64_t file_bytes; // of all these parts
+    uint64_t check;      // hash of everything above
 
     // From here on it changes, each word by itself.
     uint64_t clean; // 1: closed in good order
@@ -122,6 +126,22 @@ hk_status hki_center_file_place(const char *directory, uint32_t shard,
                                 uint32_t n_shards, const char *type, char *path,
                                 size_t capacity);
 
+// Keeps the compiler from moving stores across: a process that is killed
+// stops between two instructions.
+#define HKI_ORDER() atomic_signal_fence(memory_order_seq_cst)
+
+static inline uint64_t hki_load64(const uint64_t *p) {
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+static inline void hki_store64(uint64_t *p, uint64_t v) {
+    HKI_ORDER();
+    __atomic_store_n(p, v, __ATOMIC_RELEASE);
+    HKI_ORDER();
+}
+
+uint64_t hki_center_check(const hki_center_head *h); // what `check` has to be
+// Makes the file so long, with room on the disk, if it is shorter.
+hk_status hki_center_reserve(const hki_center_file *f, uint64_t bytes);
 uint8_t *hki_center_undo(const hki_center_file *f, uint32_t slot);
 // Forces a range to the disk.
 hk_status hki_center_sync(const hki_center_file *f, const void *at,

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <unistd.h>
 #include "base/io.h"
+#include "cluster/shard/center_sections.h"
 
 hk_status hki_durability_parse(const char *text, const char *what,
                                hki_durability *out, int64_t *period_ms) {
@@ -178,6 +179,24 @@ static void count(hki_shard *s) {
 
 // ---- create -----------------------------------------------------------------
 
+// Leaves word in the file of which version wrote it last.
+static hk_status sign(hki_shard *s) {
+    char text[48];
+    uint8_t *before = NULL;
+    size_t size = 0;
+    snprintf(text, sizeof text, "hooke %s", hk_version());
+    const hk_status status =
+        hki_section_get(&s->file, "writer", &before, &size);
+    if (status != HK_OK && status != HK_E_NOT_FOUND)
+        return status;
+    const bool same =
+        status == HK_OK && strcmp((const char *)before, text) == 0;
+    hki_free(before);
+    return same ? HK_OK
+                : hki_section_set(&s->file, "writer", 0, text, strlen(text),
+                                  s->durability == HKI_DURABLE_ALWAYS);
+}
+
 static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
                              uint32_t n_slots) {
     hki_buf layout = {0};
@@ -206,7 +225,7 @@ static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
     hki_buf_deinit(&layout);
     HKI_TRY(status);
     s->values = s->file.vector[0];
-    return HK_OK;
+    return sign(s);
 }
 
 // A peer may ask for anything: what it cannot get is refused before any work
@@ -339,6 +358,8 @@ static hk_status open_shard(hki_shard *s, const hki_shard_options *opt) {
     HKI_TRY(check_options(s, opt));
     HKI_TRY(read_layout(s, opt));
     HKI_TRY(check_plan(s, opt));
+    hki_sections_upgrade(&s->file);
+    HKI_TRY(sign(s));
     HKI_TRY(make_locks(s));
     HKI_TRY(hki_undo_recover(s));
     warn_torn(s);

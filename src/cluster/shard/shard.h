@@ -170,19 +170,6 @@ void hki_shard_info(hki_shard *s, hk_center_info *out);
 float *hki_shard_at(const hki_shard *s, uint32_t v, int64_t at);
 void hki_shard_probe(const hki_shard *s, hki_point p);
 
-// Keeps the compiler from moving stores across: a process that is killed
-// stops between two instructions.
-#define HKI_ORDER() atomic_signal_fence(memory_order_seq_cst)
-
-static inline uint64_t hki_load64(const uint64_t *p) {
-    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-}
-static inline void hki_store64(uint64_t *p, uint64_t v) {
-    HKI_ORDER();
-    __atomic_store_n(p, v, __ATOMIC_RELEASE);
-    HKI_ORDER();
-}
-
 // ---- shard_member.c ---------------------------------------------------------
 
 // A wait on somebody's behalf: alive says whether that somebody is still
@@ -392,8 +379,10 @@ hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
 
 // A copy of the state between two exchanges.
 typedef struct hki_shard_copy {
-    uint8_t *bytes; // of the file, without the undo slots
-    size_t vectors; // where they begin
+    uint8_t *bytes;    // of the file, without the undo slots
+    size_t vectors;    // where they begin
+    uint8_t *sections; // behind them; NULL: none
+    size_t sections_bytes;
     hk_center_info info;
 } hki_shard_copy;
 

@@ -10,6 +10,7 @@
 // opens by itself when its time is over: a cut whose owner died costs a pause,
 // no more.
 #include "base/io.h"
+#include "cluster/shard/center_sections.h"
 #include "cluster/shard/shard.h"
 
 static bool is_closed(hki_shard *s) {
@@ -187,6 +188,7 @@ void hki_cut_free(hki_shard *s, hki_shard_copy *c) {
     if (c == NULL)
         return;
     hki_free(c->bytes);
+    hki_free(c->sections);
     hki_free(c);
     pthread_mutex_lock(&s->lock);
     s->n_cuts--;
@@ -273,10 +275,13 @@ hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_shard_copy **out) {
     HKI_TRY(new_cut(s, &c));
     pthread_mutex_lock(&s->lock);
     bool held = is_closed(s) && s->gate.ticket == ticket;
-    if (held)
-        copy_records(s, c);
-    pthread_mutex_unlock(&s->lock);
+    hk_status status = HK_OK;
     if (held) {
+        copy_records(s, c);
+        status = hki_sections_copy(&s->file, &c->sections, &c->sections_bytes);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (held && status == HK_OK) {
         for (uint32_t i = 0; i <= s->n_chunks; i++)
             copy_chunk(s, c, i);
         hki_shard_info(s, &c->info);
@@ -284,9 +289,9 @@ hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_shard_copy **out) {
         held = is_closed(s) && s->gate.ticket == ticket;
         pthread_mutex_unlock(&s->lock);
     }
-    if (!held) {
+    if (!held || status != HK_OK) {
         hki_cut_free(s, c);
-        return not_mine(s);
+        return status != HK_OK ? status : not_mine(s);
     }
     *out = c;
     return HK_OK;
@@ -323,8 +328,9 @@ static hk_status write_cut(const hki_shard *s, hki_shard_copy *c, hki_file *f) {
     const hki_center_head *const h = s->file.head;
     HKI_TRY(hki_file_write(f, c->bytes, c->vectors));
     HKI_TRY(write_zeros(f, (size_t)(h->vector_at - h->undo_at)));
-    return hki_file_write(f, c->bytes + c->vectors,
-                          (size_t)(h->file_bytes - h->vector_at));
+    HKI_TRY(hki_file_write(f, c->bytes + c->vectors,
+                           (size_t)(h->file_bytes - h->vector_at)));
+    return hki_file_write(f, c->sections, c->sections_bytes);
 }
 
 hk_status hki_cut_write(hki_shard *s, hki_shard_copy *c, uint64_t number) {
