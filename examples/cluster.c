@@ -96,10 +96,12 @@ static int run_center(app *a) {
     hk_role_center *c;
     hk_role_result r;
     hk_server_info info = {0};
+    hk_role_center_info center;
     hk_status s = start_center(a, &c);
     if (s == HK_OK) {
         s = hk_role_center_wait(c, -1, &r);
-        (void)hk_center_server_get_info(hk_role_center_server(c), &info);
+        hk_role_center_get_info(c, &center);
+        (void)hk_center_server_get_info(center.server, &info);
         hk_role_center_stop(c);
     }
     if (s != HK_OK)
@@ -203,7 +205,7 @@ static hk_status work(app *a, int32_t id, uint32_t n_workers) {
         s = train(a, w, session, e, opt, id, &end);
     hk_link_info link = {0};
     if (s == HK_OK)
-        (void)hk_center_link_info(hk_role_worker_center(w), &link);
+        (void)hk_center_get_link_info(hk_role_worker_center(w), &link);
     hk_role_result r = {0};
     hk_elastic_info own = {0};
     if (e != NULL)
@@ -381,9 +383,9 @@ static void find_out(app *a, int argc, char **argv) {
         fprintf(stderr, "cluster: %s\n", hk_last_error());
         exit(2);
     }
-    hk_cluster_config_info(a->config, &a->who);
+    hk_cluster_config_get_info(a->config, &a->who);
     if (a->verbose)
-        fputs(hk_cluster_config_explain(a->config), stderr);
+        fputs(a->who.explain, stderr);
 }
 
 int main(int argc, char **argv) {

@@ -81,7 +81,7 @@ static void check_role(const cli_command *c, const cli_args *a) {
             cluster_config(a, roles[i], &config) != 0)
             continue;
         hk_cluster_info info;
-        hk_cluster_config_info(config, &info);
+        hk_cluster_config_get_info(config, &info);
         const int64_t workers = cli_int(a, "workers", 0);
         must(workers == 0 || info.n_workers == workers, "a number of workers");
         hk_cluster_config_destroy(config);

@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 #define ANSWER_MS 5000
 #define MAX_SERIES 64
 
-static hk_monitor *monitor;
+static hki_monitor *monitor;
 
 static void must(bool ok, const char *what) {
     if (ok)
@@ -25,11 +25,9 @@ static void must(bool ok, const char *what) {
 }
 
 static void start(void) {
-    hk_monitor_options o;
-    hk_monitor_options_init(&o, sizeof o);
-    o.listen = "127.0.0.1:0";
-    o.max_series = MAX_SERIES;
-    if (hk_monitor_create(&o, &monitor) != HK_OK)
+    const hki_monitor_options o = {.listen = "127.0.0.1:0",
+                                   .max_series = MAX_SERIES};
+    if (hki_monitor_create(&o, &monitor) != HK_OK)
         must(false, hk_last_error());
 }
 
@@ -37,7 +35,7 @@ static void start(void) {
 
 static int try_dial(void) {
     struct sockaddr_in a = {.sin_family = AF_INET};
-    const char *const text = hk_monitor_address(monitor);
+    const char *const text = hki_monitor_address(monitor);
     a.sin_port = htons((uint16_t)strtoul(strrchr(text, ':') + 1, NULL, 10));
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -167,27 +165,27 @@ static const char *take_text(const uint8_t **data, size_t *size, char out[64]) {
 
 static void make_series(const uint8_t *data, size_t size) {
     char name[64], help[64], label[64], value[64];
-    const hk_series_kind kind = (hk_series_kind)(size > 0 ? data[0] % 5 : 0);
+    const hki_series_kind kind = (hki_series_kind)(size > 0 ? data[0] % 5 : 0);
     if (size > 0) {
         data++;
         size--;
     }
     take_text(&data, &size, name);
     take_text(&data, &size, help);
-    const hk_monitor_label l = {take_text(&data, &size, label),
+    const hki_metric_label l = {take_text(&data, &size, label),
                                 take_text(&data, &size, value)};
-    hk_series *s;
+    hki_series *s;
     double v = 0;
     memcpy(&v, data, HKI_MIN(size, sizeof v));
-    if (hk_monitor_series(monitor, kind, name, help, &l, label[0] != '\0',
-                          &s) == HK_OK) {
-        if (kind == HK_HISTOGRAM)
-            hk_series_observe(s, v);
+    if (hki_monitor_series(monitor, kind, name, help, &l, label[0] != '\0',
+                           &s) == HK_OK) {
+        if (kind == HKI_HISTOGRAM)
+            hki_series_observe(s, v);
         else
-            hk_series_set(s, v);
+            hki_series_set(s, v);
     }
-    (void)hk_monitor_fact(monitor, name, value);
-    (void)hk_monitor_fact(monitor, help, label);
+    (void)hki_monitor_fact(monitor, name, value);
+    (void)hki_monitor_fact(monitor, help, label);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -197,6 +195,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     else if (size > 0)
         make_series(data + 1, size - 1);
     check_pages();
-    hk_monitor_destroy(monitor);
+    hki_monitor_destroy(monitor);
     return 0;
 }

@@ -12,6 +12,18 @@ typedef struct world {
     size_t used;
 } world;
 
+static const char *json_of(const hk_cluster_config *c) {
+    hk_cluster_info info;
+    hk_cluster_config_get_info(c, &info);
+    return info.json;
+}
+
+static const char *explain_of(const hk_cluster_config *c) {
+    hk_cluster_info info;
+    hk_cluster_config_get_info(c, &info);
+    return info.explain;
+}
+
 static const char *world_getenv(void *user, const char *name) {
     world *const w = user;
     const size_t length = strlen(name);
@@ -140,7 +152,7 @@ static void test_run_config_view(void **state) {
             if (s != HK_OK)
                 fail_msg("%s: %s", v->name, hk_last_error());
             hk_cluster_info n;
-            hk_cluster_config_info(c, &n);
+            hk_cluster_config_get_info(c, &n);
             if (strcmp(n.task_type, v->type) != 0 || n.task_index != v->index ||
                 strcmp(n.master, v->master) != 0 ||
                 strcmp(n.evaluation_master, v->evaluation_master) != 0 ||
@@ -589,7 +601,7 @@ static const struct launch {
 
 static void describe(const hk_cluster_config *c, char *line, size_t size) {
     hk_cluster_info n;
-    hk_cluster_config_info(c, &n);
+    hk_cluster_config_get_info(c, &n);
     snprintf(line, size,
              "%s %s %d id %d center %d of %u workers %u chief %u listen %s",
              hk_launcher_name(n.launcher), n.task_type, n.task_index,
@@ -600,21 +612,20 @@ static void describe(const hk_cluster_config *c, char *line, size_t size) {
 // The TF_CONFIG form, read again, gives the same description.
 static void check_round_trip(const char *name, const hk_cluster_config *c) {
     hk_cluster_info n, m;
-    hk_cluster_config_info(c, &n);
+    hk_cluster_config_get_info(c, &n);
     if (n.task_index < 0 || (n.n_centers == 0 && !n.is_local) ||
-        hk_cluster_config_center(c, 0) == NULL)
+        hk_cluster_config_address(c, "ps", 0) == NULL)
         return; // TF_CONFIG has no such form
     char env[4096];
-    snprintf(env, sizeof env, "TF_CONFIG=%s", hk_cluster_config_json(c));
+    snprintf(env, sizeof env, "TF_CONFIG=%s", json_of(c));
     world w = {.env = env};
     hk_cluster_options o;
     world_options(&w, &o);
     hk_cluster_config *again;
     if (hk_cluster_config_create(&o, &again) != HK_OK)
         fail_msg("%s: %s: %s", name, env, hk_last_error());
-    hk_cluster_config_info(again, &m);
-    assert_string_equal(hk_cluster_config_json(c),
-                        hk_cluster_config_json(again));
+    hk_cluster_config_get_info(again, &m);
+    assert_string_equal(json_of(c), json_of(again));
     assert_int_equal(n.task, m.task);
     assert_int_equal(n.worker_id, m.worker_id);
     assert_int_equal(n.center_index, m.center_index);
@@ -653,10 +664,10 @@ static void test_launchers(void **state) {
         if (strcmp(line, l->line) != 0)
             fail_msg("%s:\n  got      %s\n  expected %s", l->name, line,
                      l->line);
-        if (l->json != NULL && strcmp(l->json, hk_cluster_config_json(c)) != 0)
-            fail_msg("%s:\n  got      %s\n  expected %s", l->name,
-                     hk_cluster_config_json(c), l->json);
-        if (strstr(hk_cluster_config_explain(c), "launcher: ") == NULL)
+        if (l->json != NULL && strcmp(l->json, json_of(c)) != 0)
+            fail_msg("%s:\n  got      %s\n  expected %s", l->name, json_of(c),
+                     l->json);
+        if (strstr(explain_of(c), "launcher: ") == NULL)
             fail_msg("%s: no explanation", l->name);
         check_round_trip(l->name, c);
         hk_cluster_config_destroy(c);
@@ -788,8 +799,7 @@ static void test_contradictions(void **state) {
         hk_cluster_config *c = NULL;
         const hk_status s = hk_cluster_config_create(&o, &c);
         if (s == HK_OK)
-            fail_msg("%s: accepted:\n%s", k->name,
-                     hk_cluster_config_explain(c));
+            fail_msg("%s: accepted:\n%s", k->name, explain_of(c));
         if (strstr(hk_last_error(), k->says) == NULL)
             fail_msg("%s: \"%s\" does not say \"%s\"", k->name, hk_last_error(),
                      k->says);
@@ -805,7 +815,7 @@ static void test_explanation(void **state) {
     hk_cluster_config *c;
     assert_ok(hk_cluster_config_create(&o, &c));
     assert_string_equal(
-        hk_cluster_config_explain(c),
+        explain_of(c),
         "slurm: found, SLURM_PROCID=4, SLURM_NTASKS=8, job 20345\n"
         "ranks: 4 of 8, 2 centers on the first ranks\n"
         "launcher: slurm\n"
@@ -820,7 +830,7 @@ static void test_explanation(void **state) {
     assert_string_equal(hk_cluster_config_address(c, "worker", 4), "n4:0");
     assert_null(hk_cluster_config_address(c, "worker", 5));
     assert_null(hk_cluster_config_address(c, "evaluator", 0));
-    assert_null(hk_cluster_config_center(c, 2));
+    assert_null(hk_cluster_config_address(c, "ps", 2));
     hk_cluster_config_destroy(c);
     hk_cluster_config_destroy(NULL);
 }

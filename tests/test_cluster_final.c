@@ -13,6 +13,12 @@ enum {
     N = 3000 // floats of the kernel
 };
 
+static hk_role_center_info about(hk_role_center *c) {
+    hk_role_center_info info;
+    hk_role_center_get_info(c, &info);
+    return info;
+}
+
 static char folder[64];
 
 static int setup(void **state) {
@@ -188,13 +194,13 @@ static void end_well(uint32_t n, bool in_memory) {
     centers_finish(&c, "steps: 77 of 70");
     centers_wait(&c);
     hk_ckpt *k = open_newest(&c, 77);
-    assert_string_equal(hk_ckpt_path(k), hk_role_center_checkpoint(c.role[0]));
+    assert_string_equal(hk_ckpt_path(k), about(c.role[0]).checkpoint);
     assert_string_equal(hk_ckpt_meta(k, "hooke.method"), "elastic");
     assert_int_equal(number_in(k, "hooke/run/global_step"), 77);
     check_kernel(&c, k);
     hk_ckpt_close(k);
     for (uint32_t i = 1; i < n; i++)
-        assert_null(hk_role_center_checkpoint(c.role[i]));
+        assert_null(about(c.role[i]).checkpoint);
     centers_deinit(&c);
 }
 
@@ -229,7 +235,7 @@ static void test_nobody_fetches(void **state) {
     o.server = &so;
     o.linger_ms = 100;
     assert_ok(hk_role_center_start(&o, &role));
-    hki_server_finish(hk_role_center_server(role), "steps: 1 of 1");
+    hki_server_finish(about(role).server, "steps: 1 of 1");
     assert_status(hk_role_center_wait(role, 30000, &r), HK_E_UNAVAILABLE);
     assert_non_null(strstr(hk_last_error(), "center 1: waited 0.1 seconds for "
                                             "center 0 to fetch"));
@@ -366,7 +372,7 @@ static void test_started_again(void **state) {
         centers_wait(&c);
         assert_ok(hk_role_center_wait(c.role[0], 0, &r));
         assert_int_equal(r.end, HK_END_METRIC);
-        assert_non_null(hk_role_center_checkpoint(c.role[0]));
+        assert_non_null(about(c.role[0]).checkpoint);
         centers_stop(&c);
         c.steps = 50; // more is asked for: it goes on
         centers_start(&c);
@@ -492,7 +498,7 @@ static void test_evaluator(void **state) {
     centers_init(&c, 1);
     centers_start(&c);
     centers_assign(&c, 0); // values that nobody has trained
-    hki_server_finish(hk_role_center_server(c.role[0]), "steps: told");
+    hki_server_finish(about(c.role[0]).server, "steps: told");
     assert_status(evaluate(&c, true, &finals), HK_E_STATE);
     assert_non_null(strstr(hk_last_error(), "no trained model was seen"));
     centers_stop(&c);

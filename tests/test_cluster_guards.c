@@ -103,8 +103,9 @@ static void await(ground *g, hk_refusal why, uint64_t n) {
         nanosleep(&t, NULL);
     } while (hki_now_ns() < deadline);
     if (info.refused[why] < n)
-        fail_msg("refused (%s) %llu times, expected %llu", hk_refusal_name(why),
-                 (unsigned long long)info.refused[why], (unsigned long long)n);
+        fail_msg("refused (%s) %llu times, expected %llu",
+                 hki_refusal_name(why), (unsigned long long)info.refused[why],
+                 (unsigned long long)n);
 }
 
 // ---- raw peers --------------------------------------------------------------
@@ -992,7 +993,7 @@ static void test_small_buffers(void **state) {
     for (int i = 0; i < 2; i++)
         assert_ok(exchange(&g, c, m, g.x));
     hk_link_info link;
-    assert_ok(hk_center_link_info(c, &link));
+    assert_ok(hk_center_get_link_info(c, &link));
     assert_int_equal(link.reconnects, 0);
     hk_center_destroy(c);
     close_ground(&g);

@@ -18,6 +18,12 @@
 
 // ---- notes -----------------------------------------------------------------
 
+static hk_role_center_info about(hk_role_center *c) {
+    hk_role_center_info info;
+    hk_role_center_get_info(c, &info);
+    return info;
+}
+
 static void test_limits(void **state) {
     (void)state;
     hk_run_limits l;
@@ -205,10 +211,9 @@ static hk_status hand_open(hand *h, hk_role_worker **w, hk_optimizer **opt,
     wo.report_ms = 50;
     wo.metrics = h->b->metrics;
     HKI_TRY(hk_role_worker_open(&wo, h->b->layout, w));
-    const hk_monitor *const m = hk_role_worker_monitor(*w);
-    assert_int_equal(m != NULL, wo.metrics != NULL);
-    assert_true(m == NULL || strncmp(hk_monitor_address(m),
-                                     "127.0.0.1:", strlen("127.0.0.1:")) == 0);
+    const char *const at = hk_role_worker_metrics(*w);
+    assert_int_equal(at != NULL, wo.metrics != NULL);
+    assert_true(at == NULL || strncmp(at, "127.0.0.1:", 10) == 0);
     hk_optimizer_options oo;
     hk_optimizer_options_init(&oo, sizeof oo, HK_OPT_GRADIENT_DESCENT);
     oo.learning_rate = 1;
@@ -398,8 +403,7 @@ static void test_ends_by_steps(void **state) {
     assert_int_equal(j.result.end, HK_END_STEPS);
     // The final state is the one after the last worker has left.
     hk_server_info info;
-    assert_ok(
-        hk_center_server_get_info(hk_role_center_server(b.center), &info));
+    assert_ok(hk_center_server_get_info(about(b.center).server, &info));
     assert_int_equal(j.final_step, info.center.global_step);
     char path[128];
     snprintf(path, sizeof path, "%s/run.done", folder);
@@ -935,18 +939,17 @@ static void test_metrics(void **state) {
     const int64_t deadline = hki_now_ns() + INT64_C(20000000000);
     do {
         breathe(NULL);
-        ask(hk_role_center_metrics(b.center), "/metrics", answer,
-            sizeof answer);
+        ask(about(b.center).metrics, "/metrics", answer, sizeof answer);
     } while (strstr(answer, "loss{worker=\"1\"} 1.5\n") == NULL &&
              hki_now_ns() < deadline);
     for (size_t i = 0; i < HKI_COUNT(names); i++)
         if (strstr(answer, names[i]) == NULL)
             fail_msg("no %s in %s", names[i], answer);
-    ask(hk_role_center_metrics(b.center), "/status", answer, sizeof answer);
+    ask(about(b.center).metrics, "/status", answer, sizeof answer);
     assert_non_null(strstr(answer, "\"role\": \"center\""));
     assert_non_null(strstr(answer, "\"state\": \"running\""));
     assert_non_null(strstr(answer, "\"workers\": [{\"worker\": \"0\""));
-    hki_server_finish(hk_role_center_server(b.center), "enough of it");
+    hki_server_finish(about(b.center).server, "enough of it");
     for (int i = 0; i < 2; i++)
         hand_join(&h[i]);
     assert_ok(hk_role_center_wait(b.center, 20000, &r));

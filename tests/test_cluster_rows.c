@@ -167,7 +167,7 @@ static void rows_over(uint32_t n_shards, uint32_t period) {
     read_center(v.center, center, NULL);
     check("center", 40, center, m.c, v.n);
     hk_link_info info;
-    assert_ok(hk_center_link_info(v.center, &info));
+    assert_ok(hk_center_get_link_info(v.center, &info));
     // 20 exchanges, 10 for each worker.
     assert_int_equal(info.row_exchanges, period == 1 ? 0 : 20 - 20 / period);
     hki_free(center);

@@ -52,11 +52,13 @@ static int cluster(const cli_args *a) {
         cli_status(s);
         return CLI_USAGE; // a description that makes no sense
     }
+    hk_cluster_info info;
+    hk_cluster_config_get_info(c, &info);
     if (cli_has(a, "tf-config")) {
-        printf("%s\n", hk_cluster_config_json(c));
+        printf("%s\n", info.json);
     } else {
         printf("\ncluster\n");
-        for (const char *p = hk_cluster_config_explain(c); *p;) {
+        for (const char *p = info.explain; *p;) {
             const size_t n = strcspn(p, "\n");
             printf("  %.*s\n", (int)n, p);
             p += n + (p[n] == '\n');

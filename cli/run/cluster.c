@@ -145,7 +145,7 @@ static int plan_center(const cli_args *a, const hk_cluster_info *info,
 static int start_center(const cli_args *a, const hk_cluster_config *config,
                         hk_context *ctx, hk_role_center **out) {
     hk_cluster_info info;
-    hk_cluster_config_info(config, &info);
+    hk_cluster_config_get_info(config, &info);
     hk_key key;
     bool has_key;
     center_plan plan;
@@ -186,12 +186,13 @@ static int start_center(const cli_args *a, const hk_cluster_config *config,
     return failed;
 }
 
-static void announce(const hk_role_center *c) {
-    hk_center_server *server = hk_role_center_server(c);
-    for (size_t i = 0; hk_center_server_address(server, i); i++)
-        cli_note("center at %s", hk_center_server_address(server, i));
-    if (hk_role_center_metrics(c))
-        cli_note("metrics at http://%s/metrics", hk_role_center_metrics(c));
+static void announce(hk_role_center *c) {
+    hk_role_center_info info;
+    hk_role_center_get_info(c, &info);
+    for (size_t i = 0; hk_center_server_address(info.server, i); i++)
+        cli_note("center at %s", hk_center_server_address(info.server, i));
+    if (info.metrics)
+        cli_note("metrics at http://%s/metrics", info.metrics);
 }
 
 static void show_final(const char *checkpoint, int64_t step) {
@@ -208,7 +209,7 @@ static void show_final(const char *checkpoint, int64_t step) {
 int role_center(const cli_args *a, const hk_cluster_config *config) {
     hk_context *ctx;
     hk_cluster_info info;
-    hk_cluster_config_info(config, &info);
+    hk_cluster_config_get_info(config, &info);
     cli_set_role("center", info.center_index);
     hk_role_center *c = NULL;
     int failed = start_context(a, &ctx);
@@ -222,8 +223,10 @@ int role_center(const cli_args *a, const hk_cluster_config *config) {
     failed = s == HK_E_CANCELLED ? signals_code() : cli_status(s);
     if (s == HK_OK || s == HK_E_CANCELLED)
         cli_note("center: %s; %lld steps", r.reason, (long long)r.global_step);
-    if (hk_role_center_checkpoint(c))
-        show_final(hk_role_center_checkpoint(c), r.global_step);
+    hk_role_center_info about;
+    hk_role_center_get_info(c, &about);
+    if (about.checkpoint)
+        show_final(about.checkpoint, r.global_step);
     if (cli_has(a, "json"))
         printf("{\"global_step\":%lld,\"end\":\"%s\"}\n",
                (long long)r.global_step, hk_run_end_name(r.end));
@@ -384,9 +387,8 @@ static void greet(const job *j, const hk_cluster_info *info,
     if (!j->s.config.not_chief && (j->s.early_stop_steps || j->s.stop_metric))
         cli_note("run.stop_metric and run.early_stop_steps end runs of one "
                  "process only; this one goes on to its bounds");
-    if (hk_role_worker_monitor(w))
-        cli_note("metrics at http://%s/metrics",
-                 hk_monitor_address(hk_role_worker_monitor(w)));
+    if (hk_role_worker_metrics(w))
+        cli_note("metrics at http://%s/metrics", hk_role_worker_metrics(w));
 }
 
 static int work(const cli_args *a, job *j, const hk_cluster_config *config,
@@ -419,7 +421,7 @@ static int work(const cli_args *a, job *j, const hk_cluster_config *config,
 
 int role_worker(const cli_args *a, const hk_cluster_config *config) {
     hk_cluster_info info;
-    hk_cluster_config_info(config, &info);
+    hk_cluster_config_get_info(config, &info);
     cli_set_role(info.task_type, info.task_index);
     job *j;
     settings_cluster(&info);
@@ -518,7 +520,7 @@ static int observe(const cli_args *a, job *j, const hk_cluster_config *config) {
 
 int role_evaluator(const cli_args *a, const hk_cluster_config *config) {
     hk_cluster_info info;
-    hk_cluster_config_info(config, &info);
+    hk_cluster_config_get_info(config, &info);
     cli_set_role("evaluator", info.task_index);
     settings_cluster(&info);
     job *j;
@@ -534,7 +536,7 @@ int role_evaluator(const cli_args *a, const hk_cluster_config *config) {
 
 int run_as(const cli_args *a, const hk_cluster_config *c) {
     hk_cluster_info info;
-    hk_cluster_config_info(c, &info);
+    hk_cluster_config_get_info(c, &info);
     switch (info.task) {
     case HK_TASK_CENTER:
         return role_center(a, c);
@@ -555,7 +557,7 @@ int run_cluster(const cli_args *a, bool *is_cluster) {
     if (code)
         return code;
     hk_cluster_info info;
-    hk_cluster_config_info(c, &info);
+    hk_cluster_config_get_info(c, &info);
     *is_cluster = !info.is_local;
     if (*is_cluster)
         code = run_as(a, c);

@@ -134,9 +134,6 @@ typedef enum hk_refusal {
     HK_REFUSALS = 12
 } hk_refusal;
 
-// "preface", "version"...; NULL for an unknown value.
-HK_API const char *hk_refusal_name(hk_refusal r);
-
 typedef struct hk_server_info {
     hk_center_info center;
     uint64_t run_id;      // 0: the center is empty
@@ -245,13 +242,6 @@ HK_API hk_status hk_center_connect(const hk_connect_options *opt,
 // Ends the run for everybody. The first reason stays.
 HK_API hk_status hk_center_finish(hk_center *c, const char *reason,
                                   int64_t wait_ms);
-// 1 once the run has been ended, by what the last contact or heartbeat said.
-HK_API int hk_center_finished(const hk_center *c);
-// What the worker of this id tells about itself from now on.
-HK_API hk_status hk_center_report(hk_center *c, int32_t worker,
-                                  const hk_worker_news *report);
-// 1 while every shard can be reached, as far as is known.
-HK_API int hk_center_reachable(const hk_center *c);
 
 typedef struct hk_link_info {
     uint64_t bytes_in, bytes_out;
@@ -260,9 +250,12 @@ typedef struct hk_link_info {
     uint64_t resent;        // chunks
     uint64_t row_exchanges; // with touched rows only
     double away_seconds;    // since the last contact; 0: reachable
+    uint32_t reachable;     // 1: every shard is, as far as is known
+    uint32_t finished;      // 1: the run has been ended, by what the last
+                            // contact or heartbeat said
 } hk_link_info;
 
-HK_API hk_status hk_center_link_info(hk_center *c, hk_link_info *out);
+HK_API hk_status hk_center_get_link_info(hk_center *c, hk_link_info *out);
 
 // ---- a worker without a graph -----------------------------------------------
 

@@ -16,7 +16,6 @@
 #include "hooke/hooks.h"
 #include "hooke/image.h"
 #include "hooke/launch.h"
-#include "hooke/monitor.h"
 #include "hooke/nn.h"
 #include "hooke/optim.h"
 #include "hooke/roles.h"

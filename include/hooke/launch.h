@@ -5,7 +5,8 @@
 //     o.getenv = my_getenv;                // TF_CONFIG, Slurm, mpirun...
 //     hk_cluster_config *c;
 //     hk_cluster_config_create(&o, &c);    // finds out, or says what is wrong
-//     puts(hk_cluster_config_explain(c));
+//     hk_cluster_config_get_info(c, &info);
+//     puts(info.explain);
 //
 // One canonical description, TensorFlow's TF_CONFIG, into which every
 // launcher is translated. Centers are its "ps" tasks. What each role does is
@@ -119,22 +120,19 @@ typedef struct hk_cluster_info {
     uint32_t num_ps_replicas;      // centers
     int32_t global_id_in_cluster;  // -1: none
     uint32_t service_given;        // 1: "service" was there
+    // The description as TF_CONFIG. What TF_CONFIG cannot say is under "hooke".
+    const char *json;
+    // What was looked at, what was found and what follows, a line each.
+    const char *explain;
 } hk_cluster_info;
 
 // Strings live as long as the config.
-HK_API void hk_cluster_config_info(const hk_cluster_config *c,
-                                   hk_cluster_info *out);
-// Address of the i-th center; NULL: not known.
-HK_API const char *hk_cluster_config_center(const hk_cluster_config *c,
-                                            uint32_t i);
-// Address of a task; NULL: not known. Workers listen nowhere: port 0 where
-// Hooke wrote it.
+HK_API void hk_cluster_config_get_info(const hk_cluster_config *c,
+                                       hk_cluster_info *out);
+// Address of a task ("ps": a center); NULL: not known. Workers listen nowhere:
+// port 0 where Hooke wrote it.
 HK_API const char *hk_cluster_config_address(const hk_cluster_config *c,
                                              const char *job, uint32_t index);
-// The description as TF_CONFIG. What TF_CONFIG cannot say is under "hooke".
-HK_API const char *hk_cluster_config_json(const hk_cluster_config *c);
-// What was looked at, what was found and what follows, a line each.
-HK_API const char *hk_cluster_config_explain(const hk_cluster_config *c);
 
 #ifdef __cplusplus
 }

@@ -24,7 +24,6 @@
 #include "hooke/context.h"
 #include "hooke/elastic.h"
 #include "hooke/launch.h"
-#include "hooke/monitor.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
 #ifdef __cplusplus
@@ -125,11 +124,18 @@ HK_API void hk_role_center_options_init(hk_role_center_options *opt,
 // Starts the server and a thread that keeps the run.
 HK_API hk_status hk_role_center_start(const hk_role_center_options *opt,
                                       hk_role_center **out);
-HK_API hk_center_server *hk_role_center_server(const hk_role_center *c);
-HK_API const char *hk_role_center_metrics(const hk_role_center *c); // or NULL
-// The final checkpoint of a run that has ended well (shard 0, with a
-// directory): the center's values, whoever of the workers was left; NULL: none.
-HK_API const char *hk_role_center_checkpoint(hk_role_center *c);
+
+typedef struct hk_role_center_info {
+    hk_center_server *server; // lives as long as the handle, as texts do
+    const char *metrics;      // where they are; NULL: nowhere
+    // The final checkpoint of a run that has ended well (shard 0, with a
+    // directory): the center's values, whoever of the workers was left; NULL:
+    // none.
+    const char *checkpoint;
+} hk_role_center_info;
+
+HK_API void hk_role_center_get_info(hk_role_center *c,
+                                    hk_role_center_info *out);
 // Waits for the end. HK_E_TIMEOUT after wait_ms (-1: without end);
 // HK_E_CANCELLED after hk_request_stop: the center file keeps everything, and
 // *result is filled, too.
@@ -159,7 +165,8 @@ HK_API void hk_role_worker_options_init(hk_role_worker_options *opt,
 HK_API hk_status hk_role_worker_open(const hk_role_worker_options *opt,
                                      hk_layout *layout, hk_role_worker **out);
 HK_API hk_center *hk_role_worker_center(const hk_role_worker *w);
-HK_API hk_monitor *hk_role_worker_monitor(const hk_role_worker *w); // or NULL
+// Where its metrics are; NULL: nowhere.
+HK_API const char *hk_role_worker_metrics(const hk_role_worker *w);
 
 typedef struct hk_progress {
     int64_t local_step;

@@ -39,6 +39,14 @@ hk_status hki_server_read(hk_center_server *s, const char *key, void *value,
 bool hki_server_note(hk_center_server *s, size_t i,
                      char name[HKI_BOARD_KEY + 1]);
 
+// Has the run been ended, by what the last contact or heartbeat said?
+bool hki_center_finished(const hk_center *c);
+// Can every shard be reached, as far as is known?
+bool hki_center_reachable(const hk_center *c);
+// What the worker of this id tells about itself from now on.
+hk_status hki_center_report(hk_center *c, int32_t worker,
+                            const hk_worker_news *report);
+
 // Ends the run from the server's side, as hk_center_finish does.
 void hki_server_finish(hk_center_server *s, const char *reason);
 // Why the run ended; "" while it runs. capacity includes the NUL.

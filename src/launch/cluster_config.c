@@ -282,23 +282,14 @@ hk_status hki_config_finish(hk_cluster_config *c) {
 
 // ---- readers ---------------------------------------------------------------
 
-void hk_cluster_config_info(const hk_cluster_config *c, hk_cluster_info *out) {
+void hk_cluster_config_get_info(const hk_cluster_config *c,
+                                hk_cluster_info *out) {
     *out = c->info;
-}
-
-const char *hk_cluster_config_center(const hk_cluster_config *c, uint32_t i) {
-    return task_address(find_job(c, "ps"), i);
+    out->json = c->json.data;
+    out->explain = c->notes.data == NULL ? "" : c->notes.data;
 }
 
 const char *hk_cluster_config_address(const hk_cluster_config *c,
                                       const char *job, uint32_t index) {
     return task_address(find_job(c, job), index);
-}
-
-const char *hk_cluster_config_json(const hk_cluster_config *c) {
-    return c->json.data;
-}
-
-const char *hk_cluster_config_explain(const hk_cluster_config *c) {
-    return c->notes.data == NULL ? "" : c->notes.data;
 }

@@ -408,7 +408,7 @@ static hk_status summarise(hk_cluster_config *c) {
     else
         HKI_TRY(hki_config_note(c, "workers: any number"));
     for (uint32_t k = 0; k < i->n_centers; k++) {
-        const char *const address = hk_cluster_config_center(c, k);
+        const char *const address = hk_cluster_config_address(c, "ps", k);
         HKI_TRY(hki_config_note(c, "center %u: %s", k,
                                 address == NULL ? "not told" : address));
     }

@@ -9,32 +9,27 @@ static const double default_bounds[] = {
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1,
     2,     5,     10,    20,   50,   100,  200, 500, 1000};
 
-void hk_monitor_options_init(hk_monitor_options *opt, size_t struct_size) {
-    const hk_monitor_options d = {.max_series = 65536};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
-
-hk_status hk_monitor_create(const hk_monitor_options *opt, hk_monitor **out) {
-    hk_monitor *m;
+hk_status hki_monitor_create(const hki_monitor_options *opt,
+                             hki_monitor **out) {
+    hki_monitor *m;
     HKI_TRY(hki_zalloc_array(1, sizeof *m, &m));
     pthread_mutex_init(&m->mutex, NULL);
     pthread_mutex_init(&m->collecting, NULL);
     m->start_ns = hki_now_ns();
-    hk_monitor_options_init(&m->opt, sizeof m->opt);
-    hk_status s =
-        hki_options_copy(&m->opt, sizeof m->opt, opt, "hk_monitor_create");
-    if (s == HK_OK && m->opt.listen != NULL)
-        s = hki_monitor_http_start(m, m->opt.listen, &m->http);
+    m->opt = *opt;
     m->opt.listen = NULL;
+    hk_status s = HK_OK;
+    if (opt->listen != NULL)
+        s = hki_monitor_http_start(m, opt->listen, &m->http);
     if (s != HK_OK) {
-        hk_monitor_destroy(m);
+        hki_monitor_destroy(m);
         return s;
     }
     *out = m;
     return HK_OK;
 }
 
-static void free_series(hk_series *s) {
+static void free_series(hki_series *s) {
     hki_free(s->labels);
     hki_free(s->json_labels);
     hki_free(s->worker);
@@ -44,7 +39,7 @@ static void free_series(hk_series *s) {
 
 static void free_family(hki_family *f) {
     while (f->first != NULL) {
-        hk_series *const s = f->first;
+        hki_series *const s = f->first;
         f->first = s->next;
         free_series(s);
     }
@@ -59,7 +54,7 @@ static void free_fact(hki_fact *f) {
     hki_free(f);
 }
 
-void hk_monitor_destroy(hk_monitor *m) {
+void hki_monitor_destroy(hki_monitor *m) {
     if (m == NULL)
         return;
     hki_monitor_http_stop(m->http); // nobody asks any more
@@ -78,7 +73,7 @@ void hk_monitor_destroy(hk_monitor *m) {
     hki_free(m);
 }
 
-const char *hk_monitor_address(const hk_monitor *m) {
+const char *hki_monitor_address(const hki_monitor *m) {
     return m->http == NULL ? NULL : hki_monitor_http_address(m->http);
 }
 
@@ -97,24 +92,24 @@ static bool valid_name(const char *s, bool colon) {
     return true;
 }
 
-static hk_status check_name(hk_series_kind kind, const char *name) {
+static hk_status check_name(hki_series_kind kind, const char *name) {
     static const char total[] = "_total";
     if (!valid_name(name, true))
         return hki_fail(HK_E_INVALID_ARG, "metric name \"%.80s\" is malformed",
                         name == NULL ? "" : name);
-    if (kind < HK_COUNTER || kind > HK_HISTOGRAM)
+    if (kind < HKI_COUNTER || kind > HKI_HISTOGRAM)
         return hki_fail(HK_E_INVALID_ARG, "metric %s: unknown kind %d", name,
                         (int)kind);
     const size_t n = strlen(name), tail = sizeof total - 1;
     const bool is_total = n > tail && strcmp(name + n - tail, total) == 0;
-    if (is_total != (kind == HK_COUNTER))
+    if (is_total != (kind == HKI_COUNTER))
         return hki_fail(HK_E_INVALID_ARG,
                         "metric %s: counters, and only they, end in _total",
                         name);
     return HK_OK;
 }
 
-static hk_status check_labels(const char *name, const hk_monitor_label *labels,
+static hk_status check_labels(const char *name, const hki_metric_label *labels,
                               size_t n) {
     if (n > HKI_MAX_LABELS)
         return hki_fail(HK_E_INVALID_ARG, "metric %s: %zu labels, at most %d",
@@ -154,7 +149,7 @@ static hk_status add_escaped(hki_buf *b, const char *v) {
 }
 
 // Both spellings of the labels.
-static hk_status spell(const hk_monitor_label *labels, size_t n, hki_buf *text,
+static hk_status spell(const hki_metric_label *labels, size_t n, hki_buf *text,
                        hki_buf *json) {
     HKI_TRY(hki_buf_add(text, "", 0));
     HKI_TRY(hki_buf_add(json, "", 0));
@@ -173,7 +168,7 @@ static hk_status spell(const hk_monitor_label *labels, size_t n, hki_buf *text,
 // ---- series ----------------------------------------------------------------
 
 // The family of this name, made if it is not there; under the mutex.
-static hk_status get_family(hk_monitor *m, hk_series_kind kind,
+static hk_status get_family(hki_monitor *m, hki_series_kind kind,
                             const char *name, const char *help,
                             hki_family **out) {
     hki_family **at = &m->families;
@@ -183,12 +178,6 @@ static hk_status get_family(hk_monitor *m, hk_series_kind kind,
         if ((*at)->kind != kind)
             return hki_fail(HK_E_EXISTS, "metric %s is of another kind", name);
         *out = *at;
-        if (help == NULL || (*at)->help[0] != '\0')
-            return HK_OK;
-        char *text; // hk_monitor_bounds made it without
-        HKI_TRY(hki_strdup(help, &text));
-        hki_free((*at)->help);
-        (*at)->help = text;
         return HK_OK;
     }
     hki_family *f;
@@ -210,10 +199,10 @@ static hk_status get_family(hk_monitor *m, hk_series_kind kind,
     return HK_OK;
 }
 
-static hk_status new_series(hki_family *f, const hk_monitor_label *labels,
+static hk_status new_series(hki_family *f, const hki_metric_label *labels,
                             size_t n, const char *text, const char *json,
-                            hk_series **out) {
-    hk_series *s;
+                            hki_series **out) {
+    hki_series *s;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
     s->family = f;
     hk_status st = hki_strdup(text, &s->labels);
@@ -222,7 +211,7 @@ static hk_status new_series(hki_family *f, const hk_monitor_label *labels,
     for (size_t i = 0; i < n && st == HK_OK; i++)
         if (strcmp(labels[i].name, "worker") == 0)
             st = hki_strdup(labels[i].value, &s->worker);
-    if (st == HK_OK && f->kind == HK_HISTOGRAM)
+    if (st == HK_OK && f->kind == HKI_HISTOGRAM)
         st = hki_zalloc_array((size_t)f->n_bounds + 1, sizeof *s->bucket,
                               &s->bucket);
     if (st != HK_OK) {
@@ -234,21 +223,23 @@ static hk_status new_series(hki_family *f, const hk_monitor_label *labels,
 }
 
 // Under the mutex.
-static hk_status find_series(hk_monitor *m, hki_family *f,
-                             const hk_monitor_label *labels, size_t n,
+static hk_status find_series(hki_monitor *m, hki_family *f,
+                             const hki_metric_label *labels, size_t n,
                              const char *text, const char *json,
-                             hk_series **out) {
-    hk_series **at = &f->first;
+                             hki_series **out) {
+    hki_series **at = &f->first;
     while (*at != NULL && strcmp((*at)->labels, text) < 0)
         at = &(*at)->next;
     if (*at != NULL && strcmp((*at)->labels, text) == 0) {
         *out = *at;
         return HK_OK;
     }
-    if (m->n_series >= m->opt.max_series)
+    const uint32_t most =
+        m->opt.max_series != 0 ? m->opt.max_series : HKI_MAX_SERIES;
+    if (m->n_series >= most)
         return hki_fail(HK_E_OVERFLOW, "metric %s: more than %u series",
-                        f->name, m->opt.max_series);
-    hk_series *s;
+                        f->name, most);
+    hki_series *s;
     HKI_TRY(new_series(f, labels, n, text, json, &s));
     s->next = *at;
     *at = s;
@@ -257,10 +248,10 @@ static hk_status find_series(hk_monitor *m, hki_family *f,
     return HK_OK;
 }
 
-hk_status hk_monitor_series(hk_monitor *m, hk_series_kind kind,
-                            const char *name, const char *help,
-                            const hk_monitor_label *labels, size_t n_labels,
-                            hk_series **out) {
+hk_status hki_monitor_series(hki_monitor *m, hki_series_kind kind,
+                             const char *name, const char *help,
+                             const hki_metric_label *labels, size_t n_labels,
+                             hki_series **out) {
     HKI_TRY(check_name(kind, name));
     HKI_TRY(check_labels(name, labels, n_labels));
     hki_buf text = {0}, json = {0};
@@ -278,53 +269,18 @@ hk_status hk_monitor_series(hk_monitor *m, hk_series_kind kind,
     return s;
 }
 
-hk_status hk_monitor_bounds(hk_monitor *m, const char *name,
-                            const double *bounds, size_t n) {
-    HKI_TRY(check_name(HK_HISTOGRAM, name));
-    if (n == 0 || n > HKI_MAX_BOUNDS)
-        return hki_fail(HK_E_INVALID_ARG, "metric %s: %zu bounds, 1 to %d fit",
-                        name, n, HKI_MAX_BOUNDS);
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(bounds[i]) || (i > 0 && bounds[i] <= bounds[i - 1]))
-            return hki_fail(HK_E_INVALID_ARG,
-                            "metric %s: bound %zu (%g) does not ascend", name,
-                            i, bounds[i]);
-    hki_family *f;
-    pthread_mutex_lock(&m->mutex);
-    hk_status s = get_family(m, HK_HISTOGRAM, name, NULL, &f);
-    if (s == HK_OK && f->first != NULL)
-        s = hki_fail(HK_E_STATE, "metric %s has series already", name);
-    if (s == HK_OK) {
-        memcpy(f->bounds, bounds, n * sizeof *bounds);
-        f->n_bounds = (uint32_t)n;
-    }
-    pthread_mutex_unlock(&m->mutex);
-    return s;
-}
-
 // ---- values ----------------------------------------------------------------
 
-void hk_series_add(hk_series *s, double v) {
-    if (s == NULL || s->family->kind == HK_HISTOGRAM)
-        return;
-    // A counter that went back would look like a restart.
-    if (s->family->kind == HK_COUNTER && !(v >= 0))
-        return;
-    pthread_mutex_lock(&s->family->monitor->mutex);
-    s->value += v;
-    pthread_mutex_unlock(&s->family->monitor->mutex);
-}
-
-void hk_series_set(hk_series *s, double v) {
-    if (s == NULL || s->family->kind == HK_HISTOGRAM)
+void hki_series_set(hki_series *s, double v) {
+    if (s == NULL || s->family->kind == HKI_HISTOGRAM)
         return;
     pthread_mutex_lock(&s->family->monitor->mutex);
     s->value = v;
     pthread_mutex_unlock(&s->family->monitor->mutex);
 }
 
-void hk_series_observe(hk_series *s, double v) {
-    if (s == NULL || s->family->kind != HK_HISTOGRAM || isnan(v))
+void hki_series_observe(hki_series *s, double v) {
+    if (s == NULL || s->family->kind != HKI_HISTOGRAM || isnan(v))
         return;
     const hki_family *const f = s->family;
     uint32_t i = 0;
@@ -337,17 +293,9 @@ void hk_series_observe(hk_series *s, double v) {
     pthread_mutex_unlock(&f->monitor->mutex);
 }
 
-double hk_series_value(const hk_series *s) {
-    pthread_mutex_lock(&s->family->monitor->mutex);
-    const double v =
-        s->family->kind == HK_HISTOGRAM ? (double)s->count : s->value;
-    pthread_mutex_unlock(&s->family->monitor->mutex);
-    return v;
-}
-
 // ---- facts -----------------------------------------------------------------
 
-static hk_status put_fact(hk_monitor *m, const char *name, const char *value) {
+static hk_status put_fact(hki_monitor *m, const char *name, const char *value) {
     hki_fact **at = &m->facts;
     while (*at != NULL && strcmp((*at)->name, name) < 0)
         at = &(*at)->next;
@@ -382,7 +330,8 @@ static hk_status put_fact(hk_monitor *m, const char *name, const char *value) {
     return HK_OK;
 }
 
-hk_status hk_monitor_fact(hk_monitor *m, const char *name, const char *value) {
+hk_status hki_monitor_fact(hki_monitor *m, const char *name,
+                           const char *value) {
     if (!valid_name(name, false))
         return hki_fail(HK_E_INVALID_ARG, "fact \"%.80s\" is malformed",
                         name == NULL ? "" : name);
@@ -394,33 +343,4 @@ hk_status hk_monitor_fact(hk_monitor *m, const char *name, const char *value) {
     const hk_status s = put_fact(m, name, value);
     pthread_mutex_unlock(&m->mutex);
     return s;
-}
-
-// ---- reading ---------------------------------------------------------------
-
-static hk_status hand_out(hk_monitor *m,
-                          hk_status (*write)(hk_monitor *, hki_buf *),
-                          char *buf, size_t capacity, size_t *size) {
-    hki_buf b = {0};
-    hk_status s = write(m, &b);
-    if (s == HK_OK) {
-        *size = b.size;
-        if (buf != NULL && capacity <= b.size)
-            s = hki_fail(HK_E_OVERFLOW, "%zu bytes do not fit %zu", b.size + 1,
-                         capacity);
-        else if (buf != NULL)
-            memcpy(buf, b.data, b.size + 1);
-    }
-    hki_buf_deinit(&b);
-    return s;
-}
-
-hk_status hk_monitor_metrics(hk_monitor *m, char *buf, size_t capacity,
-                             size_t *size) {
-    return hand_out(m, hki_metrics_text, buf, capacity, size);
-}
-
-hk_status hk_monitor_status(hk_monitor *m, char *buf, size_t capacity,
-                            size_t *size) {
-    return hand_out(m, hki_metrics_json, buf, capacity, size);
 }

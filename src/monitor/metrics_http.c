@@ -14,7 +14,7 @@
 #define TIMEOUT_S 10 // of a silent connection
 
 struct hki_monitor_http {
-    hk_monitor *monitor;
+    hki_monitor *monitor;
     struct MHD_Daemon *daemon;
     char address[80];
 };
@@ -43,7 +43,7 @@ static enum MHD_Result answer_text(struct MHD_Connection *c, unsigned code,
 
 static const struct page {
     const char *path, *type;
-    hk_status (*write)(hk_monitor *m, hki_buf *b);
+    hk_status (*write)(hki_monitor *m, hki_buf *b);
 } pages[] = {
     {"/metrics", "text/plain; version=0.0.4; charset=utf-8", hki_metrics_text},
     {"/status", "application/json", hki_metrics_json},
@@ -138,7 +138,7 @@ static void remember_address(struct hki_monitor_http *e,
     snprintf(e->address, sizeof e->address, "%s:%u", host, port);
 }
 
-hk_status hki_monitor_http_start(hk_monitor *m, const char *listen,
+hk_status hki_monitor_http_start(hki_monitor *m, const char *listen,
                                  struct hki_monitor_http **out) {
     struct sockaddr_storage a;
     struct hki_monitor_http *e;
@@ -180,7 +180,7 @@ const char *hki_monitor_http_address(const struct hki_monitor_http *e) {
 
 #else // HKI_HAVE_METRICS
 
-hk_status hki_monitor_http_start(hk_monitor *m, const char *listen,
+hk_status hki_monitor_http_start(hki_monitor *m, const char *listen,
                                  struct hki_monitor_http **out) {
     (void)m;
     (void)out;

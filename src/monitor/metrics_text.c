@@ -30,14 +30,14 @@ static void json_number(double v, char out[32]) {
 }
 
 // Lets the owner bring the series up to date, then takes the mutex.
-static void begin(hk_monitor *m) {
+static void begin(hki_monitor *m) {
     pthread_mutex_lock(&m->collecting);
     if (m->opt.collect != NULL)
         m->opt.collect(m->opt.user, m);
     pthread_mutex_lock(&m->mutex);
 }
 
-static void end(hk_monitor *m) {
+static void end(hki_monitor *m) {
     pthread_mutex_unlock(&m->mutex);
     pthread_mutex_unlock(&m->collecting);
 }
@@ -68,7 +68,7 @@ static hk_status sample(hki_buf *b, const char *name, const char *suffix,
 }
 
 static hk_status histogram(hki_buf *b, const hki_family *f,
-                           const hk_series *s) {
+                           const hki_series *s) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i <= f->n_bounds; i++) {
         char bound[32], le[48];
@@ -91,14 +91,14 @@ static hk_status family_text(hki_buf *b, const hki_family *f) {
         HKI_TRY(hki_buf_add(b, "\n", 1));
     }
     HKI_TRY(hki_buf_printf(b, "# TYPE %s %s\n", f->name, kinds[f->kind]));
-    for (const hk_series *s = f->first; s != NULL; s = s->next)
-        HKI_TRY(f->kind == HK_HISTOGRAM
+    for (const hki_series *s = f->first; s != NULL; s = s->next)
+        HKI_TRY(f->kind == HKI_HISTOGRAM
                     ? histogram(b, f, s)
                     : sample(b, f->name, "", s->labels, "", s->value));
     return HK_OK;
 }
 
-hk_status hki_metrics_text(hk_monitor *m, hki_buf *b) {
+hk_status hki_metrics_text(hki_monitor *m, hki_buf *b) {
     hk_status s = hki_buf_add(b, "", 0);
     begin(m);
     for (const hki_family *f = m->families; f != NULL && s == HK_OK;
@@ -111,11 +111,11 @@ hk_status hki_metrics_text(hk_monitor *m, hki_buf *b) {
 // ---- JSON ------------------------------------------------------------------
 
 // The number of a series, or the object of a histogram.
-static hk_status json_value(hki_buf *b, const hk_series *s) {
+static hk_status json_value(hki_buf *b, const hki_series *s) {
     const hki_family *const f = s->family;
     char number[32];
     json_number(s->value, number);
-    if (f->kind != HK_HISTOGRAM)
+    if (f->kind != HKI_HISTOGRAM)
         return hki_buf_printf(b, "%s", number);
     HKI_TRY(hki_buf_printf(b, "{\"count\": %llu, \"sum\": %s, \"buckets\": {",
                            (unsigned long long)s->count, number));
@@ -147,8 +147,8 @@ static int compare_workers(const char *a, const char *b) {
 
 // By worker, then by name.
 static int by_worker(const void *a, const void *b) {
-    const hk_series *const x = *(const hk_series *const *)a;
-    const hk_series *const y = *(const hk_series *const *)b;
+    const hki_series *const x = *(const hki_series *const *)a;
+    const hki_series *const y = *(const hki_series *const *)b;
     const int order = compare_workers(x->worker, y->worker);
     if (order != 0)
         return order;
@@ -156,7 +156,7 @@ static int by_worker(const void *a, const void *b) {
     return name != 0 ? name : strcmp(x->labels, y->labels);
 }
 
-static hk_status json_member(hki_buf *b, const hk_series *s) {
+static hk_status json_member(hki_buf *b, const hki_series *s) {
     const char *const name = s->family->name;
     HKI_TRY(hki_buf_printf(b, ", \"%s\": ", worker_key(name)));
     // An info series has its content in the labels.
@@ -167,12 +167,12 @@ static hk_status json_member(hki_buf *b, const hk_series *s) {
 }
 
 // One object a worker: every series with its label.
-static hk_status json_workers(hk_monitor *m, hki_buf *b) {
-    const hk_series **list;
+static hk_status json_workers(hki_monitor *m, hki_buf *b) {
+    const hki_series **list;
     size_t n = 0;
     HKI_TRY(hki_alloc_array(m->n_series, sizeof *list, &list));
     for (const hki_family *f = m->families; f != NULL; f = f->next)
-        for (const hk_series *s = f->first; s != NULL; s = s->next)
+        for (const hki_series *s = f->first; s != NULL; s = s->next)
             if (s->worker != NULL)
                 list[n++] = s;
     qsort(list, n, sizeof *list, by_worker);
@@ -194,7 +194,7 @@ static hk_status json_workers(hk_monitor *m, hki_buf *b) {
 }
 
 static hk_status json_family(hki_buf *b, const hki_family *f, bool *first) {
-    const hk_series *s = f->first;
+    const hki_series *s = f->first;
     while (s != NULL && s->worker != NULL)
         s = s->next;
     if (s == NULL)
@@ -217,7 +217,7 @@ static hk_status json_family(hki_buf *b, const hki_family *f, bool *first) {
     return hki_buf_printf(b, "]");
 }
 
-static hk_status json_body(hk_monitor *m, hki_buf *b) {
+static hk_status json_body(hki_monitor *m, hki_buf *b) {
     char number[32];
     json_number(1e-9 * (double)(hki_now_ns() - m->start_ns), number);
     HKI_TRY(hki_buf_printf(b, "{\"version\": \"%s\", \"uptime_seconds\": %s",
@@ -235,7 +235,7 @@ static hk_status json_body(hk_monitor *m, hki_buf *b) {
     return hki_buf_printf(b, "]}\n");
 }
 
-hk_status hki_metrics_json(hk_monitor *m, hki_buf *b) {
+hk_status hki_metrics_json(hki_monitor *m, hki_buf *b) {
     begin(m);
     const hk_status s = json_body(m, b);
     end(m);

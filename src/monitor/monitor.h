@@ -1,35 +1,84 @@
-// monitor/monitor.h - the registry behind hooke/monitor.h, as its writers and
-// its endpoint see it.
-#ifndef HKI_CLUSTER_METRICS_H
-#define HKI_CLUSTER_METRICS_H
+// monitor/monitor.h - counters, gauges and histograms of a running process, for
+// Prometheus (GET /metrics) and as JSON (GET /status). Names and the form of
+// /status are in docs/formats/metrics.md.
+//
+// Threads: every call may be made from any thread.
+#ifndef HKI_MONITOR_H
+#define HKI_MONITOR_H
 #include <pthread.h>
 #include "base/base.h"
-#include "hooke/monitor.h"
+#include "hooke/context.h"
+
+typedef struct hki_monitor hki_monitor;
+typedef struct hki_series hki_series; // lives as long as its monitor
+
+typedef enum hki_series_kind {
+    HKI_COUNTER = 1,  // only grows; its name ends in _total
+    HKI_GAUGE = 2,    // any number
+    HKI_HISTOGRAM = 3 // counts of observations up to bounds
+} hki_series_kind;
+
+typedef struct hki_metric_label {
+    const char *name, *value;
+} hki_metric_label;
+
+typedef struct hki_monitor_options {
+    hk_context *context; // receives the log; NULL: silent; borrowed
+    const char *listen;  // "host:port", port 0: a free one; NULL: no endpoint.
+                         // The host is a number or "localhost"
+    // Called before the series are read, e.g. to set gauges; any thread, one
+    // call at a time. NULL: none.
+    void (*collect)(void *user, hki_monitor *m);
+    void *user;
+    uint32_t max_series; // HK_E_OVERFLOW beyond; 0: HKI_MAX_SERIES
+} hki_monitor_options;
+
+#define HKI_MAX_SERIES 65536
+
+// HK_E_UNSUPPORTED when listen is given and the build has no endpoint.
+hk_status hki_monitor_create(const hki_monitor_options *opt, hki_monitor **out);
+void hki_monitor_destroy(hki_monitor *m); // NULL is allowed
+// "127.0.0.1:9469" with the port in use; NULL: no endpoint.
+const char *hki_monitor_address(const hki_monitor *m);
+
+// Finds or makes a series. help and labels: copied. HK_E_EXISTS when the name
+// is of another kind. Bounds of histograms: 1 ms to 1000 s, three a decade.
+hk_status hki_monitor_series(hki_monitor *m, hki_series_kind kind,
+                             const char *name, const char *help,
+                             const hki_metric_label *labels, size_t n_labels,
+                             hki_series **out);
+// A series that is NULL takes every value.
+void hki_series_set(hki_series *s, double v);     // counter, gauge
+void hki_series_observe(hki_series *s, double v); // histogram
+// A fact in words for /status ("role", "worker"); value NULL removes it.
+hk_status hki_monitor_fact(hki_monitor *m, const char *name, const char *value);
+
+// ---- within the module ------------------------------------------------------
 
 #define HKI_MAX_LABELS 8
 #define HKI_MAX_BOUNDS 64
 
 typedef struct hki_family hki_family;
 
-struct hk_series {
+struct hki_series {
     hki_family *family;
-    struct hk_series *next; // of the family, by labels
-    char *labels;           // name="value",... escaped; "" for none
-    char *json_labels;      // "name": "value", ... escaped; "" for none
-    char *worker;           // value of the label "worker"; NULL: none
-    double value;           // counter, gauge; histogram: sum
-    uint64_t count;         // histogram
-    uint64_t *bucket;       // n_bounds + 1, not cumulative
+    struct hki_series *next; // of the family, by labels
+    char *labels;            // name="value",... escaped; "" for none
+    char *json_labels;       // "name": "value", ... escaped; "" for none
+    char *worker;            // value of the label "worker"; NULL: none
+    double value;            // counter, gauge; histogram: sum
+    uint64_t count;          // histogram
+    uint64_t *bucket;        // n_bounds + 1, not cumulative
 };
 
 struct hki_family {
     struct hki_family *next; // by name
-    hk_monitor *monitor;
+    hki_monitor *monitor;
     char *name, *help;
-    hk_series_kind kind;
+    hki_series_kind kind;
     uint32_t n_bounds;
     double bounds[HKI_MAX_BOUNDS];
-    hk_series *first;
+    hki_series *first;
 };
 
 typedef struct hki_fact {
@@ -37,9 +86,9 @@ typedef struct hki_fact {
     char *name, *value;
 } hki_fact;
 
-struct hk_monitor {
-    hk_monitor_options opt; // strings are the caller's and not kept
-    pthread_mutex_t mutex;  // guards everything below
+struct hki_monitor {
+    hki_monitor_options opt; // strings are the caller's and not kept
+    pthread_mutex_t mutex;   // guards everything below
     hki_family *families;
     hki_fact *facts;
     uint32_t n_series;
@@ -49,13 +98,13 @@ struct hk_monitor {
 };
 
 // Both collect first and append to an empty buffer.
-hk_status hki_metrics_text(hk_monitor *m, hki_buf *b);
-hk_status hki_metrics_json(hk_monitor *m, hki_buf *b);
+hk_status hki_metrics_text(hki_monitor *m, hki_buf *b);
+hk_status hki_metrics_json(hki_monitor *m, hki_buf *b);
 
 // Serves m at "host:port". HK_E_UNSUPPORTED in a build without.
-hk_status hki_monitor_http_start(hk_monitor *m, const char *listen,
+hk_status hki_monitor_http_start(hki_monitor *m, const char *listen,
                                  struct hki_monitor_http **out);
 void hki_monitor_http_stop(struct hki_monitor_http *e); // NULL is allowed
 const char *hki_monitor_http_address(const struct hki_monitor_http *e);
 
-#endif // HKI_CLUSTER_METRICS_H
+#endif // HKI_MONITOR_H

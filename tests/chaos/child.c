@@ -158,11 +158,13 @@ static hk_status keep_center(shared *sh, uint32_t index, hk_context *ctx) {
         return s;
     center_slot *const slot = &sh->center[index];
     hk_server_info last = {0}, info;
+    hk_role_center_info about;
+    hk_role_center_get_info(c, &about);
     atomic_fetch_add(&slot->lives, 1);
     do {
         atomic_store(&slot->alive_ns, chaos_now());
         s = hk_role_center_wait(c, 100, &r);
-        if (hk_center_server_get_info(hk_role_center_server(c), &info) != HK_OK)
+        if (hk_center_server_get_info(about.server, &info) != HK_OK)
             continue;
         atomic_fetch_add(&slot->chunks, info.chunks - last.chunks);
         atomic_fetch_add(&slot->repeated, info.repeated - last.repeated);
@@ -321,11 +323,11 @@ static hk_status exchange(hand *h, bool *right) {
     memcpy(h->slot->sent, h->x + at, sizeof h->slot->sent);
     atomic_signal_fence(memory_order_seq_cst); // this process may be killed
     int exchanged = 0;
-    hk_status s = hk_center_link_info(center, &before);
+    hk_status s = hk_center_get_link_info(center, &before);
     if (s == HK_OK)
         s = hki_elastic_exchange_due(h->e, h->x, &exchanged);
     if (s == HK_OK)
-        s = hk_center_link_info(center, &after);
+        s = hk_center_get_link_info(center, &after);
     if (s != HK_OK)
         return s;
     atomic_store(&h->slot->missed,
@@ -334,7 +336,7 @@ static hk_status exchange(hand *h, bool *right) {
     *right = h->sh->elastic || block_is_right(h, "exchange");
     // Complete at every shard: no link broke on the way or is down now.
     if (exchanged && after.missed == before.missed &&
-        after.reconnects == before.reconnects && hk_center_reachable(center)) {
+        after.reconnects == before.reconnects && after.reachable) {
         atomic_fetch_add(&h->slot->exchanges, 1);
         memcpy(h->slot->acked, h->x + at, sizeof h->slot->acked);
     }

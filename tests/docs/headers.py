@@ -42,7 +42,6 @@ GIVEN = {
     "hooks.h": "void",
     "image.h": "hk_dataset *d, hk_images_options opt",
     "launch.h": "hk_getenv_fn my_getenv",
-    "monitor.h": "hk_monitor *m, hk_series *steps",
     "nn.h": "hk_graph *g, hk_node *x, hk_node *labels",
     "optim.h": "hk_layout *layout, hk_optimizer *opt, const float *grads, "
                "int64_t n, float *x, int64_t global_step",

@@ -33,7 +33,7 @@ static const char *const refusal_names[HK_REFUSALS] = {
     "preface", "version",    "key",  "fingerprint", "frame", "replay",
     "fenced",  "not_finite", "norm", "flood",       "slow",  "other"};
 
-const char *hk_refusal_name(hk_refusal r) {
+const char *hki_refusal_name(hk_refusal r) {
     return (int)r >= 0 && r < HK_REFUSALS ? refusal_names[r] : NULL;
 }
 

@@ -99,6 +99,8 @@ hk_status hki_server_start(const hk_center_server_options *opt,
 hk_status hki_server_make_shard(hk_center_server *s, hk_layout *layout,
                                 const uint8_t *share);
 
+// "preface", "version"...; NULL for an unknown value.
+const char *hki_refusal_name(hk_refusal r);
 // Counts and logs; uses this thread's last error for the text.
 void hki_server_refuse(hk_center_server *s, hk_refusal why, const char *peer);
 void hki_server_state(hk_center_server *s, hki_msg_state *out);

@@ -151,12 +151,12 @@ static hk_status remote_order_save(hk_center *c, void *buf, size_t capacity,
                     c->name);
 }
 
-int hk_center_finished(const hk_center *c) {
+bool hki_center_finished(const hk_center *c) {
     const hki_remote *const r = hki_remote_of(c);
     return r != NULL && atomic_load(&r->finished);
 }
 
-int hk_center_reachable(const hk_center *c) {
+bool hki_center_reachable(const hk_center *c) {
     hki_remote *const r = hki_remote_of(c);
     if (r == NULL)
         return c != NULL;
@@ -168,8 +168,8 @@ int hk_center_reachable(const hk_center *c) {
     return !away;
 }
 
-hk_status hk_center_report(hk_center *c, int32_t worker,
-                           const hk_worker_news *report) {
+hk_status hki_center_report(hk_center *c, int32_t worker,
+                            const hk_worker_news *report) {
     hki_remote *r;
     HKI_TRY(hki_remote_get(c, "report", &r));
     if (report == NULL)
@@ -192,7 +192,7 @@ hk_status hk_center_report(hk_center *c, int32_t worker,
     return HK_OK;
 }
 
-hk_status hk_center_link_info(hk_center *c, hk_link_info *out) {
+hk_status hk_center_get_link_info(hk_center *c, hk_link_info *out) {
     hki_remote *r;
     HKI_TRY(hki_remote_get(c, "link info", &r));
     if (out == NULL)
@@ -203,7 +203,9 @@ hk_status hk_center_link_info(hk_center *c, hk_link_info *out) {
                           .reconnects = atomic_load(&r->reconnects),
                           .missed = atomic_load(&r->missed),
                           .resent = atomic_load(&r->resent),
-                          .row_exchanges = atomic_load(&r->row_turns)};
+                          .row_exchanges = atomic_load(&r->row_turns),
+                          .finished = atomic_load(&r->finished),
+                          .reachable = hki_center_reachable(c)};
     pthread_mutex_lock(&r->lock);
     for (hki_member_link *w = r->members; w != NULL; w = w->next)
         if (atomic_load(&w->away))

@@ -9,6 +9,7 @@
 #define HKI_ROLES_H
 #include "cluster/cluster.h"
 #include "hooke/roles.h"
+#include "monitor/monitor.h"
 
 #define HKI_NOTE_LIMITS "limits"
 #define HKI_NOTE_EVALUATOR "evaluator"
@@ -63,17 +64,18 @@ void hki_result_set(hk_role_result *r, hk_run_end end, const char *reason);
 // A monitor with the facts of a role; *out NULL when listen is NULL.
 hk_status hki_role_monitor(hk_context *ctx, const char *listen,
                            const char *role, int32_t index,
-                           void (*collect)(void *user, hk_monitor *m),
-                           void *user, hk_monitor **out);
+                           void (*collect)(void *user, hki_monitor *m),
+                           void *user, hki_monitor **out);
 // A series without labels or with one; NULL (which takes values) when there
 // is no room.
-hk_series *hki_series(hk_monitor *m, hk_series_kind kind, const char *name,
-                      const char *help, const char *label, const char *value);
+hki_series *hki_role_series(hki_monitor *m, hki_series_kind kind,
+                            const char *name, const char *help,
+                            const char *label, const char *value);
 // A center server's statistics.
-void hki_feed_server(hk_monitor *m, hk_center_server *s);
+void hki_feed_server(hki_monitor *m, hk_center_server *s);
 // A connection's.
-void hki_feed_link(hk_monitor *m, hk_center *c);
-void hki_feed_evaluated(hk_monitor *m, const hki_evaluated *e);
+void hki_feed_link(hki_monitor *m, hk_center *c);
+void hki_feed_evaluated(hki_monitor *m, const hki_evaluated *e);
 
 // ---- options that roles share ----------------------------------------------
 

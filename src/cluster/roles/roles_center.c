@@ -22,7 +22,7 @@ struct hk_role_center {
     hk_context *context;
     hk_center_server *server;
     hki_run_memory *memory; // shard 0; NULL elsewhere
-    hk_monitor *monitor;
+    hki_monitor *monitor;
     hki_run_files files; // its checkpoint: the keeping thread's
     bool was_over;       // before this start
     int64_t start_ms, linger_ms, evaluator_ms, lease_ms;
@@ -389,15 +389,15 @@ static void keep(void *user) {
 
 // ---- start and stop --------------------------------------------------------
 
-static void collect(void *user, hk_monitor *m) {
+static void collect(void *user, hki_monitor *m) {
     hk_role_center *const c = user;
     char reason[128];
     hki_feed_server(m, c->server);
     hki_server_reason(c->server, reason, sizeof reason);
     if (reason[0] == '\0')
-        (void)hk_monitor_fact(m, "state", "running");
-    else if (hk_monitor_fact(m, "state", reason) != HK_OK) // a peer's words
-        (void)hk_monitor_fact(m, "state", "over");
+        (void)hki_monitor_fact(m, "state", "running");
+    else if (hki_monitor_fact(m, "state", reason) != HK_OK) // a peer's words
+        (void)hki_monitor_fact(m, "state", "over");
 }
 
 // The address may still be held by the process that this one replaces.
@@ -423,7 +423,7 @@ static hk_status place(const hk_cluster_config *config,
     hk_cluster_info info;
     if (config == NULL)
         return HK_OK;
-    hk_cluster_config_info(config, &info);
+    hk_cluster_config_get_info(config, &info);
     if (info.center_index < 0)
         return hki_fail(HK_E_INVALID_ARG,
                         "center: this process is %s %d by %s, not a center",
@@ -439,7 +439,7 @@ static hk_status place(const hk_cluster_config *config,
         return HK_OK;
     HKI_TRY(hki_alloc_array(info.n_centers, sizeof **storage, storage));
     for (uint32_t i = 0; i < info.n_centers; i++) {
-        (*storage)[i] = hk_cluster_config_center(config, i);
+        (*storage)[i] = hk_cluster_config_address(config, "ps", i);
         if ((*storage)[i] == NULL)
             return HK_OK; // a center that was told of itself only
     }
@@ -486,7 +486,7 @@ static hk_status build(hk_role_center *c, const hk_role_center_options *o,
     c->expected = so->center != NULL ? so->center->workers : 0;
     if (o->config != NULL) {
         hk_cluster_info info;
-        hk_cluster_config_info(o->config, &info);
+        hk_cluster_config_get_info(o->config, &info);
         c->expected = HKI_MAX(c->expected, info.n_workers);
     }
     c->born_ns = hki_now_ns();
@@ -530,19 +530,13 @@ hk_status hk_role_center_start(const hk_role_center_options *opt,
     return HK_OK;
 }
 
-hk_center_server *hk_role_center_server(const hk_role_center *c) {
-    return c->server;
-}
-
-const char *hk_role_center_metrics(const hk_role_center *c) {
-    return c->monitor == NULL ? NULL : hk_monitor_address(c->monitor);
-}
-
-const char *hk_role_center_checkpoint(hk_role_center *c) {
+void hk_role_center_get_info(hk_role_center *c, hk_role_center_info *out) {
     pthread_mutex_lock(&c->mutex);
-    const char *const path = c->over ? c->files.checkpoint : NULL;
+    *out = (hk_role_center_info){
+        .server = c->server,
+        .metrics = c->monitor != NULL ? hki_monitor_address(c->monitor) : NULL,
+        .checkpoint = c->over ? c->files.checkpoint : NULL};
     pthread_mutex_unlock(&c->mutex);
-    return path;
 }
 
 hk_status hk_role_center_wait(hk_role_center *c, int64_t wait_ms,
@@ -568,7 +562,7 @@ void hk_role_center_stop(hk_role_center *c) {
         return;
     atomic_store(&c->stopping, true);
     hki_thread_stop(c->thread);
-    hk_monitor_destroy(c->monitor);
+    hki_monitor_destroy(c->monitor);
     if (c->server != NULL && c->memory != NULL)
         hki_server_on_call(c->server, NULL, NULL);
     hk_center_server_stop(c->server);

@@ -15,7 +15,7 @@ typedef struct evaluator {
     hk_role_evaluator_options opt;
     hk_context *context;
     hk_center *center; // NULL: files only
-    hk_monitor *monitor;
+    hki_monitor *monitor;
     float *values;
     void *side;
     char *path; // of the checkpoint judged last
@@ -236,7 +236,7 @@ static hk_status look(evaluator *v, bool *over) {
                        : centers_are_gone(v, over);
         return judge(v, &f);
     }
-    if (hk_center_finished(v->center)) {
+    if (hki_center_finished(v->center)) {
         const hk_status s = judge_final(v, false);
         *over = s == HK_OK;
         return s;
@@ -265,7 +265,7 @@ static hk_status observe(evaluator *v) {
 
 // ---- begin and end ---------------------------------------------------------
 
-static void collect(void *user, hk_monitor *m) {
+static void collect(void *user, hki_monitor *m) {
     const evaluator *const v = user;
     if (v->center != NULL)
         hki_feed_link(m, v->center);
@@ -281,7 +281,7 @@ static hk_status check(const hk_role_evaluator_options *o) {
                         "directory");
     if (o->config == NULL)
         return HK_OK;
-    hk_cluster_config_info(o->config, &info);
+    hk_cluster_config_get_info(o->config, &info);
     if (info.task == HK_TASK_EVALUATOR && info.task_index > 0)
         return hki_fail(HK_E_INVALID_ARG,
                         "evaluator %d: there is one, number 0",
@@ -296,7 +296,7 @@ static hk_status begin(evaluator *v) {
     const hk_cluster_config *config = o->config;
     hk_cluster_info info = {0};
     if (config != NULL)
-        hk_cluster_config_info(config, &info);
+        hk_cluster_config_get_info(config, &info);
     if (config != NULL && info.n_centers == 0 && o->directory != NULL)
         config = NULL; // files only
     HKI_TRY(hki_role_connect(config, o->connect, &co, &storage));
@@ -353,7 +353,7 @@ hk_status hk_role_evaluator_run(const hk_role_evaluator_options *opt,
         s = observe(&v);
     if (result != NULL && (s == HK_OK || s == HK_E_CANCELLED))
         fill_result(&v, s, result);
-    hk_monitor_destroy(v.monitor);
+    hki_monitor_destroy(v.monitor);
     hk_center_destroy(v.center);
     hki_free(v.values);
     hki_free(v.side);

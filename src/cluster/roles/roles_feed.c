@@ -1,58 +1,57 @@
 // roles_feed.c - the series of each role: names and help as they are listed in
 // docs/formats/metrics.md.
+#include "cluster/center/server.h"
 #include "cluster/roles/roles.h"
 #include <math.h>
 
 hk_status hki_role_monitor(hk_context *ctx, const char *listen,
                            const char *role, int32_t index,
-                           void (*collect)(void *user, hk_monitor *m),
-                           void *user, hk_monitor **out) {
-    hk_monitor_options o;
+                           void (*collect)(void *user, hki_monitor *m),
+                           void *user, hki_monitor **out) {
+    const hki_monitor_options o = {
+        .context = ctx, .listen = listen, .collect = collect, .user = user};
     char number[16];
-    hk_monitor_options_init(&o, sizeof o);
     *out = NULL;
     if (listen == NULL)
         return HK_OK;
-    o.context = ctx;
-    o.listen = listen;
-    o.collect = collect;
-    o.user = user;
-    hk_monitor *m;
-    HKI_TRY(hk_monitor_create(&o, &m));
+    hki_monitor *m;
+    HKI_TRY(hki_monitor_create(&o, &m));
     snprintf(number, sizeof number, "%d", index);
-    hk_status s = hk_monitor_fact(m, "role", role);
+    hk_status s = hki_monitor_fact(m, "role", role);
     if (s == HK_OK)
-        s = hk_monitor_fact(m, "index", number);
+        s = hki_monitor_fact(m, "index", number);
     if (s != HK_OK) {
-        hk_monitor_destroy(m);
+        hki_monitor_destroy(m);
         return s;
     }
     *out = m;
     return HK_OK;
 }
 
-hk_series *hki_series(hk_monitor *m, hk_series_kind kind, const char *name,
-                      const char *help, const char *label, const char *value) {
-    const hk_monitor_label l = {label, value};
-    hk_series *s = NULL;
+hki_series *hki_role_series(hki_monitor *m, hki_series_kind kind,
+                            const char *name, const char *help,
+                            const char *label, const char *value) {
+    const hki_metric_label l = {label, value};
+    hki_series *s = NULL;
     if (m == NULL ||
-        hk_monitor_series(m, kind, name, help, &l, label != NULL, &s) != HK_OK)
+        hki_monitor_series(m, kind, name, help, &l, label != NULL, &s) != HK_OK)
         return NULL;
     return s;
 }
 
-static void gauge(hk_monitor *m, const char *name, const char *help, double v) {
-    hk_series_set(hki_series(m, HK_GAUGE, name, help, NULL, NULL), v);
+static void gauge(hki_monitor *m, const char *name, const char *help,
+                  double v) {
+    hki_series_set(hki_role_series(m, HKI_GAUGE, name, help, NULL, NULL), v);
 }
 
-static void counter(hk_monitor *m, const char *name, const char *help,
+static void counter(hki_monitor *m, const char *name, const char *help,
                     double v) {
-    hk_series_set(hki_series(m, HK_COUNTER, name, help, NULL, NULL), v);
+    hki_series_set(hki_role_series(m, HKI_COUNTER, name, help, NULL, NULL), v);
 }
 
 // ---- a center --------------------------------------------------------------
 
-static void feed_center(hk_monitor *m, const hk_server_info *i) {
+static void feed_center(hki_monitor *m, const hk_server_info *i) {
     counter(m, "hooke_global_steps_total", "Local steps of all workers.",
             (double)i->center.global_step);
     counter(m, "hooke_exchanges_total", "Exchanges of all workers.",
@@ -90,10 +89,10 @@ static void feed_center(hk_monitor *m, const hk_server_info *i) {
           i->snapshot_seconds);
     gauge(m, "hooke_uptime_seconds", "Since the center's start.", i->uptime);
     for (int r = 0; r < HK_REFUSALS; r++)
-        hk_series_set(hki_series(m, HK_COUNTER, "hooke_refused_total",
-                                 "Peers and differences turned away.", "why",
-                                 hk_refusal_name((hk_refusal)r)),
-                      (double)i->refused[r]);
+        hki_series_set(hki_role_series(m, HKI_COUNTER, "hooke_refused_total",
+                                       "Peers and differences turned away.",
+                                       "why", hki_refusal_name((hk_refusal)r)),
+                       (double)i->refused[r]);
 }
 
 // A peer's name of itself is anybody's text.
@@ -105,60 +104,60 @@ static void tame(const char *in, char *out, size_t size) {
 }
 
 // Who it is goes to /status only: a name that changes would add series.
-static void feed_peer(hk_monitor *m, const char *id, const char *peer) {
+static void feed_peer(hki_monitor *m, const char *id, const char *peer) {
     char fact[48], text[sizeof((hk_worker_info *)0)->peer];
     snprintf(fact, sizeof fact, "worker_%s_peer", id);
     tame(peer, text, sizeof text);
-    (void)hk_monitor_fact(m, fact, text);
+    (void)hki_monitor_fact(m, fact, text);
 }
 
-static void feed_worker(hk_monitor *m, const hk_worker_info *w) {
+static void feed_worker(hki_monitor *m, const hk_worker_info *w) {
     char id[16];
     snprintf(id, sizeof id, "%u", w->id);
     feed_peer(m, id, w->peer);
     const struct {
-        hk_series_kind kind;
+        hki_series_kind kind;
         const char *name, *help;
         double value;
     } rows[] = {
-        {HK_COUNTER, "hooke_worker_steps_total", "Steps told by exchanges.",
+        {HKI_COUNTER, "hooke_worker_steps_total", "Steps told by exchanges.",
          (double)w->steps},
-        {HK_COUNTER, "hooke_worker_exchanges_total", "Exchanges.",
+        {HKI_COUNTER, "hooke_worker_exchanges_total", "Exchanges.",
          (double)w->exchanges},
-        {HK_COUNTER, "hooke_worker_bytes_received_total", "Bytes from it.",
+        {HKI_COUNTER, "hooke_worker_bytes_received_total", "Bytes from it.",
          (double)w->bytes_in},
-        {HK_COUNTER, "hooke_worker_bytes_sent_total", "Bytes to it.",
+        {HKI_COUNTER, "hooke_worker_bytes_sent_total", "Bytes to it.",
          (double)w->bytes_out},
-        {HK_COUNTER, "hooke_worker_exchange_seconds_total",
+        {HKI_COUNTER, "hooke_worker_exchange_seconds_total",
          "Seconds in exchanges.", w->exchange_seconds},
-        {HK_COUNTER, "hooke_worker_repeated_total", "Chunks that came again.",
+        {HKI_COUNTER, "hooke_worker_repeated_total", "Chunks that came again.",
          (double)w->repeated},
-        {HK_COUNTER, "hooke_worker_refused_total", "Differences refused.",
+        {HKI_COUNTER, "hooke_worker_refused_total", "Differences refused.",
          (double)w->refused},
-        {HK_COUNTER, "hooke_worker_examples_total", "Examples it has seen.",
+        {HKI_COUNTER, "hooke_worker_examples_total", "Examples it has seen.",
          w->report.examples},
-        {HK_GAUGE, "hooke_worker_examples_per_second", "Its speed.",
+        {HKI_GAUGE, "hooke_worker_examples_per_second", "Its speed.",
          w->report.per_second},
-        {HK_GAUGE, "hooke_worker_local_step", "Its own step counter.",
+        {HKI_GAUGE, "hooke_worker_local_step", "Its own step counter.",
          (double)w->report.local_step},
-        {HK_GAUGE, "hooke_worker_loss", "Its last loss.", w->report.loss},
-        {HK_GAUGE, "hooke_worker_distance", "|x - c| at its last exchange.",
+        {HKI_GAUGE, "hooke_worker_loss", "Its last loss.", w->report.loss},
+        {HKI_GAUGE, "hooke_worker_distance", "|x - c| at its last exchange.",
          w->report.distance},
-        {HK_GAUGE, "hooke_worker_staleness",
+        {HKI_GAUGE, "hooke_worker_staleness",
          "Changes of the center between its last two exchanges.", w->staleness},
-        {HK_GAUGE, "hooke_worker_last_seen_seconds",
+        {HKI_GAUGE, "hooke_worker_last_seen_seconds",
          "Since its last sign of life; -1: none.", w->last_seen},
-        {HK_GAUGE, "hooke_worker_live", "1: holds a lease.", w->live},
-        {HK_GAUGE, "hooke_worker_incarnation", "How often it has joined.",
+        {HKI_GAUGE, "hooke_worker_live", "1: holds a lease.", w->live},
+        {HKI_GAUGE, "hooke_worker_incarnation", "How often it has joined.",
          w->incarnation},
     };
     for (size_t i = 0; i < HKI_COUNT(rows); i++)
-        hk_series_set(hki_series(m, rows[i].kind, rows[i].name, rows[i].help,
-                                 "worker", id),
-                      rows[i].value);
+        hki_series_set(hki_role_series(m, rows[i].kind, rows[i].name,
+                                       rows[i].help, "worker", id),
+                       rows[i].value);
 }
 
-void hki_feed_server(hk_monitor *m, hk_center_server *s) {
+void hki_feed_server(hki_monitor *m, hk_center_server *s) {
     hk_server_info info;
     if (m == NULL || hk_center_server_get_info(s, &info) != HK_OK)
         return;
@@ -172,9 +171,9 @@ void hki_feed_server(hk_monitor *m, hk_center_server *s) {
 
 // ---- the others ------------------------------------------------------------
 
-void hki_feed_link(hk_monitor *m, hk_center *c) {
+void hki_feed_link(hki_monitor *m, hk_center *c) {
     hk_link_info i;
-    if (m == NULL || hk_center_link_info(c, &i) != HK_OK)
+    if (m == NULL || hk_center_get_link_info(c, &i) != HK_OK)
         return;
     counter(m, "hooke_bytes_received_total", "Bytes from the centers.",
             (double)i.bytes_in);
@@ -191,7 +190,7 @@ void hki_feed_link(hk_monitor *m, hk_center *c) {
           i.away_seconds);
 }
 
-void hki_feed_evaluated(hk_monitor *m, const hki_evaluated *e) {
+void hki_feed_evaluated(hki_monitor *m, const hki_evaluated *e) {
     if (m == NULL)
         return;
     gauge(m, "hooke_evaluated_step", "Global step of the last evaluation.",
@@ -199,8 +198,9 @@ void hki_feed_evaluated(hk_monitor *m, const hki_evaluated *e) {
     for (size_t i = 0; i < e->n; i++) {
         char name[HKI_METRIC_NAME];
         tame(e->measure[i].name, name, sizeof name);
-        hk_series_set(hki_series(m, HK_GAUGE, "hooke_evaluated",
-                                 "Last value of a measure.", "measure", name),
-                      e->measure[i].value);
+        hki_series_set(hki_role_series(m, HKI_GAUGE, "hooke_evaluated",
+                                       "Last value of a measure.", "measure",
+                                       name),
+                       e->measure[i].value);
     }
 }

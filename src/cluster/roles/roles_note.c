@@ -187,7 +187,7 @@ hk_status hki_role_connect(const hk_cluster_config *config,
     if (config == NULL)
         return HK_OK;
     hk_cluster_info info;
-    hk_cluster_config_info(config, &info);
+    hk_cluster_config_get_info(config, &info);
     if (info.n_centers == 0)
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: there is no center (ps) in the cluster that %s "
@@ -195,7 +195,7 @@ hk_status hki_role_connect(const hk_cluster_config *config,
                         info.task_type, hk_launcher_name(info.launcher));
     HKI_TRY(hki_alloc_array(info.n_centers, sizeof **storage, storage));
     for (uint32_t i = 0; i < info.n_centers; i++)
-        (*storage)[i] = hk_cluster_config_center(config, i);
+        (*storage)[i] = hk_cluster_config_address(config, "ps", i);
     out->addresses = *storage;
     out->n_addresses = info.n_centers;
     return HK_OK;

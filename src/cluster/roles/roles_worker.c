@@ -10,15 +10,15 @@
 struct hk_role_worker {
     hk_context *context;
     hk_center *center;
-    hk_monitor *monitor;
+    hki_monitor *monitor;
     hki_limits limits;
     int64_t report_ns, leave_ms;
     int64_t reported_ns, posted_ns;
     double reported_examples, per_second;
     uint32_t nonce, sequence; // of calls to the run's memory
     // Series; NULL without an endpoint.
-    hk_series *steps, *examples, *loss, *distance, *staleness, *exchanges;
-    hk_series *seconds;
+    hki_series *steps, *examples, *loss, *distance, *staleness, *exchanges;
+    hki_series *seconds;
     double last_seconds;
     uint64_t last_exchanges;
     int32_t worker;   // id; -1: not joined yet
@@ -34,29 +34,30 @@ void hk_role_worker_options_init(hk_role_worker_options *opt,
 
 // ---- open ------------------------------------------------------------------
 
-static void collect(void *user, hk_monitor *m) {
+static void collect(void *user, hki_monitor *m) {
     const hk_role_worker *const w = user;
     hki_feed_link(m, w->center);
-    (void)hk_monitor_fact(
-        m, "center", hk_center_reachable(w->center) ? "reachable" : "away");
+    (void)hki_monitor_fact(
+        m, "center", hki_center_reachable(w->center) ? "reachable" : "away");
 }
 
 static void make_series(hk_role_worker *w) {
-    hk_monitor *const m = w->monitor;
-    w->steps = hki_series(m, HK_COUNTER, "hooke_steps_total",
-                          "Local steps of this process.", NULL, NULL);
-    w->examples = hki_series(m, HK_COUNTER, "hooke_examples_total",
-                             "Examples seen by this process.", NULL, NULL);
-    w->exchanges = hki_series(m, HK_COUNTER, "hooke_exchanges_total",
-                              "Exchanges of this process.", NULL, NULL);
-    w->loss = hki_series(m, HK_GAUGE, "hooke_loss", "Last loss.", NULL, NULL);
-    w->distance = hki_series(m, HK_GAUGE, "hooke_center_distance",
-                             "|x - c| at the last exchange.", NULL, NULL);
-    w->staleness = hki_series(
-        m, HK_GAUGE, "hooke_staleness",
+    hki_monitor *const m = w->monitor;
+    w->steps = hki_role_series(m, HKI_COUNTER, "hooke_steps_total",
+                               "Local steps of this process.", NULL, NULL);
+    w->examples = hki_role_series(m, HKI_COUNTER, "hooke_examples_total",
+                                  "Examples seen by this process.", NULL, NULL);
+    w->exchanges = hki_role_series(m, HKI_COUNTER, "hooke_exchanges_total",
+                                   "Exchanges of this process.", NULL, NULL);
+    w->loss =
+        hki_role_series(m, HKI_GAUGE, "hooke_loss", "Last loss.", NULL, NULL);
+    w->distance = hki_role_series(m, HKI_GAUGE, "hooke_center_distance",
+                                  "|x - c| at the last exchange.", NULL, NULL);
+    w->staleness = hki_role_series(
+        m, HKI_GAUGE, "hooke_staleness",
         "Changes of the center between the last two exchanges.", NULL, NULL);
-    w->seconds = hki_series(m, HK_HISTOGRAM, "hooke_exchange_seconds",
-                            "Time of an exchange.", NULL, NULL);
+    w->seconds = hki_role_series(m, HKI_HISTOGRAM, "hooke_exchange_seconds",
+                                 "Time of an exchange.", NULL, NULL);
 }
 
 // Tells the center when the run ends, unless it knows. It forgets notes when
@@ -104,7 +105,7 @@ static hk_status build(hk_role_worker *w, const hk_role_worker_options *o,
     int32_t index = -1;
     if (o->config != NULL) {
         hk_cluster_info info;
-        hk_cluster_config_info(o->config, &info);
+        hk_cluster_config_get_info(o->config, &info);
         index = info.worker_id;
     }
     HKI_TRY(hki_role_monitor(w->context, o->metrics, "worker", index, collect,
@@ -117,7 +118,7 @@ static hk_status build(hk_role_worker *w, const hk_role_worker_options *o,
 void hk_role_worker_close(hk_role_worker *w) {
     if (w == NULL)
         return;
-    hk_monitor_destroy(w->monitor); // asks the center no more
+    hki_monitor_destroy(w->monitor); // asks the center no more
     hk_center_destroy(w->center);
     hki_free(w);
 }
@@ -142,8 +143,8 @@ hk_center *hk_role_worker_center(const hk_role_worker *w) {
     return w->center;
 }
 
-hk_monitor *hk_role_worker_monitor(const hk_role_worker *w) {
-    return w->monitor;
+const char *hk_role_worker_metrics(const hk_role_worker *w) {
+    return w->monitor != NULL ? hki_monitor_address(w->monitor) : NULL;
 }
 
 // ---- a step ----------------------------------------------------------------
@@ -163,15 +164,15 @@ void hk_progress_of(const hk_elastic *e, hk_progress *p) {
 static void feed(hk_role_worker *w, const hk_progress *p) {
     if (w->monitor == NULL)
         return;
-    hk_series_set(w->steps, (double)p->local_step);
-    hk_series_set(w->examples, p->examples);
-    hk_series_set(w->exchanges, (double)p->exchanges);
-    hk_series_set(w->loss, p->loss);
-    hk_series_set(w->distance, p->distance);
-    hk_series_set(w->staleness, p->staleness);
+    hki_series_set(w->steps, (double)p->local_step);
+    hki_series_set(w->examples, p->examples);
+    hki_series_set(w->exchanges, (double)p->exchanges);
+    hki_series_set(w->loss, p->loss);
+    hki_series_set(w->distance, p->distance);
+    hki_series_set(w->staleness, p->staleness);
     // Between two steps lies one exchange at most.
     if (p->exchanges > w->last_exchanges)
-        hk_series_observe(w->seconds, p->exchange_seconds - w->last_seconds);
+        hki_series_observe(w->seconds, p->exchange_seconds - w->last_seconds);
     w->last_exchanges = p->exchanges;
     w->last_seconds = p->exchange_seconds;
 }
@@ -184,14 +185,14 @@ static hk_status report(hk_role_worker *w, const hk_progress *p, int64_t now) {
     w->reported_ns = now;
     w->reported_examples = p->examples;
     // To a center that is away there is nothing to say, and nobody waits.
-    if (p->worker < 0 || !hk_center_reachable(w->center))
+    if (p->worker < 0 || !hki_center_reachable(w->center))
         return HK_OK;
     const hk_worker_news r = {.local_step = p->local_step,
                               .examples = p->examples,
                               .per_second = w->per_second,
                               .loss = p->loss,
                               .distance = p->distance};
-    return hk_center_report(w->center, p->worker, &r);
+    return hki_center_report(w->center, p->worker, &r);
 }
 
 // A good-bye to a center that is away is no failure, and not worth a word once
@@ -200,7 +201,7 @@ static hk_status forgive(hk_role_worker *w, const char *what, hk_status s) {
     if (s != HK_E_UNAVAILABLE && s != HK_E_TIMEOUT && s != HK_E_CANCELLED)
         return s;
     hki_log(w->context,
-            hk_center_finished(w->center) ? HK_LOG_DEBUG : HK_LOG_WARNING,
+            hki_center_finished(w->center) ? HK_LOG_DEBUG : HK_LOG_WARNING,
             "worker: %s: %s", what, hk_last_error());
     return HK_OK;
 }
@@ -228,13 +229,13 @@ hk_status hk_role_worker_step(hk_role_worker *w, const hk_progress *p,
         *end = HK_END_STOPPED;
         return HK_OK;
     }
-    if (hk_center_finished(w->center)) {
+    if (hki_center_finished(w->center)) {
         HKI_TRY(pass_on(w));
         *end = hki_reason_end(w->reason);
         return HK_OK;
     }
     if (now - w->posted_ns > LIMITS_MS * INT64_C(1000000) &&
-        hk_center_reachable(w->center))
+        hki_center_reachable(w->center))
         post_limits(w, now);
     if (now - w->reported_ns < w->report_ns)
         return HK_OK;
@@ -286,7 +287,7 @@ hk_status hk_role_worker_take(hk_role_worker *w, int32_t worker,
             return HK_OK;
         }
         // All is lent; somebody may die or give back.
-        if (hk_center_finished(w->center))
+        if (hki_center_finished(w->center))
             return hki_fail(HK_E_END, "the run is over");
         if (hki_now_ns() >= deadline)
             return hki_fail(HK_E_TIMEOUT,
@@ -340,7 +341,7 @@ static bool is_common(hk_run_end end) {
 static hk_status say_goodbye(hk_role_worker *w, hk_run_end end, hk_elastic *e,
                              float *x) {
     hk_status s = HK_OK;
-    const bool over = hk_center_finished(w->center) != 0;
+    const bool over = hki_center_finished(w->center) != 0;
     if (e != NULL)
         w->worker = hki_elastic_worker(e);
     if (is_common(end) && !over && w->reason[0] == '\0')
