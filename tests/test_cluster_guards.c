@@ -3,6 +3,7 @@
 // refusal is counted and logged with the peer's name, and the server goes on.
 #include <openssl/ssl.h> // before names that are forbidden elsewhere
 #include "cluster_bed.h"
+#include "base/io.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -167,6 +168,61 @@ static void test_strangers(void **state) {
     assert_true(was_logged("looks like TLS"));
     assert_true(was_logged("versions 7 to 9"));
     assert_true(was_logged("inproc process"));
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
+// A center of version 0.1, as it was recorded.
+static void *old_center(void *listener) {
+    hki_conn *c = NULL;
+    uint8_t *bytes;
+    size_t size;
+    assert_ok(hki_file_read_all(HK_TEST_DATA "/0.1/wire-server.bin", 1 << 20,
+                                &bytes, &size));
+    const int64_t deadline = hki_deadline(10000);
+    while (hki_accept(listener, &c) != HK_OK || c == NULL)
+        assert_true(hki_now_ns() < deadline);
+    say(c, bytes, size);
+    hear_end(c);
+    hki_conn_close(c);
+    hki_free(bytes);
+    return NULL;
+}
+
+// Both ends refuse a peer of version 0.1 with a sentence about both versions.
+static void test_version_0_1(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:version", *old = "inproc:old";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    uint8_t *bytes;
+    size_t size;
+    assert_ok(hki_file_read_all(HK_TEST_DATA "/0.1/wire-client.bin", 1 << 20,
+                                &bytes, &size));
+    hki_conn *const c = dial(net, at);
+    say(c, bytes, size);
+    hear_end(c);
+    hki_conn_close(c);
+    hki_free(bytes);
+    await(&g, HK_REFUSED_VERSION, 1);
+    assert_true(was_logged("speaks versions 1 to 1 of the protocol; this side "
+                           "speaks version 3"));
+    hki_listener *l;
+    pthread_t thread;
+    hk_connect_options co;
+    hk_center *center = NULL;
+    assert_ok(hki_listen(net, old, &l));
+    assert_int_equal(pthread_create(&thread, NULL, old_center, l), 0);
+    bed_connect_options(&co, &old, 1);
+    assert_status(hk_center_connect(&co, g.layout, &center), HK_E_UNSUPPORTED);
+    assert_non_null(strstr(hk_last_error(), "speaks versions 1 to 1 of the "
+                                            "protocol; this side speaks "
+                                            "version 3"));
+    pthread_join(thread, NULL);
+    hki_listener_close(l);
     hki_net_destroy(net);
     close_ground(&g);
 }
@@ -1218,6 +1274,7 @@ static void test_noise(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_strangers),
+        cmocka_unit_test(test_version_0_1),
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_other_model),
         cmocka_unit_test(test_frames),

@@ -277,6 +277,52 @@ static void test_version_1(void **state) {
     assert_ok(hki_file_remove(path));
 }
 
+static void read_old(const char *name, uint8_t **bytes, size_t *size) {
+    char path[256];
+    snprintf(path, sizeof path, HK_TEST_DATA "/0.1/%s", name);
+    assert_ok(hki_file_read_all(path, 1 << 20, bytes, size));
+}
+
+// Leases of version 0.1, alone and in a run's file: 100 examples in ranges of
+// 10, two epochs.
+static void test_old_leases(void **state) {
+    (void)state;
+    uint8_t *bytes;
+    size_t size;
+    hk_leases *l;
+    hk_lease lease;
+    assert_ok(hk_leases_create(100, 10, 2, &l));
+    read_old("leases.bin", &bytes, &size);
+    assert_ok(hk_leases_restore(l, bytes, size));
+    hki_free(bytes);
+    assert_ok(hk_leases_take(l, 9, &lease)); // what was given back half used
+    assert_int_equal(lease.begin, 14);
+    assert_int_equal(lease.end, 20);
+    assert_ok(hk_leases_expire(l, 1)); // it held the third
+    assert_ok(hk_leases_take(l, 9, &lease));
+    assert_int_equal(lease.begin, 20);
+    hk_leases_destroy(l);
+    char path[128];
+    hki_run_memory *k;
+    snprintf(path, sizeof path, "%s/ranges.run", folder);
+    read_old("ranges.run", &bytes, &size);
+    assert_ok(hki_file_replace_private(path, bytes, size, false));
+    hki_free(bytes);
+    assert_ok(hk_leases_create(100, 10, 2, &l));
+    const hk_range_source s = source(l);
+    assert_ok(hki_run_memory_create(&s, path, &k));
+    assert_true(hki_run_memory_is_done(k, 5));
+    // The last question again: the answer of then.
+    const hki_msg_result r = call(k, HKI_CALL_TAKE, 3, 7, 2, 0, 0);
+    assert_int_equal(r.range, 3);
+    assert_int_equal(r.begin, 6);
+    assert_int_equal(r.end, 10);
+    assert_int_equal(call(k, HKI_CALL_TAKE, 3, 7, 3, 0, 0).begin, 20);
+    hki_run_memory_destroy(k);
+    hk_leases_destroy(l);
+    assert_ok(hki_file_remove(path));
+}
+
 // Every byte of the file is covered by its checks.
 static void test_damage(void **state) {
     (void)state;
@@ -340,6 +386,7 @@ int main(void) {
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_private),
         cmocka_unit_test(test_version_1),
+        cmocka_unit_test(test_old_leases),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_memory),
     };
