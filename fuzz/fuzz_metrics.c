@@ -165,7 +165,7 @@ static const char *take_text(const uint8_t **data, size_t *size, char out[64]) {
 
 static void make_series(const uint8_t *data, size_t size) {
     char name[64], help[64], label[64], value[64];
-    const hki_series_kind kind = (hki_series_kind)(size > 0 ? data[0] % 5 : 0);
+    const hki_metric_kind kind = (hki_metric_kind)(size > 0 ? data[0] % 5 : 0);
     if (size > 0) {
         data++;
         size--;
@@ -174,15 +174,15 @@ static void make_series(const uint8_t *data, size_t size) {
     take_text(&data, &size, help);
     const hki_metric_label l = {take_text(&data, &size, label),
                                 take_text(&data, &size, value)};
-    hki_series *s;
+    hki_metric *s;
     double v = 0;
     memcpy(&v, data, HKI_MIN(size, sizeof v));
     if (hki_monitor_series(monitor, kind, name, help, &l, label[0] != '\0',
                            &s) == HK_OK) {
         if (kind == HKI_HISTOGRAM)
-            hki_series_observe(s, v);
+            hki_metric_observe(s, v);
         else
-            hki_series_set(s, v);
+            hki_metric_set(s, v);
     }
     (void)hki_monitor_fact(monitor, name, value);
     (void)hki_monitor_fact(monitor, help, label);

@@ -17,11 +17,11 @@ static hki_monitor *make(const char *listen) {
     return m;
 }
 
-static hki_series *series(hki_monitor *m, hki_series_kind kind,
+static hki_metric *series(hki_monitor *m, hki_metric_kind kind,
                           const char *name, const char *help, const char *label,
                           const char *value) {
     const hki_metric_label l = {label, value};
-    hki_series *s;
+    hki_metric *s;
     assert_ok(hki_monitor_series(m, kind, name, help, &l, label != NULL, &s));
     return s;
 }
@@ -37,7 +37,7 @@ static char *text_of(hki_monitor *m,
 }
 
 // Fewer bounds than there are, to write down what comes of them.
-static void set_bounds(hki_series *s, const double *bounds, uint32_t n) {
+static void set_bounds(hki_metric *s, const double *bounds, uint32_t n) {
     memcpy(s->family->bounds, bounds, n * sizeof *bounds);
     s->family->n_bounds = n;
 }
@@ -46,26 +46,26 @@ static void test_text(void **state) {
     (void)state;
     hki_monitor *const m = make(NULL);
     const double bounds[] = {0.1, 1, 2.5};
-    hki_series *const h = series(m, HKI_HISTOGRAM, "hooke_exchange_seconds",
+    hki_metric *const h = series(m, HKI_HISTOGRAM, "hooke_exchange_seconds",
                                  "Time of an exchange.", NULL, NULL);
     set_bounds(h, bounds, 3);
     for (int i = 0; i < 3; i++)
-        hki_series_observe(h, 0.0625);
-    hki_series_observe(h, 1); // bounds are inclusive
-    hki_series_observe(h, 2);
-    hki_series_observe(h, 1e9);
-    hki_series_observe(h, NAN);
+        hki_metric_observe(h, 0.0625);
+    hki_metric_observe(h, 1); // bounds are inclusive
+    hki_metric_observe(h, 2);
+    hki_metric_observe(h, 1e9);
+    hki_metric_observe(h, NAN);
     // Made out of order, written in order.
-    hki_series_set(
+    hki_metric_set(
         series(m, HKI_GAUGE, "hooke_worker_loss", NULL, "worker", "2"), NAN);
-    hki_series_set(
+    hki_metric_set(
         series(m, HKI_GAUGE, "hooke_worker_loss", NULL, "worker", "1"), 0.1);
-    hki_series_set(
+    hki_metric_set(
         series(m, HKI_GAUGE, "hooke_worker_loss", NULL, "worker", "\\a\"b\nc"),
         -HUGE_VAL);
-    hki_series *const c = series(m, HKI_COUNTER, "hooke_bytes_total",
+    hki_metric *const c = series(m, HKI_COUNTER, "hooke_bytes_total",
                                  "Bytes \\ lines\nof both ways.", NULL, NULL);
-    hki_series_set(c, 1e15 + 1);
+    hki_metric_set(c, 1e15 + 1);
     char *const text = text_of(m, hki_metrics_text);
     assert_string_equal(
         text, "# HELP hooke_bytes_total Bytes \\\\ lines\\nof both ways.\n"
@@ -92,12 +92,12 @@ static void test_labelled_histogram(void **state) {
     hki_monitor *const m = make(NULL);
     const double bounds[] = {1};
     const hki_metric_label labels[] = {{"b", "x"}, {"a", "y"}};
-    hki_series *s, *again;
+    hki_metric *s, *again;
     assert_ok(hki_monitor_series(m, HKI_HISTOGRAM, "h", "", labels, 2, &s));
     assert_ok(hki_monitor_series(m, HKI_HISTOGRAM, "h", "", labels, 2, &again));
     assert_ptr_equal(s, again);
     set_bounds(s, bounds, 1);
-    hki_series_observe(s, 2);
+    hki_metric_observe(s, 2);
     char *const text = text_of(m, hki_metrics_text);
     assert_string_equal(text, "# TYPE h histogram\n"
                               "h_bucket{b=\"x\",a=\"y\",le=\"1\"} 0\n"
@@ -111,7 +111,7 @@ static void test_labelled_histogram(void **state) {
 static void collect(void *user, hki_monitor *m) {
     int *const calls = user;
     (*calls)++;
-    hki_series_set(series(m, HKI_GAUGE, "hooke_workers", "Alive.", NULL, NULL),
+    hki_metric_set(series(m, HKI_GAUGE, "hooke_workers", "Alive.", NULL, NULL),
                    *calls);
 }
 
@@ -136,24 +136,24 @@ static void test_json(void **state) {
     assert_ok(hki_monitor_fact(m, "role", "worker"));
     assert_ok(hki_monitor_fact(m, "gone", NULL));
     assert_ok(hki_monitor_fact(m, "gone", NULL));
-    hki_series_set(
+    hki_metric_set(
         series(m, HKI_GAUGE, "hooke_worker_distance", NULL, "worker", "10"), 2);
-    hki_series_set(
+    hki_metric_set(
         series(m, HKI_GAUGE, "hooke_worker_distance", NULL, "worker", "9"),
         NAN);
-    hki_series_set(
+    hki_metric_set(
         series(m, HKI_COUNTER, "hooke_worker_steps_total", NULL, "worker", "9"),
         7);
     const hki_metric_label info[] = {{"worker", "9"}, {"peer", "n\"1"}};
-    hki_series *s;
+    hki_metric *s;
     assert_ok(hki_monitor_series(m, HKI_GAUGE, "hooke_worker_info", NULL, info,
                                  2, &s));
-    hki_series_set(s, 1);
-    hki_series_set(
+    hki_metric_set(s, 1);
+    hki_metric_set(
         series(m, HKI_COUNTER, "hooke_refused_total", NULL, "why", "key"), 3);
-    hki_series_set(
+    hki_metric_set(
         series(m, HKI_COUNTER, "hooke_refused_total", NULL, "why", "flood"), 1);
-    hki_series_observe(
+    hki_metric_observe(
         series(m, HKI_HISTOGRAM, "hooke_seconds", "", NULL, NULL), 0.003);
     char *const text = text_of(m, hki_metrics_json);
     json_t *const root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
@@ -205,9 +205,9 @@ static void test_errors(void **state) {
     const hki_monitor_options o = {.max_series = 2};
     hki_monitor *m;
     assert_ok(hki_monitor_create(&o, &m));
-    hki_series *s;
+    hki_metric *s;
     static const struct {
-        hki_series_kind kind;
+        hki_metric_kind kind;
         const char *name;
         hki_metric_label label;
         hk_status status;
@@ -218,7 +218,7 @@ static void test_errors(void **state) {
         {HKI_GAUGE, NULL, {"a", ""}, HK_E_INVALID_ARG},
         {HKI_GAUGE, "a_total", {"a", ""}, HK_E_INVALID_ARG},
         {HKI_COUNTER, "a", {"a", ""}, HK_E_INVALID_ARG},
-        {(hki_series_kind)9, "a", {"a", ""}, HK_E_INVALID_ARG},
+        {(hki_metric_kind)9, "a", {"a", ""}, HK_E_INVALID_ARG},
         {HKI_GAUGE, "a", {"le", ""}, HK_E_INVALID_ARG},
         {HKI_GAUGE, "a", {"__x", ""}, HK_E_INVALID_ARG},
         {HKI_GAUGE, "a", {"x:y", ""}, HK_E_INVALID_ARG},
@@ -248,14 +248,14 @@ static void test_errors(void **state) {
     free(text_of(m, hki_metrics_json));
     hki_monitor_destroy(m);
     hki_monitor_destroy(NULL);
-    hki_series_set(NULL, 1); // what a caller without a monitor has
-    hki_series_observe(NULL, 1);
+    hki_metric_set(NULL, 1); // what a caller without a monitor has
+    hki_metric_observe(NULL, 1);
 }
 
 static hk_status build(void *user) {
     (void)user;
     hki_monitor *m;
-    hki_series *s;
+    hki_metric *s;
     const hki_metric_label l[] = {{"worker", "3"}, {"why", "x"}};
     hki_buf json = {0}, text = {0};
     HKI_TRY(hki_monitor_create(&(hki_monitor_options){0}, &m));
@@ -316,7 +316,7 @@ static void test_endpoint(void **state) {
     const char *const address = hki_monitor_address(m);
     assert_non_null(address);
     assert_memory_equal(address, "127.0.0.1:", 10);
-    hki_series_set(
+    hki_metric_set(
         series(m, HKI_COUNTER, "hooke_steps_total", "Steps.", NULL, NULL), 3);
     static const struct {
         const char *request, *first, *holds;
@@ -358,14 +358,14 @@ static void test_endpoint(void **state) {
 }
 
 typedef struct busy {
-    hki_series *seconds;
+    hki_metric *seconds;
     int n;
 } busy;
 
 static void *count_up(void *user) {
     busy *const b = user;
     for (int i = 0; i < b->n; i++)
-        hki_series_observe(b->seconds, 1);
+        hki_metric_observe(b->seconds, 1);
     return NULL;
 }
 

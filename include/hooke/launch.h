@@ -5,6 +5,7 @@
 //     o.getenv = my_getenv;                // TF_CONFIG, Slurm, mpirun...
 //     hk_cluster_config *c;
 //     hk_cluster_config_create(&o, &c);    // finds out, or says what is wrong
+//     hk_cluster_info info;
 //     hk_cluster_config_get_info(c, &info);
 //     puts(info.explain);
 //

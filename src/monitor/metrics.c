@@ -29,7 +29,7 @@ hk_status hki_monitor_create(const hki_monitor_options *opt,
     return HK_OK;
 }
 
-static void free_series(hki_series *s) {
+static void free_series(hki_metric *s) {
     hki_free(s->labels);
     hki_free(s->json_labels);
     hki_free(s->worker);
@@ -39,7 +39,7 @@ static void free_series(hki_series *s) {
 
 static void free_family(hki_family *f) {
     while (f->first != NULL) {
-        hki_series *const s = f->first;
+        hki_metric *const s = f->first;
         f->first = s->next;
         free_series(s);
     }
@@ -92,7 +92,7 @@ static bool valid_name(const char *s, bool colon) {
     return true;
 }
 
-static hk_status check_name(hki_series_kind kind, const char *name) {
+static hk_status check_name(hki_metric_kind kind, const char *name) {
     static const char total[] = "_total";
     if (!valid_name(name, true))
         return hki_fail(HK_E_INVALID_ARG, "metric name \"%.80s\" is malformed",
@@ -168,7 +168,7 @@ static hk_status spell(const hki_metric_label *labels, size_t n, hki_buf *text,
 // ---- series ----------------------------------------------------------------
 
 // The family of this name, made if it is not there; under the mutex.
-static hk_status get_family(hki_monitor *m, hki_series_kind kind,
+static hk_status get_family(hki_monitor *m, hki_metric_kind kind,
                             const char *name, const char *help,
                             hki_family **out) {
     hki_family **at = &m->families;
@@ -201,8 +201,8 @@ static hk_status get_family(hki_monitor *m, hki_series_kind kind,
 
 static hk_status new_series(hki_family *f, const hki_metric_label *labels,
                             size_t n, const char *text, const char *json,
-                            hki_series **out) {
-    hki_series *s;
+                            hki_metric **out) {
+    hki_metric *s;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
     s->family = f;
     hk_status st = hki_strdup(text, &s->labels);
@@ -226,8 +226,8 @@ static hk_status new_series(hki_family *f, const hki_metric_label *labels,
 static hk_status find_series(hki_monitor *m, hki_family *f,
                              const hki_metric_label *labels, size_t n,
                              const char *text, const char *json,
-                             hki_series **out) {
-    hki_series **at = &f->first;
+                             hki_metric **out) {
+    hki_metric **at = &f->first;
     while (*at != NULL && strcmp((*at)->labels, text) < 0)
         at = &(*at)->next;
     if (*at != NULL && strcmp((*at)->labels, text) == 0) {
@@ -239,7 +239,7 @@ static hk_status find_series(hki_monitor *m, hki_family *f,
     if (m->n_series >= most)
         return hki_fail(HK_E_OVERFLOW, "metric %s: more than %u series",
                         f->name, most);
-    hki_series *s;
+    hki_metric *s;
     HKI_TRY(new_series(f, labels, n, text, json, &s));
     s->next = *at;
     *at = s;
@@ -248,10 +248,10 @@ static hk_status find_series(hki_monitor *m, hki_family *f,
     return HK_OK;
 }
 
-hk_status hki_monitor_series(hki_monitor *m, hki_series_kind kind,
+hk_status hki_monitor_series(hki_monitor *m, hki_metric_kind kind,
                              const char *name, const char *help,
                              const hki_metric_label *labels, size_t n_labels,
-                             hki_series **out) {
+                             hki_metric **out) {
     HKI_TRY(check_name(kind, name));
     HKI_TRY(check_labels(name, labels, n_labels));
     hki_buf text = {0}, json = {0};
@@ -271,7 +271,7 @@ hk_status hki_monitor_series(hki_monitor *m, hki_series_kind kind,
 
 // ---- values ----------------------------------------------------------------
 
-void hki_series_set(hki_series *s, double v) {
+void hki_metric_set(hki_metric *s, double v) {
     if (s == NULL || s->family->kind == HKI_HISTOGRAM)
         return;
     pthread_mutex_lock(&s->family->monitor->mutex);
@@ -279,7 +279,7 @@ void hki_series_set(hki_series *s, double v) {
     pthread_mutex_unlock(&s->family->monitor->mutex);
 }
 
-void hki_series_observe(hki_series *s, double v) {
+void hki_metric_observe(hki_metric *s, double v) {
     if (s == NULL || s->family->kind != HKI_HISTOGRAM || isnan(v))
         return;
     const hki_family *const f = s->family;

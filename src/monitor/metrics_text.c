@@ -68,7 +68,7 @@ static hk_status sample(hki_buf *b, const char *name, const char *suffix,
 }
 
 static hk_status histogram(hki_buf *b, const hki_family *f,
-                           const hki_series *s) {
+                           const hki_metric *s) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i <= f->n_bounds; i++) {
         char bound[32], le[48];
@@ -91,7 +91,7 @@ static hk_status family_text(hki_buf *b, const hki_family *f) {
         HKI_TRY(hki_buf_add(b, "\n", 1));
     }
     HKI_TRY(hki_buf_printf(b, "# TYPE %s %s\n", f->name, kinds[f->kind]));
-    for (const hki_series *s = f->first; s != NULL; s = s->next)
+    for (const hki_metric *s = f->first; s != NULL; s = s->next)
         HKI_TRY(f->kind == HKI_HISTOGRAM
                     ? histogram(b, f, s)
                     : sample(b, f->name, "", s->labels, "", s->value));
@@ -111,7 +111,7 @@ hk_status hki_metrics_text(hki_monitor *m, hki_buf *b) {
 // ---- JSON ------------------------------------------------------------------
 
 // The number of a series, or the object of a histogram.
-static hk_status json_value(hki_buf *b, const hki_series *s) {
+static hk_status json_value(hki_buf *b, const hki_metric *s) {
     const hki_family *const f = s->family;
     char number[32];
     json_number(s->value, number);
@@ -147,8 +147,8 @@ static int compare_workers(const char *a, const char *b) {
 
 // By worker, then by name.
 static int by_worker(const void *a, const void *b) {
-    const hki_series *const x = *(const hki_series *const *)a;
-    const hki_series *const y = *(const hki_series *const *)b;
+    const hki_metric *const x = *(const hki_metric *const *)a;
+    const hki_metric *const y = *(const hki_metric *const *)b;
     const int order = compare_workers(x->worker, y->worker);
     if (order != 0)
         return order;
@@ -156,7 +156,7 @@ static int by_worker(const void *a, const void *b) {
     return name != 0 ? name : strcmp(x->labels, y->labels);
 }
 
-static hk_status json_member(hki_buf *b, const hki_series *s) {
+static hk_status json_member(hki_buf *b, const hki_metric *s) {
     const char *const name = s->family->name;
     HKI_TRY(hki_buf_printf(b, ", \"%s\": ", worker_key(name)));
     // An info series has its content in the labels.
@@ -168,11 +168,11 @@ static hk_status json_member(hki_buf *b, const hki_series *s) {
 
 // One object a worker: every series with its label.
 static hk_status json_workers(hki_monitor *m, hki_buf *b) {
-    const hki_series **list;
+    const hki_metric **list;
     size_t n = 0;
     HKI_TRY(hki_alloc_array(m->n_series, sizeof *list, &list));
     for (const hki_family *f = m->families; f != NULL; f = f->next)
-        for (const hki_series *s = f->first; s != NULL; s = s->next)
+        for (const hki_metric *s = f->first; s != NULL; s = s->next)
             if (s->worker != NULL)
                 list[n++] = s;
     qsort(list, n, sizeof *list, by_worker);
@@ -194,7 +194,7 @@ static hk_status json_workers(hki_monitor *m, hki_buf *b) {
 }
 
 static hk_status json_family(hki_buf *b, const hki_family *f, bool *first) {
-    const hki_series *s = f->first;
+    const hki_metric *s = f->first;
     while (s != NULL && s->worker != NULL)
         s = s->next;
     if (s == NULL)

@@ -10,13 +10,13 @@
 #include "hooke/context.h"
 
 typedef struct hki_monitor hki_monitor;
-typedef struct hki_series hki_series; // lives as long as its monitor
+typedef struct hki_metric hki_metric; // lives as long as its monitor
 
-typedef enum hki_series_kind {
+typedef enum hki_metric_kind {
     HKI_COUNTER = 1,  // only grows; its name ends in _total
     HKI_GAUGE = 2,    // any number
     HKI_HISTOGRAM = 3 // counts of observations up to bounds
-} hki_series_kind;
+} hki_metric_kind;
 
 typedef struct hki_metric_label {
     const char *name, *value;
@@ -43,13 +43,13 @@ const char *hki_monitor_address(const hki_monitor *m);
 
 // Finds or makes a series. help and labels: copied. HK_E_EXISTS when the name
 // is of another kind. Bounds of histograms: 1 ms to 1000 s, three a decade.
-hk_status hki_monitor_series(hki_monitor *m, hki_series_kind kind,
+hk_status hki_monitor_series(hki_monitor *m, hki_metric_kind kind,
                              const char *name, const char *help,
                              const hki_metric_label *labels, size_t n_labels,
-                             hki_series **out);
+                             hki_metric **out);
 // A series that is NULL takes every value.
-void hki_series_set(hki_series *s, double v);     // counter, gauge
-void hki_series_observe(hki_series *s, double v); // histogram
+void hki_metric_set(hki_metric *s, double v);     // counter, gauge
+void hki_metric_observe(hki_metric *s, double v); // histogram
 // A fact in words for /status ("role", "worker"); value NULL removes it.
 hk_status hki_monitor_fact(hki_monitor *m, const char *name, const char *value);
 
@@ -60,9 +60,9 @@ hk_status hki_monitor_fact(hki_monitor *m, const char *name, const char *value);
 
 typedef struct hki_family hki_family;
 
-struct hki_series {
+struct hki_metric {
     hki_family *family;
-    struct hki_series *next; // of the family, by labels
+    struct hki_metric *next; // of the family, by labels
     char *labels;            // name="value",... escaped; "" for none
     char *json_labels;       // "name": "value", ... escaped; "" for none
     char *worker;            // value of the label "worker"; NULL: none
@@ -75,10 +75,10 @@ struct hki_family {
     struct hki_family *next; // by name
     hki_monitor *monitor;
     char *name, *help;
-    hki_series_kind kind;
+    hki_metric_kind kind;
     uint32_t n_bounds;
     double bounds[HKI_MAX_BOUNDS];
-    hki_series *first;
+    hki_metric *first;
 };
 
 typedef struct hki_fact {

@@ -49,6 +49,16 @@ hk_status hki_session_error(hki_session *s, hk_status status) {
     return hki_session_refuse(s, status, 0, 0);
 }
 
+hk_status hki_session_read(hki_session *s, const hki_body *b, void *msg,
+                           const char *what) {
+    return hki_msg_body(&s->f, b, msg, hki_session_stall(s), what);
+}
+
+hk_status hki_session_answer(hki_session *s, hk_status status) {
+    return status != HK_OK ? hki_session_error(s, status)
+                           : hki_session_send_state(s, HKI_STATE);
+}
+
 hk_status hki_session_send_state(hki_session *s, hki_type type) {
     hki_msg_state state;
     hki_server_state(s->server, &state);
@@ -243,8 +253,7 @@ static hk_status on_join(hki_session *s, const hki_frame *head) {
     (void)head;
     hki_msg_join m;
     hki_msg_joined out;
-    HKI_TRY(
-        hki_msg_body(&s->f, &hki_body_join, &m, hki_session_stall(s), "join"));
+    HKI_TRY(hki_session_read(s, &hki_body_join, &m, "join"));
     const hk_status status =
         hki_shard_join(shard_of(s), &m, s->peer, &s->claim, &out);
     if (status != HK_OK)
@@ -257,8 +266,7 @@ static hk_status on_resume(hki_session *s, const hki_frame *head) {
     (void)head;
     hki_msg_resume m;
     hki_msg_joined out;
-    HKI_TRY(hki_msg_body(&s->f, &hki_body_resume, &m, hki_session_stall(s),
-                         "resume"));
+    HKI_TRY(hki_session_read(s, &hki_body_resume, &m, "resume"));
     hki_shard *const shard = shard_of(s);
     hk_status status = HK_OK;
     // A center that lost its memory knows nobody; the worker joins anew.
@@ -278,8 +286,7 @@ static hk_status on_resume(hki_session *s, const hki_frame *head) {
 static hk_status on_leave(hki_session *s, const hki_frame *head) {
     (void)head;
     hki_msg_leave m;
-    HKI_TRY(hki_msg_body(&s->f, &hki_body_leave, &m, hki_session_stall(s),
-                         "leave"));
+    HKI_TRY(hki_session_read(s, &hki_body_leave, &m, "leave"));
     const hk_status status = hki_shard_leave(shard_of(s), &s->claim, m.steps);
     if (status != HK_OK)
         return hki_session_error(s, status);
@@ -293,8 +300,7 @@ static hk_status on_ping(hki_session *s, const hki_frame *head) {
     hki_msg_ping m;
     if (head->size == 0) // nothing to tell
         return hki_session_send_state(s, HKI_STATE);
-    HKI_TRY(hki_msg_body(&s->f, &hki_body_ping, &m, hki_session_stall(s),
-                         "heartbeat"));
+    HKI_TRY(hki_session_read(s, &hki_body_ping, &m, "heartbeat"));
     const hk_worker_news news = {.local_step = m.local_step,
                                  .examples = m.examples,
                                  .per_second = m.per_second,
@@ -307,24 +313,20 @@ static hk_status on_ping(hki_session *s, const hki_frame *head) {
 static hk_status on_barrier(hki_session *s, const hki_frame *head) {
     (void)head;
     hki_msg_wait m;
-    HKI_TRY(hki_msg_body(&s->f, &hki_body_wait, &m, hki_session_stall(s),
-                         "barrier"));
+    HKI_TRY(hki_session_read(s, &hki_body_wait, &m, "barrier"));
     if (m.number < 1 || m.number > UINT32_MAX)
         return hki_fail(HK_E_DATA, "%s: a barrier of %lld", s->peer,
                         (long long)m.number);
     const hki_patience p = hki_session_patience(s, m.wait_ms);
     const hk_status status =
         hki_shard_barrier(shard_of(s), &s->claim, (uint32_t)m.number, &p);
-    if (status != HK_OK)
-        return hki_session_error(s, status);
-    return hki_session_send_state(s, HKI_STATE);
+    return hki_session_answer(s, status);
 }
 
 static hk_status on_finish(hki_session *s, const hki_frame *head) {
     (void)head;
     hki_msg_text m;
-    HKI_TRY(hki_msg_body(&s->f, &hki_body_text, &m, hki_session_stall(s),
-                         "finish"));
+    HKI_TRY(hki_session_read(s, &hki_body_text, &m, "finish"));
     hki_server_finish(s->server, m.text);
     return hki_session_send_state(s, HKI_STATE);
 }
@@ -344,9 +346,7 @@ static hk_status on_post(hki_session *s, const hki_frame *head) {
                         m.size, head->size - used);
     const hk_status status = hki_board_post(
         &s->server->board, m.key, body + used, m.size, m.if_absent != 0);
-    if (status != HK_OK)
-        return hki_session_error(s, status);
-    return hki_session_send_state(s, HKI_STATE);
+    return hki_session_answer(s, status);
 }
 
 // The body names the note; the answer is its bytes. An empty name asks for
@@ -356,8 +356,7 @@ static hk_status on_read(hki_session *s, const hki_frame *head) {
     hki_msg_text m;
     uint8_t value[HKI_BOARD_VALUE];
     size_t size = 0;
-    HKI_TRY(
-        hki_msg_body(&s->f, &hki_body_text, &m, hki_session_stall(s), "note"));
+    HKI_TRY(hki_session_read(s, &hki_body_text, &m, "note"));
     if (m.text[0] == '\0') {
         hki_server_reason(s->server, (char *)value, sizeof value);
         size = strlen((char *)value);
@@ -376,8 +375,7 @@ static hk_status on_call(hki_session *s, const hki_frame *head) {
     (void)head;
     hki_msg_call m;
     hki_msg_result result;
-    HKI_TRY(
-        hki_msg_body(&s->f, &hki_body_call, &m, hki_session_stall(s), "call"));
+    HKI_TRY(hki_session_read(s, &hki_body_call, &m, "call"));
     const hk_status status = hki_server_call(s->server, &m, &result);
     if (status != HK_OK)
         return hki_session_error(s, status);

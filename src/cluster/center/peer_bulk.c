@@ -22,21 +22,11 @@ static void piece(const hki_shard *s, uint32_t i, int64_t *at, int64_t *n) {
 
 // ---- side block -------------------------------------------------------------
 
-static void copy_side(const hki_shard *s, uint8_t *dst, const uint8_t *src,
-                      bool all) {
-    for (size_t i = 0; i < hk_layout_entries(s->layout); i++) {
-        const hk_entry *const e = hk_layout_entry(s->layout, i);
-        if (e->dtype != HK_F32 && (all || s->share[i] == HK_SHARE_COPY))
-            memcpy(dst + e->offset, src + e->offset,
-                   (size_t)e->count * hk_dtype_size(e->dtype));
-    }
-}
-
 void hki_shard_take_side(hki_shard *s, const uint8_t *bytes, bool all) {
     if (s->file.head->side_bytes == 0)
         return;
     pthread_mutex_lock(&s->lock);
-    copy_side(s, s->file.side, bytes, all);
+    hki_side_copy(s->layout, s->share, s->file.side, bytes, all);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -195,61 +185,86 @@ static hk_status grant(hki_session *s, bool yes, uint64_t run_id) {
     return hki_frame_send(&s->f, &f, NULL, 0, hki_session_stall(s), "grant");
 }
 
+// How values that a peer brings get into place: both INIT and ASSIGN.
+typedef struct bringing {
+    hk_status (*place)(hki_session *s, const struct bringing *b,
+                       const incoming *in);
+    hki_patience patience;
+    int64_t global_step; // ASSIGN
+} bringing;
+
+// GRANT, the values, then ERROR or STATE. *placed: they are there.
+static hk_status bring(hki_session *s, uint64_t run_id, const bringing *b,
+                       bool *placed) {
+    hki_shard *const shard = atomic_load(&s->server->shard);
+    incoming in = {.run_id = run_id};
+    hk_status status = HK_OK; // of the connection
+    hk_status verdict = make_incoming(shard, &b->patience, &in);
+    if (verdict == HK_OK) {
+        status = grant(s, true, in.run_id);
+        if (status == HK_OK)
+            status = receive(s, &in);
+        if (status == HK_OK)
+            verdict = check_values(s, shard, in.values);
+        if (status == HK_OK && verdict == HK_OK)
+            verdict = b->place(s, b, &in);
+    }
+    drop_incoming(shard, &in);
+    *placed = status == HK_OK && verdict == HK_OK;
+    HKI_TRY(status);
+    return hki_session_answer(s, verdict);
+}
+
 // ---- first values -----------------------------------------------------------
+
+static hk_status place_first(hki_session *s, const bringing *b,
+                             const incoming *in) {
+    (void)b;
+    hki_shard *const shard = atomic_load(&s->server->shard);
+    HKI_TRY(hki_shard_hold(shard, &s->claim));
+    install(s, in);
+    return hki_shard_commit(shard, &s->claim, in->run_id);
+}
 
 hk_status hki_session_init(hki_session *s, const hki_frame *head) {
     (void)head;
     hki_shard *const shard = atomic_load(&s->server->shard);
     hki_msg_wait m;
-    HKI_TRY(
-        hki_msg_body(&s->f, &hki_body_wait, &m, hki_session_stall(s), "init"));
-    const hki_patience p = hki_session_patience(s, m.wait_ms);
-    bool granted;
-    hk_status status = hki_shard_init(shard, &s->claim, &p, &granted);
+    HKI_TRY(hki_session_read(s, &hki_body_wait, &m, "init"));
+    const bringing b = {.place = place_first,
+                        .patience = hki_session_patience(s, m.wait_ms)};
+    bool granted, placed;
+    hk_status status = hki_shard_init(shard, &s->claim, &b.patience, &granted);
     if (status != HK_OK)
         return hki_session_error(s, status);
     if (!granted) // there are values
         return grant(s, false, hki_load64(&shard->file.head->run_id));
-    incoming in = {.run_id = hki_new_id()};
-    hk_status verdict = make_incoming(shard, &p, &in);
-    if (verdict == HK_OK)
-        status = grant(s, true, in.run_id);
-    if (status == HK_OK && verdict == HK_OK)
-        status = receive(s, &in);
-    if (status == HK_OK && verdict == HK_OK)
-        verdict = check_values(s, shard, in.values);
-    if (status == HK_OK && verdict == HK_OK)
-        verdict = hki_shard_hold(shard, &s->claim);
-    if (status == HK_OK && verdict == HK_OK) {
-        install(s, &in);
-        verdict = hki_shard_commit(shard, &s->claim, in.run_id);
-    } else {
+    status = bring(s, hki_new_id(), &b, &placed);
+    if (!placed)
         hki_shard_refuse(shard, &s->claim);
-    }
-    drop_incoming(shard, &in);
-    HKI_TRY(status);
-    if (verdict != HK_OK)
-        return hki_session_error(s, verdict);
-    hki_log(s->server->context, HK_LOG_INFO,
-            "%s: worker %u brought the first values", s->server->name,
-            s->claim.id);
-    return hki_session_send_state(s, HKI_STATE);
+    else
+        hki_log(s->server->context, HK_LOG_INFO,
+                "%s: worker %u brought the first values", s->server->name,
+                s->claim.id);
+    return status;
 }
 
+// ---- new values -------------------------------------------------------------
+
 // Between two exchanges of everybody.
-static hk_status put_in_place(hki_session *s, const incoming *in,
-                              int64_t global_step, uint32_t wait_ms) {
+static hk_status place_new(hki_session *s, const bringing *b,
+                           const incoming *in) {
     hki_shard *const shard = atomic_load(&s->server->shard);
-    const hki_patience p = hki_session_patience(s, wait_ms);
     const uint64_t ticket = hki_new_id();
     hki_member_at *members = NULL;
     uint32_t n = 0;
-    HKI_TRY(
-        hki_gate_close(shard, ticket, s->server->wait_ms, &p, &members, &n));
-    const hk_status status = hki_gate_settle(shard, ticket, members, n, &p);
+    HKI_TRY(hki_gate_close(shard, ticket, s->server->wait_ms, &b->patience,
+                           &members, &n));
+    const hk_status status =
+        hki_gate_settle(shard, ticket, members, n, &b->patience);
     if (status == HK_OK) {
         install(s, in);
-        hki_shard_assigned(shard, global_step, in->run_id);
+        hki_shard_assigned(shard, b->global_step, in->run_id);
     }
     hki_gate_open(shard, ticket);
     hki_free(members);
@@ -258,8 +273,7 @@ static hk_status put_in_place(hki_session *s, const incoming *in,
 
 // A worker sets values as long as it is one: by this connection or, over one
 // of nobody in particular, by the number it names.
-static hk_status check_assign(hki_session *s, hki_shard *shard,
-                              const hki_msg_assign *m) {
+static hk_status check_assign(hki_session *s, const hki_msg_assign *m) {
     if (m->global_step < 0 || m->global_step > HKI_MAX_STEPS)
         return hki_fail(HK_E_RANGE, "%s: assign: global step %lld", s->peer,
                         (long long)m->global_step);
@@ -268,36 +282,24 @@ static hk_status check_assign(hki_session *s, hki_shard *shard,
     hki_claim named = {.id = m->id, .incarnation = m->incarnation};
     if (s->claim.session != 0)
         named = s->claim;
-    const hk_status status = hki_shard_check(shard, &named, "assign");
+    const hk_status status =
+        hki_shard_check(atomic_load(&s->server->shard), &named, "assign");
     s->claim.why = named.why;
     return status;
 }
 
 // The head's exchange: run id, 0 to keep.
 hk_status hki_session_assign(hki_session *s, const hki_frame *head) {
-    hki_shard *const shard = atomic_load(&s->server->shard);
     hki_msg_assign m;
-    incoming in = {.run_id = head->exchange};
-    HKI_TRY(hki_msg_body(&s->f, &hki_body_assign, &m, hki_session_stall(s),
-                         "assign"));
-    const hki_patience p = hki_session_patience(s, m.wait_ms);
-    hk_status status = HK_OK;
-    hk_status verdict = check_assign(s, shard, &m);
-    if (verdict == HK_OK)
-        verdict = make_incoming(shard, &p, &in);
-    if (verdict == HK_OK)
-        status = grant(s, true, in.run_id);
-    if (status == HK_OK && verdict == HK_OK)
-        status = receive(s, &in);
-    if (status == HK_OK && verdict == HK_OK)
-        verdict = check_values(s, shard, in.values);
-    if (status == HK_OK && verdict == HK_OK)
-        verdict = put_in_place(s, &in, m.global_step, m.wait_ms);
-    drop_incoming(shard, &in);
-    HKI_TRY(status);
-    if (verdict != HK_OK)
-        return hki_session_error(s, verdict);
-    return hki_session_send_state(s, HKI_STATE);
+    bool placed;
+    HKI_TRY(hki_session_read(s, &hki_body_assign, &m, "assign"));
+    const hk_status status = check_assign(s, &m);
+    if (status != HK_OK)
+        return hki_session_error(s, status);
+    const bringing b = {.place = place_new,
+                        .patience = hki_session_patience(s, m.wait_ms),
+                        .global_step = m.global_step};
+    return bring(s, head->exchange, &b, &placed);
 }
 
 // ---- sending ----------------------------------------------------------------
@@ -334,8 +336,7 @@ hk_status hki_session_pull(hki_session *s, const hki_frame *head) {
     (void)head;
     hki_shard *const shard = atomic_load(&s->server->shard);
     hki_msg_wait m;
-    HKI_TRY(
-        hki_msg_body(&s->f, &hki_body_wait, &m, hki_session_stall(s), "pull"));
+    HKI_TRY(hki_session_read(s, &hki_body_wait, &m, "pull"));
     if (m.number < 0)
         return hki_fail(HK_E_DATA, "%s: pull in round %lld", s->peer,
                         (long long)m.number);
@@ -400,8 +401,7 @@ hk_status hki_session_snapshot(hki_session *s, const hki_frame *head) {
     (void)head;
     hki_shard *const shard = atomic_load(&s->server->shard);
     hki_msg_wait m;
-    HKI_TRY(hki_msg_body(&s->f, &hki_body_wait, &m, hki_session_stall(s),
-                         "snapshot"));
+    HKI_TRY(hki_session_read(s, &hki_body_wait, &m, "snapshot"));
     hk_status status = HK_OK;
     if (m.flags & HKI_WAIT_AVERAGE && !has_average(shard))
         status =

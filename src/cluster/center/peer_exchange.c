@@ -387,8 +387,7 @@ hk_status hki_session_exchange(hki_session *s, const hki_frame *begin) {
     hki_shard *const shard = atomic_load(&s->server->shard);
     stream x = {.s = s, .shard = shard, .out_chunk = NONE};
     hki_msg_begin m;
-    HKI_TRY(hki_msg_body(&s->f, &hki_body_begin, &m, hki_session_stall(s),
-                         "exchange"));
+    HKI_TRY(hki_session_read(s, &hki_body_begin, &m, "exchange"));
     HKI_TRY(make_buffers(s, shard));
     x.run.scratch = s->scratch;
     const hki_patience p = hki_session_patience(s, m.wait_ms);

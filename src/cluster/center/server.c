@@ -1,12 +1,5 @@
-// server.c - start, accept, stop and count.
+// server.c - a center server from its options to its end.
 #include "cluster/center/server.h"
-#include <poll.h>
-#include <sys/socket.h>
-#include "cluster/wire/all_shards.h"
-
-#define MAX_GREETING 64 // connections that have not said who they are
-#define TICK_MS 200
-#define ROOM_MS 500 // for those who were hung up on to be gone
 
 _Static_assert(sizeof(hk_center_server_options) ==
                    offsetof(hk_center_server_options, reset_worker) +
@@ -27,24 +20,6 @@ static const hk_center_server_options defaults = {
 void hk_center_server_options_init(hk_center_server_options *opt,
                                    size_t struct_size) {
     hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
-
-static const char *const refusal_names[HK_REFUSALS] = {
-    "preface", "version",    "key",  "fingerprint", "frame", "replay",
-    "fenced",  "not_finite", "norm", "flood",       "slow",  "other"};
-
-const char *hki_refusal_name(hk_refusal r) {
-    return (int)r >= 0 && r < HK_REFUSALS ? refusal_names[r] : NULL;
-}
-
-// Every refusal is counted; the log gets the first ones, then fewer and fewer.
-void hki_server_refuse(hk_center_server *s, hk_refusal why, const char *peer) {
-    const uint64_t n = atomic_fetch_add(&s->refused[why], 1) + 1;
-    if (n <= 16 || (n & (n - 1)) == 0)
-        hki_log(s->context, HK_LOG_WARNING,
-                "%s: refused (%s, %llu so far): %s: %s", s->name,
-                refusal_names[why], (unsigned long long)n, peer,
-                hk_last_error());
 }
 
 // ---- the shard --------------------------------------------------------------
@@ -71,23 +46,14 @@ hk_status hki_server_make_shard(hk_center_server *s, hk_layout *layout,
     return status;
 }
 
-// Shares of a layout that the server was given.
+// Of a layout that the server was given.
 static hk_status make_from_layout(hk_center_server *s, hk_layout *layout,
                                   const hk_center_options *center) {
-    hki_parts parts = {0};
-    uint8_t *share = NULL;
-    const size_t n = hk_layout_entries(layout);
-    hk_status status =
-        hki_parts_init(&parts, layout, (int64_t)s->center.chunk_kib * 256,
-                       center->share, center->share_user, s->name);
-    if (status == HK_OK)
-        status = hki_alloc_array(n, 1, &share);
-    for (size_t i = 0; status == HK_OK && i < n; i++)
-        share[i] = (uint8_t)parts.share[i];
-    if (status == HK_OK)
-        status = hki_server_make_shard(s, layout, share);
+    uint8_t *share;
+    HKI_TRY(hki_shares_of(layout, center->share, center->share_user, s->name,
+                          &share));
+    const hk_status status = hki_server_make_shard(s, layout, share);
     hki_free(share);
-    hki_parts_deinit(&parts);
     return status;
 }
 
@@ -122,202 +88,6 @@ static hk_status find_shard(hk_center_server *s,
     if (opt->layout != NULL)
         return make_from_layout(s, opt->layout, center);
     return HK_OK;
-}
-
-// ---- connections ------------------------------------------------------------
-
-// Joins threads that are over. `lock` is held and given up for the join.
-static void reap(hk_center_server *s, bool all) {
-    hki_session **at = &s->sessions;
-    while (*at != NULL) {
-        hki_session *const one = *at;
-        if (!all && !atomic_load(&one->over)) {
-            at = &one->next;
-            continue;
-        }
-        *at = one->next;
-        s->n_sessions--;
-        pthread_mutex_unlock(&s->lock);
-        hki_thread_stop(one->thread);
-        hki_session_free(one);
-        pthread_mutex_lock(&s->lock);
-        at = &s->sessions; // the list may have changed
-    }
-}
-
-// Makes room by hanging up on whoever has been silent longest without having
-// said who it is. `lock` is held.
-static void drop_oldest(hk_center_server *s) {
-    hki_session *oldest = NULL;
-    for (hki_session *i = s->sessions; i != NULL; i = i->next)
-        if (!i->is_open && !atomic_load(&i->over) &&
-            (oldest == NULL || i->since_ns < oldest->since_ns))
-            oldest = i;
-    if (oldest == NULL)
-        return;
-    (void)hki_fail(HK_E_TIMEOUT, "%d connections have not said who they are",
-                   MAX_GREETING);
-    hki_server_refuse(s, HK_REFUSED_FLOOD, oldest->from);
-    oldest->since_ns = INT64_MAX; // not twice
-    (void)shutdown(oldest->fd, SHUT_RDWR);
-}
-
-static bool somebody_goes(const hk_center_server *s) {
-    for (const hki_session *i = s->sessions; i != NULL; i = i->next)
-        if (i->since_ns == INT64_MAX && !atomic_load(&i->over))
-            return true;
-    return false;
-}
-
-// Joins whoever is over. Connections that were hung up on count until their
-// threads have noticed, so a newcomer waits for that. `lock` is held.
-static void make_room(hk_center_server *s) {
-    const int64_t deadline = hki_deadline(ROOM_MS);
-    reap(s, false);
-    while (s->n_sessions >= s->max_connections && somebody_goes(s) &&
-           !atomic_load(&s->stopping) && hki_now_ns() < deadline) {
-        (void)hki_cond_wait(&s->changed, &s->lock, deadline);
-        reap(s, false);
-    }
-}
-
-static void add_session(hk_center_server *s, hki_conn *conn) {
-    hki_session *one = NULL;
-    pthread_mutex_lock(&s->lock);
-    make_room(s);
-    bool ok = s->n_sessions < s->max_connections;
-    if (!ok) {
-        (void)hki_fail(HK_E_OVERFLOW, "%u connections are open", s->n_sessions);
-        hki_server_refuse(s, HK_REFUSED_FLOOD, conn->peer);
-    } else if (s->n_greeting >= MAX_GREETING) {
-        drop_oldest(s);
-    }
-    ok = ok && hki_zalloc_array(1, sizeof *one, &one) == HK_OK;
-    if (ok) {
-        one->server = s;
-        one->since_ns = hki_now_ns();
-        one->fd = conn->fd;
-        one->ring.fd = -1;
-        snprintf(one->from, sizeof one->from, "%s", conn->peer);
-        hki_framer_init(&one->f, conn, s->wake_fd);
-        one->next = s->sessions;
-        s->sessions = one;
-        s->n_sessions++;
-        s->n_greeting++;
-        atomic_fetch_add(&s->accepted, 1);
-        ok = hki_thread_start(hki_session_main, one, -1, "hooke-center",
-                              &one->thread) == HK_OK;
-        if (!ok) {
-            s->sessions = one->next;
-            s->n_sessions--;
-            s->n_greeting--;
-            hki_server_refuse(s, HK_REFUSED_OTHER, conn->peer);
-            hki_session_free(one);
-        }
-    } else {
-        hki_conn_close(conn);
-    }
-    pthread_mutex_unlock(&s->lock);
-}
-
-static void accept_main(void *user) {
-    hk_center_server *const s = user;
-    struct pollfd *p;
-    if (hki_alloc_array(s->n_listeners + 1, sizeof *p, &p) != HK_OK)
-        return;
-    for (size_t i = 0; i < s->n_listeners; i++)
-        p[i] = (struct pollfd){.fd = s->listener[i]->fd, .events = POLLIN};
-    p[s->n_listeners] = (struct pollfd){.fd = s->wake_fd, .events = POLLIN};
-    int64_t tick = 0;
-    while (!atomic_load(&s->stopping)) {
-        const int n = poll(p, (nfds_t)s->n_listeners + 1, TICK_MS);
-        for (size_t i = 0; n > 0 && i < s->n_listeners; i++) {
-            hki_conn *conn = NULL;
-            // Out of descriptors: whoever waits is taken later.
-            if (p[i].revents != 0 && hki_accept(s->listener[i], &conn) != HK_OK)
-                (void)poll(NULL, 0, 20);
-            if (conn != NULL)
-                add_session(s, conn);
-        }
-        const int64_t now = hki_now_ns();
-        if (now - tick < (int64_t)TICK_MS * 1000000)
-            continue;
-        tick = now;
-        pthread_mutex_lock(&s->lock);
-        reap(s, false);
-        pthread_cond_broadcast(&s->changed);
-        pthread_mutex_unlock(&s->lock);
-        hki_shard *const shard = atomic_load(&s->shard);
-        if (shard != NULL)
-            hki_shard_expire(shard);
-    }
-    hki_free(p);
-}
-
-// ---- snapshots --------------------------------------------------------------
-
-static hk_status write_alone(hk_center_server *s, int64_t deadline_ns) {
-    hki_shard *const shard = atomic_load(&s->shard);
-    const hki_patience p = {.deadline_ns = deadline_ns};
-    hki_shard_copy *cut;
-    const uint64_t number = hki_new_id();
-    HKI_TRY(hki_shard_cut(shard, number, &p, &cut));
-    const hk_status status = hki_cut_write(shard, cut, number);
-    hki_cut_free(shard, cut);
-    return status;
-}
-
-static hk_status write_everywhere(hk_center_server *s, int64_t deadline_ns) {
-    hki_framer *f, **links;
-    HKI_TRY(hki_zalloc_array(s->n_shards, sizeof *f, &f));
-    hk_status status = hki_zalloc_array(s->n_shards, sizeof *links, &links);
-    if (status != HK_OK) {
-        hki_free(f);
-        return status;
-    }
-    size_t opened = 0;
-    for (; status == HK_OK && opened < s->n_shards; opened++) {
-        hki_msg_open open = {.shard = (uint32_t)opened,
-                             .n_shards = (uint32_t)s->n_shards,
-                             .role = HKI_ROLE_CENTER};
-        hki_msg_welcome w;
-        snprintf(open.name, sizeof open.name, "%.60s", s->name);
-        status = hki_link_open(s->net, s->shards[opened], &open, s->wake_fd,
-                               deadline_ns, &f[opened], &w);
-        links[opened] = &f[opened];
-    }
-    if (status == HK_OK)
-        status = hki_cut_all(links, s->n_shards, HKI_CUT_WRITE, deadline_ns);
-    for (size_t i = 0; i < opened; i++)
-        hki_framer_deinit(&f[i]);
-    hki_free(links);
-    hki_free(f);
-    return status;
-}
-
-static void write_main(void *user) {
-    hk_center_server *const s = user;
-    struct pollfd p = {.fd = s->wake_fd, .events = POLLIN};
-    int64_t next = hki_deadline(s->period_ms);
-    while (!atomic_load(&s->stopping)) {
-        const int64_t left = (next - hki_now_ns()) / 1000000;
-        if (left > 0) {
-            (void)poll(&p, 1, (int)HKI_MIN(left + 1, INT64_C(60000)));
-            continue;
-        }
-        next = hki_deadline(s->period_ms);
-        hki_shard *const shard = atomic_load(&s->shard);
-        if (shard == NULL || !hki_load64(&shard->file.head->initialised))
-            continue;
-        const int64_t deadline =
-            hki_deadline(HKI_MAX(s->period_ms, 2 * s->lease_ms));
-        const hk_status status = s->shards != NULL
-                                     ? write_everywhere(s, deadline)
-                                     : write_alone(s, deadline);
-        if (status != HK_OK && status != HK_E_CANCELLED)
-            hki_log(s->context, HK_LOG_WARNING, "%s: no snapshot: %s", s->name,
-                    hk_last_error());
-    }
 }
 
 // ---- start ------------------------------------------------------------------
@@ -419,19 +189,7 @@ static hk_status copy_options(hk_center_server *s,
 static hk_status open_network(hk_center_server *s,
                               const hk_center_server_options *o,
                               const hki_tap *tap) {
-    hki_psk key;
-    if (o->key != NULL) {
-        memcpy(key.name, o->key->name, sizeof key.name);
-        memcpy(key.secret, o->key->secret, sizeof key.secret);
-        key.name[sizeof key.name - 1] = '\0';
-    }
-    const hki_net_options net = {.name = s->name,
-                                 .key = o->key != NULL ? &key : NULL,
-                                 .insecure = o->insecure != 0,
-                                 .tap = tap};
-    const hk_status status = hki_net_create(&net, &s->net);
-    explicit_bzero(&key, sizeof key);
-    HKI_TRY(status);
+    HKI_TRY(hki_key_net(s->name, o->key, o->insecure != 0, tap, &s->net));
     HKI_TRY(
         hki_zalloc_array(o->n_addresses, sizeof *s->listener, &s->listener));
     for (; s->n_listeners < o->n_addresses; s->n_listeners++) {
@@ -478,10 +236,11 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
                 s->listener[i]->scheme == HKI_TCP && o->insecure
                     ? ", without encryption, as asked for"
                     : "");
-    HKI_TRY(hki_thread_start(accept_main, s, -1, "hooke-accept", &s->acceptor));
+    HKI_TRY(hki_thread_start(hki_server_accept_main, s, -1, "hooke-accept",
+                             &s->acceptor));
     if (s->period_ms > 0 && (s->shards == NULL || o->shard == 0))
-        HKI_TRY(
-            hki_thread_start(write_main, s, -1, "hooke-snapshot", &s->writer));
+        HKI_TRY(hki_thread_start(hki_server_write_main, s, -1, "hooke-snapshot",
+                                 &s->writer));
     return HK_OK;
 }
 
@@ -527,7 +286,7 @@ void hk_center_server_stop(hk_center_server *s) {
             pthread_mutex_unlock(&shard->lock);
         }
         pthread_mutex_lock(&s->lock);
-        reap(s, true);
+        hki_server_reap(s, true);
         pthread_mutex_unlock(&s->lock);
     }
     for (size_t i = 0; s->listener != NULL && i < s->n_listeners; i++)
@@ -590,7 +349,7 @@ hk_status hk_center_server_wait(hk_center_server *s, int64_t wait_ms,
     pthread_mutex_lock(&s->lock);
     while (!is_done(s) && status == HK_OK && hki_now_ns() < deadline) {
         // A stop may be asked for by a signal, which wakes nobody.
-        const int64_t slice = hki_now_ns() + (int64_t)TICK_MS * 1000000;
+        const int64_t slice = hki_now_ns() + (int64_t)HKI_TICK_MS * 1000000;
         (void)hki_cond_wait(&s->changed, &s->lock, HKI_MIN(slice, deadline));
         if (s->context != NULL && hk_stop_requested(s->context))
             status =
@@ -600,109 +359,6 @@ hk_status hk_center_server_wait(hk_center_server *s, int64_t wait_ms,
         *finished = is_done(s);
     pthread_mutex_unlock(&s->lock);
     return status;
-}
-
-// ---- counters ---------------------------------------------------------------
-
-void hki_server_state(hk_center_server *s, hki_msg_state *out) {
-    hki_shard *const shard = atomic_load(&s->shard);
-    *out = (hki_msg_state){0};
-    if (shard != NULL) {
-        hk_center_info info;
-        hki_shard_info(shard, &info);
-        *out = (hki_msg_state){
-            .version = info.version,
-            .exchanges = info.exchanges,
-            .global_step = info.global_step,
-            .skipped = info.skipped_chunks,
-            .stale = info.stale,
-            .joins = info.joins,
-            .run_id = hki_load64(&shard->file.head->run_id),
-            .live = info.live,
-            .initialised = info.initialised,
-        };
-    }
-    pthread_mutex_lock(&s->lock);
-    out->finished = s->finished;
-    pthread_mutex_unlock(&s->lock);
-}
-
-static void shard_info(hki_shard *shard, hk_server_info *out) {
-    const hki_center_head *const h = shard->file.head;
-    hki_shard_info(shard, &out->center);
-    out->run_id = hki_load64(&h->run_id);
-    out->n_values = shard->n;
-    out->memory_bytes = (int64_t)(h->vector_stride * h->n_vectors);
-    out->chunks = atomic_load(&shard->chunks);
-    out->repeated = atomic_load(&shard->repeated);
-    out->recovered = atomic_load(&shard->recovered);
-    out->snapshots = atomic_load(&shard->snapshots);
-    out->snapshot_seconds =
-        (double)atomic_load(&shard->snapshot_took_ns) * 1e-9;
-    const int64_t at = atomic_load(&shard->snapshot_ns);
-    out->snapshot_age = at != 0 ? (double)(hki_now_ns() - at) * 1e-9 : -1;
-    pthread_mutex_lock(&shard->lock);
-    for (uint32_t i = 0; i < shard->opt.max_workers; i++)
-        if (shard->file.worker[i].incarnation != 0)
-            out->workers = i + 1;
-    pthread_mutex_unlock(&shard->lock);
-}
-
-hk_status hk_center_server_get_info(hk_center_server *s, hk_server_info *out) {
-    if (s == NULL || out == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "center server: info: NULL argument");
-    *out = (hk_server_info){.snapshot_age = -1,
-                            .shard = s->shard_opt.shard,
-                            .n_shards = s->shard_opt.n_shards,
-                            .accepted = atomic_load(&s->accepted),
-                            .bytes_in = atomic_load(&s->bytes_in),
-                            .bytes_out = atomic_load(&s->bytes_out)};
-    out->center.method = s->center.method;
-    for (int i = 0; i < HK_REFUSALS; i++)
-        out->refused[i] = atomic_load(&s->refused[i]);
-    out->uptime = (double)(hki_now_ns() - s->start_ns) * 1e-9;
-    hki_shard *const shard = atomic_load(&s->shard);
-    if (shard != NULL)
-        shard_info(shard, out);
-    pthread_mutex_lock(&s->lock);
-    out->connections = s->n_sessions;
-    out->finished = s->finished;
-    pthread_mutex_unlock(&s->lock);
-    return HK_OK;
-}
-
-hk_status hk_center_server_worker(hk_center_server *s, uint32_t id,
-                                  hk_worker_info *out) {
-    if (s == NULL || out == NULL)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "center server: worker: NULL argument");
-    hki_shard *const shard = atomic_load(&s->shard);
-    if (shard == NULL || id >= shard->opt.max_workers ||
-        shard->file.worker[id].incarnation == 0)
-        return hki_fail(HK_E_NOT_FOUND, "%s: no worker %u", s->name, id);
-    pthread_mutex_lock(&shard->lock);
-    const hki_shard_seat *const seat = &shard->seat[id];
-    const hki_worker_record *const w = &shard->file.worker[id];
-    *out = (hk_worker_info){
-        .id = id,
-        .incarnation = w->incarnation,
-        .live = w->live,
-        .connections = seat->connections,
-        .exchanges = HKI_CURSOR_EXCHANGE(hki_load64(&w->cursor)),
-        .bytes_in = seat->bytes_in,
-        .bytes_out = seat->bytes_out,
-        .refused = seat->refused,
-        .steps = __atomic_load_n(&w->steps, __ATOMIC_ACQUIRE),
-        .exchange_seconds = seat->exchange_seconds,
-        .staleness = seat->staleness,
-        .last_seen = seat->seen_ns != 0
-                         ? (double)(hki_now_ns() - seat->seen_ns) * 1e-9
-                         : -1,
-        .report = seat->report,
-    };
-    memcpy(out->peer, seat->peer, sizeof out->peer);
-    pthread_mutex_unlock(&shard->lock);
-    return HK_OK;
 }
 
 // ---- calls and the board ----------------------------------------------------

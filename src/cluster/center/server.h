@@ -1,7 +1,10 @@
 // cluster/center/server.h - a center server: listeners, one thread per
 // connection.
 //
-// server.c            start, accept, stop, counters
+// server.c            start, stop, the end of a run
+// server_accept.c     connections
+// server_snapshot.c   snapshots from time to time
+// server_info.c       counters and refusals
 // peer.c              one connection: greeting, requests (frame_table.c says
 //                     who may ask for what)
 // peer_exchange.c     the streams of an exchange
@@ -95,6 +98,15 @@ hk_status hki_server_start(const hk_center_server_options *opt,
                            const hki_server_hooks *hooks,
                            hk_center_server **out);
 
+// Thread of a server that accepts connections, and ends leases every
+#define HKI_TICK_MS 200
+void hki_server_accept_main(void *server);
+// Joins threads of connections that are over, or all. `lock` is held and given
+// up for the join.
+void hki_server_reap(hk_center_server *s, bool all);
+// Thread that writes snapshots.
+void hki_server_write_main(void *server);
+
 // Makes the shard of a layout that a worker brought, unless there is one.
 hk_status hki_server_make_shard(hk_center_server *s, hk_layout *layout,
                                 const uint8_t *share);
@@ -124,6 +136,11 @@ hk_status hki_session_error(hki_session *s, hk_status status);
 hk_status hki_session_refuse(hki_session *s, hk_status status,
                              uint64_t exchange, uint32_t applied);
 hk_status hki_session_send_state(hki_session *s, hki_type type);
+// ERROR, or STATE for HK_OK.
+hk_status hki_session_answer(hki_session *s, hk_status status);
+// The body of the request at hand.
+hk_status hki_session_read(hki_session *s, const hki_body *b, void *msg,
+                           const char *what);
 // To be called as a long request goes on: it keeps the worker's lease, as the
 // worker cannot send heartbeats meanwhile.
 void hki_session_progress(hki_session *s);

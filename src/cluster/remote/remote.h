@@ -1,9 +1,13 @@
 // cluster/remote/remote.h - a center in other processes, behind the center
 // table.
 //
-// remote.c        connect, the table, counters
-// remote_link.c   connections of one worker, coming back, heartbeats
-// remote_flow.c   the streams of an exchange, over all shards at once
+// remote.c        the table: joining, leaving, counters
+// remote_connect.c   a handle, made and destroyed
+// remote_requests.c  requests of nobody in particular
+// remote_member.c    workers that joined, their heartbeats
+// remote_link.c      one connection: made, lost, made again
+// remote_exchange.c  an exchange or a round, as the worker calls it
+// remote_flow.c      its streams, over all shards at once
 // remote_units.c  what goes up for a unit, what is done with what comes down
 // remote_rows.c   touched rows of tables
 // remote_bulk.c   whole vectors: first values, pull, assign, snapshot
@@ -159,15 +163,14 @@ hk_status hki_center_connect(const hk_connect_options *opt, const hki_tap *tap,
                              hk_layout *layout, hk_center **out);
 
 extern const hki_center_ops hki_remote_ops;
+void hki_remote_destroy(hk_center *c); // accepts a half-built one
 // NULL unless c is one.
 hki_remote *hki_remote_of(const hk_center *c);
 // The same with a message; what: names the call.
 hk_status hki_remote_get(const hk_center *c, const char *what,
                          hki_remote **out);
 
-uint32_t hki_left_ms(int64_t deadline_ns);
-
-// ---- remote_link.c ----------------------------------------------------------
+// ---- remote_member.c --------------------------------------------------------
 
 // HK_E_STATE unless m has joined here. *out is in use until hki_member_unref.
 hk_status hki_member_ref(hki_remote *r, hki_member m, const char *what,
@@ -182,6 +185,15 @@ void hki_member_add(hki_member_link *w); // to the list
 // Takes it off the list, waits until nobody uses it, frees it. Unlocked.
 void hki_member_remove(hki_member_link *w);
 void hki_member_free(hki_member_link *w);
+void hki_heartbeat_main(void *remote);
+void hki_heartbeat_wake(hki_remote *r);
+
+// ---- remote_link.c ----------------------------------------------------------
+
+#define HKI_ATTEMPT_MS 3000 // of one attempt at a connection
+
+// Adds what went over a connection since the last call.
+void hki_link_count(hki_remote *r, hki_link *l);
 // Connects one link and says OPEN, bringing the layout if asked for.
 hk_status hki_link_connect(hki_remote *r, hki_link *l, int64_t deadline_ns);
 void hki_link_drop(hki_remote *r, hki_link *l); // closes the connection
@@ -189,22 +201,31 @@ hk_status hki_member_join(hki_member_link *w, int32_t task,
                           int64_t deadline_ns);
 // Brings every link of a member back, trying again until the deadline.
 hk_status hki_member_mend(hki_member_link *w, int64_t deadline_ns);
+// One attempt for every link that is down and due. *next: when to try again.
+hk_status hki_member_mend_once(hki_member_link *w, int64_t deadline_ns,
+                               int64_t *next);
 // After a failure on a link: true when its connection is gone and it may be
 // tried again; false: the failure is the center's answer.
 bool hki_link_broke(hki_member_link *w, hki_link *l, hk_status s);
 void hki_remote_saw(hki_remote *r, const hki_link *l, const hki_msg_state *s);
-void hki_heartbeat_main(void *remote);
-void hki_heartbeat_wake(hki_remote *r);
 // A request that is answered with STATE; tried again over new connections
 // until the deadline.
 hk_status hki_member_ask(hki_member_link *w, uint32_t shard, hki_type type,
                          const hki_body *b, const void *msg,
                          int64_t deadline_ns, const char *what);
 
-// ---- remote_flow.c ----------------------------------------------------------
+// ---- remote_exchange.c ------------------------------------------------------
 
 hk_status hki_remote_exchange(hk_center *c, hki_member m, hki_exchange *ex);
 hk_status hki_remote_push_round(hk_center *c, hki_member m, hki_exchange *ex);
+
+// ---- remote_flow.c ----------------------------------------------------------
+
+// Runs every link's flow to its end. HK_E_UNAVAILABLE with *broken: a
+// connection is gone, mend and call again.
+hk_status hki_flow_drive(hki_member_link *w, hki_exchange *ex,
+                         int64_t deadline_ns, bool *broken);
+bool hki_flow_pending(const hki_link *l); // something of an exchange is left
 // Hands in what is left of a broken exchange; links are up.
 hk_status hki_member_settle(hki_member_link *w, int64_t deadline_ns);
 

@@ -3,12 +3,6 @@
 
 #define RETRY_MS 50 // between attempts at a snapshot or new values
 
-// Answers that end a wait may come a little after it.
-static int64_t with_grace(int64_t deadline_ns) {
-    return deadline_ns < INT64_MAX - 3000000000 ? deadline_ns + 3000000000
-                                                : deadline_ns;
-}
-
 static hk_status ask(hki_link *l, hki_type type, uint64_t exchange,
                      int64_t number, uint32_t flags, int64_t deadline_ns,
                      const char *what) {
@@ -17,14 +11,16 @@ static hk_status ask(hki_link *l, hki_type type, uint64_t exchange,
     uint8_t body[HKI_MAX_MESSAGE];
     const size_t n = hki_body_put(&hki_body_wait, &m, body);
     const hki_frame f = {.type = (uint8_t)type, .exchange = exchange};
-    return hki_frame_send(&l->f, &f, body, n, with_grace(deadline_ns), what);
+    return hki_frame_send(&l->f, &f, body, n, hki_with_grace(deadline_ns),
+                          what);
 }
 
 static hk_status expect_grant(hki_link *l, int64_t deadline_ns, bool *granted,
                               uint64_t *run_id) {
     hki_frame head;
-    HKI_TRY(hki_frame_expect(&l->f, HKI_GRANT, NULL, 0, with_grace(deadline_ns),
-                             "first values", &head));
+    HKI_TRY(hki_frame_expect(&l->f, HKI_GRANT, NULL, 0,
+                             hki_with_grace(deadline_ns), "first values",
+                             &head));
     *granted = head.aux != 0;
     *run_id = head.exchange;
     return HK_OK;
@@ -35,7 +31,7 @@ static hk_status expect_state(hki_remote *r, hki_link *l, hki_type type,
                               hki_msg_state *out) {
     hki_msg_state s;
     HKI_TRY(hki_msg_recv(&l->f, type, &hki_body_state, &s,
-                         with_grace(deadline_ns), what));
+                         hki_with_grace(deadline_ns), what));
     hki_remote_saw(r, l, &s);
     if (out != NULL)
         *out = s;
@@ -109,10 +105,10 @@ static hk_status assign_link(hki_remote *r, hki_link *l, hki_member as,
     uint8_t body[HKI_MAX_MESSAGE];
     const size_t n = hki_body_put(&hki_body_assign, &m, body);
     const hki_frame f = {.type = HKI_ASSIGN, .exchange = run_id};
-    HKI_TRY(
-        hki_frame_send(&l->f, &f, body, n, with_grace(deadline_ns), "assign"));
+    HKI_TRY(hki_frame_send(&l->f, &f, body, n, hki_with_grace(deadline_ns),
+                           "assign"));
     HKI_TRY(expect_grant(l, deadline_ns, &granted, &id));
-    HKI_TRY(send_values(r, l, x, side, run_id, with_grace(deadline_ns)));
+    HKI_TRY(send_values(r, l, x, side, run_id, hki_with_grace(deadline_ns)));
     return expect_state(r, l, HKI_STATE, deadline_ns, "assign", NULL);
 }
 
@@ -132,7 +128,8 @@ static hk_status init_other(hki_member_link *w, hki_link *l, const float *x,
                     "%s: worker %u: shard %u is empty while the first one is "
                     "not; it gets this worker's values",
                     r->base.name, w->m.id, l->shard);
-        HKI_TRY(send_values(r, l, x, NULL, run_id, with_grace(deadline_ns)));
+        HKI_TRY(
+            send_values(r, l, x, NULL, run_id, hki_with_grace(deadline_ns)));
         return expect_state(r, l, HKI_STATE, deadline_ns, "first values", NULL);
     }
     if (id == run_id)
@@ -164,8 +161,8 @@ static hk_status try_init(hki_member_link *w, const float *x, const void *side,
     }
     *at = first;
     if (granted) {
-        HKI_TRY(
-            send_values(r, first, x, side, run_id, with_grace(deadline_ns)));
+        HKI_TRY(send_values(r, first, x, side, run_id,
+                            hki_with_grace(deadline_ns)));
         HKI_TRY(expect_state(r, first, HKI_STATE, deadline_ns, "first values",
                              NULL));
     }
@@ -202,17 +199,6 @@ hk_status hki_remote_init(hk_center *c, hki_member m, const float *x,
 
 // ---- pull -------------------------------------------------------------------
 
-static void copy_side(const hki_remote *r, uint8_t *dst, const uint8_t *src,
-                      bool all) {
-    const hk_layout *const l = r->base.layout;
-    for (size_t i = 0; i < hk_layout_entries(l); i++) {
-        const hk_entry *const e = hk_layout_entry(l, i);
-        if (e->dtype != HK_F32 && (all || r->share[i] == HK_SHARE_COPY))
-            memcpy(dst + e->offset, src + e->offset,
-                   (size_t)e->count * hk_dtype_size(e->dtype));
-    }
-}
-
 static hk_status take_side(hki_remote *r, hki_link *l, const hki_frame *head,
                            void *side, bool all, int64_t deadline_ns) {
     const size_t n = (size_t)hk_layout_side_bytes(r->base.layout);
@@ -224,7 +210,7 @@ static hk_status take_side(hki_remote *r, hki_link *l, const hki_frame *head,
     const hk_status s =
         hki_frame_take(&l->f, copy, n, deadline_ns, "side block");
     if (s == HK_OK)
-        copy_side(r, side, copy, all);
+        hki_side_copy(r->base.layout, r->share, side, copy, all);
     hki_free(copy);
     return s;
 }
@@ -276,8 +262,8 @@ static hk_status try_pull(hki_member_link *w, float *x, float *view, void *side,
     for (uint32_t i = 0; i < r->n_shards; i++) {
         hki_msg_state state;
         *at = &w->link[i];
-        const hk_status s =
-            pull_link(r, *at, x, view, side, with_grace(deadline_ns), &state);
+        const hk_status s = pull_link(r, *at, x, view, side,
+                                      hki_with_grace(deadline_ns), &state);
         if (s != HK_OK) { // what the others send is not looked at any more
             for (uint32_t j = i + 1; j < r->n_shards; j++)
                 hki_link_drop(r, &w->link[j]);
@@ -352,7 +338,7 @@ static hk_status read_cut(hki_remote *r, hki_link *l, float *values, void *side,
 static hk_status try_snapshot(hki_remote *r, uint32_t flags,
                               int64_t deadline_ns, float *values, void *side,
                               hki_msg_state *out) {
-    HKI_TRY(hki_control_open(r, with_grace(deadline_ns)));
+    HKI_TRY(hki_control_open(r, hki_with_grace(deadline_ns)));
     if (r->n_shards > 1) {
         hki_framer **links;
         HKI_TRY(hki_alloc_array(r->n_shards, sizeof *links, &links));
@@ -374,7 +360,7 @@ static hk_status try_snapshot(hki_remote *r, uint32_t flags,
         hki_msg_state state;
         const hk_status s =
             read_cut(r, &r->control[i], values, side,
-                     with_grace(deadline_ns) + 60000000000, &state);
+                     hki_with_grace(deadline_ns) + 60000000000, &state);
         if (first == HK_OK)
             first = s;
         if (i == 0 && s == HK_OK)
@@ -454,7 +440,7 @@ static hk_status assign_all(hki_remote *r, hki_member as, const float *values,
         uint64_t run_id = 0;
         for (uint32_t i = 0; i < r->n_shards; i++)
             r->control[i].f.answered = false;
-        s = hki_control_open(r, with_grace(deadline_ns));
+        s = hki_control_open(r, hki_with_grace(deadline_ns));
         if (s == HK_OK) // shards of one run have one id
             run_id = r->control[0].welcome.run_id != 0
                          ? r->control[0].welcome.run_id

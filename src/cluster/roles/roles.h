@@ -68,7 +68,7 @@ hk_status hki_role_monitor(hk_context *ctx, const char *listen,
                            void *user, hki_monitor **out);
 // A series without labels or with one; NULL (which takes values) when there
 // is no room.
-hki_series *hki_role_series(hki_monitor *m, hki_series_kind kind,
+hki_metric *hki_role_series(hki_monitor *m, hki_metric_kind kind,
                             const char *name, const char *help,
                             const char *label, const char *value);
 // A center server's statistics.

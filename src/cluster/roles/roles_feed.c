@@ -28,11 +28,11 @@ hk_status hki_role_monitor(hk_context *ctx, const char *listen,
     return HK_OK;
 }
 
-hki_series *hki_role_series(hki_monitor *m, hki_series_kind kind,
+hki_metric *hki_role_series(hki_monitor *m, hki_metric_kind kind,
                             const char *name, const char *help,
                             const char *label, const char *value) {
     const hki_metric_label l = {label, value};
-    hki_series *s = NULL;
+    hki_metric *s = NULL;
     if (m == NULL ||
         hki_monitor_series(m, kind, name, help, &l, label != NULL, &s) != HK_OK)
         return NULL;
@@ -41,12 +41,12 @@ hki_series *hki_role_series(hki_monitor *m, hki_series_kind kind,
 
 static void gauge(hki_monitor *m, const char *name, const char *help,
                   double v) {
-    hki_series_set(hki_role_series(m, HKI_GAUGE, name, help, NULL, NULL), v);
+    hki_metric_set(hki_role_series(m, HKI_GAUGE, name, help, NULL, NULL), v);
 }
 
 static void counter(hki_monitor *m, const char *name, const char *help,
                     double v) {
-    hki_series_set(hki_role_series(m, HKI_COUNTER, name, help, NULL, NULL), v);
+    hki_metric_set(hki_role_series(m, HKI_COUNTER, name, help, NULL, NULL), v);
 }
 
 // ---- a center --------------------------------------------------------------
@@ -89,7 +89,7 @@ static void feed_center(hki_monitor *m, const hk_server_info *i) {
           i->snapshot_seconds);
     gauge(m, "hooke_uptime_seconds", "Since the center's start.", i->uptime);
     for (int r = 0; r < HK_REFUSALS; r++)
-        hki_series_set(hki_role_series(m, HKI_COUNTER, "hooke_refused_total",
+        hki_metric_set(hki_role_series(m, HKI_COUNTER, "hooke_refused_total",
                                        "Peers and differences turned away.",
                                        "why", hki_refusal_name((hk_refusal)r)),
                        (double)i->refused[r]);
@@ -116,7 +116,7 @@ static void feed_worker(hki_monitor *m, const hk_worker_info *w) {
     snprintf(id, sizeof id, "%u", w->id);
     feed_peer(m, id, w->peer);
     const struct {
-        hki_series_kind kind;
+        hki_metric_kind kind;
         const char *name, *help;
         double value;
     } rows[] = {
@@ -152,7 +152,7 @@ static void feed_worker(hki_monitor *m, const hk_worker_info *w) {
          w->incarnation},
     };
     for (size_t i = 0; i < HKI_COUNT(rows); i++)
-        hki_series_set(hki_role_series(m, rows[i].kind, rows[i].name,
+        hki_metric_set(hki_role_series(m, rows[i].kind, rows[i].name,
                                        rows[i].help, "worker", id),
                        rows[i].value);
 }
@@ -198,7 +198,7 @@ void hki_feed_evaluated(hki_monitor *m, const hki_evaluated *e) {
     for (size_t i = 0; i < e->n; i++) {
         char name[HKI_METRIC_NAME];
         tame(e->measure[i].name, name, sizeof name);
-        hki_series_set(hki_role_series(m, HKI_GAUGE, "hooke_evaluated",
+        hki_metric_set(hki_role_series(m, HKI_GAUGE, "hooke_evaluated",
                                        "Last value of a measure.", "measure",
                                        name),
                        e->measure[i].value);

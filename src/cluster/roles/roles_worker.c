@@ -17,8 +17,8 @@ struct hk_role_worker {
     double reported_examples, per_second;
     uint32_t nonce, sequence; // of calls to the run's memory
     // Series; NULL without an endpoint.
-    hki_series *steps, *examples, *loss, *distance, *staleness, *exchanges;
-    hki_series *seconds;
+    hki_metric *steps, *examples, *loss, *distance, *staleness, *exchanges;
+    hki_metric *seconds;
     double last_seconds;
     uint64_t last_exchanges;
     int32_t worker;   // id; -1: not joined yet
@@ -164,15 +164,15 @@ void hk_progress_of(const hk_elastic *e, hk_progress *p) {
 static void feed(hk_role_worker *w, const hk_progress *p) {
     if (w->monitor == NULL)
         return;
-    hki_series_set(w->steps, (double)p->local_step);
-    hki_series_set(w->examples, p->examples);
-    hki_series_set(w->exchanges, (double)p->exchanges);
-    hki_series_set(w->loss, p->loss);
-    hki_series_set(w->distance, p->distance);
-    hki_series_set(w->staleness, p->staleness);
+    hki_metric_set(w->steps, (double)p->local_step);
+    hki_metric_set(w->examples, p->examples);
+    hki_metric_set(w->exchanges, (double)p->exchanges);
+    hki_metric_set(w->loss, p->loss);
+    hki_metric_set(w->distance, p->distance);
+    hki_metric_set(w->staleness, p->staleness);
     // Between two steps lies one exchange at most.
     if (p->exchanges > w->last_exchanges)
-        hki_series_observe(w->seconds, p->exchange_seconds - w->last_seconds);
+        hki_metric_observe(w->seconds, p->exchange_seconds - w->last_seconds);
     w->last_exchanges = p->exchanges;
     w->last_seconds = p->exchange_seconds;
 }

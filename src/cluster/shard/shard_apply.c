@@ -278,32 +278,6 @@ static hk_status skip_unit(hki_shard *s, const hki_shard_run *r,
     return HK_OK;
 }
 
-hk_status hki_shard_apply(hki_shard *s, hki_shard_run *r, uint32_t unit,
-                          const float *up, bool shared) {
-    uint32_t chunk;
-    if (unit >= r->msg.last || hki_shard_unit(s, r, unit, &chunk) == NULL)
-        return hki_fail(HK_E_DATA, "%s: worker %u: no chunk for unit %u",
-                        s->name, r->claim.id, unit);
-    hki_shard_seat *const seat = &s->seat[r->claim.id];
-    bool again;
-    pthread_mutex_lock(&seat->lock);
-    hk_status status = check_unit(s, r, unit, &again);
-    if (status == HK_OK && !again) {
-        hki_shard_lock_chunk(s, chunk);
-        status = up != NULL ? apply_chunk(s, r, unit, chunk, up, shared)
-                            : skip_unit(s, r, unit);
-        hki_shard_unlock_chunk(s, chunk);
-    }
-    pthread_mutex_unlock(&seat->lock);
-    if (status == HK_E_NOT_FINITE || status == HK_E_RANGE)
-        count_refused(s, r);
-    if (status == HK_OK) {
-        r->applied = HKI_MAX(r->applied, unit + 1);
-        atomic_fetch_add(&s->chunks, again ? 0u : 1u);
-    }
-    return status;
-}
-
 // ---- rows -------------------------------------------------------------------
 
 hk_status hki_shard_check_rows(const hki_shard *s, const hki_row_batch *rows,
@@ -390,21 +364,52 @@ static hk_status add_rows(hki_shard *s, hki_shard_run *r, uint32_t unit,
     return HK_OK;
 }
 
-hk_status hki_shard_apply_rows(hki_shard *s, hki_shard_run *r, uint32_t unit,
-                               const hki_row_batch *rows) {
-    if (unit < n_fixed(s, &r->msg) || unit >= r->msg.last ||
-        !(r->msg.flags & HKI_BEGIN_ROWS))
-        return hki_fail(HK_E_DATA, "%s: worker %u: unit %u is not for rows",
-                        s->name, r->claim.id, unit);
+void hki_shard_read_rows(hki_shard *s, const hki_row_batch *rows, float *out) {
+    const hki_table *const t = &s->plan.table[rows->table];
+    lock_rows(s, rows, true);
+    for (uint32_t i = 0; i < rows->count; i++)
+        memcpy(out + i * t->dim,
+               hki_shard_at(s, 0, t->offset + rows->ids[i] * t->dim),
+               (size_t)t->dim * sizeof *out);
+    lock_rows(s, rows, false);
+}
+
+// ---- one unit, once ----------------------------------------------------------
+
+// What a unit brings: floats for a chunk, nothing, or rows.
+typedef struct brought {
+    uint32_t chunk;
+    const float *up; // NULL: nothing for the chunk
+    bool shared;
+    const hki_row_batch *rows; // NULL: a chunk
+} brought;
+
+static hk_status change(hki_shard *s, hki_shard_run *r, uint32_t unit,
+                        const brought *b) {
+    hk_status status;
+    if (b->rows != NULL) {
+        lock_rows(s, b->rows, true);
+        status = add_rows(s, r, unit, b->rows);
+        lock_rows(s, b->rows, false);
+        return status;
+    }
+    hki_shard_lock_chunk(s, b->chunk);
+    status = b->up != NULL ? apply_chunk(s, r, unit, b->chunk, b->up, b->shared)
+                           : skip_unit(s, r, unit);
+    hki_shard_unlock_chunk(s, b->chunk);
+    return status;
+}
+
+// One unit, once. The seat's lock keeps whoever speaks for the worker later
+// from beginning before this is over.
+static hk_status apply_unit(hki_shard *s, hki_shard_run *r, uint32_t unit,
+                            const brought *b) {
     hki_shard_seat *const seat = &s->seat[r->claim.id];
     bool again;
     pthread_mutex_lock(&seat->lock);
     hk_status status = check_unit(s, r, unit, &again);
-    if (status == HK_OK && !again) {
-        lock_rows(s, rows, true);
-        status = add_rows(s, r, unit, rows);
-        lock_rows(s, rows, false);
-    }
+    if (status == HK_OK && !again)
+        status = change(s, r, unit, b);
     pthread_mutex_unlock(&seat->lock);
     if (status == HK_E_NOT_FINITE || status == HK_E_RANGE)
         count_refused(s, r);
@@ -415,14 +420,22 @@ hk_status hki_shard_apply_rows(hki_shard *s, hki_shard_run *r, uint32_t unit,
     return status;
 }
 
-void hki_shard_read_rows(hki_shard *s, const hki_row_batch *rows, float *out) {
-    const hki_table *const t = &s->plan.table[rows->table];
-    lock_rows(s, rows, true);
-    for (uint32_t i = 0; i < rows->count; i++)
-        memcpy(out + i * t->dim,
-               hki_shard_at(s, 0, t->offset + rows->ids[i] * t->dim),
-               (size_t)t->dim * sizeof *out);
-    lock_rows(s, rows, false);
+hk_status hki_shard_apply(hki_shard *s, hki_shard_run *r, uint32_t unit,
+                          const float *up, bool shared) {
+    brought b = {.up = up, .shared = shared};
+    if (unit >= r->msg.last || hki_shard_unit(s, r, unit, &b.chunk) == NULL)
+        return hki_fail(HK_E_DATA, "%s: worker %u: no chunk for unit %u",
+                        s->name, r->claim.id, unit);
+    return apply_unit(s, r, unit, &b);
+}
+
+hk_status hki_shard_apply_rows(hki_shard *s, hki_shard_run *r, uint32_t unit,
+                               const hki_row_batch *rows) {
+    if (unit < n_fixed(s, &r->msg) || unit >= r->msg.last ||
+        !(r->msg.flags & HKI_BEGIN_ROWS))
+        return hki_fail(HK_E_DATA, "%s: worker %u: unit %u is not for rows",
+                        s->name, r->claim.id, unit);
+    return apply_unit(s, r, unit, &(brought){.rows = rows});
 }
 
 // ---- end --------------------------------------------------------------------

@@ -5,30 +5,20 @@
 // copies or in none.
 #include "cluster/wire/all_shards.h"
 
-static uint32_t left_ms(int64_t deadline_ns) {
-    const int64_t ms = (deadline_ns - hki_now_ns()) / 1000000;
-    return (uint32_t)HKI_MIN(HKI_MAX(ms, 1), INT64_C(3600000));
-}
-
-// An answer may come a little after its wait has ended.
-static int64_t with_grace(int64_t deadline_ns) {
-    return deadline_ns + 2000000000;
-}
-
 static hk_status ask(hki_framer *f, uint64_t ticket, hki_gate_action action,
                      uint64_t number, const uint8_t *more, size_t more_size,
                      int64_t deadline_ns) {
     uint8_t *body;
     const hki_msg_gate m = {.ticket = ticket,
                             .action = (uint32_t)action,
-                            .wait_ms = left_ms(deadline_ns)};
+                            .wait_ms = hki_left_ms(deadline_ns)};
     HKI_TRY(hki_alloc_array(HKI_MAX_MESSAGE + more_size, 1, &body));
     const size_t n = hki_body_put(&hki_body_gate, &m, body);
     if (more_size > 0)
         memcpy(body + n, more, more_size);
     const hki_frame head = {.type = HKI_GATE, .exchange = number};
     const hk_status s = hki_frame_send(f, &head, body, n + more_size,
-                                       with_grace(deadline_ns), "gate");
+                                       hki_with_grace(deadline_ns), "gate");
     hki_free(body);
     return s;
 }
@@ -36,7 +26,7 @@ static hk_status ask(hki_framer *f, uint64_t ticket, hki_gate_action action,
 static hk_status wait_state(hki_framer *f, int64_t deadline_ns) {
     hki_msg_state state;
     return hki_msg_recv(f, HKI_STATE, &hki_body_state, &state,
-                        with_grace(deadline_ns), "gate");
+                        hki_with_grace(deadline_ns), "gate");
 }
 
 // The furthest exchange of every worker over all shards.
@@ -73,7 +63,7 @@ static hk_status close_one(hki_framer *f, uint64_t ticket, int64_t deadline_ns,
                            members *all) {
     hki_frame head;
     HKI_TRY(ask(f, ticket, HKI_GATE_CLOSE, 0, NULL, 0, deadline_ns));
-    HKI_TRY(hki_frame_wait(f, with_grace(deadline_ns), "gate", &head));
+    HKI_TRY(hki_frame_wait(f, hki_with_grace(deadline_ns), "gate", &head));
     if (head.type != HKI_MEMBERS ||
         head.size > (HKI_MAX_SEATS + 1) * sizeof(hki_member_at))
         return hki_fail(HK_E_DATA, "%s: gate: %s of %u bytes", f->conn->peer,
@@ -82,8 +72,8 @@ static hk_status close_one(hki_framer *f, uint64_t ticket, int64_t deadline_ns,
     hki_member_at *list = NULL;
     uint32_t n = 0;
     HKI_TRY(hki_alloc_array(head.size, 1, &bytes));
-    hk_status s =
-        hki_frame_take(f, bytes, head.size, with_grace(deadline_ns), "gate");
+    hk_status s = hki_frame_take(f, bytes, head.size,
+                                 hki_with_grace(deadline_ns), "gate");
     if (s == HK_OK)
         s = hki_members_get(bytes, head.size, f->conn->peer, &list, &n);
     if (s == HK_OK)
@@ -132,7 +122,7 @@ hk_status hki_cut_all(hki_framer *const *links, size_t n, hki_cut_use use,
     // Whatever came of it, exchanges go on.
     const hk_status opened =
         ask_all(links, closed, ticket, HKI_GATE_OPEN, NULL, 0,
-                with_grace(HKI_MAX(deadline_ns, hki_now_ns())));
+                hki_with_grace(HKI_MAX(deadline_ns, hki_now_ns())));
     if (s == HK_OK)
         s = opened;
     else

@@ -140,6 +140,20 @@ static uint64_t hash_plan(const hki_chunk_plan *p, uint64_t layout) {
     return h;
 }
 
+hk_status hki_shares_of(hk_layout *l, hk_share_fn fn, void *user,
+                        const char *what, uint8_t **out) {
+    // What the chunks are does not matter here.
+    hki_parts parts = {0};
+    const size_t n = hk_layout_entries(l);
+    hk_status s = hki_parts_init(&parts, l, 65536, fn, user, what);
+    if (s == HK_OK)
+        s = hki_alloc_array(n, 1, out);
+    for (size_t i = 0; s == HK_OK && i < n; i++)
+        (*out)[i] = (uint8_t)parts.share[i];
+    hki_parts_deinit(&parts);
+    return s;
+}
+
 hk_status hki_plan_init(hki_chunk_plan *p, const hk_layout *l,
                         const uint8_t *share, int64_t chunk_floats,
                         uint32_t n_shards, const char *what) {

@@ -35,6 +35,11 @@ typedef struct hki_chunk_plan {
     uint64_t hash;
 } hki_chunk_plan;
 
+// What is done with each entry of a layout, a byte (hk_share) each; fn NULL: by
+// kind. Freed with hki_free.
+hk_status hki_shares_of(hk_layout *l, hk_share_fn fn, void *user,
+                        const char *what, uint8_t **out);
+
 // share: one byte (hk_share) per entry.
 hk_status hki_plan_init(hki_chunk_plan *p, const hk_layout *l,
                         const uint8_t *share, int64_t chunk_floats,

@@ -1,6 +1,16 @@
 // frame.c - frames over a connection.
 #include "cluster/wire/frame.h"
 
+uint32_t hki_left_ms(int64_t deadline_ns) {
+    const int64_t ms = (deadline_ns - hki_now_ns() + 999999) / 1000000;
+    return (uint32_t)HKI_MIN(HKI_MAX(ms, 0), INT64_C(86400000));
+}
+
+int64_t hki_with_grace(int64_t deadline_ns) {
+    return deadline_ns < INT64_MAX - 3000000000 ? deadline_ns + 3000000000
+                                                : deadline_ns;
+}
+
 void hki_framer_init(hki_framer *f, hki_conn *conn, int wake_fd) {
     *f = (hki_framer){.conn = conn,
                       .wake_fd = wake_fd,

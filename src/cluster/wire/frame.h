@@ -5,6 +5,7 @@
 #ifndef HKI_FRAME_H
 #define HKI_FRAME_H
 #include "cluster/wire/frame_table.h"
+#include "hooke/cluster.h"
 #include "transport/transport.h"
 
 typedef struct hki_framer {
@@ -32,6 +33,15 @@ typedef struct hki_framer {
     struct iovec out[4];
     int out_first, out_count;
 } hki_framer;
+
+// A network with the cluster's key, or without one (key.c).
+hk_status hki_key_net(const char *name, const hk_key *key, bool insecure,
+                      const hki_tap *tap, hki_net **out);
+
+// Milliseconds up to a deadline, as bodies carry them: 0 to a day.
+uint32_t hki_left_ms(int64_t deadline_ns);
+// The answer to a wait may come a little after its end.
+int64_t hki_with_grace(int64_t deadline_ns);
 
 void hki_framer_init(hki_framer *f, hki_conn *conn, int wake_fd);
 void hki_framer_deinit(hki_framer *f); // closes; zeroed is fine

@@ -5,6 +5,7 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "cluster/wire/frame.h"
 #include "cluster/cluster.h"
 
 static const char word[] = "hooke-key-1";
@@ -153,4 +154,21 @@ hk_status hk_key_load(const char *path, hk_key *out) {
         s = hki_key_parse(text, (size_t)n, path, out);
     explicit_bzero(text, sizeof text);
     return s;
+}
+
+hk_status hki_key_net(const char *name, const hk_key *key, bool insecure,
+                      const hki_tap *tap, hki_net **out) {
+    hki_psk psk;
+    if (key != NULL) {
+        memcpy(psk.name, key->name, sizeof psk.name);
+        memcpy(psk.secret, key->secret, sizeof psk.secret);
+        psk.name[sizeof psk.name - 1] = '\0';
+    }
+    const hki_net_options net = {.name = name,
+                                 .key = key != NULL ? &psk : NULL,
+                                 .insecure = insecure,
+                                 .tap = tap};
+    const hk_status status = hki_net_create(&net, out);
+    explicit_bzero(&psk, sizeof psk);
+    return status;
 }

@@ -388,6 +388,16 @@ hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
     return HK_OK;
 }
 
+void hki_side_copy(const hk_layout *l, const uint8_t *share, uint8_t *dst,
+                   const uint8_t *src, bool all) {
+    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+        const hk_entry *const e = hk_layout_entry(l, i);
+        if (e->dtype != HK_F32 && (all || share[i] == HK_SHARE_COPY))
+            memcpy(dst + e->offset, src + e->offset,
+                   (size_t)e->count * hk_dtype_size(e->dtype));
+    }
+}
+
 uint64_t hki_shares_hash(const uint8_t *share, size_t n) {
     return hki_hash(HKI_HASH_INIT, share, n);
 }

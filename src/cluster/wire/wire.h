@@ -308,6 +308,9 @@ hk_status hki_layout_put(const hk_layout *l, const uint8_t *share,
 // hki_free.
 hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
                          hk_layout **out, uint8_t **share);
+// Copies what is not f32: entries that workers write (HK_SHARE_COPY), or all.
+void hki_side_copy(const hk_layout *l, const uint8_t *share, uint8_t *dst,
+                   const uint8_t *src, bool all);
 // Hash over the shares of a layout's entries.
 uint64_t hki_shares_hash(const uint8_t *share, size_t n);
 

@@ -1,0 +1,255 @@
+// remote_connect.c - a handle of a center elsewhere, made and destroyed.
+#include "cluster/remote/remote.h"
+#include <unistd.h>
+
+_Static_assert(sizeof(hk_connect_options) ==
+                   offsetof(hk_connect_options, observer) + sizeof(uint32_t),
+               "option structs have no tail padding");
+
+static const hk_connect_options defaults = {
+    .struct_size = sizeof defaults,
+    .connect_ms = 60000,
+    .retry_ms = 2000,
+    .lost_ms = 600000,
+    .row_period = 16,
+};
+
+void hk_connect_options_init(hk_connect_options *opt, size_t struct_size) {
+    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
+}
+
+void hki_remote_destroy(hk_center *c) {
+    hki_remote *const r = (hki_remote *)c;
+    if (r->has_lock) {
+        pthread_mutex_lock(&r->lock);
+        r->stopping = true;
+        if (r->has_changed)
+            pthread_cond_broadcast(&r->changed);
+        pthread_mutex_unlock(&r->lock);
+    }
+    if (r->wake_fd >= 0)
+        hki_wake_now(r->wake_fd);
+    hki_thread_stop(r->heartbeat);
+    while (r->members != NULL) {
+        hki_member_link *const w = r->members;
+        r->members = w->next;
+        hki_member_free(w);
+    }
+    hki_control_drop(r);
+    hki_free(r->control);
+    if (r->has_control_lock)
+        pthread_mutex_destroy(&r->control_lock);
+    if (r->has_changed)
+        pthread_cond_destroy(&r->changed);
+    if (r->has_lock)
+        pthread_mutex_destroy(&r->lock);
+    hki_net_destroy(r->net);
+    hki_wake_close(r->wake_fd);
+    hki_plan_deinit(&r->plan);
+    hki_buf_deinit(&r->layout);
+    for (uint32_t i = 0; r->address != NULL && i < r->n_shards; i++)
+        hki_free(r->address[i]);
+    hki_free(r->address);
+    hki_free(r->dense);
+    hki_free(r->dense_first);
+    hki_free(r->share);
+    hki_free(r->name);
+    hki_center_base_deinit(c);
+    hki_free(r);
+}
+
+static hk_status check_options(const hk_connect_options *o) {
+    if (o->n_addresses == 0 || o->addresses == NULL || o->n_addresses > 4096)
+        return hki_fail(HK_E_INVALID_ARG, "connect: %zu addresses",
+                        o->n_addresses);
+    if (o->connect_ms < 0 || o->retry_ms < 0 || o->lost_ms < 0 ||
+        o->row_period == 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "connect: connect_ms %lld, retry_ms %lld, lost_ms "
+                        "%lld, row_period %u",
+                        (long long)o->connect_ms, (long long)o->retry_ms,
+                        (long long)o->lost_ms, o->row_period);
+    if ((int)o->compression < HK_COMPRESS_NONE ||
+        o->compression > HK_COMPRESS_INT8)
+        return hki_fail(HK_E_INVALID_ARG, "connect: unknown compression %d",
+                        (int)o->compression);
+    return HK_OK;
+}
+
+static hk_status make_name(hki_remote *r, const char *name) {
+    char text[64];
+    if (name == NULL) {
+        char host[40] = "";
+        (void)gethostname(host, sizeof host - 1);
+        snprintf(text, sizeof text, "%s-%ld", host, (long)getpid());
+        name = text;
+    }
+    return hki_strdup(name, &r->name);
+}
+
+static hk_status make_locks(hki_remote *r) {
+    if (pthread_mutex_init(&r->lock, NULL) != 0)
+        return hki_fail(HK_E_NO_MEMORY, "connect: mutex");
+    r->has_lock = true;
+    if (pthread_mutex_init(&r->control_lock, NULL) != 0)
+        return hki_fail(HK_E_NO_MEMORY, "connect: mutex");
+    r->has_control_lock = true;
+    HKI_TRY(hki_cond_init(&r->changed, "connect"));
+    r->has_changed = true;
+    return hki_wake_create(&r->wake_fd, "connect");
+}
+
+// Everything that needs no connection.
+static hk_status prepare(hki_remote *r, const hk_connect_options *o,
+                         const hki_tap *tap) {
+    r->role = o->observer ? HKI_ROLE_OBSERVER : HKI_ROLE_WORKER;
+    HKI_TRY(make_name(r, o->name));
+    HKI_TRY(make_locks(r));
+    HKI_TRY(hki_key_net(r->name, o->key, o->insecure != 0, tap, &r->net));
+    HKI_TRY(hki_zalloc_array(o->n_addresses, sizeof *r->address, &r->address));
+    r->n_shards = (uint32_t)o->n_addresses;
+    for (uint32_t i = 0; i < r->n_shards; i++) {
+        hki_endpoint e;
+        HKI_TRY(
+            hki_endpoint_parse(o->addresses[i], o->key != NULL, r->name, &e));
+        HKI_TRY(hki_strdup(o->addresses[i], &r->address[i]));
+    }
+    HKI_TRY(hki_zalloc_array(r->n_shards, sizeof *r->control, &r->control));
+    for (uint32_t i = 0; i < r->n_shards; i++)
+        r->control[i].map.fd = r->control[i].ring.fd = -1;
+    HKI_TRY(hki_shares_of(r->base.layout, o->share, o->share_user, r->name,
+                          &r->share));
+    HKI_TRY(hki_layout_put(r->base.layout, r->share, &r->layout));
+    r->k = hki_cluster_kernels_pick();
+    return hki_exchange_kernels_pick(HK_ISA_AUTO, r->name, &r->ek);
+}
+
+static hk_status list_dense(hki_remote *r) {
+    HKI_TRY(hki_alloc_array(r->plan.count, sizeof *r->dense, &r->dense));
+    HKI_TRY(hki_zalloc_array(r->n_shards + 1, sizeof *r->dense_first,
+                             &r->dense_first));
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < r->n_shards; s++) {
+        r->dense_first[s] = n;
+        for (uint32_t i = r->plan.first[s]; i < r->plan.first[s + 1]; i++)
+            if (r->plan.chunk[i].table < 0)
+                r->dense[n++] = i;
+    }
+    r->dense_first[r->n_shards] = n;
+    return HK_OK;
+}
+
+// The first center's welcome decides how everything is cut.
+static hk_status adopt(hki_remote *r, const hk_connect_options *o,
+                       const hki_msg_welcome *w) {
+    hk_center_options center;
+    hk_center_options_init(&center, sizeof center);
+    center.method = (hk_method)w->method;
+    center.share = o->share;
+    center.share_user = o->share_user;
+    center.name = "center";
+    center.chunk_kib = HKI_MAX(w->chunk_floats / 256, 1u);
+    hk_layout *const layout = r->base.layout;
+    const hk_status s =
+        hki_center_base_init(&r->base, &hki_remote_ops, &center, layout);
+    hk_layout_release(layout); // it has a reference of its own now
+    HKI_TRY(s);
+    HKI_TRY(hki_plan_init(&r->plan, r->base.layout, r->share, w->chunk_floats,
+                          r->n_shards, r->name));
+    if (r->plan.hash != w->plan)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: center and worker cut the vector differently",
+                        r->name);
+    r->lease_ms = w->lease_ms;
+    r->max_workers = w->max_workers;
+    r->encoding = (hki_encoding)o->compression;
+    r->center_half = o->center_bf16 != 0;
+    r->row_period = o->row_period;
+    r->window_kib = o->window_kib;
+    r->retry_ms = o->retry_ms;
+    r->lost_ms = o->lost_ms;
+    return list_dense(r);
+}
+
+// Sleeps longer each time; says once that somebody waits.
+static hk_status pause_connect(hki_remote *r, int64_t *pause_ms,
+                               int64_t deadline_ns) {
+    const int64_t left = (deadline_ns - hki_now_ns()) / 1000000;
+    if (*pause_ms < 1000 && 2 * *pause_ms >= 1000)
+        hki_log(r->context, HK_LOG_WARNING,
+                "%s; tries for %lld more seconds (connect_ms)", hk_last_error(),
+                (long long)(left / 1000));
+    if (hki_nap(r->context, HKI_MIN(*pause_ms, HKI_MAX(left, 1))))
+        return hki_fail(HK_E_CANCELLED, "connect: stopped");
+    *pause_ms = HKI_MIN(2 * *pause_ms, 1000);
+    return HK_OK;
+}
+
+// Centers may come up later than workers do.
+static hk_status connect_first(hki_remote *r, int64_t deadline_ns) {
+    int64_t pause_ms = 20;
+    for (;;) {
+        r->control[0].shard = 0;
+        r->control[0].role = r->role;
+        const hk_status s = hki_link_connect(
+            r, &r->control[0], HKI_MIN(deadline_ns, hki_deadline(5000)));
+        if (s == HK_OK) {
+            r->control[0].up = true;
+            return HK_OK;
+        }
+        const bool again =
+            !r->control[0].f.answered &&
+            (s == HK_E_UNAVAILABLE || s == HK_E_TIMEOUT || s == HK_E_IO);
+        if (!again || hki_now_ns() >= deadline_ns)
+            return s;
+        HKI_TRY(pause_connect(r, &pause_ms, deadline_ns));
+    }
+}
+
+static hk_status open_remote(hki_remote *r, const hk_connect_options *o,
+                             const hki_tap *tap) {
+    const int64_t deadline = hki_deadline(o->connect_ms);
+    HKI_TRY(prepare(r, o, tap));
+    HKI_TRY(connect_first(r, deadline));
+    HKI_TRY(adopt(r, o, &r->control[0].welcome));
+    for (int64_t pause_ms = 20;;) {
+        const hk_status s =
+            hki_control_open(r, HKI_MIN(deadline, hki_deadline(5000)));
+        if (s == HK_OK)
+            break;
+        if ((s != HK_E_UNAVAILABLE && s != HK_E_TIMEOUT) ||
+            hki_now_ns() >= deadline)
+            return s;
+        HKI_TRY(pause_connect(r, &pause_ms, deadline));
+    }
+    return hki_thread_start(hki_heartbeat_main, r, -1, "hooke-heartbeat",
+                            &r->heartbeat);
+}
+
+hk_status hki_center_connect(const hk_connect_options *opt, const hki_tap *tap,
+                             hk_layout *layout, hk_center **out) {
+    hk_connect_options o = defaults;
+    if (opt == NULL || layout == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "connect: options, layout or out is NULL");
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "connect"));
+    HKI_TRY(check_options(&o));
+    hki_remote *r;
+    HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
+    r->base.ops = &hki_remote_ops;
+    r->base.layout = hk_layout_retain(layout);
+    r->context = o.context;
+    r->wake_fd = -1;
+    const hk_status s = open_remote(r, &o, tap);
+    if (s != HK_OK) {
+        hki_remote_destroy(&r->base);
+        return s;
+    }
+    *out = &r->base;
+    return HK_OK;
+}
+
+hk_status hk_center_connect(const hk_connect_options *opt, hk_layout *layout,
+                            hk_center **out) {
+    return hki_center_connect(opt, NULL, layout, out);
+}
