@@ -30,6 +30,7 @@
 #include <time.h>
 #include "bench.h"
 #include "base/base.h"
+#include "hooke/digits.h"
 #include "hooke/files.h"
 #include "hooke/nn.h"
 #include "hooke/train.h"
@@ -70,7 +71,7 @@ static hk_dataset *pictures(void) {
         const hk_array_file files[] = {
             {.name = "image", .path = images_path},
             {.name = "label", .path = labels_path, .role = HK_LABEL}};
-        made = hk_data_idx(files, 2, NULL);
+        made = hk_data_arrays(files, 2, NULL);
     } else {
         hk_tensor *x = tensor(HK_U8, 3, (int64_t[]){PICTURES, 28, 28});
         hk_tensor *y = tensor(HK_U8, 1, (int64_t[]){PICTURES});
@@ -319,8 +320,8 @@ static double median(double *v, int n) {
 }
 
 static double waited(const trainer *t) {
-    hk_iter_stats stats;
-    OK(hk_iter_get_stats(t->it, &stats));
+    hk_iter_info stats;
+    OK(hk_iter_get_info(t->it, &stats));
     return stats.wait_seconds;
 }
 

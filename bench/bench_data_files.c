@@ -19,7 +19,9 @@
 #include <unistd.h>
 #include "bench.h"
 #include "codec/codec.h"
+#include "hooke/digits.h"
 #include "hooke/files.h"
+#include "hooke/writers.h"
 
 enum {
     BATCH = 128,
@@ -63,11 +65,11 @@ static char *make_mnist(void) {
         int32_t label;
         const void *bytes;
         size_t size;
-        OK(hk_digits_draw(NULL, (uint64_t)i % 2000, image, &label));
+        OK(hk_digits_draw(NULL, (uint64_t)i % 2000, 1, HK_U8, image, &label));
         const int64_t wide = label;
-        OK(hk_example_add_bytes(b, "image_raw",
-                                &(hk_bytes){image, sizeof image}, 1));
-        OK(hk_example_add_ints(b, "label", &wide, 1));
+        OK(hk_example_add(b, "image_raw", HK_STRING,
+                          &(hk_bytes){image, sizeof image}, 1));
+        OK(hk_example_add(b, "label", HK_I64, &wide, 1));
         OK(hk_example_finish(b, &bytes, &size));
         OK(hk_record_write(w, bytes, size));
     }
@@ -90,18 +92,18 @@ static char *make_criteo(void) {
         size_t size;
         char name[8];
         const int64_t label = hki_rng_below(&rng, 5) == 0;
-        OK(hk_example_add_ints(b, "label", &label, 1));
+        OK(hk_example_add(b, "label", HK_I64, &label, 1));
         for (int k = 1; k <= DENSE; k++) {
             const float v = (float)hki_rng_uniform(&rng);
             snprintf(name, sizeof name, "I%d", k);
-            OK(hk_example_add_floats(b, name, &v, 1));
+            OK(hk_example_add(b, name, HK_F32, &v, 1));
         }
         for (int k = 1; k <= SPARSE; k++) {
             // Mostly small numbers, some of hash size.
             const int64_t v = (int64_t)hki_rng_below(
                 &rng, hki_rng_below(&rng, 4) == 0 ? 1000000 : 1000);
             snprintf(name, sizeof name, "C%d", k);
-            OK(hk_example_add_ints(b, name, &v, 1));
+            OK(hk_example_add(b, name, HK_I64, &v, 1));
         }
         OK(hk_example_finish(b, &bytes, &size));
         OK(hk_record_write(w, bytes, size));

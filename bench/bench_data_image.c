@@ -26,6 +26,7 @@
 #include "bench.h"
 #include "base/io.h"
 #include "codec/codec.h"
+#include "data/features/feature.h"
 #include "hooke/feature.h"
 #include "hooke/image.h"
 
@@ -321,7 +322,9 @@ static void make_features(void) {
             hk_feature_use(s, hk_numeric_column(s, key[k], &no), HK_USE_DEEP);
         } else {
             words[k - DENSE] = hk_tensor_retain(t);
-            hk_feature_use(s, hk_hash_column(s, key[k], BUCKETS, NULL),
+            hk_feature_use(s,
+                           hk_categorical_column_with_hash_bucket(
+                               s, key[k], BUCKETS, NULL),
                            HK_USE_LINEAR);
         }
         v[k] = value_of(key[k], t);
@@ -352,7 +355,7 @@ static void floor_features(void) {
                 const void *text;
                 size_t size;
                 hk_tensor_get_string(words[k], first + r, &text, &size);
-                ids[k][r] = (int64_t)(hk_feature_hash(text, size) % BUCKETS);
+                ids[k][r] = (int64_t)(hki_feature_hash(text, size) % BUCKETS);
             }
         __asm__ volatile("" : : "r"(dense), "r"(ids) : "memory");
     }

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "bench.h"
 #include "hooke/data.h"
+#include "hooke/digits.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -25,7 +26,8 @@ int main(void) {
     double best = 1e9;
     for (uint64_t i = 0; i < ROUNDS; i++) {
         const double start = cpu_seconds();
-        if (hk_digits_batch(NULL, i * IMAGES, IMAGES, images, NULL) != HK_OK) {
+        if (hk_digits_draw(NULL, i * IMAGES, IMAGES, HK_F32, images, NULL) !=
+            HK_OK) {
             fprintf(stderr, "%s\n", hk_last_error());
             free(images);
             return 1;

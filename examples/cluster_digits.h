@@ -63,10 +63,10 @@ static hk_status digits_mnist(const char *dir, const char *set, float **images,
     char path[4096];
     hk_tensor *x = NULL, *y = NULL;
     snprintf(path, sizeof path, "%s/%s-images-idx3-ubyte.gz", dir, set);
-    hk_status s = hk_idx_read(path, NULL, &x);
+    hk_status s = hk_array_read(path, NULL, NULL, &x);
     snprintf(path, sizeof path, "%s/%s-labels-idx1-ubyte.gz", dir, set);
     if (s == HK_OK)
-        s = hk_idx_read(path, NULL, &y);
+        s = hk_array_read(path, NULL, NULL, &y);
     if (s == HK_OK) {
         *n = (long)hk_tensor_count(y);
         s = hk_tensor_count(x) == *n * PIXELS ? HK_OK : HK_E_SHAPE;
@@ -91,10 +91,11 @@ static hk_status digits_draw(digits *d) {
     if (s == HK_OK)
         s = digits_make(d->n_test, &d->test_images, &d->test_labels);
     if (s == HK_OK)
-        s = hk_digits_batch(&o, 0, d->n, d->images, d->labels);
+        s = hk_digits_draw(&o, 0, d->n, HK_F32, d->images, d->labels);
     o.split = HK_DIGITS_TEST;
     if (s == HK_OK)
-        s = hk_digits_batch(&o, 0, d->n_test, d->test_images, d->test_labels);
+        s = hk_digits_draw(&o, 0, d->n_test, HK_F32, d->test_images,
+                           d->test_labels);
     return s;
 }
 

@@ -54,8 +54,8 @@ static hk_dataset *digits(hk_digits_split split, int64_t n) {
     o.split = split;
     check(hk_tensor_create(HK_F32, images, &v[0].tensor));
     check(hk_tensor_create(HK_I32, labels, &v[1].tensor));
-    check(hk_digits_batch(&o, 0, n, hk_tensor_data(v[0].tensor),
-                          hk_tensor_data(v[1].tensor)));
+    check(hk_digits_draw(&o, 0, n, HK_F32, hk_tensor_data(v[0].tensor),
+                         hk_tensor_data(v[1].tensor)));
     hk_dataset *d = hk_data_slices(v, 2);
     hk_tensor_release(v[0].tensor);
     hk_tensor_release(v[1].tensor);

@@ -4,6 +4,7 @@
 //
 // docs/data.md explains it line by line.
 #include "hooke/data.h"
+#include "hooke/digits.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,8 +63,8 @@ int main(void) {
         CHECK(hk_iter_next(second, &e));
         difference += last - sum_of(e);
     }
-    hk_iter_stats stats;
-    CHECK(hk_iter_get_stats(it, &stats));
+    hk_iter_info stats;
+    CHECK(hk_iter_get_info(it, &stats));
     printf("position: %zu bytes; batch 100 sums to %.3f; difference %g\n", size,
            last, difference);
     printf("%llu batches, waited %.4f s for them\n",

@@ -15,6 +15,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <time.h>
+#include "hooke/digits.h"
 #include "paper_data.h"
 #include "paper_options.h"
 

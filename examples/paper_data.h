@@ -183,8 +183,8 @@ static void draw_digits(hk_digits_split split, long n, images *set) {
     make_images(set, n, CROP, 1);
     for (long i = 0; i < n; i++) {
         int32_t label;
-        check(hk_digits_draw(&o, (uint64_t)i, set->pixels + i * CROP * CROP,
-                             &label));
+        check(hk_digits_draw(&o, (uint64_t)i, 1, HK_U8,
+                             set->pixels + i * CROP * CROP, &label));
         set->labels[i] = (uint8_t)label;
     }
 }

@@ -16,6 +16,7 @@
 // Adam then divides out, so that the pull drowns the loss. rho = 0 or the
 // paper's preset leave the pulling to the exchanges.
 #include <math.h>
+#include "hooke/digits.h"
 #include "tf_common.h"
 
 #define RATE 2e-3
@@ -49,7 +50,7 @@ static void feed(hk_session *s, uint64_t first) {
     for (uint64_t i = 0; i < BATCH; i++) {
         uint8_t pixels[HK_DIGITS_PIXELS];
         float *to = (float *)hk_tensor_data(image) + i * HK_DIGITS_PIXELS;
-        CHECK(hk_digits_draw(NULL, (first + i) % 4000, pixels,
+        CHECK(hk_digits_draw(NULL, (first + i) % 4000, 1, HK_U8, pixels,
                              (int32_t *)hk_tensor_data(label) + i));
         for (int k = 0; k < HK_DIGITS_PIXELS; k++)
             to[k] = (float)pixels[k] / 255;

@@ -6,6 +6,7 @@
 // all of them. The program does the first prediction by hand with the
 // variables of each set: the predictor has used these and no others.
 #include <math.h>
+#include "hooke/digits.h"
 #include "tf_common.h"
 
 #define UNITS 128
@@ -108,7 +109,7 @@ static double right(hk_estimator *e, hk_weights weights) {
     while (hk_predictor_next(p, &one) == HK_OK) {
         uint8_t image[HK_DIGITS_PIXELS];
         int32_t label;
-        CHECK(hk_digits_draw(&d, n++, image, &label));
+        CHECK(hk_digits_draw(&d, n++, 1, HK_U8, image, &label));
         if (n == 1)
             check_used(
                 e, weights, image,

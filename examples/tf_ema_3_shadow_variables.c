@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
+#include "hooke/digits.h"
 #include "tf_common.h"
 
 static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
@@ -102,7 +103,7 @@ static double right(const float kernel[7840], const float bias[10]) {
         uint8_t image[HK_DIGITS_PIXELS];
         int32_t label, best = 0;
         float logits[10];
-        CHECK(hk_digits_draw(&o, n, image, &label));
+        CHECK(hk_digits_draw(&o, n, 1, HK_U8, image, &label));
         for (int k = 0; k < 10; k++) {
             logits[k] = bias[k];
             for (int i = 0; i < HK_DIGITS_PIXELS; i++)

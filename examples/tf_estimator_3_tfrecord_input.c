@@ -9,6 +9,8 @@
 // checkpoint.
 #include <stdlib.h>
 #include <unistd.h>
+#include "hooke/digits.h"
+#include "hooke/writers.h"
 #include "tf_common.h"
 
 static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
@@ -59,13 +61,13 @@ static void write_file(const char *path, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         uint8_t image[HK_DIGITS_PIXELS];
         int32_t digit;
-        CHECK(hk_digits_draw(NULL, (uint64_t)i, image, &digit));
+        CHECK(hk_digits_draw(NULL, (uint64_t)i, 1, HK_U8, image, &digit));
         const hk_bytes pixels = {image, sizeof image};
         const int64_t label = digit;
         const void *bytes;
         size_t size;
-        CHECK(hk_example_add_bytes(b, "pixels", &pixels, 1));
-        CHECK(hk_example_add_ints(b, "label", &label, 1));
+        CHECK(hk_example_add(b, "pixels", HK_STRING, &pixels, 1));
+        CHECK(hk_example_add(b, "label", HK_I64, &label, 1));
         CHECK(hk_example_finish(b, &bytes, &size));
         CHECK(hk_record_write(w, bytes, size));
     }

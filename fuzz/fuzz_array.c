@@ -16,9 +16,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     hk_file_options_init(&o, sizeof o);
     o.max_file_bytes = 1 << 20;
     data_file_open(&f, data, size);
-    if (hk_idx_read(f.path, &o, &t) == HK_OK)
+    if (hk_array_read(f.path, NULL, &o, &t) == HK_OK)
         hk_tensor_release(t);
-    run_pipeline(hk_data_cifar10(&f.name, 1, &o), NULL);
+    run_pipeline(hk_data_cifar(&f.name, 1, 10, &o), NULL);
     data_file_close(&f);
     return 0;
 }

@@ -2,6 +2,7 @@
 // as they are and with a head and checksum that fit, so that the checks behind
 // them are reached. The first byte chooses the pipeline.
 #include "base/base.h"
+#include "data/data.h"
 #include "hooke/data.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -158,12 +159,12 @@ static void restore_sealed(hk_dataset *d, const uint8_t *data, size_t size) {
 
 static void restore_leases(const uint8_t *data, size_t size) {
     static const int64_t numbers[] = {20, 3, 4};
-    hk_leases *l = NULL;
-    hk_lease r;
+    hki_leases *l = NULL;
+    hki_lease r;
     uint8_t *sealed = NULL;
-    if (hk_leases_create(numbers[0], numbers[1], numbers[2], &l) != HK_OK)
+    if (hki_leases_create(numbers[0], numbers[1], numbers[2], &l) != HK_OK)
         return;
-    (void)hk_leases_restore(l, data, size);
+    (void)hki_leases_restore(l, data, size);
     if (hki_alloc_array(32 + size + 8, 1, &sealed) == HK_OK) {
         memcpy(sealed, "HKLEASE1", 8);
         for (int i = 0; i < 3; i++)
@@ -171,15 +172,15 @@ static void restore_leases(const uint8_t *data, size_t size) {
         if (size > 0)
             memcpy(sealed + 32, data, size);
         put(sealed + 32 + size, hki_hash(HKI_HASH_INIT, sealed, 32 + size));
-        if (hk_leases_restore(l, sealed, 32 + size + 8) == HK_OK) {
+        if (hki_leases_restore(l, sealed, 32 + size + 8) == HK_OK) {
             for (uint64_t i = 0; i < 50; i++)
-                if (hk_leases_take(l, i % 3, &r) == HK_OK && i % 4 == 0)
-                    (void)hk_leases_return(l, i % 3, r.id, r.begin);
-            (void)hk_leases_expire(l, 1);
+                if (hki_leases_take(l, i % 3, &r) == HK_OK && i % 4 == 0)
+                    (void)hki_leases_return(l, i % 3, r.id, r.begin);
+            (void)hki_leases_expire(l, 1);
         }
     }
     hki_free(sealed);
-    hk_leases_destroy(l);
+    hki_leases_destroy(l);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -16,6 +16,13 @@ typedef struct hk_text {
     size_t left;
 } hk_text;
 
+// Elements delivered so far.
+static inline uint64_t hk_delivered(const hk_iter *it) {
+    hk_iter_info info;
+    assert_ok(hk_iter_get_info(it, &info));
+    return info.delivered;
+}
+
 static inline void hk_text_add(hk_text *t, const char *format, ...) {
     va_list ap;
     va_start(ap, format);

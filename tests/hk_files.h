@@ -82,7 +82,7 @@ static inline int64_t hk_check_stops(const char *what, hk_make make,
         hk_iter *it = hk_test_iter(make(user));
         size_t size = 0;
         hk_text_next(&t, it, stop);
-        const bool over = hk_iter_delivered(it) < (uint64_t)stop;
+        const bool over = hk_delivered(it) < (uint64_t)stop;
         assert_ok(hk_iter_save(it, NULL, 0, &size));
         uint8_t *const bytes = malloc(size + 1);
         assert_ok(hk_iter_save(it, bytes, size, &size));
@@ -169,12 +169,12 @@ static inline void hk_count_run(hk_dataset *d, uint64_t *elements,
                                 uint64_t *skipped) {
     hk_iter *const it = hk_test_iter(d);
     const hk_element *e;
-    hk_iter_stats stats = {0};
+    hk_iter_info stats = {0};
     hk_status s;
     while ((s = hk_iter_next(it, &e)) == HK_OK)
         continue;
     assert_int_equal(s, HK_E_END);
-    assert_ok(hk_iter_get_stats(it, &stats));
+    assert_ok(hk_iter_get_info(it, &stats));
     *elements = stats.delivered;
     *skipped = stats.skipped;
     hk_iter_destroy(it);

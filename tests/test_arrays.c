@@ -155,7 +155,7 @@ static void test_idx_files(void **state) {
     hk_array_file files[] = {
         {.name = "image", .path = b.path[0]},
         {.name = "label", .path = b.path[1], .role = HK_LABEL}};
-    hk_dataset *d = hk_data_idx(files, 2, NULL);
+    hk_dataset *d = hk_data_arrays(files, 2, NULL);
     assert_ok(hk_dataset_status(d));
     assert_int_equal(hk_dataset_count(d), 3);
     assert_int_equal(hk_dataset_spec(d)->values[1].role, HK_LABEL);
@@ -163,23 +163,24 @@ static void test_idx_files(void **state) {
     // Any element at any time: a shuffle keeps numbers only.
     hk_check_run(
         "shuffled",
-        hk_data_batch(hk_data_shuffle(hk_data_idx(files, 2, NULL), 3, 42, 0), 3,
-                      0),
+        hk_data_batch(hk_data_shuffle(hk_data_arrays(files, 2, NULL), 3, 42, 0),
+                      3, 0),
         1, "(3x2x1)5,6,3,4,1,2;9,8,7"); // rows 2, 1, 0
     files[1].path = b.path[2];
-    hk_check_refused(hk_data_idx(files, 2, NULL), HK_E_SHAPE, "");
+    hk_check_refused(hk_data_arrays(files, 2, NULL), HK_E_SHAPE, "");
     files[1].path = "/no/such/file";
-    hk_check_refused(hk_data_idx(files, 2, NULL), HK_E_NOT_FOUND, "/no/such");
+    hk_check_refused(hk_data_arrays(files, 2, NULL), HK_E_NOT_FOUND,
+                     "/no/such");
     files[1].name = NULL;
-    hk_check_refused(hk_data_idx(files, 2, NULL), HK_E_INVALID_ARG, "name");
-    hk_check_refused(hk_data_idx(NULL, 0, NULL), HK_E_INVALID_ARG, "idx");
+    hk_check_refused(hk_data_arrays(files, 2, NULL), HK_E_INVALID_ARG, "name");
+    hk_check_refused(hk_data_arrays(NULL, 0, NULL), HK_E_INVALID_ARG, "arrays");
     // A bomb is held back by the limit on files.
     uint8_t *const zeros = calloc(1, 1 << 20);
     hk_bed_packed(&b, "bomb.gz", HKI_GZIP, zeros, 1 << 20);
     hk_file_options o = hk_file_defaults();
     hk_tensor *t = NULL;
     o.max_file_bytes = 10000;
-    assert_status(hk_idx_read(b.path[3], &o, &t), HK_E_DATA);
+    assert_status(hk_array_read(b.path[3], NULL, &o, &t), HK_E_DATA);
     assert_non_null(strstr(hk_last_error(), "10000"));
     free(zeros);
     hk_bed_remove(&b);
@@ -270,7 +271,7 @@ static void test_npy_files(void **state) {
     const hk_array_file files[] = {
         {.name = "x", .path = b.path[0]},
         {.name = "y", .path = b.path[1], .role = HK_LABEL}};
-    hk_check_run("npy", hk_data_npy(files, 2, NULL), -1, "0.5,-1;1 2,4;2");
+    hk_check_run("npy", hk_data_arrays(files, 2, NULL), -1, "0.5,-1;1 2,4;2");
     // The same two in an archive.
     hki_zip_writer z = {0};
     hki_buf zip = {0};
@@ -295,10 +296,10 @@ static void test_npy_files(void **state) {
     o.max_file_bytes = 300;
     hk_check_refused(hk_data_npz(b.path[2], NULL, 0, &o), HK_E_DATA, "");
     hk_tensor *t = NULL;
-    assert_ok(hk_npz_read(b.path[2], "x", NULL, &t));
+    assert_ok(hk_array_read(b.path[2], "x", NULL, &t));
     assert_int_equal(hk_tensor_count(t), 4);
     hk_tensor_release(t);
-    assert_status(hk_npy_read(b.path[2], NULL, &t), HK_E_DATA);
+    assert_status(hk_array_read(b.path[2], NULL, NULL, &t), HK_E_DATA);
     hki_buf_deinit(&zip);
     hk_bed_remove(&b);
 }
@@ -322,8 +323,8 @@ static void test_cifar(void **state) {
         put_cifar(bytes + record, labels, (const uint8_t[]){9, 99});
         hk_bed_add(&b, "one.bin", bytes, 2 * record);
         hk_bed_packed(&b, "two.bin.gz", HKI_GZIP, bytes, record);
-        hk_dataset *const d = labels == 1 ? hk_data_cifar10(b.files, 2, NULL)
-                                          : hk_data_cifar100(b.files, 2, NULL);
+        const int classes = labels == 1 ? 10 : 100;
+        hk_dataset *const d = hk_data_cifar(b.files, 2, classes, NULL);
         assert_ok(hk_dataset_status(d));
         assert_int_equal(hk_dataset_count(d), 3);
         hk_iter *const it = hk_test_iter(d);
@@ -351,11 +352,11 @@ static void test_cifar(void **state) {
         bytes[record + labels - 1] = labels == 1 ? 10 : 100;
         hk_bed_add(&b, "bad.bin", bytes, 2 * record);
         hk_bed_add(&b, "cut.bin", bytes, record + 5);
-        hk_dataset *(*const make)(const char *const *, size_t,
-                                  const hk_file_options *) =
-            labels == 1 ? hk_data_cifar10 : hk_data_cifar100;
-        hk_check_refused(make(&b.files[2], 1, NULL), HK_E_DATA, "record 1");
-        hk_check_refused(make(&b.files[3], 1, NULL), HK_E_DATA, "record 1");
+        for (int i = 2; i < 4; i++)
+            hk_check_refused(hk_data_cifar(&b.files[i], 1, classes, NULL),
+                             HK_E_DATA, "record 1");
+        hk_check_refused(hk_data_cifar(b.files, 2, 20, NULL), HK_E_INVALID_ARG,
+                         "20 classes");
         free(bytes);
         hk_bed_remove(&b);
     }
@@ -366,8 +367,8 @@ static void test_cifar(void **state) {
 static hk_dataset *make_idx(void *user) {
     hk_bed *const b = user;
     const hk_array_file files[] = {{.name = "x", .path = b->path[0]}};
-    return hk_data_batch(hk_data_shuffle(hk_data_idx(files, 1, NULL), 2, 42, 1),
-                         2, 0);
+    return hk_data_batch(
+        hk_data_shuffle(hk_data_arrays(files, 1, NULL), 2, 42, 1), 2, 0);
 }
 
 static hk_status run_all(void *user) {
@@ -375,9 +376,9 @@ static hk_status run_all(void *user) {
     const hk_array_file npy[] = {{.name = "s", .path = b->path[1]}};
     hk_status s = hk_run_status(make_idx(b));
     if (s == HK_OK)
-        s = hk_run_status(hk_data_npy(npy, 1, NULL));
+        s = hk_run_status(hk_data_arrays(npy, 1, NULL));
     if (s == HK_OK)
-        s = hk_run_status(hk_data_cifar10(&b->files[2], 1, NULL));
+        s = hk_run_status(hk_data_cifar(&b->files[2], 1, 10, NULL));
     return s;
 }
 

@@ -52,7 +52,8 @@ static hk_feature_set *columns(uint32_t wide, uint32_t deep) {
     hk_numeric_options_init(&o, sizeof o);
     o.normalizer = HK_NORM_MEAN_STD;
     const hk_column *a = hk_numeric_column(s, "age", &o);
-    const hk_column *j = hk_vocabulary_data_column(s, "job", NULL);
+    const hk_column *j =
+        hk_categorical_column_with_vocabulary_list(s, "job", NULL, 0, NULL);
     if (deep) {
         hk_feature_use(s, a, HK_USE_DEEP);
         hk_feature_use(s, hk_embedding_column(s, j, 3, HK_COMBINE_MEAN, NULL),

@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "base/io.h"
 #include "cluster/roles/roles.h"
+#include "data/data.h"
 #include "hooke/ckpt.h"
 #include "hooke/data.h"
 #include "hooke/roles.h"
@@ -592,27 +593,27 @@ enum {
 };
 
 static hk_status take(void *user, uint64_t owner, hk_range *out) {
-    hk_lease l;
-    HKI_TRY(hk_leases_take(user, owner, &l));
+    hki_lease l;
+    HKI_TRY(hki_leases_take(user, owner, &l));
     *out = (hk_range){l.id, l.epoch, l.begin, l.end};
     return HK_OK;
 }
 
 static hk_status give_back(void *user, uint64_t owner, uint64_t id,
                            int64_t used_end) {
-    return hk_leases_return(user, owner, id, used_end);
+    return hki_leases_return(user, owner, id, used_end);
 }
 
 static hk_status expire(void *user, uint64_t owner) {
-    return hk_leases_expire(user, owner);
+    return hki_leases_expire(user, owner);
 }
 
 static hk_status save(void *user, void *buf, size_t capacity, size_t *size) {
-    return hk_leases_save(user, buf, capacity, size);
+    return hki_leases_save(user, buf, capacity, size);
 }
 
 static hk_status restore(void *user, const void *bytes, size_t size) {
-    return hk_leases_restore(user, bytes, size);
+    return hki_leases_restore(user, bytes, size);
 }
 
 typedef struct reader {
@@ -663,9 +664,9 @@ static void test_ranges(void **state) {
     static _Atomic int used[EPOCHS][EXAMPLES];
     bed b;
     reader readers[WORKERS];
-    hk_leases *l;
+    hki_leases *l;
     hk_role_result r;
-    assert_ok(hk_leases_create(EXAMPLES, 7, EPOCHS, &l));
+    assert_ok(hki_leases_create(EXAMPLES, 7, EPOCHS, &l));
     const hk_range_source source = {l, take, give_back, expire, save, restore};
     bed_init(&b);
     b.ranges = &source;
@@ -688,7 +689,7 @@ static void test_ranges(void **state) {
                 fail_msg("example %d of epoch %d was used %d times", i, e,
                          (int)used[e][i]);
     bed_deinit(&b);
-    hk_leases_destroy(l);
+    hki_leases_destroy(l);
 }
 
 // ---- a center that comes back ----------------------------------------------

@@ -6,35 +6,36 @@
 #include <unistd.h>
 #include "base/io.h"
 #include "cluster/center/run_memory.h"
+#include "data/data.h"
 #include "hooke/data.h"
 
-// ---- hk_leases behind the table --------------------------------------------
+// ---- hki_leases behind the table --------------------------------------------
 
 static hk_status take(void *user, uint64_t owner, hk_range *out) {
-    hk_lease l;
-    HKI_TRY(hk_leases_take(user, owner, &l));
+    hki_lease l;
+    HKI_TRY(hki_leases_take(user, owner, &l));
     *out = (hk_range){l.id, l.epoch, l.begin, l.end};
     return HK_OK;
 }
 
 static hk_status give_back(void *user, uint64_t owner, uint64_t id,
                            int64_t used_end) {
-    return hk_leases_return(user, owner, id, used_end);
+    return hki_leases_return(user, owner, id, used_end);
 }
 
 static hk_status expire(void *user, uint64_t owner) {
-    return hk_leases_expire(user, owner);
+    return hki_leases_expire(user, owner);
 }
 
 static hk_status save(void *user, void *buf, size_t capacity, size_t *size) {
-    return hk_leases_save(user, buf, capacity, size);
+    return hki_leases_save(user, buf, capacity, size);
 }
 
 static hk_status restore(void *user, const void *bytes, size_t size) {
-    return hk_leases_restore(user, bytes, size);
+    return hki_leases_restore(user, bytes, size);
 }
 
-static hk_range_source source(hk_leases *l) {
+static hk_range_source source(hki_leases *l) {
     return (hk_range_source){l, take, give_back, expire, save, restore};
 }
 
@@ -98,8 +99,8 @@ static void test_calls(void **state) {
 // 10 examples in ranges of 4, one epoch.
 static void test_ranges(void **state) {
     (void)state;
-    hk_leases *l;
-    assert_ok(hk_leases_create(10, 4, 1, &l));
+    hki_leases *l;
+    assert_ok(hki_leases_create(10, 4, 1, &l));
     const hk_range_source s = source(l);
     hki_run_memory *k;
     assert_ok(hki_run_memory_create(&s, NULL, &k));
@@ -147,14 +148,14 @@ static void test_ranges(void **state) {
     const hki_msg_call old = {HKI_CALL_TAKE, 0, 9, 3, 0, 0};
     assert_status(hki_run_memory_call(k, &old, &a), HK_E_STATE);
     hki_run_memory_destroy(k);
-    hk_leases_destroy(l);
+    hki_leases_destroy(l);
 }
 
 // A new process of the same worker: what the old one held goes back.
 static void test_restarted_worker(void **state) {
     (void)state;
-    hk_leases *l;
-    assert_ok(hk_leases_create(4, 4, 1, &l));
+    hki_leases *l;
+    assert_ok(hki_leases_create(4, 4, 1, &l));
     const hk_range_source s = source(l);
     hki_run_memory *k;
     assert_ok(hki_run_memory_create(&s, NULL, &k));
@@ -165,7 +166,7 @@ static void test_restarted_worker(void **state) {
     assert_false(hki_run_memory_is_done(k, 1));
     assert_false(hki_run_memory_is_done(k, 2));
     hki_run_memory_destroy(k);
-    hk_leases_destroy(l);
+    hki_leases_destroy(l);
     // Without ranges there is nothing to take, but workers may be done.
     assert_ok(hki_run_memory_create(NULL, NULL, &k));
     const hki_msg_call take = {HKI_CALL_TAKE, 0, 9, 1, 0, 0};
@@ -184,9 +185,9 @@ static void test_file(void **state) {
     (void)state;
     char path[128];
     snprintf(path, sizeof path, "%s/center.run", folder);
-    hk_leases *l;
+    hki_leases *l;
     hki_run_memory *k;
-    assert_ok(hk_leases_create(100, 10, 2, &l));
+    assert_ok(hki_leases_create(100, 10, 2, &l));
     hk_range_source s = source(l);
     assert_ok(hki_run_memory_create(&s, path, &k));
     assert_true(hki_run_memory_seconds(k) == 0);
@@ -202,8 +203,8 @@ static void test_file(void **state) {
     assert_ok(hki_run_memory_pass(k, 1012 * SECOND)); // nor is this
     // The process is killed: nothing is closed in good order.
     hki_run_memory *const killed = k;
-    hk_leases *const old = l;
-    assert_ok(hk_leases_create(100, 10, 2, &l));
+    hki_leases *const old = l;
+    assert_ok(hki_leases_create(100, 10, 2, &l));
     s = source(l);
     assert_ok(hki_run_memory_create(&s, path, &k));
     assert_true(hki_run_memory_seconds(k) == 11);
@@ -225,8 +226,8 @@ static void test_file(void **state) {
     assert_int_equal(call(k, HKI_CALL_TAKE, 0, 100, 50, 0, 0).status, HK_E_END);
     hki_run_memory_destroy(k);
     hki_run_memory_destroy(killed);
-    hk_leases_destroy(l);
-    hk_leases_destroy(old);
+    hki_leases_destroy(l);
+    hki_leases_destroy(old);
     // Nobody reads it as something else.
     assert_status(hki_run_memory_create(NULL, path, &k), HK_E_DATA);
     assert_ok(hki_file_remove(path));

@@ -1,6 +1,8 @@
 // test_data.c - sources and transforms: what an input_fn user of tf.data
 // expects, edge by edge.
 #include "hk_data.h"
+#include "data/data.h"
+#include "hooke/digits.h"
 
 // ---- shuffle, to the bit ---------------------------------------------------
 
@@ -29,8 +31,8 @@ static void test_shuffle_golden(void **state) {
         hk_check_run(cases[i].name, hk_data_repeat(d, 2), -1,
                      cases[i].expected);
         // The full pair gives the same.
-        d = hk_data_shuffle2(hk_range(10), cases[i].buffer, 87654321, 42,
-                             cases[i].reshuffle);
+        d = hk_data_shuffle(hk_range(10), cases[i].buffer,
+                            HK_SEED_PAIR(87654321, 42), cases[i].reshuffle);
         hk_check_run(cases[i].name, hk_data_repeat(d, HK_DATA_FOREVER), 20,
                      cases[i].expected);
     }
@@ -42,8 +44,8 @@ static void test_shuffle_golden(void **state) {
 }
 
 static char *shuffled(uint64_t seed, uint64_t seed2) {
-    return hk_run_text(hk_data_shuffle2(hk_range(10), 10, seed, seed2, 0), 1,
-                       -1);
+    return hk_run_text(
+        hk_data_shuffle(hk_range(10), 10, HK_SEED_PAIR(seed, seed2), 0), 1, -1);
 }
 
 static char *shuffled_by(int64_t seed) {
@@ -234,7 +236,7 @@ static void test_digits_source(void **state) {
         uint8_t image[HK_DIGITS_PIXELS];
         int32_t label;
         const hk_element *e;
-        assert_ok(hk_digits_draw(&o, 7 + i, image, &label));
+        assert_ok(hk_digits_draw(&o, 7 + i, 1, HK_U8, image, &label));
         assert_ok(hk_iter_next(it, &e));
         assert_memory_equal(hk_tensor_data(hk_element_find(e, "image")->tensor),
                             image, sizeof image);
@@ -538,7 +540,7 @@ static void test_refused(void **state) {
     const hk_value unequal[] = {{.name = "a", .tensor = two},
                                 {.name = "b", .tensor = three}};
     hk_dataset *const same[] = {hk_range(2), hk_range(2)};
-    const hk_lease outside = {.end = 11};
+    const hki_lease outside = {.end = 11};
     struct {
         const char *name;
         hk_dataset *d;
@@ -614,9 +616,9 @@ static void test_refused(void **state) {
          hk_data_normalize(pair_of_slices(), "n", 1, NULL, NULL, 3),
          HK_E_SHAPE},
         {"lease of a stream",
-         hk_data_lease(hk_data_shuffle(hk_range(9), 2, 1, 1), &outside, 1),
+         hki_data_lease(hk_data_shuffle(hk_range(9), 2, 1, 1), &outside, 1),
          HK_E_UNSUPPORTED},
-        {"lease outside", hk_data_lease(hk_range(9), &outside, 1),
+        {"lease outside", hki_data_lease(hk_range(9), &outside, 1),
          HK_E_INVALID_ARG},
         {"no dataset", hk_data_batch(NULL, 2, 0), HK_E_NO_MEMORY},
     };
@@ -683,7 +685,7 @@ static void test_faults_in_order(void **state) {
                         *(int64_t *)hk_tensor_data(e->values[0].tensor), i);
             }
             assert_status(hk_iter_next(it, &e), HK_E_END);
-            assert_int_equal(hk_iter_delivered(it), 5);
+            assert_int_equal(hk_delivered(it), 5);
             hk_iter_destroy(it);
         }
 }
@@ -700,7 +702,9 @@ static hk_status build(void *user, const hk_map_call *c) {
     case 1: // another shape than announced
         return hk_builder_tensor(c->out, "x", &two, &t);
     case 2: // another type
-        return hk_builder_set(c->out, "x", c->in->values[0].tensor);
+        return hk_builder_set(
+            c->out,
+            &(hk_value){.name = "x", .tensor = c->in->values[0].tensor});
     case 3: // forgotten
         return HK_OK;
     case 4: // the end is not a map's to tell

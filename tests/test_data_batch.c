@@ -1,6 +1,7 @@
 // test_data_batch.c - putting elements together: batch, padded and ragged
 // batches, sparse values, windows, and taking them apart again.
 #include "hk_data.h"
+#include "hooke/digits.h"
 
 // ---- plain batches ---------------------------------------------------------
 
@@ -256,9 +257,12 @@ static hk_status sparse_next(void *user, void *state, hk_builder *b) {
         ((int64_t *)hk_tensor_data(x))[2 * k + 1] = u->fault == 1 ? 3 : n;
         (void)hk_tensor_set_string(s, k, "xyz", (size_t)k + 1);
     }
-    hk_status e = hk_builder_set_indexed(b, "v", v, x, whole);
+    hk_status e = hk_builder_set(
+        b, &(hk_value){.name = "v", .tensor = v, .index = x, .shape = whole});
     if (e == HK_OK)
-        e = hk_builder_set_indexed(b, "s", s, x, whole);
+        e = hk_builder_set(
+            b,
+            &(hk_value){.name = "s", .tensor = s, .index = x, .shape = whole});
     hk_tensor_release(v);
     hk_tensor_release(s);
     hk_tensor_release(x);

@@ -1,5 +1,6 @@
 // test_data_lease.c - leases: every example once per epoch, whoever comes and
 // goes.
+#include "data/data.h"
 #include "hk_data.h"
 
 // ---- a random life ---------------------------------------------------------
@@ -10,12 +11,12 @@ enum {
 };
 
 typedef struct owner {
-    hk_lease lease[HELD];
+    hki_lease lease[HELD];
     int n;
 } owner;
 
 typedef struct world {
-    hk_leases *l;
+    hki_leases *l;
     hki_rng rng;
     int64_t count, epochs;
     int *used; // [epochs * count]
@@ -26,7 +27,7 @@ static uint32_t dice(world *w, uint32_t n) {
     return hki_rng_u32(&w->rng) % n;
 }
 
-static void use(world *w, const hk_lease *r, int64_t end) {
+static void use(world *w, const hki_lease *r, int64_t end) {
     assert_in_range(r->epoch, 0, w->epochs - 1);
     for (int64_t i = r->begin; i < end; i++)
         w->used[r->epoch * w->count + i]++;
@@ -38,14 +39,14 @@ static void forget(owner *o, int i) {
 
 static void save_and_restore(world *w, int64_t chunk) {
     size_t size = 0;
-    assert_ok(hk_leases_save(w->l, NULL, 0, &size));
+    assert_ok(hki_leases_save(w->l, NULL, 0, &size));
     void *const bytes = malloc(size);
-    assert_status(hk_leases_save(w->l, bytes, size - 1, &size), HK_E_OVERFLOW);
-    assert_ok(hk_leases_save(w->l, bytes, size, &size));
-    hk_leases *other = NULL;
-    assert_ok(hk_leases_create(w->count, chunk, w->epochs, &other));
-    assert_ok(hk_leases_restore(other, bytes, size));
-    hk_leases_destroy(w->l);
+    assert_status(hki_leases_save(w->l, bytes, size - 1, &size), HK_E_OVERFLOW);
+    assert_ok(hki_leases_save(w->l, bytes, size, &size));
+    hki_leases *other = NULL;
+    assert_ok(hki_leases_create(w->count, chunk, w->epochs, &other));
+    assert_ok(hki_leases_restore(other, bytes, size));
+    hki_leases_destroy(w->l);
     w->l = other;
     free(bytes);
 }
@@ -56,30 +57,30 @@ static bool step(world *w, int64_t chunk) {
     owner *const o = &w->owners[id];
     const uint32_t what = dice(w, 10);
     if (what == 0) { // dies without having used anything
-        assert_ok(hk_leases_expire(w->l, id));
+        assert_ok(hki_leases_expire(w->l, id));
         for (int i = 0; i < o->n; i++)
             assert_status(
-                hk_leases_return(w->l, id, o->lease[i].id, o->lease[i].end),
+                hki_leases_return(w->l, id, o->lease[i].id, o->lease[i].end),
                 HK_E_NOT_FOUND);
         o->n = 0;
     } else if (what == 1) {
         save_and_restore(w, chunk);
     } else if (what < 6 && o->n > 0) { // returns one, used in part or whole
         const int i = (int)dice(w, (uint32_t)o->n);
-        const hk_lease r = o->lease[i];
+        const hki_lease r = o->lease[i];
         const int64_t end =
             dice(w, 3) == 0 ? r.begin + dice(w, (uint32_t)(r.end - r.begin + 1))
                             : r.end;
-        assert_status(hk_leases_return(w->l, id + 1, r.id, end),
+        assert_status(hki_leases_return(w->l, id + 1, r.id, end),
                       HK_E_NOT_FOUND); // not that owner's
-        assert_status(hk_leases_return(w->l, id, r.id, r.end + 1),
+        assert_status(hki_leases_return(w->l, id, r.id, r.end + 1),
                       HK_E_INVALID_ARG);
-        assert_ok(hk_leases_return(w->l, id, r.id, end));
+        assert_ok(hki_leases_return(w->l, id, r.id, end));
         use(w, &r, end);
         forget(o, i);
     } else if (o->n < HELD) {
-        hk_lease r;
-        const hk_status s = hk_leases_take(w->l, id, &r);
+        hki_lease r;
+        const hk_status s = hki_leases_take(w->l, id, &r);
         if (s == HK_E_END)
             return false;
         if (s == HK_E_UNAVAILABLE)
@@ -103,7 +104,7 @@ static void test_each_once(void **state) {
         hki_rng_init(&w.rng, seed, 77);
         const size_t n = (size_t)(w.count * w.epochs);
         w.used = calloc(n, sizeof *w.used);
-        assert_ok(hk_leases_create(w.count, cases[c].chunk, w.epochs, &w.l));
+        assert_ok(hki_leases_create(w.count, cases[c].chunk, w.epochs, &w.l));
         int steps = 0;
         while (step(&w, cases[c].chunk))
             assert_true(++steps < 1000000);
@@ -114,16 +115,16 @@ static void test_each_once(void **state) {
                          (unsigned long long)seed, i % (size_t)w.count,
                          i / (size_t)w.count, w.used[i]);
         free(w.used);
-        hk_leases_destroy(w.l);
+        hki_leases_destroy(w.l);
     }
 }
 
 // ---- the rules one by one --------------------------------------------------
 
-static void take_is(hk_leases *l, uint64_t who, int64_t epoch, int64_t begin,
-                    int64_t end, hk_lease *out) {
-    hk_lease r;
-    assert_ok(hk_leases_take(l, who, &r));
+static void take_is(hki_leases *l, uint64_t who, int64_t epoch, int64_t begin,
+                    int64_t end, hki_lease *out) {
+    hki_lease r;
+    assert_ok(hki_leases_take(l, who, &r));
     assert_int_equal(r.epoch, epoch);
     assert_int_equal(r.begin, begin);
     assert_int_equal(r.end, end);
@@ -133,9 +134,9 @@ static void take_is(hk_leases *l, uint64_t who, int64_t epoch, int64_t begin,
 
 static void test_rules(void **state) {
     (void)state;
-    hk_leases *l = NULL;
-    hk_lease a, b, c, r;
-    assert_ok(hk_leases_create(10, 4, 2, &l));
+    hki_leases *l = NULL;
+    hki_lease a, b, c, r;
+    assert_ok(hki_leases_create(10, 4, 2, &l));
     take_is(l, 1, 0, 0, 4, &a);
     take_is(l, 2, 0, 4, 8, &b);
     take_is(l, 1, 0, 8, 10, &c);
@@ -143,56 +144,56 @@ static void test_rules(void **state) {
     // The next epoch begins although ranges of the last are out.
     take_is(l, 3, 1, 0, 4, NULL);
     // What comes back is given first, the oldest epoch before all.
-    assert_ok(hk_leases_return(l, 2, b.id, 6));
+    assert_ok(hki_leases_return(l, 2, b.id, 6));
     take_is(l, 4, 0, 6, 8, NULL);
     // Neighbours that come back are one range again, cut to the chunk.
-    assert_ok(hk_leases_expire(l, 1));
+    assert_ok(hki_leases_expire(l, 1));
     take_is(l, 5, 0, 0, 4, NULL);
     take_is(l, 5, 0, 8, 10, NULL);
     take_is(l, 5, 1, 4, 8, NULL);
     take_is(l, 5, 1, 8, 10, NULL);
-    assert_status(hk_leases_take(l, 6, &r), HK_E_UNAVAILABLE);
-    assert_ok(hk_leases_expire(l, 5));
+    assert_status(hki_leases_take(l, 6, &r), HK_E_UNAVAILABLE);
+    assert_ok(hki_leases_expire(l, 5));
     take_is(l, 6, 0, 0, 4, &a);
-    assert_ok(hk_leases_return(l, 6, a.id, 4));
-    assert_status(hk_leases_return(l, 6, a.id, 4), HK_E_NOT_FOUND);
-    hk_leases_destroy(l);
+    assert_ok(hki_leases_return(l, 6, a.id, 4));
+    assert_status(hki_leases_return(l, 6, a.id, 4), HK_E_NOT_FOUND);
+    hki_leases_destroy(l);
     // No examples; no epochs; no end of them.
-    assert_ok(hk_leases_create(0, 4, -1, &l));
-    assert_status(hk_leases_take(l, 1, &r), HK_E_END);
-    hk_leases_destroy(l);
-    assert_ok(hk_leases_create(9, 4, 0, &l));
-    assert_status(hk_leases_take(l, 1, &r), HK_E_END);
-    hk_leases_destroy(l);
-    assert_ok(hk_leases_create(1, INT64_MAX, -1, &l));
+    assert_ok(hki_leases_create(0, 4, -1, &l));
+    assert_status(hki_leases_take(l, 1, &r), HK_E_END);
+    hki_leases_destroy(l);
+    assert_ok(hki_leases_create(9, 4, 0, &l));
+    assert_status(hki_leases_take(l, 1, &r), HK_E_END);
+    hki_leases_destroy(l);
+    assert_ok(hki_leases_create(1, INT64_MAX, -1, &l));
     for (int64_t i = 0; i < 100; i++)
         take_is(l, 1, i, 0, 1, NULL);
-    hk_leases_destroy(l);
-    assert_status(hk_leases_create(-1, 1, 1, &l), HK_E_INVALID_ARG);
-    assert_status(hk_leases_create(1, 0, 1, &l), HK_E_INVALID_ARG);
-    assert_status(hk_leases_create(1, 1, -2, &l), HK_E_INVALID_ARG);
-    hk_leases_destroy(NULL);
+    hki_leases_destroy(l);
+    assert_status(hki_leases_create(-1, 1, 1, &l), HK_E_INVALID_ARG);
+    assert_status(hki_leases_create(1, 0, 1, &l), HK_E_INVALID_ARG);
+    assert_status(hki_leases_create(1, 1, -2, &l), HK_E_INVALID_ARG);
+    hki_leases_destroy(NULL);
 }
 
 static void test_bad_bytes(void **state) {
     (void)state;
-    hk_leases *l = NULL, *other = NULL;
-    hk_lease r;
-    assert_ok(hk_leases_create(50, 4, 3, &l));
-    assert_ok(hk_leases_create(50, 4, 3, &other));
+    hki_leases *l = NULL, *other = NULL;
+    hki_lease r;
+    assert_ok(hki_leases_create(50, 4, 3, &l));
+    assert_ok(hki_leases_create(50, 4, 3, &other));
     for (uint64_t i = 0; i < 20; i++)
-        assert_ok(hk_leases_take(l, i % 4, &r));
-    assert_ok(hk_leases_expire(l, 2));
+        assert_ok(hki_leases_take(l, i % 4, &r));
+    assert_ok(hki_leases_expire(l, 2));
     uint8_t bytes[4096], bad[4096];
     size_t size = 0;
-    assert_ok(hk_leases_save(l, bytes, sizeof bytes, &size));
+    assert_ok(hki_leases_save(l, bytes, sizeof bytes, &size));
     for (size_t i = 0; i < size; i++) {
         memcpy(bad, bytes, size);
         bad[i] ^= 4;
-        assert_status(hk_leases_restore(other, bad, size), HK_E_DATA);
+        assert_status(hki_leases_restore(other, bad, size), HK_E_DATA);
     }
     for (size_t n = 0; n < size; n++)
-        assert_status(hk_leases_restore(other, bytes, n), HK_E_DATA);
+        assert_status(hki_leases_restore(other, bytes, n), HK_E_DATA);
     // Fields that make no sense under a checksum that fits.
     static const int64_t values[] = {-1, 0, 1, 49, 50, 51, INT64_MAX};
     for (size_t at = 8; at + 16 <= size; at += 8)
@@ -201,23 +202,23 @@ static void test_bad_bytes(void **state) {
             memcpy(bad + at, &values[v], 8); // little-endian machine
             const uint64_t h = hki_hash(HKI_HASH_INIT, bad, size - 8);
             memcpy(bad + size - 8, &h, 8);
-            hk_leases *fresh = NULL;
-            assert_ok(hk_leases_create(50, 4, 3, &fresh));
-            const hk_status s = hk_leases_restore(fresh, bad, size);
+            hki_leases *fresh = NULL;
+            assert_ok(hki_leases_create(50, 4, 3, &fresh));
+            const hk_status s = hki_leases_restore(fresh, bad, size);
             assert_true(s == HK_OK || s == HK_E_DATA || s == HK_E_INVALID_ARG);
             for (int i = 0; s == HK_OK && i < 100; i++)
-                if (hk_leases_take(fresh, 9, &r) == HK_OK) {
+                if (hki_leases_take(fresh, 9, &r) == HK_OK) {
                     assert_in_range(r.epoch, 0, 2);
                     assert_true(r.begin >= 0 && r.begin < r.end && r.end <= 50);
                 }
-            hk_leases_destroy(fresh);
+            hki_leases_destroy(fresh);
         }
-    assert_ok(hk_leases_restore(other, bytes, size));
-    hk_leases_destroy(other);
-    assert_ok(hk_leases_create(51, 4, 3, &other));
-    assert_status(hk_leases_restore(other, bytes, size), HK_E_INVALID_ARG);
-    hk_leases_destroy(other);
-    hk_leases_destroy(l);
+    assert_ok(hki_leases_restore(other, bytes, size));
+    hki_leases_destroy(other);
+    assert_ok(hki_leases_create(51, 4, 3, &other));
+    assert_status(hki_leases_restore(other, bytes, size), HK_E_INVALID_ARG);
+    hki_leases_destroy(other);
+    hki_leases_destroy(l);
 }
 
 // ---- data ------------------------------------------------------------------
@@ -231,11 +232,11 @@ static void test_permutation(void **state) {
         for (int64_t epoch = 0; epoch < 3; epoch++) {
             int64_t seen[200] = {0}, n = 0;
             for (int64_t begin = 0; begin < count; begin += 7) {
-                const hk_lease r = {.epoch = epoch == 1,
-                                    .begin = begin,
-                                    .end = HKI_MIN(begin + 7, count)};
+                const hki_lease r = {.epoch = epoch == 1,
+                                     .begin = begin,
+                                     .end = HKI_MIN(begin + 7, count)};
                 hk_dataset *d =
-                    hk_data_lease(hk_range(count), &r, epoch == 2 ? 6 : 5);
+                    hki_data_lease(hk_range(count), &r, epoch == 2 ? 6 : 5);
                 assert_int_equal(hk_dataset_count(d), r.end - r.begin);
                 hk_iter *it = NULL;
                 const hk_element *e;
@@ -260,32 +261,32 @@ static void test_permutation(void **state) {
         }
     }
     // In order without a seed; through transforms that keep rows apart.
-    const hk_lease r = {.begin = 1, .end = 4};
-    hk_check_run("in order", hk_data_lease(hk_range(9), &r, HK_SEED_NONE), -1,
+    const hki_lease r = {.begin = 1, .end = 4};
+    hk_check_run("in order", hki_data_lease(hk_range(9), &r, HK_SEED_NONE), -1,
                  "1 2 3");
     hk_dataset *d = hk_data_skip(hk_data_shard(hk_range(20), 2, 1), 2);
     d = hk_data_normalize(hk_data_take(d, 5), "value", 0.5, NULL, NULL, 1);
     hk_check_run("of a part",
-                 hk_data_batch(hk_data_lease(d, &r, HK_SEED_NONE), 3, 0), -1,
+                 hk_data_batch(hki_data_lease(d, &r, HK_SEED_NONE), 3, 0), -1,
                  "3.5,4.5,5.5");
 }
 
 static hk_status life(void *user) {
-    hk_leases *l = NULL;
-    hk_lease r;
+    hki_leases *l = NULL;
+    hki_lease r;
     uint8_t bytes[1024];
     size_t size = 0;
     (void)user;
-    hk_status s = hk_leases_create(20, 3, 2, &l);
+    hk_status s = hki_leases_create(20, 3, 2, &l);
     for (uint64_t i = 0; i < 8 && s == HK_OK; i++)
-        s = hk_leases_take(l, i % 3, &r);
+        s = hki_leases_take(l, i % 3, &r);
     if (s == HK_OK)
-        s = hk_leases_expire(l, 1);
+        s = hki_leases_expire(l, 1);
     if (s == HK_OK)
-        s = hk_leases_save(l, bytes, sizeof bytes, &size);
+        s = hki_leases_save(l, bytes, sizeof bytes, &size);
     if (s == HK_OK)
-        s = hk_leases_restore(l, bytes, size);
-    hk_leases_destroy(l);
+        s = hki_leases_restore(l, bytes, size);
+    hki_leases_destroy(l);
     return s;
 }
 

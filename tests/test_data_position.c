@@ -2,6 +2,8 @@
 // another iterator with another number of threads, and compare to the bit with
 // the run that was never stopped. Damaged and foreign bytes are refused.
 #include "hk_data.h"
+#include "data/data.h"
+#include "hooke/digits.h"
 #include <unistd.h>
 
 #define MOST 60 // elements of a run
@@ -284,8 +286,8 @@ static hk_dataset *p_cache_file(void) {
 }
 
 static hk_dataset *p_lease(void) {
-    const hk_lease l = {.id = 1, .epoch = 2, .begin = 3, .end = 17};
-    hk_dataset *d = hk_data_lease(hk_data_skip(hk_range(40), 10), &l, 77);
+    const hki_lease l = {.id = 1, .epoch = 2, .begin = 3, .end = 17};
+    hk_dataset *d = hki_data_lease(hk_data_skip(hk_range(40), 10), &l, 77);
     return hk_data_batch(hk_data_shuffle(d, 4, 1, 0), 3, 0);
 }
 
@@ -378,10 +380,10 @@ static char *stopped_run(hk_dataset *d, int64_t before, uint32_t threads,
                          bool *end, bool fresh_cache) {
     hk_iter *it = iterate(d, threads);
     char *head = text_of(it, before);
-    *end = (int64_t)hk_iter_delivered(it) < before;
+    *end = (int64_t)hk_delivered(it) < before;
     void *bytes = NULL;
     const size_t size = save(it, &bytes);
-    const uint64_t delivered = hk_iter_delivered(it);
+    const uint64_t delivered = hk_delivered(it);
     // Saving does not disturb: another element, thrown away.
     const hk_element *e;
     (void)hk_iter_next(it, &e);
@@ -390,7 +392,7 @@ static char *stopped_run(hk_dataset *d, int64_t before, uint32_t threads,
         remove_cache();
     it = iterate(d, 4 - threads);
     assert_ok(hk_iter_restore(it, bytes, size));
-    assert_int_equal(hk_iter_delivered(it), delivered);
+    assert_int_equal(hk_delivered(it), delivered);
     // The position of a restored iterator is the one that was restored: it
     // goes on equally from what it saves.
     void *again = NULL;

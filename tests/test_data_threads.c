@@ -153,8 +153,8 @@ static void test_prefetch_runs_ahead(void **state) {
     for (int i = 3; i < 20; i++)
         assert_ok(hk_iter_next(it, &e));
     assert_status(hk_iter_next(it, &e), HK_E_END);
-    hk_iter_stats stats;
-    assert_ok(hk_iter_get_stats(it, &stats));
+    hk_iter_info stats;
+    assert_ok(hk_iter_get_info(it, &stats));
     assert_int_equal(stats.delivered, 20);
     assert_true(stats.wait_seconds > 0);
     assert_true(stats.wait_seconds <= 1e-9 * (double)(hki_now_ns() - begin));
@@ -607,8 +607,8 @@ static void test_left_out(void **state) {
                 rows += n;
             }
             assert_int_equal(rows, 40);
-            hk_iter_stats stats;
-            assert_ok(hk_iter_get_stats(it, &stats));
+            hk_iter_info stats;
+            assert_ok(hk_iter_get_info(it, &stats));
             assert_int_equal(stats.skipped, 20);
             hk_iter_destroy(it);
             hk_context_destroy(ctx);

@@ -3,6 +3,7 @@
 #include "hk_test.h"
 #include "data/sources/glyphs.h"
 #include "hooke/data.h"
+#include "hooke/digits.h"
 
 static hk_digits_options options(uint64_t seed, hk_digits_split split) {
     hk_digits_options o;
@@ -18,7 +19,8 @@ static uint64_t hash_of(const hk_digits_options *o, uint64_t first, int n) {
     for (int i = 0; i < n; i++) {
         uint8_t image[HK_DIGITS_PIXELS];
         int32_t label;
-        assert_ok(hk_digits_draw(o, first + (uint64_t)i, image, &label));
+        assert_ok(
+            hk_digits_draw(o, first + (uint64_t)i, 1, HK_U8, image, &label));
         const uint8_t digit = (uint8_t)label;
         h = hki_hash(hki_hash(h, image, sizeof image), &digit, 1);
     }
@@ -71,7 +73,8 @@ static void test_balance(void **state) {
         for (uint64_t k = 0; k < 10; k++) {
             uint8_t image[HK_DIGITS_PIXELS];
             int32_t label = -1;
-            assert_ok(hk_digits_draw(&o, block * 10 + k, image, &label));
+            assert_ok(
+                hk_digits_draw(&o, block * 10 + k, 1, HK_U8, image, &label));
             assert_in_range(label, 0, 9);
             seen |= 1U << label;
             at_place[k][label]++;
@@ -102,7 +105,7 @@ static void test_variety(void **state) {
     for (size_t s = 0; s < HKI_COUNT(sets); s++)
         for (uint64_t i = 0; i < N; i++) {
             uint8_t image[HK_DIGITS_PIXELS];
-            assert_ok(hk_digits_draw(&sets[s], i, image, NULL));
+            assert_ok(hk_digits_draw(&sets[s], i, 1, HK_U8, image, NULL));
             int dark = 0;
             for (int k = 0; k < HK_DIGITS_PIXELS; k++)
                 dark += image[k] > 96;
@@ -125,19 +128,19 @@ static void test_batch(void **state) {
     images[N][0] = -1;
     labels[N] = -1;
     const uint64_t allocations = hki_alloc_count();
-    assert_ok(hk_digits_batch(&o, 1003, N, images[0], labels));
+    assert_ok(hk_digits_draw(&o, 1003, N, HK_F32, images[0], labels));
     for (uint64_t i = 0; i < N; i++) {
         uint8_t image[HK_DIGITS_PIXELS];
         int32_t label;
-        assert_ok(hk_digits_draw(&o, 1003 + i, image, &label));
+        assert_ok(hk_digits_draw(&o, 1003 + i, 1, HK_U8, image, &label));
         assert_int_equal(label, labels[i]);
         for (int k = 0; k < HK_DIGITS_PIXELS; k++)
             assert_true(images[i][k] == (float)image[k] / 255);
     }
     assert_int_equal(hki_alloc_count(), allocations);
     assert_true(images[N][0] == -1 && labels[N] == -1); // not touched
-    assert_ok(hk_digits_batch(&o, UINT64_MAX, 1, images[0], NULL));
-    assert_ok(hk_digits_batch(&o, UINT64_MAX, 0, NULL, NULL));
+    assert_ok(hk_digits_draw(&o, UINT64_MAX, 1, HK_F32, images[0], NULL));
+    assert_ok(hk_digits_draw(&o, UINT64_MAX, 0, HK_F32, NULL, NULL));
 }
 
 static void test_refused(void **state) {
@@ -163,23 +166,27 @@ static void test_refused(void **state) {
         o.distortion = cases[i].distortion;
         o.noise = cases[i].noise;
         o.clutter = cases[i].clutter;
-        assert_status(hk_digits_draw(&o, 0, image, &label), HK_E_INVALID_ARG);
+        assert_status(hk_digits_draw(&o, 0, 1, HK_U8, image, &label),
+                      HK_E_INVALID_ARG);
         assert_non_null(strstr(hk_last_error(), cases[i].name));
-        assert_status(hk_digits_batch(&o, 0, 1, pixels, &label),
+        assert_status(hk_digits_draw(&o, 0, 1, HK_F32, pixels, &label),
                       HK_E_INVALID_ARG);
     }
     hk_digits_options o = options(0, HK_DIGITS_TRAIN);
     o.struct_size = 0;
-    assert_status(hk_digits_draw(&o, 0, image, &label), HK_E_INVALID_ARG);
-    assert_status(hk_digits_draw(NULL, 0, NULL, &label), HK_E_INVALID_ARG);
-    assert_status(hk_digits_batch(NULL, 0, 1, NULL, &label), HK_E_INVALID_ARG);
-    assert_status(hk_digits_batch(NULL, 0, -1, pixels, &label),
+    assert_status(hk_digits_draw(&o, 0, 1, HK_U8, image, &label),
                   HK_E_INVALID_ARG);
-    assert_status(hk_digits_batch(NULL, 0, INT64_MIN, pixels, &label),
+    assert_status(hk_digits_draw(NULL, 0, 1, HK_U8, NULL, &label),
                   HK_E_INVALID_ARG);
-    assert_status(hk_digits_batch(NULL, 0, INT64_MAX, pixels, &label),
+    assert_status(hk_digits_draw(NULL, 0, 1, HK_F32, NULL, &label),
+                  HK_E_INVALID_ARG);
+    assert_status(hk_digits_draw(NULL, 0, -1, HK_F32, pixels, &label),
+                  HK_E_INVALID_ARG);
+    assert_status(hk_digits_draw(NULL, 0, INT64_MIN, HK_F32, pixels, &label),
+                  HK_E_INVALID_ARG);
+    assert_status(hk_digits_draw(NULL, 0, INT64_MAX, HK_F32, pixels, &label),
                   HK_E_OVERFLOW);
-    assert_status(hk_digits_batch(NULL, UINT64_MAX, 2, pixels, &label),
+    assert_status(hk_digits_draw(NULL, UINT64_MAX, 2, HK_F32, pixels, &label),
                   HK_E_OVERFLOW);
     assert_true(image[0] == 42 && pixels[0] == 42 && label == 42);
 }

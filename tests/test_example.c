@@ -2,6 +2,7 @@
 // feature, every form of the bytes, defaults, faults, and the short ways of
 // the parser against its general one.
 #include "hk_files.h"
+#include "hooke/writers.h"
 #include "data/example/example.h"
 
 // ---- bytes -----------------------------------------------------------------
@@ -83,7 +84,7 @@ static void check_example(const char *what, const hk_example_feature *features,
                           const char *expected) {
     hk_example_parser *p = NULL;
     char got[1024];
-    assert_ok(hk_example_parser_create(features, n, &p));
+    assert_ok(hk_example_parser_create(features, n, NULL, &p));
     // Twice: the second time forms are known.
     for (int i = 0; i < 2; i++) {
         parse_text(p, bytes, size, got);
@@ -121,13 +122,13 @@ static void test_golden(void **state) {
     const void *built;
     size_t size;
     assert_ok(hk_example_builder_create(&b));
-    assert_ok(hk_example_add_ints(b, "i", (const int64_t[]){1, 2}, 2));
-    assert_ok(hk_example_add_floats(b, "f", (const float[]){0.5F, -1}, 2));
-    assert_ok(hk_example_add_bytes(b, "s", &(hk_bytes){"hi", 2}, 1));
+    assert_ok(hk_example_add(b, "i", HK_I64, (const int64_t[]){1, 2}, 2));
+    assert_ok(hk_example_add(b, "f", HK_F32, (const float[]){0.5F, -1}, 2));
+    assert_ok(hk_example_add(b, "s", HK_STRING, &(hk_bytes){"hi", 2}, 1));
     assert_ok(hk_example_finish(b, &built, &size));
     assert_bytes("builder", built, size, golden);
     // Feature int64 [-1] = 1a0c0a0affffffffffffffffff01.
-    assert_ok(hk_example_add_ints(b, "i", (const int64_t[]){-1}, 1));
+    assert_ok(hk_example_add(b, "i", HK_I64, (const int64_t[]){-1}, 1));
     assert_ok(hk_example_finish(b, &built, &size));
     assert_bytes("negative", built, size,
                  "0a150a130a0169120e"
@@ -343,7 +344,7 @@ static void test_raw_types(void **state) {
         const void *bytes;
         size_t size;
         assert_ok(hk_example_builder_create(&b));
-        assert_ok(hk_example_add_bytes(b, "x", &(hk_bytes){raw, n}, 1));
+        assert_ok(hk_example_add(b, "x", HK_STRING, &(hk_bytes){raw, n}, 1));
         assert_ok(hk_example_finish(b, &bytes, &size));
         check_example(cases[i].hex,
                       F(.name = "x", .kind = HK_RAW_LEN,
@@ -394,10 +395,12 @@ static void test_sparse(void **state) {
     for (size_t i = 0; i < HKI_COUNT(cases); i++) {
         const void *bytes;
         size_t size;
-        assert_ok(hk_example_add_ints(b, "row", cases[i].row, cases[i].n_row));
-        assert_ok(hk_example_add_ints(b, "col", cases[i].col, cases[i].n_col));
         assert_ok(
-            hk_example_add_floats(b, "value", (const float[]){1, 2, 3}, 3));
+            hk_example_add(b, "row", HK_I64, cases[i].row, cases[i].n_row));
+        assert_ok(
+            hk_example_add(b, "col", HK_I64, cases[i].col, cases[i].n_col));
+        assert_ok(
+            hk_example_add(b, "value", HK_F32, (const float[]){1, 2, 3}, 3));
         assert_ok(hk_example_finish(b, &bytes, &size));
         check_example(cases[i].name, &f, 1, bytes, size, cases[i].expected);
     }
@@ -405,8 +408,8 @@ static void test_sparse(void **state) {
     const hk_bytes words[] = {{"b", 1}, {"a", 1}};
     const void *bytes;
     size_t size;
-    assert_ok(hk_example_add_ints(b, "row", (const int64_t[]){2, 1}, 2));
-    assert_ok(hk_example_add_bytes(b, "value", words, 2));
+    assert_ok(hk_example_add(b, "row", HK_I64, (const int64_t[]){2, 1}, 2));
+    assert_ok(hk_example_add(b, "value", HK_STRING, words, 2));
     assert_ok(hk_example_finish(b, &bytes, &size));
     const hk_example_feature text = {.name = "s",
                                      .key = "value",
@@ -501,7 +504,7 @@ static void test_damage(void **state) {
                                 "all'";
     hk_example_parser *p = NULL;
     char got[1024];
-    assert_ok(hk_example_parser_create(wanted, HKI_COUNT(wanted), &p));
+    assert_ok(hk_example_parser_create(wanted, HKI_COUNT(wanted), NULL, &p));
     for (int known = 0; known < 2; known++) {
         if (known) {
             parse_text(p, example.data, example.size, got);
@@ -540,7 +543,7 @@ static void test_nesting(void **state) {
         .name = "i", .kind = HK_VAR_LEN, .dtype = HK_I64};
     hk_example_parser *p = NULL;
     char got[1024];
-    assert_ok(hk_example_parser_create(&f, 1, &p));
+    assert_ok(hk_example_parser_create(&f, 1, NULL, &p));
     parse_text(p, deep.data, deep.size, got);
     // Groups are refused, wherever they are.
     parse_text(p, "\x0b\x0b\x0b\x0c\x0c\x0c", 6, got);
@@ -585,7 +588,7 @@ static void test_orders(void **state) {
     for (size_t n = 5; n <= KEYS; n += 65) { // one word of done, and two
         hk_example_parser *learning = NULL;
         size_t order[KEYS];
-        assert_ok(hk_example_parser_create(features, n, &learning));
+        assert_ok(hk_example_parser_create(features, n, NULL, &learning));
         for (size_t k = 0; k < n; k++)
             order[k] = k;
         for (int round = 0; round < ROUNDS; round++) {
@@ -623,7 +626,7 @@ static void test_orders(void **state) {
             close_example(&list, &example);
             const hk_element *e;
             hk_example_parser *fresh = NULL;
-            assert_ok(hk_example_parser_create(features, n, &fresh));
+            assert_ok(hk_example_parser_create(features, n, NULL, &fresh));
             hk_text t = {expected, sizeof expected};
             assert_ok(hk_example_parse(fresh, example.data, example.size, &e));
             hk_text_element(&t, e);
@@ -653,7 +656,7 @@ static void test_known_form(void **state) {
     hk_example_parser *p = NULL;
     hki_buf list = {0}, example = {0};
     char got[1024];
-    assert_ok(hk_example_parser_create(f, 2, &p));
+    assert_ok(hk_example_parser_create(f, 2, NULL, &p));
     for (int i = 0; i < 3; i++) {
         put_int(&list, "a", i);
         put_float(&list, "b", (float)i);
@@ -700,6 +703,16 @@ static void test_known_form(void **state) {
 }
 
 // ---- sequence examples -----------------------------------------------------
+
+// Options for SequenceExamples with one feature list.
+static hk_parse_options sequence_of(const hk_example_feature *list) {
+    hk_parse_options o;
+    hk_parse_options_init(&o, sizeof o);
+    o.sequence = 1;
+    o.lists = list;
+    o.n_lists = 1;
+    return o;
+}
 
 // context {"id": 7}; lists {"words": [["a"], ["b", "c"], []],
 // "xy": [[1, 2], [3, 4]]}
@@ -790,7 +803,8 @@ static void test_sequence(void **state) {
     for (size_t i = 0; i < HKI_COUNT(cases); i++) {
         hk_example_parser *p = NULL;
         char got[1024];
-        assert_ok(hk_sequence_parser_create(&context, 1, &cases[i].f, 1, &p));
+        const hk_parse_options o = sequence_of(&cases[i].f);
+        assert_ok(hk_example_parser_create(&context, 1, &o, &p));
         parse_text(p, example.data, example.size, got);
         if (strcmp(got, cases[i].expected) != 0)
             fail_msg("%s: got %s, expected %s (%s)", cases[i].name, got,
@@ -854,10 +868,11 @@ static void test_sequence_dataset(void **state) {
     for (int i = 0; i < 2; i++)
         assert_ok(hki_record_append(&file, example.data, example.size));
     hk_bed_add(&b, "s.tfrecord", file.data, file.size);
-    hk_check_run("sequences",
-                 hk_data_parse_sequence_example(
-                     hk_data_tfrecord(b.files, 1, NULL), &id, 1, &xy, 1, NULL),
-                 -1, "7;(2x2)1,2,3,4 7;(2x2)1,2,3,4");
+    const hk_parse_options o = sequence_of(&xy);
+    hk_check_run(
+        "sequences",
+        hk_data_parse_example(hk_data_tfrecord(b.files, 1, NULL), &id, 1, &o),
+        -1, "7;(2x2)1,2,3,4 7;(2x2)1,2,3,4");
     hki_buf_deinit(&file);
     hki_buf_deinit(&example);
     hk_bed_remove(&b);
@@ -1131,15 +1146,20 @@ static void test_refused(void **state) {
     for (size_t i = 0; i < HKI_COUNT(bad); i++) {
         hk_example_parser *p = NULL;
         const int64_t live = hki_alloc_live();
-        const hk_status s = hk_example_parser_create(&bad[i], 1, &p);
+        const hk_status s = hk_example_parser_create(&bad[i], 1, NULL, &p);
         if (s == HK_OK || p != NULL || hki_alloc_live() != live)
             fail_msg("feature %zu was not refused", i);
     }
     hk_example_parser *p = NULL;
-    assert_status(hk_example_parser_create(NULL, 0, &p), HK_E_INVALID_ARG);
+    assert_status(hk_example_parser_create(NULL, 0, NULL, &p),
+                  HK_E_INVALID_ARG);
     const hk_example_feature twice[] = {row_features[0], row_features[0]};
-    assert_int_not_equal(hk_example_parser_create(twice, 2, &p), HK_OK);
-    assert_status(hk_sequence_parser_create(NULL, 0, &row_features[0], 1, &p),
+    assert_int_not_equal(hk_example_parser_create(twice, 2, NULL, &p), HK_OK);
+    hk_parse_options lists = sequence_of(&row_features[0]);
+    assert_status(hk_example_parser_create(NULL, 0, &lists, &p),
+                  HK_E_INVALID_ARG);
+    lists.sequence = 0;
+    assert_status(hk_example_parser_create(row_features, 1, &lists, &p),
                   HK_E_INVALID_ARG);
     hk_check_refused(hk_data_parse_example(hk_range(3), row_features, 2, NULL),
                      HK_E_NOT_FOUND, "no string");
@@ -1182,7 +1202,8 @@ static hk_status parse_all(void *user) {
     const size_t n = golden_bytes(bytes);
     hk_example_parser *p = NULL;
     const hk_element *e;
-    hk_status s = hk_example_parser_create(features, HKI_COUNT(features), &p);
+    hk_status s =
+        hk_example_parser_create(features, HKI_COUNT(features), NULL, &p);
     if (s == HK_OK)
         s = hk_example_parse(p, bytes, n, &e);
     hk_example_parser_destroy(p);

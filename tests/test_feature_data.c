@@ -3,6 +3,12 @@
 #include "feature_util.h"
 #include "hooke/files.h"
 
+static int64_t buckets_of(const hk_column *c) {
+    hk_column_info info;
+    assert_ok(hk_column_get_info(c, &info));
+    return info.buckets;
+}
+
 // ---- fitting --------------------------------------------------------------
 
 enum {
@@ -104,7 +110,7 @@ static void expect_words(const hk_column *c, const char *const *words,
                          int64_t n) {
     const void *bytes;
     size_t size;
-    assert_int_equal(hk_column_buckets(c), n);
+    assert_int_equal(buckets_of(c), n);
     for (int64_t i = 0; i < n; i++) {
         assert_ok(hk_column_word(c, i, &bytes, &size));
         if (size != strlen(words[i]) || memcmp(bytes, words[i], size) != 0)
@@ -130,18 +136,22 @@ static void test_fit_words(void **state) {
     hk_feature_set *const s = new_set();
     hk_categorical_options o;
     hk_categorical_options_init(&o, sizeof o);
-    const hk_column *const w = hk_vocabulary_data_column(s, "w", &o);
-    const hk_column *const n = hk_vocabulary_data_column(s, "n", &o);
+    const hk_column *const w =
+        hk_categorical_column_with_vocabulary_list(s, "w", NULL, 0, &o);
+    const hk_column *const n =
+        hk_categorical_column_with_vocabulary_list(s, "n", NULL, 0, &o);
     o.name = "often";
     o.min_count = 2;
-    const hk_column *const often = hk_vocabulary_data_column(s, "w", &o);
+    const hk_column *const often =
+        hk_categorical_column_with_vocabulary_list(s, "w", NULL, 0, &o);
     o.name = "three";
     o.min_count = 1;
     o.max_size = 3;
-    const hk_column *const three = hk_vocabulary_data_column(s, "w", &o);
+    const hk_column *const three =
+        hk_categorical_column_with_vocabulary_list(s, "w", NULL, 0, &o);
     hk_feature_use(s, w, HK_USE_LINEAR);
     assert_status(hk_column_save_vocabulary(w, path), HK_E_STATE);
-    assert_int_equal(hk_column_buckets(w), 0);
+    assert_int_equal(buckets_of(w), 0);
     assert_ok(hk_feature_set_fit(s, d, NULL));
     assert_ok(hk_feature_set_finish(s));
     expect_words(w, all, 4);
@@ -151,10 +161,13 @@ static void test_fit_words(void **state) {
     // To a file and back.
     assert_ok(hk_column_save_vocabulary(w, path));
     hk_feature_set *const s2 = new_set();
-    expect_words(hk_vocabulary_file_column(s2, "w", path, NULL), all, 4);
+    expect_words(
+        hk_categorical_column_with_vocabulary_file(s2, "w", path, NULL), all,
+        4);
     o.name = "first two";
     o.max_size = 2;
-    expect_words(hk_vocabulary_file_column(s2, "w", path, &o), all, 2);
+    expect_words(hk_categorical_column_with_vocabulary_file(s2, "w", path, &o),
+                 all, 2);
     assert_ok(hk_feature_set_status(s2));
     assert_status(hk_column_save_vocabulary(w, "/nowhere/at/all/words.txt"),
                   HK_E_NOT_FOUND);
@@ -170,7 +183,7 @@ static void test_words_with_breaks(void **state) {
     static const char *const words[] = {"a", "b\nc"};
     hk_feature_set *const s = new_set();
     const hk_column *const c =
-        hk_vocabulary_list_column(s, "w", words, 2, NULL);
+        hk_categorical_column_with_vocabulary_list(s, "w", words, 2, NULL);
     assert_status(hk_column_save_vocabulary(c, "never"), HK_E_INVALID_ARG);
     hk_feature_set_release(s);
 }
@@ -236,8 +249,9 @@ static void test_ragged_rows(void **state) {
     hk_categorical_options o;
     hk_categorical_options_init(&o, sizeof o);
     o.values = 0;
-    hk_feature_use(s, hk_vocabulary_list_column(s, "tag", tags, 3, &o),
-                   HK_USE_LINEAR);
+    hk_feature_use(
+        s, hk_categorical_column_with_vocabulary_list(s, "tag", tags, 3, &o),
+        HK_USE_LINEAR);
     assert_ok(hk_feature_set_finish(s));
     hk_dataset *const rows = hk_data_unbatch(batch_of(v, 1));
     hk_dataset *const d = hk_data_features(rows, s, NULL);
@@ -272,7 +286,8 @@ static void test_before_and_after_batch(void **state) {
     hk_numeric_options o;
     hk_numeric_options_init(&o, sizeof o);
     o.missing = HK_MISSING_BUCKET;
-    const hk_column *const h = hk_hash_column(s, "id", 97, NULL);
+    const hk_column *const h =
+        hk_categorical_column_with_hash_bucket(s, "id", 97, NULL);
     hk_feature_use(s, hk_numeric_column(s, "x", &o), HK_USE_DEEP);
     hk_feature_use(s, h, HK_USE_LINEAR);
     hk_feature_use(s, hk_indicator_column(s, h), HK_USE_DEEP);
@@ -335,7 +350,8 @@ static hk_dataset *missing_word(hk_feature_set *s) {
     hk_categorical_options o;
     hk_categorical_options_init(&o, sizeof o);
     o.missing = HK_MISSING_ERROR;
-    hk_feature_use(s, hk_hash_column(s, "x", 5, &o), HK_USE_LINEAR);
+    hk_feature_use(s, hk_categorical_column_with_hash_bucket(s, "x", 5, &o),
+                   HK_USE_LINEAR);
     return finished(s, v, 1);
 }
 static hk_dataset *missing_bucketized(hk_feature_set *s) {
@@ -359,12 +375,14 @@ static hk_dataset *text_as_number(hk_feature_set *s) {
 }
 static hk_dataset *number_as_text(hk_feature_set *s) {
     hk_value v[] = {numbers("x", HK_F32, two, 2, 0)};
-    hk_feature_use(s, hk_hash_column(s, "x", 4, NULL), HK_USE_LINEAR);
+    hk_feature_use(s, hk_categorical_column_with_hash_bucket(s, "x", 4, NULL),
+                   HK_USE_LINEAR);
     return finished(s, v, 1);
 }
 static hk_dataset *text_as_identity(hk_feature_set *s) {
     hk_value v[] = {texts("x", pair, 2, 0)};
-    hk_feature_use(s, hk_identity_column(s, "x", 4, NULL), HK_USE_LINEAR);
+    hk_feature_use(s, hk_categorical_column_with_identity(s, "x", 4, NULL),
+                   HK_USE_LINEAR);
     return finished(s, v, 1);
 }
 static hk_dataset *too_wide(hk_feature_set *s) {
@@ -374,7 +392,8 @@ static hk_dataset *too_wide(hk_feature_set *s) {
 }
 static hk_dataset *too_many(hk_feature_set *s) {
     hk_value v[] = {ragged("x", texts("", tags, 3, 0), (int64_t[]){1, 2}, 2)};
-    hk_feature_use(s, hk_hash_column(s, "x", 4, NULL), HK_USE_LINEAR);
+    hk_feature_use(s, hk_categorical_column_with_hash_bucket(s, "x", 4, NULL),
+                   HK_USE_LINEAR);
     return finished(s, v, 1);
 }
 static hk_dataset *too_many_numbers(hk_feature_set *s) {
@@ -388,8 +407,10 @@ static hk_dataset *too_many_numbers(hk_feature_set *s) {
 }
 static hk_dataset *unlike_rows(hk_feature_set *s) {
     hk_value v[] = {texts("x", tags, 3, 0), texts("y", pair, 2, 0)};
-    hk_feature_use(s, hk_hash_column(s, "x", 4, NULL), HK_USE_LINEAR);
-    hk_feature_use(s, hk_hash_column(s, "y", 4, NULL), HK_USE_LINEAR);
+    hk_feature_use(s, hk_categorical_column_with_hash_bucket(s, "x", 4, NULL),
+                   HK_USE_LINEAR);
+    hk_feature_use(s, hk_categorical_column_with_hash_bucket(s, "y", 4, NULL),
+                   HK_USE_LINEAR);
     return finished(s, v, 2);
 }
 static hk_dataset *unlike_weights(hk_feature_set *s) {
@@ -400,15 +421,20 @@ static hk_dataset *unlike_weights(hk_feature_set *s) {
     hk_categorical_options o;
     hk_categorical_options_init(&o, sizeof o);
     o.values = 2;
-    hk_feature_use(s, hk_weighted_column(s, hk_hash_column(s, "x", 4, &o), "w"),
-                   HK_USE_LINEAR);
+    hk_feature_use(
+        s,
+        hk_weighted_categorical_column(
+            s, hk_categorical_column_with_hash_bucket(s, "x", 4, &o), "w"),
+        HK_USE_LINEAR);
     return finished(s, v, 2);
 }
 static hk_dataset *weight_not_finite(hk_feature_set *s) {
     hk_value v[] = {texts("x", pair, 2, 0), numbers("w", HK_F32, two, 2, 0)};
-    hk_feature_use(s,
-                   hk_weighted_column(s, hk_hash_column(s, "x", 4, NULL), "w"),
-                   HK_USE_LINEAR);
+    hk_feature_use(
+        s,
+        hk_weighted_categorical_column(
+            s, hk_categorical_column_with_hash_bucket(s, "x", 4, NULL), "w"),
+        HK_USE_LINEAR);
     return finished(s, v, 2);
 }
 static hk_dataset *label_in_the_way(hk_feature_set *s) {
@@ -417,12 +443,14 @@ static hk_dataset *label_in_the_way(hk_feature_set *s) {
     hk_categorical_options o;
     hk_categorical_options_init(&o, sizeof o);
     o.name = "y";
-    hk_feature_use(s, hk_hash_column(s, "x", 4, &o), HK_USE_LINEAR);
+    hk_feature_use(s, hk_categorical_column_with_hash_bucket(s, "x", 4, &o),
+                   HK_USE_LINEAR);
     return finished(s, v, 2);
 }
 static hk_dataset *unfinished(hk_feature_set *s) {
     hk_value v[] = {texts("x", pair, 2, 0)};
-    hk_feature_use(s, hk_hash_column(s, "x", 4, NULL), HK_USE_LINEAR);
+    hk_feature_use(s, hk_categorical_column_with_hash_bucket(s, "x", 4, NULL),
+                   HK_USE_LINEAR);
     return hk_data_features(batch_of(v, 1), s, NULL);
 }
 static hk_dataset *wild_cross(hk_feature_set *s) {
@@ -499,7 +527,8 @@ static hk_status run_once(void *user) {
     hk_numeric_options_init(&o, sizeof o);
     o.normalizer = HK_NORM_MEAN_STD;
     const hk_column *const x = hk_numeric_column(s, "x", &o);
-    const hk_column *const w = hk_vocabulary_data_column(s, "w", NULL);
+    const hk_column *const w =
+        hk_categorical_column_with_vocabulary_list(s, "w", NULL, 0, NULL);
     const hk_column *const b = hk_bucketized_column(s, x, boundaries, 2);
     hk_feature_use(s, x, HK_USE_DEEP);
     hk_feature_use(s, w, HK_USE_LINEAR);
@@ -596,11 +625,13 @@ static hk_feature_set *adult_set(void) {
     hk_categorical_options_init(&co, sizeof co);
     co.missing = HK_MISSING_BUCKET;
     for (size_t i = 0; i < HKI_COUNT(words); i++) {
-        const hk_column *const c = hk_vocabulary_data_column(s, words[i], &co);
+        const hk_column *const c = hk_categorical_column_with_vocabulary_list(
+            s, words[i], NULL, 0, &co);
         hk_feature_use(s, c, HK_USE_LINEAR);
         hk_feature_use(s, hk_indicator_column(s, c), HK_USE_DEEP);
     }
-    const hk_column *const job = hk_hash_column(s, "occupation", 1000, NULL);
+    const hk_column *const job =
+        hk_categorical_column_with_hash_bucket(s, "occupation", 1000, NULL);
     hk_feature_use(s, job, HK_USE_LINEAR);
     hk_feature_use(s, hk_embedding_column(s, job, 8, HK_COMBINE_MEAN, NULL),
                    HK_USE_DEEP);
@@ -646,7 +677,7 @@ static void test_adult(void **state) {
     static const char *const educations[] = {
         "HS-grad", "Some-college", "Bachelors", "Masters", "Assoc-voc"};
     const hk_column *const education = hk_feature_set_find(s, "education");
-    assert_int_equal(hk_column_buckets(education), 16 + 1);
+    assert_int_equal(buckets_of(education), 16 + 1);
     for (int64_t i = 0; i < 5; i++) {
         const void *word;
         size_t size;
@@ -654,9 +685,9 @@ static void test_adult(void **state) {
         assert_int_equal(size, strlen(educations[i]));
         assert_memory_equal(word, educations[i], size);
     }
-    int64_t offset, width;
-    assert_ok(hk_feature_set_dense(s, HK_USE_DEEP, &offset, &width));
-    assert_int_equal(width, 5 + 9 + 17 + 8 + 7);
+    hk_feature_set_info set;
+    assert_ok(hk_feature_set_get_info(s, &set));
+    assert_int_equal(set.deep_width, 5 + 9 + 17 + 8 + 7);
     const hk_features_options fo = batched();
     hk_dataset *const out = hk_data_features(hk_data_batch(d, 512, 0), s, &fo);
     hk_iter *it;

@@ -1,7 +1,25 @@
 // test_features.c - feature columns: hashes and crosses against TensorFlow's
 // published numbers, every kind of column against values worked out by hand,
 // and every way to ask for nonsense.
+#include "data/features/feature.h"
 #include "feature_util.h"
+
+static const char *name_of(const hk_column *c) {
+    hk_column_info info;
+    assert_ok(hk_column_get_info(c, &info));
+    return info.name;
+}
+
+static int64_t buckets_of(const hk_column *c) {
+    hk_column_info info;
+    assert_ok(hk_column_get_info(c, &info));
+    return info.buckets;
+}
+
+static uint64_t fingerprint_of(const hk_feature_set *s) {
+    hk_feature_set_info info;
+    return hk_feature_set_get_info(s, &info) == HK_OK ? info.fingerprint : 0;
+}
 
 // ---- hash -----------------------------------------------------------------
 
@@ -38,12 +56,12 @@ static void test_hash(void **state) {
         {es, sizeof es, UINT64_C(9485535561285839443)},
     };
     for (size_t i = 0; i < HKI_COUNT(cases); i++)
-        if (hk_feature_hash(cases[i].text, cases[i].size) != cases[i].hash)
+        if (hki_feature_hash(cases[i].text, cases[i].size) != cases[i].hash)
             fail_msg("hash of %zu bytes (%.20s)", cases[i].size, cases[i].text);
     // Lengths between: written down once, they stay.
     uint64_t h = 0;
     for (size_t n = 0; n <= 300; n++)
-        h = hki_hash_join(h, hk_feature_hash(es, n));
+        h = hki_hash_join(h, hki_feature_hash(es, n));
     assert_true(h == UINT64_C(0x216cb1cbe1ef2db9));
 }
 
@@ -173,8 +191,8 @@ static void test_crosses_as_tensorflow(void **state) {
     hk_feature_use(s, simple, HK_USE_LINEAR);
     hk_feature_use(s, nested, HK_USE_LINEAR);
     assert_ok(hk_feature_set_finish(s));
-    assert_string_equal(hk_column_name(simple), "a_bucketized_X_c");
-    assert_string_equal(hk_column_name(nested), "a_bucketized_X_c_X_d1_X_d2");
+    assert_string_equal(name_of(simple), "a_bucketized_X_c");
+    assert_string_equal(name_of(nested), "a_bucketized_X_c_X_d1_X_d2");
     const hk_features_options fo = batched();
     hk_iter *it;
     const hk_element *const e =
@@ -199,8 +217,12 @@ static void test_hash_buckets_as_tensorflow(void **state) {
     hk_value v[] = {texts("word", words, 4, 0),
                     numbers("wire", HK_I32, wires, 4, 0)};
     hk_feature_set *const s = new_set();
-    hk_feature_use(s, hk_hash_column(s, "word", 10, NULL), HK_USE_LINEAR);
-    hk_feature_use(s, hk_hash_column(s, "wire", 10, NULL), HK_USE_LINEAR);
+    hk_feature_use(s,
+                   hk_categorical_column_with_hash_bucket(s, "word", 10, NULL),
+                   HK_USE_LINEAR);
+    hk_feature_use(s,
+                   hk_categorical_column_with_hash_bucket(s, "wire", 10, NULL),
+                   HK_USE_LINEAR);
     assert_ok(hk_feature_set_finish(s));
     const hk_features_options fo = batched();
     hk_iter *it;
@@ -395,7 +417,7 @@ static void test_bucketized(void **state) {
             s, hk_numeric_column(s, "x", &o), boundaries, 2);
         hk_feature_use(s, b, HK_USE_LINEAR | HK_USE_DEEP);
         assert_ok(hk_feature_set_finish(s));
-        assert_int_equal(hk_column_buckets(b), cases[i].buckets);
+        assert_int_equal(buckets_of(b), cases[i].buckets);
         const hk_features_options fo = batched();
         hk_iter *it;
         const hk_element *const e =
@@ -423,7 +445,7 @@ static const char *const colours[] = {"red", "green", "blue"};
 static void test_vocabulary(void **state) {
     (void)state;
     const char *const seen[] = {"green", "pink", "", "red"};
-    const int64_t pink = (int64_t)(hk_feature_hash("pink", 4) % 4);
+    const int64_t pink = (int64_t)(hki_feature_hash("pink", 4) % 4);
     const struct {
         int64_t default_id, oov_buckets;
         hk_missing missing;
@@ -441,11 +463,11 @@ static void test_vocabulary(void **state) {
         o.default_id = cases[i].default_id;
         o.oov_buckets = cases[i].oov_buckets;
         o.missing = cases[i].missing;
-        const hk_column *const c =
-            hk_vocabulary_list_column(s, "colour", colours, 3, &o);
+        const hk_column *const c = hk_categorical_column_with_vocabulary_list(
+            s, "colour", colours, 3, &o);
         hk_feature_use(s, c, HK_USE_LINEAR);
         assert_ok(hk_feature_set_finish(s));
-        assert_int_equal(hk_column_buckets(c), cases[i].buckets);
+        assert_int_equal(buckets_of(c), cases[i].buckets);
         assert_ptr_equal(hk_feature_set_retain(s), s);
         hk_feature_set_release(s); // one of two: it is used below
         const hk_features_options fo = batched();
@@ -467,7 +489,8 @@ static void test_identity(void **state) {
         hk_categorical_options o;
         hk_categorical_options_init(&o, sizeof o);
         o.default_id = with_default ? 2 : -1;
-        hk_feature_use(s, hk_identity_column(s, "x", 4, &o), HK_USE_LINEAR);
+        hk_feature_use(s, hk_categorical_column_with_identity(s, "x", 4, &o),
+                       HK_USE_LINEAR);
         assert_ok(hk_feature_set_finish(s));
         const hk_features_options fo = batched();
         hk_dataset *const d = hk_data_features(batch_of(v, 1), s, &fo);
@@ -501,17 +524,18 @@ static void test_many_values(void **state) {
     hk_categorical_options_init(&o, sizeof o);
     o.values = 3;
     const hk_column *const three =
-        hk_vocabulary_list_column(s, "tags", colours, 3, &o);
+        hk_categorical_column_with_vocabulary_list(s, "tags", colours, 3, &o);
     o.name = "two";
     o.values = 2;
     o.truncate = 1;
     const hk_column *const two =
-        hk_vocabulary_list_column(s, "tags", colours, 3, &o);
+        hk_categorical_column_with_vocabulary_list(s, "tags", colours, 3, &o);
     o.name = "any";
     o.values = 0;
     const hk_column *const any =
-        hk_vocabulary_list_column(s, "tags", colours, 3, &o);
-    const hk_column *const weighted = hk_weighted_column(s, three, "score");
+        hk_categorical_column_with_vocabulary_list(s, "tags", colours, 3, &o);
+    const hk_column *const weighted =
+        hk_weighted_categorical_column(s, three, "score");
     hk_feature_use(s, three, HK_USE_LINEAR);
     hk_feature_use(s, two, HK_USE_LINEAR);
     hk_feature_use(s, any, HK_USE_LINEAR);
@@ -570,9 +594,10 @@ static hk_feature_set *rich_set(void) {
     co.missing = HK_MISSING_BUCKET;
     const hk_column *const age = hk_numeric_column(s, "age", &no);
     const hk_column *const buckets = hk_bucketized_column(s, age, ages, 3);
-    const hk_column *const colour =
-        hk_vocabulary_list_column(s, "colour", colours, 3, &co);
-    const hk_column *const city = hk_hash_column(s, "city", 50, NULL);
+    const hk_column *const colour = hk_categorical_column_with_vocabulary_list(
+        s, "colour", colours, 3, &co);
+    const hk_column *const city =
+        hk_categorical_column_with_hash_bucket(s, "city", 50, NULL);
     const hk_column *const cross = hk_crossed_column(
         s, (hk_cross_key[]){{.key = "city"}, {.column = buckets}}, 2, 100,
         NULL);
@@ -640,10 +665,10 @@ static void test_rows_equal_batches(void **state) {
 static void test_outputs(void **state) {
     (void)state;
     hk_feature_set *const s = rich_set();
-    const hk_feature_output *o;
-    size_t n;
-    int64_t offset, width;
-    assert_ok(hk_feature_set_outputs(s, &o, &n));
+    hk_feature_set_info set;
+    assert_ok(hk_feature_set_get_info(s, &set));
+    const hk_feature_output *const o = set.outputs;
+    const size_t n = set.output_count;
     // deep: 6 + 6 indicator floats; both: age and its flag; linear: none.
     const struct {
         const char *name, *tensor;
@@ -675,12 +700,8 @@ static void test_outputs(void **state) {
     }
     assert_string_equal(o[6].table, "t");
     assert_int_equal(o[6].combiner, HK_COMBINE_MEAN);
-    assert_ok(hk_feature_set_dense(s, HK_USE_DEEP, &offset, &width));
-    assert_true(offset == 0 && width == 8);
-    assert_ok(hk_feature_set_dense(s, HK_USE_LINEAR, &offset, &width));
-    assert_true(offset == 6 && width == 2);
-    assert_ok(hk_feature_set_dense(s, 0, &offset, &width));
-    assert_true(offset == 0 && width == 8);
+    assert_true(set.deep_width == 8 && set.linear_offset == 6);
+    assert_true(set.dense_width == 8);
     hk_feature_set_release(s);
 }
 
@@ -707,8 +728,7 @@ static void test_save(void **state) {
     text2 = saved(again, &size2);
     assert_int_equal(size, size2);
     assert_memory_equal(text, text2, size);
-    assert_true(hk_feature_set_fingerprint(s) ==
-                hk_feature_set_fingerprint(again));
+    assert_true(fingerprint_of(s) == fingerprint_of(again));
     // It does the same work.
     hk_value v[4];
     const hk_features_options fo = batched();
@@ -733,7 +753,8 @@ static void test_save(void **state) {
     // Words of any bytes, numbers of all digits.
     s = new_set();
     const double boundaries[] = {-1e-300, 0.1, 1.0 / 3, 1e300};
-    const hk_column *const c = hk_vocabulary_list_column(s, "k", odd, 4, NULL);
+    const hk_column *const c =
+        hk_categorical_column_with_vocabulary_list(s, "k", odd, 4, NULL);
     const hk_column *const b =
         hk_bucketized_column(s, hk_numeric_column(s, "x", NULL), boundaries, 4);
     hk_feature_use(s, c, HK_USE_LINEAR);
@@ -751,8 +772,7 @@ static void test_save(void **state) {
     }
     const hk_column *const b2 = hk_feature_set_find(again, "x_bucketized");
     assert_memory_equal(b2->boundaries, boundaries, sizeof boundaries);
-    assert_true(hk_feature_set_fingerprint(s) ==
-                hk_feature_set_fingerprint(again));
+    assert_true(fingerprint_of(s) == fingerprint_of(again));
     hki_free(text);
     hk_feature_set_release(s);
     hk_feature_set_release(again);
@@ -864,7 +884,7 @@ static void bad_mean(hk_feature_set *s) {
 }
 static void twice(hk_feature_set *s) {
     hk_numeric_column(s, "x", NULL);
-    hk_hash_column(s, "x", 10, NULL);
+    hk_categorical_column_with_hash_bucket(s, "x", 10, NULL);
 }
 static void falling(hk_feature_set *s) {
     const double boundaries[] = {1, 1};
@@ -872,39 +892,43 @@ static void falling(hk_feature_set *s) {
 }
 static void bucketized_hash(hk_feature_set *s) {
     const double boundaries[] = {1, 2};
-    hk_bucketized_column(s, hk_hash_column(s, "x", 3, NULL), boundaries, 2);
+    hk_bucketized_column(
+        s, hk_categorical_column_with_hash_bucket(s, "x", 3, NULL), boundaries,
+        2);
 }
 static void no_buckets(hk_feature_set *s) {
-    hk_hash_column(s, "x", 0, NULL);
+    hk_categorical_column_with_hash_bucket(s, "x", 0, NULL);
 }
 static void no_words(hk_feature_set *s) {
-    hk_vocabulary_list_column(s, "x", colours, 0, NULL);
+    hk_categorical_column_with_vocabulary_list(s, "x", colours, 0, NULL);
 }
 static void words_twice(hk_feature_set *s) {
     const char *const words[] = {"a", "b", "a"};
-    hk_vocabulary_list_column(s, "x", words, 3, NULL);
+    hk_categorical_column_with_vocabulary_list(s, "x", words, 3, NULL);
 }
 static void both_unknown(hk_feature_set *s) {
     hk_categorical_options o;
     hk_categorical_options_init(&o, sizeof o);
     o.oov_buckets = 3;
     o.default_id = 0;
-    hk_vocabulary_list_column(s, "x", colours, 3, &o);
+    hk_categorical_column_with_vocabulary_list(s, "x", colours, 3, &o);
 }
 static void no_such_file(hk_feature_set *s) {
-    hk_vocabulary_file_column(s, "x", "/nowhere/words.txt", NULL);
+    hk_categorical_column_with_vocabulary_file(s, "x", "/nowhere/words.txt",
+                                               NULL);
 }
 static void default_without_id(hk_feature_set *s) {
     hk_categorical_options o;
     hk_categorical_options_init(&o, sizeof o);
     o.missing = HK_MISSING_DEFAULT;
-    hk_hash_column(s, "x", 3, &o);
+    hk_categorical_column_with_hash_bucket(s, "x", 3, &o);
 }
 static void lonely_cross(hk_feature_set *s) {
     hk_crossed_column(s, (hk_cross_key[]){{.key = "x"}}, 1, 10, NULL);
 }
 static void crossed_hash(hk_feature_set *s) {
-    const hk_column *const h = hk_hash_column(s, "x", 3, NULL);
+    const hk_column *const h =
+        hk_categorical_column_with_hash_bucket(s, "x", 3, NULL);
     hk_crossed_column(s, (hk_cross_key[]){{.key = "y"}, {.column = h}}, 2, 10,
                       NULL);
 }
@@ -912,27 +936,31 @@ static void empty_cross_key(hk_feature_set *s) {
     hk_crossed_column(s, (hk_cross_key[]){{.key = "y"}, {0}}, 2, 10, NULL);
 }
 static void weighted_cross(hk_feature_set *s) {
-    hk_weighted_column(
+    hk_weighted_categorical_column(
         s,
         hk_crossed_column(s, (hk_cross_key[]){{.key = "y"}, {.key = "x"}}, 2,
                           10, NULL),
         "w");
 }
 static void flat_embedding(hk_feature_set *s) {
-    hk_embedding_column(s, hk_hash_column(s, "x", 3, NULL), 0, HK_COMBINE_SUM,
-                        NULL);
+    hk_embedding_column(s,
+                        hk_categorical_column_with_hash_bucket(s, "x", 3, NULL),
+                        0, HK_COMBINE_SUM, NULL);
 }
 static void embedded_number(hk_feature_set *s) {
     hk_embedding_column(s, hk_numeric_column(s, "x", NULL), 3, HK_COMBINE_SUM,
                         NULL);
 }
 static void deep_hash(hk_feature_set *s) {
-    hk_feature_use(s, hk_hash_column(s, "x", 3, NULL), HK_USE_DEEP);
+    hk_feature_use(s, hk_categorical_column_with_hash_bucket(s, "x", 3, NULL),
+                   HK_USE_DEEP);
 }
 static void linear_embedding(hk_feature_set *s) {
     hk_feature_use(s,
-                   hk_embedding_column(s, hk_hash_column(s, "x", 3, NULL), 3,
-                                       HK_COMBINE_SUM, NULL),
+                   hk_embedding_column(
+                       s,
+                       hk_categorical_column_with_hash_bucket(s, "x", 3, NULL),
+                       3, HK_COMBINE_SUM, NULL),
                    HK_USE_LINEAR);
 }
 static void no_use(hk_feature_set *s) {
@@ -945,31 +973,42 @@ static void nothing(hk_feature_set *s) {
     hk_numeric_column(s, "x", NULL);
 }
 static void unfitted(hk_feature_set *s) {
-    hk_feature_use(s, hk_vocabulary_data_column(s, "x", NULL), HK_USE_LINEAR);
+    hk_feature_use(
+        s, hk_categorical_column_with_vocabulary_list(s, "x", NULL, 0, NULL),
+        HK_USE_LINEAR);
 }
 static void large_default(hk_feature_set *s) {
     hk_categorical_options o;
     hk_categorical_options_init(&o, sizeof o);
     o.default_id = 3;
-    hk_feature_use(s, hk_vocabulary_list_column(s, "x", colours, 3, &o),
-                   HK_USE_LINEAR);
+    hk_feature_use(
+        s, hk_categorical_column_with_vocabulary_list(s, "x", colours, 3, &o),
+        HK_USE_LINEAR);
 }
 static void unlike_tables(hk_feature_set *s) {
     hk_feature_use(s,
-                   hk_embedding_column(s, hk_hash_column(s, "x", 3, NULL), 3,
-                                       HK_COMBINE_SUM, "t"),
+                   hk_embedding_column(
+                       s,
+                       hk_categorical_column_with_hash_bucket(s, "x", 3, NULL),
+                       3, HK_COMBINE_SUM, "t"),
                    HK_USE_DEEP);
     hk_feature_use(s,
-                   hk_embedding_column(s, hk_hash_column(s, "y", 4, NULL), 3,
-                                       HK_COMBINE_SUM, "t"),
+                   hk_embedding_column(
+                       s,
+                       hk_categorical_column_with_hash_bucket(s, "y", 4, NULL),
+                       3, HK_COMBINE_SUM, "t"),
                    HK_USE_DEEP);
 }
 static void named_dense(hk_feature_set *s) {
-    hk_feature_use(s, hk_hash_column(s, "dense", 3, NULL), HK_USE_LINEAR);
+    hk_feature_use(s,
+                   hk_categorical_column_with_hash_bucket(s, "dense", 3, NULL),
+                   HK_USE_LINEAR);
 }
 static void too_wide(hk_feature_set *s) {
     hk_feature_use(
-        s, hk_indicator_column(s, hk_hash_column(s, "x", INT64_MAX / 8, NULL)),
+        s,
+        hk_indicator_column(s, hk_categorical_column_with_hash_bucket(
+                                   s, "x", INT64_MAX / 8, NULL)),
         HK_USE_DEEP);
 }
 
@@ -1055,12 +1094,13 @@ static hk_status make_and_save(void *user) {
     const hk_column *const x = hk_numeric_column(s, "x", &no);
     const hk_column *const b = hk_bucketized_column(s, x, boundaries, 2);
     const hk_column *const w =
-        hk_vocabulary_list_column(s, "w", colours, 3, NULL);
+        hk_categorical_column_with_vocabulary_list(s, "w", colours, 3, NULL);
     const hk_column *const c = hk_crossed_column(
         s, (hk_cross_key[]){{.column = b}, {.key = "y"}}, 2, 10, NULL);
     hk_feature_use(s, hk_embedding_column(s, c, 3, HK_COMBINE_SQRTN, NULL),
                    HK_USE_DEEP);
-    hk_feature_use(s, hk_weighted_column(s, w, "score"), HK_USE_LINEAR);
+    hk_feature_use(s, hk_weighted_categorical_column(s, w, "score"),
+                   HK_USE_LINEAR);
     hk_feature_use(s, x, HK_USE_DEEP);
     hk_status e = hk_feature_set_finish(s);
     if (e == HK_OK)

@@ -904,7 +904,7 @@ static void test_decode_damage(void **state) {
             hk_data_images(rows_of(v, 1), "png", cases[i].op, 1, &o);
         hk_iter *it;
         const hk_element *e;
-        hk_iter_stats stats;
+        hk_iter_info stats;
         assert_ok(hk_dataset_status(d));
         assert_ok(hk_iter_create(d, NULL, &it));
         for (int64_t k = 0; k < cases[i].good; k++)
@@ -913,7 +913,7 @@ static void test_decode_damage(void **state) {
         if (cases[i].says != NULL &&
             strstr(hk_last_error(), cases[i].says) == NULL)
             fail_msg("case %zu: %s", i, hk_last_error());
-        assert_ok(hk_iter_get_stats(it, &stats));
+        assert_ok(hk_iter_get_info(it, &stats));
         if (cases[i].on_error == HK_ON_ERROR_SKIP)
             assert_int_equal(stats.skipped, 4 - cases[i].good);
         hk_iter_destroy(it);

@@ -66,7 +66,7 @@ static void test_idx_sets(void **state) {
         const hk_array_file files[] = {
             {.name = "image", .path = images},
             {.name = "label", .path = labels, .role = HK_LABEL}};
-        hk_dataset *const d = hk_data_idx(files, 2, NULL);
+        hk_dataset *const d = hk_data_arrays(files, 2, NULL);
         assert_ok(hk_dataset_status(d));
         assert_int_equal(hk_dataset_count(d), set->count);
         hk_iter *const it = hk_test_iter(hk_data_batch(d, 1000, 1));

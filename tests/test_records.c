@@ -40,7 +40,7 @@ static void test_match(void **state) {
         char **paths = NULL, got[512] = "";
         size_t n = 0;
         const char *const pattern = folder_path(&d, cases[i].pattern, path);
-        const hk_status s = hk_files_match(&pattern, 1, &paths, &n);
+        const hk_status s = hki_files_match(&pattern, 1, &paths, &n);
         if (cases[i].expected == NULL) {
             assert_int_equal(s, HK_E_NOT_FOUND);
             continue;
@@ -53,16 +53,16 @@ static void test_match(void **state) {
         if (strcmp(got, cases[i].expected) != 0)
             fail_msg("%s: got %s, expected %s", cases[i].pattern, got,
                      cases[i].expected);
-        hk_files_free(paths, n);
+        hki_files_free(paths, n);
     }
     char **paths;
     size_t n;
-    assert_status(hk_files_match(NULL, 0, &paths, &n), HK_E_INVALID_ARG);
-    assert_status(hk_files_match((const char *[]){""}, 1, &paths, &n),
+    assert_status(hki_files_match(NULL, 0, &paths, &n), HK_E_INVALID_ARG);
+    assert_status(hki_files_match((const char *[]){""}, 1, &paths, &n),
                   HK_E_INVALID_ARG);
     const char *const many = folder_path(&d, "x{0..99999999}", path);
-    assert_status(hk_files_match(&many, 1, &paths, &n), HK_E_OVERFLOW);
-    hk_files_free(NULL, 0);
+    assert_status(hki_files_match(&many, 1, &paths, &n), HK_E_OVERFLOW);
+    hki_files_free(NULL, 0);
     folder_remove(&d);
 }
 

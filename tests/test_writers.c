@@ -1,6 +1,7 @@
 // test_writers.c - writers: what they write is what the readers (and other
 // programs' readers) read, and a file is there whole or not at all.
 #include "hk_files.h"
+#include "hooke/writers.h"
 #include "base/io.h"
 
 // "x" float [2], "n" int32, "s" string, "b" uint8 [2]: three elements.
@@ -44,6 +45,38 @@ static hk_dataset *sample(void) {
     return d;
 }
 
+static hk_status write_as(hk_write_format format, hk_dataset *d,
+                          const char *value, const char *path,
+                          const hk_writer_options *opt, uint64_t *n) {
+    hk_writer_options o;
+    hk_writer_options_init(&o, sizeof o);
+    if (opt != NULL)
+        o = *opt;
+    o.format = format;
+    o.value = value;
+    return hk_data_write(d, path, &o, n);
+}
+
+static hk_status write_tfrecord(hk_dataset *d, const char *path,
+                                const hk_writer_options *opt, uint64_t *n) {
+    return write_as(HK_WRITE_TFRECORD, d, NULL, path, opt, n);
+}
+
+static hk_status write_csv(hk_dataset *d, const char *path,
+                           const hk_writer_options *opt, uint64_t *n) {
+    return write_as(HK_WRITE_CSV, d, NULL, path, opt, n);
+}
+
+static hk_status write_npy(hk_dataset *d, const char *value, const char *path,
+                           const hk_writer_options *opt, uint64_t *n) {
+    return write_as(HK_WRITE_NPY, d, value, path, opt, n);
+}
+
+static hk_status write_idx(hk_dataset *d, const char *value, const char *path,
+                           const hk_writer_options *opt, uint64_t *n) {
+    return write_as(HK_WRITE_IDX, d, value, path, opt, n);
+}
+
 static hk_writer_options packed(hk_compression c) {
     hk_writer_options o;
     hk_writer_options_init(&o, sizeof o);
@@ -79,7 +112,7 @@ static void test_tfrecord(void **state) {
         const hk_writer_options o = packed(kinds[i]);
         hk_dataset *const from = sample();
         uint64_t n = 0;
-        assert_ok(hk_data_write_tfrecord(from, path, &o, &n));
+        assert_ok(write_tfrecord(from, path, &o, &n));
         assert_int_equal(n, 3);
         hk_dataset_release(from);
         hk_file_options f = hk_file_defaults();
@@ -134,7 +167,7 @@ static void test_tfrecord_small_labels(void **state) {
         full[i].dtype = HK_U8;
     }
     hk_dataset *const from = hk_data_slices(full, 4);
-    assert_ok(hk_data_write_tfrecord(from, path, NULL, NULL));
+    assert_ok(write_tfrecord(from, path, NULL, NULL));
     hk_dataset_release(from);
     hk_check_run("labels",
                  hk_data_parse_example(hk_data_tfrecord(&file, 1, NULL),
@@ -163,7 +196,7 @@ static void test_tfrecord_lists(void **state) {
         const int64_t v[] = {10, 20, 30};
         const void *bytes;
         size_t size;
-        assert_ok(hk_example_add_ints(b, "v", v, i));
+        assert_ok(hk_example_add(b, "v", HK_I64, v, i));
         assert_ok(hk_example_finish(b, &bytes, &size));
         assert_ok(hk_record_write(w, bytes, size));
     }
@@ -173,7 +206,7 @@ static void test_tfrecord_lists(void **state) {
         .name = "v", .kind = HK_VAR_LEN, .dtype = HK_I64};
     hk_dataset *from =
         hk_data_parse_example(hk_data_tfrecord(&file, 1, NULL), &var, 1, NULL);
-    assert_ok(hk_data_write_tfrecord(from, again, NULL, NULL));
+    assert_ok(write_tfrecord(from, again, NULL, NULL));
     hk_dataset_release(from);
     size_t n, m;
     uint8_t *const one = read_file(path, &n), *const two = read_file(again, &m);
@@ -185,8 +218,7 @@ static void test_tfrecord_lists(void **state) {
     from = hk_data_batch(
         hk_data_parse_example(hk_data_tfrecord(&file, 1, NULL), &var, 1, NULL),
         3, 0);
-    assert_status(hk_data_write_tfrecord(from, again, NULL, NULL),
-                  HK_E_UNSUPPORTED);
+    assert_status(write_tfrecord(from, again, NULL, NULL), HK_E_UNSUPPORTED);
     hk_dataset_release(from);
     folder_remove(&d);
 }
@@ -201,7 +233,7 @@ static void test_csv(void **state) {
     hk_writer_options o = packed(HK_COMPRESSION_AUTO); // by the name
     hk_dataset *from = sample();
     uint64_t n = 0;
-    assert_ok(hk_data_write_csv(from, path, &o, &n));
+    assert_ok(write_csv(from, path, &o, &n));
     assert_int_equal(n, 3);
     hk_csv_options c;
     hk_csv_options_init(&c, sizeof c);
@@ -217,7 +249,7 @@ static void test_csv(void **state) {
     o.delimiter = ';';
     o.no_header = 1;
     folder_path(&d, "plain.csv", path);
-    assert_ok(hk_data_write_csv(from, path, &o, NULL));
+    assert_ok(write_csv(from, path, &o, NULL));
     size_t size;
     uint8_t *const text = read_file(path, &size);
     assert_string_equal((const char *)text, "0.5;-1;7;one;0;255\n"
@@ -226,7 +258,7 @@ static void test_csv(void **state) {
     free(text);
     hk_dataset_release(from);
     from = hk_data_ragged_batch(sample(), 2, 0); // rows of unknown number
-    assert_status(hk_data_write_csv(from, path, NULL, NULL), HK_E_UNSUPPORTED);
+    assert_status(write_csv(from, path, NULL, NULL), HK_E_UNSUPPORTED);
     hk_dataset_release(from);
     folder_remove(&d);
 }
@@ -238,6 +270,43 @@ static void check_array(const char *what, hk_tensor *t, const char *expected) {
     hk_tensor_release(t);
     if (strcmp(got, expected) != 0)
         fail_msg("%s: got %s, expected %s", what, got, expected);
+}
+
+// The name of a file tells its format.
+static void test_format_by_name(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *begin;
+    } cases[] = {
+        {"a.csv", "value\n0\n"},
+        {"a.npy", "\x93NUMPY"},
+        {"a.csv.gz", "\x1f\x8b"},
+        {"a.tfrecord", "\x10"},
+        {"a.idx", ""}, // begins with two zeros
+    };
+    folder d;
+    char path[512];
+    folder_make(&d);
+    hk_dataset *const range = hk_data_range(0, 2, 1);
+    hk_writer_options o;
+    hk_writer_options_init(&o, sizeof o);
+    o.compression = HK_COMPRESSION_AUTO;
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        uint64_t n = 0;
+        size_t size;
+        assert_ok(
+            hk_data_write(range, folder_path(&d, cases[i].name, path), &o, &n));
+        assert_int_equal(n, 2);
+        uint8_t *const bytes = read_file(path, &size);
+        assert_true(size > strlen(cases[i].begin));
+        if (i != 3)
+            assert_memory_equal(bytes, cases[i].begin, strlen(cases[i].begin));
+        free(bytes);
+    }
+    assert_status(hk_data_write(range, folder_path(&d, "a", path), NULL, NULL),
+                  HK_E_INVALID_ARG);
+    hk_dataset_release(range);
+    folder_remove(&d);
 }
 
 static void test_arrays(void **state) {
@@ -262,40 +331,37 @@ static void test_arrays(void **state) {
                 packed(gz ? HK_COMPRESSION_GZIP : HK_COMPRESSION_NONE);
             uint64_t n = 0;
             hk_tensor *t = NULL;
-            const hk_status a =
-                hk_data_write_npy(from, cases[i].name, path, &o, &n);
+            const hk_status a = write_npy(from, cases[i].name, path, &o, &n);
             if (cases[i].npy == NULL) {
                 assert_true(a == HK_E_UNSUPPORTED || a == HK_E_NOT_FOUND);
-                assert_status(
-                    hk_data_write_idx(from, cases[i].name, path, &o, &n), a);
+                assert_status(write_idx(from, cases[i].name, path, &o, &n), a);
                 continue;
             }
             assert_ok(a);
             assert_int_equal(n, 3);
-            assert_ok(hk_npy_read(path, NULL, &t));
+            assert_ok(hk_array_read(path, NULL, NULL, &t));
             check_array(cases[i].name, t, cases[i].npy);
-            assert_ok(hk_data_write_idx(from, cases[i].name, path, &o, &n));
-            assert_ok(hk_idx_read(path, NULL, &t));
+            assert_ok(write_idx(from, cases[i].name, path, &o, &n));
+            assert_ok(hk_array_read(path, NULL, NULL, &t));
             check_array(cases[i].name, t, cases[i].idx);
         }
     hk_dataset_release(from);
     // 64 bits do not fit IDX unless the numbers do.
     hk_tensor *t = NULL;
     hk_dataset *range = hk_data_range(0, 3, 1);
-    assert_ok(hk_data_write_idx(range, "value", path, NULL, NULL));
-    assert_ok(hk_idx_read(path, NULL, &t));
+    assert_ok(write_idx(range, "value", path, NULL, NULL));
+    assert_ok(hk_array_read(path, NULL, NULL, &t));
     check_array("int64", t, "0,1,2");
     hk_dataset_release(range);
     range = hk_data_range(INT32_MAX, (int64_t)INT32_MAX + 2, 1);
-    assert_status(hk_data_write_idx(range, "value", path, NULL, NULL),
-                  HK_E_RANGE);
-    assert_ok(hk_data_write_npy(range, "value", path, NULL, NULL));
-    assert_ok(hk_npy_read(path, NULL, &t));
+    assert_status(write_idx(range, "value", path, NULL, NULL), HK_E_RANGE);
+    assert_ok(write_npy(range, "value", path, NULL, NULL));
+    assert_ok(hk_array_read(path, NULL, NULL, &t));
     check_array("int64", t, "2147483647,2147483648");
     hk_dataset_release(range);
     range = hk_data_range(0, 0, 1); // nothing
-    assert_ok(hk_data_write_npy(range, "value", path, NULL, NULL));
-    assert_ok(hk_npy_read(path, NULL, &t));
+    assert_ok(write_npy(range, "value", path, NULL, NULL));
+    assert_ok(hk_array_read(path, NULL, NULL, &t));
     check_array("empty", t, "-");
     hk_dataset_release(range);
     folder_remove(&d);
@@ -310,13 +376,13 @@ static void test_bytes(void **state) {
     folder_make(&d);
     folder_path(&d, "array", path);
     hk_dataset *const range = hk_data_range(5, 7, 1);
-    assert_ok(hk_data_write_idx(range, "value", path, NULL, NULL));
+    assert_ok(write_idx(range, "value", path, NULL, NULL));
     uint8_t *bytes = read_file(path, &size);
     assert_bytes("idx", bytes, size,
                  "00000c010000000200000005"
                  "00000006");
     free(bytes);
-    assert_ok(hk_data_write_npy(range, "value", path, NULL, NULL));
+    assert_ok(write_npy(range, "value", path, NULL, NULL));
     bytes = read_file(path, &size);
     assert_memory_equal(bytes, "\x93NUMPY\x01\x00", 8);
     const size_t header = 10 + bytes[8] + 256U * bytes[9];
@@ -343,12 +409,11 @@ static void test_whole_or_not(void **state) {
     assert_ok(hk_record_write(w, "x", 1));
     hk_record_writer_destroy(w);
     hk_dataset *const from = sample();
-    assert_status(hk_data_write_npy(from, "s", path, NULL, NULL),
-                  HK_E_UNSUPPORTED);
-    assert_int_not_equal(hk_data_write_csv(from, other, NULL, NULL), HK_OK);
+    assert_status(write_npy(from, "s", path, NULL, NULL), HK_E_UNSUPPORTED);
+    assert_int_not_equal(write_csv(from, other, NULL, NULL), HK_OK);
     for (uint64_t nth = 1;; nth++) { // every call that changes a file fails
         hki_io_fail_at(nth, HKI_IO_ONE_FAILS, 28); // ENOSPC
-        const hk_status s = hk_data_write_tfrecord(from, path, NULL, NULL);
+        const hk_status s = write_tfrecord(from, path, NULL, NULL);
         const bool hit = hki_io_fault_hit();
         hki_io_fail_at(0, HKI_IO_ONE_FAILS, 0);
         size_t size;
@@ -361,13 +426,12 @@ static void test_whole_or_not(void **state) {
         write_file(path, "old", 3);
     }
     hk_dataset *const endless = hk_data_repeat(hk_range(2), HK_DATA_FOREVER);
-    assert_status(hk_data_write_csv(endless, path, NULL, NULL),
-                  HK_E_INVALID_ARG);
+    assert_status(write_csv(endless, path, NULL, NULL), HK_E_INVALID_ARG);
     hk_dataset_release(endless);
     hk_writer_options o = packed(HK_COMPRESSION_GZIP);
     o.level = 0;
-    assert_status(hk_data_write_csv(from, path, &o, NULL), HK_E_INVALID_ARG);
-    assert_status(hk_data_write_csv(from, "", NULL, NULL), HK_E_INVALID_ARG);
+    assert_status(write_csv(from, path, &o, NULL), HK_E_INVALID_ARG);
+    assert_status(write_csv(from, "", NULL, NULL), HK_E_INVALID_ARG);
     assert_status(hk_record_writer_close(NULL), HK_E_INVALID_ARG);
     hk_record_writer_destroy(NULL);
     hk_dataset_release(from);
@@ -382,13 +446,13 @@ typedef struct out {
 static hk_status write_all(void *user) {
     out *const x = user;
     hk_writer_options o = packed(HK_COMPRESSION_GZIP);
-    hk_status s = hk_data_write_tfrecord(x->from, x->path, &o, NULL);
+    hk_status s = write_tfrecord(x->from, x->path, &o, NULL);
     if (s == HK_OK)
-        s = hk_data_write_csv(x->from, x->path, NULL, NULL);
+        s = write_csv(x->from, x->path, NULL, NULL);
     if (s == HK_OK)
-        s = hk_data_write_npy(x->from, "x", x->path, &o, NULL);
+        s = write_npy(x->from, "x", x->path, &o, NULL);
     if (s == HK_OK)
-        s = hk_data_write_idx(x->from, "n", x->path, NULL, NULL);
+        s = write_idx(x->from, "n", x->path, NULL, NULL);
     return s;
 }
 
@@ -410,6 +474,7 @@ int main(void) {
         cmocka_unit_test(test_tfrecord_small_labels),
         cmocka_unit_test(test_tfrecord_lists),
         cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_format_by_name),
         cmocka_unit_test(test_arrays),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_whole_or_not),

@@ -19,10 +19,11 @@ import numpy as np
 
 SIDE, PIXELS = 28, 784
 TRAIN, TEST = 0, 1
+F32 = 1  # HK_F32
 
 
 class Options(ctypes.Structure):
-    """hk_digits_options of hooke/data.h."""
+    """hk_digits_options of hooke/digits.h."""
 
     _fields_ = [
         ("struct_size", ctypes.c_size_t),
@@ -41,8 +42,9 @@ def draw(lib, split, n, seed):
     options.split, options.seed = split, seed
     images = np.empty((n, PIXELS), np.float32)
     labels = np.empty(n, np.int32)
-    status = lib.hk_digits_batch(
+    status = lib.hk_digits_draw(
         ctypes.byref(options), ctypes.c_uint64(0), ctypes.c_int64(n),
+        ctypes.c_int(F32),
         images.ctypes.data_as(ctypes.c_void_p),
         labels.ctypes.data_as(ctypes.c_void_p))
     if status != 0:

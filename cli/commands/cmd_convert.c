@@ -5,6 +5,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "commands/copy_tensors.h"
+#include "hooke/digits.h"
+#include "hooke/writers.h"
 
 static bool ends_with(const char *s, const char *end) {
     const size_t n = strlen(s), k = strlen(end);
@@ -171,12 +173,10 @@ static hk_dataset *open_data(const cli_args *a, const char *in) {
     if (ends_with(in, ".tfrecord") || ends_with(in, ".tfrecords") ||
         ends_with(in, ".tfrecord.gz"))
         return open_tfrecord(in);
-    if (ends_with(in, ".npy"))
-        return hk_data_npy(arrays, label ? 2 : 1, NULL);
     if (ends_with(in, ".npz"))
         return hk_data_npz(in, NULL, 0, NULL);
-    if (strstr(in, "idx"))
-        return hk_data_idx(arrays, label ? 2 : 1, NULL);
+    if (ends_with(in, ".npy") || strstr(in, "idx"))
+        return hk_data_arrays(arrays, label ? 2 : 1, NULL);
     hk_csv_options o;
     hk_csv_options_init(&o, sizeof o);
     o.header = !cli_has(a, "no-header");
@@ -192,13 +192,13 @@ static hk_status write_data(const cli_args *a, hk_dataset *d, const char *out,
     hk_writer_options o;
     hk_writer_options_init(&o, sizeof o);
     o.compression = HK_COMPRESSION_AUTO;
-    if (ends_with(out, ".csv") || ends_with(out, ".csv.gz"))
-        return hk_data_write_csv(d, out, &o, n);
-    if (ends_with(out, ".npy"))
-        return hk_data_write_npy(d, name, out, &o, n);
-    if (strstr(out, "idx"))
-        return hk_data_write_idx(d, name, out, &o, n);
-    return hk_data_write_tfrecord(d, out, &o, n);
+    o.value = name;
+    o.format = ends_with(out, ".csv") || ends_with(out, ".csv.gz")
+                   ? HK_WRITE_CSV
+               : ends_with(out, ".npy") ? HK_WRITE_NPY
+               : strstr(out, "idx")     ? HK_WRITE_IDX
+                                        : HK_WRITE_TFRECORD;
+    return hk_data_write(d, out, &o, n);
 }
 
 static int convert_data(const cli_args *a, const char *in, const char *out) {

@@ -206,8 +206,7 @@ static int tfrecord(const char *path) {
 
 static int array(const char *path, bool idx) {
     hk_tensor *t;
-    const hk_status s =
-        idx ? hk_idx_read(path, NULL, &t) : hk_npy_read(path, NULL, &t);
+    const hk_status s = hk_array_read(path, NULL, NULL, &t);
     if (s != HK_OK)
         return cli_status(s);
     printf("%s: %s, %s ", path, idx ? "IDX" : "NumPy array",

@@ -105,14 +105,15 @@ static void add_vocabulary(const build *b, const tree *t, const char *name) {
         size_t n = 0;
         for (const tree *w = values->child; w; w = w->next)
             words[n++] = tree_text(w, "");
-        c = hk_vocabulary_list_column(b->s, name, words, n, &o);
+        c = hk_categorical_column_with_vocabulary_list(b->s, name, words, n,
+                                                       &o);
         free(words);
     } else if (file) {
         char *path = experiment_path(b->x, tree_text(file, ""));
-        c = hk_vocabulary_file_column(b->s, name, path, &o);
+        c = hk_categorical_column_with_vocabulary_file(b->s, name, path, &o);
         free(path);
     } else {
-        c = hk_vocabulary_data_column(b->s, name, &o);
+        c = hk_categorical_column_with_vocabulary_list(b->s, name, NULL, 0, &o);
     }
     use(b, c, t, "both", tree_int(tree_get(t, "dimension"), 0));
 }
@@ -120,14 +121,16 @@ static void add_vocabulary(const build *b, const tree *t, const char *name) {
 static void add_hash(const build *b, const tree *t, const char *name) {
     const hk_categorical_options o = categorical(b, t, name);
     use(b,
-        hk_hash_column(b->s, name, tree_int(tree_get(t, "buckets"), 1000), &o),
+        hk_categorical_column_with_hash_bucket(
+            b->s, name, tree_int(tree_get(t, "buckets"), 1000), &o),
         t, "both", tree_int(tree_get(t, "dimension"), 8));
 }
 
 static void add_identity(const build *b, const tree *t, const char *name) {
     const hk_categorical_options o = categorical(b, t, name);
     use(b,
-        hk_identity_column(b->s, name, tree_int(tree_get(t, "buckets"), 0), &o),
+        hk_categorical_column_with_identity(
+            b->s, name, tree_int(tree_get(t, "buckets"), 0), &o),
         t, "both", tree_int(tree_get(t, "dimension"), 8));
 }
 

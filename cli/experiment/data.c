@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "experiment/experiment.h"
+#include "hooke/digits.h"
 #include "hooke/image.h"
 #include "experiment/csv_table.h"
 
@@ -118,8 +119,7 @@ static hk_dataset *from_digits(const data_user *u, char **files, size_t n) {
     return out;
 }
 
-static hk_dataset *from_arrays(const data_user *u, char **files, size_t n,
-                               bool idx) {
+static hk_dataset *from_arrays(const data_user *u, char **files, size_t n) {
     size_t n_labels;
     char **labels = paths(u, "labels", &n_labels);
     const hk_file_options o = file_options(u);
@@ -127,18 +127,9 @@ static hk_dataset *from_arrays(const data_user *u, char **files, size_t n,
         {.name = "image", .path = n ? files[0] : "", .role = HK_FEATURE},
         {.name = "label", .path = n_labels ? labels[0] : "", .role = HK_LABEL}};
     const size_t count = n_labels ? 2 : 1;
-    hk_dataset *d =
-        idx ? hk_data_idx(list, count, &o) : hk_data_npy(list, count, &o);
+    hk_dataset *d = hk_data_arrays(list, count, &o);
     free_list(labels, n_labels);
     return d;
-}
-
-static hk_dataset *from_idx(const data_user *u, char **files, size_t n) {
-    return from_arrays(u, files, n, true);
-}
-
-static hk_dataset *from_npy(const data_user *u, char **files, size_t n) {
-    return from_arrays(u, files, n, false);
 }
 
 static hk_dataset *from_npz(const data_user *u, char **files, size_t n) {
@@ -162,12 +153,12 @@ static hk_dataset *from_npz(const data_user *u, char **files, size_t n) {
 
 static hk_dataset *from_cifar10(const data_user *u, char **files, size_t n) {
     const hk_file_options o = file_options(u);
-    return hk_data_cifar10((const char *const *)files, n, &o);
+    return hk_data_cifar((const char *const *)files, n, 10, &o);
 }
 
 static hk_dataset *from_cifar100(const data_user *u, char **files, size_t n) {
     const hk_file_options o = file_options(u);
-    return hk_data_cifar100((const char *const *)files, n, &o);
+    return hk_data_cifar((const char *const *)files, n, 100, &o);
 }
 
 // Pictures with a class number: sample.jpg and sample.cls.
@@ -212,8 +203,8 @@ static const struct {
     source_fn fn;
     bool pixels; // values 0 to 255
 } sources[] = {
-    {"digits", from_digits, true},     {"idx", from_idx, true},
-    {"npy", from_npy, false},          {"npz", from_npz, false},
+    {"digits", from_digits, true},     {"idx", from_arrays, true},
+    {"npy", from_arrays, false},       {"npz", from_npz, false},
     {"cifar10", from_cifar10, true},   {"cifar100", from_cifar100, true},
     {"tar", from_tar, true},           {"csv", from_csv, false},
     {"tfrecord", from_tfrecord, false}};

@@ -83,12 +83,16 @@ HK_API int64_t hk_dataset_count(const hk_dataset *d);
 #define HK_DATA_AUTO (-1)    // a number that Hooke chooses
 #define HK_DATA_FOREVER (-1) // repeat
 #define HK_SEED_NONE INT64_MIN
+// TF's full pair of seeds as one; each counts modulo 2^31 - 1.
+#define HK_SEED_PAIR(graph, op)                                                \
+    (INT64_C(1) << 62 | (int64_t)((uint64_t)(graph) % 0x7fffffff) << 31 |      \
+     (int64_t)((uint64_t)(op) % 0x7fffffff))
 
 // What a source or parser does with a damaged record or file.
 typedef enum hk_on_error {
     HK_ON_ERROR_FAIL = 0, // hk_iter_next gives the error, with file, record
                           // and byte offset
-    HK_ON_ERROR_SKIP = 1  // pass over it; counted in hk_iter_stats and logged
+    HK_ON_ERROR_SKIP = 1  // pass over it; counted in hk_iter_info and logged
 } hk_on_error;
 
 // ---- sources in memory (files: hooke/files.h) -----------------------------
@@ -100,10 +104,7 @@ HK_API hk_dataset *hk_data_tensors(const hk_value *values, size_t n);
 HK_API hk_dataset *hk_data_slices(const hk_value *values, size_t n);
 // "value": int64 scalars start, start + step, ... before stop.
 HK_API hk_dataset *hk_data_range(int64_t start, int64_t stop, int64_t step);
-// `count` digits from `first` on: "image" uint8 [28, 28, 1], "label" int32.
-struct hk_digits_options;
-HK_API hk_dataset *hk_data_digits(const struct hk_digits_options *opt,
-                                  uint64_t first, int64_t count);
+// Digits that the library draws: hooke/digits.h.
 
 typedef struct hk_builder hk_builder; // below
 
@@ -134,12 +135,9 @@ HK_API hk_dataset *hk_data_generator(const hk_generator *gen,
 // NULL: that of the spec, which is fixed then.
 HK_API hk_status hk_builder_tensor(hk_builder *b, const char *name,
                                    const hk_shape *shape, hk_tensor **out);
-// Hands a tensor over as it is (retained).
-HK_API hk_status hk_builder_set(hk_builder *b, const char *name, hk_tensor *t);
-// Sparse or ragged.
-HK_API hk_status hk_builder_set_indexed(hk_builder *b, const char *name,
-                                        hk_tensor *values, hk_tensor *index,
-                                        hk_shape dense_shape);
+// Hands tensors over as they are (retained): those of v, for the value of its
+// name. Sparse and ragged values have an index, and a shape of the whole.
+HK_API hk_status hk_builder_set(hk_builder *b, const hk_value *v);
 
 // f sees an element and fills the outputs declared by `spec`. An output that
 // it leaves alone is the input's value of that name. f has to give the same
@@ -170,14 +168,10 @@ HK_API hk_dataset *hk_data_map(hk_dataset *d, hk_map_fn f, void *user,
 typedef hk_status (*hk_filter_fn)(void *user, const hk_element *e, int *keep);
 HK_API hk_dataset *hk_data_filter(hk_dataset *d, hk_filter_fn f, void *user);
 
-// TF's bit-exact order for (87654321, seed); HK_SEED_NONE: a new order in
-// every process.
+// TF's bit-exact order. seed: TF's op seed, its graph seed is 87654321;
+// HK_SEED_PAIR: both; HK_SEED_NONE: a new order in every process.
 HK_API hk_dataset *hk_data_shuffle(hk_dataset *d, int64_t buffer_size,
                                    int64_t seed, int reshuffle_each_iteration);
-// The same with TF's full pair (graph seed, op seed).
-HK_API hk_dataset *hk_data_shuffle2(hk_dataset *d, int64_t buffer_size,
-                                    uint64_t seed, uint64_t seed2,
-                                    int reshuffle_each_iteration);
 // HK_DATA_FOREVER over nothing ends.
 HK_API hk_dataset *hk_data_repeat(hk_dataset *d, int64_t count);
 HK_API hk_dataset *hk_data_batch(hk_dataset *d, int64_t n, int drop_remainder);
@@ -264,8 +258,6 @@ HK_API void hk_iter_destroy(hk_iter *it); // NULL is allowed
 // HK_E_END at the end, again and again. Allocates nothing once warm where
 // shapes are fixed.
 HK_API hk_status hk_iter_next(hk_iter *it, const hk_element **out);
-// Elements delivered so far.
-HK_API uint64_t hk_iter_delivered(const hk_iter *it);
 // The exact position, after the last delivered element, whatever was
 // prefetched. With buf NULL only *size is set; too small: HK_E_OVERFLOW.
 // HK_E_STATE when a stop cut an element short (docs/data.md).
@@ -276,101 +268,12 @@ HK_API hk_status hk_iter_save(hk_iter *it, void *buf, size_t capacity,
 // another pipeline; the iterator is as new after a failure.
 HK_API hk_status hk_iter_restore(hk_iter *it, const void *bytes, size_t size);
 
-typedef struct hk_iter_stats {
-    uint64_t delivered;
+typedef struct hk_iter_info {
+    uint64_t delivered;  // elements so far
     uint64_t skipped;    // damaged records passed over (on_error = skip)
     double wait_seconds; // hk_iter_next waited for the pipeline
-} hk_iter_stats;
-HK_API hk_status hk_iter_get_stats(const hk_iter *it, hk_iter_stats *out);
-
-// ---- leases ---------------------------------------------------------------
-//
-// Index ranges of an epoch, handed out and returned, so that each example is
-// used once per epoch although workers come and go. Plain bookkeeping, saved
-// as bytes; whoever holds it (the center) answers requests.
-
-typedef struct hk_leases hk_leases; // opaque; thread-safe
-
-typedef struct hk_lease {
-    uint64_t id;
-    int64_t epoch, begin, end; // examples [begin, end) of the epoch
-} hk_lease;
-
-// count examples an epoch, in ranges of at most `chunk`; epochs -1: no end.
-HK_API hk_status hk_leases_create(int64_t count, int64_t chunk, int64_t epochs,
-                                  hk_leases **out);
-HK_API void hk_leases_destroy(hk_leases *l); // NULL is allowed
-// Gives `owner` a range; one that was returned comes first. An epoch begins
-// once every range of the last one is given out; HK_E_END after the last.
-// HK_E_UNAVAILABLE: all is out and some may come back.
-HK_API hk_status hk_leases_take(hk_leases *l, uint64_t owner, hk_lease *out);
-// The owner is done with [begin, used_end); the rest goes back.
-HK_API hk_status hk_leases_return(hk_leases *l, uint64_t owner, uint64_t id,
-                                  int64_t used_end);
-// The owner is gone: everything it held goes back.
-HK_API hk_status hk_leases_expire(hk_leases *l, uint64_t owner);
-HK_API hk_status hk_leases_save(hk_leases *l, void *buf, size_t capacity,
-                                size_t *size);
-HK_API hk_status hk_leases_restore(hk_leases *l, const void *bytes,
-                                   size_t size);
-// The examples of a lease in the epoch's order (a seeded permutation of the
-// whole, the same for everybody; HK_SEED_NONE: as they are). random_access: an
-// array, perhaps with functions of the library, take, skip or shard on it;
-// HK_E_UNSUPPORTED otherwise.
-HK_API hk_dataset *hk_data_lease(hk_dataset *random_access,
-                                 const hk_lease *lease, int64_t seed);
-
-// ---- digits -----------------------------------------------------------------
-//
-// Handwritten-like digits that the library draws itself: ten classes, 28 x 28
-// pixels, as many as one asks for, without a file. Image i is a pure function
-// of (options, i), the same bits on every machine, so a data set is a seed and
-// an index range, and any worker can draw any part of it. Every ten images
-// from an index divisible by ten hold each class once, in a random order.
-//
-// With the defaults and 20000 images to learn from, a linear model stays below
-// 93 % on the test split, 256 hidden units reach 95 to 98 %, and a network
-// with two convolutions passes 98 % (tools/check_digits.py measures it).
-
-#define HK_DIGITS_SIDE 28
-#define HK_DIGITS_PIXELS 784 // 28 rows of 28, from the top left corner
-#define HK_DIGITS_CLASSES 10
-
-// The splits of one seed have no random number in common.
-typedef enum hk_digits_split {
-    HK_DIGITS_TRAIN = 0,
-    HK_DIGITS_TEST = 1
-} hk_digits_split;
-
-typedef struct hk_digits_options {
-    size_t struct_size;    // set by hk_digits_options_init, never by hand
-    uint64_t seed;         // default 0
-    hk_digits_split split; // default HK_DIGITS_TRAIN
-    float distortion;      // of the shapes, 0 to 2; default 1, 0: fair copies
-    float noise;           // grain of ink and paper, 0 to 4; default 1
-    float clutter;         // share of images with stray strokes, 0 to 1;
-                           // default 0.2
-} hk_digits_options;
-
-// Fills *opt with defaults. Pass sizeof *opt, so that the struct may grow.
-HK_API void hk_digits_options_init(hk_digits_options *opt, size_t struct_size);
-
-// Draws image `index`.
-//   opt    NULL takes every default
-//   image  0 is paper, 255 the darkest ink
-//   label  the digit, 0 to 9; NULL if not wanted
-// Returns HK_E_INVALID_ARG for options out of their range.
-HK_API hk_status hk_digits_draw(const hk_digits_options *opt, uint64_t index,
-                                uint8_t image[HK_DIGITS_PIXELS],
-                                int32_t *label);
-
-// Draws images first to first + n - 1, each pixel divided by 255.
-//   n       0 or more; the last index must fit 64 bits
-//   images  n * 784 floats from 0 to 1
-//   labels  n digits; NULL if not wanted
-// Returns HK_E_INVALID_ARG or HK_E_OVERFLOW; nothing is written then.
-HK_API hk_status hk_digits_batch(const hk_digits_options *opt, uint64_t first,
-                                 int64_t n, float *images, int32_t *labels);
+} hk_iter_info;
+HK_API hk_status hk_iter_get_info(const hk_iter *it, hk_iter_info *out);
 
 #ifdef __cplusplus
 }

@@ -3,7 +3,8 @@
 //     hk_feature_set *s;
 //     hk_feature_set_create(&s);
 //     const hk_column *age = hk_numeric_column(s, "age", NULL);
-//     const hk_column *job = hk_hash_column(s, "occupation", 1000, NULL);
+//     const hk_column *job =
+//         hk_categorical_column_with_hash_bucket(s, "occupation", 1000, NULL);
 //     hk_feature_use(s, age, HK_USE_DEEP);
 //     hk_feature_use(s, job, HK_USE_LINEAR);
 //     hk_feature_use(s, hk_embedding_column(s, job, 8, HK_COMBINE_MEAN, NULL),
@@ -12,16 +13,16 @@
 //     hk_feature_set_finish(s);            // checks everything above
 //     d = hk_data_features(d, s, NULL);    // "dense", "occupation", labels
 //
-// The columns mean what those of tf.feature_column do, and a set saves to
-// bytes with everything it learnt from data, so that a prediction sees the
-// same numbers as the training.
+// The columns (hooke/columns.h) mean what those of tf.feature_column do. A set
+// saves to bytes with everything it learnt from data, so that a prediction sees
+// the same numbers as the training.
 //
 // What comes out of hk_data_features:
 //     "dense"   float32 [n]: numeric and indicator columns side by side
 //     a name    int64 [k] for each categorical column in use: ids from 0 on,
 //               filled up with -1; or as many as there are (`values` 0)
 //     labels    as they were
-// hk_feature_set_outputs tells a model builder which is which.
+// hk_feature_set_get_info tells a model builder which is which.
 //
 // Building is sticky: after the first error every call gives NULL, and
 // hk_feature_set_status and _finish return it.
@@ -32,14 +33,12 @@
 #define HOOKE_FEATURE_H
 #include <stddef.h>
 #include <stdint.h>
+#include "hooke/columns.h"
 #include "hooke/data.h"
 #include "hooke/status.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-typedef struct hk_feature_set hk_feature_set; // opaque, reference-counted
-typedef struct hk_column hk_column;           // opaque; lives in its set
 
 HK_API hk_status hk_feature_set_create(hk_feature_set **out);
 HK_API hk_feature_set *hk_feature_set_retain(hk_feature_set *s);
@@ -47,152 +46,6 @@ HK_API void hk_feature_set_release(hk_feature_set *s); // NULL is allowed
 // First error of the building calls, with its text in hk_last_error(); NULL
 // counts as HK_E_NO_MEMORY.
 HK_API hk_status hk_feature_set_status(const hk_feature_set *s);
-
-// ---- numeric columns ------------------------------------------------------
-
-// What to do with a value that is not there: NaN among floats, "" among
-// strings, -1 among the integers of a categorical column, too few values in a
-// ragged or sparse row of a numeric one.
-typedef enum hk_missing {
-    HK_MISSING_AUTO = 0,    // numeric: ERROR, categorical: DROP
-    HK_MISSING_ERROR = 1,   // HK_E_DATA with column and row
-    HK_MISSING_DEFAULT = 2, // default_value or default_id
-    HK_MISSING_MEAN = 3,    // numeric: the mean of the data
-    HK_MISSING_BUCKET = 4,  // an id of its own, the last one; numeric: the
-                            // default and a second float that is 1
-    HK_MISSING_DROP = 5     // categorical: no id
-} hk_missing;
-
-typedef enum hk_normalizer {
-    HK_NORM_NONE = 0,
-    HK_NORM_MEAN_STD = 1, // (x - mean) / std; a std of 0 counts as 1
-    HK_NORM_MIN_MAX = 2   // (x - min) / (max - min); 0 where they are equal
-} hk_normalizer;
-
-// Applied to the raw value, before statistics and normaliser.
-typedef enum hk_transform {
-    HK_TRANSFORM_NONE = 0,
-    HK_TRANSFORM_LOG = 1 // sign(x) * log(1 + |x|), for sums of money
-} hk_transform;
-
-typedef struct hk_numeric_options {
-    size_t struct_size; // set by hk_numeric_options_init
-    const char *name;   // of the column; NULL: the key; copied
-    int64_t width;      // values an example; default 1
-    hk_normalizer normalizer;
-    hk_transform transform;
-    hk_missing missing;
-    uint32_t reserved;
-    double default_value; // raw, as if it had been in the data
-    // Statistics of the transformed values, `width` numbers each; NULL: by
-    // hk_feature_set_fit. Only those that are needed are looked at.
-    const double *mean, *std, *min, *max;
-} hk_numeric_options;
-HK_API void hk_numeric_options_init(hk_numeric_options *opt,
-                                    size_t struct_size);
-
-// key: the value's name in the dataset, of any number type.
-HK_API const hk_column *hk_numeric_column(hk_feature_set *s, const char *key,
-                                          const hk_numeric_options *opt);
-
-// ---- categorical columns --------------------------------------------------
-
-// Bucket i holds boundary[i-1] <= x < boundary[i]: n + 1 buckets. boundaries
-// rise and are compared with the raw value, before transform and normaliser,
-// so that one numeric column can be used in both ways. A source of width w
-// gives w ids, those of value j from j * (n + 1) on. "age_bucketized".
-HK_API const hk_column *hk_bucketized_column(hk_feature_set *s,
-                                             const hk_column *numeric,
-                                             const double *boundaries,
-                                             size_t n);
-
-#define HK_VALUES_AUTO (-1)
-
-typedef struct hk_categorical_options {
-    size_t struct_size; // set by hk_categorical_options_init
-    const char *name;   // of the column; NULL: the key; copied
-    hk_missing missing;
-    // Values beyond `values`: 0: HK_E_RANGE, 1: cut off.
-    uint32_t truncate;
-    // Ids an example. HK_VALUES_AUTO (default): 1, for a cross the product of
-    // its inputs. 0: as many as there are.
-    int64_t values;
-    // Vocabulary: the id of an unknown word; -1 (default): no id.
-    // Identity: the id of a value out of range; -1 (default): HK_E_RANGE.
-    int64_t default_id;
-    int64_t oov_buckets; // vocabulary: unknown words are hashed to as many ids
-                         // behind the known ones
-    int64_t min_count;   // vocabulary from data: rarer words stay out; 1
-    int64_t max_size;    // vocabulary: at most as many words; 0: no limit
-    uint64_t hash_key;   // cross: 0: TensorFlow's, 0xDECAFCAFFE
-} hk_categorical_options;
-HK_API void hk_categorical_options_init(hk_categorical_options *opt,
-                                        size_t struct_size);
-
-// Inputs are strings or integers, which count as their decimal text.
-
-// hk_feature_hash(text) modulo buckets.
-HK_API const hk_column *hk_hash_column(hk_feature_set *s, const char *key,
-                                       int64_t buckets,
-                                       const hk_categorical_options *opt);
-// Word i of the list is id i. Copied; no word may come twice.
-HK_API const hk_column *
-hk_vocabulary_list_column(hk_feature_set *s, const char *key,
-                          const char *const *words, size_t n,
-                          const hk_categorical_options *opt);
-// Line i of the file is id i; carriage returns are dropped. Read at once.
-HK_API const hk_column *
-hk_vocabulary_file_column(hk_feature_set *s, const char *key, const char *path,
-                          const hk_categorical_options *opt);
-// The words that hk_feature_set_fit counts, the most frequent first, equal
-// ones in the order of their bytes.
-HK_API const hk_column *
-hk_vocabulary_data_column(hk_feature_set *s, const char *key,
-                          const hk_categorical_options *opt);
-// Integers from 0 to buckets - 1 are their own ids.
-HK_API const hk_column *hk_identity_column(hk_feature_set *s, const char *key,
-                                           int64_t buckets,
-                                           const hk_categorical_options *opt);
-
-// One input of a cross: a value of the dataset by its name (strings and
-// integers as they are), or a bucketized, vocabulary, identity or crossed
-// column.
-typedef struct hk_cross_key {
-    const char *key; // or
-    const hk_column *column;
-} hk_cross_key;
-
-// Every combination of one value of each input, hashed to one of `buckets`
-// ids. Columns come first, then keys, each in the order given; that is the
-// order of TensorFlow for dense inputs. The name joins those of the inputs
-// in the order of their bytes: "education_X_occupation".
-HK_API const hk_column *hk_crossed_column(hk_feature_set *s,
-                                          const hk_cross_key *keys, size_t n,
-                                          int64_t buckets,
-                                          const hk_categorical_options *opt);
-
-// ids of a categorical column, each with the weight found at the same place
-// of the value weight_key. "tags_weighted_by_score".
-HK_API const hk_column *hk_weighted_column(hk_feature_set *s,
-                                           const hk_column *categorical,
-                                           const char *weight_key);
-
-// ---- what a deep network wants of a categorical column ---------------------
-
-typedef enum hk_combiner {
-    HK_COMBINE_SUM = 0,
-    HK_COMBINE_MEAN = 1,
-    HK_COMBINE_SQRTN = 2 // sum / sqrt(sum of the squared weights)
-} hk_combiner;
-
-// One float for each bucket: how often it occurs, or the sum of its weights.
-HK_API const hk_column *hk_indicator_column(hk_feature_set *s,
-                                            const hk_column *categorical);
-// Rows of a table [buckets, dimension], combined. table: name; columns with
-// the same one share it. NULL: the column's own.
-HK_API const hk_column *
-hk_embedding_column(hk_feature_set *s, const hk_column *categorical,
-                    int64_t dimension, hk_combiner combiner, const char *table);
 
 // ---- using and finishing --------------------------------------------------
 
@@ -264,16 +117,19 @@ typedef struct hk_feature_output {
 
 #define HK_FEATURES_DENSE "dense"
 
-// One entry for each column and use, in the order of hk_feature_use. The
-// floats of one use lie side by side in "dense": [deep | both | linear].
-HK_API hk_status hk_feature_set_outputs(const hk_feature_set *s,
-                                        const hk_feature_output **out,
-                                        size_t *n);
-// Floats [*offset, *offset + *width) of "dense" belong to a use; use 0: all.
-HK_API hk_status hk_feature_set_dense(const hk_feature_set *s, uint32_t use,
-                                      int64_t *offset, int64_t *width);
-// Of everything that is saved; equal sets agree.
-HK_API uint64_t hk_feature_set_fingerprint(const hk_feature_set *s);
+typedef struct hk_feature_set_info {
+    // One entry for each column and use, in the order of hk_feature_use.
+    const hk_feature_output *outputs;
+    size_t output_count;
+    // The floats of one use lie side by side in "dense": [deep | both | linear]
+    int64_t dense_width;   // all of them
+    int64_t deep_width;    // [0, deep_width): HK_USE_DEEP
+    int64_t linear_offset; // [linear_offset, dense_width): HK_USE_LINEAR
+    uint64_t fingerprint;  // of everything that is saved; equal sets agree
+} hk_feature_set_info;
+// Of a finished set.
+HK_API hk_status hk_feature_set_get_info(const hk_feature_set *s,
+                                         hk_feature_set_info *out);
 
 // ---- keeping --------------------------------------------------------------
 
@@ -289,20 +145,6 @@ HK_API hk_status hk_feature_set_restore(const void *bytes, size_t size,
 // Columns by name; NULL when there is none.
 HK_API const hk_column *hk_feature_set_find(const hk_feature_set *s,
                                             const char *name);
-HK_API const char *hk_column_name(const hk_column *c);
-// Ids are in [0, this); 0 for numeric columns and before the fit.
-HK_API int64_t hk_column_buckets(const hk_column *c);
-// Word of a vocabulary by its id; HK_E_NOT_FOUND otherwise.
-HK_API hk_status hk_column_word(const hk_column *c, int64_t id,
-                                const void **bytes, size_t *size);
-// A vocabulary as a file of lines, which hk_vocabulary_file_column reads.
-// HK_E_INVALID_ARG for a word with a line break.
-HK_API hk_status hk_column_save_vocabulary(const hk_column *c,
-                                           const char *path);
-
-// The hash of hk_hash_column: FarmHash's Fingerprint64, the same on every
-// machine and for ever, and the one TensorFlow's hash buckets are made with.
-HK_API uint64_t hk_feature_hash(const void *bytes, size_t size);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-// hooke/files.h - data sets in files: sources, parsers and writers.
+// hooke/files.h - data sets in files: sources and parsers.
 //
 //     const char *files[] = {"train-{00..15}.tfrecord"};
 //     hk_dataset *d = hk_data_tfrecord(files, 1, NULL);
@@ -13,7 +13,7 @@
 // Errors name the file, the record (counting from 0) and the byte offset
 // (of the unpacked bytes where a file is packed).
 //
-// Threads: as in hooke/data.h; parsers and writers serve one thread at a time.
+// Threads: as in hooke/data.h; a parser serves one thread at a time.
 #ifndef HOOKE_FILES_H
 #define HOOKE_FILES_H
 #include <stddef.h>
@@ -27,10 +27,6 @@ extern "C" {
 
 // ---- which files -----------------------------------------------------------
 
-// *paths: freed with hk_files_free.
-HK_API hk_status hk_files_match(const char *const *files, size_t n_files,
-                                char ***paths, size_t *n_paths);
-HK_API void hk_files_free(char **paths, size_t n_paths); // NULL is allowed
 // The string "path" of every file; shuffle 1: in TF's order for the seed,
 // another one in every pass.
 HK_API hk_dataset *hk_data_list_files(const char *const *files, size_t n_files,
@@ -118,6 +114,14 @@ typedef struct hk_parse_options {
     const char *input;  // string that holds the bytes; NULL: the only one
     hk_on_error on_error;
     uint32_t keep; // 1: the other values of the element stay, in front
+    // 1: the bytes are SequenceExamples. The features are those of the context,
+    // the feature lists come behind them. In a list FIXED_LEN_SEQUENCE gives
+    // dense [-1, shape...] (one row a step), VAR_LEN sparse [-1, -1],
+    // RAGGED_LEN ragged [-1, -1].
+    uint32_t sequence;
+    uint32_t reserved;
+    const hk_example_feature *lists;
+    size_t n_lists;
 } hk_parse_options;
 HK_API void hk_parse_options_init(hk_parse_options *opt, size_t struct_size);
 
@@ -128,25 +132,13 @@ HK_API hk_dataset *hk_data_parse_example(hk_dataset *d,
                                          const hk_example_feature *features,
                                          size_t n_features,
                                          const hk_parse_options *opt);
-// SequenceExample: features of the context, then feature lists. In a list
-// FIXED_LEN_SEQUENCE gives dense [-1, shape...] (one row a step), VAR_LEN
-// sparse [-1, -1], RAGGED_LEN ragged [-1, -1].
-HK_API hk_dataset *
-hk_data_parse_sequence_example(hk_dataset *d, const hk_example_feature *context,
-                               size_t n_context,
-                               const hk_example_feature *lists, size_t n_lists,
-                               const hk_parse_options *opt);
 
-// The same on bytes, without a dataset.
+// The same on bytes, without a dataset. opt: sequence and lists.
 typedef struct hk_example_parser hk_example_parser; // opaque
 HK_API hk_status hk_example_parser_create(const hk_example_feature *features,
                                           size_t n_features,
+                                          const hk_parse_options *opt,
                                           hk_example_parser **out);
-HK_API hk_status hk_sequence_parser_create(const hk_example_feature *context,
-                                           size_t n_context,
-                                           const hk_example_feature *lists,
-                                           size_t n_lists,
-                                           hk_example_parser **out);
 HK_API void hk_example_parser_destroy(hk_example_parser *p); // NULL is allowed
 // *out: borrowed from the parser until its next call.
 HK_API hk_status hk_example_parse(hk_example_parser *p, const void *bytes,
@@ -219,27 +211,21 @@ typedef struct hk_array_file {
     uint32_t reserved;
 } hk_array_file;
 
-HK_API hk_dataset *hk_data_idx(const hk_array_file *files, size_t n_files,
-                               const hk_file_options *opt);
-HK_API hk_dataset *hk_data_npy(const hk_array_file *files, size_t n_files,
-                               const hk_file_options *opt);
+// IDX or .npy, each file by its first bytes.
+HK_API hk_dataset *hk_data_arrays(const hk_array_file *files, size_t n_files,
+                                  const hk_file_options *opt);
 // members: from the archive (from: "x" for x.npy); none: all, as features.
 HK_API hk_dataset *hk_data_npz(const char *path, const hk_select *members,
                                size_t n_members, const hk_file_options *opt);
-// The binary batches: "image" uint8 [32, 32, 3], "label" int32; CIFAR-100 also
-// has "coarse_label".
-HK_API hk_dataset *hk_data_cifar10(const char *const *files, size_t n_files,
-                                   const hk_file_options *opt);
-HK_API hk_dataset *hk_data_cifar100(const char *const *files, size_t n_files,
-                                    const hk_file_options *opt);
+// The binary batches of CIFAR-10 or CIFAR-100 (classes: 10, 100): "image" uint8
+// [32, 32, 3], "label" int32; CIFAR-100 also has "coarse_label".
+HK_API hk_dataset *hk_data_cifar(const char *const *files, size_t n_files,
+                                 int classes, const hk_file_options *opt);
 
-// The same without a dataset; *out is released by the caller.
-HK_API hk_status hk_idx_read(const char *path, const hk_file_options *opt,
-                             hk_tensor **out);
-HK_API hk_status hk_npy_read(const char *path, const hk_file_options *opt,
-                             hk_tensor **out);
-HK_API hk_status hk_npz_read(const char *path, const char *member,
-                             const hk_file_options *opt, hk_tensor **out);
+// An array without a dataset; *out is released by the caller. member: of an
+// .npz; NULL: path is an IDX or .npy file.
+HK_API hk_status hk_array_read(const char *path, const char *member,
+                               const hk_file_options *opt, hk_tensor **out);
 
 // ---- tar shards (webdataset) -----------------------------------------------
 
@@ -274,70 +260,6 @@ HK_API void hk_tar_options_init(hk_tar_options *opt, size_t struct_size);
 HK_API hk_dataset *hk_data_tar(const char *const *files, size_t n_files,
                                const hk_tar_field *fields, size_t n_fields,
                                const hk_tar_options *opt);
-
-// ---- writers ---------------------------------------------------------------
-//
-// A file appears under its name when it is complete. A dataset is borrowed and
-// run once; *count (NULL allowed) is the number of elements written.
-
-typedef struct hk_writer_options {
-    size_t struct_size;         // set by hk_writer_options_init
-    hk_compression compression; // default NONE; AUTO: by the name (.gz)
-    int32_t level;              // 1 to 9, default 6
-    uint32_t no_header;         // CSV: no line of names
-    char delimiter;             // CSV, default ,
-    char reserved[3];
-} hk_writer_options;
-HK_API void hk_writer_options_init(hk_writer_options *opt, size_t struct_size);
-
-// Records of bytes.
-typedef struct hk_record_writer hk_record_writer; // opaque
-HK_API hk_status hk_record_writer_create(const char *path,
-                                         const hk_writer_options *opt,
-                                         hk_record_writer **out);
-HK_API hk_status hk_record_write(hk_record_writer *w, const void *bytes,
-                                 size_t size);
-// Completes the file and frees w, also after a failure.
-HK_API hk_status hk_record_writer_close(hk_record_writer *w);
-HK_API void hk_record_writer_destroy(hk_record_writer *w); // gives it up
-
-typedef struct hk_bytes {
-    const void *data;
-    size_t size;
-} hk_bytes;
-
-// Serialized examples.
-typedef struct hk_example_builder hk_example_builder; // opaque
-HK_API hk_status hk_example_builder_create(hk_example_builder **out);
-HK_API void hk_example_builder_destroy(hk_example_builder *b);
-HK_API hk_status hk_example_add_floats(hk_example_builder *b, const char *key,
-                                       const float *values, size_t n);
-HK_API hk_status hk_example_add_ints(hk_example_builder *b, const char *key,
-                                     const int64_t *values, size_t n);
-HK_API hk_status hk_example_add_bytes(hk_example_builder *b, const char *key,
-                                      const hk_bytes *values, size_t n);
-// The bytes, borrowed until the next call; the builder is empty again.
-HK_API hk_status hk_example_finish(hk_example_builder *b, const void **bytes,
-                                   size_t *size);
-
-// Floats become float lists, integers and bools int64 lists, strings bytes;
-// uint8 becomes one bytes value (RAW_LEN reads it).
-HK_API hk_status hk_data_write_tfrecord(hk_dataset *d, const char *path,
-                                        const hk_writer_options *opt,
-                                        uint64_t *count);
-// Scalars; arrays of a fixed shape become columns name_0, name_1...
-HK_API hk_status hk_data_write_csv(hk_dataset *d, const char *path,
-                                   const hk_writer_options *opt,
-                                   uint64_t *count);
-// One value of all elements as an array [count, shape...].
-HK_API hk_status hk_data_write_npy(hk_dataset *d, const char *name,
-                                   const char *path,
-                                   const hk_writer_options *opt,
-                                   uint64_t *count);
-HK_API hk_status hk_data_write_idx(hk_dataset *d, const char *name,
-                                   const char *path,
-                                   const hk_writer_options *opt,
-                                   uint64_t *count);
 
 #ifdef __cplusplus
 }

@@ -5,8 +5,10 @@
 #include "hooke/canned.h"
 #include "hooke/ckpt.h"
 #include "hooke/cluster.h"
+#include "hooke/columns.h"
 #include "hooke/context.h"
 #include "hooke/data.h"
+#include "hooke/digits.h"
 #include "hooke/elastic.h"
 #include "hooke/estimator.h"
 #include "hooke/event.h"
@@ -23,5 +25,6 @@
 #include "hooke/sweep.h"
 #include "hooke/tensor.h"
 #include "hooke/train.h"
+#include "hooke/writers.h"
 
 #endif // HOOKE_HOOKE_H

@@ -77,8 +77,7 @@ typedef struct hk_range {
 } hk_range;
 
 // Who hands ranges out. The center calls it, one call at a time, and keeps
-// its bytes beside the center file; hk_leases of hooke/data.h fits behind it
-// entry by entry.
+// its bytes beside the center file.
 typedef struct hk_range_source {
     void *user;
     // HK_E_END: all is used up; HK_E_UNAVAILABLE: all is lent, some of it may
@@ -88,7 +87,7 @@ typedef struct hk_range_source {
     hk_status (*give_back)(void *user, uint64_t owner, uint64_t id,
                            int64_t used_end);
     hk_status (*expire)(void *user, uint64_t owner); // the owner is gone
-    // As hk_leases_save and hk_leases_restore.
+    // As hk_iter_save and hk_iter_restore.
     hk_status (*save)(void *user, void *buf, size_t capacity, size_t *size);
     hk_status (*restore)(void *user, const void *bytes, size_t size);
 } hk_range_source;

@@ -25,35 +25,19 @@ hk_status hk_builder_tensor(hk_builder *b, const char *name,
         v.shape = *shape;
     if (spec->form != HK_DENSE_FORM)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: output \"%s\" is not dense: "
-                        "hk_builder_set_indexed",
-                        b->op, name);
+                        "%s: output \"%s\" is not dense: hk_builder_set", b->op,
+                        name);
     HKI_TRY(hki_value_fits(b->op, spec, &v));
     return hki_box_tensor(b->box, k, &v.shape, out);
 }
 
-hk_status hk_builder_set(hk_builder *b, const char *name, hk_tensor *t) {
-    size_t k = 0;
-    HKI_TRY(find(b, name, "builder set", &k));
-    if (t == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "%s: output \"%s\": NULL tensor",
-                        b->op, name);
-    const hk_value *const spec = &b->box->rows.spec->values[k];
-    hk_value v = *spec;
-    v.dtype = hk_tensor_dtype(t);
-    v.form = HK_DENSE_FORM;
-    v.shape = hk_tensor_shape(t);
-    HKI_TRY(hki_value_fits(b->op, spec, &v));
-    hki_box_set(b->box, k, t);
-    return HK_OK;
-}
-
 // The index belongs to the values, and stays within the dense shape.
 static hk_status check_indexed(const hk_builder *b, const hk_value *spec,
-                               const hk_tensor *values, const hk_tensor *index,
-                               const hk_shape *dense) {
+                               const hk_value *in) {
+    const hk_tensor *const values = in->tensor, *const index = in->index;
     const hk_shape v = hk_tensor_shape(values);
     const hk_shape x = hk_tensor_shape(index);
+    const hk_shape *const dense = &in->shape;
     const bool sparse = spec->form == HK_SPARSE_FORM;
     bool good = hk_tensor_dtype(index) == HK_I64 &&
                 hk_tensor_is_contiguous(index) &&
@@ -85,27 +69,27 @@ static hk_status check_indexed(const hk_builder *b, const hk_value *spec,
     return HK_OK;
 }
 
-hk_status hk_builder_set_indexed(hk_builder *b, const char *name,
-                                 hk_tensor *values, hk_tensor *index,
-                                 hk_shape dense_shape) {
+hk_status hk_builder_set(hk_builder *b, const hk_value *in) {
     size_t k = 0;
-    HKI_TRY(find(b, name, "builder set_indexed", &k));
-    if (values == NULL || index == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "%s: output \"%s\": NULL argument",
-                        b->op, name);
+    if (in == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "builder set: NULL argument");
+    HKI_TRY(find(b, in->name, "builder set", &k));
     const hk_value *const spec = &b->box->rows.spec->values[k];
-    hk_value v = *spec;
-    v.dtype = hk_tensor_dtype(values);
-    v.shape = dense_shape;
-    if (spec->form == HK_DENSE_FORM)
+    const bool indexed = spec->form != HK_DENSE_FORM;
+    if (in->tensor == NULL || (in->index != NULL) != indexed)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: output \"%s\" is dense: hk_builder_set", b->op,
-                        name);
+                        "%s: output \"%s\": its tensor%s needed", b->op,
+                        in->name, indexed ? " and an index are" : " alone is");
+    hk_value v = *spec;
+    v.dtype = hk_tensor_dtype(in->tensor);
+    v.shape = indexed ? in->shape : hk_tensor_shape(in->tensor);
     HKI_TRY(hki_value_fits(b->op, spec, &v));
-    HKI_TRY(check_indexed(b, spec, values, index, &dense_shape));
-    hki_box_set(b->box, k, values);
-    hki_box_set_index(b->box, k, index);
-    b->box->values[k].shape = dense_shape;
+    if (indexed)
+        HKI_TRY(check_indexed(b, spec, in));
+    hki_box_set(b->box, k, in->tensor);
+    if (indexed)
+        hki_box_set_index(b->box, k, in->index);
+    b->box->values[k].shape = v.shape;
     return HK_OK;
 }
 

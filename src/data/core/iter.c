@@ -162,14 +162,10 @@ hk_status hk_iter_next(hk_iter *it, const hk_element **out) {
     return s;
 }
 
-uint64_t hk_iter_delivered(const hk_iter *it) {
-    return it != NULL ? it->delivered : 0;
-}
-
-hk_status hk_iter_get_stats(const hk_iter *it, hk_iter_stats *out) {
+hk_status hk_iter_get_info(const hk_iter *it, hk_iter_info *out) {
     if (it == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "iterator stats: NULL argument");
-    *out = (hk_iter_stats){
+    *out = (hk_iter_info){
         .delivered = it->delivered,
         .skipped = it->run != NULL ? atomic_load(&it->run->skipped) : 0,
         .wait_seconds = 1e-9 * (double)it->wait_ns,

@@ -92,7 +92,7 @@ void hk_parse_options_init(hk_parse_options *opt, size_t struct_size) {
     hki_options_init(opt, struct_size, &d, sizeof d);
 }
 _Static_assert(sizeof(hk_parse_options) ==
-                   offsetof(hk_parse_options, keep) + sizeof(uint32_t),
+                   offsetof(hk_parse_options, n_lists) + sizeof(size_t),
                "no tail padding");
 
 // The string scalar that holds the examples.
@@ -138,38 +138,46 @@ static hk_status output_spec(const config *c, const hk_element *in,
     return HK_OK;
 }
 
-static hk_status configure(config *c, hk_dataset *d,
-                           const hk_parse_options *opt, hk_value **values,
-                           size_t *n) {
+static hk_status get_options(hk_parse_options *o, const hk_parse_options *opt,
+                             const char *op) {
+    hk_parse_options_init(o, sizeof *o);
+    HKI_TRY(hki_options_copy(o, sizeof *o, opt, op));
+    if (o->on_error != HK_ON_ERROR_FAIL && o->on_error != HK_ON_ERROR_SKIP)
+        return hki_fail(HK_E_INVALID_ARG, "%s: on_error %d is unknown", op,
+                        (int)o->on_error);
+    if (!o->sequence && o->n_lists > 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: feature lists are of SequenceExamples", op);
+    return HK_OK;
+}
+
+static hk_status configure(config *c, const hk_dataset *d,
+                           const hk_example_feature *features,
+                           size_t n_features, const hk_parse_options *opt,
+                           hk_value **values, size_t *n) {
     hk_parse_options o;
-    hk_parse_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, opt, c->op));
-    if (o.on_error != HK_ON_ERROR_FAIL && o.on_error != HK_ON_ERROR_SKIP)
-        return hki_fail(HK_E_INVALID_ARG, "%s: on_error %d is unknown", c->op,
-                        (int)o.on_error);
+    HKI_TRY(get_options(&o, opt, "parse_example"));
+    c->op = o.sequence ? "parse_sequence_example" : "parse_example";
     c->on_error = o.on_error;
     c->keep = o.keep != 0;
+    HKI_TRY(hki_example_spec_init(&c->spec, features, n_features, o.lists,
+                                  o.n_lists, o.sequence != 0));
     HKI_TRY(find_input(c, &d->spec, o.input, &c->input));
     return output_spec(c, &d->spec, values, n);
 }
 
-static hk_dataset *make(hk_dataset *d, const char *op, bool sequence,
-                        const hk_example_feature *context, size_t n_context,
-                        const hk_example_feature *lists, size_t n_lists,
-                        const hk_parse_options *opt) {
+hk_dataset *hk_data_parse_example(hk_dataset *d,
+                                  const hk_example_feature *features,
+                                  size_t n_features,
+                                  const hk_parse_options *opt) {
     config *c = NULL;
     hk_value *values = NULL;
     size_t n = 0;
-    hk_status s = hki_dataset_good(d) ? HK_OK : hk_dataset_status(d);
+    hk_status s = hk_dataset_status(d);
     if (s == HK_OK)
         s = hki_zalloc_array(1, sizeof *c, &c);
-    if (s == HK_OK) {
-        c->op = op;
-        s = hki_example_spec_init(&c->spec, context, n_context, lists, n_lists,
-                                  sequence);
-    }
     if (s == HK_OK)
-        s = configure(c, d, opt, &values, &n);
+        s = configure(c, d, features, n_features, opt, &values, &n);
     if (s != HK_OK) {
         config_destroy(c);
         return hki_dataset_fail(&d, 1, s);
@@ -181,23 +189,6 @@ static hk_dataset *make(hk_dataset *d, const char *op, bool sequence,
     return out;
 }
 
-hk_dataset *hk_data_parse_example(hk_dataset *d,
-                                  const hk_example_feature *features,
-                                  size_t n_features,
-                                  const hk_parse_options *opt) {
-    return make(d, "parse_example", false, features, n_features, NULL, 0, opt);
-}
-
-hk_dataset *hk_data_parse_sequence_example(hk_dataset *d,
-                                           const hk_example_feature *context,
-                                           size_t n_context,
-                                           const hk_example_feature *lists,
-                                           size_t n_lists,
-                                           const hk_parse_options *opt) {
-    return make(d, "parse_sequence_example", true, context, n_context, lists,
-                n_lists, opt);
-}
-
 // ---- on bytes --------------------------------------------------------------
 
 struct hk_example_parser {
@@ -207,45 +198,35 @@ struct hk_example_parser {
     hki_box *box;
 };
 
-static hk_status parser_create(const hk_example_feature *context,
-                               size_t n_context,
-                               const hk_example_feature *lists, size_t n_lists,
-                               bool sequence, hk_example_parser **out) {
+static hk_status parser_init(hk_example_parser *p,
+                             const hk_example_feature *features,
+                             size_t n_features, const hk_parse_options *opt) {
+    hk_parse_options o;
+    HKI_TRY(get_options(&o, opt, "example parser"));
+    HKI_TRY(hki_example_spec_init(&p->spec, features, n_features, o.lists,
+                                  o.n_lists, o.sequence != 0));
+    const hk_element spec = {p->spec.n_features, p->spec.values};
+    HKI_TRY(hki_finder_init(&p->finder, &p->spec));
+    HKI_TRY(hki_spec_check("example parser", spec.values, spec.count));
+    HKI_TRY(hki_pool_create(&spec, &p->pool));
+    return hki_pool_take(p->pool, &p->box);
+}
+
+hk_status hk_example_parser_create(const hk_example_feature *features,
+                                   size_t n_features,
+                                   const hk_parse_options *opt,
+                                   hk_example_parser **out) {
     hk_example_parser *p;
     if (out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "example parser: NULL argument");
     HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));
-    hk_status s = hki_example_spec_init(&p->spec, context, n_context, lists,
-                                        n_lists, sequence);
-    if (s == HK_OK)
-        s = hki_finder_init(&p->finder, &p->spec);
-    if (s == HK_OK)
-        s = hki_spec_check("example parser", p->spec.values,
-                           p->spec.n_features);
-    if (s == HK_OK)
-        s = hki_pool_create(&(hk_element){.count = p->spec.n_features,
-                                          .values = p->spec.values},
-                            &p->pool);
-    if (s == HK_OK)
-        s = hki_pool_take(p->pool, &p->box);
+    const hk_status s = parser_init(p, features, n_features, opt);
     if (s != HK_OK) {
         hk_example_parser_destroy(p);
         return s;
     }
     *out = p;
     return HK_OK;
-}
-
-hk_status hk_example_parser_create(const hk_example_feature *features,
-                                   size_t n_features, hk_example_parser **out) {
-    return parser_create(features, n_features, NULL, 0, false, out);
-}
-
-hk_status hk_sequence_parser_create(const hk_example_feature *context,
-                                    size_t n_context,
-                                    const hk_example_feature *lists,
-                                    size_t n_lists, hk_example_parser **out) {
-    return parser_create(context, n_context, lists, n_lists, true, out);
 }
 
 void hk_example_parser_destroy(hk_example_parser *p) {

@@ -323,4 +323,7 @@ static inline double hki_numeric_value(const hki_cells *cells, int64_t r,
 }
 hk_status hki_missing_error(const hk_column *c, int64_t row);
 
+// FarmHash's Fingerprint64.
+uint64_t hki_feature_hash(const void *bytes, size_t size);
+
 #endif // HKI_FEATURE_H

@@ -332,10 +332,9 @@ void hk_features_options_init(hk_features_options *opt, size_t struct_size) {
 static hk_status make_plan(const hk_dataset *d, hk_feature_set *s,
                            const hk_features_options *o, hki_feature_plan **out,
                            hk_value **spec, size_t *n_spec) {
-    const hk_feature_output *outputs;
-    size_t n_outputs;
+    hk_feature_set_info info;
     hki_feature_plan *p;
-    HKI_TRY(hk_feature_set_outputs(s, &outputs, &n_outputs));
+    HKI_TRY(hk_feature_set_get_info(s, &info)); // it is finished
     HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));
     p->set = hk_feature_set_retain(s);
     p->batched = o->batched != 0;

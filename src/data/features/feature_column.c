@@ -270,9 +270,10 @@ static hk_status sized_column(hk_feature_set *s, const char *what,
     return hki_set_add(s, &c, out);
 }
 
-const hk_column *hk_hash_column(hk_feature_set *s, const char *key,
-                                int64_t buckets,
-                                const hk_categorical_options *opt) {
+const hk_column *
+hk_categorical_column_with_hash_bucket(hk_feature_set *s, const char *key,
+                                       int64_t buckets,
+                                       const hk_categorical_options *opt) {
     hk_column *c = NULL;
     if (!hki_set_open(s))
         return NULL;
@@ -280,7 +281,8 @@ const hk_column *hk_hash_column(hk_feature_set *s, const char *key,
         s, sized_column(s, "hash", HKI_COLUMN_HASH, key, buckets, opt, &c), &c);
 }
 
-const hk_column *hk_identity_column(hk_feature_set *s, const char *key,
+const hk_column *
+hk_categorical_column_with_identity(hk_feature_set *s, const char *key,
                                     int64_t buckets,
                                     const hk_categorical_options *opt) {
     hk_column *c = NULL;

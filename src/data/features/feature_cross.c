@@ -154,9 +154,10 @@ static hk_status weighted_column(hk_feature_set *s, const hk_column *source,
     return derived_column(s, &c, suffix, out);
 }
 
-const hk_column *hk_weighted_column(hk_feature_set *s,
-                                    const hk_column *categorical_column,
-                                    const char *weight_key) {
+const hk_column *
+hk_weighted_categorical_column(hk_feature_set *s,
+                               const hk_column *categorical_column,
+                               const char *weight_key) {
     hk_column *c = NULL;
     if (!hki_set_open(s))
         return NULL;

@@ -133,7 +133,7 @@ static uint64_t longer(const uint8_t *p, size_t n) {
                 join(s.v.b, s.w.b, mul) + s.x, mul);
 }
 
-uint64_t hk_feature_hash(const void *bytes, size_t size) {
+uint64_t hki_feature_hash(const void *bytes, size_t size) {
     const uint8_t *const p = bytes;
     if (size <= 16)
         return up_to_16(p, size);

@@ -44,14 +44,14 @@ static int64_t id_of_missing(const hk_column *c) {
 
 static int64_t id_of_text(const hk_column *c, const char *text, size_t size) {
     if (c->kind == HKI_COLUMN_HASH)
-        return (int64_t)(hk_feature_hash(text, size) % (uint64_t)c->size);
+        return (int64_t)(hki_feature_hash(text, size) % (uint64_t)c->size);
     const int64_t id = hki_words_find(c->words, text, size);
     if (id >= 0)
         return id;
     if (c->oov_buckets == 0)
         return c->default_id;
     return c->size +
-           (int64_t)(hk_feature_hash(text, size) % (uint64_t)c->oov_buckets);
+           (int64_t)(hki_feature_hash(text, size) % (uint64_t)c->oov_buckets);
 }
 
 static hk_status id_of_integer(const hk_column *c, const hki_cells *cells,
@@ -183,7 +183,7 @@ hk_status hki_ids_raw(const hki_cells *cells, hki_ids *out) {
             continue;
         }
         hki_cells_text(cells, i, buf, &text, &size);
-        out->id[i] = (int64_t)hk_feature_hash(text, size);
+        out->id[i] = (int64_t)hki_feature_hash(text, size);
     }
     return HK_OK;
 }

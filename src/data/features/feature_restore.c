@@ -216,9 +216,9 @@ static hk_status read_sized(hk_feature_set *s, hki_column_kind kind,
     HKI_TRY(read_keyed(o, &key, &opt));
     HKI_TRY(get_int(o, "buckets", &buckets));
     if (kind == HKI_COLUMN_HASH)
-        hk_hash_column(s, key, buckets, &opt);
+        hk_categorical_column_with_hash_bucket(s, key, buckets, &opt);
     else
-        hk_identity_column(s, key, buckets, &opt);
+        hk_categorical_column_with_identity(s, key, buckets, &opt);
     return hk_feature_set_status(s);
 }
 
@@ -302,7 +302,7 @@ static hk_status read_derived(hk_feature_set *s, hki_column_kind kind,
         return read_embedding(s, source, o);
     if (kind == HKI_COLUMN_WEIGHTED) {
         HKI_TRY(get_text(o, "key", &key));
-        hk_weighted_column(s, source, key);
+        hk_weighted_categorical_column(s, source, key);
     } else {
         hk_indicator_column(s, source);
     }

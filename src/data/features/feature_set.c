@@ -107,16 +107,19 @@ const hk_column *hk_feature_set_find(const hk_feature_set *s,
     return NULL;
 }
 
-const char *hk_column_name(const hk_column *c) {
-    return c != NULL ? c->name : NULL;
-}
-
-int64_t hk_column_buckets(const hk_column *c) {
-    if (c == NULL || c->unfitted)
+static int64_t buckets_of(const hk_column *c) {
+    if (c->unfitted)
         return 0;
     return hki_column_is_categorical(c) || c->source == NULL
                ? c->buckets
-               : hk_column_buckets(c->source);
+               : buckets_of(c->source);
+}
+
+hk_status hk_column_get_info(const hk_column *c, hk_column_info *out) {
+    if (c == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "column info: NULL argument");
+    *out = (hk_column_info){.name = c->name, .buckets = buckets_of(c)};
+    return HK_OK;
 }
 
 hk_status hk_column_word(const hk_column *c, int64_t id, const void **bytes,
@@ -195,7 +198,7 @@ static uint32_t dense_uses(const hki_use *u) {
 static int64_t dense_width(const hk_column *c) {
     if (c->kind == HKI_COLUMN_NUMERIC)
         return hki_numeric_floats(c);
-    return hk_column_buckets(c);
+    return buckets_of(c);
 }
 
 // Gives the dense columns of exactly these uses their places.
@@ -357,7 +360,7 @@ static hk_status finish(hk_feature_set *s) {
     }
     HKI_TRY(check_tables(s));
     HKI_TRY(hki_set_write(s, &s->text));
-    s->fingerprint = hk_feature_hash(s->text.data, s->text.size);
+    s->fingerprint = hki_feature_hash(s->text.data, s->text.size);
     return HK_OK;
 }
 
@@ -389,28 +392,18 @@ static hk_status check_finished(const hk_feature_set *s, const char *what) {
     return HK_OK;
 }
 
-hk_status hk_feature_set_outputs(const hk_feature_set *s,
-                                 const hk_feature_output **out, size_t *n) {
-    if (out == NULL || n == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "feature outputs: NULL argument");
-    HKI_TRY(check_finished(s, "feature outputs"));
-    *out = s->output;
-    *n = s->n_outputs;
+hk_status hk_feature_set_get_info(const hk_feature_set *s,
+                                  hk_feature_set_info *out) {
+    if (out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "feature set info: NULL argument");
+    HKI_TRY(check_finished(s, "feature set info"));
+    *out = (hk_feature_set_info){.outputs = s->output,
+                                 .output_count = s->n_outputs,
+                                 .dense_width = s->n_dense,
+                                 .deep_width = s->first_linear,
+                                 .linear_offset = s->first_both,
+                                 .fingerprint = s->fingerprint};
     return HK_OK;
-}
-
-hk_status hk_feature_set_dense(const hk_feature_set *s, uint32_t use,
-                               int64_t *offset, int64_t *width) {
-    if (offset == NULL || width == NULL || use > HK_USE_DEEP)
-        return hki_fail(HK_E_INVALID_ARG, "feature dense: use is %u", use);
-    HKI_TRY(check_finished(s, "feature dense"));
-    *offset = use == HK_USE_LINEAR ? s->first_both : 0;
-    *width = (use == HK_USE_DEEP ? s->first_linear : s->n_dense) - *offset;
-    return HK_OK;
-}
-
-uint64_t hk_feature_set_fingerprint(const hk_feature_set *s) {
-    return s != NULL && s->finished ? s->fingerprint : 0;
 }
 
 hk_status hk_feature_set_save(const hk_feature_set *s, void *buf,

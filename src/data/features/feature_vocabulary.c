@@ -86,11 +86,14 @@ static hk_status words_of_file(const char *path, size_t max_size,
     return e;
 }
 
-const hk_column *hk_vocabulary_list_column(hk_feature_set *s, const char *key,
+const hk_column *
+hk_categorical_column_with_vocabulary_list(hk_feature_set *s, const char *key,
                                            const char *const *words, size_t n,
                                            const hk_categorical_options *opt) {
     if (!hki_set_open(s))
         return NULL;
+    if (words == NULL && n == 0)
+        return hki_vocabulary_column(s, key, NULL, opt);
     const size_t max_size = (size_t)max_size_of(opt);
     hki_words *w = NULL;
     hk_status e = words == NULL || key == NULL
@@ -107,7 +110,8 @@ const hk_column *hk_vocabulary_list_column(hk_feature_set *s, const char *key,
     return hki_column_done(s, e, NULL);
 }
 
-const hk_column *hk_vocabulary_file_column(hk_feature_set *s, const char *key,
+const hk_column *
+hk_categorical_column_with_vocabulary_file(hk_feature_set *s, const char *key,
                                            const char *path,
                                            const hk_categorical_options *opt) {
     if (!hki_set_open(s))
@@ -121,13 +125,6 @@ const hk_column *hk_vocabulary_file_column(hk_feature_set *s, const char *key,
     hki_words_deinit(w);
     hki_free(w);
     return hki_column_done(s, e, NULL);
-}
-
-const hk_column *hk_vocabulary_data_column(hk_feature_set *s, const char *key,
-                                           const hk_categorical_options *opt) {
-    if (!hki_set_open(s))
-        return NULL;
-    return hki_vocabulary_column(s, key, NULL, opt);
 }
 
 static hk_status lines_of(const hk_column *c, hki_buf *text) {

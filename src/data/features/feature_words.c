@@ -7,7 +7,7 @@
 #define MIN_SLOTS 64
 
 static size_t first_slot(const hki_words *w, const void *bytes, size_t size) {
-    return (size_t)hk_feature_hash(bytes, size) & (w->n_slots - 1);
+    return (size_t)hki_feature_hash(bytes, size) & (w->n_slots - 1);
 }
 
 const char *hki_words_at(const hki_words *w, size_t index, size_t *size) {

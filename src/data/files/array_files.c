@@ -1,13 +1,18 @@
 // array_files.c - IDX, .npy, .npz and CIFAR files as tables in memory.
 #include "data/files/array.h"
 
-typedef hk_status (*parse_fn)(const uint8_t *bytes, size_t size,
-                              const char *what, hk_tensor **out);
-
 // ---- one file --------------------------------------------------------------
 
+static hk_status parse(const uint8_t *bytes, size_t size, const char *path,
+                       hk_tensor **out) {
+    static const char npy[] = "\x93NUMPY";
+    return size >= 6 && memcmp(bytes, npy, 6) == 0
+               ? hki_npy_tensor(bytes, size, path, out)
+               : hki_idx_parse(bytes, size, path, out);
+}
+
 static hk_status read_array(const char *path, const hk_file_options *opt,
-                            parse_fn parse, hk_tensor **out) {
+                            hk_tensor **out) {
     hk_file_options o;
     uint8_t *bytes = NULL;
     size_t size = 0;
@@ -18,16 +23,6 @@ static hk_status read_array(const char *path, const hk_file_options *opt,
     const hk_status s = parse(bytes, size, path, out);
     hki_free(bytes);
     return s;
-}
-
-hk_status hk_idx_read(const char *path, const hk_file_options *opt,
-                      hk_tensor **out) {
-    return read_array(path, opt, hki_idx_parse, out);
-}
-
-hk_status hk_npy_read(const char *path, const hk_file_options *opt,
-                      hk_tensor **out) {
-    return read_array(path, opt, hki_npy_tensor, out);
 }
 
 // ---- several files as one table --------------------------------------------
@@ -55,34 +50,23 @@ static hk_value value_of(const char *name, hk_role role, hk_tensor *t) {
                       .tensor = t};
 }
 
-static hk_dataset *array_table(const hk_array_file *files, size_t n,
-                               const hk_file_options *opt, parse_fn parse,
-                               const char *what) {
+hk_dataset *hk_data_arrays(const hk_array_file *files, size_t n,
+                           const hk_file_options *opt) {
     hk_value *values = NULL;
     if (files == NULL || n == 0)
-        return hki_dataset_fail(
-            NULL, 0, hki_fail(HK_E_INVALID_ARG, "%s: no files", what));
+        return hki_dataset_fail(NULL, 0,
+                                hki_fail(HK_E_INVALID_ARG, "arrays: no files"));
     hk_status s = hki_zalloc_array(n, sizeof *values, &values);
     for (size_t i = 0; s == HK_OK && i < n; i++) {
         hk_tensor *t = NULL;
         if (files[i].name == NULL)
-            s = hki_fail(HK_E_INVALID_ARG, "%s: file %zu has no name", what, i);
+            s = hki_fail(HK_E_INVALID_ARG, "arrays: file %zu has no name", i);
         else
-            s = read_array(files[i].path, opt, parse, &t);
+            s = read_array(files[i].path, opt, &t);
         if (s == HK_OK)
             values[i] = value_of(files[i].name, files[i].role, t);
     }
     return table_of(values, n, s);
-}
-
-hk_dataset *hk_data_idx(const hk_array_file *files, size_t n_files,
-                        const hk_file_options *opt) {
-    return array_table(files, n_files, opt, hki_idx_parse, "idx");
-}
-
-hk_dataset *hk_data_npy(const hk_array_file *files, size_t n_files,
-                        const hk_file_options *opt) {
-    return array_table(files, n_files, opt, hki_npy_tensor, "npy");
 }
 
 // ---- .npz ------------------------------------------------------------------
@@ -148,12 +132,12 @@ static hk_status find_member(const archive *a, const char *name,
     return hki_fail(HK_E_NOT_FOUND, "%s: no array \"%s\"", a->path, name);
 }
 
-hk_status hk_npz_read(const char *path, const char *member,
-                      const hk_file_options *opt, hk_tensor **out) {
+hk_status hk_array_read(const char *path, const char *member,
+                        const hk_file_options *opt, hk_tensor **out) {
     archive a;
     const hki_zip_entry *e;
     if (member == NULL || out == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "npz: NULL argument");
+        return read_array(path, opt, out);
     hk_status s = archive_open(&a, path, opt);
     if (s == HK_OK)
         s = find_member(&a, member, &e);
@@ -316,12 +300,19 @@ static hk_status cifar_load(cifar *c, const hki_files *f, blob *blobs) {
     return HK_OK;
 }
 
-static hk_dataset *cifar_table(const char *const *files, size_t n_files,
-                               const hk_file_options *opt, cifar c,
-                               const char *what) {
-    hki_files f;
+hk_dataset *hk_data_cifar(const char *const *files, size_t n_files, int classes,
+                          const hk_file_options *opt) {
+    cifar c = {.labels = 1, .classes = {classes}};
+    hki_files f = {0};
     blob *blobs = NULL;
-    hk_status s = hki_files_init(&f, files, n_files, opt, what);
+    hk_status s = HK_OK;
+    if (classes == 100)
+        c = (cifar){.labels = 2, .classes = {20, 100}};
+    else if (classes != 10)
+        s = hki_fail(HK_E_INVALID_ARG, "cifar: %d classes, not 10 or 100",
+                     classes);
+    if (s == HK_OK)
+        s = hki_files_init(&f, files, n_files, opt, "cifar");
     if (s == HK_OK)
         s = hki_zalloc_array(f.n_paths, sizeof *blobs, &blobs);
     if (s == HK_OK)
@@ -335,16 +326,4 @@ static hk_dataset *cifar_table(const char *const *files, size_t n_files,
     for (size_t k = 0; k < HKI_COUNT(c.values); k++)
         hk_tensor_release(c.values[k].tensor);
     return d;
-}
-
-hk_dataset *hk_data_cifar10(const char *const *files, size_t n_files,
-                            const hk_file_options *opt) {
-    const cifar c = {.labels = 1, .classes = {10}};
-    return cifar_table(files, n_files, opt, c, "cifar10");
-}
-
-hk_dataset *hk_data_cifar100(const char *const *files, size_t n_files,
-                             const hk_file_options *opt) {
-    const cifar c = {.labels = 2, .classes = {20, 100}};
-    return cifar_table(files, n_files, opt, c, "cifar100");
 }

@@ -50,11 +50,11 @@ hk_status hki_files_init(hki_files *f, const char *const *files, size_t n_files,
                          const hk_file_options *opt, const char *what) {
     *f = (hki_files){0};
     HKI_TRY(hki_file_options_get(&f->opt, opt, what));
-    return hk_files_match(files, n_files, &f->paths, &f->n_paths);
+    return hki_files_match(files, n_files, &f->paths, &f->n_paths);
 }
 
 void hki_files_deinit(hki_files *f) {
-    hk_files_free(f->paths, f->n_paths);
+    hki_files_free(f->paths, f->n_paths);
     *f = (hki_files){0};
 }
 

@@ -24,6 +24,11 @@ typedef struct hki_files {
     hk_file_options opt;
 } hki_files;
 
+// The paths that a list of files and patterns stands for; freed with
+// hki_files_free.
+hk_status hki_files_match(const char *const *files, size_t n_files,
+                          char ***paths, size_t *n_paths);
+void hki_files_free(char **paths, size_t n_paths); // NULL is allowed
 // Finds the files and checks the options. what: names the source in messages.
 hk_status hki_files_init(hki_files *f, const char *const *files, size_t n_files,
                          const hk_file_options *opt, const char *what);

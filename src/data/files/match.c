@@ -16,7 +16,7 @@ typedef struct path_list {
     size_t n, capacity;
 } path_list;
 
-void hk_files_free(char **paths, size_t n_paths) {
+void hki_files_free(char **paths, size_t n_paths) {
     if (paths == NULL)
         return;
     for (size_t i = 0; i < n_paths; i++)
@@ -183,8 +183,8 @@ static hk_status expand(path_list *l, const char *pattern) {
     return HK_OK;
 }
 
-hk_status hk_files_match(const char *const *files, size_t n_files,
-                         char ***paths, size_t *n_paths) {
+hk_status hki_files_match(const char *const *files, size_t n_files,
+                          char ***paths, size_t *n_paths) {
     path_list l = {0};
     if (files == NULL || n_files == 0 || paths == NULL || n_paths == NULL)
         return hki_fail(HK_E_INVALID_ARG, "files: no files are given");
@@ -194,7 +194,7 @@ hk_status hk_files_match(const char *const *files, size_t n_files,
                 ? hki_fail(HK_E_INVALID_ARG, "files: name %zu is empty", i)
                 : expand(&l, files[i]);
     if (s != HK_OK) {
-        hk_files_free(l.paths, l.n);
+        hki_files_free(l.paths, l.n);
         return s;
     }
     *paths = l.paths;
@@ -225,10 +225,10 @@ hk_dataset *hk_data_list_files(const char *const *files, size_t n_files,
     char **paths = NULL;
     size_t n = 0;
     hk_tensor *t = NULL;
-    hk_status s = hk_files_match(files, n_files, &paths, &n);
+    hk_status s = hki_files_match(files, n_files, &paths, &n);
     if (s == HK_OK)
         s = paths_tensor(paths, n, &t);
-    hk_files_free(paths, n);
+    hki_files_free(paths, n);
     if (s != HK_OK)
         return hki_dataset_fail(NULL, 0, s);
     const hk_value v = {.name = "path",

@@ -31,7 +31,7 @@ static hk_status add_strings(hk_example_builder *b, const hk_value *v) {
         s = hk_tensor_get_string(v->tensor, (int64_t)i, &texts[i].data,
                                  &texts[i].size);
     if (s == HK_OK)
-        s = hk_example_add_bytes(b, v->name, texts, n);
+        s = hk_example_add(b, v->name, HK_STRING, texts, n);
     hki_free(texts);
     return s;
 }
@@ -48,13 +48,10 @@ static hk_status add_numbers(hk_example_builder *b, const hk_value *v) {
     HKI_TRY(numbers_as(v, as, &t));
     const size_t n = (size_t)hk_tensor_count(t);
     const void *const data = hk_tensor_data(t);
-    hk_status s;
-    if (as == HK_F32)
-        s = hk_example_add_floats(b, v->name, data, n);
-    else if (as == HK_U8)
-        s = hk_example_add_bytes(b, v->name, &(hk_bytes){data, n}, 1);
-    else
-        s = hk_example_add_ints(b, v->name, data, n);
+    const hk_bytes raw = {data, n};
+    const hk_status s = as == HK_U8
+                            ? hk_example_add(b, v->name, HK_STRING, &raw, 1)
+                            : hk_example_add(b, v->name, as, data, n);
     hk_tensor_release(t);
     return s;
 }
@@ -86,27 +83,20 @@ static hk_status write_example(void *user, const hk_element *e) {
     return hk_record_write(f->w, bytes, size);
 }
 
-hk_status hk_data_write_tfrecord(hk_dataset *d, const char *path,
-                                 const hk_writer_options *opt,
-                                 uint64_t *count) {
+static hk_status write_tfrecord(hk_dataset *d, const char *path,
+                                const hk_writer_options *opt, uint64_t *n) {
     record_file f = {0};
-    uint64_t n = 0;
-    hk_status s = hk_dataset_status(d);
-    if (s == HK_OK)
-        s = hk_record_writer_create(path, opt, &f.w);
+    hk_status s = hk_record_writer_create(path, opt, &f.w);
     if (s == HK_OK)
         s = hk_example_builder_create(&f.b);
     if (s == HK_OK)
-        s = hki_for_each(d, write_example, &f, &n);
+        s = hki_for_each(d, write_example, &f, n);
     hk_example_builder_destroy(f.b);
     if (s != HK_OK) {
         hk_record_writer_destroy(f.w);
         return s;
     }
-    HKI_TRY(hk_record_writer_close(f.w));
-    if (count != NULL)
-        *count = n;
-    return HK_OK;
+    return hk_record_writer_close(f.w);
 }
 
 // ---- CSV -------------------------------------------------------------------
@@ -214,29 +204,22 @@ static hk_status write_row(void *user, const hk_element *e) {
     return f->line.size >= FLUSH_BYTES ? flush_text(f) : HK_OK;
 }
 
-hk_status hk_data_write_csv(hk_dataset *d, const char *path,
-                            const hk_writer_options *opt, uint64_t *count) {
-    hk_writer_options o;
-    uint64_t n = 0;
-    HKI_TRY(hk_dataset_status(d));
+static hk_status write_csv(hk_dataset *d, const char *path,
+                           const hk_writer_options *opt, uint64_t *n) {
     const hk_element *const spec = hk_dataset_spec(d);
     for (size_t k = 0; k < spec->count; k++)
         if (!hki_value_fixed(&spec->values[k]))
             return not_offered("write csv", &spec->values[k]);
-    HKI_TRY(hki_writer_options_get(&o, opt, path, "write csv"));
-    text_file f = {.delimiter = o.delimiter, .header = !o.no_header};
-    HKI_TRY(hki_sink_open(&f.sink, path, &o));
-    hk_status s = hki_for_each(d, write_row, &f, &n);
+    text_file f = {.delimiter = opt->delimiter, .header = !opt->no_header};
+    HKI_TRY(hki_sink_open(&f.sink, path, opt));
+    hk_status s = hki_for_each(d, write_row, &f, n);
     if (s == HK_OK && f.line.size > 0)
         s = flush_text(&f);
     if (s == HK_OK)
         s = hki_sink_commit(&f.sink);
     hki_sink_discard(&f.sink);
     hki_buf_deinit(&f.line);
-    HKI_TRY(s);
-    if (count != NULL)
-        *count = n;
-    return HK_OK;
+    return s;
 }
 
 // ---- arrays ----------------------------------------------------------------
@@ -390,55 +373,69 @@ static hk_dtype array_dtype(hk_dtype t, bool idx) {
     }
 }
 
-static hk_status open_array(array_file *f, hk_dataset *d, const char *name,
-                            const char *path, const hk_writer_options *opt) {
-    hk_writer_options o;
+static hk_status open_array(array_file *f, hk_dataset *d, const char *path,
+                            const hk_writer_options *opt) {
     const hk_element *const spec = hk_dataset_spec(d);
-    const int64_t k = name != NULL ? hki_spec_find(spec, name) : -1;
+    const int64_t k = opt->value != NULL ? hki_spec_find(spec, opt->value) : 0;
     if (k < 0)
         return hki_fail(HK_E_NOT_FOUND, "%s: no value \"%s\"", f->what,
-                        name != NULL ? name : "");
+                        opt->value);
     const hk_value *const v = &spec->values[k];
     f->dtype = array_dtype(v->dtype, f->idx);
     if (!hki_value_fixed(v) || f->dtype == 0 || v->shape.rank >= HK_MAX_RANK)
         return not_offered(f->what, v);
     f->k = (size_t)k;
     f->shape = v->shape;
-    HKI_TRY(hki_writer_options_get(&o, opt, path, f->what));
-    f->packed = o.compression != HK_COMPRESSION_NONE;
+    f->packed = opt->compression != HK_COMPRESSION_NONE;
     HKI_TRY(header_of(f, f->idx ? UINT32_MAX : INT32_MAX, &f->header));
-    HKI_TRY(hki_sink_open(&f->sink, path, &o));
+    HKI_TRY(hki_sink_open(&f->sink, path, opt));
     return f->packed ? HK_OK
                      : hki_sink_write(&f->sink, f->header.data, f->header.size);
 }
 
-static hk_status write_array(hk_dataset *d, array_file *f, const char *name,
-                             const char *path, const hk_writer_options *opt,
-                             uint64_t *count) {
+static hk_status write_array(hk_dataset *d, const char *path,
+                             const hk_writer_options *opt, uint64_t *n) {
+    const bool idx = opt->format == HK_WRITE_IDX;
+    array_file f = {.what = idx ? "write idx" : "write npy", .idx = idx};
+    hk_status s = open_array(&f, d, path, opt);
+    if (s == HK_OK)
+        s = hki_for_each(d, write_array_row, &f, n);
+    if (s == HK_OK)
+        s = finish_array(&f, *n);
+    hki_sink_discard(&f.sink);
+    hki_buf_deinit(&f.rows);
+    hki_buf_deinit(&f.header);
+    return s;
+}
+
+// ---- any of them -----------------------------------------------------------
+
+hk_status hk_data_write(hk_dataset *d, const char *path,
+                        const hk_writer_options *opt, uint64_t *count) {
+    hk_writer_options o;
     uint64_t n = 0;
     HKI_TRY(hk_dataset_status(d));
-    hk_status s = open_array(f, d, name, path, opt);
-    if (s == HK_OK)
-        s = hki_for_each(d, write_array_row, f, &n);
-    if (s == HK_OK)
-        s = finish_array(f, n);
-    hki_sink_discard(&f->sink);
-    hki_buf_deinit(&f->rows);
-    hki_buf_deinit(&f->header);
-    HKI_TRY(s);
+    HKI_TRY(hki_writer_options_get(&o, opt, path, "write"));
+    if (o.format == HK_WRITE_AUTO)
+        o.format = hki_write_format_of(path);
+    switch (o.format) {
+    case HK_WRITE_TFRECORD:
+        HKI_TRY(write_tfrecord(d, path, &o, &n));
+        break;
+    case HK_WRITE_CSV:
+        HKI_TRY(write_csv(d, path, &o, &n));
+        break;
+    case HK_WRITE_NPY:
+    case HK_WRITE_IDX:
+        HKI_TRY(write_array(d, path, &o, &n));
+        break;
+    default:
+        return hki_fail(HK_E_INVALID_ARG,
+                        "write: %s: format %d; the name ends in none of "
+                        ".tfrecord, .csv, .npy and .idx",
+                        path, (int)o.format);
+    }
     if (count != NULL)
         *count = n;
     return HK_OK;
-}
-
-hk_status hk_data_write_npy(hk_dataset *d, const char *name, const char *path,
-                            const hk_writer_options *opt, uint64_t *count) {
-    array_file f = {.what = "write npy"};
-    return write_array(d, &f, name, path, opt, count);
-}
-
-hk_status hk_data_write_idx(hk_dataset *d, const char *name, const char *path,
-                            const hk_writer_options *opt, uint64_t *count) {
-    array_file f = {.what = "write idx", .idx = true};
-    return write_array(d, &f, name, path, opt, count);
 }

@@ -10,12 +10,29 @@ void hk_writer_options_init(hk_writer_options *opt, size_t struct_size) {
     hki_options_init(opt, struct_size, &d, sizeof d);
 }
 _Static_assert(sizeof(hk_writer_options) ==
-                   offsetof(hk_writer_options, reserved) + 3,
+                   offsetof(hk_writer_options, reserved) + 7,
                "no tail padding");
 
-static bool ends_in(const char *path, const char *end) {
-    const size_t n = strlen(path), m = strlen(end);
+// n: bytes of the path that count.
+static bool ends_in(const char *path, size_t n, const char *end) {
+    const size_t m = strlen(end);
     return n >= m && memcmp(path + n - m, end, m) == 0;
+}
+
+hk_write_format hki_write_format_of(const char *path) {
+    static const struct {
+        const char *end;
+        hk_write_format format;
+    } names[] = {{".tfrecord", HK_WRITE_TFRECORD},
+                 {".csv", HK_WRITE_CSV},
+                 {".npy", HK_WRITE_NPY},
+                 {".idx", HK_WRITE_IDX}};
+    size_t n = strlen(path);
+    n -= ends_in(path, n, ".gz") ? 3 : 0;
+    for (size_t i = 0; i < HKI_COUNT(names); i++)
+        if (ends_in(path, n, names[i].end))
+            return names[i].format;
+    return HK_WRITE_AUTO;
 }
 
 hk_status hki_writer_options_get(hk_writer_options *out,
@@ -33,8 +50,9 @@ hk_status hki_writer_options_get(hk_writer_options *out,
                         "%s: compression %d, level %d, delimiter %d", what,
                         (int)out->compression, out->level, out->delimiter);
     if (out->compression == HK_COMPRESSION_AUTO)
-        out->compression =
-            ends_in(path, ".gz") ? HK_COMPRESSION_GZIP : HK_COMPRESSION_NONE;
+        out->compression = ends_in(path, strlen(path), ".gz")
+                               ? HK_COMPRESSION_GZIP
+                               : HK_COMPRESSION_NONE;
     return HK_OK;
 }
 
@@ -163,34 +181,7 @@ void hk_example_builder_destroy(hk_example_builder *b) {
     hki_free(b);
 }
 
-// A map entry with the list of the given field number; `fill` writes its
-// values. After a failure the features are as they were before.
 typedef hk_status (*fill_fn)(hki_buf *b, const void *values, size_t n);
-
-static hk_status add_list(hki_buf *b, const char *key, uint32_t number,
-                          fill_fn fill, const void *values, size_t n) {
-    size_t entry, feature, list;
-    HKI_TRY(hki_pb_open(b, 1, &entry));
-    HKI_TRY(hki_pb_string(b, 1, key));
-    HKI_TRY(hki_pb_open(b, 2, &feature));
-    HKI_TRY(hki_pb_open(b, number, &list));
-    HKI_TRY(fill(b, values, n));
-    HKI_TRY(hki_pb_close(b, list));
-    HKI_TRY(hki_pb_close(b, feature));
-    return hki_pb_close(b, entry);
-}
-
-static hk_status add_feature(hk_example_builder *b, const char *key,
-                             uint32_t number, fill_fn fill, const void *values,
-                             size_t n) {
-    if (b == NULL || key == NULL || (values == NULL && n > 0))
-        return hki_fail(HK_E_INVALID_ARG, "example add: NULL argument");
-    const size_t before = b->features.size;
-    const hk_status s = add_list(&b->features, key, number, fill, values, n);
-    if (s != HK_OK)
-        b->features.size = before;
-    return s;
-}
 
 static hk_status fill_floats(hki_buf *b, const void *values, size_t n) {
     const float *const v = values;
@@ -231,19 +222,39 @@ static hk_status fill_bytes(hki_buf *b, const void *values, size_t n) {
     return HK_OK;
 }
 
-hk_status hk_example_add_bytes(hk_example_builder *b, const char *key,
-                               const hk_bytes *values, size_t n) {
-    return add_feature(b, key, 1, fill_bytes, values, n);
+// A map entry with the list of the given field number; `fill` writes its
+// values.
+static hk_status add_list(hki_buf *b, const char *key, uint32_t number,
+                          fill_fn fill, const void *values, size_t n) {
+    size_t entry, feature, list;
+    HKI_TRY(hki_pb_open(b, 1, &entry));
+    HKI_TRY(hki_pb_string(b, 1, key));
+    HKI_TRY(hki_pb_open(b, 2, &feature));
+    HKI_TRY(hki_pb_open(b, number, &list));
+    HKI_TRY(fill(b, values, n));
+    HKI_TRY(hki_pb_close(b, list));
+    HKI_TRY(hki_pb_close(b, feature));
+    return hki_pb_close(b, entry);
 }
 
-hk_status hk_example_add_floats(hk_example_builder *b, const char *key,
-                                const float *values, size_t n) {
-    return add_feature(b, key, 2, fill_floats, values, n);
-}
-
-hk_status hk_example_add_ints(hk_example_builder *b, const char *key,
-                              const int64_t *values, size_t n) {
-    return add_feature(b, key, 3, fill_ints, values, n);
+hk_status hk_example_add(hk_example_builder *b, const char *key, hk_dtype dtype,
+                         const void *values, size_t n) {
+    if (b == NULL || key == NULL || (values == NULL && n > 0))
+        return hki_fail(HK_E_INVALID_ARG, "example add: NULL argument");
+    const size_t before = b->features.size;
+    hk_status s;
+    if (dtype == HK_STRING)
+        s = add_list(&b->features, key, 1, fill_bytes, values, n);
+    else if (dtype == HK_F32)
+        s = add_list(&b->features, key, 2, fill_floats, values, n);
+    else if (dtype == HK_I64)
+        s = add_list(&b->features, key, 3, fill_ints, values, n);
+    else
+        s = hki_fail(HK_E_DTYPE, "example add: \"%s\" as %s", key,
+                     hk_dtype_name(dtype));
+    if (s != HK_OK)
+        b->features.size = before; // as they were
+    return s;
 }
 
 hk_status hk_example_finish(hk_example_builder *b, const void **bytes,

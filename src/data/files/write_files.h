@@ -5,7 +5,7 @@
 #include "base/io.h"
 #include "codec/codec.h"
 #include "data/data.h"
-#include "hooke/files.h"
+#include "hooke/writers.h"
 
 // A file under way, packed if asked for. Zeroed: closed.
 typedef struct hki_sink {
@@ -17,6 +17,8 @@ typedef struct hki_sink {
 hk_status hki_writer_options_get(hk_writer_options *out,
                                  const hk_writer_options *opt, const char *path,
                                  const char *what);
+// By the name of the file; AUTO: it does not tell.
+hk_write_format hki_write_format_of(const char *path);
 // opt: from hki_writer_options_get, whose compression is never AUTO.
 hk_status hki_sink_open(hki_sink *s, const char *path,
                         const hk_writer_options *opt);

@@ -10,6 +10,7 @@
 #include "base/base.h"
 #include "data/sources/glyphs.h"
 #include "hooke/data.h"
+#include "hooke/digits.h"
 #include <float.h>
 #include <math.h>
 
@@ -448,38 +449,36 @@ static hk_status read_options(hk_digits_options *opt,
     return HK_OK;
 }
 
-hk_status hk_digits_draw(const hk_digits_options *opt, uint64_t index,
-                         uint8_t image[HK_DIGITS_PIXELS], int32_t *label) {
-    if (image == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "digits: image is NULL");
-    hk_digits_options o;
-    HKI_TRY(read_options(&o, opt));
-    const int32_t digit = draw(&o, index, image);
-    if (label != NULL)
-        *label = digit;
-    return HK_OK;
-}
-
-hk_status hk_digits_batch(const hk_digits_options *opt, uint64_t first,
-                          int64_t n, float *images, int32_t *labels) {
-    if (n < 0 || (n > 0 && images == NULL))
-        return hki_fail(HK_E_INVALID_ARG, "digits: %lld images at %p",
-                        (long long)n, (void *)images);
+static hk_status check_draw(uint64_t first, int64_t n, hk_dtype dtype,
+                            const void *images) {
     size_t bytes;
+    if (n < 0 || (n > 0 && images == NULL) ||
+        (dtype != HK_U8 && dtype != HK_F32))
+        return hki_fail(HK_E_INVALID_ARG, "digits: %lld images as %s at %p",
+                        (long long)n, hk_dtype_name(dtype), images);
     if ((uint64_t)n > SIZE_MAX ||
-        hki_mul_overflow((size_t)n, HK_DIGITS_PIXELS * sizeof *images,
-                         &bytes) ||
+        hki_mul_overflow((size_t)n, HK_DIGITS_PIXELS * sizeof(float), &bytes) ||
         (n > 0 && (uint64_t)(n - 1) > UINT64_MAX - first))
         return hki_fail(HK_E_OVERFLOW, "digits: %lld images from index %llu",
                         (long long)n, (unsigned long long)first);
+    return HK_OK;
+}
+
+hk_status hk_digits_draw(const hk_digits_options *opt, uint64_t first,
+                         int64_t n, hk_dtype dtype, void *images,
+                         int32_t *labels) {
     hk_digits_options o;
+    HKI_TRY(check_draw(first, n, dtype, images));
     HKI_TRY(read_options(&o, opt));
     for (int64_t i = 0; i < n; i++) {
-        uint8_t image[HK_DIGITS_PIXELS];
-        const int32_t label = draw(&o, first + (uint64_t)i, image);
-        float *const out = images + i * HK_DIGITS_PIXELS;
-        for (int k = 0; k < HK_DIGITS_PIXELS; k++)
-            out[k] = (float)image[k] / 255.0F;
+        uint8_t pixels[HK_DIGITS_PIXELS];
+        const int32_t label = draw(&o, first + (uint64_t)i, pixels);
+        float *const floats = (float *)images + i * HK_DIGITS_PIXELS;
+        if (dtype == HK_U8)
+            memcpy((uint8_t *)images + i * HK_DIGITS_PIXELS, pixels,
+                   sizeof pixels);
+        for (int k = 0; dtype == HK_F32 && k < HK_DIGITS_PIXELS; k++)
+            floats[k] = (float)pixels[k] / 255.0F;
         if (labels != NULL)
             labels[i] = label;
     }

@@ -16,7 +16,7 @@
 #define HEAD (8 + 6 * 8)
 
 typedef struct range {
-    hk_lease lease; // id 0: came back
+    hki_lease lease; // id 0: came back
     uint64_t owner;
 } range;
 
@@ -25,7 +25,7 @@ typedef struct list {
     size_t used, room;
 } list;
 
-struct hk_leases {
+struct hki_leases {
     pthread_mutex_t lock; // guards everything below
     int64_t count, chunk, epochs;
     int64_t epoch, next; // first example that was never given out
@@ -58,12 +58,12 @@ static void erase(list *l, size_t i) {
     memmove(&l->at[i], &l->at[i + 1], (l->used - i) * sizeof l->at[0]);
 }
 
-static bool before(const hk_lease *a, const hk_lease *b) {
+static bool before(const hki_lease *a, const hki_lease *b) {
     return a->epoch != b->epoch ? a->epoch < b->epoch : a->begin < b->begin;
 }
 
 // Puts a range back where it belongs, joined with its neighbours.
-static void put_back(hk_leases *l, hk_lease lease) {
+static void put_back(hki_leases *l, hki_lease lease) {
     list *const b = &l->back;
     size_t i = 0;
     lease.id = 0;
@@ -86,9 +86,9 @@ static void put_back(hk_leases *l, hk_lease lease) {
 
 // ---- life ------------------------------------------------------------------
 
-hk_status hk_leases_create(int64_t count, int64_t chunk, int64_t epochs,
-                           hk_leases **out) {
-    hk_leases *l;
+hk_status hki_leases_create(int64_t count, int64_t chunk, int64_t epochs,
+                            hki_leases **out) {
+    hki_leases *l;
     if (out == NULL || count < 0 || chunk < 1 || epochs < -1)
         return hki_fail(HK_E_INVALID_ARG,
                         "leases: %lld examples in ranges of %lld, %lld epochs",
@@ -103,7 +103,7 @@ hk_status hk_leases_create(int64_t count, int64_t chunk, int64_t epochs,
     return HK_OK;
 }
 
-void hk_leases_destroy(hk_leases *l) {
+void hki_leases_destroy(hki_leases *l) {
     if (l == NULL)
         return;
     pthread_mutex_destroy(&l->lock);
@@ -115,9 +115,9 @@ void hk_leases_destroy(hk_leases *l) {
 // ---- taking ----------------------------------------------------------------
 
 // The range to give next; false: there is none.
-static bool choose(hk_leases *l, hk_lease *r) {
+static bool choose(hki_leases *l, hki_lease *r) {
     if (l->back.used > 0) {
-        hk_lease *const first = &l->back.at[0].lease;
+        hki_lease *const first = &l->back.at[0].lease;
         *r = *first;
         if (first->end - first->begin > l->chunk)
             r->end = first->begin + l->chunk;
@@ -135,14 +135,14 @@ static bool choose(hk_leases *l, hk_lease *r) {
         l->epoch++;
         l->next = 0;
     }
-    *r = (hk_lease){.epoch = l->epoch, .begin = l->next};
+    *r = (hki_lease){.epoch = l->epoch, .begin = l->next};
     r->end = l->count - l->next > l->chunk ? l->next + l->chunk : l->count;
     l->next = r->end;
     return true;
 }
 
-static hk_status take(hk_leases *l, uint64_t owner, hk_lease *out) {
-    hk_lease r = {0};
+static hk_status take(hki_leases *l, uint64_t owner, hki_lease *out) {
+    hki_lease r = {0};
     // Room for coming back as well: a return cannot fail.
     HKI_TRY(make_room(&l->out, 1));
     HKI_TRY(make_room(&l->back, l->out.used + 1));
@@ -159,7 +159,7 @@ static hk_status take(hk_leases *l, uint64_t owner, hk_lease *out) {
     return HK_OK;
 }
 
-hk_status hk_leases_take(hk_leases *l, uint64_t owner, hk_lease *out) {
+hk_status hki_leases_take(hki_leases *l, uint64_t owner, hki_lease *out) {
     if (l == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "leases take: NULL argument");
     pthread_mutex_lock(&l->lock);
@@ -172,7 +172,7 @@ hk_status hk_leases_take(hk_leases *l, uint64_t owner, hk_lease *out) {
 
 // ---- giving back -----------------------------------------------------------
 
-static hk_status give_back(hk_leases *l, uint64_t owner, uint64_t id,
+static hk_status give_back(hki_leases *l, uint64_t owner, uint64_t id,
                            int64_t used_end) {
     size_t i = 0;
     while (i < l->out.used && l->out.at[i].lease.id != id)
@@ -181,7 +181,7 @@ static hk_status give_back(hk_leases *l, uint64_t owner, uint64_t id,
         return hki_fail(HK_E_NOT_FOUND,
                         "leases: owner %llu does not hold lease %llu",
                         (unsigned long long)owner, (unsigned long long)id);
-    hk_lease r = l->out.at[i].lease;
+    hki_lease r = l->out.at[i].lease;
     if (used_end < r.begin || used_end > r.end)
         return hki_fail(HK_E_INVALID_ARG,
                         "leases: lease %llu is [%lld, %lld), used up to %lld",
@@ -193,8 +193,8 @@ static hk_status give_back(hk_leases *l, uint64_t owner, uint64_t id,
     return HK_OK;
 }
 
-hk_status hk_leases_return(hk_leases *l, uint64_t owner, uint64_t id,
-                           int64_t used_end) {
+hk_status hki_leases_return(hki_leases *l, uint64_t owner, uint64_t id,
+                            int64_t used_end) {
     if (l == NULL)
         return hki_fail(HK_E_INVALID_ARG, "leases return: NULL argument");
     pthread_mutex_lock(&l->lock);
@@ -203,13 +203,13 @@ hk_status hk_leases_return(hk_leases *l, uint64_t owner, uint64_t id,
     return s;
 }
 
-hk_status hk_leases_expire(hk_leases *l, uint64_t owner) {
+hk_status hki_leases_expire(hki_leases *l, uint64_t owner) {
     if (l == NULL)
         return hki_fail(HK_E_INVALID_ARG, "leases expire: NULL argument");
     pthread_mutex_lock(&l->lock);
     for (size_t i = l->out.used; i-- > 0;)
         if (l->out.at[i].owner == owner) {
-            const hk_lease r = l->out.at[i].lease;
+            const hki_lease r = l->out.at[i].lease;
             erase(&l->out, i);
             put_back(l, r);
         }
@@ -219,13 +219,13 @@ hk_status hk_leases_expire(hk_leases *l, uint64_t owner) {
 
 // ---- as bytes --------------------------------------------------------------
 
-static void save_range(hki_saver *w, const hk_lease *r) {
+static void save_range(hki_saver *w, const hki_lease *r) {
     hki_save_i64(w, r->epoch);
     hki_save_i64(w, r->begin);
     hki_save_i64(w, r->end);
 }
 
-static hk_status make_bytes(hk_leases *l, hki_saver *w) {
+static hk_status make_bytes(hki_leases *l, hki_saver *w) {
     w->status = hki_buf_add(&w->buf, MAGIC, 8);
     hki_save_i64(w, l->count);
     hki_save_i64(w, l->chunk);
@@ -247,8 +247,8 @@ static hk_status make_bytes(hk_leases *l, hki_saver *w) {
     return w->status;
 }
 
-hk_status hk_leases_save(hk_leases *l, void *buf, size_t capacity,
-                         size_t *size) {
+hk_status hki_leases_save(hki_leases *l, void *buf, size_t capacity,
+                          size_t *size) {
     hki_saver w = {0};
     if (l == NULL || size == NULL)
         return hki_fail(HK_E_INVALID_ARG, "leases save: NULL argument");
@@ -268,8 +268,8 @@ hk_status hk_leases_save(hk_leases *l, void *buf, size_t capacity,
     return s;
 }
 
-static hk_lease restore_range(hki_restorer *r, const hk_leases *l) {
-    hk_lease e = {0};
+static hki_lease restore_range(hki_restorer *r, const hki_leases *l) {
+    hki_lease e = {0};
     e.epoch = hki_restore_i64(r, 0, l->epoch);
     // What of the current epoch was never given out is in no range.
     const int64_t end = e.epoch == l->epoch ? l->next : l->count;
@@ -281,13 +281,13 @@ static hk_lease restore_range(hki_restorer *r, const hk_leases *l) {
 }
 
 static int compare(const void *a, const void *b) {
-    const hk_lease *const x = &((const range *)a)->lease;
-    const hk_lease *const y = &((const range *)b)->lease;
+    const hki_lease *const x = &((const range *)a)->lease;
+    const hki_lease *const y = &((const range *)b)->lease;
     return before(x, y) ? -1 : before(y, x);
 }
 
 // No example is in two ranges.
-static hk_status check_disjoint(hki_restorer *r, const hk_leases *l) {
+static hk_status check_disjoint(hki_restorer *r, const hki_leases *l) {
     const size_t n = l->back.used + l->out.used;
     range *all = NULL;
     HKI_TRY(hki_alloc_array(n, sizeof *all, &all));
@@ -304,7 +304,7 @@ static hk_status check_disjoint(hki_restorer *r, const hk_leases *l) {
     return good ? HK_OK : hki_restore_bad(r, "ranges that overlap");
 }
 
-static hk_status restore_lists(hk_leases *l, hki_restorer *r) {
+static hk_status restore_lists(hki_leases *l, hki_restorer *r) {
     const int64_t n_back = hki_restore_i64(r, 0, (r->end - r->p) / 24);
     HKI_TRY(hki_restorer_status(r));
     HKI_TRY(make_room(&l->back, (size_t)n_back));
@@ -333,8 +333,8 @@ static hk_status restore_lists(hk_leases *l, hki_restorer *r) {
     return r->p == r->end ? HK_OK : hki_restore_bad(r, "bytes left over");
 }
 
-static hk_status parse(const hk_leases *like, const uint8_t *p, size_t size,
-                       hk_leases *l) {
+static hk_status parse(const hki_leases *like, const uint8_t *p, size_t size,
+                       hki_leases *l) {
     hki_restorer r = {.begin = p, .p = p + 8, .end = p + size - 8};
     if (size < HEAD + 24 || memcmp(p, MAGIC, 8) != 0 ||
         hki_get_u64(p + size - 8) != hki_hash(HKI_HASH_INIT, p, size - 8))
@@ -363,10 +363,10 @@ static hk_status parse(const hk_leases *like, const uint8_t *p, size_t size,
     return check_disjoint(&r, l);
 }
 
-hk_status hk_leases_restore(hk_leases *l, const void *bytes, size_t size) {
+hk_status hki_leases_restore(hki_leases *l, const void *bytes, size_t size) {
     if (l == NULL || bytes == NULL)
         return hki_fail(HK_E_INVALID_ARG, "leases restore: NULL argument");
-    hk_leases fresh = {0};
+    hki_leases fresh = {0};
     const hk_status s = parse(l, bytes, size, &fresh);
     if (s != HK_OK) {
         hki_free(fresh.back.at);

@@ -77,7 +77,7 @@ static const hki_node_ops ops = {
     .table_row = table_row,
 };
 
-static hk_status configure(const hk_dataset *d, const hk_lease *lease,
+static hk_status configure(const hk_dataset *d, const hki_lease *lease,
                            int64_t seed, config *c) {
     if (lease == NULL)
         return hki_fail(HK_E_INVALID_ARG, "lease: NULL argument");
@@ -109,8 +109,8 @@ static hk_status configure(const hk_dataset *d, const hk_lease *lease,
     return HK_OK;
 }
 
-hk_dataset *hk_data_lease(hk_dataset *random_access, const hk_lease *lease,
-                          int64_t seed) {
+hk_dataset *hki_data_lease(hk_dataset *random_access, const hki_lease *lease,
+                           int64_t seed) {
     hk_dataset *const d = random_access;
     config local, *c = NULL;
     hk_status s = hk_dataset_status(d);

@@ -1,5 +1,6 @@
 // synthetic.c - sources that compute their elements: ranges and digits.
 #include "data/core/pipeline.h"
+#include "hooke/digits.h"
 
 // What a view fills: one tensor per value, made anew when somebody kept it.
 #define MAX_TENSORS 2
@@ -169,8 +170,8 @@ static hk_status digits_view(const hk_dataset *d, void *p, const hki_item *item,
         *number = place[HK_DIGITS_PIXELS];
         return HK_OK;
     }
-    HKI_TRY(
-        hk_digits_draw(&c->opt, c->first + (uint64_t)item->row, image, number));
+    HKI_TRY(hk_digits_draw(&c->opt, c->first + (uint64_t)item->row, 1, HK_U8,
+                           image, number));
     keep_digit(c, item->row, image, *number);
     return HK_OK;
 }
@@ -203,7 +204,7 @@ static hk_status digits_config(const hk_digits_options *opt, uint64_t first,
     // The options are checked once, by drawing.
     uint8_t image[HK_DIGITS_PIXELS];
     if (s == HK_OK)
-        s = hk_digits_draw(&c->opt, first, image, NULL);
+        s = hk_digits_draw(&c->opt, first, 1, HK_U8, image, NULL);
     const bool keeps = count > 0 && count <= MOST_KEPT / KEPT_BYTES;
     if (s == HK_OK && keeps)
         s = hki_alloc_array((size_t)count, KEPT_BYTES, &c->images);

@@ -306,29 +306,29 @@ static hk_dataset *make(hk_dataset *d, config c) {
     });
 }
 
-hk_dataset *hk_data_shuffle(hk_dataset *d, int64_t buffer_size, int64_t seed,
-                            int reshuffle_each_iteration) {
+// The pair of seeds that TensorFlow would take.
+static void choose_seeds(config *c, int64_t seed) {
+    const int64_t both = INT64_C(1) << 62;
     // Python's modulo: the result is never negative.
     const int64_t rest = seed % SEED_LIMIT;
-    return make(d, (config){
-                       .buffer_size = buffer_size,
-                       .seed = GRAPH_SEED,
-                       .seed2 = (uint64_t)(rest < 0 ? rest + SEED_LIMIT : rest),
-                       .reshuffle = reshuffle_each_iteration != 0,
-                       .random = seed == HK_SEED_NONE,
-                   });
+    c->seed = GRAPH_SEED;
+    c->seed2 = (uint64_t)(rest < 0 ? rest + SEED_LIMIT : rest);
+    if (seed < both)
+        return;
+    c->seed = (uint64_t)(seed - both) >> 31;
+    c->seed2 = (uint64_t)(seed & SEED_LIMIT);
+    // A pair of zeros means "choose one" further down in TensorFlow.
+    if (c->seed == 0 && c->seed2 == 0)
+        c->seed2 = (uint64_t)SEED_LIMIT;
 }
 
-hk_dataset *hk_data_shuffle2(hk_dataset *d, int64_t buffer_size, uint64_t seed,
-                             uint64_t seed2, int reshuffle_each_iteration) {
+hk_dataset *hk_data_shuffle(hk_dataset *d, int64_t buffer_size, int64_t seed,
+                            int reshuffle_each_iteration) {
     config c = {
         .buffer_size = buffer_size,
-        .seed = seed % (uint64_t)SEED_LIMIT,
-        .seed2 = seed2 % (uint64_t)SEED_LIMIT,
         .reshuffle = reshuffle_each_iteration != 0,
+        .random = seed == HK_SEED_NONE,
     };
-    // A pair of zeros means "choose one" further down in TensorFlow.
-    if (c.seed == 0 && c.seed2 == 0)
-        c.seed2 = (uint64_t)SEED_LIMIT;
+    choose_seeds(&c, seed);
     return make(d, c);
 }

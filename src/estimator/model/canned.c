@@ -60,12 +60,12 @@ static hk_status check(const hk_canned_options *o) {
         if (o->hidden[i] < 1)
             return hki_fail(HK_E_INVALID_ARG, "canned: hidden[%zu] is %lld", i,
                             (long long)o->hidden[i]);
-    const hk_feature_output *list;
-    size_t n, wide = 0, deep = 0;
-    HKI_TRY(hk_feature_set_outputs(o->features, &list, &n));
-    for (size_t i = 0; i < n; i++) {
-        wide += list[i].use == HK_USE_LINEAR;
-        deep += list[i].use == HK_USE_DEEP;
+    hk_feature_set_info set;
+    size_t wide = 0, deep = 0;
+    HKI_TRY(hk_feature_set_get_info(o->features, &set));
+    for (size_t i = 0; i < set.output_count; i++) {
+        wide += set.outputs[i].use == HK_USE_LINEAR;
+        deep += set.outputs[i].use == HK_USE_DEEP;
     }
     if ((o->kind != HK_CANNED_DNN && wide == 0) ||
         (o->kind != HK_CANNED_LINEAR && deep == 0))
@@ -79,11 +79,11 @@ static hk_status check(const hk_canned_options *o) {
 
 // TF's defaults: Adagrad for networks, Ftrl for linear models.
 static void default_optimizers(hk_canned *c) {
-    const hk_feature_output *list;
-    size_t n = 0, columns = 0;
-    if (hk_feature_set_outputs(c->opt.features, &list, &n) == HK_OK)
-        for (size_t i = 0; i < n; i++)
-            columns += list[i].use == HK_USE_LINEAR;
+    hk_feature_set_info set;
+    size_t columns = 0;
+    if (hk_feature_set_get_info(c->opt.features, &set) == HK_OK)
+        for (size_t i = 0; i < set.output_count; i++)
+            columns += set.outputs[i].use == HK_USE_LINEAR;
     hk_optimizer_options_init(&c->deep, sizeof c->deep, HK_OPT_ADAGRAD);
     c->deep.learning_rate = 0.05;
     hk_optimizer_options_init(&c->linear, sizeof c->linear, HK_OPT_FTRL);
@@ -121,11 +121,13 @@ static hk_status copy(hk_canned *c, const hk_canned_options *o) {
 static hk_status make_tag(hk_canned *c) {
     hki_buf b = {0};
     const hk_canned_options *const o = &c->opt;
+    hk_feature_set_info set;
+    HKI_TRY(hk_feature_set_get_info(o->features, &set));
     hk_status s = hki_buf_printf(
         &b, "canned:%d:%d:%lld:%u:%d:%s:%016llx", (int)o->kind,
         (int)o->activation, (long long)o->n_classes, o->batch_norm,
         o->dropout > 0, o->label != NULL ? o->label : "",
-        (unsigned long long)hk_feature_set_fingerprint(o->features));
+        (unsigned long long)set.fingerprint);
     for (size_t i = 0; s == HK_OK && i < o->n_hidden; i++)
         s = hki_buf_printf(&b, ":%lld", (long long)o->hidden[i]);
     // The spec holds the optimizers, too.

@@ -1,7 +1,7 @@
 // input_layer.c - feature columns as parts of a graph.
 //
 // hk_data_features gives one float tensor "dense" and an id tensor for each
-// categorical column; hk_feature_set_outputs says which is which.
+// categorical column; hk_feature_set_get_info says which is which.
 #include "base/base.h"
 #include "hooke/canned.h"
 
@@ -9,18 +9,16 @@ enum {
     MOST_PARTS = 512 // columns of one use
 };
 
-// The floats of "dense" that belong to a use; NULL when there are none.
-static hk_node *dense_part(hk_spec *m, const hk_feature_set *s, hk_use use) {
+// The floats of "dense" for a network; NULL when there are none.
+static hk_node *deep_part(hk_spec *m, const hk_feature_set_info *set) {
     hk_graph *const g = hk_spec_graph(m);
-    int64_t offset = 0, width = 0;
-    if (hk_feature_set_dense(s, use, &offset, &width) != HK_OK || width == 0)
+    if (set->deep_width == 0)
         return NULL;
     hk_node *const all = hk_feature(m, HK_FEATURES_DENSE);
-    const hk_shape shape = hk_node_shape(all);
-    if (shape.rank < 0 || (offset == 0 && shape.dim[1] == width))
+    if (set->deep_width == set->dense_width)
         return all;
-    return hk_slice(g, all, (const int64_t[]){0, offset},
-                    (const int64_t[]){-1, width});
+    return hk_slice(g, all, (const int64_t[]){0, 0},
+                    (const int64_t[]){-1, set->deep_width});
 }
 
 // Sum or mean of a table's rows, [batch, dim]. name: of the variable.
@@ -61,15 +59,16 @@ static bool first_of_table(const hk_feature_output *list, size_t i) {
 
 hk_node *hk_input_layer(hk_spec *m, const hk_feature_set *s) {
     hk_graph *const g = hk_spec_graph(m);
-    const hk_feature_output *list;
-    size_t n, parts = 0;
+    hk_feature_set_info set;
+    size_t parts = 0;
     hk_node *part[MOST_PARTS + 1];
-    if (hk_feature_set_outputs(s, &list, &n) != HK_OK)
+    if (hk_feature_set_get_info(s, &set) != HK_OK)
         return NULL;
+    const hk_feature_output *const list = set.outputs;
     hk_scope_enter(g, "input_layer", 0);
-    part[parts] = dense_part(m, s, HK_USE_DEEP);
+    part[parts] = deep_part(m, &set);
     parts += part[parts] != NULL;
-    for (size_t i = 0; i < n && parts < MOST_PARTS; i++)
+    for (size_t i = 0; i < set.output_count && parts < MOST_PARTS; i++)
         if (list[i].use == HK_USE_DEEP && list[i].kind == HK_FEATURE_IDS)
             part[parts++] = embedding(m, &list[i], first_of_table(list, i));
     hk_scope_pop(g);
@@ -92,15 +91,15 @@ static hk_node *dense_weights(hk_spec *m, const hk_feature_output *o,
 
 hk_node *hk_linear_model(hk_spec *m, const hk_feature_set *s, int64_t units) {
     hk_graph *const g = hk_spec_graph(m);
-    const hk_feature_output *list;
-    size_t n;
-    if (hk_feature_set_outputs(s, &list, &n) != HK_OK)
+    hk_feature_set_info set;
+    if (hk_feature_set_get_info(s, &set) != HK_OK)
         return NULL;
+    const hk_feature_output *const list = set.outputs;
     hk_scope_enter(g, "linear_model", 0);
     hk_node *sum =
         hk_variable(g, "bias_weights", hk_shape_make(1, (int64_t[]){units}),
                     HK_TRAINABLE, hk_init_zeros(), 0);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < set.output_count; i++) {
         if (list[i].use != HK_USE_LINEAR)
             continue;
         hk_scope_enter(g, list[i].name, 0);

@@ -149,8 +149,9 @@ static void data_length(const hk_run *run, int64_t *all, int64_t *left) {
     const int64_t n = t->dataset != NULL ? hk_dataset_count(t->dataset) : -1;
     *all = n > 0 ? n : -1;
     *left = -1;
-    if (n > 0 && t->iter != NULL)
-        *left = HKI_MAX(n - (int64_t)hk_iter_delivered(t->iter), INT64_C(0));
+    hk_iter_info info;
+    if (n > 0 && t->iter != NULL && hk_iter_get_info(t->iter, &info) == HK_OK)
+        *left = HKI_MAX(n - (int64_t)info.delivered, INT64_C(0));
 }
 
 double hk_run_epochs(const hk_run *run) {
