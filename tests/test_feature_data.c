@@ -687,7 +687,8 @@ static void test_adult(void **state) {
     }
     hk_feature_set_info set;
     assert_ok(hk_feature_set_get_info(s, &set));
-    assert_int_equal(set.deep_width, 5 + 9 + 17 + 8 + 7);
+    const int64_t width = set.deep_width;
+    assert_int_equal(width, 5 + 9 + 17 + 8 + 7);
     const hk_features_options fo = batched();
     hk_dataset *const out = hk_data_features(hk_data_batch(d, 512, 0), s, &fo);
     hk_iter *it;

@@ -9,7 +9,7 @@
 //
 // Elements are made as late as possible. What travels between nodes is an
 // item of 16 bytes: a row number of a source that can be read anywhere
-// (HKI_ROWS), or a box, which owns its tensors or the bytes of a record. A
+// (HKI_DATA_ROWS), or a box, which owns its tensors or the bytes of a record. A
 // shuffle of images holds row numbers. Functions (hki_fn_ops: normalise, parse
 // a record, decode, crop...) do nothing when an item passes; they run when a
 // consumer reads the item through a loader, and then write straight into the
@@ -18,11 +18,12 @@
 // How to write...
 //
 //   a table (arrays, IDX, npy, CIFAR: any element by its number)
-//       as tensors with hk_data_slices; or flags HKI_ROWS | HKI_TABLE, ops:
-//       hki_table_start .. hki_table_restore, view, scratch.
+//       as tensors with hk_data_slices; or flags HKI_DATA_ROWS |
+//       HKI_DATA_TABLE, ops: hki_table_start .. hki_table_restore, view,
+//       scratch.
 //   a stream of records (TFRecord, text lines, fixed-length records)
-//       flags HKI_RECORDS, ops: open, start, next (hki_record_item), close,
-//       save, restore. spec: one string scalar.
+//       flags HKI_DATA_RECORDS, ops: open, start, next (hki_record_item),
+//       close, save, restore. spec: one string scalar.
 //   a stream of parsed elements (CSV, generators)
 //       ops as above; next fills a box (hki_node_box, hki_rows_*). With fill
 //       it writes many rows of a batch at once.
@@ -113,14 +114,15 @@ hk_status hki_rows_copy(hki_data_rows *r, size_t k, int64_t i,
 
 // Flags of a dataset.
 enum {
-    HKI_ROWS = 1,     // items are rows, read through ops->view in any thread
-    HKI_TABLE = 2,    // with HKI_ROWS: element i of every pass is row i, and
-                      // count is known
-    HKI_RECORDS = 4,  // boxes hold the bytes of the one string scalar (said
-                      // for readers; a box knows by itself)
-    HKI_PASSES = 8,   // items are those of inputs[0], unchanged
-    HKI_FN = 16,      // a function over inputs[0], run by loaders
-    HKI_MAY_SKIP = 32 // an fn that may leave elements out (on_error = skip)
+    HKI_DATA_ROWS = 1,  // items are rows, read through ops->view in any thread
+    HKI_DATA_TABLE = 2, // with HKI_DATA_ROWS: element i of every pass is row i,
+                        // and count is known
+    HKI_DATA_RECORDS = 4, // boxes hold the bytes of the one string scalar (said
+                          // for readers; a box knows by itself)
+    HKI_DATA_PASSES = 8,  // items are those of inputs[0], unchanged
+    HKI_DATA_FN = 16,     // a function over inputs[0], run by loaders
+    HKI_DATA_MAY_SKIP =
+        32 // an fn that may leave elements out (on_error = skip)
 };
 
 typedef struct hki_saver hki_saver;
@@ -163,8 +165,8 @@ typedef struct hki_node_ops {
     hk_status (*restore)(hki_node *n, hki_restorer *r);
     bool saves_inputs;
 
-    // HKI_ROWS: shows the element of a row: sets tensor, index and shape of
-    // values[0 .. spec.count). Valid until the next view with this scratch.
+    // HKI_DATA_ROWS: shows the element of a row: sets tensor, index and shape
+    // of values[0 .. spec.count). Valid until the next view with this scratch.
     hk_status (*view)(const hk_dataset *d, void *scratch, const hki_item *item,
                       hk_value *values);
     // Optional: value k lies in memory, row by row, row_bytes apart; numbers of
@@ -174,9 +176,10 @@ typedef struct hki_node_ops {
     hk_status (*scratch_open)(const hk_dataset *d, hki_data_run *run,
                               void **out);
     void (*scratch_close)(void *scratch);
-    // HKI_PASSES over a table: the input's row that is element i. Optional.
+    // HKI_DATA_PASSES over a table: the input's row that is element i.
+    // Optional.
     int64_t (*table_row)(const hk_dataset *d, int64_t i);
-    // HKI_ROWS without HKI_TABLE: a row from saved state may be read.
+    // HKI_DATA_ROWS without HKI_DATA_TABLE: a row from saved state may be read.
     bool (*row_valid)(hki_node *n, int64_t row);
     // Makes a box again of the row items that it was made of. Optional.
     hk_status (*remake)(hki_node *n, const hki_item *items, int64_t count,
@@ -189,14 +192,14 @@ struct hk_dataset {
     char *message;
     const hki_node_ops *ops;
     void *config;
-    const struct hki_fn_ops *fn; // HKI_FN
+    const struct hki_fn_ops *fn; // HKI_DATA_FN
     hk_dataset **inputs;
     size_t n_inputs;
     hk_element spec;
     int64_t count; // -1: unknown, -2: no end
     uint64_t fingerprint;
     uint32_t flags;
-    int32_t parallel; // HKI_FN: rows at once; 1, n, or HK_DATA_AUTO
+    int32_t parallel; // HKI_DATA_FN: rows at once; 1, n, or HK_DATA_AUTO
     hki_arena arena;  // spec and names
 };
 
@@ -226,10 +229,11 @@ hk_dataset *hki_dataset_fail(hk_dataset *const *inputs, size_t n_inputs,
 static inline bool hki_dataset_good(const hk_dataset *d) {
     return d != NULL && d->status == HK_OK;
 }
-// Follows HKI_PASSES and HKI_FN down to the dataset that makes the items.
+// Follows HKI_DATA_PASSES and HKI_DATA_FN down to the dataset that makes the
+// items.
 const hk_dataset *hki_dataset_base(const hk_dataset *d);
 static inline bool hki_rows_edge(const hk_dataset *d) {
-    return (hki_dataset_base(d)->flags & HKI_ROWS) != 0;
+    return (hki_dataset_base(d)->flags & HKI_DATA_ROWS) != 0;
 }
 // Index of a value of the spec by name; -1: none.
 int64_t hki_spec_find(const hk_element *spec, const char *name);
@@ -287,7 +291,8 @@ typedef struct hki_fn_ops {
 } hki_fn_ops;
 
 // d: taken. spec: of the outputs. parallel: rows of a batch worked on at once
-// (1 for cheap functions, HK_DATA_AUTO for decoders). flags: HKI_MAY_SKIP or 0.
+// (1 for cheap functions, HK_DATA_AUTO for decoders). flags: HKI_DATA_MAY_SKIP
+// or 0.
 hk_dataset *hki_data_fn(hk_dataset *d, const hki_fn_ops *fn, void *config,
                         const hk_value *spec, size_t n_spec, uint64_t key,
                         int32_t parallel, uint32_t flags);
@@ -318,7 +323,7 @@ hk_status hki_node_pull(hki_node *n, hki_item *items, int64_t want,
 hk_status hki_node_save(hki_node *n, hki_saver *w);
 hk_status hki_node_restore(hki_node *n, hki_restorer *r);
 
-// Ops of sources with HKI_TABLE: the position is n->count.
+// Ops of sources with HKI_DATA_TABLE: the position is n->count.
 hk_status hki_table_start(hki_node *n);
 hk_status hki_table_next(hki_node *n, hki_item *out);
 hk_status hki_table_pull(hki_node *n, hki_item *items, int64_t want,

@@ -54,6 +54,7 @@ GIVEN = {
                "hk_source eval, hk_sweep_result *result",
     "train.h": "hk_session *session, hk_optimizer *optimizer, hk_trainer *t, "
                "int more",
+    "writers.h": "hk_dataset *d, uint64_t count",
 }
 PROSE = {"status.h"}  # hk_something stands for any call
 

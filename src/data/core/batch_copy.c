@@ -26,11 +26,11 @@ static bool base_moves(const hk_dataset *base, hki_move *out) {
 // Follows the chain from the base up; *in holds the moves of d afterwards.
 static bool plan(const hk_dataset *d, hk_isa isa, hki_move **in,
                  hki_move **out) {
-    if (!(d->flags & (HKI_PASSES | HKI_FN)))
+    if (!(d->flags & (HKI_DATA_PASSES | HKI_DATA_FN)))
         return base_moves(d, *in);
     if (!plan(d->inputs[0], isa, in, out))
         return false;
-    if (!(d->flags & HKI_FN))
+    if (!(d->flags & HKI_DATA_FN))
         return true;
     if (d->fn->moves == NULL || !d->fn->moves(d->config, isa, *in, *out))
         return false;
@@ -44,7 +44,7 @@ hki_move *hki_moves_plan(const hk_dataset *d, hk_isa isa, size_t *n) {
     size_t most = d->spec.count;
     hki_move *in = NULL, *out = NULL;
     *n = d->spec.count;
-    for (const hk_dataset *x = d; x->flags & (HKI_PASSES | HKI_FN);
+    for (const hk_dataset *x = d; x->flags & (HKI_DATA_PASSES | HKI_DATA_FN);
          x = x->inputs[0])
         most = HKI_MAX(most, x->inputs[0]->spec.count);
     // No memory for it is no fault: rows are then read one by one.

@@ -148,45 +148,45 @@ uint64_t hki_key(const char *op, size_t n, const int64_t *numbers) {
 // ---- questions about a chain -----------------------------------------------
 
 const hk_dataset *hki_dataset_base(const hk_dataset *d) {
-    while (d->flags & (HKI_PASSES | HKI_FN))
+    while (d->flags & (HKI_DATA_PASSES | HKI_DATA_FN))
         d = d->inputs[0];
     return d;
 }
 
 bool hki_is_table(const hk_dataset *d) {
-    while (d->flags & (HKI_PASSES | HKI_FN)) {
-        if ((d->flags & HKI_PASSES) && d->ops->table_row == NULL)
+    while (d->flags & (HKI_DATA_PASSES | HKI_DATA_FN)) {
+        if ((d->flags & HKI_DATA_PASSES) && d->ops->table_row == NULL)
             return false;
         d = d->inputs[0];
     }
-    return (d->flags & HKI_TABLE) != 0;
+    return (d->flags & HKI_DATA_TABLE) != 0;
 }
 
 int64_t hki_table_row(const hk_dataset *d, int64_t i) {
-    for (; d->flags & (HKI_PASSES | HKI_FN); d = d->inputs[0])
-        if (d->flags & HKI_PASSES)
+    for (; d->flags & (HKI_DATA_PASSES | HKI_DATA_FN); d = d->inputs[0])
+        if (d->flags & HKI_DATA_PASSES)
             i = d->ops->table_row(d, i);
     return i;
 }
 
 bool hki_has_fn(const hk_dataset *d) {
-    for (; d->flags & (HKI_PASSES | HKI_FN); d = d->inputs[0])
-        if (d->flags & HKI_FN)
+    for (; d->flags & (HKI_DATA_PASSES | HKI_DATA_FN); d = d->inputs[0])
+        if (d->flags & HKI_DATA_FN)
             return true;
     return false;
 }
 
 bool hki_may_skip(const hk_dataset *d) {
-    for (; d->flags & (HKI_PASSES | HKI_FN); d = d->inputs[0])
-        if (d->flags & HKI_MAY_SKIP)
+    for (; d->flags & (HKI_DATA_PASSES | HKI_DATA_FN); d = d->inputs[0])
+        if (d->flags & HKI_DATA_MAY_SKIP)
             return true;
     return false;
 }
 
 uint32_t hki_fn_parallel(const hk_dataset *d, hki_data_run *run) {
     uint32_t n = 1;
-    for (; d->flags & (HKI_PASSES | HKI_FN); d = d->inputs[0])
-        if (d->flags & HKI_FN) {
+    for (; d->flags & (HKI_DATA_PASSES | HKI_DATA_FN); d = d->inputs[0])
+        if (d->flags & HKI_DATA_FN) {
             const uint32_t want = d->parallel == HK_DATA_AUTO
                                       ? hki_run_threads(run)
                                       : (uint32_t)HKI_MAX(d->parallel, 1);
@@ -240,11 +240,11 @@ hk_dataset *hki_data_fn(hk_dataset *d, const hki_fn_ops *fn, void *config,
         .n_inputs = 1,
         .spec = spec,
         .n_spec = n_spec,
-        .count = (flags & HKI_MAY_SKIP) && hk_dataset_count(d) > 0
+        .count = (flags & HKI_DATA_MAY_SKIP) && hk_dataset_count(d) > 0
                      ? -1
                      : hk_dataset_count(d),
         .key = key,
         .parallel = parallel,
-        .flags = flags | HKI_FN,
+        .flags = flags | HKI_DATA_FN,
     });
 }

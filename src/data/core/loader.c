@@ -4,7 +4,7 @@
 #include "data/core/pipeline.h"
 
 typedef struct step {
-    const hk_dataset *d; // HKI_FN
+    const hk_dataset *d; // HKI_DATA_FN
     void *scratch;
     hki_pool *pool;
     hki_box *box; // its output when another step or a view follows
@@ -30,8 +30,8 @@ struct hki_loader {
 
 static size_t count_steps(const hk_dataset *d) {
     size_t n = 0;
-    for (; d->flags & (HKI_PASSES | HKI_FN); d = d->inputs[0])
-        n += (d->flags & HKI_FN) != 0;
+    for (; d->flags & (HKI_DATA_PASSES | HKI_DATA_FN); d = d->inputs[0])
+        n += (d->flags & HKI_DATA_FN) != 0;
     return n;
 }
 
@@ -50,7 +50,7 @@ static hk_status open_base(hki_loader *l) {
     l->shown = (hk_element){.count = d->spec.count, .values = l->values};
     if (d->ops->scratch_open != NULL)
         HKI_TRY(d->ops->scratch_open(d, l->run, &l->scratch));
-    if (d->flags & HKI_ROWS)
+    if (d->flags & HKI_DATA_ROWS)
         return HK_OK;
     const hk_shape scalar = hk_shape_make(0, NULL);
     return hki_tensor_wrap_strings(scalar, &l->cell, &l->lent);
@@ -66,8 +66,9 @@ hk_status hki_loader_open(const hk_dataset *d, hki_data_run *run,
     l->n_steps = count_steps(d);
     hk_status s = hki_zalloc_array(l->n_steps, sizeof *l->steps, &l->steps);
     size_t at = l->n_steps;
-    for (; s == HK_OK && (d->flags & (HKI_PASSES | HKI_FN)); d = d->inputs[0])
-        if (d->flags & HKI_FN)
+    for (; s == HK_OK && (d->flags & (HKI_DATA_PASSES | HKI_DATA_FN));
+         d = d->inputs[0])
+        if (d->flags & HKI_DATA_FN)
             s = open_step(&l->steps[--at], d);
     if (s == HK_OK)
         s = open_base(l);
@@ -127,7 +128,7 @@ static hk_status copy_record(hki_loader *l, const hki_box *b) {
 
 static hk_status show(hki_loader *l, const hki_item *item, bool lend,
                       const hk_element **out) {
-    if (l->base->flags & HKI_ROWS) {
+    if (l->base->flags & HKI_DATA_ROWS) {
         HKI_TRY(l->base->ops->view(l->base, l->scratch, item, l->values));
     } else if (item->box->bytes == NULL) {
         *out = &item->box->element;
@@ -147,7 +148,7 @@ static hk_status apply(hki_loader *l, step *s, const hk_element *in,
                        const hki_item *item, hki_data_rows *rows, int64_t row,
                        bool *skip) {
     const bool record =
-        (l->base->flags & HKI_ROWS) == 0 && item->box->bytes != NULL;
+        (l->base->flags & HKI_DATA_ROWS) == 0 && item->box->bytes != NULL;
     hki_fn_call c = {
         .run = l->run,
         .in = in,

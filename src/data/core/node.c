@@ -12,7 +12,7 @@ hk_status hki_node_open(const hk_dataset *d, hki_data_run *run,
     n->d = d;
     n->run = run;
     n->rows = hki_rows_edge(d);
-    n->passes = (d->flags & (HKI_PASSES | HKI_FN)) != 0;
+    n->passes = (d->flags & (HKI_DATA_PASSES | HKI_DATA_FN)) != 0;
     if ((s = hki_zalloc_array(d->n_inputs, sizeof *n->inputs, &n->inputs)) !=
         HK_OK)
         goto fail;
@@ -265,7 +265,7 @@ static hk_status restore_row(hki_restorer *r, hki_node *base, int64_t *row) {
     *row = hki_restore_i64(r, INT64_MIN, INT64_MAX);
     HKI_TRY(hki_restorer_status(r));
     const bool good =
-        (d->flags & HKI_TABLE) != 0
+        (d->flags & HKI_DATA_TABLE) != 0
             ? *row >= 0 && *row < d->count
             : d->ops->row_valid != NULL && d->ops->row_valid(base, *row);
     return good ? HK_OK : hki_restore_bad(r, "a row that is not there");

@@ -183,7 +183,8 @@ hk_dataset *hk_data_parse_example(hk_dataset *d,
         return hki_dataset_fail(&d, 1, s);
     }
     const uint64_t key = hki_hash(c->spec.key, &c->keep, sizeof c->keep);
-    const uint32_t flags = c->on_error == HK_ON_ERROR_SKIP ? HKI_MAY_SKIP : 0;
+    const uint32_t flags =
+        c->on_error == HK_ON_ERROR_SKIP ? HKI_DATA_MAY_SKIP : 0;
     hk_dataset *const out = hki_data_fn(d, &fn, c, values, n, key, 1, flags);
     hki_free(values);
     return out;

@@ -341,7 +341,7 @@ static hk_dataset *make(config *c) {
         .n_spec = 1,
         .count = -1,
         .key = key,
-        .flags = HKI_RECORDS,
+        .flags = HKI_DATA_RECORDS,
     });
 }
 

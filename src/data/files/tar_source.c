@@ -563,7 +563,7 @@ static hk_dataset *make_decoder(hk_dataset *d, const hk_tar_field *fields,
                                    .shape = x->fields[i].shape};
     hk_dataset *const out =
         hki_data_fn(d, &decoder_ops, x, spec, n, 0, HK_DATA_AUTO,
-                    x->on_error == HK_ON_ERROR_SKIP ? HKI_MAY_SKIP : 0);
+                    x->on_error == HK_ON_ERROR_SKIP ? HKI_DATA_MAY_SKIP : 0);
     hki_free(spec);
     return out;
 }

@@ -368,7 +368,8 @@ hk_dataset *hk_data_images(hk_dataset *d, const char *name,
     key = hki_hash(key, &o.seed, sizeof o.seed);
     const int32_t parallel =
         o.parallel != 0 ? o.parallel : (c->decodes ? HK_DATA_AUTO : 1);
-    const uint32_t flags = o.on_error == HK_ON_ERROR_SKIP ? HKI_MAY_SKIP : 0;
+    const uint32_t flags =
+        o.on_error == HK_ON_ERROR_SKIP ? HKI_DATA_MAY_SKIP : 0;
     d = hki_data_fn(d, &images_fn, c, spec, d->spec.count, key, parallel,
                     flags);
     hki_free(spec);

@@ -129,6 +129,6 @@ hk_dataset *hki_data_lease(hk_dataset *random_access, const hki_lease *lease,
         .n_inputs = 1,
         .count = c->end - c->begin,
         .key = hki_key("lease", HKI_COUNT(key), key),
-        .flags = HKI_PASSES,
+        .flags = HKI_DATA_PASSES,
     });
 }

@@ -109,7 +109,7 @@ hk_dataset *hk_data_range(int64_t start, int64_t stop, int64_t step) {
         .n_spec = 1,
         .count = (int64_t)count,
         .key = hki_key("range", 3, (int64_t[]){start, stop, step}),
-        .flags = HKI_ROWS | HKI_TABLE,
+        .flags = HKI_DATA_ROWS | HKI_DATA_TABLE,
     });
 }
 
@@ -246,6 +246,6 @@ hk_dataset *hk_data_digits(const hk_digits_options *opt, uint64_t first,
         .count = count,
         .key = hki_hash(hki_key("digits", HKI_COUNT(numbers), numbers), dials,
                         sizeof dials),
-        .flags = HKI_ROWS | HKI_TABLE,
+        .flags = HKI_DATA_ROWS | HKI_DATA_TABLE,
     });
 }

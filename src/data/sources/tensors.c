@@ -225,7 +225,7 @@ static hk_dataset *make(const char *op, const hki_node_ops *ops,
             .n_spec = n,
             .count = rows,
             .key = hki_key(op, 1, &rows),
-            .flags = HKI_ROWS | HKI_TABLE,
+            .flags = HKI_DATA_ROWS | HKI_DATA_TABLE,
         });
     } else {
         d = hki_dataset_fail(NULL, 0, s);

@@ -298,6 +298,6 @@ hk_dataset *hk_data_cache(hk_dataset *d, const char *path) {
         .n_inputs = 1,
         .count = hk_dataset_count(d),
         .key = file, // where the file is does not matter
-        .flags = file ? 0 : HKI_PASSES,
+        .flags = file ? 0 : HKI_DATA_PASSES,
     });
 }

@@ -202,7 +202,7 @@ hk_dataset *hk_data_concatenate(hk_dataset *a, hk_dataset *b) {
         .spec = spec,
         .n_spec = both[0]->spec.count,
         .count = sum(both[0]->count, both[1]->count),
-        .flags = tables ? HKI_ROWS | HKI_TABLE : 0,
+        .flags = tables ? HKI_DATA_ROWS | HKI_DATA_TABLE : 0,
     });
     hki_free(spec);
     return d;

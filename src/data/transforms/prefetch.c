@@ -296,6 +296,6 @@ hk_dataset *hk_data_prefetch(hk_dataset *d, int64_t n) {
         .inputs = &d,
         .n_inputs = 1,
         .count = hk_dataset_count(d),
-        .flags = HKI_PASSES,
+        .flags = HKI_DATA_PASSES,
     });
 }

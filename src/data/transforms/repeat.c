@@ -124,6 +124,6 @@ hk_dataset *hk_data_repeat(hk_dataset *d, int64_t count) {
         .n_inputs = 1,
         .count = count_of(d, count),
         .key = hki_key("repeat", 1, &count),
-        .flags = HKI_PASSES,
+        .flags = HKI_DATA_PASSES,
     });
 }

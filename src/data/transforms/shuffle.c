@@ -302,7 +302,7 @@ static hk_dataset *make(hk_dataset *d, config c) {
         .n_inputs = 1,
         .count = hk_dataset_count(d),
         .key = hki_key("shuffle", HKI_COUNT(key), key),
-        .flags = HKI_PASSES,
+        .flags = HKI_DATA_PASSES,
     });
 }
 

@@ -131,7 +131,7 @@ static hk_dataset *make(hk_dataset *d, const hki_node_ops *ops, config c,
         .n_inputs = 1,
         .count = count,
         .key = hki_key(ops->name, 2, (int64_t[]){c.n, c.index}),
-        .flags = HKI_PASSES,
+        .flags = HKI_DATA_PASSES,
     });
 }
 

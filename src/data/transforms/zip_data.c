@@ -219,7 +219,7 @@ static hk_dataset *make(hk_dataset **ds, size_t n, const config *c,
         .n_spec = total,
         .count = count,
         .key = hki_key("zip", 2, (int64_t[]){c->start, c->counts}),
-        .flags = tables ? HKI_ROWS | HKI_TABLE : 0,
+        .flags = tables ? HKI_DATA_ROWS | HKI_DATA_TABLE : 0,
     });
     hki_free(spec);
     return d;
