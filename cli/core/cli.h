@@ -116,6 +116,14 @@ void cli_commands_page(FILE *f); // docs/commands.md
 int cli_fail(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 int cli_usage_error(const cli_command *c, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+// Compilers and analyzers cannot see that neither returns 0.
+static inline int cli_failed(int code) {
+    if (code == 0)
+        __builtin_unreachable();
+    return code;
+}
+#define cli_fail(...) cli_failed((cli_fail)(__VA_ARGS__))
+#define cli_usage_error(...) cli_failed((cli_usage_error)(__VA_ARGS__))
 // A status of the library: its message, and the exit code that fits.
 int cli_status(hk_status s);
 void cli_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));

@@ -167,7 +167,7 @@ static void say(const char *fmt, va_list ap) {
     free(text);
 }
 
-int cli_fail(const char *fmt, ...) {
+int(cli_fail)(const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     say(fmt, ap);
@@ -175,7 +175,7 @@ int cli_fail(const char *fmt, ...) {
     return CLI_FAILED;
 }
 
-int cli_usage_error(const cli_command *c, const char *fmt, ...) {
+int(cli_usage_error)(const cli_command *c, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
     say(fmt, ap);

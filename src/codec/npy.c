@@ -111,7 +111,7 @@ static hk_status read_shape(cursor *c, hki_npy *a) {
 
 // "<f4", "|u1", ">i8", "=f8", "|S12".
 static hk_status read_descr(cursor *c, hki_npy *a) {
-    char text[MAX_TEXT];
+    char text[MAX_TEXT] = "";
     skip_blanks(c);
     if (c->p < c->end && (*c->p == '[' || *c->p == '('))
         return bad(c, "structured types are not supported");

@@ -31,7 +31,7 @@ static void store_index(uint8_t *to, vi v, int64_t n) {
         vi_st_u8(to, v);
         return;
     }
-    uint8_t t[VL];
+    uint8_t t[VL] = {0};
     vi_st_u8(t, v);
     for (int64_t i = 0; i < n; i++)
         to[i] = t[i];

@@ -282,7 +282,7 @@ hk_status hki_msg_body(hki_framer *f, const hki_body *b, void *msg,
 hk_status hki_msg_recv(hki_framer *f, hki_type type, const hki_body *b,
                        void *msg, int64_t deadline_ns, const char *what) {
     uint8_t body[HKI_MAX_MESSAGE];
-    hki_frame head;
+    hki_frame head = {0};
     HKI_TRY(
         hki_frame_expect(f, type, body, sizeof body, deadline_ns, what, &head));
     return hki_body_get(b, body, head.size, f->conn->peer, msg, NULL);

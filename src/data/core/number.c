@@ -178,7 +178,7 @@ static bool convert_slowly(const uint8_t *p, const uint8_t *end, double *as_f64,
         return false;
     if (as_f64 != NULL)
         *as_f64 = strtod_l(text, NULL, c);
-    else
+    if (as_f32 != NULL)
         *as_f32 = strtof_l(text, NULL, c);
     freelocale(c);
     return true;

@@ -266,8 +266,8 @@ hk_status hki_file_reader_skip(hki_file_reader *r, uint64_t n) {
     return HK_OK;
 }
 
-hk_status hki_file_reader_fail(const hki_file_reader *r, hk_status s,
-                               size_t ahead, const char *fmt, ...) {
+hk_status(hki_file_reader_fail)(const hki_file_reader *r, hk_status s,
+                                size_t ahead, const char *fmt, ...) {
     char text[512];
     va_list ap;
     va_start(ap, fmt);

@@ -91,6 +91,8 @@ const char *hki_file_reader_path(const hki_file_reader *r);
 hk_status hki_file_reader_fail(const hki_file_reader *r, hk_status s,
                                size_t ahead, const char *fmt, ...)
     __attribute__((format(__printf__, 4, 5)));
+#define hki_file_reader_fail(...)                                              \
+    hki_failed((hki_file_reader_fail)(__VA_ARGS__))
 
 // File, record and offset.
 void hki_file_reader_save(const hki_file_reader *r, hki_saver *w);

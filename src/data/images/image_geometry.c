@@ -167,7 +167,7 @@ hk_status hki_image_channels(hki_image_call *c, const hki_image *in,
         return HK_OK;
     }
     for (int64_t i = 0; i < n; i++) {
-        float p[4] = {0}, q[4];
+        float p[4] = {0}, q[4] = {0};
         if (in->dtype == HK_F32) {
             convert_f32((const float *)in->data + i * in->channels,
                         in->channels, (float *)out->data + i * out->channels,
