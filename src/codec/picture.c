@@ -16,7 +16,8 @@ static hk_status find(const uint8_t *bytes, size_t size, const char *what,
         return hki_fail(HK_E_INVALID_ARG, "%s: picture bytes are NULL", what);
     for (size_t i = 0; i < HKI_COUNT(formats); i++) {
         const hki_picture_format *const f = formats[i];
-        if (size < f->magic_size || memcmp(bytes, f->magic, f->magic_size) != 0)
+        if (size == 0 || size < f->magic_size ||
+            memcmp(bytes, f->magic, f->magic_size) != 0)
             continue;
         if (f->read == NULL)
             return hki_fail(HK_E_UNSUPPORTED,

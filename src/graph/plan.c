@@ -384,7 +384,8 @@ hk_status hk_plan_init_values(const hk_plan *p, uint64_t seed, float *x,
                               void *side) {
     if (x == NULL && hk_layout_size(p->layout) > 0)
         return hki_fail(HK_E_INVALID_ARG, "initial values: x is NULL");
-    memset(x, 0, (size_t)hk_layout_size(p->layout) * sizeof *x);
+    if (x != NULL)
+        memset(x, 0, (size_t)hk_layout_size(p->layout) * sizeof *x);
     if (side != NULL)
         memset(side, 0, (size_t)hk_layout_side_bytes(p->layout));
     for (size_t i = 0; i < p->graph->vars.n; i++) {

@@ -74,7 +74,7 @@ static inline void hki_row_major(const hk_shape *s,
 static inline void hki_broadcast_strides(const hk_shape *from,
                                          const hk_shape *to,
                                          int64_t stride[HK_MAX_RANK]) {
-    int64_t own[HK_MAX_RANK];
+    int64_t own[HK_MAX_RANK] = {0};
     hki_row_major(from, own);
     const int lead = to->rank - from->rank;
     for (int i = 0; i < to->rank; i++) {

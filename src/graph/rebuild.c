@@ -110,6 +110,8 @@ static bool identity_perm(const hki_attr *a, int rank) {
 static hk_node *equals(const hki_rebuild *r, hki_opcode code, const hki_attr *a,
                        hk_node *const *in, const hk_shape *out,
                        hk_dtype dtype) {
+    if (in[0] == NULL) // a source
+        return NULL;
     switch (code) {
     case HKI_OP_identity:
         return in[0];
@@ -181,8 +183,9 @@ static hk_status fold_run(const hki_rebuild *r, const hki_call *c,
         }
     const hki_view out = tensor_view(result);
     if (c->op->run == NULL) { // reshape
-        memcpy(out.data, in[0].data,
-               (size_t)out.count * hk_dtype_size(out.dtype));
+        if (in[0].data != NULL)
+            memcpy(out.data, in[0].data,
+                   (size_t)out.count * hk_dtype_size(out.dtype));
         return HK_OK;
     }
     dout = (hki_tensor_desc){out.dtype, HKI_PLAIN, out.shape};
@@ -285,7 +288,7 @@ static hk_status copy_call(hki_rebuild *r, const hki_call *c) {
             return HK_OK;
         }
     }
-    if (code == HKI_OP_act_bias_grad && a.act == HKI_U_NONE)
+    if (code == HKI_OP_act_bias_grad && a.act == HKI_U_NONE && in[0] != NULL)
         return split_act_bias(r, c, in);
     compose(code, &a, in);
 

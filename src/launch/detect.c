@@ -227,7 +227,8 @@ static hk_status from_options(hk_cluster_config *c, hki_wish *w) {
         w->index = (int32_t)n;
         HKI_TRY(hki_config_note(c, "index: %u from JOB_COMPLETION_INDEX", n));
     }
-    const char *fallback[1] = {DEFAULT_ADDRESS};
+    const char **const fallback = w->fallback;
+    fallback[0] = DEFAULT_ADDRESS;
     if (w->center == NULL && strcmp(role, "evaluator") != 0) {
         if (w->o.center_count > 1)
             return hki_fail(HK_E_INVALID_ARG,

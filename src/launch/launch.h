@@ -86,9 +86,10 @@ hk_status hki_config_print_tf(hk_cluster_config *c);
 // Options and variables in one, each with its value from where it was given.
 typedef struct hki_wish {
     hk_cluster_options o;
-    int32_t index;       // -1: not given
-    const char *role;    // "ps", "worker", "chief", "evaluator"; NULL
-    const char **center; // addresses; NULL: not given
+    int32_t index;           // -1: not given
+    const char *role;        // "ps", "worker", "chief", "evaluator"; NULL
+    const char **center;     // addresses; NULL: not given
+    const char *fallback[1]; // what center is then
     uint32_t n_center;
     bool given; // anything but the launcher
 } hki_wish;

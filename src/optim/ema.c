@@ -109,7 +109,7 @@ static hk_status copy_values(hk_ema *e, const float *x, const void *side) {
     if (n > 0)
         memcpy(e->shadow, x, (size_t)n * sizeof *x);
     HKI_TRY(hki_alloc_array(bytes, 1, &e->side));
-    if (bytes > 0)
+    if (side != NULL)
         memcpy(e->side, side, bytes);
     return HK_OK;
 }

@@ -52,8 +52,8 @@ static const char *others_name(const hk_optimizer *o, const char *name) {
 }
 
 hk_status hk_optimizer_set(hk_optimizer *o, const char *name, double value) {
-    if (others_name(o, name) != NULL)
-        return hk_optimizer_set(o->other, others_name(o, name), value);
+    for (const char *rest; (rest = others_name(o, name)) != NULL; name = rest)
+        o = o->other;
     const hki_hyper *h = NULL;
     HKI_TRY(find_hyper(o, name, &h));
     if (h->create_only)

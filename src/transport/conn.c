@@ -194,7 +194,7 @@ hk_status hki_conn_send_all(hki_conn *c, const struct iovec *v, int n,
         while (first < n && left[first].iov_len == 0)
             first++;
         bool empty = false;
-        if (first == n) {
+        if (first >= n) {
             HKI_TRY(hki_conn_flush(c, &empty));
             if (empty)
                 return HK_OK;
@@ -202,7 +202,7 @@ hk_status hki_conn_send_all(hki_conn *c, const struct iovec *v, int n,
             size_t done;
             HKI_TRY(hki_conn_send(c, left + first, n - first, &done));
             const bool moved = done > 0;
-            for (int i = first; done > 0; i++) {
+            for (int i = first; i < n && done > 0; i++) {
                 const size_t part = HKI_MIN(done, left[i].iov_len);
                 left[i].iov_base = (char *)left[i].iov_base + part;
                 left[i].iov_len -= part;

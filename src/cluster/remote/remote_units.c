@@ -26,17 +26,17 @@ const hki_chunk_range *hki_link_unit(const hki_remote *r, const hki_link *l,
 
 // ---- slots ------------------------------------------------------------------
 
-static void free_slot(hki_slot_up *s) {
-    hki_free(s->own);
-    hki_free(s->coded);
-    hki_free(s->ids);
-    *s = (hki_slot_up){0};
+static void free_slots(hki_slot_up *slot, uint32_t n) {
+    for (uint32_t i = 0; slot != NULL && i < n; i++) {
+        hki_free(slot[i].own);
+        hki_free(slot[i].coded);
+        hki_free(slot[i].ids);
+    }
+    hki_free(slot);
 }
 
 void hki_link_free_slots(hki_link *l) {
-    for (uint32_t i = 0; l->slot != NULL && i < l->window; i++)
-        free_slot(&l->slot[i]);
-    hki_free(l->slot);
+    free_slots(l->slot, l->window);
     hki_free(l->raw);
     l->slot = NULL;
     l->raw = NULL;
@@ -64,19 +64,16 @@ hk_status hki_link_slots(hki_remote *r, hki_link *l) {
     for (uint32_t i = 0; i < n && s == HK_OK; i++)
         s = make_slot(r, &more[i]);
     if (s != HK_OK) {
-        for (uint32_t i = 0; i < n; i++)
-            free_slot(&more[i]);
-        hki_free(more);
+        free_slots(more, n);
         return s;
     }
-    for (uint32_t u = l->acked; l->slot != NULL && u < l->computed; u++) {
+    const uint32_t before = l->window;
+    for (uint32_t u = l->acked; before > 0 && u < l->computed; u++) {
         const hki_slot_up was = more[u % n];
-        more[u % n] = l->slot[u % l->window];
-        l->slot[u % l->window] = was;
+        more[u % n] = l->slot[u % before];
+        l->slot[u % before] = was;
     }
-    for (uint32_t i = 0; i < l->window; i++)
-        free_slot(&l->slot[i]);
-    hki_free(l->slot);
+    free_slots(l->slot, before);
     l->slot = more;
     l->window = n;
     return HK_OK;
@@ -99,7 +96,7 @@ static void place(hki_remote *r, hki_link *l, hki_slot_up *s, uint32_t unit) {
 // ---- chunks -----------------------------------------------------------------
 
 static const float *keep_view(float *view, const float *c, int64_t n) {
-    if (view == NULL)
+    if (view == NULL || c == NULL)
         return c;
     memcpy(view, c, (size_t)n * sizeof *view);
     return view;

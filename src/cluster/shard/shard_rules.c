@@ -343,6 +343,9 @@ hk_status hki_rules_apply(hki_shard *s, const hki_shard_run *r, uint32_t chunk,
         apply_round(s, chunk, up);
         return HK_OK;
     }
+    if (own == NULL)
+        return hki_fail(HK_E_INTERNAL, "%s: chunk %u has no scratch", s->name,
+                        chunk);
     if (c->state) // statistics are averaged over the workers, never summed
         s->k->meet(own, values, 1.0f / (float)HKI_MAX(r->began.live, 1u), n);
     else if (s->method->center == HKI_CENTER_DELAYED)

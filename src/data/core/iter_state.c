@@ -248,7 +248,8 @@ static hk_status check_entries(hki_restorer *r, const hk_value *v) {
     bool good = true;
     if (v->form == HK_SPARSE_FORM) {
         for (int64_t i = 0; i < n; i++)
-            good = good && x[i] >= 0 && x[i] < v->shape.dim[i % v->shape.rank];
+            good = good && x[i] >= 0 &&
+                   x[i] < v->shape.dim[i % HKI_MAX(v->shape.rank, 1)];
     } else {
         good = x[0] == 0 && x[n - 1] == hk_tensor_shape(v->tensor).dim[0];
         for (int64_t i = 1; i < n; i++)

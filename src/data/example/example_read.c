@@ -474,8 +474,8 @@ static hki_pb cursor(const hki_list *l) {
 // The next step of a feature list. *more false: it is over.
 static hk_status next_step(const hki_feature *f, hki_pb *m, hki_list *l,
                            int64_t *n, bool *more) {
-    hki_pb_field field;
-    bool bad;
+    hki_pb_field field = {0};
+    bool bad = false;
     do {
         *more = hki_pb_next(m, &field, &bad);
         if (!*more)
@@ -491,9 +491,9 @@ static hk_status measure_steps(const hki_feature *f, const hki_list *steps,
                                int64_t *n_steps, int64_t *total,
                                int64_t *longest) {
     hki_pb m = cursor(steps);
-    hki_list l;
-    bool more;
-    int64_t n;
+    hki_list l = {0};
+    bool more = false;
+    int64_t n = 0;
     *n_steps = *total = *longest = 0;
     for (;;) {
         HKI_TRY(next_step(f, &m, &l, &n, &more));
@@ -533,7 +533,7 @@ static hk_status list_memory(const hki_feature *f, hki_data_rows *rows,
 
 static hk_status read_steps(const hki_feature *f, const hki_list *steps,
                             hki_data_rows *rows, size_t k, int64_t row) {
-    int64_t size[3], n, done = 0, *index;
+    int64_t size[3], n = 0, done = 0, *index;
     void *values;
     if (steps->stored == 0 && f->kind == HK_FIXED_LEN_SEQUENCE &&
         !f->allow_missing)
@@ -544,8 +544,8 @@ static hk_status read_steps(const hki_feature *f, const hki_list *steps,
         index[0] = 0;
     hki_pb m = cursor(steps);
     for (int64_t step = 0; step < size[0]; step++) {
-        hki_list l;
-        bool more;
+        hki_list l = {0};
+        bool more = false;
         HKI_TRY(next_step(f, &m, &l, &n, &more));
         if (n > 0 && f->dtype == HK_STRING)
             HKI_TRY(read_strings(&l, rows, k, row, done));

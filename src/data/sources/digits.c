@@ -98,9 +98,9 @@ static const hki_glyph *choose_glyph(hki_rng *r, int32_t digit) {
     unsigned first = 0;
     while (hki_glyphs[first].digit != digit)
         first++;
-    unsigned total = 0;
-    for (unsigned i = first; i < hki_n_glyphs && hki_glyphs[i].digit == digit;
-         i++)
+    unsigned total = hki_glyphs[first].weight;
+    for (unsigned i = first + 1;
+         i < hki_n_glyphs && hki_glyphs[i].digit == digit; i++)
         total += hki_glyphs[i].weight;
     unsigned pick = hki_rng_u32(r) % total;
     while (pick >= hki_glyphs[first].weight)
@@ -403,8 +403,8 @@ static int32_t draw(const hk_digits_options *opt, uint64_t index,
     page p;
     prepare(&p, &r, opt->distortion * between(&r, 0.3F, 1.5F));
     p.soft = between(&r, 0.9F, 1.5F);
-    dot dots[HKI_GLYPH_POINTS];
-    uint8_t pen[HKI_GLYPH_POINTS];
+    dot dots[HKI_GLYPH_POINTS] = {{0}};
+    uint8_t pen[HKI_GLYPH_POINTS] = {0};
     const hki_glyph *const g = choose_glyph(&r, label);
     const int n = place_glyph(&r, g, opt->distortion, dots, pen);
     draw_strokes(&p, dots, pen, n);

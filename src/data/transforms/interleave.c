@@ -173,7 +173,8 @@ static hk_status open_slot(hki_node *n, slot *s, const hki_item *arg) {
         hki_fault fault;
         hki_fault_set(&fault, e);
         close_slot(n, s);
-        return hki_fault_raise(&fault);
+        hki_fault_raise(&fault);
+        return e;
     }
     s->open = true;
     return HK_OK;

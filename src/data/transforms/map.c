@@ -135,7 +135,7 @@ static hk_status make_room(hki_node *n, size_t room) {
 }
 
 static slot *slot_at(state *s, size_t i) {
-    return s->ring[(s->first + i) % s->room];
+    return s->ring[(s->first + i) % HKI_MAX(s->room, 1)];
 }
 
 // Frees what a slot holds; its task is idle.

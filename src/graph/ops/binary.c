@@ -141,7 +141,8 @@ static hk_status run_binary(const hki_attr *a, const hki_kernel_run *run,
     (void)run;
     const hki_binary_fn fn = (hki_binary_fn)a->mode;
     const bool integers = hki_dtype_is_index(in[0].dtype);
-    int64_t sa[HK_MAX_RANK], sb[HK_MAX_RANK], index[HK_MAX_RANK] = {0};
+    int64_t sa[HK_MAX_RANK] = {0}, sb[HK_MAX_RANK] = {0};
+    int64_t index[HK_MAX_RANK] = {0};
     int64_t ia = 0, ib = 0;
     hki_broadcast_strides(&in[0].shape, &out->shape, sa);
     hki_broadcast_strides(&in[1].shape, &out->shape, sb);

@@ -27,7 +27,7 @@ static hk_status infer_broadcast_to(hki_infer *c) {
 static hk_status run_broadcast_to(const hki_attr *a, const hki_kernel_run *run,
                                   const hki_view *in, const hki_view *out) {
     (void)run;
-    int64_t stride[HK_MAX_RANK], index[HK_MAX_RANK] = {0};
+    int64_t stride[HK_MAX_RANK] = {0}, index[HK_MAX_RANK] = {0};
     int64_t from = 0, same = 0;
     hki_broadcast_strides(&in->shape, &out->shape, stride);
     const double share =

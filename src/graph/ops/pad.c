@@ -68,7 +68,7 @@ static hk_status infer_pad(hki_infer *c) {
 static hk_status run_pad(const hki_attr *a, const hki_kernel_run *run,
                          const hki_view *in, const hki_view *out) {
     (void)run;
-    int64_t stride[HK_MAX_RANK], index[HK_MAX_RANK] = {0};
+    int64_t stride[HK_MAX_RANK] = {0}, index[HK_MAX_RANK] = {0};
     int64_t to = 0, same = 0;
     hki_row_major(&out->shape, stride);
     for (int i = 0; i < in->shape.rank; i++)

@@ -37,7 +37,7 @@ static hk_status infer_slice(hki_infer *c) {
 static hk_status run_slice(const hki_attr *a, const hki_kernel_run *run,
                            const hki_view *in, const hki_view *out) {
     (void)run;
-    int64_t stride[HK_MAX_RANK], index[HK_MAX_RANK] = {0};
+    int64_t stride[HK_MAX_RANK] = {0}, index[HK_MAX_RANK] = {0};
     int64_t from = 0, same = 0;
     hki_row_major(&in->shape, stride);
     for (int i = 0; i < out->shape.rank; i++)

@@ -26,7 +26,8 @@ static hk_status infer_transpose(hki_infer *c) {
 static hk_status run_transpose(const hki_attr *a, const hki_kernel_run *run,
                                const hki_view *in, const hki_view *out) {
     (void)run;
-    int64_t own[HK_MAX_RANK], stride[HK_MAX_RANK], index[HK_MAX_RANK] = {0};
+    int64_t own[HK_MAX_RANK] = {0}, stride[HK_MAX_RANK] = {0};
+    int64_t index[HK_MAX_RANK] = {0};
     int64_t from = 0, same = 0;
     hki_row_major(&in->shape, own);
     for (int i = 0; i < out->shape.rank; i++)
@@ -40,7 +41,7 @@ static hk_status run_transpose(const hki_attr *a, const hki_kernel_run *run,
 
 static void grad_transpose(hki_grad *c) {
     const hki_attr *const a = &c->call->attr;
-    int inverse[HK_MAX_RANK];
+    int inverse[HK_MAX_RANK] = {0};
     for (int i = 0; i < a->rank; i++)
         inverse[a->dims[i]] = i;
     c->dx[0] = hk_transpose(c->g, c->dy[0], inverse);

@@ -21,7 +21,7 @@ static hk_status run_where(const hki_attr *a, const hki_kernel_run *run,
     (void)a;
     (void)run;
     const uint8_t *const cond = in[0].data;
-    int64_t stride[3][HK_MAX_RANK];
+    int64_t stride[3][HK_MAX_RANK] = {{0}};
     int64_t index[HK_MAX_RANK] = {0}, index_b[HK_MAX_RANK] = {0};
     int64_t ic = 0, ia = 0, ib = 0, same = 0;
     for (int i = 0; i < 3; i++)
