@@ -280,7 +280,7 @@ def check_refusals():
     """Kinds of refusals in docs/cluster.md, by the sources."""
     text = section((ROOT / "docs/cluster.md").read_text(), "Guards")
     said = re.findall(r"^\| `(\w+)` \|", text, re.M)
-    code = (ROOT / "src/cluster/center/server_accept.c").read_text()
+    code = (ROOT / "src/cluster/center/server_info.c").read_text()
     names = re.search(r"refusal_names\[.*?\{(.*?)\}", code, re.S).group(1)
     there = re.findall(r'"(\w+)"', names)
     return [] if said == there else [
