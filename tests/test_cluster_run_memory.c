@@ -290,26 +290,26 @@ static void test_old_leases(void **state) {
     (void)state;
     uint8_t *bytes;
     size_t size;
-    hk_leases *l;
-    hk_lease lease;
-    assert_ok(hk_leases_create(100, 10, 2, &l));
+    hki_leases *l;
+    hki_lease lease;
+    assert_ok(hki_leases_create(100, 10, 2, &l));
     read_old("leases.bin", &bytes, &size);
-    assert_ok(hk_leases_restore(l, bytes, size));
+    assert_ok(hki_leases_restore(l, bytes, size));
     hki_free(bytes);
-    assert_ok(hk_leases_take(l, 9, &lease)); // what was given back half used
+    assert_ok(hki_leases_take(l, 9, &lease)); // what was given back half used
     assert_int_equal(lease.begin, 14);
     assert_int_equal(lease.end, 20);
-    assert_ok(hk_leases_expire(l, 1)); // it held the third
-    assert_ok(hk_leases_take(l, 9, &lease));
+    assert_ok(hki_leases_expire(l, 1)); // it held the third
+    assert_ok(hki_leases_take(l, 9, &lease));
     assert_int_equal(lease.begin, 20);
-    hk_leases_destroy(l);
+    hki_leases_destroy(l);
     char path[128];
     hki_run_memory *k;
     snprintf(path, sizeof path, "%s/ranges.run", folder);
     read_old("ranges.run", &bytes, &size);
     assert_ok(hki_file_replace_private(path, bytes, size, false));
     hki_free(bytes);
-    assert_ok(hk_leases_create(100, 10, 2, &l));
+    assert_ok(hki_leases_create(100, 10, 2, &l));
     const hk_range_source s = source(l);
     assert_ok(hki_run_memory_create(&s, path, &k));
     assert_true(hki_run_memory_is_done(k, 5));
@@ -320,7 +320,7 @@ static void test_old_leases(void **state) {
     assert_int_equal(r.end, 10);
     assert_int_equal(call(k, HKI_CALL_TAKE, 3, 7, 3, 0, 0).begin, 20);
     hki_run_memory_destroy(k);
-    hk_leases_destroy(l);
+    hki_leases_destroy(l);
     assert_ok(hki_file_remove(path));
 }
 
