@@ -188,8 +188,10 @@ static hk_status begin(void *user, hk_run *run) {
 
 static hk_status after(void *user, hk_run *run) {
     full *const f = user;
-    f->sum += (double)hk_run_loss(run);
-    if (hk_run_iteration(run) == hk_run_planned_steps(run))
+    hk_run_info i;
+    hk_run_get_info(run, &i);
+    f->sum += (double)i.loss;
+    if (i.iteration == i.planned_steps)
         f->used = cpu() - f->cpu0;
     return HK_OK;
 }

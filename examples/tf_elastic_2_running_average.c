@@ -52,7 +52,9 @@ typedef struct watcher {
 
 static hk_status after_create_session(void *self, hk_run *run) {
     watcher *w = self;
-    hk_session *s = hk_run_session(run);
+    hk_run_info i;
+    CHECK(hk_run_get_info(run, &i));
+    hk_session *s = i.session;
     w->n = hk_layout_size(hk_plan_layout(hk_session_plan(s)));
     w->oracle = malloc((size_t)w->n * sizeof *w->oracle);
     memcpy(w->oracle, hk_session_params(s), (size_t)w->n * sizeof *w->oracle);
@@ -61,13 +63,15 @@ static hk_status after_create_session(void *self, hk_run *run) {
 
 static hk_status after_run(void *self, hk_run *run) {
     watcher *w = self;
-    const float *x = hk_run_step_info(run)->x; // after step and exchange
-    const float *shadow = hk_ema_vector(hk_run_ema(run));
+    hk_run_info r;
+    CHECK(hk_run_get_info(run, &r));
+    const float *x = r.step->x; // after step and exchange
+    const float *shadow = hk_ema_vector(r.ema);
     for (int64_t i = 0; i < w->n; i++) {
         w->oracle[i] -= (float)(1 - DECAY) * (w->oracle[i] - x[i]);
         w->worst = fmax(w->worst, fabs((double)(shadow[i] - w->oracle[i])));
     }
-    w->updates = hk_ema_updates(hk_run_ema(run));
+    w->updates = hk_ema_updates(r.ema);
     return HK_OK;
 }
 
@@ -115,8 +119,8 @@ int main(void) {
     hk_eval_result *r;
     CHECK(hk_estimator_evaluate(e, &held, &v, &r));
     size_t sets = 0;
-    for (size_t i = 0; i < hk_eval_result_count(r); i++) {
-        const hk_eval_item *item = hk_eval_result_item(r, i);
+    for (size_t i = 0; i < r->item_count; i++) {
+        const hk_eval_item *item = &r->items[i];
         if (strcmp(item->name, "accuracy") != 0)
             continue;
         printf("%-8s %.3f\n", item->weights, item->value);

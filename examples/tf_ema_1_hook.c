@@ -41,9 +41,15 @@ static int is_listed(const ema_hook *h, const char *name) {
     return 0;
 }
 
+static hk_session *session_of(const hk_run *run) {
+    hk_run_info i;
+    CHECK(hk_run_get_info(run, &i));
+    return i.session;
+}
+
 static hk_status after_create_session(void *self, hk_run *run) {
     ema_hook *h = self;
-    hk_session *s = hk_run_session(run);
+    hk_session *s = session_of(run);
     hk_layout *layout = hk_plan_layout(hk_session_plan(s));
     h->n = hk_layout_size(layout);
     h->oracle = malloc((size_t)h->n * sizeof *h->oracle);
@@ -63,7 +69,7 @@ static hk_status after_create_session(void *self, hk_run *run) {
 
 static hk_status after_run(void *self, hk_run *run) {
     ema_hook *h = self;
-    const float *x = hk_session_params(hk_run_session(run));
+    const float *x = hk_session_params(session_of(run));
     for (int64_t i = 0; i < h->n; i++)
         h->oracle[i] -= (float)(1 - h->decay) * (h->oracle[i] - x[i]);
     h->updates++;
@@ -72,7 +78,7 @@ static hk_status after_run(void *self, hk_run *run) {
 
 static hk_status end(void *self, hk_run *run) {
     ema_hook *h = self;
-    hk_session *s = hk_run_session(run);
+    hk_session *s = session_of(run);
     const hk_layout *layout = hk_plan_layout(hk_session_plan(s));
     for (size_t i = 0; i < hk_layout_entries(layout); i++) {
         const hk_entry *var = hk_layout_entry(layout, i);

@@ -71,8 +71,10 @@ static watch watched;
 // A hook hands out the average, which the run owns.
 static hk_status after_create_session(void *self, hk_run *run) {
     watch *w = self;
-    w->layout = hk_plan_layout(hk_session_plan(hk_run_session(run)));
-    w->ema = hk_run_ema(run);
+    hk_run_info i;
+    CHECK(hk_run_get_info(run, &i));
+    w->layout = hk_plan_layout(hk_session_plan(i.session));
+    w->ema = i.ema;
     w->x = calloc((size_t)hk_layout_size(w->layout), sizeof *w->x);
     w->shadow = calloc((size_t)hk_layout_size(w->layout), sizeof *w->shadow);
     return HK_OK;

@@ -127,7 +127,9 @@ int main(void) {
     hk_ckpt *c;
     CHECK(hk_ckpt_open(dir, HK_CKPT_AUTO, &c)); // the newest one
     size_t shadows = 0;
-    for (size_t i = 0; i < hk_ckpt_count(c); i++) {
+    hk_ckpt_info info;
+    CHECK(hk_ckpt_get_info(c, &info));
+    for (size_t i = 0; i < info.entry_count; i++) {
         const hk_ckpt_entry *entry = hk_ckpt_item(c, i);
         const size_t prefix = strlen(HK_SECTION_EMA);
         if (strncmp(entry->name, HK_SECTION_EMA, prefix) != 0)

@@ -55,7 +55,8 @@ int main(void) {
                accuracy[i]);
         EXPECT(r.global_step == 100 * (i + 1)); // steps add up
     }
-    const hk_estimator_counts n = hk_estimator_stats(e);
+    hk_estimator_info n;
+    CHECK(hk_estimator_get_info(e, &n));
     printf("%llu graphs built, %llu checkpoints loaded\n",
            (unsigned long long)n.graph_builds,
            (unsigned long long)n.checkpoint_loads);

@@ -68,8 +68,8 @@ int main(void) {
     s.steps = 100;
     hk_sweep_result *r;
     CHECK(hk_sweep_run(ctx, &s, &r));
-    for (size_t i = 0; i < hk_sweep_count(r); i++) {
-        const hk_trial *t = hk_sweep_trial(r, i);
+    for (size_t i = 0; i < r->trial_count; i++) {
+        const hk_trial *t = &r->trials[i];
         printf("learning_rate %-6g loss %.4f (by hand %.4f)\n",
                t->params[0].number, t->metric, by_hand[i]);
         EXPECT(t->status == HK_OK);
@@ -78,7 +78,7 @@ int main(void) {
     }
     EXPECT(by_hand[1] < by_hand[0] && by_hand[2] < by_hand[0]);
     EXPECT(hk_context_build_stats(ctx).graph_builds == 2);
-    EXPECT(hk_sweep_best(r)->number != 0); // 1e-5 learns next to nothing
+    EXPECT(r->best->number != 0); // 1e-5 learns next to nothing
     hk_sweep_result_destroy(r);
     hk_context_destroy(ctx);
     return 0;

@@ -22,8 +22,8 @@ static inline void read_checkpoint(const uint8_t *bytes, size_t size,
         __builtin_trap();
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (hk_ckpt_open(path, format, &c) == HK_OK) {
-        for (size_t i = 0; i < hk_ckpt_count(c); i++) {
-            const hk_ckpt_entry *const e = hk_ckpt_item(c, i);
+        const hk_ckpt_entry *e;
+        for (size_t i = 0; (e = hk_ckpt_item(c, i)) != NULL; i++) {
             hk_tensor *t;
             if (hk_ckpt_find(c, e->name) != e)
                 __builtin_trap();

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "estimator/estimator.h"
+#include "info_util.h"
 
 enum {
     BED_ROWS = 120,
@@ -169,12 +170,12 @@ static inline double bed_metric(hk_estimator *e, hk_dataset *d,
 // All values of the model, one after the other.
 static inline size_t bed_values(hk_estimator *e, hk_weights weights,
                                 uint32_t worker, float *out, size_t capacity) {
+    const char *const *names;
     size_t n, used = 0;
-    assert_ok(hk_estimator_variable_count(e, &n));
+    assert_ok(hk_estimator_variables(e, &names, &n));
     for (size_t i = 0; i < n; i++) {
         hk_tensor *t;
-        assert_ok(hk_estimator_variable(e, hk_estimator_variable_name(e, i),
-                                        weights, worker, &t));
+        assert_ok(hk_estimator_variable(e, names[i], weights, worker, &t));
         const size_t count = (size_t)hk_tensor_count(t);
         assert_true(used + count <= capacity);
         memcpy(out + used, hk_tensor_data(t), count * sizeof *out);

@@ -2,6 +2,7 @@
 // tests/data/ckpt (made by tools/make_golden_files.py), known bytes, round
 // trips, indexes that lie, faults of the disk.
 #include "file_util.h"
+#include "info_util.h"
 #include <errno.h>
 #include "base/io.h"
 #include "ckpt/tf/bundle.h"
@@ -26,7 +27,7 @@ static hk_ckpt *open_golden(const char *name) {
     char path[512];
     snprintf(path, sizeof path, GOLDEN "%s", name);
     assert_ok(hk_ckpt_open(path, HK_CKPT_AUTO, &c));
-    assert_int_equal(hk_ckpt_format_of(c), HK_CKPT_TF);
+    assert_int_equal(ckpt_info(c).format, HK_CKPT_TF);
     return c;
 }
 
@@ -57,7 +58,7 @@ static void test_v1(void **state) {
     static const float counting[14] = {0, 1, 2, 3,  4,  5,  6,
                                        7, 8, 9, 10, 11, 12, 13};
     hk_ckpt *const c = open_golden("v1");
-    assert_int_equal(hk_ckpt_count(c), 17);
+    assert_int_equal(ckpt_info(c).entry_count, 17);
     check_floats(c, "w", 2, (int64_t[]){3, 4}, counting);
     check_floats(c, "rows", 2, (int64_t[]){7, 2}, counting);
     check_floats(c, "columns", 2, (int64_t[]){2, 5}, counting);
@@ -128,7 +129,7 @@ static void test_other_goldens(void **state) {
     static const char *const many[] = {"many", "snappy"};
     for (size_t k = 0; k < HKI_COUNT(many); k++) {
         c = open_golden(many[k]);
-        assert_int_equal(hk_ckpt_count(c), 40);
+        assert_int_equal(ckpt_info(c).entry_count, 40);
         for (int i = 0; i < 40; i++) {
             char name[32];
             const float value = (float)i;
@@ -378,7 +379,7 @@ static void test_renaming(void **state) {
         o.n_rename = 1;
         assert_ok(hk_ckpt_write(folder_path(&d, "x", path), map, &o));
         assert_ok(hk_ckpt_open(path, HK_CKPT_AUTO, &c));
-        assert_int_equal(hk_ckpt_count(c), 1);
+        assert_int_equal(ckpt_info(c).entry_count, 1);
         assert_string_equal(hk_ckpt_item(c, 0)->name, cases[i].name);
         x[0] = x[1] = 0;
         hk_restore_options r;
@@ -438,7 +439,7 @@ static hk_status read_all(const char *path) {
     hk_ckpt *c;
     HKI_TRY(hk_ckpt_open(path, HK_CKPT_AUTO, &c));
     hk_status s = HK_OK;
-    for (size_t i = 0; i < hk_ckpt_count(c) && s == HK_OK; i++) {
+    for (size_t i = 0; i < ckpt_info(c).entry_count && s == HK_OK; i++) {
         const hk_ckpt_entry *const e = hk_ckpt_item(c, i);
         if (strncmp(e->type_name, "DT_COMPLEX", 10) == 0)
             continue;

@@ -1,5 +1,6 @@
 // test_ckpt_copy.c - tensors from one format to another, elements as they are.
 #include "ckpt_util.h"
+#include "info_util.h"
 #include "base/io.h"
 
 // One tensor of each type, whose bytes are 0, 1, 2...: 56 bytes in all.
@@ -99,7 +100,7 @@ static void test_types(void **state) {
         hk_restore_report_deinit(&r);
         hk_ckpt_close(c);
         c = opened(path);
-        for (size_t k = 0; k < hk_ckpt_count(c); k++)
+        for (size_t k = 0; k < ckpt_info(c).entry_count; k++)
             snprintf(types + strlen(types), sizeof types - strlen(types),
                      "%s:%s ", hk_ckpt_item(c, k)->name,
                      hk_ckpt_item(c, k)->type_name);
@@ -159,7 +160,7 @@ static void test_names(void **state) {
     hk_restore_report_deinit(&r);
     hk_ckpt_close(c);
     c = opened(path);
-    assert_int_equal(hk_ckpt_count(c), 9);
+    assert_int_equal(ckpt_info(c).entry_count, 9);
     assert_ok(hk_ckpt_read(c, "seven", HK_I64, NULL, &got));
     assert_int_equal(got, 7);
     assert_null(hk_ckpt_find(c, "new/half"));

@@ -2,6 +2,7 @@
 // every such call fails once: the newest complete checkpoint is always there,
 // it is what it should be, and nothing else stays.
 #include "ckpt_util.h"
+#include "info_util.h"
 #include "disk_model.h"
 
 #define EVERY_LOSS 0x3fu
@@ -79,9 +80,9 @@ static hk_status save_third(const struct scene *k, const folder *d) {
 }
 
 // Every file is a checkpoint's of the list, the state or the lock.
-static void check_files(const struct scene *k, const folder *d,
-                        const hk_saver *s, const char *when) {
-    const size_t count = hk_saver_count(s);
+static void check_files(const struct scene *k, const folder *d, hk_saver *s,
+                        const char *when) {
+    const size_t count = saver_info(s).item_count;
     const size_t expected = count * k->files + 1 + (count > 0);
     const size_t there = count_files(d->path);
     if (there == expected && file_there(d, ".hooke.lock"))
@@ -116,8 +117,9 @@ static void check_after(const struct scene *k, const folder *d, bool saved,
         assert_int_equal(step, old ? 2 : k->step);
         hk_ckpt_close(c);
     }
-    for (size_t i = 0; i < hk_saver_count(s); i++) { // all that is listed
-        assert_ok(hk_ckpt_open(hk_saver_item(s, i, &step), k->format, &c));
+    for (size_t i = 0; i < saver_info(s).item_count;
+         i++) { // all that is listed
+        assert_ok(hk_ckpt_open(saver_info(s).items[i].path, k->format, &c));
         hk_ckpt_close(c);
     }
     model_fill(&m, 4);

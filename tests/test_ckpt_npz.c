@@ -2,6 +2,7 @@
 // zip; JSON besides.
 #include <jansson.h> // before the headers that poison a name it uses
 #include "ckpt_util.h"
+#include "info_util.h"
 #include "codec/codec.h"
 
 #define DATA HK_TEST_DATA "/ckpt/"
@@ -466,8 +467,8 @@ static void test_numpy_files(void **state) {
     for (size_t f = 0; f < HKI_COUNT(files); f++) {
         hk_ckpt *c;
         assert_ok(hk_ckpt_open(files[f], HK_CKPT_AUTO, &c));
-        assert_int_equal(hk_ckpt_format_of(c), HK_CKPT_NPZ);
-        assert_int_equal(hk_ckpt_count(c), HKI_COUNT(arrays) + 4);
+        assert_int_equal(ckpt_info(c).format, HK_CKPT_NPZ);
+        assert_int_equal(ckpt_info(c).entry_count, HKI_COUNT(arrays) + 4);
         for (size_t i = 0; i < HKI_COUNT(arrays); i++) {
             hk_tensor *t;
             const hk_ckpt_entry *const e = hk_ckpt_find(c, arrays[i].name);
@@ -515,7 +516,7 @@ static hk_status read_all(void *user) {
     hk_ckpt *c;
     HKI_TRY(hk_ckpt_open(user, HK_CKPT_NPZ, &c));
     hk_status s = HK_OK;
-    for (size_t i = 0; i < hk_ckpt_count(c) && s == HK_OK; i++) {
+    for (size_t i = 0; i < ckpt_info(c).entry_count && s == HK_OK; i++) {
         hk_tensor *t;
         s = hk_ckpt_read_tensor(c, hk_ckpt_item(c, i)->name, &t);
         if (s == HK_OK)

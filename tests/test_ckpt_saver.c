@@ -1,6 +1,8 @@
 // test_ckpt_saver.c - the checkpoints of a folder: retention, state file,
 // falling back, locks, saving beside training.
 #include "ckpt_util.h"
+#include "info_util.h"
+#include "ckpt/ckpt.h"
 #include "ckpt/model_dir/saver.h"
 #include <errno.h>
 #include <signal.h>
@@ -133,14 +135,10 @@ static void test_retention_like_tf(void **state) {
         size_t expected = 0;
         for (int64_t j = 0; j <= step; j++)
             expected += tf.on_disk[j];
-        assert_int_equal(hk_saver_count(s), expected);
-        int64_t last = -1, at;
-        for (size_t i = 0; i < expected; i++) {
-            assert_non_null(hk_saver_item(s, i, &at));
-            assert_true(at > last);
-            last = at;
-        }
-        assert_null(hk_saver_item(s, expected, &at));
+        assert_int_equal(saver_info(s).item_count, expected);
+        const hk_saved *const items = saver_info(s).items;
+        for (size_t i = 1; i < expected; i++)
+            assert_true(items[i].step > items[i - 1].step);
         hk_saver_destroy(s);
         model_deinit(&m);
         folder_remove(&d);
@@ -163,7 +161,7 @@ static void test_keep_best(void **state) {
         o.keep_best = 3;
         o.best_is_max = is_max;
         hk_saver *s = make_saver(&o);
-        assert_null(hk_saver_best(s, NULL, NULL));
+        assert_null(saver_info(s).best);
         for (int64_t step = 0; step < 50; step++) {
             assert_ok(hk_saver_save(s, m.map, step, NULL, 0));
             metric[step] = (double)hki_rng_below(&rng, 50); // with ties
@@ -183,26 +181,22 @@ static void test_keep_best(void **state) {
                              (long long)step, (long long)j,
                              stays ? "gone" : "there");
             }
-            int64_t at;
-            double value;
             char name[64];
-            const char *const path = hk_saver_best(s, &at, &value);
-            assert_int_equal(at, best);
-            assert_true(value == metric[best]);
-            assert_non_null(strstr(path, name_of(best, name)));
+            const hk_saved *const top = saver_info(s).best;
+            assert_int_equal(top->step, best);
+            assert_true(top->metric == metric[best]);
+            assert_non_null(strstr(top->path, name_of(best, name)));
             if (step % 13 == 12) {
                 hk_saver_destroy(s);
                 s = make_saver(&o);
             }
         }
         assert_status(hk_saver_metric(s, 5000, 1), HK_E_NOT_FOUND);
-        int64_t before, after;
-        hk_saver_best(s, &before, NULL);
+        const int64_t before = saver_info(s).best->step;
         assert_ok(hk_saver_metric(s, 49, (double)NAN)); // never the best
         assert_ok(hk_saver_metric(
             s, 49, is_max ? (double)INFINITY : -(double)INFINITY));
-        hk_saver_best(s, &after, NULL);
-        assert_int_equal(before, after);
+        assert_int_equal(saver_info(s).best->step, before);
         hk_saver_destroy(s);
         model_deinit(&m);
         folder_remove(&d);
@@ -221,15 +215,14 @@ static void test_go_back(void **state) {
     o.keep_max = 2;
     o.keep_best = 1;
     hk_saver *s = make_saver(&o);
-    assert_int_equal(hk_saver_is_best(s, 5), 1);
+    assert_int_equal(hki_saver_is_best(s, 5), 1);
     for (int64_t step = 0; step < 5; step++) {
         assert_ok(hk_saver_save(s, m.map, step, NULL, 0));
         assert_ok(hk_saver_metric(s, step, 1 + (double)step));
     }
-    assert_int_equal(hk_saver_is_best(s, 0.5), 1);
-    assert_int_equal(hk_saver_is_best(s, 1), 0); // the earlier one wins
-    assert_int_equal(hk_saver_is_best(s, (double)NAN), 0);
-    assert_int_equal(hk_saver_is_best(NULL, 1), 0);
+    assert_int_equal(hki_saver_is_best(s, 0.5), 1);
+    assert_int_equal(hki_saver_is_best(s, 1), 0); // the earlier one wins
+    assert_int_equal(hki_saver_is_best(s, (double)NAN), 0);
     assert_status(hk_saver_go_back(s, 1), HK_E_NOT_FOUND);
     assert_status(hk_saver_go_back(NULL, 0), HK_E_INVALID_ARG);
     assert_ok(hk_saver_go_back(s, 0));
@@ -472,12 +465,14 @@ static void test_fall_back(void **state) {
     // Missing.
     assert_int_equal(unlink(path), 0);
     check_restore(&d, 2, 1, "model.ckpt-3.safetensors is missing");
-    char *latest;
+    char latest[4096];
     int64_t step;
-    assert_ok(hk_latest_checkpoint(d.path, &latest, &step));
+    assert_ok(hk_latest_checkpoint(d.path, latest, sizeof latest, &step));
     assert_int_equal(step, 2);
     assert_non_null(strstr(latest, "model.ckpt-2.safetensors"));
-    hk_ckpt_free_path(latest);
+    assert_ok(hk_latest_checkpoint(d.path, NULL, 0, NULL));
+    assert_status(hk_latest_checkpoint(d.path, latest, strlen(latest), NULL),
+                  HK_E_RANGE);
     // Two of them.
     folder_path(&d, "model.ckpt-2.safetensors", path);
     write_file(path, whole, 20);
@@ -498,10 +493,10 @@ static void test_fall_back(void **state) {
         assert_int_equal(unlink(folder_path(&d, name_of(i, name), path)), 0);
     }
     assert_status(hk_ckpt_open(d.path, HK_CKPT_AUTO, &c), HK_E_NOT_FOUND);
-    assert_status(hk_latest_checkpoint(d.path, &latest, &step), HK_E_NOT_FOUND);
+    assert_status(hk_latest_checkpoint(d.path, NULL, 0, &step), HK_E_NOT_FOUND);
     free(whole);
     folder_remove(&d);
-    assert_status(hk_latest_checkpoint(d.path, &latest, &step), HK_E_NOT_FOUND);
+    assert_status(hk_latest_checkpoint(d.path, NULL, 0, &step), HK_E_NOT_FOUND);
 }
 
 // Without the state file, or with a useless one, the files speak.
@@ -591,13 +586,12 @@ static void test_background(void **state) {
     for (int i = 0; i < COUNT; i++)
         x[i] = -1;
     assert_ok(hk_saver_wait(s));
-    assert_int_equal(hk_saver_count(s), 6);
+    assert_int_equal(saver_info(s).item_count, 6);
     for (int k = 0; k < 6; k++) {
         hk_ckpt *c;
-        int64_t step;
-        const char *const path = hk_saver_item(s, (size_t)k, &step);
-        assert_int_equal(step, k);
-        assert_ok(hk_ckpt_open(path, HK_CKPT_AUTO, &c));
+        const hk_saved *const saved = &saver_info(s).items[k];
+        assert_int_equal(saved->step, k);
+        assert_ok(hk_ckpt_open(saved->path, HK_CKPT_AUTO, &c));
         char text[8];
         snprintf(text, sizeof text, "%d", k);
         assert_string_equal(hk_ckpt_meta(c, "hooke.step"), text);
@@ -633,7 +627,7 @@ static void test_background_failure(void **state) {
     assert_ok(hk_saver_wait(s));
     hki_io_fail_at(1, HKI_IO_POWER_CUT, ENOSPC);
     assert_ok(hk_saver_save(s, m.map, 2, NULL, 0));
-    assert_int_equal(hk_saver_count(s), 1); // waits for the writing
+    assert_int_equal(saver_info(s).item_count, 1); // waits for the writing
     hki_io_fail_at(0, HKI_IO_POWER_CUT, 0);
     assert_status(hk_saver_save(s, m.map, 3, NULL, 0), HK_E_IO);
     assert_message("No space left on device");
@@ -872,8 +866,9 @@ static hk_status save_body(void *user) {
         status = hk_saver_wait(s);
     if (status == HK_OK)
         status = hk_saver_metric(s, 5, 1);
-    if (status == HK_OK && hk_saver_best(s, NULL, NULL) == NULL)
-        status = HK_E_NO_MEMORY;
+    hk_saver_info info;
+    if (status == HK_OK)
+        status = hk_saver_get_info(s, &info);
     if (status == HK_OK)
         status = hk_saver_restore(s, x->m.map, NULL, NULL);
     hk_saver_destroy(s);

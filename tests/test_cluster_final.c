@@ -3,6 +3,7 @@
 // checkpoints, a center that is started after the end, an evaluator that has
 // seen nothing.
 #include "cluster_bed.h"
+#include "info_util.h"
 #include "base/io.h"
 #include "cluster/roles/final_ckpt.h"
 #include "hooke/estimator.h"
@@ -159,12 +160,11 @@ static void centers_deinit(centers *c) {
 
 static hk_ckpt *open_newest(const centers *c, int64_t expected) {
     hk_ckpt *k;
-    char *path;
+    char path[4096];
     int64_t step;
-    assert_ok(hk_latest_checkpoint(c->dir, &path, &step));
+    assert_ok(hk_latest_checkpoint(c->dir, path, sizeof path, &step));
     assert_int_equal(step, expected);
     assert_ok(hk_weights_open(path, &k));
-    hk_ckpt_free_path(path);
     return k;
 }
 
@@ -194,7 +194,7 @@ static void end_well(uint32_t n, bool in_memory) {
     centers_finish(&c, "steps: 77 of 70");
     centers_wait(&c);
     hk_ckpt *k = open_newest(&c, 77);
-    assert_string_equal(hk_ckpt_path(k), about(c.role[0]).checkpoint);
+    assert_string_equal(ckpt_info(k).path, about(c.role[0]).checkpoint);
     assert_string_equal(hk_ckpt_meta(k, "hooke.method"), "elastic");
     assert_int_equal(number_in(k, "hooke/run/global_step"), 77);
     check_kernel(&c, k);
@@ -404,7 +404,7 @@ static void test_files(void **state) {
     centers_stop(&c);
     for (uint32_t i = 0; i < 2; i++) {
         assert_ok(hk_weights_open(c.file[i], &k));
-        assert_int_equal(hk_ckpt_format_of(k), HK_CKPT_CENTER);
+        assert_int_equal(ckpt_info(k).format, HK_CKPT_CENTER);
         assert_string_equal(hk_ckpt_meta(k, "hooke.step"), "12");
         assert_int_equal(number_in(k, "hooke/run/global_step"), 12);
         check_kernel(&c, k);

@@ -41,7 +41,7 @@ static void test_builds(void **state) {
     bed_metric(b.e, test, "accuracy", HK_WEIGHTS_DEFAULT);
     bed_metric(b.e, test, "loss", HK_WEIGHTS_DEFAULT);
     predict_all(b.e, test, 35);
-    const hk_estimator_counts c = hk_estimator_stats(b.e);
+    const hk_estimator_info c = estimator_info(b.e);
     assert_int_equal(c.graph_builds, 3);
     // Training: one batch size; the others: 10 and the short 5.
     assert_int_equal(c.plan_compilations, 5);
@@ -60,8 +60,8 @@ static void test_builds(void **state) {
         assert_ok(hk_estimator_get(k.e, "learning_rate", &rate));
         assert_close(rate, 0.001 * (i + 1), 0, 1e-6);
         bed_metric(k.e, test, "accuracy", HK_WEIGHTS_DEFAULT);
-        assert_int_equal(hk_estimator_stats(k.e).graph_builds, 0);
-        assert_int_equal(hk_estimator_stats(k.e).plan_compilations, 0);
+        assert_int_equal(estimator_info(k.e).graph_builds, 0);
+        assert_int_equal(estimator_info(k.e).plan_compilations, 0);
         hk_estimator_destroy(k.e);
     }
     assert_int_equal(hk_context_build_stats(ctx).graph_builds, 3);
@@ -213,9 +213,9 @@ static void test_evaluation_means(void **state) {
     assert_ok(hk_estimator_evaluate(b.e, &in, &o, &r));
     double all, first;
     assert_ok(hk_eval_result_get(r, "loss", "local", &all));
-    assert_int_equal(hk_eval_result_batches(r), 2);
-    assert_int_equal(hk_eval_result_examples(r), 15);
-    assert_int_equal(hk_eval_result_step(r), 30);
+    assert_int_equal(r->batches, 2);
+    assert_int_equal(r->examples, 15);
+    assert_int_equal(r->step, 30);
     double step;
     assert_ok(hk_eval_result_get(r, "global_step", NULL, &step));
     assert_close(step, 30, 0, 0);
@@ -267,7 +267,7 @@ static void test_resume(void **state) {
         bed_open(&fresh);
         bed_train(&fresh, again, 25, &r);
         assert_int_equal(r.global_step, 25 * (i + 1));
-        assert_int_equal(hk_estimator_stats(fresh.e).checkpoint_loads, i > 0);
+        assert_int_equal(estimator_info(fresh.e).checkpoint_loads, i > 0);
         if (i == 3)
             bed_same_values(whole.e, fresh.e, HK_WEIGHTS_DEFAULT, 0);
         hk_estimator_destroy(fresh.e);
@@ -297,8 +297,8 @@ static void test_passes(void **state) {
         assert_int_equal(r.reason, HK_STOP_DATA);
     }
     // Two plans of one graph: full batches and the short one.
-    assert_int_equal(hk_estimator_stats(b.e).graph_builds, 1);
-    assert_int_equal(hk_estimator_stats(b.e).plan_compilations, 2);
+    assert_int_equal(estimator_info(b.e).graph_builds, 1);
+    assert_int_equal(estimator_info(b.e).plan_compilations, 2);
     hk_train_options o;
     hk_train_options_init(&o, sizeof o);
     o.epochs = 3;
@@ -455,10 +455,10 @@ static hk_status sum_of_four(hk_graph *g, hk_mode mode, hk_spec *m) {
 
 static hk_status count_run(void *user, hk_run *run) {
     ++*(int64_t *)user;
-    return hk_run_local_step(run) == *(int64_t *)user
+    return run_info(run).local_step == *(int64_t *)user
                ? HK_OK
                : hki_fail(HK_E_STATE, "step %lld",
-                          (long long)hk_run_local_step(run));
+                          (long long)run_info(run).local_step);
 }
 
 // Steps are updates: for the limit, the result, hooks and the global step,
@@ -523,7 +523,7 @@ typedef struct shadow {
 
 static hk_status shadow_session(void *user, hk_run *run) {
     shadow *const s = user;
-    hk_session *const session = hk_run_session(run);
+    hk_session *const session = run_info(run).session;
     hk_ema_options o;
     hk_ema_options_init(&o, sizeof o);
     o.decay = 0.8;
@@ -535,7 +535,7 @@ static hk_status shadow_session(void *user, hk_run *run) {
 
 static hk_status shadow_after(void *user, hk_run *run) {
     shadow *const s = user;
-    const hk_step_info *const info = hk_run_step_info(run);
+    const hk_step_info *const info = run_info(run).step;
     if (!s->of_center)
         return hk_ema_update(s->ema, info->x, NULL);
     if (!info->exchanged)
@@ -543,7 +543,7 @@ static hk_status shadow_after(void *user, hk_run *run) {
     // An exchange stands for the steps of its period.
     HKI_TRY(hk_ema_set_decay(s->ema, pow(DECAY, 10)));
     hk_elastic_info e;
-    HKI_TRY(hk_elastic_get_info(hk_run_elastic(run), &e));
+    HKI_TRY(hk_elastic_get_info(run_info(run).elastic, &e));
     return hk_ema_update(s->ema, e.view, NULL);
 }
 
@@ -708,9 +708,9 @@ static void test_params(void **state) {
 // ---- what does not fit together ---------------------------------------------
 
 static hk_status train_again(void *user, hk_run *run) {
-    assert_status(hk_estimator_train(hk_run_estimator(run), user, NULL, NULL),
+    assert_status(hk_estimator_train(run_info(run).estimator, user, NULL, NULL),
                   HK_E_STATE);
-    assert_status(hk_estimator_save(hk_run_estimator(run)), HK_E_STATE);
+    assert_status(hk_estimator_save(run_info(run).estimator), HK_E_STATE);
     return HK_OK;
 }
 

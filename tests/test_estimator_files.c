@@ -214,8 +214,7 @@ static void test_bad_data(void **state) {
                      hk_last_error());
         hk_dataset_release(d);
     }
-    hk_source none;
-    hk_source_init(&none, sizeof none);
+    const hk_source none = hk_source_dataset(NULL);
     assert_status(hk_estimator_train(b.e, &none, NULL, NULL), HK_E_INVALID_ARG);
     assert_status(hk_estimator_train(b.e, NULL, NULL, NULL), HK_E_INVALID_ARG);
     hk_tensor_release(strings);
@@ -270,9 +269,9 @@ static void test_bad_options(void **state) {
     // Defaults: seconds unless steps are given, secs 0 alone: none at all.
     bed_init(&b, ctx);
     bed_open(&b);
-    assert_close(hk_estimator_config(b.e)->save_checkpoints_secs, 600, 0, 0);
-    assert_int_equal(hk_estimator_config(b.e)->save_summary_steps, 100);
-    assert_int_equal(hk_estimator_config(b.e)->keep_checkpoint_max, 5);
+    assert_close(estimator_info(b.e).config->save_checkpoints_secs, 600, 0, 0);
+    assert_int_equal(estimator_info(b.e).config->save_summary_steps, 100);
+    assert_int_equal(estimator_info(b.e).config->keep_checkpoint_max, 5);
     hk_train_options o;
     hk_train_options_init(&o, sizeof o);
     o.steps = o.max_steps = 5;
@@ -333,6 +332,7 @@ static void test_checkpoints(void **state) {
     hk_source in = hk_source_dataset(d), look = hk_source_dataset(test);
     hk_eval_result *r;
     hk_predictor *p;
+    const char *const *names;
     size_t n;
     bed b;
     // Nothing there yet.
@@ -346,23 +346,19 @@ static void test_checkpoints(void **state) {
                   HK_E_NOT_FOUND);
     assert_status(hk_estimator_latest_checkpoint(b.e, NULL, NULL),
                   HK_E_NOT_FOUND);
-    assert_status(hk_estimator_variable_count(b.e, &n), HK_E_NOT_FOUND);
+    assert_status(hk_estimator_variables(b.e, &names, &n), HK_E_NOT_FOUND);
     assert_status(hk_estimator_save(b.e), HK_E_STATE);
     bed_train(&b, d, 5, NULL);
-    assert_string_equal(hk_estimator_eval_dir(b.e, NULL) + strlen(dir),
-                        "/eval");
-    assert_string_equal(hk_estimator_eval_dir(b.e, "big") + strlen(dir),
-                        "/eval_big");
+    assert_string_equal(hki_eval_dir(b.e, NULL) + strlen(dir), "/eval");
+    assert_string_equal(hki_eval_dir(b.e, "big") + strlen(dir), "/eval_big");
     hk_estimator_destroy(b.e);
     // Another process sees variables without a graph.
     bed_init(&b, ctx);
     b.o.model_dir = dir;
     bed_open(&b);
-    assert_ok(hk_estimator_variable_count(b.e, &n));
+    assert_ok(hk_estimator_variables(b.e, &names, &n));
     assert_int_equal(n, 8);
-    assert_string_equal(hk_estimator_variable_name(b.e, 0),
-                        "batch_normalization/beta");
-    assert_null(hk_estimator_variable_name(b.e, n));
+    assert_string_equal(names[0], "batch_normalization/beta");
     hk_tensor *t;
     assert_ok(
         hk_estimator_variable(b.e, "dense/bias", HK_WEIGHTS_DEFAULT, 0, &t));
@@ -542,18 +538,18 @@ static void test_assign(void **state) {
     bed_open(&a);
     hk_params_destroy(params); // was copied
     bed_train(&a, d, 30, NULL);
-    assert_int_equal(hk_estimator_workers(a.e), 2);
-    assert_null(hk_estimator_model_dir(a.e));
+    assert_int_equal(estimator_info(a.e).worker_count, 2);
+    assert_null(estimator_info(a.e).config->model_dir);
     bed_init(&b, ctx);
-    b.o.params = hk_estimator_params(a.e);
+    b.o.params = estimator_info(a.e).params;
     b.o.model_dir = dir;
     bed_open(&b);
-    assert_string_equal(hk_estimator_model_dir(b.e), dir);
+    assert_string_equal(estimator_info(b.e).config->model_dir, dir);
     hk_layout *l;
     assert_ok(hk_estimator_layout(b.e, &in, &l));
     float *const x = values_of(a.e, l);
     assert_ok(hk_estimator_assign(b.e, &in, x, NULL, 9));
-    assert_int_equal(hk_estimator_global_step(b.e), 9);
+    assert_int_equal(estimator_info(b.e).global_step, 9);
     bed_same_values(a.e, b.e, HK_WEIGHTS_LOCAL, 0);
     assert_close(bed_metric(b.e, test, "loss", HK_WEIGHTS_LOCAL),
                  bed_metric(a.e, test, "loss", HK_WEIGHTS_LOCAL), 1e-6, 0);
@@ -912,7 +908,7 @@ static void test_export(void **state) {
         hk_ckpt *c;
         assert_ok(hk_ckpt_open(path, HK_CKPT_AUTO, &c));
         // global_step, for TensorFlow
-        assert_int_equal(hk_ckpt_count(c),
+        assert_int_equal(ckpt_info(c).entry_count,
                          8 + (formats[i].format == HK_CKPT_TF));
         hk_tensor *x, *y;
         assert_ok(hk_ckpt_read_tensor(c, "dense/kernel", &x));
@@ -1055,7 +1051,7 @@ static void test_early_stopping_leaves_the_best(void **state) {
         const double value = values[0];
         assert_true(n > 2 && values[n - 1] < value);
         assert_int_equal(r.global_step, best);
-        assert_int_equal(hk_estimator_global_step(b.e), best);
+        assert_int_equal(estimator_info(b.e).global_step, best);
         assert_true(bed_metric(b.e, test, "loss", HK_WEIGHTS_DEFAULT) == value);
         // Other processes see it, too; training goes on from it.
         bed_init(&other, ctx);
@@ -1063,6 +1059,16 @@ static void test_early_stopping_leaves_the_best(void **state) {
         other.config.workers = workers;
         bed_open(&other);
         assert_true(score_file(&other, test, NULL) == value);
+        // What the first has in memory is what others read from the file: the
+        // center is there, and every worker's own values.
+        hk_center_info center;
+        assert_int_equal(estimator_info(b.e).center != NULL, workers > 1);
+        if (workers > 1) {
+            assert_ok(hk_center_get_info(estimator_info(b.e).center, &center));
+            assert_true(center.initialised);
+        }
+        for (uint32_t i = 0; i < workers; i++)
+            bed_same_values(b.e, other.e, HK_WEIGHTS_LOCAL, i);
         hk_estimator_destroy(other.e);
         bed_train(&b, d, 1, &r);
         assert_int_equal(r.global_step, best + workers);
@@ -1084,9 +1090,9 @@ typedef struct full {
 
 static hk_status fill_disk(void *user, hk_run *run) {
     const full *const f = user;
-    const int64_t step = hk_run_global_step(run);
+    const int64_t step = run_info(run).global_step;
     if (step == f->from || step == f->to) // what is being written is done first
-        (void)hk_saver_is_best(run->e->saver, 0);
+        (void)hki_saver_is_best(run->e->saver, 0);
     if (step == f->from)
         hki_io_fail_at(1, HKI_IO_POWER_CUT, ENOSPC);
     if (step == f->to)
@@ -1202,7 +1208,7 @@ static void test_train_and_evaluate(void **state) {
     hk_eval_result *last;
     assert_ok(hk_train_and_evaluate(b.e, &t, &v, &r, &last));
     assert_int_equal(r.global_step, 45);
-    assert_int_equal(hk_eval_result_step(last), 45);
+    assert_int_equal(last->step, 45);
     hk_eval_result_destroy(last);
     // Saves at 0 (ignored), 10, 20, 30, 40 and 45; the end is scored once.
     const int64_t *steps;
@@ -1240,7 +1246,7 @@ static void test_train_and_evaluate(void **state) {
     v.n_exporters = 0;
     assert_ok(hk_train_and_evaluate(b.e, &t, &v, &r, &last));
     assert_int_equal(r.reason, HK_STOP_DONE);
-    assert_int_equal(hk_eval_result_step(last), 45);
+    assert_int_equal(last->step, 45);
     hk_eval_result_destroy(last);
     // The earlier results are known from the event files.
     assert_ok(hk_estimator_history(b.e, NULL, "accuracy", &steps, &values, &n));
@@ -1296,12 +1302,12 @@ static void test_evaluator_role(void **state) {
     v.throttle_secs = 0.01;
     hk_eval_result *last = NULL;
     assert_ok(hk_evaluate_continuously(watcher.e, &v, 7, 0, &last));
-    assert_int_equal(hk_eval_result_step(last), 7);
+    assert_int_equal(last->step, 7);
     hk_eval_result_destroy(last);
     bed_train(&trainer, d, 3, NULL);
     // Nothing new comes after step 10: it gives up when idle.
     assert_ok(hk_evaluate_continuously(watcher.e, &v, 100, 0.05, &last));
-    assert_int_equal(hk_eval_result_step(last), 10);
+    assert_int_equal(last->step, 10);
     hk_eval_result_destroy(last);
     hk_request_stop(ctx, 1);
     last = NULL;

@@ -72,7 +72,7 @@ static hk_status w_begin(void *s, hk_run *r) {
     return HK_OK;
 }
 static hk_status w_session(void *s, hk_run *r) {
-    assert_non_null(hk_run_session(r));
+    assert_non_null(run_info(r).session);
     note(s, 's');
     return HK_OK;
 }
@@ -113,8 +113,8 @@ static hk_hook *make_witness(witness *w) {
 static witness spec_chief, spec_hook;
 
 static hk_status witnessed_model(hk_graph *g, hk_mode mode, hk_spec *m) {
-    hk_spec_chief_hook(m, make_witness(&spec_chief));
-    hk_spec_hook(m, make_witness(&spec_hook));
+    hk_spec_hook(m, make_witness(&spec_chief), 1);
+    hk_spec_hook(m, make_witness(&spec_hook), 0);
     return bed_model(g, mode, m);
 }
 
@@ -147,8 +147,8 @@ static void test_order(void **state) {
 // A failure skips after_run and end, not destroy.
 static hk_status fail_second(void *user, hk_run *run) {
     (void)user;
-    return hk_run_iteration(run) == 1 ? hki_fail(HK_E_DATA, "second run")
-                                      : HK_OK;
+    return run_info(run).iteration == 1 ? hki_fail(HK_E_DATA, "second run")
+                                        : HK_OK;
 }
 
 static void test_failure_skips_end(void **state) {
@@ -212,9 +212,9 @@ static hk_status feed_after(void *user, hk_run *run) {
         assert_memory_equal(z, z + i * BED_CLASSES,
                             BED_CLASSES * sizeof(float));
     assert_ok(hk_run_number(run, "loss", &v));
-    assert_close(v, (double)hk_run_loss(run), 0, 0);
+    assert_close(v, (double)run_info(run).loss, 0, 0);
     assert_ok(hk_run_number(run, "global_step", &w));
-    assert_int_equal((int64_t)w, hk_run_global_step(run));
+    assert_int_equal((int64_t)w, run_info(run).global_step);
     assert_status(hk_run_feed(run, "x", f->x), HK_E_STATE);
     assert_status(hk_run_number(run, "logits", &v), HK_E_SHAPE);
     f->runs++;
@@ -258,24 +258,24 @@ static void test_fetch_and_feed(void **state) {
 
 static void test_timer(void **state) {
     (void)state;
-    hk_timer t;
-    assert_status(hk_timer_init(&t, 0, 0), HK_E_INVALID_ARG);
-    assert_status(hk_timer_init(&t, 1, 1), HK_E_INVALID_ARG);
-    assert_status(hk_timer_init(&t, -1, 0), HK_E_INVALID_ARG);
-    assert_ok(hk_timer_init(&t, 3, 0));
-    assert_true(hk_timer_due(&t, 7, 0)); // the first time
-    hk_timer_update(&t, 7, 0);
-    assert_false(hk_timer_due(&t, 7, 100)); // never twice at one step
-    assert_false(hk_timer_due(&t, 9, 100));
-    assert_true(hk_timer_due(&t, 10, 100));
-    assert_ok(hk_timer_init(&t, 0, 2.5));
-    hk_timer_update(&t, 1, 10);
-    assert_false(hk_timer_due(&t, 2, 12.4));
-    assert_true(hk_timer_due(&t, 2, 12.5));
-    assert_false(hk_timer_due(&t, 1, 99));
-    const double now = hk_timer_now();
+    hki_timer t;
+    assert_status(hki_timer_init(&t, 0, 0), HK_E_INVALID_ARG);
+    assert_status(hki_timer_init(&t, 1, 1), HK_E_INVALID_ARG);
+    assert_status(hki_timer_init(&t, -1, 0), HK_E_INVALID_ARG);
+    assert_ok(hki_timer_init(&t, 3, 0));
+    assert_true(hki_timer_due(&t, 7, 0)); // the first time
+    hki_timer_update(&t, 7, 0);
+    assert_false(hki_timer_due(&t, 7, 100)); // never twice at one step
+    assert_false(hki_timer_due(&t, 9, 100));
+    assert_true(hki_timer_due(&t, 10, 100));
+    assert_ok(hki_timer_init(&t, 0, 2.5));
+    hki_timer_update(&t, 1, 10);
+    assert_false(hki_timer_due(&t, 2, 12.4));
+    assert_true(hki_timer_due(&t, 2, 12.5));
+    assert_false(hki_timer_due(&t, 1, 99));
+    const double now = hki_timer_now();
     assert_close(now, (double)hki_now_ns() * 1e-9, 60, 0);
-    assert_true(hk_timer_now() >= now);
+    assert_true(hki_timer_now() >= now);
 }
 
 // Runs of a hook outside of a training, at given steps.
@@ -318,7 +318,7 @@ typedef struct saves {
 
 static hk_status watch_saves(void *user, hk_run *run) {
     saves *const s = user;
-    s->newest[s->n++] = hk_run_estimator(run)->saved_step;
+    s->newest[s->n++] = run_info(run).estimator->saved_step;
     return HK_OK;
 }
 
@@ -723,9 +723,9 @@ static hk_status watched_model(hk_graph *g, hk_mode mode, hk_spec *m) {
 
 static hk_status spoil_beside(void *user, hk_run *run) {
     (void)user;
-    hk_session *const s = hk_run_session(run);
+    hk_session *const s = run_info(run).session;
     const hk_layout *const l = hk_plan_layout(hk_session_plan(s));
-    if (hk_run_local_step(run) == 2)
+    if (run_info(run).local_step == 2)
         hk_session_params(s)[hk_layout_find(l, "beside")->offset] = INFINITY;
     return HK_OK;
 }
@@ -770,7 +770,7 @@ static void test_nan_guard(void **state) {
 
 static hk_status count_end(void *user, hk_run *run) {
     int64_t *const n = user;
-    *n = hk_run_global_step(run);
+    *n = run_info(run).global_step;
     return HK_OK;
 }
 
@@ -785,7 +785,11 @@ static void test_callbacks(void **state) {
     bed_open(&b);
     int64_t ended = -1;
     hk_hook *hooks[2];
-    assert_ok(hk_hook_final_ops(count_end, &ended, &hooks[0]));
+    assert_ok(
+        hk_hook_create(&(hk_hook_calls){.struct_size = sizeof(hk_hook_calls),
+                                        .user = &ended,
+                                        .end = count_end},
+                       &hooks[0]));
     assert_ok(hk_hook_elastic(&hooks[1]));
     assert_ok(train_with(&b, d, 12, hooks, 2, NULL));
     assert_int_equal(ended, 24);
@@ -801,7 +805,6 @@ static void test_callbacks(void **state) {
     assert_ok(hk_hook_global_step_waiter(20, 50, &h));
     assert_ok(train_with(&b, d, 2, &h, 1, NULL));
     hk_hook_release(h);
-    assert_status(hk_hook_final_ops(NULL, NULL, &h), HK_E_INVALID_ARG);
     hk_estimator_destroy(b.e);
     hk_dataset_release(d);
     hk_context_destroy(ctx);
@@ -906,11 +909,12 @@ typedef struct decay_state {
 static hk_status set_rate(void *user, hk_run *run) {
     decay_state *const s = user;
     double v;
-    if (hk_run_iteration(run) == 2)
-        return hk_run_set(run, "learning_rate", 0.5);
-    if (hk_run_iteration(run) == 3) {
-        assert_ok(hk_optimizer_get(hk_run_optimizer(run), "learning_rate", &v));
-        s->seen[hk_run_worker(run)] = (float)v;
+    if (run_info(run).iteration == 2)
+        return hk_estimator_set(run_info(run).estimator, "learning_rate", 0.5);
+    if (run_info(run).iteration == 3) {
+        assert_ok(
+            hk_optimizer_get(run_info(run).optimizer, "learning_rate", &v));
+        s->seen[run_info(run).worker] = (float)v;
     }
     return HK_OK;
 }
@@ -945,8 +949,8 @@ static void test_set_from_hook(void **state) {
 
 static hk_status request_stop(void *user, hk_run *run) {
     (void)user;
-    if (hk_run_iteration(run) == 3)
-        hk_request_stop(hk_estimator_context(hk_run_estimator(run)), 15);
+    if (run_info(run).iteration == 3)
+        hk_request_stop(estimator_info(run_info(run).estimator).context, 15);
     return HK_OK;
 }
 
@@ -994,12 +998,12 @@ typedef struct asker {
 // In both modes: the plain questions, with what they have to answer.
 static hk_status ask_before(void *state, hk_run *run) {
     asker *const a = state;
-    if (hk_run_mode(run) != HK_TRAIN)
+    if (run_info(run).mode != HK_TRAIN)
         return HK_OK;
-    if (hk_run_iteration(run) == 2)
+    if (run_info(run).iteration == 2)
         hk_run_request_trace(run);
-    assert_false(hk_run_should_stop(run));
-    assert_ptr_equal(hk_run_estimator(run), a->e);
+    assert_false(run_info(run).stopping);
+    assert_ptr_equal(run_info(run).estimator, a->e);
     return HK_OK;
 }
 
@@ -1011,35 +1015,35 @@ static void check_trace(asker *a, const hk_run *run) {
         dense += strstr(ev->name, "dense") != NULL;
         a->traced++;
     }
-    assert_int_equal(dense > 0, hk_run_iteration(run) == 3);
+    assert_int_equal(dense > 0, run_info(run).iteration == 3);
 }
 
 static hk_status ask_after(void *state, hk_run *run) {
     asker *const a = state;
     hk_worker_report r;
-    if (hk_run_mode(run) != HK_TRAIN) {
-        assert_null(hk_run_events(run));
+    if (run_info(run).mode != HK_TRAIN) {
+        assert_null(run_info(run).events);
         return HK_OK;
     }
-    const int64_t done = hk_run_iteration(run); // with this one
-    assert_int_equal(hk_run_workers(run), 1);
-    assert_int_equal(hk_run_planned_steps(run), BED_ROWS / BED_BATCH);
-    assert_int_equal(hk_run_examples(run), done * BED_BATCH);
-    assert_close(hk_run_epochs(run), (double)(done * BED_BATCH) / BED_ROWS,
+    const int64_t done = run_info(run).iteration; // with this one
+    assert_int_equal(run_info(run).worker_count, 1);
+    assert_int_equal(run_info(run).planned_steps, BED_ROWS / BED_BATCH);
+    assert_int_equal(run_info(run).examples, done * BED_BATCH);
+    assert_close(run_info(run).epochs, (double)(done * BED_BATCH) / BED_ROWS,
                  1e-9, 0);
-    assert_true(hk_run_seconds(run) >= a->seconds);
-    a->seconds = hk_run_seconds(run);
-    assert_ok(hk_run_report(run, 0, &r));
+    assert_true(run_info(run).seconds >= a->seconds);
+    a->seconds = run_info(run).seconds;
+    assert_ok(hk_estimator_worker(run_info(run).estimator, 0, &r));
     assert_int_equal(r.local_step, done);
-    assert_true(r.loss == hk_run_loss(run));
-    assert_non_null(hk_run_events(run));
+    assert_true(r.loss == run_info(run).loss);
+    assert_non_null(run_info(run).events);
     check_trace(a, run);
     a->calls++;
     if (done == 3)
         assert_ok(hk_run_request_save(run));
     if (done == 5) {
         hk_run_request_stop(run);
-        a->stops += hk_run_should_stop(run);
+        a->stops += run_info(run).stopping != 0;
     }
     return HK_OK;
 }
@@ -1097,12 +1101,12 @@ static hk_status feed_zeros(void *user, hk_run *run) {
 static hk_status stop_at_four(void *user, hk_run *run, int *stop) {
     int *const calls = user;
     ++*calls;
-    *stop = hk_run_global_step(run) >= 4;
+    *stop = run_info(run).global_step >= 4;
     return HK_OK;
 }
 
 static hk_status keep_loss(void *user, hk_run *run) {
-    *(float *)user = hk_run_loss(run);
+    *(float *)user = run_info(run).loss;
     return HK_OK;
 }
 
@@ -1127,9 +1131,17 @@ static void test_more_hooks(void **state) {
     hk_hook *h[5];
     assert_ok(hk_hook_step_counter(2, 0, &h[0]));
     assert_ok(hk_hook_summary_saver(1, 0, dir, &h[1]));
-    assert_ok(hk_hook_feed_fn(feed_zeros, zeros, &h[2]));
+    assert_ok(
+        hk_hook_create(&(hk_hook_calls){.struct_size = sizeof(hk_hook_calls),
+                                        .user = zeros,
+                                        .before_run = feed_zeros},
+                       &h[2]));
     assert_ok(hk_hook_stop_if(stop_at_four, &calls, 0, 1, &h[3]));
-    assert_ok(hk_hook_final_ops(keep_loss, &loss, &h[4]));
+    assert_ok(
+        hk_hook_create(&(hk_hook_calls){.struct_size = sizeof(hk_hook_calls),
+                                        .user = &loss,
+                                        .end = keep_loss},
+                       &h[4]));
     hk_train_result r;
     assert_ok(hk_estimator_set(b.e, "learning_rate", 0));
     assert_ok(train_with(&b, d, 50, h, 5, &r));
@@ -1150,7 +1162,6 @@ static void test_more_hooks(void **state) {
     assert_int_equal(losses, 4);
     assert_status(hk_hook_step_counter(0, 0, &h[0]), HK_E_INVALID_ARG);
     assert_status(hk_hook_summary_saver(1, 1, dir, &h[0]), HK_E_INVALID_ARG);
-    assert_status(hk_hook_feed_fn(NULL, NULL, &h[0]), HK_E_INVALID_ARG);
     assert_status(hk_hook_stop_if(NULL, NULL, 0, 1, &h[0]), HK_E_INVALID_ARG);
     hk_estimator_destroy(b.e);
     hk_tensor_release(zeros);

@@ -17,7 +17,7 @@ typedef struct job {
 
 static hk_status kill_self(void *user, hk_run *run) {
     const job *const j = user;
-    if (hk_run_local_step(run) == j->kill_at)
+    if (run_info(run).local_step == j->kill_at)
         raise(SIGKILL);
     return HK_OK;
 }
@@ -191,8 +191,8 @@ static void test_two_processes(void **state) {
         hk_evaluate_options_init(&o, sizeof o);
         o.no_summary = 1;
         hk_eval_result *r;
-        const bool seen = hk_estimator_evaluate(b.e, &look, &o, &r) == HK_OK &&
-                          hk_eval_result_step(r) == 3;
+        const bool seen =
+            hk_estimator_evaluate(b.e, &look, &o, &r) == HK_OK && r->step == 3;
         _exit(ok && seen ? 0 : 4);
     }
     assert_int_equal(waitpid(second, &status, 0), second);

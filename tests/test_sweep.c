@@ -135,7 +135,7 @@ static void test_grid_order(void **state) {
     bed_init(&b);
     b.o.axes = axes;
     b.o.n_axes = 3;
-    hk_sweep_result r = {0};
+    hki_sweep_store r = {0};
     assert_ok(hki_sweep_draw(&b.o, &r));
     assert_int_equal(r.count, 12);
     for (size_t i = 0; i < 12; i++) {
@@ -159,7 +159,7 @@ static void test_draws(void **state) {
     b.o.axes = axes;
     b.o.n_axes = 2;
     b.o.trials = 400;
-    hk_sweep_result r = {0}, again = {0};
+    hki_sweep_store r = {0}, again = {0};
     assert_ok(hki_sweep_draw(&b.o, &r));
     assert_ok(hki_sweep_draw(&b.o, &again));
     int small = 0, seen[8] = {0};
@@ -280,13 +280,13 @@ static void test_equals_training_by_hand(void **state) {
         double losses[5];
         for (size_t i = 0; i < 5; i++) {
             losses[i] = by_hand(&b, rates[i], 20);
-            const hk_trial *t = hk_sweep_trial(r, i);
+            const hk_trial *t = &r->trials[i];
             assert_int_equal(t->status, HK_OK);
             assert_true(t->metric == losses[i]); // to the bit
             assert_int_equal(t->steps, 20);
             best = losses[i] < losses[best] ? i : best;
         }
-        assert_int_equal(hk_sweep_best(r)->number, best);
+        assert_int_equal(r->best->number, best);
         assert_int_equal(hk_context_build_stats(b.ctx).graph_builds, 2);
         hk_sweep_result_destroy(r);
         bed_deinit(&b);
@@ -306,8 +306,8 @@ static void test_structural(void **state) {
     assert_ok(hk_sweep_run(b.ctx, &b.o, &r));
     // Two different values, two modes.
     assert_int_equal(hk_context_build_stats(b.ctx).graph_builds, 4);
-    assert_true(hk_sweep_trial(r, 0)->metric == hk_sweep_trial(r, 2)->metric);
-    assert_true(hk_sweep_trial(r, 0)->metric != hk_sweep_trial(r, 1)->metric);
+    assert_true(r->trials[0].metric == r->trials[2].metric);
+    assert_true(r->trials[0].metric != r->trials[1].metric);
     hk_sweep_result_destroy(r);
     bed_deinit(&b);
 }
@@ -324,10 +324,10 @@ static void test_failed_trial(void **state) {
     b.o.n_axes = 1;
     hk_sweep_result *r;
     assert_ok(hk_sweep_run(b.ctx, &b.o, &r));
-    assert_int_equal(hk_sweep_trial(r, 0)->status, HK_E_NOT_FINITE);
-    assert_true(hk_sweep_trial(r, 0)->error[0] != '\0');
-    assert_true(isnan(hk_sweep_trial(r, 0)->metric));
-    assert_int_equal(hk_sweep_best(r)->number, 1);
+    assert_int_equal(r->trials[0].status, HK_E_NOT_FINITE);
+    assert_true(r->trials[0].error[0] != '\0');
+    assert_true(isnan(r->trials[0].metric));
+    assert_int_equal(r->best->number, 1);
     hk_sweep_result_destroy(r);
     bed_deinit(&b);
 }
@@ -351,7 +351,7 @@ static void test_halving(void **state) {
     assert_ok(hk_sweep_run(b.ctx, &b.o, &r));
     int rounds[4] = {0};
     for (size_t i = 0; i < 9; i++) {
-        const hk_trial *t = hk_sweep_trial(r, i);
+        const hk_trial *t = &r->trials[i];
         static const int64_t steps[] = {0, 2, 6, 18};
         rounds[t->rounds]++;
         assert_int_equal(t->steps, steps[t->rounds]);
@@ -360,7 +360,7 @@ static void test_halving(void **state) {
     assert_int_equal(rounds[1], 6);
     assert_int_equal(rounds[2], 2);
     assert_int_equal(rounds[3], 1);
-    assert_int_equal(hk_sweep_best(r)->rounds, 3);
+    assert_int_equal(r->best->rounds, 3);
     hk_sweep_result_destroy(r);
     bed_deinit(&b);
 }
@@ -391,18 +391,15 @@ static void test_folders(void **state) {
     b.o.n_axes = 1;
     hk_sweep_result *r;
     assert_ok(hk_sweep_run(b.ctx, &b.o, &r));
-    const hk_trial *best = hk_sweep_best(r);
+    const hk_trial *best = r->best;
     assert_int_equal(best->number, 1);
     assert_int_equal(count_files(dir, ".hparams"), 1);
     assert_int_equal(count_files(best->folder, ".safetensors"), 1);
     assert_int_equal(count_files(best->folder, ".hparams"), 2);
-    assert_int_equal(count_files(hk_sweep_trial(r, 0)->folder, ".safetensors"),
-                     0);
+    assert_int_equal(count_files(r->trials[0].folder, ".safetensors"), 0);
     int64_t step;
-    char *path;
-    assert_ok(hk_latest_checkpoint(best->folder, &path, &step));
+    assert_ok(hk_latest_checkpoint(best->folder, NULL, 0, &step));
     assert_int_equal(step, 20);
-    hk_ckpt_free_path(path);
     hk_sweep_result_destroy(r);
     bed_deinit(&b);
     snprintf(command, sizeof command, "rm -r '%s'", dir);
@@ -430,8 +427,8 @@ static void test_stop(void **state) {
     hk_sweep_result *r = NULL;
     assert_status(hk_sweep_run(b.ctx, &b.o, &r), HK_E_CANCELLED);
     assert_non_null(r);
-    assert_int_equal(hk_sweep_trial(r, 0)->rounds, 1);
-    assert_int_equal(hk_sweep_trial(r, 1)->rounds, 0);
+    assert_int_equal(r->trials[0].rounds, 1);
+    assert_int_equal(r->trials[1].rounds, 0);
     hk_sweep_result_destroy(r);
     bed_deinit(&b);
 }

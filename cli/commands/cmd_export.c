@@ -12,10 +12,17 @@ static bool begins(const char *s, const char *start) {
 }
 
 static bool has_section(const hk_ckpt *c, const char *section) {
-    for (size_t i = 0; i < hk_ckpt_count(c); i++)
-        if (begins(hk_ckpt_item(c, i)->name, section))
+    const hk_ckpt_entry *e;
+    for (size_t i = 0; (e = hk_ckpt_item(c, i)) != NULL; i++)
+        if (begins(e->name, section))
             return true;
     return false;
+}
+
+static const char *path_of(const hk_ckpt *c) {
+    hk_ckpt_info info;
+    hk_ckpt_get_info(c, &info);
+    return info.path;
 }
 
 // The section of the checkpoint that holds the weights, "" for plain names:
@@ -32,17 +39,16 @@ static const char *section_of(const hk_ckpt *c, const char *weights) {
         return own;
     if (strcmp(weights, "local") == 0) {
         cli_fail("%s: holds no worker's weights, only the center's",
-                 hk_ckpt_path(c));
+                 path_of(c));
         return NULL;
     }
     if (strcmp(weights, "ema") == 0 && has_section(c, HK_SECTION_EMA))
         return HK_SECTION_EMA;
     if (strcmp(weights, "ema") == 0)
-        cli_fail("%s: holds no averages; train with ema.decay",
-                 hk_ckpt_path(c));
+        cli_fail("%s: holds no averages; train with ema.decay", path_of(c));
     else
         cli_fail("%s: has no center (it is not of an elastic run); use local",
-                 hk_ckpt_path(c));
+                 path_of(c));
     return NULL;
 }
 
@@ -124,10 +130,10 @@ static int run(const cli_args *a) {
         printf("{\"path\":");
         cli_json_string(stdout, path);
         printf(",\"format\":\"%s\",\"tensors\":%zu,\"checkpoint\":", format, n);
-        cli_json_string(stdout, hk_ckpt_path(c));
+        cli_json_string(stdout, path_of(c));
         printf("}\n");
     } else if (!code) {
-        printf("%s: %zu tensors of %s\n", path, n, hk_ckpt_path(c));
+        printf("%s: %zu tensors of %s\n", path, n, path_of(c));
     }
     hk_ckpt_close(c);
     return code;

@@ -65,10 +65,12 @@ static bool statistics(hk_ckpt *c, const hk_ckpt_entry *e) {
 
 // 0, or an exit code after a message.
 static int list_tensors(hk_ckpt *c, const cli_args *a) {
+    hk_ckpt_info info;
+    hk_ckpt_get_info(c, &info);
     const bool all = cli_has(a, "all"), stats = cli_has(a, "stats");
     double bytes = 0, elements = 0;
     size_t model = 0, damaged = 0;
-    for (size_t i = 0; i < hk_ckpt_count(c); i++) {
+    for (size_t i = 0; i < info.entry_count; i++) {
         const hk_ckpt_entry *e = hk_ckpt_item(c, i);
         const bool own = strncmp(e->name, HK_SECTION, strlen(HK_SECTION)) != 0;
         int64_t n = 0;
@@ -86,12 +88,11 @@ static int list_tensors(hk_ckpt *c, const cli_args *a) {
         printf("\n");
     }
     printf("%zu tensors of the model, %s values; %zu in all, %s\n", model,
-           cli_number(elements), hk_ckpt_count(c), cli_bytes(bytes));
-    if (!all && model < hk_ckpt_count(c))
+           cli_number(elements), info.entry_count, cli_bytes(bytes));
+    if (!all && model < info.entry_count)
         printf("(--all shows optimizer, averages and workers as well)\n");
-    return damaged
-               ? cli_fail("%s: damaged tensors: %zu", hk_ckpt_path(c), damaged)
-               : 0;
+    return damaged ? cli_fail("%s: damaged tensors: %zu", info.path, damaged)
+                   : 0;
 }
 
 static int checkpoint(const char *path, const cli_args *a) {
@@ -102,8 +103,9 @@ static int checkpoint(const char *path, const cli_args *a) {
     const hk_status s = hk_ckpt_open(path, HK_CKPT_AUTO, &c);
     if (s != HK_OK)
         return cli_status(s);
-    printf("%s: %s checkpoint\n", hk_ckpt_path(c),
-           formats[hk_ckpt_format_of(c)]);
+    hk_ckpt_info info;
+    hk_ckpt_get_info(c, &info);
+    printf("%s: %s checkpoint\n", info.path, formats[info.format]);
     const int code = list_tensors(c, a);
     hk_ckpt_close(c);
     return code;
@@ -277,13 +279,9 @@ static bool ends_with(const char *s, const char *end) {
 }
 
 static int folder(const char *path, const cli_args *a) {
-    char *latest;
-    int64_t step;
-    if (hk_latest_checkpoint(path, &latest, &step) == HK_OK) {
-        const int failed = checkpoint(latest, a);
-        hk_ckpt_free_path(latest);
-        return failed;
-    }
+    char latest[4096];
+    if (hk_latest_checkpoint(path, latest, sizeof latest, NULL) == HK_OK)
+        return checkpoint(latest, a);
     series_set s = {0};
     if (!series_any(path))
         return cli_fail("%s: a folder with neither checkpoints nor event files",

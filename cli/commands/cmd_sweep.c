@@ -177,13 +177,13 @@ static int width_of(const char *key) {
 
 static void print_table(const hk_sweep_result *r, const axes *x,
                         const char *metric) {
-    const hk_trial *best = hk_sweep_best(r);
+    const hk_trial *best = r->best;
     printf("trial");
     for (size_t i = 0; i < x->n; i++)
         printf("  %*s", width_of(x->keys[i]), x->keys[i]);
     printf("  %*s\n", width_of(metric), metric);
-    for (size_t k = 0; k < hk_sweep_count(r); k++) {
-        const hk_trial *t = hk_sweep_trial(r, k);
+    for (size_t k = 0; k < r->trial_count; k++) {
+        const hk_trial *t = &r->trials[k];
         printf("%5zu", t->number);
         for (size_t i = 0; i < t->n_params; i++)
             if (t->params[i].type == HK_HPARAM_STRING)
@@ -230,16 +230,16 @@ static void write_trial(FILE *f, const hk_trial *t, const axes *x) {
 
 static void write_json(FILE *f, const hk_sweep_result *r, const axes *x,
                        const hk_sweep_options *o) {
-    const hk_trial *best = hk_sweep_best(r);
+    const hk_trial *best = r->best;
     fputs("{\"metric\":", f);
     cli_json_string(f, o->metric);
     fprintf(f, ",\"max\":%s", o->best_is_max ? "true" : "false");
     if (best)
         fprintf(f, ",\"best\":%zu", best->number);
     fputs(",\"trials\":[", f);
-    for (size_t k = 0; k < hk_sweep_count(r); k++) {
+    for (size_t k = 0; k < r->trial_count; k++) {
         fputs(k ? "," : "", f);
-        write_trial(f, hk_sweep_trial(r, k), x);
+        write_trial(f, &r->trials[k], x);
     }
     fputs("]}\n", f);
 }
@@ -259,8 +259,8 @@ static int keep(const job *j, const hk_sweep_result *r, const axes *x,
     if (!failed)
         failed = record_experiment(j);
     // What the one trial with a checkpoint needs to be used.
-    if (!failed && hk_sweep_best(r))
-        failed = table_keep(hk_sweep_best(r)->folder);
+    if (!failed && r->best)
+        failed = table_keep(r->best->folder);
     free(text);
     free(path);
     return failed;
@@ -340,10 +340,10 @@ static int run(const cli_args *a) {
             write_json(stdout, r, &x, &o);
         else
             print_table(r, &x, o.metric);
-        if (!code && !hk_sweep_best(r) && !signals_code())
+        if (!code && !r->best && !signals_code())
             code = cli_fail("every trial failed");
-        if (hk_sweep_best(r))
-            cli_note("the best one is in %s", hk_sweep_best(r)->folder);
+        if (r->best)
+            cli_note("the best one is in %s", r->best->folder);
     }
     hk_sweep_result_destroy(r);
     job_close(j);

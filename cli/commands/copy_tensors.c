@@ -28,8 +28,9 @@ static int64_t step_of(hk_ckpt *c) {
 }
 
 static bool has_step(const weights_copy *k) {
-    for (size_t i = 0; i < hk_ckpt_count(k->from); i++) {
-        const char *name = k->name(k->user, hk_ckpt_item(k->from, i));
+    const hk_ckpt_entry *e;
+    for (size_t i = 0; (e = hk_ckpt_item(k->from, i)) != NULL; i++) {
+        const char *name = k->name(k->user, e);
         if (name && strcmp(name, step_name) == 0)
             return true;
     }

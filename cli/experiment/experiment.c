@@ -440,7 +440,6 @@ int job_renew(job *j) {
 }
 
 int job_trained(const cli_args *a, const job *j) {
-    char *latest = NULL;
     const char *source =
         tree_text(tree_path(j->x->root, "data.train.source"), "digits");
     if (cli_has(a, "data") && strcmp(source, "digits") == 0)
@@ -449,12 +448,11 @@ int job_trained(const cli_args *a, const job *j) {
                                "it reads no files");
     if (cli_has(a, "checkpoint"))
         return 0;
-    const hk_status s = hk_latest_checkpoint(j->s.model_dir, &latest, NULL);
+    const hk_status s = hk_latest_checkpoint(j->s.model_dir, NULL, 0, NULL);
     if (s == HK_E_NOT_FOUND || s == HK_E_IO)
         return cli_fail("%s: no trained model; train first, or give the "
                         "--model-dir of one",
                         j->s.model_dir);
-    hk_ckpt_free_path(latest);
     return cli_status(s);
 }
 

@@ -131,11 +131,10 @@ hk_status record_evaluations(const settings *s, const hk_source *held,
 
 void record_read(const char *model_dir, record *out) {
     *out = (record){0};
-    char *path = cli_printf("%s/run.json", model_dir), *latest;
+    char *path = cli_printf("%s/run.json", model_dir);
     int64_t step = -1;
     if (access(path, R_OK) == 0 &&
-        hk_latest_checkpoint(model_dir, &latest, &step) == HK_OK) {
-        hk_ckpt_free_path(latest);
+        hk_latest_checkpoint(model_dir, NULL, 0, &step) == HK_OK) {
         tree *t = tree_read(path);
         const record r = {
             .global_step = tree_int(tree_get(t, "global_step"), -1),

@@ -246,12 +246,14 @@ typedef struct link {
 // Tells the center how it goes, and hears when the run is over.
 static hk_status after_step(void *self, hk_run *run) {
     link *l = self;
-    hk_progress p = {.local_step = hk_run_local_step(run),
-                     .examples = (double)hk_run_examples(run),
-                     .loss = (double)hk_run_loss(run),
-                     .worker = (int32_t)hk_run_worker(run)};
-    if (hk_run_elastic(run))
-        hk_progress_of(hk_run_elastic(run), &p);
+    hk_run_info i;
+    hk_run_get_info(run, &i);
+    hk_progress p = {.local_step = i.local_step,
+                     .examples = (double)i.examples,
+                     .loss = (double)i.loss,
+                     .worker = (int32_t)i.worker};
+    if (i.elastic)
+        hk_progress_of(i.elastic, &p);
     const hk_status s = hk_role_worker_step(l->w, &p, &l->end);
     if (s == HK_OK && l->end != HK_END_NONE)
         hk_run_request_stop(run);
@@ -466,8 +468,8 @@ static hk_status judge_one(void *user, const hk_evaluation *what,
         return s;
     *n = 0;
     char *line = cli_printf("step %lld", (long long)what->global_step);
-    for (size_t i = 0; i < hk_eval_result_count(r) && *n < capacity; i++) {
-        const hk_eval_item *it = hk_eval_result_item(r, i);
+    for (size_t i = 0; i < r->item_count && *n < capacity; i++) {
+        const hk_eval_item *it = &r->items[i];
         snprintf(out[*n].name, sizeof out[*n].name, "%s", it->name);
         out[(*n)++].value = it->value;
         if (strcmp(it->name, "global_step") == 0)

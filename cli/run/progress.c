@@ -54,29 +54,31 @@ typedef struct facts {
     uint32_t alive, workers;
 } facts;
 
-static double done(const progress *p, const hk_run *run) {
+static double done(const progress *p, const hk_run_info *run) {
     const progress_plan *plan = &p->plan;
     double share = (double)NAN;
     if (plan->steps > 0)
-        share = (double)hk_run_global_step(run) / (double)plan->steps;
-    if (plan->epochs > 0 && hk_run_epochs(run) >= 0)
-        share = fmax(share, hk_run_epochs(run) / (double)plan->epochs);
+        share = (double)run->global_step / (double)plan->steps;
+    if (plan->epochs > 0 && run->epochs >= 0)
+        share = fmax(share, run->epochs / (double)plan->epochs);
     if (plan->seconds > 0)
-        share = fmax(share, hk_run_seconds(run) / plan->seconds);
+        share = fmax(share, run->seconds / plan->seconds);
     return isnan(share) ? share : fmin(share, 1);
 }
 
-static void gather(const progress *p, const hk_run *run, facts *f) {
-    *f = (facts){.step = hk_run_global_step(run),
+static void gather(const progress *p, const hk_run_info *run, facts *f) {
+    hk_estimator_info e;
+    hk_estimator_get_info(run->estimator, &e);
+    *f = (facts){.step = run->global_step,
                  .share = done(p, run),
-                 .seconds = hk_run_seconds(run),
+                 .seconds = run->seconds,
                  .left = (double)NAN,
                  .rate = p->rate,
-                 .loss = (double)hk_run_loss(run),
+                 .loss = (double)run->loss,
                  .metric = p->metric,
-                 .workers = hk_estimator_workers(hk_run_estimator(run))};
+                 .workers = e.worker_count};
     // A run that went on from a checkpoint had a share done before.
-    const int64_t planned = hk_run_planned_steps(run);
+    const int64_t planned = run->planned_steps;
     double now = f->share;
     if (planned > 0 && p->plan.steps > 0 && !isnan(now))
         now = 1 - (double)(p->plan.steps - f->step) / (double)planned;
@@ -84,7 +86,7 @@ static void gather(const progress *p, const hk_run *run, facts *f) {
         f->left = f->seconds * (1 / fmin(now, 1) - 1);
     hk_worker_report r;
     for (uint32_t i = 0; i < f->workers; i++)
-        if (hk_run_report(run, i, &r) == HK_OK) {
+        if (hk_estimator_worker(run->estimator, i, &r) == HK_OK) {
             f->alive += r.running;
             f->distance = fmax(f->distance, r.stats.distance);
         }
@@ -159,7 +161,7 @@ static void log_line(progress *p, const facts *f, double now, bool last) {
     write_json(cli_log_file(), f);
 }
 
-static void show(progress *p, const hk_run *run, bool last) {
+static void show(progress *p, const hk_run_info *run, bool last) {
     facts f;
     gather(p, run, &f);
     if (last) // they have stopped, and none is lost
@@ -196,26 +198,31 @@ void progress_interrupt(void) {
 
 // ---- the hook ---------------------------------------------------------------
 
-static void measure(progress *p, const hk_run *run, double now) {
-    const double seconds = hk_run_seconds(run);
-    const int64_t examples = hk_run_examples(run);
-    const double dt = seconds - p->last_seconds;
+static void measure(progress *p, const hk_run_info *run, double now) {
+    const double dt = run->seconds - p->last_seconds;
     if (dt > 0) {
-        const double speed = (double)(examples - p->last_examples) / dt;
+        const double speed = (double)(run->examples - p->last_examples) / dt;
         p->rate = p->rate > 0 ? 0.7 * p->rate + 0.3 * speed : speed;
     }
-    p->last_seconds = seconds;
-    p->last_examples = examples;
+    p->last_seconds = run->seconds;
+    p->last_examples = run->examples;
     const int64_t *steps;
     const double *values;
     size_t n;
     if (!p->plan.metric || now - p->last_look < 1)
         return;
     p->last_look = now;
-    if (hk_estimator_history(hk_run_estimator(run), NULL, p->plan.metric,
-                             &steps, &values, &n) == HK_OK &&
+    if (hk_estimator_history(run->estimator, NULL, p->plan.metric, &steps,
+                             &values, &n) == HK_OK &&
         n > 0)
         p->metric = values[n - 1];
+}
+
+static void tell(progress *p, const hk_run *run, double now, bool last) {
+    hk_run_info i;
+    hk_run_get_info(run, &i);
+    measure(p, &i, now);
+    show(p, &i, last);
 }
 
 static hk_status after_run(void *self, hk_run *run) {
@@ -224,8 +231,7 @@ static hk_status after_run(void *self, hk_run *run) {
     if (now - p->last < fmin(p->every, cli_log_file() ? LOG_SECONDS : INFINITY))
         return HK_OK;
     p->last = now;
-    measure(p, run, now);
-    show(p, run, false);
+    tell(p, run, now, false);
     return HK_OK;
 }
 
@@ -234,8 +240,7 @@ static hk_status at_end(void *self, hk_run *run) {
     if (isinf(p->last)) // nothing was shown
         return HK_OK;
     p->last_look = -INFINITY;
-    measure(p, run, cli_now());
-    show(p, run, true);
+    tell(p, run, cli_now(), true);
     return HK_OK;
 }
 

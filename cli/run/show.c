@@ -25,8 +25,8 @@ static size_t place(const char **names, size_t *n, size_t most,
 
 static void collect(const hk_eval_result *r, grid *g) {
     *g = (grid){0};
-    for (size_t i = 0; i < hk_eval_result_count(r); i++) {
-        const hk_eval_item *it = hk_eval_result_item(r, i);
+    for (size_t i = 0; i < r->item_count; i++) {
+        const hk_eval_item *it = &r->items[i];
         if (strcmp(it->name, "global_step") == 0)
             continue;
         place(g->rows, &g->n_rows, MOST_ROWS, it->weights);
@@ -92,8 +92,7 @@ void result_json(FILE *f, const hk_eval_result *r) {
     collect(r, &g);
     fprintf(f,
             "\"evaluated_step\":%lld,\"evaluated_examples\":%lld,\"weights\":{",
-            (long long)hk_eval_result_step(r),
-            (long long)hk_eval_result_examples(r));
+            (long long)r->step, (long long)r->examples);
     for (size_t i = 0; i < g.n_rows; i++) {
         fputs(i ? "," : "", f);
         cli_json_string(f, g.rows[i]);

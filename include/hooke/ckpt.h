@@ -65,16 +65,22 @@ typedef struct hk_ckpt_entry {
 HK_API hk_status hk_ckpt_open(const char *path, hk_ckpt_format format,
                               hk_ckpt **out);
 HK_API void hk_ckpt_close(hk_ckpt *c); // NULL is allowed
-HK_API hk_ckpt_format hk_ckpt_format_of(const hk_ckpt *c);
-HK_API const char *hk_ckpt_path(const hk_ckpt *c); // of what was opened
-HK_API size_t hk_ckpt_count(const hk_ckpt *c);
+
+typedef struct hk_ckpt_info {
+    const char *path; // of what was opened
+    hk_ckpt_format format;
+    uint32_t reserved;
+    size_t entry_count;
+    const hk_meta *meta; // in the order of the file
+    size_t meta_count;
+} hk_ckpt_info;
+// Pointers live as long as the handle.
+HK_API hk_status hk_ckpt_get_info(const hk_ckpt *c, hk_ckpt_info *out);
 // Sorted by name; NULL past the end.
 HK_API const hk_ckpt_entry *hk_ckpt_item(const hk_ckpt *c, size_t i);
 HK_API const hk_ckpt_entry *hk_ckpt_find(const hk_ckpt *c, const char *name);
 // NULL when there is no such key.
 HK_API const char *hk_ckpt_meta(const hk_ckpt *c, const char *key);
-// All of them, in the order of the file; NULL past the end.
-HK_API const hk_meta *hk_ckpt_meta_item(const hk_ckpt *c, size_t i);
 // Reads a tensor of `shape` (NULL: whatever it has) into data, elements of
 // type t. Float types (F16, BF16, F32, F64) convert into each other, integer
 // types where every value fits (HK_E_RANGE); other pairs are HK_E_DTYPE.
@@ -226,17 +232,21 @@ HK_API hk_status hk_saver_reserve(hk_saver *s, const hk_name_map *map);
 // that is not finite is never the best. HK_E_NOT_FOUND when the checkpoint is
 // not there (any more).
 HK_API hk_status hk_saver_metric(hk_saver *s, int64_t step, double value);
-// Would a checkpoint with this metric be one of the keep_best?
-HK_API int hk_saver_is_best(const hk_saver *s, double value);
 // Makes the checkpoint of `step` the one that counts as the newest. Others
 // stay as they are. HK_E_NOT_FOUND as above.
 HK_API hk_status hk_saver_go_back(hk_saver *s, int64_t step);
-// How many there are, oldest first, and each one's path and step.
-HK_API size_t hk_saver_count(const hk_saver *s);
-HK_API const char *hk_saver_item(const hk_saver *s, size_t i, int64_t *step);
-// The best by metric of those that are there; NULL when none has one.
-HK_API const char *hk_saver_best(const hk_saver *s, int64_t *step,
-                                 double *value);
+
+typedef struct hk_saved {
+    const char *path;
+    int64_t step;
+    double metric; // NaN: not known
+} hk_saved;
+typedef struct hk_saver_info {
+    const hk_saved *items; // oldest first
+    size_t item_count;
+    const hk_saved *best; // by metric, of those that are there; or NULL
+} hk_saver_info;
+HK_API hk_status hk_saver_get_info(hk_saver *s, hk_saver_info *out);
 // The newest complete checkpoint. One that is torn or missing is reported
 // through the log and passed over. HK_E_NOT_FOUND when there is none,
 // HK_E_DATA when there are some and all of them are damaged.
@@ -253,10 +263,10 @@ HK_API hk_status hk_saver_restore(hk_saver *s, hk_name_map *map,
 // step may be NULL.
 HK_API hk_status hk_ckpt_open_latest(hk_context *log, const char *model_dir,
                                      hk_ckpt **out, int64_t *step);
-// Its path alone, freed with hk_ckpt_free_path; silent.
-HK_API hk_status hk_latest_checkpoint(const char *model_dir, char **path,
-                                      int64_t *step);
-HK_API void hk_ckpt_free_path(char *path);
+// Its path (size bytes of room; HK_E_RANGE when it is longer) and step alone;
+// silent. path, step: NULL allowed.
+HK_API hk_status hk_latest_checkpoint(const char *model_dir, char *path,
+                                      size_t size, int64_t *step);
 
 #ifdef __cplusplus
 }

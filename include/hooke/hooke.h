@@ -12,6 +12,7 @@
 #include "hooke/elastic.h"
 #include "hooke/estimator.h"
 #include "hooke/event.h"
+#include "hooke/export.h"
 #include "hooke/feature.h"
 #include "hooke/files.h"
 #include "hooke/graph.h"
@@ -21,10 +22,13 @@
 #include "hooke/nn.h"
 #include "hooke/optim.h"
 #include "hooke/roles.h"
+#include "hooke/run_config.h"
+#include "hooke/spec.h"
 #include "hooke/status.h"
 #include "hooke/sweep.h"
 #include "hooke/tensor.h"
 #include "hooke/train.h"
+#include "hooke/train_and_evaluate.h"
 #include "hooke/writers.h"
 
 #endif // HOOKE_HOOKE_H

@@ -9,7 +9,9 @@
 // counter, summary saver, the caller's hooks, logging, the spec's hooks.
 //
 //     static hk_status after_run(void *self, hk_run *run) {
-//         if (hk_run_loss(run) < 0.01f)
+//         hk_run_info i;
+//         hk_run_get_info(run, &i);
+//         if (i.loss < 0.01f)
 //             hk_run_request_stop(run);
 //         return HK_OK;
 //     }
@@ -34,33 +36,33 @@ extern "C" {
 
 // ---- run context ------------------------------------------------------------
 
-HK_API hk_estimator *hk_run_estimator(const hk_run *run);
-HK_API hk_mode hk_run_mode(const hk_run *run);
-HK_API hk_session *hk_run_session(const hk_run *run);
-HK_API uint32_t hk_run_worker(const hk_run *run);  // over all processes
-HK_API uint32_t hk_run_workers(const hk_run *run); // likewise
-HK_API int64_t hk_run_local_step(const hk_run *run);
-HK_API int64_t hk_run_global_step(const hk_run *run); // of all workers
-HK_API int64_t hk_run_iteration(const hk_run *run);   // of this call, from 0
-// Steps that this call is going to do, over all workers; -1: unknown.
-HK_API int64_t hk_run_planned_steps(const hk_run *run);
-HK_API double hk_run_seconds(const hk_run *run);   // since the first step
-HK_API int64_t hk_run_examples(const hk_run *run); // of all workers, this call
-HK_API double hk_run_epochs(const hk_run *run);    // passes done; -1: unknown
-HK_API float hk_run_loss(const hk_run *run);       // of the last step
-HK_API const hk_step_info *hk_run_step_info(const hk_run *run); // or NULL
-HK_API hk_optimizer *hk_run_optimizer(const hk_run *run);       // or NULL
-HK_API hk_elastic *hk_run_elastic(const hk_run *run);           // or NULL
-HK_API hk_ema *hk_run_ema(const hk_run *run);                   // or NULL
-HK_API hk_event_writer *hk_run_events(const hk_run *run);       // or NULL
-// Progress of any worker of this process, while all run.
-HK_API hk_status hk_run_report(const hk_run *run, uint32_t worker,
-                               hk_worker_report *out);
+typedef struct hk_run_info {
+    hk_estimator *estimator;
+    hk_session *session;
+    hk_mode mode;
+    uint32_t worker;       // over all processes
+    uint32_t worker_count; // likewise
+    uint32_t stopping;     // 1: the end was asked for
+    int64_t local_step;
+    int64_t global_step;   // of all workers
+    int64_t iteration;     // of this call, from 0
+    int64_t planned_steps; // of this call, over all workers; -1: unknown
+    int64_t examples;      // of all workers, this call
+    double seconds;        // since the first step
+    double epochs;         // passes done; -1: unknown
+    float loss;            // of the last step
+    uint32_t reserved;
+    const hk_step_info *step; // of training, after the first step
+    hk_optimizer *optimizer;  // these are of training; NULL where there is none
+    hk_elastic *elastic;
+    hk_ema *ema;
+    hk_event_writer *events;
+} hk_run_info;
+HK_API hk_status hk_run_get_info(const hk_run *run, hk_run_info *out);
 
 // Ends the run after this step (coupled workers: at their next exchange). May
 // be asked for twice.
 HK_API void hk_run_request_stop(hk_run *run);
-HK_API int hk_run_should_stop(const hk_run *run);
 // A checkpoint at the next point at which all workers can be stopped (now,
 // for a single one).
 HK_API hk_status hk_run_request_save(hk_run *run);
@@ -87,8 +89,6 @@ typedef struct hk_trace_event {
 } hk_trace_event;
 // NULL past the end.
 HK_API const hk_trace_event *hk_run_trace(const hk_run *run, size_t i);
-// A run-time scalar, as hk_estimator_set, of every worker.
-HK_API hk_status hk_run_set(hk_run *run, const char *name, double value);
 
 // ---- custom hooks -----------------------------------------------------------
 
@@ -120,19 +120,8 @@ HK_API void hk_hook_release(hk_hook *h); // NULL is allowed
 // config); they are here for evaluation, and to be placed by hand. A checkpoint
 // saver among the caller's hooks replaces the automatic one.
 
-// Fires the first time, never twice at one step, then every so many steps or
-// seconds. Exactly one of the periods is above 0.
-typedef struct hk_timer {
-    int64_t every_steps;
-    double every_secs;
-    int64_t last_step; // -1: never
-    double last_time;
-} hk_timer;
-HK_API hk_status hk_timer_init(hk_timer *t, int64_t every_steps,
-                               double every_secs);
-HK_API int hk_timer_due(const hk_timer *t, int64_t step, double now);
-HK_API void hk_timer_update(hk_timer *t, int64_t step, double now);
-HK_API double hk_timer_now(void); // seconds, monotonic
+// A timer fires the first time, never twice at one step, then every so many
+// steps or seconds; exactly one of the periods is above 0.
 
 // Saves at the start, then by the timer on global_step, and at the end.
 // listeners: copied.
@@ -171,12 +160,6 @@ HK_API hk_status hk_hook_nan_guard(const char *name, int fail, hk_hook **out);
 // file (NULL: the run's); at the first step and by the timer.
 HK_API hk_status hk_hook_summary_saver(int64_t save_steps, double save_secs,
                                        const char *dir, hk_hook **out);
-// Calls fn at the end of the run, with a last look at the session.
-HK_API hk_status hk_hook_final_ops(hk_status (*fn)(void *user, hk_run *run),
-                                   void *user, hk_hook **out);
-// Gives feeds for every step: fn calls hk_run_feed.
-HK_API hk_status hk_hook_feed_fn(hk_status (*fn)(void *user, hk_run *run),
-                                 void *user, hk_hook **out);
 // The first step waits until global_step (of a cluster) has got there.
 // wait_ms: the deadline.
 HK_API hk_status hk_hook_global_step_waiter(int64_t wait_until_step,

@@ -7,7 +7,7 @@
 //     o.estimator = &e;  o.train = &train;  o.eval = &eval;  o.steps = 200;
 //     o.axes = &axis;  o.n_axes = 1;
 //     hk_sweep_run(ctx, &o, &result);
-//     hk_sweep_best(result)->number ...
+//     result->best->number ...
 //
 // A trial is an estimator of its own with other params. Trials that differ in
 // run-time scalars (learning_rate, moving_rate, dropout...) share one compiled
@@ -95,7 +95,11 @@ typedef struct hk_trial {
     size_t n_items;
 } hk_trial;
 
-typedef struct hk_sweep_result hk_sweep_result; // opaque
+typedef struct hk_sweep_result {
+    const hk_trial *trials; // in order of their numbers
+    size_t trial_count;
+    const hk_trial *best; // NULL: none went well
+} hk_sweep_result;
 
 // Runs all trials. The best one is saved: a checkpoint in its folder, under
 // hk_trial.folder. HK_E_INVALID_ARG for a bad option; HK_E_CANCELLED after a
@@ -103,10 +107,6 @@ typedef struct hk_sweep_result hk_sweep_result; // opaque
 HK_API hk_status hk_sweep_run(hk_context *ctx, const hk_sweep_options *opt,
                               hk_sweep_result **out);
 HK_API void hk_sweep_result_destroy(hk_sweep_result *r); // NULL is allowed
-HK_API size_t hk_sweep_count(const hk_sweep_result *r);
-// In order of their numbers; NULL past the end.
-HK_API const hk_trial *hk_sweep_trial(const hk_sweep_result *r, size_t i);
-HK_API const hk_trial *hk_sweep_best(const hk_sweep_result *r); // or NULL
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,7 @@
 // ckpt/ckpt.h - what other modules may use beside hooke/ckpt.h.
 #ifndef HKI_CKPT_H
 #define HKI_CKPT_H
+#include <stdbool.h>
 #include "hooke/ckpt.h"
 
 // Values in memory that are read like a checkpoint: those of a center file.
@@ -15,5 +16,9 @@ typedef struct hki_ckpt_memory {
 
 // After a failure the owner is still the caller's.
 hk_status hki_ckpt_from_memory(const hki_ckpt_memory *m, hk_ckpt **out);
+
+const char *hki_ckpt_path(const hk_ckpt *c); // of what was opened
+// Would a checkpoint with this metric be one of the saver's keep_best?
+bool hki_saver_is_best(const hk_saver *s, double value);
 
 #endif // HKI_CKPT_H

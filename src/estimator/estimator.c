@@ -144,20 +144,23 @@ void hk_estimator_destroy(hk_estimator *e) {
 
 // ---- accessors --------------------------------------------------------------
 
-hk_context *hk_estimator_context(const hk_estimator *e) {
-    return e->ctx;
-}
-
-const char *hk_estimator_model_dir(const hk_estimator *e) {
-    return e->config.c.model_dir;
-}
-
-const hk_run_config *hk_estimator_config(const hk_estimator *e) {
-    return &e->config.c;
-}
-
-const hk_params *hk_estimator_params(const hk_estimator *e) {
-    return e->params;
+hk_status hk_estimator_get_info(const hk_estimator *e, hk_estimator_info *out) {
+    if (e == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "estimator info: NULL argument");
+    *out = (hk_estimator_info){
+        .context = e->ctx,
+        .config = &e->config.c,
+        .params = e->params,
+        .center = e->crew != NULL ? e->crew->center : NULL,
+        .global_step = hki_global_step(e),
+        .worker_count = e->config.c.workers,
+        .graph_builds = atomic_load(&e->counts.graph_builds),
+        .plan_compilations = atomic_load(&e->counts.plan_compilations),
+        .plan_hits = atomic_load(&e->counts.plan_hits),
+        .sessions = atomic_load(&e->counts.sessions),
+        .checkpoint_loads = atomic_load(&e->counts.checkpoint_loads),
+        .checkpoint_saves = atomic_load(&e->counts.checkpoint_saves)};
+    return HK_OK;
 }
 
 // Hands a text out: e->path owns it.
@@ -167,7 +170,7 @@ static const char *hand_out(hk_estimator *e, hki_buf *text) {
     return e->path;
 }
 
-const char *hk_estimator_eval_dir(hk_estimator *e, const char *name) {
+const char *hki_eval_dir(hk_estimator *e, const char *name) {
     hki_buf b = {0};
     const char *const dir = e->config.c.model_dir;
     if (dir == NULL ||
@@ -175,16 +178,6 @@ const char *hk_estimator_eval_dir(hk_estimator *e, const char *name) {
                        name != NULL ? name : "") != HK_OK)
         return NULL;
     return hand_out(e, &b);
-}
-
-hk_estimator_counts hk_estimator_stats(const hk_estimator *e) {
-    return (hk_estimator_counts){
-        .graph_builds = atomic_load(&e->counts.graph_builds),
-        .plan_compilations = atomic_load(&e->counts.plan_compilations),
-        .plan_hits = atomic_load(&e->counts.plan_hits),
-        .sessions = atomic_load(&e->counts.sessions),
-        .checkpoint_loads = atomic_load(&e->counts.checkpoint_loads),
-        .checkpoint_saves = atomic_load(&e->counts.checkpoint_saves)};
 }
 
 hk_status hk_estimator_latest_checkpoint(hk_estimator *e, const char **path,
@@ -249,8 +242,9 @@ static hk_status open_newest(hk_estimator *e, hk_ckpt **out) {
     return HK_OK;
 }
 
-hk_status hk_estimator_variable_count(hk_estimator *e, size_t *count) {
-    if (e == NULL || count == NULL)
+hk_status hk_estimator_variables(hk_estimator *e, const char *const **names,
+                                 size_t *count) {
+    if (e == NULL || names == NULL || count == NULL)
         return hki_fail(HK_E_INVALID_ARG, "variables: NULL argument");
     free_variables(e);
     hk_status s = HK_OK;
@@ -261,18 +255,16 @@ hk_status hk_estimator_variable_count(hk_estimator *e, size_t *count) {
     } else {
         hk_ckpt *c;
         HKI_TRY(open_newest(e, &c));
-        for (size_t i = 0; s == HK_OK && i < hk_ckpt_count(c); i++)
-            if (is_model_name(hk_ckpt_item(c, i)->name))
-                s = add_variable(e, hk_ckpt_item(c, i)->name);
+        const hk_ckpt_entry *item;
+        for (size_t i = 0; s == HK_OK && (item = hk_ckpt_item(c, i)); i++)
+            if (is_model_name(item->name))
+                s = add_variable(e, item->name);
         hk_ckpt_close(c);
     }
     HKI_TRY(s);
+    *names = (const char *const *)e->variables.data;
     *count = e->variables.n;
     return HK_OK;
-}
-
-const char *hk_estimator_variable_name(const hk_estimator *e, size_t i) {
-    return e != NULL && i < e->variables.n ? e->variables.data[i] : NULL;
 }
 
 static hk_status live_variable(hk_estimator *e, const char *name,

@@ -11,13 +11,16 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include "base/base.h"
+#include "ckpt/ckpt.h"
 #include "elastic/elastic.h"
 #include "estimator/saved/files.h"
 #include "graph/graph.h"
 #include "hooke/ckpt.h"
 #include "hooke/estimator.h"
 #include "hooke/event.h"
+#include "hooke/export.h"
 #include "hooke/hooks.h"
+#include "hooke/train_and_evaluate.h"
 #include "optim/optim.h"
 #include "train/train.h"
 
@@ -101,6 +104,10 @@ struct hk_spec {
     hk_ema_source ema_source;
     bool ema_with_step;
 };
+
+static inline hk_graph *hki_spec_graph(const hk_spec *m) {
+    return m != NULL ? m->g : NULL;
+}
 
 // The cached spec for the mode and the data's description, built when it is
 // not there.
@@ -400,6 +407,10 @@ struct hk_estimator {
     char *path; // text handed out last
 };
 
+static inline int64_t hki_global_step(const hk_estimator *e) {
+    return atomic_load(&e->global_step);
+}
+
 // ---- snapshot.c -------------------------------------------------------------
 
 // The model's variables over x, a vector of the crew's layout.
@@ -411,6 +422,8 @@ hk_status hki_snapshot_open(hk_estimator *e);
 // workers wait with their part until they have joined.
 hk_status hki_snapshot_restore(hk_estimator *e);
 hk_status hki_snapshot_restore_worker(hki_worker *w);
+// The workers' own values alone, for a look at them before they join.
+hk_status hki_snapshot_restore_values(hk_estimator *e);
 // First values from another model into x.
 hk_status hki_warm_start(hk_estimator *e, const hk_layout *l, float *x);
 // TensorFlow's name for the global step.
@@ -432,8 +445,8 @@ hk_status hki_snapshot_try(hk_estimator *e);
 // Waits for the one that is being written. That the disk was full is told of,
 // as above.
 hk_status hki_snapshot_await(hk_estimator *e);
-// The best checkpoint becomes the newest, and what is in memory goes: e is as
-// if it had just been made.
+// The best checkpoint becomes the newest, and unless it was that before, what
+// is in memory goes: e is as if it had just been made.
 hk_status hki_snapshot_go_back(hk_estimator *e);
 
 // ---- hooks.c ----------------------------------------------------------------
@@ -442,11 +455,14 @@ struct hk_hook {
     atomic_uint refs;
     hk_hook_calls calls;
     char *name;
+    size_t state_bytes; // of a copy of the user data; 0: calls.create
     bool is_saver;
 };
 
-// hk_hook_create that frees the calls' user data when it fails.
-hk_status hki_hook_make(const hk_hook_calls *calls, hk_hook **out);
+// A built-in hook: its user data is allocated memory, freed with the hook (by
+// hki_free unless the calls say otherwise) and when this fails. state_bytes
+// above 0: the state of a run is a copy of so many bytes of it.
+hk_status hki_hook_make(hk_hook_calls calls, size_t state_bytes, hk_hook **out);
 
 typedef struct hki_hook_slot {
     hk_hook *hook;
@@ -510,6 +526,28 @@ void hki_runctx_deinit(hk_run *run);
 // Around a run of the session: hooks, feeds, trace.
 hk_status hki_runctx_before(hk_run *run, const hki_hooks *h);
 hk_status hki_runctx_after(hk_run *run, const hki_hooks *h);
+
+int64_t hki_runctx_examples(const hk_run *run); // of all workers, this call
+bool hki_runctx_stopping(const hk_run *run);    // the end was asked for
+
+// ---- timer.c ----------------------------------------------------------------
+
+// Fires the first time, never twice at one step, then every so many steps or
+// seconds. Exactly one of the periods is above 0.
+typedef struct hki_timer {
+    int64_t every_steps;
+    double every_secs;
+    int64_t last_step; // -1: never
+    double last_time;
+} hki_timer;
+
+hk_status hki_timer_init(hki_timer *t, int64_t every_steps, double every_secs);
+bool hki_timer_due(const hki_timer *t, int64_t step, double now);
+void hki_timer_update(hki_timer *t, int64_t step, double now);
+// Is it due now, and if so, counted? The clock is looked at when steps do not
+// decide.
+bool hki_timer_fires(hki_timer *t, int64_t step);
+double hki_timer_now(void); // seconds, monotonic
 
 // ---- loop.c -----------------------------------------------------------------
 
@@ -575,6 +613,9 @@ hk_status hki_history_begin(hk_estimator *e, const char *eval);
 hk_status hki_history_add(hk_estimator *e, const char *eval, const char *tag,
                           int64_t step, double value);
 void hki_history_deinit(hk_estimator *e);
+// "<model_dir>/eval" or "<model_dir>/eval_<name>", in e->path; NULL without a
+// model_dir.
+const char *hki_eval_dir(hk_estimator *e, const char *name);
 // An event file that does without a disk that is full.
 hk_status hki_events_open(hk_estimator *e, const char *dir,
                           hk_event_writer **out);

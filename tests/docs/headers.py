@@ -34,8 +34,10 @@ GIVEN = {
                  "hk_elastic_options opt, hk_optimizer *optimizer, "
                  "hk_elastic *e, float *x, int32_t task, "
                  "hk_grad_view gradients",
-    "estimator.h": "hk_context *ctx, hk_estimator *e, hk_dataset *d",
+    "estimator.h": "hk_model_fn model_fn, hk_context *ctx, hk_estimator *e, "
+                   "hk_dataset *d",
     "event.h": "int64_t step, double loss",
+    "export.h": "hk_estimator *e, hk_tensor *w, const char *path",
     "feature.h": "hk_dataset *train, hk_dataset *d",
     "files.h": "const hk_example_feature *features, size_t n_features",
     "graph.h": "hk_graph *g, hk_node *w",
@@ -50,11 +52,15 @@ GIVEN = {
                "hk_layout *layout, hk_role_worker *w, hk_elastic_options eo, "
                "hk_optimizer *opt, hk_elastic *e, hk_progress progress, "
                "hk_run_end end, float *x, hk_role_evaluator_options vo",
+    "run_config.h": "hk_dataset *d",
+    "spec.h": "void",
     "sweep.h": "hk_context *ctx, hk_estimator_options e, hk_source train, "
                "hk_source eval, hk_sweep_result *result",
     "train.h": "hk_session *session, hk_optimizer *optimizer, hk_trainer *t, "
                "int more",
     "writers.h": "hk_dataset *d, uint64_t count",
+    "train_and_evaluate.h": "hk_estimator *e, hk_source train, "
+                            "hk_source held_out, hk_train_result result",
 }
 PROSE = {"status.h"}  # hk_something stands for any call
 

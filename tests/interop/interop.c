@@ -170,12 +170,11 @@ static int cmd_save(char **arg) {
 }
 
 static int cmd_latest(char **arg) {
-    char *path;
+    char path[4096];
     int64_t step;
-    if (hk_latest_checkpoint(arg[0], &path, &step) != HK_OK)
+    if (hk_latest_checkpoint(arg[0], path, sizeof path, &step) != HK_OK)
         return fail("latest");
     printf("%lld %s\n", (long long)step, path);
-    hk_ckpt_free_path(path);
     return 0;
 }
 
@@ -238,8 +237,8 @@ static int cmd_list(char **arg) {
     if (hk_ckpt_open(arg[0], HK_CKPT_AUTO, &c) != HK_OK)
         return fail("open");
     int bad = 0;
-    for (size_t i = 0; i < hk_ckpt_count(c); i++) {
-        const hk_ckpt_entry *const e = hk_ckpt_item(c, i);
+    const hk_ckpt_entry *e;
+    for (size_t i = 0; (e = hk_ckpt_item(c, i)) != NULL; i++) {
         // TensorFlow's object graph is a message, not one of ours.
         const bool graph = strcmp(e->name, "_CHECKPOINTABLE_OBJECT_GRAPH") == 0;
         printf("%s %s", e->name, e->type_name);

@@ -191,21 +191,18 @@ hk_status hk_ckpt_open_latest(hk_context *log, const char *model_dir,
     return s;
 }
 
-hk_status hk_latest_checkpoint(const char *model_dir, char **path,
+hk_status hk_latest_checkpoint(const char *model_dir, char *path, size_t size,
                                int64_t *step) {
     hk_ckpt *c = NULL;
-    int64_t at = -1;
-    if (path == NULL)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "latest checkpoint: the path is missing");
-    HKI_TRY(hk_ckpt_open_latest(NULL, model_dir, &c, &at));
-    const hk_status s = hki_strdup(c->path, path);
+    hk_status s = HK_OK;
+    HKI_TRY(hk_ckpt_open_latest(NULL, model_dir, &c, step));
+    const size_t n = strlen(c->path) + 1;
+    if (path != NULL && n <= size)
+        memcpy(path, c->path, n);
+    else if (path != NULL)
+        s = hki_fail(HK_E_RANGE,
+                     "latest checkpoint: %s has no room in %zu bytes", c->path,
+                     size);
     hk_ckpt_close(c);
-    if (s == HK_OK && step != NULL)
-        *step = at;
     return s;
-}
-
-void hk_ckpt_free_path(char *path) {
-    hki_free(path);
 }

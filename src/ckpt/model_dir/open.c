@@ -1,4 +1,5 @@
 // open.c - an open checkpoint: what is in it, and its tensors.
+#include "ckpt/ckpt.h"
 #include "ckpt/model_dir/folder.h"
 #include "ckpt/core/formats.h"
 
@@ -67,16 +68,19 @@ void hk_ckpt_close(hk_ckpt *c) {
 
 // ---- questions -------------------------------------------------------------
 
-hk_ckpt_format hk_ckpt_format_of(const hk_ckpt *c) {
-    return c == NULL ? HK_CKPT_AUTO : c->ops->format;
+hk_status hk_ckpt_get_info(const hk_ckpt *c, hk_ckpt_info *out) {
+    if (c == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "checkpoint info: NULL argument");
+    *out = (hk_ckpt_info){.path = c->path,
+                          .format = c->ops->format,
+                          .entry_count = c->count,
+                          .meta = c->meta,
+                          .meta_count = c->n_meta};
+    return HK_OK;
 }
 
-const char *hk_ckpt_path(const hk_ckpt *c) {
-    return c == NULL ? "" : c->path;
-}
-
-size_t hk_ckpt_count(const hk_ckpt *c) {
-    return c == NULL ? 0 : c->count;
+const char *hki_ckpt_path(const hk_ckpt *c) {
+    return c->path;
 }
 
 const hk_ckpt_entry *hk_ckpt_item(const hk_ckpt *c, size_t i) {
@@ -110,10 +114,6 @@ const char *hk_ckpt_meta(const hk_ckpt *c, const char *key) {
         if (strcmp(c->meta[i].key, key) == 0)
             return c->meta[i].value;
     return NULL;
-}
-
-const hk_meta *hk_ckpt_meta_item(const hk_ckpt *c, size_t i) {
-    return c == NULL || i >= c->n_meta ? NULL : &c->meta[i];
 }
 
 // ---- reading ---------------------------------------------------------------

@@ -3,6 +3,7 @@
 // The thread owns job and state while the phase is WRITING; every call that
 // looks at them waits for its end first.
 #include "ckpt/model_dir/saver.h"
+#include "ckpt/ckpt.h"
 #include "ckpt/core/items.h"
 #include <math.h>
 
@@ -253,6 +254,8 @@ void hk_saver_destroy(hk_saver *s) {
     hki_free(s->job.copy.to);
     hki_state_deinit(&s->state);
     hki_paths_deinit(&s->undeleted);
+    hki_free(s->saved);
+    hki_free(s->saved_paths.data);
     hki_lockfile_release(s->lock);
     hki_arena_deinit(&s->arena);
     hki_free(s);
@@ -409,9 +412,9 @@ hk_status hk_saver_metric(hk_saver *s, int64_t step, double value) {
     return HK_OK;
 }
 
-int hk_saver_is_best(const hk_saver *s, double value) {
-    if (s == NULL || !isfinite(value))
-        return 0;
+bool hki_saver_is_best(const hk_saver *s, double value) {
+    if (!isfinite(value))
+        return false;
     wait_idle(s);
     return hki_retention_wants(&s->rules, &s->state, value);
 }
@@ -434,44 +437,38 @@ hk_status hk_saver_go_back(hk_saver *s, int64_t step) {
     return status;
 }
 
-size_t hk_saver_count(const hk_saver *s) {
-    if (s == NULL)
-        return 0;
-    wait_idle(s);
-    return s->state.count;
+// Paths that a caller can open: of all records behind each other.
+static hk_status list_paths(hk_saver *s) {
+    hki_buf *const b = &s->saved_paths;
+    b->size = 0;
+    for (size_t i = 0; i < s->state.count; i++) {
+        const char *const name = s->state.records[i].path;
+        if (name[0] != '/')
+            HKI_TRY(hki_buf_printf(b, "%s/", s->opt.model_dir));
+        HKI_TRY(hki_buf_add(b, name, strlen(name) + 1));
+    }
+    return HK_OK;
 }
 
-// The path that a caller can open; NULL when there is no memory for it.
-static const char *show(const hk_saver *s, hki_record *r) {
-    if (r->shown == NULL &&
-        hki_folder_join(s->opt.model_dir, r->path, &r->shown) != HK_OK)
-        return NULL;
-    return r->shown;
-}
-
-const char *hk_saver_item(const hk_saver *s, size_t i, int64_t *step) {
-    if (s == NULL)
-        return NULL;
+hk_status hk_saver_get_info(hk_saver *s, hk_saver_info *out) {
+    if (s == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "saver info: NULL argument");
     wait_idle(s);
-    if (i >= s->state.count)
-        return NULL;
-    if (step != NULL)
-        *step = hki_step_of(s->state.records[i].path);
-    return show(s, &s->state.records[i]);
-}
-
-const char *hk_saver_best(const hk_saver *s, int64_t *step, double *value) {
-    if (s == NULL)
-        return NULL;
-    wait_idle(s);
-    hki_record *const best = hki_retention_best(&s->rules, &s->state);
-    if (best == NULL)
-        return NULL;
-    if (step != NULL)
-        *step = hki_step_of(best->path);
-    if (value != NULL)
-        *value = best->metric;
-    return show(s, best);
+    const size_t n = s->state.count;
+    const hki_record *const best = hki_retention_best(&s->rules, &s->state);
+    HKI_TRY(hki_realloc_array(n, sizeof *s->saved, &s->saved));
+    HKI_TRY(list_paths(s));
+    const char *path = (const char *)s->saved_paths.data;
+    for (size_t i = 0; i < n; i++, path += strlen(path) + 1) {
+        const hki_record *const r = &s->state.records[i];
+        s->saved[i] = (hk_saved){path, hki_step_of(r->path),
+                                 r->has_metric ? r->metric : (double)NAN};
+    }
+    *out = (hk_saver_info){
+        .items = s->saved,
+        .item_count = n,
+        .best = best != NULL ? &s->saved[best - s->state.records] : NULL};
+    return HK_OK;
 }
 
 // ---- restoring -------------------------------------------------------------

@@ -33,6 +33,8 @@ struct hk_saver {
     void *clock_user;
     bool new_folder;     // no keep time was known when it was created
     hki_paths undeleted; // old checkpoints that could not be removed
+    hk_saved *saved;     // what hk_saver_get_info gave out last
+    hki_buf saved_paths; // its texts
 
     hki_save_job job;
     size_t buffer_bytes; // of job.copy.to, which one save leaves to the next

@@ -25,7 +25,6 @@ hk_status hki_state_add(hki_state *s, hki_record_kind kind, const char *path,
 
 void hki_state_drop(hki_state *s, size_t i) {
     hki_free(s->records[i].path);
-    hki_free(s->records[i].shown);
     s->count--;
     memmove(&s->records[i], &s->records[i + 1],
             (s->count - i) * sizeof *s->records);
@@ -52,7 +51,6 @@ void hki_state_deinit(hki_state *s) {
         return;
     for (size_t i = 0; i < s->count; i++) {
         hki_free(s->records[i].path);
-        hki_free(s->records[i].shown);
     }
     hki_free(s->records);
     hki_free(s->newest);

@@ -35,7 +35,6 @@ typedef struct hki_record {
     bool has_metric;
     double time; // of its saving, seconds since 1970; 0: unknown
     double metric;
-    char *shown; // the path that a saver gave out for it, or NULL
 } hki_record;
 
 // Listed ones are in the order of saving. A zeroed struct is an empty one.

@@ -1,5 +1,6 @@
 // final_ckpt.c - a copy of the center, of all its shards, and the checkpoint
 // that is made of it.
+#include "ckpt/ckpt.h"
 #include "cluster/roles/final_ckpt.h"
 #include "base/io.h"
 #include "cluster/remote/remote.h"
@@ -206,19 +207,22 @@ static hk_status take_section(hk_ckpt *base, const char *name, tensors *kept,
 }
 
 static hk_status take_sections(hk_ckpt *base, tensors *kept, hk_name_map *map) {
-    HKI_TRY(hki_alloc_array(hk_ckpt_count(base), sizeof *kept->at, &kept->at));
-    for (size_t i = 0; i < hk_ckpt_count(base); i++)
+    hk_ckpt_info info;
+    HKI_TRY(hk_ckpt_get_info(base, &info));
+    HKI_TRY(hki_alloc_array(info.entry_count, sizeof *kept->at, &kept->at));
+    for (size_t i = 0; i < info.entry_count; i++)
         HKI_TRY(take_section(base, hk_ckpt_item(base, i)->name, kept, map));
     return HK_OK;
 }
 
 // ---- saving ----------------------------------------------------------------
 
-static hk_status newest_path(const hk_saver *saver, char **path) {
-    const size_t n = hk_saver_count(saver);
-    const char *const at = n > 0 ? hk_saver_item(saver, n - 1, NULL) : NULL;
-    return at != NULL ? hki_strdup(at, path)
-                      : hki_fail(HK_E_NOT_FOUND, "center: no checkpoint");
+static hk_status newest_path(hk_saver *saver, char **path) {
+    hk_saver_info info;
+    HKI_TRY(hk_saver_get_info(saver, &info));
+    const size_t n = info.item_count;
+    return n > 0 ? hki_strdup(info.items[n - 1].path, path)
+                 : hki_fail(HK_E_NOT_FOUND, "center: no checkpoint");
 }
 
 static hk_status write(hk_saver *saver, hki_center_copy *c, hk_ckpt *base,
@@ -247,7 +251,7 @@ static hk_status update(hk_context *ctx, hk_saver *saver, hki_center_copy *c,
     if (base != NULL && !fits(c, base)) {
         hki_log(ctx, HK_LOG_WARNING,
                 "center: %s is of another model; nothing of it is taken over",
-                hk_ckpt_path(base));
+                hki_ckpt_path(base));
         base = NULL;
     }
     if (base != NULL)
@@ -255,7 +259,7 @@ static hk_status update(hk_context *ctx, hk_saver *saver, hki_center_copy *c,
     if (base != NULL && step == c->step)
         HKI_TRY(values_are_same(c, base, &same));
     if (same)
-        return hki_strdup(hk_ckpt_path(base), path);
+        return hki_strdup(hki_ckpt_path(base), path);
     const bool current = c->chief_left || step >= c->step;
     return write(saver, c, current ? base : NULL, path);
 }

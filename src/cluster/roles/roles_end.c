@@ -140,11 +140,11 @@ static bool is_over(const hk_role_result *before, const hk_server_info *now,
 // The final checkpoint of a run that was over, or one that somebody trained
 // without this center.
 static hk_status look_at_newest(hki_run_files *f, int64_t now, bool over) {
-    char *path;
+    char path[4096];
     int64_t step;
     hk_status s = HK_OK;
     if (f->shard != 0 ||
-        hk_latest_checkpoint(f->directory, &path, &step) != HK_OK)
+        hk_latest_checkpoint(f->directory, path, sizeof path, &step) != HK_OK)
         return HK_OK;
     if (over && step == now)
         s = hki_strdup(path, &f->checkpoint);
@@ -153,7 +153,6 @@ static hk_status look_at_newest(hki_run_files *f, int64_t now, bool over) {
                 "center: goes on at step %lld of %s; %s is newer and is not "
                 "looked at",
                 (long long)now, f->file, path);
-    hk_ckpt_free_path(path);
     return s;
 }
 

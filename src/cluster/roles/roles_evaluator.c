@@ -18,7 +18,7 @@ typedef struct evaluator {
     hki_monitor *monitor;
     float *values;
     void *side;
-    char *path; // of the checkpoint judged last
+    char path[4096]; // of the checkpoint judged last; "" for none
     hki_evaluated last;
     bool has_last;
     uint64_t version;  // of the center judged last
@@ -119,20 +119,17 @@ static hk_status look_at_center(evaluator *v, finding *f) {
 
 // The newest checkpoint, if it is another one than before.
 static hk_status look_at_files(evaluator *v, finding *f) {
-    char *path;
+    char path[sizeof v->path];
     int64_t step;
-    const hk_status s = hk_latest_checkpoint(v->opt.directory, &path, &step);
+    const hk_status s =
+        hk_latest_checkpoint(v->opt.directory, path, sizeof path, &step);
     if (s == HK_E_NOT_FOUND)
         return HK_OK;
     HKI_TRY(s);
-    const bool same = v->path != NULL && strcmp(path, v->path) == 0;
-    if (same && !f->what.is_final) {
-        hk_ckpt_free_path(path);
+    if (strcmp(path, v->path) == 0 && !f->what.is_final)
         return HK_OK;
-    }
-    hk_ckpt_free_path(v->path);
-    v->path = path;
-    f->what.path = path;
+    memcpy(v->path, path, sizeof path);
+    f->what.path = v->path;
     f->what.global_step = step < 0 ? 0 : step;
     f->is_new = true;
     return HK_OK;
@@ -357,6 +354,5 @@ hk_status hk_role_evaluator_run(const hk_role_evaluator_options *opt,
     hk_center_destroy(v.center);
     hki_free(v.values);
     hki_free(v.side);
-    hk_ckpt_free_path(v.path);
     return s;
 }

@@ -13,27 +13,20 @@ void hk_evaluate_options_init(hk_evaluate_options *opt, size_t struct_size) {
 
 // ---- results ----------------------------------------------------------------
 
-struct hk_eval_result {
+// A result, and what its pointers point at.
+typedef struct store {
+    hk_eval_result r; // first: what the caller has
     hki_arena arena;
     HKI_LIST(hk_eval_item) items;
-    int64_t step, batches, examples;
-    const char *checkpoint; // NULL: memory
-};
+} store;
 
 void hk_eval_result_destroy(hk_eval_result *r) {
-    if (r == NULL)
+    store *const k = (store *)r;
+    if (k == NULL)
         return;
-    hki_arena_deinit(&r->arena);
-    hki_free(r->items.data);
-    hki_free(r);
-}
-
-size_t hk_eval_result_count(const hk_eval_result *r) {
-    return r != NULL ? r->items.n : 0;
-}
-
-const hk_eval_item *hk_eval_result_item(const hk_eval_result *r, size_t i) {
-    return r != NULL && i < r->items.n ? &r->items.data[i] : NULL;
+    hki_arena_deinit(&k->arena);
+    hki_free(k->items.data);
+    hki_free(k);
 }
 
 hk_status hk_eval_result_get(const hk_eval_result *r, const char *name,
@@ -41,8 +34,8 @@ hk_status hk_eval_result_get(const hk_eval_result *r, const char *name,
     if (r == NULL || name == NULL || value == NULL)
         return hki_fail(HK_E_INVALID_ARG, "evaluation result: NULL argument");
     char known[512] = "";
-    for (size_t i = 0; i < r->items.n; i++) {
-        const hk_eval_item *const k = &r->items.data[i];
+    for (size_t i = 0; i < r->item_count; i++) {
+        const hk_eval_item *const k = &r->items[i];
         if (strcmp(k->name, name) == 0 &&
             (weights == NULL || strcmp(k->weights, weights) == 0)) {
             *value = k->value;
@@ -55,18 +48,6 @@ hk_status hk_eval_result_get(const hk_eval_result *r, const char *name,
     return hki_fail(HK_E_NOT_FOUND,
                     "the evaluation has no %s for %s weights; it has: %s", name,
                     weights ? weights : "any", known);
-}
-
-int64_t hk_eval_result_step(const hk_eval_result *r) {
-    return r->step;
-}
-
-int64_t hk_eval_result_batches(const hk_eval_result *r) {
-    return r->batches;
-}
-
-int64_t hk_eval_result_examples(const hk_eval_result *r) {
-    return r->examples;
 }
 
 // ---- one evaluation ---------------------------------------------------------
@@ -236,9 +217,8 @@ static hk_status run_batches(evaluation *v) {
 
 // ---- collecting -------------------------------------------------------------
 
-static hk_status add_item(hk_eval_result *r, const char *name,
-                          const char *weights, double value, double *values,
-                          size_t n) {
+static hk_status add_item(store *r, const char *name, const char *weights,
+                          double value, double *values, size_t n) {
     HKI_TRY(HKI_LIST_ROOM(r->items));
     hk_eval_item k = {.value = value, .values = values, .n_values = n};
     HKI_TRY(hki_arena_strdup(&r->arena, name, &k.name));
@@ -261,7 +241,7 @@ static hk_status add_item(hk_eval_result *r, const char *name,
 }
 
 static hk_status add_metric(const evaluation *v, size_t set, size_t k,
-                            hk_eval_result *r) {
+                            store *r) {
     const hk_metric *const m = v->scores[set].metrics[k];
     const size_t n = hk_metric_size(m);
     double value, *values;
@@ -272,28 +252,31 @@ static hk_status add_metric(const evaluation *v, size_t set, size_t k,
                     v->weights.sets.data[set].name, value, values, n);
 }
 
-static hk_status collect(const evaluation *v, hk_eval_result *r) {
+static hk_status collect(const evaluation *v, store *k) {
+    hk_eval_result *const r = &k->r;
     r->step = v->weights.step;
     r->batches = v->batches;
     r->examples = v->run.examples;
     if (v->weights.checkpoint != NULL)
         HKI_TRY(
-            hki_arena_strdup(&r->arena, v->weights.checkpoint, &r->checkpoint));
+            hki_arena_strdup(&k->arena, v->weights.checkpoint, &r->checkpoint));
     for (size_t i = 0; i < v->weights.sets.n; i++) {
         const char *const w = v->weights.sets.data[i].name;
-        HKI_TRY(add_item(r, "loss", w,
+        HKI_TRY(add_item(k, "loss", w,
                          v->scores[i].loss_sum / (double)v->batches, NULL, 0));
-        HKI_TRY(add_item(r, "global_step", w, (double)r->step, NULL, 0));
-        for (size_t k = 0; k < v->spec->metrics.n; k++)
-            HKI_TRY(add_metric(v, i, k, r));
+        HKI_TRY(add_item(k, "global_step", w, (double)r->step, NULL, 0));
+        for (size_t m = 0; m < v->spec->metrics.n; m++)
+            HKI_TRY(add_metric(v, i, m, k));
     }
+    r->items = k->items.data;
+    r->item_count = k->items.n;
     return HK_OK;
 }
 
 // ---- telling ----------------------------------------------------------------
 
 // The first set has plain tags, the others "<tag>/<weights>".
-static hk_status tag_of(hk_eval_result *r, size_t i, const char **tag) {
+static hk_status tag_of(store *r, size_t i, const char **tag) {
     const hk_eval_item *const k = &r->items.data[i];
     if (strcmp(k->weights, r->items.data[0].weights) == 0) {
         *tag = k->name;
@@ -302,17 +285,18 @@ static hk_status tag_of(hk_eval_result *r, size_t i, const char **tag) {
     return hki_arena_printf(&r->arena, tag, "%s/%s", k->name, k->weights);
 }
 
-static hk_status record(evaluation *v, hk_eval_result *r) {
+static hk_status record(evaluation *v, store *all) {
+    const hk_eval_result *const r = &all->r;
     hk_event_writer *w = NULL;
     HKI_TRY(hki_history_begin(v->e, v->name));
     if (!v->o.no_summary)
         HKI_TRY(hki_eval_writer(v->e, v->name, &w));
-    for (size_t i = 0; i < r->items.n; i++) {
-        const hk_eval_item *const k = &r->items.data[i];
+    for (size_t i = 0; i < r->item_count; i++) {
+        const hk_eval_item *const k = &r->items[i];
         const char *tag;
         if (strcmp(k->name, "global_step") == 0)
             continue;
-        HKI_TRY(tag_of(r, i, &tag));
+        HKI_TRY(tag_of(all, i, &tag));
         HKI_TRY(hki_history_add(v->e, v->name, tag, r->step, k->value));
         if (w != NULL)
             HKI_TRY(hk_event_scalar(w, tag, r->step, k->value));
@@ -326,8 +310,8 @@ static hk_status record(evaluation *v, hk_eval_result *r) {
 
 static void log_result(const evaluation *v, const hk_eval_result *r) {
     char line[1024] = "";
-    for (size_t i = 0; i < r->items.n; i++) {
-        const hk_eval_item *const k = &r->items.data[i];
+    for (size_t i = 0; i < r->item_count; i++) {
+        const hk_eval_item *const k = &r->items[i];
         const size_t used = strlen(line);
         if (strcmp(k->name, "global_step") != 0)
             snprintf(line + used, sizeof line - used, ", %s (%s) = %.6g",
@@ -353,7 +337,7 @@ static hk_status rate_checkpoint(const evaluation *v, const hk_eval_result *r) {
         return HK_OK;
     HKI_TRY(hk_eval_result_get(r, c->best_metric, NULL, &value));
     if (e->saved_step != r->step && r->checkpoint == NULL && stands_still(e) &&
-        hk_saver_is_best(e->saver, value))
+        hki_saver_is_best(e->saver, value))
         HKI_TRY(hki_snapshot_try(e));
     HKI_TRY(hki_snapshot_await(e));
     if (e->saved_step != r->step)
@@ -368,15 +352,14 @@ static hk_status rate_checkpoint(const evaluation *v, const hk_eval_result *r) {
 
 // ---- the call ---------------------------------------------------------------
 
-static hk_status evaluate(evaluation *v, const hk_source *in,
-                          hk_eval_result *r) {
+static hk_status evaluate(evaluation *v, const hk_source *in, store *k) {
     HKI_TRY(open_data(v, in));
     HKI_TRY(hki_runctx_init(&v->run, v->e, HK_EVAL, v->spec));
     HKI_TRY(run_batches(v));
-    HKI_TRY(collect(v, r));
-    HKI_TRY(record(v, r));
-    log_result(v, r);
-    return rate_checkpoint(v, r);
+    HKI_TRY(collect(v, k));
+    HKI_TRY(record(v, k));
+    log_result(v, &k->r);
+    return rate_checkpoint(v, &k->r);
 }
 
 hk_status hk_estimator_evaluate(hk_estimator *e, const hk_source *input,
@@ -398,16 +381,16 @@ hk_status hk_estimator_evaluate(hk_estimator *e, const hk_source *input,
         return hki_fail(HK_E_INVALID_ARG,
                         "evaluate: the name %s is not part of a file name",
                         v.name);
-    hk_eval_result *r;
-    HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
-    const hk_status s = evaluate(&v, &in, r);
+    store *k;
+    HKI_TRY(hki_zalloc_array(1, sizeof *k, &k));
+    const hk_status s = evaluate(&v, &in, k);
     char text[HKI_ERROR_TEXT];
     hki_keep_error(text);
     evaluation_deinit(&v);
     if (s != HK_OK) {
-        hk_eval_result_destroy(r);
+        hk_eval_result_destroy(&k->r);
         return hki_fail(s, "%s", text);
     }
-    *out = r;
+    *out = &k->r;
     return HK_OK;
 }

@@ -58,8 +58,7 @@ static hk_status load(hk_estimator *e, const char *eval) {
     for (size_t i = 0; i < e->history.n; i++)
         if (strcmp(e->history.data[i].eval, eval) == 0)
             e->history.data[i].steps.n = e->history.data[i].values.n = 0;
-    const char *const dir =
-        hk_estimator_eval_dir(e, eval[0] != '\0' ? eval : NULL);
+    const char *const dir = hki_eval_dir(e, eval[0] != '\0' ? eval : NULL);
     if (dir == NULL || !hki_path_is_dir(dir))
         return HK_OK;
     hk_event_reader *r;
@@ -158,8 +157,7 @@ hk_status hki_eval_writer(hk_estimator *e, const char *eval,
     hki_eval_log *const k = &e->eval_logs.data[e->eval_logs.n];
     *k = (hki_eval_log){0};
     HKI_TRY(hki_strdup(eval, &k->name));
-    const char *const dir =
-        hk_estimator_eval_dir(e, eval[0] != '\0' ? eval : NULL);
+    const char *const dir = hki_eval_dir(e, eval[0] != '\0' ? eval : NULL);
     const hk_status s = hki_events_open(e, dir, &k->writer);
     if (s != HK_OK)
         hki_free(k->name);

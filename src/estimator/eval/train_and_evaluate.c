@@ -178,15 +178,15 @@ typedef struct companion {
 static hk_status evaluate_now(void *user, hk_run *run) {
     companion *const c = user;
     (void)run;
-    c->evaluated = hk_timer_now();
+    c->evaluated = hki_timer_now();
     c->has_evaluated = true;
-    c->evaluated_step = hk_estimator_global_step(c->e);
+    c->evaluated_step = hki_global_step(c->e);
     return judge(c->e, &c->eval, NULL, false, &c->last);
 }
 
 static bool is_throttled(const companion *c) {
     return c->has_evaluated &&
-           hk_timer_now() < c->evaluated + c->eval.throttle_secs;
+           hki_timer_now() < c->evaluated + c->eval.throttle_secs;
 }
 
 // The first save of a call is that of its start.
@@ -203,8 +203,8 @@ static hk_status after_save(void *user, hk_run *run, int64_t step, int *stop) {
 static hk_status after_run(void *user, hk_run *run) {
     companion *const c = user;
     if (c->evaluated == 0)
-        c->evaluated = hk_timer_now();
-    if (hk_timer_now() < c->evaluated + c->eval.throttle_secs)
+        c->evaluated = hki_timer_now();
+    if (hki_timer_now() < c->evaluated + c->eval.throttle_secs)
         return HK_OK;
     return hki_loop_at_cut(run, evaluate_now, c);
 }
@@ -309,7 +309,7 @@ hk_status hk_train_and_evaluate(hk_estimator *e,
 // Waits until `until` (seconds of the monotonic clock) or a stop.
 static bool wait_until(const hk_estimator *e, double until) {
     while (!hk_stop_requested(e->ctx)) {
-        const double left = until - hk_timer_now();
+        const double left = until - hki_timer_now();
         if (left <= 0)
             return true;
         const double nap = HKI_MIN(left, 0.05);
@@ -322,40 +322,38 @@ static bool wait_until(const hk_estimator *e, double until) {
 static hk_status score_newest(hk_estimator *e, const hk_eval_spec *v,
                               int64_t max_steps, int64_t *step, bool *is_new,
                               hk_eval_result **last) {
-    char *path;
+    char path[4096];
     int64_t at;
     *is_new = false;
     const hk_status found =
-        hk_latest_checkpoint(e->config.c.model_dir, &path, &at);
+        hk_latest_checkpoint(e->config.c.model_dir, path, sizeof path, &at);
     if (found == HK_E_NOT_FOUND)
         return HK_OK;
     HKI_TRY(found);
-    hk_status s = HK_OK;
-    if (at != *step) {
-        s = judge(e, v, path, max_steps > 0 && at >= max_steps, last);
-        *is_new = s == HK_OK;
-        *step = at;
-    }
-    hk_ckpt_free_path(path);
-    return s;
+    if (at == *step)
+        return HK_OK;
+    *step = at;
+    HKI_TRY(judge(e, v, path, max_steps > 0 && at >= max_steps, last));
+    *is_new = true;
+    return HK_OK;
 }
 
 static hk_status watch(hk_estimator *e, const hk_eval_spec *v,
                        int64_t max_steps, double idle_secs,
                        hk_eval_result **last) {
     int64_t step = -1;
-    double seen = hk_timer_now();
+    double seen = hki_timer_now();
     if (!wait_until(e, seen + v->start_delay_secs))
         return HK_OK;
     for (;;) {
-        const double began = hk_timer_now();
+        const double began = hki_timer_now();
         bool is_new;
         HKI_TRY(score_newest(e, v, max_steps, &step, &is_new, last));
         if (max_steps > 0 && step >= max_steps)
             return HK_OK;
         if (is_new)
-            seen = hk_timer_now();
-        if (idle_secs > 0 && hk_timer_now() - seen >= idle_secs)
+            seen = hki_timer_now();
+        if (idle_secs > 0 && hki_timer_now() - seen >= idle_secs)
             return HK_OK;
         const double nap =
             is_new ? v->throttle_secs : HKI_MIN(v->throttle_secs, 1.0);

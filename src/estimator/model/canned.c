@@ -1,7 +1,7 @@
 // canned.c - linear, deep and wide & deep models with their heads.
 #include "hooke/canned.h"
 #include <math.h>
-#include "base/base.h"
+#include "estimator/estimator.h"
 
 _Static_assert(sizeof(hk_canned_options) ==
                    offsetof(hk_canned_options, reserved) + sizeof(uint32_t),
@@ -145,7 +145,7 @@ static hk_status make_tag(hk_canned *c) {
 // ---- the network ----------------------------------------------------------
 
 static hk_node *deep_logits(hk_spec *m, const hk_canned *c, int64_t units) {
-    hk_graph *const g = hk_spec_graph(m);
+    hk_graph *const g = hki_spec_graph(m);
     hk_scope_enter(g, "dnn", 0);
     hk_scope_enter(g, "input_from_feature_columns", 0);
     hk_node *x = hk_input_layer(m, c->opt.features);
@@ -170,7 +170,7 @@ static hk_node *deep_logits(hk_spec *m, const hk_canned *c, int64_t units) {
 }
 
 static hk_node *linear_logits(hk_spec *m, const hk_canned *c, int64_t units) {
-    hk_graph *const g = hk_spec_graph(m);
+    hk_graph *const g = hki_spec_graph(m);
     hk_scope_enter(g, "linear", 0);
     hk_node *const x = hk_linear_model(m, c->opt.features, units);
     hk_scope_pop(g);

@@ -2,7 +2,7 @@
 //
 // hk_data_features gives one float tensor "dense" and an id tensor for each
 // categorical column; hk_feature_set_get_info says which is which.
-#include "base/base.h"
+#include "estimator/estimator.h"
 #include "hooke/canned.h"
 
 enum {
@@ -11,7 +11,7 @@ enum {
 
 // The floats of "dense" for a network; NULL when there are none.
 static hk_node *deep_part(hk_spec *m, const hk_feature_set_info *set) {
-    hk_graph *const g = hk_spec_graph(m);
+    hk_graph *const g = hki_spec_graph(m);
     if (set->deep_width == 0)
         return NULL;
     hk_node *const all = hk_feature(m, HK_FEATURES_DENSE);
@@ -24,7 +24,7 @@ static hk_node *deep_part(hk_spec *m, const hk_feature_set_info *set) {
 // Sum or mean of a table's rows, [batch, dim]. name: of the variable.
 static hk_node *bag(hk_spec *m, const hk_feature_output *o, const char *name,
                     int64_t dim, hk_init init) {
-    hk_graph *const g = hk_spec_graph(m);
+    hk_graph *const g = hki_spec_graph(m);
     const hk_shape shape = hk_shape_make(2, (int64_t[]){o->buckets, dim});
     hk_node *const table =
         hk_variable(g, name, shape, HK_TRAINABLE, init, HK_VAR_SPARSE);
@@ -38,7 +38,7 @@ static hk_node *bag(hk_spec *m, const hk_feature_output *o, const char *name,
 
 // Columns that share a table share the scope, and with it the variable.
 static hk_node *embedding(hk_spec *m, const hk_feature_output *o, bool first) {
-    hk_graph *const g = hk_spec_graph(m);
+    hk_graph *const g = hki_spec_graph(m);
     hk_scope_enter(g, o->table != NULL ? o->table : o->name, !first);
     // As TensorFlow: a truncated normal with deviation 1 / sqrt(dimension).
     const double deviation = 1 / __builtin_sqrt((double)o->dimension);
@@ -58,7 +58,7 @@ static bool first_of_table(const hk_feature_output *list, size_t i) {
 }
 
 hk_node *hk_input_layer(hk_spec *m, const hk_feature_set *s) {
-    hk_graph *const g = hk_spec_graph(m);
+    hk_graph *const g = hki_spec_graph(m);
     hk_feature_set_info set;
     size_t parts = 0;
     hk_node *part[MOST_PARTS + 1];
@@ -79,7 +79,7 @@ hk_node *hk_input_layer(hk_spec *m, const hk_feature_set *s) {
 // Weights of a stretch of "dense", one row per float.
 static hk_node *dense_weights(hk_spec *m, const hk_feature_output *o,
                               int64_t units) {
-    hk_graph *const g = hk_spec_graph(m);
+    hk_graph *const g = hki_spec_graph(m);
     hk_node *const all = hk_feature(m, HK_FEATURES_DENSE);
     const hk_shape shape = hk_shape_make(2, (int64_t[]){o->width, units});
     hk_node *const w =
@@ -90,7 +90,7 @@ static hk_node *dense_weights(hk_spec *m, const hk_feature_output *o,
 }
 
 hk_node *hk_linear_model(hk_spec *m, const hk_feature_set *s, int64_t units) {
-    hk_graph *const g = hk_spec_graph(m);
+    hk_graph *const g = hki_spec_graph(m);
     hk_feature_set_info set;
     if (hk_feature_set_get_info(s, &set) != HK_OK)
         return NULL;

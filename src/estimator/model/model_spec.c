@@ -192,10 +192,6 @@ hk_node *hk_label(hk_spec *m, const char *name) {
     return input_node(m, name, HK_LABEL);
 }
 
-hk_graph *hk_spec_graph(const hk_spec *m) {
-    return m != NULL ? m->g : NULL;
-}
-
 void *hk_spec_user(const hk_spec *m) {
     return m != NULL ? m->user : NULL;
 }
@@ -487,11 +483,12 @@ void hk_spec_ema(hk_spec *m, const hk_ema_options *opt, hk_ema_source source,
 }
 
 // The reference is the spec's from here on, whatever happens.
-static void add_hook(hk_spec *m, hki_hook_list *l, hk_hook *hook) {
+void hk_spec_hook(hk_spec *m, hk_hook *hook, int chief) {
     if (m == NULL || !hki_graph_ok(m->g)) {
         hk_hook_release(hook);
         return;
     }
+    hki_hook_list *const l = chief ? &m->chief_hooks : &m->hooks;
     if (hook == NULL)
         hki_graph_fail(m->g, HK_E_INVALID_ARG, "hook: NULL (%s)",
                        hk_last_error());
@@ -499,14 +496,6 @@ static void add_hook(hk_spec *m, hki_hook_list *l, hk_hook *hook) {
         l->data[l->n++] = hook;
     else
         hk_hook_release(hook);
-}
-
-void hk_spec_hook(hk_spec *m, hk_hook *hook) {
-    add_hook(m, m != NULL ? &m->hooks : NULL, hook);
-}
-
-void hk_spec_chief_hook(hk_spec *m, hk_hook *hook) {
-    add_hook(m, m != NULL ? &m->chief_hooks : NULL, hook);
 }
 
 static hk_status add_export(hk_spec *m, const char *signature,

@@ -31,10 +31,16 @@ hk_status hk_hook_create(const hk_hook_calls *calls, hk_hook **out) {
     return HK_OK;
 }
 
-hk_status hki_hook_make(const hk_hook_calls *calls, hk_hook **out) {
-    const hk_status s = hk_hook_create(calls, out);
+hk_status hki_hook_make(hk_hook_calls calls, size_t state_bytes,
+                        hk_hook **out) {
+    calls.struct_size = sizeof calls;
+    if (calls.user_free == NULL)
+        calls.user_free = hki_free;
+    const hk_status s = hk_hook_create(&calls, out);
     if (s != HK_OK)
-        calls->user_free(calls->user);
+        calls.user_free(calls.user);
+    else
+        (*out)->state_bytes = state_bytes;
     return s;
 }
 
@@ -66,21 +72,25 @@ hk_status hki_hooks_add(hki_hooks *h, hk_hook *hook) {
 
 // The hook's name in front of its message.
 static hk_status name_failure(const hki_hook_slot *k, hk_status s) {
-    char text[HKI_ERROR_TEXT];
-    hki_keep_error(text);
-    return hki_fail(s, "hook %s: %s", k->hook->name, text);
+    return hki_fail(s, "hook %s: %s", k->hook->name, hk_last_error());
+}
+
+static hk_status create_state(hki_hook_slot *k, hk_run *run) {
+    const hk_hook_calls *const c = &k->hook->calls;
+    const size_t size = k->hook->state_bytes;
+    if (size == 0)
+        return c->create != NULL ? c->create(c->user, run, &k->state) : HK_OK;
+    HKI_TRY(hki_alloc_array(1, size, &k->state));
+    memcpy(k->state, c->user, size);
+    return HK_OK;
 }
 
 hk_status hki_hooks_open(hki_hooks *h, hk_run *run) {
     for (size_t i = 0; i < h->n; i++) {
-        hki_hook_slot *k = &h->data[i];
-        const hk_hook_calls *c = &k->hook->calls;
-        if (c->create == NULL)
-            continue;
-        const hk_status s = c->create(c->user, run, &k->state);
+        const hk_status s = create_state(&h->data[i], run);
         if (s != HK_OK)
-            return name_failure(k, s);
-        k->created = true;
+            return name_failure(&h->data[i], s);
+        h->data[i].created = true;
     }
     return HK_OK;
 }
@@ -123,12 +133,19 @@ bool hki_hooks_want(const hki_hooks *h, const hk_run *run) {
     return false;
 }
 
+static void destroy_state(const hki_hook_slot *k) {
+    const hk_hook_calls *const c = &k->hook->calls;
+    if (k->hook->state_bytes > 0)
+        hki_free(k->state);
+    else if (c->create != NULL && c->destroy != NULL)
+        c->destroy(k->state);
+}
+
 void hki_hooks_deinit(hki_hooks *h) {
     for (size_t i = 0; i < h->n; i++) {
-        hki_hook_slot *k = &h->data[i];
-        if (k->created && k->hook->calls.destroy != NULL)
-            k->hook->calls.destroy(k->state);
-        hk_hook_release(k->hook);
+        if (h->data[i].created)
+            destroy_state(&h->data[i]);
+        hk_hook_release(h->data[i].hook);
     }
     hki_free(h->data);
     *h = (hki_hooks){0};

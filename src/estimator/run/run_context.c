@@ -69,79 +69,7 @@ hk_status hki_runctx_after(hk_run *run, const hki_hooks *h) {
     return s;
 }
 
-// ---- plain questions --------------------------------------------------------
-
-hk_estimator *hk_run_estimator(const hk_run *run) {
-    return run->e;
-}
-
-hk_mode hk_run_mode(const hk_run *run) {
-    return run->mode;
-}
-
-hk_session *hk_run_session(const hk_run *run) {
-    return run->session;
-}
-
-uint32_t hk_run_worker(const hk_run *run) {
-    return run->worker;
-}
-
-uint32_t hk_run_workers(const hk_run *run) {
-    return run->workers;
-}
-
-int64_t hk_run_local_step(const hk_run *run) {
-    return run->local_step;
-}
-
-int64_t hk_run_global_step(const hk_run *run) {
-    return run->global_step;
-}
-
-int64_t hk_run_iteration(const hk_run *run) {
-    return run->iteration;
-}
-
-double hk_run_seconds(const hk_run *run) {
-    const int64_t t0 =
-        run->loop != NULL ? run->loop->started_ns : run->started_ns;
-    return (double)(hki_now_ns() - t0) * 1e-9;
-}
-
-int64_t hk_run_examples(const hk_run *run) {
-    return run->loop != NULL ? atomic_load(&run->loop->examples)
-                             : run->examples;
-}
-
-float hk_run_loss(const hk_run *run) {
-    return run->loss;
-}
-
-const hk_step_info *hk_run_step_info(const hk_run *run) {
-    return run->info;
-}
-
-hk_optimizer *hk_run_optimizer(const hk_run *run) {
-    return run->w != NULL ? run->w->optimizer : NULL;
-}
-
-hk_elastic *hk_run_elastic(const hk_run *run) {
-    return run->w != NULL ? run->w->elastic : NULL;
-}
-
-hk_ema *hk_run_ema(const hk_run *run) {
-    return run->w != NULL && run->w->index == 0 ? run->e->crew->ema : NULL;
-}
-
-hk_event_writer *hk_run_events(const hk_run *run) {
-    return run->mode == HK_TRAIN ? run->e->events : NULL;
-}
-
-hk_status hk_run_report(const hk_run *run, uint32_t worker,
-                        hk_worker_report *out) {
-    return hk_estimator_worker(run->e, worker, out);
-}
+// ---- what it knows ----------------------------------------------------------
 
 // Batches that the data still has and had in all; -1: unknown.
 static void data_length(const hk_run *run, int64_t *all, int64_t *left) {
@@ -154,30 +82,68 @@ static void data_length(const hk_run *run, int64_t *all, int64_t *left) {
         *left = HKI_MAX(n - (int64_t)info.delivered, INT64_C(0));
 }
 
-double hk_run_epochs(const hk_run *run) {
-    int64_t all, left;
-    if (run->loop == NULL)
-        return -1;
-    data_length(run, &all, &left);
+static double epochs(const hk_run *run, int64_t all, int64_t left) {
     if (all <= 0 || left < 0)
         return -1;
-    const int64_t epochs = HKI_MAX(run->e->intakes.epochs, INT64_C(1));
-    return (double)(all - left) * (double)epochs / (double)all;
+    const int64_t n = HKI_MAX(run->e->intakes.epochs, INT64_C(1));
+    return (double)(all - left) * (double)n / (double)all;
 }
 
-int64_t hk_run_planned_steps(const hk_run *run) {
-    const hki_loop *const l = run->loop;
-    if (l == NULL)
-        return -1;
+static int64_t planned_steps(const hki_loop *l, int64_t left) {
     const int64_t n = l->crew->n;
-    const int64_t done = atomic_load(&l->steps);
     if (l->quota >= 0)
         return l->quota * n;
     if (l->opt.max_steps > 0)
         return l->opt.max_steps - l->start_global;
+    return left < 0 ? -1 : atomic_load(&l->steps) + left * n;
+}
+
+int64_t hki_runctx_examples(const hk_run *run) {
+    return run->loop != NULL ? atomic_load(&run->loop->examples)
+                             : run->examples;
+}
+
+bool hki_runctx_stopping(const hk_run *run) {
+    return run->stop || (run->loop != NULL && atomic_load(&run->loop->stop)) ||
+           hk_stop_requested(run->e->ctx);
+}
+
+// What only a training knows.
+static void training_info(const hk_run *run, hk_run_info *out) {
+    const hki_worker *const w = run->w;
     int64_t all, left;
     data_length(run, &all, &left);
-    return left < 0 ? -1 : done + left * n;
+    out->planned_steps = planned_steps(run->loop, left);
+    out->epochs = epochs(run, all, left);
+    out->step = run->info;
+    out->optimizer = w->optimizer;
+    out->elastic = w->elastic;
+    out->ema = w->index == 0 ? run->e->crew->ema : NULL;
+    out->events = run->e->events;
+}
+
+hk_status hk_run_get_info(const hk_run *run, hk_run_info *out) {
+    if (run == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "run info: NULL argument");
+    const int64_t t0 =
+        run->loop != NULL ? run->loop->started_ns : run->started_ns;
+    *out = (hk_run_info){.estimator = run->e,
+                         .session = run->session,
+                         .mode = run->mode,
+                         .worker = run->worker,
+                         .worker_count = run->workers,
+                         .stopping = hki_runctx_stopping(run),
+                         .local_step = run->local_step,
+                         .global_step = run->global_step,
+                         .iteration = run->iteration,
+                         .planned_steps = -1,
+                         .examples = hki_runctx_examples(run),
+                         .seconds = (double)(hki_now_ns() - t0) * 1e-9,
+                         .epochs = -1,
+                         .loss = run->loss};
+    if (run->loop != NULL)
+        training_info(run, out);
+    return HK_OK;
 }
 
 // ---- requests ---------------------------------------------------------------
@@ -186,15 +152,6 @@ void hk_run_request_stop(hk_run *run) {
     if (run->loop != NULL)
         hki_loop_stop(run->loop, HK_STOP_HOOK);
     run->stop = true;
-}
-
-int hk_run_should_stop(const hk_run *run) {
-    return run->stop || (run->loop != NULL && atomic_load(&run->loop->stop)) ||
-           hk_stop_requested(run->e->ctx);
-}
-
-hk_status hk_run_set(hk_run *run, const char *name, double value) {
-    return hk_estimator_set(run->e, name, value);
 }
 
 // ---- values -----------------------------------------------------------------

@@ -240,7 +240,7 @@ static hk_status run_loop(hki_loop *l, hk_train_result *r) {
     e->running = l;
     const hk_status s = hki_loop_run(l);
     e->running = NULL;
-    r->global_step = hk_estimator_global_step(e);
+    r->global_step = hki_global_step(e);
     r->steps = atomic_load(&l->steps);
     r->examples = atomic_load(&l->examples);
     r->exchanges = count_exchanges(l->crew) - before;
@@ -268,7 +268,7 @@ static hk_status train(hk_estimator *e, const hk_source *in,
                        const hk_train_options *o, hk_train_result *r) {
     r->loss = NAN;
     HKI_TRY(hki_snapshot_open(e));
-    r->global_step = hk_estimator_global_step(e);
+    r->global_step = hki_global_step(e);
     if (o->max_steps > 0 && r->global_step >= o->max_steps) {
         hki_log(e->ctx, HK_LOG_INFO,
                 "training is done: global step %lld has reached max_steps %lld",
@@ -297,6 +297,19 @@ static hk_status train(hk_estimator *e, const hk_source *in,
     return done;
 }
 
+// The best checkpoint becomes the newest, and the estimator holds its model at
+// once, workers and center included: nobody finds a state in between.
+static hk_status go_back(hk_estimator *e) {
+    hk_spec *const m = e->crew->spec;
+    const int64_t batch = e->crew->workers[0].bench.slots.data[0].batch;
+    HKI_TRY(hki_snapshot_go_back(e));
+    if (e->crew != NULL)
+        return HK_OK; // the last is the best
+    HKI_TRY(hki_snapshot_open(e));
+    HKI_TRY(make_crew(e, m, batch));
+    return hki_snapshot_restore_values(e);
+}
+
 hk_status hk_estimator_train(hk_estimator *e, const hk_source *input,
                              const hk_train_options *opt,
                              hk_train_result *result) {
@@ -315,8 +328,8 @@ hk_status hk_estimator_train(hk_estimator *e, const hk_source *input,
     e->go_back = false;
     HKI_TRY(settle(e, train(e, &in, &o, &r)));
     if (e->go_back) {
-        HKI_TRY(hki_snapshot_go_back(e));
-        r.global_step = hk_estimator_global_step(e);
+        HKI_TRY(go_back(e));
+        r.global_step = hki_global_step(e);
     }
     if (result != NULL)
         *result = r;
@@ -324,14 +337,6 @@ hk_status hk_estimator_train(hk_estimator *e, const hk_source *input,
 }
 
 // ---- reports ----------------------------------------------------------------
-
-int64_t hk_estimator_global_step(const hk_estimator *e) {
-    return e != NULL ? atomic_load(&e->global_step) : 0;
-}
-
-uint32_t hk_estimator_workers(const hk_estimator *e) {
-    return e->config.c.workers;
-}
 
 hk_status hk_estimator_worker(const hk_estimator *e, uint32_t worker,
                               hk_worker_report *out) {
@@ -344,8 +349,4 @@ hk_status hk_estimator_worker(const hk_estimator *e, uint32_t worker,
     *out = e->crew->workers[worker].report;
     pthread_mutex_unlock(&e->crew->lock);
     return HK_OK;
-}
-
-hk_center *hk_estimator_center(const hk_estimator *e) {
-    return e != NULL && e->crew != NULL ? e->crew->center : NULL;
 }

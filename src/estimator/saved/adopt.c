@@ -81,10 +81,10 @@ static hk_status take_warm(hk_estimator *e, hk_ckpt *c, hk_name_map *map) {
     HKI_TRY(hk_ckpt_restore(c, map, &o, &r));
     const hk_status s =
         r.taken > 0
-            ? hki_tell_refused(e, &r, "the model", hk_ckpt_path(c))
+            ? hki_tell_refused(e, &r, "the model", hki_ckpt_path(c))
             : hki_fail(HK_E_NOT_FOUND,
                        "%s holds no tensor of a name and shape that is wanted",
-                       hk_ckpt_path(c));
+                       hki_ckpt_path(c));
     hk_restore_report_deinit(&r);
     return s;
 }
@@ -120,8 +120,9 @@ static const char *find_apart(const hk_ckpt *c, const char *name) {
     const char *const tail = slash != NULL ? slash + 1 : name;
     const size_t head = (size_t)(tail - name), n = strlen(tail);
     const char *found = NULL;
-    for (size_t i = 0; i < hk_ckpt_count(c); i++) {
-        const char *const full = hk_ckpt_item(c, i)->name;
+    const hk_ckpt_entry *item;
+    for (size_t i = 0; (item = hk_ckpt_item(c, i)) != NULL; i++) {
+        const char *const full = item->name;
         const size_t length = strlen(full);
         if (length <= head + n || strncmp(full, name, head) != 0 ||
             full[length - n - 1] != '/' || strcmp(full + length - n, tail) != 0)
@@ -149,7 +150,7 @@ static size_t find_all_apart(const hk_ckpt *c, const hk_name_map *map,
 static hk_status restore_slots(hki_worker *w, hk_name_map *map,
                                const hk_rename *names, size_t n) {
     hk_estimator *const e = w->e;
-    const char *const path = hk_ckpt_path(e->ckpt);
+    const char *const path = hki_ckpt_path(e->ckpt);
     const char *const what = hk_optimizer_name(w->optimizer);
     hk_restore_options o;
     hk_restore_report r;

@@ -191,10 +191,9 @@ static hk_status add_everything(places *p, hk_estimator *e) {
         HKI_TRY(add_copy(p, prefix, "joined", w->joined));
     }
     HKI_TRY(add_positions(p, e));
-    HKI_TRY(add_copy(p, HK_SECTION_RUN, "global_step",
-                     hk_estimator_global_step(e)));
+    HKI_TRY(add_copy(p, HK_SECTION_RUN, "global_step", hki_global_step(e)));
     if (e->config.c.ckpt_format == HK_CKPT_TF)
-        HKI_TRY(add_copy(p, "", HKI_TF_STEP, hk_estimator_global_step(e)));
+        HKI_TRY(add_copy(p, "", HKI_TF_STEP, hki_global_step(e)));
     HKI_TRY(add_copy(p, HK_SECTION_RUN, "center_step", c->center_step));
     return add_copy(p, HK_SECTION_RUN, "workers", c->n);
 }
@@ -227,7 +226,7 @@ hk_status hki_snapshot_await(hk_estimator *e) {
 
 hk_status hki_snapshot_save(hk_estimator *e) {
     hki_crew *const c = e->crew;
-    const int64_t step = hk_estimator_global_step(e);
+    const int64_t step = hki_global_step(e);
     HKI_TRY(hki_snapshot_await(e));
     HKI_TRY(flush_workers(c));
     HKI_TRY(hki_crew_model(c));
@@ -252,25 +251,26 @@ hk_status hki_snapshot_try(hk_estimator *e) {
     const hk_status s = hki_snapshot_save(e);
     if (s != HK_E_IO)
         return s;
-    lost(e, hk_estimator_global_step(e));
+    lost(e, hki_global_step(e));
     return HK_OK;
 }
 
 hk_status hki_snapshot_go_back(hk_estimator *e) {
-    int64_t step;
-    double value;
-    if (hk_saver_best(e->saver, &step, &value) == NULL || step == e->saved_step)
+    hk_saver_info info;
+    HKI_TRY(hk_saver_get_info(e->saver, &info));
+    if (info.best == NULL || info.best->step == e->saved_step)
         return HK_OK;
-    HKI_TRY(hk_saver_go_back(e->saver, step));
+    const hk_saved best = *info.best;
+    HKI_TRY(hk_saver_go_back(e->saver, best.step));
     hki_log(e->ctx, HK_LOG_INFO, "the model goes back to step %lld: %s = %.6g",
-            (long long)step, e->config.c.best_metric, value);
+            (long long)best.step, e->config.c.best_metric, best.metric);
     hki_intakes_close(&e->intakes);
     hki_positions_deinit(e);
     hki_crew_destroy(e->crew);
     e->crew = NULL;
     e->restored = false;
-    e->saved_step = step;
-    atomic_store(&e->global_step, step);
+    e->saved_step = best.step;
+    atomic_store(&e->global_step, best.step);
     return HK_OK;
 }
 
@@ -334,7 +334,7 @@ static hk_status read_bytes(hk_ckpt *c, const char *name, hki_buf *out) {
     hk_status s = HK_OK;
     out->size = 0;
     if (hk_tensor_dtype(t) != HK_U8)
-        s = hki_fail(HK_E_DATA, "%s: %s holds %s, not bytes", hk_ckpt_path(c),
+        s = hki_fail(HK_E_DATA, "%s: %s holds %s, not bytes", hki_ckpt_path(c),
                      name, hk_dtype_name(hk_tensor_dtype(t)));
     else
         s = hki_buf_add(out, hk_tensor_data(t), (size_t)hk_tensor_count(t));
@@ -343,8 +343,9 @@ static hk_status read_bytes(hk_ckpt *c, const char *name, hki_buf *out) {
 }
 
 static hk_status read_positions(hk_estimator *e, hk_ckpt *c) {
-    for (size_t i = 0; i < hk_ckpt_count(c); i++) {
-        const char *const name = hk_ckpt_item(c, i)->name;
+    const hk_ckpt_entry *item;
+    for (size_t i = 0; (item = hk_ckpt_item(c, i)) != NULL; i++) {
+        const char *const name = item->name;
         const char *source;
         uint32_t id;
         hki_position *p;
@@ -398,14 +399,14 @@ static hk_status restore_model(hk_estimator *e) {
                     "the checkpoint %s does not fit the model: %s; train in "
                     "another model_dir, or take over what fits with warm "
                     "start",
-                    hk_ckpt_path(e->ckpt), text);
+                    hki_ckpt_path(e->ckpt), text);
 }
 
 // A run that failed before its first step left where it began. That is nothing
 // to lose: a model that does not fit it begins anew.
 static bool is_false_start(const hk_estimator *e, hk_status s) {
     return (s == HK_E_SHAPE || s == HK_E_NOT_FOUND || s == HK_E_DTYPE) &&
-           hk_estimator_global_step(e) == 0 &&
+           hki_global_step(e) == 0 &&
            hk_ckpt_find(e->ckpt, HK_SECTION_RUN "global_step") != NULL;
 }
 
@@ -416,7 +417,7 @@ static hk_status take_model(hk_estimator *e) {
     hki_log(e->ctx, HK_LOG_WARNING,
             "%s is where another model began; nothing was trained, and it is "
             "replaced",
-            hk_ckpt_path(e->ckpt));
+            hki_ckpt_path(e->ckpt));
     hk_ckpt_close(e->ckpt);
     e->ckpt = NULL;
     e->saved_step = -1;
@@ -430,7 +431,7 @@ static hk_status restore_loosely(hk_estimator *e, places *p, const char *what) {
     o.allow_missing = o.allow_shape = 1;
     hk_restore_report r;
     HKI_TRY(hk_ckpt_restore(e->ckpt, p->map, &o, &r));
-    const hk_status s = hki_tell_refused(e, &r, what, hk_ckpt_path(e->ckpt));
+    const hk_status s = hki_tell_refused(e, &r, what, hki_ckpt_path(e->ckpt));
     hk_restore_report_deinit(&r);
     return s;
 }
@@ -477,7 +478,7 @@ static hk_status restore_worker_places(hki_worker *w, places *p) {
     HKI_TRY(restore_loosely(e, p, "a worker"));
     HKI_TRY(restore_gradproc(e, w, prefix));
     hk_session_set_step(w->session, (uint64_t)w->random_step);
-    hk_trainer_set_steps(w->trainer, w->steps, hk_estimator_global_step(e));
+    hk_trainer_set_steps(w->trainer, w->steps, hki_global_step(e));
     return HK_OK;
 }
 
@@ -491,6 +492,20 @@ hk_status hki_snapshot_restore_worker(hki_worker *w) {
     places_deinit(&p);
     if (s == HK_OK)
         w->resume = false;
+    return s;
+}
+
+hk_status hki_snapshot_restore_values(hk_estimator *e) {
+    hki_crew *const c = e->crew;
+    places p;
+    HKI_TRY(places_init(&p));
+    hk_status s = HK_OK;
+    for (uint32_t i = 0; s == HK_OK && i < c->n; i++)
+        if (c->workers[i].resume)
+            s = add_worker_values(&p, &c->workers[i]);
+    if (s == HK_OK && hk_name_map_count(p.map) > 0)
+        s = restore_loosely(e, &p, "workers");
+    places_deinit(&p);
     return s;
 }
 
@@ -516,7 +531,7 @@ static hk_status find_workers(hk_estimator *e) {
         else if (!w->resume)
             hki_log(e->ctx, HK_LOG_INFO,
                     "%s has no worker %u: it starts from the model",
-                    hk_ckpt_path(e->ckpt), w->id);
+                    hki_ckpt_path(e->ckpt), w->id);
         HKI_TRY(read_number(e->ckpt, flag, 0, &joined));
         w->resume_tied = joined != 0;
     }
@@ -538,7 +553,7 @@ hk_status hki_snapshot_restore(hk_estimator *e) {
         HKI_TRY(warm_start(e));
     if (e->ckpt != NULL)
         HKI_TRY(read_number(e->ckpt, HK_SECTION_RUN "center_step",
-                            hk_estimator_global_step(e), &center_step));
+                            hki_global_step(e), &center_step));
     HKI_TRY(hki_crew_assign(c, center_step));
     if (c->ema != NULL && e->ckpt == NULL)
         memcpy(hki_ema_values(c->ema), c->model,

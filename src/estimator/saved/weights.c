@@ -152,7 +152,7 @@ static hk_status from_memory(hk_estimator *e, const hki_weights_ask *ask,
     unsigned which = ask->which;
     if (which == HK_WEIGHTS_DEFAULT)
         which = c->is_elastic ? HK_WEIGHTS_CENTER : HK_WEIGHTS_LOCAL;
-    w->step = hk_estimator_global_step(e);
+    w->step = hki_global_step(e);
     if (which & HK_WEIGHTS_CENTER) {
         if (c->is_elastic) {
             HKI_TRY(hki_crew_model(c));
@@ -178,7 +178,7 @@ hk_status hki_damaged(const hk_ckpt *c) {
     return hki_fail(HK_E_DATA,
                     "the checkpoint %s is damaged: %s; remove it, and the one "
                     "before it counts",
-                    hk_ckpt_path(c), text);
+                    hki_ckpt_path(c), text);
 }
 
 // Fills a set with the tensors "<prefix><variable>".
@@ -210,7 +210,7 @@ static hk_status read_set(hk_ckpt *c, const hki_weights_ask *ask,
     return hki_fail(s,
                     "the checkpoint %s does not fit the model: %s; use the "
                     "model_fn and parameters that it was trained with",
-                    hk_ckpt_path(c), text);
+                    hki_ckpt_path(c), text);
 }
 
 // Is there a tensor "<prefix><first variable>"?
@@ -275,7 +275,7 @@ static hk_status read_sets(hk_ckpt *c, const hki_weights_ask *ask,
             return hki_fail(HK_E_STATE,
                             "weights: the checkpoint %s holds no averages; "
                             "train with ema options, or use center or local",
-                            hk_ckpt_path(c));
+                            hki_ckpt_path(c));
     }
     return which & HK_WEIGHTS_LOCAL ? read_locals(c, ask, is_elastic, w)
                                     : HK_OK;
@@ -289,7 +289,7 @@ static hk_status read_checkpoint(hk_estimator *e, const hki_weights_ask *ask,
     atomic_fetch_add(&e->counts.checkpoint_loads, 1);
     hk_status s = hki_ckpt_step(c, HKI_MAX(step, INT64_C(0)), &w->step);
     if (s == HK_OK)
-        s = hki_strdup(hk_ckpt_path(c), &w->checkpoint);
+        s = hki_strdup(hki_ckpt_path(c), &w->checkpoint);
     if (s == HK_OK)
         s = read_sets(c, ask, w);
     hk_ckpt_close(c);
@@ -391,7 +391,7 @@ static hk_status from_warm_start(hk_estimator *e, const hki_weights_ask *ask,
 hk_status hki_newest_checkpoint(hk_estimator *e, char **path, int64_t *step) {
     hk_ckpt *c;
     HKI_TRY(hk_ckpt_open_latest(e->ctx, e->config.c.model_dir, &c, step));
-    const hk_status s = hki_strdup(hk_ckpt_path(c), path);
+    const hk_status s = hki_strdup(hki_ckpt_path(c), path);
     hk_ckpt_close(c);
     return s;
 }

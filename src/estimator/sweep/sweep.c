@@ -21,7 +21,7 @@ enum {
 typedef struct sweep {
     hk_context *ctx;
     hk_sweep_options o;
-    hk_sweep_result *r;
+    hki_sweep_store *r;
     hk_run_config config;      // of every trial
     hk_estimator **estimators; // per trial; NULL: not there (any more)
     size_t *order;             // trials of the round
@@ -110,12 +110,12 @@ static hk_status note_trial(const hk_trial *t, bool start) {
 }
 
 static hk_status keep_items(sweep *w, hk_trial *t, const hk_eval_result *r) {
-    const size_t n = hk_eval_result_count(r);
+    const size_t n = r->item_count;
     hk_eval_item *items;
     pthread_mutex_lock(&w->lock);
     hk_status s = hki_arena_alloc(&w->r->arena, n, sizeof *items, &items);
     for (size_t i = 0; s == HK_OK && i < n; i++) {
-        const hk_eval_item *const it = hk_eval_result_item(r, i);
+        const hk_eval_item *const it = &r->items[i];
         items[i] = *it;
         double *values;
         s = hki_arena_strdup(&w->r->arena, it->name, &items[i].name);
@@ -145,8 +145,7 @@ static hk_status train_and_score(sweep *w, hk_trial *t, hk_estimator *e) {
     o.epochs = w->goal > 0 ? 0 : w->o.epochs;
     hk_train_result trained;
     HKI_TRY(hk_estimator_train(e, w->o.train, &o, &trained));
-    const uint32_t workers = hk_estimator_workers(e);
-    t->steps += trained.steps / (workers > 0 ? (int64_t)workers : 1);
+    t->steps += trained.steps / HKI_MAX(1u, w->config.workers);
     t->seconds += trained.seconds;
     hk_evaluate_options v;
     hk_evaluate_options_init(&v, sizeof v);
@@ -190,17 +189,17 @@ static void drop(sweep *w, size_t number) {
 
 // Called with the lock: the trial is done with this round.
 static void account(sweep *w, hk_trial *t) {
-    hk_sweep_result *const r = w->r;
+    hki_sweep_store *const r = w->r;
     w->done++;
     if (w->o.on_trial != NULL)
         w->o.on_trial(w->o.user, t, w->done, w->n_order);
     if (!w->last)
         return; // survivors are chosen at the end of the round
     if (t->status == HK_OK && !isnan(t->metric) &&
-        (r->best == NULL || better(w, t, r->best))) {
-        if (r->best != NULL)
-            drop(w, r->best->number);
-        r->best = t;
+        (r->shown.best == NULL || better(w, t, r->shown.best))) {
+        if (r->shown.best != NULL)
+            drop(w, r->shown.best->number);
+        r->shown.best = t;
     } else {
         drop(w, t->number);
     }
@@ -294,7 +293,7 @@ static hk_status prepare_folders(sweep *w) {
     const char *const root = root_of(w);
     if (root == NULL)
         return HK_OK;
-    hk_sweep_result *const r = w->r;
+    hki_sweep_store *const r = w->r;
     for (size_t i = 0; i < r->count; i++)
         HKI_TRY(hki_arena_printf(&r->arena, &r->trials[i].folder,
                                  "%s/trial_%zu", root, i));
@@ -313,7 +312,7 @@ static hk_status prepare_folders(sweep *w) {
 
 static hk_status finish(sweep *w) {
     hk_status s = HK_OK;
-    const hk_trial *const best = w->r->best;
+    const hk_trial *const best = w->r->shown.best;
     if (best != NULL && best->folder != NULL &&
         w->estimators[best->number] != NULL)
         s = hk_estimator_save(w->estimators[best->number]);
@@ -326,7 +325,7 @@ static hk_status finish(sweep *w) {
 }
 
 static hk_status start(sweep *w) {
-    hk_sweep_result *const r = w->r;
+    hki_sweep_store *const r = w->r;
     HKI_TRY(hki_sweep_draw(&w->o, r));
     HKI_TRY(hki_zalloc_array(r->count, sizeof *w->estimators, &w->estimators));
     HKI_TRY(hki_alloc_array(r->count, sizeof *w->order, &w->order));
@@ -380,28 +379,19 @@ hk_status hk_sweep_run(hk_context *ctx, const hk_sweep_options *opt,
     hki_free(w.order);
     pthread_mutex_destroy(&w.lock);
     if (s != HK_OK && s != HK_E_CANCELLED) {
-        hk_sweep_result_destroy(w.r);
+        hk_sweep_result_destroy(&w.r->shown);
         return s;
     }
-    *out = w.r;
+    w.r->shown.trials = w.r->trials;
+    w.r->shown.trial_count = w.r->count;
+    *out = &w.r->shown;
     return s;
 }
 
 void hk_sweep_result_destroy(hk_sweep_result *r) {
-    if (r == NULL)
+    hki_sweep_store *const k = (hki_sweep_store *)r;
+    if (k == NULL)
         return;
-    hki_arena_deinit(&r->arena);
-    hki_free(r);
-}
-
-size_t hk_sweep_count(const hk_sweep_result *r) {
-    return r == NULL ? 0 : r->count;
-}
-
-const hk_trial *hk_sweep_trial(const hk_sweep_result *r, size_t i) {
-    return r == NULL || i >= r->count ? NULL : &r->trials[i];
-}
-
-const hk_trial *hk_sweep_best(const hk_sweep_result *r) {
-    return r == NULL ? NULL : r->best;
+    hki_arena_deinit(&k->arena);
+    hki_free(k);
 }

@@ -91,7 +91,7 @@ static double in_range(const hk_sweep_axis *a, hki_rng *rng) {
 }
 
 // The axis' value of a trial; digit: its place in a list.
-static hk_status value(hk_sweep_result *r, const hk_sweep_axis *a, size_t digit,
+static hk_status value(hki_sweep_store *r, const hk_sweep_axis *a, size_t digit,
                        hki_rng *rng, hk_hparam *out) {
     HKI_TRY(hki_arena_strdup(&r->arena, a->name, &out->name));
     out->type = HK_HPARAM_NUMBER;
@@ -106,7 +106,7 @@ static hk_status value(hk_sweep_result *r, const hk_sweep_axis *a, size_t digit,
     return HK_OK;
 }
 
-hk_status hki_sweep_draw(const hk_sweep_options *o, hk_sweep_result *r) {
+hk_status hki_sweep_draw(const hk_sweep_options *o, hki_sweep_store *r) {
     HKI_TRY(check(o));
     HKI_TRY(count_trials(o, &r->count));
     HKI_TRY(

@@ -6,11 +6,6 @@ _Static_assert(sizeof(hk_source) ==
                    offsetof(hk_source, restart) + sizeof(uint32_t),
                "option structs have no tail padding");
 
-void hk_source_init(hk_source *in, size_t struct_size) {
-    const hk_source d = {.struct_size = sizeof d};
-    hki_options_init(in, struct_size, &d, sizeof d);
-}
-
 hk_source hk_source_dataset(hk_dataset *d) {
     return (hk_source){.struct_size = sizeof(hk_source), .dataset = d};
 }
@@ -23,7 +18,7 @@ hk_source hk_source_function(hk_input_fn fn, void *user) {
 hk_status hki_source_check(const hk_source *in, hk_source *out) {
     if (in == NULL)
         return hki_fail(HK_E_INVALID_ARG, "the input is NULL");
-    hk_source_init(out, sizeof *out);
+    *out = hk_source_dataset(NULL);
     HKI_TRY(hki_options_copy(out, sizeof *out, in, "input"));
     if ((out->dataset == NULL) == (out->fn == NULL))
         return hki_fail(HK_E_INVALID_ARG,

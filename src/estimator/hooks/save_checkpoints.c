@@ -1,39 +1,5 @@
-// hooks_save.c - the timer, and the hook that saves checkpoints.
+// save_checkpoints.c - the hook that saves checkpoints.
 #include "estimator/estimator.h"
-
-// ---- timer ------------------------------------------------------------------
-
-hk_status hk_timer_init(hk_timer *t, int64_t every_steps, double every_secs) {
-    if (t == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "timer: NULL");
-    if ((every_steps > 0) == (every_secs > 0) || every_steps < 0 ||
-        !(every_secs >= 0))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "timer: every %lld steps and every %g seconds; "
-                        "exactly one of them has to be above 0",
-                        (long long)every_steps, every_secs);
-    *t = (hk_timer){
-        .every_steps = every_steps, .every_secs = every_secs, .last_step = -1};
-    return HK_OK;
-}
-
-int hk_timer_due(const hk_timer *t, int64_t step, double now) {
-    if (t->last_step < 0)
-        return 1;
-    if (step == t->last_step)
-        return 0;
-    return t->every_secs > 0 ? now >= t->last_time + t->every_secs
-                             : step >= t->last_step + t->every_steps;
-}
-
-void hk_timer_update(hk_timer *t, int64_t step, double now) {
-    t->last_step = step;
-    t->last_time = now;
-}
-
-double hk_timer_now(void) {
-    return (double)hki_now_ns() * 1e-9;
-}
 
 // ---- checkpoint saver -------------------------------------------------------
 
@@ -45,7 +11,7 @@ typedef struct saver_options {
 } saver_options;
 
 typedef struct saver {
-    hk_timer timer;
+    hki_timer timer;
     const hk_saving_listener **listeners;
     size_t n;
     bool stop_counts; // listeners may end training: not at the ends of it
@@ -77,7 +43,7 @@ static hk_status saver_create(void *user, hk_run *run, void **state) {
                         "checkpoints are saved in training with a model_dir");
     saver *s;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    hk_status st = hk_timer_init(&s->timer, o->steps, o->secs);
+    hk_status st = hki_timer_init(&s->timer, o->steps, o->secs);
     if (st == HK_OK)
         st = gather(s, o, run->loop);
     if (st != HK_OK) {
@@ -92,7 +58,7 @@ static hk_status saver_create(void *user, hk_run *run, void **state) {
 static hk_status save_now(void *state, hk_run *run) {
     saver *const s = state;
     hk_estimator *const e = run->e;
-    const int64_t step = hk_estimator_global_step(e);
+    const int64_t step = hki_global_step(e);
     int stop = 0;
     for (size_t i = 0; i < s->n; i++)
         if (s->listeners[i]->before_save != NULL)
@@ -122,23 +88,21 @@ static hk_status saver_begin(void *state, hk_run *run) {
 static hk_status saver_session(void *state, hk_run *run) {
     saver *const s = state;
     HKI_TRY(save_now(s, run));
-    hk_timer_update(&s->timer, run->global_step, hk_timer_now());
+    hki_timer_update(&s->timer, run->global_step, hki_timer_now());
     s->stop_counts = true;
     return HK_OK;
 }
 
 static hk_status saver_after(void *state, hk_run *run) {
     saver *const s = state;
-    const double now = hk_timer_now();
-    if (!hk_timer_due(&s->timer, run->global_step, now))
+    if (!hki_timer_fires(&s->timer, run->global_step))
         return HK_OK;
-    hk_timer_update(&s->timer, run->global_step, now);
     return hki_loop_at_cut(run, save_now, s);
 }
 
 static hk_status saver_end(void *state, hk_run *run) {
     saver *const s = state;
-    const int64_t step = hk_estimator_global_step(run->e);
+    const int64_t step = hki_global_step(run->e);
     s->stop_counts = false;
     if (run->e->saved_step != step)
         HKI_TRY(save_now(s, run));
@@ -157,8 +121,8 @@ static void saver_free(void *user) {
 static hk_status saver_options_new(int64_t steps, double secs,
                                    const hk_saving_listener *listeners,
                                    size_t n, saver_options **out) {
-    hk_timer probe;
-    HKI_TRY(hk_timer_init(&probe, steps, secs));
+    hki_timer probe;
+    HKI_TRY(hki_timer_init(&probe, steps, secs));
     if (n > 0 && listeners == NULL)
         return hki_fail(HK_E_INVALID_ARG, "saver: listeners are NULL");
     saver_options *o;
@@ -183,21 +147,16 @@ hk_status hk_hook_checkpoint_saver(int64_t save_steps, double save_secs,
                                    size_t n, hk_hook **out) {
     saver_options *o;
     HKI_TRY(saver_options_new(save_steps, save_secs, listeners, n, &o));
-    const hk_hook_calls calls = {.struct_size = sizeof calls,
-                                 .name = "checkpoint saver",
-                                 .user = o,
-                                 .user_free = saver_free,
-                                 .create = saver_create,
-                                 .destroy = saver_destroy,
-                                 .begin = saver_begin,
-                                 .after_create_session = saver_session,
-                                 .after_run = saver_after,
-                                 .end = saver_end};
-    const hk_status s = hk_hook_create(&calls, out);
-    if (s != HK_OK) {
-        saver_free(o);
-        return s;
-    }
+    HKI_TRY(hki_hook_make((hk_hook_calls){.name = "checkpoint saver",
+                                          .user = o,
+                                          .user_free = saver_free,
+                                          .create = saver_create,
+                                          .destroy = saver_destroy,
+                                          .begin = saver_begin,
+                                          .after_create_session = saver_session,
+                                          .after_run = saver_after,
+                                          .end = saver_end},
+                          0, out));
     (*out)->is_saver = true;
     return HK_OK;
 }
@@ -206,7 +165,7 @@ hk_status hk_hook_checkpoint_saver(int64_t save_steps, double save_secs,
 
 static hk_status save_on_request(void *user, hk_run *run) {
     (void)user;
-    if (run->e->saved_step == hk_estimator_global_step(run->e))
+    if (run->e->saved_step == hki_global_step(run->e))
         return HK_OK;
     return hki_snapshot_try(run->e);
 }

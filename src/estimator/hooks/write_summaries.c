@@ -1,10 +1,10 @@
-// hooks_record.c - hooks that write: summaries and profiles.
+// write_summaries.c - hooks that write: summaries and profiles.
 #include "base/io.h"
 #include "estimator/estimator.h"
 
 // A folder that may be NULL, and a timer.
 typedef struct recorder_options {
-    hk_timer timer;
+    hki_timer timer;
     char *dir;
 } recorder_options;
 
@@ -16,8 +16,8 @@ static void options_free(void *user) {
 
 static hk_status options_new(int64_t steps, double secs, const char *dir,
                              recorder_options **out) {
-    hk_timer timer;
-    HKI_TRY(hk_timer_init(&timer, steps, secs));
+    hki_timer timer;
+    HKI_TRY(hki_timer_init(&timer, steps, secs));
     recorder_options *o;
     HKI_TRY(hki_zalloc_array(1, sizeof *o, &o));
     o->timer = timer;
@@ -37,7 +37,7 @@ static hk_status options_new(int64_t steps, double secs, const char *dir,
 
 typedef struct summary {
     const recorder_options *o;
-    hk_timer timer;
+    hki_timer timer;
     hk_event_writer *writer; // the run's, or own
     bool own, started;
     // One event's worth of scalars.
@@ -53,7 +53,7 @@ static hk_status summary_create(void *user, hk_run *run, void **state) {
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
     s->o = o;
     s->timer = o->timer;
-    s->writer = hk_run_events(run);
+    s->writer = run->mode == HK_TRAIN ? run->e->events : NULL;
     if (o->dir != NULL) {
         const hk_status st = hk_event_open(o->dir, NULL, &s->writer);
         if (st != HK_OK) {
@@ -100,11 +100,11 @@ static hk_status put_worker(summary *s, int64_t step, uint32_t id,
 
 static hk_status put_workers(summary *s, hk_run *run) {
     const int64_t step = run->global_step;
-    const uint32_t n = hk_estimator_workers(run->e);
+    const uint32_t n = run->e->config.c.workers;
     const uint32_t first = run->worker;
     for (uint32_t i = 0; i < n; i++) {
         hk_worker_report r;
-        HKI_TRY(hk_run_report(run, i, &r));
+        HKI_TRY(hk_estimator_worker(run->e, i, &r));
         const struct {
             const char *leaf;
             double value;
@@ -144,25 +144,20 @@ static hk_status write_summary(summary *s, hk_run *run) {
         HKI_TRY(hk_event_session(s->writer, step, 1, NULL));
     s->started = true;
     HKI_TRY(put(s, step, "loss", (double)run->loss));
-    if (hk_run_optimizer(run) != NULL && run->spec->has_optimizer)
-        HKI_TRY(put(
-            s, step, "learning_rate",
-            hk_optimizer_rate(hk_run_optimizer(run), run->info->global_step)));
+    if (run->w != NULL && run->spec->has_optimizer)
+        HKI_TRY(
+            put(s, step, "learning_rate",
+                hk_optimizer_rate(run->w->optimizer, run->info->global_step)));
     HKI_TRY(put_spec(s, run));
-    if (hk_run_elastic(run) != NULL)
+    if (run->w != NULL && run->w->elastic != NULL)
         HKI_TRY(put_workers(s, run));
     return flush(s, step);
 }
 
 static hk_status summary_after(void *state, hk_run *run) {
     summary *const s = state;
-    if (s->writer == NULL || (s->timer.every_steps > 0 &&
-                              !hk_timer_due(&s->timer, run->global_step, 0)))
+    if (s->writer == NULL || !hki_timer_fires(&s->timer, run->global_step))
         return HK_OK;
-    const double now = hk_timer_now();
-    if (!hk_timer_due(&s->timer, run->global_step, now))
-        return HK_OK;
-    hk_timer_update(&s->timer, run->global_step, now);
     return write_summary(s, run);
 }
 
@@ -177,22 +172,21 @@ hk_status hk_hook_summary_saver(int64_t save_steps, double save_secs,
                                 const char *dir, hk_hook **out) {
     recorder_options *o;
     HKI_TRY(options_new(save_steps, save_secs, dir, &o));
-    return hki_hook_make(&(hk_hook_calls){.struct_size = sizeof(hk_hook_calls),
-                                          .name = "summary saver",
-                                          .user = o,
-                                          .user_free = options_free,
-                                          .create = summary_create,
-                                          .destroy = summary_destroy,
-                                          .after_run = summary_after,
-                                          .end = summary_end},
-                         out);
+    return hki_hook_make((hk_hook_calls){.name = "summary saver",
+                                         .user = o,
+                                         .user_free = options_free,
+                                         .create = summary_create,
+                                         .destroy = summary_destroy,
+                                         .after_run = summary_after,
+                                         .end = summary_end},
+                         0, out);
 }
 
 // ---- profiler ---------------------------------------------------------------
 
 typedef struct profiler {
     const recorder_options *o;
-    hk_timer timer;
+    hki_timer timer;
     int64_t next; // step that the next run makes; -1: before the first
     bool asked;
 } profiler;
@@ -211,7 +205,8 @@ static hk_status profiler_create(void *user, hk_run *run, void **state) {
 // The first run is not looked at: it is not like the others.
 static hk_status profiler_before(void *state, hk_run *run) {
     profiler *const p = state;
-    p->asked = p->next >= 0 && hk_timer_due(&p->timer, p->next, hk_timer_now());
+    p->asked =
+        p->next >= 0 && hki_timer_due(&p->timer, p->next, hki_timer_now());
     if (p->asked)
         hk_run_request_trace(run);
     return HK_OK;
@@ -252,7 +247,7 @@ static hk_status profiler_after(void *state, hk_run *run) {
     p->next = run->global_step + 1;
     if (!p->asked)
         return HK_OK;
-    hk_timer_update(&p->timer, run->global_step, hk_timer_now());
+    hki_timer_update(&p->timer, run->global_step, hki_timer_now());
     return write_trace(p, run);
 }
 
@@ -262,13 +257,12 @@ hk_status hk_hook_profiler(int64_t save_steps, double save_secs,
         return hki_fail(HK_E_INVALID_ARG, "profiler: the folder is missing");
     recorder_options *o;
     HKI_TRY(options_new(save_steps, save_secs, dir, &o));
-    return hki_hook_make(&(hk_hook_calls){.struct_size = sizeof(hk_hook_calls),
-                                          .name = "profiler",
-                                          .user = o,
-                                          .user_free = options_free,
-                                          .create = profiler_create,
-                                          .destroy = hki_free,
-                                          .before_run = profiler_before,
-                                          .after_run = profiler_after},
-                         out);
+    return hki_hook_make((hk_hook_calls){.name = "profiler",
+                                         .user = o,
+                                         .user_free = options_free,
+                                         .create = profiler_create,
+                                         .destroy = hki_free,
+                                         .before_run = profiler_before,
+                                         .after_run = profiler_after},
+                         0, out);
 }

@@ -1,32 +1,119 @@
-// hooks_judge.c - hooks that look at evaluations: early stopping, and the
-// evaluator in the middle of training.
+// stopping.c - hooks that end a run: at a step, at values that are not finite,
+// by a predicate, and early, by the results of evaluations.
 #include "estimator/estimator.h"
 #include <math.h>
+
+// ---- stop at step -----------------------------------------------------------
+
+typedef struct stopper {
+    int64_t num, last;
+} stopper;
+
+static hk_status stopper_session(void *state, hk_run *run) {
+    stopper *const s = state;
+    if (s->num > 0)
+        s->last = run->global_step + s->num;
+    return HK_OK;
+}
+
+static hk_status stopper_after(void *state, hk_run *run) {
+    const stopper *const s = state;
+    if (run->global_step >= s->last)
+        hk_run_request_stop(run);
+    return HK_OK;
+}
+
+hk_status hk_hook_stop_at_step(int64_t num_steps, int64_t last_step,
+                               hk_hook **out) {
+    if ((num_steps > 0) == (last_step > 0) || num_steps < 0 || last_step < 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "stop at step: num_steps %lld, last_step %lld; "
+                        "exactly one of them has to be above 0",
+                        (long long)num_steps, (long long)last_step);
+    stopper *s;
+    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    *s = (stopper){num_steps, last_step};
+    return hki_hook_make(
+        (hk_hook_calls){.name = "stop at step",
+                        .user = s,
+                        .after_create_session = stopper_session,
+                        .after_run = stopper_after},
+        sizeof *s, out);
+}
+
+// ---- NaN guard --------------------------------------------------------------
+
+typedef struct guard {
+    bool fail;
+    char name[]; // of the value
+} guard;
+
+// The trainer looks at the loss before the update, so no hook gets to see a
+// bad one: a guard of the loss says what it does then.
+static hk_status guard_begin(void *state, hk_run *run) {
+    const guard *const g = state;
+    if (run->loop != NULL && strcmp(g->name, "loss") == 0)
+        run->loop->nan_policy = g->fail ? HK_NAN_FAIL : HK_NAN_STOP;
+    return HK_OK;
+}
+
+static hk_status guard_before(void *state, hk_run *run) {
+    return hk_run_fetch(run, ((const guard *)state)->name);
+}
+
+static bool is_finite(const hk_tensor *t) {
+    const float *const x = hk_tensor_data(t);
+    for (int64_t i = 0; i < hk_tensor_count(t); i++)
+        if (!isfinite(x[i]))
+            return false;
+    return true;
+}
+
+static hk_status guard_after(void *state, hk_run *run) {
+    const guard *const g = state;
+    hk_tensor *t;
+    HKI_TRY(hk_run_value(run, g->name, &t));
+    if (hk_tensor_dtype(t) != HK_F32 || is_finite(t))
+        return HK_OK;
+    if (g->fail)
+        return hki_fail(HK_E_NOT_FINITE, "%s is not finite at step %lld",
+                        g->name, (long long)run->global_step);
+    hki_log(run->e->ctx, HK_LOG_ERROR, "%s is not finite at step %lld", g->name,
+            (long long)run->global_step);
+    if (run->loop != NULL)
+        hki_loop_stop(run->loop, HK_STOP_NAN);
+    hk_run_request_stop(run);
+    return HK_OK;
+}
+
+hk_status hk_hook_nan_guard(const char *name, int fail, hk_hook **out) {
+    const char *const what = name != NULL ? name : "loss";
+    guard *g;
+    const size_t size = strlen(what) + 1;
+    HKI_TRY(hki_zalloc_array(1, sizeof *g + size, &g));
+    g->fail = fail != 0;
+    memcpy(g->name, what, size);
+    return hki_hook_make((hk_hook_calls){.name = "NaN guard",
+                                         .user = g,
+                                         .begin = guard_begin,
+                                         .before_run = guard_before,
+                                         .after_run = guard_after,
+                                         .all_workers = 1},
+                         0, out);
+}
 
 // ---- any predicate ----------------------------------------------------------
 
 typedef struct judge {
-    hk_timer timer;
+    hki_timer timer;
     hk_should_stop_fn fn;
     void *user;
 } judge;
 
-static hk_status judge_create(void *user, hk_run *run, void **state) {
-    (void)run;
-    HKI_TRY(hki_alloc_array(1, sizeof(judge), state));
-    memcpy(*state, user, sizeof(judge));
-    return HK_OK;
-}
-
 static hk_status judge_after(void *state, hk_run *run) {
     judge *const j = state;
-    if (j->timer.every_steps > 0 &&
-        !hk_timer_due(&j->timer, run->global_step, 0))
+    if (!hki_timer_fires(&j->timer, run->global_step))
         return HK_OK;
-    const double now = hk_timer_now();
-    if (!hk_timer_due(&j->timer, run->global_step, now))
-        return HK_OK;
-    hk_timer_update(&j->timer, run->global_step, now);
     int stop = 0;
     HKI_TRY(j->fn(j->user, run, &stop));
     if (stop)
@@ -39,20 +126,15 @@ hk_status hk_hook_stop_if(hk_should_stop_fn fn, void *user,
                           hk_hook **out) {
     if (fn == NULL)
         return hki_fail(HK_E_INVALID_ARG, "stop_if: the predicate is NULL");
-    hk_timer timer;
-    HKI_TRY(hk_timer_init(&timer, run_every_steps,
-                          run_every_steps > 0 ? 0 : run_every_secs));
+    hki_timer timer;
+    HKI_TRY(hki_timer_init(&timer, run_every_steps,
+                           run_every_steps > 0 ? 0 : run_every_secs));
     judge *j;
     HKI_TRY(hki_zalloc_array(1, sizeof *j, &j));
     *j = (judge){timer, fn, user};
-    return hki_hook_make(&(hk_hook_calls){.struct_size = sizeof(hk_hook_calls),
-                                          .name = "stop_if",
-                                          .user = j,
-                                          .user_free = hki_free,
-                                          .create = judge_create,
-                                          .destroy = hki_free,
-                                          .after_run = judge_after},
-                         out);
+    return hki_hook_make(
+        (hk_hook_calls){.name = "stop_if", .user = j, .after_run = judge_after},
+        sizeof *j, out);
 }
 
 // ---- early stopping ---------------------------------------------------------
@@ -174,8 +256,8 @@ static hk_status early_fill(early *x, hk_early_kind kind,
     if (o->eval_name != NULL)
         HKI_TRY(hki_arena_strdup(&x->arena, o->eval_name, &o->eval_name));
     x->j = (judge){.fn = early_judge, .user = x};
-    return hk_timer_init(&x->j.timer, o->run_every_steps,
-                         o->run_every_steps > 0 ? 0 : o->run_every_secs);
+    return hki_timer_init(&x->j.timer, o->run_every_steps,
+                          o->run_every_steps > 0 ? 0 : o->run_every_secs);
 }
 
 hk_status hk_hook_early_stopping(hk_early_kind kind,
@@ -187,102 +269,9 @@ hk_status hk_hook_early_stopping(hk_early_kind kind,
         early_free(x);
         return s;
     }
-    return hki_hook_make(&(hk_hook_calls){.struct_size = sizeof(hk_hook_calls),
-                                          .name = "early stopping",
-                                          .user = x,
-                                          .user_free = early_free,
-                                          .create = judge_create,
-                                          .destroy = hki_free,
-                                          .after_run = judge_after},
-                         out);
-}
-
-// ---- evaluator --------------------------------------------------------------
-
-typedef struct evaluator {
-    hk_source input; // its data set is retained
-    hk_evaluate_options o;
-    hki_arena arena;
-    hk_timer timer;
-} evaluator;
-
-static hk_status evaluator_create(void *user, hk_run *run, void **state) {
-    (void)run;
-    HKI_TRY(hki_alloc_array(1, sizeof(evaluator), state));
-    memcpy(*state, user, sizeof(evaluator));
-    return HK_OK;
-}
-
-// A stop that is asked for in the middle ends the evaluation and the run, which
-// has not failed by that.
-static hk_status evaluate_now(void *state, hk_run *run) {
-    const evaluator *const v = state;
-    hk_eval_result *r = NULL;
-    const hk_status s = hk_estimator_evaluate(run->e, &v->input, &v->o, &r);
-    hk_eval_result_destroy(r);
-    if (s == HK_E_CANCELLED && hk_stop_requested(run->e->ctx))
-        return HK_OK;
-    return s;
-}
-
-static hk_status evaluator_after(void *state, hk_run *run) {
-    evaluator *const v = state;
-    if (!hk_timer_due(&v->timer, run->iteration, 0))
-        return HK_OK;
-    hk_timer_update(&v->timer, run->iteration, 0);
-    return hki_loop_at_cut(run, evaluate_now, v);
-}
-
-static hk_status evaluator_end(void *state, hk_run *run) {
-    evaluator *const v = state;
-    return v->timer.last_step == run->iteration ? HK_OK : evaluate_now(v, run);
-}
-
-static void evaluator_free(void *user) {
-    evaluator *const v = user;
-    hk_dataset_release(v->input.dataset);
-    hki_arena_deinit(&v->arena);
-    hki_free(v);
-}
-
-static hk_status evaluator_fill(evaluator *v, const hk_source *input,
-                                const hk_evaluate_options *opt,
-                                int64_t every_iter) {
-    hk_source in;
-    HKI_TRY(hki_source_check(input, &in));
-    HKI_TRY(hk_timer_init(&v->timer, every_iter, 0));
-    hk_evaluate_options_init(&v->o, sizeof v->o);
-    HKI_TRY(hki_options_copy(&v->o, sizeof v->o, opt, "evaluate options"));
-    if (v->o.checkpoint_path != NULL || v->o.n_hooks > 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "evaluator hook: it evaluates what is in memory, "
-                        "without hooks of its own");
-    if (v->o.name != NULL)
-        HKI_TRY(hki_arena_strdup(&v->arena, v->o.name, &v->o.name));
-    HKI_TRY(hki_arena_strdup(&v->arena, in.name, &in.name));
-    if (in.dataset != NULL)
-        hk_dataset_retain(in.dataset);
-    v->input = in;
-    return HK_OK;
-}
-
-hk_status hk_hook_evaluator(const hk_source *input,
-                            const hk_evaluate_options *opt, int64_t every_iter,
-                            hk_hook **out) {
-    evaluator *v;
-    HKI_TRY(hki_zalloc_array(1, sizeof *v, &v));
-    const hk_status s = evaluator_fill(v, input, opt, every_iter);
-    if (s != HK_OK) {
-        evaluator_free(v);
-        return s;
-    }
-    return hki_hook_make(&(hk_hook_calls){.struct_size = sizeof(hk_hook_calls),
-                                          .name = "evaluator",
-                                          .user = v,
-                                          .user_free = evaluator_free,
-                                          .create = evaluator_create,
-                                          .destroy = hki_free,
-                                          .after_run = evaluator_after,
-                                          .end = evaluator_end},
-                         out);
+    return hki_hook_make((hk_hook_calls){.name = "early stopping",
+                                         .user = x,
+                                         .user_free = early_free,
+                                         .after_run = judge_after},
+                         sizeof x->j, out);
 }

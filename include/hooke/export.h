@@ -1,0 +1,85 @@
+// hooke/export.h - what an estimator leaves: checkpoints, variables, files of
+// other formats, and exports with a signature.
+//
+//     hk_estimator_variable(e, "dense/kernel", HK_WEIGHTS_DEFAULT, 0, &w);
+//     hk_estimator_save_as(e, "model.npz", HK_WEIGHTS_EMA, 0, 0, NULL);
+//     hk_estimator_export(e, NULL, "exports", NULL, &path);
+#ifndef HOOKE_EXPORT_H
+#define HOOKE_EXPORT_H
+#include <stddef.h>
+#include <stdint.h>
+#include "hooke/ckpt.h"
+#include "hooke/estimator.h"
+#include "hooke/status.h"
+#include "hooke/tensor.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// ---- checkpoints and variables ----------------------------------------------
+
+// The newest complete checkpoint; HK_E_NOT_FOUND. The path lives until the
+// next call. step: NULL allowed.
+HK_API hk_status hk_estimator_latest_checkpoint(hk_estimator *e,
+                                                const char **path,
+                                                int64_t *step);
+// Saves now. HK_E_STATE without a model_dir or before training.
+HK_API hk_status hk_estimator_save(hk_estimator *e);
+
+// Names of the model's variables, sorted; from memory, else from the newest
+// checkpoint. The list lives until the next call.
+HK_API hk_status hk_estimator_variables(hk_estimator *e,
+                                        const char *const **names,
+                                        size_t *count);
+// A copy of a variable's values.
+HK_API hk_status hk_estimator_variable(hk_estimator *e, const char *name,
+                                       hk_weights weights, uint32_t worker,
+                                       hk_tensor **out);
+
+// ---- files by an explicit name map ------------------------------------------
+
+// Saving and restoring by an explicit name map. save: one file (format by its
+// name or opt) with the chosen weights, optimizer slots included when slots is
+// 1, global_step when opt says TF. restore: reads tensors into the model
+// (center and all workers), with renaming and selection as hk_ckpt_restore
+// does; needs a graph, so call it after a train or give an input. report: NULL
+// allowed.
+HK_API hk_status hk_estimator_save_as(hk_estimator *e, const char *path,
+                                      hk_weights weights, uint32_t worker,
+                                      int slots, const hk_write_options *opt);
+HK_API hk_status hk_estimator_restore(hk_estimator *e, const hk_source *input,
+                                      const char *path,
+                                      const hk_restore_options *opt,
+                                      hk_restore_report *report);
+
+// ---- export -----------------------------------------------------------------
+
+typedef struct hk_export_options {
+    size_t struct_size;    // set by hk_export_options_init
+    hk_ckpt_format format; // default HK_CKPT_SAFETENSORS
+    hk_weights weights;    // one set
+    uint32_t worker;
+    uint32_t reserved;
+    const char *checkpoint_path; // NULL: memory, else the newest
+    const hk_rename *rename;     // names in the file
+    size_t n_rename;
+    const char *const *assets_extra; // files copied to assets.extra/
+    size_t n_assets;
+} hk_export_options;
+
+HK_API void hk_export_options_init(hk_export_options *opt, size_t struct_size);
+// Writes <base>/<unix seconds>/: the weights (model.safetensors, model.npz or
+// variables/variables.*), signature.json (inputs and outputs of HK_PREDICT)
+// and assets.extra/; under a temporary name first. path: of the folder, valid
+// until the next call on e; NULL allowed. HK_E_NOT_FOUND when nothing was
+// trained. input gives the features' types; NULL once e has predicted or
+// evaluated.
+HK_API hk_status hk_estimator_export(hk_estimator *e, const hk_source *input,
+                                     const char *base,
+                                     const hk_export_options *opt,
+                                     const char **path);
+
+#ifdef __cplusplus
+}
+#endif
+#endif // HOOKE_EXPORT_H
