@@ -85,23 +85,6 @@ static double train(hk_context *ctx, hk_dataset *data, long workers, long steps,
     return r.seconds;
 }
 
-// The center under the names of its variables.
-static void save(const char *path, hk_estimator *e, const hk_source *input) {
-    hk_layout *l;
-    hk_name_map *map;
-    check(hk_estimator_layout(e, input, &l));
-    float *values = calloc((size_t)hk_layout_size(l), sizeof *values);
-    check(values == NULL ? HK_E_NO_MEMORY : HK_OK);
-    check(hk_center_snapshot(hk_estimator_center(e), HK_CENTER_VALUES, 1000,
-                             values, NULL, NULL));
-    check(hk_name_map_create(&map));
-    check(hk_name_map_add_layout(map, l, values, NULL));
-    check(hk_ckpt_write(path, map, NULL));
-    hk_name_map_destroy(map);
-    hk_layout_release(l);
-    free(values);
-}
-
 // Percent of the test images. path: NULL, or a file to read weights from.
 static double accuracy(hk_estimator *e, const hk_source *test, hk_weights which,
                        const char *path) {
@@ -152,7 +135,6 @@ int main(int argc, char **argv) {
     data = hk_data_batch(hk_data_repeat(data, HK_DATA_FOREVER), BATCH, 1);
     hk_dataset *held_back =
         hk_data_batch(digits(HK_DIGITS_TEST, TEST_IMAGES), TEST_BATCH, 1);
-    const hk_source input = hk_source_dataset(data);
     const hk_source test = hk_source_dataset(held_back);
 
     hk_estimator *alone, *together;
@@ -161,7 +143,8 @@ int main(int argc, char **argv) {
     fprintf(stderr, "%ld workers and their center\n", workers);
     const double tp = train(ctx, data, workers, steps, &together);
     if (output != NULL)
-        save(output, together, &input);
+        check(hk_estimator_save_as(together, output, HK_WEIGHTS_CENTER, 0, 0,
+                                   NULL));
 
     printf("\ntest accuracy after %ld steps of %d images per worker\n\n", steps,
            BATCH);
