@@ -1,8 +1,8 @@
 """Checks that the files which pages and comments name are there.
 
 In pages: inline code that begins with a folder of the repository or with one of
-src/, and bare names of C files. In comments of sources: names of C files. A
-name may be given from the root, from src/ or include/, or alone.
+src/, and names of C files. In comments of sources: names of C files. Of their
+paths the end is enough (wire/frame.c).
 """
 import re
 
@@ -41,6 +41,13 @@ def is_there(name, page):
     return False
 
 
+def is_known(name, files):
+    """Is there a C file of this name, or of this end of a path?"""
+    return name in NO_NAMES or any(
+        ("/" + f).endswith("/" + name)
+        for f in files.get(name.split("/")[-1], []))
+
+
 def page_faults(page, modules, files):
     written = {b.mark("file") for b in pages.blocks(page)}
     for line, span in pages.spans(page):
@@ -51,7 +58,7 @@ def page_faults(page, modules, files):
             if "/" in word and first in FOLDERS + modules:
                 if not is_there(word, page):
                     yield line, word
-            elif re.fullmatch(r"[\w-]+\.[ch]", word) and word not in files:
+            elif C_FILE.fullmatch(word) and not is_known(word, files):
                 yield line, word
 
 
@@ -60,9 +67,7 @@ def source_faults(path, files):
     for n, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         for comment in COMMENT.findall(line):
             for name in C_FILE.findall(comment):
-                found = files.get(name.split("/")[-1], [])
-                if name not in NO_NAMES and not any(
-                        ("/" + f).endswith("/" + name) for f in found):
+                if not is_known(name, files):
                     yield n, name
 
 
