@@ -119,7 +119,7 @@ static void test_ranges(void **state) {
     // Everything is lent.
     assert_int_equal(call(k, HKI_CALL_TAKE, 0, 9, 2, 0, 0).status,
                      HK_E_UNAVAILABLE);
-    assert_false(hki_run_memory_used_up(k));
+    assert_false(hki_run_memory_facts(k).used_up);
     assert_int_equal(call(k, HKI_CALL_GIVE_BACK, 0, 9, 3, c.range, 10).status,
                      HK_OK);
     // Given back half used.
@@ -143,7 +143,7 @@ static void test_ranges(void **state) {
     assert_int_equal(call(k, HKI_CALL_GIVE_BACK, 0, 9, 7, rest.range, 8).status,
                      HK_OK);
     assert_int_equal(call(k, HKI_CALL_TAKE, 0, 9, 8, 0, 0).status, HK_E_END);
-    assert_true(hki_run_memory_used_up(k));
+    assert_true(hki_run_memory_facts(k).used_up);
     // An old question is not answered.
     const hki_msg_call old = {HKI_CALL_TAKE, 0, 9, 3, 0, 0};
     assert_status(hki_run_memory_call(k, &old, &a), HK_E_STATE);
@@ -190,12 +190,12 @@ static void test_file(void **state) {
     assert_ok(hki_leases_create(100, 10, 2, &l));
     hk_range_source s = source(l);
     assert_ok(hki_run_memory_create(&s, path, &k));
-    assert_true(hki_run_memory_seconds(k) == 0);
+    assert_true(hki_run_memory_facts(k).seconds == 0);
     assert_ok(hki_run_memory_pass(k, 1000 * SECOND));
     assert_ok(hki_run_memory_pass(k, 1003 * SECOND));
     assert_ok(hki_run_memory_pass(k, 1010 * SECOND));
     assert_ok(hki_run_memory_pass(k, 1011 * SECOND)); // not in the file
-    assert_true(hki_run_memory_seconds(k) == 11);
+    assert_true(hki_run_memory_facts(k).seconds == 11);
     hki_msg_result taken[20];
     for (uint32_t i = 0; i < 20; i++) // the first epoch, then the second
         taken[i] = call(k, HKI_CALL_TAKE, i % 7, 100 + i % 7, 1 + i / 7, 0, 0);
@@ -207,10 +207,10 @@ static void test_file(void **state) {
     assert_ok(hki_leases_create(100, 10, 2, &l));
     s = source(l);
     assert_ok(hki_run_memory_create(&s, path, &k));
-    assert_true(hki_run_memory_seconds(k) == 11);
+    assert_true(hki_run_memory_facts(k).seconds == 11);
     assert_ok(hki_run_memory_pass(k, 5 * SECOND)); // of another boot
     assert_ok(hki_run_memory_pass(k, 7 * SECOND));
-    assert_true(hki_run_memory_seconds(k) == 13);
+    assert_true(hki_run_memory_facts(k).seconds == 13);
     assert_true(hki_run_memory_is_done(k, 9));
     assert_false(hki_run_memory_is_done(k, 8));
     for (uint32_t i = 14; i < 20; i++) { // the last question of each
@@ -268,12 +268,12 @@ static void test_version_1(void **state) {
     assert_ok(hki_file_replace_private(path, bytes, size, false));
     hki_free(bytes);
     assert_ok(hki_run_memory_create(NULL, path, &k));
-    const double before = hki_run_memory_seconds(k);
+    const double before = hki_run_memory_facts(k).seconds;
     assert_true(before > 0);
     assert_ok(hki_run_memory_pass(k, SECOND));
     hki_run_memory_destroy(k);
     assert_ok(hki_run_memory_create(NULL, path, &k));
-    assert_true(hki_run_memory_seconds(k) >= before);
+    assert_true(hki_run_memory_facts(k).seconds >= before);
     hki_run_memory_destroy(k);
     assert_ok(hki_file_remove(path));
 }

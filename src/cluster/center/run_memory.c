@@ -234,11 +234,13 @@ hk_status hki_run_memory_pass(hki_run_memory *k, int64_t now_ns) {
     return s;
 }
 
-double hki_run_memory_seconds(hki_run_memory *k) {
+hki_run_facts hki_run_memory_facts(hki_run_memory *k) {
     pthread_mutex_lock(&k->mutex);
-    const double seconds = k->seconds;
+    const hki_run_facts facts = {.seconds = k->seconds,
+                                 .used_up = k->used_up,
+                                 .evaluator = k->evaluator};
     pthread_mutex_unlock(&k->mutex);
-    return seconds;
+    return facts;
 }
 
 hk_status hki_run_memory_set_evaluator(hki_run_memory *k, bool about) {
@@ -250,20 +252,6 @@ hk_status hki_run_memory_set_evaluator(hki_run_memory *k, bool about) {
     }
     pthread_mutex_unlock(&k->mutex);
     return s;
-}
-
-bool hki_run_memory_evaluator(hki_run_memory *k) {
-    pthread_mutex_lock(&k->mutex);
-    const bool about = k->evaluator;
-    pthread_mutex_unlock(&k->mutex);
-    return about;
-}
-
-bool hki_run_memory_used_up(hki_run_memory *k) {
-    pthread_mutex_lock(&k->mutex);
-    const bool used_up = k->used_up;
-    pthread_mutex_unlock(&k->mutex);
-    return used_up;
 }
 
 // Where the worker is, or would be.

@@ -27,13 +27,18 @@ void hki_run_memory_destroy(hki_run_memory *k); // NULL is allowed
 // The first call of a process begins to count; the file is brought up to date
 // now and then. A failure is that of the file: the time has been counted.
 hk_status hki_run_memory_pass(hki_run_memory *k, int64_t now_ns);
-double hki_run_memory_seconds(hki_run_memory *k); // that the run has run
-bool hki_run_memory_used_up(hki_run_memory *k); // of the ranges nothing is left
+
+typedef struct hki_run_facts {
+    double seconds; // that the run has run
+    bool used_up;   // of the ranges nothing is left
+    bool evaluator; // will want to see the end
+} hki_run_facts;
+
+hki_run_facts hki_run_memory_facts(hki_run_memory *k);
 bool hki_run_memory_is_done(hki_run_memory *k,
                             uint32_t worker); // said so itself
 // An evaluator is about, or has seen the end; nothing is written twice.
 hk_status hki_run_memory_set_evaluator(hki_run_memory *k, bool about);
-bool hki_run_memory_evaluator(hki_run_memory *k);
 // The worker is gone: what was lent to it goes back.
 hk_status hki_run_memory_lost(hki_run_memory *k, uint32_t worker);
 

@@ -61,21 +61,33 @@ typedef struct hki_link {
     int64_t retry_ns;      // not before
     uint32_t failures;
 
-    // The exchange under way or, when it broke, what is left of it.
+    // The exchange under way or, when it broke, what is left of it. Units go
+    // through three gates, in order and without gaps:
+    //
+    //     acked <= sent <= computed <= begin.last, computed - acked <= window
+    //
+    // [0, acked)         applied by the center, for good
+    // [acked, computed)  in the slots, unit u in slot u % window: what goes up
+    //                    and, until it is acked, what would go up again, the
+    //                    same bytes, over another connection
+    // [sent, computed)   not yet over this one
+    // [computed, last)   BEFORE brings the next; without BEFORE it is computed
+    //                    when there is room. Rows are asked for up to `asked`;
+    //                    chunks come by themselves.
+    //
+    // AFTER frames follow what was applied: next_after <= acked. A connection
+    // that is lost puts sent and next_after back to acked, asked to computed;
+    // acked and computed are never taken back, but by a refusal.
     hki_flow_state state;
     uint64_t exchange;
     hki_msg_begin begin;
     hki_msg_began began;
     uint64_t began_for; // the exchange that this was about
-    uint32_t acked;     // units applied by the center
-    uint32_t computed;  // units whose slots are filled
-    uint32_t sent;      // of those, over this connection
-    uint32_t next_in;   // unit of the next BEFORE
+    uint32_t acked, sent, computed, asked;
     uint32_t next_after;
-    uint32_t asked; // row units that were asked for
-    bool begin_sent, side_sent;
+    bool side_sent;
     bool known;     // the center has heard of this exchange
-    bool receiving; // the body of a BEFORE or AFTER
+    bool receiving; // the body of `in`, of which `have` bytes are there
     hki_frame in;
     size_t have;
     uint8_t begin_body[HKI_MAX_MESSAGE]; // goes out
@@ -285,6 +297,8 @@ hk_status hki_remote_assign(hk_center *c, const float *values, const void *side,
 hk_status hki_control_open(hki_remote *r, int64_t deadline_ns);
 void hki_control_drop(hki_remote *r);
 void hki_remote_info(hk_center *c, hk_center_info *out);
+void hki_state_info(const hki_remote *r, const hki_msg_state *s,
+                    hk_center_info *out);
 // A call to the run's memory on shard 0. HK_E_NOT_FOUND while nobody answers.
 hk_status hki_center_call(hk_center *c, const hki_msg_call *call,
                           int64_t deadline_ns, hki_msg_result *out);

@@ -215,34 +215,53 @@ static hk_status take_side(hki_remote *r, hki_link *l, const hki_frame *head,
     return s;
 }
 
-// Chunks of one shard into x and view, until END.
-static hk_status pull_link(hki_remote *r, hki_link *l, float *x, float *view,
-                           void *side, int64_t deadline_ns,
-                           hki_msg_state *state) {
-    const uint32_t first = r->plan.first[l->shard];
-    const uint32_t n = r->plan.first[l->shard + 1] - first;
+// Where what comes down goes.
+typedef struct landing {
+    float *x, *view; // view NULL: x alone
+    void *side;
+    bool whole; // pieces of everything and all of the side block, not chunks
+} landing;
+
+// Floats [*begin, *end) of the DATA frame at hand; false: there are none.
+static bool range_of(const hki_remote *r, const hki_link *l, bool whole,
+                     uint32_t unit, int64_t *begin, int64_t *end) {
+    const hki_chunk_plan *const p = &r->plan;
+    const int64_t step = l->welcome.chunk_floats;
+    *begin = p->begin[l->shard] + (int64_t)unit * step;
+    *end = HKI_MIN(*begin + step, p->begin[l->shard + 1]);
+    if (whole)
+        return *begin < *end;
+    const uint32_t first = p->first[l->shard];
+    if (unit >= p->first[l->shard + 1] - first)
+        return false;
+    *begin = p->chunk[first + unit].begin;
+    *end = p->chunk[first + unit].end;
+    return true;
+}
+
+// DATA and SIDE frames of one shard, until END.
+static hk_status land(hki_remote *r, hki_link *l, const landing *to,
+                      int64_t deadline_ns, const char *what,
+                      hki_msg_state *state) {
     for (;;) {
         hki_frame head;
-        HKI_TRY(hki_frame_wait(&l->f, deadline_ns, "pull", &head));
-        if (head.type == HKI_END) {
-            HKI_TRY(hki_msg_body(&l->f, &hki_body_state, state, deadline_ns,
-                                 "pull"));
-            hki_remote_saw(r, l, state);
-            return HK_OK;
-        }
+        int64_t begin, end;
+        HKI_TRY(hki_frame_wait(&l->f, deadline_ns, what, &head));
+        if (head.type == HKI_END)
+            return hki_msg_body(&l->f, &hki_body_state, state, deadline_ns,
+                                what);
         if (head.type == HKI_SIDE) {
-            HKI_TRY(take_side(r, l, &head, side, false, deadline_ns));
+            HKI_TRY(take_side(r, l, &head, to->side, to->whole, deadline_ns));
             continue;
         }
-        if (head.type != HKI_DATA || head.unit >= n)
-            return hki_fail(HK_E_DATA, "%s: pull: %s, unit %u", l->f.conn->peer,
-                            hki_type_name(head.type), head.unit);
-        const hki_chunk_range *const c = &r->plan.chunk[first + head.unit];
-        const size_t bytes = (size_t)(c->end - c->begin) * sizeof(float);
-        HKI_TRY(
-            hki_frame_take(&l->f, x + c->begin, bytes, deadline_ns, "pull"));
-        if (view != NULL)
-            memcpy(view + c->begin, x + c->begin, bytes);
+        if (head.type != HKI_DATA ||
+            !range_of(r, l, to->whole, head.unit, &begin, &end))
+            return hki_fail(HK_E_DATA, "%s: %s: %s, unit %u", l->f.conn->peer,
+                            what, hki_type_name(head.type), head.unit);
+        const size_t bytes = (size_t)(end - begin) * sizeof(float);
+        HKI_TRY(hki_frame_take(&l->f, to->x + begin, bytes, deadline_ns, what));
+        if (to->view != NULL)
+            memcpy(to->view + begin, to->x + begin, bytes);
     }
 }
 
@@ -250,6 +269,7 @@ static hk_status try_pull(hki_member_link *w, float *x, float *view, void *side,
                           bool exchanged_only, int64_t deadline_ns,
                           int64_t *global_step, hki_link **at) {
     hki_remote *const r = w->remote;
+    const landing to = {.x = x, .view = view, .side = side};
     const uint32_t flags = exchanged_only ? HKI_WAIT_EXCHANGED : 0u;
     const bool with_side =
         side != NULL && hk_layout_side_bytes(r->base.layout) > 0;
@@ -262,13 +282,14 @@ static hk_status try_pull(hki_member_link *w, float *x, float *view, void *side,
     for (uint32_t i = 0; i < r->n_shards; i++) {
         hki_msg_state state;
         *at = &w->link[i];
-        const hk_status s = pull_link(r, *at, x, view, side,
-                                      hki_with_grace(deadline_ns), &state);
+        const hk_status s =
+            land(r, *at, &to, hki_with_grace(deadline_ns), "pull", &state);
         if (s != HK_OK) { // what the others send is not looked at any more
             for (uint32_t j = i + 1; j < r->n_shards; j++)
                 hki_link_drop(r, &w->link[j]);
             return s;
         }
+        hki_remote_saw(r, *at, &state);
         if (i == 0)
             *global_step = state.global_step;
     }
@@ -308,33 +329,6 @@ hk_status hki_remote_pull(hk_center *c, hki_member m, float *x, float *view,
 
 // ---- without a worker -------------------------------------------------------
 
-// Pieces of one shard's copy into values.
-static hk_status read_cut(hki_remote *r, hki_link *l, float *values, void *side,
-                          int64_t deadline_ns, hki_msg_state *state) {
-    const int64_t first = r->plan.begin[l->shard];
-    const int64_t end = r->plan.begin[l->shard + 1];
-    const int64_t step = l->welcome.chunk_floats;
-    for (;;) {
-        hki_frame head;
-        HKI_TRY(hki_frame_wait(&l->f, deadline_ns, "snapshot", &head));
-        if (head.type == HKI_END)
-            return hki_msg_body(&l->f, &hki_body_state, state, deadline_ns,
-                                "snapshot");
-        if (head.type == HKI_SIDE) {
-            HKI_TRY(take_side(r, l, &head, side, true, deadline_ns));
-            continue;
-        }
-        const int64_t at = first + (int64_t)head.unit * step;
-        if (head.type != HKI_DATA || at >= end)
-            return hki_fail(HK_E_DATA, "%s: snapshot: %s, unit %u",
-                            l->f.conn->peer, hki_type_name(head.type),
-                            head.unit);
-        HKI_TRY(hki_frame_take(&l->f, values + at,
-                               (size_t)HKI_MIN(step, end - at) * sizeof *values,
-                               deadline_ns, "snapshot"));
-    }
-}
-
 static hk_status try_snapshot(hki_remote *r, uint32_t flags,
                               int64_t deadline_ns, float *values, void *side,
                               hki_msg_state *out) {
@@ -355,32 +349,19 @@ static hk_status try_snapshot(hki_remote *r, uint32_t flags,
         HKI_TRY(ask(&r->control[i], HKI_SNAPSHOT, 0, 0,
                     flags | (i == 0 && with_side ? HKI_WAIT_SIDE : 0u),
                     deadline_ns, "snapshot"));
+    const landing to = {.x = values, .side = side, .whole = true};
     hk_status first = HK_OK;
     for (uint32_t i = 0; i < r->n_shards; i++) {
         hki_msg_state state;
         const hk_status s =
-            read_cut(r, &r->control[i], values, side,
-                     hki_with_grace(deadline_ns) + 60000000000, &state);
+            land(r, &r->control[i], &to,
+                 hki_with_grace(deadline_ns) + 60000000000, "snapshot", &state);
         if (first == HK_OK)
             first = s;
         if (i == 0 && s == HK_OK)
             *out = state;
     }
     return first;
-}
-
-static void info_of(const hki_remote *r, const hki_msg_state *s,
-                    hk_center_info *out) {
-    *out = (hk_center_info){.version = s->version,
-                            .exchanges = s->exchanges,
-                            .global_step = s->global_step,
-                            .skipped_chunks = s->skipped,
-                            .stale = s->stale,
-                            .joins = s->joins,
-                            .live = s->live,
-                            .initialised = s->initialised,
-                            .method = r->base.method->id,
-                            .turn = HK_TURN_FREE};
 }
 
 // A control connection that failed is closed; true: worth another attempt,
@@ -411,7 +392,7 @@ hk_status hki_remote_snapshot(hk_center *c, hk_center_part part,
         hki_control_drop(r);
     pthread_mutex_unlock(&r->control_lock);
     if (s == HK_OK && info != NULL)
-        info_of(r, &state, info);
+        hki_state_info(r, &state, info);
     return s;
 }
 

@@ -36,8 +36,8 @@ static void start_flows(hki_member_link *w, const hki_exchange *ex, bool rows) {
                      (m->flags & HKI_METHOD_ROUND ? HKI_BEGIN_ROUND : 0u)};
         l->exchange = w->exchange;
         l->acked = l->computed = l->sent = 0;
-        l->next_in = l->next_after = l->asked = 0;
-        l->begin_sent = l->side_sent = l->receiving = l->known = false;
+        l->next_after = l->asked = 0;
+        l->side_sent = l->receiving = l->known = false;
         l->state = HKI_FLOW_BEGIN;
     }
 }
@@ -236,7 +236,6 @@ static hk_status round_of(hki_member_link *w, hki_exchange *ex) {
         l->begin.wait_ms = hki_left_ms(ex->deadline_ns);
         if (pending && hki_flow_pending(l)) {
             l->state = HKI_FLOW_BEGIN;
-            l->begin_sent = false;
             l->sent = HKI_MIN(l->sent, l->acked);
         }
     }

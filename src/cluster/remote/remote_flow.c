@@ -32,7 +32,6 @@ static void start_begin(hki_link *l) {
         l->begin.flags & HKI_BEGIN_SETTLE ? l->begin.last : l->computed;
     const size_t n = hki_body_put(&hki_body_begin, &l->begin, l->begin_body);
     hki_frame_start(&l->f, &f, l->begin_body, n, NULL, 0);
-    l->begin_sent = true;
     l->state = HKI_FLOW_WAIT;
 }
 
@@ -169,8 +168,8 @@ static hk_status check_head(hki_member_link *w, hki_link *l,
     if (f->type == HKI_BEFORE) {
         const bool shared = (f->flags & HKI_FLAG_SHARED) != 0;
         const size_t size = shared ? 0 : (size_t)n * (half ? 2 : 4);
-        if (ex == NULL || f->unit != l->next_in || l->next_in != l->computed ||
-            n < 0 || f->unit - l->acked >= l->window || f->size != size ||
+        if (ex == NULL || f->unit != l->computed || n < 0 ||
+            f->unit - l->acked >= l->window || f->size != size ||
             (shared && (l->map.bytes == NULL ||
                         hki_link_unit(w->remote, l, f->unit) == NULL)))
             return out_of_place(l, f);
@@ -233,7 +232,6 @@ static hk_status finish_in(hki_member_link *w, hki_link *l, hki_exchange *ex) {
         return HK_OK;
     case HKI_BEFORE:
         hki_unit_up(w, l, ex, f->unit, values_of(w, l));
-        l->next_in++;
         l->computed++;
         return HK_OK;
     default:

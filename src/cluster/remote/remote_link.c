@@ -145,28 +145,35 @@ void hki_remote_saw(hki_remote *r, const hki_link *l, const hki_msg_state *s) {
 
 // ---- joining ----------------------------------------------------------------
 
-static hk_status join_link(hki_member_link *w, hki_link *l, int32_t task,
-                           int64_t deadline_ns, hki_msg_joined *out) {
-    hki_remote *const r = w->remote;
-    const hki_msg_join m = {.task = l->shard == 0 ? task : (int32_t)w->m.id,
-                            .incarnation = l->shard == 0 ? 0 : w->incarnation,
-                            .round = l->shard == 0 ? 0 : w->round,
-                            .wait_ms = hki_left_ms(deadline_ns)};
+// Connects, says JOIN or RESUME and makes room for units.
+static hk_status enter(hki_remote *r, hki_link *l, hki_type type,
+                       const hki_body *b, const void *msg,
+                       int64_t deadline_ns) {
+    const char *const what = type == HKI_JOIN ? "join" : "resume";
     HKI_TRY(hki_link_connect(r, l, deadline_ns));
-    hk_status s = hki_msg_send(&l->f, HKI_JOIN, 0, &hki_body_join, &m,
-                               deadline_ns, "join");
+    hk_status s = hki_msg_send(&l->f, type, 0, b, msg, deadline_ns, what);
     if (s == HK_OK)
-        s = hki_msg_recv(&l->f, HKI_JOINED, &hki_body_joined, out, deadline_ns,
-                         "join");
+        s = hki_msg_recv(&l->f, HKI_JOINED, &hki_body_joined, &l->joined,
+                         deadline_ns, what);
     if (s == HK_OK)
         s = hki_link_slots(r, l);
     if (s != HK_OK) {
         drop_failed(r, l);
         return s;
     }
-    l->joined = *out;
     l->up = true;
     l->failures = 0;
+    return HK_OK;
+}
+
+static hk_status join_link(hki_member_link *w, hki_link *l, int32_t task,
+                           int64_t deadline_ns) {
+    const bool first = l->shard == 0;
+    const hki_msg_join m = {.task = first ? task : (int32_t)w->m.id,
+                            .incarnation = first ? 0 : w->incarnation,
+                            .round = first ? 0 : w->round,
+                            .wait_ms = hki_left_ms(deadline_ns)};
+    HKI_TRY(enter(w->remote, l, HKI_JOIN, &hki_body_join, &m, deadline_ns));
     l->state = HKI_FLOW_NONE;
     l->exchange = 0;
     l->acked = l->computed = l->sent = 0;
@@ -202,12 +209,12 @@ hk_status hki_member_join(hki_member_link *w, int32_t task,
     hki_remote *const r = w->remote;
     for (uint32_t i = 0; i < r->n_shards; i++) {
         hki_link *const l = &w->link[i];
-        hki_msg_joined out;
+        const hki_msg_joined *const out = &l->joined;
         hki_link_drop(r, l);
         for (;;) {
             const int64_t attempt =
                 HKI_MIN(deadline_ns, hki_deadline(HKI_ATTEMPT_MS));
-            const hk_status s = join_link(w, l, task, attempt, &out);
+            const hk_status s = join_link(w, l, task, attempt);
             if (s == HK_OK)
                 break;
             if (l->f.answered || !worth_a_retry(s) ||
@@ -217,12 +224,12 @@ hk_status hki_member_join(hki_member_link *w, int32_t task,
             HKI_TRY(pause_until(r, HKI_MIN(l->retry_ns, deadline_ns)));
         }
         if (i == 0) {
-            w->m.id = out.id;
-            w->incarnation = out.incarnation;
+            w->m.id = out->id;
+            w->incarnation = out->incarnation;
         }
-        w->exchange = HKI_MAX(w->exchange, out.exchange);
-        w->round = i == 0 ? out.round : HKI_MAX(w->round, out.round);
-        w->steps = HKI_MAX(w->steps, out.steps);
+        w->exchange = HKI_MAX(w->exchange, out->exchange);
+        w->round = i == 0 ? out->round : HKI_MAX(w->round, out->round);
+        w->steps = HKI_MAX(w->steps, out->steps);
         if (i == 0)
             atomic_store(&r->run_id, l->welcome.run_id);
     }
@@ -235,7 +242,7 @@ hk_status hki_member_join(hki_member_link *w, int32_t task,
 
 // What is left of an exchange after the center said where it is.
 static void adopt_cursor(hki_remote *r, hki_link *l, const hki_msg_joined *at) {
-    l->begin_sent = l->side_sent = l->receiving = false;
+    l->side_sent = l->receiving = false;
     if (l->state == HKI_FLOW_NONE || l->state == HKI_FLOW_END)
         return;
     l->known = at->exchange == l->exchange;
@@ -260,7 +267,6 @@ static void adopt_cursor(hki_remote *r, hki_link *l, const hki_msg_joined *at) {
     }
     atomic_fetch_add(&r->resent, l->sent - HKI_MIN(l->sent, l->acked));
     l->sent = l->acked;
-    l->next_in = l->computed;
     l->next_after = l->acked;
     l->asked = l->computed;
     l->state = HKI_FLOW_BEGIN;
@@ -272,23 +278,8 @@ static hk_status resume_link(hki_member_link *w, hki_link *l,
     const hki_msg_resume m = {.run_id = atomic_load(&r->run_id),
                               .id = w->m.id,
                               .incarnation = w->incarnation};
-    hki_msg_joined at;
-    HKI_TRY(hki_link_connect(r, l, deadline_ns));
-    hk_status s = hki_msg_send(&l->f, HKI_RESUME, 0, &hki_body_resume, &m,
-                               deadline_ns, "resume");
-    if (s == HK_OK)
-        s = hki_msg_recv(&l->f, HKI_JOINED, &hki_body_joined, &at, deadline_ns,
-                         "resume");
-    if (s == HK_OK)
-        s = hki_link_slots(r, l);
-    if (s != HK_OK) {
-        drop_failed(r, l);
-        return s;
-    }
-    l->joined = at;
-    adopt_cursor(r, l, &at);
-    l->up = true;
-    l->failures = 0;
+    HKI_TRY(enter(r, l, HKI_RESUME, &hki_body_resume, &m, deadline_ns));
+    adopt_cursor(r, l, &l->joined);
     atomic_fetch_add(&r->reconnects, 1);
     return HK_OK;
 }

@@ -106,23 +106,27 @@ static hk_status tell(hki_remote *r, uint32_t n, hki_type type,
 
 #define INFO_MS 2000
 
+void hki_state_info(const hki_remote *r, const hki_msg_state *s,
+                    hk_center_info *out) {
+    *out = (hk_center_info){.version = s->version,
+                            .exchanges = s->exchanges,
+                            .global_step = s->global_step,
+                            .skipped_chunks = s->skipped,
+                            .stale = s->stale,
+                            .joins = s->joins,
+                            .live = s->live,
+                            .initialised = s->initialised,
+                            .method = r->base.method->id,
+                            .turn = HK_TURN_FREE};
+}
+
 void hki_remote_info(hk_center *c, hk_center_info *out) {
     hki_remote *const r = (hki_remote *)c;
     // A center that is away is described as it was.
     (void)tell(r, 1, HKI_PING, NULL, NULL, hki_deadline(INFO_MS), "info");
     pthread_mutex_lock(&r->lock);
-    const hki_msg_state s = r->state;
+    hki_state_info(r, &r->state, out);
     pthread_mutex_unlock(&r->lock);
-    *out = (hk_center_info){.version = s.version,
-                            .exchanges = s.exchanges,
-                            .global_step = s.global_step,
-                            .skipped_chunks = s.skipped,
-                            .stale = s.stale,
-                            .joins = s.joins,
-                            .live = s.live,
-                            .initialised = s.initialised,
-                            .method = r->base.method->id,
-                            .turn = HK_TURN_FREE};
 }
 
 hk_status hk_center_finish(hk_center *c, const char *reason, int64_t wait_ms) {

@@ -1,0 +1,320 @@
+// center_run.c - the course of a run: limits, notes, ranges of workers that are
+// gone; at the end the final checkpoint, evaluators and late workers.
+#include "cluster/roles/center_run.h"
+#include <math.h>
+#include "cluster/roles/final_ckpt.h"
+
+#define TICK_MS 100
+#define LATE_MS 10000 // for expected workers, once the run is over
+#define ROUND_MS 1000 // between looks at ranges and notes
+
+// ---- when the run is over --------------------------------------------------
+
+// The run's memory outlives this process: a center that comes back knows whom
+// it has to wait for.
+static void remember_evaluator(hk_role_center *c, bool about) {
+    if (hki_run_memory_set_evaluator(c->memory, about) != HK_OK)
+        hki_log(c->context, HK_LOG_WARNING, "center: %s", hk_last_error());
+}
+
+// What workers and evaluators wrote.
+static void read_notes(hk_role_center *c) {
+    char text[HKI_BOARD_VALUE];
+    size_t size;
+    if (!hki_limits_any(&c->limits) &&
+        hki_server_read(c->server, HKI_NOTE_LIMITS, text, sizeof text, &size) ==
+            HK_OK &&
+        hki_limits_parse(text, size, &c->limits) != HK_OK)
+        hki_log(c->context, HK_LOG_WARNING, "center: %s", hk_last_error());
+    if (hki_server_read(c->server, HKI_NOTE_EVALUATOR, text, sizeof text - 1,
+                        &size) == HK_OK) {
+        text[size] = '\0';
+        if (strncmp(text, c->evaluator, sizeof c->evaluator - 1) != 0) {
+            snprintf(c->evaluator, sizeof c->evaluator, "%.60s", text);
+            c->evaluator_ns = hki_now_ns();
+            remember_evaluator(c, true);
+        }
+    }
+    hki_evaluated e;
+    if (hki_server_read(c->server, HKI_NOTE_EVALUATED, text, sizeof text,
+                        &size) == HK_OK &&
+        hki_evaluated_parse(text, size, &e) == HK_OK) {
+        c->evaluated = e;
+        c->has_evaluated = true;
+    }
+}
+
+// Lent ranges of workers that are gone go back. After a restart everybody
+// gets the time of a lease to come back.
+static void expire_ranges(hk_role_center *c, const hk_server_info *info) {
+    if (info->uptime * 1000 < (double)c->lease_ms)
+        return;
+    for (uint32_t id = 0; id < info->workers; id++) {
+        hk_worker_info w;
+        if (hk_center_server_worker(c->server, id, &w) != HK_OK || w.live)
+            continue;
+        if (hki_run_memory_lost(c->memory, id) != HK_OK)
+            hki_log(c->context, HK_LOG_WARNING, "center: worker %u: %s", id,
+                    hk_last_error());
+    }
+}
+
+// Everybody who was ever here has said that its data is used up.
+static bool all_done(hk_role_center *c, const hk_server_info *info) {
+    uint32_t done = 0;
+    for (uint32_t id = 0; id < info->workers; id++) {
+        hk_worker_info w;
+        if (hk_center_server_worker(c->server, id, &w) != HK_OK)
+            continue;
+        if (!hki_run_memory_is_done(c->memory, id))
+            return false;
+        done++;
+    }
+    return done > 0;
+}
+
+static bool metric_reached(const hk_role_center *c, char *reason,
+                           size_t capacity) {
+    if (!c->limits.has_metric || !c->has_evaluated)
+        return false;
+    const hk_measure *const m =
+        hki_evaluated_find(&c->evaluated, c->limits.metric);
+    if (m == NULL || isnan(m->value) ||
+        (c->limits.lower ? m->value > c->limits.target
+                         : m->value < c->limits.target))
+        return false;
+    snprintf(reason, capacity, "metric: %s is %g, the target is %g", m->name,
+             m->value, c->limits.target);
+    return true;
+}
+
+// The limits of the whole run; shard 0 judges. Writes the reason.
+static bool limit_reached(hk_role_center *c, const hk_server_info *info,
+                          char *reason, size_t capacity) {
+    const hki_limits *const l = &c->limits;
+    if (l->steps > 0 && info->center.global_step >= l->steps) {
+        snprintf(reason, capacity, "steps: %lld of %lld",
+                 (long long)info->center.global_step, (long long)l->steps);
+        return true;
+    }
+    const double age = hki_run_memory_facts(c->memory).seconds;
+    if (l->seconds > 0 && age >= l->seconds) {
+        snprintf(reason, capacity, "time: %.0f of %.0f seconds", age,
+                 l->seconds);
+        return true;
+    }
+    if (metric_reached(c, reason, capacity))
+        return true;
+    if (hki_run_memory_facts(c->memory).used_up) {
+        snprintf(reason, capacity, "epochs: the data is used up");
+        return true;
+    }
+    return false;
+}
+
+// Nobody is there (any more).
+static bool deserted(hk_role_center *c, const hk_server_info *info,
+                     char *reason, size_t capacity) {
+    if (info->center.live > 0) {
+        c->empty_ns = 0;
+        return false;
+    }
+    if (c->empty_ns == 0)
+        c->empty_ns = hki_now_ns();
+    if (c->memory != NULL && all_done(c, info)) {
+        snprintf(reason, capacity, "epochs: every worker is through its data");
+        return true;
+    }
+    if (!hki_past(c->empty_ns, c->linger_ms))
+        return false;
+    snprintf(reason, capacity, "left: no worker for %g seconds",
+             1e-3 * (double)c->linger_ms);
+    return true;
+}
+
+// A disk that is full is told of once; the run goes on without it.
+static void pass_time(hk_role_center *c) {
+    const hk_status s = hki_run_memory_pass(c->memory, hki_now_ns());
+    if (s != HK_OK && !c->file_failed)
+        hki_log(c->context, HK_LOG_WARNING,
+                "center: the run goes on, and is not remembered: %s",
+                hk_last_error());
+    c->file_failed = s != HK_OK;
+}
+
+// One look at everything.
+static hk_status tick(hk_role_center *c, const hk_server_info *info) {
+    char reason[128];
+    const bool began = info->center.joins > 0 || info->center.initialised != 0;
+    if (!began) {
+        if (hki_past(c->born_ns, c->start_ms))
+            return hki_fail(HK_E_TIMEOUT,
+                            "center: waited %g seconds for a first worker "
+                            "(start_ms)",
+                            1e-3 * (double)c->start_ms);
+        return HK_OK;
+    }
+    if (c->memory != NULL) {
+        pass_time(c);
+        if (hki_past(c->round_ns, ROUND_MS)) {
+            c->round_ns = hki_now_ns();
+            read_notes(c);
+            expire_ranges(c, info);
+        }
+    }
+    if (info->finished)
+        return HK_OK;
+    if ((c->memory != NULL && limit_reached(c, info, reason, sizeof reason)) ||
+        deserted(c, info, reason, sizeof reason))
+        hki_server_finish(c->server, reason);
+    return HK_OK;
+}
+
+// ---- the keeping thread ----------------------------------------------------
+
+// Until the run has been ended and every worker is gone.
+static hk_status watch(hk_role_center *c) {
+    for (;;) {
+        int finished = 0;
+        hk_server_info info;
+        HKI_TRY(hk_center_server_wait(c->server, TICK_MS, &finished));
+        if (atomic_load(&c->stopping))
+            return hki_fail(HK_E_CANCELLED, "center: stopped");
+        if (finished)
+            return HK_OK;
+        HKI_TRY(hk_center_server_get_info(c->server, &info));
+        HKI_TRY(tick(c, &info));
+    }
+}
+
+// Connections that belong to no worker: evaluators.
+static uint32_t observers(hk_role_center *c, const hk_server_info *info) {
+    uint32_t workers = 0;
+    for (uint32_t id = 0; id < info->workers; id++) {
+        hk_worker_info w;
+        if (hk_center_server_worker(c->server, id, &w) == HK_OK)
+            workers += w.connections;
+    }
+    return info->connections > workers ? info->connections - workers : 0;
+}
+
+// Shard 0 knows an evaluator by its note or, if that is from before a restart,
+// by the run's memory; the others by its connection, which takes a while to
+// come back.
+static bool evaluator_is_due(hk_role_center *c, const hk_server_info *info) {
+    if (c->memory == NULL)
+        return observers(c, info) > 0 ||
+               (c->came_back && !hki_past(c->born_ns, HKI_EVALUATOR_FRESH_MS));
+    read_notes(c);
+    return c->evaluator_ns != 0 &&
+           !(c->has_evaluated && c->evaluated.is_final) &&
+           !hki_past(c->evaluator_ns, HKI_EVALUATOR_FRESH_MS);
+}
+
+// An evaluator that has shown up sees the end before the center goes.
+static hk_status wait_for_evaluator(hk_role_center *c) {
+    const int64_t begin = hki_now_ns();
+    for (;;) {
+        hk_server_info info;
+        HKI_TRY(hk_center_server_get_info(c->server, &info));
+        if (!evaluator_is_due(c, &info)) {
+            if (c->memory != NULL)
+                remember_evaluator(c, false);
+            return HK_OK;
+        }
+        if (hki_past(begin, c->evaluator_ms)) {
+            hki_log(c->context, HK_LOG_WARNING,
+                    "center: waited %g seconds for the evaluator "
+                    "(evaluator_ms) and leaves",
+                    1e-3 * (double)c->evaluator_ms);
+            return HK_OK;
+        }
+        if (hki_nap(c->context, TICK_MS) || atomic_load(&c->stopping))
+            return hki_fail(HK_E_CANCELLED,
+                            "center: stopped while the evaluator was at work");
+    }
+}
+
+// Workers that this process has seen: those of an earlier start may come again.
+static uint32_t came(hk_role_center *c, const hk_server_info *info) {
+    uint32_t n = 0;
+    hk_worker_info w;
+    for (uint32_t id = 0; id < info->workers; id++)
+        n += hk_center_server_worker(c->server, id, &w) == HK_OK &&
+             w.last_seen >= 0;
+    return n;
+}
+
+// Workers that are expected and have not come would find nobody: they get a
+// while to hear that the run is over.
+static hk_status wait_for_late(hk_role_center *c) {
+    const int64_t begin = hki_now_ns();
+    for (;;) {
+        hk_server_info info;
+        HKI_TRY(hk_center_server_get_info(c->server, &info));
+        if ((came(c, &info) >= c->expected && info.center.live == 0) ||
+            hki_past(begin, LATE_MS))
+            return HK_OK;
+        if (hki_nap(c->context, TICK_MS) || atomic_load(&c->stopping))
+            return hki_fail(HK_E_CANCELLED,
+                            "center: stopped while late workers were awaited");
+    }
+}
+
+// A shard stays until the first one has its part of the final checkpoint.
+static hk_status wait_for_fetch(hk_role_center *c) {
+    const int64_t begin = hki_now_ns();
+    char text[8];
+    size_t size;
+    if (c->files.shard == 0 || c->files.addresses == NULL)
+        return HK_OK;
+    while (hki_server_read(c->server, HKI_NOTE_FETCHED, text, sizeof text,
+                           &size) != HK_OK) {
+        if (hki_past(begin, c->linger_ms))
+            return hki_fail(HK_E_UNAVAILABLE,
+                            "center %u: waited %g seconds for center 0 to "
+                            "fetch this part of the final checkpoint "
+                            "(linger_ms)",
+                            c->shard, 1e-3 * (double)c->linger_ms);
+        if (hki_nap(c->context, TICK_MS) || atomic_load(&c->stopping))
+            return hki_fail(HK_E_CANCELLED,
+                            "center: stopped before its part of the final "
+                            "checkpoint was fetched");
+    }
+    return HK_OK;
+}
+
+// The model is safe first; then those who want to see the end.
+static hk_status finish(hk_role_center *c, const hk_role_result *r) {
+    hk_status s = HK_OK;
+    if (c->shard == 0 && c->files.checkpoint == NULL)
+        s = hki_run_save(&c->files, c->server, r->reason);
+    else if (c->shard != 0 && !c->was_over)
+        s = wait_for_fetch(c);
+    char text[512];
+    snprintf(text, sizeof text, "%s", hk_last_error());
+    HKI_TRY(wait_for_evaluator(c));
+    HKI_TRY(wait_for_late(c));
+    return s == HK_OK ? HK_OK : hki_fail(s, "%s", text);
+}
+
+hk_status hki_center_run_keep(hk_role_center *c, hk_role_result *r) {
+    hk_server_info info;
+    hki_result_init(r);
+    hk_status s = watch(c);
+    if (hk_center_server_get_info(c->server, &info) == HK_OK)
+        r->global_step = info.center.global_step;
+    if (s == HK_E_CANCELLED)
+        hki_result_set(r, HK_END_STOPPED, "stopped: asked for in this process");
+    HKI_TRY(s);
+    char reason[sizeof r->reason];
+    hki_server_reason(c->server, reason, sizeof reason);
+    hki_result_set(r, hki_reason_end(reason), reason);
+    HKI_TRY(finish(c, r));
+    if (c->has_evaluated && c->limits.has_metric) {
+        const hk_measure *const m =
+            hki_evaluated_find(&c->evaluated, c->limits.metric);
+        r->metric = m == NULL ? NAN : m->value;
+    }
+    return hki_run_done(&c->files, r);
+}
