@@ -214,7 +214,7 @@ hk_status hki_center_call(hk_center *c, const hki_msg_call *call,
                           int64_t deadline_ns, hki_msg_result *out) {
     hki_remote *r;
     uint8_t body[HKI_MAX_MESSAGE], result[HKI_MAX_MESSAGE];
-    size_t size;
+    size_t size = 0;
     HKI_TRY(hki_remote_get(c, "call", &r));
     const request q = {.type = HKI_CALL,
                        .answer = HKI_RESULT,
