@@ -210,6 +210,7 @@ static void make_optimizer(bench *b, hk_optimizer_kind kind, uint32_t threads) {
     hk_optimizer_options_init(&o, sizeof o, kind);
     o.learning_rate = 1e-3;
     o.threads = threads;
+    o.reserve_rows = LOOKUPS;
     if (kind == HK_OPT_RMSPROP)
         o.momentum = 0.9;
     HK(hk_optimizer_create(&o, b->layout, &b->opt));
@@ -226,7 +227,6 @@ static void make_sparse(bench *b, uint32_t threads) {
         DIE("out of memory");
     for (size_t i = 0; i < n; i++)
         b->indices[i] = rng_next() % ROWS;
-    HK(hk_optimizer_reserve(b->opt, LOOKUPS));
 }
 
 // "adam_25m": the rule "adam" at the size "25m".
@@ -250,7 +250,7 @@ static void make_dense(bench *b, const char *name, int hooke,
         hk_ema_options_init(&o, sizeof o);
         o.threads = threads;
         if (has_ema)
-            HK(hk_ema_create(&o, b->layout, b->x, NULL, &b->ema));
+            HK(hk_ema_create(&o, b->layout, b->x, &b->ema));
         return;
     }
     b->p = (plain){.w = floats(n, 0.1f),

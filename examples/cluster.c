@@ -153,7 +153,11 @@ static hk_status train(app *a, hk_role_worker *w, hk_session *session,
         if (s == HK_OK)
             s = hk_trainer_step(t, NULL);
         p.examples += BATCH;
-        p.loss = (double)hk_trainer_loss(t);
+        hk_step_info info;
+        if (s == HK_OK)
+            s = hk_trainer_get_info(t, &info);
+        if (s == HK_OK)
+            p.loss = (double)info.loss;
         hk_progress_of(e, &p);
         if (s == HK_OK)
             s = hk_role_worker_step(w, &p, end);

@@ -64,14 +64,15 @@ static hk_status after_create_session(void *self, hk_run *run) {
 static hk_status after_run(void *self, hk_run *run) {
     watcher *w = self;
     hk_run_info r;
+    hk_ema_info ema;
     CHECK(hk_run_get_info(run, &r));
+    CHECK(hk_ema_get_info(r.ema, &ema));
     const float *x = r.step->x; // after step and exchange
-    const float *shadow = hk_ema_vector(r.ema);
     for (int64_t i = 0; i < w->n; i++) {
         w->oracle[i] -= (float)(1 - DECAY) * (w->oracle[i] - x[i]);
-        w->worst = fmax(w->worst, fabs((double)(shadow[i] - w->oracle[i])));
+        w->worst = fmax(w->worst, fabs((double)(ema.values[i] - w->oracle[i])));
     }
-    w->updates = hk_ema_updates(r.ema);
+    w->updates = ema.updates;
     return HK_OK;
 }
 

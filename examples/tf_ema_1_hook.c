@@ -57,8 +57,7 @@ static hk_status after_create_session(void *self, hk_run *run) {
     hk_ema_options o;
     hk_ema_options_init(&o, sizeof o);
     o.decay = h->decay;
-    CHECK(hk_ema_create(&o, layout, hk_session_params(s), hk_session_side(s),
-                        &h->ema));
+    CHECK(hk_ema_create(&o, layout, hk_session_params(s), &h->ema));
     for (size_t i = 0; i < hk_layout_entries(layout); i++) {
         const char *name = hk_layout_entry(layout, i)->name;
         if (!is_listed(h, name))
@@ -73,7 +72,7 @@ static hk_status after_run(void *self, hk_run *run) {
     for (int64_t i = 0; i < h->n; i++)
         h->oracle[i] -= (float)(1 - h->decay) * (h->oracle[i] - x[i]);
     h->updates++;
-    return hk_ema_update(h->ema, x, NULL);
+    return hk_ema_update(h->ema, x);
 }
 
 static hk_status end(void *self, hk_run *run) {
@@ -82,17 +81,15 @@ static hk_status end(void *self, hk_run *run) {
     const hk_layout *layout = hk_plan_layout(hk_session_plan(s));
     for (size_t i = 0; i < hk_layout_entries(layout); i++) {
         const hk_entry *var = hk_layout_entry(layout, i);
-        const void *shadow;
-        CHECK(hk_ema_average(h->ema, var->name, &shadow));
+        const float *shadow;
+        CHECK(hk_ema_average(h->ema, var->name, NULL, &shadow));
         printf("%-14s %s\n", var->name, shadow ? "averaged" : "left out");
         EXPECT((shadow != NULL) == is_listed(h, var->name));
         h->averaged += shadow != NULL;
         h->left_out += shadow == NULL;
         const float *wanted = h->oracle + var->offset;
         for (int64_t k = 0; shadow != NULL && k < var->count; k++)
-            h->worst =
-                fmax(h->worst,
-                     fabs((double)(((const float *)shadow)[k] - wanted[k])));
+            h->worst = fmax(h->worst, fabs((double)(shadow[k] - wanted[k])));
     }
     hk_ema_destroy(h->ema);
     return HK_OK;

@@ -129,16 +129,15 @@ static void run_optimizer(hk_layout *l, int kind, const uint8_t *data,
 
 static void run_ema(hk_layout *l, const uint8_t *data, size_t size) {
     const float x[32] = {1};
-    const unsigned char side[64] = {0};
     const hk_shape pair = hk_shape_make(1, (int64_t[]){2});
     hk_ema *e = NULL;
     size_t n, id;
     unsigned char *b = NULL;
-    if (hk_ema_create(NULL, l, x, side, &e) == HK_OK &&
+    if (hk_ema_create(NULL, l, x, &e) == HK_OK &&
         hk_ema_track(e, "tracked", pair, &id) == HK_OK)
         b = blob(e, save_ema, data, size, &n);
     if (b != NULL && hk_ema_restore(e, b, n) == HK_OK)
-        (void)hk_ema_update(e, x, side);
+        (void)hk_ema_update(e, x);
     free(b);
     hk_ema_destroy(e);
 }

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "hooke/average.h"
+#include "hooke/gradproc.h"
 #include "hooke/optim.h"
 
 #define UNUSED __attribute__((unused))
@@ -104,6 +106,12 @@ static UNUSED hk_optimizer *make_optimizer(hk_optimizer_kind kind, hk_layout *l,
     o.threads = threads;
     assert_ok(hk_optimizer_create(&o, l, &opt));
     return opt;
+}
+
+static UNUSED hk_ema_info ema_info(const hk_ema *e) {
+    hk_ema_info info;
+    assert_ok(hk_ema_get_info(e, &info));
+    return info;
 }
 
 #endif // HOOKE_TESTS_OPTIM_UTIL_H

@@ -528,7 +528,7 @@ static hk_status shadow_session(void *user, hk_run *run) {
     hk_ema_options_init(&o, sizeof o);
     o.decay = 0.8;
     return hk_ema_create(&o, hk_plan_layout(hk_session_plan(session)),
-                         hk_session_params(session), NULL, &s->ema);
+                         hk_session_params(session), &s->ema);
 }
 
 #define DECAY 0.8
@@ -537,14 +537,14 @@ static hk_status shadow_after(void *user, hk_run *run) {
     shadow *const s = user;
     const hk_step_info *const info = run_info(run).step;
     if (!s->of_center)
-        return hk_ema_update(s->ema, info->x, NULL);
+        return hk_ema_update(s->ema, info->x);
     if (!info->exchanged)
         return HK_OK;
     // An exchange stands for the steps of its period.
-    HKI_TRY(hk_ema_set_decay(s->ema, pow(DECAY, 10)));
+    HKI_TRY(hk_ema_set(s->ema, "decay", pow(DECAY, 10)));
     hk_elastic_info e;
     HKI_TRY(hk_elastic_get_info(run_info(run).elastic, &e));
-    return hk_ema_update(s->ema, e.view, NULL);
+    return hk_ema_update(s->ema, e.view);
 }
 
 // The built-in average is what a hook makes of the same values.
@@ -578,11 +578,13 @@ static void test_average(void **state) {
         o.n_hooks = 1;
         assert_ok(hk_estimator_train(b.e, &in, &o, NULL));
         hk_tensor *t;
-        const void *kernel;
+        const float *kernel;
+        hk_ema_info info;
         assert_ok(
             hk_estimator_variable(b.e, "dense/kernel", HK_WEIGHTS_EMA, 0, &t));
-        assert_ok(hk_ema_average(s.ema, "dense/kernel", &kernel));
-        assert_int_equal(hk_ema_updates(s.ema), of_center ? 3 : 35);
+        assert_ok(hk_ema_average(s.ema, "dense/kernel", NULL, &kernel));
+        assert_ok(hk_ema_get_info(s.ema, &info));
+        assert_int_equal(info.updates, of_center ? 3 : 35);
         hk_test_floats("average", hk_tensor_data(t), kernel,
                        (size_t)hk_tensor_count(t), 1e-6, 1e-6);
         hk_tensor_release(t);

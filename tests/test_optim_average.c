@@ -67,16 +67,13 @@ static void test_s10(void **state) {
     hk_ema *ema;
     hk_ema_options_init(&eo, sizeof eo);
     eo.decay = 0.5;
-    assert_ok(hk_ema_create(&eo, l, x, NULL, &ema));
-    hk_average_optimizer *a;
-    assert_ok(hk_average_optimizer_create(opt, ema, 1, &a));
+    assert_ok(hk_ema_create(&eo, l, x, &ema));
     const hk_grad_view v = {g, 32, NULL, 0, 1, NULL};
     hk_name_map *const full = new_map(), *const subset = new_map();
-    assert_fails(HK_E_STATE,
-                 hk_average_optimizer_swapping_map(a, NULL, 0, x, NULL, full));
-    assert_ok(hk_average_optimizer_apply(a, x, NULL, &v, 0));
+    assert_fails(HK_E_STATE, hk_ema_map(ema, HK_EMA_SWAPPED, NULL, 0, x, full));
+    assert_ok(hk_optimizer_apply(opt, x, &v, 0, ema));
 
-    float *const ema0 = (float *)(uintptr_t)hk_ema_vector(ema);
+    float *const ema0 = (float *)(uintptr_t)ema_info(ema).values;
     float *const ema1 = ema0 + 16;
     assert_pair(x, 0.8, 1.8);
     assert_pair(x + 16, 2.98, 3.98);
@@ -85,7 +82,7 @@ static void test_s10(void **state) {
 
     // Save and restore with the swapping saver is the identity.
     checkpoint all, some;
-    assert_ok(hk_average_optimizer_swapping_map(a, NULL, 0, x, NULL, full));
+    assert_ok(hk_ema_map(ema, HK_EMA_SWAPPED, NULL, 0, x, full));
     assert_int_equal(hk_name_map_count(full), 4);
     save(&all, full);
     restore(&all, full);
@@ -102,7 +99,7 @@ static void test_s10(void **state) {
     hk_name_map_destroy(plain);
 
     const char *const list[] = {"var0", "var0/ExponentialMovingAverage"};
-    assert_ok(hk_average_optimizer_swapping_map(a, list, 2, x, NULL, subset));
+    assert_ok(hk_ema_map(ema, HK_EMA_SWAPPED, list, 2, x, subset));
     save(&some, subset);
     for (int i = 0; i < 2; i++) {
         x[i] += 1, x[16 + i] += 2;
@@ -118,7 +115,7 @@ static void test_s10(void **state) {
     assert_pair(ema0, 0.9, 1.9);
     assert_pair(ema1, 6.99, 7.99);
     restore(&all, full);
-    assert_ok(hk_average_optimizer_apply(a, x, NULL, &v, 1));
+    assert_ok(hk_optimizer_apply(opt, x, &v, 1, ema));
     assert_pair(x, 0.6, 1.6);
     assert_pair(x + 16, 2.96, 3.96);
     assert_pair(ema0, 0.75, 1.75);
@@ -127,16 +124,15 @@ static void test_s10(void **state) {
     // Half a pair, and a stranger.
     hk_name_map *const bad = new_map();
     assert_fails(HK_E_INVALID_ARG,
-                 hk_average_optimizer_swapping_map(a, list, 1, x, NULL, bad));
-    assert_fails(HK_E_INVALID_ARG, hk_average_optimizer_swapping_map(
-                                       a, list + 1, 1, x, NULL, bad));
+                 hk_ema_map(ema, HK_EMA_SWAPPED, list, 1, x, bad));
+    assert_fails(HK_E_INVALID_ARG,
+                 hk_ema_map(ema, HK_EMA_SWAPPED, list + 1, 1, x, bad));
     const char *const who[] = {"nobody"};
     assert_fails(HK_E_NOT_FOUND,
-                 hk_average_optimizer_swapping_map(a, who, 1, x, NULL, bad));
+                 hk_ema_map(ema, HK_EMA_SWAPPED, who, 1, x, bad));
     hk_name_map_destroy(bad);
     hk_name_map_destroy(full);
     hk_name_map_destroy(subset);
-    hk_average_optimizer_destroy(a);
     hk_ema_destroy(ema);
     hk_optimizer_destroy(opt);
     hk_layout_release(l);
@@ -156,15 +152,13 @@ static void test_sequential(void **state) {
         hk_ema *ema;
         hk_ema_options_init(&eo, sizeof eo);
         eo.decay = 0.5;
-        assert_ok(hk_ema_create(&eo, l, x, NULL, &ema));
-        hk_average_optimizer *a;
-        assert_ok(hk_average_optimizer_create(opt, ema, sequential, &a));
+        eo.sequential_update = (uint32_t)sequential;
+        assert_ok(hk_ema_create(&eo, l, x, &ema));
         const hk_grad_view v = {g, 16, NULL, 0, 1, NULL};
-        assert_ok(hk_average_optimizer_apply(a, x, NULL, &v, 0));
+        assert_ok(hk_optimizer_apply(opt, x, &v, 0, ema));
         assert_true(fabsf(x[0] + 3.6f) < 1e-6f);
         const double want = sequential ? -1.2 : 1.2;
-        assert_true(fabs(hk_ema_vector(ema)[0] - want) < 1e-6);
-        hk_average_optimizer_destroy(a);
+        assert_true(fabs(ema_info(ema).values[0] - want) < 1e-6);
         hk_ema_destroy(ema);
         hk_optimizer_destroy(opt);
     }
@@ -197,26 +191,26 @@ static void test_s13_names(void **state) {
         o.decay = 0.25;
         o.name = "foo";
         o.zero_debias = debias;
-        assert_ok(hk_ema_create(&o, l, x, NULL, &e));
+        assert_ok(hk_ema_create(&o, l, x, &e));
         assert_ok(hk_ema_track(e, "add", scalar, &id));
         hk_name_map *const map = new_map(), *const some = new_map();
-        assert_ok(hk_ema_variables_to_restore(e, NULL, 0, x, NULL, map));
+        assert_ok(hk_ema_map(e, HK_EMA_RESTORE, NULL, 0, x, map));
         assert_keys(map, debias ? "v0/foo v1/foo v2 add/foo add/foo/biased "
                                   "add/foo/local_step "
                                 : "v0/foo v1/foo v2 add/foo ");
         // The averages are loaded into the ordinary variables.
         assert_ptr_equal(hk_name_map_find(map, "v0/foo")->data, x);
         const char *const list[] = {"v0", "add"};
-        assert_ok(hk_ema_variables_to_restore(e, list, 2, x, NULL, some));
+        assert_ok(hk_ema_map(e, HK_EMA_RESTORE, list, 2, x, some));
         assert_keys(some, debias ? "v0/foo v1 v2 add/foo add/foo/biased "
                                    "add/foo/local_step "
                                  : "v0/foo v1 v2 add/foo ");
         const char *name;
-        assert_ok(hk_ema_average_name(e, "v1", &name));
+        assert_ok(hk_ema_average(e, "v1", &name, NULL));
         assert_string_equal(name, "v1/foo");
-        assert_ok(hk_ema_average_name(e, "add", &name));
+        assert_ok(hk_ema_average(e, "add", &name, NULL));
         assert_string_equal(name, "add/foo");
-        assert_fails(HK_E_NOT_FOUND, hk_ema_average_name(e, "v9", &name));
+        assert_fails(HK_E_NOT_FOUND, hk_ema_average(e, "v9", &name, NULL));
         assert_fails(HK_E_EXISTS, hk_ema_track(e, "add", scalar, &id));
         hk_name_map_destroy(map);
         hk_name_map_destroy(some);
@@ -231,9 +225,9 @@ static void test_s13_names(void **state) {
     hk_ema_options_init(&o, sizeof o);
     o.name = "foo";
     o.scope = "scope2";
-    assert_ok(hk_ema_create(&o, k, x, NULL, &e));
+    assert_ok(hk_ema_create(&o, k, x, &e));
     const char *name;
-    assert_ok(hk_ema_average_name(e, "scope1/v0", &name));
+    assert_ok(hk_ema_average(e, "scope1/v0", &name, NULL));
     assert_string_equal(name, "scope2/scope1/v0/foo");
     hk_ema_destroy(e);
     hk_layout_release(k);
@@ -283,19 +277,19 @@ static void test_s13_variables_and_tensor(void **state) {
         hk_ema_options_init(&o, sizeof o);
         o.decay = 0.25;
         o.zero_debias = cases[i].debias;
-        assert_ok(hk_ema_create(&o, l, x, NULL, &e));
-        assert_ok(hk_ema_set_num_updates(e, cases[i].num_updates));
+        assert_ok(hk_ema_create(&o, l, x, &e));
+        assert_ok(hk_ema_set(e, "num_updates", (double)cases[i].num_updates));
         assert_ok(hk_ema_track(e, "add", scalar, &id));
         for (int update = 0; update < 2; update++) {
             const float sum = 40, *got;
-            const void *v0, *v1;
-            assert_ok(hk_ema_update(e, x, NULL));
+            const float *v0, *v1;
+            assert_ok(hk_ema_update(e, x));
             assert_ok(hk_ema_update_tracked(e, id, &sum, 1));
-            assert_ok(hk_ema_tracked(e, id, &got));
+            assert_ok(hk_ema_average(e, "add", NULL, &got));
             assert_true(fabs((double)*got - cases[i].want[update]) < 1e-5);
-            assert_ok(hk_ema_average(e, "v0", &v0));
-            assert_ok(hk_ema_average(e, "v1", &v1));
-            assert_true(*(const float *)v0 == 10 && *(const float *)v1 == 30);
+            assert_ok(hk_ema_average(e, "v0", NULL, &v0));
+            assert_ok(hk_ema_average(e, "v1", NULL, &v1));
+            assert_true(*v0 == 10 && *v1 == 30);
         }
         hk_ema_destroy(e);
     }
@@ -313,7 +307,7 @@ static hk_layout *mixed_layout(void) {
         item("count", 1, 0, HK_STATE_AVERAGE, 0),
         item("wide", 2, 0, HK_STATE_AVERAGE, 0),
     };
-    items[4].dtype = HK_I64;
+    items[4].dtype = HK_I64; // of no concern to averages
     items[5].dtype = HK_F64;
     return make_layout(items, COUNT(items));
 }
@@ -321,39 +315,32 @@ static hk_layout *mixed_layout(void) {
 typedef struct mixed {
     hk_layout *l;
     float *x;
-    unsigned char *side;
 } mixed;
 
-static void set_mixed(mixed *m, float v, int64_t count) {
+static void set_mixed(mixed *m, float v) {
     fill(m->l, m->x, hk_layout_size(m->l), 0, 0);
     const hk_entry *e;
     for (size_t i = 0; (e = hk_layout_entry(m->l, i)) != NULL; i++)
         for (int64_t j = 0; e->dtype == HK_F32 && j < e->count; j++)
             m->x[e->offset + j] = v;
-    memcpy(m->side + hk_layout_find(m->l, "count")->offset, &count,
-           sizeof count);
-    const double wide[2] = {v, v};
-    memcpy(m->side + hk_layout_find(m->l, "wide")->offset, wide, sizeof wide);
 }
 
 static mixed make_mixed(void) {
     mixed m = {.l = mixed_layout()};
     m.x = zeroed((size_t)hk_layout_size(m.l), sizeof(float));
-    m.side = zeroed((size_t)hk_layout_side_bytes(m.l), 1);
     return m;
 }
 
 static void free_mixed(mixed *m) {
     hk_layout_release(m->l);
     free(m->x);
-    free(m->side);
 }
 
 static float first(hk_ema *e, const char *var) {
-    const void *p;
-    assert_ok(hk_ema_average(e, var, &p));
+    const float *p;
+    assert_ok(hk_ema_average(e, var, NULL, &p));
     assert_non_null(p);
-    return *(const float *)p;
+    return *p;
 }
 
 static void test_policies(void **state) {
@@ -363,79 +350,63 @@ static void test_policies(void **state) {
     hk_ema *e;
     hk_ema_options_init(&o, sizeof o);
     o.decay = 0.5;
-    set_mixed(&m, 2, 7);
-    assert_ok(hk_ema_create(&o, m.l, m.x, m.side, &e));
-    set_mixed(&m, 4, 8);
+    set_mixed(&m, 2);
+    assert_ok(hk_ema_create(&o, m.l, m.x, &e));
+    set_mixed(&m, 4);
     assert_fails(HK_E_DTYPE, hk_ema_set_policy(e, "count", HK_POLICY_AVERAGE));
     assert_fails(HK_E_NOT_FOUND,
                  hk_ema_set_policy(e, "nobody", HK_POLICY_COPY));
-    assert_ok(hk_ema_update(e, m.x, m.side));
+    assert_ok(hk_ema_update(e, m.x));
     assert_fails(HK_E_STATE, hk_ema_set_policy(e, "w", HK_POLICY_COPY));
-    const void *p;
+    const float *p;
     assert_true(first(e, "w") == 3 && first(e, "bn/mean") == 3);
     assert_true(first(e, "copied") == 4);
-    assert_ok(hk_ema_average(e, "local", &p));
+    assert_ok(hk_ema_average(e, "local", NULL, &p));
     assert_null(p);
-    assert_ok(hk_ema_average(e, "count", &p));
-    assert_int_equal(*(const int64_t *)p, 8);
-    assert_ok(hk_ema_average(e, "wide", &p));
-    assert_true(*(const double *)p == 3);
+    assert_ok(hk_ema_average(e, "count", NULL, &p));
+    assert_null(p);
     hk_name_map *const map = new_map();
-    assert_ok(hk_ema_variables(e, map));
+    assert_ok(hk_ema_map(e, HK_EMA_SHADOWS, NULL, 0, NULL, map));
     assert_keys(map, "w/ExponentialMovingAverage "
-                     "bn/mean/ExponentialMovingAverage "
-                     "wide/ExponentialMovingAverage ");
+                     "bn/mean/ExponentialMovingAverage ");
     hk_name_map_destroy(map);
     hk_ema_destroy(e);
 
     // Uniform: the mean of the updates, the start does not count.
     o.method = HK_AVERAGE_UNIFORM;
-    set_mixed(&m, 100, 0);
-    assert_ok(hk_ema_create(&o, m.l, m.x, m.side, &e));
+    set_mixed(&m, 100);
+    assert_ok(hk_ema_create(&o, m.l, m.x, &e));
     for (int i = 1; i <= 5; i++) {
-        set_mixed(&m, (float)i, i);
-        assert_ok(hk_ema_update(e, m.x, m.side));
+        set_mixed(&m, (float)i);
+        assert_ok(hk_ema_update(e, m.x));
         assert_true(fabsf(first(e, "w") - (float)(i + 1) / 2) < 1e-6f);
     }
-    assert_int_equal(hk_ema_updates(e), 5);
+    assert_int_equal(ema_info(e).updates, 5);
     hk_ema_destroy(e);
     free_mixed(&m);
 }
 
-// The side block follows the flat vector: integers are copied, doubles are
-// averaged at the decay of the update before.
-static void test_side(void **state) {
+// Each under the other's name, floats only.
+static void test_swapped(void **state) {
     (void)state;
     mixed m = make_mixed();
-    hk_ema_options o;
     hk_ema *e;
-    hk_ema_options_init(&o, sizeof o);
-    o.decay = 0.5;
-    set_mixed(&m, 2, 7);
-    assert_ok(hk_ema_create(&o, m.l, m.x, m.side, &e));
-    set_mixed(&m, 4, 8);
-    assert_ok(hk_ema_update(e, m.x, NULL));
-    const unsigned char *const side = hk_ema_side(e);
-    int64_t count;
-    double wide;
-    memcpy(&count, side + hk_layout_find(m.l, "count")->offset, sizeof count);
-    memcpy(&wide, side + hk_layout_find(m.l, "wide")->offset, sizeof wide);
-    assert_int_equal(count, 7); // left alone so far
-    assert_true(wide == 2);
-    assert_ok(hk_ema_update_side(e, m.side));
-    memcpy(&count, side + hk_layout_find(m.l, "count")->offset, sizeof count);
-    memcpy(&wide, side + hk_layout_find(m.l, "wide")->offset, sizeof wide);
-    assert_int_equal(count, 8);
-    assert_true(wide == 3);
-    assert_int_equal(hk_ema_updates(e), 1);
-    // Each under the other's name.
+    set_mixed(&m, 2);
+    assert_ok(hk_ema_create(NULL, m.l, m.x, &e));
+    assert_ok(hk_ema_update(e, m.x));
     hk_name_map *const map = new_map();
-    const void *shadow;
-    assert_ok(hk_ema_average(e, "w", &shadow));
-    assert_ok(hk_ema_swapping_map(e, NULL, 0, m.x, m.side, map));
+    const float *shadow;
+    assert_ok(hk_ema_average(e, "w", NULL, &shadow));
+    assert_ok(hk_ema_map(e, HK_EMA_SWAPPED, NULL, 0, m.x, map));
     assert_ptr_equal(hk_name_map_find(map, "w")->data, shadow);
     assert_ptr_equal(hk_name_map_find(map, "w/ExponentialMovingAverage")->data,
                      m.x + hk_layout_find(m.l, "w")->offset);
+    assert_null(hk_name_map_find(map, "count"));
+    assert_fails(HK_E_INVALID_ARG,
+                 hk_ema_map(e, (hk_ema_map_kind)9, NULL, 0, m.x, map));
+    assert_fails(HK_E_INVALID_ARG,
+                 hk_ema_map(e, HK_EMA_RESTORE, NULL, 0, NULL, map));
+    assert_fails(HK_E_NOT_FOUND, hk_ema_set(e, "speed", 1));
     hk_name_map_destroy(map);
     hk_ema_destroy(e);
     free_mixed(&m);
@@ -451,17 +422,17 @@ static void test_update_of_steps(void **state) {
     o.decay = 0.99;
     for (int64_t n = -1; n < 1000; n += 300) { // -1: no warm-up
         hk_ema *once, *often;
-        set_mixed(&m, 1, 1);
-        assert_ok(hk_ema_create(&o, m.l, m.x, m.side, &once));
-        assert_ok(hk_ema_create(&o, m.l, m.x, m.side, &often));
-        set_mixed(&m, 5, 5);
-        assert_ok(hk_ema_set_num_updates(once, n));
-        assert_ok(hk_ema_set_num_updates(often, n));
+        set_mixed(&m, 1);
+        assert_ok(hk_ema_create(&o, m.l, m.x, &once));
+        assert_ok(hk_ema_create(&o, m.l, m.x, &often));
+        set_mixed(&m, 5);
+        assert_ok(hk_ema_set(once, "num_updates", (double)n));
+        assert_ok(hk_ema_set(often, "num_updates", (double)n));
         hki_ema_update_steps(once, m.x, 10);
         for (int i = 0; i < 10; i++)
-            assert_ok(hk_ema_update(often, m.x, NULL));
+            assert_ok(hk_ema_update(often, m.x));
         assert_true(fabsf(first(once, "w") - first(often, "w")) < 1e-5f);
-        assert_int_equal(hk_ema_updates(once), 1);
+        assert_int_equal(ema_info(once).updates, 1);
         hk_ema_destroy(once);
         hk_ema_destroy(often);
     }
@@ -477,25 +448,25 @@ static void test_decay(void **state) {
     for (size_t i = 0; i < COUNT(bad); i++) {
         hk_ema_options_init(&o, sizeof o);
         o.decay = bad[i];
-        assert_fails(HK_E_INVALID_ARG, hk_ema_create(&o, m.l, m.x, m.side, &e));
+        assert_fails(HK_E_INVALID_ARG, hk_ema_create(&o, m.l, m.x, &e));
     }
     o.decay = (double)NAN;
-    assert_fails(HK_E_NOT_FINITE, hk_ema_create(&o, m.l, m.x, m.side, &e));
+    assert_fails(HK_E_NOT_FINITE, hk_ema_create(&o, m.l, m.x, &e));
     hk_ema_options_init(&o, sizeof o);
     o.method = (hk_average_method)9;
-    assert_fails(HK_E_INVALID_ARG, hk_ema_create(&o, m.l, m.x, m.side, &e));
-    assert_fails(HK_E_INVALID_ARG, hk_ema_create(NULL, m.l, NULL, NULL, &e));
-    assert_ok(hk_ema_create(NULL, m.l, m.x, m.side, &e));
-    assert_true(hk_ema_decay(e) == 0.9999);
-    assert_ok(hk_ema_set_num_updates(e, 1));
-    assert_true(fabs(hk_ema_decay(e) - 2.0 / 11) < 1e-15);
-    assert_ok(hk_ema_set_num_updates(e, 1000000));
-    assert_true(hk_ema_decay(e) == 0.9999); // the ramp has passed it
-    assert_fails(HK_E_INVALID_ARG, hk_ema_set_num_updates(e, -2));
-    assert_fails(HK_E_INVALID_ARG, hk_ema_set_decay(e, 2));
-    assert_ok(hk_ema_set_decay(e, 0));
-    set_mixed(&m, 5, 5);
-    assert_ok(hk_ema_update(e, m.x, m.side));
+    assert_fails(HK_E_INVALID_ARG, hk_ema_create(&o, m.l, m.x, &e));
+    assert_fails(HK_E_INVALID_ARG, hk_ema_create(NULL, m.l, NULL, &e));
+    assert_ok(hk_ema_create(NULL, m.l, m.x, &e));
+    assert_true(ema_info(e).decay == 0.9999);
+    assert_ok(hk_ema_set(e, "num_updates", 1));
+    assert_true(fabs(ema_info(e).decay - 2.0 / 11) < 1e-15);
+    assert_ok(hk_ema_set(e, "num_updates", 1000000));
+    assert_true(ema_info(e).decay == 0.9999); // the ramp has passed it
+    assert_fails(HK_E_INVALID_ARG, hk_ema_set(e, "num_updates", -2));
+    assert_fails(HK_E_INVALID_ARG, hk_ema_set(e, "decay", 2));
+    assert_ok(hk_ema_set(e, "decay", 0));
+    set_mixed(&m, 5);
+    assert_ok(hk_ema_update(e, m.x));
     assert_true(first(e, "w") == 5);
     const float v[2] = {1, 2};
     size_t id;
@@ -523,15 +494,15 @@ static hk_ema *tracked_ema(mixed *m) {
     o.decay = 0.75;
     o.zero_debias = 1;
     o.threads = 1;
-    assert_ok(hk_ema_create(&o, m->l, m->x, m->side, &e));
+    assert_ok(hk_ema_create(&o, m->l, m->x, &e));
     assert_ok(hk_ema_track(e, "t", pair, &id));
     return e;
 }
 
 static void update_all(hk_ema *e, mixed *m, int i) {
     const float v[2] = {(float)i, 1 / (float)(i + 1)};
-    set_mixed(m, (float)i * 0.3f, i);
-    assert_ok(hk_ema_update(e, m->x, m->side));
+    set_mixed(m, (float)i * 0.3f);
+    assert_ok(hk_ema_update(e, m->x));
     assert_ok(hk_ema_update_tracked(e, 0, v, 2));
 }
 
@@ -570,7 +541,7 @@ static void test_ema_bytes(void **state) {
     hk_ema *c;
     hk_ema_options_init(&o, sizeof o);
     o.zero_debias = 1;
-    assert_ok(hk_ema_create(&o, m.l, m.x, m.side, &c));
+    assert_ok(hk_ema_create(&o, m.l, m.x, &c));
     assert_fails(HK_E_DATA, hk_ema_restore(c, bytes, size));
     hk_ema_destroy(c);
     free(bytes);
@@ -897,13 +868,13 @@ static hk_status create_all(mixed *m, grads *s) {
     hk_gradproc_options_init(&go, sizeof go);
     eo.scope = "scope";
     go.accumulate_steps = 2;
-    hk_status st = hk_ema_create(&eo, m->l, m->x, m->side, &e);
+    hk_status st = hk_ema_create(&eo, m->l, m->x, &e);
     if (st == HK_OK)
         st = hk_ema_track(e, "t", pair, &id);
     if (st == HK_OK)
         st = hk_name_map_create(&map);
     if (st == HK_OK)
-        st = hk_ema_variables_to_restore(e, NULL, 0, m->x, m->side, map);
+        st = hk_ema_map(e, HK_EMA_RESTORE, NULL, 0, m->x, map);
     if (st == HK_OK)
         st = hk_gradproc_create(&go, s->l, &p);
     if (st == HK_OK)
@@ -939,7 +910,7 @@ int main(void) {
         cmocka_unit_test(test_s13_names),
         cmocka_unit_test(test_s13_variables_and_tensor),
         cmocka_unit_test(test_policies),
-        cmocka_unit_test(test_side),
+        cmocka_unit_test(test_swapped),
         cmocka_unit_test(test_update_of_steps),
         cmocka_unit_test(test_decay),
         cmocka_unit_test(test_ema_bytes),

@@ -94,17 +94,18 @@ static void test_compute_lists(void **state) {
     (void)state;
     fixture f = open_fixture(HK_OPT_GRADIENT_DESCENT);
     assert_ok(hk_compute_gradients(f.session, NULL, f.list));
-    assert_int_equal(hk_grad_list_size(f.list), 4);
+    hk_grad_list_info list;
+    assert_ok(hk_grad_list_get_info(f.list, &list));
+    assert_int_equal(list.count, 4);
     for (size_t i = 0; i < 4; i++) {
-        const hk_grad_and_var *it = hk_grad_list_item(f.list, i);
+        const hk_grad_and_var *it = &list.items[i];
         const hk_grad_kind expected =
             strcmp(it->var->name, "table") == 0  ? HK_GRAD_SPARSE
             : strcmp(it->var->name, "idle") == 0 ? HK_GRAD_NONE
                                                  : HK_GRAD_DENSE;
         assert_int_equal(it->kind, expected);
     }
-    assert_null(hk_grad_list_item(f.list, 4));
-    assert_true(hk_grad_list_scale(f.list) == 1);
+    assert_true(list.scale == 1);
     int64_t step = 7;
     assert_ok(hk_apply_gradients(f.opt, hk_session_params(f.session), f.list,
                                  &step, NULL));
@@ -139,8 +140,10 @@ static void test_subset_and_grad_loss(void **state) {
     hk_test_floats("slot w", slot, (float[]){0, 0, 0}, 3, 0, 0);
     o.n_vars = 2; // order as given
     assert_ok(hk_compute_gradients(f.session, &o, f.list));
-    assert_string_equal(hk_grad_list_item(f.list, 0)->var->name, "v");
-    assert_string_equal(hk_grad_list_item(f.list, 1)->var->name, "w");
+    hk_grad_list_info list;
+    assert_ok(hk_grad_list_get_info(f.list, &list));
+    assert_string_equal(list.items[0].var->name, "v");
+    assert_string_equal(list.items[1].var->name, "w");
     close_fixture(&f);
 }
 
@@ -346,8 +349,8 @@ static void test_two_sessions(void **state) {
     assert_int_equal(hk_session_step(f.session), 10);
     assert_ok(hk_trainer_step(t, NULL));
     hk_test_floats("w", value(&f, "w"), (float[]){-0.5f, 3, 1}, 3, 0, 0);
-    assert_int_equal(hk_trainer_local_step(t), 5);
-    assert_int_equal(hk_trainer_global_step(t), 42);
+    assert_int_equal(trainer_info(t).local_step, 5);
+    assert_int_equal(trainer_info(t).global_step, 42);
     hk_trainer_destroy(t);
     hk_session_destroy(other);
     close_fixture(&f);
@@ -413,8 +416,8 @@ static void test_ordered_step(void **state) {
     assert_ok(hk_trainer_step(t, &stop));
     assert_int_equal(hki_alloc_count(), before);
     assert_true(stop);
-    assert_int_equal(hk_trainer_local_step(t), 2);
-    assert_int_equal(hk_trainer_global_step(t), 2);
+    assert_int_equal(trainer_info(t).local_step, 2);
+    assert_int_equal(trainer_info(t).global_step, 2);
     hk_tensor *a;
     assert_ok(hk_session_input(f.session, "a", &a));
     ((float *)hk_tensor_data(a))[0] = INFINITY;
@@ -469,11 +472,11 @@ static void test_accumulated_steps(void **state) {
         assert_ok(hk_trainer_insert(t, HK_POINT_END, note, &at_batch));
         assert_ok(hk_trainer_insert(t, HK_POINT_UPDATED, note, &at_update));
         for (int batch = 0; batch < 12; batch++) {
-            assert_int_equal(hk_trainer_local_step(t), batch / 4);
-            assert_int_equal(hk_trainer_global_step(t), batch / 4);
+            assert_int_equal(trainer_info(t).local_step, batch / 4);
+            assert_int_equal(trainer_info(t).global_step, batch / 4);
             assert_ok(hk_trainer_step(t, NULL));
         }
-        assert_int_equal(hk_trainer_global_step(t), 3);
+        assert_int_equal(trainer_info(t).global_step, 3);
         assert_string_equal(tr.text, "bbbubbbbubbbbub");
         // The gradient of w is a = (1, -2, 4); rates 1/2 + 1/4 + 1/8.
         hk_test_floats("w", value(&f, "w"), (float[]){0.125f, 3.75f, -0.5f}, 3,
@@ -499,8 +502,7 @@ static void test_average_comes_last(void **state) {
     hk_ema_options_init(&eo, sizeof eo);
     eo.decay = 0.5;
     hk_ema *ema;
-    assert_ok(hk_ema_create(&eo, f.layout, hk_session_params(f.session),
-                            hk_session_side(f.session), &ema));
+    assert_ok(hk_ema_create(&eo, f.layout, hk_session_params(f.session), &ema));
     hk_trainer_options o;
     hk_trainer_options_init(&o, sizeof o);
     o.session = f.session;
@@ -511,8 +513,8 @@ static void test_average_comes_last(void **state) {
     assert_ok(hk_trainer_create(&o, &t));
     assert_ok(hk_trainer_insert(t, HK_POINT_UPDATED, to_seven, &at));
     assert_ok(hk_trainer_step(t, NULL));
-    const void *w;
-    assert_ok(hk_ema_average(ema, "w", &w));
+    const float *w;
+    assert_ok(hk_ema_average(ema, "w", NULL, &w));
     hk_test_floats("average", w, (float[]){4, 2.5f, 2}, 3, 0, 0);
     hk_trainer_destroy(t);
     hk_ema_destroy(ema);

@@ -33,6 +33,12 @@ typedef struct thread_worker {
     uint64_t exchanges;
 } thread_worker;
 
+static inline hk_step_info trainer_info(const hk_trainer *t) {
+    hk_step_info info;
+    assert_ok(hk_trainer_get_info(t, &info));
+    return info;
+}
+
 static inline hk_status thread_worker_steps(thread_worker *w, hk_session *s,
                                             hk_trainer *t) {
     hk_status st = HK_OK;
@@ -42,7 +48,7 @@ static inline hk_status thread_worker_steps(thread_worker *w, hk_session *s,
         st = w->set->feed(w->set->user, w->id, s, batch);
         if (st == HK_OK)
             st = hk_trainer_step(t, NULL);
-        w->local_step = hk_trainer_local_step(t);
+        w->local_step = trainer_info(t).local_step;
     }
     if (st != HK_OK)
         snprintf(w->text, sizeof w->text, "%s", hk_last_error());

@@ -2,7 +2,9 @@
 #ifndef HOOKE_HOOKE_H
 #define HOOKE_HOOKE_H
 
+#include "hooke/average.h"
 #include "hooke/canned.h"
+#include "hooke/center.h"
 #include "hooke/ckpt.h"
 #include "hooke/cluster.h"
 #include "hooke/columns.h"
@@ -15,6 +17,7 @@
 #include "hooke/export.h"
 #include "hooke/feature.h"
 #include "hooke/files.h"
+#include "hooke/gradproc.h"
 #include "hooke/graph.h"
 #include "hooke/hooks.h"
 #include "hooke/image.h"
@@ -23,6 +26,7 @@
 #include "hooke/optim.h"
 #include "hooke/roles.h"
 #include "hooke/run_config.h"
+#include "hooke/schedule.h"
 #include "hooke/spec.h"
 #include "hooke/status.h"
 #include "hooke/sweep.h"

@@ -20,7 +20,9 @@
 #define HOOKE_TRAIN_H
 #include <stddef.h>
 #include <stdint.h>
+#include "hooke/average.h"
 #include "hooke/elastic.h"
+#include "hooke/gradproc.h"
 #include "hooke/graph.h"
 #include "hooke/optim.h"
 #include "hooke/status.h"
@@ -92,10 +94,15 @@ HK_API hk_status hk_compute_gradients(hk_session *s,
 // malformed, no trainable variable of the layout, or there twice.
 HK_API hk_status hk_grad_list_set(hk_grad_list *l, const hk_grad_and_var *items,
                                   size_t n, double scale);
-HK_API size_t hk_grad_list_size(const hk_grad_list *l);
-HK_API const hk_grad_and_var *hk_grad_list_item(const hk_grad_list *l,
-                                                size_t i); // NULL past the end
-HK_API double hk_grad_list_scale(const hk_grad_list *l);
+
+typedef struct hk_grad_list_info {
+    const hk_grad_and_var *items; // until the list changes
+    size_t count;
+    double scale; // of every gradient
+} hk_grad_list_info;
+
+HK_API hk_status hk_grad_list_get_info(const hk_grad_list *l,
+                                       hk_grad_list_info *out);
 // The list as flat gradients, with a mask when some trainable variable has
 // none: for hk_gradproc_run, hk_optimizer_apply or hk_elastic_apply. Gradients
 // of a whole session are used in place; others are copied, var->count floats
@@ -179,9 +186,8 @@ HK_API hk_status hk_trainer_set_session(hk_trainer *t, hk_session *s);
 // One batch: a step, or its share of one. *stop (NULL allowed): a callback
 // asked for the loop to end.
 HK_API hk_status hk_trainer_step(hk_trainer *t, int *stop);
-HK_API float hk_trainer_loss(const hk_trainer *t);
-HK_API int64_t hk_trainer_local_step(const hk_trainer *t);
-HK_API int64_t hk_trainer_global_step(const hk_trainer *t);
+// As the last callback saw it.
+HK_API hk_status hk_trainer_get_info(const hk_trainer *t, hk_step_info *out);
 HK_API void hk_trainer_set_steps(hk_trainer *t, int64_t local, int64_t global);
 
 // What a worker of an estimator did (hk_estimator_worker).

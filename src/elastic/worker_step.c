@@ -279,7 +279,7 @@ hk_status hk_elastic_stepped(hk_elastic *e, float *x, int64_t steps) {
     if (e->inner != NULL)
         return hki_fail(HK_E_STATE,
                         "%s: stepped: %s makes the steps, in hk_elastic_apply",
-                        e->name, hk_optimizer_name(e->inner));
+                        e->name, hki_optimizer_name(e->inner));
     const int64_t tau = e->opt.communication_period;
     const int64_t periods = e->local_step / tau;
     e->local_step += steps;

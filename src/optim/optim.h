@@ -8,26 +8,35 @@
 #include "base/base.h"
 #include "base/isa.h"
 #include "base/team.h"
+#include "hooke/average.h"
+#include "hooke/gradproc.h"
 #include "hooke/optim.h"
 #include "tensor/tensor.h"
 
-#define HKI_MAX_SLOTS 3
+#define HKI_MAX_SLOTS HK_MAX_SLOTS
 #define HKI_CHUNK_FLOATS 65536 // unit of norms and per-tensor rules
 
 // ---- kernels ----------------------------------------------------------------
 
-// Coefficients of one step, prepared by the rule. The first two are the same
-// for every kernel.
+// Coefficients of one step, prepared by the rule (rules.c); a kernel reads the
+// first three and its own.
 enum {
     HKI_C_SCALE, // of the gradient
     HKI_C_EMA,   // 1 - d of the fused average
     HKI_C_RATE,  // learning rate, or Adam's corrected one
-    HKI_C_A,     // the rule's own
-    HKI_C_B,
-    HKI_C_C,
-    HKI_C_D,
-    HKI_C_E,
-    HKI_C_F,
+    HKI_C_MOMENTUM,
+    HKI_C_Q1,           // 1 - beta1, or 1 - rho
+    HKI_C_Q2,           // 1 - beta2
+    HKI_C_EPSILON,      // scaled by the rule where its paper does
+    HKI_C_KEEP,         // 1 - rate * weight decay
+    HKI_C_DECAY,        // weight decay, inside the step
+    HKI_C_FIX1,         // 1 / (1 - beta1^t)
+    HKI_C_FIX2,         // 1 / sqrt(1 - beta2^t)
+    HKI_C_L1,           // l1, times rate or steps as the rule wants it
+    HKI_C_L2,           // likewise; proximal_gd: 1 + l2 rate
+    HKI_C_INVERSE_RATE, // 1 / learning rate
+    HKI_C_SHRINK,       // twice Ftrl's shrinkage
+    HKI_C_POWER,        // -learning_rate_power
     HKI_N_COEFS
 };
 
@@ -272,10 +281,11 @@ void hki_ema_update_rest(hk_ema *e, const float *x, int64_t done);
 // place of d, as if x had stood still meanwhile.
 void hki_ema_update_steps(hk_ema *e, const float *x, double steps);
 const hk_layout *hki_ema_layout(const hk_ema *e);
+double hki_ema_decay(const hk_ema *e);    // the d of the next update
+bool hki_ema_sequential(const hk_ema *e); // sees values after the step
 const hk_layout *hki_optimizer_layout(const hk_optimizer *o);
-// Everything of a step that can fail; hk_optimizer_apply with the same
-// arguments then succeeds.
-hk_status hki_optimizer_ready(hk_optimizer *o, const float *x,
-                              const hk_grad_view *grads, int64_t global_step);
+const char *hki_optimizer_name(const hk_optimizer *o);
+size_t hki_optimizer_slot_count(const hk_optimizer *o);
+const char *hki_optimizer_slot_name(const hk_optimizer *o, size_t i); // sorted
 
 #endif // HKI_OPTIM_H

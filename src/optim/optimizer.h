@@ -1,5 +1,6 @@
 // optim/optimizer.h - the optimizer's handle, shared by the files that make
-// it: optimizer.c (create, step) and optimizer_state.c (names, bytes).
+// it: optimizer.c (create), optimizer_step.c (steps), optimizer_update.c
+// (values and slots move) and optimizer_state.c (names, bytes).
 #ifndef HKI_OPTIMIZER_H
 #define HKI_OPTIMIZER_H
 #include "optim/optim.h"
@@ -64,5 +65,24 @@ struct hk_optimizer {
 
 // Rebuilds runs from active and skip.
 void hki_optimizer_build_runs(hk_optimizer *o);
+
+// A sparse gradient moves every row of its table.
+static inline bool hki_optimizer_all_rows(const hk_optimizer *o) {
+    return o->opt.sparse_update == HK_SPARSE_BY_KIND
+               ? (o->rule->flags & HKI_RULE_ALL_ROWS) != 0
+               : o->opt.sparse_update == HK_SPARSE_ALL_ROWS;
+}
+
+// One update: the prepared tables, and the active runs in [begin, end).
+typedef struct hki_optimizer_job {
+    hk_optimizer *o;
+    float *x;
+    const float *g;     // element 0 of the vector
+    float *ema;         // likewise; NULL: none
+    int64_t begin, end; // dense range to cover
+    int parts;          // of the pass; set by the update
+} hki_optimizer_job;
+
+void hki_optimizer_update(hki_optimizer_job *j);
 
 #endif // HKI_OPTIMIZER_H

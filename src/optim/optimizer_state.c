@@ -12,12 +12,8 @@
 
 static const char magic[8] = {'H', 'K', 'O', 'P', 'T', 'I', 'M', '1'};
 
-const char *hk_optimizer_name(const hk_optimizer *o) {
-    return o == NULL ? "" : o->opt.name;
-}
-
-hk_optimizer_kind hk_optimizer_get_kind(const hk_optimizer *o) {
-    return o == NULL ? (hk_optimizer_kind)0 : o->rule->kind;
+const char *hki_optimizer_name(const hk_optimizer *o) {
+    return o->opt.name;
 }
 
 const hk_layout *hki_optimizer_layout(const hk_optimizer *o) {
@@ -99,12 +95,23 @@ hk_status hk_optimizer_set_schedule(hk_optimizer *o, hk_schedule *schedule) {
 
 // ---- slots ----------------------------------------------------------------
 
-size_t hk_optimizer_slots(const hk_optimizer *o) {
-    return o == NULL ? 0 : o->n_slots;
+size_t hki_optimizer_slot_count(const hk_optimizer *o) {
+    return o->n_slots;
 }
 
-const char *hk_optimizer_slot_name(const hk_optimizer *o, size_t i) {
-    return o == NULL || i >= o->n_slots ? NULL : o->slot[o->sorted[i]].name;
+const char *hki_optimizer_slot_name(const hk_optimizer *o, size_t i) {
+    return i < o->n_slots ? o->slot[o->sorted[i]].name : NULL;
+}
+
+hk_status hk_optimizer_get_info(const hk_optimizer *o, hk_optimizer_info *out) {
+    if (o == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "optimizer: info: NULL argument");
+    *out = (hk_optimizer_info){.name = o->opt.name,
+                               .kind = o->rule->kind,
+                               .slot_count = (uint32_t)o->n_slots};
+    for (size_t i = 0; i < o->n_slots; i++)
+        out->slots[i] = hki_optimizer_slot_name(o, i);
+    return HK_OK;
 }
 
 // Whether an entry belongs to this rule.

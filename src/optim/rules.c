@@ -44,22 +44,22 @@ static void prepare_gd(PREPARE_ARGS) {
 static void prepare_momentum(PREPARE_ARGS) {
     UNUSED_ARGS;
     c[HKI_C_RATE] = (float)rate;
-    c[HKI_C_A] = (float)o->momentum;
+    c[HKI_C_MOMENTUM] = (float)o->momentum;
 }
 
 static void prepare_adagrad_da(PREPARE_ARGS) {
     UNUSED_ARGS;
     const double t = (double)global_step + 1;
     c[HKI_C_RATE] = (float)rate;
-    c[HKI_C_A] = (float)(o->l1 * t);
-    c[HKI_C_B] = (float)(o->l2 * t * rate);
+    c[HKI_C_L1] = (float)(o->l1 * t);
+    c[HKI_C_L2] = (float)(o->l2 * t * rate);
 }
 
 static void prepare_adadelta(PREPARE_ARGS) {
     UNUSED_ARGS;
     c[HKI_C_RATE] = (float)rate;
-    c[HKI_C_A] = 1.0f - (float)o->rho;
-    c[HKI_C_B] = (float)o->epsilon;
+    c[HKI_C_Q1] = 1.0f - (float)o->rho;
+    c[HKI_C_EPSILON] = (float)o->epsilon;
 }
 
 static void prepare_adam(PREPARE_ARGS) {
@@ -67,61 +67,62 @@ static void prepare_adam(PREPARE_ARGS) {
     const double left1 = 1.0f - power[0], left2 = 1.0f - power[1];
     const double root2 = sqrt(left2);
     c[HKI_C_RATE] = (float)(rate * root2 / left1);
-    c[HKI_C_A] = 1.0f - (float)o->beta1;
-    c[HKI_C_B] = 1.0f - (float)o->beta2;
-    c[HKI_C_C] = (float)(o->paper_epsilon ? o->epsilon * root2 : o->epsilon);
-    c[HKI_C_D] = decay ? (float)(1 - rate * o->weight_decay) : 1.0f;
+    c[HKI_C_Q1] = 1.0f - (float)o->beta1;
+    c[HKI_C_Q2] = 1.0f - (float)o->beta2;
+    c[HKI_C_EPSILON] =
+        (float)(o->paper_epsilon ? o->epsilon * root2 : o->epsilon);
+    c[HKI_C_KEEP] = decay ? (float)(1 - rate * o->weight_decay) : 1.0f;
 }
 
 static void prepare_rmsprop(PREPARE_ARGS) {
     UNUSED_ARGS;
     c[HKI_C_RATE] = (float)rate;
-    c[HKI_C_A] = 1.0f - (float)o->rho;
-    c[HKI_C_B] = (float)o->momentum;
-    c[HKI_C_C] = (float)o->epsilon;
+    c[HKI_C_Q1] = 1.0f - (float)o->rho;
+    c[HKI_C_MOMENTUM] = (float)o->momentum;
+    c[HKI_C_EPSILON] = (float)o->epsilon;
 }
 
 static void prepare_ftrl(PREPARE_ARGS) {
     UNUSED_ARGS;
     c[HKI_C_RATE] = (float)rate;
-    c[HKI_C_A] = (float)(1 / rate);
-    c[HKI_C_B] = (float)o->l1;
-    c[HKI_C_C] = (float)(2 * o->l2);
-    c[HKI_C_D] = (float)(2 * o->l2_shrinkage);
-    c[HKI_C_E] = (float)-o->learning_rate_power;
+    c[HKI_C_INVERSE_RATE] = (float)(1 / rate);
+    c[HKI_C_L1] = (float)o->l1;
+    c[HKI_C_L2] = (float)(2 * o->l2);
+    c[HKI_C_SHRINK] = (float)(2 * o->l2_shrinkage);
+    c[HKI_C_POWER] = (float)-o->learning_rate_power;
 }
 
 static void prepare_proximal_gd(PREPARE_ARGS) {
     UNUSED_ARGS;
     c[HKI_C_RATE] = (float)rate;
-    c[HKI_C_A] = (float)(rate * o->l1);
-    c[HKI_C_B] = (float)(1 + o->l2 * rate);
+    c[HKI_C_L1] = (float)(rate * o->l1);
+    c[HKI_C_L2] = (float)(1 + o->l2 * rate);
 }
 
 static void prepare_proximal_adagrad(PREPARE_ARGS) {
     UNUSED_ARGS;
     c[HKI_C_RATE] = (float)rate;
-    c[HKI_C_A] = (float)o->l1;
-    c[HKI_C_B] = (float)o->l2;
+    c[HKI_C_L1] = (float)o->l1;
+    c[HKI_C_L2] = (float)o->l2;
 }
 
 static void prepare_lamb(PREPARE_ARGS) {
     UNUSED_ARGS;
     c[HKI_C_RATE] = (float)rate;
-    c[HKI_C_A] = 1.0f - (float)o->beta1;
-    c[HKI_C_B] = 1.0f - (float)o->beta2;
-    c[HKI_C_C] = (float)o->epsilon;
-    c[HKI_C_D] = decay ? (float)o->weight_decay : 0.0f;
-    c[HKI_C_E] = (float)(1 / (double)(1.0f - power[0]));
-    c[HKI_C_F] = (float)(1 / sqrt((double)(1.0f - power[1])));
+    c[HKI_C_Q1] = 1.0f - (float)o->beta1;
+    c[HKI_C_Q2] = 1.0f - (float)o->beta2;
+    c[HKI_C_EPSILON] = (float)o->epsilon;
+    c[HKI_C_DECAY] = decay ? (float)o->weight_decay : 0.0f;
+    c[HKI_C_FIX1] = (float)(1 / (double)(1.0f - power[0]));
+    c[HKI_C_FIX2] = (float)(1 / sqrt((double)(1.0f - power[1])));
 }
 
 static void prepare_lion(PREPARE_ARGS) {
     UNUSED_ARGS;
     c[HKI_C_RATE] = (float)rate;
-    c[HKI_C_A] = 1.0f - (float)o->beta1;
-    c[HKI_C_B] = 1.0f - (float)o->beta2;
-    c[HKI_C_D] = decay ? (float)(1 - rate * o->weight_decay) : 1.0f;
+    c[HKI_C_Q1] = 1.0f - (float)o->beta1;
+    c[HKI_C_Q2] = 1.0f - (float)o->beta2;
+    c[HKI_C_KEEP] = decay ? (float)(1 - rate * o->weight_decay) : 1.0f;
 }
 
 // ---- kernels ----------------------------------------------------------------

@@ -2,8 +2,9 @@
 //
 // A rule is written once, as an inlined loop; RULE() makes of it the pass
 // over a range (with and without the fused average) and the pass over rows.
-// Letters: x value, g gradient, e average, k coefficients; slots carry the
-// names of the formulas in docs/optimizers.md.
+// x value, g gradient times its scale, e average, k coefficients (optim.h says
+// what each is); s0, s1, s2 are the slots in the order of rules.c. The formula
+// stands above the loop; docs/optimizers.md has it with its source.
 #include "optim/optim.h"
 #include <math.h>
 
@@ -34,15 +35,16 @@
     const float ks = k[HKI_C_SCALE], ka = k[HKI_C_EMA], kr = k[HKI_C_RATE];    \
     (void)s0, (void)s1, (void)s2, (void)e, (void)ka
 
+// x -= lr g
 INLINE void gd(ARGS) {
     COMMON;
     SIMD for (int64_t i = 0; i < n; i++) STORE(HKI_FMA(-kr, g[i] * ks, x[i]));
 }
 
-// A: momentum.
+// a = mu a + g;  x -= lr a
 INLINE void momentum(ARGS) {
     COMMON;
-    const float mu = k[HKI_C_A];
+    const float mu = k[HKI_C_MOMENTUM];
     SIMD for (int64_t i = 0; i < n; i++) {
         const float a = HKI_FMA(mu, s0[i], g[i] * ks);
         s0[i] = a;
@@ -50,9 +52,10 @@ INLINE void momentum(ARGS) {
     }
 }
 
+// a = mu a + g;  x -= lr (g + mu a)
 INLINE void nesterov(ARGS) {
     COMMON;
-    const float mu = k[HKI_C_A];
+    const float mu = k[HKI_C_MOMENTUM];
     SIMD for (int64_t i = 0; i < n; i++) {
         const float gi = g[i] * ks;
         const float a = HKI_FMA(mu, s0[i], gi);
@@ -61,6 +64,7 @@ INLINE void nesterov(ARGS) {
     }
 }
 
+// a += g^2;  x -= lr g / sqrt(a)
 INLINE void adagrad(ARGS) {
     COMMON;
     SIMD for (int64_t i = 0; i < n; i++) {
@@ -71,10 +75,11 @@ INLINE void adagrad(ARGS) {
     }
 }
 
-// A: l1 T, B: l2 T lr. Adding 0 turns -0 into 0.
+// s += g, q += g^2;  x = -lr sign(s) max(|s| - l1 T, 0) / (l2 T lr + sqrt(q))
+// over T steps. Adding 0 turns -0 into 0.
 INLINE void adagrad_da(ARGS) {
     COMMON;
-    const float l1t = k[HKI_C_A], l2t = k[HKI_C_B];
+    const float l1t = k[HKI_C_L1], l2t = k[HKI_C_L2];
     SIMD for (int64_t i = 0; i < n; i++) {
         const float gi = g[i] * ks;
         const float sum = s0[i] + gi;
@@ -87,10 +92,11 @@ INLINE void adagrad_da(ARGS) {
     }
 }
 
-// A: 1 - rho, B: epsilon.
+// a += (1 - rho)(g^2 - a);  u = g sqrt(b + eps) / sqrt(a + eps)
+// b += (1 - rho)(u^2 - b);  x -= lr u
 INLINE void adadelta(ARGS) {
     COMMON;
-    const float q = k[HKI_C_A], eps = k[HKI_C_B];
+    const float q = k[HKI_C_Q1], eps = k[HKI_C_EPSILON];
     SIMD for (int64_t i = 0; i < n; i++) {
         const float gi = g[i] * ks;
         const float a = HKI_FMA(gi * gi - s0[i], q, s0[i]);
@@ -101,11 +107,13 @@ INLINE void adadelta(ARGS) {
     }
 }
 
-// RATE: corrected rate, A: 1 - b1, B: 1 - b2, C: epsilon, D: 1 - lr wd.
+// m += (1 - b1)(g - m), v += (1 - b2)(g^2 - v)
+// x = (1 - lr wd) x - rate m / (sqrt(v) + eps), the rate corrected for bias:
+// lr sqrt(1 - b2^t) / (1 - b1^t)
 INLINE void adam(ARGS) {
     COMMON;
-    const float q1 = k[HKI_C_A], q2 = k[HKI_C_B], eps = k[HKI_C_C];
-    const float keep = k[HKI_C_D];
+    const float q1 = k[HKI_C_Q1], q2 = k[HKI_C_Q2], eps = k[HKI_C_EPSILON];
+    const float keep = k[HKI_C_KEEP];
     SIMD for (int64_t i = 0; i < n; i++) {
         const float gi = g[i] * ks;
         const float m = HKI_FMA(gi - s0[i], q1, s0[i]);
@@ -116,10 +124,11 @@ INLINE void adam(ARGS) {
     }
 }
 
+// Adam with top = max(top, v) in the place of v.
 INLINE void amsgrad(ARGS) {
     COMMON;
-    const float q1 = k[HKI_C_A], q2 = k[HKI_C_B], eps = k[HKI_C_C];
-    const float keep = k[HKI_C_D];
+    const float q1 = k[HKI_C_Q1], q2 = k[HKI_C_Q2], eps = k[HKI_C_EPSILON];
+    const float keep = k[HKI_C_KEEP];
     SIMD for (int64_t i = 0; i < n; i++) {
         const float gi = g[i] * ks;
         const float m = HKI_FMA(gi - s0[i], q1, s0[i]);
@@ -132,10 +141,10 @@ INLINE void amsgrad(ARGS) {
     }
 }
 
-// A: 1 - decay, B: momentum, C: epsilon. Slots: rms, momentum.
+// s += (1 - rho)(g^2 - s);  mom = mu mom + lr g / sqrt(s + eps);  x -= mom
 INLINE void rmsprop(ARGS) {
     COMMON;
-    const float q = k[HKI_C_A], mu = k[HKI_C_B], eps = k[HKI_C_C];
+    const float q = k[HKI_C_Q1], mu = k[HKI_C_MOMENTUM], eps = k[HKI_C_EPSILON];
     SIMD for (int64_t i = 0; i < n; i++) {
         const float gi = g[i] * ks;
         const float ms = HKI_FMA(gi * gi - s0[i], q, s0[i]);
@@ -146,10 +155,11 @@ INLINE void rmsprop(ARGS) {
     }
 }
 
-// Slots: rms, mg, momentum.
+// The same with a mean of g: c += (1 - rho)(g - c), and s - c^2 under the
+// root.
 INLINE void rmsprop_centered(ARGS) {
     COMMON;
-    const float q = k[HKI_C_A], mu = k[HKI_C_B], eps = k[HKI_C_C];
+    const float q = k[HKI_C_Q1], mu = k[HKI_C_MOMENTUM], eps = k[HKI_C_EPSILON];
     SIMD for (int64_t i = 0; i < n; i++) {
         const float gi = g[i] * ks;
         const float ms = HKI_FMA(gi * gi - s0[i], q, s0[i]);
@@ -163,12 +173,14 @@ INLINE void rmsprop_centered(ARGS) {
     }
 }
 
-// A: 1 / lr, B: l1, C: 2 l2, D: 2 shrinkage, E: -power. Slots: accum, linear.
+// a' = a + g^2;  sigma = (sqrt(a') - sqrt(a)) / lr
+// z += g + 2 shrinkage x - sigma x
+// x = (sign(z) l1 - z) / (sqrt(a') / lr + 2 l2) where |z| > l1, else 0
 INLINE void ftrl(ARGS) {
     COMMON;
     (void)kr;
-    const float inv = k[HKI_C_A], l1 = k[HKI_C_B], l2 = k[HKI_C_C];
-    const float shrink = k[HKI_C_D];
+    const float inv = k[HKI_C_INVERSE_RATE], l1 = k[HKI_C_L1], l2 = k[HKI_C_L2];
+    const float shrink = k[HKI_C_SHRINK];
     SIMD for (int64_t i = 0; i < n; i++) {
         const float gi = g[i] * ks;
         const float acc = HKI_FMA(gi, gi, s0[i]);
@@ -181,11 +193,12 @@ INLINE void ftrl(ARGS) {
     }
 }
 
+// The same with a^(-power) in the place of the root.
 INLINE void ftrl_pow(ARGS) {
     COMMON;
     (void)kr;
-    const float inv = k[HKI_C_A], l1 = k[HKI_C_B], l2 = k[HKI_C_C];
-    const float shrink = k[HKI_C_D], power = k[HKI_C_E];
+    const float inv = k[HKI_C_INVERSE_RATE], l1 = k[HKI_C_L1], l2 = k[HKI_C_L2];
+    const float shrink = k[HKI_C_SHRINK], power = k[HKI_C_POWER];
     for (int64_t i = 0; i < n; i++) {
         const float gi = g[i] * ks;
         const float acc = HKI_FMA(gi, gi, s0[i]);
@@ -199,10 +212,10 @@ INLINE void ftrl_pow(ARGS) {
     }
 }
 
-// A: lr l1, B: 1 + l2 lr.
+// u = x - lr g;  x = sign(u) max(|u| - lr l1, 0) / (1 + lr l2)
 INLINE void proximal_gd(ARGS) {
     COMMON;
-    const float l1 = k[HKI_C_A], den = k[HKI_C_B];
+    const float l1 = k[HKI_C_L1], den = k[HKI_C_L2];
     SIMD for (int64_t i = 0; i < n; i++) {
         const float u = HKI_FMA(-kr, g[i] * ks, x[i]);
         const float over = fabsf(u) - l1;
@@ -210,10 +223,11 @@ INLINE void proximal_gd(ARGS) {
     }
 }
 
-// A: l1, B: l2.
+// a += g^2;  r = lr / sqrt(a);  u = x - r g
+// x = sign(u) max(|u| - r l1, 0) / (1 + r l2)
 INLINE void proximal_adagrad(ARGS) {
     COMMON;
-    const float l1 = k[HKI_C_A], l2 = k[HKI_C_B];
+    const float l1 = k[HKI_C_L1], l2 = k[HKI_C_L2];
     SIMD for (int64_t i = 0; i < n; i++) {
         const float gi = g[i] * ks;
         const float a = HKI_FMA(gi, gi, s0[i]);
@@ -225,24 +239,26 @@ INLINE void proximal_adagrad(ARGS) {
     }
 }
 
-// RATE: lr trust, C: epsilon, D: weight decay, E: 1 / (1 - b1^t),
-// F: 1 / sqrt(1 - b2^t). The moments are up to date (lamb_moments).
+// u = m / (1 - b1^t) / (sqrt(v / (1 - b2^t)) + eps) + wd x
+// x -= lr trust u, trust being |x| / |u| of the tensor. The moments are up to
+// date (lamb_moments).
 #define LAMB_STEP(m, v, w)                                                     \
     HKI_FMA(decay, (w), (m)*c1 / HKI_FMA(sqrtf(v), c2, eps))
 
 INLINE void lamb(ARGS) {
     COMMON;
     (void)ks, (void)g;
-    const float eps = k[HKI_C_C], decay = k[HKI_C_D];
-    const float c1 = k[HKI_C_E], c2 = k[HKI_C_F];
+    const float eps = k[HKI_C_EPSILON], decay = k[HKI_C_DECAY];
+    const float c1 = k[HKI_C_FIX1], c2 = k[HKI_C_FIX2];
     SIMD for (int64_t i = 0; i < n; i++)
         STORE(HKI_FMA(-kr, LAMB_STEP(s0[i], s1[i], x[i]), x[i]));
 }
 
-// A: 1 - b1, B: 1 - b2, D: 1 - lr wd.
+// c = m + (1 - b1)(g - m);  m += (1 - b2)(g - m)
+// x = (1 - lr wd) x - lr sign(c)
 INLINE void lion(ARGS) {
     COMMON;
-    const float q1 = k[HKI_C_A], q2 = k[HKI_C_B], keep = k[HKI_C_D];
+    const float q1 = k[HKI_C_Q1], q2 = k[HKI_C_Q2], keep = k[HKI_C_KEEP];
     SIMD for (int64_t i = 0; i < n; i++) {
         const float gi = g[i] * ks;
         const float m = s0[i];
@@ -334,11 +350,11 @@ static double sum_squares(const float *x, int64_t n) {
 INLINE void lamb_element(const float x, const float g, float *restrict s0,
                          float *restrict s1, const float *k, double *xx,
                          double *uu) {
-    const float eps = k[HKI_C_C], decay = k[HKI_C_D];
-    const float c1 = k[HKI_C_E], c2 = k[HKI_C_F];
+    const float eps = k[HKI_C_EPSILON], decay = k[HKI_C_DECAY];
+    const float c1 = k[HKI_C_FIX1], c2 = k[HKI_C_FIX2];
     const float gi = g * k[HKI_C_SCALE];
-    const float m = HKI_FMA(gi - *s0, k[HKI_C_A], *s0);
-    const float v = HKI_FMA(gi * gi - *s1, k[HKI_C_B], *s1);
+    const float m = HKI_FMA(gi - *s0, k[HKI_C_Q1], *s0);
+    const float v = HKI_FMA(gi * gi - *s1, k[HKI_C_Q2], *s1);
     *s0 = m;
     *s1 = v;
     const float step = LAMB_STEP(m, v, x);

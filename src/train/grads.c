@@ -52,16 +52,11 @@ void hk_grad_list_destroy(hk_grad_list *l) {
     hki_free(l);
 }
 
-size_t hk_grad_list_size(const hk_grad_list *l) {
-    return l->n;
-}
-
-const hk_grad_and_var *hk_grad_list_item(const hk_grad_list *l, size_t i) {
-    return i < l->n ? &l->items[i] : NULL;
-}
-
-double hk_grad_list_scale(const hk_grad_list *l) {
-    return l->scale;
+hk_status hk_grad_list_get_info(const hk_grad_list *l, hk_grad_list_info *out) {
+    if (l == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "gradient list: NULL argument");
+    *out = (hk_grad_list_info){l->items, l->n, l->scale};
+    return HK_OK;
 }
 
 // Position of an entry in the layout; -1 when it belongs to another one.

@@ -161,10 +161,7 @@ static hk_status update_by_hand(hk_trainer *t) {
 }
 
 static hk_status average(hk_trainer *t) {
-    if (t->opt.ema == NULL)
-        return HK_OK;
-    return hk_ema_update(t->opt.ema, t->info.x,
-                         hk_session_side(t->opt.session));
+    return t->opt.ema != NULL ? hk_ema_update(t->opt.ema, t->info.x) : HK_OK;
 }
 
 // Does something of the caller's come between the optimizer and the average?
@@ -181,10 +178,7 @@ static hk_status update_fused(hk_trainer *t) {
     HKI_TRY(hk_optimizer_apply(t->opt.optimizer, t->info.x, &t->grads,
                                t->info.global_step, t->opt.ema));
     t->info.applied = 1;
-    const void *side = hk_session_side(t->opt.session);
-    return t->opt.ema != NULL && side != NULL
-               ? hk_ema_update_side(t->opt.ema, side)
-               : HK_OK;
+    return HK_OK;
 }
 
 static hk_status update_alone(hk_trainer *t) {
@@ -261,16 +255,11 @@ hk_status hk_trainer_step(hk_trainer *t, int *stop) {
     return HK_OK;
 }
 
-float hk_trainer_loss(const hk_trainer *t) {
-    return t->info.loss;
-}
-
-int64_t hk_trainer_local_step(const hk_trainer *t) {
-    return t->info.local_step;
-}
-
-int64_t hk_trainer_global_step(const hk_trainer *t) {
-    return t->info.global_step;
+hk_status hk_trainer_get_info(const hk_trainer *t, hk_step_info *out) {
+    if (t == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "trainer: info: NULL argument");
+    *out = t->info;
+    return HK_OK;
 }
 
 void hk_trainer_set_steps(hk_trainer *t, int64_t local, int64_t global) {

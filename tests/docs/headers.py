@@ -19,6 +19,9 @@ FLAGS = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused",
          "-Wno-empty-body"]
 GIVEN = {
     "canned.h": "hk_context *ctx, hk_feature_set *columns, hk_estimator *e",
+    "average.h": "hk_layout *layout, float *x, hk_ema *ema, hk_optimizer *opt, "
+                 "hk_grad_view gradients, int64_t step",
+    "center.h": "hk_layout *layout, hk_center *center, float *values",
     "ckpt.h": "hk_saver *saver, hk_name_map *map, int64_t step, "
               "hk_restore_report report",
     "cluster.h": "hk_center_server_options so, hk_center_server *server, "
@@ -40,6 +43,8 @@ GIVEN = {
     "export.h": "hk_estimator *e, hk_tensor *w, const char *path",
     "feature.h": "hk_dataset *train, hk_dataset *d",
     "files.h": "const hk_example_feature *features, size_t n_features",
+    "gradproc.h": "hk_layout *layout, hk_gradproc *p, hk_grad_view gradients, "
+                  "hk_grad_view processed, int ready",
     "graph.h": "hk_graph *g, hk_node *w",
     "hooks.h": "void",
     "image.h": "hk_dataset *d, hk_images_options opt",
@@ -53,6 +58,7 @@ GIVEN = {
                "hk_optimizer *opt, hk_elastic *e, hk_progress progress, "
                "hk_run_end end, float *x, hk_role_evaluator_options vo",
     "run_config.h": "hk_dataset *d",
+    "schedule.h": "hk_schedule *schedule",
     "spec.h": "void",
     "sweep.h": "hk_context *ctx, hk_estimator_options e, hk_source train, "
                "hk_source eval, hk_sweep_result *result",

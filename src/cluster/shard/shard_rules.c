@@ -78,7 +78,7 @@ hk_status hki_rules_slots(const hk_center_options *opt, const char *name,
     const hk_status s = hk_optimizer_create(&o, l, &probe);
     hk_layout_release(l);
     HKI_TRY(s);
-    *n_slots = (uint32_t)hk_optimizer_slots(probe);
+    *n_slots = (uint32_t)hki_optimizer_slot_count(probe);
     hk_optimizer_destroy(probe);
     if (*n_slots > MAX_SLOTS)
         return hki_fail(HK_E_UNSUPPORTED, "%s: an outer optimizer of %u slots",
@@ -117,7 +117,7 @@ static hk_status find_state(hki_shard *s, uint32_t chunk, const hk_layout *l) {
     hk_optimizer *const o = s->outer[chunk];
     const char *const first = hk_layout_entry(l, 0)->name;
     for (uint32_t i = 0; i < s->n_slots; i++)
-        HKI_TRY(hk_optimizer_slot(o, first, hk_optimizer_slot_name(o, i),
+        HKI_TRY(hk_optimizer_slot(o, first, hki_optimizer_slot_name(o, i),
                                   &s->slot[chunk * MAX_SLOTS + i]));
     hk_name_map *map;
     HKI_TRY(hk_name_map_create(&map));

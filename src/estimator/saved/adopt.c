@@ -151,7 +151,7 @@ static hk_status restore_slots(hki_worker *w, hk_name_map *map,
                                const hk_rename *names, size_t n) {
     hk_estimator *const e = w->e;
     const char *const path = hki_ckpt_path(e->ckpt);
-    const char *const what = hk_optimizer_name(w->optimizer);
+    const char *const what = hki_optimizer_name(w->optimizer);
     hk_restore_options o;
     hk_restore_report r;
     hk_restore_options_init(&o, sizeof o);

@@ -69,7 +69,7 @@ static hk_status apply(hki_worker *w, const hk_spec *m, const hki_scalar *k) {
     case TARGET_ELASTIC:
         return hk_elastic_set(w->elastic, leaf, k->value);
     case TARGET_EMA: // worker 0 is the one that moves it
-        return w->index == 0 ? hk_ema_set_decay(w->e->crew->ema, k->value)
+        return w->index == 0 ? hk_ema_set(w->e->crew->ema, "decay", k->value)
                              : HK_OK;
     case TARGET_NONE:
         break;

@@ -57,7 +57,7 @@ static void optimizer_options(const hk_spec *m, uint32_t threads,
 // ---- callbacks of the step --------------------------------------------------
 
 static hk_status count_ema(void *user, hk_step_info *info) {
-    return hk_ema_set_num_updates(user, info->local_step + 1);
+    return hk_ema_set(user, "num_updates", (double)info->local_step + 1);
 }
 
 // Steps since the exchange before: a period, or less at the end of the data.
@@ -258,8 +258,7 @@ static hk_status create_ema(hki_crew *c) {
     if (o.threads == 0)
         o.threads = hki_worker_threads(c->e);
     hk_session *const s = c->workers[0].bench.slots.data[0].session;
-    return hk_ema_create(&o, c->layout, hk_session_params(s),
-                         hk_session_side(s), &c->ema);
+    return hk_ema_create(&o, c->layout, hk_session_params(s), &c->ema);
 }
 
 static hk_status create_center(hki_crew *c) {

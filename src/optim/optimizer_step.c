@@ -1,0 +1,254 @@
+// optimizer_step.c - the steps of an optimizer, whole or in pieces.
+//
+// A step has three parts: prepare (everything that can fail, coefficients),
+// update (optimizer_update.c), finish (Adam's powers). Values and slots are
+// written by the second part only, so a failed step changes nothing.
+#include "optim/optimizer.h"
+#include <math.h>
+
+// ---- prepare --------------------------------------------------------------
+
+double hk_optimizer_rate(const hk_optimizer *o, int64_t global_step) {
+    if (o == NULL)
+        return (double)NAN;
+    return o->schedule != NULL
+               ? hk_schedule_value(o->schedule, (double)global_step)
+               : o->opt.learning_rate;
+}
+
+// Coefficients of the step; the gradient's scale and the average come later.
+static hk_status prepare(hk_optimizer *o, int64_t global_step) {
+    const double rate = hk_optimizer_rate(o, global_step);
+    // Constant rates were checked when they were set. A noisy schedule may dip
+    // below zero, which only some rules cannot bear.
+    if (!isfinite(rate))
+        return hki_fail(HK_E_NOT_FINITE, "%s: the rate at step %lld is %g",
+                        o->opt.name, (long long)global_step, rate);
+    if (o->rule->hyper[0]->above_low)
+        HKI_TRY(hki_hyper_check(o->rule, o->rule->hyper[0], rate));
+    o->rate = rate;
+    o->kernel = &o->k->rule[o->rule->kernel(&o->opt)];
+    memset(o->c, 0, sizeof o->c);
+    for (int decay = 0; decay < 2; decay++)
+        o->rule->prepare(&o->opt, rate, o->power, global_step, decay == 1,
+                         o->c[decay]);
+    return HK_OK;
+}
+
+static void set_coef(hk_optimizer *o, int i, float v) {
+    o->c[0][i] = o->c[1][i] = v;
+}
+
+static void finish(hk_optimizer *o) {
+    if (o->rule->flags & HKI_RULE_POWERS) {
+        o->power[0] *= (float)o->opt.beta1;
+        o->power[1] *= (float)o->opt.beta2;
+    }
+}
+
+// The entries of a step: those selected that its gradients cover.
+static void narrow(hk_optimizer *o, const unsigned char *mask) {
+    if (mask == NULL && !o->narrowed)
+        return;
+    for (size_t i = 0; i < o->n_entries; i++)
+        o->active[i] = o->selected[i] && (mask == NULL || mask[i] != 0);
+    o->narrowed = mask != NULL;
+    hki_optimizer_build_runs(o);
+}
+
+// Checks one sparse gradient and makes its indices unique.
+static hk_status prepare_sparse(hk_optimizer *o, const hk_sparse_grad *g) {
+    size_t t;
+    HKI_TRY(hki_tables_find(&o->tables, o->layout, g, o->opt.name, &t));
+    hki_rowset *const set = &o->tables.set[t];
+    for (size_t i = 0; i < o->n_prepared; i++)
+        if (o->prepared[i].set == set)
+            return hki_fail(HK_E_EXISTS, "%s: two sparse gradients for %s",
+                            o->opt.name, g->entry->name);
+    const size_t index = o->tables.entry[t];
+    HKI_TRY(hki_rowset_check(set, g->entry->name, g->indices, g->count));
+    hki_prepared p = {hk_layout_entry(o->layout, index),
+                      index,
+                      set,
+                      g->indices,
+                      g->rows,
+                      g->count};
+    // Marks find repeated indices, and lead from a row to its gradient.
+    const bool marks = !g->unique || hki_optimizer_all_rows(o);
+    if (marks && !hki_rowset_mark(set, g->indices, g->count)) {
+        hki_rowset_clear(set);
+        HKI_TRY(hki_rowset_add(set, g->indices, g->rows, 1, g->count));
+        p.indices = set->indices;
+        p.rows = set->rows;
+        p.count = set->count;
+    }
+    // The set is prepared even when its table takes no part, so that a
+    // second gradient for it is noticed.
+    if (!o->active[index]) {
+        p.entry = NULL;
+        p.count = 0;
+    }
+    o->prepared[o->n_prepared++] = p;
+    return HK_OK;
+}
+
+// ---- steps ----------------------------------------------------------------
+
+static bool all_active(const hk_optimizer *o, int64_t end) {
+    for (size_t i = 0; i < o->n_entries; i++)
+        if (!o->active[i] && hk_layout_entry(o->layout, i)->offset < end)
+            return false;
+    return true;
+}
+
+static hk_status check_step(const hk_optimizer *o, const float *x,
+                            bool in_step) {
+    if (o == NULL || x == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "optimizer: handle or x is NULL");
+    if (o->in_step != in_step)
+        return hki_fail(HK_E_STATE,
+                        in_step ? "%s: no step was begun"
+                                : "%s: a step begun is not ended",
+                        o->opt.name);
+    return HK_OK;
+}
+
+static hk_status check_grads(const hk_optimizer *o, const hk_grad_view *v,
+                             int64_t global_step) {
+    HKI_TRY(hki_grad_view_check(o->layout, v, o->opt.name));
+    if (v->n_dense == 0 && v->n_sparse == 0)
+        return hki_fail(HK_E_INVALID_ARG, "%s: there is no gradient at all",
+                        o->opt.name);
+    if (global_step < 0)
+        return hki_fail(HK_E_INVALID_ARG, "%s: global_step is %lld",
+                        o->opt.name, (long long)global_step);
+    return HK_OK;
+}
+
+// Everything of a step that can fail.
+static hk_status ready(hk_optimizer *o, const float *x,
+                       const hk_grad_view *grads, int64_t global_step) {
+    HKI_TRY(check_step(o, x, false));
+    HKI_TRY(check_grads(o, grads, global_step));
+    narrow(o, grads->mask);
+    o->n_prepared = 0;
+    for (size_t i = 0; i < grads->n_sparse; i++)
+        HKI_TRY(prepare_sparse(o, &grads->sparse[i]));
+    return prepare(o, global_step);
+}
+
+// Both rules are ready before one of them moves anything.
+static void apply_both(hk_optimizer *o, float *x, const hk_grad_view *grads,
+                       hk_ema *ema) {
+    hk_optimizer *const list[2] = {o, o->other};
+    for (int i = 0; i < 2; i++) {
+        set_coef(list[i], HKI_C_SCALE, (float)grads->scale);
+        hki_optimizer_job j = {
+            .o = list[i], .x = x, .g = grads->dense, .end = grads->n_dense};
+        hki_optimizer_update(&j);
+        finish(list[i]);
+    }
+    if (ema != NULL)
+        hki_ema_update_rest(ema, x, 0);
+}
+
+hk_status hk_optimizer_apply(hk_optimizer *o, float *x,
+                             const hk_grad_view *grads, int64_t global_step,
+                             hk_ema *ema) {
+    HKI_TRY(ready(o, x, grads, global_step));
+    if (o->other != NULL)
+        HKI_TRY(ready(o->other, x, grads, global_step));
+    if (ema != NULL && hk_layout_fingerprint(hki_ema_layout(ema)) !=
+                           hk_layout_fingerprint(o->layout))
+        return hki_fail(HK_E_SHAPE, "%s: the average has another layout",
+                        o->opt.name);
+    if (ema != NULL && !hki_ema_sequential(ema)) {
+        hki_ema_update_rest(ema, x, 0);
+        ema = NULL;
+    }
+    if (o->other != NULL) {
+        apply_both(o, x, grads, ema);
+        return HK_OK;
+    }
+    set_coef(o, HKI_C_SCALE, (float)grads->scale);
+    hki_optimizer_job j = {
+        .o = o, .x = x, .g = grads->dense, .end = grads->n_dense};
+    if (ema != NULL && all_active(o, j.end)) {
+        j.ema = hki_ema_fused(ema, j.end);
+        set_coef(o, HKI_C_EMA, (float)(1 - hki_ema_decay(ema)));
+    }
+    hki_optimizer_update(&j);
+    if (ema != NULL)
+        hki_ema_update_rest(ema, x, j.ema != NULL ? j.end : 0);
+    finish(o);
+    return HK_OK;
+}
+
+hk_status hk_optimizer_begin(hk_optimizer *o, int64_t global_step) {
+    if (o == NULL || o->in_step || global_step < 0)
+        return hki_fail(o != NULL && o->in_step ? HK_E_STATE : HK_E_INVALID_ARG,
+                        "optimizer: begin: no handle, inside a step, or "
+                        "global_step %lld",
+                        (long long)global_step);
+    HKI_TRY(prepare(o, global_step));
+    narrow(o, NULL);
+    if (o->other != NULL)
+        HKI_TRY(hk_optimizer_begin(o->other, global_step));
+    o->in_step = true;
+    return HK_OK;
+}
+
+// True when `at` is no position inside an entry.
+static bool is_edge(const hk_optimizer *o, int64_t at) {
+    for (size_t i = 0; i < o->n_entries; i++) {
+        const hk_entry *const e = hk_layout_entry(o->layout, i);
+        if (at > e->offset && at < e->offset + e->count)
+            return false;
+    }
+    return at >= 0 && at <= hk_layout_train(o->layout);
+}
+
+hk_status hk_optimizer_apply_range(hk_optimizer *o, float *x,
+                                   const float *dense, int64_t begin,
+                                   int64_t end, double scale) {
+    HKI_TRY(check_step(o, x, true));
+    if (dense == NULL || begin > end || !is_edge(o, begin) || !is_edge(o, end))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: no whole entries in [%lld, %lld)", o->opt.name,
+                        (long long)begin, (long long)end);
+    if (!isfinite(scale))
+        return hki_fail(HK_E_NOT_FINITE, "%s: scale is %g", o->opt.name, scale);
+    set_coef(o, HKI_C_SCALE, (float)scale);
+    o->n_prepared = 0;
+    hki_optimizer_job j = {
+        .o = o, .x = x, .g = dense, .begin = begin, .end = end};
+    hki_optimizer_update(&j);
+    return o->other != NULL
+               ? hk_optimizer_apply_range(o->other, x, dense, begin, end, scale)
+               : HK_OK;
+}
+
+hk_status hk_optimizer_apply_sparse(hk_optimizer *o, float *x,
+                                    const hk_sparse_grad *grad, double scale) {
+    HKI_TRY(check_step(o, x, true));
+    if (grad == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "%s: gradient is NULL", o->opt.name);
+    if (!isfinite(scale))
+        return hki_fail(HK_E_NOT_FINITE, "%s: scale is %g", o->opt.name, scale);
+    o->n_prepared = 0;
+    HKI_TRY(prepare_sparse(o, grad));
+    set_coef(o, HKI_C_SCALE, (float)scale);
+    hki_optimizer_job j = {.o = o, .x = x};
+    hki_optimizer_update(&j);
+    return o->other != NULL
+               ? hk_optimizer_apply_sparse(o->other, x, grad, scale)
+               : HK_OK;
+}
+
+hk_status hk_optimizer_end(hk_optimizer *o) {
+    if (o == NULL || !o->in_step)
+        return hki_fail(HK_E_STATE, "optimizer: end without begin");
+    finish(o);
+    o->in_step = false;
+    return o->other != NULL ? hk_optimizer_end(o->other) : HK_OK;
+}
