@@ -944,6 +944,9 @@ static void test_many(void **state) {
         configure(3, 1, 12, 16);
         use_method(&method_cases[i]);
         run(n / 10, false);
+        configure(3, 2, 12, 16);
+        use_method(&method_cases[i]);
+        run(n / 10, false);
     }
     fprintf(stderr, "%lu kills (%lu of servers, %lu of workers): exact\n",
             kills_total, kills_server, kills_worker);

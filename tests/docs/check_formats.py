@@ -189,7 +189,7 @@ def check_wire():
 
     bodies = re.findall(r"^BODY\((\w+),(.*?)\);$", source, re.M | re.S)
     for name, fields in bodies:
-        order = re.findall(rf"F\({name}, (\w+),", fields)
+        order = re.findall(rf"F\({name}, (\w+)\)", fields)
         struct = re.search(r"typedef struct hki_msg_%s \{(.*?)\} hki_msg_%s;"
                            % (name, name), header, re.S).group(1)
         struct = re.sub(r"//.*", "", struct)

@@ -7,6 +7,19 @@
 // the time of one non-blocking call.
 #include "cluster/center/server.h"
 
+// One exchange. With A = run.applied, units that are in the vectors for good:
+//
+//     next_after <= A <= next_down <= last, next_down - A <= window
+//
+// as far as chunks go (rows are answered as they are asked for) and where
+// BEFORE is wanted at all.
+//
+// A moves by UP alone, one unit at a time, under the chunk's lock, and every
+// frame that goes out says how far it is. It is over when A = last, AFTER has
+// followed and nothing is on its way out. A frame that is going out reads the
+// live vector: its chunk is locked for every call that sends from it, and what
+// is sent of a chunk in two calls may be of two moments. That is no harm: d is
+// what the worker makes of what it got, and d is what both sides add.
 typedef struct stream {
     hki_session *s;
     hki_shard *shard;
@@ -14,7 +27,7 @@ typedef struct stream {
     bool before, after;
     uint32_t next_down;  // unit of the next BEFORE
     uint32_t next_after; // unit of the next AFTER
-    uint32_t out_chunk;  // live memory that goes out; UINT32_MAX: none
+    uint32_t out_chunk;  // live memory that goes out; NONE: other memory
     // What comes in.
     hki_frame in;
     bool has_in;

@@ -118,7 +118,7 @@ typedef struct hki_shard {
     uint32_t *dense; // chunks outside of tables
     uint32_t n_dense;
 
-    pthread_mutex_t *chunk_lock; // guard the values of a chunk
+    pthread_mutex_t *chunk_lock; // guard a chunk's values, slots and record
     uint32_t n_locks;
     hki_shard_seat *seat; // opt.max_workers
     uint32_t n_seats;

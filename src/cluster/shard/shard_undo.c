@@ -4,6 +4,13 @@
 // A slot is open while its tag is ahead of its worker's cursor:
 //
 //     tag = 0 | copy the old values | tag | change | cursor = tag
+//     closed    closed                open  open     closed: committed
+//
+// Dying at any bar leaves one of two things: a closed slot beside vectors that
+// are whole, or an open one whose copy is whole. Recovery copies it back and
+// only then clears the tag, so that it may die as well. Cursors only grow, and
+// a tag is one more than the cursor it was made at: a slot that is committed
+// stays closed whatever follows.
 //
 // Slots belong to nobody: whoever changes a chunk takes one for the time it
 // holds the chunk's lock, the one used last first, which is still in the

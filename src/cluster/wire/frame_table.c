@@ -81,36 +81,24 @@ hki_dialogue hki_dialogue_begin(hki_party peer) {
     return (hki_dialogue){.peer = (uint8_t)peer, .at = START, .idle = OPEN};
 }
 
+// The name of the one bit of a mask.
+static const char *bit_name(unsigned mask, const char *const *names, size_t n,
+                            const char *others) {
+    const size_t bit = mask != 0 ? (size_t)__builtin_ctz(mask) : n;
+    return bit < n && mask == 1u << bit ? names[bit] : others;
+}
+
 static const char *party_name(unsigned party) {
-    switch (party) {
-    case W:
-        return "a worker";
-    case O:
-        return "an observer";
-    case C:
-        return "a center";
-    case A:
-        return "an admin";
-    default:
-        return "anybody";
-    }
+    static const char *const names[] = {"a worker", "an observer", "a center",
+                                        "an admin"};
+    return bit_name(party, names, HKI_COUNT(names), "anybody");
 }
 
 static const char *place(unsigned at) {
-    switch (at) {
-    case START:
-        return "before the opening";
-    case LAYOUT:
-        return "instead of a layout";
-    case OPEN:
-        return "before JOIN";
-    case MEMBER:
-        return "outside of an exchange";
-    case EXCHANGE:
-        return "in the middle of an exchange";
-    default:
-        return "in the middle of values";
-    }
+    static const char *const names[] = {
+        "before the opening", "instead of a layout", "before JOIN",
+        "outside of an exchange", "in the middle of an exchange"};
+    return bit_name(at, names, HKI_COUNT(names), "in the middle of values");
 }
 
 // Says which of a row's conditions does not hold.

@@ -92,15 +92,9 @@ hk_status hki_head_get(const uint8_t in[HKI_HEAD], uint32_t sequence,
 
 // ---- bodies -----------------------------------------------------------------
 
-typedef enum field_kind {
-    U32 = 4, // also int32_t
-    U64 = 8, // also int64_t and double
-    TEXT = 1 // char array; size gives its capacity
-} field_kind;
-
 typedef struct field {
-    uint16_t offset, size;
-    field_kind kind;
+    uint16_t offset;
+    uint16_t size; // 4 and 8: a number (integer or double); others: a text
 } field;
 
 struct hki_body {
@@ -110,65 +104,66 @@ struct hki_body {
     size_t n;
 };
 
-#define F(type, member, kind)                                                  \
+#define F(type, member)                                                        \
     {                                                                          \
         offsetof(hki_msg_##type, member),                                      \
-            sizeof(((hki_msg_##type *)NULL)->member), kind                     \
+            sizeof(((hki_msg_##type *)NULL)->member)                           \
     }
 #define BODY(type, ...)                                                        \
     static const field fields_##type[] = {__VA_ARGS__};                        \
     const hki_body hki_body_##type = {#type, sizeof(hki_msg_##type),           \
                                       fields_##type, HKI_COUNT(fields_##type)}
 
-BODY(open, F(open, shard, U32), F(open, n_shards, U32),
-     F(open, fingerprint, U64), F(open, shares, U64), F(open, window_kib, U32),
-     F(open, flags, U32), F(open, role, U32), F(open, name, TEXT));
-BODY(welcome, F(welcome, run_id, U64), F(welcome, plan, U64),
-     F(welcome, map_bytes, U64), F(welcome, values_offset, U64),
-     F(welcome, ring_bytes, U64), F(welcome, method, U32),
-     F(welcome, turn, U32), F(welcome, chunk_floats, U32),
-     F(welcome, window, U32), F(welcome, max_workers, U32),
-     F(welcome, lease_ms, U32), F(welcome, initialised, U32),
-     F(welcome, durable, U32));
-BODY(join, F(join, task, U32), F(join, incarnation, U32), F(join, round, U64),
-     F(join, wait_ms, U32), F(join, reserved, U32));
-BODY(resume, F(resume, run_id, U64), F(resume, id, U32),
-     F(resume, incarnation, U32));
-BODY(joined, F(joined, id, U32), F(joined, incarnation, U32),
-     F(joined, exchange, U64), F(joined, applied, U32),
-     F(joined, reserved, U32), F(joined, steps, U64), F(joined, round, U64));
-BODY(leave, F(leave, steps, U64), F(leave, wait_ms, U32),
-     F(leave, reserved, U32));
-BODY(ping, F(ping, local_step, U64), F(ping, examples, U64),
-     F(ping, per_second, U64), F(ping, loss, U64), F(ping, distance, U64));
-BODY(state, F(state, version, U64), F(state, exchanges, U64),
-     F(state, global_step, U64), F(state, skipped, U64), F(state, stale, U64),
-     F(state, joins, U64), F(state, run_id, U64), F(state, live, U32),
-     F(state, initialised, U32), F(state, finished, U32),
-     F(state, reserved, U32));
-BODY(begin, F(begin, steps, U64), F(begin, round, U64), F(begin, rate, U64),
-     F(begin, fast_rate, U64), F(begin, grad_scale, U64), F(begin, flags, U32),
-     F(begin, encoding, U32), F(begin, first_up, U32),
-     F(begin, first_down, U32), F(begin, last, U32), F(begin, wait_ms, U32));
-BODY(began, F(began, alpha, U64), F(began, staleness, U64),
-     F(began, version, U64), F(began, global_step, U64), F(began, round, U64),
-     F(began, live, U32), F(began, dropped, U32));
-BODY(assign, F(assign, global_step, U64), F(assign, wait_ms, U32),
-     F(assign, flags, U32), F(assign, id, U32), F(assign, incarnation, U32));
-BODY(wait, F(wait, number, U64), F(wait, wait_ms, U32), F(wait, flags, U32));
-BODY(gate, F(gate, ticket, U64), F(gate, action, U32), F(gate, wait_ms, U32));
-BODY(rows, F(rows, table, U32), F(rows, count, U32));
-BODY(note, F(note, if_absent, U32), F(note, size, U32), F(note, key, TEXT));
-BODY(call, F(call, op, U32), F(call, worker, U32), F(call, nonce, U32),
-     F(call, sequence, U32), F(call, range, U64), F(call, used_end, U64));
-BODY(result, F(result, status, U32), F(result, reserved, U32),
-     F(result, range, U64), F(result, epoch, U64), F(result, begin, U64),
-     F(result, end, U64));
-BODY(text, F(text, text, TEXT));
+BODY(open, F(open, shard), F(open, n_shards), F(open, fingerprint),
+     F(open, shares), F(open, window_kib), F(open, flags), F(open, role),
+     F(open, name));
+BODY(welcome, F(welcome, run_id), F(welcome, plan), F(welcome, map_bytes),
+     F(welcome, values_offset), F(welcome, ring_bytes), F(welcome, method),
+     F(welcome, turn), F(welcome, chunk_floats), F(welcome, window),
+     F(welcome, max_workers), F(welcome, lease_ms), F(welcome, initialised),
+     F(welcome, durable));
+BODY(join, F(join, task), F(join, incarnation), F(join, round),
+     F(join, wait_ms), F(join, reserved));
+BODY(resume, F(resume, run_id), F(resume, id), F(resume, incarnation));
+BODY(joined, F(joined, id), F(joined, incarnation), F(joined, exchange),
+     F(joined, applied), F(joined, reserved), F(joined, steps),
+     F(joined, round));
+BODY(leave, F(leave, steps), F(leave, wait_ms), F(leave, reserved));
+BODY(ping, F(ping, local_step), F(ping, examples), F(ping, per_second),
+     F(ping, loss), F(ping, distance));
+BODY(state, F(state, version), F(state, exchanges), F(state, global_step),
+     F(state, skipped), F(state, stale), F(state, joins), F(state, run_id),
+     F(state, live), F(state, initialised), F(state, finished),
+     F(state, reserved));
+BODY(begin, F(begin, steps), F(begin, round), F(begin, rate),
+     F(begin, fast_rate), F(begin, grad_scale), F(begin, flags),
+     F(begin, encoding), F(begin, first_up), F(begin, first_down),
+     F(begin, last), F(begin, wait_ms));
+BODY(began, F(began, alpha), F(began, staleness), F(began, version),
+     F(began, global_step), F(began, round), F(began, live), F(began, dropped));
+BODY(assign, F(assign, global_step), F(assign, wait_ms), F(assign, flags),
+     F(assign, id), F(assign, incarnation));
+BODY(wait, F(wait, number), F(wait, wait_ms), F(wait, flags));
+BODY(gate, F(gate, ticket), F(gate, action), F(gate, wait_ms));
+BODY(rows, F(rows, table), F(rows, count));
+BODY(note, F(note, if_absent), F(note, size), F(note, key));
+BODY(call, F(call, op), F(call, worker), F(call, nonce), F(call, sequence),
+     F(call, range), F(call, used_end));
+BODY(result, F(result, status), F(result, reserved), F(result, range),
+     F(result, epoch), F(result, begin), F(result, end));
+BODY(text, F(text, text));
 
-// The kinds say how wide a number is, the structs have to agree.
 static bool is_number(const field *f) {
-    return f->kind != TEXT && f->size == (uint16_t)f->kind;
+    return f->size == sizeof(uint32_t) || f->size == sizeof(uint64_t);
+}
+
+// A number of this machine's byte order.
+static uint64_t load(const void *from, size_t size) {
+    uint64_t wide;
+    uint32_t narrow;
+    if (size == sizeof wide)
+        return *(const uint64_t *)memcpy(&wide, from, sizeof wide);
+    return *(const uint32_t *)memcpy(&narrow, from, sizeof narrow);
 }
 
 size_t hki_body_put(const hki_body *b, const void *msg, uint8_t *out) {
@@ -177,16 +172,8 @@ size_t hki_body_put(const hki_body *b, const void *msg, uint8_t *out) {
         const field *const f = &b->fields[i];
         const uint8_t *const from = (const uint8_t *)msg + f->offset;
         if (is_number(f)) {
-            uint64_t v = 0;
-            uint32_t narrow;
-            if (f->kind == U32) {
-                memcpy(&narrow, from, sizeof narrow);
-                v = narrow;
-            } else {
-                memcpy(&v, from, sizeof v);
-            }
-            put_le(out + at, v, (size_t)f->kind);
-            at += (size_t)f->kind;
+            put_le(out + at, load(from, f->size), f->size);
+            at += f->size;
         } else {
             const size_t n = strnlen((const char *)from, f->size - 1u);
             put_le(out + at, n, 2);
@@ -230,13 +217,12 @@ hk_status hki_body_get(const hki_body *b, const uint8_t *bytes, size_t size,
             HKI_TRY(get_text(b, f, bytes, size, peer, to, &at));
             continue;
         }
-        if (size - at < (size_t)f->kind)
+        if (size - at < f->size)
             return too_short(b, size, peer);
-        const uint64_t v = get_le(bytes + at, (size_t)f->kind);
+        const uint64_t v = get_le(bytes + at, f->size);
         const uint32_t narrow = (uint32_t)v;
-        memcpy(to, f->kind == U32 ? (const void *)&narrow : &v,
-               (size_t)f->kind);
-        at += (size_t)f->kind;
+        memcpy(to, f->size == sizeof v ? (const void *)&v : &narrow, f->size);
+        at += f->size;
     }
     if (used == NULL && at != size)
         return hki_fail(HK_E_DATA, "%s: body of %s is %zu bytes, expected %zu",
