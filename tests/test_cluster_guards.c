@@ -794,7 +794,9 @@ static void test_observer(void **state) {
 }
 
 static hk_status assign_as(hki_framer *f, uint32_t id, uint32_t incarnation) {
-    const hki_msg_assign m = {.id = id, .incarnation = incarnation};
+    // The connection before this one may still have the place.
+    const hki_msg_assign m = {
+        .wait_ms = 5000, .id = id, .incarnation = incarnation};
     const int64_t soon = hki_deadline(patience_ms);
     hki_frame head;
     HKI_TRY(
