@@ -98,6 +98,10 @@ PUBLIC = {
     "sweep": "estimator",
     "canned": "estimator",
     "roles": "cluster",
+    "schedule": "optim",
+    "gradproc": "optim",
+    "average": "optim",
+    "center": "elastic",
 }
 # Internal headers that other modules may include beside <module>.h.
 SHARED = {"base/isa.h", "base/team.h", "base/io.h", "base/banned.h"}
