@@ -19,8 +19,7 @@
 //
 //   a table (arrays, IDX, npy, CIFAR: any element by its number)
 //       as tensors with hk_data_slices; or flags HKI_DATA_ROWS |
-//       HKI_DATA_TABLE, ops: hki_table_start .. hki_table_restore, view,
-//       scratch.
+//       HKI_DATA_TABLE, ops: hki_table_next, hki_table_pull, view, scratch.
 //   a stream of records (TFRecord, text lines, fixed-length records)
 //       flags HKI_DATA_RECORDS, ops: open, start, next (hki_record_item),
 //       close, save, restore. spec: one string scalar.
@@ -46,6 +45,12 @@ typedef struct hki_data_run
     hki_data_run;                 // what the nodes of one iterator share
 typedef struct hki_node hki_node; // a dataset at work in one iterator
 typedef struct hki_gang hki_gang; // helper threads of one iterator
+
+// The last member of an option struct ends it.
+#define HKI_NO_TAIL(type, last)                                                \
+    _Static_assert(sizeof(type) ==                                             \
+                       offsetof(type, last) + sizeof(((type *)0)->last),       \
+                   #type " has tail padding")
 
 // ---- items -----------------------------------------------------------------
 
@@ -133,14 +138,17 @@ typedef struct hki_node_ops {
     const char *name; // for messages and the fingerprint
     // Frees the config. Optional. Called also when hki_dataset_make fails.
     void (*destroy)(void *config);
-    // Once per iterator: makes n->state. Optional.
+    // n->state: so many zeroed bytes, there before open and freed after close.
+    size_t state_size;
+    // Once per iterator, after that of the inputs. Optional.
     hk_status (*open)(hki_node *n);
-    // Frees n->state (which may be half-built or NULL) and ends threads.
+    // Ends threads and frees what n->state (perhaps half-built) holds.
     // Optional.
     void (*close)(hki_node *n);
     // Begins a pass from the first element, whatever state the last one is
     // in. Has to be cheap and lazy (open files at the first next): TF starts
-    // passes that it never uses. Starts the inputs with hki_node_start.
+    // passes that it never uses. Starts the inputs with hki_node_start. Without
+    // it they are started, unless saves_inputs.
     hk_status (*start)(hki_node *n);
     // The next item; HK_E_END at the end, again and again. stamp is set by
     // the caller of this function, hki_node_next. Loops that may run long call
@@ -156,13 +164,13 @@ typedef struct hki_node_ops {
     hk_status (*fill)(hki_node *n, hki_data_rows *rows, int64_t first,
                       int64_t want, int64_t *got);
     // The state within the pass, beyond n->pass and n->count which the caller
-    // saves. Inputs are saved by the caller, unless saves_inputs. Without
-    // `save` the restorer starts the pass and skips n->count elements: right
-    // for sources without inputs whose passes are all alike.
-    // restore is called on a node that was opened and, if n->pass > 0, started;
-    // n->pass and n->count are restored, the inputs are not yet.
+    // saves; both NULL: there is none. restore is called on a node that was
+    // opened and, if n->pass > 0, started; n->pass and n->count are restored,
+    // the inputs are not yet.
     hk_status (*save)(hki_node *n, hki_saver *w);
     hk_status (*restore)(hki_node *n, hki_restorer *r);
+    // The caller leaves the inputs alone: they are part of the node's state, or
+    // not at work, because only their rows are read.
     bool saves_inputs;
 
     // HKI_DATA_ROWS: shows the element of a row: sets tensor, index and shape
@@ -205,7 +213,8 @@ struct hk_dataset {
 
 typedef struct hki_dataset_desc {
     const hki_node_ops *ops;
-    void *config; // taken, also on failure
+    void *config; // taken, also on failure; with config_size copied
+    size_t config_size;
     const struct hki_fn_ops *fn;
     hk_dataset *const *inputs; // taken, also on failure
     size_t n_inputs;
@@ -324,12 +333,9 @@ hk_status hki_node_save(hki_node *n, hki_saver *w);
 hk_status hki_node_restore(hki_node *n, hki_restorer *r);
 
 // Ops of sources with HKI_DATA_TABLE: the position is n->count.
-hk_status hki_table_start(hki_node *n);
 hk_status hki_table_next(hki_node *n, hki_item *out);
 hk_status hki_table_pull(hki_node *n, hki_item *items, int64_t want,
                          int64_t *got);
-hk_status hki_table_save(hki_node *n, hki_saver *w);
-hk_status hki_table_restore(hki_node *n, hki_restorer *r);
 
 // ---- boxes -----------------------------------------------------------------
 

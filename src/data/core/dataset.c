@@ -57,13 +57,13 @@ static void release_all(hk_dataset *const *inputs, size_t n) {
         hk_dataset_release(inputs[i]);
 }
 
-static void free_config(const hki_dataset_desc *desc) {
-    if (desc->config == NULL)
+static void free_config(const hki_dataset_desc *desc, void *config) {
+    if (config == NULL)
         return;
     if (desc->ops != NULL && desc->ops->destroy != NULL)
-        desc->ops->destroy(desc->config);
+        desc->ops->destroy(config);
     if (desc->fn != NULL && desc->fn->destroy != NULL)
-        desc->fn->destroy(desc->config);
+        desc->fn->destroy(config);
 }
 
 hk_dataset *hki_dataset_fail(hk_dataset *const *inputs, size_t n_inputs,
@@ -116,7 +116,12 @@ static hk_status fill_dataset(hk_dataset *d, const hki_dataset_desc *desc) {
 
 hk_dataset *hki_dataset_make(const hki_dataset_desc *desc) {
     hk_dataset *d = NULL;
+    void *config = desc->config_size == 0 ? desc->config : NULL;
     hk_status s = check_desc(desc);
+    if (s == HK_OK && desc->config_size > 0)
+        s = hki_alloc_array(1, desc->config_size, &config);
+    if (s == HK_OK && desc->config_size > 0)
+        memcpy(config, desc->config, desc->config_size);
     if (s == HK_OK)
         s = hki_zalloc_array(1, sizeof *d, &d);
     if (s == HK_OK) {
@@ -125,11 +130,11 @@ hk_dataset *hki_dataset_make(const hki_dataset_desc *desc) {
     }
     if (s != HK_OK) {
         hk_dataset_release(d); // owns nothing of desc yet
-        free_config(desc);
+        free_config(desc, config);
         return hki_dataset_fail(desc->inputs, desc->n_inputs, s);
     }
     d->ops = desc->ops;
-    d->config = desc->config;
+    d->config = config;
     d->fn = desc->fn;
     d->count = desc->count;
     d->flags = desc->flags;
@@ -143,6 +148,15 @@ hk_dataset *hki_dataset_make(const hki_dataset_desc *desc) {
 uint64_t hki_key(const char *op, size_t n, const int64_t *numbers) {
     const uint64_t h = hki_hash(HKI_HASH_INIT, op, strlen(op) + 1);
     return hki_hash(h, numbers, n * sizeof *numbers);
+}
+
+#define MAX_PARALLEL 4096
+
+hk_status hki_parallel_check(const char *op, int32_t parallel) {
+    if (parallel == HK_DATA_AUTO || (parallel >= 1 && parallel <= MAX_PARALLEL))
+        return HK_OK;
+    return hki_fail(HK_E_INVALID_ARG, "%s: parallel is %d, not 1 to %d", op,
+                    parallel, MAX_PARALLEL);
 }
 
 // ---- questions about a chain -----------------------------------------------
@@ -197,10 +211,6 @@ uint32_t hki_fn_parallel(const hk_dataset *d, hki_data_run *run) {
 
 // ---- functions over elements -----------------------------------------------
 
-static hk_status fn_start(hki_node *n) {
-    return hki_node_start(n->inputs[0]);
-}
-
 static hk_status fn_next(hki_node *n, hki_item *out) {
     return hki_node_next(n->inputs[0], out);
 }
@@ -210,23 +220,10 @@ static hk_status fn_pull(hki_node *n, hki_item *items, int64_t want,
     return hki_node_pull(n->inputs[0], items, want, got);
 }
 
-static hk_status fn_save(hki_node *n, hki_saver *w) {
-    (void)n;
-    return hki_saver_status(w);
-}
-
-static hk_status fn_restore(hki_node *n, hki_restorer *r) {
-    (void)n;
-    return hki_restorer_status(r);
-}
-
 static const hki_node_ops fn_node_ops = {
     .name = "fn",
-    .start = fn_start,
     .next = fn_next,
     .pull = fn_pull,
-    .save = fn_save,
-    .restore = fn_restore,
 };
 
 hk_dataset *hki_data_fn(hk_dataset *d, const hki_fn_ops *fn, void *config,

@@ -30,9 +30,7 @@ struct hk_iter {
     hki_saver saved; // bytes of the position, when saved.buf.size > 0
 };
 
-_Static_assert(sizeof(hk_iter_options) ==
-                   offsetof(hk_iter_options, ignore_stop) + sizeof(uint32_t),
-               "option structs have no tail padding");
+HKI_NO_TAIL(hk_iter_options, ignore_stop);
 
 static const hk_iter_options defaults = {
     .struct_size = sizeof(hk_iter_options),

@@ -15,6 +15,12 @@ hk_status hki_fault_raise(const hki_fault *f) {
     return f->status == HK_OK ? HK_OK : hki_fail(f->status, "%s", f->text);
 }
 
+hk_status hki_fault_take(hki_fault *f) {
+    const hk_status s = hki_fault_raise(f);
+    f->status = HK_OK;
+    return s;
+}
+
 hk_status hki_run_open(const hk_iter_options *opt, hki_data_run **out) {
     hki_data_run *run;
     HKI_TRY(hki_zalloc_array(1, sizeof *run, &run));

@@ -19,6 +19,9 @@ hk_status hki_node_open(const hk_dataset *d, hki_data_run *run,
     for (size_t i = 0; i < d->n_inputs; i++)
         if ((s = hki_node_open(d->inputs[i], run, &n->inputs[i])) != HK_OK)
             goto fail;
+    if (d->ops->state_size > 0 &&
+        (s = hki_zalloc_array(1, d->ops->state_size, &n->state)) != HK_OK)
+        goto fail;
     if (d->ops->open != NULL && (s = d->ops->open(n)) != HK_OK)
         goto fail;
     *out = n;
@@ -33,8 +36,10 @@ void hki_node_close(hki_node *n) {
     if (n == NULL)
         return;
     // First the node itself, whose threads use the inputs.
-    if (n->d->ops->close != NULL)
+    if (n->d->ops->close != NULL && n->state != NULL)
         n->d->ops->close(n);
+    if (n->d->ops->state_size > 0)
+        hki_free(n->state);
     for (size_t i = 0; n->inputs != NULL && i < n->d->n_inputs; i++)
         hki_node_close(n->inputs[i]);
     hki_free(n->inputs);
@@ -48,7 +53,11 @@ void hki_node_close(hki_node *n) {
 hk_status hki_node_start(hki_node *n) {
     n->pass++;
     n->count = 0;
-    return n->d->ops->start(n);
+    if (n->d->ops->start != NULL)
+        return n->d->ops->start(n);
+    for (size_t i = 0; i < n->d->n_inputs && !n->d->ops->saves_inputs; i++)
+        HKI_TRY(hki_node_start(n->inputs[i]));
+    return HK_OK;
 }
 
 hk_status hki_node_next(hki_node *n, hki_item *out) {
@@ -79,11 +88,6 @@ hki_node *hki_node_base(hki_node *n) {
 
 // ---- tables ----------------------------------------------------------------
 
-hk_status hki_table_start(hki_node *n) {
-    (void)n;
-    return HK_OK;
-}
-
 hk_status hki_table_next(hki_node *n, hki_item *out) {
     if (n->count >= n->d->count)
         return HK_E_END;
@@ -102,17 +106,6 @@ hk_status hki_table_pull(hki_node *n, hki_item *items, int64_t want,
         items[i] = (hki_item){.row = n->count + i,
                               .stamp = pass + (uint64_t)(n->count + i)};
     return HK_OK;
-}
-
-// The position is n->count: nothing else to save.
-hk_status hki_table_save(hki_node *n, hki_saver *w) {
-    (void)n;
-    return hki_saver_status(w);
-}
-
-hk_status hki_table_restore(hki_node *n, hki_restorer *r) {
-    (void)n;
-    return hki_restorer_status(r);
 }
 
 // ---- boxes and items -------------------------------------------------------
@@ -137,6 +130,18 @@ hk_status hki_node_box(hki_node *n, hki_box **out) {
 hk_status hki_node_bare_box(hki_node *n, hki_box **out) {
     HKI_TRY(hki_node_pool(n));
     return hki_pool_take(n->pool, out);
+}
+
+hk_status hki_node_load(hki_node *n, hki_loader *l, const hki_item *item,
+                        hki_box **out, bool *skip) {
+    hki_box *b;
+    HKI_TRY(hki_node_box(n, &b));
+    const hk_status s = hki_loader_row(l, item, hki_box_rows(b), 0, skip);
+    if (s != HK_OK || *skip)
+        hki_box_release(b);
+    else
+        *out = b;
+    return s;
 }
 
 hk_status hki_record_item(hki_node *n, const void *bytes, size_t size,
@@ -193,21 +198,6 @@ hk_status hki_node_save(hki_node *n, hki_saver *w) {
     return hki_saver_status(w);
 }
 
-// The pass begins again and gives its first `count` items to nobody.
-static hk_status skip_items(hki_node *n, int64_t count) {
-    while (n->count < count) {
-        hki_item item;
-        HKI_TRY(hki_run_check(n->run));
-        const hk_status s = hki_node_next(n, &item);
-        if (s == HK_E_END) // as many as there are now
-            break;
-        HKI_TRY(s);
-        hki_item_free(n, &item);
-    }
-    n->count = count;
-    return HK_OK;
-}
-
 // The node is started, as its saved self was, and put where that stood; then
 // the same is done to its inputs, whatever start did to them.
 hk_status hki_node_restore(hki_node *n, hki_restorer *r) {
@@ -216,19 +206,12 @@ hk_status hki_node_restore(hki_node *n, hki_restorer *r) {
         (uint64_t)hki_restore_i64(r, 0, INT64_C(1) << (63 - HKI_STAMP_PASS));
     const int64_t count = hki_restore_i64(r, 0, INT64_MAX - 1);
     HKI_TRY(hki_restorer_status(r));
-    if (ops->save == NULL) {
-        if (pass > 0) {
-            n->pass = pass - 1;
-            HKI_TRY(hki_node_start(n));
-            HKI_TRY(skip_items(n, count));
-        }
-        return HK_OK;
-    }
     if (pass > 0)
         HKI_TRY(hki_node_start(n));
     n->pass = pass;
     n->count = count;
-    HKI_TRY(ops->restore(n, r));
+    if (ops->restore != NULL)
+        HKI_TRY(ops->restore(n, r));
     if (!ops->saves_inputs)
         for (size_t i = 0; i < n->d->n_inputs; i++)
             HKI_TRY(hki_node_restore(n->inputs[i], r));

@@ -16,6 +16,8 @@ typedef struct hki_fault {
 void hki_fault_set(hki_fault *f, hk_status s);
 // Raises it in the calling thread; HK_OK when there is none.
 hk_status hki_fault_raise(const hki_fault *f);
+// The same, and it is told: none is left.
+hk_status hki_fault_take(hki_fault *f);
 
 // ---- the run ---------------------------------------------------------------
 
@@ -171,7 +173,13 @@ uint64_t hki_key(const char *op, size_t n, const int64_t *numbers);
 
 // The node that makes the items which n gives on.
 hki_node *hki_node_base(hki_node *n);
-void hki_item_free(hki_node *n, hki_item *item); // hki_item_drop, faster
+void hki_item_free(hki_node *n, hki_item *item);
+// The element of an item of l's dataset in a box of n's. *skip: a function left
+// it out, and there is none.
+hk_status hki_node_load(hki_node *n, hki_loader *l, const hki_item *item,
+                        hki_box **out, bool *skip);
+// The datasets that go on in several threads take 1, a number, or AUTO.
+hk_status hki_parallel_check(const char *op, int32_t parallel);
 hk_status hki_node_bare_box(hki_node *n, hki_box **out); // no value is set
 // Makes the pool; for nodes that take boxes in several threads.
 hk_status hki_node_pool(hki_node *n);

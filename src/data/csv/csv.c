@@ -11,9 +11,7 @@ void hk_csv_options_init(hk_csv_options *opt, size_t struct_size) {
     };
     hki_options_init(opt, struct_size, &d, sizeof d);
 }
-_Static_assert(sizeof(hk_csv_options) ==
-                   offsetof(hk_csv_options, reserved) + sizeof(char),
-               "no tail padding");
+HKI_NO_TAIL(hk_csv_options, reserved);
 
 // ---- options ---------------------------------------------------------------
 
@@ -393,9 +391,7 @@ typedef struct source {
 
 static hk_status source_open(hki_node *n) {
     const hki_csv *const c = n->d->config;
-    source *s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    n->state = s;
+    source *const s = n->state;
     HKI_TRY(hki_zalloc_array(c->n_columns, sizeof *s->places, &s->places));
     return hki_csv_reader_init(
         &s->r, c, HKI_ISA_PICK(hki_run_isa(n->run), hki_csv_kernels_table));
@@ -403,11 +399,8 @@ static hk_status source_open(hki_node *n) {
 
 static void source_close(hki_node *n) {
     source *const s = n->state;
-    if (s == NULL)
-        return;
     hki_csv_reader_deinit(&s->r);
     hki_free(s->places);
-    hki_free(s);
 }
 
 static hk_status source_start(hki_node *n) {
@@ -484,6 +477,7 @@ static hk_status source_restore(hki_node *n, hki_restorer *r) {
 static const hki_node_ops ops = {
     .name = "csv",
     .destroy = csv_destroy,
+    .state_size = sizeof(source),
     .open = source_open,
     .close = source_close,
     .start = source_start,

@@ -316,10 +316,7 @@ static const hki_fn_ops features_fn = {.name = "features",
                                        .scratch_close = close_scratch,
                                        .apply = apply};
 
-_Static_assert(sizeof(hk_features_options) ==
-                   offsetof(hk_features_options, parallel) +
-                       sizeof(((hk_features_options *)NULL)->parallel),
-               "no tail padding");
+HKI_NO_TAIL(hk_features_options, parallel);
 
 static const hk_features_options features_defaults = {
     .struct_size = sizeof(hk_features_options), .parallel = 1};

@@ -6,6 +6,7 @@
 // protocol.
 #include "data/features/feature.h"
 #include <math.h>
+#include "data/data.h"
 
 #define MAX_BUCKETS (INT64_MAX / 4)
 
@@ -25,10 +26,7 @@ hk_status hki_check_key(const char *what, const char *key) {
 
 // ---- numeric --------------------------------------------------------------
 
-_Static_assert(sizeof(hk_numeric_options) ==
-                   offsetof(hk_numeric_options, max) +
-                       sizeof(((hk_numeric_options *)NULL)->max),
-               "no tail padding");
+HKI_NO_TAIL(hk_numeric_options, max);
 
 static const hk_numeric_options numeric_defaults = {
     .struct_size = sizeof(hk_numeric_options), .width = 1};
@@ -184,10 +182,7 @@ const hk_column *hk_bucketized_column(hk_feature_set *s,
 
 // ---- categorical: what they have in common --------------------------------
 
-_Static_assert(sizeof(hk_categorical_options) ==
-                   offsetof(hk_categorical_options, hash_key) +
-                       sizeof(((hk_categorical_options *)NULL)->hash_key),
-               "no tail padding");
+HKI_NO_TAIL(hk_categorical_options, hash_key);
 
 static const hk_categorical_options categorical_defaults = {
     .struct_size = sizeof(hk_categorical_options),

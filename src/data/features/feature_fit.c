@@ -229,10 +229,7 @@ static hk_status run(fit *f, hk_dataset *d, const hk_fit_options *o) {
     return HK_OK;
 }
 
-_Static_assert(sizeof(hk_fit_options) ==
-                   offsetof(hk_fit_options, reserved) +
-                       sizeof(((hk_fit_options *)NULL)->reserved),
-               "no tail padding");
+HKI_NO_TAIL(hk_fit_options, reserved);
 
 static const hk_fit_options fit_defaults = {
     .struct_size = sizeof(hk_fit_options), .max_elements = -1};

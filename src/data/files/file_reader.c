@@ -19,9 +19,7 @@ void hk_file_options_init(hk_file_options *opt, size_t struct_size) {
     };
     hki_options_init(opt, struct_size, &d, sizeof d);
 }
-_Static_assert(sizeof(hk_file_options) ==
-                   offsetof(hk_file_options, reserved) + sizeof(uint32_t),
-               "no tail padding");
+HKI_NO_TAIL(hk_file_options, reserved);
 
 hk_status hki_file_options_get(hk_file_options *out, const hk_file_options *opt,
                                const char *what) {

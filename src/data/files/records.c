@@ -218,20 +218,15 @@ static const format fixed = {"fixed_length", "record", fixed_begin, fixed_next};
 
 static hk_status source_open(hki_node *n) {
     const config *const c = n->d->config;
-    source *s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    source *const s = n->state;
     s->c = c;
-    n->state = s;
     return hki_file_reader_init(&s->r, &c->files, c->format == &tfrecord);
 }
 
 static void source_close(hki_node *n) {
     source *const s = n->state;
-    if (s == NULL)
-        return;
     hki_file_reader_deinit(&s->r);
     hki_buf_deinit(&s->line);
-    hki_free(s);
 }
 
 static hk_status source_start(hki_node *n) {
@@ -315,6 +310,7 @@ static void config_destroy(void *p) {
 static const hki_node_ops ops = {
     .name = "records",
     .destroy = config_destroy,
+    .state_size = sizeof(source),
     .open = source_open,
     .close = source_close,
     .start = source_start,

@@ -9,9 +9,7 @@ void hk_writer_options_init(hk_writer_options *opt, size_t struct_size) {
     };
     hki_options_init(opt, struct_size, &d, sizeof d);
 }
-_Static_assert(sizeof(hk_writer_options) ==
-                   offsetof(hk_writer_options, reserved) + 7,
-               "no tail padding");
+HKI_NO_TAIL(hk_writer_options, reserved);
 
 // n: bytes of the path that count.
 static bool ends_in(const char *path, size_t n, const char *end) {

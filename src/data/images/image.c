@@ -248,10 +248,7 @@ static const hki_fn_ops images_fn = {.name = "images",
 
 // ---- the dataset ----------------------------------------------------------
 
-_Static_assert(sizeof(hk_images_options) ==
-                   offsetof(hk_images_options, parallel) +
-                       sizeof(((hk_images_options *)NULL)->parallel),
-               "no tail padding");
+HKI_NO_TAIL(hk_images_options, parallel);
 
 static const hk_images_options images_defaults = {
     .struct_size = sizeof(hk_images_options), .max_pixels = (uint64_t)64 << 20};

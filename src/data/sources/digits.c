@@ -8,6 +8,7 @@
 // IEEE 754 rounds exactly, integers for the rest, and no function of libm. The
 // build forbids contraction to fused operations.
 #include "base/base.h"
+#include "data/data.h"
 #include "data/sources/glyphs.h"
 #include "hooke/data.h"
 #include "hooke/digits.h"
@@ -17,9 +18,7 @@
 // 16 stands for half precision kept as it is, too.
 _Static_assert(FLT_EVAL_METHOD == 0 || FLT_EVAL_METHOD == 16,
                "float is computed in float");
-_Static_assert(sizeof(hk_digits_options) ==
-                   offsetof(hk_digits_options, clutter) + sizeof(float),
-               "no tail padding");
+HKI_NO_TAIL(hk_digits_options, clutter);
 
 enum {
     SIDE = HK_DIGITS_SIDE,

@@ -7,26 +7,12 @@ typedef struct state {
     bool ended;
 } state;
 
-static hk_status open_node(hki_node *n) {
-    state *s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    n->state = s;
-    return HK_OK;
-}
-
 static void end_pass(hki_node *n) {
     const hk_generator *const g = n->d->config;
     state *const s = n->state;
     if (s->begun && g->destroy != NULL)
         g->destroy(g->user, s->user_state);
     *s = (state){0};
-}
-
-static void close_node(hki_node *n) {
-    if (n->state == NULL)
-        return;
-    end_pass(n);
-    hki_free(n->state);
 }
 
 static hk_status start(hki_node *n) {
@@ -121,8 +107,8 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
 static const hki_node_ops ops = {
     .name = "generator",
     .destroy = hki_free,
-    .open = open_node,
-    .close = close_node,
+    .state_size = sizeof(state),
+    .close = end_pass,
     .start = start,
     .next = next,
     .save = save,
@@ -131,7 +117,6 @@ static const hki_node_ops ops = {
 
 hk_dataset *hk_data_generator(const hk_generator *gen, const hk_value *spec,
                               size_t n) {
-    hk_generator *g = NULL;
     if (gen == NULL || gen->next == NULL || spec == NULL ||
         (gen->save == NULL) != (gen->restore == NULL))
         return hki_dataset_fail(
@@ -139,13 +124,10 @@ hk_dataset *hk_data_generator(const hk_generator *gen, const hk_value *spec,
             hki_fail(HK_E_INVALID_ARG,
                      "generator: next and a spec are needed, save and restore "
                      "go together"));
-    const hk_status s = hki_alloc_array(1, sizeof *g, &g);
-    if (s != HK_OK)
-        return hki_dataset_fail(NULL, 0, s);
-    *g = *gen;
     return hki_dataset_make(&(hki_dataset_desc){
         .ops = &ops,
-        .config = g,
+        .config = (void *)(uintptr_t)gen, // copied
+        .config_size = sizeof *gen,
         .spec = spec,
         .n_spec = n,
         .count = -1,

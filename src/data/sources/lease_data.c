@@ -45,11 +45,6 @@ static int64_t place(const config *c, int64_t i) {
     return (int64_t)v;
 }
 
-static hk_status start(hki_node *n) {
-    (void)n; // only rows of the input are read
-    return HK_OK;
-}
-
 static hk_status next(hki_node *n, hki_item *out) {
     const config *const c = n->d->config;
     if (n->count >= c->end - c->begin)
@@ -69,11 +64,8 @@ static int64_t table_row(const hk_dataset *d, int64_t i) {
 static const hki_node_ops ops = {
     .name = "lease",
     .destroy = hki_free,
-    .start = start,
     .next = next,
-    .save = hki_table_save,
-    .restore = hki_table_restore,
-    .saves_inputs = true,
+    .saves_inputs = true, // only rows of the input are read
     .table_row = table_row,
 };
 
@@ -112,22 +104,20 @@ static hk_status configure(const hk_dataset *d, const hki_lease *lease,
 hk_dataset *hki_data_lease(hk_dataset *random_access, const hki_lease *lease,
                            int64_t seed) {
     hk_dataset *const d = random_access;
-    config local, *c = NULL;
+    config c;
     hk_status s = hk_dataset_status(d);
     if (s == HK_OK)
-        s = configure(d, lease, seed, &local);
-    if (s == HK_OK)
-        s = hki_alloc_array(1, sizeof *c, &c);
+        s = configure(d, lease, seed, &c);
     if (s != HK_OK)
         return hki_dataset_fail(&d, 1, s);
-    *c = local;
     const int64_t key[] = {lease->epoch, lease->begin, lease->end, seed};
     return hki_dataset_make(&(hki_dataset_desc){
         .ops = &ops,
-        .config = c,
+        .config = &c,
+        .config_size = sizeof c,
         .inputs = &d,
         .n_inputs = 1,
-        .count = c->end - c->begin,
+        .count = c.end - c.begin,
         .key = hki_key("lease", HKI_COUNT(key), key),
         .flags = HKI_DATA_PASSES,
     });

@@ -61,11 +61,8 @@ static hk_status range_view(const hk_dataset *d, void *p, const hki_item *item,
 static const hki_node_ops range_ops = {
     .name = "range",
     .destroy = hki_free,
-    .start = hki_table_start,
     .next = hki_table_next,
     .pull = hki_table_pull,
-    .save = hki_table_save,
-    .restore = hki_table_restore,
     .view = range_view,
     .scratch_open = scratch_open,
     .scratch_close = scratch_close,
@@ -86,7 +83,7 @@ static uint64_t range_count(int64_t start, int64_t stop, int64_t step) {
 }
 
 hk_dataset *hk_data_range(int64_t start, int64_t stop, int64_t step) {
-    range *c = NULL;
+    range c = {.start = start, .step = step};
     if (step == 0)
         return hki_dataset_fail(
             NULL, 0, hki_fail(HK_E_INVALID_ARG, "range: the step is 0"));
@@ -94,17 +91,14 @@ hk_dataset *hk_data_range(int64_t start, int64_t stop, int64_t step) {
     if (count > INT64_MAX)
         return hki_dataset_fail(
             NULL, 0, hki_fail(HK_E_OVERFLOW, "range: more than 2^63 numbers"));
-    const hk_status s = hki_alloc_array(1, sizeof *c, &c);
-    if (s != HK_OK)
-        return hki_dataset_fail(NULL, 0, s);
-    *c = (range){.start = start, .step = step};
     const hk_value spec = {.name = "value",
                            .role = HK_FEATURE,
                            .form = HK_DENSE_FORM,
                            .dtype = HK_I64};
     return hki_dataset_make(&(hki_dataset_desc){
         .ops = &range_ops,
-        .config = c,
+        .config = &c,
+        .config_size = sizeof c,
         .spec = &spec,
         .n_spec = 1,
         .count = (int64_t)count,
@@ -179,11 +173,8 @@ static hk_status digits_view(const hk_dataset *d, void *p, const hki_item *item,
 static const hki_node_ops digits_ops = {
     .name = "digits",
     .destroy = digits_destroy,
-    .start = hki_table_start,
     .next = hki_table_next,
     .pull = hki_table_pull,
-    .save = hki_table_save,
-    .restore = hki_table_restore,
     .view = digits_view,
     .scratch_open = scratch_open,
     .scratch_close = scratch_close,

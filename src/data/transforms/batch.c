@@ -57,9 +57,7 @@ static hk_status open_lanes(hki_node *n) {
 
 static hk_status open_node(hki_node *n) {
     const config *const c = n->d->config;
-    state *s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    n->state = s;
+    state *const s = n->state;
     HKI_TRY(hki_batcher_open(&s->batcher, n, &n->inputs[0]->d->spec, c->parts));
     HKI_TRY(open_lanes(n));
     s->bulk = n->inputs[0]->d->ops->fill != NULL;
@@ -69,19 +67,12 @@ static hk_status open_node(hki_node *n) {
 
 static void close_node(hki_node *n) {
     state *const s = n->state;
-    if (s == NULL)
-        return;
     for (uint32_t i = 0; s->lanes != NULL && i < s->n_lanes; i++)
         hki_loader_close(s->lanes[i].loader);
     hki_batcher_close(&s->batcher);
     hki_free(s->lanes);
     hki_free(s->items);
     hki_free(s->skip);
-    hki_free(s);
-}
-
-static hk_status start(hki_node *n) {
-    return hki_node_start(n->inputs[0]);
 }
 
 // ---- bulk ------------------------------------------------------------------
@@ -348,12 +339,10 @@ static hk_status remake(hki_node *n, const hki_item *items, int64_t count,
 static const hki_node_ops batch_ops = {
     .name = "batch",
     .destroy = hki_free,
+    .state_size = sizeof(state),
     .open = open_node,
     .close = close_node,
-    .start = start,
     .next = next,
-    .save = hki_table_save, // nothing is held between two batches
-    .restore = hki_table_restore,
     .remake = remake,
 };
 

@@ -144,9 +144,7 @@ static hk_status file_next(hki_node *n, hki_item *out) {
 // ---- passes ----------------------------------------------------------------
 
 static hk_status open_node(hki_node *n) {
-    state *s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    n->state = s;
+    state *const s = n->state;
     if (path_of(n) == NULL)
         return HK_OK;
     s->complete = hki_path_exists(path_of(n));
@@ -155,15 +153,12 @@ static hk_status open_node(hki_node *n) {
 
 static void close_node(hki_node *n) {
     state *const s = n->state;
-    if (s == NULL)
-        return;
     forget(n);
     hki_loader_close(s->loader);
     hki_cache_writer_discard(s->writer);
     hki_cache_reader_close(s->reader);
     hki_saver_deinit(&s->begin);
     hki_free(s->items);
-    hki_free(s);
 }
 
 // The input begins a pass whose elements are gathered.
@@ -274,6 +269,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
 static const hki_node_ops ops = {
     .name = "cache",
     .destroy = hki_free,
+    .state_size = sizeof(state),
     .open = open_node,
     .close = close_node,
     .start = start,

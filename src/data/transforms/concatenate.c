@@ -55,11 +55,8 @@ static hk_status view(const hk_dataset *d, void *scratch, const hki_item *item,
 
 static const hki_node_ops table_ops = {
     .name = "concatenate",
-    .start = hki_table_start,
     .next = hki_table_next,
     .pull = hki_table_pull,
-    .save = hki_table_save,
-    .restore = hki_table_restore,
     .view = view,
     .scratch_open = readers_open,
     .scratch_close = readers_close,
@@ -85,17 +82,11 @@ static hk_status start(hki_node *n) {
 // An item of the input as one of this node's.
 static hk_status take_over(hki_node *n, hki_node *input, hki_item *item) {
     const readers *const r = n->state;
-    hki_box *box;
-    bool skip;
+    hki_box *box = NULL;
+    bool skip = false;
     if (!input->rows && !hki_has_fn(input->d))
         return HK_OK;
-    hk_status s = hki_node_box(n, &box);
-    if (s == HK_OK) {
-        s = hki_loader_row(r->loader[r->side], item, hki_box_rows(box), 0,
-                           &skip);
-        if (s != HK_OK)
-            hki_box_release(box);
-    }
+    const hk_status s = hki_node_load(n, r->loader[r->side], item, &box, &skip);
     hki_item_free(input, item);
     HKI_TRY(s);
     item->box = box;

@@ -17,10 +17,6 @@ static void close_node(hki_node *n) {
     hki_loader_close(n->state);
 }
 
-static hk_status start(hki_node *n) {
-    return hki_node_start(n->inputs[0]);
-}
-
 static hk_status ask(hki_node *n, const hki_item *item, int *keep) {
     const config *const c = n->d->config;
     const hk_element *e;
@@ -48,40 +44,23 @@ static hk_status next(hki_node *n, hki_item *out) {
     return HK_OK;
 }
 
-static hk_status save(hki_node *n, hki_saver *w) {
-    (void)n;
-    return hki_saver_status(w);
-}
-
-static hk_status restore(hki_node *n, hki_restorer *r) {
-    (void)n;
-    return hki_restorer_status(r);
-}
-
 static const hki_node_ops ops = {
     .name = "filter",
     .destroy = hki_free,
     .open = open_node,
     .close = close_node,
-    .start = start,
     .next = next,
-    .save = save,
-    .restore = restore,
 };
 
 hk_dataset *hk_data_filter(hk_dataset *d, hk_filter_fn f, void *user) {
-    config *c = NULL;
     if (f == NULL)
         return hki_dataset_fail(
             &d, 1, hki_fail(HK_E_INVALID_ARG, "filter: f is NULL"));
-    const hk_status s = hki_alloc_array(1, sizeof *c, &c);
     d = hki_data_made(d); // the functions below run once, not here and above
-    if (s != HK_OK)
-        return hki_dataset_fail(&d, 1, s);
-    *c = (config){.f = f, .user = user};
     return hki_dataset_make(&(hki_dataset_desc){
         .ops = &ops,
-        .config = c,
+        .config = &(config){.f = f, .user = user},
+        .config_size = sizeof(config),
         .inputs = &d,
         .n_inputs = 1,
         .count = hk_dataset_count(d) == 0 ? 0 : -1,

@@ -60,17 +60,12 @@ static hk_status make_item(slot *s, hki_item *out) {
         return hki_node_next(s->node, out);
     while (skip) {
         hki_item item;
-        hki_box *box = NULL;
         HKI_TRY(hki_run_check(n->run));
         HKI_TRY(hki_node_next(s->node, &item));
-        hk_status e = hki_node_box(n, &box);
-        if (e == HK_OK)
-            e = hki_loader_row(s->loader, &item, hki_box_rows(box), 0, &skip);
+        const hk_status e =
+            hki_node_load(n, s->loader, &item, &out->box, &skip);
         hki_item_free(s->node, &item);
-        if (e != HK_OK || skip)
-            hki_box_release(box);
         HKI_TRY(e);
-        out->box = box;
     }
     return HK_OK;
 }
@@ -188,12 +183,8 @@ static hk_status take_front(queue *q, hki_item *out) {
         *out = q->item[q->first++];
         return HK_OK;
     }
-    if (q->fault.status != HK_OK) {
-        const hk_status e = hki_fault_raise(&q->fault);
-        q->fault.status = HK_OK;
-        return e;
-    }
-    return HK_E_END;
+    const hk_status e = hki_fault_take(&q->fault);
+    return e != HK_OK ? e : HK_E_END;
 }
 
 static bool front_empty(const queue *q) {
@@ -247,9 +238,7 @@ static void choose_ready(hki_node *n) {
 
 static hk_status open_node(hki_node *n) {
     const config *const c = n->d->config;
-    state *st;
-    HKI_TRY(hki_zalloc_array(1, sizeof *st, &st));
-    n->state = st;
+    state *const st = n->state;
     st->threads = c->parallel != 1 && hki_run_threads(n->run) > 1;
     HKI_TRY(hki_node_pool(n)); // before threads ask for it
     HKI_TRY(hki_loader_open(n->inputs[0]->d, n->run, &st->loader));
@@ -268,12 +257,9 @@ static void close_slots(hki_node *n) {
 
 static void close_node(hki_node *n) {
     state *const st = n->state;
-    if (st == NULL)
-        return;
     close_slots(n);
     hki_loader_close(st->loader);
     hki_free(st->slots);
-    hki_free(st);
 }
 
 static hk_status start(hki_node *n) {
@@ -423,6 +409,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
 static const hki_node_ops ops = {
     .name = "interleave",
     .destroy = hki_free,
+    .state_size = sizeof(state),
     .open = open_node,
     .close = close_node,
     .start = start,
@@ -433,9 +420,7 @@ static const hki_node_ops ops = {
 
 // ---- making ----------------------------------------------------------------
 
-_Static_assert(sizeof(hk_interleave_options) ==
-                   offsetof(hk_interleave_options, n_spec) + sizeof(size_t),
-               "option structs have no tail padding");
+HKI_NO_TAIL(hk_interleave_options, n_spec);
 
 static const hk_interleave_options defaults = {
     .struct_size = sizeof(hk_interleave_options),
@@ -461,33 +446,28 @@ static hk_status check(hk_flat_fn f, const hk_interleave_options *o) {
                         "length %lld (1 or more)",
                         (long long)o->cycle_length, MOST_SLOTS,
                         (long long)o->block_length);
-    if (o->parallel < 1 && o->parallel != HK_DATA_AUTO)
-        return hki_fail(HK_E_INVALID_ARG, "interleave: parallel is %d",
-                        o->parallel);
-    return HK_OK;
+    return hki_parallel_check("interleave", o->parallel);
 }
 
 hk_dataset *hk_data_interleave(hk_dataset *d, hk_flat_fn f, void *user,
                                const hk_interleave_options *opt) {
     hk_interleave_options o = defaults;
-    config *c = NULL;
     hk_status s = hki_options_copy(&o, sizeof o, opt, "interleave");
     if (s == HK_OK)
         s = check(f, &o);
-    if (s == HK_OK)
-        s = hki_zalloc_array(1, sizeof *c, &c);
     d = hki_data_made(d); // the function sees the element again after a restore
     if (s != HK_OK)
         return hki_dataset_fail(&d, 1, s);
-    *c = (config){.f = f,
-                  .user = user,
-                  .cycle = o.cycle_length,
-                  .block = o.block_length,
-                  .parallel = o.parallel,
-                  .unordered = o.unordered != 0};
+    config c = {.f = f,
+                .user = user,
+                .cycle = o.cycle_length,
+                .block = o.block_length,
+                .parallel = o.parallel,
+                .unordered = o.unordered != 0};
     return hki_dataset_make(&(hki_dataset_desc){
         .ops = &ops,
-        .config = c,
+        .config = &c,
+        .config_size = sizeof c,
         .inputs = &d,
         .n_inputs = 1,
         .spec = o.spec,

@@ -9,8 +9,6 @@
 // the chain below it (hki_data_made).
 #include "data/core/pipeline.h"
 
-#define MAX_PARALLEL 4096
-
 typedef struct config {
     hk_map_fn f; // NULL: the chain below is the function
     void *user;
@@ -64,18 +62,6 @@ static hk_status call_user(slot *s, const hk_element *in) {
     return e;
 }
 
-static hk_status call_chain(slot *s) {
-    hki_box *box;
-    HKI_TRY(hki_node_box(s->n, &box));
-    const hk_status e =
-        hki_loader_row(s->loader, &s->in, hki_box_rows(box), 0, &s->skip);
-    if (e != HK_OK || s->skip)
-        hki_box_release(box);
-    else
-        s->out = box;
-    return e;
-}
-
 // Makes s->out of s->in. Also a task of the gang.
 static void work(void *arg) {
     slot *const s = arg;
@@ -84,7 +70,7 @@ static void work(void *arg) {
     s->skip = false;
     s->out = NULL;
     if (e == HK_OK && c->f == NULL) {
-        e = call_chain(s);
+        e = hki_node_load(s->n, s->loader, &s->in, &s->out, &s->skip);
     } else if (e == HK_OK) {
         const hk_element *in;
         e = hki_loader_view(s->loader, &s->in, &in, &s->skip);
@@ -157,9 +143,6 @@ static void drain(hki_node *n) {
 static hk_status open_node(hki_node *n) {
     const config *const c = n->d->config;
     const uint32_t threads = hki_run_threads(n->run);
-    state *s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    n->state = s;
     HKI_TRY(hki_node_pool(n)); // before threads ask for it
     size_t room = c->parallel == HK_DATA_AUTO ? threads : (size_t)c->parallel;
     if (c->f == NULL)
@@ -169,14 +152,11 @@ static hk_status open_node(hki_node *n) {
 
 static void close_node(hki_node *n) {
     state *const s = n->state;
-    if (s == NULL)
-        return;
     drain(n);
     for (size_t i = 0; i < s->room; i++)
         slot_destroy(s->ring[i]);
     hki_free(s->ring);
     hki_free(s->tasks);
-    hki_free(s);
 }
 
 // ---- passes ----------------------------------------------------------------
@@ -223,8 +203,7 @@ static void top_up(hki_node *n) {
 
 // Nothing is under way: the fault that ended it, or the end.
 static hk_status nothing_left(state *s) {
-    const hk_status e = hki_fault_raise(&s->fault);
-    s->fault.status = HK_OK;
+    const hk_status e = hki_fault_take(&s->fault);
     return e != HK_OK ? e : HK_E_END;
 }
 
@@ -329,6 +308,7 @@ static void config_free(void *p) {
 static const hki_node_ops map_ops = {
     .name = "map",
     .destroy = config_free,
+    .state_size = sizeof(state),
     .open = open_node,
     .close = close_node,
     .start = start,
@@ -340,6 +320,7 @@ static const hki_node_ops map_ops = {
 static const hki_node_ops made_ops = {
     .name = "made",
     .destroy = config_free,
+    .state_size = sizeof(state),
     .open = open_node,
     .close = close_node,
     .start = start,
@@ -350,9 +331,7 @@ static const hki_node_ops made_ops = {
 
 // ---- making ----------------------------------------------------------------
 
-_Static_assert(sizeof(hk_map_options) ==
-                   offsetof(hk_map_options, destroy) + sizeof(void (*)(void *)),
-               "option structs have no tail padding");
+HKI_NO_TAIL(hk_map_options, destroy);
 
 static const hk_map_options defaults = {
     .struct_size = sizeof(hk_map_options),
@@ -366,9 +345,7 @@ void hk_map_options_init(hk_map_options *opt, size_t struct_size) {
 static hk_status check_options(hk_map_fn f, const hk_map_options *o) {
     if (f == NULL)
         return hki_fail(HK_E_INVALID_ARG, "map: f is NULL");
-    if (o->parallel != HK_DATA_AUTO &&
-        (o->parallel < 1 || o->parallel > MAX_PARALLEL))
-        return hki_fail(HK_E_INVALID_ARG, "map: parallel is %d", o->parallel);
+    HKI_TRY(hki_parallel_check("map", o->parallel));
     if (o->unordered > 1)
         return hki_fail(HK_E_INVALID_ARG, "map: unordered is %u", o->unordered);
     if ((o->spec == NULL) != (o->n_spec == 0))
@@ -380,10 +357,10 @@ static hk_status check_options(hk_map_fn f, const hk_map_options *o) {
 hk_dataset *hk_data_map(hk_dataset *d, hk_map_fn f, void *user,
                         const hk_map_options *opt) {
     hk_map_options o = defaults;
-    config *c = NULL;
     hk_status s = hki_options_copy(&o, sizeof o, opt, "map");
     if (s == HK_OK)
         s = check_options(f, &o);
+    config *c = NULL; // owns `user` from the beginning
     if (s == HK_OK)
         s = hki_zalloc_array(1, sizeof *c, &c);
     if (s != HK_OK) {
@@ -414,13 +391,10 @@ hk_dataset *hk_data_map(hk_dataset *d, hk_map_fn f, void *user,
 hk_dataset *hki_data_made(hk_dataset *d) {
     if (!hki_dataset_good(d) || !hki_has_fn(d))
         return d;
-    config *c = NULL;
-    const hk_status s = hki_zalloc_array(1, sizeof *c, &c);
-    if (s != HK_OK)
-        return hki_dataset_fail(&d, 1, s);
     return hki_dataset_make(&(hki_dataset_desc){
         .ops = &made_ops,
-        .config = c,
+        .config = &(config){0},
+        .config_size = sizeof(config),
         .inputs = &d,
         .n_inputs = 1,
         .count = d->count,

@@ -20,6 +20,7 @@ typedef struct state {
     pthread_mutex_t lock;
     pthread_cond_t work;  // for the producer: room, or an order
     pthread_cond_t ready; // for the consumer: an entry, or the producer rests
+    bool open;            // lock and conditions are there
     hki_thread *thread;
     bool gone; // the thread has ended
     bool busy; // the producer is in the input
@@ -132,15 +133,10 @@ static hk_status run_producer(hki_node *n) {
 // ---- the node --------------------------------------------------------------
 
 static hk_status open_node(hki_node *n) {
-    state *s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    const hk_status e = hki_run_conds_init(&s->work, &s->ready);
-    if (e != HK_OK) {
-        hki_free(s);
-        return e;
-    }
+    state *const s = n->state;
+    HKI_TRY(hki_run_conds_init(&s->work, &s->ready));
     pthread_mutex_init(&s->lock, NULL);
-    n->state = s;
+    s->open = true;
     const bool automatic = asked(n) == HK_DATA_AUTO;
     s->limit = automatic ? AUTO_LEAST : (size_t)asked(n);
     s->room = automatic ? AUTO_MOST : s->limit;
@@ -156,7 +152,7 @@ static void empty(hki_node *n) {
 
 static void close_node(hki_node *n) {
     state *const s = n->state;
-    if (s == NULL)
+    if (!s->open)
         return;
     pthread_mutex_lock(&s->lock);
     s->ending = true;
@@ -168,7 +164,6 @@ static void close_node(hki_node *n) {
     pthread_cond_destroy(&s->work);
     pthread_mutex_destroy(&s->lock);
     hki_free(s->ring);
-    hki_free(s);
 }
 
 static hk_status start(hki_node *n) {
@@ -205,18 +200,14 @@ static hk_status take(hki_node *n, hki_item *out) {
     if (!s->active || s->paused || s->gone)
         HKI_TRY(run_producer(n));
     HKI_TRY(await(n));
-    hk_status e = HK_OK;
-    if (s->used > 0) {
-        *out = *at(s, 0);
-        s->first = (s->first + 1) % s->room;
-        s->used--;
-    } else if (s->fault.status != HK_OK) {
-        e = hki_fault_raise(&s->fault);
-        s->fault.status = HK_OK;
-    } else {
-        return HK_E_END;
+    if (s->used == 0) {
+        const hk_status e = hki_fault_take(&s->fault);
+        return e != HK_OK ? e : HK_E_END;
     }
-    return e;
+    *out = *at(s, 0);
+    s->first = (s->first + 1) % s->room;
+    s->used--;
+    return HK_OK;
 }
 
 static hk_status next(hki_node *n, hki_item *out) {
@@ -267,6 +258,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
 static const hki_node_ops ops = {
     .name = "prefetch",
     .destroy = hki_free,
+    .state_size = sizeof(state),
     .open = open_node,
     .close = close_node,
     .start = start,
@@ -276,7 +268,6 @@ static const hki_node_ops ops = {
 };
 
 hk_dataset *hk_data_prefetch(hk_dataset *d, int64_t n) {
-    int64_t *c = NULL;
     if (n < HK_DATA_AUTO || n > MOST)
         return hki_dataset_fail(&d, 1,
                                 hki_fail(HK_E_INVALID_ARG,
@@ -284,15 +275,12 @@ hk_dataset *hk_data_prefetch(hk_dataset *d, int64_t n) {
                                          (long long)n, MOST));
     if (n == 0) // nothing runs ahead
         return d;
-    const hk_status s = hki_alloc_array(1, sizeof *c, &c);
     d = hki_data_made(d); // the thread does the work, not the consumer
-    if (s != HK_OK)
-        return hki_dataset_fail(&d, 1, s);
-    *c = n;
     // How far it runs ahead does not change what comes: no part of the key.
     return hki_dataset_make(&(hki_dataset_desc){
         .ops = &ops,
-        .config = c,
+        .config = &n,
+        .config_size = sizeof n,
         .inputs = &d,
         .n_inputs = 1,
         .count = hk_dataset_count(d),

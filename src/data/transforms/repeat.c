@@ -14,17 +14,6 @@ static int64_t times(const hki_node *n) {
     return *(const int64_t *)n->d->config;
 }
 
-static hk_status open_node(hki_node *n) {
-    state *s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    n->state = s;
-    return HK_OK;
-}
-
-static void close_node(hki_node *n) {
-    hki_free(n->state);
-}
-
 static hk_status start(hki_node *n) {
     state *const s = n->state;
     *s = (state){.ended = times(n) == 0};
@@ -85,8 +74,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
 static const hki_node_ops ops = {
     .name = "repeat",
     .destroy = hki_free,
-    .open = open_node,
-    .close = close_node,
+    .state_size = sizeof(state),
     .start = start,
     .next = next,
     .pull = pull,
@@ -107,19 +95,15 @@ static int64_t count_of(const hk_dataset *d, int64_t count) {
 }
 
 hk_dataset *hk_data_repeat(hk_dataset *d, int64_t count) {
-    int64_t *c = NULL;
     if (count < -1)
         return hki_dataset_fail(&d, 1,
                                 hki_fail(HK_E_INVALID_ARG,
                                          "repeat: a count of %lld",
                                          (long long)count));
-    const hk_status s = hki_alloc_array(1, sizeof *c, &c);
-    if (s != HK_OK)
-        return hki_dataset_fail(&d, 1, s);
-    *c = count;
     return hki_dataset_make(&(hki_dataset_desc){
         .ops = &ops,
-        .config = c,
+        .config = &count,
+        .config_size = sizeof count,
         .inputs = &d,
         .n_inputs = 1,
         .count = count_of(d, count),

@@ -81,9 +81,7 @@ static void empty(hki_node *n) {
 
 static hk_status open_node(hki_node *n) {
     const config *const c = n->d->config;
-    state *s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    n->state = s;
+    state *const s = n->state;
     uint64_t pair[2] = {c->seed, c->seed2};
     if (c->random && getentropy(pair, sizeof pair) != 0)
         return hki_fail(HK_E_IO, "shuffle: the system gives no random seed");
@@ -95,11 +93,8 @@ static hk_status open_node(hki_node *n) {
 
 static void close_node(hki_node *n) {
     state *const s = n->state;
-    if (s == NULL)
-        return;
     empty(n);
     hki_free(s->ring);
-    hki_free(s);
 }
 
 static hk_status start(hki_node *n) {
@@ -202,9 +197,7 @@ static hk_status exchange(hki_node *n, hki_item *items, int64_t want,
 static hk_status pull(hki_node *n, hki_item *items, int64_t want,
                       int64_t *got) {
     state *const s = n->state;
-    const hk_status before = hki_fault_raise(&s->fault);
-    s->fault.status = HK_OK;
-    HKI_TRY(before);
+    HKI_TRY(hki_fault_take(&s->fault));
     if (!s->begun) {
         s->begun = true;
         HKI_TRY(hki_node_start(n->inputs[0]));
@@ -271,6 +264,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
 static const hki_node_ops ops = {
     .name = "shuffle",
     .destroy = hki_free,
+    .state_size = sizeof(state),
     .open = open_node,
     .close = close_node,
     .start = start,
@@ -283,21 +277,17 @@ static const hki_node_ops ops = {
 // ---- making ----------------------------------------------------------------
 
 static hk_dataset *make(hk_dataset *d, config c) {
-    config *copy = NULL;
     if (c.buffer_size < 1)
         return hki_dataset_fail(&d, 1,
                                 hki_fail(HK_E_INVALID_ARG,
                                          "shuffle: a buffer of %lld elements",
                                          (long long)c.buffer_size));
-    const hk_status s = hki_alloc_array(1, sizeof *copy, &copy);
-    if (s != HK_OK)
-        return hki_dataset_fail(&d, 1, s);
-    *copy = c;
     const int64_t key[] = {c.buffer_size, (int64_t)c.seed, (int64_t)c.seed2,
                            c.reshuffle, c.random};
     return hki_dataset_make(&(hki_dataset_desc){
         .ops = &ops,
-        .config = copy,
+        .config = &c,
+        .config_size = sizeof c,
         .inputs = &d,
         .n_inputs = 1,
         .count = hk_dataset_count(d),

@@ -10,10 +10,6 @@ static const config *config_of(const hk_dataset *d) {
     return d->config;
 }
 
-static hk_status start(hki_node *n) {
-    return hki_node_start(n->inputs[0]);
-}
-
 // Gives n elements of the input to nobody.
 static hk_status pass_over(hki_node *input, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
@@ -23,17 +19,6 @@ static hk_status pass_over(hki_node *input, int64_t n) {
         hki_item_free(input, &item);
     }
     return HK_OK;
-}
-
-// The positions of these nodes follow from n->count and the input's state.
-static hk_status save(hki_node *n, hki_saver *w) {
-    (void)n;
-    return hki_saver_status(w);
-}
-
-static hk_status restore(hki_node *n, hki_restorer *r) {
-    (void)n;
-    return hki_restorer_status(r);
 }
 
 // ---- take ------------------------------------------------------------------
@@ -59,8 +44,6 @@ static const hki_node_ops take_ops = {
     .destroy = hki_free,
     .start = take_start,
     .next = take_next,
-    .save = save,
-    .restore = restore,
     .table_row = take_row,
 };
 
@@ -82,10 +65,7 @@ static int64_t skip_row(const hk_dataset *d, int64_t i) {
 static const hki_node_ops skip_ops = {
     .name = "skip",
     .destroy = hki_free,
-    .start = start,
     .next = skip_next,
-    .save = save,
-    .restore = restore,
     .table_row = skip_row,
 };
 
@@ -107,10 +87,7 @@ static int64_t shard_row(const hk_dataset *d, int64_t i) {
 static const hki_node_ops shard_ops = {
     .name = "shard",
     .destroy = hki_free,
-    .start = start,
     .next = shard_next,
-    .save = save,
-    .restore = restore,
     .table_row = shard_row,
 };
 
@@ -118,15 +95,11 @@ static const hki_node_ops shard_ops = {
 
 static hk_dataset *make(hk_dataset *d, const hki_node_ops *ops, config c,
                         int64_t count) {
-    config *copy = NULL;
-    const hk_status s = hki_alloc_array(1, sizeof *copy, &copy);
     d = hki_data_solid(d);
-    if (s != HK_OK)
-        return hki_dataset_fail(&d, 1, s);
-    *copy = c;
     return hki_dataset_make(&(hki_dataset_desc){
         .ops = ops,
-        .config = copy,
+        .config = &c,
+        .config_size = sizeof c,
         .inputs = &d,
         .n_inputs = 1,
         .count = count,

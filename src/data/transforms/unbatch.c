@@ -10,9 +10,7 @@ typedef struct state {
 } state;
 
 static hk_status open_node(hki_node *n) {
-    state *s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    n->state = s;
+    state *const s = n->state;
     return hki_loader_open(n->inputs[0]->d, n->run, &s->loader);
 }
 
@@ -25,11 +23,8 @@ static void drop(hki_node *n) {
 
 static void close_node(hki_node *n) {
     state *const s = n->state;
-    if (s == NULL)
-        return;
     drop(n);
     hki_loader_close(s->loader);
-    hki_free(s);
 }
 
 static hk_status start(hki_node *n) {
@@ -204,6 +199,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
 
 static const hki_node_ops ops = {
     .name = "unbatch",
+    .state_size = sizeof(state),
     .open = open_node,
     .close = close_node,
     .start = start,

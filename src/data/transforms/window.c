@@ -20,9 +20,7 @@ typedef struct state {
 static hk_status open_node(hki_node *n) {
     const config *const c = n->d->config;
     const hk_dataset *const input = n->inputs[0]->d;
-    state *s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    n->state = s;
+    state *const s = n->state;
     HKI_TRY(hki_batcher_open(&s->batcher, n, &input->spec, c->parts));
     return hki_loader_open(input, n->run, &s->loader);
 }
@@ -40,13 +38,10 @@ static void drop(hki_node *n, int64_t k) {
 
 static void close_node(hki_node *n) {
     state *const s = n->state;
-    if (s == NULL)
-        return;
     drop(n, s->used);
     hki_loader_close(s->loader);
     hki_batcher_close(&s->batcher);
     hki_free(s->items);
-    hki_free(s);
 }
 
 static hk_status start(hki_node *n) {
@@ -164,6 +159,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
 static const hki_node_ops ops = {
     .name = "window",
     .destroy = hki_free,
+    .state_size = sizeof(state),
     .open = open_node,
     .close = close_node,
     .start = start,

@@ -89,11 +89,8 @@ static hk_status view(const hk_dataset *d, void *scratch, const hki_item *item,
 static const hki_node_ops table_ops = {
     .name = "zip",
     .destroy = hki_free,
-    .start = hki_table_start,
     .next = hki_table_next,
     .pull = hki_table_pull,
-    .save = hki_table_save,
-    .restore = hki_table_restore,
     .view = view,
     .scratch_open = readers_open,
     .scratch_close = readers_close,
@@ -109,12 +106,6 @@ static hk_status open_node(hki_node *n) {
 
 static void close_node(hki_node *n) {
     readers_close(n->state);
-}
-
-static hk_status start(hki_node *n) {
-    for (size_t i = 0; i < n->d->n_inputs; i++)
-        HKI_TRY(hki_node_start(n->inputs[i]));
-    return HK_OK;
 }
 
 // Copies the next element of input i to the values from *at on.
@@ -156,10 +147,7 @@ static const hki_node_ops stream_ops = {
     .destroy = hki_free,
     .open = open_node,
     .close = close_node,
-    .start = start,
     .next = next,
-    .save = hki_table_save,
-    .restore = hki_table_restore,
 };
 
 // ---- making ----------------------------------------------------------------
@@ -176,13 +164,12 @@ static int64_t shorter(int64_t a, int64_t b) {
 }
 
 // ds: taken. counter: NULL, or the value to add.
-static hk_dataset *make(hk_dataset **ds, size_t n, const config *c,
+static hk_dataset *make(hk_dataset **ds, size_t n, config c,
                         const hk_value *counter) {
     size_t total = counter != NULL;
     bool tables = true;
     int64_t count = -2;
     hk_value *spec = NULL;
-    config *copy = NULL;
     hk_status s = HK_OK;
     for (size_t i = 0; i < n; i++) {
         ds[i] = hki_data_solid(ds[i]);
@@ -196,13 +183,8 @@ static hk_dataset *make(hk_dataset **ds, size_t n, const config *c,
     }
     if (s == HK_OK)
         s = hki_alloc_array(total, sizeof *spec, &spec);
-    if (s == HK_OK)
-        s = hki_alloc_array(1, sizeof *copy, &copy);
-    if (s != HK_OK) {
-        hki_free(spec);
+    if (s != HK_OK)
         return hki_dataset_fail(ds, n, s);
-    }
-    *copy = *c;
     size_t at = 0;
     for (size_t i = 0; i < n; i++) {
         memcpy(&spec[at], ds[i]->spec.values, ds[i]->spec.count * sizeof *spec);
@@ -212,13 +194,14 @@ static hk_dataset *make(hk_dataset **ds, size_t n, const config *c,
         spec[at] = *counter;
     hk_dataset *const d = hki_dataset_make(&(hki_dataset_desc){
         .ops = tables ? &table_ops : &stream_ops,
-        .config = copy,
+        .config = &c,
+        .config_size = sizeof c,
         .inputs = ds,
         .n_inputs = n,
         .spec = spec,
         .n_spec = total,
         .count = count,
-        .key = hki_key("zip", 2, (int64_t[]){c->start, c->counts}),
+        .key = hki_key("zip", 2, (int64_t[]){c.start, c.counts}),
         .flags = tables ? HKI_DATA_ROWS | HKI_DATA_TABLE : 0,
     });
     hki_free(spec);
@@ -234,7 +217,7 @@ hk_dataset *hk_data_zip(hk_dataset *const *ds, size_t n) {
     if (s != HK_OK)
         return hki_dataset_fail(ds, n, s);
     memcpy(copy, ds, n * sizeof *copy);
-    hk_dataset *const d = make(copy, n, &(config){0}, NULL);
+    hk_dataset *const d = make(copy, n, (config){0}, NULL);
     hki_free(copy);
     return d;
 }
@@ -244,5 +227,5 @@ hk_dataset *hk_data_enumerate(hk_dataset *d, const char *name, int64_t start) {
                               .role = HK_FEATURE,
                               .form = HK_DENSE_FORM,
                               .dtype = HK_I64};
-    return make(&d, 1, &(config){.start = start, .counts = true}, &counter);
+    return make(&d, 1, (config){.start = start, .counts = true}, &counter);
 }
