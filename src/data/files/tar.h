@@ -29,4 +29,40 @@ hk_status hki_tar_data(hki_file_reader *r, const hki_tar_member *m,
                        const uint8_t **bytes);
 hk_status hki_tar_pass(hki_file_reader *r, const hki_tar_member *m);
 
+// ---- samples ---------------------------------------------------------------
+
+// A field that was asked for.
+typedef struct hki_tar_wanted {
+    const char *name;
+    const char *extension; // lower case, alternatives between semicolons
+    hk_tar_kind kind;
+    hk_dtype dtype;
+    hk_role role;
+    hk_shape shape;
+} hki_tar_wanted;
+
+// The config of the source.
+typedef struct hki_tar_set {
+    hki_files files;
+    hki_arena arena;
+    hki_tar_wanted *fields;
+    size_t n_fields;
+    const char *key; // NULL: none
+    bool decodes;    // a function follows, to which HKI_TAR_WHERE is told
+} hki_tar_set;
+
+#define HKI_TAR_WHERE "__where__" // hidden value: place of a sample
+
+// Values of the source: WHERE if it decodes, the key if asked for, the fields.
+static inline size_t hki_tar_first_field(const hki_tar_set *c) {
+    return (size_t)c->decodes + (c->key != NULL);
+}
+static inline hk_value hki_tar_string(const char *name, hk_role role) {
+    return (hk_value){
+        .name = name, .role = role, .form = HK_DENSE_FORM, .dtype = HK_STRING};
+}
+
+// What comes out of the source d (taken), whose config c is, decoded.
+hk_dataset *hki_tar_decoded(hk_dataset *d, const hki_tar_set *c);
+
 #endif // HKI_DATA_TAR_H
