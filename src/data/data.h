@@ -19,7 +19,7 @@
 //
 //   a table (arrays, IDX, npy, CIFAR: any element by its number)
 //       as tensors with hk_data_slices; or flags HKI_DATA_ROWS |
-//       HKI_DATA_TABLE, ops: hki_table_next, hki_table_pull, view, scratch.
+//       HKI_DATA_TABLE, ops: hki_table_pull, view, scratch.
 //   a stream of records (TFRecord, text lines, fixed-length records)
 //       flags HKI_DATA_RECORDS, ops: open, start, next (hki_record_item),
 //       close, save, restore. spec: one string scalar.
@@ -152,7 +152,7 @@ typedef struct hki_node_ops {
     hk_status (*start)(hki_node *n);
     // The next item; HK_E_END at the end, again and again. stamp is set by
     // the caller of this function, hki_node_next. Loops that may run long call
-    // hki_run_check.
+    // hki_run_check. NULL: by `pull`.
     hk_status (*next)(hki_node *n, hki_item *out);
     // Optional, for nodes whose items are cheap: up to `want` of them, at least
     // one, with their stamps; HK_E_END with none. n->count is the caller's to
@@ -332,8 +332,7 @@ hk_status hki_node_pull(hki_node *n, hki_item *items, int64_t want,
 hk_status hki_node_save(hki_node *n, hki_saver *w);
 hk_status hki_node_restore(hki_node *n, hki_restorer *r);
 
-// Ops of sources with HKI_DATA_TABLE: the position is n->count.
-hk_status hki_table_next(hki_node *n, hki_item *out);
+// `pull` of sources with HKI_DATA_TABLE: the position is n->count.
 hk_status hki_table_pull(hki_node *n, hki_item *items, int64_t want,
                          int64_t *got);
 

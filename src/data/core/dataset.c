@@ -211,10 +211,6 @@ uint32_t hki_fn_parallel(const hk_dataset *d, hki_data_run *run) {
 
 // ---- functions over elements -----------------------------------------------
 
-static hk_status fn_next(hki_node *n, hki_item *out) {
-    return hki_node_next(n->inputs[0], out);
-}
-
 static hk_status fn_pull(hki_node *n, hki_item *items, int64_t want,
                          int64_t *got) {
     return hki_node_pull(n->inputs[0], items, want, got);
@@ -222,7 +218,6 @@ static hk_status fn_pull(hki_node *n, hki_item *items, int64_t want,
 
 static const hki_node_ops fn_node_ops = {
     .name = "fn",
-    .next = fn_next,
     .pull = fn_pull,
 };
 

@@ -61,6 +61,10 @@ hk_status hki_node_start(hki_node *n) {
 }
 
 hk_status hki_node_next(hki_node *n, hki_item *out) {
+    if (n->d->ops->next == NULL) {
+        int64_t got;
+        return hki_node_pull(n, out, 1, &got);
+    }
     HKI_TRY(n->d->ops->next(n, out));
     if (!n->passes)
         out->stamp = (n->pass << HKI_STAMP_PASS) + (uint64_t)n->count;
@@ -87,13 +91,6 @@ hki_node *hki_node_base(hki_node *n) {
 }
 
 // ---- tables ----------------------------------------------------------------
-
-hk_status hki_table_next(hki_node *n, hki_item *out) {
-    if (n->count >= n->d->count)
-        return HK_E_END;
-    out->row = n->count;
-    return HK_OK;
-}
 
 hk_status hki_table_pull(hki_node *n, hki_item *items, int64_t want,
                          int64_t *got) {

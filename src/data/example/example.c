@@ -252,54 +252,45 @@ hk_status hk_example_parse(hk_example_parser *p, const void *bytes, size_t size,
 
 // ---- what is in it ---------------------------------------------------------
 
-static hk_status describe_value(const hki_pb_field *key,
-                                const hki_pb_field *value, bool of_lists,
-                                hk_example_visit visit, void *user,
-                                bool *good) {
-    int64_t n = 0;
+// What an entry holds: of a feature list the type of its last feature, and how
+// many features; of a feature its type, and how many values.
+static bool measure(const hki_entry *e, bool of_lists, hk_dtype *stored,
+                    int64_t *n) {
     hki_list l = {0};
-    *good = true;
-    if (of_lists) {
-        hki_pb m = {value->bytes, value->bytes + value->size};
-        hki_pb_field f;
-        bool bad;
-        while (*good && hki_pb_next(&m, &f, &bad))
-            if (f.number == 1 && f.type == HKI_PB_BYTES) {
-                *good = hki_feature_list(f.bytes, f.size, &l);
-                n++;
-            }
-        *good = *good && !bad;
-    } else {
-        *good = hki_feature_list(value->bytes, value->size, &l) &&
-                (l.stored == 0 || hki_list_count(&l, &n));
-    }
-    return *good ? visit(user, (const char *)key->bytes, key->size, of_lists,
-                         l.stored, n)
-                 : HK_OK;
+    hki_pb m = {e->value, e->value + e->value_size};
+    hki_pb_field f;
+    bool good = true, bad = false;
+    *n = 0;
+    if (!of_lists)
+        good = hki_feature_list(e->value, e->value_size, &l) &&
+               (l.stored == 0 || hki_list_count(&l, n));
+    while (of_lists && good && hki_pb_next(&m, &f, &bad))
+        if (f.number == 1 && f.type == HKI_PB_BYTES) {
+            good = hki_feature_list(f.bytes, f.size, &l);
+            ++*n;
+        }
+    *stored = l.stored;
+    return good && !bad;
 }
 
-// The entries of a map, one call each.
+// The entries of a map, one call each. *good: it is well-formed.
 static hk_status describe_map(const uint8_t *p, size_t size, bool of_lists,
                               hk_example_visit visit, void *user, bool *good) {
     hki_pb m = {p, p + size};
-    hki_pb_field f, g;
+    hki_pb_field f;
     bool bad = false;
     *good = true;
     while (*good && hki_pb_next(&m, &f, &bad)) {
+        hki_entry e;
+        hk_dtype stored;
+        int64_t n;
         if (f.number != 1 || f.type != HKI_PB_BYTES)
             continue;
-        hki_pb entry = {f.bytes, f.bytes + f.size};
-        hki_pb_field key = {.bytes = p}, value = {.bytes = p};
-        bool inner = false;
-        while (hki_pb_next(&entry, &g, &inner)) {
-            if (g.type == HKI_PB_BYTES && g.number == 1)
-                key = g;
-            if (g.type == HKI_PB_BYTES && g.number == 2)
-                value = g;
-        }
-        *good = !inner;
+        *good = hki_entry_parse(f.bytes, f.size, &e) &&
+                measure(&e, of_lists, &stored, &n);
         if (*good)
-            HKI_TRY(describe_value(&key, &value, of_lists, visit, user, good));
+            HKI_TRY(visit(user, (const char *)e.key, e.key_size, of_lists,
+                          stored, n));
     }
     *good = *good && !bad;
     return HK_OK;

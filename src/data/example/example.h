@@ -59,6 +59,12 @@ typedef struct hki_list {
     hk_dtype stored; // 0: the key is missing, or has no list
 } hki_list;
 
+// An entry of a map.
+typedef struct hki_entry {
+    const uint8_t *key, *value;
+    size_t key_size, value_size;
+} hki_entry;
+
 typedef struct hki_found {
     hki_list list;
     uint64_t record; // number of the record it is of
@@ -84,6 +90,9 @@ static inline hki_list hki_found_list(const hki_finder *f, bool in_list,
         &f->found[(in_list ? f->lists : 0) + (size_t)slot];
     return x->record == f->record ? x->list : (hki_list){0};
 }
+// Fields in any order, the last one of a kind counts, unknown ones do not;
+// false: malformed.
+bool hki_entry_parse(const uint8_t *p, size_t size, hki_entry *e);
 // The list of a serialized Feature; false: malformed.
 bool hki_feature_list(const uint8_t *p, size_t size, hki_list *out);
 

@@ -24,11 +24,6 @@ void hki_finder_deinit(hki_finder *f) {
 // Which type the list message of a Feature holds, by field number.
 static const hk_dtype stored_of[4] = {0, HK_STRING, HK_F32, HK_I64};
 
-typedef struct entry {
-    const uint8_t *key, *value;
-    size_t key_size, value_size;
-} entry;
-
 // A length of one or two bytes that stays before end; NULL: some other.
 static inline const uint8_t *short_length(const uint8_t *p, const uint8_t *end,
                                           size_t *n) {
@@ -47,7 +42,7 @@ static inline const uint8_t *short_length(const uint8_t *p, const uint8_t *end,
 // The usual form: 0a <length> 0a <length> key 12 <length> value, with nothing
 // behind it. Returns what follows; NULL: not of this form.
 static inline const uint8_t *fast_entry(const uint8_t *p, const uint8_t *end,
-                                        entry *e) {
+                                        hki_entry *e) {
     size_t n;
     if (end - p < 4 || p[0] != 0x0a ||
         (p = short_length(p + 1, end, &n)) == NULL)
@@ -69,12 +64,11 @@ static inline const uint8_t *fast_entry(const uint8_t *p, const uint8_t *end,
     return e->value != NULL && e->value + e->value_size == stop ? stop : NULL;
 }
 
-// Any order of fields, the last one of a kind counts, unknown ones do not.
-static bool slow_entry(const uint8_t *p, size_t size, entry *e) {
+bool hki_entry_parse(const uint8_t *p, size_t size, hki_entry *e) {
     hki_pb m = {p, p + size};
     hki_pb_field f;
     bool bad;
-    *e = (entry){.key = p, .value = p};
+    *e = (hki_entry){.key = p, .value = p};
     while (hki_pb_next(&m, &f, &bad)) {
         if (f.type != HKI_PB_BYTES)
             continue;
@@ -115,7 +109,7 @@ bool hki_feature_list(const uint8_t *p, size_t size, hki_list *out) {
 
 // Notes the list of an entry, or the FeatureList; false: malformed.
 static bool note_entry(const hki_example_spec *s, hki_finder *f, bool of_lists,
-                       const entry *e) {
+                       const hki_entry *e) {
     const hki_tags *const tags = of_lists ? &s->lists : &s->context;
     const int32_t slot = hki_tags_find(tags, e->key, e->key_size);
     hki_list l = {e->value, e->value_size, HK_STRING};
@@ -131,7 +125,7 @@ static bool note_entry(const hki_example_spec *s, hki_finder *f, bool of_lists,
 static const uint8_t *walk_entry(const hki_example_spec *s, hki_finder *f,
                                  bool of_lists, const uint8_t *p,
                                  const uint8_t *end) {
-    entry e;
+    hki_entry e;
     const uint8_t *const next = fast_entry(p, end, &e);
     if (next != NULL)
         return note_entry(s, f, of_lists, &e) ? next : NULL;
@@ -141,7 +135,7 @@ static const uint8_t *walk_entry(const hki_example_spec *s, hki_finder *f,
     if (!hki_pb_next(&m, &field, &bad))
         return NULL;
     if (field.number == 1 && field.type == HKI_PB_BYTES &&
-        (!slow_entry(field.bytes, field.size, &e) ||
+        (!hki_entry_parse(field.bytes, field.size, &e) ||
          !note_entry(s, f, of_lists, &e)))
         return NULL;
     return m.p;

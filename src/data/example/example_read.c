@@ -12,6 +12,19 @@ static hk_status malformed(const hki_feature *f) {
 
 // ---- lists -----------------------------------------------------------------
 
+static hki_pb values_of(const hki_list *l) {
+    return (hki_pb){l->p, l->p + l->size};
+}
+
+// The next value, or run of packed ones, of a list. *bad: it is malformed.
+static inline bool next_value(hki_pb *m, hki_pb_field *f, bool *bad) {
+    bool more;
+    do
+        more = hki_pb_next(m, f, bad);
+    while (more && f->number != 1);
+    return more;
+}
+
 // Complete varints in n bytes: bytes without the continuation bit; false when
 // the last one is not complete.
 static bool count_varints(const uint8_t *p, size_t n, int64_t *count) {
@@ -23,13 +36,11 @@ static bool count_varints(const uint8_t *p, size_t n, int64_t *count) {
 }
 
 bool hki_list_count(const hki_list *l, int64_t *n) {
-    hki_pb m = {l->p, l->p + l->size};
+    hki_pb m = values_of(l);
     hki_pb_field f;
     bool bad;
     *n = 0;
-    while (hki_pb_next(&m, &f, &bad)) {
-        if (f.number != 1)
-            continue;
+    while (next_value(&m, &f, &bad)) {
         if (l->stored == HK_F32 && f.type == HKI_PB_BYTES) {
             if (f.size % 4 != 0)
                 return false;
@@ -61,12 +72,10 @@ static void store_floats(const uint8_t *p, size_t n, float *out) {
 
 // Of a list that hki_list_count has counted.
 static void read_floats(const hki_list *l, float *out) {
-    hki_pb m = {l->p, l->p + l->size};
+    hki_pb m = values_of(l);
     hki_pb_field f;
     bool bad;
-    while (hki_pb_next(&m, &f, &bad)) {
-        if (f.number != 1)
-            continue;
+    while (next_value(&m, &f, &bad)) {
         if (f.type == HKI_PB_BYTES) {
             store_floats(f.bytes, f.size / 4, out);
             out += f.size / 4;
@@ -98,13 +107,11 @@ static hk_status does_not_fit(const hki_feature *f) {
 
 static hk_status read_ints(const hki_feature *feature, const hki_list *l,
                            hk_dtype t, void *out) {
-    hki_pb m = {l->p, l->p + l->size};
+    hki_pb m = values_of(l);
     hki_pb_field f;
     bool bad;
     int64_t i = 0;
-    while (hki_pb_next(&m, &f, &bad)) {
-        if (f.number != 1)
-            continue;
+    while (next_value(&m, &f, &bad)) {
         if (f.type == HKI_PB_VARINT) {
             if (!store_int(t, out, i++, (int64_t)f.value))
                 return does_not_fit(feature);
@@ -122,14 +129,17 @@ static hk_status read_ints(const hki_feature *feature, const hki_list *l,
     return HK_OK;
 }
 
+// Strings to the places from `first` on, or to those that `order` has.
 static hk_status read_strings(const hki_list *l, hki_data_rows *rows, size_t k,
-                              int64_t row, int64_t first) {
-    hki_pb m = {l->p, l->p + l->size};
+                              int64_t row, int64_t first,
+                              const int64_t *order) {
+    hki_pb m = values_of(l);
     hki_pb_field f;
     bool bad;
-    while (hki_pb_next(&m, &f, &bad))
-        if (f.number == 1)
-            HKI_TRY(hki_rows_string(rows, k, row, first++, f.bytes, f.size));
+    for (; next_value(&m, &f, &bad); first++)
+        HKI_TRY(hki_rows_string(rows, k, row,
+                                order != NULL ? order[first] : first, f.bytes,
+                                f.size));
     return HK_OK;
 }
 
@@ -216,24 +226,28 @@ static hk_status read_fixed(const hki_feature *f, const hki_list *l,
                         f->name, (long long)n, (long long)f->count);
     if (f->dtype == HK_STRING) {
         HKI_TRY(hki_rows_strings(rows, k, row, &f->shape));
-        return read_strings(l, rows, k, row, 0);
+        return read_strings(l, rows, k, row, 0, NULL);
     }
     HKI_TRY(hki_rows_tensor(rows, k, row, &f->shape, &out));
     return read_numbers(f, l, out, 0);
 }
 
-// [n, shape...] of n * count values.
+// [n, shape...]
+static hk_shape rows_shape(const hki_feature *f, int64_t n) {
+    hk_shape s = {.rank = f->shape.rank + 1, .dim = {n}};
+    for (int i = 0; i < f->shape.rank; i++)
+        s.dim[i + 1] = f->shape.dim[i];
+    return s;
+}
+
+// The same of n * count values.
 static hk_status sequence_shape(const hki_feature *f, int64_t n,
                                 hk_shape *out) {
     if (f->count == 0 || n % f->count != 0)
         return hki_fail(HK_E_DATA,
                         "feature \"%s\": %lld values are no multiple of %lld",
                         f->name, (long long)n, (long long)f->count);
-    out->rank = f->shape.rank + 1;
-    out->reserved = 0;
-    out->dim[0] = n / f->count;
-    for (int i = 0; i < f->shape.rank; i++)
-        out->dim[i + 1] = f->shape.dim[i];
+    *out = rows_shape(f, n / f->count);
     return HK_OK;
 }
 
@@ -249,7 +263,7 @@ static hk_status read_sequence(const hki_feature *f, const hki_list *l,
     HKI_TRY(sequence_shape(f, n, &shape));
     if (f->dtype == HK_STRING) {
         HKI_TRY(hki_rows_strings(rows, k, row, &shape));
-        return l->stored == 0 ? HK_OK : read_strings(l, rows, k, row, 0);
+        return l->stored == 0 ? HK_OK : read_strings(l, rows, k, row, 0, NULL);
     }
     HKI_TRY(hki_rows_tensor(rows, k, row, &shape, &out));
     return l->stored == 0 ? HK_OK : read_numbers(f, l, out, 0);
@@ -310,18 +324,15 @@ static hk_status read_raw(const hki_feature *f, const hki_list *l,
                           hki_data_rows *rows, size_t k, int64_t row) {
     if (l->stored == 0)
         return read_default(f, rows, k, row);
-    hki_pb m = {l->p, l->p + l->size};
+    hki_pb m = values_of(l);
     hki_pb_field field, value = {0};
     bool bad;
     int64_t n = 0;
     if (l->stored != HK_STRING)
         return hki_fail(HK_E_DTYPE, "feature \"%s\": holds %s, expected bytes",
                         f->name, hk_dtype_name(l->stored));
-    while (hki_pb_next(&m, &field, &bad))
-        if (field.number == 1 && field.type == HKI_PB_BYTES) {
-            value = field;
-            n++;
-        }
+    for (; next_value(&m, &field, &bad); n++)
+        value = field;
     if (bad)
         return malformed(f);
     const size_t expected = (size_t)f->count * hk_dtype_size(f->stored);
@@ -350,7 +361,7 @@ static hk_status read_var(const hki_feature *f, const hki_list *l,
         index[i] = i;
     if (n == 0)
         return HK_OK;
-    return f->dtype == HK_STRING ? read_strings(l, rows, k, row, 0)
+    return f->dtype == HK_STRING ? read_strings(l, rows, k, row, 0, NULL)
                                  : read_numbers(f, l, values, 0);
 }
 
@@ -426,17 +437,6 @@ static hk_status reorder_numbers(void *values, int64_t n, size_t size,
     return HK_OK;
 }
 
-static hk_status reorder_strings(const hki_list *l, hki_data_rows *rows,
-                                 size_t k, int64_t row, const int64_t *order) {
-    hki_pb m = {l->p, l->p + l->size};
-    hki_pb_field f;
-    bool bad;
-    while (hki_pb_next(&m, &f, &bad))
-        if (f.number == 1)
-            HKI_TRY(hki_rows_string(rows, k, row, *order++, f.bytes, f.size));
-    return HK_OK;
-}
-
 static hk_status read_sparse(const hki_feature *f, const hki_list *l,
                              const hki_finder *finder, hki_data_rows *rows,
                              size_t k, int64_t row) {
@@ -453,7 +453,7 @@ static hk_status read_sparse(const hki_feature *f, const hki_list *l,
     if (s == HK_OK && n > 0) {
         order_places(f, n, places, column, index);
         if (f->dtype == HK_STRING)
-            s = reorder_strings(l, rows, k, row, column);
+            s = read_strings(l, rows, k, row, 0, column);
         else if ((s = read_numbers(f, l, values, 0)) == HK_OK)
             s = reorder_numbers(values, n, hk_dtype_size(f->dtype), column);
     }
@@ -523,9 +523,7 @@ static hk_status list_memory(const hki_feature *f, hki_data_rows *rows,
         return hki_rows_sparse(rows, k, row, size[1], &shape, values, index);
     if (f->kind == HK_RAGGED_LEN)
         return hki_rows_ragged(rows, k, row, &flat, size[0] + 1, values, index);
-    shape.rank = f->shape.rank + 1;
-    for (int i = 0; i < f->shape.rank; i++)
-        shape.dim[i + 1] = f->shape.dim[i];
+    shape = rows_shape(f, size[0]);
     return f->dtype == HK_STRING
                ? hki_rows_strings(rows, k, row, &shape)
                : hki_rows_tensor(rows, k, row, &shape, values);
@@ -548,7 +546,7 @@ static hk_status read_steps(const hki_feature *f, const hki_list *steps,
         bool more = false;
         HKI_TRY(next_step(f, &m, &l, &n, &more));
         if (n > 0 && f->dtype == HK_STRING)
-            HKI_TRY(read_strings(&l, rows, k, row, done));
+            HKI_TRY(read_strings(&l, rows, k, row, done, NULL));
         else if (n > 0)
             HKI_TRY(read_numbers(f, &l, values, done));
         for (int64_t i = 0; f->kind == HK_VAR_LEN && i < n; i++) {

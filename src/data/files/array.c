@@ -107,37 +107,18 @@ static hk_status tensor_of(const hki_numbers *numbers, const hk_shape *shape,
 
 // ---- IDX -------------------------------------------------------------------
 
-static bool idx_type(uint8_t code, hki_npy_type *out) {
-    switch (code) {
-    case 0x08:
-        *out = HKI_NPY_U8;
-        return true;
-    case 0x09:
-        *out = HKI_NPY_I8;
-        return true;
-    case 0x0b:
-        *out = HKI_NPY_I16;
-        return true;
-    case 0x0c:
-        *out = HKI_NPY_I32;
-        return true;
-    case 0x0d:
-        *out = HKI_NPY_F32;
-        return true;
-    case 0x0e:
-        *out = HKI_NPY_F64;
-        return true;
-    default:
-        return false;
-    }
-}
+// By the third byte of the file; 0: none.
+static const hki_npy_type idx_types[256] = {
+    [0x08] = HKI_NPY_U8,  [0x09] = HKI_NPY_I8,  [0x0b] = HKI_NPY_I16,
+    [0x0c] = HKI_NPY_I32, [0x0d] = HKI_NPY_F32, [0x0e] = HKI_NPY_F64};
 
 hk_status hki_idx_parse(const uint8_t *bytes, size_t size, const char *what,
                         hk_tensor **out) {
     hki_numbers n = {.big_endian = true};
     hk_shape shape = {0};
-    if (size < 4 || bytes[0] != 0 || bytes[1] != 0 ||
-        !idx_type(bytes[2], &n.type))
+    if (size >= 4)
+        n.type = idx_types[bytes[2]];
+    if (size < 4 || bytes[0] != 0 || bytes[1] != 0 || (int)n.type == 0)
         return hki_fail(HK_E_DATA,
                         "%s: no IDX file: it does not begin with "
                         "00 00 and a type",

@@ -87,39 +87,24 @@ typedef struct hki_image_call {
 
 // One operation. shape works out what comes out, of a spec (dimensions may be
 // unknown) and again of a picture; run fills out->data.
+typedef hk_status hki_image_run(hki_image_call *c, const hki_image *in,
+                                hki_image *out);
+
 typedef struct hki_image_entry {
     const char *name;
     hk_status (*check)(const hk_image_op *op);
     hk_status (*shape)(const hk_image_op *op, const hki_image *in,
                        hki_image *out);
-    hk_status (*run)(hki_image_call *c, const hki_image *in, hki_image *out);
+    hki_image_run *run;
 } hki_image_entry;
 
 const hki_image_entry *hki_image_find(hk_image_kind kind); // NULL: none
 
 // The loops behind the entries.
-hk_status hki_image_crop(hki_image_call *c, const hki_image *in,
-                         hki_image *out);
-hk_status hki_image_pad(hki_image_call *c, const hki_image *in, hki_image *out);
-hk_status hki_image_flip(hki_image_call *c, const hki_image *in,
-                         hki_image *out);
-hk_status hki_image_cutout(hki_image_call *c, const hki_image *in,
-                           hki_image *out);
-hk_status hki_image_channels(hki_image_call *c, const hki_image *in,
-                             hki_image *out);
-hk_status hki_image_resize(hki_image_call *c, const hki_image *in,
-                           hki_image *out);
-hk_status hki_image_brightness(hki_image_call *c, const hki_image *in,
-                               hki_image *out);
-hk_status hki_image_contrast(hki_image_call *c, const hki_image *in,
-                             hki_image *out);
-hk_status hki_image_saturation(hki_image_call *c, const hki_image *in,
-                               hki_image *out);
-hk_status hki_image_hue(hki_image_call *c, const hki_image *in, hki_image *out);
-hk_status hki_image_normalize(hki_image_call *c, const hki_image *in,
-                              hki_image *out);
-hk_status hki_image_standardize(hki_image_call *c, const hki_image *in,
-                                hki_image *out);
+hki_image_run hki_image_crop, hki_image_pad, hki_image_flip, hki_image_cutout,
+    hki_image_channels, hki_image_resize, hki_image_brightness,
+    hki_image_contrast, hki_image_saturation, hki_image_hue,
+    hki_image_normalize, hki_image_standardize;
 
 // At least n items in each; what was in them is lost.
 hk_status hki_image_room(hki_image_scratch *w, size_t n_index, size_t n_rows);

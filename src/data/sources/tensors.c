@@ -100,7 +100,6 @@ static const void *column(const hk_dataset *d, size_t k, size_t *row_bytes) {
 static const hki_node_ops tensors_ops = {
     .name = "tensors",
     .destroy = config_free,
-    .next = hki_table_next,
     .pull = hki_table_pull,
     .view = view,
     .scratch_open = scratch_open,
@@ -110,7 +109,6 @@ static const hki_node_ops tensors_ops = {
 static const hki_node_ops slices_ops = {
     .name = "slices",
     .destroy = config_free,
-    .next = hki_table_next,
     .pull = hki_table_pull,
     .view = view,
     .column = column,

@@ -34,8 +34,11 @@ typedef struct state {
     hki_item *items; // collected
     bool *skip;
     int64_t room;
-    int64_t begin, end;  // rows being loaded
-    atomic_llong cursor; // next row of a lane
+    // Rows being loaded. Lanes take one after the other from the cursor, so
+    // that a slow row holds up one lane alone; a row is written by one lane
+    // only.
+    int64_t begin, end;
+    atomic_llong cursor;
 } state;
 
 // ---- opening ---------------------------------------------------------------

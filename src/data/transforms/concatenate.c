@@ -55,7 +55,6 @@ static hk_status view(const hk_dataset *d, void *scratch, const hki_item *item,
 
 static const hki_node_ops table_ops = {
     .name = "concatenate",
-    .next = hki_table_next,
     .pull = hki_table_pull,
     .view = view,
     .scratch_open = readers_open,

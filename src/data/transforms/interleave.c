@@ -27,6 +27,9 @@ typedef struct queue {
     hki_fault fault; // follows the items
 } queue;
 
+// The front is the consumer's. From send to the gang's word that the task is
+// done, the back, node and loader are the task's; `under_way` says that the
+// back is on its way or waits to become the front.
 typedef struct slot {
     bool open;
     hki_node *owner;

@@ -18,6 +18,8 @@ typedef struct config {
     uint64_t seed;
 } config;
 
+// From submit to the gang's word that the task is done a slot is the task's,
+// else the consumer's; nothing in it needs a lock.
 typedef struct slot {
     hki_task task;
     hki_node *n;
@@ -29,6 +31,8 @@ typedef struct slot {
     bool skip;
 } slot;
 
+// ring[first .. first + used) are under way, the oldest first; `pulled` counts
+// those and all that were given before.
 typedef struct state {
     slot **ring;
     hki_task **tasks; // those of the ring, for waiting

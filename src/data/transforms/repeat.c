@@ -50,11 +50,6 @@ static hk_status pull(hki_node *n, hki_item *items, int64_t want,
     return HK_E_END;
 }
 
-static hk_status next(hki_node *n, hki_item *out) {
-    int64_t got;
-    return pull(n, out, 1, &got);
-}
-
 static hk_status save(hki_node *n, hki_saver *w) {
     const state *const s = n->state;
     hki_save_i64(w, s->done);
@@ -76,7 +71,6 @@ static const hki_node_ops ops = {
     .destroy = hki_free,
     .state_size = sizeof(state),
     .start = start,
-    .next = next,
     .pull = pull,
     .save = save,
     .restore = restore,

@@ -215,11 +215,6 @@ static hk_status pull(hki_node *n, hki_item *items, int64_t want,
     return HK_OK;
 }
 
-static hk_status next(hki_node *n, hki_item *out) {
-    int64_t got;
-    return pull(n, out, 1, &got);
-}
-
 // ---- position --------------------------------------------------------------
 
 static hk_status save(hki_node *n, hki_saver *w) {
@@ -268,7 +263,6 @@ static const hki_node_ops ops = {
     .open = open_node,
     .close = close_node,
     .start = start,
-    .next = next,
     .pull = pull,
     .save = save,
     .restore = restore,
