@@ -186,4 +186,7 @@ hk_status hki_csv_check_header(hki_csv_reader *c);
 
 bool hki_csv_is_missing(const hki_csv *c, const uint8_t *p, size_t n);
 
+// Fills columns, by_field and values; everything else of c is set.
+hk_status hki_csv_columns(hki_csv *c, const hk_csv_options *o);
+
 #endif // HKI_DATA_CSV_H

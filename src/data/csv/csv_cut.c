@@ -1,5 +1,14 @@
 // csv_cut.c - cutting rows out of the window, along an index of their
 // structure.
+//
+//     window    ... 4 , 7 \n 1 2 , 5 \n 3 , 9
+//     index         1   3       6   8    10      offsets from `origin`
+//                           ^ at
+//
+// index[at .. n_index) are the marks of the bytes from r.begin on that were
+// looked at, [origin, origin + indexed); those before `at` belong to rows that
+// were taken. When no mark of a line end is left, the next stretch is indexed
+// from r.begin on; a row longer than a stretch doubles it.
 #include "data/csv/csv_cut.h"
 
 #define STRETCH ((size_t)32 << 10)

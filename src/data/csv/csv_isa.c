@@ -12,8 +12,11 @@
 // Flags are constants in here once everything is in one piece.
 #define INLINE static inline __attribute__((always_inline))
 
-// Bits of the 64 bytes at p: structure, that of it which is no delimiter, and
-// bytes that are no plain text.
+// Bits of the 64 bytes at p, the first byte lowest: structure, that of it which
+// is no delimiter, and bytes that are no plain text. For `1,"a"\n2` (from left
+// to right, as the text is):
+//     marks    0 1 1 0 1 1 0
+//     special  0 0 1 0 1 1 0
 typedef struct bits {
     uint64_t marks, special, odd;
 } bits;
@@ -191,7 +194,8 @@ static size_t csv_index(const uint8_t *p, size_t n, uint8_t delimiter,
 #if defined(__x86_64__) && HKI_ISA_LEVEL >= 2
 
 // One to eight digits to a column, as hki_parse_digits8; eight bytes may be
-// read before their end as well. False: something else.
+// read before their end as well. False: something else. With zeros in front,
+//     d1 ... d8  ->  10 d1 + d2, ...  ->  100 p1 + p2, ...  ->  10000 f1 + f2
 INLINE bool store_digits(const hki_csv_target *t, hki_csv_route route,
                          const uint8_t *p, size_t n, int64_t row) {
     // The last n of eight bytes.
