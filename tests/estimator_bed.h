@@ -7,6 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "estimator/estimator.h"
+#include "estimator/run/loop.h"
+#include "estimator/run/timer.h"
+#include "estimator/saved/files.h"
+#include "estimator/saved/snapshot.h"
 #include "info_util.h"
 
 enum {

@@ -35,6 +35,8 @@ typedef struct schema_key {
     const char *help;
 } schema_key;
 
+extern const schema_key schema_keys[]; // ends with an empty path
+
 // Checks the tree and brings short forms into their long form. false after
 // a message with file, line and, for an unknown key, the nearest known one.
 bool schema_check(tree *root);

@@ -68,7 +68,8 @@ static void add_number(words *w, const char *name, double value) {
 }
 
 // Options that speak of the whole: children are told their part of them, or
-// nothing. Whatever else was given is handed on to those who know it.
+// nothing. Whatever else the table of options has is handed on to those who
+// know it; tests/cli/handed_on.py finds one that nobody knows.
 static bool is_ours(const char *name) {
     static const char *const ours[] = {
         "workers", "steps",      "epochs", "seconds",  "threads",

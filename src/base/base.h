@@ -41,6 +41,18 @@ static inline hk_status hki_failed(hk_status s) {
 void hki_options_init(void *opt, size_t struct_size, const void *defaults,
                       size_t defaults_size);
 
+// Defines type_init(type *, size_t struct_size) with the defaults that are
+// given as designated initialisers; the rest is zero. `last` is the last field:
+// behind it there is no padding, so that the struct can grow at its end.
+#define HKI_OPTIONS(type, last, ...)                                           \
+    _Static_assert(sizeof(type) ==                                             \
+                       offsetof(type, last) + sizeof(((type *)0)->last),       \
+                   "option structs have no tail padding");                     \
+    void type##_init(type *opt, size_t struct_size) {                          \
+        const type d = {.struct_size = sizeof d, __VA_ARGS__};                 \
+        hki_options_init(opt, struct_size, &d, sizeof d);                      \
+    }
+
 // Validates the struct_size protocol of option structs and copies the
 // caller's struct over the defaults in *dst (dst_size bytes, already filled).
 // A shorter struct keeps defaults for the rest; a longer one is refused if

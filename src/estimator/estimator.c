@@ -1,23 +1,10 @@
 // estimator.c - create, destroy, accessors, variables and files by name.
 #include "estimator/estimator.h"
+#include "estimator/saved/snapshot.h"
 
-_Static_assert(sizeof(hk_estimator_options) ==
-                   offsetof(hk_estimator_options, warm_start) +
-                       sizeof(const hk_warm_start *),
-               "option structs have no tail padding");
-_Static_assert(sizeof(hk_warm_start) ==
-                   offsetof(hk_warm_start, reserved) + sizeof(uint32_t),
-               "option structs have no tail padding");
+HKI_OPTIONS(hk_estimator_options, warm_start)
 
-void hk_estimator_options_init(hk_estimator_options *opt, size_t struct_size) {
-    const hk_estimator_options d = {.struct_size = sizeof d};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
-
-void hk_warm_start_init(hk_warm_start *w, size_t struct_size) {
-    const hk_warm_start d = {.struct_size = sizeof d};
-    hki_options_init(w, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_warm_start, reserved)
 
 // ---- create -----------------------------------------------------------------
 
@@ -206,11 +193,20 @@ hk_status hk_estimator_save(hk_estimator *e) {
     if (e->saver == NULL || e->crew == NULL)
         return hki_fail(HK_E_STATE,
                         "save: a training with a model_dir comes first");
-    if (e->running != NULL)
+    if (e->is_training)
         return hki_fail(HK_E_STATE,
                         "save: in a hook, call hk_run_request_save");
     HKI_TRY(hki_snapshot_save(e));
     return hk_saver_wait(e->saver);
+}
+
+// Neither training nor an evaluation fails for a disk that is full.
+hk_status hki_events_open(hk_estimator *e, const char *dir,
+                          hk_event_writer **out) {
+    hk_event_options o;
+    hk_event_options_init(&o, sizeof o);
+    o.context = e->ctx;
+    return hk_event_open(dir, &o, out);
 }
 
 // ---- variables --------------------------------------------------------------
@@ -395,7 +391,7 @@ hk_status hk_estimator_restore(hk_estimator *e, const hk_source *input,
                                hk_restore_report *report) {
     if (e == NULL || path == NULL)
         return hki_fail(HK_E_INVALID_ARG, "restore: NULL argument");
-    if (e->running != NULL)
+    if (e->is_training)
         return hki_fail(HK_E_STATE, "restore: a training is in progress");
     if (e->crew == NULL) {
         hk_source in;

@@ -10,14 +10,7 @@
 #define BYTES_A_THREAD (UINT64_C(8) << 20)
 #define MAX_THREADS 4u
 
-_Static_assert(offsetof(hk_restore_options, reserved) + sizeof(uint32_t[2]) ==
-                   sizeof(hk_restore_options),
-               "no padding at the end");
-
-void hk_restore_options_init(hk_restore_options *opt, size_t struct_size) {
-    const hk_restore_options d = {0};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_restore_options, reserved)
 
 void hk_restore_report_deinit(hk_restore_report *r) {
     if (r == NULL)

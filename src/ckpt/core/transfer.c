@@ -3,14 +3,7 @@
 // travel wherever the other format holds them.
 #include "ckpt/core/items.h"
 
-_Static_assert(offsetof(hk_copy_options, more) + sizeof(void *) ==
-                   sizeof(hk_copy_options),
-               "no padding at the end");
-
-void hk_copy_options_init(hk_copy_options *opt, size_t struct_size) {
-    const hk_copy_options d = {0};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_copy_options, more)
 
 typedef struct transfer {
     const hk_ckpt *c;

@@ -3,15 +3,8 @@
 
 #define SHARD_BYTES UINT64_C(5000000000)
 
-_Static_assert(offsetof(hk_write_options, reserved) + sizeof(uint32_t) ==
-                   sizeof(hk_write_options),
-               "no padding at the end");
-
-void hk_write_options_init(hk_write_options *opt, size_t struct_size) {
-    const hk_write_options d = {
-        .tf_shards = 1, .shard_bytes = SHARD_BYTES, .tf_partitions = 1};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_write_options, reserved, .tf_shards = 1,
+            .shard_bytes = SHARD_BYTES, .tf_partitions = 1)
 
 static hk_status choose_format(const char *path, hk_ckpt_format format,
                                const hki_ckpt_ops **out) {

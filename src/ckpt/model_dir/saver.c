@@ -1,7 +1,12 @@
 // saver.c - the checkpoints of a model_dir: creation, saving beside training.
 //
-// The thread owns job and state while the phase is WRITING; every call that
-// looks at them waits for its end first.
+// Who owns job and state, by phase:
+//     IDLE      the caller
+//     COPYING   the caller; the thread takes pieces of the copy, once
+//     WRITING   the thread; every call that looks at them waits for its end
+// Only the caller leaves IDLE, only the thread leaves WRITING, so between two
+// calls the phase is IDLE or WRITING. The mutex guards phase, helping, helped
+// and the failure; it is not held while bytes are copied or written.
 #include "ckpt/model_dir/saver.h"
 #include "ckpt/ckpt.h"
 #include "ckpt/core/items.h"
@@ -11,21 +16,12 @@
 #define SHARD_BYTES UINT64_C(5000000000)
 #define HELP_BYTES ((size_t)4 << 20) // smaller copies are not worth a helper
 
-_Static_assert(offsetof(hk_saver_options, shard_bytes) + sizeof(uint64_t) ==
-                   sizeof(hk_saver_options),
-               "no padding at the end");
-
 // ---- options ---------------------------------------------------------------
 
-void hk_saver_options_init(hk_saver_options *opt, size_t struct_size) {
-    const hk_saver_options d = {.basename = "model.ckpt",
-                                .format = HK_CKPT_SAFETENSORS,
-                                .keep_max = 5,
-                                .keep_every_n_hours = 10000,
-                                .background = 1,
-                                .shard_bytes = SHARD_BYTES};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_saver_options, shard_bytes, .basename = "model.ckpt",
+            .format = HK_CKPT_SAFETENSORS, .keep_max = 5,
+            .keep_every_n_hours = 10000, .background = 1,
+            .shard_bytes = SHARD_BYTES)
 
 // A plain file name that the journal and a shell can show on one line.
 static bool name_ok(const char *name) {

@@ -2,7 +2,12 @@
 //
 // journal | checkpoint | state file | deletions | journal away. A crash at any
 // point leaves a state file whose newest checkpoint is complete; the journal
-// names the rest.
+// names the rest:
+//     before the checkpoint is whole   its remains are removed
+//     before the state file            it is whole: it becomes the newest
+//     before the deletions are done    they are done again
+// Each step is on disk before the next begins: every file is written under a
+// temporary name, flushed and renamed, and the folder is flushed behind it.
 #include "ckpt/model_dir/saver.h"
 
 // Removes what the new state has dropped. Nothing depends on it: what cannot

@@ -1,15 +1,10 @@
 // evaluate.c - metrics over a pass of the data, for one set of weights or
 // several side by side.
 #include "estimator/estimator.h"
+#include "estimator/run/run_context.h"
+#include "estimator/saved/snapshot.h"
 
-_Static_assert(sizeof(hk_evaluate_options) ==
-                   offsetof(hk_evaluate_options, reserved) + sizeof(uint32_t),
-               "option structs have no tail padding");
-
-void hk_evaluate_options_init(hk_evaluate_options *opt, size_t struct_size) {
-    const hk_evaluate_options d = {.struct_size = sizeof d};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_evaluate_options, reserved)
 
 // ---- results ----------------------------------------------------------------
 
@@ -146,9 +141,7 @@ static hk_status update_metric(hk_session *s, const hki_spec_metric *m,
     const hk_status st = hk_metric_update(metric, labels, predictions, weights);
     if (st == HK_OK)
         return HK_OK;
-    char text[HKI_ERROR_TEXT];
-    hki_keep_error(text);
-    return hki_fail(st, "metric %s: %s", m->name, text);
+    return hki_fail(st, "metric %s: %s", m->name, hk_last_error());
 }
 
 static hk_status score_set(evaluation *v, hk_session *s, size_t set) {
@@ -323,7 +316,7 @@ static void log_result(const evaluation *v, const hk_eval_result *r) {
 
 // Does nobody move the values that would be saved?
 static bool stands_still(const hk_estimator *e) {
-    return e->running == NULL || e->running->at_cut || e->crew->n == 1;
+    return !e->is_training || e->at_cut || e->crew->n == 1;
 }
 
 // Rates the checkpoint of this step by the metric that counts. What was scored

@@ -134,15 +134,6 @@ void hki_history_deinit(hk_estimator *e) {
 
 // ---- writing ----------------------------------------------------------------
 
-// Neither training nor an evaluation fails for a disk that is full.
-hk_status hki_events_open(hk_estimator *e, const char *dir,
-                          hk_event_writer **out) {
-    hk_event_options o;
-    hk_event_options_init(&o, sizeof o);
-    o.context = e->ctx;
-    return hk_event_open(dir, &o, out);
-}
-
 hk_status hki_eval_writer(hk_estimator *e, const char *eval,
                           hk_event_writer **out) {
     *out = NULL;

@@ -1,14 +1,8 @@
 // predict.c - a stream of predictions, example by example or in batches.
 #include "estimator/estimator.h"
+#include "estimator/run/run_context.h"
 
-_Static_assert(sizeof(hk_predict_options) ==
-                   offsetof(hk_predict_options, n_hooks) + sizeof(size_t),
-               "option structs have no tail padding");
-
-void hk_predict_options_init(hk_predict_options *opt, size_t struct_size) {
-    const hk_predict_options d = {.struct_size = sizeof d};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_predict_options, n_hooks)
 
 // One prediction of one set of weights.
 typedef struct column {

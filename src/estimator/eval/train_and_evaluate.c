@@ -1,26 +1,14 @@
 // train_and_evaluate.c - train_and_evaluate, exporters, and the evaluator's
 // role.
 #include "estimator/estimator.h"
+#include "estimator/saved/files.h"
+#include "estimator/run/loop.h"
+#include "estimator/run/timer.h"
 
-_Static_assert(sizeof(hk_train_spec) ==
-                   offsetof(hk_train_spec, n_hooks) + sizeof(size_t),
-               "option structs have no tail padding");
-_Static_assert(sizeof(hk_eval_spec) ==
-                   offsetof(hk_eval_spec, worker) + sizeof(uint32_t),
-               "option structs have no tail padding");
+HKI_OPTIONS(hk_train_spec, n_hooks)
 
-void hk_train_spec_init(hk_train_spec *t, size_t struct_size) {
-    const hk_train_spec d = {.struct_size = sizeof d};
-    hki_options_init(t, struct_size, &d, sizeof d);
-}
-
-void hk_eval_spec_init(hk_eval_spec *v, size_t struct_size) {
-    const hk_eval_spec d = {.struct_size = sizeof d,
-                            .steps = 100,
-                            .start_delay_secs = 120,
-                            .throttle_secs = 600};
-    hki_options_init(v, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_eval_spec, worker, .steps = 100, .start_delay_secs = 120,
+            .throttle_secs = 600)
 
 static hk_status check_exporters(const hk_estimator *e, const hk_eval_spec *v) {
     if (v->n_exporters > 0 && e->config.c.model_dir == NULL)
@@ -130,9 +118,7 @@ static hk_status run_exporters(const judged *j) {
             continue;
         const hk_status s = export_one(j, x);
         if (s != HK_OK) {
-            char text[HKI_ERROR_TEXT];
-            hki_keep_error(text);
-            return hki_fail(s, "exporter %s: %s", x->name, text);
+            return hki_fail(s, "exporter %s: %s", x->name, hk_last_error());
         }
     }
     return HK_OK;

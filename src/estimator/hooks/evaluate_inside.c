@@ -1,6 +1,8 @@
 // evaluate_inside.c - hooks that hold training up: to evaluate in the middle of
 // it, and to wait for the others at its start.
 #include "estimator/estimator.h"
+#include "estimator/run/loop.h"
+#include "estimator/run/timer.h"
 
 // ---- evaluator --------------------------------------------------------------
 

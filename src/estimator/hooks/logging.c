@@ -3,6 +3,8 @@
 // A built-in hook is its options (freed with the hook) and its state for one
 // run, which starts as a copy of them.
 #include "estimator/estimator.h"
+#include "estimator/run/run_context.h"
+#include "estimator/run/timer.h"
 
 // ---- step counter -----------------------------------------------------------
 
@@ -75,10 +77,7 @@ typedef struct logger {
     double last; // time of the last line; 0: none
 } logger;
 
-void hk_logging_options_init(hk_logging_options *opt, size_t struct_size) {
-    const hk_logging_options d = {.struct_size = sizeof d};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_logging_options, reserved)
 
 static hk_status logger_before(void *state, hk_run *run) {
     const logger *const g = state;

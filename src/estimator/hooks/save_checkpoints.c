@@ -1,5 +1,8 @@
 // save_checkpoints.c - the hook that saves checkpoints.
 #include "estimator/estimator.h"
+#include "estimator/run/loop.h"
+#include "estimator/run/timer.h"
+#include "estimator/saved/snapshot.h"
 
 // ---- checkpoint saver -------------------------------------------------------
 

@@ -1,6 +1,8 @@
 // stopping.c - hooks that end a run: at a step, at values that are not finite,
 // by a predicate, and early, by the results of evaluations.
 #include "estimator/estimator.h"
+#include "estimator/run/loop.h"
+#include "estimator/run/timer.h"
 #include <math.h>
 
 // ---- stop at step -----------------------------------------------------------
@@ -146,10 +148,7 @@ typedef struct early {
     hki_arena arena;
 } early;
 
-void hk_early_options_init(hk_early_options *opt, size_t struct_size) {
-    const hk_early_options d = {.struct_size = sizeof d, .run_every_secs = 60};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_early_options, run_every_steps, .run_every_secs = 60)
 
 // Any result beyond the threshold counts, not only the newest.
 static bool beyond(const early *x, const int64_t *steps, const double *values,

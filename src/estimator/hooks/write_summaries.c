@@ -1,6 +1,9 @@
 // write_summaries.c - hooks that write: summaries and profiles.
 #include "base/io.h"
 #include "estimator/estimator.h"
+#include "estimator/run/run_context.h"
+#include "estimator/run/timer.h"
+#include "estimator/saved/files.h"
 
 // A folder that may be NULL, and a timer.
 typedef struct recorder_options {

@@ -112,16 +112,12 @@ static hk_status check_workers(hk_run_config *c) {
 
 // ---- copies -----------------------------------------------------------------
 
-static hk_status copy_text(hki_arena *a, const char **s) {
-    return *s != NULL ? hki_arena_strdup(a, *s, s) : HK_OK;
-}
-
 static hk_status copy_center(hki_config *k, hki_arena *a) {
     const hk_center_options *const src = k->c.center_options;
     hk_center_options *const o = &k->center;
     hk_center_options_init(o, sizeof *o);
     HKI_TRY(hki_options_copy(o, sizeof *o, src, "center options"));
-    HKI_TRY(copy_text(a, &o->name));
+    HKI_TRY(hki_copy_text(a, &o->name));
     if (o->outer != NULL) {
         HKI_TRY(hki_copy_optimizer(a, o->outer, &k->outer));
         o->outer = &k->outer;
@@ -149,10 +145,10 @@ hk_status hki_config_init(hki_config *k, hki_arena *a,
     HKI_TRY(check_saving(c));
     HKI_TRY(check_periods(c));
     HKI_TRY(check_workers(c));
-    HKI_TRY(copy_text(a, &c->model_dir));
-    HKI_TRY(copy_text(a, &c->basename));
-    HKI_TRY(copy_text(a, &c->best_metric));
-    HKI_TRY(copy_text(a, &c->backend));
+    HKI_TRY(hki_copy_text(a, &c->model_dir));
+    HKI_TRY(hki_copy_text(a, &c->basename));
+    HKI_TRY(hki_copy_text(a, &c->best_metric));
+    HKI_TRY(hki_copy_text(a, &c->backend));
     k->is_elastic = c->workers > 1 || c->center != NULL || c->elastic != NULL ||
                     c->center_options != NULL || c->method != 0;
     HKI_TRY(copy_center(k, a));

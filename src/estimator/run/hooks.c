@@ -1,14 +1,8 @@
 // hooks.c - hooks as reference-counted tables, and calling them in order.
 #include "estimator/estimator.h"
+#include "estimator/run/run_context.h"
 
-_Static_assert(sizeof(hk_hook_calls) ==
-                   offsetof(hk_hook_calls, reserved) + sizeof(uint32_t),
-               "option structs have no tail padding");
-
-void hk_hook_calls_init(hk_hook_calls *c, size_t struct_size) {
-    const hk_hook_calls d = {.struct_size = sizeof d};
-    hki_options_init(c, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_hook_calls, reserved)
 
 hk_status hk_hook_create(const hk_hook_calls *calls, hk_hook **out) {
     if (calls == NULL || out == NULL)

@@ -10,6 +10,8 @@
 // exchange k + 1, which needs the conductor. So stops and cuts are set there,
 // and fall on the same step of every worker.
 #include "estimator/estimator.h"
+#include "estimator/run/loop.h"
+#include "estimator/saved/snapshot.h"
 #include <errno.h>
 
 #define NEVER INT64_MAX
@@ -101,7 +103,7 @@ static bool may_step(hki_loop *l, const hki_worker *w) {
 static void release(hki_loop *l) {
     pthread_mutex_lock(&l->lock);
     atomic_store(&l->pause_at, NEVER);
-    l->at_cut = false;
+    l->e->at_cut = false;
     l->cut_number++;
     l->waiting = 0;
     pthread_cond_broadcast(&l->changed);
@@ -110,7 +112,7 @@ static void release(hki_loop *l) {
 
 static hk_status do_cuts(hki_loop *l) {
     hk_status s = HK_OK;
-    l->at_cut = true;
+    l->e->at_cut = true;
     for (size_t i = 0; i < l->cuts.n && s == HK_OK; i++)
         s = l->cuts.data[i].fn(l->cuts.data[i].user, &l->runs[0]);
     l->cuts.n = 0;
@@ -119,7 +121,7 @@ static hk_status do_cuts(hki_loop *l) {
 
 hk_status hki_loop_at_cut(hk_run *run, hki_cut_fn fn, void *user) {
     hki_loop *const l = run->loop;
-    if (l->crew->n == 1 || l->at_cut)
+    if (l->crew->n == 1 || l->e->at_cut)
         return fn(user, run);
     for (size_t i = 0; i < l->cuts.n; i++)
         if (l->cuts.data[i].fn == fn && l->cuts.data[i].user == user)
@@ -134,6 +136,10 @@ hk_status hki_loop_at_cut(hk_run *run, hki_cut_fn fn, void *user) {
     return HK_OK;
 }
 
+// waiting + 1 == running: everybody who is not at his end stands at the cut,
+// worker 0 included. A worker that ends counts itself out of `running` and
+// wakes worker 0, so a cut is never waited for by someone who is gone.
+//
 // Worker 0 waits for the others and does what is to be done.
 static hk_status hold_cut(hki_loop *l) {
     pthread_mutex_lock(&l->lock);
@@ -145,6 +151,9 @@ static hk_status hold_cut(hki_loop *l) {
     return s;
 }
 
+// The number of the cut tells a wake-up from the opening of this one: by the
+// time a slow worker looks, the next may have been set already. pause_at is
+// read again under the lock: worker 0 may have signed off meanwhile.
 static void wait_at_cut(hki_loop *l, const hki_worker *w) {
     pthread_mutex_lock(&l->lock);
     if (place(l, w) >= atomic_load(&l->pause_at)) {
@@ -266,6 +275,9 @@ static hk_status one_step(hki_loop *l, hki_worker *w, hk_run *run) {
 
 // ---- one worker -------------------------------------------------------------
 
+// tickets + steps done + steps under way = steps of the call: who takes the
+// last one makes the last step, whatever the others are doing. One that was not
+// used, because the data ended or the step failed, is given back.
 static bool take_ticket(hki_loop *l) {
     if (!l->use_tickets || atomic_fetch_sub(&l->tickets, 1) > 0)
         return true;
@@ -310,12 +322,12 @@ static hk_status start_together(hki_loop *l, hki_worker *w, hk_run *run) {
         return HK_OK; // the others' fault; the loop stops at once
     pthread_mutex_lock(&l->hook_lock);
     if (w->index == 0)
-        l->at_cut = true;
+        l->e->at_cut = true;
     s = hki_hooks_call(&l->hooks, HKI_HOOK_SESSION, run);
     pthread_mutex_unlock(&l->hook_lock);
     if (w->index == 0) {
         pthread_mutex_lock(&l->lock);
-        l->at_cut = false;
+        l->e->at_cut = false;
         l->is_open = true;
         l->started_ns = hki_now_ns();
         pthread_cond_broadcast(&l->changed);

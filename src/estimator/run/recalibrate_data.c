@@ -92,7 +92,7 @@ hk_status hk_estimator_recalibrate(hk_estimator *e, const hk_source *input,
                         "recalibrate: no estimator, or %lld batches",
                         (long long)batches);
     HKI_TRY(hki_source_check(input, &in));
-    if (e->running != NULL || e->crew == NULL)
+    if (e->is_training || e->crew == NULL)
         return hki_fail(HK_E_STATE,
                         "recalibrate: comes after training, not before or "
                         "within it");

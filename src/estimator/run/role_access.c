@@ -53,7 +53,7 @@ hk_status hk_estimator_assign(hk_estimator *e, const hk_source *input,
         return hki_fail(HK_E_INVALID_ARG,
                         "assign: no estimator or values, or step %lld",
                         (long long)global_step);
-    if (e->running != NULL)
+    if (e->is_training)
         return hki_fail(HK_E_STATE, "assign: training is running");
     if (e->crew == NULL) {
         hk_spec *spec;

@@ -1,5 +1,6 @@
 // run_context.c - the run context: what a hook sees and may ask for.
 #include "estimator/estimator.h"
+#include "estimator/run/loop.h"
 #include <math.h>
 
 hk_status hki_runctx_init(hk_run *run, hk_estimator *e, hk_mode mode,

@@ -1,5 +1,6 @@
 // timer.c - when a hook that does something now and then is due.
 #include "estimator/estimator.h"
+#include "estimator/run/timer.h"
 
 hk_status hki_timer_init(hki_timer *t, int64_t every_steps, double every_secs) {
     if ((every_steps > 0) == (every_secs > 0) || every_steps < 0 ||

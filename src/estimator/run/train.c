@@ -1,16 +1,11 @@
 // train.c - the train call: what it was asked, what it starts from, which
 // hooks go along.
 #include "estimator/estimator.h"
+#include "estimator/run/loop.h"
+#include "estimator/saved/snapshot.h"
 #include <math.h>
 
-_Static_assert(sizeof(hk_train_options) ==
-                   offsetof(hk_train_options, n_listeners) + sizeof(size_t),
-               "option structs have no tail padding");
-
-void hk_train_options_init(hk_train_options *opt, size_t struct_size) {
-    const hk_train_options d = {.struct_size = sizeof d};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_train_options, n_listeners)
 
 const char *hk_stop_reason_name(hk_stop_reason r) {
     static const char *const names[] = {"none", "steps",     "data", "time",
@@ -237,9 +232,9 @@ static hk_status run_loop(hki_loop *l, hk_train_result *r) {
     HKI_TRY(create_runs(l));
     HKI_TRY(add_hooks(l));
     const uint64_t before = count_exchanges(l->crew);
-    e->running = l;
+    e->is_training = true;
     const hk_status s = hki_loop_run(l);
-    e->running = NULL;
+    e->is_training = e->at_cut = false;
     r->global_step = hki_global_step(e);
     r->steps = atomic_load(&l->steps);
     r->examples = atomic_load(&l->examples);
@@ -315,7 +310,7 @@ hk_status hk_estimator_train(hk_estimator *e, const hk_source *input,
                              hk_train_result *result) {
     if (e == NULL)
         return hki_fail(HK_E_INVALID_ARG, "train: the estimator is NULL");
-    if (e->running != NULL)
+    if (e->is_training)
         return hki_fail(HK_E_STATE,
                         "train: called from a hook of a training in progress");
     hk_source in;

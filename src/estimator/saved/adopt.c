@@ -2,6 +2,7 @@
 // start, and the optimizer of a TensorFlow Estimator whose model_dir is taken
 // up again.
 #include "estimator/estimator.h"
+#include "estimator/saved/snapshot.h"
 
 hk_status hki_ckpt_step(hk_ckpt *c, int64_t dflt, int64_t *out) {
     static const char *const names[] = {HK_SECTION_RUN "global_step",
@@ -102,9 +103,8 @@ hk_status hki_warm_start(hk_estimator *e, const hk_layout *l, float *x) {
     hk_name_map_destroy(map);
     hk_ckpt_close(c);
     if (s != HK_OK) {
-        char text[HKI_ERROR_TEXT];
-        hki_keep_error(text);
-        return hki_fail(s, "warm start from %s: %s", ws->checkpoint, text);
+        return hki_fail(s, "warm start from %s: %s", ws->checkpoint,
+                        hk_last_error());
     }
     atomic_fetch_add(&e->counts.checkpoint_loads, 1);
     return HK_OK;
@@ -115,6 +115,8 @@ hk_status hki_warm_start(hk_estimator *e, const hk_layout *l, float *x) {
 // Canned Estimators put scopes of their own into the names: what is called
 // kernel/Adam here is kernel/t_0/Adam there, beta1_power dnn/head/beta1_power.
 // The only tensor that begins and ends like `name`; NULL: none, or several.
+// Two that fit are as good as none: a slot of another variable would be worse
+// than one that starts afresh.
 static const char *find_apart(const hk_ckpt *c, const char *name) {
     const char *const slash = strrchr(name, '/');
     const char *const tail = slash != NULL ? slash + 1 : name;

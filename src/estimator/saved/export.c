@@ -8,16 +8,10 @@
 #include <errno.h>
 #include "base/io.h"
 #include "estimator/estimator.h"
+#include "estimator/saved/files.h"
+#include "estimator/saved/snapshot.h"
 
-_Static_assert(sizeof(hk_export_options) ==
-                   offsetof(hk_export_options, n_assets) + sizeof(size_t),
-               "option structs have no tail padding");
-
-void hk_export_options_init(hk_export_options *opt, size_t struct_size) {
-    const hk_export_options d = {.struct_size = sizeof d,
-                                 .format = HK_CKPT_SAFETENSORS};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_export_options, n_assets, .format = HK_CKPT_SAFETENSORS)
 
 typedef struct exporting {
     hk_estimator *e;

@@ -11,7 +11,16 @@
 //     hooke/run/...                 global_step, center_step, workers,
 //                                   ema_updates
 //     global_step                   the same in TF's format, for its programs
+//
+// One walk, add_..., puts a name beside every place in memory; a save copies
+// from the places, a restore reads into them, so that both know the same names.
+// A restart goes in three parts, each when what it fills is there:
+//     open      the file, global_step, positions in the data   (before a graph)
+//     restore   model, center, average                         (a new crew)
+//     worker    slots, counters, own values     (on its thread, once it joined)
+// The file stays open until the train call ends, which is after all three.
 #include "estimator/estimator.h"
+#include "estimator/saved/snapshot.h"
 
 typedef struct places {
     hk_name_map *map;
@@ -292,12 +301,10 @@ static hk_status open_saver(hk_estimator *e) {
     const hk_status s = hk_saver_create(&o, &e->saver);
     if (s != HK_E_EXISTS)
         return s;
-    char text[HKI_ERROR_TEXT];
-    hki_keep_error(text);
     return hki_fail(s,
                     "%s; one training at a time writes to a model_dir: "
                     "stop the other one or choose another folder",
-                    text);
+                    hk_last_error());
 }
 
 static hk_status read_number(hk_ckpt *c, const char *name, int64_t dflt,
@@ -393,13 +400,11 @@ static hk_status restore_model(hk_estimator *e) {
         return s;
     if (s == HK_E_DATA)
         return hki_damaged(e->ckpt);
-    char text[HKI_ERROR_TEXT];
-    hki_keep_error(text);
     return hki_fail(s,
                     "the checkpoint %s does not fit the model: %s; train in "
                     "another model_dir, or take over what fits with warm "
                     "start",
-                    hki_ckpt_path(e->ckpt), text);
+                    hki_ckpt_path(e->ckpt), hk_last_error());
 }
 
 // A run that failed before its first step left where it began. That is nothing

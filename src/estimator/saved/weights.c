@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include "cluster/cluster.h"
 #include "estimator/estimator.h"
+#include "estimator/saved/snapshot.h"
 
 hk_status hk_weights_find(const char *name, hk_weights *out) {
     static const struct {
@@ -127,7 +128,7 @@ static hk_status add_live_locals(hk_estimator *e, const hki_weights_ask *ask,
     hki_crew *const c = e->crew;
     char name[32];
     // While the others run, only worker 0 stands still for its own hooks.
-    const bool moving = e->running != NULL && !e->running->at_cut && c->n > 1;
+    const bool moving = e->is_training && !e->at_cut && c->n > 1;
     if (!all && ask->worker >= c->n)
         return no_worker(ask->worker);
     if (!all && moving && ask->worker != 0)
@@ -173,12 +174,10 @@ static hk_status from_memory(hk_estimator *e, const hki_weights_ask *ask,
 // ---- from a checkpoint ------------------------------------------------------
 
 hk_status hki_damaged(const hk_ckpt *c) {
-    char text[HKI_ERROR_TEXT];
-    hki_keep_error(text);
     return hki_fail(HK_E_DATA,
                     "the checkpoint %s is damaged: %s; remove it, and the one "
                     "before it counts",
-                    hki_ckpt_path(c), text);
+                    hki_ckpt_path(c), hk_last_error());
 }
 
 // Fills a set with the tensors "<prefix><variable>".
@@ -205,12 +204,10 @@ static hk_status read_set(hk_ckpt *c, const hki_weights_ask *ask,
         return s;
     if (s == HK_E_DATA)
         return hki_damaged(c);
-    char text[HKI_ERROR_TEXT];
-    hki_keep_error(text);
     return hki_fail(s,
                     "the checkpoint %s does not fit the model: %s; use the "
                     "model_fn and parameters that it was trained with",
-                    hki_ckpt_path(c), text);
+                    hki_ckpt_path(c), hk_last_error());
 }
 
 // Is there a tensor "<prefix><first variable>"?

@@ -10,10 +10,6 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-_Static_assert(sizeof(hk_sweep_options) ==
-                   offsetof(hk_sweep_options, parallel) + sizeof(uint32_t),
-               "option structs have no tail padding");
-
 enum {
     MOST_THREADS = 64
 };
@@ -33,15 +29,8 @@ typedef struct sweep {
     size_t next, done;
 } sweep;
 
-void hk_sweep_options_init(hk_sweep_options *opt, size_t struct_size) {
-    const hk_sweep_options d = {.struct_size = sizeof d,
-                                .metric = "loss",
-                                .seed = 1,
-                                .kind = HK_SWEEP_GRID,
-                                .trials = 10,
-                                .eta = 3};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_sweep_options, parallel, .metric = "loss", .seed = 1,
+            .kind = HK_SWEEP_GRID, .trials = 10, .eta = 3)
 
 // ---- one trial ------------------------------------------------------------
 

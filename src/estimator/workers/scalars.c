@@ -220,8 +220,8 @@ hk_status hk_estimator_set(hk_estimator *e, const char *name, double value) {
     pthread_mutex_unlock(&e->scalar_lock);
     HKI_TRY(s);
     // Workers that run take it over at their next step; others now.
-    for (uint32_t i = 0;
-         e->crew != NULL && e->running == NULL && i < e->crew->n; i++)
+    for (uint32_t i = 0; e->crew != NULL && !e->is_training && i < e->crew->n;
+         i++)
         HKI_TRY(hki_scalars_apply_worker(&e->crew->workers[i]));
     return HK_OK;
 }

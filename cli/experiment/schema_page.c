@@ -1,0 +1,135 @@
+// schema_page.c - the table of keys as a reference: page, text and manual.
+#include "experiment/schema.h"
+#include <stdlib.h>
+#include <string.h>
+#include "core/cli.h"
+
+static const char *type_name(const schema_key *k) {
+    static const char *const names[] = {
+        [SCHEMA_MAP] = "map",           [SCHEMA_ITEMS] = "list of items",
+        [SCHEMA_ITEM] = "item",         [SCHEMA_FREE] = "map of names",
+        [SCHEMA_INT] = "integer",       [SCHEMA_FLOAT] = "number",
+        [SCHEMA_BOOL] = "true/false",   [SCHEMA_TEXT] = "text",
+        [SCHEMA_FILE] = "path",         [SCHEMA_CHOICE] = "choice",
+        [SCHEMA_CHOICES] = "choice(s)", [SCHEMA_INTS] = "integer(s)",
+        [SCHEMA_FLOATS] = "number(s)",  [SCHEMA_TEXTS] = "text(s)",
+        [SCHEMA_FILES] = "path(s)"};
+    return names[k->type];
+}
+
+static void choices(FILE *f, const char *values) {
+    for (const char *p = values; *p; p++)
+        if (*p == '|')
+            fputs(", ", f);
+        else
+            fputc(*p, f);
+}
+
+// What a key means, in one line.
+static void meaning(FILE *f, const schema_key *k) {
+    fputs(k->help, f);
+    if (k->type == SCHEMA_ITEM && *k->values)
+        fprintf(f, "%sa single value is its %s", *k->help ? "; " : "",
+                k->values);
+    if (k->type == SCHEMA_CHOICE || k->type == SCHEMA_CHOICES) {
+        fputs(*k->help ? ": " : "", f);
+        choices(f, k->values);
+    }
+}
+
+static const char intro[] =
+    "An experiment is one YAML (or JSON) file: the model, its optimizer, the\n"
+    "data and the run. Every key has a default but the model's layers.\n"
+    "`--set key=value` on the command line overrides a key, e.g.\n"
+    "`--set optimizer.learning_rate=0.01`. Unknown keys are errors that name\n"
+    "the nearest known one. Relative paths of data are taken from the\n"
+    "experiment's folder.\n";
+
+void schema_page(FILE *f) {
+    fprintf(
+        f,
+        "# Experiment files\n\n%s\n"
+        "Made by `hooke help experiment --format markdown` from the table that "
+        "checks the files.\n",
+        intro);
+    for (size_t i = 0; schema_keys[i].path; i++) {
+        const schema_key *k = &schema_keys[i];
+        if (i == 0 || !strchr(k->path, '.')) {
+            fprintf(f, "\n## %s\n\n", k->path);
+            if (k->type == SCHEMA_MAP) {
+                fprintf(f,
+                        "%s\n\n| key | type | default | meaning |\n"
+                        "| --- | --- | --- | --- |\n",
+                        k->help);
+                continue;
+            }
+            fputs("| key | type | default | meaning |\n"
+                  "| --- | --- | --- | --- |\n",
+                  f);
+        }
+        fprintf(f, "| `%s` | %s | %s | ", k->path, type_name(k), k->dflt);
+        meaning(f, k);
+        fputs(" |\n", f);
+    }
+}
+
+// For the terminal: the key, then what there is to say about it.
+void schema_text(FILE *f) {
+    fputs(intro, f);
+    for (size_t i = 0; schema_keys[i].path; i++) {
+        const schema_key *k = &schema_keys[i];
+        char *text = NULL;
+        size_t size = 0;
+        FILE *m = open_memstream(&text, &size);
+        if (!m)
+            return;
+        meaning(m, k);
+        if (*k->dflt)
+            fprintf(m, "%sdefault %s", ftell(m) ? "; " : "", k->dflt);
+        fclose(m);
+        fprintf(f, "%s%s  (%s)\n", strchr(k->path, '.') ? "  " : "\n", k->path,
+                type_name(k));
+        if (*text) {
+            fputs("        ", f);
+            cli_wrap(f, text, 8);
+        }
+        free(text);
+    }
+}
+
+static void escape(FILE *f, const char *s) {
+    for (; *s; s++) {
+        if (strchr("_*\\#<[`", *s))
+            fputc('\\', f);
+        fputc(*s, f);
+    }
+}
+
+void schema_man(FILE *f) {
+    fputs("hooke.conf(5)\n\n# NAME\n\nhooke.conf - experiment files of "
+          "hooke\n\n# DESCRIPTION\n\n",
+          f);
+    escape(f, intro);
+    fputs("\n# KEYS\n\n", f);
+    for (size_t i = 0; schema_keys[i].path; i++) {
+        const schema_key *k = &schema_keys[i];
+        fputc('*', f);
+        escape(f, k->path);
+        fprintf(f, "* (%s)\n\t", type_name(k));
+        char *text = NULL;
+        size_t size = 0;
+        FILE *m = open_memstream(&text, &size);
+        if (!m)
+            return;
+        meaning(m, k);
+        fclose(m);
+        escape(f, *text ? text : k->path);
+        free(text);
+        if (*k->dflt) {
+            fputs(". Default: ", f);
+            escape(f, k->dflt);
+        }
+        fputs("\n\n", f);
+    }
+    fputs("# SEE ALSO\n\n*hooke-train*(1)\n", f);
+}

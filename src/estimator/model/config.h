@@ -1,0 +1,20 @@
+// config.h - a run config, checked, with copies of what it points at.
+#ifndef HKI_ESTIMATOR_CONFIG_H
+#define HKI_ESTIMATOR_CONFIG_H
+#include "base/base.h"
+#include "hooke/run_config.h"
+
+typedef struct hki_config {
+    hk_run_config c; // with copies of what it points at
+    hk_elastic_options elastic;
+    hk_center_options center;
+    hk_optimizer_options outer;
+    hk_ema_options ema;
+    bool is_elastic;
+} hki_config;
+
+// Copies and checks.
+hk_status hki_config_init(hki_config *out, hki_arena *a,
+                          const hk_run_config *src);
+
+#endif // HKI_ESTIMATOR_CONFIG_H

@@ -1,0 +1,69 @@
+// training_workers.h - who trains: the workers of this process, their center
+// and average.
+#ifndef HKI_ESTIMATOR_TRAINING_WORKERS_H
+#define HKI_ESTIMATOR_TRAINING_WORKERS_H
+#include <pthread.h>
+#include "elastic/elastic.h"
+#include "estimator/workers/engine.h"
+#include "optim/optim.h"
+#include "train/train.h"
+
+typedef struct hki_worker {
+    hk_estimator *e;
+    uint32_t index; // in this process
+    uint32_t id;    // over all processes
+    hki_bench bench;
+    hk_session *session; // the one used last
+    hk_optimizer *optimizer;
+    hk_gradproc *gradproc;
+    hk_elastic *elastic;
+    hk_trainer *trainer;
+    const hk_step_info *info; // the trainer's, after its first step
+    int64_t steps;            // done, ever
+    int64_t random_step;      // of its sessions, as saved
+    bool joined;              // tied to the center
+    bool is_nan;              // ended by a loss that is not finite
+    bool resume;              // its part of the checkpoint is still to be read
+    bool resume_tied;         // and it was joined when that was made
+    uint64_t scalars_seen;    // version of the run-time scalars in force
+    hk_worker_report report;  // under the crew's lock
+} hki_worker;
+
+// Everything that training keeps from call to call.
+typedef struct hki_crew {
+    hk_estimator *e;
+    hk_spec *spec;
+    hk_layout *layout; // retained
+    hki_worker *workers;
+    uint32_t n;
+    bool is_elastic;
+    hk_center *center;
+    bool own_center;
+    int64_t center_step; // of an own center, when it is made anew
+    hk_ema *ema;
+    bool ema_of_center, ema_with_step;
+    float *model; // the center's values as last asked for, or worker 0's
+    pthread_mutex_t lock; // guards the reports
+    bool has_lock;
+} hki_crew;
+
+// Workers with fresh values; nobody has joined.
+hk_status hki_crew_create(hk_estimator *e, hk_spec *m, int64_t batch,
+                          hki_crew **out);
+void hki_crew_destroy(hki_crew *c); // NULL is allowed
+float *hki_worker_values(const hki_worker *w);
+uint32_t hki_worker_threads(const hk_estimator *e); // library threads of one
+// Ties the workers to a center: at the start, and when some have left it.
+hk_status hki_crew_tie(hki_crew *c);
+// Joins the center if need be; on the worker's own thread.
+hk_status hki_worker_join(hki_worker *w);
+// The model's values: c->model is brought up to date.
+hk_status hki_crew_model(hki_crew *c);
+// After an exchange of w: an average that follows the center takes it in.
+hk_status hki_crew_average(hki_crew *c, const hki_worker *w);
+// Gives all workers (and an own center) the values in c->model.
+hk_status hki_crew_assign(hki_crew *c, int64_t center_step);
+// The session for a batch of that size, under the trainer.
+hk_status hki_worker_session(hki_worker *w, int64_t batch, hk_session **out);
+
+#endif // HKI_ESTIMATOR_TRAINING_WORKERS_H
