@@ -1,7 +1,6 @@
 // evaluate.c - metrics over a pass of the data, for one set of weights or
 // several side by side.
-#include "estimator/estimator.h"
-#include "estimator/run/run_context.h"
+#include "estimator/eval/pass.h"
 #include "estimator/saved/snapshot.h"
 
 HKI_OPTIONS(hk_evaluate_options, reserved)
@@ -57,70 +56,38 @@ typedef struct evaluation {
     hk_estimator *e;
     hk_evaluate_options o;
     const char *name; // "" for the plain one
-    hk_spec *spec;
-    hk_dataset *dataset;
-    hk_iter *iter;
-    hki_weights weights;
+    hki_pass pass;
     score *scores; // one per set
-    hki_hooks hooks;
-    hk_run run;
     int64_t batches;
 } evaluation;
 
 static void evaluation_deinit(evaluation *v) {
-    hki_hooks_deinit(&v->hooks);
-    hki_runctx_deinit(&v->run);
-    for (size_t i = 0; v->scores != NULL && i < v->weights.sets.n; i++) {
+    const hki_pass *const p = &v->pass;
+    for (size_t i = 0; v->scores != NULL && i < p->weights.sets.n; i++) {
         for (size_t k = 0;
-             v->scores[i].metrics != NULL && k < v->spec->metrics.n; k++)
+             v->scores[i].metrics != NULL && k < p->spec->metrics.n; k++)
             hk_metric_destroy(v->scores[i].metrics[k]);
         hki_free(v->scores[i].metrics);
     }
     hki_free(v->scores);
     // Sessions must not keep pointing at values that go.
     (void)hki_bench_bind(&v->e->eval, NULL);
-    hki_weights_deinit(&v->weights);
-    hk_iter_destroy(v->iter);
-    hk_dataset_release(v->dataset);
-}
-
-static hk_status open_data(evaluation *v, const hk_source *in) {
-    hk_estimator *const e = v->e;
-    HKI_TRY(hki_source_open(e, in, HK_EVAL, 0, 1, 0, &v->dataset));
-    HKI_TRY(hki_source_iter(e, v->dataset, HK_EVAL, &v->iter));
-    const hk_element *const data = hk_dataset_spec(v->dataset);
-    HKI_TRY(hki_spec_get(e, HK_EVAL, data, &v->spec));
-    HKI_TRY(hki_note_features(e, data));
-    if (e->eval.spec != v->spec)
-        hki_bench_deinit(&e->eval);
-    e->eval.spec = v->spec;
-    e->eval.threads = e->config.c.threads;
-    e->eval.seed = e->config.c.seed;
-    return HK_OK;
+    hki_pass_deinit(&v->pass);
 }
 
 static hk_status create_scores(evaluation *v) {
-    HKI_TRY(hki_zalloc_array(v->weights.sets.n, sizeof *v->scores, &v->scores));
-    for (size_t i = 0; i < v->weights.sets.n; i++) {
+    HKI_TRY(hki_zalloc_array(v->pass.weights.sets.n, sizeof *v->scores,
+                             &v->scores));
+    for (size_t i = 0; i < v->pass.weights.sets.n; i++) {
         score *const s = &v->scores[i];
-        HKI_TRY(hki_zalloc_array(v->spec->metrics.n, sizeof *s->metrics,
+        HKI_TRY(hki_zalloc_array(v->pass.spec->metrics.n, sizeof *s->metrics,
                                  &s->metrics));
-        for (size_t k = 0; k < v->spec->metrics.n; k++)
-            HKI_TRY(hk_metric_create(v->spec->metrics.data[k].kind,
-                                     &v->spec->metrics.data[k].opt,
+        for (size_t k = 0; k < v->pass.spec->metrics.n; k++)
+            HKI_TRY(hk_metric_create(v->pass.spec->metrics.data[k].kind,
+                                     &v->pass.spec->metrics.data[k].opt,
                                      &s->metrics[k]));
     }
     return HK_OK;
-}
-
-// The weights follow the layout of the evaluation's own plan.
-static hk_status open_weights(evaluation *v, hk_session *s) {
-    const hki_weights_ask ask = {.which = v->o.weights,
-                                 .worker = v->o.worker,
-                                 .checkpoint = v->o.checkpoint_path,
-                                 .plan = hk_session_plan(s)};
-    HKI_TRY(hki_weights_get(v->e, &ask, &v->weights));
-    return create_scores(v);
 }
 
 static hk_status metric_tensor(hk_session *s, const hki_spec_metric *m,
@@ -144,68 +111,48 @@ static hk_status update_metric(hk_session *s, const hki_spec_metric *m,
     return hki_fail(st, "metric %s: %s", m->name, hk_last_error());
 }
 
-static hk_status score_set(evaluation *v, hk_session *s, size_t set) {
-    HKI_TRY(hk_session_bind_params(s, v->weights.sets.data[set].x));
-    HKI_TRY(hk_session_run(s));
+static hk_status score_set(void *user, hk_session *s, size_t set) {
+    evaluation *const v = user;
+    const hk_spec *const m = v->pass.spec;
     v->scores[set].loss_sum += (double)hk_session_loss(s);
-    for (size_t k = 0; k < v->spec->metrics.n; k++)
-        HKI_TRY(update_metric(s, &v->spec->metrics.data[k],
-                              v->scores[set].metrics[k]));
-    return HK_OK;
-}
-
-// Hooks see the run of the first set.
-static hk_status score_batch(evaluation *v, hk_session *s, int64_t batch) {
-    hk_run *const run = &v->run;
-    run->session = s;
-    HKI_TRY(hki_runctx_before(run, &v->hooks));
-    HKI_TRY(score_set(v, s, 0));
-    run->loss = hk_session_loss(s);
-    run->iteration++;
-    run->examples += batch;
-    HKI_TRY(hki_runctx_after(run, &v->hooks));
-    for (size_t i = 1; i < v->weights.sets.n; i++)
-        HKI_TRY(score_set(v, s, i));
-    v->batches++;
+    for (size_t k = 0; k < m->metrics.n; k++)
+        HKI_TRY(
+            update_metric(s, &m->metrics.data[k], v->scores[set].metrics[k]));
     return HK_OK;
 }
 
 static hk_status begin(evaluation *v, hk_session *s) {
-    HKI_TRY(open_weights(v, s));
-    v->run.session = s;
-    v->run.global_step = v->weights.step;
-    for (size_t i = 0; i < v->o.n_hooks; i++)
-        HKI_TRY(hki_hooks_add(&v->hooks, v->o.hooks[i]));
-    for (size_t i = 0; i < v->spec->hooks.n; i++)
-        HKI_TRY(hki_hooks_add(&v->hooks, v->spec->hooks.data[i]));
-    HKI_TRY(hki_hooks_open(&v->hooks, &v->run));
-    HKI_TRY(hki_hooks_call(&v->hooks, HKI_HOOK_BEGIN, &v->run));
-    return hki_hooks_call(&v->hooks, HKI_HOOK_SESSION, &v->run);
+    const hki_weights_ask ask = {.which = v->o.weights,
+                                 .worker = v->o.worker,
+                                 .checkpoint = v->o.checkpoint_path};
+    HKI_TRY(hki_pass_weights(&v->pass, s, ask, v->o.hooks, v->o.n_hooks));
+    HKI_TRY(create_scores(v));
+    return hki_pass_begin(&v->pass, s);
 }
 
 static hk_status run_batches(evaluation *v) {
     hk_estimator *const e = v->e;
+    hki_pass *const p = &v->pass;
     const hk_element *el;
     int64_t batch;
     hk_session *s;
-    while ((v->o.steps == 0 || v->batches < v->o.steps) && !v->run.stop) {
-        const hk_status st = hk_iter_next(v->iter, &el);
+    for (; (v->o.steps == 0 || v->batches < v->o.steps) && !p->run.stop;
+         v->batches++) {
+        const hk_status st = hki_pass_next(p, &el, &batch);
         if (st == HK_E_END)
             break;
         HKI_TRY(st);
-        HKI_TRY(hki_element_batch(v->spec, el, &batch));
         HKI_TRY(hki_bench_session(e, &e->eval, batch, &s));
-        HKI_TRY(hki_scalars_apply_session(e, v->spec, s));
+        HKI_TRY(hki_scalars_apply_session(e, p->spec, s));
         if (v->batches == 0)
             HKI_TRY(begin(v, s));
-        HKI_TRY(hki_element_feed(v->spec, el, s));
-        HKI_TRY(score_batch(v, s, batch));
+        HKI_TRY(hki_pass_run(p, s, el, batch));
     }
     if (v->batches == 0)
         return hki_fail(HK_E_INVALID_ARG,
                         "evaluate: the data is empty; there is nothing to "
                         "measure");
-    return hki_hooks_call(&v->hooks, HKI_HOOK_END, &v->run);
+    return hki_hooks_call(&p->hooks, HKI_HOOK_END, &p->run);
 }
 
 // ---- collecting -------------------------------------------------------------
@@ -241,24 +188,24 @@ static hk_status add_metric(const evaluation *v, size_t set, size_t k,
     HKI_TRY(hk_metric_value(m, &value));
     HKI_TRY(hki_arena_alloc(&r->arena, n, sizeof *values, &values));
     HKI_TRY(hk_metric_values(m, values, n));
-    return add_item(r, v->spec->metrics.data[k].name,
-                    v->weights.sets.data[set].name, value, values, n);
+    return add_item(r, v->pass.spec->metrics.data[k].name,
+                    v->pass.weights.sets.data[set].name, value, values, n);
 }
 
 static hk_status collect(const evaluation *v, store *k) {
     hk_eval_result *const r = &k->r;
-    r->step = v->weights.step;
+    r->step = v->pass.weights.step;
     r->batches = v->batches;
-    r->examples = v->run.examples;
-    if (v->weights.checkpoint != NULL)
-        HKI_TRY(
-            hki_arena_strdup(&k->arena, v->weights.checkpoint, &r->checkpoint));
-    for (size_t i = 0; i < v->weights.sets.n; i++) {
-        const char *const w = v->weights.sets.data[i].name;
+    r->examples = v->pass.run.examples;
+    if (v->pass.weights.checkpoint != NULL)
+        HKI_TRY(hki_arena_strdup(&k->arena, v->pass.weights.checkpoint,
+                                 &r->checkpoint));
+    for (size_t i = 0; i < v->pass.weights.sets.n; i++) {
+        const char *const w = v->pass.weights.sets.data[i].name;
         HKI_TRY(add_item(k, "loss", w,
                          v->scores[i].loss_sum / (double)v->batches, NULL, 0));
         HKI_TRY(add_item(k, "global_step", w, (double)r->step, NULL, 0));
-        for (size_t m = 0; m < v->spec->metrics.n; m++)
+        for (size_t m = 0; m < v->pass.spec->metrics.n; m++)
             HKI_TRY(add_metric(v, i, m, k));
     }
     r->items = k->items.data;
@@ -346,8 +293,7 @@ static hk_status rate_checkpoint(const evaluation *v, const hk_eval_result *r) {
 // ---- the call ---------------------------------------------------------------
 
 static hk_status evaluate(evaluation *v, const hk_source *in, store *k) {
-    HKI_TRY(open_data(v, in));
-    HKI_TRY(hki_runctx_init(&v->run, v->e, HK_EVAL, v->spec));
+    HKI_TRY(hki_pass_open(&v->pass, HK_EVAL, in));
     HKI_TRY(run_batches(v));
     HKI_TRY(collect(v, k));
     HKI_TRY(record(v, k));
@@ -361,6 +307,7 @@ hk_status hk_estimator_evaluate(hk_estimator *e, const hk_source *input,
     if (e == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "evaluate: estimator or out is NULL");
     evaluation v = {.e = e};
+    v.pass = (hki_pass){.e = e, .bench = &e->eval, .fn = score_set, .user = &v};
     hk_source in;
     hk_evaluate_options_init(&v.o, sizeof v.o);
     HKI_TRY(hki_options_copy(&v.o, sizeof v.o, opt, "evaluate options"));

@@ -1,6 +1,5 @@
 // predict.c - a stream of predictions, example by example or in batches.
-#include "estimator/estimator.h"
-#include "estimator/run/run_context.h"
+#include "estimator/eval/pass.h"
 
 HKI_OPTIONS(hk_predict_options, n_hooks)
 
@@ -14,19 +13,13 @@ typedef struct column {
 } column;
 
 struct hk_predictor {
-    hk_estimator *e;
     hki_arena arena;
     hk_predict_options o;
     const char **keys;
-    hk_spec *spec;
-    hk_dataset *dataset;
-    hk_iter *iter;
-    const hk_element *pending; // first batch, looked at for its size
     hki_bench bench;
-    hki_weights weights;
-    hki_hooks hooks;
-    hk_run run;
-    bool has_run, is_over;
+    hki_pass pass;
+    const hk_element *pending; // first batch, looked at for its size
+    bool is_over;
     column *columns;
     size_t n;
     hk_value *values; // what the caller sees
@@ -43,15 +36,10 @@ static void clear_column(column *c) {
 void hk_predictor_destroy(hk_predictor *p) {
     if (p == NULL)
         return;
-    hki_hooks_deinit(&p->hooks);
-    if (p->has_run)
-        hki_runctx_deinit(&p->run);
     for (size_t i = 0; p->columns != NULL && i < p->n; i++)
         clear_column(&p->columns[i]);
     hki_bench_deinit(&p->bench);
-    hki_weights_deinit(&p->weights);
-    hk_iter_destroy(p->iter);
-    hk_dataset_release(p->dataset);
+    hki_pass_deinit(&p->pass);
     hki_arena_deinit(&p->arena);
     hki_free(p);
 }
@@ -71,11 +59,11 @@ static hk_status check_keys(const hk_predictor *p) {
     for (size_t i = 0; p->o.keys != NULL && i < p->o.n_keys; i++) {
         bool found = false;
         char known[512] = "";
-        for (size_t k = 0; k < p->spec->predictions.n; k++) {
+        for (size_t k = 0; k < p->pass.spec->predictions.n; k++) {
             const size_t used = strlen(known);
-            found |= strcmp(p->keys[i], p->spec->predictions.data[k]) == 0;
+            found |= strcmp(p->keys[i], p->pass.spec->predictions.data[k]) == 0;
             snprintf(known + used, sizeof known - used, "%s%s",
-                     used > 0 ? ", " : "", p->spec->predictions.data[k]);
+                     used > 0 ? ", " : "", p->pass.spec->predictions.data[k]);
         }
         if (!found)
             return hki_fail(HK_E_NOT_FOUND,
@@ -87,23 +75,23 @@ static hk_status check_keys(const hk_predictor *p) {
 }
 
 static hk_status create_columns(hk_predictor *p) {
-    const size_t most = p->spec->predictions.n * p->weights.sets.n;
-    const bool several = p->weights.sets.n > 1;
+    const size_t most = p->pass.spec->predictions.n * p->pass.weights.sets.n;
+    const bool several = p->pass.weights.sets.n > 1;
     HKI_TRY(hki_arena_alloc(&p->arena, most, sizeof *p->columns, &p->columns));
     HKI_TRY(hki_arena_alloc(&p->arena, most, sizeof *p->values, &p->values));
-    for (size_t set = 0; set < p->weights.sets.n; set++)
-        for (size_t k = 0; k < p->spec->predictions.n; k++) {
-            const char *const name = p->spec->predictions.data[k];
+    for (size_t set = 0; set < p->pass.weights.sets.n; set++)
+        for (size_t k = 0; k < p->pass.spec->predictions.n; k++) {
+            const char *const name = p->pass.spec->predictions.data[k];
             if (!is_wanted(p, name))
                 continue;
             column *const c = &p->columns[p->n];
             c->set = set;
             HKI_TRY(hki_arena_printf(&p->arena, &c->output,
                                      HKI_OUT_PREDICTION "%s", name));
-            HKI_TRY(
-                hki_arena_printf(&p->arena, &c->name, "%s%s%s",
-                                 several ? p->weights.sets.data[set].name : "",
-                                 several ? "/" : "", name));
+            HKI_TRY(hki_arena_printf(
+                &p->arena, &c->name, "%s%s%s",
+                several ? p->pass.weights.sets.data[set].name : "",
+                several ? "/" : "", name));
             p->values[p->n] = (hk_value){
                 .name = c->name, .role = HK_FEATURE, .form = HK_DENSE_FORM};
             p->n++;
@@ -114,19 +102,9 @@ static hk_status create_columns(hk_predictor *p) {
 
 // ---- batches ----------------------------------------------------------------
 
-static hk_status begin(hk_predictor *p, hk_session *s) {
-    hk_run *const run = &p->run;
-    run->session = s;
-    run->global_step = p->weights.step;
-    HKI_TRY(hki_hooks_call(&p->hooks, HKI_HOOK_BEGIN, run));
-    return hki_hooks_call(&p->hooks, HKI_HOOK_SESSION, run);
-}
-
-// A batch of one set; its outputs are copied, since the next set and the next
-// batch write over them.
-static hk_status run_set(hk_predictor *p, hk_session *s, size_t set) {
-    HKI_TRY(hk_session_bind_params(s, p->weights.sets.data[set].x));
-    HKI_TRY(hk_session_run(s));
+// Outputs are copied, since the next set and the next batch write over them.
+static hk_status keep_set(void *user, hk_session *s, size_t set) {
+    hk_predictor *const p = user;
     for (size_t i = 0; i < p->n; i++) {
         column *const c = &p->columns[i];
         hk_tensor *t;
@@ -139,25 +117,10 @@ static hk_status run_set(hk_predictor *p, hk_session *s, size_t set) {
     return HK_OK;
 }
 
-static hk_status run_batch(hk_predictor *p, hk_session *s,
-                           const hk_element *el) {
-    hk_run *const run = &p->run;
-    HKI_TRY(hki_element_feed(p->spec, el, s));
-    run->session = s;
-    HKI_TRY(hki_runctx_before(run, &p->hooks));
-    HKI_TRY(run_set(p, s, 0));
-    run->iteration++;
-    run->examples += p->batch;
-    HKI_TRY(hki_runctx_after(run, &p->hooks));
-    for (size_t i = 1; i < p->weights.sets.n; i++)
-        HKI_TRY(run_set(p, s, i));
-    return HK_OK;
-}
-
 static hk_status finish(hk_predictor *p) {
     p->is_over = true;
-    if (p->run.iteration > 0)
-        HKI_TRY(hki_hooks_call(&p->hooks, HKI_HOOK_END, &p->run));
+    if (p->pass.run.iteration > 0)
+        HKI_TRY(hki_hooks_call(&p->pass.hooks, HKI_HOOK_END, &p->pass.run));
     return HK_E_END;
 }
 
@@ -169,8 +132,7 @@ static hk_status read_batch(hk_predictor *p, const hk_element **el) {
         return HK_OK;
     }
     do {
-        HKI_TRY(hk_iter_next(p->iter, el));
-        HKI_TRY(hki_element_batch(p->spec, *el, &p->batch));
+        HKI_TRY(hki_pass_next(&p->pass, el, &p->batch));
     } while (p->batch == 0);
     return HK_OK;
 }
@@ -178,17 +140,17 @@ static hk_status read_batch(hk_predictor *p, const hk_element **el) {
 static hk_status next_batch(hk_predictor *p) {
     const hk_element *el;
     hk_session *s;
-    if (p->is_over || p->run.stop)
+    if (p->is_over || p->pass.run.stop)
         return p->is_over ? HK_E_END : finish(p);
     const hk_status st = read_batch(p, &el);
     if (st == HK_E_END)
         return finish(p);
     HKI_TRY(st);
-    HKI_TRY(hki_bench_session(p->e, &p->bench, p->batch, &s));
-    if (p->run.iteration == 0)
-        HKI_TRY(begin(p, s));
+    HKI_TRY(hki_bench_session(p->pass.e, &p->bench, p->batch, &s));
+    if (p->pass.run.iteration == 0)
+        HKI_TRY(hki_pass_begin(&p->pass, s));
     p->next = 0;
-    return run_batch(p, s, el);
+    return hki_pass_run(&p->pass, s, el, p->batch);
 }
 
 // ---- what the caller sees ---------------------------------------------------
@@ -247,38 +209,25 @@ static hk_status copy_options(hk_predictor *p, const hk_predict_options *opt) {
     HKI_TRY(hki_arena_alloc(&p->arena, p->o.n_keys, sizeof *p->keys, &p->keys));
     for (size_t i = 0; i < p->o.n_keys; i++)
         HKI_TRY(hki_arena_strdup(&p->arena, p->o.keys[i], &p->keys[i]));
-    for (size_t i = 0; i < p->o.n_hooks; i++)
-        HKI_TRY(hki_hooks_add(&p->hooks, p->o.hooks[i]));
     return HK_OK;
 }
 
 // Copies of the weights, in the layout of this mode's plan.
 static hk_status open_weights(hk_predictor *p) {
     hk_session *s;
-    HKI_TRY(hki_bench_session(p->e, &p->bench, p->batch, &s));
+    HKI_TRY(hki_bench_session(p->pass.e, &p->bench, p->batch, &s));
     const hki_weights_ask ask = {.which = p->o.weights,
                                  .worker = p->o.worker,
                                  .checkpoint = p->o.checkpoint_path,
-                                 .plan = hk_session_plan(s),
                                  .copy = true};
-    return hki_weights_get(p->e, &ask, &p->weights);
+    return hki_pass_weights(&p->pass, s, ask, p->o.hooks, p->o.n_hooks);
 }
 
 static hk_status build(hk_predictor *p, const hk_source *in,
                        const hk_predict_options *opt) {
-    hk_estimator *const e = p->e;
     HKI_TRY(copy_options(p, opt));
-    HKI_TRY(hki_source_open(e, in, HK_PREDICT, 0, 1, 0, &p->dataset));
-    const hk_element *const data = hk_dataset_spec(p->dataset);
-    HKI_TRY(hki_spec_get(e, HK_PREDICT, data, &p->spec));
-    HKI_TRY(hki_note_features(e, data));
+    HKI_TRY(hki_pass_open(&p->pass, HK_PREDICT, in));
     HKI_TRY(check_keys(p));
-    HKI_TRY(hki_source_iter(e, p->dataset, HK_PREDICT, &p->iter));
-    p->bench = (hki_bench){.spec = p->spec,
-                           .threads = e->config.c.threads,
-                           .seed = e->config.c.seed};
-    p->has_run = true;
-    HKI_TRY(hki_runctx_init(&p->run, e, HK_PREDICT, p->spec));
     const hk_status s = read_batch(p, &p->pending);
     if (s == HK_E_END) {
         p->is_over = true;
@@ -286,10 +235,7 @@ static hk_status build(hk_predictor *p, const hk_source *in,
     }
     HKI_TRY(s);
     HKI_TRY(open_weights(p));
-    HKI_TRY(create_columns(p));
-    for (size_t i = 0; i < p->spec->hooks.n; i++)
-        HKI_TRY(hki_hooks_add(&p->hooks, p->spec->hooks.data[i]));
-    return hki_hooks_open(&p->hooks, &p->run);
+    return create_columns(p);
 }
 
 hk_status hk_estimator_predict(hk_estimator *e, const hk_source *input,
@@ -301,7 +247,7 @@ hk_status hk_estimator_predict(hk_estimator *e, const hk_source *input,
     HKI_TRY(hki_source_check(input, &in));
     hk_predictor *p;
     HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));
-    p->e = e;
+    p->pass = (hki_pass){.e = e, .bench = &p->bench, .fn = keep_set, .user = p};
     const hk_status s = build(p, &in, opt);
     if (s != HK_OK) {
         char text[HKI_ERROR_TEXT];
