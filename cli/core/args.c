@@ -54,17 +54,6 @@ static int unknown(const cli_command *c, const char *text) {
 
 // ---- checking values -------------------------------------------------------
 
-static bool is_choice(const char *values, const char *v) {
-    const size_t size = strlen(v);
-    for (const char *p = values; *p;) {
-        const size_t n = strcspn(p, "|");
-        if (n == size && memcmp(p, v, n) == 0)
-            return true;
-        p += n + (p[n] == '|');
-    }
-    return false;
-}
-
 static int check(const cli_command *c, const cli_option *o, const char *v) {
     int64_t i;
     double f;
@@ -76,7 +65,7 @@ static int check(const cli_command *c, const cli_option *o, const char *v) {
     if (o->kind == CLI_FLOAT && (!cli_parse_float(v, &f) || f < 0))
         return cli_usage_error(c, "--%s wants a number from 0 on, not '%s'",
                                o->name, v);
-    if (o->kind == CLI_CHOICE && !is_choice(o->values, v))
+    if (o->kind == CLI_CHOICE && !cli_is_choice(o->values, v))
         return cli_usage_error(c, "--%s wants one of %s, not '%s'", o->name,
                                o->values, v);
     if (o->kind != CLI_FLAG && v[0] == '\0' && o->kind != CLI_STRING)

@@ -258,6 +258,17 @@ void cli_log(void *user, hk_log_level level, const char *text) {
 
 // ---- numbers ---------------------------------------------------------------
 
+bool cli_is_choice(const char *values, const char *v) {
+    const size_t size = strlen(v);
+    for (const char *p = values; *p;) {
+        const size_t n = strcspn(p, "|");
+        if (n == size && memcmp(p, v, n) == 0)
+            return true;
+        p += n + (p[n] == '|');
+    }
+    return false;
+}
+
 bool cli_parse_int(const char *s, int64_t *out) {
     char *end;
     errno = 0;

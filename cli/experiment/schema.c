@@ -85,21 +85,10 @@ static bool wrong(const tree *t, const char *expected) {
     return false;
 }
 
-static bool is_choice(const char *values, const char *v) {
-    const size_t size = strlen(v);
-    for (const char *p = values; *p;) {
-        const size_t n = strcspn(p, "|");
-        if (n == size && memcmp(p, v, n) == 0)
-            return true;
-        p += n + (p[n] == '|');
-    }
-    return false;
-}
-
 static bool check_choice(const tree *t, const schema_key *k) {
     const char *names[32];
     size_t n = 0;
-    if (t->kind == TREE_SCALAR && is_choice(k->values, t->text))
+    if (t->kind == TREE_SCALAR && cli_is_choice(k->values, t->text))
         return true;
     char *copy = cli_strdup(k->values), *rest = copy;
     for (char *word; n < 32 && (word = strsep(&rest, "|"));)

@@ -88,7 +88,7 @@ static bool may_step(hki_loop *l, const hki_worker *w) {
     if (must_stop(l, w))
         return false;
     const bool quota =
-        l->quota >= 0 && w->steps - l->first_steps[w->index] >= l->quota;
+        l->quota >= 0 && w->steps - l->runs[w->index].first_step >= l->quota;
     if (quota || global_step_reached(l, w)) {
         int none = HK_STOP_NONE;
         atomic_compare_exchange_strong(&l->reason, &none, HK_STOP_STEPS);
@@ -250,27 +250,27 @@ static hk_status train_step(hki_loop *l, hki_worker *w, hk_run *run,
     return HK_OK;
 }
 
+// One hook at a time, whoever's step it is.
+static hk_status call_hooks(hki_loop *l, hk_run *run,
+                            hk_status (*fn)(hk_run *, const hki_hooks *)) {
+    pthread_mutex_lock(&l->hook_lock);
+    const hk_status s = fn(run, &l->hooks);
+    pthread_mutex_unlock(&l->hook_lock);
+    return s;
+}
+
 static hk_status one_step(hki_loop *l, hki_worker *w, hk_run *run) {
     int64_t batch;
     if (w->scalars_seen != atomic_load(&l->e->scalars_version))
         HKI_TRY(hki_scalars_apply_worker(w));
     HKI_TRY(feed(l, w, run, &batch));
     const bool hooks = hki_hooks_want(&l->hooks, run);
-    if (hooks) {
-        pthread_mutex_lock(&l->hook_lock);
-        const hk_status s = hki_runctx_before(run, &l->hooks);
-        pthread_mutex_unlock(&l->hook_lock);
-        HKI_TRY(s);
-    }
+    if (hooks)
+        HKI_TRY(call_hooks(l, run, hki_runctx_before));
     HKI_TRY(train_step(l, w, run, batch));
     advance(l, w, run);
     report(l, w, w->info, hki_now_ns());
-    if (!hooks)
-        return HK_OK;
-    pthread_mutex_lock(&l->hook_lock);
-    const hk_status s = hki_runctx_after(run, &l->hooks);
-    pthread_mutex_unlock(&l->hook_lock);
-    return s;
+    return hooks ? call_hooks(l, run, hki_runctx_after) : HK_OK;
 }
 
 // ---- one worker -------------------------------------------------------------
@@ -341,8 +341,7 @@ static hk_status join(hki_loop *l, hki_worker *w) {
     pthread_mutex_lock(&l->lock); // one reader of the checkpoint at a time
     const hk_status s = hki_snapshot_restore_worker(w);
     pthread_mutex_unlock(&l->lock);
-    l->first_steps[w->index] = w->steps;
-    l->runs[w->index].local_step = w->steps;
+    l->runs[w->index].first_step = l->runs[w->index].local_step = w->steps;
     return s;
 }
 
@@ -404,10 +403,10 @@ static hk_status leave_all(hki_loop *l) {
 // cut any more.
 static void sign_off(hki_loop *l, const hki_worker *w) {
     pthread_mutex_lock(&l->lock);
-    l->is_running[w->index] = false;
+    l->runs[w->index].is_running = false;
     l->running--;
     uint32_t next = 0;
-    while (next < l->crew->n && !l->is_running[next])
+    while (next < l->crew->n && !l->runs[next].is_running)
         next++;
     atomic_store(&l->conductor, next);
     if (w->index == 0) {
@@ -451,25 +450,18 @@ static void run_worker(hki_loop *l, uint32_t index) {
 
 // ---- all of them ------------------------------------------------------------
 
-typedef struct thread_start {
-    hki_loop *l;
-    uint32_t index;
-} thread_start;
-
 static void thread_main(void *user) {
-    const thread_start *const t = user;
-    run_worker(t->l, t->index);
+    const hk_run *const run = user;
+    run_worker(run->loop, run->w->index);
 }
 
 // A thread that cannot be started counts as a worker that failed.
-static void start_threads(hki_loop *l, hki_thread **threads,
-                          thread_start *starts) {
+static void start_threads(hki_loop *l) {
     for (uint32_t i = 1; i < l->crew->n; i++) {
         char name[16];
         snprintf(name, sizeof name, "hk-worker%u", i % 10000);
-        starts[i] = (thread_start){l, i};
-        const hk_status s =
-            hki_thread_start(thread_main, &starts[i], -1, name, &threads[i]);
+        const hk_status s = hki_thread_start(thread_main, &l->runs[i], -1, name,
+                                             &l->runs[i].thread);
         if (s == HK_OK)
             continue;
         keep_failure(l, &l->crew->workers[i], s);
@@ -482,7 +474,7 @@ static void prepare(hki_loop *l) {
     for (uint32_t i = 0; i < c->n; i++) {
         hki_worker *const w = &c->workers[i];
         hk_run *const r = &l->runs[i];
-        l->is_running[i] = true;
+        r->is_running = true;
         r->w = w;
         r->loop = l;
         r->worker = w->id;
@@ -498,23 +490,6 @@ static void prepare(hki_loop *l) {
     atomic_store(&l->stop_at, NEVER);
     atomic_store(&l->pause_at, NEVER);
     l->started_ns = hki_now_ns();
-}
-
-static hk_status run_threads(hki_loop *l) {
-    hki_thread **threads = NULL;
-    thread_start *starts = NULL;
-    hk_status s = hki_zalloc_array(l->crew->n, sizeof *threads, &threads);
-    if (s == HK_OK)
-        s = hki_zalloc_array(l->crew->n, sizeof *starts, &starts);
-    if (s == HK_OK) {
-        start_threads(l, threads, starts);
-        run_worker(l, 0);
-        for (uint32_t i = 1; i < l->crew->n; i++)
-            hki_thread_stop(threads[i]);
-    }
-    hki_free(threads);
-    hki_free(starts);
-    return s;
 }
 
 // Without another reason everybody's data has ended. A stop behind the last
@@ -543,13 +518,13 @@ static hk_status finish(hki_loop *l) {
 }
 
 hk_status hki_loop_run(hki_loop *l) {
-    const uint32_t n = l->crew->n;
-    HKI_TRY(hki_zalloc_array(n, sizeof *l->first_steps, &l->first_steps));
-    HKI_TRY(hki_zalloc_array(n, sizeof *l->is_running, &l->is_running));
     prepare(l);
     HKI_TRY(hki_hooks_open(&l->hooks, &l->runs[0]));
     HKI_TRY(hki_hooks_call(&l->hooks, HKI_HOOK_BEGIN, &l->runs[0]));
-    HKI_TRY(run_threads(l));
+    start_threads(l);
+    run_worker(l, 0);
+    for (uint32_t i = 1; i < l->crew->n; i++)
+        hki_thread_stop(l->runs[i].thread);
     l->ended_ns = hki_now_ns();
     const hk_status s =
         l->status != HK_OK ? hki_fail(l->status, "%s", l->error) : finish(l);

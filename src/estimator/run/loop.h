@@ -24,7 +24,6 @@ typedef struct hki_loop {
     hk_nan_policy nan_policy;
     bool use_tickets;     // the steps of all workers are counted
     atomic_llong tickets; // that are left
-    int64_t *first_steps; // of every worker, at the start
     int64_t start_global, started_ns, ended_ns;
     atomic_llong steps, examples;
     atomic_bool stop;
@@ -39,8 +38,7 @@ typedef struct hki_loop {
     uint32_t waiting;        // at the cut
     uint64_t cut_number;     // cuts that were opened again
     atomic_uint conductor;   // lowest worker that runs
-    bool *is_running;
-    hk_status status; // first failure
+    hk_status status;        // first failure
     char error[HKI_ERROR_TEXT];
     bool has_saver; // a hook that saves has taken the call's listeners
     HKI_LIST(hki_training_cut) cuts; // to be done at the next cut; worker 0's

@@ -17,6 +17,9 @@ struct hk_run {
     hk_session *session;
     hki_worker *w;            // training only
     struct hki_loop *loop;    // training only
+    hki_thread *thread;       // of a worker but the first
+    int64_t first_step;       // local, at the start of the call
+    bool is_running;          // not at its end; under the loop's lock
     uint32_t worker, workers; // over all processes
     bool is_chief;            // of this process: sees every hook
     bool in_before, in_after; // which calls are allowed

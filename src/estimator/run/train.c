@@ -208,8 +208,6 @@ static void loop_deinit(hki_loop *l) {
     for (uint32_t i = 0; l->runs != NULL && i < l->crew->n; i++)
         hki_runctx_deinit(&l->runs[i]);
     hki_free(l->runs);
-    hki_free(l->first_steps);
-    hki_free(l->is_running);
     hki_free(l->cuts.data);
     pthread_mutex_destroy(&l->lock);
     pthread_mutex_destroy(&l->hook_lock);
