@@ -1,10 +1,12 @@
 // cluster/shard/shard.h - the state of one center shard and everything that
 // changes it; knows nothing of connections.
 //
+// center_file.c    the file that a shard lives in; center_sections.c: its tags
 // shard.c          create, open with recovery, close, counters
 // shard_member.c   join, resume, leave, leases, first values, barrier
 // shard_apply.c    one unit of an exchange, exactly once
 // shard_rules.c    what a method does with a unit
+// shard_undo.c     changes that are complete or have not happened
 // shard_round.c    rounds of synchronous methods
 // shard_snapshot.c gate, consistent copies, snapshots
 //
