@@ -203,6 +203,7 @@ static void begin(peer *p) {
     script *const s = p->script;
     const uint8_t odd = take(s), how = take(s);
     hki_msg_begin m = {.steps = p->joined.steps + 1,
+                       .round = p->joined.round,
                        .rate = 0.5,
                        .fast_rate = 0.1,
                        .grad_scale = 1,
@@ -232,6 +233,8 @@ static void begin(peer *p) {
         m.steps = (int64_t)((uint64_t)m.steps + take_u64(s));
     if (odd & 128)
         m.grad_scale = take_double(s);
+    if (odd & 128 && is_round(p)) // a few ahead, or anything
+        m.round += how & 16 ? take_u64(s) : take(s);
     p->begin = m;
     p->unit = m.first_up;
     send_msg(p, (hki_frame){.type = HKI_BEGIN, .exchange = p->exchange},
