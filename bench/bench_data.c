@@ -32,6 +32,7 @@
 #include "base/base.h"
 #include "hooke/digits.h"
 #include "hooke/files.h"
+#include "hooke/metrics.h"
 #include "hooke/nn.h"
 #include "hooke/train.h"
 

@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "hooke/elastic.h"
 #include "hooke/graph.h"
+#include "hooke/session.h"
 #include "hooke/nn.h"
 #include "hooke/train.h"
 

@@ -153,6 +153,8 @@ static void bare_open(bare *b, hk_context *ctx, hk_dataset *d) {
 }
 
 static double bare_run(bare *b, long steps) {
+    hk_session_info info;
+    hk_session_get_info(b->session, &info);
     const double t0 = now();
     for (long i = 0; i < steps; i++) {
         const hk_element *el;
@@ -161,7 +163,7 @@ static double bare_run(bare *b, long steps) {
         OK(hk_session_feed(b->session, "y", el->values[1].tensor));
         OK(hk_session_run(b->session));
         const hk_grad_view g = {.dense = hk_session_grads(b->session),
-                                .n_dense = hk_session_grad_size(b->session),
+                                .n_dense = info.grad_count,
                                 .scale = 1};
         OK(hk_optimizer_apply(b->optimizer, hk_session_params(b->session), &g,
                               b->step++, NULL));

@@ -14,6 +14,7 @@
 #include "bench.h"
 #include "hooke/context.h"
 #include "hooke/graph.h"
+#include "hooke/session.h"
 #include "hooke/nn.h"
 #include "hooke/optim.h"
 
@@ -240,13 +241,14 @@ static void net_close(net *n) {
 static void net_step(net *n) {
     hk_sparse_grad sparse[TABLES];
     OK(hk_session_run(n->session));
-    const size_t k = hk_session_sparse_grads(n->session);
-    for (size_t i = 0; i < k; i++)
+    hk_session_info info;
+    hk_session_get_info(n->session, &info);
+    for (size_t i = 0; i < info.sparse_count; i++)
         OK(hk_session_sparse_grad(n->session, i, &sparse[i]));
     const hk_grad_view g = {.dense = hk_session_grads(n->session),
-                            .n_dense = hk_session_grad_size(n->session),
+                            .n_dense = info.grad_count,
                             .sparse = sparse,
-                            .n_sparse = k,
+                            .n_sparse = info.sparse_count,
                             .scale = 1.0};
     OK(hk_optimizer_apply(n->opt, hk_session_params(n->session), &g, n->step++,
                           NULL));
@@ -337,7 +339,9 @@ static int dump(hk_context *ctx, const char *name, const char *path) {
             put(f, "grad/", e->name, "float32", e->shape.rank, e->shape.dim,
                 hk_session_grads(n.session) + e->offset);
     }
-    for (size_t i = 0; i < hk_session_sparse_grads(n.session); i++) {
+    hk_session_info info;
+    hk_session_get_info(n.session, &info);
+    for (size_t i = 0; i < info.sparse_count; i++) {
         hk_sparse_grad g;
         OK(hk_session_sparse_grad(n.session, i, &g));
         int32_t *rows = malloc(sizeof *rows * (size_t)(g.count + 1));

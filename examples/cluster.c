@@ -188,7 +188,7 @@ static hk_status work(app *a, int32_t id, uint32_t n_workers) {
     if (s == HK_OK)
         s = hk_session_create(plan, NULL, &session);
     if (s == HK_OK)
-        s = hk_plan_init_values(plan, 1, hk_session_params(session), NULL);
+        s = hk_plan_init_values(plan, 1, hk_session_params(session));
     hk_optimizer_options oo;
     hk_optimizer_options_init(&oo, sizeof oo, HK_OPT_MOMENTUM);
     oo.learning_rate = 0.05;

@@ -154,7 +154,8 @@ int main(int argc, char **argv) {
            accuracy(together, &test, HK_WEIGHTS_LOCAL, NULL));
     const double best = accuracy(together, &test, HK_WEIGHTS_CENTER, output);
     printf("  the center           %6.2f %%   %5.1f s\n", best, tp);
-    const hk_build_stats stats = hk_context_build_stats(ctx);
+    hk_context_info stats;
+    hk_context_get_info(ctx, &stats);
     printf("\nmodel built %llu times, compiled %llu times\n",
            (unsigned long long)stats.graph_builds,
            (unsigned long long)stats.plan_compilations);

@@ -188,7 +188,7 @@ static void *train_worker(void *arg) {
     hk_trainer_options_init(&o, sizeof o);
     check(hk_session_create(p->plan, &so, &o.session));
     float *x = hk_session_params(o.session);
-    check(hk_plan_init_values(p->plan, r->seed, x, NULL));
+    check(hk_plan_init_values(p->plan, r->seed, x));
     check(hk_optimizer_create(r->inner, hk_plan_layout(p->plan), &o.optimizer));
     if (r->center != NULL) {
         check(

@@ -86,9 +86,11 @@ static void step(worker *w) {
     o.var_list = all_variables;
     o.n_vars = 4;
     hk_grad_view g;
+    hk_session_info info;
+    hk_session_get_info(w->session, &info);
     CHECK(hk_compute_gradients(w->session, &o, w->gradients));
     CHECK(hk_elastic_add_pull(w->elastic, x, hk_session_grads(w->session),
-                              hk_session_grad_size(w->session), 1));
+                              info.grad_count, 1));
     CHECK(hk_grad_list_view(w->gradients, &g));
     CHECK(hk_elastic_apply(w->elastic, x, &g, NULL));
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include "hooke/context.h"
 #include "hooke/graph.h"
+#include "hooke/session.h"
 #include "hooke/nn.h"
 
 #define MAX_NODES 48
@@ -56,13 +57,13 @@ static hk_node *element_wise(machine *m, hk_node *a, hk_node *b) {
     case 5:
         return hk_maximum(g, a, b);
     case 6:
-        return hk_where(g, hk_less(g, a, b), a, b);
+        return hk_where(g, hk_compare(g, a, HK_LESS, b), a, b);
     case 7:
         return hk_cast(g, a, (hk_dtype)(next(m) % 9));
     case 8:
         return hk_dropout(g, a, hk_param_scalar(g, "rate", 0.5f));
     case 9:
-        return hk_sigmoid_xent(g, a, b);
+        return hki_sigmoid_xent(g, a, b);
     case 10:
         return hk_pow(g, a, b);
     default:
@@ -137,7 +138,7 @@ static hk_node *heavy(machine *m, hk_node *a, hk_node *b) {
     case 7:
         return hk_softmax(g, a);
     case 8:
-        return hk_sparse_softmax_xent(g, a, b);
+        return hki_sparse_softmax_xent(g, a, b);
     default:
         return hk_embedding_bag(g, a, NULL, small(m), 2, NULL);
     }
@@ -152,7 +153,8 @@ static hk_node *source(machine *m) {
         return hk_input(m->g, names[i], types[next(m) % 4], some_shape(m));
     case 1:
         return hk_variable(m->g, names[i], some_shape(m), HK_TRAINABLE,
-                           hk_init_glorot_uniform(), (uint32_t)next(m) % 2);
+                           hk_init_make(HK_INIT_GLOROT_UNIFORM, 0, 0),
+                           (uint32_t)next(m) % 2);
     default:
         return hk_constant_float(m->g, next(m) - 100);
     }
@@ -183,8 +185,10 @@ static void run(machine *m, int64_t batch) {
     if (hk_plan_create(m->g, &o, &p) != HK_OK)
         return;
     // Shapes multiply: leave the giants alone.
-    if (hk_plan_scratch_bytes(p) < ((size_t)1 << 24) &&
-        hk_plan_gflop(p) < 0.05 && hk_session_create(p, NULL, &s) == HK_OK) {
+    hk_plan_info info;
+    hk_plan_get_info(p, &info);
+    if (info.scratch_bytes < ((size_t)1 << 24) && info.gflop < 0.05 &&
+        hk_session_create(p, NULL, &s) == HK_OK) {
         (void)hk_session_run(s);
         hk_session_destroy(s);
     }

@@ -1,7 +1,7 @@
 // fuzz_metric.c - restoring a metric's state from arbitrary bytes, as they
 // are and with a checksum that fits, so that the checks behind it are reached.
 #include "base/base.h"
-#include "hooke/nn.h"
+#include "hooke/metrics.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -10,6 +10,8 @@
 #include "hk_test.h"
 #include "graph/graph.h"
 #include "hooke/graph.h"
+#include "hooke/ops.h"
+#include "hooke/session.h"
 
 #define OPS_MAX 16
 
@@ -147,7 +149,8 @@ static inline hk_node *ops_variable(hk_graph *g, const ops_case *c, int i,
     ops_fill(c, i, HK_F32, values, count);
     snprintf(name, sizeof name, "x%d", i);
     hk_node *const x =
-        hk_variable(g, name, shape, HK_TRAINABLE, hk_init_array(values), flags);
+        hk_variable(g, name, shape, HK_TRAINABLE,
+                    (hk_init){.kind = HK_INIT_ARRAY, .values = values}, flags);
     hki_free(values);
     return x;
 }
@@ -182,7 +185,7 @@ static inline void ops_model(ops_run *r, const ops_case *c) {
     hk_output(g, "loss", loss);
     // A training plan wants a variable that the loss depends on.
     hk_node *const v = hk_variable(g, "v", hk_shape_make(0, NULL), HK_TRAINABLE,
-                                   hk_init_ones(), 0);
+                                   hk_init_make(HK_INIT_ONES, 0, 0), 0);
     hk_set_loss(g, hk_add(g, r->o.variables ? loss : v, v));
     if (!r->o.variables) {
         hk_node *xs[OPS_MAX], *dx[OPS_MAX];

@@ -91,4 +91,11 @@ static inline void hk_test_alloc_failures(const char *what,
     }
 }
 
+// Calls of a model_fn so far.
+static inline uint64_t graph_builds(const hk_context *ctx) {
+    hk_context_info info;
+    hk_context_get_info(ctx, &info);
+    return info.graph_builds;
+}
+
 #endif // HK_TEST_H

@@ -53,7 +53,7 @@ static void add_tensor(results *r, const char *name, const hk_tensor *from) {
 }
 
 static void add_sparse(results *r, hk_session *s) {
-    for (size_t i = 0; i < hk_session_sparse_grads(s); i++) {
+    for (size_t i = 0; i < hki_session_sparse_count(s); i++) {
         hk_sparse_grad g;
         char name[96];
         assert_ok(hk_session_sparse_grad(s, i, &g));
@@ -75,7 +75,7 @@ static void add_entries(results *r, hk_session *s) {
         if (e->kind != HK_TRAINABLE) {
             snprintf(name, sizeof name, "state %s", e->name);
             add_floats(r, name, hk_session_params(s) + e->offset, e->count);
-        } else if (!e->sparse && hk_plan_has_grad(p, e)) {
+        } else if (!e->sparse && hki_plan_has_grad(p, e)) {
             snprintf(name, sizeof name, "gradient of %s", e->name);
             add_floats(r, name, hk_session_grads(s) + e->offset, e->count);
         }
@@ -127,7 +127,7 @@ static void collect(const bk_case *c, hk_session *s, results *r) {
         assert_ok(hk_session_output(s, name, &t));
         add_tensor(r, name, t);
     }
-    if (hk_session_grad_size(s) > 0 || hk_session_sparse_grads(s) > 0) {
+    if (hki_session_grad_count(s) > 0 || hki_session_sparse_count(s) > 0) {
         const float loss = hk_session_loss(s);
         add_floats(r, "loss", &loss, 1);
     }

@@ -6,12 +6,13 @@
 
 static hk_node *weight(bk_case *c, const char *name, hk_shape shape) {
     return hk_variable(c->g, name, shape, HK_TRAINABLE,
-                       hk_init_glorot_uniform(), 0);
+                       hk_init_make(HK_INIT_GLOROT_UNIFORM, 0, 0), 0);
 }
 
 static hk_node *vector(bk_case *c, const char *name, int64_t n, double value) {
     return hk_variable(c->g, name, bk_shape1(n), HK_TRAINABLE,
-                       hk_init_uniform(value - 0.2, value + 0.2), 0);
+                       hk_init_make(HK_INIT_UNIFORM, value - 0.2, value + 0.2),
+                       0);
 }
 
 // x w + b and the activation as separate operators: fusion finds them.
@@ -41,7 +42,7 @@ static hk_node *conv(bk_case *c, const char *name, hk_node *x,
         c, "kernel",
         bk_shape4(a->size, a->size, hk_node_shape(x).dim[3], a->channels));
     hk_node *b = a->bias ? vector(c, "bias", a->channels, 0.0) : NULL;
-    hk_node *y = hk_conv2d_op(c->g, x, w, b, HK_ACT_NONE, &o);
+    hk_node *y = hk_convolve(c->g, x, w, b, HK_ACT_NONE, &o);
     hk_scope_pop(c->g);
     return a->relu ? hk_relu(c->g, y) : y;
 }
@@ -51,12 +52,15 @@ static hk_node *norm(bk_case *c, const char *name, hk_node *x) {
     const int64_t n = hk_node_shape(x).dim[3];
     hk_node *mean, *var;
     hk_scope_push(c->g, name);
-    hk_node *y = hk_batch_norm_op(c->g, x, vector(c, "gamma", n, 1.0),
-                                  vector(c, "beta", n, 0.0), 1e-3, &mean, &var);
-    hk_node *moving_mean = hk_variable(c->g, "moving_mean", bk_shape1(n),
-                                       HK_STATE_AVERAGE, hk_init_zeros(), 0);
-    hk_node *moving_var = hk_variable(c->g, "moving_variance", bk_shape1(n),
-                                      HK_STATE_AVERAGE, hk_init_ones(), 0);
+    hk_node *y =
+        hk_normalize_batch(c->g, x, vector(c, "gamma", n, 1.0),
+                           vector(c, "beta", n, 0.0), 1e-3, &mean, &var);
+    hk_node *moving_mean =
+        hk_variable(c->g, "moving_mean", bk_shape1(n), HK_STATE_AVERAGE,
+                    hk_init_make(HK_INIT_ZEROS, 0, 0), 0);
+    hk_node *moving_var =
+        hk_variable(c->g, "moving_variance", bk_shape1(n), HK_STATE_AVERAGE,
+                    hk_init_make(HK_INIT_ONES, 0, 0), 0);
     hk_add_update(c->g, hk_assign_moving(c->g, moving_mean, mean, 0.9));
     hk_add_update(c->g, hk_assign_moving(c->g, moving_var, var, 0.9));
     hk_scope_pop(c->g);
@@ -67,7 +71,7 @@ static void classify(bk_case *c, hk_node *logits) {
     const int64_t classes = hk_node_shape(logits).dim[1];
     hk_node *labels =
         bk_index_input(c, BK_INDEX, classes, HK_I32, bk_shape1(HK_BATCH));
-    hk_node *loss = hk_sparse_softmax_xent(c->g, logits, labels);
+    hk_node *loss = hki_sparse_softmax_xent(c->g, logits, labels);
     bk_output(c, logits);
     hk_set_loss(c->g, hk_reduce_mean(c->g, loss, NULL, 0, 0));
 }
@@ -125,11 +129,11 @@ static void build_channels_first(bk_case *c) {
     hk_conv_options_init(&o, sizeof o);
     o.format = HK_NCHW;
     hk_node *x = bk_input(c, BK_NORMAL, bk_shape4(HK_BATCH, 3, 9, 9));
-    x = hk_conv2d_op(c->g, x, weight(c, "one", bk_shape4(3, 3, 3, 8)),
-                     vector(c, "bias", 8, 0.0), HK_ACT_RELU, &o);
+    x = hk_convolve(c->g, x, weight(c, "one", bk_shape4(3, 3, 3, 8)),
+                    vector(c, "bias", 8, 0.0), HK_ACT_RELU, &o);
     x = hk_max_pool(c->g, x, 2, 2, 2, 2, HK_VALID, HK_NCHW);
-    x = hk_conv2d_op(c->g, x, weight(c, "two", bk_shape4(3, 3, 8, 12)), NULL,
-                     HK_ACT_TANH, &o);
+    x = hk_convolve(c->g, x, weight(c, "two", bk_shape4(3, 3, 8, 12)), NULL,
+                    HK_ACT_TANH, &o);
     x = hk_global_avg_pool(c->g, x, HK_NCHW);
     classify(c, dense(c, "out", x, 5, false));
 }
@@ -140,12 +144,13 @@ static void build_recommender(bk_case *c) {
     for (int i = 0; i < 3; i++) {
         char name[16];
         snprintf(name, sizeof name, "table%d", i);
-        hk_node *table = hk_variable(c->g, name, bk_shape2(50, 8), HK_TRAINABLE,
-                                     hk_init_normal(0.0, 0.5), HK_VAR_SPARSE);
+        hk_node *table =
+            hk_variable(c->g, name, bk_shape2(50, 8), HK_TRAINABLE,
+                        hk_init_make(HK_INIT_NORMAL, 0.0, 0.5), HK_VAR_SPARSE);
         hk_node *idx =
             bk_index_input(c, BK_PADDED, 50, HK_I64, bk_shape2(HK_BATCH, 4));
-        parts[i] = hk_embedding_bag_op(c->g, table, idx, NULL,
-                                       i == 0 ? HK_BAG_MEAN : HK_BAG_SUM);
+        parts[i] = hk_lookup_bag(c->g, table, idx, NULL,
+                                 i == 0 ? HK_BAG_MEAN : HK_BAG_SUM);
     }
     hk_node *x = hk_concat(c->g, parts, 4, 1);
     x = dense(c, "one", x, 16, true);
@@ -153,8 +158,9 @@ static void build_recommender(bk_case *c) {
     hk_node *clicks =
         hk_cast(c->g, bk_input(c, BK_BOOL, bk_shape2(HK_BATCH, 1)), HK_F32);
     bk_output(c, logit);
-    hk_set_loss(c->g, hk_reduce_mean(c->g, hk_sigmoid_xent(c->g, logit, clicks),
-                                     NULL, 0, 0));
+    hk_set_loss(c->g,
+                hk_reduce_mean(c->g, hki_sigmoid_xent(c->g, logit, clicks),
+                               NULL, 0, 0));
 }
 
 const bk_entry bk_net_cases[] = {

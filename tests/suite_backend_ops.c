@@ -246,7 +246,7 @@ static void build_conv(bk_case *c, int64_t c_in, int64_t c_out, int groups) {
         bk_input(c, BK_NORMAL, bk_shape4(kh, kw, c_in, c_out * groups)),
         n == 3 ? bk_input(c, BK_NORMAL, bk_shape1(c_out * groups)) : NULL,
     };
-    bk_check(c, hk_conv2d_op(c->g, x[0], x[1], x[2], random_act(c), &o), x, n);
+    bk_check(c, hk_convolve(c->g, x[0], x[1], x[2], random_act(c), &o), x, n);
 }
 
 static void build_conv2d(bk_case *c) {
@@ -272,7 +272,7 @@ static void build_conv2d_wide(bk_case *c) {
         bk_input(c, BK_NORMAL, bk_shape4(3, 3, 32, channels)),
         n == 3 ? bk_input(c, BK_NORMAL, bk_shape1(channels)) : NULL,
     };
-    bk_check(c, hk_conv2d_op(c->g, x[0], x[1], x[2], HK_ACT_RELU, NULL), x, n);
+    bk_check(c, hk_convolve(c->g, x[0], x[1], x[2], HK_ACT_RELU, NULL), x, n);
 }
 
 static void build_pool(bk_case *c) {
@@ -324,7 +324,7 @@ static void build_layer_norm(bk_case *c) {
     hk_node *x[] = {bk_input(c, BK_NORMAL, s),
                     bk_input(c, BK_POSITIVE, bk_shape1(width)),
                     bk_input(c, BK_NORMAL, bk_shape1(width))};
-    bk_check(c, hk_layer_norm_op(c->g, x[0], x[1], x[2], 1e-3), x, 3);
+    bk_check(c, hk_normalize_layer(c->g, x[0], x[1], x[2], 1e-3), x, 3);
 }
 
 // ---- classification -------------------------------------------------------
@@ -342,8 +342,8 @@ static void build_xent(bk_case *c) {
     hk_node *labels =
         bk_index_input(c, BK_INDEX, classes, t, bk_shape1(HK_BATCH));
     hk_node *p = bk_input(c, BK_POSITIVE, bk_shape2(HK_BATCH, classes));
-    bk_check(c, hk_sparse_softmax_xent(c->g, x, labels), &x, 1);
-    bk_check(c, hk_softmax_xent(c->g, x, p), &x, 1);
+    bk_check(c, hki_sparse_softmax_xent(c->g, x, labels), &x, 1);
+    bk_check(c, hki_softmax_xent(c->g, x, p), &x, 1);
 }
 
 // ---- embeddings -----------------------------------------------------------
@@ -356,9 +356,9 @@ static void build_embedding(bk_case *c) {
     const hk_dtype t = bk_below(c, 2) ? HK_I32 : HK_I64;
     hk_node *table[2];
     for (int i = 0; i < 2; i++)
-        table[i] =
-            hk_variable(c->g, i == 0 ? "one" : "two", bk_shape2(rows, dim),
-                        HK_TRAINABLE, hk_init_normal(0.0, 1.0), HK_VAR_SPARSE);
+        table[i] = hk_variable(
+            c->g, i == 0 ? "one" : "two", bk_shape2(rows, dim), HK_TRAINABLE,
+            hk_init_make(HK_INIT_NORMAL, 0.0, 1.0), HK_VAR_SPARSE);
     hk_node *idx =
         bk_index_input(c, BK_PADDED, rows, t, bk_shape2(HK_BATCH, k));
     hk_node *more = bk_index_input(c, BK_INDEX, rows, t, bk_shape1(HK_BATCH));
@@ -367,9 +367,9 @@ static void build_embedding(bk_case *c) {
                      : NULL;
     const hk_bag_mode mode = bk_below(c, 2) ? HK_BAG_MEAN : HK_BAG_SUM;
     hk_node *y[] = {
-        hk_embedding_bag_op(c->g, table[0], idx, w, mode),
-        hk_embedding_bag_op(c->g, table[1], idx, NULL, mode),
-        hk_embedding_lookup_op(c->g, table[1], more),
+        hk_lookup_bag(c->g, table[0], idx, w, mode),
+        hk_lookup_bag(c->g, table[1], idx, NULL, mode),
+        hk_lookup(c->g, table[1], more),
     };
     hk_node *sum = NULL;
     for (int i = 0; i < 3; i++) {

@@ -388,8 +388,8 @@ static void test_context(void **state) {
     (void)state;
     hk_context *ctx;
     assert_ok(hk_context_create(NULL, &ctx));
-    assert_int_equal(hk_context_threads(ctx), hki_cpu_count());
-    assert_int_equal(hk_context_isa(ctx), hki_isa_best());
+    assert_int_equal(hki_context_threads(ctx), hki_cpu_count());
+    assert_int_equal(hki_context_isa(ctx), hki_isa_best());
     assert_int_equal(hk_stop_requested(ctx), 0);
     hki_log(ctx, HK_LOG_ERROR, "nobody hears this");
     hk_context_destroy(ctx);
@@ -402,8 +402,8 @@ static void test_context(void **state) {
     opt.threads = 3;
     opt.isa = HK_ISA_BASE;
     assert_ok(hk_context_create(&opt, &ctx));
-    assert_int_equal(hk_context_threads(ctx), 3);
-    assert_int_equal(hk_context_isa(ctx), HK_ISA_BASE);
+    assert_int_equal(hki_context_threads(ctx), 3);
+    assert_int_equal(hki_context_isa(ctx), HK_ISA_BASE);
     hk_context_destroy(ctx);
 }
 

@@ -233,7 +233,7 @@ static void test_sharing_and_predictions(void **state) {
         assert_non_null(hk_element_find(one, "class_ids"));
         hk_predictor_destroy(p);
         hk_estimator_destroy(e);
-        assert_int_equal(hk_context_build_stats(ctx).graph_builds, 3);
+        assert_int_equal(graph_builds(ctx), 3);
     }
     hk_feature_set_release(f.s);
     hk_context_destroy(ctx);

@@ -715,8 +715,9 @@ static void test_nan(void **state) {
 
 // A value beside the loss, infinite in the third step and later.
 static hk_status watched_model(hk_graph *g, hk_mode mode, hk_spec *m) {
-    hk_node *beside = hk_variable(g, "beside", hk_shape_make(0, NULL),
-                                  HK_TRAINABLE, hk_init_zeros(), 0);
+    hk_node *beside =
+        hk_variable(g, "beside", hk_shape_make(0, NULL), HK_TRAINABLE,
+                    hk_init_make(HK_INIT_ZEROS, 0, 0), 0);
     hk_spec_fetch(m, "watched", hk_add(g, beside, beside));
     return bed_model(g, mode, m);
 }

@@ -27,15 +27,16 @@ OP(sub, hk_sub(g, x[0], x[1]))
 OP(mul, hk_mul(g, x[0], x[1]))
 OP(mul_self, hk_mul(g, x[0], x[0]))
 OP(div_, hk_div(g, x[0], x[1]))
-OP(div_safe, hk_div_safe(g, x[0], x[1]))
+OP(div_safe, hki_div_safe(g, x[0], x[1]))
 OP(pow_, hk_pow(g, x[0], x[1]))
 OP(cube, hk_pow(g, x[0], hk_constant_float(g, 3.0)))
 OP(maximum, hk_maximum(g, x[0], x[1]))
 OP(minimum, hk_minimum(g, x[0], x[1]))
 OP(squared_difference, hk_squared_difference(g, x[0], x[1]))
-OP(sigmoid_xent, hk_sigmoid_xent(g, x[0], x[1]))
+OP(sigmoid_xent, hki_sigmoid_xent(g, x[0], x[1]))
 OP(where,
-   hk_where(g, hk_greater(g, x[2], hk_constant_float(g, 0.0)), x[0], x[1]))
+   hk_where(g, hk_compare(g, x[2], HK_GREATER, hk_constant_float(g, 0.0)), x[0],
+            x[1]))
 OP(cast, hk_cast(g, hk_cast(g, x[0], HK_F64), HK_F32))
 OP(dropout, hk_dropout(g, x[0], hk_constant_float(g, 0.5)))
 OP(dropout_scalar, hk_dropout(g, x[0], hk_param_scalar(g, "rate", 0.25f)))
@@ -120,7 +121,7 @@ static hk_node *conv(hk_graph *g, hk_node *const *x, hk_node *b, hk_act act,
         o.groups = 2;
     if (strchr(what, 'c') != NULL)
         o.format = HK_NCHW;
-    return hk_conv2d_op(g, x[0], x[1], b, act, &o);
+    return hk_convolve(g, x[0], x[1], b, act, &o);
 }
 
 OP(conv_same, conv(g, x, NULL, HK_ACT_NONE, ""))
@@ -132,7 +133,7 @@ OP(conv_dilation, conv(g, x, NULL, HK_ACT_NONE, "d"))
 OP(conv_groups, conv(g, x, x[2], HK_ACT_SIGMOID, "g"))
 OP(conv_nchw, conv(g, x, x[2], HK_ACT_ELU, "csv"))
 OP(conv_apart, hk_relu(g, hk_add(g, conv(g, x, NULL, HK_ACT_NONE, ""), x[2])))
-OP(conv_defaults, hk_conv2d_op(g, x[0], x[1], NULL, HK_ACT_NONE, NULL))
+OP(conv_defaults, hk_convolve(g, x[0], x[1], NULL, HK_ACT_NONE, NULL))
 
 OP(max_pool, hk_max_pool(g, x[0], 2, 2, 2, 2, HK_VALID, HK_NHWC))
 OP(max_pool_same, hk_max_pool(g, x[0], 3, 2, 2, 1, HK_SAME, HK_NHWC))
@@ -157,39 +158,39 @@ static hk_node *affine_op(hk_graph *g, hk_node *const *x, int32_t act,
     return hki_emit(g, HKI_OP_affine, &a, x, n_in);
 }
 
-OP(batch_norm, hk_batch_norm_op(g, x[0], x[1], x[2], 1e-3, NULL, NULL))
+OP(batch_norm, hk_normalize_batch(g, x[0], x[1], x[2], 1e-3, NULL, NULL))
 OP(batch_norm_relu, bn(g, x, HKI_U_RELU, 3))
 OP(batch_norm_residual, bn(g, x, HKI_U_NONE, 4))
 OP(batch_norm_both, bn(g, x, HKI_U_RELU, 4))
 OP(batch_norm_apart,
-   hk_relu(g, hk_add(g, hk_batch_norm_op(g, x[0], x[1], x[2], 1e-2, NULL, NULL),
-                     x[3])))
-OP(affine, hk_affine(g, x[0], x[1], x[2]))
+   hk_relu(g,
+           hk_add(g, hk_normalize_batch(g, x[0], x[1], x[2], 1e-2, NULL, NULL),
+                  x[3])))
+OP(affine, hki_affine(g, x[0], x[1], x[2]))
 OP(affine_relu, affine_op(g, x, HKI_U_RELU, 3))
 OP(affine_residual, affine_op(g, x, HKI_U_NONE, 4))
 OP(affine_both, affine_op(g, x, HKI_U_RELU, 4))
-OP(layer_norm, hk_layer_norm_op(g, x[0], x[1], x[2], 1e-3))
+OP(layer_norm, hk_normalize_layer(g, x[0], x[1], x[2], 1e-3))
 
 // ---- classification ---------------------------------------------------------
 
 OP(softmax, hk_softmax(g, x[0]))
 OP(log_softmax, hk_log_softmax(g, x[0]))
-OP(sparse_xent, hk_sparse_softmax_xent(g, x[0], x[1]))
-OP(xent, hk_softmax_xent(g, x[0], x[1]))
+OP(sparse_xent, hki_sparse_softmax_xent(g, x[0], x[1]))
+OP(xent, hki_softmax_xent(g, x[0], x[1]))
 
 // ---- embeddings -------------------------------------------------------------
 
-OP(lookup, hk_embedding_lookup_op(g, x[0], x[1]))
-OP(bag_sum, hk_embedding_bag_op(g, x[0], x[1], NULL, HK_BAG_SUM))
-OP(bag_mean, hk_embedding_bag_op(g, x[0], x[1], NULL, HK_BAG_MEAN))
-OP(bag_sum_weighted, hk_embedding_bag_op(g, x[0], x[1], x[2], HK_BAG_SUM))
-OP(bag_mean_weighted, hk_embedding_bag_op(g, x[0], x[1], x[2], HK_BAG_MEAN))
+OP(lookup, hk_lookup(g, x[0], x[1]))
+OP(bag_sum, hk_lookup_bag(g, x[0], x[1], NULL, HK_BAG_SUM))
+OP(bag_mean, hk_lookup_bag(g, x[0], x[1], NULL, HK_BAG_MEAN))
+OP(bag_sum_weighted, hk_lookup_bag(g, x[0], x[1], x[2], HK_BAG_SUM))
+OP(bag_mean_weighted, hk_lookup_bag(g, x[0], x[1], x[2], HK_BAG_MEAN))
 // Index 0 becomes -1, which is padding.
-OP(bag_padded,
-   hk_embedding_bag_op(g, x[0], hk_sub(g, x[1], hk_constant_int(g, 1)), x[2],
-                       HK_BAG_MEAN))
-OP(bag_twice, hk_add(g, bag_sum(g, x),
-                     hk_embedding_bag_op(g, x[0], x[2], NULL, HK_BAG_MEAN)))
+OP(bag_padded, hk_lookup_bag(g, x[0], hk_sub(g, x[1], hk_constant_int(g, 1)),
+                             x[2], HK_BAG_MEAN))
+OP(bag_twice,
+   hk_add(g, bag_sum(g, x), hk_lookup_bag(g, x[0], x[2], NULL, HK_BAG_MEAN)))
 OP(bag_and_dense, hk_add(g, bag_sum(g, x),
                          hk_reduce_sum(g, hk_square(g, x[0]), AXES(0), 1, 1)))
 
@@ -461,7 +462,7 @@ static void compare(const ops_case *c, const ops_options *o, const char *what,
 static float *copy_gradient(ops_run *r, const hk_entry *e) {
     float *dense;
     assert_ok(hki_zalloc_array((size_t)e->count, sizeof *dense, &dense));
-    for (size_t i = 0; i < hk_session_sparse_grads(r->session); i++) {
+    for (size_t i = 0; i < hki_session_sparse_count(r->session); i++) {
         hk_sparse_grad sg;
         assert_ok(hk_session_sparse_grad(r->session, i, &sg));
         if (sg.entry != e)
@@ -471,7 +472,7 @@ static float *copy_gradient(ops_run *r, const hk_entry *e) {
                    (size_t)sg.dim * sizeof *dense);
         return dense;
     }
-    assert_true(e->offset + e->count <= hk_session_grad_size(r->session));
+    assert_true(e->offset + e->count <= hki_session_grad_count(r->session));
     memcpy(dense, hk_session_grads(r->session) + e->offset,
            (size_t)e->count * sizeof *dense);
     return dense;
@@ -484,7 +485,7 @@ static void compare_gradient(ops_run *exact, ops_run *r, const ops_case *c,
     snprintf(name, sizeof name, "x%d", i);
     const hk_entry *const e = hk_layout_find(hk_plan_layout(r->plan), name);
     assert_non_null(e);
-    const int has = hk_plan_has_grad(r->plan, e);
+    const int has = hki_plan_has_grad(r->plan, e);
     if (has != (exact->dx[i] != NULL))
         fail_msg("%s: input %d: has_grad %d", c->name, i, has);
     if (!has)

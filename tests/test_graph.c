@@ -5,6 +5,7 @@
 #include <sched.h>
 #include "graph/plan.h"
 #include "hooke/graph.h"
+#include "hooke/session.h"
 #include "hooke/nn.h"
 
 static hk_context *ctx;
@@ -96,7 +97,7 @@ static void fill(hk_session *s, int64_t batch) {
 static void sgd(hk_session *s, float rate) {
     float *x = hk_session_params(s);
     const float *g = hk_session_grads(s);
-    for (int64_t i = 0; i < hk_session_grad_size(s); i++)
+    for (int64_t i = 0; i < hki_session_grad_count(s); i++)
         x[i] -= rate * g[i];
 }
 
@@ -116,7 +117,7 @@ static void test_learns(void **state) {
     }
     assert_true(first > 0.7f);
     assert_true(hk_session_loss(s) < 0.15f * first);
-    assert_int_equal(hk_session_step(s), 300);
+    assert_int_equal(hki_session_step(s), 300);
 
     // The same values in an evaluation plan and in a prediction plan.
     hk_plan *pe = get_plan(HK_EVAL, 30, NULL);
@@ -130,7 +131,7 @@ static void test_learns(void **state) {
     fill(e, 30);
     assert_ok(hk_session_run(e));
     assert_true(hk_session_loss(e) < 0.1f);
-    assert_int_equal(hk_session_grad_size(e), 0);
+    assert_int_equal(hki_session_grad_count(e), 0);
     assert_ok(hk_session_bind_params(e, NULL));
     assert_ok(hk_session_run(e));
     assert_true(hk_session_loss(e) > 0.5f);
@@ -143,7 +144,8 @@ static void test_learns(void **state) {
 
 static void test_cache_counts(void **state) {
     (void)state;
-    const hk_build_stats before = hk_context_build_stats(ctx);
+    hk_context_info before, now;
+    hk_context_get_info(ctx, &before);
     model_calls = 0;
     hk_params *params;
     assert_ok(hk_params_create(&params));
@@ -159,7 +161,7 @@ static void test_cache_counts(void **state) {
     assert_ok(hk_params_set_int(params, "units", 6));
     hk_plan *d = get_plan(HK_TRAIN, 16, params);
     assert_int_equal(model_calls, 2);
-    const hk_build_stats now = hk_context_build_stats(ctx);
+    hk_context_get_info(ctx, &now);
     assert_int_equal(now.graph_builds - before.graph_builds, 2);
     assert_int_equal(now.plan_compilations - before.plan_compilations, 3);
     assert_int_equal(now.plan_hits - before.plan_hits, 1);
@@ -420,14 +422,15 @@ static void test_shared_variables(void **state) {
     // node, w gets two contributions.
     hk_graph *g;
     assert_ok(hk_graph_create(ctx, HK_TRAIN, NULL, &g));
-    hk_node *w = hk_variable(g, "w", shape(1, 3, 0), HK_TRAINABLE,
-                             hk_init_array((float[]){1, 2, 3}), 0);
-    hk_node *v =
-        hk_variable(g, "v", shape(1, 3, 0), HK_TRAINABLE, hk_init_ones(), 0);
-    hk_node *u =
-        hk_variable(g, "u", shape(1, 3, 0), HK_TRAINABLE, hk_init_ones(), 0);
+    hk_node *w = hk_variable(
+        g, "w", shape(1, 3, 0), HK_TRAINABLE,
+        (hk_init){.kind = HK_INIT_ARRAY, .values = (float[]){1, 2, 3}}, 0);
+    hk_node *v = hk_variable(g, "v", shape(1, 3, 0), HK_TRAINABLE,
+                             hk_init_make(HK_INIT_ONES, 0, 0), 0);
+    hk_node *u = hk_variable(g, "u", shape(1, 3, 0), HK_TRAINABLE,
+                             hk_init_make(HK_INIT_ONES, 0, 0), 0);
     hk_node *unused = hk_variable(g, "unused", shape(1, 3, 0), HK_TRAINABLE,
-                                  hk_init_ones(), 0);
+                                  hk_init_make(HK_INIT_ONES, 0, 0), 0);
     assert_non_null(unused);
     hk_node *a = hk_input(g, "a", HK_F32, shape(1, 3, 0));
     hk_node *loss = hk_reduce_sum(g, hk_mul(g, w, a), NULL, 0, 0);
@@ -448,8 +451,8 @@ static void test_shared_variables(void **state) {
                    (float[]){1, 1, 1}, 3, 0, 0);
     hk_test_floats("du", gr + hk_layout_find(l, "u")->offset,
                    (float[]){1, 1, 1}, 3, 0, 0);
-    assert_true(hk_plan_has_grad(p, hk_layout_find(l, "w")));
-    assert_false(hk_plan_has_grad(p, hk_layout_find(l, "unused")));
+    assert_true(hki_plan_has_grad(p, hk_layout_find(l, "w")));
+    assert_false(hki_plan_has_grad(p, hk_layout_find(l, "unused")));
     assert_close((double)hk_session_loss(s), 140.0 + 14 + 6, 0, 1e-7);
     hk_session_destroy(s);
     hk_plan_release(p);
@@ -460,7 +463,7 @@ static void test_shared_variables(void **state) {
     s = open_session(p, 0);
     assert_ok(hk_session_run(s));
     l = hk_plan_layout(p);
-    assert_false(hk_plan_has_grad(p, hk_layout_find(l, "w")));
+    assert_false(hki_plan_has_grad(p, hk_layout_find(l, "w")));
     hk_test_floats("2 dv", hk_session_grads(s) + hk_layout_find(l, "v")->offset,
                    (float[]){2, 2, 2}, 3, 0, 0);
     hk_session_destroy(s);
@@ -473,13 +476,12 @@ static void test_sparse_gradients(void **state) {
     hk_graph *g;
     assert_ok(hk_graph_create(ctx, HK_TRAIN, NULL, &g));
     hk_node *t = hk_variable(g, "table", shape(2, 5, 2), HK_TRAINABLE,
-                             hk_init_ones(), HK_VAR_SPARSE);
-    hk_node *w =
-        hk_variable(g, "w", shape(1, 2, 0), HK_TRAINABLE, hk_init_ones(), 0);
+                             hk_init_make(HK_INIT_ONES, 0, 0), HK_VAR_SPARSE);
+    hk_node *w = hk_variable(g, "w", shape(1, 2, 0), HK_TRAINABLE,
+                             hk_init_make(HK_INIT_ONES, 0, 0), 0);
     hk_node *i1 = hk_input(g, "i1", HK_I64, shape(1, HK_BATCH, 0));
     hk_node *i2 = hk_input(g, "i2", HK_I32, shape(1, HK_BATCH, 0));
-    hk_node *y = hk_add(g, hk_embedding_lookup_op(g, t, i1),
-                        hk_embedding_lookup_op(g, t, i2));
+    hk_node *y = hk_add(g, hk_lookup(g, t, i1), hk_lookup(g, t, i2));
     hk_set_loss(g, hk_reduce_sum(g, hk_mul(g, y, w), NULL, 0, 0));
     hk_plan *p = compile(g, 3, NULL);
     hk_session *s = open_session(p, 0);
@@ -490,9 +492,9 @@ static void test_sparse_gradients(void **state) {
     memcpy(hk_tensor_data(b), (int32_t[]){1, 0, 0}, 12);
     assert_ok(hk_session_run(s));
     const hk_layout *l = hk_plan_layout(p);
-    assert_int_equal(hk_session_grad_size(s), hk_layout_dense(l));
+    assert_int_equal(hki_session_grad_count(s), hk_layout_dense(l));
     assert_int_equal(hk_layout_find(l, "table")->offset, hk_layout_dense(l));
-    assert_int_equal(hk_session_sparse_grads(s), 1);
+    assert_int_equal(hki_session_sparse_count(s), 1);
     hk_sparse_grad sg;
     assert_ok(hk_session_sparse_grad(s, 0, &sg));
     assert_int_equal(sg.count, 3);
@@ -517,8 +519,8 @@ static void test_sparse_gradients(void **state) {
     memcpy(hk_tensor_data(b), (int32_t[]){1, 0, 0}, 12);
     assert_ok(hk_session_run(s));
     l = hk_plan_layout(p);
-    assert_int_equal(hk_session_grad_size(s), hk_layout_train(l));
-    assert_int_equal(hk_session_sparse_grads(s), 0);
+    assert_int_equal(hki_session_grad_count(s), hk_layout_train(l));
+    assert_int_equal(hki_session_sparse_count(s), 0);
     hk_test_floats("dense rows",
                    hk_session_grads(s) + hk_layout_find(l, "table")->offset,
                    (float[]){3, 3, 3, 3, 1, 1, 1, 1, 3, 3}, 10, 0, 0);
@@ -599,9 +601,9 @@ static void test_fusion(void **state) {
     assert_ok(hk_graph_create(ctx, HK_TRAIN, NULL, &g));
     hk_node *x = hk_input(g, "x", HK_F32, shape(2, HK_BATCH, 4));
     hk_node *w = hk_variable(g, "w", shape(2, 4, 5), HK_TRAINABLE,
-                             hk_init_glorot_uniform(), 0);
-    hk_node *b =
-        hk_variable(g, "b", shape(1, 5, 0), HK_TRAINABLE, hk_init_zeros(), 0);
+                             hk_init_make(HK_INIT_GLOROT_UNIFORM, 0, 0), 0);
+    hk_node *b = hk_variable(g, "b", shape(1, 5, 0), HK_TRAINABLE,
+                             hk_init_make(HK_INIT_ZEROS, 0, 0), 0);
     hk_node *y = hk_relu(g, hk_add(g, hk_matmul(g, x, w, 0, 0), b));
     hk_set_loss(g, hk_reduce_sum(g, y, NULL, 0, 0));
     hk_plan *fused = compile(g, 3, "reference");
@@ -624,7 +626,7 @@ static void test_fusion(void **state) {
         assert_ok(hk_session_run(s[k]));
     }
     hk_test_floats("gradients", hk_session_grads(s[0]), hk_session_grads(s[1]),
-                   (size_t)hk_session_grad_size(s[0]), 1e-6, 1e-6);
+                   (size_t)hki_session_grad_count(s[0]), 1e-6, 1e-6);
     hk_session_destroy(s[0]);
     hk_session_destroy(s[1]);
     hk_plan_release(fused);
@@ -696,11 +698,17 @@ static void test_costs(void **state) {
     // Forward, and backward to the weights and to the hidden layer: 4 to 8
     // units and 8 to 3, two operations each.
     const double least = 2e-9 * 32 * (2 * 4 * 8 + 3 * 8 * 3);
-    assert_true(hk_plan_gflop(p[0]) >= least);
-    assert_true(hk_plan_gflop(p[0]) < 4 * least);
-    assert_close(hk_plan_gflop(p[1]), 2 * hk_plan_gflop(p[0]), 0, 0.1);
-    assert_true(hk_plan_scratch_bytes(p[0]) >= 32 * 8 * sizeof(float));
-    assert_true(hk_plan_scratch_bytes(p[1]) > hk_plan_scratch_bytes(p[0]));
+    hk_plan_info one, two;
+    hk_plan_get_info(p[0], &one);
+    hk_plan_get_info(p[1], &two);
+    assert_true(one.gflop >= least && one.gflop < 4 * least);
+    assert_close(two.gflop, 2 * one.gflop, 0, 0.1);
+    assert_true(one.scratch_bytes >= 32 * 8 * sizeof(float));
+    assert_true(two.scratch_bytes > one.scratch_bytes);
+    assert_int_equal(one.batch, 32);
+    assert_int_equal(one.mode, HK_TRAIN);
+    assert_true(one.step_count > 0 && one.threads > 0 &&
+                one.isa >= HK_ISA_BASE);
     hk_session_options o;
     hk_session_options_init(&o, sizeof o);
     hk_session *s;
@@ -768,7 +776,7 @@ static void test_scopes(void **state) {
             hk_scope_push(g, "a");
         hk_scope_push(g, "dense");
         v[i] = hk_variable(g, "kernel", shape(1, 2, 0), HK_TRAINABLE,
-                           hk_init_ones(), 0);
+                           hk_init_make(HK_INIT_ONES, 0, 0), 0);
         hk_scope_pop(g);
         if (i == 2)
             hk_scope_pop(g);
@@ -776,13 +784,13 @@ static void test_scopes(void **state) {
     }
     hk_scope_enter(g, "dense_1", 1);
     assert_ptr_equal(hk_variable(g, "kernel", shape(1, 2, 0), HK_TRAINABLE,
-                                 hk_init_ones(), 0),
+                                 hk_init_make(HK_INIT_ONES, 0, 0), 0),
                      v[1]);
     hk_scope_pop(g);
     assert_ok(hk_graph_status(g));
     hk_scope_enter(g, "dense_1", 0);
     assert_null(hk_variable(g, "kernel", shape(1, 2, 0), HK_TRAINABLE,
-                            hk_init_ones(), 0));
+                            hk_init_make(HK_INIT_ONES, 0, 0), 0));
     assert_int_equal(hk_graph_status(g), HK_E_EXISTS);
     assert_non_null(strstr(hk_last_error(), "dense_1/kernel"));
     // Sticky: later calls keep the first error.
@@ -807,15 +815,16 @@ static void bad_input_type(hk_graph *g) {
     hk_input(g, "x", HK_STRING, shape(1, 2, 0));
 }
 static void bad_variable_shape(hk_graph *g) {
-    hk_variable(g, "v", shape(2, HK_BATCH, 3), HK_TRAINABLE, hk_init_ones(), 0);
+    hk_variable(g, "v", shape(2, HK_BATCH, 3), HK_TRAINABLE,
+                hk_init_make(HK_INIT_ONES, 0, 0), 0);
 }
 static void bad_variable_size(hk_graph *g) {
     hk_variable(g, "v", shape(2, INT64_MAX / 2, 4), HK_TRAINABLE,
-                hk_init_ones(), 0);
+                hk_init_make(HK_INIT_ONES, 0, 0), 0);
 }
 static void bad_variable_sparse(hk_graph *g) {
-    hk_variable(g, "v", shape(1, 4, 0), HK_TRAINABLE, hk_init_ones(),
-                HK_VAR_SPARSE);
+    hk_variable(g, "v", shape(1, 4, 0), HK_TRAINABLE,
+                hk_init_make(HK_INIT_ONES, 0, 0), HK_VAR_SPARSE);
 }
 static void bad_loss_shape(hk_graph *g) {
     hk_set_loss(g, hk_input(g, "x", HK_F32, shape(1, HK_BATCH, 0)));
@@ -838,9 +847,11 @@ static void bad_gradients(hk_graph *g) {
     hk_set_gradients(g, &x, 1, NULL);
 }
 static void bad_reuse_shape(hk_graph *g) {
-    hk_variable(g, "v", shape(1, 4, 0), HK_TRAINABLE, hk_init_ones(), 0);
+    hk_variable(g, "v", shape(1, 4, 0), HK_TRAINABLE,
+                hk_init_make(HK_INIT_ONES, 0, 0), 0);
     hk_scope_enter(g, "s", 1);
-    hk_variable(g, "w", shape(1, 4, 0), HK_TRAINABLE, hk_init_ones(), 0);
+    hk_variable(g, "w", shape(1, 4, 0), HK_TRAINABLE,
+                hk_init_make(HK_INIT_ONES, 0, 0), 0);
 }
 
 static void test_bad_graphs(void **state) {

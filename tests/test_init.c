@@ -47,31 +47,37 @@ static void test_init_moments(void **state) {
         hk_shape shape;
         double mean, stddev, least, most;
     } rows[] = {
-        {"zeros", hk_init_zeros(), SHAPE(200, 200), 0, 0, 0, 0},
-        {"ones", hk_init_ones(), SHAPE(200, 200), 1, 0, 1, 1},
-        {"constant", hk_init_constant(-2.5), SHAPE(200, 200), -2.5, 0, -2.5,
-         -2.5},
-        {"normal", hk_init_normal(3, 2), SHAPE(200, 200), 3, 2, -15, 21},
-        {"truncated", hk_init_truncated_normal(3, 2), SHAPE(200, 200), 3,
-         2 * CUT, -1, 7},
-        {"uniform", hk_init_uniform(-1, 5), SHAPE(200, 200), 2, 6 / sqrt(12),
-         -1, 5},
+        {"zeros", hk_init_make(HK_INIT_ZEROS, 0, 0), SHAPE(200, 200), 0, 0, 0,
+         0},
+        {"ones", hk_init_make(HK_INIT_ONES, 0, 0), SHAPE(200, 200), 1, 0, 1, 1},
+        {"constant", hk_init_make(HK_INIT_CONSTANT, -2.5, 0), SHAPE(200, 200),
+         -2.5, 0, -2.5, -2.5},
+        {"normal", hk_init_make(HK_INIT_NORMAL, 3, 2), SHAPE(200, 200), 3, 2,
+         -15, 21},
+        {"truncated", hk_init_make(HK_INIT_TRUNCATED_NORMAL, 3, 2),
+         SHAPE(200, 200), 3, 2 * CUT, -1, 7},
+        {"uniform", hk_init_make(HK_INIT_UNIFORM, -1, 5), SHAPE(200, 200), 2,
+         6 / sqrt(12), -1, 5},
         // Glorot: variance 2 / (in + out).
-        {"glorot uniform", hk_init_glorot_uniform(), SHAPE(100, 400), 0,
-         sqrt(2. / 500), -sqrt(6. / 500), sqrt(6. / 500)},
-        {"glorot normal", hk_init_glorot_normal(), SHAPE(100, 400), 0,
-         sqrt(2. / 500), -2 * sqrt(2. / 500) / CUT, 2 * sqrt(2. / 500) / CUT},
-        {"glorot conv", hk_init_glorot_uniform(), SHAPE(5, 5, 20, 80), 0,
-         sqrt(2. / 2500), -sqrt(6. / 2500), sqrt(6. / 2500)},
-        {"glorot vector", hk_init_glorot_uniform(), SHAPE(40000), 0,
-         sqrt(1. / 40000), -sqrt(3. / 40000), sqrt(3. / 40000)},
+        {"glorot uniform", hk_init_make(HK_INIT_GLOROT_UNIFORM, 0, 0),
+         SHAPE(100, 400), 0, sqrt(2. / 500), -sqrt(6. / 500), sqrt(6. / 500)},
+        {"glorot normal", hk_init_make(HK_INIT_GLOROT_NORMAL, 0, 0),
+         SHAPE(100, 400), 0, sqrt(2. / 500), -2 * sqrt(2. / 500) / CUT,
+         2 * sqrt(2. / 500) / CUT},
+        {"glorot conv", hk_init_make(HK_INIT_GLOROT_UNIFORM, 0, 0),
+         SHAPE(5, 5, 20, 80), 0, sqrt(2. / 2500), -sqrt(6. / 2500),
+         sqrt(6. / 2500)},
+        {"glorot vector", hk_init_make(HK_INIT_GLOROT_UNIFORM, 0, 0),
+         SHAPE(40000), 0, sqrt(1. / 40000), -sqrt(3. / 40000),
+         sqrt(3. / 40000)},
         // He: variance 2 / in.
-        {"he uniform", hk_init_he_uniform(), SHAPE(100, 400), 0, sqrt(2. / 100),
-         -sqrt(6. / 100), sqrt(6. / 100)},
-        {"he normal", hk_init_he_normal(), SHAPE(5, 5, 20, 80), 0,
-         sqrt(2. / 500), -2 * sqrt(2. / 500) / CUT, 2 * sqrt(2. / 500) / CUT},
-        {"orthogonal", hk_init_orthogonal(2), SHAPE(200, 200), 0, 2 / sqrt(200),
-         -2, 2},
+        {"he uniform", hk_init_make(HK_INIT_HE_UNIFORM, 0, 0), SHAPE(100, 400),
+         0, sqrt(2. / 100), -sqrt(6. / 100), sqrt(6. / 100)},
+        {"he normal", hk_init_make(HK_INIT_HE_NORMAL, 0, 0),
+         SHAPE(5, 5, 20, 80), 0, sqrt(2. / 500), -2 * sqrt(2. / 500) / CUT,
+         2 * sqrt(2. / 500) / CUT},
+        {"orthogonal", hk_init_make(HK_INIT_ORTHOGONAL, 2, 0), SHAPE(200, 200),
+         0, 2 / sqrt(200), -2, 2},
     };
     for (size_t i = 0; i < HKI_COUNT(rows); i++) {
         int64_t n;
@@ -105,7 +111,7 @@ static void test_init_small(void **state) {
             assert_ok(hki_init_fill(&init, shapes[i], 1, "w", x));
             assert_true(n == 0 ? isnan(x[0]) : fabsf(x[0]) < 10);
         }
-    const hk_init orthogonal = hk_init_orthogonal(1);
+    const hk_init orthogonal = hk_init_make(HK_INIT_ORTHOGONAL, 1, 0);
     const hk_shape empty = SHAPE(0, 3), one = SHAPE(1, 1);
     float x[1];
     assert_ok(hki_init_fill(&orthogonal, empty, 1, "w", NULL));
@@ -125,10 +131,11 @@ static void test_init_repeats(void **state) {
                 {UINT64_C(1) << 40 | 1, "a/kernel", false},
                 {1, "b/kernel", false}};
     int64_t n;
-    float *const x = filled(hk_init_normal(0, 1), SHAPE(64), 1, "a/kernel", &n);
+    float *const x = filled(hk_init_make(HK_INIT_NORMAL, 0, 1), SHAPE(64), 1,
+                            "a/kernel", &n);
     for (size_t i = 0; i < HKI_COUNT(rows); i++) {
-        float *const y = filled(hk_init_normal(0, 1), SHAPE(64), rows[i].seed,
-                                rows[i].name, &n);
+        float *const y = filled(hk_init_make(HK_INIT_NORMAL, 0, 1), SHAPE(64),
+                                rows[i].seed, rows[i].name, &n);
         int equal = 0;
         for (int64_t j = 0; j < n; j++)
             equal += x[j] == y[j];
@@ -144,7 +151,8 @@ static void test_init_orthogonal(void **state) {
                                SHAPE(1, 9), SHAPE(9, 1)};
     for (size_t s = 0; s < HKI_COUNT(shapes); s++) {
         int64_t n;
-        float *const x = filled(hk_init_orthogonal(3), shapes[s], 5, "w", &n);
+        float *const x = filled(hk_init_make(HK_INIT_ORTHOGONAL, 3, 0),
+                                shapes[s], 5, "w", &n);
         const int64_t cols = shapes[s].dim[shapes[s].rank - 1];
         const int64_t rows = n / cols;
         // The shorter side: its products are 9 on the diagonal, else 0.
@@ -166,7 +174,8 @@ static void test_init_array(void **state) {
     (void)state;
     const float values[] = {1, 2, 3, 4, 5, 6};
     int64_t n;
-    float *const x = filled(hk_init_array(values), SHAPE(2, 3), 1, "w", &n);
+    float *const x = filled((hk_init){.kind = HK_INIT_ARRAY, .values = values},
+                            SHAPE(2, 3), 1, "w", &n);
     assert_memory_equal(x, values, sizeof values);
     hki_free(x);
 }
@@ -179,18 +188,27 @@ static void test_init_bad(void **state) {
         hk_shape shape;
         hk_status expected;
     } rows[] = {
-        {"negative deviation", hk_init_normal(0, -1), SHAPE(2),
+        {"negative deviation", hk_init_make(HK_INIT_NORMAL, 0, -1), SHAPE(2),
          HK_E_INVALID_ARG},
-        {"negative deviation, cut", hk_init_truncated_normal(0, -1), SHAPE(2),
+        {"negative deviation, cut",
+         hk_init_make(HK_INIT_TRUNCATED_NORMAL, 0, -1), SHAPE(2),
          HK_E_INVALID_ARG},
-        {"infinite", hk_init_normal(INFINITY, 1), SHAPE(2), HK_E_INVALID_ARG},
-        {"NaN", hk_init_constant((double)NAN), SHAPE(2), HK_E_INVALID_ARG},
-        {"above float", hk_init_constant(1e300), SHAPE(2), HK_E_INVALID_ARG},
-        {"low above high", hk_init_uniform(2, 1), SHAPE(2), HK_E_INVALID_ARG},
-        {"no array", hk_init_array(NULL), SHAPE(2), HK_E_INVALID_ARG},
-        {"orthogonal vector", hk_init_orthogonal(1), SHAPE(2), HK_E_SHAPE},
-        {"batch", hk_init_zeros(), SHAPE(2, HK_BATCH), HK_E_SHAPE},
-        {"overflow", hk_init_zeros(), SHAPE(INT64_MAX, 3), HK_E_OVERFLOW},
+        {"infinite", hk_init_make(HK_INIT_NORMAL, INFINITY, 1), SHAPE(2),
+         HK_E_INVALID_ARG},
+        {"NaN", hk_init_make(HK_INIT_CONSTANT, (double)NAN, 0), SHAPE(2),
+         HK_E_INVALID_ARG},
+        {"above float", hk_init_make(HK_INIT_CONSTANT, 1e300, 0), SHAPE(2),
+         HK_E_INVALID_ARG},
+        {"low above high", hk_init_make(HK_INIT_UNIFORM, 2, 1), SHAPE(2),
+         HK_E_INVALID_ARG},
+        {"no array", (hk_init){.kind = HK_INIT_ARRAY, .values = NULL}, SHAPE(2),
+         HK_E_INVALID_ARG},
+        {"orthogonal vector", hk_init_make(HK_INIT_ORTHOGONAL, 1, 0), SHAPE(2),
+         HK_E_SHAPE},
+        {"batch", hk_init_make(HK_INIT_ZEROS, 0, 0), SHAPE(2, HK_BATCH),
+         HK_E_SHAPE},
+        {"overflow", hk_init_make(HK_INIT_ZEROS, 0, 0), SHAPE(INT64_MAX, 3),
+         HK_E_OVERFLOW},
         {"kind", {.kind = (hk_init_kind)12}, SHAPE(2), HK_E_INVALID_ARG},
     };
     for (size_t i = 0; i < HKI_COUNT(rows); i++) {
@@ -202,7 +220,7 @@ static void test_init_bad(void **state) {
                      hk_last_error());
         assert_int_equal(hki_init_check(&rows[i].init, rows[i].shape, "w"), s);
     }
-    const hk_init init = hk_init_ones();
+    const hk_init init = hk_init_make(HK_INIT_ONES, 0, 0);
     const hk_shape shape = SHAPE(2);
     assert_status(hki_init_fill(&init, shape, 1, "w", NULL), HK_E_INVALID_ARG);
     assert_status(hki_init_fill(NULL, shape, 1, "w", NULL), HK_E_INVALID_ARG);
@@ -210,7 +228,7 @@ static void test_init_bad(void **state) {
 
 static hk_status fill_orthogonal(void *user) {
     (void)user;
-    const hk_init init = hk_init_orthogonal(1);
+    const hk_init init = hk_init_make(HK_INIT_ORTHOGONAL, 1, 0);
     const hk_shape shape = SHAPE(3, 3);
     float x[9];
     return hki_init_fill(&init, shape, 1, "w", x);

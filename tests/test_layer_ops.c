@@ -50,55 +50,55 @@ BAD(linear_act, hk_linear(g, f32(g, bk_shape2(2, 3)), f32(g, bk_shape2(3, 5)),
 BAD(linear_missing,
     hk_linear(g, f32(g, bk_shape2(2, 3)), NULL, NULL, HK_ACT_NONE))
 
-BAD(conv_channels, hk_conv2d_op(g, image(g), f32(g, bk_shape4(3, 3, 3, 8)),
-                                NULL, HK_ACT_NONE, NULL))
+BAD(conv_channels, hk_convolve(g, image(g), f32(g, bk_shape4(3, 3, 3, 8)), NULL,
+                               HK_ACT_NONE, NULL))
 BAD(conv_rank,
-    hk_conv2d_op(g, image(g), f32(g, bk_shape2(3, 3)), NULL, HK_ACT_NONE, NULL))
+    hk_convolve(g, image(g), f32(g, bk_shape2(3, 3)), NULL, HK_ACT_NONE, NULL))
 BAD(conv_nchw_rank, hk_conv_options o = conv_options(); o.format = HK_NCHW;
-    hk_conv2d_op(g, f32(g, bk_shape2(3, 3)), f32(g, bk_shape4(3, 3, 4, 8)),
-                 NULL, HK_ACT_NONE, &o))
+    hk_convolve(g, f32(g, bk_shape2(3, 3)), f32(g, bk_shape4(3, 3, 4, 8)), NULL,
+                HK_ACT_NONE, &o))
 BAD(conv_format, hk_conv_options o = conv_options();
     o.format = (hk_data_format)7;
-    hk_conv2d_op(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
-                 &o))
+    hk_convolve(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
+                &o))
 BAD(conv_groups, hk_conv_options o = conv_options(); o.groups = 2;
-    hk_conv2d_op(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
-                 &o))
+    hk_convolve(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
+                &o))
 BAD(conv_group_split, hk_conv_options o = conv_options(); o.groups = 2;
-    hk_conv2d_op(g, image(g), f32(g, bk_shape4(3, 3, 2, 7)), NULL, HK_ACT_NONE,
-                 &o))
+    hk_convolve(g, image(g), f32(g, bk_shape4(3, 3, 2, 7)), NULL, HK_ACT_NONE,
+                &o))
 BAD(conv_no_groups, hk_conv_options o = conv_options(); o.groups = 0;
-    hk_conv2d_op(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
-                 &o))
+    hk_convolve(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
+                &o))
 BAD(conv_stride, hk_conv_options o = conv_options(); o.stride[1] = 0;
-    hk_conv2d_op(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
-                 &o))
+    hk_convolve(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
+                &o))
 BAD(conv_dilation, hk_conv_options o = conv_options(); o.dilation[0] = -1;
-    hk_conv2d_op(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
-                 &o))
+    hk_convolve(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
+                &o))
 BAD(conv_padding, hk_conv_options o = conv_options(); o.padding = (hk_padding)9;
-    hk_conv2d_op(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
-                 &o))
+    hk_convolve(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
+                &o))
 BAD(conv_negative_pad, hk_conv_options o = conv_options();
     o.padding = HK_EXPLICIT; o.pad[2] = -1;
-    hk_conv2d_op(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
-                 &o))
+    hk_convolve(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
+                &o))
 BAD(conv_large, hk_conv_options o = conv_options(); o.padding = HK_VALID;
-    hk_conv2d_op(g, image(g), f32(g, bk_shape4(7, 3, 4, 8)), NULL, HK_ACT_NONE,
-                 &o))
+    hk_convolve(g, image(g), f32(g, bk_shape4(7, 3, 4, 8)), NULL, HK_ACT_NONE,
+                &o))
 BAD(conv_far, hk_conv_options o = conv_options(); o.dilation[0] = INT32_MAX;
-    hk_conv2d_op(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
-                 &o))
-BAD(conv_empty_kernel, hk_conv2d_op(g, image(g), f32(g, bk_shape4(0, 3, 4, 8)),
-                                    NULL, HK_ACT_NONE, NULL))
-BAD(conv_bias, hk_conv2d_op(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)),
-                            f32(g, bk_shape1(4)), HK_ACT_NONE, NULL))
+    hk_convolve(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
+                &o))
+BAD(conv_empty_kernel, hk_convolve(g, image(g), f32(g, bk_shape4(0, 3, 4, 8)),
+                                   NULL, HK_ACT_NONE, NULL))
+BAD(conv_bias, hk_convolve(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)),
+                           f32(g, bk_shape1(4)), HK_ACT_NONE, NULL))
 BAD(conv_symbolic,
-    hk_conv2d_op(g, f32(g, bk_shape4(2, HK_BATCH, 6, 4)),
-                 f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE, NULL))
+    hk_convolve(g, f32(g, bk_shape4(2, HK_BATCH, 6, 4)),
+                f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE, NULL))
 BAD(conv_options_size, hk_conv_options o = {0};
-    hk_conv2d_op(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
-                 &o))
+    hk_convolve(g, image(g), f32(g, bk_shape4(3, 3, 4, 8)), NULL, HK_ACT_NONE,
+                &o))
 
 BAD(pool_large, hk_max_pool(g, image(g), 7, 2, 1, 1, HK_VALID, HK_NHWC))
 BAD(pool_window, hk_max_pool(g, image(g), 17, 16, 1, 1, HK_SAME, HK_NHWC))
@@ -109,58 +109,56 @@ BAD(pool_rank,
 BAD(pool_nothing, hk_max_pool(g, NULL, 2, 2, 1, 1, HK_SAME, HK_NCHW))
 BAD(global_rank, hk_global_avg_pool(g, f32(g, bk_shape2(4, 4)), HK_NHWC))
 
-BAD(norm_gamma, hk_batch_norm_op(g, image(g), f32(g, bk_shape1(3)),
-                                 f32(g, bk_shape1(4)), 1e-3, NULL, NULL))
-BAD(norm_eps, hk_batch_norm_op(g, image(g), f32(g, bk_shape1(4)),
-                               f32(g, bk_shape1(4)), -1.0, NULL, NULL))
-BAD(norm_nan, hk_batch_norm_op(g, image(g), f32(g, bk_shape1(4)),
-                               f32(g, bk_shape1(4)), (double)NAN, NULL, NULL))
+BAD(norm_gamma, hk_normalize_batch(g, image(g), f32(g, bk_shape1(3)),
+                                   f32(g, bk_shape1(4)), 1e-3, NULL, NULL))
+BAD(norm_eps, hk_normalize_batch(g, image(g), f32(g, bk_shape1(4)),
+                                 f32(g, bk_shape1(4)), -1.0, NULL, NULL))
+BAD(norm_nan, hk_normalize_batch(g, image(g), f32(g, bk_shape1(4)),
+                                 f32(g, bk_shape1(4)), (double)NAN, NULL, NULL))
 BAD(affine_shift,
-    hk_affine(g, image(g), f32(g, bk_shape1(4)), f32(g, bk_shape2(1, 4))))
-BAD(layer_beta, hk_layer_norm_op(g, image(g), f32(g, bk_shape1(4)),
-                                 f32(g, bk_shape1(6)), 1e-3))
+    hki_affine(g, image(g), f32(g, bk_shape1(4)), f32(g, bk_shape2(1, 4))))
+BAD(layer_beta, hk_normalize_layer(g, image(g), f32(g, bk_shape1(4)),
+                                   f32(g, bk_shape1(6)), 1e-3))
 BAD(layer_scalar,
-    hk_layer_norm_op(g, f32(g, hk_shape_make(0, NULL)), f32(g, bk_shape1(1)),
-                     f32(g, bk_shape1(1)), 1e-3))
+    hk_normalize_layer(g, f32(g, hk_shape_make(0, NULL)), f32(g, bk_shape1(1)),
+                       f32(g, bk_shape1(1)), 1e-3))
 
 BAD(softmax_scalar, hk_softmax(g, f32(g, hk_shape_make(0, NULL))))
 BAD(softmax_dtype, hk_log_softmax(g, in(g, HK_I64, bk_shape2(2, 3))))
-BAD(xent_classes, hk_sparse_softmax_xent(g, f32(g, bk_shape2(HK_BATCH, 0)),
-                                         in(g, HK_I32, bk_shape1(HK_BATCH))))
-BAD(xent_label_type, hk_sparse_softmax_xent(g, f32(g, bk_shape2(HK_BATCH, 5)),
-                                            f32(g, bk_shape1(HK_BATCH))))
+BAD(xent_classes, hki_sparse_softmax_xent(g, f32(g, bk_shape2(HK_BATCH, 0)),
+                                          in(g, HK_I32, bk_shape1(HK_BATCH))))
+BAD(xent_label_type, hki_sparse_softmax_xent(g, f32(g, bk_shape2(HK_BATCH, 5)),
+                                             f32(g, bk_shape1(HK_BATCH))))
 BAD(xent_label_shape,
-    hk_sparse_softmax_xent(g, f32(g, bk_shape2(HK_BATCH, 5)),
-                           in(g, HK_I32, bk_shape2(HK_BATCH, 1))))
-BAD(xent_rank, hk_sparse_softmax_xent(g, f32(g, bk_shape1(5)),
-                                      in(g, HK_I32, bk_shape1(5))))
-BAD(xent_dense, hk_softmax_xent(g, f32(g, bk_shape2(HK_BATCH, 5)),
-                                f32(g, bk_shape2(HK_BATCH, 4))))
+    hki_sparse_softmax_xent(g, f32(g, bk_shape2(HK_BATCH, 5)),
+                            in(g, HK_I32, bk_shape2(HK_BATCH, 1))))
+BAD(xent_rank, hki_sparse_softmax_xent(g, f32(g, bk_shape1(5)),
+                                       in(g, HK_I32, bk_shape1(5))))
+BAD(xent_dense, hki_softmax_xent(g, f32(g, bk_shape2(HK_BATCH, 5)),
+                                 f32(g, bk_shape2(HK_BATCH, 4))))
 
-BAD(bag_table, hk_embedding_bag_op(g, f32(g, bk_shape3(9, 4, 2)),
-                                   in(g, HK_I64, bk_shape2(HK_BATCH, 3)), NULL,
-                                   HK_BAG_SUM))
+BAD(bag_table,
+    hk_lookup_bag(g, f32(g, bk_shape3(9, 4, 2)),
+                  in(g, HK_I64, bk_shape2(HK_BATCH, 3)), NULL, HK_BAG_SUM))
 BAD(bag_index_type,
-    hk_embedding_bag_op(g, f32(g, bk_shape2(9, 4)),
-                        f32(g, bk_shape2(HK_BATCH, 3)), NULL, HK_BAG_SUM))
+    hk_lookup_bag(g, f32(g, bk_shape2(9, 4)), f32(g, bk_shape2(HK_BATCH, 3)),
+                  NULL, HK_BAG_SUM))
 BAD(bag_index_rank,
-    hk_embedding_bag_op(g, f32(g, bk_shape2(9, 4)),
-                        in(g, HK_I64, bk_shape1(HK_BATCH)), NULL, HK_BAG_SUM))
-BAD(bag_weights,
-    hk_embedding_bag_op(g, f32(g, bk_shape2(9, 4)),
-                        in(g, HK_I64, bk_shape2(HK_BATCH, 3)),
-                        f32(g, bk_shape2(HK_BATCH, 2)), HK_BAG_SUM))
-BAD(bag_mode, hk_embedding_bag_op(g, f32(g, bk_shape2(9, 4)),
-                                  in(g, HK_I64, bk_shape2(HK_BATCH, 3)), NULL,
-                                  (hk_bag_mode)5))
-BAD(lookup_table, hk_embedding_lookup_op(g, f32(g, bk_shape1(9)),
-                                         in(g, HK_I64, bk_shape1(HK_BATCH))))
+    hk_lookup_bag(g, f32(g, bk_shape2(9, 4)),
+                  in(g, HK_I64, bk_shape1(HK_BATCH)), NULL, HK_BAG_SUM))
+BAD(bag_weights, hk_lookup_bag(g, f32(g, bk_shape2(9, 4)),
+                               in(g, HK_I64, bk_shape2(HK_BATCH, 3)),
+                               f32(g, bk_shape2(HK_BATCH, 2)), HK_BAG_SUM))
+BAD(bag_mode,
+    hk_lookup_bag(g, f32(g, bk_shape2(9, 4)),
+                  in(g, HK_I64, bk_shape2(HK_BATCH, 3)), NULL, (hk_bag_mode)5))
+BAD(lookup_table,
+    hk_lookup(g, f32(g, bk_shape1(9)), in(g, HK_I64, bk_shape1(HK_BATCH))))
 BAD(lookup_rank,
-    hk_embedding_lookup_op(g, f32(g, bk_shape2(9, 4)),
-                           in(g, HK_I64,
-                              hk_shape_make(8, (const int64_t[]){1, 1, 1, 1, 1,
-                                                                 1, 1, 1}))))
-BAD(lookup_nothing, hk_embedding_lookup_op(g, NULL, NULL))
+    hk_lookup(g, f32(g, bk_shape2(9, 4)),
+              in(g, HK_I64,
+                 hk_shape_make(8, (const int64_t[]){1, 1, 1, 1, 1, 1, 1, 1}))))
+BAD(lookup_nothing, hk_lookup(g, NULL, NULL))
 
 static const struct {
     const char *name;
@@ -299,7 +297,7 @@ static void bad_labels(void **state) {
         open_graph(&m, HK_EVAL);
         hk_node *x = f32(m.g, bk_shape2(HK_BATCH, 3));
         hk_node *l = in(m.g, HK_I32, bk_shape1(HK_BATCH));
-        hk_output(m.g, "loss", hk_sparse_softmax_xent(m.g, x, l));
+        hk_output(m.g, "loss", hki_sparse_softmax_xent(m.g, x, l));
         open_session(&m, backends[i], 4);
         int32_t *labels = input_data(&m, "b");
         for (size_t k = 0; k < HKI_COUNT(wrong); k++) {
@@ -326,8 +324,7 @@ static void bad_indices(void **state) {
         open_graph(&m, HK_EVAL);
         hk_node *table = f32(m.g, bk_shape2(5, 3));
         hk_node *idx = in(m.g, HK_I64, bk_shape2(HK_BATCH, 2));
-        hk_output(m.g, "y",
-                  hk_embedding_bag_op(m.g, table, idx, NULL, HK_BAG_SUM));
+        hk_output(m.g, "y", hk_lookup_bag(m.g, table, idx, NULL, HK_BAG_SUM));
         open_session(&m, backends[i], 3);
         int64_t *indices = input_data(&m, "b");
         for (size_t k = 0; k < HKI_COUNT(wrong); k++) {
@@ -360,7 +357,7 @@ static void same_padding(void **state) {
         o.stride[0] = o.stride[1] = 2;
         hk_node *x = f32(m.g, bk_shape4(1, 4, 5, 1));
         hk_node *w = f32(m.g, bk_shape4(3, 2, 1, 1));
-        hk_output(m.g, "y", hk_conv2d_op(m.g, x, w, NULL, HK_ACT_NONE, &o));
+        hk_output(m.g, "y", hk_convolve(m.g, x, w, NULL, HK_ACT_NONE, &o));
         open_session(&m, backends[i], 1);
         float *a = input_data(&m, "a"), *b = input_data(&m, "b");
         for (int k = 0; k < 20; k++)
@@ -390,15 +387,15 @@ static void sparse_gradient(void **state) {
         open_graph(&m, HK_TRAIN);
         hk_node *table =
             hk_variable(m.g, "table", bk_shape2(5, 2), HK_TRAINABLE,
-                        hk_init_ones(), HK_VAR_SPARSE);
+                        hk_init_make(HK_INIT_ONES, 0, 0), HK_VAR_SPARSE);
         hk_node *idx = in(m.g, HK_I32, bk_shape2(HK_BATCH, 2));
-        hk_node *y = hk_embedding_bag_op(m.g, table, idx, NULL, HK_BAG_MEAN);
+        hk_node *y = hk_lookup_bag(m.g, table, idx, NULL, HK_BAG_MEAN);
         hk_set_loss(m.g, hk_reduce_sum(m.g, y, NULL, 0, 0));
         open_session(&m, backends[i], 3);
         memcpy(input_data(&m, "a"), indices, sizeof indices);
         assert_ok(hk_session_run(m.s));
         assert_close((double)hk_session_loss(m.s), 6.0, 1e-6, 0);
-        assert_int_equal(hk_session_sparse_grads(m.s), 1);
+        assert_int_equal(hki_session_sparse_count(m.s), 1);
         assert_ok(hk_session_sparse_grad(m.s, 0, &g));
         assert_int_equal(g.count, 2);
         assert_int_equal(g.dim, 2);

@@ -252,7 +252,8 @@ static void test_loss_gradients(void **state) {
         hk_node *l = input_of(f.g, "labels", &c->labels);
         hk_node *w = input_of(f.g, "weights", &c->weights);
         hk_node *p =
-            hk_variable(f.g, "p", shape, HK_TRAINABLE, hk_init_array(start), 0);
+            hk_variable(f.g, "p", shape, HK_TRAINABLE,
+                        (hk_init){.kind = HK_INIT_ARRAY, .values = start}, 0);
         hk_set_loss(f.g, c->fn(f.g, l, p, w, &o));
         open_session(&f, 0);
         feed_case(&f, "labels", &c->labels);

@@ -1,6 +1,7 @@
 // test_metrics.c - streaming metrics against the numbers of TensorFlow's own
 // tests, their states, and bad input.
 #include "hk_test.h"
+#include "hooke/metrics.h"
 #include "hooke/nn.h"
 #include "tensor/tensor.h"
 

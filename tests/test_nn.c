@@ -79,8 +79,8 @@ static void test_dense(void **state) {
     open_graph(&f, HK_PREDICT);
     hk_dense_options o;
     hk_dense_options_init(&o, sizeof o);
-    o.kernel_init = hk_init_array(kernel);
-    o.bias_init = hk_init_array(bias);
+    o.kernel_init = (hk_init){.kind = HK_INIT_ARRAY, .values = kernel};
+    o.bias_init = (hk_init){.kind = HK_INIT_ARRAY, .values = bias};
     hk_node *x = hk_input(f.g, "x", HK_F32, SHAPE(HK_BATCH, 2, 2));
     hk_node *y = hk_dense(f.g, x, 3, HK_ACT_RELU, &o);
     const hk_shape want = SHAPE(HK_BATCH, 2, 3);
@@ -152,8 +152,8 @@ static void test_batch_norm(void **state) {
             o.momentum = 0.9;
             o.epsilon = 0;
             o.frozen = (uint32_t)frozen;
-            o.gamma_init = hk_init_constant(2);
-            o.beta_init = hk_init_constant(1);
+            o.gamma_init = hk_init_make(HK_INIT_CONSTANT, 2, 0);
+            o.beta_init = hk_init_make(HK_INIT_CONSTANT, 1, 0);
             hk_node *x = hk_input(f.g, "x", HK_F32, SHAPE(HK_BATCH, 2));
             hk_node *y = hk_batch_norm(f.g, x, &o);
             hk_output(f.g, "y", y);
@@ -186,7 +186,7 @@ static void test_batch_norm(void **state) {
 // A loss with a variable of its own, for layers that have none.
 static hk_node *trained(hk_graph *g, hk_node *x) {
     hk_node *w = hk_variable(g, "w", hk_shape_make(0, NULL), HK_TRAINABLE,
-                             hk_init_ones(), 0);
+                             hk_init_make(HK_INIT_ONES, 0, 0), 0);
     return hk_reduce_mean(g, hk_mul(g, x, w), NULL, 0, 0);
 }
 
@@ -234,8 +234,8 @@ static void test_layer_norm(void **state) {
     hk_layer_norm_options o;
     hk_layer_norm_options_init(&o, sizeof o);
     o.epsilon = 0;
-    o.gamma_init = hk_init_constant(2);
-    o.beta_init = hk_init_constant(1);
+    o.gamma_init = hk_init_make(HK_INIT_CONSTANT, 2, 0);
+    o.beta_init = hk_init_make(HK_INIT_CONSTANT, 1, 0);
     hk_node *x = hk_input(f.g, "x", HK_F32, SHAPE(HK_BATCH, 2));
     hk_output(f.g, "y", hk_layer_norm(f.g, x, &o));
     open_session(&f, 2);
@@ -299,7 +299,7 @@ static void test_embeddings(void **state) {
         hk_embedding_options_init(&o, sizeof o);
         o.name = "table";
         o.mode = rows[r].mode;
-        o.init = hk_init_array(table);
+        o.init = (hk_init){.kind = HK_INIT_ARRAY, .values = table};
         hk_output(
             g, "y",
             hk_embedding_bag(g, i, rows[r].weighted ? w : NULL, 3, 2, &o));
@@ -333,8 +333,8 @@ static void test_reuse_and_penalties(void **state) {
     hk_dense_options o;
     hk_dense_options_init(&o, sizeof o);
     o.name = "shared";
-    o.kernel_init = hk_init_constant(-2);
-    o.bias_init = hk_init_constant(1);
+    o.kernel_init = hk_init_make(HK_INIT_CONSTANT, -2, 0);
+    o.bias_init = hk_init_make(HK_INIT_CONSTANT, 1, 0);
     o.kernel_regularizer = (hk_regularizer){.l1 = 0.5, .l2 = 3};
     o.bias_regularizer = (hk_regularizer){.l1 = 2};
     hk_node *x = hk_input(g, "x", HK_F32, SHAPE(HK_BATCH, 2));
@@ -344,7 +344,7 @@ static void test_reuse_and_penalties(void **state) {
     hk_output(g, "a", a);
     hk_output(g, "b", b);
     hk_set_loss(g, hk_constant_float(g, 100));
-    hk_output(g, "total", hk_total_loss(g));
+    hk_output(g, "total", hki_total_loss(g));
     open_session(&f, 1);
     assert_int_equal(hk_layout_entries(hk_plan_layout(f.plan)), 2);
     feed(&f, "x", HK_F32, SHAPE(1, 2), (double[]){1, 3});
@@ -481,7 +481,7 @@ static hk_node *dense_penalty(hk_graph *g, hk_node *x) {
 
 static hk_node *dense_init(hk_graph *g, hk_node *x) {
     hk_dense_options o = dense_options(NULL, 0);
-    o.kernel_init = hk_init_normal(0, -1);
+    o.kernel_init = hk_init_make(HK_INIT_NORMAL, 0, -1);
     return hk_dense(g, x, 2, HK_ACT_NONE, &o);
 }
 

@@ -9,18 +9,18 @@ OP(add, hk_add(g, x[0], x[1]))
 OP(sub, hk_sub(g, x[0], x[1]))
 OP(mul, hk_mul(g, x[0], x[1]))
 OP(div_, hk_div(g, x[0], x[1]))
-OP(div_safe, hk_div_safe(g, x[0], x[1]))
+OP(div_safe, hki_div_safe(g, x[0], x[1]))
 OP(pow_, hk_pow(g, x[0], x[1]))
 OP(maximum, hk_maximum(g, x[0], x[1]))
 OP(minimum, hk_minimum(g, x[0], x[1]))
 OP(squared_difference, hk_squared_difference(g, x[0], x[1]))
-OP(sigmoid_xent, hk_sigmoid_xent(g, x[0], x[1]))
-OP(less, hk_less(g, x[0], x[1]))
-OP(less_equal, hk_less_equal(g, x[0], x[1]))
-OP(greater, hk_greater(g, x[0], x[1]))
-OP(greater_equal, hk_greater_equal(g, x[0], x[1]))
-OP(equal, hk_equal(g, x[0], x[1]))
-OP(not_equal, hk_not_equal(g, x[0], x[1]))
+OP(sigmoid_xent, hki_sigmoid_xent(g, x[0], x[1]))
+OP(less, hk_compare(g, x[0], HK_LESS, x[1]))
+OP(less_equal, hk_compare(g, x[0], HK_LESS_EQUAL, x[1]))
+OP(greater, hk_compare(g, x[0], HK_GREATER, x[1]))
+OP(greater_equal, hk_compare(g, x[0], HK_GREATER_EQUAL, x[1]))
+OP(equal, hk_compare(g, x[0], HK_EQUAL, x[1]))
+OP(not_equal, hk_compare(g, x[0], HK_NOT_EQUAL, x[1]))
 OP(and_, hk_logical_and(g, x[0], x[1]))
 OP(or_, hk_logical_or(g, x[0], x[1]))
 OP(not_, hk_logical_not(g, x[0]))
@@ -36,8 +36,8 @@ OP(identity, hk_identity(g, x[0]))
 
 // Exact where double is not: 2^53 + 1 + 1.
 OP(large_integers,
-   hk_equal(g, hk_add(g, x[0], hk_constant_int(g, INT64_C(9007199254740993))),
-            hk_constant_int(g, INT64_C(9007199254740994))))
+   hk_compare(g, hk_add(g, x[0], hk_constant_int(g, INT64_C(9007199254740993))),
+              HK_EQUAL, hk_constant_int(g, INT64_C(9007199254740994))))
 
 OP(reshape, hk_reshape(g, x[0], SHAPE(3, HK_BATCH)))
 OP(flatten, hk_flatten(g, x[0]))
@@ -87,23 +87,23 @@ static hk_node *top_indices(hk_graph *g, hk_node *const *x) {
 OP(matmul, hk_matmul(g, x[0], x[1], 0, 0))
 OP(matmul_t, hk_matmul(g, x[0], x[1], 1, 1))
 OP(linear_relu, hk_linear(g, x[0], x[1], x[2], HK_ACT_RELU))
-OP(conv, hk_conv2d_op(g, x[0], x[1], NULL, HK_ACT_NONE, NULL))
+OP(conv, hk_convolve(g, x[0], x[1], NULL, HK_ACT_NONE, NULL))
 OP(max_pool, hk_max_pool(g, x[0], 2, 2, 2, 2, HK_SAME, HK_NHWC))
 OP(avg_pool, hk_avg_pool(g, x[0], 2, 2, 2, 2, HK_SAME, HK_NHWC))
 OP(global_avg_pool, hk_global_avg_pool(g, x[0], HK_NCHW))
-OP(batch_norm, hk_batch_norm_op(g, x[0], x[1], x[2], 0.0, NULL, NULL))
-OP(affine, hk_affine(g, x[0], x[1], x[2]))
-OP(layer_norm, hk_layer_norm_op(g, x[0], x[1], x[2], 0.0))
+OP(batch_norm, hk_normalize_batch(g, x[0], x[1], x[2], 0.0, NULL, NULL))
+OP(affine, hki_affine(g, x[0], x[1], x[2]))
+OP(layer_norm, hk_normalize_layer(g, x[0], x[1], x[2], 0.0))
 OP(softmax, hk_softmax(g, x[0]))
 OP(log_softmax, hk_log_softmax(g, x[0]))
-OP(sparse_xent, hk_sparse_softmax_xent(g, x[0], x[1]))
-OP(xent, hk_softmax_xent(g, x[0], x[1]))
-OP(lookup, hk_embedding_lookup_op(g, x[0], x[1]))
-OP(bag_mean, hk_embedding_bag_op(g, x[0], x[1], x[2], HK_BAG_MEAN))
+OP(sparse_xent, hki_sparse_softmax_xent(g, x[0], x[1]))
+OP(xent, hki_softmax_xent(g, x[0], x[1]))
+OP(lookup, hk_lookup(g, x[0], x[1]))
+OP(bag_mean, hk_lookup_bag(g, x[0], x[1], x[2], HK_BAG_MEAN))
 
 static hk_node *variance(hk_graph *g, hk_node *const *x) {
     hk_node *v = NULL;
-    hk_batch_norm_op(g, x[0], x[1], x[2], 1e-3, NULL, &v);
+    hk_normalize_batch(g, x[0], x[1], x[2], 1e-3, NULL, &v);
     return v;
 }
 
@@ -404,7 +404,7 @@ static void test_random(void **state) {
         o.seed = seed;
         assert_ok(hk_session_create(m.plan, &o, &m.session));
 
-        const uint64_t step = hk_session_step(m.session);
+        const uint64_t step = hki_session_step(m.session);
         assert_ok(hk_session_run(m.session));
         const float *const u = random_output(&m, "uniform");
         memcpy(first, u, sizeof first);
@@ -442,8 +442,8 @@ static void test_dropout_mask(void **state) {
         ops_net m;
         ops_net_inputs(&m, HK_TRAIN, (const char *const[]){"10001", NULL});
         hk_graph *const g = m.graph;
-        hk_node *const v =
-            hk_variable(g, "v", SHAPE(1), HK_TRAINABLE, hk_init_ones(), 0);
+        hk_node *const v = hk_variable(g, "v", SHAPE(1), HK_TRAINABLE,
+                                       hk_init_make(HK_INIT_ONES, 0, 0), 0);
         hk_node *const y =
             hk_dropout(g, hk_mul(g, m.x[0], v), hk_constant_float(g, 0.75));
         hk_output(g, "y", y);
@@ -454,7 +454,7 @@ static void test_dropout_mask(void **state) {
         assert_ok(hk_session_input(m.session, "x0", &x));
         for (int64_t i = 0; i < N_RANDOM; i++)
             ops_put(x, i, 3.0);
-        const uint64_t step = hk_session_step(m.session);
+        const uint64_t step = hki_session_step(m.session);
         assert_ok(hk_session_run(m.session));
         const float *const kept = random_output(&m, "y");
         for (uint64_t i = 0; i < N_RANDOM; i++) {
@@ -485,10 +485,11 @@ static void test_assign_moving(void **state) {
         ops_net m;
         ops_net_inputs(&m, HK_TRAIN, (const char *const[]){"2", NULL});
         hk_graph *const g = m.graph;
-        hk_node *const w =
-            hk_variable(g, "w", SHAPE(2), HK_TRAINABLE, hk_init_ones(), 0);
-        hk_node *const average = hk_variable(
-            g, "average", SHAPE(2), HK_STATE_AVERAGE, hk_init_ones(), 0);
+        hk_node *const w = hk_variable(g, "w", SHAPE(2), HK_TRAINABLE,
+                                       hk_init_make(HK_INIT_ONES, 0, 0), 0);
+        hk_node *const average =
+            hk_variable(g, "average", SHAPE(2), HK_STATE_AVERAGE,
+                        hk_init_make(HK_INIT_ONES, 0, 0), 0);
         hk_set_loss(g, hk_reduce_sum(g, hk_mul(g, w, m.x[0]), NULL, 0, 0));
         hk_output(g, "before", hk_mul(g, average, hk_constant_float(g, 2.0)));
         hk_add_update(g, hk_assign_moving(g, average, m.x[0], 0.75));

@@ -27,14 +27,14 @@ static hk_node *top_values(hk_graph *g, hk_node *const *x) {
 }
 
 OP(matmul, hk_matmul(g, x[0], x[1], 0, 0))
-OP(conv, hk_conv2d_op(g, x[0], x[1], NULL, HK_ACT_NONE, NULL))
-OP(batch_norm, hk_batch_norm_op(g, x[0], x[1], x[2], 0.0, NULL, NULL))
-OP(affine, hk_affine(g, x[0], x[1], x[2]))
-OP(layer_norm, hk_layer_norm_op(g, x[0], x[1], x[2], 0.0))
+OP(conv, hk_convolve(g, x[0], x[1], NULL, HK_ACT_NONE, NULL))
+OP(batch_norm, hk_normalize_batch(g, x[0], x[1], x[2], 0.0, NULL, NULL))
+OP(affine, hki_affine(g, x[0], x[1], x[2]))
+OP(layer_norm, hk_normalize_layer(g, x[0], x[1], x[2], 0.0))
 OP(softmax, hk_softmax(g, x[0]))
-OP(sparse_xent, hk_sparse_softmax_xent(g, x[0], x[1]))
-OP(xent, hk_softmax_xent(g, x[0], x[1]))
-OP(lookup, hk_embedding_lookup_op(g, x[0], x[1]))
+OP(sparse_xent, hki_sparse_softmax_xent(g, x[0], x[1]))
+OP(xent, hki_softmax_xent(g, x[0], x[1]))
+OP(lookup, hk_lookup(g, x[0], x[1]))
 OP(null_right, hk_add(g, x[0], NULL))
 OP(perm_twice, hk_transpose(g, x[0], AXES(0, 0)))
 OP(perm_range, hk_transpose(g, x[0], AXES(0, 2)))
@@ -77,12 +77,12 @@ OP(assign_input, hk_assign_moving(g, x[0], x[0], 0.5))
 OP(assign_momentum,
    hk_assign_moving(g,
                     hk_variable(g, "v", SHAPE(2), HK_STATE_AVERAGE,
-                                hk_init_zeros(), 0),
+                                hk_init_make(HK_INIT_ZEROS, 0, 0), 0),
                     x[0], 1.5))
 OP(assign_shape,
    hk_assign_moving(g,
                     hk_variable(g, "v", SHAPE(3), HK_STATE_AVERAGE,
-                                hk_init_zeros(), 0),
+                                hk_init_make(HK_INIT_ZEROS, 0, 0), 0),
                     x[0], 0.5))
 OP(linear, hk_linear(g, x[0], x[1], x[2], HK_ACT_NONE))
 OP(linear_act, hk_linear(g, x[0], x[1], x[2], (hk_act)77))
@@ -91,7 +91,7 @@ OP(pool_stride, hk_avg_pool(g, x[0], 1, 1, 0, 1, HK_SAME, HK_NHWC))
 OP(pool_large, hk_max_pool(g, x[0], 17, 17, 1, 1, HK_SAME, HK_NHWC))
 OP(pool_valid, hk_avg_pool(g, x[0], 9, 9, 1, 1, HK_VALID, HK_NHWC))
 OP(pool_format, hk_avg_pool(g, x[0], 1, 1, 1, 1, HK_VALID, (hk_data_format)5))
-OP(bag_sum, hk_embedding_bag_op(g, x[0], x[1], x[2], HK_BAG_SUM))
+OP(bag_sum, hk_lookup_bag(g, x[0], x[1], x[2], HK_BAG_SUM))
 
 static hk_node *split_3(hk_graph *g, hk_node *const *x) {
     hk_node *part[3];
@@ -108,14 +108,14 @@ static hk_node *conv_groups(hk_graph *g, hk_node *const *x) {
     hk_conv_options o;
     hk_conv_options_init(&o, sizeof o);
     o.groups = 3;
-    return hk_conv2d_op(g, x[0], x[1], NULL, HK_ACT_NONE, &o);
+    return hk_convolve(g, x[0], x[1], NULL, HK_ACT_NONE, &o);
 }
 
 static hk_node *conv_stride(hk_graph *g, hk_node *const *x) {
     hk_conv_options o;
     hk_conv_options_init(&o, sizeof o);
     o.stride[1] = 0;
-    return hk_conv2d_op(g, x[0], x[1], NULL, HK_ACT_NONE, &o);
+    return hk_convolve(g, x[0], x[1], NULL, HK_ACT_NONE, &o);
 }
 
 static hk_node *conv_pad(hk_graph *g, hk_node *const *x) {
@@ -123,14 +123,14 @@ static hk_node *conv_pad(hk_graph *g, hk_node *const *x) {
     hk_conv_options_init(&o, sizeof o);
     o.padding = HK_EXPLICIT;
     o.pad[3] = -1;
-    return hk_conv2d_op(g, x[0], x[1], NULL, HK_ACT_NONE, &o);
+    return hk_convolve(g, x[0], x[1], NULL, HK_ACT_NONE, &o);
 }
 
 static hk_node *conv_valid(hk_graph *g, hk_node *const *x) {
     hk_conv_options o;
     hk_conv_options_init(&o, sizeof o);
     o.padding = HK_VALID;
-    return hk_conv2d_op(g, x[0], x[1], NULL, HK_ACT_NONE, &o);
+    return hk_convolve(g, x[0], x[1], NULL, HK_ACT_NONE, &o);
 }
 
 typedef struct bad_case {
@@ -369,8 +369,8 @@ static void test_dropout_rate(void **state) {
         ops_net m;
         ops_net_inputs(&m, HK_TRAIN, (const char *const[]){"4", NULL});
         hk_graph *const g = m.graph;
-        hk_node *const v =
-            hk_variable(g, "v", SHAPE(4), HK_TRAINABLE, hk_init_ones(), 0);
+        hk_node *const v = hk_variable(g, "v", SHAPE(4), HK_TRAINABLE,
+                                       hk_init_make(HK_INIT_ONES, 0, 0), 0);
         hk_node *const y = hk_dropout(g, hk_mul(g, m.x[0], v),
                                       hk_param_scalar(g, "rate", 0.5f));
         hk_set_loss(g, hk_reduce_sum(g, y, NULL, 0, 0));

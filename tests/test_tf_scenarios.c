@@ -124,10 +124,11 @@ static hk_status dense_model(void *user, hk_graph *g, hk_mode mode) {
     (void)mode;
     (void)user;
     const hk_shape two = hk_shape_make(1, (int64_t[]){2});
-    hk_node *w = hk_variable(g, "w", two, HK_TRAINABLE,
-                             hk_init_array((float[]){1, 2}), 0);
+    hk_node *w = hk_variable(
+        g, "w", two, HK_TRAINABLE,
+        (hk_init){.kind = HK_INIT_ARRAY, .values = (float[]){1, 2}}, 0);
     hk_node *b = hk_variable(g, "b", hk_shape_make(0, NULL), HK_TRAINABLE,
-                             hk_init_constant(3), 0);
+                             hk_init_make(HK_INIT_CONSTANT, 3, 0), 0);
     hk_node *x = hk_input(g, "x", HK_F32, two);
     hk_node *pred = hk_add(g, hk_reduce_sum(g, hk_mul(g, w, x), NULL, 0, 0), b);
     hk_set_loss(g, hk_square(g, pred));
@@ -140,10 +141,11 @@ static hk_status embedding_model(void *user, hk_graph *g, hk_mode mode) {
     (void)user;
     hk_node *w =
         hk_variable(g, "w", hk_shape_make(2, (int64_t[]){1, 2}), HK_TRAINABLE,
-                    hk_init_array((float[]){1, 2}), HK_VAR_SPARSE);
+                    (hk_init){.kind = HK_INIT_ARRAY, .values = (float[]){1, 2}},
+                    HK_VAR_SPARSE);
     hk_node *i = hk_input(g, "i", HK_I64, hk_shape_make(1, (int64_t[]){1}));
     hk_node *x = hk_input(g, "x", HK_F32, hk_shape_make(1, (int64_t[]){2}));
-    hk_node *row = hk_embedding_lookup_op(g, w, i);
+    hk_node *row = hk_lookup(g, w, i);
     hk_set_loss(g,
                 hk_square(g, hk_reduce_sum(g, hk_mul(g, row, x), NULL, 0, 0)));
     return hk_graph_status(g);

@@ -84,6 +84,9 @@ ROOMS = {
 PUBLIC = {
     "status": "base",
     "context": "base",
+    "ops": "graph",
+    "session": "graph",
+    "metrics": "nn",
     "files": "data",
     "writers": "data",
     "digits": "data",

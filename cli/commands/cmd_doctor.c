@@ -15,12 +15,19 @@ static void machine(void) {
     hk_context *ctx;
     if (hk_context_create(NULL, &ctx) != HK_OK)
         return;
-    const hk_isa isa = hk_context_isa(ctx);
-    printf("cores        %u\n", hk_context_threads(ctx));
-    printf("kernels      %s\n", isa == HK_ISA_V4   ? "AVX-512"
-                                : isa == HK_ISA_V3 ? "AVX2"
-                                                   : "baseline; slow");
+    hk_context_info info;
+    hk_context_get_info(ctx, &info);
     hk_context_destroy(ctx);
+    printf("cores        %u\n", info.threads);
+    printf("kernels      %s\n", info.isa == HK_ISA_V4   ? "AVX-512"
+                                : info.isa == HK_ISA_V3 ? "AVX2"
+                                                        : "baseline; slow");
+    for (size_t i = 0; i < hk_backend_count(); i++) {
+        hk_backend_info be;
+        if (hk_backend_get_info(i, &be) == HK_OK)
+            printf("%-12s %s, %u %s%s\n", i == 0 ? "backends" : "", be.name,
+                   be.device_count, be.device, i == 0 ? " (default)" : "");
+    }
     const double pages = (double)sysconf(_SC_PHYS_PAGES);
     printf("memory       %s\n",
            cli_bytes(pages * (double)sysconf(_SC_PAGESIZE)));

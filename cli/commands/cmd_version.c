@@ -64,14 +64,37 @@ static char *features(void) {
 #define COMPILER "gcc " __VERSION__
 #endif
 
+static void print_backends(bool json) {
+    if (json)
+        printf("},\"backends\":[");
+    for (size_t i = 0; i < hk_backend_count(); i++) {
+        hk_backend_info be;
+        if (hk_backend_get_info(i, &be) != HK_OK)
+            continue;
+        if (json)
+            printf("%s{\"name\":\"%s\",\"version\":\"%s\",\"isa\":\"%s\","
+                   "\"device\":\"%s\",\"devices\":%u}",
+                   i ? "," : "", be.name, be.version, isa_name(be.isa),
+                   be.device, be.device_count);
+        else
+            printf("%-10s %s on %u %s%s%s\n", i ? "" : "backends", be.name,
+                   be.device_count, be.device, *be.version ? ", " : "",
+                   be.version);
+    }
+    if (json)
+        printf("]");
+}
+
 static int run(const cli_args *a) {
     hk_context *ctx;
     const hk_status s = hk_context_create(NULL, &ctx);
     if (s != HK_OK)
         return cli_status(s);
-    const char *isa = isa_name(hk_context_isa(ctx));
-    const unsigned threads = hk_context_threads(ctx);
+    hk_context_info info;
+    hk_context_get_info(ctx, &info);
     hk_context_destroy(ctx);
+    const char *isa = isa_name(info.isa);
+    const unsigned threads = info.threads;
     struct utsname u;
     if (uname(&u) != 0)
         memset(&u, 0, sizeof u);
@@ -89,8 +112,9 @@ static int run(const cli_args *a) {
                    parts[i].on ? "true" : "false");
         else
             printf("%-10s %s\n", parts[i].name, parts[i].on ? "yes" : "no");
+    print_backends(json);
     if (json)
-        printf("}}\n");
+        printf("}\n");
     else
         printf("%-10s %s, kernels for %s, %u cores\n%-10s %s\n%-10s %s\n",
                "cpu", u.machine, isa, threads, "features", has, "compiler",

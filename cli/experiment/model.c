@@ -167,7 +167,7 @@ static hk_node *conv_norm(build *b, hk_node *x, int64_t filters, int size,
     o.stride[0] = o.stride[1] = stride;
     o.padding = HK_SAME;
     o.use_bias = 0;
-    o.kernel_init = hk_init_he_normal();
+    o.kernel_init = hk_init_make(HK_INIT_HE_NORMAL, 0, 0);
     o.kernel_regularizer.l2 = b->l2;
     hk_batch_norm_options n;
     hk_batch_norm_options_init(&n, sizeof n);
@@ -329,8 +329,8 @@ static void predictions(hk_spec *m, hk_graph *g, hk_node *z, outputs *o) {
     } else if (o->kind == BINARY) {
         o->n_classes = 2;
         o->scores = hk_sigmoid(g, z);
-        o->classes =
-            hk_cast(g, hk_greater(g, z, hk_constant_float(g, 0)), HK_I64);
+        o->classes = hk_cast(
+            g, hk_compare(g, z, HK_GREATER, hk_constant_float(g, 0)), HK_I64);
         hk_spec_prediction(m, "class", o->classes);
         hk_spec_prediction(m, "probability", o->scores);
     } else {

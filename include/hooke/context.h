@@ -58,8 +58,15 @@ HK_API hk_status hk_context_create(const hk_context_options *opt,
 // Frees the context. Plans still held elsewhere stay valid; NULL is allowed.
 HK_API void hk_context_destroy(hk_context *ctx);
 
-HK_API uint32_t hk_context_threads(const hk_context *ctx); // the budget
-HK_API hk_isa hk_context_isa(const hk_context *ctx);       // never AUTO
+typedef struct hk_context_info {
+    uint32_t threads;           // the budget
+    hk_isa isa;                 // never AUTO
+    uint64_t graph_builds;      // calls of a model_fn
+    uint64_t plan_compilations; // by hk_plan_get and what is built on it
+    uint64_t plan_hits;         // answered from the cache of plans
+} hk_context_info;
+
+HK_API void hk_context_get_info(const hk_context *ctx, hk_context_info *out);
 
 // Asks every loop that runs under this context to end soon. Async-signal-safe:
 // may be called from a signal handler. reason: any non-zero number.

@@ -28,6 +28,7 @@
 #include "hooke/elastic.h"
 #include "hooke/graph.h"
 #include "hooke/run_config.h"
+#include "hooke/session.h"
 #include "hooke/spec.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"

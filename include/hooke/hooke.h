@@ -3,6 +3,7 @@
 #define HOOKE_HOOKE_H
 
 #include "hooke/average.h"
+#include "hooke/backend.h"
 #include "hooke/canned.h"
 #include "hooke/center.h"
 #include "hooke/ckpt.h"
@@ -22,11 +23,14 @@
 #include "hooke/hooks.h"
 #include "hooke/image.h"
 #include "hooke/launch.h"
+#include "hooke/metrics.h"
 #include "hooke/nn.h"
+#include "hooke/ops.h"
 #include "hooke/optim.h"
 #include "hooke/roles.h"
 #include "hooke/run_config.h"
 #include "hooke/schedule.h"
+#include "hooke/session.h"
 #include "hooke/spec.h"
 #include "hooke/status.h"
 #include "hooke/sweep.h"

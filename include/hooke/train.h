@@ -24,6 +24,7 @@
 #include "hooke/elastic.h"
 #include "hooke/gradproc.h"
 #include "hooke/graph.h"
+#include "hooke/session.h"
 #include "hooke/optim.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"

@@ -264,6 +264,7 @@ typedef struct hki_kernel_call {
 
 typedef struct hki_backend {
     const char *name;
+    const char *(*version)(void); // of the library behind it; NULL: none
 
     hk_status (*device_open)(const hki_device_options *opt, hki_device **out);
     void (*device_close)(hki_device *d); // after all that was made from it

@@ -116,6 +116,19 @@ void hki_buf_deinit(hki_buf *b);
 void hki_log(hk_context *ctx, hk_log_level level, const char *fmt, ...)
     __attribute__((format(__printf__, 3, 4)));
 
+uint32_t hki_context_threads(const hk_context *ctx); // the budget
+hk_isa hki_context_isa(const hk_context *ctx);       // never AUTO
+
+// What hk_context_get_info counts.
+typedef enum hki_context_counter {
+    HKI_GRAPH_BUILDS,
+    HKI_PLAN_COMPILATIONS,
+    HKI_PLAN_HITS,
+    HKI_CONTEXT_COUNTERS
+} hki_context_counter;
+
+void hki_context_count(hk_context *ctx, hki_context_counter what);
+
 // One owned object hung on the context by a higher module (the plan cache).
 // Created on first use under the context's lock; destroyed with the context.
 hk_status hki_context_slot(hk_context *ctx, hk_status (*create)(void **out),

@@ -9,6 +9,7 @@ struct hk_context {
     pthread_mutex_t slot_lock; // guards slot and slot_destroy
     void *slot;
     void (*slot_destroy)(void *);
+    atomic_uint_fast64_t counts[HKI_CONTEXT_COUNTERS];
     atomic_int stop; // reason, 0: none
 };
 
@@ -65,11 +66,22 @@ void hk_context_destroy(hk_context *ctx) {
     hki_free(ctx);
 }
 
-uint32_t hk_context_threads(const hk_context *ctx) {
+void hk_context_get_info(const hk_context *ctx, hk_context_info *out) {
+    *out = (hk_context_info){.threads = ctx->opt.threads, .isa = ctx->opt.isa};
+    out->graph_builds = atomic_load(&ctx->counts[HKI_GRAPH_BUILDS]);
+    out->plan_compilations = atomic_load(&ctx->counts[HKI_PLAN_COMPILATIONS]);
+    out->plan_hits = atomic_load(&ctx->counts[HKI_PLAN_HITS]);
+}
+
+void hki_context_count(hk_context *ctx, hki_context_counter what) {
+    atomic_fetch_add(&ctx->counts[what], 1);
+}
+
+uint32_t hki_context_threads(const hk_context *ctx) {
     return ctx->opt.threads;
 }
 
-hk_isa hk_context_isa(const hk_context *ctx) {
+hk_isa hki_context_isa(const hk_context *ctx) {
     return ctx->opt.isa;
 }
 

@@ -9,7 +9,7 @@
 // The module's header declares the tables and its code picks one, once:
 //
 //     HKI_ISA_DECLARE(hki_row_kernels, hki_row_kernels_table);
-//     k = HKI_ISA_PICK(hk_context_isa(ctx), hki_row_kernels_table);
+//     k = HKI_ISA_PICK(hki_context_isa(ctx), hki_row_kernels_table);
 //
 // Everything else in a *_isa.c file is static, so that the linker never mixes
 // the levels. No ifunc: tables work under every sanitizer.

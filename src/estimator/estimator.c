@@ -55,7 +55,7 @@ static hk_status choose_model_dir(hk_estimator *e, const char *model_dir) {
 }
 
 static hk_status build(hk_estimator *e, const hk_estimator_options *o) {
-    HKI_TRY(hk_params_copy(o->params, &e->params));
+    HKI_TRY(hki_params_copy(o->params, &e->params));
     HKI_TRY(hki_config_init(&e->config, &e->arena, o->config));
     HKI_TRY(choose_model_dir(e, o->model_dir));
     HKI_TRY(copy_warm_start(e, o->warm_start));

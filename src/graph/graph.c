@@ -67,7 +67,7 @@ hk_status hk_graph_create(hk_context *ctx, hk_mode mode,
         return hki_fail(HK_E_INVALID_ARG, "graph: unknown mode %d", (int)mode);
     hk_graph *g;
     HKI_TRY(hki_graph_new(ctx, mode, &g));
-    const hk_status s = hk_params_copy(params, &g->params);
+    const hk_status s = hki_params_copy(params, &g->params);
     if (s != HK_OK) {
         hk_graph_destroy(g);
         return s;
@@ -425,7 +425,7 @@ void hk_scope_pop(hk_graph *g) {
 // ---- parameters -----------------------------------------------------------
 
 static const hki_param *param(hk_graph *g, const char *name,
-                              hk_param_type type) {
+                              hki_param_type type) {
     static const char *const names[] = {"", "an int", "a float", "a string"};
     if (!hki_graph_ok(g) || name == NULL)
         return NULL;
@@ -448,17 +448,17 @@ static const hki_param *param(hk_graph *g, const char *name,
 }
 
 int64_t hk_param_int(hk_graph *g, const char *name, int64_t dflt) {
-    const hki_param *p = param(g, name, HK_PARAM_INT);
+    const hki_param *p = param(g, name, HKI_PARAM_INT);
     return p != NULL ? p->i : dflt;
 }
 
 double hk_param_float(hk_graph *g, const char *name, double dflt) {
-    const hki_param *p = param(g, name, HK_PARAM_FLOAT);
+    const hki_param *p = param(g, name, HKI_PARAM_FLOAT);
     return p != NULL ? p->f : dflt;
 }
 
 const char *hk_param_string(hk_graph *g, const char *name, const char *dflt) {
-    const hki_param *p = param(g, name, HK_PARAM_STRING);
+    const hki_param *p = param(g, name, HKI_PARAM_STRING);
     return p != NULL ? p->s : dflt;
 }
 
@@ -602,7 +602,7 @@ void hk_add_loss(hk_graph *g, hk_node *term) {
     g->total = NULL;
 }
 
-hk_node *hk_total_loss(hk_graph *g) {
+hk_node *hki_total_loss(hk_graph *g) {
     if (!hki_graph_ok(g) || g->loss == NULL)
         return NULL;
     if (g->total == NULL) {

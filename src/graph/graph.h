@@ -8,6 +8,8 @@
 #include "backend/backend.h"
 #include "base/base.h"
 #include "hooke/graph.h"
+#include "hooke/ops.h"
+#include "hooke/session.h"
 #include "tensor/tensor.h"
 
 #define HKI_MAX_OUT 4
@@ -89,6 +91,28 @@ HKI_OPS(HKI_DECLARE_OP)
 
 const hki_op *hki_op_by_code(hki_opcode code);
 
+// ---- structural parameters ------------------------------------------------
+
+typedef enum hki_param_type {
+    HKI_PARAM_INT = 1,
+    HKI_PARAM_FLOAT = 2,
+    HKI_PARAM_STRING = 3
+} hki_param_type;
+
+typedef struct hki_param {
+    char *name;
+    hki_param_type type;
+    int64_t i; // HKI_PARAM_INT
+    double f;  // HKI_PARAM_FLOAT; of an INT the same number
+    char *s;   // HKI_PARAM_STRING
+} hki_param;
+
+// A copy; of NULL an empty one.
+hk_status hki_params_copy(const hk_params *src, hk_params **out);
+size_t hki_params_count(const hk_params *p); // 0 for NULL
+// The i-th, sorted by name; NULL past the end.
+const hki_param *hki_params_item(const hk_params *p, size_t i);
+
 // ---- building -------------------------------------------------------------
 
 // Appends a call. Returns output 0, or NULL after an error (sticky). in may
@@ -113,8 +137,22 @@ bool hki_graph_owns(const hk_graph *g, const hk_node *x);
 // Did the model ask for the structural parameter, has it the run-time scalar?
 bool hki_graph_reads(const hk_graph *g, const char *param);
 bool hki_graph_has_scalar(const hk_graph *g, const char *name);
+// loss + terms as one node; NULL without a loss.
+hk_node *hki_total_loss(hk_graph *g);
 // Name of the i-th run-time scalar; NULL past the end.
 const char *hki_graph_scalar(const hk_graph *g, size_t i);
+
+// Operators that layers and losses are built from.
+// a / b, and 0 where b <= 0.
+hk_node *hki_div_safe(hk_graph *g, hk_node *a, hk_node *b);
+// x * scale + shift along the last axis.
+hk_node *hki_affine(hk_graph *g, hk_node *x, hk_node *scale, hk_node *shift);
+// Per element max(z,0) - z*l + ln(1 + e^-|z|), logits z, labels l.
+hk_node *hki_sigmoid_xent(hk_graph *g, hk_node *logits, hk_node *labels);
+// Per row: -log_softmax(logits)[label]; labels int32 or int64 [n].
+hk_node *hki_sparse_softmax_xent(hk_graph *g, hk_node *logits, hk_node *labels);
+// Per row: -sum labels * log_softmax(logits). Labels get no gradient.
+hk_node *hki_softmax_xent(hk_graph *g, hk_node *logits, hk_node *labels);
 
 // Short cuts used by operator files.
 hk_node *hki_unary(hk_graph *g, hki_unary_fn fn, hk_node *x, double alpha,
@@ -150,6 +188,9 @@ hk_status hki_graph_plan(hk_context *ctx, hk_graph *g,
                          const hk_plan_options *opt, hk_plan **out,
                          bool *compiled);
 
+// Does the entry get a gradient (dense or sparse) in this plan?
+bool hki_plan_has_grad(const hk_plan *p, const hk_entry *e);
+
 // The moving statistics that a training plan updates (hk_assign_moving with a
 // momentum below 1), for their recalibration.
 size_t hki_plan_n_moving(const hk_plan *p);
@@ -157,6 +198,11 @@ hk_status hki_plan_moving(const hk_plan *p, size_t i, const hk_entry **entry,
                           double *momentum);
 
 // ---- sessions -------------------------------------------------------------
+
+// What hk_session_get_info gives, one by one.
+int64_t hki_session_grad_count(const hk_session *s);
+size_t hki_session_sparse_count(const hk_session *s);
+uint64_t hki_session_step(const hk_session *s);
 
 // Times of single nodes, of the last run with tracing on. Nodes that run side
 // by side share one item, named after the first.

@@ -20,52 +20,8 @@
 
 // ---- descriptions -----------------------------------------------------------
 
-hk_init hk_init_zeros(void) {
-    return (hk_init){.kind = HK_INIT_ZEROS};
-}
-
-hk_init hk_init_ones(void) {
-    return (hk_init){.kind = HK_INIT_ONES};
-}
-
-hk_init hk_init_constant(double value) {
-    return (hk_init){.kind = HK_INIT_CONSTANT, .a = value};
-}
-
-hk_init hk_init_normal(double mean, double stddev) {
-    return (hk_init){.kind = HK_INIT_NORMAL, .a = mean, .b = stddev};
-}
-
-hk_init hk_init_truncated_normal(double mean, double stddev) {
-    return (hk_init){.kind = HK_INIT_TRUNCATED_NORMAL, .a = mean, .b = stddev};
-}
-
-hk_init hk_init_uniform(double low, double high) {
-    return (hk_init){.kind = HK_INIT_UNIFORM, .a = low, .b = high};
-}
-
-hk_init hk_init_glorot_uniform(void) {
-    return (hk_init){.kind = HK_INIT_GLOROT_UNIFORM};
-}
-
-hk_init hk_init_glorot_normal(void) {
-    return (hk_init){.kind = HK_INIT_GLOROT_NORMAL};
-}
-
-hk_init hk_init_he_uniform(void) {
-    return (hk_init){.kind = HK_INIT_HE_UNIFORM};
-}
-
-hk_init hk_init_he_normal(void) {
-    return (hk_init){.kind = HK_INIT_HE_NORMAL};
-}
-
-hk_init hk_init_orthogonal(double gain) {
-    return (hk_init){.kind = HK_INIT_ORTHOGONAL, .a = gain};
-}
-
-hk_init hk_init_array(const float *values) {
-    return (hk_init){.kind = HK_INIT_ARRAY, .values = values};
+hk_init hk_init_make(hk_init_kind kind, double a, double b) {
+    return (hk_init){.kind = kind, .a = a, .b = b};
 }
 
 // ---- checks -----------------------------------------------------------------

@@ -62,7 +62,7 @@ static hki_value_place source_place(memory *m, const hki_call *c,
                                  .offset = const_offsets[i]};
     case HKI_OP_scalar:
         return (hki_value_place){.segment = HKI_SEG_SCALARS,
-                                 .offset = (size_t)i * 64};
+                                 .offset = (size_t)i * HKI_SCALAR_BYTES};
     default:
         return (hki_value_place){.segment = HKI_SEG_INPUT + i};
     }

@@ -108,14 +108,6 @@ hk_status hki_autodiff(hk_graph *g, hk_node *const *ys, hk_node *const *dys,
 // Does p give every parameter that g's model asked for the value it had?
 bool hki_params_match(const hk_graph *g, const hk_params *p);
 
-typedef struct hki_param {
-    char *name;
-    hk_param_type type;
-    int64_t i;
-    double f;
-    char *s;
-} hki_param;
-
 const hki_param *hki_params_find(const hk_params *p, const char *name);
 
 #endif // HKI_MODEL_H

@@ -57,7 +57,7 @@ static hk_status slot(hk_params *p, const char *name, hki_param **out) {
     hki_param *items = p->items.data;
     memmove(&items[at + 1], &items[at], (p->items.n - at) * sizeof *items);
     p->items.n++;
-    items[at] = (hki_param){.name = copy, .type = HK_PARAM_INT};
+    items[at] = (hki_param){.name = copy, .type = HKI_PARAM_INT};
     *out = &items[at];
     return HK_OK;
 }
@@ -67,8 +67,9 @@ hk_status hk_params_set_int(hk_params *p, const char *name, int64_t v) {
     HKI_TRY(slot(p, name, &item));
     hki_free(item->s);
     item->s = NULL;
-    item->type = HK_PARAM_INT;
+    item->type = HKI_PARAM_INT;
     item->i = v;
+    item->f = (double)v;
     return HK_OK;
 }
 
@@ -80,7 +81,7 @@ hk_status hk_params_set_float(hk_params *p, const char *name, double v) {
     HKI_TRY(slot(p, name, &item));
     hki_free(item->s);
     item->s = NULL;
-    item->type = HK_PARAM_FLOAT;
+    item->type = HKI_PARAM_FLOAT;
     item->f = v;
     return HK_OK;
 }
@@ -99,19 +100,19 @@ hk_status hk_params_set_string(hk_params *p, const char *name, const char *v) {
     }
     hki_free(item->s);
     item->s = copy;
-    item->type = HK_PARAM_STRING;
+    item->type = HKI_PARAM_STRING;
     return HK_OK;
 }
 
-hk_status hk_params_copy(const hk_params *src, hk_params **out) {
+hk_status hki_params_copy(const hk_params *src, hk_params **out) {
     hk_params *p;
     HKI_TRY(hk_params_create(&p));
     hk_status s = HK_OK;
     for (size_t i = 0; src != NULL && i < src->items.n && s == HK_OK; i++) {
         const hki_param *it = &src->items.data[i];
-        if (it->type == HK_PARAM_INT)
+        if (it->type == HKI_PARAM_INT)
             s = hk_params_set_int(p, it->name, it->i);
-        else if (it->type == HK_PARAM_FLOAT)
+        else if (it->type == HKI_PARAM_FLOAT)
             s = hk_params_set_float(p, it->name, it->f);
         else
             s = hk_params_set_string(p, it->name, it->s);
@@ -124,31 +125,23 @@ hk_status hk_params_copy(const hk_params *src, hk_params **out) {
     return HK_OK;
 }
 
-size_t hk_params_count(const hk_params *p) {
+size_t hki_params_count(const hk_params *p) {
     return p != NULL ? p->items.n : 0;
 }
 
-hk_status hk_params_item(const hk_params *p, size_t i, hk_param *out) {
-    if (i >= hk_params_count(p))
-        return hki_fail(HK_E_NOT_FOUND, "params: no parameter number %zu", i);
-    const hki_param *it = &p->items.data[i];
-    *out = (hk_param){.name = it->name,
-                      .type = it->type,
-                      .i = it->i,
-                      .f = it->type == HK_PARAM_INT ? (double)it->i : it->f,
-                      .s = it->s};
-    return HK_OK;
+const hki_param *hki_params_item(const hk_params *p, size_t i) {
+    return i < hki_params_count(p) ? &p->items.data[i] : NULL;
 }
 
 static bool same(const hki_param *a, const hki_param *b) {
     if (a == NULL || b == NULL || a->type != b->type)
         return a == b;
     switch (a->type) {
-    case HK_PARAM_INT:
+    case HKI_PARAM_INT:
         return a->i == b->i;
-    case HK_PARAM_FLOAT:
+    case HKI_PARAM_FLOAT:
         return a->f == b->f;
-    case HK_PARAM_STRING:
+    case HKI_PARAM_STRING:
         break;
     }
     return strcmp(a->s, b->s) == 0;

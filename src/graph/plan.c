@@ -326,7 +326,7 @@ hk_status hk_plan_create(hk_graph *g, const hk_plan_options *opt,
     const hki_backend *be = hki_backend_find(o.backend);
     HKI_TRY(check_options(&o, be));
     if (g->loss != NULL && g->mode != HK_PREDICT)
-        (void)hk_total_loss(g);
+        (void)hki_total_loss(g);
     HKI_TRY(hk_graph_status(g));
 
     hk_plan *p;
@@ -336,8 +336,8 @@ hk_status hk_plan_create(hk_graph *g, const hk_plan_options *opt,
     p->backend = be;
     p->mode = g->mode;
     p->batch = o.batch;
-    p->threads = o.threads ? o.threads : hk_context_threads(g->ctx);
-    p->isa = hk_context_isa(g->ctx);
+    p->threads = o.threads ? o.threads : hki_context_threads(g->ctx);
+    p->isa = hki_context_isa(g->ctx);
     p->float_bytes = hk_dtype_size(o.float_type);
     const hk_status s = compile(p, g, &o);
     if (s != HK_OK) {
@@ -365,29 +365,29 @@ hk_layout *hk_plan_layout(const hk_plan *p) {
     return p->layout;
 }
 
-double hk_plan_gflop(const hk_plan *p) {
-    return p->flop * 1e-9;
+void hk_plan_get_info(const hk_plan *p, hk_plan_info *out) {
+    *out = (hk_plan_info){.backend = p->backend->name,
+                          .batch = p->batch,
+                          .gflop = p->flop * 1e-9,
+                          .scratch_bytes = p->scratch_bytes,
+                          .step_count = p->n_steps,
+                          .threads = p->threads,
+                          .isa = p->isa,
+                          .mode = p->mode};
 }
 
-size_t hk_plan_scratch_bytes(const hk_plan *p) {
-    return p->scratch_bytes;
-}
-
-int hk_plan_has_grad(const hk_plan *p, const hk_entry *e) {
+bool hki_plan_has_grad(const hk_plan *p, const hk_entry *e) {
     for (size_t i = 0; i < hk_layout_entries(p->layout); i++)
         if (hk_layout_entry(p->layout, i) == e)
             return p->has_grad[i];
-    return 0;
+    return false;
 }
 
-hk_status hk_plan_init_values(const hk_plan *p, uint64_t seed, float *x,
-                              void *side) {
+hk_status hk_plan_init_values(const hk_plan *p, uint64_t seed, float *x) {
     if (x == NULL && hk_layout_size(p->layout) > 0)
         return hki_fail(HK_E_INVALID_ARG, "initial values: x is NULL");
     if (x != NULL)
         memset(x, 0, (size_t)hk_layout_size(p->layout) * sizeof *x);
-    if (side != NULL)
-        memset(side, 0, (size_t)hk_layout_side_bytes(p->layout));
     for (size_t i = 0; i < p->graph->vars.n; i++) {
         const hki_variable *v = &p->graph->vars.data[i];
         const hk_entry *e = hk_layout_find(p->layout, v->name);

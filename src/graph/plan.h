@@ -74,6 +74,8 @@ typedef enum hki_segment {
     HKI_SEG_INPUT = 6 // + index: one buffer per input
 } hki_segment;
 
+#define HKI_SCALAR_BYTES 64 // each run-time scalar has a cache line
+
 typedef struct hki_value_place {
     int32_t segment; // hki_segment, or HKI_SEG_INPUT + index
     uint32_t reserved;

@@ -24,7 +24,6 @@ typedef struct cache {
     pthread_mutex_t lock; // guards all below
     HKI_VEC(cached_graph) graphs;
     HKI_VEC(cached_plan) plans;
-    hk_build_stats stats;
 } cache;
 
 static hk_status cache_create(void **out) {
@@ -100,7 +99,7 @@ static hk_status find_graph(hk_context *ctx, cache *c, const hk_model *m,
         hki_free(cg.tag);
         return s;
     }
-    c->stats.graph_builds++;
+    hki_context_count(ctx, HKI_GRAPH_BUILDS);
     c->graphs.data[c->graphs.n++] = cg;
     *out = cg.graph;
     *built = true;
@@ -113,13 +112,14 @@ static bool same_options(const hk_plan_options *a, const hk_plan_options *b) {
            a->float_type == b->float_type;
 }
 
-static hk_status find_plan(cache *c, hk_graph *g, const hk_plan_options *o,
-                           hk_plan **out, bool *compiled) {
+static hk_status find_plan(hk_context *ctx, cache *c, hk_graph *g,
+                           const hk_plan_options *o, hk_plan **out,
+                           bool *compiled) {
     *compiled = false;
     for (size_t i = 0; i < c->plans.n; i++) {
         cached_plan *cp = &c->plans.data[i];
         if (cp->graph == g && same_options(&cp->options, o)) {
-            c->stats.plan_hits++;
+            hki_context_count(ctx, HKI_PLAN_HITS);
             *out = hk_plan_retain(cp->plan);
             return HK_OK;
         }
@@ -127,7 +127,7 @@ static hk_status find_plan(cache *c, hk_graph *g, const hk_plan_options *o,
     HKI_TRY(HKI_VEC_ROOM(c->plans));
     hk_plan *p;
     HKI_TRY(hk_plan_create(g, o, &p));
-    c->stats.plan_compilations++;
+    hki_context_count(ctx, HKI_PLAN_COMPILATIONS);
     c->plans.data[c->plans.n++] = (cached_plan){g, *o, p};
     *out = hk_plan_retain(p);
     *compiled = true;
@@ -154,7 +154,7 @@ static hk_status check_options(hk_context *ctx, const hk_plan_options *opt,
                         out->backend ? out->backend : "(any)");
     out->backend = be->name;
     if (out->threads == 0)
-        out->threads = hk_context_threads(ctx);
+        out->threads = hki_context_threads(ctx);
     return HK_OK;
 }
 
@@ -178,7 +178,7 @@ hk_status hki_graph_plan(hk_context *ctx, hk_graph *g,
     HKI_TRY(check_options(ctx, opt, &o));
     HKI_TRY(get_cache(ctx, &c));
     pthread_mutex_lock(&c->lock);
-    const hk_status s = find_plan(c, g, &o, out, compiled);
+    const hk_status s = find_plan(ctx, c, g, &o, out, compiled);
     pthread_mutex_unlock(&c->lock);
     return s;
 }
@@ -194,15 +194,4 @@ hk_status hk_plan_get(hk_context *ctx, const hk_model *model, hk_mode mode,
     HKI_TRY(check_options(ctx, opt, &o));
     HKI_TRY(hki_graph_get(ctx, model, mode, NULL, &g, &fresh));
     return hki_graph_plan(ctx, g, &o, out, &fresh);
-}
-
-hk_build_stats hk_context_build_stats(hk_context *ctx) {
-    hk_build_stats stats = {0};
-    cache *c;
-    if (ctx == NULL || get_cache(ctx, &c) != HK_OK)
-        return stats;
-    pthread_mutex_lock(&c->lock);
-    stats = c->stats;
-    pthread_mutex_unlock(&c->lock);
-    return stats;
 }

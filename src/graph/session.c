@@ -19,7 +19,6 @@ struct hk_session {
     hki_queue *queue;
     hki_buffer *own_params, *params; // params is a view
     hki_buffer *grads, *scratch, *scalars;
-    void *side;
     input_slot *inputs;
     hk_tensor **outputs;
     float *scalar_values;
@@ -56,10 +55,8 @@ static hk_status make_vectors(hk_session *s) {
     HKI_TRY(be->buffer_create(p->device, (size_t)n_grad * p->float_bytes,
                               &s->grads));
     HKI_TRY(be->buffer_create(p->device, p->scratch_bytes, &s->scratch));
-    HKI_TRY(
-        be->buffer_create(p->device, p->graph->scalars.n * 64, &s->scalars));
-    return hki_zalloc_array((size_t)hk_layout_side_bytes(p->layout), 1,
-                            &s->side);
+    return be->buffer_create(p->device, p->graph->scalars.n * HKI_SCALAR_BYTES,
+                             &s->scalars);
 }
 
 static hk_status make_inputs(hk_session *s) {
@@ -137,8 +134,8 @@ static hk_status make_outputs(hk_session *s) {
 // ---- values ---------------------------------------------------------------
 
 static void store_scalar(hk_session *s, size_t i, float value) {
-    char *at = host(
-        s, (hki_value_place){.segment = HKI_SEG_SCALARS, .offset = i * 64});
+    char *at = host(s, (hki_value_place){.segment = HKI_SEG_SCALARS,
+                                         .offset = i * HKI_SCALAR_BYTES});
     s->scalar_values[i] = value;
     if (s->plan->float_bytes == 8)
         *(double *)at = (double)value;
@@ -155,10 +152,10 @@ static hk_status init_values(hk_session *s) {
     for (size_t i = 0; i < p->graph->scalars.n; i++)
         store_scalar(s, i, p->graph->scalars.data[i].dflt);
     if (p->float_bytes == 4)
-        return hk_plan_init_values(p, s->opt.seed, own, s->side);
+        return hk_plan_init_values(p, s->opt.seed, own);
     float *x;
     HKI_TRY(hki_alloc_array(n, sizeof *x, &x));
-    const hk_status st = hk_plan_init_values(p, s->opt.seed, x, s->side);
+    const hk_status st = hk_plan_init_values(p, s->opt.seed, x);
     for (size_t i = 0; st == HK_OK && i < n; i++)
         ((double *)own)[i] = (double)x[i];
     hki_free(x);
@@ -231,7 +228,6 @@ void hk_session_destroy(hk_session *s) {
     hki_free(s->inputs);
     hki_free(s->outputs);
     hki_free(s->scalar_values);
-    hki_free(s->side);
     hk_plan_release(s->plan);
     hki_free(s);
 }
@@ -250,16 +246,12 @@ float *hk_session_params(hk_session *s) {
     return s->plan->float_bytes == 4 ? hki_session_values(s) : NULL;
 }
 
-void *hk_session_side(hk_session *s) {
-    return hk_layout_side_bytes(s->plan->layout) > 0 ? s->side : NULL;
-}
-
 float *hk_session_grads(hk_session *s) {
     return s->plan->float_bytes == 4 ? s->plan->backend->buffer_host(s->grads)
                                      : NULL;
 }
 
-int64_t hk_session_grad_size(const hk_session *s) {
+int64_t hki_session_grad_count(const hk_session *s) {
     return s->plan->mode == HK_TRAIN ? s->plan->n_grad : 0;
 }
 
@@ -398,15 +390,21 @@ float hk_session_loss(const hk_session *s) {
     return s->loss;
 }
 
-uint64_t hk_session_step(const hk_session *s) {
+uint64_t hki_session_step(const hk_session *s) {
     return s->step;
+}
+
+void hk_session_get_info(const hk_session *s, hk_session_info *out) {
+    *out = (hk_session_info){.grad_count = hki_session_grad_count(s),
+                             .sparse_count = s->plan->n_sparse,
+                             .step = s->step};
 }
 
 void hk_session_set_step(hk_session *s, uint64_t step) {
     s->step = step;
 }
 
-size_t hk_session_sparse_grads(const hk_session *s) {
+size_t hki_session_sparse_count(const hk_session *s) {
     return s->plan->n_sparse;
 }
 

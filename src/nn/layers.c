@@ -215,7 +215,7 @@ hk_node *hk_conv2d(hk_graph *g, hk_node *x, int64_t filters, int kh, int kw,
                                               o.bias_init, o.bias_regularizer)
                                      : NULL;
     const hk_conv_options c = conv_options(&o);
-    hk_node *const y = hk_conv2d_op(g, x, kernel, bias, act, &c);
+    hk_node *const y = hk_convolve(g, x, kernel, bias, act, &c);
     hk_scope_pop(g);
     return y;
 }
@@ -278,7 +278,7 @@ static hk_node *normalise_by(hk_graph *g, hk_node *x, hk_node *gamma,
     hk_node *const scale = hk_mul(
         g, gamma, hk_rsqrt(g, hk_add(g, variance, hk_constant_float(g, eps))));
     hk_node *const shift = hk_sub(g, beta, hk_mul(g, mean, scale));
-    return hk_affine(g, x, scale, shift);
+    return hki_affine(g, x, scale, shift);
 }
 
 static hk_node *batch_norm_channels(hk_graph *g, hk_node *x,
@@ -299,7 +299,7 @@ static hk_node *batch_norm_channels(hk_graph *g, hk_node *x,
                             o->epsilon);
     hk_node *mean, *variance;
     hk_node *const y =
-        hk_batch_norm_op(g, x, gamma, beta, o->epsilon, &mean, &variance);
+        hk_normalize_batch(g, x, gamma, beta, o->epsilon, &mean, &variance);
     hk_add_update(g, hk_assign_moving(g, moving_mean, mean, o->momentum));
     hk_add_update(g,
                   hk_assign_moving(g, moving_variance, variance, o->momentum));
@@ -354,7 +354,7 @@ hk_node *hk_layer_norm(hk_graph *g, hk_node *x,
         return NULL;
     hk_node *const gamma = weight(g, "gamma", vector(n), o.gamma_init, none);
     hk_node *const beta = weight(g, "beta", vector(n), o.beta_init, none);
-    hk_node *const y = hk_layer_norm_op(g, x, gamma, beta, o.epsilon);
+    hk_node *const y = hk_normalize_layer(g, x, gamma, beta, o.epsilon);
     hk_scope_pop(g);
     return y;
 }
@@ -409,7 +409,7 @@ hk_node *hk_embedding(hk_graph *g, hk_node *indices, int64_t rows, int64_t dim,
     hk_node *const table = enter_table(g, indices, rows, dim, opt, &o);
     if (table == NULL)
         return NULL;
-    hk_node *const y = hk_embedding_lookup_op(g, table, indices);
+    hk_node *const y = hk_lookup(g, table, indices);
     hk_scope_pop(g);
     return y;
 }
@@ -424,7 +424,7 @@ hk_node *hk_embedding_bag(hk_graph *g, hk_node *indices, hk_node *weights,
     if (o.mode != HK_BAG_SUM && o.mode != HK_BAG_MEAN)
         return hki_graph_fail(g, HK_E_INVALID_ARG, "embedding: unknown mode %d",
                               (int)o.mode);
-    hk_node *const y = hk_embedding_bag_op(g, table, indices, weights, o.mode);
+    hk_node *const y = hk_lookup_bag(g, table, indices, weights, o.mode);
     hk_scope_pop(g);
     return y;
 }

@@ -115,7 +115,8 @@ static bool check_weights(const loss *c, const hk_shape *losses) {
 // How many of the weights, spread over the shape, are not zero: as float
 // ones and zeros.
 static hk_node *present(hk_graph *g, hk_node *w, const hk_shape *shape) {
-    hk_node *const some = hk_not_equal(g, w, hki_scalar_like(g, w, 0.0));
+    hk_node *const some =
+        hk_compare(g, w, HK_NOT_EQUAL, hki_scalar_like(g, w, 0.0));
     return hk_broadcast_to(g, hk_cast(g, some, w->dtype), *shape);
 }
 
@@ -132,14 +133,14 @@ static hk_node *reduce_weighted(const loss *c, hk_node *losses) {
     case HK_REDUCTION_SUM:
         return sum(g, weighted);
     case HK_REDUCTION_MEAN:
-        return hk_div_safe(g, sum(g, weighted),
-                           sum(g, hk_broadcast_to(g, w, shape)));
+        return hki_div_safe(g, sum(g, weighted),
+                            sum(g, hk_broadcast_to(g, w, shape)));
     case HK_SUM_OVER_BATCH_SIZE:
         return hk_reduce_mean(g, weighted, NULL, 0, 0);
     case HK_SUM_BY_NONZERO_WEIGHTS:
         break;
     }
-    return hk_div_safe(g, sum(g, weighted), sum(g, present(g, w, &shape)));
+    return hki_div_safe(g, sum(g, weighted), sum(g, present(g, w, &shape)));
 }
 
 static hk_node *reduce(const loss *c, hk_node *losses) {
@@ -231,9 +232,9 @@ hk_node *hk_mean_pairwise_squared_error(hk_graph *g, hk_node *labels,
     hk_node *const n = row_sum(g, present(g, c.w, &c.p->shape));
     hk_node *const others = hk_sub(g, n, one);
     hk_node *const squares =
-        hk_div_safe(g, row_sum(g, hk_square(g, d)), others);
+        hki_div_safe(g, row_sum(g, hk_square(g, d)), others);
     hk_node *const mixed =
-        hk_div_safe(g, hk_square(g, row_sum(g, d)), hk_mul(g, n, others));
+        hki_div_safe(g, hk_square(g, row_sum(g, d)), hk_mul(g, n, others));
     hk_node *const rows = hk_mul(g, two, hk_sub(g, squares, mixed));
     return sum(g, hk_mul(g, rows, c.w));
 }
@@ -278,7 +279,7 @@ hk_node *hk_sigmoid_cross_entropy(hk_graph *g, hk_node *labels, hk_node *logits,
               .w = weights};
     if (!begin_floats(&c, opt))
         return NULL;
-    return reduce(&c, hk_sigmoid_xent(g, c.p, smooth(&c, 0.5)));
+    return reduce(&c, hki_sigmoid_xent(g, c.p, smooth(&c, 0.5)));
 }
 
 // ---- many classes -----------------------------------------------------------
@@ -317,7 +318,7 @@ hk_node *hk_softmax_cross_entropy(hk_graph *g, hk_node *labels, hk_node *logits,
     hk_node *const l =
         as_matrix(g, smooth(&c, 1.0 / (double)classes), rows, classes);
     hk_node *const z = as_matrix(g, c.p, rows, classes);
-    return reduce(&c, hk_reshape(g, hk_softmax_xent(g, z, l), lead));
+    return reduce(&c, hk_reshape(g, hki_softmax_xent(g, z, l), lead));
 }
 
 // Drops a last dimension 1 of x where x has one dimension too many.
@@ -349,5 +350,5 @@ hk_node *hk_sparse_softmax_cross_entropy(hk_graph *g, hk_node *labels,
         c.l = hk_cast(g, c.l, HK_I32);
     hk_node *const l = hk_reshape(g, c.l, hk_shape_make(1, &rows));
     hk_node *const z = as_matrix(g, c.p, rows, classes);
-    return reduce(&c, hk_reshape(g, hk_sparse_softmax_xent(g, z, l), lead));
+    return reduce(&c, hk_reshape(g, hki_sparse_softmax_xent(g, z, l), lead));
 }

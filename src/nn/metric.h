@@ -13,7 +13,7 @@
 #ifndef HKI_METRIC_H
 #define HKI_METRIC_H
 #include "base/base.h"
-#include "hooke/nn.h"
+#include "hooke/metrics.h"
 
 struct hk_metric {
     hk_metric_kind kind;

@@ -154,9 +154,9 @@ static hk_status check_compute(const hk_compute_options *o) {
 
 static hk_grad_and_var gradient_of(hk_session *s, const hk_entry *e) {
     hk_grad_and_var it = {.var = e};
-    if (!hk_plan_has_grad(hk_session_plan(s), e))
+    if (!hki_plan_has_grad(hk_session_plan(s), e))
         return it;
-    for (size_t i = 0; i < hk_session_sparse_grads(s); i++) {
+    for (size_t i = 0; i < hki_session_sparse_count(s); i++) {
         hk_sparse_grad g;
         if (hk_session_sparse_grad(s, i, &g) == HK_OK && g.entry == e) {
             it.kind = HK_GRAD_SPARSE;

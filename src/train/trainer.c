@@ -53,7 +53,7 @@ static hk_status mark_entries(hk_trainer *t) {
     HKI_TRY(hki_zalloc_array(n, 1, &t->none));
     for (size_t i = 0; i < n; i++) {
         const hk_entry *e = hk_layout_entry(l, i);
-        t->mask[i] = hk_plan_has_grad(p, e) != 0;
+        t->mask[i] = hki_plan_has_grad(p, e);
         t->masked |= !t->mask[i] && e->kind == HK_TRAINABLE;
     }
     return HK_OK;
@@ -73,7 +73,7 @@ hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
     t->info.session = o.session;
     t->info.x = hk_session_params(o.session);
     t->info.grads = &t->grads;
-    hk_status s = hki_zalloc_array(hk_session_sparse_grads(o.session),
+    hk_status s = hki_zalloc_array(hki_session_sparse_count(o.session),
                                    sizeof *t->sparse, &t->sparse);
     if (s == HK_OK)
         s = mark_entries(t);
@@ -126,11 +126,11 @@ static hk_status forward_backward(hk_trainer *t) {
     if (t->opt.check_loss && !isfinite(t->info.loss))
         return hki_fail(HK_E_NOT_FINITE, "step %lld: the loss is %g",
                         (long long)t->info.local_step, (double)t->info.loss);
-    const size_t n = hk_session_sparse_grads(s);
+    const size_t n = hki_session_sparse_count(s);
     for (size_t i = 0; i < n; i++)
         HKI_TRY(hk_session_sparse_grad(s, i, &t->sparse[i]));
     t->grads = (hk_grad_view){.dense = hk_session_grads(s),
-                              .n_dense = hk_session_grad_size(s),
+                              .n_dense = hki_session_grad_count(s),
                               .sparse = t->sparse,
                               .n_sparse = n,
                               .scale = 1.0,
@@ -220,11 +220,11 @@ hk_status hk_trainer_set_session(hk_trainer *t, hk_session *s) {
         return HK_OK;
     if (hk_layout_fingerprint(hk_plan_layout(hk_session_plan(next))) !=
             hk_layout_fingerprint(hk_plan_layout(hk_session_plan(t->own))) ||
-        hk_session_grad_size(next) != hk_session_grad_size(t->own) ||
-        hk_session_sparse_grads(next) != hk_session_sparse_grads(t->own))
+        hki_session_grad_count(next) != hki_session_grad_count(t->own) ||
+        hki_session_sparse_count(next) != hki_session_sparse_count(t->own))
         return hki_fail(HK_E_INVALID_ARG,
                         "trainer: the session is of another model");
-    hk_session_set_step(next, hk_session_step(now));
+    hk_session_set_step(next, hki_session_step(now));
     t->opt.session = t->info.session = next;
     return HK_OK;
 }

@@ -369,6 +369,7 @@ static bool takes_format(const hki_device *d, hki_opcode op) {
 
 const hki_backend hki_backend_onednn = {
     .name = "onednn",
+    .version = hki_dnnl_version,
     .device_open = device_open,
     .device_close = device_close,
     .buffer_create = hki_host_buffer_create,

@@ -84,6 +84,14 @@ static hk_status make_attr(dnnl_primitive_attr_t *out) {
                  "scratchpad mode");
 }
 
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+
+const char *hki_dnnl_version(void) {
+    return "oneDNN " TEXT(DNNL_VERSION_MAJOR) "." TEXT(
+        DNNL_VERSION_MINOR) "." TEXT(DNNL_VERSION_PATCH);
+}
+
 hk_status hki_dnnl_open(hki_dnnl **out) {
     hki_dnnl *d;
     HKI_TRY(hki_zalloc_array(1, sizeof *d, &d));

@@ -16,6 +16,7 @@ typedef struct hki_dnnl_stream hki_dnnl_stream; // one per queue
 typedef struct hki_dnnl_op hki_dnnl_op;
 typedef struct hki_dnnl_state hki_dnnl_state;
 
+const char *hki_dnnl_version(void); // "oneDNN 2.6.0"
 hk_status hki_dnnl_open(hki_dnnl **out);
 void hki_dnnl_close(hki_dnnl *d); // NULL is allowed
 hk_status hki_dnnl_stream_create(const hki_dnnl *d, hki_dnnl_stream **out);

@@ -28,10 +28,10 @@ hk_status hki_run_open(const hk_iter_options *opt, hki_data_run **out) {
     run->ignore_stop = opt->ignore_stop != 0;
     run->threads = opt->threads;
     if (run->threads == 0)
-        run->threads = opt->context != NULL ? hk_context_threads(opt->context)
+        run->threads = opt->context != NULL ? hki_context_threads(opt->context)
                                             : hki_cpu_count();
     run->isa =
-        opt->context != NULL ? hk_context_isa(opt->context) : hki_isa_best();
+        opt->context != NULL ? hki_context_isa(opt->context) : hki_isa_best();
     atomic_init(&run->closing, false);
     atomic_init(&run->torn, false);
     atomic_init(&run->stop_seen_ns, 0);

@@ -201,8 +201,9 @@ static void predict_binary(head *h) {
     hk_node *const p = hk_sigmoid(g, h->logits);
     hk_node *const both[2] = {hk_sub(g, hk_constant_float(g, 1), p), p};
     h->scores = p;
-    h->classes =
-        hk_cast(g, hk_greater(g, h->logits, hk_constant_float(g, 0)), HK_I64);
+    h->classes = hk_cast(
+        g, hk_compare(g, h->logits, HK_GREATER, hk_constant_float(g, 0)),
+        HK_I64);
     hk_spec_prediction(h->m, "logistic", p);
     hk_spec_prediction(h->m, "probabilities", hk_concat(g, both, 2, 1));
     hk_spec_prediction(h->m, "class_ids", h->classes);

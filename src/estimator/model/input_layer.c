@@ -31,9 +31,9 @@ static hk_node *bag(hk_spec *m, const hk_feature_output *o, const char *name,
     hk_node *const ids = hk_feature(m, o->tensor);
     hk_node *const weights =
         o->weights != NULL ? hk_feature(m, o->weights) : NULL;
-    return hk_embedding_bag_op(g, table, ids, weights,
-                               o->combiner == HK_COMBINE_MEAN ? HK_BAG_MEAN
-                                                              : HK_BAG_SUM);
+    return hk_lookup_bag(g, table, ids, weights,
+                         o->combiner == HK_COMBINE_MEAN ? HK_BAG_MEAN
+                                                        : HK_BAG_SUM);
 }
 
 // Columns that share a table share the scope, and with it the variable.
@@ -42,8 +42,9 @@ static hk_node *embedding(hk_spec *m, const hk_feature_output *o, bool first) {
     hk_scope_enter(g, o->table != NULL ? o->table : o->name, !first);
     // As TensorFlow: a truncated normal with deviation 1 / sqrt(dimension).
     const double deviation = 1 / __builtin_sqrt((double)o->dimension);
-    hk_node *const x = bag(m, o, "embedding_weights", o->dimension,
-                           hk_init_truncated_normal(0, deviation));
+    hk_node *const x =
+        bag(m, o, "embedding_weights", o->dimension,
+            hk_init_make(HK_INIT_TRUNCATED_NORMAL, 0, deviation));
     hk_scope_pop(g);
     return x;
 }
@@ -82,8 +83,8 @@ static hk_node *dense_weights(hk_spec *m, const hk_feature_output *o,
     hk_graph *const g = hki_spec_graph(m);
     hk_node *const all = hk_feature(m, HK_FEATURES_DENSE);
     const hk_shape shape = hk_shape_make(2, (int64_t[]){o->width, units});
-    hk_node *const w =
-        hk_variable(g, "weights", shape, HK_TRAINABLE, hk_init_zeros(), 0);
+    hk_node *const w = hk_variable(g, "weights", shape, HK_TRAINABLE,
+                                   hk_init_make(HK_INIT_ZEROS, 0, 0), 0);
     hk_node *const x = hk_slice(g, all, (const int64_t[]){0, o->offset},
                                 (const int64_t[]){-1, o->width});
     return hk_matmul(g, x, w, 0, 0);
@@ -98,15 +99,15 @@ hk_node *hk_linear_model(hk_spec *m, const hk_feature_set *s, int64_t units) {
     hk_scope_enter(g, "linear_model", 0);
     hk_node *sum =
         hk_variable(g, "bias_weights", hk_shape_make(1, (int64_t[]){units}),
-                    HK_TRAINABLE, hk_init_zeros(), 0);
+                    HK_TRAINABLE, hk_init_make(HK_INIT_ZEROS, 0, 0), 0);
     for (size_t i = 0; i < set.output_count; i++) {
         if (list[i].use != HK_USE_LINEAR)
             continue;
         hk_scope_enter(g, list[i].name, 0);
-        hk_node *const x =
-            list[i].kind == HK_FEATURE_IDS
-                ? bag(m, &list[i], "weights", units, hk_init_zeros())
-                : dense_weights(m, &list[i], units);
+        hk_node *const x = list[i].kind == HK_FEATURE_IDS
+                               ? bag(m, &list[i], "weights", units,
+                                     hk_init_make(HK_INIT_ZEROS, 0, 0))
+                               : dense_weights(m, &list[i], units);
         hk_scope_pop(g);
         sum = hk_add(g, x, sum);
     }

@@ -64,9 +64,6 @@ hk_status hk_estimator_assign(hk_estimator *e, const hk_source *input,
     hki_crew *const c = e->crew;
     memcpy(c->model, values,
            (size_t)hk_layout_size(c->layout) * sizeof *values);
-    const size_t side_bytes = (size_t)hk_layout_side_bytes(c->layout);
-    for (uint32_t i = 0; side != NULL && side_bytes > 0 && i < c->n; i++)
-        memcpy(hk_session_side(c->workers[i].session), side, side_bytes);
     HKI_TRY(hki_crew_assign(c, global_step));
     atomic_store(&e->global_step, global_step);
     return HK_OK;

@@ -191,7 +191,7 @@ static hk_status add_everything(places *p, hk_estimator *e) {
     for (uint32_t i = 0; i < c->n; i++) {
         hki_worker *const w = &c->workers[i];
         const char *prefix;
-        w->random_step = (int64_t)hk_session_step(w->session);
+        w->random_step = (int64_t)hki_session_step(w->session);
         if (w->elastic != NULL)
             HKI_TRY(add_worker_values(p, w));
         HKI_TRY(add_worker(p, w, w->joined));

@@ -379,7 +379,7 @@ static hk_status from_warm_start(hk_estimator *e, const hki_weights_ask *ask,
                         "weights: nothing was trained yet; the warm start "
                         "gives local values only");
     HKI_TRY(new_set(ask, w, "local", &k));
-    HKI_TRY(hk_plan_init_values(ask->plan, e->config.c.seed, k->own, NULL));
+    HKI_TRY(hk_plan_init_values(ask->plan, e->config.c.seed, k->own));
     return hki_warm_start(e, layout_of(ask), k->own);
 }
 

@@ -45,7 +45,7 @@ static hk_status set_params(const sweep *w, const hk_trial *t,
                             hk_params **out) {
     hk_params *p;
     HKI_TRY(w->o.estimator->params != NULL
-                ? hk_params_copy(w->o.estimator->params, &p)
+                ? hki_params_copy(w->o.estimator->params, &p)
                 : hk_params_create(&p));
     hk_status s = HK_OK;
     for (size_t i = 0; s == HK_OK && i < t->n_params; i++) {
@@ -339,7 +339,7 @@ static uint32_t parallelism(sweep *w) {
     hk_run_config *const c = &w->config;
     c->threads = HKI_MAX(1u, c->threads);
     const uint32_t each = HKI_MAX(1u, c->workers) * c->threads;
-    const uint32_t fit = HKI_MAX(1u, hk_context_threads(w->ctx) / each);
+    const uint32_t fit = HKI_MAX(1u, hki_context_threads(w->ctx) / each);
     const uint32_t n = w->o.parallel > 0 ? w->o.parallel : fit;
     return HKI_MIN((uint32_t)HKI_MIN((size_t)n, w->n_order),
                    (uint32_t)MOST_THREADS);

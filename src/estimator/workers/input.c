@@ -90,7 +90,7 @@ hk_status hki_source_iter(hk_estimator *e, hk_dataset *d, hk_mode mode,
     hk_iter_options o;
     hk_iter_options_init(&o, sizeof o);
     o.context = e->ctx;
-    o.threads = HKI_MAX(1u, hk_context_threads(e->ctx) / e->config.c.workers);
+    o.threads = HKI_MAX(1u, hki_context_threads(e->ctx) / e->config.c.workers);
     o.ignore_stop = mode == HK_TRAIN;
     return hk_iter_create(d, &o, out);
 }

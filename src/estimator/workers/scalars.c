@@ -147,14 +147,13 @@ static hk_status unknown(const hk_spec *m, const hki_worker *w,
 hk_status hki_scalars_check(hk_estimator *e, hki_crew *c) {
     const hki_worker *const w = &c->workers[0];
     const char *leaf;
-    for (size_t i = 0; i < hk_params_count(e->params); i++) {
-        hk_param p;
-        HKI_TRY(hk_params_item(e->params, i, &p));
-        if (hki_graph_reads(c->spec->g, p.name))
+    for (size_t i = 0; i < hki_params_count(e->params); i++) {
+        const hki_param *const p = hki_params_item(e->params, i);
+        if (hki_graph_reads(c->spec->g, p->name))
             continue;
-        if (p.type == HK_PARAM_STRING ||
-            resolve(w, c->spec, p.name, &leaf) == TARGET_NONE)
-            return unknown(c->spec, w, p.name);
+        if (p->type == HKI_PARAM_STRING ||
+            resolve(w, c->spec, p->name, &leaf) == TARGET_NONE)
+            return unknown(c->spec, w, p->name);
     }
     for (size_t i = 0; i < e->scalars.n; i++)
         if (!hki_graph_reads(c->spec->g, e->scalars.data[i].name) &&
@@ -179,11 +178,10 @@ static hk_status store(hk_estimator *e, const char *name, double value) {
 }
 
 hk_status hki_scalars_init(hk_estimator *e) {
-    for (size_t i = 0; i < hk_params_count(e->params); i++) {
-        hk_param p;
-        HKI_TRY(hk_params_item(e->params, i, &p));
-        if (p.type != HK_PARAM_STRING)
-            HKI_TRY(store(e, p.name, p.f));
+    for (size_t i = 0; i < hki_params_count(e->params); i++) {
+        const hki_param *const p = hki_params_item(e->params, i);
+        if (p->type != HKI_PARAM_STRING)
+            HKI_TRY(store(e, p->name, p->f));
     }
     atomic_store(&e->scalars_version, 1);
     return HK_OK;

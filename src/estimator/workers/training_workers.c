@@ -11,7 +11,7 @@ uint32_t hki_worker_threads(const hk_estimator *e) {
     const hk_run_config *const c = &e->config.c;
     if (c->threads > 0)
         return c->threads;
-    return HKI_MAX(1u, hk_context_threads(e->ctx) / c->workers);
+    return HKI_MAX(1u, hki_context_threads(e->ctx) / c->workers);
 }
 
 static void elastic_options(const hki_crew *c, hk_elastic_options *o) {
@@ -144,8 +144,7 @@ static hk_status create_worker(hki_crew *c, uint32_t index, int64_t batch) {
     if (c->layout == NULL)
         c->layout = hk_layout_retain(hk_plan_layout(p));
     if (index == 0)
-        HKI_TRY(hk_plan_init_values(p, k->seed, hk_session_params(s),
-                                    hk_session_side(s)));
+        HKI_TRY(hk_plan_init_values(p, k->seed, hk_session_params(s)));
     else
         memcpy(hk_session_params(s), hki_worker_values(&c->workers[0]),
                (size_t)hk_layout_size(c->layout) * sizeof(float));
@@ -188,7 +187,7 @@ static hk_status tie_worker(hki_crew *c, hki_worker *w) {
     if (w->index == 0 && !c->ema_of_center)
         t.ema = c->ema;
     HKI_TRY(hk_trainer_create(&t, &w->trainer));
-    hk_session_set_step(s, hk_session_step(w->session));
+    hk_session_set_step(s, hki_session_step(w->session));
     w->session = s;
     hk_trainer_set_steps(w->trainer, w->steps, atomic_load(&c->e->global_step));
     HKI_TRY(insert_callbacks(c, w));

@@ -66,7 +66,7 @@ const hki_op hki_op_affine = {
     .run = run_affine,
 };
 
-hk_node *hk_affine(hk_graph *g, hk_node *x, hk_node *scale, hk_node *shift) {
+hk_node *hki_affine(hk_graph *g, hk_node *x, hk_node *scale, hk_node *shift) {
     const hki_attr a = {0};
     hk_node *const in[] = {x, scale, shift, NULL};
     return hki_emit(g, HKI_OP_affine, &a, in, 4);

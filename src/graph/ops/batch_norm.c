@@ -190,9 +190,9 @@ const hki_op hki_op_batch_norm_grad = {
     .run = run_batch_norm_grad,
 };
 
-hk_node *hk_batch_norm_op(hk_graph *g, hk_node *x, hk_node *gamma,
-                          hk_node *beta, double eps, hk_node **mean,
-                          hk_node **variance) {
+hk_node *hk_normalize_batch(hk_graph *g, hk_node *x, hk_node *gamma,
+                            hk_node *beta, double eps, hk_node **mean,
+                            hk_node **variance) {
     const hki_attr a = {.eps = eps};
     hk_node *const in[] = {x, gamma, beta, NULL};
     hk_node *y = hki_emit(g, HKI_OP_batch_norm, &a, in, 4);

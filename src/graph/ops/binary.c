@@ -313,7 +313,7 @@ hk_node *hk_div(hk_graph *g, hk_node *a, hk_node *b) {
     return hki_binary(g, HKI_B_DIV, a, b);
 }
 
-hk_node *hk_div_safe(hk_graph *g, hk_node *a, hk_node *b) {
+hk_node *hki_div_safe(hk_graph *g, hk_node *a, hk_node *b) {
     return hki_binary(g, HKI_B_DIV_SAFE, a, b);
 }
 
@@ -333,32 +333,20 @@ hk_node *hk_squared_difference(hk_graph *g, hk_node *a, hk_node *b) {
     return hki_binary(g, HKI_B_SQUARED_DIFF, a, b);
 }
 
-hk_node *hk_sigmoid_xent(hk_graph *g, hk_node *logits, hk_node *labels) {
+hk_node *hki_sigmoid_xent(hk_graph *g, hk_node *logits, hk_node *labels) {
     return hki_binary(g, HKI_B_SIGMOID_XENT, logits, labels);
 }
 
-hk_node *hk_less(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_LESS, a, b);
-}
+// The values are those of hki_binary_fn.
+_Static_assert((int)HK_LESS == HKI_B_LESS && (int)HK_EQUAL == HKI_B_EQUAL &&
+                   (int)HK_NOT_EQUAL == HKI_B_NOT_EQUAL,
+               "comparisons are binary functions");
 
-hk_node *hk_less_equal(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_LESS_EQUAL, a, b);
-}
-
-hk_node *hk_greater(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_GREATER, a, b);
-}
-
-hk_node *hk_greater_equal(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_GREATER_EQUAL, a, b);
-}
-
-hk_node *hk_equal(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_EQUAL, a, b);
-}
-
-hk_node *hk_not_equal(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_NOT_EQUAL, a, b);
+hk_node *hk_compare(hk_graph *g, hk_node *a, hk_comparison how, hk_node *b) {
+    if ((int)how < HKI_B_LESS || (int)how > HKI_B_NOT_EQUAL)
+        return hki_graph_fail(g, HK_E_INVALID_ARG,
+                              "compare: unknown comparison %d", (int)how);
+    return hki_binary(g, (hki_binary_fn)how, a, b);
 }
 
 hk_node *hk_logical_and(hk_graph *g, hk_node *a, hk_node *b) {

@@ -351,8 +351,8 @@ void hk_conv_options_init(hk_conv_options *opt, size_t struct_size) {
     hki_options_init(opt, struct_size, &conv_defaults, sizeof conv_defaults);
 }
 
-hk_node *hk_conv2d_op(hk_graph *g, hk_node *x, hk_node *w, hk_node *b,
-                      hk_act act, const hk_conv_options *opt) {
+hk_node *hk_convolve(hk_graph *g, hk_node *x, hk_node *w, hk_node *b,
+                     hk_act act, const hk_conv_options *opt) {
     hk_conv_options o = conv_defaults;
     hki_attr a = {0};
     hki_unary_fn behind = HKI_U_NONE;

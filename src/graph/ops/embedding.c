@@ -174,7 +174,8 @@ static hk_node *grad_weights(hki_grad *c) {
     const int64_t n = idx->shape.dim[0], dim = table->shape.dim[1];
     hk_node *zero = hk_constant_int(g, 0);
     hk_node *wide = hk_cast(g, idx, HK_I64);
-    hk_node *inside = hk_cast(g, hk_greater_equal(g, wide, zero), t);
+    hk_node *inside =
+        hk_cast(g, hk_compare(g, wide, HK_GREATER_EQUAL, zero), t);
     hk_node *rows = hk_gather(g, table, hk_maximum(g, wide, zero), 0);
     const hk_shape column = hk_shape_make(3, (const int64_t[]){n, 1, dim});
     hk_node *dw = sum_axis(g, hk_mul(g, rows, hk_reshape(g, dy, column)), 2, 0);
@@ -182,8 +183,8 @@ static hk_node *grad_weights(hki_grad *c) {
         hk_node *along = sum_axis(g, hk_mul(g, dy, &c->call->out[0]), 1, 1);
         hk_node *sum = sum_axis(g, hk_mul(g, weights, inside), 1, 1);
         // A sum of 0 makes y 0 whatever the weights: 0 / 1 in its place.
-        hk_node *none =
-            hk_cast(g, hk_equal(g, sum, hki_scalar_like(g, sum, 0.0)), t);
+        hk_node *none = hk_cast(
+            g, hk_compare(g, sum, HK_EQUAL, hki_scalar_like(g, sum, 0.0)), t);
         hk_node *some = hk_sub(g, hki_scalar_like(g, sum, 1.0), none);
         dw = hk_div(g, hk_mul(g, hk_sub(g, dw, along), some),
                     hk_add(g, sum, none));
@@ -387,15 +388,15 @@ const hki_op hki_op_sparse_merge = {
 
 // ---- builders -------------------------------------------------------------
 
-hk_node *hk_embedding_bag_op(hk_graph *g, hk_node *table, hk_node *indices,
-                             hk_node *weights, hk_bag_mode mode) {
+hk_node *hk_lookup_bag(hk_graph *g, hk_node *table, hk_node *indices,
+                       hk_node *weights, hk_bag_mode mode) {
     const hki_attr a = {.mode = (int32_t)mode};
     hk_node *const in[] = {table, indices, weights};
     return hki_emit(g, HKI_OP_embedding_bag, &a, in, 3);
 }
 
 // A lookup is a bag of one entry.
-hk_node *hk_embedding_lookup_op(hk_graph *g, hk_node *table, hk_node *indices) {
+hk_node *hk_lookup(hk_graph *g, hk_node *table, hk_node *indices) {
     int64_t n;
     char text[HKI_SHAPE_TEXT];
     if (table == NULL || indices == NULL)
@@ -415,7 +416,7 @@ hk_node *hk_embedding_lookup_op(hk_graph *g, hk_node *table, hk_node *indices) {
         return hki_graph_fail(g, status, "%s", hk_last_error());
     hk_node *column =
         hk_reshape(g, indices, hk_shape_make(2, (const int64_t[]){n, 1}));
-    hk_node *rows = hk_embedding_bag_op(g, table, column, NULL, HK_BAG_SUM);
+    hk_node *rows = hk_lookup_bag(g, table, column, NULL, HK_BAG_SUM);
     s.dim[s.rank++] = table->shape.dim[1];
     return hk_reshape(g, rows, s);
 }

@@ -157,8 +157,8 @@ const hki_op hki_op_layer_norm_grad = {
     .scratch = scratch_layer_norm_grad,
 };
 
-hk_node *hk_layer_norm_op(hk_graph *g, hk_node *x, hk_node *gamma,
-                          hk_node *beta, double eps) {
+hk_node *hk_normalize_layer(hk_graph *g, hk_node *x, hk_node *gamma,
+                            hk_node *beta, double eps) {
     const hki_attr a = {.eps = eps};
     hk_node *const in[] = {x, gamma, beta};
     return hki_emit(g, HKI_OP_layer_norm, &a, in, 3);

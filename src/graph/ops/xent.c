@@ -126,12 +126,13 @@ const hki_op hki_op_softmax_xent = {
     .run = run_dense,
 };
 
-hk_node *hk_sparse_softmax_xent(hk_graph *g, hk_node *logits, hk_node *labels) {
+hk_node *hki_sparse_softmax_xent(hk_graph *g, hk_node *logits,
+                                 hk_node *labels) {
     hk_node *const in[] = {logits, labels};
     return hki_emit(g, HKI_OP_sparse_softmax_xent, &(hki_attr){0}, in, 2);
 }
 
-hk_node *hk_softmax_xent(hk_graph *g, hk_node *logits, hk_node *labels) {
+hk_node *hki_softmax_xent(hk_graph *g, hk_node *logits, hk_node *labels) {
     hk_node *const in[] = {logits, labels};
     return hki_emit(g, HKI_OP_softmax_xent, &(hki_attr){0}, in, 2);
 }
