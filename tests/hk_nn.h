@@ -29,12 +29,12 @@ static inline void open_graph(fixture *f, hk_mode mode) {
 
 static inline void open_session(fixture *f, int64_t batch) {
     assert_ok(hk_graph_status(f->g));
-    hk_plan_options; o;
+    hk_plan_options o;
     hk_plan_options_init(&o, sizeof o);
     o.batch = batch;
     o.threads = 1;
     assert_ok(hk_plan_create(f->g, &o, &f->plan));
-    hk_session_options; so;
+    hk_session_options so;
     hk_session_options_init(&so, sizeof so);
     so.seed = 3;
     assert_ok(hk_session_create(f->plan, &so, &f->session));

@@ -159,9 +159,7 @@ static inline hk_node *ops_variable(hk_graph *g, const ops_case *c, int i,
 static inline hk_node *ops_dense(hk_graph *g, hk_node *x, hk_node *dx) {
     if (dx == NULL || (dx->call->op->flags & HKI_OP_IS_SPARSE) == 0)
         return dx;
-    const hki_attr a = {.n = x->shape.dim[0]};
-    hk_node *const in[] = {hki_output_of(dx, 0), dx, hki_output_of(dx, 2)};
-    return hki_emit(g, HKI_OP_scatter_add, &a, in, 3);
+    return hki_densify(g, dx, x->shape.dim[0]);
 }
 
 static inline void ops_model(ops_run *r, const ops_case *c) {

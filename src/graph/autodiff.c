@@ -26,18 +26,18 @@ static hk_node *densify(diff *d, const hk_node *x, hk_node *rows) {
     hki_log(d->g->ctx, HK_LOG_WARNING,
             "the gradient of %s is dense: it is used by more than lookups",
             x->call->name);
-    hk_node *const in[] = {hki_output_of(rows, 0), rows,
-                           hki_output_of(rows, 2)};
-    const hki_attr a = {.n = x->shape.dim[0]};
-    return hki_emit(d->g, HKI_OP_scatter_add, &a, in, 3);
+    return hki_densify(d->g, rows, x->shape.dim[0]);
 }
 
 static hk_node *add_up(diff *d, const hk_node *x, hk_node *a, hk_node *b) {
     if (is_sparse(a) && is_sparse(b)) {
-        hk_node *const in[] = {hki_output_of(a, 0), a, hki_output_of(a, 2),
-                               hki_output_of(b, 0), b, hki_output_of(b, 2)};
+        hk_node *in[6];
+        for (int o = 0; o < 3; o++) {
+            in[HKI_MERGE_A + o] = hki_output_of(a, o);
+            in[HKI_MERGE_B + o] = hki_output_of(b, o);
+        }
         return hki_output_of(hki_emit(d->g, HKI_OP_sparse_merge, NULL, in, 6),
-                             1);
+                             HKI_SPARSE_ROWS);
     }
     if (is_sparse(a))
         a = densify(d, x, a);

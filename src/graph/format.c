@@ -1,8 +1,9 @@
 // format.c - the memory format of images, chosen per region.
 //
-// A region is a set of 4-D values tied together by operators that want their
-// images in one format. The backend names the format that pays for a region's
-// convolutions; a reorder goes in wherever a value leaves its region.
+// A region is a set of 4-D values tied together by operators whose table says
+// that they are images, which want to be in one format. The backend names the
+// format that pays for a region's convolutions; a reorder goes in wherever a
+// value leaves its region.
 #include "graph/plan.h"
 
 typedef struct regions {
@@ -14,11 +15,8 @@ typedef struct regions {
     hki_format *format; // by root
 } regions;
 
-static uint32_t node_index(const hk_node *x) {
-    return x->call->id * HKI_MAX_OUT + (uint32_t)x->index;
-}
-
-static uint32_t find(regions *r, uint32_t i) {
+static uint32_t find(regions *r, const hk_node *x) {
+    uint32_t i = (uint32_t)hki_node_index(x);
     while (r->parent[i] != i) {
         r->parent[i] = r->parent[r->parent[i]];
         i = r->parent[i];
@@ -27,69 +25,29 @@ static uint32_t find(regions *r, uint32_t i) {
 }
 
 static void join(regions *r, const hk_node *a, const hk_node *b) {
-    const uint32_t x = find(r, node_index(a)), y = find(r, node_index(b));
+    const uint32_t x = find(r, a), y = find(r, b);
     r->parent[y] = x;
     r->bad[x] = r->bad[x] || r->bad[y];
 }
 
 // Which arguments of a call are images: bits of inputs, bits of outputs.
-static void image_args(const hki_call *c, uint32_t *in, uint32_t *out) {
-    *in = *out = 0;
-    switch (c->op->code) {
-    case HKI_OP_conv2d:
-    case HKI_OP_conv2d_grad_input:
-    case HKI_OP_avg_pool:
-    case HKI_OP_avg_pool_grad:
-        *in = 1, *out = 1;
-        break;
-    case HKI_OP_conv2d_grad_filter:
-        *in = 3;
-        break;
-    case HKI_OP_max_pool:
-        *in = 1, *out = 3;
-        break;
-    case HKI_OP_max_pool_grad:
-        *in = 7, *out = 1;
-        break;
-    case HKI_OP_global_avg_pool:
-        *in = 1;
-        break;
-    case HKI_OP_global_avg_pool_grad:
-        *out = 1;
-        break;
-    case HKI_OP_batch_norm:
-    case HKI_OP_affine:
-        *in = 1 | 8, *out = 1;
-        break;
-    case HKI_OP_batch_norm_grad:
-        *in = 1 | 2 | 32 | 64, *out = 1 | 8;
-        break;
-    case HKI_OP_unary:
-        *in = 1, *out = 1;
-        break;
-    case HKI_OP_unary_grad:
-        *in = 7, *out = 1;
-        break;
-    case HKI_OP_act_bias_grad:
-        *in = 3, *out = 1;
-        break;
-    case HKI_OP_binary:
-        if (hk_shape_equal(c->in[0]->shape, c->in[1]->shape))
-            *in = 3, *out = 1;
-        break;
-    default:
-        break;
-    }
-    if (c->n_out > 0 && *in & 1 && c->in[0]->shape.rank != 4)
-        *in = *out = 0;
-    if (*in == 0 && *out == 1 && c->out[0].shape.rank != 4)
-        *out = 0;
-}
+typedef struct images {
+    uint32_t in, out;
+} images;
 
-static bool is_conv(const hki_call *c) {
-    return c->op->code == HKI_OP_conv2d ||
-           c->op->code == HKI_OP_conv2d_grad_input ||
-           c->op->code == HKI_OP_conv2d_grad_filter;
+// As the operator's table says, for images of four dimensions. Element-wise
+// operators take them only where nothing is broadcast.
+static images images_of(const hki_call *c) {
+    const images none = {0}, all = {c->op->images_in, c->op->images_out};
+    const hk_node *const first = all.in != 0    ? c->in[__builtin_ctz(all.in)]
+                                 : all.out != 0 ? &c->out[0]
+                                                : NULL;
+    if (first == NULL || first->shape.rank != 4)
+        return none;
+    for (int i = 0; c->op->flags & HKI_OP_IS_ELEMENTWISE && i < c->n_in; i++)
+        if (!hk_shape_equal(c->in[i]->shape, c->out[0].shape))
+            return none;
+    return all;
 }
 
 static bool blockable(const hk_node *x) {
@@ -102,16 +60,13 @@ static bool blockable(const hk_node *x) {
 // image that cannot be blocked (three colours); any other operator with one
 // keeps its whole region plain.
 static void tie(regions *r, const hki_call *c) {
-    uint32_t in, out;
-    image_args(c, &in, &out);
-    if ((in | out) == 0 || !r->be->takes_format(r->dev, c->op->code))
-        return;
+    const images im = images_of(c);
     const hk_node *first = NULL;
     bool odd = false;
     for (int i = 0; i < c->n_in + c->n_out; i++) {
         const bool is_in = i < c->n_in;
         const hk_node *x = is_in ? c->in[i] : &c->out[i - c->n_in];
-        const uint32_t bit = is_in ? in >> i : out >> (i - c->n_in);
+        const uint32_t bit = is_in ? im.in >> i : im.out >> (i - c->n_in);
         if (!(bit & 1) || x == NULL)
             continue;
         if (!blockable(x)) {
@@ -123,14 +78,12 @@ static void tie(regions *r, const hki_call *c) {
         else
             first = x;
     }
-    if (odd && !is_conv(c) && first != NULL)
-        r->bad[find(r, node_index(first))] = true;
+    if (odd && !(c->op->flags & HKI_OP_MIXES_FORMATS) && first != NULL)
+        r->bad[find(r, first)] = true;
 }
 
 static hki_conv_info conv_info(const hki_call *c) {
-    const hk_shape *w = c->op->code == HKI_OP_conv2d_grad_filter
-                            ? &c->out[0].shape
-                            : &c->in[1]->shape;
+    const hk_shape *w = &c->in[HKI_CONV_W]->shape;
     hki_conv_info k = {.channels_in = w->dim[2] * c->attr.groups,
                        .channels_out = w->dim[3],
                        .groups = c->attr.groups};
@@ -149,13 +102,13 @@ static hk_status choose(regions *r) {
     for (const hki_call *c = r->g->first; c != NULL; c = c->next) {
         if (c->op->code != HKI_OP_conv2d || !blockable(&c->out[0]))
             continue;
-        const uint32_t root = find(r, node_index(&c->out[0]));
+        const uint32_t root = find(r, &c->out[0]);
         if (r->format[root] != HKI_PLAIN || r->bad[root])
             continue;
         size_t n = 0;
         for (const hki_call *d = c; d != NULL; d = d->next)
             if (d->op->code == HKI_OP_conv2d && blockable(&d->out[0]) &&
-                find(r, node_index(&d->out[0])) == root)
+                find(r, &d->out[0]) == root)
                 convs[n++] = conv_info(d);
         r->format[root] = r->be->image_format(r->dev, convs, n);
     }
@@ -179,79 +132,31 @@ static hk_status in_format(hki_rebuild *r, hk_node *x, hki_format f,
 }
 
 static hki_format region_format(regions *rs, const hk_node *x) {
-    return blockable(x) ? rs->format[find(rs, node_index(x))] : HKI_PLAIN;
+    return blockable(x) ? rs->format[find(rs, x)] : HKI_PLAIN;
 }
 
-static hk_status copy_formatted(hki_rebuild *r, regions *rs,
-                                const hki_call *c) {
-    uint32_t in_bits, out_bits;
-    image_args(c, &in_bits, &out_bits);
-    if (!rs->be->takes_format(rs->dev, c->op->code))
-        in_bits = out_bits = 0;
+static hk_status copy_formatted(hki_rebuild *r, const hki_call *c) {
+    regions *const rs = r->opt->user;
+    const images im = images_of(c);
     hk_node *in[HKI_MAX_IN];
     for (int i = 0; i < c->n_in; i++) {
         const hk_node *old = c->in[i];
-        const hki_format f = old != NULL && (in_bits >> i & 1)
-                                 ? region_format(rs, old)
-                                 : HKI_PLAIN;
-        HKI_TRY(in_format(r, hki_mapped(r, old), f, &in[i]));
+        const bool image = old != NULL && (im.in >> i & 1);
+        HKI_TRY(in_format(r, hki_mapped(r, old),
+                          image ? region_format(rs, old) : HKI_PLAIN, &in[i]));
     }
     hki_call *now;
     HKI_TRY(
         hki_append(r->dst, c->op->code, &c->attr, in, c->n_in, c->name, &now));
-    for (int o = 0; o < c->n_out; o++) {
-        if (out_bits >> o & 1)
+    for (int o = 0; o < c->n_out; o++)
+        if (im.out >> o & 1)
             now->out[o].format = region_format(rs, &c->out[o]);
-        hki_map(r, &c->out[o], &now->out[o]);
-    }
-    if (c->op->code == HKI_OP_variable)
-        r->dst->vars.data[c->attr.index].node = &now->out[0];
-    else if (c->op->code == HKI_OP_input)
-        r->dst->inputs.data[c->attr.index].node = &now->out[0];
-    else if (c->op->code == HKI_OP_scalar)
-        r->dst->scalars.data[c->attr.index].node = &now->out[0];
+    hki_map_call(r, c, now);
     return HK_OK;
 }
 
 static hk_status plain_root(hki_rebuild *r, const hk_node *old, hk_node **out) {
     return in_format(r, hki_mapped(r, old), HKI_PLAIN, out);
-}
-
-static hk_status plain_roots(hki_rebuild *r) {
-    const hk_graph *s = r->src;
-    hk_graph *d = r->dst;
-    if (s->loss != NULL)
-        HKI_TRY(plain_root(r, s->loss, &d->loss));
-    for (size_t i = 0; i < s->outputs.n; i++) {
-        hki_named o;
-        HKI_TRY(HKI_VEC_ROOM(d->outputs));
-        HKI_TRY(hki_arena_strdup(&d->arena, s->outputs.data[i].name, &o.name));
-        HKI_TRY(plain_root(r, s->outputs.data[i].node, &o.node));
-        d->outputs.data[d->outputs.n++] = o;
-    }
-    for (size_t i = 0; i < s->updates.n; i++) {
-        HKI_TRY(HKI_VEC_ROOM(d->updates));
-        d->updates.data[d->updates.n++] = hki_mapped(r, s->updates.data[i]);
-    }
-    for (size_t i = 0; i < s->grads.n; i++) {
-        hki_var_grad vg = {.var = s->grads.data[i].var};
-        HKI_TRY(HKI_VEC_ROOM(d->grads));
-        HKI_TRY(plain_root(r, s->grads.data[i].node, &vg.node));
-        d->grads.data[d->grads.n++] = vg;
-    }
-    return HK_OK;
-}
-
-static hk_status build(hki_rebuild *r, regions *rs) {
-    r->table_size = 64;
-    while (r->table_size < (size_t)r->src->n_calls * 4)
-        r->table_size *= 2;
-    HKI_TRY(hki_zalloc_array((size_t)r->src->n_calls * HKI_MAX_OUT,
-                             sizeof *r->map, &r->map));
-    HKI_TRY(hki_zalloc_array(r->table_size, sizeof *r->table, &r->table));
-    for (const hki_call *c = r->src->first; c != NULL; c = c->next)
-        HKI_TRY(copy_formatted(r, rs, c));
-    return plain_roots(r);
 }
 
 static hk_status find_regions(regions *rs) {
@@ -269,21 +174,13 @@ static hk_status find_regions(regions *rs) {
 hk_status hki_pass_format(const hk_graph *src, const hki_backend *be,
                           const hki_device *dev, hk_graph **out) {
     regions rs = {.g = src, .be = be, .dev = dev};
-    hki_rebuild r = {.src = src, .batch = -1};
+    const hki_rebuild_options o = {
+        .batch = -1, .copy = copy_formatted, .root = plain_root, .user = &rs};
     hk_status s = find_regions(&rs);
     if (s == HK_OK)
-        s = hki_graph_like(src, &r.dst);
-    if (s == HK_OK)
-        s = build(&r, &rs);
+        s = hki_rebuild_graph(src, &o, out);
     hki_free(rs.parent);
     hki_free(rs.bad);
     hki_free(rs.format);
-    hki_free(r.map);
-    hki_free(r.table);
-    if (s != HK_OK) {
-        hk_graph_destroy(r.dst);
-        return s;
-    }
-    *out = r.dst;
-    return HK_OK;
+    return s;
 }

@@ -1,9 +1,9 @@
 // fuse.c - calls that become one call.
 //
-// Forward: bias and activation into products and convolutions; residual add
-// and relu into batch norm. Run before differentiation, so that the gradient
-// of the fused call is one call as well. Backward: relu before max pooling,
-// sums of two gradients into batch norm.
+// Which operator takes what into itself is written in its table entry.
+// Forward: biases, activations and residuals. Run before differentiation, so
+// that the gradient of the fused call is one call as well. Backward: relu
+// before max pooling, sums of two gradients.
 #include "graph/plan.h"
 
 typedef struct fuse {
@@ -14,7 +14,7 @@ typedef struct fuse {
 } fuse;
 
 static bool used_once(const fuse *f, const hk_node *x) {
-    return f->uses[(size_t)x->call->id * HKI_MAX_OUT + (size_t)x->index] == 1;
+    return f->uses[hki_node_index(x)] == 1;
 }
 
 static bool untouched(const fuse *f, const hki_call *c) {
@@ -22,19 +22,19 @@ static bool untouched(const fuse *f, const hki_call *c) {
     return !a->skip && a->emit == NULL;
 }
 
-static bool fusable_act(int mode) {
-    return mode == HKI_U_RELU || mode == HKI_U_SIGMOID || mode == HKI_U_TANH;
-}
-
-// Other outputs of a batch norm may go to state updates only: those run last.
-static bool side_outputs_ok(const fuse *f, const hki_call *bn) {
+// A fused call takes the place of the last one it absorbs. Other outputs of
+// its base would come too late for readers before that place, unless those
+// are state updates, which run last anyway.
+static bool side_outputs_ok(const fuse *f, const hki_call *base) {
+    if (base->n_out == 1)
+        return true;
     for (const hki_call *c = f->g->first; c != NULL; c = c->next)
         for (int i = 0; i < c->n_in; i++)
-            if (c->in[i] != NULL && c->in[i]->call == bn &&
+            if (c->in[i] != NULL && c->in[i]->call == base &&
                 c->in[i]->index > 0 && !(c->op->flags & HKI_OP_IS_STATEFUL))
                 return false;
     for (size_t i = 0; i < f->g->outputs.n; i++)
-        if (f->g->outputs.data[i].node->call == bn &&
+        if (f->g->outputs.data[i].node->call == base &&
             f->g->outputs.data[i].node->index > 0)
             return false;
     return true;
@@ -75,57 +75,50 @@ static hk_status emit_activation(hki_rebuild *r, const hki_call *c,
     return emit_as(r, c, base, base->op->code, &a, in, n);
 }
 
-// matmul + bias -> dense
-static hk_status emit_bias(hki_rebuild *r, const hki_call *c,
-                           const hki_call *base) {
-    const hk_node *bias = c->in[c->in[0]->call == base ? 1 : 0];
-    hk_node *in[3] = {hki_mapped(r, base->in[0]), hki_mapped(r, base->in[1]),
-                      hki_mapped(r, bias)};
-    const hki_attr a = {.act = HKI_U_NONE};
-    return emit_as(r, c, base, HKI_OP_dense, &a, in, 3);
+static const hk_node *other_term(const hki_call *add, const hki_call *base) {
+    return add->in[add->in[0]->call == base ? 1 : 0];
 }
 
-// batch_norm + residual add
+// base + vector: the operator that has it as a further input
+static hk_status emit_bias(hki_rebuild *r, const hki_call *c,
+                           const hki_call *base) {
+    hk_node *in[HKI_MAX_IN];
+    const int n = map_inputs(r, base, in);
+    in[n] = hki_mapped(r, other_term(c, base));
+    const hki_attr a = {.act = HKI_U_NONE};
+    return emit_as(r, c, base, base->op->with_bias, &a, in, n + 1);
+}
+
+// base + tensor: its residual
 static hk_status emit_residual(hki_rebuild *r, const hki_call *c,
                                const hki_call *base) {
     hk_node *in[HKI_MAX_IN] = {NULL};
-    map_inputs(r, base, in);
-    in[3] = hki_mapped(r, c->in[c->in[0]->call == base ? 1 : 0]);
-    return emit_as(r, c, base, base->op->code, &base->attr, in, 4);
-}
-
-static bool takes_activation(const fuse *f, const hki_call *base, int mode) {
-    switch (base->op->code) {
-    case HKI_OP_dense:
-    case HKI_OP_conv2d:
-        return fusable_act(mode);
-    case HKI_OP_batch_norm:
-        return mode == HKI_U_RELU && side_outputs_ok(f, base);
-    case HKI_OP_affine:
-        return mode == HKI_U_RELU;
-    default:
-        return false;
-    }
+    const int at = base->op->residual, n = map_inputs(r, base, in);
+    in[at] = hki_mapped(r, other_term(c, base));
+    return emit_as(r, c, base, base->op->code, &base->attr, in,
+                   HKI_MAX(n, at + 1));
 }
 
 static void try_activation(fuse *f, const hki_call *c) {
     hki_call *base = c->in[0]->call;
     if (base->attr.act == HKI_U_NONE && c->in[0]->index == 0 &&
         used_once(f, c->in[0]) && untouched(f, base) &&
-        takes_activation(f, base, c->attr.mode))
+        (base->op->takes_act & HKI_BIT(c->attr.mode)) &&
+        side_outputs_ok(f, base))
         mark_fused(f, c, base, emit_activation);
 }
 
-static bool is_plain_matmul(const hki_call *c) {
-    return c->op->code == HKI_OP_matmul && !c->attr.trans_a &&
-           !c->attr.trans_b && c->in[0]->shape.rank == 2;
+static bool takes_bias(const hki_call *c, const hk_node *b) {
+    return c->op->with_bias != 0 && !c->attr.trans_a && !c->attr.trans_b &&
+           c->out[0].shape.rank == 2 && b->shape.rank == 1 &&
+           b->shape.dim[0] == c->out[0].shape.dim[1];
 }
 
-static bool takes_residual(const fuse *f, const hki_call *c) {
-    const bool norm =
-        c->op->code == HKI_OP_batch_norm || c->op->code == HKI_OP_affine;
-    const bool has = c->n_in > 3 && c->in[3] != NULL;
-    return norm && !has && c->attr.act == HKI_U_NONE && side_outputs_ok(f, c);
+static bool takes_residual(const fuse *f, const hki_call *c, const hk_node *b) {
+    const int at = c->op->residual;
+    return at != 0 && !(c->n_in > at && c->in[at] != NULL) &&
+           c->attr.act == HKI_U_NONE && side_outputs_ok(f, c) &&
+           hk_shape_equal(c->out[0].shape, b->shape);
 }
 
 static void try_add(fuse *f, const hki_call *c) {
@@ -138,12 +131,11 @@ static void try_add(fuse *f, const hki_call *c) {
         if (x->index != 0 || !used_once(f, x) || !untouched(f, base) ||
             other->call == base)
             continue;
-        if (is_plain_matmul(base) && other->shape.rank == 1 &&
-            other->shape.dim[0] == x->shape.dim[1]) {
+        if (takes_bias(base, other)) {
             mark_fused(f, c, base, emit_bias);
             return;
         }
-        if (takes_residual(f, base) && hk_shape_equal(x->shape, other->shape)) {
+        if (takes_residual(f, base, other)) {
             mark_fused(f, c, base, emit_residual);
             return;
         }
@@ -190,48 +182,55 @@ hk_status hki_pass_fuse_forward(const hk_graph *src, hk_graph **out,
 // is y at the winner; p has a fraction of y's elements.
 static hk_status emit_pool_swap(hki_rebuild *r, const hki_call *c,
                                 const hki_call *base) {
-    const hki_call *pool = base->in[1]->call;
-    hk_node *const in[] = {hki_mapped(r, base->in[0]),
-                           hki_mapped(r, &pool->out[0])};
+    const hki_call *pool = base->in[HKI_POOL_GRAD_INDEX]->call;
+    hk_node *const in[] = {
+        [HKI_ACT_GRAD_DY] = hki_mapped(r, base->in[HKI_POOL_GRAD_DY]),
+        [HKI_ACT_GRAD_Y] = hki_mapped(r, &pool->out[HKI_POOL_Y])};
     hki_call *act, *spread;
     HKI_TRY(hki_rebuild_call(r, HKI_OP_act_bias_grad, &c->attr, in, 2, c->name,
                              &act));
-    hk_node *const in2[] = {&act->out[0], hki_mapped(r, base->in[1])};
+    hk_node *const in2[] = {[HKI_POOL_GRAD_DY] = &act->out[HKI_ACT_GRAD_DZ],
+                            [HKI_POOL_GRAD_INDEX] =
+                                hki_mapped(r, base->in[HKI_POOL_GRAD_INDEX])};
     HKI_TRY(hki_rebuild_call(r, HKI_OP_max_pool_grad, &base->attr, in2, 2,
                              base->name, &spread));
-    hki_map(r, &c->out[0], &spread->out[0]);
-    hki_map(r, &c->out[1], &act->out[1]);
+    hki_map(r, &c->out[HKI_ACT_GRAD_DZ], &spread->out[0]);
+    hki_map(r, &c->out[HKI_ACT_GRAD_DB], &act->out[HKI_ACT_GRAD_DB]);
     return HK_OK;
 }
 
 static void try_pool_swap(fuse *f, const hki_call *c) {
-    hki_call *base = c->in[0]->call;
-    if (base->op->code != HKI_OP_max_pool_grad || !used_once(f, c->in[0]) ||
+    const hk_node *dy = c->in[HKI_ACT_GRAD_DY];
+    hki_call *base = dy->call;
+    if (base->op->code != HKI_OP_max_pool_grad || !used_once(f, dy) ||
         c->attr.act != HKI_U_RELU || base->attr.act != HKI_U_NONE)
         return;
-    const hki_call *pool = base->in[1]->call;
-    if (pool->op->code == HKI_OP_max_pool && pool->in[0] == c->in[1])
+    const hki_call *pool = base->in[HKI_POOL_GRAD_INDEX]->call;
+    if (pool->op->code == HKI_OP_max_pool &&
+        pool->in[0] == c->in[HKI_ACT_GRAD_Y])
         mark_fused(f, c, base, emit_pool_swap);
 }
 
-// batch_norm_grad(a + b, ...) reads both terms itself.
+// A gradient that reads both terms of dy = a + b itself. dy is input 0.
 static hk_status emit_two_terms(hki_rebuild *r, const hki_call *c,
                                 const hki_call *base) {
     hk_node *in[HKI_MAX_IN] = {NULL};
     map_inputs(r, c, in);
     in[0] = hki_mapped(r, base->in[0]);
-    in[6] = hki_mapped(r, base->in[1]);
+    in[c->op->second_dy] = hki_mapped(r, base->in[1]);
     hki_call *now;
-    HKI_TRY(hki_rebuild_call(r, c->op->code, &c->attr, in, 7, c->name, &now));
-    for (int o = 0; o < c->n_out; o++)
-        hki_map(r, &c->out[o], &now->out[o]);
+    HKI_TRY(hki_rebuild_call(r, c->op->code, &c->attr, in,
+                             HKI_MAX(c->n_in, c->op->second_dy + 1), c->name,
+                             &now));
+    hki_map_call(r, c, now);
     return HK_OK;
 }
 
 static void try_two_terms(fuse *f, const hki_call *c) {
     hki_call *base = c->in[0]->call;
+    const int at = c->op->second_dy;
     if (base->op->code == HKI_OP_binary && base->attr.mode == HKI_B_ADD &&
-        used_once(f, c->in[0]) && c->n_in < 7 &&
+        used_once(f, c->in[0]) && !(c->n_in > at && c->in[at] != NULL) &&
         hk_shape_equal(base->in[0]->shape, base->in[1]->shape))
         mark_fused(f, c, base, emit_two_terms);
 }
@@ -242,7 +241,7 @@ hk_status hki_pass_fuse_backward(const hk_graph *src, hk_graph **out) {
     for (const hki_call *c = src->first; s == HK_OK && c != NULL; c = c->next) {
         if (c->op->code == HKI_OP_act_bias_grad)
             try_pool_swap(&f, c);
-        else if (c->op->code == HKI_OP_batch_norm_grad)
+        else if (c->op->second_dy != 0)
             try_two_terms(&f, c);
     }
     return finish(&f, s, true, out);

@@ -68,8 +68,12 @@ typedef enum hki_op_flags {
     HKI_OP_IS_STATEFUL = 4,    // writes over in[0], a variable; a root
     HKI_OP_IS_SOURCE = 8,      // no kernel
     HKI_OP_IS_ALIAS = 16,      // out[0] is in[0] under another shape
-    HKI_OP_IS_SPARSE = 32      // outputs are (indices, rows, count)
+    HKI_OP_IS_SPARSE = 32,     // outputs are (indices, rows, count)
+    HKI_OP_MIXES_FORMATS = 64  // one of its images may be plain (three colours)
+                               // while the others are blocked
 } hki_op_flags;
+
+#define HKI_BIT(position) (1u << (position))
 
 // One operator: its file defines one of these.
 struct hki_op {
@@ -83,7 +87,28 @@ struct hki_op {
     hki_scratch_fn scratch;    // NULL: none
     // Floating-point operations, NULL: one per output element.
     double (*flop)(const hki_call *c);
+
+    // Images [N,H,W,C] among the arguments (HKI_BIT of their positions): they
+    // may be in a blocked format, all of one call in the same (format.c).
+    uint32_t images_in, images_out;
+
+    // What a call takes into itself (fuse.c); 0 where it takes nothing.
+    uint32_t takes_act;   // HKI_BIT of each hki_unary_fn that attr.act may be
+    int16_t residual;     // input for a tensor that is added to the result
+    int16_t second_dy;    // input for the other term where dy is a sum of two
+    hki_opcode with_bias; // the operator that it is with a vector added, which
+                          // comes behind the inputs of this one
+
+    // Names of the functions by attr.mode, for labels: "relu"; NULL: the
+    // operator's own name.
+    const char *const *modes;
+    int n_modes;
+    const char *mode_suffix; // "_grad"; NULL: none
 };
+
+// The functions whose derivative follows from the result.
+#define HKI_ACTS                                                               \
+    (HKI_BIT(HKI_U_RELU) | HKI_BIT(HKI_U_SIGMOID) | HKI_BIT(HKI_U_TANH))
 
 #define HKI_DECLARE_OP(op_name) extern const hki_op hki_op_##op_name;
 HKI_OPS(HKI_DECLARE_OP)
@@ -120,6 +145,8 @@ const hki_param *hki_params_item(const hk_params *p, size_t i);
 // errors travel, and is an error of its own when the graph has none yet.
 hk_node *hki_emit(hk_graph *g, hki_opcode code, const hki_attr *attr,
                   hk_node *const *in, int n_in);
+// The rows of a sparse gradient added into a dense tensor of n rows.
+hk_node *hki_densify(hk_graph *g, hk_node *rows, int64_t n);
 // Another output of the same call; NULL for NULL.
 hk_node *hki_output_of(hk_node *x, int index);
 // Records an error of the graph unless it has one; always returns NULL.

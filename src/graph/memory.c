@@ -29,7 +29,7 @@ typedef struct memory {
 } memory;
 
 static uint32_t *store_slot(memory *m, const hk_node *x) {
-    return &m->store_of[(size_t)x->call->id * HKI_MAX_OUT + (size_t)x->index];
+    return &m->store_of[hki_node_index(x)];
 }
 
 static storage *store(memory *m, const hk_node *x) {
@@ -46,8 +46,7 @@ static hk_status node_bytes(const hk_node *x, size_t *out) {
 
 // ---- storages -------------------------------------------------------------
 
-static hki_value_place source_place(memory *m, const hki_call *c,
-                                    const size_t *const_offsets) {
+static hki_value_place source_place(memory *m, const hki_call *c) {
     const hk_plan *p = m->p;
     const int i = c->attr.index;
     switch (c->op->code) {
@@ -59,7 +58,7 @@ static hki_value_place source_place(memory *m, const hki_call *c,
     }
     case HKI_OP_constant:
         return (hki_value_place){.segment = HKI_SEG_CONSTANTS,
-                                 .offset = const_offsets[i]};
+                                 .offset = p->const_offsets[i]};
     case HKI_OP_scalar:
         return (hki_value_place){.segment = HKI_SEG_SCALARS,
                                  .offset = (size_t)i * HKI_SCALAR_BYTES};
@@ -69,7 +68,7 @@ static hki_value_place source_place(memory *m, const hki_call *c,
 }
 
 // One storage per value; aliases and state updates take their input's.
-static hk_status make_storages(memory *m, const size_t *const_offsets) {
+static hk_status make_storages(memory *m) {
     for (hki_call *c = m->p->graph->first; c != NULL; c = c->next) {
         const bool alias =
             (c->op->flags & (HKI_OP_IS_ALIAS | HKI_OP_IS_STATEFUL)) != 0;
@@ -82,7 +81,7 @@ static hk_status make_storages(memory *m, const size_t *const_offsets) {
             *s = (storage){.first = NEVER};
             HKI_TRY(node_bytes(&c->out[o], &s->bytes));
             if (c->op->flags & HKI_OP_IS_SOURCE) {
-                s->place = source_place(m, c, const_offsets);
+                s->place = source_place(m, c);
                 s->last = NEVER;
             }
             *store_slot(m, &c->out[o]) = m->n_stores++;
@@ -109,7 +108,7 @@ static hk_status bind_gradients(memory *m) {
         if (x == NULL)
             continue;
         if (x->call->op->flags & HKI_OP_IS_SPARSE) {
-            for (int o = 0; o < 3; o++)
+            for (int o = 0; o < x->call->n_out; o++)
                 keep(m, &x->call->out[o]);
             continue;
         }
@@ -289,32 +288,30 @@ static hk_status describe_outputs(memory *m) {
         p->sparse[p->n_sparse++] = (hki_plan_sparse){
             .entry = hk_layout_find(p->layout,
                                     g->vars.data[g->grads.data[i].var].name),
-            .indices = store(m, &c->out[0])->place,
-            .rows = store(m, &c->out[1])->place,
-            .count = store(m, &c->out[2])->place};
+            .indices = store(m, &c->out[HKI_SPARSE_INDICES])->place,
+            .rows = store(m, &c->out[HKI_SPARSE_ROWS])->place,
+            .count = store(m, &c->out[HKI_SPARSE_COUNT])->place};
     }
     return HK_OK;
 }
 
-static hk_status place_constants(hk_plan *p, size_t **out) {
+static hk_status place_constants(hk_plan *p) {
     const hk_graph *g = p->graph;
-    size_t *offsets;
-    HKI_TRY(hki_zalloc_array(g->constants.n, sizeof *offsets, &offsets));
+    HKI_TRY(hki_zalloc_array(g->constants.n, sizeof *p->const_offsets,
+                             &p->const_offsets));
     for (size_t i = 0; i < g->constants.n; i++) {
-        const hk_tensor *t = g->constants.data[i];
-        offsets[i] = p->const_bytes;
-        p->const_bytes += align64((size_t)hk_tensor_count(t) *
-                                  hk_dtype_size(hk_tensor_dtype(t)));
+        p->const_offsets[i] = p->const_bytes;
+        p->const_bytes += align64(hki_tensor_bytes(g->constants.data[i]));
     }
-    *out = offsets;
     return HK_OK;
 }
 
-static hk_status plan_memory(memory *m, const size_t *const_offsets) {
+static hk_status plan_memory(memory *m) {
     const size_t n = (size_t)m->p->graph->n_calls * HKI_MAX_OUT;
     HKI_TRY(hki_zalloc_array(n, sizeof *m->stores, &m->stores));
     HKI_TRY(hki_zalloc_array(n, sizeof *m->store_of, &m->store_of));
-    HKI_TRY(make_storages(m, const_offsets));
+    HKI_TRY(place_constants(m->p));
+    HKI_TRY(make_storages(m));
     HKI_TRY(bind_gradients(m));
     find_lifetimes(m);
     for (size_t i = 0; i < m->p->n_steps; i++)
@@ -326,11 +323,7 @@ static hk_status plan_memory(memory *m, const size_t *const_offsets) {
 
 hk_status hki_plan_memory(hk_plan *p) {
     memory m = {.p = p};
-    size_t *const_offsets = NULL;
-    hk_status s = place_constants(p, &const_offsets);
-    if (s == HK_OK)
-        s = plan_memory(&m, const_offsets);
-    hki_free(const_offsets);
+    const hk_status s = plan_memory(&m);
     hki_free(m.stores);
     hki_free(m.store_of);
     hki_free(m.live.data);

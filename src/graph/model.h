@@ -86,8 +86,8 @@ struct hk_graph {
     void (*attached_destroy)(void *);
 };
 
-// "relu", "add", "conv2d": the operator with its function's name.
-const char *hki_call_label(hki_opcode code, const hki_attr *a);
+// Keeps the thread's current message as the graph's error; returns NULL.
+hk_node *hki_graph_keep_error(hk_graph *g, hk_status s);
 
 hk_status hki_graph_new(hk_context *ctx, hk_mode mode, hk_graph **out);
 // An empty graph with the sources' tables (variables, inputs, scalars,

@@ -38,9 +38,7 @@ static hk_node *as_declared(hk_graph *g, const hki_variable *v, hk_node *dx) {
     if (dx == NULL || (dx->call->op->flags & HKI_OP_IS_SPARSE) == 0 ||
         (v->flags & HK_VAR_SPARSE) != 0)
         return dx;
-    const hki_attr a = {.n = v->shape.dim[0]};
-    hk_node *const in[] = {hki_output_of(dx, 0), dx, hki_output_of(dx, 2)};
-    return hki_emit(g, HKI_OP_scatter_add, &a, in, 3);
+    return hki_densify(g, dx, v->shape.dim[0]);
 }
 
 static hk_status differentiate(hk_graph *g) {
@@ -252,14 +250,10 @@ static hk_status write_constants(hk_plan *p) {
         p->backend->buffer_create(p->device, p->const_bytes, &p->constants));
     HKI_TRY(p->backend->queue_create(p->device, &q));
     hk_status s = HK_OK;
-    size_t offset = 0;
     for (size_t i = 0; i < p->graph->constants.n && s == HK_OK; i++) {
         const hk_tensor *t = p->graph->constants.data[i];
-        const size_t n =
-            (size_t)hk_tensor_count(t) * hk_dtype_size(hk_tensor_dtype(t));
-        s = p->backend->write(q, (hki_loc){p->constants, offset},
-                              hk_tensor_data(t), n);
-        offset += (n + 63) & ~(size_t)63;
+        s = p->backend->write(q, (hki_loc){p->constants, p->const_offsets[i]},
+                              hk_tensor_data(t), hki_tensor_bytes(t));
     }
     p->backend->queue_destroy(q);
     return s;
@@ -279,6 +273,7 @@ static void destroy(hk_plan *p) {
     hki_free(p->outputs);
     hki_free(p->sparse);
     hki_free(p->has_grad);
+    hki_free(p->const_offsets);
     hk_layout_release(p->layout);
     hk_graph_destroy(p->graph);
     hki_free(p);
@@ -429,8 +424,12 @@ hk_status hki_plan_moving(const hk_plan *p, size_t i, const hk_entry **entry,
 
 static const char *place_text(const hk_plan *p, hki_value_place at, char *buf,
                               size_t n) {
-    static const char *const names[] = {"-",     "scratch",   "params",
-                                        "grads", "constants", "scalars"};
+    static const char *const names[] = {[HKI_SEG_NONE] = "-",
+                                        [HKI_SEG_SCRATCH] = "scratch",
+                                        [HKI_SEG_PARAMS] = "params",
+                                        [HKI_SEG_GRADS] = "grads",
+                                        [HKI_SEG_CONSTANTS] = "constants",
+                                        [HKI_SEG_SCALARS] = "scalars"};
     if (at.segment >= HKI_SEG_INPUT)
         snprintf(buf, n, "input %s",
                  p->inputs[at.segment - HKI_SEG_INPUT].name);
@@ -441,7 +440,8 @@ static const char *place_text(const hk_plan *p, hki_value_place at, char *buf,
 
 static void dump_step(const hk_plan *p, const hki_step *s,
                       void (*write)(void *, const char *), void *user) {
-    static const char *const formats[] = {"", " b8", " b16"};
+    static const char *const formats[] = {
+        [HKI_PLAIN] = "", [HKI_BLOCKED_8] = " b8", [HKI_BLOCKED_16] = " b16"};
     const hki_call *c = s->call;
     char shape[HKI_SHAPE_TEXT], place[160], line[768];
     size_t bytes = 0;
@@ -463,7 +463,8 @@ hk_status hk_plan_dump(const hk_plan *p,
                        void *user) {
     if (p == NULL || write == NULL)
         return hki_fail(HK_E_INVALID_ARG, "plan dump: plan or write is NULL");
-    static const char *const modes[] = {"", "train", "eval", "predict"};
+    static const char *const modes[] = {
+        [HK_TRAIN] = "train", [HK_EVAL] = "eval", [HK_PREDICT] = "predict"};
     char line[512];
     snprintf(line, sizeof line,
              "plan: %s, batch %lld, backend %s, isa %s, %u thread%s\n"

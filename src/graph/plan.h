@@ -22,24 +22,28 @@ typedef struct hki_action {
     const hki_call *base; // handed to emit
 } hki_action;
 
+typedef struct hki_rebuild_options {
+    const hki_action *actions; // by call id, or NULL
+    int64_t batch;             // -1: leave shapes alone
+    hk_dtype float_type;       // 0: leave types alone
+    bool drop_stops;           // stop_gradient has done its work
+    // Copies a call in a pass's own way (NULL: simplified), and gives the new
+    // node of a root (NULL: the one it was mapped to).
+    hk_status (*copy)(hki_rebuild *r, const hki_call *c);
+    hk_status (*root)(hki_rebuild *r, const hk_node *old, hk_node **out);
+    void *user; // for both
+} hki_rebuild_options;
+
+// Invariant: when a call is copied, its inputs have been: map holds them.
 struct hki_rebuild {
+    const hki_rebuild_options *opt;
     const hk_graph *src;
     hk_graph *dst;
-    hk_node **map;             // old (call, output) -> new node
-    const hki_action *actions; // by call id, or NULL
-    int64_t batch;             // >= 0: make dimensions concrete
-    bool convert_floats;       // to dst->float_type
-    bool drop_stops;           // stop_gradient has done its work
-    hki_call **table;          // common sub-expressions
-    size_t table_size;
+    hk_node **map;       // old (call, output) -> new node
+    bool convert_floats; // to dst->float_type
+    hki_call **table;    // common sub-expressions, by hash
+    size_t table_size;   // a power of two
 };
-
-typedef struct hki_rebuild_options {
-    const hki_action *actions;
-    int64_t batch;       // -1: leave shapes alone
-    hk_dtype float_type; // 0: leave types alone
-    bool drop_stops;
-} hki_rebuild_options;
 
 // Copies what the roots (loss, outputs, updates, gradients) need, simplified.
 hk_status hki_rebuild_graph(const hk_graph *src, const hki_rebuild_options *o,
@@ -47,6 +51,8 @@ hk_status hki_rebuild_graph(const hk_graph *src, const hki_rebuild_options *o,
 // New node for an old one (NULL for NULL).
 hk_node *hki_mapped(const hki_rebuild *r, const hk_node *old);
 void hki_map(hki_rebuild *r, const hk_node *old, hk_node *now);
+// All outputs of an old call are now those of another one.
+void hki_map_call(hki_rebuild *r, const hki_call *old, hki_call *now);
 // Appends to dst under the given name, sharing an equal call if there is one.
 hk_status hki_rebuild_call(hki_rebuild *r, hki_opcode code,
                            const hki_attr *attr, hk_node *const *in, int n_in,
@@ -54,6 +60,8 @@ hk_status hki_rebuild_call(hki_rebuild *r, hki_opcode code,
 
 // ---- passes ---------------------------------------------------------------
 
+// Where a node stands in arrays of n_calls * HKI_MAX_OUT.
+size_t hki_node_index(const hk_node *x);
 // Uses of each node, roots counted: [n_calls * HKI_MAX_OUT], to be freed.
 hk_status hki_count_uses(const hk_graph *g, uint32_t **out);
 hk_status hki_pass_fuse_forward(const hk_graph *src, hk_graph **out,
@@ -138,6 +146,7 @@ struct hk_plan {
     bool has_loss;
     hki_value_place loss;
     size_t scratch_bytes, const_bytes;
+    size_t *const_offsets; // of each constant, in bytes
     hki_buffer *constants;
 };
 

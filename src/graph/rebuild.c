@@ -6,16 +6,33 @@
 
 // ---- the map --------------------------------------------------------------
 
-static size_t map_index(const hk_node *x) {
+size_t hki_node_index(const hk_node *x) {
     return (size_t)x->call->id * HKI_MAX_OUT + (size_t)x->index;
 }
 
 hk_node *hki_mapped(const hki_rebuild *r, const hk_node *old) {
-    return old != NULL ? r->map[map_index(old)] : NULL;
+    return old != NULL ? r->map[hki_node_index(old)] : NULL;
 }
 
 void hki_map(hki_rebuild *r, const hk_node *old, hk_node *now) {
-    r->map[map_index(old)] = now;
+    r->map[hki_node_index(old)] = now;
+}
+
+// Sources are also in the graph's tables, by number.
+static void note_source(hk_graph *g, hki_call *c) {
+    const int i = c->attr.index;
+    if (c->op->code == HKI_OP_variable)
+        g->vars.data[i].node = &c->out[0];
+    else if (c->op->code == HKI_OP_input)
+        g->inputs.data[i].node = &c->out[0];
+    else if (c->op->code == HKI_OP_scalar)
+        g->scalars.data[i].node = &c->out[0];
+}
+
+void hki_map_call(hki_rebuild *r, const hki_call *old, hki_call *now) {
+    note_source(r->dst, now);
+    for (int o = 0; o < old->n_out; o++)
+        hki_map(r, &old->out[o], o < now->n_out ? &now->out[o] : NULL);
 }
 
 // ---- common sub-expressions -----------------------------------------------
@@ -116,7 +133,7 @@ static hk_node *equals(const hki_rebuild *r, hki_opcode code, const hki_attr *a,
     case HKI_OP_identity:
         return in[0];
     case HKI_OP_stop_gradient:
-        return r->drop_stops ? in[0] : NULL;
+        return r->opt->drop_stops ? in[0] : NULL;
     case HKI_OP_reshape:
     case HKI_OP_broadcast_to:
     case HKI_OP_sum_to:
@@ -241,36 +258,25 @@ static hk_status concrete_dims(int64_t dims[HK_MAX_RANK], int64_t batch) {
 static hk_status copy_attr(const hki_rebuild *r, const hki_call *c,
                            hki_attr *a) {
     *a = c->attr;
-    if (r->batch >= 0) {
-        HKI_TRY(concrete_dims(a->dims, r->batch));
-        HKI_TRY(concrete_dims(a->dims2, r->batch));
+    if (r->opt->batch >= 0) {
+        HKI_TRY(concrete_dims(a->dims, r->opt->batch));
+        HKI_TRY(concrete_dims(a->dims2, r->opt->batch));
     }
     if (r->convert_floats && a->dtype == HK_F32)
         a->dtype = r->dst->float_type;
     return HK_OK;
 }
 
-static void note_source(hki_rebuild *r, hki_call *c) {
-    const int i = c->attr.index;
-    if (c->op->code == HKI_OP_variable)
-        r->dst->vars.data[i].node = &c->out[0];
-    else if (c->op->code == HKI_OP_input)
-        r->dst->inputs.data[i].node = &c->out[0];
-    else if (c->op->code == HKI_OP_scalar)
-        r->dst->scalars.data[i].node = &c->out[0];
-}
-
 // act_bias_grad without an activation: dz is dy, db a plain sum.
 static hk_status split_act_bias(hki_rebuild *r, const hki_call *c,
                                 hk_node *const *in) {
-    const hk_shape last =
-        hk_shape_make(1, &in[0]->shape.dim[HKI_MAX(in[0]->shape.rank - 1, 0)]);
+    hk_node *const dy = in[HKI_ACT_GRAD_DY];
     hki_attr a = {.rank = 1};
-    a.dims[0] = last.dim[0];
+    a.dims[0] = dy->shape.dim[dy->shape.rank - 1]; // its shape rule: rank >= 1
     hki_call *sum;
-    HKI_TRY(hki_rebuild_call(r, HKI_OP_sum_to, &a, in, 1, c->name, &sum));
-    hki_map(r, &c->out[0], in[0]);
-    hki_map(r, &c->out[1], &sum->out[0]);
+    HKI_TRY(hki_rebuild_call(r, HKI_OP_sum_to, &a, &dy, 1, c->name, &sum));
+    hki_map(r, &c->out[HKI_ACT_GRAD_DZ], dy);
+    hki_map(r, &c->out[HKI_ACT_GRAD_DB], &sum->out[0]);
     return HK_OK;
 }
 
@@ -293,8 +299,8 @@ static hk_status copy_call(hki_rebuild *r, const hki_call *c) {
     compose(code, &a, in);
 
     hk_shape shape = c->out[0].shape;
-    if (r->batch >= 0)
-        HKI_TRY(hki_shape_concrete(c->out[0].shape, r->batch, &shape));
+    if (r->opt->batch >= 0)
+        HKI_TRY(hki_shape_concrete(c->out[0].shape, r->opt->batch, &shape));
     const bool f32 = c->out[0].dtype == HK_F32 && r->convert_floats;
     hk_node *same = equals(r, code, &a, in, &shape,
                            f32 ? r->dst->float_type : c->out[0].dtype);
@@ -304,9 +310,7 @@ static hk_status copy_call(hki_rebuild *r, const hki_call *c) {
     }
     hki_call *now;
     HKI_TRY(hki_rebuild_call(r, code, &a, in, c->n_in, c->name, &now));
-    note_source(r, now);
-    for (int o = 0; o < c->n_out; o++)
-        hki_map(r, &c->out[o], o < now->n_out ? &now->out[o] : NULL);
+    hki_map_call(r, c, now);
     if (foldable(r, now)) {
         hk_node *x = NULL;
         HKI_TRY(fold(r, now, &x));
@@ -317,12 +321,33 @@ static hk_status copy_call(hki_rebuild *r, const hki_call *c) {
 }
 
 // ---- roots ----------------------------------------------------------------
+//
+// What a plan is for: loss, outputs, updates, gradients. In a graph whose
+// total loss was built, it stands for the loss and its terms.
 
 static bool wants_loss(const hk_graph *g) {
     return g->mode != HK_PREDICT && g->loss != NULL;
 }
 
-static void mark(hk_node *x) {
+typedef void (*root_fn)(void *user, hk_node *x);
+
+static void each_root(const hk_graph *g, root_fn fn, void *user) {
+    if (wants_loss(g)) {
+        fn(user, g->total != NULL ? g->total : g->loss);
+        fn(user, g->dloss);
+        for (size_t i = 0; g->total == NULL && i < g->terms.n; i++)
+            fn(user, g->terms.data[i]);
+    }
+    for (size_t i = 0; i < g->outputs.n; i++)
+        fn(user, g->outputs.data[i].node);
+    for (size_t i = 0; g->mode == HK_TRAIN && i < g->updates.n; i++)
+        fn(user, g->updates.data[i]);
+    for (size_t i = 0; i < g->grads.n; i++)
+        fn(user, g->grads.data[i].node);
+}
+
+static void mark(void *user, hk_node *x) {
+    (void)user;
     if (x != NULL)
         x->call->mark = 1;
 }
@@ -335,22 +360,18 @@ static hk_status mark_live(const hk_graph *g) {
         order[c->id] = c;
         c->mark = 0;
     }
-    if (wants_loss(g)) {
-        mark(g->total != NULL ? g->total : g->loss);
-        mark(g->dloss);
-        for (size_t i = 0; g->total == NULL && i < g->terms.n; i++)
-            mark(g->terms.data[i]);
-    }
-    for (size_t i = 0; i < g->outputs.n; i++)
-        mark(g->outputs.data[i].node);
-    for (size_t i = 0; g->mode == HK_TRAIN && i < g->updates.n; i++)
-        mark(g->updates.data[i]);
-    for (size_t i = 0; i < g->grads.n; i++)
-        mark(g->grads.data[i].node);
+    each_root(g, mark, NULL);
     for (uint32_t i = g->n_calls; i-- > 0;)
         for (int k = 0; order[i]->mark && k < order[i]->n_in; k++)
-            mark(order[i]->in[k]);
+            mark(NULL, order[i]->in[k]);
     hki_free(order);
+    return HK_OK;
+}
+
+static hk_status new_root(hki_rebuild *r, const hk_node *old, hk_node **out) {
+    if (old != NULL && r->opt->root != NULL)
+        return r->opt->root(r, old, out);
+    *out = hki_mapped(r, old);
     return HK_OK;
 }
 
@@ -358,7 +379,7 @@ static hk_status map_roots(hki_rebuild *r) {
     const hk_graph *s = r->src;
     hk_graph *d = r->dst;
     if (wants_loss(s)) {
-        d->loss = hki_mapped(r, s->total != NULL ? s->total : s->loss);
+        HKI_TRY(new_root(r, s->total != NULL ? s->total : s->loss, &d->loss));
         d->total = s->total != NULL ? d->loss : NULL;
         d->dloss = hki_mapped(r, s->dloss);
         for (size_t i = 0; s->total == NULL && i < s->terms.n; i++) {
@@ -368,7 +389,8 @@ static hk_status map_roots(hki_rebuild *r) {
     }
     for (size_t i = 0; i < s->outputs.n; i++) {
         HKI_TRY(HKI_VEC_ROOM(d->outputs));
-        hki_named o = {.node = hki_mapped(r, s->outputs.data[i].node)};
+        hki_named o;
+        HKI_TRY(new_root(r, s->outputs.data[i].node, &o.node));
         HKI_TRY(hki_arena_strdup(&d->arena, s->outputs.data[i].name, &o.name));
         d->outputs.data[d->outputs.n++] = o;
     }
@@ -378,21 +400,38 @@ static hk_status map_roots(hki_rebuild *r) {
     }
     for (size_t i = 0; i < s->grads.n; i++) {
         HKI_TRY(HKI_VEC_ROOM(d->grads));
-        d->grads.data[d->grads.n++] = (hki_var_grad){
-            s->grads.data[i].var, hki_mapped(r, s->grads.data[i].node)};
+        hki_var_grad vg = {.var = s->grads.data[i].var};
+        HKI_TRY(new_root(r, s->grads.data[i].node, &vg.node));
+        d->grads.data[d->grads.n++] = vg;
     }
+    return HK_OK;
+}
+
+static void count_use(void *uses, hk_node *x) {
+    if (x != NULL)
+        ((uint32_t *)uses)[hki_node_index(x)]++;
+}
+
+hk_status hki_count_uses(const hk_graph *g, uint32_t **out) {
+    HKI_TRY(
+        hki_zalloc_array((size_t)g->n_calls * HKI_MAX_OUT, sizeof **out, out));
+    for (const hki_call *c = g->first; c != NULL; c = c->next)
+        for (int i = 0; i < c->n_in; i++)
+            count_use(*out, c->in[i]);
+    each_root(g, count_use, *out);
     return HK_OK;
 }
 
 // ---- driver ---------------------------------------------------------------
 
 static hk_status copy_or_emit(hki_rebuild *r, const hki_call *c) {
-    const hki_action *act = r->actions != NULL ? &r->actions[c->id] : NULL;
-    if (act != NULL && act->skip)
+    const hki_action *const a =
+        r->opt->actions != NULL ? &r->opt->actions[c->id] : NULL;
+    if (a != NULL && a->skip)
         return HK_OK;
-    if (act != NULL && act->emit != NULL)
-        return act->emit(r, c, act->base);
-    return copy_call(r, c);
+    if (a != NULL && a->emit != NULL)
+        return a->emit(r, c, a->base);
+    return r->opt->copy != NULL ? r->opt->copy(r, c) : copy_call(r, c);
 }
 
 static hk_status convert_constants(hk_graph *g) {
@@ -428,10 +467,7 @@ static hk_status rebuild(hki_rebuild *r) {
 
 hk_status hki_rebuild_graph(const hk_graph *src, const hki_rebuild_options *o,
                             hk_graph **out) {
-    hki_rebuild r = {.src = src,
-                     .actions = o->actions,
-                     .batch = o->batch,
-                     .drop_stops = o->drop_stops};
+    hki_rebuild r = {.opt = o, .src = src};
     HKI_TRY(hki_graph_like(src, &r.dst));
     if (o->float_type != 0) {
         r.convert_floats = o->float_type != r.dst->float_type;
@@ -445,31 +481,5 @@ hk_status hki_rebuild_graph(const hk_graph *src, const hki_rebuild_options *o,
         return s;
     }
     *out = r.dst;
-    return HK_OK;
-}
-
-hk_status hki_count_uses(const hk_graph *g, uint32_t **out) {
-    uint32_t *uses;
-    HKI_TRY(hki_zalloc_array((size_t)g->n_calls * HKI_MAX_OUT, sizeof *uses,
-                             &uses));
-    for (const hki_call *c = g->first; c != NULL; c = c->next)
-        for (int i = 0; i < c->n_in; i++)
-            if (c->in[i] != NULL)
-                uses[map_index(c->in[i])]++;
-    if (g->loss != NULL)
-        uses[map_index(g->loss)]++;
-    if (g->total != NULL)
-        uses[map_index(g->total)]++;
-    if (g->dloss != NULL)
-        uses[map_index(g->dloss)]++;
-    for (size_t i = 0; i < g->terms.n; i++)
-        uses[map_index(g->terms.data[i])]++;
-    for (size_t i = 0; i < g->outputs.n; i++)
-        uses[map_index(g->outputs.data[i].node)]++;
-    for (size_t i = 0; i < g->updates.n; i++)
-        uses[map_index(g->updates.data[i])]++;
-    for (size_t i = 0; i < g->grads.n; i++)
-        uses[map_index(g->grads.data[i].node)]++;
-    *out = uses;
     return HK_OK;
 }

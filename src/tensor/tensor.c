@@ -152,6 +152,10 @@ hk_shape hk_tensor_shape(const hk_tensor *t) {
     return t->shape;
 }
 
+size_t hki_tensor_bytes(const hk_tensor *t) {
+    return (size_t)t->count * hk_dtype_size(t->dtype);
+}
+
 int64_t hk_tensor_count(const hk_tensor *t) {
     return t->count;
 }

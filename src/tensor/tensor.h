@@ -18,6 +18,9 @@ bool hki_dtype_valid(hk_dtype t);
 float hki_bf16_to_f32(uint16_t b);
 uint16_t hki_f32_to_bf16(float f); // round to nearest even, NaN stays NaN
 
+// Bytes of all elements; 0 for strings.
+size_t hki_tensor_bytes(const hk_tensor *t);
+
 // ---- strings ----------------------------------------------------------------
 
 // One element of a string tensor. Short strings live in the cell itself, so

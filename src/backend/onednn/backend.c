@@ -341,32 +341,6 @@ static hki_format image_format(const hki_device *d, const hki_conv_info *c,
     return HKI_PLAIN;
 }
 
-static bool takes_format(const hki_device *d, hki_opcode op) {
-    (void)d;
-    switch (op) {
-    case HKI_OP_conv2d:
-    case HKI_OP_conv2d_grad_input:
-    case HKI_OP_conv2d_grad_filter:
-    case HKI_OP_max_pool:
-    case HKI_OP_max_pool_grad:
-    case HKI_OP_avg_pool:
-    case HKI_OP_avg_pool_grad:
-    case HKI_OP_global_avg_pool:
-    case HKI_OP_global_avg_pool_grad:
-    case HKI_OP_batch_norm:
-    case HKI_OP_batch_norm_grad:
-    case HKI_OP_affine:
-    case HKI_OP_unary:
-    case HKI_OP_unary_grad:
-    case HKI_OP_binary:
-    case HKI_OP_act_bias_grad:
-    case HKI_OP_reorder:
-        return true;
-    default:
-        return false;
-    }
-}
-
 const hki_backend hki_backend_onednn = {
     .name = "onednn",
     .version = hki_dnnl_version,
@@ -394,5 +368,4 @@ const hki_backend hki_backend_onednn = {
     .kernel_run_many = kernel_run_many,
     .runs_beside = runs_beside,
     .image_format = image_format,
-    .takes_format = takes_format,
 };

@@ -97,13 +97,15 @@ static bool all_finite(const hki_cpu_call *c, int input) {
 }
 
 static hk_status run_fused(const hki_cpu_call *c) {
-    return run_op(c, 0, c->in[0], c->in[1], c->in[2], c->out[0]);
+    return run_op(c, 0, c->in[HKI_CONV_X], c->in[HKI_CONV_W], c->in[HKI_CONV_B],
+                  c->out[0]);
 }
 
 static hk_status run_apart(const hki_cpu_call *c) {
     const hki_kernel *k = c->k;
     const hki_unary_args args = {.x = c->out[0], .out = c->out[0]};
-    HKI_TRY(run_op(c, 1, c->in[0], c->in[1], c->in[2], c->out[0]));
+    HKI_TRY(run_op(c, 1, c->in[HKI_CONV_X], c->in[HKI_CONV_W],
+                   c->in[HKI_CONV_B], c->out[0]));
     hki_cpu_split(k, hki_cpu_elements(&k->desc.out[0]), 4, 64,
                   k->device->ewise->unary[k->desc.attr.act], &args);
     return HK_OK;
@@ -111,18 +113,18 @@ static hk_status run_apart(const hki_cpu_call *c) {
 
 static hk_status run_relu(const hki_cpu_call *c) {
     const bool finite = all_finite(c, 0) && all_finite(c, 1) &&
-                        (c->in[2] == NULL || all_finite(c, 2));
+                        (c->in[HKI_CONV_B] == NULL || all_finite(c, 2));
     return finite ? run_fused(c) : run_apart(c);
 }
 
 hk_status hki_make_conv2d(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
     const int act = d->attr.act;
-    if (!usable(&d->in[0], &d->in[1], &d->out[0]))
+    if (!usable(&d->in[HKI_CONV_X], &d->in[HKI_CONV_W], &d->out[0]))
         return HK_OK;
-    hki_dnnl_conv c =
-        describe(&d->attr, HKI_CONV_FORWARD, &d->in[0], &d->in[1], &d->out[0]);
-    c.bias = hki_cpu_present(d, 2);
+    hki_dnnl_conv c = describe(&d->attr, HKI_CONV_FORWARD, &d->in[HKI_CONV_X],
+                               &d->in[HKI_CONV_W], &d->out[0]);
+    c.bias = hki_cpu_present(d, HKI_CONV_B);
     k->scratch_bytes =
         HKI_CPU_ALIGN((size_t)k->device->threads * sizeof(double));
     if (act != HKI_U_NONE)
@@ -140,15 +142,17 @@ hk_status hki_make_conv2d(hki_kernel *k) {
 // ---- gradients -------------------------------------------------------------
 
 static hk_status run_grad_input(const hki_cpu_call *c) {
-    return run_op(c, 0, c->out[0], c->in[1], NULL, c->in[0]);
+    return run_op(c, 0, c->out[0], c->in[HKI_CONV_DX_W], NULL,
+                  c->in[HKI_CONV_DX_DZ]);
 }
 
 hk_status hki_make_conv2d_grad_input(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
-    if (!usable(&d->out[0], &d->in[1], &d->in[0]))
+    if (!usable(&d->out[0], &d->in[HKI_CONV_DX_W], &d->in[HKI_CONV_DX_DZ]))
         return HK_OK;
     const hki_dnnl_conv c =
-        describe(&d->attr, HKI_CONV_INPUT, &d->out[0], &d->in[1], &d->in[0]);
+        describe(&d->attr, HKI_CONV_INPUT, &d->out[0], &d->in[HKI_CONV_DX_W],
+                 &d->in[HKI_CONV_DX_DZ]);
     HKI_TRY(create_op(k, &c, 0));
     if (k->op[0] != NULL)
         k->run = run_grad_input;
@@ -157,18 +161,20 @@ hk_status hki_make_conv2d_grad_input(hki_kernel *k) {
 
 // The bias gradient nobody asked for goes to scratch.
 static hk_status run_grad_filter(const hki_cpu_call *c) {
-    void *db = c->out[1];
+    void *db = c->out[HKI_CONV_DW_DB];
     if (db == NULL && c->k->desc.n_out > 1)
         db = (char *)c->run.scratch + hki_dnnl_op_scratch(c->k->op[0]);
-    return run_op(c, 0, c->in[0], c->out[0], db, c->in[1]);
+    return run_op(c, 0, c->in[HKI_CONV_DW_X], c->out[HKI_CONV_DW_DW], db,
+                  c->in[HKI_CONV_DW_DZ]);
 }
 
 hk_status hki_make_conv2d_grad_filter(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
-    if (!usable(&d->in[0], &d->out[0], &d->in[1]))
+    if (!usable(&d->in[HKI_CONV_DW_X], &d->out[HKI_CONV_DW_DW],
+                &d->in[HKI_CONV_DW_DZ]))
         return HK_OK;
-    hki_dnnl_conv c =
-        describe(&d->attr, HKI_CONV_FILTER, &d->in[0], &d->out[0], &d->in[1]);
+    hki_dnnl_conv c = describe(&d->attr, HKI_CONV_FILTER, &d->in[HKI_CONV_DW_X],
+                               &d->out[HKI_CONV_DW_DW], &d->in[HKI_CONV_DW_DZ]);
     c.bias = d->n_out > 1;
     HKI_TRY(create_op(k, &c, 0));
     if (k->op[0] == NULL)

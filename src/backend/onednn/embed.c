@@ -8,13 +8,14 @@
 #define BAG_MEAN 1      // attr.mode
 
 static int64_t index_at(const hki_kernel *k, const void *index, int64_t i) {
-    return k->desc.in[1].dtype == HK_I64 ? ((const int64_t *)index)[i]
-                                         : ((const int32_t *)index)[i];
+    return k->desc.in[HKI_BAG_INDEX].dtype == HK_I64
+               ? ((const int64_t *)index)[i]
+               : ((const int32_t *)index)[i];
 }
 
 static hk_status check_indices(const hki_kernel *k, const void *index,
                                int64_t rows) {
-    const hk_shape *s = &k->desc.in[1].shape;
+    const hk_shape *s = &k->desc.in[HKI_BAG_INDEX].shape;
     const int64_t n = s->dim[0] * s->dim[1];
     for (int64_t i = 0; i < n; i++) {
         const int64_t row = index_at(k, index, i);
@@ -30,26 +31,28 @@ static hk_status check_indices(const hki_kernel *k, const void *index,
 
 static hki_bag_args bag_args(const hki_cpu_call *c) {
     const hki_kernel_desc *d = &c->k->desc;
-    return (hki_bag_args){.index = c->in[1],
-                          .index64 = d->in[1].dtype == HK_I64,
-                          .weight = c->in[2],
-                          .bags = d->in[1].shape.dim[0],
-                          .k = d->in[1].shape.dim[1],
-                          .dim = d->in[0].shape.dim[1],
+    return (hki_bag_args){.index = c->in[HKI_BAG_INDEX],
+                          .index64 = d->in[HKI_BAG_INDEX].dtype == HK_I64,
+                          .weight = c->in[HKI_BAG_WEIGHTS],
+                          .bags = d->in[HKI_BAG_INDEX].shape.dim[0],
+                          .k = d->in[HKI_BAG_INDEX].shape.dim[1],
+                          .dim = d->in[HKI_BAG_TABLE].shape.dim[1],
                           .mean = d->attr.mode == BAG_MEAN};
 }
 
 static bool usable(const hki_kernel_desc *d) {
-    return hki_cpu_f32(&d->in[0]) &&
-           (!hki_cpu_present(d, 2) || hki_cpu_f32(&d->in[2])) &&
-           hki_cpu_elements(&d->in[1]) < FRESH;
+    return hki_cpu_f32(&d->in[HKI_BAG_TABLE]) &&
+           (!hki_cpu_present(d, HKI_BAG_WEIGHTS) ||
+            hki_cpu_f32(&d->in[HKI_BAG_WEIGHTS])) &&
+           hki_cpu_elements(&d->in[HKI_BAG_INDEX]) < FRESH;
 }
 
 static hk_status run_bag(const hki_cpu_call *c) {
     const hki_kernel *k = c->k;
     hki_bag_args p = bag_args(c);
-    HKI_TRY(check_indices(k, c->in[1], k->desc.in[0].shape.dim[0]));
-    p.table = c->in[0];
+    HKI_TRY(check_indices(k, c->in[HKI_BAG_INDEX],
+                          k->desc.in[HKI_BAG_TABLE].shape.dim[0]));
+    p.table = c->in[HKI_BAG_TABLE];
     p.y = c->out[0];
     // A row from memory costs about as much as 64 elements from the cache.
     hki_cpu_split(k, p.bags, p.k * (p.dim + 64), 1, k->device->embed->bag, &p);
@@ -110,16 +113,17 @@ static hk_status run_bag_grad(const hki_cpu_call *c) {
     const places table = {.slot = c->run.scratch,
                           .at = (int32_t *)c->run.scratch + slots,
                           .mask = slots - 1};
-    HKI_TRY(check_indices(k, c->in[1], k->desc.attr.n));
+    HKI_TRY(check_indices(k, c->in[HKI_BAG_GRAD_INDEX], k->desc.attr.n));
     memset(table.slot, 0, (size_t)slots * sizeof *table.slot);
-    const int64_t count = gather(k, c->in[1], n, &table, c->out[0]);
-    if (c->out[2] != NULL)
-        *(int64_t *)c->out[2] = count;
-    if (c->out[1] == NULL)
+    const int64_t count = gather(k, c->in[HKI_BAG_GRAD_INDEX], n, &table,
+                                 c->out[HKI_SPARSE_INDICES]);
+    if (c->out[HKI_SPARSE_COUNT] != NULL)
+        *(int64_t *)c->out[HKI_SPARSE_COUNT] = count;
+    if (c->out[HKI_SPARSE_ROWS] == NULL)
         return HK_OK;
-    p.dy = c->in[0];
+    p.dy = c->in[HKI_BAG_GRAD_DY];
     p.at = table.at;
-    p.rows = c->out[1];
+    p.rows = c->out[HKI_SPARSE_ROWS];
     hki_cpu_split(k, p.dim, n, 16, k->device->embed->bag_grad, &p);
     return HK_OK;
 }
@@ -128,7 +132,7 @@ hk_status hki_make_embedding_bag_grad(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
     if (!usable(d))
         return HK_OK;
-    const int64_t n = hki_cpu_elements(&d->in[1]);
+    const int64_t n = hki_cpu_elements(&d->in[HKI_BAG_GRAD_INDEX]);
     k->scratch_bytes =
         HKI_CPU_ALIGN((size_t)(slots_for(n) + n) * sizeof(int32_t));
     k->run = run_bag_grad;

@@ -38,9 +38,9 @@ hk_status hki_make_unary(hki_kernel *k) {
 static hk_status run_unary_grad(const hki_cpu_call *c) {
     const hki_kernel *k = c->k;
     const hki_attr *a = &k->desc.attr;
-    const hki_unary_args args = {.dy = c->in[0],
-                                 .x = c->in[1],
-                                 .y = c->in[2],
+    const hki_unary_args args = {.dy = c->in[HKI_UNARY_GRAD_DY],
+                                 .x = c->in[HKI_UNARY_GRAD_X],
+                                 .y = c->in[HKI_UNARY_GRAD_Y],
                                  .out = c->out[0],
                                  .alpha = (float)a->alpha,
                                  .beta = (float)a->beta};
@@ -52,8 +52,9 @@ static hk_status run_unary_grad(const hki_cpu_call *c) {
 hk_status hki_make_unary_grad(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
     const int mode = d->attr.mode;
-    if (d->n_in == 3 && hki_cpu_f32(&d->in[0]) && hki_cpu_f32(&d->in[1]) &&
-        hki_cpu_f32(&d->in[2]) && same_format(d) && mode >= 0 &&
+    if (d->n_in == 3 && hki_cpu_f32(&d->in[HKI_UNARY_GRAD_DY]) &&
+        hki_cpu_f32(&d->in[HKI_UNARY_GRAD_X]) &&
+        hki_cpu_f32(&d->in[HKI_UNARY_GRAD_Y]) && same_format(d) && mode >= 0 &&
         mode < HKI_U_COUNT && k->device->ewise->unary_grad[mode] != NULL)
         k->run = run_unary_grad;
     return HK_OK;
@@ -169,14 +170,14 @@ hk_status hki_make_broadcast_to(hki_kernel *k) {
 
 static hk_status run_dropout(const hki_cpu_call *c) {
     const hki_kernel *k = c->k;
-    const double rate = k->desc.in[1].dtype == HK_F64
-                            ? *(const double *)c->in[1]
-                            : (double)*(const float *)c->in[1];
+    const double rate = k->desc.in[HKI_DROPOUT_RATE].dtype == HK_F64
+                            ? *(const double *)c->in[HKI_DROPOUT_RATE]
+                            : (double)*(const float *)c->in[HKI_DROPOUT_RATE];
     if (!(rate >= 0.0 && rate < 1.0))
         return hki_cpu_run_portable(c); // says what is wrong
     const uint64_t stream = k->desc.attr.stream;
     const hki_dropout_args args = {
-        .x = c->in[0],
+        .x = c->in[HKI_DROPOUT_X],
         .y = c->out[0],
         .key = {(uint32_t)c->run.seed, (uint32_t)(c->run.seed >> 32)},
         .stream = (uint32_t)stream,
@@ -191,8 +192,9 @@ static hk_status run_dropout(const hki_cpu_call *c) {
 
 hk_status hki_make_dropout(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
-    const hk_dtype rate = d->in[1].dtype;
-    if (!hki_cpu_f32(&d->in[0]) || d->in[0].format != HKI_PLAIN ||
+    const hk_dtype rate = d->in[HKI_DROPOUT_RATE].dtype;
+    if (!hki_cpu_f32(&d->in[HKI_DROPOUT_X]) ||
+        d->in[HKI_DROPOUT_X].format != HKI_PLAIN ||
         (rate != HK_F32 && rate != HK_F64))
         return HK_OK;
     k->scratch_bytes = hki_cpu_portable_scratch(d);
@@ -202,11 +204,11 @@ hk_status hki_make_dropout(hki_kernel *k) {
 
 static hk_status run_moving(const hki_cpu_call *c) {
     const hki_kernel *k = c->k;
-    if (c->out[0] != c->in[0])
+    if (c->out[0] != c->in[HKI_MOVING_VAR])
         return hki_cpu_run_portable(c);
     const hki_moving_args args = {
         .var = c->out[0],
-        .value = c->in[1],
+        .value = c->in[HKI_MOVING_VALUE],
         .take = (float)(1.0 - k->desc.attr.alpha),
     };
     hki_cpu_split(k, hki_cpu_elements(&k->desc.out[0]), 1, LINE,
@@ -216,7 +218,8 @@ static hk_status run_moving(const hki_cpu_call *c) {
 
 hk_status hki_make_assign_moving(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
-    if (!hki_cpu_f32(&d->in[0]) || !hki_cpu_f32(&d->in[1]))
+    if (!hki_cpu_f32(&d->in[HKI_MOVING_VAR]) ||
+        !hki_cpu_f32(&d->in[HKI_MOVING_VALUE]))
         return HK_OK;
     k->scratch_bytes = hki_cpu_portable_scratch(d);
     k->run = run_moving;

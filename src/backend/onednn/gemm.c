@@ -86,10 +86,10 @@ hk_status hki_make_matmul(hki_kernel *k) {
 static hk_status run_dense(const hki_cpu_call *c) {
     const gemm_plan *p = c->k->plan;
     const hki_bias_args args = {.y = c->out[0],
-                                .bias = c->in[2],
+                                .bias = c->in[HKI_DENSE_B],
                                 .cols = p->n,
                                 .act = c->k->desc.attr.act};
-    HKI_TRY(run_product(c, c->in[0], c->in[1], c->out[0]));
+    HKI_TRY(run_product(c, c->in[HKI_DENSE_X], c->in[HKI_DENSE_W], c->out[0]));
     if (args.bias != NULL || args.act != HKI_U_NONE)
         hki_cpu_split(c->k, p->m, p->n, 1, c->k->device->ewise->bias_act,
                       &args);
@@ -98,12 +98,12 @@ static hk_status run_dense(const hki_cpu_call *c) {
 
 hk_status hki_make_dense(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
-    if (!hki_cpu_f32(&d->in[0]) || !hki_cpu_f32(&d->in[1]))
+    if (!hki_cpu_f32(&d->in[HKI_DENSE_X]) || !hki_cpu_f32(&d->in[HKI_DENSE_W]))
         return HK_OK;
     const gemm_plan p = {.batch = 1,
-                         .m = d->in[0].shape.dim[0],
-                         .k = d->in[0].shape.dim[1],
-                         .n = d->in[1].shape.dim[1]};
+                         .m = d->in[HKI_DENSE_X].shape.dim[0],
+                         .k = d->in[HKI_DENSE_X].shape.dim[1],
+                         .n = d->in[HKI_DENSE_W].shape.dim[1]};
     k->run = run_dense;
     return plan_product(k, &p);
 }
@@ -113,15 +113,15 @@ hk_status hki_make_dense(hki_kernel *k) {
 // Scratch: sums [parts, channels].
 static hk_status run_act_bias_grad(const hki_cpu_call *c) {
     const hki_kernel *k = c->k;
-    const hki_tiles t = hki_cpu_tiles(&k->desc.in[0]);
+    const hki_tiles t = hki_cpu_tiles(&k->desc.in[HKI_ACT_GRAD_DY]);
     const int64_t channels = t.width * t.blocks, rows = t.tiles * t.rows;
     const int parts = hki_cpu_split_parts(k, rows, t.width, 1);
-    float *db = c->out[1];
+    float *db = c->out[HKI_ACT_GRAD_DB];
     double *sum = c->run.scratch;
     const hki_colsum_args args = {.t = t,
-                                  .x = c->in[0],
-                                  .y = c->in[1],
-                                  .dz = c->out[0],
+                                  .x = c->in[HKI_ACT_GRAD_DY],
+                                  .y = c->in[HKI_ACT_GRAD_Y],
+                                  .dz = c->out[HKI_ACT_GRAD_DZ],
                                   .sum = db != NULL ? sum : NULL,
                                   .channels = channels,
                                   .act = k->desc.attr.act};
@@ -139,11 +139,13 @@ static hk_status run_act_bias_grad(const hki_cpu_call *c) {
 
 hk_status hki_make_act_bias_grad(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
-    if (!hki_cpu_f32(&d->in[0]) || !hki_cpu_f32(&d->in[1]) ||
-        d->in[0].format != d->in[1].format ||
-        d->in[0].format != d->out[0].format || hki_cpu_elements(&d->in[0]) == 0)
+    if (!hki_cpu_f32(&d->in[HKI_ACT_GRAD_DY]) ||
+        !hki_cpu_f32(&d->in[HKI_ACT_GRAD_Y]) ||
+        d->in[HKI_ACT_GRAD_DY].format != d->in[HKI_ACT_GRAD_Y].format ||
+        d->in[HKI_ACT_GRAD_DY].format != d->out[HKI_ACT_GRAD_DZ].format ||
+        hki_cpu_elements(&d->in[HKI_ACT_GRAD_DY]) == 0)
         return HK_OK;
-    const hki_tiles t = hki_cpu_tiles(&d->in[0]);
+    const hki_tiles t = hki_cpu_tiles(&d->in[HKI_ACT_GRAD_DY]);
     k->scratch_bytes =
         HKI_CPU_ALIGN((size_t)k->device->threads *
                       (size_t)(t.width * t.blocks) * sizeof(double));

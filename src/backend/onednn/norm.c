@@ -65,21 +65,21 @@ static bool same_images(const hki_tensor_desc *a, const hki_tensor_desc *b) {
 
 static hk_status run_batch_norm(const hki_cpu_call *c) {
     const hki_kernel *k = c->k;
-    const hki_tiles t = hki_cpu_tiles(&k->desc.in[0]);
+    const hki_tiles t = hki_cpu_tiles(&k->desc.in[HKI_NORM_X]);
     const int64_t channels = t.width * t.blocks, rows = t.tiles * t.rows;
     const int parts = hki_cpu_split_parts(k, rows, t.width, 1);
     const norm_scratch s = scratch_of(c, channels);
-    const float *gamma = c->in[1];
-    float *mean = c->out[1], *var = c->out[2];
+    const float *gamma = c->in[HKI_NORM_GAMMA];
+    float *mean = c->out[HKI_NORM_MEAN], *var = c->out[HKI_NORM_VAR];
     hki_norm_args p = {.t = t,
                        .channels = channels,
-                       .x = c->in[0],
-                       .residual = c->in[3],
-                       .out = c->out[0],
+                       .x = c->in[HKI_NORM_X],
+                       .residual = c->in[HKI_NORM_RESIDUAL],
+                       .out = c->out[HKI_NORM_Y],
                        .pivot = s.pivot,
                        .sum = s.sum,
                        .a = s.a,
-                       .b = c->in[2],
+                       .b = c->in[HKI_NORM_BETA],
                        .relu = k->desc.attr.act == HKI_U_RELU};
     memset(s.sum, 0, (size_t)(parts * 2 * channels) * sizeof *s.sum);
     make_pivot(&t, p.x, s.pivot);
@@ -104,12 +104,14 @@ static hk_status run_batch_norm(const hki_cpu_call *c) {
 hk_status hki_make_batch_norm(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
     const int act = d->attr.act;
-    if (!hki_cpu_f32(&d->in[0]) || !same_images(&d->in[0], &d->out[0]) ||
-        (hki_cpu_present(d, 3) && !same_images(&d->in[0], &d->in[3])) ||
-        hki_cpu_elements(&d->in[0]) == 0 ||
+    if (!hki_cpu_f32(&d->in[HKI_NORM_X]) ||
+        !same_images(&d->in[HKI_NORM_X], &d->out[HKI_NORM_Y]) ||
+        (hki_cpu_present(d, HKI_NORM_RESIDUAL) &&
+         !same_images(&d->in[HKI_NORM_X], &d->in[HKI_NORM_RESIDUAL])) ||
+        hki_cpu_elements(&d->in[HKI_NORM_X]) == 0 ||
         (act != HKI_U_NONE && act != HKI_U_RELU))
         return HK_OK;
-    const hki_tiles t = hki_cpu_tiles(&d->in[0]);
+    const hki_tiles t = hki_cpu_tiles(&d->in[HKI_NORM_X]);
     reserve(k, t.width * t.blocks);
     k->run = run_batch_norm;
     return HK_OK;
@@ -119,21 +121,24 @@ hk_status hki_make_batch_norm(hki_kernel *k) {
 // (dz - c) a + (x - mean) b. A wanted dres holds dz after the first pass.
 static hk_status run_batch_norm_grad(const hki_cpu_call *c) {
     const hki_kernel *k = c->k;
-    const hki_tiles t = hki_cpu_tiles(&k->desc.in[0]);
+    const hki_tiles t = hki_cpu_tiles(&k->desc.in[HKI_NORM_GRAD_DY]);
     const int64_t channels = t.width * t.blocks, rows = t.tiles * t.rows;
     const int parts = hki_cpu_split_parts(k, rows, t.width, 1);
     const norm_scratch s = scratch_of(c, channels);
-    const float *gamma = c->in[2], *mean = c->in[3], *var = c->in[4];
-    float *dgamma = c->out[1], *dbeta = c->out[2];
+    const float *gamma = c->in[HKI_NORM_GRAD_GAMMA],
+                *mean = c->in[HKI_NORM_GRAD_MEAN],
+                *var = c->in[HKI_NORM_GRAD_VAR];
+    float *dgamma = c->out[HKI_NORM_GRAD_DGAMMA],
+          *dbeta = c->out[HKI_NORM_GRAD_DBETA];
     hki_norm_args p = {
         .t = t,
         .channels = channels,
-        .dy = c->in[0],
-        .x = c->in[1],
-        .dy2 = c->in[6],
-        .y = k->desc.attr.act == HKI_U_RELU ? c->in[5] : NULL,
-        .out = c->out[0],
-        .dres = k->desc.attr.mode != 0 ? c->out[3] : NULL,
+        .dy = c->in[HKI_NORM_GRAD_DY],
+        .x = c->in[HKI_NORM_GRAD_X],
+        .dy2 = c->in[HKI_NORM_GRAD_DY2],
+        .y = k->desc.attr.act == HKI_U_RELU ? c->in[HKI_NORM_GRAD_Y] : NULL,
+        .out = c->out[HKI_NORM_GRAD_DX],
+        .dres = k->desc.attr.mode != 0 ? c->out[HKI_NORM_GRAD_DRESIDUAL] : NULL,
         .pivot = mean,
         .sum = s.sum,
         .a = s.a,
@@ -169,15 +174,19 @@ static hk_status run_batch_norm_grad(const hki_cpu_call *c) {
 hk_status hki_make_batch_norm_grad(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
     const int act = d->attr.act;
-    if (!hki_cpu_f32(&d->in[0]) || !same_images(&d->in[0], &d->in[1]) ||
-        (hki_cpu_present(d, 5) && !same_images(&d->in[0], &d->in[5])) ||
-        (hki_cpu_present(d, 6) && !same_images(&d->in[0], &d->in[6])) ||
-        !same_images(&d->in[0], &d->out[0]) ||
-        (d->n_out > 3 && !same_images(&d->in[0], &d->out[3])) ||
-        hki_cpu_elements(&d->in[0]) == 0 ||
+    if (!hki_cpu_f32(&d->in[HKI_NORM_GRAD_DY]) ||
+        !same_images(&d->in[HKI_NORM_GRAD_DY], &d->in[HKI_NORM_GRAD_X]) ||
+        (hki_cpu_present(d, HKI_NORM_GRAD_Y) &&
+         !same_images(&d->in[HKI_NORM_GRAD_DY], &d->in[HKI_NORM_GRAD_Y])) ||
+        (hki_cpu_present(d, HKI_NORM_GRAD_DY2) &&
+         !same_images(&d->in[HKI_NORM_GRAD_DY], &d->in[HKI_NORM_GRAD_DY2])) ||
+        !same_images(&d->in[HKI_NORM_GRAD_DY], &d->out[HKI_NORM_GRAD_DX]) ||
+        (d->n_out > 3 && !same_images(&d->in[HKI_NORM_GRAD_DY],
+                                      &d->out[HKI_NORM_GRAD_DRESIDUAL])) ||
+        hki_cpu_elements(&d->in[HKI_NORM_GRAD_DY]) == 0 ||
         (act != HKI_U_NONE && act != HKI_U_RELU))
         return HK_OK;
-    const hki_tiles t = hki_cpu_tiles(&d->in[0]);
+    const hki_tiles t = hki_cpu_tiles(&d->in[HKI_NORM_GRAD_DY]);
     reserve(k, t.width * t.blocks);
     k->run = run_batch_norm_grad;
     return HK_OK;
@@ -185,13 +194,13 @@ hk_status hki_make_batch_norm_grad(hki_kernel *k) {
 
 static hk_status run_affine(const hki_cpu_call *c) {
     const hki_kernel *k = c->k;
-    const hki_tiles t = hki_cpu_tiles(&k->desc.in[0]);
+    const hki_tiles t = hki_cpu_tiles(&k->desc.in[HKI_AFFINE_X]);
     const hki_norm_args p = {.t = t,
                              .channels = t.width * t.blocks,
-                             .x = c->in[0],
-                             .a = c->in[1],
-                             .b = c->in[2],
-                             .residual = c->in[3],
+                             .x = c->in[HKI_AFFINE_X],
+                             .a = c->in[HKI_AFFINE_SCALE],
+                             .b = c->in[HKI_AFFINE_SHIFT],
+                             .residual = c->in[HKI_AFFINE_RESIDUAL],
                              .out = c->out[0],
                              .relu = k->desc.attr.act == HKI_U_RELU};
     hki_cpu_split(k, t.tiles * t.rows, t.width, 1, k->device->norm->apply, &p);
@@ -201,9 +210,11 @@ static hk_status run_affine(const hki_cpu_call *c) {
 hk_status hki_make_affine(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
     const int act = d->attr.act;
-    if (hki_cpu_f32(&d->in[0]) && same_images(&d->in[0], &d->out[0]) &&
-        (!hki_cpu_present(d, 3) || same_images(&d->in[0], &d->in[3])) &&
-        hki_cpu_elements(&d->in[0]) > 0 &&
+    if (hki_cpu_f32(&d->in[HKI_AFFINE_X]) &&
+        same_images(&d->in[HKI_AFFINE_X], &d->out[0]) &&
+        (!hki_cpu_present(d, HKI_AFFINE_RESIDUAL) ||
+         same_images(&d->in[HKI_AFFINE_X], &d->in[HKI_AFFINE_RESIDUAL])) &&
+        hki_cpu_elements(&d->in[HKI_AFFINE_X]) > 0 &&
         (act == HKI_U_NONE || act == HKI_U_RELU))
         k->run = run_affine;
     return HK_OK;
@@ -213,21 +224,21 @@ hk_status hki_make_affine(hki_kernel *k) {
 
 static hk_status run_layer_norm(const hki_cpu_call *c) {
     const hki_kernel *k = c->k;
-    const hki_tiles t = hki_cpu_tiles(&k->desc.in[0]);
+    const hki_tiles t = hki_cpu_tiles(&k->desc.in[HKI_LAYER_X]);
     const hki_layer_args p = {.n = t.width,
-                              .x = c->in[0],
-                              .gamma = c->in[1],
-                              .beta = c->in[2],
-                              .y = c->out[0],
-                              .mean = c->out[1],
-                              .rstd = c->out[2],
+                              .x = c->in[HKI_LAYER_X],
+                              .gamma = c->in[HKI_LAYER_GAMMA],
+                              .beta = c->in[HKI_LAYER_BETA],
+                              .y = c->out[HKI_LAYER_Y],
+                              .mean = c->out[HKI_LAYER_MEAN],
+                              .rstd = c->out[HKI_LAYER_RSTD],
                               .eps = k->desc.attr.eps};
     hki_cpu_split(k, t.rows, t.width, 1, k->device->norm->layer, &p);
     return HK_OK;
 }
 
 hk_status hki_make_layer_norm(hki_kernel *k) {
-    const hki_tensor_desc *x = &k->desc.in[0];
+    const hki_tensor_desc *x = &k->desc.in[HKI_LAYER_X];
     if (hki_cpu_f32(x) && x->format == HKI_PLAIN && hki_cpu_elements(x) > 0)
         k->run = run_layer_norm;
     return HK_OK;
@@ -235,17 +246,18 @@ hk_status hki_make_layer_norm(hki_kernel *k) {
 
 static hk_status run_layer_norm_grad(const hki_cpu_call *c) {
     const hki_kernel *k = c->k;
-    const hki_tiles t = hki_cpu_tiles(&k->desc.in[0]);
+    const hki_tiles t = hki_cpu_tiles(&k->desc.in[HKI_LAYER_GRAD_DY]);
     const int parts = hki_cpu_split_parts(k, t.rows, t.width, 1);
     double *sum = c->run.scratch;
-    float *dgamma = c->out[1], *dbeta = c->out[2];
+    float *dgamma = c->out[HKI_LAYER_GRAD_DGAMMA],
+          *dbeta = c->out[HKI_LAYER_GRAD_DBETA];
     const hki_layer_args p = {.n = t.width,
-                              .dy = c->in[0],
-                              .x = c->in[1],
-                              .gamma = c->in[2],
-                              .mean_in = c->in[3],
-                              .rstd_in = c->in[4],
-                              .y = c->out[0],
+                              .dy = c->in[HKI_LAYER_GRAD_DY],
+                              .x = c->in[HKI_LAYER_GRAD_X],
+                              .gamma = c->in[HKI_LAYER_GRAD_GAMMA],
+                              .mean_in = c->in[HKI_LAYER_GRAD_MEAN],
+                              .rstd_in = c->in[HKI_LAYER_GRAD_RSTD],
+                              .y = c->out[HKI_LAYER_GRAD_DX],
                               .sum = sum};
     memset(sum, 0, (size_t)(parts * 2 * t.width) * sizeof *sum);
     hki_cpu_split(k, t.rows, t.width, 1, k->device->norm->layer_grad, &p);
@@ -259,7 +271,7 @@ static hk_status run_layer_norm_grad(const hki_cpu_call *c) {
 }
 
 hk_status hki_make_layer_norm_grad(hki_kernel *k) {
-    const hki_tensor_desc *x = &k->desc.in[0];
+    const hki_tensor_desc *x = &k->desc.in[HKI_LAYER_GRAD_DY];
     if (!hki_cpu_f32(x) || x->format != HKI_PLAIN || hki_cpu_elements(x) == 0)
         return HK_OK;
     k->scratch_bytes = sum_bytes(k, hki_cpu_tiles(x).width);

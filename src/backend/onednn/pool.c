@@ -47,8 +47,8 @@ static int64_t row_cost(const hki_pool_args *p) {
 static hk_status run_max_pool(const hki_cpu_call *c) {
     hki_pool_args p = *(const hki_pool_args *)c->k->plan;
     p.x = c->in[0];
-    p.out = c->out[0];
-    p.index = c->out[1];
+    p.out = c->out[HKI_POOL_Y];
+    p.index = c->out[HKI_POOL_INDEX];
     hki_cpu_split(c->k, p.tiles * p.oh, row_cost(&p), 1,
                   c->k->device->pool->max, &p);
     return HK_OK;
@@ -56,17 +56,18 @@ static hk_status run_max_pool(const hki_cpu_call *c) {
 
 hk_status hki_make_max_pool(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
-    if (!usable(&d->in[0], &d->out[0]) ||
-        (d->n_out > 1 && d->out[1].format != d->out[0].format))
+    if (!usable(&d->in[0], &d->out[HKI_POOL_Y]) ||
+        (d->n_out > 1 &&
+         d->out[HKI_POOL_INDEX].format != d->out[HKI_POOL_Y].format))
         return HK_OK;
-    return plan_pool(k, &d->in[0], &d->out[0], run_max_pool);
+    return plan_pool(k, &d->in[0], &d->out[HKI_POOL_Y], run_max_pool);
 }
 
 static hk_status run_max_pool_grad(const hki_cpu_call *c) {
     hki_pool_args p = *(const hki_pool_args *)c->k->plan;
-    p.dy = c->in[0];
-    p.index_in = c->in[1];
-    p.y = c->k->desc.attr.act == HKI_U_RELU ? c->in[2] : NULL;
+    p.dy = c->in[HKI_POOL_GRAD_DY];
+    p.index_in = c->in[HKI_POOL_GRAD_INDEX];
+    p.y = c->k->desc.attr.act == HKI_U_RELU ? c->in[HKI_POOL_GRAD_Y] : NULL;
     p.out = c->out[0];
     hki_cpu_split(c->k, p.exact ? p.tiles * p.oh : p.tiles,
                   p.exact ? row_cost(&p) : row_cost(&p) * p.oh, 1,
@@ -76,10 +77,13 @@ static hk_status run_max_pool_grad(const hki_cpu_call *c) {
 
 hk_status hki_make_max_pool_grad(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
-    if (!usable(&d->out[0], &d->in[0]) || d->in[1].format != d->in[0].format ||
-        (hki_cpu_present(d, 2) && d->in[2].format != d->in[0].format))
+    if (!usable(&d->out[0], &d->in[HKI_POOL_GRAD_DY]) ||
+        d->in[HKI_POOL_GRAD_INDEX].format != d->in[HKI_POOL_GRAD_DY].format ||
+        (hki_cpu_present(d, HKI_POOL_GRAD_Y) &&
+         d->in[HKI_POOL_GRAD_Y].format != d->in[HKI_POOL_GRAD_DY].format))
         return HK_OK;
-    HKI_TRY(plan_pool(k, &d->out[0], &d->in[0], run_max_pool_grad));
+    HKI_TRY(
+        plan_pool(k, &d->out[0], &d->in[HKI_POOL_GRAD_DY], run_max_pool_grad));
     hki_pool_args *p = k->plan;
     p->exact = p->kh == p->sh && p->kw == p->sw && p->top == 0 &&
                p->left == 0 && p->oh * p->sh == p->ih && p->ow * p->sw == p->iw;

@@ -30,17 +30,18 @@ hk_status hki_make_softmax(hki_kernel *k) {
 
 static hk_status run_sparse_xent(const hki_cpu_call *c) {
     const hki_kernel *k = c->k;
-    const hki_tiles t = hki_cpu_tiles(&k->desc.in[0]);
+    const hki_tiles t = hki_cpu_tiles(&k->desc.in[HKI_XENT_LOGITS]);
     const int parts = hki_cpu_split_parts(k, t.rows, 4 * t.width, 1);
     int64_t *bad = c->run.scratch;
     for (int i = 0; i < parts; i++)
         bad[i] = -1;
     const hki_softmax_args p = {.n = t.width,
-                                .x = c->in[0],
-                                .labels = c->in[1],
-                                .labels64 = k->desc.in[1].dtype == HK_I64,
-                                .loss = c->out[0],
-                                .out = c->out[1],
+                                .x = c->in[HKI_XENT_LOGITS],
+                                .labels = c->in[HKI_XENT_LABELS],
+                                .labels64 =
+                                    k->desc.in[HKI_XENT_LABELS].dtype == HK_I64,
+                                .loss = c->out[HKI_XENT_LOSS],
+                                .out = c->out[HKI_XENT_BACKPROP],
                                 .bad = bad};
     hki_cpu_split(k, t.rows, 4 * t.width, 1, k->device->softmax->sparse_xent,
                   &p);
@@ -52,7 +53,8 @@ static hk_status run_sparse_xent(const hki_cpu_call *c) {
 
 hk_status hki_make_sparse_softmax_xent(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
-    if (!hki_cpu_f32(&d->in[0]) || hki_cpu_elements(&d->in[0]) == 0)
+    if (!hki_cpu_f32(&d->in[HKI_XENT_LOGITS]) ||
+        hki_cpu_elements(&d->in[HKI_XENT_LOGITS]) == 0)
         return HK_OK;
     const size_t own =
         HKI_CPU_ALIGN((size_t)k->device->threads * sizeof(int64_t));
@@ -63,20 +65,21 @@ hk_status hki_make_sparse_softmax_xent(hki_kernel *k) {
 
 static hk_status run_xent(const hki_cpu_call *c) {
     const hki_kernel *k = c->k;
-    const hki_tiles t = hki_cpu_tiles(&k->desc.in[0]);
+    const hki_tiles t = hki_cpu_tiles(&k->desc.in[HKI_XENT_LOGITS]);
     const hki_softmax_args p = {.n = t.width,
-                                .x = c->in[0],
-                                .labels = c->in[1],
-                                .loss = c->out[0],
-                                .out = c->out[1]};
+                                .x = c->in[HKI_XENT_LOGITS],
+                                .labels = c->in[HKI_XENT_LABELS],
+                                .loss = c->out[HKI_XENT_LOSS],
+                                .out = c->out[HKI_XENT_BACKPROP]};
     hki_cpu_split(k, t.rows, 4 * t.width, 1, k->device->softmax->xent, &p);
     return HK_OK;
 }
 
 hk_status hki_make_softmax_xent(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
-    if (hki_cpu_f32(&d->in[0]) && hki_cpu_f32(&d->in[1]) &&
-        hki_cpu_elements(&d->in[0]) > 0)
+    if (hki_cpu_f32(&d->in[HKI_XENT_LOGITS]) &&
+        hki_cpu_f32(&d->in[HKI_XENT_LABELS]) &&
+        hki_cpu_elements(&d->in[HKI_XENT_LOGITS]) > 0)
         k->run = run_xent;
     return HK_OK;
 }

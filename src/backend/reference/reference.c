@@ -115,11 +115,6 @@ static hki_format image_format(const hki_device *d, const hki_conv_info *c,
     return HKI_PLAIN;
 }
 
-static bool takes_format(const hki_device *d, hki_opcode op) {
-    (void)d;
-    return op == HKI_OP_reorder;
-}
-
 const hki_backend hki_backend_reference = {
     .name = "reference",
     .device_open = device_open,
@@ -144,5 +139,4 @@ const hki_backend hki_backend_reference = {
     .state_destroy = state_destroy,
     .kernel_run = kernel_run,
     .image_format = image_format,
-    .takes_format = takes_format,
 };

@@ -61,6 +61,7 @@ hk_status hk_estimator_assign(hk_estimator *e, const hk_source *input,
         HKI_TRY(open_spec(e, input, &spec, &batch));
         HKI_TRY(hki_crew_create(e, spec, batch, &e->crew));
     }
+    (void)side; // no graph fills a side block
     hki_crew *const c = e->crew;
     memcpy(c->model, values,
            (size_t)hk_layout_size(c->layout) * sizeof *values);

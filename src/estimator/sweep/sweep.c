@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include "graph/graph.h"
 
 enum {
     MOST_THREADS = 64

@@ -173,7 +173,6 @@ static hk_status tie_worker(hki_crew *c, hki_worker *w) {
     if (c->is_elastic) {
         hk_elastic_options o;
         elastic_options(c, &o);
-        o.side = hk_session_side(s);
         HKI_TRY(hk_elastic_create(&o, w->optimizer, c->center, &w->elastic));
     }
     hk_trainer_options t;

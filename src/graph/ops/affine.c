@@ -7,22 +7,25 @@
 #include "graph/ops/layers.h"
 
 static hk_status infer_affine(hki_infer *c) {
-    const hk_shape *x = &c->in[0].shape;
+    const hk_shape *x = &c->in[HKI_AFFINE_X].shape;
     HKI_TRY(hki_check_floats(c, 15));
     HKI_TRY(hki_check_act(c));
-    HKI_TRY(hki_check_min_rank(c, 0, "x", 1));
-    HKI_TRY(hki_check_vector(c, 1, "the scale", hki_last_dim(*x)));
-    HKI_TRY(hki_check_vector(c, 2, "the shift", hki_last_dim(*x)));
-    if (c->n_in > 3 && c->in[3].dtype != 0)
-        HKI_TRY(hki_check_shape(c, 3, "the residual", *x));
-    c->out[0].dtype = c->in[0].dtype;
+    HKI_TRY(hki_check_min_rank(c, HKI_AFFINE_X, "x", 1));
+    HKI_TRY(
+        hki_check_vector(c, HKI_AFFINE_SCALE, "the scale", hki_last_dim(*x)));
+    HKI_TRY(
+        hki_check_vector(c, HKI_AFFINE_SHIFT, "the shift", hki_last_dim(*x)));
+    if (c->n_in > 3 && c->in[HKI_AFFINE_RESIDUAL].dtype != 0)
+        HKI_TRY(hki_check_shape(c, HKI_AFFINE_RESIDUAL, "the residual", *x));
+    c->out[0].dtype = c->in[HKI_AFFINE_X].dtype;
     c->out[0].shape = *x;
     return HK_OK;
 }
 
 static void grad_affine(hki_grad *c) {
     hki_call *call = c->call;
-    hk_node *x = call->in[0], *scale = call->in[1], *shift = call->in[2];
+    hk_node *x = call->in[HKI_AFFINE_X], *scale = call->in[HKI_AFFINE_SCALE],
+            *shift = call->in[HKI_AFFINE_SHIFT];
     hk_node *dz = c->dy[0];
     if (call->attr.act != HKI_U_NONE) {
         // These functions' slopes follow from y alone; it stands in for z.
@@ -30,26 +33,29 @@ static void grad_affine(hki_grad *c) {
         hk_node *const in[] = {dz, &call->out[0], &call->out[0]};
         dz = hki_emit(c->g, HKI_OP_unary_grad, &a, in, 3);
     }
-    if (c->need[0])
-        c->dx[0] = hki_binary(c->g, HKI_B_MUL, dz, scale);
-    if (c->need[1])
-        c->dx[1] =
+    if (c->need[HKI_AFFINE_X])
+        c->dx[HKI_AFFINE_X] = hki_binary(c->g, HKI_B_MUL, dz, scale);
+    if (c->need[HKI_AFFINE_SCALE])
+        c->dx[HKI_AFFINE_SCALE] =
             hki_sum_to(c->g, hki_binary(c->g, HKI_B_MUL, dz, x), scale->shape);
-    if (c->need[2])
-        c->dx[2] = hki_sum_to(c->g, dz, shift->shape);
-    if (call->n_in > 3 && call->in[3] != NULL && c->need[3])
-        c->dx[3] = dz;
+    if (c->need[HKI_AFFINE_SHIFT])
+        c->dx[HKI_AFFINE_SHIFT] = hki_sum_to(c->g, dz, shift->shape);
+    if (call->n_in > 3 && call->in[HKI_AFFINE_RESIDUAL] != NULL &&
+        c->need[HKI_AFFINE_RESIDUAL])
+        c->dx[HKI_AFFINE_RESIDUAL] = dz;
 }
 
 static hk_status run_affine(const hki_attr *a, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     (void)run;
-    const int64_t channels = hki_last_dim(in[0].shape);
+    const int64_t channels = hki_last_dim(in[HKI_AFFINE_X].shape);
     for (int64_t i = 0; i < out->count; i++) {
         const int64_t k = i % channels;
-        double z = hki_ld(&in[0], i) * hki_ld(&in[1], k) + hki_ld(&in[2], k);
-        if (in[3].data != NULL)
-            z += hki_ld(&in[3], i);
+        double z =
+            hki_ld(&in[HKI_AFFINE_X], i) * hki_ld(&in[HKI_AFFINE_SCALE], k) +
+            hki_ld(&in[HKI_AFFINE_SHIFT], k);
+        if (in[HKI_AFFINE_RESIDUAL].data != NULL)
+            z += hki_ld(&in[HKI_AFFINE_RESIDUAL], i);
         hki_st(out, i, hki_act_value(a->act, z));
     }
     return HK_OK;
@@ -64,6 +70,10 @@ const hki_op hki_op_affine = {
     .infer = infer_affine,
     .grad = grad_affine,
     .run = run_affine,
+    .images_in = HKI_BIT(HKI_AFFINE_X) | HKI_BIT(HKI_AFFINE_RESIDUAL),
+    .images_out = HKI_BIT(0),
+    .takes_act = HKI_BIT(HKI_U_RELU),
+    .residual = HKI_AFFINE_RESIDUAL,
 };
 
 hk_node *hki_affine(hk_graph *g, hk_node *x, hk_node *scale, hk_node *shift) {

@@ -19,20 +19,20 @@ static hk_status check_eps(const hki_infer *c) {
 }
 
 static hk_status infer_batch_norm(hki_infer *c) {
-    const hk_shape *x = &c->in[0].shape;
+    const hk_shape *x = &c->in[HKI_NORM_X].shape;
     HKI_TRY(hki_check_floats(c, 15));
     HKI_TRY(hki_check_relu(c));
     HKI_TRY(check_eps(c));
-    HKI_TRY(hki_check_min_rank(c, 0, "x", 1));
+    HKI_TRY(hki_check_min_rank(c, HKI_NORM_X, "x", 1));
     const int64_t channels = hki_last_dim(*x);
-    HKI_TRY(hki_check_vector(c, 1, "gamma", channels));
-    HKI_TRY(hki_check_vector(c, 2, "beta", channels));
-    if (c->n_in > 3 && c->in[3].dtype != 0)
-        HKI_TRY(hki_check_shape(c, 3, "the residual", *x));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = *x;
-    hki_infer_vector(c, 1, channels);
-    hki_infer_vector(c, 2, channels);
+    HKI_TRY(hki_check_vector(c, HKI_NORM_GAMMA, "gamma", channels));
+    HKI_TRY(hki_check_vector(c, HKI_NORM_BETA, "beta", channels));
+    if (c->n_in > 3 && c->in[HKI_NORM_RESIDUAL].dtype != 0)
+        HKI_TRY(hki_check_shape(c, HKI_NORM_RESIDUAL, "the residual", *x));
+    c->out[HKI_NORM_Y].dtype = c->in[HKI_NORM_X].dtype;
+    c->out[HKI_NORM_Y].shape = *x;
+    hki_infer_vector(c, HKI_NORM_MEAN, channels);
+    hki_infer_vector(c, HKI_NORM_VAR, channels);
     return HK_OK;
 }
 
@@ -40,16 +40,20 @@ static void grad_batch_norm(hki_grad *c) {
     hki_call *call = c->call;
     if (c->dy[0] == NULL)
         return;
-    const bool has_residual = call->n_in > 3 && call->in[3] != NULL;
+    const bool has_residual =
+        call->n_in > 3 && call->in[HKI_NORM_RESIDUAL] != NULL;
     const hki_attr a = {
         .eps = call->attr.eps,
         .act = call->attr.act,
         .mode = has_residual,
     };
     hk_node *const in[] = {
-        c->dy[0],      call->in[0],
-        call->in[1],   &call->out[1],
-        &call->out[2], a.act != HKI_U_NONE ? &call->out[0] : NULL,
+        c->dy[0],
+        call->in[HKI_NORM_X],
+        call->in[HKI_NORM_GAMMA],
+        &call->out[HKI_NORM_MEAN],
+        &call->out[HKI_NORM_VAR],
+        a.act != HKI_U_NONE ? &call->out[HKI_NORM_Y] : NULL,
     };
     hk_node *dx = hki_emit(c->g, HKI_OP_batch_norm_grad, &a, in, 6);
     for (int i = 0; i < 3 + has_residual; i++)
@@ -75,23 +79,24 @@ static void moments(const hki_view *x, int64_t channel, int64_t channels,
 static hk_status run_batch_norm(const hki_attr *a, const hki_kernel_run *run,
                                 const hki_view *in, const hki_view *out) {
     (void)run;
-    const int64_t channels = hki_last_dim(in[0].shape);
-    const hki_view *residual = &in[3];
+    const int64_t channels = hki_last_dim(in[HKI_NORM_X].shape);
+    const hki_view *residual = &in[HKI_NORM_RESIDUAL];
     for (int64_t k = 0; k < channels; k++) {
         double mean, var;
-        moments(&in[0], k, channels, &mean, &var);
-        const double scale = hki_ld(&in[1], k) / sqrt(var + a->eps);
-        const double beta = hki_ld(&in[2], k);
-        for (int64_t i = k; i < in[0].count; i += channels) {
-            double z = (hki_ld(&in[0], i) - mean) * scale + beta;
+        moments(&in[HKI_NORM_X], k, channels, &mean, &var);
+        const double scale =
+            hki_ld(&in[HKI_NORM_GAMMA], k) / sqrt(var + a->eps);
+        const double beta = hki_ld(&in[HKI_NORM_BETA], k);
+        for (int64_t i = k; i < in[HKI_NORM_X].count; i += channels) {
+            double z = (hki_ld(&in[HKI_NORM_X], i) - mean) * scale + beta;
             if (residual->data != NULL)
                 z += hki_ld(residual, i);
-            hki_st(&out[0], i, hki_act_value(a->act, z));
+            hki_st(&out[HKI_NORM_Y], i, hki_act_value(a->act, z));
         }
-        if (out[1].data != NULL)
-            hki_st(&out[1], k, mean);
-        if (out[2].data != NULL)
-            hki_st(&out[2], k, var);
+        if (out[HKI_NORM_MEAN].data != NULL)
+            hki_st(&out[HKI_NORM_MEAN], k, mean);
+        if (out[HKI_NORM_VAR].data != NULL)
+            hki_st(&out[HKI_NORM_VAR], k, var);
     }
     return HK_OK;
 }
@@ -105,6 +110,10 @@ const hki_op hki_op_batch_norm = {
     .infer = infer_batch_norm,
     .grad = grad_batch_norm,
     .run = run_batch_norm,
+    .images_in = HKI_BIT(HKI_NORM_X) | HKI_BIT(HKI_NORM_RESIDUAL),
+    .images_out = HKI_BIT(HKI_NORM_Y),
+    .takes_act = HKI_BIT(HKI_U_RELU),
+    .residual = HKI_NORM_RESIDUAL,
 };
 
 // ---- batch_norm_grad --------------------------------------------------------
@@ -113,51 +122,55 @@ const hki_op hki_op_batch_norm = {
 // back from two readers of the result.
 
 static hk_status infer_batch_norm_grad(hki_infer *c) {
-    const hk_shape *x = &c->in[0].shape;
+    const hk_shape *x = &c->in[HKI_NORM_GRAD_DY].shape;
     HKI_TRY(hki_check_floats(c, 127));
     HKI_TRY(hki_check_relu(c));
     HKI_TRY(check_eps(c));
-    HKI_TRY(hki_check_min_rank(c, 0, "dy", 1));
+    HKI_TRY(hki_check_min_rank(c, HKI_NORM_GRAD_DY, "dy", 1));
     const int64_t channels = hki_last_dim(*x);
-    HKI_TRY(hki_check_shape(c, 1, "x", *x));
-    HKI_TRY(hki_check_vector(c, 2, "gamma", channels));
-    HKI_TRY(hki_check_vector(c, 3, "the mean", channels));
-    HKI_TRY(hki_check_vector(c, 4, "the variance", channels));
-    if (c->n_in > 5 && c->in[5].dtype != 0)
-        HKI_TRY(hki_check_shape(c, 5, "y", *x));
+    HKI_TRY(hki_check_shape(c, HKI_NORM_GRAD_X, "x", *x));
+    HKI_TRY(hki_check_vector(c, HKI_NORM_GRAD_GAMMA, "gamma", channels));
+    HKI_TRY(hki_check_vector(c, HKI_NORM_GRAD_MEAN, "the mean", channels));
+    HKI_TRY(hki_check_vector(c, HKI_NORM_GRAD_VAR, "the variance", channels));
+    if (c->n_in > 5 && c->in[HKI_NORM_GRAD_Y].dtype != 0)
+        HKI_TRY(hki_check_shape(c, HKI_NORM_GRAD_Y, "y", *x));
     else if (c->attr->act == HKI_U_RELU)
         return hki_fail(HK_E_INVALID_ARG, "%s: relu without y", c->name);
-    if (c->n_in > 6 && c->in[6].dtype != 0)
-        HKI_TRY(hki_check_shape(c, 6, "the second dy", *x));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = *x;
-    hki_infer_vector(c, 1, channels);
-    hki_infer_vector(c, 2, channels);
+    if (c->n_in > 6 && c->in[HKI_NORM_GRAD_DY2].dtype != 0)
+        HKI_TRY(hki_check_shape(c, HKI_NORM_GRAD_DY2, "the second dy", *x));
+    c->out[HKI_NORM_GRAD_DX].dtype = c->in[HKI_NORM_GRAD_DY].dtype;
+    c->out[HKI_NORM_GRAD_DX].shape = *x;
+    hki_infer_vector(c, HKI_NORM_GRAD_DGAMMA, channels);
+    hki_infer_vector(c, HKI_NORM_GRAD_DBETA, channels);
     c->n_out = c->attr->mode != 0 ? 4 : 3;
     if (c->attr->mode != 0) {
-        c->out[3].dtype = c->in[0].dtype;
-        c->out[3].shape = *x;
+        c->out[HKI_NORM_GRAD_DRESIDUAL].dtype = c->in[HKI_NORM_GRAD_DY].dtype;
+        c->out[HKI_NORM_GRAD_DRESIDUAL].shape = *x;
     }
     return HK_OK;
 }
 
 // Gradient before the activation.
 static double dz_at(const hki_attr *a, const hki_view *in, int64_t i) {
-    if (a->act == HKI_U_RELU && !(hki_ld(&in[5], i) > 0.0))
+    if (a->act == HKI_U_RELU && !(hki_ld(&in[HKI_NORM_GRAD_Y], i) > 0.0))
         return 0.0;
-    return hki_ld(&in[0], i) + (in[6].data != NULL ? hki_ld(&in[6], i) : 0.0);
+    return hki_ld(&in[HKI_NORM_GRAD_DY], i) +
+           (in[HKI_NORM_GRAD_DY2].data != NULL
+                ? hki_ld(&in[HKI_NORM_GRAD_DY2], i)
+                : 0.0);
 }
 
 static hk_status run_batch_norm_grad(const hki_attr *a,
                                      const hki_kernel_run *run,
                                      const hki_view *in, const hki_view *out) {
     (void)run;
-    const int64_t channels = hki_last_dim(in[0].shape);
-    const hki_view *x = &in[1];
+    const int64_t channels = hki_last_dim(in[HKI_NORM_GRAD_DY].shape);
+    const hki_view *x = &in[HKI_NORM_GRAD_X];
     for (int64_t k = 0; k < channels; k++) {
-        const double mean = hki_ld(&in[3], k);
-        const double rstd = 1.0 / sqrt(hki_ld(&in[4], k) + a->eps);
-        const double scale = hki_ld(&in[2], k) * rstd;
+        const double mean = hki_ld(&in[HKI_NORM_GRAD_MEAN], k);
+        const double rstd =
+            1.0 / sqrt(hki_ld(&in[HKI_NORM_GRAD_VAR], k) + a->eps);
+        const double scale = hki_ld(&in[HKI_NORM_GRAD_GAMMA], k) * rstd;
         const int64_t n = x->count / channels;
         double dbeta = 0.0, dgamma = 0.0;
         for (int64_t i = k; i < x->count; i += channels) {
@@ -168,14 +181,15 @@ static hk_status run_batch_norm_grad(const hki_attr *a,
         for (int64_t i = k; i < x->count; i += channels) {
             const double h = (hki_ld(x, i) - mean) * rstd;
             const double dz = dz_at(a, in, i);
-            if (a->mode != 0 && out[3].data != NULL)
-                hki_st(&out[3], i, dz);
-            hki_st(&out[0], i, scale * (dz - (dbeta + h * dgamma) / (double)n));
+            if (a->mode != 0 && out[HKI_NORM_GRAD_DRESIDUAL].data != NULL)
+                hki_st(&out[HKI_NORM_GRAD_DRESIDUAL], i, dz);
+            hki_st(&out[HKI_NORM_GRAD_DX], i,
+                   scale * (dz - (dbeta + h * dgamma) / (double)n));
         }
-        if (out[1].data != NULL)
-            hki_st(&out[1], k, dgamma);
-        if (out[2].data != NULL)
-            hki_st(&out[2], k, dbeta);
+        if (out[HKI_NORM_GRAD_DGAMMA].data != NULL)
+            hki_st(&out[HKI_NORM_GRAD_DGAMMA], k, dgamma);
+        if (out[HKI_NORM_GRAD_DBETA].data != NULL)
+            hki_st(&out[HKI_NORM_GRAD_DBETA], k, dbeta);
     }
     return HK_OK;
 }
@@ -188,6 +202,10 @@ const hki_op hki_op_batch_norm_grad = {
     .n_out = 4,
     .infer = infer_batch_norm_grad,
     .run = run_batch_norm_grad,
+    .images_in = HKI_BIT(HKI_NORM_GRAD_DY) | HKI_BIT(HKI_NORM_GRAD_X) |
+                 HKI_BIT(HKI_NORM_GRAD_Y) | HKI_BIT(HKI_NORM_GRAD_DY2),
+    .images_out = HKI_BIT(HKI_NORM_GRAD_DX) | HKI_BIT(HKI_NORM_GRAD_DRESIDUAL),
+    .second_dy = HKI_NORM_GRAD_DY2,
 };
 
 hk_node *hk_normalize_batch(hk_graph *g, hk_node *x, hk_node *gamma,
@@ -197,8 +215,8 @@ hk_node *hk_normalize_batch(hk_graph *g, hk_node *x, hk_node *gamma,
     hk_node *const in[] = {x, gamma, beta, NULL};
     hk_node *y = hki_emit(g, HKI_OP_batch_norm, &a, in, 4);
     if (mean != NULL)
-        *mean = hki_output_of(y, 1);
+        *mean = hki_output_of(y, HKI_NORM_MEAN);
     if (variance != NULL)
-        *variance = hki_output_of(y, 2);
+        *variance = hki_output_of(y, HKI_NORM_VAR);
     return y;
 }

@@ -277,6 +277,26 @@ static void grad_binary(hki_grad *c) {
         c->dx[1] = hki_sum_to(c->g, d.b, in[1]->shape);
 }
 
+static const char *const names[HKI_B_COUNT] = {
+    [HKI_B_ADD] = "add",
+    [HKI_B_SUB] = "sub",
+    [HKI_B_MUL] = "mul",
+    [HKI_B_DIV] = "div",
+    [HKI_B_DIV_SAFE] = "div_safe",
+    [HKI_B_POW] = "pow",
+    [HKI_B_MAX] = "maximum",
+    [HKI_B_MIN] = "minimum",
+    [HKI_B_SQUARED_DIFF] = "squared_difference",
+    [HKI_B_SIGMOID_XENT] = "sigmoid_xent",
+    [HKI_B_LESS] = "less",
+    [HKI_B_LESS_EQUAL] = "less_equal",
+    [HKI_B_GREATER] = "greater",
+    [HKI_B_GREATER_EQUAL] = "greater_equal",
+    [HKI_B_EQUAL] = "equal",
+    [HKI_B_NOT_EQUAL] = "not_equal",
+    [HKI_B_AND] = "logical_and",
+    [HKI_B_OR] = "logical_or"};
+
 const hki_op hki_op_binary = {
     .name = "binary",
     .code = HKI_OP_binary,
@@ -287,6 +307,10 @@ const hki_op hki_op_binary = {
     .infer = infer_binary,
     .grad = grad_binary,
     .run = run_binary,
+    .images_in = HKI_BIT(0) | HKI_BIT(1),
+    .images_out = HKI_BIT(0),
+    .modes = names,
+    .n_modes = HKI_B_COUNT,
 };
 
 // ---- builders ---------------------------------------------------------------

@@ -47,11 +47,12 @@ static hk_status conv_shape(const char *name, hki_attr *a, const hk_shape *x,
 static hk_status infer_conv2d(hki_infer *c) {
     HKI_TRY(hki_check_floats(c, 7));
     HKI_TRY(hki_check_act(c));
-    HKI_TRY(conv_shape(c->name, c->attr, &c->in[0].shape, &c->in[1].shape,
-                       &c->out[0].shape));
-    if (c->n_in > 2 && c->in[2].dtype != 0)
-        HKI_TRY(hki_check_vector(c, 2, "the bias", c->in[1].shape.dim[3]));
-    c->out[0].dtype = c->in[0].dtype;
+    HKI_TRY(conv_shape(c->name, c->attr, &c->in[HKI_CONV_X].shape,
+                       &c->in[HKI_CONV_W].shape, &c->out[0].shape));
+    if (c->n_in > 2 && c->in[HKI_CONV_B].dtype != 0)
+        HKI_TRY(hki_check_vector(c, HKI_CONV_B, "the bias",
+                                 c->in[HKI_CONV_W].shape.dim[3]));
+    c->out[0].dtype = c->in[HKI_CONV_X].dtype;
     return HK_OK;
 }
 
@@ -66,31 +67,35 @@ static hki_attr grad_attr(const hki_attr *a, const hk_shape *s) {
 
 static void grad_conv2d(hki_grad *c) {
     hki_call *call = c->call;
-    hk_node *x = call->in[0], *w = call->in[1], *dz = c->dy[0];
-    const bool need_bias = call->n_in > 2 && call->in[2] != NULL && c->need[2];
+    hk_node *x = call->in[HKI_CONV_X], *w = call->in[HKI_CONV_W],
+            *dz = c->dy[0];
+    const bool need_bias =
+        call->n_in > 2 && call->in[HKI_CONV_B] != NULL && c->need[HKI_CONV_B];
     // The filter's gradient can bring the bias' one along; behind an
     // activation, act_bias_grad has it already.
     const bool apart =
-        call->attr.act != HKI_U_NONE || (need_bias && !c->need[1]);
+        call->attr.act != HKI_U_NONE || (need_bias && !c->need[HKI_CONV_W]);
     if (apart) {
         const hki_attr a = {.act = call->attr.act};
         hk_node *const in[] = {dz, &call->out[0]};
         dz = hki_emit(c->g, HKI_OP_act_bias_grad, &a, in, 2);
         if (need_bias)
-            c->dx[2] = hki_output_of(dz, 1);
+            c->dx[HKI_CONV_B] = hki_output_of(dz, HKI_ACT_GRAD_DB);
     }
-    if (c->need[0]) {
+    if (c->need[HKI_CONV_X]) {
         const hki_attr a = grad_attr(&call->attr, &x->shape);
         hk_node *const in[] = {dz, w};
-        c->dx[0] = hki_emit(c->g, HKI_OP_conv2d_grad_input, &a, in, 2);
+        c->dx[HKI_CONV_X] = hki_emit(c->g, HKI_OP_conv2d_grad_input, &a, in, 2);
     }
-    if (c->need[1]) {
+    if (c->need[HKI_CONV_W]) {
         hki_attr a = grad_attr(&call->attr, &w->shape);
         a.mode = need_bias && !apart;
         hk_node *const in[] = {x, dz};
-        c->dx[1] = hki_emit(c->g, HKI_OP_conv2d_grad_filter, &a, in, 2);
+        c->dx[HKI_CONV_W] =
+            hki_emit(c->g, HKI_OP_conv2d_grad_filter, &a, in, 2);
         if (need_bias && !apart)
-            c->dx[2] = hki_output_of(c->dx[1], 1);
+            c->dx[HKI_CONV_B] =
+                hki_output_of(c->dx[HKI_CONV_W], HKI_CONV_DW_DB);
     }
 }
 
@@ -192,15 +197,17 @@ static void fill_zero(double *x, int64_t n) {
 static hk_status run_conv2d(const hki_attr *a, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     conv c = {.a = a,
-              .x_shape = &in[0].shape,
-              .w_shape = &in[1].shape,
+              .x_shape = &in[HKI_CONV_X].shape,
+              .w_shape = &in[HKI_CONV_W].shape,
               .y_shape = &out[0].shape};
     c.x = run->scratch;
-    c.w = hki_widen(&in[0], c.x);
-    c.y = hki_widen(&in[1], c.w);
+    c.w = hki_widen(&in[HKI_CONV_X], c.x);
+    c.y = hki_widen(&in[HKI_CONV_W], c.w);
     const int64_t c_out = out->shape.dim[3];
     for (int64_t i = 0; i < out->count; i++)
-        c.y[i] = in[2].data != NULL ? hki_ld(&in[2], i % c_out) : 0.0;
+        c.y[i] = in[HKI_CONV_B].data != NULL
+                     ? hki_ld(&in[HKI_CONV_B], i % c_out)
+                     : 0.0;
     for_each_tap(&c, tap_forward);
     for (int64_t i = 0; i < out->count; i++)
         hki_st(out, i, hki_act_value(a->act, c.y[i]));
@@ -213,11 +220,11 @@ static hk_status run_conv2d_grad_input(const hki_attr *a,
                                        const hki_view *out) {
     conv c = {.a = a,
               .x_shape = &out[0].shape,
-              .w_shape = &in[1].shape,
-              .y_shape = &in[0].shape};
+              .w_shape = &in[HKI_CONV_DX_W].shape,
+              .y_shape = &in[HKI_CONV_DX_DZ].shape};
     c.y = run->scratch;
-    c.w = hki_widen(&in[0], c.y);
-    c.x = hki_widen(&in[1], c.w);
+    c.w = hki_widen(&in[HKI_CONV_DX_DZ], c.y);
+    c.x = hki_widen(&in[HKI_CONV_DX_W], c.w);
     fill_zero(c.x, out->count);
     for_each_tap(&c, tap_input);
     hki_narrow(out, c.x);
@@ -229,23 +236,23 @@ static hk_status run_conv2d_grad_filter(const hki_attr *a,
                                         const hki_view *in,
                                         const hki_view *out) {
     conv c = {.a = a,
-              .x_shape = &in[0].shape,
-              .w_shape = &out[0].shape,
-              .y_shape = &in[1].shape};
+              .x_shape = &in[HKI_CONV_DW_X].shape,
+              .w_shape = &out[HKI_CONV_DW_DW].shape,
+              .y_shape = &in[HKI_CONV_DW_DZ].shape};
     c.x = run->scratch;
-    c.y = hki_widen(&in[0], c.x);
-    c.w = hki_widen(&in[1], c.y);
+    c.y = hki_widen(&in[HKI_CONV_DW_X], c.x);
+    c.w = hki_widen(&in[HKI_CONV_DW_DZ], c.y);
     fill_zero(c.w, out->count);
     for_each_tap(&c, tap_filter);
     hki_narrow(out, c.w);
-    if (a->mode == 0 || out[1].data == NULL)
+    if (a->mode == 0 || out[HKI_CONV_DW_DB].data == NULL)
         return HK_OK;
-    const int64_t c_out = in[1].shape.dim[3];
+    const int64_t c_out = in[HKI_CONV_DW_DZ].shape.dim[3];
     for (int64_t o = 0; o < c_out; o++) {
         double sum = 0.0;
-        for (int64_t i = o; i < in[1].count; i += c_out)
+        for (int64_t i = o; i < in[HKI_CONV_DW_DZ].count; i += c_out)
             sum += c.y[i];
-        hki_st(&out[1], o, sum);
+        hki_st(&out[HKI_CONV_DW_DB], o, sum);
     }
     return HK_OK;
 }
@@ -261,15 +268,17 @@ static double conv_flop(const hk_shape *w, const hk_shape *y) {
 }
 
 static double flop_conv2d(const hki_call *c) {
-    return conv_flop(&c->in[1]->shape, &c->out[0].shape);
+    return conv_flop(&c->in[HKI_CONV_W]->shape, &c->out[0].shape);
 }
 
 static double flop_conv2d_grad_input(const hki_call *c) {
-    return conv_flop(&c->in[1]->shape, &c->in[0]->shape);
+    return conv_flop(&c->in[HKI_CONV_DX_W]->shape,
+                     &c->in[HKI_CONV_DX_DZ]->shape);
 }
 
 static double flop_conv2d_grad_filter(const hki_call *c) {
-    return conv_flop(&c->out[0].shape, &c->in[1]->shape);
+    return conv_flop(&c->out[HKI_CONV_DW_DW].shape,
+                     &c->in[HKI_CONV_DW_DZ]->shape);
 }
 
 const hki_op hki_op_conv2d = {
@@ -283,15 +292,19 @@ const hki_op hki_op_conv2d = {
     .run = run_conv2d,
     .scratch = scratch_conv,
     .flop = flop_conv2d,
+    .flags = HKI_OP_MIXES_FORMATS,
+    .images_in = HKI_BIT(HKI_CONV_X),
+    .images_out = HKI_BIT(0),
+    .takes_act = HKI_ACTS,
 };
 
 static hk_status infer_conv2d_grad_input(hki_infer *c) {
     hk_shape x, dz;
     HKI_TRY(hki_check_floats(c, 3));
     HKI_TRY(hki_check_dims(c, 4, &x));
-    HKI_TRY(conv_shape(c->name, c->attr, &x, &c->in[1].shape, &dz));
-    HKI_TRY(hki_check_shape(c, 0, "dz", dz));
-    c->out[0].dtype = c->in[0].dtype;
+    HKI_TRY(conv_shape(c->name, c->attr, &x, &c->in[HKI_CONV_DX_W].shape, &dz));
+    HKI_TRY(hki_check_shape(c, HKI_CONV_DX_DZ, "dz", dz));
+    c->out[0].dtype = c->in[HKI_CONV_DX_DZ].dtype;
     c->out[0].shape = x;
     return HK_OK;
 }
@@ -306,20 +319,23 @@ const hki_op hki_op_conv2d_grad_input = {
     .run = run_conv2d_grad_input,
     .scratch = scratch_conv,
     .flop = flop_conv2d_grad_input,
+    .flags = HKI_OP_MIXES_FORMATS,
+    .images_in = HKI_BIT(HKI_CONV_DX_DZ),
+    .images_out = HKI_BIT(0),
 };
 
 static hk_status infer_conv2d_grad_filter(hki_infer *c) {
     hk_shape w, dz;
     HKI_TRY(hki_check_floats(c, 3));
     HKI_TRY(hki_check_dims(c, 4, &w));
-    HKI_TRY(conv_shape(c->name, c->attr, &c->in[0].shape, &w, &dz));
-    HKI_TRY(hki_check_shape(c, 1, "dz", dz));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = w;
+    HKI_TRY(conv_shape(c->name, c->attr, &c->in[HKI_CONV_DW_X].shape, &w, &dz));
+    HKI_TRY(hki_check_shape(c, HKI_CONV_DW_DZ, "dz", dz));
+    c->out[HKI_CONV_DW_DW].dtype = c->in[HKI_CONV_DW_X].dtype;
+    c->out[HKI_CONV_DW_DW].shape = w;
     c->n_out = c->attr->mode != 0 ? 2 : 1;
     if (c->attr->mode != 0) {
-        c->out[1].dtype = c->in[0].dtype;
-        c->out[1].shape = hki_vector_shape(w.dim[3]);
+        c->out[HKI_CONV_DW_DB].dtype = c->in[HKI_CONV_DW_X].dtype;
+        c->out[HKI_CONV_DW_DB].shape = hki_vector_shape(w.dim[3]);
     }
     return HK_OK;
 }
@@ -334,6 +350,8 @@ const hki_op hki_op_conv2d_grad_filter = {
     .run = run_conv2d_grad_filter,
     .scratch = scratch_conv,
     .flop = flop_conv2d_grad_filter,
+    .flags = HKI_OP_MIXES_FORMATS,
+    .images_in = HKI_BIT(HKI_CONV_DW_X) | HKI_BIT(HKI_CONV_DW_DZ),
 };
 
 // ---- builder --------------------------------------------------------------

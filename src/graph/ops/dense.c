@@ -7,18 +7,19 @@
 #include "graph/ops/layers.h"
 
 static hk_status infer_dense(hki_infer *c) {
-    const hk_shape *x = &c->in[0].shape, *w = &c->in[1].shape;
+    const hk_shape *x = &c->in[HKI_DENSE_X].shape,
+                   *w = &c->in[HKI_DENSE_W].shape;
     HKI_TRY(hki_check_floats(c, 7));
     HKI_TRY(hki_check_act(c));
-    HKI_TRY(hki_check_rank(c, 0, "x", 2));
-    HKI_TRY(hki_check_rank(c, 1, "the weights", 2));
+    HKI_TRY(hki_check_rank(c, HKI_DENSE_X, "x", 2));
+    HKI_TRY(hki_check_rank(c, HKI_DENSE_W, "the weights", 2));
     if (x->dim[1] != w->dim[0])
         return hki_fail(HK_E_SHAPE,
                         "%s: x has %lld columns, the weights have %lld rows",
                         c->name, (long long)x->dim[1], (long long)w->dim[0]);
-    if (c->n_in > 2 && c->in[2].dtype != 0)
-        HKI_TRY(hki_check_vector(c, 2, "the bias", w->dim[1]));
-    c->out[0].dtype = c->in[0].dtype;
+    if (c->n_in > 2 && c->in[HKI_DENSE_B].dtype != 0)
+        HKI_TRY(hki_check_vector(c, HKI_DENSE_B, "the bias", w->dim[1]));
+    c->out[0].dtype = c->in[HKI_DENSE_X].dtype;
     c->out[0].shape = *x;
     c->out[0].shape.dim[1] = w->dim[1];
     return HK_OK;
@@ -26,32 +27,33 @@ static hk_status infer_dense(hki_infer *c) {
 
 static void grad_dense(hki_grad *c) {
     hki_call *call = c->call;
-    const bool has_bias = call->n_in > 2 && call->in[2] != NULL;
+    const bool has_bias = call->n_in > 2 && call->in[HKI_DENSE_B] != NULL;
     hk_node *dz = c->dy[0];
-    if (call->attr.act != HKI_U_NONE || (has_bias && c->need[2])) {
+    if (call->attr.act != HKI_U_NONE || (has_bias && c->need[HKI_DENSE_B])) {
         const hki_attr attr = {.act = call->attr.act};
         hk_node *const in[] = {dz, &call->out[0]};
         dz = hki_emit(c->g, HKI_OP_act_bias_grad, &attr, in, 2);
     }
-    if (has_bias && c->need[2])
-        c->dx[2] = hki_output_of(dz, 1);
-    if (c->need[0])
-        c->dx[0] = hk_matmul(c->g, dz, call->in[1], 0, 1);
-    if (c->need[1])
-        c->dx[1] = hk_matmul(c->g, call->in[0], dz, 1, 0);
+    if (has_bias && c->need[HKI_DENSE_B])
+        c->dx[HKI_DENSE_B] = hki_output_of(dz, HKI_ACT_GRAD_DB);
+    if (c->need[HKI_DENSE_X])
+        c->dx[HKI_DENSE_X] = hk_matmul(c->g, dz, call->in[HKI_DENSE_W], 0, 1);
+    if (c->need[HKI_DENSE_W])
+        c->dx[HKI_DENSE_W] = hk_matmul(c->g, call->in[HKI_DENSE_X], dz, 1, 0);
 }
 
 static hk_status run_dense(const hki_attr *a, const hki_kernel_run *run,
                            const hki_view *in, const hki_view *out) {
-    const int64_t rows = in[0].shape.dim[0], depth = in[0].shape.dim[1];
-    const int64_t cols = in[1].shape.dim[1];
-    const hki_view *bias = &in[2];
-    double *w = run->scratch, *y = hki_widen(&in[1], w);
+    const int64_t rows = in[HKI_DENSE_X].shape.dim[0],
+                  depth = in[HKI_DENSE_X].shape.dim[1];
+    const int64_t cols = in[HKI_DENSE_W].shape.dim[1];
+    const hki_view *bias = &in[HKI_DENSE_B];
+    double *w = run->scratch, *y = hki_widen(&in[HKI_DENSE_W], w);
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < cols; j++)
             y[j] = bias->data != NULL ? hki_ld(bias, j) : 0.0;
         for (int64_t l = 0; l < depth; l++) {
-            const double x = hki_ld(&in[0], i * depth + l);
+            const double x = hki_ld(&in[HKI_DENSE_X], i * depth + l);
             for (int64_t j = 0; j < cols; j++)
                 y[j] += x * w[l * cols + j];
         }
@@ -65,12 +67,13 @@ static hk_status run_dense(const hki_attr *a, const hki_kernel_run *run,
 static size_t scratch_dense(const hki_attr *a, const hki_tensor_desc *in,
                             const hki_tensor_desc *out) {
     (void)a;
-    return hki_bytes_sum(hki_double_bytes(hki_desc_count(&in[1])),
+    return hki_bytes_sum(hki_double_bytes(hki_desc_count(&in[HKI_DENSE_W])),
                          hki_double_bytes(out[0].shape.dim[1]));
 }
 
 static double flop_dense(const hki_call *c) {
-    const hk_shape *x = &c->in[0]->shape, *w = &c->in[1]->shape;
+    const hk_shape *x = &c->in[HKI_DENSE_X]->shape,
+                   *w = &c->in[HKI_DENSE_W]->shape;
     return 2.0 * (double)x->dim[0] * (double)x->dim[1] * (double)w->dim[1];
 }
 
@@ -85,6 +88,7 @@ const hki_op hki_op_dense = {
     .run = run_dense,
     .scratch = scratch_dense,
     .flop = flop_dense,
+    .takes_act = HKI_ACTS,
 };
 
 // ---- act_bias_grad ----------------------------------------------------------
@@ -92,29 +96,32 @@ const hki_op hki_op_dense = {
 static hk_status infer_act_bias_grad(hki_infer *c) {
     HKI_TRY(hki_check_floats(c, 3));
     HKI_TRY(hki_check_act(c));
-    HKI_TRY(hki_check_min_rank(c, 0, "dy", 1));
-    HKI_TRY(hki_check_shape(c, 1, "y", c->in[0].shape));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = c->in[0].shape;
-    c->out[1].dtype = c->in[0].dtype;
-    c->out[1].shape = hki_vector_shape(hki_last_dim(c->in[0].shape));
+    HKI_TRY(hki_check_min_rank(c, HKI_ACT_GRAD_DY, "dy", 1));
+    HKI_TRY(
+        hki_check_shape(c, HKI_ACT_GRAD_Y, "y", c->in[HKI_ACT_GRAD_DY].shape));
+    c->out[HKI_ACT_GRAD_DZ].dtype = c->in[HKI_ACT_GRAD_DY].dtype;
+    c->out[HKI_ACT_GRAD_DZ].shape = c->in[HKI_ACT_GRAD_DY].shape;
+    c->out[HKI_ACT_GRAD_DB].dtype = c->in[HKI_ACT_GRAD_DY].dtype;
+    c->out[HKI_ACT_GRAD_DB].shape =
+        hki_vector_shape(hki_last_dim(c->in[HKI_ACT_GRAD_DY].shape));
     return HK_OK;
 }
 
 static hk_status run_act_bias_grad(const hki_attr *a, const hki_kernel_run *run,
                                    const hki_view *in, const hki_view *out) {
-    const int64_t cols = hki_last_dim(in[0].shape);
+    const int64_t cols = hki_last_dim(in[HKI_ACT_GRAD_DY].shape);
     double *db = run->scratch;
     for (int64_t j = 0; j < cols; j++)
         db[j] = 0.0;
-    for (int64_t i = 0; i < in[0].count; i++) {
-        const double slope = hki_act_slope(a->act, hki_ld(&in[1], i));
-        const double dz = hki_ld(&in[0], i) * slope;
-        hki_st(&out[0], i, dz);
+    for (int64_t i = 0; i < in[HKI_ACT_GRAD_DY].count; i++) {
+        const double slope =
+            hki_act_slope(a->act, hki_ld(&in[HKI_ACT_GRAD_Y], i));
+        const double dz = hki_ld(&in[HKI_ACT_GRAD_DY], i) * slope;
+        hki_st(&out[HKI_ACT_GRAD_DZ], i, dz);
         db[i % cols] += dz;
     }
-    if (out[1].data != NULL)
-        hki_narrow(&out[1], db);
+    if (out[HKI_ACT_GRAD_DB].data != NULL)
+        hki_narrow(&out[HKI_ACT_GRAD_DB], db);
     return HK_OK;
 }
 
@@ -123,7 +130,7 @@ static size_t scratch_act_bias_grad(const hki_attr *a,
                                     const hki_tensor_desc *out) {
     (void)a;
     (void)out;
-    return hki_double_bytes(hki_last_dim(in[0].shape));
+    return hki_double_bytes(hki_last_dim(in[HKI_ACT_GRAD_DY].shape));
 }
 
 const hki_op hki_op_act_bias_grad = {
@@ -135,6 +142,8 @@ const hki_op hki_op_act_bias_grad = {
     .infer = infer_act_bias_grad,
     .run = run_act_bias_grad,
     .scratch = scratch_act_bias_grad,
+    .images_in = HKI_BIT(HKI_ACT_GRAD_DY) | HKI_BIT(HKI_ACT_GRAD_Y),
+    .images_out = HKI_BIT(HKI_ACT_GRAD_DZ),
 };
 
 hk_node *hk_linear(hk_graph *g, hk_node *x, hk_node *w, hk_node *b,

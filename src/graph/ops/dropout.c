@@ -8,23 +8,24 @@
 
 static hk_status infer_dropout(hki_infer *c) {
     char text[HKI_SHAPE_TEXT];
-    if (!hki_dtype_is_real(c->in[0].dtype))
+    if (!hki_dtype_is_real(c->in[HKI_DROPOUT_X].dtype))
         return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
-                        hk_dtype_name(c->in[0].dtype));
-    if (!hki_dtype_is_real(c->in[1].dtype))
+                        hk_dtype_name(c->in[HKI_DROPOUT_X].dtype));
+    if (!hki_dtype_is_real(c->in[HKI_DROPOUT_RATE].dtype))
         return hki_fail(HK_E_DTYPE, "%s: the rate is %s, not a float type",
-                        c->name, hk_dtype_name(c->in[1].dtype));
-    if (c->in[1].shape.rank != 0)
+                        c->name, hk_dtype_name(c->in[HKI_DROPOUT_RATE].dtype));
+    if (c->in[HKI_DROPOUT_RATE].shape.rank != 0)
         return hki_fail(HK_E_SHAPE, "%s: the rate has shape %s, not a scalar",
-                        c->name, hki_shape_text(c->in[1].shape, text));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = c->in[0].shape;
+                        c->name,
+                        hki_shape_text(c->in[HKI_DROPOUT_RATE].shape, text));
+    c->out[0].dtype = c->in[HKI_DROPOUT_X].dtype;
+    c->out[0].shape = c->in[HKI_DROPOUT_X].shape;
     return HK_OK;
 }
 
 static hk_status run_dropout(const hki_attr *a, const hki_kernel_run *run,
                              const hki_view *in, const hki_view *out) {
-    const double rate = hki_ld(&in[1], 0);
+    const double rate = hki_ld(&in[HKI_DROPOUT_RATE], 0);
     if (!(rate >= 0.0 && rate < 1.0))
         return hki_fail(HK_E_RANGE, "dropout: rate %g is not in [0, 1)", rate);
     const double limit = rate * 0x1p32, scale = 1.0 / (1.0 - rate);
@@ -33,14 +34,15 @@ static hk_status run_dropout(const hki_attr *a, const hki_kernel_run *run,
         if (i % 4 == 0)
             hki_random_words(run, a->stream, (uint64_t)i / 4, word);
         const bool keep = (double)word[i % 4] >= limit;
-        hki_st(out, i, keep ? hki_ld(&in[0], i) * scale : 0.0);
+        hki_st(out, i, keep ? hki_ld(&in[HKI_DROPOUT_X], i) * scale : 0.0);
     }
     return HK_OK;
 }
 
 static void grad_dropout(hki_grad *c) {
-    hk_node *const in[] = {c->dy[0], c->call->in[1]};
-    c->dx[0] = hki_emit(c->g, HKI_OP_dropout, &c->call->attr, in, 2);
+    hk_node *const in[] = {c->dy[0], c->call->in[HKI_DROPOUT_RATE]};
+    c->dx[HKI_DROPOUT_X] =
+        hki_emit(c->g, HKI_OP_dropout, &c->call->attr, in, 2);
 }
 
 const hki_op hki_op_dropout = {

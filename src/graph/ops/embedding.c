@@ -75,19 +75,21 @@ static hk_status check_mode(const hki_infer *c) {
 static hk_status check_entries(const hki_infer *c) {
     HKI_TRY(check_mode(c));
     HKI_TRY(hki_check_floats(c, 5));
-    HKI_TRY(hki_check_index(c, 1, "the indices"));
-    HKI_TRY(hki_check_rank(c, 1, "the indices", 2));
-    if (c->n_in > 2 && c->in[2].dtype != 0)
-        return hki_check_shape(c, 2, "the weights", c->in[1].shape);
+    HKI_TRY(hki_check_index(c, HKI_BAG_INDEX, "the indices"));
+    HKI_TRY(hki_check_rank(c, HKI_BAG_INDEX, "the indices", 2));
+    if (c->n_in > 2 && c->in[HKI_BAG_WEIGHTS].dtype != 0)
+        return hki_check_shape(c, HKI_BAG_WEIGHTS, "the weights",
+                               c->in[HKI_BAG_INDEX].shape);
     return HK_OK;
 }
 
 static hk_status infer_embedding_bag(hki_infer *c) {
     HKI_TRY(check_entries(c));
-    HKI_TRY(hki_check_rank(c, 0, "the table", 2));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = hk_shape_make(
-        2, (const int64_t[]){c->in[1].shape.dim[0], c->in[0].shape.dim[1]});
+    HKI_TRY(hki_check_rank(c, HKI_BAG_TABLE, "the table", 2));
+    c->out[0].dtype = c->in[HKI_BAG_TABLE].dtype;
+    c->out[0].shape =
+        hk_shape_make(2, (const int64_t[]){c->in[HKI_BAG_INDEX].shape.dim[0],
+                                           c->in[HKI_BAG_TABLE].shape.dim[1]});
     return HK_OK;
 }
 
@@ -110,12 +112,12 @@ static double weight_at(const hki_view *weights, int64_t at) {
 // What the sum of bag i is divided by; *divisor is 0 for an empty mean.
 static hk_status bag_divisor(const hki_attr *a, const hki_view *in, int64_t i,
                              int64_t rows, double *divisor) {
-    const int64_t k = in[1].shape.dim[1];
+    const int64_t k = in[HKI_BAG_INDEX].shape.dim[1];
     double sum = 0.0;
     for (int64_t at = i * k; at < (i + 1) * k; at++) {
         int64_t row;
-        HKI_TRY(read_index(&in[1], at, rows, &row));
-        sum += row >= 0 ? weight_at(&in[2], at) : 0.0;
+        HKI_TRY(read_index(&in[HKI_BAG_INDEX], at, rows, &row));
+        sum += row >= 0 ? weight_at(&in[HKI_BAG_WEIGHTS], at) : 0.0;
     }
     *divisor = a->mode == HK_BAG_MEAN ? sum : 1.0;
     return HK_OK;
@@ -123,18 +125,19 @@ static hk_status bag_divisor(const hki_attr *a, const hki_view *in, int64_t i,
 
 static hk_status run_embedding_bag(const hki_attr *a, const hki_kernel_run *run,
                                    const hki_view *in, const hki_view *out) {
-    const int64_t rows = in[0].shape.dim[0], dim = in[0].shape.dim[1];
-    const int64_t k = in[1].shape.dim[1];
+    const int64_t rows = in[HKI_BAG_TABLE].shape.dim[0],
+                  dim = in[HKI_BAG_TABLE].shape.dim[1];
+    const int64_t k = in[HKI_BAG_INDEX].shape.dim[1];
     double *sum = run->scratch, divisor;
-    for (int64_t i = 0; i < in[1].shape.dim[0]; i++) {
+    for (int64_t i = 0; i < in[HKI_BAG_INDEX].shape.dim[0]; i++) {
         HKI_TRY(bag_divisor(a, in, i, rows, &divisor));
         for (int64_t j = 0; j < dim; j++)
             sum[j] = 0.0;
         for (int64_t at = i * k; at < (i + 1) * k; at++) {
-            const int64_t row = hki_ld_index(&in[1], at);
-            const double w = weight_at(&in[2], at);
+            const int64_t row = hki_ld_index(&in[HKI_BAG_INDEX], at);
+            const double w = weight_at(&in[HKI_BAG_WEIGHTS], at);
             for (int64_t j = 0; row >= 0 && j < dim; j++)
-                sum[j] += w * hki_ld(&in[0], row * dim + j);
+                sum[j] += w * hki_ld(&in[HKI_BAG_TABLE], row * dim + j);
         }
         for (int64_t j = 0; j < dim; j++)
             hki_st(out, i * dim + j, divisor != 0.0 ? sum[j] / divisor : 0.0);
@@ -151,9 +154,9 @@ static size_t scratch_embedding_bag(const hki_attr *a,
 }
 
 static double flop_embedding_bag(const hki_call *c) {
-    const hk_shape *idx = &c->in[1]->shape;
+    const hk_shape *idx = &c->in[HKI_BAG_INDEX]->shape;
     return 2.0 * (double)idx->dim[0] * (double)idx->dim[1] *
-           (double)c->in[0]->shape.dim[1];
+           (double)c->in[HKI_BAG_TABLE]->shape.dim[1];
 }
 
 // ---- gradient ---------------------------------------------------------------
@@ -168,8 +171,9 @@ static hk_node *sum_axis(hk_graph *g, hk_node *x, int axis, int keep_dims) {
 // and 0 at the padding.
 static hk_node *grad_weights(hki_grad *c) {
     hk_graph *g = c->g;
-    hk_node *table = c->call->in[0], *idx = c->call->in[1];
-    hk_node *weights = c->call->in[2], *dy = c->dy[0];
+    hk_node *table = c->call->in[HKI_BAG_TABLE],
+            *idx = c->call->in[HKI_BAG_INDEX];
+    hk_node *weights = c->call->in[HKI_BAG_WEIGHTS], *dy = c->dy[0];
     const hk_dtype t = table->dtype;
     const int64_t n = idx->shape.dim[0], dim = table->shape.dim[1];
     hk_node *zero = hk_constant_int(g, 0);
@@ -194,18 +198,18 @@ static hk_node *grad_weights(hki_grad *c) {
 
 static void grad_embedding_bag(hki_grad *c) {
     hki_call *call = c->call;
-    hk_node *weights = call->n_in > 2 ? call->in[2] : NULL;
-    if (c->need[0]) {
+    hk_node *weights = call->n_in > 2 ? call->in[HKI_BAG_WEIGHTS] : NULL;
+    if (c->need[HKI_BAG_TABLE]) {
         const hki_attr a = {
             .mode = call->attr.mode,
-            .n = call->in[0]->shape.dim[0],
+            .n = call->in[HKI_BAG_TABLE]->shape.dim[0],
         };
-        hk_node *const in[] = {c->dy[0], call->in[1], weights};
-        c->dx[0] = hki_output_of(
+        hk_node *const in[] = {c->dy[0], call->in[HKI_BAG_INDEX], weights};
+        c->dx[HKI_BAG_TABLE] = hki_output_of(
             hki_emit(c->g, HKI_OP_embedding_bag_grad, &a, in, 3), 1);
     }
-    if (weights != NULL && c->need[2])
-        c->dx[2] = grad_weights(c);
+    if (weights != NULL && c->need[HKI_BAG_WEIGHTS])
+        c->dx[HKI_BAG_WEIGHTS] = grad_weights(c);
 }
 
 const hki_op hki_op_embedding_bag = {
@@ -224,38 +228,38 @@ const hki_op hki_op_embedding_bag = {
 // Shapes of a triple of m rows.
 static void infer_triple(const hki_infer *c, hk_dtype t, int64_t m,
                          int64_t dim) {
-    c->out[0].dtype = HK_I64;
-    c->out[0].shape = hki_vector_shape(m);
-    c->out[1].dtype = t;
-    c->out[1].shape = hk_shape_make(2, (const int64_t[]){m, dim});
-    c->out[2].dtype = HK_I64;
-    c->out[2].shape = hki_vector_shape(1);
+    c->out[HKI_SPARSE_INDICES].dtype = HK_I64;
+    c->out[HKI_SPARSE_INDICES].shape = hki_vector_shape(m);
+    c->out[HKI_SPARSE_ROWS].dtype = t;
+    c->out[HKI_SPARSE_ROWS].shape = hk_shape_make(2, (const int64_t[]){m, dim});
+    c->out[HKI_SPARSE_COUNT].dtype = HK_I64;
+    c->out[HKI_SPARSE_COUNT].shape = hki_vector_shape(1);
 }
 
 static hk_status infer_embedding_bag_grad(hki_infer *c) {
-    const hk_shape *idx = &c->in[1].shape;
+    const hk_shape *idx = &c->in[HKI_BAG_GRAD_INDEX].shape;
     int64_t m;
     HKI_TRY(check_entries(c));
-    HKI_TRY(hki_check_rank(c, 0, "dy", 2));
-    const hk_shape dy =
-        hk_shape_make(2, (const int64_t[]){idx->dim[0], c->in[0].shape.dim[1]});
-    HKI_TRY(hki_check_shape(c, 0, "dy", dy));
+    HKI_TRY(hki_check_rank(c, HKI_BAG_GRAD_DY, "dy", 2));
+    const hk_shape dy = hk_shape_make(
+        2, (const int64_t[]){idx->dim[0], c->in[HKI_BAG_GRAD_DY].shape.dim[1]});
+    HKI_TRY(hki_check_shape(c, HKI_BAG_GRAD_DY, "dy", dy));
     if (c->attr->n < 0)
         return hki_fail(HK_E_SHAPE, "%s: the table's rows must be fixed",
                         c->name);
     HKI_TRY(hki_dim_mul(c->name, idx->dim[0], idx->dim[1], &m));
-    infer_triple(c, c->in[0].dtype, m, dy.dim[1]);
+    infer_triple(c, c->in[HKI_BAG_GRAD_DY].dtype, m, dy.dim[1]);
     return HK_OK;
 }
 
 // Writes the indices found and, where they are asked for, rows and count.
 static void store_triple(const index_set *set, const double *sum,
                          const hki_view *out) {
-    const int64_t n = set->count * out[1].shape.dim[1];
-    for (int64_t i = 0; out[1].data != NULL && i < n; i++)
-        hki_st(&out[1], i, sum[i]);
-    if (out[2].data != NULL)
-        ((int64_t *)out[2].data)[0] = set->count;
+    const int64_t n = set->count * out[HKI_SPARSE_ROWS].shape.dim[1];
+    for (int64_t i = 0; out[HKI_SPARSE_ROWS].data != NULL && i < n; i++)
+        hki_st(&out[HKI_SPARSE_ROWS], i, sum[i]);
+    if (out[HKI_SPARSE_COUNT].data != NULL)
+        ((int64_t *)out[HKI_SPARSE_COUNT].data)[0] = set->count;
 }
 
 // Scratch: sums [m, dim], then the set.
@@ -263,22 +267,26 @@ static hk_status run_embedding_bag_grad(const hki_attr *a,
                                         const hki_kernel_run *run,
                                         const hki_view *in,
                                         const hki_view *out) {
-    const int64_t k = in[1].shape.dim[1], dim = in[0].shape.dim[1];
+    const int64_t k = in[HKI_BAG_GRAD_INDEX].shape.dim[1],
+                  dim = in[HKI_BAG_GRAD_DY].shape.dim[1];
     double *sum = run->scratch, divisor;
-    index_set set = set_init(sum + in[1].count * dim, in[1].count, out->data);
-    for (int64_t i = 0; i < in[1].shape.dim[0]; i++) {
+    index_set set = set_init(sum + in[HKI_BAG_GRAD_INDEX].count * dim,
+                             in[HKI_BAG_GRAD_INDEX].count, out->data);
+    for (int64_t i = 0; i < in[HKI_BAG_GRAD_INDEX].shape.dim[0]; i++) {
         HKI_TRY(bag_divisor(a, in, i, a->n, &divisor));
         for (int64_t at = i * k; at < (i + 1) * k; at++) {
-            const int64_t row = hki_ld_index(&in[1], at);
+            const int64_t row = hki_ld_index(&in[HKI_BAG_GRAD_INDEX], at);
             if (row < 0)
                 continue;
             const double w =
-                divisor != 0.0 ? weight_at(&in[2], at) / divisor : 0.0;
+                divisor != 0.0
+                    ? weight_at(&in[HKI_BAG_GRAD_WEIGHTS], at) / divisor
+                    : 0.0;
             const int64_t before = set.count;
             double *to = sum + set_add(&set, row) * dim;
             for (int64_t j = 0; j < dim; j++)
                 to[j] = (set.count > before ? 0.0 : to[j]) +
-                        w * hki_ld(&in[0], i * dim + j);
+                        w * hki_ld(&in[HKI_BAG_GRAD_DY], i * dim + j);
         }
     }
     store_triple(&set, sum, out);
@@ -289,8 +297,9 @@ static size_t scratch_embedding_bag_grad(const hki_attr *a,
                                          const hki_tensor_desc *in,
                                          const hki_tensor_desc *out) {
     (void)a;
-    return hki_bytes_sum(hki_double_bytes(hki_desc_count(&out[1])),
-                         set_bytes(hki_desc_count(&in[1])));
+    return hki_bytes_sum(
+        hki_double_bytes(hki_desc_count(&out[HKI_SPARSE_ROWS])),
+        set_bytes(hki_desc_count(&in[HKI_BAG_GRAD_INDEX])));
 }
 
 const hki_op hki_op_embedding_bag_grad = {
@@ -307,7 +316,7 @@ const hki_op hki_op_embedding_bag_grad = {
 
 // ---- sparse_merge -----------------------------------------------------------
 
-// Inputs i, i + 1, i + 2 are a triple.
+// Inputs i, i + 1, i + 2 are a triple (HKI_SPARSE_...).
 static hk_status check_triple(const hki_infer *c, int i) {
     HKI_TRY(hki_check_rank(c, i, "the indices", 1));
     HKI_TRY(hki_check_rank(c, i + 1, "the rows", 2));
@@ -319,10 +328,12 @@ static hk_status check_triple(const hki_infer *c, int i) {
 }
 
 static hk_status infer_sparse_merge(hki_infer *c) {
-    const hk_shape *a = &c->in[1].shape, *b = &c->in[4].shape;
-    HKI_TRY(hki_check_floats(c, 1 << 1 | 1 << 4));
-    HKI_TRY(check_triple(c, 0));
-    HKI_TRY(check_triple(c, 3));
+    const hk_shape *a = &c->in[HKI_MERGE_A + HKI_SPARSE_ROWS].shape;
+    const hk_shape *b = &c->in[HKI_MERGE_B + HKI_SPARSE_ROWS].shape;
+    HKI_TRY(hki_check_floats(c, HKI_BIT(HKI_MERGE_A + HKI_SPARSE_ROWS) |
+                                    HKI_BIT(HKI_MERGE_B + HKI_SPARSE_ROWS)));
+    HKI_TRY(check_triple(c, HKI_MERGE_A));
+    HKI_TRY(check_triple(c, HKI_MERGE_B));
     if (a->dim[1] != b->dim[1])
         return hki_fail(HK_E_SHAPE, "%s: rows of %lld and of %lld elements",
                         c->name, (long long)a->dim[1], (long long)b->dim[1]);
@@ -337,31 +348,34 @@ static hk_status infer_sparse_merge(hki_infer *c) {
                         c->name, (long long)HKI_MAX(a->dim[0], b->dim[0]));
     if (__builtin_add_overflow(a->dim[0], b->dim[0], &m))
         return hki_fail(HK_E_OVERFLOW, "%s: too many rows", c->name);
-    infer_triple(c, c->in[1].dtype, m, a->dim[1]);
+    infer_triple(c, c->in[HKI_MERGE_A + HKI_SPARSE_ROWS].dtype, m, a->dim[1]);
     return HK_OK;
 }
 
 static void merge_one(index_set *set, double *sum, const hki_view *in) {
-    const int64_t dim = in[1].shape.dim[1];
+    const int64_t dim = in[HKI_SPARSE_ROWS].shape.dim[1];
     const int64_t count =
-        HKI_MIN(((const int64_t *)in[2].data)[0], in[0].count);
+        HKI_MIN(((const int64_t *)in[HKI_SPARSE_COUNT].data)[0],
+                in[HKI_SPARSE_INDICES].count);
     for (int64_t i = 0; i < count; i++) {
         const int64_t before = set->count;
-        double *to = sum + set_add(set, hki_ld_index(&in[0], i)) * dim;
+        double *to =
+            sum + set_add(set, hki_ld_index(&in[HKI_SPARSE_INDICES], i)) * dim;
         for (int64_t j = 0; j < dim; j++)
             to[j] = (set->count > before ? 0.0 : to[j]) +
-                    hki_ld(&in[1], i * dim + j);
+                    hki_ld(&in[HKI_SPARSE_ROWS], i * dim + j);
     }
 }
 
 static hk_status run_sparse_merge(const hki_attr *a, const hki_kernel_run *run,
                                   const hki_view *in, const hki_view *out) {
     (void)a;
-    const int64_t most = in[0].count + in[3].count;
+    const int64_t most = out[HKI_SPARSE_INDICES].count;
+    const int64_t dim = out[HKI_SPARSE_ROWS].shape.dim[1];
     double *sum = run->scratch;
-    index_set set = set_init(sum + most * in[1].shape.dim[1], most, out->data);
-    merge_one(&set, sum, &in[0]);
-    merge_one(&set, sum, &in[3]);
+    index_set set = set_init(sum + most * dim, most, out->data);
+    merge_one(&set, sum, &in[HKI_MERGE_A]);
+    merge_one(&set, sum, &in[HKI_MERGE_B]);
     store_triple(&set, sum, out);
     return HK_OK;
 }
@@ -370,8 +384,9 @@ static size_t scratch_sparse_merge(const hki_attr *a, const hki_tensor_desc *in,
                                    const hki_tensor_desc *out) {
     (void)a;
     (void)in;
-    return hki_bytes_sum(hki_double_bytes(hki_desc_count(&out[1])),
-                         set_bytes(out[0].shape.dim[0]));
+    return hki_bytes_sum(
+        hki_double_bytes(hki_desc_count(&out[HKI_SPARSE_ROWS])),
+        set_bytes(out[HKI_SPARSE_INDICES].shape.dim[0]));
 }
 
 const hki_op hki_op_sparse_merge = {

@@ -10,21 +10,21 @@
 #include "graph/ops/layers.h"
 
 static hk_status infer_layer_norm(hki_infer *c) {
-    const hk_shape *x = &c->in[0].shape;
+    const hk_shape *x = &c->in[HKI_LAYER_X].shape;
     int64_t rows;
     HKI_TRY(hki_check_floats(c, 7));
-    HKI_TRY(hki_check_min_rank(c, 0, "x", 1));
+    HKI_TRY(hki_check_min_rank(c, HKI_LAYER_X, "x", 1));
     HKI_TRY(hki_row_count(c->name, *x, &rows));
-    HKI_TRY(hki_check_vector(c, 1, "gamma", hki_last_dim(*x)));
-    HKI_TRY(hki_check_vector(c, 2, "beta", hki_last_dim(*x)));
+    HKI_TRY(hki_check_vector(c, HKI_LAYER_GAMMA, "gamma", hki_last_dim(*x)));
+    HKI_TRY(hki_check_vector(c, HKI_LAYER_BETA, "beta", hki_last_dim(*x)));
     if (!(c->attr->eps >= 0.0) || !isfinite(c->attr->eps))
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: eps %g is negative or not finite", c->name,
                         c->attr->eps);
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = *x;
-    hki_infer_vector(c, 1, rows);
-    hki_infer_vector(c, 2, rows);
+    c->out[HKI_LAYER_Y].dtype = c->in[HKI_LAYER_X].dtype;
+    c->out[HKI_LAYER_Y].shape = *x;
+    hki_infer_vector(c, HKI_LAYER_MEAN, rows);
+    hki_infer_vector(c, HKI_LAYER_RSTD, rows);
     return HK_OK;
 }
 
@@ -32,8 +32,9 @@ static void grad_layer_norm(hki_grad *c) {
     hki_call *call = c->call;
     if (c->dy[0] == NULL)
         return;
-    hk_node *const in[] = {c->dy[0], call->in[0], call->in[1], &call->out[1],
-                           &call->out[2]};
+    hk_node *const in[] = {
+        c->dy[0], call->in[HKI_LAYER_X], call->in[HKI_LAYER_GAMMA],
+        &call->out[HKI_LAYER_MEAN], &call->out[HKI_LAYER_RSTD]};
     hk_node *dx = hki_emit(c->g, HKI_OP_layer_norm_grad, &(hki_attr){0}, in, 5);
     for (int i = 0; i < 3; i++)
         if (c->need[i])
@@ -43,29 +44,31 @@ static void grad_layer_norm(hki_grad *c) {
 static hk_status run_layer_norm(const hki_attr *a, const hki_kernel_run *run,
                                 const hki_view *in, const hki_view *out) {
     (void)run;
-    const int64_t width = hki_last_dim(in[0].shape);
+    const int64_t width = hki_last_dim(in[HKI_LAYER_X].shape);
     int64_t rows;
-    HKI_TRY(hki_row_count("layer_norm", in[0].shape, &rows));
+    HKI_TRY(hki_row_count("layer_norm", in[HKI_LAYER_X].shape, &rows));
     for (int64_t r = 0; r < rows; r++) {
         double sum = 0.0, squares = 0.0;
         for (int64_t j = 0; j < width; j++)
-            sum += hki_ld(&in[0], r * width + j);
+            sum += hki_ld(&in[HKI_LAYER_X], r * width + j);
         const double mean = width > 0 ? sum / (double)width : 0.0;
         for (int64_t j = 0; j < width; j++) {
-            const double d = hki_ld(&in[0], r * width + j) - mean;
+            const double d = hki_ld(&in[HKI_LAYER_X], r * width + j) - mean;
             squares += d * d;
         }
         const double var = width > 0 ? squares / (double)width : 0.0;
         const double rstd = 1.0 / sqrt(var + a->eps);
         for (int64_t j = 0; j < width; j++) {
-            const double h = (hki_ld(&in[0], r * width + j) - mean) * rstd;
-            hki_st(&out[0], r * width + j,
-                   h * hki_ld(&in[1], j) + hki_ld(&in[2], j));
+            const double h =
+                (hki_ld(&in[HKI_LAYER_X], r * width + j) - mean) * rstd;
+            hki_st(&out[HKI_LAYER_Y], r * width + j,
+                   h * hki_ld(&in[HKI_LAYER_GAMMA], j) +
+                       hki_ld(&in[HKI_LAYER_BETA], j));
         }
-        if (out[1].data != NULL)
-            hki_st(&out[1], r, mean);
-        if (out[2].data != NULL)
-            hki_st(&out[2], r, rstd);
+        if (out[HKI_LAYER_MEAN].data != NULL)
+            hki_st(&out[HKI_LAYER_MEAN], r, mean);
+        if (out[HKI_LAYER_RSTD].data != NULL)
+            hki_st(&out[HKI_LAYER_RSTD], r, rstd);
     }
     return HK_OK;
 }
@@ -84,38 +87,42 @@ const hki_op hki_op_layer_norm = {
 // ---- layer_norm_grad --------------------------------------------------------
 
 static hk_status infer_layer_norm_grad(hki_infer *c) {
-    const hk_shape *x = &c->in[0].shape;
+    const hk_shape *x = &c->in[HKI_LAYER_GRAD_DY].shape;
     int64_t rows;
     HKI_TRY(hki_check_floats(c, 31));
-    HKI_TRY(hki_check_min_rank(c, 0, "dy", 1));
+    HKI_TRY(hki_check_min_rank(c, HKI_LAYER_GRAD_DY, "dy", 1));
     HKI_TRY(hki_row_count(c->name, *x, &rows));
-    HKI_TRY(hki_check_shape(c, 1, "x", *x));
-    HKI_TRY(hki_check_vector(c, 2, "gamma", hki_last_dim(*x)));
-    HKI_TRY(hki_check_vector(c, 3, "the mean", rows));
-    HKI_TRY(hki_check_vector(c, 4, "rstd", rows));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = *x;
-    hki_infer_vector(c, 1, hki_last_dim(*x));
-    hki_infer_vector(c, 2, hki_last_dim(*x));
+    HKI_TRY(hki_check_shape(c, HKI_LAYER_GRAD_X, "x", *x));
+    HKI_TRY(
+        hki_check_vector(c, HKI_LAYER_GRAD_GAMMA, "gamma", hki_last_dim(*x)));
+    HKI_TRY(hki_check_vector(c, HKI_LAYER_GRAD_MEAN, "the mean", rows));
+    HKI_TRY(hki_check_vector(c, HKI_LAYER_GRAD_RSTD, "rstd", rows));
+    c->out[HKI_LAYER_GRAD_DX].dtype = c->in[HKI_LAYER_GRAD_DY].dtype;
+    c->out[HKI_LAYER_GRAD_DX].shape = *x;
+    hki_infer_vector(c, HKI_LAYER_GRAD_DGAMMA, hki_last_dim(*x));
+    hki_infer_vector(c, HKI_LAYER_GRAD_DBETA, hki_last_dim(*x));
     return HK_OK;
 }
 
 static void grad_row(const hki_view *in, const hki_view *dx, int64_t r,
                      double *dgamma, double *dbeta) {
-    const int64_t width = hki_last_dim(in[0].shape), at = r * width;
-    const double mean = hki_ld(&in[3], r), rstd = hki_ld(&in[4], r);
+    const int64_t width = hki_last_dim(in[HKI_LAYER_GRAD_DY].shape),
+                  at = r * width;
+    const double mean = hki_ld(&in[HKI_LAYER_GRAD_MEAN], r),
+                 rstd = hki_ld(&in[HKI_LAYER_GRAD_RSTD], r);
     double sum_t = 0.0, sum_th = 0.0;
     for (int64_t j = 0; j < width; j++) {
-        const double dy = hki_ld(&in[0], at + j);
-        const double h = (hki_ld(&in[1], at + j) - mean) * rstd;
+        const double dy = hki_ld(&in[HKI_LAYER_GRAD_DY], at + j);
+        const double h = (hki_ld(&in[HKI_LAYER_GRAD_X], at + j) - mean) * rstd;
         dbeta[j] += dy;
         dgamma[j] += dy * h;
-        sum_t += dy * hki_ld(&in[2], j);
-        sum_th += dy * hki_ld(&in[2], j) * h;
+        sum_t += dy * hki_ld(&in[HKI_LAYER_GRAD_GAMMA], j);
+        sum_th += dy * hki_ld(&in[HKI_LAYER_GRAD_GAMMA], j) * h;
     }
     for (int64_t j = 0; j < width; j++) {
-        const double t = hki_ld(&in[0], at + j) * hki_ld(&in[2], j);
-        const double h = (hki_ld(&in[1], at + j) - mean) * rstd;
+        const double t = hki_ld(&in[HKI_LAYER_GRAD_DY], at + j) *
+                         hki_ld(&in[HKI_LAYER_GRAD_GAMMA], j);
+        const double h = (hki_ld(&in[HKI_LAYER_GRAD_X], at + j) - mean) * rstd;
         hki_st(dx, at + j, rstd * (t - (sum_t + h * sum_th) / (double)width));
     }
 }
@@ -124,16 +131,16 @@ static hk_status run_layer_norm_grad(const hki_attr *a,
                                      const hki_kernel_run *run,
                                      const hki_view *in, const hki_view *out) {
     (void)a;
-    const int64_t width = hki_last_dim(in[0].shape);
+    const int64_t width = hki_last_dim(in[HKI_LAYER_GRAD_DY].shape);
     double *dgamma = run->scratch, *dbeta = dgamma + width;
     for (int64_t j = 0; j < 2 * width; j++)
         dgamma[j] = 0.0;
-    for (int64_t r = 0; r < in[3].count; r++)
-        grad_row(in, &out[0], r, dgamma, dbeta);
-    if (out[1].data != NULL)
-        hki_narrow(&out[1], dgamma);
-    if (out[2].data != NULL)
-        hki_narrow(&out[2], dbeta);
+    for (int64_t r = 0; r < in[HKI_LAYER_GRAD_MEAN].count; r++)
+        grad_row(in, &out[HKI_LAYER_GRAD_DX], r, dgamma, dbeta);
+    if (out[HKI_LAYER_GRAD_DGAMMA].data != NULL)
+        hki_narrow(&out[HKI_LAYER_GRAD_DGAMMA], dgamma);
+    if (out[HKI_LAYER_GRAD_DBETA].data != NULL)
+        hki_narrow(&out[HKI_LAYER_GRAD_DBETA], dbeta);
     return HK_OK;
 }
 
@@ -142,7 +149,8 @@ static size_t scratch_layer_norm_grad(const hki_attr *a,
                                       const hki_tensor_desc *out) {
     (void)a;
     (void)out;
-    const size_t row = hki_double_bytes(hki_last_dim(in[0].shape));
+    const size_t row =
+        hki_double_bytes(hki_last_dim(in[HKI_LAYER_GRAD_DY].shape));
     return hki_bytes_sum(row, row);
 }
 

@@ -127,6 +127,7 @@ const hki_op hki_op_matmul = {
     .run = run_matmul,
     .scratch = scratch_matmul,
     .flop = flop_matmul,
+    .with_bias = HKI_OP_dense,
 };
 
 hk_node *hk_matmul(hk_graph *g, hk_node *a, hk_node *b, int trans_a,

@@ -101,11 +101,12 @@ static hk_status check_index_range(const hki_infer *c) {
 
 static hk_status infer_max_pool(hki_infer *c) {
     HKI_TRY(hki_check_floats(c, 1));
-    HKI_TRY(pool_shape(c->name, c->attr, &c->in[0].shape, &c->out[0].shape));
+    HKI_TRY(pool_shape(c->name, c->attr, &c->in[0].shape,
+                       &c->out[HKI_POOL_Y].shape));
     HKI_TRY(check_index_range(c));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[1].dtype = HK_U8;
-    c->out[1].shape = c->out[0].shape;
+    c->out[HKI_POOL_Y].dtype = c->in[0].dtype;
+    c->out[HKI_POOL_INDEX].dtype = HK_U8;
+    c->out[HKI_POOL_INDEX].shape = c->out[HKI_POOL_Y].shape;
     return HK_OK;
 }
 
@@ -113,14 +114,14 @@ static void grad_max_pool(hki_grad *c) {
     if (c->dy[0] == NULL)
         return;
     const hki_attr a = grad_attr(c->call);
-    hk_node *const in[] = {c->dy[0], &c->call->out[1], NULL};
+    hk_node *const in[] = {c->dy[0], &c->call->out[HKI_POOL_INDEX], NULL};
     c->dx[0] = hki_emit(c->g, HKI_OP_max_pool_grad, &a, in, 3);
 }
 
 static hk_status run_max_pool(const hki_attr *a, const hki_kernel_run *run,
                               const hki_view *in, const hki_view *out) {
     (void)run;
-    const hk_shape *x = &in[0].shape, *y = &out[0].shape;
+    const hk_shape *x = &in[0].shape, *y = &out[HKI_POOL_Y].shape;
     const int64_t channels = y->dim[3];
     for (int64_t i = 0; i < place_count(y) * channels; i++) {
         const window w = window_at(a, x, y, i / channels);
@@ -137,9 +138,9 @@ static hk_status run_max_pool(const hki_attr *a, const hki_kernel_run *run,
                     where = r * a->ksize[1] + k;
                 }
             }
-        hki_st(&out[0], i, best);
-        if (out[1].data != NULL)
-            ((uint8_t *)out[1].data)[i] = (uint8_t)where;
+        hki_st(&out[HKI_POOL_Y], i, best);
+        if (out[HKI_POOL_INDEX].data != NULL)
+            ((uint8_t *)out[HKI_POOL_INDEX].data)[i] = (uint8_t)where;
     }
     return HK_OK;
 }
@@ -153,20 +154,25 @@ const hki_op hki_op_max_pool = {
     .infer = infer_max_pool,
     .grad = grad_max_pool,
     .run = run_max_pool,
+    .images_in = HKI_BIT(0),
+    .images_out = HKI_BIT(HKI_POOL_Y) | HKI_BIT(HKI_POOL_INDEX),
 };
 
 static hk_status infer_max_pool_grad(hki_infer *c) {
     HKI_TRY(hki_check_relu(c));
     HKI_TRY(grad_shape(c));
     HKI_TRY(check_index_range(c));
-    HKI_TRY(hki_check_shape(c, 1, "the index", c->in[0].shape));
-    if (c->in[1].dtype != HK_U8)
+    HKI_TRY(hki_check_shape(c, HKI_POOL_GRAD_INDEX, "the index",
+                            c->in[HKI_POOL_GRAD_DY].shape));
+    if (c->in[HKI_POOL_GRAD_INDEX].dtype != HK_U8)
         return hki_fail(HK_E_DTYPE, "%s: the index must be uint8, not %s",
-                        c->name, hk_dtype_name(c->in[1].dtype));
-    const bool has_y = c->n_in > 2 && c->in[2].dtype != 0;
+                        c->name,
+                        hk_dtype_name(c->in[HKI_POOL_GRAD_INDEX].dtype));
+    const bool has_y = c->n_in > 2 && c->in[HKI_POOL_GRAD_Y].dtype != 0;
     if (has_y) {
         HKI_TRY(hki_check_floats(c, 5));
-        return hki_check_shape(c, 2, "y", c->in[0].shape);
+        return hki_check_shape(c, HKI_POOL_GRAD_Y, "y",
+                               c->in[HKI_POOL_GRAD_DY].shape);
     }
     if (c->attr->act == HKI_U_RELU)
         return hki_fail(HK_E_INVALID_ARG, "%s: relu without y", c->name);
@@ -176,19 +182,20 @@ static hk_status infer_max_pool_grad(hki_infer *c) {
 // Windows may overlap, so an element's gradient is a sum.
 static hk_status run_max_pool_grad(const hki_attr *a, const hki_kernel_run *run,
                                    const hki_view *in, const hki_view *out) {
-    const hk_shape *x = &out[0].shape, *y = &in[0].shape;
+    const hk_shape *x = &out[0].shape, *y = &in[HKI_POOL_GRAD_DY].shape;
     const int64_t channels = y->dim[3];
     double *dx = run->scratch;
     for (int64_t i = 0; i < out->count; i++)
         dx[i] = 0.0;
     for (int64_t i = 0; i < place_count(y) * channels; i++) {
-        if (a->act == HKI_U_RELU && !(hki_ld(&in[2], i) > 0.0))
+        if (a->act == HKI_U_RELU && !(hki_ld(&in[HKI_POOL_GRAD_Y], i) > 0.0))
             continue;
         const window w = window_at(a, x, y, i / channels);
-        const int64_t where = ((const uint8_t *)in[1].data)[i];
+        const int64_t where =
+            ((const uint8_t *)in[HKI_POOL_GRAD_INDEX].data)[i];
         const int64_t at =
             window_offset(&w, x, where / a->ksize[1], where % a->ksize[1]);
-        dx[at + i % channels] += hki_ld(&in[0], i);
+        dx[at + i % channels] += hki_ld(&in[HKI_POOL_GRAD_DY], i);
     }
     hki_narrow(out, dx);
     return HK_OK;
@@ -210,6 +217,9 @@ const hki_op hki_op_max_pool_grad = {
     .infer = infer_max_pool_grad,
     .run = run_max_pool_grad,
     .scratch = scratch_grad,
+    .images_in = HKI_BIT(HKI_POOL_GRAD_DY) | HKI_BIT(HKI_POOL_GRAD_INDEX) |
+                 HKI_BIT(HKI_POOL_GRAD_Y),
+    .images_out = HKI_BIT(0),
 };
 
 // ---- avg_pool ---------------------------------------------------------------
@@ -256,6 +266,8 @@ const hki_op hki_op_avg_pool = {
     .infer = infer_avg_pool,
     .grad = grad_avg_pool,
     .run = run_avg_pool,
+    .images_in = HKI_BIT(0),
+    .images_out = HKI_BIT(0),
 };
 
 static hk_status run_avg_pool_grad(const hki_attr *a, const hki_kernel_run *run,
@@ -285,6 +297,8 @@ const hki_op hki_op_avg_pool_grad = {
     .infer = grad_shape,
     .run = run_avg_pool_grad,
     .scratch = scratch_grad,
+    .images_in = HKI_BIT(0),
+    .images_out = HKI_BIT(0),
 };
 
 // ---- global_avg_pool --------------------------------------------------------
@@ -340,6 +354,7 @@ const hki_op hki_op_global_avg_pool = {
     .infer = infer_global_avg_pool,
     .grad = grad_global_avg_pool,
     .run = run_global_avg_pool,
+    .images_in = HKI_BIT(0),
 };
 
 static hk_status infer_global_avg_pool_grad(hki_infer *c) {
@@ -377,6 +392,7 @@ const hki_op hki_op_global_avg_pool_grad = {
     .n_out = 1,
     .infer = infer_global_avg_pool_grad,
     .run = run_global_avg_pool_grad,
+    .images_out = HKI_BIT(0),
 };
 
 // ---- builders -------------------------------------------------------------

@@ -149,6 +149,10 @@ static void grad_reduce(hki_grad *c) {
     c->dx[0] = hki_emit(c->g, HKI_OP_broadcast_to, &attr, &dy, 1);
 }
 
+static const char *const names[] = {[HKI_R_SUM] = "reduce_sum",
+                                    [HKI_R_MEAN] = "reduce_mean",
+                                    [HKI_R_MAX] = "reduce_max"};
+
 const hki_op hki_op_reduce = {
     .name = "reduce",
     .code = HKI_OP_reduce,
@@ -158,6 +162,8 @@ const hki_op hki_op_reduce = {
     .infer = infer_reduce,
     .grad = grad_reduce,
     .run = run_reduce,
+    .modes = names,
+    .n_modes = HKI_COUNT(names),
 };
 
 // ---- reduce_max_grad --------------------------------------------------------

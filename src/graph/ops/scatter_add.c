@@ -10,7 +10,8 @@
 #include "graph/ops/common.h"
 
 static hk_status check_shapes(const hki_infer *c) {
-    const hk_shape *const idx = &c->in[0].shape, *const rows = &c->in[1].shape;
+    const hk_shape *const idx = &c->in[HKI_SCATTER_INDICES].shape,
+                          *const rows = &c->in[HKI_SCATTER_ROWS].shape;
     char ti[HKI_SHAPE_TEXT], tr[HKI_SHAPE_TEXT];
     const bool fits =
         c->attr->mode == 1
@@ -25,15 +26,17 @@ static hk_status check_shapes(const hki_infer *c) {
 
 static hk_status infer_scatter_add(hki_infer *c) {
     hki_attr *const a = c->attr;
-    if (!hki_dtype_is_index(c->in[0].dtype))
+    if (!hki_dtype_is_index(c->in[HKI_SCATTER_INDICES].dtype))
         return hki_fail(HK_E_DTYPE, "%s: indices are %s, not int32 or int64",
-                        c->name, hk_dtype_name(c->in[0].dtype));
-    if (!hki_dtype_is_real(c->in[1].dtype))
+                        c->name,
+                        hk_dtype_name(c->in[HKI_SCATTER_INDICES].dtype));
+    if (!hki_dtype_is_real(c->in[HKI_SCATTER_ROWS].dtype))
         return hki_fail(HK_E_DTYPE, "%s: rows are %s, not a float type",
-                        c->name, hk_dtype_name(c->in[1].dtype));
-    if (c->n_in > 2 && c->in[2].dtype != 0 &&
-        (c->in[2].dtype != HK_I64 || c->in[2].shape.rank != 1 ||
-         c->in[2].shape.dim[0] != 1))
+                        c->name, hk_dtype_name(c->in[HKI_SCATTER_ROWS].dtype));
+    if (c->n_in > 2 && c->in[HKI_SCATTER_COUNT].dtype != 0 &&
+        (c->in[HKI_SCATTER_COUNT].dtype != HK_I64 ||
+         c->in[HKI_SCATTER_COUNT].shape.rank != 1 ||
+         c->in[HKI_SCATTER_COUNT].shape.dim[0] != 1))
         return hki_fail(HK_E_SHAPE, "%s: the count is not int64 [1]", c->name);
     HKI_TRY(check_shapes(c));
     if (a->rank == 1 && a->dims[0] >= 0)
@@ -41,11 +44,11 @@ static hk_status infer_scatter_add(hki_infer *c) {
     if (a->rank != 1 && a->n < 0)
         return hki_fail(HK_E_INVALID_ARG, "%s: %lld rows", c->name,
                         (long long)a->n);
-    hk_shape s = c->in[1].shape;
+    hk_shape s = c->in[HKI_SCATTER_ROWS].shape;
     s.dim[a->mode == 1 ? s.rank - 1 : 0] = a->rank == 1 ? a->dims[0] : a->n;
     int64_t count;
     HKI_TRY(hki_dim_count(c->name, s, &count));
-    c->out[0].dtype = c->in[1].dtype;
+    c->out[0].dtype = c->in[HKI_SCATTER_ROWS].dtype;
     c->out[0].shape = s;
     return HK_OK;
 }
@@ -74,14 +77,15 @@ static hk_status run_last_axis(const hki_attr *a, const hki_view *idx,
 static hk_status run_scatter_add(const hki_attr *a, const hki_kernel_run *run,
                                  const hki_view *in, const hki_view *out) {
     (void)run;
-    const hki_view *const idx = &in[0], *const rows = &in[1];
+    const hki_view *const idx = &in[HKI_SCATTER_INDICES],
+                          *const rows = &in[HKI_SCATTER_ROWS];
     int64_t m = idx->count, inner = 1;
     if (out->count > 0)
         memset(out->data, 0, (size_t)out->count * hk_dtype_size(out->dtype));
     if (a->mode == 1)
         return run_last_axis(a, idx, rows, out);
-    if (in[2].data != NULL)
-        m = HKI_MIN(m, *(const int64_t *)in[2].data);
+    if (in[HKI_SCATTER_COUNT].data != NULL)
+        m = HKI_MIN(m, *(const int64_t *)in[HKI_SCATTER_COUNT].data);
     for (int i = 1; i < rows->shape.rank; i++)
         inner *= rows->shape.dim[i];
     for (int64_t k = 0; k < m; k++) {
@@ -98,9 +102,11 @@ static hk_status run_scatter_add(const hki_attr *a, const hki_kernel_run *run,
 // were added up before, in a gradient.
 static void grad_scatter_add(hki_grad *c) {
     const hki_call *const call = c->call;
-    if (call->attr.mode == 1 || (call->n_in > 2 && call->in[2] != NULL))
+    if (call->attr.mode == 1 ||
+        (call->n_in > 2 && call->in[HKI_SCATTER_COUNT] != NULL))
         return;
-    c->dx[1] = hk_gather(c->g, c->dy[0], call->in[0], 0);
+    c->dx[HKI_SCATTER_ROWS] =
+        hk_gather(c->g, c->dy[0], call->in[HKI_SCATTER_INDICES], 0);
 }
 
 const hki_op hki_op_scatter_add = {
@@ -113,3 +119,12 @@ const hki_op hki_op_scatter_add = {
     .grad = grad_scatter_add,
     .run = run_scatter_add,
 };
+
+hk_node *hki_densify(hk_graph *g, hk_node *rows, int64_t n) {
+    const hki_attr a = {.n = n};
+    hk_node *const in[] = {
+        [HKI_SCATTER_INDICES] = hki_output_of(rows, HKI_SPARSE_INDICES),
+        [HKI_SCATTER_ROWS] = rows,
+        [HKI_SCATTER_COUNT] = hki_output_of(rows, HKI_SPARSE_COUNT)};
+    return hki_emit(g, HKI_OP_scatter_add, &a, in, 3);
+}

@@ -136,6 +136,27 @@ static void grad_unary(hki_grad *c) {
     c->dx[0] = hki_emit(c->g, HKI_OP_unary_grad, &c->call->attr, in, 3);
 }
 
+static const char *const names[HKI_U_COUNT] = {
+    [HKI_U_NONE] = "none",
+    [HKI_U_RELU] = "relu",
+    [HKI_U_LEAKY_RELU] = "leaky_relu",
+    [HKI_U_ELU] = "elu",
+    [HKI_U_GELU] = "gelu",
+    [HKI_U_SIGMOID] = "sigmoid",
+    [HKI_U_TANH] = "tanh",
+    [HKI_U_SOFTPLUS] = "softplus",
+    [HKI_U_EXP] = "exp",
+    [HKI_U_LOG] = "log",
+    [HKI_U_SQRT] = "sqrt",
+    [HKI_U_ABS] = "abs",
+    [HKI_U_SQUARE] = "square",
+    [HKI_U_NEG] = "neg",
+    [HKI_U_CLIP] = "clip",
+    [HKI_U_SIGN] = "sign",
+    [HKI_U_RSQRT] = "rsqrt",
+    [HKI_U_RECIPROCAL] = "reciprocal",
+    [HKI_U_NOT] = "logical_not"};
+
 const hki_op hki_op_unary = {
     .name = "unary",
     .code = HKI_OP_unary,
@@ -146,16 +167,20 @@ const hki_op hki_op_unary = {
     .infer = infer_unary,
     .grad = grad_unary,
     .run = run_unary,
+    .images_in = HKI_BIT(0),
+    .images_out = HKI_BIT(0),
+    .modes = names,
+    .n_modes = HKI_U_COUNT,
 };
 
 // unary_grad(dy, x, y) = dy * f'(x).
 static hk_status infer_unary_grad(hki_infer *c) {
     for (int i = 1; i < 3; i++)
-        if (!hk_shape_equal(c->in[0].shape, c->in[i].shape))
+        if (!hk_shape_equal(c->in[HKI_UNARY_GRAD_DY].shape, c->in[i].shape))
             return hki_fail(HK_E_SHAPE, "%s: input %d differs in shape",
                             c->name, i);
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = c->in[0].shape;
+    c->out[0].dtype = c->in[HKI_UNARY_GRAD_DY].dtype;
+    c->out[0].shape = c->in[HKI_UNARY_GRAD_DY].shape;
     return HK_OK;
 }
 
@@ -164,8 +189,9 @@ static hk_status run_unary_grad(const hki_attr *a, const hki_kernel_run *run,
     (void)run;
     for (int64_t i = 0; i < out->count; i++)
         hki_st(out, i,
-               hki_ld(&in[0], i) *
-                   slope(a, hki_ld(&in[1], i), hki_ld(&in[2], i)));
+               hki_ld(&in[HKI_UNARY_GRAD_DY], i) *
+                   slope(a, hki_ld(&in[HKI_UNARY_GRAD_X], i),
+                         hki_ld(&in[HKI_UNARY_GRAD_Y], i)));
     return HK_OK;
 }
 
@@ -179,6 +205,12 @@ const hki_op hki_op_unary_grad = {
     .flags = HKI_OP_IS_ELEMENTWISE,
     .infer = infer_unary_grad,
     .run = run_unary_grad,
+    .images_in = HKI_BIT(HKI_UNARY_GRAD_DY) | HKI_BIT(HKI_UNARY_GRAD_X) |
+                 HKI_BIT(HKI_UNARY_GRAD_Y),
+    .images_out = HKI_BIT(0),
+    .modes = names,
+    .n_modes = HKI_U_COUNT,
+    .mode_suffix = "_grad",
 };
 
 hk_node *hki_unary(hk_graph *g, hki_unary_fn fn, hk_node *x, double alpha,

@@ -9,39 +9,42 @@
 
 static hk_status infer_logits(hki_infer *c) {
     char text[HKI_SHAPE_TEXT];
-    const hk_shape *x = &c->in[0].shape;
+    const hk_shape *x = &c->in[HKI_XENT_LOGITS].shape;
     HKI_TRY(hki_check_floats(c, 1));
-    HKI_TRY(hki_check_rank(c, 0, "logits", 2));
+    HKI_TRY(hki_check_rank(c, HKI_XENT_LOGITS, "logits", 2));
     if (x->dim[1] == 0)
         return hki_fail(HK_E_SHAPE, "%s: logits %s have zero classes", c->name,
                         hki_shape_text(*x, text));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = hki_vector_shape(x->dim[0]);
-    c->out[1].dtype = c->in[0].dtype;
-    c->out[1].shape = *x;
+    c->out[HKI_XENT_LOSS].dtype = c->in[HKI_XENT_LOGITS].dtype;
+    c->out[HKI_XENT_LOSS].shape = hki_vector_shape(x->dim[0]);
+    c->out[HKI_XENT_BACKPROP].dtype = c->in[HKI_XENT_LOGITS].dtype;
+    c->out[HKI_XENT_BACKPROP].shape = *x;
     return HK_OK;
 }
 
 static hk_status infer_sparse(hki_infer *c) {
     HKI_TRY(infer_logits(c));
-    HKI_TRY(hki_check_index(c, 1, "labels"));
-    return hki_check_vector(c, 1, "labels", c->in[0].shape.dim[0]);
+    HKI_TRY(hki_check_index(c, HKI_XENT_LABELS, "labels"));
+    return hki_check_vector(c, HKI_XENT_LABELS, "labels",
+                            c->in[HKI_XENT_LOGITS].shape.dim[0]);
 }
 
 static hk_status infer_dense(hki_infer *c) {
     HKI_TRY(infer_logits(c));
     HKI_TRY(hki_check_floats(c, 3));
-    return hki_check_shape(c, 1, "labels", c->in[0].shape);
+    return hki_check_shape(c, HKI_XENT_LABELS, "labels",
+                           c->in[HKI_XENT_LOGITS].shape);
 }
 
 static void grad_xent(hki_grad *c) {
     hk_node *dloss = c->dy[0];
-    if (dloss == NULL || !c->need[0])
+    if (dloss == NULL || !c->need[HKI_XENT_LOGITS])
         return;
     const hk_shape column =
         hk_shape_make(2, (const int64_t[]){dloss->shape.dim[0], 1});
-    c->dx[0] = hki_binary(c->g, HKI_B_MUL, &c->call->out[1],
-                          hk_reshape(c->g, dloss, column));
+    c->dx[HKI_XENT_LOGITS] =
+        hki_binary(c->g, HKI_B_MUL, &c->call->out[HKI_XENT_BACKPROP],
+                   hk_reshape(c->g, dloss, column));
 }
 
 // Largest logit and ln(sum(exp(x))) above it.
@@ -60,10 +63,11 @@ static hk_status run_sparse(const hki_attr *a, const hki_kernel_run *run,
                             const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;
-    const hki_view *x = &in[0];
+    const hki_view *x = &in[HKI_XENT_LOGITS];
     const int64_t width = x->shape.dim[1];
     for (int64_t r = 0; r < x->shape.dim[0]; r++) {
-        const int64_t label = hki_ld_index(&in[1], r), at = r * width;
+        const int64_t label = hki_ld_index(&in[HKI_XENT_LABELS], r),
+                      at = r * width;
         if (label < 0 || label >= width)
             return hki_fail(HK_E_RANGE,
                             "sparse_softmax_xent: label %lld at row %lld is "
@@ -72,9 +76,10 @@ static hk_status run_sparse(const hki_attr *a, const hki_kernel_run *run,
                             (long long)(width - 1));
         double max, log_sum;
         row_terms(x, at, width, &max, &log_sum);
-        hki_st(&out[0], r, log_sum - (hki_ld(x, at + label) - max));
-        for (int64_t j = 0; j < width && out[1].data != NULL; j++)
-            hki_st(&out[1], at + j,
+        hki_st(&out[HKI_XENT_LOSS], r, log_sum - (hki_ld(x, at + label) - max));
+        for (int64_t j = 0; j < width && out[HKI_XENT_BACKPROP].data != NULL;
+             j++)
+            hki_st(&out[HKI_XENT_BACKPROP], at + j,
                    exp(hki_ld(x, at + j) - max - log_sum) - (j == label));
     }
     return HK_OK;
@@ -84,7 +89,7 @@ static hk_status run_dense(const hki_attr *a, const hki_kernel_run *run,
                            const hki_view *in, const hki_view *out) {
     (void)a;
     (void)run;
-    const hki_view *x = &in[0], *labels = &in[1];
+    const hki_view *x = &in[HKI_XENT_LOGITS], *labels = &in[HKI_XENT_LABELS];
     const int64_t width = x->shape.dim[1];
     for (int64_t r = 0; r < x->shape.dim[0]; r++) {
         const int64_t at = r * width;
@@ -95,9 +100,10 @@ static hk_status run_dense(const hki_attr *a, const hki_kernel_run *run,
             loss += p * (log_sum - (hki_ld(x, at + j) - max));
             total += p;
         }
-        hki_st(&out[0], r, loss);
-        for (int64_t j = 0; j < width && out[1].data != NULL; j++)
-            hki_st(&out[1], at + j,
+        hki_st(&out[HKI_XENT_LOSS], r, loss);
+        for (int64_t j = 0; j < width && out[HKI_XENT_BACKPROP].data != NULL;
+             j++)
+            hki_st(&out[HKI_XENT_BACKPROP], at + j,
                    total * exp(hki_ld(x, at + j) - max - log_sum) -
                        hki_ld(labels, at + j));
     }
