@@ -27,6 +27,7 @@
 #include <stdint.h>
 #include "hooke/elastic.h"
 #include "hooke/graph.h"
+#include "hooke/metrics.h"
 #include "hooke/nn.h"
 #include "hooke/optim.h"
 #include "hooke/status.h"

@@ -45,7 +45,13 @@ GIVEN = {
     "files.h": "const hk_example_feature *features, size_t n_features",
     "gradproc.h": "hk_layout *layout, hk_gradproc *p, hk_grad_view gradients, "
                   "hk_grad_view processed, int ready",
+    "backend.h": "hk_backend_info info",
     "graph.h": "hk_graph *g, hk_node *w",
+    "metrics.h": "hk_metric *m, hk_tensor *labels, hk_tensor *predictions, "
+                 "double accuracy",
+    "ops.h": "hk_graph *g, hk_node *x, hk_node *w, hk_node *b",
+    "session.h": "hk_graph *g, hk_plan *plan, hk_session *session, "
+                 "hk_tensor *batch",
     "hooks.h": "void",
     "image.h": "hk_dataset *d, hk_images_options opt",
     "launch.h": "hk_getenv_fn my_getenv",
