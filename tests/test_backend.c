@@ -1,5 +1,6 @@
 // test_backend.c - the fast backend against the reference backend: the same
 // random models, at every instruction-set level, with one thread and two.
+#include "hooke/backend.h"
 #include "suite_backend.h"
 
 static void run(const bk_entry *cases, size_t n, hk_isa isa, uint32_t threads,
@@ -48,8 +49,27 @@ static void fusion_on_reference(void **state) {
     suite_backend(bk_net_cases, bk_n_net_cases, &config);
 }
 
+// The list names what plans can be made for, the default one first.
+static void list_of_backends(void **state) {
+    (void)state;
+    hk_backend_info info;
+    assert_true(hk_backend_count() >= 1);
+    for (size_t i = 0; i < hk_backend_count(); i++) {
+        assert_ok(hk_backend_get_info(i, &info));
+        assert_ptr_equal(hki_backend_find(info.name)->name, info.name);
+        assert_true(info.device_count >= 1 && info.isa >= HK_ISA_BASE);
+        assert_true((strcmp(info.name, "onednn") == 0) ==
+                    (strncmp(info.version, "oneDNN ", 7) == 0));
+        if (i == 0)
+            assert_string_equal(hki_backend_find(NULL)->name, info.name);
+    }
+    assert_status(hk_backend_get_info(hk_backend_count(), &info),
+                  HK_E_NOT_FOUND);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(list_of_backends),
         cmocka_unit_test(fusion_on_reference),
         cmocka_unit_test(ops_BASE_1),
         cmocka_unit_test(ops_BASE_2),

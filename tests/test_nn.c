@@ -1,6 +1,7 @@
 // test_nn.c - layers: names, values, reuse, penalties and bad input. Losses
 // and metrics have tests of their own.
 #include "hk_nn.h"
+#include "graph/graph.h"
 
 static void test_layer_names(void **state) {
     (void)state;

@@ -1,6 +1,7 @@
 // test_train.c - gradient lists, minimize, the ordered step, recalibration
 // and workers in one process.
 #include "hk_test.h"
+#include "graph/graph.h"
 #include "hooke/nn.h"
 #include "thread_worker.h"
 

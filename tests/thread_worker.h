@@ -68,8 +68,7 @@ static inline void *thread_worker_main(void *arg) {
     so.seed = set->seed + UINT64_C(0x9E3779B97F4A7C15) * (w->id + 1);
     assert_ok(hk_session_create(set->plan, &so, &o.session));
     float *const x = hk_session_params(o.session);
-    assert_ok(hk_plan_init_values(set->plan, set->seed, x,
-                                  hk_session_side(o.session)));
+    assert_ok(hk_plan_init_values(set->plan, set->seed, x));
     assert_ok(hk_optimizer_create(set->optimizer, layout, &o.optimizer));
     if (set->gradproc != NULL)
         assert_ok(hk_gradproc_create(set->gradproc, layout, &o.gradproc));

@@ -58,10 +58,10 @@ typedef hk_status (*hki_portable_fn)(const hki_attr *a,
                                      const hki_kernel_run *run,
                                      const hki_view *in, const hki_view *out);
 // Scratch bytes of the portable kernel; NULL where it needs none.
-typedef size_t (*hki_scratch_fn)(const hki_attr *a, const hki_tensor_desc *in,
-                                 const hki_tensor_desc *out);
+typedef struct hki_kernel_desc hki_kernel_desc;
+typedef size_t (*hki_scratch_fn)(const hki_kernel_desc *d);
 
-typedef struct hki_kernel_desc {
+struct hki_kernel_desc {
     hki_opcode op;
     int n_in, n_out;
     hki_attr attr;
@@ -69,7 +69,7 @@ typedef struct hki_kernel_desc {
     hki_tensor_desc out[HKI_MAX_ARGS];
     hki_portable_fn portable;
     hki_scratch_fn portable_scratch;
-} hki_kernel_desc;
+};
 
 typedef struct hki_device hki_device;
 typedef struct hki_buffer hki_buffer;

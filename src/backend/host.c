@@ -131,7 +131,7 @@ hk_status hki_host_check(const hki_kernel_desc *desc) {
 size_t hki_host_scratch(const hki_kernel_desc *desc) {
     if (desc->portable_scratch == NULL)
         return 0;
-    const size_t n = desc->portable_scratch(&desc->attr, desc->in, desc->out);
+    const size_t n = desc->portable_scratch(desc);
     if (n > SIZE_MAX - 64) // saturated: more than there is
         return SIZE_MAX / 64 * 64;
     return HKI_MAX((n + 63) / 64 * 64, (size_t)64);

@@ -86,3 +86,17 @@ hk_status hki_shape_concrete(hk_shape s, int64_t batch, hk_shape *out) {
     *out = c;
     return HK_OK;
 }
+
+hk_status hki_check_real(const hki_infer *c, int i) {
+    const hk_dtype t = c->in[i].dtype;
+    if (t == HK_F32 || t == HK_F64)
+        return HK_OK;
+    return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
+                    hk_dtype_name(t));
+}
+
+hk_status hki_infer_out(const hki_infer *c, int o, hk_dtype t, hk_shape shape) {
+    c->out[o].dtype = t;
+    c->out[o].shape = shape;
+    return HK_OK;
+}

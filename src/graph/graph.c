@@ -276,6 +276,26 @@ hk_status hki_append(hk_graph *g, hki_opcode code, const hki_attr *attr,
     return HK_OK;
 }
 
+static hki_tensor_desc node_desc(const hk_node *x) {
+    if (x == NULL)
+        return (hki_tensor_desc){0};
+    return (hki_tensor_desc){x->dtype, x->format, x->shape};
+}
+
+hki_kernel_desc hki_call_desc(const hki_call *c) {
+    hki_kernel_desc d = {.op = c->op->code,
+                         .n_in = c->n_in,
+                         .n_out = c->n_out,
+                         .attr = c->attr,
+                         .portable = c->op->run,
+                         .portable_scratch = c->op->scratch};
+    for (int i = 0; i < c->n_in; i++)
+        d.in[i] = node_desc(c->in[i]);
+    for (int o = 0; o < c->n_out; o++)
+        d.out[o] = node_desc(&c->out[o]);
+    return d;
+}
+
 hk_node *hki_emit(hk_graph *g, hki_opcode code, const hki_attr *attr,
                   hk_node *const *in, int n_in) {
     if (!hki_graph_ok(g))

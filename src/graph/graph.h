@@ -110,6 +110,11 @@ struct hki_op {
 #define HKI_ACTS                                                               \
     (HKI_BIT(HKI_U_RELU) | HKI_BIT(HKI_U_SIGMOID) | HKI_BIT(HKI_U_TANH))
 
+// The first members of an entry: takes `least` to `most` inputs, gives `outs`.
+#define HKI_OPERATOR(op_name, least, most, outs)                               \
+    .name = #op_name, .code = HKI_OP_##op_name, .min_in = (least),             \
+    .max_in = (most), .n_out = (outs)
+
 #define HKI_DECLARE_OP(op_name) extern const hki_op hki_op_##op_name;
 HKI_OPS(HKI_DECLARE_OP)
 #undef HKI_DECLARE_OP
@@ -142,7 +147,8 @@ const hki_param *hki_params_item(const hk_params *p, size_t i);
 
 // Appends a call. Returns output 0, or NULL after an error (sticky). in may
 // hold NULL for absent optional inputs; a NULL required input is how sticky
-// errors travel, and is an error of its own when the graph has none yet.
+// errors travel, and is an error of its own when the graph has none yet. attr
+// NULL: all zero.
 hk_node *hki_emit(hk_graph *g, hki_opcode code, const hki_attr *attr,
                   hk_node *const *in, int n_in);
 // The rows of a sparse gradient added into a dense tensor of n rows.
@@ -189,6 +195,13 @@ hk_node *hki_sum_to(hk_graph *g, hk_node *x, hk_shape shape);
 // A float scalar or full tensor of x's float type.
 hk_node *hki_scalar_like(hk_graph *g, const hk_node *x, double value);
 hk_node *hki_fill_like(hk_graph *g, const hk_node *x, double value);
+
+// ---- shape rules ----------------------------------------------------------
+
+// Input i is float32 or float64.
+hk_status hki_check_real(const hki_infer *c, int i);
+// Always HK_OK: the last thing that many rules do.
+hk_status hki_infer_out(const hki_infer *c, int o, hk_dtype t, hk_shape shape);
 
 // ---- dimensions -----------------------------------------------------------
 

@@ -99,6 +99,9 @@ hk_status hki_append(hk_graph *g, hki_opcode code, const hki_attr *attr,
                      hk_node *const *in, int n_in, const char *name,
                      hki_call **out);
 
+// What a kernel of the call has to do.
+hki_kernel_desc hki_call_desc(const hki_call *c);
+
 hk_node *hki_constant_node(hk_graph *g, hk_tensor *value); // retains value
 
 hk_status hki_autodiff(hk_graph *g, hk_node *const *ys, hk_node *const *dys,

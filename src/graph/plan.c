@@ -180,23 +180,8 @@ static double call_flop(const hki_call *c) {
     return n;
 }
 
-static hki_tensor_desc node_desc(const hk_node *x) {
-    if (x == NULL)
-        return (hki_tensor_desc){0};
-    return (hki_tensor_desc){x->dtype, x->format, x->shape};
-}
-
 static hk_status make_kernel(hk_plan *p, const hki_call *c, hki_kernel **out) {
-    hki_kernel_desc d = {.op = c->op->code,
-                         .n_in = c->n_in,
-                         .n_out = c->n_out,
-                         .attr = c->attr,
-                         .portable = c->op->run,
-                         .portable_scratch = c->op->scratch};
-    for (int i = 0; i < c->n_in; i++)
-        d.in[i] = node_desc(c->in[i]);
-    for (int o = 0; o < c->n_out; o++)
-        d.out[o] = node_desc(&c->out[o]);
+    const hki_kernel_desc d = hki_call_desc(c);
     const hk_status s = p->backend->kernel_create(p->device, &d, out);
     if (s == HK_OK || s == HK_E_NO_MEMORY)
         return s;

@@ -4,6 +4,14 @@
 #define HKI_PORTABLE_H
 #include "backend/backend.h"
 
+// A portable kernel (hki_portable_fn) with its arguments a, run, in and out, of
+// which few need all.
+#define HKI_PORTABLE(name)                                                     \
+    static hk_status name(const hki_attr *a __attribute__((unused)),           \
+                          const hki_kernel_run *run __attribute__((unused)),   \
+                          const hki_view *in __attribute__((unused)),          \
+                          const hki_view *out)
+
 static inline double hki_ld(const hki_view *v, int64_t i) {
     switch (v->dtype) {
     case HK_F32:

@@ -192,24 +192,18 @@ static bool foldable(const hki_rebuild *r, const hki_call *c) {
 static hk_status fold_run(const hki_rebuild *r, const hki_call *c,
                           hk_tensor *result) {
     hki_view in[HKI_MAX_IN] = {0};
-    hki_tensor_desc din[HKI_MAX_IN] = {0}, dout = {0};
     for (int i = 0; i < c->n_in; i++)
-        if (c->in[i] != NULL) {
+        if (c->in[i] != NULL)
             in[i] = tensor_view(constant_of(r, c->in[i]));
-            din[i] = (hki_tensor_desc){in[i].dtype, HKI_PLAIN, in[i].shape};
-        }
     const hki_view out = tensor_view(result);
     if (c->op->run == NULL) { // reshape
-        if (in[0].data != NULL)
-            memcpy(out.data, in[0].data,
-                   (size_t)out.count * hk_dtype_size(out.dtype));
+        memcpy(out.data, in[0].data, hki_tensor_bytes(result));
         return HK_OK;
     }
-    dout = (hki_tensor_desc){out.dtype, HKI_PLAIN, out.shape};
     hki_kernel_run run = {0};
-    const size_t bytes =
-        c->op->scratch != NULL ? c->op->scratch(&c->attr, din, &dout) : 0;
-    HKI_TRY(hki_alloc_array(bytes, 1, &run.scratch));
+    const hki_kernel_desc d = hki_call_desc(c);
+    HKI_TRY(hki_alloc_array(c->op->scratch != NULL ? c->op->scratch(&d) : 0, 1,
+                            &run.scratch));
     const hk_status s = c->op->run(&c->attr, &run, in, &out);
     hki_free(run.scratch);
     return s;

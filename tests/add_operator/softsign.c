@@ -5,12 +5,8 @@
 #include "graph/ops/common.h"
 
 static hk_status infer_softsign(hki_infer *c) {
-    if (!hki_dtype_is_real(c->in[0].dtype))
-        return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
-                        hk_dtype_name(c->in[0].dtype));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = c->in[0].shape;
-    return HK_OK;
+    HKI_TRY(hki_check_real(c, 0));
+    return hki_infer_out(c, 0, c->in[0].dtype, c->in[0].shape);
 }
 
 static void grad_softsign(hki_grad *c) {
@@ -20,10 +16,7 @@ static void grad_softsign(hki_grad *c) {
     c->dx[0] = hki_binary(c->g, HKI_B_MUL, c->dy[0], slope);
 }
 
-static hk_status run_softsign(const hki_attr *a, const hki_kernel_run *run,
-                              const hki_view *in, const hki_view *out) {
-    (void)a;
-    (void)run;
+HKI_PORTABLE(run_softsign) {
     for (int64_t i = 0; i < out->count; i++) {
         const double x = hki_ld(in, i);
         hki_st(out, i, x / (1.0 + fabs(x)));
@@ -32,11 +25,7 @@ static hk_status run_softsign(const hki_attr *a, const hki_kernel_run *run,
 }
 
 const hki_op hki_op_softsign = {
-    .name = "softsign",
-    .code = HKI_OP_softsign,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(softsign, 1, 1, 1),
     .flags = HKI_OP_IS_ELEMENTWISE,
     .infer = infer_softsign,
     .grad = grad_softsign,
@@ -46,6 +35,5 @@ const hki_op hki_op_softsign = {
 };
 
 hk_node *hk_softsign(hk_graph *g, hk_node *x) {
-    const hki_attr attr = {0};
-    return hki_emit(g, HKI_OP_softsign, &attr, &x, 1);
+    return hki_emit(g, HKI_OP_softsign, NULL, &x, 1);
 }

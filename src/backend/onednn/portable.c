@@ -57,9 +57,7 @@ static size_t tensor_bytes(const hki_tensor_desc *t) {
 }
 
 size_t hki_cpu_portable_scratch(const hki_kernel_desc *d) {
-    size_t n = d->portable_scratch != NULL
-                   ? d->portable_scratch(&d->attr, d->in, d->out)
-                   : 0;
+    size_t n = d->portable_scratch != NULL ? d->portable_scratch(d) : 0;
     n = HKI_CPU_ALIGN(n);
     for (int i = 0; i < d->n_in; i++)
         if (d->in[i].format != HKI_PLAIN)
@@ -105,9 +103,7 @@ static hki_view view_of(const hki_tensor_desc *t, void *data, char **spare,
 
 hk_status hki_cpu_run_portable(const hki_cpu_call *c) {
     const hki_kernel_desc *d = &c->k->desc;
-    const size_t own = d->portable_scratch != NULL
-                           ? d->portable_scratch(&d->attr, d->in, d->out)
-                           : 0;
+    const size_t own = d->portable_scratch != NULL ? d->portable_scratch(d) : 0;
     const bool direct = d->op == HKI_OP_reorder;
     char *spare = c->run.scratch;
     if (own > 0)

@@ -17,9 +17,7 @@ static hk_status infer_affine(hki_infer *c) {
         hki_check_vector(c, HKI_AFFINE_SHIFT, "the shift", hki_last_dim(*x)));
     if (c->n_in > 3 && c->in[HKI_AFFINE_RESIDUAL].dtype != 0)
         HKI_TRY(hki_check_shape(c, HKI_AFFINE_RESIDUAL, "the residual", *x));
-    c->out[0].dtype = c->in[HKI_AFFINE_X].dtype;
-    c->out[0].shape = *x;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[HKI_AFFINE_X].dtype, *x);
 }
 
 static void grad_affine(hki_grad *c) {
@@ -45,9 +43,7 @@ static void grad_affine(hki_grad *c) {
         c->dx[HKI_AFFINE_RESIDUAL] = dz;
 }
 
-static hk_status run_affine(const hki_attr *a, const hki_kernel_run *run,
-                            const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_affine) {
     const int64_t channels = hki_last_dim(in[HKI_AFFINE_X].shape);
     for (int64_t i = 0; i < out->count; i++) {
         const int64_t k = i % channels;
@@ -62,11 +58,7 @@ static hk_status run_affine(const hki_attr *a, const hki_kernel_run *run,
 }
 
 const hki_op hki_op_affine = {
-    .name = "affine",
-    .code = HKI_OP_affine,
-    .min_in = 3,
-    .max_in = 4,
-    .n_out = 1,
+    HKI_OPERATOR(affine, 3, 4, 1),
     .infer = infer_affine,
     .grad = grad_affine,
     .run = run_affine,
@@ -77,7 +69,6 @@ const hki_op hki_op_affine = {
 };
 
 hk_node *hki_affine(hk_graph *g, hk_node *x, hk_node *scale, hk_node *shift) {
-    const hki_attr a = {0};
     hk_node *const in[] = {x, scale, shift, NULL};
-    return hki_emit(g, HKI_OP_affine, &a, in, 4);
+    return hki_emit(g, HKI_OP_affine, NULL, in, 4);
 }

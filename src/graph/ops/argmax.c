@@ -23,9 +23,7 @@ static hk_status infer_argmax(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_argmax(const hki_attr *a, const hki_kernel_run *run,
-                            const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_argmax) {
     const int64_t n = in->shape.dim[a->axis];
     int64_t inner = 1;
     for (int i = a->axis + 1; i < in->shape.rank; i++)
@@ -42,11 +40,7 @@ static hk_status run_argmax(const hki_attr *a, const hki_kernel_run *run,
 }
 
 const hki_op hki_op_argmax = {
-    .name = "argmax",
-    .code = HKI_OP_argmax,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(argmax, 1, 1, 1),
     .infer = infer_argmax,
     .run = run_argmax,
 };

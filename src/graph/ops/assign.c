@@ -14,14 +14,10 @@ static hk_status infer_assign_moving(hki_infer *c) {
         return hki_fail(HK_E_SHAPE, "%s: variable %s, value %s", c->name,
                         hki_shape_text(c->in[0].shape, tv),
                         hki_shape_text(c->in[1].shape, tx));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = c->in[0].shape;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype, c->in[0].shape);
 }
 
-static hk_status run_assign_moving(const hki_attr *a, const hki_kernel_run *run,
-                                   const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_assign_moving) {
     for (int64_t i = 0; i < out->count; i++) {
         const double v = hki_ld(&in[0], i);
         hki_st(out, i, v + (1.0 - a->alpha) * (hki_ld(&in[1], i) - v));
@@ -30,11 +26,7 @@ static hk_status run_assign_moving(const hki_attr *a, const hki_kernel_run *run,
 }
 
 const hki_op hki_op_assign_moving = {
-    .name = "assign_moving",
-    .code = HKI_OP_assign_moving,
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    HKI_OPERATOR(assign_moving, 2, 2, 1),
     .flags = HKI_OP_IS_STATEFUL,
     .infer = infer_assign_moving,
     .run = run_assign_moving,

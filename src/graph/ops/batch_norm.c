@@ -29,8 +29,7 @@ static hk_status infer_batch_norm(hki_infer *c) {
     HKI_TRY(hki_check_vector(c, HKI_NORM_BETA, "beta", channels));
     if (c->n_in > 3 && c->in[HKI_NORM_RESIDUAL].dtype != 0)
         HKI_TRY(hki_check_shape(c, HKI_NORM_RESIDUAL, "the residual", *x));
-    c->out[HKI_NORM_Y].dtype = c->in[HKI_NORM_X].dtype;
-    c->out[HKI_NORM_Y].shape = *x;
+    hki_infer_out(c, HKI_NORM_Y, c->in[HKI_NORM_X].dtype, *x);
     hki_infer_vector(c, HKI_NORM_MEAN, channels);
     hki_infer_vector(c, HKI_NORM_VAR, channels);
     return HK_OK;
@@ -76,9 +75,7 @@ static void moments(const hki_view *x, int64_t channel, int64_t channels,
     *var = n > 0 ? squares / (double)n : 0.0;
 }
 
-static hk_status run_batch_norm(const hki_attr *a, const hki_kernel_run *run,
-                                const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_batch_norm) {
     const int64_t channels = hki_last_dim(in[HKI_NORM_X].shape);
     const hki_view *residual = &in[HKI_NORM_RESIDUAL];
     for (int64_t k = 0; k < channels; k++) {
@@ -102,11 +99,7 @@ static hk_status run_batch_norm(const hki_attr *a, const hki_kernel_run *run,
 }
 
 const hki_op hki_op_batch_norm = {
-    .name = "batch_norm",
-    .code = HKI_OP_batch_norm,
-    .min_in = 3,
-    .max_in = 4,
-    .n_out = 3,
+    HKI_OPERATOR(batch_norm, 3, 4, 3),
     .infer = infer_batch_norm,
     .grad = grad_batch_norm,
     .run = run_batch_norm,
@@ -138,14 +131,13 @@ static hk_status infer_batch_norm_grad(hki_infer *c) {
         return hki_fail(HK_E_INVALID_ARG, "%s: relu without y", c->name);
     if (c->n_in > 6 && c->in[HKI_NORM_GRAD_DY2].dtype != 0)
         HKI_TRY(hki_check_shape(c, HKI_NORM_GRAD_DY2, "the second dy", *x));
-    c->out[HKI_NORM_GRAD_DX].dtype = c->in[HKI_NORM_GRAD_DY].dtype;
-    c->out[HKI_NORM_GRAD_DX].shape = *x;
+    hki_infer_out(c, HKI_NORM_GRAD_DX, c->in[HKI_NORM_GRAD_DY].dtype, *x);
     hki_infer_vector(c, HKI_NORM_GRAD_DGAMMA, channels);
     hki_infer_vector(c, HKI_NORM_GRAD_DBETA, channels);
     c->n_out = c->attr->mode != 0 ? 4 : 3;
     if (c->attr->mode != 0) {
-        c->out[HKI_NORM_GRAD_DRESIDUAL].dtype = c->in[HKI_NORM_GRAD_DY].dtype;
-        c->out[HKI_NORM_GRAD_DRESIDUAL].shape = *x;
+        hki_infer_out(c, HKI_NORM_GRAD_DRESIDUAL, c->in[HKI_NORM_GRAD_DY].dtype,
+                      *x);
     }
     return HK_OK;
 }
@@ -160,10 +152,7 @@ static double dz_at(const hki_attr *a, const hki_view *in, int64_t i) {
                 : 0.0);
 }
 
-static hk_status run_batch_norm_grad(const hki_attr *a,
-                                     const hki_kernel_run *run,
-                                     const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_batch_norm_grad) {
     const int64_t channels = hki_last_dim(in[HKI_NORM_GRAD_DY].shape);
     const hki_view *x = &in[HKI_NORM_GRAD_X];
     for (int64_t k = 0; k < channels; k++) {
@@ -195,11 +184,7 @@ static hk_status run_batch_norm_grad(const hki_attr *a,
 }
 
 const hki_op hki_op_batch_norm_grad = {
-    .name = "batch_norm_grad",
-    .code = HKI_OP_batch_norm_grad,
-    .min_in = 5,
-    .max_in = 7,
-    .n_out = 4,
+    HKI_OPERATOR(batch_norm_grad, 5, 7, 4),
     .infer = infer_batch_norm_grad,
     .run = run_batch_norm_grad,
     .images_in = HKI_BIT(HKI_NORM_GRAD_DY) | HKI_BIT(HKI_NORM_GRAD_X) |

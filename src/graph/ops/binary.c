@@ -136,9 +136,7 @@ static hk_status infer_binary(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_binary(const hki_attr *a, const hki_kernel_run *run,
-                            const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_binary) {
     const hki_binary_fn fn = (hki_binary_fn)a->mode;
     const bool integers = hki_dtype_is_index(in[0].dtype);
     int64_t sa[HK_MAX_RANK] = {0}, sb[HK_MAX_RANK] = {0};
@@ -298,11 +296,7 @@ static const char *const names[HKI_B_COUNT] = {
     [HKI_B_OR] = "logical_or"};
 
 const hki_op hki_op_binary = {
-    .name = "binary",
-    .code = HKI_OP_binary,
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    HKI_OPERATOR(binary, 2, 2, 1),
     .flags = HKI_OP_IS_ELEMENTWISE,
     .infer = infer_binary,
     .grad = grad_binary,
@@ -321,46 +315,6 @@ hk_node *hki_binary(hk_graph *g, hki_binary_fn fn, hk_node *a, hk_node *b) {
     return hki_emit(g, HKI_OP_binary, &attr, in, 2);
 }
 
-hk_node *hk_add(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_ADD, a, b);
-}
-
-hk_node *hk_sub(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_SUB, a, b);
-}
-
-hk_node *hk_mul(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_MUL, a, b);
-}
-
-hk_node *hk_div(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_DIV, a, b);
-}
-
-hk_node *hki_div_safe(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_DIV_SAFE, a, b);
-}
-
-hk_node *hk_pow(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_POW, a, b);
-}
-
-hk_node *hk_maximum(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_MAX, a, b);
-}
-
-hk_node *hk_minimum(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_MIN, a, b);
-}
-
-hk_node *hk_squared_difference(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_SQUARED_DIFF, a, b);
-}
-
-hk_node *hki_sigmoid_xent(hk_graph *g, hk_node *logits, hk_node *labels) {
-    return hki_binary(g, HKI_B_SIGMOID_XENT, logits, labels);
-}
-
 // The values are those of hki_binary_fn.
 _Static_assert((int)HK_LESS == HKI_B_LESS && (int)HK_EQUAL == HKI_B_EQUAL &&
                    (int)HK_NOT_EQUAL == HKI_B_NOT_EQUAL,
@@ -373,10 +327,20 @@ hk_node *hk_compare(hk_graph *g, hk_node *a, hk_comparison how, hk_node *b) {
     return hki_binary(g, (hki_binary_fn)how, a, b);
 }
 
-hk_node *hk_logical_and(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_AND, a, b);
-}
+#define BINARY(name, fn)                                                       \
+    hk_node *name(hk_graph *g, hk_node *a, hk_node *b) {                       \
+        return hki_binary(g, fn, a, b);                                        \
+    }
 
-hk_node *hk_logical_or(hk_graph *g, hk_node *a, hk_node *b) {
-    return hki_binary(g, HKI_B_OR, a, b);
-}
+BINARY(hk_add, HKI_B_ADD)
+BINARY(hk_sub, HKI_B_SUB)
+BINARY(hk_mul, HKI_B_MUL)
+BINARY(hk_div, HKI_B_DIV)
+BINARY(hki_div_safe, HKI_B_DIV_SAFE)
+BINARY(hk_pow, HKI_B_POW)
+BINARY(hk_maximum, HKI_B_MAX)
+BINARY(hk_minimum, HKI_B_MIN)
+BINARY(hk_squared_difference, HKI_B_SQUARED_DIFF)
+BINARY(hki_sigmoid_xent, HKI_B_SIGMOID_XENT)
+BINARY(hk_logical_and, HKI_B_AND)
+BINARY(hk_logical_or, HKI_B_OR)

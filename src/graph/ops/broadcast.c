@@ -19,14 +19,10 @@ static hk_status infer_broadcast_to(hki_infer *c) {
     if (c->attr->mode == HKI_R_MEAN && !hki_dtype_is_real(c->in[0].dtype))
         return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
                         hk_dtype_name(c->in[0].dtype));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = s;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype, s);
 }
 
-static hk_status run_broadcast_to(const hki_attr *a, const hki_kernel_run *run,
-                                  const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_broadcast_to) {
     int64_t stride[HK_MAX_RANK] = {0}, index[HK_MAX_RANK] = {0};
     int64_t from = 0, same = 0;
     hki_broadcast_strides(&in->shape, &out->shape, stride);
@@ -50,11 +46,7 @@ static void grad_broadcast_to(hki_grad *c) {
 }
 
 const hki_op hki_op_broadcast_to = {
-    .name = "broadcast_to",
-    .code = HKI_OP_broadcast_to,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(broadcast_to, 1, 1, 1),
     .infer = infer_broadcast_to,
     .grad = grad_broadcast_to,
     .run = run_broadcast_to,

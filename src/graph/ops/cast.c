@@ -43,10 +43,7 @@ static int64_t from_integer(int64_t x, range r) {
     return x < r.low ? r.low : x > r.high ? r.high : x;
 }
 
-static hk_status run_cast(const hki_attr *a, const hki_kernel_run *run,
-                          const hki_view *in, const hki_view *out) {
-    (void)a;
-    (void)run;
+HKI_PORTABLE(run_cast) {
     const bool from_real = hki_dtype_is_float(in->dtype);
     const bool direct = hki_dtype_is_float(out->dtype) || out->dtype == HK_BOOL;
     const range r = range_of(out->dtype);
@@ -68,11 +65,7 @@ static void grad_cast(hki_grad *c) {
 }
 
 const hki_op hki_op_cast = {
-    .name = "cast",
-    .code = HKI_OP_cast,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(cast, 1, 1, 1),
     .infer = infer_cast,
     .grad = grad_cast,
     .run = run_cast,

@@ -40,9 +40,7 @@ static hk_status infer_concat(hki_infer *c) {
                             c->name, c->attr->axis);
     }
     HKI_TRY(hki_dim_count(c->name, s, &count));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = s;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype, s);
 }
 
 // Elements of one run along axis and all axes behind it.
@@ -53,9 +51,7 @@ static int64_t run_length(const hk_shape *s, int axis) {
     return n;
 }
 
-static hk_status run_concat(const hki_attr *a, const hki_kernel_run *run,
-                            const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_concat) {
     const size_t size = hk_dtype_size(out->dtype);
     const int64_t row = run_length(&out->shape, a->axis);
     const int64_t rows = row == 0 ? 0 : out->count / row;
@@ -87,11 +83,7 @@ static void grad_concat(hki_grad *c) {
 }
 
 const hki_op hki_op_concat = {
-    .name = "concat",
-    .code = HKI_OP_concat,
-    .min_in = 1,
-    .max_in = HKI_MAX_IN,
-    .n_out = 1,
+    HKI_OPERATOR(concat, 1, HKI_MAX_IN, 1),
     .infer = infer_concat,
     .grad = grad_concat,
     .run = run_concat,

@@ -181,12 +181,10 @@ static void tap_filter(const conv *c, int64_t x, int64_t w, int64_t y) {
 }
 
 // All three tensors as doubles.
-static size_t scratch_conv(const hki_attr *a, const hki_tensor_desc *in,
-                           const hki_tensor_desc *out) {
-    (void)a;
-    size_t sum = hki_double_bytes(hki_desc_count(&in[0]));
-    sum = hki_bytes_sum(sum, hki_double_bytes(hki_desc_count(&in[1])));
-    return hki_bytes_sum(sum, hki_double_bytes(hki_desc_count(&out[0])));
+static size_t scratch_conv(const hki_kernel_desc *d) {
+    size_t sum = hki_double_bytes(hki_desc_count(&d->in[0]));
+    sum = hki_bytes_sum(sum, hki_double_bytes(hki_desc_count(&d->in[1])));
+    return hki_bytes_sum(sum, hki_double_bytes(hki_desc_count(&d->out[0])));
 }
 
 static void fill_zero(double *x, int64_t n) {
@@ -194,8 +192,7 @@ static void fill_zero(double *x, int64_t n) {
         x[i] = 0.0;
 }
 
-static hk_status run_conv2d(const hki_attr *a, const hki_kernel_run *run,
-                            const hki_view *in, const hki_view *out) {
+HKI_PORTABLE(run_conv2d) {
     conv c = {.a = a,
               .x_shape = &in[HKI_CONV_X].shape,
               .w_shape = &in[HKI_CONV_W].shape,
@@ -214,10 +211,7 @@ static hk_status run_conv2d(const hki_attr *a, const hki_kernel_run *run,
     return HK_OK;
 }
 
-static hk_status run_conv2d_grad_input(const hki_attr *a,
-                                       const hki_kernel_run *run,
-                                       const hki_view *in,
-                                       const hki_view *out) {
+HKI_PORTABLE(run_conv2d_grad_input) {
     conv c = {.a = a,
               .x_shape = &out[0].shape,
               .w_shape = &in[HKI_CONV_DX_W].shape,
@@ -231,10 +225,7 @@ static hk_status run_conv2d_grad_input(const hki_attr *a,
     return HK_OK;
 }
 
-static hk_status run_conv2d_grad_filter(const hki_attr *a,
-                                        const hki_kernel_run *run,
-                                        const hki_view *in,
-                                        const hki_view *out) {
+HKI_PORTABLE(run_conv2d_grad_filter) {
     conv c = {.a = a,
               .x_shape = &in[HKI_CONV_DW_X].shape,
               .w_shape = &out[HKI_CONV_DW_DW].shape,
@@ -282,20 +273,11 @@ static double flop_conv2d_grad_filter(const hki_call *c) {
 }
 
 const hki_op hki_op_conv2d = {
-    .name = "conv2d",
-    .code = HKI_OP_conv2d,
-    .min_in = 2,
-    .max_in = 3,
-    .n_out = 1,
-    .infer = infer_conv2d,
-    .grad = grad_conv2d,
-    .run = run_conv2d,
-    .scratch = scratch_conv,
-    .flop = flop_conv2d,
-    .flags = HKI_OP_MIXES_FORMATS,
-    .images_in = HKI_BIT(HKI_CONV_X),
-    .images_out = HKI_BIT(0),
-    .takes_act = HKI_ACTS,
+    HKI_OPERATOR(conv2d, 2, 3, 1), .infer = infer_conv2d,
+    .grad = grad_conv2d,           .run = run_conv2d,
+    .scratch = scratch_conv,       .flop = flop_conv2d,
+    .flags = HKI_OP_MIXES_FORMATS, .images_in = HKI_BIT(HKI_CONV_X),
+    .images_out = HKI_BIT(0),      .takes_act = HKI_ACTS,
 };
 
 static hk_status infer_conv2d_grad_input(hki_infer *c) {
@@ -304,17 +286,11 @@ static hk_status infer_conv2d_grad_input(hki_infer *c) {
     HKI_TRY(hki_check_dims(c, 4, &x));
     HKI_TRY(conv_shape(c->name, c->attr, &x, &c->in[HKI_CONV_DX_W].shape, &dz));
     HKI_TRY(hki_check_shape(c, HKI_CONV_DX_DZ, "dz", dz));
-    c->out[0].dtype = c->in[HKI_CONV_DX_DZ].dtype;
-    c->out[0].shape = x;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[HKI_CONV_DX_DZ].dtype, x);
 }
 
 const hki_op hki_op_conv2d_grad_input = {
-    .name = "conv2d_grad_input",
-    .code = HKI_OP_conv2d_grad_input,
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    HKI_OPERATOR(conv2d_grad_input, 2, 2, 1),
     .infer = infer_conv2d_grad_input,
     .run = run_conv2d_grad_input,
     .scratch = scratch_conv,
@@ -330,22 +306,17 @@ static hk_status infer_conv2d_grad_filter(hki_infer *c) {
     HKI_TRY(hki_check_dims(c, 4, &w));
     HKI_TRY(conv_shape(c->name, c->attr, &c->in[HKI_CONV_DW_X].shape, &w, &dz));
     HKI_TRY(hki_check_shape(c, HKI_CONV_DW_DZ, "dz", dz));
-    c->out[HKI_CONV_DW_DW].dtype = c->in[HKI_CONV_DW_X].dtype;
-    c->out[HKI_CONV_DW_DW].shape = w;
+    hki_infer_out(c, HKI_CONV_DW_DW, c->in[HKI_CONV_DW_X].dtype, w);
     c->n_out = c->attr->mode != 0 ? 2 : 1;
     if (c->attr->mode != 0) {
-        c->out[HKI_CONV_DW_DB].dtype = c->in[HKI_CONV_DW_X].dtype;
-        c->out[HKI_CONV_DW_DB].shape = hki_vector_shape(w.dim[3]);
+        hki_infer_out(c, HKI_CONV_DW_DB, c->in[HKI_CONV_DW_X].dtype,
+                      hki_vector_shape(w.dim[3]));
     }
     return HK_OK;
 }
 
 const hki_op hki_op_conv2d_grad_filter = {
-    .name = "conv2d_grad_filter",
-    .code = HKI_OP_conv2d_grad_filter,
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 2,
+    HKI_OPERATOR(conv2d_grad_filter, 2, 2, 2),
     .infer = infer_conv2d_grad_filter,
     .run = run_conv2d_grad_filter,
     .scratch = scratch_conv,

@@ -19,8 +19,7 @@ static hk_status infer_dense(hki_infer *c) {
                         c->name, (long long)x->dim[1], (long long)w->dim[0]);
     if (c->n_in > 2 && c->in[HKI_DENSE_B].dtype != 0)
         HKI_TRY(hki_check_vector(c, HKI_DENSE_B, "the bias", w->dim[1]));
-    c->out[0].dtype = c->in[HKI_DENSE_X].dtype;
-    c->out[0].shape = *x;
+    hki_infer_out(c, 0, c->in[HKI_DENSE_X].dtype, *x);
     c->out[0].shape.dim[1] = w->dim[1];
     return HK_OK;
 }
@@ -42,8 +41,7 @@ static void grad_dense(hki_grad *c) {
         c->dx[HKI_DENSE_W] = hk_matmul(c->g, call->in[HKI_DENSE_X], dz, 1, 0);
 }
 
-static hk_status run_dense(const hki_attr *a, const hki_kernel_run *run,
-                           const hki_view *in, const hki_view *out) {
+HKI_PORTABLE(run_dense) {
     const int64_t rows = in[HKI_DENSE_X].shape.dim[0],
                   depth = in[HKI_DENSE_X].shape.dim[1];
     const int64_t cols = in[HKI_DENSE_W].shape.dim[1];
@@ -64,11 +62,9 @@ static hk_status run_dense(const hki_attr *a, const hki_kernel_run *run,
 }
 
 // The weights and one row of the result.
-static size_t scratch_dense(const hki_attr *a, const hki_tensor_desc *in,
-                            const hki_tensor_desc *out) {
-    (void)a;
-    return hki_bytes_sum(hki_double_bytes(hki_desc_count(&in[HKI_DENSE_W])),
-                         hki_double_bytes(out[0].shape.dim[1]));
+static size_t scratch_dense(const hki_kernel_desc *d) {
+    return hki_bytes_sum(hki_double_bytes(hki_desc_count(&d->in[HKI_DENSE_W])),
+                         hki_double_bytes(d->out[0].shape.dim[1]));
 }
 
 static double flop_dense(const hki_call *c) {
@@ -78,16 +74,9 @@ static double flop_dense(const hki_call *c) {
 }
 
 const hki_op hki_op_dense = {
-    .name = "dense",
-    .code = HKI_OP_dense,
-    .min_in = 2,
-    .max_in = 3,
-    .n_out = 1,
-    .infer = infer_dense,
-    .grad = grad_dense,
-    .run = run_dense,
-    .scratch = scratch_dense,
-    .flop = flop_dense,
+    HKI_OPERATOR(dense, 2, 3, 1), .infer = infer_dense,
+    .grad = grad_dense,           .run = run_dense,
+    .scratch = scratch_dense,     .flop = flop_dense,
     .takes_act = HKI_ACTS,
 };
 
@@ -99,16 +88,15 @@ static hk_status infer_act_bias_grad(hki_infer *c) {
     HKI_TRY(hki_check_min_rank(c, HKI_ACT_GRAD_DY, "dy", 1));
     HKI_TRY(
         hki_check_shape(c, HKI_ACT_GRAD_Y, "y", c->in[HKI_ACT_GRAD_DY].shape));
-    c->out[HKI_ACT_GRAD_DZ].dtype = c->in[HKI_ACT_GRAD_DY].dtype;
-    c->out[HKI_ACT_GRAD_DZ].shape = c->in[HKI_ACT_GRAD_DY].shape;
+    hki_infer_out(c, HKI_ACT_GRAD_DZ, c->in[HKI_ACT_GRAD_DY].dtype,
+                  c->in[HKI_ACT_GRAD_DY].shape);
     c->out[HKI_ACT_GRAD_DB].dtype = c->in[HKI_ACT_GRAD_DY].dtype;
     c->out[HKI_ACT_GRAD_DB].shape =
         hki_vector_shape(hki_last_dim(c->in[HKI_ACT_GRAD_DY].shape));
     return HK_OK;
 }
 
-static hk_status run_act_bias_grad(const hki_attr *a, const hki_kernel_run *run,
-                                   const hki_view *in, const hki_view *out) {
+HKI_PORTABLE(run_act_bias_grad) {
     const int64_t cols = hki_last_dim(in[HKI_ACT_GRAD_DY].shape);
     double *db = run->scratch;
     for (int64_t j = 0; j < cols; j++)
@@ -125,20 +113,12 @@ static hk_status run_act_bias_grad(const hki_attr *a, const hki_kernel_run *run,
     return HK_OK;
 }
 
-static size_t scratch_act_bias_grad(const hki_attr *a,
-                                    const hki_tensor_desc *in,
-                                    const hki_tensor_desc *out) {
-    (void)a;
-    (void)out;
-    return hki_double_bytes(hki_last_dim(in[HKI_ACT_GRAD_DY].shape));
+static size_t scratch_act_bias_grad(const hki_kernel_desc *d) {
+    return hki_double_bytes(hki_last_dim(d->in[HKI_ACT_GRAD_DY].shape));
 }
 
 const hki_op hki_op_act_bias_grad = {
-    .name = "act_bias_grad",
-    .code = HKI_OP_act_bias_grad,
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 2,
+    HKI_OPERATOR(act_bias_grad, 2, 2, 2),
     .infer = infer_act_bias_grad,
     .run = run_act_bias_grad,
     .scratch = scratch_act_bias_grad,

@@ -8,9 +8,7 @@
 
 static hk_status infer_dropout(hki_infer *c) {
     char text[HKI_SHAPE_TEXT];
-    if (!hki_dtype_is_real(c->in[HKI_DROPOUT_X].dtype))
-        return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
-                        hk_dtype_name(c->in[HKI_DROPOUT_X].dtype));
+    HKI_TRY(hki_check_real(c, HKI_DROPOUT_X));
     if (!hki_dtype_is_real(c->in[HKI_DROPOUT_RATE].dtype))
         return hki_fail(HK_E_DTYPE, "%s: the rate is %s, not a float type",
                         c->name, hk_dtype_name(c->in[HKI_DROPOUT_RATE].dtype));
@@ -18,13 +16,11 @@ static hk_status infer_dropout(hki_infer *c) {
         return hki_fail(HK_E_SHAPE, "%s: the rate has shape %s, not a scalar",
                         c->name,
                         hki_shape_text(c->in[HKI_DROPOUT_RATE].shape, text));
-    c->out[0].dtype = c->in[HKI_DROPOUT_X].dtype;
-    c->out[0].shape = c->in[HKI_DROPOUT_X].shape;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[HKI_DROPOUT_X].dtype,
+                         c->in[HKI_DROPOUT_X].shape);
 }
 
-static hk_status run_dropout(const hki_attr *a, const hki_kernel_run *run,
-                             const hki_view *in, const hki_view *out) {
+HKI_PORTABLE(run_dropout) {
     const double rate = hki_ld(&in[HKI_DROPOUT_RATE], 0);
     if (!(rate >= 0.0 && rate < 1.0))
         return hki_fail(HK_E_RANGE, "dropout: rate %g is not in [0, 1)", rate);
@@ -46,11 +42,7 @@ static void grad_dropout(hki_grad *c) {
 }
 
 const hki_op hki_op_dropout = {
-    .name = "dropout",
-    .code = HKI_OP_dropout,
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    HKI_OPERATOR(dropout, 2, 2, 1),
     .flags = HKI_OP_IS_RANDOM,
     .infer = infer_dropout,
     .grad = grad_dropout,

@@ -123,8 +123,7 @@ static hk_status bag_divisor(const hki_attr *a, const hki_view *in, int64_t i,
     return HK_OK;
 }
 
-static hk_status run_embedding_bag(const hki_attr *a, const hki_kernel_run *run,
-                                   const hki_view *in, const hki_view *out) {
+HKI_PORTABLE(run_embedding_bag) {
     const int64_t rows = in[HKI_BAG_TABLE].shape.dim[0],
                   dim = in[HKI_BAG_TABLE].shape.dim[1];
     const int64_t k = in[HKI_BAG_INDEX].shape.dim[1];
@@ -145,12 +144,8 @@ static hk_status run_embedding_bag(const hki_attr *a, const hki_kernel_run *run,
     return HK_OK;
 }
 
-static size_t scratch_embedding_bag(const hki_attr *a,
-                                    const hki_tensor_desc *in,
-                                    const hki_tensor_desc *out) {
-    (void)a;
-    (void)in;
-    return hki_double_bytes(out[0].shape.dim[1]);
+static size_t scratch_embedding_bag(const hki_kernel_desc *d) {
+    return hki_double_bytes(d->out[0].shape.dim[1]);
 }
 
 static double flop_embedding_bag(const hki_call *c) {
@@ -213,16 +208,9 @@ static void grad_embedding_bag(hki_grad *c) {
 }
 
 const hki_op hki_op_embedding_bag = {
-    .name = "embedding_bag",
-    .code = HKI_OP_embedding_bag,
-    .min_in = 2,
-    .max_in = 3,
-    .n_out = 1,
-    .infer = infer_embedding_bag,
-    .grad = grad_embedding_bag,
-    .run = run_embedding_bag,
-    .scratch = scratch_embedding_bag,
-    .flop = flop_embedding_bag,
+    HKI_OPERATOR(embedding_bag, 2, 3, 1), .infer = infer_embedding_bag,
+    .grad = grad_embedding_bag,           .run = run_embedding_bag,
+    .scratch = scratch_embedding_bag,     .flop = flop_embedding_bag,
 };
 
 // Shapes of a triple of m rows.
@@ -263,10 +251,7 @@ static void store_triple(const index_set *set, const double *sum,
 }
 
 // Scratch: sums [m, dim], then the set.
-static hk_status run_embedding_bag_grad(const hki_attr *a,
-                                        const hki_kernel_run *run,
-                                        const hki_view *in,
-                                        const hki_view *out) {
+HKI_PORTABLE(run_embedding_bag_grad) {
     const int64_t k = in[HKI_BAG_GRAD_INDEX].shape.dim[1],
                   dim = in[HKI_BAG_GRAD_DY].shape.dim[1];
     double *sum = run->scratch, divisor;
@@ -293,24 +278,15 @@ static hk_status run_embedding_bag_grad(const hki_attr *a,
     return HK_OK;
 }
 
-static size_t scratch_embedding_bag_grad(const hki_attr *a,
-                                         const hki_tensor_desc *in,
-                                         const hki_tensor_desc *out) {
-    (void)a;
+static size_t scratch_embedding_bag_grad(const hki_kernel_desc *d) {
     return hki_bytes_sum(
-        hki_double_bytes(hki_desc_count(&out[HKI_SPARSE_ROWS])),
-        set_bytes(hki_desc_count(&in[HKI_BAG_GRAD_INDEX])));
+        hki_double_bytes(hki_desc_count(&d->out[HKI_SPARSE_ROWS])),
+        set_bytes(hki_desc_count(&d->in[HKI_BAG_GRAD_INDEX])));
 }
 
 const hki_op hki_op_embedding_bag_grad = {
-    .name = "embedding_bag_grad",
-    .code = HKI_OP_embedding_bag_grad,
-    .min_in = 2,
-    .max_in = 3,
-    .n_out = 3,
-    .flags = HKI_OP_IS_SPARSE,
-    .infer = infer_embedding_bag_grad,
-    .run = run_embedding_bag_grad,
+    HKI_OPERATOR(embedding_bag_grad, 2, 3, 3), .flags = HKI_OP_IS_SPARSE,
+    .infer = infer_embedding_bag_grad,         .run = run_embedding_bag_grad,
     .scratch = scratch_embedding_bag_grad,
 };
 
@@ -367,9 +343,7 @@ static void merge_one(index_set *set, double *sum, const hki_view *in) {
     }
 }
 
-static hk_status run_sparse_merge(const hki_attr *a, const hki_kernel_run *run,
-                                  const hki_view *in, const hki_view *out) {
-    (void)a;
+HKI_PORTABLE(run_sparse_merge) {
     const int64_t most = out[HKI_SPARSE_INDICES].count;
     const int64_t dim = out[HKI_SPARSE_ROWS].shape.dim[1];
     double *sum = run->scratch;
@@ -380,24 +354,15 @@ static hk_status run_sparse_merge(const hki_attr *a, const hki_kernel_run *run,
     return HK_OK;
 }
 
-static size_t scratch_sparse_merge(const hki_attr *a, const hki_tensor_desc *in,
-                                   const hki_tensor_desc *out) {
-    (void)a;
-    (void)in;
+static size_t scratch_sparse_merge(const hki_kernel_desc *d) {
     return hki_bytes_sum(
-        hki_double_bytes(hki_desc_count(&out[HKI_SPARSE_ROWS])),
-        set_bytes(out[HKI_SPARSE_INDICES].shape.dim[0]));
+        hki_double_bytes(hki_desc_count(&d->out[HKI_SPARSE_ROWS])),
+        set_bytes(d->out[HKI_SPARSE_INDICES].shape.dim[0]));
 }
 
 const hki_op hki_op_sparse_merge = {
-    .name = "sparse_merge",
-    .code = HKI_OP_sparse_merge,
-    .min_in = 6,
-    .max_in = 6,
-    .n_out = 3,
-    .flags = HKI_OP_IS_SPARSE,
-    .infer = infer_sparse_merge,
-    .run = run_sparse_merge,
+    HKI_OPERATOR(sparse_merge, 6, 6, 3), .flags = HKI_OP_IS_SPARSE,
+    .infer = infer_sparse_merge,         .run = run_sparse_merge,
     .scratch = scratch_sparse_merge,
 };
 

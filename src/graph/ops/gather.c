@@ -22,14 +22,10 @@ static hk_status infer_gather(hki_infer *c) {
         s.dim[s.rank++] = x->dim[i];
     int64_t count;
     HKI_TRY(hki_dim_count(c->name, s, &count));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = s;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype, s);
 }
 
-static hk_status run_gather(const hki_attr *a, const hki_kernel_run *run,
-                            const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_gather) {
     const hki_view *const x = &in[0], *const idx = &in[1];
     const size_t size = hk_dtype_size(x->dtype);
     const int64_t n = x->shape.dim[a->axis];
@@ -94,11 +90,7 @@ static void grad_gather(hki_grad *c) {
 }
 
 const hki_op hki_op_gather = {
-    .name = "gather",
-    .code = HKI_OP_gather,
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    HKI_OPERATOR(gather, 2, 2, 1),
     .infer = infer_gather,
     .grad = grad_gather,
     .run = run_gather,

@@ -3,9 +3,7 @@
 #include "graph/ops/common.h"
 
 static hk_status infer_same(hki_infer *c) {
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = c->in[0].shape;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype, c->in[0].shape);
 }
 
 static void grad_identity(hki_grad *c) {
@@ -13,32 +11,22 @@ static void grad_identity(hki_grad *c) {
 }
 
 const hki_op hki_op_identity = {
-    .name = "identity",
-    .code = HKI_OP_identity,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(identity, 1, 1, 1),
     .flags = HKI_OP_IS_ALIAS,
     .infer = infer_same,
     .grad = grad_identity,
 };
 
 const hki_op hki_op_stop_gradient = {
-    .name = "stop_gradient",
-    .code = HKI_OP_stop_gradient,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(stop_gradient, 1, 1, 1),
     .flags = HKI_OP_IS_ALIAS,
     .infer = infer_same,
 };
 
 hk_node *hk_identity(hk_graph *g, hk_node *x) {
-    const hki_attr attr = {0};
-    return hki_emit(g, HKI_OP_identity, &attr, &x, 1);
+    return hki_emit(g, HKI_OP_identity, NULL, &x, 1);
 }
 
 hk_node *hk_stop_gradient(hk_graph *g, hk_node *x) {
-    const hki_attr attr = {0};
-    return hki_emit(g, HKI_OP_stop_gradient, &attr, &x, 1);
+    return hki_emit(g, HKI_OP_stop_gradient, NULL, &x, 1);
 }

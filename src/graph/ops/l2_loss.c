@@ -2,18 +2,11 @@
 #include "graph/ops/common.h"
 
 static hk_status infer_l2_loss(hki_infer *c) {
-    if (!hki_dtype_is_real(c->in[0].dtype))
-        return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
-                        hk_dtype_name(c->in[0].dtype));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = hk_shape_make(0, NULL);
-    return HK_OK;
+    HKI_TRY(hki_check_real(c, 0));
+    return hki_infer_out(c, 0, c->in[0].dtype, hk_shape_make(0, NULL));
 }
 
-static hk_status run_l2_loss(const hki_attr *a, const hki_kernel_run *run,
-                             const hki_view *in, const hki_view *out) {
-    (void)a;
-    (void)run;
+HKI_PORTABLE(run_l2_loss) {
     double sum = 0.0;
     for (int64_t i = 0; i < in->count; i++)
         sum += hki_ld(in, i) * hki_ld(in, i);
@@ -26,17 +19,12 @@ static void grad_l2_loss(hki_grad *c) {
 }
 
 const hki_op hki_op_l2_loss = {
-    .name = "l2_loss",
-    .code = HKI_OP_l2_loss,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(l2_loss, 1, 1, 1),
     .infer = infer_l2_loss,
     .grad = grad_l2_loss,
     .run = run_l2_loss,
 };
 
 hk_node *hk_l2_loss(hk_graph *g, hk_node *x) {
-    const hki_attr attr = {0};
-    return hki_emit(g, HKI_OP_l2_loss, &attr, &x, 1);
+    return hki_emit(g, HKI_OP_l2_loss, NULL, &x, 1);
 }

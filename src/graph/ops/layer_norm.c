@@ -21,8 +21,7 @@ static hk_status infer_layer_norm(hki_infer *c) {
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: eps %g is negative or not finite", c->name,
                         c->attr->eps);
-    c->out[HKI_LAYER_Y].dtype = c->in[HKI_LAYER_X].dtype;
-    c->out[HKI_LAYER_Y].shape = *x;
+    hki_infer_out(c, HKI_LAYER_Y, c->in[HKI_LAYER_X].dtype, *x);
     hki_infer_vector(c, HKI_LAYER_MEAN, rows);
     hki_infer_vector(c, HKI_LAYER_RSTD, rows);
     return HK_OK;
@@ -35,15 +34,13 @@ static void grad_layer_norm(hki_grad *c) {
     hk_node *const in[] = {
         c->dy[0], call->in[HKI_LAYER_X], call->in[HKI_LAYER_GAMMA],
         &call->out[HKI_LAYER_MEAN], &call->out[HKI_LAYER_RSTD]};
-    hk_node *dx = hki_emit(c->g, HKI_OP_layer_norm_grad, &(hki_attr){0}, in, 5);
+    hk_node *dx = hki_emit(c->g, HKI_OP_layer_norm_grad, NULL, in, 5);
     for (int i = 0; i < 3; i++)
         if (c->need[i])
             c->dx[i] = hki_output_of(dx, i);
 }
 
-static hk_status run_layer_norm(const hki_attr *a, const hki_kernel_run *run,
-                                const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_layer_norm) {
     const int64_t width = hki_last_dim(in[HKI_LAYER_X].shape);
     int64_t rows;
     HKI_TRY(hki_row_count("layer_norm", in[HKI_LAYER_X].shape, &rows));
@@ -74,11 +71,7 @@ static hk_status run_layer_norm(const hki_attr *a, const hki_kernel_run *run,
 }
 
 const hki_op hki_op_layer_norm = {
-    .name = "layer_norm",
-    .code = HKI_OP_layer_norm,
-    .min_in = 3,
-    .max_in = 3,
-    .n_out = 3,
+    HKI_OPERATOR(layer_norm, 3, 3, 3),
     .infer = infer_layer_norm,
     .grad = grad_layer_norm,
     .run = run_layer_norm,
@@ -97,8 +90,7 @@ static hk_status infer_layer_norm_grad(hki_infer *c) {
         hki_check_vector(c, HKI_LAYER_GRAD_GAMMA, "gamma", hki_last_dim(*x)));
     HKI_TRY(hki_check_vector(c, HKI_LAYER_GRAD_MEAN, "the mean", rows));
     HKI_TRY(hki_check_vector(c, HKI_LAYER_GRAD_RSTD, "rstd", rows));
-    c->out[HKI_LAYER_GRAD_DX].dtype = c->in[HKI_LAYER_GRAD_DY].dtype;
-    c->out[HKI_LAYER_GRAD_DX].shape = *x;
+    hki_infer_out(c, HKI_LAYER_GRAD_DX, c->in[HKI_LAYER_GRAD_DY].dtype, *x);
     hki_infer_vector(c, HKI_LAYER_GRAD_DGAMMA, hki_last_dim(*x));
     hki_infer_vector(c, HKI_LAYER_GRAD_DBETA, hki_last_dim(*x));
     return HK_OK;
@@ -127,10 +119,7 @@ static void grad_row(const hki_view *in, const hki_view *dx, int64_t r,
     }
 }
 
-static hk_status run_layer_norm_grad(const hki_attr *a,
-                                     const hki_kernel_run *run,
-                                     const hki_view *in, const hki_view *out) {
-    (void)a;
+HKI_PORTABLE(run_layer_norm_grad) {
     const int64_t width = hki_last_dim(in[HKI_LAYER_GRAD_DY].shape);
     double *dgamma = run->scratch, *dbeta = dgamma + width;
     for (int64_t j = 0; j < 2 * width; j++)
@@ -144,22 +133,14 @@ static hk_status run_layer_norm_grad(const hki_attr *a,
     return HK_OK;
 }
 
-static size_t scratch_layer_norm_grad(const hki_attr *a,
-                                      const hki_tensor_desc *in,
-                                      const hki_tensor_desc *out) {
-    (void)a;
-    (void)out;
+static size_t scratch_layer_norm_grad(const hki_kernel_desc *d) {
     const size_t row =
-        hki_double_bytes(hki_last_dim(in[HKI_LAYER_GRAD_DY].shape));
+        hki_double_bytes(hki_last_dim(d->in[HKI_LAYER_GRAD_DY].shape));
     return hki_bytes_sum(row, row);
 }
 
 const hki_op hki_op_layer_norm_grad = {
-    .name = "layer_norm_grad",
-    .code = HKI_OP_layer_norm_grad,
-    .min_in = 5,
-    .max_in = 5,
-    .n_out = 3,
+    HKI_OPERATOR(layer_norm_grad, 5, 5, 3),
     .infer = infer_layer_norm_grad,
     .run = run_layer_norm_grad,
     .scratch = scratch_layer_norm_grad,

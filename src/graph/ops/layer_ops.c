@@ -76,8 +76,7 @@ hk_shape hki_vector_shape(int64_t n) {
 }
 
 void hki_infer_vector(const hki_infer *c, int o, int64_t n) {
-    c->out[o].dtype = c->in[0].dtype;
-    c->out[o].shape = hki_vector_shape(n);
+    hki_infer_out(c, o, c->in[0].dtype, hki_vector_shape(n));
 }
 
 hk_status hki_row_count(const char *who, hk_shape s, int64_t *out) {

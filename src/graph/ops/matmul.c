@@ -32,8 +32,7 @@ static hk_status infer_matmul(hki_infer *c) {
             c->name, (long long)ka, (long long)kb, hki_shape_text(*a, ta),
             c->attr->trans_a ? " transposed" : "", hki_shape_text(*b, tb),
             c->attr->trans_b ? " transposed" : "");
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = *a;
+    hki_infer_out(c, 0, c->in[0].dtype, *a);
     c->out[0].shape.dim[rank - 2] = a->dim[rank - (c->attr->trans_a ? 1 : 2)];
     c->out[0].shape.dim[rank - 1] = b->dim[rank - (c->attr->trans_b ? 2 : 1)];
     return HK_OK;
@@ -97,11 +96,10 @@ static hk_status run_matmul(const hki_attr *attr, const hki_kernel_run *run,
 }
 
 // One matrix of each stack.
-static size_t scratch_matmul(const hki_attr *attr, const hki_tensor_desc *in,
-                             const hki_tensor_desc *out) {
-    (void)attr;
+static size_t scratch_matmul(const hki_kernel_desc *d) {
     size_t sum = 0;
-    const hk_shape *const s[] = {&in[0].shape, &in[1].shape, &out[0].shape};
+    const hk_shape *const s[] = {&d->in[0].shape, &d->in[1].shape,
+                                 &d->out[0].shape};
     for (int i = 0; i < 3; i++)
         sum = hki_bytes_sum(sum, hki_double_bytes(s[i]->dim[s[i]->rank - 2] *
                                                   s[i]->dim[s[i]->rank - 1]));
@@ -117,16 +115,9 @@ static double flop_matmul(const hki_call *c) {
 }
 
 const hki_op hki_op_matmul = {
-    .name = "matmul",
-    .code = HKI_OP_matmul,
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
-    .infer = infer_matmul,
-    .grad = grad_matmul,
-    .run = run_matmul,
-    .scratch = scratch_matmul,
-    .flop = flop_matmul,
+    HKI_OPERATOR(matmul, 2, 2, 1), .infer = infer_matmul,
+    .grad = grad_matmul,           .run = run_matmul,
+    .scratch = scratch_matmul,     .flop = flop_matmul,
     .with_bias = HKI_OP_dense,
 };
 

@@ -27,9 +27,7 @@ static hk_status infer_one_hot(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_one_hot(const hki_attr *a, const hki_kernel_run *run,
-                             const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_one_hot) {
     if (out->count == 0)
         return HK_OK;
     memset(out->data, 0, (size_t)out->count * hk_dtype_size(out->dtype));
@@ -42,11 +40,7 @@ static hk_status run_one_hot(const hki_attr *a, const hki_kernel_run *run,
 }
 
 const hki_op hki_op_one_hot = {
-    .name = "one_hot",
-    .code = HKI_OP_one_hot,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(one_hot, 1, 1, 1),
     .infer = infer_one_hot,
     .run = run_one_hot,
 };

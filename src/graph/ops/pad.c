@@ -60,14 +60,10 @@ static hk_status infer_pad(hki_infer *c) {
             HKI_TRY(padded(c, i, &s.dim[i]));
     }
     HKI_TRY(hki_dim_count(c->name, s, &count));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = s;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype, s);
 }
 
-static hk_status run_pad(const hki_attr *a, const hki_kernel_run *run,
-                         const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_pad) {
     int64_t stride[HK_MAX_RANK] = {0}, index[HK_MAX_RANK] = {0};
     int64_t to = 0, same = 0;
     hki_row_major(&out->shape, stride);
@@ -93,11 +89,7 @@ static void grad_pad(hki_grad *c) {
 }
 
 const hki_op hki_op_pad = {
-    .name = "pad",
-    .code = HKI_OP_pad,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(pad, 1, 1, 1),
     .infer = infer_pad,
     .grad = grad_pad,
     .run = run_pad,

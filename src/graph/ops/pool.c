@@ -40,9 +40,7 @@ static hk_status grad_shape(hki_infer *c) {
     HKI_TRY(hki_check_dims(c, 4, &x));
     HKI_TRY(pool_shape(c->name, c->attr, &x, &y));
     HKI_TRY(hki_check_shape(c, 0, "dy", y));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = x;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype, x);
 }
 
 static hki_attr grad_attr(const hki_call *call) {
@@ -118,9 +116,7 @@ static void grad_max_pool(hki_grad *c) {
     c->dx[0] = hki_emit(c->g, HKI_OP_max_pool_grad, &a, in, 3);
 }
 
-static hk_status run_max_pool(const hki_attr *a, const hki_kernel_run *run,
-                              const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_max_pool) {
     const hk_shape *x = &in[0].shape, *y = &out[HKI_POOL_Y].shape;
     const int64_t channels = y->dim[3];
     for (int64_t i = 0; i < place_count(y) * channels; i++) {
@@ -146,11 +142,7 @@ static hk_status run_max_pool(const hki_attr *a, const hki_kernel_run *run,
 }
 
 const hki_op hki_op_max_pool = {
-    .name = "max_pool",
-    .code = HKI_OP_max_pool,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 2,
+    HKI_OPERATOR(max_pool, 1, 1, 2),
     .infer = infer_max_pool,
     .grad = grad_max_pool,
     .run = run_max_pool,
@@ -180,8 +172,7 @@ static hk_status infer_max_pool_grad(hki_infer *c) {
 }
 
 // Windows may overlap, so an element's gradient is a sum.
-static hk_status run_max_pool_grad(const hki_attr *a, const hki_kernel_run *run,
-                                   const hki_view *in, const hki_view *out) {
+HKI_PORTABLE(run_max_pool_grad) {
     const hk_shape *x = &out[0].shape, *y = &in[HKI_POOL_GRAD_DY].shape;
     const int64_t channels = y->dim[3];
     double *dx = run->scratch;
@@ -201,19 +192,12 @@ static hk_status run_max_pool_grad(const hki_attr *a, const hki_kernel_run *run,
     return HK_OK;
 }
 
-static size_t scratch_grad(const hki_attr *a, const hki_tensor_desc *in,
-                           const hki_tensor_desc *out) {
-    (void)a;
-    (void)in;
-    return hki_double_bytes(hki_desc_count(&out[0]));
+static size_t scratch_grad(const hki_kernel_desc *d) {
+    return hki_double_bytes(hki_desc_count(&d->out[0]));
 }
 
 const hki_op hki_op_max_pool_grad = {
-    .name = "max_pool_grad",
-    .code = HKI_OP_max_pool_grad,
-    .min_in = 2,
-    .max_in = 3,
-    .n_out = 1,
+    HKI_OPERATOR(max_pool_grad, 2, 3, 1),
     .infer = infer_max_pool_grad,
     .run = run_max_pool_grad,
     .scratch = scratch_grad,
@@ -240,9 +224,7 @@ static double window_size(const window *w) {
     return (double)((w->row[1] - w->row[0]) * (w->col[1] - w->col[0]));
 }
 
-static hk_status run_avg_pool(const hki_attr *a, const hki_kernel_run *run,
-                              const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_avg_pool) {
     const hk_shape *x = &in[0].shape, *y = &out[0].shape;
     const int64_t channels = y->dim[3];
     for (int64_t i = 0; i < place_count(y) * channels; i++) {
@@ -258,20 +240,12 @@ static hk_status run_avg_pool(const hki_attr *a, const hki_kernel_run *run,
 }
 
 const hki_op hki_op_avg_pool = {
-    .name = "avg_pool",
-    .code = HKI_OP_avg_pool,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
-    .infer = infer_avg_pool,
-    .grad = grad_avg_pool,
-    .run = run_avg_pool,
-    .images_in = HKI_BIT(0),
-    .images_out = HKI_BIT(0),
+    HKI_OPERATOR(avg_pool, 1, 1, 1), .infer = infer_avg_pool,
+    .grad = grad_avg_pool,           .run = run_avg_pool,
+    .images_in = HKI_BIT(0),         .images_out = HKI_BIT(0),
 };
 
-static hk_status run_avg_pool_grad(const hki_attr *a, const hki_kernel_run *run,
-                                   const hki_view *in, const hki_view *out) {
+HKI_PORTABLE(run_avg_pool_grad) {
     const hk_shape *x = &out[0].shape, *y = &in[0].shape;
     const int64_t channels = y->dim[3];
     double *dx = run->scratch;
@@ -289,11 +263,7 @@ static hk_status run_avg_pool_grad(const hki_attr *a, const hki_kernel_run *run,
 }
 
 const hki_op hki_op_avg_pool_grad = {
-    .name = "avg_pool_grad",
-    .code = HKI_OP_avg_pool_grad,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(avg_pool_grad, 1, 1, 1),
     .infer = grad_shape,
     .run = run_avg_pool_grad,
     .scratch = scratch_grad,
@@ -328,11 +298,7 @@ static void grad_global_avg_pool(hki_grad *c) {
 }
 
 // An empty image has the mean 0.
-static hk_status run_global_avg_pool(const hki_attr *a,
-                                     const hki_kernel_run *run,
-                                     const hki_view *in, const hki_view *out) {
-    (void)a;
-    (void)run;
+HKI_PORTABLE(run_global_avg_pool) {
     const int64_t places = in->shape.dim[1] * in->shape.dim[2];
     const int64_t channels = in->shape.dim[3];
     for (int64_t i = 0; i < out->count; i++) {
@@ -346,11 +312,7 @@ static hk_status run_global_avg_pool(const hki_attr *a,
 }
 
 const hki_op hki_op_global_avg_pool = {
-    .name = "global_avg_pool",
-    .code = HKI_OP_global_avg_pool,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(global_avg_pool, 1, 1, 1),
     .infer = infer_global_avg_pool,
     .grad = grad_global_avg_pool,
     .run = run_global_avg_pool,
@@ -363,17 +325,10 @@ static hk_status infer_global_avg_pool_grad(hki_infer *c) {
     HKI_TRY(hki_check_dims(c, 4, &x));
     HKI_TRY(global_shape(c->name, &x, &y));
     HKI_TRY(hki_check_shape(c, 0, "dy", y));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = x;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype, x);
 }
 
-static hk_status run_global_avg_pool_grad(const hki_attr *a,
-                                          const hki_kernel_run *run,
-                                          const hki_view *in,
-                                          const hki_view *out) {
-    (void)a;
-    (void)run;
+HKI_PORTABLE(run_global_avg_pool_grad) {
     const int64_t places = out->shape.dim[1] * out->shape.dim[2];
     const int64_t channels = out->shape.dim[3];
     for (int64_t i = 0; i < out->count; i++) {
@@ -385,11 +340,7 @@ static hk_status run_global_avg_pool_grad(const hki_attr *a,
 }
 
 const hki_op hki_op_global_avg_pool_grad = {
-    .name = "global_avg_pool_grad",
-    .code = HKI_OP_global_avg_pool_grad,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(global_avg_pool_grad, 1, 1, 1),
     .infer = infer_global_avg_pool_grad,
     .run = run_global_avg_pool_grad,
     .images_out = HKI_BIT(0),
@@ -432,7 +383,6 @@ hk_node *hk_avg_pool(hk_graph *g, hk_node *x, int kh, int kw, int sh, int sw,
 }
 
 hk_node *hk_global_avg_pool(hk_graph *g, hk_node *x, hk_data_format format) {
-    const hki_attr a = {0};
     hk_node *const in[] = {hki_image_in(g, x, format, "global_avg_pool")};
-    return hki_emit(g, HKI_OP_global_avg_pool, &a, in, 1);
+    return hki_emit(g, HKI_OP_global_avg_pool, NULL, in, 1);
 }

@@ -41,9 +41,7 @@ static void draw(const hki_attr *a, const hki_kernel_run *run, uint64_t block,
     }
 }
 
-static hk_status run_random(const hki_attr *a, const hki_kernel_run *run,
-                            const hki_view *in, const hki_view *out) {
-    (void)in;
+HKI_PORTABLE(run_random) {
     double x[4] = {0};
     for (int64_t i = 0; i < out->count; i++) {
         if (i % 4 == 0)
@@ -54,11 +52,7 @@ static hk_status run_random(const hki_attr *a, const hki_kernel_run *run,
 }
 
 const hki_op hki_op_random = {
-    .name = "random",
-    .code = HKI_OP_random,
-    .min_in = 0,
-    .max_in = 0,
-    .n_out = 1,
+    HKI_OPERATOR(random, 0, 0, 1),
     .flags = HKI_OP_IS_RANDOM,
     .infer = infer_random,
     .run = run_random,

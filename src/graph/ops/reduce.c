@@ -123,9 +123,7 @@ static hk_status infer_reduce(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_reduce(const hki_attr *a, const hki_kernel_run *run,
-                            const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_reduce) {
     reduce_axes(a->axes, a->mode, in, out);
     return HK_OK;
 }
@@ -154,11 +152,7 @@ static const char *const names[] = {[HKI_R_SUM] = "reduce_sum",
                                     [HKI_R_MAX] = "reduce_max"};
 
 const hki_op hki_op_reduce = {
-    .name = "reduce",
-    .code = HKI_OP_reduce,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(reduce, 1, 1, 1),
     .infer = infer_reduce,
     .grad = grad_reduce,
     .run = run_reduce,
@@ -185,15 +179,10 @@ static hk_status infer_reduce_max_grad(hki_infer *c) {
             c->in[i].dtype != c->in[0].dtype)
             return hki_fail(HK_E_DTYPE, "%s: input %d is %s", c->name, i,
                             hk_dtype_name(c->in[i].dtype));
-    c->out[0].dtype = c->in[1].dtype;
-    c->out[0].shape = *x;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[1].dtype, *x);
 }
 
-static hk_status run_reduce_max_grad(const hki_attr *a,
-                                     const hki_kernel_run *run,
-                                     const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_reduce_max_grad) {
     const hki_view *const x = &in[1];
     const parts p = take_apart(&x->shape, a->axes);
     int64_t index[HK_MAX_RANK] = {0}, at = 0, same = 0;
@@ -217,11 +206,7 @@ static hk_status run_reduce_max_grad(const hki_attr *a,
 }
 
 const hki_op hki_op_reduce_max_grad = {
-    .name = "reduce_max_grad",
-    .code = HKI_OP_reduce_max_grad,
-    .min_in = 3,
-    .max_in = 3,
-    .n_out = 1,
+    HKI_OPERATOR(reduce_max_grad, 3, 3, 1),
     .infer = infer_reduce_max_grad,
     .run = run_reduce_max_grad,
 };
@@ -244,21 +229,15 @@ static hk_status infer_sum_to(hki_infer *c) {
     const hk_shape *const x = &c->in[0].shape;
     const hk_shape s = hki_attr_shape(c->attr);
     hk_shape both;
-    if (!hki_dtype_is_real(c->in[0].dtype))
-        return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
-                        hk_dtype_name(c->in[0].dtype));
+    HKI_TRY(hki_check_real(c, 0));
     if (s.rank < 0 || hki_broadcast(c->name, s, *x, &both) != HK_OK ||
         !hk_shape_equal(both, *x))
         return hki_fail(HK_E_SHAPE, "%s: %s cannot be summed to %s", c->name,
                         hki_shape_text(*x, tx), hki_shape_text(s, ts));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = s;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype, s);
 }
 
-static hk_status run_sum_to(const hki_attr *a, const hki_kernel_run *run,
-                            const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_sum_to) {
     reduce_axes(surplus_axes(&in->shape, &out->shape), a->mode, in, out);
     return HK_OK;
 }
@@ -270,11 +249,7 @@ static void grad_sum_to(hki_grad *c) {
 }
 
 const hki_op hki_op_sum_to = {
-    .name = "sum_to",
-    .code = HKI_OP_sum_to,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(sum_to, 1, 1, 1),
     .infer = infer_sum_to,
     .grad = grad_sum_to,
     .run = run_sum_to,

@@ -4,9 +4,7 @@
 #include "graph/ops/common.h"
 
 static hk_status infer_reorder(hki_infer *c) {
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = c->in[0].shape;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype, c->in[0].shape);
 }
 
 // Position of element [n,h,w,c]; pixel is h * W + w.
@@ -20,10 +18,7 @@ static int64_t place(const hki_view *v, int64_t n, int64_t pixel, int64_t c) {
     return (row * pixels + pixel) * block + c % block;
 }
 
-static hk_status run_reorder(const hki_attr *a, const hki_kernel_run *run,
-                             const hki_view *in, const hki_view *out) {
-    (void)a;
-    (void)run;
+HKI_PORTABLE(run_reorder) {
     const size_t size = hk_dtype_size(in->dtype);
     if (out->count == 0)
         return HK_OK;
@@ -40,11 +35,7 @@ static hk_status run_reorder(const hki_attr *a, const hki_kernel_run *run,
 }
 
 const hki_op hki_op_reorder = {
-    .name = "reorder",
-    .code = HKI_OP_reorder,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(reorder, 1, 1, 1),
     .infer = infer_reorder,
     .run = run_reorder,
 };

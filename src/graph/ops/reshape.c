@@ -8,8 +8,7 @@ static hk_status infer_reshape(hki_infer *c) {
     int64_t from, to;
     char tf[HKI_SHAPE_TEXT], tt[HKI_SHAPE_TEXT];
     const hk_shape s = hki_attr_shape(c->attr);
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = s;
+    hki_infer_out(c, 0, c->in[0].dtype, s);
     if (hk_shape_equal(s, c->in[0].shape))
         return HK_OK; // also for shapes with several batch dimensions
     HKI_TRY(hki_dim_count(c->name, c->in[0].shape, &from));
@@ -26,11 +25,7 @@ static void grad_reshape(hki_grad *c) {
 }
 
 const hki_op hki_op_reshape = {
-    .name = "reshape",
-    .code = HKI_OP_reshape,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(reshape, 1, 1, 1),
     .flags = HKI_OP_IS_ALIAS,
     .infer = infer_reshape,
     .grad = grad_reshape,

@@ -48,9 +48,7 @@ static hk_status infer_scatter_add(hki_infer *c) {
     s.dim[a->mode == 1 ? s.rank - 1 : 0] = a->rank == 1 ? a->dims[0] : a->n;
     int64_t count;
     HKI_TRY(hki_dim_count(c->name, s, &count));
-    c->out[0].dtype = c->in[HKI_SCATTER_ROWS].dtype;
-    c->out[0].shape = s;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[HKI_SCATTER_ROWS].dtype, s);
 }
 
 static hk_status check_index(int64_t j, int64_t at, int64_t n) {
@@ -74,9 +72,7 @@ static hk_status run_last_axis(const hki_attr *a, const hki_view *idx,
     return HK_OK;
 }
 
-static hk_status run_scatter_add(const hki_attr *a, const hki_kernel_run *run,
-                                 const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_scatter_add) {
     const hki_view *const idx = &in[HKI_SCATTER_INDICES],
                           *const rows = &in[HKI_SCATTER_ROWS];
     int64_t m = idx->count, inner = 1;
@@ -110,11 +106,7 @@ static void grad_scatter_add(hki_grad *c) {
 }
 
 const hki_op hki_op_scatter_add = {
-    .name = "scatter_add",
-    .code = HKI_OP_scatter_add,
-    .min_in = 2,
-    .max_in = 3,
-    .n_out = 1,
+    HKI_OPERATOR(scatter_add, 2, 3, 1),
     .infer = infer_scatter_add,
     .grad = grad_scatter_add,
     .run = run_scatter_add,

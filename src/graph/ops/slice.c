@@ -29,14 +29,11 @@ static hk_status infer_slice(hki_infer *c) {
                             "leave %s",
                             c->name, (long long)a->dims2[i],
                             (long long)a->dims[i], i, hki_shape_text(*x, text));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = hk_shape_make(a->rank, a->dims2);
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype,
+                         hk_shape_make(a->rank, a->dims2));
 }
 
-static hk_status run_slice(const hki_attr *a, const hki_kernel_run *run,
-                           const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_slice) {
     int64_t stride[HK_MAX_RANK] = {0}, index[HK_MAX_RANK] = {0};
     int64_t from = 0, same = 0;
     hki_row_major(&in->shape, stride);
@@ -61,11 +58,7 @@ static void grad_slice(hki_grad *c) {
 }
 
 const hki_op hki_op_slice = {
-    .name = "slice",
-    .code = HKI_OP_slice,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(slice, 1, 1, 1),
     .infer = infer_slice,
     .grad = grad_slice,
     .run = run_slice,

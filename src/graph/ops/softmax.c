@@ -7,18 +7,14 @@
 static hk_status infer_softmax(hki_infer *c) {
     HKI_TRY(hki_check_floats(c, 1));
     HKI_TRY(hki_check_min_rank(c, 0, "x", 1));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = c->in[0].shape;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype, c->in[0].shape);
 }
 
 static hk_status infer_softmax_grad(hki_infer *c) {
     HKI_TRY(hki_check_floats(c, 3));
     HKI_TRY(hki_check_min_rank(c, 0, "dy", 1));
     HKI_TRY(hki_check_shape(c, 1, "y", c->in[0].shape));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = c->in[0].shape;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype, c->in[0].shape);
 }
 
 static void grad_of(hki_grad *c, hki_opcode code) {
@@ -46,10 +42,7 @@ static void row_sum(const hki_view *x, int64_t at, int64_t width, double *max,
         *sum += exp(hki_ld(x, at + j) - *max);
 }
 
-static hk_status run_softmax(const hki_attr *a, const hki_kernel_run *run,
-                             const hki_view *in, const hki_view *out) {
-    (void)a;
-    (void)run;
+HKI_PORTABLE(run_softmax) {
     const int64_t width = hki_last_dim(in->shape);
     for (int64_t at = 0; at < in->count; at += width) {
         double max, sum;
@@ -60,10 +53,7 @@ static hk_status run_softmax(const hki_attr *a, const hki_kernel_run *run,
     return HK_OK;
 }
 
-static hk_status run_log_softmax(const hki_attr *a, const hki_kernel_run *run,
-                                 const hki_view *in, const hki_view *out) {
-    (void)a;
-    (void)run;
+HKI_PORTABLE(run_log_softmax) {
     const int64_t width = hki_last_dim(in->shape);
     for (int64_t at = 0; at < in->count; at += width) {
         double max, sum;
@@ -74,10 +64,7 @@ static hk_status run_log_softmax(const hki_attr *a, const hki_kernel_run *run,
     return HK_OK;
 }
 
-static hk_status run_softmax_grad(const hki_attr *a, const hki_kernel_run *run,
-                                  const hki_view *in, const hki_view *out) {
-    (void)a;
-    (void)run;
+HKI_PORTABLE(run_softmax_grad) {
     const hki_view *dy = &in[0], *y = &in[1];
     const int64_t width = hki_last_dim(dy->shape);
     for (int64_t at = 0; at < dy->count; at += width) {
@@ -90,11 +77,7 @@ static hk_status run_softmax_grad(const hki_attr *a, const hki_kernel_run *run,
     return HK_OK;
 }
 
-static hk_status run_log_softmax_grad(const hki_attr *a,
-                                      const hki_kernel_run *run,
-                                      const hki_view *in, const hki_view *out) {
-    (void)a;
-    (void)run;
+HKI_PORTABLE(run_log_softmax_grad) {
     const hki_view *dy = &in[0], *y = &in[1];
     const int64_t width = hki_last_dim(dy->shape);
     for (int64_t at = 0; at < dy->count; at += width) {
@@ -109,51 +92,35 @@ static hk_status run_log_softmax_grad(const hki_attr *a,
 }
 
 const hki_op hki_op_softmax = {
-    .name = "softmax",
-    .code = HKI_OP_softmax,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(softmax, 1, 1, 1),
     .infer = infer_softmax,
     .grad = grad_softmax,
     .run = run_softmax,
 };
 
 const hki_op hki_op_softmax_grad = {
-    .name = "softmax_grad",
-    .code = HKI_OP_softmax_grad,
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    HKI_OPERATOR(softmax_grad, 2, 2, 1),
     .infer = infer_softmax_grad,
     .run = run_softmax_grad,
 };
 
 const hki_op hki_op_log_softmax = {
-    .name = "log_softmax",
-    .code = HKI_OP_log_softmax,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(log_softmax, 1, 1, 1),
     .infer = infer_softmax,
     .grad = grad_log_softmax,
     .run = run_log_softmax,
 };
 
 const hki_op hki_op_log_softmax_grad = {
-    .name = "log_softmax_grad",
-    .code = HKI_OP_log_softmax_grad,
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 1,
+    HKI_OPERATOR(log_softmax_grad, 2, 2, 1),
     .infer = infer_softmax_grad,
     .run = run_log_softmax_grad,
 };
 
 hk_node *hk_softmax(hk_graph *g, hk_node *x) {
-    return hki_emit(g, HKI_OP_softmax, &(hki_attr){0}, &x, 1);
+    return hki_emit(g, HKI_OP_softmax, NULL, &x, 1);
 }
 
 hk_node *hk_log_softmax(hk_graph *g, hk_node *x) {
-    return hki_emit(g, HKI_OP_log_softmax, &(hki_attr){0}, &x, 1);
+    return hki_emit(g, HKI_OP_log_softmax, NULL, &x, 1);
 }

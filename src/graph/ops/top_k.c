@@ -40,9 +40,7 @@ static int64_t next_largest(const hki_view *x, int64_t base, int64_t n,
     return best;
 }
 
-static hk_status run_top_k(const hki_attr *a, const hki_kernel_run *run,
-                           const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_top_k) {
     if (out[0].count == 0)
         return HK_OK;
     const int64_t n = in->shape.dim[in->shape.rank - 1];
@@ -70,11 +68,7 @@ static void grad_top_k(hki_grad *c) {
 }
 
 const hki_op hki_op_top_k = {
-    .name = "top_k",
-    .code = HKI_OP_top_k,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 2,
+    HKI_OPERATOR(top_k, 1, 1, 2),
     .infer = infer_top_k,
     .grad = grad_top_k,
     .run = run_top_k,

@@ -18,14 +18,10 @@ static hk_status infer_transpose(hki_infer *c) {
         seen |= 1u << p;
         s.dim[i] = x->dim[p];
     }
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = s;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype, s);
 }
 
-static hk_status run_transpose(const hki_attr *a, const hki_kernel_run *run,
-                               const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_transpose) {
     int64_t own[HK_MAX_RANK] = {0}, stride[HK_MAX_RANK] = {0};
     int64_t index[HK_MAX_RANK] = {0};
     int64_t from = 0, same = 0;
@@ -48,11 +44,7 @@ static void grad_transpose(hki_grad *c) {
 }
 
 const hki_op hki_op_transpose = {
-    .name = "transpose",
-    .code = HKI_OP_transpose,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(transpose, 1, 1, 1),
     .infer = infer_transpose,
     .grad = grad_transpose,
     .run = run_transpose,

@@ -116,14 +116,10 @@ static hk_status infer_unary(hki_infer *c) {
     if (!logic && !hki_dtype_is_float(c->in[0].dtype))
         return hki_fail(HK_E_DTYPE, "%s: needs a float type, got %s", c->name,
                         hk_dtype_name(c->in[0].dtype));
-    c->out[0].dtype = c->in[0].dtype;
-    c->out[0].shape = c->in[0].shape;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[0].dtype, c->in[0].shape);
 }
 
-static hk_status run_unary(const hki_attr *a, const hki_kernel_run *run,
-                           const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_unary) {
     for (int64_t i = 0; i < out->count; i++)
         hki_st(out, i, value(a, hki_ld(&in[0], i)));
     return HK_OK;
@@ -158,11 +154,7 @@ static const char *const names[HKI_U_COUNT] = {
     [HKI_U_NOT] = "logical_not"};
 
 const hki_op hki_op_unary = {
-    .name = "unary",
-    .code = HKI_OP_unary,
-    .min_in = 1,
-    .max_in = 1,
-    .n_out = 1,
+    HKI_OPERATOR(unary, 1, 1, 1),
     .flags = HKI_OP_IS_ELEMENTWISE,
     .infer = infer_unary,
     .grad = grad_unary,
@@ -179,14 +171,11 @@ static hk_status infer_unary_grad(hki_infer *c) {
         if (!hk_shape_equal(c->in[HKI_UNARY_GRAD_DY].shape, c->in[i].shape))
             return hki_fail(HK_E_SHAPE, "%s: input %d differs in shape",
                             c->name, i);
-    c->out[0].dtype = c->in[HKI_UNARY_GRAD_DY].dtype;
-    c->out[0].shape = c->in[HKI_UNARY_GRAD_DY].shape;
-    return HK_OK;
+    return hki_infer_out(c, 0, c->in[HKI_UNARY_GRAD_DY].dtype,
+                         c->in[HKI_UNARY_GRAD_DY].shape);
 }
 
-static hk_status run_unary_grad(const hki_attr *a, const hki_kernel_run *run,
-                                const hki_view *in, const hki_view *out) {
-    (void)run;
+HKI_PORTABLE(run_unary_grad) {
     for (int64_t i = 0; i < out->count; i++)
         hki_st(out, i,
                hki_ld(&in[HKI_UNARY_GRAD_DY], i) *
@@ -197,11 +186,7 @@ static hk_status run_unary_grad(const hki_attr *a, const hki_kernel_run *run,
 
 // Second derivatives: only what follows from first-order calls is offered.
 const hki_op hki_op_unary_grad = {
-    .name = "unary_grad",
-    .code = HKI_OP_unary_grad,
-    .min_in = 3,
-    .max_in = 3,
-    .n_out = 1,
+    HKI_OPERATOR(unary_grad, 3, 3, 1),
     .flags = HKI_OP_IS_ELEMENTWISE,
     .infer = infer_unary_grad,
     .run = run_unary_grad,
@@ -219,68 +204,12 @@ hk_node *hki_unary(hk_graph *g, hki_unary_fn fn, hk_node *x, double alpha,
     return hki_emit(g, HKI_OP_unary, &a, &x, 1);
 }
 
-hk_node *hk_relu(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_RELU, x, 0, 0);
-}
-
 hk_node *hk_leaky_relu(hk_graph *g, hk_node *x, double alpha) {
     return hki_unary(g, HKI_U_LEAKY_RELU, x, alpha, 0);
 }
 
 hk_node *hk_elu(hk_graph *g, hk_node *x, double alpha) {
     return hki_unary(g, HKI_U_ELU, x, alpha, 0);
-}
-
-hk_node *hk_gelu(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_GELU, x, 0, 0);
-}
-
-hk_node *hk_sigmoid(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_SIGMOID, x, 0, 0);
-}
-
-hk_node *hk_tanh(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_TANH, x, 0, 0);
-}
-
-hk_node *hk_softplus(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_SOFTPLUS, x, 0, 0);
-}
-
-hk_node *hk_exp(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_EXP, x, 0, 0);
-}
-
-hk_node *hk_log(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_LOG, x, 0, 0);
-}
-
-hk_node *hk_sqrt(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_SQRT, x, 0, 0);
-}
-
-hk_node *hk_rsqrt(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_RSQRT, x, 0, 0);
-}
-
-hk_node *hk_reciprocal(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_RECIPROCAL, x, 0, 0);
-}
-
-hk_node *hk_abs(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_ABS, x, 0, 0);
-}
-
-hk_node *hk_square(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_SQUARE, x, 0, 0);
-}
-
-hk_node *hk_neg(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_NEG, x, 0, 0);
-}
-
-hk_node *hk_sign(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_SIGN, x, 0, 0);
 }
 
 hk_node *hk_clip(hk_graph *g, hk_node *x, double low, double high) {
@@ -290,6 +219,23 @@ hk_node *hk_clip(hk_graph *g, hk_node *x, double low, double high) {
     return hki_unary(g, HKI_U_CLIP, x, low, high);
 }
 
-hk_node *hk_logical_not(hk_graph *g, hk_node *x) {
-    return hki_unary(g, HKI_U_NOT, x, 0, 0);
-}
+#define UNARY(name, fn)                                                        \
+    hk_node *hk_##name(hk_graph *g, hk_node *x) {                              \
+        return hki_unary(g, fn, x, 0, 0);                                      \
+    }
+
+UNARY(relu, HKI_U_RELU)
+UNARY(gelu, HKI_U_GELU)
+UNARY(sigmoid, HKI_U_SIGMOID)
+UNARY(tanh, HKI_U_TANH)
+UNARY(softplus, HKI_U_SOFTPLUS)
+UNARY(exp, HKI_U_EXP)
+UNARY(log, HKI_U_LOG)
+UNARY(sqrt, HKI_U_SQRT)
+UNARY(rsqrt, HKI_U_RSQRT)
+UNARY(reciprocal, HKI_U_RECIPROCAL)
+UNARY(abs, HKI_U_ABS)
+UNARY(square, HKI_U_SQUARE)
+UNARY(neg, HKI_U_NEG)
+UNARY(sign, HKI_U_SIGN)
+UNARY(logical_not, HKI_U_NOT)

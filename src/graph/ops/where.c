@@ -16,10 +16,7 @@ static hk_status infer_where(hki_infer *c) {
     return HK_OK;
 }
 
-static hk_status run_where(const hki_attr *a, const hki_kernel_run *run,
-                           const hki_view *in, const hki_view *out) {
-    (void)a;
-    (void)run;
+HKI_PORTABLE(run_where) {
     const uint8_t *const cond = in[0].data;
     int64_t stride[3][HK_MAX_RANK] = {{0}};
     int64_t index[HK_MAX_RANK] = {0}, index_b[HK_MAX_RANK] = {0};
@@ -52,18 +49,13 @@ static void grad_where(hki_grad *c) {
 }
 
 const hki_op hki_op_where = {
-    .name = "where",
-    .code = HKI_OP_where,
-    .min_in = 3,
-    .max_in = 3,
-    .n_out = 1,
+    HKI_OPERATOR(where, 3, 3, 1),
     .infer = infer_where,
     .grad = grad_where,
     .run = run_where,
 };
 
 hk_node *hk_where(hk_graph *g, hk_node *cond, hk_node *a, hk_node *b) {
-    const hki_attr attr = {0};
     hk_node *const in[] = {cond, a, b};
-    return hki_emit(g, HKI_OP_where, &attr, in, 3);
+    return hki_emit(g, HKI_OP_where, NULL, in, 3);
 }

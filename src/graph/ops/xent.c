@@ -15,11 +15,10 @@ static hk_status infer_logits(hki_infer *c) {
     if (x->dim[1] == 0)
         return hki_fail(HK_E_SHAPE, "%s: logits %s have zero classes", c->name,
                         hki_shape_text(*x, text));
-    c->out[HKI_XENT_LOSS].dtype = c->in[HKI_XENT_LOGITS].dtype;
-    c->out[HKI_XENT_LOSS].shape = hki_vector_shape(x->dim[0]);
-    c->out[HKI_XENT_BACKPROP].dtype = c->in[HKI_XENT_LOGITS].dtype;
-    c->out[HKI_XENT_BACKPROP].shape = *x;
-    return HK_OK;
+    hki_infer_out(c, HKI_XENT_LOSS, c->in[HKI_XENT_LOGITS].dtype,
+                  hki_vector_shape(x->dim[0]));
+    return hki_infer_out(c, HKI_XENT_BACKPROP, c->in[HKI_XENT_LOGITS].dtype,
+                         *x);
 }
 
 static hk_status infer_sparse(hki_infer *c) {
@@ -59,10 +58,7 @@ static void row_terms(const hki_view *x, int64_t at, int64_t width, double *max,
     *log_sum = log(sum);
 }
 
-static hk_status run_sparse(const hki_attr *a, const hki_kernel_run *run,
-                            const hki_view *in, const hki_view *out) {
-    (void)a;
-    (void)run;
+HKI_PORTABLE(run_sparse) {
     const hki_view *x = &in[HKI_XENT_LOGITS];
     const int64_t width = x->shape.dim[1];
     for (int64_t r = 0; r < x->shape.dim[0]; r++) {
@@ -85,10 +81,7 @@ static hk_status run_sparse(const hki_attr *a, const hki_kernel_run *run,
     return HK_OK;
 }
 
-static hk_status run_dense(const hki_attr *a, const hki_kernel_run *run,
-                           const hki_view *in, const hki_view *out) {
-    (void)a;
-    (void)run;
+HKI_PORTABLE(run_dense) {
     const hki_view *x = &in[HKI_XENT_LOGITS], *labels = &in[HKI_XENT_LABELS];
     const int64_t width = x->shape.dim[1];
     for (int64_t r = 0; r < x->shape.dim[0]; r++) {
@@ -111,22 +104,14 @@ static hk_status run_dense(const hki_attr *a, const hki_kernel_run *run,
 }
 
 const hki_op hki_op_sparse_softmax_xent = {
-    .name = "sparse_softmax_xent",
-    .code = HKI_OP_sparse_softmax_xent,
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 2,
+    HKI_OPERATOR(sparse_softmax_xent, 2, 2, 2),
     .infer = infer_sparse,
     .grad = grad_xent,
     .run = run_sparse,
 };
 
 const hki_op hki_op_softmax_xent = {
-    .name = "softmax_xent",
-    .code = HKI_OP_softmax_xent,
-    .min_in = 2,
-    .max_in = 2,
-    .n_out = 2,
+    HKI_OPERATOR(softmax_xent, 2, 2, 2),
     .infer = infer_dense,
     .grad = grad_xent,
     .run = run_dense,
@@ -135,10 +120,10 @@ const hki_op hki_op_softmax_xent = {
 hk_node *hki_sparse_softmax_xent(hk_graph *g, hk_node *logits,
                                  hk_node *labels) {
     hk_node *const in[] = {logits, labels};
-    return hki_emit(g, HKI_OP_sparse_softmax_xent, &(hki_attr){0}, in, 2);
+    return hki_emit(g, HKI_OP_sparse_softmax_xent, NULL, in, 2);
 }
 
 hk_node *hki_softmax_xent(hk_graph *g, hk_node *logits, hk_node *labels) {
     hk_node *const in[] = {logits, labels};
-    return hki_emit(g, HKI_OP_softmax_xent, &(hki_attr){0}, in, 2);
+    return hki_emit(g, HKI_OP_softmax_xent, NULL, in, 2);
 }
