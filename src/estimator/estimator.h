@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "estimator/eval/history.h"
-#include "estimator/model/config.h"
+#include "estimator/model/run_config.h"
 #include "estimator/saved/weights.h"
 #include "estimator/workers/input.h"
 #include "estimator/workers/scalars.h"

@@ -1,7 +1,7 @@
 // engine.h - plans and sessions of a spec, one session per batch size.
 #ifndef HKI_ESTIMATOR_ENGINE_H
 #define HKI_ESTIMATOR_ENGINE_H
-#include "estimator/model/spec.h"
+#include "estimator/model/model_spec.h"
 
 typedef struct hki_session_slot {
     hk_session *session;

@@ -1,7 +1,7 @@
 // input.h - the data of a run: sources, places in them, intakes of the workers.
 #ifndef HKI_ESTIMATOR_INPUT_H
 #define HKI_ESTIMATOR_INPUT_H
-#include "estimator/model/spec.h"
+#include "estimator/model/model_spec.h"
 #include "hooke/run_config.h"
 
 hk_status hki_source_check(const hk_source *in, hk_source *out);

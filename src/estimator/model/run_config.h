@@ -1,6 +1,6 @@
-// config.h - a run config, checked, with copies of what it points at.
-#ifndef HKI_ESTIMATOR_CONFIG_H
-#define HKI_ESTIMATOR_CONFIG_H
+// run_config.h - a run config, checked, with copies of what it points at.
+#ifndef HKI_ESTIMATOR_RUN_CONFIG_H
+#define HKI_ESTIMATOR_RUN_CONFIG_H
 #include "base/base.h"
 #include "hooke/run_config.h"
 
@@ -17,4 +17,4 @@ typedef struct hki_config {
 hk_status hki_config_init(hki_config *out, hki_arena *a,
                           const hk_run_config *src);
 
-#endif // HKI_ESTIMATOR_CONFIG_H
+#endif // HKI_ESTIMATOR_RUN_CONFIG_H

@@ -1,6 +1,6 @@
-// spec.h - what a model_fn said about one mode; it lives with its graph.
-#ifndef HKI_ESTIMATOR_SPEC_H
-#define HKI_ESTIMATOR_SPEC_H
+// model_spec.h - what a model_fn said about one mode; it lives with its graph.
+#ifndef HKI_ESTIMATOR_MODEL_SPEC_H
+#define HKI_ESTIMATOR_MODEL_SPEC_H
 #include "estimator/model/list.h"
 #include "graph/graph.h"
 #include "hooke/hooks.h"
@@ -92,4 +92,4 @@ hk_status hki_copy_ema(hki_arena *a, const hk_ema_options *src,
 hk_status hki_copy_element(hki_arena *a, const hk_element *src,
                            hk_element *dst);
 
-#endif // HKI_ESTIMATOR_SPEC_H
+#endif // HKI_ESTIMATOR_MODEL_SPEC_H

@@ -1,4 +1,4 @@
-// hooks.c - hooks as reference-counted tables, and calling them in order.
+// hook_calls.c - hooks as reference-counted tables, and calling them in order.
 #include "estimator/estimator.h"
 #include "estimator/run/run_context.h"
 
