@@ -582,7 +582,7 @@ static void test_weights_by_name(void **state) {
         assert_int_equal(w, cases[i].which);
     }
     assert_status(hk_weights_find("centre", &w), HK_E_NOT_FOUND);
-    assert_non_null(strstr(hk_last_error(), "center, ema, local, all"));
+    assert_non_null(strstr(hk_last_error(), "center, ema, local, model, all"));
     assert_status(hk_weights_find(NULL, &w), HK_E_NOT_FOUND);
 }
 
@@ -1252,18 +1252,20 @@ static void test_train_and_evaluate(void **state) {
     assert_ok(hk_estimator_history(b.e, NULL, "accuracy", &steps, &values, &n));
     assert_int_equal(n, 6);
     hk_estimator_destroy(b.e);
-    // Without a folder the clock decides; here: all the time.
+    // Without a folder the clock decides; here: whenever the last is done.
     bed_init(&b, ctx);
     bed_open(&b);
     assert_ok(hk_train_and_evaluate(b.e, &t, &v, &r, NULL));
     assert_ok(hk_estimator_history(b.e, NULL, "loss", &steps, &values, &n));
-    assert_int_equal(n, 45);
+    assert_true(n >= 2 && n <= 45);
+    assert_int_equal(steps[n - 1], 45);
+    const size_t before = n;
     // A throttle that never comes to an end: the end alone.
     v.throttle_secs = 1000;
     t.max_steps = 60;
     assert_ok(hk_train_and_evaluate(b.e, &t, &v, &r, NULL));
     assert_ok(hk_estimator_history(b.e, NULL, "loss", &steps, &values, &n));
-    assert_int_equal(n, 46);
+    assert_int_equal(n, before + 1);
     v.exporters = exporters;
     v.n_exporters = 1;
     assert_status(hk_train_and_evaluate(b.e, &t, &v, &r, NULL),

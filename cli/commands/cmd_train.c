@@ -101,7 +101,7 @@ static hk_status train(job *j, const hk_source *data, const hk_source *held,
         v.steps = 0;
         v.throttle_secs = s->eval_seconds;
         v.start_delay_secs = 0;
-        v.weights = HK_WEIGHTS_ALL;
+        v.weights = s->eval_weights;
         return hk_train_and_evaluate(j->e, &t, &v, result, NULL);
     }
     hk_train_options o;

@@ -42,6 +42,7 @@ typedef struct settings {
     double seconds;
     int64_t eval_steps; // local; 0: only at the end
     double eval_seconds;
+    hk_weights eval_weights; // during training
     // From run.stop_metric: "accuracy>0.98".
     char *stop_metric;
     double stop_value;

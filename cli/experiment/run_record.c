@@ -123,7 +123,7 @@ hk_status record_evaluations(const settings *s, const hk_source *held,
         return HK_OK;
     hk_evaluate_options o;
     hk_evaluate_options_init(&o, sizeof o);
-    o.weights = HK_WEIGHTS_ALL;
+    o.weights = s->eval_weights;
     return hk_hook_evaluator(held, &o, s->eval_steps, out);
 }
 

@@ -31,7 +31,7 @@ int record_experiment(const job *j);
 // A hook that does it once the folder is locked.
 hk_status record_hook(const job *j, hk_hook **out);
 
-// A hook that evaluates in memory every run.eval_steps, all sets of weights
+// A hook that evaluates in memory every run.eval_steps, run.eval_weights
 // side by side; NULL where that is 0.
 hk_status record_evaluations(const settings *s, const hk_source *held,
                              hk_hook **out);

@@ -288,7 +288,10 @@ const schema_key schema_keys[] = {
     {"run.summary_steps", SCHEMA_INT, "100", "", "0: no summaries"},
     {"run.log_steps", SCHEMA_INT, "100", "", ""},
     {"run.eval_steps", SCHEMA_INT, "0", "",
-     "evaluates every n local steps, in memory; 0: only at the end"},
+     "evaluates every n local steps, beside training; 0: only at the end"},
+    {"run.eval_weights", SCHEMA_CHOICE, "model", "model|center|ema|local|all",
+     "scored during training; model: center and average, all: every worker's "
+     "too, as at the end"},
     {"run.eval_seconds", SCHEMA_FLOAT, "0", "",
      "or at checkpoints, at least n seconds apart"},
     {"run.early_stop_steps", SCHEMA_INT, "0", "",

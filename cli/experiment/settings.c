@@ -243,6 +243,10 @@ static int read_run(const experiment *x, const tree *t, const cli_args *a,
     s->seconds = cli_float(a, "seconds", tree_float(tree_get(t, "seconds"), 0));
     s->eval_steps = tree_int(tree_get(t, "eval_steps"), 0);
     s->eval_seconds = tree_float(tree_get(t, "eval_seconds"), 0);
+    const char *const which = tree_text(tree_get(t, "eval_weights"), "model");
+    const int failed = cli_status(hk_weights_find(which, &s->eval_weights));
+    if (failed)
+        return failed;
     // Evaluations by time look at checkpoints.
     if (s->eval_seconds > 0 && !seconds && !c->save_checkpoints_steps)
         c->save_checkpoints_secs = s->eval_seconds;

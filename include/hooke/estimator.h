@@ -166,6 +166,7 @@ typedef enum hk_weights {
     HK_WEIGHTS_CENTER = 1,
     HK_WEIGHTS_EMA = 2,   // HK_E_STATE when none is kept
     HK_WEIGHTS_LOCAL = 4, // of worker `worker`
+    HK_WEIGHTS_MODEL = 8, // center (worker 0's without one), and EMA if kept
     HK_WEIGHTS_ALL = 15   // center, EMA and every worker, as far as they are
 } hk_weights;
 // "center", "ema", "local", "all"; HK_E_NOT_FOUND lists them.

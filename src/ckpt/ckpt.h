@@ -20,5 +20,10 @@ hk_status hki_ckpt_from_memory(const hki_ckpt_memory *m, hk_ckpt **out);
 const char *hki_ckpt_path(const hk_ckpt *c); // of what was opened
 // Would a checkpoint with this metric be one of the saver's keep_best?
 bool hki_saver_is_best(const hk_saver *s, double value);
+// hk_saver_save in two halves: the copy, and the file of it. The next save or
+// hold drops a copy that was not kept.
+hk_status hki_saver_hold(hk_saver *s, const hk_name_map *map, int64_t step,
+                         const hk_meta *meta, size_t n_meta);
+hk_status hki_saver_keep(hk_saver *s); // HK_E_STATE when none is held
 
 #endif // HKI_CKPT_H

@@ -86,6 +86,7 @@ hk_status hk_estimator_create(hk_context *ctx, const hk_estimator_options *opt,
     e->model_fn = o.model_fn;
     e->user = o.user;
     e->saved_step = -1;
+    e->held_step = -1;
     const hk_status s = build(e, &o);
     if (s != HK_OK) { // the user's data stays the caller's
         hk_estimator_destroy(e);

@@ -39,6 +39,7 @@ struct hk_estimator {
     hk_ckpt *ckpt; // open until everybody has taken his part
     hk_event_writer *events;
     int64_t saved_step; // of the newest checkpoint; -1: none
+    int64_t held_step;  // of the copy that waits for its rating; -1: none
     bool go_back;       // the train call ends with the best checkpoint
     HKI_LIST(hki_position) positions;
     hki_intakes intakes;
@@ -46,7 +47,8 @@ struct hk_estimator {
     HKI_LIST(hki_scalar) scalars;
     atomic_ullong scalars_version;
 
-    hki_bench eval; // sessions of evaluation
+    hki_bench eval;              // sessions of evaluation
+    struct hki_scoring *scoring; // the one beside training that is under way
     hki_kept kept;
     HKI_LIST(hki_eval_log) eval_logs;
     HKI_LIST(hki_series) history;
@@ -76,5 +78,11 @@ hk_status hki_train_prepare(hk_estimator *e, const hk_source *in,
                             int64_t epochs);
 // Remembers what the features look like, for export.
 hk_status hki_note_features(hk_estimator *e, const hk_element *data);
+
+// ---- eval/scoring.c ---------------------------------------------------------
+
+// Ends the one under way, if there is one: nothing is saved past a copy that
+// waits for its rating.
+hk_status hki_scoring_settle(hk_estimator *e);
 
 #endif // HKI_ESTIMATOR_H

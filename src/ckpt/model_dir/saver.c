@@ -287,6 +287,7 @@ static hk_status make_meta(hki_save_job *j, int64_t step, const hk_meta *meta,
 static hk_status make_job(hk_saver *s, const hk_name_map *map, int64_t step,
                           const hk_meta *meta, size_t n_meta) {
     hki_save_job *const j = &s->job;
+    s->is_held = false;
     clear_job(j);
     HKI_TRY(hki_arena_printf(&j->arena, &j->name, "%s-%lld%s", s->opt.basename,
                              (long long)step, s->ops->suffix));
@@ -322,7 +323,7 @@ static hk_status make_room(hk_saver *s) {
 static void copy_values(hk_saver *s) {
     hki_copy *const c = &s->job.copy;
     atomic_init(&c->next, 0);
-    const bool helped = c->total >= HELP_BYTES;
+    const bool helped = s->thread != NULL && c->total >= HELP_BYTES;
     if (helped)
         enter(s, HKI_SAVER_COPYING);
     hki_copy_run(c);
@@ -344,6 +345,26 @@ hk_status hk_saver_save(hk_saver *s, const hk_name_map *map, int64_t step,
         return hki_saver_write(s);
     HKI_TRY(make_room(s));
     copy_values(s);
+    enter(s, HKI_SAVER_WRITING);
+    return HK_OK;
+}
+
+hk_status hki_saver_hold(hk_saver *s, const hk_name_map *map, int64_t step,
+                         const hk_meta *meta, size_t n_meta) {
+    HKI_TRY(hk_saver_wait(s));
+    HKI_TRY(make_job(s, map, step, meta, n_meta));
+    HKI_TRY(make_room(s));
+    copy_values(s);
+    s->is_held = true;
+    return HK_OK;
+}
+
+hk_status hki_saver_keep(hk_saver *s) {
+    if (!s->is_held)
+        return hki_fail(HK_E_STATE, "saver: keep: no copy is held");
+    s->is_held = false;
+    if (s->thread == NULL)
+        return hki_saver_write(s);
     enter(s, HKI_SAVER_WRITING);
     return HK_OK;
 }

@@ -37,6 +37,7 @@ struct hk_saver {
     hki_buf saved_paths; // its texts
 
     hki_save_job job;
+    bool is_held;        // the job is copied, and nobody has asked for its file
     size_t buffer_bytes; // of job.copy.to, which one save leaves to the next
 
     hki_thread *thread;    // NULL: saves are written by the caller

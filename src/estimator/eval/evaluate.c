@@ -1,5 +1,6 @@
 // evaluate.c - metrics over a pass of the data, for one set of weights or
 // several side by side.
+#include "estimator/eval/evaluation.h"
 #include "estimator/eval/pass.h"
 #include "estimator/saved/snapshot.h"
 
@@ -52,16 +53,18 @@ typedef struct score {
     double loss_sum;
 } score;
 
-typedef struct evaluation {
+typedef struct hki_evaluation evaluation;
+struct hki_evaluation {
     hk_estimator *e;
     hk_evaluate_options o;
     const char *name; // "" for the plain one
     hki_pass pass;
     score *scores; // one per set
     int64_t batches;
-} evaluation;
+    atomic_bool is_cancelled;
+};
 
-static void evaluation_deinit(evaluation *v) {
+static void end_run(evaluation *v) {
     const hki_pass *const p = &v->pass;
     for (size_t i = 0; v->scores != NULL && i < p->weights.sets.n; i++) {
         for (size_t k = 0;
@@ -70,9 +73,11 @@ static void evaluation_deinit(evaluation *v) {
         hki_free(v->scores[i].metrics);
     }
     hki_free(v->scores);
+    v->scores = NULL;
+    v->batches = 0;
     // Sessions must not keep pointing at values that go.
-    (void)hki_bench_bind(&v->e->eval, NULL);
-    hki_pass_deinit(&v->pass);
+    (void)hki_bench_bind(p->bench, NULL);
+    hki_pass_end(&v->pass);
 }
 
 static hk_status create_scores(evaluation *v) {
@@ -138,11 +143,13 @@ static hk_status run_batches(evaluation *v) {
     hk_session *s;
     for (; (v->o.steps == 0 || v->batches < v->o.steps) && !p->run.stop;
          v->batches++) {
+        if (atomic_load(&v->is_cancelled))
+            return hki_fail(HK_E_CANCELLED, "evaluate: not wanted any more");
         const hk_status st = hki_pass_next(p, &el, &batch);
         if (st == HK_E_END)
             break;
         HKI_TRY(st);
-        HKI_TRY(hki_bench_session(e, &e->eval, batch, &s));
+        HKI_TRY(hki_bench_session(e, p->bench, batch, &s));
         HKI_TRY(hki_scalars_apply_session(e, p->spec, s));
         if (v->batches == 0)
             HKI_TRY(begin(v, s));
@@ -225,7 +232,7 @@ static hk_status tag_of(store *r, size_t i, const char **tag) {
     return hki_arena_printf(&r->arena, tag, "%s/%s", k->name, k->weights);
 }
 
-static hk_status record(evaluation *v, store *all) {
+static hk_status record(const evaluation *v, store *all) {
     const hk_eval_result *const r = &all->r;
     hk_event_writer *w = NULL;
     HKI_TRY(hki_history_begin(v->e, v->name));
@@ -267,8 +274,8 @@ static bool stands_still(const hk_estimator *e) {
 }
 
 // Rates the checkpoint of this step by the metric that counts. What was scored
-// is what is kept: values in memory that are among the best are saved first,
-// whenever the next checkpoint would be due.
+// is what is kept: a copy that is held, or values in memory, that are among the
+// best are saved first, whenever the next checkpoint would be due.
 static hk_status rate_checkpoint(const evaluation *v, const hk_eval_result *r) {
     hk_estimator *const e = v->e;
     const hk_run_config *const c = &e->config.c;
@@ -276,9 +283,13 @@ static hk_status rate_checkpoint(const evaluation *v, const hk_eval_result *r) {
     if (c->keep_best == 0 || e->saver == NULL || v->name[0] != '\0')
         return HK_OK;
     HKI_TRY(hk_eval_result_get(r, c->best_metric, NULL, &value));
-    if (e->saved_step != r->step && r->checkpoint == NULL && stands_still(e) &&
-        hki_saver_is_best(e->saver, value))
-        HKI_TRY(hki_snapshot_try(e));
+    if (e->saved_step != r->step && r->checkpoint == NULL &&
+        hki_saver_is_best(e->saver, value)) {
+        if (e->held_step == r->step)
+            HKI_TRY(hki_snapshot_keep(e));
+        else if (stands_still(e) && hki_global_step(e) == r->step)
+            HKI_TRY(hki_snapshot_try(e));
+    }
     HKI_TRY(hki_snapshot_await(e));
     if (e->saved_step != r->step)
         return HK_OK;
@@ -290,47 +301,103 @@ static hk_status rate_checkpoint(const evaluation *v, const hk_eval_result *r) {
     return HK_OK;
 }
 
-// ---- the call ---------------------------------------------------------------
+// ---- the parts of it --------------------------------------------------------
 
-static hk_status evaluate(evaluation *v, const hk_source *in, store *k) {
-    HKI_TRY(hki_pass_open(&v->pass, HK_EVAL, in));
-    HKI_TRY(run_batches(v));
+static hk_status check(evaluation *v, const hk_evaluate_options *opt) {
+    hk_evaluate_options_init(&v->o, sizeof v->o);
+    HKI_TRY(hki_options_copy(&v->o, sizeof v->o, opt, "evaluate options"));
+    if (v->o.steps < 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "evaluate: steps is %lld; it is above 0, or 0 for all",
+                        (long long)v->o.steps);
+    v->name = v->o.name != NULL ? v->o.name : "";
+    if (strchr(v->name, '/') != NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "evaluate: the name %s is not part of a file name",
+                        v->name);
+    return HK_OK;
+}
+
+hk_status hki_evaluation_create(hk_estimator *e, const hk_source *input,
+                                const hk_evaluate_options *opt,
+                                hki_bench *bench, uint32_t threads,
+                                hki_evaluation **out) {
+    evaluation *v;
+    hk_source in;
+    HKI_TRY(hki_source_check(input, &in));
+    HKI_TRY(hki_zalloc_array(1, sizeof *v, &v));
+    v->e = e;
+    v->pass = (hki_pass){
+        .e = e, .bench = bench, .threads = threads, .fn = score_set, .user = v};
+    hk_status s = check(v, opt);
+    if (s == HK_OK)
+        s = hki_pass_open(&v->pass, HK_EVAL, &in);
+    if (s != HK_OK) {
+        hki_evaluation_destroy(v);
+        return s;
+    }
+    *out = v;
+    return HK_OK;
+}
+
+void hki_evaluation_destroy(hki_evaluation *v) {
+    if (v == NULL)
+        return;
+    end_run(v);
+    hki_pass_deinit(&v->pass);
+    hki_free(v);
+}
+
+hk_status hki_evaluation_run(hki_evaluation *v, hki_weights *weights,
+                             const hk_layout *from) {
+    end_run(v);
+    if (weights != NULL) {
+        v->pass.weights = *weights;
+        v->pass.from = from;
+        *weights = (hki_weights){0};
+    }
+    HKI_TRY(hki_pass_start(&v->pass));
+    return run_batches(v);
+}
+
+void hki_evaluation_cancel(hki_evaluation *v) {
+    atomic_store(&v->is_cancelled, true);
+}
+
+static hk_status tell(const evaluation *v, store *k) {
     HKI_TRY(collect(v, k));
     HKI_TRY(record(v, k));
     log_result(v, &k->r);
     return rate_checkpoint(v, &k->r);
 }
 
-hk_status hk_estimator_evaluate(hk_estimator *e, const hk_source *input,
-                                const hk_evaluate_options *opt,
-                                hk_eval_result **out) {
-    if (e == NULL || out == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "evaluate: estimator or out is NULL");
-    evaluation v = {.e = e};
-    v.pass = (hki_pass){.e = e, .bench = &e->eval, .fn = score_set, .user = &v};
-    hk_source in;
-    hk_evaluate_options_init(&v.o, sizeof v.o);
-    HKI_TRY(hki_options_copy(&v.o, sizeof v.o, opt, "evaluate options"));
-    HKI_TRY(hki_source_check(input, &in));
-    if (v.o.steps < 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "evaluate: steps is %lld; it is above 0, or 0 for all",
-                        (long long)v.o.steps);
-    v.name = v.o.name != NULL ? v.o.name : "";
-    if (strchr(v.name, '/') != NULL)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "evaluate: the name %s is not part of a file name",
-                        v.name);
+hk_status hki_evaluation_tell(const hki_evaluation *v, hk_eval_result **out) {
     store *k;
     HKI_TRY(hki_zalloc_array(1, sizeof *k, &k));
-    const hk_status s = evaluate(&v, &in, k);
-    char text[HKI_ERROR_TEXT];
-    hki_keep_error(text);
-    evaluation_deinit(&v);
+    const hk_status s = tell(v, k);
     if (s != HK_OK) {
         hk_eval_result_destroy(&k->r);
-        return hki_fail(s, "%s", text);
+        return s;
     }
     *out = &k->r;
     return HK_OK;
+}
+
+// ---- the call ---------------------------------------------------------------
+
+hk_status hk_estimator_evaluate(hk_estimator *e, const hk_source *input,
+                                const hk_evaluate_options *opt,
+                                hk_eval_result **out) {
+    evaluation *v;
+    if (e == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "evaluate: estimator or out is NULL");
+    HKI_TRY(hki_evaluation_create(e, input, opt, &e->eval, e->config.c.threads,
+                                  &v));
+    hk_status s = hki_evaluation_run(v, NULL, NULL);
+    if (s == HK_OK)
+        s = hki_evaluation_tell(v, out);
+    char text[HKI_ERROR_TEXT];
+    hki_keep_error(text);
+    hki_evaluation_destroy(v);
+    return s == HK_OK ? HK_OK : hki_fail(s, "%s", text);
 }

@@ -3,17 +3,33 @@
 
 hk_status hki_pass_open(hki_pass *p, hk_mode mode, const hk_source *in) {
     hk_estimator *const e = p->e;
+    p->mode = mode;
     HKI_TRY(hki_source_open(e, in, mode, 0, 1, 0, &p->dataset));
-    HKI_TRY(hki_source_iter(e, p->dataset, mode, &p->iter));
     const hk_element *const data = hk_dataset_spec(p->dataset);
     HKI_TRY(hki_spec_get(e, mode, data, &p->spec));
     HKI_TRY(hki_note_features(e, data));
     if (p->bench->spec != p->spec)
         hki_bench_deinit(p->bench);
     p->bench->spec = p->spec;
-    p->bench->threads = e->config.c.threads;
+    p->bench->threads = p->threads;
     p->bench->seed = e->config.c.seed;
-    return hki_runctx_init(&p->run, e, mode, p->spec);
+    return HK_OK;
+}
+
+hk_status hki_pass_start(hki_pass *p) {
+    HKI_TRY(hki_source_iter(p->e, p->dataset, p->mode, &p->iter));
+    return hki_runctx_init(&p->run, p->e, p->mode, p->spec);
+}
+
+void hki_pass_end(hki_pass *p) {
+    hki_hooks_deinit(&p->hooks);
+    hki_runctx_deinit(&p->run);
+    hki_weights_deinit(&p->weights);
+    hk_iter_destroy(p->iter);
+    p->hooks = (hki_hooks){0};
+    p->run = (hk_run){0};
+    p->from = NULL;
+    p->iter = NULL;
 }
 
 hk_status hki_pass_next(hki_pass *p, const hk_element **el, int64_t *batch) {
@@ -24,7 +40,8 @@ hk_status hki_pass_next(hki_pass *p, const hk_element **el, int64_t *batch) {
 hk_status hki_pass_weights(hki_pass *p, hk_session *s, hki_weights_ask ask,
                            hk_hook *const *hooks, size_t n) {
     ask.plan = hk_session_plan(s);
-    HKI_TRY(hki_weights_get(p->e, &ask, &p->weights));
+    HKI_TRY(p->from != NULL ? hki_weights_fit(&p->weights, p->from, ask.plan)
+                            : hki_weights_get(p->e, &ask, &p->weights));
     for (size_t i = 0; i < n; i++)
         HKI_TRY(hki_hooks_add(&p->hooks, hooks[i]));
     for (size_t i = 0; i < p->spec->hooks.n; i++)
@@ -63,9 +80,6 @@ hk_status hki_pass_run(hki_pass *p, hk_session *s, const hk_element *el,
 }
 
 void hki_pass_deinit(hki_pass *p) {
-    hki_hooks_deinit(&p->hooks);
-    hki_runctx_deinit(&p->run);
-    hki_weights_deinit(&p->weights);
-    hk_iter_destroy(p->iter);
+    hki_pass_end(p);
     hk_dataset_release(p->dataset);
 }

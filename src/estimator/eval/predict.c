@@ -227,6 +227,7 @@ static hk_status build(hk_predictor *p, const hk_source *in,
                        const hk_predict_options *opt) {
     HKI_TRY(copy_options(p, opt));
     HKI_TRY(hki_pass_open(&p->pass, HK_PREDICT, in));
+    HKI_TRY(hki_pass_start(&p->pass));
     HKI_TRY(check_keys(p));
     const hk_status s = read_batch(p, &p->pending);
     if (s == HK_E_END) {
@@ -247,7 +248,11 @@ hk_status hk_estimator_predict(hk_estimator *e, const hk_source *input,
     HKI_TRY(hki_source_check(input, &in));
     hk_predictor *p;
     HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));
-    p->pass = (hki_pass){.e = e, .bench = &p->bench, .fn = keep_set, .user = p};
+    p->pass = (hki_pass){.e = e,
+                         .bench = &p->bench,
+                         .threads = e->config.c.threads,
+                         .fn = keep_set,
+                         .user = p};
     const hk_status s = build(p, &in, opt);
     if (s != HK_OK) {
         char text[HKI_ERROR_TEXT];

@@ -1,6 +1,7 @@
 // train_and_evaluate.c - train_and_evaluate, exporters, and the evaluator's
 // role.
 #include "estimator/estimator.h"
+#include "estimator/eval/evaluation.h"
 #include "estimator/saved/files.h"
 #include "estimator/run/loop.h"
 #include "estimator/run/timer.h"
@@ -124,10 +125,8 @@ static hk_status run_exporters(const judged *j) {
     return HK_OK;
 }
 
-// Evaluates and exports; *last takes the result.
-static hk_status judge(hk_estimator *e, const hk_eval_spec *v,
-                       const char *checkpoint, bool is_last,
-                       hk_eval_result **last) {
+static hk_evaluate_options evaluate_options(const hk_eval_spec *v,
+                                            const char *checkpoint) {
     hk_evaluate_options o;
     hk_evaluate_options_init(&o, sizeof o);
     o.steps = v->steps;
@@ -137,6 +136,14 @@ static hk_status judge(hk_estimator *e, const hk_eval_spec *v,
     o.worker = v->worker;
     o.hooks = v->hooks;
     o.n_hooks = v->n_hooks;
+    return o;
+}
+
+// Evaluates and exports; *last takes the result.
+static hk_status judge(hk_estimator *e, const hk_eval_spec *v,
+                       const char *checkpoint, bool is_last,
+                       hk_eval_result **last) {
+    const hk_evaluate_options o = evaluate_options(v, checkpoint);
     hk_eval_result *r;
     HKI_TRY(hk_estimator_evaluate(e, v->input, &o, &r));
     hk_eval_result_destroy(*last);
@@ -154,6 +161,7 @@ static hk_status judge(hk_estimator *e, const hk_eval_spec *v,
 typedef struct companion {
     hk_estimator *e;
     hk_eval_spec eval;
+    hki_scoring *scoring; // without exporters: beside training
     hk_eval_result *last;
     int64_t saves;    // seen in this call
     double evaluated; // when the last evaluation began
@@ -161,18 +169,45 @@ typedef struct companion {
     int64_t evaluated_step;
 } companion;
 
+// The result of what was scored beside, once it is there.
+static hk_status collect(companion *c) {
+    if (c->scoring == NULL)
+        return HK_OK;
+    HKI_TRY(hki_scoring_end(c->scoring));
+    hk_eval_result *const r = hki_scoring_take_result(c->scoring);
+    if (r == NULL)
+        return HK_OK;
+    hk_eval_result_destroy(c->last);
+    c->last = r;
+    return HK_OK;
+}
+
+static hk_status score_beside(companion *c) {
+    const hk_evaluate_options o = evaluate_options(&c->eval, NULL);
+    if (c->scoring == NULL)
+        HKI_TRY(hki_scoring_create(c->e, c->eval.input, &o, &c->scoring));
+    HKI_TRY(collect(c));
+    return hki_scoring_begin(c->scoring);
+}
+
+// Exporters write what has just been scored; the others need not be waited for.
 static hk_status evaluate_now(void *user, hk_run *run) {
     companion *const c = user;
     (void)run;
     c->evaluated = hki_timer_now();
     c->has_evaluated = true;
     c->evaluated_step = hki_global_step(c->e);
-    return judge(c->e, &c->eval, NULL, false, &c->last);
+    return c->eval.n_exporters > 0
+               ? judge(c->e, &c->eval, NULL, false, &c->last)
+               : score_beside(c);
 }
 
+// A beat is left out rather than waited for.
 static bool is_throttled(const companion *c) {
     return c->has_evaluated &&
-           hki_timer_now() < c->evaluated + c->eval.throttle_secs;
+           (hki_timer_now() < c->evaluated + c->eval.throttle_secs ||
+            (c->scoring != NULL && hki_scoring_is_busy(c->scoring) &&
+             !hki_scoring_is_ready(c->scoring)));
 }
 
 // The first save of a call is that of its start.
@@ -190,7 +225,8 @@ static hk_status after_run(void *user, hk_run *run) {
     companion *const c = user;
     if (c->evaluated == 0)
         c->evaluated = hki_timer_now();
-    if (hki_timer_now() < c->evaluated + c->eval.throttle_secs)
+    if (hki_timer_now() < c->evaluated + c->eval.throttle_secs ||
+        is_throttled(c))
         return HK_OK;
     return hki_loop_at_cut(run, evaluate_now, c);
 }
@@ -276,8 +312,14 @@ hk_status hk_train_and_evaluate(hk_estimator *e,
     hk_train_result r;
     hk_status s = train(&c, &t, &r);
     if (s == HK_OK)
+        s = collect(&c);
+    if (s == HK_OK)
         s = finish(&c, &r);
+    char text[HKI_ERROR_TEXT];
+    hki_keep_error(text);
+    hki_scoring_destroy(c.scoring);
     if (s != HK_OK) {
+        hki_fail(s, "%s", text);
         hk_eval_result_destroy(c.last);
         return s;
     }

@@ -1,6 +1,8 @@
-// evaluate_inside.c - hooks that hold training up: to evaluate in the middle of
-// it, and to wait for the others at its start.
+// evaluate_inside.c - hooks around training: to evaluate beside it, and to wait
+// for the others at its start.
 #include "estimator/estimator.h"
+#include "estimator/eval/evaluation.h"
+#include "estimator/saved/snapshot.h"
 #include "estimator/run/loop.h"
 #include "estimator/run/timer.h"
 
@@ -11,30 +13,105 @@ typedef struct evaluator {
     hk_evaluate_options o;
     hki_arena arena;
     hki_timer timer;
+    hki_scoring *scoring; // of a run; made when it is first due
+    int64_t begun;        // iteration of the last that was begun
 } evaluator;
 
-// A stop that is asked for in the middle ends the evaluation and the run, which
-// has not failed by that.
-static hk_status evaluate_now(void *state, hk_run *run) {
-    const evaluator *const v = state;
-    hk_eval_result *r = NULL;
-    const hk_status s = hk_estimator_evaluate(run->e, &v->input, &v->o, &r);
-    hk_eval_result_destroy(r);
-    if (s == HK_E_CANCELLED && hk_stop_requested(run->e->ctx))
-        return HK_OK;
-    return s;
+static hk_status evaluator_create(void *user, hk_run *run, void **state) {
+    evaluator *v;
+    (void)run;
+    HKI_TRY(hki_alloc_array(1, sizeof *v, &v));
+    *v = *(const evaluator *)user;
+    *state = v;
+    return HK_OK;
 }
 
+static void evaluator_destroy(void *state) {
+    evaluator *const v = state;
+    hki_scoring_destroy(v->scoring);
+    hki_free(v);
+}
+
+// Does a result change what is kept or when the run ends, or is it to be the
+// same in every run?
+static bool decides(const hk_run *run) {
+    const hki_hooks *const h = &run->loop->hooks;
+    for (size_t i = 0; i < h->n; i++)
+        if (h->data[i].hook->judges)
+            return true;
+    return run->loop->coupled || run->e->config.c.keep_best > 0;
+}
+
+static bool rates(const evaluator *v, const hk_estimator *e) {
+    return e->config.c.keep_best > 0 && v->o.name == NULL && e->saver != NULL;
+}
+
+// At the step itself: the copy to score and, where it may be kept as one of the
+// best, that of the checkpoint.
+static hk_status begin_scoring(void *state, hk_run *run) {
+    evaluator *const v = state;
+    hk_estimator *const e = run->e;
+    if (v->scoring == NULL)
+        HKI_TRY(hki_scoring_create(e, &v->input, &v->o, &v->scoring));
+    HKI_TRY(hki_scoring_settle(e));
+    if (rates(v, e) && e->saved_step != hki_global_step(e))
+        HKI_TRY(hki_snapshot_hold(e));
+    v->begun = run->iteration;
+    return hki_scoring_begin(v->scoring);
+}
+
+// Takes the result of the one under way, if its time has come. Free-running
+// workers take it as soon as it is there; where every run is to be the same it
+// counts when the next one is due. *busy: it stays under way.
+static hk_status take_result(evaluator *v, hk_run *run, bool due, bool *busy) {
+    *busy = v->scoring != NULL && hki_scoring_is_busy(v->scoring);
+    if (!*busy)
+        return HK_OK;
+    const bool repeats = run->loop->coupled || run->e->crew->n == 1;
+    const bool decisive = decides(run);
+    const bool now =
+        due ? decisive || hki_scoring_is_ready(v->scoring)
+            : !(decisive && repeats) && hki_scoring_is_ready(v->scoring);
+    if (!now)
+        return HK_OK;
+    *busy = false;
+    return hki_scoring_end(v->scoring);
+}
+
+// A beat is left out rather than waited for.
 static hk_status evaluator_after(void *state, hk_run *run) {
     evaluator *const v = state;
-    if (!hki_timer_fires(&v->timer, run->iteration))
+    const bool due = hki_timer_fires(&v->timer, run->iteration);
+    bool busy;
+    HKI_TRY(take_result(v, run, due, &busy));
+    if (!due || busy)
         return HK_OK;
-    return hki_loop_at_cut(run, evaluate_now, v);
+    const bool everybody = (v->o.weights & HK_WEIGHTS_LOCAL) != 0;
+    return run->loop->coupled || everybody || rates(v, run->e)
+               ? hki_loop_at_cut(run, begin_scoring, v)
+               : begin_scoring(v, run);
+}
+
+// What is there at the end, every worker's own weights beside the model.
+static hk_status evaluate_now(const evaluator *v, const hk_run *run) {
+    hk_eval_result *r = NULL;
+    hk_evaluate_options o = v->o;
+    if (o.weights == HK_WEIGHTS_MODEL)
+        o.weights = HK_WEIGHTS_ALL;
+    const hk_status s = hk_estimator_evaluate(run->e, &v->input, &o, &r);
+    hk_eval_result_destroy(r);
+    // A stop that is asked for in the middle ends the evaluation and the run,
+    // which has not failed by that.
+    return s == HK_E_CANCELLED && hk_stop_requested(run->e->ctx) ? HK_OK : s;
 }
 
 static hk_status evaluator_end(void *state, hk_run *run) {
     evaluator *const v = state;
-    return v->timer.last_step == run->iteration ? HK_OK : evaluate_now(v, run);
+    if (v->scoring != NULL)
+        HKI_TRY(hki_scoring_end(v->scoring));
+    if (v->begun == run->iteration && v->o.weights != HK_WEIGHTS_MODEL)
+        return HK_OK;
+    return evaluate_now(v, run);
 }
 
 static void evaluator_free(void *user) {
@@ -78,9 +155,11 @@ hk_status hk_hook_evaluator(const hk_source *input,
     return hki_hook_make((hk_hook_calls){.name = "evaluator",
                                          .user = v,
                                          .user_free = evaluator_free,
+                                         .create = evaluator_create,
+                                         .destroy = evaluator_destroy,
                                          .after_run = evaluator_after,
                                          .end = evaluator_end},
-                         sizeof *v, out);
+                         0, out);
 }
 
 // ---- global step waiter -----------------------------------------------------

@@ -134,9 +134,11 @@ hk_status hk_hook_stop_if(hk_should_stop_fn fn, void *user,
     judge *j;
     HKI_TRY(hki_zalloc_array(1, sizeof *j, &j));
     *j = (judge){timer, fn, user};
-    return hki_hook_make(
+    HKI_TRY(hki_hook_make(
         (hk_hook_calls){.name = "stop_if", .user = j, .after_run = judge_after},
-        sizeof *j, out);
+        sizeof *j, out));
+    (*out)->judges = true;
+    return HK_OK;
 }
 
 // ---- early stopping ---------------------------------------------------------
@@ -268,9 +270,11 @@ hk_status hk_hook_early_stopping(hk_early_kind kind,
         early_free(x);
         return s;
     }
-    return hki_hook_make((hk_hook_calls){.name = "early stopping",
-                                         .user = x,
-                                         .user_free = early_free,
-                                         .after_run = judge_after},
-                         sizeof x->j, out);
+    HKI_TRY(hki_hook_make((hk_hook_calls){.name = "early stopping",
+                                          .user = x,
+                                          .user_free = early_free,
+                                          .after_run = judge_after},
+                          sizeof x->j, out));
+    (*out)->judges = true;
+    return HK_OK;
 }

@@ -11,6 +11,7 @@ struct hk_hook {
     char *name;
     size_t state_bytes; // of a copy of the user data; 0: calls.create
     bool is_saver;
+    bool judges; // by results of evaluations
 };
 
 // A built-in hook: its user data is allocated memory, freed with the hook (by

@@ -246,6 +246,8 @@ static hk_status run_loop(hki_loop *l, hk_train_result *r) {
 // The checkpoint was read; what was written is to be on disk when the call
 // returns.
 static hk_status settle(hk_estimator *e, hk_status s) {
+    if (s == HK_OK)
+        s = hki_scoring_settle(e);
     char text[HKI_ERROR_TEXT];
     hki_keep_error(text);
     hk_ckpt_close(e->ckpt);

@@ -233,7 +233,8 @@ hk_status hki_snapshot_await(hk_estimator *e) {
     return HK_OK;
 }
 
-hk_status hki_snapshot_save(hk_estimator *e) {
+// Saves everything, or holds a copy of it.
+static hk_status take(hk_estimator *e, bool hold) {
     hki_crew *const c = e->crew;
     const int64_t step = hki_global_step(e);
     HKI_TRY(hki_snapshot_await(e));
@@ -248,11 +249,42 @@ hk_status hki_snapshot_save(hk_estimator *e) {
     HKI_TRY(places_init(&p));
     hk_status s = add_everything(&p, e);
     if (s == HK_OK)
-        s = hk_saver_save(e->saver, p.map, step, meta, HKI_COUNT(meta));
+        s = hold ? hki_saver_hold(e->saver, p.map, step, meta, HKI_COUNT(meta))
+                 : hk_saver_save(e->saver, p.map, step, meta, HKI_COUNT(meta));
     places_deinit(&p);
     HKI_TRY(s);
+    e->held_step = hold ? step : -1;
+    return HK_OK;
+}
+
+static void note_saved(hk_estimator *e, int64_t step) {
     e->saved_step = step;
     atomic_fetch_add(&e->counts.checkpoint_saves, 1);
+}
+
+hk_status hki_snapshot_hold(hk_estimator *e) {
+    const hk_status s = take(e, true);
+    if (s == HK_E_IO) // of the one before
+        lost(e, e->saved_step);
+    return s == HK_E_IO ? HK_OK : s;
+}
+
+hk_status hki_snapshot_keep(hk_estimator *e) {
+    const int64_t step = e->held_step;
+    e->held_step = -1;
+    HKI_TRY(hki_saver_keep(e->saver));
+    note_saved(e, step);
+    return HK_OK;
+}
+
+hk_status hki_snapshot_save(hk_estimator *e) {
+    const int64_t step = hki_global_step(e);
+    if (e->held_step == step)
+        return hki_snapshot_keep(e);
+    if (e->config.c.keep_best > 0) // what is being rated comes first
+        HKI_TRY(hki_scoring_settle(e));
+    HKI_TRY(take(e, false));
+    note_saved(e, step);
     return HK_OK;
 }
 

@@ -33,6 +33,10 @@ hk_status hki_snapshot_save(hk_estimator *e);
 // The same while training goes on: a disk that takes nothing is told of, and
 // saved_step stays behind, so that the next time tries again.
 hk_status hki_snapshot_try(hk_estimator *e);
+// Copies everything and leaves it unwritten until it is known whether it is
+// among the best; the workers stand still.
+hk_status hki_snapshot_hold(hk_estimator *e);
+hk_status hki_snapshot_keep(hk_estimator *e); // writes what is held
 // Waits for the one that is being written. That the disk was full is told of,
 // as above.
 hk_status hki_snapshot_await(hk_estimator *e);

@@ -12,18 +12,17 @@ hk_status hk_weights_find(const char *name, hk_weights *out) {
     static const struct {
         const char *name;
         hk_weights value;
-    } known[] = {{"default", HK_WEIGHTS_DEFAULT},
-                 {"center", HK_WEIGHTS_CENTER},
-                 {"ema", HK_WEIGHTS_EMA},
-                 {"local", HK_WEIGHTS_LOCAL},
-                 {"all", HK_WEIGHTS_ALL}};
+    } known[] = {{"default", HK_WEIGHTS_DEFAULT}, {"center", HK_WEIGHTS_CENTER},
+                 {"ema", HK_WEIGHTS_EMA},         {"local", HK_WEIGHTS_LOCAL},
+                 {"model", HK_WEIGHTS_MODEL},     {"all", HK_WEIGHTS_ALL}};
     for (size_t i = 0; name != NULL && i < HKI_COUNT(known); i++)
         if (strcmp(name, known[i].name) == 0) {
             *out = known[i].value;
             return HK_OK;
         }
     return hki_fail(HK_E_NOT_FOUND,
-                    "no weights named %s; there are center, ema, local, all",
+                    "no weights named %s; there are center, ema, local, "
+                    "model, all",
                     name ? name : "(null)");
 }
 
@@ -90,6 +89,29 @@ static hk_status remap(const hk_layout *from, const float *x,
     return HK_OK;
 }
 
+hk_status hki_weights_fit(hki_weights *w, const hk_layout *from,
+                          const hk_plan *plan) {
+    const hki_weights_ask ask = {.plan = plan};
+    const hk_layout *const to = layout_of(&ask);
+    hki_weights fit = {.step = w->step};
+    if (hk_layout_fingerprint(from) == hk_layout_fingerprint(to))
+        return HK_OK;
+    for (size_t i = 0; i < w->sets.n; i++) {
+        const hki_weight_set *const a = &w->sets.data[i];
+        hki_weight_set *b;
+        hk_status s = new_set(&ask, &fit, a->name, &b);
+        if (s == HK_OK)
+            s = remap(from, a->x, to, b->own);
+        if (s != HK_OK) {
+            hki_weights_deinit(&fit);
+            return s;
+        }
+    }
+    hki_weights_deinit(w);
+    *w = fit;
+    return HK_OK;
+}
+
 static hk_status add_live(hk_estimator *e, const hki_weights_ask *ask,
                           hki_weights *w, const char *name, float *x) {
     hk_layout *const from = e->crew->layout;
@@ -146,14 +168,32 @@ static hk_status add_live_locals(hk_estimator *e, const hki_weights_ask *ask,
     return HK_OK;
 }
 
+// The sets that are meant, as bits.
+static unsigned sets_of(hk_weights which, bool is_elastic) {
+    const unsigned plain = is_elastic ? HK_WEIGHTS_CENTER : HK_WEIGHTS_LOCAL;
+    if (which == HK_WEIGHTS_DEFAULT)
+        return plain;
+    return which == HK_WEIGHTS_MODEL ? plain | HK_WEIGHTS_EMA : which;
+}
+
+// The plain set comes first: without a center that is the worker's own.
+static bool locals_first(hk_weights which, bool is_elastic) {
+    return which == HK_WEIGHTS_MODEL && !is_elastic;
+}
+
+static bool as_far_as_they_are(hk_weights which) {
+    return which == HK_WEIGHTS_MODEL || which == HK_WEIGHTS_ALL;
+}
+
 static hk_status from_memory(hk_estimator *e, const hki_weights_ask *ask,
                              hki_weights *w) {
     hki_crew *const c = e->crew;
     const bool all = ask->which == HK_WEIGHTS_ALL;
-    unsigned which = ask->which;
-    if (which == HK_WEIGHTS_DEFAULT)
-        which = c->is_elastic ? HK_WEIGHTS_CENTER : HK_WEIGHTS_LOCAL;
+    const unsigned which = sets_of(ask->which, c->is_elastic);
+    const bool first = locals_first(ask->which, c->is_elastic);
     w->step = hki_global_step(e);
+    if (first)
+        HKI_TRY(add_live_locals(e, ask, all, w));
     if (which & HK_WEIGHTS_CENTER) {
         if (c->is_elastic) {
             HKI_TRY(hki_crew_model(c));
@@ -165,10 +205,11 @@ static hk_status from_memory(hk_estimator *e, const hki_weights_ask *ask,
     if (which & HK_WEIGHTS_EMA) {
         if (c->ema != NULL)
             HKI_TRY(add_live(e, ask, w, "ema", hki_ema_values(c->ema)));
-        else if (!all)
+        else if (!as_far_as_they_are(ask->which))
             return no_ema();
     }
-    return which & HK_WEIGHTS_LOCAL ? add_live_locals(e, ask, all, w) : HK_OK;
+    return which & HK_WEIGHTS_LOCAL && !first ? add_live_locals(e, ask, all, w)
+                                              : HK_OK;
 }
 
 // ---- from a checkpoint ------------------------------------------------------
@@ -256,9 +297,10 @@ static hk_status read_sets(hk_ckpt *c, const hki_weights_ask *ask,
     local_prefix(0, prefix);
     const bool is_elastic = has_section(c, ask, prefix) ||
                             (method != NULL && strcmp(method, "none") != 0);
-    unsigned which = ask->which;
-    if (which == HK_WEIGHTS_DEFAULT)
-        which = is_elastic ? HK_WEIGHTS_CENTER : HK_WEIGHTS_LOCAL;
+    const unsigned which = sets_of(ask->which, is_elastic);
+    const bool first = locals_first(ask->which, is_elastic);
+    if (first)
+        HKI_TRY(read_locals(c, ask, is_elastic, w));
     if (which & HK_WEIGHTS_CENTER) {
         if (is_elastic)
             HKI_TRY(read_set(c, ask, w, "center", ""));
@@ -268,14 +310,15 @@ static hk_status read_sets(hk_ckpt *c, const hki_weights_ask *ask,
     if (which & HK_WEIGHTS_EMA) {
         if (has_section(c, ask, HK_SECTION_EMA))
             HKI_TRY(read_set(c, ask, w, "ema", HK_SECTION_EMA));
-        else if (!all)
+        else if (!as_far_as_they_are(ask->which))
             return hki_fail(HK_E_STATE,
                             "weights: the checkpoint %s holds no averages; "
                             "train with ema options, or use center or local",
                             hki_ckpt_path(c));
     }
-    return which & HK_WEIGHTS_LOCAL ? read_locals(c, ask, is_elastic, w)
-                                    : HK_OK;
+    return which & HK_WEIGHTS_LOCAL && !first
+               ? read_locals(c, ask, is_elastic, w)
+               : HK_OK;
 }
 
 static hk_status read_checkpoint(hk_estimator *e, const hki_weights_ask *ask,
@@ -374,7 +417,7 @@ static hk_status from_warm_start(hk_estimator *e, const hki_weights_ask *ask,
                                  hki_weights *w) {
     hki_weight_set *k;
     if (ask->which != HK_WEIGHTS_DEFAULT && ask->which != HK_WEIGHTS_LOCAL &&
-        ask->which != HK_WEIGHTS_ALL)
+        !as_far_as_they_are(ask->which))
         return hki_fail(HK_E_STATE,
                         "weights: nothing was trained yet; the warm start "
                         "gives local values only");

@@ -39,6 +39,9 @@ typedef struct hki_weights_ask {
 hk_status hki_weights_get(hk_estimator *e, const hki_weights_ask *ask,
                           hki_weights *out);
 void hki_weights_deinit(hki_weights *w);
+// Brings sets of one layout into the order of the plan's.
+hk_status hki_weights_fit(hki_weights *w, const hk_layout *from,
+                          const hk_plan *plan);
 // The newest checkpoint of model_dir; damaged ones are told through the log and
 // passed over. path: freed with hki_free.
 hk_status hki_newest_checkpoint(hk_estimator *e, char **path, int64_t *step);

@@ -1,0 +1,125 @@
+// scoring.c - an evaluation beside training.
+//
+// Worker 0 copies the weights and goes on; a thread scores the copy with
+// sessions of its own; worker 0 takes the result when it comes by and tells
+// it. So history, event files and checkpoints have one thread that touches
+// them, and no worker waits for a score.
+#include "estimator/estimator.h"
+#include "estimator/eval/evaluation.h"
+#include "estimator/workers/training_workers.h"
+
+struct hki_scoring {
+    hk_estimator *e;
+    hki_evaluation *evaluation;
+    hk_weights which;
+    uint32_t worker;
+    hki_bench bench;
+    hki_weights weights; // the copy, until the thread takes it
+    hki_thread *thread;  // NULL: nothing is under way
+    atomic_bool is_done; // what follows is the thread's until then
+    hk_eval_result *result;
+    hk_status status;
+    char error[HKI_ERROR_TEXT];
+};
+
+// What the workers leave of the budget, at least one.
+static uint32_t spare_threads(const hk_estimator *e) {
+    const uint32_t busy = e->config.c.workers * hki_worker_threads(e);
+    const uint32_t all = hk_context_threads(e->ctx);
+    return all > busy ? all - busy : 1;
+}
+
+hk_status hki_scoring_create(hk_estimator *e, const hk_source *input,
+                             const hk_evaluate_options *opt,
+                             hki_scoring **out) {
+    hki_scoring *s;
+    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    s->e = e;
+    s->which = opt->weights;
+    s->worker = opt->worker;
+    const hk_status st = hki_evaluation_create(
+        e, input, opt, &s->bench, spare_threads(e), &s->evaluation);
+    if (st != HK_OK) {
+        hki_scoring_destroy(s);
+        return st;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+static void forget(hki_scoring *s) {
+    hki_thread_stop(s->thread);
+    s->thread = NULL;
+    hki_weights_deinit(&s->weights);
+    if (s->e->scoring == s)
+        s->e->scoring = NULL;
+}
+
+void hki_scoring_destroy(hki_scoring *s) {
+    if (s == NULL)
+        return;
+    if (s->evaluation != NULL)
+        hki_evaluation_cancel(s->evaluation);
+    forget(s);
+    hk_eval_result_destroy(s->result);
+    hki_evaluation_destroy(s->evaluation);
+    hki_bench_deinit(&s->bench);
+    hki_free(s);
+}
+
+bool hki_scoring_is_busy(const hki_scoring *s) {
+    return s->thread != NULL;
+}
+
+bool hki_scoring_is_ready(const hki_scoring *s) {
+    return s->thread != NULL && atomic_load(&s->is_done);
+}
+
+static void score(void *user) {
+    hki_scoring *const s = user;
+    s->status =
+        hki_evaluation_run(s->evaluation, &s->weights, s->e->crew->layout);
+    if (s->status != HK_OK)
+        hki_keep_error(s->error);
+    atomic_store(&s->is_done, true);
+}
+
+hk_status hki_scoring_begin(hki_scoring *s) {
+    hk_estimator *const e = s->e;
+    const hki_weights_ask ask = {
+        .which = s->which,
+        .worker = s->worker,
+        .plan = hk_session_plan(e->crew->workers[0].session),
+        .copy = true};
+    HKI_TRY(hki_scoring_settle(e)); // one at a time, of whichever name
+    HKI_TRY(hki_weights_get(e, &ask, &s->weights));
+    atomic_store(&s->is_done, false);
+    HKI_TRY(hki_thread_start(score, s, -1, "hooke-score", &s->thread));
+    e->scoring = s;
+    return HK_OK;
+}
+
+hk_status hki_scoring_end(hki_scoring *s) {
+    hk_eval_result *r;
+    if (!hki_scoring_is_busy(s))
+        return HK_OK;
+    forget(s);
+    if (s->status == HK_E_CANCELLED && hk_stop_requested(s->e->ctx))
+        return HK_OK;
+    if (s->status != HK_OK)
+        return hki_fail(s->status, "%s", s->error);
+    HKI_TRY(hki_evaluation_tell(s->evaluation, &r));
+    hk_eval_result_destroy(s->result);
+    s->result = r;
+    return HK_OK;
+}
+
+hk_eval_result *hki_scoring_take_result(hki_scoring *s) {
+    hk_eval_result *const r = s->result;
+    s->result = NULL;
+    return r;
+}
+
+hk_status hki_scoring_settle(hk_estimator *e) {
+    return e->scoring != NULL ? hki_scoring_end(e->scoring) : HK_OK;
+}
