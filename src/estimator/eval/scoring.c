@@ -25,7 +25,7 @@ struct hki_scoring {
 // What the workers leave of the budget, at least one.
 static uint32_t spare_threads(const hk_estimator *e) {
     const uint32_t busy = e->config.c.workers * hki_worker_threads(e);
-    const uint32_t all = hk_context_threads(e->ctx);
+    const uint32_t all = hki_context_threads(e->ctx);
     return all > busy ? all - busy : 1;
 }
 
