@@ -6,6 +6,8 @@
 // value leaves its region.
 #include "graph/plan.h"
 
+// bad and format are read at a region's root (find) only; joining two regions
+// keeps them there.
 typedef struct regions {
     const hk_graph *g;
     const hki_backend *be;

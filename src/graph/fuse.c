@@ -6,10 +6,12 @@
 // before max pooling, sums of two gradients.
 #include "graph/plan.h"
 
+// Invariant: an absorbed call (skip) has exactly one reader, the call whose
+// action emits the fused one in its place; a call has at most one action.
 typedef struct fuse {
     const hk_graph *g;
-    uint32_t *uses;
-    hki_action *actions;
+    uint32_t *uses;      // by node
+    hki_action *actions; // by call
     bool changed;
 } fuse;
 

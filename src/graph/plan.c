@@ -96,6 +96,12 @@ static hk_status separate_gradients(hk_graph *g) {
 }
 
 // ---- the row of passes ----------------------------------------------------
+//
+// concrete and simplified -> fused forwards, until nothing changes ->
+// differentiated -> simplified (gradients repeat much of each other) -> fused
+// backwards -> image formats. Fusing comes before the gradients, so that a
+// fused call has one gradient call; formats come last, since the reorders that
+// they put in would hide what fuses.
 
 // Replaces *g by what the pass made of it.
 static void advance(hk_graph **g, hk_graph *next) {
@@ -215,7 +221,9 @@ static bool reads_from(const hki_call *c, const hki_call *other) {
     return false;
 }
 
-// Neighbours of one kind that do not read each other share a time.
+// Neighbours of one kind that do not read each other share a time: a session
+// may run them at once. Times grow by 0 or 1, and memory.c keeps every value
+// of one time apart.
 static void set_times(hk_plan *p) {
     for (size_t i = 1; i < p->n_steps; i++) {
         const hki_call *c = p->steps[i].call;

@@ -1,7 +1,9 @@
 // session.c - one set of values that runs a plan.
 //
 // Invariant: everything a run touches is allocated when the session is made.
-// A run resolves nothing and allocates nothing.
+// A run resolves nothing and allocates nothing: kernels hold (buffer, offset)
+// pairs, and what can change place (parameters bound elsewhere, a fed tensor)
+// is a view, a buffer whose address is moved under them (buffer_rewrap).
 #include <inttypes.h>
 #include <math.h>
 #include "graph/plan.h"
@@ -13,6 +15,9 @@ typedef struct input_slot {
     hk_tensor *fed;    // retained while it is read
 } input_slot;
 
+// calls[i], args[i * HKI_MAX_ARGS ...] and step_ns[i] belong to step i of the
+// plan; inputs, outputs and scalar_values are numbered as the plan numbers
+// them.
 struct hk_session {
     hk_plan *plan;
     hk_session_options opt;
@@ -76,6 +81,8 @@ static hk_status make_inputs(hk_session *s) {
     return HK_OK;
 }
 
+// The plan knows places as (segment, offset); a session gives each segment its
+// buffer. Inputs have one segment each.
 static hki_loc resolve(const hk_session *s, hki_value_place at) {
     switch (at.segment) {
     case HKI_SEG_NONE:
@@ -483,6 +490,7 @@ static hk_status run_time(hk_session *s, size_t i, size_t *count) {
     return st == HK_OK ? HK_OK : name_error(s, i + failed, st);
 }
 
+// Steps of one time are neighbours, so that i jumps over those that ran.
 static hk_status run_steps(hk_session *s) {
     for (size_t i = 0, n = 1; i < s->plan->n_steps; i += n) {
         const bool timed = s->step_ns != NULL || s->tracing;
