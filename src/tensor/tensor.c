@@ -156,6 +156,12 @@ size_t hki_tensor_bytes(const hk_tensor *t) {
     return (size_t)t->count * hk_dtype_size(t->dtype);
 }
 
+bool hki_tensor_has_shape(const hk_tensor *t, const hk_shape *shape) {
+    return t->shape.rank == shape->rank &&
+           memcmp(t->shape.dim, shape->dim,
+                  (size_t)shape->rank * sizeof shape->dim[0]) == 0;
+}
+
 int64_t hk_tensor_count(const hk_tensor *t) {
     return t->count;
 }

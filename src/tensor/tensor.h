@@ -53,6 +53,7 @@ hki_string *hki_tensor_strings(const hk_tensor *t);
 bool hki_tensor_unique(const hk_tensor *t);
 // Nobody else holds the tensor itself; views of its storage may exist.
 bool hki_tensor_sole(const hk_tensor *t);
+bool hki_tensor_has_shape(const hk_tensor *t, const hk_shape *shape);
 // Gives a unique tensor, made by hk_tensor_create, another shape. Its elements
 // stay, in row-major order, as many as fit; further ones are undefined. The
 // storage stays where it is large enough.

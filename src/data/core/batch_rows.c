@@ -7,7 +7,7 @@ static hk_status check_shape(const hki_data_rows *r, size_t k,
                              const hk_shape *shape) {
     const hk_value *const spec = &r->spec->values[k];
     char want[HKI_SHAPE_TEXT], got[HKI_SHAPE_TEXT];
-    if (hki_shape_fits(spec->shape, *shape))
+    if (hki_shape_fits(&spec->shape, shape))
         return HK_OK;
     return hki_fail(HK_E_SHAPE, "value \"%s\": shape %s does not fit %s",
                     spec->name, hki_shape_text(*shape, got),

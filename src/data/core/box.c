@@ -155,7 +155,7 @@ static hk_status own_tensor(hk_tensor **own, hk_dtype dtype,
     }
     if (*own == NULL)
         return hk_tensor_create(dtype, *shape, own);
-    if (hk_shape_equal(hk_tensor_shape(*own), *shape))
+    if (hki_tensor_has_shape(*own, shape))
         return HK_OK;
     return hki_tensor_resize(*own, *shape);
 }

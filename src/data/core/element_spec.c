@@ -26,15 +26,6 @@ bool hki_value_fixed(const hk_value *v) {
     return true;
 }
 
-bool hki_shape_fits(hk_shape spec, hk_shape s) {
-    if (spec.rank != s.rank)
-        return false;
-    for (int i = 0; i < s.rank; i++)
-        if (spec.dim[i] >= 0 && spec.dim[i] != s.dim[i])
-            return false;
-    return true;
-}
-
 hk_status hki_value_fits(const char *op, const hk_value *spec,
                          const hk_value *v) {
     char want[HKI_SHAPE_TEXT], got[HKI_SHAPE_TEXT];
@@ -45,7 +36,7 @@ hk_status hki_value_fits(const char *op, const hk_value *spec,
     if (v->form != spec->form)
         return hki_fail(HK_E_DTYPE, "%s: value \"%s\" has form %d, expected %d",
                         op, spec->name, (int)v->form, (int)spec->form);
-    if (!hki_shape_fits(spec->shape, v->shape))
+    if (!hki_shape_fits(&spec->shape, &v->shape))
         return hki_fail(HK_E_SHAPE,
                         "%s: value \"%s\" has shape %s, expected %s", op,
                         spec->name, hki_shape_text(v->shape, got),

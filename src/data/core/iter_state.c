@@ -265,7 +265,7 @@ static hk_status restore_value(hki_restorer *r, hki_box *b, size_t k) {
     hk_tensor *t;
     HKI_TRY(restore_shape(r, v->form == HK_RAGGED_FORM, &whole));
     HKI_TRY(restore_shape(r, false, &shape));
-    if (!hki_shape_fits(spec->shape, whole) ||
+    if (!hki_shape_fits(&spec->shape, &whole) ||
         (v->form == HK_DENSE_FORM && !hk_shape_equal(whole, shape)))
         return hki_restore_bad(r, "a value that does not fit the pipeline");
     const bool strings = v->dtype == HK_STRING;

@@ -142,7 +142,12 @@ hk_status hki_box_recipe(hki_box *b, const hki_item *items, int64_t n);
 hk_status hki_value_fits(const char *op, const hk_value *spec,
                          const hk_value *v);
 // Known dimensions agree.
-bool hki_shape_fits(hk_shape spec, hk_shape s);
+static inline bool hki_shape_fits(const hk_shape *spec, const hk_shape *s) {
+    bool fits = spec->rank == s->rank;
+    for (int i = 0; fits && i < s->rank; i++)
+        fits = spec->dim[i] < 0 || spec->dim[i] == s->dim[i];
+    return fits;
+}
 // Copies `n` values, names included, to the arena.
 hk_status hki_spec_copy(hki_arena *a, const hk_value *values, size_t n,
                         hk_element *out);
