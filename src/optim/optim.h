@@ -283,6 +283,9 @@ void hki_ema_update_steps(hk_ema *e, const float *x, double steps);
 const hk_layout *hki_ema_layout(const hk_ema *e);
 double hki_ema_decay(const hk_ema *e);    // the d of the next update
 bool hki_ema_sequential(const hk_ema *e); // sees values after the step
+// Multiplies the learning rate, constant or scheduled, of the steps to come; 1
+// at first. Not part of what is saved.
+void hki_optimizer_set_factor(hk_optimizer *o, double factor);
 const hk_layout *hki_optimizer_layout(const hk_optimizer *o);
 const char *hki_optimizer_name(const hk_optimizer *o);
 size_t hki_optimizer_slot_count(const hk_optimizer *o);

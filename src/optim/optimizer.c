@@ -220,6 +220,7 @@ hk_status hk_optimizer_create(const hk_optimizer_options *opt,
                         rule->name, (long long)src.reserve_rows);
     hk_optimizer *o;
     HKI_TRY(hki_zalloc_array(1, sizeof *o, &o));
+    o->factor = 1;
     o->rule = rule;
     hk_status s = hki_optim_kernels_pick(src.isa, rule->name, &o->k);
     if (s == HK_OK)

@@ -28,6 +28,7 @@ struct hk_optimizer {
     const hki_optim_kernels *k;
     hk_optimizer_options opt; // run-time scalars; pointers are copies or NULL
     hk_schedule *schedule;
+    double factor; // of the learning rate, whichever it comes from
     uint32_t threads;
     hki_arena arena; // names
 

@@ -11,9 +11,17 @@
 double hk_optimizer_rate(const hk_optimizer *o, int64_t global_step) {
     if (o == NULL)
         return (double)NAN;
-    return o->schedule != NULL
-               ? hk_schedule_value(o->schedule, (double)global_step)
-               : o->opt.learning_rate;
+    const double rate =
+        o->schedule != NULL
+            ? hk_schedule_value(o->schedule, (double)global_step)
+            : o->opt.learning_rate;
+    return o->factor * rate;
+}
+
+void hki_optimizer_set_factor(hk_optimizer *o, double factor) {
+    o->factor = factor;
+    if (o->other != NULL)
+        o->other->factor = factor;
 }
 
 // Coefficients of the step; the gradient's scale and the average come later.
