@@ -18,6 +18,7 @@
 #include "hooke/session.h"
 #include "hooke/nn.h"
 #include "hooke/train.h"
+#include "tensor/tensor.h"
 
 static double now_ms(void) {
     return (double)hki_now_ns() * 1e-6;
@@ -94,7 +95,7 @@ static void exchange_open(exchange_bench *b, const char *side,
     b->layout = strncmp(name, "exchange_mlp", 12) == 0
                     ? mlp_layout()
                     : flat_layout(INT64_C(1) << 24);
-    b->n = (size_t)hk_layout_size(b->layout);
+    b->n = (size_t)hki_layout_size(b->layout);
     OK(hki_zalloc_array(b->n, sizeof(float), &b->x));
     if (strcmp(side, "plain") == 0) {
         OK(hki_zalloc_array(b->n, sizeof(float), &b->c));

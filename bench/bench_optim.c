@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "hooke/average.h"
 #include "hooke/optim.h"
 
 #define DIE(...)                                                               \
@@ -205,6 +206,12 @@ static void make_layout(bench *b, const char *size) {
     HK(hk_layout_create(items, n, &b->layout));
 }
 
+static hk_layout_info layout_info(const hk_layout *l) {
+    hk_layout_info info;
+    HK(hk_layout_get_info(l, &info));
+    return info;
+}
+
 static void make_optimizer(bench *b, hk_optimizer_kind kind, uint32_t threads) {
     hk_optimizer_options o;
     hk_optimizer_options_init(&o, sizeof o, kind);
@@ -219,7 +226,7 @@ static void make_optimizer(bench *b, hk_optimizer_kind kind, uint32_t threads) {
 static void make_sparse(bench *b, uint32_t threads) {
     make_layout(b, "tables");
     make_optimizer(b, HK_OPT_LAZY_ADAM, threads);
-    b->x = floats((size_t)hk_layout_size(b->layout), 0.1f);
+    b->x = floats((size_t)layout_info(b->layout).n, 0.1f);
     b->rows = floats((size_t)TABLES * LOOKUPS * DIM, 0.01f);
     const size_t n = (size_t)BATCHES * TABLES * LOOKUPS;
     b->indices = malloc(n * sizeof *b->indices);
@@ -240,7 +247,7 @@ static void make_dense(bench *b, const char *name, int hooke,
     if (b->rule == NULL)
         DIE("no case %s", name);
     make_layout(b, size + 1);
-    const size_t n = (size_t)hk_layout_size(b->layout);
+    const size_t n = (size_t)layout_info(b->layout).n;
     b->g = floats(n, 0.01f);
     const int has_ema = strcmp(b->rule->name, "adam_ema") == 0;
     if (hooke) {
@@ -268,7 +275,7 @@ static void hooke_step(bench *b) {
     hk_grad_view v = {.scale = 1};
     if (b->rule != NULL) {
         v.dense = b->g;
-        v.n_dense = hk_layout_dense(b->layout);
+        v.n_dense = layout_info(b->layout).n_dense;
     } else {
         const int64_t *const batch =
             b->indices + b->step % BATCHES * TABLES * LOOKUPS;

@@ -325,7 +325,7 @@ static int dump(hk_context *ctx, const char *name, const char *path) {
         repeat_images(&n);
     hk_layout *l = hk_plan_layout(n.plan);
     put_inputs(f, &n);
-    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+    for (size_t i = 0; hk_layout_entry(l, i) != NULL; i++) {
         const hk_entry *e = hk_layout_entry(l, i);
         put(f, "var/", e->name, "float32", e->shape.rank, e->shape.dim,
             hk_session_params(n.session) + e->offset);
@@ -333,7 +333,7 @@ static int dump(hk_context *ctx, const char *name, const char *path) {
     OK(hk_session_run(n.session));
     const float loss = hk_session_loss(n.session);
     put(f, "", "loss", "float32", 0, NULL, &loss);
-    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+    for (size_t i = 0; hk_layout_entry(l, i) != NULL; i++) {
         const hk_entry *e = hk_layout_entry(l, i);
         if (e->kind == HK_TRAINABLE && !e->sparse)
             put(f, "grad/", e->name, "float32", e->shape.rank, e->shape.dim,

@@ -141,11 +141,13 @@ static hk_status digits_accuracy(const digits *d, hk_plan *plan,
     hk_session *session;
     hk_tensor *images, *classes;
     long right = 0;
-    hk_status s = hk_session_create(plan, NULL, &session);
+    hk_layout_info model;
+    hk_status s = hk_layout_get_info(hk_plan_layout(plan), &model);
+    if (s == HK_OK)
+        s = hk_session_create(plan, NULL, &session);
     if (s != HK_OK)
         return s;
-    memcpy(hk_session_params(session), values,
-           (size_t)hk_layout_size(hk_plan_layout(plan)) * sizeof(float));
+    memcpy(hk_session_params(session), values, (size_t)model.n * sizeof(float));
     for (long at = 0; s == HK_OK && at < d->n_test; at += TEST_BATCH) {
         s = hk_session_input(session, "images", &images);
         if (s == HK_OK)

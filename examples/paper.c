@@ -393,7 +393,9 @@ static void prepare(paper *p) {
     hk_plan *plan = get_plan(p, HK_PREDICT, TEST_BATCH, 0);
     check(hk_session_create(plan, NULL, &p->eval));
     hk_plan_release(plan);
-    p->n_params = (size_t)hk_layout_size(hk_plan_layout(p->plan));
+    hk_layout_info model_info;
+    check(hk_layout_get_info(hk_plan_layout(p->plan), &model_info));
+    p->n_params = (size_t)model_info.n;
     p->values = need(POINTS * p->n_params, sizeof(float));
     if (p->o.csv_path == NULL)
         return;

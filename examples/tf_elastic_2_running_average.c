@@ -55,7 +55,9 @@ static hk_status after_create_session(void *self, hk_run *run) {
     hk_run_info i;
     CHECK(hk_run_get_info(run, &i));
     hk_session *s = i.session;
-    w->n = hk_layout_size(hk_plan_layout(hk_session_plan(s)));
+    hk_layout_info model;
+    CHECK(hk_layout_get_info(hk_plan_layout(hk_session_plan(s)), &model));
+    w->n = model.n;
     w->oracle = malloc((size_t)w->n * sizeof *w->oracle);
     memcpy(w->oracle, hk_session_params(s), (size_t)w->n * sizeof *w->oracle);
     return HK_OK;

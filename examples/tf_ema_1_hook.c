@@ -51,14 +51,16 @@ static hk_status after_create_session(void *self, hk_run *run) {
     ema_hook *h = self;
     hk_session *s = session_of(run);
     hk_layout *layout = hk_plan_layout(hk_session_plan(s));
-    h->n = hk_layout_size(layout);
+    hk_layout_info model;
+    CHECK(hk_layout_get_info(layout, &model));
+    h->n = model.n;
     h->oracle = malloc((size_t)h->n * sizeof *h->oracle);
     memcpy(h->oracle, hk_session_params(s), (size_t)h->n * sizeof *h->oracle);
     hk_ema_options o;
     hk_ema_options_init(&o, sizeof o);
     o.decay = h->decay;
     CHECK(hk_ema_create(&o, layout, hk_session_params(s), &h->ema));
-    for (size_t i = 0; i < hk_layout_entries(layout); i++) {
+    for (size_t i = 0; i < model.entry_count; i++) {
         const char *name = hk_layout_entry(layout, i)->name;
         if (!is_listed(h, name))
             CHECK(hk_ema_set_policy(h->ema, name, HK_POLICY_SKIP));
@@ -79,8 +81,8 @@ static hk_status end(void *self, hk_run *run) {
     ema_hook *h = self;
     hk_session *s = session_of(run);
     const hk_layout *layout = hk_plan_layout(hk_session_plan(s));
-    for (size_t i = 0; i < hk_layout_entries(layout); i++) {
-        const hk_entry *var = hk_layout_entry(layout, i);
+    const hk_entry *var;
+    for (size_t i = 0; (var = hk_layout_entry(layout, i)) != NULL; i++) {
         const float *shadow;
         CHECK(hk_ema_average(h->ema, var->name, NULL, &shadow));
         printf("%-14s %s\n", var->name, shadow ? "averaged" : "left out");

@@ -9,7 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/base.h"
+#include "hooke/average.h"
+#include "hooke/gradproc.h"
 #include "hooke/optim.h"
+#include "tensor/tensor.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -89,7 +92,7 @@ static hk_grad_view some_grads(const hk_layout *l, float g[16], float rows[6],
                                hk_sparse_grad *sparse) {
     *sparse =
         (hk_sparse_grad){hk_layout_find(l, "t"), 3, 2, indices, rows, 0, 0};
-    return (hk_grad_view){g, hk_layout_dense(l), sparse, 1, 1, NULL};
+    return (hk_grad_view){g, hki_layout_dense(l), sparse, 1, 1, NULL};
 }
 
 static void run_schedule(const uint8_t *data, size_t size) {

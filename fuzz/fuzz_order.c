@@ -3,6 +3,7 @@
 // reached.
 #include "base/base.h"
 #include "hooke/elastic.h"
+#include "tensor/tensor.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -37,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     if (hki_alloc_array(size + 24, 1, &sealed) == HK_OK) {
         memcpy(sealed, "HKORDER1", 8);
-        put(sealed + 8, hk_layout_fingerprint(layout));
+        put(sealed + 8, hki_layout_fingerprint(layout));
         if (size > 0)
             memcpy(sealed + 16, data, size);
         put(sealed + 16 + size, hki_hash(HKI_HASH_INIT, sealed, 16 + size));

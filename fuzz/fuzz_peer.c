@@ -163,9 +163,9 @@ static void open_peer(peer *p) {
     const hk_layout *const l = p->shard->layout;
     hki_msg_open m = {
         .n_shards = 1,
-        .fingerprint = hk_layout_fingerprint(l),
+        .fingerprint = hki_layout_fingerprint(l),
         .flags = how & 2 ? HKI_OPEN_MEMORY : 0,
-        .shares = hki_shares_hash(p->shard->share, hk_layout_entries(l)),
+        .shares = hki_shares_hash(p->shard->share, hki_layout_entry_count(l)),
         .window_kib = how & 4 ? take_u32(p->script) : 0,
         .role = how / 16 % 5,
         .name = "peer"};
@@ -517,7 +517,7 @@ static void work(hk_layout *layout) {
     must(c->ops->pull(c, m, x, view, side_block, deadline, &step), "pull");
     exchange(c, m, x, view, side_block);
     exchange(c, m, x, view, side_block);
-    for (int64_t i = 0; i < hk_layout_size(layout); i++)
+    for (int64_t i = 0; i < hki_layout_size(layout); i++)
         if (!isfinite(x[i]))
             must(hki_fail(HK_E_NOT_FINITE, "float %lld is %g", (long long)i,
                           (double)x[i]),

@@ -30,7 +30,7 @@ static void parse(const uint8_t *data, size_t size) {
     if (hki_layout_get(data, size, "fuzz", &l, &share) == HK_OK) {
         hki_chunk_plan p;
         // A plan of anything that is not gigantic.
-        if (hk_layout_size(l) < 1 << 20)
+        if (hki_layout_size(l) < 1 << 20)
             if (hki_plan_init(&p, l, share, 256, 3, "fuzz") == HK_OK)
                 hki_plan_deinit(&p);
         hki_free(share);
@@ -119,7 +119,7 @@ static void send_frames(const uint8_t *data, size_t size) {
     hki_framer f;
     hki_msg_welcome w;
     const hki_msg_open open = {.n_shards = 1,
-                               .fingerprint = hk_layout_fingerprint(layout),
+                               .fingerprint = hki_layout_fingerprint(layout),
                                .shares = hki_shares_hash((uint8_t[]){1, 1}, 2),
                                .name = "fuzz"};
     const int64_t soon = hki_now_ns() + 1000000000;

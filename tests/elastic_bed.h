@@ -29,8 +29,8 @@ static inline void worker_open_as(worker *w, hk_layout *l, hk_center *c,
                                   bool outside) {
     w->layout = l;
     w->outside = outside;
-    w->n = (size_t)hk_layout_size(l);
-    w->n_train = (size_t)hk_layout_train(l);
+    w->n = (size_t)hki_layout_size(l);
+    w->n_train = (size_t)hki_layout_train(l);
     w->optimizer = make_optimizer(l, kind, rate);
     assert_ok(hki_zalloc_array(w->n, sizeof(float), &w->x));
     assert_ok(hki_zalloc_array(w->n, sizeof(float), &w->g));
@@ -73,7 +73,7 @@ static inline void elastic_options(hk_elastic_options *o, uint32_t workers,
 static inline void fill_random(hki_rng *r, const hk_layout *l, float *x,
                                size_t n) {
     memset(x, 0, n * sizeof *x);
-    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
         const hk_entry *const e = hk_layout_entry(l, i);
         if (e->dtype != HK_F32 || (size_t)e->offset >= n)
             continue;

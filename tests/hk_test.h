@@ -15,6 +15,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "base/base.h"
+#include "tensor/tensor.h"
 
 // The call succeeds; otherwise its message is printed.
 #define assert_ok(expr)                                                        \

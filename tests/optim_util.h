@@ -14,6 +14,7 @@
 #include "hooke/average.h"
 #include "hooke/gradproc.h"
 #include "hooke/optim.h"
+#include "tensor/tensor.h"
 
 #define UNUSED __attribute__((unused))
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))

@@ -69,7 +69,7 @@ static void add_sparse(results *r, hk_session *s) {
 static void add_entries(results *r, hk_session *s) {
     const hk_plan *p = hk_session_plan(s);
     const hk_layout *l = hk_plan_layout(p);
-    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
         const hk_entry *e = hk_layout_entry(l, i);
         char name[96];
         if (e->kind != HK_TRAINABLE) {

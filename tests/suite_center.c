@@ -35,10 +35,10 @@ static int64_t soon(void) {
 static void bed_open(bed *b, suite_center_create create,
                      const hk_center_options *opt) {
     b->layout = suite_center_layout((int64_t[]){5000, 3, 700}, 3);
-    b->n = (size_t)hk_layout_size(b->layout);
+    b->n = (size_t)hki_layout_size(b->layout);
     assert_ok(create(opt, b->layout, &b->c));
-    assert_int_equal(hk_layout_fingerprint(b->c->layout),
-                     hk_layout_fingerprint(b->layout));
+    assert_int_equal(hki_layout_fingerprint(b->c->layout),
+                     hki_layout_fingerprint(b->layout));
     for (size_t w = 0; w < HKI_COUNT(b->x); w++) {
         assert_ok(hki_zalloc_array(b->n, sizeof(float), &b->x[w]));
         for (size_t i = 0; i < 3; i++) {

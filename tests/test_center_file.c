@@ -299,64 +299,6 @@ static void test_outer_state(void **state) {
     hki_shard_close(s);
 }
 
-// ---- rounds -----------------------------------------------------------------
-
-// A whole contribution of ones to the round that it names; the last is what
-// waiting for the round's end came to.
-static hk_status contribute(hki_shard *s, hki_claim *c, uint64_t exchange,
-                            uint64_t round, uint64_t *entered) {
-    static float ones[256];
-    fill(ones, HKI_COUNT(ones), 1);
-    const hki_msg_begin m = {.rate = 1,
-                             .round = round,
-                             .flags = HKI_BEGIN_ROUND,
-                             .last = s->n_chunks};
-    hki_shard_run r = {.scratch = NULL};
-    HKI_TRY(hki_shard_begin(s, c, exchange, &m, &no_wait, &r));
-    *entered = r.began.round;
-    for (uint32_t u = 0; u < s->n_chunks; u++)
-        HKI_TRY(hki_shard_apply(s, &r, u, ones, false));
-    return hki_shard_end(s, &r, &no_wait);
-}
-
-// What ties the rounds of several shards together, at one of them.
-static void test_named_rounds(void **state) {
-    (void)state;
-    hki_shard_options o;
-    options(&o, HK_METHOD_MODEL_AVERAGE);
-    hki_shard *s = create(&o);
-    hki_claim a = join(s, 0), b = join(s, 1);
-    uint64_t entered = 99;
-    // Round 0 waits for b, until b says that it comes in round 1.
-    assert_status(contribute(s, &a, 1, 0, &entered), HK_E_TIMEOUT);
-    assert_int_equal(hki_round_number(s), 0);
-    assert_status(contribute(s, &b, 1, 1, &entered), HK_E_TIMEOUT);
-    assert_int_equal(entered, 1);
-    assert_int_equal(hki_round_number(s), 1);
-    assert_true(s->values[0] == 1);
-    assert_ok(contribute(s, &a, 2, 1, &entered));
-    assert_int_equal(hki_round_number(s), 2);
-    // Rounds that wait for nobody are passed over, the values as they are.
-    assert_ok(hki_shard_leave(s, &b, 0));
-    assert_ok(hki_shard_reach(s, &a, 5, &no_wait));
-    assert_int_equal(hki_round_number(s), 5);
-    assert_int_equal(s->version, 5);
-    s = reopen(s, &o);
-    assert_int_equal(hki_round_number(s), 5);
-    a = join(s, 0);
-    b = join(s, 1);
-    // One whose round was closed brings its share into the open one, and does
-    // not wait for b.
-    assert_ok(contribute(s, &a, 3, 2, &entered));
-    assert_int_equal(entered, 5);
-    assert_int_equal(hki_round_number(s), 5);
-    assert_ok(contribute(s, &b, 2, 5, &entered));
-    assert_int_equal(hki_round_number(s), 6);
-    assert_status(contribute(s, &a, 4, UINT64_MAX, &entered), HK_E_DATA);
-    assert_status(hki_shard_reach(s, &a, UINT64_MAX, &no_wait), HK_E_DATA);
-    hki_shard_close(s);
-}
-
 // ---- files ------------------------------------------------------------------
 
 static void test_damage(void **state) {
@@ -786,7 +728,6 @@ int main(void) {
         cmocka_unit_test(test_once),
         cmocka_unit_test(test_recovery),
         cmocka_unit_test(test_outer_state),
-        cmocka_unit_test(test_named_rounds),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_bad_slot),
         cmocka_unit_test(test_sections),

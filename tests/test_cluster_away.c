@@ -63,7 +63,7 @@ static void open_scene(scene *s, const char *name, bool file, int64_t lease_ms,
                        int64_t lost_ms) {
     memset(s, 0, sizeof *s);
     s->layout = suite_center_layout((int64_t[]){1000}, 1);
-    s->n = (size_t)hk_layout_size(s->layout);
+    s->n = (size_t)hki_layout_size(s->layout);
     snprintf(s->address, sizeof s->address, "unix:%s/%s", folder, name);
     snprintf(s->path, sizeof s->path, "%s/%s.center", folder, name);
     s->at = s->address;
@@ -291,7 +291,7 @@ static void test_long_requests(void **state) {
     slow_link link = {.s = &s};
     const hki_tap tap = {slowly, unheard, &link};
     s.layout = suite_center_layout((int64_t[]){400000}, 1);
-    s.n = (size_t)hk_layout_size(s.layout);
+    s.n = (size_t)hki_layout_size(s.layout);
     snprintf(s.address, sizeof s.address, "unix:%s/long", folder);
     s.at = s.address;
     start_server(&s);

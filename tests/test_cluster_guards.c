@@ -51,7 +51,7 @@ static void open_ground(ground *g, hk_center_server_options *o) {
     co.log = keep_log;
     assert_ok(hk_context_create(&co, &g->context));
     g->layout = suite_center_layout(&n_floats, 1);
-    g->n = (size_t)hk_layout_size(g->layout);
+    g->n = (size_t)hki_layout_size(g->layout);
     hk_center_options_init(&center, sizeof center);
     center.chunk_kib = chunk_kib;
     center.max_workers = 4;
@@ -355,7 +355,7 @@ static void test_other_model(void **state) {
 static void open_raw(ground *g, hki_net *net, hki_framer *f) {
     const hki_msg_open open = {
         .n_shards = 1,
-        .fingerprint = hk_layout_fingerprint(g->layout),
+        .fingerprint = hki_layout_fingerprint(g->layout),
         .shares = hki_shares_hash((uint8_t[]){HK_SHARE_EXCHANGE}, 1),
         .name = "raw"};
     hki_msg_welcome w;
@@ -745,7 +745,7 @@ static hk_status open_as(const ground *g, hki_net *net, hki_role role,
                          bool model, hki_framer *f) {
     const hki_msg_open open = {
         .n_shards = 1,
-        .fingerprint = model ? hk_layout_fingerprint(g->layout) : 0,
+        .fingerprint = model ? hki_layout_fingerprint(g->layout) : 0,
         .shares = hki_shares_hash((uint8_t[]){HK_SHARE_EXCHANGE}, 1),
         .role = (uint32_t)role,
         .name = "somebody"};

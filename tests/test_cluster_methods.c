@@ -112,7 +112,7 @@ typedef struct runner {
 // Gradients for what is trained, drift for the rest; the gaps stay zero.
 static hk_status one_step(runner *r, int t) {
     worker *const w = &r->w;
-    for (size_t i = 0; i < hk_layout_entries(w->layout); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(w->layout); i++) {
         const hk_entry *const e = hk_layout_entry(w->layout, i);
         if (e->dtype != HK_F32)
             continue;
@@ -184,7 +184,7 @@ static void run(const place *p, const hk_center_options *center, outcome *out) {
     const bool rounds = (m->flags & HKI_METHOD_ROUND) != 0;
     runner r[2];
     memset(r, 0, sizeof r);
-    out->n = (size_t)hk_layout_size(l);
+    out->n = (size_t)hki_layout_size(l);
     for (size_t i = 0; i < 2; i++) {
         hk_elastic_options o;
         elastic_options(&o, 2, m->flags & HKI_METHOD_NO_LOCAL ? 1 : 2);

@@ -43,7 +43,7 @@ static void open_venue(venue *v, const hk_connect_options *wish,
     hk_center_options_init(&center, sizeof center);
     center.chunk_kib = 1;
     *v = (venue){.layout = make_layout()};
-    v->n = (size_t)hk_layout_size(v->layout);
+    v->n = (size_t)hki_layout_size(v->layout);
     for (uint32_t i = 0; i < n_shards; i++) {
         hk_center_server_options o;
         snprintf(text[i], sizeof text[i], "inproc:rows%u", counter++);
@@ -80,7 +80,7 @@ static void model_exchange(model *m, size_t w, const hk_layout *l, float alpha,
                            int period) {
     const bool all = ++m->turn[w] % period == 0;
     const int64_t table = hk_layout_find(l, "embedding")->offset;
-    for (int64_t i = 0; i < hk_layout_size(l); i++) {
+    for (int64_t i = 0; i < hki_layout_size(l); i++) {
         const int64_t row = (i - table) / DIM;
         const bool in_table = i >= table && row < ROWS;
         if (in_table && !all && !m->touched[w][row])
@@ -118,7 +118,7 @@ static hk_status sparse_step(worker *w, int t, size_t id, model *m) {
                                    .rows = rows,
                                    .unique = 1};
     const hk_grad_view g = {.dense = w->g,
-                            .n_dense = hk_layout_dense(w->layout),
+                            .n_dense = hki_layout_dense(w->layout),
                             .sparse = &sparse,
                             .n_sparse = 1,
                             .scale = 1};

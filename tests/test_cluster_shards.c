@@ -92,7 +92,7 @@ static void test_plan(void **state) {
         hki_chunk_plan p, again;
         assert_ok(hki_plan_init(&p, l, share, cases[i].chunk_floats,
                                 cases[i].shards, "test"));
-        check_plan(&cases[i], &p, hk_layout_size(l));
+        check_plan(&cases[i], &p, hki_layout_size(l));
         assert_ok(hki_plan_init(&again, l, share, cases[i].chunk_floats,
                                 cases[i].shards, "test"));
         assert_true(p.hash == again.hash);
@@ -144,7 +144,7 @@ static void open_cluster_of(cluster *c, hk_method method,
     bed_folder_make(folder);
     *c = (cluster){.durability = durability, .method = method};
     c->layout = suite_center_layout((int64_t[]){9000, 100, 7000}, 3);
-    c->n = (size_t)hk_layout_size(c->layout);
+    c->n = (size_t)hki_layout_size(c->layout);
     for (uint32_t i = 0; i < SHARDS; i++) {
         snprintf(c->address[i], sizeof c->address[i], "unix:%s/s%u", folder, i);
         c->addresses[i] = c->address[i];
@@ -195,7 +195,7 @@ static hk_status add_on(adder *a) {
                       &step));
     hk_status s = HK_OK;
     while (s == HK_OK && !atomic_load(a->stop)) {
-        for (size_t e = 0; e < hk_layout_entries(a->c->layout); e++) {
+        for (size_t e = 0; e < hki_layout_entry_count(a->c->layout); e++) {
             const hk_entry *const at = hk_layout_entry(a->c->layout, e);
             for (int64_t i = 0; i < at->count; i++)
                 x[at->offset + i] += (float)(1 + a->id);
@@ -231,7 +231,7 @@ static void *adder_main(void *arg) {
 static float check_uniform(const cluster *c, const float *values,
                            const char *what) {
     const float first = values[0];
-    for (size_t e = 0; e < hk_layout_entries(c->layout); e++) {
+    for (size_t e = 0; e < hki_layout_entry_count(c->layout); e++) {
         const hk_entry *const at = hk_layout_entry(c->layout, e);
         for (int64_t i = 0; i < at->count; i++)
             if (values[at->offset + i] != first)

@@ -128,9 +128,9 @@ static void test_shares(void **state) {
     worker w[2];
     int64_t side[2][16] = {{0}};
     float g[64] = {0};
-    assert_true(hk_layout_train(l) <= 64 && hk_layout_side_bytes(l) <= 128);
+    assert_true(hki_layout_train(l) <= 64 && hki_layout_side_bytes(l) <= 128);
     const hk_grad_view none = {
-        .dense = g, .n_dense = hk_layout_train(l), .scale = 1};
+        .dense = g, .n_dense = hki_layout_train(l), .scale = 1};
     const int64_t count_at = hk_layout_find(l, "count")->offset / 8;
     const int64_t seed_at = hk_layout_find(l, "seed")->offset / 8;
     for (int i = 0; i < 2; i++) {
@@ -153,7 +153,7 @@ static void test_shares(void **state) {
     assert_ok(hk_elastic_apply(w[1].e, w[1].x, &none, NULL));
     float *values;
     int64_t center_side[16];
-    assert_ok(hki_alloc_array((size_t)hk_layout_size(l), 4, &values));
+    assert_ok(hki_alloc_array((size_t)hki_layout_size(l), 4, &values));
     assert_ok(hk_center_snapshot(c, HK_CENTER_VALUES, 1000, values, center_side,
                                  NULL));
     static const float center[] = {10, 8, 16, 10, 16, 8};
@@ -441,7 +441,7 @@ static void test_allocation_failures(void **state) {
     (void)state;
     alloc_case a = {.layout = suite_center_layout((int64_t[]){3, 5}, 2)};
     a.optimizer = make_optimizer(a.layout, HK_OPT_MOMENTUM, 0.1);
-    assert_true(hk_layout_size(a.layout) <= 64);
+    assert_true(hki_layout_size(a.layout) <= 64);
     for (int m = HK_METHOD_ELASTIC; m <= HK_METHOD_DILOCO_DELAYED; m++) {
         a.method = (hk_method)m;
         hk_test_alloc_failures(hk_method_name(a.method), create_and_step, &a);
@@ -455,9 +455,9 @@ static void test_steps_allocate_nothing(void **state) {
     (void)state;
     hk_layout *const l = suite_center_layout((int64_t[]){300, 5}, 2);
     float *g;
-    assert_ok(hki_zalloc_array((size_t)hk_layout_train(l), sizeof *g, &g));
+    assert_ok(hki_zalloc_array((size_t)hki_layout_train(l), sizeof *g, &g));
     const hk_grad_view view = {
-        .dense = g, .n_dense = hk_layout_train(l), .scale = 1};
+        .dense = g, .n_dense = hki_layout_train(l), .scale = 1};
     for (int m = HK_METHOD_ELASTIC; m <= HK_METHOD_DILOCO_DELAYED; m++) {
         hk_optimizer_options outer;
         hk_optimizer_options_init(&outer, sizeof outer, HK_OPT_MOMENTUM);

@@ -300,7 +300,7 @@ static void test_agn(void **state) {
                                            .indices = rows,
                                            .rows = values};
             const hk_grad_view g = {.dense = f.g[i],
-                                    .n_dense = hk_layout_dense(f.layout),
+                                    .n_dense = hki_layout_dense(f.layout),
                                     .sparse = &sparse,
                                     .n_sparse = 1,
                                     .scale = 0.5};

@@ -61,7 +61,7 @@ typedef struct run {
 
 static void start_worker(run *r, uint32_t id) {
     struct worker *const w = &r->w[id];
-    const size_t n = (size_t)hk_layout_size(r->layout);
+    const size_t n = (size_t)hki_layout_size(r->layout);
     w->run = r;
     w->id = id;
     assert_ok(hk_optimizer_create(&r->optimizer, r->layout, &w->optimizer));
@@ -100,8 +100,8 @@ static void start(run *r) {
     o.outer = r->has_outer ? &r->outer : NULL;
     o.check = 1;
     assert_ok(hk_center_create_local(&o, r->layout, &r->center));
-    assert_ok(hki_zalloc_array((size_t)hk_layout_size(r->layout), sizeof(float),
-                               &r->c));
+    assert_ok(hki_zalloc_array((size_t)hki_layout_size(r->layout),
+                               sizeof(float), &r->c));
     for (uint32_t id = 0; id < r->workers; id++)
         start_worker(r, id);
 }
@@ -131,7 +131,7 @@ static void gradient(const struct worker *w) {
 static void *step(void *arg) {
     struct worker *const w = arg;
     const hk_grad_view g = {
-        .dense = w->g, .n_dense = hk_layout_train(w->run->layout), .scale = 1};
+        .dense = w->g, .n_dense = hki_layout_train(w->run->layout), .scale = 1};
     gradient(w);
     w->status = hk_elastic_add_pull(w->e, w->x, w->g, g.n_dense, g.scale);
     if (w->status == HK_OK)

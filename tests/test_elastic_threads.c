@@ -48,7 +48,7 @@ static hk_status party_begin(party *p) {
 }
 
 static hk_status party_step(party *p) {
-    const int64_t n = hk_layout_train(p->layout);
+    const int64_t n = hki_layout_train(p->layout);
     for (int64_t i = 0; i < n; i++)
         p->g[i] =
             p->ones ? -1 : p->x[i] - (float)((i * 31 + p->id * 17) % 97) / 13;
@@ -97,7 +97,7 @@ typedef struct crowd {
 static void crowd_open(crowd *k, const hk_center_options *co) {
     memset(k, 0, sizeof *k);
     k->layout = suite_center_layout((int64_t[]){3000, 10}, 2);
-    k->n = (size_t)hk_layout_size(k->layout);
+    k->n = (size_t)hki_layout_size(k->layout);
     assert_ok(hk_center_create_local(co, k->layout, &k->c));
     for (uint32_t i = 0; i < MANY; i++) {
         party *const p = &k->p[i];

@@ -142,7 +142,7 @@ static void train_plainly(hk_context *ctx, hk_dataset *d, int steps,
     hk_layout *l = hk_plan_layout(p);
     // In the order of names, as bed_values gives them.
     const char *names[16];
-    const size_t entries = hk_layout_entries(l);
+    const size_t entries = hki_layout_entry_count(l);
     for (size_t i = 0; i < entries; i++) {
         size_t at = i;
         for (; at > 0 && strcmp(names[at - 1], hk_layout_entry(l, i)->name) > 0;

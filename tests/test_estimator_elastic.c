@@ -132,7 +132,7 @@ static void test_same_as_threads(void **state) {
     float center[BED_VALUES * 2];
     hk_layout *l;
     train_by_hand(ctx, d, 42, center, &l);
-    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
         const hk_entry *n = hk_layout_entry(l, i);
         hk_tensor *t;
         assert_ok(

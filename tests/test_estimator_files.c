@@ -510,9 +510,9 @@ static void test_step_for_tensorflow(void **state) {
 
 // All values in the order of the layout.
 static float *values_of(hk_estimator *e, const hk_layout *l) {
-    float *const x = calloc((size_t)hk_layout_size(l), sizeof *x);
+    float *const x = calloc((size_t)hki_layout_size(l), sizeof *x);
     assert_non_null(x);
-    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
         const hk_entry *const n = hk_layout_entry(l, i);
         hk_tensor *t;
         assert_ok(hk_estimator_variable(e, n->name, HK_WEIGHTS_LOCAL, 0, &t));

@@ -349,7 +349,7 @@ static void worker_main(uint32_t id) {
     if (c == NULL)
         give_up("worker", id);
     const hki_center_ops *const ops = c->ops;
-    vectors v = {.n = (size_t)hk_layout_size(l)};
+    vectors v = {.n = (size_t)hki_layout_size(l)};
     hki_rng_init(&v.rng, setup_of.seed, (uint64_t)hki_now_ns());
     hki_member m;
     int64_t step;
@@ -845,7 +845,7 @@ static void test_methods_shards(void **state) {
 static void elastic_worker(uint32_t id) {
     (void)id;
     hk_layout *const l = make_layout();
-    const size_t n = (size_t)hk_layout_size(l);
+    const size_t n = (size_t)hki_layout_size(l);
     hk_center *const c = connect_center(l, NULL);
     float *x;
     hki_member m;

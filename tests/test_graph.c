@@ -122,10 +122,10 @@ static void test_learns(void **state) {
     // The same values in an evaluation plan and in a prediction plan.
     hk_plan *pe = get_plan(HK_EVAL, 30, NULL);
     hk_plan *pp = get_plan(HK_PREDICT, 7, NULL);
-    assert_true(hk_layout_fingerprint(hk_plan_layout(p)) ==
-                hk_layout_fingerprint(hk_plan_layout(pe)));
-    assert_true(hk_layout_fingerprint(hk_plan_layout(p)) ==
-                hk_layout_fingerprint(hk_plan_layout(pp)));
+    assert_true(hki_layout_fingerprint(hk_plan_layout(p)) ==
+                hki_layout_fingerprint(hk_plan_layout(pe)));
+    assert_true(hki_layout_fingerprint(hk_plan_layout(p)) ==
+                hki_layout_fingerprint(hk_plan_layout(pp)));
     hk_session *e = open_session(pe, 2);
     assert_ok(hk_session_bind_params(e, hk_session_params(s)));
     fill(e, 30);
@@ -219,7 +219,7 @@ static void *train(void *user) {
         sgd(s, 0.1f);
     j->loss = hk_session_loss(s);
     memcpy(j->x, hk_session_params(s),
-           (size_t)hk_layout_size(hk_plan_layout(j->plan)) * sizeof *j->x);
+           (size_t)hki_layout_size(hk_plan_layout(j->plan)) * sizeof *j->x);
     hk_session_destroy(s);
     return j;
 }
@@ -230,7 +230,7 @@ static void test_sessions_on_threads(void **state) {
         N = 4
     };
     hk_plan *p = get_plan(HK_TRAIN, 30, NULL);
-    const size_t n = (size_t)hk_layout_size(hk_plan_layout(p));
+    const size_t n = (size_t)hki_layout_size(hk_plan_layout(p));
     job jobs[2 * N];
     for (int i = 0; i < 2 * N; i++) {
         jobs[i] = (job){.plan = p, .seed = (uint64_t)(i % N)};
@@ -296,7 +296,7 @@ static void test_same_bits(void **state) {
     }
     assert_true(hk_session_loss(s[0]) == hk_session_loss(s[1]));
     assert_memory_equal(hk_session_params(s[0]), hk_session_params(s[1]),
-                        (size_t)hk_layout_size(hk_plan_layout(p)) *
+                        (size_t)hki_layout_size(hk_plan_layout(p)) *
                             sizeof(float));
     hk_session_destroy(s[0]);
     hk_session_destroy(s[1]);
@@ -492,8 +492,8 @@ static void test_sparse_gradients(void **state) {
     memcpy(hk_tensor_data(b), (int32_t[]){1, 0, 0}, 12);
     assert_ok(hk_session_run(s));
     const hk_layout *l = hk_plan_layout(p);
-    assert_int_equal(hki_session_grad_count(s), hk_layout_dense(l));
-    assert_int_equal(hk_layout_find(l, "table")->offset, hk_layout_dense(l));
+    assert_int_equal(hki_session_grad_count(s), hki_layout_dense(l));
+    assert_int_equal(hk_layout_find(l, "table")->offset, hki_layout_dense(l));
     assert_int_equal(hki_session_sparse_count(s), 1);
     hk_sparse_grad sg;
     assert_ok(hk_session_sparse_grad(s, 0, &sg));
@@ -519,7 +519,7 @@ static void test_sparse_gradients(void **state) {
     memcpy(hk_tensor_data(b), (int32_t[]){1, 0, 0}, 12);
     assert_ok(hk_session_run(s));
     l = hk_plan_layout(p);
-    assert_int_equal(hki_session_grad_count(s), hk_layout_train(l));
+    assert_int_equal(hki_session_grad_count(s), hki_layout_train(l));
     assert_int_equal(hki_session_sparse_count(s), 0);
     hk_test_floats("dense rows",
                    hk_session_grads(s) + hk_layout_find(l, "table")->offset,
@@ -549,7 +549,7 @@ static void test_state_updates(void **state) {
     const hk_entry *var =
         hk_layout_find(l, "batch_normalization/moving_variance");
     assert_int_equal(mean->kind, HK_STATE_AVERAGE);
-    assert_true(mean->offset >= hk_layout_train(l));
+    assert_true(mean->offset >= hki_layout_train(l));
     for (int i = 0; i < 2; i++)
         assert_ok(hk_session_run(s));
     hk_test_floats("mean", hk_session_params(s) + mean->offset,

@@ -57,7 +57,7 @@ static void test_layer_names(void **state) {
         hk_set_loss(g, hk_reduce_mean(g, hk_square(g, h), NULL, 0, 0));
         open_session(&f, 3);
         hk_layout *const l = hk_plan_layout(f.plan);
-        assert_int_equal(hk_layout_entries(l), HKI_COUNT(rows));
+        assert_int_equal(hki_layout_entry_count(l), HKI_COUNT(rows));
         for (size_t r = 0; r < HKI_COUNT(rows); r++) {
             const hk_entry *const e = hk_layout_find(l, rows[r].name);
             if (e == NULL)
@@ -208,7 +208,7 @@ static void test_batch_norm_plain(void **state) {
     hk_output(g, "b", hk_transpose(g, b, (int[]){0, 2, 3, 1}));
     hk_set_loss(g, trained(g, a));
     open_session(&f, 2);
-    assert_int_equal(hk_layout_entries(hk_plan_layout(f.plan)), 5);
+    assert_int_equal(hki_layout_entry_count(hk_plan_layout(f.plan)), 5);
     double in[24];
     for (int i = 0; i < 24; i++)
         in[i] = cos(3 * i) + i % 2;
@@ -347,7 +347,7 @@ static void test_reuse_and_penalties(void **state) {
     hk_set_loss(g, hk_constant_float(g, 100));
     hk_output(g, "total", hki_total_loss(g));
     open_session(&f, 1);
-    assert_int_equal(hk_layout_entries(hk_plan_layout(f.plan)), 2);
+    assert_int_equal(hki_layout_entry_count(hk_plan_layout(f.plan)), 2);
     feed(&f, "x", HK_F32, SHAPE(1, 2), (double[]){1, 3});
     assert_ok(hk_session_run(f.session));
     const float ea[] = {-7, -7, -7}, eb[] = {-19, -19, -19};
@@ -388,7 +388,7 @@ static void test_reused_scope(void **state) {
         "tower/block/layer_norm/gamma", "tower/block/layer_norm/beta",
         "tower/dense_1/kernel",         "tower/dense_1/bias",
     };
-    assert_int_equal(hk_layout_entries(hk_plan_layout(f.plan)),
+    assert_int_equal(hki_layout_entry_count(hk_plan_layout(f.plan)),
                      HKI_COUNT(names));
     for (size_t i = 0; i < HKI_COUNT(names); i++)
         entry_values(&f, names[i]);

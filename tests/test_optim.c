@@ -167,8 +167,8 @@ static void start(scene *s) {
         items[i] = s->var[i].item;
     s->layout = make_layout(items, (size_t)s->n_vars);
     assert_ok(hk_optimizer_create(&s->options, s->layout, &s->opt));
-    s->x = zeroed((size_t)hk_layout_size(s->layout), sizeof(float));
-    s->g = zeroed((size_t)hk_layout_size(s->layout), sizeof(float));
+    s->x = zeroed((size_t)hki_layout_size(s->layout), sizeof(float));
+    s->g = zeroed((size_t)hki_layout_size(s->layout), sizeof(float));
     for (int i = 0; i < s->n_vars; i++) {
         const variable *const v = &s->var[i];
         const hk_entry *const e = hk_layout_find(s->layout, v->name);
@@ -198,7 +198,7 @@ static void one_step(scene *s) {
                                  .rows = v->row_values};
     }
     const hk_grad_view view = {
-        s->g, hk_layout_dense(s->layout), sparse, n_sparse, 1, NULL};
+        s->g, hki_layout_dense(s->layout), sparse, n_sparse, 1, NULL};
     assert_ok(hk_optimizer_apply(s->opt, s->x, &view, s->step++, NULL));
 }
 
@@ -358,7 +358,9 @@ static const struct {
 
 static size_t list_of(char *text, double *out) {
     size_t n = 0;
-    for (char *p = strtok(text, ","); p != NULL; p = strtok(NULL, ","))
+    char *rest;
+    for (char *p = strtok_r(text, ",", &rest); p != NULL;
+         p = strtok_r(NULL, ",", &rest))
         out[n++] = number(p);
     return n;
 }

@@ -318,7 +318,7 @@ typedef struct mixed {
 } mixed;
 
 static void set_mixed(mixed *m, float v) {
-    fill(m->l, m->x, hk_layout_size(m->l), 0, 0);
+    fill(m->l, m->x, hki_layout_size(m->l), 0, 0);
     const hk_entry *e;
     for (size_t i = 0; (e = hk_layout_entry(m->l, i)) != NULL; i++)
         for (int64_t j = 0; e->dtype == HK_F32 && j < e->count; j++)
@@ -327,7 +327,7 @@ static void set_mixed(mixed *m, float v) {
 
 static mixed make_mixed(void) {
     mixed m = {.l = mixed_layout()};
-    m.x = zeroed((size_t)hk_layout_size(m.l), sizeof(float));
+    m.x = zeroed((size_t)hki_layout_size(m.l), sizeof(float));
     return m;
 }
 
@@ -576,7 +576,7 @@ static void make_grads(grads *s) {
                                     item("t", ROWS, DIM, HK_TRAINABLE, 1)};
     memset(s, 0, sizeof *s);
     s->l = make_layout(items, 3);
-    s->n = hk_layout_dense(s->l);
+    s->n = hki_layout_dense(s->l);
     s->g = zeroed((size_t)s->n, sizeof(float));
     fill(s->l, s->g, s->n, 5, 1);
     uint64_t seed = 9;
@@ -777,7 +777,7 @@ static void test_accumulated_mask(void **state) {
     (void)state;
     grads s;
     make_grads(&s);
-    const size_t n = hk_layout_entries(s.l);
+    const size_t n = hki_layout_entry_count(s.l);
     assert_true(n > 2);
     hk_gradproc_options o;
     hk_gradproc_options_init(&o, sizeof o);

@@ -22,7 +22,7 @@ static void bed_init(bed *b) {
         {"linear/age", {.rank = 2, .dim = {9, 4}}, HK_F32, HK_TRAINABLE, 1, 0},
         {"dnn/mean", {.rank = 1, .dim = {4}}, HK_F32, HK_STATE_AVERAGE, 0, 0}};
     assert_ok(hk_layout_create(items, 4, &b->layout));
-    const size_t n = (size_t)hk_layout_size(b->layout);
+    const size_t n = (size_t)hki_layout_size(b->layout);
     b->x = calloc(n, sizeof *b->x);
     b->g = calloc(n, sizeof *b->g);
     for (size_t e = 0; e < 4; e++) {
@@ -56,7 +56,7 @@ static hk_grad_view gradients(bed *b, int step) {
                          .indices = b->indices,
                          .rows = b->rows};
     return (hk_grad_view){.dense = b->g,
-                          .n_dense = hk_layout_dense(b->layout),
+                          .n_dense = hki_layout_dense(b->layout),
                           .sparse = &b->sparse,
                           .n_sparse = 1,
                           .scale = 1};
@@ -106,7 +106,7 @@ static void test_equals_two_optimizers(void **state) {
         assert_ok(hk_optimizer_apply(ftrl, b.x, &g, step, NULL));
     }
     assert_memory_equal(a.x, b.x,
-                        (size_t)hk_layout_size(a.layout) * sizeof(float));
+                        (size_t)hki_layout_size(a.layout) * sizeof(float));
     float *m, *linear_slot;
     assert_ok(hk_optimizer_slot(pair, "dnn/kernel", "m", &m));
     assert_ok(hk_optimizer_slot(pair, "linear/age", "linear", &linear_slot));
@@ -141,7 +141,7 @@ static void test_state(void **state) {
     assert_ok(hk_optimizer_restore(later, bytes, size));
     run(&b, later, 3, STEPS);
     assert_memory_equal(a.x, b.x,
-                        (size_t)hk_layout_size(a.layout) * sizeof(float));
+                        (size_t)hki_layout_size(a.layout) * sizeof(float));
     bytes[size / 2] ^= 1;
     assert_status(hk_optimizer_restore(later, bytes, size), HK_E_DATA);
     hk_name_map *map;

@@ -27,9 +27,9 @@ static model make_model(bool big, uint64_t seed) {
         item("bn/mean", 3, 0, HK_STATE_AVERAGE, 0),
     };
     model m = {.layout = make_layout(items, COUNT(items))};
-    m.n = hk_layout_size(m.layout);
-    m.n_dense = hk_layout_dense(m.layout);
-    m.n_train = hk_layout_train(m.layout);
+    m.n = hki_layout_size(m.layout);
+    m.n_dense = hki_layout_dense(m.layout);
+    m.n_train = hki_layout_train(m.layout);
     m.x = zeroed((size_t)m.n, sizeof(float));
     m.g = zeroed((size_t)m.n_train, sizeof(float));
     fill(m.layout, m.x, m.n, seed, 1);

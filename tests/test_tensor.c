@@ -592,11 +592,11 @@ static void test_layout(void **state) {
     model_items(items);
     hk_layout *l;
     assert_ok(hk_layout_create(items, N_ITEMS, &l));
-    assert_int_equal(hk_layout_dense(l), 64);
-    assert_int_equal(hk_layout_train(l), 368);
-    assert_int_equal(hk_layout_size(l), 416);
-    assert_int_equal(hk_layout_side_bytes(l), 256);
-    assert_int_equal(hk_layout_entries(l), N_ITEMS);
+    assert_int_equal(hki_layout_dense(l), 64);
+    assert_int_equal(hki_layout_train(l), 368);
+    assert_int_equal(hki_layout_size(l), 416);
+    assert_int_equal(hki_layout_side_bytes(l), 256);
+    assert_int_equal(hki_layout_entry_count(l), N_ITEMS);
     for (size_t i = 0; i < N_ITEMS; i++) {
         const hk_entry *const e = hk_layout_entry(l, i);
         assert_string_equal(e->name, expected[i].name);
@@ -622,8 +622,8 @@ static void test_layout_empty(void **state) {
     (void)state;
     hk_layout *l;
     assert_ok(hk_layout_create(NULL, 0, &l));
-    assert_int_equal(hk_layout_size(l), 0);
-    assert_int_equal(hk_layout_entries(l), 0);
+    assert_int_equal(hki_layout_size(l), 0);
+    assert_int_equal(hki_layout_entry_count(l), 0);
     assert_null(hk_layout_find(l, "x"));
     hk_layout_release(l);
 }
@@ -705,7 +705,7 @@ static void test_layout_refused(void **state) {
 static uint64_t fingerprint_of(const hk_layout_item *items) {
     hk_layout *l;
     assert_ok(hk_layout_create(items, N_ITEMS, &l));
-    const uint64_t f = hk_layout_fingerprint(l);
+    const uint64_t f = hki_layout_fingerprint(l);
     hk_layout_release(l);
     return f;
 }
@@ -766,14 +766,14 @@ static void test_layout_many(void **state) {
         assert_true(e->offset >= end);
         end = e->offset + e->count;
     }
-    assert_true(hk_layout_size(l) >= end);
+    assert_true(hki_layout_size(l) >= end);
     for (int i = 0; i < N; i++) {
         const hk_entry *const e = hk_layout_find(l, names[i]);
         assert_non_null(e);
         assert_string_equal(e->name, names[i]);
         assert_int_equal(e->count, i % 40);
-        assert_true(i % 3 == 0 ? e->offset >= hk_layout_train(l)
-                               : e->offset + e->count <= hk_layout_train(l));
+        assert_true(i % 3 == 0 ? e->offset >= hki_layout_train(l)
+                               : e->offset + e->count <= hki_layout_train(l));
     }
     hk_layout_release(l);
     hki_free(names);

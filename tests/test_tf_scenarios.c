@@ -91,7 +91,7 @@ static void test_s3(void **state) {
     eo.communication_period = 1;
     eo.moving_rate = 0.5;
     eo.rho = 0;
-    assert_int_equal(hk_layout_size(c.layout), 2 * S3_FLOATS);
+    assert_int_equal(hki_layout_size(c.layout), 2 * S3_FLOATS);
     for (int i = 0; i < S3_WORKERS; i++) {
         for (int k = 0; k < 2 * S3_FLOATS; k++)
             x[i][k] = i == 0 ? (float)((k + (k >= S3_FLOATS)) % 2 + 1) : -7;
@@ -105,7 +105,7 @@ static void test_s3(void **state) {
     for (int k = 0; k < 2 * S3_FLOATS; k++)
         g[k] = -1;
     const hk_grad_view view = {
-        .dense = g, .n_dense = hk_layout_dense(c.layout), .scale = 1};
+        .dense = g, .n_dense = hki_layout_dense(c.layout), .scale = 1};
     assert_ok(hk_elastic_apply(worker[0], x[0], &view, NULL));
     check_place(&c, 0, 0.5f); // half of the worker's step
     check_place(&c, 1, 0.5f);

@@ -298,7 +298,7 @@ static void test_selection_stays(void **state) {
     const hk_entry *const w = hk_layout_find(f.layout, "w");
     const hk_entry *const v = hk_layout_find(f.layout, "v");
     unsigned char mask[16] = {0};
-    for (size_t i = 0; i < hk_layout_entries(f.layout); i++)
+    for (size_t i = 0; i < hki_layout_entry_count(f.layout); i++)
         mask[i] = hk_layout_entry(f.layout, i) == v;
     assert_ok(hk_optimizer_select(f.opt, mask));
     hk_trainer_options o;
@@ -558,7 +558,7 @@ static void test_recalibrate(void **state) {
     assert_ok(hk_plan_get(ctx, &m, HK_TRAIN, &po, &p));
     assert_ok(hk_session_create(p, NULL, &s));
     const hk_layout *l = hk_plan_layout(p);
-    const size_t n = (size_t)hk_layout_size(l);
+    const size_t n = (size_t)hki_layout_size(l);
     float *x, *old;
     assert_ok(hki_alloc_array(n, sizeof *x, &x));
     assert_ok(hki_alloc_array(n, sizeof *old, &old));
@@ -677,7 +677,7 @@ static run_result run_workers(hk_turn_order turn, uint32_t n) {
     s.threads.steps = 200;
     thread_workers_run(w, &s.threads, n);
     run_result r;
-    const size_t size = (size_t)hk_layout_size(hk_plan_layout(p));
+    const size_t size = (size_t)hki_layout_size(hk_plan_layout(p));
     assert_ok(hki_alloc_array(size, sizeof(float), &r.center));
     assert_ok(hk_center_snapshot(center, HK_CENTER_VALUES, 1000, r.center, NULL,
                                  &r.info));
@@ -759,7 +759,7 @@ static void test_round_robin_repeats(void **state) {
     run_result b = run_workers(HK_TURN_ROUND_ROBIN, 3);
     hk_plan *p = class_plan(HK_TRAIN);
     assert_memory_equal(a.center, b.center,
-                        (size_t)hk_layout_size(hk_plan_layout(p)) *
+                        (size_t)hki_layout_size(hk_plan_layout(p)) *
                             sizeof(float));
     hk_plan_release(p);
     hki_free(a.center);

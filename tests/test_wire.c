@@ -285,7 +285,7 @@ static void test_layout(void **state) {
     assert_ok(hki_layout_put(l, shares, &b));
     assert_ok(
         hki_layout_get((const uint8_t *)b.data, b.size, "peer", &back, &share));
-    assert_true(hk_layout_fingerprint(l) == hk_layout_fingerprint(back));
+    assert_true(hki_layout_fingerprint(l) == hki_layout_fingerprint(back));
     assert_memory_equal(share, shares, sizeof shares);
     assert_true(hki_shares_hash(share, 4) == hki_shares_hash(shares, 4));
     hki_free(share);

@@ -60,7 +60,7 @@ HK_API void hk_ema_destroy(hk_ema *e); // NULL is allowed
 HK_API hk_status hk_ema_update(hk_ema *e, const float *x);
 
 typedef struct hk_ema_info {
-    const float *values; // the shadow, hk_layout_size floats; lives as e does
+    const float *values; // the shadow, the layout's n floats; lives as e does
     double decay;        // the d of the next update
     int64_t updates;     // so far
 } hk_ema_info;

@@ -137,7 +137,7 @@ typedef enum hk_center_part {
 } hk_center_part;
 
 // A consistent copy while training runs: the center between two exchanges.
-// values: hk_layout_size floats; side, info: NULL allowed. wait_ms bounds the
+// values: the layout's n floats; side, info: NULL allowed. wait_ms bounds the
 // wait for running exchanges. HK_E_STATE before there are values.
 HK_API hk_status hk_center_snapshot(hk_center *c, hk_center_part part,
                                     int64_t wait_ms, float *values, void *side,

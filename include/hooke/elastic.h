@@ -80,7 +80,7 @@ typedef struct hk_elastic_options {
     uint32_t local_schedule; // 1: schedules see local_step, not global_step
     hk_isa isa;              // default AUTO
     uint32_t reserved;       // zero
-    void *side; // values of other types (hk_layout_side_bytes); borrowed,
+    void *side; // values of other types (the layout's side block); borrowed,
                 // NULL: they are not exchanged
 } hk_elastic_options;
 
@@ -135,7 +135,7 @@ typedef struct hk_elastic_info {
     const char *name;
     hk_optimizer *inner; // NULL: without
     hk_center *center;
-    const float *view; // the last view of the center, hk_layout_size floats;
+    const float *view; // the last view of the center, the layout's n floats;
                        // NULL when not kept
     int64_t local_step;
     int64_t global_step; // the center's at the last contact plus own steps

@@ -269,7 +269,7 @@ HK_API hk_status hk_estimator_layout(hk_estimator *e, const hk_source *input,
                                      hk_layout **out);
 // A center elsewhere, as config.center, before the first train call; borrowed.
 HK_API hk_status hk_estimator_set_center(hk_estimator *e, hk_center *center);
-// Gives the model values (hk_layout_size floats; side may be NULL) that came
+// Gives the model values (the layout's n floats; side may be NULL) that came
 // from elsewhere, to evaluate or export them. input: as for training.
 HK_API hk_status hk_estimator_assign(hk_estimator *e, const hk_source *input,
                                      const float *values, const void *side,

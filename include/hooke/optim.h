@@ -9,7 +9,7 @@
 //     hk_optimizer_apply(opt, x, &g, global_step, NULL);
 //
 // Everything here sees a layout (hooke/tensor.h) and vectors that follow it:
-// x has hk_layout_size floats, gradients and slots cover the trainable part.
+// x has the layout's n floats, gradients and slots cover the trainable part.
 // Formulas, defaults and slot names are TensorFlow 1.x's; docs/optimizers.md
 // lists them all.
 //
@@ -115,9 +115,9 @@ HK_API hk_status hk_optimizer_create(const hk_optimizer_options *opt,
                                      hk_layout *layout, hk_optimizer **out);
 HK_API void hk_optimizer_destroy(hk_optimizer *o); // NULL is allowed
 
-// One step's gradients. dense covers the dense section (n_dense =
-// hk_layout_dense) or the whole trainable part (hk_layout_train), NULL with 0
-// for none; gaps between entries are zero. sparse: at most one per table, the
+// One step's gradients. dense covers the layout's dense section (n_dense
+// floats) or its whole trainable part (n_train floats), NULL with 0 for none;
+// gaps between entries are zero. sparse: at most one per table, the
 // rows of a repeated index add up. Every gradient is multiplied by scale.
 // mask: entries with mask[i] == 0, i counting as in hk_layout_entry, have no
 // gradient (dense is 0 there): they neither move nor change slots. NULL: all

@@ -209,7 +209,7 @@ HK_API void hk_role_worker_close(hk_role_worker *w);
 
 typedef struct hk_evaluation {
     int64_t global_step;
-    const float *values; // the center, hk_layout_size floats; NULL: see path
+    const float *values; // the center, the layout's n floats; NULL: see path
     const void *side;    // NULL: none
     const char *path;    // checkpoint in `directory`; NULL: see values
     uint32_t is_final;   // 1: the run is over, this is its result

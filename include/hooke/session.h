@@ -85,7 +85,7 @@ HK_API hk_status hk_plan_dump(const hk_plan *p,
                               void (*write)(void *user, const char *text),
                               void *user);
 // Initial values of all variables: a function of (seed, names) only. x has
-// hk_layout_size floats.
+// the layout's n floats.
 HK_API hk_status hk_plan_init_values(const hk_plan *p, uint64_t seed, float *x);
 
 // ---- sessions -------------------------------------------------------------
@@ -108,12 +108,12 @@ HK_API hk_status hk_session_create(hk_plan *p, const hk_session_options *opt,
 HK_API void hk_session_destroy(hk_session *s);        // NULL is allowed
 HK_API hk_plan *hk_session_plan(const hk_session *s); // borrowed
 
-// The flat vectors. params has hk_layout_size floats; grads has grad_count
+// The flat vectors. params has the layout's n floats; grads has grad_count
 // (hk_session_get_info). Both stay in place for the session's life.
 HK_API float *hk_session_params(hk_session *s);
 HK_API float *hk_session_grads(hk_session *s);
 // Runs on another vector (a center, an average) from now on: borrowed,
-// hk_layout_size floats, NULL goes back to the session's own.
+// the layout's n floats, NULL goes back to the session's own.
 HK_API hk_status hk_session_bind_params(hk_session *s, float *x);
 
 // Input by name: a float, int... tensor of the plan's shape. feed borrows t's
@@ -140,8 +140,8 @@ HK_API hk_status hk_session_sparse_grad(hk_session *s, size_t i,
                                         hk_sparse_grad *out);
 
 typedef struct hk_session_info {
-    int64_t grad_count;  // floats of the gradient vector: hk_layout_dense, or
-                         // hk_layout_train where a table's gradient is dense
+    int64_t grad_count; // floats of the gradient vector: n_dense of the layout,
+                        // or n_train where a table's gradient is dense
     size_t sparse_count; // tables with sparse gradients
     uint64_t step;       // runs done so far: the state of random operators
 } hk_session_info;

@@ -116,17 +116,20 @@ typedef struct hk_layout hk_layout; // opaque, immutable, reference-counted
 
 HK_API hk_layout *hk_layout_retain(hk_layout *l);
 HK_API void hk_layout_release(hk_layout *l); // NULL is allowed
-HK_API int64_t hk_layout_dense(const hk_layout *l);
-HK_API int64_t hk_layout_train(const hk_layout *l);
-HK_API int64_t hk_layout_size(const hk_layout *l);       // n, in floats
-HK_API int64_t hk_layout_side_bytes(const hk_layout *l); // side block
-HK_API size_t hk_layout_entries(const hk_layout *l);     // how many
+
+typedef struct hk_layout_info {
+    int64_t n_dense, n_train, n; // ends of the sections, in floats
+    int64_t side_bytes;          // of the side block
+    size_t entry_count;
+    uint64_t fingerprint; // hash over names, shapes, types, kinds and offsets;
+                          // equal layouts agree
+} hk_layout_info;
+
+HK_API hk_status hk_layout_get_info(const hk_layout *l, hk_layout_info *out);
 // In the order of the sections, the side block last; NULL past the end.
 HK_API const hk_entry *hk_layout_entry(const hk_layout *l, size_t i);
 // NULL when there is no such name.
 HK_API const hk_entry *hk_layout_find(const hk_layout *l, const char *name);
-// Hash over names, shapes, types, kinds and offsets; equal layouts agree.
-HK_API uint64_t hk_layout_fingerprint(const hk_layout *l);
 
 typedef struct hk_layout_item {
     const char *name;
@@ -175,7 +178,7 @@ HK_API void hk_name_map_destroy(hk_name_map *m); // NULL is allowed
 // Appends a copy of *item (the name too). HK_E_EXISTS for a name that is
 // there already; the map is unchanged after a failure.
 HK_API hk_status hk_name_map_add(hk_name_map *m, const hk_named *item);
-// Adds every entry of l under its own name: x holds hk_layout_size floats,
+// Adds every entry of l under its own name: x holds the layout's n floats,
 // side the side block (NULL when the layout has none).
 HK_API hk_status hk_name_map_add_layout(hk_name_map *m, const hk_layout *l,
                                         float *x, void *side);

@@ -179,6 +179,16 @@ hk_status hki_realloc_array(size_t count, size_t size, void *ptr) {
     return HK_OK;
 }
 
+hk_status hki_list_reserve(void *data, size_t n, size_t *capacity,
+                           size_t elem_bytes) {
+    if (n <= *capacity)
+        return HK_OK;
+    const size_t want = HKI_MAX(n, *capacity * 2 + 8);
+    HKI_TRY(hki_realloc_array(want, elem_bytes, data));
+    *capacity = want;
+    return HK_OK;
+}
+
 void hki_free(void *ptr) {
     if (ptr == NULL)
         return;

@@ -53,6 +53,15 @@ void hki_options_init(void *opt, size_t struct_size, const void *defaults,
         hki_options_init(opt, struct_size, &d, sizeof d);                      \
     }
 
+// The same with defaults that have a name.
+#define HKI_OPTIONS_FROM(type, last, defaults)                                 \
+    _Static_assert(sizeof(type) ==                                             \
+                       offsetof(type, last) + sizeof(((type *)0)->last),       \
+                   "option structs have no tail padding");                     \
+    void type##_init(type *opt, size_t struct_size) {                          \
+        hki_options_init(opt, struct_size, &(defaults), sizeof(defaults));     \
+    }
+
 // Validates the struct_size protocol of option structs and copies the
 // caller's struct over the defaults in *dst (dst_size bytes, already filled).
 // A shorter struct keeps defaults for the rest; a longer one is refused if
@@ -69,6 +78,19 @@ hk_status hki_alloc_array(size_t count, size_t size, void *out);
 hk_status hki_zalloc_array(size_t count, size_t size, void *out);
 // Grows or shrinks *ptr (address of a typed pointer) to count elements.
 hk_status hki_realloc_array(size_t count, size_t size, void *ptr);
+
+// Growing arrays: data, n, capacity; freed with hki_free(list.data).
+#define HKI_LIST(T)                                                            \
+    struct {                                                                   \
+        T *data;                                                               \
+        size_t n, capacity;                                                    \
+    }
+// Room for n elements at *data, a pointer to an array of them.
+hk_status hki_list_reserve(void *data, size_t n, size_t *capacity,
+                           size_t elem_bytes);
+// Room for one more.
+#define HKI_LIST_ROOM(l)                                                       \
+    hki_list_reserve(&(l).data, (l).n + 1, &(l).capacity, sizeof *(l).data)
 void hki_free(void *ptr); // NULL is allowed
 hk_status hki_strdup(const char *s, char **out);
 

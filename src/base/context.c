@@ -13,9 +13,6 @@ struct hk_context {
     atomic_int stop; // reason, 0: none
 };
 
-_Static_assert(sizeof(hk_context_options) ==
-                   offsetof(hk_context_options, reserved) + sizeof(uint32_t),
-               "option structs have no tail padding");
 // hk_request_stop may run in a signal handler.
 _Static_assert(ATOMIC_INT_LOCK_FREE == 2, "stop flag is lock-free");
 
@@ -25,9 +22,7 @@ static const hk_context_options defaults = {
     .isa = HK_ISA_AUTO,
 };
 
-void hk_context_options_init(hk_context_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS_FROM(hk_context_options, reserved, defaults)
 
 // Checks *opt and replaces "choose for me" by the choice.
 static hk_status resolve(hk_context_options *opt) {

@@ -2,10 +2,6 @@
 #include "elastic/elastic.h"
 #include "elastic/turn.h"
 
-_Static_assert(sizeof(hk_center_options) ==
-                   offsetof(hk_center_options, isa) + sizeof(hk_isa),
-               "option structs have no tail padding");
-
 static const hk_center_options defaults = {
     .struct_size = sizeof defaults,
     .average_rate = 0.001,
@@ -14,9 +10,7 @@ static const hk_center_options defaults = {
     .chunk_kib = 128,
 };
 
-void hk_center_options_init(hk_center_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS_FROM(hk_center_options, isa, defaults)
 
 hk_status hki_center_options_check(const hk_center_options *src,
                                    hk_center_options *out) {

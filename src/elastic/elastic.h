@@ -163,7 +163,7 @@ typedef struct hki_touched {
 } hki_touched;
 
 typedef struct hki_exchange {
-    // The worker's vectors, hk_layout_size floats.
+    // The worker's vectors, the layout's n floats.
     float *x;
     float *view;         // required by HKI_METHOD_VIEW; else NULL, or receives
                          // the center as it was before

@@ -52,10 +52,10 @@ static hk_status create_locks(hki_local *c) {
 
 static hk_status create_vectors(hki_local *c) {
     const hki_method *const m = c->base.method;
-    const size_t n = (size_t)hk_layout_size(c->base.layout);
-    const size_t n_train = (size_t)hk_layout_train(c->base.layout);
+    const size_t n = (size_t)hki_layout_size(c->base.layout);
+    const size_t n_train = (size_t)hki_layout_train(c->base.layout);
     HKI_TRY(hki_zalloc_array(n, sizeof(float), &c->values));
-    HKI_TRY(hki_zalloc_array((size_t)hk_layout_side_bytes(c->base.layout), 1,
+    HKI_TRY(hki_zalloc_array((size_t)hki_layout_side_bytes(c->base.layout), 1,
                              &c->side));
     HKI_TRY(
         hki_zalloc_array(c->base.parts.count, sizeof *c->updates, &c->updates));
@@ -105,7 +105,7 @@ static hk_status create_delayed(hki_local *c, const hk_center_options *opt,
 
 // Entries that are not exchanged stay out of the outer optimizer's steps.
 static hk_status restrict_outer(hki_local *c) {
-    const size_t n = hk_layout_entries(c->base.layout);
+    const size_t n = hki_layout_entry_count(c->base.layout);
     unsigned char *mask;
     HKI_TRY(hki_alloc_array(n, 1, &mask));
     for (size_t i = 0; i < n; i++)
@@ -141,7 +141,7 @@ static hk_status create_outer(hki_local *c, const hk_center_options *opt) {
 static hk_status build(hki_local *c, const hk_center_options *opt) {
     HKI_TRY(hki_exchange_kernels_pick(opt->isa, c->base.name, &c->k));
     HKI_TRY(hki_turn_init(&c->turn, opt, c->base.name,
-                          hk_layout_fingerprint(c->base.layout)));
+                          hki_layout_fingerprint(c->base.layout)));
     HKI_TRY(create_locks(c));
     HKI_TRY(create_vectors(c));
     HKI_TRY(hki_zalloc_array(opt->max_workers, sizeof *c->slot, &c->slot));
@@ -351,7 +351,7 @@ hk_status hki_local_assign(hk_center *base, const float *values,
 static hk_status add_vector(const hki_local *c, const char *prefix,
                             float *vector, hk_name_map *map) {
     const hk_layout *const l = c->base.layout;
-    for (size_t i = 0; vector != NULL && i < hk_layout_entries(l); i++) {
+    for (size_t i = 0; vector != NULL && i < hki_layout_entry_count(l); i++) {
         const hk_entry *const e = hk_layout_entry(l, i);
         if (e->dtype != HK_F32 || c->base.parts.share[i] != HK_SHARE_EXCHANGE)
             continue;

@@ -100,7 +100,7 @@ void hki_local_copy_side(hki_local *c, void *dst, const void *src, bool all) {
     if (dst == NULL || src == NULL)
         return;
     const hk_layout *const l = c->base.layout;
-    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
         const hk_entry *const e = hk_layout_entry(l, i);
         if (e->dtype != HK_F32 &&
             (all || c->base.parts.share[i] == HK_SHARE_COPY))
@@ -215,7 +215,7 @@ static void take_part(hki_local *c, const hki_share_part *p, float *x,
 static hk_status visit_outer(hki_local *c, void *arg, const hki_stripe *s) {
     hki_exchange *const ex = ((exchange_arg *)arg)->ex;
     const bool delta = c->base.method->worker == HKI_WORKER_DELTA;
-    const int64_t n_train = hk_layout_train(c->base.layout);
+    const int64_t n_train = hki_layout_train(c->base.layout);
     for (size_t i = s->first; i < s->last; i++) {
         const hki_share_part *const p = &c->base.parts.part[i];
         if (p->share == HK_SHARE_COPY || p->state) {
@@ -262,7 +262,9 @@ static hk_status exchange_outer_free(hki_local *c, exchange_arg *a) {
 }
 
 // Nobody waits: two rounds of trylock, starting at a place of the worker's
-// own; what is still busy then is left out.
+// own (worker i of p at stripe i n / p, so that p workers meet rarely); what is
+// still busy then is left out and counted. Each stripe is exchanged once or not
+// at all: x + c is conserved within it.
 static void exchange_free(hki_local *c, exchange_arg *a) {
     hki_exchange *const ex = a->ex;
     hki_local_begin(c, a->m, ex, true);
@@ -400,7 +402,7 @@ hk_status hki_local_pull(hk_center *base, hki_member m, float *x, float *view,
 // Entries without a center keep what the first worker brought; they belong
 // to the first stripe.
 static void copy_unshared(const hki_local *c, float *dst, const float *src) {
-    for (size_t i = 0; i < hk_layout_entries(c->base.layout); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(c->base.layout); i++) {
         const hk_entry *const e = hk_layout_entry(c->base.layout, i);
         if (e->dtype == HK_F32 && c->base.parts.share[i] == HK_SHARE_LOCAL)
             copy_floats(dst + e->offset, src + e->offset, e->count);
@@ -435,7 +437,7 @@ hk_status hki_local_snapshot(hk_center *base, hk_center_part part,
         return hki_fail(HK_E_STATE, "%s: snapshot: no values yet", base->name);
     const float *const from =
         part == HK_CENTER_AVERAGE ? c->average : c->values;
-    memset(values, 0, (size_t)hk_layout_size(base->layout) * sizeof *values);
+    memset(values, 0, (size_t)hki_layout_size(base->layout) * sizeof *values);
     copy_arg a = {.x = values, .side = side, .info = info, .from = from};
     const hki_local_walk_state w = {.what = "snapshot",
                                     .worker = UINT32_MAX,

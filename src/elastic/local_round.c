@@ -74,7 +74,7 @@ static hk_status outer_step(hki_local *c, uint32_t count) {
         HKI_TRY(
             hk_optimizer_set(c->outer, "learning_rate", c->outer_rate * gamma));
     }
-    const int64_t n = hk_layout_train(c->base.layout);
+    const int64_t n = hki_layout_train(c->base.layout);
     const hk_grad_view g = {.dense = c->sum, .n_dense = n, .scale = scale};
     HKI_TRY(hk_optimizer_apply(c->outer, c->values, &g,
                                (int64_t)c->round.number, NULL));

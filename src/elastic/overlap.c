@@ -19,6 +19,10 @@ typedef struct job {
     char text[512];
 } job;
 
+// Job k uses jobs[k % 2]. Jobs are applied in the order they were started:
+//     applied <= taken <= queued = started <= applied + 2
+// A job is the thread's from `queued` until `done`, the worker's before and
+// after; only `done` and the counters are looked at by both.
 struct hki_overlap {
     hk_elastic *e;
     hki_thread *thread;
@@ -69,7 +73,7 @@ hk_status hki_overlap_create(hk_elastic *e) {
     e->overlap = o;
     o->e = e;
     for (size_t i = 0; i < HKI_COUNT(o->jobs); i++)
-        HKI_TRY(hki_zalloc_array((size_t)hk_layout_size(e->layout),
+        HKI_TRY(hki_zalloc_array((size_t)hki_layout_size(e->layout),
                                  sizeof(float), &o->jobs[i].d));
     if (pthread_mutex_init(&o->lock, NULL) != 0)
         return hki_fail(HK_E_NO_MEMORY, "%s: mutex", e->name);
@@ -127,6 +131,8 @@ static hk_status finish_job(hk_elastic *e, float *x) {
     j->in_use = false;
     hki_elastic_count(e, &j->ex);
     e->total = j->sums;
+    // center_step + since is the global step as far as this worker knows. The
+    // center's answer does not yet hold the steps that a later job reports.
     if (j->ex.begun) {
         const job *const other = &o->jobs[o->applied % 2];
         e->center_step = j->ex.global_step;
@@ -152,7 +158,7 @@ hk_status hki_overlap_start(hk_elastic *e, float *x, int64_t apply_at) {
     if (j->in_use) // the period has been shortened
         HKI_TRY(finish_job(e, x));
     const int64_t start = hki_now_ns();
-    memcpy(j->d, x, (size_t)hk_layout_size(e->layout) * sizeof *x);
+    memcpy(j->d, x, (size_t)hki_layout_size(e->layout) * sizeof *x);
     hki_elastic_prepare(e, j->d, &j->ex);
     j->ex.diff = j->d;
     j->k = e->k;

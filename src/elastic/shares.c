@@ -83,7 +83,7 @@ static void cut_run(void *arg, const hki_share_part *run) {
 
 hk_status hki_parts_init(hki_parts *p, const hk_layout *l, int64_t chunk_floats,
                          hk_share_fn share, void *user, const char *what) {
-    const size_t n = hk_layout_entries(l);
+    const size_t n = hki_layout_entry_count(l);
     HKI_TRY(hki_alloc_array(n, sizeof *p->share, &p->share));
     for (size_t i = 0; i < n; i++)
         HKI_TRY(decide(hk_layout_entry(l, i), share, user, what, &p->share[i]));

@@ -6,12 +6,13 @@
 void hki_elastic_observe_begin(hk_elastic *e) {
     e->total = (hki_sums){{0}};
     if (e->entry != NULL)
-        memset(e->entry, 0, hk_layout_entries(e->layout) * sizeof *e->entry);
+        memset(e->entry, 0,
+               hki_layout_entry_count(e->layout) * sizeof *e->entry);
 }
 
 // First float entry that ends behind a place of the vector.
 static size_t find_entry(const hk_layout *l, int64_t at) {
-    size_t low = 0, high = hk_layout_entries(l);
+    size_t low = 0, high = hki_layout_entry_count(l);
     while (low < high) {
         const size_t mid = low + (high - low) / 2;
         const hk_entry *const e = hk_layout_entry(l, mid);
@@ -86,7 +87,7 @@ hk_status hk_elastic_entry_stats(const hk_elastic *e, size_t entry,
     if (e->entry == NULL)
         return hki_fail(HK_E_STATE, "%s: stats of entries need telemetry 2",
                         e->name);
-    if (entry >= hk_layout_entries(e->layout) ||
+    if (entry >= hki_layout_entry_count(e->layout) ||
         e->center->parts.share[entry] != HK_SHARE_EXCHANGE)
         return hki_fail(HK_E_NOT_FOUND, "%s: entry %zu is not exchanged",
                         e->name, entry);

@@ -1,5 +1,10 @@
 // touched.c - which rows of embedding tables a worker has moved since its last
 // exchange, for centers to which only those rows need to travel.
+//
+// Invariant: a row whose bit is clear has not been written by this worker since
+// the exchange that cleared it. Bits are set after the inner step has moved the
+// rows and cleared when an exchange has gone through; one that failed or found
+// the center busy leaves them, so that the next one sends those rows too.
 #include "elastic/worker.h"
 
 void hki_touched_destroy(hk_elastic *e) {
@@ -13,7 +18,7 @@ static size_t n_words(const hk_entry *entry) {
 }
 
 hk_status hki_touched_create(hk_elastic *e) {
-    const size_t n = hk_layout_entries(e->layout);
+    const size_t n = hki_layout_entry_count(e->layout);
     size_t tables = 0;
     for (size_t i = 0; i < n; i++)
         tables += hk_layout_entry(e->layout, i)->sparse;
@@ -37,7 +42,7 @@ void hki_touched_mark(hk_elastic *e, const hk_grad_view *g) {
     if (e->touched == NULL)
         return;
     // A dense gradient that covers the tables moves every row.
-    if (g->n_dense > hk_layout_dense(e->layout))
+    if (g->n_dense > hki_layout_dense(e->layout))
         e->all_touched = true;
     for (size_t i = 0; i < g->n_sparse; i++) {
         const hk_sparse_grad *const s = &g->sparse[i];

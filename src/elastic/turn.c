@@ -122,14 +122,11 @@ void hki_turn_initialised(hki_turn *t, uint32_t id) {
 static void append(hki_turn *t, uint32_t event) {
     if (t->lost)
         return;
-    if (t->n_log == t->capacity) {
-        // Doubling: an allocation every so many exchanges, none in between.
-        if (hki_realloc_array(2 * t->capacity, sizeof *t->log, &t->log) !=
-            HK_OK) {
-            t->lost = true;
-            return;
-        }
-        t->capacity *= 2;
+    // Doubles: an allocation every so many exchanges, none in between.
+    if (hki_list_reserve(&t->log, t->n_log + 1, &t->capacity, sizeof *t->log) !=
+        HK_OK) {
+        t->lost = true;
+        return;
     }
     t->log[t->n_log++] = event;
 }

@@ -8,6 +8,10 @@
 #define HKI_TURN_H
 #include "elastic/elastic.h"
 
+// Round-robin: an id has a seat while it is expected or has joined, and only
+// the id `next` may enter; leaving the turn passes `next` on to the following
+// seat, a failed event keeps it. Recorded: event number `position` of the log
+// is the only one that may enter.
 typedef enum hki_event {
     HKI_EVENT_JOIN = 1,
     HKI_EVENT_PULL = 2,

@@ -5,10 +5,6 @@
 #include "elastic/worker.h"
 #include <math.h>
 
-_Static_assert(sizeof(hk_elastic_options) ==
-                   offsetof(hk_elastic_options, side) + sizeof(void *),
-               "option structs have no tail padding");
-
 static const hk_elastic_options defaults = {
     .struct_size = sizeof defaults,
     .moving_rate = HK_ELASTIC_AUTO,
@@ -17,9 +13,7 @@ static const hk_elastic_options defaults = {
     .use_locking = 1,
 };
 
-void hk_elastic_options_init(hk_elastic_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS_FROM(hk_elastic_options, side, defaults)
 
 // ---- rates ------------------------------------------------------------------
 
@@ -280,7 +274,7 @@ static hk_status check_outside(const hk_elastic *e) {
 }
 
 static hk_status create_vectors(hk_elastic *e) {
-    const size_t n = (size_t)hk_layout_size(e->layout);
+    const size_t n = (size_t)hki_layout_size(e->layout);
     const bool elastic = e->method->worker == HKI_WORKER_ELASTIC;
     const bool auto_rho = e->opt.rho == HK_ELASTIC_AUTO && elastic &&
                           e->opt.preset == HK_PRESET_TF && e->inner != NULL;
@@ -288,7 +282,7 @@ static hk_status create_vectors(hk_elastic *e) {
         (e->opt.rho != HK_ELASTIC_AUTO && e->opt.rho != 0))
         HKI_TRY(hki_zalloc_array(n, sizeof(float), &e->view));
     if (e->method->worker == HKI_WORKER_GRADIENT) {
-        HKI_TRY(hki_zalloc_array((size_t)hk_layout_train(e->layout),
+        HKI_TRY(hki_zalloc_array((size_t)hki_layout_train(e->layout),
                                  sizeof(float), &e->grad));
         HKI_TRY(hki_tables_init(&e->tables, e->layout));
     }
@@ -297,8 +291,8 @@ static hk_status create_vectors(hk_elastic *e) {
     if (e->opt.telemetry > 0 && e->opt.overlap_steps == 0 && e->inner != NULL)
         HKI_TRY(hki_zalloc_array(n, sizeof(float), &e->before));
     if (e->opt.telemetry > 1)
-        HKI_TRY(hki_zalloc_array(hk_layout_entries(e->layout), sizeof *e->entry,
-                                 &e->entry));
+        HKI_TRY(hki_zalloc_array(hki_layout_entry_count(e->layout),
+                                 sizeof *e->entry, &e->entry));
     return hki_touched_create(e);
 }
 
@@ -309,8 +303,8 @@ static hk_status build(hk_elastic *e, const char *name) {
         return hki_fail(HK_E_INVALID_ARG, "elastic: the name is empty");
     if (e->inner == NULL)
         HKI_TRY(check_outside(e));
-    else if (hk_layout_fingerprint(hki_optimizer_layout(e->inner)) !=
-             hk_layout_fingerprint(e->layout))
+    else if (hki_layout_fingerprint(hki_optimizer_layout(e->inner)) !=
+             hki_layout_fingerprint(e->layout))
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: optimizer and center have different layouts",
                         e->name);
@@ -395,7 +389,7 @@ hk_status hk_elastic_init(hk_elastic *e, float *x, int32_t task) {
     e->accumulated = 0;
     if (e->grad != NULL)
         memset(e->grad, 0,
-               (size_t)hk_layout_train(e->layout) * sizeof *e->grad);
+               (size_t)hki_layout_train(e->layout) * sizeof *e->grad);
     if (e->opt.synchronous)
         HKI_TRY(ops->barrier(e->center, e->m, e->opt.num_worker, deadline));
     e->n.start_ns = hki_now_ns();

@@ -33,13 +33,15 @@ struct hk_elastic {
     hk_log_level log_level;
     int32_t hook_task;
 
-    // hk_layout_size floats each, NULL when not needed.
+    // the layout's n floats each, NULL when not needed.
     float *view;
     float *diff;       // paper's order without overlap
     float *before;     // x before a step that is followed by an exchange
-    float *grad;       // accumulated gradient, hk_layout_train floats
+    float *grad;       // accumulated gradient, the layout's n_train floats
     hki_tables tables; // of grad
 
+    // global_step = center_step + since: an exchange that has begun moves its
+    // steps from the second to the first, whatever becomes of it later.
     hki_member m; // incarnation 0: not joined
     int64_t local_step;
     bool due;            // the second half of a step has an exchange to do

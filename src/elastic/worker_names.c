@@ -46,7 +46,7 @@ static hk_status add_scalar(hk_name_map *map, const char *name,
 // The exchanged entries of a vector of n floats, under prefix/<name>.
 static hk_status add_vector(const hk_elastic *e, const char *prefix,
                             float *vector, int64_t n, hk_name_map *map) {
-    for (size_t i = 0; vector != NULL && i < hk_layout_entries(e->layout);
+    for (size_t i = 0; vector != NULL && i < hki_layout_entry_count(e->layout);
          i++) {
         const hk_entry *const entry = hk_layout_entry(e->layout, i);
         if (entry->dtype != HK_F32 || entry->offset >= n ||
@@ -78,18 +78,14 @@ hk_status hk_elastic_variables(hk_elastic *e, hk_name_map *map) {
     if (ops->worker_variables != NULL && e->m.incarnation != 0)
         HKI_TRY(ops->worker_variables(e->center, e->m, map));
     HKI_TRY(add_vector(e, "local_center_variable", e->view,
-                       hk_layout_size(e->layout), map));
+                       hki_layout_size(e->layout), map));
     if (e->grad != NULL)
         HKI_TRY(add_scalar(map, "gradients_accumulated", &e->accumulated));
-    return add_vector(e, "grad_variable", e->grad, hk_layout_train(e->layout),
+    return add_vector(e, "grad_variable", e->grad, hki_layout_train(e->layout),
                       map);
 }
 
 // ---- swapping saver ---------------------------------------------------------
-
-_Static_assert(sizeof(hk_swapping_options) ==
-                   offsetof(hk_swapping_options, x) + sizeof(float *),
-               "option structs have no tail padding");
 
 static const hk_swapping_options swapping_defaults = {
     .struct_size = sizeof swapping_defaults,
@@ -97,10 +93,7 @@ static const hk_swapping_options swapping_defaults = {
     .step_name = "global_step",
 };
 
-void hk_swapping_options_init(hk_swapping_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &swapping_defaults,
-                     sizeof swapping_defaults);
-}
+HKI_OPTIONS_FROM(hk_swapping_options, x, swapping_defaults)
 
 typedef struct swap {
     const hk_elastic *e;
@@ -148,7 +141,7 @@ static hk_status add_listed(const swap *w) {
 }
 
 static hk_status add_all(const swap *w) {
-    for (size_t i = 0; i < hk_layout_entries(w->e->layout); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(w->e->layout); i++) {
         const hk_entry *const entry = hk_layout_entry(w->e->layout, i);
         if (w->e->center->parts.share[i] == HK_SHARE_LOCAL ||
             (entry->dtype != HK_F32 && w->side == NULL))

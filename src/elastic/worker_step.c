@@ -48,7 +48,10 @@ void hki_elastic_subtract(const hk_elastic *e, float *x, const float *d) {
     }
 }
 
-// One exchange in this thread. diff: NULL, or takes d.
+// One exchange in this thread. diff: NULL, or takes d. Once it has begun, the
+// center has counted the steps: they are not reported a second time, even if a
+// later chunk times out. What the exchange was to carry (gradients, touched
+// rows) is kept until all of it went through.
 static hk_status exchange_now(hk_elastic *e, float *x, float *diff) {
     hki_exchange ex;
     const int64_t start = hki_now_ns();
@@ -75,7 +78,7 @@ static hk_status exchange_now(hk_elastic *e, float *x, float *diff) {
     if (s == HK_OK && !ex.missed && e->grad != NULL) {
         e->accumulated = 0;
         memset(e->grad, 0,
-               (size_t)hk_layout_train(e->layout) * sizeof *e->grad);
+               (size_t)hki_layout_train(e->layout) * sizeof *e->grad);
     }
     return s;
 }
@@ -93,7 +96,7 @@ hk_status hk_elastic_exchange(hk_elastic *e, float *x) {
         return hki_fail(HK_E_INVALID_ARG, "%s: exchange: x is NULL", e->name);
     if (e->before != NULL) // there is no step to compare with
         memcpy(e->before, x,
-               (size_t)hk_layout_size(e->layout) * sizeof *e->before);
+               (size_t)hki_layout_size(e->layout) * sizeof *e->before);
     return exchange_between(e, x);
 }
 
@@ -117,13 +120,13 @@ hk_status hk_elastic_add_pull(hk_elastic *e, const float *x, float *g,
         return HK_OK;
     if (x == NULL || g == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: pull: x or g is NULL", e->name);
-    if (n != hk_layout_dense(e->layout) && n != hk_layout_train(e->layout))
+    if (n != hki_layout_dense(e->layout) && n != hki_layout_train(e->layout))
         return hki_fail(HK_E_SHAPE,
                         "%s: pull: %lld gradients; the layout has %lld dense, "
                         "%lld trainable",
                         e->name, (long long)n,
-                        (long long)hk_layout_dense(e->layout),
-                        (long long)hk_layout_train(e->layout));
+                        (long long)hki_layout_dense(e->layout),
+                        (long long)hki_layout_train(e->layout));
     const double a = rho / scale;
     if (!isfinite(a))
         return hki_fail(HK_E_INVALID_ARG, "%s: pull: rho %g over scale %g",
@@ -209,7 +212,7 @@ static hk_status step(hk_elastic *e, float *x, const hk_grad_view *grads,
     const bool due = (e->local_step + (e->paper ? 0 : 1)) % tau == 0;
     if (due && e->before != NULL)
         memcpy(e->before, x,
-               (size_t)hk_layout_size(e->layout) * sizeof *e->before);
+               (size_t)hki_layout_size(e->layout) * sizeof *e->before);
     HKI_TRY(due && e->paper ? step_paper(e, x, grads, at)
                             : local_step(e, x, grads, at));
     e->due = due;

@@ -247,7 +247,7 @@ hk_status hk_estimator_variables(hk_estimator *e, const char *const **names,
     hk_status s = HK_OK;
     if (e->crew != NULL) {
         const hk_layout *const l = e->crew->layout;
-        for (size_t i = 0; s == HK_OK && i < hk_layout_entries(l); i++)
+        for (size_t i = 0; s == HK_OK && i < hki_layout_entry_count(l); i++)
             s = add_variable(e, hk_layout_entry(l, i)->name);
     } else {
         hk_ckpt *c;
@@ -382,7 +382,7 @@ static hk_status restore_from(hk_estimator *e, hk_ckpt *c,
         crew->workers[i].resume = false; // these values count
     if (crew->ema != NULL)
         memcpy(hki_ema_values(crew->ema), crew->model,
-               (size_t)hk_layout_size(crew->layout) * sizeof *crew->model);
+               (size_t)hki_layout_size(crew->layout) * sizeof *crew->model);
     e->saved_step = -1; // what is on disk is something else now
     return HK_OK;
 }

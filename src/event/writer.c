@@ -59,9 +59,7 @@ _Static_assert(sizeof(hk_event_options) ==
                    offsetof(hk_event_options, context) + sizeof(hk_context *),
                "no tail padding");
 
-void hk_event_options_init(hk_event_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS_FROM(hk_event_options, context, defaults)
 
 static hk_status check_options(const char *dir, const hk_event_options *o) {
     if (dir == NULL || dir[0] == '\0')

@@ -128,7 +128,7 @@ static hk_status copy_sources(const hk_graph *src, hk_graph *g) {
     for (size_t i = 0; i < src->vars.n; i++) {
         hki_variable v = src->vars.data[i];
         v.node = NULL;
-        HKI_TRY(HKI_VEC_ROOM(g->vars));
+        HKI_TRY(HKI_LIST_ROOM(g->vars));
         HKI_TRY(hki_arena_strdup(&g->arena, v.name, &v.name));
         if (v.init.kind == HK_INIT_ARRAY)
             HKI_TRY(copy_array(g, &v));
@@ -136,24 +136,24 @@ static hk_status copy_sources(const hk_graph *src, hk_graph *g) {
     }
     for (size_t i = 0; i < src->inputs.n; i++) {
         hki_named in = {.name = src->inputs.data[i].name};
-        HKI_TRY(HKI_VEC_ROOM(g->inputs));
+        HKI_TRY(HKI_LIST_ROOM(g->inputs));
         HKI_TRY(hki_arena_strdup(&g->arena, in.name, &in.name));
         g->inputs.data[g->inputs.n++] = in;
     }
     for (size_t i = 0; i < src->scalars.n; i++) {
         hki_scalar_slot sc = src->scalars.data[i];
         sc.node = NULL;
-        HKI_TRY(HKI_VEC_ROOM(g->scalars));
+        HKI_TRY(HKI_LIST_ROOM(g->scalars));
         HKI_TRY(hki_arena_strdup(&g->arena, sc.name, &sc.name));
         g->scalars.data[g->scalars.n++] = sc;
     }
     for (size_t i = 0; i < src->constants.n; i++) {
-        HKI_TRY(HKI_VEC_ROOM(g->constants));
+        HKI_TRY(HKI_LIST_ROOM(g->constants));
         g->constants.data[g->constants.n++] =
             hk_tensor_retain(src->constants.data[i]);
     }
     for (size_t i = 0; i < src->train_vars.n; i++) {
-        HKI_TRY(HKI_VEC_ROOM(g->train_vars));
+        HKI_TRY(HKI_LIST_ROOM(g->train_vars));
         g->train_vars.data[g->train_vars.n++] = src->train_vars.data[i];
     }
     return HK_OK;
@@ -351,7 +351,7 @@ void hk_set_loss(hk_graph *g, hk_node *loss) {
 void hk_add_loss(hk_graph *g, hk_node *term) {
     if (!check_scalar_float(g, "regularisation term", term))
         return;
-    const hk_status s = HKI_VEC_ROOM(g->terms);
+    const hk_status s = HKI_LIST_ROOM(g->terms);
     if (s != HK_OK) {
         hki_graph_keep_error(g, s);
         return;
@@ -389,7 +389,7 @@ void hk_output(hk_graph *g, const char *name, hk_node *x) {
     hki_named o = {.node = x};
     hk_status s = hki_arena_strdup(&g->arena, name, &o.name);
     if (s == HK_OK)
-        s = HKI_VEC_ROOM(g->outputs);
+        s = HKI_LIST_ROOM(g->outputs);
     if (s != HK_OK)
         hki_graph_keep_error(g, s);
     else
@@ -405,7 +405,7 @@ void hk_add_update(hk_graph *g, hk_node *update) {
                        update ? update->call->name : "(null)");
         return;
     }
-    const hk_status s = HKI_VEC_ROOM(g->updates);
+    const hk_status s = HKI_LIST_ROOM(g->updates);
     if (s != HK_OK)
         hki_graph_keep_error(g, s);
     else
@@ -428,7 +428,7 @@ void hk_set_gradients(hk_graph *g, hk_node *const *vars, size_t n,
                            i, x ? x->call->name : "null");
             return;
         }
-        const hk_status s = HKI_VEC_ROOM(g->train_vars);
+        const hk_status s = HKI_LIST_ROOM(g->train_vars);
         if (s != HK_OK) {
             hki_graph_keep_error(g, s);
             return;

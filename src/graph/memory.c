@@ -24,8 +24,8 @@ typedef struct memory {
     storage *stores;
     uint32_t *store_of; // by (call, output)
     uint32_t n_stores;
-    HKI_VEC(block) live; // scratch blocks, sorted by begin
-    size_t high;         // scratch bytes
+    HKI_LIST(block) live; // scratch blocks, sorted by begin
+    size_t high;          // scratch bytes
 } memory;
 
 static uint32_t *store_slot(memory *m, const hk_node *x) {
@@ -172,7 +172,7 @@ static hk_status take(memory *m, size_t bytes, uint32_t last, size_t *offset) {
     }
     if (best_gap == SIZE_MAX)
         best = at;
-    HKI_TRY(HKI_VEC_ROOM(m->live));
+    HKI_TRY(HKI_LIST_ROOM(m->live));
     if (hki_add_overflow(best, bytes, &at))
         return hki_fail(HK_E_OVERFLOW, "the plan's scratch area overflows");
     memmove(&m->live.data[pos + 1], &m->live.data[pos],

@@ -40,26 +40,13 @@ typedef struct hki_scope_use {
     uint32_t count;
 } hki_scope_use;
 
-// Growing arrays: data, n, capacity.
-#define HKI_VEC(T)                                                             \
-    struct {                                                                   \
-        T *data;                                                               \
-        size_t n, capacity;                                                    \
-    }
-
-hk_status hki_vec_reserve(void *data, size_t n, size_t *capacity,
-                          size_t elem_bytes);
-// Makes room for one more element of vector v.
-#define HKI_VEC_ROOM(v)                                                        \
-    hki_vec_reserve(&(v).data, (v).n + 1, &(v).capacity, sizeof *(v).data)
-
 struct hk_graph {
     hk_context *ctx;
     hk_mode mode;
     hk_dtype float_type; // HK_F32; HK_F64 in some plans
     hki_arena arena;
     hk_params *params;
-    HKI_VEC(const char *) reads; // parameters the model asked for
+    HKI_LIST(const char *) reads; // parameters the model asked for
     hk_status status;
     char error[1024];
 
@@ -67,20 +54,20 @@ struct hk_graph {
     uint32_t n_calls;
     uint64_t n_streams;
 
-    HKI_VEC(hki_variable) vars;
-    HKI_VEC(hki_named) inputs;
-    HKI_VEC(hki_named) outputs;
-    HKI_VEC(hki_scalar_slot) scalars;
-    HKI_VEC(hk_tensor *) constants;
-    HKI_VEC(hk_node *) terms;   // regularisation
-    HKI_VEC(hk_node *) updates; // state
-    HKI_VEC(hki_var_grad) grads;
-    HKI_VEC(int32_t) train_vars; // with some_vars
-    bool some_vars;              // hk_set_gradients named them
+    HKI_LIST(hki_variable) vars;
+    HKI_LIST(hki_named) inputs;
+    HKI_LIST(hki_named) outputs;
+    HKI_LIST(hki_scalar_slot) scalars;
+    HKI_LIST(hk_tensor *) constants;
+    HKI_LIST(hk_node *) terms;   // regularisation
+    HKI_LIST(hk_node *) updates; // state
+    HKI_LIST(hki_var_grad) grads;
+    HKI_LIST(int32_t) train_vars; // with some_vars
+    bool some_vars;               // hk_set_gradients named them
     hk_node *loss, *dloss, *total;
 
-    HKI_VEC(hki_scope) scopes;
-    HKI_VEC(hki_scope_use) scope_uses;
+    HKI_LIST(hki_scope) scopes;
+    HKI_LIST(hki_scope_use) scope_uses;
 
     void *attached; // hki_graph_attach
     void (*attached_destroy)(void *);

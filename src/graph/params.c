@@ -3,18 +3,8 @@
 #include "graph/model.h"
 
 struct hk_params {
-    HKI_VEC(hki_param) items; // sorted by name
+    HKI_LIST(hki_param) items; // sorted by name
 };
-
-hk_status hki_vec_reserve(void *data, size_t n, size_t *capacity,
-                          size_t elem_bytes) {
-    if (n <= *capacity)
-        return HK_OK;
-    const size_t want = HKI_MAX(n, *capacity * 2 + 8);
-    HKI_TRY(hki_realloc_array(want, elem_bytes, data));
-    *capacity = want;
-    return HK_OK;
-}
 
 hk_status hk_params_create(hk_params **out) {
     if (out == NULL)
@@ -51,7 +41,7 @@ static hk_status slot(hk_params *p, const char *name, hki_param **out) {
         *out = &p->items.data[at];
         return HK_OK;
     }
-    HKI_TRY(HKI_VEC_ROOM(p->items));
+    HKI_TRY(HKI_LIST_ROOM(p->items));
     char *copy;
     HKI_TRY(hki_strdup(name, &copy));
     hki_param *items = p->items.data;

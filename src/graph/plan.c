@@ -56,7 +56,7 @@ static hk_status differentiate(hk_graph *g) {
         dx[i] = as_declared(g, &g->vars.data[vars[i]], dx[i]);
         HKI_TRY(hk_graph_status(g));
         if (dx[i] != NULL) {
-            HKI_TRY(HKI_VEC_ROOM(g->grads));
+            HKI_TRY(HKI_LIST_ROOM(g->grads));
             g->grads.data[g->grads.n++] = (hki_var_grad){vars[i], dx[i]};
         }
     }
@@ -162,9 +162,9 @@ static hk_status make_layout(const hk_graph *g, hk_layout **out) {
 
 static hk_status note_gradients(hk_plan *p) {
     const hk_graph *g = p->graph;
-    HKI_TRY(hki_zalloc_array(hk_layout_entries(p->layout), sizeof *p->has_grad,
-                             &p->has_grad));
-    p->n_grad = hk_layout_dense(p->layout);
+    HKI_TRY(hki_zalloc_array(hki_layout_entry_count(p->layout),
+                             sizeof *p->has_grad, &p->has_grad));
+    p->n_grad = hki_layout_dense(p->layout);
     for (size_t i = 0; i < g->grads.n; i++) {
         const hk_entry *e =
             hk_layout_find(p->layout, g->vars.data[g->grads.data[i].var].name);
@@ -172,7 +172,7 @@ static hk_status note_gradients(hk_plan *p) {
         const bool sparse =
             g->grads.data[i].node->call->op->flags & HKI_OP_IS_SPARSE;
         if (e->sparse && !sparse)
-            p->n_grad = hk_layout_train(p->layout);
+            p->n_grad = hki_layout_train(p->layout);
     }
     return HK_OK;
 }
@@ -365,17 +365,17 @@ void hk_plan_get_info(const hk_plan *p, hk_plan_info *out) {
 }
 
 bool hki_plan_has_grad(const hk_plan *p, const hk_entry *e) {
-    for (size_t i = 0; i < hk_layout_entries(p->layout); i++)
+    for (size_t i = 0; i < hki_layout_entry_count(p->layout); i++)
         if (hk_layout_entry(p->layout, i) == e)
             return p->has_grad[i];
     return false;
 }
 
 hk_status hk_plan_init_values(const hk_plan *p, uint64_t seed, float *x) {
-    if (x == NULL && hk_layout_size(p->layout) > 0)
+    if (x == NULL && hki_layout_size(p->layout) > 0)
         return hki_fail(HK_E_INVALID_ARG, "initial values: x is NULL");
     if (x != NULL)
-        memset(x, 0, (size_t)hk_layout_size(p->layout) * sizeof *x);
+        memset(x, 0, (size_t)hki_layout_size(p->layout) * sizeof *x);
     for (size_t i = 0; i < p->graph->vars.n; i++) {
         const hki_variable *v = &p->graph->vars.data[i];
         const hk_entry *e = hk_layout_find(p->layout, v->name);
@@ -466,8 +466,8 @@ hk_status hk_plan_dump(const hk_plan *p,
              "%-36s %-20s %-13s %12s %9s  %-24s %s\n",
              modes[p->mode], (long long)p->batch, p->backend->name,
              hki_isa_name(p->isa), p->threads, p->threads == 1 ? "" : "s",
-             p->n_steps, p->flop * 1e-9, (long long)hk_layout_size(p->layout),
-             (long long)hk_layout_train(p->layout), p->scratch_bytes,
+             p->n_steps, p->flop * 1e-9, (long long)hki_layout_size(p->layout),
+             (long long)hki_layout_train(p->layout), p->scratch_bytes,
              p->const_bytes, "node", "shape", "type", "bytes", "GFLOP", "place",
              "kernel");
     write(user, line);

@@ -154,7 +154,7 @@ struct hk_plan {
 // sparse, loss and sizes. Kernels exist already (their scratch is placed).
 hk_status hki_plan_memory(hk_plan *p);
 
-// A float64 session's values (double[hk_layout_size]); float32 ones' too.
+// A float64 session's values (double[hki_layout_size]); float32 ones' too.
 void *hki_session_values(hk_session *s);
 // Hooke's own view of one argument after a run, for checks and tests.
 const void *hki_session_arg(const hk_session *s, size_t step, int arg);

@@ -22,8 +22,8 @@ typedef struct cached_plan {
 
 typedef struct cache {
     pthread_mutex_t lock; // guards all below
-    HKI_VEC(cached_graph) graphs;
-    HKI_VEC(cached_plan) plans;
+    HKI_LIST(cached_graph) graphs;
+    HKI_LIST(cached_plan) plans;
 } cache;
 
 static hk_status cache_create(void **out) {
@@ -91,7 +91,7 @@ static hk_status find_graph(hk_context *ctx, cache *c, const hk_model *m,
             return HK_OK;
         }
     }
-    HKI_TRY(HKI_VEC_ROOM(c->graphs));
+    HKI_TRY(HKI_LIST_ROOM(c->graphs));
     cached_graph cg = {.build = m->build, .mode = mode};
     HKI_TRY(hki_strdup(tag, &cg.tag));
     const hk_status s = build(ctx, m, mode, &cg.graph);
@@ -124,7 +124,7 @@ static hk_status find_plan(hk_context *ctx, cache *c, hk_graph *g,
             return HK_OK;
         }
     }
-    HKI_TRY(HKI_VEC_ROOM(c->plans));
+    HKI_TRY(HKI_LIST_ROOM(c->plans));
     hk_plan *p;
     HKI_TRY(hk_plan_create(g, o, &p));
     hki_context_count(ctx, HKI_PLAN_COMPILATIONS);

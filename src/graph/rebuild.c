@@ -377,23 +377,23 @@ static hk_status map_roots(hki_rebuild *r) {
         d->total = s->total != NULL ? d->loss : NULL;
         d->dloss = hki_mapped(r, s->dloss);
         for (size_t i = 0; s->total == NULL && i < s->terms.n; i++) {
-            HKI_TRY(HKI_VEC_ROOM(d->terms));
+            HKI_TRY(HKI_LIST_ROOM(d->terms));
             d->terms.data[d->terms.n++] = hki_mapped(r, s->terms.data[i]);
         }
     }
     for (size_t i = 0; i < s->outputs.n; i++) {
-        HKI_TRY(HKI_VEC_ROOM(d->outputs));
+        HKI_TRY(HKI_LIST_ROOM(d->outputs));
         hki_named o;
         HKI_TRY(new_root(r, s->outputs.data[i].node, &o.node));
         HKI_TRY(hki_arena_strdup(&d->arena, s->outputs.data[i].name, &o.name));
         d->outputs.data[d->outputs.n++] = o;
     }
     for (size_t i = 0; s->mode == HK_TRAIN && i < s->updates.n; i++) {
-        HKI_TRY(HKI_VEC_ROOM(d->updates));
+        HKI_TRY(HKI_LIST_ROOM(d->updates));
         d->updates.data[d->updates.n++] = hki_mapped(r, s->updates.data[i]);
     }
     for (size_t i = 0; i < s->grads.n; i++) {
-        HKI_TRY(HKI_VEC_ROOM(d->grads));
+        HKI_TRY(HKI_LIST_ROOM(d->grads));
         hki_var_grad vg = {.var = s->grads.data[i].var};
         HKI_TRY(new_root(r, s->grads.data[i].node, &vg.node));
         d->grads.data[d->grads.n++] = vg;

@@ -53,7 +53,7 @@ static hk_status make_view(const hk_session *s, hki_buffer *own, size_t bytes,
 static hk_status make_vectors(hk_session *s) {
     const hk_plan *p = s->plan;
     const hki_backend *be = p->backend;
-    const size_t n = (size_t)hk_layout_size(p->layout) * p->float_bytes;
+    const size_t n = (size_t)hki_layout_size(p->layout) * p->float_bytes;
     HKI_TRY(be->buffer_create(p->device, n, &s->own_params));
     HKI_TRY(make_view(s, s->own_params, n, &s->params));
     const int64_t n_grad = p->mode == HK_TRAIN ? p->n_grad : 0;
@@ -152,7 +152,7 @@ static void store_scalar(hk_session *s, size_t i, float value) {
 
 static hk_status init_values(hk_session *s) {
     const hk_plan *p = s->plan;
-    const size_t n = (size_t)hk_layout_size(p->layout);
+    const size_t n = (size_t)hki_layout_size(p->layout);
     void *own = p->backend->buffer_host(s->own_params);
     HKI_TRY(hki_zalloc_array(p->graph->scalars.n, sizeof *s->scalar_values,
                              &s->scalar_values));
@@ -284,7 +284,7 @@ hk_status hk_session_bind_params(hk_session *s, float *x) {
                                     "to another vector");
     void *at = x != NULL ? (void *)x : hki_session_values(s);
     p->backend->buffer_rewrap(s->params, at,
-                              (size_t)hk_layout_size(p->layout) * sizeof *x);
+                              (size_t)hki_layout_size(p->layout) * sizeof *x);
     return follow_outputs(s, HKI_SEG_PARAMS);
 }
 

@@ -20,7 +20,7 @@ static hk_status add_scope(hk_graph *g, const char *name, bool reuse) {
     hki_scope sc = {.reuse = reuse || reusing(g)};
     HKI_TRY(hki_arena_printf(&g->arena, &sc.prefix, "%s%s/", hki_graph_scope(g),
                              name));
-    HKI_TRY(HKI_VEC_ROOM(g->scopes));
+    HKI_TRY(HKI_LIST_ROOM(g->scopes));
     g->scopes.data[g->scopes.n++] = sc;
     return HK_OK;
 }
@@ -35,7 +35,7 @@ static hk_status count_scope(hk_graph *g, const char *name, uint32_t *before) {
             *before = g->scope_uses.data[i].count++;
             return HK_OK;
         }
-    HKI_TRY(HKI_VEC_ROOM(g->scope_uses));
+    HKI_TRY(HKI_LIST_ROOM(g->scope_uses));
     g->scope_uses.data[g->scope_uses.n++] = (hki_scope_use){full, 1};
     *before = 0;
     return HK_OK;
@@ -112,7 +112,7 @@ static const hki_param *param(hk_graph *g, const char *name,
     if (!hki_graph_ok(g) || name == NULL)
         return NULL;
     const char *copy;
-    hk_status s = HKI_VEC_ROOM(g->reads);
+    hk_status s = HKI_LIST_ROOM(g->reads);
     if (s == HK_OK)
         s = hki_arena_strdup(&g->arena, name, &copy);
     if (s != HK_OK) {
@@ -187,7 +187,7 @@ static hk_status add_variable(hk_graph *g, const char *full, hk_shape shape,
     int64_t count;
     HKI_TRY(check_variable(full, &shape, kind, flags, &count));
     HKI_TRY(hki_init_check(&init, shape, full));
-    HKI_TRY(HKI_VEC_ROOM(g->vars));
+    HKI_TRY(HKI_LIST_ROOM(g->vars));
     if (init.kind == HK_INIT_ARRAY) {
         float *copy;
         if (init.values == NULL)

@@ -8,10 +8,7 @@ const char *hk_launcher_name(hk_launcher l) {
     return (unsigned)l < HKI_COUNT(names) ? names[l] : NULL;
 }
 
-void hk_cluster_options_init(hk_cluster_options *opt, size_t struct_size) {
-    const hk_cluster_options d = {0};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_cluster_options, strict)
 
 void hk_cluster_config_destroy(hk_cluster_config *c) {
     if (c == NULL)

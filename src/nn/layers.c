@@ -110,9 +110,7 @@ static const hk_dense_options dense_defaults = {
     .kernel_init = {.kind = HK_INIT_GLOROT_UNIFORM},
 };
 
-void hk_dense_options_init(hk_dense_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &dense_defaults, sizeof dense_defaults);
-}
+HKI_OPTIONS_FROM(hk_dense_options, bias_regularizer, dense_defaults)
 
 // act(x kernel + bias) for x [..., in], by way of [rows, in].
 static hk_node *linear(hk_graph *g, hk_node *x, hk_node *kernel, hk_node *bias,
@@ -165,10 +163,7 @@ static const hk_conv2d_options conv2d_defaults = {
     .groups = 1,
 };
 
-void hk_conv2d_options_init(hk_conv2d_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &conv2d_defaults,
-                     sizeof conv2d_defaults);
-}
+HKI_OPTIONS_FROM(hk_conv2d_options, reserved, conv2d_defaults)
 
 static hk_conv_options conv_options(const hk_conv2d_options *o) {
     hk_conv_options c;
@@ -232,11 +227,7 @@ static const hk_batch_norm_options batch_norm_defaults = {
     .variance_init = {.kind = HK_INIT_ONES},
 };
 
-void hk_batch_norm_options_init(hk_batch_norm_options *opt,
-                                size_t struct_size) {
-    hki_options_init(opt, struct_size, &batch_norm_defaults,
-                     sizeof batch_norm_defaults);
-}
+HKI_OPTIONS_FROM(hk_batch_norm_options, reserved, batch_norm_defaults)
 
 static bool check_batch_norm(hk_graph *g, const hk_node *x,
                              const hk_batch_norm_options *o) {
@@ -331,11 +322,7 @@ static const hk_layer_norm_options layer_norm_defaults = {
     .gamma_init = {.kind = HK_INIT_ONES},
 };
 
-void hk_layer_norm_options_init(hk_layer_norm_options *opt,
-                                size_t struct_size) {
-    hki_options_init(opt, struct_size, &layer_norm_defaults,
-                     sizeof layer_norm_defaults);
-}
+HKI_OPTIONS_FROM(hk_layer_norm_options, gamma_init, layer_norm_defaults)
 
 hk_node *hk_layer_norm(hk_graph *g, hk_node *x,
                        const hk_layer_norm_options *opt) {
@@ -383,10 +370,7 @@ static const hk_embedding_options embedding_defaults = {
     .init = {.kind = HK_INIT_UNIFORM, .a = -0.05, .b = 0.05},
 };
 
-void hk_embedding_options_init(hk_embedding_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &embedding_defaults,
-                     sizeof embedding_defaults);
-}
+HKI_OPTIONS_FROM(hk_embedding_options, init, embedding_defaults)
 
 // Reads the options, enters the scope and makes the table; NULL on an error.
 static hk_node *enter_table(hk_graph *g, const hk_node *indices, int64_t rows,

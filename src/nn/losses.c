@@ -7,10 +7,6 @@
 #include "tensor/tensor.h"
 #include <math.h>
 
-_Static_assert(sizeof(hk_loss_options) ==
-                   offsetof(hk_loss_options, epsilon) + sizeof(double),
-               "option structs have no tail padding");
-
 static const hk_loss_options defaults = {
     .struct_size = sizeof(hk_loss_options),
     .axis = -1,
@@ -18,9 +14,7 @@ static const hk_loss_options defaults = {
     .epsilon = 1e-7,
 };
 
-void hk_loss_options_init(hk_loss_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS_FROM(hk_loss_options, epsilon, defaults)
 
 // ---- reading arguments ------------------------------------------------------
 

@@ -16,19 +16,13 @@
 #define STATE_HEADER 32
 #define STATE_TRAILER 8
 
-_Static_assert(sizeof(hk_metric_options) ==
-                   offsetof(hk_metric_options, thresholds) + sizeof(void *),
-               "option structs have no tail padding");
-
 static const hk_metric_options defaults = {
     .struct_size = sizeof(hk_metric_options),
     .k = 1,
     .num_thresholds = 200,
 };
 
-void hk_metric_options_init(hk_metric_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS_FROM(hk_metric_options, thresholds, defaults)
 
 const char *hki_metric_name(hk_metric_kind kind) {
     switch (kind) {

@@ -5,10 +5,6 @@
 #include "optim/ema.h"
 #include <math.h>
 
-_Static_assert(sizeof(hk_ema_options) ==
-                   offsetof(hk_ema_options, reserved) + sizeof(uint32_t),
-               "option structs have no tail padding");
-
 static const hk_ema_options defaults = {
     .struct_size = sizeof(hk_ema_options),
     .decay = 0.9999,
@@ -17,9 +13,7 @@ static const hk_ema_options defaults = {
     .sequential_update = 1,
 };
 
-void hk_ema_options_init(hk_ema_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS_FROM(hk_ema_options, reserved, defaults)
 
 // ---- create -----------------------------------------------------------------
 
@@ -51,7 +45,7 @@ static hk_status shadow_name(hk_ema *e, const char *var, const char **out) {
 }
 
 static hk_status create_entries(hk_ema *e) {
-    e->n_entries = hk_layout_entries(e->layout);
+    e->n_entries = hki_layout_entry_count(e->layout);
     HKI_TRY(hki_alloc_array(e->n_entries, sizeof *e->names, &e->names));
     HKI_TRY(hki_alloc_array(e->n_entries, 1, &e->policy));
     for (size_t i = 0; i < e->n_entries; i++) {
@@ -64,7 +58,7 @@ static hk_status create_entries(hk_ema *e) {
 
 static hk_status build(hk_ema *e, const hk_ema_options *o, const float *x) {
     const hk_layout *const l = e->layout;
-    const int64_t n = hk_layout_size(l);
+    const int64_t n = hki_layout_size(l);
     HKI_TRY(hki_optim_kernels_pick(o->isa, "average", &e->k));
     HKI_TRY(hki_team_threads("average", o->threads, &e->threads));
     HKI_TRY(hki_arena_strdup(&e->arena, o->name, &e->name));
@@ -108,7 +102,7 @@ hk_status hk_ema_create(const hk_ema_options *opt, hk_layout *layout,
                         const float *x, hk_ema **out) {
     hk_ema_options o = defaults;
     if (layout == NULL || out == NULL ||
-        (x == NULL && hk_layout_size(layout) > 0))
+        (x == NULL && hki_layout_size(layout) > 0))
         return hki_fail(HK_E_INVALID_ARG,
                         "average: layout, values or out is NULL");
     HKI_TRY(hki_options_copy(&o, sizeof o, opt, "average"));
@@ -277,7 +271,7 @@ void hki_ema_update_steps(hk_ema *e, const float *x, double steps) {
 }
 
 hk_status hk_ema_update(hk_ema *e, const float *x) {
-    if (e == NULL || (x == NULL && hk_layout_size(e->layout) > 0))
+    if (e == NULL || (x == NULL && hki_layout_size(e->layout) > 0))
         return hki_fail(HK_E_INVALID_ARG, "average: handle or x is NULL");
     hki_ema_update_rest(e, x, 0);
     return HK_OK;

@@ -105,7 +105,7 @@ static hk_status check_map(const hk_ema *e, hk_ema_map_kind kind,
                            const choice *c, const hk_name_map *map) {
     if (e == NULL || map == NULL || (int)kind < HK_EMA_SHADOWS ||
         kind > HK_EMA_SWAPPED ||
-        (kinds[kind].needs_x && c->x == NULL && hk_layout_size(e->layout) > 0))
+        (kinds[kind].needs_x && c->x == NULL && hki_layout_size(e->layout) > 0))
         return hki_fail(HK_E_INVALID_ARG,
                         "average: handle, values or map is NULL, or kind %d",
                         (int)kind);
@@ -136,13 +136,13 @@ static void write_state(const void *object, hki_writer *w) {
     hki_write_bytes(w, magic, sizeof magic);
     hki_write_u32(w, (uint32_t)e->method);
     hki_write_u32(w, e->zero_debias);
-    hki_write_u64(w, hk_layout_fingerprint(e->layout));
+    hki_write_u64(w, hki_layout_fingerprint(e->layout));
     hki_write_f64(w, e->decay);
     hki_write_f64(w, e->last);
     hki_write_u64(w, (uint64_t)e->num_updates);
     hki_write_u64(w, (uint64_t)e->updates);
     hki_write_bytes(w, e->policy, e->n_entries);
-    hki_write_f32s(w, e->shadow, hk_layout_size(e->layout));
+    hki_write_f32s(w, e->shadow, hki_layout_size(e->layout));
     hki_write_u64(w, e->n_tracked);
     for (size_t i = 0; i < e->n_tracked; i++) {
         const hki_tracked *const t = &e->tracked[i];
@@ -169,7 +169,7 @@ static bool read_header(const hk_ema *e, hki_reader *r) {
     return m != NULL && memcmp(m, magic, sizeof magic) == 0 &&
            hki_read_u32(r) == (uint32_t)e->method &&
            hki_read_u32(r) == e->zero_debias &&
-           hki_read_u64(r) == hk_layout_fingerprint(e->layout);
+           hki_read_u64(r) == hki_layout_fingerprint(e->layout);
 }
 
 static bool policies_fit(const hk_ema *e, const unsigned char *policy) {
@@ -189,7 +189,7 @@ static bool read_body(const hk_ema *e, hki_reader *r, saved *s) {
     s->updates = (int64_t)hki_read_u64(r);
     s->policy = hki_read_skip(r, e->n_entries);
     s->values = *r;
-    hki_read_skip(r, (uint64_t)hk_layout_size(e->layout) * sizeof(float));
+    hki_read_skip(r, (uint64_t)hki_layout_size(e->layout) * sizeof(float));
     const bool same = hki_read_u64(r) == e->n_tracked;
     s->tracked = *r;
     for (size_t i = 0; same && i < e->n_tracked; i++) {
@@ -217,7 +217,7 @@ hk_status hk_ema_restore(hk_ema *e, const void *bytes, size_t size) {
     e->num_updates = s.num_updates;
     e->updates = s.updates;
     memcpy(e->policy, s.policy, e->n_entries);
-    hki_read_f32s(&s.values, e->shadow, hk_layout_size(e->layout));
+    hki_read_f32s(&s.values, e->shadow, hki_layout_size(e->layout));
     for (size_t i = 0; i < e->n_tracked; i++) {
         hki_tracked *const t = &e->tracked[i];
         hki_read_skip(&s.tracked, sizeof(uint64_t));

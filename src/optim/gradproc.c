@@ -32,10 +32,6 @@ struct hk_gradproc {
     double norm;
 };
 
-_Static_assert(sizeof(hk_gradproc_options) ==
-                   offsetof(hk_gradproc_options, isa) + sizeof(hk_isa),
-               "option structs have no tail padding");
-
 static const char magic[8] = {'H', 'K', 'G', 'R', 'A', 'D', '0', '1'};
 static const char what[] = "gradients";
 
@@ -46,9 +42,7 @@ static const hk_gradproc_options defaults = {
     .accumulate_mean = 1,
 };
 
-void hk_gradproc_options_init(hk_gradproc_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS_FROM(hk_gradproc_options, isa, defaults)
 
 // ---- create -----------------------------------------------------------------
 
@@ -113,7 +107,7 @@ static hk_status build(hk_gradproc *p) {
     HKI_TRY(hki_alloc_array(n, sizeof *p->factors, &p->factors));
     HKI_TRY(hki_zalloc_array(n, 1, &p->mask));
     if (writes(p))
-        HKI_TRY(hki_optim_floats(hk_layout_train(p->layout), 0, &p->buffer));
+        HKI_TRY(hki_optim_floats(hki_layout_train(p->layout), 0, &p->buffer));
     return HK_OK;
 }
 
@@ -407,7 +401,7 @@ static void write_state(const void *object, hki_writer *w) {
     const uint32_t done = pending(p);
     const int64_t n = done > 0 ? p->n_dense : 0;
     hki_write_bytes(w, magic, sizeof magic);
-    hki_write_u64(w, hk_layout_fingerprint(p->layout));
+    hki_write_u64(w, hki_layout_fingerprint(p->layout));
     hki_write_u32(w, p->opt.accumulate_steps);
     hki_write_u32(w, done);
     hki_write_u64(w, (uint64_t)n);
@@ -469,11 +463,11 @@ static bool state_fits(const hk_gradproc *p, hki_reader r) {
     const uint64_t fingerprint = hki_read_u64(&r);
     const uint32_t steps = hki_read_u32(&r), done = hki_read_u32(&r);
     const uint64_t n = hki_read_u64(&r);
-    if (!r.ok || fingerprint != hk_layout_fingerprint(p->layout) ||
+    if (!r.ok || fingerprint != hki_layout_fingerprint(p->layout) ||
         steps != p->opt.accumulate_steps || done >= steps ||
         (n != 0 &&
-         (p->buffer == NULL || (n != (uint64_t)hk_layout_dense(p->layout) &&
-                                n != (uint64_t)hk_layout_train(p->layout)))))
+         (p->buffer == NULL || (n != (uint64_t)hki_layout_dense(p->layout) &&
+                                n != (uint64_t)hki_layout_train(p->layout)))))
         return false;
     hki_read_skip(&r, n * sizeof(float));
     bool has;

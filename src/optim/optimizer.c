@@ -81,7 +81,7 @@ static float slot_start(const hk_optimizer *o, size_t i) {
 }
 
 static hk_status create_slots(hk_optimizer *o) {
-    const int64_t n = hk_layout_train(o->layout);
+    const int64_t n = hki_layout_train(o->layout);
     o->n_slots = hki_rule_slots(o->rule, &o->opt, o->slot);
     sort_slots(o);
     for (size_t i = 0; i < o->n_slots; i++)
@@ -122,8 +122,8 @@ void hki_optimizer_build_runs(hk_optimizer *o) {
     // With epsilon 0 a zero gradient may give 0 / 0: stay out of the gaps.
     const bool exact = hki_rule_hyper(o->rule, "epsilon") != NULL &&
                        (float)o->opt.epsilon == 0;
-    const int64_t n_dense = hk_layout_dense(o->layout);
-    const int64_t n_train = hk_layout_train(o->layout);
+    const int64_t n_dense = hki_layout_dense(o->layout);
+    const int64_t n_train = hki_layout_train(o->layout);
     o->n_runs = 0;
     for (size_t i = 0; i < o->n_entries; i++) {
         const hk_entry *const e = hk_layout_entry(o->layout, i);

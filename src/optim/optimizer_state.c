@@ -206,10 +206,10 @@ static uint32_t n_hypers(const hki_rule *r) {
 
 static void write_rule(const hk_optimizer *o, hki_writer *w) {
     const hki_rule *const r = o->rule;
-    const int64_t n_train = hk_layout_train(o->layout);
+    const int64_t n_train = hki_layout_train(o->layout);
     hki_write_u32(w, (uint32_t)r->kind);
     hki_write_u32(w, flag_bits(o));
-    hki_write_u64(w, hk_layout_fingerprint(o->layout));
+    hki_write_u64(w, hki_layout_fingerprint(o->layout));
     hki_write_u32(w, n_hypers(r));
     for (uint32_t i = 0; i < n_hypers(r); i++)
         hki_write_f64(w, hki_hyper_get(&o->opt, r->hyper[i]));
@@ -254,7 +254,7 @@ static hk_status read_header(const hk_optimizer *o, hki_reader *r) {
                         "with flags %u",
                         o->opt.name, other != NULL ? other->name : "?", flags,
                         o->rule->name, flag_bits(o));
-    if (fingerprint != hk_layout_fingerprint(o->layout))
+    if (fingerprint != hki_layout_fingerprint(o->layout))
         return hki_fail(HK_E_DATA, "%s: the saved state has another layout",
                         o->opt.name);
     return HK_OK;
@@ -268,7 +268,7 @@ static hk_status read_body(const hk_optimizer *o, hki_reader *r, saved *s) {
         hki_hyper_put(&s->opt, rule->hyper[i], hki_read_f64(r));
     hki_read_f32s(r, s->power, 2);
     same = same && hki_read_u64(r) == o->n_slots;
-    const int64_t n_train = hk_layout_train(o->layout);
+    const int64_t n_train = hki_layout_train(o->layout);
     same = same && hki_read_u64(r) == (uint64_t)n_train;
     s->slots = *r;
     // The sizes are the optimizer's own: no overflow.
@@ -303,7 +303,7 @@ static hk_status read_state(const hk_optimizer *o, hki_reader *r, saved s[2]) {
 
 static void take_over(hk_optimizer *o, saved *s) {
     for (size_t i = 0; i < o->n_slots; i++)
-        hki_read_f32s(&s->slots, o->values[i], hk_layout_train(o->layout));
+        hki_read_f32s(&s->slots, o->values[i], hki_layout_train(o->layout));
     memcpy(o->power, s->power, sizeof o->power);
     o->opt = s->opt;
     o->opt.schedule = NULL;

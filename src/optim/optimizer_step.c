@@ -166,8 +166,8 @@ hk_status hk_optimizer_apply(hk_optimizer *o, float *x,
     HKI_TRY(ready(o, x, grads, global_step));
     if (o->other != NULL)
         HKI_TRY(ready(o->other, x, grads, global_step));
-    if (ema != NULL && hk_layout_fingerprint(hki_ema_layout(ema)) !=
-                           hk_layout_fingerprint(o->layout))
+    if (ema != NULL && hki_layout_fingerprint(hki_ema_layout(ema)) !=
+                           hki_layout_fingerprint(o->layout))
         return hki_fail(HK_E_SHAPE, "%s: the average has another layout",
                         o->opt.name);
     if (ema != NULL && !hki_ema_sequential(ema)) {
@@ -213,7 +213,7 @@ static bool is_edge(const hk_optimizer *o, int64_t at) {
         if (at > e->offset && at < e->offset + e->count)
             return false;
     }
-    return at >= 0 && at <= hk_layout_train(o->layout);
+    return at >= 0 && at <= hki_layout_train(o->layout);
 }
 
 hk_status hk_optimizer_apply_range(hk_optimizer *o, float *x,

@@ -158,7 +158,7 @@ hk_status hki_grad_view_check(const hk_layout *l, const hk_grad_view *v,
                               const char *what) {
     if (v == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: gradients are NULL", what);
-    const int64_t dense = hk_layout_dense(l), train = hk_layout_train(l);
+    const int64_t dense = hki_layout_dense(l), train = hki_layout_train(l);
     if (v->n_dense != 0 && v->n_dense != dense && v->n_dense != train)
         return hki_fail(HK_E_SHAPE,
                         "%s: %lld gradients; the dense section has %lld "

@@ -183,23 +183,23 @@ void hk_layout_release(hk_layout *l) {
     hki_free(l);
 }
 
-int64_t hk_layout_dense(const hk_layout *l) {
+int64_t hki_layout_dense(const hk_layout *l) {
     return l->end[DENSE];
 }
 
-int64_t hk_layout_train(const hk_layout *l) {
+int64_t hki_layout_train(const hk_layout *l) {
     return l->end[SPARSE];
 }
 
-int64_t hk_layout_size(const hk_layout *l) {
+int64_t hki_layout_size(const hk_layout *l) {
     return l->end[STATE];
 }
 
-int64_t hk_layout_side_bytes(const hk_layout *l) {
+int64_t hki_layout_side_bytes(const hk_layout *l) {
     return l->end[SIDE];
 }
 
-size_t hk_layout_entries(const hk_layout *l) {
+size_t hki_layout_entry_count(const hk_layout *l) {
     return l->n_entries;
 }
 
@@ -214,6 +214,18 @@ const hk_entry *hk_layout_find(const hk_layout *l, const char *name) {
     return cell == 0 ? NULL : &l->entries[cell - 1];
 }
 
-uint64_t hk_layout_fingerprint(const hk_layout *l) {
+uint64_t hki_layout_fingerprint(const hk_layout *l) {
     return l->fingerprint;
+}
+
+hk_status hk_layout_get_info(const hk_layout *l, hk_layout_info *out) {
+    if (l == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "layout: info: NULL argument");
+    *out = (hk_layout_info){.n_dense = l->end[DENSE],
+                            .n_train = l->end[SPARSE],
+                            .n = l->end[STATE],
+                            .side_bytes = l->end[SIDE],
+                            .entry_count = l->n_entries,
+                            .fingerprint = l->fingerprint};
+    return HK_OK;
 }

@@ -94,8 +94,8 @@ hk_status hk_name_map_add(hk_name_map *m, const hk_named *item) {
 
 hk_status hk_name_map_add_layout(hk_name_map *m, const hk_layout *l, float *x,
                                  void *side) {
-    if (m == NULL || l == NULL || (x == NULL && hk_layout_size(l) > 0) ||
-        (side == NULL && hk_layout_side_bytes(l) > 0))
+    if (m == NULL || l == NULL || (x == NULL && hki_layout_size(l) > 0) ||
+        (side == NULL && hki_layout_side_bytes(l) > 0))
         return hki_fail(HK_E_INVALID_ARG,
                         "name map: map, layout or values are missing");
     const hk_entry *e;

@@ -21,6 +21,16 @@ uint16_t hki_f32_to_bf16(float f); // round to nearest even, NaN stays NaN
 // Bytes of all elements; 0 for strings.
 size_t hki_tensor_bytes(const hk_tensor *t);
 
+// ---- layouts ----------------------------------------------------------------
+
+// One value each of hk_layout_get_info.
+int64_t hki_layout_dense(const hk_layout *l);
+int64_t hki_layout_train(const hk_layout *l);
+int64_t hki_layout_size(const hk_layout *l); // n, in floats
+int64_t hki_layout_side_bytes(const hk_layout *l);
+size_t hki_layout_entry_count(const hk_layout *l);
+uint64_t hki_layout_fingerprint(const hk_layout *l);
+
 // ---- strings ----------------------------------------------------------------
 
 // One element of a string tensor. Short strings live in the cell itself, so

@@ -13,11 +13,8 @@ struct hk_grad_list {
     float *flat;            // made when gradients have to be gathered
 };
 
-void hk_compute_options_init(hk_compute_options *opt, size_t struct_size) {
-    const hk_compute_options d = {.gate_gradients = HK_GATE_OP,
-                                  .grad_loss = 1.0};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_compute_options, reserved, .gate_gradients = HK_GATE_OP,
+            .grad_loss = 1.0)
 
 hk_status hk_grad_list_create(hk_layout *layout, hk_grad_list **out) {
     if (layout == NULL || out == NULL)
@@ -25,7 +22,7 @@ hk_status hk_grad_list_create(hk_layout *layout, hk_grad_list **out) {
                                           "NULL");
     hk_grad_list *l;
     HKI_TRY(hki_zalloc_array(1, sizeof *l, &l));
-    const size_t n = hk_layout_entries(layout);
+    const size_t n = hki_layout_entry_count(layout);
     l->layout = hk_layout_retain(layout);
     l->scale = 1.0;
     hk_status s = hki_zalloc_array(n, sizeof *l->items, &l->items);
@@ -61,7 +58,7 @@ hk_status hk_grad_list_get_info(const hk_grad_list *l, hk_grad_list_info *out) {
 
 // Position of an entry in the layout; -1 when it belongs to another one.
 static int64_t entry_index(const hk_layout *l, const hk_entry *e) {
-    for (size_t i = 0; i < hk_layout_entries(l); i++)
+    for (size_t i = 0; i < hki_layout_entry_count(l); i++)
         if (hk_layout_entry(l, i) == e)
             return (int64_t)i;
     return -1;
@@ -108,11 +105,11 @@ hk_status hk_grad_list_set(hk_grad_list *l, const hk_grad_and_var *items,
     if (l == NULL || (items == NULL && n > 0) || !isfinite(scale))
         return hki_fail(HK_E_INVALID_ARG, "gradient list: no list, no items "
                                           "or a scale that is not finite");
-    if (n > hk_layout_entries(l->layout))
+    if (n > hki_layout_entry_count(l->layout))
         return hki_fail(HK_E_INVALID_ARG,
                         "gradient list: %zu entries, the model has %zu "
                         "variables",
-                        n, hk_layout_entries(l->layout));
+                        n, hki_layout_entry_count(l->layout));
     for (size_t i = 0; i < n; i++) {
         HKI_TRY(check_item(l->layout, &items[i], i));
         for (size_t k = 0; k < i; k++)
@@ -176,14 +173,14 @@ static hk_status list_gradients(hk_session *s, const hk_compute_options *o,
     l->scale = o->grad_loss;
     l->base = o->var_list == NULL ? hk_session_grads(s) : NULL;
     if (o->var_list == NULL) {
-        for (size_t i = 0; i < hk_layout_entries(l->layout); i++) {
+        for (size_t i = 0; i < hki_layout_entry_count(l->layout); i++) {
             const hk_entry *e = hk_layout_entry(l->layout, i);
             if (e->kind == HK_TRAINABLE)
                 l->items[l->n++] = gradient_of(s, e);
         }
         return HK_OK;
     }
-    if (o->n_vars > hk_layout_entries(l->layout))
+    if (o->n_vars > hki_layout_entry_count(l->layout))
         return hki_fail(HK_E_INVALID_ARG,
                         "compute_gradients: var_list is longer than the "
                         "model's list of variables");
@@ -241,7 +238,7 @@ hk_status hk_compute_gradients(hk_session *s, const hk_compute_options *opt,
 // A flat vector of the list's own: 0 in gaps and for variables that are not
 // listed. The caller's memory holds var->count floats and nothing else of ours.
 static hk_status gather(hk_grad_list *l) {
-    const size_t n = (size_t)hk_layout_train(l->layout);
+    const size_t n = (size_t)hki_layout_train(l->layout);
     if (l->flat == NULL)
         HKI_TRY(hki_alloc_array(n, sizeof *l->flat, &l->flat));
     memset(l->flat, 0, n * sizeof *l->flat);
@@ -256,7 +253,7 @@ static hk_status gather(hk_grad_list *l) {
 
 // Marks the entries with a gradient; true when no trainable one lacks it.
 static bool mark_entries(hk_grad_list *l) {
-    const size_t n = hk_layout_entries(l->layout);
+    const size_t n = hki_layout_entry_count(l->layout);
     size_t marked = 0, trainable = 0;
     memset(l->mask, 0, n);
     for (size_t i = 0; i < l->n; i++)
@@ -283,10 +280,10 @@ hk_status hk_grad_list_view(hk_grad_list *l, hk_grad_view *out) {
     }
     if (n_dense > 0 && l->base == NULL)
         HKI_TRY(gather(l));
-    const int64_t dense = hk_layout_dense(l->layout);
+    const int64_t dense = hki_layout_dense(l->layout);
     *out = (hk_grad_view){.dense = l->base != NULL ? l->base : l->flat,
                           .n_dense = n_dense == 0  ? 0
-                                     : end > dense ? hk_layout_train(l->layout)
+                                     : end > dense ? hki_layout_train(l->layout)
                                                    : dense,
                           .sparse = l->sparse,
                           .n_sparse = n_sparse,

@@ -49,7 +49,7 @@ static hk_status recalibrate(hk_session *s, float *x, statistic *stats,
                              size_t n, hk_feed_fn feed, void *user,
                              int64_t n_batches) {
     const size_t bytes =
-        (size_t)hk_layout_size(hk_plan_layout(hk_session_plan(s))) * sizeof *x;
+        (size_t)hki_layout_size(hk_plan_layout(hk_session_plan(s))) * sizeof *x;
     float *work;
     int64_t done = 0;
     HKI_TRY(hki_alloc_array(bytes, 1, &work));

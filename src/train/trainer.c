@@ -9,11 +9,10 @@ typedef struct insertion {
 } insertion;
 
 struct hk_trainer {
-    hk_trainer_options opt; // session: the one that runs now
-    hk_session *own;        // the first one, whose values are trained
-    hk_sparse_grad *sparse; // as many as the plan has tables
-    insertion *list;        // in order of insertion
-    size_t n, capacity;
+    hk_trainer_options opt;   // session: the one that runs now
+    hk_session *own;          // the first one, whose values are trained
+    hk_sparse_grad *sparse;   // as many as the plan has tables
+    HKI_LIST(insertion) list; // in order of insertion
     hk_step_info info;
     hk_grad_view grads;
     unsigned char *mask; // entries with a gradient
@@ -21,10 +20,7 @@ struct hk_trainer {
     unsigned char *none; // no entry: the optimizer moves nothing
 };
 
-void hk_trainer_options_init(hk_trainer_options *opt, size_t struct_size) {
-    const hk_trainer_options d = {.check_loss = 1};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_trainer_options, update_user, .check_loss = 1)
 
 static hk_status check_options(const hk_trainer_options *o) {
     if (o->session == NULL || o->optimizer == NULL)
@@ -47,7 +43,7 @@ static hk_status check_options(const hk_trainer_options *o) {
 static hk_status mark_entries(hk_trainer *t) {
     const hk_plan *p = hk_session_plan(t->opt.session);
     const hk_layout *l = hk_plan_layout(p);
-    const size_t n = hk_layout_entries(l);
+    const size_t n = hki_layout_entry_count(l);
     t->masked = false;
     HKI_TRY(hki_zalloc_array(n, 1, &t->mask));
     HKI_TRY(hki_zalloc_array(n, 1, &t->none));
@@ -89,7 +85,7 @@ void hk_trainer_destroy(hk_trainer *t) {
     if (t == NULL)
         return;
     hki_free(t->sparse);
-    hki_free(t->list);
+    hki_free(t->list.data);
     hki_free(t->mask);
     hki_free(t->none);
     hki_free(t);
@@ -102,18 +98,15 @@ hk_status hk_trainer_insert(hk_trainer *t, hk_point point, hk_step_fn fn,
         return hki_fail(HK_E_INVALID_ARG,
                         "trainer: no callback, or unknown point %d",
                         (int)point);
-    if (t->n == t->capacity) {
-        HKI_TRY(hki_realloc_array(t->capacity + 8, sizeof *t->list, &t->list));
-        t->capacity += 8;
-    }
-    t->list[t->n++] = (insertion){point, fn, user};
+    HKI_TRY(HKI_LIST_ROOM(t->list));
+    t->list.data[t->list.n++] = (insertion){point, fn, user};
     return HK_OK;
 }
 
 static hk_status call(hk_trainer *t, hk_point point) {
-    for (size_t i = 0; i < t->n; i++)
-        if (t->list[i].point == point)
-            HKI_TRY(t->list[i].fn(t->list[i].user, &t->info));
+    for (size_t i = 0; i < t->list.n; i++)
+        if (t->list.data[i].point == point)
+            HKI_TRY(t->list.data[i].fn(t->list.data[i].user, &t->info));
     return HK_OK;
 }
 
@@ -166,9 +159,9 @@ static hk_status average(hk_trainer *t) {
 
 // Does something of the caller's come between the optimizer and the average?
 static bool steps_in(const hk_trainer *t) {
-    for (size_t i = 0; i < t->n; i++)
-        if (t->list[i].point == HK_POINT_UPDATED ||
-            t->list[i].point == HK_POINT_EXCHANGED)
+    for (size_t i = 0; i < t->list.n; i++)
+        if (t->list.data[i].point == HK_POINT_UPDATED ||
+            t->list.data[i].point == HK_POINT_EXCHANGED)
             return true;
     return t->opt.update != NULL;
 }
@@ -218,8 +211,8 @@ hk_status hk_trainer_set_session(hk_trainer *t, hk_session *s) {
     hk_session *const now = t->opt.session;
     if (next == now)
         return HK_OK;
-    if (hk_layout_fingerprint(hk_plan_layout(hk_session_plan(next))) !=
-            hk_layout_fingerprint(hk_plan_layout(hk_session_plan(t->own))) ||
+    if (hki_layout_fingerprint(hk_plan_layout(hk_session_plan(next))) !=
+            hki_layout_fingerprint(hk_plan_layout(hk_session_plan(t->own))) ||
         hki_session_grad_count(next) != hki_session_grad_count(t->own) ||
         hki_session_sparse_count(next) != hki_session_sparse_count(t->own))
         return hki_fail(HK_E_INVALID_ARG,

@@ -286,7 +286,7 @@ static hk_status make_hand(hand *h, hk_context *ctx) {
     h->layout = chaos_layout(h->sh->workers);
     if (h->layout == NULL)
         return HK_E_NO_MEMORY;
-    h->n = (size_t)hk_layout_size(h->layout);
+    h->n = (size_t)hki_layout_size(h->layout);
     h->x = calloc(h->n, sizeof *h->x);
     h->g = calloc(h->n, sizeof *h->g);
     h->base = calloc(BLOCK, sizeof *h->base);

@@ -96,8 +96,8 @@ void hki_session_progress(hki_session *s) {
 static hk_status check_model(hki_session *s, const hki_msg_open *m) {
     hki_shard *const shard = shard_of(s);
     const uint64_t shares =
-        hki_shares_hash(shard->share, hk_layout_entries(shard->layout));
-    if (m->fingerprint == hk_layout_fingerprint(shard->layout) &&
+        hki_shares_hash(shard->share, hki_layout_entry_count(shard->layout));
+    if (m->fingerprint == hki_layout_fingerprint(shard->layout) &&
         m->shares == shares)
         return HK_OK;
     const hk_status status = hki_fail(
@@ -105,8 +105,8 @@ static hk_status check_model(hki_session *s, const hki_msg_open *m) {
         "%s: another model: its layout has the fingerprint %016llx, the "
         "center's %016llx%s",
         s->peer, (unsigned long long)m->fingerprint,
-        (unsigned long long)hk_layout_fingerprint(shard->layout),
-        m->fingerprint == hk_layout_fingerprint(shard->layout)
+        (unsigned long long)hki_layout_fingerprint(shard->layout),
+        m->fingerprint == hki_layout_fingerprint(shard->layout)
             ? "; the same variables, shared in another way"
             : "");
     hki_server_refuse(s->server, HK_REFUSED_FINGERPRINT, s->peer);

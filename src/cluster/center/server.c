@@ -1,11 +1,6 @@
 // server.c - a center server from its options to its end.
 #include "cluster/center/server.h"
 
-_Static_assert(sizeof(hk_center_server_options) ==
-                   offsetof(hk_center_server_options, reset_worker) +
-                       sizeof(int64_t),
-               "option structs have no tail padding");
-
 static const hk_center_server_options defaults = {
     .struct_size = sizeof defaults,
     .lease_ms = 15000,
@@ -17,10 +12,7 @@ static const hk_center_server_options defaults = {
     .reset_worker = -1,
 };
 
-void hk_center_server_options_init(hk_center_server_options *opt,
-                                   size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS_FROM(hk_center_server_options, reset_worker, defaults)
 
 // ---- the shard --------------------------------------------------------------
 
@@ -36,7 +28,7 @@ hk_status hki_server_make_shard(hk_center_server *s, hk_layout *layout,
                     "%s: shard %u of %u: %lld of %lld floats, %u chunks, "
                     "method %s, %s",
                     s->name, made->shard, s->shard_opt.n_shards,
-                    (long long)made->n, (long long)hk_layout_size(layout),
+                    (long long)made->n, (long long)hki_layout_size(layout),
                     made->n_chunks, made->method->name,
                     s->path != NULL ? s->path : "in memory");
             atomic_store(&s->shard, made);
@@ -69,8 +61,8 @@ static hk_status find_shard(hk_center_server *s,
         if (status == HK_OK) {
             atomic_store(&s->shard, opened);
             if (opt->layout != NULL &&
-                hk_layout_fingerprint(opt->layout) !=
-                    hk_layout_fingerprint(opened->layout))
+                hki_layout_fingerprint(opt->layout) !=
+                    hki_layout_fingerprint(opened->layout))
                 return hki_fail(HK_E_INVALID_ARG, "%s: %s holds another model",
                                 s->name, s->path);
             hki_log(s->context, HK_LOG_INFO,

@@ -10,10 +10,6 @@ struct hk_worker {
     hk_elastic *elastic;
 };
 
-_Static_assert(sizeof(hk_worker_options) ==
-                   offsetof(hk_worker_options, task) + sizeof(int32_t),
-               "option structs have no tail padding");
-
 static const hk_worker_options defaults = {
     .struct_size = sizeof defaults,
     .moving_rate = HK_ELASTIC_AUTO,
@@ -21,9 +17,7 @@ static const hk_worker_options defaults = {
     .task = -1,
 };
 
-void hk_worker_options_init(hk_worker_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS_FROM(hk_worker_options, task, defaults)
 
 // The model is one vector named "x".
 static hk_status connect_vector(const hk_worker_options *o, size_t n,

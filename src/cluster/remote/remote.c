@@ -89,7 +89,7 @@ static hk_status remote_barrier(hk_center *c, hki_member m, uint32_t parties,
 static hk_status add_residual(const hki_remote *r, hki_member_link *w,
                               hk_name_map *map) {
     const hk_layout *const l = r->base.layout;
-    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
         const hk_entry *const e = hk_layout_entry(l, i);
         if (e->dtype != HK_F32 || r->share[i] != HK_SHARE_EXCHANGE)
             continue;

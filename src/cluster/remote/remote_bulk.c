@@ -42,7 +42,7 @@ static hk_status expect_state(hki_remote *r, hki_link *l, hki_type type,
 // behind the last one, where the worker's memory ends.
 static int64_t used_floats(const hk_layout *l) {
     int64_t n = 0;
-    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
         const hk_entry *const e = hk_layout_entry(l, i);
         if (e->dtype == HK_F32)
             n = HKI_MAX(n, e->offset + e->count);
@@ -79,7 +79,7 @@ static hk_status send_values(hki_remote *r, hki_link *l, const float *x,
     for (int64_t at = first; at < end; at += step)
         HKI_TRY(send_piece(r, l, x, unit++, at, HKI_MIN(step, end - at),
                            deadline_ns));
-    const size_t bytes = (size_t)hk_layout_side_bytes(r->base.layout);
+    const size_t bytes = (size_t)hki_layout_side_bytes(r->base.layout);
     if (side != NULL && bytes > 0 && l->shard == 0) {
         const hki_frame f = {.type = HKI_SIDE};
         HKI_TRY(
@@ -201,7 +201,7 @@ hk_status hki_remote_init(hk_center *c, hki_member m, const float *x,
 
 static hk_status take_side(hki_remote *r, hki_link *l, const hki_frame *head,
                            void *side, bool all, int64_t deadline_ns) {
-    const size_t n = (size_t)hk_layout_side_bytes(r->base.layout);
+    const size_t n = (size_t)hki_layout_side_bytes(r->base.layout);
     uint8_t *copy;
     if (head->size != n || side == NULL)
         return hki_fail(HK_E_DATA, "%s: a side block of %u bytes",
@@ -272,7 +272,7 @@ static hk_status try_pull(hki_member_link *w, float *x, float *view, void *side,
     const landing to = {.x = x, .view = view, .side = side};
     const uint32_t flags = exchanged_only ? HKI_WAIT_EXCHANGED : 0u;
     const bool with_side =
-        side != NULL && hk_layout_side_bytes(r->base.layout) > 0;
+        side != NULL && hki_layout_side_bytes(r->base.layout) > 0;
     for (uint32_t i = 0; i < r->n_shards; i++) {
         *at = &w->link[i];
         HKI_TRY(ask(*at, HKI_PULL, 0, (int64_t)w->round,
@@ -344,7 +344,7 @@ static hk_status try_snapshot(hki_remote *r, uint32_t flags,
         HKI_TRY(s);
     }
     const bool with_side =
-        side != NULL && hk_layout_side_bytes(r->base.layout) > 0;
+        side != NULL && hki_layout_side_bytes(r->base.layout) > 0;
     for (uint32_t i = 0; i < r->n_shards; i++)
         HKI_TRY(ask(&r->control[i], HKI_SNAPSHOT, 0, 0,
                     flags | (i == 0 && with_side ? HKI_WAIT_SIDE : 0u),

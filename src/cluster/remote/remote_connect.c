@@ -2,10 +2,6 @@
 #include "cluster/remote/remote.h"
 #include <unistd.h>
 
-_Static_assert(sizeof(hk_connect_options) ==
-                   offsetof(hk_connect_options, observer) + sizeof(uint32_t),
-               "option structs have no tail padding");
-
 static const hk_connect_options defaults = {
     .struct_size = sizeof defaults,
     .connect_ms = 60000,
@@ -14,9 +10,7 @@ static const hk_connect_options defaults = {
     .row_period = 16,
 };
 
-void hk_connect_options_init(hk_connect_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS_FROM(hk_connect_options, observer, defaults)
 
 void hki_remote_destroy(hk_center *c) {
     hki_remote *const r = (hki_remote *)c;

@@ -60,7 +60,7 @@ static bool has_side(const hki_remote *r, const hki_link *l,
                      const hki_exchange *ex) {
     if (l->shard != 0 || ex == NULL || ex->side == NULL || l->side_sent)
         return false;
-    for (size_t i = 0; i < hk_layout_entries(r->base.layout); i++)
+    for (size_t i = 0; i < hki_layout_entry_count(r->base.layout); i++)
         if (r->share[i] == HK_SHARE_COPY &&
             hk_layout_entry(r->base.layout, i)->dtype != HK_F32)
             return true;
@@ -79,7 +79,7 @@ static hk_status start_next(hki_member_link *w, hki_link *l, hki_exchange *ex) {
         const hki_frame f = frame_of(l, HKI_SIDE, 0);
         l->side_sent = true;
         hki_frame_start(&l->f, &f, ex->side,
-                        (size_t)hk_layout_side_bytes(r->base.layout), NULL, 0);
+                        (size_t)hki_layout_side_bytes(r->base.layout), NULL, 0);
         return HK_OK;
     }
     if (l->sent < l->computed) {

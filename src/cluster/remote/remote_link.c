@@ -90,8 +90,9 @@ static hk_status open_link(hki_remote *r, hki_link *l, int64_t deadline_ns) {
     hki_msg_open open = {
         .shard = l->shard,
         .n_shards = r->n_shards,
-        .fingerprint = hk_layout_fingerprint(r->base.layout),
-        .shares = hki_shares_hash(r->share, hk_layout_entries(r->base.layout)),
+        .fingerprint = hki_layout_fingerprint(r->base.layout),
+        .shares =
+            hki_shares_hash(r->share, hki_layout_entry_count(r->base.layout)),
         .window_kib = r->window_kib,
         .flags = HKI_OPEN_MEMORY,
         .role = (uint32_t)l->role,

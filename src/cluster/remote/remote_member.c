@@ -24,7 +24,7 @@ hk_status hki_member_create(hki_remote *r, hki_member_link **out) {
     if (s == HK_OK)
         s = hki_zalloc_array(r->n_shards, sizeof *w->poll, &w->poll);
     if (s == HK_OK && r->encoding != HKI_ENC_PLAIN)
-        s = hki_zalloc_array((size_t)hk_layout_size(r->base.layout),
+        s = hki_zalloc_array((size_t)hki_layout_size(r->base.layout),
                              sizeof(float), &w->residual);
     if (s != HK_OK) {
         hki_member_free(w);

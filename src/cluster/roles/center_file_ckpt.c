@@ -83,7 +83,7 @@ static hk_status start(gathered *g, const hki_shard *s, const char *path) {
 static void take(gathered *g, hki_shard *s) {
     const hki_center_head *const h = s->file.head;
     if (g->have[h->shard] || h->n_shards != g->n ||
-        h->fingerprint != hk_layout_fingerprint(g->copy.layout))
+        h->fingerprint != hki_layout_fingerprint(g->copy.layout))
         return;
     memcpy(g->copy.values + s->first, s->values,
            (size_t)s->n * sizeof *s->values);

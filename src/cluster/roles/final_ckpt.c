@@ -20,11 +20,11 @@ void hki_center_copy_deinit(hki_center_copy *c) {
 
 hk_status hki_center_copy_init(hki_center_copy *c, hk_layout *layout,
                                const uint8_t *share) {
-    const size_t n = hk_layout_entries(layout);
+    const size_t n = hki_layout_entry_count(layout);
     *c = (hki_center_copy){.layout = hk_layout_retain(layout)};
     hk_status s = hki_alloc_array(n, 1, &c->share);
     if (s == HK_OK)
-        s = hki_zalloc_array((size_t)hk_layout_size(layout), sizeof *c->values,
+        s = hki_zalloc_array((size_t)hki_layout_size(layout), sizeof *c->values,
                              &c->values);
     if (s != HK_OK) {
         hki_center_copy_deinit(c);
@@ -43,7 +43,7 @@ static hk_status add_step(hki_center_copy *c, const char *name,
 }
 
 hk_status hki_center_copy_map(hki_center_copy *c, hk_name_map *map) {
-    for (size_t i = 0; i < hk_layout_entries(c->layout); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(c->layout); i++) {
         const hk_entry *const e = hk_layout_entry(c->layout, i);
         if (e->dtype == HK_F32)
             HKI_TRY(hk_name_map_add(
@@ -73,14 +73,14 @@ static hk_status fetch_alone(hki_shard *shard, int64_t wait_ms,
 // The shares are those of the center, whatever a layout says by itself.
 static hk_share share_of(void *user, const hk_entry *entry) {
     const hki_center_copy *const c = user;
-    for (size_t i = 0; i < hk_layout_entries(c->layout); i++)
+    for (size_t i = 0; i < hki_layout_entry_count(c->layout); i++)
         if (strcmp(hk_layout_entry(c->layout, i)->name, entry->name) == 0)
             return (hk_share)c->share[i];
     return HK_SHARE_BY_KIND;
 }
 
 static hk_status copy_side(const hki_center_copy *c, void **side) {
-    const size_t n = (size_t)hk_layout_side_bytes(c->layout);
+    const size_t n = (size_t)hki_layout_side_bytes(c->layout);
     return n > 0 ? hki_alloc_array(n, 1, side) : HK_OK;
 }
 
@@ -143,7 +143,7 @@ hk_status hki_final_fetch(hk_center_server *server, const hki_others *others,
 
 // Whether every variable is in the checkpoint, with its shape.
 static bool fits(const hki_center_copy *c, const hk_ckpt *base) {
-    for (size_t i = 0; i < hk_layout_entries(c->layout); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(c->layout); i++) {
         const hk_entry *const e = hk_layout_entry(c->layout, i);
         const hk_ckpt_entry *const b = hk_ckpt_find(base, e->name);
         if (e->dtype == HK_F32 &&
@@ -155,7 +155,7 @@ static bool fits(const hki_center_copy *c, const hk_ckpt *base) {
 
 // What has no center is a worker's.
 static hk_status take_local(hki_center_copy *c, hk_ckpt *base) {
-    for (size_t i = 0; i < hk_layout_entries(c->layout); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(c->layout); i++) {
         const hk_entry *const e = hk_layout_entry(c->layout, i);
         if (e->dtype == HK_F32 && c->share[i] == HK_SHARE_LOCAL)
             HKI_TRY(hk_ckpt_read(base, e->name, HK_F32, &e->shape,
@@ -178,7 +178,7 @@ static hk_status entry_is_same(hki_center_copy *c, hk_ckpt *base,
 static hk_status values_are_same(hki_center_copy *c, hk_ckpt *base,
                                  bool *same) {
     *same = true;
-    for (size_t i = 0; *same && i < hk_layout_entries(c->layout); i++) {
+    for (size_t i = 0; *same && i < hki_layout_entry_count(c->layout); i++) {
         const hk_entry *const e = hk_layout_entry(c->layout, i);
         if (e->dtype == HK_F32)
             HKI_TRY(entry_is_same(c, base, e, same));

@@ -2,14 +2,8 @@
 // that keeps the run, and ends by itself.
 #include "cluster/roles/center_run.h"
 
-void hk_role_center_options_init(hk_role_center_options *opt,
-                                 size_t struct_size) {
-    const hk_role_center_options d = {.bind_ms = 30000,
-                                      .start_ms = 3600000,
-                                      .linger_ms = 300000,
-                                      .evaluator_ms = 600000};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_role_center_options, saver, .bind_ms = 30000,
+            .start_ms = 3600000, .linger_ms = 300000, .evaluator_ms = 600000)
 
 static void keep(void *user) {
     hk_role_center *const c = user;

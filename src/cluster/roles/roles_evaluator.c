@@ -35,12 +35,8 @@ typedef struct finding {
     bool is_new;
 } finding;
 
-void hk_role_evaluator_options_init(hk_role_evaluator_options *opt,
-                                    size_t struct_size) {
-    const hk_role_evaluator_options d = {
-        .throttle_ms = 10000, .poll_ms = 500, .lost_ms = 3600000};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_role_evaluator_options, lost_ms, .throttle_ms = 10000,
+            .poll_ms = 500, .lost_ms = 3600000)
 
 static bool past(int64_t since_ns, int64_t ms) {
     return hki_now_ns() - since_ns > ms * 1000000;
@@ -302,10 +298,10 @@ static hk_status begin(evaluator *v) {
     v->news_ns = hki_now_ns();
     hk_status s = HK_OK;
     if (o->layout != NULL && co.n_addresses > 0) {
-        s = hki_alloc_array((size_t)hk_layout_size(o->layout),
+        s = hki_alloc_array((size_t)hki_layout_size(o->layout),
                             sizeof *v->values, &v->values);
-        if (s == HK_OK && hk_layout_side_bytes(o->layout) > 0)
-            s = hki_alloc_array((size_t)hk_layout_side_bytes(o->layout), 1,
+        if (s == HK_OK && hki_layout_side_bytes(o->layout) > 0)
+            s = hki_alloc_array((size_t)hki_layout_side_bytes(o->layout), 1,
                                 &v->side);
         if (s == HK_OK)
             s = hk_center_connect(&co, o->layout, &v->center);

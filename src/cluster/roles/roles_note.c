@@ -7,10 +7,7 @@
 
 // ---- limits ----------------------------------------------------------------
 
-void hk_run_limits_init(hk_run_limits *l, size_t struct_size) {
-    const hk_run_limits d = {0};
-    hki_options_init(l, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_run_limits, reserved)
 
 static hk_status check_limits(const hki_limits *l) {
     if (l->steps < 0 || !(l->seconds >= 0) || isnan(l->target))

@@ -26,11 +26,8 @@ struct hk_role_worker {
     char reason[128]; // why it is; "": not known
 };
 
-void hk_role_worker_options_init(hk_role_worker_options *opt,
-                                 size_t struct_size) {
-    const hk_role_worker_options d = {.report_ms = 1000, .leave_ms = 10000};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_role_worker_options, leave_ms, .report_ms = 1000,
+            .leave_ms = 10000)
 
 // ---- open ------------------------------------------------------------------
 

@@ -202,7 +202,7 @@ static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
     hki_buf layout = {0};
     hk_status status = hki_layout_put(s->layout, s->share, &layout);
     const hki_center_head head = {
-        .fingerprint = hk_layout_fingerprint(s->layout),
+        .fingerprint = hki_layout_fingerprint(s->layout),
         .plan = s->plan.hash,
         .method = (uint32_t)s->method->id,
         .max_workers = s->opt.max_workers,
@@ -217,7 +217,7 @@ static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
         .max_floats = (uint64_t)s->plan.max_floats,
         .layout_bytes = layout.size,
         .side_bytes =
-            s->shard == 0 ? (uint64_t)hk_layout_side_bytes(s->layout) : 0,
+            s->shard == 0 ? (uint64_t)hki_layout_side_bytes(s->layout) : 0,
     };
     if (status == HK_OK)
         status = hki_center_file_create(&s->file, opt->path, opt->shared, &head,
@@ -237,8 +237,8 @@ static hk_status check_size(const hki_shard *s, const hki_shard_options *opt,
                               ? opt->max_bytes
                               : pages * (uint64_t)sysconf(_SC_PAGESIZE);
     const uint64_t bytes =
-        (uint64_t)hk_layout_size(layout) / opt->n_shards * sizeof(float);
-    if (bytes > most || (uint64_t)hk_layout_side_bytes(layout) > most)
+        (uint64_t)hki_layout_size(layout) / opt->n_shards * sizeof(float);
+    if (bytes > most || (uint64_t)hki_layout_side_bytes(layout) > most)
         return hki_fail(HK_E_RANGE,
                         "%s: a shard of %llu bytes is asked for; the limit is "
                         "%llu",
@@ -249,7 +249,7 @@ static hk_status check_size(const hki_shard *s, const hki_shard_options *opt,
 
 static hk_status create(hki_shard *s, const hki_shard_options *opt,
                         hk_layout *layout, const uint8_t *share) {
-    const size_t n = hk_layout_entries(layout);
+    const size_t n = hki_layout_entry_count(layout);
     uint32_t n_slots;
     HKI_TRY(check_size(s, opt, layout));
     s->layout = hk_layout_retain(layout);
@@ -310,7 +310,7 @@ static bool fits_plan(const hki_shard *s) {
            h->n_floats == (uint64_t)s->n &&
            h->max_floats == (uint64_t)s->plan.max_floats &&
            h->side_bytes ==
-               (s->shard == 0 ? (uint64_t)hk_layout_side_bytes(s->layout) : 0);
+               (s->shard == 0 ? (uint64_t)hki_layout_side_bytes(s->layout) : 0);
 }
 
 static hk_status check_plan(hki_shard *s, const hki_shard_options *opt) {
@@ -347,7 +347,7 @@ static hk_status read_layout(hki_shard *s, const hki_shard_options *opt) {
     s->values = s->file.vector[0];
     HKI_TRY(hki_layout_get(s->file.map + h->layout_at, h->layout_bytes,
                            opt->path, &s->layout, &s->share));
-    if (hk_layout_fingerprint(s->layout) != h->fingerprint)
+    if (hki_layout_fingerprint(s->layout) != h->fingerprint)
         return hki_fail(HK_E_DATA, "%s: %s: the layout is damaged", s->name,
                         opt->path);
     return make_plan(s, opt->n_shards);

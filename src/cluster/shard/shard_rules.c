@@ -92,7 +92,7 @@ static hk_status chunk_layout(const hki_shard *s, const hki_chunk_range *c,
                               hk_layout **out) {
     hki_arena arena = {0};
     hk_layout_item *items;
-    const size_t entries = hk_layout_entries(s->layout);
+    const size_t entries = hki_layout_entry_count(s->layout);
     size_t n = 0;
     HKI_TRY(hki_arena_alloc(&arena, entries, sizeof *items, &items));
     for (size_t i = 0; i < entries; i++) {

@@ -144,7 +144,7 @@ hk_status hki_shares_of(hk_layout *l, hk_share_fn fn, void *user,
                         const char *what, uint8_t **out) {
     // What the chunks are does not matter here.
     hki_parts parts = {0};
-    const size_t n = hk_layout_entries(l);
+    const size_t n = hki_layout_entry_count(l);
     hk_status s = hki_parts_init(&parts, l, 65536, fn, user, what);
     if (s == HK_OK)
         s = hki_alloc_array(n, 1, out);
@@ -164,8 +164,8 @@ hk_status hki_plan_init(hki_chunk_plan *p, const hk_layout *l,
                 .share = share,
                 .chunk_floats = HKI_MAX(chunk_floats / 16 * 16, 16),
                 .count_only = true};
-    const int64_t n = hk_layout_size(l);
-    if (n / c.chunk_floats + (int64_t)hk_layout_entries(l) * 2 >
+    const int64_t n = hki_layout_size(l);
+    if (n / c.chunk_floats + (int64_t)hki_layout_entry_count(l) * 2 >
         (int64_t)HKI_MAX_UNITS)
         return hki_fail(HK_E_OVERFLOW,
                         "%s: %lld floats make too many chunks of %lld", what,
@@ -178,7 +178,7 @@ hk_status hki_plan_init(hki_chunk_plan *p, const hk_layout *l,
     c.count_only = false;
     cut_all(&c);
     divide(p, n);
-    p->hash = hash_plan(p, hk_layout_fingerprint(l));
+    p->hash = hash_plan(p, hki_layout_fingerprint(l));
     return HK_OK;
 }
 

@@ -2,6 +2,7 @@
 #include "cluster/wire/wire.h"
 #include <sys/random.h>
 #include "hooke/elastic.h"
+#include "tensor/tensor.h"
 
 // ---- numbers ----------------------------------------------------------------
 
@@ -253,7 +254,7 @@ hk_status hki_result_check(const hki_msg_result *r, const char *from) {
 
 hk_status hki_layout_put(const hk_layout *l, const uint8_t *share,
                          hki_buf *out) {
-    const size_t n = hk_layout_entries(l);
+    const size_t n = hki_layout_entry_count(l);
     uint8_t b[16];
     if (n > MAX_ENTRIES)
         return hki_fail(HK_E_OVERFLOW, "layout: %zu entries do not fit", n);
@@ -376,7 +377,7 @@ hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
 
 void hki_side_copy(const hk_layout *l, const uint8_t *share, uint8_t *dst,
                    const uint8_t *src, bool all) {
-    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
         const hk_entry *const e = hk_layout_entry(l, i);
         if (e->dtype != HK_F32 && (all || share[i] == HK_SHARE_COPY))
             memcpy(dst + e->offset, src + e->offset,

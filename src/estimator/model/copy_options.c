@@ -1,16 +1,6 @@
 // copy_options.c - option structs with everything they point at, in an arena.
 #include "estimator/estimator.h"
 
-hk_status hki_list_reserve(void *data, size_t n, size_t *capacity,
-                           size_t elem_bytes) {
-    if (n <= *capacity)
-        return HK_OK;
-    const size_t want = HKI_MAX(n, *capacity * 2 + 8);
-    HKI_TRY(hki_realloc_array(want, elem_bytes, data));
-    *capacity = want;
-    return HK_OK;
-}
-
 hk_status hki_copy_text(hki_arena *a, const char **s) {
     return *s != NULL ? hki_arena_strdup(a, *s, s) : HK_OK;
 }

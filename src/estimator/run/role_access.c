@@ -64,7 +64,7 @@ hk_status hk_estimator_assign(hk_estimator *e, const hk_source *input,
     (void)side; // no graph fills a side block
     hki_crew *const c = e->crew;
     memcpy(c->model, values,
-           (size_t)hk_layout_size(c->layout) * sizeof *values);
+           (size_t)hki_layout_size(c->layout) * sizeof *values);
     HKI_TRY(hki_crew_assign(c, global_step));
     atomic_store(&e->global_step, global_step);
     return HK_OK;

@@ -51,7 +51,7 @@ hk_status hki_tell_refused(hk_estimator *e, const hk_restore_report *r,
 // names all.
 static hk_status add_warm(const hk_warm_start *ws, const hk_layout *l, float *x,
                           hk_name_map *map) {
-    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
         const hk_entry *const n = hk_layout_entry(l, i);
         if (n->dtype == HK_F32 &&
             (n->kind == HK_TRAINABLE || ws->names != NULL))

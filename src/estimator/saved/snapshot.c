@@ -78,7 +78,7 @@ static hk_status add_bytes(places *p, const char *prefix, const char *name,
 // The float entries of a vector.
 static hk_status add_vector(places *p, const char *prefix, const hk_layout *l,
                             float *x) {
-    for (size_t i = 0; i < hk_layout_entries(l); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
         const hk_entry *const n = hk_layout_entry(l, i);
         if (n->dtype == HK_F32)
             HKI_TRY(add(p, prefix,
@@ -475,7 +475,7 @@ static hk_status restore_loosely(hk_estimator *e, places *p, const char *what) {
 
 static hk_status restore_state(hk_estimator *e) {
     hki_crew *const c = e->crew;
-    const size_t bytes = (size_t)hk_layout_size(c->layout) * sizeof *c->model;
+    const size_t bytes = (size_t)hki_layout_size(c->layout) * sizeof *c->model;
     if (c->ema != NULL) // the average of a run that had none begins here
         memcpy(hki_ema_values(c->ema), c->model, bytes);
     places p;
@@ -594,7 +594,7 @@ hk_status hki_snapshot_restore(hk_estimator *e) {
     HKI_TRY(hki_crew_assign(c, center_step));
     if (c->ema != NULL && e->ckpt == NULL)
         memcpy(hki_ema_values(c->ema), c->model,
-               (size_t)hk_layout_size(c->layout) * sizeof *c->model);
+               (size_t)hki_layout_size(c->layout) * sizeof *c->model);
     if (e->ckpt != NULL) {
         HKI_TRY(restore_state(e));
         HKI_TRY(find_workers(e));

@@ -60,7 +60,7 @@ static hk_status new_set(const hki_weights_ask *ask, hki_weights *w,
     hki_weight_set *const k = &w->sets.data[w->sets.n];
     *k = (hki_weight_set){0};
     snprintf(k->name, sizeof k->name, "%s", name);
-    HKI_TRY(hki_zalloc_array((size_t)hk_layout_size(layout_of(ask)),
+    HKI_TRY(hki_zalloc_array((size_t)hki_layout_size(layout_of(ask)),
                              sizeof *k->own, &k->own));
     k->x = k->own;
     w->sets.n++;
@@ -73,7 +73,7 @@ static hk_status new_set(const hki_weights_ask *ask, hki_weights *w,
 // Variables of the model in another order, by name.
 static hk_status remap(const hk_layout *from, const float *x,
                        const hk_layout *to, float *y) {
-    for (size_t i = 0; i < hk_layout_entries(to); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(to); i++) {
         const hk_entry *const b = hk_layout_entry(to, i);
         const hk_entry *const a = hk_layout_find(from, b->name);
         if (b->dtype != HK_F32)
@@ -94,7 +94,7 @@ hk_status hki_weights_fit(hki_weights *w, const hk_layout *from,
     const hki_weights_ask ask = {.plan = plan};
     const hk_layout *const to = layout_of(&ask);
     hki_weights fit = {.step = w->step};
-    if (hk_layout_fingerprint(from) == hk_layout_fingerprint(to))
+    if (hki_layout_fingerprint(from) == hki_layout_fingerprint(to))
         return HK_OK;
     for (size_t i = 0; i < w->sets.n; i++) {
         const hki_weight_set *const a = &w->sets.data[i];
@@ -116,7 +116,7 @@ static hk_status add_live(hk_estimator *e, const hki_weights_ask *ask,
                           hki_weights *w, const char *name, float *x) {
     hk_layout *const from = e->crew->layout;
     const bool same =
-        hk_layout_fingerprint(from) == hk_layout_fingerprint(layout_of(ask));
+        hki_layout_fingerprint(from) == hki_layout_fingerprint(layout_of(ask));
     if (same && !ask->copy) {
         HKI_TRY(HKI_LIST_ROOM(w->sets));
         hki_weight_set *const k = &w->sets.data[w->sets.n++];
@@ -230,7 +230,7 @@ static hk_status read_set(hk_ckpt *c, const hki_weights_ask *ask,
     hki_buf full = {0};
     HKI_TRY(new_set(ask, w, name, &k));
     hk_status s = HK_OK;
-    for (size_t i = 0; s == HK_OK && i < hk_layout_entries(l); i++) {
+    for (size_t i = 0; s == HK_OK && i < hki_layout_entry_count(l); i++) {
         const hk_entry *const n = hk_layout_entry(l, i);
         if (n->dtype != HK_F32)
             continue;
@@ -354,7 +354,7 @@ static bool is_kept(const hki_kept *k, const hki_weights_ask *ask,
     return k->path != NULL && strcmp(k->path, path) == 0 && stamp != 0 &&
            stamp == k->stamp && k->which == ask->which &&
            k->worker == ask->worker &&
-           k->fingerprint == hk_layout_fingerprint(layout_of(ask));
+           k->fingerprint == hki_layout_fingerprint(layout_of(ask));
 }
 
 void hki_kept_deinit(hki_kept *k) {
@@ -370,7 +370,7 @@ static hk_status keep(hki_kept *k, const hki_weights_ask *ask, const char *path,
     k->stamp = file_stamp(path);
     k->which = ask->which;
     k->worker = ask->worker;
-    k->fingerprint = hk_layout_fingerprint(layout_of(ask));
+    k->fingerprint = hki_layout_fingerprint(layout_of(ask));
     k->w = *w;
     *w = (hki_weights){0};
     return HK_OK;
@@ -379,7 +379,7 @@ static hk_status keep(hki_kept *k, const hki_weights_ask *ask, const char *path,
 // The kept sets, as loans or as copies.
 static hk_status lend(const hki_kept *k, const hki_weights_ask *ask,
                       hki_weights *w) {
-    const size_t n = (size_t)hk_layout_size(layout_of(ask));
+    const size_t n = (size_t)hki_layout_size(layout_of(ask));
     w->step = k->w.step;
     HKI_TRY(hki_strdup(k->w.checkpoint, &w->checkpoint));
     for (size_t i = 0; i < k->w.sets.n; i++) {

@@ -147,7 +147,7 @@ static hk_status create_worker(hki_crew *c, uint32_t index, int64_t batch) {
         HKI_TRY(hk_plan_init_values(p, k->seed, hk_session_params(s)));
     else
         memcpy(hk_session_params(s), hki_worker_values(&c->workers[0]),
-               (size_t)hk_layout_size(c->layout) * sizeof(float));
+               (size_t)hki_layout_size(c->layout) * sizeof(float));
     hk_optimizer_options o;
     optimizer_options(c->spec, threads, &o);
     HKI_TRY(hk_optimizer_create(&o, c->layout, &w->optimizer));
@@ -263,8 +263,8 @@ static hk_status create_center(hki_crew *c) {
     const hki_config *const k = &c->e->config;
     if (k->c.center != NULL) {
         c->center = k->c.center;
-        if (hk_layout_fingerprint(c->center->layout) !=
-            hk_layout_fingerprint(c->layout))
+        if (hki_layout_fingerprint(c->center->layout) !=
+            hki_layout_fingerprint(c->layout))
             return hki_fail(HK_E_INVALID_ARG,
                             "the center's layout is not the model's: both "
                             "have to be of one model_fn and parameters");
@@ -285,7 +285,7 @@ static hk_status build(hki_crew *c, int64_t batch) {
     HKI_TRY(hki_zalloc_array(c->n, sizeof *c->workers, &c->workers));
     for (uint32_t i = 0; i < c->n; i++)
         HKI_TRY(create_worker(c, i, batch));
-    HKI_TRY(hki_zalloc_array((size_t)hk_layout_size(c->layout),
+    HKI_TRY(hki_zalloc_array((size_t)hki_layout_size(c->layout),
                              sizeof *c->model, &c->model));
     HKI_TRY(create_ema(c));
     if (c->is_elastic)
@@ -316,7 +316,7 @@ hk_status hki_crew_create(hk_estimator *e, hk_spec *m, int64_t batch,
 
 hk_status hki_crew_model(hki_crew *c) {
     const float *const x = hki_worker_values(&c->workers[0]);
-    const size_t bytes = (size_t)hk_layout_size(c->layout) * sizeof *x;
+    const size_t bytes = (size_t)hki_layout_size(c->layout) * sizeof *x;
     hk_center_info info = {0};
     if (c->center != NULL)
         HKI_TRY(hk_center_get_info(c->center, &info));
@@ -327,7 +327,7 @@ hk_status hki_crew_model(hki_crew *c) {
                                NULL, &info));
     c->center_step = info.global_step;
     // What has no center is worker 0's.
-    for (size_t i = 0; i < hk_layout_entries(c->layout); i++) {
+    for (size_t i = 0; i < hki_layout_entry_count(c->layout); i++) {
         const hk_entry *const n = hk_layout_entry(c->layout, i);
         if (n->dtype == HK_F32 && c->center->parts.share[i] == HK_SHARE_LOCAL)
             memcpy(c->model + n->offset, x + n->offset,
@@ -337,7 +337,7 @@ hk_status hki_crew_model(hki_crew *c) {
 }
 
 hk_status hki_crew_assign(hki_crew *c, int64_t center_step) {
-    const size_t bytes = (size_t)hk_layout_size(c->layout) * sizeof *c->model;
+    const size_t bytes = (size_t)hki_layout_size(c->layout) * sizeof *c->model;
     for (uint32_t i = 0; i < c->n; i++)
         memcpy(hki_worker_values(&c->workers[i]), c->model, bytes);
     c->center_step = center_step;

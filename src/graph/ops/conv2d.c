@@ -336,9 +336,7 @@ static const hk_conv_options conv_defaults = {
     .format = HK_NHWC,
 };
 
-void hk_conv_options_init(hk_conv_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &conv_defaults, sizeof conv_defaults);
-}
+HKI_OPTIONS_FROM(hk_conv_options, reserved, conv_defaults)
 
 hk_node *hk_convolve(hk_graph *g, hk_node *x, hk_node *w, hk_node *b,
                      hk_act act, const hk_conv_options *opt) {

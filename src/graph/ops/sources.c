@@ -51,7 +51,7 @@ hk_node *hk_input(hk_graph *g, const char *name, hk_dtype t, hk_shape shape) {
     for (size_t i = 0; i < g->inputs.n; i++)
         if (strcmp(g->inputs.data[i].name, name) == 0)
             return hki_graph_fail(g, HK_E_EXISTS, "input %s exists", name);
-    if (HKI_VEC_ROOM(g->inputs) != HK_OK)
+    if (HKI_LIST_ROOM(g->inputs) != HK_OK)
         return hki_graph_fail(g, HK_E_NO_MEMORY, "input %s: no memory", name);
     const hki_attr a = source_attr(g->inputs.n, t, shape);
     hk_node *x = hki_emit(g, HKI_OP_input, &a, NULL, 0);
@@ -68,7 +68,7 @@ hk_node *hk_input(hk_graph *g, const char *name, hk_dtype t, hk_shape shape) {
 hk_node *hki_constant_node(hk_graph *g, hk_tensor *value) {
     if (!hki_graph_ok(g))
         return NULL;
-    if (HKI_VEC_ROOM(g->constants) != HK_OK)
+    if (HKI_LIST_ROOM(g->constants) != HK_OK)
         return hki_graph_fail(g, HK_E_NO_MEMORY, "constant: no memory");
     const hki_attr a = source_attr(g->constants.n, hk_tensor_dtype(value),
                                    hk_tensor_shape(value));
@@ -147,7 +147,7 @@ hk_node *hk_param_scalar(hk_graph *g, const char *name, float dflt) {
     for (size_t i = 0; i < g->scalars.n; i++)
         if (strcmp(g->scalars.data[i].name, name) == 0)
             return g->scalars.data[i].node;
-    if (HKI_VEC_ROOM(g->scalars) != HK_OK)
+    if (HKI_LIST_ROOM(g->scalars) != HK_OK)
         return hki_graph_fail(g, HK_E_NO_MEMORY, "scalar: no memory");
     const hk_shape shape = hk_shape_make(0, NULL);
     const hki_attr a = source_attr(g->scalars.n, g->float_type, shape);
