@@ -72,6 +72,13 @@ bench-exchange: bench-%:
 	@mkdir -p build/bench
 	@$(PEER_PYTHON) bench/run_$*.py
 
+# Time to a test accuracy against PyTorch (ACCURACY: more arguments, such as
+# --part hooke --problem fashion; PEER_PYTHON has PyTorch). Runs add to
+# build/bench/accuracy.jsonl.
+bench-accuracy:
+	$(call build,release,hooke_program)
+	@bench/run_accuracy.py --python $(PEER_PYTHON) $(ACCURACY)
+
 # From `hooke train` to its first step.
 bench-start:
 	$(call build,release,hooke_program)
@@ -129,4 +136,4 @@ clean:
 .PHONY: all demo test test-interop bench bench-step bench-optim bench-elastic \
         bench-estimator bench-data bench-files bench-exchange bench-start \
         bench-compare bench-record fuzz \
-        soak-elastic kill-test resume-test docs chaos wan ci-full install clean
+        bench-accuracy soak-elastic kill-test resume-test docs chaos wan ci-full install clean

@@ -105,6 +105,7 @@ PUBLIC = {
     "gradproc": "optim",
     "average": "optim",
     "center": "elastic",
+    "rates": "elastic",
 }
 # Internal headers that other modules may include beside <module>.h.
 SHARED = {"base/isa.h", "base/team.h", "base/io.h", "base/banned.h"}

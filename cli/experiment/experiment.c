@@ -26,7 +26,7 @@ static const char built_in[] =
     "    - dense: {units: 128, activation: relu}\n"
     "    - dense: 10\n"
     "optimizer: {type: momentum, learning_rate: 0.05, momentum: 0.9}\n"
-    "elastic: {communication_period: 10}\n"
+    "elastic: {rates: auto}\n"
     "ema: {decay: 0.99}\n"
     "data:\n"
     "  train: {source: digits, count: 20000, batch: 64}\n"

@@ -102,8 +102,33 @@ int record_experiment(const job *j) {
     return failed;
 }
 
+// What was worked out for this number of workers, in one line.
+static void tell_rates(const job *j) {
+    hk_estimator_info info;
+    if (hk_estimator_get_info(j->e, &info) != HK_OK || !info.has_rates ||
+        info.config->not_chief)
+        return;
+    const hk_rates *const r = &info.rates;
+    hk_elastic_options o = j->s.elastic;
+    o.communication_period =
+        o.communication_period ? o.communication_period : r->period;
+    o.moving_rate =
+        o.moving_rate == HK_ELASTIC_AUTO ? r->moving_rate : o.moving_rate;
+    if (info.config->rates == HK_RATES_AUTO)
+        cli_note("rates for %u workers: an exchange every %u steps, moving "
+                 "rate %g, learning rate x %.2g",
+                 info.config->all_workers, o.communication_period,
+                 o.moving_rate, r->rate_scale);
+    else
+        cli_note(
+            "rates for %u workers: an exchange every %u steps, moving "
+            "rate %g; 'elastic: {rates: auto}' fits the learning rate, too",
+            info.config->all_workers, o.communication_period, o.moving_rate);
+}
+
 static hk_status keep_experiment(void *user, hk_run *run) {
     (void)run;
+    tell_rates(user);
     return record_experiment(user) ? HK_E_IO : HK_OK;
 }
 

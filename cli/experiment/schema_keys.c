@@ -184,10 +184,14 @@ const schema_key schema_keys[] = {
      "docs/elastic.md has them all"},
     {"elastic.preset", SCHEMA_CHOICE, "paper", "paper|tf",
      "paper: moving_rate 0.9 / workers, rho 0; tf: as TensorFlow's class"},
-    {"elastic.communication_period", SCHEMA_INT, "10", "",
+    {"elastic.rates", SCHEMA_CHOICE, "exchange unless given",
+     "auto|exchange|given",
+     "what fits the number of workers is worked out: exchange, the period and "
+     "the moving rate; auto, and a factor of the learning rate"},
+    {"elastic.communication_period", SCHEMA_INT, "by rates, or 10", "",
      "local steps between exchanges (tau); a tenth of a run's steps where "
      "those are fewer than ten periods"},
-    {"elastic.moving_rate", SCHEMA_FLOAT, "the preset's", "",
+    {"elastic.moving_rate", SCHEMA_FLOAT, "by rates, or the preset's", "",
      "share of the gap closed by an exchange (alpha)"},
     {"elastic.rho", SCHEMA_FLOAT, "the preset's", "", "pull inside the loss"},
     {"elastic.order", SCHEMA_CHOICE, "free", "free|round_robin",

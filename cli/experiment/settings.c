@@ -121,6 +121,21 @@ static int read_optimizer(const tree *t, settings *s) {
 
 // ---- elastic and ema -------------------------------------------------------
 
+// Unless somebody has set them, period and moving rate fit the crowd; the
+// learning rate is the user's until he says otherwise.
+static hk_rates_use read_rates(const tree *t) {
+    static const char *const names[] = {"given", "exchange", "auto"};
+    const bool given = tree_get(t, "communication_period") ||
+                       tree_get(t, "moving_rate") || tree_get(t, "rho") ||
+                       tree_get(t, "preset");
+    const char *const text =
+        tree_text(tree_get(t, "rates"), given ? "given" : "exchange");
+    for (int i = 0; i < 3; i++)
+        if (strcmp(text, names[i]) == 0)
+            return (hk_rates_use)i;
+    return HK_RATES_GIVEN;
+}
+
 static int read_elastic(const tree *t, const cli_args *a, settings *s) {
     hk_run_config *c = &s->config;
     const int64_t workers =
@@ -150,6 +165,7 @@ static int read_elastic(const tree *t, const cli_args *a, settings *s) {
             return failed;
     }
     c->elastic = workers > 1 || method ? o : NULL;
+    c->rates = read_rates(t);
     // These send gradients, and the center is what steps: with the optimizer
     // that the workers have otherwise.
     if (c->method == HK_METHOD_AGN || c->method == HK_METHOD_DROP_STALE) {
@@ -331,7 +347,7 @@ void settings_fit_period(const experiment *x, const cli_args *a, settings *s) {
     const int64_t workers = place.task ? place.n_workers : c->workers;
     const bool learns = !place.task || place.task == HK_TASK_WORKER ||
                         place.task == HK_TASK_CHIEF;
-    if (!c->elastic || !workers || !learns)
+    if (!c->elastic || !workers || !learns || c->rates != HK_RATES_GIVEN)
         return;
     const uint32_t period =
         o->communication_period

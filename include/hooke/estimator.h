@@ -27,6 +27,7 @@
 #include "hooke/data.h"
 #include "hooke/elastic.h"
 #include "hooke/graph.h"
+#include "hooke/rates.h"
 #include "hooke/run_config.h"
 #include "hooke/session.h"
 #include "hooke/spec.h"
@@ -74,7 +75,8 @@ typedef struct hk_estimator_info {
     hk_center *center;
     int64_t global_step;   // steps of all workers
     uint32_t worker_count; // of this process
-    uint32_t reserved;
+    uint32_t has_rates;    // 1: rates were chosen, once there are workers
+    hk_rates rates;
     uint64_t graph_builds; // model_fn calls on behalf of this estimator
     uint64_t plan_compilations;
     uint64_t plan_hits;

@@ -27,6 +27,7 @@
 #include "hooke/nn.h"
 #include "hooke/ops.h"
 #include "hooke/optim.h"
+#include "hooke/rates.h"
 #include "hooke/roles.h"
 #include "hooke/run_config.h"
 #include "hooke/schedule.h"

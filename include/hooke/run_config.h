@@ -65,6 +65,14 @@ typedef enum hk_nan_policy {
     HK_NAN_STOP = 1  // training ends; the reason is HK_STOP_NAN
 } hk_nan_policy;
 
+// Who sets period, moving rate and learning rate of elastic averaging.
+typedef enum hk_rates_use {
+    HK_RATES_GIVEN = 0,    // the options
+    HK_RATES_EXCHANGE = 1, // hk_rates_choose: period and moving rate, where
+                           // the options leave them open
+    HK_RATES_AUTO = 2      // and the factor of the learning rate
+} hk_rates_use;
+
 typedef struct hk_run_config {
     size_t struct_size;    // set by hk_run_config_init
     const char *model_dir; // NULL: nothing is written; copied
@@ -106,8 +114,8 @@ typedef struct hk_run_config {
     const hk_ema_options *ema; // copied; NULL: the spec's, or none
     hk_ema_source ema_source;
     uint32_t ema_with_step;
-    uint32_t no_fsync; // 1: checkpoints in tests on slow disks
-    uint32_t reserved;
+    uint32_t no_fsync;  // 1: checkpoints in tests on slow disks
+    hk_rates_use rates; // HK_METHOD_ELASTIC only
 } hk_run_config;
 
 HK_API void hk_run_config_init(hk_run_config *c, size_t struct_size);

@@ -43,6 +43,7 @@ GIVEN = {
     "export.h": "hk_estimator *e, hk_tensor *w, const char *path",
     "feature.h": "hk_dataset *train, hk_dataset *d",
     "files.h": "const hk_example_feature *features, size_t n_features",
+    "rates.h": "void",
     "gradproc.h": "hk_layout *layout, hk_gradproc *p, hk_grad_view gradients, "
                   "hk_grad_view processed, int ready",
     "backend.h": "hk_backend_info info",

@@ -3,7 +3,7 @@
 #include <math.h>
 
 _Static_assert(sizeof(hk_run_config) ==
-                   offsetof(hk_run_config, reserved) + sizeof(uint32_t),
+                   offsetof(hk_run_config, rates) + sizeof(hk_rates_use),
                "option structs have no tail padding");
 
 static const hk_run_config defaults = {
@@ -91,6 +91,9 @@ static hk_status check_workers(hk_run_config *c) {
     if (c->method != 0 && hk_method_name(c->method) == NULL)
         return hki_fail(HK_E_INVALID_ARG, "run config: unknown method %d",
                         (int)c->method);
+    if (c->rates < HK_RATES_GIVEN || c->rates > HK_RATES_AUTO)
+        return hki_fail(HK_E_INVALID_ARG, "run config: unknown rates %d",
+                        (int)c->rates);
     if (c->center == NULL && (c->first_worker != 0 || c->all_workers != 0))
         return hki_fail(HK_E_INVALID_ARG,
                         "run config: first_worker %u and all_workers %u go "

@@ -240,10 +240,14 @@ static hk_status take(hk_estimator *e, bool hold) {
     HKI_TRY(hki_snapshot_await(e));
     HKI_TRY(flush_workers(c));
     HKI_TRY(hki_crew_model(c));
+    char rates[128];
+    snprintf(rates, sizeof rates, "period %u, moving_rate %g, rate_scale %g",
+             c->rates.period, c->rates.moving_rate, c->rates.rate_scale);
     const hk_meta meta[] = {
         {"hooke.version", hk_version()},
         {"hooke.method",
          c->center != NULL ? hk_method_name(e->config.center.method) : "none"},
+        {"hooke.rates", c->has_rates ? rates : "given"},
     };
     places p;
     HKI_TRY(places_init(&p));

@@ -14,6 +14,44 @@ uint32_t hki_worker_threads(const hk_estimator *e) {
     return HKI_MAX(1u, hki_context_threads(e->ctx) / c->workers);
 }
 
+// Asynchronous averaging whose rates nobody has fixed in the model.
+static bool chooses_rates(const hki_crew *c) {
+    const hk_run_config *const k = &c->e->config.c;
+    const hk_method method = c->e->config.center.method;
+    return k->rates != HK_RATES_GIVEN && c->is_elastic &&
+           !c->spec->has_elastic &&
+           (method == 0 || method == HK_METHOD_ELASTIC);
+}
+
+static hk_status choose_rates(hki_crew *c) {
+    const hk_run_config *const k = &c->e->config.c;
+    hk_plan_info plan;
+    if (!chooses_rates(c))
+        return HK_OK;
+    hk_plan_get_info(hk_session_plan(c->workers[0].session), &plan);
+    hk_rates_ask ask;
+    hk_rates_ask_init(&ask, sizeof ask);
+    ask.workers = k->all_workers;
+    ask.threads = hki_worker_threads(c->e);
+    ask.params = hk_layout_size(c->layout);
+    ask.step_gflop = HKI_MAX(plan.gflop, 1e-9);
+    ask.link = k->center != NULL ? HK_LINK_NETWORK : HK_LINK_MEMORY;
+    HKI_TRY(hk_rates_choose(&ask, &c->rates));
+    if (k->rates != HK_RATES_AUTO || c->spec->train_step != NULL)
+        c->rates.rate_scale = 1;
+    c->has_rates = true;
+    return HK_OK;
+}
+
+// The factor rises in a straight line from 1 over the first steps.
+static void set_factor(const hki_worker *w) {
+    const hk_rates *const r = &w->e->crew->rates;
+    const double share = r->warmup_steps > 0 && w->steps < r->warmup_steps
+                             ? (double)(w->steps + 1) / (double)r->warmup_steps
+                             : 1;
+    hki_optimizer_set_factor(w->optimizer, 1 + (r->rate_scale - 1) * share);
+}
+
 static void elastic_options(const hki_crew *c, hk_elastic_options *o) {
     const hk_run_config *const k = &c->e->config.c;
     if (k->elastic != NULL)
@@ -27,6 +65,10 @@ static void elastic_options(const hki_crew *c, hk_elastic_options *o) {
         o->preset = HK_PRESET_PAPER;
         o->order = HK_ORDER_TF;
     }
+    if (c->has_rates && o->communication_period == 0)
+        o->communication_period = c->rates.period;
+    if (c->has_rates && o->moving_rate == HK_ELASTIC_AUTO)
+        o->moving_rate = c->rates.moving_rate;
     if (o->num_worker == 0)
         o->num_worker = k->all_workers;
     if (o->context == NULL)
@@ -93,14 +135,17 @@ static hk_status average_center(void *user, hk_step_info *info) {
     return info->exchanged ? hki_crew_average(c, &c->workers[0]) : HK_OK;
 }
 
-static hk_status note_info(void *user, hk_step_info *info) {
-    ((hki_worker *)user)->info = info;
+static hk_status begin_step(void *user, hk_step_info *info) {
+    hki_worker *const w = user;
+    w->info = info;
+    if (w->e->crew->has_rates)
+        set_factor(w);
     return HK_OK;
 }
 
 static hk_status insert_callbacks(hki_crew *c, hki_worker *w) {
     const hk_spec *const m = c->spec;
-    HKI_TRY(hk_trainer_insert(w->trainer, HK_POINT_BEGIN, note_info, w));
+    HKI_TRY(hk_trainer_insert(w->trainer, HK_POINT_BEGIN, begin_step, w));
     for (size_t i = 0; i < m->inserts.n; i++)
         HKI_TRY(hk_trainer_insert(w->trainer, m->inserts.data[i].point,
                                   m->inserts.data[i].fn,
@@ -287,6 +332,7 @@ static hk_status build(hki_crew *c, int64_t batch) {
         HKI_TRY(create_worker(c, i, batch));
     HKI_TRY(hki_zalloc_array((size_t)hki_layout_size(c->layout),
                              sizeof *c->model, &c->model));
+    HKI_TRY(choose_rates(c));
     HKI_TRY(create_ema(c));
     if (c->is_elastic)
         HKI_TRY(create_center(c));

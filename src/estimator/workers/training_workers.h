@@ -4,6 +4,7 @@
 #define HKI_ESTIMATOR_TRAINING_WORKERS_H
 #include <pthread.h>
 #include "elastic/elastic.h"
+#include "hooke/rates.h"
 #include "estimator/workers/engine.h"
 #include "optim/optim.h"
 #include "train/train.h"
@@ -42,6 +43,8 @@ typedef struct hki_crew {
     int64_t center_step; // of an own center, when it is made anew
     hk_ema *ema;
     bool ema_of_center, ema_with_step;
+    bool has_rates; // chosen for this crowd
+    hk_rates rates;
     float *model; // the center's values as last asked for, or worker 0's
     pthread_mutex_t lock; // guards the reports
     bool has_lock;

@@ -1,0 +1,76 @@
+// rates.c - period, moving rate and learning rate for a number of workers.
+//
+// Found by examples to accuracy over grids of all three (docs/elastic.md):
+//
+//   period   A step between two exchanges costs examples, an exchange costs
+//            time. With r = exchange / step the time to a model goes like
+//                (1 + DRIFT tau) (1 + r / tau),
+//            which is least at tau = sqrt(r / DRIFT).
+//   alpha    one half, for every p: closer than the paper's 0.9 / p, which
+//            leaves the workers of a large crowd to themselves.
+//   rate     SCALE sqrt(p) times that of one worker: the center averages p
+//            steps, whose noise falls with sqrt(p).
+#include <math.h>
+#include "base/base.h"
+#include "hooke/rates.h"
+
+#define DRIFT 0.1      // more examples per step between exchanges
+#define SCALE 1.3      // of the learning rate, times sqrt(p)
+#define MOST_SCALE 6.0 // beyond it no grid was measured
+#define MOVING_RATE 0.5
+#define LEAST_PERIOD 2u
+#define MOST_PERIOD 64u
+#define WARMUP_STEPS 50
+
+HKI_OPTIONS(hk_rates_ask, reserved, .threads = 1)
+
+// Seconds of an exchange: to begin it, and per float.
+static double exchange_seconds(hk_link link, int64_t params) {
+    static const struct {
+        double begin, each;
+    } cost[] = {
+        [HK_LINK_MEMORY] = {10e-6, 2.5e-9},
+        [HK_LINK_MACHINE] = {100e-6, 4e-9},
+        [HK_LINK_NETWORK] = {300e-6, 8e-9},
+    };
+    return cost[link].begin + cost[link].each * (double)params;
+}
+
+// Seconds of a step: to begin it, its arithmetic, and one pass over values,
+// gradients and slots.
+static double step_seconds(const hk_rates_ask *a) {
+    const hk_isa isa = hki_isa_best();
+    const double rate = isa == HK_ISA_V4   ? 100
+                        : isa == HK_ISA_V3 ? 50
+                                           : 10; // GFLOP/s of a thread
+    return 30e-6 + a->step_gflop / (rate * a->threads) +
+           1e-9 * (double)a->params;
+}
+
+hk_status hk_rates_choose(const hk_rates_ask *ask, hk_rates *out) {
+    hk_rates_ask a;
+    if (out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "rates: out is NULL");
+    hk_rates_ask_init(&a, sizeof a);
+    HKI_TRY(hki_options_copy(&a, sizeof a, ask, "rates"));
+    if (a.workers == 0 || a.threads == 0 || a.params <= 0 ||
+        !(a.step_gflop > 0) || a.link > HK_LINK_NETWORK)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "rates: %u workers of %u threads, %lld parameters, %g "
+                        "GFLOP a step, link %d",
+                        a.workers, a.threads, (long long)a.params, a.step_gflop,
+                        (int)a.link);
+    const double r = exchange_seconds(a.link, a.params) / step_seconds(&a);
+    const double tau = HKI_MIN(sqrt(r / DRIFT), (double)MOST_PERIOD);
+    const double scale = SCALE * sqrt((double)a.workers);
+    *out = (hk_rates){.period = HKI_MAX((uint32_t)lrint(tau), LEAST_PERIOD),
+                      .moving_rate = MOVING_RATE,
+                      .rate_scale = HKI_MIN(scale, MOST_SCALE),
+                      .warmup_steps = WARMUP_STEPS};
+    if (a.workers == 1) {
+        out->rate_scale = 1;
+        out->warmup_steps = 0;
+    }
+    out->exposed = r / out->period;
+    return HK_OK;
+}

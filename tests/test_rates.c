@@ -1,0 +1,150 @@
+// test_rates.c - rates that fit a crowd: the rule, and an estimator that
+// follows it.
+#include "estimator_bed.h"
+
+static hk_rates choose(uint32_t workers, int64_t params, double gflop,
+                       hk_link link) {
+    hk_rates_ask a;
+    hk_rates r;
+    hk_rates_ask_init(&a, sizeof a);
+    a.workers = workers;
+    a.params = params;
+    a.step_gflop = gflop;
+    a.link = link;
+    assert_ok(hk_rates_choose(&a, &r));
+    return r;
+}
+
+// The learning rate grows with the square root of the crowd, up to a bound.
+static void test_scale(void **state) {
+    (void)state;
+    double before = 1;
+    for (uint32_t p = 1; p <= 64; p *= 2) {
+        const hk_rates r = choose(p, 500000, 0.2, HK_LINK_MEMORY);
+        const double want = p == 1 ? 1 : fmin(1.3 * sqrt(p), 6);
+        assert_true(fabs(r.rate_scale - want) < 1e-12);
+        assert_true(r.rate_scale >= before);
+        assert_true(r.moving_rate == 0.5);
+        assert_int_equal(r.warmup_steps > 0, p > 1);
+        before = r.rate_scale;
+    }
+}
+
+// A dear exchange is made less often: larger models, slower links, less work.
+static void test_period(void **state) {
+    (void)state;
+    uint32_t before = 0;
+    for (int link = HK_LINK_MEMORY; link <= HK_LINK_NETWORK; link++) {
+        const hk_rates r = choose(8, 500000, 0.2, (hk_link)link);
+        assert_true(r.period >= 2 && r.period >= before);
+        before = r.period;
+    }
+    assert_true(choose(8, 500000, 0.2, HK_LINK_MEMORY).period <= 4);
+    assert_int_equal(choose(8, 500000, 200, HK_LINK_MEMORY).period, 2);
+    assert_true(choose(8, 500000, 1e-6, HK_LINK_NETWORK).period > 6);
+    assert_int_equal(choose(8, 100, 1e-6, HK_LINK_MEMORY).period, 2);
+    assert_true(choose(8, INT64_C(1) << 40, 1e-6, HK_LINK_NETWORK).period <=
+                64);
+}
+
+static void test_nonsense(void **state) {
+    (void)state;
+    hk_rates r;
+    const struct {
+        uint32_t workers, threads;
+        int64_t params;
+        double gflop;
+        int link;
+    } bad[] = {{0, 1, 1, 1, 0}, {1, 0, 1, 1, 0},   {1, 1, 0, 1, 0},
+               {1, 1, 1, 0, 0}, {1, 1, 1, NAN, 0}, {1, 1, 1, 1, 3}};
+    for (size_t i = 0; i < HKI_COUNT(bad); i++) {
+        hk_rates_ask a;
+        hk_rates_ask_init(&a, sizeof a);
+        a.workers = bad[i].workers;
+        a.threads = bad[i].threads;
+        a.params = bad[i].params;
+        a.step_gflop = bad[i].gflop;
+        a.link = (hk_link)bad[i].link;
+        assert_status(hk_rates_choose(&a, &r), HK_E_INVALID_ARG);
+    }
+    assert_status(hk_rates_choose(NULL, &r), HK_E_INVALID_ARG);
+}
+
+// ---- in an estimator --------------------------------------------------------
+
+typedef struct seen {
+    double rate[80]; // of the learning rate, by local step of worker 0
+    double period, moving_rate;
+} seen;
+
+static hk_status look(void *user, hk_run *run) {
+    seen *const s = user;
+    const hk_run_info i = run_info(run);
+    if (i.local_step <= 80)
+        s->rate[i.local_step - 1] = hk_optimizer_rate(i.optimizer, 0);
+    assert_ok(hk_elastic_get(i.elastic, "communication_period", &s->period));
+    assert_ok(hk_elastic_get(i.elastic, "moving_rate", &s->moving_rate));
+    return HK_OK;
+}
+
+static void train_and_look(hk_context *ctx, hk_rates_use use, seen *s,
+                           hk_rates *rates) {
+    hk_dataset *d = bed_training(1);
+    bed b;
+    bed_init(&b, ctx);
+    b.config.workers = 3;
+    b.config.rates = use;
+    bed_open(&b);
+    hk_hook_calls c;
+    hk_hook_calls_init(&c, sizeof c);
+    c.user = s;
+    c.after_run = look;
+    hk_hook *h;
+    assert_ok(hk_hook_create(&c, &h));
+    hk_source in = hk_source_dataset(d);
+    hk_train_options o;
+    hk_train_options_init(&o, sizeof o);
+    o.steps = 80;
+    o.hooks = &h;
+    o.n_hooks = 1;
+    assert_ok(hk_estimator_train(b.e, &in, &o, NULL));
+    const hk_estimator_info i = estimator_info(b.e);
+    assert_int_equal(i.has_rates, use != HK_RATES_GIVEN);
+    *rates = i.rates;
+    hk_hook_release(h);
+    hk_estimator_destroy(b.e);
+    hk_dataset_release(d);
+}
+
+static void test_estimator_follows(void **state) {
+    (void)state;
+    hk_context *ctx;
+    assert_ok(hk_context_create(NULL, &ctx));
+    static seen given, exchange, all;
+    hk_rates r;
+    train_and_look(ctx, HK_RATES_GIVEN, &given, &r);
+    assert_true(given.period == 10);
+    assert_true(fabs(given.moving_rate - 0.3) < 1e-12); // 0.9 / 3
+    assert_true(given.rate[79] == 0.01);
+    train_and_look(ctx, HK_RATES_EXCHANGE, &exchange, &r);
+    assert_true(exchange.period == r.period);
+    assert_true(exchange.moving_rate == 0.5);
+    assert_true(exchange.rate[0] == 0.01 && exchange.rate[79] == 0.01);
+    train_and_look(ctx, HK_RATES_AUTO, &all, &r);
+    assert_true(fabs(r.rate_scale - 1.3 * sqrt(3)) < 1e-12);
+    assert_true(all.rate[0] > 0.01 && all.rate[0] < 0.011);
+    for (size_t i = 1; i < 80; i++)
+        assert_true(all.rate[i] >= all.rate[i - 1]);
+    assert_true(fabs(all.rate[79] - 0.01 * r.rate_scale) < 1e-12);
+    hk_context_destroy(ctx);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scale),
+        cmocka_unit_test(test_period),
+        cmocka_unit_test(test_nonsense),
+        cmocka_unit_test(test_estimator_follows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
