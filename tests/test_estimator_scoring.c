@@ -112,7 +112,8 @@ static void test_training_goes_on(void **state) {
         const double *values;
         const size_t n = history(&b, "accuracy", &steps, &values);
         assert_true(n >= 2); // the first one and the end
-        assert_true(steps[0] <= (int64_t)workers * 50);
+        if (workers == 1)
+            assert_int_equal(steps[0], 1);
         for (size_t i = 1; i < n; i++)
             assert_true(steps[i] > steps[i - 1]);
         for (size_t i = 0; i < 2; i++)

@@ -33,7 +33,7 @@ static hk_status choose_rates(hki_crew *c) {
     hk_rates_ask_init(&ask, sizeof ask);
     ask.workers = k->all_workers;
     ask.threads = hki_worker_threads(c->e);
-    ask.params = hk_layout_size(c->layout);
+    ask.params = hki_layout_size(c->layout);
     ask.step_gflop = HKI_MAX(plan.gflop, 1e-9);
     ask.link = k->center != NULL ? HK_LINK_NETWORK : HK_LINK_MEMORY;
     HKI_TRY(hk_rates_choose(&ask, &c->rates));
