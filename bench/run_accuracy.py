@@ -21,11 +21,11 @@ import json
 import os
 import shutil
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 
+import events
 import ratios
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -40,67 +40,9 @@ PROBLEMS = {
 BATCH = 64
 
 
-# ---- event files ------------------------------------------------------------
-
-def records(path):
-    """The records of an event file; a torn last one ends it."""
-    with open(path, "rb") as f:
-        data = f.read()
-    at = 0
-    while at + 12 <= len(data):
-        size = struct.unpack_from("<Q", data, at)[0]
-        if at + 16 + size > len(data):
-            return
-        yield data[at + 12:at + 12 + size]
-        at += 16 + size
-
-
-def fields(data):
-    """Field numbers and values of a protobuf message."""
-    at = 0
-
-    def varint():
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-    while at < len(data):
-        key = varint()
-        kind = key & 7
-        if kind == 0:
-            yield key >> 3, varint()
-            continue
-        size = {1: 8, 5: 4}.get(kind) or varint()
-        yield key >> 3, data[at:at + size]
-        at += size
-
-
-def scalars(folder):
-    """(wall time, step, tag, value) of every scalar in a folder's events."""
-    found = []
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else []:
-        if "tfevents" not in name:
-            continue
-        for record in records(os.path.join(folder, name)):
-            event = dict(fields(record))
-            wall = struct.unpack("<d", event[1])[0]
-            found.append((wall, event.get(2, 0), None, None))
-            for number, value in fields(event.get(5, b"")):
-                item = dict(fields(value)) if number == 1 else {}
-                if 2 in item:
-                    found.append((wall, event.get(2, 0), item[1].decode(),
-                                  struct.unpack("<f", item[2])[0]))
-    return found
-
-
 # ---- the two sides ----------------------------------------------------------
 
-def run_hooke(o, problem, workers, seed):
+def run_hooke(o, problem, workers, seed, more=()):
     experiment, target, every = PROBLEMS[problem]
     folder = tempfile.mkdtemp(prefix="hooke-accuracy-")
     steps = max(1, every // (BATCH * workers))
@@ -109,13 +51,14 @@ def run_hooke(o, problem, workers, seed):
                "--seconds", str(o.limit), "--set", "run.steps=1000000",
                "--set", "run.eval_steps=%d" % steps,
                "--set", "run.seed=%d" % seed,
-               "--set", "run.save_seconds=100000", "-q", "--json"]
+               "--set", "run.save_seconds=100000", "-q", "--json", *more]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         print(done.stderr[-400:], file=sys.stderr)
         return None
     result = json.loads(done.stdout.strip().splitlines()[-1])
-    train, evals = scalars(folder), scalars(os.path.join(folder, "eval"))
+    train = events.scalars(folder)
+    evals = events.scalars(os.path.join(folder, "eval"))
     shutil.rmtree(folder)
     began = min(t[0] for t in train)
     line = {"side": "hooke", "problem": problem, "workers": workers,
