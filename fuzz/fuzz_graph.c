@@ -6,6 +6,7 @@
 // memory.
 #include <stddef.h>
 #include <stdint.h>
+#include "graph/graph.h"
 #include "hooke/context.h"
 #include "hooke/graph.h"
 #include "hooke/session.h"
