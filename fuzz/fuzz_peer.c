@@ -47,7 +47,7 @@ static uint32_t take_u32(script *s) {
                                    1u << 31,  1u << 24,   HKI_MAX_UNITS,
                                    INT32_MAX, 65536};
     const uint8_t b = take(s);
-    return b < HKI_COUNT(odd) ? odd[b] : (uint32_t)b - HKI_COUNT(odd);
+    return b < HKI_COUNT(odd) ? odd[b] : (uint32_t)(b - HKI_COUNT(odd));
 }
 
 static uint64_t take_u64(script *s) {
