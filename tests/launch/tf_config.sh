@@ -18,9 +18,10 @@ run() { # CLUSTER TYPE INDEX
 pids=()
 run "$cluster" ps 0
 run "$cluster" ps 1
+# Centers know of workers that have not come, and of no evaluator: it is first.
+run "$cluster" evaluator 0
 run "$cluster" chief 0
 run "$sparse" worker 0
-run "$cluster" evaluator 0
 for pid in "${pids[@]}"; do
     wait "$pid" || fail "a task ended with $?"
 done
