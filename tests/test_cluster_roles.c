@@ -117,7 +117,8 @@ typedef struct bed {
     hk_run_limits limits;
     const hk_range_source *ranges;
     const char *metrics;
-    int64_t linger_ms;
+    int64_t linger_ms, lease_ms;
+    uint32_t expected; // workers; 0: unknown
 } bed;
 
 static int make_folder(void **state) {
@@ -142,7 +143,7 @@ static void bed_init(bed *b) {
                                  .shape = hk_shape_make(1, &n),
                                  .dtype = HK_F32,
                                  .kind = HK_TRAINABLE};
-    *b = (bed){.linger_ms = 20000};
+    *b = (bed){.linger_ms = 20000, .lease_ms = 1000};
     assert_ok(hk_context_create(NULL, &b->ctx));
     assert_ok(hk_layout_create(&item, 1, &b->layout));
     snprintf(b->address, sizeof b->address, "unix:%s/s%d", folder, count);
@@ -154,12 +155,16 @@ static void bed_start(bed *b) {
     const char *const address = b->address;
     hk_center_server_options so;
     hk_role_center_options o;
+    hk_center_options co;
+    hk_center_options_init(&co, sizeof co);
+    co.workers = b->expected;
     hk_center_server_options_init(&so, sizeof so);
+    so.center = b->expected > 0 ? &co : NULL;
     so.context = b->ctx;
     so.addresses = &address;
     so.n_addresses = 1;
     so.path = b->file;
-    so.lease_ms = 1000;
+    so.lease_ms = b->lease_ms;
     hk_role_center_options_init(&o, sizeof o);
     o.server = &so;
     o.limits = &b->limits;
@@ -701,6 +706,7 @@ static void test_center_comes_back(void **state) {
     hk_role_result r;
     bed_init(&b);
     b.limits.steps = 900;
+    b.lease_ms = 20000; // who is late on a busy machine is not gone
     bed_start(&b);
     for (int32_t i = 0; i < WORKERS; i++)
         hand_start(&h[i], &b, i);
@@ -783,6 +789,37 @@ static void test_restart_keeps_evaluator(void **state) {
     hk_role_center_stop(b.center);
     bed_start(&b);
     assert_ok(hk_role_center_wait(b.center, HKI_EVALUATOR_FRESH_MS / 2, &r));
+    bed_deinit(&b);
+}
+
+// The run is over and a worker is still awaited; an evaluator that comes now
+// sees the end, however soon the worker has come and gone.
+static void test_evaluator_comes_late(void **state) {
+    (void)state;
+    bed b;
+    hand first = {0}, late = {0};
+    judge j;
+    hk_role_result r;
+    bed_init(&b);
+    b.limits.steps = 20;
+    b.expected = 2;
+    bed_start(&b);
+    hand_start(&first, &b, 0);
+    hand_join(&first);
+    assert_status(hk_role_center_wait(b.center, 1000, &r), HK_E_TIMEOUT);
+    j = (judge){.b = &b, .hold = true};
+    assert_int_equal(pthread_create(&j.thread, NULL, judge_main, &j), 0);
+    while (j.calls == 0)
+        breathe(NULL);
+    hand_start(&late, &b, 1);
+    hand_join(&late);
+    assert_status(hk_role_center_wait(b.center, 1000, &r), HK_E_TIMEOUT);
+    atomic_store(&j.hold, false);
+    pthread_join(j.thread, NULL);
+    assert_ok(j.status);
+    assert_int_equal(j.finals, 1);
+    assert_ok(hk_role_center_wait(b.center, PATIENCE_MS, &r));
+    assert_int_equal(r.end, HK_END_STEPS);
     bed_deinit(&b);
 }
 
@@ -1026,6 +1063,7 @@ int main(void) {
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_center_comes_back),
         cmocka_unit_test(test_restart_keeps_evaluator),
+        cmocka_unit_test(test_evaluator_comes_late),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_misfits),
         cmocka_unit_test(test_metrics),

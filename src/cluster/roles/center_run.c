@@ -293,8 +293,8 @@ static hk_status finish(hk_role_center *c, const hk_role_result *r) {
         s = wait_for_fetch(c);
     char text[512];
     snprintf(text, sizeof text, "%s", hk_last_error());
+    HKI_TRY(wait_for_late(c)); // an evaluator may come meanwhile
     HKI_TRY(wait_for_evaluator(c));
-    HKI_TRY(wait_for_late(c));
     return s == HK_OK ? HK_OK : hki_fail(s, "%s", text);
 }
 
