@@ -278,7 +278,8 @@ const schema_key schema_keys[] = {
      "accuracy>0.98 or loss<0.1: ends the run at an evaluation"},
     {"run.seed", SCHEMA_INT, "1", "", "of values, data order and dropout"},
     {"run.threads", SCHEMA_INT, "0", "",
-     "library threads of a worker; 0: cores / workers"},
+     "library threads of a worker; 0: by the work of a step, within its share "
+     "of the cores"},
     {"run.backend", SCHEMA_TEXT, "the best", "", "reference or onednn"},
     {"run.save_steps", SCHEMA_INT, "0", "", "checkpoint every n global steps"},
     {"run.save_seconds", SCHEMA_FLOAT, "600", "", "or every n seconds"},

@@ -92,8 +92,9 @@ typedef struct hk_run_config {
     uint32_t best_is_max;                 // 1: larger is better
     hk_ckpt_format ckpt_format;           // default HK_CKPT_SAFETENSORS
     hk_nan_policy nan_policy;
-    uint32_t threads;      // library threads of a worker; 0: the context's
-                           // budget over the workers
+    uint32_t threads;      // library threads of a worker; 0: as many as its
+                           // step is work for, within its share of the
+                           // context's budget
     uint32_t check_finite; // 1: name the first node with a NaN
     uint32_t pin;          // 1: pin workers to CPUs
 

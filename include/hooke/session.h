@@ -29,13 +29,14 @@ typedef struct hk_session hk_session; // opaque
 // ---- plans ----------------------------------------------------------------
 
 typedef struct hk_plan_options {
-    size_t struct_size;  // set by hk_plan_options_init
-    int64_t batch;       // batch size, >= 0
-    uint32_t threads;    // library threads of a session; 0: context's budget
-    uint32_t no_fusion;  // 1: keep every operator apart (for comparison)
-    const char *backend; // NULL: the best there is
-    hk_dtype float_type; // HK_F32; HK_F64 on the reference backend only
-    uint32_t reserved;
+    size_t struct_size;    // set by hk_plan_options_init
+    int64_t batch;         // batch size, >= 0
+    uint32_t threads;      // library threads of a session; 0: as many as the
+                           // work of a run is for, up to thread_limit
+    uint32_t no_fusion;    // 1: keep every operator apart (for comparison)
+    const char *backend;   // NULL: the best there is
+    hk_dtype float_type;   // HK_F32; HK_F64 on the reference backend only
+    uint32_t thread_limit; // 0: the context's budget, less one of three or more
 } hk_plan_options;
 
 HK_API void hk_plan_options_init(hk_plan_options *opt, size_t struct_size);

@@ -155,7 +155,7 @@ typedef struct hki_backend {
     bool (*runs_beside)(const hki_device *d, hki_opcode op);
 
     // Best image format for a region that holds these convolutions, a
-    // function of shapes, ISA level and thread count only.
+    // function of shapes and ISA level only: threads are chosen after it.
     hki_format (*image_format)(const hki_device *d, const hki_conv_info *c,
                                size_t n);
 } hki_backend;

@@ -1,6 +1,7 @@
 // plan.c - compiling a graph: the row of passes, kernels, and the dump.
 #include "graph/init.h"
 #include "graph/plan.h"
+#include "graph/work.h"
 
 void hk_plan_options_init(hk_plan_options *opt, size_t struct_size) {
     const hk_plan_options d = {.float_type = HK_F32};
@@ -177,15 +178,6 @@ static hk_status note_gradients(hk_plan *p) {
     return HK_OK;
 }
 
-static double call_flop(const hki_call *c) {
-    if (c->op->flop != NULL)
-        return c->op->flop(c);
-    double n = 1;
-    for (int i = 0; i < c->out[0].shape.rank; i++)
-        n *= (double)c->out[0].shape.dim[i];
-    return n;
-}
-
 static hk_status make_kernel(hk_plan *p, const hki_call *c, hki_kernel **out) {
     const hki_kernel_desc d = hki_call_desc(c);
     const hk_status s = p->backend->kernel_create(p->device, &d, out);
@@ -200,6 +192,39 @@ static bool has_kernel(const hki_call *c) {
     return (c->op->flags & (HKI_OP_IS_SOURCE | HKI_OP_IS_ALIAS)) == 0;
 }
 
+static bool runs_beside(const hk_plan *p, const hki_call *c,
+                        const hki_call *before) {
+    return before != NULL && before->op == c->op &&
+           p->backend->kernel_run_many != NULL &&
+           p->backend->runs_beside(p->device, c->op->code);
+}
+
+static hk_status open_device(hk_plan *p) {
+    const hki_device_options dev = {.threads = p->threads, .isa = p->isa};
+    return p->backend->device_open(&dev, &p->device);
+}
+
+// Adds up the work and, where the threads follow from it, opens the device
+// anew for that many.
+static hk_status weigh(hk_plan *p, bool by_work) {
+    hki_work_sum w = {0};
+    const hki_call *before = NULL;
+    for (const hki_call *c = p->graph->first; c != NULL; c = c->next)
+        if (has_kernel(c)) {
+            hki_work_add(&w, c, p->isa, runs_beside(p, c, before));
+            before = c;
+        }
+    p->flop = w.flop;
+    const uint32_t threads =
+        by_work ? hki_work_threads(&w, p->threads) : p->threads;
+    if (threads == p->threads)
+        return HK_OK;
+    p->backend->device_close(p->device);
+    p->device = NULL;
+    p->threads = threads;
+    return open_device(p);
+}
+
 static hk_status make_steps(hk_plan *p) {
     HKI_TRY(hki_zalloc_array(p->graph->n_calls, sizeof *p->steps, &p->steps));
     for (const hki_call *c = p->graph->first; c != NULL; c = c->next) {
@@ -209,7 +234,6 @@ static hk_status make_steps(hk_plan *p) {
         s->call = c;
         HKI_TRY(make_kernel(p, c, &s->kernel));
         p->n_steps++;
-        p->flop += call_flop(c);
     }
     return HK_OK;
 }
@@ -227,9 +251,7 @@ static bool reads_from(const hki_call *c, const hki_call *other) {
 static void set_times(hk_plan *p) {
     for (size_t i = 1; i < p->n_steps; i++) {
         const hki_call *c = p->steps[i].call;
-        bool beside = p->threads > 1 && p->backend->kernel_run_many != NULL &&
-                      p->backend->runs_beside(p->device, c->op->code) &&
-                      p->steps[i - 1].call->op == c->op;
+        bool beside = p->threads > 1 && runs_beside(p, c, p->steps[i - 1].call);
         const uint32_t before = p->steps[i - 1].time;
         for (size_t k = i; beside && k-- > 0 && p->steps[k].time == before;)
             beside = !reads_from(c, p->steps[k].call);
@@ -286,15 +308,16 @@ static hk_status check_options(const hk_plan_options *o,
                         "plan: float type %s on backend %s (float64 needs "
                         "the reference backend)",
                         hk_dtype_name(o->float_type), be->name);
-    if (o->threads > 1024)
-        return hki_fail(HK_E_INVALID_ARG, "plan: %u threads", o->threads);
+    const uint32_t threads = HKI_MAX(o->threads, o->thread_limit);
+    if (threads > 1024)
+        return hki_fail(HK_E_INVALID_ARG, "plan: %u threads", threads);
     return HK_OK;
 }
 
 static hk_status compile(hk_plan *p, hk_graph *g, const hk_plan_options *o) {
-    const hki_device_options dev = {.threads = p->threads, .isa = p->isa};
-    HKI_TRY(p->backend->device_open(&dev, &p->device));
+    HKI_TRY(open_device(p));
     HKI_TRY(run_passes(g, o, p, &p->graph));
+    HKI_TRY(weigh(p, o->threads == 0));
     HKI_TRY(make_layout(p->graph, &p->layout));
     HKI_TRY(note_gradients(p));
     HKI_TRY(make_steps(p));
@@ -324,7 +347,9 @@ hk_status hk_plan_create(hk_graph *g, const hk_plan_options *opt,
     p->backend = be;
     p->mode = g->mode;
     p->batch = o.batch;
-    p->threads = o.threads ? o.threads : hki_context_threads(g->ctx);
+    p->threads = o.threads        ? o.threads
+                 : o.thread_limit ? o.thread_limit
+                                  : hki_thread_limit(g->ctx);
     p->isa = hki_context_isa(g->ctx);
     p->float_bytes = hk_dtype_size(o.float_type);
     const hk_status s = compile(p, g, &o);
@@ -445,7 +470,7 @@ static void dump_step(const hk_plan *p, const hki_step *s,
              "%-36s %-20s %-9s%-4s %10zu B %9.4f  %-24s %s\n", c->name,
              hki_shape_text(c->out[0].shape, shape),
              hk_dtype_name(c->out[0].dtype), formats[c->out[0].format], bytes,
-             call_flop(c) * 1e-9,
+             hki_call_flop(c) * 1e-9,
              place_text(p, s->args[c->n_in], place, sizeof place),
              p->backend->kernel_note(s->kernel));
     write(user, line);

@@ -6,6 +6,7 @@
 // held while a model is built, so that two threads never build it twice.
 #include <pthread.h>
 #include "graph/plan.h"
+#include "graph/work.h"
 
 typedef struct cached_graph {
     hk_build_fn build;
@@ -108,8 +109,8 @@ static hk_status find_graph(hk_context *ctx, cache *c, const hk_model *m,
 
 static bool same_options(const hk_plan_options *a, const hk_plan_options *b) {
     return a->batch == b->batch && a->threads == b->threads &&
-           a->no_fusion == b->no_fusion && a->backend == b->backend &&
-           a->float_type == b->float_type;
+           a->thread_limit == b->thread_limit && a->no_fusion == b->no_fusion &&
+           a->backend == b->backend && a->float_type == b->float_type;
 }
 
 static hk_status find_plan(hk_context *ctx, cache *c, hk_graph *g,
@@ -153,8 +154,10 @@ static hk_status check_options(hk_context *ctx, const hk_plan_options *opt,
         return hki_fail(HK_E_NOT_FOUND, "plan: no backend named %s",
                         out->backend ? out->backend : "(any)");
     out->backend = be->name;
-    if (out->threads == 0)
-        out->threads = hki_context_threads(ctx);
+    if (out->threads > 0)
+        out->thread_limit = 0; // has no meaning
+    else if (out->thread_limit == 0)
+        out->thread_limit = hki_thread_limit(ctx);
     return HK_OK;
 }
 

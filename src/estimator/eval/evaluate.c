@@ -320,7 +320,7 @@ static hk_status check(evaluation *v, const hk_evaluate_options *opt) {
 
 hk_status hki_evaluation_create(hk_estimator *e, const hk_source *input,
                                 const hk_evaluate_options *opt,
-                                hki_bench *bench, uint32_t threads,
+                                hki_bench *bench, hki_thread_choice threads,
                                 hki_evaluation **out) {
     evaluation *v;
     hk_source in;
@@ -391,8 +391,8 @@ hk_status hk_estimator_evaluate(hk_estimator *e, const hk_source *input,
     evaluation *v;
     if (e == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "evaluate: estimator or out is NULL");
-    HKI_TRY(hki_evaluation_create(e, input, opt, &e->eval, e->config.c.threads,
-                                  &v));
+    const hki_thread_choice threads = {.exact = e->config.c.threads};
+    HKI_TRY(hki_evaluation_create(e, input, opt, &e->eval, threads, &v));
     hk_status s = hki_evaluation_run(v, NULL, NULL);
     if (s == HK_OK)
         s = hki_evaluation_tell(v, out);

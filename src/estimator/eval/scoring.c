@@ -23,10 +23,11 @@ struct hki_scoring {
 };
 
 // What the workers leave of the budget, at least one.
-static uint32_t spare_threads(const hk_estimator *e) {
-    const uint32_t busy = e->config.c.workers * hki_worker_threads(e);
+static hki_thread_choice spare_threads(const hk_estimator *e) {
+    const hki_crew *const c = e->crew;
+    const uint32_t busy = c->n * hki_session_threads(c->workers[0].session);
     const uint32_t all = hki_context_threads(e->ctx);
-    return all > busy ? all - busy : 1;
+    return (hki_thread_choice){.limit = all > busy ? all - busy : 1};
 }
 
 hk_status hki_scoring_create(hk_estimator *e, const hk_source *input,

@@ -225,7 +225,8 @@ static hk_status open_spec(exporting *x, const hk_source *input) {
                         "export: what the features look like is not known "
                         "yet; give an input");
     HKI_TRY(hki_spec_get(e, HK_PREDICT, &e->features, &x->spec));
-    return hki_engine_plan(e, x->spec, 1, 1, &x->plan);
+    return hki_engine_plan(e, x->spec, 1, (hki_thread_choice){.exact = 1},
+                           &x->plan);
 }
 
 static hk_status export(exporting *x, const hk_source *input,

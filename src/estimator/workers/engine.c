@@ -2,17 +2,24 @@
 #include "estimator/estimator.h"
 
 hk_status hki_engine_plan(hk_estimator *e, const hk_spec *m, int64_t batch,
-                          uint32_t threads, hk_plan **out) {
+                          hki_thread_choice threads, hk_plan **out) {
     hk_plan_options o;
     hk_plan_options_init(&o, sizeof o);
     o.batch = batch;
-    o.threads = threads;
+    o.threads = threads.exact;
+    o.thread_limit = threads.limit;
     o.backend = e->config.c.backend;
     bool compiled;
     HKI_TRY(hki_graph_plan(e->ctx, m->g, &o, out, &compiled));
     e->counts.plan_compilations += compiled;
     e->counts.plan_hits += !compiled;
     return HK_OK;
+}
+
+uint32_t hki_session_threads(const hk_session *s) {
+    hk_plan_info info;
+    hk_plan_get_info(hk_session_plan(s), &info);
+    return info.threads;
 }
 
 static hk_status make_session(hk_estimator *e, hki_bench *b, int64_t batch,

@@ -2,16 +2,17 @@
 // kept from call to call.
 #include "estimator/estimator.h"
 #include <math.h>
+#include "base/team.h"
 
 #define WAIT_MS 60000
 
 // ---- options ----------------------------------------------------------------
 
-uint32_t hki_worker_threads(const hk_estimator *e) {
+hki_thread_choice hki_worker_threads(const hk_estimator *e) {
     const hk_run_config *const c = &e->config.c;
-    if (c->threads > 0)
-        return c->threads;
-    return HKI_MAX(1u, hki_context_threads(e->ctx) / c->workers);
+    return (hki_thread_choice){
+        .exact = c->threads,
+        .limit = hki_team_share(hki_context_threads(e->ctx), c->workers)};
 }
 
 // Asynchronous averaging whose rates nobody has fixed in the model.
@@ -32,7 +33,7 @@ static hk_status choose_rates(hki_crew *c) {
     hk_rates_ask ask;
     hk_rates_ask_init(&ask, sizeof ask);
     ask.workers = k->all_workers;
-    ask.threads = hki_worker_threads(c->e);
+    ask.threads = plan.threads;
     ask.params = hki_layout_size(c->layout);
     ask.step_gflop = HKI_MAX(plan.gflop, 1e-9);
     ask.link = k->center != NULL ? HK_LINK_NETWORK : HK_LINK_MEMORY;
@@ -172,19 +173,20 @@ static hk_status create_worker(hki_crew *c, uint32_t index, int64_t batch) {
     hk_estimator *const e = c->e;
     const hk_run_config *const k = &e->config.c;
     hki_worker *const w = &c->workers[index];
-    const uint32_t threads = hki_worker_threads(e);
+    const hki_thread_choice choice = hki_worker_threads(e);
     w->e = e;
     w->index = index;
     w->id = k->first_worker == UINT32_MAX ? 0 : k->first_worker + index;
-    w->bench = (hki_bench){.spec = c->spec,
-                           .threads = threads,
-                           .seed = k->seed +
-                                   UINT64_C(0x9E3779B97F4A7C15) * (w->id + 1),
-                           .pin = k->pin,
-                           .first_cpu = index * threads};
+    w->bench = (hki_bench){
+        .spec = c->spec,
+        .threads = choice,
+        .seed = k->seed + UINT64_C(0x9E3779B97F4A7C15) * (w->id + 1),
+        .pin = k->pin,
+        .first_cpu = index * (choice.exact > 0 ? choice.exact : choice.limit)};
     hk_session *s;
     HKI_TRY(hki_bench_session(e, &w->bench, batch, &s));
     hk_plan *const p = hk_session_plan(s);
+    const uint32_t threads = hki_session_threads(s);
     w->session = s;
     if (c->layout == NULL)
         c->layout = hk_layout_retain(hk_plan_layout(p));
@@ -298,9 +300,9 @@ static hk_status create_ema(hki_crew *c) {
                         "worker");
     c->ema_of_center = c->is_elastic && source != HK_EMA_WORKER;
     hk_ema_options o = *src;
-    if (o.threads == 0)
-        o.threads = hki_worker_threads(c->e);
     hk_session *const s = c->workers[0].bench.slots.data[0].session;
+    if (o.threads == 0)
+        o.threads = hki_session_threads(s);
     return hk_ema_create(&o, c->layout, hk_session_params(s), &c->ema);
 }
 

@@ -55,7 +55,7 @@ hk_status hki_crew_create(hk_estimator *e, hk_spec *m, int64_t batch,
                           hki_crew **out);
 void hki_crew_destroy(hki_crew *c); // NULL is allowed
 float *hki_worker_values(const hki_worker *w);
-uint32_t hki_worker_threads(const hk_estimator *e); // library threads of one
+hki_thread_choice hki_worker_threads(const hk_estimator *e); // of each
 // Ties the workers to a center: at the start, and when some have left it.
 hk_status hki_crew_tie(hki_crew *c);
 // Joins the center if need be; on the worker's own thread.
