@@ -167,7 +167,7 @@ static void man_program(FILE *f) {
           "*CC*\n\tThe compiler of models in C; default cc.\n\n"
           "*GOMP\\_SPINCOUNT*, *OMP\\_WAIT\\_POLICY*\n\tHow long threads that "
           "wait keep their core. Without either, commands that compute set "
-          "the first to 10000: short, for machines with other work.\n\n",
+          "the first to 1000: short, for machines with other work.\n\n",
           f);
     man_end(f, NULL);
 }

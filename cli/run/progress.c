@@ -225,6 +225,20 @@ static void tell(progress *p, const hk_run *run, double now, bool last) {
     show(p, &i, last);
 }
 
+static hk_status tell_threads(void *self, hk_run *run) {
+    (void)self;
+    hk_run_info r;
+    hk_estimator_info e;
+    hk_plan_info p;
+    hk_run_get_info(run, &r);
+    hk_estimator_get_info(r.estimator, &e);
+    hk_plan_get_info(hk_session_plan(r.session), &p);
+    cli_note("%u worker%s, %u thread%s each (work per step %.2g GFLOP)",
+             e.worker_count, e.worker_count == 1 ? "" : "s", p.threads,
+             p.threads == 1 ? "" : "s", p.gflop);
+    return HK_OK;
+}
+
 static hk_status after_run(void *self, hk_run *run) {
     progress *p = self;
     const double now = cli_now();
@@ -249,6 +263,7 @@ hk_status progress_hook(progress *p, hk_hook **out) {
     hk_hook_calls_init(&c, sizeof c);
     c.name = "progress";
     c.user = p;
+    c.after_create_session = tell_threads;
     c.after_run = after_run;
     c.end = at_end;
     return hk_hook_create(&c, out);
