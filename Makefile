@@ -4,7 +4,7 @@
 #   make test      build, then run every test
 #   make test-interop  others' own programs read our files, we read theirs
 #   make bench     all benches (bench-step, -optim, -elastic, -estimator, -data,
-#                  -files, -exchange, -start: one)
+#                  -files, -exchange, -threads, -start: one)
 #   make bench-compare  what fell by more than 10 % since docs/bench.json
 #   make bench-record   the last results into docs/bench.json
 #   make kill-test either side of an exchange killed KILLS times
@@ -63,10 +63,10 @@ test-%:
 	@ctest --preset $*
 
 bench: bench-step bench-optim bench-elastic bench-estimator bench-data \
-       bench-files bench-exchange bench-start
+       bench-files bench-exchange bench-threads bench-start
 
 bench-step bench-optim bench-elastic bench-estimator bench-data bench-files \
-bench-exchange: bench-%:
+bench-exchange bench-threads: bench-%:
 	@scripts/install-deps --bench
 	$(call build,release,bench)
 	@mkdir -p build/bench
@@ -134,6 +134,7 @@ clean:
 	@rm -rf build
 
 .PHONY: all demo test test-interop bench bench-step bench-optim bench-elastic \
-        bench-estimator bench-data bench-files bench-exchange bench-start \
+        bench-estimator bench-data bench-files bench-exchange bench-threads \
+        bench-start \
         bench-compare bench-record fuzz \
         bench-accuracy soak-elastic kill-test resume-test docs chaos wan ci-full install clean

@@ -1,7 +1,8 @@
 // bench_step.c - Hooke's side of the step benchmark.
 //
 // Reads lines `case threads iters` on stdin and answers milliseconds per
-// training step (session run + optimizer), as bench/peer_step.py does.
+// training step (session run + optimizer), as bench/peer_step.py does. 0
+// threads: as many as the work is for.
 //
 //     bench_step dump CASE FILE       inputs, weights, loss and gradients
 //     bench_step profile CASE THREADS time per node
@@ -221,9 +222,11 @@ static void net_open(hk_context *ctx, const bench_case *c, uint32_t threads,
     so.seed = 1;
     so.profile = (uint32_t)profile;
     OK(hk_session_create(n->plan, &so, &n->session));
+    hk_plan_info info;
+    hk_plan_get_info(n->plan, &info);
     hk_optimizer_options oo;
     hk_optimizer_options_init(&oo, sizeof oo, c->optimizer);
-    oo.threads = threads;
+    oo.threads = info.threads;
     if (c->optimizer == HK_OPT_MOMENTUM) {
         oo.learning_rate = 0.1;
         oo.momentum = 0.9;
