@@ -94,7 +94,7 @@ typedef struct scene {
     int n_vars;
     hk_layout *layout; // made by the first step
     hk_optimizer *opt;
-    float *x, *g;
+    float *x, *g, *ahead;
     int64_t step;
 } scene;
 
@@ -123,6 +123,7 @@ static void set_option(hk_optimizer_options *o, const char *key, double v) {
         {"weight_decay", &o->weight_decay, NULL},
         {"eeta", &o->eeta, NULL},
         {"use_nesterov", NULL, &o->use_nesterov},
+        {"lookahead", NULL, &o->lookahead},
         {"centered", NULL, &o->centered},
     };
     if (strcmp(key, "sparse_update") == 0) {
@@ -169,6 +170,7 @@ static void start(scene *s) {
     assert_ok(hk_optimizer_create(&s->options, s->layout, &s->opt));
     s->x = zeroed((size_t)hki_layout_size(s->layout), sizeof(float));
     s->g = zeroed((size_t)hki_layout_size(s->layout), sizeof(float));
+    s->ahead = zeroed((size_t)hki_layout_size(s->layout), sizeof(float));
     for (int i = 0; i < s->n_vars; i++) {
         const variable *const v = &s->var[i];
         const hk_entry *const e = hk_layout_find(s->layout, v->name);
@@ -181,13 +183,14 @@ static void start(scene *s) {
 static void one_step(scene *s) {
     hk_sparse_grad sparse[MAX_VARS];
     size_t n_sparse = 0;
+    assert_ok(hk_optimizer_look_ahead(s->opt, s->x, s->ahead));
     for (int i = 0; i < s->n_vars; i++) {
         const variable *const v = &s->var[i];
         const hk_entry *const e = hk_layout_find(s->layout, v->name);
         for (int64_t j = 0; v->n_grad > 0 && j < e->count; j++) {
             const double k = v->grad[v->n_grad == 1 ? 0 : j];
             s->g[e->offset + j] =
-                (float)(v->linear ? k * s->x[e->offset + j] : k);
+                (float)(v->linear ? k * s->ahead[e->offset + j] : k);
         }
         if (v->n_rows >= 0)
             sparse[n_sparse++] =
@@ -243,6 +246,7 @@ static void finish_scene(scene *s) {
     hk_layout_release(s->layout);
     free(s->x);
     free(s->g);
+    free(s->ahead);
     memset(s, 0, sizeof *s);
 }
 

@@ -90,7 +90,11 @@ typedef struct hk_optimizer_options {
                             // correction (paper, PyTorch), 0 before (TF)
     uint32_t threads;       // 0: the CPUs this process may use
     hk_isa isa;             // default AUTO
-    uint32_t reserved;      // zero
+    // Momentum as its papers write it, v = momentum v - lr g(x + momentum v),
+    // x += v: values are x, the slot is v, and a step wants the gradient at
+    // the point that hk_optimizer_look_ahead gives. Not with use_nesterov,
+    // which keeps the point ahead as the values.
+    uint32_t lookahead;
     // A second rule for the entries whose names begin with other_prefix, as
     // wide & deep models want it; its own `other` is not looked at. Copied.
     // Its hyper-parameters are "other/learning_rate" and so on.
@@ -138,6 +142,14 @@ typedef struct hk_grad_view {
 HK_API hk_status hk_optimizer_apply(hk_optimizer *o, float *x,
                                     const hk_grad_view *grads,
                                     int64_t global_step, hk_ema *ema);
+
+// Where the gradient of the next step has to be taken: y = x + momentum v, the
+// layout's n_train floats each; y may be x. Without lookahead y = x. With it a
+// step that no such call came before is HK_E_STATE, since its gradient is of
+// another point; hk_trainer_step makes both. Several batches may add up to the
+// gradient of one step.
+HK_API hk_status hk_optimizer_look_ahead(hk_optimizer *o, const float *x,
+                                         float *y);
 
 // Restricts the updates that follow to the entries with mask[i] != 0, as a
 // mask in every hk_grad_view would. NULL: every trainable entry.

@@ -118,6 +118,8 @@ typedef struct hki_method {
     uint32_t outer_nesterov;
 } hki_method;
 
+// What an outer optimizer cannot be: one that wants gradients of a point ahead.
+hk_status hki_outer_check(const hk_optimizer_options *o, const char *name);
 const hki_method *hki_method_get(hk_method id); // NULL: unknown
 
 // ---- parts of the vector ----------------------------------------------------

@@ -131,6 +131,7 @@ static hk_status create_outer(hki_local *c, const hk_center_options *opt) {
                         "%s: method %s needs the options of an outer "
                         "optimizer (in TF: those of the inner one)",
                         c->base.name, m->name);
+    HKI_TRY(hki_outer_check(&outer, c->base.name));
     if (delayed)
         return create_delayed(c, opt, &outer);
     HKI_TRY(hk_optimizer_create(&outer, c->base.layout, &c->outer));

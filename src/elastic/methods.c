@@ -93,3 +93,12 @@ hk_status hk_method_find(const char *name, hk_method *out) {
     return hki_fail(HK_E_NOT_FOUND, "no method %.64s; the nearest is %s", name,
                     methods[nearest].name);
 }
+
+hk_status hki_outer_check(const hk_optimizer_options *o, const char *name) {
+    if (o->lookahead)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: an outer optimizer takes what workers send, not "
+                        "gradients at a point of its choice: no lookahead",
+                        name);
+    return HK_OK;
+}

@@ -61,6 +61,7 @@ typedef enum hki_rule_kernel {
     HKI_K_GD,
     HKI_K_MOMENTUM,
     HKI_K_NESTEROV,
+    HKI_K_LOOKAHEAD,
     HKI_K_ADAGRAD,
     HKI_K_ADAGRAD_DA,
     HKI_K_ADADELTA,
@@ -286,6 +287,7 @@ bool hki_ema_sequential(const hk_ema *e); // sees values after the step
 // Multiplies the learning rate, constant or scheduled, of the steps to come; 1
 // at first. Not part of what is saved.
 void hki_optimizer_set_factor(hk_optimizer *o, double factor);
+bool hki_optimizer_looks_ahead(const hk_optimizer *o); // either of its rules
 const hk_layout *hki_optimizer_layout(const hk_optimizer *o);
 const char *hki_optimizer_name(const hk_optimizer *o);
 size_t hki_optimizer_slot_count(const hk_optimizer *o);

@@ -45,10 +45,17 @@ static void keep_own_hypers(hk_optimizer_options *dst,
     dst->use_nesterov = src->use_nesterov;
     dst->centered = src->centered;
     dst->paper_epsilon = src->paper_epsilon;
+    dst->lookahead = src->lookahead;
+}
+
+// A velocity is no sum of gradients: its checkpoint name is another one, so
+// that neither is taken for the other.
+static const char *default_name(const hk_optimizer *o) {
+    return o->opt.lookahead ? "MomentumLookahead" : o->rule->name;
 }
 
 static hk_status copy_names(hk_optimizer *o, const hk_optimizer_options *src) {
-    const char *const name = src->name != NULL ? src->name : o->rule->name;
+    const char *const name = src->name != NULL ? src->name : default_name(o);
     if (name[0] == '\0')
         return hki_fail(HK_E_INVALID_ARG, "%s: the name is empty",
                         o->rule->name);

@@ -59,6 +59,7 @@ struct hk_optimizer {
 
     // The step in progress.
     bool in_step;
+    bool ahead; // its gradient is taken at x + momentum v
     double rate;
     const hki_update_rule *kernel;
     float c[2][HKI_N_COEFS]; // without and with weight decay

@@ -26,6 +26,12 @@ void hki_optimizer_set_factor(hk_optimizer *o, double factor) {
 
 // Coefficients of the step; the gradient's scale and the average come later.
 static hk_status prepare(hk_optimizer *o, int64_t global_step) {
+    if (o->opt.lookahead && !o->ahead)
+        return hki_fail(HK_E_STATE,
+                        "%s: with lookahead the gradient is that of x + "
+                        "momentum v: hk_optimizer_look_ahead comes before "
+                        "every step, or hk_trainer_step makes both",
+                        o->opt.name);
     const double rate = hk_optimizer_rate(o, global_step);
     // Constant rates were checked when they were set. A noisy schedule may dip
     // below zero, which only some rules cannot bear.
@@ -48,6 +54,7 @@ static void set_coef(hk_optimizer *o, int i, float v) {
 }
 
 static void finish(hk_optimizer *o) {
+    o->ahead = false;
     if (o->rule->flags & HKI_RULE_POWERS) {
         o->power[0] *= (float)o->opt.beta1;
         o->power[1] *= (float)o->opt.beta2;
@@ -97,6 +104,50 @@ static hk_status prepare_sparse(hk_optimizer *o, const hk_sparse_grad *g) {
         p.count = 0;
     }
     o->prepared[o->n_prepared++] = p;
+    return HK_OK;
+}
+
+// ---- the point ahead --------------------------------------------------------
+
+bool hki_optimizer_looks_ahead(const hk_optimizer *o) {
+    return o->opt.lookahead ||
+           (o->other != NULL && hki_optimizer_looks_ahead(o->other));
+}
+
+typedef struct ahead_job {
+    const hk_optimizer *o;
+    float *y;
+} ahead_job;
+
+// y += momentum v in [begin, end), where this rule moves anything.
+static void ahead_part(const void *args, int64_t begin, int64_t end, int part) {
+    const ahead_job *const j = args;
+    const hk_optimizer *const o = j->o;
+    (void)part;
+    for (size_t i = 0; i < o->n_entries; i++) {
+        const hk_entry *const e = hk_layout_entry(o->layout, i);
+        const int64_t lo = HKI_MAX(begin, e->offset);
+        const int64_t hi = HKI_MIN(end, e->offset + e->count);
+        if (o->selected[i] && lo < hi)
+            o->k->add(j->y + lo, o->values[0] + lo, (float)o->opt.momentum,
+                      hi - lo);
+    }
+}
+
+hk_status hk_optimizer_look_ahead(hk_optimizer *o, const float *x, float *y) {
+    if (o == NULL || x == NULL || y == NULL || o->in_step)
+        return hki_fail(o != NULL && o->in_step ? HK_E_STATE : HK_E_INVALID_ARG,
+                        "optimizer: look ahead: no handle, no values, or "
+                        "inside a step");
+    const hki_work w = hki_optim_work(hki_layout_train(o->layout));
+    if (y != x)
+        memcpy(y, x, (size_t)w.items * sizeof *y);
+    for (; o != NULL; o = o->other) {
+        const ahead_job j = {o, y};
+        if (o->opt.lookahead)
+            hki_team_run((int)o->threads, &w, ahead_part, &j);
+        o->ahead = true;
+    }
     return HK_OK;
 }
 

@@ -134,7 +134,9 @@ static void prepare_lion(PREPARE_ARGS) {
     }
 
 CHOOSE(gd, HKI_K_GD)
-CHOOSE(momentum, o->use_nesterov ? HKI_K_NESTEROV : HKI_K_MOMENTUM)
+CHOOSE(momentum, o->lookahead      ? HKI_K_LOOKAHEAD
+                 : o->use_nesterov ? HKI_K_NESTEROV
+                                   : HKI_K_MOMENTUM)
 CHOOSE(adagrad, HKI_K_ADAGRAD)
 CHOOSE(adagrad_da, HKI_K_ADAGRAD_DA)
 CHOOSE(adadelta, HKI_K_ADADELTA)
@@ -371,6 +373,16 @@ static hk_status check_flag(const hki_rule *r, const char *name, uint32_t v) {
     return HK_OK;
 }
 
+static hk_status check_lookahead(const hki_rule *r,
+                                 const hk_optimizer_options *o) {
+    HKI_TRY(check_flag(r, "lookahead", o->lookahead));
+    if (o->lookahead && (r->kind != HK_OPT_MOMENTUM || o->use_nesterov))
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: lookahead is for momentum without use_nesterov",
+                        r->name);
+    return HK_OK;
+}
+
 hk_status hki_rule_check(const hki_rule *r, const hk_optimizer_options *o) {
     for (size_t i = 0; i < HKI_COUNT(r->hyper) && r->hyper[i] != NULL; i++) {
         const hki_hyper *const h = r->hyper[i];
@@ -390,10 +402,7 @@ hk_status hki_rule_check(const hki_rule *r, const hk_optimizer_options *o) {
         return hki_fail(HK_E_UNSUPPORTED,
                         "%s: sparse gradients move the touched rows only",
                         r->name);
-    if (o->reserved != 0)
-        return hki_fail(HK_E_INVALID_ARG, "%s: options.reserved is %u, not 0",
-                        r->name, o->reserved);
-    return HK_OK;
+    return check_lookahead(r, o);
 }
 
 void hk_optimizer_options_init(hk_optimizer_options *opt, size_t struct_size,

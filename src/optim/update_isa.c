@@ -64,6 +64,17 @@ INLINE void nesterov(ARGS) {
     }
 }
 
+// v = mu v - lr g;  x += v, g of x + mu v
+INLINE void lookahead(ARGS) {
+    COMMON;
+    const float mu = k[HKI_C_MOMENTUM];
+    SIMD for (int64_t i = 0; i < n; i++) {
+        const float v = HKI_FMA(mu, s0[i], -kr * (g[i] * ks));
+        s0[i] = v;
+        STORE(x[i] + v);
+    }
+}
+
 // a += g^2;  x -= lr g / sqrt(a)
 INLINE void adagrad(ARGS) {
     COMMON;
@@ -308,6 +319,7 @@ INLINE void prefetch_row(const hki_update *u, int64_t at, int64_t dim,
 RULE(gd, 0)
 RULE(momentum, 1)
 RULE(nesterov, 1)
+RULE(lookahead, 1)
 RULE(adagrad, 1)
 RULE(adagrad_da, 2)
 RULE(adadelta, 2)
@@ -414,6 +426,7 @@ const hki_optim_kernels HKI_ISA_NAME(hki_optim_kernels_table) = {
             [HKI_K_GD] = ENTRY(gd),
             [HKI_K_MOMENTUM] = ENTRY(momentum),
             [HKI_K_NESTEROV] = ENTRY(nesterov),
+            [HKI_K_LOOKAHEAD] = ENTRY(lookahead),
             [HKI_K_ADAGRAD] = ENTRY(adagrad),
             [HKI_K_ADAGRAD_DA] = ENTRY(adagrad_da),
             [HKI_K_ADADELTA] = ENTRY(adadelta),

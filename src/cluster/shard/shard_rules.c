@@ -52,6 +52,7 @@ static hk_status outer_options(const hk_center_options *opt, const char *name,
                         "%s: method %s needs the options of an outer "
                         "optimizer (in TF: those of the inner one)",
                         name, m->name);
+    HKI_TRY(hki_outer_check(out, name));
     out->threads = 1;
     if (has_outer(m) && (out->kind == HK_OPT_LARS || out->kind == HK_OPT_LAMB))
         return hki_fail(HK_E_UNSUPPORTED,
