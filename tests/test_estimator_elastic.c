@@ -277,7 +277,8 @@ static void test_config_wins(void **state) {
 
 // Everything else that has a memory: a schedule of the global step, gradients
 // gathered over three steps, momentum.
-static hk_status scheduled_model(hk_graph *g, hk_mode mode, hk_spec *m) {
+static hk_status scheduled(hk_graph *g, hk_mode mode, hk_spec *m,
+                           uint32_t lookahead) {
     hk_node *h = hk_dense(g, hk_feature(m, "x"), 8, HK_ACT_TANH, NULL);
     h = hk_dropout_rate(g, h, 0.2);
     hk_node *z = hk_dense(g, h, BED_CLASSES, HK_ACT_NONE, NULL);
@@ -294,6 +295,7 @@ static hk_status scheduled_model(hk_graph *g, hk_mode mode, hk_spec *m) {
     hk_optimizer_options o;
     hk_optimizer_options_init(&o, sizeof o, HK_OPT_MOMENTUM);
     o.momentum = 0.9;
+    o.lookahead = lookahead;
     HKI_TRY(hk_schedule_create(&so, &o.schedule));
     const hk_status s = hk_spec_optimizer_options(m, &o);
     hk_schedule_release(o.schedule);
@@ -303,6 +305,14 @@ static hk_status scheduled_model(hk_graph *g, hk_mode mode, hk_spec *m) {
     go.clip_global_norm = 0.5;
     hk_spec_gradproc(m, &go);
     return s;
+}
+
+static hk_status scheduled_model(hk_graph *g, hk_mode mode, hk_spec *m) {
+    return scheduled(g, mode, m, 0);
+}
+
+static hk_status lookahead_model(hk_graph *g, hk_mode mode, hk_spec *m) {
+    return scheduled(g, mode, m, 1);
 }
 
 // Methods, presets and averages for which 50 + 50 are 100.
@@ -389,6 +399,8 @@ static void test_resume(void **state) {
          HK_EMA_DEFAULT, NULL},
         {"schedule and accumulation", HK_METHOD_ELASTIC, HK_PRESET_TF,
          HK_EMA_WORKER, scheduled_model},
+        {"momentum that looks ahead", HK_METHOD_ELASTIC, HK_PRESET_PAPER,
+         HK_EMA_CENTER, lookahead_model},
     };
     hk_context *ctx = context();
     for (size_t i = 0; i < HKI_COUNT(cases); i++) {

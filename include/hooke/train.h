@@ -130,7 +130,8 @@ HK_API hk_status hk_minimize(hk_optimizer *o, hk_session *s,
 // before it and before the stage after it; several run in order of insertion.
 // BEGIN, GRADIENTS and END come with every batch, the others with an update.
 typedef enum hk_point {
-    HK_POINT_BEGIN = 0,     // before the forward pass
+    HK_POINT_BEGIN = 0,     // before the forward pass, which a momentum with
+                            // lookahead makes at x + momentum v
     HK_POINT_GRADIENTS = 1, // gradients and state updates are there
     HK_POINT_PROCESSED = 2, // clipped, scaled, accumulated
     HK_POINT_UPDATED = 3,   // the optimizer has moved x

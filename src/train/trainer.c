@@ -18,6 +18,7 @@ struct hk_trainer {
     unsigned char *mask; // entries with a gradient
     bool masked;         // some trainable entry has none
     unsigned char *none; // no entry: the optimizer moves nothing
+    float *kept;         // x while a batch is run ahead of it; NULL: it is not
 };
 
 HKI_OPTIONS(hk_trainer_options, update_user, .check_loss = 1)
@@ -29,6 +30,11 @@ static hk_status check_options(const hk_trainer_options *o) {
     if (hk_session_grads(o->session) == NULL)
         return hki_fail(HK_E_STATE, "trainer: the session has no gradients; "
                                     "it needs a training plan");
+    if (o->update != NULL && hki_optimizer_looks_ahead(o->optimizer))
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "trainer: %s looks ahead of steps that it makes "
+                        "itself, and a train step of your own moves x",
+                        hki_optimizer_name(o->optimizer));
     hk_elastic_info e;
     if (o->elastic == NULL)
         return HK_OK;
@@ -55,6 +61,17 @@ static hk_status mark_entries(hk_trainer *t) {
     return HK_OK;
 }
 
+static hk_status make_room(hk_trainer *t) {
+    hk_session *const s = t->opt.session;
+    HKI_TRY(hki_zalloc_array(hki_session_sparse_count(s), sizeof *t->sparse,
+                             &t->sparse));
+    if (!hki_optimizer_looks_ahead(t->opt.optimizer))
+        return HK_OK;
+    const hk_layout *const l = hk_plan_layout(hk_session_plan(s));
+    return hki_alloc_array((size_t)hki_layout_train(l), sizeof *t->kept,
+                           &t->kept);
+}
+
 hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
     if (opt == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "trainer: options or out is NULL");
@@ -69,8 +86,7 @@ hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
     t->info.session = o.session;
     t->info.x = hk_session_params(o.session);
     t->info.grads = &t->grads;
-    hk_status s = hki_zalloc_array(hki_session_sparse_count(o.session),
-                                   sizeof *t->sparse, &t->sparse);
+    hk_status s = make_room(t);
     if (s == HK_OK)
         s = mark_entries(t);
     if (s != HK_OK) {
@@ -88,6 +104,7 @@ void hk_trainer_destroy(hk_trainer *t) {
     hki_free(t->list.data);
     hki_free(t->mask);
     hki_free(t->none);
+    hki_free(t->kept);
     hki_free(t);
 }
 
@@ -112,9 +129,23 @@ static hk_status call(hk_trainer *t, hk_point point) {
 
 // ---- stages ---------------------------------------------------------------
 
+// One batch at the point ahead. x is put back, not computed back: to the bit,
+// and whatever became of the batch. State beyond the trainable part stays.
+static hk_status run_ahead(hk_trainer *t) {
+    float *const x = t->info.x;
+    const size_t bytes =
+        (size_t)hki_layout_train(hk_plan_layout(hk_session_plan(t->own))) *
+        sizeof *x;
+    memcpy(t->kept, x, bytes);
+    HKI_TRY(hk_optimizer_look_ahead(t->opt.optimizer, x, x));
+    const hk_status s = hk_session_run(t->opt.session);
+    memcpy(x, t->kept, bytes);
+    return s;
+}
+
 static hk_status forward_backward(hk_trainer *t) {
     hk_session *s = t->opt.session;
-    HKI_TRY(hk_session_run(s));
+    HKI_TRY(t->kept != NULL ? run_ahead(t) : hk_session_run(s));
     t->info.loss = hk_session_loss(s);
     if (t->opt.check_loss && !isfinite(t->info.loss))
         return hki_fail(HK_E_NOT_FINITE, "step %lld: the loss is %g",
