@@ -33,6 +33,7 @@ static char *param_name(const experiment *x, const char *key) {
     if (strncmp(key, "optimizer.", 10) == 0 && !strchr(key + 10, '.') &&
         strcmp(key, "optimizer.type") != 0 &&
         strcmp(key, "optimizer.nesterov") != 0 &&
+        strcmp(key, "optimizer.lookahead") != 0 &&
         strcmp(key, "optimizer.clip_norm") != 0)
         return cli_strdup(key + 10);
     if (strcmp(key, "ema.decay") == 0)

@@ -112,6 +112,7 @@ static int read_optimizer(const tree *t, settings *s) {
         *fields[i].place =
             tree_float(tree_get(t, fields[i].name), *fields[i].place);
     o->use_nesterov = tree_bool(tree_get(t, "nesterov"), false);
+    o->lookahead = tree_bool(tree_get(t, "lookahead"), false);
     hk_gradproc_options_init(&s->gradproc, sizeof s->gradproc);
     s->gradproc.clip_global_norm = tree_float(tree_get(t, "clip_norm"), 0);
     s->has_gradproc = s->gradproc.clip_global_norm > 0;
