@@ -283,6 +283,10 @@ const schema_key schema_keys[] = {
     {"run.threads", SCHEMA_INT, "0", "",
      "library threads of a worker; 0: by the work of a step, within its share "
      "of the cores"},
+    {"run.rail", SCHEMA_INT, "3", "",
+     "of several workers, one whose loss or values explode (20 times their own "
+     "mean) or are not finite goes back to the center with half its learning "
+     "rate, at most so many times; 0: the run ends"},
     {"run.backend", SCHEMA_TEXT, "the best", "", "reference or onednn"},
     {"run.save_steps", SCHEMA_INT, "0", "", "checkpoint every n global steps"},
     {"run.save_seconds", SCHEMA_FLOAT, "600", "", "or every n seconds"},

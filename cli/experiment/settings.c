@@ -239,6 +239,11 @@ static int read_run(const experiment *x, const tree *t, const cli_args *a,
     c->seed = (uint64_t)tree_int(tree_get(t, "seed"), 1);
     c->threads = (uint32_t)tree_int(tree_get(t, "threads"), 0);
     c->backend = tree_text(tree_get(t, "backend"), NULL);
+    const int64_t rail = tree_int(tree_get(t, "rail"), c->rail);
+    if (rail < 0 || rail > 1000)
+        return cli_fail("%srail is %lld; it lies in 0..1000",
+                        tree_where(tree_get(t, "rail")), (long long)rail);
+    c->rail = (uint32_t)rail;
     c->save_checkpoints_steps = tree_int(tree_get(t, "save_steps"), 0);
     const tree *seconds = tree_get(t, "save_seconds");
     if (seconds)

@@ -117,6 +117,11 @@ typedef struct hk_run_config {
     uint32_t ema_with_step;
     uint32_t no_fsync;  // 1: checkpoints in tests on slow disks
     hk_rates_use rates; // HK_METHOD_ELASTIC only
+    // Of several workers one whose loss explodes or is not finite goes back to
+    // the center with half its learning rate, so many times; then, and in a
+    // run with one worker, nan_policy decides. Default 3; 0: never.
+    uint32_t rail;
+    uint32_t reserved;
 } hk_run_config;
 
 HK_API void hk_run_config_init(hk_run_config *c, size_t struct_size);

@@ -199,8 +199,8 @@ typedef struct hk_worker_report {
     float loss;       // of the last step
     uint32_t running; // 1: not ended yet
     hk_status status; // how it ended
-    uint32_t reserved;
-    double seconds;         // from its first to its last step
+    uint32_t railed;  // times it went back to the center (hk_run_config.rail)
+    double seconds;   // from its first to its last step
     hk_elastic_stats stats; // of its end, or of its last exchange
 } hk_worker_report;
 

@@ -271,6 +271,16 @@ hk_status hki_elastic_update(hk_elastic *e, float *x, const hk_grad_view *grads,
                              int64_t *global_step);
 // *exchanged (NULL allowed): 1 after an exchange.
 hk_status hki_elastic_exchange_due(hk_elastic *e, float *x, int *exchanged);
+// Does the step that comes give values to the center before it moves them (the
+// paper's order)? Does the one that was made, in its second half?
+bool hki_elastic_gives_before(const hk_elastic *e);
+bool hki_elastic_gives_after(const hk_elastic *e);
+// The norm of what it would give; not finite when a part of it is not.
+double hki_elastic_given_norm(const hk_elastic *e, const float *x);
+// x := center, but for entries without one; gradients and differences under
+// way are forgotten. In a fixed order of turns it is the center that the last
+// exchange saw, as in every run, if the view is kept.
+hk_status hki_elastic_go_back(hk_elastic *e, float *x);
 // hk_elastic_leave with a deadline of its own. x may be NULL without overlap.
 hk_status hki_elastic_leave(hk_elastic *e, float *x, int64_t wait_ms);
 

@@ -13,7 +13,10 @@ void hki_elastic_prepare(hk_elastic *e, float *x, hki_exchange *ex) {
         .grad = e->grad,
         .side = e->opt.side,
         .rate = rate,
-        .grad_scale = 1.0 / (double)HKI_MAX(e->accumulated, 1),
+        .grad_scale =
+            ldexp(1.0,
+                  e->inner != NULL ? -hki_optimizer_halvings(e->inner) : 0) /
+            (double)HKI_MAX(e->accumulated, 1),
         .fast_rate = hki_elastic_fast_rate(e, hki_elastic_step(e, NULL)),
         .steps_done = e->since,
         .deadline_ns = hki_deadline(e->opt.wait_ms),

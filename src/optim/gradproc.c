@@ -522,6 +522,13 @@ hk_status hk_gradproc_restore(hk_gradproc *p, const void *bytes, size_t size) {
     return HK_OK;
 }
 
+void hki_gradproc_forget(hk_gradproc *p) {
+    if (p == NULL)
+        return;
+    forget(p);
+    p->done = 0;
+}
+
 // ---- plain calls ----------------------------------------------------------
 
 static hk_status plain(const float *g, int64_t n, const hki_optim_kernels **k) {

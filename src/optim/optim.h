@@ -290,6 +290,13 @@ void hki_optimizer_set_factor(hk_optimizer *o, double factor);
 bool hki_optimizer_looks_ahead(const hk_optimizer *o); // either of its rules
 const hk_layout *hki_optimizer_layout(const hk_optimizer *o);
 const char *hki_optimizer_name(const hk_optimizer *o);
+// Slots and powers as they were at the start; rates stay.
+void hki_optimizer_forget(hk_optimizer *o);
+// How often the rate is halved, beside its factor; 0 at first. Not part of what
+// is saved either.
+void hki_optimizer_set_halvings(hk_optimizer *o, int times);
+int hki_optimizer_halvings(const hk_optimizer *o);
+void hki_gradproc_forget(hk_gradproc *p); // what was accumulated; NULL allowed
 size_t hki_optimizer_slot_count(const hk_optimizer *o);
 const char *hki_optimizer_slot_name(const hk_optimizer *o, size_t i); // sorted
 

@@ -98,6 +98,17 @@ static hk_status create_slots(hk_optimizer *o) {
     return HK_OK;
 }
 
+void hki_optimizer_forget(hk_optimizer *o) {
+    const int64_t n = hki_layout_train(o->layout);
+    for (size_t i = 0; i < o->n_slots; i++)
+        for (int64_t j = 0; j < n; j++)
+            o->values[i][j] = slot_start(o, i);
+    o->power[0] = (float)o->opt.beta1;
+    o->power[1] = (float)o->opt.beta2;
+    if (o->other != NULL)
+        hki_optimizer_forget(o->other);
+}
+
 static hk_status mark_entries(hk_optimizer *o,
                               const hk_optimizer_options *src) {
     const hk_entry *e;

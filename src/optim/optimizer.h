@@ -37,6 +37,7 @@ struct hk_optimizer {
     size_t sorted[HKI_MAX_SLOTS];     // slot indices by name
     float *values[HKI_MAX_SLOTS];     // n_train floats each
     float power[2];
+    int halvings; // of the rate, factor and all
 
     size_t n_entries; // trainable ones
     // Per trainable entry: on the skip list; of this rule, not the other;

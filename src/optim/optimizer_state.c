@@ -93,6 +93,16 @@ hk_status hk_optimizer_set_schedule(hk_optimizer *o, hk_schedule *schedule) {
     return HK_OK;
 }
 
+void hki_optimizer_set_halvings(hk_optimizer *o, int times) {
+    o->halvings = times;
+    if (o->other != NULL)
+        o->other->halvings = times;
+}
+
+int hki_optimizer_halvings(const hk_optimizer *o) {
+    return o->halvings;
+}
+
 // ---- slots ----------------------------------------------------------------
 
 size_t hki_optimizer_slot_count(const hk_optimizer *o) {

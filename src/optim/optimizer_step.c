@@ -15,7 +15,7 @@ double hk_optimizer_rate(const hk_optimizer *o, int64_t global_step) {
         o->schedule != NULL
             ? hk_schedule_value(o->schedule, (double)global_step)
             : o->opt.learning_rate;
-    return o->factor * rate;
+    return ldexp(o->factor * rate, -o->halvings);
 }
 
 void hki_optimizer_set_factor(hk_optimizer *o, double factor) {

@@ -7,6 +7,7 @@
 #include "estimator/estimator.h"
 #include "estimator/eval/evaluation.h"
 #include "estimator/workers/training_workers.h"
+#include <math.h>
 
 struct hki_scoring {
     hk_estimator *e;
@@ -100,6 +101,18 @@ hk_status hki_scoring_begin(hki_scoring *s) {
     return HK_OK;
 }
 
+// A center that is lost is not worth further steps.
+static hk_status check_center(const hki_scoring *s) {
+    const hki_worker *const w = &s->e->crew->workers[0];
+    for (size_t i = 0; hki_rail_watches(w) && i < s->result->item_count; i++) {
+        const hk_eval_item *const k = &s->result->items[i];
+        if (strcmp(k->name, "loss") == 0 && !isfinite(k->value) &&
+            strcmp(k->weights, "center") == 0)
+            return hki_rail_center_lost(w, "its loss is not finite");
+    }
+    return HK_OK;
+}
+
 hk_status hki_scoring_end(hki_scoring *s) {
     hk_eval_result *r;
     if (!hki_scoring_is_busy(s))
@@ -112,7 +125,7 @@ hk_status hki_scoring_end(hki_scoring *s) {
     HKI_TRY(hki_evaluation_tell(s->evaluation, &r));
     hk_eval_result_destroy(s->result);
     s->result = r;
-    return HK_OK;
+    return check_center(s);
 }
 
 hk_eval_result *hki_scoring_take_result(hki_scoring *s) {

@@ -3,7 +3,7 @@
 #include <math.h>
 
 _Static_assert(sizeof(hk_run_config) ==
-                   offsetof(hk_run_config, rates) + sizeof(hk_rates_use),
+                   offsetof(hk_run_config, reserved) + sizeof(uint32_t),
                "option structs have no tail padding");
 
 static const hk_run_config defaults = {
@@ -19,6 +19,7 @@ static const hk_run_config defaults = {
     .ckpt_format = HK_CKPT_SAFETENSORS,
     .workers = 1,
     .telemetry = 1,
+    .rail = 3,
 };
 
 void hk_run_config_init(hk_run_config *c, size_t struct_size) {

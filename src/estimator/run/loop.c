@@ -227,10 +227,14 @@ static hk_status feed(hki_loop *l, hki_worker *w, hk_run *run, int64_t *batch) {
     return hki_element_feed(l->crew->spec, el, run->session);
 }
 
-// Runs the trainer; an inserted callback may ask for the end.
+// Runs the trainer; an inserted callback may ask for the end. A worker that has
+// gone back to the center has not made a step yet.
 static hk_status train_batch(hki_loop *l, hki_worker *w, int64_t batch) {
     int stop = 0;
     const hk_status s = hk_trainer_step(w->trainer, &stop);
+    if (s == HK_E_NOT_FINITE && !w->info->applied && hki_rail_is_left(w))
+        return hki_rail_go_back(w);
+    (void)hki_rail_failed(w, s);
     w->is_nan = s == HK_E_NOT_FINITE && l->nan_policy == HK_NAN_STOP;
     if (s == HK_OK && stop)
         hki_loop_stop(l, HK_STOP_HOOK);
@@ -484,6 +488,7 @@ static void prepare(hki_loop *l) {
         r->global_step = atomic_load(&l->e->global_step);
         w->report = (hk_worker_report){.local_step = w->steps,
                                        .exchanges = w->report.exchanges,
+                                       .railed = (uint32_t)w->rail.times,
                                        .running = 1};
     }
     l->running = c->n;

@@ -7,7 +7,7 @@
 //     hooke/center/...              hk_center_variables
 //     hooke/worker/<id>/x/<variable>       elastic: the worker's own values
 //     hooke/worker/<id>/...         slots and counters, steps, random_step,
-//                                   joined, gradproc, data/<source>
+//                                   rail, joined, gradproc, data/<source>
 //     hooke/run/...                 global_step, center_step, workers,
 //                                   ema_updates
 //     global_step                   the same in TF's format, for its programs
@@ -148,6 +148,15 @@ static hk_status add_worker_values(places *p, hki_worker *w) {
     return add_vector(p, prefix, w->e->crew->layout, hki_worker_values(w));
 }
 
+static hk_status add_rail(places *p, const char *prefix, hki_rail *r) {
+    const int64_t n = (int64_t)(sizeof *r / sizeof(double));
+    return add(p, prefix,
+               (hk_named){.name = "rail",
+                          .dtype = HK_F64,
+                          .shape = hk_shape_make(1, &n),
+                          .data = r});
+}
+
 // The worker's slots and counters, and those of its tie to a center.
 static hk_status add_worker(places *p, hki_worker *w, bool tied) {
     const char *prefix;
@@ -155,6 +164,8 @@ static hk_status add_worker(places *p, hki_worker *w, bool tied) {
     HKI_TRY(tied ? add_variables(p, prefix, elastic_variables, w->elastic)
                  : add_variables(p, prefix, optimizer_variables, w->optimizer));
     HKI_TRY(add_number(p, prefix, "steps", &w->steps));
+    if (hki_rail_watches(w))
+        HKI_TRY(add_rail(p, prefix, &w->rail));
     return add_number(p, prefix, "random_step", &w->random_step);
 }
 
@@ -518,6 +529,7 @@ static hk_status restore_worker_places(hki_worker *w, places *p) {
     HKI_TRY(add_worker(p, w, tied));
     HKI_TRY(restore_loosely(e, p, "a worker"));
     HKI_TRY(restore_gradproc(e, w, prefix));
+    hki_rail_resume(w);
     hk_session_set_step(w->session, (uint64_t)w->random_step);
     hk_trainer_set_steps(w->trainer, w->steps, hki_global_step(e));
     return HK_OK;

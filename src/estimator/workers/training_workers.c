@@ -53,6 +53,12 @@ static void set_factor(const hki_worker *w) {
     hki_optimizer_set_factor(w->optimizer, 1 + (r->rate_scale - 1) * share);
 }
 
+static bool has_turns(const hki_crew *c) {
+    hk_center_info info;
+    return hk_center_get_info(c->center, &info) == HK_OK &&
+           info.turn != HK_TURN_FREE;
+}
+
 static void elastic_options(const hki_crew *c, hk_elastic_options *o) {
     const hk_run_config *const k = &c->e->config.c;
     if (k->elastic != NULL)
@@ -79,6 +85,10 @@ static void elastic_options(const hki_crew *c, hk_elastic_options *o) {
     // The average of the center reads it where an exchange saw it: in the
     // worker's view, which is the same in every run of one turn order.
     if (c->ema != NULL && c->ema_of_center && o->overlap_steps == 0)
+        o->keep_view = 1;
+    // So does a worker that goes back to it.
+    if (k->rail > 0 && k->all_workers > 1 && o->overlap_steps == 0 &&
+        has_turns(c))
         o->keep_view = 1;
     // Without a rate of its own a custom step has no automatic rho.
     if (c->spec->train_step != NULL && o->rho == HK_ELASTIC_AUTO)
@@ -151,6 +161,8 @@ static hk_status insert_callbacks(hki_crew *c, hki_worker *w) {
         HKI_TRY(hk_trainer_insert(w->trainer, m->inserts.data[i].point,
                                   m->inserts.data[i].fn,
                                   m->inserts.data[i].user));
+    if (hki_rail_watches(w))
+        HKI_TRY(hki_rail_insert(w));
     if (c->ema == NULL || w->index != 0)
         return HK_OK;
     if (c->ema_with_step)

@@ -6,10 +6,11 @@
 #include "elastic/elastic.h"
 #include "hooke/rates.h"
 #include "estimator/workers/engine.h"
+#include "estimator/workers/rail.h"
 #include "optim/optim.h"
 #include "train/train.h"
 
-typedef struct hki_worker {
+struct hki_worker {
     hk_estimator *e;
     uint32_t index; // in this process
     uint32_t id;    // over all processes
@@ -27,8 +28,9 @@ typedef struct hki_worker {
     bool resume;              // its part of the checkpoint is still to be read
     bool resume_tied;         // and it was joined when that was made
     uint64_t scalars_seen;    // version of the run-time scalars in force
-    hk_worker_report report;  // under the crew's lock
-} hki_worker;
+    hki_rail rail;
+    hk_worker_report report; // under the crew's lock
+};
 
 // Everything that training keeps from call to call.
 typedef struct hki_crew {

@@ -1,0 +1,151 @@
+// rail.c - a worker that diverges goes back to the center.
+//
+// When has a worker diverged? When the loss of a step or a value that the
+// center would get is not finite, or when one of them explodes: it is TIMES
+// what the worker is used to, its own running mean. Batches differ by factors,
+// seldom by more than ten, and a loss that leaves its mean by twenty is one
+// that grows at every step: the sooner it is noticed, the less is lost. A late
+// loss near 0 may jump that far by one odd example and do no harm, so a loss
+// has to be above the first one too. The means are the worker's own: the same
+// in every run of one order of turns, and kept in checkpoints.
+#include "estimator/estimator.h"
+#include <math.h>
+
+#define TIMES 20.0
+#define DECAY 0.99 // of the means, per step or exchange
+
+bool hki_rail_watches(const hki_worker *w) {
+    const hk_run_config *const k = &w->e->config.c;
+    return k->rail > 0 && k->all_workers > 1 && w->elastic != NULL;
+}
+
+bool hki_rail_is_left(const hki_worker *w) {
+    return hki_rail_watches(w) && w->rail.times < w->e->config.c.rail;
+}
+
+// ---- looking ----------------------------------------------------------------
+
+// After the loss, which is finite, and before any of it is used.
+static hk_status look_at_loss(void *user, hk_step_info *info) {
+    hki_rail *const r = &((hki_worker *)user)->rail;
+    const double loss = (double)info->loss;
+    if (r->steps > 0 && r->loss > 0 && loss > TIMES * r->loss &&
+        loss > r->first)
+        return hki_fail(HK_E_NOT_FINITE,
+                        "step %lld: the loss is %g, %.0f times its mean of %g",
+                        (long long)info->local_step, loss, loss / r->loss,
+                        r->loss);
+    if (r->steps == 0)
+        r->first = r->loss = loss;
+    r->loss += (1 - DECAY) * (loss - r->loss);
+    r->steps++;
+    return HK_OK;
+}
+
+static hk_status look_at_values(hki_worker *w, const hk_step_info *info) {
+    hki_rail *const r = &w->rail;
+    const double norm = hki_elastic_given_norm(w->elastic, info->x);
+    if (!isfinite(norm))
+        return hki_fail(HK_E_NOT_FINITE,
+                        "step %lld: there are values that are not finite",
+                        (long long)info->local_step);
+    if (r->norm > 0 && norm > TIMES * r->norm)
+        return hki_fail(HK_E_NOT_FINITE,
+                        "step %lld: the norm of the values is %g, %.0f times "
+                        "its mean of %g",
+                        (long long)info->local_step, norm, norm / r->norm,
+                        r->norm);
+    r->norm = r->norm > 0 ? r->norm + (1 - DECAY) * (norm - r->norm) : norm;
+    return HK_OK;
+}
+
+// The paper's order gives values before the step: it is not made.
+static hk_status look_before(void *user, hk_step_info *info) {
+    hki_worker *const w = user;
+    return hki_elastic_gives_before(w->elastic) ? look_at_values(w, info)
+                                                : HK_OK;
+}
+
+// The step is made and counts. The exchange that follows takes place too, since
+// others may wait for it, at the latest when a worker that failed leaves: with
+// the center's own values.
+static hk_status look_after(void *user, hk_step_info *info) {
+    hki_worker *const w = user;
+    char why[HKI_ERROR_TEXT];
+    if (!hki_elastic_gives_after(w->elastic))
+        return HK_OK;
+    const hk_status s = look_at_values(w, info);
+    if (s != HK_E_NOT_FINITE)
+        return s;
+    if (hki_rail_is_left(w))
+        return hki_rail_go_back(w);
+    hki_keep_error(why);
+    HKI_TRY(hki_elastic_go_back(w->elastic, info->x));
+    return hki_fail(s, "%s", why);
+}
+
+hk_status hki_rail_insert(hki_worker *w) {
+    HKI_TRY(hk_trainer_insert(w->trainer, HK_POINT_GRADIENTS, look_at_loss, w));
+    HKI_TRY(hk_trainer_insert(w->trainer, HK_POINT_PROCESSED, look_before, w));
+    return hk_trainer_insert(w->trainer, HK_POINT_UPDATED, look_after, w);
+}
+
+// ---- going back -------------------------------------------------------------
+
+void hki_rail_resume(hki_worker *w) {
+    hki_optimizer_set_halvings(w->optimizer, (int)w->rail.times);
+}
+
+static void note(hki_worker *w, const char *why) {
+    hki_crew *const c = w->e->crew;
+    pthread_mutex_lock(&c->lock);
+    w->report.railed = (uint32_t)w->rail.times;
+    pthread_mutex_unlock(&c->lock);
+    hki_log(
+        w->e->ctx, HK_LOG_WARNING,
+        "worker %u: %s: it goes back to the center with half its learning "
+        "rate, %g (%u of at most %u times)",
+        w->id, why,
+        hk_optimizer_rate(w->optimizer, hki_elastic_global_step(w->elastic)),
+        (uint32_t)w->rail.times, w->e->config.c.rail);
+}
+
+hk_status hki_rail_go_back(hki_worker *w) {
+    float *const x = hki_worker_values(w);
+    char why[HKI_ERROR_TEXT];
+    hki_keep_error(why);
+    HKI_TRY(hki_elastic_go_back(w->elastic, x));
+    if (!isfinite(hki_elastic_given_norm(w->elastic, x)))
+        return hki_rail_center_lost(w, "it has values that are not finite");
+    hki_optimizer_forget(w->optimizer);
+    hki_gradproc_forget(w->gradproc);
+    w->rail.times++;
+    hki_rail_resume(w);
+    note(w, why);
+    return HK_OK;
+}
+
+hk_status hki_rail_failed(const hki_worker *w, hk_status s) {
+    if (s != HK_E_NOT_FINITE || !hki_rail_watches(w) || hki_rail_is_left(w))
+        return s;
+    char why[HKI_ERROR_TEXT];
+    hki_keep_error(why);
+    return hki_fail(s,
+                    "%s, and it has gone back to the center %u times; lower "
+                    "the learning rate",
+                    why, (uint32_t)w->rail.times);
+}
+
+hk_status hki_rail_center_lost(const hki_worker *w, const char *what) {
+    double period = 0, moving = 0;
+    (void)hk_elastic_get(w->elastic, "communication_period", &period);
+    (void)hk_elastic_get(w->elastic, "moving_rate", &moving);
+    return hki_fail(
+        HK_E_NOT_FINITE,
+        "the center has diverged: %s; lower the learning rate "
+        "(%g), the communication_period (%g) or the moving_rate "
+        "(%g)",
+        what,
+        hk_optimizer_rate(w->optimizer, hki_elastic_global_step(w->elastic)),
+        period, moving);
+}

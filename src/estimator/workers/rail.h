@@ -1,0 +1,32 @@
+// rail.h - a worker that diverges goes back to the center.
+#ifndef HKI_ESTIMATOR_RAIL_H
+#define HKI_ESTIMATOR_RAIL_H
+#include "hooke/estimator.h"
+
+typedef struct hki_worker hki_worker; // training_workers.h
+
+// What a worker is measured by. Doubles, so that a checkpoint has them as one
+// vector.
+typedef struct hki_rail {
+    double steps; // losses seen
+    double first; // the first of them
+    double loss;  // their running mean
+    double norm;  // running mean of its values' norm at exchanges; 0: none yet
+    double times; // it went back: its rate is 2^-times of the given one
+} hki_rail;
+
+bool hki_rail_watches(const hki_worker *w); // several workers, and not off
+bool hki_rail_is_left(const hki_worker *w); // and there is a time left
+// Looks at the worker's steps, before the center gets to see them: the step
+// fails with HK_E_NOT_FINITE, or goes back by itself.
+hk_status hki_rail_insert(hki_worker *w);
+// After such a failure, whose message it logs: values from the center, no
+// slots, half the rate. HK_E_NOT_FINITE when the center is no better.
+hk_status hki_rail_go_back(hki_worker *w);
+// s, of a step that failed: with a further word when no time is left.
+hk_status hki_rail_failed(const hki_worker *w, hk_status s);
+void hki_rail_resume(hki_worker *w); // after a restore: the rate
+// HK_E_NOT_FINITE that says what to change.
+hk_status hki_rail_center_lost(const hki_worker *w, const char *what);
+
+#endif // HKI_ESTIMATOR_RAIL_H
