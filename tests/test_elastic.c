@@ -35,6 +35,13 @@ static void test_methods(void **state) {
     assert_int_equal(hk_method_period((hk_method)0), 0);
     assert_int_equal(hk_method_period(HK_METHOD_ELASTIC), 10);
     assert_int_equal(hk_method_period(HK_METHOD_DILOCO), 500);
+    hk_optimizer_options o;
+    assert_ok(hk_method_outer(HK_METHOD_DILOCO, 4, &o));
+    assert_true(o.learning_rate == 0.7 && o.momentum == 0.9 && o.use_nesterov);
+    assert_ok(hk_method_outer(HK_METHOD_BMUF, 4, &o));
+    assert_true(o.learning_rate == 1 && o.momentum == 0.75 && !o.use_nesterov);
+    assert_status(hk_method_outer(HK_METHOD_AGN, 4, &o), HK_E_UNSUPPORTED);
+    assert_status(hk_method_outer((hk_method)99, 4, &o), HK_E_INVALID_ARG);
     assert_null(hk_method_name((hk_method)99));
     assert_status(hk_method_find("downpuor", &m), HK_E_NOT_FOUND);
     assert_non_null(strstr(hk_last_error(), "nearest is downpour"));

@@ -29,7 +29,11 @@ char *experiment_path(const experiment *x, const char *path);
 typedef struct settings {
     hk_run_config config;
     hk_elastic_options elastic;
-    hk_center_options center; // of methods that need its options
+    hk_center_options center;   // NULL in config unless has_center
+    bool has_center;            // something is not its default
+    hk_optimizer_options outer; // of the center
+    uint32_t row_period;        // of the connection to a center elsewhere
+    bool center_bf16;
     hk_ema_options ema;
     hk_optimizer_options optimizer;
     hk_gradproc_options gradproc;
@@ -55,6 +59,11 @@ typedef struct settings {
 // The place in a cluster that settings_read puts into the run config.
 void settings_cluster(const hk_cluster_info *info);
 int settings_read(const experiment *x, const cli_args *a, settings *s);
+// What a tree says about an optimizer, over what is there.
+void settings_rule(const tree *t, hk_optimizer_options *o);
+// The keys of elastic that shape its method, which is set, with so many workers
+// over all processes.
+int settings_method(const tree *t, uint32_t workers, settings *s);
 // A run that is shorter than ten periods gets shorter ones; the table is open.
 // Told by one line of the chief's when the run begins.
 void settings_fit_period(const experiment *x, const cli_args *a, settings *s);

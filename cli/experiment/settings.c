@@ -3,6 +3,9 @@
 #include <string.h>
 #include "experiment/experiment.h"
 
+// Set once, before the job is opened.
+static hk_cluster_info place;
+
 // ---- names ------------------------------------------------------------------
 
 static const struct {
@@ -88,14 +91,11 @@ static int read_schedule(const tree *t, settings *s) {
     return failed;
 }
 
-static int read_optimizer(const tree *t, settings *s) {
-    const char *type = tree_text(tree_get(t, "type"), "adam");
-    hk_optimizer_kind kind = HK_OPT_ADAM;
+void settings_rule(const tree *t, hk_optimizer_options *o) {
+    const char *type = tree_text(tree_get(t, "type"), "");
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
-        if (strcmp(rules[i].name, type) == 0)
-            kind = rules[i].kind;
-    hk_optimizer_options *o = &s->optimizer;
-    hk_optimizer_options_init(o, sizeof *o, kind);
+        if (strcmp(rules[i].name, type) == 0 && rules[i].kind != o->kind)
+            hk_optimizer_options_init(o, sizeof *o, rules[i].kind);
     const struct {
         const char *name;
         double *place;
@@ -111,8 +111,13 @@ static int read_optimizer(const tree *t, settings *s) {
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
         *fields[i].place =
             tree_float(tree_get(t, fields[i].name), *fields[i].place);
-    o->use_nesterov = tree_bool(tree_get(t, "nesterov"), false);
-    o->lookahead = tree_bool(tree_get(t, "lookahead"), false);
+    o->use_nesterov = tree_bool(tree_get(t, "nesterov"), o->use_nesterov != 0);
+    o->lookahead = tree_bool(tree_get(t, "lookahead"), o->lookahead != 0);
+}
+
+static int read_optimizer(const tree *t, settings *s) {
+    hk_optimizer_options_init(&s->optimizer, sizeof s->optimizer, HK_OPT_ADAM);
+    settings_rule(t, &s->optimizer);
     hk_gradproc_options_init(&s->gradproc, sizeof s->gradproc);
     s->gradproc.clip_global_norm = tree_float(tree_get(t, "clip_norm"), 0);
     s->has_gradproc = s->gradproc.clip_global_norm > 0;
@@ -150,8 +155,6 @@ static int read_elastic(const tree *t, const cli_args *a, settings *s) {
     o->preset = strcmp(tree_text(tree_get(t, "preset"), "paper"), "tf") == 0
                     ? HK_PRESET_TF
                     : HK_PRESET_PAPER;
-    // The paper's rates, with the exchange after the step.
-    o->order = HK_ORDER_TF;
     o->communication_period =
         (uint32_t)tree_int(tree_get(t, "communication_period"), 0);
     o->moving_rate = tree_float(tree_get(t, "moving_rate"), o->moving_rate);
@@ -167,17 +170,13 @@ static int read_elastic(const tree *t, const cli_args *a, settings *s) {
     }
     c->elastic = workers > 1 || method ? o : NULL;
     c->rates = read_rates(t);
-    // These send gradients, and the center is what steps: with the optimizer
-    // that the workers have otherwise.
-    if (c->method == HK_METHOD_AGN || c->method == HK_METHOD_DROP_STALE) {
-        hk_center_options_init(&s->center, sizeof s->center);
-        s->center.outer = &s->optimizer;
-        s->center.method = c->method;
-        c->center_options = &s->center;
-    }
     if (strcmp(tree_text(tree_get(t, "order"), "free"), "round_robin") == 0)
         c->turn = HK_TURN_ROUND_ROBIN;
-    return 0;
+    const int failed =
+        settings_method(t, place.task ? place.n_workers : c->workers, s);
+    if (s->has_center && (c->elastic || place.task))
+        c->center_options = &s->center;
+    return failed;
 }
 
 static void read_ema(const tree *t, settings *s) {
@@ -297,9 +296,6 @@ static int read_params(const tree *t, settings *s) {
     }
     return cli_status(status);
 }
-
-// Set once, before the job is opened.
-static hk_cluster_info place;
 
 void settings_cluster(const hk_cluster_info *info) {
     place = *info;

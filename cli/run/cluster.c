@@ -68,8 +68,8 @@ static int start_context(const cli_args *a, hk_context **ctx) {
 
 // What the experiment says about a center; a center needs none.
 typedef struct center_plan {
-    hk_method method;           // 0: elastic
-    hk_optimizer_options outer; // struct_size 0: the method's
+    hk_center_options center;
+    hk_optimizer_options outer; // the center's, if it has one
     hk_run_limits limits;
     hk_saver_options saver; // of the final checkpoint
     const char *model_dir;  // NULL: none
@@ -115,6 +115,7 @@ static int plan_center(const cli_args *a, const hk_cluster_info *info,
     *p = (center_plan){.model_dir = cli_string(a, "model-dir", NULL)};
     hk_run_limits_init(&p->limits, sizeof p->limits);
     hk_saver_options_init(&p->saver, sizeof p->saver);
+    hk_center_options_init(&p->center, sizeof p->center);
     const bool is_train = strcmp(cli_command_of(a)->name, "train") == 0;
     if (cli_operand(a, 0) || is_train) {
         experiment *x;
@@ -122,13 +123,17 @@ static int plan_center(const cli_args *a, const hk_cluster_info *info,
         int failed = experiment_open(a, cli_operand(a, 0), &x);
         if (!failed)
             failed = settings_read(x, a, &s);
+        if (!failed)
+            failed = settings_method(tree_get(x->root, "elastic"),
+                                     info->n_workers, &s);
         if (failed)
             return failed;
-        p->method = s.config.method;
+        p->center = s.center;
+        p->outer = s.outer;
+        if (s.center.outer)
+            p->center.outer = &p->outer;
         p->model_dir = s.model_dir;
         plan_saver(&s.config, &p->saver);
-        if (s.config.center_options)
-            p->outer = s.optimizer;
         p->limits.seconds = s.seconds;
         if (info->n_workers || (cli_has(a, "steps") && !is_train))
             p->limits.steps = all_steps(a, &s, info->n_workers);
@@ -138,7 +143,7 @@ static int plan_center(const cli_args *a, const hk_cluster_info *info,
     }
     const char *method = cli_string(a, "method", NULL);
     const int failed =
-        method ? cli_status(hk_method_find(method, &p->method)) : 0;
+        method ? cli_status(hk_method_find(method, &p->center.method)) : 0;
     return failed ? failed : plan_file(a, info, p);
 }
 
@@ -155,19 +160,13 @@ static int start_center(const cli_args *a, const hk_cluster_config *config,
     if (failed)
         return failed;
     hk_center_server_options server;
-    hk_center_options center;
     hk_role_center_options o;
     hk_center_server_options_init(&server, sizeof server);
-    hk_center_options_init(&center, sizeof center);
     hk_role_center_options_init(&o, sizeof o);
-    if (plan.method)
-        center.method = plan.method;
-    if (plan.outer.struct_size)
-        center.outer = &plan.outer;
-    center.workers = info.n_workers;
+    plan.center.workers = info.n_workers;
     server.context = ctx;
     server.key = has_key ? &key : NULL;
-    server.center = &center;
+    server.center = &plan.center;
     server.path = plan.file;
     server.durability = cli_string(a, "durability", "process");
     server.insecure = cli_has(a, "insecure");
@@ -272,6 +271,8 @@ static void connection(const cli_args *a, const job *j, const hk_key *key,
     o->compression = strcmp(coding, "bf16") == 0   ? HK_COMPRESS_BF16
                      : strcmp(coding, "int8") == 0 ? HK_COMPRESS_INT8
                                                    : HK_COMPRESS_NONE;
+    o->center_bf16 = j->s.center_bf16;
+    o->row_period = j->s.row_period;
 }
 
 // The layout comes from the model, so graph and center meet here.

@@ -46,6 +46,10 @@ typedef enum hk_method {
 HK_API const char *hk_method_name(hk_method m);
 // Its communication_period unless one is set; 0 for an unknown value.
 HK_API uint32_t hk_method_period(hk_method m);
+// Its outer optimizer unless one is set; *opt: filled. AGN and DROP_STALE have
+// none of their own: HK_E_UNSUPPORTED, as for methods without an outer step.
+HK_API hk_status hk_method_outer(hk_method m, uint32_t workers,
+                                 hk_optimizer_options *opt);
 // HK_E_NOT_FOUND names the nearest known method.
 HK_API hk_status hk_method_find(const char *name, hk_method *out);
 

@@ -72,17 +72,6 @@ static hk_status create_vectors(hki_local *c) {
     return HK_OK;
 }
 
-// The method's own outer optimizer.
-static void default_outer(const hki_method *m, uint32_t workers,
-                          hk_optimizer_options *out) {
-    hk_optimizer_options_init(out, sizeof *out, HK_OPT_MOMENTUM);
-    out->learning_rate = m->outer_rate;
-    out->momentum = m->outer_momentum < 0 ? 1 - 1.0 / HKI_MAX(workers, 1u)
-                                          : m->outer_momentum;
-    out->use_nesterov = m->outer_nesterov;
-    out->threads = 1;
-}
-
 static hk_status create_delayed(hki_local *c, const hk_center_options *opt,
                                 const hk_optimizer_options *outer) {
     c->delay = opt->delay > 0 ? opt->delay : HKI_MAX(opt->workers, 1u);
@@ -122,7 +111,7 @@ static hk_status create_outer(hki_local *c, const hk_center_options *opt) {
         m->center != HKI_CENTER_ROUND_OUTER)
         return HK_OK;
     hk_optimizer_options outer;
-    default_outer(m, opt->workers, &outer);
+    hk_optimizer_options_init(&outer, sizeof outer, HK_OPT_MOMENTUM);
     if (opt->outer != NULL)
         HKI_TRY(hki_options_copy(&outer, sizeof outer, opt->outer,
                                  "center: outer optimizer"));
@@ -131,6 +120,8 @@ static hk_status create_outer(hki_local *c, const hk_center_options *opt) {
                         "%s: method %s needs the options of an outer "
                         "optimizer (in TF: those of the inner one)",
                         c->base.name, m->name);
+    else
+        HKI_TRY(hk_method_outer(m->id, opt->workers, &outer));
     HKI_TRY(hki_outer_check(&outer, c->base.name));
     if (delayed)
         return create_delayed(c, opt, &outer);

@@ -54,6 +54,26 @@ uint32_t hk_method_period(hk_method m) {
     return found != NULL ? found->period : 0;
 }
 
+hk_status hk_method_outer(hk_method m, uint32_t workers,
+                          hk_optimizer_options *opt) {
+    const hki_method *const found = hki_method_get(m);
+    if (found == NULL || opt == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "outer optimizer: unknown method %d, or no place",
+                        (int)m);
+    if (found->outer_rate == 0)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "method %s has no outer optimizer of its own",
+                        found->name);
+    hk_optimizer_options_init(opt, sizeof *opt, HK_OPT_MOMENTUM);
+    opt->learning_rate = found->outer_rate;
+    opt->momentum = found->outer_momentum < 0 ? 1 - 1.0 / HKI_MAX(workers, 1u)
+                                              : found->outer_momentum;
+    opt->use_nesterov = found->outer_nesterov;
+    opt->threads = 1;
+    return HK_OK;
+}
+
 #define MAX_NAME 64
 
 // Insertions, deletions and changes between two names, the first one cut.
