@@ -703,6 +703,7 @@ static void test_nan(void **state) {
     many.o.model_fn = unstable_model;
     many.config.nan_policy = HK_NAN_STOP;
     many.config.workers = 3;
+    many.config.rail = 0;
     many.config.turn = HK_TURN_ROUND_ROBIN;
     bed_open(&many);
     hk_train_result all;

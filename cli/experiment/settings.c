@@ -133,7 +133,7 @@ static hk_rates_use read_rates(const tree *t) {
     static const char *const names[] = {"given", "exchange", "auto"};
     const bool given = tree_get(t, "communication_period") ||
                        tree_get(t, "moving_rate") || tree_get(t, "rho") ||
-                       tree_get(t, "preset");
+                       tree_get(t, "preset") || tree_get(t, "follow_live");
     const char *const text =
         tree_text(tree_get(t, "rates"), given ? "given" : "exchange");
     for (int i = 0; i < 3; i++)

@@ -28,6 +28,7 @@ static const struct {
     {"worker/cosine",
      "Cosine between a worker's last step and the pull of the center"},
     {"worker/exchange_share", "Share of a worker's time in exchanges"},
+    {"worker/railed", "Times a worker went back to the center"},
     {"examples/sec", "Examples a second"},
     {"global_step/sec", "Global steps a second"},
     {"learning_rate", "Learning rate"},

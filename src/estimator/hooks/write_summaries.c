@@ -117,11 +117,12 @@ static hk_status put_workers(summary *s, hk_run *run) {
                      {"distance", r.stats.distance},
                      {"cosine", r.stats.cosine},
                      {"staleness", r.stats.staleness},
-                     {"exchange_share", r.stats.exchange_share},
-                     {"railed", (double)r.railed}};
+                     {"exchange_share", r.stats.exchange_share}};
         for (size_t k = 0; k < HKI_COUNT(items); k++)
             HKI_TRY(
                 put_worker(s, step, first + i, items[k].leaf, items[k].value));
+        if (r.railed > 0) // seldom: no curve of zeros in every run
+            HKI_TRY(put_worker(s, step, first + i, "railed", r.railed));
     }
     return HK_OK;
 }

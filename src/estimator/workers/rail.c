@@ -12,7 +12,7 @@
 #include <math.h>
 
 #define TIMES 20.0
-#define DECAY 0.99 // of the means, per step or exchange
+#define MEMORY 100.0 // steps, or exchanges, that a mean looks back
 
 bool hki_rail_watches(const hki_worker *w) {
     const hk_run_config *const k = &w->e->config.c;
@@ -25,20 +25,28 @@ bool hki_rail_is_left(const hki_worker *w) {
 
 // ---- looking ----------------------------------------------------------------
 
+// The mean of all so far, later one that forgets.
+static void take_in(hki_rail_mean *m, double value) {
+    m->seen++;
+    m->value += (value - m->value) / HKI_MIN(m->seen, MEMORY);
+}
+
+static bool explodes(const hki_rail_mean *m, double value) {
+    return m->value > 0 && value > TIMES * m->value;
+}
+
 // After the loss, which is finite, and before any of it is used.
 static hk_status look_at_loss(void *user, hk_step_info *info) {
     hki_rail *const r = &((hki_worker *)user)->rail;
     const double loss = (double)info->loss;
-    if (r->steps > 0 && r->loss > 0 && loss > TIMES * r->loss &&
-        loss > r->first)
+    if (explodes(&r->loss, loss) && loss > r->first)
         return hki_fail(HK_E_NOT_FINITE,
                         "step %lld: the loss is %g, %.0f times its mean of %g",
-                        (long long)info->local_step, loss, loss / r->loss,
-                        r->loss);
-    if (r->steps == 0)
-        r->first = r->loss = loss;
-    r->loss += (1 - DECAY) * (loss - r->loss);
-    r->steps++;
+                        (long long)info->local_step, loss, loss / r->loss.value,
+                        r->loss.value);
+    if (r->loss.seen == 0)
+        r->first = loss;
+    take_in(&r->loss, loss);
     return HK_OK;
 }
 
@@ -49,13 +57,13 @@ static hk_status look_at_values(hki_worker *w, const hk_step_info *info) {
         return hki_fail(HK_E_NOT_FINITE,
                         "step %lld: there are values that are not finite",
                         (long long)info->local_step);
-    if (r->norm > 0 && norm > TIMES * r->norm)
+    if (explodes(&r->norm, norm))
         return hki_fail(HK_E_NOT_FINITE,
                         "step %lld: the norm of the values is %g, %.0f times "
                         "its mean of %g",
-                        (long long)info->local_step, norm, norm / r->norm,
-                        r->norm);
-    r->norm = r->norm > 0 ? r->norm + (1 - DECAY) * (norm - r->norm) : norm;
+                        (long long)info->local_step, norm, norm / r->norm.value,
+                        r->norm.value);
+    take_in(&r->norm, norm);
     return HK_OK;
 }
 
@@ -132,7 +140,7 @@ hk_status hki_rail_failed(const hki_worker *w, hk_status s) {
     hki_keep_error(why);
     return hki_fail(s,
                     "%s, and it has gone back to the center %u times; lower "
-                    "the learning rate",
+                    "the learning rate, or turn that off (rail 0)",
                     why, (uint32_t)w->rail.times);
 }
 

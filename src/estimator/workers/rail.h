@@ -5,14 +5,17 @@
 
 typedef struct hki_worker hki_worker; // training_workers.h
 
+typedef struct hki_rail_mean {
+    double value, seen;
+} hki_rail_mean;
+
 // What a worker is measured by. Doubles, so that a checkpoint has them as one
 // vector.
 typedef struct hki_rail {
-    double steps; // losses seen
-    double first; // the first of them
-    double loss;  // their running mean
-    double norm;  // running mean of its values' norm at exchanges; 0: none yet
-    double times; // it went back: its rate is 2^-times of the given one
+    hki_rail_mean loss; // of its steps
+    hki_rail_mean norm; // of its values, at exchanges
+    double first;       // loss
+    double times;       // it went back: its rate is 2^-times of the given one
 } hki_rail;
 
 bool hki_rail_watches(const hki_worker *w); // several workers, and not off
