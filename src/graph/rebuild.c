@@ -191,15 +191,16 @@ static bool foldable(const hki_rebuild *r, const hki_call *c) {
 
 static hk_status fold_run(const hki_rebuild *r, const hki_call *c,
                           hk_tensor *result) {
+    const hki_view out = tensor_view(result);
+    if (c->op->run == NULL) { // reshape
+        memcpy(out.data, tensor_view(constant_of(r, c->in[0])).data,
+               hki_tensor_bytes(result));
+        return HK_OK;
+    }
     hki_view in[HKI_MAX_IN] = {0};
     for (int i = 0; i < c->n_in; i++)
         if (c->in[i] != NULL)
             in[i] = tensor_view(constant_of(r, c->in[i]));
-    const hki_view out = tensor_view(result);
-    if (c->op->run == NULL) { // reshape
-        memcpy(out.data, in[0].data, hki_tensor_bytes(result));
-        return HK_OK;
-    }
     hki_kernel_run run = {0};
     const hki_kernel_desc d = hki_call_desc(c);
     HKI_TRY(hki_alloc_array(c->op->scratch != NULL ? c->op->scratch(&d) : 0, 1,
