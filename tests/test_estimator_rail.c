@@ -154,10 +154,11 @@ static double rate(const line *l, uint32_t worker) {
 static void center_is_good(const line *l) {
     float x[BED_VALUES];
     const size_t n = bed_values(l->b.e, HK_WEIGHTS_CENTER, 0, x, BED_VALUES);
+    const float near = l->s->turn == HK_TURN_FREE ? 0.5f : 0.2f;
     assert_int_equal(n, 3); // bias, kernel
-    assert_float_equal(x[0], 0, 0.2);
-    assert_float_equal(x[1], 2, 0.2);
-    assert_float_equal(x[2], -1, 0.2);
+    assert_float_equal(x[0], 0, near);
+    assert_float_equal(x[1], 2, near);
+    assert_float_equal(x[2], -1, near);
 }
 
 static void goes_back_once(const script *s) {
@@ -251,6 +252,10 @@ static void test_exhausted(void **state) {
             s.batch = 23;
             if (poisoned)
                 s.offset = 4;
+            // In turns the one that ends may have to wait for a turn that
+            // nobody passes on any more.
+            if (stop)
+                s.turn = HK_TURN_FREE;
             char log[2048];
             hk_context *ctx = remembering(log);
             line l;
@@ -260,7 +265,9 @@ static void test_exhausted(void **state) {
             l.b.config.nan_policy = stop ? HK_NAN_STOP : HK_NAN_FAIL;
             bed_open(&l.b);
             const hk_status st = line_train(&l, 5 * BATCHES, &r);
-            assert_int_equal(st, stop ? HK_OK : HK_E_NOT_FINITE);
+            if (st != (stop ? HK_OK : HK_E_NOT_FINITE))
+                fail_msg("stop %d, poisoned %d: %s", stop, poisoned,
+                         hk_last_error());
             if (stop)
                 assert_int_equal(r.reason, HK_STOP_NAN);
             else
