@@ -443,7 +443,10 @@ static void run_worker(hki_loop *l, uint32_t index) {
         keep_failure(l, w, s);
     }
     const hk_status left = part(l, w, s);
-    if (left != HK_OK && (s == HK_OK || s == HK_E_END || w->is_nan))
+    // One that ends for its loss may find that nobody passes the turn on to it
+    // any more: the others have stopped for its sake.
+    const bool alone = w->is_nan && left == HK_E_TIMEOUT;
+    if (left != HK_OK && !alone && (s == HK_OK || s == HK_E_END || w->is_nan))
         keep_failure(l, w, left);
     sign_off(l, w);
     pthread_mutex_lock(&l->crew->lock);
