@@ -246,7 +246,7 @@ static void test_values(void **state) {
 static void test_exhausted(void **state) {
     (void)state;
     for (int stop = 0; stop < 2; stop++)
-        for (int poisoned = 0; poisoned < 2 - stop; poisoned++) {
+        for (int poisoned = 0; poisoned < 2; poisoned++) {
             script s = wild;
             s.poison = poisoned;
             s.batch = 23;

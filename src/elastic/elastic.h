@@ -236,6 +236,9 @@ typedef struct hki_center_ops {
     // What the center keeps for one worker and the worker's checkpoint wants;
     // NULL: nothing.
     hk_status (*worker_variables)(hk_center *c, hki_member m, hk_name_map *map);
+    // The member makes no exchanges until it says otherwise: others do not
+    // wait for its turn. NULL: there are no turns.
+    void (*rest)(hk_center *c, hki_member m, bool rests);
 } hki_center_ops;
 
 // What every center starts with; its destroy frees the whole.
@@ -281,6 +284,8 @@ double hki_elastic_given_norm(const hk_elastic *e, const float *x);
 // way are forgotten. In a fixed order of turns it is the center that the last
 // exchange saw, as in every run, if the view is kept.
 hk_status hki_elastic_go_back(hk_elastic *e, float *x);
+// Between the calls that make its steps a worker rests: see hki_center_ops.
+void hki_elastic_rest(const hk_elastic *e, bool rests);
 // hk_elastic_leave with a deadline of its own. x may be NULL without overlap.
 hk_status hki_elastic_leave(hk_elastic *e, float *x, int64_t wait_ms);
 

@@ -401,6 +401,10 @@ static hk_status local_order_save(hk_center *base, void *buf, size_t capacity,
     return hki_turn_save(&((hki_local *)base)->turn, buf, capacity, size);
 }
 
+static void local_rest(hk_center *base, hki_member m, bool rests) {
+    hki_turn_rest(&((hki_local *)base)->turn, m.id, rests);
+}
+
 static const hki_center_ops local_ops = {
     .kind = "local",
     .destroy = local_destroy,
@@ -416,6 +420,7 @@ static const hki_center_ops local_ops = {
     .info = hki_local_info,
     .variables = local_variables,
     .order_save = local_order_save,
+    .rest = local_rest,
 };
 
 hk_status hk_center_create_local(const hk_center_options *opt,

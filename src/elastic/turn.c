@@ -160,10 +160,20 @@ static hk_status late_round_robin(const hki_turn *t, uint32_t event,
                                                           : "does not take it");
 }
 
+// Everybody from `next` up to the worker rests.
+static bool has_turn(const hki_turn *t, uint32_t id) {
+    uint32_t i = t->next;
+    while (i != id && t->seat[i] != HKI_SEAT_TAKEN &&
+           t->seat[i] != HKI_SEAT_EXPECTED)
+        i = (i + 1) % t->n_seats;
+    return i == id;
+}
+
 static hk_status wait_round_robin(hki_turn *t, uint32_t event, uint32_t id,
                                   int64_t deadline_ns) {
-    while (t->next != id)
-        if (!hki_cond_wait(&t->changed, &t->lock, deadline_ns) && t->next != id)
+    while (!has_turn(t, id))
+        if (!hki_cond_wait(&t->changed, &t->lock, deadline_ns) &&
+            !has_turn(t, id))
             return late_round_robin(t, event, id);
     return HK_OK;
 }
@@ -219,12 +229,24 @@ void hki_turn_leave(hki_turn *t, hki_event event, uint32_t id, bool done) {
     } else if (t->order == HK_TURN_ROUND_ROBIN) {
         if (event == HKI_EVENT_LEAVE)
             t->seat[id] = HKI_SEAT_EMPTY;
+        if (done)
+            t->next = id;
         // A turn that came to nothing stays where it is, for another try.
         if (t->next == id && (done || event == HKI_EVENT_LEAVE))
             advance(t);
     } else if (t->order == HK_TURN_RECORDED && done) {
         t->position++;
     }
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+void hki_turn_rest(hki_turn *t, uint32_t id, bool rests) {
+    if (t->order != HK_TURN_ROUND_ROBIN)
+        return;
+    pthread_mutex_lock(&t->lock);
+    if (t->seat[id] != HKI_SEAT_EMPTY)
+        t->seat[id] = rests ? HKI_SEAT_RESTING : HKI_SEAT_TAKEN;
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
 }

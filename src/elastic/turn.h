@@ -10,8 +10,10 @@
 
 // Round-robin: an id has a seat while it is expected or has joined, and only
 // the id `next` may enter; leaving the turn passes `next` on to the following
-// seat, a failed event keeps it. Recorded: event number `position` of the log
-// is the only one that may enter.
+// seat, a failed event keeps it. One that rests keeps its seat, and those
+// behind it may enter in its stead; `next` stays there for it until one of them
+// does. Recorded: event number `position` of the log is the only one that may
+// enter.
 typedef enum hki_event {
     HKI_EVENT_JOIN = 1,
     HKI_EVENT_PULL = 2,
@@ -24,7 +26,8 @@ typedef enum hki_event {
 typedef enum hki_turn_seat {
     HKI_SEAT_EMPTY,
     HKI_SEAT_EXPECTED, // round-robin waits for it
-    HKI_SEAT_TAKEN
+    HKI_SEAT_TAKEN,
+    HKI_SEAT_RESTING // round-robin does not wait for it
 } hki_turn_seat;
 
 typedef struct hki_turn {
@@ -61,6 +64,9 @@ hk_status hki_turn_enter(hki_turn *t, hki_event event, uint32_t id,
                          int64_t deadline_ns);
 // Ends the turn; done false: the event did not happen.
 void hki_turn_leave(hki_turn *t, hki_event event, uint32_t id, bool done);
+
+// The worker takes no turns until it says otherwise; nobody waits for it.
+void hki_turn_rest(hki_turn *t, uint32_t id, bool rests);
 
 hk_status hki_turn_save(hki_turn *t, void *buf, size_t capacity, size_t *size);
 

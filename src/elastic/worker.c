@@ -398,6 +398,11 @@ hk_status hk_elastic_init(hk_elastic *e, float *x, int32_t task) {
     return HK_OK;
 }
 
+void hki_elastic_rest(const hk_elastic *e, bool rests) {
+    if (e->m.incarnation != 0 && e->center->ops->rest != NULL)
+        e->center->ops->rest(e->center, e->m, rests);
+}
+
 hk_status hki_elastic_leave(hk_elastic *e, float *x, int64_t wait_ms) {
     hk_status flushed = HK_OK;
     if (e->m.incarnation == 0)

@@ -342,6 +342,8 @@ static hk_status start_together(hki_loop *l, hki_worker *w, hk_run *run) {
 
 static hk_status join(hki_loop *l, hki_worker *w) {
     HKI_TRY(hki_worker_join(w));
+    if (w->elastic != NULL)
+        hki_elastic_rest(w->elastic, false); // everybody, before the first step
     pthread_mutex_lock(&l->lock); // one reader of the checkpoint at a time
     const hk_status s = hki_snapshot_restore_worker(w);
     pthread_mutex_unlock(&l->lock);
@@ -370,7 +372,8 @@ static hk_status last_exchange(hki_loop *l, hki_worker *w, bool rounds) {
 
 // A worker whose data has ended brings its last steps, one at a center
 // elsewhere does so whenever it ends well. Nobody may wait for a worker that
-// goes: coupled ones leave their seat. A worker that failed leaves as it is;
+// goes: coupled ones leave their seat, at a turn of theirs, for which those who
+// have ended well do not let them wait. A worker that failed leaves as it is;
 // one that ended well stays until the last checkpoint has seen the center,
 // which might be gone once everybody has left. In rounds others wait for it so
 // long, which those of its own process, whose end it waits for, cannot.
@@ -386,8 +389,10 @@ static hk_status part(hki_loop *l, hki_worker *w, hk_status s) {
     const bool seat = l->coupled && s != HK_OK;
     const bool stays =
         !is_remote || (well && last == HK_OK && (!rounds || l->crew->n == 1));
-    if (stays && !seat)
+    if (stays && !seat) {
+        hki_elastic_rest(w->elastic, true);
         return last;
+    }
     const hk_status left = leave(w);
     return last != HK_OK ? last : left;
 }
@@ -443,10 +448,7 @@ static void run_worker(hki_loop *l, uint32_t index) {
         keep_failure(l, w, s);
     }
     const hk_status left = part(l, w, s);
-    // One that ends for its loss may find that nobody passes the turn on to it
-    // any more: the others have stopped for its sake.
-    const bool alone = w->is_nan && left == HK_E_TIMEOUT;
-    if (left != HK_OK && !alone && (s == HK_OK || s == HK_E_END || w->is_nan))
+    if (left != HK_OK && (s == HK_OK || s == HK_E_END || w->is_nan))
         keep_failure(l, w, left);
     sign_off(l, w);
     pthread_mutex_lock(&l->crew->lock);
