@@ -5,9 +5,7 @@
 
 static int run(const cli_args *a) {
     job *j;
-    int failed = job_open(a, cli_operand(a, 0), false, &j);
-    if (!failed)
-        failed = job_trained(a, j);
+    const int failed = job_open_trained(a, &j);
     if (failed)
         return failed;
     data_user set = {
@@ -20,10 +18,7 @@ static int run(const cli_args *a) {
     o.checkpoint_path = cli_string(a, "checkpoint", NULL);
     o.no_summary = !cli_has(a, "name");
     hk_eval_result *r = NULL;
-    hk_status s = HK_OK;
-    const char *weights = cli_string(a, "weights", NULL);
-    if (weights)
-        s = hk_weights_find(weights, &o.weights);
+    hk_status s = chosen_weights(a, &o.weights);
     if (s == HK_OK)
         s = hk_estimator_evaluate(j->e, &held, &o, &r);
     int code = cli_status(s);
@@ -45,8 +40,7 @@ static const cli_option options[] = {
     WEIGHTS_OPTION,
     CLI_OPTION("data", 0, CLI_FILE, "FILES",
                "files or a pattern instead of the experiment's"),
-    CLI_OPTION("checkpoint", 0, CLI_FILE, "PATH",
-               "this checkpoint instead of the newest"),
+    CHECKPOINT_OPTION,
     CLI_OPTION("steps", 0, CLI_INT, "N", "batches; default: all"),
     CLI_OPTION("name", 0, CLI_STRING, "NAME",
                "also writes the result to eval_NAME for TensorBoard"),

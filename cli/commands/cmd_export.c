@@ -147,8 +147,7 @@ static const cli_option options[] = {
     CLI_CHOICES("format", 'f', "safetensors|tf|npz", "default safetensors"),
     CLI_OPTION("output", 'o', CLI_FILE, "PATH",
                "the file; for tf the prefix of its files"),
-    CLI_OPTION("checkpoint", 0, CLI_FILE, "PATH",
-               "this checkpoint instead of the newest"),
+    CHECKPOINT_OPTION,
     {0}};
 
 const cli_command cmd_export = {

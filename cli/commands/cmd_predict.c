@@ -219,9 +219,7 @@ static int write_all(writer *w, hk_predictor *p) {
 
 static int run(const cli_args *a) {
     job *j;
-    int failed = job_open(a, cli_operand(a, 0), false, &j);
-    if (!failed)
-        failed = job_trained(a, j);
+    int failed = job_open_trained(a, &j);
     if (failed)
         return failed;
     data_user set = {
@@ -230,8 +228,7 @@ static int run(const cli_args *a) {
     hk_predict_options o;
     hk_predict_options_init(&o, sizeof o);
     o.checkpoint_path = cli_string(a, "checkpoint", NULL);
-    const char *weights = cli_string(a, "weights", NULL);
-    hk_status s = weights ? hk_weights_find(weights, &o.weights) : HK_OK;
+    hk_status s = chosen_weights(a, &o.weights);
     hk_predictor *p = NULL;
     if (s == HK_OK)
         s = hk_estimator_predict(j->e, &input, &o, &p);
@@ -261,8 +258,7 @@ static const cli_option options[] = {
                "where the lines go; default stdout"),
     CLI_CHOICES("format", 'f', "csv|jsonl", "default csv"),
     CLI_SWITCH("all", 0, "logits, too"),
-    CLI_OPTION("checkpoint", 0, CLI_FILE, "PATH",
-               "this checkpoint instead of the newest"),
+    CHECKPOINT_OPTION,
     {0}};
 
 const cli_command cmd_predict = {

@@ -439,7 +439,8 @@ int job_renew(job *j) {
     return cli_status(hk_estimator_create(j->ctx, &o, &j->e));
 }
 
-int job_trained(const cli_args *a, const job *j) {
+// Is there a checkpoint, and does --data make sense?
+static int check_trained(const cli_args *a, const job *j) {
     const char *source =
         tree_text(tree_path(j->x->root, "data.train.source"), "digits");
     if (cli_has(a, "data") && strcmp(source, "digits") == 0)
@@ -454,6 +455,16 @@ int job_trained(const cli_args *a, const job *j) {
                         "--model-dir of one",
                         j->s.model_dir);
     return cli_status(s);
+}
+
+int job_open_trained(const cli_args *a, job **out) {
+    const int failed = job_open(a, cli_operand(a, 0), false, out);
+    return failed ? failed : check_trained(a, *out);
+}
+
+hk_status chosen_weights(const cli_args *a, hk_weights *out) {
+    const char *name = cli_string(a, "weights", NULL);
+    return name ? hk_weights_find(name, out) : HK_OK;
 }
 
 void job_stop(job *j) {

@@ -114,9 +114,11 @@ int job_open(const cli_args *a, const char *operand, bool learn, job **out);
 void job_close(job *j);
 // A context whose log is the program's.
 hk_status job_context(const cli_args *a, hk_context **out);
-// Is there a checkpoint to evaluate or predict with, and does --data make
-// sense? 0, or an exit code after a message.
-int job_trained(const cli_args *a, const job *j);
+// The job of a model to evaluate or predict with: there is a checkpoint, and
+// --data makes sense.
+int job_open_trained(const cli_args *a, job **out);
+// The sets that --weights names; without it *out stays as it is.
+hk_status chosen_weights(const cli_args *a, hk_weights *out);
 void job_stop(job *j); // ends the estimator, before job_close
 // Makes the estimator anew, with settings that have changed since. Graphs and
 // plans are the context's and stay.
@@ -140,5 +142,8 @@ void job_estimator_options(job *j, hk_estimator_options *out);
 #define WEIGHTS_OPTION                                                         \
     CLI_CHOICES("weights", 'w', "center|ema|local|all",                        \
                 "which weights; default center when elastic")
+#define CHECKPOINT_OPTION                                                      \
+    CLI_OPTION("checkpoint", 0, CLI_FILE, "PATH",                              \
+               "this checkpoint instead of the newest")
 
 #endif // CLI_EXPERIMENT_H
