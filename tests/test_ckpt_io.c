@@ -94,6 +94,48 @@ static void test_replace(void **state) {
     folder_remove(&d);
 }
 
+static hk_status remove_two(void *user, const char *path) {
+    int *const n = user;
+    return ++*n > 2 ? HK_E_END : hki_file_remove(path);
+}
+
+static void test_folder_list(void **state) {
+    (void)state;
+    static const char *const names[] = {"b", ".c", "a.txt", "folder"};
+    static const char *const sorted[] = {".c", "a.txt", "b", "folder"};
+    folder d;
+    char path[512];
+    hki_paths all = {0};
+    folder_make(&d);
+    assert_ok(hki_folder_list(d.path, &all));
+    assert_int_equal(all.count, 0);
+    for (int i = 0; i < 3; i++) {
+        folder_path(&d, names[i], path);
+        write_file(path, "", 0);
+    }
+    folder_path(&d, names[3], path);
+    assert_ok(hki_folder_make(path));
+    assert_ok(hki_folder_list(d.path, &all));
+    assert_int_equal(all.count, 4);
+    for (size_t i = 0; i < 4; i++) {
+        folder_path(&d, sorted[i], path);
+        assert_string_equal(all.items[i], path);
+    }
+    assert_true(hki_paths_have(&all, path));
+    assert_false(hki_paths_have(&all, "folder"));
+    hki_paths_deinit(&all);
+    folder_path(&d, "folder", path);
+    assert_int_equal(rmdir(path), 0);
+    // The first failure ends it; what was visited may be gone by then.
+    int n = 0;
+    assert_int_equal(hki_folder_each(d.path, remove_two, &n), HK_E_END);
+    assert_int_equal(count_files(d.path), 1);
+    assert_status(hki_folder_list("/nowhere/at/all", &all), HK_E_NOT_FOUND);
+    assert_string_equal(hk_last_error(), "/nowhere/at/all: cannot list: No "
+                                         "such file or directory");
+    folder_remove(&d);
+}
+
 // Which calls a replace makes, and what each one's failure leaves.
 static void test_faults(void **state) {
     (void)state;
@@ -181,9 +223,10 @@ static void test_alloc_failures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_paths),   cmocka_unit_test(test_read),
-        cmocka_unit_test(test_replace), cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_errors),  cmocka_unit_test(test_alloc_failures),
+        cmocka_unit_test(test_paths),          cmocka_unit_test(test_read),
+        cmocka_unit_test(test_replace),        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_folder_list),    cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_alloc_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

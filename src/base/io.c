@@ -2,7 +2,6 @@
 // change something go through a table (io_table.c).
 #define _GNU_SOURCE // O_NOFOLLOW, sync_file_range, strerror_r
 #include "base/io.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -412,15 +411,25 @@ static bool final_name(const char *temp, char out[256]) {
     return true;
 }
 
-// Removes one file unless its writer lives.
-static hk_status clear_one(const char *path, size_t *removed) {
+typedef struct clearing {
+    bool (*mine)(void *user, const char *name);
+    void *user;
+    size_t removed;
+} clearing;
+
+// Removes one file under way unless its writer lives.
+static hk_status clear_one(void *user, const char *path) {
+    clearing *const c = user;
+    char name[256];
+    if (!final_name(hki_path_name(path), name) || !c->mine(c->user, name))
+        return HK_OK;
     const int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return HK_OK; // gone meanwhile, or somebody else's
     hk_status s = HK_OK;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) {
         s = hki_file_remove(path);
-        *removed += s == HK_OK;
+        c->removed += s == HK_OK;
     }
     close(fd);
     return s;
@@ -429,26 +438,11 @@ static hk_status clear_one(const char *path, size_t *removed) {
 hk_status hki_clear_temporary_of(const char *folder,
                                  bool (*mine)(void *user, const char *name),
                                  void *user, size_t *removed) {
-    DIR *const dir = opendir(folder);
-    size_t count = 0;
-    hk_status s = HK_OK;
-    hki_buf path = {0};
-    if (dir == NULL)
-        return hki_io_fail(errno, folder, "list");
-    for (const struct dirent *e; s == HK_OK && (e = readdir(dir)) != NULL;) {
-        char name[256];
-        if (!final_name(e->d_name, name) || !mine(user, name))
-            continue;
-        path.size = 0;
-        s = hki_buf_printf(&path, "%s/%s", folder, e->d_name);
-        if (s == HK_OK)
-            s = clear_one(path.data, &count);
-    }
-    closedir(dir);
-    hki_buf_deinit(&path);
-    if (s == HK_OK && removed != NULL)
-        *removed = count;
-    return s;
+    clearing c = {.mine = mine, .user = user};
+    HKI_TRY(hki_folder_each(folder, clear_one, &c));
+    if (removed != NULL)
+        *removed = c.removed;
+    return HK_OK;
 }
 
 static bool any_name(void *user, const char *name) {

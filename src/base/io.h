@@ -120,6 +120,23 @@ hk_status hki_file_replace(const char *path, const void *bytes, size_t size,
                            bool durable);
 hk_status hki_file_replace_private(const char *path, const void *bytes,
                                    size_t size, bool durable);
+// A list of names or paths. A zeroed struct is an empty one.
+typedef struct hki_paths {
+    char **items;
+    size_t count;
+} hki_paths;
+
+hk_status hki_paths_add(hki_paths *p, const char *path); // copied
+bool hki_paths_have(const hki_paths *p, const char *path);
+void hki_paths_deinit(hki_paths *p);
+
+// Calls visit with "<folder>/<name>" for all that is in the folder, in no
+// order, until one fails. What is visited may be removed.
+typedef hk_status (*hki_path_fn)(void *user, const char *path);
+hk_status hki_folder_each(const char *folder, hki_path_fn visit, void *user);
+// The same as a list by name.
+hk_status hki_folder_list(const char *folder, hki_paths *out);
+
 // Removes a file; one that is not there is fine.
 hk_status hki_file_remove(const char *path);
 // Removes every file under way in the folder that nobody locks. removed: NULL

@@ -7,15 +7,13 @@
 // error, after which reading goes on with the next record if its place is
 // known, else with the next file.
 #include "event/reader.h"
-#include <dirent.h>
-#include <errno.h>
 #include "base/io.h"
 
 #define WINDOW ((size_t)256 << 10)
 
 struct hk_event_reader {
-    char **path; // of every file
-    size_t n_paths, next_path;
+    hki_paths files;
+    size_t next_file;
     const char *name;      // of the current file
     int fd;                // -1: none
     const uint8_t *memory; // instead of a file
@@ -29,37 +27,17 @@ struct hk_event_reader {
 
 // ---- files -----------------------------------------------------------------
 
-static int by_name(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static hk_status add_path(hk_event_reader *r, const char *dir,
-                          const char *name) {
-    HKI_TRY(hki_realloc_array(r->n_paths + 1, sizeof *r->path, &r->path));
-    hki_buf b = {0};
-    hk_status s = dir != NULL ? hki_buf_printf(&b, "%s/%s", dir, name)
-                              : hki_buf_printf(&b, "%s", name);
-    if (s == HK_OK)
-        r->path[r->n_paths++] = b.data; // taken
-    else
-        hki_buf_deinit(&b);
-    return s;
-}
-
 // The names that TensorBoard would take, too.
 static hk_status list_folder(hk_event_reader *r, const char *dir) {
-    DIR *const d = opendir(dir);
-    if (d == NULL)
-        return hki_io_fail(errno, dir, "read the folder");
+    hki_paths all;
+    HKI_TRY(hki_folder_list(dir, &all));
     hk_status s = HK_OK;
-    for (struct dirent *e; s == HK_OK && (e = readdir(d)) != NULL;)
-        if (strstr(e->d_name, "tfevents") != NULL)
-            s = add_path(r, dir, e->d_name);
-    closedir(d);
-    if (s == HK_OK && r->n_paths == 0)
+    for (size_t i = 0; i < all.count && s == HK_OK; i++)
+        if (strstr(hki_path_name(all.items[i]), "tfevents") != NULL)
+            s = hki_paths_add(&r->files, all.items[i]);
+    hki_paths_deinit(&all);
+    if (s == HK_OK && r->files.count == 0)
         s = hki_fail(HK_E_NOT_FOUND, "%s: no event files in it", dir);
-    if (s == HK_OK)
-        qsort(r->path, r->n_paths, sizeof *r->path, by_name);
     return s;
 }
 
@@ -72,9 +50,9 @@ static void close_file(hk_event_reader *r) {
 // HK_E_END after the last file.
 static hk_status next_file(hk_event_reader *r) {
     close_file(r);
-    if (r->next_path == r->n_paths)
+    if (r->next_file == r->files.count)
         return HK_E_END;
-    r->name = r->path[r->next_path++];
+    r->name = r->files.items[r->next_file++];
     return hki_file_open_read(r->name, &r->fd, &r->size);
 }
 
@@ -228,8 +206,8 @@ hk_status hk_event_reader_open(const char *path, hk_event_reader **out) {
         return hki_fail(HK_E_INVALID_ARG, "event reader: NULL given");
     hk_event_reader *r;
     HKI_TRY(hki_event_reader_memory(NULL, 0, &r));
-    hk_status s =
-        hki_path_is_dir(path) ? list_folder(r, path) : add_path(r, NULL, path);
+    hk_status s = hki_path_is_dir(path) ? list_folder(r, path)
+                                        : hki_paths_add(&r->files, path);
     if (s == HK_OK)
         s = next_file(r); // a missing file is noticed here
     if (s != HK_OK) {
@@ -244,9 +222,7 @@ void hk_event_reader_close(hk_event_reader *r) {
     if (r == NULL)
         return;
     close_file(r);
-    for (size_t i = 0; i < r->n_paths; i++)
-        hki_free(r->path[i]);
-    hki_free(r->path);
+    hki_paths_deinit(&r->files);
     hki_free(r->window);
     hki_event_parser_deinit(&r->parser);
     hki_free(r);

@@ -7,27 +7,6 @@
 
 // ---- paths -----------------------------------------------------------------
 
-hk_status hki_paths_add(hki_paths *p, const char *path) {
-    HKI_TRY(hki_realloc_array(p->count + 1, sizeof *p->items, &p->items));
-    HKI_TRY(hki_strdup(path, &p->items[p->count]));
-    p->count++;
-    return HK_OK;
-}
-
-bool hki_paths_have(const hki_paths *p, const char *path) {
-    for (size_t i = 0; i < p->count; i++)
-        if (strcmp(p->items[i], path) == 0)
-            return true;
-    return false;
-}
-
-void hki_paths_deinit(hki_paths *p) {
-    for (size_t i = 0; i < p->count; i++)
-        hki_free(p->items[i]);
-    hki_free(p->items);
-    *p = (hki_paths){0};
-}
-
 hk_status hki_folder_join(const char *folder, const char *name, char **out) {
     hki_buf b = {0};
     const size_t n = strlen(folder);

@@ -1,18 +1,9 @@
 // folder.h - a model_dir: its state file, its journal, its newest checkpoint.
 #ifndef HKI_CKPT_FOLDER_H
 #define HKI_CKPT_FOLDER_H
+#include "base/io.h"
 #include "ckpt/core/formats.h"
 #include "ckpt/model_dir/state_file.h"
-
-// A list of names or paths. A zeroed struct is an empty one.
-typedef struct hki_paths {
-    char **items;
-    size_t count;
-} hki_paths;
-
-hk_status hki_paths_add(hki_paths *p, const char *path); // copied
-bool hki_paths_have(const hki_paths *p, const char *path);
-void hki_paths_deinit(hki_paths *p);
 
 // "<folder>/<name>", or name itself when it is absolute; in fresh memory.
 hk_status hki_folder_join(const char *folder, const char *name, char **out);

@@ -1,6 +1,5 @@
 // latest.c - the newest checkpoint of a folder that is all there.
 #include "ckpt/model_dir/folder.h"
-#include <dirent.h>
 #include <errno.h>
 
 // ---- candidates ------------------------------------------------------------
@@ -41,15 +40,15 @@ static bool checkpoint_name(char *name, const char *basename) {
 // Appends what lies in the folder and is on no list.
 static hk_status scan(const char *folder, const char *basename,
                       hki_paths *out) {
-    DIR *const dir = opendir(folder);
+    hki_paths files, found = {0};
+    HKI_TRY(hki_folder_list(folder, &files));
     hk_status s = HK_OK;
-    hki_paths found = {0};
-    if (dir == NULL)
-        return hki_io_fail(errno, folder, "list");
-    for (struct dirent *e; s == HK_OK && (e = readdir(dir)) != NULL;)
-        if (e->d_name[0] != '.' && checkpoint_name(e->d_name, basename))
-            s = add_path(&found, folder, e->d_name);
-    closedir(dir);
+    for (size_t i = 0; i < files.count && s == HK_OK; i++) {
+        char *const name = strrchr(files.items[i], '/') + 1;
+        if (name[0] != '.' && checkpoint_name(name, basename))
+            s = add_path(&found, folder, name);
+    }
+    hki_paths_deinit(&files);
     if (found.count > 0)
         qsort(found.items, found.count, sizeof *found.items, by_step);
     for (size_t i = 0; i < found.count && s == HK_OK; i++)

@@ -5,8 +5,6 @@
 // so that a crash at any point leaves the older checkpoint whole.
 #include "ckpt/safetensors/safetensors.h"
 #include <ctype.h>
-#include <dirent.h>
-#include <errno.h>
 
 #define MAX_GENERATIONS 1000
 
@@ -69,30 +67,30 @@ static bool is_file_of(void *user, const char *name) {
              strcmp(name + n, HKI_ST_INDEX) == 0));
 }
 
+typedef struct removal {
+    const char *stem; // without its folder
+    const json_t *except;
+} removal;
+
+static hk_status remove_shard(void *user, const char *path) {
+    const removal *const r = user;
+    const char *const name = hki_path_name(path);
+    if (!hki_st_is_shard(name, r->stem) ||
+        json_object_get(r->except, name) != NULL)
+        return HK_OK;
+    return hki_file_remove(path);
+}
+
 // Removes the shards of stem in its folder but for the keys of `except`, and
 // what is left of files that were never finished.
 static hk_status remove_files(const char *stem, const json_t *except) {
-    const char *const name = hki_path_name(stem);
-    char *folder = NULL;
-    hki_buf path = {0};
+    removal r = {.stem = hki_path_name(stem), .except = except};
+    char *folder;
     HKI_TRY(hki_path_folder(stem, &folder));
     hk_status s = hki_clear_temporary_of(folder, is_file_of,
-                                         (void *)(uintptr_t)name, NULL);
-    DIR *const dir = s == HK_OK ? opendir(folder) : NULL;
-    if (s == HK_OK && dir == NULL)
-        s = hki_io_fail(errno, folder, "list");
-    for (const struct dirent *e; s == HK_OK && (e = readdir(dir)) != NULL;) {
-        if (!hki_st_is_shard(e->d_name, name) ||
-            json_object_get(except, e->d_name) != NULL)
-            continue;
-        path.size = 0;
-        s = hki_buf_printf(&path, "%s/%s", folder, e->d_name);
-        if (s == HK_OK)
-            s = hki_file_remove(path.data);
-    }
-    if (dir != NULL)
-        closedir(dir);
-    hki_buf_deinit(&path);
+                                         (void *)(uintptr_t)r.stem, NULL);
+    if (s == HK_OK)
+        s = hki_folder_each(folder, remove_shard, &r);
     hki_free(folder);
     return s;
 }

@@ -5,7 +5,6 @@
 // data file that no tensor lies in need not be there.
 #include "ckpt/tf/bundle.h"
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 
@@ -344,28 +343,27 @@ static bool is_data_file(const char *name, const char *prefix,
     return *end == '\0';
 }
 
+typedef struct removal {
+    const char *prefix; // without its folder
+    uint32_t keep_shards;
+} removal;
+
+static hk_status remove_data_file(void *user, const char *path) {
+    const removal *const r = user;
+    unsigned long n;
+    if (!is_data_file(hki_path_name(path), r->prefix, &n) ||
+        n == r->keep_shards)
+        return HK_OK;
+    return hki_file_remove(path);
+}
+
 hk_status hki_bundle_remove_data(const char *prefix, uint32_t keep_shards) {
-    char *folder = NULL;
-    hki_buf path = {0};
+    removal r = {.prefix = hki_path_name(prefix), .keep_shards = keep_shards};
+    char *folder;
     HKI_TRY(hki_path_folder(prefix, &folder));
-    DIR *const dir = opendir(folder);
-    hk_status s = HK_OK;
-    if (dir == NULL && errno != ENOENT)
-        s = hki_io_fail(errno, folder, "list");
-    for (const struct dirent *e;
-         dir != NULL && s == HK_OK && (e = readdir(dir)) != NULL;) {
-        unsigned long n;
-        if (!is_data_file(e->d_name, hki_path_name(prefix), &n) ||
-            n == keep_shards)
-            continue;
-        path.size = 0;
-        s = hki_buf_printf(&path, "%s/%s", folder, e->d_name);
-        if (s == HK_OK)
-            s = hki_file_remove(path.data);
-    }
-    if (dir != NULL)
-        closedir(dir);
-    hki_buf_deinit(&path);
+    const hk_status s = hki_path_exists(folder)
+                            ? hki_folder_each(folder, remove_data_file, &r)
+                            : HK_OK;
     hki_free(folder);
     return s;
 }

@@ -52,10 +52,10 @@ static hk_status make_slot(const hki_remote *r, hki_slot_up *s) {
 }
 
 hk_status hki_link_slots(hki_remote *r, hki_link *l) {
-    const uint32_t n = l->welcome.window;
+    const uint32_t n = l->welcome.window; // 2 or more
     if (l->raw == NULL)
         HKI_TRY(hki_alloc_array(hki_remote_room(r), sizeof(float), &l->raw));
-    if (n <= l->window)
+    if (n == 0 || n <= l->window)
         return HK_OK;
     // Another window: what is on its way moves to its new place.
     hki_slot_up *more;

@@ -1,6 +1,5 @@
 // center_file_ckpt.c - the center file of a model_dir; a center file, or those
 // of all shards, read as a checkpoint.
-#include <dirent.h>
 #include <sys/stat.h>
 #include "base/io.h"
 #include "ckpt/ckpt.h"
@@ -117,21 +116,9 @@ static bool is_sister(const gathered *g, const char *path) {
            h.n_shards == g->n && h.shard < g->n && !g->have[h.shard];
 }
 
-static hk_status add_sisters(gathered *g, const char *folder) {
-    hki_buf path = {0};
-    hk_status s = HK_OK;
-    DIR *const d = opendir(folder);
-    for (const struct dirent *f;
-         d != NULL && s == HK_OK && (f = readdir(d)) != NULL;) {
-        path.size = 0;
-        s = hki_buf_printf(&path, "%s/%s", folder, f->d_name);
-        if (s == HK_OK && is_sister(g, path.data))
-            s = add_file(g, path.data);
-    }
-    if (d != NULL)
-        closedir(d);
-    hki_buf_deinit(&path);
-    return s;
+static hk_status add_sister(void *user, const char *path) {
+    gathered *const g = user;
+    return is_sister(g, path) ? add_file(g, path) : HK_OK;
 }
 
 static hk_status gather(gathered *g, const char *path) {
@@ -140,7 +127,7 @@ static hk_status gather(gathered *g, const char *path) {
     if (g->found == g->n)
         return HK_OK;
     HKI_TRY(hki_path_folder(path, &folder));
-    hk_status s = add_sisters(g, folder);
+    hk_status s = hki_folder_each(folder, add_sister, g);
     if (s == HK_OK && g->found < g->n) {
         uint32_t missing = 0;
         while (g->have[missing])

@@ -279,7 +279,7 @@ static bool stands_still(const hk_estimator *e) {
 static hk_status rate_checkpoint(const evaluation *v, const hk_eval_result *r) {
     hk_estimator *const e = v->e;
     const hk_run_config *const c = &e->config.c;
-    double value;
+    double value = 0;
     if (c->keep_best == 0 || e->saver == NULL || v->name[0] != '\0')
         return HK_OK;
     HKI_TRY(hk_eval_result_get(r, c->best_metric, NULL, &value));

@@ -1,6 +1,7 @@
 // train_and_evaluate.c - train_and_evaluate, exporters, and the evaluator's
 // role.
 #include "estimator/estimator.h"
+#include "base/io.h"
 #include "estimator/eval/evaluation.h"
 #include "estimator/saved/files.h"
 #include "estimator/run/loop.h"
@@ -75,18 +76,22 @@ static hk_status has_improved(const judged *j, const hk_exporter *x,
     return HK_OK;
 }
 
+// Exports are named by Unix seconds: ten digits for the next two centuries.
+static bool is_export(const char *path) {
+    const char *const name = hki_path_name(path);
+    return strlen(name) == 10 && strspn(name, "0123456789") == 10;
+}
+
 static hk_status remove_old(const char *dir, uint32_t keep) {
-    hki_numbered all;
-    HKI_TRY(hki_list_numbered(dir, &all));
+    hki_paths all;
+    HKI_TRY(hki_folder_list(dir, &all));
     hk_status s = HK_OK;
-    for (size_t i = 0; s == HK_OK && i + keep < all.n; i++) {
-        hki_buf path = {0};
-        s = hki_buf_printf(&path, "%s/%010lld", dir, (long long)all.at[i]);
-        if (s == HK_OK)
-            s = hki_remove_tree(path.data);
-        hki_buf_deinit(&path);
-    }
-    hki_free(all.at);
+    // The newest are the last by name.
+    uint32_t found = 0;
+    for (size_t i = all.count; i-- > 0 && s == HK_OK;)
+        if (is_export(all.items[i]) && ++found > keep)
+            s = hki_remove_tree(all.items[i]);
+    hki_paths_deinit(&all);
     return s;
 }
 

@@ -1,5 +1,4 @@
 // files.c - folders, copies and JSON text for what an estimator writes.
-#include <dirent.h>
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,11 +10,6 @@ hk_status hki_quote(hki_buf *b, const char *s) {
     return hki_json_quote(b, s, strlen(s));
 }
 
-static hk_status join_path(const char *dir, const char *name, hki_buf *out) {
-    out->size = 0;
-    return hki_buf_printf(out, "%s/%s", dir, name);
-}
-
 // Depth is bounded: an export has two levels.
 static hk_status remove_tree(const char *path, int depth) {
     struct stat st;
@@ -23,20 +17,12 @@ static hk_status remove_tree(const char *path, int depth) {
         return errno == ENOENT ? HK_OK : hki_io_fail(errno, path, "look at");
     if (!S_ISDIR(st.st_mode) || depth == 0)
         return hki_file_remove(path);
-    DIR *const d = opendir(path);
-    if (d == NULL)
-        return hki_io_fail(errno, path, "open the folder");
-    hki_buf full = {0};
+    hki_paths inside;
+    HKI_TRY(hki_folder_list(path, &inside));
     hk_status s = HK_OK;
-    for (const struct dirent *f; s == HK_OK && (f = readdir(d)) != NULL;) {
-        if (strcmp(f->d_name, ".") == 0 || strcmp(f->d_name, "..") == 0)
-            continue;
-        s = join_path(path, f->d_name, &full);
-        if (s == HK_OK)
-            s = remove_tree(full.data, depth - 1);
-    }
-    closedir(d);
-    hki_buf_deinit(&full);
+    for (size_t i = 0; i < inside.count && s == HK_OK; i++)
+        s = remove_tree(inside.items[i], depth - 1);
+    hki_paths_deinit(&inside);
     if (s == HK_OK && rmdir(path) != 0)
         s = hki_io_fail(errno, path, "remove the folder");
     return s;
@@ -74,38 +60,4 @@ hk_status hki_copy_file(const char *from, const char *to) {
 
 hk_status hki_write_file(const char *path, const hki_buf *text) {
     return hki_file_replace(path, text->data, text->size, false);
-}
-
-hk_status hki_list_numbered(const char *dir, hki_numbered *out) {
-    *out = (hki_numbered){0};
-    DIR *const d = opendir(dir);
-    if (d == NULL)
-        return errno == ENOENT ? HK_OK
-                               : hki_io_fail(errno, dir, "open the folder");
-    hk_status s = HK_OK;
-    for (const struct dirent *f; s == HK_OK && (f = readdir(d)) != NULL;) {
-        // Unix seconds: ten digits for the next two centuries.
-        if (strlen(f->d_name) != 10 || strspn(f->d_name, "0123456789") != 10)
-            continue;
-        if (out->n == out->capacity) {
-            s = hki_realloc_array(out->capacity * 2 + 16, sizeof *out->at,
-                                  &out->at);
-            if (s != HK_OK)
-                break;
-            out->capacity = out->capacity * 2 + 16;
-        }
-        int64_t v = 0;
-        for (const char *c = f->d_name; *c != '\0'; c++)
-            v = v * 10 + (*c - '0');
-        size_t at = out->n++;
-        for (; at > 0 && out->at[at - 1] > v; at--)
-            out->at[at] = out->at[at - 1];
-        out->at[at] = v;
-    }
-    closedir(d);
-    if (s != HK_OK) {
-        hki_free(out->at);
-        *out = (hki_numbered){0};
-    }
-    return s;
 }

@@ -10,11 +10,4 @@ hk_status hki_write_file(const char *path, const hki_buf *text);
 // A quoted, escaped JSON string.
 hk_status hki_quote(hki_buf *b, const char *s);
 
-// Entries of a folder whose names are ten digits, in rising order.
-typedef struct hki_numbered {
-    int64_t *at; // freed with hki_free
-    size_t n, capacity;
-} hki_numbered;
-hk_status hki_list_numbered(const char *dir, hki_numbered *out);
-
 #endif // HKI_ESTIMATOR_FILES_H
