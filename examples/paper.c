@@ -244,6 +244,8 @@ static hk_status train_together(run *r, const method *m, long workers,
     check(hk_center_snapshot(r->center, HK_CENTER_VALUES, 60000,
                              point(p, POINTS - 1), NULL, NULL));
     hk_center_destroy(r->center);
+    r->center = NULL;
+    r->elastic = NULL;
     free(w);
     return st;
 }

@@ -70,7 +70,8 @@ int main(void) {
     s.steps = 100;
     hk_sweep_result *r;
     CHECK(hk_sweep_run(ctx, &s, &r));
-    for (size_t i = 0; i < r->trial_count; i++) {
+    EXPECT(r->trial_count == 3);
+    for (size_t i = 0; i < 3; i++) {
         const hk_trial *t = &r->trials[i];
         printf("learning_rate %-6g loss %.4f (by hand %.4f)\n",
                t->params[0].number, t->metric, by_hand[i]);

@@ -52,6 +52,26 @@ static inline int bed_count_files(const char *dir, const char *part) {
 
 // ---- data -------------------------------------------------------------------
 
+// The rows of x and y, which it takes: feature "x" and label "y".
+static inline hk_dataset *bed_slices(hk_tensor *x, hk_tensor *y) {
+    const hk_value values[] = {{.name = "x",
+                                .role = HK_FEATURE,
+                                .form = HK_DENSE_FORM,
+                                .dtype = hk_tensor_dtype(x),
+                                .shape = hk_tensor_shape(x),
+                                .tensor = x},
+                               {.name = "y",
+                                .role = HK_LABEL,
+                                .form = HK_DENSE_FORM,
+                                .dtype = hk_tensor_dtype(y),
+                                .shape = hk_tensor_shape(y),
+                                .tensor = y}};
+    hk_dataset *d = hk_data_slices(values, 2);
+    hk_tensor_release(x);
+    hk_tensor_release(y);
+    return d;
+}
+
 // Rows around one center per class; `which` makes different sets of one kind.
 static inline hk_dataset *bed_rows(uint64_t which, int64_t rows) {
     hk_tensor *x, *y;
@@ -69,22 +89,7 @@ static inline hk_dataset *bed_rows(uint64_t which, int64_t rows) {
             f[i * BED_FEATURES + j] =
                 (float)(hki_rng_normal(&r) + (j % BED_CLASSES == k[i] ? 2 : 0));
     }
-    const hk_value values[] = {{.name = "x",
-                                .role = HK_FEATURE,
-                                .form = HK_DENSE_FORM,
-                                .dtype = HK_F32,
-                                .shape = xs,
-                                .tensor = x},
-                               {.name = "y",
-                                .role = HK_LABEL,
-                                .form = HK_DENSE_FORM,
-                                .dtype = HK_I32,
-                                .shape = ys,
-                                .tensor = y}};
-    hk_dataset *d = hk_data_slices(values, 2);
-    hk_tensor_release(x);
-    hk_tensor_release(y);
-    return d;
+    return bed_slices(x, y);
 }
 
 // Shuffled batches without an end.

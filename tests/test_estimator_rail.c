@@ -62,22 +62,7 @@ static hk_dataset *line_rows(uint64_t which, int64_t first, int64_t last,
         if (i / BATCH >= first && i / BATCH < last)
             k[i] += offset;
     }
-    const hk_value v[] = {{.name = "x",
-                           .role = HK_FEATURE,
-                           .form = HK_DENSE_FORM,
-                           .dtype = HK_F32,
-                           .shape = xs,
-                           .tensor = x},
-                          {.name = "y",
-                           .role = HK_LABEL,
-                           .form = HK_DENSE_FORM,
-                           .dtype = HK_F32,
-                           .shape = ys,
-                           .tensor = y}};
-    hk_dataset *d = hk_data_slices(v, 2);
-    hk_tensor_release(x);
-    hk_tensor_release(y);
-    return hk_data_batch(d, BATCH, 1);
+    return hk_data_batch(bed_slices(x, y), BATCH, 1);
 }
 
 static hk_status line_input(void *user, const hk_input_call *call,
