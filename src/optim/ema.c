@@ -66,7 +66,7 @@ static hk_status build(hk_ema *e, const hk_ema_options *o, const float *x) {
         HKI_TRY(hki_arena_strdup(&e->arena, o->scope, &e->scope));
     HKI_TRY(create_entries(e));
     HKI_TRY(hki_optim_floats(n, 0, &e->shadow));
-    if (n > 0)
+    if (x != NULL) // NULL: the layout is empty
         memcpy(e->shadow, x, (size_t)n * sizeof *x);
     size_t flat = 0; // entries of the flat vector come first
     while (flat < e->n_entries && hk_layout_entry(l, flat)->dtype == HK_F32)

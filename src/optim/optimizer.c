@@ -66,14 +66,13 @@ static hk_status copy_names(hk_optimizer *o, const hk_optimizer_options *src) {
     return HK_OK;
 }
 
-// Slots by name, for hki_optimizer_slot_name.
+// Slots by name, for hki_optimizer_slot_name: a slot's place is the number of
+// names before its own.
 static void sort_slots(hk_optimizer *o) {
     for (size_t i = 0; i < o->n_slots; i++) {
-        size_t at = i;
-        for (; at > 0 &&
-               strcmp(o->slot[o->sorted[at - 1]].name, o->slot[i].name) > 0;
-             at--)
-            o->sorted[at] = o->sorted[at - 1];
+        size_t at = 0;
+        for (size_t j = 0; j < o->n_slots; j++)
+            at += strcmp(o->slot[j].name, o->slot[i].name) < 0;
         o->sorted[at] = i;
     }
 }

@@ -124,8 +124,13 @@ static hk_status make_room(hki_node *n, size_t room) {
     return HK_OK;
 }
 
+// Where in the ring the slot i behind the first is; there is one at least.
+static size_t place_of(const state *s, size_t i) {
+    return (s->first + i) % HKI_MAX(s->room, 1);
+}
+
 static slot *slot_at(state *s, size_t i) {
-    return s->ring[(s->first + i) % HKI_MAX(s->room, 1)];
+    return s->ring[place_of(s, i)];
 }
 
 // Frees what a slot holds; its task is idle.
@@ -229,7 +234,7 @@ static void await_one(hki_node *n) {
     slot *const found = slot_at(s, ready);
     // Those before it move up by one, so that their order stays.
     for (size_t i = ready; i > 0; i--)
-        s->ring[(s->first + i) % s->room] = slot_at(s, i - 1);
+        s->ring[place_of(s, i)] = slot_at(s, i - 1);
     s->ring[s->first] = found;
 }
 
@@ -237,7 +242,7 @@ static void await_one(hki_node *n) {
 static hk_status deliver(hki_node *n, hki_item *out, bool *skip) {
     state *const s = n->state;
     slot *const done = slot_at(s, 0);
-    s->first = (s->first + 1) % s->room;
+    s->first = place_of(s, 1);
     s->used--;
     out->box = done->out;
     done->out = NULL;
