@@ -87,13 +87,15 @@ static hk_status look(void *user, hk_run *run) {
     return HK_OK;
 }
 
-static void train_and_look(hk_context *ctx, hk_rates_use use, seen *s,
+static void train_and_look(hk_context *ctx, hk_rates_use use,
+                           const hk_elastic_options *fixed, seen *s,
                            hk_rates *rates) {
     hk_dataset *d = bed_training(1);
     bed b;
     bed_init(&b, ctx);
     b.config.workers = 3;
     b.config.rates = use;
+    b.config.elastic = fixed;
     bed_open(&b);
     hk_hook_calls c;
     hk_hook_calls_init(&c, sizeof c);
@@ -122,20 +124,34 @@ static void test_estimator_follows(void **state) {
     assert_ok(hk_context_create(NULL, &ctx));
     static seen given, exchange, all;
     hk_rates r;
-    train_and_look(ctx, HK_RATES_GIVEN, &given, &r);
+    train_and_look(ctx, HK_RATES_GIVEN, NULL, &given, &r);
     assert_true(given.period == 10);
     assert_true(fabs(given.moving_rate - 0.3) < 1e-12); // 0.9 / 3
     assert_true(given.rate[79] == 0.01);
-    train_and_look(ctx, HK_RATES_EXCHANGE, &exchange, &r);
+    train_and_look(ctx, HK_RATES_EXCHANGE, NULL, &exchange, &r);
     assert_true(exchange.period == r.period);
     assert_true(exchange.moving_rate == 0.5);
     assert_true(exchange.rate[0] == 0.01 && exchange.rate[79] == 0.01);
-    train_and_look(ctx, HK_RATES_AUTO, &all, &r);
+    train_and_look(ctx, HK_RATES_AUTO, NULL, &all, &r);
     assert_true(fabs(r.rate_scale - 1.3 * sqrt(3)) < 1e-12);
     assert_true(all.rate[0] > 0.01 && all.rate[0] < 0.011);
     for (size_t i = 1; i < 80; i++)
         assert_true(all.rate[i] >= all.rate[i - 1]);
     assert_true(fabs(all.rate[79] - 0.01 * r.rate_scale) < 1e-12);
+    // What is fixed stays, and is what the estimator tells.
+    const uint32_t period = r.period;
+    hk_elastic_options fixed;
+    hk_elastic_options_init(&fixed, sizeof fixed);
+    fixed.preset = HK_PRESET_PAPER;
+    fixed.moving_rate = 0.2;
+    train_and_look(ctx, HK_RATES_AUTO, &fixed, &all, &r);
+    assert_true(all.moving_rate == 0.2 && r.moving_rate == 0.2);
+    assert_true(all.period == period && r.period == period);
+    fixed.moving_rate = HK_ELASTIC_AUTO;
+    fixed.communication_period = period + 1;
+    train_and_look(ctx, HK_RATES_EXCHANGE, &fixed, &all, &r);
+    assert_true(all.moving_rate == 0.5 && r.moving_rate == 0.5);
+    assert_true(all.period == period + 1 && r.period == period + 1);
     hk_context_destroy(ctx);
 }
 

@@ -109,21 +109,16 @@ static void tell_rates(const job *j) {
         info.config->not_chief)
         return;
     const hk_rates *const r = &info.rates;
-    hk_elastic_options o = j->s.elastic;
-    o.communication_period =
-        o.communication_period ? o.communication_period : r->period;
-    o.moving_rate =
-        o.moving_rate == HK_ELASTIC_AUTO ? r->moving_rate : o.moving_rate;
     if (info.config->rates == HK_RATES_AUTO)
         cli_note("rates for %u workers: an exchange every %u steps, moving "
                  "rate %g, learning rate x %.2g",
-                 info.config->all_workers, o.communication_period,
-                 o.moving_rate, r->rate_scale);
+                 info.config->all_workers, r->period, r->moving_rate,
+                 r->rate_scale);
     else
         cli_note(
             "rates for %u workers: an exchange every %u steps, moving "
             "rate %g; 'elastic: {rates: auto}' fits the learning rate, too",
-            info.config->all_workers, o.communication_period, o.moving_rate);
+            info.config->all_workers, r->period, r->moving_rate);
 }
 
 static hk_status keep_experiment(void *user, hk_run *run) {

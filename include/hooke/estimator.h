@@ -76,7 +76,7 @@ typedef struct hk_estimator_info {
     int64_t global_step;   // steps of all workers
     uint32_t worker_count; // of this process
     uint32_t has_rates;    // 1: rates were chosen, once there are workers
-    hk_rates rates;
+    hk_rates rates;        // those in use: what the options fix is theirs
     uint64_t graph_builds; // model_fn calls on behalf of this estimator
     uint64_t plan_compilations;
     uint64_t plan_hits;

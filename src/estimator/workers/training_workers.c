@@ -40,6 +40,11 @@ static hk_status choose_rates(hki_crew *c) {
     HKI_TRY(hk_rates_choose(&ask, &c->rates));
     if (k->rates != HK_RATES_AUTO || c->spec->train_step != NULL)
         c->rates.rate_scale = 1;
+    const hk_elastic_options *const fixed = k->elastic;
+    if (fixed != NULL && fixed->communication_period != 0)
+        c->rates.period = fixed->communication_period;
+    if (fixed != NULL && fixed->moving_rate != HK_ELASTIC_AUTO)
+        c->rates.moving_rate = fixed->moving_rate;
     c->has_rates = true;
     return HK_OK;
 }
@@ -72,10 +77,10 @@ static void elastic_options(const hki_crew *c, hk_elastic_options *o) {
         o->preset = HK_PRESET_PAPER;
         o->order = HK_ORDER_TF;
     }
-    if (c->has_rates && o->communication_period == 0)
+    if (c->has_rates) {
         o->communication_period = c->rates.period;
-    if (c->has_rates && o->moving_rate == HK_ELASTIC_AUTO)
         o->moving_rate = c->rates.moving_rate;
+    }
     if (o->num_worker == 0)
         o->num_worker = k->all_workers;
     if (o->context == NULL)
