@@ -29,11 +29,12 @@ KNOWS = {
     "launch": "codec base",
     "monitor": "codec base",
     "cluster": "launch monitor elastic transport ckpt codec tensor base",
-    "data": "tensor codec base",
+    "onnx": "codec tensor base",
+    "data": "onnx tensor codec base",
     "ckpt": "tensor codec base",
     "event": "codec base",
     "estimator": "base codec tensor backend graph nn optim elastic train "
-    "transport launch monitor cluster data ckpt event",
+    "transport launch monitor cluster data ckpt event onnx",
 }
 # Rooms of a module, and the rooms beside their own that they may know; "." is
 # the module's own folder. <module>/<module>.h is for all of them.
@@ -67,6 +68,7 @@ ROOMS = {
         "model": "",
         "workers": "model",
         "saved": "workers model",
+        "onnx": "saved workers model",
         "run": "saved workers model",
         "eval": "run saved workers model",
         "hooks": "eval run saved workers model",

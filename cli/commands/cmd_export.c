@@ -1,7 +1,8 @@
-// cmd_export.c - the weights as a file for other programs.
+// cmd_export.c - the weights, or the whole model, as a file for other programs.
 #include <stdlib.h>
 #include <string.h>
 #include "commands/copy_tensors.h"
+#include "experiment/csv_table.h"
 #include "experiment/experiment.h"
 #include "experiment/run_record.h"
 
@@ -60,7 +61,7 @@ static const char *choose(void *user, const hk_ckpt_entry *e) {
     return begins(e->name, section) ? e->name + strlen(section) : NULL;
 }
 
-// ---- the command ------------------------------------------------------------
+// ---- files ------------------------------------------------------------------
 
 static void make_folder_of(const char *path) {
     char *folder = cli_strdup(path);
@@ -107,11 +108,93 @@ static hk_ckpt *open_checkpoint(const cli_args *a, const char *model_dir) {
     return c;
 }
 
+static void tell(const cli_args *a, const char *path, const char *format,
+                 size_t n, const char *checkpoint) {
+    if (cli_has(a, "json")) {
+        printf("{\"path\":");
+        cli_json_string(stdout, path);
+        printf(",\"format\":\"%s\"", format);
+        if (n)
+            printf(",\"tensors\":%zu", n);
+        printf(",\"checkpoint\":");
+        cli_json_string(stdout, checkpoint);
+        printf("}\n");
+    } else if (n) {
+        printf("%s: %zu tensors of %s\n", path, n, checkpoint);
+    } else {
+        printf("%s: the model of %s\n", path, checkpoint);
+    }
+}
+
+// ---- ONNX -------------------------------------------------------------------
+
+// The model with what comes before it: feature columns, or the scale of
+// pictures.
+static hk_status write_onnx(job *j, const char *path, hk_onnx_options *o) {
+    data_user set = {.x = j->x, .set = "predict"};
+    const hk_source input = data_source(&set);
+    const table *t = table_of(j->x);
+    hk_dataset *raw = data_examples(&set);
+    scaling k = {0};
+    hk_onnx_scaling s;
+    if (t) {
+        o->features = t->features;
+        o->classes = (const char *const *)t->words;
+        o->n_classes = t->n_words;
+    }
+    hk_status status = hk_dataset_status(raw);
+    if (status == HK_OK && data_scaling(&set, raw, &k)) {
+        const hk_value *v = hk_element_find(hk_dataset_spec(raw), k.feature);
+        s = (hk_onnx_scaling){.feature = k.feature,
+                              .dtype = v ? v->dtype : HK_F32,
+                              .scale = k.scale,
+                              .mean = k.mean,
+                              .std = k.std,
+                              .channels = k.channels};
+        o->scaling = &s;
+    }
+    if (status == HK_OK) {
+        o->raw = hk_dataset_spec(raw);
+        make_folder_of(path);
+        status = hk_estimator_export_onnx(j->e, &input, path, o);
+    }
+    data_scaling_free(&k);
+    hk_dataset_release(raw);
+    return status;
+}
+
+static int export_onnx(const cli_args *a, const char *path) {
+    job *j;
+    const int failed = job_open_trained(a, &j);
+    if (failed)
+        return failed;
+    hk_onnx_options o;
+    hk_onnx_options_init(&o, sizeof o);
+    o.checkpoint_path = cli_string(a, "checkpoint", NULL);
+    hk_status s = chosen_weights(a, &o.weights);
+    if (s == HK_OK)
+        s = write_onnx(j, path, &o);
+    char from[4096] = "";
+    if (s == HK_OK && o.checkpoint_path)
+        snprintf(from, sizeof from, "%s", o.checkpoint_path);
+    else if (s == HK_OK)
+        s = hk_latest_checkpoint(j->s.model_dir, from, sizeof from, NULL);
+    if (s == HK_OK)
+        tell(a, path, "onnx", 0, from);
+    const int code = cli_status(s);
+    job_close(j);
+    return code;
+}
+
+// ---- the command ------------------------------------------------------------
+
 static int run(const cli_args *a) {
     const char *path = cli_string(a, "output", NULL);
     const char *format = cli_string(a, "format", "safetensors");
     if (!path)
         return cli_usage_error(cli_command_of(a), "--output is missing");
+    if (strcmp(format, "onnx") == 0)
+        return export_onnx(a, path);
     experiment *x;
     settings s;
     int code = experiment_open(a, cli_operand(a, 0), &x);
@@ -126,15 +209,8 @@ static int run(const cli_args *a) {
         return CLI_FAILED;
     size_t n;
     code = write_weights(a, c, path, format, &n);
-    if (!code && cli_has(a, "json")) {
-        printf("{\"path\":");
-        cli_json_string(stdout, path);
-        printf(",\"format\":\"%s\",\"tensors\":%zu,\"checkpoint\":", format, n);
-        cli_json_string(stdout, path_of(c));
-        printf("}\n");
-    } else if (!code) {
-        printf("%s: %zu tensors of %s\n", path, n, path_of(c));
-    }
+    if (!code)
+        tell(a, path, format, n, path_of(c));
     hk_ckpt_close(c);
     return code;
 }
@@ -144,7 +220,8 @@ static const cli_option options[] = {
     JSON_OPTION,
     CLI_CHOICES("weights", 'w', "center|ema|local",
                 "which weights; default center when elastic"),
-    CLI_CHOICES("format", 'f', "safetensors|tf|npz", "default safetensors"),
+    CLI_CHOICES("format", 'f', "safetensors|tf|npz|onnx",
+                "default safetensors"),
     CLI_OPTION("output", 'o', CLI_FILE, "PATH",
                "the file; for tf the prefix of its files"),
     CHECKPOINT_OPTION,
@@ -154,9 +231,12 @@ const cli_command cmd_export = {
     .name = "export",
     .operands = "[EXPERIMENT]",
     .max_operands = 1,
-    .summary = "write the weights to a file for other programs",
+    .summary = "write the weights or the model to a file for other programs",
     .about = "Writes the weights alone, under their plain names, as "
-             "safetensors, as a TensorFlow checkpoint or as a NumPy archive.",
-    .examples = "hooke export digits --format npz -o digits.npz",
+             "safetensors, as a TensorFlow checkpoint or as a NumPy archive; "
+             "or, with --format onnx, the whole model with the preparation of "
+             "its inputs, for onnxruntime and others.",
+    .examples = "hooke export digits --format npz -o digits.npz\n"
+                "hooke export my.yaml --format onnx -o my.onnx",
     .options = options,
     .run = run};

@@ -382,23 +382,36 @@ static bool is_raw(const data_user *u, const hk_dataset *d) {
     return v && v->dtype == HK_U8;
 }
 
-static hk_dataset *normalize(const data_user *u, hk_dataset *d) {
+bool data_scaling(const data_user *u, const hk_dataset *d, scaling *out) {
     const bool pixels = from_pixels(u) || is_raw(u, d);
     const tree *mean_key = data_get(u, "mean"), *std_key = data_get(u, "std");
     const double scale =
         tree_float(data_get(u, "scale"), pixels ? 1.0 / 255 : 1);
     if (hk_dataset_status(d) != HK_OK ||
         (!pixels && scale == 1 && !mean_key && !std_key))
-        return d;
+        return false;
     const size_t n_mean = list_size(mean_key), n_std = list_size(std_key);
     const size_t channels = n_mean > n_std ? n_mean : n_std ? n_std : 1;
-    float *mean = per_channel(mean_key, channels);
-    float *std = per_channel(std_key, channels);
-    char *name = cli_strdup(first_feature(u, d));
-    d = hk_data_normalize(d, name, scale, mean, std, channels);
-    free(name);
-    free(mean);
-    free(std);
+    *out = (scaling){.feature = cli_strdup(first_feature(u, d)),
+                     .scale = scale,
+                     .mean = per_channel(mean_key, channels),
+                     .std = per_channel(std_key, channels),
+                     .channels = channels};
+    return true;
+}
+
+void data_scaling_free(scaling *s) {
+    free(s->feature);
+    free(s->mean);
+    free(s->std);
+}
+
+static hk_dataset *normalize(const data_user *u, hk_dataset *d) {
+    scaling s;
+    if (!data_scaling(u, d, &s))
+        return d;
+    d = hk_data_normalize(d, s.feature, s.scale, s.mean, s.std, s.channels);
+    data_scaling_free(&s);
     return d;
 }
 

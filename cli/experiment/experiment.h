@@ -94,6 +94,16 @@ typedef struct data_user {
 hk_status data_input(void *user, const hk_input_call *call, hk_dataset **out);
 // The set for the estimator; u lives as long as the source.
 hk_source data_source(data_user *u);
+// What is done to the numbers of a picture: (x * scale - mean) / std. false:
+// nothing. d: examples of the set.
+typedef struct scaling {
+    char *feature;
+    double scale;
+    float *mean, *std; // one a channel; NULL: none
+    size_t channels;
+} scaling;
+bool data_scaling(const data_user *u, const hk_dataset *d, scaling *out);
+void data_scaling_free(scaling *s);
 // Training examples, at most `most`; and how many of them make a batch.
 int64_t data_rows(const experiment *x, int64_t most);
 int64_t data_batch(const experiment *x);

@@ -4,12 +4,14 @@
 //     hk_estimator_variable(e, "dense/kernel", HK_WEIGHTS_DEFAULT, 0, &w);
 //     hk_estimator_save_as(e, "model.npz", HK_WEIGHTS_EMA, 0, 0, NULL);
 //     hk_estimator_export(e, NULL, "exports", NULL, &path);
+//     hk_estimator_export_onnx(e, NULL, "model.onnx", NULL);
 #ifndef HOOKE_EXPORT_H
 #define HOOKE_EXPORT_H
 #include <stddef.h>
 #include <stdint.h>
 #include "hooke/ckpt.h"
 #include "hooke/estimator.h"
+#include "hooke/feature.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
 #ifdef __cplusplus
@@ -78,6 +80,47 @@ HK_API hk_status hk_estimator_export(hk_estimator *e, const hk_source *input,
                                      const char *base,
                                      const hk_export_options *opt,
                                      const char **path);
+
+// ---- ONNX -------------------------------------------------------------------
+
+// What hk_data_normalize did to a feature: (x * scale - mean) / std.
+typedef struct hk_onnx_scaling {
+    const char *feature;
+    hk_dtype dtype; // of x: HK_U8 for bytes of pictures
+    uint32_t reserved;
+    double scale;
+    const float *mean, *std; // one for each channel; NULL: 0, 1
+    size_t channels;
+} hk_onnx_scaling;
+
+typedef struct hk_onnx_options {
+    size_t struct_size; // set by hk_onnx_options_init
+    hk_weights weights; // one set
+    uint32_t worker;
+    const char *checkpoint_path; // NULL: memory, else the newest
+    // The columns that hk_data_features applied; NULL: none. raw: what they
+    // read, the spec of the data before it; NULL: numbers are float32 and words
+    // strings.
+    const hk_feature_set *features;
+    const hk_element *raw;
+    const hk_onnx_scaling *scaling; // NULL: none
+    // Names of the classes, which become one more output, "class_name", beside
+    // "class_ids" or "class"; NULL: none.
+    const char *const *classes;
+    size_t n_classes;
+} hk_onnx_options;
+
+HK_API void hk_onnx_options_init(hk_onnx_options *opt, size_t struct_size);
+// Writes the model of HK_PREDICT with its weights and what comes before it as
+// one ONNX file (opset 17 and ai.onnx.ml 3), under a temporary name first.
+// Inputs: the raw values by their names, [batch, ...]; ids of hashed and
+// crossed columns as "<column>_id". Outputs: the predictions. HK_E_UNSUPPORTED
+// names the column or operator that ONNX cannot express. input: as for
+// hk_estimator_export.
+HK_API hk_status hk_estimator_export_onnx(hk_estimator *e,
+                                          const hk_source *input,
+                                          const char *path,
+                                          const hk_onnx_options *opt);
 
 #ifdef __cplusplus
 }

@@ -36,6 +36,7 @@
 #define HKI_DATA_H
 #include <stdatomic.h>
 #include "base/base.h"
+#include "hooke/columns.h"
 #include "hooke/data.h"
 #include "tensor/tensor.h"
 
@@ -443,5 +444,17 @@ hk_status hki_leases_restore(hki_leases *l, const void *bytes, size_t size);
 // HK_E_UNSUPPORTED otherwise.
 hk_dataset *hki_data_lease(hk_dataset *random_access, const hki_lease *lease,
                            int64_t seed);
+
+// ---- feature columns elsewhere ----------------------------------------------
+
+// The transform of a finished set as nodes of an ONNX model: inputs of it are
+// named after the columns' keys, and what hk_data_features gives out is given
+// to the model. raw: names and types of the inputs; NULL: numbers are float32
+// and words strings. A hashed or crossed column's ids are an input of their
+// own,
+// "<column>_id". HK_E_UNSUPPORTED names a column that cannot be written.
+typedef struct hki_onnx hki_onnx;
+hk_status hki_features_onnx(const hk_feature_set *s, const hk_element *raw,
+                            hki_onnx *o);
 
 #endif // HKI_DATA_H

@@ -107,6 +107,25 @@ const char *hki_graph_scalar(const hk_graph *g, size_t i) {
     return i < g->scalars.n ? g->scalars.data[i].name : NULL;
 }
 
+const hki_call *hki_graph_calls(const hk_graph *g) {
+    return g->first;
+}
+
+const hk_tensor *hki_graph_constant(const hk_graph *g, int32_t index) {
+    return g->constants.data[index];
+}
+
+float hki_graph_scalar_default(const hk_graph *g, int32_t index) {
+    return g->scalars.data[index].dflt;
+}
+
+const hk_node *hki_graph_output(const hk_graph *g, const char *name) {
+    for (size_t i = 0; i < g->outputs.n; i++)
+        if (strcmp(g->outputs.data[i].name, name) == 0)
+            return g->outputs.data[i].node;
+    return NULL;
+}
+
 bool hki_graph_has_scalar(const hk_graph *g, const char *name) {
     for (size_t i = 0; i < g->scalars.n; i++)
         if (strcmp(g->scalars.data[i].name, name) == 0)

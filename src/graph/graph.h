@@ -196,6 +196,13 @@ hk_node *hki_sum_to(hk_graph *g, hk_node *x, hk_shape shape);
 hk_node *hki_scalar_like(hk_graph *g, const hk_node *x, double value);
 hk_node *hki_fill_like(hk_graph *g, const hk_node *x, double value);
 
+// What a reader of a whole graph walks over: the calls in creation order
+// (c->next), what they number as constants and scalars, and the outputs.
+const hki_call *hki_graph_calls(const hk_graph *g);
+const hk_tensor *hki_graph_constant(const hk_graph *g, int32_t index);
+float hki_graph_scalar_default(const hk_graph *g, int32_t index);
+const hk_node *hki_graph_output(const hk_graph *g, const char *name); // NULL
+
 // ---- shape rules ----------------------------------------------------------
 
 // Input i is float32 or float64.

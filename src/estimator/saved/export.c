@@ -209,8 +209,8 @@ static hk_status fill_folder(exporting *x) {
     return hki_sync_folder(x->folder);
 }
 
-static hk_status open_spec(exporting *x, const hk_source *input) {
-    hk_estimator *const e = x->e;
+hk_status hki_export_plan(hk_estimator *e, const hk_source *input,
+                          hk_spec **spec, hk_plan **plan) {
     if (input != NULL) {
         hk_source in;
         hk_dataset *d;
@@ -224,15 +224,14 @@ static hk_status open_spec(exporting *x, const hk_source *input) {
         return hki_fail(HK_E_STATE,
                         "export: what the features look like is not known "
                         "yet; give an input");
-    HKI_TRY(hki_spec_get(e, HK_PREDICT, &e->features, &x->spec));
-    return hki_engine_plan(e, x->spec, 1, (hki_thread_choice){.exact = 1},
-                           &x->plan);
+    HKI_TRY(hki_spec_get(e, HK_PREDICT, &e->features, spec));
+    return hki_engine_plan(e, *spec, 1, (hki_thread_choice){.exact = 1}, plan);
 }
 
 static hk_status export(exporting *x, const hk_source *input,
                         const char *base) {
     float *values;
-    HKI_TRY(open_spec(x, input));
+    HKI_TRY(hki_export_plan(x->e, input, &x->spec, &x->plan));
     const hki_weights_ask ask = {.which = x->o.weights,
                                  .worker = x->o.worker,
                                  .checkpoint = x->o.checkpoint_path,

@@ -44,4 +44,9 @@ hk_status hki_snapshot_await(hk_estimator *e);
 // is in memory goes: e is as if it had just been made.
 hk_status hki_snapshot_go_back(hk_estimator *e);
 
+// What an export needs of HK_PREDICT: its spec, and a plan for one example,
+// which the caller releases. input NULL: the features last seen.
+hk_status hki_export_plan(hk_estimator *e, const hk_source *input,
+                          hk_spec **spec, hk_plan **plan);
+
 #endif // HKI_ESTIMATOR_SNAPSHOT_H
