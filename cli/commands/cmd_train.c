@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "experiment/csv_table.h"
 #include "experiment/experiment.h"
 #include "run/processes.h"
 #include "run/progress.h"
@@ -124,6 +125,7 @@ static int start(const cli_args *a, job *j, const hk_source *data,
         .metric = s->eval_steps > 0 || s->eval_seconds > 0 ? "accuracy" : NULL};
     cli_note("training %s: %u worker%s, %s", j->x->name, s->config.workers,
              s->config.workers == 1 ? "" : "s", s->model_dir);
+    table_tell(s);
     settings_tell_period(s);
     progress *p = progress_create(cli_string(a, "progress", "auto"), &plan);
     hooks h = {0};

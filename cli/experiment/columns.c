@@ -1,7 +1,15 @@
 // columns.c - model.columns: feature columns of a canned model.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "experiment/csv_table.h"
+#include "experiment/dates.h"
+
+enum {
+    FEW_WORDS = 16,  // become one-hot columns, more an embedding
+    LEAST_OFTEN = 3, // rarer words of a long list count as one
+    MOST_DIMENSION = 32
+};
 
 typedef struct build {
     const table *t;
@@ -45,13 +53,60 @@ static void each(const build *b, const tree *t, const char *key,
         fn(b, t, c->text);
 }
 
+// ---- rules -----------------------------------------------------------------
+
+static bool misses(const table *t, const char *name) {
+    const table_column *c = table_find(t, name);
+    if (c)
+        return c->missing > 0;
+    for (size_t i = 0; i < t->n; i++) { // a part of a date
+        const size_t n = strlen(t->column[i].name);
+        if (t->column[i].date && strncmp(t->column[i].name, name, n) == 0 &&
+            name[n] == '.')
+            return t->column[i].missing > 0;
+    }
+    return false;
+}
+
+// 0: one-hot. Otherwise the rule of thumb 1.6 n^0.56.
+static int64_t dimension_of(int64_t distinct) {
+    if (distinct <= FEW_WORDS)
+        return 0;
+    const int64_t d = llround(1.6 * pow((double)distinct, 0.56));
+    return d < MOST_DIMENSION ? d : MOST_DIMENSION;
+}
+
+static int64_t least_count(int64_t distinct) {
+    return distinct > FEW_WORDS ? LEAST_OFTEN : 1;
+}
+
+static const char *default_normalize(const experiment *x) {
+    return tree_text(tree_path(x->root, "model.normalize"), "standard");
+}
+
+char *columns_treatment(const experiment *x, const table_column *c) {
+    const int64_t d = dimension_of(c->distinct);
+    if (c->date)
+        return cli_strdup("year, month, day, weekday, hour, days");
+    if (c->type != HK_STRING)
+        return cli_printf("%s%s", default_normalize(x),
+                          c->missing ? ", with a flag for missing ones" : "");
+    if (!d)
+        return cli_printf("one-hot");
+    return cli_printf("embedding of %lld, values seen less than %d times are "
+                      "one",
+                      (long long)d, LEAST_OFTEN);
+}
+
 // ---- kinds -----------------------------------------------------------------
 
+// A missing number is the mean; where the training data misses some, a second
+// input says so.
 static const hk_column *numeric(const build *b, const char *name,
                                 const char *normalize) {
     hk_numeric_options o;
     hk_numeric_options_init(&o, sizeof o);
-    o.missing = HK_MISSING_MEAN;
+    o.missing = misses(b->t, name) ? HK_MISSING_FLAG : HK_MISSING_MEAN;
     o.normalizer = strcmp(normalize, "none") == 0     ? HK_NORM_NONE
                    : strcmp(normalize, "minmax") == 0 ? HK_NORM_MIN_MAX
                                                       : HK_NORM_MEAN_STD;
@@ -59,8 +114,8 @@ static const hk_column *numeric(const build *b, const char *name,
 }
 
 static void add_numeric(const build *b, const tree *t, const char *name) {
-    const hk_column *c =
-        numeric(b, name, tree_text(tree_get(t, "normalize"), "standard"));
+    const hk_column *c = numeric(
+        b, name, tree_text(tree_get(t, "normalize"), default_normalize(b->x)));
     hk_feature_use(b->s, c, b->deep ? HK_USE_DEEP : HK_USE_LINEAR);
 }
 
@@ -84,10 +139,8 @@ static hk_categorical_options categorical(const build *b, const tree *t,
                                           const char *name) {
     hk_categorical_options o;
     hk_categorical_options_init(&o, sizeof o);
-    int64_t longest = 0;
-    for (size_t i = 0; i < b->t->n && b->t->longest; i++)
-        if (strcmp(b->t->names[i], name) == 0)
-            longest = b->t->longest[i];
+    const table_column *c = table_find(b->t, name);
+    const int64_t longest = c ? c->longest : 0;
     o.values = tree_int(tree_get(t, "most"), longest ? longest : o.values);
     o.truncate = o.values > 0;
     return o;
@@ -95,7 +148,9 @@ static hk_categorical_options categorical(const build *b, const tree *t,
 
 static void add_vocabulary(const build *b, const tree *t, const char *name) {
     hk_categorical_options o = categorical(b, t, name);
-    o.min_count = tree_int(tree_get(t, "min_count"), 1);
+    const table_column *column = table_find(b->t, name);
+    const int64_t distinct = column ? column->distinct : 0;
+    o.min_count = tree_int(tree_get(t, "min_count"), least_count(distinct));
     o.missing = HK_MISSING_BUCKET;
     o.oov_buckets = 1;
     const tree *values = tree_get(t, "values"), *file = tree_get(t, "file");
@@ -115,7 +170,8 @@ static void add_vocabulary(const build *b, const tree *t, const char *name) {
     } else {
         c = hk_categorical_column_with_vocabulary_list(b->s, name, NULL, 0, &o);
     }
-    use(b, c, t, "both", tree_int(tree_get(t, "dimension"), 0));
+    use(b, c, t, "both",
+        tree_int(tree_get(t, "dimension"), dimension_of(distinct)));
 }
 
 static void add_hash(const build *b, const tree *t, const char *name) {
@@ -169,16 +225,27 @@ static void add_item(const build *b, const tree *t) {
             each(b, t, "feature", kinds[i].fn);
 }
 
+static void add_date(const build *b, const char *name) {
+    for (int i = 0; i < DATE_PARTS; i++) {
+        char *part = cli_printf("%s.%s", name, date_parts[i]);
+        add_numeric(b, NULL, part);
+        free(part);
+    }
+}
+
 // Without a list: every number as it is, every text by its vocabulary.
 static void add_all(const build *b) {
     for (size_t i = 0; i < b->t->n; i++) {
-        const char *name = b->t->names[i];
-        if (b->t->label && strcmp(name, b->t->label) == 0)
+        const table_column *c = &b->t->column[i];
+        if ((b->t->label && strcmp(c->name, b->t->label) == 0) ||
+            (b->t->weight && strcmp(c->name, b->t->weight) == 0))
             continue;
-        if (b->t->types[i] == HK_STRING)
-            add_vocabulary(b, NULL, name);
+        if (c->date)
+            add_date(b, c->name);
+        else if (c->type == HK_STRING)
+            add_vocabulary(b, NULL, c->name);
         else
-            add_numeric(b, NULL, name);
+            add_numeric(b, NULL, c->name);
     }
 }
 

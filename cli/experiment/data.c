@@ -38,8 +38,7 @@ static bool is_training(const data_user *u) {
     return strcmp(u->set, "train") == 0;
 }
 
-// Paths of a key, seen from the experiment's folder. Freed by free_list.
-static char **paths(const data_user *u, const char *key, size_t *n) {
+char **data_paths(const data_user *u, const char *key, size_t *n) {
     const tree *t = data_get(u, key);
     if (strcmp(key, "files") == 0 && u->override) {
         char **list = cli_alloc(sizeof *list);
@@ -101,7 +100,7 @@ typedef hk_dataset *(*source_fn)(const data_user *u, char **files, size_t n);
 static hk_dataset *from_digits(const data_user *u, char **files, size_t n) {
     static struct {
         pthread_mutex_t lock;
-        hk_dataset *d[3];
+        hk_dataset *d[4];
     } drawn = {.lock = PTHREAD_MUTEX_INITIALIZER};
     (void)files, (void)n;
     hk_digits_options o;
@@ -111,7 +110,10 @@ static hk_dataset *from_digits(const data_user *u, char **files, size_t n) {
     const int64_t first = tree_int(data_get(u, "skip"), 0);
     const int64_t count = tree_int(data_get(u, "count"), train ? 20000 : 5000);
     pthread_mutex_lock(&drawn.lock);
-    hk_dataset **d = &drawn.d[train ? 0 : strcmp(u->set, "eval") == 0 ? 1 : 2];
+    hk_dataset **d = &drawn.d[train                         ? 0
+                              : strcmp(u->set, "eval") == 0 ? 1
+                              : strcmp(u->set, "test") == 0 ? 2
+                                                            : 3];
     if (!*d)
         *d = hk_data_digits(&o, (uint64_t)(first < 0 ? 0 : first), count);
     hk_dataset *out = hk_dataset_retain(*d);
@@ -121,7 +123,7 @@ static hk_dataset *from_digits(const data_user *u, char **files, size_t n) {
 
 static hk_dataset *from_arrays(const data_user *u, char **files, size_t n) {
     size_t n_labels;
-    char **labels = paths(u, "labels", &n_labels);
+    char **labels = data_paths(u, "labels", &n_labels);
     const hk_file_options o = file_options(u);
     hk_array_file list[2] = {
         {.name = "image", .path = n ? files[0] : "", .role = HK_FEATURE},
@@ -211,24 +213,78 @@ static const struct {
 
 // ---- a share of the training data for evaluation ---------------------------
 
+static bool is_set(const data_user *u, const char *set) {
+    return strcmp(u->set, set) == 0;
+}
+
+static bool is_digits(const experiment *x) {
+    const data_user train = {.x = x, .set = "train"};
+    return strcmp(tree_text(data_get(&train, "source"), "digits"), "digits") ==
+           0;
+}
+
+bool data_drops_unlabelled(const data_user *u) {
+    return strcmp(tree_text(data_get(u, "on_missing_label"), "fail"), "drop") ==
+           0;
+}
+
+split_plan data_split_plan(const experiment *x) {
+    const data_user eval = {.x = x, .set = "eval"};
+    const data_user test = {.x = x, .set = "test"};
+    split_plan p = {.seed = tree_int(tree_path(x->root, "data.seed"), 1)};
+    if (is_digits(x))
+        return p;
+    if (!data_get(&eval, "files"))
+        p.eval_share = tree_float(tree_path(x->root, "data.holdout"), 0.1);
+    if (!data_get(&test, "files"))
+        p.test_share = tree_float(tree_path(x->root, "data.test.share"), 0);
+    p.folds = tree_int(tree_path(x->root, "data.folds"), 0);
+    p.fold = tree_int(tree_path(x->root, "data.fold"), 0);
+    return p;
+}
+
+bool data_has(const experiment *x, const char *set) {
+    const data_user u = {.x = x, .set = set};
+    const split_plan p = data_split_plan(x);
+    if (is_digits(x) || data_get(&u, "files"))
+        return is_digits(x) ? strcmp(set, "test") != 0 : true;
+    return strcmp(set, "eval") == 0 ? p.eval_share > 0
+                                    : p.test_share > 0 || p.folds > 0;
+}
+
+// What one filter looks at; lives as long as the program.
 typedef struct share {
-    int64_t every; // one of so many
-    bool wanted;   // that one, or the others
+    const split *rows; // NULL: whichever set
+    split blocks;      // of rows that are no table's
+    split_set wanted;
+    const char *label; // that has classes, or may be missing; NULL: neither
+    bool drops, has_classes;
 } share;
 
+static double label_of(const share *s, const hk_element *e) {
+    const hk_value *v = s->label ? hk_element_find(e, s->label) : NULL;
+    const void *p = v ? hk_tensor_data(v->tensor) : NULL;
+    if (!p || v->dtype == HK_STRING)
+        return 0;
+    return v->dtype == HK_I32   ? *(const int32_t *)p
+           : v->dtype == HK_F32 ? (double)*(const float *)p
+                                : 0;
+}
+
+// Missing ones are NaN or -1.
 static hk_status in_share(void *user, const hk_element *e, int *keep) {
     const share *s = user;
+    const double y = label_of(s, e);
+    *keep = !s->drops || (y == y && !(s->has_classes && y < 0));
+    if (!*keep || !s->rows)
+        return HK_OK;
     const hk_value *v = hk_element_find(e, "#");
-    const int64_t i = *(const int64_t *)hk_tensor_data(v->tensor);
-    *keep = (i % s->every == s->every - 1) == s->wanted;
+    const int64_t row = *(const int64_t *)hk_tensor_data(v->tensor);
+    *keep = split_of(s->rows, row, s->has_classes ? (size_t)y : 0) == s->wanted;
     return HK_OK;
 }
 
-static hk_dataset *cut_share(hk_dataset *d, int64_t every, bool wanted) {
-    if (hk_dataset_status(d) != HK_OK)
-        return d;
-    share *s = cli_alloc(sizeof *s); // lives as long as the program
-    *s = (share){every, wanted};
+static hk_dataset *filter(hk_dataset *d, share *s) {
     const hk_element *spec = hk_dataset_spec(d);
     const size_t n = spec->count;
     hk_select *list = cli_alloc(n * sizeof *list);
@@ -243,17 +299,35 @@ static hk_dataset *cut_share(hk_dataset *d, int64_t every, bool wanted) {
     return d;
 }
 
-// Only where one set of files serves both.
-static int64_t holdout(const data_user *u) {
-    const data_user train = {.x = u->x, .set = "train"};
-    const data_user eval = {.x = u->x, .set = "eval"};
-    const bool digits =
-        strcmp(tree_text(data_get(&train, "source"), "digits"), "digits") == 0;
-    if (digits || u->override || data_get(&eval, "files") ||
-        strcmp(u->set, "predict") == 0)
-        return 0;
-    const double part = tree_float(tree_path(u->x->root, "data.holdout"), 0.1);
-    return part > 0 ? (int64_t)lround(1 / part) : 0;
+// Only where one set of files serves several.
+static bool is_shared(const data_user *u) {
+    const split_plan p = data_split_plan(u->x);
+    if (u->override || u->whole || is_set(u, "predict") || is_digits(u->x))
+        return false;
+    if (!is_training(u) && data_get(u, "files"))
+        return false;
+    return p.eval_share > 0 || p.test_share > 0 || p.folds > 0;
+}
+
+static hk_dataset *cut_share(const data_user *u, hk_dataset *d) {
+    const table *t = table_of(u->x);
+    const bool drops = t && data_drops_unlabelled(u) && !is_set(u, "predict");
+    const bool shared = is_shared(u);
+    if (hk_dataset_status(d) != HK_OK || (!shared && !drops))
+        return d;
+    share *s = cli_alloc(sizeof *s);
+    *s = (share){.wanted = is_training(u)      ? SPLIT_TRAIN
+                           : is_set(u, "eval") ? SPLIT_EVAL
+                                               : SPLIT_TEST,
+                 .label = t ? t->label : NULL,
+                 .drops = drops,
+                 .has_classes = t && (t->n_words || t->classes)};
+    // The rows of a table were shared out when it was learnt.
+    const split_plan p = data_split_plan(u->x);
+    split_blocks(&s->blocks, &p);
+    if (shared)
+        s->rows = t ? &t->rows_of : &s->blocks;
+    return filter(d, s);
 }
 
 // ---- examples, then batches ------------------------------------------------
@@ -261,23 +335,21 @@ static int64_t holdout(const data_user *u) {
 static hk_dataset *examples(const data_user *u) {
     const char *name = tree_text(data_get(u, "source"), "digits");
     size_t n = 0;
-    char **files = paths(u, "files", &n);
+    char **files = data_paths(u, "files", &n);
     hk_dataset *d = NULL;
-    bool is_digits = false;
+    bool drawn = false;
     for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
         if (strcmp(sources[i].name, name) == 0) {
-            is_digits = i == 0;
+            drawn = i == 0;
             d = sources[i].fn(u, files, n);
         }
     free_list(files, n);
-    const int64_t every = holdout(u);
-    if (every > 1)
-        d = cut_share(d, every, !is_training(u));
+    d = cut_share(u, d);
     const int64_t skip = tree_int(data_get(u, "skip"), 0);
     const int64_t count = tree_int(data_get(u, "count"), -1);
-    if (!is_digits && skip > 0)
+    if (!drawn && skip > 0)
         d = hk_data_skip(d, skip);
-    if (!is_digits && count >= 0)
+    if (!drawn && count >= 0)
         d = hk_data_take(d, count);
     return d;
 }
@@ -536,7 +608,7 @@ static int check_place(const experiment *x, const data_user *u) {
     if (!x->shipped || tree_path(x->root, "data.dir"))
         return 0;
     size_t n;
-    char **list = paths(u, "files", &n);
+    char **list = data_paths(u, "files", &n);
     int failed = 0;
     for (size_t i = 0; i < n && !failed; i++)
         if (!is_there(list[i]))
@@ -547,10 +619,49 @@ static int check_place(const experiment *x, const data_user *u) {
     return failed;
 }
 
+static int check_share(const experiment *x, const char *key) {
+    const tree *t = tree_path(x->root, key);
+    const double v = tree_float(t, 0.1);
+    const bool none = v == 0 && strcmp(key, "data.holdout") == 0;
+    if ((v > 0 && v < 1) || none)
+        return 0;
+    return cli_fail("%s%s is %s; it is a share of the rows, above 0 and below "
+                    "1, such as 0.1%s",
+                    tree_where(t), key, tree_text(t, ""),
+                    strcmp(key, "data.holdout") == 0
+                        ? " (0: every row is trained on, and none is scored)"
+                        : "");
+}
+
+// Shares of one file, and folds.
+static int check_sets(const experiment *x) {
+    int failed = check_share(x, "data.holdout");
+    if (!failed)
+        failed = check_share(x, "data.test.share");
+    if (failed)
+        return failed;
+    const split_plan p = data_split_plan(x);
+    if (p.eval_share + p.test_share >= 1)
+        return cli_fail("%s: data.holdout (%g) and data.test.share (%g) leave "
+                        "no rows to train on",
+                        x->path, p.eval_share, p.test_share);
+    const tree *folds = tree_path(x->root, "data.folds");
+    if (folds && (p.folds < 2 || p.folds > 1000))
+        return cli_fail("%sdata.folds is %lld; it is at least 2 and at most "
+                        "1000",
+                        tree_where(folds), (long long)p.folds);
+    if (p.fold < 0 || (p.fold > 0 && p.fold >= p.folds))
+        return cli_fail("%sdata.fold is %lld; it lies between 0 and data.folds "
+                        "less one",
+                        tree_where(tree_path(x->root, "data.fold")),
+                        (long long)p.fold);
+    return 0;
+}
+
 int data_check(const experiment *x) {
-    static const char *const sets[] = {"train", "eval", "predict"};
-    int failed = 0;
-    for (size_t i = 0; i < 3 && !failed; i++)
+    static const char *const sets[] = {"train", "eval", "test", "predict"};
+    int failed = check_sets(x);
+    for (size_t i = 0; i < 4 && !failed; i++)
         failed = check_set(x, sets[i]);
     const data_user u = {.x = x, .set = "train"};
     const char *source = tree_text(data_get(&u, "source"), "digits");

@@ -363,6 +363,12 @@ static int make_canned(job *j) {
     o.n_classes =
         tree_int(tree_get(t, "classes"), words ? words : rows->classes);
     o.features = rows->features;
+    o.target = o.n_classes ? HK_TARGET_RAW : rows->target;
+    o.target_mean = rows->target_mean;
+    o.target_scale = rows->target_scale;
+    o.weight = rows->weight;
+    o.class_weights = rows->class_weight;
+    o.n_class_weights = rows->n_class_weights;
     o.label = j->x->label_name;
     o.dropout = tree_float(tree_get(t, "dropout"), 0);
     int64_t hidden[32] = {128, 64};

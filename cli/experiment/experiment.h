@@ -82,13 +82,14 @@ typedef struct model_user {
 int model_sweep(model_user *u, const char *path);
 hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m);
 
-// The data of "train", "eval" or "predict". override: NULL, or the --data of
-// the command line (a path or pattern instead of files).
+// The data of "train", "eval", "test" or "predict". override: NULL, or the
+// --data of the command line (a path or pattern instead of files).
 typedef struct data_user {
     const experiment *x;
     const char *set;
     const char *override;
     bool repeat;   // training without a number of epochs: again and again
+    bool whole;    // every row, whichever set it is in
     bool stranger; // a worker that does not know its number: an own order
 } data_user;
 hk_status data_input(void *user, const hk_input_call *call, hk_dataset **out);
@@ -107,6 +108,8 @@ void data_scaling_free(scaling *s);
 // Training examples, at most `most`; and how many of them make a batch.
 int64_t data_rows(const experiment *x, int64_t most);
 int64_t data_batch(const experiment *x);
+// Are there examples of "eval", of "test"?
+bool data_has(const experiment *x, const char *set);
 // What the schema cannot check; 0 or an exit code after a message.
 int data_check(const experiment *x);
 

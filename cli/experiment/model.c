@@ -1,7 +1,7 @@
 // model.c - the model_fn behind `layers`: one function per kind of layer.
 #include <stdlib.h>
 #include <string.h>
-#include "experiment/experiment.h"
+#include "experiment/csv_table.h"
 
 typedef struct build {
     hk_graph *g;
@@ -366,7 +366,10 @@ static tree *with_params(hk_graph *g, const model_user *u) {
 static hk_status build_model(hk_graph *g, hk_mode mode, hk_spec *m,
                              const model_user *u, const tree *t) {
     build b = {.g = g, .mode = mode, .l2 = tree_float(tree_get(t, "l2"), 0)};
-    hk_node *x = hk_feature(m, tree_text(tree_get(t, "input"), NULL));
+    const table *rows = table_of(u->x);
+    hk_node *x = rows && rows->features
+                     ? hk_input_layer(m, rows->features)
+                     : hk_feature(m, tree_text(tree_get(t, "input"), NULL));
     for (const tree *item = tree_get(t, "layers")->child; item && x;
          item = item->next)
         x = add_layer(&b, x, item->child);
@@ -376,7 +379,7 @@ static hk_status build_model(hk_graph *g, hk_mode mode, hk_spec *m,
         predictions(m, g, x, &o);
     if (mode == HK_PREDICT || !x)
         return hk_graph_status(g);
-    o.label = hk_label(m, tree_text(tree_get(t, "label"), NULL));
+    o.label = hk_label(m, tree_text(tree_get(t, "label"), u->x->label_name));
     losses(m, g, o.kind, loss, o.label, x);
     if (mode == HK_EVAL)
         all_metrics(m, g, &o, tree_get(t, "metrics"));

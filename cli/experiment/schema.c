@@ -22,7 +22,7 @@ static void path_of(const tree *t, char *out) {
     const char *word = t->key;
     if (strcmp(out, "data") == 0 &&
         (strcmp(word, "train") == 0 || strcmp(word, "eval") == 0 ||
-         strcmp(word, "predict") == 0))
+         strcmp(word, "test") == 0 || strcmp(word, "predict") == 0))
         word = "<set>";
     const size_t n = strlen(out);
     if (n + strlen(word) + 2 < MOST_PATH)
@@ -61,6 +61,7 @@ static bool unknown(const tree *t) {
     if (strcmp(path, "data") == 0) {
         names[n++] = "train";
         names[n++] = "eval";
+        names[n++] = "test";
         names[n++] = "predict";
     }
     const char *near = cli_nearest(t->key, names, n);

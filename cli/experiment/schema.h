@@ -27,8 +27,8 @@ typedef enum schema_type {
 } schema_type;
 
 typedef struct schema_key {
-    const char *path; // "model.layers.dense.units"; "<set>" is train, eval or
-                      // predict
+    const char *path; // "model.layers.dense.units"; "<set>" is train, eval,
+                      // test or predict
     schema_type type;
     const char *dflt;   // as text for people; "" for none
     const char *values; // SCHEMA_CHOICE: "a|b"; SCHEMA_ITEM: its main key

@@ -41,6 +41,15 @@ typedef enum hk_canned_kind {
     HK_CANNED_DNN_LINEAR = 3 // DNNLinearCombined*: wide & deep
 } hk_canned_kind;
 
+// What a regressor learns of its label y. Its loss is that of the scaled value;
+// predictions and metrics are in the unit of the label.
+typedef enum hk_target {
+    HK_TARGET_RAW = 0,      // y
+    HK_TARGET_STANDARD = 1, // (y - mean) / scale
+    HK_TARGET_LOG = 2,      // (log(y) - mean) / scale
+    HK_TARGET_LOG1P = 3     // (log(1 + y) - mean) / scale
+} hk_target;
+
 typedef struct hk_canned_options {
     size_t struct_size; // set by hk_canned_options_init
     hk_canned_kind kind;
@@ -58,7 +67,12 @@ typedef struct hk_canned_options {
     const hk_optimizer_options *optimizer;        // deep, or the only part
     const hk_optimizer_options *linear_optimizer; // of DNN_LINEAR
     uint32_t batch_norm;                          // 1: after hidden layers
-    uint32_t reserved;
+    hk_target target;                             // of a regressor; default RAW
+    double target_mean, target_scale;             // default 0 and 1
+    const char *weight; // name of a label with the weight of each example in
+                        // the loss; NULL: all are 1; copied
+    const double *class_weights; // one for each class; NULL: all are 1; copied
+    size_t n_class_weights;
 } hk_canned_options;
 
 HK_API void hk_canned_options_init(hk_canned_options *opt, size_t struct_size,
@@ -68,8 +82,9 @@ HK_API void hk_canned_options_init(hk_canned_options *opt, size_t struct_size,
 // the estimator's options; model_fn, user and tag are set here; NULL: none.
 // Predictions: "logits", then "probabilities" [batch, classes] and "class_ids",
 // and of two classes "logistic"; of a regressor "predictions". Metrics:
-// accuracy, average_loss, label/mean, prediction/mean, and of two classes auc,
-// auc_precision_recall, precision, recall. The loss is
+// accuracy, average_loss, label/mean, prediction/mean, of two classes auc,
+// auc_precision_recall, precision, recall, and of a regressor rmse, mae, r2.
+// The loss is
 // the mean over the batch (TensorFlow 1 summed, which tied the learning rate to
 // the batch size). Equal options share graphs and plans.
 HK_API hk_status hk_canned_create(hk_context *ctx, const hk_canned_options *opt,

@@ -37,7 +37,8 @@ typedef enum hk_missing {
     HK_MISSING_MEAN = 3,    // numeric: the mean of the data
     HK_MISSING_BUCKET = 4,  // an id of its own, the last one; numeric: the
                             // default and a second float that is 1
-    HK_MISSING_DROP = 5     // categorical: no id
+    HK_MISSING_DROP = 5,    // categorical: no id
+    HK_MISSING_FLAG = 6     // numeric: the mean, and a second float that is 1
 } hk_missing;
 
 typedef enum hk_normalizer {

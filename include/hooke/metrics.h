@@ -43,7 +43,9 @@ typedef enum hk_metric_kind {
     // At each threshold, a prediction above it is positive:
     // tp / (1e-7 + tp + fp), tp / (1e-7 + tp + fn).
     HK_METRIC_PRECISION_AT_THRESHOLDS = 15,
-    HK_METRIC_RECALL_AT_THRESHOLDS = 16
+    HK_METRIC_RECALL_AT_THRESHOLDS = 16,
+    // 1 - sum((p - l)^2) / sum((l - mean)^2); 0 where all labels are equal.
+    HK_METRIC_R2 = 17
 } hk_metric_kind;
 
 typedef enum hk_curve {

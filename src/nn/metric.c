@@ -58,6 +58,8 @@ const char *hki_metric_name(hk_metric_kind kind) {
         return "precision_at_thresholds";
     case HK_METRIC_RECALL_AT_THRESHOLDS:
         return "recall_at_thresholds";
+    case HK_METRIC_R2:
+        return "r2";
     }
     return NULL;
 }
@@ -151,6 +153,9 @@ static hk_status configure(hk_metric *m, const hk_metric_options *o) {
     case HK_METRIC_MSE:
     case HK_METRIC_RMSE:
     case HK_METRIC_MAE:
+        return HK_OK;
+    case HK_METRIC_R2:
+        m->n = 4;
         return HK_OK;
     case HK_METRIC_AUC:
         return use_auc(m, o);

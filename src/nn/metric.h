@@ -3,6 +3,7 @@
 // The state is a vector of sums, so that merging is adding:
 //   mean, accuracy, mse,
 //   rmse, mae, top_k         total, count
+//   r2                       squared errors, count, labels, squared labels
 //   precision(_at_k)         true positives, false positives
 //   recall(_at_k)            true positives, false negatives
 //   auc, *_at_thresholds     weight of positive labels by bucket, then of

@@ -238,6 +238,18 @@ static hk_status add_elements(hk_metric *m, const batch *b) {
     return HK_OK;
 }
 
+static hk_status add_squares(hk_metric *m, const batch *b) {
+    for (int64_t i = 0; i < b->count; i++) {
+        const double w = weight(b, i), l = load(&b->labels, i);
+        const double gap = load(&b->predictions, i) - l;
+        m->state[0] += w * gap * gap;
+        m->state[1] += w;
+        m->state[2] += w * l;
+        m->state[3] += w * l * l;
+    }
+    return HK_OK;
+}
+
 // state[1]: false positives of precision, false negatives of recall.
 static hk_status add_positives(hk_metric *m, const batch *b) {
     const bool precision = m->kind == HK_METRIC_PRECISION;
@@ -438,6 +450,7 @@ static const rule rules[] = {
     [HK_METRIC_MEAN_IOU] = {FORM_EQUAL, add_classes},
     [HK_METRIC_PRECISION_AT_THRESHOLDS] = {FORM_EQUAL, add_thresholds},
     [HK_METRIC_RECALL_AT_THRESHOLDS] = {FORM_EQUAL, add_thresholds},
+    [HK_METRIC_R2] = {FORM_EQUAL, add_squares},
 };
 
 static hk_status update(hk_metric *m, batch *b, const hk_tensor *labels,

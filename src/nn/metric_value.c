@@ -153,6 +153,13 @@ static double matrix_accuracy(const hk_metric *m) {
     return safe_div(diagonal, all);
 }
 
+// ---- errors ----------------------------------------------------------------
+
+static double r2(const double *s) {
+    const double spread = s[3] - s[2] * safe_div(s[2], s[1]);
+    return spread > 0.0 ? 1.0 - s[0] / spread : 0.0;
+}
+
 // ---- public -----------------------------------------------------------------
 
 hk_status hk_metric_value(const hk_metric *m, double *value) {
@@ -169,6 +176,9 @@ hk_status hk_metric_value(const hk_metric *m, double *value) {
         break;
     case HK_METRIC_RMSE:
         *value = sqrt(safe_div(s[0], s[1]));
+        break;
+    case HK_METRIC_R2:
+        *value = r2(s);
         break;
     case HK_METRIC_PRECISION:
     case HK_METRIC_RECALL:

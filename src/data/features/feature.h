@@ -130,9 +130,16 @@ static inline bool hki_column_is_categorical(const hk_column *c) {
 static inline int64_t hki_missing_bucket(const hk_column *c) {
     return c->missing == HK_MISSING_BUCKET ? 1 : 0;
 }
+// Does a second float say that the number is missing? Is the mean in its place?
+static inline bool hki_numeric_flags(const hk_column *c) {
+    return c->missing == HK_MISSING_BUCKET || c->missing == HK_MISSING_FLAG;
+}
+static inline bool hki_numeric_by_mean(const hk_column *c) {
+    return c->missing == HK_MISSING_MEAN || c->missing == HK_MISSING_FLAG;
+}
 // Floats that a numeric column gives.
 static inline int64_t hki_numeric_floats(const hk_column *c) {
-    return c->missing == HK_MISSING_BUCKET ? 2 * c->width : c->width;
+    return hki_numeric_flags(c) ? 2 * c->width : c->width;
 }
 
 // ---- sets -----------------------------------------------------------------

@@ -49,7 +49,7 @@ double hki_transform_back(hk_transform t, double y) {
 }
 
 double hki_numeric_default(const hk_column *c, int64_t j) {
-    return c->missing == HK_MISSING_MEAN
+    return hki_numeric_by_mean(c)
                ? hki_transform_back(c->transform, c->stats.mean[j])
                : c->default_value;
 }
@@ -65,7 +65,7 @@ static hk_status check_numeric(const char *key, const hk_numeric_options *o) {
         return hki_fail(HK_E_INVALID_ARG,
                         "numeric column \"%s\": normalizer %d, transform %d",
                         key, (int)o->normalizer, (int)o->transform);
-    if ((unsigned)o->missing >= HK_MISSING_DROP)
+    if ((unsigned)o->missing > HK_MISSING_FLAG || o->missing == HK_MISSING_DROP)
         return hki_fail(HK_E_INVALID_ARG,
                         "numeric column \"%s\": missing policy %d", key,
                         (int)o->missing);
@@ -121,7 +121,7 @@ static hk_status numeric_column(hk_feature_set *s, const char *key,
                    .default_value = o.default_value};
     const bool by_std = c.normalizer == HK_NORM_MEAN_STD;
     const bool by_range = c.normalizer == HK_NORM_MIN_MAX;
-    const bool by_mean = by_std || c.missing == HK_MISSING_MEAN;
+    const bool by_mean = by_std || hki_numeric_by_mean(&c);
     HKI_TRY(take_stats(s, &c, by_mean, "mean", o.mean, &c.stats.mean));
     HKI_TRY(take_stats(s, &c, by_std, "std", o.std, &c.stats.std));
     HKI_TRY(take_stats(s, &c, by_range, "min", o.min, &c.stats.min));

@@ -20,7 +20,7 @@ static double normalized(const hk_column *c, int64_t j, double x) {
 // One numeric column of all rows; row r of the output begins at r * stride.
 static hk_status put_numeric(const hk_column *c, const hki_cells *cells,
                              float *out, int64_t stride) {
-    const bool flagged = c->missing == HK_MISSING_BUCKET;
+    const bool flagged = hki_numeric_flags(c);
     for (int64_t r = 0; r < cells->rows; r++) {
         float *const row = out + r * stride;
         HKI_TRY(hki_numeric_row(c, cells, r));

@@ -159,7 +159,7 @@ static hk_status numeric_result(fit *f, fit_column *c) {
     const hk_column *const col = c->column;
     const bool by_std = col->normalizer == HK_NORM_MEAN_STD;
     const bool by_range = col->normalizer == HK_NORM_MIN_MAX;
-    const bool by_mean = by_std || col->missing == HK_MISSING_MEAN;
+    const bool by_mean = by_std || hki_numeric_by_mean(col);
     hki_arena *const a = &f->set->arena;
     hki_stats *const st = &c->stats;
     HKI_TRY(need(a, col, by_mean, col->stats.mean, &st->mean));

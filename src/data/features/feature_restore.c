@@ -6,10 +6,11 @@
 #include "data/features/feature.h"
 #include "data/features/feature_names.h"
 
-const hki_name hki_missing_names[6] = {
+const hki_name hki_missing_names[7] = {
     {"auto", HK_MISSING_AUTO},       {"error", HK_MISSING_ERROR},
     {"default", HK_MISSING_DEFAULT}, {"mean", HK_MISSING_MEAN},
-    {"bucket", HK_MISSING_BUCKET},   {"drop", HK_MISSING_DROP}};
+    {"bucket", HK_MISSING_BUCKET},   {"drop", HK_MISSING_DROP},
+    {"flag", HK_MISSING_FLAG}};
 const hki_name hki_normalizer_names[3] = {{"none", HK_NORM_NONE},
                                           {"mean_std", HK_NORM_MEAN_STD},
                                           {"min_max", HK_NORM_MIN_MAX}};

@@ -4,7 +4,8 @@
 #include "estimator/estimator.h"
 
 _Static_assert(sizeof(hk_canned_options) ==
-                   offsetof(hk_canned_options, reserved) + sizeof(uint32_t),
+                   offsetof(hk_canned_options, n_class_weights) +
+                       sizeof(size_t),
                "option structs have no tail padding");
 
 // What the model_fn reads; lives as long as the estimator.
@@ -13,7 +14,8 @@ struct hk_canned {
     hk_optimizer_options deep, linear;
     hk_schedule *schedules[2];
     int64_t *hidden;
-    char *label, *tag;
+    double *class_weights;
+    char *label, *weight, *tag;
 };
 
 // ---- options --------------------------------------------------------------
@@ -23,7 +25,8 @@ void hk_canned_options_init(hk_canned_options *opt, size_t struct_size,
     const hk_canned_options d = {.struct_size = sizeof d,
                                  .kind = kind,
                                  .activation = HK_ACT_RELU,
-                                 .n_classes = 2};
+                                 .n_classes = 2,
+                                 .target_scale = 1};
     hki_options_init(opt, struct_size, &d, sizeof d);
 }
 
@@ -34,12 +37,34 @@ void hk_canned_model_destroy(hk_canned *c) {
     hk_schedule_release(c->schedules[0]);
     hk_schedule_release(c->schedules[1]);
     hki_free(c->hidden);
+    hki_free(c->class_weights);
     hki_free(c->label);
+    hki_free(c->weight);
     hki_free(c->tag);
     hki_free(c);
 }
 
+static hk_status check_target(const hk_canned_options *o) {
+    if ((unsigned)o->target > HK_TARGET_LOG1P || !isfinite(o->target_mean) ||
+        !isfinite(o->target_scale) || !(o->target_scale > 0))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "canned: target %d, mean %g, scale %g; the scale is "
+                        "above 0",
+                        (int)o->target, o->target_mean, o->target_scale);
+    if (o->n_class_weights > 0 && (o->class_weights == NULL ||
+                                   o->n_class_weights != (size_t)o->n_classes))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "canned: %zu class weights for %lld classes",
+                        o->n_class_weights, (long long)o->n_classes);
+    for (size_t i = 0; i < o->n_class_weights; i++)
+        if (!isfinite(o->class_weights[i]) || o->class_weights[i] < 0)
+            return hki_fail(HK_E_INVALID_ARG, "canned: class weight %zu is %g",
+                            i, o->class_weights[i]);
+    return HK_OK;
+}
+
 static hk_status check(const hk_canned_options *o) {
+    HKI_TRY(check_target(o));
     if (o->kind < HK_CANNED_LINEAR || o->kind > HK_CANNED_DNN_LINEAR)
         return hki_fail(HK_E_INVALID_ARG, "canned: unknown kind %d",
                         (int)o->kind);
@@ -101,6 +126,15 @@ static hk_status copy(hk_canned *c, const hk_canned_options *o) {
     if (o->label != NULL)
         HKI_TRY(hki_strdup(o->label, &c->label));
     c->opt.label = c->label;
+    if (o->weight != NULL)
+        HKI_TRY(hki_strdup(o->weight, &c->weight));
+    c->opt.weight = c->weight;
+    const size_t n = o->n_class_weights;
+    HKI_TRY(hki_alloc_array(n, sizeof *c->class_weights, &c->class_weights));
+    if (n > 0)
+        memcpy(c->class_weights, o->class_weights,
+               n * sizeof *c->class_weights);
+    c->opt.class_weights = c->class_weights;
     default_optimizers(c);
     const hk_optimizer_options *const given[2] = {o->optimizer,
                                                   o->linear_optimizer};
@@ -130,6 +164,11 @@ static hk_status make_tag(hk_canned *c) {
         (unsigned long long)set.fingerprint);
     for (size_t i = 0; s == HK_OK && i < o->n_hidden; i++)
         s = hki_buf_printf(&b, ":%lld", (long long)o->hidden[i]);
+    if (s == HK_OK)
+        s = hki_buf_printf(&b, ":%d,%a,%a,%s", (int)o->target, o->target_mean,
+                           o->target_scale, o->weight != NULL ? o->weight : "");
+    for (size_t i = 0; s == HK_OK && i < o->n_class_weights; i++)
+        s = hki_buf_printf(&b, ",%a", o->class_weights[i]);
     // The spec holds the optimizers, too.
     const hk_optimizer_options *const list[2] = {&c->deep, &c->linear};
     for (int i = 0; s == HK_OK && i < 2; i++)
@@ -184,6 +223,8 @@ typedef struct head {
     hk_graph *g;
     hk_node *logits; // [batch, units]
     hk_node *label;  //  [batch, 1] as float, or class ids
+    hk_node *target; // what the logits are to be: the label, or as it is learnt
+    hk_node *weight; // of each example; NULL: 1
     hk_node *scores; // probability of class 1, or the value
     hk_node *classes;
 } head;
@@ -209,10 +250,38 @@ static void predict_binary(head *h) {
     hk_spec_prediction(h->m, "class_ids", h->classes);
 }
 
-static void predict(head *h, int64_t n_classes) {
+// A logarithm that leaves e^x finite in float32.
+#define MOST_LOG 88.0
+
+// From what is learnt to the unit of the label, and the other way.
+static hk_node *in_unit(hk_graph *g, const hk_canned_options *o, hk_node *z) {
+    if (o->target == HK_TARGET_RAW)
+        return z;
+    hk_node *const scaled = hk_mul(g, z, hk_constant_float(g, o->target_scale));
+    hk_node *const y = hk_add(g, scaled, hk_constant_float(g, o->target_mean));
+    if (o->target == HK_TARGET_STANDARD)
+        return y;
+    hk_node *const e = hk_exp(g, hk_clip(g, y, -MOST_LOG, MOST_LOG));
+    return o->target == HK_TARGET_LOG ? e
+                                      : hk_sub(g, e, hk_constant_float(g, 1));
+}
+
+static hk_node *as_learnt(hk_graph *g, const hk_canned_options *o, hk_node *y) {
+    if (o->n_classes > 0 || o->target == HK_TARGET_RAW)
+        return y;
+    if (o->target == HK_TARGET_LOG1P)
+        y = hk_add(g, y, hk_constant_float(g, 1));
+    if (o->target != HK_TARGET_STANDARD)
+        y = hk_log(g, y);
+    y = hk_sub(g, y, hk_constant_float(g, o->target_mean));
+    return hk_mul(g, y, hk_constant_float(g, 1 / o->target_scale));
+}
+
+static void predict(head *h, const hk_canned_options *o) {
+    const int64_t n_classes = o->n_classes;
     if (n_classes == 0) {
-        h->scores = h->logits;
-        hk_spec_prediction(h->m, "predictions", h->logits);
+        h->scores = in_unit(h->g, o, h->logits);
+        hk_spec_prediction(h->m, "predictions", h->scores);
         return;
     }
     hk_spec_prediction(h->m, "logits", h->logits);
@@ -225,16 +294,41 @@ static void predict(head *h, int64_t n_classes) {
     hk_spec_prediction(h->m, "class_ids", h->classes);
 }
 
+// The example's own weight times that of its class, [batch, 1]; NULL: 1.
+static hk_node *weight_of(const head *h, const hk_canned_options *o) {
+    hk_graph *const g = h->g;
+    hk_node *own = NULL, *by_class = NULL;
+    if (o->weight != NULL)
+        own = column(g, hk_cast(g, hk_label(h->m, o->weight), HK_F32));
+    for (size_t i = 0; i < o->n_class_weights; i++) {
+        hk_node *const is = hk_cast(
+            g,
+            hk_compare(g, h->label, HK_EQUAL, hk_constant_float(g, (double)i)),
+            HK_F32);
+        hk_node *const w =
+            hk_mul(g, is, hk_constant_float(g, o->class_weights[i]));
+        by_class = by_class != NULL ? hk_add(g, by_class, w) : w;
+    }
+    if (own != NULL && by_class != NULL)
+        return hk_mul(g, own, by_class);
+    return own != NULL ? own : by_class;
+}
+
 static void set_loss(head *h, int64_t n_classes) {
     hk_graph *const g = h->g;
     hk_node *loss;
+    hk_loss_options o;
+    hk_loss_options_init(&o, sizeof o);
+    if (h->weight != NULL)
+        o.reduction = HK_REDUCTION_MEAN; // one of weight 2 counts as two
     if (n_classes == 0)
-        loss = hk_mean_squared_error(g, h->label, h->logits, NULL, NULL);
+        loss = hk_mean_squared_error(g, h->target, h->logits, h->weight, &o);
     else if (n_classes == 2)
-        loss = hk_sigmoid_cross_entropy(g, h->label, h->logits, NULL, NULL);
+        loss = hk_sigmoid_cross_entropy(g, h->label, h->logits, h->weight, &o);
     else
         loss = hk_sparse_softmax_cross_entropy(
-            g, vector(g, hk_cast(g, h->label, HK_I64)), h->logits, NULL, NULL);
+            g, vector(g, hk_cast(g, h->label, HK_I64)), h->logits,
+            h->weight != NULL ? vector(g, h->weight) : NULL, &o);
     hk_spec_loss(h->m, loss);
     hk_spec_metric(h->m, "average_loss", HK_METRIC_MEAN, NULL, loss, NULL,
                    NULL);
@@ -255,8 +349,17 @@ static void binary_metrics(const head *h) {
                    NULL);
 }
 
+static void regression_metrics(const head *h) {
+    hk_spec *const m = h->m;
+    hk_spec_metric(m, "rmse", HK_METRIC_RMSE, h->label, h->scores, NULL, NULL);
+    hk_spec_metric(m, "mae", HK_METRIC_MAE, h->label, h->scores, NULL, NULL);
+    hk_spec_metric(m, "r2", HK_METRIC_R2, h->label, h->scores, NULL, NULL);
+}
+
 static void metrics(const head *h, int64_t n_classes) {
     hk_spec *const m = h->m;
+    if (n_classes == 0)
+        regression_metrics(h);
     if (n_classes > 0)
         hk_spec_metric(m, "accuracy", HK_METRIC_ACCURACY,
                        hk_cast(h->g, h->label, HK_I64), h->classes, NULL, NULL);
@@ -291,10 +394,12 @@ static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
         hk_node *const wide = linear_logits(m, c, units);
         h.logits = h.logits != NULL ? hk_add(g, h.logits, wide) : wide;
     }
-    predict(&h, n);
+    predict(&h, &c->opt);
     if (mode == HK_PREDICT)
         return hk_graph_status(g);
     h.label = column(g, hk_cast(g, hk_label(m, c->opt.label), HK_F32));
+    h.target = as_learnt(g, &c->opt, h.label);
+    h.weight = weight_of(&h, &c->opt);
     set_loss(&h, n);
     if (mode == HK_EVAL)
         metrics(&h, n);

@@ -1,0 +1,373 @@
+// column_roles.c - from what the columns are to what is done with them.
+#include "experiment/column_roles.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "experiment/csv_table.h"
+
+enum {
+    FEW_ROWS = 20,  // fewer say nothing of a column
+    MOST_LINES = 40 // of a summary
+};
+
+// ---- what is asked for -------------------------------------------------------
+
+static bool is_listed(const tree *t, const char *name) {
+    if (t && t->kind == TREE_SCALAR)
+        return strcmp(t->text, name) == 0;
+    for (const tree *c = t ? t->child : NULL; c; c = c->next)
+        if (c->text && strcmp(c->text, name) == 0)
+            return true;
+    return false;
+}
+
+static bool has_column(const table_facts *f, const char *name) {
+    for (size_t i = 0; i < f->n; i++)
+        if (strcmp(f->column[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+static int no_column(const char *file, const table_facts *f, const tree *where,
+                     const char *name, const char *key) {
+    const char **names = cli_alloc((f->n + 1) * sizeof *names);
+    for (size_t i = 0; i < f->n; i++)
+        names[i] = f->column[i].name;
+    const char *near = cli_nearest(name, names, f->n);
+    const int failed =
+        near ? cli_fail("%s'%s' names the column '%s', which %s does not have; "
+                        "did you mean '%s'?",
+                        tree_where(where), key, name, file, near)
+             : cli_fail("%s'%s' names the column '%s', which %s does not have",
+                        tree_where(where), key, name, file);
+    free(names);
+    return failed;
+}
+
+static int check_names(const char *file, const table_facts *f,
+                       const role_wishes *w) {
+    const tree *e = w->exclude;
+    if (e && e->kind == TREE_SCALAR && !has_column(f, e->text))
+        return no_column(file, f, e, e->text, "exclude");
+    for (const tree *c = e && e->kind == TREE_LIST ? e->child : NULL; c;
+         c = c->next)
+        if (!has_column(f, c->text))
+            return no_column(file, f, c, c->text, "exclude");
+    for (const tree *c = w->types ? w->types->child : NULL; c; c = c->next)
+        if (!has_column(f, c->key))
+            return no_column(file, f, c, c->key, "columns");
+    if (w->weight && !has_column(f, w->weight))
+        return no_column(file, f, NULL, w->weight, "weight");
+    if (is_listed(e, w->label))
+        return cli_fail("%s'exclude' names '%s', which is the label",
+                        tree_where(e), w->label);
+    return 0;
+}
+
+// Does model.columns use it? A part of a date counts for the date.
+static bool is_used(const tree *t, const char *name) {
+    const size_t n = strlen(name);
+    for (const tree *c = t ? t->child : NULL; c; c = c->next) {
+        if (c->kind == TREE_SCALAR && c->text &&
+            strncmp(c->text, name, n) == 0 &&
+            (!c->text[n] || c->text[n] == '.'))
+            return true;
+        if (is_used(c, name))
+            return true;
+    }
+    return false;
+}
+
+// ---- what the values say -----------------------------------------------------
+
+static int64_t distinct(const column_facts *c) {
+    return (int64_t)c->words.n;
+}
+
+static bool is_constant(const column_facts *c) {
+    return distinct(c) == 1 && !c->missing;
+}
+
+// Names, comments, numbers of tickets: nothing comes again.
+static bool is_text_id(const column_facts *c) {
+    return !facts_is_number(c) && c->filled >= FEW_ROWS &&
+           (distinct(c) >= SCAN_DISTINCT ||
+            (double)distinct(c) > 0.9 * (double)c->filled);
+}
+
+static bool is_counter(const column_facts *c, int64_t rows) {
+    return facts_is_number(c) && c->counts && !c->missing && rows >= FEW_ROWS;
+}
+
+static const char *reason_to_leave(const column_facts *c, int64_t rows) {
+    date_order order;
+    if (!c->filled)
+        return "it has no values";
+    if (is_constant(c))
+        return "it is always the same";
+    if (is_counter(c, rows))
+        return "it counts the rows";
+    if (is_text_id(c) && !facts_is_date(c, &order))
+        return "its texts hardly come twice";
+    return NULL;
+}
+
+// Of the numbers and a label in numbers.
+static double correlation(const column_facts *c) {
+    const double n = (double)c->pairs;
+    const double xy = c->sum_product - c->sum * c->sum_label / n;
+    const double xx = c->sum_squares - c->sum * c->sum / n;
+    const double yy = c->sum_label_squares - c->sum_label * c->sum_label / n;
+    return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : 0;
+}
+
+// Does it give the label away? A value that comes once could not say.
+static bool tells_label(const table_facts *f, const column_facts *c) {
+    if (f->label == f->n || c->filled < FEW_ROWS)
+        return false;
+    const column_facts *label = &f->column[f->label];
+    if (facts_is_number(label) && distinct(label) > 20)
+        return facts_is_number(c) && fabs(correlation(c)) > 0.9999;
+    return !c->strangers && distinct(label) > 1 && distinct(c) > 1 &&
+           distinct(c) * 5 <= c->filled;
+}
+
+static char *warning_of(const table_facts *f, const column_facts *c,
+                        bool is_number) {
+    if (tells_label(f, c))
+        return cli_printf("says the label by itself: does it come from it?");
+    if (!is_number && c->comma && c->comma + c->numbers == c->filled)
+        return cli_printf("has numbers with a decimal comma, which count as "
+                          "text: write them with a point");
+    if (!is_number && c->numbers * 2 > c->filled)
+        return cli_printf("has %lld numbers, but also '%s' (row %lld), so it "
+                          "counts as text: 'missing: [\"%s\"]' would make such "
+                          "cells missing",
+                          (long long)c->numbers, c->odd,
+                          (long long)c->odd_row + 1, c->odd);
+    if (c->missing * 2 > c->missing + c->filled)
+        return cli_printf("has no value in %.0f %% of the rows",
+                          100 * (double)c->missing /
+                              (double)(c->missing + c->filled));
+    if (is_number && c->whole == c->filled && distinct(c) == c->filled &&
+        c->filled >= FEW_ROWS && !c->missing)
+        return cli_printf("has another whole number in every row: an id? "
+                          "'exclude: [%s]' leaves it out",
+                          c->name);
+    return NULL;
+}
+
+// ---- roles -------------------------------------------------------------------
+
+// The type that was given, or the one that all values have.
+static void take_type(const column_facts *c, const tree *given,
+                      column_role *r) {
+    date_order order = DATE_YMD;
+    const char *text = tree_text(given, "");
+    r->type = HK_STRING;
+    if (strncmp(text, "date", 4) == 0 || (!given && facts_is_date(c, &order))) {
+        (void)facts_is_date(c, &order);
+        r->date = (int)order + 1;
+    } else if (strcmp(text, "int") == 0) {
+        r->type = HK_I64;
+    } else if (strcmp(text, "float") == 0 ||
+               (!given && (facts_is_number(c) || !c->filled))) {
+        r->type = HK_F32;
+    }
+}
+
+static int check_values(const char *file, const column_facts *c,
+                        const column_role *r, const tree *given) {
+    if (r->type != HK_STRING && c->bad)
+        return cli_fail("%s: row %lld: '%s' is %s, which is no number to learn "
+                        "from; 'missing: [\"%s\"]' makes it a missing one",
+                        file, (long long)c->bad_row + 1, c->name, c->bad,
+                        c->bad);
+    if (given && (r->type == HK_F32 || r->type == HK_I64) && c->odd)
+        return cli_fail("%s: row %lld: '%s' is '%s', but 'columns' says that "
+                        "it is a number",
+                        file, (long long)c->odd_row + 1, c->name, c->odd);
+    date_order order;
+    if (given && r->date && !facts_is_date(c, &order))
+        return cli_fail("%s: '%s' is to be a date, but not all of its values "
+                        "are (as 2024-01-31, 31.1.2024 or 1/31/2024), such as "
+                        "'%s'",
+                        file, c->name, c->odd ? c->odd : "");
+    return 0;
+}
+
+static int decide_one(const char *file, const table_facts *f, size_t i,
+                      const role_wishes *w, column_role *r) {
+    const column_facts *c = &f->column[i];
+    const tree *given = tree_get(w->types, c->name);
+    *r = (column_role){.use = USE_FEATURE};
+    take_type(c, given, r);
+    if (i == f->label) {
+        r->use = USE_LABEL;
+        return 0;
+    }
+    if (w->weight && strcmp(w->weight, c->name) == 0)
+        r->use = USE_WEIGHT;
+    else if (is_listed(w->exclude, c->name))
+        r->why = "as asked";
+    else if (w->used && !is_used(w->used, c->name))
+        r->why = "model.columns does not use it";
+    else if (!w->used && !w->all && !given)
+        r->why = reason_to_leave(c, f->rows);
+    if (r->why) {
+        r->use = USE_NOT;
+        return 0;
+    }
+    r->warning = warning_of(f, c, r->type != HK_STRING);
+    return check_values(file, c, r, given);
+}
+
+int roles_decide(const char *file, const table_facts *f, const role_wishes *w,
+                 column_role *out) {
+    int failed = check_names(file, f, w);
+    for (size_t i = 0; i < f->n && !failed; i++)
+        failed = decide_one(file, f, i, w, &out[i]);
+    return failed;
+}
+
+// ---- the summary -------------------------------------------------------------
+
+// What the values are, in a few words.
+static void put_kind(FILE *f, const column_facts *c, const column_role *r) {
+    if (!c->filled)
+        fputs("empty", f);
+    else if (r->date)
+        fputs("date", f);
+    else if (r->type == HK_STRING && c->words.n <= 3)
+        for (size_t i = 0; i < c->words.n; i++)
+            fprintf(f, "%s%.16s", i ? ", " : "text: ", c->words.text[i]);
+    else if (r->type == HK_STRING)
+        fprintf(f, "text: %.16s, ...", c->words.text[0]);
+    else if (c->min == c->max)
+        fprintf(f, "number: %.6g", c->min);
+    else
+        fprintf(f, "number: %.6g to %.6g", c->min, c->max);
+}
+
+static char *kind_text(const column_facts *c, const column_role *r) {
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return cli_strdup("");
+    put_kind(f, c, r);
+    fclose(f);
+    return text;
+}
+
+static void put_use(FILE *f, const column_role *r, const char *label) {
+    if (r->use == USE_LABEL)
+        fprintf(f, "label: %s", label);
+    else if (r->use == USE_WEIGHT)
+        fputs("weight of the row", f);
+    else if (r->use == USE_NOT)
+        fprintf(f, "left out: %s", r->why);
+    else
+        fputs(r->treatment ? r->treatment : "input", f);
+}
+
+// Columns of a text in UTF-8.
+static int width_of(const char *s) {
+    int n = 0;
+    for (; *s; s++)
+        n += ((unsigned char)*s & 0xc0) != 0x80;
+    return n;
+}
+
+static void put_cell(FILE *f, const char *text, int width) {
+    const int pad = width - width_of(text);
+    fprintf(f, "%s%*s  ", text, pad > 0 ? pad : 0, "");
+}
+
+typedef struct grid {
+    int name, kind;
+} grid;
+
+static void put_line(FILE *f, const grid *g, const column_facts *c,
+                     const column_role *r, const char *label) {
+    char *kind = kind_text(c, r);
+    fputs("  ", f);
+    put_cell(f, c->name, g->name);
+    put_cell(f, kind, g->kind);
+    if (c->missing)
+        fprintf(f, "%7lld  ", (long long)c->missing);
+    else
+        fprintf(f, "%7s  ", "-");
+    fprintf(f, "%7zu%c  ", c->words.n, c->words.n >= SCAN_DISTINCT ? '+' : ' ');
+    put_use(f, r, label);
+    fputc('\n', f);
+    free(kind);
+}
+
+static grid measure(const table_facts *f, const column_role *roles) {
+    grid g = {6, 6};
+    for (size_t i = 0; i < f->n && i < MOST_LINES; i++) {
+        char *kind = kind_text(&f->column[i], &roles[i]);
+        const int name = width_of(f->column[i].name), k = width_of(kind);
+        g.name = name > g.name ? name : g.name;
+        g.kind = k > g.kind ? k : g.kind;
+        free(kind);
+    }
+    g.name = g.name > 30 ? 30 : g.name;
+    g.kind = g.kind > 36 ? 36 : g.kind;
+    return g;
+}
+
+// A wide table shows its first columns, and those that are not plain inputs.
+static void put_lines(FILE *f, const table_facts *t, const column_role *roles,
+                      const char *label) {
+    const grid g = measure(t, roles);
+    size_t shown = 0, more = 0;
+    fprintf(f, "  %-*s  %-*s  missing  distinct  use\n", g.name, "column",
+            g.kind, "values");
+    for (size_t i = 0; i < t->n; i++) {
+        const bool plain = roles[i].use == USE_FEATURE && !roles[i].warning;
+        const bool show = shown < MOST_LINES / 2 || t->n <= MOST_LINES ||
+                          roles[i].use == USE_LABEL ||
+                          (!plain && shown < MOST_LINES);
+        if (show)
+            put_line(f, &g, &t->column[i], &roles[i], label);
+        shown += show;
+        more += !show;
+    }
+    if (more)
+        fprintf(f, "  and %zu more\n", more);
+}
+
+static void put_warnings(FILE *f, const table_facts *t,
+                         const column_role *roles) {
+    size_t shown = 0;
+    for (size_t i = 0; i < t->n && shown < MOST_LINES; i++)
+        if (roles[i].warning && ++shown)
+            fprintf(f, "warning: '%s' %s\n", t->column[i].name,
+                    roles[i].warning);
+}
+
+char *roles_summary(const char *file, const dialect *d, const table_facts *t,
+                    const column_role *roles, const char *label) {
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return cli_strdup("");
+    fprintf(f, "%s: %s%lld rows, %zu column%s", file,
+            t->sampled ? "more than " : "", (long long)t->rows, t->n,
+            t->n == 1 ? "" : "s");
+    if (d->delimiter != ',')
+        fprintf(f, ", %s between them", dialect_delimiter_name(d));
+    if (!d->header)
+        fputs(", without a line of names", f);
+    if (t->sampled)
+        fprintf(f, "; known by the first %lld", (long long)t->rows);
+    fputc('\n', f);
+    put_lines(f, t, roles, label);
+    put_warnings(f, t, roles);
+    fclose(f);
+    text[strlen(text) - 1] = '\0'; // the last line's end
+    return text;
+}
