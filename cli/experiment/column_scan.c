@@ -113,6 +113,7 @@ static void add_value(column_facts *c, const char *text, size_t size,
         add_number(c, v, label);
     else if (kind == VALUE_TEXT)
         add_text(c, text, size, row);
+    c->infinite += kind == VALUE_INFINITE;
     if (kind == VALUE_INFINITE && c->bad_row < 0) {
         c->bad_row = row;
         c->bad = cli_strdup(text);
@@ -125,7 +126,7 @@ static void add_value(column_facts *c, const char *text, size_t size,
 }
 
 bool facts_is_number(const column_facts *c) {
-    return c->filled > 0 && c->numbers == c->filled;
+    return c->filled > 0 && c->numbers + c->infinite == c->filled;
 }
 
 bool facts_is_date(const column_facts *c, date_order *order) {
@@ -197,7 +198,7 @@ static void keep_label(table_facts *f, int64_t row, const label_cell *c) {
         f->label_value = values;
         f->room = room;
     }
-    f->label_word[row] = c->word;
+    f->label_word[row] = c->is_filled ? c->word : SCAN_NO_WORD;
     f->label_value[row] = c->is_number ? c->value : (double)NAN;
     if (!c->is_filled && f->label_missing_row < 0)
         f->label_missing_row = row;

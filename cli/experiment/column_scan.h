@@ -10,13 +10,16 @@ enum {
     SCAN_DISTINCT = 100000 // values told apart
 };
 
+#define SCAN_NO_WORD UINT32_MAX
+
 typedef struct column_facts {
     const char *name; // of the dialect
     int64_t filled, missing;
     int64_t numbers, whole; // among the filled ones
     int64_t comma;          // texts that a decimal comma would make numbers
     int64_t dates[DATE_ORDERS];
-    int64_t bad_row; // first number that is infinite, or too large; -1: none
+    int64_t infinite; // or too large
+    int64_t bad_row;  // first one of those; -1: none
     char *bad;
     int64_t odd_row; // first text that is no number; -1: none
     char *odd;
@@ -39,7 +42,7 @@ typedef struct table_facts {
     bool sampled; // there are more
     size_t label; // its column; n: none
     // Of each row.
-    uint32_t *label_word;
+    uint32_t *label_word; // SCAN_NO_WORD: missing
     double *label_value; // NaN: missing, or no number
     size_t room;
     int64_t label_missing_row; // first one; -1: none

@@ -152,8 +152,7 @@ static int64_t n_classes(const table *t) {
     return t->n_words ? (int64_t)t->n_words : t->classes;
 }
 
-static char *note_of(const table *t, const column_facts *c, wish want) {
-    const long long n = (long long)n_classes(t);
+static char *kind_note(const column_facts *c, wish want, long long n) {
     if (!n)
         return cli_printf("a number to be predicted%s",
                           want == WISH_ANY && is_whole(c) &&
@@ -164,6 +163,16 @@ static char *note_of(const table *t, const column_facts *c, wish want) {
                       want == WISH_ANY && is_whole(c) && n > 2
                           ? " ('model: {classes: 0}' predicts a number)"
                           : "");
+}
+
+static char *note_of(const table *t, const column_facts *c, wish want) {
+    char *kind = kind_note(c, want, (long long)n_classes(t));
+    if (!c->missing)
+        return kind;
+    char *note = cli_printf("%s; %lld rows without one are left out", kind,
+                            (long long)c->missing);
+    free(kind);
+    return note;
 }
 
 // ---- missing ones ------------------------------------------------------------
@@ -225,7 +234,9 @@ uint32_t *label_classes(const table *t, const table_facts *f) {
     uint32_t *out = cli_alloc(((size_t)f->rows + 1) * sizeof *out);
     uint32_t *of = t->n_words ? word_classes(t, c) : NULL;
     for (int64_t i = 0; i < f->rows; i++) {
-        if (of)
+        if (f->label_word[i] == SCAN_NO_WORD)
+            out[i] = SCAN_NO_WORD; // of no class
+        else if (of)
             out[i] = of[f->label_word[i]];
         else if (t->classes && f->label_value[i] >= 0)
             out[i] = (uint32_t)f->label_value[i];
@@ -238,7 +249,8 @@ uint32_t *label_classes(const table *t, const table_facts *f) {
 
 static bool is_trained_on(const table *t, int64_t row,
                           const uint32_t *classes) {
-    return split_of(&t->rows_of, row, classes[row]) == SPLIT_TRAIN;
+    return classes[row] != SCAN_NO_WORD &&
+           split_of(&t->rows_of, row, classes[row]) == SPLIT_TRAIN;
 }
 
 static int target_of(const experiment *x, const char *file,

@@ -32,6 +32,9 @@ static int read_dialect(const data_user *u, const char *const *files, size_t n,
         return cli_fail("%s: has no lines; a table has a line of names and "
                         "rows of values",
                         files[0]);
+    if (s == HK_E_UNSUPPORTED)
+        return cli_fail("%s: is no file; a table is read more than once",
+                        files[0]);
     if (s != HK_OK)
         return cli_status(s);
     if (columns && !d->header && !names_all(u, d))
@@ -134,6 +137,24 @@ static int check_weight(const char *file, const table_facts *f,
     return 0;
 }
 
+static int check_features(const char *file, const table_facts *f,
+                          const column_role *roles) {
+    const char *name = NULL, *why = NULL;
+    for (size_t i = 0; i < f->n; i++) {
+        if (roles[i].use == USE_FEATURE)
+            return 0;
+        if (roles[i].use == USE_NOT) {
+            name = f->column[i].name;
+            why = roles[i].why;
+        }
+    }
+    return name ? cli_fail("%s: no column is left to learn from; '%s' was left "
+                           "out: %s ('columns: {%s: float}' takes it)",
+                           file, name, why, name)
+                : cli_fail("%s: has no column beside the label to learn from",
+                           file);
+}
+
 // What each column becomes, for the summary.
 static void tell_treatments(const experiment *x, const table *t,
                             const table_facts *f, column_role *roles) {
@@ -167,6 +188,21 @@ static int check_rows(const char *file, const table_facts *f) {
     return 0;
 }
 
+// A score of a few rows is luck.
+static void warn_of_few(table *t) {
+    enum {
+        FEW = 20
+    };
+    const int64_t n = split_count(&t->rows_of, SPLIT_EVAL);
+    if (n <= 0 || n >= FEW)
+        return;
+    char *text = cli_printf("%s\nwarning: %lld row%s kept for evaluation: the "
+                            "score says little (--folds 5 uses every row)",
+                            t->summary, (long long)n, n == 1 ? " is" : "s are");
+    free(t->summary);
+    t->summary = text;
+}
+
 // From facts to columns, labels and sets.
 static int learn_from(table *t, const data_user *u, const char *file,
                       const dialect *d, const table_facts *f) {
@@ -189,6 +225,8 @@ static int learn_from(table *t, const data_user *u, const char *file,
     if (!failed)
         failed = check_weight(file, f, wishes.weight);
     if (!failed)
+        failed = check_features(file, f, roles);
+    if (!failed)
         failed = label_decide(t, u, file, f, &note);
     if (!failed) {
         take_columns(t, f, roles, wishes.used);
@@ -200,6 +238,7 @@ static int learn_from(table *t, const data_user *u, const char *file,
     if (!failed) {
         tell_treatments(x, t, f, roles);
         t->summary = roles_summary(file, d, f, roles, note);
+        warn_of_few(t);
     }
     for (size_t i = 0; i < f->n; i++) {
         free(roles[i].treatment);
