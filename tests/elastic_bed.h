@@ -50,14 +50,26 @@ static inline void worker_close(worker *w) {
     hki_free(w->g);
 }
 
+// A step with these gradients. From outside, whatever the method wants to hear.
+static inline hk_status worker_apply(worker *w, const hk_grad_view *g) {
+    if (!w->outside)
+        return hk_elastic_apply(w->e, w->x, g, NULL);
+    hk_center_info info;
+    HKI_TRY(hk_center_get_info(info_of(w->e).center, &info));
+    if (info.method == HK_METHOD_AGN || info.method == HK_METHOD_DROP_STALE)
+        HKI_TRY(hk_elastic_gradients(w->e, g));
+    if (info.method == HK_METHOD_SLOWMO)
+        HKI_TRY(hk_elastic_set(w->e, "learning_rate",
+                               hk_optimizer_rate(w->optimizer, 0)));
+    HKI_TRY(hk_optimizer_apply(w->optimizer, w->x, g, 0, NULL));
+    return hk_elastic_stepped(w->e, w->x, 1);
+}
+
 // A step with the gradients in w->g.
 static inline hk_status worker_step(worker *w) {
     const hk_grad_view g = {
         .dense = w->g, .n_dense = (int64_t)w->n_train, .scale = 1};
-    if (!w->outside)
-        return hk_elastic_apply(w->e, w->x, &g, NULL);
-    HKI_TRY(hk_optimizer_apply(w->optimizer, w->x, &g, 0, NULL));
-    return hk_elastic_stepped(w->e, w->x, 1);
+    return worker_apply(w, &g);
 }
 
 static inline void elastic_options(hk_elastic_options *o, uint32_t workers,

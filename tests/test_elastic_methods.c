@@ -304,7 +304,7 @@ static void test_agn(void **state) {
                                     .sparse = &sparse,
                                     .n_sparse = 1,
                                     .scale = 0.5};
-            assert_ok(hk_elastic_apply(f.w[i].e, f.w[i].x, &g, NULL));
+            assert_ok(worker_apply(&f.w[i], &g));
             assert_ok(hk_optimizer_apply(f.inner[i], f.x[i], &g, 0, NULL));
             for (int64_t j = 0; j < g.n_dense; j++)
                 f.view[i][j] += 0.5f * f.g[i][j];
@@ -324,7 +324,7 @@ static void test_agn(void **state) {
                                 .indices = far,
                                 .rows = (float[]){0, 0}};
     const hk_grad_view g = {.sparse = &bad, .n_sparse = 1, .scale = 1};
-    assert_status(hk_elastic_apply(f.w[0].e, f.w[0].x, &g, NULL), HK_E_RANGE);
+    assert_status(worker_apply(&f.w[0], &g), HK_E_RANGE);
     compare(&f, "agn", 13, 0);
     field_close(&f);
 }
@@ -667,24 +667,46 @@ static void test_center_variables(void **state) {
     hk_layout_release(l);
 }
 
-static void test_outside_refused(void **state) {
+// Methods that want to hear of more than steps say so when they were not told.
+static void test_outside_silent(void **state) {
     (void)state;
-    static const hk_method methods[] = {HK_METHOD_AGN, HK_METHOD_DROP_STALE,
-                                        HK_METHOD_SLOWMO};
+    static const struct {
+        hk_method method;
+        const char *says;
+    } cases[] = {{HK_METHOD_AGN, "hk_elastic_gradients"},
+                 {HK_METHOD_DROP_STALE, "hk_elastic_gradients"},
+                 {HK_METHOD_SLOWMO, "learning rate"}};
     const hk_optimizer_options outer = momentum(0.1, 0.9, 0);
     hk_layout *const l = make_layout();
     hk_elastic_options o;
     elastic_options(&o, 2, 1);
-    for (size_t i = 0; i < HKI_COUNT(methods); i++) {
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
         hk_center_options co;
         hk_center_options_init(&co, sizeof co);
-        co.method = methods[i];
+        co.method = cases[i].method;
         co.outer = &outer;
         hk_center *c;
-        hk_elastic *e;
+        worker w;
         assert_ok(hk_center_create_local(&co, l, &c));
-        assert_status(hk_elastic_create(&o, NULL, c, &e), HK_E_UNSUPPORTED);
-        assert_non_null(strstr(hk_last_error(), "inner optimizer"));
+        worker_open_as(&w, l, c, &o, HK_OPT_GRADIENT_DESCENT, 0.1, true);
+        const hk_grad_view g = {
+            .dense = w.g, .n_dense = (int64_t)w.n_train, .scale = 1};
+        assert_status(hk_elastic_gradients(w.e, &g), HK_E_STATE);
+        assert_ok(hk_elastic_init(w.e, w.x, 0));
+        assert_status(hk_elastic_stepped(w.e, w.x, 1), HK_E_STATE);
+        assert_non_null(strstr(hk_last_error(), cases[i].says));
+        assert_status(hk_elastic_difference(w.e, w.x, 1), HK_E_UNSUPPORTED);
+        if (cases[i].method == HK_METHOD_SLOWMO)
+            assert_status(hk_elastic_gradients(w.e, &g), HK_E_UNSUPPORTED);
+        else
+            assert_status(hk_elastic_gradients(w.e, NULL), HK_E_INVALID_ARG);
+        assert_ok(worker_step(&w));
+        double rate = -1;
+        assert_ok(hk_elastic_get(w.e, "learning_rate", &rate));
+        assert_close(rate, cases[i].method == HK_METHOD_SLOWMO ? 0.1 : 0, 0, 0);
+        assert_status(hk_elastic_set(w.e, "learning_rate", NAN),
+                      HK_E_INVALID_ARG);
+        worker_close(&w);
         hk_center_destroy(c);
     }
     hk_layout_release(l);
@@ -707,9 +729,12 @@ int main(void) {
         cmocka_unit_test(test_averages),
         cmocka_unit_test(test_diloco),
         cmocka_unit_test(test_slowmo),
-        cmocka_unit_test(test_outside_refused),
+        cmocka_unit_test(test_outside_silent),
         OUTSIDE(test_downpour),
         OUTSIDE(test_downpour_averages),
+        OUTSIDE(test_agn),
+        OUTSIDE(test_drop_stale),
+        OUTSIDE(test_slowmo),
         OUTSIDE(test_diloco_async),
         OUTSIDE(test_diloco_delayed),
         OUTSIDE(test_elastic_sync),

@@ -270,6 +270,55 @@ static void test_stepped(void **state) {
     hk_layout_release(l);
 }
 
+// The difference that the caller applies is the one of an exchange: now it
+// gives the same bits, later it is what x loses then.
+static void test_difference(void **state) {
+    (void)state;
+    hk_layout *const l = suite_center_layout((int64_t[]){70, 3}, 2);
+    hk_center *c[2];
+    worker w[2];
+    hki_rng r;
+    hki_rng_init(&r, 8, 8);
+    hk_elastic_options o;
+    elastic_options(&o, 2, 1);
+    o.moving_rate = 0.3;
+    for (int i = 0; i < 2; i++) {
+        assert_ok(hk_center_create_local(NULL, l, &c[i]));
+        worker_open_as(&w[i], l, c[i], &o, HK_OPT_MOMENTUM, 0.1, true);
+        assert_status(hk_elastic_difference(w[i].e, w[i].x, 1), HK_E_STATE);
+        assert_ok(hk_elastic_init(w[i].e, w[i].x, 0));
+    }
+    float *d, *v[2];
+    assert_ok(hki_alloc_array(w[0].n, sizeof *d, &d));
+    for (int t = 1; t <= 6; t++) {
+        fill_random(&r, l, w[0].x, w[0].n);
+        memcpy(w[1].x, w[0].x, w[0].n * sizeof *d);
+        memcpy(d, w[1].x, w[0].n * sizeof *d);
+        assert_ok(hk_elastic_stepped(w[0].e, w[0].x, 2));
+        assert_ok(hk_elastic_difference(w[1].e, d, 2));
+        for (size_t j = 0; j < w[0].n; j++)
+            w[1].x[j] -= d[j];
+        assert_memory_equal(w[0].x, w[1].x, w[0].n * sizeof *d);
+        assert_int_equal(info_of(w[1].e).local_step, 2 * t);
+        assert_int_equal(info_of(w[1].e).global_step, 2 * t);
+        assert_int_equal(info_of(w[1].e).incarnation, 1);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_ok(hki_alloc_array(w[0].n, sizeof *d, &v[i]));
+        read_center(c[i], v[i], NULL);
+    }
+    assert_memory_equal(v[0], v[1], w[0].n * sizeof *d);
+    assert_status(hk_elastic_difference(w[0].e, NULL, 1), HK_E_INVALID_ARG);
+    assert_status(hk_elastic_difference(w[0].e, d, -1), HK_E_INVALID_ARG);
+    for (int i = 0; i < 2; i++) {
+        hki_free(v[i]);
+        worker_close(&w[i]);
+        hk_center_destroy(c[i]);
+    }
+    hki_free(d);
+    hk_layout_release(l);
+}
+
 // A step in two halves is the step; a half that was left out is made up for.
 static void test_halves(void **state) {
     (void)state;
@@ -776,6 +825,7 @@ int main(void) {
         cmocka_unit_test(test_overlap),
         cmocka_unit_test(test_overlap_counts),
         cmocka_unit_test(test_stepped),
+        cmocka_unit_test(test_difference),
         cmocka_unit_test(test_halves),
         cmocka_unit_test(test_invariants),
         cmocka_unit_test(test_counts_and_restart),

@@ -93,8 +93,9 @@ HK_API void hk_elastic_options_init(hk_elastic_options *opt,
 // center: borrowed, as is inner, which has its layout. With inner NULL the
 // caller makes the steps and tells of them with hk_elastic_stepped: for loops
 // that have their own optimizer, or no graph. Methods that send gradients (AGN,
-// DROP_STALE) or measure in the inner rate (SLOWMO) need inner, and so does
-// the paper's order: HK_E_UNSUPPORTED. An automatic rho is 0 without it.
+// DROP_STALE) then get them by hk_elastic_gradients, and one that measures in
+// the inner rate (SLOWMO) is told it with hk_elastic_set. The paper's order
+// needs inner: HK_E_UNSUPPORTED. An automatic rho is 0 without it.
 // HK_E_INVALID_ARG for a moving rate outside [0, 1] and, when synchronous,
 // for num_worker * moving_rate >= 2.
 HK_API hk_status hk_elastic_create(const hk_elastic_options *opt,
@@ -124,6 +125,16 @@ HK_API hk_status hk_elastic_apply(hk_elastic *e, float *x,
 // Without inner: the caller has made `steps` steps on x since the last call.
 // local_step += steps, exchange when a period has ended within them.
 HK_API hk_status hk_elastic_stepped(hk_elastic *e, float *x, int64_t steps);
+// The same with an exchange now, whose difference is the caller's to apply:
+// the d that the center took replaces x (0 where nothing was exchanged), and
+// the values that x was a copy of become theirs less d, now or some steps
+// later. For values that live elsewhere, on a device for one. Method ELASTIC,
+// without overlap_steps: HK_E_UNSUPPORTED.
+HK_API hk_status hk_elastic_difference(hk_elastic *e, float *x, int64_t steps);
+// Without inner, methods that send gradients: those of the step that is about
+// to be made, added to the ones since the last exchange. DROP_STALE makes no
+// steps: what the caller's did to x is gone after the exchange.
+HK_API hk_status hk_elastic_gradients(hk_elastic *e, const hk_grad_view *grads);
 // An exchange now, whatever the period says.
 HK_API hk_status hk_elastic_exchange(hk_elastic *e, float *x);
 // Applies overlapped differences that are still under way.
@@ -138,15 +149,16 @@ typedef struct hk_elastic_info {
     const float *view; // the last view of the center, the layout's n floats;
                        // NULL when not kept
     int64_t local_step;
-    int64_t global_step; // the center's at the last contact plus own steps
-                         // since
-    int32_t worker;      // id; -1: not joined
-    uint32_t reserved;
+    int64_t global_step;  // the center's at the last contact plus own steps
+                          // since
+    int32_t worker;       // id; -1: not joined
+    uint32_t incarnation; // of that id: counts those who joined as it; 0: not
+                          // joined
 } hk_elastic_info;
 
 HK_API hk_status hk_elastic_get_info(const hk_elastic *e, hk_elastic_info *out);
-// Run-time scalars: "moving_rate", "rho", "communication_period". get gives
-// what is in force now.
+// Run-time scalars: "moving_rate", "rho", "communication_period" and, without
+// inner, "learning_rate": the caller's. get gives what is in force now.
 HK_API hk_status hk_elastic_set(hk_elastic *e, const char *name, double value);
 HK_API hk_status hk_elastic_get(const hk_elastic *e, const char *name,
                                 double *value);

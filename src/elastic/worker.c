@@ -36,13 +36,14 @@ double hki_elastic_rate(const hk_elastic *e, bool *per_live) {
 }
 
 double hki_elastic_fast_rate(const hk_elastic *e, int64_t step) {
-    return e->inner != NULL ? hk_optimizer_rate(e->inner, step) : 0;
+    return e->inner != NULL ? hk_optimizer_rate(e->inner, step)
+                            : e->outside_rate;
 }
 
 double hki_elastic_rho(const hk_elastic *e, int64_t step) {
     if (e->opt.rho != HK_ELASTIC_AUTO)
         return e->opt.rho;
-    if (e->opt.preset == HK_PRESET_PAPER ||
+    if (e->opt.preset == HK_PRESET_PAPER || e->inner == NULL ||
         e->method->worker != HKI_WORKER_ELASTIC)
         return 0;
     // A schedule may pass through 0, where a gradient moves nothing.
@@ -117,9 +118,25 @@ static void log_effective(const hk_elastic *e) {
             alpha * e->opt.num_worker);
 }
 
+// The rate of the caller's own steps.
+static hk_status set_rate(hk_elastic *e, double value) {
+    if (e->inner != NULL)
+        return hki_fail(HK_E_STATE, "%s: learning_rate is that of %s", e->name,
+                        hki_optimizer_name(e->inner));
+    if (!(value >= 0 && isfinite(value)))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: learning_rate is %g; it is finite and not "
+                        "negative",
+                        e->name, value);
+    e->outside_rate = value;
+    return HK_OK;
+}
+
 hk_status hk_elastic_set(hk_elastic *e, const char *name, double value) {
     if (e == NULL || name == NULL)
         return hki_fail(HK_E_INVALID_ARG, "elastic: set: NULL argument");
+    if (strcmp(name, "learning_rate") == 0)
+        return set_rate(e, value);
     const hk_elastic_options old = e->opt;
     hk_status s = HK_OK;
     if (strcmp(name, "moving_rate") == 0) {
@@ -135,7 +152,7 @@ hk_status hk_elastic_set(hk_elastic *e, const char *name, double value) {
     } else {
         return hki_fail(HK_E_NOT_FOUND,
                         "%s: no value %s (there are moving_rate, rho, "
-                        "communication_period)",
+                        "communication_period, learning_rate)",
                         e->name, name);
     }
     if (s == HK_OK)
@@ -159,6 +176,8 @@ hk_status hk_elastic_get(const hk_elastic *e, const char *name, double *value) {
         *value = hki_elastic_rho(e, hki_elastic_step(e, NULL));
     else if (strcmp(name, "communication_period") == 0)
         *value = e->opt.communication_period;
+    else if (strcmp(name, "learning_rate") == 0)
+        *value = hki_elastic_fast_rate(e, hki_elastic_step(e, NULL));
     else
         return hki_fail(HK_E_NOT_FOUND, "%s: no value %s", e->name, name);
     return HK_OK;
@@ -255,16 +274,6 @@ static hk_status check_rate(const hk_elastic *e) {
 
 // What a worker whose steps are made elsewhere cannot do.
 static hk_status check_outside(const hk_elastic *e) {
-    if (e->method->worker == HKI_WORKER_GRADIENT)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: method %s sends gradients, which only an inner "
-                        "optimizer gets to see",
-                        e->name, e->method->name);
-    if (e->method->flags & HKI_METHOD_FAST_RATE)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "%s: method %s counts in the learning rate of an "
-                        "inner optimizer",
-                        e->name, e->method->name);
     if (e->opt.order == HK_ORDER_PAPER)
         return hki_fail(HK_E_UNSUPPORTED,
                         "%s: the paper's order takes the difference before a "

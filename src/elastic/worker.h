@@ -32,6 +32,7 @@ struct hk_elastic {
     bool paper; // order
     hk_log_level log_level;
     int32_t hook_task;
+    double outside_rate; // learning rate of the caller's steps; 0: not told
 
     // the layout's n floats each, NULL when not needed.
     float *view;
@@ -64,7 +65,7 @@ double hki_elastic_alpha(const hk_elastic *e); // with num_worker workers
 // Alpha, or what the live workers divide (*per_live).
 double hki_elastic_rate(const hk_elastic *e, bool *per_live);
 double hki_elastic_rho(const hk_elastic *e, int64_t step);
-// Of the inner optimizer; 0 without one.
+// Of the inner optimizer, or what the caller says of its own.
 double hki_elastic_fast_rate(const hk_elastic *e, int64_t step);
 int64_t hki_elastic_step(const hk_elastic *e, const int64_t *global_step);
 

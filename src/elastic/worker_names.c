@@ -29,6 +29,7 @@ hk_status hk_elastic_get_info(const hk_elastic *e, hk_elastic_info *out) {
         .local_step = e->local_step,
         .global_step = hki_elastic_global_step(e),
         .worker = hki_elastic_worker(e),
+        .incarnation = e->m.incarnation,
     };
     return HK_OK;
 }

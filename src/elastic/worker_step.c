@@ -51,6 +51,21 @@ void hki_elastic_subtract(const hk_elastic *e, float *x, const float *d) {
     }
 }
 
+// What a method wants of steps made elsewhere has been told.
+static hk_status check_told(const hk_elastic *e) {
+    if (e->grad != NULL && e->accumulated == 0)
+        return hki_fail(HK_E_STATE,
+                        "%s: method %s sends gradients: hk_elastic_gradients "
+                        "comes before an exchange",
+                        e->name, e->method->name);
+    if ((e->method->flags & HKI_METHOD_FAST_RATE) && e->outside_rate == 0)
+        return hki_fail(HK_E_STATE,
+                        "%s: method %s counts in the learning rate: "
+                        "hk_elastic_set tells it before an exchange",
+                        e->name, e->method->name);
+    return HK_OK;
+}
+
 // One exchange in this thread. diff: NULL, or takes d. Once it has begun, the
 // center has counted the steps: they are not reported a second time, even if a
 // later chunk times out. What the exchange was to carry (gradients, touched
@@ -58,6 +73,8 @@ void hki_elastic_subtract(const hk_elastic *e, float *x, const float *d) {
 static hk_status exchange_now(hk_elastic *e, float *x, float *diff) {
     hki_exchange ex;
     const int64_t start = hki_now_ns();
+    if (e->inner == NULL)
+        HKI_TRY(check_told(e));
     hki_elastic_prepare(e, x, &ex);
     ex.diff = diff;
     if (e->touched != NULL && !e->all_touched) {
@@ -276,16 +293,52 @@ hk_status hk_elastic_apply(hk_elastic *e, float *x, const hk_grad_view *grads,
     return s;
 }
 
-hk_status hk_elastic_stepped(hk_elastic *e, float *x, int64_t steps) {
-    HKI_TRY(hki_elastic_ready(e, "stepped"));
-    if (x == NULL || steps < 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: stepped: x is NULL, or steps %lld", e->name,
-                        (long long)steps);
+// ---- steps made elsewhere ---------------------------------------------------
+
+static hk_status check_outside(const hk_elastic *e, const char *what) {
+    HKI_TRY(hki_elastic_ready(e, what));
     if (e->inner != NULL)
         return hki_fail(HK_E_STATE,
-                        "%s: stepped: %s makes the steps, in hk_elastic_apply",
-                        e->name, hki_optimizer_name(e->inner));
+                        "%s: %s: %s makes the steps, in hk_elastic_apply",
+                        e->name, what, hki_optimizer_name(e->inner));
+    return HK_OK;
+}
+
+static hk_status check_steps(const hk_elastic *e, const char *what,
+                             const float *x, int64_t steps) {
+    HKI_TRY(check_outside(e, what));
+    if (x == NULL || steps < 0)
+        return hki_fail(HK_E_INVALID_ARG, "%s: %s: x is NULL, or steps %lld",
+                        e->name, what, (long long)steps);
+    return HK_OK;
+}
+
+hk_status hk_elastic_difference(hk_elastic *e, float *x, int64_t steps) {
+    HKI_TRY(check_steps(e, "difference", x, steps));
+    if (e->method->id != HK_METHOD_ELASTIC || e->overlap != NULL)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: difference: is for method elastic without "
+                        "overlap_steps, not %s with %u",
+                        e->name, e->method->name, e->opt.overlap_steps);
+    e->local_step += steps;
+    e->since += steps;
+    return exchange_now(e, x, x);
+}
+
+hk_status hk_elastic_gradients(hk_elastic *e, const hk_grad_view *grads) {
+    HKI_TRY(check_outside(e, "gradients"));
+    if (e->grad == NULL)
+        return hki_fail(HK_E_UNSUPPORTED, "%s: gradients: method %s sends none",
+                        e->name, e->method->name);
+    if (grads == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "%s: gradients are NULL", e->name);
+    HKI_TRY(check_grads(e, grads));
+    accumulate(e, grads);
+    return HK_OK;
+}
+
+hk_status hk_elastic_stepped(hk_elastic *e, float *x, int64_t steps) {
+    HKI_TRY(check_steps(e, "stepped", x, steps));
     const int64_t tau = e->opt.communication_period;
     const int64_t periods = e->local_step / tau;
     e->local_step += steps;

@@ -46,6 +46,12 @@ static hk_status tie(hk_worker *w, const hk_worker_options *o, float *x,
     e.num_worker = o->num_worker;
     e.communication_period = 1;
     HKI_TRY(connect_vector(o, n, &w->center));
+    const hki_method *const m = w->center->method;
+    if (m->worker == HKI_WORKER_GRADIENT || (m->flags & HKI_METHOD_FAST_RATE))
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "worker: method %s wants gradients or a learning "
+                        "rate: hk_elastic takes them",
+                        m->name);
     HKI_TRY(hk_elastic_create(&e, NULL, w->center, &w->elastic));
     return hk_elastic_init(w->elastic, x, o->task);
 }
