@@ -793,6 +793,49 @@ static void test_observer(void **state) {
     close_ground(&g);
 }
 
+// One that brings no model is told the center's: names, shapes and shares.
+static void test_observer_without_model(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:blank";
+    hk_center_server_options o;
+    hk_connect_options co;
+    hk_center *c;
+    bed_server_options(&o, &at);
+    hk_center_server *empty;
+    assert_ok(hk_center_server_start(&o, &empty));
+    bed_connect_options(&co, &at, 1);
+    assert_status(hk_center_connect(&co, NULL, &c), HK_E_INVALID_ARG);
+    co.observer = 1;
+    assert_status(hk_center_connect(&co, NULL, &c), HK_E_STATE);
+    assert_non_null(strstr(hk_last_error(), "no model yet"));
+    hk_center_server_stop(empty);
+    open_ground(&g, &o);
+    assert_ok(hk_center_connect(&co, NULL, &c));
+    hk_center_info told, own;
+    assert_ok(hk_center_get_info(c, &told));
+    assert_ok(hk_center_get_info(g.center, &own));
+    hk_layout_info l, mine;
+    assert_ok(hk_layout_get_info(told.layout, &l));
+    assert_ok(hk_layout_get_info(g.layout, &mine));
+    assert_int_equal(l.fingerprint, mine.fingerprint);
+    for (size_t i = 0; i < l.entry_count; i++) {
+        assert_string_equal(hk_layout_entry(told.layout, i)->name,
+                            hk_layout_entry(g.layout, i)->name);
+        assert_int_equal(told.shares[i], own.shares[i]);
+    }
+    float *values;
+    assert_ok(hki_zalloc_array((size_t)l.n, sizeof *values, &values));
+    assert_ok(hk_center_snapshot(c, HK_CENTER_VALUES, patience_ms, values, NULL,
+                                 NULL));
+    assert_ok(hk_center_snapshot(g.center, HK_CENTER_VALUES, patience_ms, g.x,
+                                 NULL, NULL));
+    assert_memory_equal(values, g.x, (size_t)l.n * sizeof *values);
+    hki_free(values);
+    hk_center_destroy(c);
+    close_ground(&g);
+}
+
 static hk_status assign_as(hki_framer *f, uint32_t id, uint32_t incarnation) {
     // The connection before this one may still have the place.
     const hki_msg_assign m = {
@@ -1287,6 +1330,7 @@ int main(void) {
         cmocka_unit_test(test_gate),
         cmocka_unit_test(test_one_assign),
         cmocka_unit_test(test_observer),
+        cmocka_unit_test(test_observer_without_model),
         cmocka_unit_test(test_who_assigns),
         cmocka_unit_test(test_slow),
         cmocka_unit_test(test_flood),

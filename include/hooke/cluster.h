@@ -232,7 +232,9 @@ HK_API void hk_connect_options_init(hk_connect_options *opt,
 // Connects to every shard. While a center is away later on, exchanges of
 // asynchronous methods return at once, the worker trains on, and connections
 // come back by themselves. use_locking has no meaning here: nobody waits for
-// more than one chunk's addition.
+// more than one chunk's addition. layout: retained. An observer may leave it
+// NULL and gets the center's (hk_center_info.layout); HK_E_STATE while the
+// center has no model.
 HK_API hk_status hk_center_connect(const hk_connect_options *opt,
                                    hk_layout *layout, hk_center **out);
 

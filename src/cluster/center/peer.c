@@ -134,6 +134,19 @@ static hk_status learn_model(hki_session *s, int64_t deadline_ns) {
     return status;
 }
 
+// Tells an observer that brings no model what the center's is.
+static hk_status tell_model(hki_session *s, int64_t deadline_ns) {
+    const hki_shard *const shard = shard_of(s);
+    const hki_frame f = {.type = HKI_LAYOUT};
+    hki_buf bytes = {0};
+    hk_status status = hki_layout_put(shard->layout, shard->share, &bytes);
+    if (status == HK_OK)
+        status = hki_frame_send(&s->f, &f, bytes.data, bytes.size, deadline_ns,
+                                "layout");
+    hki_buf_deinit(&bytes);
+    return status;
+}
+
 // What a peer at this address may have of the center's memory.
 static hk_status offer_memory(hki_session *s, const hki_msg_open *m,
                               hki_msg_welcome *w) {
@@ -244,6 +257,8 @@ static hk_status open_session(hki_session *s, int64_t deadline_ns) {
         (void)hki_session_error(s, status);
         return status;
     }
+    if (m.fingerprint == 0 && m.flags & HKI_OPEN_LAYOUT)
+        HKI_TRY(tell_model(s, deadline_ns));
     return welcome(s, &m, deadline_ns);
 }
 

@@ -111,9 +111,11 @@ static hk_status prepare(hki_remote *r, const hk_connect_options *o,
     HKI_TRY(hki_zalloc_array(r->n_shards, sizeof *r->control, &r->control));
     for (uint32_t i = 0; i < r->n_shards; i++)
         r->control[i].map.fd = r->control[i].ring.fd = -1;
-    HKI_TRY(hki_shares_of(r->base.layout, o->share, o->share_user, r->name,
-                          &r->share));
-    HKI_TRY(hki_layout_put(r->base.layout, r->share, &r->layout));
+    if (r->base.layout != NULL) {
+        HKI_TRY(hki_shares_of(r->base.layout, o->share, o->share_user, r->name,
+                              &r->share));
+        HKI_TRY(hki_layout_put(r->base.layout, r->share, &r->layout));
+    }
     r->k = hki_cluster_kernels_pick();
     return hki_exchange_kernels_pick(HK_ISA_AUTO, r->name, &r->ek);
 }
@@ -133,14 +135,20 @@ static hk_status list_dense(hki_remote *r) {
     return HK_OK;
 }
 
+// What was decided for an entry: by the worker, or as the center told it.
+static hk_share decided(void *user, const hk_entry *entry) {
+    const hki_remote *const r = user;
+    return (hk_share)r->share[entry - hk_layout_entry(r->base.layout, 0)];
+}
+
 // The first center's welcome decides how everything is cut.
 static hk_status adopt(hki_remote *r, const hk_connect_options *o,
                        const hki_msg_welcome *w) {
     hk_center_options center;
     hk_center_options_init(&center, sizeof center);
     center.method = (hk_method)w->method;
-    center.share = o->share;
-    center.share_user = o->share_user;
+    center.share = decided;
+    center.share_user = r;
     center.name = "center";
     center.chunk_kib = HKI_MAX(w->chunk_floats / 256, 1u);
     hk_layout *const layout = r->base.layout;
@@ -223,11 +231,14 @@ static hk_status open_remote(hki_remote *r, const hk_connect_options *o,
 hk_status hki_center_connect(const hk_connect_options *opt, const hki_tap *tap,
                              hk_layout *layout, hk_center **out) {
     hk_connect_options o = defaults;
-    if (opt == NULL || layout == NULL || out == NULL)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "connect: options, layout or out is NULL");
+    if (opt == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "connect: options or out is NULL");
     HKI_TRY(hki_options_copy(&o, sizeof o, opt, "connect"));
     HKI_TRY(check_options(&o));
+    if (layout == NULL && !o.observer)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "connect: the layout is NULL, which only an observer "
+                        "may leave to the center");
     hki_remote *r;
     HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
     r->base.ops = &hki_remote_ops;

@@ -86,17 +86,44 @@ static hk_status take_memory(hki_link *l, int64_t deadline_ns) {
                           l->f.conn->peer);
 }
 
-static hk_status open_link(hki_remote *r, hki_link *l, int64_t deadline_ns) {
+// The center's model, for a handle that was opened without one.
+static hk_status learn_model(hki_remote *r, hki_link *l, const hki_frame *head,
+                             int64_t deadline_ns) {
+    if (head->type != HKI_LAYOUT)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: the center does not tell its model",
+                        l->f.conn->peer);
+    uint8_t *bytes;
+    HKI_TRY(hki_alloc_array(head->size, 1, &bytes));
+    hk_status s =
+        hki_frame_take(&l->f, bytes, head->size, deadline_ns, "layout");
+    if (s == HK_OK)
+        s = hki_layout_get(bytes, head->size, l->f.conn->peer, &r->base.layout,
+                           &r->share);
+    hki_free(bytes);
+    return s;
+}
+
+static hki_msg_open opening(const hki_remote *r, const hki_link *l) {
     hki_msg_open open = {
         .shard = l->shard,
         .n_shards = r->n_shards,
-        .fingerprint = hki_layout_fingerprint(r->base.layout),
-        .shares =
-            hki_shares_hash(r->share, hki_layout_entry_count(r->base.layout)),
         .window_kib = r->window_kib,
         .flags = HKI_OPEN_MEMORY,
         .role = (uint32_t)l->role,
     };
+    if (r->base.layout == NULL) {
+        open.flags |= HKI_OPEN_LAYOUT;
+        return open;
+    }
+    open.fingerprint = hki_layout_fingerprint(r->base.layout);
+    open.shares =
+        hki_shares_hash(r->share, hki_layout_entry_count(r->base.layout));
+    return open;
+}
+
+static hk_status open_link(hki_remote *r, hki_link *l, int64_t deadline_ns) {
+    hki_msg_open open = opening(r, l);
     snprintf(open.name, sizeof open.name, "%s", r->name);
     HKI_TRY(hki_framer_greet(&l->f, deadline_ns));
     HKI_TRY(hki_msg_send(&l->f, HKI_OPEN, 0, &hki_body_open, &open, deadline_ns,
@@ -104,7 +131,10 @@ static hk_status open_link(hki_remote *r, hki_link *l, int64_t deadline_ns) {
     uint8_t body[HKI_MAX_MESSAGE];
     hki_frame head;
     HKI_TRY(hki_frame_wait(&l->f, deadline_ns, "opening", &head));
-    if (head.type == HKI_NEED_LAYOUT && head.size == 0) {
+    if (r->base.layout == NULL) {
+        HKI_TRY(learn_model(r, l, &head, deadline_ns));
+        HKI_TRY(hki_frame_wait(&l->f, deadline_ns, "opening", &head));
+    } else if (head.type == HKI_NEED_LAYOUT && head.size == 0) {
         const hki_frame f = {.type = HKI_LAYOUT};
         HKI_TRY(hki_frame_send(&l->f, &f, r->layout.data, r->layout.size,
                                deadline_ns, "layout"));

@@ -129,7 +129,8 @@ typedef enum hki_role {
 } hki_role;
 
 typedef enum hki_open_flag {
-    HKI_OPEN_MEMORY = 1 // takes shared memory where the transport has it
+    HKI_OPEN_MEMORY = 1, // takes shared memory where the transport has it
+    HKI_OPEN_LAYOUT = 2  // brings no model and wants to be told the center's
 } hki_open_flag;
 
 typedef struct hki_msg_welcome {
