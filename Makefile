@@ -2,6 +2,7 @@
 #
 #   make demo      build, then train one worker and four, and compare
 #   make test      build, then run every test
+#   make test-python  the Python package: ruff, mypy, pytest (PYTEST: arguments)
 #   make test-interop  others' own programs read our files, we read theirs
 #   make bench     all benches (bench-step, -optim, -elastic, -estimator, -data,
 #                  -files, -exchange, -threads, -start: one)
@@ -56,6 +57,11 @@ test:
 test-interop:
 	$(call build,release,interop hooke_program)
 	@tests/interop/run.sh build/release/tests/interop
+
+# The Python package, in a virtual environment under build/.
+test-python:
+	$(call build,release,hooke hooke_program)
+	@bindings/python/run_tests $(PYTEST)
 
 # Tests of one other preset: make test-asan, test-tsan, test-clang.
 test-%:
@@ -133,7 +139,7 @@ install:
 clean:
 	@rm -rf build
 
-.PHONY: all demo test test-interop bench bench-step bench-optim bench-elastic \
+.PHONY: all demo test test-interop test-python bench bench-step bench-optim bench-elastic \
         bench-estimator bench-data bench-files bench-exchange bench-threads \
         bench-start \
         bench-compare bench-record fuzz \

@@ -1,0 +1,141 @@
+"""Checkpoints as dicts of arrays."""
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Iterator, Mapping, Optional, Union
+
+import numpy as np
+
+from . import _c
+from ._errors import HookeError, check
+from ._exchange import array_at, shape_of
+from ._library import library
+
+Path = Union[str, "os.PathLike[str]"]
+_TYPES = {np.dtype(np.float32): _c.HK_F32, np.dtype(np.float64): _c.HK_F64,
+          np.dtype(np.int32): _c.HK_I32, np.dtype(np.int64): _c.HK_I64,
+          np.dtype(np.uint8): _c.HK_U8, np.dtype(np.bool_): _c.HK_BOOL}
+
+
+def load(path: Path, *, everything: bool = False
+         ) -> "dict[str, np.ndarray[Any, Any]]":
+    """The tensors of a checkpoint as NumPy arrays.
+
+    path: a safetensors file or its index of shards, an .npz, a TensorFlow
+    prefix, or a model_dir, whose newest complete checkpoint is taken. Without
+    ``everything`` the model alone: no optimizer slots, no counters. bfloat16 and
+    float16 become float32; ``hooke.torch.load`` keeps the first.
+    """
+    return {name: array for name, _, array in read(path, everything)}
+
+
+def read(path: Path, everything: bool
+         ) -> "Iterator[tuple[str, str, np.ndarray[Any, Any]]]":
+    """Names, types as the file has them, and arrays."""
+    lib, handle = library(), ctypes.c_void_p()
+    check(lib.hk_ckpt_open(os.fsencode(path), _c.HK_CKPT_AUTO,
+                           ctypes.byref(handle)))
+    try:
+        info = _c.hk_ckpt_info()
+        check(lib.hk_ckpt_get_info(handle, ctypes.byref(info)))
+        for i in range(info.entry_count):
+            e = lib.hk_ckpt_item(handle, i).contents
+            name = e.name.decode()
+            if not everything and name.startswith(_c.HK_SECTION):
+                continue
+            yield name, e.type_name.decode(), _read_one(handle, e)
+    finally:
+        lib.hk_ckpt_close(handle)
+
+
+def _read_one(handle: ctypes.c_void_p, e: _c.hk_ckpt_entry
+              ) -> "np.ndarray[Any, Any]":
+    lib, tensor = library(), ctypes.c_void_p()
+    check(lib.hk_ckpt_read_tensor(handle, e.name, ctypes.byref(tensor)))
+    try:
+        kind = lib.hk_tensor_dtype(tensor)
+        shape = lib.hk_tensor_shape(tensor)
+        if kind == _c.HK_STRING:
+            return _strings(tensor, tuple(shape.dim[:shape.rank]))
+        if kind == _c.HK_BF16:
+            wide = ctypes.c_void_p()
+            check(lib.hk_tensor_copy(tensor, _c.HK_F32, ctypes.byref(wide)))
+            lib.hk_tensor_release(tensor)
+            tensor, kind = wide, _c.HK_F32
+        return array_at(lib.hk_tensor_data(tensor), kind, shape).copy()
+    finally:
+        lib.hk_tensor_release(tensor)
+
+
+def _strings(tensor: ctypes.c_void_p, dims: tuple[int, ...]
+             ) -> "np.ndarray[Any, Any]":
+    lib = library()
+    out = np.empty(int(np.prod(dims, dtype=np.int64)), object)
+    data, size = ctypes.c_void_p(), ctypes.c_size_t()
+    for i in range(out.size):
+        check(lib.hk_tensor_get_string(tensor, i, ctypes.byref(data),
+                                       ctypes.byref(size)))
+        out[i] = ctypes.string_at(data, size.value) if size.value else b""
+    return out.reshape(dims)
+
+
+class _Map:
+    """A name map over arrays."""
+
+    def __init__(self, arrays: "Mapping[str, np.ndarray[Any, Any]]",
+                 bf16: Optional[set[str]] = None) -> None:
+        self.handle = ctypes.c_void_p()
+        check(library().hk_name_map_create(ctypes.byref(self.handle)))
+        self._keep: list[Any] = []
+        try:
+            for name, a in arrays.items():
+                self._add(name, a, bf16 is not None and name in bf16)
+        except BaseException:
+            self.close()
+            raise
+
+    def _add(self, name: str, a: "np.ndarray[Any, Any]", bf16: bool) -> None:
+        kind = _c.HK_BF16 if bf16 else _TYPES.get(a.dtype)
+        if kind is None and a.dtype.kind in "fiu":  # the nearest that holds it
+            wider = {"f": np.float32, "i": np.int32, "u": np.int64}
+            if a.dtype.itemsize <= 4:
+                a = a.astype(wider[a.dtype.kind])
+                kind = _TYPES[a.dtype]
+        if kind is None:
+            raise HookeError(f"{name} is of type {a.dtype}, which checkpoints "
+                             "do not hold")
+        a = np.ascontiguousarray(a).reshape(a.shape)
+        item = _c.hk_named(name=name.encode(), dtype=kind,
+                           shape=shape_of(a.shape), data=a.ctypes.data)
+        self._keep.append(a)
+        check(library().hk_name_map_add(self.handle, ctypes.byref(item)))
+
+    def close(self) -> None:
+        library().hk_name_map_destroy(self.handle)
+        self.handle = ctypes.c_void_p()
+
+
+def save(path: Path, arrays: Mapping[str, Any],
+         metadata: Optional[Mapping[str, str]] = None) -> None:
+    """Writes named arrays: .safetensors, or .npz by the path's end. The file is
+    complete or as it was before, wherever a crash may fall."""
+    write(path, {n: np.asarray(a) for n, a in arrays.items()}, None, metadata)
+
+
+def write(path: Path, arrays: "Mapping[str, np.ndarray[Any, Any]]",
+          bf16: Optional[set[str]],
+          metadata: Optional[Mapping[str, str]] = None) -> None:
+    """bf16: names whose arrays hold the 16 bits of bfloat16."""
+    lib, o = library(), _c.hk_write_options()
+    lib.hk_write_options_init(ctypes.byref(o), ctypes.sizeof(o))
+    metas = (_c.hk_meta * len(metadata or ()))()
+    for meta, (k, v) in zip(metas, (metadata or {}).items()):
+        meta.key, meta.value = k.encode(), v.encode()
+    o.meta, o.n_meta = metas, len(metas)
+    names = _Map(arrays, bf16)
+    try:
+        check(lib.hk_ckpt_write(os.fsencode(path), names.handle,
+                                ctypes.byref(o)))
+    finally:
+        names.close()

@@ -1,0 +1,84 @@
+"""Workers on this machine: a center here, processes beside it."""
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import traceback
+from multiprocessing.connection import Connection
+from typing import Any, Callable, Mapping, Optional
+
+import numpy as np
+
+from ._center import start_center
+from ._errors import HookeError
+
+
+def _run(function: Callable[..., Any], args: tuple[Any, ...], worker: int,
+         workers: int, address: str, answer: Connection) -> None:
+    """In the process of a worker."""
+    os.environ["HOOKE_CENTER"] = address
+    os.environ["HOOKE_WORKERS"] = str(workers)
+    os.environ["HOOKE_INDEX"] = str(worker)
+    os.environ.pop("HOOKE_KEY", None)  # the center is this user's own
+    try:
+        function(*args)
+    except BaseException:
+        answer.send(traceback.format_exc())
+        raise SystemExit(1) from None
+    answer.send(None)
+
+
+def _failure(worker: int, process: Any, answer: Connection) -> Optional[str]:
+    try:
+        text = answer.recv() if answer.poll() else None
+    except EOFError:
+        text = None
+    if text is not None:
+        return f"worker {worker}:\n{text}"
+    if process.exitcode != 0:
+        return f"worker {worker} ended with exit code {process.exitcode}"
+    return None
+
+
+def spawn(function: Callable[..., Any], workers: int, args: tuple[Any, ...] = (),
+          *, method: str = "elastic", outer: Optional[Mapping[str, Any]] = None
+          ) -> "dict[str, np.ndarray[Any, Any]]":
+    """Runs ``function(*args)`` in ``workers`` processes around a center in this
+    one, waits for them and returns the center's values.
+
+    In each of them ``join`` finds the center by itself. The function is one that
+    a new interpreter can import (``if __name__ == "__main__":`` around the
+    call). A worker that fails is reported when the others have ended: nobody
+    waits for it.
+    """
+    if workers < 1:
+        raise HookeError(f"workers is {workers}; it is at least 1")
+    start = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="hooke-") as folder, \
+            start_center(f"unix:{folder}/center", method=method,
+                         workers=workers, outer=outer) as center:
+        started = []
+        try:
+            for i in range(workers):
+                mine, theirs = start.Pipe(duplex=False)
+                p = start.Process(target=_run, args=(
+                    function, args, i, workers, center.address, theirs),
+                    daemon=False)
+                p.start()
+                theirs.close()
+                started.append((p, mine))
+            for p, _ in started:
+                p.join()
+        except BaseException:  # Ctrl-C: they leave as well
+            for p, _ in started:
+                p.terminate()
+            for p, _ in started:
+                p.join(10)
+            raise
+        failed = [_failure(i, p, c) for i, (p, c) in enumerate(started)]
+        texts = [f for f in failed if f is not None]
+        if texts:
+            raise HookeError(f"{len(texts)} of {workers} workers failed\n"
+                             + "\n".join(texts), "HK_E_STATE")
+        return center.arrays()

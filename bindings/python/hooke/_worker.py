@@ -1,0 +1,104 @@
+"""What workers of every framework have in common."""
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from types import FrameType, TracebackType
+from typing import Any, Optional, TypeVar
+
+from ._exchange import Exchange, Stats
+
+Self = TypeVar("Self", bound="Worker")
+
+
+def _terminated(number: int, _frame: Optional[FrameType]) -> None:
+    """SIGTERM as an exception: ``with`` blocks end, workers leave."""
+    raise SystemExit(128 + number)
+
+
+class Worker:
+    """A worker that has joined a center. Leaves at the end of its ``with``
+    block, with ``leave()``, on Ctrl-C and SIGTERM, and when Python ends.
+
+    One thread at a time may use it; not the one that joined alone.
+    """
+
+    def __init__(self, exchange: Exchange, verbose: bool) -> None:
+        self._exchange = exchange
+        self._since = 0  # steps since the last exchange
+        self._took_signal = False
+        if (threading.current_thread() is threading.main_thread()
+                and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL):
+            signal.signal(signal.SIGTERM, _terminated)
+            self._took_signal = True
+        if verbose:
+            print(self._greeting(), file=sys.stderr)
+
+    def _greeting(self) -> str:
+        e = self._exchange
+        rate = (f", moving rate {e.moving_rate:.4g}"
+                if e.method.startswith("elastic") else "")
+        text = (f"hooke: worker {e.worker} at {','.join(e.options.addresses)}: "
+                f"method {e.method}, period {e.period}{rate}, "
+                f"{sum(p.size for p in e.layout.places)} values")
+        return text
+
+    @property
+    def id(self) -> int:
+        """The number that the center knows this worker by."""
+        return self._exchange.worker
+
+    @property
+    def method(self) -> str:
+        """The center's method."""
+        return self._exchange.method
+
+    @property
+    def period(self) -> int:
+        """Steps between exchanges."""
+        return self._exchange.period
+
+    @property
+    def finished(self) -> bool:
+        """Whether somebody has ended the run (``finish``, the center's
+        limits), by what the last exchange or heartbeat said."""
+        self._exchange.check_process()
+        return self._exchange.finished()
+
+    def stats(self) -> Stats:
+        """Counters and measures; waits for an exchange under way."""
+        found: Stats = self._exchange.start(self._exchange.stats).result()
+        return found
+
+    def finish(self, reason: str = "a worker has ended the run") -> None:
+        """Ends the run for everybody."""
+        self._exchange.call(lambda: self._exchange.finish(reason))
+
+    def leave(self) -> None:
+        """Leaves the center; a second time does nothing."""
+        self._exchange.leave()
+        if (self._took_signal
+                and threading.current_thread() is threading.main_thread()
+                and signal.getsignal(signal.SIGTERM) is _terminated):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._took_signal = False
+
+    def _last_exchange(self) -> None:
+        """The end of a ``with`` block that nothing has broken off."""
+
+    def __enter__(self: Self) -> Self:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]],
+                 error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        try:
+            if kind is None:
+                self._last_exchange()
+        finally:
+            self.leave()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a worker belongs to the process that joined: join in "
+                        "each process, do not send it to another")
