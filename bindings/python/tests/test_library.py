@@ -11,7 +11,7 @@ def test_a_named_library_is_the_one(python):
            "    assert 'nowhere.so' in str(e), e\n"
            "else:\n"
            "    raise SystemExit('loaded')",
-           HOOKE_LIBRARY="/tmp/nowhere.so")
+           HOOKE_LIBRARY="nowhere.so")
 
 
 def test_a_library_that_is_none(python, tmp_path):
@@ -42,10 +42,10 @@ def test_a_missing_program(python):
            "except FileNotFoundError as e:\n"
            "    pass\n"
            "else:\n"
-           "    raise SystemExit('ran')", HOOKE_PROGRAM="/tmp/no-such-hooke")
+           "    raise SystemExit('ran')", HOOKE_PROGRAM="./no-such-hooke")
 
 
 def test_importing_needs_neither_torch_nor_the_library(python):
     python("import sys, hooke\n"
            "assert 'torch' not in sys.modules and 'jax' not in sys.modules\n",
-           HOOKE_LIBRARY="/tmp/nowhere.so")
+           HOOKE_LIBRARY="nowhere.so")
