@@ -182,6 +182,7 @@ class Exchange:
             self._context.stop()
             self.leave()
             raise
+        self.exposed = 0.0  # waiting for exchanges, not for the center to come
         _living.add(self)
 
     # ---- opening

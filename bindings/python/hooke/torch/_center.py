@@ -1,0 +1,121 @@
+"""The center's values as tensors, and checkpoints of tensors."""
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, Mapping, Optional
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .._checkpoint import Path, read, write
+from .._errors import HookeError
+from .._observe import center_arrays
+from .._options import Addresses, KeyLike, addresses_of
+from .._spawn import spawn as spawn_arrays
+from ._items import plain_name
+
+_SHARD = re.compile(r"(.*)@(-|\d+)\.(\d+)of(\d+)")
+Arrays = "dict[str, np.ndarray[Any, Any]]"
+
+
+def _whole(parts: "list[dict[str, np.ndarray[Any, Any]]]"
+           ) -> "dict[str, np.ndarray[Any, Any]]":
+    """Shards of FSDP2 workers put together under their plain names."""
+    found: dict[str, dict[int, np.ndarray[Any, Any]]] = {}
+    dims: dict[str, tuple[str, int]] = {}
+    for part in parts:
+        for name, a in part.items():
+            m = _SHARD.fullmatch(name)
+            if m is None:
+                raise HookeError(f"{name} is not a shard: several centers with "
+                                 "one model each are read one by one")
+            found.setdefault(m.group(1), {})[int(m.group(3))] = a
+            dims[m.group(1)] = m.group(2), int(m.group(4))
+    out = {}
+    for name, shards in found.items():
+        dim, size = dims[name]
+        missing = [i for i in range(size) if i not in shards]
+        if missing:
+            raise HookeError(f"shards {missing} of {name} are not at these "
+                             "centers")
+        out[name] = (shards[0] if dim == "-" else np.concatenate(
+            [shards[i] for i in range(size)], int(dim)))
+    return out
+
+
+def center_state_dict(center: Optional[Addresses] = None,
+                      key: Optional[KeyLike] = None, *,
+                      model: Optional[nn.Module] = None, average: bool = False,
+                      insecure: bool = False, seconds: float = 60.0
+                      ) -> dict[str, Tensor]:
+    """The center's values under the model's plain names, for evaluating and
+    saving, while training goes on.
+
+    model    fills what the center does not have (tied names, what share= has
+             left out) from this model's own state, and takes its types
+    average  the average that downpour_averaged and downpour_moving keep
+
+    Of an FSDP2 model give all centers: shards come back whole.
+    """
+    addresses = addresses_of(center)
+    arrays = center_arrays(addresses[0], key, insecure=insecure,
+                           seconds=seconds, average=average)
+    if any(_SHARD.fullmatch(n) for n in arrays):
+        arrays = _whole([arrays] + [
+            center_arrays(a, key, insecure=insecure, seconds=seconds,
+                          average=average) for a in addresses[1:]])
+    elif len(addresses) > 1:
+        raise HookeError("one address reads one center")
+    found = {n: torch.from_numpy(a) for n, a in arrays.items()}
+    return found if model is None else _filled(found, model)
+
+
+def _filled(found: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    own = {plain_name(n): t for n, t in model.state_dict().items()}
+    same: dict[tuple[Any, ...], Tensor] = {}  # a tied one, by its memory
+    out = {}
+    for name, t in own.items():
+        place = (t.data_ptr(), t.shape, t.stride(), t.dtype)
+        if name in found:
+            value = found[name]
+            if t.is_complex():
+                value = torch.view_as_complex(value)
+            same[place] = value.to(t.dtype)
+    for name, t in own.items():
+        place = (t.data_ptr(), t.shape, t.stride(), t.dtype)
+        out[name] = same.get(place, t.detach().cpu())
+    return out
+
+
+def load(path: Path, *, everything: bool = False) -> dict[str, Tensor]:
+    """The tensors of a checkpoint; see ``hooke.load``. bfloat16 stays what it
+    is."""
+    out = {}
+    for name, kind, a in read(path, everything):
+        if a.dtype == object:
+            continue  # strings have no tensor
+        t = torch.from_numpy(a)
+        out[name] = t.bfloat16() if kind in ("BF16", "DT_BFLOAT16") else t
+    return out
+
+
+def save(path: Path, tensors: Mapping[str, Tensor],
+         metadata: Optional[Mapping[str, str]] = None) -> None:
+    """Writes tensors; see ``hooke.save``."""
+    arrays, half = {}, set()
+    for name, t in tensors.items():
+        t = t.detach().cpu().contiguous()
+        if t.dtype is torch.bfloat16:
+            half.add(name)
+            t = t.view(torch.int16)
+        arrays[name] = t.numpy()
+    write(path, arrays, half, metadata)
+
+
+def spawn(function: Callable[..., Any], workers: int, args: tuple[Any, ...] = (),
+          *, method: str = "elastic", outer: Optional[Mapping[str, Any]] = None
+          ) -> dict[str, Tensor]:
+    """``hooke.spawn`` with the center's values as tensors."""
+    found = spawn_arrays(function, workers, args, method=method, outer=outer)
+    return {n: torch.from_numpy(a) for n, a in found.items()}

@@ -1,0 +1,112 @@
+"""Several processes that are one worker: DDP, and FSDP2's shards."""
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from .._errors import HookeError
+
+
+class Group:
+    """Ranks of one worker. Rank 0 exchanges, the others get what it got. A
+    group of one for a process that is a worker by itself."""
+
+    def __init__(self, group: Any = None) -> None:
+        self._group = group
+        self.rank = dist.get_rank(group) if group is not None else 0
+        self.size = dist.get_world_size(group) if group is not None else 1
+        self.leads = self.rank == 0
+        self.alone = self.size == 1
+        self._first = (dist.get_global_rank(group, 0)
+                       if group is not None else 0)
+
+    def tell(self, value: Any) -> Any:
+        """Rank 0's value, in every rank."""
+        if self.alone:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=self._first, group=self._group)
+        return box[0]
+
+    def give(self, tensor: Tensor) -> None:
+        """Rank 0's tensor, in every rank."""
+        if not self.alone:
+            dist.broadcast(tensor, src=self._first, group=self._group)
+
+    def together(self, call: Callable[[], Any]) -> Any:
+        """call() in rank 0; a failure there is one of every rank."""
+        if self.alone:
+            return call()
+        value, error = None, None
+        if self.leads:
+            try:
+                value = call()
+            except Exception as failure:
+                error = failure
+        text = self.tell(None if error is None else str(error))
+        if error is not None:
+            raise error
+        if text is not None:
+            raise HookeError(f"rank 0 of this worker: {text}", "HK_E_STATE")
+        return value
+
+
+def group_of(model: nn.Module) -> Group:
+    """The ranks that a DDP model is spread over."""
+    inner = getattr(model, "_orig_mod", model)  # torch.compile's
+    if isinstance(inner, nn.parallel.DistributedDataParallel):
+        return Group(inner.process_group)
+    for m in model.modules():
+        kind = type(m).__name__
+        if kind == "FullyShardedDataParallel":
+            raise HookeError("FullyShardedDataParallel (FSDP1) keeps parameters "
+                             "where no exchange finds them; use fully_shard "
+                             "(FSDP2)")
+        if isinstance(m, nn.parallel.DistributedDataParallel) and m is not inner:
+            raise HookeError("DistributedDataParallel inside of another module; "
+                             "give join the whole model that DDP wraps")
+    return Group()
+
+
+class Mesh:
+    """Where this rank stands among the shards of an FSDP2 model."""
+
+    def __init__(self, mesh: Any) -> None:
+        self.rank: int = mesh.get_local_rank()
+        self.size: int = mesh.size()
+
+    def name(self, name: str, t: Tensor) -> str:
+        """Shards are entries of their own: ``weight@0.1of4`` is the second of
+        four along dimension 0. The mesh is part of every name, so a center of
+        another one refuses this worker."""
+        dim = t.placements[0].dim if hasattr(t, "placements") else "-"
+        return f"{name}@{dim}.{self.rank}of{self.size}"
+
+
+def mesh_of(model: nn.Module) -> Optional[Mesh]:
+    """The mesh of FSDP2's parameters; None without any."""
+    found, plain = None, None
+    for name, p in model.named_parameters():
+        if not hasattr(p, "placements"):
+            plain = name
+            continue
+        mesh = p.device_mesh  # type: ignore[attr-defined]
+        placed = p.placements
+        if (mesh.ndim != 1 or len(placed) != 1 or not placed[0].is_shard()
+                or type(placed[0]).__name__ != "Shard"):
+            raise HookeError(f"{name} is placed {tuple(placed)} on a mesh of "
+                             f"{mesh.ndim} dimensions; of DTensors only the "
+                             "shards of FSDP2 (fully_shard over one dimension) "
+                             "can be exchanged")
+        if found is not None and mesh != found:
+            raise HookeError(f"{name} is sharded over another mesh than the "
+                             "parameters before it")
+        found = mesh
+    if found is None:
+        return None
+    if plain is not None:
+        raise HookeError(f"{plain} is not sharded and others are: shard the "
+                         "root of the model too (fully_shard(model))")
+    return Mesh(found)

@@ -1,0 +1,544 @@
+"""A PyTorch worker: hooks on the user's own optimizer."""
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from typing import Any, Callable, Optional, Sequence, Sized
+
+import torch
+from torch import Tensor, nn
+
+from .._errors import HookeError
+from .._exchange import Exchange, Layout, Stats
+from .._options import Addresses, KeyLike, Options
+from .._thread import Call
+from .._worker import Worker
+from ._group import Mesh, group_of, mesh_of
+from ._items import ShareFn, collect, moments
+from ._sampler import ShareSampler
+from ._values import Values
+
+log = logging.getLogger("hooke")
+
+GRADIENTS = ("agn", "drop_stale")  # methods that send them
+ROUNDS = ("elastic_sync", "model_average", "local_sgd", "slowmo", "bmuf",
+          "diloco")  # methods where everybody waits for everybody
+# Failures before an exchange begins: the vector still holds values.
+_NOT_BEGUN = ("HK_E_INVALID_ARG", "HK_E_STATE", "HK_E_UNSUPPORTED",
+              "HK_E_NO_MEMORY")
+
+
+def _innermost(optimizer: Any) -> torch.optim.Optimizer:
+    """What Accelerate and Lightning have put a wrapper around."""
+    while True:
+        inner = getattr(optimizer, "optimizer", None)
+        if not isinstance(inner, torch.optim.Optimizer):
+            break
+        optimizer = inner
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise HookeError(f"{type(optimizer).__name__} is not an optimizer of "
+                         "PyTorch; without one (optimizer=None) call w.step() "
+                         "after every step")
+    return optimizer
+
+
+@torch.no_grad()
+def _make_state(optimizer: torch.optim.Optimizer) -> None:
+    """Gives an optimizer that has made no step its moments, all zero: a step
+    with a rate of 0 on gradients of 0."""
+    if optimizer.state:
+        return
+    groups = optimizer.param_groups
+    rates = [g["lr"] for g in groups]
+    grads = [[p.grad for p in g["params"]] for g in groups]
+    for g in groups:
+        g["lr"] = torch.zeros_like(g["lr"]) if isinstance(g["lr"], Tensor) else 0.0
+        for p in g["params"]:
+            if p.requires_grad:
+                p.grad = torch.zeros_like(p)
+    optimizer.step()
+    for g, rate, kept in zip(groups, rates, grads):
+        g["lr"] = rate
+        for p, grad in zip(g["params"], kept):
+            p.grad = grad
+    for state in optimizer.state.values():
+        for value in state.values():
+            if isinstance(value, Tensor):
+                value.zero_()
+
+
+class _Follower(Exchange):
+    """A rank that is told what rank 0 exchanged."""
+
+    def __init__(self, leader: dict[str, Any], layout: Layout,
+                 options: Options) -> None:
+        import os
+
+        self._pid = os.getpid()
+        self.layout, self.options = layout, options
+        self.worker, self.incarnation = leader["worker"], leader["incarnation"]
+        self.method, self.period = leader["method"], leader["period"]
+        self.moving_rate = leader["moving_rate"]
+        self.exposed = 0.0
+        self._closed = False
+        self.steps = 0
+
+    def start(self, function: Callable[[], Any]) -> Call:
+        self.check_process()
+        call = Call(function)
+        call.run()
+        return call
+
+    def stats(self) -> Stats:
+        """Rank 0 has the rest."""
+        return Stats(self.worker, self.incarnation, self.method, self.period,
+                     self.moving_rate, self.steps, 0, 0, 0, 0.0, 0.0, 0.0, 0.0,
+                     0.0, self.exposed, 0, 0, 0, 0, 0.0, True, False)
+
+    def finished(self) -> bool:
+        return False
+
+    def finish(self, reason: str) -> None:
+        """Rank 0 says it."""
+
+    def leave(self) -> None:
+        self._closed = True
+
+
+class TorchWorker(Worker):
+    """A worker of a PyTorch model; made by ``join``."""
+
+    def __init__(self, model: nn.Module, optimizer: Any, options: Options, *,
+                 share: Optional[ShareFn], overlap_steps: Optional[int],
+                 overlap_waits: bool, hook: bool, share_moments: bool,
+                 verbose: bool) -> None:
+        self._group = group_of(model)
+        mesh = mesh_of(model)
+        self._optimizer = (_innermost(optimizer) if optimizer is not None
+                           else None)
+        self._steps = 0  # all of this worker
+        self._skipped: Optional[Tensor] = None  # counted on a device
+        self._pending: Optional[Call] = None
+        self._pending_step = -1
+        self._handles: list[Any] = []
+        self._sampler: Optional[ShareSampler] = None
+        self._exchanges_before = 0
+        if mesh is not None:
+            self._pick_center(options, mesh)
+        items = collect(model, share,
+                        mesh.name if mesh is not None else lambda n, _: n)
+        self._check_optimizer([i.find() for i in items])
+        if share_moments:
+            items += self._moments(items)
+        layout = Layout([i.entry() for i in items])
+        self._values = Values(items, layout)
+        made = self._enter(layout, options)
+        try:
+            super().__init__(made, verbose and self._group.leads)
+            self._overlap = self._choose_overlap(overlap_steps)
+            self._waits = overlap_waits or not self._group.alone
+            self._check_method()
+            if hook and self._optimizer is not None:
+                self._hook(self._optimizer)
+        except BaseException:
+            made.leave()
+            raise
+
+    # ---- joining
+
+    @staticmethod
+    def _pick_center(options: Options, mesh: Mesh) -> None:
+        if len(options.addresses) != mesh.size:
+            raise HookeError(
+                f"a model in {mesh.size} shards (FSDP2) has a center for each: "
+                f"center= names {len(options.addresses)}")
+        options.addresses = [options.addresses[mesh.rank]]
+
+    def _check_optimizer(self, parameters: Sequence[Tensor]) -> None:
+        if self._optimizer is None:
+            return
+        own = {id(p) for p in parameters}
+        moved = [p for g in self._optimizer.param_groups for p in g["params"]]
+        if not any(id(p) in own for p in moved):
+            raise HookeError("the optimizer moves none of the model's "
+                             "parameters: it was made for another model, or "
+                             "before the model was changed")
+
+    def _moments(self, items: list[Any]) -> list[Any]:
+        if self._optimizer is None:
+            raise HookeError("share_moments needs the optimizer")
+        _make_state(self._optimizer)
+        return moments(items, self._optimizer)
+
+    def _enter(self, layout: Layout, options: Options) -> Exchange:
+        v = self._values
+        v.gather()
+        v.arrived()
+        made: Optional[Exchange] = self._group.together(
+            lambda: Exchange(layout, options, v.host.data_ptr(),
+                             v.host_side.data_ptr()))
+        told = self._group.tell(None if made is None else {
+            "worker": made.worker, "incarnation": made.incarnation,
+            "method": made.method, "period": made.period,
+            "moving_rate": made.moving_rate})
+        if made is None:
+            made = _Follower(told, layout, options)
+        else:
+            v.send_back(side=True)
+        v.ready()
+        self._group.give(v.work)
+        self._group.give(v.side)
+        v.scatter(copied=True)
+        return made
+
+    def _choose_overlap(self, wanted: Optional[int]) -> int:
+        """Steps between an exchange and its effect; 0: in place."""
+        can = self.method == "elastic" and self._exchange.options.rho == 0
+        if wanted is not None and wanted < 0:
+            raise HookeError(f"overlap_steps is {wanted}")
+        if wanted and not can:
+            raise HookeError(
+                f"overlap_steps is for method elastic with rho 0, not for "
+                f"{self.method} with rho {self._exchange.options.rho}")
+        if wanted is not None and wanted > self.period:
+            raise HookeError(f"overlap_steps is {wanted}, and the next exchange "
+                             f"comes after {self.period}")
+        if self._values.device.type != "cuda":
+            return wanted or 0
+        if not can:
+            log.warning("worker %d: method %s exchanges in place: the device "
+                        "waits for it", self.id, self.method)
+            return 0
+        return 1 if wanted is None else wanted
+
+    def _check_method(self) -> None:
+        if self.method == "drop_stale" and self.period != 1:
+            raise HookeError("drop_stale sends every gradient: period is "
+                             f"{self.period}, it has to be 1")
+        if self._exchange.options.rho != 0 and not self._group.alone:
+            raise HookeError("rho is for workers of one process; exchanges "
+                             "alone (rho 0) go with DDP")
+        if self.method == "slowmo" and self._optimizer is None:
+            raise HookeError("slowmo counts in the learning rate: join with "
+                             "the optimizer")
+
+    def _hook(self, optimizer: torch.optim.Optimizer) -> None:
+        # torch.compile would otherwise trace into the exchange.
+        outside: Any = torch.compiler.disable
+        if self.method in GRADIENTS or self._exchange.options.rho != 0:
+            self._handles.append(optimizer.register_step_pre_hook(
+                outside(self._before_step)))
+        self._handles.append(optimizer.register_step_post_hook(
+            outside(self._after_step)))
+
+    # ---- steps
+
+    def _was_skipped(self, optimizer: torch.optim.Optimizer) -> bool:
+        """A fused optimizer is called, and does nothing, when a GradScaler has
+        found an infinite gradient. On a device the answer is asked for at the
+        end of a period only."""
+        found = getattr(optimizer, "found_inf", None)
+        if not isinstance(found, Tensor):
+            return False
+        if found.device.type == "cpu":
+            return bool(found.item())
+        if self._skipped is None:
+            self._skipped = torch.zeros_like(found)
+        self._skipped.add_(found)
+        return False
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        rho = self._exchange.options.rho
+        if rho != 0:
+            view = torch.from_numpy(self._exchange.view())
+            self._values.add_pull(view, rho)
+        if self.method in GRADIENTS and not self._was_skipped(optimizer):
+            self._send_gradients(getattr(optimizer, "grad_scale", None))
+
+    def _send_gradients(self, scale: Optional[Tensor] = None) -> None:
+        flat = self._values.gradients(scale)
+        self._group.together(lambda: self._exchange.call(
+            lambda: self._exchange.gradients(flat.data_ptr())))
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if not self._was_skipped(optimizer):
+            self._count(1)
+
+    def step(self, steps: int = 1) -> None:
+        """``steps`` steps have been made. For loops without hooks (``join(...,
+        hook=False)``): CUDA graphs, steps of your own."""
+        if self.method in GRADIENTS:
+            self._send_gradients()
+        self._count(steps)
+
+    def _count(self, steps: int) -> None:
+        self._since += steps
+        self._steps += steps
+        if self._pending is not None:
+            self._settle_if_due()
+        if self._since < self.period:
+            return
+        if self._skipped is not None:
+            none = int(self._skipped.item())
+            self._since -= none
+            self._steps -= none
+            self._skipped.zero_()
+            if self._since < self.period:
+                return
+        if self._overlap > 0:
+            self._begin()
+        else:
+            self._in_place()
+
+    def _take_since(self) -> int:
+        made, self._since = self._since, 0
+        if isinstance(self._exchange, _Follower):
+            self._exchange.steps += made
+        return made
+
+    # ---- exchanges
+
+    def _rate(self) -> float:
+        assert self._optimizer is not None
+        rates = {float(g["lr"]) for g in self._optimizer.param_groups}
+        if len(rates) > 1:
+            warnings.warn(f"slowmo counts in one learning rate; of "
+                          f"{sorted(rates)} it takes the largest", stacklevel=2)
+        return max(rates)
+
+    def _in_place(self) -> None:
+        self._settle()
+        v, e, made = self._values, self._exchange, self._take_since()
+        v.gather(self._group.leads)
+
+        def work() -> None:
+            v.arrived()
+            if self.method == "slowmo":
+                e.set("learning_rate", self._rate())
+            e.exchange(made)
+            v.send_back()
+
+        self._group.together(lambda: e.call(work))
+        v.ready()
+        self._group.give(v.work)
+        v.scatter()
+
+    def _begin(self) -> None:
+        self._settle()
+        v, e, made = self._values, self._exchange, self._take_since()
+        v.gather(self._group.leads)
+
+        def work() -> None:
+            v.arrived()
+            try:
+                e.difference(made)
+            finally:
+                v.send_back()
+
+        self._pending = e.start(work if self._group.leads else lambda: None)
+        self._pending_step = self._steps
+
+    def _settle_if_due(self) -> None:
+        assert self._pending is not None
+        if self._steps - self._pending_step < self._overlap:
+            return
+        if self._waits or self._pending.done():
+            self._settle()
+
+    def _settle(self) -> None:
+        """Waits for an exchange under way and applies it."""
+        call, self._pending = self._pending, None
+        if call is None:
+            return
+        begin = time.monotonic()
+        failed: Optional[HookeError] = None
+        try:
+            self._group.together(call.result)
+        except HookeError as error:
+            if error.status in _NOT_BEGUN or not self._group.alone:
+                raise
+            failed = error
+        finally:
+            self._exchange.exposed += time.monotonic() - begin
+        self._values.ready()
+        self._group.give(self._values.work)
+        self._values.subtract()
+        if failed is not None:
+            raise failed
+
+    def exchange_now(self) -> None:
+        """An exchange now, whatever the period says; its effect is there when
+        this returns."""
+        self._in_place()
+
+    def flush(self) -> None:
+        """Applies an exchange that is still under way."""
+        self._settle()
+
+    def _last_exchange(self) -> None:
+        """Steps since the last exchange are the center's, too, where nobody
+        has to wait for it."""
+        self._settle()
+        if self._since > 0 and self.method not in ROUNDS:
+            self._in_place()
+
+    def leave(self) -> None:
+        """Leaves the center; a second time does nothing."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        call = self._pending
+        if call is not None and call.wait(5):
+            try:
+                self._settle()
+            except HookeError as error:
+                log.warning("worker %d: its last exchange: %s", self.id, error)
+        self._pending = None
+        super().leave()
+
+    # ---- data
+
+    def sampler(self, dataset: Sized, *, shuffle: bool = True, seed: int = 0
+                ) -> ShareSampler:
+        """This worker's share of a dataset, for a DataLoader: the order follows
+        from seed and epoch, shares from the number of workers (``workers=`` of
+        join). Without it every worker goes over all of it, in an order of its
+        own."""
+        workers = self._exchange.options.workers
+        part = self.id if workers is not None else 0
+        if workers is None:
+            seed += self.id
+        elif self.id >= workers:
+            warnings.warn(f"worker {self.id} of {workers} shares its part with "
+                          f"worker {self.id % workers}", stacklevel=2)
+            part = self.id % workers
+        ranks = self._group.size
+        self._sampler = ShareSampler(
+            dataset, part * ranks + self._group.rank, (workers or 1) * ranks,
+            shuffle=shuffle, seed=seed)
+        return self._sampler
+
+    # ---- checkpoints
+
+    def stats(self) -> Stats:
+        """Counters and measures; waits for an exchange under way."""
+        return super().stats()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What this worker needs to go on beside the model's and the
+        optimizer's own state. Applies an exchange under way first. Fits
+        ``torch.distributed.checkpoint`` (Stateful)."""
+        self._settle()
+        e = self._exchange
+        state: dict[str, Any] = {
+            "worker": e.worker, "incarnation": e.incarnation,
+            "method": e.method, "period": e.period,
+            "steps": self._steps, "steps_since_exchange": self._since,
+            "learning_rates": self._rates(),
+            "sampler": (self._sampler.state_dict() if self._sampler is not None
+                        else {}),
+            "masters": self._values.masters()}
+        if self._group.leads:
+            state["exchanges"] = self._exchanges_before + self.stats().exchanges
+            state["variables"] = {
+                n: torch.from_numpy(a.copy()) for n, a in
+                e.call(e.variables).items()}
+        return state
+
+    def _rates(self) -> list[float]:
+        if self._optimizer is None:
+            return []
+        return [float(g["lr"]) for g in self._optimizer.param_groups]
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from a ``state_dict``; the model and the optimizer have been
+        loaded before. The learning rates in force then are in force again."""
+        self._settle()
+        if state["method"] != self.method:
+            raise HookeError(f"a state of method {state['method']}; the "
+                             f"center's is {self.method}")
+        self._steps = state["steps"]
+        self._since = state["steps_since_exchange"]
+        self._values.load_masters(state["masters"])
+        if self._group.leads and "variables" in state:
+            self._exchanges_before = state["exchanges"]
+            self._exchange.call(lambda: self._load(state["variables"]))
+        self._load_rates(state["learning_rates"])
+        if self._sampler is not None and state["sampler"]:
+            self._sampler.load_state_dict(state["sampler"])
+
+    def _load(self, saved: dict[str, Tensor]) -> None:
+        own = self._exchange.variables()
+        for name, value in saved.items():
+            if name in own and own[name].shape == tuple(value.shape):
+                own[name][...] = value.cpu().numpy()
+            else:
+                log.warning("worker %d: the state's %s is not used", self.id,
+                            name)
+
+    def _load_rates(self, rates: list[float]) -> None:
+        groups = self._optimizer.param_groups if self._optimizer else []
+        if len(rates) != len(groups):
+            log.warning("worker %d: %d learning rates for %d groups of "
+                        "parameters", self.id, len(rates), len(groups))
+        for g, rate in zip(groups, rates):
+            if isinstance(g["lr"], Tensor):
+                g["lr"].fill_(rate)
+            else:
+                g["lr"] = rate
+
+
+def join(model: nn.Module, optimizer: Any = None,
+         center: Optional[Addresses] = None, key: Optional[KeyLike] = None, *,
+         period: Optional[int] = None, workers: Optional[int] = None,
+         worker: Optional[int] = None, method: Optional[str] = None,
+         moving_rate: Optional[float] = None, rho: float = 0.0,
+         share: Optional[ShareFn] = None, overlap_steps: Optional[int] = None,
+         overlap_waits: bool = False, compression: str = "none",
+         hook: bool = True, share_moments: bool = False,
+         telemetry: bool = True, insecure: bool = False,
+         wait_seconds: float = 60.0, connect_seconds: float = 60.0,
+         lost_seconds: float = 600.0, verbose: bool = True) -> TorchWorker:
+    """Joins a center: the model gets the center's values, or the center the
+    model's if it has none yet, and from then on the optimizer's steps are
+    counted and exchanged.
+
+    model          on its device; compiled, or in DistributedDataParallel, or
+                   sharded by fully_shard
+    optimizer      any of PyTorch's, hooked and otherwise untouched; None: call
+                   ``w.step()`` after every step
+    center         address, or those of all shards; default: HOOKE_CENTER
+    key            file of the cluster key; default: HOOKE_KEY
+    period         steps between exchanges; default: the method's (10)
+    workers        how many there are; default: HOOKE_WORKERS
+    worker         which one this is; default: HOOKE_INDEX, or the lowest free
+    method         what the center's has to be; default: whatever it is
+    moving_rate    share of the way to each other; default: 0.5
+    rho            a pull to the center in every gradient; default: none
+    share          called with name and tensor, says "average", "copy" (the last
+                   worker's value, read by those who join), "local" or None: by
+                   default floats are averaged, integers copied
+    overlap_steps  the exchange runs beside so many steps at least; default: 1 on
+                   a GPU, 0 (in place) elsewhere. Method elastic, rho 0
+    overlap_waits  takes effect after exactly so many steps, if need be by waiting
+    compression    of what is sent: "none", "bf16", "int8"
+    hook           False: steps are told with ``w.step()``
+    share_moments  the optimizer's moments are copied to the center at every
+                   exchange, and those who join get them
+    telemetry      measures the distance to the center at every exchange
+    insecure       a center on this host may be another user's
+    wait_seconds, connect_seconds, lost_seconds
+                   deadlines: of a round or answer, of the first connection, of
+                   a center that does not come back
+    """
+    options = Options(
+        center=center, key=key, period=period, workers=workers, worker=worker,
+        method=method, moving_rate=moving_rate, rho=rho,
+        compression=compression, telemetry=telemetry, insecure=insecure,
+        wait_seconds=wait_seconds, connect_seconds=connect_seconds,
+        lost_seconds=lost_seconds)
+    return TorchWorker(
+        model, optimizer, options, share=share, overlap_steps=overlap_steps,
+        overlap_waits=overlap_waits, hook=hook, share_moments=share_moments,
+        verbose=verbose)
