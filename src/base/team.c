@@ -1,22 +1,75 @@
 // team.c - teams of libgomp's threads, without compiler support.
 //
 // oneDNN brings libgomp; its entry point is called directly, so that the
-// process has one pool of threads whichever compiler built Hooke.
+// process has one pool of threads whichever compiler built Hooke. It is looked
+// up when a team is first wanted: what only exchanges, sends and saves loads no
+// OpenMP.
+#define _GNU_SOURCE // RTLD_DEFAULT
 #include "base/team.h"
+#include <dlfcn.h>
 #include <stdatomic.h>
 
 // libgomp's interface.
-void GOMP_parallel(void (*fn)(void *), void *data, unsigned num_threads,
-                   unsigned flags);
-int omp_get_thread_num(void);
-int omp_get_num_threads(void);
-int omp_get_max_threads(void);
-void omp_set_num_threads(int n);
-int omp_get_dynamic(void);
-void omp_set_dynamic(int on);
-int omp_in_parallel(void);
-int omp_get_thread_limit(void);
-int omp_get_max_active_levels(void);
+typedef struct openmp {
+    void (*parallel)(void (*fn)(void *), void *data, unsigned num_threads,
+                     unsigned flags);
+    int (*get_thread_num)(void);
+    int (*get_num_threads)(void);
+    int (*get_max_threads)(void);
+    void (*set_num_threads)(int n);
+    int (*get_dynamic)(void);
+    void (*set_dynamic)(int on);
+    int (*in_parallel)(void);
+    int (*get_thread_limit)(void);
+    int (*get_max_active_levels)(void);
+} openmp;
+
+static openmp runtime;
+static bool has_runtime;
+static pthread_once_t runtime_once = PTHREAD_ONCE_INIT;
+
+// Is the whole interface in `lib`?
+static bool bind_from(void *lib) {
+    const struct {
+        const char *name;
+        void *to;
+    } names[] = {
+        {"GOMP_parallel", &runtime.parallel},
+        {"omp_get_thread_num", &runtime.get_thread_num},
+        {"omp_get_num_threads", &runtime.get_num_threads},
+        {"omp_get_max_threads", &runtime.get_max_threads},
+        {"omp_set_num_threads", &runtime.set_num_threads},
+        {"omp_get_dynamic", &runtime.get_dynamic},
+        {"omp_set_dynamic", &runtime.set_dynamic},
+        {"omp_in_parallel", &runtime.in_parallel},
+        {"omp_get_thread_limit", &runtime.get_thread_limit},
+        {"omp_get_max_active_levels", &runtime.get_max_active_levels},
+    };
+    for (size_t i = 0; i < HKI_COUNT(names); i++) {
+        void *const at = dlsym(lib, names[i].name);
+        if (at == NULL)
+            return false;
+        memcpy(names[i].to, &at, sizeof at);
+    }
+    return true;
+}
+
+// The order in which the dynamic linker binds oneDNN's calls: a runtime that
+// all of the process sees, then the one called libgomp.so.1, be it loaded or
+// not. So both always have the same one.
+static void find_runtime(void) {
+    has_runtime = bind_from(RTLD_DEFAULT);
+    if (has_runtime)
+        return;
+    void *const lib = dlopen("libgomp.so.1", RTLD_NOW | RTLD_LOCAL);
+    has_runtime = lib != NULL && bind_from(lib);
+}
+
+// NULL where this machine has no OpenMP.
+static const openmp *find_omp(void) {
+    pthread_once(&runtime_once, find_runtime);
+    return has_runtime ? &runtime : NULL;
+}
 
 #define MAX_THREADS 4096
 
@@ -51,20 +104,26 @@ typedef struct team {
     const void *args;
     const hki_work *work;
     int parts;
+    const openmp *omp;
 } team;
 
-// Each member takes parts i, i + n, ...: a smaller team gives the same result.
-static void member(void *data) {
-    team *t = data;
-    HKI_TSAN_ACQUIRE(t);
-    const uint32_t fpu = hki_subnormals_off();
-    const int n = omp_get_num_threads();
-    for (int i = omp_get_thread_num(); i < t->parts; i += n) {
+// Parts i, i + n, ... of the work.
+static void run_parts(const team *t, int i, int n) {
+    for (; i < t->parts; i += n) {
         const int64_t begin = hki_team_begin(t->work, i, t->parts);
         const int64_t end = hki_team_begin(t->work, i + 1, t->parts);
         if (begin < end)
             t->fn(t->args, begin, end, i);
     }
+}
+
+// Each member takes its share of the parts: a smaller team gives the same
+// result.
+static void member(void *data) {
+    team *t = data;
+    HKI_TSAN_ACQUIRE(t);
+    const uint32_t fpu = hki_subnormals_off();
+    run_parts(t, t->omp->get_thread_num(), t->omp->get_num_threads());
     hki_subnormals_restore(fpu);
     HKI_TSAN_RELEASE(t);
 }
@@ -73,13 +132,18 @@ void hki_team_for(int threads, const hki_work *w, hki_team_fn fn,
                   const void *args) {
     if (w->items <= 0)
         return;
-    team t = {fn, args, w, hki_team_parts(threads, w)};
+    team t = {fn, args, w, hki_team_parts(threads, w), NULL};
     if (t.parts == 1) {
         fn(args, 0, w->items, 0);
         return;
     }
+    t.omp = find_omp();
+    if (t.omp == NULL) {
+        run_parts(&t, 0, 1);
+        return;
+    }
     HKI_TSAN_RELEASE(&t);
-    GOMP_parallel(member, &t, (unsigned)t.parts, 0);
+    t.omp->parallel(member, &t, (unsigned)t.parts, 0);
     HKI_TSAN_ACQUIRE(&t);
 }
 
@@ -96,39 +160,53 @@ void hki_team_run(int threads, const hki_work *w, hki_team_fn fn,
     hki_subnormals_restore(fpu);
 }
 
-hk_status hki_team_enter(const char *who, int threads, hki_team_saved *saved) {
-    if (threads > 1 && omp_in_parallel())
+// Why a team of that size cannot be had here; HK_OK where it can.
+static hk_status check_team(const char *who, int threads, const openmp *omp) {
+    if (omp == NULL)
+        return hki_fail(HK_E_STATE,
+                        "%s: %d threads are needed, but this machine has no "
+                        "OpenMP (libgomp.so.1)",
+                        who, threads);
+    if (threads > 1 && omp->in_parallel())
         return hki_fail(HK_E_STATE,
                         "%s: called from inside an OpenMP parallel region, "
                         "where %d threads cannot be had",
                         who, threads);
-    if (omp_get_thread_limit() < threads)
+    if (omp->get_thread_limit() < threads)
         return hki_fail(HK_E_STATE,
                         "%s: %d threads are needed, the OpenMP thread limit "
                         "is %d",
-                        who, threads, omp_get_thread_limit());
-    if (threads > 1 && omp_get_max_active_levels() < 1)
+                        who, threads, omp->get_thread_limit());
+    if (threads > 1 && omp->get_max_active_levels() < 1)
         return hki_fail(HK_E_STATE,
                         "%s: %d threads are needed, but OpenMP parallel "
                         "regions are switched off (max-active-levels 0)",
                         who, threads);
-    saved->threads = omp_get_max_threads();
-    saved->dynamic = omp_get_dynamic();
+    return HK_OK;
+}
+
+hk_status hki_team_enter(const char *who, int threads, hki_team_saved *saved) {
+    const openmp *const omp = find_omp();
+    HKI_TRY(check_team(who, threads, omp));
+    saved->threads = omp->get_max_threads();
+    saved->dynamic = omp->get_dynamic();
     saved->fpu = hki_subnormals_off();
     hki_signals_hold(&saved->signals);
-    omp_set_dynamic(0);
-    omp_set_num_threads(threads);
+    omp->set_dynamic(0);
+    omp->set_num_threads(threads);
     return HK_OK;
 }
 
 void hki_team_leave(const hki_team_saved *saved) {
-    omp_set_num_threads(saved->threads);
-    omp_set_dynamic(saved->dynamic);
+    const openmp *const omp = find_omp();
+    omp->set_num_threads(saved->threads);
+    omp->set_dynamic(saved->dynamic);
     hki_subnormals_restore(saved->fpu);
     hki_signals_release(&saved->signals);
 }
 
 typedef struct pinning {
+    const openmp *omp;
     uint32_t first_cpu;
     atomic_int status; // hk_status of a thread that could not be pinned
 } pinning;
@@ -137,7 +215,7 @@ static void pin_member(void *data) {
     pinning *p = data;
     HKI_TSAN_ACQUIRE(p);
     const hk_status s =
-        hki_thread_pin((int)p->first_cpu + omp_get_thread_num());
+        hki_thread_pin((int)p->first_cpu + p->omp->get_thread_num());
     if (s != HK_OK)
         atomic_store(&p->status, (int)s);
     HKI_TSAN_RELEASE(p);
@@ -146,12 +224,13 @@ static void pin_member(void *data) {
 // libgomp keeps a thread's team: the threads that are pinned here are the
 // ones that later regions of the calling thread run on.
 hk_status hki_team_pin(int threads, uint32_t first_cpu) {
-    pinning p = {.first_cpu = first_cpu};
+    pinning p = {.omp = find_omp(), .first_cpu = first_cpu};
+    HKI_TRY(check_team("queue", threads, p.omp));
     atomic_init(&p.status, HK_OK);
     sigset_t signals;
     hki_signals_hold(&signals);
     HKI_TSAN_RELEASE(&p);
-    GOMP_parallel(pin_member, &p, (unsigned)threads, 0);
+    p.omp->parallel(pin_member, &p, (unsigned)threads, 0);
     HKI_TSAN_ACQUIRE(&p);
     hki_signals_release(&signals);
     const hk_status s = (hk_status)atomic_load(&p.status);

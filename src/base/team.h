@@ -1,8 +1,9 @@
 // base/team.h - work split over the threads of one pool.
 //
 // The threads are libgomp's, which oneDNN uses as well, so that a process has
-// one pool whoever computes. Parts depend on sizes and the thread count asked
-// for only, never on how many threads turn up: results are the same bits.
+// one pool whoever computes; libgomp is loaded with the first team. Parts
+// depend on sizes and the thread count asked for only, never on how many
+// threads turn up, be it one: results are the same bits.
 #ifndef HKI_TEAM_H
 #define HKI_TEAM_H
 #include "base/base.h"
