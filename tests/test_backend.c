@@ -11,7 +11,8 @@ static void run(const bk_entry *cases, size_t n, hk_isa isa, uint32_t threads,
         .threads = threads,
         .no_fusion = no_fusion,
     };
-    if (isa > hki_isa_best() || hki_backend_find("onednn") == NULL)
+    const hki_backend *be;
+    if (isa > hki_isa_best() || hki_backend_find("onednn", &be) != HK_OK)
         skip();
     suite_backend(cases, n, &config);
 }
@@ -53,15 +54,20 @@ static void fusion_on_reference(void **state) {
 static void list_of_backends(void **state) {
     (void)state;
     hk_backend_info info;
+    const hki_backend *be;
     assert_true(hk_backend_count() >= 1);
     for (size_t i = 0; i < hk_backend_count(); i++) {
         assert_ok(hk_backend_get_info(i, &info));
-        assert_ptr_equal(hki_backend_find(info.name)->name, info.name);
+        assert_ok(hki_backend_find(info.name, &be));
+        assert_ptr_equal(be->name, info.name);
+        assert_string_equal(info.file, "");
         assert_true(info.device_count >= 1 && info.isa >= HK_ISA_BASE);
         assert_true((strcmp(info.name, "onednn") == 0) ==
                     (strncmp(info.version, "oneDNN ", 7) == 0));
-        if (i == 0)
-            assert_string_equal(hki_backend_find(NULL)->name, info.name);
+        if (i == 0) {
+            assert_ok(hki_backend_find(NULL, &be));
+            assert_string_equal(be->name, info.name);
+        }
     }
     assert_status(hk_backend_get_info(hk_backend_count(), &info),
                   HK_E_NOT_FOUND);

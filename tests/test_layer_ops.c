@@ -282,7 +282,8 @@ static void *input_data(model *m, const char *name) {
 static const char *const backends[] = {"reference", "onednn"};
 
 static bool has_backend(size_t i) {
-    return hki_backend_find(backends[i]) != NULL;
+    const hki_backend *be;
+    return hki_backend_find(backends[i], &be) == HK_OK;
 }
 
 // Labels and indices out of range are errors of the data, with value, place

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check_symbols.sh LIBRARY - the shared library exports hk_ names only, and
-# has a SONAME.
+# check_symbols.sh LIBRARY - the shared library exports hk_ names only, has a
+# SONAME and needs no OpenMP; plug-ins beside it export their one name.
 set -euo pipefail
 lib=$1
 exported=$(nm -D --defined-only "$lib" | awk '{print $NF}')
@@ -18,4 +18,16 @@ if ! grep -q 'SONAME *libhooke\.so\.[0-9]' <<<"$headers"; then
     echo "symbols: $lib has no versioned SONAME" >&2
     exit 1
 fi
+if grep -E 'NEEDED *lib(gomp|omp|iomp5|dnnl)\.' <<<"$headers" >&2; then
+    echo "symbols: $lib needs what only its engine should" >&2
+    exit 1
+fi
+for plugin in "$(dirname "$lib")"/libhooke_*.so; do
+    [ -e "$plugin" ] || continue
+    if [ "$(nm -D --defined-only "$plugin" | awk '{print $NF}')" != \
+         hki_plugin_entry ]; then
+        echo "symbols: $plugin exports more than hki_plugin_entry" >&2
+        exit 1
+    fi
+done
 echo "symbols: $(wc -l <<<"$exported") exported, all hk_"

@@ -24,9 +24,12 @@ static void machine(void) {
                                                         : "baseline; slow");
     for (size_t i = 0; i < hk_backend_count(); i++) {
         hk_backend_info be;
+        printf("%-12s ", i == 0 ? "backends" : "");
         if (hk_backend_get_info(i, &be) == HK_OK)
-            printf("%-12s %s, %u %s%s\n", i == 0 ? "backends" : "", be.name,
-                   be.device_count, be.device, i == 0 ? " (default)" : "");
+            printf("%s, %u %s%s%s%s\n", be.name, be.device_count, be.device,
+                   i == 0 ? " (default)" : "", *be.file ? ", " : "", be.file);
+        else
+            printf("%s\n", hk_last_error());
     }
     const double pages = (double)sysconf(_SC_PHYS_PAGES);
     printf("memory       %s\n",

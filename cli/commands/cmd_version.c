@@ -64,25 +64,34 @@ static char *features(void) {
 #define COMPILER "gcc " __VERSION__
 #endif
 
-static void print_backends(bool json) {
-    if (json)
-        printf("},\"backends\":[");
+// The list of backends as JSON; one that cannot be loaded is left out.
+static void print_backends_json(void) {
+    const char *comma = "";
+    printf("},\"backends\":[");
     for (size_t i = 0; i < hk_backend_count(); i++) {
         hk_backend_info be;
         if (hk_backend_get_info(i, &be) != HK_OK)
             continue;
-        if (json)
-            printf("%s{\"name\":\"%s\",\"version\":\"%s\",\"isa\":\"%s\","
-                   "\"device\":\"%s\",\"devices\":%u}",
-                   i ? "," : "", be.name, be.version, isa_name(be.isa),
-                   be.device, be.device_count);
-        else
-            printf("%-10s %s on %u %s%s%s\n", i ? "" : "backends", be.name,
-                   be.device_count, be.device, *be.version ? ", " : "",
-                   be.version);
+        printf("%s{\"name\":\"%s\",\"version\":\"%s\",\"isa\":\"%s\","
+               "\"device\":\"%s\",\"devices\":%u}",
+               comma, be.name, be.version, isa_name(be.isa), be.device,
+               be.device_count);
+        comma = ",";
     }
-    if (json)
-        printf("]");
+    printf("]");
+}
+
+static void print_backends(void) {
+    for (size_t i = 0; i < hk_backend_count(); i++) {
+        hk_backend_info be;
+        printf("%-10s ", i ? "" : "backends");
+        if (hk_backend_get_info(i, &be) == HK_OK)
+            printf("%s on %u %s%s%s%s%s\n", be.name, be.device_count, be.device,
+                   *be.version ? ", " : "", be.version, *be.file ? ", " : "",
+                   be.file);
+        else
+            printf("%s\n", hk_last_error());
+    }
 }
 
 static int run(const cli_args *a) {
@@ -112,13 +121,15 @@ static int run(const cli_args *a) {
                    parts[i].on ? "true" : "false");
         else
             printf("%-10s %s\n", parts[i].name, parts[i].on ? "yes" : "no");
-    print_backends(json);
-    if (json)
+    if (json) {
+        print_backends_json();
         printf("}\n");
-    else
+    } else {
+        print_backends();
         printf("%-10s %s, kernels for %s, %u cores\n%-10s %s\n%-10s %s\n",
                "cpu", u.machine, isa, threads, "features", has, "compiler",
                COMPILER);
+    }
     free(has);
     return CLI_DONE;
 }

@@ -163,8 +163,12 @@ typedef struct hki_backend {
 extern const hki_backend hki_backend_reference;
 extern const hki_backend hki_backend_onednn;
 
-// By name ("reference", "onednn"; NULL: the best there is). NULL if unknown
-// or not in this build.
-const hki_backend *hki_backend_find(const char *name);
+// The engine where it is inside of this library; NULL where it is a plug-in.
+const hki_backend *hki_engine_inside(void);
+
+// By name ("reference", "onednn"; NULL: the best of this build), loaded where
+// it is a plug-in. HK_E_NOT_FOUND if unknown or not in this build,
+// HK_E_BACKEND where its plug-in cannot be loaded.
+hk_status hki_backend_find(const char *name, const hki_backend **out);
 
 #endif // HKI_BACKEND_H

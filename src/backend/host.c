@@ -1,6 +1,10 @@
 // host.c - buffers in host memory and the views that portable kernels take.
 #include "backend/host.h"
 
+int hki_format_block(hki_format f) {
+    return f == HKI_BLOCKED_8 ? 8 : f == HKI_BLOCKED_16 ? 16 : 0;
+}
+
 struct hki_buffer {
     void *host;
     size_t bytes;

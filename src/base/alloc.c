@@ -68,14 +68,6 @@ void hk_set_allocator(hk_alloc_fn fn, void *user) {
     allocator.user = user;
 }
 
-bool hki_mul_overflow(size_t a, size_t b, size_t *out) {
-    return __builtin_mul_overflow(a, b, out);
-}
-
-bool hki_add_overflow(size_t a, size_t b, size_t *out) {
-    return __builtin_add_overflow(a, b, out);
-}
-
 // Counts one allocation; true when it is the one that has to fail.
 static bool fault_due(void) {
     atomic_fetch_add_explicit(&n_allocs, 1, memory_order_relaxed);

@@ -94,8 +94,12 @@ hk_status hki_list_reserve(void *data, size_t n, size_t *capacity,
 void hki_free(void *ptr); // NULL is allowed
 hk_status hki_strdup(const char *s, char **out);
 
-bool hki_mul_overflow(size_t a, size_t b, size_t *out); // true: overflow
-bool hki_add_overflow(size_t a, size_t b, size_t *out);
+static inline bool hki_mul_overflow(size_t a, size_t b, size_t *out) {
+    return __builtin_mul_overflow(a, b, out); // true: overflow
+}
+static inline bool hki_add_overflow(size_t a, size_t b, size_t *out) {
+    return __builtin_add_overflow(a, b, out);
+}
 
 // Counters and faults for tests.
 uint64_t hki_alloc_count(void);       // allocations since process start

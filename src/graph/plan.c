@@ -296,9 +296,6 @@ static void destroy(hk_plan *p) {
 
 static hk_status check_options(const hk_plan_options *o,
                                const hki_backend *be) {
-    if (be == NULL)
-        return hki_fail(HK_E_NOT_FOUND, "plan: no backend named %s",
-                        o->backend ? o->backend : "(any)");
     if (o->batch < 0)
         return hki_fail(HK_E_INVALID_ARG, "plan: batch size %lld",
                         (long long)o->batch);
@@ -334,7 +331,8 @@ hk_status hk_plan_create(hk_graph *g, const hk_plan_options *opt,
     hk_plan_options_init(&o, sizeof o);
     HKI_TRY(hki_options_copy(&o, sizeof o, opt, "plan options"));
     HKI_TRY(hk_graph_status(g));
-    const hki_backend *be = hki_backend_find(o.backend);
+    const hki_backend *be;
+    HKI_TRY(hki_backend_find(o.backend, &be));
     HKI_TRY(check_options(&o, be));
     if (g->loss != NULL && g->mode != HK_PREDICT)
         (void)hki_total_loss(g);

@@ -149,10 +149,8 @@ static hk_status check_options(hk_context *ctx, const hk_plan_options *opt,
                                hk_plan_options *out) {
     hk_plan_options_init(out, sizeof *out);
     HKI_TRY(hki_options_copy(out, sizeof *out, opt, "plan options"));
-    const hki_backend *be = hki_backend_find(out->backend);
-    if (be == NULL)
-        return hki_fail(HK_E_NOT_FOUND, "plan: no backend named %s",
-                        out->backend ? out->backend : "(any)");
+    const hki_backend *be;
+    HKI_TRY(hki_backend_find(out->backend, &be));
     out->backend = be->name;
     if (out->threads > 0)
         out->thread_limit = 0; // has no meaning

@@ -1,4 +1,6 @@
-// app.c - the smallest program that uses an installed Hooke.
+// app.c - a small program that uses an installed Hooke: prints its version, and
+// what it computes with.
+#include <hooke/backend.h>
 #include <hooke/context.h>
 #include <hooke/tensor.h>
 #include <stdio.h>
@@ -16,5 +18,12 @@ int main(void) {
     printf("hooke %s\n", hk_version());
     hk_tensor_release(t);
     hk_context_destroy(ctx);
+
+    hk_backend_info best;
+    if (hk_backend_get_info(0, &best) != HK_OK) {
+        fprintf(stderr, "%s\n", hk_last_error());
+        return 1;
+    }
+    printf("%s %s\n", best.name, best.file);
     return 0;
 }

@@ -21,26 +21,43 @@ fail() {
 pc=$(dirname "$(find "$prefix" -name hooke.pc)")
 libdir=$(dirname "$pc")
 export PKG_CONFIG_PATH=$pc
+engine=$libdir/libhooke_engine.so best=onednn
+[ -e "$engine" ] || engine= best=reference # built without it
+# run FILE COMMAND... - the command prints the version and that its engine is in
+# FILE.
 run() {
-    local got
+    local file=$1 got
+    shift
     got=$("$@")
-    [ "$got" = "hooke $(pkg-config --modversion hooke)" ] ||
-        fail "$1 printed \"$got\""
+    [ "$got" = "hooke $(pkg-config --modversion hooke)
+$best $file" ] || fail "$* printed \"$got\""
 }
 
 "$cc" "$here/app.c" -o "$work/shared" $(pkg-config --cflags --libs hooke)
-run env LD_LIBRARY_PATH="$libdir" "$work/shared"
+run "$engine" env LD_LIBRARY_PATH="$libdir" "$work/shared"
+
+# Whoever computes nothing loads no engine; one that is gone is a sentence.
+if [ -n "$engine" ]; then
+    ! ldd "$libdir/libhooke.so" | grep -E 'gomp|dnnl|libhooke_' ||
+        fail "libhooke.so needs more than it should"
+    mv "$engine" "$engine.gone"
+    ! LD_LIBRARY_PATH=$libdir "$work/shared" 2>"$work/said" >/dev/null ||
+        fail "an engine came from elsewhere"
+    grep -q "^backend onednn: cannot be loaded (looked in $libdir): " \
+        "$work/said" || fail "without an engine: $(cat "$work/said")"
+    mv "$engine.gone" "$engine"
+fi
 
 # The archive by name; the rest of Libs.private comes from pkg-config.
 flags=$(pkg-config --static --cflags --libs hooke)
 "$cc" "$here/app.c" -o "$work/static" ${flags/-lhooke/-l:libhooke.a}
-run "$work/static"
+run "" "$work/static"
 
 cmake -S "$here" -B "$work/project" -DCMAKE_C_COMPILER="$cc" \
       -DCMAKE_PREFIX_PATH="$prefix" >/dev/null
 cmake --build "$work/project" >/dev/null
-run "$work/project/app"
-run "$work/project/app_static"
+run "$engine" "$work/project/app"
+run "" "$work/project/app_static"
 
 # ---- the program ------------------------------------------------------------
 
