@@ -134,14 +134,14 @@ static void test_export(void **state) {
     hk_onnx_options_init(&o, sizeof o);
     static const char *const classes[] = {"a", "b", "c"};
     const float mean[] = {1};
-    const hk_onnx_scaling scaling = {.feature = "x",
-                                     .dtype = HK_U8,
-                                     .scale = 0.5,
-                                     .mean = mean,
-                                     .channels = 1};
-    o.classes = classes;
-    o.n_classes = 3;
-    o.scaling = &scaling;
+    const hk_scaling scaling = {.feature = "x",
+                                .dtype = HK_U8,
+                                .scale = 0.5,
+                                .mean = mean,
+                                .channels = 1};
+    const hk_raw_inputs raw = {
+        .classes = classes, .n_classes = 3, .scaling = &scaling};
+    o.raw = &raw;
     one_export x = {b.e, path, &o};
     assert_ok(export_once(&x));
     hk_test_alloc_failures("export", export_once, &x);

@@ -126,62 +126,90 @@ static void tell(const cli_args *a, const char *path, const char *format,
     }
 }
 
-// ---- ONNX -------------------------------------------------------------------
+// ---- whole models -------------------------------------------------------------------
 
-// The model with what comes before it: feature columns, or the scale of
-// pictures.
-static hk_status write_onnx(job *j, const char *path, hk_onnx_options *o) {
-    data_user set = {.x = j->x, .set = "predict"};
-    const hk_source input = data_source(&set);
-    const table *t = table_of(j->x);
-    hk_dataset *raw = data_examples(&set);
-    scaling k = {0};
-    hk_onnx_scaling s;
+typedef struct raw_inputs {
+    hk_raw_inputs in;
+    hk_scaling scale;
+    scaling kept;
+    hk_dataset *data;
+} raw_inputs;
+
+// What comes before the model: feature columns, or the scale of pictures.
+static hk_status raw_open(const data_user *set, raw_inputs *r) {
+    const table *t = table_of(set->x);
+    r->data = data_examples(set);
+    if (hk_dataset_status(r->data) != HK_OK)
+        return hk_dataset_status(r->data);
+    r->in.values = hk_dataset_spec(r->data);
     if (t) {
-        o->features = t->features;
-        o->classes = (const char *const *)t->words;
-        o->n_classes = t->n_words;
+        r->in.features = t->features;
+        r->in.classes = (const char *const *)t->words;
+        r->in.n_classes = t->n_words;
     }
-    hk_status status = hk_dataset_status(raw);
-    if (status == HK_OK && data_scaling(&set, raw, &k)) {
-        const hk_value *v = hk_element_find(hk_dataset_spec(raw), k.feature);
-        s = (hk_onnx_scaling){.feature = k.feature,
-                              .dtype = v ? v->dtype : HK_F32,
-                              .scale = k.scale,
-                              .mean = k.mean,
-                              .std = k.std,
-                              .channels = k.channels};
-        o->scaling = &s;
-    }
-    if (status == HK_OK) {
-        o->raw = hk_dataset_spec(raw);
-        make_folder_of(path);
-        status = hk_estimator_export_onnx(j->e, &input, path, o);
-    }
-    data_scaling_free(&k);
-    hk_dataset_release(raw);
-    return status;
+    if (!data_scaling(set, r->data, &r->kept))
+        return HK_OK;
+    const hk_value *v = hk_element_find(r->in.values, r->kept.feature);
+    r->scale = (hk_scaling){.feature = r->kept.feature,
+                            .dtype = v ? v->dtype : HK_F32,
+                            .scale = r->kept.scale,
+                            .mean = r->kept.mean,
+                            .std = r->kept.std,
+                            .channels = r->kept.channels};
+    r->in.scaling = &r->scale;
+    return HK_OK;
 }
 
-static int export_onnx(const cli_args *a, const char *path) {
+static void raw_close(raw_inputs *r) {
+    data_scaling_free(&r->kept);
+    hk_dataset_release(r->data);
+}
+
+static hk_status write_onnx(const cli_args *a, job *j, const hk_source *input,
+                            const raw_inputs *r, const char *path) {
+    hk_onnx_options o;
+    hk_onnx_options_init(&o, sizeof o);
+    o.checkpoint_path = cli_string(a, "checkpoint", NULL);
+    o.raw = &r->in;
+    hk_status s = chosen_weights(a, &o.weights);
+    make_folder_of(path);
+    return s == HK_OK ? hk_estimator_export_onnx(j->e, input, path, &o) : s;
+}
+
+static hk_status write_folder(const cli_args *a, job *j, const hk_source *input,
+                              const raw_inputs *r, const char **path) {
+    hk_export_options o;
+    hk_export_options_init(&o, sizeof o);
+    o.checkpoint_path = cli_string(a, "checkpoint", NULL);
+    o.raw = &r->in;
+    hk_status s = chosen_weights(a, &o.weights);
+    make_folders(*path);
+    return s == HK_OK ? hk_estimator_export(j->e, input, *path, &o, path) : s;
+}
+
+// The whole model, as a file or as a folder below the path.
+static int export_model(const cli_args *a, const char *path,
+                        const char *format) {
     job *j;
     const int failed = job_open_trained(a, &j);
     if (failed)
         return failed;
-    hk_onnx_options o;
-    hk_onnx_options_init(&o, sizeof o);
-    o.checkpoint_path = cli_string(a, "checkpoint", NULL);
-    hk_status s = chosen_weights(a, &o.weights);
-    if (s == HK_OK)
-        s = write_onnx(j, path, &o);
-    char from[4096] = "";
-    if (s == HK_OK && o.checkpoint_path)
-        snprintf(from, sizeof from, "%s", o.checkpoint_path);
+    data_user set = {.x = j->x, .set = "predict"};
+    const hk_source input = data_source(&set);
+    raw_inputs r = {0};
+    hk_status s = raw_open(&set, &r);
+    if (s == HK_OK && strcmp(format, "onnx") == 0)
+        s = write_onnx(a, j, &input, &r, path);
     else if (s == HK_OK)
+        s = write_folder(a, j, &input, &r, &path);
+    char from[4096];
+    snprintf(from, sizeof from, "%s", cli_string(a, "checkpoint", ""));
+    if (s == HK_OK && !from[0])
         s = hk_latest_checkpoint(j->s.model_dir, from, sizeof from, NULL);
     if (s == HK_OK)
-        tell(a, path, "onnx", 0, from);
+        tell(a, path, format, 0, from);
     const int code = cli_status(s);
+    raw_close(&r);
     job_close(j);
     return code;
 }
@@ -193,8 +221,8 @@ static int run(const cli_args *a) {
     const char *format = cli_string(a, "format", "safetensors");
     if (!path)
         return cli_usage_error(cli_command_of(a), "--output is missing");
-    if (strcmp(format, "onnx") == 0)
-        return export_onnx(a, path);
+    if (strcmp(format, "onnx") == 0 || strcmp(format, "folder") == 0)
+        return export_model(a, path, format);
     experiment *x;
     settings s;
     int code = experiment_open(a, cli_operand(a, 0), &x);
@@ -220,10 +248,11 @@ static const cli_option options[] = {
     JSON_OPTION,
     CLI_CHOICES("weights", 'w', "center|ema|local",
                 "which weights; default center when elastic"),
-    CLI_CHOICES("format", 'f', "safetensors|tf|npz|onnx",
+    CLI_CHOICES("format", 'f', "safetensors|tf|npz|onnx|folder",
                 "default safetensors"),
     CLI_OPTION("output", 'o', CLI_FILE, "PATH",
-               "the file; for tf the prefix of its files"),
+               "the file; for tf the prefix of its files, for folder where the "
+               "folder, named by the time, is made"),
     CHECKPOINT_OPTION,
     {0}};
 
@@ -235,7 +264,9 @@ const cli_command cmd_export = {
     .about = "Writes the weights alone, under their plain names, as "
              "safetensors, as a TensorFlow checkpoint or as a NumPy archive; "
              "or, with --format onnx, the whole model with the preparation of "
-             "its inputs, for onnxruntime and others.",
+             "its inputs, for onnxruntime and others. With --format folder "
+             "the same becomes a folder that a C program opens with "
+             "hk_exported_open.",
     .examples = "hooke export digits --format npz -o digits.npz\n"
                 "hooke export my.yaml --format onnx -o my.onnx",
     .options = options,

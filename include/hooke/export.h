@@ -56,6 +56,29 @@ HK_API hk_status hk_estimator_restore(hk_estimator *e, const hk_source *input,
 
 // ---- export -----------------------------------------------------------------
 
+// What hk_data_normalize did to a feature: (x * scale - mean) / std.
+typedef struct hk_scaling {
+    const char *feature;
+    hk_dtype dtype; // of x: HK_U8 for bytes of pictures
+    uint32_t reserved;
+    double scale;
+    const float *mean, *std; // one for each channel; NULL: 0, 1
+    size_t channels;
+} hk_scaling;
+
+// What stands before the model, and the names of what comes out.
+typedef struct hk_raw_inputs {
+    // The columns that hk_data_features applied; NULL: none.
+    hk_feature_set *features;
+    // The spec of the data before features and scaling; NULL: numbers are
+    // float32 and words strings.
+    const hk_element *values;
+    const hk_scaling *scaling; // NULL: none
+    // Names of the classes that "class_ids" or "class" count; NULL: none.
+    const char *const *classes;
+    size_t n_classes;
+} hk_raw_inputs;
+
 typedef struct hk_export_options {
     size_t struct_size;    // set by hk_export_options_init
     hk_ckpt_format format; // default HK_CKPT_SAFETENSORS
@@ -67,12 +90,14 @@ typedef struct hk_export_options {
     size_t n_rename;
     const char *const *assets_extra; // files copied to assets.extra/
     size_t n_assets;
+    const hk_raw_inputs *raw; // NULL: the model's inputs are raw
 } hk_export_options;
 
 HK_API void hk_export_options_init(hk_export_options *opt, size_t struct_size);
 // Writes <base>/<unix seconds>/: the weights (model.safetensors, model.npz or
-// variables/variables.*), signature.json (inputs and outputs of HK_PREDICT)
-// and assets.extra/; under a temporary name first. path: of the folder, valid
+// variables/variables.*), signature.json (inputs and outputs of HK_PREDICT),
+// model.json with features.json (what hk_exported_open reads) and
+// assets.extra/; under a temporary name first. path: of the folder, valid
 // until the next call on e; NULL allowed. HK_E_NOT_FOUND when nothing was
 // trained. input gives the features' types; NULL once e has predicted or
 // evaluated.
@@ -83,31 +108,12 @@ HK_API hk_status hk_estimator_export(hk_estimator *e, const hk_source *input,
 
 // ---- ONNX -------------------------------------------------------------------
 
-// What hk_data_normalize did to a feature: (x * scale - mean) / std.
-typedef struct hk_onnx_scaling {
-    const char *feature;
-    hk_dtype dtype; // of x: HK_U8 for bytes of pictures
-    uint32_t reserved;
-    double scale;
-    const float *mean, *std; // one for each channel; NULL: 0, 1
-    size_t channels;
-} hk_onnx_scaling;
-
 typedef struct hk_onnx_options {
     size_t struct_size; // set by hk_onnx_options_init
     hk_weights weights; // one set
     uint32_t worker;
     const char *checkpoint_path; // NULL: memory, else the newest
-    // The columns that hk_data_features applied; NULL: none. raw: what they
-    // read, the spec of the data before it; NULL: numbers are float32 and words
-    // strings.
-    const hk_feature_set *features;
-    const hk_element *raw;
-    const hk_onnx_scaling *scaling; // NULL: none
-    // Names of the classes, which become one more output, "class_name", beside
-    // "class_ids" or "class"; NULL: none.
-    const char *const *classes;
-    size_t n_classes;
+    const hk_raw_inputs *raw;    // NULL: the model's inputs are raw
 } hk_onnx_options;
 
 HK_API void hk_onnx_options_init(hk_onnx_options *opt, size_t struct_size);
@@ -121,6 +127,26 @@ HK_API hk_status hk_estimator_export_onnx(hk_estimator *e,
                                           const hk_source *input,
                                           const char *path,
                                           const hk_onnx_options *opt);
+
+// ---- predicting with an export ----------------------------------------------
+//
+// Without the model_fn and the run's folder: the graph is in the export.
+
+typedef struct hk_exported hk_exported; // opaque
+
+// folder: of hk_estimator_export, with weights in safetensors or npz. HK_E_DATA
+// for damage; what was made by a later version, HK_E_UNSUPPORTED.
+HK_API hk_status hk_exported_open(hk_context *ctx, const char *folder,
+                                  hk_exported **out);
+HK_API void hk_exported_close(hk_exported *x); // NULL is allowed
+// Names, types and shapes of the raw values of one example.
+HK_API const hk_element *hk_exported_inputs(const hk_exported *x);
+// The name of class i; NULL: it has none.
+HK_API const char *hk_exported_class(const hk_exported *x, int64_t i);
+// Predictions for examples d (released by this call, also when it fails), one
+// at a time; destroy the predictor before x.
+HK_API hk_status hk_exported_predict(hk_exported *x, hk_dataset *d,
+                                     hk_predictor **out);
 
 #ifdef __cplusplus
 }

@@ -447,6 +447,9 @@ hk_dataset *hki_data_lease(hk_dataset *random_access, const hki_lease *lease,
 
 // ---- feature columns elsewhere ----------------------------------------------
 
+// Does a column in use read the value `key`?
+bool hki_features_read(const hk_feature_set *s, const char *key);
+
 // The transform of a finished set as nodes of an ONNX model: inputs of it are
 // named after the columns' keys, and what hk_data_features gives out is given
 // to the model. raw: names and types of the inputs; NULL: numbers are float32

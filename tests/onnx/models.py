@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+HERE = pathlib.Path(__file__).resolve().parent
 TOLERANCE = 1e-5
 ROWS = 300
 
@@ -350,11 +351,28 @@ def check(program, folder, name, make):
         sys.exit(f"{name}: differs by {worst}, more than {TOLERANCE}")
 
 
+def check_example(program, folder):
+    """examples/onnx_predict.py says what `hooke predict` says."""
+    example = HERE.parent.parent / "examples" / "onnx_predict.py"
+    done = subprocess.run([sys.executable, example, "m.onnx", "new.csv"],
+                          cwd=folder, capture_output=True, text=True,
+                          check=True)
+    ours = list(csv.DictReader(hooke(program, folder, "predict",
+                                     "m.yaml").splitlines()))
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    if not rows or [r["class_name"] for r in rows] != [
+            r["class"] for r in ours]:
+        sys.exit("onnx_predict.py: differs from hooke predict")
+    print(f"onnx_predict.py: {len(rows)} predictions agree")
+
+
 def main():
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     chosen = sys.argv[3:] or MODELS
     for name in chosen:
         check(program, folder / name, name, MODELS[name])
+    if "words" in chosen:
+        check_example(program, folder / "words")
     print(f"{len(chosen)} models agree")
 
 

@@ -116,7 +116,7 @@ static const char *numeric(writing *w, const hk_column *c) {
     const char *parts[2];
     parts[0] = hki_onnx_cast(
         w->o, normalized(w, c, transformed(w, c, filled(w, c, x))), HK_F32);
-    if (c->missing != HK_MISSING_BUCKET)
+    if (!hki_numeric_flags(c))
         return parts[0];
     parts[1] = hki_onnx_cast(w->o, HKI_ONNX(w->o, "IsNaN", x), HK_F32);
     return joined(w->o, parts, 2);

@@ -1,4 +1,5 @@
 // feature_set.c - a set of columns: its life, and what comes out of it.
+#include "data/data.h"
 #include "data/features/feature.h"
 
 // Bounds that no sound set reaches, so that sizes cannot overflow.
@@ -404,6 +405,18 @@ hk_status hk_feature_set_get_info(const hk_feature_set *s,
                                  .linear_offset = s->first_both,
                                  .fingerprint = s->fingerprint};
     return HK_OK;
+}
+
+bool hki_features_read(const hk_feature_set *s, const char *key) {
+    for (size_t i = 0; i < s->n_columns; i++) {
+        const hk_column *const c = s->column[i];
+        bool reads = c->key != NULL && strcmp(c->key, key) == 0;
+        for (size_t k = 0; k < c->n_leaves; k++)
+            reads |= c->leaf[k].key != NULL && strcmp(c->leaf[k].key, key) == 0;
+        if (reads && s->needed[i])
+            return true;
+    }
+    return false;
 }
 
 hk_status hk_feature_set_save(const hk_feature_set *s, void *buf,

@@ -8,11 +8,12 @@
 #include "estimator/saved/files.h"
 #include "estimator/saved/snapshot.h"
 
-HKI_OPTIONS(hk_onnx_options, n_classes)
+HKI_OPTIONS(hk_onnx_options, raw)
 
 typedef struct exporting {
     hk_estimator *e;
     hk_onnx_options opt;
+    hk_raw_inputs raw;
     hk_spec *spec;
     hk_plan *plan;
     hki_weights weights;
@@ -29,7 +30,7 @@ static const char *channels(hki_onnx *o, const float *values, size_t n) {
 
 // (x * scale - mean) / std
 static hk_status scale_input(exporting *x) {
-    const hk_onnx_scaling *const k = x->opt.scaling;
+    const hk_scaling *const k = x->raw.scaling;
     hki_onnx *const o = &x->o;
     for (size_t i = 0; i < x->spec->inputs.n; i++) {
         const hk_value *const v = &x->spec->inputs.data[i].value;
@@ -75,7 +76,7 @@ static hk_status translate(exporting *x) {
 
 // The class's name by its number.
 static hk_status name_classes(exporting *x, const hk_node *ids) {
-    const size_t n = x->opt.n_classes;
+    const size_t n = x->raw.n_classes;
     int64_t *numbers = NULL;
     size_t *sizes = NULL;
     hk_status s = hki_alloc_array(n, sizeof *numbers, &numbers);
@@ -83,7 +84,7 @@ static hk_status name_classes(exporting *x, const hk_node *ids) {
         s = hki_alloc_array(n, sizeof *sizes, &sizes);
     for (size_t i = 0; s == HK_OK && i < n; i++) {
         numbers[i] = (int64_t)i;
-        sizes[i] = strlen(x->opt.classes[i]);
+        sizes[i] = strlen(x->raw.classes[i]);
     }
     if (s == HK_OK) {
         const hki_onnx_call c = {
@@ -92,7 +93,7 @@ static hk_status name_classes(exporting *x, const hk_node *ids) {
             HKI_ONNX_ATTR(HKI_ONNX_LIST("keys_int64s", numbers, n),
                           {.name = "values_strings",
                            .type = HKI_ONNX_STRINGS,
-                           .strings = x->opt.classes,
+                           .strings = x->raw.classes,
                            .sizes = sizes,
                            .n = n})};
         hki_onnx_output(&x->o, "class_name", hki_onnx_node(&x->o, &c),
@@ -114,7 +115,7 @@ static hk_status put_outputs(exporting *x) {
             strcmp(list->data[i], "class") == 0)
             ids = y;
     }
-    if (ids != NULL && x->opt.n_classes > 0)
+    if (ids != NULL && x->raw.n_classes > 0)
         return name_classes(x, ids);
     return x->o.status;
 }
@@ -143,9 +144,9 @@ static hk_status build(exporting *x, const hk_source *input) {
                               .x = values,
                               .scalar = scalar_now,
                               .user = x->e};
-    if (x->opt.features != NULL)
-        HKI_TRY(hki_features_onnx(x->opt.features, x->opt.raw, &x->o));
-    if (x->opt.scaling != NULL && scale_input(x) != HK_OK)
+    if (x->raw.features != NULL)
+        HKI_TRY(hki_features_onnx(x->raw.features, x->raw.values, &x->o));
+    if (x->raw.scaling != NULL && scale_input(x) != HK_OK)
         return hki_fail(x->o.status, "%s", x->o.error);
     HKI_TRY(translate(x));
     if (put_outputs(x) != HK_OK)
@@ -176,6 +177,8 @@ hk_status hk_estimator_export_onnx(hk_estimator *e, const hk_source *input,
     exporting x = {.e = e};
     hk_onnx_options_init(&x.opt, sizeof x.opt);
     HKI_TRY(hki_options_copy(&x.opt, sizeof x.opt, opt, "onnx options"));
+    if (x.opt.raw != NULL)
+        x.raw = *x.opt.raw;
     hk_status s = build(&x, input);
     if (s == HK_OK)
         s = write_model(&x, path);

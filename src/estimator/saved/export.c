@@ -4,14 +4,18 @@
 //     <base>/<unix seconds>/model.safetensors   or model.npz, or
 //                                               variables/variables.*
 //                           signature.json
+//                           model.json        the graph
+//                           features.json     with feature columns
 //                           assets.extra/
+#include "codec/codec.h" // before base.h
 #include <errno.h>
 #include "base/io.h"
 #include "estimator/estimator.h"
 #include "estimator/saved/files.h"
+#include "estimator/saved/model_file.h"
 #include "estimator/saved/snapshot.h"
 
-HKI_OPTIONS(hk_export_options, n_assets, .format = HK_CKPT_SAFETENSORS)
+HKI_OPTIONS(hk_export_options, raw, .format = HK_CKPT_SAFETENSORS)
 
 typedef struct exporting {
     hk_estimator *e;
@@ -148,16 +152,54 @@ static hk_status write_weights(const exporting *x) {
     return s;
 }
 
-static hk_status write_signature(const exporting *x) {
-    hki_buf text = {0}, path = {0};
-    hk_status s = write_signatures(x, &text);
+static hk_status write_text(const exporting *x, const char *name,
+                            const hki_buf *text) {
+    hki_buf path = {0};
+    hk_status s = path_in(x, name, &path);
     if (s == HK_OK)
-        s = path_in(x, "signature.json", &path);
-    if (s == HK_OK)
-        s = hki_write_file(path.data, &text);
-    hki_buf_deinit(&text);
+        s = hki_write_file(path.data, text);
     hki_buf_deinit(&path);
     return s;
+}
+
+static hk_status write_signature(const exporting *x) {
+    hki_buf text = {0};
+    hk_status s = write_signatures(x, &text);
+    if (s == HK_OK)
+        s = write_text(x, "signature.json", &text);
+    hki_buf_deinit(&text);
+    return s;
+}
+
+static hk_status write_features(const exporting *x) {
+    hk_feature_set *const f = x->o.raw != NULL ? x->o.raw->features : NULL;
+    hki_buf text = {0};
+    size_t size = 0;
+    if (f == NULL)
+        return HK_OK;
+    HKI_TRY(hk_feature_set_save(f, NULL, 0, &size));
+    hk_status s = hki_buf_reserve(&text, size);
+    if (s == HK_OK)
+        s = hk_feature_set_save(f, text.data, size, &text.size);
+    if (s == HK_OK)
+        s = write_text(x, "features.json", &text);
+    hki_buf_deinit(&text);
+    return s;
+}
+
+// A graph that cannot be written is left out: the weights are of use without.
+static hk_status write_model(const exporting *x) {
+    hki_buf text = {0};
+    hk_status s = hki_model_write(x->spec, x->o.raw, &text);
+    if (s == HK_E_UNSUPPORTED)
+        hki_log(x->e->ctx, HK_LOG_WARNING, "%s; no model.json is written",
+                hk_last_error());
+    else if (s == HK_OK)
+        s = write_text(x, "model.json", &text);
+    if (s == HK_OK)
+        s = write_features(x);
+    hki_buf_deinit(&text);
+    return s == HK_E_UNSUPPORTED ? HK_OK : s;
 }
 
 static hk_status write_assets(const exporting *x) {
@@ -203,6 +245,7 @@ static hk_status fill_folder(exporting *x) {
     HKI_TRY(hki_folder_make(x->temp.data));
     HKI_TRY(write_weights(x));
     HKI_TRY(write_signature(x));
+    HKI_TRY(write_model(x));
     HKI_TRY(write_assets(x));
     if (hki_io()->rename(x->temp.data, x->folder) != 0)
         return hki_io_fail(errno, x->folder, "rename to");
