@@ -41,13 +41,16 @@ static inline hk_status hki_failed(hk_status s) {
 void hki_options_init(void *opt, size_t struct_size, const void *defaults,
                       size_t defaults_size);
 
-// Defines type_init(type *, size_t struct_size) with the defaults that are
-// given as designated initialisers; the rest is zero. `last` is the last field:
-// behind it there is no padding, so that the struct can grow at its end.
-#define HKI_OPTIONS(type, last, ...)                                           \
+// Behind `last` an option struct has no padding, so that it can grow there.
+#define HKI_NO_TAIL(type, last)                                                \
     _Static_assert(sizeof(type) ==                                             \
                        offsetof(type, last) + sizeof(((type *)0)->last),       \
-                   "option structs have no tail padding");                     \
+                   #type " has tail padding")
+
+// Defines type_init(type *, size_t struct_size) with the defaults that are
+// given as designated initialisers; the rest is zero. `last` is the last field.
+#define HKI_OPTIONS(type, last, ...)                                           \
+    HKI_NO_TAIL(type, last);                                                   \
     void type##_init(type *opt, size_t struct_size) {                          \
         const type d = {.struct_size = sizeof d, __VA_ARGS__};                 \
         hki_options_init(opt, struct_size, &d, sizeof d);                      \
@@ -55,9 +58,7 @@ void hki_options_init(void *opt, size_t struct_size, const void *defaults,
 
 // The same with defaults that have a name.
 #define HKI_OPTIONS_FROM(type, last, defaults)                                 \
-    _Static_assert(sizeof(type) ==                                             \
-                       offsetof(type, last) + sizeof(((type *)0)->last),       \
-                   "option structs have no tail padding");                     \
+    HKI_NO_TAIL(type, last);                                                   \
     void type##_init(type *opt, size_t struct_size) {                          \
         hki_options_init(opt, struct_size, &(defaults), sizeof(defaults));     \
     }

@@ -47,12 +47,6 @@ typedef struct hki_data_run
 typedef struct hki_node hki_node; // a dataset at work in one iterator
 typedef struct hki_gang hki_gang; // helper threads of one iterator
 
-// The last member of an option struct ends it.
-#define HKI_NO_TAIL(type, last)                                                \
-    _Static_assert(sizeof(type) ==                                             \
-                       offsetof(type, last) + sizeof(((type *)0)->last),       \
-                   #type " has tail padding")
-
 // ---- items -----------------------------------------------------------------
 
 // Which member holds is a property of the dataset (hki_rows_edge). An item

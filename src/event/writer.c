@@ -55,10 +55,6 @@ static const hk_event_options defaults = {.struct_size =
                                           .queue_bytes = 8 << 20,
                                           .wall_time = -1};
 
-_Static_assert(sizeof(hk_event_options) ==
-                   offsetof(hk_event_options, context) + sizeof(hk_context *),
-               "no tail padding");
-
 HKI_OPTIONS_FROM(hk_event_options, context, defaults)
 
 static hk_status check_options(const char *dir, const hk_event_options *o) {

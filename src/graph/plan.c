@@ -3,10 +3,7 @@
 #include "graph/plan.h"
 #include "graph/work.h"
 
-void hk_plan_options_init(hk_plan_options *opt, size_t struct_size) {
-    const hk_plan_options d = {.float_type = HK_F32};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_plan_options, thread_limit, .float_type = HK_F32)
 
 // ---- differentiate --------------------------------------------------------
 

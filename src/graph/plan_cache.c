@@ -56,10 +56,7 @@ static hk_status get_cache(hk_context *ctx, cache **out) {
     return HK_OK;
 }
 
-void hk_model_init(hk_model *m, size_t struct_size) {
-    const hk_model d = {.struct_size = sizeof d};
-    hki_options_init(m, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_model, params)
 
 static hk_status build(hk_context *ctx, const hk_model *m, hk_mode mode,
                        hk_graph **out) {

@@ -37,10 +37,7 @@ struct hk_session {
     float loss;
 };
 
-void hk_session_options_init(hk_session_options *opt, size_t struct_size) {
-    const hk_session_options d = {.struct_size = sizeof d};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
+HKI_OPTIONS(hk_session_options, profile)
 
 // ---- memory ---------------------------------------------------------------
 

@@ -8,16 +8,6 @@
 #include "tensor/tensor.h"
 #include <math.h>
 
-#define NO_TAIL_PADDING(T, last)                                               \
-    _Static_assert(sizeof(T) == offsetof(T, last) + sizeof(((T *)NULL)->last), \
-                   "option structs have no tail padding")
-
-NO_TAIL_PADDING(hk_dense_options, bias_regularizer);
-NO_TAIL_PADDING(hk_conv2d_options, reserved);
-NO_TAIL_PADDING(hk_batch_norm_options, reserved);
-NO_TAIL_PADDING(hk_layer_norm_options, gamma_init);
-NO_TAIL_PADDING(hk_embedding_options, init);
-
 // ---- shared by all layers ---------------------------------------------------
 
 // Copies the caller's options over the defaults in *dst.

@@ -1,14 +1,8 @@
 // optimizer.c - create an optimizer, and choose what it moves.
 #include "optim/optimizer.h"
 
-_Static_assert(sizeof(hk_optimizer_options) ==
-                   offsetof(hk_optimizer_options, reserve_rows) +
-                       sizeof(int64_t),
-               "option structs have no tail padding");
-_Static_assert(sizeof(hk_schedule_options) ==
-                   offsetof(hk_schedule_options, warmup_shift) +
-                       sizeof(uint32_t),
-               "option structs have no tail padding");
+HKI_NO_TAIL(hk_optimizer_options, reserve_rows);
+HKI_NO_TAIL(hk_schedule_options, warmup_shift);
 
 // ---- create -----------------------------------------------------------------
 

@@ -30,15 +30,7 @@ struct hk_iter {
     hki_saver saved; // bytes of the position, when saved.buf.size > 0
 };
 
-HKI_NO_TAIL(hk_iter_options, ignore_stop);
-
-static const hk_iter_options defaults = {
-    .struct_size = sizeof(hk_iter_options),
-};
-
-void hk_iter_options_init(hk_iter_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS(hk_iter_options, ignore_stop)
 
 // ---- create, destroy -------------------------------------------------------
 
@@ -78,7 +70,8 @@ static hk_status open_pipeline(hk_iter *it) {
 
 hk_status hk_iter_create(hk_dataset *d, const hk_iter_options *opt,
                          hk_iter **out) {
-    hk_iter_options o = defaults;
+    hk_iter_options o;
+    hk_iter_options_init(&o, sizeof o);
     if (out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "iterator: out is NULL");
     HKI_TRY(hk_dataset_status(d));

@@ -87,11 +87,7 @@ static const hki_fn_ops fn = {
 
 // ---- the datasets ----------------------------------------------------------
 
-void hk_parse_options_init(hk_parse_options *opt, size_t struct_size) {
-    const hk_parse_options d = {0};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
-HKI_NO_TAIL(hk_parse_options, n_lists);
+HKI_OPTIONS(hk_parse_options, n_lists)
 
 // The string scalar that holds the examples.
 static hk_status find_input(const config *c, const hk_element *spec,

@@ -10,16 +10,10 @@
 
 // ---- options and files -----------------------------------------------------
 
-void hk_file_options_init(hk_file_options *opt, size_t struct_size) {
-    const hk_file_options d = {
-        .max_record_bytes = (uint64_t)256 << 20,
-        .max_file_bytes = (uint64_t)16 << 30,
-        .max_pixels = (uint64_t)64 << 20,
-        .buffer_bytes = (uint64_t)256 << 10,
-    };
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
-HKI_NO_TAIL(hk_file_options, reserved);
+HKI_OPTIONS(hk_file_options, reserved, .max_record_bytes = (uint64_t)256 << 20,
+            .max_file_bytes = (uint64_t)16 << 30,
+            .max_pixels = (uint64_t)64 << 20,
+            .buffer_bytes = (uint64_t)256 << 10)
 
 hk_status hki_file_options_get(hk_file_options *out, const hk_file_options *opt,
                                const char *what) {

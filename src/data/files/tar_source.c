@@ -271,11 +271,7 @@ static const hki_node_ops ops = {
 
 // ---- options ---------------------------------------------------------------
 
-void hk_tar_options_init(hk_tar_options *opt, size_t struct_size) {
-    const hk_tar_options d = {0};
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
-HKI_NO_TAIL(hk_tar_options, file);
+HKI_OPTIONS(hk_tar_options, file)
 
 static hk_status check_field(const hk_tar_field *f, size_t i) {
     if (f->name == NULL || f->name[0] == '\0' || f->extension == NULL ||

@@ -1,15 +1,8 @@
 // write_files.c - files under way, records, and serialized examples.
 #include "data/files/write_files.h"
 
-void hk_writer_options_init(hk_writer_options *opt, size_t struct_size) {
-    const hk_writer_options d = {
-        .compression = HK_COMPRESSION_NONE,
-        .level = 6,
-        .delimiter = ',',
-    };
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
-HKI_NO_TAIL(hk_writer_options, reserved);
+HKI_OPTIONS(hk_writer_options, reserved, .compression = HK_COMPRESSION_NONE,
+            .level = 6, .delimiter = ',')
 
 // n: bytes of the path that count.
 static bool ends_in(const char *path, size_t n, const char *end) {

@@ -248,15 +248,7 @@ static const hki_fn_ops images_fn = {.name = "images",
 
 // ---- the dataset ----------------------------------------------------------
 
-HKI_NO_TAIL(hk_images_options, parallel);
-
-static const hk_images_options images_defaults = {
-    .struct_size = sizeof(hk_images_options), .max_pixels = (uint64_t)64 << 20};
-
-void hk_images_options_init(hk_images_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &images_defaults,
-                     sizeof images_defaults);
-}
+HKI_OPTIONS(hk_images_options, parallel, .max_pixels = (uint64_t)64 << 20)
 
 static hk_status take_ops(config *c, const hk_image_op *ops, size_t n) {
     if (ops == NULL || n < 1 || n > MAX_OPS)
@@ -346,7 +338,8 @@ static hk_status make(const hk_dataset *d, const char *name,
 hk_dataset *hk_data_images(hk_dataset *d, const char *name,
                            const hk_image_op *ops, size_t n,
                            const hk_images_options *opt) {
-    hk_images_options o = images_defaults;
+    hk_images_options o;
+    hk_images_options_init(&o, sizeof o);
     config *c = NULL;
     hk_value *spec = NULL;
     hk_status s = HK_OK;

@@ -18,7 +18,6 @@
 // 16 stands for half precision kept as it is, too.
 _Static_assert(FLT_EVAL_METHOD == 0 || FLT_EVAL_METHOD == 16,
                "float is computed in float");
-HKI_NO_TAIL(hk_digits_options, clutter);
 
 enum {
     SIDE = HK_DIGITS_SIDE,
@@ -27,17 +26,8 @@ enum {
     MAX_STEPS = 8
 };
 
-static const hk_digits_options defaults = {
-    .struct_size = sizeof defaults,
-    .split = HK_DIGITS_TRAIN,
-    .distortion = 1,
-    .noise = 1,
-    .clutter = 0.2F,
-};
-
-void hk_digits_options_init(hk_digits_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS(hk_digits_options, clutter, .split = HK_DIGITS_TRAIN,
+            .distortion = 1, .noise = 1, .clutter = 0.2F)
 
 // ---- chance ---------------------------------------------------------------
 
@@ -426,7 +416,7 @@ static bool in_range(float x, float low, float high) {
 
 static hk_status read_options(hk_digits_options *opt,
                               const hk_digits_options *src) {
-    *opt = defaults;
+    hk_digits_options_init(opt, sizeof *opt);
     HKI_TRY(hki_options_copy(opt, sizeof *opt, src, "digits"));
     if (opt->split != HK_DIGITS_TRAIN && opt->split != HK_DIGITS_TEST)
         return hki_fail(HK_E_INVALID_ARG, "digits: split %d is unknown",

@@ -423,19 +423,8 @@ static const hki_node_ops ops = {
 
 // ---- making ----------------------------------------------------------------
 
-HKI_NO_TAIL(hk_interleave_options, n_spec);
-
-static const hk_interleave_options defaults = {
-    .struct_size = sizeof(hk_interleave_options),
-    .cycle_length = 1,
-    .block_length = 1,
-    .parallel = 1,
-};
-
-void hk_interleave_options_init(hk_interleave_options *opt,
-                                size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS(hk_interleave_options, n_spec, .cycle_length = 1, .block_length = 1,
+            .parallel = 1)
 
 static hk_status check(hk_flat_fn f, const hk_interleave_options *o) {
     if (f == NULL || o->spec == NULL || o->n_spec == 0)
@@ -454,7 +443,8 @@ static hk_status check(hk_flat_fn f, const hk_interleave_options *o) {
 
 hk_dataset *hk_data_interleave(hk_dataset *d, hk_flat_fn f, void *user,
                                const hk_interleave_options *opt) {
-    hk_interleave_options o = defaults;
+    hk_interleave_options o;
+    hk_interleave_options_init(&o, sizeof o);
     hk_status s = hki_options_copy(&o, sizeof o, opt, "interleave");
     if (s == HK_OK)
         s = check(f, &o);

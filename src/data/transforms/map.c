@@ -314,42 +314,17 @@ static void config_free(void *p) {
     hki_free(c);
 }
 
-static const hki_node_ops map_ops = {
-    .name = "map",
-    .destroy = config_free,
-    .state_size = sizeof(state),
-    .open = open_node,
-    .close = close_node,
-    .start = start,
-    .next = next,
-    .save = save,
-    .restore = restore,
-};
-
-static const hki_node_ops made_ops = {
-    .name = "made",
-    .destroy = config_free,
-    .state_size = sizeof(state),
-    .open = open_node,
-    .close = close_node,
-    .start = start,
-    .next = next,
-    .save = save,
-    .restore = restore,
-};
+#define OPS(text)                                                              \
+    {                                                                          \
+        .name = (text), .destroy = config_free, .state_size = sizeof(state),   \
+        .open = open_node, .close = close_node, .start = start, .next = next,  \
+        .save = save, .restore = restore                                       \
+    }
+static const hki_node_ops map_ops = OPS("map"), made_ops = OPS("made");
 
 // ---- making ----------------------------------------------------------------
 
-HKI_NO_TAIL(hk_map_options, destroy);
-
-static const hk_map_options defaults = {
-    .struct_size = sizeof(hk_map_options),
-    .parallel = 1,
-};
-
-void hk_map_options_init(hk_map_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS(hk_map_options, destroy, .parallel = 1)
 
 static hk_status check_options(hk_map_fn f, const hk_map_options *o) {
     if (f == NULL)
@@ -365,7 +340,8 @@ static hk_status check_options(hk_map_fn f, const hk_map_options *o) {
 
 hk_dataset *hk_data_map(hk_dataset *d, hk_map_fn f, void *user,
                         const hk_map_options *opt) {
-    hk_map_options o = defaults;
+    hk_map_options o;
+    hk_map_options_init(&o, sizeof o);
     hk_status s = hki_options_copy(&o, sizeof o, opt, "map");
     if (s == HK_OK)
         s = check_options(f, &o);

@@ -3,10 +3,7 @@
 #include <math.h>
 #include "estimator/estimator.h"
 
-_Static_assert(sizeof(hk_canned_options) ==
-                   offsetof(hk_canned_options, n_class_weights) +
-                       sizeof(size_t),
-               "option structs have no tail padding");
+HKI_NO_TAIL(hk_canned_options, n_class_weights);
 
 // What the model_fn reads; lives as long as the estimator.
 struct hk_canned {

@@ -2,10 +2,6 @@
 #include "estimator/estimator.h"
 #include <math.h>
 
-_Static_assert(sizeof(hk_run_config) ==
-                   offsetof(hk_run_config, reserved) + sizeof(uint32_t),
-               "option structs have no tail padding");
-
 static const hk_run_config defaults = {
     .struct_size = sizeof(hk_run_config),
     .seed = 1,
@@ -22,9 +18,7 @@ static const hk_run_config defaults = {
     .rail = 3,
 };
 
-void hk_run_config_init(hk_run_config *c, size_t struct_size) {
-    hki_options_init(c, struct_size, &defaults, sizeof defaults);
-}
+HKI_OPTIONS_FROM(hk_run_config, reserved, defaults)
 
 // ---- checks -----------------------------------------------------------------
 

@@ -2,9 +2,7 @@
 // each worker is in its data.
 #include "estimator/estimator.h"
 
-_Static_assert(sizeof(hk_source) ==
-                   offsetof(hk_source, restart) + sizeof(uint32_t),
-               "option structs have no tail padding");
+HKI_NO_TAIL(hk_source, restart);
 
 hk_source hk_source_dataset(hk_dataset *d) {
     return (hk_source){.struct_size = sizeof(hk_source), .dataset = d};
