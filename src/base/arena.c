@@ -67,22 +67,14 @@ hk_status hki_arena_strdup(hki_arena *a, const char *s, const char **out) {
 
 hk_status hki_arena_printf(hki_arena *a, const char **out, const char *fmt,
                            ...) {
-    va_list ap, again;
+    hki_buf text = {0};
+    va_list ap;
     va_start(ap, fmt);
-    va_copy(again, ap);
-    const int length = vsnprintf(NULL, 0, fmt, ap);
-    char *text = NULL;
-    hk_status s;
-    if (length < 0)
-        s = hki_fail(HK_E_INVALID_ARG, "cannot format \"%s\"", fmt);
-    else
-        s = hki_arena_alloc(a, (size_t)length + 1, 1, &text);
-    if (s == HK_OK) {
-        vsnprintf(text, (size_t)length + 1, fmt, again);
-        *out = text;
-    }
-    va_end(again);
+    hk_status s = hki_buf_vprintf(&text, fmt, ap);
     va_end(ap);
+    if (s == HK_OK)
+        s = hki_arena_strdup(a, text.data, out);
+    hki_buf_deinit(&text);
     return s;
 }
 

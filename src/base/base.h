@@ -136,6 +136,7 @@ hk_status hki_buf_reserve(hki_buf *b, size_t more);
 hk_status hki_buf_add(hki_buf *b, const void *bytes, size_t size);
 hk_status hki_buf_printf(hki_buf *b, const char *fmt, ...)
     __attribute__((format(__printf__, 2, 3)));
+hk_status hki_buf_vprintf(hki_buf *b, const char *fmt, va_list ap);
 void hki_buf_deinit(hki_buf *b);
 
 // ---- context --------------------------------------------------------------

@@ -26,9 +26,8 @@ hk_status hki_buf_add(hki_buf *b, const void *bytes, size_t size) {
     return HK_OK;
 }
 
-hk_status hki_buf_printf(hki_buf *b, const char *fmt, ...) {
-    va_list ap, again;
-    va_start(ap, fmt);
+hk_status hki_buf_vprintf(hki_buf *b, const char *fmt, va_list ap) {
+    va_list again;
     va_copy(again, ap);
     const int length = vsnprintf(NULL, 0, fmt, ap);
     hk_status s;
@@ -41,6 +40,13 @@ hk_status hki_buf_printf(hki_buf *b, const char *fmt, ...) {
         b->size += (size_t)length;
     }
     va_end(again);
+    return s;
+}
+
+hk_status hki_buf_printf(hki_buf *b, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    const hk_status s = hki_buf_vprintf(b, fmt, ap);
     va_end(ap);
     return s;
 }

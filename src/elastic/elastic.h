@@ -22,7 +22,9 @@ typedef struct hki_delayed {
     float beta;   // decay of the momentum
     float weight; // of the momentum in this step
     float rate;
-    bool update; // the momentum takes the buffer in
+    bool update;       // the momentum takes the buffer in
+    uint32_t delay;    // N: updates of a part between those of its momentum
+    double activation; // share of the momentum in the updates between
 } hki_delayed;
 
 // All element-wise over n floats and free of fma: every level gives the bits
@@ -118,8 +120,15 @@ typedef struct hki_method {
     uint32_t outer_nesterov;
 } hki_method;
 
-// What an outer optimizer cannot be: one that wants gradients of a point ahead.
-hk_status hki_outer_check(const hk_optimizer_options *o, const char *name);
+// The outer optimizer of a center: what the user gave, or the method's own.
+hk_status hki_outer_options(const hk_center_options *opt, const char *name,
+                            hk_optimizer_options *out);
+// The delayed Nesterov step of a center, and its coefficients where a part has
+// had so many updates.
+hk_status hki_delayed_init(const hk_center_options *opt,
+                           const hk_optimizer_options *outer, const char *name,
+                           hki_delayed *out);
+hki_delayed hki_delayed_after(const hki_delayed *d, uint64_t updates);
 const hki_method *hki_method_get(hk_method id); // NULL: unknown
 
 // ---- parts of the vector ----------------------------------------------------

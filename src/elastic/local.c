@@ -1,6 +1,5 @@
 // local.c - the in-process center: create, members, counters.
 #include "elastic/local.h"
-#include <math.h>
 
 // ---- create -----------------------------------------------------------------
 
@@ -72,26 +71,6 @@ static hk_status create_vectors(hki_local *c) {
     return HK_OK;
 }
 
-static hk_status create_delayed(hki_local *c, const hk_center_options *opt,
-                                const hk_optimizer_options *outer) {
-    c->delay = opt->delay > 0 ? opt->delay : HKI_MAX(opt->workers, 1u);
-    c->activation = opt->activation;
-    if (!(c->activation >= 0 && c->activation * c->delay <= 1))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: activation is %g; with a delay of %u it lies in "
-                        "[0, %g]",
-                        c->base.name, c->activation, c->delay, 1.0 / c->delay);
-    if (!(outer->momentum >= 0 && outer->momentum < 1) ||
-        !isfinite(outer->learning_rate))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: outer learning rate %g, momentum %g", c->base.name,
-                        outer->learning_rate, outer->momentum);
-    c->delayed = (hki_delayed){.inv_n = (float)(1.0 / c->delay),
-                               .beta = (float)outer->momentum,
-                               .rate = (float)outer->learning_rate};
-    return HK_OK;
-}
-
 // Entries that are not exchanged stay out of the outer optimizer's steps.
 static hk_status restrict_outer(hki_local *c) {
     const size_t n = hki_layout_entry_count(c->base.layout);
@@ -111,20 +90,9 @@ static hk_status create_outer(hki_local *c, const hk_center_options *opt) {
         m->center != HKI_CENTER_ROUND_OUTER)
         return HK_OK;
     hk_optimizer_options outer;
-    hk_optimizer_options_init(&outer, sizeof outer, HK_OPT_MOMENTUM);
-    if (opt->outer != NULL)
-        HKI_TRY(hki_options_copy(&outer, sizeof outer, opt->outer,
-                                 "center: outer optimizer"));
-    else if (m->flags & HKI_METHOD_NEEDS_OUTER)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: method %s needs the options of an outer "
-                        "optimizer (in TF: those of the inner one)",
-                        c->base.name, m->name);
-    else
-        HKI_TRY(hk_method_outer(m->id, opt->workers, &outer));
-    HKI_TRY(hki_outer_check(&outer, c->base.name));
+    HKI_TRY(hki_outer_options(opt, c->base.name, &outer));
     if (delayed)
-        return create_delayed(c, opt, &outer);
+        return hki_delayed_init(opt, &outer, c->base.name, &c->delayed);
     HKI_TRY(hk_optimizer_create(&outer, c->base.layout, &c->outer));
     c->outer_rate = hk_optimizer_rate(c->outer, 0);
     return restrict_outer(c);
@@ -345,17 +313,9 @@ static hk_status add_vector(const hki_local *c, const char *prefix,
     const hk_layout *const l = c->base.layout;
     for (size_t i = 0; vector != NULL && i < hki_layout_entry_count(l); i++) {
         const hk_entry *const e = hk_layout_entry(l, i);
-        if (e->dtype != HK_F32 || c->base.parts.share[i] != HK_SHARE_EXCHANGE)
-            continue;
-        hki_buf name = {0};
-        hk_status s = hki_buf_printf(&name, "center/%s/%s", e->name, prefix);
-        if (s == HK_OK)
-            s = hk_name_map_add(map, &(hk_named){.name = name.data,
-                                                 .dtype = HK_F32,
-                                                 .shape = e->shape,
-                                                 .data = vector + e->offset});
-        hki_buf_deinit(&name);
-        HKI_TRY(s);
+        if (e->dtype == HK_F32 && c->base.parts.share[i] == HK_SHARE_EXCHANGE)
+            HKI_TRY(hki_names_add(map, HK_F32, e->shape, vector + e->offset,
+                                  "center/%s/%s", e->name, prefix));
     }
     return HK_OK;
 }
@@ -367,15 +327,8 @@ static hk_status add_outer(hki_local *c, hk_name_map *map) {
     hk_name_map *own;
     HKI_TRY(hk_name_map_create(&own));
     hk_status s = hk_optimizer_variables(c->outer, own);
-    for (size_t i = 0; s == HK_OK && i < hk_name_map_count(own); i++) {
-        hk_named item = *hk_name_map_item(own, i);
-        hki_buf name = {0};
-        s = hki_buf_printf(&name, "center/%s", item.name);
-        item.name = name.data;
-        if (s == HK_OK)
-            s = hk_name_map_add(map, &item);
-        hki_buf_deinit(&name);
-    }
+    if (s == HK_OK)
+        s = hki_names_add_map(map, "center/", own);
     hk_name_map_destroy(own);
     return s;
 }
@@ -387,12 +340,10 @@ static hk_status local_variables(hk_center *base, hk_name_map *map) {
     HKI_TRY(add_vector(c, "momentum_buffer", c->buffer, map));
     // The mean of all centers and the delayed momentum count their updates.
     if (c->average != NULL || c->momentum != NULL)
-        HKI_TRY(hk_name_map_add(
-            map, &(hk_named){.name = "center/updates",
-                             .dtype = HK_I64,
-                             .shape = hk_shape_make(
-                                 1, (int64_t[]){(int64_t)c->base.parts.count}),
-                             .data = c->updates}));
+        HKI_TRY(hki_names_add(
+            map, HK_I64,
+            hk_shape_make(1, (int64_t[]){(int64_t)c->base.parts.count}),
+            c->updates, "center/updates"));
     return add_outer(c, map);
 }
 

@@ -51,8 +51,6 @@ typedef struct hki_local {
     double average_rate;
     double outer_rate; // SlowMo: in units of the fast rate
     hki_delayed delayed;
-    uint32_t delay;
-    double activation;
 
     // Guarded by the stripes; what a method does not need is NULL.
     float *values, *average, *sum, *gradient, *momentum, *buffer;

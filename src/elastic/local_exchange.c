@@ -143,14 +143,10 @@ static void elastic_part(hki_local *c, hki_exchange *ex,
         c->k->elastic(x, v, alpha, n);
 }
 
-// The momentum's weight between its updates is the activation; at an update
-// what was held back comes on top (arXiv 2401.09135, algorithm 3).
 static void delayed_part(hki_local *c, hki_exchange *ex, size_t part) {
     const hki_share_part *const p = &c->base.parts.part[part];
-    hki_delayed k = c->delayed;
-    k.update = (c->updates[part] + 1) % c->delay == 0;
-    const double held = k.update ? 1 - c->activation * c->delay : 0;
-    k.weight = (float)((held + c->activation) * (double)k.beta);
+    const hki_delayed k =
+        hki_delayed_after(&c->delayed, (uint64_t)c->updates[part]);
     c->k->delayed(ex->x + p->begin, ex->view + p->begin, c->values + p->begin,
                   c->momentum + p->begin, c->buffer + p->begin, &k,
                   p->end - p->begin);

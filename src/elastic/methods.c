@@ -1,5 +1,6 @@
 // methods.c - the table of methods.
 #include "elastic/elastic.h"
+#include <math.h>
 
 // Name, what the worker brings, what the center does with it, flags, period,
 // and the default outer optimizer: rate, momentum, Nesterov.
@@ -114,11 +115,64 @@ hk_status hk_method_find(const char *name, hk_method *out) {
                     methods[nearest].name);
 }
 
-hk_status hki_outer_check(const hk_optimizer_options *o, const char *name) {
+// What an outer optimizer cannot be: one that wants gradients of a point ahead.
+static hk_status check_outer(const hk_optimizer_options *o, const char *name) {
     if (o->lookahead)
         return hki_fail(HK_E_UNSUPPORTED,
                         "%s: an outer optimizer takes what workers send, not "
                         "gradients at a point of its choice: no lookahead",
                         name);
     return HK_OK;
+}
+
+hk_status hki_outer_options(const hk_center_options *opt, const char *name,
+                            hk_optimizer_options *out) {
+    const hki_method *const m = hki_method_get(opt->method);
+    hk_optimizer_options_init(out, sizeof *out, HK_OPT_MOMENTUM);
+    if (opt->outer != NULL)
+        HKI_TRY(hki_options_copy(out, sizeof *out, opt->outer,
+                                 "center: outer optimizer"));
+    else if (m->flags & HKI_METHOD_NEEDS_OUTER)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: method %s needs the options of an outer "
+                        "optimizer (in TF: those of the inner one)",
+                        name, m->name);
+    else
+        HKI_TRY(hk_method_outer(m->id, opt->workers, out));
+    return check_outer(out, name);
+}
+
+// ---- the delayed step (arXiv 2401.09135, algorithm 3) ------------------------
+
+hk_status hki_delayed_init(const hk_center_options *opt,
+                           const hk_optimizer_options *outer, const char *name,
+                           hki_delayed *out) {
+    const uint32_t delay =
+        opt->delay > 0 ? opt->delay : HKI_MAX(opt->workers, 1u);
+    if (!(opt->activation >= 0 && opt->activation * delay <= 1))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: activation is %g; with a delay of %u it lies in "
+                        "[0, %g]",
+                        name, opt->activation, delay, 1.0 / delay);
+    if (!(outer->momentum >= 0 && outer->momentum < 1) ||
+        !isfinite(outer->learning_rate))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: outer learning rate %g, momentum %g", name,
+                        outer->learning_rate, outer->momentum);
+    *out = (hki_delayed){.inv_n = (float)(1.0 / delay),
+                         .beta = (float)outer->momentum,
+                         .rate = (float)outer->learning_rate,
+                         .delay = delay,
+                         .activation = opt->activation};
+    return HK_OK;
+}
+
+// The momentum's weight between its updates is the activation; at an update
+// what was held back comes on top.
+hki_delayed hki_delayed_after(const hki_delayed *d, uint64_t updates) {
+    hki_delayed k = *d;
+    k.update = (updates + 1) % d->delay == 0;
+    const double held = k.update ? 1 - d->activation * d->delay : 0;
+    k.weight = (float)((held + d->activation) * (double)k.beta);
+    return k;
 }

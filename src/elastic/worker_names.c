@@ -36,33 +36,17 @@ hk_status hk_elastic_get_info(const hk_elastic *e, hk_elastic_info *out) {
 
 // ---- variables --------------------------------------------------------------
 
-static hk_status add_scalar(hk_name_map *map, const char *name,
-                            int64_t *value) {
-    return hk_name_map_add(map, &(hk_named){.name = name,
-                                            .dtype = HK_I64,
-                                            .shape = hk_shape_make(0, NULL),
-                                            .data = value});
-}
-
 // The exchanged entries of a vector of n floats, under prefix/<name>.
 static hk_status add_vector(const hk_elastic *e, const char *prefix,
                             float *vector, int64_t n, hk_name_map *map) {
     for (size_t i = 0; vector != NULL && i < hki_layout_entry_count(e->layout);
          i++) {
         const hk_entry *const entry = hk_layout_entry(e->layout, i);
-        if (entry->dtype != HK_F32 || entry->offset >= n ||
-            e->center->parts.share[i] != HK_SHARE_EXCHANGE)
-            continue;
-        hki_buf name = {0};
-        hk_status s = hki_buf_printf(&name, "%s/%s", prefix, entry->name);
-        if (s == HK_OK)
-            s = hk_name_map_add(map,
-                                &(hk_named){.name = name.data,
-                                            .dtype = HK_F32,
-                                            .shape = entry->shape,
-                                            .data = vector + entry->offset});
-        hki_buf_deinit(&name);
-        HKI_TRY(s);
+        if (entry->dtype == HK_F32 && entry->offset < n &&
+            e->center->parts.share[i] == HK_SHARE_EXCHANGE)
+            HKI_TRY(hki_names_add(map, HK_F32, entry->shape,
+                                  vector + entry->offset, "%s/%s", prefix,
+                                  entry->name));
     }
     return HK_OK;
 }
@@ -72,16 +56,20 @@ hk_status hk_elastic_variables(hk_elastic *e, hk_name_map *map) {
         return hki_fail(HK_E_INVALID_ARG, "elastic: variables: NULL argument");
     if (e->inner != NULL)
         HKI_TRY(hk_optimizer_variables(e->inner, map));
-    HKI_TRY(add_scalar(map, "local_step", &e->local_step));
-    HKI_TRY(add_scalar(map, "steps_since_exchange", &e->since));
-    HKI_TRY(add_scalar(map, "center_step", &e->center_step));
+    HKI_TRY(
+        hki_names_add(map, HK_I64, HKI_SCALAR, &e->local_step, "local_step"));
+    HKI_TRY(hki_names_add(map, HK_I64, HKI_SCALAR, &e->since,
+                          "steps_since_exchange"));
+    HKI_TRY(
+        hki_names_add(map, HK_I64, HKI_SCALAR, &e->center_step, "center_step"));
     const hki_center_ops *const ops = e->center->ops;
     if (ops->worker_variables != NULL && e->m.incarnation != 0)
         HKI_TRY(ops->worker_variables(e->center, e->m, map));
     HKI_TRY(add_vector(e, "local_center_variable", e->view,
                        hki_layout_size(e->layout), map));
     if (e->grad != NULL)
-        HKI_TRY(add_scalar(map, "gradients_accumulated", &e->accumulated));
+        HKI_TRY(hki_names_add(map, HK_I64, HKI_SCALAR, &e->accumulated,
+                              "gradients_accumulated"));
     return add_vector(e, "grad_variable", e->grad, hki_layout_train(e->layout),
                       map);
 }
@@ -119,10 +107,8 @@ static hk_status add_entry(const swap *w, size_t i) {
                         "%s: %s: no memory given for %s %s values", w->opt.name,
                         entry->name, local ? "the worker's" : "the center's",
                         hk_dtype_name(entry->dtype));
-    return hk_name_map_add(w->map, &(hk_named){.name = entry->name,
-                                               .dtype = entry->dtype,
-                                               .shape = entry->shape,
-                                               .data = base + at});
+    return hki_names_add(w->map, entry->dtype, entry->shape, base + at, "%s",
+                         entry->name);
 }
 
 static hk_status add_listed(const swap *w) {
@@ -177,7 +163,8 @@ hk_status hk_elastic_swapping_map(hk_elastic *e, const hk_swapping_options *opt,
                         "the center",
                         w.opt.name);
     HKI_TRY(w.opt.vars != NULL ? add_listed(&w) : add_all(&w));
-    return add_scalar(map, w.opt.step_name, global_step);
+    return hki_names_add(map, HK_I64, HKI_SCALAR, global_step, "%s",
+                         w.opt.step_name);
 }
 
 // ---- hook -------------------------------------------------------------------

@@ -357,9 +357,7 @@ hk_status hk_estimator_save_as(hk_estimator *e, const char *path,
     if (s == HK_OK && slots)
         s = add_slots(e, worker, map);
     if (s == HK_OK && opt != NULL && opt->format == HK_CKPT_TF)
-        s = hk_name_map_add(
-            map,
-            &(hk_named){.name = HKI_TF_STEP, .dtype = HK_I64, .data = &w.step});
+        s = hki_names_add(map, HK_I64, HKI_SCALAR, &w.step, HKI_TF_STEP);
     if (s == HK_OK)
         s = hk_ckpt_write(path, map, opt);
     hk_name_map_destroy(map);

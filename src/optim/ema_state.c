@@ -19,20 +19,17 @@ typedef struct choice {
 
 static hk_status add(hk_name_map *map, const char *name, hk_shape shape,
                      float *data) {
-    return hk_name_map_add(
-        map, &(hk_named){
-                 .name = name, .dtype = HK_F32, .shape = shape, .data = data});
+    return hki_names_add(map, HK_F32, shape, data, "%s", name);
 }
 
 static hk_status add_tracked(hk_ema *e, hk_name_map *map) {
-    const hk_shape scalar = {0};
     for (size_t i = 0; i < e->n_tracked; i++) {
         hki_tracked *const t = &e->tracked[i];
         HKI_TRY(add(map, t->shadow_name, t->shape, t->shadow));
         if (!e->zero_debias)
             continue;
         HKI_TRY(add(map, t->biased_name, t->shape, t->biased));
-        HKI_TRY(add(map, t->step_name, scalar, &t->local_step));
+        HKI_TRY(add(map, t->step_name, HKI_SCALAR, &t->local_step));
     }
     return HK_OK;
 }

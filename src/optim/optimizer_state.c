@@ -154,42 +154,24 @@ hk_status hk_optimizer_slot(hk_optimizer *o, const char *var, const char *slot,
 // ---- variables ------------------------------------------------------------
 
 static hk_status add_slot(hk_optimizer *o, const hk_entry *e, size_t i,
-                          hki_buf *name, hk_name_map *map) {
-    name->size = 0;
-    HKI_TRY(hki_buf_printf(name, "%s/%s", e->name, o->opt.name));
-    if (i > 0)
-        HKI_TRY(hki_buf_printf(name, "_%zu", i));
-    return hk_name_map_add(map, &(hk_named){.name = name->data,
-                                            .dtype = HK_F32,
-                                            .shape = e->shape,
-                                            .data = o->values[i] + e->offset});
-}
-
-static hk_status add_slots(hk_optimizer *o, hki_buf *name, hk_name_map *map) {
-    for (size_t i = 0; i < o->n_entries; i++)
-        for (size_t s = 0; o->owned[i] && s < o->n_slots; s++)
-            HKI_TRY(add_slot(o, hk_layout_entry(o->layout, i), s, name, map));
-    return HK_OK;
+                          hk_name_map *map) {
+    float *const at = o->values[i] + e->offset;
+    return i == 0 ? hki_names_add(map, HK_F32, e->shape, at, "%s/%s", e->name,
+                                  o->opt.name)
+                  : hki_names_add(map, HK_F32, e->shape, at, "%s/%s_%zu",
+                                  e->name, o->opt.name, i);
 }
 
 // suffix: makes the second rule's powers unique, as TF's names would be.
 static hk_status add_variables(hk_optimizer *o, const char *suffix,
                                hk_name_map *map) {
-    hki_buf name = {0};
-    hk_status s = HK_OK;
-    for (int i = 0; s == HK_OK && (o->rule->flags & HKI_RULE_POWERS) && i < 2;
-         i++) {
-        name.size = 0;
-        s = hki_buf_printf(&name, "beta%d_power%s", i + 1, suffix);
-        if (s == HK_OK)
-            s = hk_name_map_add(map, &(hk_named){.name = name.data,
-                                                 .dtype = HK_F32,
-                                                 .data = &o->power[i]});
-    }
-    if (s == HK_OK)
-        s = add_slots(o, &name, map);
-    hki_buf_deinit(&name);
-    return s;
+    for (int i = 0; (o->rule->flags & HKI_RULE_POWERS) && i < 2; i++)
+        HKI_TRY(hki_names_add(map, HK_F32, HKI_SCALAR, &o->power[i],
+                              "beta%d_power%s", i + 1, suffix));
+    for (size_t i = 0; i < o->n_entries; i++)
+        for (size_t s = 0; o->owned[i] && s < o->n_slots; s++)
+            HKI_TRY(add_slot(o, hk_layout_entry(o->layout, i), s, map));
+    return HK_OK;
 }
 
 hk_status hk_optimizer_variables(hk_optimizer *o, hk_name_map *map) {

@@ -92,6 +92,32 @@ hk_status hk_name_map_add(hk_name_map *m, const hk_named *item) {
     return HK_OK;
 }
 
+hk_status hki_names_add(hk_name_map *m, hk_dtype dtype, hk_shape shape,
+                        void *data, const char *fmt, ...) {
+    hki_buf name = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    hk_status s = hki_buf_vprintf(&name, fmt, ap);
+    va_end(ap);
+    if (s == HK_OK)
+        s = hk_name_map_add(m, &(hk_named){.name = name.data,
+                                           .dtype = dtype,
+                                           .shape = shape,
+                                           .data = data});
+    hki_buf_deinit(&name);
+    return s;
+}
+
+hk_status hki_names_add_map(hk_name_map *m, const char *prefix,
+                            const hk_name_map *from) {
+    for (size_t i = 0; i < from->count; i++) {
+        const hk_named *const n = &from->items[i];
+        HKI_TRY(hki_names_add(m, n->dtype, n->shape, n->data, "%s%s", prefix,
+                              n->name));
+    }
+    return HK_OK;
+}
+
 hk_status hk_name_map_add_layout(hk_name_map *m, const hk_layout *l, float *x,
                                  void *side) {
     if (m == NULL || l == NULL || (x == NULL && hki_layout_size(l) > 0) ||
@@ -103,10 +129,7 @@ hk_status hk_name_map_add_layout(hk_name_map *m, const hk_layout *l, float *x,
         void *const data = e->dtype == HK_F32
                                ? (void *)(x + e->offset)
                                : (void *)((unsigned char *)side + e->offset);
-        HKI_TRY(hk_name_map_add(m, &(hk_named){.name = e->name,
-                                               .dtype = e->dtype,
-                                               .shape = e->shape,
-                                               .data = data}));
+        HKI_TRY(hki_names_add(m, e->dtype, e->shape, data, "%s", e->name));
     }
     return HK_OK;
 }

@@ -31,6 +31,17 @@ int64_t hki_layout_side_bytes(const hk_layout *l);
 size_t hki_layout_entry_count(const hk_layout *l);
 uint64_t hki_layout_fingerprint(const hk_layout *l);
 
+// ---- names ------------------------------------------------------------------
+
+#define HKI_SCALAR ((hk_shape){0})
+// hk_name_map_add under the name that fmt makes.
+hk_status hki_names_add(hk_name_map *m, hk_dtype dtype, hk_shape shape,
+                        void *data, const char *fmt, ...)
+    __attribute__((format(__printf__, 5, 6)));
+// All of another map, with the prefix in front.
+hk_status hki_names_add_map(hk_name_map *m, const char *prefix,
+                            const hk_name_map *from);
+
 // ---- strings ----------------------------------------------------------------
 
 // One element of a string tensor. Short strings live in the cell itself, so

@@ -292,19 +292,9 @@ static hk_status pull_in(stream *x, bool *moved) {
             *moved = true;
         }
         uint8_t *const to = x->plain ? (uint8_t *)s->up : s->encoded;
-        while (x->have < x->in.size) {
-            const bool patient = s->f.patient;
-            size_t done;
-            HKI_TRY(hki_frame_body(&s->f, to + x->have, x->in.size - x->have,
-                                   &done));
-            if (done == 0)
-                return HK_OK;
-            x->have += done;
-            *moved = true;
-            // A moment was not enough: deadlines are looked at in between.
-            if (patient && x->have < x->in.size)
-                return HK_OK;
-        }
+        HKI_TRY(hki_frame_more(&s->f, to, x->in.size, &x->have, moved));
+        if (x->have < x->in.size)
+            return HK_OK;
         HKI_TRY(finish_in(x));
         // What was applied lets more go out; do not hoard.
         HKI_TRY(push_out(x, moved));

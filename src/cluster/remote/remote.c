@@ -91,18 +91,10 @@ static hk_status add_residual(const hki_remote *r, hki_member_link *w,
     const hk_layout *const l = r->base.layout;
     for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
         const hk_entry *const e = hk_layout_entry(l, i);
-        if (e->dtype != HK_F32 || r->share[i] != HK_SHARE_EXCHANGE)
-            continue;
-        hki_buf name = {0};
-        hk_status s = hki_buf_printf(&name, "exchange_residual/%s", e->name);
-        if (s == HK_OK)
-            s = hk_name_map_add(map,
-                                &(hk_named){.name = name.data,
-                                            .dtype = HK_F32,
-                                            .shape = e->shape,
-                                            .data = w->residual + e->offset});
-        hki_buf_deinit(&name);
-        HKI_TRY(s);
+        if (e->dtype == HK_F32 && r->share[i] == HK_SHARE_EXCHANGE)
+            HKI_TRY(hki_names_add(map, HK_F32, e->shape,
+                                  w->residual + e->offset,
+                                  "exchange_residual/%s", e->name));
     }
     return HK_OK;
 }

@@ -284,19 +284,9 @@ static hk_status pull_in(hki_member_link *w, hki_link *l, hki_exchange *ex,
             *moved = true;
         }
         uint8_t *const to = target(l);
-        while (l->have < l->in.size) {
-            const bool patient = l->f.patient;
-            size_t done;
-            HKI_TRY(hki_frame_body(&l->f, to + l->have, l->in.size - l->have,
-                                   &done));
-            if (done == 0)
-                return HK_OK;
-            l->have += done;
-            *moved = true;
-            // A moment was not enough: deadlines are looked at in between.
-            if (patient && l->have < l->in.size)
-                return HK_OK;
-        }
+        HKI_TRY(hki_frame_more(&l->f, to, l->in.size, &l->have, moved));
+        if (l->have < l->in.size)
+            return HK_OK;
         HKI_TRY(finish_in(w, l, ex));
         HKI_TRY(push_out(w, l, ex, moved));
         l->f.patient = l->f.patient && hki_frame_quiet(&l->f);

@@ -34,26 +34,15 @@ hk_status hki_center_copy_init(hki_center_copy *c, hk_layout *layout,
     return HK_OK;
 }
 
-static hk_status add_step(hki_center_copy *c, const char *name,
-                          hk_name_map *map) {
-    return hk_name_map_add(map, &(hk_named){.name = name,
-                                            .dtype = HK_I64,
-                                            .shape = hk_shape_make(0, NULL),
-                                            .data = &c->step});
-}
-
 hk_status hki_center_copy_map(hki_center_copy *c, hk_name_map *map) {
     for (size_t i = 0; i < hki_layout_entry_count(c->layout); i++) {
         const hk_entry *const e = hk_layout_entry(c->layout, i);
         if (e->dtype == HK_F32)
-            HKI_TRY(hk_name_map_add(
-                map, &(hk_named){.name = e->name,
-                                 .dtype = HK_F32,
-                                 .shape = e->shape,
-                                 .data = c->values + e->offset}));
+            HKI_TRY(hki_names_add(map, HK_F32, e->shape, c->values + e->offset,
+                                  "%s", e->name));
     }
-    HKI_TRY(add_step(c, STEP_NAME, map));
-    return add_step(c, CENTER_STEP_NAME, map);
+    HKI_TRY(hki_names_add(map, HK_I64, HKI_SCALAR, &c->step, STEP_NAME));
+    return hki_names_add(map, HK_I64, HKI_SCALAR, &c->step, CENTER_STEP_NAME);
 }
 
 // ---- fetching --------------------------------------------------------------
@@ -200,10 +189,8 @@ static hk_status take_section(hk_ckpt *base, const char *name, tensors *kept,
     hk_tensor *t;
     HKI_TRY(hk_ckpt_read_tensor(base, name, &t));
     kept->at[kept->n++] = t;
-    return hk_name_map_add(map, &(hk_named){.name = name,
-                                            .dtype = hk_tensor_dtype(t),
-                                            .shape = hk_tensor_shape(t),
-                                            .data = hk_tensor_data(t)});
+    return hki_names_add(map, hk_tensor_dtype(t), hk_tensor_shape(t),
+                         hk_tensor_data(t), "%s", name);
 }
 
 static hk_status take_sections(hk_ckpt *base, tensors *kept, hk_name_map *map) {

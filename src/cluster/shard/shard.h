@@ -131,7 +131,6 @@ typedef struct hki_shard {
     uint32_t n_slots;
     double outer_rate;
     hki_delayed delayed;
-    uint32_t delay;
 
     pthread_mutex_t undo_lock; // guards the list of free slots
     pthread_cond_t undo_free;

@@ -35,24 +35,11 @@ size_t hki_shard_room(const hki_shard *s) {
 
 // ---- outer optimizers -------------------------------------------------------
 
-// The method's own, or what the user gave.
+// A shard steps one chunk at a time.
 static hk_status outer_options(const hk_center_options *opt, const char *name,
                                hk_optimizer_options *out) {
     const hki_method *const m = hki_method_get(opt->method);
-    hk_optimizer_options_init(out, sizeof *out, HK_OPT_MOMENTUM);
-    out->learning_rate = m->outer_rate;
-    out->momentum = m->outer_momentum < 0 ? 1 - 1.0 / HKI_MAX(opt->workers, 1u)
-                                          : m->outer_momentum;
-    out->use_nesterov = m->outer_nesterov;
-    if (opt->outer != NULL)
-        HKI_TRY(hki_options_copy(out, sizeof *out, opt->outer,
-                                 "center: outer optimizer"));
-    else if (m->flags & HKI_METHOD_NEEDS_OUTER)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: method %s needs the options of an outer "
-                        "optimizer (in TF: those of the inner one)",
-                        name, m->name);
-    HKI_TRY(hki_outer_check(out, name));
+    HKI_TRY(hki_outer_options(opt, name, out));
     out->threads = 1;
     if (has_outer(m) && (out->kind == HK_OPT_LARS || out->kind == HK_OPT_LAMB))
         return hki_fail(HK_E_UNSUPPORTED,
@@ -183,25 +170,6 @@ void hki_rules_load(hki_shard *s) {
     }
 }
 
-static hk_status make_delayed(hki_shard *s, const hk_center_options *opt,
-                              const hk_optimizer_options *outer) {
-    s->delay = opt->delay > 0 ? opt->delay : HKI_MAX(opt->workers, 1u);
-    if (!(opt->activation >= 0 && opt->activation * s->delay <= 1))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: activation is %g; with a delay of %u it lies in "
-                        "[0, %g]",
-                        s->name, opt->activation, s->delay, 1.0 / s->delay);
-    if (!(outer->momentum >= 0 && outer->momentum < 1) ||
-        !isfinite(outer->learning_rate))
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: outer learning rate %g, momentum %g", s->name,
-                        outer->learning_rate, outer->momentum);
-    s->delayed = (hki_delayed){.inv_n = (float)(1.0 / s->delay),
-                               .beta = (float)outer->momentum,
-                               .rate = (float)outer->learning_rate};
-    return HK_OK;
-}
-
 hk_status hki_rules_init(hki_shard *s, const hk_center_options *opt) {
     const bool delayed = s->method->center == HKI_CENTER_DELAYED;
     if (!delayed && !has_outer(s->method))
@@ -209,7 +177,7 @@ hk_status hki_rules_init(hki_shard *s, const hk_center_options *opt) {
     hk_optimizer_options o;
     HKI_TRY(outer_options(opt, s->name, &o));
     if (delayed)
-        return make_delayed(s, opt, &o);
+        return hki_delayed_init(opt, &o, s->name, &s->delayed);
     HKI_TRY(hki_rules_slots(opt, s->name, &s->n_slots));
     return make_outer(s, &o);
 }
@@ -284,16 +252,14 @@ static hk_status apply_outer(hki_shard *s, const hki_shard_run *r,
     return HK_OK;
 }
 
-// Liu et al. 2024, arXiv 2401.09135, algorithm 3: see local_exchange.c. What
+// Liu et al. 2024, arXiv 2401.09135, algorithm 3: see elastic/methods.c. What
 // came is view - x, so view takes its place and x is zero.
 static void apply_delayed(hki_shard *s, uint32_t chunk, float *view,
                           float *zero) {
     const hki_chunk_range *const c = &s->chunk[chunk];
     const int64_t n = c->end - c->begin;
-    hki_delayed k = s->delayed;
-    k.update = (s->file.chunk[chunk].updates + 1) % s->delay == 0;
-    const double held = k.update ? 1 - s->opt.activation * s->delay : 0;
-    k.weight = (float)((held + s->opt.activation) * (double)k.beta);
+    const hki_delayed k =
+        hki_delayed_after(&s->delayed, s->file.chunk[chunk].updates);
     memset(zero, 0, (size_t)n * sizeof *zero);
     s->k->delayed(zero, view, hki_shard_at(s, 0, c->begin),
                   hki_shard_at(s, 1, c->begin), hki_shard_at(s, 2, c->begin),

@@ -164,6 +164,22 @@ hk_status hki_frame_body(hki_framer *f, void *bytes, size_t size,
     return HK_OK;
 }
 
+hk_status hki_frame_more(hki_framer *f, void *bytes, size_t size, size_t *have,
+                         bool *moved) {
+    bool patient = false;
+    // A moment was not enough: deadlines are looked at in between.
+    while (*have < size && !patient) {
+        size_t done;
+        patient = f->patient;
+        HKI_TRY(hki_frame_body(f, (char *)bytes + *have, size - *have, &done));
+        if (done == 0)
+            return HK_OK;
+        *have += done;
+        *moved = true;
+    }
+    return HK_OK;
+}
+
 bool hki_frame_quiet(const hki_framer *f) {
     return hki_frame_idle(f) && f->queued == 0 &&
            (f->conn->ops->unsent == NULL || f->conn->ops->unsent(f->conn) == 0);

@@ -72,6 +72,10 @@ hk_status hki_frame_push(hki_framer *f, bool *moved);
 hk_status hki_frame_head(hki_framer *f, const hki_frame **out);
 // Up to size bytes of the body.
 hk_status hki_frame_body(hki_framer *f, void *bytes, size_t size, size_t *done);
+// More of a body of size bytes, *have of which are at `bytes` already; moved:
+// some came.
+hk_status hki_frame_more(hki_framer *f, void *bytes, size_t size, size_t *have,
+                         bool *moved);
 
 // ---- blocking ---------------------------------------------------------------
 

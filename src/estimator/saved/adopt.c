@@ -55,10 +55,8 @@ static hk_status add_warm(const hk_warm_start *ws, const hk_layout *l, float *x,
         const hk_entry *const n = hk_layout_entry(l, i);
         if (n->dtype == HK_F32 &&
             (n->kind == HK_TRAINABLE || ws->names != NULL))
-            HKI_TRY(hk_name_map_add(map, &(hk_named){.name = n->name,
-                                                     .dtype = HK_F32,
-                                                     .shape = n->shape,
-                                                     .data = x + n->offset}));
+            HKI_TRY(hki_names_add(map, HK_F32, n->shape, x + n->offset, "%s",
+                                  n->name));
     }
     return HK_OK;
 }

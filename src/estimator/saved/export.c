@@ -142,9 +142,7 @@ static hk_status write_weights(const exporting *x) {
         s = hk_name_map_add_layout(map, l, x->weights.sets.data[0].x, NULL);
     int64_t step = x->weights.step;
     if (s == HK_OK && x->o.format == HK_CKPT_TF)
-        s = hk_name_map_add(
-            map,
-            &(hk_named){.name = HKI_TF_STEP, .dtype = HK_I64, .data = &step});
+        s = hki_names_add(map, HK_I64, HKI_SCALAR, &step, HKI_TF_STEP);
     if (s == HK_OK)
         s = hk_ckpt_write(path.data, map, &o);
     hk_name_map_destroy(map);

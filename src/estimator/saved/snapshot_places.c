@@ -25,18 +25,9 @@ void hki_places_deinit(hki_places *p) {
 
 // ---- adding to a map --------------------------------------------------------
 
-static hk_status add(hki_places *p, const char *prefix, hk_named item) {
-    HKI_TRY(hki_arena_printf(&p->arena, &item.name, "%s%s", prefix, item.name));
-    return hk_name_map_add(p->map, &item);
-}
-
 static hk_status add_number(hki_places *p, const char *prefix, const char *name,
                             int64_t *at) {
-    return add(p, prefix,
-               (hk_named){.name = name,
-                          .dtype = HK_I64,
-                          .shape = hk_shape_make(0, NULL),
-                          .data = at});
+    return hki_names_add(p->map, HK_I64, HKI_SCALAR, at, "%s%s", prefix, name);
 }
 
 static hk_status add_copy(hki_places *p, const char *prefix, const char *name,
@@ -54,11 +45,9 @@ static hk_status add_bytes(hki_places *p, const char *prefix, const char *name,
         return HK_OK;
     HKI_TRY(hki_arena_alloc(&p->arena, size, 1, &copy));
     memcpy(copy, bytes, size);
-    return add(p, prefix,
-               (hk_named){.name = name,
-                          .dtype = HK_U8,
-                          .shape = hk_shape_make(1, (int64_t[]){(int64_t)size}),
-                          .data = copy});
+    return hki_names_add(p->map, HK_U8,
+                         hk_shape_make(1, (int64_t[]){(int64_t)size}), copy,
+                         "%s%s", prefix, name);
 }
 
 hk_status hki_places_vector(hki_places *p, const char *prefix,
@@ -66,11 +55,8 @@ hk_status hki_places_vector(hki_places *p, const char *prefix,
     for (size_t i = 0; i < hki_layout_entry_count(l); i++) {
         const hk_entry *const n = hk_layout_entry(l, i);
         if (n->dtype == HK_F32)
-            HKI_TRY(add(p, prefix,
-                        (hk_named){.name = n->name,
-                                   .dtype = HK_F32,
-                                   .shape = n->shape,
-                                   .data = x + n->offset}));
+            HKI_TRY(hki_names_add(p->map, HK_F32, n->shape, x + n->offset,
+                                  "%s%s", prefix, n->name));
     }
     return HK_OK;
 }
@@ -95,8 +81,8 @@ static hk_status add_variables(hki_places *p, const char *prefix,
     hk_name_map *own;
     HKI_TRY(hk_name_map_create(&own));
     hk_status s = fn(object, own);
-    for (size_t i = 0; s == HK_OK && i < hk_name_map_count(own); i++)
-        s = add(p, prefix, *hk_name_map_item(own, i));
+    if (s == HK_OK)
+        s = hki_names_add_map(p->map, prefix, own);
     hk_name_map_destroy(own);
     return s;
 }
@@ -136,11 +122,8 @@ hk_status hki_places_values(hki_places *p, hki_worker *w) {
 
 static hk_status add_rail(hki_places *p, const char *prefix, hki_rail *r) {
     const int64_t n = (int64_t)(sizeof *r / sizeof(double));
-    return add(p, prefix,
-               (hk_named){.name = "rail",
-                          .dtype = HK_F64,
-                          .shape = hk_shape_make(1, &n),
-                          .data = r});
+    return hki_names_add(p->map, HK_F64, hk_shape_make(1, &n), r, "%srail",
+                         prefix);
 }
 
 hk_status hki_places_worker(hki_places *p, hki_worker *w, bool tied) {
