@@ -276,4 +276,19 @@ void hki_subnormals_restore(uint32_t before);
 #define HKI_MAX(a, b) ((a) > (b) ? (a) : (b))
 #define HKI_COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
+// Bisection: i becomes the first of 0 .. n - 1 for which `holds`, an expression
+// of i that is false before and true from there on; n when there is none.
+#define HKI_FIRST(i, n, holds)                                                 \
+    do {                                                                       \
+        size_t hki_low_ = 0, hki_high_ = (n);                                  \
+        while (hki_low_ < hki_high_) {                                         \
+            (i) = hki_low_ + (hki_high_ - hki_low_) / 2;                       \
+            if (holds)                                                         \
+                hki_high_ = (i);                                               \
+            else                                                               \
+                hki_low_ = (i) + 1;                                            \
+        }                                                                      \
+        (i) = hki_low_;                                                        \
+    } while (0)
+
 #endif // HKI_BASE_H

@@ -10,18 +10,16 @@ void hki_elastic_observe_begin(hk_elastic *e) {
                hki_layout_entry_count(e->layout) * sizeof *e->entry);
 }
 
+static bool ends_behind(const hk_layout *l, size_t i, int64_t at) {
+    const hk_entry *const e = hk_layout_entry(l, i);
+    return e->dtype != HK_F32 || e->offset + e->count > at;
+}
+
 // First float entry that ends behind a place of the vector.
 static size_t find_entry(const hk_layout *l, int64_t at) {
-    size_t low = 0, high = hki_layout_entry_count(l);
-    while (low < high) {
-        const size_t mid = low + (high - low) / 2;
-        const hk_entry *const e = hk_layout_entry(l, mid);
-        if (e->dtype == HK_F32 && e->offset + e->count <= at)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    size_t i;
+    HKI_FIRST(i, hki_layout_entry_count(l), ends_behind(l, i, at));
+    return i;
 }
 
 void hki_elastic_observe(void *user, int64_t begin, int64_t end, const float *x,

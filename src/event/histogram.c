@@ -13,15 +13,9 @@
 
 // The first limit above v.
 static uint16_t search(const hki_histogram_table *t, double v) {
-    size_t low = 0, high = HKI_HISTOGRAM_LIMITS;
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        if (t->limit[middle] > v)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return (uint16_t)low;
+    size_t i;
+    HKI_FIRST(i, HKI_HISTOGRAM_LIMITS, t->limit[i] > v);
+    return (uint16_t)i;
 }
 
 static float smallest_of_cell(uint32_t cell) {

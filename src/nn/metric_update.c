@@ -266,15 +266,9 @@ static hk_status add_positives(hk_metric *m, const batch *b) {
 
 // How many thresholds lie below p.
 static size_t bucket(const hk_metric *m, float p) {
-    size_t low = 0, high = m->n_thresholds;
-    while (low < high) {
-        const size_t mid = low + (high - low) / 2;
-        if (p > m->thresholds[mid])
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low;
+    size_t i;
+    HKI_FIRST(i, m->n_thresholds, !(p > m->thresholds[i]));
+    return i;
 }
 
 static hk_status add_thresholds(hk_metric *m, const batch *b) {

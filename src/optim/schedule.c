@@ -66,15 +66,9 @@ void hk_schedule_options_init(hk_schedule_options *opt, size_t struct_size,
 // ---- values -----------------------------------------------------------------
 
 static double piecewise(const hk_schedule_options *o, double s) {
-    size_t lo = 0, hi = o->n_boundaries; // boundaries below s
-    while (lo < hi) {
-        const size_t mid = lo + (hi - lo) / 2;
-        if (s > o->boundaries[mid])
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return o->values[lo];
+    size_t i;
+    HKI_FIRST(i, o->n_boundaries, !(s > o->boundaries[i]));
+    return o->values[i];
 }
 
 static double polynomial(const hk_schedule_options *o, double s) {

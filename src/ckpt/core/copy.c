@@ -43,15 +43,9 @@ static void copy_bytes(unsigned char *to, const unsigned char *from, size_t n) {
 
 // The last item that begins at or before byte `at` of the copy.
 static size_t item_at(const hki_copy *c, size_t at) {
-    size_t lo = 0, hi = c->count;
-    while (hi - lo > 1) {
-        const size_t mid = lo + (hi - lo) / 2;
-        if (c->offset[mid] <= at)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
+    size_t i;
+    HKI_FIRST(i, c->count, c->offset[i] > at);
+    return i - (i > 0);
 }
 
 // Bytes [begin, end) of the copy, over as many items as that takes.

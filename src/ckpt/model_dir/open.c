@@ -88,18 +88,11 @@ const hk_ckpt_entry *hk_ckpt_item(const hk_ckpt *c, size_t i) {
 }
 
 const hki_ckpt_tensor *hki_ckpt_lookup(const hk_ckpt *c, const char *name) {
-    size_t lo = 0, hi = c->count;
-    while (lo < hi) {
-        const size_t mid = lo + (hi - lo) / 2;
-        const int order = strcmp(c->tensors[mid].entry.name, name);
-        if (order == 0)
-            return &c->tensors[mid];
-        if (order < 0)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return NULL;
+    size_t i;
+    HKI_FIRST(i, c->count, strcmp(c->tensors[i].entry.name, name) >= 0);
+    return i < c->count && strcmp(c->tensors[i].entry.name, name) == 0
+               ? &c->tensors[i]
+               : NULL;
 }
 
 const hk_ckpt_entry *hk_ckpt_find(const hk_ckpt *c, const char *name) {

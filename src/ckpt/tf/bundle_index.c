@@ -113,22 +113,18 @@ static int compare_keys(const uint8_t *a, size_t a_size, const uint8_t *b,
     return c != 0 ? c : (a_size > b_size) - (a_size < b_size);
 }
 
+static int order_of(const stored *s, const hki_buf *key) {
+    return compare_keys(s->key, s->key_size, (const uint8_t *)key->data,
+                        key->size);
+}
+
 // The stored entries are sorted, as the table was. NULL: not there.
 static const hki_bundle_entry *find_stored(const index_scan *x) {
-    size_t low = 0, high = x->n_slices;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const stored *const s = &x->slices[middle];
-        const int c = compare_keys(s->key, s->key_size,
-                                   (const uint8_t *)x->key.data, x->key.size);
-        if (c == 0)
-            return &s->entry;
-        if (c < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return NULL;
+    size_t i;
+    HKI_FIRST(i, x->n_slices, order_of(&x->slices[i], &x->key) >= 0);
+    return i < x->n_slices && order_of(&x->slices[i], &x->key) == 0
+               ? &x->slices[i].entry
+               : NULL;
 }
 
 // Fills in whole dimensions; false when the slice does not lie in the shape.

@@ -256,15 +256,9 @@ hk_status hki_run_memory_set_evaluator(hki_run_memory *k, bool about) {
 
 // Where the worker is, or would be.
 static uint32_t position(const hki_run_memory *k, uint32_t id) {
-    uint32_t lo = 0, hi = k->count;
-    while (lo < hi) {
-        const uint32_t mid = lo + (hi - lo) / 2;
-        if (k->member[mid].id < id)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
+    size_t i;
+    HKI_FIRST(i, k->count, k->member[i].id >= id);
+    return (uint32_t)i;
 }
 
 static member *find(hki_run_memory *k, uint32_t id) {

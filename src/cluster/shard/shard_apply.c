@@ -308,15 +308,9 @@ hk_status hki_shard_check_rows(const hki_shard *s, const hki_row_batch *rows,
 static uint32_t chunk_of_row(const hki_shard *s, const hki_table *t,
                              uint32_t row) {
     const int64_t at = t->offset + row * t->dim;
-    uint32_t lo = 0, hi = s->n_chunks;
-    while (hi - lo > 1) {
-        const uint32_t mid = lo + (hi - lo) / 2;
-        if (s->chunk[mid].begin <= at)
-            lo = mid;
-        else
-            hi = mid;
-    }
-    return lo;
+    size_t i; // of the first chunk behind it
+    HKI_FIRST(i, s->n_chunks, s->chunk[i].begin > at);
+    return (uint32_t)(i - (i > 0));
 }
 
 // Locks the chunks of all rows, in rising order, or gives them back.
