@@ -1,106 +1,187 @@
 #!/usr/bin/env python3
-"""Examples to a test accuracy over a grid of rates, for the rule of rates.c.
+"""Examples to a score over a grid of rates, for the rule of rates.c.
 
-    run_rates.py --data DIR [--problem mnist] [--workers 4,8] [--periods 2,4,10]
-                 [--moving 0.1,0.3,0.5] [--scales 1,2,4] [--seeds 2]
-                 [--limit SECONDS] [--hooke PROGRAM] [--out FILE]
+    run_rates.py [--data DIR] [--problems mnist,digits] [--workers 2,4,8,16]
+                 [--grid full|rate] [--seeds 3] [--jobs CORES] [--limit SECONDS]
+                 [--target SCORE] [--hooke PROGRAM] [--out FILE] [--table]
 
-Every point is `hooke train` with that period, moving rate and factor of the
-experiment's learning rate, in round-robin order: the result does not depend on
-the machine, only the time does. Appends a line of JSON per run to FILE
-(build/bench/rates.jsonl) and prints, for every number of workers, the best
-points and what `rates: auto` reaches beside them.
+A point is `hooke train` with a period, a moving rate and a factor of the
+experiment's learning rate, in round-robin order on one core: the result does
+not depend on the machine, only the time does. `rate` varies the factor alone,
+with every seed; of the full grid every point runs with the first seed, the best
+three and `rates: auto` with the others. Appends a line of JSON per run to FILE (build/bench/rates.jsonl); --table
+prints, for each problem and number of workers, medians of what is there, and
+how far the rule is from the best point.
 """
 
 import argparse
-import itertools
 import json
 import os
+import queue
 import statistics
 import sys
+import threading
+import time
 
-import run_accuracy
+from problems import PROBLEMS, ROOT, reached
 
-RATES = {"mnist": 0.05, "mnist-cnn": 0.001, "fashion": 0.001}
-
-
-def examples(line):
-    found = [line[k]["examples"] for k in ("raw", "ema")
-             if "examples" in line.get(k, {})]
-    return min(found) if found else float("inf")
+AUTO = "auto"
+SCALES = (1, 2, 3, 4, 6)
+BEST = 3  # points that run with every seed
 
 
-def sets(**values):
-    return [w for k, v in values.items()
-            for w in ("--set", "%s=%s" % (k.replace("__", "."), v))]
+def points(grid, workers):
+    """(period, moving rate, factor)."""
+    if workers == 1:
+        return [(2, 0.5, s) for s in (1, 2)]
+    found = [(2, 0.5, s) for s in SCALES if workers <= 4 or s > 1]
+    if grid == "full":
+        found += [(2, 0.25, s) for s in (1, 2, 4)]
+        found += [(2, 0.8, s) for s in (2, 4)]
+        found += [(10, 0.5, s) for s in (1, 2, 4)]
+    return found
 
 
-def points(o):
-    """(period, moving rate, factor); None: the rule."""
-    yield None
-    yield from itertools.product(o.periods, o.moving, o.scales)
+def sets(problem, point):
+    words = {"elastic.order": "round_robin"}
+    if point == AUTO:
+        return {**words, "elastic.rates": "auto"}
+    period, moving, scale = point
+    return {**words, "elastic.rates": "given",
+            "elastic.communication_period": period,
+            "elastic.moving_rate": moving,
+            "optimizer.learning_rate": PROBLEMS[problem].rate * scale}
 
 
-def measure(o, workers, point, seed):
-    words = sets(elastic__order="round_robin")
-    if point is not None:
-        period, moving, scale = point
-        words += sets(elastic__rates="given",
-                      elastic__communication_period=period,
-                      elastic__moving_rate=moving,
-                      optimizer__learning_rate=RATES[o.problem] * scale)
-    line = run_accuracy.run_hooke(o, o.problem, workers, seed, words)
-    if line is not None:
-        line["point"] = point
-    return line
+def key(point):
+    return point if point == AUTO else tuple(point)
 
 
-def table(lines, workers):
-    groups = {}
-    for line in lines:
-        if line["workers"] == workers:
-            point = line["point"]
-            key = tuple(point) if point is not None else "auto"
-            groups.setdefault(key, []).append(examples(line))
-    ranked = sorted((statistics.median(v), str(k)) for k, v in groups.items())
-    for value, key in ranked[:6] + [r for r in ranked[6:] if r[1] == "auto"]:
-        print("  p=%-3d %-18s %8.0f thousand examples"
-              % (workers, key, value / 1000))
+def cost(line):
+    found = reached(line, "examples")
+    return float("inf") if found is None else found
 
 
-def floats(text):
-    return [float(x) for x in text.split(",") if x]
+class Runs:
+    """Runs points on cores of their own and keeps what they found."""
+
+    def __init__(self, o):
+        self.o, self.lock = o, threading.Lock()
+        self.lines = []
+        self.end = time.monotonic() + o.limit
+        if os.path.exists(o.out):
+            with open(o.out, encoding="utf-8") as f:
+                self.lines = [json.loads(x) for x in f]
+
+    def have(self, job):
+        return any((x["problem"], x["workers"], key(x["point"]), x["seed"])
+                   == job for x in self.lines)
+
+    def one(self, job, core):
+        problem, workers, point, seed = job
+        line = PROBLEMS[problem].train(
+            self.o.hooke, self.o.data, workers, seed, sets(problem, point),
+            core=core, target=self.o.target, limit=max(1, self.end - time.monotonic()))
+        line.update(problem=problem, point=point)
+        with self.lock:
+            if time.monotonic() >= self.end:
+                return  # broken off: says nothing
+            self.lines.append(line)
+            with open(self.o.out, "a", encoding="utf-8") as f:
+                f.write(json.dumps(line) + "\n")
+        print(*job, cost(line), line.get("error", ""), flush=True)
+
+    def all(self, jobs):
+        left = queue.SimpleQueue()
+        for job in jobs:
+            if not self.have(job):
+                left.put(job)
+
+        def work(core):
+            while time.monotonic() < self.end:
+                try:
+                    self.one(left.get_nowait(), core)
+                except queue.Empty:
+                    return
+        cores = sorted(os.sched_getaffinity(0))[:self.o.jobs]
+        team = [threading.Thread(target=work, args=(c,)) for c in cores]
+        for t in team:
+            t.start()
+        for t in team:
+            t.join()
+
+    def medians(self, problem, workers):
+        """[(median examples, seeds, point)], best first."""
+        groups = {}
+        for x in self.lines:
+            if x["problem"] == problem and x["workers"] == workers:
+                groups.setdefault(key(x["point"]), []).append(cost(x))
+        return sorted(((statistics.median_low(v), len(v), k)
+                       for k, v in groups.items()), key=str_last)
+
+
+def str_last(row):
+    return row[0], -row[1], str(row[2])
+
+
+def measure(o, runs):
+    cases = [(q, p) for q in o.problems for p in o.workers]
+    first = 1 if o.grid == "full" else o.seeds
+    runs.all([(q, p, x, s) for q, p in cases for s in range(1, first + 1)
+              for x in [AUTO] + points(o.grid, p)])
+    more = []
+    for q, p in cases:
+        best = [r[2] for r in runs.medians(q, p) if r[2] != AUTO][:BEST]
+        more += [(q, p, x, s) for x in [AUTO] + best
+                 for s in range(2, o.seeds + 1)]
+    runs.all(more)
+
+
+def show(o, runs):
+    """One line for each case; the distance of the rule from the best."""
+    print("%-12s %3s %22s %10s %10s %6s" % ("problem", "p", "best point",
+                                            "examples", "rule", "ratio"))
+    for q in o.problems:
+        for p in o.workers:
+            rows = runs.medians(q, p)
+            rule = next((r for r in rows if r[2] == AUTO), None)
+            full = [r for r in rows if r[2] != AUTO and
+                    r[1] >= min(o.seeds, rule[1] if rule else 1)]
+            if rule is None or not full:
+                continue
+            best = full[0]
+            print("%-12s %3d %22s %9.0fk %9.0fk %6.2f" %
+                  (q, p, best[2], best[0] / 1e3, rule[0] / 1e3,
+                   rule[0] / best[0]))
+
+
+def numbers(text):
+    return [int(x) for x in text.split(",") if x]
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    root = run_accuracy.ROOT
-    p.add_argument("--data", default=os.path.join(root, "..", "shared", "data"))
-    p.add_argument("--problem", choices=sorted(RATES), default="mnist")
-    p.add_argument("--workers", type=run_accuracy.numbers, default=[4, 8, 16])
-    p.add_argument("--periods", type=run_accuracy.numbers, default=[2, 4, 10])
-    p.add_argument("--moving", type=floats, default=[0.1, 0.3, 0.5])
-    p.add_argument("--scales", type=floats, default=[1, 2, 4])
-    p.add_argument("--seeds", type=int, default=1)
-    p.add_argument("--limit", type=float, default=30)
-    p.add_argument("--hooke", default=os.path.join(root, "build", "release",
+    p.add_argument("--data", default=os.path.join(ROOT, "..", "shared", "data"))
+    p.add_argument("--problems", type=lambda t: t.split(","),
+                   default=["mnist", "fashion-mlp", "digits", "adult",
+                            "mnist-cnn"])
+    p.add_argument("--workers", type=numbers, default=[1, 2, 4, 8, 16])
+    p.add_argument("--grid", choices=("full", "rate"), default="full")
+    p.add_argument("--seeds", type=int, default=3)
+    p.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    p.add_argument("--limit", type=float, default=1e9)
+    p.add_argument("--target", type=float)
+    p.add_argument("--hooke", default=os.path.join(ROOT, "build", "release",
                                                    "hooke"))
-    p.add_argument("--out", default=os.path.join(root, "build", "bench",
+    p.add_argument("--out", default=os.path.join(ROOT, "build", "bench",
                                                  "rates.jsonl"))
+    p.add_argument("--table", action="store_true")
     o = p.parse_args()
     os.makedirs(os.path.dirname(os.path.abspath(o.out)), exist_ok=True)
-    for seed, workers, point in itertools.product(
-            range(1, o.seeds + 1), o.workers, points(o)):
-        line = measure(o, workers, point, seed)
-        if line is None:
-            continue
-        with open(o.out, "a", encoding="utf-8") as f:
-            f.write(json.dumps(line) + "\n")
-        print(workers, point or "auto", examples(line), flush=True)
-    with open(o.out, encoding="utf-8") as f:
-        lines = [x for x in map(json.loads, f) if x["problem"] == o.problem]
-    for workers in o.workers:
-        table(lines, workers)
+    runs = Runs(o)
+    if not o.table:
+        measure(o, runs)
+    show(o, runs)
 
 
 if __name__ == "__main__":
