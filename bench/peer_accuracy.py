@@ -6,7 +6,7 @@
 
 Trains the network of the problem's experiment file (experiments/NAME.yaml) on
 batches that lie in memory, scores the test set every EXAMPLES, and stops once
-the raw and the averaged weights have both reached the target, or the limit.
+the raw or the averaged weights have reached the target, or at the limit.
 Prints one line of JSON: examples a second while training, and for the raw
 weights and their average the seconds to the target, with scoring outside the
 clock (`seconds`) and inside (`inside`), and the examples that it took.
@@ -18,10 +18,13 @@ is multiplied by --scale.
 
 import argparse
 import copy
+import glob
 import gzip
+import io
 import json
 import os
 import struct
+import tarfile
 import time
 
 import numpy as np
@@ -43,13 +46,53 @@ def read_idx(path):
     return np.frombuffer(data, np.uint8, offset=4 + 4 * rank).reshape(shape)
 
 
-def load(folder):
+def load_idx(folder):
     def part(name):
         images = read_idx(os.path.join(folder, name + "-images-idx3-ubyte.gz"))
         labels = read_idx(os.path.join(folder, name + "-labels-idx1-ubyte.gz"))
         x = torch.from_numpy(images.astype(np.float32) / 255)
         return x, torch.from_numpy(labels.astype(np.int64))
     return part("train"), part("t10k")
+
+
+def load_jpeg(folder):
+    """CIFAR-10's tar shards: pictures NCHW, as the experiment scales them."""
+    from PIL import Image
+    mean = np.array([0.4914, 0.4822, 0.4465], np.float32).reshape(3, 1, 1)
+    std = np.array([0.247, 0.2435, 0.2616], np.float32).reshape(3, 1, 1)
+
+    def part(name):
+        images, labels = {}, {}
+        for path in sorted(glob.glob(os.path.join(folder, name))):
+            with tarfile.open(path) as tar:
+                for member in tar:
+                    stem, kind = os.path.splitext(member.name)
+                    data = tar.extractfile(member).read()
+                    if kind == ".cls":
+                        labels[stem] = int(data)
+                    elif kind in (".jpg", ".jpeg"):
+                        images[stem] = np.asarray(
+                            Image.open(io.BytesIO(data)).convert("RGB"))
+        order = sorted(images)
+        x = np.stack([images[s] for s in order]).transpose(0, 3, 1, 2)
+        x = (x.astype(np.float32) / 255 - mean) / std
+        return (torch.from_numpy(np.ascontiguousarray(x)),
+                torch.tensor([labels[s] for s in order]))
+    train, (x, y) = (part("cifar10-jpeg-%s-*.tar.gz" % n)
+                     for n in ("train", "test"))
+    return train, (x[:, :, 2:30, 2:30].contiguous(), y)
+
+
+def crop_and_flip(x, order):
+    """Random 28 x 28 windows of a batch, half of them mirrored."""
+    n = len(x)
+    at = torch.randint(0, 5, (2, n, 1), generator=order)
+    rows = at[0] + torch.arange(28)
+    columns = at[1] + torch.arange(28)
+    flip = torch.rand(n, generator=order) < 0.5
+    columns[flip] = columns[flip].flip(1)
+    pick = torch.arange(n)[:, None, None]
+    return x[pick, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
 def mlp():
@@ -66,6 +109,19 @@ def cnn():
         nn.Dropout(0.4), nn.Linear(256, 10))
 
 
+def paper_network():
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(64, 128, 5),
+        nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(128, 64, 3), nn.ReLU(),
+        nn.Flatten(), nn.Linear(256, 256), nn.ReLU(), nn.Dropout(0.5),
+        nn.Linear(256, 10))
+
+
+def decayed(model, rate):
+    return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9,
+                           weight_decay=1e-4, fused=True)
+
+
 def momentum(model, rate):
     return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9,
                            fused=True)
@@ -75,11 +131,14 @@ def adam(model, rate):
     return torch.optim.Adam(model.parameters(), lr=rate, fused=True)
 
 
-# Folder, network, optimizer, rate: as in experiments/*.yaml.
+# Folder, reader, what a batch goes through, network, optimizer, rate: as in
+# experiments/*.yaml.
 PROBLEMS = {
-    "mnist": ("mnist", mlp, momentum, 0.05),
-    "fashion": ("fashion-mnist", cnn, adam, 0.001),
-    "mnist-cnn": ("mnist", cnn, adam, 0.001),
+    "mnist": ("mnist", load_idx, None, mlp, momentum, 0.05),
+    "fashion": ("fashion-mnist", load_idx, None, cnn, adam, 0.001),
+    "mnist-cnn": ("mnist", load_idx, None, cnn, adam, 0.001),
+    "cifar": ("cifar10-jpeg", load_jpeg, crop_and_flip, paper_network, decayed,
+              0.01),
 }
 
 
@@ -146,7 +205,7 @@ def judge(found, models, test, clock, examples, target):
 
 def train(o, rank=0):
     torch.set_num_threads(o.threads)
-    folder, network, make_optimizer, rate = PROBLEMS[o.problem]
+    folder, load, change, network, make_optimizer, rate = PROBLEMS[o.problem]
     torch.manual_seed(o.seed)
     (x, y), test = load(os.path.join(o.data, folder))
     model = network()
@@ -165,7 +224,8 @@ def train(o, rank=0):
         permutation = torch.randperm(len(x), generator=order)
         for at in range(0, len(x) - share + 1, share):
             rows = permutation[at + rank * BATCH:at + (rank + 1) * BATCH]
-            loss = F.cross_entropy(outer(x[rows]), y[rows])
+            batch = x[rows] if change is None else change(x[rows], order)
+            loss = F.cross_entropy(outer(batch), y[rows])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
@@ -180,7 +240,7 @@ def train(o, rank=0):
             if rank == 0:
                 models = {"raw": model, "ema": average.model}
                 judge(found, models, test, clock, examples, o.target)
-                done = all("seconds" in k for k in found.values())
+                done = any("seconds" in k for k in found.values())
                 state = [int(done or clock.training() >= o.limit)]
             if o.ranks > 1:
                 answer = torch.tensor(state)

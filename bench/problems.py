@@ -23,6 +23,15 @@ FASHION = {"data.%s.%s" % (part, key): "fashion-mnist/%s-%s-ubyte.gz" % names
                               ("labels", (stem, "labels-idx1")))}
 
 
+def await_training(child, folder):
+    """The time at which a run opened its event file: it begins to train."""
+    while child.poll() is None:
+        if any("tfevents" in name for name in os.listdir(folder)):
+            break
+        time.sleep(0.002)
+    return time.time()
+
+
 class Problem(collections.namedtuple("Problem", [
         "experiment", "target", "every", "most", "rate", "batch", "metric",
         "sets"], defaults=(64, "accuracy", {}))):
@@ -43,11 +52,9 @@ class Problem(collections.namedtuple("Problem", [
     def tags(self):
         return (("raw", self.metric), ("ema", self.metric + "/ema"))
 
-    def read(self, folder, target):
+    def read(self, folder, began, target):
         """Evaluations so far: {"raw": {"best":, "seconds":, "examples":}}."""
-        train = events.scalars(folder)
         evals = events.scalars(os.path.join(folder, "eval"))
-        began = min((t[0] for t in train), default=0)
         found = {}
         for name, tag in self.tags():
             points = [e for e in evals if e[2] == tag]
@@ -83,14 +90,16 @@ class Problem(collections.namedtuple("Problem", [
                 is not None and (lambda: os.sched_setaffinity(0, {core}))
                 or None)
         end = time.monotonic() + (limit or 1e9)
+        began = await_training(child, folder)
         while child.poll() is None and time.monotonic() < end:
             time.sleep(0.25)
-            if core is None and reached(self.read(folder, target), "seconds"):
+            if core is None and reached(self.read(folder, began, target),
+                                        "seconds"):
                 break
         if child.poll() is None:
             child.send_signal(signal.SIGKILL)
         failed = child.wait() not in (0, -signal.SIGKILL)
-        found = self.read(folder, target)
+        found = self.read(folder, began, target)
         if failed:
             with open(os.path.join(folder, "stderr"), encoding="utf-8") as f:
                 found["error"] = f.read()[-300:]

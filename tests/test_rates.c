@@ -21,7 +21,7 @@ static void test_scale(void **state) {
     double before = 1;
     for (uint32_t p = 1; p <= 64; p *= 2) {
         const hk_rates r = choose(p, 500000, 0.2, HK_LINK_MEMORY);
-        const double want = p == 1 ? 1 : fmin(1.3 * sqrt(p), 6);
+        const double want = p == 1 ? 1 : fmin(1.5 * sqrt(p), 6);
         assert_true(fabs(r.rate_scale - want) < 1e-12);
         assert_true(r.rate_scale >= before);
         assert_true(r.moving_rate == 0.5);
@@ -133,7 +133,7 @@ static void test_estimator_follows(void **state) {
     assert_true(exchange.moving_rate == 0.5);
     assert_true(exchange.rate[0] == 0.01 && exchange.rate[79] == 0.01);
     train_and_look(ctx, HK_RATES_AUTO, NULL, &all, &r);
-    assert_true(fabs(r.rate_scale - 1.3 * sqrt(3)) < 1e-12);
+    assert_true(fabs(r.rate_scale - 1.5 * sqrt(3)) < 1e-12);
     assert_true(all.rate[0] > 0.01 && all.rate[0] < 0.011);
     for (size_t i = 1; i < 80; i++)
         assert_true(all.rate[i] >= all.rate[i - 1]);
@@ -155,12 +155,116 @@ static void test_estimator_follows(void **state) {
     hk_context_destroy(ctx);
 }
 
+// ---- measured ---------------------------------------------------------------
+
+typedef struct timed {
+    double before, after; // period of worker 0, at its first steps and last
+} timed;
+
+static hk_status see_period(void *user, hk_run *run) {
+    timed *const t = user;
+    const hk_run_info i = run_info(run);
+    double period;
+    assert_ok(hk_elastic_get(i.elastic, "communication_period", &period));
+    if (t->before == 0)
+        t->before = period;
+    t->after = period;
+    return HK_OK;
+}
+
+static void bed_measured(bed *b, hk_context *ctx, const char *dir) {
+    bed_init(b, ctx);
+    b->config.model_dir = dir;
+    b->config.no_fsync = 1;
+    b->config.workers = 2;
+    b->config.rates = HK_RATES_MEASURED;
+    bed_open(b);
+}
+
+static uint32_t train_measured(bed *b, int64_t steps, timed *t) {
+    hk_hook_calls c;
+    hk_hook_calls_init(&c, sizeof c);
+    c.user = t;
+    c.after_run = see_period;
+    hk_hook *h;
+    assert_ok(hk_hook_create(&c, &h));
+    hk_dataset *d = bed_training(1);
+    const hk_source in = hk_source_dataset(d);
+    hk_train_options o;
+    hk_train_options_init(&o, sizeof o);
+    o.steps = steps;
+    o.hooks = &h;
+    o.n_hooks = 1;
+    assert_ok(hk_estimator_train(b->e, &in, &o, NULL));
+    hk_hook_release(h);
+    hk_dataset_release(d);
+    return estimator_info(b->e).rates.period;
+}
+
+// The period follows from what the first steps took, is in force for the
+// others, and a run that goes on takes it from the checkpoint.
+static void test_measured(void **state) {
+    (void)state;
+    char *const dir = bed_folder();
+    hk_context *ctx;
+    assert_ok(hk_context_create(NULL, &ctx));
+    bed b;
+    timed t = {0};
+    bed_measured(&b, ctx, dir);
+    const uint32_t found = train_measured(&b, 400, &t);
+    assert_true(found >= 2 && found <= 64);
+    assert_true(t.after == found);
+    hk_estimator_destroy(b.e);
+    timed again = {0};
+    bed_measured(&b, ctx, dir);
+    assert_int_equal(train_measured(&b, 5, &again), found);
+    assert_true(again.before == found);
+    hk_estimator_destroy(b.e);
+    hk_context_destroy(ctx);
+    bed_remove(dir);
+}
+
+static void test_period_of_times(void **state) {
+    (void)state;
+    assert_int_equal(hki_rates_period(0), 2);
+    assert_int_equal(hki_rates_period(0.4), 2);
+    assert_int_equal(hki_rates_period(2.5), 5);  // sqrt(25)
+    assert_int_equal(hki_rates_period(40), 20);  // sqrt(400)
+    assert_int_equal(hki_rates_period(1e9), 64); // the longest
+}
+
+static void test_measured_in_turns(void **state) {
+    (void)state;
+    hk_context *ctx;
+    assert_ok(hk_context_create(NULL, &ctx));
+    bed b;
+    bed_init(&b, ctx);
+    b.config.rates = HK_RATES_MEASURED;
+    b.config.turn = HK_TURN_ROUND_ROBIN;
+    assert_status(hk_estimator_create(b.ctx, &b.o, &b.e), HK_E_INVALID_ARG);
+    assert_non_null(strstr(hk_last_error(), "order of turns"));
+    hk_context_destroy(ctx);
+}
+
+// As many workers as cores, up to eight.
+static void test_workers(void **state) {
+    (void)state;
+    assert_int_equal(hk_rates_workers(0), 1);
+    assert_int_equal(hk_rates_workers(2), 2);
+    assert_int_equal(hk_rates_workers(8), 8);
+    assert_int_equal(hk_rates_workers(256), 8);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scale),
         cmocka_unit_test(test_period),
         cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_estimator_follows),
+        cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_period_of_times),
+        cmocka_unit_test(test_measured_in_turns),
+        cmocka_unit_test(test_workers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

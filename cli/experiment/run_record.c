@@ -109,7 +109,7 @@ static void tell_rates(const job *j) {
         info.config->not_chief)
         return;
     const hk_rates *const r = &info.rates;
-    if (info.config->rates == HK_RATES_AUTO)
+    if (info.config->rates >= HK_RATES_AUTO)
         cli_note("rates for %u workers: an exchange every %u steps, moving "
                  "rate %g, learning rate x %.2g",
                  info.config->all_workers, r->period, r->moving_rate,

@@ -200,9 +200,10 @@ const schema_key schema_keys[] = {
     {"elastic.preset", SCHEMA_CHOICE, "paper", "paper|tf",
      "paper: moving_rate 0.9 / workers, rho 0; tf: as TensorFlow's class"},
     {"elastic.rates", SCHEMA_CHOICE, "exchange unless given",
-     "auto|exchange|given",
+     "auto|exchange|given|measured",
      "what fits the number of workers is worked out: exchange, the period and "
-     "the moving rate; auto, and a factor of the learning rate"},
+     "the moving rate; auto, and a factor of the learning rate; measured, as "
+     "auto, with a period by the time of the first steps"},
     {"elastic.communication_period", SCHEMA_INT, "by rates, or 10", "",
      "local steps between exchanges (tau); a tenth of a run's steps where "
      "those are fewer than ten periods"},

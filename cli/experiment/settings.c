@@ -130,13 +130,14 @@ static int read_optimizer(const tree *t, settings *s) {
 // Unless somebody has set them, period and moving rate fit the crowd; the
 // learning rate is the user's until he says otherwise.
 static hk_rates_use read_rates(const tree *t) {
-    static const char *const names[] = {"given", "exchange", "auto"};
+    static const char *const names[] = {"given", "exchange", "auto",
+                                        "measured"};
     const bool given = tree_get(t, "communication_period") ||
                        tree_get(t, "moving_rate") || tree_get(t, "rho") ||
                        tree_get(t, "preset") || tree_get(t, "follow_live");
     const char *const text =
         tree_text(tree_get(t, "rates"), given ? "given" : "exchange");
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (strcmp(text, names[i]) == 0)
             return (hk_rates_use)i;
     return HK_RATES_GIVEN;

@@ -225,6 +225,17 @@ static void tell(progress *p, const hk_run *run, double now, bool last) {
     show(p, &i, last);
 }
 
+// One worker uses some of the cores; more of them are sooner there.
+static void tell_workers(const hk_estimator_info *e) {
+    hk_context_info c;
+    hk_context_get_info(e->context, &c);
+    const uint32_t fit = hk_rates_workers(c.threads);
+    if (e->config->all_workers == 1 && fit > 1)
+        cli_note("%u workers would fit these %u cores and get there sooner: "
+                 "--workers %u",
+                 fit, c.threads, fit);
+}
+
 static hk_status tell_threads(void *self, hk_run *run) {
     (void)self;
     hk_run_info r;
@@ -236,6 +247,7 @@ static hk_status tell_threads(void *self, hk_run *run) {
     cli_note("%u worker%s, %u thread%s each (work per step %.2g GFLOP)",
              e.worker_count, e.worker_count == 1 ? "" : "s", p.threads,
              p.threads == 1 ? "" : "s", p.gflop);
+    tell_workers(&e);
     return HK_OK;
 }
 

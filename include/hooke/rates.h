@@ -6,7 +6,7 @@
 //     ask.params = 535818;
 //     ask.step_gflop = 0.21;
 //     hk_rates r;
-//     hk_rates_choose(&ask, &r); // period 2, moving rate 0.5, rate x 3.7
+//     hk_rates_choose(&ask, &r); // period 2, moving rate 0.5, rate x 4.2
 //
 // A static rule, the same on every machine of one kind: nothing is timed.
 // docs/elastic.md says where its numbers come from.
@@ -50,6 +50,8 @@ typedef struct hk_rates {
 
 // HK_E_INVALID_ARG for no workers, no parameters or no work.
 HK_API hk_status hk_rates_choose(const hk_rates_ask *ask, hk_rates *out);
+// Workers that reach a model soonest on one machine with so many cores.
+HK_API uint32_t hk_rates_workers(uint32_t cores);
 
 #ifdef __cplusplus
 }

@@ -70,7 +70,9 @@ typedef enum hk_rates_use {
     HK_RATES_GIVEN = 0,    // the options
     HK_RATES_EXCHANGE = 1, // hk_rates_choose: period and moving rate, where
                            // the options leave them open
-    HK_RATES_AUTO = 2      // and the factor of the learning rate
+    HK_RATES_AUTO = 2,     // and the factor of the learning rate
+    HK_RATES_MEASURED = 3  // the same, with a period that follows from the
+                           // time of the first steps; in free order only
 } hk_rates_use;
 
 typedef struct hk_run_config {

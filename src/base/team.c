@@ -242,8 +242,7 @@ hk_status hki_team_pin(int threads, uint32_t first_cpu) {
 }
 
 uint32_t hki_team_share(uint32_t budget, uint32_t n) {
-    const uint32_t share = HKI_MAX(1u, budget / n);
-    return share > 2 ? share - 1 : share;
+    return HKI_MAX(1u, budget / n);
 }
 
 hk_status hki_team_threads(const char *what, uint32_t asked, uint32_t *out) {

@@ -46,9 +46,7 @@ void hki_team_leave(const hki_team_saved *saved);
 // Pins the calling thread and its team to CPUs from first_cpu on.
 hk_status hki_team_pin(int threads, uint32_t first_cpu);
 
-// Threads of one of n that compute side by side on a budget. Of a share of more
-// than two, one is left to input and scoring: a team of every core waits for
-// the member whose core has other work.
+// Threads of one of n that compute side by side on a budget.
 uint32_t hki_team_share(uint32_t budget, uint32_t n);
 
 // A thread count asked for in options: 0 becomes the CPUs of this process.

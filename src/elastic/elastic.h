@@ -295,6 +295,9 @@ double hki_elastic_given_norm(const hk_elastic *e, const float *x);
 hk_status hki_elastic_go_back(hk_elastic *e, float *x);
 // Between the calls that make its steps a worker rests: see hki_center_ops.
 void hki_elastic_rest(const hk_elastic *e, bool rests);
+#define HKI_MOST_PERIOD 64u
+// The period for exchanges that take so many times as long as a step.
+uint32_t hki_rates_period(double exchange_per_step);
 // hk_elastic_leave with a deadline of its own. x may be NULL without overlap.
 hk_status hki_elastic_leave(hk_elastic *e, float *x, int64_t wait_ms);
 

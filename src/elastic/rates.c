@@ -10,17 +10,20 @@
 //            leaves the workers of a large crowd to themselves.
 //   rate     SCALE sqrt(p) times that of one worker: the center averages p
 //            steps, whose noise falls with sqrt(p).
+//   workers  p of them need (8 + p) / 9 times the examples of one, and read
+//            them p times as fast while each has a core: up to 8 that is most
+//            of the gain, and later ones get in each other's way.
 #include <math.h>
-#include "base/base.h"
+#include "elastic/elastic.h"
 #include "hooke/rates.h"
 
 #define DRIFT 0.1      // more examples per step between exchanges
-#define SCALE 1.3      // of the learning rate, times sqrt(p)
+#define SCALE 1.5      // of the learning rate, times sqrt(p)
 #define MOST_SCALE 6.0 // beyond it no grid was measured
 #define MOVING_RATE 0.5
 #define LEAST_PERIOD 2u
-#define MOST_PERIOD 64u
 #define WARMUP_STEPS 50
+#define MOST_WORKERS 8u
 
 HKI_OPTIONS(hk_rates_ask, reserved, .threads = 1)
 
@@ -47,6 +50,16 @@ static double step_seconds(const hk_rates_ask *a) {
            1e-9 * (double)a->params;
 }
 
+uint32_t hki_rates_period(double exchange_per_step) {
+    const double tau = sqrt(exchange_per_step / DRIFT);
+    const double least = LEAST_PERIOD, most = HKI_MOST_PERIOD;
+    return (uint32_t)lrint(HKI_MIN(HKI_MAX(tau, least), most));
+}
+
+uint32_t hk_rates_workers(uint32_t cores) {
+    return HKI_MIN(HKI_MAX(cores, 1u), MOST_WORKERS);
+}
+
 hk_status hk_rates_choose(const hk_rates_ask *ask, hk_rates *out) {
     hk_rates_ask a;
     if (out == NULL)
@@ -61,9 +74,8 @@ hk_status hk_rates_choose(const hk_rates_ask *ask, hk_rates *out) {
                         a.workers, a.threads, (long long)a.params, a.step_gflop,
                         (int)a.link);
     const double r = exchange_seconds(a.link, a.params) / step_seconds(&a);
-    const double tau = HKI_MIN(sqrt(r / DRIFT), (double)MOST_PERIOD);
     const double scale = SCALE * sqrt((double)a.workers);
-    *out = (hk_rates){.period = HKI_MAX((uint32_t)lrint(tau), LEAST_PERIOD),
+    *out = (hk_rates){.period = hki_rates_period(r),
                       .moving_rate = MOVING_RATE,
                       .rate_scale = HKI_MIN(scale, MOST_SCALE),
                       .warmup_steps = WARMUP_STEPS};

@@ -143,7 +143,7 @@ hk_status hk_estimator_get_info(const hk_estimator *e, hk_estimator_info *out) {
         .global_step = hki_global_step(e),
         .worker_count = e->config.c.workers,
         .has_rates = e->crew != NULL && e->crew->has_rates,
-        .rates = e->crew != NULL ? e->crew->rates : (hk_rates){0},
+        .rates = e->crew != NULL ? hki_rates_now(e->crew) : (hk_rates){0},
         .graph_builds = atomic_load(&e->counts.graph_builds),
         .plan_compilations = atomic_load(&e->counts.plan_compilations),
         .plan_hits = atomic_load(&e->counts.plan_hits),

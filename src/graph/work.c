@@ -16,11 +16,16 @@
 // One thread of a server core, roughly: what matters is their proportion to
 // SPLIT_SECONDS.
 #define BYTES_PER_SECOND 12e9
-#define SPLIT_SECONDS 6e-6 // c
+#define SPLIT_SECONDS 8e-6 // c
 #define LEAST_SECONDS 4e-6 // of a kernel that is worth splitting
 
 // Of more threads that gain less than this, there are fewer.
-#define WORTH 1.05
+#define WORTH 1.02
+
+// A team of every core waits for the member whose core has other work: input,
+// scoring. Only where a step takes longer than this on all of them, and those
+// little against it, nothing is left to them.
+#define LONG_SECONDS 5e-3
 
 static double flop_per_second(hk_isa isa) {
     return isa >= HK_ISA_V4 ? 150e9 : isa >= HK_ISA_V3 ? 80e9 : 20e9;
@@ -70,15 +75,16 @@ static double run_seconds(const hki_work_sum *w, uint32_t threads) {
     return w->seconds / threads + (double)w->splits * SPLIT_SECONDS * threads;
 }
 
-// 1, 2, 3, 4, 6, 8, 12, 16, ...: numbers that divide batches and channels well.
+// 1, 2, 3, 4, 6, 8, 16, 32, ...: numbers that divide batches and channels well.
 static uint32_t more_threads(uint32_t t) {
-    const bool is_power = (t & (t - 1)) == 0;
-    return t < 3 ? t + 1 : is_power ? t / 2 * 3 : t / 3 * 4;
+    return t < 4 ? t + 1 : t == 4 ? 6 : t == 6 ? 8 : 2 * t;
 }
 
 uint32_t hki_work_threads(const hki_work_sum *w, uint32_t limit) {
+    const bool leaves_one = limit > 2 && w->seconds / limit < LONG_SECONDS;
+    const uint32_t most = limit - leaves_one;
     uint32_t best = 1;
-    for (uint32_t t = 2; t <= limit; t = more_threads(t))
+    for (uint32_t t = 2; t <= most; t = more_threads(t))
         if (run_seconds(w, t) * WORTH < run_seconds(w, best))
             best = t;
     return best;

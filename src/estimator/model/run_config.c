@@ -86,9 +86,14 @@ static hk_status check_workers(hk_run_config *c) {
     if (c->method != 0 && hk_method_name(c->method) == NULL)
         return hki_fail(HK_E_INVALID_ARG, "run config: unknown method %d",
                         (int)c->method);
-    if (c->rates < HK_RATES_GIVEN || c->rates > HK_RATES_AUTO)
+    if (c->rates < HK_RATES_GIVEN || c->rates > HK_RATES_MEASURED)
         return hki_fail(HK_E_INVALID_ARG, "run config: unknown rates %d",
                         (int)c->rates);
+    if (c->rates == HK_RATES_MEASURED && c->turn != HK_TURN_FREE)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: rates that a clock measures do not go "
+                        "with a fixed order of turns, whose runs are the same "
+                        "every time; use auto");
     if (c->center == NULL && (c->first_worker != 0 || c->all_workers != 0))
         return hki_fail(HK_E_INVALID_ARG,
                         "run config: first_worker %u and all_workers %u go "

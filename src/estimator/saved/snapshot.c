@@ -36,8 +36,10 @@ static hk_status take(hk_estimator *e, bool hold) {
     HKI_TRY(flush_workers(c));
     HKI_TRY(hki_crew_model(c));
     char rates[128];
-    snprintf(rates, sizeof rates, "period %u, moving_rate %g, rate_scale %g",
-             c->rates.period, c->rates.moving_rate, c->rates.rate_scale);
+    const hk_rates r = hki_rates_now(c);
+    snprintf(rates, sizeof rates, "period %u, moving_rate %g, rate_scale %g%s",
+             r.period, r.moving_rate, r.rate_scale,
+             atomic_load(&c->timing.period) > 0 ? ", measured" : "");
     const hk_meta meta[] = {
         {"hooke.version", hk_version()},
         {"hooke.method",

@@ -15,49 +15,6 @@ hki_thread_choice hki_worker_threads(const hk_estimator *e) {
         .limit = hki_team_share(hki_context_threads(e->ctx), c->workers)};
 }
 
-// Asynchronous averaging whose rates nobody has fixed in the model.
-static bool chooses_rates(const hki_crew *c) {
-    const hk_run_config *const k = &c->e->config.c;
-    const hk_method method = c->e->config.center.method;
-    return k->rates != HK_RATES_GIVEN && c->is_elastic &&
-           !c->spec->has_elastic &&
-           (method == 0 || method == HK_METHOD_ELASTIC);
-}
-
-static hk_status choose_rates(hki_crew *c) {
-    const hk_run_config *const k = &c->e->config.c;
-    hk_plan_info plan;
-    if (!chooses_rates(c))
-        return HK_OK;
-    hk_plan_get_info(hk_session_plan(c->workers[0].session), &plan);
-    hk_rates_ask ask;
-    hk_rates_ask_init(&ask, sizeof ask);
-    ask.workers = k->all_workers;
-    ask.threads = plan.threads;
-    ask.params = hki_layout_size(c->layout);
-    ask.step_gflop = HKI_MAX(plan.gflop, 1e-9);
-    ask.link = k->center != NULL ? HK_LINK_NETWORK : HK_LINK_MEMORY;
-    HKI_TRY(hk_rates_choose(&ask, &c->rates));
-    if (k->rates != HK_RATES_AUTO || c->spec->train_step != NULL)
-        c->rates.rate_scale = 1;
-    const hk_elastic_options *const fixed = k->elastic;
-    if (fixed != NULL && fixed->communication_period != 0)
-        c->rates.period = fixed->communication_period;
-    if (fixed != NULL && fixed->moving_rate != HK_ELASTIC_AUTO)
-        c->rates.moving_rate = fixed->moving_rate;
-    c->has_rates = true;
-    return HK_OK;
-}
-
-// The factor rises in a straight line from 1 over the first steps.
-static void set_factor(const hki_worker *w) {
-    const hk_rates *const r = &w->e->crew->rates;
-    const double share = r->warmup_steps > 0 && w->steps < r->warmup_steps
-                             ? (double)(w->steps + 1) / (double)r->warmup_steps
-                             : 1;
-    hki_optimizer_set_factor(w->optimizer, 1 + (r->rate_scale - 1) * share);
-}
-
 static bool has_turns(const hki_crew *c) {
     hk_center_info info;
     return hk_center_get_info(c->center, &info) == HK_OK &&
@@ -78,7 +35,7 @@ static void elastic_options(const hki_crew *c, hk_elastic_options *o) {
         o->order = HK_ORDER_TF;
     }
     if (c->has_rates) {
-        o->communication_period = c->rates.period;
+        o->communication_period = hki_rates_now(c).period;
         o->moving_rate = c->rates.moving_rate;
     }
     if (o->num_worker == 0)
@@ -154,9 +111,7 @@ static hk_status average_center(void *user, hk_step_info *info) {
 static hk_status begin_step(void *user, hk_step_info *info) {
     hki_worker *const w = user;
     w->info = info;
-    if (w->e->crew->has_rates)
-        set_factor(w);
-    return HK_OK;
+    return w->e->crew->has_rates ? hki_rates_step(w) : HK_OK;
 }
 
 static hk_status insert_callbacks(hki_crew *c, hki_worker *w) {
@@ -351,7 +306,7 @@ static hk_status build(hki_crew *c, int64_t batch) {
         HKI_TRY(create_worker(c, i, batch));
     HKI_TRY(hki_zalloc_array((size_t)hki_layout_size(c->layout),
                              sizeof *c->model, &c->model));
-    HKI_TRY(choose_rates(c));
+    HKI_TRY(hki_rates_of_crew(c));
     HKI_TRY(create_ema(c));
     if (c->is_elastic)
         HKI_TRY(create_center(c));

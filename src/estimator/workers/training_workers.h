@@ -6,6 +6,7 @@
 #include "elastic/elastic.h"
 #include "hooke/rates.h"
 #include "estimator/workers/engine.h"
+#include "estimator/workers/crew_rates.h"
 #include "estimator/workers/rail.h"
 #include "optim/optim.h"
 #include "train/train.h"
@@ -33,7 +34,7 @@ struct hki_worker {
 };
 
 // Everything that training keeps from call to call.
-typedef struct hki_crew {
+struct hki_crew {
     hk_estimator *e;
     hk_spec *spec;
     hk_layout *layout; // retained
@@ -47,10 +48,11 @@ typedef struct hki_crew {
     bool ema_of_center, ema_with_step;
     bool has_rates; // chosen for this crowd
     hk_rates rates;
+    hki_rates_timing timing;
     float *model; // the center's values as last asked for, or worker 0's
     pthread_mutex_t lock; // guards the reports
     bool has_lock;
-} hki_crew;
+};
 
 // Workers with fresh values; nobody has joined.
 hk_status hki_crew_create(hk_estimator *e, hk_spec *m, int64_t batch,
