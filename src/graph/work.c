@@ -3,21 +3,22 @@
 // As with kernels, shapes and ISA level decide and never a clock: one model has
 // the same threads, and so the same bits, in every run. A run takes about
 //
-//     T(1) = W,    T(t) = W / t + n c t
+//     T(1) = W,    T(t) = W / t + n (b + c t)
 //
-// W: seconds on one thread of the n kernels that are split; c: what one more
-// thread adds to such a kernel, which waits for the last of them and finds its
-// values in the caches of others. With W and n of an MLP (784-512-256-10, batch
-// 64) that is flat from 2 to 8 threads and bad with 16, as it was measured on
-// 16 cores.
+// W: seconds on one thread of the n kernels that are split; b + c t: what the
+// threads add to such a kernel, which waits for the last of them and finds its
+// values in the caches of others. b and c are those of an MLP and a recommender
+// with 2 to 16 threads on 16 cores. Long kernels hide them: a step that is long
+// even on every core takes every core.
 #include "graph/work.h"
 #include "base/team.h"
 
 // One thread of a server core, roughly: what matters is their proportion to
 // SPLIT_SECONDS.
 #define BYTES_PER_SECOND 12e9
-#define SPLIT_SECONDS 8e-6 // c
-#define LEAST_SECONDS 4e-6 // of a kernel that is worth splitting
+#define SPLIT_SECONDS 12e-6 // c
+#define BEGIN_SECONDS 10e-6 // b
+#define LEAST_SECONDS 4e-6  // of a kernel that is worth splitting
 
 // Of more threads that gain less than this, there are fewer.
 #define WORTH 1.02
@@ -26,6 +27,7 @@
 // scoring. Only where a step takes longer than this on all of them, and those
 // little against it, nothing is left to them.
 #define LONG_SECONDS 5e-3
+#define LONG_KERNEL 1e-3 // on one thread, the mean of them
 
 static double flop_per_second(hk_isa isa) {
     return isa >= HK_ISA_V4 ? 150e9 : isa >= HK_ISA_V3 ? 80e9 : 20e9;
@@ -72,7 +74,8 @@ uint32_t hki_thread_limit(const hk_context *ctx) {
 static double run_seconds(const hki_work_sum *w, uint32_t threads) {
     if (threads == 1)
         return w->seconds;
-    return w->seconds / threads + (double)w->splits * SPLIT_SECONDS * threads;
+    return w->seconds / threads +
+           (double)w->splits * (BEGIN_SECONDS + SPLIT_SECONDS * threads);
 }
 
 // 1, 2, 3, 4, 6, 8, 16, 32, ...: numbers that divide batches and channels well.
@@ -81,10 +84,12 @@ static uint32_t more_threads(uint32_t t) {
 }
 
 uint32_t hki_work_threads(const hki_work_sum *w, uint32_t limit) {
-    const bool leaves_one = limit > 2 && w->seconds / limit < LONG_SECONDS;
-    const uint32_t most = limit - leaves_one;
+    if (w->seconds >= limit * LONG_SECONDS &&
+        w->seconds >= (double)w->splits * LONG_KERNEL)
+        return limit;
     uint32_t best = 1;
-    for (uint32_t t = 2; t <= most; t = more_threads(t))
+    for (uint32_t t = 2; t <= (limit > 2 ? limit - 1 : limit);
+         t = more_threads(t))
         if (run_seconds(w, t) * WORTH < run_seconds(w, best))
             best = t;
     return best;
