@@ -246,13 +246,14 @@ static void test_measured_in_turns(void **state) {
     hk_context_destroy(ctx);
 }
 
-// As many workers as cores, up to eight.
+// As many workers as cores, up to eight, if there is work for them.
 static void test_workers(void **state) {
     (void)state;
-    assert_int_equal(hk_rates_workers(0), 1);
-    assert_int_equal(hk_rates_workers(2), 2);
-    assert_int_equal(hk_rates_workers(8), 8);
-    assert_int_equal(hk_rates_workers(256), 8);
+    assert_int_equal(hk_rates_workers(0, 1), 1);
+    assert_int_equal(hk_rates_workers(2, 1), 2);
+    assert_int_equal(hk_rates_workers(8, 0.15), 8);
+    assert_int_equal(hk_rates_workers(256, 0.15), 8);
+    assert_int_equal(hk_rates_workers(8, 0.0001), 1);
 }
 
 int main(void) {

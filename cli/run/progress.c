@@ -226,14 +226,14 @@ static void tell(progress *p, const hk_run *run, double now, bool last) {
 }
 
 // One worker uses some of the cores; more of them are sooner there.
-static void tell_workers(const hk_estimator_info *e) {
+static void sooner_with(const hk_estimator_info *e, double gflop, char *out,
+                        size_t size) {
     hk_context_info c;
     hk_context_get_info(e->context, &c);
-    const uint32_t fit = hk_rates_workers(c.threads);
+    const uint32_t fit = hk_rates_workers(c.threads, gflop);
+    out[0] = '\0';
     if (e->config->all_workers == 1 && fit > 1)
-        cli_note("%u workers would fit these %u cores and get there sooner: "
-                 "--workers %u",
-                 fit, c.threads, fit);
+        snprintf(out, size, "; --workers %u would be sooner", fit);
 }
 
 static hk_status tell_threads(void *self, hk_run *run) {
@@ -241,13 +241,14 @@ static hk_status tell_threads(void *self, hk_run *run) {
     hk_run_info r;
     hk_estimator_info e;
     hk_plan_info p;
+    char more[48];
     hk_run_get_info(run, &r);
     hk_estimator_get_info(r.estimator, &e);
     hk_plan_get_info(hk_session_plan(r.session), &p);
-    cli_note("%u worker%s, %u thread%s each (work per step %.2g GFLOP)",
+    sooner_with(&e, p.gflop, more, sizeof more);
+    cli_note("%u worker%s, %u thread%s each (work per step %.2g GFLOP%s)",
              e.worker_count, e.worker_count == 1 ? "" : "s", p.threads,
-             p.threads == 1 ? "" : "s", p.gflop);
-    tell_workers(&e);
+             p.threads == 1 ? "" : "s", p.gflop, more);
     return HK_OK;
 }
 

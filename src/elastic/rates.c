@@ -24,6 +24,7 @@
 #define LEAST_PERIOD 2u
 #define WARMUP_STEPS 50
 #define MOST_WORKERS 8u
+#define LEAST_GFLOP 0.01 // of a step that several workers are for
 
 HKI_OPTIONS(hk_rates_ask, reserved, .threads = 1)
 
@@ -56,8 +57,9 @@ uint32_t hki_rates_period(double exchange_per_step) {
     return (uint32_t)lrint(HKI_MIN(HKI_MAX(tau, least), most));
 }
 
-uint32_t hk_rates_workers(uint32_t cores) {
-    return HKI_MIN(HKI_MAX(cores, 1u), MOST_WORKERS);
+uint32_t hk_rates_workers(uint32_t cores, double step_gflop) {
+    const uint32_t most = step_gflop >= LEAST_GFLOP ? MOST_WORKERS : 1u;
+    return HKI_MIN(HKI_MAX(cores, 1u), most);
 }
 
 hk_status hk_rates_choose(const hk_rates_ask *ask, hk_rates *out) {
