@@ -57,7 +57,7 @@ class Center:
                  path: Optional[Union[str, "os.PathLike[str]"]],
                  durability: Optional[str], workers: int,
                  outer: Optional[Mapping[str, Any]], quorum: int,
-                 staleness: int, insecure: bool) -> None:
+                 staleness: int, insecure: bool, lease_seconds: float) -> None:
         lib = library()
         self._pid = os.getpid()
         self._key, self._insecure = key, insecure
@@ -80,6 +80,7 @@ class Center:
         so.addresses, so.n_addresses = texts, 1
         so.center = ctypes.pointer(co)
         so.insecure = int(insecure)
+        so.lease_ms = int(lease_seconds * 1000)
         secret = load_key(key)
         if secret is not None:
             so.key = ctypes.pointer(secret)
@@ -161,7 +162,8 @@ def start_center(address: str = "127.0.0.1:0", *, method: str = "elastic",
                  path: Optional[Union[str, "os.PathLike[str]"]] = None,
                  durability: Optional[str] = None, workers: int = 0,
                  outer: Optional[Mapping[str, Any]] = None, quorum: int = 0,
-                 staleness: int = 0, insecure: bool = False) -> Center:
+                 staleness: int = 0, insecure: bool = False,
+                 lease_seconds: float = 15.0) -> Center:
     """Starts a center in this process.
 
     address     where to listen: ``"host:port"`` (port 0 takes a free one),
@@ -176,7 +178,10 @@ def start_center(address: str = "127.0.0.1:0", *, method: str = "elastic",
                 "learning_rate": 0.7, "momentum": 0.9, "nesterov": True}``
     quorum      methods with rounds: at the deadline so many close one
     staleness   ``drop_stale``: the oldest gradient taken, in versions
+    insecure    may listen beyond this host without a key
+    lease_seconds  a worker that is silent for longer is gone
     """
     return Center(address, method=method, key=key, path=path,
                   durability=durability, workers=workers, outer=outer,
-                  quorum=quorum, staleness=staleness, insecure=insecure)
+                  quorum=quorum, staleness=staleness, insecure=insecure,
+                  lease_seconds=lease_seconds)

@@ -1,0 +1,556 @@
+"""The hooks, and everything that people do with optimizers."""
+import copy
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import hooke.torch as hooke
+
+
+def net():
+    torch.manual_seed(7)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def train(model, optimizer, steps, **kwargs):
+    for i in range(steps):
+        g = torch.Generator().manual_seed(i)
+        x = torch.randn(16, 4, generator=g)
+        model(x).square().mean().backward()
+        optimizer.step(**kwargs)
+        optimizer.zero_grad()
+
+
+def joined(center, model, optimizer, **options):
+    return hooke.join(model, optimizer, center=center.address, verbose=False,
+                      **options)
+
+
+OPTIMIZERS = [
+    lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True),
+    lambda p: torch.optim.AdamW(p, 1e-2),
+    lambda p: torch.optim.AdamW(p, 1e-2, fused=True),
+    lambda p: torch.optim.AdamW(p, torch.tensor(1e-2), foreach=False),
+    lambda p: torch.optim.Adafactor(p, 1e-2),
+    lambda p: torch.optim.RMSprop([{"params": list(p), "lr": 1e-3}]),
+]
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS)
+def test_any_optimizer(center, make):
+    model = net()
+    optimizer = make(model.parameters())
+    kind, groups = type(optimizer), len(optimizer.param_groups)
+    with joined(center, model, optimizer, period=3) as w:
+        train(model, optimizer, 7)
+        assert w.stats().exchanges == 2
+    assert type(optimizer) is kind and len(optimizer.param_groups) == groups
+    s = center.stats()
+    assert s["exchanges"] == 3 and s["global_step"] == 7  # and a last one
+    train(model, optimizer, 6)
+    assert center.stats()["exchanges"] == 3  # the hooks are gone
+
+
+def test_training_is_what_it_was(center):
+    """Without others, and with nothing to be pulled to, a step is a step."""
+    models = net(), net()
+    optimizers = [torch.optim.AdamW(m.parameters(), 1e-2) for m in models]
+    with joined(center, models[0], optimizers[0], moving_rate=0.0, period=2):
+        train(models[0], optimizers[0], 10)
+    train(models[1], optimizers[1], 10)
+    for a, b in zip(models[0].parameters(), models[1].parameters()):
+        assert torch.equal(a, b)
+
+
+def test_closures(center):
+    model = net()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4)
+    x = torch.randn(16, 4)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    with joined(center, model, optimizer, period=2) as w:
+        for _ in range(4):
+            optimizer.step(closure)
+        assert w.stats().exchanges == 2
+
+
+def test_schedulers(center):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=9)
+    with warnings.catch_warnings(), \
+            joined(center, model, optimizer, period=2) as w:
+        warnings.simplefilter("error")
+        for _ in range(8):
+            train(model, optimizer, 1)
+            schedule.step()
+        assert w.state_dict()["learning_rates"] == schedule.get_last_lr()
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_skipped_step_is_none(center, fused):
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2, fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    with joined(center, model, optimizer, period=2) as w:
+        for i in range(6):
+            loss = model(torch.randn(16, 4)).square().mean()
+            if i % 3 == 0:
+                loss = loss * float("inf")
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+        assert w.stats().exchanges == 2 and w.stats().local_step == 4
+
+
+def test_compiled(center):
+    model = torch.compile(net(), backend="aot_eager")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with joined(center, model, optimizer, period=2) as w:
+        train(model, optimizer, 4)
+        assert w.stats().exchanges == 2
+    assert "0.weight" in hooke.center_state_dict(center.address)
+
+
+def test_compiled_step(center):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    @torch.compile(backend="eager")
+    def step():
+        optimizer.step()
+
+    with joined(center, model, optimizer, period=2) as w:
+        for _ in range(4):
+            model(torch.randn(16, 4)).square().mean().backward()
+            step()
+            optimizer.zero_grad()
+        assert w.stats().exchanges == 2
+
+
+def test_steps_without_hooks(center):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with joined(center, model, optimizer, period=4, hook=False) as w:
+        train(model, optimizer, 8)
+        assert w.stats().exchanges == 0
+        w.step()
+        w.step(3)
+        assert w.stats().exchanges == 1 and w.stats().local_step == 4
+        w.exchange_now()
+        assert w.stats().exchanges == 2
+
+
+def test_wrapped_optimizers(center):
+    class Wrapper:  # as Accelerate's and Lightning's are
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+    model = net()
+    inner = torch.optim.SGD(model.parameters(), 0.1)
+    with joined(center, model, Wrapper(inner), period=1) as w:
+        train(model, inner, 2)
+        assert w.stats().exchanges == 2
+    with pytest.raises(hooke.HookeError, match="not an optimizer"):
+        joined(center, model, Wrapper(None))
+    other = torch.optim.SGD(net().parameters(), 0.1)
+    with pytest.raises(hooke.HookeError, match="moves none"):
+        joined(center, model, other)
+
+
+# ---- methods -----------------------------------------------------------------
+
+METHODS = ["elastic", "elastic_sync", "downpour", "downpour_averaged",
+           "downpour_moving", "model_average", "local_sgd", "agn", "drop_stale",
+           "slowmo", "bmuf", "diloco", "diloco_async", "diloco_delayed"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method(method):
+    outer = ({"type": "sgd", "learning_rate": 0.1}
+             if method in ("agn", "drop_stale") else None)
+    with hooke.start_center(method=method, workers=1, outer=outer) as c:
+        model = net()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        period = 1 if method == "drop_stale" else 2
+        before = copy.deepcopy(model.state_dict())
+        with joined(c, model, optimizer, period=period) as w:
+            train(model, optimizer, 4)
+            assert w.method == method and w.stats().exchanges == 4 // period
+        state = hooke.center_state_dict(c.address)
+        assert not torch.equal(state["0.weight"], before["0.weight"])
+        if "downpour_" in method:
+            hooke.center_state_dict(c.address, average=True)
+
+
+def test_gradients_go_to_the_center():
+    """agn with an outer SGD: the center makes the step of the mean gradient."""
+    with hooke.start_center(method="agn", outer={
+            "type": "sgd", "learning_rate": 0.5}) as c:
+        model = nn.Linear(3, 1, bias=False)
+        start = model.weight.detach().clone()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with joined(c, model, optimizer, period=2):
+            for k in (1.0, 3.0):
+                model.weight.grad = torch.full((1, 3), k)
+                optimizer.step()
+            torch.testing.assert_close(model.weight, start - 0.5 * 2.0)
+
+
+def test_a_stale_gradient_makes_no_step():
+    with hooke.start_center(method="drop_stale", staleness=0, outer={
+            "type": "sgd", "learning_rate": 0.5}) as c:
+        models = [nn.Linear(2, 1, bias=False) for _ in range(2)]
+        opts = [torch.optim.SGD(m.parameters(), 0.1) for m in models]
+        with joined(c, models[0], opts[0]) as a, joined(c, models[1], opts[1]) as b:
+            start = models[0].weight.detach().clone()
+            for m, o in zip(models, opts):
+                m.weight.grad = torch.ones(1, 2)
+                o.step()  # the second one is a version late
+            assert (a.stats().dropped, b.stats().dropped) == (0, 1)
+            for m in models:
+                torch.testing.assert_close(m.weight, start - 0.5)
+        with pytest.raises(hooke.HookeError, match="has to be 1"):
+            joined(c, models[0], opts[0], period=3)
+
+
+def test_slowmo_counts_in_the_learning_rate():
+    """u = beta u + (c - x)/gamma; c -= gamma u, beta 0.7, one worker."""
+    with hooke.start_center(method="slowmo", workers=1) as c:
+        model = nn.Linear(2, 1, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), 0.25)
+        with joined(c, model, optimizer, period=1):
+            want, u = model.weight.detach().clone(), torch.zeros(1, 2)
+            for rate in (0.25, 0.25, 0.125):
+                optimizer.param_groups[0]["lr"] = rate
+                model.weight.grad = torch.ones(1, 2)
+                optimizer.step()
+                u = 0.7 * u + rate * torch.ones(1, 2) / rate
+                want = want - rate * u
+                torch.testing.assert_close(model.weight.detach(), want)
+        with pytest.raises(hooke.HookeError, match="learning rate"):
+            joined(c, model, None)
+
+
+def test_rho_pulls_every_gradient(center):
+    model = nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with joined(center, model, optimizer, period=100, rho=0.5, moving_rate=0.3):
+        c, x = model.weight.detach().clone(), model.weight.detach().clone()
+        for _ in range(3):
+            model.weight.grad = torch.ones(1, 2)
+            optimizer.step()
+            x = x - 0.1 * (1 + 0.5 * (x - c))
+        torch.testing.assert_close(model.weight.detach(), x)
+    with pytest.raises(hooke.HookeError, match="rho 0"):
+        joined(center, model, optimizer, rho=0.5, overlap_steps=1)
+
+
+# ---- overlap -----------------------------------------------------------------
+
+def test_overlap(center):
+    """x gets d, of the moment the exchange began, exactly so much later."""
+    model = nn.Linear(2, 1, bias=False)
+    x = model.weight.detach().clone()
+    c = x.clone()
+    pending = None
+    with joined(center, model, None, period=4, moving_rate=0.25,
+                overlap_steps=2, overlap_waits=True) as w:
+        for step in range(1, 21):
+            with torch.no_grad():
+                model.weight.add_(1)
+            x = x + 1
+            w.step()
+            if pending is not None and step == pending[0] + 2:
+                x = x - pending[1]
+                pending = None
+            if step % 4 == 0:
+                d = 0.25 * (x - c)
+                c = c + d
+                pending = (step, d)
+            torch.testing.assert_close(model.weight.detach(), x)
+    # The last exchange was under way: leaving has waited for it.
+    torch.testing.assert_close(model.weight.detach(), x - pending[1])
+    torch.testing.assert_close(
+        hooke.center_state_dict(center.address)["weight"], c)
+
+
+def test_overlap_does_not_wait():
+    """With a center that takes its time, steps go on."""
+    with hooke.start_center() as c:
+        model = nn.Linear(2000, 500)
+        with joined(c, model, None, period=3, overlap_steps=1) as w:
+            for _ in range(9):
+                w.step()
+            assert w.stats().exchanges == 3
+            w.flush()
+
+
+@pytest.mark.parametrize("options, says", [
+    ({"overlap_steps": -1}, "overlap_steps is -1"),
+    ({"overlap_steps": 11}, "comes after 10"),
+])
+def test_bad_overlap(center, options, says):
+    with pytest.raises(hooke.HookeError, match=says):
+        joined(center, net(), None, **options)
+    assert center.stats()["live"] == 0
+
+
+def test_overlap_is_for_elastic():
+    with hooke.start_center(method="diloco") as c, \
+            pytest.raises(hooke.HookeError, match="not for diloco"):
+        joined(c, net(), None, overlap_steps=1)
+
+
+# ---- data and checkpoints ----------------------------------------------------
+
+def test_sampler(center):
+    ds = TensorDataset(torch.arange(103))
+    ws = [joined(center, net(), None, workers=3) for _ in range(3)]
+    seen = []
+    for epoch in range(2):
+        orders = []
+        for w in ws:
+            s = w.sampler(ds, seed=5)
+            s.set_epoch(epoch)
+            loader = DataLoader(ds, batch_size=10, sampler=s)
+            orders.append(torch.cat([b for (b,) in loader]).tolist())
+            assert len(s) == len(orders[-1]) and s.epoch == epoch + 1
+        assert sorted(sum(orders, [])) == list(range(103))
+        seen.append(orders)
+    assert seen[0] != seen[1]
+    alone = joined(center, net(), None)
+    assert sorted(alone.sampler(ds)) == list(range(103))
+    with pytest.warns(UserWarning, match="worker 3 of 3"):
+        alone._exchange.options.workers = 3
+        alone.sampler(ds)
+    for w in [*ws, alone]:
+        w.leave()
+
+
+def test_sampler_goes_on(center):
+    ds = list(range(50))
+    with joined(center, net(), None) as w:
+        s = w.sampler(ds)
+        it = iter(s)
+        done = [next(it) for _ in range(20)]
+        state = w.state_dict()
+        rest = list(it)
+        other = w.sampler(ds)
+        w.load_state_dict(state)
+        assert list(other) == rest and sorted(done + rest) == ds
+
+
+@pytest.mark.parametrize("compression", ["none", "int8"])
+def test_state_goes_on(center, compression, tmp_path):
+    """A worker that is loaded goes on as the one that was saved."""
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    with joined(center, model, optimizer, period=3, worker=0,
+                compression=compression) as w:
+        train(model, optimizer, 7)
+        optimizer.param_groups[0]["lr"] = 0.005
+        torch.save({"m": model.state_dict(), "o": optimizer.state_dict(),
+                    "w": w.state_dict()}, tmp_path / "c.pt")
+        saved = w.state_dict()
+    assert saved["steps"] == 7 and saved["steps_since_exchange"] == 1
+    assert ("exchange_residual/0.weight" in saved["variables"]) == (
+        compression == "int8")
+    other = net()
+    again = torch.optim.AdamW(other.parameters(), 1e-2)
+    state = torch.load(tmp_path / "c.pt")
+    with joined(center, other, again, period=3, worker=0,
+                compression=compression) as w:
+        other.load_state_dict(state["m"])
+        again.load_state_dict(state["o"])
+        again.param_groups[0]["lr"] = 0.5  # what a scheduler of its own says
+        w.load_state_dict(state["w"])
+        assert again.param_groups[0]["lr"] == 0.005
+        found = w.state_dict()
+        assert found["incarnation"] == saved["incarnation"] + 1
+        for key in "steps", "steps_since_exchange", "exchanges":
+            assert found[key] == saved[key], key
+        for name, value in saved["variables"].items():
+            assert torch.equal(found["variables"][name], value), name
+        train(other, again, 2)
+        assert w.stats().exchanges == 1  # the period goes on
+
+
+def test_distributed_checkpoint_takes_it(center, tmp_path):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.stateful import Stateful
+
+    model = nn.Linear(3, 3).bfloat16()
+    with joined(center, model, None, period=2) as w:
+        assert isinstance(w, Stateful)
+        w.step(3)
+        master = w.state_dict()["masters"]["weight"].clone()
+        dcp.save({"hooke": w}, checkpoint_id=tmp_path / "d", no_dist=True)
+        w.step()
+        dcp.load({"hooke": w}, checkpoint_id=tmp_path / "d", no_dist=True)
+        assert w.state_dict()["steps"] == 3
+        assert torch.equal(w.state_dict()["masters"]["weight"], master)
+
+
+def test_who_joins_gets_the_moments(center):
+    model, other = net(), net()
+    a = torch.optim.AdamW(model.parameters(), 1e-2)
+    b = torch.optim.AdamW(other.parameters(), 1e-2)
+    before = copy.deepcopy(model.state_dict())
+    with joined(center, model, a, period=2, share_moments=True):
+        for name, t in model.state_dict().items():
+            assert torch.equal(t, before[name])  # making them has moved nothing
+        train(model, a, 4)
+        with joined(center, other, b, period=2, share_moments=True):
+            for p, q in zip(model.parameters(), other.parameters()):
+                for slot in "exp_avg", "exp_avg_sq", "step":
+                    assert torch.equal(a.state[p][slot], b.state[q][slot])
+            assert b.state[next(other.parameters())]["step"] == 4
+    assert "optimizer/" not in " ".join(hooke.center_state_dict(center.address))
+
+
+# ---- processes, threads, signals ---------------------------------------------
+
+def test_a_forked_child_is_refused(center):
+    model = net()
+    with joined(center, model, None, period=1) as w:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                w.step()
+                text = "stepped"
+            except hooke.HookeError as e:
+                text = str(e)
+            os.write(write, text.encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert "got it by a fork" in os.read(read, 1000).decode()
+        w.step()  # the parent's is as it was
+        assert w.stats().exchanges == 1
+        with pytest.raises(TypeError, match="belongs to the process"):
+            copy.deepcopy(w)
+
+
+class Asks(torch.utils.data.Dataset):
+    def __init__(self, worker):
+        self.worker = worker
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        self.worker.stats()
+        return i
+
+
+def test_workers_of_a_loader(center):
+    with joined(center, net(), None) as w:
+        plain = DataLoader(TensorDataset(torch.arange(8)), num_workers=2,
+                           multiprocessing_context="fork")
+        assert sum(int(b) for (b,) in plain) == 28
+        loader = DataLoader(Asks(w), num_workers=1,
+                            multiprocessing_context="fork")
+        with pytest.raises(hooke.HookeError, match="by a fork"):
+            next(iter(loader))
+        w.stats()
+    gc.collect()  # waits for the loader's processes: here, not in another test
+
+
+def test_threads(center):
+    """Training in one thread, a look at it from another, the GIL is free."""
+    model = net()
+    seen = []
+    with joined(center, model, None, period=1) as w:
+        def look():
+            while not done.is_set():
+                seen.append(w.stats().exchanges)
+
+        done = threading.Event()
+        thread = threading.Thread(target=look)
+        thread.start()
+        for _ in range(200):
+            w.step()
+        done.set()
+        thread.join()
+    assert seen and sorted(seen) == seen
+
+
+TRAIN = """
+import os, sys, torch, hooke.torch as hooke
+model = torch.nn.Linear(4, 4)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+with hooke.join(model, opt, center=sys.argv[1], period=2,
+                wait_seconds=60, verbose=False) as w:
+    print("ready", flush=True)
+    while True:
+        model(torch.randn(8, 4)).square().mean().backward()
+        opt.step()
+        opt.zero_grad()
+"""
+
+
+def live(center, n, seconds=10):
+    end = time.monotonic() + seconds
+    while center.stats()["live"] != n and time.monotonic() < end:
+        time.sleep(0.01)
+    return center.stats()["live"] == n
+
+
+@pytest.mark.parametrize("method", ["elastic", "diloco"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_leave_cleanly(number, method):
+    """diloco: in the middle of a round that waits for somebody else."""
+    with hooke.start_center(method=method, workers=2, lease_seconds=3) as c:
+        other = hooke.join(nn.Linear(4, 4), None, center=c.address,
+                           verbose=False)
+        p = subprocess.Popen([sys.executable, "-c", TRAIN, c.address],
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                             text=True)
+        assert p.stdout.readline() == "ready\n"
+        assert live(c, 2)
+        time.sleep(0.3)
+        begin = time.monotonic()
+        p.send_signal(number)
+        _, err = p.communicate(timeout=30)
+        assert time.monotonic() - begin < 15
+        if number == signal.SIGTERM:
+            assert p.returncode == 143, err
+        else:
+            assert p.returncode == -signal.SIGINT and "KeyboardInterrupt" in err
+        # A round cannot be left in the middle: its end of the line is closed.
+        assert live(c, 1, 20)
+        other.leave()
+
+
+def test_a_worker_that_forgets_to_leave(center, python):
+    python("import sys, torch, hooke.torch as hooke\n"
+           "w = hooke.join(torch.nn.Linear(2, 2), None, center=sys.argv[1])\n"
+           "w.step()\n", center.address)
+    assert center.stats()["live"] == 0
+
+
+def test_an_exception_leaves_without_a_last_exchange(center):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(ZeroDivisionError), \
+            joined(center, model, optimizer, period=5):
+        train(model, optimizer, 3)
+        raise ZeroDivisionError
+    assert center.stats()["exchanges"] == 0 and center.stats()["live"] == 0
