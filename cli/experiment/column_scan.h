@@ -43,7 +43,7 @@ typedef struct table_facts {
     size_t label; // its column; n: none
     // Of each row.
     uint32_t *label_word; // SCAN_NO_WORD: missing
-    double *label_value; // NaN: missing, or no number
+    double *label_value;  // NaN: missing, or no number
     size_t room;
     int64_t label_missing_row; // first one; -1: none
 } table_facts;

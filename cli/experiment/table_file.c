@@ -190,7 +190,7 @@ static split_range *load_ranges(const tree *root, const char *key, size_t *n) {
     const tree *c = list ? list->child : NULL;
     for (size_t i = 0; i < *n; i++) {
         int64_t v[3];
-        for (int k = 0; k < 3; k++, c = c->next)
+        for (int k = 0; k < 3; k++, c = c ? c->next : NULL)
             v[k] = tree_int(c, 0);
         out[i] = (split_range){v[0], v[1], v[2]};
     }

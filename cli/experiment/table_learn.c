@@ -44,7 +44,7 @@ static int read_dialect(const data_user *u, const char *const *files, size_t n,
     if (!names_all(u, d))
         return 0;
     size_t i = 0;
-    for (const tree *c = columns->child; c; c = c->next) {
+    for (const tree *c = columns ? columns->child : NULL; c; c = c->next) {
         free(d->names[i]);
         d->names[i++] = cli_strdup(c->key);
     }
