@@ -5,11 +5,13 @@
 
 static int run(const cli_args *a) {
     job *j;
-    const int failed = job_open_trained(a, &j);
+    int failed = job_open_trained(a, &j);
     if (failed)
         return failed;
     data_user set = {
-        .x = j->x, .set = "eval", .override = cli_string(a, "data", NULL)};
+        .x = j->x, .set = "eval", .override = data_given(a, &failed)};
+    if (failed)
+        return failed;
     const hk_source held = data_source(&set);
     hk_evaluate_options o;
     hk_evaluate_options_init(&o, sizeof o);
@@ -39,7 +41,8 @@ static const cli_option options[] = {
     JSON_OPTION,
     WEIGHTS_OPTION,
     CLI_OPTION("data", 0, CLI_FILE, "FILES",
-               "files or a pattern instead of the experiment's"),
+               "files or a pattern instead of the experiment's, - for standard "
+               "input"),
     CHECKPOINT_OPTION,
     CLI_OPTION("steps", 0, CLI_INT, "N", "batches; default: all"),
     CLI_OPTION("name", 0, CLI_STRING, "NAME",
@@ -52,9 +55,11 @@ const cli_command cmd_evaluate = {
     .max_operands = 1,
     .summary = "score a trained model",
     .about = "Runs the newest checkpoint of the model_dir over the evaluation "
-             "data and prints its metrics. With --weights all, center, average "
+             "data and prints its metrics. EXPERIMENT may be the folder of a "
+             "run. With --weights all, center, average "
              "and workers are scored side by side in one pass.",
     .examples = "hooke evaluate digits --weights all\n"
+                "hooke evaluate runs/digits\n"
                 "hooke evaluate my.yaml --data other.csv --json",
     .options = options,
     .computes = true,

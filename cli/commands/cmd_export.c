@@ -266,7 +266,7 @@ const cli_command cmd_export = {
              "or, with --format onnx, the whole model with the preparation of "
              "its inputs, for onnxruntime and others. With --format folder "
              "the same becomes a folder that a C program opens with "
-             "hk_exported_open.",
+             "hk_exported_open. EXPERIMENT may be the folder of a run.",
     .examples = "hooke export digits --format npz -o digits.npz\n"
                 "hooke export my.yaml --format onnx -o my.onnx",
     .options = options,

@@ -5,14 +5,25 @@
 #include <string.h>
 #include "experiment/experiment.h"
 #include "experiment/csv_table.h"
+#include "experiment/raw_rows.h"
 
 enum {
     MOST_VALUES = 1024 // predictions of a model, over all weights
 };
 
+typedef enum form {
+    CSV_LINES,
+    JSON_LINES,
+    NPY_ARRAY
+} form;
+
 typedef struct writer {
     FILE *f;
-    bool json, all;
+    form form;
+    bool all;
+    raw_rows *kept; // columns of the data, in front; NULL: none
+    float *array;   // NPY_ARRAY: what has come so far
+    size_t rows, width, room;
     const table *t;            // words of the classes; NULL: none
     size_t order[MOST_VALUES]; // of the values that are shown
     size_t n;
@@ -106,24 +117,35 @@ static const char *word(const writer *w, double n) {
     return w->t->words[(size_t)n];
 }
 
-static void csv_text(FILE *f, const char *s) {
-    if (!s[strcspn(s, ",\"\r\n")]) {
-        fputs(s, f);
+static bool is_plain(const char *s, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strchr(",\"\r\n", s[i]))
+            return false;
+    return true;
+}
+
+static void csv_bytes(FILE *f, const char *s, size_t n) {
+    if (is_plain(s, n)) {
+        fwrite(s, 1, n, f);
         return;
     }
     fputc('"', f);
-    for (; *s; s++) {
-        if (*s == '"')
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '"')
             fputc('"', f);
-        fputc(*s, f);
+        fputc(s[i], f);
     }
     fputc('"', f);
+}
+
+static void csv_text(FILE *f, const char *s) {
+    csv_bytes(f, s, strlen(s));
 }
 
 static void one(const writer *w, const hk_value *v, int64_t i) {
     const double n = number(v->tensor, i);
     const char *text = is_class(v) ? word(w, n) : NULL;
-    if (text && w->json)
+    if (text && w->form == JSON_LINES)
         cli_json_string(w->f, text);
     else if (text)
         csv_text(w->f, text);
@@ -151,7 +173,15 @@ static void column_name(const writer *w, const hk_value *v, int64_t k,
     free(text);
 }
 
+static size_t n_kept(const writer *w) {
+    return w->kept ? w->kept->n : 0;
+}
+
 static void header(const writer *w, const hk_element *e) {
+    for (size_t i = 0; i < n_kept(w); i++) {
+        csv_text(w->f, w->kept->names[i]);
+        fputc(',', w->f);
+    }
     for (size_t i = 0; i < w->n; i++) {
         const hk_value *v = &e->values[w->order[i]];
         const int64_t n = hk_tensor_count(v->tensor);
@@ -164,6 +194,12 @@ static void header(const writer *w, const hk_element *e) {
 }
 
 static void csv_line(const writer *w, const hk_element *e) {
+    for (size_t i = 0; i < n_kept(w); i++) {
+        size_t n;
+        const char *cell = raw_rows_cell(w->kept, i, &n);
+        csv_bytes(w->f, cell, n);
+        fputc(',', w->f);
+    }
     for (size_t i = 0; i < w->n; i++) {
         const hk_value *v = &e->values[w->order[i]];
         for (int64_t k = 0; k < hk_tensor_count(v->tensor); k++) {
@@ -185,8 +221,37 @@ static void json_value(const writer *w, const hk_value *v) {
     fputs(list ? "]" : "", w->f);
 }
 
+// A number of JSON's own form stays one; 007 and +1 are texts.
+static bool is_json_number(const char *s) {
+    const char *digits = s + (*s == '-');
+    char *end;
+    if (*digits < '0' || *digits > '9' || s[strspn(s, "0123456789.eE+-")] ||
+        (digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9'))
+        return false;
+    (void)strtod(s, &end);
+    return !*end && end[-1] != '.' && !strstr(s, ".e") && !strstr(s, ".E");
+}
+
+static void json_cell(FILE *f, const char *bytes, size_t n) {
+    char *text = cli_alloc(n + 1);
+    memcpy(text, bytes, n);
+    if (is_json_number(text))
+        fputs(text, f);
+    else
+        cli_json_string(f, text);
+    free(text);
+}
+
 static void json_line(const writer *w, const hk_element *e) {
     fputc('{', w->f);
+    for (size_t i = 0; i < n_kept(w); i++) {
+        size_t n;
+        const char *cell = raw_rows_cell(w->kept, i, &n);
+        cli_json_string(w->f, w->kept->names[i]);
+        fputc(':', w->f);
+        json_cell(w->f, cell, n);
+        fputc(',', w->f);
+    }
     for (size_t i = 0; i < w->n; i++) {
         const hk_value *v = &e->values[w->order[i]];
         fputs(i ? ",\"" : "\"", w->f);
@@ -197,25 +262,94 @@ static void json_line(const writer *w, const hk_element *e) {
     fputs("}\n", w->f);
 }
 
+// ---- an array ----------------------------------------------------------------
+
+// Probabilities or values; the first of what is shown where there are none.
+static const hk_value *main_value(const writer *w, const hk_element *e) {
+    static const char *const first[] = {"probabilities", "probability",
+                                        "predictions", "value"};
+    for (size_t k = 0; k < sizeof first / sizeof first[0]; k++)
+        for (size_t i = 0; i < w->n; i++)
+            if (is_named(&e->values[w->order[i]], first[k]))
+                return &e->values[w->order[i]];
+    return &e->values[w->order[0]];
+}
+
+static void add_row(writer *w, const hk_element *e) {
+    const hk_value *v = main_value(w, e);
+    w->width = (size_t)hk_tensor_count(v->tensor);
+    if ((w->rows + 1) * w->width > w->room) {
+        w->room = w->room * 2 + 1024 * w->width;
+        float *grown = cli_alloc(w->room * sizeof *grown);
+        if (w->array)
+            memcpy(grown, w->array, w->rows * w->width * sizeof *grown);
+        free(w->array);
+        w->array = grown;
+    }
+    for (size_t k = 0; k < w->width; k++)
+        w->array[w->rows * w->width + k] = (float)number(v->tensor, (int64_t)k);
+    w->rows++;
+}
+
+// NumPy's format 1.0: magic, length of the text, text up to a multiple of 64,
+// float32 in rows.
+static void write_array(const writer *w) {
+    char text[128];
+    int n = snprintf(text, sizeof text,
+                     w->width == 1 ? "{'descr': '<f4', 'fortran_order': False, "
+                                     "'shape': (%zu,), }"
+                                   : "{'descr': '<f4', 'fortran_order': False, "
+                                     "'shape': (%zu, %zu), }",
+                     w->rows, w->width);
+    const int size = (10 + n + 1 + 63) / 64 * 64 - 10;
+    fwrite("\x93NUMPY\x01\x00", 1, 8, w->f);
+    fputc(size & 255, w->f);
+    fputc(size >> 8, w->f);
+    fprintf(w->f, "%-*s\n", size - 1, text);
+    if (w->rows)
+        fwrite(w->array, sizeof *w->array, w->rows * w->width, w->f);
+}
+
+// ---- all of it ---------------------------------------------------------------
+
+static void put_row(writer *w, const hk_element *e) {
+    if (w->form == NPY_ARRAY)
+        add_row(w, e);
+    else if (w->form == JSON_LINES)
+        json_line(w, e);
+    else
+        csv_line(w, e);
+}
+
 static int write_all(writer *w, hk_predictor *p) {
     const hk_element *e;
     hk_status s;
     while ((s = hk_predictor_next(p, &e)) == HK_OK) {
+        if (w->kept && (s = raw_rows_next(w->kept)) != HK_OK)
+            break;
         if (!w->started)
             put_in_order(w, e);
-        if (!w->json && !w->started)
+        if (w->form == CSV_LINES && !w->started)
             header(w, e);
         w->started = true;
-        w->json ? json_line(w, e) : csv_line(w, e);
+        put_row(w, e);
         if (ferror(w->f))
             return errno == EPIPE
                        ? CLI_UNREAD
                        : cli_fail("writing predictions: %s", strerror(errno));
     }
+    if (s == HK_E_END && w->form == NPY_ARRAY)
+        write_array(w);
     return s == HK_E_END ? 0 : cli_status(s);
 }
 
 // ---- the command -----------------------------------------------------------
+
+static form form_of(const char *name) {
+    return strcmp(name, "jsonl") == 0 ? JSON_LINES
+           : strcmp(name, "npy") == 0 ? NPY_ARRAY
+                                      : CSV_LINES;
+}
 
 static int run(const cli_args *a) {
     job *j;
@@ -223,7 +357,13 @@ static int run(const cli_args *a) {
     if (failed)
         return failed;
     data_user set = {
-        .x = j->x, .set = "predict", .override = cli_string(a, "data", NULL)};
+        .x = j->x, .set = "predict", .override = data_given(a, &failed)};
+    const char *keep = cli_string(a, "keep", NULL);
+    raw_rows rows = {0};
+    if (!failed && keep)
+        failed = raw_rows_open(&rows, &set, keep);
+    if (failed)
+        return failed;
     const hk_source input = data_source(&set);
     hk_predict_options o;
     hk_predict_options_init(&o, sizeof o);
@@ -236,7 +376,8 @@ static int run(const cli_args *a) {
     const char *path = cli_string(a, "output", NULL);
     writer w = {.f = path ? NULL : stdout,
                 .t = table_of(j->x),
-                .json = strcmp(cli_string(a, "format", "csv"), "jsonl") == 0,
+                .form = form_of(cli_string(a, "format", "csv")),
+                .kept = keep ? &rows : NULL,
                 .all = cli_has(a, "all")};
     if (!failed && path && !(w.f = fopen(path, "wb")))
         failed = cli_fail("%s: %s", path, strerror(errno));
@@ -245,6 +386,8 @@ static int run(const cli_args *a) {
     if (path && w.f && fclose(w.f) != 0 && !failed)
         failed = cli_fail("%s: %s", path, strerror(errno));
     hk_predictor_destroy(p);
+    raw_rows_close(&rows);
+    free(w.array);
     job_close(j);
     return failed;
 }
@@ -253,10 +396,15 @@ static const cli_option options[] = {
     EXPERIMENT_OPTIONS,
     WEIGHTS_OPTION,
     CLI_OPTION("data", 0, CLI_FILE, "FILES",
-               "files or a pattern; labels need not be in them"),
+               "files or a pattern, - for standard input; labels need not be "
+               "in them"),
     CLI_OPTION("output", 'o', CLI_FILE, "FILE",
                "where the lines go; default stdout"),
-    CLI_CHOICES("format", 'f', "csv|jsonl", "default csv"),
+    CLI_CHOICES("format", 'f', "csv|jsonl|npy",
+                "default csv; npy: probabilities or values as one array"),
+    CLI_OPTION("keep", 'k', CLI_STRING, "COLUMNS",
+               "columns of a csv file that stand before the predictions, with "
+               "commas, or all"),
     CLI_SWITCH("all", 0, "logits, too"),
     CHECKPOINT_OPTION,
     {0}};
@@ -267,9 +415,11 @@ const cli_command cmd_predict = {
     .max_operands = 1,
     .summary = "predict with a trained model, one line an example",
     .about = "Runs the newest checkpoint of the model_dir over data and writes "
-             "its predictions as CSV, or as one JSON object a line. With "
+             "its predictions as CSV, as one JSON object a line or as a NumPy "
+             "array. EXPERIMENT may be the folder of a run. With "
              "--weights all every set of weights predicts side by side.",
-    .examples = "hooke predict my.yaml --data new.csv -o answers.csv",
+    .examples = "hooke predict my.yaml --data new.csv -o answers.csv\n"
+                "hooke predict runs/my --data - --keep area < new.csv",
     .options = options,
     .computes = true,
     .run = run};

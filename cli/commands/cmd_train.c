@@ -176,7 +176,7 @@ static int finish(job *j, const cli_args *a, const hk_train_result *t,
     else if (r)
         result_table(r);
     if (!code && !cli_has(a, "json"))
-        result_directions(j->s.model_dir, cli_operand(a, 0));
+        result_directions(j->s.model_dir);
     hk_eval_result_destroy(r);
     return code;
 }
@@ -228,10 +228,12 @@ static int run_here(const cli_args *a) {
 
 // A launcher gives every process its role; without one all is here.
 static int run(const cli_args *a) {
-    if (cli_has(a, "processes"))
-        return run_processes(a);
+    if (cli_has(a, "processes")) {
+        const int failed = cli_has(a, "fresh") ? run_afresh(a) : 0;
+        return failed ? failed : run_processes(a);
+    }
     bool is_cluster = false;
-    const int code = run_cluster(a, &is_cluster);
+    int code = run_cluster(a, &is_cluster);
     if (code || is_cluster)
         return code;
     if (cli_has(a, "cluster"))
@@ -239,7 +241,8 @@ static int run(const cli_args *a) {
                                "--cluster: no TF_CONFIG, Slurm, MPI or "
                                "torchrun variables; hooke doctor shows what "
                                "was looked at");
-    return run_here(a);
+    code = cli_has(a, "fresh") ? run_afresh(a) : 0;
+    return code ? code : run_here(a);
 }
 
 static const cli_option options[] = {
@@ -252,6 +255,9 @@ static const cli_option options[] = {
     CLI_OPTION("epochs", 0, CLI_INT, "N",
                "or passes over the data, all workers together"),
     CLI_OPTION("seconds", 0, CLI_FLOAT, "S", "or time of this start"),
+    CLI_SWITCH("fresh", 0,
+               "begins anew: what an earlier run left in the model_dir is "
+               "removed"),
     PROGRESS_OPTION,
     CLI_SWITCH("processes", 0,
                "each worker is a process of its own, with a center over shared "

@@ -293,6 +293,18 @@ static bool is_kept(const settings *s, bool learn) {
     return step != 0;
 }
 
+// A center's folder: its workers learnt the table, elsewhere. They would learn
+// the same again.
+static bool is_lost(const settings *s) {
+    int64_t step = 0;
+    (void)hk_latest_checkpoint(s->model_dir, NULL, 0, &step);
+    if (step > 0)
+        cli_note("%s: has no table.json; columns and words are learnt from the "
+                 "training data again",
+                 s->model_dir);
+    return step > 0;
+}
+
 // Several columns of a CSV file enter the first layer side by side, as a canned
 // model's do.
 bool experiment_mixes(const experiment *x, const table *t) {
@@ -323,6 +335,7 @@ int table_open(experiment *x, const settings *s, bool learn) {
     table *t = opened = cli_alloc(sizeof *t);
     const split_plan plan = data_split_plan(x);
     const bool kept = is_kept(s, learn);
+    learn = learn || (!kept && is_lost(s));
     int failed = kept || !learn ? table_load(t, s->model_dir, &plan)
                                 : learn_all(t, &u, source);
     if (!failed && !kept && learn && (canned || experiment_mixes(x, t)))

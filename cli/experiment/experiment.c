@@ -66,9 +66,13 @@ static bool ends_with(const char *s, const char *end) {
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
-static char *base_name(const char *path) {
+static const char *file_of(const char *path) {
     const char *slash = strrchr(path, '/');
-    char *name = cli_strdup(slash ? slash + 1 : path);
+    return slash ? slash + 1 : path;
+}
+
+static char *base_name(const char *path) {
+    char *name = cli_strdup(file_of(path));
     char *dot = strrchr(name, '.');
     if (dot && dot != name)
         *dot = '\0';
@@ -212,10 +216,26 @@ static int apply_sets(const cli_args *a, tree *root) {
     return 0;
 }
 
+// What a run left of its experiment; NULL: it is no run's folder.
+static char *kept_file(experiment *x, const char *folder) {
+    char *path = cli_printf("%s/experiment.json", folder);
+    if (!is_file(path)) {
+        free(path);
+        return NULL;
+    }
+    x->run_dir = cli_strdup(folder);
+    for (size_t n = strlen(x->run_dir); n > 1 && x->run_dir[n - 1] == '/'; n--)
+        x->run_dir[n - 1] = '\0';
+    return path;
+}
+
 // The file that an operand names; NULL after a message.
 static char *find_file(experiment *x, const char *operand) {
     struct stat st;
     const bool there = stat(operand, &st) == 0;
+    char *kept = there && S_ISDIR(st.st_mode) ? kept_file(x, operand) : NULL;
+    if (kept)
+        return kept;
     if (there && !S_ISDIR(st.st_mode)) {
         x->dir = folder_of(operand);
         return cli_strdup(operand);
@@ -227,7 +247,9 @@ static char *find_file(experiment *x, const char *operand) {
         return shelf;
     }
     if (there)
-        cli_fail("%s: is a folder; an experiment is a file", operand);
+        cli_fail("%s: is a folder without an experiment.json; an experiment is "
+                 "a file, or the folder of a run",
+                 operand);
     else if (strchr(operand, '/') || strchr(operand, '.'))
         cli_fail("%s: %s", operand, strerror(errno));
     else
@@ -271,6 +293,12 @@ static bool is_built_in(const char *operand) {
     return lost;
 }
 
+// Relative paths start where they did in training, as long as that is there.
+static void find_data(experiment *x) {
+    const char *dir = tree_text(tree_path(x->root, "run.dir"), ".");
+    x->dir = cli_strdup(access(dir, F_OK) == 0 ? dir : ".");
+}
+
 static int read_tree(experiment *x, const char *operand) {
     if (is_built_in(operand)) {
         x->path = cli_strdup("built in");
@@ -282,6 +310,8 @@ static int read_tree(experiment *x, const char *operand) {
     if (ends_with(x->path, ".c") || ends_with(x->path, ".so"))
         return read_model(x);
     x->root = tree_read(x->path);
+    if (x->root && x->run_dir)
+        find_data(x);
     return x->root ? 0 : CLI_FAILED;
 }
 
@@ -296,6 +326,11 @@ static int check_model(experiment *x) {
     if (!library)
         return 0;
     char *path = experiment_path(x, tree_text(library, ""));
+    if (x->run_dir) { // a run keeps a copy
+        char *kept = cli_printf("%s/%s", x->run_dir, file_of(path));
+        free(path);
+        path = kept;
+    }
     const int failed = load_library(x, path);
     free(path);
     return failed;
@@ -336,8 +371,10 @@ int experiment_open(const cli_args *a, const char *operand, experiment **out) {
     if (failed)
         return failed;
     const char *name = tree_text(tree_get(x->root, "name"), NULL);
-    x->name = name ? cli_strdup(name) : base_name(x->path);
-    x->file = file_name(x);
+    const char *file = tree_text(tree_path(x->root, "run.file"), NULL);
+    x->name =
+        name ? cli_strdup(name) : base_name(x->run_dir ? x->run_dir : x->path);
+    x->file = x->run_dir && file ? cli_strdup(file) : file_name(x);
     x->label_name = cli_strdup("label");
     const tree *model = tree_get(x->root, "model");
     x->tag = model ? tree_json(model) : cli_strdup("");

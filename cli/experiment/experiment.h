@@ -10,16 +10,18 @@ typedef struct experiment {
     char *path; // as found; "built in" for the default
     char *dir;  // where relative paths start
     char *name;
-    char *file;   // path from the working folder, or name of a shipped one
-    bool shipped; // with Hooke; its data is the user's
+    char *file;    // path from the working folder, or name of a shipped one
+    char *run_dir; // the folder of a run, which was named in place of a file
+    bool shipped;  // with Hooke; its data is the user's
     hk_model_fn model_fn; // of model.library; NULL: layers or canned
     void *library;        // handle of dlopen
     char *tag;            // tells models apart in the plan cache
     char *label_name;     // of the label after reading; "label" mostly
 } experiment;
 
-// Reads EXPERIMENT (a path, or the name of one that ships with Hooke; NULL:
-// digits), applies every --set of the arguments and checks all. 0 or an exit
+// Reads EXPERIMENT (a path, the folder of a run, or the name of one that ships
+// with Hooke; NULL: digits), applies every --set of the arguments and checks
+// all. 0 or an exit
 // code after a message. The result lives until the program ends.
 int experiment_open(const cli_args *a, const char *operand, experiment **out);
 // A path of the file, seen from the experiment's folder; free it.
@@ -92,6 +94,9 @@ typedef struct data_user {
     bool whole;    // every row, whichever set it is in
     bool stranger; // a worker that does not know its number: an own order
 } data_user;
+// What --data says; "-" is standard input, copied to a file without a name, so
+// that it can be read again. NULL: nothing, or after a message (*failed).
+const char *data_given(const cli_args *a, int *failed);
 hk_status data_input(void *user, const hk_input_call *call, hk_dataset **out);
 // The set for the estimator; u lives as long as the source.
 hk_source data_source(data_user *u);

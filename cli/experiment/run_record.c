@@ -62,7 +62,13 @@ static tree *as_it_runs(const job *j) {
     const settings *s = &j->s;
     const hk_run_config *c = &s->config;
     tree *root = tree_copy(j->x->root);
+    const tree *data_dir = tree_path(root, "data.dir");
+    char *dir = realpath(data_dir ? tree_text(data_dir, "") : j->x->dir, NULL);
+    tree_set_text(root, "name", j->x->name);
     tree_set_text(root, "run.file", j->x->file);
+    if (dir && tree_path(root, "data.train.files"))
+        tree_set_text(root, data_dir ? "data.dir" : "run.dir", dir);
+    free(dir);
     note_number(root, "elastic.workers",
                 c->all_workers ? c->all_workers : c->workers, 1);
     if (c->center) // steps of a cluster are counted by its centers
@@ -89,7 +95,30 @@ int record_check_owner(const experiment *x, const settings *s) {
     return failed;
 }
 
+// A copy of model.library, so that the folder is enough.
+static int keep_library(const job *j) {
+    const char *library =
+        tree_text(tree_path(j->x->root, "model.library"), NULL);
+    if (!library || j->x->run_dir)
+        return 0;
+    char *from = experiment_path(j->x, library), *text;
+    const char *slash = strrchr(from, '/');
+    char *to = cli_printf("%s/%s", j->s.model_dir, slash ? slash + 1 : from);
+    size_t size;
+    int failed = cli_read_file(from, &text, &size);
+    if (!failed) {
+        failed = write_whole(to, text, size);
+        free(text);
+    }
+    free(from);
+    free(to);
+    return failed;
+}
+
 int record_experiment(const job *j) {
+    const int lost = keep_library(j);
+    if (lost)
+        return lost;
     char *path = cli_printf("%s/experiment.json", j->s.model_dir);
     tree *root = as_it_runs(j);
     char *json = tree_json(root);

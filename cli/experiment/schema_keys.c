@@ -396,6 +396,8 @@ const schema_key schema_keys[] = {
      "a regular expression: only trainable variables whose whole name fits"},
     {"run.warm_start_rename", SCHEMA_FREE, "", "",
      "variable: its name in that checkpoint; one * stands for any text"},
+    {"run.dir", SCHEMA_TEXT, "", "",
+     "written to experiment.json: where relative paths of the data start"},
     {"run.file", SCHEMA_TEXT, "", "",
      "written to experiment.json: where the experiment was read from"},
     {0}};

@@ -227,8 +227,9 @@ static void read_warm_start(const tree *run, hk_warm_start *w) {
 static int read_run(const experiment *x, const tree *t, const cli_args *a,
                     settings *s) {
     hk_run_config *c = &s->config;
-    s->model_dir = cli_strdup(
-        cli_string(a, "model-dir", tree_text(tree_get(t, "model_dir"), "")));
+    const char *dir =
+        x->run_dir ? x->run_dir : tree_text(tree_get(t, "model_dir"), "");
+    s->model_dir = cli_strdup(cli_string(a, "model-dir", dir));
     s->own_dir = !*s->model_dir;
     if (s->own_dir) {
         free(s->model_dir);

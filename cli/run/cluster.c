@@ -74,6 +74,7 @@ typedef struct center_plan {
     hk_saver_options saver; // of the final checkpoint
     const char *model_dir;  // NULL: none
     const char *file;       // center file; NULL: none
+    job *asked;             // the experiment; NULL: none
 } center_plan;
 
 // As the estimator's own checkpoints are.
@@ -128,6 +129,9 @@ static int plan_center(const cli_args *a, const hk_cluster_info *info,
                                      info->n_workers, &s);
         if (failed)
             return failed;
+        s.config.all_workers = info->n_workers;
+        p->asked = cli_alloc(sizeof *p->asked);
+        *p->asked = (job){.x = x, .s = s};
         p->center = s.center;
         p->outer = s.outer;
         if (s.center.outer)
@@ -179,6 +183,11 @@ static int start_center(const cli_args *a, const hk_cluster_config *config,
     o.saver = &plan.saver;
     o.linger_ms = cli_ms(a, "linger", 300);
     failed = cli_status(hk_role_center_start(&o, out));
+    if (!failed && plan.asked && info.center_index == 0) {
+        make_folders(plan.model_dir);
+        failed = record_experiment(plan.asked);
+    }
+    free(plan.asked);
     if (!failed && !plan.file && !plan.model_dir)
         cli_note("center: without an experiment, --model-dir and --center-file "
                  "it keeps nothing beyond its end");
@@ -362,7 +371,7 @@ static int report_worker(const cli_args *a, const job *j, const record *before,
         return 0;
     const int failed = record_add(&j->s, before, t);
     if (!failed && strcmp(cli_command_of(a)->name, "train") == 0)
-        result_directions(j->s.model_dir, cli_operand(a, 0));
+        result_directions(j->s.model_dir);
     return failed;
 }
 

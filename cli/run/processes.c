@@ -72,10 +72,10 @@ static void add_number(words *w, const char *name, double value) {
 // know it; tests/cli/handed_on.py finds one that nobody knows.
 static bool is_ours(const char *name) {
     static const char *const ours[] = {
-        "workers", "steps",      "epochs", "seconds",  "threads",
-        "linger",  "progress",   "quiet",  "json",     "processes",
-        "cluster", "launcher",   "port",   "hostfile", "center-count",
-        "metrics", "center-file"};
+        "workers", "steps",       "epochs", "seconds",  "threads",
+        "linger",  "progress",    "quiet",  "json",     "processes",
+        "cluster", "launcher",    "port",   "hostfile", "center-count",
+        "metrics", "center-file", "fresh"};
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
         if (strcmp(ours[i], name) == 0)
             return true;

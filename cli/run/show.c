@@ -144,13 +144,14 @@ void result_train(const hk_train_result *t, const settings *s) {
     free(exchanges);
 }
 
-void result_directions(const char *model_dir, const char *operand) {
-    const char *name = operand ? operand : "digits";
+// The folder of a run knows its experiment, --set and --data-dir: its name is
+// enough for all that follows.
+void result_directions(const char *model_dir) {
     cli_note("\ncheckpoints  %s\n"
              "next         hooke report %s\n"
-             "             hooke evaluate %s --model-dir %s --weights all\n"
+             "             hooke evaluate %s --weights all\n"
              "             tensorboard --logdir %s",
-             model_dir, model_dir, name, model_dir, model_dir);
+             model_dir, model_dir, model_dir, model_dir);
 }
 
 void result_train_json(FILE *f, const hk_train_result *t) {

@@ -10,10 +10,14 @@ void result_table(const hk_eval_result *r);
 void result_json(FILE *f, const hk_eval_result *r);
 // How a training ended, in words on stderr.
 void result_train(const hk_train_result *t, const settings *s);
-// Where things are, and what to do next. operand: the experiment, or NULL.
-void result_directions(const char *model_dir, const char *operand);
+// Where things are, and what to do next.
+void result_directions(const char *model_dir);
 // Evaluates what is in the model_dir and prints the result of a training.
 int result_of_run(const cli_args *a, const hk_train_result *t);
 void result_train_json(FILE *f, const hk_train_result *t);
+
+// Removes what an earlier run left in the model_dir (fresh.c). 0 or an exit
+// code after a message.
+int run_afresh(const cli_args *a);
 
 #endif // CLI_RESULT_H
