@@ -160,7 +160,7 @@ static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
     return hki_model_build(g, m, x->model);
 }
 
-static hk_status open(hk_exported *x, hk_context *ctx, const char *folder) {
+static hk_status open_all(hk_exported *x, hk_context *ctx, const char *folder) {
     HKI_TRY(read_model(x, folder));
     HKI_TRY(read_features(x, folder));
     HKI_TRY(find_weights(x, folder));
@@ -178,7 +178,7 @@ hk_status hk_exported_open(hk_context *ctx, const char *folder,
         return hki_fail(HK_E_INVALID_ARG, "exported: NULL argument");
     hk_exported *x;
     HKI_TRY(hki_zalloc_array(1, sizeof *x, &x));
-    const hk_status s = open(x, ctx, folder);
+    const hk_status s = open_all(x, ctx, folder);
     if (s != HK_OK) {
         char text[HKI_ERROR_TEXT];
         hki_keep_error(text);
