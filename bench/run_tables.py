@@ -3,6 +3,7 @@
 
     run_tables.py [--only NAME...] [--set tuned|checked] [--extra KEY=VALUE...]
                   [--peers-only] [--hooke-only] [--label TEXT]
+                  [--hooke PROGRAM] [--workers N]
 
 Every fold is written as train.csv and test.csv. Hooke sees them as a user's
 files: `hooke train` with the label's name and nothing else, `hooke predict` on
@@ -145,10 +146,11 @@ def run_peers(name, entry, kept):
 
 # ---- Hooke ------------------------------------------------------------------
 
-def run_hooke(name, entry, extra, workers):
+def run_hooke(name, entry, a):
     frame, label, is_class = frame_of(entry)
     scores, seconds = [], 0.0
-    place = WORK / name.replace(" ", "_")
+    place = WORK / a.label / name.replace(" ", "_")
+    extra, workers, program = a.extra, a.workers, str(a.hooke)
     for fold, (train, test) in enumerate(folds_of(frame, label, is_class)):
         here = place / f"fold{fold}"
         shutil.rmtree(here, ignore_errors=True)
@@ -163,7 +165,6 @@ def run_hooke(name, entry, extra, workers):
         sets = [w for e in extra for w in ("--set", e)]
         if not is_class and frame[label].nunique() <= 100:
             sets += ["--set", "model.classes=0"]
-        program = str(ROOT / "build" / "release" / "hooke")
         began = time.monotonic()
         subprocess.run([program, "train", "t.yaml", "-q", "--workers",
                         str(workers), *sets], cwd=here, check=True,
@@ -241,6 +242,8 @@ def main():
     p.add_argument("--peers-only", action="store_true")
     p.add_argument("--hooke-only", action="store_true")
     p.add_argument("--label", default="hooke")
+    p.add_argument("--hooke", type=pathlib.Path,
+                   default=ROOT / "build" / "release" / "hooke")
     a = p.parse_args()
     entries = {**(tables.TUNED if a.set != "checked" else {}),
                **(tables.CHECKED if a.set != "tuned" else {})}
@@ -259,7 +262,7 @@ def main():
             part.replace(kept_at)
         rows.update(kept.get(name, {}))
         if not a.peers_only:
-            rows["hooke"], seconds = run_hooke(name, entry, a.extra, a.workers)
+            rows["hooke"], seconds = run_hooke(name, entry, a)
             m, se = mean_se(rows["hooke"])
             mlp = np.mean(rows["mlp"]) if "mlp" in rows else float("nan")
             print(f"{name}: hooke {m:.5g} +- {se:.2g} mlp {mlp:.5g} "

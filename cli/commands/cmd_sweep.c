@@ -305,7 +305,7 @@ static int run(const cli_args *a) {
         code = check_folder(j);
     if (code)
         return code;
-    settings_tell_period(&j->s);
+    settings_tell(&j->s);
     data_user train_set = {.x = j->x, .set = "train", .repeat = !j->s.epochs};
     data_user eval_set = {.x = j->x, .set = "eval"};
     const hk_source data = data_source(&train_set);

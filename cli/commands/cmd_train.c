@@ -126,7 +126,7 @@ static int start(const cli_args *a, job *j, const hk_source *data,
     cli_note("training %s: %u worker%s, %s", j->x->name, s->config.workers,
              s->config.workers == 1 ? "" : "s", s->model_dir);
     table_tell(s);
-    settings_tell_period(s);
+    settings_tell(s);
     progress *p = progress_create(cli_string(a, "progress", "auto"), &plan);
     hooks h = {0};
     hk_status status = add_hooks(j, p, held, &h);

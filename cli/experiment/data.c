@@ -8,6 +8,7 @@
 #include "hooke/digits.h"
 #include "hooke/image.h"
 #include "experiment/csv_table.h"
+#include "experiment/table_recipe.h"
 
 enum {
     TRAIN_BATCH = 64,
@@ -488,7 +489,11 @@ static hk_dataset *normalize(const data_user *u, hk_dataset *d) {
 }
 
 static int64_t batch_size(const data_user *u, bool train) {
-    return tree_int(data_get(u, "batch"), train ? TRAIN_BATCH : OTHER_BATCH);
+    table_recipe r;
+    int64_t usual = train ? TRAIN_BATCH : OTHER_BATCH;
+    if (train && recipe_find(u->x, &r))
+        usual = r.batch;
+    return tree_int(data_get(u, "batch"), usual);
 }
 
 // Workers have different orders and different random changes.

@@ -12,6 +12,7 @@
 #include "experiment/run_record.h"
 #include "experiment/schema.h"
 #include "experiment/csv_table.h"
+#include "experiment/table_recipe.h"
 
 extern char **environ;
 
@@ -407,8 +408,9 @@ static int make_canned(job *j) {
     o.class_weights = rows->class_weight;
     o.n_class_weights = rows->n_class_weights;
     o.label = j->x->label_name;
-    o.dropout = tree_float(tree_get(t, "dropout"), 0);
-    int64_t hidden[32] = {128, 64};
+    table_recipe r = recipe_of(rows->rows);
+    o.dropout = tree_float(tree_get(t, "dropout"), rows->rows ? r.dropout : 0);
+    int64_t hidden[32] = {r.hidden[0], r.hidden[1]};
     const tree *list = tree_get(t, "hidden");
     o.n_hidden = list ? 0 : 2;
     if (list && list->kind == TREE_SCALAR)
@@ -456,6 +458,10 @@ int job_open(const cli_args *a, const char *operand, bool learn, job **out) {
         failed = record_check_owner(j->x, &j->s);
     if (!failed)
         failed = table_open(j->x, &j->s, learn);
+    if (failed)
+        return failed;
+    if (learn)
+        failed = recipe_apply(j->x, a, &j->s);
     if (failed)
         return failed;
     if (learn)

@@ -56,6 +56,8 @@ typedef struct settings {
     int64_t early_stop_steps;
     hk_warm_start warm_start; // checkpoint NULL: none
     char *period_note;        // NULL: the period is what was asked for
+    char *workers_note;       // NULL: the workers are as many as asked for
+    bool in_cluster;          // this process has a place in one
 } settings;
 
 // The place in a cluster that settings_read puts into the run config.
@@ -69,7 +71,7 @@ int settings_method(const tree *t, uint32_t workers, settings *s);
 // A run that is shorter than ten periods gets shorter ones; the table is open.
 // Told by one line of the chief's when the run begins.
 void settings_fit_period(const experiment *x, const cli_args *a, settings *s);
-void settings_tell_period(const settings *s);
+void settings_tell(const settings *s);
 // The worker's seat at a center elsewhere.
 void settings_join(settings *s, hk_center *center);
 

@@ -202,7 +202,9 @@ void record_read(const char *model_dir, record *out) {
 int record_add(const settings *s, const record *before,
                const hk_train_result *t) {
     record r = *before;
-    if (t->reason == HK_STOP_DATA && s->epochs)
+    // A plateau ends a run as its last epoch does.
+    const bool plateau = t->reason == HK_STOP_HOOK && s->early_stop_steps > 0;
+    if ((t->reason == HK_STOP_DATA || plateau) && s->epochs)
         r.epochs = s->epochs;
     char *path = cli_printf("%s/run.json", s->model_dir);
     char *text = cli_printf(

@@ -192,6 +192,9 @@ const schema_key schema_keys[] = {
     {"elastic", SCHEMA_MAP, "", "", "many workers and their center"},
     {"elastic.workers", SCHEMA_INT, "1", "",
      "local workers; --workers says the same"},
+    {"elastic.least_rows", SCHEMA_INT, "5000", "",
+     "of a table, for each worker of a canned model: with fewer one worker "
+     "trains, and says so"},
     {"elastic.method", SCHEMA_CHOICE, "elastic",
      "elastic|elastic_sync|downpour|downpour_averaged|downpour_moving|"
      "model_average|local_sgd|agn|drop_stale|slowmo|bmuf|diloco|diloco_async|"

@@ -309,6 +309,7 @@ static void put_in_cluster(settings *s) {
     if (!place.task)
         return;
     hk_run_config *c = &s->config;
+    s->in_cluster = true;
     c->workers = 1;
     c->not_chief = !place.is_chief;
     s->elastic.num_worker = place.n_workers;
@@ -369,7 +370,9 @@ void settings_fit_period(const experiment *x, const cli_args *a, settings *s) {
                    (long long)steps, (long long)fit, period);
 }
 
-void settings_tell_period(const settings *s) {
+void settings_tell(const settings *s) {
+    if (s->workers_note && !s->config.not_chief)
+        cli_note("%s", s->workers_note);
     if (s->period_note && !s->config.not_chief)
         cli_note("%s", s->period_note);
 }

@@ -392,7 +392,7 @@ static void greet(const job *j, const hk_cluster_info *info,
                  info->n_workers, j->x->name);
     else
         cli_note("worker: training %s", j->x->name);
-    settings_tell_period(&j->s);
+    settings_tell(&j->s);
     if (!info->n_workers)
         cli_note("how many workers there are is not known (--workers): each "
                  "pulls the center as if it were alone");

@@ -226,6 +226,17 @@ static hk_status early_judge(void *user, hk_run *run, int *stop) {
     return HK_OK;
 }
 
+// A run that comes to its end leaves the best model, too.
+static hk_status early_end(void *state, hk_run *run) {
+    const early *const x = ((const judge *)state)->user;
+    const bool patience =
+        x->kind == HK_STOP_IF_NO_INCREASE || x->kind == HK_STOP_IF_NO_DECREASE;
+    hk_estimator *const e = run->e;
+    if (patience && keeps_best(x, e) && !hk_stop_requested(e->ctx))
+        e->go_back = true;
+    return HK_OK;
+}
+
 static void early_free(void *user) {
     early *const x = user;
     hki_arena_deinit(&x->arena);
@@ -273,7 +284,8 @@ hk_status hk_hook_early_stopping(hk_early_kind kind,
     HKI_TRY(hki_hook_make((hk_hook_calls){.name = "early stopping",
                                           .user = x,
                                           .user_free = early_free,
-                                          .after_run = judge_after},
+                                          .after_run = judge_after,
+                                          .end = early_end},
                           sizeof x->j, out));
     (*out)->judges = true;
     return HK_OK;
