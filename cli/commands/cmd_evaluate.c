@@ -8,10 +8,16 @@ static int run(const cli_args *a) {
     int failed = job_open_trained(a, &j);
     if (failed)
         return failed;
-    data_user set = {
-        .x = j->x, .set = "eval", .override = data_given(a, &failed)};
+    data_user set = {.x = j->x,
+                     .set = cli_has(a, "test") ? "test" : "eval",
+                     .override = data_given(a, &failed)};
     if (failed)
         return failed;
+    if (!set.override && !data_has(j->x, set.set))
+        return cli_fail("%s: %s; --data names a file to score", j->x->path,
+                        cli_has(a, "test")
+                            ? "there is no data.test"
+                            : "data.holdout is 0, no rows were kept");
     const hk_source held = data_source(&set);
     hk_evaluate_options o;
     hk_evaluate_options_init(&o, sizeof o);
@@ -43,6 +49,7 @@ static const cli_option options[] = {
     CLI_OPTION("data", 0, CLI_FILE, "FILES",
                "files or a pattern instead of the experiment's, - for standard "
                "input"),
+    CLI_SWITCH("test", 0, "the rows of data.test instead of data.eval"),
     CHECKPOINT_OPTION,
     CLI_OPTION("steps", 0, CLI_INT, "N", "batches; default: all"),
     CLI_OPTION("name", 0, CLI_STRING, "NAME",

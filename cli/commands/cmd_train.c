@@ -4,6 +4,7 @@
 #include <string.h>
 #include "experiment/csv_table.h"
 #include "experiment/experiment.h"
+#include "run/folds.h"
 #include "run/processes.h"
 #include "run/progress.h"
 #include "experiment/run_record.h"
@@ -146,16 +147,33 @@ static hk_status evaluate_all(job *j, bool written, hk_eval_result **out) {
     hk_evaluate_options_init(&o, sizeof o);
     o.weights = HK_WEIGHTS_ALL;
     o.no_summary = written;
-    return hk_estimator_evaluate(j->e, &held, &o, out);
+    return data_has(j->x, "eval") ? hk_estimator_evaluate(j->e, &held, &o, out)
+                                  : HK_OK;
+}
+
+// Rows that nothing was chosen by; NULL where there are none.
+static hk_status evaluate_test(job *j, hk_eval_result **out) {
+    data_user set = {.x = j->x, .set = "test"};
+    const hk_source held = data_source(&set);
+    hk_evaluate_options o;
+    hk_evaluate_options_init(&o, sizeof o);
+    o.name = "test";
+    return data_has(j->x, "test") ? hk_estimator_evaluate(j->e, &held, &o, out)
+                                  : HK_OK;
 }
 
 static void print_json(const job *j, const hk_train_result *t,
-                       const hk_eval_result *r) {
+                       const hk_eval_result *r, const hk_eval_result *test) {
     printf("{");
     result_train_json(stdout, t);
     if (r) {
         printf(",");
         result_json(stdout, r);
+    }
+    if (test) {
+        printf(",\"test\":{");
+        result_json(stdout, test);
+        printf("}");
     }
     printf(",\"model_dir\":");
     cli_json_string(stdout, j->s.model_dir);
@@ -165,19 +183,29 @@ static void print_json(const job *j, const hk_train_result *t,
 // The last evaluation. written: its point is in the event files already.
 static int finish(job *j, const cli_args *a, const hk_train_result *t,
                   bool written) {
-    hk_eval_result *r = NULL;
+    hk_eval_result *r = NULL, *test = NULL;
     int code = signals_code();
     if (!code)
         code = cli_status(evaluate_all(j, written, &r));
+    if (!code)
+        code = cli_status(evaluate_test(j, &test));
     if (code && !signals_code())
         return code;
     if (cli_has(a, "json"))
-        print_json(j, t, r);
+        print_json(j, t, r, test);
     else if (r)
         result_table(r);
+    if (!cli_has(a, "json") && test) {
+        printf("\n%lld rows that training never saw (data.test):\n",
+               (long long)test->examples);
+        result_table(test);
+    }
+    if (!code && !r)
+        cli_note("no rows were kept for evaluation (data.holdout is 0)");
     if (!code && !cli_has(a, "json"))
         result_directions(j->s.model_dir);
     hk_eval_result_destroy(r);
+    hk_eval_result_destroy(test);
     return code;
 }
 
@@ -191,7 +219,20 @@ int result_of_run(const cli_args *a, const hk_train_result *t) {
     return code;
 }
 
-static int run_here(const cli_args *a) {
+// One of several folds: its score is kept, and told in a line.
+static int finish_fold(job *j, fold_scores *f) {
+    hk_eval_result *r = NULL;
+    int code = signals_code();
+    if (!code)
+        code = cli_status(evaluate_test(j, &r));
+    if (!code && r)
+        folds_add(f, r);
+    hk_eval_result_destroy(r);
+    return code;
+}
+
+// folds: NULL, or where the score of this fold goes.
+static int run_here(const cli_args *a, fold_scores *folds) {
     job *j;
     const int failed = job_open(a, cli_operand(a, 0), true, &j);
     if (failed)
@@ -220,9 +261,42 @@ static int run_here(const cli_args *a) {
         code = record_add(s, &before, &t);
     if (!code) {
         result_train(&t, s);
-        code = finish(j, a, &t, s->eval_steps > 0 || s->eval_seconds > 0);
+        code = folds
+                   ? finish_fold(j, folds)
+                   : finish(j, a, &t, s->eval_steps > 0 || s->eval_seconds > 0);
     }
     job_close(j);
+    return code;
+}
+
+// Every row is in the test of one fold, and in the training of the others.
+static int run_folds(const cli_args *a) {
+    const int64_t n = cli_int(a, "folds", 5);
+    fold_scores f;
+    int code = 0;
+    char text[32];
+    if (n < 2 || n > 1000)
+        return cli_usage_error(cli_command_of(a),
+                               "--folds: %lld; from 2 to 1000 make sense",
+                               (long long)n);
+    folds_init(&f, n);
+    snprintf(text, sizeof text, "%lld", (long long)n);
+    experiment_impose("data.folds", text);
+    for (int64_t i = 0; i < n && !code; i++) {
+        snprintf(text, sizeof text, "%lld", (long long)i);
+        experiment_impose("data.fold", text);
+        code = cli_has(a, "fresh") ? run_afresh(a) : 0;
+        if (!code)
+            code = run_here(a, &f);
+    }
+    if (!code && cli_has(a, "json")) {
+        printf("{");
+        folds_json(stdout, &f);
+        printf("}\n");
+    } else if (!code) {
+        folds_table(&f);
+    }
+    folds_free(&f);
     return code;
 }
 
@@ -241,8 +315,10 @@ static int run(const cli_args *a) {
                                "--cluster: no TF_CONFIG, Slurm, MPI or "
                                "torchrun variables; hooke doctor shows what "
                                "was looked at");
+    if (cli_has(a, "folds"))
+        return run_folds(a);
     code = cli_has(a, "fresh") ? run_afresh(a) : 0;
-    return code ? code : run_here(a);
+    return code ? code : run_here(a, NULL);
 }
 
 static const cli_option options[] = {
@@ -258,6 +334,9 @@ static const cli_option options[] = {
     CLI_SWITCH("fresh", 0,
                "begins anew: what an earlier run left in the model_dir is "
                "removed"),
+    CLI_OPTION("folds", 0, CLI_COUNT, "K",
+               "cuts the rows into K parts and trains K times, each part once "
+               "the test; prints the mean and its standard error"),
     PROGRESS_OPTION,
     CLI_SWITCH("processes", 0,
                "each worker is a process of its own, with a center over shared "
@@ -287,7 +366,8 @@ const cli_command cmd_train = {
     .examples = "hooke train --workers 4\n"
                 "hooke train mnist --workers 4 --epochs 3\n"
                 "hooke train my.yaml --set optimizer.learning_rate=0.01\n"
-                "hooke train my_model.c --steps 500",
+                "hooke train my_model.c --steps 500\n"
+                "hooke train my.yaml --folds 5",
     .options = options,
     .computes = true,
     .run = run};

@@ -10,14 +10,14 @@
 
 extern const cli_command cmd_train, cmd_evaluate, cmd_predict, cmd_sweep,
     cmd_center, cmd_worker, cmd_evaluator, cmd_export, cmd_inspect, cmd_convert,
-    cmd_report, cmd_keygen, cmd_doctor, cmd_version, cmd_help;
+    cmd_report, cmd_keygen, cmd_doctor, cmd_version, cmd_help, cmd_init;
 
 // In the order of the help text.
 const cli_command *const cli_commands[] = {
-    &cmd_train,   &cmd_evaluate, &cmd_predict,   &cmd_sweep,
-    &cmd_center,  &cmd_worker,   &cmd_evaluator, &cmd_export,
-    &cmd_inspect, &cmd_convert,  &cmd_report,    &cmd_keygen,
-    &cmd_doctor,  &cmd_version,  &cmd_help,      NULL};
+    &cmd_init,    &cmd_train,  &cmd_evaluate,  &cmd_predict, &cmd_sweep,
+    &cmd_center,  &cmd_worker, &cmd_evaluator, &cmd_export,  &cmd_inspect,
+    &cmd_convert, &cmd_report, &cmd_keygen,    &cmd_doctor,  &cmd_version,
+    &cmd_help,    NULL};
 
 const cli_option cli_common[] = {
     CLI_SWITCH("quiet", 'q', "only results and errors"),

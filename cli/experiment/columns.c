@@ -107,9 +107,10 @@ static const hk_column *numeric(const build *b, const char *name,
     hk_numeric_options o;
     hk_numeric_options_init(&o, sizeof o);
     o.missing = misses(b->t, name) ? HK_MISSING_FLAG : HK_MISSING_MEAN;
-    o.normalizer = strcmp(normalize, "none") == 0     ? HK_NORM_NONE
-                   : strcmp(normalize, "minmax") == 0 ? HK_NORM_MIN_MAX
-                                                      : HK_NORM_MEAN_STD;
+    o.normalizer = strcmp(normalize, "none") == 0       ? HK_NORM_NONE
+                   : strcmp(normalize, "minmax") == 0   ? HK_NORM_MIN_MAX
+                   : strcmp(normalize, "quantile") == 0 ? HK_NORM_QUANTILE
+                                                        : HK_NORM_MEAN_STD;
     return hk_numeric_column(b->s, name, &o);
 }
 

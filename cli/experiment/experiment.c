@@ -198,6 +198,18 @@ static int load_library(experiment *x, const char *path) {
 
 // ---- reading ---------------------------------------------------------------
 
+static struct { char *key, *value; } imposed[4];
+
+void experiment_impose(const char *key, const char *value) {
+    size_t i = 0;
+    while (i < 3 && imposed[i].key && strcmp(imposed[i].key, key) != 0)
+        i++;
+    free(imposed[i].key);
+    free(imposed[i].value);
+    imposed[i].key = cli_strdup(key);
+    imposed[i].value = cli_strdup(value);
+}
+
 static int apply_sets(const cli_args *a, tree *root) {
     for (size_t i = 0; i < cli_count(a, "set"); i++) {
         const char *pair = cli_value(a, "set", i), *eq = strchr(pair, '=');
@@ -211,6 +223,9 @@ static int apply_sets(const cli_args *a, tree *root) {
         if (!good)
             return CLI_USAGE;
     }
+    for (size_t i = 0; i < 4 && imposed[i].key; i++)
+        if (!tree_set(root, imposed[i].key, imposed[i].value, "--folds"))
+            return CLI_USAGE;
     const char *dir = cli_string(a, "data-dir", NULL);
     if (dir && !tree_set_text(root, "data.dir", dir))
         return CLI_USAGE;
@@ -409,7 +424,8 @@ static int make_canned(job *j) {
     o.n_class_weights = rows->n_class_weights;
     o.label = j->x->label_name;
     table_recipe r = recipe_of(rows->rows);
-    o.dropout = tree_float(tree_get(t, "dropout"), rows->rows ? r.dropout : 0);
+    const bool ours = rows->rows && !tree_get(t, "hidden");
+    o.dropout = tree_float(tree_get(t, "dropout"), ours ? r.dropout : 0);
     int64_t hidden[32] = {r.hidden[0], r.hidden[1]};
     const tree *list = tree_get(t, "hidden");
     o.n_hidden = list ? 0 : 2;

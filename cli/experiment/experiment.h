@@ -24,6 +24,9 @@ typedef struct experiment {
 // all. 0 or an exit
 // code after a message. The result lives until the program ends.
 int experiment_open(const cli_args *a, const char *operand, experiment **out);
+// A key that the program itself sets in every experiment that it opens from now
+// on, over what --set says.
+void experiment_impose(const char *key, const char *value);
 // A path of the file, seen from the experiment's folder; free it.
 char *experiment_path(const experiment *x, const char *path);
 

@@ -27,9 +27,9 @@ const schema_key schema_keys[] = {
      "what a canned regressor learns: the label less its mean over its "
      "deviation, of its logarithm, or of log(1 + label); scores and "
      "predictions are in the label's unit"},
-    {"model.hidden", SCHEMA_INTS, "128, 64", "",
+    {"model.hidden", SCHEMA_INTS, "by the rows", "",
      "units of the hidden layers of a canned dnn or wide_deep"},
-    {"model.dropout", SCHEMA_FLOAT, "0", "",
+    {"model.dropout", SCHEMA_FLOAT, "by the rows; 0 where hidden is given", "",
      "dropout after each hidden layer of a canned model"},
     {"model.linear_optimizer", SCHEMA_CHOICE, "ftrl", "ftrl|same",
      "what trains the wide part of wide_deep; same: the optimizer below"},
@@ -153,7 +153,7 @@ const schema_key schema_keys[] = {
     {"model.columns.cross.use", SCHEMA_CHOICE, "wide", "wide|deep|both", ""},
 
     {"optimizer", SCHEMA_MAP, "", "", "the workers' own optimizer"},
-    {"optimizer.type", SCHEMA_CHOICE, "adam",
+    {"optimizer.type", SCHEMA_CHOICE, "adam; on a table adamw",
      "sgd|momentum|adagrad|adagrad_da|adadelta|adam|adamw|amsgrad|lazy_adam|"
      "rmsprop|ftrl|proximal_sgd|proximal_adagrad|lars|lamb|lion",
      "the rule; docs/optimizers.md has the formulas"},
@@ -175,7 +175,7 @@ const schema_key schema_keys[] = {
      "gradients are scaled down to this global norm; 0: never"},
     {"optimizer.schedule", SCHEMA_MAP, "", "",
      "how the learning rate changes with the global step"},
-    {"optimizer.schedule.type", SCHEMA_CHOICE, "constant",
+    {"optimizer.schedule.type", SCHEMA_CHOICE, "constant; on a table cosine",
      "constant|exponential|piecewise|polynomial|natural_exp|inverse_time|"
      "cosine|cosine_restarts|linear_cosine",
      ""},
@@ -307,7 +307,8 @@ const schema_key schema_keys[] = {
     {"data.<set>.count", SCHEMA_INT, "all; digits: 20000 and 5000", "",
      "examples to take"},
     {"data.<set>.skip", SCHEMA_INT, "0", "", "examples to leave out first"},
-    {"data.<set>.batch", SCHEMA_INT, "64; eval and predict: 500", "",
+    {"data.<set>.batch", SCHEMA_INT,
+     "64; of a table by its rows; eval and predict: 500", "",
      "examples a step and worker"},
     {"data.<set>.shuffle", SCHEMA_INT, "train: 10000; others: 0", "",
      "size of the shuffle buffer; 0: in order"},
@@ -357,7 +358,7 @@ const schema_key schema_keys[] = {
     {"run.model_dir", SCHEMA_TEXT, "runs/<name>", "",
      "checkpoints and event files"},
     {"run.steps", SCHEMA_INT, "0", "", "local steps of a worker; 0: no bound"},
-    {"run.epochs", SCHEMA_INT, "0", "",
+    {"run.epochs", SCHEMA_INT, "0; of a table by its rows", "",
      "passes over the training data, all workers together; 0: no bound"},
     {"run.seconds", SCHEMA_FLOAT, "0", "", "0: no bound"},
     {"run.stop_metric", SCHEMA_TEXT, "", "",
@@ -375,23 +376,23 @@ const schema_key schema_keys[] = {
     {"run.save_seconds", SCHEMA_FLOAT, "600", "", "or every n seconds"},
     {"run.keep_max", SCHEMA_INT, "5", "", "checkpoints kept; 0: all"},
     {"run.keep_every_n_hours", SCHEMA_FLOAT, "10000", "", ""},
-    {"run.keep_best", SCHEMA_INT, "0", "",
+    {"run.keep_best", SCHEMA_INT, "0; on a table 1", "",
      "further ones kept by metric, saved when they are scored"},
     {"run.best_metric", SCHEMA_TEXT, "loss", "", "metric of keep_best"},
     {"run.best_is_max", SCHEMA_BOOL, "false", "",
      "true: larger values are better"},
     {"run.summary_steps", SCHEMA_INT, "100", "", "0: no summaries"},
     {"run.log_steps", SCHEMA_INT, "100", "", ""},
-    {"run.eval_steps", SCHEMA_INT, "0", "",
+    {"run.eval_steps", SCHEMA_INT, "0; on a table an epoch", "",
      "evaluates every n local steps, beside training; 0: only at the end"},
     {"run.eval_weights", SCHEMA_CHOICE, "model", "model|center|ema|local|all",
      "scored during training; model: center and average, all: every worker's "
      "too, as at the end"},
     {"run.eval_seconds", SCHEMA_FLOAT, "0", "",
      "or at checkpoints, at least n seconds apart"},
-    {"run.early_stop_steps", SCHEMA_INT, "0", "",
-     "ends when best_metric has not improved for so many global steps, and "
-     "goes back to the best model"},
+    {"run.early_stop_steps", SCHEMA_INT, "0; on a table 25 evaluations", "",
+     "ends when best_metric has not improved for so many global steps; a run "
+     "ends with its best model, also at its last step"},
     {"run.warm_start", SCHEMA_TEXT, "", "",
      "a checkpoint or model_dir that gives the first values: what fits is "
      "taken over"},

@@ -139,9 +139,9 @@ enum {
 void split_blocks(split *s, const split_plan *p) {
     *s = (split){.seed = p->seed,
                  .eval_share = p->eval_share,
-                 .test_share = p->test_share};
-    if (p->folds > 0)
-        s->test_share = 0;
+                 .test_share = p->test_share,
+                 .folds = p->folds,
+                 .fold = p->fold};
 }
 
 // Rows of block `block` that a share has, so that the first k blocks together
@@ -156,9 +156,16 @@ static split_set block_set(const split *s, int64_t row) {
     int64_t rank = 0;
     for (int64_t i = block * BLOCK; i < (block + 1) * BLOCK; i++)
         rank += draw(s->seed, i) < mine;
-    const int64_t test = in_block(s->test_share, block);
-    const int64_t both = test + in_block(s->eval_share, block);
-    return rank < test ? SPLIT_TEST : rank < both ? SPLIT_EVAL : SPLIT_TRAIN;
+    const int64_t eval = in_block(s->eval_share, block);
+    int64_t first = 0, test = in_block(s->test_share, block);
+    if (s->folds > 0) {
+        first = BLOCK * s->fold / s->folds;
+        test = BLOCK * (s->fold + 1) / s->folds - first;
+    }
+    rank = (rank - first + BLOCK) % BLOCK; // from the test set on
+    return rank < test          ? SPLIT_TEST
+           : rank < test + eval ? SPLIT_EVAL
+                                : SPLIT_TRAIN;
 }
 
 // ---- use ---------------------------------------------------------------------

@@ -25,6 +25,7 @@ typedef struct split {
     size_t n; // classes; 0: the shares below, by blocks of rows
     split_range *eval, *test;
     double eval_share, test_share;
+    int64_t folds, fold;
 } split;
 
 typedef struct split_plan {

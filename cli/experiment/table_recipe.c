@@ -44,12 +44,21 @@ static bool says(const experiment *x, const char *key) {
     return tree_path(x->root, key) != NULL;
 }
 
+// Whoever sets more than a number of workers knows what they are for.
+static bool shapes_elastic(const experiment *x) {
+    const tree *t = tree_get(x->root, "elastic");
+    for (const tree *c = t ? t->child : NULL; c; c = c->next)
+        if (strcmp(c->key, "workers") != 0 && strcmp(c->key, "least_rows") != 0)
+            return true;
+    return false;
+}
+
 // Many workers on few rows see too little each, and their average is no better.
 static void fit_workers(const experiment *x, int64_t rows, settings *s) {
     hk_run_config *c = &s->config;
     const int64_t least =
         tree_int(tree_path(x->root, "elastic.least_rows"), LEAST_ROWS);
-    if (c->workers < 2 || says(x, "elastic.method") ||
+    if (c->workers < 2 || shapes_elastic(x) ||
         rows >= least * (int64_t)c->workers)
         return;
     s->workers_note = cli_printf(
@@ -100,8 +109,10 @@ static void fit_evaluations(const experiment *x, int64_t steps, settings *s) {
     if (says(x, "run.eval_steps") || s->eval_seconds > 0 || !steps ||
         !data_has(x, "eval"))
         return;
-    const int64_t every = steps / workers / EVALUATIONS;
-    s->eval_steps = every > 0 ? every : 1;
+    const int64_t batch = data_batch(x), own = steps / workers;
+    const int64_t epoch = (table_of(x)->rows + batch - 1) / batch / workers;
+    s->eval_steps = own / EVALUATIONS > epoch ? own / EVALUATIONS : epoch;
+    s->eval_steps = s->eval_steps > 0 ? s->eval_steps : 1;
     if (!says(x, "run.keep_best"))
         c->keep_best = 1;
     if (!says(x, "run.early_stop_steps"))
@@ -123,9 +134,10 @@ int recipe_apply(const experiment *x, const cli_args *a, settings *s) {
         s->epochs = r.epochs;
     fit_optimizer(x, &r, s);
     const int64_t steps = all_steps(x, t->rows, s);
-    const int failed = steps > 0 && !says(x, "optimizer.schedule")
-                           ? fit_schedule(steps, s)
-                           : 0;
+    // A sweep sets the rate itself.
+    const bool falls = steps > 0 && !says(x, "optimizer.schedule") &&
+                       strcmp(command, "sweep") != 0;
+    const int failed = falls ? fit_schedule(steps, s) : 0;
     if (!failed && alone)
         fit_evaluations(x, steps, s);
     return failed;

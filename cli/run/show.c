@@ -45,10 +45,9 @@ static const char *row_name(const char *weights) {
     return weights;
 }
 
-// What people do not look at, or see elsewhere; programs get all.
-static bool is_shown(const char *column) {
-    static const char *const not [] = {"average_loss", "label/mean",
-                                       "prediction/mean"};
+bool result_is_shown(const char *column) {
+    static const char *const not [] = {"average_loss", "global_step",
+                                       "label/mean", "prediction/mean"};
     for (size_t i = 0; i < sizeof not / sizeof not [0]; i++)
         if (strcmp(column, not [i]) == 0)
             return false;
@@ -68,7 +67,7 @@ void result_table(const hk_eval_result *r) {
     printf("%-16s", "");
     size_t shown = 0;
     for (size_t k = 0; k < g.n_columns; k++)
-        if (is_shown(g.columns[k]))
+        if (result_is_shown(g.columns[k]))
             g.columns[shown++] = g.columns[k];
     g.n_columns = shown;
     for (size_t k = 0; k < g.n_columns; k++)

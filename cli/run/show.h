@@ -6,6 +6,8 @@
 // A table with one row per set of weights and one column per metric, on
 // stdout. Worst case: nothing to show, nothing printed.
 void result_table(const hk_eval_result *r);
+// Do people look at this metric? Programs get all.
+bool result_is_shown(const char *metric);
 // "weights": {"center": {"loss": ...}, ...} without a brace around it.
 void result_json(FILE *f, const hk_eval_result *r);
 // How a training ended, in words on stderr.

@@ -44,8 +44,12 @@ typedef enum hk_missing {
 typedef enum hk_normalizer {
     HK_NORM_NONE = 0,
     HK_NORM_MEAN_STD = 1, // (x - mean) / std; a std of 0 counts as 1
-    HK_NORM_MIN_MAX = 2   // (x - min) / (max - min); 0 where they are equal
+    HK_NORM_MIN_MAX = 2,  // (x - min) / (max - min); 0 where they are equal
+    HK_NORM_QUANTILE = 3  // (r - 1/2) sqrt(12) with r the share of the data's
+                          // values below x, by HK_QUANTILES of them
 } hk_normalizer;
+
+#define HK_QUANTILES 129 // the least value, the greatest and 127 between
 
 // Applied to the raw value, before statistics and normaliser.
 typedef enum hk_transform {
@@ -65,6 +69,7 @@ typedef struct hk_numeric_options {
     // Statistics of the transformed values, `width` numbers each; NULL: by
     // hk_feature_set_fit. Only those that are needed are looked at.
     const double *mean, *std, *min, *max;
+    const double *quantiles; // width times HK_QUANTILES, each in rising order
 } hk_numeric_options;
 HK_API void hk_numeric_options_init(hk_numeric_options *opt,
                                     size_t struct_size);

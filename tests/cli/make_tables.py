@@ -58,7 +58,7 @@ write("stars.csv", ["a", "b", "stars"],
       [[a, b, 1 + a // 20] for a, b, _ in ROWS])
 write("dated.csv", ["when", "w", "y"],
       [[f"20{10 + i % 9}-{1 + i % 12:02d}-{1 + i % 28:02d}", 1 + i % 2,
-        1000 * (1 + i % 12)] for i in range(400)])
+        1000 * (1 + i % 12) + i % 7] for i in range(400)])
 
 for name in ("classes", "numbers"):
     with open(name + ".yaml", "w", encoding="utf-8") as out:

@@ -78,6 +78,7 @@ typedef enum hki_column_kind {
 // is not needed is NULL.
 typedef struct hki_stats {
     double *mean, *std, *min, *max;
+    double *quantiles; // width * HK_QUANTILES
 } hki_stats;
 
 typedef struct hki_leaf { // of a cross

@@ -26,7 +26,7 @@ hk_status hki_check_key(const char *what, const char *key) {
 
 // ---- numeric --------------------------------------------------------------
 
-HKI_NO_TAIL(hk_numeric_options, max);
+HKI_NO_TAIL(hk_numeric_options, quantiles);
 
 static const hk_numeric_options numeric_defaults = {
     .struct_size = sizeof(hk_numeric_options), .width = 1};
@@ -60,7 +60,7 @@ static hk_status check_numeric(const char *key, const hk_numeric_options *o) {
         return hki_fail(HK_E_INVALID_ARG,
                         "numeric column \"%s\": width %lld, not 1 to %lld", key,
                         (long long)o->width, (long long)HKI_MAX_VALUES);
-    if ((unsigned)o->normalizer > HK_NORM_MIN_MAX ||
+    if ((unsigned)o->normalizer > HK_NORM_QUANTILE ||
         (unsigned)o->transform > HK_TRANSFORM_LOG)
         return hki_fail(HK_E_INVALID_ARG,
                         "numeric column \"%s\": normalizer %d, transform %d",
@@ -103,6 +103,23 @@ static hk_status take_stats(hk_feature_set *s, hk_column *c, bool needed,
     return HK_OK;
 }
 
+static hk_status take_quantiles(hk_feature_set *s, hk_column *c,
+                                const double *given) {
+    if (c->normalizer != HK_NORM_QUANTILE)
+        return HK_OK;
+    c->unfitted |= given == NULL;
+    if (given == NULL)
+        return HK_OK;
+    const int64_t n = c->width * HK_QUANTILES;
+    for (int64_t i = 1; i < n; i++)
+        if (i % HK_QUANTILES != 0 && !(given[i] >= given[i - 1]))
+            return hki_fail(HK_E_INVALID_ARG,
+                            "numeric column \"%s\": quantile %lld is %g after "
+                            "%g; they rise",
+                            c->key, (long long)i, given[i], given[i - 1]);
+    return copy_stats(s, c->key, "quantile", given, n, &c->stats.quantiles);
+}
+
 static hk_status numeric_column(hk_feature_set *s, const char *key,
                                 const hk_numeric_options *opt,
                                 hk_column **out) {
@@ -126,6 +143,7 @@ static hk_status numeric_column(hk_feature_set *s, const char *key,
     HKI_TRY(take_stats(s, &c, by_std, "std", o.std, &c.stats.std));
     HKI_TRY(take_stats(s, &c, by_range, "min", o.min, &c.stats.min));
     HKI_TRY(take_stats(s, &c, by_range, "max", o.max, &c.stats.max));
+    HKI_TRY(take_quantiles(s, &c, o.quantiles));
     return hki_set_add(s, &c, out);
 }
 

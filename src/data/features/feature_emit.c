@@ -5,9 +5,39 @@
 
 // ---- floats ---------------------------------------------------------------
 
+// How many of the quantiles lie below x, or are not above it.
+static int64_t count_below(const double *q, double x, bool or_equal) {
+    int64_t low = 0, high = HK_QUANTILES;
+    while (low < high) {
+        const int64_t mid = (low + high) / 2;
+        if (q[mid] < x || (or_equal && q[mid] == x))
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+// The share of the data below x: between two quantiles on the line, and in the
+// middle of those that are equal to it.
+static double share_below(const double *q, double x) {
+    const int64_t below = count_below(q, x, false);
+    const int64_t upto = count_below(q, x, true);
+    const double last = HK_QUANTILES - 1;
+    if (upto > below)
+        return (double)(below + upto - 1) / 2 / last;
+    if (below == 0 || below == HK_QUANTILES)
+        return below == 0 ? 0 : 1;
+    const double gap = q[below] - q[below - 1];
+    return ((double)(below - 1) + (x - q[below - 1]) / gap) / last;
+}
+
 static double normalized(const hk_column *c, int64_t j, double x) {
     const hki_stats *const st = &c->stats;
     const double t = hki_transform(c->transform, x);
+    if (c->normalizer == HK_NORM_QUANTILE)
+        return (share_below(st->quantiles + j * HK_QUANTILES, t) - 0.5) *
+               sqrt(12);
     if (c->normalizer == HK_NORM_MEAN_STD)
         return (t - st->mean[j]) / (st->std[j] != 0 ? st->std[j] : 1);
     if (c->normalizer == HK_NORM_MIN_MAX) {

@@ -5,6 +5,7 @@
 #include "data/data.h"
 #include "data/features/feature.h"
 #include <math.h>
+#include <stdlib.h>
 
 typedef struct moments {
     int64_t count;
@@ -12,12 +13,23 @@ typedef struct moments {
     double min, max;
 } moments;
 
+// Values of the data, evenly over it: when there is no room, every second one
+// goes, and of those to come fewer are taken.
+typedef struct sample {
+    double *value;
+    size_t n;
+    int64_t seen, every;
+} sample;
+
+#define SAMPLE_ROOM 65536
+
 // One column that waits for data.
 typedef struct fit_column {
     hk_column *column;
     size_t value; // of the element
     hki_cells_scratch scratch;
     moments *moment;  // NUMERIC: `width` of them
+    sample *samples;  // the same, where quantiles are wanted; NULL: not
     hki_words counts; // VOCABULARY
     hki_stats stats;  // results, in the set's arena
     hki_words *words; // result
@@ -35,6 +47,9 @@ static void fit_deinit(fit *f) {
         fit_column *const c = &f->column[i];
         hki_cells_deinit(&c->scratch);
         hki_free(c->moment);
+        for (int64_t j = 0; c->samples != NULL && j < c->column->width; j++)
+            hki_free(c->samples[j].value);
+        hki_free(c->samples);
         hki_words_deinit(&c->counts);
         hki_words_deinit(c->words);
         hki_free(c->words);
@@ -56,9 +71,10 @@ static hk_status bind_column(fit *f, const hk_element *spec, hk_column *column,
                         column->key);
     c->value = (size_t)v;
     HKI_TRY(hki_cells_check(&spec->values[v], f->batched, numeric, &per_row));
-    if (numeric)
-        HKI_TRY(hki_zalloc_array((size_t)column->width, sizeof *c->moment,
-                                 &c->moment));
+    const size_t width = numeric ? (size_t)column->width : 0;
+    HKI_TRY(hki_zalloc_array(width, sizeof *c->moment, &c->moment));
+    if (numeric && column->normalizer == HK_NORM_QUANTILE)
+        HKI_TRY(hki_zalloc_array(width, sizeof *c->samples, &c->samples));
     return HK_OK;
 }
 
@@ -82,6 +98,35 @@ static void moments_add(moments *m, double x) {
     m->max = m->count == 1 ? x : fmax(m->max, x);
 }
 
+static hk_status sample_add(sample *s, double x) {
+    if (s->value == NULL) {
+        HKI_TRY(hki_alloc_array(SAMPLE_ROOM, sizeof *s->value, &s->value));
+        s->every = 1;
+    }
+    if (s->seen++ % s->every != 0)
+        return HK_OK;
+    if (s->n == SAMPLE_ROOM) {
+        for (size_t i = 0; i < SAMPLE_ROOM / 2; i++)
+            s->value[i] = s->value[2 * i];
+        s->n /= 2;
+        s->every *= 2;
+    }
+    s->value[s->n++] = x;
+    return HK_OK;
+}
+
+static int by_value(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void sample_quantiles(sample *s, double *out) {
+    qsort(s->value, s->n, sizeof *s->value, by_value);
+    for (size_t k = 0; k < HK_QUANTILES; k++)
+        out[k] = s->value[(k * (s->n - 1) + (HK_QUANTILES - 1) / 2) /
+                          (HK_QUANTILES - 1)];
+}
+
 static hk_status add_numbers(fit_column *c, const hki_cells *cells) {
     const hk_column *const column = c->column;
     for (int64_t r = 0; r < cells->rows; r++) {
@@ -96,6 +141,8 @@ static hk_status add_numbers(fit_column *c, const hki_cells *cells) {
                                 column->name, x, (long long)r);
             if (!missing)
                 moments_add(&c->moment[j], t);
+            if (!missing && c->samples != NULL)
+                HKI_TRY(sample_add(&c->samples[j], t));
         }
     }
     return HK_OK;
@@ -166,6 +213,9 @@ static hk_status numeric_result(fit *f, fit_column *c) {
     HKI_TRY(need(a, col, by_std, col->stats.std, &st->std));
     HKI_TRY(need(a, col, by_range, col->stats.min, &st->min));
     HKI_TRY(need(a, col, by_range, col->stats.max, &st->max));
+    if (c->samples != NULL)
+        HKI_TRY(hki_arena_alloc(a, (size_t)col->width * HK_QUANTILES,
+                                sizeof *st->quantiles, &st->quantiles));
     for (int64_t j = 0; j < col->width; j++) {
         const moments *const m = &c->moment[j];
         if (m->count == 0)
@@ -178,6 +228,8 @@ static hk_status numeric_result(fit *f, fit_column *c) {
             st->min[j] = m->min;
         if (st->max != NULL)
             st->max[j] = m->max;
+        if (st->quantiles != NULL)
+            sample_quantiles(&c->samples[j], st->quantiles + j * HK_QUANTILES);
     }
     return HK_OK;
 }
@@ -202,6 +254,8 @@ static void settle(fit_column *c) {
         col->stats.min = st->min;
     if (st->max != NULL)
         col->stats.max = st->max;
+    if (st->quantiles != NULL)
+        col->stats.quantiles = st->quantiles;
     if (c->words != NULL) {
         col->words = c->words;
         c->words = NULL;

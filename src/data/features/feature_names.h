@@ -12,7 +12,7 @@ typedef struct hki_name {
 } hki_name;
 
 // Entry i has the value i; columns: i + 1.
-extern const hki_name hki_missing_names[7], hki_normalizer_names[3],
+extern const hki_name hki_missing_names[7], hki_normalizer_names[4],
     hki_transform_names[2], hki_combiner_names[3], hki_column_names[9];
 
 #endif // HKI_FEATURE_NAMES_H

@@ -112,6 +112,8 @@ static const char *joined(hki_onnx *o, const char *const *parts, size_t n) {
 }
 
 static const char *numeric(writing *w, const hk_column *c) {
+    if (c->normalizer == HK_NORM_QUANTILE)
+        return refuse(w, c, "it is normalised by quantiles");
     const char *const x = raw_numbers(w, c);
     const char *parts[2];
     parts[0] = hki_onnx_cast(

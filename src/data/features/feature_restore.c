@@ -11,9 +11,10 @@ const hki_name hki_missing_names[7] = {
     {"default", HK_MISSING_DEFAULT}, {"mean", HK_MISSING_MEAN},
     {"bucket", HK_MISSING_BUCKET},   {"drop", HK_MISSING_DROP},
     {"flag", HK_MISSING_FLAG}};
-const hki_name hki_normalizer_names[3] = {{"none", HK_NORM_NONE},
+const hki_name hki_normalizer_names[4] = {{"none", HK_NORM_NONE},
                                           {"mean_std", HK_NORM_MEAN_STD},
-                                          {"min_max", HK_NORM_MIN_MAX}};
+                                          {"min_max", HK_NORM_MIN_MAX},
+                                          {"quantile", HK_NORM_QUANTILE}};
 const hki_name hki_transform_names[2] = {{"none", HK_TRANSFORM_NONE},
                                          {"log", HK_TRANSFORM_LOG}};
 const hki_name hki_combiner_names[3] = {{"sum", HK_COMBINE_SUM},
@@ -168,6 +169,8 @@ static hk_status read_numeric(hk_feature_set *s, hki_arena *a,
     HKI_TRY(get_numbers(a, o, "std", n, &opt.std, NULL));
     HKI_TRY(get_numbers(a, o, "min", n, &opt.min, NULL));
     HKI_TRY(get_numbers(a, o, "max", n, &opt.max, NULL));
+    HKI_TRY(
+        get_numbers(a, o, "quantiles", n * HK_QUANTILES, &opt.quantiles, NULL));
     opt.missing = (hk_missing)missing;
     opt.normalizer = (hk_normalizer)normalizer;
     opt.transform = (hk_transform)transform;

@@ -83,7 +83,8 @@ static hk_status put_numeric(hki_buf *b, const hk_column *c) {
     HKI_TRY(put_numbers(b, "mean", c->stats.mean, n));
     HKI_TRY(put_numbers(b, "std", c->stats.std, n));
     HKI_TRY(put_numbers(b, "min", c->stats.min, n));
-    return put_numbers(b, "max", c->stats.max, n);
+    HKI_TRY(put_numbers(b, "max", c->stats.max, n));
+    return put_numbers(b, "quantiles", c->stats.quantiles, n * HK_QUANTILES);
 }
 
 static hk_status put_categorical(hki_buf *b, const hk_column *c) {

@@ -1,0 +1,190 @@
+// cmd_init.c - writes the experiment of a table.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "experiment/csv_table.h"
+#include "experiment/run_record.h"
+#include "experiment/table_recipe.h"
+
+// ---- the table ---------------------------------------------------------------
+
+// An experiment that says nothing but the file and the label.
+static experiment *bare(const char *file, const char *label) {
+    static const char text[] = "model: {canned: dnn}\n"
+                               "data: {train: {source: csv}}\n";
+    experiment *x = cli_alloc(sizeof *x);
+    x->root = tree_parse(text, sizeof text - 1, "init");
+    x->path = cli_strdup(file);
+    x->dir = cli_strdup(".");
+    if (!x->root || !tree_set_text(x->root, "data.train.files", file) ||
+        (label && !tree_set_text(x->root, "data.train.label", label)))
+        return NULL;
+    return x;
+}
+
+static int ask_label(const data_user *u, const char *file) {
+    dialect d;
+    if (dialect_find(u, &file, 1, NULL, 0, &d) != HK_OK)
+        return cli_fail("which column is to be learnt? --label NAME says it");
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    for (size_t i = 0; f && i < d.n && i < 40; i++)
+        fprintf(f, "%s%s", i ? ", " : "", d.names[i]);
+    if (f)
+        fclose(f);
+    const int failed =
+        cli_fail("which column is to be learnt? --label NAME "
+                 "says it; %s has %s%s",
+                 file, text ? text : "", d.n > 40 ? ", ..." : "");
+    free(text);
+    dialect_free(&d);
+    return failed;
+}
+
+// ---- the file ----------------------------------------------------------------
+
+static void put_comment(FILE *f, const char *text) {
+    fputs("# ", f);
+    for (; *text; text++) {
+        fputc(*text, f);
+        if (*text == '\n' && text[1])
+            fputs("# ", f);
+    }
+    fputc('\n', f);
+}
+
+static void put_model(FILE *f, const table *t, const table_recipe *r) {
+    fprintf(f, "\nmodel:\n"
+               "  canned: dnn            # or linear, wide_deep\n");
+    if (!t->n_words && !t->classes)
+        fprintf(f, "  # target: log          # of a label over several "
+                   "magnitudes; default standard\n");
+    else
+        fprintf(f, "  # class_weights: balanced\n");
+    fprintf(f,
+            "  # hidden: [%lld, %lld]\n"
+            "  # dropout: %g\n"
+            "  # normalize: quantile   # of numbers; default standard\n",
+            (long long)r->hidden[0], (long long)r->hidden[1], r->dropout);
+}
+
+static void put_data(FILE *f, const table *t, const char *file) {
+    fprintf(f, "\ndata:\n"
+               "  train:\n"
+               "    source: csv\n"
+               "    files: ");
+    cli_json_string(f, file);
+    fputs("\n    label: ", f);
+    cli_json_string(f, t->label);
+    fprintf(f,
+            "\n"
+            "    # exclude: [NAME]     # columns to leave out\n"
+            "    # columns: {NAME: text}   # a type: int, float, text, date\n"
+            "    # on_missing_label: drop\n"
+            "  # holdout: 0.1          # of the rows, to choose the model "
+            "by\n"
+            "  # test: {share: 0.1}    # others, to score it at the end\n");
+}
+
+static void put_run(FILE *f, const table_recipe *r) {
+    fprintf(f,
+            "\n# By the number of rows, unless you say otherwise:\n"
+            "# optimizer: {type: adamw, learning_rate: %g, weight_decay: %g}\n"
+            "# run: {epochs: %lld}      # at most; a plateau ends it before\n",
+            r->learning_rate, r->weight_decay, (long long)r->epochs);
+}
+
+static char *yaml_of(const table *t, const char *file) {
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f)
+        return NULL;
+    const table_recipe r = recipe_of(t->rows);
+    put_comment(f, t->summary);
+    put_model(f, t, &r);
+    put_data(f, t, file);
+    put_run(f, &r);
+    fclose(f);
+    return text;
+}
+
+// sales.csv becomes sales.yaml, in this folder.
+static char *output_of(const char *file) {
+    const char *slash = strrchr(file, '/');
+    char *name = cli_strdup(slash ? slash + 1 : file);
+    char *dot = strchr(name, '.');
+    if (dot && dot != name)
+        *dot = '\0';
+    char *out = cli_printf("%s.yaml", name);
+    free(name);
+    return out;
+}
+
+// Paths of an experiment are seen from its folder.
+static char *path_from(const char *output, const char *file) {
+    char *real = strchr(output, '/') ? realpath(file, NULL) : NULL;
+    char *path = cli_strdup(real ? real : file);
+    free(real);
+    return path;
+}
+
+static int write_yaml(const cli_args *a, const table *t, const char *file) {
+    char *output = cli_has(a, "output")
+                       ? cli_strdup(cli_string(a, "output", ""))
+                       : output_of(file);
+    int failed = 0;
+    if (access(output, F_OK) == 0 && !cli_has(a, "force"))
+        failed = cli_fail("%s: is there already; --force writes over it, -o "
+                          "takes another name",
+                          output);
+    char *path = path_from(output, file);
+    char *text = failed ? NULL : yaml_of(t, path);
+    if (text)
+        failed = write_whole(output, text, strlen(text));
+    if (text && !failed) {
+        cli_note("%s\n\nwritten      %s\nnext         hooke train %s",
+                 t->summary, output, output);
+    }
+    free(text);
+    free(path);
+    free(output);
+    return failed;
+}
+
+static int run(const cli_args *a) {
+    const char *file = cli_operand(a, 0);
+    const char *label = cli_string(a, "label", NULL);
+    experiment *x = bare(file, label);
+    if (!x)
+        return CLI_FAILED;
+    const data_user u = {.x = x, .set = "train"};
+    if (!label)
+        return ask_label(&u, file);
+    table *t = cli_alloc(sizeof *t);
+    const int failed = table_learn_csv(t, &u, &file, 1);
+    return failed ? failed : write_yaml(a, t, file);
+}
+
+static const cli_option options[] = {
+    CLI_OPTION("label", 'l', CLI_STRING, "NAME", "the column to learn"),
+    CLI_OPTION("output", 'o', CLI_FILE, "FILE",
+               "the experiment; default the table's name with .yaml"),
+    CLI_SWITCH("force", 0, "writes over a file that is there"),
+    {0}};
+
+const cli_command cmd_init = {
+    .name = "init",
+    .operands = "TABLE",
+    .min_operands = 1,
+    .max_operands = 1,
+    .summary = "write the experiment of a CSV file",
+    .about = "Looks at all rows of TABLE, shows what its columns are and what "
+             "will be done with them, and writes an experiment with comments, "
+             "ready for hooke train.",
+    .examples = "hooke init flats.csv --label price\n"
+                "hooke train flats.yaml",
+    .options = options,
+    .run = run};
