@@ -200,6 +200,85 @@ static void test_linear_reference(void **state) {
     hk_context_destroy(ctx);
 }
 
+static double evaluated(hk_estimator *e, const hk_source *in,
+                        const char *metric) {
+    hk_eval_result *r;
+    double v;
+    assert_ok(hk_estimator_evaluate(e, in, NULL, &r));
+    assert_ok(hk_eval_result_get(r, metric, NULL, &v));
+    hk_eval_result_destroy(r);
+    return v;
+}
+
+// The loss is that of the scaled label, scores and predictions are in its unit.
+static void test_targets(void **state) {
+    (void)state;
+    hk_context *ctx;
+    assert_ok(hk_context_create(NULL, &ctx));
+    feed f = {.s = columns(1, 0), .regression = true};
+    const hk_source in = hk_source_function(input, &f);
+    double mean = 0, square = 0;
+    for (int i = 0; i < ROWS; i++) {
+        mean += (double)score[i] / ROWS;
+        square += (double)score[i] * (double)score[i] / ROWS;
+    }
+    const double scale = sqrt(square - mean * mean);
+    hk_optimizer_options adam;
+    hk_optimizer_options_init(&adam, sizeof adam, HK_OPT_ADAM);
+    adam.learning_rate = 0.05;
+    for (int k = HK_TARGET_RAW; k <= HK_TARGET_STANDARD; k++) {
+        hk_estimator *e;
+        hk_canned_options o;
+        hk_canned_options_init(&o, sizeof o, HK_CANNED_LINEAR);
+        o.features = f.s;
+        o.n_classes = 0;
+        o.optimizer = &adam;
+        o.target = (hk_target)k;
+        o.target_mean = k ? mean : 0;
+        o.target_scale = k ? scale : 1;
+        assert_ok(hk_canned_create(ctx, &o, NULL, &e));
+        const double loss = train_and_score(e, &in, 300, "average_loss");
+        const double rmse = evaluated(e, &in, "rmse");
+        const double unit = k ? scale : 1;
+        assert_close(rmse, sqrt(loss) * unit, 1e-5, 1e-4);
+        assert_close(evaluated(e, &in, "r2"), 1 - rmse * rmse / scale / scale,
+                     1e-3, 1e-3);
+        assert_true(evaluated(e, &in, "mae") <= rmse);
+        assert_true(rmse < 0.5 * scale);
+        assert_close(evaluated(e, &in, "prediction/mean"), mean, 0.1 * scale,
+                     0);
+        hk_estimator_destroy(e);
+    }
+    hk_feature_set_release(f.s);
+    hk_context_destroy(ctx);
+}
+
+// A class that weighs nothing is never predicted.
+static void test_class_weights(void **state) {
+    (void)state;
+    hk_context *ctx;
+    assert_ok(hk_context_create(NULL, &ctx));
+    feed f = {.s = columns(0, 1)};
+    const hk_source in = hk_source_function(input, &f);
+    const double weights[2][2] = {{1, 0}, {0, 1}};
+    for (int k = 0; k < 2; k++) {
+        hk_estimator *e;
+        hk_canned_options o;
+        hk_canned_options_init(&o, sizeof o, HK_CANNED_DNN);
+        o.features = f.s;
+        o.hidden = (const int64_t[]){8};
+        o.n_hidden = 1;
+        o.class_weights = weights[k];
+        o.n_class_weights = 2;
+        assert_ok(hk_canned_create(ctx, &o, NULL, &e));
+        const double share = train_and_score(e, &in, 200, "prediction/mean");
+        assert_true(k ? share > 0.9 : share < 0.1);
+        hk_estimator_destroy(e);
+    }
+    hk_feature_set_release(f.s);
+    hk_context_destroy(ctx);
+}
+
 // Two estimators of equal options share their graphs; predictions of a
 // classifier are probabilities.
 static void test_sharing_and_predictions(void **state) {
@@ -315,6 +394,16 @@ static void test_bad_options(void **state) {
     o.dropout = 1;
     assert_status(hk_canned_create(ctx, &o, NULL, &e), HK_E_INVALID_ARG);
     o.dropout = 0;
+    o.target_scale = 0;
+    assert_status(hk_canned_create(ctx, &o, NULL, &e), HK_E_INVALID_ARG);
+    o.target_scale = 1;
+    o.n_class_weights = 3;
+    o.class_weights = (const double[]){1, 1, 1};
+    assert_status(hk_canned_create(ctx, &o, NULL, &e), HK_E_INVALID_ARG);
+    o.n_class_weights = 2;
+    o.class_weights = (const double[]){1, -1};
+    assert_status(hk_canned_create(ctx, &o, NULL, &e), HK_E_INVALID_ARG);
+    o.n_class_weights = 0;
     o.features = wide;
     assert_status(hk_canned_create(ctx, &o, NULL, &e), HK_E_INVALID_ARG);
     o.kind = (hk_canned_kind)9;
@@ -329,9 +418,11 @@ static hk_status create(void *user) {
     hk_canned_options o;
     hk_canned_options_init(&o, sizeof o, HK_CANNED_DNN_LINEAR);
     o.features = user;
-    o.label = "label";
+    o.label = o.weight = "label";
     o.hidden = (const int64_t[]){4};
     o.n_hidden = 1;
+    o.class_weights = (const double[]){1, 2};
+    o.n_class_weights = 2;
     HKI_TRY(hk_canned_model_create(&o, &c));
     hk_canned_model_destroy(c);
     return HK_OK;
@@ -354,6 +445,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wide_and_deep),
         cmocka_unit_test(test_linear_reference),
+        cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_class_weights),
         cmocka_unit_test(test_sharing_and_predictions),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_bad_options),

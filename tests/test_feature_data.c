@@ -83,6 +83,47 @@ static void test_fit_numbers(void **state) {
     }
 }
 
+static int by_value(const void *a, const void *b) {
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+// The values at even places of the sorted data, and the same after a way
+// through a file.
+static void test_fit_quantiles(void **state) {
+    (void)state;
+    static float x[ROWS];
+    make_numbers(x);
+    hk_value v[] = {numbers("x", HK_F32, x, ROWS, 0)};
+    hk_dataset *const d = rows_of(v, 1);
+    hk_feature_set *const s = new_set(), *back;
+    hk_numeric_options o;
+    hk_numeric_options_init(&o, sizeof o);
+    o.normalizer = HK_NORM_QUANTILE;
+    o.missing = HK_MISSING_FLAG;
+    hk_feature_use(s, hk_numeric_column(s, "x", &o), HK_USE_DEEP);
+    assert_status(hk_feature_set_finish(s), HK_E_STATE);
+    assert_ok(hk_feature_set_fit(s, d, NULL));
+    assert_ok(hk_feature_set_finish(s));
+    size_t n = 0, size;
+    for (size_t i = 0; i < ROWS; i++)
+        if (!isnan(x[i]))
+            x[n++] = x[i];
+    qsort(x, n, sizeof *x, by_value);
+    char *text = malloc(1 << 20);
+    assert_ok(hk_feature_set_save(s, text, 1 << 20, &size));
+    assert_ok(hk_feature_set_restore(text, size, &back));
+    const double *const q = hk_feature_set_find(back, "x")->stats.quantiles;
+    for (size_t k = 0; k < HK_QUANTILES; k++) {
+        const double at = (double)(k * (n - 1)) / (HK_QUANTILES - 1);
+        assert_close(q[k], (double)x[(size_t)(at + 0.5)], 0, 0);
+    }
+    free(text);
+    hk_dataset_release(d);
+    hk_feature_set_release(s);
+    hk_feature_set_release(back);
+}
+
 // What is given stays, what is not is fitted.
 static void test_fit_the_rest(void **state) {
     (void)state;
@@ -727,6 +768,7 @@ static void test_adult(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fit_numbers),
+        cmocka_unit_test(test_fit_quantiles),
         cmocka_unit_test(test_fit_the_rest),
         cmocka_unit_test(test_fit_words),
         cmocka_unit_test(test_words_with_breaks),

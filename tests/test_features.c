@@ -309,6 +309,12 @@ static void test_numeric(void **state) {
          2,
          2,
          {1, 0, -1, 0, 0, 1}},
+        {HK_NORM_MIN_MAX,
+         HK_TRANSFORM_NONE,
+         HK_MISSING_FLAG,
+         0,
+         2,
+         {1.75f, 0, -0.25f, 0, 0.75f, 1}},
     };
     for (size_t i = 0; i < HKI_COUNT(cases); i++) {
         hk_value v[] = {numbers("x", HK_F32, x, 3, 0)};
@@ -333,6 +339,50 @@ static void test_numeric(void **state) {
         hk_iter_destroy(it);
         hk_feature_set_release(s);
     }
+}
+
+// The share of the data below, between quantiles on a line, from -sqrt(3) to
+// sqrt(3); what is equal to several of them is in their middle.
+static void test_numeric_quantiles(void **state) {
+    (void)state;
+    const float x[] = {64, 0, 128, -9, 500, 32.5f, 100};
+    double even[HK_QUANTILES], tied[HK_QUANTILES];
+    for (int i = 0; i < HK_QUANTILES; i++) {
+        even[i] = i;
+        tied[i] = i < 64 ? i : 100; // half of the data is 100
+    }
+    const double share[2][7] = {
+        {.5, 0, 1, 0, 1, 32.5 / 128, 100. / 128},
+        {(63 + 1. / 37) / 128, 0, 1, 0, 1, 32.5 / 128, .75}};
+    for (int k = 0; k < 2; k++) {
+        hk_value v[] = {numbers("x", HK_F32, x, 7, 0)};
+        hk_feature_set *const s = new_set();
+        hk_numeric_options o;
+        hk_numeric_options_init(&o, sizeof o);
+        o.normalizer = HK_NORM_QUANTILE;
+        o.quantiles = k ? tied : even;
+        hk_feature_use(s, hk_numeric_column(s, "x", &o), HK_USE_DEEP);
+        assert_ok(hk_feature_set_finish(s));
+        float expected[7];
+        for (int i = 0; i < 7; i++)
+            expected[i] = (float)((share[k][i] - 0.5) * sqrt(12));
+        const hk_features_options fo = batched();
+        hk_iter *it;
+        const hk_element *const e =
+            first_of(hk_data_features(batch_of(v, 1), s, &fo), &it);
+        expect_floats(e, "dense", expected, 7);
+        hk_iter_destroy(it);
+        hk_feature_set_release(s);
+    }
+    hk_feature_set *const bad = new_set();
+    hk_numeric_options o;
+    hk_numeric_options_init(&o, sizeof o);
+    o.normalizer = HK_NORM_QUANTILE;
+    even[7] = 1;
+    o.quantiles = even;
+    hk_numeric_column(bad, "x", &o);
+    assert_status(hk_feature_set_status(bad), HK_E_INVALID_ARG);
+    hk_feature_set_release(bad);
 }
 
 // A constant column has no spread: its normal value is 0, not NaN.
@@ -1133,6 +1183,7 @@ int main(void) {
         cmocka_unit_test(test_hash_buckets_as_tensorflow),
         cmocka_unit_test(test_cross_is_stable),
         cmocka_unit_test(test_numeric),
+        cmocka_unit_test(test_numeric_quantiles),
         cmocka_unit_test(test_numeric_constant),
         cmocka_unit_test(test_numeric_types),
         cmocka_unit_test(test_bucketized),
