@@ -302,6 +302,11 @@ static int run_folds(const cli_args *a) {
 
 // A launcher gives every process its role; without one all is here.
 static int run(const cli_args *a) {
+    if (cli_has(a, "folds") &&
+        (cli_has(a, "processes") || cli_has(a, "cluster")))
+        return cli_usage_error(cli_command_of(a),
+                               "--folds trains in this process; leave out "
+                               "--processes and --cluster");
     if (cli_has(a, "processes")) {
         const int failed = cli_has(a, "fresh") ? run_afresh(a) : 0;
         return failed ? failed : run_processes(a);

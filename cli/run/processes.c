@@ -75,7 +75,7 @@ static bool is_ours(const char *name) {
         "workers", "steps",       "epochs", "seconds",  "threads",
         "linger",  "progress",    "quiet",  "json",     "processes",
         "cluster", "launcher",    "port",   "hostfile", "center-count",
-        "metrics", "center-file", "fresh"};
+        "metrics", "center-file", "fresh",  "folds"};
     for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
         if (strcmp(ours[i], name) == 0)
             return true;
