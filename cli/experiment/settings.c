@@ -236,12 +236,13 @@ static int read_run(const experiment *x, const tree *t, const cli_args *a,
         const bool sweep = strcmp(cli_command_of(a)->name, "sweep") == 0;
         s->model_dir = cli_printf("runs/%s%s", x->name, sweep ? "-sweep" : "");
     }
-    const int64_t fold = tree_int(tree_path(x->root, "data.fold"), 0);
-    if (tree_path(x->root, "data.folds")) { // each fold is a run of its own
-        char *dir =
+    // Each fold is a run of its own.
+    if (tree_path(x->root, "data.folds") && !x->run_dir) {
+        const int64_t fold = tree_int(tree_path(x->root, "data.fold"), 0);
+        char *own =
             cli_printf("%s/fold-%lld", s->model_dir, (long long)fold + 1);
         free(s->model_dir);
-        s->model_dir = dir;
+        s->model_dir = own;
     }
     c->model_dir = s->model_dir;
     c->seed = (uint64_t)tree_int(tree_get(t, "seed"), 1);
