@@ -11,6 +11,7 @@
 #   make bench-compare  what fell by more than 10 % since docs/bench.json
 #   make bench-record   the last results into docs/bench.json
 #   make kill-test either side of an exchange killed KILLS times
+#                  (kill-test-python: workers of PyTorch, after test-python)
 #   make resume-test  RUNS runs interrupted and gone on with (RESUME_SEED)
 #   make docs      the C API reference in build/docs/api
 #   make install   PREFIX=/usr/local DESTDIR=
@@ -99,6 +100,12 @@ bench-accuracy:
 	$(call build,release,hooke_program)
 	@bench/run_accuracy.py --python $(PEER_PYTHON) $(ACCURACY)
 
+# What joining costs a loop of PyTorch, and the exchange against what others
+# offer (PEER_PYTHON has PyTorch; PYTHON_BENCH: more arguments).
+bench-python:
+	$(call build,release,hooke)
+	@$(PEER_PYTHON) bench/run_python.py $(PYTHON_BENCH)
+
 # From `hooke train` to its first step.
 bench-start:
 	$(call build,release,hooke_program)
@@ -119,6 +126,12 @@ soak-elastic:
 kill-test:
 	$(call build,release,test_exactly_once)
 	@build/release/tests/test_exactly_once --kills $(KILLS)
+
+# The same with PyTorch's workers.
+kill-test-python:
+	$(call build,release,hooke)
+	@build/python/bin/python bindings/python/tests/kill_workers.py \
+	    --kills $(KILLS)
 
 resume-test:
 	$(call build,release,hooke_program)
@@ -155,6 +168,6 @@ clean:
 
 .PHONY: all demo test test-interop test-python wheel test-wheel bench bench-step bench-optim bench-elastic \
         bench-estimator bench-data bench-files bench-exchange bench-threads \
-        bench-start \
+        bench-start bench-python kill-test-python \
         bench-compare bench-record fuzz \
         bench-accuracy soak-elastic kill-test resume-test docs chaos wan ci-full install clean

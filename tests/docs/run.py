@@ -12,6 +12,7 @@ or skipped for a reason that stands in front of it:
     ```c        compiled; what it is has to be said (below)
     ```yaml, ```csv  written to a file that has to be named
     ```json     read, and written to a file if one is named
+    ```python   compiled; bindings/python/tests/test_docs.py runs it
     ```text     neither
 
 The blocks of a page share one private folder, in which examples/ and
@@ -304,6 +305,8 @@ def do_block(block, work, place):
         json.loads(block.text)
         if block.mark("file") is not None:
             write_file(block, work)
+    elif block.language == "python":  # run by bindings/python/tests/test_docs.py
+        compile(block.text, str(work), "exec")
     elif block.language != "text":
         raise Failure(f"a block of kind '{block.language}' is neither run nor "
                       "skipped; text is for what is neither")

@@ -1,0 +1,42 @@
+"""The Python of README.md and docs/python.md, run in the order of the page."""
+import re
+
+import pytest
+import torch
+from conftest import ROOT
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import hooke
+
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / page).read_text(),
+                      re.M | re.S)
+
+
+def loss(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_page(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hooke.generate_key("cluster.key")
+    names = {"torch": torch, "DataLoader": DataLoader, "loss": loss,
+             "Net": lambda: nn.Linear(4, 3),
+             "ds": TensorDataset(torch.randn(2000, 4),
+                                 torch.randint(0, 3, (2000,)))}
+    found = blocks(page)
+    assert found
+    for text in found:
+        # Every block is a reader's first: a center of its own.
+        with hooke.start_center(key="cluster.key") as center:
+            text = text.replace("host:2222", center.address.split(":", 1)[1])
+            if not torch.cuda.is_available():
+                text = text.replace(".cuda()", "")
+            if "center_state_dict(" in text and "join(" not in text:
+                # Somebody has to have brought a model.
+                names["hooke"].join(names["model"], None, center.address,
+                                    "cluster.key").leave()
+            exec(compile(text, page, "exec"), names)
