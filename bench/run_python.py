@@ -20,6 +20,7 @@ import argparse
 import importlib.util
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -88,7 +89,7 @@ def overhead(name, device, scheme, rounds, options):
             Served(scheme.replace("FOLDER", folder)) as center:
         plain = Side(name, device, None, options)
         ours = Side(name, device, center.address, options)
-        steps = PERIOD * (2 if device == "cuda" else 5)
+        steps = 2 * PERIOD
         for side in plain, ours:
             side.block(steps)
         ours.worker.flush()
@@ -138,6 +139,14 @@ def lines_of(child):
     return out
 
 
+def sweep(child):
+    """Processes that it has left behind: they hold its output open."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
 def together(system, where, floats, rounds, die=None):
     """Four processes; the last one dies after `die` rounds."""
     started = []
@@ -148,6 +157,7 @@ def together(system, where, floats, rounds, die=None):
             args += ["--die", str(die)]
         started.append(subprocess.Popen(
             args, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            start_new_session=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"}))
     limit = time.monotonic() + 240
     try:
@@ -157,12 +167,12 @@ def together(system, where, floats, rounds, die=None):
                 child.wait(max(limit - time.monotonic(), 1))
             except subprocess.TimeoutExpired:
                 child.kill()
+            sweep(child)
             found.append((child, lines_of(child)))
         return found
     finally:
         for child in started:
-            if child.poll() is None:
-                child.kill()
+            sweep(child)
 
 
 def one_peer(system, floats, rounds):
@@ -225,7 +235,7 @@ def main():
     for name in (a.models or ("resnet50,gpt2" if a.cuda else "mlp")).split(","):
         if "overhead" in a.part.split(","):
             BATCH[name] = a.batch or BATCH[name]
-            r = overhead(name, device, a.address, a.rounds or 20, options)
+            r = overhead(name, device, a.address, a.rounds or 100, options)
             print_overhead(r)
             details.append(r)
             found.append(ratios.lower("%s/%s" % (name, device), r["ratio"],

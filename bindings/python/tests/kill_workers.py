@@ -13,7 +13,6 @@ has a file and is killed too.
 """
 import argparse
 import mmap
-import os
 import pathlib
 import random
 import signal
@@ -99,13 +98,15 @@ def work(address, worker, workers, folder):
             with torch.no_grad():
                 model.w[mine].add_(1)
             w.step()
-            # The center was away: an exchange that gets through settles what
-            # was left of those before it.
+            # The center was away, or went in the middle: what is left of an
+            # exchange goes out with the first that gets through after it.
             while True:
                 s = w.stats()
-                if (s.missed, s.reconnects) == (before.missed, before.reconnects):
+                if s.reachable and (s.missed, s.reconnects) == (
+                        before.missed, before.reconnects):
                     break
                 before = s
+                time.sleep(0.01)
                 w.exchange_now()
             journal.add()
 

@@ -102,7 +102,8 @@ class TorchSide:
         self.opt = torch.optim.SGD(self.model.parameters(), RATE,
                                    momentum=MOMENTUM)
         self.w = hooke.join(self.model, self.opt, center=address, period=PERIOD,
-                            moving_rate=ALPHA, worker=0, verbose=False)
+                            moving_rate=ALPHA, worker=0, overlap_steps=0,
+                            verbose=False)
 
     def step(self, x, y):
         out = self.model(torch.from_numpy(x)).squeeze(1)

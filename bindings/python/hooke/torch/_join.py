@@ -137,7 +137,9 @@ class TorchWorker(Worker):
         try:
             super().__init__(made, verbose and self._group.leads)
             self._overlap = self._choose_overlap(overlap_steps)
-            self._waits = overlap_waits or not self._group.alone
+            # Ranks of one worker have to agree on the step.
+            self._waits = (overlap_waits or mesh is not None
+                           or not self._group.alone)
             self._check_method()
             if hook and self._optimizer is not None:
                 self._hook(self._optimizer)
@@ -204,13 +206,12 @@ class TorchWorker(Worker):
         if wanted is not None and wanted > self.period:
             raise HookeError(f"overlap_steps is {wanted}, and the next exchange "
                              f"comes after {self.period}")
-        if self._values.device.type != "cuda":
-            return wanted or 0
-        if not can:
+        if not can and self._values.device.type == "cuda":
             log.warning("worker %d: method %s exchanges in place: the device "
                         "waits for it", self.id, self.method)
-            return 0
-        return 1 if wanted is None else wanted
+        if wanted is None:
+            return 1 if can else 0
+        return wanted
 
     def _check_method(self) -> None:
         if self.method == "drop_stale" and self.period != 1:
@@ -519,8 +520,8 @@ def join(model: nn.Module, optimizer: Any = None,
     share          called with name and tensor, says "average", "copy" (the last
                    worker's value, read by those who join), "local" or None: by
                    default floats are averaged, integers copied
-    overlap_steps  the exchange runs beside so many steps at least; default: 1 on
-                   a GPU, 0 (in place) elsewhere. Method elastic, rho 0
+    overlap_steps  the exchange runs beside so many steps at least; 0: in place.
+                   Default: 1 with method elastic and rho 0, the others cannot
     overlap_waits  takes effect after exactly so many steps, if need be by waiting
     compression    of what is sent: "none", "bf16", "int8"
     hook           False: steps are told with ``w.step()``
