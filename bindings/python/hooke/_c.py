@@ -834,6 +834,7 @@ PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hk_center_order_save": (c_int, (c_void_p, c_void_p, c_size_t, POINTER(c_size_t))),
     "hk_rates_ask_init": (None, (POINTER(hk_rates_ask), c_size_t)),
     "hk_rates_choose": (c_int, (POINTER(hk_rates_ask), POINTER(hk_rates))),
+    "hk_rates_workers": (c_uint32, (c_uint32, c_double)),
     "hk_elastic_options_init": (None, (POINTER(hk_elastic_options), c_size_t)),
     "hk_elastic_create": (c_int, (POINTER(hk_elastic_options), c_void_p, c_void_p, POINTER(c_void_p))),
     "hk_elastic_destroy": (None, (c_void_p,)),
