@@ -156,7 +156,7 @@ static hk_status build_source(const building *b, hki_opcode code,
 // ---- calls ------------------------------------------------------------------
 
 static hk_status get_node(const building *b, const json_t *v, hk_node **out) {
-    int64_t call, index;
+    int64_t call = 0, index = 0;
     if (json_is_null(v)) {
         *out = NULL;
         return HK_OK;
@@ -178,7 +178,7 @@ static hk_status get_attr(const json_t *list, const hki_model_attr *f,
         return bad(f->name, "has another length");
     for (int i = 0; i < f->n; i++) {
         const json_t *const v = json_array_get(list, (size_t)i);
-        int64_t n;
+        int64_t n = 0;
         double x;
         if (f->is_real) {
             HKI_TRY(hki_model_real(v, f->name, &x));

@@ -31,15 +31,16 @@ static void ask_for(const hki_crew *c, hk_rates_ask *ask) {
     ask->link = k->center != NULL ? HK_LINK_NETWORK : HK_LINK_MEMORY;
 }
 
-// As hki_snapshot wrote it; 0: there is none.
+// As a snapshot has written it; 0: there is none.
 static uint32_t measured_before(const hk_estimator *e) {
+    static const char head[] = "period ";
     const char *const text =
         e->ckpt != NULL ? hk_ckpt_meta(e->ckpt, "hooke.rates") : NULL;
-    unsigned period = 0;
-    if (text == NULL || strstr(text, "measured") == NULL ||
-        sscanf(text, "period %u", &period) != 1)
+    if (text == NULL || strncmp(text, head, strlen(head)) != 0 ||
+        strstr(text, "measured") == NULL)
         return 0;
-    return HKI_MIN(period, HKI_MOST_PERIOD);
+    const unsigned long period = strtoul(text + strlen(head), NULL, 10);
+    return (uint32_t)HKI_MIN(period, (unsigned long)HKI_MOST_PERIOD);
 }
 
 hk_status hki_rates_of_crew(hki_crew *c) {
