@@ -313,6 +313,50 @@ static void test_structural(void **state) {
 }
 
 // A rate that blows up fails its own trial only.
+// The same by prepare, which gives each trial its own fixed parameters.
+static hk_status prepare(void *user, const hk_trial *t, hk_estimator_options *e,
+                         hk_source *train, hk_source *eval) {
+    hk_params *const *const p = user;
+    assert_non_null(train);
+    assert_non_null(eval);
+    assert_string_equal(t->params[0].name, "width");
+    e->params = p[(int)t->params[0].number];
+    return HK_OK;
+}
+
+static void test_prepare(void **state) {
+    (void)state;
+    static const double units[] = {0, 1}, sizes[] = {2, 5};
+    hk_sweep_axis axis = {
+        .name = "units", .values = sizes, .n = 2, .integer = 1};
+    hk_params *p[2];
+    bed b;
+    bed_init(&b);
+    b.o.axes = &axis;
+    b.o.n_axes = 1;
+    hk_sweep_result *a, *r;
+    assert_ok(hk_sweep_run(b.ctx, &b.o, &a));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(hk_params_create(&p[i]));
+        assert_ok(hk_params_set_int(p[i], "units", (int64_t)sizes[i]));
+    }
+    axis =
+        (hk_sweep_axis){.name = "width", .values = units, .n = 2, .outside = 1};
+    b.o.prepare = prepare;
+    b.o.user = p;
+    b.o.on_trial = NULL;
+    assert_ok(hk_sweep_run(b.ctx, &b.o, &r));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(r->trials[i].status, HK_OK);
+        assert_true(r->trials[i].metric == a->trials[i].metric);
+        hk_params_destroy(p[i]);
+    }
+    assert_true(a->trials[0].metric != a->trials[1].metric);
+    hk_sweep_result_destroy(a);
+    hk_sweep_result_destroy(r);
+    bed_deinit(&b);
+}
+
 static void test_failed_trial(void **state) {
     (void)state;
     static const double rates[] = {1e30, 0.1};
@@ -440,6 +484,7 @@ int main(void) {
         cmocka_unit_test(test_bad_options),
         cmocka_unit_test(test_equals_training_by_hand),
         cmocka_unit_test(test_structural),
+        cmocka_unit_test(test_prepare),
         cmocka_unit_test(test_failed_trial),
         cmocka_unit_test(test_halving),
         cmocka_unit_test(test_folders),

@@ -24,17 +24,19 @@ typedef struct axes {
 // ---- which parameter a key is ----------------------------------------------
 
 // Numbers that change without a new graph have names of their own in the
-// library; everything else of the model is a structural parameter, known by
-// its path. NULL: cannot be swept.
+// library. NULL: a value of the experiment, which makes another one.
 static char *param_name(const experiment *x, const char *key) {
     static const char *const scalars[] = {"elastic.communication_period",
                                           "elastic.moving_rate", "elastic.rho",
                                           "model.dropout"};
+    // A schedule is made of the rate.
+    const bool scheduled = tree_path(x->root, "optimizer.schedule") != NULL;
     if (strncmp(key, "optimizer.", 10) == 0 && !strchr(key + 10, '.') &&
-        strcmp(key, "optimizer.type") != 0 &&
+        !scheduled && strcmp(key, "optimizer.type") != 0 &&
         strcmp(key, "optimizer.nesterov") != 0 &&
         strcmp(key, "optimizer.lookahead") != 0 &&
-        strcmp(key, "optimizer.clip_norm") != 0)
+        strcmp(key, "optimizer.clip_norm") != 0 &&
+        strcmp(key, "optimizer.schedule") != 0)
         return cli_strdup(key + 10);
     if (strcmp(key, "ema.decay") == 0)
         return cli_strdup("ema_decay");
@@ -53,7 +55,34 @@ static char *param_name(const experiment *x, const char *key) {
     }
     if (strncmp(key, "model.params.", 13) == 0)
         return cli_strdup(key + 13);
-    return strncmp(key, "model.", 6) == 0 ? cli_strdup(key) : NULL;
+    return NULL;
+}
+
+static bool begins(const char *s, const char *start) {
+    return strncmp(s, start, strlen(start)) == 0;
+}
+
+// What a sweep cannot change: which rows there are and what is learnt of their
+// columns is found out once, and how long a trial takes is the sweep's affair.
+static const char *why_not(const char *key) {
+    static const char *const once[] = {"model.canned", "model.columns",
+                                       "model.label", "model.input"};
+    static const char *const data[] = {".batch", ".shuffle", ".augment",
+                                       ".mean", ".std"};
+    if (begins(key, "optimizer.") || begins(key, "elastic.") ||
+        begins(key, "ema.") || strcmp(key, "run.seed") == 0)
+        return NULL;
+    for (size_t i = 0; i < sizeof once / sizeof once[0]; i++)
+        if (begins(key, once[i]))
+            return "columns are learnt once for all trials";
+    if (begins(key, "model."))
+        return NULL;
+    for (size_t i = 0; i < sizeof data / sizeof data[0]; i++)
+        if (begins(key, "data.train") && begins(key + 10, data[i]))
+            return NULL;
+    return begins(key, "data.") ? "the data is looked at once for all trials"
+                                : "optimizer.*, elastic.*, ema.*, model.*, "
+                                  "run.seed and data.train.batch can";
 }
 
 // Would the experiment be a good one with this value? Says so if not.
@@ -77,20 +106,47 @@ static int add_axis(const cli_args *a, const experiment *x, axes *all,
                                MOST_AXES);
     char *key = cli_strdup(pair);
     key[eq - pair] = '\0';
+    const char *why = why_not(key);
+    if (why)
+        return cli_usage_error(cli_command_of(a), "'%s' cannot be swept; %s",
+                               key, why);
+    if (strcmp(key, "elastic.workers") == 0 && cli_has(a, "workers"))
+        return cli_usage_error(cli_command_of(a),
+                               "--workers and a sweep over elastic.workers");
     char *name = param_name(x, key);
-    if (!name)
-        return cli_usage_error(
-            cli_command_of(a),
-            "'%s' cannot be swept; optimizer.*, elastic.*, ema.decay and "
-            "model.* can",
-            key);
     all->keys[all->n] = key;
-    all->list[all->n] = (hk_sweep_axis){.name = name};
+    all->list[all->n] =
+        (hk_sweep_axis){.name = name ? name : key, .outside = !name};
     *rest = cli_strdup(eq + 1);
     return 0;
 }
 
-// key=0.1,0.2: numbers if all are, else texts. Structural ones are texts.
+// The next value of a list: up to a comma that is in no brackets or quotes.
+static char *next_value(char **rest) {
+    char *const word = *rest;
+    int depth = 0;
+    char quote = 0;
+    if (!word)
+        return NULL;
+    for (char *p = word; *p; p++) {
+        if (quote || *p == '"' || *p == '\'')
+            quote = !quote ? *p : *p == quote ? 0 : quote;
+        else if (strchr("[{", *p))
+            depth++;
+        else if (strchr("]}", *p))
+            depth--;
+        else if (*p == ',' && depth <= 0) {
+            *p = '\0';
+            *rest = p + 1;
+            return word;
+        }
+    }
+    *rest = NULL;
+    return word;
+}
+
+// key=0.1,0.2: numbers if all are, else texts, which may be lists:
+// model.hidden=[64,32],[128].
 static int add_list(const cli_args *a, const experiment *x, axes *all,
                     const char *pair) {
     char *rest;
@@ -100,8 +156,8 @@ static int add_list(const cli_args *a, const experiment *x, axes *all,
     hk_sweep_axis *axis = &all->list[all->n];
     const char **texts = cli_alloc(MOST_VALUES * sizeof *texts);
     double *values = cli_alloc(MOST_VALUES * sizeof *values);
-    bool numbers = strncmp(axis->name, "model.", 6) != 0, whole = true;
-    for (char *word; (word = strsep(&rest, ",")) && axis->n < MOST_VALUES;) {
+    bool numbers = true, whole = true;
+    for (char *word; (word = next_value(&rest)) && axis->n < MOST_VALUES;) {
         if (!is_good(x, all->keys[all->n], word))
             return CLI_USAGE;
         texts[axis->n] = word;
@@ -145,14 +201,79 @@ static int add_range(const cli_args *a, const experiment *x, axes *all,
                                pair);
     if (!is_good(x, all->keys[all->n], rest))
         return CLI_USAGE;
+    axis->integer =
+        axis->outside && !strpbrk(rest, ".eE") && !strpbrk(dots + 2, ".eE");
     all->n++;
     return 0;
+}
+
+// ---- one trial -------------------------------------------------------------
+
+typedef struct sweeping {
+    const cli_args *a;
+    job *j;
+    axes x;
+} sweeping;
+
+static char *value_text(const hk_hparam *p) {
+    return p->type == HK_HPARAM_STRING ? cli_strdup(p->string)
+                                       : cli_printf("%.15g", p->number);
+}
+
+// The experiment with a trial's values; all: also of those that are parameters.
+static int variant(const sweeping *w, const hk_trial *t, bool all, job **out) {
+    tree *root = tree_copy(w->j->x->root);
+    for (size_t i = 0; i < w->x.n; i++) {
+        if (!all && !w->x.list[i].outside)
+            continue;
+        char *text = value_text(&t->params[i]);
+        const bool good = tree_set(root, w->x.keys[i], text, "--grid");
+        free(text);
+        if (!good)
+            return CLI_FAILED;
+    }
+    return job_variant(w->a, w->j, root, out);
+}
+
+// Where only parameters differ the sweep's own options do.
+static hk_status prepare(void *user, const hk_trial *t, hk_estimator_options *e,
+                         hk_source *train, hk_source *eval) {
+    const sweeping *w = user;
+    bool needed = false;
+    for (size_t i = 0; i < w->x.n; i++)
+        needed = needed || w->x.list[i].outside;
+    if (!needed)
+        return HK_OK;
+    job *v;
+    if (variant(w, t, false, &v))
+        return HK_E_INVALID_ARG;
+    data_user *sets = cli_alloc(2 * sizeof *sets); // as long as the program
+    sets[0] = (data_user){.x = v->x, .set = "train", .repeat = !w->j->s.epochs};
+    sets[1] = (data_user){.x = v->x, .set = "eval"};
+    *train = data_source(&sets[0]);
+    *eval = data_source(&sets[1]);
+    job_estimator_options(v, e);
+    return HK_OK;
+}
+
+// The most workers that a trial has.
+static uint32_t most_workers(const sweeping *w) {
+    double most = w->j->s.config.workers;
+    for (size_t i = 0; i < w->x.n; i++) {
+        const hk_sweep_axis *axis = &w->x.list[i];
+        if (strcmp(w->x.keys[i], "elastic.workers") != 0)
+            continue;
+        most = fmax(most, axis->high);
+        for (size_t k = 0; k < axis->n && axis->values; k++)
+            most = fmax(most, axis->values[k]);
+    }
+    return most > 1 ? (uint32_t)most : 1;
 }
 
 // ---- results ---------------------------------------------------------------
 
 static void on_trial(void *user, const hk_trial *t, size_t done, size_t all) {
-    const axes *x = user;
+    const axes *x = &((const sweeping *)user)->x;
     if (cli_quiet())
         return;
     fprintf(stderr, "[%zu/%zu] trial %zu", done, all, t->number);
@@ -245,23 +366,34 @@ static void write_json(FILE *f, const hk_sweep_result *r, const axes *x,
     fputs("]}\n", f);
 }
 
+// What the one trial with a checkpoint needs to be used by its folder's name.
+static int keep_best(const sweeping *w, const hk_trial *best) {
+    job *v;
+    int failed = variant(w, best, true, &v);
+    if (failed)
+        return failed;
+    v->s.model_dir = cli_strdup(best->folder);
+    failed = record_experiment(v);
+    return failed ? failed : table_keep(best->folder);
+}
+
 // The table for reports, and what was varied.
-static int keep(const job *j, const hk_sweep_result *r, const axes *x,
+static int keep(const sweeping *w, const hk_sweep_result *r,
                 const hk_sweep_options *o) {
+    const job *j = w->j;
     char *path = cli_printf("%s/sweep.json", j->s.model_dir), *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f)
         return cli_fail("%s: %s", path, strerror(errno));
-    write_json(f, r, x, o);
+    write_json(f, r, &w->x, o);
     fclose(f);
     make_folders(j->s.model_dir);
     int failed = write_whole(path, text, size);
     if (!failed)
         failed = record_experiment(j);
-    // What the one trial with a checkpoint needs to be used.
     if (!failed && r->best)
-        failed = table_keep(r->best->folder);
+        failed = keep_best(w, r->best);
     free(text);
     free(path);
     return failed;
@@ -278,9 +410,6 @@ static int read_axes(const cli_args *a, job *j, axes *x) {
     if (!failed && !x->n)
         failed = cli_usage_error(cli_command_of(a),
                                  "--grid or --range says what to vary");
-    for (size_t i = 0; i < x->n && !failed; i++)
-        if (strncmp(x->list[i].name, "model.", 6) == 0)
-            failed = model_sweep(&j->model, x->list[i].name);
     return failed;
 }
 
@@ -296,11 +425,11 @@ static int check_folder(const job *j) {
 }
 
 static int run(const cli_args *a) {
-    job *j;
-    axes x = {0};
-    int code = job_open(a, cli_operand(a, 0), true, &j);
+    sweeping w = {.a = a};
+    int code = job_open(a, cli_operand(a, 0), true, &w.j);
+    job *const j = w.j;
     if (!code)
-        code = read_axes(a, j, &x);
+        code = read_axes(a, j, &w.x);
     if (!code)
         code = check_folder(j);
     if (code)
@@ -317,8 +446,8 @@ static int run(const cli_args *a) {
     o.estimator = &e;
     o.train = &data;
     o.eval = &held;
-    o.axes = x.list;
-    o.n_axes = x.n;
+    o.axes = w.x.list;
+    o.n_axes = w.x.n;
     o.metric = cli_string(a, "metric", "loss");
     o.best_is_max = cli_has(a, "max");
     o.steps = j->s.epochs ? 0 : j->s.steps;
@@ -327,24 +456,31 @@ static int run(const cli_args *a) {
              : cli_has(a, "trials") ? HK_SWEEP_RANDOM
                                     : HK_SWEEP_GRID;
     o.trials = cli_u32(a, "trials", 10);
-    o.parallel = cli_u32(a, "parallel", 0);
+    const uint32_t cores =
+        cli_u32(a, "threads", (uint32_t)sysconf(_SC_NPROCESSORS_ONLN));
+    o.parallel = cli_u32(
+        a, "parallel", cores > most_workers(&w) ? cores / most_workers(&w) : 1);
     o.seed = j->s.config.seed;
     o.on_trial = on_trial;
-    o.user = &x;
+    o.user = &w;
+    o.prepare = prepare;
     hk_sweep_result *r = NULL;
     const hk_status s = hk_sweep_run(j->ctx, &o, &r);
     code = cli_status(s);
     if (r) {
-        const int failed = keep(j, r, &x, &o);
+        const int failed = keep(&w, r, &o);
         code = code ? code : failed;
         if (cli_has(a, "json"))
-            write_json(stdout, r, &x, &o);
+            write_json(stdout, r, &w.x, &o);
         else
-            print_table(r, &x, o.metric);
+            print_table(r, &w.x, o.metric);
         if (!code && !r->best && !signals_code())
             code = cli_fail("every trial failed");
         if (r->best)
-            cli_note("the best one is in %s", r->best->folder);
+            cli_note("the best one is in %s\n"
+                     "next  hooke evaluate %s\n"
+                     "      hooke train %s    (with more --steps or --epochs)",
+                     r->best->folder, r->best->folder, r->best->folder);
     }
     hk_sweep_result_destroy(r);
     job_close(j);
@@ -355,14 +491,15 @@ static const cli_option options[] = {
     EXPERIMENT_OPTIONS,
     JSON_OPTION,
     CLI_MANY("grid", 'g', "KEY=V1,V2,...",
-             "values of a key; several --grid give every combination"),
+             "values of a key, also lists such as [64,32]; several --grid give "
+             "every combination"),
     CLI_MANY("range", 'r', "KEY=LOW..HIGH[:log]",
              "draws from a range, with --trials"),
     CLI_OPTION("trials", 0, CLI_COUNT, "N", "random draws instead of a grid"),
     CLI_SWITCH(
         "halving", 0,
         "successive halving: the better third goes on with three times the "
-        "steps"),
+        "steps or epochs"),
     CLI_OPTION("metric", 0, CLI_STRING, "NAME",
                "what is compared; default loss"),
     CLI_SWITCH("max", 0, "larger values are better"),
@@ -384,9 +521,12 @@ const cli_command cmd_sweep = {
         "the optimizer, of elastic averaging or in dropout rates share one "
         "compiled graph. Trials run side by side as far as the cores allow; "
         "each has a folder with TensorBoard files (HParams included), the best "
-        "one a checkpoint.",
+        "one a checkpoint and its experiment, so that its folder can be "
+        "evaluated, exported and trained further.",
     .examples =
         "hooke sweep digits --grid optimizer.learning_rate=0.01,0.03,0.1\n"
+        "hooke sweep digits -g optimizer.type=adam,sgd -g "
+        "data.train.batch=32,128\n"
         "hooke sweep digits --range optimizer.learning_rate=0.001..0.5:log "
         "--halving",
     .options = options,

@@ -128,6 +128,7 @@ static int start(const cli_args *a, job *j, const hk_source *data,
              s->config.workers == 1 ? "" : "s", s->model_dir);
     table_tell(s);
     settings_tell(s);
+    comment_settings(j);
     progress *p = progress_create(cli_string(a, "progress", "auto"), &plan);
     hooks h = {0};
     hk_status status = add_hooks(j, p, held, &h);

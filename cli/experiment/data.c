@@ -135,10 +135,33 @@ static hk_dataset *from_arrays(const data_user *u, char **files, size_t n) {
     return d;
 }
 
+// Labels that lie in a file of their own stand beside the arrays of an archive.
+static hk_dataset *with_labels(const data_user *u, hk_dataset *d,
+                               const hk_file_options *o) {
+    size_t n;
+    char **paths = data_paths(u, "labels", &n);
+    if (n) {
+        const hk_array_file file = {
+            .name = tree_text(data_get(u, "label"), "label"),
+            .path = paths[0],
+            .role = HK_LABEL};
+        hk_dataset *both[2] = {d, hk_data_arrays(&file, 1, o)};
+        const int64_t rows = hk_dataset_count(d),
+                      n_labels = hk_dataset_count(both[1]);
+        if (rows >= 0 && n_labels >= 0 && rows != n_labels)
+            cli_note("%s: %lld labels for %lld examples; the rest is left out",
+                     paths[0], (long long)n_labels, (long long)rows);
+        d = hk_data_zip(both, 2);
+    }
+    free_list(paths, n);
+    return d;
+}
+
 static hk_dataset *from_npz(const data_user *u, char **files, size_t n) {
     const hk_file_options o = file_options(u);
     const char *label = tree_text(data_get(u, "label"), "label");
     hk_dataset *d = hk_data_npz(n ? files[0] : "", NULL, 0, &o);
+    d = with_labels(u, d, &o);
     // The label's role; everything else is a feature.
     if (hk_dataset_status(d) != HK_OK)
         return d;
@@ -445,10 +468,22 @@ static const char *first_feature(const data_user *u, const hk_dataset *d) {
     return name ? name : "image";
 }
 
-// bytes[n] of a TFRecord file: raw pixels.
+// Does the model look its input up in a table?
+static bool takes_ids(const experiment *x) {
+    const tree *layers = tree_path(x->root, "model.layers");
+    const tree *first = layers ? layers->child : NULL;
+    return first && first->child && first->child->key &&
+           strcmp(first->child->key, "embedding") == 0;
+}
+
+// bytes[n] of a TFRecord file, uint8 of NumPy's: raw pixels.
 static bool is_raw(const data_user *u, const hk_dataset *d) {
+    static const char *const raw[] = {"tfrecord", "npy", "npz"};
     const char *name = tree_text(data_get(u, "source"), "digits");
-    if (strcmp(name, "tfrecord") != 0 || hk_dataset_status(d) != HK_OK)
+    bool known = false;
+    for (size_t i = 0; i < sizeof raw / sizeof raw[0]; i++)
+        known = known || strcmp(name, raw[i]) == 0;
+    if (!known || hk_dataset_status(d) != HK_OK || takes_ids(u->x))
         return false;
     const hk_value *v =
         hk_element_find(hk_dataset_spec(d), first_feature(u, d));

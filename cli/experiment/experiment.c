@@ -496,6 +496,40 @@ int job_open(const cli_args *a, const char *operand, bool learn, job **out) {
     return failed;
 }
 
+// Graphs are found by the tag, and a graph's spec holds the optimizer.
+static char *variant_tag(const tree *root) {
+    const tree *model = tree_get(root, "model");
+    const tree *optimizer = tree_get(root, "optimizer");
+    char *a = model ? tree_json(model) : cli_strdup("");
+    char *b = optimizer ? tree_json(optimizer) : cli_strdup("");
+    char *tag = cli_printf("%s%s", a, b);
+    free(a);
+    free(b);
+    return tag;
+}
+
+int job_variant(const cli_args *a, const job *j, tree *root, job **out) {
+    job *v = cli_alloc(sizeof *v);
+    v->x = cli_alloc(sizeof *v->x);
+    *v->x = *j->x;
+    v->x->root = root;
+    v->ctx = j->ctx;
+    if (!schema_check(root))
+        return CLI_FAILED;
+    v->x->tag = variant_tag(root);
+    int failed = settings_read(v->x, a, &v->s);
+    if (!failed)
+        failed = recipe_apply(v->x, a, &v->s);
+    if (failed)
+        return failed;
+    settings_fit_period(v->x, a, &v->s);
+    v->model = (model_user){.x = v->x, .s = &v->s};
+    failed = make_canned(v);
+    if (!failed)
+        *out = v;
+    return failed;
+}
+
 int job_renew(job *j) {
     hk_estimator_options o;
     job_estimator_options(j, &o);

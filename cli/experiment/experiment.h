@@ -82,11 +82,7 @@ void settings_join(settings *s, hk_center *center);
 typedef struct model_user {
     const experiment *x;
     const settings *s;
-    char *swept[16]; // paths below model. that are parameters of a sweep
-    size_t n_swept;
 } model_user;
-// Makes a key of the model a parameter of the graph; 0 or an exit code.
-int model_sweep(model_user *u, const char *path);
 hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m);
 
 // The data of "train", "eval", "test" or "predict". override: NULL, or the
@@ -135,6 +131,10 @@ typedef struct job {
 // learn: a table's columns and words may be learnt from the data (training).
 int job_open(const cli_args *a, const char *operand, bool learn, job **out);
 void job_close(job *j);
+// The same with other values of the experiment (root, taken): settings and
+// model are made anew, the table and the context are j's, and there is no
+// estimator.
+int job_variant(const cli_args *a, const job *j, tree *root, job **out);
 // A context whose log is the program's.
 hk_status job_context(const cli_args *a, hk_context **out);
 // The job of a model to evaluate or predict with: there is a checkpoint, and

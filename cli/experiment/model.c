@@ -339,30 +339,6 @@ static void predictions(hk_spec *m, hk_graph *g, hk_node *z, outputs *o) {
     }
 }
 
-int model_sweep(model_user *u, const char *path) {
-    const tree *t = tree_path(u->x->root, path);
-    if (!t || t->kind != TREE_SCALAR)
-        return cli_fail("%s: the experiment has no single value there", path);
-    if (u->n_swept == sizeof u->swept / sizeof u->swept[0])
-        return cli_fail("too many parameters of the model");
-    u->swept[u->n_swept++] = cli_strdup(path + strlen("model."));
-    return 0;
-}
-
-// The model section with the parameters of this graph put in.
-static tree *with_params(hk_graph *g, const model_user *u) {
-    tree *t = tree_copy(tree_get(u->x->root, "model"));
-    for (size_t i = 0; i < u->n_swept; i++) {
-        char *name = cli_printf("model.%s", u->swept[i]);
-        const char *now = tree_text(tree_path(t, u->swept[i]), "");
-        const char *value = hk_param_string(g, name, now);
-        if (value)
-            tree_set(t, u->swept[i], value, "--grid");
-        free(name);
-    }
-    return t;
-}
-
 static hk_status build_model(hk_graph *g, hk_mode mode, hk_spec *m,
                              const model_user *u, const tree *t) {
     build b = {.g = g, .mode = mode, .l2 = tree_float(tree_get(t, "l2"), 0)};
@@ -392,8 +368,5 @@ static hk_status build_model(hk_graph *g, hk_mode mode, hk_spec *m,
 
 hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
     const model_user *u = hk_spec_user(m);
-    tree *t = with_params(g, u);
-    const hk_status s = build_model(g, mode, m, u, t);
-    tree_free(t);
-    return s;
+    return build_model(g, mode, m, u, tree_get(u->x->root, "model"));
 }

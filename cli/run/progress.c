@@ -116,22 +116,49 @@ __attribute__((format(printf, 2, 3))) static void add(text *t, const char *fmt,
         t->n += (size_t)n;
 }
 
-static void write_line(const progress *p, const facts *f, bool wide, text *t) {
+static void write_line(const progress *p, const facts *f, text *t) {
     if (!isnan(f->share))
         add(t, "%3.0f%%  ", f->share * 100);
-    add(t, wide ? "step %lld" : "%lld", (long long)f->step);
+    add(t, "step %lld", (long long)f->step);
     if (p->plan.steps > 0)
         add(t, "/%lld", (long long)p->plan.steps);
     add(t, "  %s", cli_duration(f->seconds));
     if (!isnan(f->left))
         add(t, "<%s", cli_duration(f->left));
-    add(t, wide ? "  %s examples/s" : "  %s/s", cli_number(f->rate));
+    add(t, "  %s examples/s", cli_number(f->rate));
     add(t, "  loss %.4g", f->loss);
     if (!isnan(f->metric))
-        add(t, "  %.*s %.4g", wide ? 24 : 3, p->plan.metric, f->metric);
+        add(t, "  %.24s %.4g", p->plan.metric, f->metric);
     if (f->workers > 1)
-        add(t, wide ? "  %u/%u workers  distance %.3g" : "  %u/%u  d %.3g",
-            f->alive, f->workers, f->distance);
+        add(t, "  %u/%u workers  distance %.3g", f->alive, f->workers,
+            f->distance);
+}
+
+// Adds a part of the line where it fits as a whole.
+__attribute__((format(printf, 3, 4))) static void fit(text *t, int width,
+                                                      const char *fmt, ...) {
+    char part[96];
+    va_list ap;
+    va_start(ap, fmt);
+    const int n = vsnprintf(part, sizeof part, fmt, ap);
+    va_end(ap);
+    if (n > 0 && (int)t->n + n <= width)
+        add(t, "%s", part);
+}
+
+// A line that is too short for all: what matters most comes first.
+static void write_short(const progress *p, const facts *f, int width, text *t) {
+    if (!isnan(f->share))
+        fit(t, width, "%3.0f%%", f->share * 100);
+    fit(t, width, "  loss %.4g", f->loss);
+    if (!isnan(f->metric))
+        fit(t, width, "  %.3s %.4g", p->plan.metric, f->metric);
+    if (!isnan(f->left))
+        fit(t, width, "  <%s", cli_duration(f->left));
+    fit(t, width, "  step %lld", (long long)f->step);
+    fit(t, width, "  %s/s", cli_number(f->rate));
+    if (f->workers > 1)
+        fit(t, width, "  %u/%u", f->alive, f->workers);
 }
 
 static void number(FILE *out, const char *name, double v) {
@@ -175,7 +202,10 @@ static void show(progress *p, const hk_run_info *run, bool last) {
     }
     text t = {.n = 0};
     const int width = columns() - 1;
-    write_line(p, &f, !p->bar || width >= WIDE, &t);
+    if (!p->bar || width >= WIDE)
+        write_line(p, &f, &t);
+    else
+        write_short(p, &f, width, &t);
     if (!p->bar) {
         fprintf(stderr, "%s\n", t.at);
         return;

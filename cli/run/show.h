@@ -18,6 +18,8 @@ void result_directions(const char *model_dir);
 int result_of_run(const cli_args *a, const hk_train_result *t);
 void result_train_json(FILE *f, const hk_train_result *t);
 
+// Notes about settings that are allowed and hardly meant (comments.c).
+void comment_settings(const job *j);
 // Removes what an earlier run left in the model_dir (fresh.c). 0 or an exit
 // code after a message.
 int run_afresh(const cli_args *a);

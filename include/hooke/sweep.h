@@ -46,12 +46,21 @@ typedef struct hk_sweep_axis {
     double low, high; // the range
     uint32_t log;     // 1: even on a logarithmic scale; 0 < low
     uint32_t integer; // 1: whole numbers, also of values
+    uint32_t outside; // 1: no parameter of the estimator; prepare looks at it
+    uint32_t reserved;
 } hk_sweep_axis;
 
 // Told about every trial that ended (or was dropped), one call at a time.
 struct hk_trial;
 typedef void (*hk_trial_fn)(void *user, const struct hk_trial *t, size_t done,
                             size_t all);
+
+// Makes what a trial has beyond params, from values of its axes: e, train and
+// eval hold the sweep's own and may be replaced by others, which live until the
+// sweep has ended. One call at a time.
+typedef hk_status (*hk_prepare_fn)(void *user, const struct hk_trial *t,
+                                   hk_estimator_options *e, hk_source *train,
+                                   hk_source *eval);
 
 typedef struct hk_sweep_options {
     size_t struct_size; // set by hk_sweep_options_init
@@ -64,17 +73,19 @@ typedef struct hk_sweep_options {
     size_t n_axes;
     const char *metric; // what is compared; default "loss"
     int64_t steps;      // local steps of every worker of a trial
-    int64_t epochs;     // instead of steps; not for HALVING
-    int64_t min_steps;  // HALVING: of the first round; 0: steps / eta^2
+    int64_t epochs;     // instead of steps
+    int64_t min_steps;  // HALVING: steps, or epochs, of the first round; 0: as
+                        // many as at the end / eta^2
     uint64_t seed;      // of draws; default 1
     hk_trial_fn on_trial;
     void *user;
-    hk_sweep_kind kind;   // default GRID
-    hk_weights weights;   // to evaluate with
-    uint32_t trials;      // RANDOM, HALVING; default 10
-    uint32_t eta;         // HALVING; default 3
-    uint32_t best_is_max; // 1: larger metrics are better
-    uint32_t parallel;    // trials at once; 0: cores / workers of a trial
+    hk_sweep_kind kind;    // default GRID
+    hk_weights weights;    // to evaluate with
+    uint32_t trials;       // RANDOM, HALVING; default 10
+    uint32_t eta;          // HALVING; default 3
+    uint32_t best_is_max;  // 1: larger metrics are better
+    uint32_t parallel;     // trials at once; 0: cores / workers of a trial
+    hk_prepare_fn prepare; // with `user`; NULL: none
 } hk_sweep_options;
 
 HK_API void hk_sweep_options_init(hk_sweep_options *opt, size_t struct_size);

@@ -19,18 +19,20 @@ typedef struct sweep {
     hk_context *ctx;
     hk_sweep_options o;
     hki_sweep_store *r;
-    hk_run_config config;      // of every trial
+    hk_run_config config;      // of trials, where prepare says nothing else
     hk_estimator **estimators; // per trial; NULL: not there (any more)
+    hk_source *train, *eval;   // of each trial
+    int64_t *epochs;           // done by each trial, where epochs count
     size_t *order;             // trials of the round
     size_t n_order;
-    int64_t goal; // local steps at the end of the round; 0: epochs decide
+    int64_t goal; // local steps, or epochs, at the end of the round
     bool last;    // of the rounds
     // Guards next, done, the trials' results and calls of on_trial.
     pthread_mutex_t lock;
     size_t next, done;
 } sweep;
 
-HKI_OPTIONS(hk_sweep_options, parallel, .metric = "loss", .seed = 1,
+HKI_OPTIONS(hk_sweep_options, prepare, .metric = "loss", .seed = 1,
             .kind = HK_SWEEP_GRID, .trials = 10, .eta = 3)
 
 // ---- one trial ------------------------------------------------------------
@@ -43,14 +45,14 @@ static const char *root_of(const sweep *w) {
 }
 
 static hk_status set_params(const sweep *w, const hk_trial *t,
-                            hk_params **out) {
+                            const hk_params *fixed, hk_params **out) {
     hk_params *p;
-    HKI_TRY(w->o.estimator->params != NULL
-                ? hki_params_copy(w->o.estimator->params, &p)
-                : hk_params_create(&p));
+    HKI_TRY(fixed != NULL ? hki_params_copy(fixed, &p) : hk_params_create(&p));
     hk_status s = HK_OK;
     for (size_t i = 0; s == HK_OK && i < t->n_params; i++) {
         const hk_hparam *const h = &t->params[i];
+        if (w->o.axes[i].outside)
+            continue;
         if (h->type == HK_HPARAM_STRING)
             s = hk_params_set_string(p, h->name, h->string);
         else if (w->o.axes[i].integer)
@@ -66,13 +68,43 @@ static hk_status set_params(const sweep *w, const hk_trial *t,
     return HK_OK;
 }
 
-static hk_status create_estimator(const sweep *w, const hk_trial *t,
+// One checkpoint is written at the end, the best trial's. A worker has one
+// library thread unless told otherwise, so that the bits do not depend on how
+// many trials run side by side.
+static hk_status trial_config(const hk_run_config *given, hk_run_config *c) {
+    hk_run_config_init(c, sizeof *c);
+    if (given != NULL)
+        HKI_TRY(hki_options_copy(c, sizeof *c, given, "sweep: run config"));
+    c->save_checkpoints_steps = 0;
+    c->save_checkpoints_secs = 0;
+    c->keep_best = 0;
+    c->threads = HKI_MAX(1u, c->threads);
+    return HK_OK;
+}
+
+static hk_status prepare(sweep *w, const hk_trial *t, hk_estimator_options *e) {
+    hk_source *const train = &w->train[t->number], *const eval =
+                                                       &w->eval[t->number];
+    *e = *w->o.estimator;
+    *train = *w->o.train;
+    *eval = *w->o.eval;
+    if (w->o.prepare == NULL)
+        return HK_OK;
+    pthread_mutex_lock(&w->lock);
+    const hk_status s = w->o.prepare(w->o.user, t, e, train, eval);
+    pthread_mutex_unlock(&w->lock);
+    return s;
+}
+
+static hk_status create_estimator(sweep *w, const hk_trial *t,
                                   hk_estimator **out) {
     hk_params *params;
-    HKI_TRY(set_params(w, t, &params));
-    hk_run_config config = w->config;
+    hk_run_config config;
+    hk_estimator_options e;
+    HKI_TRY(prepare(w, t, &e));
+    HKI_TRY(trial_config(e.config, &config));
+    HKI_TRY(set_params(w, t, e.params, &params));
     config.model_dir = t->folder;
-    hk_estimator_options e = *w->o.estimator;
     e.params = params;
     e.model_dir = NULL;
     e.config = &config;
@@ -131,17 +163,21 @@ static hk_status keep_items(sweep *w, hk_trial *t, const hk_eval_result *r) {
 static hk_status train_and_score(sweep *w, hk_trial *t, hk_estimator *e) {
     hk_train_options o;
     hk_train_options_init(&o, sizeof o);
-    o.steps = w->goal > 0 ? w->goal - t->steps : 0;
-    o.epochs = w->goal > 0 ? 0 : w->o.epochs;
+    const bool by_epochs = w->o.epochs > 0;
+    o.steps = by_epochs ? 0 : w->goal - t->steps;
+    o.epochs = by_epochs ? w->goal - w->epochs[t->number] : 0;
     hk_train_result trained;
-    HKI_TRY(hk_estimator_train(e, w->o.train, &o, &trained));
-    t->steps += trained.steps / HKI_MAX(1u, w->config.workers);
+    hk_estimator_info info;
+    HKI_TRY(hk_estimator_train(e, &w->train[t->number], &o, &trained));
+    HKI_TRY(hk_estimator_get_info(e, &info));
+    w->epochs[t->number] = w->goal;
+    t->steps += trained.steps / HKI_MAX(1u, info.worker_count);
     t->seconds += trained.seconds;
     hk_evaluate_options v;
     hk_evaluate_options_init(&v, sizeof v);
     v.weights = w->o.weights;
     hk_eval_result *r;
-    HKI_TRY(hk_estimator_evaluate(e, w->o.eval, &v, &r));
+    HKI_TRY(hk_estimator_evaluate(e, &w->eval[t->number], &v, &r));
     hk_status s = hk_eval_result_get(r, w->o.metric, NULL, &t->metric);
     if (s == HK_OK)
         s = keep_items(w, t, r);
@@ -254,16 +290,17 @@ static void rank(sweep *w) {
 
 static hk_status run_rounds(sweep *w, uint32_t threads) {
     const hk_sweep_options *const o = &w->o;
+    const int64_t end = o->epochs > 0 ? o->epochs : o->steps;
     if (o->kind != HK_SWEEP_HALVING) {
-        w->goal = o->steps;
+        w->goal = end;
         w->last = true;
         return run_round(w, threads);
     }
     w->goal = o->min_steps;
     if (w->goal == 0)
-        w->goal = HKI_MAX(1, o->steps / ((int64_t)o->eta * o->eta));
+        w->goal = HKI_MAX(1, end / ((int64_t)o->eta * o->eta));
     for (;;) {
-        w->last = w->n_order == 1 || w->goal >= o->steps;
+        w->last = w->n_order == 1 || w->goal >= end;
         HKI_TRY(run_round(w, threads));
         if (w->last)
             return HK_OK;
@@ -272,7 +309,7 @@ static hk_status run_rounds(sweep *w, uint32_t threads) {
         for (size_t i = keep; i < w->n_order; i++)
             drop(w, w->order[i]);
         w->n_order = keep;
-        w->goal = HKI_MIN(o->steps, w->goal * (int64_t)o->eta);
+        w->goal = HKI_MIN(end, w->goal * (int64_t)o->eta);
     }
 }
 
@@ -319,26 +356,19 @@ static hk_status start(sweep *w) {
     HKI_TRY(hki_sweep_draw(&w->o, r));
     HKI_TRY(hki_zalloc_array(r->count, sizeof *w->estimators, &w->estimators));
     HKI_TRY(hki_alloc_array(r->count, sizeof *w->order, &w->order));
+    HKI_TRY(hki_zalloc_array(r->count, sizeof *w->train, &w->train));
+    HKI_TRY(hki_zalloc_array(r->count, sizeof *w->eval, &w->eval));
+    HKI_TRY(hki_zalloc_array(r->count, sizeof *w->epochs, &w->epochs));
     w->n_order = r->count;
     for (size_t i = 0; i < r->count; i++)
         w->order[i] = i;
-    hk_run_config_init(&w->config, sizeof w->config);
-    if (w->o.estimator->config != NULL)
-        HKI_TRY(hki_options_copy(&w->config, sizeof w->config,
-                                 w->o.estimator->config, "sweep: run config"));
-    // One checkpoint is written at the end, the best trial's.
-    w->config.save_checkpoints_steps = 0;
-    w->config.save_checkpoints_secs = 0;
-    w->config.keep_best = 0;
+    HKI_TRY(trial_config(w->o.estimator->config, &w->config));
     return prepare_folders(w);
 }
 
-// Trials at once: as many as leave every worker a core. A worker has one
-// library thread unless told otherwise, so that the bits do not depend on how
-// many trials run side by side.
-static uint32_t parallelism(sweep *w) {
-    hk_run_config *const c = &w->config;
-    c->threads = HKI_MAX(1u, c->threads);
+// Trials at once: as many as leave every worker a core.
+static uint32_t parallelism(const sweep *w) {
+    const hk_run_config *const c = &w->config;
     const uint32_t each = HKI_MAX(1u, c->workers) * c->threads;
     const uint32_t fit = HKI_MAX(1u, hki_context_threads(w->ctx) / each);
     const uint32_t n = w->o.parallel > 0 ? w->o.parallel : fit;
@@ -367,6 +397,9 @@ hk_status hk_sweep_run(hk_context *ctx, const hk_sweep_options *opt,
         drop(&w, i);
     hki_free(w.estimators);
     hki_free(w.order);
+    hki_free(w.train);
+    hki_free(w.eval);
+    hki_free(w.epochs);
     pthread_mutex_destroy(&w.lock);
     if (s != HK_OK && s != HK_E_CANCELLED) {
         hk_sweep_result_destroy(&w.r->shown);

@@ -47,13 +47,13 @@ static hk_status check(const hk_sweep_options *o) {
                         "sweep: a metric and one of steps (%lld) and epochs "
                         "(%lld) are needed",
                         (long long)o->steps, (long long)o->epochs);
+    const int64_t end = o->epochs > 0 ? o->epochs : o->steps;
     if (o->kind == HK_SWEEP_HALVING &&
-        (o->steps == 0 || o->eta < 2 || o->min_steps < 0 ||
-         o->min_steps > o->steps))
+        (o->eta < 2 || o->min_steps < 0 || o->min_steps > end))
         return hki_fail(HK_E_INVALID_ARG,
-                        "sweep: halving needs steps, eta >= 2 and min_steps up "
-                        "to steps; they are %lld, %u and %lld",
-                        (long long)o->steps, o->eta, (long long)o->min_steps);
+                        "sweep: halving needs eta >= 2 and min_steps up to the "
+                        "%lld at the end; they are %u and %lld",
+                        (long long)end, o->eta, (long long)o->min_steps);
     for (size_t i = 0; i < o->n_axes; i++) {
         HKI_TRY(check_axis(&o->axes[i], i, o->kind));
         for (size_t k = 0; k < i; k++)
