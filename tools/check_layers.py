@@ -78,8 +78,8 @@ ROOMS = {
     "cli": {
         "core": "",
         "experiment": "core",
-        "run": "experiment core",
         "report": "core",
+        "run": "report experiment core",
         "commands": "report run experiment core",
     },
 }

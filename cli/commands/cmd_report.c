@@ -9,6 +9,7 @@
 #include "core/cli.h"
 #include "experiment/run_record.h"
 #include "report/report.h"
+#include "run/run_scores.h"
 
 static const char style[] =
     ":root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--dim:#5b6570;"
@@ -81,7 +82,17 @@ static void head(FILE *f, const series_set *s) {
     fputs("</style></head>\n", f);
 }
 
-static void page(FILE *f, const series_set *s) {
+// Of a few runs, not of every trial of a sweep.
+static void predictions(FILE *f, const cli_args *a) {
+    for (int i = 0; i < cli_operands(a) && !cli_has(a, "no-predictions"); i++) {
+        scores s;
+        if (run_scores(a, cli_operand(a, i), &s))
+            report_scores(f, &s, cli_operand(a, i));
+        scores_free(&s);
+    }
+}
+
+static void page(FILE *f, const series_set *s, const cli_args *a) {
     head(f, s);
     fputs("<body>\n<h1>", f);
     for (size_t i = 0; i < s->n_runs; i++) {
@@ -97,6 +108,7 @@ static void page(FILE *f, const series_set *s) {
     report_sweeps(f, s);
     report_results(f, s);
     report_charts(f, s);
+    predictions(f, a);
     report_settings(f, s);
     if (s->truncated)
         fprintf(f,
@@ -107,13 +119,14 @@ static void page(FILE *f, const series_set *s) {
             hk_version());
 }
 
-static int write_page(const series_set *s, const char *path) {
+static int write_page(const series_set *s, const char *path,
+                      const cli_args *a) {
     char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f)
         return cli_fail("%s: %s", path, strerror(errno));
-    page(f, s);
+    page(f, s, a);
     fclose(f);
     const int failed = write_whole(path, text, size);
     free(text);
@@ -130,7 +143,7 @@ static int run(const cli_args *a) {
                      : cli_printf("%s/report.html", cli_operand(a, 0));
     if (!failed) {
         series_sort_out(&s);
-        failed = write_page(&s, path);
+        failed = write_page(&s, path, a);
     }
     if (!failed)
         printf("%s\n", path);
@@ -142,6 +155,8 @@ static int run(const cli_args *a) {
 static const cli_option options[] = {
     CLI_OPTION("output", 'o', CLI_FILE, "FILE",
                "where the page goes; default report.html in the first run"),
+    CLI_SWITCH("no-predictions", 0,
+               "curves and settings only: no model is run"),
     {0}};
 
 const cli_command cmd_report = {
@@ -153,10 +168,14 @@ const cli_command cmd_report = {
     .about = "Reads the event files of each RUN (a model_dir, or the folder "
              "of a sweep) and writes one self-contained HTML page: loss and "
              "accuracy of center, workers and averages, distance and "
-             "staleness per worker, the exchanges over time, the settings. "
+             "staleness per worker, the exchanges over time, the settings; "
+             "and what the model says of its evaluation data: confusion, "
+             "scores of each class, ROC or residuals, and how much each column "
+             "of a table matters. "
              "Several runs are drawn into the same charts, and their settings "
              "compared.",
     .examples = "hooke report runs/digits\n"
                 "hooke report runs/one runs/four -o compare.html",
     .options = options,
+    .computes = true,
     .run = run};

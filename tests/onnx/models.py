@@ -189,6 +189,8 @@ COLUMNS = """, columns: [
   {bucketized: {feature: year, boundaries: [1995, 2000, 2010], use: both}},
   {vocabulary: {feature: kind, dimension: 4}},
   {vocabulary: {feature: place, values: [a, b, c], dimension: 0}}]"""
+QUANTILES = """, columns: [
+  {numeric: {feature: [size, year, money, code], normalize: quantile}}]"""
 HASHED = """, columns: [
   {numeric: size}, {hash: {feature: place, buckets: 20, dimension: 3}},
   {bucketized: {feature: year, boundaries: [2000]}},
@@ -222,6 +224,7 @@ MODELS = {
     "words": table_model(many, "dnn"),
     "linear": table_model(binary, "linear"),
     "regression": table_model(amount, "dnn", COLUMNS),
+    "quantiles": table_model(amount, "dnn", QUANTILES),
     "wide_and_deep": table_model(binary, "wide_deep", COLUMNS),
     "hashed": table_model(many, "wide_deep", HASHED),
     "identity": table_model(binary, "dnn", IDENTITY, TYPES),

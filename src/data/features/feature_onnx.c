@@ -3,6 +3,7 @@
 // Every input is [batch, values]. Numbers are worked on in double, as
 // feature_emit.c does, and become float at the end; ids are int64, -1 where
 // there is none.
+#include <math.h>
 #include "data/data.h"
 #include "data/features/feature.h"
 #include "onnx/onnx.h"
@@ -47,6 +48,24 @@ static const char *constant(const writing *w, const double *values, int64_t n) {
     return hki_onnx_doubles(w->o, values, (size_t)n);
 }
 
+// ---- tools ------------------------------------------------------------------
+
+static const char *integer(const writing *w, int64_t v) {
+    return hki_onnx_tensor(w->o, NULL, HK_I64, hk_shape_make(0, NULL), &v);
+}
+
+static const char *behind(const writing *w, const char *x) {
+    return HKI_ONNX(w->o, "Unsqueeze", x,
+                    hki_onnx_ints(w->o, (const int64_t[]){-1}, 1));
+}
+
+static const char *sum_of(const writing *w, const char *x, int64_t axis) {
+    const hki_onnx_call c = {.op = "ReduceSum",
+                             HKI_ONNX_IN(x, hki_onnx_ints(w->o, &axis, 1)),
+                             HKI_ONNX_ATTR(HKI_ONNX_I("keepdims", 0))};
+    return hki_onnx_node(w->o, &c);
+}
+
 // ---- numbers ----------------------------------------------------------------
 
 // As double [batch, width], NaN where the value is missing.
@@ -82,6 +101,62 @@ static const char *transformed(writing *w, const hk_column *c, const char *x) {
                     HKI_ONNX(w->o, "Log", more));
 }
 
+// Quantiles of each value, one after the other, by int64 places [batch, width].
+static const char *quantile_at(const writing *w, const hk_column *c,
+                               const char *flat, const char *place) {
+    const char *const low = integer(w, 0);
+    const char *const high = integer(w, HK_QUANTILES - 1);
+    const char *const inside =
+        HKI_ONNX(w->o, "Min", HKI_ONNX(w->o, "Max", place, low), high);
+    const char *const first = HKI_ONNX(
+        w->o, "Mul", hki_onnx_range(w->o, c->width), integer(w, HK_QUANTILES));
+    return HKI_ONNX(w->o, "Gather", flat, HKI_ONNX(w->o, "Add", inside, first));
+}
+
+// How many quantiles compare so with x.
+static const char *count_of(const writing *w, const hk_column *c,
+                            const char *flat, const char *how, const char *x) {
+    const int64_t shape[] = {c->width, HK_QUANTILES};
+    const char *const rows =
+        HKI_ONNX(w->o, "Reshape", flat, hki_onnx_ints(w->o, shape, 2));
+    return sum_of(
+        w, hki_onnx_cast(w->o, HKI_ONNX(w->o, how, rows, behind(w, x)), HK_I64),
+        2);
+}
+
+// feature_emit.c's share_below: on the line between two quantiles, in the
+// middle of those that are equal to x, 0 and 1 outside of them.
+static const char *by_quantiles(writing *w, const hk_column *c, const char *x) {
+    hki_onnx *const o = w->o;
+    const char *const flat =
+        constant(w, c->stats.quantiles, c->width * HK_QUANTILES);
+    const char *const below = count_of(w, c, flat, "Less", x);
+    const char *const upto = count_of(w, c, flat, "LessOrEqual", x);
+    const char *const before = HKI_ONNX(o, "Sub", below, integer(w, 1));
+    const char *const from = quantile_at(w, c, flat, before);
+    const char *const gap =
+        HKI_ONNX(o, "Sub", quantile_at(w, c, flat, below), from);
+    const char *const part =
+        HKI_ONNX(o, "Div", HKI_ONNX(o, "Sub", x, from), gap);
+    const char *const line =
+        HKI_ONNX(o, "Add", hki_onnx_cast(o, before, HK_F64), part);
+    const char *const both =
+        hki_onnx_cast(o, HKI_ONNX(o, "Add", before, upto), HK_F64);
+    const char *const middle =
+        HKI_ONNX(o, "Mul", both, hki_onnx_scalar(o, HK_F64, 0.5));
+    const char *rank = HKI_ONNX(
+        o, "Where", HKI_ONNX(o, "Equal", below, integer(w, HK_QUANTILES)),
+        hki_onnx_scalar(o, HK_F64, HK_QUANTILES - 1), line);
+    rank = HKI_ONNX(o, "Where", HKI_ONNX(o, "Equal", below, integer(w, 0)),
+                    hki_onnx_scalar(o, HK_F64, 0), rank);
+    rank =
+        HKI_ONNX(o, "Where", HKI_ONNX(o, "Greater", upto, below), middle, rank);
+    const char *const centered = HKI_ONNX(
+        o, "Sub", rank, hki_onnx_scalar(o, HK_F64, (HK_QUANTILES - 1) / 2.0));
+    return HKI_ONNX(o, "Mul", centered,
+                    hki_onnx_scalar(o, HK_F64, sqrt(12) / (HK_QUANTILES - 1)));
+}
+
 // (x - from) * by, with the numbers of the normaliser.
 static const char *normalized(writing *w, const hk_column *c, const char *x) {
     const hki_stats *const st = &c->stats;
@@ -89,6 +164,8 @@ static const char *normalized(writing *w, const hk_column *c, const char *x) {
     double *by;
     if (c->normalizer == HK_NORM_NONE)
         return x;
+    if (c->normalizer == HK_NORM_QUANTILE)
+        return by_quantiles(w, c, x);
     const hk_status s = hki_alloc_array((size_t)c->width, sizeof *by, &by);
     if (s != HK_OK)
         return hki_onnx_fail(w->o, s);
@@ -112,8 +189,6 @@ static const char *joined(hki_onnx *o, const char *const *parts, size_t n) {
 }
 
 static const char *numeric(writing *w, const hk_column *c) {
-    if (c->normalizer == HK_NORM_QUANTILE)
-        return refuse(w, c, "it is normalised by quantiles");
     const char *const x = raw_numbers(w, c);
     const char *parts[2];
     parts[0] = hki_onnx_cast(
@@ -125,22 +200,6 @@ static const char *numeric(writing *w, const hk_column *c) {
 }
 
 // ---- ids --------------------------------------------------------------------
-
-static const char *integer(const writing *w, int64_t v) {
-    return hki_onnx_tensor(w->o, NULL, HK_I64, hk_shape_make(0, NULL), &v);
-}
-
-static const char *behind(const writing *w, const char *x) {
-    return HKI_ONNX(w->o, "Unsqueeze", x,
-                    hki_onnx_ints(w->o, (const int64_t[]){-1}, 1));
-}
-
-static const char *sum_of(const writing *w, const char *x, int64_t axis) {
-    const hki_onnx_call c = {.op = "ReduceSum",
-                             HKI_ONNX_IN(x, hki_onnx_ints(w->o, &axis, 1)),
-                             HKI_ONNX_ATTR(HKI_ONNX_I("keepdims", 0))};
-    return hki_onnx_node(w->o, &c);
-}
 
 // How many boundaries are not above x; buckets of value j begin at j * size.
 static const char *bucketized(writing *w, const hk_column *c) {
