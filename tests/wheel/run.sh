@@ -87,6 +87,8 @@ if [ -n "${PEER:-}" ] && "$PEER" -c 'import torch' 2>/dev/null; then
     done
     echo "wheel: one OpenMP beside PyTorch" \
          "$("$PEER" -c 'import torch; print(torch.__version__)')"
+else
+    echo "wheel: no PyTorch at hand (make test-python installs one)"
 fi
 
 # A runtime of another name that the whole process sees, as older PyTorch has
