@@ -10,6 +10,7 @@ frameworks. ``python -m hooke`` is the program.
 """
 from __future__ import annotations
 
+from . import _c
 from ._arrays import ArrayWorker, join
 from ._center import Center, start_center
 from ._checkpoint import load, save
@@ -20,7 +21,8 @@ from ._observe import center_arrays
 from ._spawn import spawn
 from ._worker import Worker
 
-__version__ = "0.1.0"
+__version__ = (f"{_c.HK_VERSION_MAJOR}.{_c.HK_VERSION_MINOR}."
+               f"{_c.HK_VERSION_PATCH}")
 
 __all__ = ["ArrayWorker", "Center", "HookeError", "Stats", "Worker",
            "center_arrays", "generate_key", "join", "load", "save", "spawn",

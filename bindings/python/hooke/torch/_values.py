@@ -53,7 +53,7 @@ class _Half:
 
     def subtract(self) -> None:
         t = self.take_in()
-        self.master.sub_(self.view)
+        self.master.sub_(self.view.to(t.device))
         self._write(t)
 
 
@@ -69,10 +69,23 @@ class _Wide:
         self.before.copy_(self.view)
 
     def scatter(self) -> None:
-        self.item.tensor().add_(self.view.double() - self.before.double())
+        t = self.item.tensor()
+        t.add_((self.view.double() - self.before.double()).to(t.device))
 
     def subtract(self) -> None:
-        self.item.tensor().sub_(self.view)
+        t = self.item.tensor()
+        t.sub_(self.view.to(t.device))
+
+
+def _copy(to: list[Tensor], of: list[Tensor]) -> None:
+    """All at once where they are on one device, which most are."""
+    strange = [a.device != b.device for a, b in zip(to, of)]
+    near = [i for i, far in enumerate(strange) if not far]
+    if near:
+        torch._foreach_copy_([to[i] for i in near], [of[i] for i in near])
+    for a, b, far in zip(to, of, strange):
+        if far:
+            a.copy_(b)
 
 
 def _pinned(n: int, dtype: torch.dtype) -> Tensor:
@@ -122,15 +135,12 @@ class Values:
 
     def _view(self, item: Item, dtype: int, offset: int, count: int) -> Tensor:
         t = item.tensor()
-        here = t.device == self.device
         if dtype == _c.HK_F32:
-            flat = (self.work if here else self.host)[offset:offset + count]
-            return flat.view(t.shape)
+            return self.work[offset:offset + count].view(t.shape)
         side = item.side_type()
         assert side is not None
         size = count * torch.empty((), dtype=side[1]).element_size()
-        block = self.side if here else self.host_side
-        return block[offset:offset + size].view(side[1]).view(t.shape)
+        return self.side[offset:offset + size].view(side[1]).view(t.shape)
 
     def _sort_in(self, item: Item, dtype: int, offset: int, count: int) -> None:
         view = self._view(item, dtype, offset, count)
@@ -150,10 +160,9 @@ class Values:
     def gather(self, out: bool = True) -> None:
         """From the model to the vector and, with out, on its way to host
         memory."""
+        self.ready()
         both = self._plain + self._copied
-        if both:
-            torch._foreach_copy_([v for _, v in both],
-                                 [i.tensor() for i, _ in both])
+        _copy([v for _, v in both], [i.tensor() for i, _ in both])
         for s in self.special:
             s.gather()
         if out and self.device.type == "cuda":
@@ -165,9 +174,7 @@ class Values:
         too that are only read when somebody joins."""
         self.ready()
         both = self._plain + (self._copied if copied else [])
-        if both:
-            torch._foreach_copy_([i.tensor() for i, _ in both],
-                                 [v for _, v in both])
+        _copy([i.tensor() for i, _ in both], [v for _, v in both])
         for s in self.special:
             s.scatter()
 
@@ -175,9 +182,10 @@ class Values:
     def subtract(self) -> None:
         """The difference of an exchange, off the model."""
         self.ready()
-        if self._plain:
-            torch._foreach_sub_([i.tensor() for i, _ in self._plain],
-                                [v for _, v in self._plain])
+        tensors = [i.tensor() for i, _ in self._plain]
+        views = [v.to(t.device) for (_, v), t in zip(self._plain, tensors)]
+        if tensors:
+            torch._foreach_sub_(tensors, views)
         for s in self.special:
             s.subtract()
 
