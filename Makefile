@@ -11,7 +11,7 @@
 #   make bench-compare  what fell by more than 10 % since docs/bench.json
 #   make bench-record   the last results into docs/bench.json
 #   make kill-test either side of an exchange killed KILLS times
-#                  (kill-test-python: workers of PyTorch, after test-python)
+#                  (kill-test-python: workers of PyTorch)
 #   make resume-test  RUNS runs interrupted and gone on with (RESUME_SEED)
 #   make docs      the C API reference in build/docs/api
 #   make install   PREFIX=/usr/local DESTDIR=
@@ -101,10 +101,11 @@ bench-accuracy:
 	@bench/run_accuracy.py --python $(PEER_PYTHON) $(ACCURACY)
 
 # What joining costs a loop of PyTorch, and the exchange against what others
-# offer (PEER_PYTHON has PyTorch; PYTHON_BENCH: more arguments).
+# offer (PYTHON_BENCH: more arguments).
 bench-python:
 	$(call build,release,hooke)
-	@$(PEER_PYTHON) bench/run_python.py $(PYTHON_BENCH)
+	@scripts/python-env python
+	@build/python/python/bin/python bench/run_python.py $(PYTHON_BENCH)
 
 # From `hooke train` to its first step.
 bench-start:
@@ -130,7 +131,8 @@ kill-test:
 # The same with PyTorch's workers.
 kill-test-python:
 	$(call build,release,hooke)
-	@build/python/bin/python bindings/python/tests/kill_workers.py \
+	@scripts/python-env python
+	@build/python/python/bin/python bindings/python/tests/kill_workers.py \
 	    --kills $(KILLS)
 
 resume-test:

@@ -3,6 +3,7 @@
 
     run_python.py [--part overhead,peers] [--rounds N] [--address SCHEME]
     run_python.py --cuda [--models resnet50,gpt2] [--rounds N]
+    run_python.py --pack
 
 overhead: a loop of PyTorch with and without `join` (period 10), block by block in
 turns; the ratio is the median of with / without. The center is a process of its
@@ -13,7 +14,9 @@ where it is installed: seconds of an exchange, seconds that training stands stil
 and what the others do when one is killed with -9.
 
 Needs PyTorch in this Python, and the shared library (build/release, or
-HOOKE_LIBRARY). Writes build/bench/python.json.
+HOOKE_LIBRARY). --pack puts the library and what it needs beside the C library
+into build/pack; on a machine that has only the repository and that folder the
+benches take it from there. Writes build/bench/python.json.
 """
 
 import argparse
@@ -52,6 +55,40 @@ class Served:
     def __exit__(self, *_):
         self.child.stdin.close()
         self.child.wait(20)
+
+
+# ---- another machine -----------------------------------------------------------
+
+PACK = os.path.join(ROOT, "build", "pack")
+SYSTEM = ("linux-vdso", "ld-linux", "libc.", "libm.", "libdl.", "libpthread.",
+          "librt.")
+
+
+def pack():
+    """The library and what it is linked with, but for the system's own."""
+    import shutil
+    library = os.path.join(ROOT, "build", "release", "libhooke.so")
+    os.makedirs(PACK, exist_ok=True)
+    shutil.copy(library, PACK)
+    listed = subprocess.run(["ldd", library], check=True, text=True,
+                            capture_output=True).stdout
+    for line in listed.splitlines():
+        name, _, path = line.strip().partition(" => ")
+        if path and not name.startswith(SYSTEM):
+            shutil.copy(path.split(" ")[0], os.path.join(PACK, name))
+    print("%s: %.1f MB" % (PACK, sum(
+        os.path.getsize(os.path.join(PACK, f)) for f in os.listdir(PACK)) / 1e6))
+
+
+def unpack():
+    """Starts this program again with the packed library, where there is no
+    other."""
+    library = os.path.join(PACK, "libhooke.so")
+    if (os.path.exists(library) and "HOOKE_LIBRARY" not in os.environ and not
+            os.path.exists(os.path.join(ROOT, "build/release/libhooke.so"))):
+        os.environ["HOOKE_LIBRARY"] = library
+        os.environ["LD_LIBRARY_PATH"] = PACK
+        os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 # ---- what join costs ----------------------------------------------------------
@@ -216,6 +253,7 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("--part", default="overhead,peers")
     p.add_argument("--cuda", action="store_true")
+    p.add_argument("--pack", action="store_true")
     p.add_argument("--models", default=None)
     p.add_argument("--rounds", type=int, default=None)
     p.add_argument("--address", default="unix:FOLDER/center")
@@ -224,6 +262,9 @@ def main():
     p.add_argument("--floats", type=int, default=25_000_000)
     p.add_argument("--out", default=os.path.join(ROOT, "build/bench/python.json"))
     a = p.parse_args()
+    if a.pack:
+        return pack()
+    unpack()
     import torch
     found, details = [], []
     device = "cuda" if a.cuda else "cpu"
