@@ -11,7 +11,6 @@ from ._exchange import NUMPY_TYPES, Entry, Exchange, Layout
 from ._options import Addresses, KeyLike, Options
 from ._worker import Worker
 
-Array = "np.ndarray[Any, Any]"
 Arrays = Union[Any, Mapping[str, Any]]
 
 _SIDE = {np.dtype(np.int32): _c.HK_I32, np.dtype(np.int64): _c.HK_I64,

@@ -175,7 +175,6 @@ class Exchange:
         self._center = ctypes.c_void_p()
         self._elastic = ctypes.c_void_p()
         self._context = Context()
-        self._keep: list[Any] = []
         try:
             self.call(lambda: self._open(side))
         except BaseException:

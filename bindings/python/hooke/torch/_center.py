@@ -16,7 +16,6 @@ from .._spawn import spawn as spawn_arrays
 from ._items import plain_name
 
 _SHARD = re.compile(r"(.*)@(-|\d+)\.(\d+)of(\d+)")
-Arrays = "dict[str, np.ndarray[Any, Any]]"
 
 
 def _whole(parts: "list[dict[str, np.ndarray[Any, Any]]]"

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 import warnings
 from typing import Any, Callable, Optional, Sequence, Sized
@@ -73,8 +74,6 @@ class _Follower(Exchange):
 
     def __init__(self, leader: dict[str, Any], layout: Layout,
                  options: Options) -> None:
-        import os
-
         self._pid = os.getpid()
         self.layout, self.options = layout, options
         self.worker, self.incarnation = leader["worker"], leader["incarnation"]
@@ -421,10 +420,6 @@ class TorchWorker(Worker):
         return self._sampler
 
     # ---- checkpoints
-
-    def stats(self) -> Stats:
-        """Counters and measures; waits for an exchange under way."""
-        return super().stats()
 
     def state_dict(self) -> dict[str, Any]:
         """What this worker needs to go on beside the model's and the
