@@ -205,7 +205,7 @@ class TorchWorker(Worker):
         if wanted is not None and wanted > self.period:
             raise HookeError(f"overlap_steps is {wanted}, and the next exchange "
                              f"comes after {self.period}")
-        if not can and self._values.device.type == "cuda":
+        if not can and self._values.staged:
             log.warning("worker %d: method %s exchanges in place: the device "
                         "waits for it", self.id, self.method)
         if wanted is None:

@@ -104,11 +104,12 @@ class Values:
         self.items, self.layout = items, layout
         n, side = max(layout.n, 1), max(layout.side_bytes, 1)
         self.device = self._main_device()
+        self.staged = self._is_staged()
         self.host, self.host_side = self._block(n, torch.float32), \
             self._block(side, torch.uint8)
         # Where gather writes and scatter reads: there, or on the device.
         self.work, self.side = self.host, self.host_side
-        if self.device.type == "cuda":
+        if self.staged:
             self.work = torch.zeros(n, device=self.device)
             self.side = torch.zeros(side, dtype=torch.uint8, device=self.device)
             self._stream = cuda.Stream(self.device)
@@ -120,6 +121,10 @@ class Values:
         for item, place in zip(items, layout.places):
             self._sort_in(item, place.entry.dtype, place.offset, place.size)
 
+    def _is_staged(self) -> bool:
+        """Whether a copy in host memory stands between model and exchange."""
+        return self.device.type == "cuda"
+
     def _main_device(self) -> torch.device:
         """The one that has most of the model."""
         sizes: dict[torch.device, int] = {}
@@ -129,7 +134,7 @@ class Values:
         return max(sizes, key=lambda d: sizes[d])
 
     def _block(self, n: int, dtype: torch.dtype) -> Tensor:
-        if self.device.type == "cuda":
+        if self.staged:
             return _pinned(n, dtype)
         return torch.zeros(n, dtype=dtype)
 
@@ -165,7 +170,7 @@ class Values:
         _copy([v for _, v in both], [i.tensor() for i, _ in both])
         for s in self.special:
             s.gather()
-        if out and self.device.type == "cuda":
+        if out and self.staged:
             self._send_out()
 
     @torch.no_grad()
@@ -201,12 +206,12 @@ class Values:
 
     def arrived(self) -> None:
         """Waits until host memory has what was gathered. Any thread."""
-        if self.device.type == "cuda":
+        if self.staged:
             self._out.synchronize()
 
     def send_back(self, side: bool = False) -> None:
         """Host memory to the device. Any thread, after the exchange."""
-        if self.device.type != "cuda":
+        if not self.staged:
             return
         with cuda.device(self.device), cuda.stream(self._stream):
             self.work.copy_(self.host, non_blocking=True)
@@ -216,7 +221,7 @@ class Values:
 
     def ready(self) -> None:
         """The training waits, on its stream, for what was sent back."""
-        if self.device.type == "cuda":
+        if self.staged:
             cuda.current_stream(self.device).wait_event(self._back)
 
     # ---- gradients
