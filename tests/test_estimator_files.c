@@ -1018,11 +1018,11 @@ static void test_best_is_what_was_scored(void **state) {
     hk_context_destroy(ctx);
 }
 
-static hk_hook *patience(const char *metric) {
+static hk_hook *patience(const char *metric, int64_t steps) {
     hk_early_options o;
     hk_early_options_init(&o, sizeof o);
     o.metric = metric;
-    o.max_steps = 20;
+    o.max_steps = steps;
     o.run_every_steps = 1;
     hk_hook *h;
     assert_ok(hk_hook_early_stopping(HK_STOP_IF_NO_INCREASE, &o, &h));
@@ -1046,7 +1046,7 @@ static void test_early_stopping_leaves_the_best(void **state) {
         b.config.keep_best = 1;
         b.config.best_is_max = 1;
         bed_open(&b);
-        hk_hook *const h = patience("loss");
+        hk_hook *const h = patience("loss", 20);
         hk_train_result r;
         train_evaluating(&b, d, test, h, &r);
         assert_int_equal(r.reason, HK_STOP_HOOK);
@@ -1084,6 +1084,38 @@ static void test_early_stopping_leaves_the_best(void **state) {
         hk_hook_release(h);
         bed_remove(dir);
     }
+    hk_dataset_release(d);
+    hk_dataset_release(test);
+    hk_context_destroy(ctx);
+}
+
+// So does a run whose patience outlasts it.
+static void test_a_run_ends_with_the_best(void **state) {
+    (void)state;
+    hk_context *ctx = context();
+    hk_dataset *d = bed_training(1), *test = bed_pass(2, 60, 20);
+    char *dir = bed_folder();
+    bed b;
+    bed_init(&b, ctx);
+    b.o.model_dir = dir;
+    b.config.keep_best = 1;
+    b.config.best_is_max = 1;
+    bed_open(&b);
+    hk_hook *const h = patience("loss", 1000000);
+    hk_train_result r;
+    train_evaluating(&b, d, test, h, &r);
+    assert_int_equal(r.reason, HK_STOP_STEPS);
+    const int64_t *steps;
+    const double *values;
+    size_t n;
+    assert_ok(hk_estimator_history(b.e, NULL, "loss", &steps, &values, &n));
+    assert_true(n > 2 && values[n - 1] < values[0]);
+    const double value = values[0];
+    assert_int_equal(r.global_step, steps[0]);
+    assert_true(bed_metric(b.e, test, "loss", HK_WEIGHTS_DEFAULT) == value);
+    hk_estimator_destroy(b.e);
+    hk_hook_release(h);
+    bed_remove(dir);
     hk_dataset_release(d);
     hk_dataset_release(test);
     hk_context_destroy(ctx);
@@ -1433,6 +1465,7 @@ int main(void) {
         cmocka_unit_test(test_export),
         cmocka_unit_test(test_best_is_what_was_scored),
         cmocka_unit_test(test_early_stopping_leaves_the_best),
+        cmocka_unit_test(test_a_run_ends_with_the_best),
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_train_and_evaluate),
         cmocka_unit_test(test_evaluator_role),

@@ -1,5 +1,5 @@
 // table_recipe.h - how a canned model is trained on a table of so many rows
-// where nobody says otherwise. bench/NOTES.md says what it was tried on.
+// where nobody says otherwise. docs/results.md says what it was tried on.
 #ifndef CLI_TABLE_RECIPE_H
 #define CLI_TABLE_RECIPE_H
 #include <stdint.h>
