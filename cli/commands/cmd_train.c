@@ -129,6 +129,9 @@ static int start(const cli_args *a, job *j, const hk_source *data,
     table_tell(s);
     settings_tell(s);
     comment_settings(j);
+    const int failed = write_pictures(j);
+    if (failed)
+        return failed;
     progress *p = progress_create(cli_string(a, "progress", "auto"), &plan);
     hooks h = {0};
     hk_status status = add_hooks(j, p, held, &h);

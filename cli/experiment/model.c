@@ -339,6 +339,13 @@ static void predictions(hk_spec *m, hk_graph *g, hk_node *z, outputs *o) {
     }
 }
 
+// What comes out of layer n, as a histogram for TensorBoard.
+static void draw_layer(hk_spec *m, int n, const char *kind, hk_node *x) {
+    char tag[64];
+    snprintf(tag, sizeof tag, "layers/%d_%s", n, kind);
+    hk_spec_summary(m, HK_SUMMARY_HISTOGRAM, tag, x);
+}
+
 static hk_status build_model(hk_graph *g, hk_mode mode, hk_spec *m,
                              const model_user *u, const tree *t) {
     build b = {.g = g, .mode = mode, .l2 = tree_float(tree_get(t, "l2"), 0)};
@@ -346,9 +353,16 @@ static hk_status build_model(hk_graph *g, hk_mode mode, hk_spec *m,
     hk_node *x = rows && rows->features
                      ? hk_input_layer(m, rows->features)
                      : hk_feature(m, tree_text(tree_get(t, "input"), NULL));
+    const bool drawn =
+        mode == HK_TRAIN &&
+        tree_bool(tree_path(u->x->root, "run.histograms"), false);
+    int n = 0;
     for (const tree *item = tree_get(t, "layers")->child; item && x;
-         item = item->next)
+         item = item->next) {
         x = add_layer(&b, x, item->child);
+        if (drawn)
+            draw_layer(m, ++n, item->child->key, x);
+    }
     const char *loss = tree_text(tree_get(t, "loss"), "softmax_cross_entropy");
     outputs o = {.kind = task_of(loss)};
     if (x)

@@ -18,6 +18,9 @@ void result_directions(const char *model_dir);
 int result_of_run(const cli_args *a, const hk_train_result *t);
 void result_train_json(FILE *f, const hk_train_result *t);
 
+// The first pictures of the training data, as run.images asks (pictures.c). 0
+// or an exit code after a message.
+int write_pictures(const job *j);
 // Notes about settings that are allowed and hardly meant (comments.c).
 void comment_settings(const job *j);
 // Removes what an earlier run left in the model_dir (fresh.c). 0 or an exit
