@@ -18,8 +18,19 @@ run() { # CLUSTER TYPE INDEX
 pids=()
 run "$cluster" ps 0
 run "$cluster" ps 1
-# Centers know of workers that have not come, and of no evaluator: it is first.
+# Centers know of workers that have not come, and of no evaluator: it is first,
+# and the others begin once it has a connection.
 run "$cluster" evaluator 0
+connects() { # PID of its timeout
+    local child
+    child=$(cat "/proc/$1/task/$1/children") && [ -n "$child" ] &&
+        ls -l "/proc/${child% }/fd" | grep -q socket
+} 2>/dev/null
+end=$((SECONDS + 60))
+until connects "${pids[2]}"; do
+    [ "$SECONDS" -lt "$end" ] || fail "the evaluator opens no connection"
+    read -rt 0.05 <> <(:) || true
+done
 run "$cluster" chief 0
 run "$sparse" worker 0
 for pid in "${pids[@]}"; do
