@@ -30,11 +30,16 @@ table_recipe recipe_of(int64_t rows) {
     return r;
 }
 
+// Workers of this run, set once before its data is opened.
+static int64_t crew = 1;
+
 bool recipe_find(const experiment *x, table_recipe *out) {
     const table *t = table_of(x);
     if (!t || t->rows <= 0 || !tree_path(x->root, "model.canned"))
         return false;
     *out = recipe_of(t->rows);
+    // Together they make batches of the same size, and as many steps.
+    out->batch = within((double)(out->batch / crew), 16, out->batch);
     return true;
 }
 
@@ -130,6 +135,10 @@ int recipe_apply(const experiment *x, const cli_args *a, settings *s) {
                        !s->in_cluster;
     if (alone)
         fit_workers(x, t->rows, s);
+    if (alone && s->config.workers > 1 && !shapes_elastic(x)) {
+        crew = (int64_t)s->config.workers;
+        s->config.rates = HK_RATES_AUTO;
+    }
     if (!s->steps && !s->epochs && s->seconds <= 0)
         s->epochs = r.epochs;
     fit_optimizer(x, &r, s);
