@@ -39,7 +39,7 @@ bool recipe_find(const experiment *x, table_recipe *out) {
         return false;
     *out = recipe_of(t->rows);
     // Together they make batches of the same size, and as many steps.
-    out->batch = within((double)(out->batch / crew), 16, out->batch);
+    out->batch = within((double)out->batch / (double)crew, 16, out->batch);
     return true;
 }
 
