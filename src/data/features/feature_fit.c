@@ -228,7 +228,7 @@ static hk_status numeric_result(fit *f, fit_column *c) {
             st->min[j] = m->min;
         if (st->max != NULL)
             st->max[j] = m->max;
-        if (st->quantiles != NULL)
+        if (c->samples != NULL)
             sample_quantiles(&c->samples[j], st->quantiles + j * HK_QUANTILES);
     }
     return HK_OK;
