@@ -129,6 +129,11 @@ static void put_notes(exporting *x) {
 
 // ---- the file ---------------------------------------------------------------
 
+// s, or the writer's first failure, whose message it has kept.
+static hk_status told(const exporting *x, hk_status s) {
+    return x->o.status != HK_OK ? hki_fail(x->o.status, "%s", x->o.error) : s;
+}
+
 static hk_status build(exporting *x, const hk_source *input) {
     float *values;
     HKI_TRY(hki_export_plan(x->e, input, &x->spec, &x->plan));
@@ -146,11 +151,10 @@ static hk_status build(exporting *x, const hk_source *input) {
                               .user = x->e};
     if (x->raw.features != NULL)
         HKI_TRY(hki_features_onnx(x->raw.features, x->raw.values, &x->o));
-    if (x->raw.scaling != NULL && scale_input(x) != HK_OK)
-        return hki_fail(x->o.status, "%s", x->o.error);
+    if (x->raw.scaling != NULL)
+        HKI_TRY(told(x, scale_input(x)));
     HKI_TRY(translate(x));
-    if (put_outputs(x) != HK_OK)
-        return hki_fail(x->o.status, "%s", x->o.error);
+    HKI_TRY(told(x, put_outputs(x)));
     put_notes(x);
     return HK_OK;
 }
