@@ -224,6 +224,28 @@ static void test_measured(void **state) {
     bed_remove(dir);
 }
 
+// A period that the options fix is nobody's to measure.
+static void test_measured_fixed(void **state) {
+    (void)state;
+    hk_context *ctx;
+    assert_ok(hk_context_create(NULL, &ctx));
+    hk_elastic_options fixed;
+    hk_elastic_options_init(&fixed, sizeof fixed);
+    fixed.preset = HK_PRESET_PAPER;
+    fixed.communication_period = 63;
+    bed b;
+    timed t = {0};
+    bed_init(&b, ctx);
+    b.config.workers = 2;
+    b.config.rates = HK_RATES_MEASURED;
+    b.config.elastic = &fixed;
+    bed_open(&b);
+    assert_int_equal(train_measured(&b, 400, &t), 63);
+    assert_true(t.before == 63 && t.after == 63);
+    hk_estimator_destroy(b.e);
+    hk_context_destroy(ctx);
+}
+
 static void test_period_of_times(void **state) {
     (void)state;
     assert_int_equal(hki_rates_period(0), 2);
@@ -263,6 +285,7 @@ int main(void) {
         cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_estimator_follows),
         cmocka_unit_test(test_measured),
+        cmocka_unit_test(test_measured_fixed),
         cmocka_unit_test(test_period_of_times),
         cmocka_unit_test(test_measured_in_turns),
         cmocka_unit_test(test_workers),

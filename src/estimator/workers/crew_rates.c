@@ -57,7 +57,9 @@ hk_status hki_rates_of_crew(hki_crew *c) {
         c->rates.period = fixed->communication_period;
     if (fixed != NULL && fixed->moving_rate != HK_ELASTIC_AUTO)
         c->rates.moving_rate = fixed->moving_rate;
-    if (k->rates == HK_RATES_MEASURED)
+    c->timing.wanted = k->rates == HK_RATES_MEASURED &&
+                       (fixed == NULL || fixed->communication_period == 0);
+    if (c->timing.wanted)
         atomic_store(&c->timing.period, measured_before(c->e));
     c->has_rates = true;
     return HK_OK;
@@ -120,7 +122,7 @@ static hk_status watch_clock(hki_worker *w) {
 hk_status hki_rates_step(hki_worker *w) {
     const hki_crew *const c = w->e->crew;
     set_factor(w);
-    return c->e->config.c.rates == HK_RATES_MEASURED && w->index == 0 &&
+    return c->timing.wanted && w->index == 0 &&
                    atomic_load(&c->timing.period) == 0
                ? watch_clock(w)
                : HK_OK;

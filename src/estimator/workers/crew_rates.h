@@ -2,6 +2,7 @@
 #ifndef HKI_ESTIMATOR_CREW_RATES_H
 #define HKI_ESTIMATOR_CREW_RATES_H
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "hooke/rates.h"
 
@@ -10,6 +11,7 @@ typedef struct hki_worker hki_worker; // training_workers.h
 
 // HK_RATES_MEASURED: what worker 0 has timed of its first steps.
 typedef struct hki_rates_timing {
+    bool wanted; // nobody has fixed the period
     int64_t steps, start_ns;
     double exchange_seconds; // at the start
     uint64_t exchanges;
