@@ -234,11 +234,50 @@ static void test_stops_at_one_step(void **state) {
     hk_context_destroy(ctx);
 }
 
+// A run of `steps` in dir, evaluated every 10 steps; the last evaluations'
+// steps go to `last`.
+static void run_in(hk_context *ctx, const char *dir, hk_dataset *d,
+                   hk_dataset *test, int64_t steps, int64_t last[3]) {
+    bed b;
+    bed_init(&b, ctx);
+    b.config.keep_best = 1; // no beat is left out
+    b.o.model_dir = dir;
+    bed_open(&b);
+    hk_hook *const hook = evaluator(test, HK_WEIGHTS_MODEL, 10);
+    train(&b, d, steps, &hook, 1, NULL);
+    const int64_t *at;
+    const double *values;
+    const size_t n = history(&b, "accuracy", &at, &values);
+    assert_true(n >= 3);
+    memcpy(last, at + n - 3, 3 * sizeof *last);
+    hk_hook_release(hook);
+    hk_estimator_destroy(b.e);
+}
+
+// One that was interrupted evaluates where it would have, and at its ends.
+static void test_beats_go_on(void **state) {
+    (void)state;
+    hk_context *ctx;
+    assert_ok(hk_context_create(NULL, &ctx));
+    hk_dataset *d = bed_training(1), *test = bed_pass(2, 60, 20);
+    char *dir = bed_folder();
+    int64_t at[3];
+    run_in(ctx, dir, d, test, 25, at);
+    assert_memory_equal(at, ((int64_t[]){11, 21, 25}), sizeof at);
+    run_in(ctx, dir, d, test, 20, at);
+    assert_memory_equal(at, ((int64_t[]){31, 41, 45}), sizeof at);
+    hk_dataset_release(test);
+    hk_dataset_release(d);
+    bed_remove(dir);
+    hk_context_destroy(ctx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_training_goes_on),
         cmocka_unit_test(test_scored_copy_is_kept),
         cmocka_unit_test(test_stops_at_one_step),
+        cmocka_unit_test(test_beats_go_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

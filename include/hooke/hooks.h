@@ -171,7 +171,8 @@ HK_API hk_status hk_hook_profiler(int64_t save_steps, double save_secs,
 // TF's hook of the elastic optimizer. Joining and leaving the center is the
 // estimator's work here; the hook logs at the end what each worker did.
 HK_API hk_status hk_hook_elastic(hk_hook **out);
-// Evaluates in memory every so many iterations.
+// Evaluates in memory every so many steps of a worker, counted over all its
+// runs: one that goes on evaluates where it would have evaluated.
 HK_API hk_status hk_hook_evaluator(const hk_source *input,
                                    const hk_evaluate_options *opt,
                                    int64_t every_iter, hk_hook **out);

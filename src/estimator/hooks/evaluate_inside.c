@@ -78,10 +78,20 @@ static hk_status take_result(evaluator *v, hk_run *run, bool due, bool *busy) {
     return hki_scoring_end(v->scoring);
 }
 
+// Beats are those of the worker's own steps, counted from its first one ever: a
+// run that goes on evaluates where it would have evaluated.
+static bool is_due(evaluator *v, const hk_run *run) {
+    const int64_t every = v->timer.every_steps;
+    if (v->timer.last_step < 0 && run->local_step > 1)
+        hki_timer_update(&v->timer, (run->local_step - 2) / every * every + 1,
+                         0);
+    return hki_timer_fires(&v->timer, run->local_step);
+}
+
 // A beat is left out rather than waited for.
 static hk_status evaluator_after(void *state, hk_run *run) {
     evaluator *const v = state;
-    const bool due = hki_timer_fires(&v->timer, run->iteration);
+    const bool due = is_due(v, run);
     bool busy;
     HKI_TRY(take_result(v, run, due, &busy));
     if (!due || busy)
