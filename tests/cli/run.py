@@ -128,6 +128,31 @@ def environment(folder, program):
     return env
 
 
+def read(path):
+    try:
+        return pathlib.Path(path).read_text()
+    except OSError:
+        return ""
+
+
+def who_hangs(session):
+    """The processes of a session, and what each of their threads does."""
+    lines = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        after_name = read(process / "stat").rpartition(")")[2].split()
+        if len(after_name) < 4 or after_name[3] != str(session):
+            continue
+        command = read(process / "cmdline").replace("\0", " ")
+        lines.append(f"{process.name} {command}")
+        signals = [line for line in read(process / "status").splitlines()
+                   if line.startswith(("State", "Sig", "Shd"))]
+        lines.append("  " + ", ".join(signals).replace("\t", " "))
+        lines += [f"  {read(thread / 'comm').strip()}: "
+                  f"{read(thread / 'wchan')} {read(thread / 'syscall').strip()}"
+                  for thread in sorted((process / "task").glob("*"))]
+    return "\n".join(lines) + "\n"
+
+
 def run_step(step, work, env):
     child = subprocess.Popen(["sh", "-c", step.command], cwd=work, env=env,
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -136,7 +161,8 @@ def run_step(step, work, env):
     try:
         out, err = child.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
-        late = f"killed after {LIMIT} seconds\n".encode()
+        late = (f"killed after {LIMIT} seconds\n" +
+                who_hangs(child.pid)).encode()
     try:  # whatever it has left running
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
