@@ -271,6 +271,51 @@ static void test_permutation(void **state) {
                  "3.5,4.5,5.5");
 }
 
+// Odd numbers of "#", which counts the examples of the whole set.
+static hk_status odd_row(void *user, const hk_element *e, int *keep) {
+    const hk_value *const row = hk_element_find(e, "#");
+    (void)user;
+    *keep = *(const int64_t *)hk_tensor_data(row->tensor) % 2 == 1;
+    return HK_OK;
+}
+
+static hk_dataset *odd_rows(hk_dataset *d) {
+    const hk_select value = {.from = "value"};
+    d = hk_data_filter(hk_data_enumerate(d, "#", 0), odd_row, NULL);
+    return hk_data_normalize(hk_data_select(d, &value, 1), "value", 0.5, NULL,
+                             NULL, 1);
+}
+
+// What can be divided, and into what.
+static void test_units(void **state) {
+    (void)state;
+    const struct {
+        hk_dataset *d;
+        int64_t units;
+    } cases[] = {
+        {hk_range(20), 20},
+        {hk_data_take(hk_data_skip(hk_range(20), 5), 10), 10},
+        {odd_rows(hk_range(20)), 20},
+        {hk_data_take(odd_rows(hk_range(20)), 5), -1},
+        {hk_data_shuffle(hk_range(20), 4, 1, 1), -1},
+        {hk_data_repeat(hk_range(20), 2), -1},
+        {hk_data_batch(hk_range(20), 4, 0), -1},
+        {hk_data_map(hk_range(20), NULL, NULL, NULL), -1}, // a fault
+    };
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        assert_int_equal(hki_data_units(cases[i].d), cases[i].units);
+        hk_dataset_release(cases[i].d);
+    }
+    const hki_lease r = {.begin = 3, .end = 8};
+    hk_check_run("a filter on numbers of the whole",
+                 hki_data_lease(odd_rows(hk_range(20)), &r, HK_SEED_NONE), -1,
+                 "1.5 2.5 3.5");
+    hk_check_run(
+        "an empty lease",
+        hki_data_lease(hk_range(20), &(hki_lease){.begin = 20, .end = 20}, 1),
+        -1, "");
+}
+
 static hk_status life(void *user) {
     hki_leases *l = NULL;
     hki_lease r;
@@ -301,6 +346,7 @@ int main(void) {
         cmocka_unit_test(test_rules),
         cmocka_unit_test(test_bad_bytes),
         cmocka_unit_test(test_permutation),
+        cmocka_unit_test(test_units),
         cmocka_unit_test(test_allocation_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -27,6 +27,8 @@ FOR_TESTS = {
     "hki_io_replace": "a disk that loses what was not synced",
     "hki_saver_set_clock": "time that passes",
     "hki_data_lease": "ranges of data behind an hk_range_source",
+    "hki_data_units": "ranges of data behind an hk_range_source",
+    "hki_order_init": "ranges of data behind an hk_range_source",
     "hki_leases_create": "ranges of data behind an hk_range_source",
     "hki_leases_destroy": "ranges of data behind an hk_range_source",
     "hki_leases_expire": "ranges of data behind an hk_range_source",

@@ -122,7 +122,9 @@ enum {
     HKI_DATA_PASSES = 8,  // items are those of inputs[0], unchanged
     HKI_DATA_FN = 16,     // a function over inputs[0], run by loaders
     HKI_DATA_MAY_SKIP =
-        32 // an fn that may leave elements out (on_error = skip)
+        32,            // an fn that may leave elements out (on_error = skip)
+    HKI_DATA_EACH = 64 // an element comes from one of inputs[0], each by itself
+                       // and in their order; some may be left out
 };
 
 typedef struct hki_saver hki_saver;
@@ -184,6 +186,12 @@ typedef struct hki_node_ops {
     int64_t (*table_row)(const hk_dataset *d, int64_t i);
     // HKI_DATA_ROWS without HKI_DATA_TABLE: a row from saved state may be read.
     bool (*row_valid)(hki_node *n, int64_t row);
+    // Sources that can be divided, tables apart. Into how many units, numbered
+    // as they lie; -1: it cannot be done. Then seek goes to a unit: `next` or
+    // `pull` give its elements, then HK_E_END. *first: the number of its first
+    // element in the whole set.
+    int64_t (*units)(const hk_dataset *d);
+    hk_status (*seek)(hki_node *n, int64_t unit, int64_t *first);
     // Makes a box again of the row items that it was made of. Optional.
     hk_status (*remake)(hki_node *n, const hki_item *items, int64_t count,
                         hki_item *out);
@@ -308,12 +316,14 @@ struct hki_node {
     hki_data_run *run;
     void *state; // of the ops
     hki_node **inputs;
-    uint64_t pass;   // this one, counted from 1; 0: never started
-    int64_t count;   // items given in this pass
-    hki_pool *pool;  // of the boxes of d->spec
-    hki_box *record; // the one that hki_record_item lends
-    bool rows;       // items are rows, not boxes
-    bool passes;     // items are those of inputs[0]
+    uint64_t pass;  // this one, counted from 1; 0: never started
+    int64_t count;  // items given in this pass
+    int64_t number; // of the next element in the whole set: part of its stamp
+    struct hki_lent *lent; // only these units; NULL: all (core/lent.c)
+    hki_pool *pool;        // of the boxes of d->spec
+    hki_box *record;       // the one that hki_record_item lends
+    bool rows;             // items are rows, not boxes
+    bool passes;           // items are those of inputs[0]
 };
 
 hk_status hki_node_open(const hk_dataset *d, hki_data_run *run, hki_node **out);
@@ -432,12 +442,18 @@ hk_status hki_leases_expire(hki_leases *l, uint64_t owner);
 hk_status hki_leases_save(hki_leases *l, void *buf, size_t capacity,
                           size_t *size);
 hk_status hki_leases_restore(hki_leases *l, const void *bytes, size_t size);
-// The examples of a lease in the epoch's order (a seeded permutation of the
-// whole, the same for everybody; HK_SEED_NONE: as they are). random_access: an
-// array, perhaps with functions of the library, take, skip or shard on it;
-// HK_E_UNSUPPORTED otherwise.
-hk_dataset *hki_data_lease(hk_dataset *random_access, const hki_lease *lease,
-                           int64_t seed);
+
+// How many units d can be divided into: an example of a table, a group of rows
+// or records of a file that has an index, a whole packed file. -1: it cannot
+// be divided. Maps, filters and the library's functions leave units as they
+// are, take, skip and shard those of tables; shuffle, repeat and batch do not.
+int64_t hki_data_units(const hk_dataset *d);
+// The examples of the units at positions [begin, end) of the epoch's order, a
+// seeded permutation of the units that is the same for everybody
+// (HK_SEED_NONE: as they are). Nothing else is read. Examples keep the numbers
+// that they have in the whole set (hk_data_enumerate). HK_E_UNSUPPORTED where
+// d has no units.
+hk_dataset *hki_data_lease(hk_dataset *d, const hki_lease *lease, int64_t seed);
 
 // ---- feature columns elsewhere ----------------------------------------------
 

@@ -52,7 +52,7 @@ void hki_node_close(hki_node *n) {
 
 hk_status hki_node_start(hki_node *n) {
     n->pass++;
-    n->count = 0;
+    n->count = n->number = 0;
     if (n->d->ops->start != NULL)
         return n->d->ops->start(n);
     for (size_t i = 0; i < n->d->n_inputs && !n->d->ops->saves_inputs; i++)
@@ -61,26 +61,26 @@ hk_status hki_node_start(hki_node *n) {
 }
 
 hk_status hki_node_next(hki_node *n, hki_item *out) {
-    if (n->d->ops->next == NULL) {
-        int64_t got;
-        return hki_node_pull(n, out, 1, &got);
-    }
-    HKI_TRY(n->d->ops->next(n, out));
-    if (!n->passes)
-        out->stamp = (n->pass << HKI_STAMP_PASS) + (uint64_t)n->count;
-    n->count++;
-    return HK_OK;
+    int64_t got;
+    return hki_node_pull(n, out, 1, &got);
 }
 
 hk_status hki_node_pull(hki_node *n, hki_item *items, int64_t want,
                         int64_t *got) {
-    if (n->d->ops->pull == NULL) {
-        HKI_TRY(hki_node_next(n, items));
-        *got = 1;
-        return HK_OK;
-    }
-    HKI_TRY(n->d->ops->pull(n, items, want, got));
+    HKI_TRY(n->lent == NULL ? hki_node_pull_own(n, items, want, got)
+                            : hki_lent_pull(n, items, want, got));
     n->count += *got;
+    return HK_OK;
+}
+
+hk_status hki_node_pull_own(hki_node *n, hki_item *items, int64_t want,
+                            int64_t *got) {
+    if (n->d->ops->pull != NULL)
+        return n->d->ops->pull(n, items, want, got);
+    HKI_TRY(n->d->ops->next(n, items));
+    if (!n->passes)
+        items->stamp = hki_node_stamp(n, n->number++);
+    *got = 1;
     return HK_OK;
 }
 
@@ -187,6 +187,8 @@ hk_status hki_node_save(hki_node *n, hki_saver *w) {
     const hki_node_ops *const ops = n->d->ops;
     hki_save_u64(w, n->pass);
     hki_save_i64(w, n->count);
+    if (ops->seek != NULL)
+        hki_save_i64(w, n->number);
     if (ops->save != NULL)
         HKI_TRY(ops->save(n, w));
     if (!ops->saves_inputs)
@@ -202,11 +204,18 @@ hk_status hki_node_restore(hki_node *n, hki_restorer *r) {
     const uint64_t pass =
         (uint64_t)hki_restore_i64(r, 0, INT64_C(1) << (63 - HKI_STAMP_PASS));
     const int64_t count = hki_restore_i64(r, 0, INT64_MAX - 1);
+    const int64_t number =
+        ops->seek != NULL
+            ? hki_restore_i64(r, 0, (INT64_C(1) << HKI_STAMP_PASS) - 1)
+            : count;
     HKI_TRY(hki_restorer_status(r));
     if (pass > 0)
         HKI_TRY(hki_node_start(n));
+    if (n->lent != NULL && n->lent->begun && ops->seek != NULL)
+        HKI_TRY(hki_lent_seek(n));
     n->pass = pass;
     n->count = count;
+    n->number = number;
     if (ops->restore != NULL)
         HKI_TRY(ops->restore(n, r));
     if (!ops->saves_inputs)

@@ -201,6 +201,45 @@ void hki_move_rows(const hki_move *m, const hki_col *to, const hki_item *items,
 bool hki_loader_move(const hki_loader *l, const hki_item *items, int64_t begin,
                      int64_t end, hki_data_rows *rows);
 
+// ---- lent.c: a part of a dataset -------------------------------------------
+
+#define HKI_ORDER_ROUNDS 6
+
+// An epoch's order of the units.
+typedef struct hki_order {
+    int64_t total;
+    int half;      // bits of a half
+    bool as_it_is; // no permutation
+    uint64_t key[HKI_ORDER_ROUNDS];
+} hki_order;
+hk_status hki_order_init(hki_order *o, int64_t total, int64_t epoch,
+                         int64_t seed);
+
+// The units of positions [at, end) are still to come; begun: some elements of
+// the first were given.
+typedef struct hki_lent {
+    const hki_order *order;
+    uint64_t epoch;
+    int64_t at, end;
+    bool begun;
+} hki_lent;
+
+// The node whose units those of n are; n's dataset has units.
+hki_node *hki_node_divided(hki_node *n);
+hk_status hki_lent_pull(hki_node *n, hki_item *items, int64_t want,
+                        int64_t *got);
+// Goes to the unit at hand.
+hk_status hki_lent_seek(hki_node *n);
+// What n gives by itself, whatever it was lent.
+hk_status hki_node_pull_own(hki_node *n, hki_item *items, int64_t want,
+                            int64_t *got);
+// The stamp of an element of this number: the same for whoever has it in this
+// epoch.
+static inline uint64_t hki_node_stamp(const hki_node *n, int64_t number) {
+    const uint64_t pass = n->lent != NULL ? n->lent->epoch + 1 : n->pass;
+    return (pass << HKI_STAMP_PASS) + (uint64_t)number;
+}
+
 // ---- elements as bytes -----------------------------------------------------
 
 struct hki_saver {

@@ -64,6 +64,6 @@ hk_dataset *hk_data_filter(hk_dataset *d, hk_filter_fn f, void *user) {
         .inputs = &d,
         .n_inputs = 1,
         .count = hk_dataset_count(d) == 0 ? 0 : -1,
-        .flags = HKI_DATA_PASSES,
+        .flags = HKI_DATA_PASSES | HKI_DATA_EACH,
     });
 }

@@ -370,6 +370,7 @@ hk_dataset *hk_data_map(hk_dataset *d, hk_map_fn f, void *user,
         .count =
             hki_dataset_good(d) && hki_may_skip(d) ? -1 : hk_dataset_count(d),
         .key = hki_key("map", 1, &o.seed),
+        .flags = HKI_DATA_EACH,
     });
 }
 
@@ -383,6 +384,7 @@ hk_dataset *hki_data_made(hk_dataset *d) {
         .inputs = &d,
         .n_inputs = 1,
         .count = d->count,
+        .flags = HKI_DATA_EACH,
     });
 }
 
