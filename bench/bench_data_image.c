@@ -181,7 +181,9 @@ static void make_small(void) {
         uint8_t *tar;
         size_t size;
         hki_stream *s = NULL;
-        OK(hki_stream_open(shard, HKI_GZIP, (size_t)1 << 18, &s));
+        hki_input *file;
+        OK(hki_input_open(shard, &file));
+        OK(hki_stream_open(file, HKI_GZIP, (size_t)1 << 18, &s));
         OK(hki_stream_read_all(s, (size_t)1 << 30, &tar, &size));
         hki_stream_close(s);
         new_files(read_tar(tar, size, false));

@@ -15,6 +15,13 @@ static uint8_t *sample(size_t n) {
     return p;
 }
 
+static hk_status open_stream(const char *path, hki_packing packing,
+                             size_t buffer_bytes, hki_stream **out) {
+    hki_input *file;
+    HKI_TRY(hki_input_open(path, &file));
+    return hki_stream_open(file, packing, buffer_bytes, out);
+}
+
 static const hki_packing packings[] = {HKI_UNPACKED, HKI_GZIP, HKI_ZLIB};
 
 // ---- whole files -----------------------------------------------------------
@@ -27,7 +34,7 @@ static hk_status unpack(hki_packing packing, const void *bytes, size_t size,
     hki_stream *s = NULL;
     folder_make(&d);
     write_file(folder_path(&d, "file", path), bytes, size);
-    hk_status e = hki_stream_open(path, packing, 4096, &s);
+    hk_status e = open_stream(path, packing, 4096, &s);
     if (e == HK_OK)
         e = hki_stream_read_all(s, limit, out, out_size);
     hki_stream_close(s);
@@ -206,7 +213,7 @@ static void test_stream(void **state) {
         bed b;
         hki_stream *s = NULL;
         bed_make(&b, packings[k], 100000);
-        assert_ok(hki_stream_open(b.path, packings[k], 1000, &s));
+        assert_ok(open_stream(b.path, packings[k], 1000, &s));
         read_all(s, &b, 0, 777);
         read_all(s, &b, 100000, 1); // the end again
         static const uint64_t places[] = {0, 99999, 5, 50000, 49999, 100000};
@@ -226,18 +233,18 @@ static void test_stream_errors(void **state) {
     bed b;
     uint8_t byte;
     size_t got;
-    assert_status(hki_stream_open("/no/such/file", HKI_UNPACKED, 100, &s),
+    assert_status(open_stream("/no/such/file", HKI_UNPACKED, 100, &s),
                   HK_E_NOT_FOUND);
     bed_make(&b, HKI_UNPACKED, 10);
-    assert_ok(hki_stream_open(b.path, HKI_GZIP, 100, &s));
+    assert_ok(open_stream(b.path, HKI_GZIP, 100, &s));
     assert_status(hki_stream_read(s, &byte, 1, &got), HK_E_DATA);
     assert_status(hki_stream_read(s, &byte, 1, &got), HK_E_DATA);
     hki_stream_close(s);
     write_file(b.path, "", 0);
-    assert_ok(hki_stream_open(b.path, HKI_GZIP, 100, &s));
+    assert_ok(open_stream(b.path, HKI_GZIP, 100, &s));
     assert_status(hki_stream_read(s, &byte, 1, &got), HK_E_DATA);
     hki_stream_close(s);
-    assert_ok(hki_stream_open(b.d.path, HKI_UNPACKED, 100, &s));
+    assert_ok(open_stream(b.d.path, HKI_UNPACKED, 100, &s));
     assert_status(hki_stream_read(s, &byte, 1, &got), HK_E_IO);
     hki_stream_close(s);
     hki_stream_close(NULL);
@@ -256,7 +263,7 @@ static void test_stream_cut(void **state) {
         uint8_t *const packed = read_file(b.path, &packed_size);
         write_file(b.path, packed, packed_size / 2);
         free(packed);
-        assert_ok(hki_stream_open(b.path, packings[k], 64, &s));
+        assert_ok(open_stream(b.path, packings[k], 64, &s));
         hk_status e;
         while ((e = hki_stream_read(s, out, sizeof out, &got)) == HK_OK &&
                got > 0) {
@@ -309,7 +316,7 @@ static hk_status all_of_it(void *user) {
     hki_buf packed = {0};
     uint8_t *out = NULL, byte;
     size_t size = 0;
-    hk_status e = hki_stream_open(b->path, HKI_GZIP, 100, &s);
+    hk_status e = open_stream(b->path, HKI_GZIP, 100, &s);
     if (e == HK_OK)
         e = hki_stream_read(s, &byte, 1, &size);
     if (e == HK_OK)

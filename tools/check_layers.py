@@ -17,7 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Modules that each module may know about, beside itself.
 KNOWS = {
     "base": "",
-    "codec": "base",
+    "fetch": "base",
+    "codec": "fetch base",
     "tensor": "base",
     "backend": "tensor base",
     "graph": "backend tensor base",
@@ -30,7 +31,7 @@ KNOWS = {
     "monitor": "codec base",
     "cluster": "launch monitor elastic transport ckpt codec tensor base",
     "onnx": "codec tensor base",
-    "data": "onnx tensor codec base",
+    "data": "onnx tensor codec fetch base",
     "ckpt": "tensor codec base",
     "event": "codec base",
     "estimator": "base codec tensor backend graph nn optim elastic train "

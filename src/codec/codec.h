@@ -10,6 +10,7 @@
 #include <jansson.h>
 #endif
 #include "base/base.h"
+#include "fetch/fetch.h"
 
 typedef struct json_t json_t; // whoever includes base.h first does without
 
@@ -209,13 +210,16 @@ typedef enum hki_packing {
     HKI_ZLIB = 2
 } hki_packing;
 
-// A stream over a file: its bytes as they were before packing.
+// A stream over a file: its bytes as they were before packing. file: stands at
+// its first byte; taken, also on failure.
 typedef struct hki_stream hki_stream;
-hk_status hki_stream_open(const char *path, hki_packing packing,
+hk_status hki_stream_open(hki_input *file, hki_packing packing,
                           size_t buffer_bytes, hki_stream **out);
 // At least 1 byte unless at the end (*got 0).
 hk_status hki_stream_read(hki_stream *s, void *out, size_t capacity,
                           size_t *got);
+// Size of the file; false where nobody knows it, and of a packed one.
+bool hki_stream_size(const hki_stream *s, uint64_t *size);
 // All that follows, at most `limit` bytes (HK_E_DATA beyond: a bomb). *out is
 // freed with hki_free.
 hk_status hki_stream_read_all(hki_stream *s, size_t limit, uint8_t **out,

@@ -9,10 +9,6 @@
 // gzip data may consist of several members, as `cat a.gz b.gz` makes, and may
 // be padded with zero bytes, as tapes leave them.
 #include "codec/codec.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include "codec/zlib_memory.h"
 
 #define MIN_BUFFER 512
@@ -20,9 +16,9 @@
 #define MOST ((size_t)1 << 30) // bytes at once: zlib counts in 32 bits
 
 struct hki_stream {
-    int fd;
+    hki_input *file;
     hki_packing packing;
-    char *path;
+    const char *path;  // the file's
     uint64_t position; // unpacked bytes handed out
     uint64_t consumed; // bytes of the file that were unpacked
     uint8_t *in;       // packed bytes, buffer_bytes of them
@@ -51,20 +47,6 @@ static hk_status start_member(hki_stream *s) {
     return HK_OK;
 }
 
-static hk_status read_file(const hki_stream *s, void *out, size_t capacity,
-                           size_t *got) {
-    for (;;) {
-        const ssize_t n = read(s->fd, out, HKI_MIN(capacity, MOST));
-        if (n >= 0) {
-            *got = (size_t)n;
-            return HK_OK;
-        }
-        if (errno != EINTR)
-            return hki_fail(HK_E_IO, "%s: reading at byte %llu: %s", s->path,
-                            (unsigned long long)s->consumed, strerror(errno));
-    }
-}
-
 static hk_status damaged(hki_stream *s, const char *how) {
     s->damage = HK_E_DATA;
     return hki_fail(HK_E_DATA, "%s: %s %s data at byte %llu (unpacked %llu)",
@@ -78,7 +60,7 @@ static hk_status refill(hki_stream *s) {
     if (s->z.avail_in > 0 || s->at_file_end)
         return HK_OK;
     size_t got = 0;
-    HKI_TRY(read_file(s, s->in, s->buffer_bytes, &got));
+    HKI_TRY(hki_input_read(s->file, s->in, s->buffer_bytes, &got));
     s->at_file_end = got == 0;
     s->z.next_in = s->in;
     s->z.avail_in = (unsigned int)got;
@@ -145,7 +127,7 @@ hk_status hki_stream_read(hki_stream *s, void *out, size_t capacity,
     if (s->damage != HK_OK)
         return damaged(s, "damaged");
     if (s->packing == HKI_UNPACKED) {
-        HKI_TRY(read_file(s, out, capacity, &n));
+        HKI_TRY(hki_input_read(s->file, out, capacity, &n));
         s->consumed += n;
     } else {
         HKI_TRY(unpack_some(s, out, capacity, &n));
@@ -157,22 +139,8 @@ hk_status hki_stream_read(hki_stream *s, void *out, size_t capacity,
 
 // ---- position --------------------------------------------------------------
 
-static hk_status seek_file(hki_stream *s, uint64_t position) {
-    struct stat st;
-    if (fstat(s->fd, &st) == 0 && S_ISREG(st.st_mode) &&
-        position > (uint64_t)st.st_size)
-        return hki_fail(HK_E_DATA, "%s: ends at byte %llu, before byte %llu",
-                        s->path, (unsigned long long)st.st_size,
-                        (unsigned long long)position);
-    if (position > INT64_MAX ||
-        lseek(s->fd, (off_t)position, SEEK_SET) != (off_t)position)
-        return hki_fail(HK_E_IO, "%s: cannot go to byte %llu: %s", s->path,
-                        (unsigned long long)position, strerror(errno));
-    return HK_OK;
-}
-
 static hk_status rewind_packed(hki_stream *s) {
-    HKI_TRY(seek_file(s, 0));
+    HKI_TRY(hki_input_seek(s->file, 0));
     s->position = s->consumed = 0;
     s->at_file_end = s->in_member = s->ended = false;
     s->damage = HK_OK;
@@ -208,27 +176,32 @@ hk_status hki_stream_seek(hki_stream *s, uint64_t position) {
         return read_through(s, position);
     }
     if (position != s->position)
-        HKI_TRY(seek_file(s, position));
+        HKI_TRY(hki_input_seek(s->file, position));
     s->position = s->consumed = position;
     return HK_OK;
 }
 
+bool hki_stream_size(const hki_stream *s, uint64_t *size) {
+    return s->packing == HKI_UNPACKED && hki_input_size(s->file, size);
+}
+
 // ---- open and close --------------------------------------------------------
 
-hk_status hki_stream_open(const char *path, hki_packing packing,
+hk_status hki_stream_open(hki_input *file, hki_packing packing,
                           size_t buffer_bytes, hki_stream **out) {
     hki_stream *s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    s->fd = -1;
+    hk_status e = hki_zalloc_array(1, sizeof *s, &s);
+    if (e != HK_OK) {
+        hki_input_close(file);
+        return e;
+    }
+    s->file = file;
+    s->path = hki_input_path(file);
     s->packing = packing;
     s->buffer_bytes = HKI_MIN(HKI_MAX(buffer_bytes, MIN_BUFFER), INT32_MAX);
     s->z = HKI_ZLIB_MEMORY;
-    hk_status e = hki_strdup(path, &s->path);
-    if (e == HK_OK && packing != HKI_UNPACKED)
+    if (packing != HKI_UNPACKED)
         e = hki_alloc_array(s->buffer_bytes, 1, &s->in);
-    if (e == HK_OK && (s->fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
-        e = hki_fail(errno == ENOENT ? HK_E_NOT_FOUND : HK_E_IO,
-                     "%s: cannot open: %s", path, strerror(errno));
     if (e != HK_OK) {
         hki_stream_close(s);
         return e;
@@ -242,27 +215,33 @@ void hki_stream_close(hki_stream *s) {
         return;
     if (s->ready)
         (void)inflateEnd(&s->z);
-    if (s->fd >= 0)
-        (void)close(s->fd);
+    hki_input_close(s->file);
     hki_free(s->in);
-    hki_free(s->path);
     hki_free(s);
 }
 
 // ---- all of it -------------------------------------------------------------
 
-// Memory follows what has really come out, not what the file promises.
+// Room for the next read: the rest of a file that is as long as it is, and one
+// byte to see the end. Else memory follows what has really come out, and one
+// byte beyond the limit tells a bomb.
+static size_t next_room(const hki_stream *s, size_t have, size_t limit) {
+    uint64_t size;
+    if (hki_stream_size(s, &size) && have <= size && size <= limit)
+        return (size_t)size - have + 1;
+    return HKI_MIN(HKI_MAX(have, SKIP_BYTES), limit + 1);
+}
+
 static hk_status read_to_end(hki_stream *s, size_t limit, hki_buf *all) {
     size_t got = 1;
     while (got > 0) {
-        // One byte beyond the limit tells a bomb.
-        const size_t room = HKI_MIN(HKI_MAX(all->size, SKIP_BYTES), limit + 1);
+        const size_t room = next_room(s, all->size, limit);
         HKI_TRY(hki_buf_reserve(all, room));
         HKI_TRY(hki_stream_read(s, all->data + all->size, room, &got));
         all->size += got;
         if (all->size > limit)
             return hki_fail(HK_E_DATA,
-                            "%s: unpacks to more than the limit of %zu bytes",
+                            "%s: holds more than the limit of %zu bytes",
                             s->path, limit);
     }
     return HK_OK;

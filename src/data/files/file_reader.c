@@ -1,8 +1,5 @@
 // file_reader.c - a list of files read one after the other through one window.
 #include "data/files/file_reader.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <unistd.h>
 #include "base/io.h"
 
 #define MIN_BUFFER 4096
@@ -61,26 +58,6 @@ uint64_t hki_files_key(const hki_files *f) {
 
 // ---- packing ---------------------------------------------------------------
 
-#define PEEK_BYTES 128 // a record's header, and enough to tell a text
-
-// The first bytes of a file, as many as it has.
-static hk_status peek(const char *path, uint8_t *bytes, size_t size,
-                      size_t *got) {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return hki_io_fail(errno, path, "open");
-    ssize_t n;
-    do
-        n = read(fd, bytes, size);
-    while (n < 0 && errno == EINTR);
-    const int error = errno;
-    (void)close(fd);
-    if (n < 0)
-        return hki_io_fail(error, path, "read");
-    *got = (size_t)n;
-    return HK_OK;
-}
-
 // Valid UTF-8 (a letter may be cut at the end) without control bytes.
 static bool is_text(const uint8_t *p, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -99,9 +76,9 @@ static bool is_zlib(const uint8_t *p, size_t n) {
            (p[0] << 8 | p[1]) % 31 == 0 && !is_text(p, n);
 }
 
-hk_status hki_packing_of(const char *path, hk_compression compression,
-                         bool records, hki_packing *out) {
-    uint8_t head[PEEK_BYTES];
+static hk_status find_packing(hki_input *file, hk_compression compression,
+                              bool records, hki_packing *out) {
+    uint8_t head[HKI_INPUT_PEEK]; // a record's header, and enough of a text
     uint64_t length;
     size_t got = 0;
     if (compression != HK_COMPRESSION_AUTO) {
@@ -110,7 +87,7 @@ hk_status hki_packing_of(const char *path, hk_compression compression,
                                                     : HKI_UNPACKED;
         return HK_OK;
     }
-    HKI_TRY(peek(path, head, sizeof head, &got));
+    HKI_TRY(hki_input_peek(file, head, sizeof head, &got));
     const bool gzip =
         got >= 3 && head[0] == 0x1f && head[1] == 0x8b && head[2] == 8;
     const bool framed =
@@ -122,15 +99,24 @@ hk_status hki_packing_of(const char *path, hk_compression compression,
     return HK_OK;
 }
 
+hk_status hki_open_unpacked(const char *path, const hk_file_options *opt,
+                            bool records, hki_stream **out) {
+    hki_input *file;
+    hki_packing packing;
+    HKI_TRY(hki_input_open(path, &file));
+    const hk_status s = find_packing(file, opt->compression, records, &packing);
+    if (s != HK_OK) {
+        hki_input_close(file);
+        return s;
+    }
+    return hki_stream_open(file, packing, (size_t)opt->buffer_bytes, out);
+}
+
 hk_status hki_read_whole(const char *path, const hk_file_options *opt,
                          uint8_t **bytes, size_t *size) {
-    hki_packing packing;
     hki_stream *stream = NULL;
     const size_t limit = (size_t)opt->max_file_bytes;
-    HKI_TRY(hki_packing_of(path, opt->compression, false, &packing));
-    if (packing == HKI_UNPACKED)
-        return hki_file_read_all(path, limit, bytes, size);
-    HKI_TRY(hki_stream_open(path, packing, opt->buffer_bytes, &stream));
+    HKI_TRY(hki_open_unpacked(path, opt, false, &stream));
     const hk_status s = hki_stream_read_all(stream, limit, bytes, size);
     hki_stream_close(stream);
     return s;
@@ -189,13 +175,9 @@ hk_status hki_file_reader_open(hki_file_reader *r, bool *fresh) {
         return HK_OK;
     if (r->file >= r->files->n_paths)
         return HK_E_END;
-    const char *const path = hki_file_reader_path(r);
-    hki_packing packing;
     hki_stream *stream = NULL;
-    HKI_TRY(
-        hki_packing_of(path, r->files->opt.compression, r->records, &packing));
-    HKI_TRY(hki_stream_open(path, packing, (size_t)r->files->opt.buffer_bytes,
-                            &stream));
+    HKI_TRY(hki_open_unpacked(hki_file_reader_path(r), &r->files->opt,
+                              r->records, &stream));
     const hk_status s = hki_stream_seek(stream, r->offset);
     if (s != HK_OK) {
         hki_stream_close(stream);

@@ -40,17 +40,18 @@ hk_status hki_file_options_get(hk_file_options *out, const hk_file_options *opt,
 // machine to machine.
 uint64_t hki_files_key(const hki_files *f);
 
-// Which packing a file has. records: it holds TFRecord framing, whose first
-// bytes may happen to look like a packing's.
-hk_status hki_packing_of(const char *path, hk_compression compression,
-                         bool records, hki_packing *out);
+// Opens a file, packed as `compression` says or its first bytes tell. records:
+// it holds TFRecord framing, whose first bytes may happen to look like a
+// packing's.
+hk_status hki_open_unpacked(const char *path, const hk_file_options *opt,
+                            bool records, hki_stream **out);
 // A whole file, unpacked, within opt's limits; *bytes is freed with hki_free.
 hk_status hki_read_whole(const char *path, const hk_file_options *opt,
                          uint8_t **bytes, size_t *size);
 
 typedef struct hki_file_reader {
     const hki_files *files;
-    bool records;       // see hki_packing_of
+    bool records;       // see hki_open_unpacked
     hki_stream *stream; // NULL: the file is still to be opened
     size_t file;        // index of the file at hand
     uint64_t record;    // number of the next record in it

@@ -4,7 +4,6 @@
 // is found in the reader's window. The loop over files and the policy for
 // damage are the same for all.
 #include "data/files/file_reader.h"
-#include <sys/stat.h>
 
 typedef struct format format;
 
@@ -167,16 +166,10 @@ static hk_status text_next(source *s, step *out) {
 // A plain file tells its size before it is read.
 static hk_status check_size(source *s) {
     const config *const c = s->c;
-    hki_packing packing;
-    struct stat st;
-    HKI_TRY(hki_packing_of(hki_file_reader_path(&s->r),
-                           c->files.opt.compression, false, &packing));
-    if (packing != HKI_UNPACKED ||
-        stat(hki_file_reader_path(&s->r), &st) != 0 || !S_ISREG(st.st_mode))
-        return HK_OK;
-    const uint64_t size = (uint64_t)st.st_size;
     const uint64_t frame = c->header_bytes + c->footer_bytes;
-    if (size >= frame && (size - frame) % c->record_bytes == 0)
+    uint64_t size;
+    if (!hki_stream_size(s->r.stream, &size) ||
+        (size >= frame && (size - frame) % c->record_bytes == 0))
         return HK_OK;
     return hki_file_reader_fail(
         &s->r, HK_E_INVALID_ARG, 0,

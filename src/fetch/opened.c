@@ -1,0 +1,107 @@
+// opened.c - inputs: files of this machine.
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/io.h"
+#include "fetch/fetch.h"
+
+#define MOST ((size_t)1 << 30) // bytes of one read
+
+struct hki_input {
+    char *path;
+    int fd;
+    // What was peeked at comes first: a pipe gives its bytes once.
+    uint8_t head[HKI_INPUT_PEEK];
+    size_t head_begin, head_end;
+};
+
+static hk_status read_some(const hki_input *in, void *out, size_t capacity,
+                           size_t *got) {
+    for (;;) {
+        const ssize_t n = read(in->fd, out, HKI_MIN(capacity, MOST));
+        if (n >= 0) {
+            *got = (size_t)n;
+            return HK_OK;
+        }
+        if (errno != EINTR)
+            return hki_io_fail(errno, in->path, "read");
+    }
+}
+
+hk_status hki_input_read(hki_input *in, void *out, size_t capacity,
+                         size_t *got) {
+    const size_t held = HKI_MIN(in->head_end - in->head_begin, capacity);
+    if (held == 0)
+        return read_some(in, out, capacity, got);
+    memcpy(out, in->head + in->head_begin, held);
+    in->head_begin += held;
+    *got = held;
+    return HK_OK;
+}
+
+hk_status hki_input_peek(hki_input *in, void *out, size_t size, size_t *got) {
+    size_t n = 1;
+    size = HKI_MIN(size, sizeof in->head);
+    memmove(in->head, in->head + in->head_begin, in->head_end - in->head_begin);
+    in->head_end -= in->head_begin;
+    in->head_begin = 0;
+    while (in->head_end < size && n > 0) {
+        HKI_TRY(
+            read_some(in, in->head + in->head_end, size - in->head_end, &n));
+        in->head_end += n;
+    }
+    *got = HKI_MIN(in->head_end, size);
+    memcpy(out, in->head, *got);
+    return HK_OK;
+}
+
+bool hki_input_size(const hki_input *in, uint64_t *size) {
+    struct stat st;
+    if (fstat(in->fd, &st) != 0 || !S_ISREG(st.st_mode))
+        return false;
+    *size = (uint64_t)st.st_size;
+    return true;
+}
+
+hk_status hki_input_seek(hki_input *in, uint64_t position) {
+    uint64_t size;
+    if (hki_input_size(in, &size) && position > size)
+        return hki_fail(HK_E_DATA, "%s: ends at byte %llu, before byte %llu",
+                        in->path, (unsigned long long)size,
+                        (unsigned long long)position);
+    if (position > INT64_MAX ||
+        lseek(in->fd, (off_t)position, SEEK_SET) != (off_t)position)
+        return hki_fail(HK_E_IO, "%s: cannot go to byte %llu: %s", in->path,
+                        (unsigned long long)position, strerror(errno));
+    in->head_begin = in->head_end = 0;
+    return HK_OK;
+}
+
+const char *hki_input_path(const hki_input *in) {
+    return in->path;
+}
+
+hk_status hki_input_open(const char *path, hki_input **out) {
+    hki_input *in;
+    HKI_TRY(hki_zalloc_array(1, sizeof *in, &in));
+    in->fd = -1;
+    hk_status s = hki_strdup(path, &in->path);
+    if (s == HK_OK && (in->fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
+        s = hki_io_fail(errno, path, "open");
+    if (s != HK_OK) {
+        hki_input_close(in);
+        return s;
+    }
+    *out = in;
+    return HK_OK;
+}
+
+void hki_input_close(hki_input *in) {
+    if (in == NULL)
+        return;
+    if (in->fd >= 0)
+        (void)close(in->fd);
+    hki_free(in->path);
+    hki_free(in);
+}
