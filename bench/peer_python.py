@@ -3,8 +3,8 @@
     peer_python.py SYSTEM RANK SIZE FLOATS ROUNDS WHERE [--die AFTER]
     peer_python.py center ADDRESS
 
-SYSTEM is hooke, gloo (PyTorch's PeriodicModelAverager) or hivemind. Every round
-waits a little, as a GPU's steps would, then averages FLOATS floats. Prints a
+SYSTEM is hooke, gloo (PyTorch's PeriodicModelAverager), hivemind or torchft (its
+LocalSGD over gloo). Every round waits a little, as a GPU's steps would, then averages FLOATS floats. Prints a
 line of JSON a round: seconds, and exposed seconds (those that training stands
 still). --die: kills itself with -9 after so many rounds.
 """
@@ -86,21 +86,63 @@ def run_gloo(a):
         exchanges=a.rounds)
 
 
+def tell(where, text):
+    """What the first process tells the others."""
+    with open(where + ".new", "w", encoding="utf-8") as f:
+        f.write(text)
+    os.rename(where + ".new", where)
+
+
+def hear(where):
+    while not os.path.exists(where):
+        time.sleep(0.05)
+    with open(where, encoding="utf-8") as f:
+        return f.read()
+
+
+def run_torchft(a):
+    import datetime
+    import torch
+    import torch.distributed as dist
+    import torchft
+    from torchft.coordination import LighthouseServer
+    from torchft.local_sgd import LocalSGD
+    if a.rank == 0:
+        house = LighthouseServer(bind="127.0.0.1:0", min_replicas=2,
+                                 join_timeout_ms=1000, heartbeat_timeout_ms=2000)
+        tell(a.where, house.address())
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    limit = datetime.timedelta(seconds=20)
+    model = model_of(a.floats)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    manager = torchft.Manager(
+        pg=torchft.ProcessGroupGloo(timeout=limit), min_replica_size=2,
+        load_state_dict=model.load_state_dict, state_dict=model.state_dict,
+        use_async_quorum=False, timeout=limit, quorum_timeout=limit, rank=0,
+        world_size=1, store_addr="127.0.0.1", store_port=store.port,
+        lighthouse_addr=hear(a.where), replica_id="r%d" % a.rank,
+        hostname="127.0.0.1")
+    say(ready=True)
+    with LocalSGD(manager, model, optimizer, sync_every=1):
+        for number in range(a.rounds):
+            time.sleep(PAUSE)
+            begin = time.monotonic()
+            optimizer.step()
+            seconds = time.monotonic() - begin
+            end_of_round(a, number, seconds, seconds)
+    say(bytes=int(2 * (a.size - 1) / a.size * 4 * a.floats) * a.rounds * 2,
+        exchanges=a.rounds)
+    manager.shutdown(wait=False)
+
+
 def run_hivemind(a):
     import hivemind
     import torch
-    first = None
-    if a.rank > 0:
-        while not os.path.exists(a.where):
-            time.sleep(0.05)
-        with open(a.where, encoding="utf-8") as f:
-            first = f.read().split()
+    first = hear(a.where).split() if a.rank > 0 else None
     dht = hivemind.DHT(initial_peers=first, start=True,
                        host_maddrs=["/ip4/127.0.0.1/tcp/0"])
     if a.rank == 0:
-        with open(a.where + ".new", "w", encoding="utf-8") as f:
-            f.write("\n".join(map(str, dht.get_visible_maddrs())))
-        os.rename(a.where + ".new", a.where)
+        tell(a.where, "\n".join(map(str, dht.get_visible_maddrs())))
     tensors = [torch.randn(a.floats)]
     averager = hivemind.DecentralizedAverager(
         tensors, dht, prefix="bench", target_group_size=a.size,
@@ -132,7 +174,7 @@ def main():
     if sys.argv[1] == "center":
         return serve(sys.argv[2])
     p = argparse.ArgumentParser()
-    p.add_argument("system", choices=["hooke", "gloo", "hivemind"])
+    p.add_argument("system", choices=["hooke", "gloo", "hivemind", "torchft"])
     p.add_argument("rank", type=int)
     p.add_argument("size", type=int)
     p.add_argument("floats", type=int)

@@ -9,8 +9,8 @@ overhead: a loop of PyTorch with and without `join` (period 10), block by block 
 turns; the ratio is the median of with / without. The center is a process of its
 own. On the CPU an MLP of 536 k parameters on one thread; with --cuda ResNet-50
 and GPT-2 small with bf16 autocast. peers: four processes average 25 M floats on
-this machine by Hooke, by gloo (PyTorch's PeriodicModelAverager) and by Hivemind
-where it is installed: seconds of an exchange, seconds that training stands still,
+this machine by Hooke, by gloo (PyTorch's PeriodicModelAverager), by Hivemind and by
+torchft's LocalSGD where they are installed: seconds of an exchange, seconds that training stands still,
 and what the others do when one is killed with -9.
 
 Needs PyTorch in this Python, and the shared library (build/release, or
@@ -283,8 +283,8 @@ def main():
                                       "x plain loop"))
     if "peers" in a.part.split(","):
         systems = ["hooke", "gloo"]
-        if importlib.util.find_spec("hivemind"):
-            systems.append("hivemind")
+        systems += [s for s in ("hivemind", "torchft")
+                    if importlib.util.find_spec(s)]
         rows = {s: one_peer(s, a.floats, a.rounds or 5) for s in systems}
         for r in rows.values():
             print_peer(r)
