@@ -191,10 +191,13 @@ static hk_status write_folder(const cli_args *a, job *j, const hk_source *input,
 static int export_model(const cli_args *a, const char *path,
                         const char *format) {
     job *j;
-    const int failed = job_open_trained(a, &j);
+    int failed = job_open_trained(a, &j);
     if (failed)
         return failed;
-    data_user set = {.x = j->x, .set = "predict"};
+    data_user set = {
+        .x = j->x, .set = "predict", .override = data_given(a, &failed)};
+    if (failed)
+        return failed;
     const hk_source input = data_source(&set);
     raw_inputs r = {0};
     hk_status s = raw_open(&set, &r);
@@ -253,6 +256,9 @@ static const cli_option options[] = {
     CLI_OPTION("output", 'o', CLI_FILE, "PATH",
                "the file; for tf the prefix of its files, for folder where the "
                "folder, named by the time, is made"),
+    CLI_OPTION("data", 0, CLI_FILE, "FILES",
+               "onnx and folder: files like those that were trained on, whose "
+               "first row tells the inputs, where these are gone"),
     CHECKPOINT_OPTION,
     {0}};
 
