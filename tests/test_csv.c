@@ -644,6 +644,82 @@ static void test_positions(void **state) {
     hk_bed_remove(&m.bed);
 }
 
+// ---- shuffled --------------------------------------------------------------
+
+static hk_status not_third(void *user, const hk_element *e, int *keep) {
+    const hk_value *const row = hk_element_find(e, "#");
+    (void)user;
+    *keep = *(const int64_t *)hk_tensor_data(row->tensor) % 3 != 0;
+    return HK_OK;
+}
+
+// What training does with a table of which a share is held out.
+static hk_dataset *make_shuffled(void *user) {
+    const hk_bed *const b = user;
+    const hk_select all[] = {{.from = "b"}, {.from = "a"}};
+    const hk_csv_column columns[] = {{.name = "a", .dtype = HK_STRING},
+                                     {.name = "b", .dtype = HK_F32}};
+    const hk_csv_options o = options(columns, 2);
+    hk_dataset *d = hk_data_csv(b->files, b->n, &o);
+    d = hk_data_filter(hk_data_enumerate(d, "#", 0), not_third, NULL);
+    d = hk_data_shuffle(hk_data_select(d, all, 2), 40, 3, 1);
+    d = hk_data_normalize(hk_data_repeat(d, 2), "b", 0.5, NULL, NULL, 1);
+    return hk_data_prefetch(hk_data_batch(d, 7, 0), 2);
+}
+
+// Long and short strings, of `rows` rows.
+static void add_table(hk_bed *b, const char *name, int rows) {
+    const size_t room = (size_t)rows * 64;
+    char *const text = calloc(1, room);
+    size_t at = 0;
+    for (int i = 0; i < rows; i++)
+        at += (size_t)snprintf(
+            text + at, room - at, "%s %d,%d\n",
+            i % 4 == 0 ? "a word that is longer than others" : "w", i, 2 * i);
+    hk_bed_text(b, name, text);
+    free(text);
+}
+
+// Positions inside and between blocks, in two files.
+static void test_shuffled_positions(void **state) {
+    (void)state;
+    hk_bed b;
+    hk_bed_make(&b);
+    add_table(&b, "a.csv", 130);
+    add_table(&b, "b.csv", 70);
+    assert_int_equal(hk_check_stops("csv shuffled", make_shuffled, &b), 38);
+    hk_bed_remove(&b);
+}
+
+// A shuffle holds rows of blocks, not elements, also after a restore.
+static void test_shuffle_memory(void **state) {
+    (void)state;
+    hk_bed b;
+    hk_bed_make(&b);
+    add_table(&b, "a.csv", 5000);
+    const hk_csv_options o = options(strings, 2);
+    hk_dataset *const d =
+        hk_data_shuffle(hk_data_csv(b.files, 1, &o), 5000, 1, 1);
+    hk_iter *it = NULL, *other = NULL;
+    const hk_element *e;
+    uint8_t *const bytes = malloc(4 << 20);
+    size_t size;
+    const int64_t live = hki_alloc_live();
+    assert_ok(hk_iter_create(d, NULL, &it));
+    assert_ok(hk_iter_next(it, &e));
+    assert_in_range(hki_alloc_live() - live, 1, 2500); // 1250 are long strings
+    assert_ok(hk_iter_save(it, bytes, 4 << 20, &size));
+    assert_ok(hk_iter_create(d, NULL, &other));
+    const int64_t first = hki_alloc_live();
+    assert_ok(hk_iter_restore(other, bytes, size));
+    assert_in_range(hki_alloc_live() - first, 1, 2500);
+    hk_iter_destroy(other);
+    hk_iter_destroy(it);
+    hk_dataset_release(d);
+    free(bytes);
+    hk_bed_remove(&b);
+}
+
 static hk_dataset *make_headed(void *user) {
     hk_bed *const b = user;
     hk_csv_options o = options(NULL, 0);
@@ -784,9 +860,12 @@ static hk_status run_all(void *user) {
     hk_status s = hk_run_status(make_many(m));
     if (s == HK_OK)
         s = hk_run_status(hk_data_batch(make_many(m), 5, 0));
-    if (s == HK_OK) {
+    if (s == HK_OK)
         s = hk_run_status(hk_data_csv(&m->bed.files[1], 1, &o));
-    }
+    if (s == HK_OK)
+        s = hk_run_status(hk_data_batch(
+            hk_data_shuffle(hk_data_enumerate(make_many(m), "#", 0), 4, 1, 1),
+            2, 0));
     return s;
 }
 
@@ -822,6 +901,8 @@ int main(void) {
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_boundaries),
         cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_shuffled_positions),
+        cmocka_unit_test(test_shuffle_memory),
         cmocka_unit_test(test_header_positions),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_alloc_failures),

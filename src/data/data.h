@@ -9,9 +9,11 @@
 //
 // Elements are made as late as possible. What travels between nodes is an
 // item of 16 bytes: a row number of a source that can be read anywhere
-// (HKI_DATA_ROWS), or a box, which owns its tensors or the bytes of a record. A
-// shuffle of images holds row numbers. Functions (hki_fn_ops: normalise, parse
-// a record, decode, crop...) do nothing when an item passes; they run when a
+// (HKI_DATA_ROWS), or a box, which owns its tensors or the bytes of a record,
+// or is a block: columns of many elements (HKI_DATA_BLOCKS), of which the item
+// is the one that its stamp names. A shuffle of images holds row numbers, one
+// of a CSV file rows of blocks. Functions (hki_fn_ops: normalise, parse a
+// record, decode, crop...) do nothing when an item passes; they run when a
 // consumer reads the item through a loader, and then write straight into the
 // row of the batch that the element is for.
 //
@@ -23,9 +25,11 @@
 //   a stream of records (TFRecord, text lines, fixed-length records)
 //       flags HKI_DATA_RECORDS, ops: open, start, next (hki_record_item),
 //       close, save, restore. spec: one string scalar.
-//   a stream of parsed elements (CSV, generators)
-//       ops as above; next fills a box (hki_node_box, hki_rows_*). With fill
-//       it writes many rows of a batch at once.
+//   a stream of parsed elements (generators)
+//       ops as above; next fills a box (hki_node_box, hki_rows_*).
+//   a stream that parses many elements at once (CSV)
+//       flags HKI_DATA_BLOCKS; pull fills a block (hki_node_block) and gives
+//       its rows. With fill it writes many rows of a batch at once.
 //   a function over elements (parse_example, images, feature columns)
 //       hki_fn_ops and hki_data_fn().
 //
@@ -122,7 +126,8 @@ enum {
     HKI_DATA_PASSES = 8,  // items are those of inputs[0], unchanged
     HKI_DATA_FN = 16,     // a function over inputs[0], run by loaders
     HKI_DATA_MAY_SKIP =
-        32,            // an fn that may leave elements out (on_error = skip)
+        32, // an fn that may leave elements out (on_error = skip)
+    HKI_DATA_BLOCKS = 128, // boxes are blocks; every value has a fixed shape
     HKI_DATA_EACH = 64 // an element comes from one of inputs[0], each by itself
                        // and in their order; some may be left out
 };
@@ -268,16 +273,27 @@ typedef struct hki_fn_call {
     hki_data_rows *out; // spec: that of the fn's dataset
     int64_t row;
     uint64_t stamp; // random numbers: hki_rng_init(&rng, seed, stamp)
+    int64_t number; // of the element at its source
     const hki_row_place *place; // of a record; NULL: not of one
     bool skip; // set by apply: leave the element out (hki_on_error)
 } hki_fn_call;
 
+typedef enum hki_move_kind {
+    HKI_MOVE_ROW = 0, // from memory
+    HKI_MOVE_BLOCK,   // from a column of the item's block
+    HKI_MOVE_NUMBER   // the number of the element, an int64
+} hki_move_kind;
+
 // How a value of a batch comes from rows in memory: copied, or by a kernel
 // (data/transforms/normalize.h).
 typedef struct hki_move {
-    const char *from; // row 0; NULL: not in memory
-    size_t row_bytes;
-    size_t items; // numbers of a row
+    hki_move_kind kind;
+    const char *from; // ROW: that of row 0
+    size_t column;    // BLOCK
+    int64_t start;    // NUMBER: added to it
+    bool by_row;      // NUMBER: it is that of the item's row
+    size_t row_bytes; // 0: strings
+    size_t items;     // numbers of a row
     hk_dtype dtype;
     void (*kernel)(float *to, const void *from, size_t n, const float *a,
                    const float *b, size_t period); // NULL: a copy
@@ -296,6 +312,11 @@ typedef struct hki_fn_ops {
     // scalar: hk_tensor_get_string(c->in->values[0].tensor, 0, &p, &n), no
     // copy.
     hk_status (*apply)(const void *config, void *scratch, hki_fn_call *c);
+    // Optional, for functions that choose among values: the same as `apply`
+    // without a copy. out: as the spec has them; tensor, index and shape are
+    // set, to those of values of c->in or of the scratch.
+    hk_status (*show)(const void *config, void *scratch, const hki_fn_call *c,
+                      hk_value *out);
     // Optional: the same work as moves of whole columns. in: one per value of
     // the input, out: one per value of the output. False: not possible.
     bool (*moves)(const void *config, hk_isa isa, const hki_move *in,
@@ -322,7 +343,9 @@ struct hki_node {
     struct hki_lent *lent; // only these units; NULL: all (core/lent.c)
     hki_pool *pool;        // of the boxes of d->spec
     hki_box *record;       // the one that hki_record_item lends
+    hki_box *packed;       // the block that restored items go to
     bool rows;             // items are rows, not boxes
+    bool blocks;           // items are rows of blocks
     bool passes;           // items are those of inputs[0]
 };
 
@@ -346,7 +369,12 @@ hk_status hki_table_pull(hki_node *n, hki_item *items, int64_t want,
 // A free box of n's pool, its tensors of fixed shape there: to be filled as
 // row 0 of hki_box_rows, then given out as an item. Records: hki_record_item.
 hk_status hki_node_box(hki_node *n, hki_box **out);
+// A free block with columns for `rows` rows, to be filled as hki_box_rows; its
+// first row will have this stamp, the next one more and so on.
+hk_status hki_node_block(hki_node *n, int64_t rows, uint64_t first,
+                         hki_box **out);
 hki_data_rows *hki_box_rows(hki_box *b);
+hki_box *hki_box_retain(hki_box *b);
 void hki_box_release(hki_box *b); // NULL is allowed
 
 // Lends `bytes` (in the source's read buffer) as an item: valid until the next

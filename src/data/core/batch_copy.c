@@ -6,8 +6,27 @@
 // each row, a copy or a kernel from there to here.
 #include "data/core/pipeline.h"
 
+static void block_moves(const hk_dataset *base, hki_move *out) {
+    for (size_t k = 0; k < base->spec.count; k++) {
+        const hk_value *const v = &base->spec.values[k];
+        int64_t items = 1;
+        for (int i = 0; i < v->shape.rank; i++)
+            items *= v->shape.dim[i];
+        out[k] =
+            (hki_move){.kind = HKI_MOVE_BLOCK,
+                       .column = k,
+                       .dtype = v->dtype,
+                       .items = (size_t)items,
+                       .row_bytes = (size_t)items * hk_dtype_size(v->dtype)};
+    }
+}
+
 // The base's values as moves; false: one of them is not in memory.
 static bool base_moves(const hk_dataset *base, hki_move *out) {
+    if (base->flags & HKI_DATA_BLOCKS) {
+        block_moves(base, out);
+        return true;
+    }
     if (base->ops->column == NULL)
         return false;
     for (size_t k = 0; k < base->spec.count; k++) {
@@ -55,6 +74,8 @@ hki_move *hki_moves_plan(const hk_dataset *d, hk_isa isa, size_t *n) {
         in = NULL;
     }
     hki_free(out);
+    for (size_t k = 0; in != NULL && k < *n; k++)
+        in[k].by_row = (hki_dataset_base(d)->flags & HKI_DATA_TABLE) != 0;
     return in;
 }
 
@@ -88,17 +109,68 @@ static inline void copy_row(char *to, const char *from, size_t n) {
     }
 }
 
-void hki_move_rows(const hki_move *m, const hki_col *to, const hki_item *items,
-                   int64_t begin, int64_t end) {
-    char *at = to->data + (size_t)begin * to->row_bytes;
-    for (int64_t i = begin; i < end; i++, at += to->row_bytes) {
-        const char *const from = m->from + (size_t)items[i].row * m->row_bytes;
-        if (i + AHEAD < end)
+static inline void move_row(const hki_move *m, char *to, const char *from) {
+    if (m->kernel != NULL)
+        m->kernel((float *)(void *)to, from, m->items, m->a, m->b, m->period);
+    else
+        copy_row(to, from, m->row_bytes);
+}
+
+static void from_memory(const hki_move *m, char *at, size_t step,
+                        const hki_item *items, int64_t n) {
+    for (int64_t i = 0; i < n; i++, at += step) {
+        if (i + AHEAD < n)
             touch(m, items[i + AHEAD].row);
-        if (m->kernel != NULL)
-            m->kernel((float *)(void *)at, from, m->items, m->a, m->b,
-                      m->period);
-        else
-            copy_row(at, from, m->row_bytes);
+        move_row(m, at, m->from + (size_t)items[i].row * m->row_bytes);
     }
+}
+
+static void from_blocks(const hki_move *m, char *at, size_t step,
+                        const hki_item *items, int64_t n) {
+    for (int64_t i = 0; i < n; i++, at += step) {
+        const hki_col *const c = &items[i].box->rows.col[m->column];
+        move_row(m, at,
+                 c->data + (size_t)hki_block_row(&items[i]) * m->row_bytes);
+    }
+}
+
+static hk_status strings_from_blocks(const hki_move *m, hki_string *to,
+                                     const hki_item *items, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        const hki_col *const c = &items[i].box->rows.col[m->column];
+        const hki_string *const from =
+            (const hki_string *)(const void *)c->data +
+            (size_t)hki_block_row(&items[i]) * m->items;
+        for (size_t j = 0; j < m->items; j++, to++)
+            HKI_TRY(
+                hki_string_set(to, hki_string_bytes(&from[j]), from[j].size));
+    }
+    return HK_OK;
+}
+
+static void numbers(const hki_move *m, char *at, size_t step,
+                    const hki_item *items, int64_t n) {
+    const uint64_t mask = (UINT64_C(1) << HKI_STAMP_PASS) - 1;
+    for (int64_t i = 0; i < n; i++, at += step) {
+        const uint64_t number =
+            m->by_row ? (uint64_t)items[i].row : items[i].stamp & mask;
+        const uint64_t v = (uint64_t)m->start + number;
+        memcpy(at, &v, sizeof v);
+    }
+}
+
+hk_status hki_move_rows(const hki_move *m, const hki_col *to,
+                        const hki_item *items, int64_t begin, int64_t end) {
+    if (m->kind == HKI_MOVE_BLOCK && m->dtype == HK_STRING)
+        return strings_from_blocks(
+            m, hki_tensor_strings(to->strings) + begin * to->row_items,
+            items + begin, end - begin);
+    char *const at = to->data + (size_t)begin * to->row_bytes;
+    if (m->kind == HKI_MOVE_BLOCK)
+        from_blocks(m, at, to->row_bytes, items + begin, end - begin);
+    else if (m->kind == HKI_MOVE_NUMBER)
+        numbers(m, at, to->row_bytes, items + begin, end - begin);
+    else
+        from_memory(m, at, to->row_bytes, items + begin, end - begin);
+    return HK_OK;
 }

@@ -41,6 +41,7 @@ static void box_free(hki_box *b) {
     hki_free(b->rows.col);
     hki_free(b->store);
     hki_free(b->recipe);
+    hki_free(b->stamps);
     hki_free(b);
 }
 
@@ -119,6 +120,8 @@ static void box_clear(hki_box *b) {
     }
     b->bytes = NULL;
     b->size = 0;
+    b->n_rows = 0;
+    b->packed = false;
     b->n_recipe = 0;
 }
 
@@ -225,6 +228,56 @@ hk_status hki_box_prepare(hki_box *b) {
             col->row_bytes =
                 (size_t)col->row_items * hk_dtype_size(spec->dtype);
         }
+    }
+    return HK_OK;
+}
+
+// ---- blocks ----------------------------------------------------------------
+
+hk_status hki_box_block(hki_box *b, int64_t rows) {
+    for (size_t k = 0; k < b->element.count; k++) {
+        const hk_value *const spec = &b->pool->spec.values[k];
+        hk_shape shape = {.rank = spec->shape.rank + 1, .dim = {rows}};
+        hki_col col = {0};
+        hk_tensor *t;
+        memcpy(&shape.dim[1], spec->shape.dim,
+               (size_t)spec->shape.rank * sizeof shape.dim[0]);
+        HKI_TRY(hki_box_tensor(b, k, &shape, &t));
+        HKI_TRY(hk_shape_count(spec->shape, &col.row_items));
+        col.strings = spec->dtype == HK_STRING ? t : NULL;
+        col.data = spec->dtype == HK_STRING ? (void *)hki_tensor_strings(t)
+                                            : hk_tensor_data(t);
+        col.row_bytes = (size_t)col.row_items * hk_dtype_size(spec->dtype);
+        b->rows.col[k] = col;
+    }
+    b->n_rows = rows;
+    return HK_OK;
+}
+
+static hk_status copy_cells(const hki_string *cells, int64_t n,
+                            hki_data_rows *to, size_t k, int64_t i) {
+    HKI_TRY(hki_rows_strings(to, k, i, &to->spec->values[k].shape));
+    for (int64_t j = 0; j < n; j++)
+        HKI_TRY(hki_rows_string(to, k, i, j, hki_string_bytes(&cells[j]),
+                                cells[j].size));
+    return HK_OK;
+}
+
+hk_status hki_block_copy(const hki_item *item, hki_data_rows *to, int64_t i) {
+    const hki_box *const b = item->box;
+    const int64_t row = hki_block_row(item);
+    for (size_t k = 0; k < b->element.count; k++) {
+        const hki_col *const c = &b->rows.col[k];
+        void *data;
+        if (c->strings != NULL) {
+            const hki_string *const cells = hki_tensor_strings(c->strings);
+            HKI_TRY(
+                copy_cells(cells + row * c->row_items, c->row_items, to, k, i));
+            continue;
+        }
+        HKI_TRY(hki_rows_tensor(to, k, i, &to->spec->values[k].shape, &data));
+        if (c->row_bytes > 0)
+            memcpy(data, c->data + (size_t)row * c->row_bytes, c->row_bytes);
     }
     return HK_OK;
 }

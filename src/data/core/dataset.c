@@ -197,6 +197,13 @@ bool hki_may_skip(const hk_dataset *d) {
     return false;
 }
 
+bool hki_only_shows(const hk_dataset *d) {
+    for (; d->flags & (HKI_DATA_PASSES | HKI_DATA_FN); d = d->inputs[0])
+        if ((d->flags & HKI_DATA_FN) && d->fn->show == NULL)
+            return false;
+    return true;
+}
+
 uint32_t hki_fn_parallel(const hk_dataset *d, hki_data_run *run) {
     uint32_t n = 1;
     for (; d->flags & (HKI_DATA_PASSES | HKI_DATA_FN); d = d->inputs[0])

@@ -300,3 +300,71 @@ hk_status hki_restore_box(hki_restorer *r, hki_box *b) {
         HKI_TRY(restore_value(r, b, k));
     return HK_OK;
 }
+
+// ---- rows of blocks --------------------------------------------------------
+
+static hki_string *cells_of(const hki_box *b, size_t k, int64_t row) {
+    const hki_col *const c = &b->rows.col[k];
+    return hki_tensor_strings(c->strings) + row * c->row_items;
+}
+
+static size_t number_bytes(const hki_box *b) {
+    size_t n = 0;
+    for (size_t k = 0; k < b->element.count; k++)
+        n += b->rows.col[k].row_bytes;
+    return n;
+}
+
+void hki_save_block_row(hki_saver *w, const hki_item *item) {
+    const hki_box *const b = item->box;
+    const int64_t row = hki_block_row(item);
+    hki_save_u64(w, number_bytes(b));
+    for (size_t k = 0; k < b->element.count && w->status == HK_OK; k++) {
+        const hki_col *const c = &b->rows.col[k];
+        if (c->row_bytes > 0)
+            w->status = hki_buf_add(
+                &w->buf, c->data + (size_t)row * c->row_bytes, c->row_bytes);
+    }
+    for (size_t k = 0; k < b->element.count; k++)
+        for (int64_t j = 0;
+             b->rows.col[k].strings != NULL && j < b->rows.col[k].row_items;
+             j++) {
+            const hki_string *const cell = &cells_of(b, k, row)[j];
+            hki_save_bytes(w, hki_string_bytes(cell), cell->size);
+        }
+}
+
+static hk_status restore_cells(hki_restorer *r, hki_string *cells, int64_t n) {
+    for (int64_t j = 0; j < n; j++) {
+        size_t size;
+        const void *const bytes = hki_restore_bytes(r, &size);
+        HKI_TRY(r->status);
+        HKI_TRY(hki_string_set(&cells[j], bytes, size));
+    }
+    return HK_OK;
+}
+
+hk_status hki_restore_block_row(hki_restorer *r, hki_box *block,
+                                uint64_t stamp) {
+    const size_t room = (size_t)hk_tensor_shape(block->values[0].tensor).dim[0];
+    size_t size;
+    const uint8_t *numbers = hki_restore_bytes(r, &size);
+    HKI_TRY(r->status);
+    if (size != number_bytes(block))
+        return hki_restore_bad(r, "a row of another size");
+    if (block->stamps == NULL)
+        HKI_TRY(hki_alloc_array(room, sizeof *block->stamps, &block->stamps));
+    for (size_t k = 0; k < block->element.count; k++) {
+        const hki_col *const c = &block->rows.col[k];
+        if (c->row_bytes > 0)
+            memcpy(c->data + (size_t)block->n_rows * c->row_bytes, numbers,
+                   c->row_bytes);
+        numbers += c->row_bytes;
+        if (c->strings != NULL)
+            HKI_TRY(restore_cells(r, cells_of(block, k, block->n_rows),
+                                  c->row_items));
+    }
+    block->packed = true;
+    block->stamps[block->n_rows++] = stamp;
+    return HK_OK;
+}

@@ -7,7 +7,9 @@ typedef struct step {
     const hk_dataset *d; // HKI_DATA_FN
     void *scratch;
     hki_pool *pool;
-    hki_box *box; // its output when another step or a view follows
+    hki_box *box;     // its output when another step or a view follows
+    hk_element shown; // of a function that shows
+    hk_value *values;
 } step;
 
 struct hki_loader {
@@ -16,6 +18,8 @@ struct hki_loader {
     void *scratch; // of the base's view
     hk_element shown;
     hk_value *values; // what the base shows
+    hki_pool *pool;   // of a base of blocks
+    hki_box *row;     // an element of it
     step *steps;      // from the base up
     size_t n_steps;
     // A record as an element: lent for functions, copied for everybody else.
@@ -40,7 +44,13 @@ static hk_status open_step(step *s, const hk_dataset *d) {
     if (d->fn->scratch_open != NULL)
         HKI_TRY(d->fn->scratch_open(d->config, &s->scratch));
     HKI_TRY(hki_pool_create(&d->spec, &s->pool));
-    return hki_pool_take(s->pool, &s->box);
+    HKI_TRY(hki_pool_take(s->pool, &s->box));
+    if (d->fn->show == NULL)
+        return HK_OK;
+    HKI_TRY(hki_alloc_array(d->spec.count, sizeof *s->values, &s->values));
+    memcpy(s->values, d->spec.values, d->spec.count * sizeof *s->values);
+    s->shown = (hk_element){.count = d->spec.count, .values = s->values};
+    return HK_OK;
 }
 
 static hk_status open_base(hki_loader *l) {
@@ -50,6 +60,10 @@ static hk_status open_base(hki_loader *l) {
     l->shown = (hk_element){.count = d->spec.count, .values = l->values};
     if (d->ops->scratch_open != NULL)
         HKI_TRY(d->ops->scratch_open(d, l->run, &l->scratch));
+    if (d->flags & HKI_DATA_BLOCKS) {
+        HKI_TRY(hki_pool_create(&d->spec, &l->pool));
+        return hki_pool_take(l->pool, &l->row);
+    }
     if (d->flags & HKI_DATA_ROWS)
         return HK_OK;
     const hk_shape scalar = hk_shape_make(0, NULL);
@@ -87,11 +101,14 @@ void hki_loader_close(hki_loader *l) {
         step *const s = &l->steps[i];
         hki_box_release(s->box);
         hki_pool_close(s->pool);
+        hki_free(s->values);
         if (s->scratch != NULL && s->d->fn->scratch_close != NULL)
             s->d->fn->scratch_close(s->scratch);
     }
     if (l->scratch != NULL && l->base->ops->scratch_close != NULL)
         l->base->ops->scratch_close(l->scratch);
+    hki_box_release(l->row);
+    hki_pool_close(l->pool);
     hk_tensor_release(l->lent);
     hk_tensor_release(l->copy);
     hki_free(l->moves);
@@ -130,6 +147,11 @@ static hk_status show(hki_loader *l, const hki_item *item, bool lend,
                       const hk_element **out) {
     if (l->base->flags & HKI_DATA_ROWS) {
         HKI_TRY(l->base->ops->view(l->base, l->scratch, item, l->values));
+    } else if (item->box->n_rows > 0) {
+        HKI_TRY(hki_box_prepare(l->row));
+        HKI_TRY(hki_block_copy(item, &l->row->rows, 0));
+        *out = &l->row->element;
+        return HK_OK;
     } else if (item->box->bytes == NULL) {
         *out = &item->box->element;
         return HK_OK;
@@ -144,19 +166,27 @@ static hk_status show(hki_loader *l, const hki_item *item, bool lend,
 
 // ---- the steps -------------------------------------------------------------
 
+static hki_fn_call call_of(const hki_loader *l, const hk_element *in,
+                           const hki_item *item) {
+    const bool rows = (l->base->flags & HKI_DATA_ROWS) != 0;
+    const uint64_t mask = (UINT64_C(1) << HKI_STAMP_PASS) - 1;
+    return (hki_fn_call){
+        .run = l->run,
+        .in = in,
+        .stamp = item->stamp,
+        .number = (l->base->flags & HKI_DATA_TABLE)
+                      ? item->row
+                      : (int64_t)(item->stamp & mask),
+        .place = !rows && item->box->bytes != NULL ? &item->box->place : NULL,
+    };
+}
+
 static hk_status apply(hki_loader *l, step *s, const hk_element *in,
                        const hki_item *item, hki_data_rows *rows, int64_t row,
                        bool *skip) {
-    const bool record =
-        (l->base->flags & HKI_DATA_ROWS) == 0 && item->box->bytes != NULL;
-    hki_fn_call c = {
-        .run = l->run,
-        .in = in,
-        .out = rows,
-        .row = row,
-        .stamp = item->stamp,
-        .place = record ? &item->box->place : NULL,
-    };
+    hki_fn_call c = call_of(l, in, item);
+    c.out = rows;
+    c.row = row;
     HKI_TRY(s->d->fn->apply(s->d->config, s->scratch, &c));
     *skip = c.skip;
     return HK_OK;
@@ -167,6 +197,12 @@ static hk_status run_steps(hki_loader *l, size_t n, const hki_item *item,
                            const hk_element **e, bool *skip) {
     for (size_t i = 0; i < n && !*skip; i++) {
         step *const s = &l->steps[i];
+        if (s->d->fn->show != NULL) {
+            const hki_fn_call c = call_of(l, *e, item);
+            HKI_TRY(s->d->fn->show(s->d->config, s->scratch, &c, s->values));
+            *e = &s->shown;
+            continue;
+        }
         HKI_TRY(hki_box_prepare(s->box));
         HKI_TRY(apply(l, s, *e, item, &s->box->rows, 0, skip));
         *e = &s->box->element;
@@ -190,6 +226,9 @@ hk_status hki_loader_row(hki_loader *l, const hki_item *item,
                          hki_data_rows *rows, int64_t i, bool *skip) {
     const hk_element *e = NULL;
     bool left_out = false;
+    *skip = false;
+    if (l->n_steps == 0 && l->row != NULL)
+        return hki_block_copy(item, rows, i);
     HKI_TRY(show(l, item, true, &e));
     if (l->n_steps == 0) {
         for (size_t k = 0; k < e->count; k++)
@@ -204,11 +243,13 @@ hk_status hki_loader_row(hki_loader *l, const hki_item *item,
     return HK_OK;
 }
 
-bool hki_loader_move(const hki_loader *l, const hki_item *items, int64_t begin,
-                     int64_t end, hki_data_rows *rows) {
-    if (l->moves == NULL)
-        return false;
+bool hki_loader_moves(const hki_loader *l) {
+    return l->moves != NULL;
+}
+
+hk_status hki_loader_move(const hki_loader *l, const hki_item *items,
+                          int64_t begin, int64_t end, hki_data_rows *rows) {
     for (size_t k = 0; k < l->n_moves; k++)
-        hki_move_rows(&l->moves[k], &rows->col[k], items, begin, end);
-    return true;
+        HKI_TRY(hki_move_rows(&l->moves[k], &rows->col[k], items, begin, end));
+    return HK_OK;
 }

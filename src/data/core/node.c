@@ -12,6 +12,7 @@ hk_status hki_node_open(const hk_dataset *d, hki_data_run *run,
     n->d = d;
     n->run = run;
     n->rows = hki_rows_edge(d);
+    n->blocks = (hki_dataset_base(d)->flags & HKI_DATA_BLOCKS) != 0;
     n->passes = (d->flags & (HKI_DATA_PASSES | HKI_DATA_FN)) != 0;
     if ((s = hki_zalloc_array(d->n_inputs, sizeof *n->inputs, &n->inputs)) !=
         HK_OK)
@@ -44,6 +45,7 @@ void hki_node_close(hki_node *n) {
         hki_node_close(n->inputs[i]);
     hki_free(n->inputs);
     hki_free(n->record);
+    hki_box_release(n->packed);
     hki_pool_close(n->pool);
     hki_free(n);
 }
@@ -127,6 +129,20 @@ hk_status hki_node_box(hki_node *n, hki_box **out) {
 hk_status hki_node_bare_box(hki_node *n, hki_box **out) {
     HKI_TRY(hki_node_pool(n));
     return hki_pool_take(n->pool, out);
+}
+
+hk_status hki_node_block(hki_node *n, int64_t rows, uint64_t first,
+                         hki_box **out) {
+    hki_box *b;
+    HKI_TRY(hki_node_bare_box(n, &b));
+    const hk_status s = hki_box_block(b, rows);
+    if (s != HK_OK) {
+        hki_box_release(b);
+        return s;
+    }
+    b->first = first;
+    *out = b;
+    return HK_OK;
 }
 
 hk_status hki_node_load(hki_node *n, hki_loader *l, const hki_item *item,
@@ -227,6 +243,7 @@ hk_status hki_node_restore(hki_node *n, hki_restorer *r) {
 // ---- items as bytes --------------------------------------------------------
 //
 //     rows    stamp | row
+//     blocks  stamp | the row's numbers | a string after the other
 //     boxes   stamp | 0 | content
 //             stamp | 1 | n | n row items of the input (the recipe)
 
@@ -238,6 +255,10 @@ void hki_save_item(hki_saver *w, hki_node *n, const hki_item *item) {
         return;
     }
     const hki_box *const b = item->box;
+    if (b->n_rows > 0) {
+        hki_save_block_row(w, item);
+        return;
+    }
     const bool recipe = b->n_recipe > 0 && base->d->ops->remake != NULL;
     hki_save_u64(w, recipe);
     if (!recipe) {
@@ -291,11 +312,29 @@ static hk_status restore_content(hki_restorer *r, hki_node *base,
     return HK_OK;
 }
 
+#define PACKED_ROWS 64
+
+// Restored rows share blocks, or a full shuffle would hold a block for each.
+static hk_status restore_block_row(hki_restorer *r, hki_node *base,
+                                   hki_item *item) {
+    if (base->packed == NULL || base->packed->n_rows == PACKED_ROWS) {
+        hki_box_release(base->packed);
+        base->packed = NULL;
+        HKI_TRY(hki_node_block(base, PACKED_ROWS, 0, &base->packed));
+        base->packed->n_rows = 0;
+    }
+    HKI_TRY(hki_restore_block_row(r, base->packed, item->stamp));
+    item->box = hki_box_retain(base->packed);
+    return HK_OK;
+}
+
 hk_status hki_restore_item(hki_restorer *r, hki_node *n, hki_item *out) {
     hki_node *const base = hki_node_base(n);
     hki_item item = {.stamp = hki_restore_u64(r)};
     if (base->rows) {
         HKI_TRY(restore_row(r, base, &item.row));
+    } else if (base->blocks) {
+        HKI_TRY(restore_block_row(r, base, &item));
     } else {
         const bool recipe = hki_restore_i64(r, 0, 1) == 1;
         HKI_TRY(hki_restorer_status(r));

@@ -103,8 +103,12 @@ struct hki_box {
     hk_element element; // values below
     hk_value *values;
     hk_tensor **own; // [2 * count]: the pool's tensors and indices, NULL: none
-    hki_data_rows rows;   // this box as row 0
-    hki_box *self;        // rows.slot
+    hki_data_rows rows; // this box as row 0
+    hki_box *self;      // rows.slot
+    int64_t n_rows;     // a block's; 0: no block
+    uint64_t first;     // stamp of a block's first row
+    uint64_t *stamps;   // of the rows of a packed block, in any order
+    bool packed;
     const uint8_t *bytes; // a record; NULL: an element
     size_t size;
     hki_row_place place;
@@ -118,7 +122,6 @@ struct hki_box {
 hk_status hki_pool_create(const hk_element *spec, hki_pool **out);
 // No more boxes are taken; those out come back one by one. NULL is allowed.
 void hki_pool_close(hki_pool *p);
-hki_box *hki_box_retain(hki_box *b);
 // A free box, bare: no value is set.
 hk_status hki_pool_take(hki_pool *p, hki_box **out);
 // Sets every value of fixed shape to a tensor of the pool.
@@ -131,6 +134,20 @@ hk_status hki_box_index(hki_box *b, size_t k, const hk_shape *shape,
 // A foreign tensor becomes the value (retained).
 void hki_box_set(hki_box *b, size_t k, hk_tensor *t);
 void hki_box_set_index(hki_box *b, size_t k, hk_tensor *t);
+// Makes the bare box a block of so many rows.
+hk_status hki_box_block(hki_box *b, int64_t rows);
+// The row of its block that an item is.
+static inline int64_t hki_block_row(const hki_item *item) {
+    const hki_box *const b = item->box;
+    if (__builtin_expect(!b->packed, 1))
+        return (int64_t)(item->stamp - b->first);
+    int64_t i = 0;
+    while (i < b->n_rows - 1 && b->stamps[i] != item->stamp)
+        i++;
+    return i;
+}
+// Copies the row of an item's block to row i.
+hk_status hki_block_copy(const hki_item *item, hki_data_rows *to, int64_t i);
 hk_status hki_box_keep_bytes(hki_box *b, const void *bytes, size_t size);
 // Remembers the row items that the element was made of.
 hk_status hki_box_recipe(hki_box *b, const hki_item *items, int64_t n);
@@ -163,6 +180,13 @@ int64_t hki_table_row(const hk_dataset *d, int64_t i);
 // The chain down to the base has a function in it, or one that may skip.
 bool hki_has_fn(const hk_dataset *d);
 bool hki_may_skip(const hk_dataset *d);
+// The functions of the chain do no more than choose values: they may as well
+// run twice.
+bool hki_only_shows(const hk_dataset *d);
+// Items are boxes that hold one element each.
+static inline bool hki_plain_items(const hki_node *n) {
+    return !n->rows && !n->blocks && !hki_has_fn(n->d);
+}
 // Rows at once that the functions of the chain ask for, 1 or more.
 uint32_t hki_fn_parallel(const hk_dataset *d, hki_data_run *run);
 // d with its functions applied: items are boxes then. d itself when it has
@@ -171,6 +195,9 @@ hk_dataset *hki_data_made(hk_dataset *d);
 // The same only where functions may leave elements out: for transforms that
 // count.
 hk_dataset *hki_data_solid(hk_dataset *d);
+// d with a counter beside its values; d is taken (zip_data.c).
+hk_dataset *hki_zip_counter(hk_dataset *d, const hk_value *counter,
+                            int64_t start);
 // Hashes integers into a key.
 uint64_t hki_key(const char *op, size_t n, const int64_t *numbers);
 
@@ -193,13 +220,14 @@ hk_status hki_node_pool(hki_node *n);
 // NULL: there is more to do than moving.
 hki_move *hki_moves_plan(const hk_dataset *d, hk_isa isa, size_t *n);
 // Rows [begin, end) of one value: items[i] to row i of the column.
-void hki_move_rows(const hki_move *m, const hki_col *to, const hki_item *items,
-                   int64_t begin, int64_t end);
+hk_status hki_move_rows(const hki_move *m, const hki_col *to,
+                        const hki_item *items, int64_t begin, int64_t end);
 // Writes items [begin, end) of the array to the rows of the same numbers, all
-// of which have columns, by moving memory; skips none. False: this chain needs
-// hki_loader_row.
-bool hki_loader_move(const hki_loader *l, const hki_item *items, int64_t begin,
-                     int64_t end, hki_data_rows *rows);
+// of which have columns, by moving memory; skips none. Only where
+// hki_loader_moves says so: other chains need hki_loader_row.
+hk_status hki_loader_move(const hki_loader *l, const hki_item *items,
+                          int64_t begin, int64_t end, hki_data_rows *rows);
+bool hki_loader_moves(const hki_loader *l);
 
 // ---- lent.c: a part of a dataset -------------------------------------------
 
@@ -254,6 +282,11 @@ void hki_saver_deinit(hki_saver *w);
 // The content of a box: record or values.
 void hki_save_box(hki_saver *w, const hki_box *b);
 hk_status hki_restore_box(hki_restorer *r, hki_box *b);
+
+// The row of an item's block; one more row of a packed block that has room.
+void hki_save_block_row(hki_saver *w, const hki_item *item);
+hk_status hki_restore_block_row(hki_restorer *r, hki_box *block,
+                                uint64_t stamp);
 
 void hki_save_fault(hki_saver *w, const hki_fault *f);
 void hki_restore_fault(hki_restorer *r, hki_fault *f);

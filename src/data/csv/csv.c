@@ -1,5 +1,6 @@
 // csv.c - CSV files as a dataset: options, and the source at work.
 #include "data/csv/csv.h"
+#include "data/core/pipeline.h"
 
 void hk_csv_options_init(hk_csv_options *opt, size_t struct_size) {
     const hk_csv_options d = {
@@ -93,9 +94,21 @@ static hk_status configure(hki_csv *c, const char *const *files, size_t n_files,
     return hki_csv_columns(c, o);
 }
 
+#define BLOCK_ROWS 64
+
+// Where the reader stood.
+typedef struct position {
+    size_t file;
+    uint64_t record, offset;
+} position;
+
 typedef struct source {
     hki_csv_reader r;
     hki_csv_place *places;
+    hki_box *block; // rows [given, block->n_rows) are to come; NULL: none are
+    int64_t given;
+    position begin;  // of the block
+    int64_t restore; // rows of the next block that were given before
 } source;
 
 static hk_status source_open(hki_node *n) {
@@ -106,14 +119,22 @@ static hk_status source_open(hki_node *n) {
         &s->r, c, HKI_ISA_PICK(hki_run_isa(n->run), hki_csv_kernels_table));
 }
 
+static void drop_block(source *s) {
+    hki_box_release(s->block);
+    s->block = NULL;
+    s->given = s->restore = 0;
+}
+
 static void source_close(hki_node *n) {
     source *const s = n->state;
+    drop_block(s);
     hki_csv_reader_deinit(&s->r);
     hki_free(s->places);
 }
 
 static hk_status source_start(hki_node *n) {
     source *const s = n->state;
+    drop_block(s);
     hki_csv_reader_rewind(&s->r);
     return HK_OK;
 }
@@ -144,22 +165,53 @@ static hk_status good_rows(hki_node *n, int64_t row, int64_t want,
             return HK_OK;
         HKI_TRY(hki_on_error(n->run, c->files.opt.on_error, e, &skip));
         HKI_TRY(hki_csv_skip(&s->r));
+        n->number++;
         HKI_TRY(hki_run_check(n->run));
     }
 }
 
-static hk_status source_next(hki_node *n, hki_item *out) {
+// Fills the next block; those of its rows that were given before a restore are
+// passed over.
+static hk_status next_block(hki_node *n) {
     source *const s = n->state;
+    const int64_t before = s->restore;
     hki_box *b;
-    int64_t got;
-    HKI_TRY(hki_node_box(n, &b));
+    int64_t got = 0;
+    drop_block(s);
+    HKI_TRY(hki_node_block(n, BLOCK_ROWS, 0, &b));
     set_places(s, hki_box_rows(b), n->d->spec.count);
-    const hk_status e = good_rows(n, 0, 1, &got);
+    s->begin = (position){s->r.r.file, s->r.r.record, s->r.r.offset};
+    n->number -= before;
+    hk_status e = good_rows(n, 0, BLOCK_ROWS, &got);
+    if (e == HK_OK && got <= before)
+        e = hki_fail(HK_E_DATA, "csv: the file has changed since the position "
+                                "in it was saved");
     if (e != HK_OK) {
         hki_box_release(b);
         return e;
     }
-    out->box = b;
+    b->first = hki_node_stamp(n, n->number);
+    b->n_rows = got;
+    n->number += before;
+    s->block = b;
+    s->given = before;
+    return HK_OK;
+}
+
+static hk_status source_pull(hki_node *n, hki_item *items, int64_t want,
+                             int64_t *got) {
+    source *const s = n->state;
+    if (s->block == NULL)
+        HKI_TRY(next_block(n));
+    hki_box *const b = s->block;
+    *got = HKI_MIN(want, b->n_rows - s->given);
+    for (int64_t i = 0; i < *got; i++)
+        items[i] = (hki_item){.box = hki_box_retain(b),
+                              .stamp = b->first + (uint64_t)(s->given + i)};
+    s->given += *got;
+    n->number += *got;
+    if (s->given == b->n_rows)
+        drop_block(s);
     return HK_OK;
 }
 
@@ -167,12 +219,23 @@ static hk_status source_fill(hki_node *n, hki_data_rows *rows, int64_t first,
                              int64_t want, int64_t *got) {
     source *const s = n->state;
     set_places(s, rows, n->d->spec.count);
-    return good_rows(n, first, want, got);
+    HKI_TRY(good_rows(n, first, want, got));
+    n->number += *got;
+    return HK_OK;
 }
 
+// The beginning of the block at hand, and how much of it is gone.
 static hk_status source_save(hki_node *n, hki_saver *w) {
     const source *const s = n->state;
-    hki_file_reader_save(&s->r.r, w);
+    hki_file_reader at = s->r.r;
+    if (s->block != NULL) {
+        at.file = s->begin.file;
+        at.record = s->begin.record;
+        at.offset = s->begin.offset;
+    }
+    hki_file_reader_save(&at, w);
+    hki_save_i64(w, s->block != NULL ? s->given : s->restore);
+    hki_save_i64(w, n->number);
     return HK_OK;
 }
 
@@ -180,7 +243,10 @@ static hk_status source_restore(hki_node *n, hki_restorer *r) {
     source *const s = n->state;
     HKI_TRY(hki_file_reader_restore(&s->r.r, r));
     hki_csv_reader_moved(&s->r);
-    return HK_OK;
+    s->restore = hki_restore_i64(r, 0, BLOCK_ROWS - 1);
+    n->number =
+        hki_restore_i64(r, s->restore, (INT64_C(1) << HKI_STAMP_PASS) - 1);
+    return hki_restorer_status(r);
 }
 
 static const hki_node_ops ops = {
@@ -190,7 +256,7 @@ static const hki_node_ops ops = {
     .open = source_open,
     .close = source_close,
     .start = source_start,
-    .next = source_next,
+    .pull = source_pull,
     .fill = source_fill,
     .save = source_save,
     .restore = source_restore,
@@ -227,5 +293,6 @@ hk_dataset *hk_data_csv(const char *const *files, size_t n_files,
         .n_spec = c->n_columns,
         .count = -1,
         .key = key_of(c),
+        .flags = HKI_DATA_BLOCKS,
     });
 }

@@ -64,7 +64,7 @@ static hk_status open_node(hki_node *n) {
     HKI_TRY(hki_batcher_open(&s->batcher, n, &n->inputs[0]->d->spec, c->parts));
     HKI_TRY(open_lanes(n));
     s->bulk = n->inputs[0]->d->ops->fill != NULL;
-    s->collect = n->inputs[0]->rows || s->n_lanes > 1;
+    s->collect = n->inputs[0]->rows || n->inputs[0]->blocks || s->n_lanes > 1;
     return HK_OK;
 }
 
@@ -199,12 +199,11 @@ static void lane_work(void *arg) {
 static hk_status load_rows(hki_node *n, int64_t begin, int64_t end) {
     state *const s = n->state;
     const lane *first = NULL;
-    if (n->inputs[0]->rows && !s->batcher.has_slots &&
-        hki_loader_move(s->lanes[0].loader, s->items, begin, end,
-                        &s->batcher.rows)) {
+    if (!s->batcher.has_slots && hki_loader_moves(s->lanes[0].loader)) {
         if (end > begin)
             memset(s->skip + begin, 0, (size_t)(end - begin));
-        return HK_OK;
+        return hki_loader_move(s->lanes[0].loader, s->items, begin, end,
+                               &s->batcher.rows);
     }
     s->begin = begin;
     s->end = end;

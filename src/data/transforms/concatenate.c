@@ -83,7 +83,7 @@ static hk_status take_over(hki_node *n, hki_node *input, hki_item *item) {
     const readers *const r = n->state;
     hki_box *box = NULL;
     bool skip = false;
-    if (!input->rows && !hki_has_fn(input->d))
+    if (hki_plain_items(input))
         return HK_OK;
     const hk_status s = hki_node_load(n, r->loader[r->side], item, &box, &skip);
     hki_item_free(input, item);

@@ -56,7 +56,8 @@ hk_dataset *hk_data_filter(hk_dataset *d, hk_filter_fn f, void *user) {
     if (f == NULL)
         return hki_dataset_fail(
             &d, 1, hki_fail(HK_E_INVALID_ARG, "filter: f is NULL"));
-    d = hki_data_made(d); // the functions below run once, not here and above
+    if (hki_dataset_good(d) && !hki_only_shows(d))
+        d = hki_data_made(d); // they run once, not here and above
     return hki_dataset_make(&(hki_dataset_desc){
         .ops = &ops,
         .config = &(config){.f = f, .user = user},

@@ -59,7 +59,7 @@ typedef struct state {
 static hk_status make_item(slot *s, hki_item *out) {
     hki_node *const n = s->owner;
     bool skip = true;
-    if (!s->node->rows && !hki_has_fn(s->d))
+    if (hki_plain_items(s->node))
         return hki_node_next(s->node, out);
     while (skip) {
         hki_item item;

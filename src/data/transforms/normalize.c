@@ -77,8 +77,8 @@ static bool moves(const void *config_, hk_isa isa, const hki_move *in,
     const config *const cfg = config_;
     hki_move *const m = &out[cfg->value];
     memcpy(out, in, cfg->values * sizeof *out);
-    if (m->kernel != NULL)
-        return false; // twice on one value
+    if (m->kernel != NULL || m->kind == HKI_MOVE_NUMBER)
+        return false; // twice on one value, or none in memory
     m->kernel = kernel_of(HKI_ISA_PICK(isa, hki_affine_table), m->dtype);
     m->dtype = HK_F32;
     m->a = cfg->a;

@@ -14,6 +14,19 @@ static hk_status apply(const void *config_, void *scratch, hki_fn_call *c) {
     return HK_OK;
 }
 
+static hk_status show(const void *config_, void *scratch, const hki_fn_call *c,
+                      hk_value *out) {
+    const config *const cfg = config_;
+    (void)scratch;
+    for (size_t k = 0; k < cfg->n; k++) {
+        const hk_value *const from = &c->in->values[cfg->from[k]];
+        out[k].tensor = from->tensor;
+        out[k].index = from->index;
+        out[k].shape = from->shape;
+    }
+    return HK_OK;
+}
+
 static bool moves(const void *config_, hk_isa isa, const hki_move *in,
                   hki_move *out) {
     const config *const cfg = config_;
@@ -27,6 +40,7 @@ static const hki_fn_ops fn = {
     .name = "select",
     .destroy = hki_free,
     .apply = apply,
+    .show = show,
     .moves = moves,
 };
 

@@ -44,7 +44,7 @@ static hk_status readers_open(const hk_dataset *d, hki_data_run *run,
     return HK_OK;
 }
 
-// start + i, which hk_data_enumerate lets wrap around.
+// start + i, which may wrap around.
 static int64_t counter_at(const hk_dataset *d, int64_t i) {
     const config *const c = d->config;
     return (int64_t)((uint64_t)c->start + (uint64_t)i);
@@ -221,10 +221,7 @@ hk_dataset *hk_data_zip(hk_dataset *const *ds, size_t n) {
     return d;
 }
 
-hk_dataset *hk_data_enumerate(hk_dataset *d, const char *name, int64_t start) {
-    const hk_value counter = {.name = name,
-                              .role = HK_FEATURE,
-                              .form = HK_DENSE_FORM,
-                              .dtype = HK_I64};
-    return make(&d, 1, (config){.start = start, .counts = true}, &counter);
+hk_dataset *hki_zip_counter(hk_dataset *d, const hk_value *counter,
+                            int64_t start) {
+    return make(&d, 1, (config){.start = start, .counts = true}, counter);
 }
