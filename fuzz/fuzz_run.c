@@ -8,56 +8,30 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-// A source that takes every byte as its state.
-static hk_status take(void *user, uint64_t owner, hk_range *out) {
-    (void)user;
-    *out = (hk_range){owner, 0, 0, 1};
-    return HK_OK;
-}
-static hk_status give_back(void *user, uint64_t owner, uint64_t id,
-                           int64_t used_end) {
-    (void)user;
-    (void)owner;
-    (void)id;
-    return used_end == 0 ? hki_fail(HK_E_NOT_FOUND, "none") : HK_OK;
-}
-static hk_status expire(void *user, uint64_t owner) {
-    (void)user;
-    (void)owner;
-    return HK_OK;
-}
-static hk_status save(void *user, void *buf, size_t capacity, size_t *size) {
-    (void)user;
-    (void)buf;
-    (void)capacity;
-    *size = 0;
-    return HK_OK;
-}
-static hk_status restore(void *user, const void *bytes, size_t size) {
-    (void)user;
-    uint8_t sum = 0;
-    for (size_t i = 0; i < size; i++)
-        sum = (uint8_t)(sum + ((const uint8_t *)bytes)[i]);
-    return sum == 7 ? hki_fail(HK_E_DATA, "seven") : HK_OK;
-}
-static const hk_range_source source = {NULL,   take, give_back,
-                                       expire, save, restore};
+#define CALL 76 // bytes: the fields, and a name of two characters
 
-// Calls, 32 bytes each, on a run memory without a file.
+static bool nobody(void *user, uint32_t worker) {
+    (void)user;
+    (void)worker;
+    return false;
+}
+
+// Calls, 76 bytes each, on a run memory without a file.
 static void calls(const uint8_t *data, size_t size) {
     hki_run_memory *k;
-    if (hki_run_memory_create(&source, NULL, &k) != HK_OK)
+    if (hki_run_memory_create(NULL, &k) != HK_OK)
         return;
-    for (; size >= 32; data += 32, size -= 32) {
+    for (; size >= CALL; data += CALL, size -= CALL) {
         hki_msg_call call;
         hki_msg_result result;
-        if (hki_body_get(&hki_body_call, data, 32, "fuzz", &call, NULL) ==
+        if (hki_body_get(&hki_body_call, data, CALL, "fuzz", &call, NULL) ==
                 HK_OK &&
             hki_run_memory_call(k, &call, &result) == HK_OK &&
             hki_result_check(&result, "fuzz") != HK_OK)
             __builtin_trap();
     }
-    (void)hki_run_memory_lost(k, 1);
+    (void)hki_run_memory_count(k, 1, (const uint64_t[]){1, 2, 3}, 3);
+    (void)hki_run_memory_expire(k, nobody, NULL);
     hki_run_memory_destroy(k);
 }
 
@@ -73,7 +47,7 @@ static void file(const uint8_t *data, size_t size) {
         hki_buf_add(&b, &h, sizeof h) == HK_OK)
         for (size_t n = size; n <= b.size; n += sizeof h) {
             if (hki_file_replace(path, b.data, n, false) == HK_OK &&
-                hki_run_memory_create(&source, path, &k) == HK_OK)
+                hki_run_memory_create(path, &k) == HK_OK)
                 hki_run_memory_destroy(k);
         }
     (void)hki_file_remove(path);

@@ -115,7 +115,6 @@ typedef struct bed {
     char address[96], file[96];
     hk_role_center *center;
     hk_run_limits limits;
-    const hk_range_source *ranges;
     const char *metrics;
     int64_t linger_ms, lease_ms;
     uint32_t expected; // workers; 0: unknown
@@ -168,7 +167,6 @@ static void bed_start(bed *b) {
     hk_role_center_options_init(&o, sizeof o);
     o.server = &so;
     o.limits = &b->limits;
-    o.ranges = b->ranges;
     o.metrics = b->metrics;
     o.directory = folder;
     o.linger_ms = b->linger_ms;
@@ -597,35 +595,22 @@ enum {
     EPOCHS = 2
 };
 
-static hk_status take(void *user, uint64_t owner, hk_range *out) {
-    hki_lease l;
-    HKI_TRY(hki_leases_take(user, owner, &l));
-    *out = (hk_range){l.id, l.epoch, l.begin, l.end};
-    return HK_OK;
-}
-
-static hk_status give_back(void *user, uint64_t owner, uint64_t id,
-                           int64_t used_end) {
-    return hki_leases_return(user, owner, id, used_end);
-}
-
-static hk_status expire(void *user, uint64_t owner) {
-    return hki_leases_expire(user, owner);
-}
-
-static hk_status save(void *user, void *buf, size_t capacity, size_t *size) {
-    return hki_leases_save(user, buf, capacity, size);
-}
-
-static hk_status restore(void *user, const void *bytes, size_t size) {
-    return hki_leases_restore(user, bytes, size);
-}
-
 typedef struct reader {
     hand h;
     _Atomic int (*used)[EXAMPLES]; // per epoch
     int die_after;                 // ranges; 0: never
 } reader;
+
+// Waits for ranges that others may give back.
+static hk_status take(hand *h, hk_center *c, uint32_t set, hk_range *r) {
+    const int64_t deadline = hki_deadline(30000);
+    hk_status s;
+    while ((s = hk_center_take_range(c, h->id, set, 30000, r)) ==
+               HK_E_UNAVAILABLE &&
+           hki_now_ns() < deadline)
+        breathe(h);
+    return s;
+}
 
 static void *reader_main(void *user) {
     reader *const me = user;
@@ -634,10 +619,19 @@ static void *reader_main(void *user) {
     hk_role_worker *w = NULL;
     hk_optimizer *opt = NULL;
     hk_elastic *e = NULL;
+    uint32_t set = 0;
+    uint64_t seed;
+    const hk_lent_set all = {.name = "numbers",
+                             .units = EXAMPLES,
+                             .epochs = EPOCHS,
+                             .workers = WORKERS};
     h->status = hand_open(h, &w, &opt, &e, x);
+    hk_center *const c = h->status == HK_OK ? hk_role_worker_center(w) : NULL;
+    if (h->status == HK_OK)
+        h->status = hk_center_declare_set(c, h->id, &all, 30000, &set, &seed);
     for (int taken = 0; h->status == HK_OK; taken++) {
         hk_range r;
-        h->status = hk_role_worker_take(w, h->id, 30000, &r);
+        h->status = take(h, c, set, &r);
         if (h->status != HK_OK)
             break;
         if (me->die_after > 0 && taken == me->die_after) {
@@ -648,7 +642,15 @@ static void *reader_main(void *user) {
         for (int64_t i = r.begin; i < r.end; i++)
             atomic_fetch_add(&me->used[r.epoch][i], 1);
         breathe(h);
-        h->status = hk_role_worker_give_back(w, h->id, &r, r.end, 30000);
+        // By turns: with the next exchange, or by itself.
+        if (taken % 2 == 0) {
+            h->status = hk_center_use_range(c, h->id, r.id);
+            if (h->status == HK_OK)
+                h->status = hk_elastic_exchange(e, x);
+        } else {
+            h->status = hk_center_return_range(c, h->id, r.id, HK_RANGE_ALL,
+                                               30000);
+        }
     }
     if (h->status == HK_E_END) {
         h->status = HK_OK;
@@ -669,12 +671,8 @@ static void test_ranges(void **state) {
     static _Atomic int used[EPOCHS][EXAMPLES];
     bed b;
     reader readers[WORKERS];
-    hki_leases *l;
     hk_role_result r;
-    assert_ok(hki_leases_create(EXAMPLES, 7, EPOCHS, &l));
-    const hk_range_source source = {l, take, give_back, expire, save, restore};
     bed_init(&b);
-    b.ranges = &source;
     bed_start(&b);
     for (int i = 0; i < WORKERS; i++) {
         readers[i] = (reader){.used = used, .die_after = i == 1 ? 2 : 0};
@@ -694,7 +692,6 @@ static void test_ranges(void **state) {
                 fail_msg("example %d of epoch %d was used %d times", i, e,
                          (int)used[e][i]);
     bed_deinit(&b);
-    hki_leases_destroy(l);
 }
 
 // ---- a center that comes back ----------------------------------------------

@@ -6,38 +6,7 @@
 #include <unistd.h>
 #include "base/io.h"
 #include "cluster/center/run_memory.h"
-#include "data/data.h"
-#include "hooke/data.h"
-
-// ---- hki_leases behind the table --------------------------------------------
-
-static hk_status take(void *user, uint64_t owner, hk_range *out) {
-    hki_lease l;
-    HKI_TRY(hki_leases_take(user, owner, &l));
-    *out = (hk_range){l.id, l.epoch, l.begin, l.end};
-    return HK_OK;
-}
-
-static hk_status give_back(void *user, uint64_t owner, uint64_t id,
-                           int64_t used_end) {
-    return hki_leases_return(user, owner, id, used_end);
-}
-
-static hk_status expire(void *user, uint64_t owner) {
-    return hki_leases_expire(user, owner);
-}
-
-static hk_status save(void *user, void *buf, size_t capacity, size_t *size) {
-    return hki_leases_save(user, buf, capacity, size);
-}
-
-static hk_status restore(void *user, const void *bytes, size_t size) {
-    return hki_leases_restore(user, bytes, size);
-}
-
-static hk_range_source source(hki_leases *l) {
-    return (hk_range_source){l, take, give_back, expire, save, restore};
-}
+#include "hooke/cluster.h"
 
 static char folder[64];
 
@@ -56,12 +25,42 @@ static int remove_folder(void **state) {
 
 static hki_msg_result call(hki_run_memory *k, hki_call_op op, uint32_t worker,
                            uint32_t nonce, uint32_t sequence, uint64_t range,
-                           int64_t used_end) {
-    const hki_msg_call c = {op, worker, nonce, sequence, range, used_end};
+                           int64_t used) {
+    const hki_msg_call c = {.op = op,
+                            .worker = worker,
+                            .nonce = nonce,
+                            .sequence = sequence,
+                            .range = range,
+                            .used = used};
     hki_msg_result r;
     assert_ok(hki_run_memory_call(k, &c, &r));
     assert_ok(hki_result_check(&r, "test"));
     return r;
+}
+
+// `units` in ranges of a 16th, for as many epochs.
+static void declare(hki_run_memory *k, int64_t units, int64_t epochs) {
+    const hki_msg_call c = {.op = HKI_CALL_DECLARE,
+                            .worker = 99,
+                            .nonce = 1,
+                            .sequence = 1,
+                            .units = units,
+                            .epochs = epochs,
+                            .seed = 5,
+                            .name = "train"};
+    hki_msg_result r;
+    assert_ok(hki_run_memory_call(k, &c, &r));
+    assert_int_equal(r.status, HK_OK);
+    assert_int_equal(r.seed, 5);
+}
+
+// Everybody is there but this worker.
+static bool all_but(void *user, uint32_t worker) {
+    return worker != *(const uint32_t *)user;
+}
+
+static void lose(hki_run_memory *k, uint32_t worker) {
+    assert_ok(hki_run_memory_expire(k, all_but, &worker));
 }
 
 static bool is_same(const hki_msg_result *a, const hki_msg_result *b) {
@@ -72,16 +71,16 @@ static bool is_same(const hki_msg_result *a, const hki_msg_result *b) {
 
 static void test_calls(void **state) {
     (void)state;
-    static const hki_msg_call bad[] = {
-        {0, 1, 1, 1, 0, 0},
-        {HKI_CALL_DONE + 1, 1, 1, 1, 0, 0},
-        {HKI_CALL_TAKE, HKI_MAX_SEATS, 1, 1, 0, 0},
-        {HKI_CALL_TAKE, 1, 0, 1, 0, 0}, // by nobody
-        {HKI_CALL_GIVE_BACK, 1, 1, 1, 0, -1},
+    const hki_msg_call bad[] = {
+        {.op = 0, .worker = 1, .nonce = 1},
+        {.op = HKI_CALL_DECLARE + 1, .worker = 1, .nonce = 1},
+        {.op = HKI_CALL_TAKE, .worker = HKI_MAX_SEATS, .nonce = 1},
+        {.op = HKI_CALL_TAKE, .worker = 1, .nonce = 0}, // by nobody
+        {.op = HKI_CALL_GIVE_BACK, .worker = 1, .nonce = 1, .used = -1},
     };
     hki_run_memory *k;
     hki_msg_result r;
-    assert_ok(hki_run_memory_create(NULL, NULL, &k));
+    assert_ok(hki_run_memory_create(NULL, &k));
     for (size_t i = 0; i < HKI_COUNT(bad); i++)
         if (hki_run_memory_call(k, &bad[i], &r) != HK_E_DATA)
             fail_msg("call %zu was taken", i);
@@ -92,88 +91,93 @@ static void test_calls(void **state) {
     assert_status(hki_result_check(&r, "peer"), HK_E_DATA);
     r = (hki_msg_result){.begin = 2, .end = 1};
     assert_status(hki_result_check(&r, "peer"), HK_E_DATA);
+    r = (hki_msg_result){.used = -1};
+    assert_status(hki_result_check(&r, "peer"), HK_E_DATA);
 }
 
 // ---- ranges ----------------------------------------------------------------
 
-// 10 examples in ranges of 4, one epoch.
+// Three units, each a range, one epoch.
 static void test_ranges(void **state) {
     (void)state;
-    hki_leases *l;
-    assert_ok(hki_leases_create(10, 4, 1, &l));
-    const hk_range_source s = source(l);
     hki_run_memory *k;
-    assert_ok(hki_run_memory_create(&s, NULL, &k));
+    assert_ok(hki_run_memory_create(NULL, &k));
+    declare(k, 3, 1);
     hki_msg_result a = call(k, HKI_CALL_TAKE, 3, 7, 1, 0, 0);
     assert_int_equal(a.status, HK_OK);
     assert_int_equal(a.begin, 0);
-    assert_int_equal(a.end, 4);
+    assert_int_equal(a.end, 1);
     // The answer was lost: the same question gets the same answer.
     hki_msg_result again = call(k, HKI_CALL_TAKE, 3, 7, 1, 0, 0);
     assert_true(is_same(&again, &a));
     hki_msg_result b = call(k, HKI_CALL_TAKE, 3, 7, 2, 0, 0);
-    assert_int_equal(b.begin, 4);
+    assert_int_equal(b.begin, 1);
     hki_msg_result c = call(k, HKI_CALL_TAKE, 0, 9, 1, 0, 0);
-    assert_int_equal(c.begin, 8);
-    assert_int_equal(c.end, 10);
+    assert_int_equal(c.begin, 2);
     // Everything is lent.
     assert_int_equal(call(k, HKI_CALL_TAKE, 0, 9, 2, 0, 0).status,
                      HK_E_UNAVAILABLE);
     assert_false(hki_run_memory_facts(k).used_up);
-    assert_int_equal(call(k, HKI_CALL_GIVE_BACK, 0, 9, 3, c.range, 10).status,
-                     HK_OK);
+    // Used, and an exchange came to its end: of its own it counts, of others
+    // and of those that are not there it does not.
+    const uint64_t used[] = {c.range, a.range, 4711};
+    assert_ok(hki_run_memory_count(k, 0, used, 3));
+    assert_ok(hki_run_memory_count(k, 0, used, 3));
+    assert_int_equal(
+        call(k, HKI_CALL_GIVE_BACK, 0, 9, 3, c.range, HK_RANGE_ALL).status,
+        HK_E_NOT_FOUND);
     // Given back half used.
     assert_int_equal(call(k, HKI_CALL_GIVE_BACK, 3, 7, 3, a.range, 2).status,
                      HK_OK);
     hki_msg_result rest = call(k, HKI_CALL_TAKE, 0, 9, 4, 0, 0);
     assert_int_equal(rest.status, HK_OK);
-    assert_int_equal(rest.begin, 2);
-    assert_int_equal(rest.end, 4);
-    assert_int_equal(call(k, HKI_CALL_GIVE_BACK, 0, 9, 5, rest.range, 4).status,
-                     HK_OK);
-    // Worker 3 dies with [4, 8) in its hands.
-    assert_ok(hki_run_memory_lost(k, 3));
-    assert_ok(hki_run_memory_lost(k, 3));
-    assert_ok(hki_run_memory_lost(k, 77));
+    assert_int_equal(rest.begin, 0);
+    assert_int_equal(rest.used, 2);
+    assert_int_equal(
+        call(k, HKI_CALL_GIVE_BACK, 0, 9, 5, rest.range, HK_RANGE_ALL).status,
+        HK_OK);
+    // Worker 3 dies with the second in its hands.
+    lose(k, 3);
+    lose(k, 3);
+    lose(k, 77);
     rest = call(k, HKI_CALL_TAKE, 0, 9, 6, 0, 0);
-    assert_int_equal(rest.begin, 4);
+    assert_int_equal(rest.begin, 1);
     // It was only silent: what it gives back is not its any more.
-    assert_int_equal(call(k, HKI_CALL_GIVE_BACK, 3, 7, 4, b.range, 8).status,
-                     HK_E_NOT_FOUND);
-    assert_int_equal(call(k, HKI_CALL_GIVE_BACK, 0, 9, 7, rest.range, 8).status,
-                     HK_OK);
+    assert_int_equal(
+        call(k, HKI_CALL_GIVE_BACK, 3, 7, 4, b.range, HK_RANGE_ALL).status,
+        HK_E_NOT_FOUND);
+    assert_int_equal(
+        call(k, HKI_CALL_GIVE_BACK, 0, 9, 7, rest.range, HK_RANGE_ALL).status,
+        HK_OK);
     assert_int_equal(call(k, HKI_CALL_TAKE, 0, 9, 8, 0, 0).status, HK_E_END);
     assert_true(hki_run_memory_facts(k).used_up);
     // An old question is not answered.
-    const hki_msg_call old = {HKI_CALL_TAKE, 0, 9, 3, 0, 0};
+    const hki_msg_call old = {
+        .op = HKI_CALL_TAKE, .worker = 0, .nonce = 9, .sequence = 3};
     assert_status(hki_run_memory_call(k, &old, &a), HK_E_STATE);
     hki_run_memory_destroy(k);
-    hki_leases_destroy(l);
 }
 
 // A new process of the same worker: what the old one held goes back.
 static void test_restarted_worker(void **state) {
     (void)state;
-    hki_leases *l;
-    assert_ok(hki_leases_create(4, 4, 1, &l));
-    const hk_range_source s = source(l);
     hki_run_memory *k;
-    assert_ok(hki_run_memory_create(&s, NULL, &k));
-    assert_int_equal(call(k, HKI_CALL_TAKE, 1, 5, 1, 0, 0).end, 4);
-    assert_int_equal(call(k, HKI_CALL_DONE, 1, 5, 2, 0, 0).status, HK_OK);
-    assert_true(hki_run_memory_is_done(k, 1));
-    assert_int_equal(call(k, HKI_CALL_TAKE, 1, 6, 1, 0, 0).end, 4);
-    assert_false(hki_run_memory_is_done(k, 1));
-    assert_false(hki_run_memory_is_done(k, 2));
-    hki_run_memory_destroy(k);
-    hki_leases_destroy(l);
-    // Without ranges there is nothing to take, but workers may be done.
-    assert_ok(hki_run_memory_create(NULL, NULL, &k));
-    const hki_msg_call take = {HKI_CALL_TAKE, 0, 9, 1, 0, 0};
+    assert_ok(hki_run_memory_create(NULL, &k));
+    // Without a set there is nothing to take, but workers may be done.
+    const hki_msg_call take = {
+        .op = HKI_CALL_TAKE, .worker = 0, .nonce = 9, .sequence = 1};
     hki_msg_result r;
-    assert_status(hki_run_memory_call(k, &take, &r), HK_E_UNSUPPORTED);
+    assert_status(hki_run_memory_call(k, &take, &r), HK_E_NOT_FOUND);
     assert_int_equal(call(k, HKI_CALL_DONE, 0, 9, 2, 0, 0).status, HK_OK);
     assert_true(hki_run_memory_is_done(k, 0));
+    assert_false(hki_run_memory_facts(k).used_up);
+    declare(k, 1, 1);
+    assert_int_equal(call(k, HKI_CALL_TAKE, 1, 5, 1, 0, 0).end, 1);
+    assert_int_equal(call(k, HKI_CALL_DONE, 1, 5, 2, 0, 0).status, HK_OK);
+    assert_true(hki_run_memory_is_done(k, 1));
+    assert_int_equal(call(k, HKI_CALL_TAKE, 1, 6, 1, 0, 0).end, 1);
+    assert_false(hki_run_memory_is_done(k, 1));
+    assert_false(hki_run_memory_is_done(k, 2));
     hki_run_memory_destroy(k);
 }
 
@@ -185,51 +189,42 @@ static void test_file(void **state) {
     (void)state;
     char path[128];
     snprintf(path, sizeof path, "%s/center.run", folder);
-    hki_leases *l;
     hki_run_memory *k;
-    assert_ok(hki_leases_create(100, 10, 2, &l));
-    hk_range_source s = source(l);
-    assert_ok(hki_run_memory_create(&s, path, &k));
+    assert_ok(hki_run_memory_create(path, &k));
+    declare(k, 160, 2);
     assert_true(hki_run_memory_facts(k).seconds == 0);
     assert_ok(hki_run_memory_pass(k, 1000 * SECOND));
     assert_ok(hki_run_memory_pass(k, 1003 * SECOND));
     assert_ok(hki_run_memory_pass(k, 1010 * SECOND));
     assert_ok(hki_run_memory_pass(k, 1011 * SECOND)); // not in the file
     assert_true(hki_run_memory_facts(k).seconds == 11);
-    hki_msg_result taken[20];
-    for (uint32_t i = 0; i < 20; i++) // the first epoch, then the second
+    hki_msg_result taken[32];
+    for (uint32_t i = 0; i < 32; i++) // the first epoch, then the second
         taken[i] = call(k, HKI_CALL_TAKE, i % 7, 100 + i % 7, 1 + i / 7, 0, 0);
     assert_int_equal(call(k, HKI_CALL_DONE, 9, 1, 1, 0, 0).status, HK_OK);
     assert_ok(hki_run_memory_pass(k, 1012 * SECOND)); // nor is this
     // The process is killed: nothing is closed in good order.
     hki_run_memory *const killed = k;
-    hki_leases *const old = l;
-    assert_ok(hki_leases_create(100, 10, 2, &l));
-    s = source(l);
-    assert_ok(hki_run_memory_create(&s, path, &k));
+    assert_ok(hki_run_memory_create(path, &k));
     assert_true(hki_run_memory_facts(k).seconds == 11);
     assert_ok(hki_run_memory_pass(k, 5 * SECOND)); // of another boot
     assert_ok(hki_run_memory_pass(k, 7 * SECOND));
     assert_true(hki_run_memory_facts(k).seconds == 13);
     assert_true(hki_run_memory_is_done(k, 9));
     assert_false(hki_run_memory_is_done(k, 8));
-    for (uint32_t i = 14; i < 20; i++) { // the last question of each
+    for (uint32_t i = 28; i < 32; i++) { // the last question of each
         const hki_msg_result r =
             call(k, HKI_CALL_TAKE, i % 7, 100 + i % 7, 1 + i / 7, 0, 0);
         assert_true(is_same(&r, &taken[i]));
     }
-    for (uint32_t i = 0; i < 20; i++)
+    for (uint32_t i = 0; i < 32; i++)
         assert_int_equal(call(k, HKI_CALL_GIVE_BACK, i % 7, 100 + i % 7, 10 + i,
-                              taken[i].range, taken[i].end)
+                              taken[i].range, HK_RANGE_ALL)
                              .status,
                          HK_OK);
     assert_int_equal(call(k, HKI_CALL_TAKE, 0, 100, 50, 0, 0).status, HK_E_END);
     hki_run_memory_destroy(k);
     hki_run_memory_destroy(killed);
-    hki_leases_destroy(l);
-    hki_leases_destroy(old);
-    // Nobody reads it as something else.
-    assert_status(hki_run_memory_create(NULL, path, &k), HK_E_DATA);
     assert_ok(hki_file_remove(path));
 }
 
@@ -242,14 +237,14 @@ static void test_private(void **state) {
     snprintf(path, sizeof path, "%s/center.run", folder);
     snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", folder);
     const mode_t mask = umask(0);
-    assert_ok(hki_run_memory_create(NULL, path, &k));
+    assert_ok(hki_run_memory_create(path, &k));
     assert_ok(hki_run_memory_pass(k, SECOND));
     hki_run_memory_destroy(k);
     assert_int_equal(lstat(path, &st), 0);
     assert_int_equal(st.st_mode & 07777, 0600);
     assert_int_equal(rename(path, elsewhere), 0);
     assert_int_equal(symlink(elsewhere, path), 0);
-    assert_status(hki_run_memory_create(NULL, path, &k), HK_E_DENIED);
+    assert_status(hki_run_memory_create(path, &k), HK_E_DENIED);
     assert_ok(hki_file_remove(path));
     assert_ok(hki_file_remove(elsewhere));
     umask(mask);
@@ -267,12 +262,12 @@ static void test_version_1(void **state) {
                                 &bytes, &size));
     assert_ok(hki_file_replace_private(path, bytes, size, false));
     hki_free(bytes);
-    assert_ok(hki_run_memory_create(NULL, path, &k));
+    assert_ok(hki_run_memory_create(path, &k));
     const double before = hki_run_memory_facts(k).seconds;
     assert_true(before > 0);
     assert_ok(hki_run_memory_pass(k, SECOND));
     hki_run_memory_destroy(k);
-    assert_ok(hki_run_memory_create(NULL, path, &k));
+    assert_ok(hki_run_memory_create(path, &k));
     assert_true(hki_run_memory_facts(k).seconds >= before);
     hki_run_memory_destroy(k);
     assert_ok(hki_file_remove(path));
@@ -284,43 +279,28 @@ static void read_old(const char *name, uint8_t **bytes, size_t *size) {
     assert_ok(hki_file_read_all(path, 1 << 20, bytes, size));
 }
 
-// Leases of version 0.1, alone and in a run's file: 100 examples in ranges of
-// 10, two epochs.
-static void test_old_leases(void **state) {
+// A run's file of version 0.1 with ranges, which programs brought themselves
+// then: they are passed over.
+static void test_old_ranges(void **state) {
     (void)state;
     uint8_t *bytes;
     size_t size;
-    hki_leases *l;
-    hki_lease lease;
-    assert_ok(hki_leases_create(100, 10, 2, &l));
-    read_old("leases.bin", &bytes, &size);
-    assert_ok(hki_leases_restore(l, bytes, size));
-    hki_free(bytes);
-    assert_ok(hki_leases_take(l, 9, &lease)); // what was given back half used
-    assert_int_equal(lease.begin, 14);
-    assert_int_equal(lease.end, 20);
-    assert_ok(hki_leases_expire(l, 1)); // it held the third
-    assert_ok(hki_leases_take(l, 9, &lease));
-    assert_int_equal(lease.begin, 20);
-    hki_leases_destroy(l);
     char path[128];
     hki_run_memory *k;
     snprintf(path, sizeof path, "%s/ranges.run", folder);
     read_old("ranges.run", &bytes, &size);
     assert_ok(hki_file_replace_private(path, bytes, size, false));
     hki_free(bytes);
-    assert_ok(hki_leases_create(100, 10, 2, &l));
-    const hk_range_source s = source(l);
-    assert_ok(hki_run_memory_create(&s, path, &k));
+    assert_ok(hki_run_memory_create(path, &k));
     assert_true(hki_run_memory_is_done(k, 5));
     // The last question again: the answer of then.
     const hki_msg_result r = call(k, HKI_CALL_TAKE, 3, 7, 2, 0, 0);
     assert_int_equal(r.range, 3);
     assert_int_equal(r.begin, 6);
     assert_int_equal(r.end, 10);
-    assert_int_equal(call(k, HKI_CALL_TAKE, 3, 7, 3, 0, 0).begin, 20);
+    declare(k, 10, 1);
+    assert_int_equal(call(k, HKI_CALL_TAKE, 3, 7, 3, 0, 0).begin, 0);
     hki_run_memory_destroy(k);
-    hki_leases_destroy(l);
     assert_ok(hki_file_remove(path));
 }
 
@@ -330,7 +310,7 @@ static void test_damage(void **state) {
     char path[128];
     snprintf(path, sizeof path, "%s/damaged.run", folder);
     hki_run_memory *k;
-    assert_ok(hki_run_memory_create(NULL, path, &k));
+    assert_ok(hki_run_memory_create(path, &k));
     assert_ok(hki_run_memory_pass(k, 5 * SECOND));
     assert_int_equal(call(k, HKI_CALL_DONE, 1, 1, 1, 0, 0).status, HK_OK);
     assert_int_equal(call(k, HKI_CALL_DONE, 2, 1, 1, 0, 0).status, HK_OK);
@@ -338,17 +318,17 @@ static void test_damage(void **state) {
     uint8_t *bytes;
     size_t size;
     assert_ok(hki_file_read_all(path, 4096, &bytes, &size));
-    assert_int_equal(size, 24 + 2 * 56 + 16);
+    assert_int_equal(size, 24 + 2 * 72 + 16 + 16);
     for (size_t i = 0; i < size; i++) {
         bytes[i] ^= 0x40;
         assert_ok(hki_file_replace(path, bytes, size, false));
-        if (hki_run_memory_create(NULL, path, &k) != HK_E_DATA)
+        if (hki_run_memory_create(path, &k) != HK_E_DATA)
             fail_msg("byte %zu changed and nobody noticed", i);
         bytes[i] ^= 0x40;
     }
     for (size_t n = 0; n < size; n++) {
         assert_ok(hki_file_replace(path, bytes, n, false));
-        if (hki_run_memory_create(NULL, path, &k) != HK_E_DATA)
+        if (hki_run_memory_create(path, &k) != HK_E_DATA)
             fail_msg("cut to %zu bytes and nobody noticed", n);
     }
     hki_free(bytes);
@@ -360,11 +340,14 @@ static void test_damage(void **state) {
 static hk_status build(void *user) {
     hki_run_memory *k;
     hki_msg_result r;
-    HKI_TRY(hki_run_memory_create(NULL, user, &k));
+    HKI_TRY(hki_run_memory_create(user, &k));
     hk_status s = hki_run_memory_pass(k, SECOND);
     for (uint32_t i = 0; i < 20 && s == HK_OK; i++)
         s = hki_run_memory_call(
-            k, &(hki_msg_call){HKI_CALL_DONE, i, 1, 1, 0, 0}, &r);
+            k,
+            &(hki_msg_call){
+                .op = HKI_CALL_DONE, .worker = i, .nonce = 1, .sequence = 1},
+            &r);
     hki_run_memory_destroy(k);
     return s;
 }
@@ -387,7 +370,7 @@ int main(void) {
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_private),
         cmocka_unit_test(test_version_1),
-        cmocka_unit_test(test_old_leases),
+        cmocka_unit_test(test_old_ranges),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_memory),
     };

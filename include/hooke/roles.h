@@ -68,30 +68,6 @@ typedef struct hk_role_result {
     char reason[128]; // in words
 } hk_role_result;
 
-// ---- ranges of data ---------------------------------------------------------
-
-// Examples [begin, end) of an epoch, lent to one worker.
-typedef struct hk_range {
-    uint64_t id;
-    int64_t epoch, begin, end;
-} hk_range;
-
-// Who hands ranges out. The center calls it, one call at a time, and keeps
-// its bytes beside the center file.
-typedef struct hk_range_source {
-    void *user;
-    // HK_E_END: all is used up; HK_E_UNAVAILABLE: all is lent, some of it may
-    // come back.
-    hk_status (*take)(void *user, uint64_t owner, hk_range *out);
-    // The owner has used [begin, used_end).
-    hk_status (*give_back)(void *user, uint64_t owner, uint64_t id,
-                           int64_t used_end);
-    hk_status (*expire)(void *user, uint64_t owner); // the owner is gone
-    // As hk_iter_save and hk_iter_restore.
-    hk_status (*save)(void *user, void *buf, size_t capacity, size_t *size);
-    hk_status (*restore)(void *user, const void *bytes, size_t size);
-} hk_range_source;
-
 // ---- a center ---------------------------------------------------------------
 
 typedef struct hk_role_center_options {
@@ -101,11 +77,10 @@ typedef struct hk_role_center_options {
     // Key, center file, durability, method, context...; copied. Addresses and
     // shards are the config's if there is one.
     const hk_center_server_options *server;
-    const hk_run_limits *limits;   // NULL: none; copied
-    const hk_range_source *ranges; // shard 0 only; NULL: none; copied
-    const char *metrics;           // endpoint, "127.0.0.1:0"...; NULL: none
-    const char *directory;         // model_dir: gets the final checkpoint and
-                                   // "run.done"; made at the start; NULL: none
+    const hk_run_limits *limits; // NULL: none; copied
+    const char *metrics;         // endpoint, "127.0.0.1:0"...; NULL: none
+    const char *directory;       // model_dir: gets the final checkpoint and
+                                 // "run.done"; made at the start; NULL: none
     int64_t bind_ms;      // an address in use is tried so long; default 30000
     int64_t start_ms;     // longest wait for a first worker; default 3600000
     int64_t linger_ms;    // without any worker the run goes on so long;
@@ -184,15 +159,6 @@ HK_API void hk_progress_of(const hk_elastic *e, hk_progress *p);
 // After every step; cheap unless a report is due. *end: why to stop.
 HK_API hk_status hk_role_worker_step(hk_role_worker *w, const hk_progress *p,
                                      hk_run_end *end);
-// The next range, after an exchange or two of words with shard 0. HK_E_END:
-// all data is used up, and the run with it. Waits for ranges that others may
-// give back; HK_E_TIMEOUT after wait_ms. worker: its id.
-HK_API hk_status hk_role_worker_take(hk_role_worker *w, int32_t worker,
-                                     int64_t wait_ms, hk_range *out);
-// Used up to used_end; what is left goes to somebody else.
-HK_API hk_status hk_role_worker_give_back(hk_role_worker *w, int32_t worker,
-                                          const hk_range *r, int64_t used_end,
-                                          int64_t wait_ms);
 // Says good-bye.
 //   end  STOPPED: a last exchange, then leaves; EPOCHS: this worker's data is
 //        used up; others: tells every center that the run is over

@@ -443,33 +443,13 @@ hk_status hki_restore_item(hki_restorer *r, hki_node *n, hki_item *out);
 
 // ---- leases ---------------------------------------------------------------
 //
-// Index ranges of an epoch, handed out and returned, so that each example is
-// used once per epoch although workers come and go. Plain bookkeeping, saved
-// as bytes; whoever holds it (the center) answers requests.
-
-typedef struct hki_leases hki_leases; // thread-safe
+// Ranges of an epoch that one worker was lent, so that each example is used
+// once per epoch although workers come and go (cluster/center/plan.h).
 
 typedef struct hki_lease {
     uint64_t id;
     int64_t epoch, begin, end; // examples [begin, end) of the epoch
 } hki_lease;
-
-// count examples an epoch, in ranges of at most `chunk`; epochs -1: no end.
-hk_status hki_leases_create(int64_t count, int64_t chunk, int64_t epochs,
-                            hki_leases **out);
-void hki_leases_destroy(hki_leases *l); // NULL is allowed
-// Gives `owner` a range; one that was returned comes first. An epoch begins
-// once every range of the last one is given out; HK_E_END after the last.
-// HK_E_UNAVAILABLE: all is out and some may come back.
-hk_status hki_leases_take(hki_leases *l, uint64_t owner, hki_lease *out);
-// The owner is done with [begin, used_end); the rest goes back.
-hk_status hki_leases_return(hki_leases *l, uint64_t owner, uint64_t id,
-                            int64_t used_end);
-// The owner is gone: everything it held goes back.
-hk_status hki_leases_expire(hki_leases *l, uint64_t owner);
-hk_status hki_leases_save(hki_leases *l, void *buf, size_t capacity,
-                          size_t *size);
-hk_status hki_leases_restore(hki_leases *l, const void *bytes, size_t size);
 
 // How many units d can be divided into: an example of a table, a group of rows
 // or records of a file that has an index, a whole packed file. -1: it cannot

@@ -391,7 +391,11 @@ static hk_status on_call(hki_session *s, const hki_frame *head) {
     hki_msg_call m;
     hki_msg_result result;
     HKI_TRY(hki_session_read(s, &hki_body_call, &m, "call"));
-    const hk_status status = hki_server_call(s->server, &m, &result);
+    hki_run_memory *const memory = s->server->memory;
+    const hk_status status =
+        memory != NULL ? hki_run_memory_call(memory, &m, &result)
+                       : hki_fail(HK_E_INVALID_ARG, "%s: calls go to shard 0",
+                                  s->server->name);
     if (status != HK_OK)
         return hki_session_error(s, status);
     return hki_msg_send(&s->f, HKI_RESULT, 0, &hki_body_result, &result,

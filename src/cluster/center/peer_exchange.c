@@ -6,6 +6,7 @@
 // Frames are sent straight from the live vector, under the chunk's lock for
 // the time of one non-blocking call.
 #include "cluster/center/server.h"
+#include "codec/codec.h"
 
 // One exchange. With A = run.applied, units that are in the vectors for good:
 //
@@ -386,11 +387,47 @@ static hk_status refuse(stream *x, hk_status status) {
     return hki_session_refuse(s, status, x->run.exchange, x->run.applied);
 }
 
+typedef struct used_ranges {
+    uint64_t id[HKI_BEGIN_RANGES];
+    size_t n;
+} used_ranges;
+
+// BEGIN, and behind it the ranges of data that count with this exchange.
+static hk_status read_begin(hki_session *s, const hki_frame *head,
+                            hki_msg_begin *m, used_ranges *used) {
+    uint8_t body[HKI_MAX_MESSAGE];
+    size_t at;
+    used->n = 0;
+    HKI_TRY(hki_frame_take(&s->f, body, HKI_MIN(head->size, sizeof body),
+                           hki_session_stall(s), "exchange"));
+    HKI_TRY(
+        hki_body_get(&hki_body_begin, body, head->size, s->peer, m, &at));
+    const size_t n = (head->size - at) / 8;
+    if (n > HKI_BEGIN_RANGES || n * 8 != head->size - at ||
+        (n > 0 && s->server->memory == NULL))
+        return hki_fail(HK_E_DATA, "%s: BEGIN with %u bytes of ranges",
+                        s->peer, (unsigned)(head->size - at));
+    for (; used->n < n; used->n++)
+        used->id[used->n] = hki_get_u64(body + at + 8 * used->n);
+    return HK_OK;
+}
+
+// In the file before the worker hears that it was exchanged. One that does not
+// get there is lent again if this process is killed, and lost to nobody.
+static void count_ranges(hki_session *s, const used_ranges *used) {
+    if (used->n > 0 &&
+        hki_run_memory_count(s->server->memory, s->claim.id, used->id,
+                             used->n) != HK_OK)
+        hki_log(s->server->context, HK_LOG_WARNING, "%s: %s", s->peer,
+                hk_last_error());
+}
+
 hk_status hki_session_exchange(hki_session *s, const hki_frame *begin) {
     hki_shard *const shard = atomic_load(&s->server->shard);
     stream x = {.s = s, .shard = shard, .out_chunk = NONE};
     hki_msg_begin m;
-    HKI_TRY(hki_session_read(s, &hki_body_begin, &m, "exchange"));
+    used_ranges used;
+    HKI_TRY(read_begin(s, begin, &m, &used));
     HKI_TRY(make_buffers(s, shard));
     x.run.scratch = s->scratch;
     const hki_patience p = hki_session_patience(s, m.wait_ms);
@@ -418,5 +455,6 @@ hk_status hki_session_exchange(hki_session *s, const hki_frame *begin) {
     status = hki_shard_end(shard, &x.run, &p);
     if (status != HK_OK)
         return hki_session_error(s, status);
+    count_ranges(s, &used);
     return hki_session_send_state(s, HKI_END);
 }

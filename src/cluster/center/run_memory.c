@@ -4,21 +4,22 @@
 #include "cluster/center/run_memory.h"
 #include <pthread.h>
 #include "base/io.h"
+#include "cluster/center/plan.h"
 #include "codec/codec.h"
 
 #define MAX_WORKERS HKI_MAX_SEATS
 #define HEADER 24 // magic, seconds, flags, members
-#define MEMBER 56 // bytes of one in the file
+#define MEMBER 72 // bytes of one in the file
+#define OLD_MEMBER 56 // of versions 1 and 2
 #define MAX_FILE (256u << 20)
 
 enum { // flags in the file
-    USED_UP = 1,
     EVALUATOR = 2
 };
 
 #define SAVE_SECONDS 5 // of the run's time, that a killed process may lose
 
-static const char magic[8] = {'H', 'K', 'R', 'U', 'N', 0, 0, 2};
+static const char magic[8] = {'H', 'K', 'R', 'U', 'N', 0, 0, 3};
 
 typedef struct member {
     uint32_t id, nonce, sequence;
@@ -27,9 +28,9 @@ typedef struct member {
 } member;
 
 struct hki_run_memory {
-    pthread_mutex_t mutex; // guards everything below and the source
-    hk_range_source ranges;
-    bool has_ranges, used_up, evaluator;
+    pthread_mutex_t mutex; // guards everything below
+    hki_data_plan *plan;
+    bool evaluator;
     bool dirty;            // the file is behind
     double seconds, tried; // of the run; when the file last got them
     int64_t passed_ns;     // of the last call; 0: none in this process
@@ -44,25 +45,32 @@ struct hki_run_memory {
 static void put_member(uint8_t out[MEMBER], const member *m) {
     const hki_msg_result *const r = &m->result;
     const uint32_t first[6] = {m->id,     m->nonce, m->sequence,
-                               r->status, m->done,  0};
-    const uint64_t last[4] = {r->range, (uint64_t)r->epoch, (uint64_t)r->begin,
-                              (uint64_t)r->end};
+                               r->status, m->done,  r->set};
+    const uint64_t last[6] = {r->range,          (uint64_t)r->epoch,
+                              (uint64_t)r->begin, (uint64_t)r->end,
+                              (uint64_t)r->used,  r->seed};
     for (size_t i = 0; i < HKI_COUNT(first); i++)
         hki_put_u32(out + 4 * i, first[i]);
     for (size_t i = 0; i < HKI_COUNT(last); i++)
         hki_put_u64(out + sizeof first + 8 * i, last[i]);
 }
 
-static member get_member(const uint8_t p[MEMBER]) {
-    return (member){.id = hki_get_u32(p),
+static member get_member(const uint8_t *p, size_t size) {
+    member m = {.id = hki_get_u32(p),
                     .nonce = hki_get_u32(p + 4),
                     .sequence = hki_get_u32(p + 8),
                     .done = hki_get_u32(p + 16) != 0,
                     .result = {.status = hki_get_u32(p + 12),
+                               .set = hki_get_u32(p + 20),
                                .range = hki_get_u64(p + 24),
                                .epoch = (int64_t)hki_get_u64(p + 32),
                                .begin = (int64_t)hki_get_u64(p + 40),
                                .end = (int64_t)hki_get_u64(p + 48)}};
+    if (size == MEMBER) {
+        m.result.used = (int64_t)hki_get_u64(p + 56);
+        m.result.seed = hki_get_u64(p + 64);
+    }
+    return m;
 }
 
 // ---- the file --------------------------------------------------------------
@@ -79,20 +87,13 @@ static hk_status add_u64(hki_buf *b, uint64_t v) {
     return hki_buf_add(b, bytes, sizeof bytes);
 }
 
-static hk_status add_ranges(hki_run_memory *k, hki_buf *b) {
-    size_t size = 0;
-    if (!k->has_ranges)
-        return add_u64(b, 0);
-    HKI_TRY(k->ranges.save(k->ranges.user, NULL, 0, &size));
-    uint8_t *bytes;
-    HKI_TRY(hki_alloc_array(size, 1, &bytes));
-    hk_status s = k->ranges.save(k->ranges.user, bytes, size, &size);
-    if (s == HK_OK)
-        s = add_u64(b, size);
-    if (s == HK_OK)
-        s = hki_buf_add(b, bytes, size);
-    hki_free(bytes);
-    return s;
+// The plan, and in front of it its length.
+static hk_status add_plan(hki_run_memory *k, hki_buf *b) {
+    const size_t at = b->size;
+    HKI_TRY(add_u64(b, 0));
+    HKI_TRY(hki_data_plan_save(k->plan, b));
+    hki_put_u64(b->data + at, b->size - at - 8);
+    return HK_OK;
 }
 
 // Under the mutex. A killed process loses nothing that the kernel has, so no
@@ -108,15 +109,14 @@ static hk_status save(hki_run_memory *k) {
     b->size = 0;
     HKI_TRY(hki_buf_add(b, magic, sizeof magic));
     HKI_TRY(add_u64(b, seconds));
-    HKI_TRY(add_u32(b, (k->used_up ? USED_UP : 0u) |
-                           (k->evaluator ? EVALUATOR : 0u)));
+    HKI_TRY(add_u32(b, k->evaluator ? EVALUATOR : 0u));
     HKI_TRY(add_u32(b, k->count));
     for (uint32_t i = 0; i < k->count; i++) {
         uint8_t bytes[MEMBER];
         put_member(bytes, &k->member[i]);
         HKI_TRY(hki_buf_add(b, bytes, sizeof bytes));
     }
-    HKI_TRY(add_ranges(k, b));
+    HKI_TRY(add_plan(k, b));
     HKI_TRY(add_u64(b, hki_hash(HKI_HASH_INIT, b->data, b->size)));
     HKI_TRY(hki_file_replace_private(k->path, b->data, b->size, false));
     k->dirty = false;
@@ -128,14 +128,14 @@ static hk_status damaged(const char *path, size_t at, const char *what) {
 }
 
 static hk_status restore_members(hki_run_memory *k, const uint8_t *p,
-                                 uint32_t n) {
+                                 size_t bytes, uint32_t n) {
     HKI_TRY(hki_alloc_array(HKI_MAX(n, 1u), sizeof *k->member, &k->member));
     k->capacity = HKI_MAX(n, 1u);
-    for (uint32_t i = 0; i < n; i++, p += MEMBER) {
-        const member m = get_member(p);
+    for (uint32_t i = 0; i < n; i++, p += bytes) {
+        const member m = get_member(p, bytes);
         HKI_TRY(hki_result_check(&m.result, k->path));
         if (m.id >= MAX_WORKERS || (i > 0 && m.id <= k->member[i - 1].id))
-            return damaged(k->path, HEADER + (size_t)i * MEMBER,
+            return damaged(k->path, HEADER + (size_t)i * bytes,
                            "workers are not in order");
         k->member[k->count++] = m;
     }
@@ -146,12 +146,14 @@ static hk_status restore(hki_run_memory *k, const uint8_t *bytes, size_t size) {
     if (size < HEADER + 16 || memcmp(bytes, magic, sizeof magic - 1) != 0 ||
         bytes[7] < 1 || bytes[7] > magic[7])
         return damaged(k->path, 0, "not the memory of a run");
+    const bool is_old = bytes[7] < magic[7];
+    const size_t one = is_old ? OLD_MEMBER : MEMBER;
     const uint32_t n = hki_get_u32(bytes + 20);
-    if (n > MAX_WORKERS || (size - HEADER - 16) / MEMBER < n)
+    if (n > MAX_WORKERS || (size - HEADER - 16) / one < n)
         return damaged(k->path, 20, "more workers than it holds");
-    const size_t at = HEADER + (size_t)n * MEMBER;
-    const uint64_t ranges = hki_get_u64(bytes + at);
-    if (ranges != size - at - 16)
+    const size_t at = HEADER + (size_t)n * one;
+    const uint64_t plan = hki_get_u64(bytes + at);
+    if (plan != size - at - 16)
         return damaged(k->path, at, "its length is wrong");
     if (hki_get_u64(bytes + size - 8) !=
         hki_hash(HKI_HASH_INIT, bytes, size - 8))
@@ -164,14 +166,11 @@ static hk_status restore(hki_run_memory *k, const uint8_t *bytes, size_t size) {
     if (!(k->seconds >= 0 && k->seconds < 1e18))
         return damaged(k->path, 8, "its seconds are no time");
     k->tried = k->seconds;
-    k->used_up = (hki_get_u32(bytes + 16) & USED_UP) != 0;
     k->evaluator = (hki_get_u32(bytes + 16) & EVALUATOR) != 0;
-    HKI_TRY(restore_members(k, bytes + HEADER, n));
-    if (ranges == 0)
-        return HK_OK;
-    if (!k->has_ranges)
-        return damaged(k->path, at, "ranges of data that this run has not");
-    return k->ranges.restore(k->ranges.user, bytes + at + 8, (size_t)ranges);
+    HKI_TRY(restore_members(k, bytes + HEADER, one, n));
+    return is_old ? HK_OK
+                  : hki_data_plan_restore(k->plan, bytes + at + 8,
+                                          (size_t)plan, k->path);
 }
 
 static hk_status load(hki_run_memory *k) {
@@ -187,17 +186,12 @@ static hk_status load(hki_run_memory *k) {
 
 // ---- create and destroy ----------------------------------------------------
 
-hk_status hki_run_memory_create(const hk_range_source *ranges, const char *path,
-                                hki_run_memory **out) {
+hk_status hki_run_memory_create(const char *path, hki_run_memory **out) {
     hki_run_memory *k;
     HKI_TRY(hki_zalloc_array(1, sizeof *k, &k));
     pthread_mutex_init(&k->mutex, NULL);
-    if (ranges != NULL) {
-        k->ranges = *ranges;
-        k->has_ranges = true;
-    }
-    hk_status s = HK_OK;
-    if (path != NULL)
+    hk_status s = hki_data_plan_create(&k->plan);
+    if (s == HK_OK && path != NULL)
         s = hki_strdup(path, &k->path);
     if (s == HK_OK)
         s = load(k);
@@ -212,6 +206,7 @@ hk_status hki_run_memory_create(const hk_range_source *ranges, const char *path,
 void hki_run_memory_destroy(hki_run_memory *k) {
     if (k == NULL)
         return;
+    hki_data_plan_destroy(k->plan);
     hki_buf_deinit(&k->file);
     hki_free(k->member);
     hki_free(k->path);
@@ -237,7 +232,7 @@ hk_status hki_run_memory_pass(hki_run_memory *k, int64_t now_ns) {
 hki_run_facts hki_run_memory_facts(hki_run_memory *k) {
     pthread_mutex_lock(&k->mutex);
     const hki_run_facts facts = {.seconds = k->seconds,
-                                 .used_up = k->used_up,
+                                 .used_up = hki_data_plan_used_up(k->plan),
                                  .evaluator = k->evaluator};
     pthread_mutex_unlock(&k->mutex);
     return facts;
@@ -274,28 +269,48 @@ bool hki_run_memory_is_done(hki_run_memory *k, uint32_t worker) {
     return done;
 }
 
+#define PROCESS UINT64_MAX                    // bits of an owner: this process,
+#define WORKER (UINT64_C(0xffffffff) << 32) // or any of the worker's
+
 // A worker's process: what was lent to an earlier one is not its.
 static uint64_t owner_of(const member *m) {
     return (uint64_t)m->id << 32 | m->nonce;
 }
 
-static hk_status expire(hki_run_memory *k, member *m) {
-    if (!k->has_ranges || m->nonce == 0)
-        return HK_OK;
-    HKI_TRY(k->ranges.expire(k->ranges.user, owner_of(m)));
+// What the worker's process held goes back; the next call of it begins anew.
+static bool expire(hki_run_memory *k, member *m) {
+    const bool any = hki_data_plan_expire(k->plan, owner_of(m));
     m->nonce = 0;
-    return HK_OK;
+    return any;
 }
 
-hk_status hki_run_memory_lost(hki_run_memory *k, uint32_t worker) {
+hk_status hki_run_memory_expire(hki_run_memory *k, hki_is_live_fn is_live,
+                                void *user) {
     hk_status s = HK_OK;
+    bool any = false;
     pthread_mutex_lock(&k->mutex);
-    member *const m = find(k, worker);
-    if (m != NULL && m->nonce != 0 && k->has_ranges) {
-        s = expire(k, m);
-        if (s == HK_OK)
-            s = save(k);
+    for (uint32_t i = 0; i < k->count; i++) {
+        member *const m = &k->member[i];
+        if (m->nonce != 0 && !is_live(user, m->id))
+            any |= expire(k, m);
     }
+    if (any)
+        s = save(k);
+    pthread_mutex_unlock(&k->mutex);
+    return s;
+}
+
+hk_status hki_run_memory_count(hki_run_memory *k, uint32_t worker,
+                               const uint64_t *ranges, size_t n) {
+    const uint64_t owner = (uint64_t)worker << 32;
+    hk_status s = HK_OK;
+    bool any = false;
+    pthread_mutex_lock(&k->mutex);
+    for (size_t i = 0; i < n; i++)
+        any |= hki_data_plan_return(k->plan, owner, WORKER, ranges[i],
+                                    HK_RANGE_ALL) == HK_OK;
+    if (any)
+        s = save(k);
     pthread_mutex_unlock(&k->mutex);
     return s;
 }
@@ -319,17 +334,29 @@ static hk_status enter(hki_run_memory *k, const hki_msg_call *call,
     }
     member *const m = &k->member[at];
     if (m->nonce != call->nonce) {
-        HKI_TRY(expire(k, m));
+        (void)expire(k, m);
         *m = (member){.id = call->worker, .nonce = call->nonce};
     }
     *out = m;
     return HK_OK;
 }
 
-static hk_status take(hki_run_memory *k, const member *m, hki_msg_result *r) {
+static hk_status declare(hki_run_memory *k, const hki_msg_call *call,
+                         hki_msg_result *r) {
+    const hk_lent_set want = {.name = call->name,
+                              .fingerprint = call->fingerprint,
+                              .seed = call->seed,
+                              .units = call->units,
+                              .epochs = call->epochs,
+                              .workers = call->workers};
+    return hki_data_plan_declare(k->plan, &want, &r->set, &r->seed);
+}
+
+static hk_status take(hki_run_memory *k, const hki_msg_call *call,
+                      const member *m, hki_msg_result *r) {
     hk_range range = {0};
-    const hk_status s = k->ranges.take(k->ranges.user, owner_of(m), &range);
-    k->used_up = k->used_up || s == HK_E_END;
+    const hk_status s =
+        hki_data_plan_take(k->plan, call->set, owner_of(m), &range);
     // Both are answers, not faults.
     if (s != HK_OK && s != HK_E_END && s != HK_E_UNAVAILABLE)
         return s;
@@ -337,14 +364,15 @@ static hk_status take(hki_run_memory *k, const member *m, hki_msg_result *r) {
                           .range = range.id,
                           .epoch = range.epoch,
                           .begin = range.begin,
-                          .end = range.end};
+                          .end = range.end,
+                          .used = range.used};
     return HK_OK;
 }
 
 static hk_status give_back(hki_run_memory *k, const hki_msg_call *call,
                            const member *m, hki_msg_result *r) {
-    const hk_status s = k->ranges.give_back(k->ranges.user, owner_of(m),
-                                            call->range, call->used_end);
+    const hk_status s = hki_data_plan_return(k->plan, owner_of(m), PROCESS,
+                                             call->range, call->used);
     r->status = (uint32_t)s;
     // Silent for too long, and somebody else has it: an answer, too.
     return s == HK_E_NOT_FOUND ? HK_OK : s;
@@ -353,23 +381,25 @@ static hk_status give_back(hki_run_memory *k, const hki_msg_call *call,
 static hk_status carry_out(hki_run_memory *k, const hki_msg_call *call,
                            member *m, hki_msg_result *r) {
     *r = (hki_msg_result){.status = HK_OK};
-    if (call->op == HKI_CALL_DONE) {
+    switch (call->op) {
+    case HKI_CALL_TAKE:
+        return take(k, call, m, r);
+    case HKI_CALL_GIVE_BACK:
+        return give_back(k, call, m, r);
+    case HKI_CALL_DECLARE:
+        return declare(k, call, r);
+    default:
         m->done = true;
         return HK_OK;
     }
-    if (!k->has_ranges)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "this center lends no ranges of data");
-    return call->op == HKI_CALL_TAKE ? take(k, m, r) : give_back(k, call, m, r);
 }
 
 static hk_status check_call(const hki_msg_call *c) {
-    if (c->op >= HKI_CALL_TAKE && c->op <= HKI_CALL_DONE &&
-        c->worker < MAX_WORKERS && c->nonce != 0 && c->used_end >= 0)
+    if (c->op >= HKI_CALL_TAKE && c->op <= HKI_CALL_DECLARE &&
+        c->worker < MAX_WORKERS && c->nonce != 0 && c->used >= 0)
         return HK_OK;
-    return hki_fail(HK_E_DATA,
-                    "call %u of worker %u, process %u, used up to %lld", c->op,
-                    c->worker, c->nonce, (long long)c->used_end);
+    return hki_fail(HK_E_DATA, "call %u of worker %u, process %u, used %lld",
+                    c->op, c->worker, c->nonce, (long long)c->used);
 }
 
 // The mutex is held.
@@ -390,9 +420,8 @@ static hk_status serve(hki_run_memory *k, const hki_msg_call *call,
     return save(k);
 }
 
-hk_status hki_run_memory_call(void *user, const hki_msg_call *call,
+hk_status hki_run_memory_call(hki_run_memory *k, const hki_msg_call *call,
                               hki_msg_result *out) {
-    hki_run_memory *const k = user;
     HKI_TRY(check_call(call));
     pthread_mutex_lock(&k->mutex);
     const hk_status s = serve(k, call, out);

@@ -192,6 +192,19 @@ static hk_status open_network(hk_center_server *s,
     return HK_OK;
 }
 
+static hk_status make_memory(hk_center_server *s) {
+    hki_buf path = {0};
+    hk_status status = HK_OK;
+    if (s->shard_opt.shard != 0)
+        return HK_OK;
+    if (s->path != NULL)
+        status = hki_buf_printf(&path, "%s.run", s->path);
+    if (status == HK_OK)
+        status = hki_run_memory_create(path.data, &s->memory);
+    hki_buf_deinit(&path);
+    return status;
+}
+
 static hk_status make_locks(hk_center_server *s) {
     if (pthread_mutex_init(&s->lock, NULL) != 0)
         return hki_fail(HK_E_NO_MEMORY, "%s: mutex", s->name);
@@ -199,9 +212,6 @@ static hk_status make_locks(hk_center_server *s) {
     HKI_TRY(hki_cond_init(&s->changed, s->name));
     s->has_changed = true;
     HKI_TRY(hki_board_init(&s->board, s->name));
-    if (pthread_rwlock_init(&s->calls, NULL) != 0)
-        return hki_fail(HK_E_NO_MEMORY, "%s: lock", s->name);
-    s->has_calls = true;
     return hki_wake_create(&s->wake_fd, s->name);
 }
 
@@ -222,6 +232,7 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
     }
     HKI_TRY(open_network(s, o, hooks != NULL ? hooks->tap : NULL));
     HKI_TRY(find_shard(s, o, &center));
+    HKI_TRY(make_memory(s));
     for (size_t i = 0; i < s->n_listeners; i++)
         hki_log(s->context, HK_LOG_INFO, "%s: listens at %s%s", s->name,
                 s->listener[i]->address,
@@ -287,8 +298,7 @@ void hk_center_server_stop(hk_center_server *s) {
     hki_shard_close(atomic_load(&s->shard));
     hki_net_destroy(s->net);
     hki_board_deinit(&s->board);
-    if (s->has_calls)
-        pthread_rwlock_destroy(&s->calls);
+    hki_run_memory_destroy(s->memory);
     if (s->has_changed)
         pthread_cond_destroy(&s->changed);
     if (s->has_lock)
@@ -353,24 +363,19 @@ hk_status hk_center_server_wait(hk_center_server *s, int64_t wait_ms,
     return status;
 }
 
-// ---- calls and the board ----------------------------------------------------
+// ---- the run's memory and the board -----------------------------------------
 
-void hki_server_on_call(hk_center_server *s, hki_call_fn fn, void *user) {
-    pthread_rwlock_wrlock(&s->calls);
-    s->on_call = fn;
-    s->call_user = user;
-    pthread_rwlock_unlock(&s->calls);
+static bool is_live(void *server, uint32_t id) {
+    hk_worker_info w;
+    return hk_center_server_worker(server, id, &w) == HK_OK && w.live;
 }
 
-hk_status hki_server_call(hk_center_server *s, const hki_msg_call *call,
-                          hki_msg_result *out) {
-    pthread_rwlock_rdlock(&s->calls);
-    const hk_status status =
-        s->on_call != NULL
-            ? s->on_call(s->call_user, call, out)
-            : hki_fail(HK_E_NOT_FOUND, "%s: nobody answers calls", s->name);
-    pthread_rwlock_unlock(&s->calls);
-    return status;
+// After a start everybody gets the time of a lease to come back.
+void hki_server_expire_ranges(hk_center_server *s) {
+    const int64_t age_ns = hki_now_ns() - s->start_ns;
+    if (s->memory != NULL && age_ns > s->lease_ms * 1000000 &&
+        hki_run_memory_expire(s->memory, is_live, s) != HK_OK)
+        hki_log(s->context, HK_LOG_WARNING, "%s: %s", s->name, hk_last_error());
 }
 
 hk_status hki_server_post(hk_center_server *s, const char *key,

@@ -12,6 +12,7 @@
 #ifndef HKI_SERVER_H
 #define HKI_SERVER_H
 #include "cluster/center/board.h"
+#include "cluster/center/run_memory.h"
 #include "cluster/wire/frame.h"
 #include "cluster/shard/shard.h"
 
@@ -49,11 +50,6 @@ typedef struct hki_server_hooks {
     const hki_tap *tap;
 } hki_server_hooks;
 
-// Carries out a worker's call (CALL). Runs on the connection's thread, several
-// at once; what it fails with is what the worker gets.
-typedef hk_status (*hki_call_fn)(void *user, const hki_msg_call *call,
-                                 hki_msg_result *out);
-
 struct hk_center_server {
     hk_context *context;
     char *name;
@@ -85,10 +81,7 @@ struct hk_center_server {
     _Atomic bool stopping;
 
     hki_board board;
-    pthread_rwlock_t calls; // guards on_call; read-held while it answers
-    bool has_calls;
-    hki_call_fn on_call; // NULL: nobody answers
-    void *call_user;
+    hki_run_memory *memory; // shard 0; NULL elsewhere
     _Atomic uint64_t accepted, refused[HK_REFUSALS];
     _Atomic uint64_t bytes_in, bytes_out;
 };
@@ -117,11 +110,8 @@ const char *hki_refusal_name(hk_refusal r);
 void hki_server_refuse(hk_center_server *s, hk_refusal why, const char *peer);
 void hki_server_state(hk_center_server *s, hki_msg_state *out);
 
-// Who answers calls from now on; NULL: nobody. Waits for those under way.
-void hki_server_on_call(hk_center_server *s, hki_call_fn fn, void *user);
-// HK_E_NOT_FOUND while nobody answers.
-hk_status hki_server_call(hk_center_server *s, const hki_msg_call *call,
-                          hki_msg_result *out);
+// Ranges of data that were lent to workers that are gone go back.
+void hki_server_expire_ranges(hk_center_server *s);
 
 void hki_session_main(void *session);
 void hki_session_free(hki_session *s);

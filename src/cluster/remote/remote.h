@@ -4,6 +4,7 @@
 // remote.c        the table: joining, leaving, counters
 // remote_connect.c   a handle, made and destroyed
 // remote_requests.c  requests of nobody in particular
+// remote_calls.c     calls to the run's memory, ranges of data
 // remote_member.c    workers that joined, their heartbeats
 // remote_link.c      one connection: made, lost, made again
 // remote_exchange.c  an exchange or a round, as the worker calls it
@@ -125,6 +126,11 @@ typedef struct hki_member_link {
     hk_worker_news news;
     bool has_news;
     uint64_t row_turns; // exchanges since all rows went
+    // Ranges of data that were used, in this order; the first n_counting go
+    // with the exchange under way.
+    uint64_t *used;
+    size_t n_used, used_room;
+    uint32_t n_counting;
     // Rows of the exchange under way, by shard.
     hki_batch **batch;
     uint32_t *n_batches;
@@ -163,7 +169,10 @@ typedef struct hki_remote {
     bool has_control_lock;
     hki_thread *heartbeat;
     bool stopping;
-    hki_msg_state state; // of shard 0, the last one seen
+    pthread_mutex_t call_lock; // one call to the run's memory at a time
+    bool has_call_lock;
+    uint32_t nonce, sequence; // of calls
+    hki_msg_state state;      // of shard 0, the last one seen
     _Atomic uint64_t run_id;
     _Atomic bool finished;
     _Atomic uint64_t bytes_in, bytes_out, reconnects, missed, resent, row_turns;
@@ -191,6 +200,9 @@ void hki_member_unref(hki_member_link *w);
 // The same, and locks it.
 hk_status hki_member_find(hki_remote *r, hki_member m, const char *what,
                           hki_member_link **out);
+// The same by its number alone.
+hk_status hki_member_of(hki_remote *r, uint32_t id, const char *what,
+                        hki_member_link **out);
 void hki_member_done(hki_member_link *w); // unlocks what find gave
 hk_status hki_member_create(hki_remote *r, hki_member_link **out);
 void hki_member_add(hki_member_link *w); // to the list
@@ -299,8 +311,19 @@ void hki_control_drop(hki_remote *r);
 void hki_remote_info(hk_center *c, hk_center_info *out);
 void hki_state_info(const hki_remote *r, const hki_msg_state *s,
                     hk_center_info *out);
-// A call to the run's memory on shard 0. HK_E_NOT_FOUND while nobody answers.
+// One question to the run's memory.
+hk_status hki_control_call(hki_remote *r, const hki_msg_call *call,
+                           int64_t deadline_ns, hki_msg_result *out);
+
+// ---- remote_calls.c ---------------------------------------------------------
+
+// Calls the run's memory on shard 0 until it answers; the same call again when
+// a center comes back, so that it is carried out once. what: "to ..." for the
+// message.
 hk_status hki_center_call(hk_center *c, const hki_msg_call *call,
-                          int64_t deadline_ns, hki_msg_result *out);
+                          const char *what, int64_t deadline_ns,
+                          hki_msg_result *out);
+// Shard 0 has acknowledged the exchange that some ranges went with.
+void hki_ranges_counted(hki_member_link *w);
 
 #endif // HKI_REMOTE_H

@@ -33,6 +33,8 @@ void hki_remote_destroy(hk_center *c) {
     hki_free(r->control);
     if (r->has_control_lock)
         pthread_mutex_destroy(&r->control_lock);
+    if (r->has_call_lock)
+        pthread_mutex_destroy(&r->call_lock);
     if (r->has_changed)
         pthread_cond_destroy(&r->changed);
     if (r->has_lock)
@@ -88,6 +90,9 @@ static hk_status make_locks(hki_remote *r) {
     if (pthread_mutex_init(&r->control_lock, NULL) != 0)
         return hki_fail(HK_E_NO_MEMORY, "connect: mutex");
     r->has_control_lock = true;
+    if (pthread_mutex_init(&r->call_lock, NULL) != 0)
+        return hki_fail(HK_E_NO_MEMORY, "connect: mutex");
+    r->has_call_lock = true;
     HKI_TRY(hki_cond_init(&r->changed, "connect"));
     r->has_changed = true;
     return hki_wake_create(&r->wake_fd, "connect");
@@ -97,6 +102,7 @@ static hk_status make_locks(hki_remote *r) {
 static hk_status prepare(hki_remote *r, const hk_connect_options *o,
                          const hki_tap *tap) {
     r->role = o->observer ? HKI_ROLE_OBSERVER : HKI_ROLE_WORKER;
+    r->nonce = (uint32_t)hki_new_id() | 1; // tells processes of a worker apart
     HKI_TRY(make_name(r, o->name));
     HKI_TRY(make_locks(r));
     HKI_TRY(hki_key_net(r->name, o->key, o->insecure != 0, tap, &r->net));

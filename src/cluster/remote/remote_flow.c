@@ -6,6 +6,7 @@
 // the worker trains on, and what was sent without being acknowledged is
 // handed in by the heartbeat thread as soon as there is a connection.
 #include "cluster/remote/remote.h"
+#include "codec/codec.h"
 
 static bool is_active(const hki_link *l) {
     return l->up && l->state != HKI_FLOW_NONE && l->state != HKI_FLOW_END &&
@@ -25,12 +26,14 @@ static hki_frame frame_of(const hki_link *l, hki_type type, uint32_t unit) {
                        .applied = l->acked};
 }
 
-static void start_begin(hki_link *l) {
+static void start_begin(const hki_member_link *w, hki_link *l) {
     const hki_frame f = frame_of(l, HKI_BEGIN, 0);
     l->begin.first_up = l->acked;
     l->begin.first_down =
         l->begin.flags & HKI_BEGIN_SETTLE ? l->begin.last : l->computed;
-    const size_t n = hki_body_put(&hki_body_begin, &l->begin, l->begin_body);
+    size_t n = hki_body_put(&hki_body_begin, &l->begin, l->begin_body);
+    for (uint32_t i = 0; l->shard == 0 && i < w->n_counting; i++, n += 8)
+        hki_put_u64(l->begin_body + n, w->used[i]);
     hki_frame_start(&l->f, &f, l->begin_body, n, NULL, 0);
     l->state = HKI_FLOW_WAIT;
 }
@@ -70,7 +73,7 @@ static bool has_side(const hki_remote *r, const hki_link *l,
 static hk_status start_next(hki_member_link *w, hki_link *l, hki_exchange *ex) {
     hki_remote *const r = w->remote;
     if (l->state == HKI_FLOW_BEGIN) {
-        start_begin(l);
+        start_begin(w, l);
         return HK_OK;
     }
     if (l->state != HKI_FLOW_UNITS)
@@ -228,6 +231,8 @@ static hk_status finish_in(hki_member_link *w, hki_link *l, hki_exchange *ex) {
             return out_of_place(l, f);
         l->acked = l->begin.last;
         l->state = HKI_FLOW_END;
+        if (l->shard == 0)
+            hki_ranges_counted(w);
         hki_remote_saw(w->remote, l, &state);
         return HK_OK;
     case HKI_BEFORE:

@@ -50,6 +50,7 @@ void hki_member_free(hki_member_link *w) {
     hki_free(w->link);
     hki_free(w->residual);
     hki_free(w->gathered);
+    hki_free(w->used);
     pthread_mutex_destroy(&w->lock);
     hki_free(w);
 }
@@ -88,12 +89,14 @@ void hki_member_unref(hki_member_link *w) {
     pthread_mutex_unlock(&r->lock);
 }
 
-hk_status hki_member_ref(hki_remote *r, hki_member m, const char *what,
-                         hki_member_link **out) {
+// incarnation NULL: whichever it is.
+static hk_status refer(hki_remote *r, uint32_t id, const uint32_t *incarnation,
+                       const char *what, hki_member_link **out) {
     hki_member_link *w = NULL;
     pthread_mutex_lock(&r->lock);
     for (hki_member_link *i = r->members; i != NULL && w == NULL; i = i->next)
-        if (i->m.id == m.id && i->m.incarnation == m.incarnation)
+        if (i->m.id == id &&
+            (incarnation == NULL || i->m.incarnation == *incarnation))
             w = i;
     if (w != NULL)
         w->refs++;
@@ -105,9 +108,21 @@ hk_status hki_member_ref(hki_remote *r, hki_member m, const char *what,
     return HK_OK;
 }
 
+hk_status hki_member_ref(hki_remote *r, hki_member m, const char *what,
+                         hki_member_link **out) {
+    return refer(r, m.id, &m.incarnation, what, out);
+}
+
 hk_status hki_member_find(hki_remote *r, hki_member m, const char *what,
                           hki_member_link **out) {
     HKI_TRY(hki_member_ref(r, m, what, out));
+    pthread_mutex_lock(&(*out)->lock);
+    return HK_OK;
+}
+
+hk_status hki_member_of(hki_remote *r, uint32_t id, const char *what,
+                        hki_member_link **out) {
+    HKI_TRY(refer(r, id, NULL, what, out));
     pthread_mutex_lock(&(*out)->lock);
     return HK_OK;
 }

@@ -210,12 +210,10 @@ void hki_center_reason(hk_center *c, int64_t deadline_ns, char *reason,
 
 // ---- calls ------------------------------------------------------------------
 
-hk_status hki_center_call(hk_center *c, const hki_msg_call *call,
-                          int64_t deadline_ns, hki_msg_result *out) {
-    hki_remote *r;
+hk_status hki_control_call(hki_remote *r, const hki_msg_call *call,
+                           int64_t deadline_ns, hki_msg_result *out) {
     uint8_t body[HKI_MAX_MESSAGE], result[HKI_MAX_MESSAGE];
     size_t size = 0;
-    HKI_TRY(hki_remote_get(c, "call", &r));
     const request q = {.type = HKI_CALL,
                        .answer = HKI_RESULT,
                        .body = body,

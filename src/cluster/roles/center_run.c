@@ -1,12 +1,11 @@
-// center_run.c - the course of a run: limits, notes, ranges of workers that are
-// gone; at the end the final checkpoint, evaluators and late workers.
+// center_run.c - the course of a run: limits, notes; at the end the final checkpoint, evaluators and late workers.
 #include "cluster/roles/center_run.h"
 #include <math.h>
 #include "cluster/roles/final_ckpt.h"
 
 #define TICK_MS 100
 #define LATE_MS 10000 // for expected workers, once the run is over
-#define ROUND_MS 1000 // between looks at ranges and notes
+#define ROUND_MS 1000 // between looks at notes
 
 // ---- when the run is over --------------------------------------------------
 
@@ -41,21 +40,6 @@ static void read_notes(hk_role_center *c) {
         hki_evaluated_parse(text, size, &e) == HK_OK) {
         c->evaluated = e;
         c->has_evaluated = true;
-    }
-}
-
-// Lent ranges of workers that are gone go back. After a restart everybody
-// gets the time of a lease to come back.
-static void expire_ranges(hk_role_center *c, const hk_server_info *info) {
-    if (info->uptime * 1000 < (double)c->lease_ms)
-        return;
-    for (uint32_t id = 0; id < info->workers; id++) {
-        hk_worker_info w;
-        if (hk_center_server_worker(c->server, id, &w) != HK_OK || w.live)
-            continue;
-        if (hki_run_memory_lost(c->memory, id) != HK_OK)
-            hki_log(c->context, HK_LOG_WARNING, "center: worker %u: %s", id,
-                    hk_last_error());
     }
 }
 
@@ -159,7 +143,6 @@ static hk_status tick(hk_role_center *c, const hk_server_info *info) {
         if (hki_past(c->round_ns, ROUND_MS)) {
             c->round_ns = hki_now_ns();
             read_notes(c);
-            expire_ranges(c, info);
         }
     }
     if (info->finished)

@@ -17,7 +17,7 @@ struct hk_role_center {
     hki_monitor *monitor;
     hki_run_files files; // its checkpoint: the keeping thread's
     bool was_over;       // before this start
-    int64_t start_ms, linger_ms, evaluator_ms, lease_ms;
+    int64_t start_ms, linger_ms, evaluator_ms;
     uint32_t shard;
     uint32_t expected; // workers; 0: unknown
     bool came_back;    // has gone on from a center file

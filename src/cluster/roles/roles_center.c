@@ -79,19 +79,6 @@ static hk_status place(const hk_cluster_config *config,
     return HK_OK;
 }
 
-static hk_status make_memory(hk_role_center *c, const hk_role_center_options *o,
-                             const hk_center_server_options *so) {
-    c->shard = so->shard;
-    if (so->shard != 0)
-        return HK_OK;
-    hki_buf path = {0};
-    if (so->path != NULL)
-        HKI_TRY(hki_buf_printf(&path, "%s.run", so->path));
-    const hk_status s = hki_run_memory_create(o->ranges, path.data, &c->memory);
-    hki_buf_deinit(&path);
-    return s;
-}
-
 // A center that is started again after the end says so and leaves; before it,
 // there may be an evaluator that it knew.
 static hk_status look_back(hk_role_center *c) {
@@ -114,7 +101,6 @@ static hk_status build(hk_role_center *c, const hk_role_center_options *o,
     c->start_ms = o->start_ms;
     c->linger_ms = o->linger_ms;
     c->evaluator_ms = o->evaluator_ms;
-    c->lease_ms = so->lease_ms;
     c->expected = so->center != NULL ? so->center->workers : 0;
     if (o->config != NULL) {
         hk_cluster_info info;
@@ -126,11 +112,10 @@ static hk_status build(hk_role_center *c, const hk_role_center_options *o,
     c->has_changed = true;
     HKI_TRY(hki_limits_copy(&c->limits, o->limits));
     HKI_TRY(hki_run_files_init(&c->files, o, so));
-    HKI_TRY(make_memory(c, o, so));
+    c->shard = so->shard;
     HKI_TRY(start_server(so, o->bind_ms, &c->server));
+    c->memory = c->server->memory;
     HKI_TRY(look_back(c));
-    if (c->memory != NULL)
-        hki_server_on_call(c->server, hki_run_memory_call, c->memory);
     HKI_TRY(hki_role_monitor(c->context, o->metrics, "center",
                              (int32_t)c->shard, collect, c, &c->monitor));
     return hki_thread_start(keep, c, -1, "hooke-run", &c->thread);
@@ -195,10 +180,7 @@ void hk_role_center_stop(hk_role_center *c) {
     atomic_store(&c->stopping, true);
     hki_thread_stop(c->thread);
     hki_monitor_destroy(c->monitor);
-    if (c->server != NULL && c->memory != NULL)
-        hki_server_on_call(c->server, NULL, NULL);
     hk_center_server_stop(c->server);
-    hki_run_memory_destroy(c->memory);
     hki_run_files_deinit(&c->files);
     pthread_mutex_destroy(&c->mutex);
     if (c->has_changed)

@@ -1,5 +1,5 @@
-// roles_worker.c - a worker's part in the run: limits, reports, ranges of data
-// and the good-bye. Training itself is the caller's.
+// roles_worker.c - a worker's part in the run: limits, reports and the
+// good-bye. Training itself is the caller's.
 #include "cluster/remote/remote.h"
 #include "cluster/roles/roles.h"
 #include "elastic/elastic.h"
@@ -15,7 +15,6 @@ struct hk_role_worker {
     int64_t report_ns, leave_ms;
     int64_t reported_ns, posted_ns;
     double reported_examples, per_second;
-    uint32_t nonce, sequence; // of calls to the run's memory
     // Series; NULL without an endpoint.
     hki_metric *steps, *examples, *loss, *distance, *staleness, *exchanges;
     hki_metric *seconds;
@@ -74,17 +73,6 @@ static void post_limits(hk_role_worker *w, int64_t now) {
     hki_buf_deinit(&b);
 }
 
-// A number that tells this process from an earlier one of the same worker.
-static uint32_t make_nonce(const hk_role_worker *w) {
-    const int64_t now = hki_now_ns();
-    const double wall = hki_wall_seconds();
-    uint64_t h = hki_hash(HKI_HASH_INIT, &now, sizeof now);
-    h = hki_hash(h, &wall, sizeof wall);
-    h = hki_hash(h, &w, sizeof w);
-    const uint32_t nonce = (uint32_t)(h ^ h >> 32);
-    return nonce == 0 ? 1 : nonce;
-}
-
 static hk_status build(hk_role_worker *w, const hk_role_worker_options *o,
                        hk_layout *layout) {
     hk_connect_options co;
@@ -94,7 +82,6 @@ static hk_status build(hk_role_worker *w, const hk_role_worker_options *o,
     w->context = co.context;
     w->report_ns = o->report_ms * 1000000;
     w->leave_ms = o->leave_ms;
-    w->nonce = make_nonce(w);
     w->worker = -1;
     const hk_status s = hk_center_connect(&co, layout, &w->center);
     hki_free(storage);
@@ -239,95 +226,14 @@ hk_status hk_role_worker_step(hk_role_worker *w, const hk_progress *p,
     return report(w, p, now);
 }
 
-// ---- ranges of data --------------------------------------------------------
-
-// Calls the run's memory on shard 0 until it answers; the same call again when
-// a center comes back, so that it is carried out once.
-static hk_status call(hk_role_worker *w, hki_msg_call m, const char *what,
-                      int64_t deadline, hki_msg_result *out) {
-    m.nonce = w->nonce;
-    m.sequence = ++w->sequence;
-    for (int64_t pause = 20;; pause = HKI_MIN(pause * 2, 1000)) {
-        const int64_t until = HKI_MIN(deadline, hki_deadline(CALL_MS));
-        const hk_status s = hki_center_call(w->center, &m, until, out);
-        // NOT_FOUND: center 0 is just coming up.
-        if (s != HK_E_UNAVAILABLE && s != HK_E_TIMEOUT && s != HK_E_NOT_FOUND)
-            return s;
-        if (hki_now_ns() >= deadline)
-            return hki_fail(HK_E_TIMEOUT,
-                            "worker %u waited for center 0 to %s: %s", m.worker,
-                            what, hk_last_error());
-        if (hki_nap(w->context, pause))
-            return hki_fail(HK_E_CANCELLED, "worker %u: stopped", m.worker);
-    }
-}
-
-static hk_status check_id(int32_t worker) {
-    if (worker >= 0)
-        return HK_OK;
-    return hki_fail(HK_E_STATE, "ranges of data are for workers that joined");
-}
-
-hk_status hk_role_worker_take(hk_role_worker *w, int32_t worker,
-                              int64_t wait_ms, hk_range *out) {
-    HKI_TRY(check_id(worker));
-    const int64_t deadline = hki_deadline(wait_ms);
-    for (int64_t pause = 50;; pause = HKI_MIN(pause * 2, 1000)) {
-        const hki_msg_call take = {.op = HKI_CALL_TAKE,
-                                   .worker = (uint32_t)worker};
-        hki_msg_result r;
-        HKI_TRY(call(w, take, "lend a range of data", deadline, &r));
-        if (r.status == HK_E_END)
-            return hki_fail(HK_E_END, "the data is used up");
-        if (r.status == HK_OK) {
-            *out = (hk_range){r.range, r.epoch, r.begin, r.end};
-            return HK_OK;
-        }
-        // All is lent; somebody may die or give back.
-        if (hki_center_finished(w->center))
-            return hki_fail(HK_E_END, "the run is over");
-        if (hki_now_ns() >= deadline)
-            return hki_fail(HK_E_TIMEOUT,
-                            "worker %d waited %lld ms for a range of data that "
-                            "other workers hold",
-                            worker, (long long)wait_ms);
-        if (hki_nap(w->context, pause))
-            return hki_fail(HK_E_CANCELLED, "worker %d: stopped", worker);
-    }
-}
-
-hk_status hk_role_worker_give_back(hk_role_worker *w, int32_t worker,
-                                   const hk_range *r, int64_t used_end,
-                                   int64_t wait_ms) {
-    HKI_TRY(check_id(worker));
-    if (used_end < r->begin || used_end > r->end)
-        return hki_fail(HK_E_INVALID_ARG, "range [%lld, %lld) used up to %lld",
-                        (long long)r->begin, (long long)r->end,
-                        (long long)used_end);
-    const hki_msg_call back = {.op = HKI_CALL_GIVE_BACK,
-                               .worker = (uint32_t)worker,
-                               .range = r->id,
-                               .used_end = used_end};
-    hki_msg_result result;
-    HKI_TRY(call(w, back, "take a range of data back", hki_deadline(wait_ms),
-                 &result));
-    if (result.status != HK_OK)
-        hki_log(w->context, HK_LOG_WARNING,
-                "worker %d was silent for longer than its lease: somebody else "
-                "has examples %lld to %lld of epoch %lld, too",
-                worker, (long long)r->begin, (long long)r->end,
-                (long long)r->epoch);
-    return HK_OK;
-}
-
 // ---- good-bye --------------------------------------------------------------
 
 // This worker's data is used up; the center counts who has said so.
 static hk_status tell_done(hk_role_worker *w, int32_t worker) {
     const hki_msg_call done = {.op = HKI_CALL_DONE, .worker = (uint32_t)worker};
     hki_msg_result result;
-    return call(w, done, "hear that a worker is done",
-                hki_deadline(w->leave_ms), &result);
+    return hki_center_call(w->center, &done, "hear that a worker is done",
+                           hki_deadline(w->leave_ms), &result);
 }
 
 // Ends that are everybody's.

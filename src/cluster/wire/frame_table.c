@@ -22,7 +22,8 @@ enum {
     // How long.
     FULL = HKI_MAX_BODY,
     SEATS = HKI_MAX_SEATS * 16,
-    NOTE = HKI_BOARD_VALUE
+    NOTE = HKI_BOARD_VALUE,
+    RANGES = HKI_BEGIN_RANGES * 8
 };
 #define SHARED HKI_FLAG_SHARED
 
@@ -51,7 +52,7 @@ const hki_frame_row hki_frame_rows[HKI_TYPES] = {
     [HKI_COMMIT] = {"COMMIT", W | A, VALUES, 0, 0, 0, false, 0, 0},
     [HKI_ASSIGN] = {"ASSIGN", W | A, ASKING, 0, 0, 0, true, 24, 24},
     [HKI_BARRIER] = {"BARRIER", W, MEMBER, 0, 0, 0, false, 16, 16},
-    [HKI_BEGIN] = {"BEGIN", W, MEMBER, 0, 0, 0, false, 64, 64},
+    [HKI_BEGIN] = {"BEGIN", W, MEMBER, 0, 0, 0, false, 64, 64 + RANGES},
     [HKI_BEGAN] = {"BEGAN", 0, 0, MEMBER, EXCHANGE, 0, false, 48, 48},
     [HKI_BEFORE] = {"BEFORE", 0, 0, EXCHANGE, 0, SHARED, false, 0, FULL},
     [HKI_UP] = {"UP", W, MEMBER | EXCHANGE, 0, 0, SHARED, false, 0, FULL},
@@ -67,8 +68,8 @@ const hki_frame_row hki_frame_rows[HKI_TYPES] = {
     [HKI_READ] = {"READ", ALL, ASKING, 0, 0, 0, false, 2, 257},
     [HKI_NOTE] = {"NOTE", 0, 0, ASKING, 0, 0, false, 0, NOTE},
     [HKI_BYE] = {"BYE", ALL, ASKING, 0, 0, 0, false, 0, 0},
-    [HKI_CALL] = {"CALL", W, ASKING, 0, 0, 0, false, 32, 32},
-    [HKI_RESULT] = {"RESULT", 0, 0, ASKING, 0, 0, false, 40, 40},
+    [HKI_CALL] = {"CALL", W, ASKING, 0, 0, 0, false, 74, 137},
+    [HKI_RESULT] = {"RESULT", 0, 0, ASKING, 0, 0, false, 56, 56},
 };
 
 const char *hki_type_name(unsigned type) {

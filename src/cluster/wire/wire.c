@@ -149,9 +149,12 @@ BODY(gate, F(gate, ticket), F(gate, action), F(gate, wait_ms));
 BODY(rows, F(rows, table), F(rows, count));
 BODY(note, F(note, if_absent), F(note, size), F(note, key));
 BODY(call, F(call, op), F(call, worker), F(call, nonce), F(call, sequence),
-     F(call, range), F(call, used_end));
-BODY(result, F(result, status), F(result, reserved), F(result, range),
-     F(result, epoch), F(result, begin), F(result, end));
+     F(call, set), F(call, workers), F(call, range), F(call, used),
+     F(call, fingerprint), F(call, seed), F(call, units), F(call, epochs),
+     F(call, name));
+BODY(result, F(result, status), F(result, set), F(result, range),
+     F(result, epoch), F(result, begin), F(result, end), F(result, used),
+     F(result, seed));
 BODY(text, F(text, text));
 
 static bool is_number(const field *f) {
@@ -235,7 +238,7 @@ hk_status hki_body_get(const hki_body *b, const uint8_t *bytes, size_t size,
 
 hk_status hki_result_check(const hki_msg_result *r, const char *from) {
     if (r->status <= HK_E_INTERNAL && r->begin >= 0 && r->end >= r->begin &&
-        r->epoch >= 0)
+        r->epoch >= 0 && r->used >= 0)
         return HK_OK;
     return hki_fail(HK_E_DATA,
                     "%s: a result of status %u and examples %lld to %lld of "

@@ -1,5 +1,5 @@
 // cluster/wire/wire.h - the protocol between workers and center servers,
-// version 3.
+// version 4.
 //
 // Both sides open with a preface of 16 bytes, then speak in frames: a head of
 // 32 bytes and a body whose length the head gives. All numbers are
@@ -16,7 +16,7 @@
 #include "base/base.h"
 #include "hooke/tensor.h"
 
-#define HKI_WIRE_VERSION 3
+#define HKI_WIRE_VERSION 4
 #define HKI_PREFACE 16
 #define HKI_HEAD 32
 #define HKI_MAX_BODY (64u << 20) // no frame is longer
@@ -190,7 +190,11 @@ typedef struct hki_msg_begin {
     uint32_t first_down; // units before it need no BEFORE
     uint32_t last;       // units of this exchange
     uint32_t wait_ms;
+    // To shard 0 the ids of ranges of data follow, u64 each: this worker has
+    // used them, and they count when the exchange does.
 } hki_msg_begin;
+
+#define HKI_BEGIN_RANGES 32 // in one BEGIN, at most
 
 typedef enum hki_begin_flag {
     HKI_BEGIN_BEFORE = 1,   // BEFORE frames are wanted
@@ -256,7 +260,8 @@ typedef struct hki_msg_note {
 typedef enum hki_call_op {
     HKI_CALL_TAKE = 1, // a range of data
     HKI_CALL_GIVE_BACK = 2,
-    HKI_CALL_DONE = 3 // this worker's data is used up
+    HKI_CALL_DONE = 3,   // this worker's data is used up
+    HKI_CALL_DECLARE = 4 // a set of data
 } hki_call_op;
 
 typedef struct hki_msg_call {
@@ -264,16 +269,22 @@ typedef struct hki_msg_call {
     uint32_t worker;   // below HKI_MAX_SEATS
     uint32_t nonce;    // of the worker's process; not 0
     uint32_t sequence; // rises with every call; the same again: the same answer
+    uint32_t set;      // TAKE
+    uint32_t workers;  // DECLARE and below: hk_lent_set
     uint64_t range;    // GIVE_BACK
-    int64_t used_end;  // GIVE_BACK: up to where
+    int64_t used;      // GIVE_BACK: examples, or HK_RANGE_ALL
+    uint64_t fingerprint, seed;
+    int64_t units, epochs;
+    char name[64];
 } hki_msg_call;
 
 typedef struct hki_msg_result {
-    uint32_t status;   // HK_OK, HK_E_END: used up, HK_E_UNAVAILABLE: all is
-                       // lent, HK_E_NOT_FOUND: it is somebody else's now
-    uint32_t reserved; // zero
-    uint64_t range;    // TAKE: id
-    int64_t epoch, begin, end;
+    uint32_t status; // HK_OK, HK_E_END: used up, HK_E_UNAVAILABLE: all is
+                     // lent, HK_E_NOT_FOUND: it is somebody else's now
+    uint32_t set;    // DECLARE: its number
+    uint64_t range;  // TAKE: id
+    int64_t epoch, begin, end, used;
+    uint64_t seed; // DECLARE
 } hki_msg_result;
 
 typedef struct hki_msg_text {

@@ -1,0 +1,141 @@
+// remote_calls.c - calls to the run's memory on shard 0, and the ranges of
+// data that it lends.
+#include "cluster/remote/remote.h"
+
+#define ATTEMPT_MS 5000 // one question
+#define CALL_PAUSE_MS 20
+
+// ---- calls ------------------------------------------------------------------
+
+// Held by one caller at a time, so that the numbers of calls rise.
+static hk_status call_until(hki_remote *r, hki_msg_call *m, const char *what,
+                            int64_t deadline_ns, hki_msg_result *out) {
+    m->nonce = r->nonce;
+    m->sequence = ++r->sequence;
+    for (int64_t pause = CALL_PAUSE_MS;; pause = HKI_MIN(pause * 2, 1000)) {
+        const int64_t until = HKI_MIN(deadline_ns, hki_deadline(ATTEMPT_MS));
+        const hk_status s = hki_control_call(r, m, until, out);
+        if (s != HK_E_UNAVAILABLE && s != HK_E_TIMEOUT)
+            return s;
+        if (hki_now_ns() >= deadline_ns)
+            return hki_fail(HK_E_TIMEOUT,
+                            "worker %u waited for center 0 to %s: %s",
+                            m->worker, what, hk_last_error());
+        if (hki_nap(r->context, pause))
+            return hki_fail(HK_E_CANCELLED, "worker %u: stopped", m->worker);
+    }
+}
+
+hk_status hki_center_call(hk_center *c, const hki_msg_call *call,
+                          const char *what, int64_t deadline_ns,
+                          hki_msg_result *out) {
+    hki_remote *r;
+    hki_msg_call m = *call;
+    HKI_TRY(hki_remote_get(c, what, &r));
+    pthread_mutex_lock(&r->call_lock);
+    const hk_status s = call_until(r, &m, what, deadline_ns, out);
+    pthread_mutex_unlock(&r->call_lock);
+    return s;
+}
+
+// ---- ranges -----------------------------------------------------------------
+
+static hk_status check_id(int32_t worker) {
+    if (worker >= 0)
+        return HK_OK;
+    return hki_fail(HK_E_STATE, "ranges of data are for workers that joined");
+}
+
+hk_status hk_center_declare_set(hk_center *c, int32_t worker,
+                                const hk_lent_set *what, int64_t wait_ms,
+                                uint32_t *set, uint64_t *seed) {
+    HKI_TRY(check_id(worker));
+    if (what == NULL || what->name == NULL || set == NULL || seed == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "declare_set: NULL argument");
+    hki_msg_call m = {.op = HKI_CALL_DECLARE,
+                      .worker = (uint32_t)worker,
+                      .workers = what->workers,
+                      .fingerprint = what->fingerprint,
+                      .seed = what->seed,
+                      .units = what->units,
+                      .epochs = what->epochs};
+    if (strlen(what->name) >= sizeof m.name)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "declare_set: the name %.64s... is longer than %d "
+                        "bytes",
+                        what->name, HK_SET_NAME - 1);
+    snprintf(m.name, sizeof m.name, "%s", what->name);
+    hki_msg_result r;
+    HKI_TRY(hki_center_call(c, &m, "hear of a set of data",
+                            hki_deadline(wait_ms), &r));
+    *set = r.set;
+    *seed = r.seed;
+    return HK_OK;
+}
+
+hk_status hk_center_take_range(hk_center *c, int32_t worker, uint32_t set,
+                               int64_t wait_ms, hk_range *out) {
+    HKI_TRY(check_id(worker));
+    const hki_msg_call m = {
+        .op = HKI_CALL_TAKE, .worker = (uint32_t)worker, .set = set};
+    hki_msg_result r;
+    HKI_TRY(hki_center_call(c, &m, "lend a range of data",
+                            hki_deadline(wait_ms), &r));
+    if (r.status == HK_E_END)
+        return hki_fail(HK_E_END, "the data is used up");
+    if (r.status != HK_OK)
+        return hki_fail((hk_status)r.status,
+                        "worker %d: what is left of the data is lent to "
+                        "others",
+                        worker);
+    *out = (hk_range){r.range, r.epoch, r.begin, r.end, r.used};
+    return HK_OK;
+}
+
+hk_status hk_center_return_range(hk_center *c, int32_t worker, uint64_t id,
+                                 int64_t used, int64_t wait_ms) {
+    HKI_TRY(check_id(worker));
+    const hki_msg_call m = {.op = HKI_CALL_GIVE_BACK,
+                            .worker = (uint32_t)worker,
+                            .range = id,
+                            .used = used};
+    hki_msg_result r;
+    HKI_TRY(hki_center_call(c, &m, "take a range of data back",
+                            hki_deadline(wait_ms), &r));
+    if (r.status != HK_OK)
+        hki_log(((hki_remote *)c)->context, HK_LOG_WARNING,
+                "worker %d was silent for longer than its lease: somebody else "
+                "has range %llu of the data, too",
+                worker, (unsigned long long)id);
+    return HK_OK;
+}
+
+// ---- ranges that count with an exchange -------------------------------------
+
+static hk_status note_used(hki_member_link *w, uint64_t id) {
+    if (w->n_used == w->used_room) {
+        const size_t room = HKI_MAX(2 * w->used_room, (size_t)16);
+        HKI_TRY(hki_realloc_array(room, sizeof *w->used, &w->used));
+        w->used_room = room;
+    }
+    w->used[w->n_used++] = id;
+    return HK_OK;
+}
+
+hk_status hk_center_use_range(hk_center *c, int32_t worker, uint64_t id) {
+    hki_remote *r;
+    hki_member_link *w;
+    HKI_TRY(check_id(worker));
+    HKI_TRY(hki_remote_get(c, "use_range", &r));
+    HKI_TRY(hki_member_of(r, (uint32_t)worker, "use_range", &w));
+    const hk_status s = note_used(w, id);
+    hki_member_done(w);
+    return s;
+}
+
+void hki_ranges_counted(hki_member_link *w) {
+    w->n_used -= w->n_counting;
+    if (w->n_used > 0)
+        memmove(w->used, w->used + w->n_counting, w->n_used * sizeof *w->used);
+    w->n_counting = 0;
+}
