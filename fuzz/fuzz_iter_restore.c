@@ -1,6 +1,6 @@
-// fuzz_iter_restore.c - positions of iterators and leases from arbitrary bytes,
-// as they are and with a head and checksum that fit, so that the checks behind
-// them are reached. The first byte chooses the pipeline.
+// fuzz_iter_restore.c - positions of iterators from arbitrary bytes, as they are
+// and with a head and checksum that fit, so that the checks behind them are
+// reached. The first byte chooses the pipeline.
 #include "base/base.h"
 #include "data/data.h"
 #include "hooke/data.h"
@@ -157,39 +157,9 @@ static void restore_sealed(hk_dataset *d, const uint8_t *data, size_t size) {
     hki_free(sealed);
 }
 
-static void restore_leases(const uint8_t *data, size_t size) {
-    static const int64_t numbers[] = {20, 3, 4};
-    hki_leases *l = NULL;
-    hki_lease r;
-    uint8_t *sealed = NULL;
-    if (hki_leases_create(numbers[0], numbers[1], numbers[2], &l) != HK_OK)
-        return;
-    (void)hki_leases_restore(l, data, size);
-    if (hki_alloc_array(32 + size + 8, 1, &sealed) == HK_OK) {
-        memcpy(sealed, "HKLEASE1", 8);
-        for (int i = 0; i < 3; i++)
-            put(sealed + 8 + 8 * i, (uint64_t)numbers[i]);
-        if (size > 0)
-            memcpy(sealed + 32, data, size);
-        put(sealed + 32 + size, hki_hash(HKI_HASH_INIT, sealed, 32 + size));
-        if (hki_leases_restore(l, sealed, 32 + size + 8) == HK_OK) {
-            for (uint64_t i = 0; i < 50; i++)
-                if (hki_leases_take(l, i % 3, &r) == HK_OK && i % 4 == 0)
-                    (void)hki_leases_return(l, i % 3, r.id, r.begin);
-            (void)hki_leases_expire(l, 1);
-        }
-    }
-    hki_free(sealed);
-    hki_leases_destroy(l);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size == 0)
         return 0;
-    if (data[0] == 255) {
-        restore_leases(data + 1, size - 1);
-        return 0;
-    }
     hk_dataset *d = pipeline(data[0]);
     if (hk_dataset_status(d) == HK_OK) {
         restore(d, data + 1, size - 1);

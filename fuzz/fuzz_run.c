@@ -1,7 +1,9 @@
 // fuzz_run.c - what the roles read from others: calls to the run's memory,
-// limits, results of evaluations, and the run's file. The first byte chooses.
+// limits, results of evaluations, the run's file and the data's plan in it. The
+// first byte chooses.
 #include "base/base.h"
 #include "base/io.h"
+#include "cluster/center/plan.h"
 #include "cluster/center/run_memory.h"
 #include "cluster/roles/roles.h"
 #include <unistd.h>
@@ -54,13 +56,28 @@ static void file(const uint8_t *data, size_t size) {
     hki_buf_deinit(&b);
 }
 
+// The bytes as the plan of the data: refused, or a plan that works.
+static void plan(const uint8_t *data, size_t size) {
+    hki_data_plan *p;
+    hk_range r;
+    if (hki_data_plan_create(&p) != HK_OK)
+        return;
+    if (hki_data_plan_restore(p, data, size, "fuzz") == HK_OK) {
+        for (uint64_t i = 0; i < 50; i++)
+            if (hki_data_plan_take(p, 0, i % 3, &r) == HK_OK && i % 4 == 0)
+                (void)hki_data_plan_return(p, i % 3, UINT64_MAX, r.id, r.used);
+        (void)hki_data_plan_expire(p, 1);
+    }
+    hki_data_plan_destroy(p);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     hki_limits l;
     hki_evaluated e;
     hki_buf text = {0};
     if (size < 1 || size > 65536)
         return 0;
-    switch (data[0] % 4) {
+    switch (data[0] % 5) {
     case 0:
         calls(data + 1, size - 1);
         break;
@@ -76,8 +93,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
              hki_evaluated_parse(text.data, text.size, &e) != HK_OK))
             __builtin_trap();
         break;
-    default:
+    case 3:
         file(data + 1, size - 1);
+        break;
+    default:
+        plan(data + 1, size - 1);
     }
     hki_buf_deinit(&text);
     return 0;

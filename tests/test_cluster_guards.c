@@ -209,7 +209,7 @@ static void test_version_0_1(void **state) {
     hki_free(bytes);
     await(&g, HK_REFUSED_VERSION, 1);
     assert_true(was_logged("speaks versions 1 to 1 of the protocol; this side "
-                           "speaks version 3"));
+                           "speaks version 4"));
     hki_listener *l;
     pthread_t thread;
     hk_connect_options co;
@@ -220,7 +220,7 @@ static void test_version_0_1(void **state) {
     assert_status(hk_center_connect(&co, g.layout, &center), HK_E_UNSUPPORTED);
     assert_non_null(strstr(hk_last_error(), "speaks versions 1 to 1 of the "
                                             "protocol; this side speaks "
-                                            "version 3"));
+                                            "version 4"));
     pthread_join(thread, NULL);
     hki_listener_close(l);
     hki_net_destroy(net);
@@ -435,7 +435,7 @@ static void test_exchange_frames(void **state) {
     bed_server_options(&o, &at);
     open_ground(&g, &o);
     hki_net *const net = plain_net();
-    for (uint64_t i = 0; i < 6; i++) {
+    for (uint64_t i = 0; i < 7; i++) {
         hki_framer f;
         hki_msg_join join = {.task = 1};
         hki_msg_joined joined;
@@ -461,9 +461,13 @@ static void test_exchange_frames(void **state) {
             size = 1020; // too short
         else if (i == 4)
             up.exchange += 5;
-        else
+        else if (i == 5)
             head.exchange = 0;
-        const size_t n = hki_body_put(&hki_body_begin, &begin, body);
+        size_t n = hki_body_put(&hki_body_begin, &begin, body);
+        if (i == 6) { // a range of data, and half of another
+            memset(body + n, 1, 12);
+            n += 12;
+        }
         assert_ok(hki_frame_send(&f, &head, body, n, soon, "begin"));
         static float zeros[256];
         (void)hki_frame_send(&f, &up, zeros, size, soon, "up");

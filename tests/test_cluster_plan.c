@@ -59,9 +59,9 @@ static void die(world *w, uint64_t id) {
     owner *const o = &w->owners[id];
     assert_int_equal(hki_data_plan_expire(w->p, id), o->n > 0);
     for (int i = 0; i < o->n; i++)
-        assert_status(hki_data_plan_return(w->p, id, EACH, o->range[i].id,
-                                           HK_RANGE_ALL),
-                      HK_E_NOT_FOUND);
+        assert_status(
+            hki_data_plan_return(w->p, id, EACH, o->range[i].id, HK_RANGE_ALL),
+            HK_E_NOT_FOUND);
     o->n = 0;
 }
 
@@ -79,8 +79,8 @@ static void give_back(world *w, uint64_t id) {
     if (r.used > 0)
         assert_status(hki_data_plan_return(w->p, id, EACH, r.id, r.used - 1),
                       HK_E_INVALID_ARG);
-    assert_ok(hki_data_plan_return(w->p, id, EACH, r.id,
-                                   whole ? HK_RANGE_ALL : end));
+    assert_ok(
+        hki_data_plan_return(w->p, id, EACH, r.id, whole ? HK_RANGE_ALL : end));
     use(w, &r, end);
     o->range[i] = o->range[--o->n];
 }
@@ -116,7 +116,7 @@ static void test_each_once(void **state) {
     static const struct {
         int64_t units, epochs, chunk;
         uint32_t workers;
-    } cases[] = {{1, 1, 1, 0},    {7, 2, 1, 1},   {100, 3, 6, 1},
+    } cases[] = {{1, 1, 1, 0},    {7, 2, 1, 1},  {100, 3, 6, 1},
                  {640, 2, 10, 4}, {50, 2, 3, 0}, {101, 4, 1, 6}};
     for (uint64_t seed = 0; seed < 60; seed++) {
         const size_t c = seed % HKI_COUNT(cases);
@@ -343,8 +343,10 @@ static void test_allocation_failures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_each_once), cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_sets),      cmocka_unit_test(test_hoarder),
+        cmocka_unit_test(test_each_once),
+        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_sets),
+        cmocka_unit_test(test_hoarder),
         cmocka_unit_test(test_bad_bytes),
         cmocka_unit_test(test_allocation_failures),
     };

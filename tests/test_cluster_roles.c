@@ -648,8 +648,8 @@ static void *reader_main(void *user) {
             if (h->status == HK_OK)
                 h->status = hk_elastic_exchange(e, x);
         } else {
-            h->status = hk_center_return_range(c, h->id, r.id, HK_RANGE_ALL,
-                                               30000);
+            h->status =
+                hk_center_return_range(c, h->id, r.id, HK_RANGE_ALL, 30000);
         }
     }
     if (h->status == HK_E_END) {

@@ -45,12 +45,12 @@ static void test_preface(void **state) {
     uint8_t b[HKI_PREFACE];
     uint32_t flags = 0;
     hki_preface_put(b, HKI_PREFACE_PROOF);
-    assert_memory_equal(b, "HKWIRE\r\n\3\0\3\0\1\0\0\0", sizeof b);
+    assert_memory_equal(b, "HKWIRE\r\n\4\0\4\0\1\0\0\0", sizeof b);
     assert_ok(hki_preface_get(b, "peer", &flags));
     assert_int_equal(flags, HKI_PREFACE_PROOF);
     b[10] = 9; // speaks more than we do
     assert_ok(hki_preface_get(b, "peer", &flags));
-    b[8] = 4;
+    b[8] = 5;
     assert_status(hki_preface_get(b, "peer", &flags), HK_E_UNSUPPORTED);
     b[0] ^= 1;
     assert_status(hki_preface_get(b, "peer", &flags), HK_E_DATA);
@@ -193,8 +193,8 @@ static const struct {
     {"gate", &hki_body_gate, sizeof(hki_msg_gate), 16},
     {"rows", &hki_body_rows, sizeof(hki_msg_rows), 8},
     {"note", &hki_body_note, sizeof(hki_msg_note), 10},
-    {"call", &hki_body_call, sizeof(hki_msg_call), 32},
-    {"result", &hki_body_result, sizeof(hki_msg_result), 40},
+    {"call", &hki_body_call, sizeof(hki_msg_call), 74},
+    {"result", &hki_body_result, sizeof(hki_msg_result), 56},
     {"text", &hki_body_text, sizeof(hki_msg_text), 2},
 };
 

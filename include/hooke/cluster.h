@@ -265,7 +265,7 @@ HK_API hk_status hk_center_get_link_info(hk_center *c, hk_link_info *out);
 // was used when the exchange behind it is acknowledged, and lends again what
 // comes back from workers that leave or die. Kept beside the center file.
 
-#define HK_SET_NAME 64          // with the terminating NUL
+#define HK_SET_NAME 64         // with the terminating NUL
 #define HK_RANGE_ALL INT64_MAX // every example of a range
 
 // A set of data, as everybody who trains on it says what it is.

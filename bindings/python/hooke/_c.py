@@ -14,6 +14,7 @@ HK_ELASTIC_BETA = 0.9
 HK_ELASTIC_AUTO = -1.0e30
 HK_KEY_BYTES = 32
 HK_KEY_NAME = 32
+HK_SET_NAME = 64
 HK_SECTION = "hooke/"
 HK_SECTION_EMA = "hooke/ema/"
 HK_SECTION_CENTER = "hooke/center/"
@@ -619,6 +620,28 @@ class hk_link_info(Structure):
     ]
 
 
+class hk_lent_set(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("fingerprint", c_uint64),
+        ("seed", c_uint64),
+        ("units", c_int64),
+        ("epochs", c_int64),
+        ("workers", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class hk_range(Structure):
+    _fields_ = [
+        ("id", c_uint64),
+        ("epoch", c_int64),
+        ("begin", c_int64),
+        ("end", c_int64),
+        ("used", c_int64),
+    ]
+
+
 class hk_worker_options(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -871,6 +894,10 @@ PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hk_center_connect": (c_int, (POINTER(hk_connect_options), c_void_p, POINTER(c_void_p))),
     "hk_center_finish": (c_int, (c_void_p, c_char_p, c_int64)),
     "hk_center_get_link_info": (c_int, (c_void_p, POINTER(hk_link_info))),
+    "hk_center_declare_set": (c_int, (c_void_p, c_int32, POINTER(hk_lent_set), c_int64, POINTER(c_uint32), POINTER(c_uint64))),
+    "hk_center_take_range": (c_int, (c_void_p, c_int32, c_uint32, c_int64, POINTER(hk_range))),
+    "hk_center_use_range": (c_int, (c_void_p, c_int32, c_uint64)),
+    "hk_center_return_range": (c_int, (c_void_p, c_int32, c_uint64, c_int64, c_int64)),
     "hk_worker_options_init": (None, (POINTER(hk_worker_options), c_size_t)),
     "hk_worker_open": (c_int, (POINTER(hk_worker_options), POINTER(c_float), c_size_t, POINTER(c_void_p))),
     "hk_worker_exchange": (c_int, (c_void_p, POINTER(c_float), c_int64)),

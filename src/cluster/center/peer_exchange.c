@@ -400,13 +400,12 @@ static hk_status read_begin(hki_session *s, const hki_frame *head,
     used->n = 0;
     HKI_TRY(hki_frame_take(&s->f, body, HKI_MIN(head->size, sizeof body),
                            hki_session_stall(s), "exchange"));
-    HKI_TRY(
-        hki_body_get(&hki_body_begin, body, head->size, s->peer, m, &at));
+    HKI_TRY(hki_body_get(&hki_body_begin, body, head->size, s->peer, m, &at));
     const size_t n = (head->size - at) / 8;
     if (n > HKI_BEGIN_RANGES || n * 8 != head->size - at ||
         (n > 0 && s->server->memory == NULL))
-        return hki_fail(HK_E_DATA, "%s: BEGIN with %u bytes of ranges",
-                        s->peer, (unsigned)(head->size - at));
+        return hki_fail(HK_E_DATA, "%s: BEGIN with %u bytes of ranges", s->peer,
+                        (unsigned)(head->size - at));
     for (; used->n < n; used->n++)
         used->id[used->n] = hki_get_u64(body + at + 8 * used->n);
     return HK_OK;
@@ -415,9 +414,8 @@ static hk_status read_begin(hki_session *s, const hki_frame *head,
 // In the file before the worker hears that it was exchanged. One that does not
 // get there is lent again if this process is killed, and lost to nobody.
 static void count_ranges(hki_session *s, const used_ranges *used) {
-    if (used->n > 0 &&
-        hki_run_memory_count(s->server->memory, s->claim.id, used->id,
-                             used->n) != HK_OK)
+    if (used->n > 0 && hki_run_memory_count(s->server->memory, s->claim.id,
+                                            used->id, used->n) != HK_OK)
         hki_log(s->server->context, HK_LOG_WARNING, "%s: %s", s->peer,
                 hk_last_error());
 }

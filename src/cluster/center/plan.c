@@ -261,10 +261,12 @@ hk_status hki_data_plan_return(hki_data_plan *p, uint64_t owner, uint64_t mask,
     for (uint32_t k = 0; k < p->n; k++) {
         const list *const out = &p->at[k].out;
         for (size_t i = 0; i < out->n; i++)
-            if (out->at[i].r.id == id && ((out->at[i].owner ^ owner) & mask) == 0)
+            if (out->at[i].r.id == id &&
+                ((out->at[i].owner ^ owner) & mask) == 0)
                 return give_back(&p->at[k], i, used);
     }
-    return hki_fail(HK_E_NOT_FOUND, "plan: range %llu is not out to worker %llu",
+    return hki_fail(HK_E_NOT_FOUND,
+                    "plan: range %llu is not out to worker %llu",
                     (unsigned long long)id, (unsigned long long)(owner >> 32));
 }
 
@@ -329,8 +331,8 @@ hk_status hki_data_plan_save(const hki_data_plan *p, hki_buf *b) {
         HKI_TRY(ADD(b, strlen(s->name)));
         HKI_TRY(hki_buf_add(b, s->name, strlen(s->name)));
         HKI_TRY(ADD(b, s->fingerprint, s->seed, (uint64_t)s->units,
-                    (uint64_t)s->epochs, (uint64_t)s->chunk,
-                    (uint64_t)s->epoch, (uint64_t)s->next));
+                    (uint64_t)s->epochs, (uint64_t)s->chunk, (uint64_t)s->epoch,
+                    (uint64_t)s->next));
         HKI_TRY(save_list(&s->back, false, b));
         HKI_TRY(save_list(&s->out, true, b));
     }
@@ -418,7 +420,8 @@ static hk_status check_disjoint(reader *r, const set *s) {
 
 static hk_status get_set(reader *r, set *s, uint64_t next_id) {
     const int64_t n = get_within(r, 1, HK_SET_NAME - 1);
-    r->bad = r->bad || r->end - r->p < n || !is_plain((const char *)r->p, (size_t)n);
+    r->bad =
+        r->bad || r->end - r->p < n || !is_plain((const char *)r->p, (size_t)n);
     if (r->bad)
         return HK_OK;
     memcpy(s->name, r->p, (size_t)n);

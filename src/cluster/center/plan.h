@@ -13,7 +13,8 @@
 //       u64 fingerprint | u64 seed | i64 units | i64 epochs | i64 chunk
 //       i64 epoch | i64 next
 //       u64 ranges that came back: i64 epoch, begin, end, used each
-//       u64 ranges that are out: u64 id, owner, i64 epoch, begin, end, used each
+//       u64 ranges that are out: u64 id, owner, i64 epoch, begin, end, used
+//       each
 #ifndef HKI_PLAN_H
 #define HKI_PLAN_H
 #include "base/base.h"

@@ -8,8 +8,8 @@
 #include "codec/codec.h"
 
 #define MAX_WORKERS HKI_MAX_SEATS
-#define HEADER 24 // magic, seconds, flags, members
-#define MEMBER 72 // bytes of one in the file
+#define HEADER 24     // magic, seconds, flags, members
+#define MEMBER 72     // bytes of one in the file
 #define OLD_MEMBER 56 // of versions 1 and 2
 #define MAX_FILE (256u << 20)
 
@@ -46,7 +46,7 @@ static void put_member(uint8_t out[MEMBER], const member *m) {
     const hki_msg_result *const r = &m->result;
     const uint32_t first[6] = {m->id,     m->nonce, m->sequence,
                                r->status, m->done,  r->set};
-    const uint64_t last[6] = {r->range,          (uint64_t)r->epoch,
+    const uint64_t last[6] = {r->range,           (uint64_t)r->epoch,
                               (uint64_t)r->begin, (uint64_t)r->end,
                               (uint64_t)r->used,  r->seed};
     for (size_t i = 0; i < HKI_COUNT(first); i++)
@@ -57,15 +57,15 @@ static void put_member(uint8_t out[MEMBER], const member *m) {
 
 static member get_member(const uint8_t *p, size_t size) {
     member m = {.id = hki_get_u32(p),
-                    .nonce = hki_get_u32(p + 4),
-                    .sequence = hki_get_u32(p + 8),
-                    .done = hki_get_u32(p + 16) != 0,
-                    .result = {.status = hki_get_u32(p + 12),
-                               .set = hki_get_u32(p + 20),
-                               .range = hki_get_u64(p + 24),
-                               .epoch = (int64_t)hki_get_u64(p + 32),
-                               .begin = (int64_t)hki_get_u64(p + 40),
-                               .end = (int64_t)hki_get_u64(p + 48)}};
+                .nonce = hki_get_u32(p + 4),
+                .sequence = hki_get_u32(p + 8),
+                .done = hki_get_u32(p + 16) != 0,
+                .result = {.status = hki_get_u32(p + 12),
+                           .set = hki_get_u32(p + 20),
+                           .range = hki_get_u64(p + 24),
+                           .epoch = (int64_t)hki_get_u64(p + 32),
+                           .begin = (int64_t)hki_get_u64(p + 40),
+                           .end = (int64_t)hki_get_u64(p + 48)}};
     if (size == MEMBER) {
         m.result.used = (int64_t)hki_get_u64(p + 56);
         m.result.seed = hki_get_u64(p + 64);
@@ -169,8 +169,8 @@ static hk_status restore(hki_run_memory *k, const uint8_t *bytes, size_t size) {
     k->evaluator = (hki_get_u32(bytes + 16) & EVALUATOR) != 0;
     HKI_TRY(restore_members(k, bytes + HEADER, one, n));
     return is_old ? HK_OK
-                  : hki_data_plan_restore(k->plan, bytes + at + 8,
-                                          (size_t)plan, k->path);
+                  : hki_data_plan_restore(k->plan, bytes + at + 8, (size_t)plan,
+                                          k->path);
 }
 
 static hk_status load(hki_run_memory *k) {
@@ -269,7 +269,7 @@ bool hki_run_memory_is_done(hki_run_memory *k, uint32_t worker) {
     return done;
 }
 
-#define PROCESS UINT64_MAX                    // bits of an owner: this process,
+#define PROCESS UINT64_MAX                  // bits of an owner: this process,
 #define WORKER (UINT64_C(0xffffffff) << 32) // or any of the worker's
 
 // A worker's process: what was lent to an earlier one is not its.

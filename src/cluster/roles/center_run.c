@@ -1,4 +1,5 @@
-// center_run.c - the course of a run: limits, notes; at the end the final checkpoint, evaluators and late workers.
+// center_run.c - the course of a run: limits, notes; at the end the final
+// checkpoint, evaluators and late workers.
 #include "cluster/roles/center_run.h"
 #include <math.h>
 #include "cluster/roles/final_ckpt.h"
