@@ -1,5 +1,5 @@
-// fuzz_iter_restore.c - positions of iterators from arbitrary bytes, as they are
-// and with a head and checksum that fit, so that the checks behind them are
+// fuzz_iter_restore.c - positions of iterators from arbitrary bytes, as they
+// are and with a head and checksum that fit, so that the checks behind them are
 // reached. The first byte chooses the pipeline.
 #include "base/base.h"
 #include "data/data.h"

@@ -3,7 +3,7 @@
 // first byte chooses.
 #include "base/base.h"
 #include "base/io.h"
-#include "cluster/center/plan.h"
+#include "cluster/center/data_plan.h"
 #include "cluster/center/run_memory.h"
 #include "cluster/roles/roles.h"
 #include <unistd.h>

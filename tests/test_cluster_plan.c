@@ -1,7 +1,7 @@
 // test_cluster_plan.c - the data's plan: every example once an epoch, whoever
 // comes and goes.
 #include "hk_test.h"
-#include "cluster/center/plan.h"
+#include "cluster/center/data_plan.h"
 
 #define EACH UINT64_MAX // all bits of an owner count
 

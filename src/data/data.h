@@ -444,7 +444,7 @@ hk_status hki_restore_item(hki_restorer *r, hki_node *n, hki_item *out);
 // ---- leases ---------------------------------------------------------------
 //
 // Ranges of an epoch that one worker was lent, so that each example is used
-// once per epoch although workers come and go (cluster/center/plan.h).
+// once per epoch although workers come and go (cluster/center/data_plan.h).
 
 typedef struct hki_lease {
     uint64_t id;

@@ -4,7 +4,7 @@
 #include "cluster/center/run_memory.h"
 #include <pthread.h>
 #include "base/io.h"
-#include "cluster/center/plan.h"
+#include "cluster/center/data_plan.h"
 #include "codec/codec.h"
 
 #define MAX_WORKERS HKI_MAX_SEATS

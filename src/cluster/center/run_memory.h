@@ -9,7 +9,7 @@
 //       u32 id | u32 nonce | u32 sequence | u32 status | u32 done | u32 set
 //       u64 range id | i64 epoch | i64 begin | i64 end | i64 used | u64 seed
 //                                                      its last answer
-//   u64 bytes of the data's plan (cluster/center/plan.h), then these
+//   u64 bytes of the data's plan (cluster/center/data_plan.h), then these
 //   u64 hash of everything before (hki_hash); all little-endian
 //
 // Versions 1 and 2 had members without used and seed, and no plan.

@@ -1,4 +1,4 @@
-// cluster/center/plan.h - which units of an epoch are whose.
+// cluster/center/data_plan.h - which units of an epoch are whose.
 //
 // The plan knows sets of data by their names, not files. A set has units
 // (examples, groups of rows, files: the readers know) that are lent in ranges
@@ -15,8 +15,8 @@
 //       u64 ranges that came back: i64 epoch, begin, end, used each
 //       u64 ranges that are out: u64 id, owner, i64 epoch, begin, end, used
 //       each
-#ifndef HKI_PLAN_H
-#define HKI_PLAN_H
+#ifndef HKI_DATA_PLAN_H
+#define HKI_DATA_PLAN_H
 #include "base/base.h"
 #include "hooke/cluster.h"
 
@@ -53,4 +53,4 @@ hk_status hki_data_plan_save(const hki_data_plan *p, hki_buf *out);
 hk_status hki_data_plan_restore(hki_data_plan *p, const uint8_t *bytes,
                                 size_t size, const char *from);
 
-#endif // HKI_PLAN_H
+#endif // HKI_DATA_PLAN_H

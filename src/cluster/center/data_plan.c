@@ -1,5 +1,5 @@
-// plan.c - ranges of data: lent, counted, taken back.
-#include "cluster/center/plan.h"
+// data_plan.c - ranges of data: lent, counted, taken back.
+#include "cluster/center/data_plan.h"
 #include "codec/codec.h"
 
 #define SHARES 16 // ranges of an epoch that a worker gets, about
