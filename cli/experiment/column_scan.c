@@ -271,7 +271,10 @@ int scan_table(const data_user *u, const char *const *files, size_t n,
     hk_dataset_release(rows);
     free(s->text);
     free(s);
-    return cli_status(status == HK_E_END ? HK_OK : status);
+    const int code = cli_status(status == HK_E_END ? HK_OK : status);
+    if (code)
+        scan_free(out);
+    return code;
 }
 
 void scan_free(table_facts *f) {
