@@ -423,6 +423,7 @@ static int make_canned(job *j) {
     o.class_weights = rows->class_weight;
     o.n_class_weights = rows->n_class_weights;
     o.label = j->x->label_name;
+    o.histograms = tree_bool(tree_path(j->x->root, "run.histograms"), false);
     table_recipe r = recipe_of(rows->rows);
     const bool ours = rows->rows && !tree_get(t, "hidden");
     o.dropout = tree_float(tree_get(t, "dropout"), ours ? r.dropout : 0);

@@ -383,7 +383,7 @@ const schema_key schema_keys[] = {
      "true: larger values are better"},
     {"run.summary_steps", SCHEMA_INT, "100", "", "0: no summaries"},
     {"run.histograms", SCHEMA_BOOL, "false", "",
-     "what comes out of each of model.layers, with the summaries"},
+     "what comes out of each layer, with the summaries"},
     {"run.images", SCHEMA_INT, "0", "",
      "the first pictures of the training data go to the event files"},
     {"run.log_steps", SCHEMA_INT, "100", "", ""},

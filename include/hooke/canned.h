@@ -73,6 +73,8 @@ typedef struct hk_canned_options {
                         // the loss; NULL: all are 1; copied
     const double *class_weights; // one for each class; NULL: all are 1; copied
     size_t n_class_weights;
+    uint64_t histograms; // 1: of what comes out of hidden layers, with the
+                         // summaries: "dnn/hiddenlayer_0/activation"...
 } hk_canned_options;
 
 HK_API void hk_canned_options_init(hk_canned_options *opt, size_t struct_size,

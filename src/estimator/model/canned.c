@@ -3,7 +3,7 @@
 #include <math.h>
 #include "estimator/estimator.h"
 
-HKI_NO_TAIL(hk_canned_options, n_class_weights);
+HKI_NO_TAIL(hk_canned_options, histograms);
 
 // What the model_fn reads; lives as long as the estimator.
 struct hk_canned {
@@ -162,8 +162,9 @@ static hk_status make_tag(hk_canned *c) {
     for (size_t i = 0; s == HK_OK && i < o->n_hidden; i++)
         s = hki_buf_printf(&b, ":%lld", (long long)o->hidden[i]);
     if (s == HK_OK)
-        s = hki_buf_printf(&b, ":%d,%a,%a,%s", (int)o->target, o->target_mean,
-                           o->target_scale, o->weight != NULL ? o->weight : "");
+        s = hki_buf_printf(&b, ":%d,%d,%a,%a,%s", o->histograms != 0,
+                           (int)o->target, o->target_mean, o->target_scale,
+                           o->weight != NULL ? o->weight : "");
     for (size_t i = 0; s == HK_OK && i < o->n_class_weights; i++)
         s = hki_buf_printf(&b, ",%a", o->class_weights[i]);
     // The spec holds the optimizers, too.
@@ -189,10 +190,14 @@ static hk_node *deep_logits(hk_spec *m, const hk_canned *c, int64_t units) {
     hk_dense_options o;
     hk_dense_options_init(&o, sizeof o);
     for (size_t i = 0; i < c->opt.n_hidden; i++) {
-        char name[40];
+        char name[40], tag[64];
         snprintf(name, sizeof name, "hiddenlayer_%zu", i);
         o.name = name;
         x = hk_dense(g, x, c->hidden[i], c->opt.activation, &o);
+        if (c->opt.histograms) {
+            snprintf(tag, sizeof tag, "dnn/%s/activation", name);
+            hk_spec_summary(m, HK_SUMMARY_HISTOGRAM, tag, x);
+        }
         if (c->opt.batch_norm)
             x = hk_batch_norm(g, x, NULL);
         if (c->opt.dropout > 0 && hk_graph_mode(g) == HK_TRAIN)
