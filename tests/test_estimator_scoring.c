@@ -272,12 +272,83 @@ static void test_beats_go_on(void **state) {
     hk_context_destroy(ctx);
 }
 
+// When the rows of evaluations came by.
+typedef struct clocked {
+    int64_t first[64], last[64]; // of each pass
+    size_t rows;
+    atomic_size_t passes;
+} clocked;
+
+enum {
+    CLOCKED_ROWS = 60
+};
+
+static hk_status clock_row(void *user, const hk_element *e, int *keep) {
+    clocked *const c = user;
+    (void)e;
+    const size_t pass = c->rows / CLOCKED_ROWS;
+    // A pass takes much longer than a step.
+    nanosleep(&(struct timespec){.tv_nsec = 300 * 1000}, NULL);
+    const int64_t now = hki_now_ns();
+    if (pass < 64 && c->rows % CLOCKED_ROWS == 0)
+        c->first[pass] = now;
+    if (pass < 64 && ++c->rows % CLOCKED_ROWS == 0) {
+        c->last[pass] = now;
+        c->passes = pass + 1;
+    }
+    *keep = 1;
+    return HK_OK;
+}
+
+static hk_status stop_after_four(void *user, hk_run *run) {
+    clocked *const c = user;
+    if (atomic_load(&c->passes) >= 4)
+        hk_run_request_stop(run);
+    return HK_OK;
+}
+
+// On one core a beat that comes sooner than an evaluation takes is left out.
+static void test_rests_in_a_crowd(void **state) {
+    (void)state;
+    hk_context_options o;
+    hk_context_options_init(&o, sizeof o);
+    o.threads = 1;
+    hk_context *ctx;
+    assert_ok(hk_context_create(&o, &ctx));
+    clocked c = {0};
+    hk_dataset *d = bed_training(1),
+               *test = hk_data_batch(
+                   hk_data_filter(bed_rows(2, CLOCKED_ROWS), clock_row, &c), 20,
+                   0);
+    bed b;
+    bed_init(&b, ctx);
+    bed_open(&b);
+    hk_hook *hooks[2] = {evaluator(test, HK_WEIGHTS_MODEL, 1)};
+    hk_hook_calls calls;
+    hk_hook_calls_init(&calls, sizeof calls);
+    calls.user = &c;
+    calls.after_run = stop_after_four;
+    assert_ok(hk_hook_create(&calls, &hooks[1]));
+    train(&b, d, 100000000, hooks, 2, NULL);
+    assert_true(c.passes >= 4); // the last one is that of the end
+    for (size_t i = 1; i + 1 < c.passes; i++)
+        assert_true(c.first[i] - c.last[i - 1] >=
+                    c.last[i - 1] - c.first[i - 1]);
+    for (size_t i = 0; i < 2; i++)
+        hk_hook_release(hooks[i]);
+    hk_estimator_destroy(b.e);
+    hk_dataset_release(test);
+    hk_dataset_release(d);
+    hk_context_destroy(ctx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_training_goes_on),
         cmocka_unit_test(test_scored_copy_is_kept),
         cmocka_unit_test(test_stops_at_one_step),
         cmocka_unit_test(test_beats_go_on),
+        cmocka_unit_test(test_rests_in_a_crowd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

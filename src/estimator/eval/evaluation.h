@@ -31,6 +31,9 @@ hk_status hki_scoring_create(hk_estimator *e, const hk_source *input,
 void hki_scoring_destroy(hki_scoring *s);        // cancels it; NULL is allowed
 bool hki_scoring_is_busy(const hki_scoring *s);  // begun, and not told yet
 bool hki_scoring_is_ready(const hki_scoring *s); // there is something to tell
+// Where the workers leave no core free, an evaluation is followed by as long a
+// rest: true during it.
+bool hki_scoring_rests(const hki_scoring *s);
 // Copies the weights as they are now and scores them beside.
 hk_status hki_scoring_begin(hki_scoring *s);
 // Waits for the result of the one under way, if there is one, and tells it. A

@@ -16,19 +16,22 @@ struct hki_scoring {
     uint32_t worker;
     hki_bench bench;
     hki_weights weights; // the copy, until the thread takes it
+    bool is_crowded;     // no core is left for it
+    int64_t begun_ns;    // the last one
     hki_thread *thread;  // NULL: nothing is under way
     atomic_bool is_done; // what follows is the thread's until then
+    int64_t ended_ns;
     hk_eval_result *result;
     hk_status status;
     char error[HKI_ERROR_TEXT];
 };
 
-// What the workers leave of the budget, at least one.
-static hki_thread_choice spare_threads(const hk_estimator *e) {
+// What the workers leave of the budget.
+static uint32_t spare_threads(const hk_estimator *e) {
     const hki_crew *const c = e->crew;
     const uint32_t busy = c->n * hki_session_threads(c->workers[0].session);
     const uint32_t all = hki_context_threads(e->ctx);
-    return (hki_thread_choice){.limit = all > busy ? all - busy : 1};
+    return all > busy ? all - busy : 0;
 }
 
 hk_status hki_scoring_create(hk_estimator *e, const hk_source *input,
@@ -39,8 +42,11 @@ hk_status hki_scoring_create(hk_estimator *e, const hk_source *input,
     s->e = e;
     s->which = opt->weights;
     s->worker = opt->worker;
+    const uint32_t spare = spare_threads(e);
+    s->is_crowded = spare == 0;
     const hk_status st = hki_evaluation_create(
-        e, input, opt, &s->bench, spare_threads(e), &s->evaluation);
+        e, input, opt, &s->bench,
+        (hki_thread_choice){.limit = HKI_MAX(spare, 1u)}, &s->evaluation);
     if (st != HK_OK) {
         hki_scoring_destroy(s);
         return st;
@@ -77,12 +83,18 @@ bool hki_scoring_is_ready(const hki_scoring *s) {
     return s->thread != NULL && atomic_load(&s->is_done);
 }
 
+bool hki_scoring_rests(const hki_scoring *s) {
+    return s->is_crowded && s->thread == NULL &&
+           hki_now_ns() < s->ended_ns + (s->ended_ns - s->begun_ns);
+}
+
 static void score(void *user) {
     hki_scoring *const s = user;
     s->status =
         hki_evaluation_run(s->evaluation, &s->weights, s->e->crew->layout);
     if (s->status != HK_OK)
         hki_keep_error(s->error);
+    s->ended_ns = hki_now_ns();
     atomic_store(&s->is_done, true);
 }
 
@@ -96,6 +108,7 @@ hk_status hki_scoring_begin(hki_scoring *s) {
     HKI_TRY(hki_scoring_settle(e)); // one at a time, of whichever name
     HKI_TRY(hki_weights_get(e, &ask, &s->weights));
     atomic_store(&s->is_done, false);
+    s->begun_ns = hki_now_ns();
     HKI_TRY(hki_thread_start(score, s, -1, "hooke-score", &s->thread));
     e->scoring = s;
     return HK_OK;

@@ -94,7 +94,8 @@ static hk_status evaluator_after(void *state, hk_run *run) {
     const bool due = is_due(v, run);
     bool busy;
     HKI_TRY(take_result(v, run, due, &busy));
-    if (!due || busy)
+    if (!due || busy ||
+        (!decides(run) && v->scoring != NULL && hki_scoring_rests(v->scoring)))
         return HK_OK;
     const bool everybody = (v->o.weights & HK_WEIGHTS_LOCAL) != 0;
     return run->loop->coupled || everybody || rates(v, run->e)
