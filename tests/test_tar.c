@@ -1,52 +1,6 @@
 // test_tar.c - tar shards: samples, every kind of header and field, names that
 // are refused, damage at every byte.
-#include "hk_files.h"
-
-// ---- making archives -------------------------------------------------------
-
-static void seal(uint8_t *block) {
-    unsigned sum = 0;
-    memset(block + 148, ' ', 8);
-    for (int i = 0; i < 512; i++)
-        sum += block[i];
-    snprintf((char *)block + 148, 8, "%06o", sum);
-}
-
-static void put_block(hki_buf *b, const void *bytes, size_t size) {
-    uint8_t block[512] = {0};
-    for (size_t at = 0; at < size; at += 512) {
-        const size_t n = HKI_MIN(size - at, (size_t)512);
-        memset(block, 0, sizeof block);
-        memcpy(block, (const uint8_t *)bytes + at, n);
-        assert_ok(hki_buf_add(b, block, sizeof block));
-    }
-}
-
-static void put_header(hki_buf *b, const char *prefix, const char *name,
-                       char type, size_t size) {
-    uint8_t h[512] = {0};
-    memcpy(h, name, HKI_MIN(strlen(name), (size_t)100));
-    snprintf((char *)h + 100, 8, "%07o", 0644);
-    snprintf((char *)h + 124, 12, "%011o", (unsigned)size);
-    h[156] = (uint8_t)type;
-    memcpy(h + 257,
-           "ustar\0"
-           "00",
-           8);
-    memcpy(h + 345, prefix, strlen(prefix));
-    seal(h);
-    assert_ok(hki_buf_add(b, h, sizeof h));
-}
-
-static void put_member(hki_buf *b, const char *name, const char *text) {
-    put_header(b, "", name, '0', strlen(text));
-    put_block(b, text, strlen(text));
-}
-
-static void put_end(hki_buf *b) {
-    const uint8_t zeros[1024] = {0};
-    assert_ok(hki_buf_add(b, zeros, sizeof zeros));
-}
+#include "tar_util.h"
 
 static const hk_tar_field fields[] = {
     {.name = "text", .extension = "txt", .kind = HK_TAR_BYTES},
@@ -79,25 +33,25 @@ static void check(const char *what, const hki_buf *tar, const char *expected) {
 static void test_samples(void **state) {
     (void)state;
     hki_buf b = {0};
-    put_member(&b, "a.txt", "first");
-    put_member(&b, "a.cls", "7");
-    put_member(&b, "README", "no sample");
-    put_member(&b, "b.cls", " 8\n");
-    put_member(&b, "b.json", "{}");
-    put_member(&b, "b.TXT", "second");
-    put_member(&b, ".hidden", "no sample");
-    put_member(&b, "dir.d/c.txt", "third");
-    put_member(&b, "dir.d/c.cls", "9");
-    put_member(&b, "dir.d/c.seg.png", "x");
-    put_end(&b);
+    tar_member(&b, "a.txt", "first");
+    tar_member(&b, "a.cls", "7");
+    tar_member(&b, "README", "no sample");
+    tar_member(&b, "b.cls", " 8\n");
+    tar_member(&b, "b.json", "{}");
+    tar_member(&b, "b.TXT", "second");
+    tar_member(&b, ".hidden", "no sample");
+    tar_member(&b, "dir.d/c.txt", "third");
+    tar_member(&b, "dir.d/c.cls", "9");
+    tar_member(&b, "dir.d/c.seg.png", "x");
+    tar_end(&b);
     check("samples", &b, "'a';'first';7 'b';'second';8 'dir.d/c';'third';9");
     hki_buf_deinit(&b);
-    put_end(&b);
+    tar_end(&b);
     check("nothing", &b, "");
     hki_buf_deinit(&b);
     // Without an end, as `cat` and streams leave it.
-    put_member(&b, "a.txt", "first");
-    put_member(&b, "a.cls", "7");
+    tar_member(&b, "a.txt", "first");
+    tar_member(&b, "a.cls", "7");
     check("no end", &b, "'a';'first';7");
     b.size -= 511; // nor the filling of the last block
     check("no filling", &b, "'a';'first';7");
@@ -111,42 +65,42 @@ static void test_headers(void **state) {
     hki_buf b = {0};
     char long_name[300];
     // Folders, links and devices in between.
-    put_header(&b, "", "a/", '5', 0);
-    put_header(&b, "", "a.txt", '2', 0);
-    put_header(&b, "", "a.dev", '3', 0);
-    put_header(&b, "", "fifo", '6', 0);
-    put_header(&b, "folder", "a.txt", '0', 5);
-    put_block(&b, "first", 5);
-    put_header(&b, "folder", "a.cls", 0, 1); // the old type of a file
-    put_block(&b, "1", 1);
+    tar_header(&b, "", "a/", '5', 0);
+    tar_header(&b, "", "a.txt", '2', 0);
+    tar_header(&b, "", "a.dev", '3', 0);
+    tar_header(&b, "", "fifo", '6', 0);
+    tar_header(&b, "folder", "a.txt", '0', 5);
+    tar_block(&b, "first", 5);
+    tar_header(&b, "folder", "a.cls", 0, 1); // the old type of a file
+    tar_block(&b, "1", 1);
     // GNU's long names.
     memset(long_name, 'x', 250);
     memcpy(long_name + 250, ".txt", 5);
-    put_header(&b, "", "././@LongLink", 'L', 255);
-    put_block(&b, long_name, 255);
-    put_member(&b, "cut off", "long");
+    tar_header(&b, "", "././@LongLink", 'L', 255);
+    tar_block(&b, long_name, 255);
+    tar_member(&b, "cut off", "long");
     memcpy(long_name + 250, ".cls", 5);
-    put_header(&b, "", "././@LongLink", 'L', 255);
-    put_block(&b, long_name, 255);
-    put_member(&b, "cut off", "2");
+    tar_header(&b, "", "././@LongLink", 'L', 255);
+    tar_block(&b, long_name, 255);
+    tar_member(&b, "cut off", "2");
     // pax: a path, a size, and keys that nobody needs.
     static const char pax[] = "14 path=p.txt\n14 mtime=1.25\n9 size=3\n";
-    put_header(&b, "", "PaxHeader", 'x', strlen(pax));
-    put_block(&b, pax, strlen(pax));
-    put_header(&b, "", "other", '0', 0); // the size is in the pax header
-    put_block(&b, "pax", 3);
-    put_header(&b, "", "global", 'g', 17);
-    put_block(&b, "17 comment=hello\n", 17);
-    put_member(&b, "p.cls", "3");
+    tar_header(&b, "", "PaxHeader", 'x', strlen(pax));
+    tar_block(&b, pax, strlen(pax));
+    tar_header(&b, "", "other", '0', 0); // the size is in the pax header
+    tar_block(&b, "pax", 3);
+    tar_header(&b, "", "global", 'g', 17);
+    tar_block(&b, "17 comment=hello\n", 17);
+    tar_member(&b, "p.cls", "3");
     // A size in binary.
-    put_header(&b, "", "q.txt", '0', 0);
+    tar_header(&b, "", "q.txt", '0', 0);
     memset(b.data + b.size - 512 + 124, 0, 12);
     b.data[b.size - 512 + 124] = (char)0x80;
     b.data[b.size - 512 + 135] = 6;
-    seal((uint8_t *)b.data + b.size - 512);
-    put_block(&b, "binary", 6);
-    put_member(&b, "q.cls", "4");
-    put_end(&b);
+    tar_seal((uint8_t *)b.data + b.size - 512);
+    tar_block(&b, "binary", 6);
+    tar_member(&b, "q.cls", "4");
+    tar_end(&b);
     hki_buf expected = {0};
     assert_ok(hki_buf_printf(&expected,
                              "'folder/a';'first';1 '%.250s';'long';2 "
@@ -167,12 +121,12 @@ static void test_names(void **state) {
         hk_bed b;
         hki_buf t = {0};
         hk_bed_make(&b);
-        put_member(&t, "a.txt", "first");
-        put_member(&t, "a.cls", "1");
-        put_member(&t, bad[i], "evil");
-        put_member(&t, "b.txt", "second");
-        put_member(&t, "b.cls", "2");
-        put_end(&t);
+        tar_member(&t, "a.txt", "first");
+        tar_member(&t, "a.cls", "1");
+        tar_member(&t, bad[i], "evil");
+        tar_member(&t, "b.txt", "second");
+        tar_member(&t, "b.cls", "2");
+        tar_end(&t);
         hk_bed_add(&b, "evil.tar", t.data, t.size);
         hk_check_fault(bad[i], hk_data_tar(b.files, 1, fields, 2, NULL),
                        "HK_E_DATA", "evil.tar|record 0|byte 2560|its name");
@@ -188,10 +142,10 @@ static void test_names(void **state) {
     }
     // Dots that lead nowhere.
     hki_buf t = {0};
-    put_member(&t, "..a/b..txt", "x");
-    put_member(&t, "./c.txt", "y");
-    put_member(&t, "./c.cls", "5");
-    put_end(&t);
+    tar_member(&t, "..a/b..txt", "x");
+    tar_member(&t, "./c.txt", "y");
+    tar_member(&t, "./c.cls", "5");
+    tar_end(&t);
     hk_bed b;
     hk_bed_make(&b);
     hk_bed_add(&b, "dots.tar", t.data, t.size);
@@ -230,10 +184,10 @@ static void test_faults(void **state) {
             const size_t n = strcspn(p, "="), m = strcspn(p + n, " ");
             snprintf(name, sizeof name, "%.*s", (int)n, p);
             snprintf(text, sizeof text, "%.*s", (int)m - 1, p + n + 1);
-            put_member(&t, name, text);
+            tar_member(&t, name, text);
             p += n + m + (p[n + m] == ' ');
         }
-        put_end(&t);
+        tar_end(&t);
         hk_bed_add(&b, "f.tar", t.data, t.size);
         hk_check_fault(cases[i].name, hk_data_tar(b.files, 1, fields, 2, NULL),
                        cases[i].fail, cases[i].words);
@@ -256,13 +210,13 @@ static void test_faults(void **state) {
 static void test_damage(void **state) {
     (void)state;
     hki_buf t = {0};
-    put_member(&t, "a.txt", "first");
-    put_member(&t, "a.cls", "1");
-    put_header(&t, "", "././@LongLink", 'L', 6);
-    put_block(&t, "b.txt", 6);
-    put_member(&t, "x", "second");
-    put_member(&t, "b.cls", "2");
-    put_end(&t);
+    tar_member(&t, "a.txt", "first");
+    tar_member(&t, "a.cls", "1");
+    tar_header(&t, "", "././@LongLink", 'L', 6);
+    tar_block(&t, "b.txt", 6);
+    tar_member(&t, "x", "second");
+    tar_member(&t, "b.cls", "2");
+    tar_end(&t);
     const size_t whole = t.size;
     for (size_t i = 0; i < whole; i += i % 512 < 160 ? 1 : 37) {
         hk_bed b;
@@ -291,7 +245,7 @@ static void test_damage(void **state) {
     t.data[124] = (char)0x80;
     t.data[125] = t.data[126] = t.data[127] = 0;
     t.data[128] = 0x7f;
-    seal((uint8_t *)t.data);
+    tar_seal((uint8_t *)t.data);
     hk_bed_add(&b, "huge.tar", t.data, whole);
     hk_check_fault("huge", hk_data_tar(b.files, 1, fields, 2, NULL),
                    "HK_E_DATA", "huge.tar|record 0");
@@ -302,8 +256,8 @@ static void test_damage(void **state) {
 // ---- pictures and arrays ---------------------------------------------------
 
 static void put_bytes(hki_buf *b, const char *name, const hki_buf *data) {
-    put_header(b, "", name, '0', data->size);
-    put_block(b, data->data, data->size);
+    tar_header(b, "", name, '0', data->size);
+    tar_block(b, data->data, data->size);
 }
 
 static void test_pictures(void **state) {
@@ -323,11 +277,11 @@ static void test_pictures(void **state) {
     hk_bed_make(&b);
     put_bytes(&t, "a.png", &png);
     put_bytes(&t, "a.npy", &npy);
-    put_member(&t, "b.png", "no picture");
+    tar_member(&t, "b.png", "no picture");
     put_bytes(&t, "b.npy", &npy);
     put_bytes(&t, "c.jpeg", &png); // by its bytes, not by its name
     put_bytes(&t, "c.npy", &npy);
-    put_end(&t);
+    tar_end(&t);
     hk_bed_add(&b, "p.tar", t.data, t.size);
     hk_tar_field f[] = {
         {.name = "image",
@@ -378,7 +332,7 @@ static void test_refused(void **state) {
     hk_bed b;
     hki_buf t = {0};
     hk_bed_make(&b);
-    put_end(&t);
+    tar_end(&t);
     hk_bed_add(&b, "e.tar", t.data, t.size);
     const hk_tar_field bad[] = {
         {.name = NULL, .extension = "a", .kind = HK_TAR_BYTES},
@@ -446,13 +400,13 @@ static void test_positions(void **state) {
     for (int i = 0; i < 4; i++) {
         char name[32], text[8];
         snprintf(text, sizeof text, "%d", i);
-        put_member(&t, "junk", "passed over");
+        tar_member(&t, "junk", "passed over");
         snprintf(name, sizeof name, "s%d.txt", i);
-        put_member(&t, name, "a text that is longer than a cell");
+        tar_member(&t, name, "a text that is longer than a cell");
         snprintf(name, sizeof name, "s%d.cls", i);
-        put_member(&t, name, text);
+        tar_member(&t, name, text);
     }
-    put_end(&t);
+    tar_end(&t);
     hk_bed_add(&b, "a.tar", t.data, t.size);
     hk_bed_packed(&b, "b.tar.gz", HKI_GZIP, t.data, t.size);
     assert_int_equal(hk_check_stops("tar", make_samples, &b), 8);

@@ -24,6 +24,7 @@ FOR_TESTS = {
     "hki_io_count": "file calls that fail",
     "hki_io_fail_at": "file calls that fail",
     "hki_io_fault_hit": "file calls that fail",
+    "hki_input_bytes": "bytes read: every one once",
     "hki_io_replace": "a disk that loses what was not synced",
     "hki_saver_set_clock": "time that passes",
     "hki_data_lease": "ranges of data that a center lends",

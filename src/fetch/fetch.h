@@ -21,6 +21,8 @@ hk_status hki_input_read(hki_input *in, void *out, size_t capacity,
 // *got is less at the end only. size: at most HKI_INPUT_PEEK.
 #define HKI_INPUT_PEEK 128
 hk_status hki_input_peek(hki_input *in, void *out, size_t size, size_t *got);
+// Bytes that this process has read through inputs so far.
+uint64_t hki_input_bytes(void);
 // HK_E_DATA behind the end, HK_E_IO where there is no going, as in a pipe.
 hk_status hki_input_seek(hki_input *in, uint64_t position);
 

@@ -1,6 +1,7 @@
 // opened.c - inputs: files of this machine.
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
@@ -16,12 +17,20 @@ struct hki_input {
     size_t head_begin, head_end;
 };
 
+static atomic_uint_fast64_t bytes_read;
+
+uint64_t hki_input_bytes(void) {
+    return atomic_load_explicit(&bytes_read, memory_order_relaxed);
+}
+
 static hk_status read_some(const hki_input *in, void *out, size_t capacity,
                            size_t *got) {
     for (;;) {
         const ssize_t n = read(in->fd, out, HKI_MIN(capacity, MOST));
         if (n >= 0) {
             *got = (size_t)n;
+            atomic_fetch_add_explicit(&bytes_read, (uint64_t)n,
+                                      memory_order_relaxed);
             return HK_OK;
         }
         if (errno != EINTR)

@@ -1,6 +1,7 @@
 // csv.c - CSV files as a dataset: options, and the source at work.
 #include "data/csv/csv.h"
 #include "data/core/pipeline.h"
+#include "data/files/division.h"
 
 void hk_csv_options_init(hk_csv_options *opt, size_t struct_size) {
     const hk_csv_options d = {
@@ -181,7 +182,7 @@ static hk_status next_block(hki_node *n) {
     HKI_TRY(hki_node_block(n, BLOCK_ROWS, 0, &b));
     set_places(s, hki_box_rows(b), n->d->spec.count);
     s->begin = (position){s->r.r.file, s->r.r.record, s->r.r.offset};
-    n->number -= before;
+    const int64_t number = n->number - before;
     hk_status e = good_rows(n, 0, BLOCK_ROWS, &got);
     if (e == HK_OK && got <= before)
         e = hki_fail(HK_E_DATA, "csv: the file has changed since the position "
@@ -190,6 +191,9 @@ static hk_status next_block(hki_node *n) {
         hki_box_release(b);
         return e;
     }
+    // A row that was left out before the block was so the first time, too.
+    if (before > 0)
+        n->number = number;
     b->first = hki_node_stamp(n, n->number);
     b->n_rows = got;
     n->number += before;
@@ -235,7 +239,6 @@ static hk_status source_save(hki_node *n, hki_saver *w) {
     }
     hki_file_reader_save(&at, w);
     hki_save_i64(w, s->block != NULL ? s->given : s->restore);
-    hki_save_i64(w, n->number);
     return HK_OK;
 }
 
@@ -243,10 +246,63 @@ static hk_status source_restore(hki_node *n, hki_restorer *r) {
     source *const s = n->state;
     HKI_TRY(hki_file_reader_restore(&s->r.r, r));
     hki_csv_reader_moved(&s->r);
-    s->restore = hki_restore_i64(r, 0, BLOCK_ROWS - 1);
-    n->number =
-        hki_restore_i64(r, s->restore, (INT64_C(1) << HKI_STAMP_PASS) - 1);
+    s->restore = hki_restore_i64(r, 0, HKI_MIN(n->number, BLOCK_ROWS - 1));
     return hki_restorer_status(r);
+}
+
+// ---- division --------------------------------------------------------------
+
+static hk_status cut_rows(hki_csv_reader *r, hki_cut *out) {
+    for (;;) {
+        hk_status s = hki_csv_find_row(r);
+        if (s == HK_E_END)
+            return HK_OK;
+        if (s == HK_OK) {
+            HKI_TRY(hki_cut_record(out, r->r.offset, r->r.record));
+            s = hki_csv_pass_row(r);
+        }
+        if (s == HK_OK)
+            continue;
+        if (hki_csv_is_hidden(r)) // what follows belongs to the last unit
+            return s == HK_E_NO_MEMORY || s == HK_E_IO ? s : HK_OK;
+        HKI_TRY(hki_csv_skip(r));
+    }
+}
+
+static hk_status cut(const void *config, size_t file, hki_cut *out) {
+    hki_csv_reader r;
+    hk_status s = hki_csv_reader_init(
+        &r, config, HKI_ISA_PICK(hki_isa_best(), hki_csv_kernels_table));
+    r.r.file = file;
+    if (s == HK_OK)
+        s = hki_csv_open_file(&r);
+    if (s == HK_OK) {
+        hki_cut_begin(out, r.r.stream);
+        s = cut_rows(&r, out);
+        hki_cut_end(out, r.r.record);
+    }
+    hki_csv_reader_deinit(&r);
+    return s;
+}
+
+static int64_t source_units(const hk_dataset *d) {
+    const hki_csv *const c = d->config;
+    const int64_t form[] = {c->skip_lines,      c->header,  c->delimiter,
+                            c->quote,           c->comment, c->trim,
+                            c->keep_blank_lines};
+    return hki_division_units(
+        &c->files,
+        &(hki_cutter){hki_key("csv", HKI_COUNT(form), form), cut, c});
+}
+
+static hk_status source_seek(hki_node *n, int64_t unit, int64_t *first) {
+    const hki_csv *const c = n->d->config;
+    source *const s = n->state;
+    const hki_span span = hki_division_span(&c->files, unit);
+    drop_block(s);
+    hki_csv_reader_moved(&s->r);
+    *first = span.number;
+    return hki_file_reader_bound(&s->r.r, &span);
 }
 
 static const hki_node_ops ops = {
@@ -258,6 +314,8 @@ static const hki_node_ops ops = {
     .start = source_start,
     .pull = source_pull,
     .fill = source_fill,
+    .units = source_units,
+    .seek = source_seek,
     .save = source_save,
     .restore = source_restore,
 };

@@ -172,6 +172,17 @@ void hki_csv_reader_moved(hki_csv_reader *c);
 hk_status hki_csv_rows(hki_csv_reader *c, const hki_csv_place *places,
                        int64_t row, int64_t want, int64_t *got);
 hk_status hki_csv_skip(hki_csv_reader *c);
+// After a fault: no row can be found behind it in the file.
+static inline bool hki_csv_is_hidden(const hki_csv_reader *c) {
+    return c->resume == 0 && !c->resume_line;
+}
+// Opens the file at hand and passes its header.
+hk_status hki_csv_open_file(hki_csv_reader *c);
+// Goes to the next line that is a row, with an index that begins before it.
+// HK_E_END at the end of the file.
+hk_status hki_csv_find_row(hki_csv_reader *c);
+// Passes the row at hand, whatever its fields hold. Faults as of hki_csv_rows.
+hk_status hki_csv_pass_row(hki_csv_reader *c);
 // The next row as fields, for headers and type inference: calls visit for each
 // field. HK_E_END at the end of the first file.
 typedef hk_status (*hki_csv_visit)(void *user, size_t field,

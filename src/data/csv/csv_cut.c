@@ -38,6 +38,30 @@ static hk_status index_room(hki_csv_reader *c, size_t n) {
     return HK_OK;
 }
 
+// Indexes up to c->stretch bytes from the row at hand on; `least` of them have
+// to be in the window if the file has them.
+static hk_status index_stretch(hki_csv_reader *c, size_t least) {
+    hki_file_reader *const r = &c->r;
+    if (hki_file_reader_left(r) < c->stretch)
+        HKI_TRY(hki_file_reader_more(r, least));
+    size_t n = HKI_MIN(hki_file_reader_left(r), c->stretch);
+    const bool closed = r->at_end && n == hki_file_reader_left(r);
+    if (closed) {
+        r->data[r->end] = '\n'; // the padding has room for it
+        n++;
+    }
+    HKI_TRY(index_room(c, n));
+    const uint8_t quote =
+        c->csv->quote != 0 ? c->csv->quote : c->csv->delimiter;
+    c->n_index = c->k->index(r->data + r->begin, n, c->csv->delimiter, quote,
+                             c->index, &c->plain);
+    c->at = 0;
+    c->origin = r->begin;
+    c->indexed = n;
+    c->closed = closed;
+    return HK_OK;
+}
+
 hk_status hki_csv_index_more(hki_csv_reader *c) {
     hki_file_reader *const r = &c->r;
     const uint64_t limit = c->csv->files.opt.max_record_bytes;
@@ -50,24 +74,10 @@ hk_status hki_csv_index_more(hki_csv_reader *c) {
             r, HK_E_DATA, 0, "the row is longer than the limit of %llu bytes",
             (unsigned long long)limit);
     c->stretch = stuck ? HKI_MIN(c->stretch * 2, UINT32_MAX / 2) : STRETCH;
-    if (hki_file_reader_left(r) < c->stretch)
-        HKI_TRY(hki_file_reader_more(r, stuck ? c->stretch : 1));
-    size_t n = HKI_MIN(hki_file_reader_left(r), c->stretch);
-    c->closed = false;
-    if (r->at_end && n == hki_file_reader_left(r)) {
-        r->data[r->end] = '\n'; // the padding has room for it
-        c->closed = true;
-        n++;
-    }
-    HKI_TRY(index_room(c, n));
-    const uint8_t quote =
-        c->csv->quote != 0 ? c->csv->quote : c->csv->delimiter;
-    c->n_index = c->k->index(r->data + r->begin, n, c->csv->delimiter, quote,
-                             c->index, &c->plain);
-    c->at = 0;
-    c->origin = r->begin;
-    c->indexed = n;
-    return HK_OK;
+    const hk_status s = index_stretch(c, stuck ? c->stretch : 1);
+    if (s != HK_OK) // the window may have moved under the index
+        hki_csv_reader_moved(c);
+    return s;
 }
 
 void hki_csv_take(hki_csv_reader *c, size_t n, size_t used) {
@@ -250,6 +260,30 @@ hk_status hki_csv_find_row(hki_csv_reader *c) {
         if (!passes_over(c))
             return HK_OK;
         HKI_TRY(hki_csv_pass_line(c));
+    }
+}
+
+hk_status hki_csv_pass_row(hki_csv_reader *c) {
+    c->resume = 0;
+    c->resume_line = false;
+    for (;;) {
+        hki_csv_cut k = hki_csv_cut_begin(c);
+        const uint32_t *const first = k.at;
+        hki_csv_verdict v = HKI_CSV_GOOD;
+        hki_csv_field f;
+        size_t n = 0;
+        for (; v == HKI_CSV_GOOD && !k.last; n++)
+            v = hki_csv_next_field(c, &k, &f);
+        if (v == HKI_CSV_GOOD) {
+            hki_csv_take(c, k.next, (size_t)(k.at - first));
+            c->r.record++;
+            return HK_OK;
+        }
+        if (v == HKI_CSV_NO_MEMORY)
+            return HK_E_NO_MEMORY;
+        if (v != HKI_CSV_CUT_OFF)
+            return hki_csv_bad_quote(c, &k, v, n - 1);
+        HKI_TRY(hki_csv_index_more(c));
     }
 }
 

@@ -34,9 +34,6 @@ void hki_csv_trim(hki_csv_field *f);
 hk_status hki_csv_index_more(hki_csv_reader *c);
 // Takes n bytes: a row or a line with its end, `used` entries of the index.
 void hki_csv_take(hki_csv_reader *c, size_t n, size_t used);
-// Goes to the next line that is a row, with an index that begins before it.
-// HK_E_END at the end of the file.
-hk_status hki_csv_find_row(hki_csv_reader *c);
 // Passes the rest of the physical line.
 hk_status hki_csv_pass_line(hki_csv_reader *c);
 

@@ -261,7 +261,7 @@ static hk_status store_row(hki_csv_reader *c, const hki_csv_place *places,
     return HK_OK;
 }
 
-static hk_status open_file(hki_csv_reader *c) {
+hk_status hki_csv_open_file(hki_csv_reader *c) {
     bool fresh;
     if (c->r.stream != NULL)
         return HK_OK;
@@ -282,7 +282,7 @@ static hk_status open_file(hki_csv_reader *c) {
 // Any row by the general way.
 static hk_status next_row(hki_csv_reader *c, int64_t row) {
     for (;;) {
-        HKI_TRY(open_file(c));
+        HKI_TRY(hki_csv_open_file(c));
         const hk_status s = hki_csv_find_row(c);
         if (s == HK_E_END) {
             hki_file_reader_next_file(&c->r);
@@ -374,8 +374,7 @@ hk_status hki_csv_rows(hki_csv_reader *c, const hki_csv_place *places,
 }
 
 hk_status hki_csv_skip(hki_csv_reader *c) {
-    const bool hidden = c->resume == 0 && !c->resume_line;
-    if (hidden) {
+    if (hki_csv_is_hidden(c)) {
         hki_file_reader_next_file(&c->r);
         hki_csv_reader_moved(c);
         return HK_OK;

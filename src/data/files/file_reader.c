@@ -1,5 +1,5 @@
 // file_reader.c - a list of files read one after the other through one window.
-#include "data/files/file_reader.h"
+#include "data/files/division.h"
 #include "base/io.h"
 
 #define MIN_BUFFER 4096
@@ -39,10 +39,12 @@ hk_status hki_files_init(hki_files *f, const char *const *files, size_t n_files,
                          const hk_file_options *opt, const char *what) {
     *f = (hki_files){0};
     HKI_TRY(hki_file_options_get(&f->opt, opt, what));
+    HKI_TRY(hki_division_create(&f->division));
     return hki_files_match(files, n_files, &f->paths, &f->n_paths);
 }
 
 void hki_files_deinit(hki_files *f) {
+    hki_division_destroy(f->division, f->n_paths);
     hki_files_free(f->paths, f->n_paths);
     *f = (hki_files){0};
 }
@@ -150,8 +152,27 @@ static void leave(hki_file_reader *r) {
 
 void hki_file_reader_rewind(hki_file_reader *r) {
     leave(r);
+    r->bounded = false;
     r->file = 0;
     r->record = r->offset = 0;
+}
+
+hk_status hki_file_reader_bound(hki_file_reader *r, const hki_span *span) {
+    // What stands before the first record is looked at when a file is opened.
+    const bool stays =
+        r->stream != NULL && r->file == span->file && span->offset > 0;
+    if (stays)
+        HKI_TRY(hki_stream_seek(r->stream, span->offset));
+    else
+        leave(r);
+    r->begin = r->end = HKI_READER_FRONT;
+    r->at_end = false;
+    r->bounded = true;
+    r->span = *span;
+    r->file = span->file;
+    r->record = span->record;
+    r->offset = span->offset;
+    return HK_OK;
 }
 
 void hki_file_reader_next_file(hki_file_reader *r) {
@@ -173,11 +194,15 @@ hk_status hki_file_reader_open(hki_file_reader *r, bool *fresh) {
     *fresh = false;
     if (r->stream != NULL)
         return HK_OK;
-    if (r->file >= r->files->n_paths)
+    if (r->file >= r->files->n_paths || (r->bounded && r->file != r->span.file))
         return HK_E_END;
     hki_stream *stream = NULL;
-    HKI_TRY(hki_open_unpacked(hki_file_reader_path(r), &r->files->opt,
-                              r->records, &stream));
+    hk_file_options opt = r->files->opt;
+    // A packed file is one span; there is no need to look again.
+    if (r->bounded && (r->span.offset > 0 || r->span.end != UINT64_MAX))
+        opt.compression = HK_COMPRESSION_NONE;
+    HKI_TRY(
+        hki_open_unpacked(hki_file_reader_path(r), &opt, r->records, &stream));
     const hk_status s = hki_stream_seek(stream, r->offset);
     if (s != HK_OK) {
         hki_stream_close(stream);
@@ -205,6 +230,15 @@ static hk_status make_room(hki_file_reader *r) {
     return HK_OK;
 }
 
+// Bytes behind the window that may be read now.
+static size_t room_left(const hki_file_reader *r) {
+    const size_t room = r->capacity - r->end;
+    const uint64_t at = r->offset + hki_file_reader_left(r);
+    if (!r->bounded)
+        return room;
+    return at >= r->span.end ? 0 : (size_t)HKI_MIN(room, r->span.end - at);
+}
+
 hk_status hki_file_reader_more(hki_file_reader *r, size_t need) {
     if (hki_file_reader_left(r) >= need || r->at_end)
         return HK_OK;
@@ -214,8 +248,9 @@ hk_status hki_file_reader_more(hki_file_reader *r, size_t need) {
         size_t got = 0;
         if (r->end == r->capacity)
             HKI_TRY(make_room(r));
-        HKI_TRY(hki_stream_read(r->stream, r->data + r->end,
-                                r->capacity - r->end, &got));
+        if (room_left(r) > 0)
+            HKI_TRY(hki_stream_read(r->stream, r->data + r->end, room_left(r),
+                                    &got));
         r->end += got;
         r->at_end = got == 0;
     }

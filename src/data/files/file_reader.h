@@ -17,12 +17,23 @@
 #define HKI_READER_FRONT 16
 #define HKI_READER_PAD 64
 
+typedef struct hki_division hki_division; // data/files/division.h
+
 // Part of the config of a source.
 typedef struct hki_files {
     char **paths;
     size_t n_paths;
     hk_file_options opt;
+    hki_division *division;
 } hki_files;
+
+// A stretch of a file that can be read by itself.
+typedef struct hki_span {
+    size_t file;
+    uint64_t offset, end; // end UINT64_MAX: that of the file
+    uint64_t record;      // number of the first record in the file
+    int64_t number;       // the same in all files together
+} hki_span;
 
 // The paths that a list of files and patterns stands for; freed with
 // hki_files_free.
@@ -58,7 +69,9 @@ typedef struct hki_file_reader {
     uint64_t offset;
     uint8_t *data;
     size_t capacity, begin, end;
-    bool at_end; // the file has no more bytes than the window
+    bool at_end;  // the file has no more bytes than the window
+    bool bounded; // to one span
+    hki_span span;
 } hki_file_reader;
 
 hk_status hki_file_reader_init(hki_file_reader *r, const hki_files *files,
@@ -66,6 +79,8 @@ hk_status hki_file_reader_init(hki_file_reader *r, const hki_files *files,
 void hki_file_reader_deinit(hki_file_reader *r);
 // Back to the first byte of the first file; opens nothing.
 void hki_file_reader_rewind(hki_file_reader *r);
+// To the first byte of the span, which is read as if nothing else were there.
+hk_status hki_file_reader_bound(hki_file_reader *r, const hki_span *span);
 // Opens the file at hand if need be and goes to `offset` of it. *fresh: it was
 // opened, at its first byte. HK_E_END behind the last file.
 hk_status hki_file_reader_open(hki_file_reader *r, bool *fresh);

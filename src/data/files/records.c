@@ -3,7 +3,8 @@
 // Each format is one row of a table: how a file begins and how the next record
 // is found in the reader's window. The loop over files and the policy for
 // damage are the same for all.
-#include "data/files/file_reader.h"
+#include "data/files/division.h"
+#include "data/core/pipeline.h"
 
 typedef struct format format;
 
@@ -261,6 +262,7 @@ static hk_status good_next(hki_node *n, step *at) {
             if (at->resume > 0) {
                 hki_file_reader_take(&s->r, at->resume);
                 s->r.record++;
+                n->number++;
                 continue;
             }
         }
@@ -292,6 +294,57 @@ static hk_status source_restore(hki_node *n, hki_restorer *r) {
     return hki_file_reader_restore(&s->r, r);
 }
 
+// ---- division --------------------------------------------------------------
+
+static hk_status cut_records(source *s, hki_cut *out) {
+    for (;;) {
+        bool files_end;
+        step at = {0};
+        const hk_status e = try_next(s, &at, &files_end);
+        if (s->r.record == 0 && s->r.stream != NULL)
+            hki_cut_begin(out, s->r.stream);
+        if (e == HK_E_END)
+            return HK_OK;
+        HKI_TRY(hki_cut_record(out, s->r.offset, s->r.record));
+        if (e != HK_OK && at.resume == 0) // the rest belongs to the last unit
+            return e == HK_E_DATA ? HK_OK : e;
+        hki_file_reader_take(&s->r, e == HK_OK ? at.used : at.resume);
+        s->r.record++;
+    }
+}
+
+static hk_status cut(const void *config_, size_t file, hki_cut *out) {
+    const config *const c = config_;
+    source s = {.c = c};
+    hk_status e = hki_file_reader_init(&s.r, &c->files, c->format == &tfrecord);
+    s.r.file = file;
+    if (e == HK_OK)
+        e = cut_records(&s, out);
+    hki_cut_end(out, s.r.record);
+    hki_file_reader_deinit(&s.r);
+    hki_buf_deinit(&s.line);
+    return e;
+}
+
+// A footer is no part of any unit.
+static int64_t source_units(const hk_dataset *d) {
+    const config *const c = d->config;
+    if (c->footer_bytes > 0)
+        return -1;
+    const int64_t form[] = {(int64_t)c->record_bytes, (int64_t)c->header_bytes};
+    return hki_division_units(
+        &c->files,
+        &(hki_cutter){hki_key(c->format->name, HKI_COUNT(form), form), cut, c});
+}
+
+static hk_status source_seek(hki_node *n, int64_t unit, int64_t *first) {
+    source *const s = n->state;
+    const hki_span span = hki_division_span(&s->c->files, unit);
+    s->scanned = 0;
+    *first = span.number;
+    return hki_file_reader_bound(&s->r, &span);
+}
+
 static void config_destroy(void *p) {
     config *const c = p;
     if (c == NULL)
@@ -308,6 +361,8 @@ static const hki_node_ops ops = {
     .close = source_close,
     .start = source_start,
     .next = source_next,
+    .units = source_units,
+    .seek = source_seek,
     .save = source_save,
     .restore = source_restore,
 };

@@ -4,6 +4,8 @@
 // The source gives strings, so that a shuffle holds packed pictures; a
 // function behind it turns them into numbers and pixels when they are read,
 // on several threads.
+#include "data/files/division.h"
+#include "data/core/pipeline.h"
 #include "data/files/tar.h"
 
 static void config_destroy(void *p) {
@@ -171,8 +173,10 @@ static hk_status step(source *s, const hki_data_rows *rows, outcome *o) {
 }
 
 // Goes on behind damage; what is hidden takes the rest of the file along.
-static hk_status pass_damage(source *s, const outcome *o) {
+static hk_status pass_damage(hki_node *n, const outcome *o) {
+    source *const s = n->state;
     s->r.record++;
+    n->number++;
     if (o->complete)
         return HK_OK;
     s->open_sample = false;
@@ -197,7 +201,7 @@ static hk_status next_sample(hki_node *n, const hki_data_rows *rows) {
             hki_file_reader_next_file(&s->r);
         } else if (e != HK_OK) {
             HKI_TRY(hki_on_error(n->run, s->c->files.opt.on_error, e, &skip));
-            HKI_TRY(pass_damage(s, &o));
+            HKI_TRY(pass_damage(n, &o));
         } else if (o.complete) {
             s->r.record++;
             return HK_OK;
@@ -257,6 +261,65 @@ static hk_status source_restore(hki_node *n, hki_restorer *r) {
     return hki_file_reader_restore(&s->r, r);
 }
 
+// ---- division --------------------------------------------------------------
+
+// Headers alone are looked at.
+static hk_status cut_samples(source *s, hki_cut *out) {
+    for (;;) {
+        const char *extension;
+        size_t key_size;
+        bool known = true;
+        hk_status e = hki_tar_next(&s->r, &s->m, &known);
+        if (e == HK_OK && split_name(&s->m, &key_size, &extension) &&
+            (!s->open_sample || key_size != s->key_size ||
+             memcmp(s->key, s->m.name, key_size) != 0)) {
+            s->r.record += s->open_sample;
+            begin_sample(s, key_size);
+            HKI_TRY(hki_cut_record(out, s->m.start, s->r.record));
+        }
+        if (e == HK_OK)
+            e = hki_tar_pass(&s->r, &s->m);
+        if (e != HK_OK) { // the rest belongs to the last unit
+            s->r.record += s->open_sample;
+            return e == HK_E_END || e == HK_E_DATA ? HK_OK : e;
+        }
+    }
+}
+
+static hk_status cut(const void *config, size_t file, hki_cut *out) {
+    const hki_tar_set *const c = config;
+    source s = {.c = c};
+    bool fresh;
+    hk_status e = hki_zalloc_array(c->n_fields, sizeof *s.found, &s.found);
+    if (e == HK_OK)
+        e = hki_file_reader_init(&s.r, &c->files, false);
+    s.r.file = file;
+    if (e == HK_OK)
+        e = hki_file_reader_open(&s.r, &fresh);
+    if (e == HK_OK) {
+        hki_cut_begin(out, s.r.stream);
+        e = cut_samples(&s, out);
+    }
+    hki_cut_end(out, s.r.record);
+    hki_file_reader_deinit(&s.r);
+    hki_free(s.found);
+    return e;
+}
+
+static int64_t source_units(const hk_dataset *d) {
+    const hki_tar_set *const c = d->config;
+    return hki_division_units(&c->files,
+                              &(hki_cutter){hki_key("tar", 0, NULL), cut, c});
+}
+
+static hk_status source_seek(hki_node *n, int64_t unit, int64_t *first) {
+    source *const s = n->state;
+    const hki_span span = hki_division_span(&s->c->files, unit);
+    s->pending = s->open_sample = false;
+    *first = span.number;
+    return hki_file_reader_bound(&s->r, &span);
+}
+
 static const hki_node_ops ops = {
     .name = "tar",
     .destroy = config_destroy,
@@ -265,6 +328,8 @@ static const hki_node_ops ops = {
     .close = source_close,
     .start = source_start,
     .next = source_next,
+    .units = source_units,
+    .seek = source_seek,
     .save = source_save,
     .restore = source_restore,
 };

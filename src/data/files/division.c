@@ -1,0 +1,250 @@
+// division.c - where the units of files begin: found, kept and read again.
+#include "data/files/division.h"
+#include <pthread.h>
+#include <sys/stat.h>
+#include "base/io.h"
+
+#define MAGIC "HKINDEX1"
+#define HEAD (8 + 5 * 8)
+#define SUFFIX ".hooke-index"
+#define MOST_INDEX ((size_t)1 << 30)
+#define MOST_NUMBER (UINT64_C(1) << HKI_STAMP_PASS)
+// A unit is read at once: enough to be worth a request, little enough for the
+// units of a shuffle to mix well. Small files have some hundred units.
+#define UNIT_BYTES 65536
+#define LEAST_BYTES 512
+#define UNITS 256
+#define KEPT_BYTES ((uint64_t)1 << 20) // smaller files are cut again
+
+struct hki_division {
+    pthread_mutex_t lock; // while it is found out
+    bool tried, ready;
+    hki_cut *cuts;         // of each file
+    int64_t *first_unit;   // [n_files + 1]
+    int64_t *first_number; // of a record; the same
+};
+
+hk_status hki_division_create(hki_division **out) {
+    HKI_TRY(hki_zalloc_array(1, sizeof **out, out));
+    pthread_mutex_init(&(*out)->lock, NULL);
+    return HK_OK;
+}
+
+void hki_division_destroy(hki_division *v, size_t n_files) {
+    if (v == NULL)
+        return;
+    for (size_t i = 0; v->cuts != NULL && i < n_files; i++)
+        hki_free(v->cuts[i].units);
+    hki_free(v->cuts);
+    hki_free(v->first_unit);
+    hki_free(v->first_number);
+    pthread_mutex_destroy(&v->lock);
+    hki_free(v);
+}
+
+// ---- cutting ---------------------------------------------------------------
+
+void hki_cut_begin(hki_cut *c, const hki_stream *file) {
+    uint64_t size;
+    // Going to a place in a packed file means to read all before it.
+    c->unit_bytes =
+        hki_stream_size(file, &size)
+            ? HKI_MIN(HKI_MAX(size / UNITS, LEAST_BYTES), UNIT_BYTES)
+            : UINT64_MAX;
+}
+
+hk_status hki_cut_record(hki_cut *c, uint64_t offset, uint64_t record) {
+    if (c->n > 0 && offset - c->units[c->n - 1].offset < c->unit_bytes)
+        return HK_OK;
+    if (c->n == c->room) {
+        const size_t room = HKI_MAX(2 * c->room, 64);
+        HKI_TRY(hki_realloc_array(room, sizeof *c->units, &c->units));
+        c->room = room;
+    }
+    // The first unit has what comes before the first record, as a header.
+    c->units[c->n] =
+        (struct hki_cut_unit){c->n > 0 ? offset : 0, c->n > 0 ? record : 0};
+    c->n++;
+    return HK_OK;
+}
+
+void hki_cut_end(hki_cut *c, uint64_t records) {
+    c->records = records;
+}
+
+// ---- as bytes --------------------------------------------------------------
+
+hk_status hki_cut_save(const hki_cut *c, const hki_cut_mark *mark,
+                       hki_buf *out) {
+    uint8_t word[8];
+    const uint64_t head[] = {mark->key, mark->bytes, mark->time, c->records,
+                             c->n};
+    HKI_TRY(hki_buf_add(out, MAGIC, 8));
+    for (size_t i = 0; i < HKI_COUNT(head) + 2 * c->n; i++) {
+        const size_t k = i - HKI_COUNT(head);
+        hki_put_u64(word, i < HKI_COUNT(head) ? head[i]
+                          : k % 2 == 0        ? c->units[k / 2].offset
+                                              : c->units[k / 2].record);
+        HKI_TRY(hki_buf_add(out, word, sizeof word));
+    }
+    hki_put_u64(word, hki_hash(HKI_HASH_INIT, out->data, out->size));
+    return hki_buf_add(out, word, sizeof word);
+}
+
+static bool fits(const hki_cut_mark *mark, const uint8_t *p, size_t size) {
+    return size >= HEAD + 8 && memcmp(p, MAGIC, 8) == 0 &&
+           hki_get_u64(p + 8) == mark->key &&
+           hki_get_u64(p + 16) == mark->bytes &&
+           hki_get_u64(p + 24) == mark->time &&
+           hki_get_u64(p + 40) == (size - HEAD - 8) / 16 &&
+           (size - HEAD - 8) % 16 == 0 &&
+           hki_get_u64(p + size - 8) == hki_hash(HKI_HASH_INIT, p, size - 8);
+}
+
+// From the first byte on, rising, inside of the file.
+static bool in_order(const hki_cut *c, uint64_t bytes) {
+    for (size_t i = 0; i < c->n; i++) {
+        const struct hki_cut_unit *const u = &c->units[i];
+        const bool good =
+            i == 0 ? u->offset == 0 && u->record == 0
+                   : u->offset > u[-1].offset && u->record > u[-1].record;
+        if (!good || u->offset >= HKI_MAX(bytes, 1) || u->record > c->records)
+            return false;
+    }
+    return c->records < MOST_NUMBER && (c->n > 0 || c->records == 0);
+}
+
+hk_status hki_cut_restore(hki_cut *c, const hki_cut_mark *mark,
+                          const void *bytes, size_t size) {
+    const uint8_t *const p = bytes;
+    hki_cut got = {0};
+    if (!fits(mark, p, size))
+        return hki_fail(HK_E_DATA, "index: not that of the file");
+    got.records = hki_get_u64(p + 32);
+    got.n = got.room = (size_t)hki_get_u64(p + 40);
+    HKI_TRY(hki_alloc_array(got.n, sizeof *got.units, &got.units));
+    for (size_t i = 0; i < got.n; i++)
+        got.units[i] = (struct hki_cut_unit){
+            hki_get_u64(p + HEAD + 16 * i), hki_get_u64(p + HEAD + 16 * i + 8)};
+    if (!in_order(&got, mark->bytes)) {
+        hki_free(got.units);
+        return hki_fail(HK_E_DATA, "index: units that are not in the file");
+    }
+    *c = got;
+    return HK_OK;
+}
+
+// ---- beside the file -------------------------------------------------------
+
+static hk_status index_path(const char *path, char **out) {
+    char *folder = NULL;
+    HKI_TRY(hki_path_folder(path, &folder));
+    const char *const name = hki_path_name(path);
+    const size_t room = strlen(folder) + strlen(name) + sizeof SUFFIX + 2;
+    const hk_status s = hki_alloc_array(room, 1, out);
+    if (s == HK_OK)
+        snprintf(*out, room, "%s/.%s" SUFFIX, folder, name);
+    hki_free(folder);
+    return s;
+}
+
+// False: nobody can tell whether the file will still be the same.
+static bool mark_of(const char *path, uint64_t key, hki_cut_mark *out) {
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return false;
+    *out = (hki_cut_mark){key, (uint64_t)st.st_size,
+                          (uint64_t)st.st_mtim.tv_sec * 1000000000 +
+                              (uint64_t)st.st_mtim.tv_nsec};
+    return true;
+}
+
+static hk_status load(const char *path, const hki_cut_mark *mark,
+                      hki_cut *out) {
+    uint8_t *bytes = NULL;
+    size_t size;
+    HKI_TRY(hki_file_read_all(path, MOST_INDEX, &bytes, &size));
+    const hk_status s = hki_cut_restore(out, mark, bytes, size);
+    hki_free(bytes);
+    return s;
+}
+
+// It is a help, no more: that it cannot be written is no fault.
+static void keep(const char *path, const hki_cut_mark *mark, const hki_cut *c) {
+    hki_buf bytes = {0};
+    if (hki_cut_save(c, mark, &bytes) == HK_OK)
+        (void)hki_file_replace(path, bytes.data, bytes.size, false);
+    hki_buf_deinit(&bytes);
+}
+
+// ---- dividing --------------------------------------------------------------
+
+static hk_status cut_file(const hki_files *f, size_t i, const hki_cutter *how,
+                          hki_cut *out) {
+    const char *const path = f->paths[i];
+    hki_cut_mark mark = {0}, after = {0};
+    char *kept = NULL;
+    const bool known = mark_of(path, how->key, &mark);
+    const bool keeps = known && mark.bytes >= KEPT_BYTES;
+    if (keeps)
+        HKI_TRY(index_path(path, &kept));
+    hk_status s = keeps ? load(kept, &mark, out) : HK_E_NOT_FOUND;
+    if (s != HK_OK && s != HK_E_NO_MEMORY) {
+        s = how->cut(how->config, i, out);
+        if (s == HK_OK && keeps && mark_of(path, how->key, &after) &&
+            memcmp(&mark, &after, sizeof mark) == 0)
+            keep(kept, &mark, out);
+    }
+    hki_free(kept);
+    return s;
+}
+
+static hk_status divide(const hki_files *f, const hki_cutter *how) {
+    hki_division *const v = f->division;
+    const size_t n = f->n_paths;
+    HKI_TRY(hki_zalloc_array(n, sizeof *v->cuts, &v->cuts));
+    HKI_TRY(hki_zalloc_array(n + 1, sizeof *v->first_unit, &v->first_unit));
+    HKI_TRY(hki_zalloc_array(n + 1, sizeof *v->first_number, &v->first_number));
+    for (size_t i = 0; i < n; i++) {
+        HKI_TRY(cut_file(f, i, how, &v->cuts[i]));
+        v->first_unit[i + 1] = v->first_unit[i] + (int64_t)v->cuts[i].n;
+        v->first_number[i + 1] =
+            v->first_number[i] + (int64_t)v->cuts[i].records;
+        if ((uint64_t)v->first_number[i + 1] >= MOST_NUMBER)
+            return hki_fail(HK_E_OVERFLOW, "%s: too many records to number",
+                            f->paths[i]);
+    }
+    return HK_OK;
+}
+
+int64_t hki_division_units(const hki_files *f, const hki_cutter *how) {
+    hki_division *const v = f->division;
+    pthread_mutex_lock(&v->lock);
+    if (!v->tried)
+        v->ready = divide(f, how) == HK_OK;
+    v->tried = true;
+    const int64_t units = v->ready ? v->first_unit[f->n_paths] : -1;
+    pthread_mutex_unlock(&v->lock);
+    return units;
+}
+
+hki_span hki_division_span(const hki_files *f, int64_t unit) {
+    const hki_division *const v = f->division;
+    size_t low = 0, high = f->n_paths;
+    while (high - low > 1) { // first_unit[low] <= unit < first_unit[high]
+        const size_t middle = low + (high - low) / 2;
+        if (v->first_unit[middle] <= unit)
+            low = middle;
+        else
+            high = middle;
+    }
+    const hki_cut *const c = &v->cuts[low];
+    const size_t i = (size_t)(unit - v->first_unit[low]);
+    return (hki_span){
+        .file = low,
+        .offset = c->units[i].offset,
+        .end = i + 1 < c->n ? c->units[i + 1].offset : UINT64_MAX,
+        .record = c->units[i].record,
+        .number = v->first_number[low] + (int64_t)c->units[i].record,
+    };
+}

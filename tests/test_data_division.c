@@ -1,0 +1,527 @@
+// test_data_division.c - files divided into units: every record once however
+// the units are handed out, bytes read once, indexes that are kept, damaged and
+// out of date.
+#include <sys/stat.h>
+#include "data/data.h"
+#include "data/files/division.h"
+#include "fetch/fetch.h"
+#include "tar_util.h"
+
+// ---- files -----------------------------------------------------------------
+
+// Row i of a table: quoted line ends, blank lines, comments, short and long.
+static void add_row(hki_buf *b, int i) {
+    char text[256];
+    const int n =
+        i % 7 == 0 ? snprintf(text, sizeof text,
+                              "%d,\"two\nlines, \"\"%d\"\"\"\n\n", i, i)
+        : i % 5 == 0
+            ? snprintf(text, sizeof text, "%d,%*d\r\n", i, 40 + i % 60, i)
+            : snprintf(text, sizeof text, "%d,w%d\n", i, i);
+    assert_ok(hki_buf_add(b, text, (size_t)n));
+}
+
+static void make_csv(hki_buf *b, int first, int rows) {
+    assert_ok(hki_buf_add(b, "id,text\n", 8));
+    for (int i = first; i < first + rows; i++)
+        add_row(b, i);
+}
+
+static void make_tfrecord(hki_buf *b, int first, int rows) {
+    char text[256];
+    for (int i = first; i < first + rows; i++) {
+        const int n =
+            snprintf(text, sizeof text, "%d:%*d", i, 1 + i * 7 % 200, i);
+        assert_ok(hki_record_append(b, text, (size_t)n));
+    }
+}
+
+static void make_text(hki_buf *b, int first, int rows) {
+    for (int i = first; i < first + rows; i++)
+        add_row(b, i | 1024); // lines are lines, also inside of quotes
+}
+
+static void make_tar(hki_buf *b, int first, int rows) {
+    char name[64], text[128];
+    for (int i = first; i < first + rows; i++) {
+        snprintf(name, sizeof name, "s/%d.txt", i);
+        snprintf(text, sizeof text, "%d:%*d", i, 1 + i * 7 % 100, i);
+        tar_member(b, name, text);
+        snprintf(name, sizeof name, "s/%d.cls", i);
+        snprintf(text, sizeof text, "%d", i);
+        tar_member(b, name, text);
+    }
+    tar_end(b);
+}
+
+static hk_dataset *open_csv(const hk_bed *b) {
+    static const hk_csv_column columns[] = {
+        {.name = "id", .dtype = HK_I64}, {.name = "text", .dtype = HK_STRING}};
+    hk_csv_options o;
+    hk_csv_options_init(&o, sizeof o);
+    o.columns = columns;
+    o.n_columns = 2;
+    o.header = 1;
+    return hk_data_csv(b->files, b->n, &o);
+}
+
+static hk_dataset *open_tfrecord(const hk_bed *b) {
+    return hk_data_tfrecord(b->files, b->n, NULL);
+}
+
+static hk_dataset *open_text(const hk_bed *b) {
+    return hk_data_text(b->files, b->n, NULL);
+}
+
+static hk_dataset *open_tar(const hk_bed *b) {
+    static const hk_tar_field fields[] = {
+        {.name = "text", .extension = "txt", .kind = HK_TAR_BYTES},
+        {.name = "class",
+         .extension = "cls",
+         .kind = HK_TAR_NUMBER,
+         .dtype = HK_I32}};
+    return hk_data_tar(b->files, b->n, fields, 2, NULL);
+}
+
+typedef struct kind {
+    const char *name;
+    void (*make)(hki_buf *b, int first, int rows);
+    hk_dataset *(*open)(const hk_bed *b);
+} kind;
+
+static const kind kinds[] = {{"csv", make_csv, open_csv},
+                             {"tfrecord", make_tfrecord, open_tfrecord},
+                             {"text", make_text, open_text},
+                             {"tar", make_tar, open_tar}};
+
+static size_t add_file(hk_bed *b, const kind *k, int first, int rows,
+                       bool packed) {
+    char name[32];
+    hki_buf bytes = {0};
+    snprintf(name, sizeof name, "f%d", first);
+    k->make(&bytes, first, rows);
+    if (packed)
+        hk_bed_packed(b, name, HKI_GZIP, bytes.data, bytes.size);
+    else
+        hk_bed_add(b, name, bytes.data, bytes.size);
+    const size_t size = bytes.size;
+    hki_buf_deinit(&bytes);
+    return size;
+}
+
+// ---- every record once -----------------------------------------------------
+
+static int64_t first_number(const hk_element *e, const char *name) {
+    const hk_value *const v = hk_element_find(e, name);
+    return *(const int64_t *)hk_tensor_data(v->tensor);
+}
+
+// Counts the elements of a lease by their numbers.
+static void count_lease(hk_dataset *d, int *seen, int64_t n) {
+    hk_iter *const it = hk_test_iter(d);
+    const hk_element *e;
+    hk_status s;
+    while ((s = hk_iter_next(it, &e)) == HK_OK) {
+        const int64_t i = first_number(e, "#");
+        assert_in_range(i, 0, n - 1);
+        seen[i]++;
+    }
+    assert_status(s, HK_E_END);
+    hk_iter_destroy(it);
+}
+
+static hk_dataset *numbered(const kind *k, const hk_bed *b) {
+    return hk_data_enumerate(k->open(b), "#", 0);
+}
+
+static void check_leases(const kind *k, const hk_bed *b, int64_t n,
+                         int64_t chunk, int64_t seed) {
+    int *const seen = calloc((size_t)n, sizeof *seen);
+    hk_dataset *const d = numbered(k, b);
+    const int64_t units = hki_data_units(d);
+    assert_true(units > 0);
+    for (int64_t begin = 0; begin < units; begin += chunk) {
+        const hki_lease l = {
+            .epoch = 1, .begin = begin, .end = HKI_MIN(begin + chunk, units)};
+        count_lease(hki_data_lease(hk_dataset_retain(d), &l, seed), seen, n);
+    }
+    for (int64_t i = 0; i < n; i++)
+        if (seen[i] != 1)
+            fail_msg("%s: record %lld was given %d times", k->name,
+                     (long long)i, seen[i]);
+    hk_dataset_release(d);
+    free(seen);
+}
+
+// In order, all units together are the set as it is, numbers too.
+static void check_order(const kind *k, const hk_bed *b) {
+    char *const whole = hk_run_text(numbered(k, b), 1, -1);
+    char *const got = calloc(1, HK_RUN_TEXT);
+    hk_text t = {got, HK_RUN_TEXT};
+    hk_dataset *const d = numbered(k, b);
+    for (int64_t i = 0; i < hki_data_units(d); i++) {
+        const hki_lease l = {.begin = i, .end = i + 1};
+        hk_iter *const it = hk_test_iter(
+            hki_data_lease(hk_dataset_retain(d), &l, HK_SEED_NONE));
+        hk_text_add(&t, i > 0 ? " " : "");
+        hk_text_next(&t, it, -1);
+        hk_iter_destroy(it);
+    }
+    assert_string_equal(got, whole);
+    hk_dataset_release(d);
+    free(whole);
+    free(got);
+}
+
+static void test_each_once(void **state) {
+    (void)state;
+    for (size_t i = 0; i < HKI_COUNT(kinds); i++) {
+        const kind *const k = &kinds[i];
+        hk_bed b;
+        hk_bed_make(&b);
+        add_file(&b, k, 0, 150, false);
+        add_file(&b, k, 150, 1, false);
+        add_file(&b, k, 200, 100, true);
+        add_file(&b, k, 300, 70, false);
+        const int64_t rows = k->make == make_text ? 0 : 321;
+        uint64_t n = 0, skipped;
+        hk_count_run(k->open(&b), &n, &skipped);
+        if (rows > 0)
+            assert_int_equal(n, rows);
+        check_order(k, &b);
+        check_leases(k, &b, (int64_t)n, 1, 5);
+        check_leases(k, &b, (int64_t)n, 4, 6);
+        check_leases(k, &b, (int64_t)n, 1000, HK_SEED_NONE);
+        hk_bed_remove(&b);
+    }
+}
+
+// A packed file is one unit, an empty one none.
+static void test_units(void **state) {
+    (void)state;
+    for (size_t i = 0; i < HKI_COUNT(kinds); i++) {
+        hk_bed b;
+        hk_bed_make(&b);
+        add_file(&b, &kinds[i], 0, 300, true);
+        add_file(&b, &kinds[i], 300, 300, true);
+        add_file(&b, &kinds[i], 600, 0, false);
+        hk_dataset *d = kinds[i].open(&b);
+        assert_int_equal(hki_data_units(d), 2);
+        hk_dataset_release(d);
+        add_file(&b, &kinds[i], 700, 300, false);
+        d = kinds[i].open(&b);
+        assert_in_range(hki_data_units(d), 12, 300);
+        d = hk_data_shuffle(d, 10, 1, 1);
+        assert_int_equal(hki_data_units(d), -1);
+        hk_dataset_release(d);
+        hk_bed_remove(&b);
+    }
+}
+
+typedef struct stop {
+    const kind *k;
+    hk_bed bed;
+} stop;
+
+static hk_dataset *make_stopped(void *user) {
+    const stop *const s = user;
+    const hki_lease l = {.epoch = 3, .begin = 1, .end = 6};
+    hk_dataset *d = hki_data_lease(numbered(s->k, &s->bed), &l, 9);
+    return hk_data_batch(hk_data_shuffle(d, 5, 2, 0), 2, 0);
+}
+
+static void test_positions(void **state) {
+    (void)state;
+    for (size_t i = 0; i < HKI_COUNT(kinds); i++) {
+        stop s = {.k = &kinds[i]};
+        hk_bed_make(&s.bed);
+        add_file(&s.bed, s.k, 0, 60, false);
+        add_file(&s.bed, s.k, 60, 60, false);
+        assert_in_range(hk_check_stops(s.k->name, make_stopped, &s), 3, 100);
+        hk_bed_remove(&s.bed);
+    }
+}
+
+// ---- damage in the data ----------------------------------------------------
+
+// A record that is left out keeps its number: what follows is numbered alike
+// in a whole pass and in a lease.
+static void test_skipped(void **state) {
+    (void)state;
+    static const hk_csv_column column = {.name = "a", .dtype = HK_I64};
+    hk_file_options f = hk_file_defaults();
+    hk_csv_options o;
+    hk_bed b;
+    hk_bed_make(&b);
+    hk_bed_text(&b, "t.csv", "0\n1\nx\n3\n\"4\"5\n5\n");
+    f.on_error = HK_ON_ERROR_SKIP;
+    hk_csv_options_init(&o, sizeof o);
+    o.columns = &column;
+    o.n_columns = 1;
+    o.file = &f;
+    hk_check_run("skipped",
+                 hk_data_enumerate(hk_data_csv(b.files, 1, &o), "#", 0), -1,
+                 "0;0 1;1 3;3 5;5");
+    hk_dataset *d = hk_data_enumerate(hk_data_csv(b.files, 1, &o), "#", 0);
+    const hki_lease l = {.end = hki_data_units(d)};
+    hk_check_run("skipped of a lease", hki_data_lease(d, &l, HK_SEED_NONE), -1,
+                 "0;0 1;1 3;3 5;5");
+    hk_bed_remove(&b);
+}
+
+// ---- bytes -----------------------------------------------------------------
+
+// Of all leases of an epoch together.
+static void test_bytes(void **state) {
+    (void)state;
+    for (size_t i = 0; i < HKI_COUNT(kinds); i++) {
+        const kind *const k = &kinds[i];
+        const int rows = 4000;
+        hk_bed b;
+        hk_bed_make(&b);
+        size_t bytes = add_file(&b, k, 0, rows, false);
+        bytes += add_file(&b, k, rows, rows / 2, false);
+        uint64_t n = 0, skipped, records = 0;
+        hk_count_run(k->open(&b), &n, &skipped);
+        hk_dataset *const d = k->open(&b);
+        const int64_t units = hki_data_units(d), chunk = units / 16 + 1;
+        const uint64_t before = hki_input_bytes();
+        for (int64_t at = 0; at < units; at += chunk) {
+            const hki_lease l = {.begin = at,
+                                 .end = HKI_MIN(at + chunk, units)};
+            uint64_t got;
+            hk_count_run(hki_data_lease(hk_dataset_retain(d), &l, 3), &got,
+                         &skipped);
+            records += got;
+        }
+        const uint64_t read = hki_input_bytes() - before;
+        assert_int_equal(records, n);
+        if (read > bytes + bytes / 10)
+            fail_msg("%s: %llu bytes read of %zu", k->name,
+                     (unsigned long long)read, bytes);
+        hk_dataset_release(d);
+        hk_bed_remove(&b);
+    }
+}
+
+// ---- the index -------------------------------------------------------------
+
+static bool index_there(const hk_bed *b, const char *name) {
+    char path[512], full[64];
+    struct stat st;
+    snprintf(full, sizeof full, ".%s.hooke-index", name);
+    return stat(folder_path(&b->d, full, path), &st) == 0;
+}
+
+static uint64_t bytes_to_divide(const kind *k, const hk_bed *b,
+                                int64_t *units) {
+    hk_dataset *const d = k->open(b);
+    const uint64_t before = hki_input_bytes();
+    *units = hki_data_units(d);
+    const uint64_t read = hki_input_bytes() - before;
+    hk_dataset_release(d);
+    return read;
+}
+
+// Made once, beside the file; made anew for a file that has changed.
+static void test_index_kept(void **state) {
+    (void)state;
+    for (size_t i = 0; i < HKI_COUNT(kinds); i++) {
+        const kind *const k = &kinds[i];
+        hk_bed b;
+        int64_t units, again;
+        hk_bed_make(&b);
+        const int rows = k->make == make_tar ? 2000 : 90000;
+        const size_t bytes = add_file(&b, k, 0, rows, false);
+        assert_true(bytes > 1 << 20);
+        assert_true(bytes_to_divide(k, &b, &units) > bytes / 4);
+        assert_true(index_there(&b, "f0"));
+        assert_true(bytes_to_divide(k, &b, &again) < 4096);
+        assert_int_equal(again, units);
+        b.n = 0; // the same name
+        add_file(&b, k, 0, rows + rows / 4, false);
+        assert_true(bytes_to_divide(k, &b, &again) > bytes / 4);
+        assert_true(again >= units);
+        hk_bed_remove(&b);
+    }
+}
+
+// Where it cannot be written all goes on without it.
+static void test_index_refused(void **state) {
+    (void)state;
+    hk_bed b;
+    int64_t units;
+    char path[512];
+    hk_bed_make(&b);
+    add_file(&b, &kinds[0], 0, 90000, false);
+    // A folder of that name: nobody can replace it, root included.
+    assert_int_equal(mkdir(folder_path(&b.d, ".f0.hooke-index", path), 0700),
+                     0);
+    (void)bytes_to_divide(&kinds[0], &b, &units);
+    assert_in_range(units, 12, 300);
+    assert_int_equal(rmdir(path), 0);
+    hk_bed_remove(&b);
+}
+
+static hki_cut sample_cut(void) {
+    hki_cut c = {.records = 40};
+    assert_ok(hki_cut_record(&c, 7, 0));
+    for (uint64_t i = 1; i < 10; i++)
+        assert_ok(hki_cut_record(&c, i * 100, 4 * i));
+    c.records = 40;
+    return c;
+}
+
+// Every byte, every length, and fields that make no sense under a sum that
+// fits.
+static void test_index_hostile(void **state) {
+    (void)state;
+    const hki_cut_mark mark = {.key = 5, .bytes = 1000, .time = 77};
+    hki_cut c = sample_cut(), got = {0};
+    hki_buf b = {0};
+    assert_ok(hki_cut_save(&c, &mark, &b));
+    assert_ok(hki_cut_restore(&got, &mark, b.data, b.size));
+    assert_int_equal(got.n, 10);
+    assert_int_equal(got.units[9].offset, 900);
+    hki_free(got.units);
+    uint8_t *const bad = malloc(b.size);
+    for (size_t i = 0; i < b.size; i++) {
+        memcpy(bad, b.data, b.size);
+        bad[i] ^= 1;
+        assert_status(hki_cut_restore(&got, &mark, bad, b.size), HK_E_DATA);
+        assert_status(hki_cut_restore(&got, &mark, b.data, i), HK_E_DATA);
+    }
+    static const uint64_t values[] = {0,  1,   2,    39,         40,
+                                      41, 999, 1000, 1ull << 40, UINT64_MAX};
+    for (size_t at = 8; at + 16 <= b.size; at += 8)
+        for (size_t v = 0; v < HKI_COUNT(values); v++) {
+            memcpy(bad, b.data, b.size);
+            hki_put_u64(bad + at, values[v]);
+            hki_put_u64(bad + b.size - 8,
+                        hki_hash(HKI_HASH_INIT, bad, b.size - 8));
+            if (hki_cut_restore(&got, &mark, bad, b.size) != HK_OK)
+                continue;
+            for (size_t i = 0; i < got.n; i++) {
+                assert_true(got.units[i].offset < mark.bytes);
+                assert_true(i == 0 ||
+                            got.units[i].offset > got.units[i - 1].offset);
+            }
+            hki_free(got.units);
+        }
+    free(bad);
+    hki_buf_deinit(&b);
+    hki_free(c.units);
+}
+
+// ---- mixing ----------------------------------------------------------------
+
+enum {
+    CLASSES = 10,
+    PER_CLASS = 3000,
+    MIX_BATCH = 50,
+    WORKERS = 4,
+    BUFFER = 500
+};
+
+// Sum over batches of (n - expected)^2 / expected, by batch and class: about
+// CLASSES - 1 where all is mixed.
+static double unevenness(hk_dataset *d, int64_t *rows) {
+    hk_iter *const it = hk_test_iter(hk_data_batch(d, MIX_BATCH, 1));
+    const double expected = MIX_BATCH / (double)CLASSES;
+    const hk_element *e;
+    double sum = 0;
+    int64_t batches = 0;
+    while (hk_iter_next(it, &e) == HK_OK) {
+        const int64_t *const ids = hk_tensor_data(e->values[0].tensor);
+        int count[CLASSES] = {0};
+        for (int i = 0; i < MIX_BATCH; i++)
+            count[ids[i] / PER_CLASS]++;
+        for (int c = 0; c < CLASSES; c++)
+            sum += (count[c] - expected) * (count[c] - expected) / expected;
+        batches++;
+    }
+    hk_iter_destroy(it);
+    *rows += batches * MIX_BATCH;
+    return sum / (double)batches;
+}
+
+// Leases one after the other, as a worker of four gets them.
+static hk_dataset *leased(hk_dataset *d, int worker) {
+    const int64_t units = hki_data_units(d), chunk = 8;
+    hk_dataset *all = NULL;
+    for (int64_t at = worker * chunk; at < units; at += WORKERS * chunk) {
+        const hki_lease l = {.begin = at, .end = HKI_MIN(at + chunk, units)};
+        hk_dataset *const one = hki_data_lease(hk_dataset_retain(d), &l, 11);
+        all = all == NULL ? one : hk_data_concatenate(all, one);
+    }
+    hk_dataset_release(d);
+    return hk_data_shuffle(all, BUFFER, worker, 1);
+}
+
+static hk_dataset *sharded(hk_dataset *d, int worker) {
+    d = hk_data_shard(hk_data_shuffle(d, 64 * WORKERS, 1, 0), WORKERS, worker);
+    return hk_data_shuffle(d, BUFFER, worker, 1);
+}
+
+// A file sorted by class: leased ranges are mixed no worse than shares of a
+// shuffled whole.
+static void test_mixing(void **state) {
+    (void)state;
+    hk_bed b;
+    double by_lease = 0, by_share = 0;
+    int64_t n_lease = 0, n_share = 0;
+    hk_bed_make(&b);
+    add_file(&b, &kinds[0], 0, CLASSES * PER_CLASS, false);
+    for (int w = 0; w < WORKERS; w++) {
+        by_lease += unevenness(leased(open_csv(&b), w), &n_lease) / WORKERS;
+        by_share += unevenness(sharded(open_csv(&b), w), &n_share) / WORKERS;
+    }
+    assert_true(n_lease > CLASSES * PER_CLASS * 9 / 10);
+    assert_true(n_share > CLASSES * PER_CLASS * 9 / 10);
+    if (!(2 * by_lease < by_share))
+        fail_msg("unevenness %.1f of leases, %.1f of shares", by_lease,
+                 by_share);
+    hk_bed_remove(&b);
+}
+
+// ---- memory ----------------------------------------------------------------
+
+static hk_status divide_and_run(void *user) {
+    const stop *const s = user;
+    hk_dataset *d = s->k->open(&s->bed);
+    hk_status e = hk_dataset_status(d);
+    if (e == HK_OK && hki_data_units(d) < 0)
+        e = HK_E_NO_MEMORY;
+    const hki_lease l = {.begin = 0, .end = e == HK_OK ? 2 : 0};
+    if (e == HK_OK)
+        return hk_run_status(hki_data_lease(d, &l, 1));
+    hk_dataset_release(d);
+    return e;
+}
+
+static void test_alloc_failures(void **state) {
+    (void)state;
+    for (size_t i = 0; i < HKI_COUNT(kinds); i++) {
+        stop s = {.k = &kinds[i]};
+        hk_bed_make(&s.bed);
+        add_file(&s.bed, s.k, 0, 40, false);
+        hk_test_alloc_failures(s.k->name, divide_and_run, &s);
+        hk_bed_remove(&s.bed);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_each_once),
+        cmocka_unit_test(test_units),
+        cmocka_unit_test(test_positions),
+        cmocka_unit_test(test_skipped),
+        cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_index_kept),
+        cmocka_unit_test(test_index_refused),
+        cmocka_unit_test(test_index_hostile),
+        cmocka_unit_test(test_mixing),
+        cmocka_unit_test(test_alloc_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
