@@ -2,13 +2,13 @@
 """Examples to a score over a grid of rates, for the rule of rates.c.
 
     run_rates.py [--data DIR] [--problems mnist,digits] [--workers 2,4,8,16]
-                 [--grid full|rate] [--seeds 3] [--jobs CORES] [--limit SECONDS]
+                 [--grid full|rate|auto] [--seeds 3] [--jobs CORES] [--limit SECONDS]
                  [--target SCORE] [--hooke PROGRAM] [--out FILE] [--table]
 
 A point is `hooke train` with a period, a moving rate and a factor of the
 experiment's learning rate, in round-robin order on one core: the result does
 not depend on the machine, only the time does. `rate` varies the factor alone,
-with every seed; of the full grid every point runs with the first seed, the best
+with every seed, `auto` runs the rule alone; of the full grid every point runs with the first seed, the best
 three and `rates: auto` with the others. Appends a line of JSON per run to FILE (build/bench/rates.jsonl); --table
 prints, for each problem and number of workers, medians of what is there, and
 how far the rule is from the best point.
@@ -26,12 +26,14 @@ import time
 from problems import PROBLEMS, ROOT, reached
 
 AUTO = "auto"
-SCALES = (1, 2, 3, 4, 6)
+SCALES = (1, 1.5, 2, 3, 4, 6)
 BEST = 3  # points that run with every seed
 
 
 def points(grid, workers):
     """(period, moving rate, factor)."""
+    if grid == "auto":
+        return []
     if workers == 1:
         return [(2, 0.5, s) for s in (1, 2)]
     found = [(2, 0.5, s) for s in SCALES if workers <= 4 or s > 1]
@@ -166,7 +168,7 @@ def main():
                    default=["mnist", "fashion-mlp", "digits", "adult",
                             "mnist-cnn"])
     p.add_argument("--workers", type=numbers, default=[1, 2, 4, 8, 16])
-    p.add_argument("--grid", choices=("full", "rate"), default="full")
+    p.add_argument("--grid", choices=("full", "rate", "auto"), default="full")
     p.add_argument("--seeds", type=int, default=3)
     p.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     p.add_argument("--limit", type=float, default=1e9)
