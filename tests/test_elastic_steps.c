@@ -340,17 +340,19 @@ static void test_halves(void **state) {
         for (int t = 0; t < 8; t++) {
             fill_random(&r, l, w[0].g, w[0].n_train);
             assert_ok(worker_step(&w[0]));
-            const hk_grad_view g = {
-                .dense = w[0].g, .n_dense = (int64_t)w[0].n_train, .scale = 1};
+            hki_vector x = HKI_HOST_VECTOR(w[1].x, (int64_t)w[1].n);
+            hki_vector d = HKI_HOST_VECTOR(w[0].g, (int64_t)w[0].n_train);
+            const hki_grads g = {{.dense = d.host, .n_dense = d.n, .scale = 1},
+                                 &d};
             int exchanged = -1;
             int64_t step = 0;
-            assert_ok(hki_elastic_update(w[1].e, w[1].x, &g, &step));
+            assert_ok(hki_elastic_update(w[1].e, &x, &g, &step));
             assert_int_equal(step, t + 1);
             if (t >= 6) // the next update, or leave, does it
                 continue;
-            assert_ok(hki_elastic_exchange_due(w[1].e, w[1].x, &exchanged));
+            assert_ok(hki_elastic_exchange_due(w[1].e, &x, &exchanged));
             assert_int_equal(exchanged, (t + (order == HK_ORDER_TF)) % 2 == 0);
-            assert_ok(hki_elastic_exchange_due(w[1].e, w[1].x, &exchanged));
+            assert_ok(hki_elastic_exchange_due(w[1].e, &x, &exchanged));
             assert_int_equal(exchanged, 0);
             assert_memory_equal(w[1].x, w[0].x, w[0].n * sizeof(float));
         }

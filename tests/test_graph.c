@@ -956,6 +956,7 @@ static void test_feed_borrows(void **state) {
     memcpy(first, hk_tensor_data(y), sizeof first);
     data[0] = 5; // seen by the next run without a feed
     assert_ok(hk_session_run(s));
+    assert_ok(hk_session_output(s, "probabilities", &y));
     assert_memory_not_equal(first, hk_tensor_data(y), 12);
     hk_tensor_release(t);
     hk_session_destroy(s);

@@ -428,7 +428,7 @@ static void test_update_of_steps(void **state) {
         set_mixed(&m, 5);
         assert_ok(hk_ema_set(once, "num_updates", (double)n));
         assert_ok(hk_ema_set(often, "num_updates", (double)n));
-        hki_ema_update_steps(once, m.x, 10);
+        assert_ok(hki_ema_update_steps(once, m.x, 10));
         for (int i = 0; i < 10; i++)
             assert_ok(hk_ema_update(often, m.x));
         assert_true(fabsf(first(once, "w") - first(often, "w")) < 1e-5f);

@@ -23,8 +23,8 @@ KNOWS = {
     "backend": "tensor base",
     "graph": "backend tensor base",
     "nn": "graph tensor base",
-    "optim": "tensor base",
-    "elastic": "optim tensor base",
+    "optim": "backend tensor base",
+    "elastic": "optim backend tensor base",
     "train": "elastic optim nn graph tensor base",
     "transport": "base",
     "launch": "codec base",
@@ -112,7 +112,7 @@ PUBLIC = {
     "rates": "elastic",
 }
 # Internal headers that other modules may include beside <module>.h.
-SHARED = {"base/isa.h", "base/team.h", "base/io.h", "base/banned.h"}
+SHARED = {"backend/vector.h", "base/isa.h", "base/team.h", "base/io.h", "base/banned.h"}
 USERS = ("examples", "cli", "bindings")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)

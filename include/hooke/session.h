@@ -109,8 +109,11 @@ HK_API hk_status hk_session_create(hk_plan *p, const hk_session_options *opt,
 HK_API void hk_session_destroy(hk_session *s);        // NULL is allowed
 HK_API hk_plan *hk_session_plan(const hk_session *s); // borrowed
 
-// The flat vectors. params has the layout's n floats; grads has grad_count
-// (hk_session_get_info). Both stay in place for the session's life.
+// The flat vectors, in host memory, to read and to write. params has the
+// layout's n floats; grads has grad_count (hk_session_get_info). Both stay in
+// place for the session's life; where a backend has memory of its own they are
+// up to date until the next run or step, and each call brings them there. NULL
+// when its device was lost.
 HK_API float *hk_session_params(hk_session *s);
 HK_API float *hk_session_grads(hk_session *s);
 // Runs on another vector (a center, an average) from now on: borrowed,
@@ -131,7 +134,8 @@ HK_API hk_status hk_session_get_scalar(const hk_session *s, const char *name,
 // One pass: outputs and, in training, loss, gradients and state updates.
 HK_API hk_status hk_session_run(hk_session *s);
 HK_API float hk_session_loss(const hk_session *s); // of the last run
-// Value of an output after a run: borrowed, overwritten by the next run.
+// Value of an output after a run: borrowed, overwritten by the next run (or, on
+// a backend with memory of its own, by the next call).
 HK_API hk_status hk_session_output(hk_session *s, const char *name,
                                    hk_tensor **out);
 

@@ -181,9 +181,8 @@ HK_API void hk_trainer_destroy(hk_trainer *t); // NULL is allowed
 HK_API hk_status hk_trainer_insert(hk_trainer *t, hk_point point, hk_step_fn fn,
                                    void *user);
 // The steps that follow run on another session of the same model, such as one
-// for a short last batch. It has to be bound to the values of the first one
-// (hk_session_bind_params) and takes over its random state. NULL: back to the
-// first.
+// for a short last batch. It works on the values of the first one, which has to
+// live longer, and takes over its random state. NULL: back to the first.
 HK_API hk_status hk_trainer_set_session(hk_trainer *t, hk_session *s);
 // One batch: a step, or its share of one. *stop (NULL allowed): a callback
 // asked for the loop to end.

@@ -111,15 +111,23 @@ typedef struct hki_backend {
 
     // Zeroed memory, 64-byte aligned.
     hk_status (*buffer_create)(hki_device *d, size_t bytes, hki_buffer **out);
-    // Optional: a buffer over borrowed host memory. NULL where device memory
-    // is apart.
+    // Optional: a buffer over borrowed host memory. NULL where memory is apart:
+    // then buffer_rewrap and buffer_host are NULL as well, and buffer_address
+    // and vectors are not.
     hk_status (*buffer_wrap)(hki_device *d, void *host, size_t bytes,
                              hki_buffer **out);
     // Points a wrapping buffer elsewhere, without allocating.
     void (*buffer_rewrap)(hki_buffer *b, void *host, size_t bytes);
     void (*buffer_destroy)(hki_buffer *b);
-    // Host address of the buffer, NULL where there is none.
-    void *(*buffer_host)(const hki_buffer *b);
+    void *(*buffer_host)(const hki_buffer *b); // its address, for the host
+    // Its address for `vectors`; of no use to the host.
+    void *(*buffer_address)(const hki_buffer *b);
+    // What is done to vectors beside kernels (backend/vector.h).
+    const struct hki_vector_ops *vectors;
+    // For tests, may be NULL: the host is not to touch its copy of a vector
+    // until it is opened again, which fails if it has.
+    void (*host_close)(void *host, size_t bytes);
+    hk_status (*host_open)(const void *host, size_t bytes);
 
     hk_status (*queue_create)(hki_device *d, hki_queue **out);
     void (*queue_destroy)(hki_queue *q);
@@ -162,11 +170,13 @@ typedef struct hki_backend {
 
 extern const hki_backend hki_backend_reference;
 extern const hki_backend hki_backend_onednn;
+extern const hki_backend hki_backend_apart; // for tests
 
 // The engine where it is inside of this library; NULL where it is a plug-in.
 const hki_backend *hki_engine_inside(void);
 
-// By name ("reference", "onednn"; NULL: the best of this build), loaded where
+// By name ("reference", "onednn", "apart"; NULL: HOOKE_BACKEND of the
+// environment, or the best of this build), loaded where
 // it is a plug-in. HK_E_NOT_FOUND if unknown or not in this build,
 // HK_E_BACKEND where its plug-in cannot be loaded.
 hk_status hki_backend_find(const char *name, const hki_backend **out);

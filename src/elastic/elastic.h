@@ -1,4 +1,4 @@
-// elastic/elastic.h - the center table, methods and exchange kernels.
+// elastic/elastic.h - the center table and methods.
 //
 // A worker (hk_elastic) works against a center through hki_center_ops only;
 // the in-process center and remote ones implement the same table and pass
@@ -8,74 +8,11 @@
 #ifndef HKI_ELASTIC_H
 #define HKI_ELASTIC_H
 #include <pthread.h>
+#include "backend/vector.h"
 #include "base/base.h"
-#include "base/isa.h"
 #include "hooke/elastic.h"
 #include "optim/optim.h"
 #include "tensor/tensor.h"
-
-// ---- kernels ----------------------------------------------------------------
-
-// Coefficients of the delayed Nesterov step.
-typedef struct hki_delayed {
-    float inv_n;  // 1 / N
-    float beta;   // decay of the momentum
-    float weight; // of the momentum in this step
-    float rate;
-    bool update;       // the momentum takes the buffer in
-    uint32_t delay;    // N: updates of a part between those of its momentum
-    double activation; // share of the momentum in the updates between
-} hki_delayed;
-
-// All element-wise over n floats and free of fma: every level gives the bits
-// of the plain formula. Pointers of one call are to separate memory unless
-// said otherwise.
-typedef struct hki_exchange_kernels {
-    // d = alpha (x - c); x -= d; c += d
-    void (*elastic)(float *x, float *c, float alpha, int64_t n);
-    // The same; returns how many elements failed to conserve x + c within
-    // 2 ulp of max(|x|, |c|). Non-finite ones are not looked at.
-    int64_t (*elastic_checked)(float *x, float *c, float alpha, int64_t n);
-    // d = alpha (x - c); c += d. d may be x.
-    void (*difference)(const float *x, float *c, float *d, float alpha,
-                       int64_t n);
-    // c += x - view; x = view = c
-    void (*delta)(float *x, float *view, float *c, int64_t n);
-    // c += a (x - c); x = c
-    void (*meet)(float *x, float *c, float a, int64_t n);
-    // d = alpha (x - c); x -= d; sum += d
-    void (*round_elastic)(float *x, const float *c, float *sum, float alpha,
-                          int64_t n);
-    // sum += a - b
-    void (*add_difference)(float *sum, const float *a, const float *b,
-                           int64_t n);
-    void (*add)(float *y, const float *d, int64_t n);      // y += d
-    void (*subtract)(float *x, const float *d, int64_t n); // x -= d
-    // c = sum / p; sum = 0
-    void (*take_mean)(float *c, float *sum, float p, int64_t n);
-    // c += sum; sum = 0
-    void (*take_sum)(float *c, float *sum, int64_t n);
-    // z += a (c - z)
-    void (*follow)(float *z, const float *c, float a, int64_t n);
-    // g += a (x - c)
-    void (*pull)(float *g, const float *x, const float *c, float a, int64_t n);
-    // y += a g
-    void (*accumulate)(float *y, const float *g, float a, int64_t n);
-    // g = view - x; b += g / N; m = beta m + b, b = 0 on an update;
-    // c -= rate (weight m + g / N); x = view = c
-    void (*delayed)(float *x, float *view, float *c, float *m, float *b,
-                    const hki_delayed *k, int64_t n);
-    // sum[0] += |x - c|^2; with before != NULL also sum[1] += s . (c - x),
-    // sum[2] += |s|^2 for the step s = x - before
-    void (*observe)(const float *x, const float *before, const float *c,
-                    int64_t n, double sum[3]);
-} hki_exchange_kernels;
-
-HKI_ISA_DECLARE(hki_exchange_kernels, hki_exchange_kernels_table);
-
-// Resolves AUTO, refuses a level above the machine's.
-hk_status hki_exchange_kernels_pick(hk_isa isa, const char *what,
-                                    const hki_exchange_kernels **out);
 
 // ---- methods ----------------------------------------------------------------
 
@@ -279,26 +216,32 @@ int64_t hki_elastic_since(const hk_elastic *e); // not yet told to the center
 // hk_elastic_apply in two halves, for loops that do something between them:
 // the inner step with local_step += 1 (and, in the paper's order, the
 // difference from x as it was before), then the exchange if one is due.
-hk_status hki_elastic_update(hk_elastic *e, float *x, const hk_grad_view *grads,
-                             int64_t *global_step);
+hk_status hki_elastic_update(hk_elastic *e, hki_vector *x,
+                             const hki_grads *grads, int64_t *global_step);
 // *exchanged (NULL allowed): 1 after an exchange.
-hk_status hki_elastic_exchange_due(hk_elastic *e, float *x, int *exchanged);
+hk_status hki_elastic_exchange_due(hk_elastic *e, hki_vector *x,
+                                   int *exchanged);
+// hk_elastic_add_pull on vectors; g has n floats.
+hk_status hki_elastic_add_pull(hk_elastic *e, hki_vector *x, hki_vector *g,
+                               int64_t n, double scale);
+// What belongs to the worker goes home.
+hk_status hki_elastic_go_home(hk_elastic *e);
 // Does the step that comes give values to the center before it moves them (the
 // paper's order)? Does the one that was made, in its second half?
 bool hki_elastic_gives_before(const hk_elastic *e);
 bool hki_elastic_gives_after(const hk_elastic *e);
 // The norm of what it would give; not finite when a part of it is not.
-double hki_elastic_given_norm(const hk_elastic *e, const float *x);
+hk_status hki_elastic_given_norm(hk_elastic *e, hki_vector *x, double *out);
 // x := center, but for entries without one; gradients and differences under
 // way are forgotten. In a fixed order of turns it is the center that the last
 // exchange saw, as in every run, if the view is kept.
-hk_status hki_elastic_go_back(hk_elastic *e, float *x);
+hk_status hki_elastic_go_back(hk_elastic *e, hki_vector *x);
 // Between the calls that make its steps a worker rests: see hki_center_ops.
 void hki_elastic_rest(const hk_elastic *e, bool rests);
 #define HKI_MOST_PERIOD 64u
 // The period for exchanges that take so many times as long as a step.
 uint32_t hki_rates_period(double exchange_per_step);
-// hk_elastic_leave with a deadline of its own. x may be NULL without overlap.
-hk_status hki_elastic_leave(hk_elastic *e, float *x, int64_t wait_ms);
+// hk_elastic_leave with a deadline of its own. x may be empty without overlap.
+hk_status hki_elastic_leave(hk_elastic *e, hki_vector *x, int64_t wait_ms);
 
 #endif // HKI_ELASTIC_H

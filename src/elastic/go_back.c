@@ -10,52 +10,64 @@ bool hki_elastic_gives_after(const hk_elastic *e) {
     return !e->paper && e->due;
 }
 
-static double sum_squares(const float *x, int64_t n) {
-    const hki_optim_kernels *k;
-    if (hki_optim_kernels_pick(HK_ISA_AUTO, "norm", &k) != HK_OK)
-        return (double)NAN;
-    return k->sum_squares(x, n);
+// |v|^2 of the parts: of state apart from that of the rest.
+static hk_status part_squares(hk_elastic *e, hki_vector *v, double sum[2]) {
+    const hki_parts *const parts = &e->center->parts;
+    float *x;
+    HKI_TRY(hki_vector_at(v, HKI_TO_READ, &x));
+    for (size_t i = 0; i < parts->count; i++) {
+        const hki_share_part *const p = &parts->part[i];
+        const hki_chunk c = {p->begin, HKI_MIN(p->end, v->n), 0};
+        double s = 0;
+        const hki_vector_pass a = {.src = x,
+                                   .end = v->n,
+                                   .chunks = &c,
+                                   .n_chunks = c.begin < c.end,
+                                   .sums = &s};
+        HKI_TRY(e->at->ops->norms(e->at, &a));
+        sum[p->state] += s;
+    }
+    return HK_OK;
 }
 
 // State (batch norm's statistics) may be of any size, a gradient as well; what
 // is not finite makes the sum so.
-double hki_elastic_given_norm(const hk_elastic *e, const float *x) {
-    const hki_parts *const parts = &e->center->parts;
-    double weights = 0, others = 0;
-    for (size_t i = 0; i < parts->count; i++) {
-        const hki_share_part *const p = &parts->part[i];
-        const double s = sum_squares(x + p->begin, p->end - p->begin);
-        *(p->state ? &others : &weights) += s;
-    }
-    if (e->grad != NULL)
-        others += sum_squares(e->grad, hki_layout_train(e->layout));
-    return isfinite(others) ? sqrt(weights) : (double)NAN;
+hk_status hki_elastic_given_norm(hk_elastic *e, hki_vector *x, double *out) {
+    double values[2] = {0}, grad[2] = {0};
+    HKI_TRY(hki_elastic_follow(e, x->at));
+    HKI_TRY(part_squares(e, x, values));
+    if (e->grad.host != NULL)
+        HKI_TRY(part_squares(e, &e->grad, grad));
+    *out =
+        isfinite(values[1] + grad[0] + grad[1]) ? sqrt(values[0]) : (double)NAN;
+    return HK_OK;
 }
 
-static void take_view(hk_elastic *e, float *x) {
+static hk_status take_view(hk_elastic *e, float *x) {
     const hki_parts *const parts = &e->center->parts;
+    float *view;
+    HKI_TRY(hki_vector_host(&e->view, HKI_TO_READ, &view));
     for (size_t i = 0; i < parts->count; i++) {
         const hki_share_part *const p = &parts->part[i];
-        memcpy(x + p->begin, e->view + p->begin,
+        memcpy(x + p->begin, view + p->begin,
                (size_t)(p->end - p->begin) * sizeof *x);
     }
     e->all_touched = true;
+    return HK_OK;
 }
 
-hk_status hki_elastic_go_back(hk_elastic *e, float *x) {
+hk_status hki_elastic_go_back(hk_elastic *e, hki_vector *x) {
     hk_center_info info;
+    float *values, *view;
     HKI_TRY(hki_elastic_ready(e, "go back"));
     HKI_TRY(hki_overlap_drop(e));
-    e->accumulated = 0;
-    if (e->grad != NULL)
-        memset(e->grad, 0,
-               (size_t)hki_layout_train(e->layout) * sizeof *e->grad);
+    HKI_TRY(hki_elastic_clear_grad(e));
     HKI_TRY(hk_center_get_info(e->center, &info));
-    if (e->view != NULL && info.turn != HK_TURN_FREE) {
-        take_view(e, x);
-        return HK_OK;
-    }
-    HKI_TRY(e->center->ops->pull(e->center, e->m, x, e->view, e->opt.side,
+    HKI_TRY(hki_vector_host(x, HKI_TO_CHANGE, &values));
+    if (e->view.host != NULL && info.turn != HK_TURN_FREE)
+        return take_view(e, values);
+    HKI_TRY(hki_vector_host(&e->view, HKI_TO_CHANGE, &view));
+    HKI_TRY(e->center->ops->pull(e->center, e->m, values, view, e->opt.side,
                                  hki_deadline(e->opt.wait_ms),
                                  &e->center_step));
     hki_touched_clear(e);

@@ -8,7 +8,7 @@
 
 typedef struct job {
     const hki_exchange_kernels *k;
-    float *d;
+    hki_vector d;
     hki_exchange ex;
     hki_sums sums;
     int64_t taken_at, apply_at; // local steps
@@ -73,8 +73,7 @@ hk_status hki_overlap_create(hk_elastic *e) {
     e->overlap = o;
     o->e = e;
     for (size_t i = 0; i < HKI_COUNT(o->jobs); i++)
-        HKI_TRY(hki_zalloc_array((size_t)hki_layout_size(e->layout),
-                                 sizeof(float), &o->jobs[i].d));
+        HKI_TRY(hki_vector_init(&o->jobs[i].d, hki_layout_size(e->layout), 0));
     if (pthread_mutex_init(&o->lock, NULL) != 0)
         return hki_fail(HK_E_NO_MEMORY, "%s: mutex", e->name);
     o->has_lock = true;
@@ -98,8 +97,16 @@ void hki_overlap_destroy(hki_overlap *o) {
     if (o->has_lock)
         pthread_mutex_destroy(&o->lock);
     for (size_t i = 0; i < HKI_COUNT(o->jobs); i++)
-        hki_free(o->jobs[i].d);
+        hki_vector_deinit(&o->jobs[i].d);
     hki_free(o);
+}
+
+// What the thread works on stays in host memory until it is done.
+hk_status hki_overlap_follow(hk_elastic *e, const hki_place *at) {
+    hki_overlap *const o = e->overlap;
+    for (size_t i = 0; o != NULL && i < HKI_COUNT(o->jobs); i++)
+        HKI_TRY(hki_vector_follow(&o->jobs[i].d, at));
+    return HK_OK;
 }
 
 static hk_status wait_done(hk_elastic *e, job *j) {
@@ -123,7 +130,7 @@ static hk_status wait_done(hk_elastic *e, job *j) {
 }
 
 // Takes the results of the oldest job over; x NULL: forgets its d.
-static hk_status finish_job(hk_elastic *e, float *x) {
+static hk_status finish_job(hk_elastic *e, hki_vector *x) {
     hki_overlap *const o = e->overlap;
     job *const j = &o->jobs[o->applied % 2];
     HKI_TRY(wait_done(e, j));
@@ -143,7 +150,7 @@ static hk_status finish_job(hk_elastic *e, float *x) {
         e->since += j->ex.steps_done;
     }
     if (x != NULL) {
-        hki_elastic_subtract(e, x, j->d);
+        HKI_TRY(hki_elastic_subtract(e, x, &j->d));
         e->n.delay_sum += (double)(e->local_step - j->taken_at);
         e->n.delays++;
     }
@@ -152,16 +159,19 @@ static hk_status finish_job(hk_elastic *e, float *x) {
     return HK_OK;
 }
 
-hk_status hki_overlap_start(hk_elastic *e, float *x, int64_t apply_at) {
+hk_status hki_overlap_start(hk_elastic *e, hki_vector *x, int64_t apply_at) {
     hki_overlap *const o = e->overlap;
     job *const j = &o->jobs[o->started % 2];
     if (j->in_use) // the period has been shortened
         HKI_TRY(finish_job(e, x));
     const int64_t start = hki_now_ns();
-    memcpy(j->d, x, (size_t)hki_layout_size(e->layout) * sizeof *x);
-    hki_elastic_prepare(e, j->d, &j->ex);
-    j->ex.diff = j->d;
-    j->k = e->k;
+    float *values, *d;
+    HKI_TRY(hki_vector_host(x, HKI_TO_READ, &values));
+    HKI_TRY(hki_vector_host(&j->d, HKI_TO_WRITE, &d));
+    memcpy(d, values, (size_t)x->n * sizeof *d);
+    HKI_TRY(hki_elastic_prepare(e, d, &j->ex));
+    j->ex.diff = d;
+    j->k = e->home.ek;
     j->sums = (hki_sums){{0}};
     if (j->ex.observe != NULL) {
         j->ex.observe = observe_job;
@@ -182,7 +192,7 @@ hk_status hki_overlap_start(hk_elastic *e, float *x, int64_t apply_at) {
     return HK_OK;
 }
 
-hk_status hki_overlap_collect(hk_elastic *e, float *x, int64_t now) {
+hk_status hki_overlap_collect(hk_elastic *e, hki_vector *x, int64_t now) {
     hki_overlap *const o = e->overlap;
     hk_status first = HK_OK;
     while (o->applied < o->started && o->jobs[o->applied % 2].apply_at <= now) {

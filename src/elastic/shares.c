@@ -102,12 +102,3 @@ void hki_parts_deinit(hki_parts *p) {
     hki_free(p->share);
     *p = (hki_parts){0};
 }
-
-// ---- kernels ----------------------------------------------------------------
-
-hk_status hki_exchange_kernels_pick(hk_isa isa, const char *what,
-                                    const hki_exchange_kernels **out) {
-    HKI_TRY(hki_isa_resolve(what, isa, &isa));
-    *out = HKI_ISA_PICK(isa, hki_exchange_kernels_table);
-    return HK_OK;
-}

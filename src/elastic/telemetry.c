@@ -25,9 +25,10 @@ static size_t find_entry(const hk_layout *l, int64_t at) {
 void hki_elastic_observe(void *user, int64_t begin, int64_t end, const float *x,
                          const float *c) {
     hk_elastic *const e = user;
-    const float *const before = e->before != NULL ? e->before + begin : NULL;
+    const float *const before =
+        e->before.host != NULL ? e->before.host + begin : NULL;
     if (e->entry == NULL) {
-        e->k->observe(x, before, c, end - begin, e->total.s);
+        e->home.ek->observe(x, before, c, end - begin, e->total.s);
         return;
     }
     const hk_entry *entry;
@@ -38,8 +39,8 @@ void hki_elastic_observe(void *user, int64_t begin, int64_t end, const float *x,
         const int64_t low = HKI_MAX(entry->offset, begin) - begin;
         const int64_t high = HKI_MIN(entry->offset + entry->count, end) - begin;
         hki_sums part = {{0}};
-        e->k->observe(x + low, before != NULL ? before + low : NULL, c + low,
-                      high - low, part.s);
+        e->home.ek->observe(x + low, before != NULL ? before + low : NULL,
+                            c + low, high - low, part.s);
         for (size_t j = 0; j < HKI_COUNT(part.s); j++) {
             e->entry[i].s[j] += part.s[j];
             e->total.s[j] += part.s[j];

@@ -157,7 +157,7 @@ hk_status hk_elastic_set(hk_elastic *e, const char *name, double value) {
     }
     if (s == HK_OK)
         s = check_alpha(e);
-    if (s == HK_OK && e->view == NULL && hki_elastic_rho(e, 0) != 0)
+    if (s == HK_OK && e->view.host == NULL && hki_elastic_rho(e, 0) != 0)
         s = hki_fail(HK_E_STATE,
                      "%s: rho %g needs the view of the center: create with "
                      "keep_view",
@@ -191,10 +191,10 @@ void hk_elastic_destroy(hk_elastic *e) {
     hki_overlap_destroy(e->overlap);
     if (e->m.incarnation != 0) // a turn that does not come is not waited for
         (void)e->center->ops->leave(e->center, e->m, e->since, hki_deadline(0));
-    hki_free(e->view);
-    hki_free(e->diff);
-    hki_free(e->before);
-    hki_free(e->grad);
+    hki_vector_deinit(&e->view);
+    hki_vector_deinit(&e->diff);
+    hki_vector_deinit(&e->before);
+    hki_vector_deinit(&e->grad);
     hki_tables_deinit(&e->tables);
     hki_free(e->entry);
     hki_touched_destroy(e);
@@ -283,22 +283,21 @@ static hk_status check_outside(const hk_elastic *e) {
 }
 
 static hk_status create_vectors(hk_elastic *e) {
-    const size_t n = (size_t)hki_layout_size(e->layout);
+    const int64_t n = hki_layout_size(e->layout);
     const bool elastic = e->method->worker == HKI_WORKER_ELASTIC;
     const bool auto_rho = e->opt.rho == HK_ELASTIC_AUTO && elastic &&
                           e->opt.preset == HK_PRESET_TF && e->inner != NULL;
     if ((e->method->flags & HKI_METHOD_VIEW) || e->opt.keep_view || auto_rho ||
         (e->opt.rho != HK_ELASTIC_AUTO && e->opt.rho != 0))
-        HKI_TRY(hki_zalloc_array(n, sizeof(float), &e->view));
+        HKI_TRY(hki_vector_init(&e->view, n, 0));
     if (e->method->worker == HKI_WORKER_GRADIENT) {
-        HKI_TRY(hki_zalloc_array((size_t)hki_layout_train(e->layout),
-                                 sizeof(float), &e->grad));
+        HKI_TRY(hki_vector_init(&e->grad, hki_layout_train(e->layout), 0));
         HKI_TRY(hki_tables_init(&e->tables, e->layout));
     }
     if (e->paper && e->opt.overlap_steps == 0)
-        HKI_TRY(hki_zalloc_array(n, sizeof(float), &e->diff));
+        HKI_TRY(hki_vector_init(&e->diff, n, 0));
     if (e->opt.telemetry > 0 && e->opt.overlap_steps == 0 && e->inner != NULL)
-        HKI_TRY(hki_zalloc_array(n, sizeof(float), &e->before));
+        HKI_TRY(hki_vector_init(&e->before, n, 0));
     if (e->opt.telemetry > 1)
         HKI_TRY(hki_zalloc_array(hki_layout_entry_count(e->layout),
                                  sizeof *e->entry, &e->entry));
@@ -326,7 +325,8 @@ static hk_status build(hk_elastic *e, const char *name) {
                 e->method->id == HK_METHOD_ELASTIC);
     HKI_TRY(check_overlap(e));
     HKI_TRY(check_rate(e));
-    HKI_TRY(hki_exchange_kernels_pick(e->opt.isa, e->name, &e->k));
+    e->at = &e->home;
+    HKI_TRY(hki_place_home(&e->home, e->opt.isa, 1, e->name));
     HKI_TRY(create_vectors(e));
     if (e->opt.overlap_steps > 0)
         HKI_TRY(hki_overlap_create(e));
@@ -382,23 +382,48 @@ static hk_status join(hk_elastic *e, int32_t task, int64_t deadline_ns) {
     return e->center->ops->join(e->center, task, deadline_ns, &e->m);
 }
 
+hk_status hki_elastic_follow(hk_elastic *e, const hki_place *at) {
+    const hki_place *const to = at != NULL ? at : &e->home;
+    hki_vector *const list[] = {&e->view, &e->diff, &e->before, &e->grad};
+    if (e->at == to)
+        return HK_OK;
+    for (size_t i = 0; i < HKI_COUNT(list); i++)
+        HKI_TRY(hki_vector_follow(list[i], at));
+    HKI_TRY(hki_overlap_follow(e, at));
+    e->at = to;
+    return HK_OK;
+}
+
+hk_status hki_elastic_go_home(hk_elastic *e) {
+    return hki_elastic_follow(e, NULL);
+}
+
+hk_status hki_elastic_clear_grad(hk_elastic *e) {
+    float *grad;
+    e->accumulated = 0;
+    if (e->grad.host == NULL)
+        return HK_OK;
+    HKI_TRY(hki_vector_host(&e->grad, HKI_TO_WRITE, &grad));
+    memset(grad, 0, (size_t)e->grad.n * sizeof *grad);
+    return HK_OK;
+}
+
 hk_status hk_elastic_init(hk_elastic *e, float *x, int32_t task) {
     if (e == NULL || x == NULL)
         return hki_fail(HK_E_INVALID_ARG, "elastic: init: NULL argument");
+    float *view;
+    HKI_TRY(hki_vector_host(&e->view, HKI_TO_CHANGE, &view));
     const hki_center_ops *const ops = e->center->ops;
     const int64_t deadline = hki_deadline(e->opt.wait_ms);
     HKI_TRY(hki_overlap_drop(e));
     HKI_TRY(join(e, task, deadline));
     HKI_TRY(ops->init_if_empty(e->center, e->m, x, e->opt.side, deadline));
-    HKI_TRY(ops->pull(e->center, e->m, x, e->view, e->opt.side, deadline,
+    HKI_TRY(ops->pull(e->center, e->m, x, view, e->opt.side, deadline,
                       &e->center_step));
     hki_touched_clear(e);
     e->local_step = 0;
     e->due = false;
-    e->accumulated = 0;
-    if (e->grad != NULL)
-        memset(e->grad, 0,
-               (size_t)hki_layout_train(e->layout) * sizeof *e->grad);
+    HKI_TRY(hki_elastic_clear_grad(e));
     if (e->opt.synchronous)
         HKI_TRY(ops->barrier(e->center, e->m, e->opt.num_worker, deadline));
     e->n.start_ns = hki_now_ns();
@@ -412,14 +437,15 @@ void hki_elastic_rest(const hk_elastic *e, bool rests) {
         e->center->ops->rest(e->center, e->m, rests);
 }
 
-hk_status hki_elastic_leave(hk_elastic *e, float *x, int64_t wait_ms) {
+hk_status hki_elastic_leave(hk_elastic *e, hki_vector *x, int64_t wait_ms) {
     hk_status flushed = HK_OK;
     if (e->m.incarnation == 0)
         return HK_OK;
     if (e->due) // left over by the caller
         flushed = hki_elastic_exchange_due(e, x, NULL);
     if (flushed == HK_OK)
-        flushed = hk_elastic_flush(e, x);
+        flushed =
+            e->overlap != NULL ? hki_overlap_collect(e, x, INT64_MAX) : HK_OK;
     const hki_member m = e->m;
     e->m.incarnation = 0; // whatever comes of it
     const hk_status s =
@@ -431,5 +457,8 @@ hk_status hki_elastic_leave(hk_elastic *e, float *x, int64_t wait_ms) {
 
 hk_status hk_elastic_leave(hk_elastic *e, float *x) {
     HKI_TRY(hki_elastic_ready(e, "leave"));
-    return hki_elastic_leave(e, x, e->opt.wait_ms);
+    if (x == NULL && e->overlap != NULL)
+        return hki_fail(HK_E_INVALID_ARG, "%s: leave: x is NULL", e->name);
+    hki_vector v = HKI_HOST_VECTOR(x, hki_layout_size(e->layout));
+    return hki_elastic_leave(e, &v, e->opt.wait_ms);
 }

@@ -27,18 +27,19 @@ struct hk_elastic {
     hk_optimizer *inner; // borrowed; NULL: the caller makes the steps
     hk_center *center;   // borrowed
     const hki_method *method;
-    hk_layout *layout; // retained
-    const hki_exchange_kernels *k;
-    bool paper; // order
+    hk_layout *layout;   // retained
+    hki_place home;      // in host memory
+    const hki_place *at; // where the vectors are: with x
+    bool paper;          // order
     hk_log_level log_level;
     int32_t hook_task;
     double outside_rate; // learning rate of the caller's steps; 0: not told
 
-    // the layout's n floats each, NULL when not needed.
-    float *view;
-    float *diff;       // paper's order without overlap
-    float *before;     // x before a step that is followed by an exchange
-    float *grad;       // accumulated gradient, the layout's n_train floats
+    // the layout's n floats each, none (host NULL) when not needed.
+    hki_vector view;
+    hki_vector diff;   // paper's order without overlap
+    hki_vector before; // x before a step that is followed by an exchange
+    hki_vector grad;   // accumulated gradient, the layout's n_train floats
     hki_tables tables; // of grad
 
     // global_step = center_step + since: an exchange that has begun moves its
@@ -72,12 +73,16 @@ int64_t hki_elastic_step(const hk_elastic *e, const int64_t *global_step);
 // HK_E_STATE unless e has joined; `what` opens the message.
 hk_status hki_elastic_ready(const hk_elastic *e, const char *what);
 
-// Fills *ex for an exchange of x.
-void hki_elastic_prepare(hk_elastic *e, float *x, hki_exchange *ex);
+// Moves what belongs to e to where x lives; NULL: home.
+hk_status hki_elastic_follow(hk_elastic *e, const hki_place *at);
+// Sets what was accumulated to 0.
+hk_status hki_elastic_clear_grad(hk_elastic *e);
+// Fills *ex for an exchange of x, in host memory as all vectors of *ex.
+hk_status hki_elastic_prepare(hk_elastic *e, float *x, hki_exchange *ex);
 // Counts a finished exchange.
 void hki_elastic_count(hk_elastic *e, const hki_exchange *ex);
 // x -= d where it is exchanged.
-void hki_elastic_subtract(const hk_elastic *e, float *x, const float *d);
+hk_status hki_elastic_subtract(hk_elastic *e, hki_vector *x, hki_vector *d);
 
 // telemetry.c: start of an exchange, and its hki_observe_fn; user: the handle.
 void hki_elastic_observe_begin(hk_elastic *e);
@@ -97,9 +102,10 @@ void hki_touched_clear(hk_elastic *e);
 hk_status hki_overlap_create(hk_elastic *e);
 void hki_overlap_destroy(hki_overlap *o); // NULL is allowed
 // Starts an exchange of a copy of x whose d is due at local step apply_at.
-hk_status hki_overlap_start(hk_elastic *e, float *x, int64_t apply_at);
+hk_status hki_overlap_start(hk_elastic *e, hki_vector *x, int64_t apply_at);
 // Applies what is due at local step `now`; waits for it.
-hk_status hki_overlap_collect(hk_elastic *e, float *x, int64_t now);
+hk_status hki_overlap_collect(hk_elastic *e, hki_vector *x, int64_t now);
+hk_status hki_overlap_follow(hk_elastic *e, const hki_place *at);
 // Waits for and forgets what is under way.
 hk_status hki_overlap_drop(hk_elastic *e);
 

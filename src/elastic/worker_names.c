@@ -21,11 +21,14 @@ int64_t hki_elastic_global_step(const hk_elastic *e) {
 hk_status hk_elastic_get_info(const hk_elastic *e, hk_elastic_info *out) {
     if (e == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "elastic: info: NULL argument");
+    float *view;
+    HKI_TRY(
+        hki_vector_host((hki_vector *)(uintptr_t)&e->view, HKI_TO_READ, &view));
     *out = (hk_elastic_info){
         .name = e->name,
         .inner = e->inner,
         .center = e->center,
-        .view = e->view,
+        .view = view,
         .local_step = e->local_step,
         .global_step = hki_elastic_global_step(e),
         .worker = hki_elastic_worker(e),
@@ -36,13 +39,15 @@ hk_status hk_elastic_get_info(const hk_elastic *e, hk_elastic_info *out) {
 
 // ---- variables --------------------------------------------------------------
 
-// The exchanged entries of a vector of n floats, under prefix/<name>.
+// The exchanged entries of a vector, under prefix/<name>.
 static hk_status add_vector(const hk_elastic *e, const char *prefix,
-                            float *vector, int64_t n, hk_name_map *map) {
+                            hki_vector *v, hk_name_map *map) {
+    float *vector;
+    HKI_TRY(hki_vector_host(v, HKI_TO_CHANGE, &vector));
     for (size_t i = 0; vector != NULL && i < hki_layout_entry_count(e->layout);
          i++) {
         const hk_entry *const entry = hk_layout_entry(e->layout, i);
-        if (entry->dtype == HK_F32 && entry->offset < n &&
+        if (entry->dtype == HK_F32 && entry->offset < v->n &&
             e->center->parts.share[i] == HK_SHARE_EXCHANGE)
             HKI_TRY(hki_names_add(map, HK_F32, entry->shape,
                                   vector + entry->offset, "%s/%s", prefix,
@@ -65,13 +70,11 @@ hk_status hk_elastic_variables(hk_elastic *e, hk_name_map *map) {
     const hki_center_ops *const ops = e->center->ops;
     if (ops->worker_variables != NULL && e->m.incarnation != 0)
         HKI_TRY(ops->worker_variables(e->center, e->m, map));
-    HKI_TRY(add_vector(e, "local_center_variable", e->view,
-                       hki_layout_size(e->layout), map));
-    if (e->grad != NULL)
+    HKI_TRY(add_vector(e, "local_center_variable", &e->view, map));
+    if (e->grad.host != NULL)
         HKI_TRY(hki_names_add(map, HK_I64, HKI_SCALAR, &e->accumulated,
                               "gradients_accumulated"));
-    return add_vector(e, "grad_variable", e->grad, hki_layout_train(e->layout),
-                      map);
+    return add_vector(e, "grad_variable", &e->grad, map);
 }
 
 // ---- swapping saver ---------------------------------------------------------

@@ -4,13 +4,16 @@
 
 // ---- exchange ---------------------------------------------------------------
 
-void hki_elastic_prepare(hk_elastic *e, float *x, hki_exchange *ex) {
+hk_status hki_elastic_prepare(hk_elastic *e, float *x, hki_exchange *ex) {
     bool per_live;
+    float *view, *grad;
+    HKI_TRY(hki_vector_host(&e->view, HKI_TO_CHANGE, &view));
+    HKI_TRY(hki_vector_host(&e->grad, HKI_TO_READ, &grad));
     const double rate = hki_elastic_rate(e, &per_live);
     *ex = (hki_exchange){
         .x = x,
-        .view = e->view,
-        .grad = e->grad,
+        .view = view,
+        .grad = grad,
         .side = e->opt.side,
         .rate = rate,
         .grad_scale =
@@ -27,6 +30,7 @@ void hki_elastic_prepare(hk_elastic *e, float *x, hki_exchange *ex) {
         ex->observe = hki_elastic_observe;
         ex->user = e;
     }
+    return HK_OK;
 }
 
 void hki_elastic_count(hk_elastic *e, const hki_exchange *ex) {
@@ -42,18 +46,24 @@ void hki_elastic_count(hk_elastic *e, const hki_exchange *ex) {
     n->staleness_max = HKI_MAX(n->staleness_max, n->staleness);
 }
 
-void hki_elastic_subtract(const hk_elastic *e, float *x, const float *d) {
+hk_status hki_elastic_subtract(hk_elastic *e, hki_vector *x, hki_vector *d) {
     const hki_parts *const parts = &e->center->parts;
+    float *to, *from;
+    HKI_TRY(hki_elastic_follow(e, x->at));
+    HKI_TRY(hki_vector_at(x, HKI_TO_CHANGE, &to));
+    HKI_TRY(hki_vector_at(d, HKI_TO_READ, &from));
     for (size_t i = 0; i < parts->count; i++) {
         const hki_share_part *const p = &parts->part[i];
         if (p->share == HK_SHARE_EXCHANGE)
-            e->k->subtract(x + p->begin, d + p->begin, p->end - p->begin);
+            HKI_TRY(e->at->ops->subtract(e->at, to + p->begin, from + p->begin,
+                                         p->end - p->begin));
     }
+    return HK_OK;
 }
 
 // What a method wants of steps made elsewhere has been told.
 static hk_status check_told(const hk_elastic *e) {
-    if (e->grad != NULL && e->accumulated == 0)
+    if (e->grad.host != NULL && e->accumulated == 0)
         return hki_fail(HK_E_STATE,
                         "%s: method %s sends gradients: hk_elastic_gradients "
                         "comes before an exchange",
@@ -70,13 +80,20 @@ static hk_status check_told(const hk_elastic *e) {
 // center has counted the steps: they are not reported a second time, even if a
 // later chunk times out. What the exchange was to carry (gradients, touched
 // rows) is kept until all of it went through.
-static hk_status exchange_now(hk_elastic *e, float *x, float *diff) {
+static hk_status exchange_now(hk_elastic *e, hki_vector *x, hki_vector *diff) {
     hki_exchange ex;
+    float *values, *before, *d = NULL;
     const int64_t start = hki_now_ns();
     if (e->inner == NULL)
         HKI_TRY(check_told(e));
-    hki_elastic_prepare(e, x, &ex);
-    ex.diff = diff;
+    HKI_TRY(hki_elastic_follow(e, x->at));
+    HKI_TRY(hki_vector_host(
+        x, diff == NULL || diff == x ? HKI_TO_CHANGE : HKI_TO_READ, &values));
+    HKI_TRY(hki_vector_host(&e->before, HKI_TO_READ, &before));
+    if (diff != NULL) // parts that are not exchanged keep what is there
+        HKI_TRY(hki_vector_host(diff, HKI_TO_CHANGE, &d));
+    HKI_TRY(hki_elastic_prepare(e, values, &ex));
+    ex.diff = d;
     if (e->touched != NULL && !e->all_touched) {
         ex.touched = e->touched;
         ex.n_touched = e->n_touched;
@@ -95,29 +112,34 @@ static hk_status exchange_now(hk_elastic *e, float *x, float *diff) {
         hki_touched_clear(e);
     // A gradient is used up when it was applied or dropped, not when the
     // center was busy or away.
-    if (s == HK_OK && !ex.missed && e->grad != NULL) {
-        e->accumulated = 0;
-        memset(e->grad, 0,
-               (size_t)hki_layout_train(e->layout) * sizeof *e->grad);
-    }
-    return s;
+    return s == HK_OK && !ex.missed ? hki_elastic_clear_grad(e) : s;
 }
 
 // An exchange at a point where x is between two steps.
-static hk_status exchange_between(hk_elastic *e, float *x) {
+static hk_status exchange_between(hk_elastic *e, hki_vector *x) {
     if (e->overlap != NULL)
         return hki_overlap_start(e, x, e->local_step + e->opt.overlap_steps);
     return exchange_now(e, x, NULL);
+}
+
+// Where a step starts from, for telemetry.
+static hk_status keep_before(hk_elastic *e, hki_vector *x) {
+    float *to, *from;
+    if (e->before.host == NULL)
+        return HK_OK;
+    HKI_TRY(hki_elastic_follow(e, x->at));
+    HKI_TRY(hki_vector_at(&e->before, HKI_TO_WRITE, &to));
+    HKI_TRY(hki_vector_at(x, HKI_TO_READ, &from));
+    return e->at->ops->copy(e->at, to, from, e->before.n);
 }
 
 hk_status hk_elastic_exchange(hk_elastic *e, float *x) {
     HKI_TRY(hki_elastic_ready(e, "exchange"));
     if (x == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: exchange: x is NULL", e->name);
-    if (e->before != NULL) // there is no step to compare with
-        memcpy(e->before, x,
-               (size_t)hki_layout_size(e->layout) * sizeof *e->before);
-    return exchange_between(e, x);
+    hki_vector v = HKI_HOST_VECTOR(x, hki_layout_size(e->layout));
+    HKI_TRY(keep_before(e, &v)); // there is no step to compare with
+    return exchange_between(e, &v);
 }
 
 hk_status hk_elastic_flush(hk_elastic *e, float *x) {
@@ -127,18 +149,19 @@ hk_status hk_elastic_flush(hk_elastic *e, float *x) {
         return HK_OK;
     if (x == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: flush: x is NULL", e->name);
-    return hki_overlap_collect(e, x, INT64_MAX);
+    hki_vector v = HKI_HOST_VECTOR(x, hki_layout_size(e->layout));
+    return hki_overlap_collect(e, &v, INT64_MAX);
 }
 
 // ---- gradients --------------------------------------------------------------
 
-hk_status hk_elastic_add_pull(hk_elastic *e, const float *x, float *g,
-                              int64_t n, double scale) {
+hk_status hki_elastic_add_pull(hk_elastic *e, hki_vector *x, hki_vector *g,
+                               int64_t n, double scale) {
     HKI_TRY(hki_elastic_ready(e, "pull"));
     const double rho = hki_elastic_rho(e, hki_elastic_step(e, NULL));
     if (rho == 0 || n == 0)
         return HK_OK;
-    if (x == NULL || g == NULL)
+    if (x->host == NULL || g->host == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: pull: x or g is NULL", e->name);
     if (n != hki_layout_dense(e->layout) && n != hki_layout_train(e->layout))
         return hki_fail(HK_E_SHAPE,
@@ -152,14 +175,28 @@ hk_status hk_elastic_add_pull(hk_elastic *e, const float *x, float *g,
         return hki_fail(HK_E_INVALID_ARG, "%s: pull: rho %g over scale %g",
                         e->name, rho, scale);
     const hki_parts *const parts = &e->center->parts;
+    float *to, *from, *view;
+    HKI_TRY(hki_elastic_follow(e, x->at));
+    HKI_TRY(hki_vector_at(g, HKI_TO_CHANGE, &to));
+    HKI_TRY(hki_vector_at(x, HKI_TO_READ, &from));
+    HKI_TRY(hki_vector_at(&e->view, HKI_TO_READ, &view));
     for (size_t i = 0; i < parts->count; i++) {
         const hki_share_part *const p = &parts->part[i];
         const int64_t end = HKI_MIN(p->end, n);
         if (p->share == HK_SHARE_EXCHANGE && p->begin < end)
-            e->k->pull(g + p->begin, x + p->begin, e->view + p->begin, (float)a,
-                       end - p->begin);
+            HKI_TRY(e->at->ops->pull(e->at, to + p->begin, from + p->begin,
+                                     view + p->begin, (float)a,
+                                     end - p->begin));
     }
     return HK_OK;
+}
+
+hk_status hk_elastic_add_pull(hk_elastic *e, const float *x, float *g,
+                              int64_t n, double scale) {
+    HKI_TRY(hki_elastic_ready(e, "pull"));
+    hki_vector values = HKI_HOST_VECTOR(x, hki_layout_size(e->layout));
+    hki_vector grads = HKI_HOST_VECTOR(g, n);
+    return hki_elastic_add_pull(e, &values, &grads, n, scale);
 }
 
 // Checks what the inner optimizer does not get to see.
@@ -176,33 +213,42 @@ static hk_status check_grads(const hk_elastic *e, const hk_grad_view *g) {
 }
 
 // The gradients were checked.
-static void accumulate(hk_elastic *e, const hk_grad_view *g) {
+static hk_status accumulate(hk_elastic *e, const hki_grads *grads) {
+    const hk_grad_view *const g = &grads->view;
+    const hki_place *const at = e->at;
     const float scale = (float)g->scale;
+    float *sum, *dense;
+    HKI_TRY(hki_vector_at(&e->grad, HKI_TO_CHANGE, &sum));
+    HKI_TRY(hki_vector_at(grads->dense, HKI_TO_READ, &dense));
     if (g->n_dense > 0)
-        e->k->accumulate(e->grad, g->dense, scale, g->n_dense);
+        HKI_TRY(at->ops->accumulate(at, sum, dense, scale, g->n_dense));
     for (size_t i = 0; i < g->n_sparse; i++) {
         const hk_sparse_grad *const s = &g->sparse[i];
-        float *const table =
-            e->grad + hk_layout_find(e->layout, s->entry->name)->offset;
-        for (int64_t j = 0; j < s->count; j++)
-            e->k->accumulate(table + s->indices[j] * s->dim,
-                             s->rows + j * s->dim, scale, s->dim);
+        const hki_table_rows rows = {
+            .offset = hk_layout_find(e->layout, s->entry->name)->offset,
+            .dim = s->dim,
+            .indices = s->indices,
+            .rows = s->rows,
+            .count = s->count};
+        HKI_TRY(at->ops->accumulate_rows(at, sum, &rows, scale));
     }
     e->accumulated++;
+    return HK_OK;
 }
 
 // ---- steps ------------------------------------------------------------------
 
 // The part that belongs to this worker alone.
-static hk_status local_step(hk_elastic *e, float *x, const hk_grad_view *grads,
-                            int64_t step) {
-    if (e->grad != NULL)
-        HKI_TRY(check_grads(e, grads));
+static hk_status local_step(hk_elastic *e, hki_vector *x,
+                            const hki_grads *grads, int64_t step) {
+    HKI_TRY(hki_elastic_follow(e, x->at));
+    if (e->grad.host != NULL)
+        HKI_TRY(check_grads(e, &grads->view));
     if (!(e->method->flags & HKI_METHOD_NO_LOCAL))
-        HKI_TRY(hk_optimizer_apply(e->inner, x, grads, step, NULL));
-    if (e->grad != NULL)
-        accumulate(e, grads);
-    hki_touched_mark(e, grads);
+        HKI_TRY(hki_optimizer_apply(e->inner, x, grads, step, NULL));
+    if (e->grad.host != NULL)
+        HKI_TRY(accumulate(e, grads));
+    hki_touched_mark(e, &grads->view);
     e->local_step++;
     e->since++;
     return HK_OK;
@@ -211,37 +257,37 @@ static hk_status local_step(hk_elastic *e, float *x, const hk_grad_view *grads,
 // Paper's order: d comes from x before the step and moves the center at once;
 // x follows after the step (hki_elastic_exchange_due). Whatever fails, both
 // sides move by the same d.
-static hk_status step_paper(hk_elastic *e, float *x, const hk_grad_view *grads,
-                            int64_t step) {
+static hk_status step_paper(hk_elastic *e, hki_vector *x,
+                            const hki_grads *grads, int64_t step) {
     if (e->overlap != NULL) {
         HKI_TRY(
             hki_overlap_start(e, x, e->local_step + 1 + e->opt.overlap_steps));
         return local_step(e, x, grads, step);
     }
-    hk_status s = exchange_now(e, x, e->diff);
+    hk_status s = exchange_now(e, x, &e->diff);
     if (s == HK_OK)
         s = local_step(e, x, grads, step);
-    if (s != HK_OK)
-        hki_elastic_subtract(e, x, e->diff);
+    if (s != HK_OK) // after an error of a device there is no second one
+        (void)hki_elastic_subtract(e, x, &e->diff);
     return s;
 }
 
-static hk_status step(hk_elastic *e, float *x, const hk_grad_view *grads,
+static hk_status step(hk_elastic *e, hki_vector *x, const hki_grads *grads,
                       int64_t at) {
     const int64_t tau = e->opt.communication_period;
     const bool due = (e->local_step + (e->paper ? 0 : 1)) % tau == 0;
-    if (due && e->before != NULL)
-        memcpy(e->before, x,
-               (size_t)hki_layout_size(e->layout) * sizeof *e->before);
+    if (due)
+        HKI_TRY(keep_before(e, x));
     HKI_TRY(due && e->paper ? step_paper(e, x, grads, at)
                             : local_step(e, x, grads, at));
     e->due = due;
     return HK_OK;
 }
 
-hk_status hki_elastic_exchange_due(hk_elastic *e, float *x, int *exchanged) {
+hk_status hki_elastic_exchange_due(hk_elastic *e, hki_vector *x,
+                                   int *exchanged) {
     HKI_TRY(hki_elastic_ready(e, "exchange"));
-    if (x == NULL)
+    if (x->host == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: exchange: x is NULL", e->name);
     const bool due = e->due;
     e->due = false;
@@ -252,7 +298,7 @@ hk_status hki_elastic_exchange_due(hk_elastic *e, float *x, int *exchanged) {
         const hk_status own = exchange_between(e, x);
         s = s != HK_OK ? s : own;
     } else if (due && e->overlap == NULL) {
-        hki_elastic_subtract(e, x, e->diff);
+        s = hki_elastic_subtract(e, x, &e->diff);
     }
     HKI_TRY(s);
     if (exchanged != NULL)
@@ -260,19 +306,15 @@ hk_status hki_elastic_exchange_due(hk_elastic *e, float *x, int *exchanged) {
     return HK_OK;
 }
 
-hk_status hki_elastic_update(hk_elastic *e, float *x, const hk_grad_view *grads,
-                             int64_t *global_step) {
+hk_status hki_elastic_update(hk_elastic *e, hki_vector *x,
+                             const hki_grads *grads, int64_t *global_step) {
     HKI_TRY(hki_elastic_ready(e, "apply_gradients"));
     if (e->inner == NULL)
         return hki_fail(HK_E_STATE,
                         "%s: apply_gradients: there is no inner optimizer; "
                         "hk_elastic_stepped tells of the caller's steps",
                         e->name);
-    if (x == NULL || grads == NULL)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "%s: apply_gradients: x or gradients are NULL",
-                        e->name);
-    if (grads->n_dense == 0 && grads->n_sparse == 0)
+    if (grads->view.n_dense == 0 && grads->view.n_sparse == 0)
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: apply_gradients: no variable has a gradient",
                         e->name);
@@ -286,8 +328,16 @@ hk_status hki_elastic_update(hk_elastic *e, float *x, const hk_grad_view *grads,
 
 hk_status hk_elastic_apply(hk_elastic *e, float *x, const hk_grad_view *grads,
                            int64_t *global_step) {
-    HKI_TRY(hki_elastic_update(e, x, grads, global_step));
-    const hk_status s = hki_elastic_exchange_due(e, x, NULL);
+    HKI_TRY(hki_elastic_ready(e, "apply_gradients"));
+    if (x == NULL || grads == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: apply_gradients: x or gradients are NULL",
+                        e->name);
+    hki_vector values = HKI_HOST_VECTOR(x, hki_layout_size(e->layout));
+    hki_vector dense = HKI_HOST_VECTOR(grads->dense, grads->n_dense);
+    const hki_grads g = {*grads, &dense};
+    HKI_TRY(hki_elastic_update(e, &values, &g, global_step));
+    const hk_status s = hki_elastic_exchange_due(e, &values, NULL);
     if (global_step != NULL)
         *global_step = hki_elastic_global_step(e);
     return s;
@@ -322,19 +372,22 @@ hk_status hk_elastic_difference(hk_elastic *e, float *x, int64_t steps) {
                         e->name, e->method->name, e->opt.overlap_steps);
     e->local_step += steps;
     e->since += steps;
-    return exchange_now(e, x, x);
+    hki_vector v = HKI_HOST_VECTOR(x, hki_layout_size(e->layout));
+    return exchange_now(e, &v, &v);
 }
 
 hk_status hk_elastic_gradients(hk_elastic *e, const hk_grad_view *grads) {
     HKI_TRY(check_outside(e, "gradients"));
-    if (e->grad == NULL)
+    if (e->grad.host == NULL)
         return hki_fail(HK_E_UNSUPPORTED, "%s: gradients: method %s sends none",
                         e->name, e->method->name);
     if (grads == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: gradients are NULL", e->name);
     HKI_TRY(check_grads(e, grads));
-    accumulate(e, grads);
-    return HK_OK;
+    HKI_TRY(hki_elastic_follow(e, NULL));
+    hki_vector dense = HKI_HOST_VECTOR(grads->dense, grads->n_dense);
+    const hki_grads g = {*grads, &dense};
+    return accumulate(e, &g);
 }
 
 hk_status hk_elastic_stepped(hk_elastic *e, float *x, int64_t steps) {
@@ -344,5 +397,6 @@ hk_status hk_elastic_stepped(hk_elastic *e, float *x, int64_t steps) {
     e->local_step += steps;
     e->since += steps;
     e->due = e->local_step / tau > periods;
-    return hki_elastic_exchange_due(e, x, NULL);
+    hki_vector v = HKI_HOST_VECTOR(x, hki_layout_size(e->layout));
+    return hki_elastic_exchange_due(e, &v, NULL);
 }

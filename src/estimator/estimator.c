@@ -381,8 +381,7 @@ static hk_status restore_from(hk_estimator *e, hk_ckpt *c,
     for (uint32_t i = 0; i < crew->n; i++)
         crew->workers[i].resume = false; // these values count
     if (crew->ema != NULL)
-        memcpy(hki_ema_values(crew->ema), crew->model,
-               (size_t)hki_layout_size(crew->layout) * sizeof *crew->model);
+        HKI_TRY(hki_ema_assign(crew->ema, crew->model));
     e->saved_step = -1; // what is on disk is something else now
     return HK_OK;
 }

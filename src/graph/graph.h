@@ -5,7 +5,7 @@
 // multiples of the batch size) and the concrete one inside a plan.
 #ifndef HKI_GRAPH_H
 #define HKI_GRAPH_H
-#include "backend/backend.h"
+#include "backend/vector.h"
 #include "base/base.h"
 #include "hooke/graph.h"
 #include "hooke/ops.h"
@@ -250,6 +250,13 @@ hk_status hki_plan_moving(const hk_plan *p, size_t i, const hk_entry **entry,
 int64_t hki_session_grad_count(const hk_session *s);
 size_t hki_session_sparse_count(const hk_session *s);
 uint64_t hki_session_step(const hk_session *s);
+
+// The session's own values and gradients, where they live.
+hki_vector *hki_session_x(hk_session *s);
+hki_vector *hki_session_gradient(hk_session *s);
+// s runs on the values of another session of the same backend from now on, and
+// is destroyed before it.
+hk_status hki_session_share(hk_session *s, hk_session *from);
 
 // Times of single nodes, of the last run with tracing on. Nodes that run side
 // by side share one item, named after the first.

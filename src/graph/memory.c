@@ -290,7 +290,8 @@ static hk_status describe_outputs(memory *m) {
                                     g->vars.data[g->grads.data[i].var].name),
             .indices = store(m, &c->out[HKI_SPARSE_INDICES])->place,
             .rows = store(m, &c->out[HKI_SPARSE_ROWS])->place,
-            .count = store(m, &c->out[HKI_SPARSE_COUNT])->place};
+            .count = store(m, &c->out[HKI_SPARSE_COUNT])->place,
+            .capacity = c->out[HKI_SPARSE_INDICES].shape.dim[0]};
     }
     return HK_OK;
 }

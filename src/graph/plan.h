@@ -117,6 +117,7 @@ typedef struct hki_plan_output {
 typedef struct hki_plan_sparse {
     const hk_entry *entry;
     hki_value_place indices, rows, count;
+    int64_t capacity; // rows at most
 } hki_plan_sparse;
 
 struct hk_plan {
@@ -157,6 +158,6 @@ hk_status hki_plan_memory(hk_plan *p);
 // A float64 session's values (double[hki_layout_size]); float32 ones' too.
 void *hki_session_values(hk_session *s);
 // Hooke's own view of one argument after a run, for checks and tests.
-const void *hki_session_arg(const hk_session *s, size_t step, int arg);
+const void *hki_session_arg(hk_session *s, size_t step, int arg);
 
 #endif // HKI_PLAN_H

@@ -2,18 +2,29 @@
 //
 // Invariant: everything a run touches is allocated when the session is made.
 // A run resolves nothing and allocates nothing: kernels hold (buffer, offset)
-// pairs, and what can change place (parameters bound elsewhere, a fed tensor)
-// is a view, a buffer whose address is moved under them (buffer_rewrap).
+// pairs. In host memory what can change place (parameters bound elsewhere, a
+// fed tensor) is a view, a buffer whose address is moved under them
+// (buffer_rewrap). On a device whose memory is apart it is staged: inputs go up
+// before a run, and what somebody asks for comes down after it.
 #include <inttypes.h>
 #include <math.h>
 #include "graph/plan.h"
 
+// In host memory kernels read `view`, which is own or a fed tensor's memory.
+// Elsewhere they read own, and what is fed, or in `stage`, goes there.
 typedef struct input_slot {
     hki_buffer *own;   // the session's memory
-    hki_buffer *view;  // what kernels read: own, or a fed tensor's memory
-    hk_tensor *tensor; // over own
+    hki_buffer *view;  // in host memory
+    void *stage;       // elsewhere
+    hk_tensor *tensor; // over own, or stage
     hk_tensor *fed;    // retained while it is read
 } input_slot;
+
+// Elsewhere: a sparse gradient in host memory.
+typedef struct sparse_stage {
+    int64_t *indices;
+    float *rows;
+} sparse_stage;
 
 // calls[i], args[i * HKI_MAX_ARGS ...] and step_ns[i] belong to step i of the
 // plan; inputs, outputs and scalar_values are numbered as the plan numbers
@@ -22,11 +33,21 @@ struct hk_session {
     hk_plan *plan;
     hk_session_options opt;
     hki_queue *queue;
-    hki_buffer *own_params, *params; // params is a view
-    hki_buffer *grads, *scratch, *scalars;
+    hki_place place; // of a device whose memory is apart
+    bool apart;
+    hki_vector params, grads;
+    hki_vector bound; // over somebody's memory
+    hki_vector *x;    // what runs use: params, bound, another session's
+    hki_buffer *view; // in host memory: of x
+    hki_buffer *scratch, *scalars;
     input_slot *inputs;
     hk_tensor **outputs;
+    void **output_stages;
+    sparse_stage *sparse;
+    hki_buf look; // what was last looked at
     float *scalar_values;
+    void *scalar_stage;     // as kernels read them
+    bool scalars_old;       // on the device
     hki_kernel_call *calls; // one per step of the plan
     hki_loc *args;          // HKI_MAX_ARGS per step
     size_t n_states;        // calls whose state exists
@@ -47,34 +68,62 @@ static hk_status make_view(const hk_session *s, hki_buffer *own, size_t bytes,
     return be->buffer_wrap(s->plan->device, be->buffer_host(own), bytes, out);
 }
 
+// A vector of the session: in host memory it is a buffer, elsewhere it has one.
+static hk_status make_vector(hk_session *s, int64_t count, hki_vector *v) {
+    const hki_backend *be = s->plan->backend;
+    const int64_t n = count * (int64_t)(s->plan->float_bytes / sizeof(float));
+    if (s->apart) {
+        HKI_TRY(hki_vector_init(v, n, 0));
+        return hki_vector_follow(v, &s->place);
+    }
+    *v = (hki_vector){.n = n, .borrowed = true};
+    HKI_TRY(be->buffer_create(s->plan->device, (size_t)n * sizeof(float),
+                              &v->buffer));
+    v->host = be->buffer_host(v->buffer);
+    return HK_OK;
+}
+
+static void destroy_vector(const hk_session *s, hki_vector *v) {
+    if (!s->apart && v->buffer != NULL)
+        s->plan->backend->buffer_destroy(v->buffer);
+    hki_vector_deinit(v);
+}
+
 static hk_status make_vectors(hk_session *s) {
     const hk_plan *p = s->plan;
     const hki_backend *be = p->backend;
-    const size_t n = (size_t)hki_layout_size(p->layout) * p->float_bytes;
-    HKI_TRY(be->buffer_create(p->device, n, &s->own_params));
-    HKI_TRY(make_view(s, s->own_params, n, &s->params));
-    const int64_t n_grad = p->mode == HK_TRAIN ? p->n_grad : 0;
-    HKI_TRY(be->buffer_create(p->device, (size_t)n_grad * p->float_bytes,
-                              &s->grads));
+    HKI_TRY(make_vector(s, hki_layout_size(p->layout), &s->params));
+    s->x = &s->params;
+    if (!s->apart)
+        HKI_TRY(make_view(s, s->params.buffer,
+                          (size_t)s->params.n * sizeof(float), &s->view));
+    HKI_TRY(make_vector(s, hki_session_grad_count(s), &s->grads));
     HKI_TRY(be->buffer_create(p->device, p->scratch_bytes, &s->scratch));
-    return be->buffer_create(p->device, p->graph->scalars.n * HKI_SCALAR_BYTES,
-                             &s->scalars);
+    const size_t n = p->graph->scalars.n;
+    if (s->apart)
+        HKI_TRY(hki_zalloc_array(n, HKI_SCALAR_BYTES, &s->scalar_stage));
+    return be->buffer_create(p->device, n * HKI_SCALAR_BYTES, &s->scalars);
+}
+
+static hk_status make_input(hk_session *s, const hki_plan_input *in,
+                            input_slot *slot) {
+    const hki_backend *be = s->plan->backend;
+    HKI_TRY(be->buffer_create(s->plan->device, in->bytes, &slot->own));
+    if (s->apart)
+        HKI_TRY(hki_zalloc_array(in->bytes, 1, &slot->stage));
+    else
+        HKI_TRY(make_view(s, slot->own, in->bytes, &slot->view));
+    return hk_tensor_wrap(in->dtype, in->shape,
+                          s->apart ? slot->stage : be->buffer_host(slot->own),
+                          &slot->tensor);
 }
 
 static hk_status make_inputs(hk_session *s) {
     const hk_plan *p = s->plan;
     HKI_TRY(hki_zalloc_array(p->n_inputs, sizeof *s->inputs, &s->inputs));
-    for (size_t i = 0; i < p->n_inputs; i++) {
-        const hki_plan_input *in = &p->inputs[i];
-        input_slot *slot = &s->inputs[i];
-        if (in->dtype == 0)
-            continue;
-        HKI_TRY(p->backend->buffer_create(p->device, in->bytes, &slot->own));
-        HKI_TRY(make_view(s, slot->own, in->bytes, &slot->view));
-        HKI_TRY(hk_tensor_wrap(in->dtype, in->shape,
-                               p->backend->buffer_host(slot->own),
-                               &slot->tensor));
-    }
+    for (size_t i = 0; i < p->n_inputs; i++)
+        if (p->inputs[i].dtype != 0)
+            HKI_TRY(make_input(s, &p->inputs[i], &s->inputs[i]));
     return HK_OK;
 }
 
@@ -87,21 +136,33 @@ static hki_loc resolve(const hk_session *s, hki_value_place at) {
     case HKI_SEG_SCRATCH:
         return (hki_loc){s->scratch, at.offset};
     case HKI_SEG_PARAMS:
-        return (hki_loc){s->params, at.offset};
+        return (hki_loc){s->apart ? s->x->buffer : s->view, at.offset};
     case HKI_SEG_GRADS:
-        return (hki_loc){s->grads, at.offset};
+        return (hki_loc){s->grads.buffer, at.offset};
     case HKI_SEG_CONSTANTS:
         return (hki_loc){s->plan->constants, at.offset};
     case HKI_SEG_SCALARS:
         return (hki_loc){s->scalars, at.offset};
-    default:
-        return (hki_loc){s->inputs[at.segment - HKI_SEG_INPUT].view, at.offset};
+    default: {
+        const input_slot *slot = &s->inputs[at.segment - HKI_SEG_INPUT];
+        return (hki_loc){s->apart ? slot->own : slot->view, at.offset};
+    }
     }
 }
 
-static char *host(const hk_session *s, hki_value_place at) {
+// In host memory: the address of a place.
+static void *host(const hk_session *s, hki_value_place at) {
     const hki_loc l = resolve(s, at);
     return (char *)s->plan->backend->buffer_host(l.buffer) + l.offset;
+}
+
+// What is at a place: there, or a copy of n bytes in `stage`.
+static hk_status look_at(const hk_session *s, hki_value_place at, size_t n,
+                         void *stage, const void **out) {
+    if (s->apart)
+        HKI_TRY(s->plan->backend->read(s->queue, stage, resolve(s, at), n));
+    *out = s->apart ? stage : host(s, at);
+    return HK_OK;
 }
 
 static hk_status make_steps(hk_session *s) {
@@ -129,18 +190,45 @@ static hk_status make_steps(hk_session *s) {
 static hk_status make_outputs(hk_session *s) {
     const hk_plan *p = s->plan;
     HKI_TRY(hki_zalloc_array(p->n_outputs, sizeof *s->outputs, &s->outputs));
-    for (size_t i = 0; i < p->n_outputs; i++)
-        HKI_TRY(hk_tensor_wrap(p->outputs[i].dtype, p->outputs[i].shape,
-                               host(s, p->outputs[i].place), &s->outputs[i]));
+    if (s->apart)
+        HKI_TRY(hki_zalloc_array(p->n_outputs, sizeof *s->output_stages,
+                                 &s->output_stages));
+    for (size_t i = 0; i < p->n_outputs; i++) {
+        const hki_plan_output *o = &p->outputs[i];
+        size_t bytes;
+        HKI_TRY(hki_shape_bytes(o->shape, hk_dtype_size(o->dtype), &bytes));
+        if (s->apart)
+            HKI_TRY(hki_zalloc_array(bytes, 1, &s->output_stages[i]));
+        HKI_TRY(
+            hk_tensor_wrap(o->dtype, o->shape,
+                           s->apart ? s->output_stages[i] : host(s, o->place),
+                           &s->outputs[i]));
+    }
+    return HK_OK;
+}
+
+static hk_status make_sparse(hk_session *s) {
+    const hk_plan *p = s->plan;
+    if (!s->apart)
+        return HK_OK;
+    HKI_TRY(hki_zalloc_array(p->n_sparse, sizeof *s->sparse, &s->sparse));
+    for (size_t i = 0; i < p->n_sparse; i++) {
+        const size_t n = (size_t)p->sparse[i].capacity;
+        const size_t dim = (size_t)p->sparse[i].entry->shape.dim[1];
+        HKI_TRY(hki_alloc_array(n, sizeof(int64_t), &s->sparse[i].indices));
+        HKI_TRY(hki_alloc_array(n * dim, sizeof(float), &s->sparse[i].rows));
+    }
     return HK_OK;
 }
 
 // ---- values ---------------------------------------------------------------
 
 static void store_scalar(hk_session *s, size_t i, float value) {
-    char *at = host(s, (hki_value_place){.segment = HKI_SEG_SCALARS,
-                                         .offset = i * HKI_SCALAR_BYTES});
+    void *const base =
+        s->apart ? s->scalar_stage : s->plan->backend->buffer_host(s->scalars);
+    void *const at = (char *)base + i * HKI_SCALAR_BYTES;
     s->scalar_values[i] = value;
+    s->scalars_old = true;
     if (s->plan->float_bytes == 8)
         *(double *)at = (double)value;
     else
@@ -150,7 +238,8 @@ static void store_scalar(hk_session *s, size_t i, float value) {
 static hk_status init_values(hk_session *s) {
     const hk_plan *p = s->plan;
     const size_t n = (size_t)hki_layout_size(p->layout);
-    void *own = p->backend->buffer_host(s->own_params);
+    float *own;
+    HKI_TRY(hki_vector_host(&s->params, HKI_TO_WRITE, &own));
     HKI_TRY(hki_zalloc_array(p->graph->scalars.n, sizeof *s->scalar_values,
                              &s->scalar_values));
     for (size_t i = 0; i < p->graph->scalars.n; i++)
@@ -161,7 +250,7 @@ static hk_status init_values(hk_session *s) {
     HKI_TRY(hki_alloc_array(n, sizeof *x, &x));
     const hk_status st = hk_plan_init_values(p, s->opt.seed, x);
     for (size_t i = 0; st == HK_OK && i < n; i++)
-        ((double *)own)[i] = (double)x[i];
+        ((double *)(void *)own)[i] = (double)x[i];
     hki_free(x);
     return st;
 }
@@ -169,11 +258,18 @@ static hk_status init_values(hk_session *s) {
 // ---- create and destroy ---------------------------------------------------
 
 static hk_status build(hk_session *s) {
-    HKI_TRY(s->plan->backend->queue_create(s->plan->device, &s->queue));
+    const hki_backend *be = s->plan->backend;
+    HKI_TRY(be->queue_create(s->plan->device, &s->queue));
+    s->apart = be->buffer_wrap == NULL;
+    s->place = (hki_place){.ops = be->vectors,
+                           .backend = be,
+                           .device = s->plan->device,
+                           .queue = s->queue};
     HKI_TRY(make_vectors(s));
     HKI_TRY(make_inputs(s));
     HKI_TRY(init_values(s));
     HKI_TRY(make_steps(s));
+    HKI_TRY(make_sparse(s));
     return make_outputs(s);
 }
 
@@ -206,6 +302,7 @@ static void destroy_input(const hki_backend *be, input_slot *slot) {
         be->buffer_destroy(slot->view);
     if (slot->own != NULL)
         be->buffer_destroy(slot->own);
+    hki_free(slot->stage);
 }
 
 void hk_session_destroy(hk_session *s) {
@@ -218,8 +315,16 @@ void hk_session_destroy(hk_session *s) {
         hk_tensor_release(s->outputs[i]);
     for (size_t i = 0; s->inputs != NULL && i < s->plan->n_inputs; i++)
         destroy_input(be, &s->inputs[i]);
-    hki_buffer *const buffers[] = {s->params, s->own_params, s->grads,
-                                   s->scratch, s->scalars};
+    for (size_t i = 0; s->output_stages != NULL && i < s->plan->n_outputs; i++)
+        hki_free(s->output_stages[i]);
+    for (size_t i = 0; s->sparse != NULL && i < s->plan->n_sparse; i++) {
+        hki_free(s->sparse[i].indices);
+        hki_free(s->sparse[i].rows);
+    }
+    destroy_vector(s, &s->params);
+    destroy_vector(s, &s->grads);
+    hki_vector_deinit(&s->bound);
+    hki_buffer *const buffers[] = {s->view, s->scratch, s->scalars};
     for (size_t i = 0; i < HKI_COUNT(buffers); i++)
         if (buffers[i] != NULL)
             be->buffer_destroy(buffers[i]);
@@ -231,7 +336,11 @@ void hk_session_destroy(hk_session *s) {
     hki_free(s->trace);
     hki_free(s->inputs);
     hki_free(s->outputs);
+    hki_free(s->output_stages);
+    hki_free(s->sparse);
+    hki_buf_deinit(&s->look);
     hki_free(s->scalar_values);
+    hki_free(s->scalar_stage);
     hk_plan_release(s->plan);
     hki_free(s);
 }
@@ -242,8 +351,18 @@ hk_plan *hk_session_plan(const hk_session *s) {
     return s->plan;
 }
 
+hki_vector *hki_session_x(hk_session *s) {
+    return &s->params;
+}
+
+hki_vector *hki_session_gradient(hk_session *s) {
+    return &s->grads;
+}
+
+// NULL where a device was lost.
 void *hki_session_values(hk_session *s) {
-    return s->plan->backend->buffer_host(s->own_params);
+    float *x;
+    return hki_vector_host(&s->params, HKI_TO_CHANGE, &x) == HK_OK ? x : NULL;
 }
 
 float *hk_session_params(hk_session *s) {
@@ -251,8 +370,11 @@ float *hk_session_params(hk_session *s) {
 }
 
 float *hk_session_grads(hk_session *s) {
-    return s->plan->float_bytes == 4 ? s->plan->backend->buffer_host(s->grads)
-                                     : NULL;
+    float *g;
+    return s->plan->float_bytes == 4 &&
+                   hki_vector_host(&s->grads, HKI_TO_CHANGE, &g) == HK_OK
+               ? g
+               : NULL;
 }
 
 int64_t hki_session_grad_count(const hk_session *s) {
@@ -262,7 +384,7 @@ int64_t hki_session_grad_count(const hk_session *s) {
 // Outputs that are variables or inputs themselves follow their memory.
 static hk_status follow_outputs(hk_session *s, int32_t segment) {
     const hk_plan *p = s->plan;
-    for (size_t i = 0; i < p->n_outputs; i++) {
+    for (size_t i = 0; !s->apart && i < p->n_outputs; i++) {
         if (p->outputs[i].place.segment != segment)
             continue;
         hk_tensor *t;
@@ -274,15 +396,55 @@ static hk_status follow_outputs(hk_session *s, int32_t segment) {
     return HK_OK;
 }
 
-hk_status hk_session_bind_params(hk_session *s, float *x) {
+// Elsewhere: kernels look again where vectors are.
+static void find_vectors(hk_session *s) {
     const hk_plan *p = s->plan;
-    if (p->float_bytes != 4)
+    for (size_t i = 0; i < p->n_steps; i++)
+        for (int k = 0; k < p->steps[i].n_args; k++) {
+            const hki_value_place at = p->steps[i].args[k];
+            if (at.segment == HKI_SEG_PARAMS || at.segment == HKI_SEG_GRADS)
+                s->args[i * HKI_MAX_ARGS + (size_t)k] = resolve(s, at);
+        }
+}
+
+// Runs use x from now on.
+static hk_status use_vector(hk_session *s, hki_vector *x) {
+    s->x = x;
+    if (s->apart)
+        find_vectors(s);
+    else
+        s->plan->backend->buffer_rewrap(s->view, x->host,
+                                        (size_t)x->n * sizeof(float));
+    return follow_outputs(s, HKI_SEG_PARAMS);
+}
+
+static hk_status check_binding(const hk_session *s) {
+    if (s->plan->float_bytes != 4)
         return hki_fail(HK_E_DTYPE, "session: only float32 plans can be bound "
                                     "to another vector");
-    void *at = x != NULL ? (void *)x : hki_session_values(s);
-    p->backend->buffer_rewrap(s->params, at,
-                              (size_t)hki_layout_size(p->layout) * sizeof *x);
-    return follow_outputs(s, HKI_SEG_PARAMS);
+    return HK_OK;
+}
+
+hk_status hk_session_bind_params(hk_session *s, float *x) {
+    HKI_TRY(check_binding(s));
+    if (x == NULL)
+        return use_vector(s, &s->params);
+    if (s->bound.n == 0) {
+        hki_vector v = HKI_HOST_VECTOR(x, s->params.n);
+        if (s->apart)
+            HKI_TRY(hki_vector_follow(&v, &s->place));
+        s->bound = v;
+    }
+    s->bound.host = x;
+    return use_vector(s, &s->bound);
+}
+
+hk_status hki_session_share(hk_session *s, hk_session *from) {
+    if (s->x == &from->params)
+        return HK_OK;
+    HKI_TRY(check_binding(s));
+    HKI_TRY(hki_vector_follow(&s->grads, from->params.at));
+    return use_vector(s, &from->params);
 }
 
 static hk_status find_input(const hk_session *s, const char *name,
@@ -328,7 +490,9 @@ hk_status hk_session_feed(hk_session *s, const char *name, const hk_tensor *t) {
     hk_tensor *now = hk_tensor_retain((hk_tensor *)(uintptr_t)t);
     hk_tensor_release(slot->fed);
     slot->fed = now;
-    s->plan->backend->buffer_rewrap(slot->view, hk_tensor_data(t), in->bytes);
+    if (!s->apart)
+        s->plan->backend->buffer_rewrap(slot->view, hk_tensor_data(t),
+                                        in->bytes);
     return follow_outputs(s, HKI_SEG_INPUT + (int32_t)i);
 }
 
@@ -341,9 +505,10 @@ hk_status hk_session_input(hk_session *s, const char *name, hk_tensor **out) {
                         name);
     hk_tensor_release(slot->fed);
     slot->fed = NULL;
-    s->plan->backend->buffer_rewrap(slot->view,
-                                    s->plan->backend->buffer_host(slot->own),
-                                    s->plan->inputs[i].bytes);
+    if (!s->apart)
+        s->plan->backend->buffer_rewrap(
+            slot->view, s->plan->backend->buffer_host(slot->own),
+            s->plan->inputs[i].bytes);
     HKI_TRY(follow_outputs(s, HKI_SEG_INPUT + (int32_t)i));
     *out = slot->tensor;
     return HK_OK;
@@ -383,6 +548,10 @@ hk_status hk_session_output(hk_session *s, const char *name, hk_tensor **out) {
     const hk_plan *p = s->plan;
     for (size_t i = 0; name != NULL && i < p->n_outputs; i++)
         if (strcmp(p->outputs[i].name, name) == 0) {
+            const void *at;
+            HKI_TRY(look_at(s, p->outputs[i].place,
+                            hki_tensor_bytes(s->outputs[i]),
+                            s->apart ? s->output_stages[i] : NULL, &at));
             *out = s->outputs[i];
             return HK_OK;
         }
@@ -417,19 +586,41 @@ hk_status hk_session_sparse_grad(hk_session *s, size_t i, hk_sparse_grad *out) {
     if (i >= p->n_sparse || p->float_bytes != 4)
         return hki_fail(HK_E_NOT_FOUND, "no sparse gradient number %zu", i);
     const hki_plan_sparse *sp = &p->sparse[i];
-    *out = (hk_sparse_grad){
-        .entry = sp->entry,
-        .count = *(const int64_t *)(const void *)host(s, sp->count),
-        .dim = sp->entry->shape.dim[1],
-        .indices = (const int64_t *)(const void *)host(s, sp->indices),
-        .rows = (const float *)(const void *)host(s, sp->rows),
-        .unique = 1};
+    const sparse_stage none = {0}, *to = s->apart ? &s->sparse[i] : &none;
+    const int64_t dim = sp->entry->shape.dim[1];
+    const void *count, *indices, *rows;
+    int64_t n;
+    HKI_TRY(look_at(s, sp->count, sizeof n, &n, &count));
+    n = *(const int64_t *)count;
+    HKI_TRY(look_at(s, sp->indices, (size_t)n * sizeof(int64_t), to->indices,
+                    &indices));
+    HKI_TRY(look_at(s, sp->rows, (size_t)(n * dim) * sizeof(float), to->rows,
+                    &rows));
+    *out = (hk_sparse_grad){.entry = sp->entry,
+                            .count = n,
+                            .dim = dim,
+                            .indices = indices,
+                            .rows = rows,
+                            .unique = 1};
     return HK_OK;
 }
 
-const void *hki_session_arg(const hk_session *s, size_t step, int arg) {
+static size_t arg_bytes(const hki_call *c, int arg) {
+    const hk_node *x = arg < c->n_in ? c->in[arg] : &c->out[arg - c->n_in];
+    size_t n = 0;
+    return hki_shape_bytes(x->shape, hk_dtype_size(x->dtype), &n) == HK_OK ? n
+                                                                           : 0;
+}
+
+const void *hki_session_arg(hk_session *s, size_t step, int arg) {
     const hki_value_place at = s->plan->steps[step].args[arg];
-    return at.segment == HKI_SEG_NONE ? NULL : host(s, at);
+    const size_t n = arg_bytes(s->plan->steps[step].call, arg);
+    const void *data = NULL;
+    if (at.segment == HKI_SEG_NONE)
+        return NULL;
+    if (s->apart && hki_buf_reserve(&s->look, n) != HK_OK)
+        return NULL;
+    return look_at(s, at, n, s->look.data, &data) == HK_OK ? data : NULL;
 }
 
 // ---- running --------------------------------------------------------------
@@ -444,7 +635,7 @@ static bool all_finite(const void *data, hk_dtype t, int64_t n) {
     return true;
 }
 
-static hk_status check_finite(const hk_session *s, size_t i) {
+static hk_status check_finite(hk_session *s, size_t i) {
     const hki_call *c = s->plan->steps[i].call;
     for (int o = 0; o < c->n_out; o++) {
         const hk_node *x = &c->out[o];
@@ -505,21 +696,58 @@ static hk_status run_steps(hk_session *s) {
     return HK_OK;
 }
 
+// Elsewhere: what the host has for a run goes there.
+static hk_status send_values(hk_session *s) {
+    const hk_plan *p = s->plan;
+    float *at;
+    if (!s->apart)
+        return HK_OK;
+    for (size_t i = 0; i < p->n_inputs; i++) {
+        const input_slot *slot = &s->inputs[i];
+        if (slot->own != NULL)
+            HKI_TRY(p->backend->write(
+                s->queue, (hki_loc){slot->own, 0},
+                slot->fed != NULL ? hk_tensor_data(slot->fed) : slot->stage,
+                p->inputs[i].bytes));
+    }
+    if (s->scalars_old)
+        HKI_TRY(p->backend->write(s->queue, (hki_loc){s->scalars, 0},
+                                  s->scalar_stage,
+                                  p->graph->scalars.n * HKI_SCALAR_BYTES));
+    s->scalars_old = false;
+    if (s->x == &s->bound) // its owner may have written to it
+        s->bound.away_old = true;
+    HKI_TRY(hki_vector_at(&s->grads, HKI_TO_WRITE, &at));
+    return hki_vector_at(
+        s->x, p->mode == HK_TRAIN ? HKI_TO_CHANGE : HKI_TO_READ, &at);
+}
+
+static hk_status fetch_loss(hk_session *s) {
+    const hk_plan *p = s->plan;
+    const void *at;
+    double stage;
+    if (!p->has_loss)
+        return HK_OK;
+    HKI_TRY(look_at(s, p->loss, p->float_bytes, &stage, &at));
+    s->loss =
+        p->float_bytes == 8 ? (float)*(const double *)at : *(const float *)at;
+    return HK_OK;
+}
+
 hk_status hk_session_run(hk_session *s) {
     const hk_plan *p = s->plan;
+    HKI_TRY(send_values(s));
     HKI_TRY(p->backend->queue_begin(s->queue, s->opt.seed, s->step));
     const hk_status st = run_steps(s);
-    const hk_status end = p->backend->queue_end(s->queue);
+    hk_status end = p->backend->queue_end(s->queue);
+    float *x;
+    if (s->x == &s->bound && end == HK_OK) // its owner looks at it
+        end = hki_vector_host(s->x, HKI_TO_READ, &x);
     if (st != HK_OK)
         return st;
     HKI_TRY(end);
     s->step++;
-    if (p->has_loss) {
-        const char *at = host(s, p->loss);
-        s->loss = p->float_bytes == 8 ? (float)*(const double *)(const void *)at
-                                      : *(const float *)(const void *)at;
-    }
-    return HK_OK;
+    return fetch_loss(s);
 }
 
 hk_status hk_session_profile(const hk_session *s,

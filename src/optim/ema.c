@@ -25,7 +25,8 @@ void hk_ema_destroy(hk_ema *e) {
     hki_free(e->tracked);
     hki_free(e->names);
     hki_free(e->policy);
-    hki_free(e->shadow);
+    hki_free(e->factors);
+    hki_vector_deinit(&e->shadow);
     hki_free(e->chunks);
     hk_layout_release(e->layout);
     hki_arena_deinit(&e->arena);
@@ -48,6 +49,7 @@ static hk_status create_entries(hk_ema *e) {
     e->n_entries = hki_layout_entry_count(e->layout);
     HKI_TRY(hki_alloc_array(e->n_entries, sizeof *e->names, &e->names));
     HKI_TRY(hki_alloc_array(e->n_entries, 1, &e->policy));
+    HKI_TRY(hki_alloc_array(e->n_entries, sizeof *e->factors, &e->factors));
     for (size_t i = 0; i < e->n_entries; i++) {
         const hk_entry *const entry = hk_layout_entry(e->layout, i);
         e->policy[i] = (unsigned char)default_policy(entry);
@@ -59,15 +61,15 @@ static hk_status create_entries(hk_ema *e) {
 static hk_status build(hk_ema *e, const hk_ema_options *o, const float *x) {
     const hk_layout *const l = e->layout;
     const int64_t n = hki_layout_size(l);
-    HKI_TRY(hki_optim_kernels_pick(o->isa, "average", &e->k));
-    HKI_TRY(hki_team_threads("average", o->threads, &e->threads));
+    e->at = &e->home;
+    HKI_TRY(hki_place_home(&e->home, o->isa, o->threads, "average"));
     HKI_TRY(hki_arena_strdup(&e->arena, o->name, &e->name));
     if (o->scope != NULL)
         HKI_TRY(hki_arena_strdup(&e->arena, o->scope, &e->scope));
     HKI_TRY(create_entries(e));
-    HKI_TRY(hki_optim_floats(n, 0, &e->shadow));
+    HKI_TRY(hki_vector_init(&e->shadow, n, 0));
     if (x != NULL) // NULL: the layout is empty
-        memcpy(e->shadow, x, (size_t)n * sizeof *x);
+        memcpy(e->shadow.host, x, (size_t)n * sizeof *x);
     size_t flat = 0; // entries of the flat vector come first
     while (flat < e->n_entries && hk_layout_entry(l, flat)->dtype == HK_F32)
         flat++;
@@ -189,8 +191,15 @@ double hki_ema_decay(const hk_ema *e) {
     return fmin(e->decay, (1 + n) / (10 + n));
 }
 
-float *hki_ema_values(hk_ema *e) {
-    return e->shadow;
+hk_status hki_ema_values(hk_ema *e, float **out) {
+    return hki_vector_host(&e->shadow, HKI_TO_CHANGE, out);
+}
+
+hk_status hki_ema_assign(hk_ema *e, const float *values) {
+    float *shadow;
+    HKI_TRY(hki_vector_host(&e->shadow, HKI_TO_WRITE, &shadow));
+    memcpy(shadow, values, (size_t)e->shadow.n * sizeof *shadow);
+    return HK_OK;
 }
 
 int64_t *hki_ema_counter(hk_ema *e) {
@@ -204,8 +213,11 @@ bool hki_ema_sequential(const hk_ema *e) {
 hk_status hk_ema_get_info(const hk_ema *e, hk_ema_info *out) {
     if (e == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "average: info: NULL argument");
+    float *values;
+    HKI_TRY(hki_vector_host((hki_vector *)(uintptr_t)&e->shadow, HKI_TO_READ,
+                            &values));
     *out = (hk_ema_info){
-        .values = e->shadow, .decay = hki_ema_decay(e), .updates = e->updates};
+        .values = values, .decay = hki_ema_decay(e), .updates = e->updates};
     return HK_OK;
 }
 
@@ -219,62 +231,74 @@ static float step_of(double d) {
     return (float)(1 - d);
 }
 
-float *hki_ema_fused(hk_ema *e, int64_t n) {
+bool hki_ema_is_fused(const hk_ema *e, int64_t n) {
     if (step_of(hki_ema_decay(e)) == 1) // a plain copy, exact to the bit
-        return NULL;
+        return false;
     for (size_t i = 0; i < e->n_entries; i++) {
         const hk_entry *const entry = hk_layout_entry(e->layout, i);
         if (entry->dtype == HK_F32 && entry->offset < n &&
             e->policy[i] != HK_POLICY_AVERAGE)
-            return NULL;
+            return false;
     }
-    return e->shadow;
+    return true;
 }
 
-typedef struct pass {
-    hk_ema *e;
-    const float *x;
-    int64_t done;
-    float step;
-} pass;
+hk_status hki_ema_follow(hk_ema *e, const hki_place *at) {
+    const hki_place *const to = at != NULL ? at : &e->home;
+    if (e->at == to)
+        return HK_OK;
+    HKI_TRY(hki_vector_follow(&e->shadow, at));
+    e->at = to;
+    return HK_OK;
+}
 
-static void average_chunk(void *arg, const hki_chunk *c, size_t i) {
-    const pass *const p = arg;
-    hk_ema *const e = p->e;
-    (void)i;
-    if (c->begin < p->done || e->policy[c->entry] == HK_POLICY_SKIP)
-        return;
-    float *const to = e->shadow + c->begin;
-    const float *const from = p->x + c->begin;
-    const int64_t n = c->end - c->begin;
-    if (e->policy[c->entry] == HK_POLICY_COPY || p->step == 1)
-        memcpy(to, from, (size_t)n * sizeof *to);
-    else
-        e->k->average(to, from, p->step, n);
+hk_status hki_ema_shadow(hk_ema *e, const hki_vector *x, float **out) {
+    HKI_TRY(hki_ema_follow(e, x->at));
+    return hki_vector_at(&e->shadow, HKI_TO_CHANGE, out);
+}
+
+// What an update does to each entry: see hki_vector_ops.average.
+static void set_factors(hk_ema *e, float step) {
+    for (size_t i = 0; i < e->n_entries; i++)
+        e->factors[i] = e->policy[i] == HK_POLICY_SKIP   ? -1
+                        : e->policy[i] == HK_POLICY_COPY ? 1
+                                                         : step;
 }
 
 // decay: of this update.
-static void update(hk_ema *e, const float *x, int64_t done, double decay) {
+static hk_status update(hk_ema *e, hki_vector *x, int64_t done, double decay) {
+    float *from;
+    hki_vector_pass a = {.begin = done,
+                         .end = INT64_MAX,
+                         .chunks = e->chunks,
+                         .n_chunks = e->n_chunks,
+                         .factors = e->factors};
+    set_factors(e, step_of(decay));
+    HKI_TRY(hki_ema_shadow(e, x, &a.dst));
+    HKI_TRY(hki_vector_at(x, HKI_TO_READ, &from));
+    a.src = from;
+    HKI_TRY(e->at->ops->average(e->at, &a));
     e->last = decay;
-    pass p = {e, x, done, step_of(e->last)};
-    hki_chunks_run(e->chunks, e->n_chunks, e->threads, average_chunk, &p);
     e->updates++;
+    return HK_OK;
 }
 
-void hki_ema_update_rest(hk_ema *e, const float *x, int64_t done) {
-    update(e, x, done, hki_ema_decay(e));
+hk_status hki_ema_update_rest(hk_ema *e, hki_vector *x, int64_t done) {
+    return update(e, x, done, hki_ema_decay(e));
 }
 
-void hki_ema_update_steps(hk_ema *e, const float *x, double steps) {
+hk_status hki_ema_update_steps(hk_ema *e, const float *x, double steps) {
     const double d = hki_ema_decay(e);
-    update(e, x, 0, e->method == HK_AVERAGE_UNIFORM ? d : pow(d, steps));
+    hki_vector v = HKI_HOST_VECTOR(x, hki_layout_size(e->layout));
+    return update(e, &v, 0,
+                  e->method == HK_AVERAGE_UNIFORM ? d : pow(d, steps));
 }
 
 hk_status hk_ema_update(hk_ema *e, const float *x) {
     if (e == NULL || (x == NULL && hki_layout_size(e->layout) > 0))
         return hki_fail(HK_E_INVALID_ARG, "average: handle or x is NULL");
-    hki_ema_update_rest(e, x, 0);
-    return HK_OK;
+    hki_vector v = HKI_HOST_VECTOR(x, hki_layout_size(e->layout));
+    return hki_ema_update_rest(e, &v, 0);
 }
 
 // ---- reading --------------------------------------------------------------
@@ -296,10 +320,15 @@ hk_status hk_ema_average(const hk_ema *e, const char *var, const char **name,
         HKI_TRY(find_entry(e, var, &i, &entry));
     if (name != NULL)
         *name = t != NULL ? t->shadow_name : e->names[i];
-    if (values != NULL)
-        *values = t != NULL                        ? t->shadow
-                  : e->policy[i] == HK_POLICY_SKIP ? NULL
-                                                   : e->shadow + entry->offset;
+    if (values == NULL)
+        return HK_OK;
+    *values = t != NULL ? t->shadow : NULL;
+    if (t != NULL || e->policy[i] == HK_POLICY_SKIP)
+        return HK_OK;
+    float *shadow;
+    HKI_TRY(hki_vector_host((hki_vector *)(uintptr_t)&e->shadow, HKI_TO_READ,
+                            &shadow));
+    *values = shadow + entry->offset;
     return HK_OK;
 }
 

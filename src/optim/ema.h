@@ -17,8 +17,8 @@ typedef struct hki_tracked {
 
 struct hk_ema {
     hk_layout *layout;
-    const hki_optim_kernels *k;
-    uint32_t threads;
+    hki_place home;      // in host memory
+    const hki_place *at; // where the shadow is
     hk_average_method method;
     bool zero_debias;
     bool sequential; // hk_optimizer_apply averages x after its step
@@ -29,7 +29,8 @@ struct hk_ema {
     size_t n_entries;
     const char **names;    // per entry: shadow name
     unsigned char *policy; // per entry; SKIP where it is no float32
-    float *shadow;
+    float *factors;        // per entry, of one update
+    hki_vector shadow;
     hki_chunk *chunks; // of the flat vector
     size_t n_chunks;
     hki_tracked *tracked;

@@ -47,9 +47,9 @@ static hk_status add_shadow(hk_ema *e, size_t i, const choice *c,
     const hk_entry *const entry = hk_layout_entry(e->layout, i);
     const bool wanted = c->vars != NULL ? listed(c, entry->name)
                                         : e->policy[i] == HK_POLICY_AVERAGE;
-    return wanted
-               ? add(map, e->names[i], entry->shape, e->shadow + entry->offset)
-               : HK_OK;
+    return wanted ? add(map, e->names[i], entry->shape,
+                        e->shadow.host + entry->offset)
+                  : HK_OK;
 }
 
 // Variables, those with an average under its name.
@@ -76,7 +76,7 @@ static hk_status add_swapped(hk_ema *e, size_t i, const choice *c,
     if (!own)
         return HK_OK;
     float *const raw = c->x + entry->offset;
-    float *const shadow = pair ? e->shadow + entry->offset : raw;
+    float *const shadow = pair ? e->shadow.host + entry->offset : raw;
     HKI_TRY(add(map, entry->name, entry->shape, shadow));
     return pair ? add(map, e->names[i], entry->shape, raw) : HK_OK;
 }
@@ -119,7 +119,9 @@ static hk_status check_map(const hk_ema *e, hk_ema_map_kind kind,
 hk_status hk_ema_map(hk_ema *e, hk_ema_map_kind kind, const char *const *vars,
                      size_t n_vars, float *x, hk_name_map *map) {
     const choice c = {vars, n_vars, x};
+    float *shadow;
     HKI_TRY(check_map(e, kind, &c, map));
+    HKI_TRY(hki_ema_values(e, &shadow));
     for (size_t i = 0; i < e->n_entries; i++)
         if (hk_layout_entry(e->layout, i)->dtype == HK_F32)
             HKI_TRY(kinds[kind].add(e, i, &c, map));
@@ -139,7 +141,7 @@ static void write_state(const void *object, hki_writer *w) {
     hki_write_u64(w, (uint64_t)e->num_updates);
     hki_write_u64(w, (uint64_t)e->updates);
     hki_write_bytes(w, e->policy, e->n_entries);
-    hki_write_f32s(w, e->shadow, hki_layout_size(e->layout));
+    hki_write_f32s(w, e->shadow.host, hki_layout_size(e->layout));
     hki_write_u64(w, e->n_tracked);
     for (size_t i = 0; i < e->n_tracked; i++) {
         const hki_tracked *const t = &e->tracked[i];
@@ -151,6 +153,10 @@ static void write_state(const void *object, hki_writer *w) {
 
 hk_status hk_ema_save(const hk_ema *e, void *buf, size_t capacity,
                       size_t *size) {
+    float *shadow;
+    if (e != NULL)
+        HKI_TRY(hki_vector_host((hki_vector *)(uintptr_t)&e->shadow,
+                                HKI_TO_READ, &shadow));
     return hki_save(e, write_state, "average: save", buf, capacity, size);
 }
 
@@ -209,12 +215,14 @@ hk_status hk_ema_restore(hk_ema *e, const void *bytes, size_t size) {
     if (!read_header(e, &r) || !read_body(e, &r, &s))
         return hki_fail(HK_E_DATA, "average: the saved state is malformed, of "
                                    "another method or of another layout");
+    float *shadow;
+    HKI_TRY(hki_vector_host(&e->shadow, HKI_TO_WRITE, &shadow));
     e->decay = s.decay;
     e->last = s.last;
     e->num_updates = s.num_updates;
     e->updates = s.updates;
     memcpy(e->policy, s.policy, e->n_entries);
-    hki_read_f32s(&s.values, e->shadow, hki_layout_size(e->layout));
+    hki_read_f32s(&s.values, shadow, hki_layout_size(e->layout));
     for (size_t i = 0; i < e->n_tracked; i++) {
         hki_tracked *const t = &e->tracked[i];
         hki_read_skip(&s.tracked, sizeof(uint64_t));

@@ -15,9 +15,9 @@
 struct hk_gradproc {
     hk_layout *layout;
     hk_gradproc_options opt;
-    const hki_optim_kernels *k;
-    uint32_t threads;
-    float *buffer; // n_train floats; NULL when nothing is written
+    hki_place home;      // in host memory
+    const hki_place *at; // where the buffer is
+    hki_vector buffer;   // n_train floats; none when nothing is written
     hki_chunk *chunks;
     size_t n_chunks;
     double *sums;   // per chunk
@@ -49,7 +49,7 @@ HKI_OPTIONS_FROM(hk_gradproc_options, isa, defaults)
 void hk_gradproc_destroy(hk_gradproc *p) {
     if (p == NULL)
         return;
-    hki_free(p->buffer);
+    hki_vector_deinit(&p->buffer);
     hki_free(p->chunks);
     hki_free(p->sums);
     hki_free(p->factors);
@@ -97,8 +97,8 @@ static hk_status build(hk_gradproc *p) {
            e->kind == HK_TRAINABLE)
         p->n_entries++;
     const size_t n = p->n_entries;
-    HKI_TRY(hki_optim_kernels_pick(o->isa, what, &p->k));
-    HKI_TRY(hki_team_threads(what, o->threads, &p->threads));
+    p->at = &p->home;
+    HKI_TRY(hki_place_home(&p->home, o->isa, o->threads, what));
     HKI_TRY(hki_tables_init(&p->tables, p->layout));
     HKI_TRY(hki_zalloc_array(p->tables.count, 1, &p->present));
     HKI_TRY(hki_zalloc_array(p->tables.count, sizeof *p->sparse, &p->sparse));
@@ -107,7 +107,7 @@ static hk_status build(hk_gradproc *p) {
     HKI_TRY(hki_alloc_array(n, sizeof *p->factors, &p->factors));
     HKI_TRY(hki_zalloc_array(n, 1, &p->mask));
     if (writes(p))
-        HKI_TRY(hki_optim_floats(hki_layout_train(p->layout), 0, &p->buffer));
+        HKI_TRY(hki_vector_init(&p->buffer, hki_layout_train(p->layout), 0));
     return HK_OK;
 }
 
@@ -137,42 +137,32 @@ double hk_gradproc_norm(const hk_gradproc *p) {
 
 // ---- passes over the dense part -------------------------------------------
 
-typedef struct pass {
-    hk_gradproc *p;
-    const float *src;
-    int64_t end; // chunks from here on have no dense gradient
-    float scale, low, high;
-    const float *factors; // NULL: none
-} pass;
+// Every pass reads the gradients of g, and those that write put them into the
+// buffer.
+typedef hk_status (*pass_fn)(const hki_place *p, const hki_vector_pass *a);
 
-static void clip_chunk(void *arg, const hki_chunk *c, size_t i) {
-    const pass *const a = arg;
-    (void)i;
-    if (c->begin >= a->end)
-        return;
-    const float f = a->factors != NULL ? a->factors[c->entry] : 1;
-    a->p->k->clip(a->p->buffer + c->begin, a->src + c->begin, a->scale * f,
-                  a->low, a->high, c->end - c->begin);
+static hk_status run(hk_gradproc *p, const hki_grads *g, hki_vector_pass a,
+                     bool adds, pass_fn fn) {
+    float *src;
+    if (g->view.n_dense == 0)
+        return HK_OK;
+    a.end = g->view.n_dense;
+    a.chunks = p->chunks;
+    a.n_chunks = p->n_chunks;
+    a.sums = p->sums;
+    const bool reads = adds || g->dense == &p->buffer;
+    if (fn != p->at->ops->norms)
+        HKI_TRY(hki_vector_at(&p->buffer, reads ? HKI_TO_CHANGE : HKI_TO_WRITE,
+                              &a.dst));
+    HKI_TRY(hki_vector_at(g->dense, HKI_TO_READ, &src));
+    a.src = src;
+    return fn(p->at, &a);
 }
 
-static void add_chunk(void *arg, const hki_chunk *c, size_t i) {
-    const pass *const a = arg;
-    (void)i;
-    if (c->begin < a->end)
-        a->p->k->add(a->p->buffer + c->begin, a->src + c->begin, a->scale,
-                     c->end - c->begin);
-}
-
-static void sum_chunk(void *arg, const hki_chunk *c, size_t i) {
-    const pass *const a = arg;
-    a->p->sums[i] = c->begin < a->end ? a->p->k->sum_squares(a->src + c->begin,
-                                                             c->end - c->begin)
-                                      : 0;
-}
-
-static void run(pass *a, hki_chunk_fn fn) {
-    if (a->end > 0)
-        hki_chunks_run(a->p->chunks, a->p->n_chunks, a->p->threads, fn, a);
+// The gradients are in the buffer now.
+static void show_buffer(hk_gradproc *p, hki_grads *g) {
+    g->dense = &p->buffer;
+    g->view.dense = p->buffer.host;
 }
 
 // ---- tables ---------------------------------------------------------------
@@ -228,16 +218,16 @@ static hk_status take_sparse(hk_gradproc *p, const hk_grad_view *in,
 
 static double table_squares(const hk_gradproc *p, size_t t) {
     return p->present[t]
-               ? p->k->sum_squares(p->sparse[t].rows,
-                                   p->sparse[t].count * p->sparse[t].dim)
+               ? p->home.k->sum_squares(p->sparse[t].rows,
+                                        p->sparse[t].count * p->sparse[t].dim)
                : 0;
 }
 
 static void clip_table(hk_gradproc *p, size_t t, double scale, double limit) {
     hki_rowset *const s = &p->tables.set[t];
     if (p->present[t])
-        p->k->clip(s->rows, s->rows, (float)scale, (float)-limit, (float)limit,
-                   s->count * s->dim);
+        p->home.k->clip(s->rows, s->rows, (float)scale, (float)-limit,
+                        (float)limit, s->count * s->dim);
 }
 
 // ---- clipping -------------------------------------------------------------
@@ -250,16 +240,17 @@ static hk_status check_norm(const hk_gradproc *p, size_t entry, double norm) {
                     e != NULL ? e->name : "all gradients", norm);
 }
 
-static void clip_by_value(hk_gradproc *p, hk_grad_view *v) {
+static hk_status clip_by_value(hk_gradproc *p, hki_grads *g) {
     const double limit = p->opt.clip_value;
-    pass a = {
-        p,   v->dense, v->n_dense, (float)v->scale, (float)-limit, (float)limit,
-        NULL};
-    run(&a, clip_chunk);
+    const hki_vector_pass a = {.scale = (float)g->view.scale,
+                               .low = (float)-limit,
+                               .high = (float)limit};
+    HKI_TRY(run(p, g, a, false, p->at->ops->clip));
     for (size_t t = 0; t < p->tables.count; t++)
-        clip_table(p, t, v->scale, limit);
-    v->dense = p->buffer;
-    v->scale = 1;
+        clip_table(p, t, g->view.scale, limit);
+    show_buffer(p, g);
+    g->view.scale = 1;
+    return HK_OK;
 }
 
 // g clip / max(|g|, clip) for one tensor.
@@ -267,54 +258,63 @@ static double norm_factor(double clip, double norm) {
     return clip / fmax(norm, clip);
 }
 
-static hk_status clip_by_norm(hk_gradproc *p, hk_grad_view *v) {
-    pass a = {p,         v->dense, v->n_dense, (float)v->scale,
-              -INFINITY, INFINITY, p->factors};
-    const double clip = p->opt.clip_norm, scale = fabs(v->scale);
-    run(&a, sum_chunk);
-    for (size_t i = 0; v->n_dense > 0 && i < p->n_chunks;) {
+// A factor for every entry with a dense gradient.
+static hk_status set_factors(hk_gradproc *p, const hki_grads *g) {
+    const double scale = fabs(g->view.scale);
+    HKI_TRY(run(p, g, (hki_vector_pass){0}, false, p->at->ops->norms));
+    for (size_t i = 0; g->view.n_dense > 0 && i < p->n_chunks;) {
         const size_t entry = p->chunks[i].entry;
         double sum = 0;
         for (; i < p->n_chunks && p->chunks[i].entry == entry; i++)
             sum += p->sums[i];
         const double norm = sqrt(sum) * scale;
         HKI_TRY(check_norm(p, entry, norm));
-        p->factors[entry] = (float)norm_factor(clip, norm);
+        p->factors[entry] = (float)norm_factor(p->opt.clip_norm, norm);
     }
+    return HK_OK;
+}
+
+static hk_status clip_by_norm(hk_gradproc *p, hki_grads *g) {
+    const hki_vector_pass a = {.scale = (float)g->view.scale,
+                               .low = -INFINITY,
+                               .high = INFINITY,
+                               .factors = p->factors};
+    const double clip = p->opt.clip_norm, scale = fabs(g->view.scale);
+    HKI_TRY(set_factors(p, g));
     for (size_t t = 0; t < p->tables.count; t++)
         HKI_TRY(check_norm(p, p->tables.entry[t],
                            sqrt(table_squares(p, t)) * scale));
-    run(&a, clip_chunk);
+    HKI_TRY(run(p, g, a, false, p->at->ops->clip));
     for (size_t t = 0; t < p->tables.count; t++) {
         const double norm = sqrt(table_squares(p, t)) * scale;
-        clip_table(p, t, v->scale * norm_factor(clip, norm), (double)INFINITY);
+        clip_table(p, t, g->view.scale * norm_factor(clip, norm),
+                   (double)INFINITY);
     }
-    v->dense = p->buffer;
-    v->scale = 1;
+    show_buffer(p, g);
+    g->view.scale = 1;
     return HK_OK;
 }
 
-static hk_status clip_by_global_norm(hk_gradproc *p, hk_grad_view *v) {
-    pass a = {.p = p, .src = v->dense, .end = v->n_dense};
+static hk_status clip_by_global_norm(hk_gradproc *p, hki_grads *g) {
     double sum = 0;
-    run(&a, sum_chunk);
-    for (size_t i = 0; v->n_dense > 0 && i < p->n_chunks; i++)
+    HKI_TRY(run(p, g, (hki_vector_pass){0}, false, p->at->ops->norms));
+    for (size_t i = 0; g->view.n_dense > 0 && i < p->n_chunks; i++)
         sum += p->sums[i];
     for (size_t t = 0; t < p->tables.count; t++)
         sum += table_squares(p, t);
-    const double norm = sqrt(sum) * fabs(v->scale);
+    const double norm = sqrt(sum) * fabs(g->view.scale);
     HKI_TRY(check_norm(p, SIZE_MAX, norm));
     p->norm = norm;
-    v->scale *= norm_factor(p->opt.clip_global_norm, norm);
+    g->view.scale *= norm_factor(p->opt.clip_global_norm, norm);
     return HK_OK;
 }
 
-static hk_status clip(hk_gradproc *p, hk_grad_view *v) {
+static hk_status clip(hk_gradproc *p, hki_grads *g) {
     if (p->opt.clip_value > 0)
-        clip_by_value(p, v);
+        HKI_TRY(clip_by_value(p, g));
     if (p->opt.clip_norm > 0)
-        HKI_TRY(clip_by_norm(p, v));
-    return p->opt.clip_global_norm > 0 ? clip_by_global_norm(p, v) : HK_OK;
+        HKI_TRY(clip_by_norm(p, g));
+    return p->opt.clip_global_norm > 0 ? clip_by_global_norm(p, g) : HK_OK;
 }
 
 // ---- run ------------------------------------------------------------------
@@ -328,15 +328,17 @@ static void forget(hk_gradproc *p) {
 }
 
 // Adds one call's gradients to the sum.
-static hk_status accumulate(hk_gradproc *p, const hk_grad_view *in) {
+static hk_status accumulate(hk_gradproc *p, const hki_grads *g) {
+    const hk_grad_view *const in = &g->view;
+    const bool first = p->done == 0;
     if (p->done > 0 && in->n_dense != p->n_dense)
         return hki_fail(HK_E_SHAPE,
                         "%s: %lld gradients after %lld while accumulating",
                         what, (long long)in->n_dense, (long long)p->n_dense);
     HKI_TRY(take_sparse(p, in, true, true));
-    pass a = {p,         in->dense, in->n_dense, (float)in->scale,
-              -INFINITY, INFINITY,  NULL};
-    run(&a, p->done == 0 ? clip_chunk : add_chunk);
+    const hki_vector_pass a = {
+        .scale = (float)in->scale, .low = -INFINITY, .high = INFINITY};
+    HKI_TRY(run(p, g, a, !first, first ? p->at->ops->clip : p->at->ops->add));
     for (size_t i = 0; i < p->n_entries; i++)
         p->mask[i] |= in->mask == NULL || in->mask[i] != 0;
     p->n_dense = in->n_dense;
@@ -353,39 +355,61 @@ static size_t gather_tables(hk_gradproc *p) {
     return n;
 }
 
-hk_status hk_gradproc_run(hk_gradproc *p, const hk_grad_view *in,
-                          hk_grad_view *out, int *ready) {
-    if (p == NULL || out == NULL || ready == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "%s: an argument is NULL", what);
-    HKI_TRY(hki_grad_view_check(p->layout, in, what));
+hk_status hki_gradproc_run(hk_gradproc *p, const hki_grads *in, hki_grads *out,
+                           int *ready) {
+    HKI_TRY(hki_grad_view_check(p->layout, &in->view, what));
+    HKI_TRY(hki_gradproc_follow(p, in->dense->at));
     const hk_gradproc_options *const o = &p->opt;
     if (p->done == 0 || p->done == o->accumulate_steps)
         forget(p);
-    hk_grad_view v = *in;
+    hki_grads g = *in;
     if (o->accumulate_steps > 1) {
         HKI_TRY(accumulate(p, in));
         if (p->done < o->accumulate_steps) {
             *ready = 0;
             return HK_OK;
         }
-        v.dense = p->buffer;
-        v.mask = p->mask;
-        v.scale = o->accumulate_mean ? 1.0 / o->accumulate_steps : 1;
+        show_buffer(p, &g);
+        g.view.mask = p->mask;
+        g.view.scale = o->accumulate_mean ? 1.0 / o->accumulate_steps : 1;
     } else {
         // Norms want every row once, writing wants rows of our own.
-        HKI_TRY(
-            take_sparse(p, in, o->clip_value > 0 || o->clip_norm > 0, false));
+        HKI_TRY(take_sparse(p, &in->view, o->clip_value > 0 || o->clip_norm > 0,
+                            false));
     }
-    v.scale *= o->scale;
-    const hk_status s = clip(p, &v);
+    g.view.scale *= o->scale;
+    const hk_status s = clip(p, &g);
     if (s != HK_OK) {
         forget(p);
         return s;
     }
-    v.n_sparse = gather_tables(p);
-    v.sparse = p->sparse;
-    *out = v;
+    g.view.n_sparse = gather_tables(p);
+    g.view.sparse = p->sparse;
+    *out = g;
     *ready = 1;
+    return HK_OK;
+}
+
+hk_status hk_gradproc_run(hk_gradproc *p, const hk_grad_view *in,
+                          hk_grad_view *out, int *ready) {
+    if (p == NULL || out == NULL || ready == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "%s: an argument is NULL", what);
+    HKI_TRY(hki_grad_view_check(p->layout, in, what));
+    hki_vector dense = HKI_HOST_VECTOR(in->dense, in->n_dense);
+    const hki_grads g = {*in, &dense};
+    hki_grads result;
+    HKI_TRY(hki_gradproc_run(p, &g, &result, ready));
+    if (*ready)
+        *out = result.view;
+    return HK_OK;
+}
+
+hk_status hki_gradproc_follow(hk_gradproc *p, const hki_place *at) {
+    const hki_place *const to = at != NULL ? at : &p->home;
+    if (p->at == to)
+        return HK_OK;
+    HKI_TRY(hki_vector_follow(&p->buffer, at));
+    p->at = to;
     return HK_OK;
 }
 
@@ -405,7 +429,7 @@ static void write_state(const void *object, hki_writer *w) {
     hki_write_u32(w, p->opt.accumulate_steps);
     hki_write_u32(w, done);
     hki_write_u64(w, (uint64_t)n);
-    hki_write_f32s(w, p->buffer, n);
+    hki_write_f32s(w, p->buffer.host, n);
     for (size_t t = 0; t < p->tables.count; t++) {
         const hki_rowset *const s = &p->tables.set[t];
         const bool has = done > 0 && p->present[t];
@@ -419,8 +443,15 @@ static void write_state(const void *object, hki_writer *w) {
     }
 }
 
+static hk_status open_buffer(hk_gradproc *p, hki_access a) {
+    float *host;
+    return hki_vector_host(&p->buffer, a, &host);
+}
+
 hk_status hk_gradproc_save(const hk_gradproc *p, void *buf, size_t capacity,
                            size_t *size) {
+    if (p != NULL)
+        HKI_TRY(open_buffer((hk_gradproc *)(uintptr_t)p, HKI_TO_READ));
     return hki_save(p, write_state, "gradients: save", buf, capacity, size);
 }
 
@@ -465,9 +496,9 @@ static bool state_fits(const hk_gradproc *p, hki_reader r) {
     const uint64_t n = hki_read_u64(&r);
     if (!r.ok || fingerprint != hki_layout_fingerprint(p->layout) ||
         steps != p->opt.accumulate_steps || done >= steps ||
-        (n != 0 &&
-         (p->buffer == NULL || (n != (uint64_t)hki_layout_dense(p->layout) &&
-                                n != (uint64_t)hki_layout_train(p->layout)))))
+        (n != 0 && (p->buffer.host == NULL ||
+                    (n != (uint64_t)hki_layout_dense(p->layout) &&
+                     n != (uint64_t)hki_layout_train(p->layout)))))
         return false;
     hki_read_skip(&r, n * sizeof(float));
     bool has;
@@ -483,7 +514,7 @@ static void mark_summed(hk_gradproc *p) {
         const hk_entry *const e = hk_layout_entry(p->layout, i);
         const int64_t end = HKI_MIN(e->offset + e->count, p->n_dense);
         for (int64_t k = e->offset; k < end && !p->mask[i]; k++)
-            p->mask[i] = p->buffer[k] != 0;
+            p->mask[i] = p->buffer.host[k] != 0;
     }
     for (size_t t = 0; t < p->tables.count; t++)
         p->mask[p->tables.entry[t]] |= p->present[t];
@@ -506,11 +537,12 @@ hk_status hk_gradproc_restore(hk_gradproc *p, const void *bytes, size_t size) {
         const size_t row_bytes = 8 + (size_t)set->dim * sizeof(float);
         HKI_TRY(hki_rowset_reserve(set, (int64_t)(size / row_bytes)));
     }
+    HKI_TRY(open_buffer(p, HKI_TO_WRITE));
     forget(p);
     hki_read_skip(&r, 12); // fingerprint, accumulate_steps
     p->done = hki_read_u32(&r);
     p->n_dense = (int64_t)hki_read_u64(&r);
-    hki_read_f32s(&r, p->buffer, p->n_dense);
+    hki_read_f32s(&r, p->buffer.host, p->n_dense);
     for (size_t t = 0; t < p->tables.count; t++) {
         bool has;
         read_table(&r, &p->tables.set[t], &p->tables.set[t], &has);
@@ -531,15 +563,16 @@ void hki_gradproc_forget(hk_gradproc *p) {
 
 // ---- plain calls ----------------------------------------------------------
 
-static hk_status plain(const float *g, int64_t n, const hki_optim_kernels **k) {
+static hk_status plain(const float *g, int64_t n,
+                       const hki_update_kernels **k) {
     if (n < 0 || (g == NULL && n > 0))
         return hki_fail(HK_E_INVALID_ARG, "%s: %lld values, or NULL", what,
                         (long long)n);
-    return hki_optim_kernels_pick(HK_ISA_AUTO, what, k);
+    return hki_update_kernels_pick(HK_ISA_AUTO, what, k);
 }
 
 hk_status hk_clip_by_value(float *g, int64_t n, double low, double high) {
-    const hki_optim_kernels *k = NULL;
+    const hki_update_kernels *k = NULL;
     HKI_TRY(plain(g, n, &k));
     if (!(low <= high))
         return hki_fail(HK_E_INVALID_ARG, "%s: clip to [%g, %g]", what, low,
@@ -549,7 +582,7 @@ hk_status hk_clip_by_value(float *g, int64_t n, double low, double high) {
 }
 
 hk_status hk_clip_by_norm(float *g, int64_t n, double clip_norm, double *norm) {
-    const hki_optim_kernels *k = NULL;
+    const hki_update_kernels *k = NULL;
     HKI_TRY(plain(g, n, &k));
     if (!(clip_norm > 0) || !isfinite(clip_norm))
         return hki_fail(HK_E_INVALID_ARG, "%s: clip_norm is %g", what,
@@ -564,7 +597,7 @@ hk_status hk_clip_by_norm(float *g, int64_t n, double clip_norm, double *norm) {
 }
 
 hk_status hk_global_norm(const hk_grad_view *grads, double *norm) {
-    const hki_optim_kernels *k = NULL;
+    const hki_update_kernels *k = NULL;
     if (grads == NULL || norm == NULL)
         return hki_fail(HK_E_INVALID_ARG, "%s: an argument is NULL", what);
     HKI_TRY(plain(grads->dense, grads->n_dense, &k));

@@ -1,131 +1,30 @@
 // optim/optim.h - what the files of this module share.
 //
-// An update rule is one entry of a const table (rules.c) and one kernel
-// (update_isa.c). The kernel is element-wise, so any split of the vector over
-// threads gives the same bits; norms are summed over fixed chunks.
+// An update rule is one entry of a const table (rules.c) and one kernel of the
+// place where the vectors live (backend/vector.h). Optimizer, gradients and
+// average follow the values: they move to where x is when it is somewhere else.
 #ifndef HKI_OPTIM_H
 #define HKI_OPTIM_H
+#include "backend/vector.h"
 #include "base/base.h"
-#include "base/isa.h"
-#include "base/team.h"
 #include "hooke/average.h"
 #include "hooke/gradproc.h"
 #include "hooke/optim.h"
 #include "tensor/tensor.h"
 
-#define HKI_MAX_SLOTS HK_MAX_SLOTS
-#define HKI_CHUNK_FLOATS 65536 // unit of norms and per-tensor rules
+_Static_assert(HKI_MAX_SLOTS == HK_MAX_SLOTS, "slots of kernels and rules");
 
-// ---- kernels ----------------------------------------------------------------
+// Gradients whose dense part is a vector; view.dense is its host memory.
+typedef struct hki_grads {
+    hk_grad_view view;
+    hki_vector *dense;
+} hki_grads;
 
-// Coefficients of one step, prepared by the rule (rules.c); a kernel reads the
-// first three and its own.
-enum {
-    HKI_C_SCALE, // of the gradient
-    HKI_C_EMA,   // 1 - d of the fused average
-    HKI_C_RATE,  // learning rate, or Adam's corrected one
-    HKI_C_MOMENTUM,
-    HKI_C_Q1,           // 1 - beta1, or 1 - rho
-    HKI_C_Q2,           // 1 - beta2
-    HKI_C_EPSILON,      // scaled by the rule where its paper does
-    HKI_C_KEEP,         // 1 - rate * weight decay
-    HKI_C_DECAY,        // weight decay, inside the step
-    HKI_C_FIX1,         // 1 / (1 - beta1^t)
-    HKI_C_FIX2,         // 1 / sqrt(1 - beta2^t)
-    HKI_C_L1,           // l1, times rate or steps as the rule wants it
-    HKI_C_L2,           // likewise; proximal_gd: 1 + l2 rate
-    HKI_C_INVERSE_RATE, // 1 / learning rate
-    HKI_C_SHRINK,       // twice Ftrl's shrinkage
-    HKI_C_POWER,        // -learning_rate_power
-    HKI_N_COEFS
-};
-
-// n elements: values, gradient, slots, average (NULL: none). Pointers are to
-// the first element to update; for rows, to the first row of the table.
-typedef struct hki_update {
-    float *x;
-    const float *g;
-    float *s[HKI_MAX_SLOTS];
-    float *ema;
-    const float *c; // HKI_N_COEFS
-} hki_update;
-
-typedef struct hki_update_rule {
-    void (*dense)(const hki_update *u, int64_t n);
-    // Rows indices[i], unique, with gradients u->g + i * dim; no average.
-    void (*rows)(const hki_update *u, const int64_t *indices, int64_t count,
-                 int64_t dim);
-} hki_update_rule;
-
-typedef enum hki_rule_kernel {
-    HKI_K_GD,
-    HKI_K_MOMENTUM,
-    HKI_K_NESTEROV,
-    HKI_K_LOOKAHEAD,
-    HKI_K_ADAGRAD,
-    HKI_K_ADAGRAD_DA,
-    HKI_K_ADADELTA,
-    HKI_K_ADAM, // and AdamW
-    HKI_K_AMSGRAD,
-    HKI_K_RMSPROP,
-    HKI_K_RMSPROP_CENTERED,
-    HKI_K_FTRL,     // power -0.5
-    HKI_K_FTRL_POW, // any power
-    HKI_K_PROXIMAL_GD,
-    HKI_K_PROXIMAL_ADAGRAD,
-    HKI_K_LAMB,
-    HKI_K_LION,
-    HKI_N_KERNELS
-} hki_rule_kernel;
-
-typedef struct hki_optim_kernels {
-    hki_update_rule rule[HKI_N_KERNELS];
-    double (*sum_squares)(const float *x, int64_t n);
-    // LAMB's first half: moments, and sum[0] = |x|^2, sum[1] = |u|^2.
-    void (*lamb_moments)(const hki_update *u, int64_t n, double sum[2]);
-    // shadow -= a (shadow - x)
-    void (*average)(float *shadow, const float *x, float a, int64_t n);
-    void (*scale)(float *x, float a, int64_t n);
-    // dst = a src, cut to [low, high]; dst may be src.
-    void (*clip)(float *dst, const float *src, float a, float low, float high,
-                 int64_t n);
-    // dst += a src
-    void (*add)(float *dst, const float *src, float a, int64_t n);
-} hki_optim_kernels;
-
-HKI_ISA_DECLARE(hki_optim_kernels, hki_optim_kernels_table);
-
-// Resolves AUTO, refuses a level above the machine's.
-hk_status hki_optim_kernels_pick(hk_isa isa, const char *what,
-                                 const hki_optim_kernels **out);
-
-// A vector of n floats, all `value`; freed with hki_free.
-hk_status hki_optim_floats(int64_t n, float value, float **out);
-
-// The shadow and the number of updates, for savers.
-float *hki_ema_values(hk_ema *e);
+// The shadow in host memory, for reading and writing, and the number of
+// updates: for savers.
+hk_status hki_ema_values(hk_ema *e, float **out);
+hk_status hki_ema_assign(hk_ema *e, const float *values);
 int64_t *hki_ema_counter(hk_ema *e);
-
-// ---- threads ----------------------------------------------------------------
-
-// A pass over n floats, for a team (base/team.h): parts begin at multiples of
-// 16 floats.
-hki_work hki_optim_work(int64_t n);
-
-// A piece of a vector that belongs to one entry.
-typedef struct hki_chunk {
-    int64_t begin, end; // floats
-    size_t entry;
-} hki_chunk;
-
-// Cuts the float entries [first, last) of a layout into chunks. Freed with
-// hki_free.
-hk_status hki_chunks_create(const hk_layout *l, size_t first, size_t last,
-                            hki_chunk **out, size_t *count);
-// Calls fn(arg, i) for every chunk, split over threads.
-typedef void (*hki_chunk_fn)(void *arg, const hki_chunk *c, size_t i);
-void hki_chunks_run(const hki_chunk *chunks, size_t n, uint32_t threads,
-                    hki_chunk_fn fn, void *arg);
 
 // ---- sets of rows -----------------------------------------------------------
 
@@ -272,15 +171,18 @@ size_t hki_rule_slots(const hki_rule *r, const hk_optimizer_options *o,
 void hki_schedule_write(const hk_schedule *s, hki_writer *w);
 hk_status hki_schedule_read(hki_reader *r, hk_schedule **out);
 
-// The shadow vector when a fused pass over [0, n) may write it (every entry
-// in the range is averaged), otherwise NULL.
-float *hki_ema_fused(hk_ema *e, int64_t n);
+// Whether a fused pass over [0, n) may write the shadow: every entry in the
+// range is averaged.
+bool hki_ema_is_fused(const hk_ema *e, int64_t n);
+// The shadow where x lives.
+hk_status hki_ema_shadow(hk_ema *e, const hki_vector *x, float **out);
 // The rest of an update of the flat vector whose floats [0, done) are
 // averaged already; counts the update.
-void hki_ema_update_rest(hk_ema *e, const float *x, int64_t done);
+hk_status hki_ema_update_rest(hk_ema *e, hki_vector *x, int64_t done);
 // One update of the flat vector for `steps` steps at once: d^steps takes the
 // place of d, as if x had stood still meanwhile.
-void hki_ema_update_steps(hk_ema *e, const float *x, double steps);
+hk_status hki_ema_update_steps(hk_ema *e, const float *x, double steps);
+hk_status hki_ema_follow(hk_ema *e, const hki_place *at);
 const hk_layout *hki_ema_layout(const hk_ema *e);
 double hki_ema_decay(const hk_ema *e);    // the d of the next update
 bool hki_ema_sequential(const hk_ema *e); // sees values after the step
@@ -288,15 +190,26 @@ bool hki_ema_sequential(const hk_ema *e); // sees values after the step
 // at first. Not part of what is saved.
 void hki_optimizer_set_factor(hk_optimizer *o, double factor);
 bool hki_optimizer_looks_ahead(const hk_optimizer *o); // either of its rules
+// hk_optimizer_apply and hk_optimizer_look_ahead (y is x) on vectors.
+hk_status hki_optimizer_apply(hk_optimizer *o, hki_vector *x,
+                              const hki_grads *grads, int64_t global_step,
+                              hk_ema *ema);
+hk_status hki_optimizer_look_ahead(hk_optimizer *o, hki_vector *x);
+// Slots move to a place; NULL: home. Steps do it by themselves.
+hk_status hki_optimizer_follow(hk_optimizer *o, const hki_place *at);
 const hk_layout *hki_optimizer_layout(const hk_optimizer *o);
 const char *hki_optimizer_name(const hk_optimizer *o);
 // Slots and powers as they were at the start; rates stay.
-void hki_optimizer_forget(hk_optimizer *o);
+hk_status hki_optimizer_forget(hk_optimizer *o);
 // How often the rate is halved, beside its factor; 0 at first. Not part of what
 // is saved either.
 void hki_optimizer_set_halvings(hk_optimizer *o, int times);
 int hki_optimizer_halvings(const hk_optimizer *o);
 void hki_gradproc_forget(hk_gradproc *p); // what was accumulated; NULL allowed
+// hk_gradproc_run on vectors; NULL: home.
+hk_status hki_gradproc_run(hk_gradproc *p, const hki_grads *in, hki_grads *out,
+                           int *ready);
+hk_status hki_gradproc_follow(hk_gradproc *p, const hki_place *at);
 size_t hki_optimizer_slot_count(const hk_optimizer *o);
 const char *hki_optimizer_slot_name(const hk_optimizer *o, size_t i); // sorted
 

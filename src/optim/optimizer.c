@@ -10,7 +10,7 @@ void hk_optimizer_destroy(hk_optimizer *o) {
     if (o == NULL)
         return;
     for (size_t i = 0; i < HKI_MAX_SLOTS; i++)
-        hki_free(o->values[i]);
+        hki_vector_deinit(&o->values[i]);
     hki_free(o->skip);
     hki_free(o->active);
     hki_free(o->selected);
@@ -20,7 +20,9 @@ void hk_optimizer_destroy(hk_optimizer *o) {
     hki_free(o->prepared);
     hki_free(o->chunks);
     hki_free(o->sums);
+    hki_free(o->table_sums);
     hki_free(o->rates);
+    hki_free(o->table_rates);
     hki_tables_deinit(&o->tables);
     hk_schedule_release(o->schedule);
     hk_layout_release(o->layout);
@@ -85,21 +87,37 @@ static hk_status create_slots(hk_optimizer *o) {
     o->n_slots = hki_rule_slots(o->rule, &o->opt, o->slot);
     sort_slots(o);
     for (size_t i = 0; i < o->n_slots; i++)
-        HKI_TRY(hki_optim_floats(n, slot_start(o, i), &o->values[i]));
+        HKI_TRY(hki_vector_init(&o->values[i], n, slot_start(o, i)));
     o->power[0] = (float)o->opt.beta1;
     o->power[1] = (float)o->opt.beta2;
     return HK_OK;
 }
 
-void hki_optimizer_forget(hk_optimizer *o) {
-    const int64_t n = hki_layout_train(o->layout);
+hk_status hki_optimizer_forget(hk_optimizer *o) {
+    HKI_TRY(hki_optimizer_open(o, HKI_TO_WRITE));
     for (size_t i = 0; i < o->n_slots; i++)
-        for (int64_t j = 0; j < n; j++)
-            o->values[i][j] = slot_start(o, i);
+        for (int64_t j = 0; j < o->values[i].n; j++)
+            o->values[i].host[j] = slot_start(o, i);
     o->power[0] = (float)o->opt.beta1;
     o->power[1] = (float)o->opt.beta2;
-    if (o->other != NULL)
-        hki_optimizer_forget(o->other);
+    return o->other != NULL ? hki_optimizer_forget(o->other) : HK_OK;
+}
+
+hk_status hki_optimizer_open(hk_optimizer *o, hki_access a) {
+    float *host;
+    for (size_t i = 0; i < o->n_slots; i++)
+        HKI_TRY(hki_vector_host(&o->values[i], a, &host));
+    return o->other != NULL ? hki_optimizer_open(o->other, a) : HK_OK;
+}
+
+hk_status hki_optimizer_follow(hk_optimizer *o, const hki_place *at) {
+    const hki_place *const to = at != NULL ? at : &o->home;
+    if (o->at == to)
+        return HK_OK;
+    for (size_t i = 0; i < o->n_slots; i++)
+        HKI_TRY(hki_vector_follow(&o->values[i], at));
+    o->at = to;
+    return o->other != NULL ? hki_optimizer_follow(o->other, at) : HK_OK;
 }
 
 static hk_status mark_entries(hk_optimizer *o,
@@ -157,12 +175,16 @@ void hki_optimizer_build_runs(hk_optimizer *o) {
     }
 }
 
-static hk_status create_per_entry(hk_optimizer *o) {
-    if (!(o->rule->flags & HKI_RULE_PER_ENTRY))
+static hk_status create_chunks(hk_optimizer *o) {
+    if (!(o->rule->flags & HKI_RULE_PER_ENTRY) && !o->opt.lookahead)
         return HK_OK;
     HKI_TRY(hki_chunks_create(o->layout, 0, o->n_entries, &o->chunks,
                               &o->n_chunks));
     HKI_TRY(hki_alloc_array(o->n_chunks, sizeof *o->sums, &o->sums));
+    HKI_TRY(hki_alloc_array(o->tables.count, sizeof *o->table_sums,
+                            &o->table_sums));
+    HKI_TRY(hki_alloc_array(o->tables.count, sizeof *o->table_rates,
+                            &o->table_rates));
     return hki_alloc_array(o->n_entries, sizeof *o->rates, &o->rates);
 }
 
@@ -180,7 +202,7 @@ static hk_status build(hk_optimizer *o, const hk_optimizer_options *src,
         HKI_TRY(hki_rowset_reserve(&o->tables.set[i], src->reserve_rows));
     HKI_TRY(
         hki_alloc_array(o->tables.count, sizeof *o->prepared, &o->prepared));
-    HKI_TRY(create_per_entry(o));
+    HKI_TRY(create_chunks(o));
     hki_optimizer_build_runs(o);
     return HK_OK;
 }
@@ -233,9 +255,8 @@ hk_status hk_optimizer_create(const hk_optimizer_options *opt,
     HKI_TRY(hki_zalloc_array(1, sizeof *o, &o));
     o->factor = 1;
     o->rule = rule;
-    hk_status s = hki_optim_kernels_pick(src.isa, rule->name, &o->k);
-    if (s == HK_OK)
-        s = hki_team_threads(rule->name, src.threads, &o->threads);
+    o->at = &o->home;
+    hk_status s = hki_place_home(&o->home, src.isa, src.threads, rule->name);
     if (s == HK_OK)
         s = build(o, &src, layout);
     if (s == HK_OK)

@@ -5,37 +5,20 @@
 #define HKI_OPTIMIZER_H
 #include "optim/optim.h"
 
-// Neighbouring trainable entries updated with the same coefficients.
-typedef struct hki_update_run {
-    int64_t begin, end; // floats
-    bool decay;         // weight decay applies
-} hki_update_run;
-
-// A checked sparse gradient of the current step, its indices unique. entry
-// NULL: the table takes no part.
-typedef struct hki_prepared {
-    const hk_entry *entry;
-    size_t entry_index;
-    hki_rowset *set;
-    const int64_t *indices;
-    const float *rows;
-    int64_t count;
-} hki_prepared;
-
 struct hk_optimizer {
     hk_layout *layout;
     const hki_rule *rule;
-    const hki_optim_kernels *k;
     hk_optimizer_options opt; // run-time scalars; pointers are copies or NULL
     hk_schedule *schedule;
-    double factor; // of the learning rate, whichever it comes from
-    uint32_t threads;
-    hki_arena arena; // names
+    double factor;       // of the learning rate, whichever it comes from
+    hki_place home;      // in host memory
+    const hki_place *at; // where the slots are
+    hki_arena arena;     // names
 
     size_t n_slots;
     hki_slot_def slot[HKI_MAX_SLOTS]; // in creation order
     size_t sorted[HKI_MAX_SLOTS];     // slot indices by name
-    float *values[HKI_MAX_SLOTS];     // n_train floats each
+    hki_vector values[HKI_MAX_SLOTS]; // n_train floats each
     float power[2];
     int halvings; // of the rate, factor and all
 
@@ -49,20 +32,21 @@ struct hk_optimizer {
     size_t n_runs;
 
     hki_tables tables;
-    hki_prepared *prepared; // one per table
+    hki_table_rows *prepared; // of the current step, indices unique
     size_t n_prepared;
 
-    // Rules with norms per tensor only.
+    // Rules with norms per tensor, and those that look ahead.
     hki_chunk *chunks;
     size_t n_chunks;
-    double (*sums)[2]; // per chunk
-    float *rates;      // per trainable entry: rate times trust ratio
+    double (*sums)[2], (*table_sums)[2]; // per chunk, per table
+    float *rates, *table_rates; // per trainable entry, per table: rate times
+                                // trust ratio
 
     // The step in progress.
     bool in_step;
     bool ahead; // its gradient is taken at x + momentum v
     double rate;
-    const hki_update_rule *kernel;
+    hki_rule_kernel kernel;
     float c[2][HKI_N_COEFS]; // without and with weight decay
 };
 
@@ -76,16 +60,12 @@ static inline bool hki_optimizer_all_rows(const hk_optimizer *o) {
                : o->opt.sparse_update == HK_SPARSE_ALL_ROWS;
 }
 
-// One update: the prepared tables, and the active runs in [begin, end).
-typedef struct hki_optimizer_job {
-    hk_optimizer *o;
-    float *x;
-    const float *g;     // element 0 of the vector
-    float *ema;         // likewise; NULL: none
-    int64_t begin, end; // dense range to cover
-    int parts;          // of the pass; set by the update
-} hki_optimizer_job;
+// The slots in host memory, of both rules.
+hk_status hki_optimizer_open(hk_optimizer *o, hki_access a);
 
-void hki_optimizer_update(hki_optimizer_job *j);
+// One update of x, where it lives, by the dense gradients in [begin, end) and
+// the prepared tables. ema: its shadow at the same place; NULL: none.
+hk_status hki_optimizer_update(hk_optimizer *o, hki_vector *x, hki_vector *g,
+                               float *ema, int64_t begin, int64_t end);
 
 #endif // HKI_OPTIMIZER_H

@@ -145,7 +145,8 @@ hk_status hk_optimizer_slot(hk_optimizer *o, const char *var, const char *slot,
         return hk_optimizer_slot(o->other, var, slot, out);
     for (size_t i = 0; i < o->n_slots; i++)
         if (strcmp(o->slot[i].name, slot) == 0) {
-            *out = o->values[i] + e->offset;
+            HKI_TRY(hki_vector_host(&o->values[i], HKI_TO_CHANGE, out));
+            *out += e->offset;
             return HK_OK;
         }
     return hki_fail(HK_E_NOT_FOUND, "%s has no slot %s", o->opt.name, slot);
@@ -155,7 +156,7 @@ hk_status hk_optimizer_slot(hk_optimizer *o, const char *var, const char *slot,
 
 static hk_status add_slot(hk_optimizer *o, const hk_entry *e, size_t i,
                           hk_name_map *map) {
-    float *const at = o->values[i] + e->offset;
+    float *const at = o->values[i].host + e->offset;
     return i == 0 ? hki_names_add(map, HK_F32, e->shape, at, "%s/%s", e->name,
                                   o->opt.name)
                   : hki_names_add(map, HK_F32, e->shape, at, "%s/%s_%zu",
@@ -177,6 +178,7 @@ static hk_status add_variables(hk_optimizer *o, const char *suffix,
 hk_status hk_optimizer_variables(hk_optimizer *o, hk_name_map *map) {
     if (o == NULL || map == NULL)
         return hki_fail(HK_E_INVALID_ARG, "optimizer: handle or map is NULL");
+    HKI_TRY(hki_optimizer_open(o, HKI_TO_CHANGE));
     HKI_TRY(add_variables(o, "", map));
     return o->other != NULL ? add_variables(o->other, "_1", map) : HK_OK;
 }
@@ -209,7 +211,7 @@ static void write_rule(const hk_optimizer *o, hki_writer *w) {
     hki_write_u64(w, o->n_slots);
     hki_write_u64(w, (uint64_t)n_train);
     for (size_t i = 0; i < o->n_slots; i++)
-        hki_write_f32s(w, o->values[i], n_train);
+        hki_write_f32s(w, o->values[i].host, n_train);
     hki_write_u32(w, o->schedule != NULL);
     if (o->schedule != NULL)
         hki_schedule_write(o->schedule, w);
@@ -225,6 +227,8 @@ static void write_state(const void *object, hki_writer *w) {
 
 hk_status hk_optimizer_save(const hk_optimizer *o, void *buf, size_t capacity,
                             size_t *size) {
+    if (o != NULL)
+        HKI_TRY(hki_optimizer_open((hk_optimizer *)(uintptr_t)o, HKI_TO_READ));
     return hki_save(o, write_state, "optimizer: save", buf, capacity, size);
 }
 
@@ -295,7 +299,8 @@ static hk_status read_state(const hk_optimizer *o, hki_reader *r, saved s[2]) {
 
 static void take_over(hk_optimizer *o, saved *s) {
     for (size_t i = 0; i < o->n_slots; i++)
-        hki_read_f32s(&s->slots, o->values[i], hki_layout_train(o->layout));
+        hki_read_f32s(&s->slots, o->values[i].host,
+                      hki_layout_train(o->layout));
     memcpy(o->power, s->power, sizeof o->power);
     o->opt = s->opt;
     o->opt.schedule = NULL;
@@ -312,7 +317,9 @@ hk_status hk_optimizer_restore(hk_optimizer *o, const void *bytes,
     hki_reader r;
     saved s[2] = {{.schedule = NULL}, {.schedule = NULL}};
     HKI_TRY(hki_reader_init(&r, bytes, size, o->opt.name));
-    const hk_status status = read_state(o, &r, s);
+    hk_status status = read_state(o, &r, s);
+    if (status == HK_OK)
+        status = hki_optimizer_open(o, HKI_TO_WRITE);
     if (status != HK_OK) {
         hk_schedule_release(s[0].schedule);
         hk_schedule_release(s[1].schedule);

@@ -41,7 +41,7 @@ static hk_status prepare(hk_optimizer *o, int64_t global_step) {
     if (o->rule->hyper[0]->above_low)
         HKI_TRY(hki_hyper_check(o->rule, o->rule->hyper[0], rate));
     o->rate = rate;
-    o->kernel = &o->k->rule[o->rule->kernel(&o->opt)];
+    o->kernel = o->rule->kernel(&o->opt);
     memset(o->c, 0, sizeof o->c);
     for (int decay = 0; decay < 2; decay++)
         o->rule->prepare(&o->opt, rate, o->power, global_step, decay == 1,
@@ -77,19 +77,23 @@ static hk_status prepare_sparse(hk_optimizer *o, const hk_sparse_grad *g) {
     HKI_TRY(hki_tables_find(&o->tables, o->layout, g, o->opt.name, &t));
     hki_rowset *const set = &o->tables.set[t];
     for (size_t i = 0; i < o->n_prepared; i++)
-        if (o->prepared[i].set == set)
+        if (o->prepared[i].mark == set->mark)
             return hki_fail(HK_E_EXISTS, "%s: two sparse gradients for %s",
                             o->opt.name, g->entry->name);
     const size_t index = o->tables.entry[t];
     HKI_TRY(hki_rowset_check(set, g->entry->name, g->indices, g->count));
-    hki_prepared p = {hk_layout_entry(o->layout, index),
-                      index,
-                      set,
-                      g->indices,
-                      g->rows,
-                      g->count};
+    hki_table_rows p = {.offset = hk_layout_entry(o->layout, index)->offset,
+                        .n_rows = set->n_rows,
+                        .dim = set->dim,
+                        .indices = g->indices,
+                        .rows = g->rows,
+                        .count = g->count,
+                        .mark = set->mark,
+                        .entry = index,
+                        .all = hki_optimizer_all_rows(o),
+                        .active = o->active[index]};
     // Marks find repeated indices, and lead from a row to its gradient.
-    const bool marks = !g->unique || hki_optimizer_all_rows(o);
+    const bool marks = !g->unique || p.all;
     if (marks && !hki_rowset_mark(set, g->indices, g->count)) {
         hki_rowset_clear(set);
         HKI_TRY(hki_rowset_add(set, g->indices, g->rows, 1, g->count));
@@ -97,12 +101,9 @@ static hk_status prepare_sparse(hk_optimizer *o, const hk_sparse_grad *g) {
         p.rows = set->rows;
         p.count = set->count;
     }
-    // The set is prepared even when its table takes no part, so that a
-    // second gradient for it is noticed.
-    if (!o->active[index]) {
-        p.entry = NULL;
-        p.count = 0;
-    }
+    p.epoch = set->epoch;
+    // A table that takes no part is prepared, too: a second gradient for it is
+    // noticed.
     o->prepared[o->n_prepared++] = p;
     return HK_OK;
 }
@@ -114,24 +115,28 @@ bool hki_optimizer_looks_ahead(const hk_optimizer *o) {
            (o->other != NULL && hki_optimizer_looks_ahead(o->other));
 }
 
-typedef struct ahead_job {
-    const hk_optimizer *o;
-    float *y;
-} ahead_job;
+// y += momentum v, where this rule moves anything.
+static hk_status look_ahead(hk_optimizer *o, hki_vector *y) {
+    float *v;
+    hki_vector_pass a = {.end = INT64_MAX,
+                         .chunks = o->chunks,
+                         .n_chunks = o->n_chunks,
+                         .only = o->selected,
+                         .scale = (float)o->opt.momentum};
+    HKI_TRY(hki_vector_at(y, HKI_TO_CHANGE, &a.dst));
+    HKI_TRY(hki_vector_at(&o->values[0], HKI_TO_READ, &v));
+    a.src = v;
+    return o->at->ops->add(o->at, &a);
+}
 
-// y += momentum v in [begin, end), where this rule moves anything.
-static void ahead_part(const void *args, int64_t begin, int64_t end, int part) {
-    const ahead_job *const j = args;
-    const hk_optimizer *const o = j->o;
-    (void)part;
-    for (size_t i = 0; i < o->n_entries; i++) {
-        const hk_entry *const e = hk_layout_entry(o->layout, i);
-        const int64_t lo = HKI_MAX(begin, e->offset);
-        const int64_t hi = HKI_MIN(end, e->offset + e->count);
-        if (o->selected[i] && lo < hi)
-            o->k->add(j->y + lo, o->values[0] + lo, (float)o->opt.momentum,
-                      hi - lo);
+hk_status hki_optimizer_look_ahead(hk_optimizer *o, hki_vector *x) {
+    HKI_TRY(hki_optimizer_follow(o, x->at));
+    for (; o != NULL; o = o->other) {
+        if (o->opt.lookahead)
+            HKI_TRY(look_ahead(o, x));
+        o->ahead = true;
     }
+    return HK_OK;
 }
 
 hk_status hk_optimizer_look_ahead(hk_optimizer *o, const float *x, float *y) {
@@ -139,16 +144,10 @@ hk_status hk_optimizer_look_ahead(hk_optimizer *o, const float *x, float *y) {
         return hki_fail(o != NULL && o->in_step ? HK_E_STATE : HK_E_INVALID_ARG,
                         "optimizer: look ahead: no handle, no values, or "
                         "inside a step");
-    const hki_work w = hki_optim_work(hki_layout_train(o->layout));
+    hki_vector v = HKI_HOST_VECTOR(y, hki_layout_train(o->layout));
     if (y != x)
-        memcpy(y, x, (size_t)w.items * sizeof *y);
-    for (; o != NULL; o = o->other) {
-        const ahead_job j = {o, y};
-        if (o->opt.lookahead)
-            hki_team_run((int)o->threads, &w, ahead_part, &j);
-        o->ahead = true;
-    }
-    return HK_OK;
+        memcpy(y, x, (size_t)v.n * sizeof *y);
+    return hki_optimizer_look_ahead(o, &v);
 }
 
 // ---- steps ----------------------------------------------------------------
@@ -185,9 +184,8 @@ static hk_status check_grads(const hk_optimizer *o, const hk_grad_view *v,
 }
 
 // Everything of a step that can fail.
-static hk_status ready(hk_optimizer *o, const float *x,
-                       const hk_grad_view *grads, int64_t global_step) {
-    HKI_TRY(check_step(o, x, false));
+static hk_status ready(hk_optimizer *o, const hk_grad_view *grads,
+                       int64_t global_step) {
     HKI_TRY(check_grads(o, grads, global_step));
     narrow(o, grads->mask);
     o->n_prepared = 0;
@@ -197,50 +195,64 @@ static hk_status ready(hk_optimizer *o, const float *x,
 }
 
 // Both rules are ready before one of them moves anything.
-static void apply_both(hk_optimizer *o, float *x, const hk_grad_view *grads,
-                       hk_ema *ema) {
+static hk_status apply_both(hk_optimizer *o, hki_vector *x,
+                            const hki_grads *grads, hk_ema *ema) {
     hk_optimizer *const list[2] = {o, o->other};
     for (int i = 0; i < 2; i++) {
-        set_coef(list[i], HKI_C_SCALE, (float)grads->scale);
-        hki_optimizer_job j = {
-            .o = list[i], .x = x, .g = grads->dense, .end = grads->n_dense};
-        hki_optimizer_update(&j);
+        set_coef(list[i], HKI_C_SCALE, (float)grads->view.scale);
+        HKI_TRY(hki_optimizer_update(list[i], x, grads->dense, NULL, 0,
+                                     grads->view.n_dense));
         finish(list[i]);
     }
+    return ema != NULL ? hki_ema_update_rest(ema, x, 0) : HK_OK;
+}
+
+static hk_status apply_one(hk_optimizer *o, hki_vector *x,
+                           const hki_grads *grads, hk_ema *ema) {
+    const int64_t end = grads->view.n_dense;
+    float *shadow = NULL;
+    set_coef(o, HKI_C_SCALE, (float)grads->view.scale);
+    if (ema != NULL && all_active(o, end) && hki_ema_is_fused(ema, end)) {
+        HKI_TRY(hki_ema_shadow(ema, x, &shadow));
+        set_coef(o, HKI_C_EMA, (float)(1 - hki_ema_decay(ema)));
+    }
+    HKI_TRY(hki_optimizer_update(o, x, grads->dense, shadow, 0, end));
     if (ema != NULL)
-        hki_ema_update_rest(ema, x, 0);
+        HKI_TRY(hki_ema_update_rest(ema, x, shadow != NULL ? end : 0));
+    finish(o);
+    return HK_OK;
+}
+
+hk_status hki_optimizer_apply(hk_optimizer *o, hki_vector *x,
+                              const hki_grads *grads, int64_t global_step,
+                              hk_ema *ema) {
+    HKI_TRY(check_step(o, x->host, false));
+    HKI_TRY(ready(o, &grads->view, global_step));
+    if (o->other != NULL)
+        HKI_TRY(ready(o->other, &grads->view, global_step));
+    if (ema != NULL && hki_layout_fingerprint(hki_ema_layout(ema)) !=
+                           hki_layout_fingerprint(o->layout))
+        return hki_fail(HK_E_SHAPE, "%s: the average has another layout",
+                        o->opt.name);
+    HKI_TRY(hki_optimizer_follow(o, x->at));
+    if (ema != NULL && !hki_ema_sequential(ema)) {
+        HKI_TRY(hki_ema_update_rest(ema, x, 0));
+        ema = NULL;
+    }
+    return o->other != NULL ? apply_both(o, x, grads, ema)
+                            : apply_one(o, x, grads, ema);
 }
 
 hk_status hk_optimizer_apply(hk_optimizer *o, float *x,
                              const hk_grad_view *grads, int64_t global_step,
                              hk_ema *ema) {
-    HKI_TRY(ready(o, x, grads, global_step));
-    if (o->other != NULL)
-        HKI_TRY(ready(o->other, x, grads, global_step));
-    if (ema != NULL && hki_layout_fingerprint(hki_ema_layout(ema)) !=
-                           hki_layout_fingerprint(o->layout))
-        return hki_fail(HK_E_SHAPE, "%s: the average has another layout",
-                        o->opt.name);
-    if (ema != NULL && !hki_ema_sequential(ema)) {
-        hki_ema_update_rest(ema, x, 0);
-        ema = NULL;
-    }
-    if (o->other != NULL) {
-        apply_both(o, x, grads, ema);
-        return HK_OK;
-    }
-    set_coef(o, HKI_C_SCALE, (float)grads->scale);
-    hki_optimizer_job j = {
-        .o = o, .x = x, .g = grads->dense, .end = grads->n_dense};
-    if (ema != NULL && all_active(o, j.end)) {
-        j.ema = hki_ema_fused(ema, j.end);
-        set_coef(o, HKI_C_EMA, (float)(1 - hki_ema_decay(ema)));
-    }
-    hki_optimizer_update(&j);
-    if (ema != NULL)
-        hki_ema_update_rest(ema, x, j.ema != NULL ? j.end : 0);
-    finish(o);
-    return HK_OK;
+    HKI_TRY(check_step(o, x, false));
+    if (grads == NULL)
+        return hki_grad_view_check(o->layout, grads, o->opt.name);
+    hki_vector values = HKI_HOST_VECTOR(x, hki_layout_size(o->layout));
+    hki_vector dense = HKI_HOST_VECTOR(grads->dense, grads->n_dense);
+    const hki_grads g = {*grads, &dense};
+    return hki_optimizer_apply(o, &values, &g, global_step, ema);
 }
 
 hk_status hk_optimizer_begin(hk_optimizer *o, int64_t global_step) {
@@ -249,6 +261,7 @@ hk_status hk_optimizer_begin(hk_optimizer *o, int64_t global_step) {
                         "optimizer: begin: no handle, inside a step, or "
                         "global_step %lld",
                         (long long)global_step);
+    HKI_TRY(hki_optimizer_follow(o, NULL));
     HKI_TRY(prepare(o, global_step));
     narrow(o, NULL);
     if (o->other != NULL)
@@ -279,9 +292,9 @@ hk_status hk_optimizer_apply_range(hk_optimizer *o, float *x,
         return hki_fail(HK_E_NOT_FINITE, "%s: scale is %g", o->opt.name, scale);
     set_coef(o, HKI_C_SCALE, (float)scale);
     o->n_prepared = 0;
-    hki_optimizer_job j = {
-        .o = o, .x = x, .g = dense, .begin = begin, .end = end};
-    hki_optimizer_update(&j);
+    hki_vector values = HKI_HOST_VECTOR(x, hki_layout_size(o->layout));
+    hki_vector g = HKI_HOST_VECTOR(dense, end);
+    HKI_TRY(hki_optimizer_update(o, &values, &g, NULL, begin, end));
     return o->other != NULL
                ? hk_optimizer_apply_range(o->other, x, dense, begin, end, scale)
                : HK_OK;
@@ -297,8 +310,9 @@ hk_status hk_optimizer_apply_sparse(hk_optimizer *o, float *x,
     o->n_prepared = 0;
     HKI_TRY(prepare_sparse(o, grad));
     set_coef(o, HKI_C_SCALE, (float)scale);
-    hki_optimizer_job j = {.o = o, .x = x};
-    hki_optimizer_update(&j);
+    hki_vector values = HKI_HOST_VECTOR(x, hki_layout_size(o->layout));
+    hki_vector none = {0};
+    HKI_TRY(hki_optimizer_update(o, &values, &none, NULL, 0, 0));
     return o->other != NULL
                ? hk_optimizer_apply_sparse(o->other, x, grad, scale)
                : HK_OK;

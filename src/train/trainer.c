@@ -6,6 +6,7 @@ typedef struct insertion {
     hk_point point;
     hk_step_fn fn;
     void *user;
+    bool blind; // looks neither at values nor at gradients
 } insertion;
 
 struct hk_trainer {
@@ -14,11 +15,13 @@ struct hk_trainer {
     hk_sparse_grad *sparse;   // as many as the plan has tables
     HKI_LIST(insertion) list; // in order of insertion
     hk_step_info info;
-    hk_grad_view grads;
+    hki_vector *x; // the first session's
+    hki_grads grads;
+    hki_vector given;    // over gradients that a callback put in their place
     unsigned char *mask; // entries with a gradient
     bool masked;         // some trainable entry has none
     unsigned char *none; // no entry: the optimizer moves nothing
-    float *kept;         // x while a batch is run ahead of it; NULL: it is not
+    hki_vector kept;     // x while a batch is run ahead of it; none: it is not
 };
 
 HKI_OPTIONS(hk_trainer_options, update_user, .check_loss = 1)
@@ -27,7 +30,8 @@ static hk_status check_options(const hk_trainer_options *o) {
     if (o->session == NULL || o->optimizer == NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         "trainer: session or optimizer is missing");
-    if (hk_session_grads(o->session) == NULL)
+    if (hki_session_gradient(o->session)->n == 0 ||
+        hk_session_params(o->session) == NULL)
         return hki_fail(HK_E_STATE, "trainer: the session has no gradients; "
                                     "it needs a training plan");
     if (o->update != NULL && hki_optimizer_looks_ahead(o->optimizer))
@@ -68,8 +72,7 @@ static hk_status make_room(hk_trainer *t) {
     if (!hki_optimizer_looks_ahead(t->opt.optimizer))
         return HK_OK;
     const hk_layout *const l = hk_plan_layout(hk_session_plan(s));
-    return hki_alloc_array((size_t)hki_layout_train(l), sizeof *t->kept,
-                           &t->kept);
+    return hki_vector_init(&t->kept, hki_layout_train(l), 0);
 }
 
 hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
@@ -84,8 +87,9 @@ hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
     t->opt = o;
     t->own = o.session;
     t->info.session = o.session;
-    t->info.x = hk_session_params(o.session);
-    t->info.grads = &t->grads;
+    t->x = hki_session_x(o.session);
+    t->info.x = t->x->host;
+    t->info.grads = &t->grads.view;
     hk_status s = make_room(t);
     if (s == HK_OK)
         s = mark_entries(t);
@@ -97,55 +101,110 @@ hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
     return HK_OK;
 }
 
+// What follows the values lives longer than the session may. A device that was
+// lost keeps what it had.
+static void send_home(const hk_trainer_options *o) {
+    (void)hki_optimizer_follow(o->optimizer, NULL);
+    if (o->gradproc != NULL)
+        (void)hki_gradproc_follow(o->gradproc, NULL);
+    if (o->ema != NULL)
+        (void)hki_ema_follow(o->ema, NULL);
+    if (o->elastic != NULL)
+        (void)hki_elastic_go_home(o->elastic);
+}
+
 void hk_trainer_destroy(hk_trainer *t) {
     if (t == NULL)
         return;
+    send_home(&t->opt);
     hki_free(t->sparse);
     hki_free(t->list.data);
     hki_free(t->mask);
     hki_free(t->none);
-    hki_free(t->kept);
+    hki_vector_deinit(&t->kept);
+    hki_vector_deinit(&t->given);
     hki_free(t);
 }
 
-hk_status hk_trainer_insert(hk_trainer *t, hk_point point, hk_step_fn fn,
-                            void *user) {
+static hk_status insert(hk_trainer *t, hk_point point, hk_step_fn fn,
+                        void *user, bool blind) {
     if (t == NULL || fn == NULL || point < HK_POINT_BEGIN ||
         point > HK_POINT_END)
         return hki_fail(HK_E_INVALID_ARG,
                         "trainer: no callback, or unknown point %d",
                         (int)point);
     HKI_TRY(HKI_LIST_ROOM(t->list));
-    t->list.data[t->list.n++] = (insertion){point, fn, user};
+    t->list.data[t->list.n++] = (insertion){point, fn, user, blind};
     return HK_OK;
 }
 
+hk_status hk_trainer_insert(hk_trainer *t, hk_point point, hk_step_fn fn,
+                            void *user) {
+    return insert(t, point, fn, user, false);
+}
+
+hk_status hki_trainer_insert_blind(hk_trainer *t, hk_point point, hk_step_fn fn,
+                                   void *user) {
+    return insert(t, point, fn, user, true);
+}
+
+hk_status hki_trainer_open(hk_trainer *t) {
+    float *host;
+    HKI_TRY(hki_vector_host(t->x, HKI_TO_CHANGE, &host));
+    return t->grads.dense != NULL
+               ? hki_vector_host(t->grads.dense, HKI_TO_CHANGE, &host)
+               : HK_OK;
+}
+
+// Gradients that the caller has put in the place of the step's own.
+static hk_status take_given(hk_trainer *t) {
+    hki_grads *const g = &t->grads;
+    if (g->dense == NULL || g->view.dense == g->dense->host)
+        return HK_OK;
+    hki_vector_deinit(&t->given);
+    t->given = HKI_HOST_VECTOR(g->view.dense, g->view.n_dense);
+    g->dense = &t->given;
+    return hki_vector_follow(&t->given, t->x->at);
+}
+
 static hk_status call(hk_trainer *t, hk_point point) {
-    for (size_t i = 0; i < t->list.n; i++)
-        if (t->list.data[i].point == point)
-            HKI_TRY(t->list.data[i].fn(t->list.data[i].user, &t->info));
+    for (size_t i = 0; i < t->list.n; i++) {
+        const insertion *const in = &t->list.data[i];
+        if (in->point != point)
+            continue;
+        if (!in->blind)
+            HKI_TRY(hki_trainer_open(t));
+        HKI_TRY(in->fn(in->user, &t->info));
+        HKI_TRY(take_given(t));
+    }
     return HK_OK;
 }
 
 // ---- stages ---------------------------------------------------------------
 
+static hk_status copy_train(hki_vector *to, hki_vector *from, int64_t n) {
+    static const hki_place host = {.ops = &hki_vector_ops_host};
+    const hki_place *const at = to->at != NULL ? to->at : &host;
+    float *dst, *src;
+    HKI_TRY(hki_vector_at(to, HKI_TO_CHANGE, &dst));
+    HKI_TRY(hki_vector_at(from, HKI_TO_READ, &src));
+    return at->ops->copy(at, dst, src, n);
+}
+
 // One batch at the point ahead. x is put back, not computed back: to the bit,
 // and whatever became of the batch. State beyond the trainable part stays.
 static hk_status run_ahead(hk_trainer *t) {
-    float *const x = t->info.x;
-    const size_t bytes =
-        (size_t)hki_layout_train(hk_plan_layout(hk_session_plan(t->own))) *
-        sizeof *x;
-    memcpy(t->kept, x, bytes);
-    HKI_TRY(hk_optimizer_look_ahead(t->opt.optimizer, x, x));
+    HKI_TRY(hki_vector_follow(&t->kept, t->x->at));
+    HKI_TRY(copy_train(&t->kept, t->x, t->kept.n));
+    HKI_TRY(hki_optimizer_look_ahead(t->opt.optimizer, t->x));
     const hk_status s = hk_session_run(t->opt.session);
-    memcpy(x, t->kept, bytes);
-    return s;
+    const hk_status back = copy_train(t->x, &t->kept, t->kept.n);
+    return s != HK_OK ? s : back;
 }
 
 static hk_status forward_backward(hk_trainer *t) {
     hk_session *s = t->opt.session;
-    HKI_TRY(t->kept != NULL ? run_ahead(t) : hk_session_run(s));
+    HKI_TRY(t->kept.n > 0 ? run_ahead(t) : hk_session_run(s));
     t->info.loss = hk_session_loss(s);
     if (t->opt.check_loss && !isfinite(t->info.loss))
         return hki_fail(HK_E_NOT_FINITE, "step %lld: the loss is %g",
@@ -153,39 +212,41 @@ static hk_status forward_backward(hk_trainer *t) {
     const size_t n = hki_session_sparse_count(s);
     for (size_t i = 0; i < n; i++)
         HKI_TRY(hk_session_sparse_grad(s, i, &t->sparse[i]));
-    t->grads = (hk_grad_view){.dense = hk_session_grads(s),
-                              .n_dense = hki_session_grad_count(s),
-                              .sparse = t->sparse,
-                              .n_sparse = n,
-                              .scale = 1.0,
-                              .mask = t->masked ? t->mask : NULL};
+    t->grads.dense = hki_session_gradient(s);
+    t->grads.view = (hk_grad_view){.dense = t->grads.dense->host,
+                                   .n_dense = hki_session_grad_count(s),
+                                   .sparse = t->sparse,
+                                   .n_sparse = n,
+                                   .scale = 1.0,
+                                   .mask = t->masked ? t->mask : NULL};
     return HK_OK;
 }
 
 static hk_status pull(hk_trainer *t) {
     if (t->opt.elastic == NULL)
         return HK_OK;
-    return hk_elastic_add_pull(t->opt.elastic, t->info.x,
-                               hk_session_grads(t->opt.session),
-                               t->grads.n_dense, t->grads.scale);
+    return hki_elastic_add_pull(t->opt.elastic, t->x, t->grads.dense,
+                                t->grads.view.n_dense, t->grads.view.scale);
 }
 
 static hk_status process(hk_trainer *t, int *ready) {
     *ready = 1;
     if (t->opt.gradproc == NULL)
         return HK_OK;
-    const hk_grad_view in = t->grads;
-    return hk_gradproc_run(t->opt.gradproc, &in, &t->grads, ready);
+    const hki_grads in = t->grads;
+    return hki_gradproc_run(t->opt.gradproc, &in, &t->grads, ready);
 }
 
 // The caller's own step, in the optimizer's place.
 static hk_status update_by_hand(hk_trainer *t) {
     t->info.applied = 1;
+    HKI_TRY(hki_trainer_open(t));
     return t->opt.update(t->opt.update_user, &t->info);
 }
 
 static hk_status average(hk_trainer *t) {
-    return t->opt.ema != NULL ? hk_ema_update(t->opt.ema, t->info.x) : HK_OK;
+    return t->opt.ema != NULL ? hki_ema_update_rest(t->opt.ema, t->x, 0)
+                              : HK_OK;
 }
 
 // Does something of the caller's come between the optimizer and the average?
@@ -199,8 +260,8 @@ static bool steps_in(const hk_trainer *t) {
 
 // The average in the same pass over x as the update.
 static hk_status update_fused(hk_trainer *t) {
-    HKI_TRY(hk_optimizer_apply(t->opt.optimizer, t->info.x, &t->grads,
-                               t->info.global_step, t->opt.ema));
+    HKI_TRY(hki_optimizer_apply(t->opt.optimizer, t->x, &t->grads,
+                                t->info.global_step, t->opt.ema));
     t->info.applied = 1;
     return HK_OK;
 }
@@ -210,8 +271,8 @@ static hk_status update_alone(hk_trainer *t) {
         return update_fused(t);
     HKI_TRY(t->opt.update != NULL
                 ? update_by_hand(t)
-                : hk_optimizer_apply(t->opt.optimizer, t->info.x, &t->grads,
-                                     t->info.global_step, NULL));
+                : hki_optimizer_apply(t->opt.optimizer, t->x, &t->grads,
+                                      t->info.global_step, NULL));
     t->info.applied = 1;
     HKI_TRY(call(t, HK_POINT_UPDATED));
     HKI_TRY(call(t, HK_POINT_EXCHANGED));
@@ -221,15 +282,15 @@ static hk_status update_alone(hk_trainer *t) {
 static hk_status update_elastic(hk_trainer *t) {
     hk_elastic *e = t->opt.elastic;
     int exchanged = 0;
-    hk_grad_view g = t->grads;
+    hki_grads g = t->grads;
     if (t->opt.update != NULL)
-        g.mask = t->none;
-    HKI_TRY(hki_elastic_update(e, t->info.x, &g, &t->info.global_step));
+        g.view.mask = t->none;
+    HKI_TRY(hki_elastic_update(e, t->x, &g, &t->info.global_step));
     if (t->opt.update != NULL)
         HKI_TRY(update_by_hand(t));
     t->info.applied = 1;
     HKI_TRY(call(t, HK_POINT_UPDATED));
-    HKI_TRY(hki_elastic_exchange_due(e, t->info.x, &exchanged));
+    HKI_TRY(hki_elastic_exchange_due(e, t->x, &exchanged));
     t->info.exchanged = exchanged != 0;
     HKI_TRY(call(t, HK_POINT_EXCHANGED));
     return average(t);
@@ -248,6 +309,8 @@ hk_status hk_trainer_set_session(hk_trainer *t, hk_session *s) {
         hki_session_sparse_count(next) != hki_session_sparse_count(t->own))
         return hki_fail(HK_E_INVALID_ARG,
                         "trainer: the session is of another model");
+    if (next != t->own)
+        HKI_TRY(hki_session_share(next, t->own));
     hk_session_set_step(next, hki_session_step(now));
     t->opt.session = t->info.session = next;
     return HK_OK;
@@ -256,7 +319,7 @@ hk_status hk_trainer_set_session(hk_trainer *t, hk_session *s) {
 hk_status hk_trainer_step(hk_trainer *t, int *stop) {
     int ready;
     t->info.applied = t->info.exchanged = t->info.stop = 0;
-    t->grads = (hk_grad_view){.scale = 1.0};
+    t->grads = (hki_grads){.view = {.scale = 1.0}};
     if (t->opt.elastic != NULL)
         t->info.global_step = hki_elastic_global_step(t->opt.elastic);
     HKI_TRY(call(t, HK_POINT_BEGIN));

@@ -325,7 +325,8 @@ static hk_status exchange(hand *h, bool *right) {
     int exchanged = 0;
     hk_status s = hk_center_get_link_info(center, &before);
     if (s == HK_OK)
-        s = hki_elastic_exchange_due(h->e, h->x, &exchanged);
+        s = hki_elastic_exchange_due(
+            h->e, &HKI_HOST_VECTOR(h->x, (int64_t)h->n), &exchanged);
     if (s == HK_OK)
         s = hk_center_get_link_info(center, &after);
     if (s != HK_OK)
@@ -346,13 +347,16 @@ static hk_status exchange(hand *h, bool *right) {
 static hk_status work(hand *h, hk_run_end *end, bool *right) {
     hk_status s = HK_OK;
     hk_progress p = {0};
-    hk_grad_view view = {.dense = h->g, .n_dense = (int64_t)h->n, .scale = 1};
+    hki_vector x = HKI_HOST_VECTOR(h->x, (int64_t)h->n);
+    hki_vector g = HKI_HOST_VECTOR(h->g, (int64_t)h->n);
+    const hki_grads grads = {
+        {.dense = h->g, .n_dense = (int64_t)h->n, .scale = 1}, &g};
     while (s == HK_OK && *end == HK_END_NONE && *right) {
         const struct timespec pause = {0, STEP_US * 1000};
         nanosleep(&pause, NULL);
         atomic_store(&h->slot->alive_ns, chaos_now());
         fill_gradient(h);
-        s = hki_elastic_update(h->e, h->x, &view, NULL);
+        s = hki_elastic_update(h->e, &x, &grads, NULL);
         h->steps++;
         atomic_fetch_add(&h->slot->steps, 1);
         if (s == HK_OK && h->steps % PERIOD == 0)

@@ -93,8 +93,9 @@ hk_elastic *hk_worker_elastic(const hk_worker *w) {
 void hk_worker_close(hk_worker *w) {
     if (w == NULL)
         return;
+    hki_vector none = {0};
     if (w->elastic != NULL)
-        (void)hki_elastic_leave(w->elastic, NULL, LEAVE_MS);
+        (void)hki_elastic_leave(w->elastic, &none, LEAVE_MS);
     hk_elastic_destroy(w->elastic);
     hk_center_destroy(w->center);
     hki_free(w);

@@ -33,10 +33,8 @@ static hk_status find_values(hki_crew *c, hk_weights weights, uint32_t worker,
         *x = c->model;
         return hki_crew_model(c);
     }
-    if (weights == HK_WEIGHTS_EMA && c->ema != NULL) {
-        *x = hki_ema_values(c->ema);
-        return HK_OK;
-    }
+    if (weights == HK_WEIGHTS_EMA && c->ema != NULL)
+        return hki_ema_values(c->ema, x);
     if (weights == HK_WEIGHTS_LOCAL && worker < c->n) {
         *x = hki_worker_values(&c->workers[worker]);
         return HK_OK;

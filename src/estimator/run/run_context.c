@@ -110,7 +110,7 @@ bool hki_runctx_stopping(const hk_run *run) {
 }
 
 // What only a training knows.
-static void training_info(const hk_run *run, hk_run_info *out) {
+static hk_status training_info(const hk_run *run, hk_run_info *out) {
     const hki_worker *const w = run->w;
     int64_t all, left;
     data_length(run, &all, &left);
@@ -121,6 +121,7 @@ static void training_info(const hk_run *run, hk_run_info *out) {
     out->elastic = w->elastic;
     out->ema = w->index == 0 ? run->e->crew->ema : NULL;
     out->events = run->e->events;
+    return out->step != NULL ? hki_trainer_open(w->trainer) : HK_OK;
 }
 
 hk_status hk_run_get_info(const hk_run *run, hk_run_info *out) {
@@ -142,9 +143,7 @@ hk_status hk_run_get_info(const hk_run *run, hk_run_info *out) {
                          .seconds = (double)(hki_now_ns() - t0) * 1e-9,
                          .epochs = -1,
                          .loss = run->loss};
-    if (run->loop != NULL)
-        training_info(run, out);
-    return HK_OK;
+    return run->loop != NULL ? training_info(run, out) : HK_OK;
 }
 
 // ---- requests ---------------------------------------------------------------

@@ -102,8 +102,9 @@ hk_status hki_places_model(hk_estimator *e, float *x, hk_name_map *map) {
 
 hk_status hki_places_state(hki_places *p, hki_crew *c) {
     if (c->ema != NULL) {
-        HKI_TRY(hki_places_vector(p, HK_SECTION_EMA, c->layout,
-                                  hki_ema_values(c->ema)));
+        float *shadow;
+        HKI_TRY(hki_ema_values(c->ema, &shadow));
+        HKI_TRY(hki_places_vector(p, HK_SECTION_EMA, c->layout, shadow));
         HKI_TRY(add_number(p, HK_SECTION_RUN, "ema_updates",
                            hki_ema_counter(c->ema)));
     }

@@ -170,9 +170,8 @@ static hk_status restore_loosely(hk_estimator *e, hki_places *p,
 
 static hk_status restore_state(hk_estimator *e) {
     hki_crew *const c = e->crew;
-    const size_t bytes = (size_t)hki_layout_size(c->layout) * sizeof *c->model;
     if (c->ema != NULL) // the average of a run that had none begins here
-        memcpy(hki_ema_values(c->ema), c->model, bytes);
+        HKI_TRY(hki_ema_assign(c->ema, c->model));
     hki_places p;
     HKI_TRY(hki_places_init(&p));
     hk_status s = hki_places_state(&p, c);
@@ -289,8 +288,7 @@ hk_status hki_snapshot_restore(hk_estimator *e) {
                             hki_global_step(e), &center_step));
     HKI_TRY(hki_crew_assign(c, center_step));
     if (c->ema != NULL && e->ckpt == NULL)
-        memcpy(hki_ema_values(c->ema), c->model,
-               (size_t)hki_layout_size(c->layout) * sizeof *c->model);
+        HKI_TRY(hki_ema_assign(c->ema, c->model));
     if (e->ckpt != NULL) {
         HKI_TRY(restore_state(e));
         HKI_TRY(find_workers(e));

@@ -203,9 +203,11 @@ static hk_status from_memory(hk_estimator *e, const hki_weights_ask *ask,
         }
     }
     if (which & HK_WEIGHTS_EMA) {
-        if (c->ema != NULL)
-            HKI_TRY(add_live(e, ask, w, "ema", hki_ema_values(c->ema)));
-        else if (!as_far_as_they_are(ask->which))
+        float *shadow;
+        if (c->ema != NULL) {
+            HKI_TRY(hki_ema_values(c->ema, &shadow));
+            HKI_TRY(add_live(e, ask, w, "ema", shadow));
+        } else if (!as_far_as_they_are(ask->which))
             return no_ema();
     }
     return which & HK_WEIGHTS_LOCAL && !first ? add_live_locals(e, ask, all, w)

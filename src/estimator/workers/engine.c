@@ -37,12 +37,10 @@ static hk_status make_session(hk_estimator *e, hki_bench *b, int64_t batch,
     hk_plan_release(p);
     HKI_TRY(st);
     e->counts.sessions++;
-    float *const x = b->x != NULL ? b->x
-                     : b->slots.n > 0
-                         ? hk_session_params(b->slots.data[0].session)
-                         : NULL;
-    if (x != NULL)
-        st = hk_session_bind_params(s, x);
+    if (b->x != NULL)
+        st = hk_session_bind_params(s, b->x);
+    else if (b->slots.n > 0)
+        st = hki_session_share(s, b->slots.data[0].session);
     if (st == HK_OK)
         st = hki_scalars_apply_session(e, b->spec, s);
     if (st != HK_OK) {
@@ -76,8 +74,8 @@ hk_status hki_bench_bind(hki_bench *b, float *x) {
 }
 
 void hki_bench_deinit(hki_bench *b) {
-    for (size_t i = 0; i < b->slots.n; i++)
-        hk_session_destroy(b->slots.data[i].session);
+    while (b->slots.n > 0) // the others share the values of the first
+        hk_session_destroy(b->slots.data[--b->slots.n].session);
     hki_free(b->slots.data);
     *b = (hki_bench){0};
 }

@@ -52,7 +52,8 @@ static hk_status look_at_loss(void *user, hk_step_info *info) {
 
 static hk_status look_at_values(hki_worker *w, const hk_step_info *info) {
     hki_rail *const r = &w->rail;
-    const double norm = hki_elastic_given_norm(w->elastic, info->x);
+    double norm;
+    HKI_TRY(hki_elastic_given_norm(w->elastic, hki_worker_x(w), &norm));
     if (!isfinite(norm))
         return hki_fail(HK_E_NOT_FINITE,
                         "step %lld: there are values that are not finite",
@@ -88,14 +89,17 @@ static hk_status look_after(void *user, hk_step_info *info) {
     if (hki_rail_is_left(w))
         return hki_rail_go_back(w);
     hki_keep_error(why);
-    HKI_TRY(hki_elastic_go_back(w->elastic, info->x));
+    HKI_TRY(hki_elastic_go_back(w->elastic, hki_worker_x(w)));
     return hki_fail(s, "%s", why);
 }
 
 hk_status hki_rail_insert(hki_worker *w) {
-    HKI_TRY(hk_trainer_insert(w->trainer, HK_POINT_GRADIENTS, look_at_loss, w));
-    HKI_TRY(hk_trainer_insert(w->trainer, HK_POINT_PROCESSED, look_before, w));
-    return hk_trainer_insert(w->trainer, HK_POINT_UPDATED, look_after, w);
+    HKI_TRY(hki_trainer_insert_blind(w->trainer, HK_POINT_GRADIENTS,
+                                     look_at_loss, w));
+    HKI_TRY(hki_trainer_insert_blind(w->trainer, HK_POINT_PROCESSED,
+                                     look_before, w));
+    return hki_trainer_insert_blind(w->trainer, HK_POINT_UPDATED, look_after,
+                                    w);
 }
 
 // ---- going back -------------------------------------------------------------
@@ -119,13 +123,15 @@ static void note(hki_worker *w, const char *why) {
 }
 
 hk_status hki_rail_go_back(hki_worker *w) {
-    float *const x = hki_worker_values(w);
+    hki_vector *const x = hki_worker_x(w);
+    double norm;
     char why[HKI_ERROR_TEXT];
     hki_keep_error(why);
     HKI_TRY(hki_elastic_go_back(w->elastic, x));
-    if (!isfinite(hki_elastic_given_norm(w->elastic, x)))
+    HKI_TRY(hki_elastic_given_norm(w->elastic, x, &norm));
+    if (!isfinite(norm))
         return hki_rail_center_lost(w, "it has values that are not finite");
-    hki_optimizer_forget(w->optimizer);
+    HKI_TRY(hki_optimizer_forget(w->optimizer));
     hki_gradproc_forget(w->gradproc);
     w->rail.times++;
     hki_rail_resume(w);

@@ -99,8 +99,7 @@ hk_status hki_crew_average(hki_crew *c, const hki_worker *w) {
                                    c->model, NULL, NULL));
         view = c->model;
     }
-    hki_ema_update_steps(c->ema, view, steps);
-    return HK_OK;
+    return hki_ema_update_steps(c->ema, view, steps);
 }
 
 static hk_status average_center(void *user, hk_step_info *info) {
@@ -116,7 +115,8 @@ static hk_status begin_step(void *user, hk_step_info *info) {
 
 static hk_status insert_callbacks(hki_crew *c, hki_worker *w) {
     const hk_spec *const m = c->spec;
-    HKI_TRY(hk_trainer_insert(w->trainer, HK_POINT_BEGIN, begin_step, w));
+    HKI_TRY(
+        hki_trainer_insert_blind(w->trainer, HK_POINT_BEGIN, begin_step, w));
     for (size_t i = 0; i < m->inserts.n; i++)
         HKI_TRY(hk_trainer_insert(w->trainer, m->inserts.data[i].point,
                                   m->inserts.data[i].fn,
@@ -126,15 +126,19 @@ static hk_status insert_callbacks(hki_crew *c, hki_worker *w) {
     if (c->ema == NULL || w->index != 0)
         return HK_OK;
     if (c->ema_with_step)
-        HKI_TRY(hk_trainer_insert(w->trainer, HK_POINT_PROCESSED, count_ema,
-                                  c->ema));
+        HKI_TRY(hki_trainer_insert_blind(w->trainer, HK_POINT_PROCESSED,
+                                         count_ema, c->ema));
     if (c->ema_of_center)
-        HKI_TRY(hk_trainer_insert(w->trainer, HK_POINT_EXCHANGED,
-                                  average_center, c));
+        HKI_TRY(hki_trainer_insert_blind(w->trainer, HK_POINT_EXCHANGED,
+                                         average_center, c));
     return HK_OK;
 }
 
 // ---- one worker -------------------------------------------------------------
+
+hki_vector *hki_worker_x(const hki_worker *w) {
+    return hki_session_x(w->bench.slots.data[0].session);
+}
 
 float *hki_worker_values(const hki_worker *w) {
     return hk_session_params(w->bench.slots.data[0].session);

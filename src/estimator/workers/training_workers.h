@@ -57,8 +57,9 @@ struct hki_crew {
 // Workers with fresh values; nobody has joined.
 hk_status hki_crew_create(hk_estimator *e, hk_spec *m, int64_t batch,
                           hki_crew **out);
-void hki_crew_destroy(hki_crew *c); // NULL is allowed
-float *hki_worker_values(const hki_worker *w);
+void hki_crew_destroy(hki_crew *c);            // NULL is allowed
+float *hki_worker_values(const hki_worker *w); // in host memory
+hki_vector *hki_worker_x(const hki_worker *w);
 hki_thread_choice hki_worker_threads(const hk_estimator *e); // of each
 // Ties the workers to a center: at the start, and when some have left it.
 hk_status hki_crew_tie(hki_crew *c);

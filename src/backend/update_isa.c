@@ -2,10 +2,11 @@
 //
 // A rule is written once, as an inlined loop; RULE() makes of it the pass
 // over a range (with and without the fused average) and the pass over rows.
-// x value, g gradient times its scale, e average, k coefficients (optim.h says
-// what each is); s0, s1, s2 are the slots in the order of rules.c. The formula
-// stands above the loop; docs/optimizers.md has it with its source.
-#include "optim/optim.h"
+// x value, g gradient times its scale, e average, k coefficients
+// (vector_kernels.h says what each is); s0, s1, s2 are the slots in the order
+// of rules.c. The formula stands above the loop; docs/optimizers.md has it with
+// its source.
+#include "backend/vector_kernels.h"
 #include <math.h>
 
 #define INLINE static inline __attribute__((always_inline))
@@ -420,7 +421,7 @@ static void add(float *restrict dst, const float *restrict src, float a,
 #define ENTRY(name)                                                            \
     { name##_dense, name##_rows }
 
-const hki_optim_kernels HKI_ISA_NAME(hki_optim_kernels_table) = {
+const hki_update_kernels HKI_ISA_NAME(hki_update_kernels_table) = {
     .rule =
         {
             [HKI_K_GD] = ENTRY(gd),

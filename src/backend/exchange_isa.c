@@ -5,7 +5,7 @@
 // stores: to the compiler a store to x may change c, and a second load behind
 // it waits where both have the same place in their pages. No fma anywhere: an
 // exchange gives the bits of the formula at every level.
-#include "elastic/elastic.h"
+#include "backend/vector_kernels.h"
 #include <math.h>
 
 #define SIMD _Pragma("omp simd")
