@@ -50,6 +50,18 @@ static void fusion_on_reference(void **state) {
     suite_backend(bk_net_cases, bk_n_net_cases, &config);
 }
 
+// Memory that the host cannot reach: the same kernels, every byte staged.
+static void memory_apart(void **state) {
+    (void)state;
+    const bk_config config = {
+        .backend = "apart",
+        .isa = hki_isa_best(),
+        .threads = 2,
+    };
+    suite_backend(bk_op_cases, bk_n_op_cases, &config);
+    suite_backend(bk_net_cases, bk_n_net_cases, &config);
+}
+
 // The list names what plans can be made for, the default one first.
 static void list_of_backends(void **state) {
     (void)state;
@@ -75,6 +87,7 @@ static void list_of_backends(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_apart),
         cmocka_unit_test(list_of_backends),
         cmocka_unit_test(fusion_on_reference),
         cmocka_unit_test(ops_BASE_1),
