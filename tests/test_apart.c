@@ -422,6 +422,50 @@ static void elastic_options(void **state) {
     compare(&s);
 }
 
+// ---- recorded runs ----------------------------------------------------------
+
+static void run_on(hk_session *s, float *out) {
+    hk_tensor *t;
+    assert_ok(hk_session_run(s));
+    assert_ok(hk_session_output(s, "logits", &t));
+    memcpy(out, hk_tensor_data(t), BATCH * 4 * sizeof *out);
+}
+
+// A run is recorded once; what it reads may change or be elsewhere by the next:
+// inputs, scalars, values, the vector that it is bound to.
+static void recorded_runs(void **state) {
+    (void)state;
+    float logits[2][6][BATCH * 4];
+    const setting plain_one = plain("recorded", HK_OPT_GRADIENT_DESCENT);
+    for (int side = 0; side < 2; side++) {
+        run *const r = open_run(&plain_one, side == 0 ? NULL : "apart");
+        const size_t n = (size_t)hki_layout_size(r->layout);
+        float *const other = calloc(n, sizeof *other);
+        memcpy(other, hk_session_params(r->session), n * sizeof *other);
+        for (size_t i = 0; i < n; i++)
+            other[i] *= 0.5f;
+        for (int i = 0; i < 6; i++) {
+            fill_inputs(r, i);
+            if (i == 2)
+                assert_ok(hk_session_set_scalar(r->session, "drop", 0.125f));
+            if (i == 3)
+                assert_ok(hk_session_bind_params(r->session, other));
+            if (i == 4)
+                other[n / 2] += 1;
+            if (i == 5)
+                assert_ok(hk_session_bind_params(r->session, NULL));
+            run_on(r->session, logits[side][i]);
+        }
+        free(other);
+        hk_trainer_destroy(r->trainer);
+        close_run(r);
+    }
+    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+    for (int i = 0; i < 5; i++)
+        assert_memory_not_equal(logits[0][i], logits[0][i + 1],
+                                sizeof logits[0][0]);
+}
+
 // ---- the guard itself -------------------------------------------------------
 
 typedef struct device {
@@ -484,6 +528,7 @@ int main(void) {
         cmocka_unit_test(averages_hooks_and_pairs),
         cmocka_unit_test(methods),
         cmocka_unit_test(elastic_options),
+        cmocka_unit_test(recorded_runs),
         cmocka_unit_test(touching_is_noticed),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -76,6 +76,7 @@ typedef struct hki_buffer hki_buffer;
 typedef struct hki_queue hki_queue;
 typedef struct hki_kernel hki_kernel;
 typedef struct hki_kernel_state hki_kernel_state;
+typedef struct hki_captured hki_captured;
 
 typedef struct hki_loc {
     hki_buffer *buffer; // NULL: absent optional input
@@ -159,6 +160,18 @@ typedef struct hki_backend {
     // *failed is the number of a kernel whose message is hk_last_error().
     hk_status (*kernel_run_many)(hki_queue *q, const hki_kernel_call *calls,
                                  size_t n, size_t *failed);
+    // The calls of a whole run, in order, recorded once and launched as one
+    // piece, between queue_begin and queue_end as single calls are; the places
+    // in them stay the same as long as it lives. What changes from run to run
+    // is not recorded: seed and step come with queue_begin, which keeps them
+    // where recorded kernels look, and run-time scalars lie in a buffer. May be
+    // NULL: then kernels are run one by one, as on CPUs.
+    hk_status (*plan_capture)(hki_queue *q, const hki_kernel_call *calls,
+                              size_t n, hki_captured **out);
+    // On a failure *failed is the number of a call, as for kernel_run_many.
+    hk_status (*plan_launch)(hki_queue *q, hki_captured *c, size_t *failed);
+    void (*plan_release)(hki_captured *c);
+
     // Is this operator better run beside its like than split over threads?
     bool (*runs_beside)(const hki_device *d, hki_opcode op);
 

@@ -51,6 +51,7 @@ struct hk_session {
     hki_kernel_call *calls; // one per step of the plan
     hki_loc *args;          // HKI_MAX_ARGS per step
     size_t n_states;        // calls whose state exists
+    hki_captured *captured; // all of them; NULL: not yet, or places changed
     int64_t *step_ns;
     int64_t *trace; // begin and end per step; NULL until it is asked for
     bool tracing;
@@ -295,6 +296,12 @@ hk_status hk_session_create(hk_plan *p, const hk_session_options *opt,
     return HK_OK;
 }
 
+static void forget_capture(hk_session *s) {
+    if (s->captured != NULL)
+        s->plan->backend->plan_release(s->captured);
+    s->captured = NULL;
+}
+
 static void destroy_input(const hki_backend *be, input_slot *slot) {
     hk_tensor_release(slot->tensor);
     hk_tensor_release(slot->fed);
@@ -309,6 +316,7 @@ void hk_session_destroy(hk_session *s) {
     if (s == NULL)
         return;
     const hki_backend *be = s->plan->backend;
+    forget_capture(s);
     for (size_t i = 0; i < s->n_states; i++)
         be->state_destroy(s->calls[i].state);
     for (size_t i = 0; s->outputs != NULL && i < s->plan->n_outputs; i++)
@@ -405,6 +413,7 @@ static void find_vectors(hk_session *s) {
             if (at.segment == HKI_SEG_PARAMS || at.segment == HKI_SEG_GRADS)
                 s->args[i * HKI_MAX_ARGS + (size_t)k] = resolve(s, at);
         }
+    forget_capture(s);
 }
 
 // Runs use x from now on.
@@ -696,6 +705,23 @@ static hk_status run_steps(hk_session *s) {
     return HK_OK;
 }
 
+// All steps at once; recorded by the first run.
+static hk_status launch(hk_session *s) {
+    const hk_plan *p = s->plan;
+    size_t failed = 0;
+    if (s->captured == NULL)
+        HKI_TRY(p->backend->plan_capture(s->queue, s->calls, p->n_steps,
+                                         &s->captured));
+    const hk_status st =
+        p->backend->plan_launch(s->queue, s->captured, &failed);
+    return st == HK_OK ? HK_OK : name_error(s, failed, st);
+}
+
+// Does somebody look at single steps?
+static bool watched(const hk_session *s) {
+    return s->step_ns != NULL || s->tracing || s->opt.check_finite;
+}
+
 // Elsewhere: what the host has for a run goes there.
 static hk_status send_values(hk_session *s) {
     const hk_plan *p = s->plan;
@@ -738,7 +764,9 @@ hk_status hk_session_run(hk_session *s) {
     const hk_plan *p = s->plan;
     HKI_TRY(send_values(s));
     HKI_TRY(p->backend->queue_begin(s->queue, s->opt.seed, s->step));
-    const hk_status st = run_steps(s);
+    const hk_status st = p->backend->plan_capture != NULL && !watched(s)
+                             ? launch(s)
+                             : run_steps(s);
     hk_status end = p->backend->queue_end(s->queue);
     float *x;
     if (s->x == &s->bound && end == HK_OK) // its owner looks at it

@@ -321,6 +321,54 @@ static hk_status kernel_run_many(hki_queue *q, const hki_kernel_call *calls,
     return HK_OK;
 }
 
+// Places are recorded, too: who moves a vector has to record again.
+struct hki_captured {
+    size_t n;
+    hki_kernel_call *calls;
+    hki_loc *args; // HKI_MAX_ARGS per call
+};
+
+static void plan_release(hki_captured *c) {
+    if (c == NULL)
+        return;
+    hki_free(c->calls);
+    hki_free(c->args);
+    hki_free(c);
+}
+
+static hk_status record(hki_captured *c, const hki_kernel_call *calls,
+                        size_t n) {
+    HKI_TRY(hki_zalloc_array(n, sizeof *c->calls, &c->calls));
+    HKI_TRY(hki_zalloc_array(n * HKI_MAX_ARGS, sizeof *c->args, &c->args));
+    for (size_t i = 0; i < n; i++) {
+        hki_loc *const args = c->args + i * HKI_MAX_ARGS;
+        memcpy(args, calls[i].args,
+               (size_t)calls[i].kernel->n_args * sizeof *args);
+        c->calls[i] = calls[i];
+        c->calls[i].args = args;
+    }
+    c->n = n;
+    return HK_OK;
+}
+
+static hk_status plan_capture(hki_queue *q, const hki_kernel_call *calls,
+                              size_t n, hki_captured **out) {
+    hki_captured *c;
+    (void)q;
+    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    const hk_status s = record(c, calls, n);
+    if (s != HK_OK) {
+        plan_release(c);
+        return s;
+    }
+    *out = c;
+    return HK_OK;
+}
+
+static hk_status plan_launch(hki_queue *q, hki_captured *c, size_t *failed) {
+    return kernel_run_many(q, c->calls, c->n, failed);
+}
+
 static bool runs_beside(const hki_device *d, hki_opcode op) {
     return d->inner->runs_beside != NULL &&
            d->inner->runs_beside(d->device, op);
@@ -361,6 +409,9 @@ const hki_backend hki_backend_apart = {
     .state_destroy = state_destroy,
     .kernel_run = kernel_run,
     .kernel_run_many = kernel_run_many,
+    .plan_capture = plan_capture,
+    .plan_launch = plan_launch,
+    .plan_release = plan_release,
     .runs_beside = runs_beside,
     .image_format = image_format,
 };
