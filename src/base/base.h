@@ -70,6 +70,19 @@ void hki_options_init(void *opt, size_t struct_size, const void *defaults,
 hk_status hki_options_copy(void *dst, size_t dst_size, const void *src,
                            const char *what);
 
+// A fault that travels between threads.
+typedef struct hki_fault {
+    hk_status status; // HK_OK: none
+    char text[512];
+} hki_fault;
+
+// Remembers s with this thread's message.
+void hki_fault_set(hki_fault *f, hk_status s);
+// Raises it in the calling thread; HK_OK when there is none.
+hk_status hki_fault_raise(const hki_fault *f);
+// The same, and it is told: none is left.
+hk_status hki_fault_take(hki_fault *f);
+
 // ---- memory ---------------------------------------------------------------
 //
 // Every block is 64-byte aligned and knows its size. out is the address of a

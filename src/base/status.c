@@ -60,3 +60,18 @@ hk_status(hki_fail)(hk_status s, const char *fmt, ...) {
     last_error[sizeof last_error - 1] = '\0';
     return s;
 }
+
+void hki_fault_set(hki_fault *f, hk_status s) {
+    f->status = s;
+    snprintf(f->text, sizeof f->text, "%s", s == HK_OK ? "" : hk_last_error());
+}
+
+hk_status hki_fault_raise(const hki_fault *f) {
+    return f->status == HK_OK ? HK_OK : hki_fail(f->status, "%s", f->text);
+}
+
+hk_status hki_fault_take(hki_fault *f) {
+    const hk_status s = hki_fault_raise(f);
+    f->status = HK_OK;
+    return s;
+}

@@ -6,21 +6,6 @@
 #define WAIT_MS 100     // between two looks at the stop flag
 #define PATIENCE_MS 500 // that an element under way has left after a stop
 
-void hki_fault_set(hki_fault *f, hk_status s) {
-    f->status = s;
-    snprintf(f->text, sizeof f->text, "%s", s == HK_OK ? "" : hk_last_error());
-}
-
-hk_status hki_fault_raise(const hki_fault *f) {
-    return f->status == HK_OK ? HK_OK : hki_fail(f->status, "%s", f->text);
-}
-
-hk_status hki_fault_take(hki_fault *f) {
-    const hk_status s = hki_fault_raise(f);
-    f->status = HK_OK;
-    return s;
-}
-
 hk_status hki_run_open(const hk_iter_options *opt, hki_data_run **out) {
     hki_data_run *run;
     HKI_TRY(hki_zalloc_array(1, sizeof *run, &run));

@@ -5,20 +5,6 @@
 #include <pthread.h>
 #include "data/data.h"
 
-// ---- faults that travel between threads ------------------------------------
-
-typedef struct hki_fault {
-    hk_status status; // HK_OK: none
-    char text[512];
-} hki_fault;
-
-// Remembers s with this thread's message.
-void hki_fault_set(hki_fault *f, hk_status s);
-// Raises it in the calling thread; HK_OK when there is none.
-hk_status hki_fault_raise(const hki_fault *f);
-// The same, and it is told: none is left.
-hk_status hki_fault_take(hki_fault *f);
-
 // ---- the run ---------------------------------------------------------------
 
 struct hki_data_run {
