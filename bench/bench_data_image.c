@@ -182,7 +182,7 @@ static void make_small(void) {
         size_t size;
         hki_stream *s = NULL;
         hki_input *file;
-        OK(hki_input_open(shard, &file));
+        OK(hki_input_open(shard, NULL, &file));
         OK(hki_stream_open(file, HKI_GZIP, (size_t)1 << 18, &s));
         OK(hki_stream_read_all(s, (size_t)1 << 30, &tar, &size));
         hki_stream_close(s);

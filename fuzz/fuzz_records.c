@@ -43,7 +43,7 @@ static void unpack(const uint8_t *data, size_t size) {
         uint8_t *out = NULL;
         size_t n;
         hki_input *file;
-        if (hki_input_open(f.name, &file) == HK_OK &&
+        if (hki_input_open(f.name, NULL, &file) == HK_OK &&
             hki_stream_open(file, (hki_packing)k, 4096, &s) == HK_OK &&
             hki_stream_read_all(s, 1 << 20, &out, &n) == HK_OK)
             hki_free(out);

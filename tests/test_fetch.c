@@ -1,9 +1,12 @@
-// Inputs: bytes of files and pipes, from any place of them.
+// Inputs: bytes of files and pipes, from any place of them; and what is read
+// of servers' answers and of ~/.aws. tests/remote has the servers.
 #include <pthread.h>
 #include <sys/stat.h>
 #include "fetch/fetch.h"
+#include "fetch/remote/http.h"
 #include "file_util.h"
 #include "hk_test.h"
+#include "hooke/files.h"
 
 #define SIZE 1000
 
@@ -37,7 +40,7 @@ static void test_file(void **state) {
     fill(bytes);
     folder_make(&d);
     write_file(folder_path(&d, "file", path), bytes, SIZE);
-    assert_ok(hki_input_open(path, &in));
+    assert_ok(hki_input_open(path, NULL, &in));
     assert_string_equal(hki_input_path(in), path);
     assert_true(hki_input_size(in, &size));
     assert_int_equal(size, SIZE);
@@ -56,7 +59,38 @@ static void test_file(void **state) {
     assert_status(hki_input_seek(in, SIZE + 1), HK_E_DATA);
     hki_input_close(in);
     hki_input_close(NULL);
-    assert_status(hki_input_open("/no/such/file", &in), HK_E_NOT_FOUND);
+    assert_status(hki_input_open("/no/such/file", NULL, &in), HK_E_NOT_FOUND);
+    folder_remove(&d);
+}
+
+static hk_status open_and_peek(void *path) {
+    hki_input *in;
+    uint8_t head[10];
+    size_t got;
+    HKI_TRY(hki_input_open(path, NULL, &in));
+    const hk_status s = hki_input_peek(in, head, sizeof head, &got);
+    hki_input_close(in);
+    return s;
+}
+
+static void test_head(void **state) {
+    (void)state;
+    folder d;
+    char path[512];
+    uint8_t bytes[SIZE], head[2 * SIZE];
+    size_t got;
+    fill(bytes);
+    folder_make(&d);
+    write_file(folder_path(&d, "file", path), bytes, SIZE);
+    assert_ok(hk_file_head(path, head, 10, &got));
+    assert_int_equal(got, 10);
+    assert_ok(hk_file_head(path, head, sizeof head, &got));
+    assert_int_equal(got, SIZE);
+    assert_memory_equal(head, bytes, SIZE);
+    assert_status(hk_file_head(NULL, head, 10, &got), HK_E_INVALID_ARG);
+    assert_status(hk_file_head("/no/such/file", head, 10, &got),
+                  HK_E_NOT_FOUND);
+    hk_test_alloc_failures("input", open_and_peek, path);
     folder_remove(&d);
 }
 
@@ -87,7 +121,7 @@ static void test_pipe(void **state) {
     folder_make(&d);
     assert_int_equal(mkfifo(folder_path(&d, "pipe", path), 0600), 0);
     assert_int_equal(pthread_create(&writer, NULL, write_pipe, path), 0);
-    assert_ok(hki_input_open(path, &in));
+    assert_ok(hki_input_open(path, NULL, &in));
     assert_false(hki_input_size(in, &size));
     assert_ok(hki_input_peek(in, head, sizeof head, &got));
     assert_int_equal(got, sizeof head);
@@ -99,10 +133,126 @@ static void test_pipe(void **state) {
     folder_remove(&d);
 }
 
+// ---- what servers and files say --------------------------------------------
+
+static void test_urls(void **state) {
+    (void)state;
+    static const char *const urls[] = {"https://a/b", "s3://a", "gs://x"};
+    static const char *const paths[] = {"a/b",  "/a",    "C:\\x", "://",
+                                        "a:/b", "A://b", ""};
+    for (size_t i = 0; i < HKI_COUNT(urls); i++)
+        assert_true(hki_is_url(urls[i]));
+    for (size_t i = 0; i < HKI_COUNT(paths); i++)
+        assert_false(hki_is_url(paths[i]));
+    hki_buf b = {0};
+    assert_ok(hki_percent_encode(&b, "a b/\xc3\xbc+&%~", "/"));
+    assert_string_equal(b.data, "a%20b/%C3%BC%2B%26%25~");
+    hki_buf_deinit(&b);
+}
+
+static void test_content_range(void **state) {
+    (void)state;
+    uint64_t first, last, size;
+    assert_true(hki_content_range("bytes 5-9/100", &first, &last, &size));
+    assert_int_equal(first, 5);
+    assert_int_equal(last, 9);
+    assert_int_equal(size, 100);
+    static const char *const bad[] = {"",
+                                      "bytes",
+                                      "bytes */100",
+                                      "bytes 5-9/*",
+                                      "bytes 9-5/100",
+                                      "bytes 5-100/100",
+                                      "bytes -5-9/100",
+                                      "bytes 5-9/100 ",
+                                      "bytes 5-9/100x",
+                                      "items 5-9/100",
+                                      "bytes 0-1/9223372036854775808",
+                                      "bytes 0-1/99999999999999999999999"};
+    for (size_t i = 0; i < HKI_COUNT(bad); i++)
+        assert_false(hki_content_range(bad[i], &first, &last, &size));
+}
+
+static void test_ini(void **state) {
+    (void)state;
+    static const char text[] = "key = before\n"
+                               "[one]\n# key = comment\nkey=1\r\n"
+                               "  key = indented\n"
+                               "[profile two]\n key = nested\nkey =  2 3 \n"
+                               "empty =\nno equals\n[three\nkey = odd\n"
+                               "[ one ]\nother = 4 = 5";
+    static const struct {
+        const char *section, *key, *value; // NULL: not there
+    } cases[] = {{"one", "key", "1"},      {"two", "key", "odd"},
+                 {"two", "empty", ""},     {"one", "other", "4 = 5"},
+                 {"one", "missing", NULL}, {"three", "key", NULL},
+                 {"profile", "key", NULL}, {"", "key", NULL}};
+    char out[16];
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        const bool there = hki_ini_find(text, sizeof text - 1, cases[i].section,
+                                        cases[i].key, out, sizeof out);
+        assert_int_equal(there, cases[i].value != NULL);
+        if (there)
+            assert_string_equal(out, cases[i].value);
+    }
+    assert_false(hki_ini_find(text, sizeof text - 1, "one", "other", out, 5));
+    assert_false(hki_ini_find(NULL, 0, "one", "key", out, sizeof out));
+}
+
+typedef struct keys {
+    char text[256];
+    size_t n;
+} keys;
+
+static hk_status add_key(void *user, const char *key) {
+    keys *const k = user;
+    const size_t at = strlen(k->text);
+    snprintf(k->text + at, sizeof k->text - at, "%s|", key);
+    k->n++;
+    return HK_OK;
+}
+
+static hk_status page(const char *xml, keys *k, char *next, size_t capacity) {
+    *k = (keys){.n = 0};
+    return hki_s3_page(xml, strlen(xml), add_key, k, next, capacity);
+}
+
+static void test_pages(void **state) {
+    (void)state;
+    keys k;
+    char next[32];
+    assert_ok(page("<R><IsTruncated>false</IsTruncated><Contents><Key>a+b%2Fc"
+                   "</Key><Size>1</Size></Contents><Contents><Key>d</Key>"
+                   "</Contents></R>",
+                   &k, next, sizeof next));
+    assert_string_equal(k.text, "a b/c|d|");
+    assert_string_equal(next, "");
+    assert_ok(page("<IsTruncated>true</IsTruncated><NextContinuationToken>1/+="
+                   "</NextContinuationToken>",
+                   &k, next, sizeof next));
+    assert_int_equal(k.n, 0);
+    assert_string_equal(next, "1/+=");
+    static const char *const bad[] = {
+        "",
+        "<html>welcome</html>",
+        "<IsTruncated>true</IsTruncated>",
+        "<IsTruncated>true</IsTruncated><NextContinuationToken>"
+        "</NextContinuationToken>",
+        "<IsTruncated>true</IsTruncated><NextContinuationToken>"
+        "longer than there is room for here</NextContinuationToken>",
+        "<IsTruncated>false</IsTruncated><Key>%0</Key>",
+        "<IsTruncated>false</IsTruncated><Key>%00</Key>",
+        "<IsTruncated>false</IsTruncated><Key>%zz</Key>"};
+    for (size_t i = 0; i < HKI_COUNT(bad); i++)
+        assert_status(page(bad[i], &k, next, sizeof next), HK_E_IO);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_pipe),
+        cmocka_unit_test(test_file),          cmocka_unit_test(test_head),
+        cmocka_unit_test(test_pipe),          cmocka_unit_test(test_urls),
+        cmocka_unit_test(test_content_range), cmocka_unit_test(test_ini),
+        cmocka_unit_test(test_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

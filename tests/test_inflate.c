@@ -18,7 +18,7 @@ static uint8_t *sample(size_t n) {
 static hk_status open_stream(const char *path, hki_packing packing,
                              size_t buffer_bytes, hki_stream **out) {
     hki_input *file;
-    HKI_TRY(hki_input_open(path, &file));
+    HKI_TRY(hki_input_open(path, NULL, &file));
     return hki_stream_open(file, packing, buffer_bytes, out);
 }
 

@@ -40,6 +40,7 @@ KNOWS = {
 # Rooms of a module, and the rooms beside their own that they may know; "." is
 # the module's own folder. <module>/<module>.h is for all of them.
 ROOMS = {
+    "fetch": {"": "remote", "remote": ""},
     "graph": {"": "", "ops": "."},
     "data": {
         "core": "",

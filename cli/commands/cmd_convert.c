@@ -256,14 +256,18 @@ static bool is_data_name(const char *out) {
 static int run(const cli_args *a) {
     const char *in = cli_operand(a, 0), *out = cli_operand(a, 1);
     struct stat st;
+    if (cli_is_url(out))
+        return cli_fail("%s: files are written to this machine", out);
     if (stat(out, &st) == 0 && S_ISDIR(st.st_mode))
         return cli_fail("%s: is a folder; OUT is a file", out);
     const bool weights =
         is_checkpoint(in) || cli_has(a, "to") ||
         (ends_with(in, ".npz") && ends_with(out, ".safetensors"));
+    if (weights && cli_is_url(in))
+        return cli_fail("%s: checkpoints are read from this machine", in);
     if (weights)
         return convert_checkpoint(a, in, out);
-    if (strcmp(in, "digits") != 0 && stat(in, &st) != 0)
+    if (strcmp(in, "digits") != 0 && !cli_is_url(in) && stat(in, &st) != 0)
         return cli_fail("%s: %s", in, strerror(errno));
     if (!is_data_name(out))
         return cli_fail("%s: data goes to .tfrecord, .csv, .npy or -idx files, "

@@ -113,7 +113,8 @@ static int checkpoint(const char *path, const cli_args *a) {
 
 // ---- event files -----------------------------------------------------------
 
-static int events(const char *path) {
+static int events(const char *path, const cli_args *a) {
+    (void)a;
     hk_event_reader *r;
     hk_status s = hk_event_reader_open(path, &r);
     if (s != HK_OK)
@@ -278,6 +279,38 @@ static bool ends_with(const char *s, const char *end) {
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
+// What belongs to runs is read from this machine only.
+static int file_of_run(const char *path, const cli_args *a,
+                       int (*show)(const char *, const cli_args *)) {
+    return cli_is_url(path)
+               ? cli_fail("%s: what runs leave is read from this machine", path)
+               : show(path, a);
+}
+
+static int file(const char *path, const cli_args *a) {
+    unsigned char head[16] = {0};
+    size_t n = 0;
+    const hk_status s = hk_file_head(path, head, sizeof head, &n);
+    if (s != HK_OK)
+        return cli_status(s);
+    if (n == 0) {
+        printf("%s: empty\n", path);
+        return 0;
+    }
+    if (strstr(path, "tfevents"))
+        return file_of_run(path, a, events);
+    if (n >= 6 && memcmp(head, "\x93NUMPY", 6) == 0)
+        return array(path, false);
+    if (ends_with(path, ".npz") || ends_with(path, ".index") ||
+        ends_with(path, ".index.json") || (n > 8 && head[8] == '{'))
+        return file_of_run(path, a, checkpoint);
+    if (n >= 8 && memcmp(head, "HKCENTER", 8) == 0)
+        return file_of_run(path, a, inspect_center);
+    if (strstr(path, "idx") || (n >= 4 && !head[0] && !head[1] && head[2]))
+        return array(path, true);
+    return tfrecord(path);
+}
+
 static int folder(const char *path, const cli_args *a) {
     char latest[4096];
     if (hk_latest_checkpoint(path, latest, sizeof latest, NULL) == HK_OK)
@@ -298,6 +331,8 @@ static int folder(const char *path, const cli_args *a) {
 static int run(const cli_args *a) {
     const char *path = cli_operand(a, 0);
     struct stat st;
+    if (cli_is_url(path))
+        return file(path, a);
     const bool there = stat(path, &st) == 0;
     if (there && S_ISDIR(st.st_mode))
         return folder(path, a);
@@ -308,28 +343,7 @@ static int run(const cli_args *a) {
         return prefix ? checkpoint(path, a)
                       : cli_fail("%s: %s", path, strerror(ENOENT));
     }
-    unsigned char head[16] = {0};
-    FILE *f = fopen(path, "rb");
-    if (!f)
-        return cli_fail("%s: %s", path, strerror(errno));
-    const size_t n = fread(head, 1, sizeof head, f);
-    fclose(f);
-    if (n == 0) {
-        printf("%s: empty\n", path);
-        return 0;
-    }
-    if (strstr(path, "tfevents"))
-        return events(path);
-    if (n >= 6 && memcmp(head, "\x93NUMPY", 6) == 0)
-        return array(path, false);
-    if (ends_with(path, ".npz") || ends_with(path, ".index") ||
-        ends_with(path, ".index.json") || (n > 8 && head[8] == '{'))
-        return checkpoint(path, a);
-    if (n >= 8 && memcmp(head, "HKCENTER", 8) == 0)
-        return inspect_center(path, a);
-    if (strstr(path, "idx") || (n >= 4 && !head[0] && !head[1] && head[2]))
-        return array(path, true);
-    return tfrecord(path);
+    return file(path, a);
 }
 
 static const cli_option options[] = {

@@ -173,6 +173,7 @@ char *cli_strdup(const char *s);
 char *cli_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // The name nearest to s among n; NULL when nothing is near.
 const char *cli_nearest(const char *s, const char *const *names, size_t n);
+bool cli_is_url(const char *path);                     // "https://..."
 bool cli_is_choice(const char *values, const char *v); // of "a|b|c"
 bool cli_parse_int(const char *s, int64_t *out);
 bool cli_parse_float(const char *s, double *out);

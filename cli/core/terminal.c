@@ -258,6 +258,11 @@ void cli_log(void *user, hk_log_level level, const char *text) {
 
 // ---- numbers ---------------------------------------------------------------
 
+bool cli_is_url(const char *path) {
+    const size_t n = strspn(path, "abcdefghijklmnopqrstuvwxyz0123456789");
+    return n > 0 && strncmp(path + n, "://", 3) == 0;
+}
+
 bool cli_is_choice(const char *values, const char *v) {
     const size_t size = strlen(v);
     for (const char *p = values; *p;) {

@@ -252,7 +252,7 @@ hk_status dialect_find(const data_user *u, const char *const *files, size_t n,
     bool whole = false;
     *out = (dialect){.delimiter = given_delimiter(u)};
     if (n && is_pipe(files[0]))
-        return HK_E_UNSUPPORTED;
+        return HK_E_STATE;
     const hk_status s = read_lines(u, files, n, &text, &size, &whole);
     if (s != HK_OK) {
         free(text);

@@ -14,7 +14,7 @@ typedef struct dialect {
 // Looks at the first lines of the first file. What the set says of delimiter
 // and header holds; the rest is worked out. known: n_known names that a header
 // would have, such as the label's. HK_E_END: the file has no lines;
-// HK_E_UNSUPPORTED: it is a pipe, which can be read once only.
+// HK_E_STATE: it is a pipe, which can be read once only.
 hk_status dialect_find(const data_user *u, const char *const *files, size_t n,
                        const char *const *known, size_t n_known, dialect *out);
 void dialect_free(dialect *d);

@@ -638,7 +638,7 @@ static bool is_there(const char *path) {
         else
             snprintf(copy, 2, ".");
     }
-    const bool there = access(copy, F_OK) == 0;
+    const bool there = cli_is_url(copy) || access(copy, F_OK) == 0;
     free(copy);
     return there;
 }

@@ -91,7 +91,7 @@ static char *folder_of(const char *path) {
 
 char *experiment_path(const experiment *x, const char *path) {
     const char *dir = tree_text(tree_path(x->root, "data.dir"), x->dir);
-    return path[0] == '/' || strcmp(dir, ".") == 0
+    return path[0] == '/' || cli_is_url(path) || strcmp(dir, ".") == 0
                ? cli_strdup(path)
                : cli_printf("%s/%s", dir, path);
 }

@@ -32,7 +32,7 @@ static int read_dialect(const data_user *u, const char *const *files, size_t n,
         return cli_fail("%s: has no lines; a table has a line of names and "
                         "rows of values",
                         files[0]);
-    if (s == HK_E_UNSUPPORTED)
+    if (s == HK_E_STATE)
         return cli_fail("%s: is no file; a table is read more than once",
                         files[0]);
     if (s != HK_OK)

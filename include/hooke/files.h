@@ -10,6 +10,11 @@
 // *, ? and [...] match names as in a shell, sorted by their bytes. A pattern
 // without a file is HK_E_NOT_FOUND.
 //
+// https://host/file and s3://bucket/key are paths, too: read in blocks ahead of
+// the reader, with libcurl, which is loaded when the first of them is met.
+// Braces are written out in all of them, *, ? and [...] match keys of s3://.
+// docs/data.md says which variables of the environment count.
+//
 // Errors name the file, the record (counting from 0) and the byte offset
 // (of the unpacked bytes where a file is packed).
 //
@@ -31,6 +36,9 @@ extern "C" {
 // another one in every pass.
 HK_API hk_dataset *hk_data_list_files(const char *const *files, size_t n_files,
                                       int shuffle, int64_t seed);
+// The first bytes of a file: `size`, or *got when it has fewer.
+HK_API hk_status hk_file_head(const char *path, void *bytes, size_t size,
+                              size_t *got);
 
 // ---- what all sources have in common ---------------------------------------
 

@@ -227,6 +227,8 @@ hk_status hki_stream_read_all(hki_stream *s, size_t limit, uint8_t **out,
 // To this unpacked byte: at once in a plain file; reads through in a packed
 // one, from its beginning to go back.
 hk_status hki_stream_seek(hki_stream *s, uint64_t position);
+// Nothing from this unpacked byte on will be wanted; a hint.
+void hki_stream_until(hki_stream *s, uint64_t end);
 void hki_stream_close(hki_stream *s); // NULL is allowed
 
 // Packs as bytes come; what is ready is appended to out. level: 1 to 9.

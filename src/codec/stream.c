@@ -181,6 +181,11 @@ hk_status hki_stream_seek(hki_stream *s, uint64_t position) {
     return HK_OK;
 }
 
+void hki_stream_until(hki_stream *s, uint64_t end) {
+    if (s->packing == HKI_UNPACKED)
+        hki_input_until(s->file, end);
+}
+
 bool hki_stream_size(const hki_stream *s, uint64_t *size) {
     return s->packing == HKI_UNPACKED && hki_input_size(s->file, size);
 }

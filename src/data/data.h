@@ -408,6 +408,9 @@ hk_status hki_loader_row(hki_loader *l, const hki_item *item,
 // HK_E_CANCELLED when the iterator ends, or when the context was asked to stop
 // a while ago and the element under way has still not come.
 hk_status hki_run_check(hki_data_run *run);
+// The same while bytes of another machine are waited for: there even a run that
+// ignores stops hears them in the end. run: a hki_data_run.
+hk_status hki_run_check_away(void *run);
 uint32_t hki_run_threads(hki_data_run *run); // for parallel work, >= 1
 hk_isa hki_run_isa(hki_data_run *run);
 

@@ -1,4 +1,4 @@
-// opened.c - inputs: files of this machine.
+// opened.c - inputs: files of this machine, and those behind URLs.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -6,12 +6,14 @@
 #include <unistd.h>
 #include "base/io.h"
 #include "fetch/fetch.h"
+#include "fetch/remote/http.h"
 
 #define MOST ((size_t)1 << 30) // bytes of one read
 
 struct hki_input {
     char *path;
-    int fd;
+    int fd;           // -1: it is
+    hki_ahead *ahead; // behind a URL
     // What was peeked at comes first: a pipe gives its bytes once.
     uint8_t head[HKI_INPUT_PEEK];
     size_t head_begin, head_end;
@@ -23,14 +25,24 @@ uint64_t hki_input_bytes(void) {
     return atomic_load_explicit(&bytes_read, memory_order_relaxed);
 }
 
+void hki_input_count(size_t n) {
+    atomic_fetch_add_explicit(&bytes_read, n, memory_order_relaxed);
+}
+
+void hki_input_until(hki_input *in, uint64_t end) {
+    if (in->ahead != NULL)
+        hki_ahead_until(in->ahead, end);
+}
+
 static hk_status read_some(const hki_input *in, void *out, size_t capacity,
                            size_t *got) {
+    if (in->ahead != NULL)
+        return hki_ahead_read(in->ahead, out, capacity, got);
     for (;;) {
         const ssize_t n = read(in->fd, out, HKI_MIN(capacity, MOST));
         if (n >= 0) {
             *got = (size_t)n;
-            atomic_fetch_add_explicit(&bytes_read, (uint64_t)n,
-                                      memory_order_relaxed);
+            hki_input_count((size_t)n);
             return HK_OK;
         }
         if (errno != EINTR)
@@ -67,13 +79,17 @@ hk_status hki_input_peek(hki_input *in, void *out, size_t size, size_t *got) {
 
 bool hki_input_size(const hki_input *in, uint64_t *size) {
     struct stat st;
+    if (in->ahead != NULL) {
+        *size = hki_ahead_size(in->ahead);
+        return true;
+    }
     if (fstat(in->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return false;
     *size = (uint64_t)st.st_size;
     return true;
 }
 
-hk_status hki_input_seek(hki_input *in, uint64_t position) {
+static hk_status seek_file(hki_input *in, uint64_t position) {
     uint64_t size;
     if (hki_input_size(in, &size) && position > size)
         return hki_fail(HK_E_DATA, "%s: ends at byte %llu, before byte %llu",
@@ -83,6 +99,12 @@ hk_status hki_input_seek(hki_input *in, uint64_t position) {
         lseek(in->fd, (off_t)position, SEEK_SET) != (off_t)position)
         return hki_fail(HK_E_IO, "%s: cannot go to byte %llu: %s", in->path,
                         (unsigned long long)position, strerror(errno));
+    return HK_OK;
+}
+
+hk_status hki_input_seek(hki_input *in, uint64_t position) {
+    HKI_TRY(in->ahead != NULL ? hki_ahead_seek(in->ahead, position)
+                              : seek_file(in, position));
     in->head_begin = in->head_end = 0;
     return HK_OK;
 }
@@ -91,13 +113,28 @@ const char *hki_input_path(const hki_input *in) {
     return in->path;
 }
 
-hk_status hki_input_open(const char *path, hki_input **out) {
+// ---- open and close --------------------------------------------------------
+
+bool hki_is_url(const char *path) {
+    const size_t n = strspn(path, "abcdefghijklmnopqrstuvwxyz0123456789");
+    return n > 0 && strncmp(path + n, "://", 3) == 0;
+}
+
+static hk_status open_path(hki_input *in, const hki_watch *watch) {
+    if (hki_is_url(in->path))
+        return hki_ahead_open(in->path, watch, &in->ahead);
+    in->fd = open(in->path, O_RDONLY | O_CLOEXEC);
+    return in->fd < 0 ? hki_io_fail(errno, in->path, "open") : HK_OK;
+}
+
+hk_status hki_input_open(const char *path, const hki_watch *watch,
+                         hki_input **out) {
     hki_input *in;
     HKI_TRY(hki_zalloc_array(1, sizeof *in, &in));
     in->fd = -1;
     hk_status s = hki_strdup(path, &in->path);
-    if (s == HK_OK && (in->fd = open(path, O_RDONLY | O_CLOEXEC)) < 0)
-        s = hki_io_fail(errno, path, "open");
+    if (s == HK_OK)
+        s = open_path(in, watch);
     if (s != HK_OK) {
         hki_input_close(in);
         return s;
@@ -109,6 +146,7 @@ hk_status hki_input_open(const char *path, hki_input **out) {
 void hki_input_close(hki_input *in) {
     if (in == NULL)
         return;
+    hki_ahead_close(in->ahead);
     if (in->fd >= 0)
         (void)close(in->fd);
     hki_free(in->path);

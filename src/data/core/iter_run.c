@@ -2,9 +2,10 @@
 // skipped records, faults that travel between threads.
 #include "data/core/pipeline.h"
 
-#define LOGGED_SKIPS 10 // skipped records that get a line each
-#define WAIT_MS 100     // between two looks at the stop flag
-#define PATIENCE_MS 500 // that an element under way has left after a stop
+#define LOGGED_SKIPS 10       // skipped records that get a line each
+#define WAIT_MS 100           // between two looks at the stop flag
+#define PATIENCE_MS 500       // that an element under way has left after a stop
+#define AWAY_PATIENCE_MS 3000 // and one that waits for another machine
 
 hk_status hki_run_open(const hk_iter_options *opt, hki_data_run **out) {
     hki_data_run *run;
@@ -66,20 +67,31 @@ hk_status hki_run_between(hki_data_run *run) {
 
 // Nodes hold parts of an element while they make it: half a batch, one side of
 // a zip. A stop that is heard there loses them.
-hk_status hki_run_check(hki_data_run *run) {
+static hk_status check(hki_data_run *run, int reason, int64_t patience_ms) {
     if (atomic_load_explicit(&run->closing, memory_order_relaxed))
         return hki_fail(HK_E_CANCELLED, "iterator: it is being destroyed");
-    const int reason = stop_reason(run);
     if (reason == 0)
         return HK_OK;
     const int64_t now = hki_now_ns();
     int_fast64_t seen = 0;
     if (atomic_compare_exchange_strong(&run->stop_seen_ns, &seen, now))
         seen = now;
-    if (now - seen < PATIENCE_MS * INT64_C(1000000))
+    if (now - seen < patience_ms * INT64_C(1000000))
         return HK_OK;
     atomic_store(&run->torn, true);
     return stopped(reason);
+}
+
+hk_status hki_run_check(hki_data_run *run) {
+    return check(run, stop_reason(run), PATIENCE_MS);
+}
+
+hk_status hki_run_check_away(void *user) {
+    hki_data_run *const run = user;
+    const bool asked = run->context != NULL && run->ignore_stop;
+    HKI_TRY(hki_run_check(run));
+    return check(run, asked ? hk_stop_requested(run->context) : 0,
+                 AWAY_PATIENCE_MS);
 }
 
 hk_status hki_run_conds_init(pthread_cond_t *a, pthread_cond_t *b) {

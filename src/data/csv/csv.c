@@ -117,7 +117,8 @@ static hk_status source_open(hki_node *n) {
     source *const s = n->state;
     HKI_TRY(hki_zalloc_array(c->n_columns, sizeof *s->places, &s->places));
     return hki_csv_reader_init(
-        &s->r, c, HKI_ISA_PICK(hki_run_isa(n->run), hki_csv_kernels_table));
+        &s->r, c, HKI_ISA_PICK(hki_run_isa(n->run), hki_csv_kernels_table),
+        n->run);
 }
 
 static void drop_block(source *s) {
@@ -272,7 +273,7 @@ static hk_status cut_rows(hki_csv_reader *r, hki_cut *out) {
 static hk_status cut(const void *config, size_t file, hki_cut *out) {
     hki_csv_reader r;
     hk_status s = hki_csv_reader_init(
-        &r, config, HKI_ISA_PICK(hki_isa_best(), hki_csv_kernels_table));
+        &r, config, HKI_ISA_PICK(hki_isa_best(), hki_csv_kernels_table), NULL);
     r.r.file = file;
     if (s == HK_OK)
         s = hki_csv_open_file(&r);

@@ -160,7 +160,7 @@ typedef struct hki_csv_reader {
 } hki_csv_reader;
 
 hk_status hki_csv_reader_init(hki_csv_reader *c, const hki_csv *csv,
-                              const hki_csv_kernels *k);
+                              const hki_csv_kernels *k, hki_data_run *run);
 void hki_csv_reader_deinit(hki_csv_reader *c);
 void hki_csv_reader_rewind(hki_csv_reader *c);
 // After hki_file_reader_restore.

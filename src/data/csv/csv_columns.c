@@ -284,7 +284,7 @@ static hk_status make_values(hki_csv *c, const hk_csv_options *o) {
 hk_status hki_csv_columns(hki_csv *c, const hk_csv_options *o) {
     hki_csv_reader r;
     HKI_TRY(hki_csv_reader_init(
-        &r, c, HKI_ISA_PICK(hki_isa_best(), hki_csv_kernels_table)));
+        &r, c, HKI_ISA_PICK(hki_isa_best(), hki_csv_kernels_table), NULL));
     hk_status s = HK_OK;
     if (c->header || o->n_columns == 0)
         s = read_names(c, &r);

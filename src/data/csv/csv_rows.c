@@ -59,10 +59,10 @@ static hk_status make_targets(hki_csv_reader *c) {
 }
 
 hk_status hki_csv_reader_init(hki_csv_reader *c, const hki_csv *csv,
-                              const hki_csv_kernels *k) {
+                              const hki_csv_kernels *k, hki_data_run *run) {
     *c = (hki_csv_reader){.csv = csv, .k = k};
     hki_csv_reader_moved(c);
-    HKI_TRY(hki_file_reader_init(&c->r, &csv->files, false));
+    HKI_TRY(hki_file_reader_init(&c->r, &csv->files, false, run));
     return csv->n_fields > 0 ? make_targets(c) : HK_OK;
 }
 

@@ -102,10 +102,11 @@ static hk_status find_packing(hki_input *file, hk_compression compression,
 }
 
 hk_status hki_open_unpacked(const char *path, const hk_file_options *opt,
-                            bool records, hki_stream **out) {
+                            bool records, hki_data_run *run, hki_stream **out) {
     hki_input *file;
     hki_packing packing;
-    HKI_TRY(hki_input_open(path, &file));
+    const hki_watch watch = {hki_run_check_away, run};
+    HKI_TRY(hki_input_open(path, run != NULL ? &watch : NULL, &file));
     const hk_status s = find_packing(file, opt->compression, records, &packing);
     if (s != HK_OK) {
         hki_input_close(file);
@@ -118,17 +119,31 @@ hk_status hki_read_whole(const char *path, const hk_file_options *opt,
                          uint8_t **bytes, size_t *size) {
     hki_stream *stream = NULL;
     const size_t limit = (size_t)opt->max_file_bytes;
-    HKI_TRY(hki_open_unpacked(path, opt, false, &stream));
+    HKI_TRY(hki_open_unpacked(path, opt, false, NULL, &stream));
     const hk_status s = hki_stream_read_all(stream, limit, bytes, size);
     hki_stream_close(stream);
+    return s;
+}
+
+hk_status hk_file_head(const char *path, void *bytes, size_t size,
+                       size_t *got) {
+    hki_input *file;
+    if (path == NULL || bytes == NULL || got == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "file head: an argument is NULL");
+    HKI_TRY(hki_input_open(path, NULL, &file));
+    hk_status s = HK_OK;
+    size_t n = 1;
+    for (*got = 0; s == HK_OK && *got < size && n > 0; *got += n)
+        s = hki_input_read(file, (char *)bytes + *got, size - *got, &n);
+    hki_input_close(file);
     return s;
 }
 
 // ---- the window ------------------------------------------------------------
 
 hk_status hki_file_reader_init(hki_file_reader *r, const hki_files *files,
-                               bool records) {
-    *r = (hki_file_reader){.files = files, .records = records};
+                               bool records, hki_data_run *run) {
+    *r = (hki_file_reader){.files = files, .run = run, .records = records};
     const size_t capacity = HKI_READER_FRONT + (size_t)files->opt.buffer_bytes;
     HKI_TRY(hki_zalloc_array(capacity + HKI_READER_PAD, 1, &r->data));
     r->capacity = capacity;
@@ -161,10 +176,12 @@ hk_status hki_file_reader_bound(hki_file_reader *r, const hki_span *span) {
     // What stands before the first record is looked at when a file is opened.
     const bool stays =
         r->stream != NULL && r->file == span->file && span->offset > 0;
-    if (stays)
+    if (stays) {
+        hki_stream_until(r->stream, span->end);
         HKI_TRY(hki_stream_seek(r->stream, span->offset));
-    else
+    } else {
         leave(r);
+    }
     r->begin = r->end = HKI_READER_FRONT;
     r->at_end = false;
     r->bounded = true;
@@ -201,8 +218,10 @@ hk_status hki_file_reader_open(hki_file_reader *r, bool *fresh) {
     // A packed file is one span; there is no need to look again.
     if (r->bounded && (r->span.offset > 0 || r->span.end != UINT64_MAX))
         opt.compression = HK_COMPRESSION_NONE;
-    HKI_TRY(
-        hki_open_unpacked(hki_file_reader_path(r), &opt, r->records, &stream));
+    HKI_TRY(hki_open_unpacked(hki_file_reader_path(r), &opt, r->records, r->run,
+                              &stream));
+    if (r->bounded)
+        hki_stream_until(stream, r->span.end);
     const hk_status s = hki_stream_seek(stream, r->offset);
     if (s != HK_OK) {
         hki_stream_close(stream);

@@ -53,15 +53,16 @@ uint64_t hki_files_key(const hki_files *f);
 
 // Opens a file, packed as `compression` says or its first bytes tell. records:
 // it holds TFRecord framing, whose first bytes may happen to look like a
-// packing's.
+// packing's. run: may stop it; NULL: nobody does.
 hk_status hki_open_unpacked(const char *path, const hk_file_options *opt,
-                            bool records, hki_stream **out);
+                            bool records, hki_data_run *run, hki_stream **out);
 // A whole file, unpacked, within opt's limits; *bytes is freed with hki_free.
 hk_status hki_read_whole(const char *path, const hk_file_options *opt,
                          uint8_t **bytes, size_t *size);
 
 typedef struct hki_file_reader {
     const hki_files *files;
+    hki_data_run *run;  // NULL: nobody stops it
     bool records;       // see hki_open_unpacked
     hki_stream *stream; // NULL: the file is still to be opened
     size_t file;        // index of the file at hand
@@ -75,7 +76,7 @@ typedef struct hki_file_reader {
 } hki_file_reader;
 
 hk_status hki_file_reader_init(hki_file_reader *r, const hki_files *files,
-                               bool records);
+                               bool records, hki_data_run *run);
 void hki_file_reader_deinit(hki_file_reader *r);
 // Back to the first byte of the first file; opens nothing.
 void hki_file_reader_rewind(hki_file_reader *r);

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include "base/io.h"
 #include "data/files/file_reader.h"
+#include "fetch/fetch.h"
 
 #define MAX_PATHS 1000000
 
@@ -55,9 +56,8 @@ static int by_bytes(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static hk_status add_matches(path_list *l, const char *pattern) {
+static hk_status add_globbed(path_list *l, const char *pattern) {
     glob_t found = {0};
-    const size_t before = l->n;
     hk_status s = HK_OK;
     const int r = glob(pattern, GLOB_NOSORT, NULL, &found);
     if (r != 0 && r != GLOB_NOMATCH)
@@ -69,18 +69,38 @@ static hk_status add_matches(path_list *l, const char *pattern) {
         if (!hki_path_is_dir(found.gl_pathv[i]))
             s = add(l, found.gl_pathv[i]);
     globfree(&found);
-    HKI_TRY(s);
+    return s;
+}
+
+static hk_status add_url(void *user, const char *url) {
+    return add(user, url);
+}
+
+static hk_status add_matches(path_list *l, const char *pattern) {
+    const size_t before = l->n;
+    HKI_TRY(hki_is_url(pattern) ? hki_url_match(pattern, add_url, l)
+                                : add_globbed(l, pattern));
     if (l->n == before)
         return hki_fail(HK_E_NOT_FOUND, "no file matches %s", pattern);
     qsort(l->paths + before, l->n - before, sizeof *l->paths, by_bytes);
     return HK_OK;
 }
 
+// In https://... a question mark begins what is asked, and brackets may be part
+// of the host's name. Whether a file is there is seen when it is opened.
+static bool is_pattern(const char *path) {
+    return strpbrk(path, strncmp(path, "http", 4) == 0 && hki_is_url(path)
+                             ? "*"
+                             : "*?[") != NULL;
+}
+
 static hk_status add_pattern(path_list *l, const char *pattern) {
     if (hki_path_exists(pattern))
         return add(l, pattern);
-    if (strpbrk(pattern, "*?[") != NULL)
+    if (is_pattern(pattern))
         return add_matches(l, pattern);
+    if (hki_is_url(pattern))
+        return add(l, pattern);
     return hki_fail(HK_E_NOT_FOUND, "%s: no such file", pattern);
 }
 

@@ -214,7 +214,8 @@ static hk_status source_open(hki_node *n) {
     const config *const c = n->d->config;
     source *const s = n->state;
     s->c = c;
-    return hki_file_reader_init(&s->r, &c->files, c->format == &tfrecord);
+    return hki_file_reader_init(&s->r, &c->files, c->format == &tfrecord,
+                                n->run);
 }
 
 static void source_close(hki_node *n) {
@@ -316,7 +317,8 @@ static hk_status cut_records(source *s, hki_cut *out) {
 static hk_status cut(const void *config_, size_t file, hki_cut *out) {
     const config *const c = config_;
     source s = {.c = c};
-    hk_status e = hki_file_reader_init(&s.r, &c->files, c->format == &tfrecord);
+    hk_status e =
+        hki_file_reader_init(&s.r, &c->files, c->format == &tfrecord, NULL);
     s.r.file = file;
     if (e == HK_OK)
         e = cut_records(&s, out);

@@ -217,7 +217,7 @@ static hk_status source_open(hki_node *n) {
     source *const s = n->state;
     s->c = c;
     HKI_TRY(hki_zalloc_array(c->n_fields, sizeof *s->found, &s->found));
-    return hki_file_reader_init(&s->r, &c->files, false);
+    return hki_file_reader_init(&s->r, &c->files, false, n->run);
 }
 
 static void source_close(hki_node *n) {
@@ -292,7 +292,7 @@ static hk_status cut(const void *config, size_t file, hki_cut *out) {
     bool fresh;
     hk_status e = hki_zalloc_array(c->n_fields, sizeof *s.found, &s.found);
     if (e == HK_OK)
-        e = hki_file_reader_init(&s.r, &c->files, false);
+        e = hki_file_reader_init(&s.r, &c->files, false, NULL);
     s.r.file = file;
     if (e == HK_OK)
         e = hki_file_reader_open(&s.r, &fresh);

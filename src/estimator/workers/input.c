@@ -220,11 +220,26 @@ static hk_status intake_position(const hki_intakes *s, hki_intake *t,
     return iter_position(t->iter, out);
 }
 
+// A stop that cut an element short, as of data that did not come, leaves no
+// position: that of the last checkpoint stays.
+static hk_status park(hk_estimator *e, hki_intake *t, hki_position *p) {
+    const hk_status s = intake_position(&e->intakes, t, &p->bytes);
+    if (s != HK_E_CANCELLED && s != HK_E_STATE)
+        return s;
+    if (!hk_stop_requested(e->ctx))
+        return s;
+    hki_log(e->ctx, HK_LOG_WARNING,
+            "worker %u: the stop came while data was waited for; it goes on "
+            "where the data of the last checkpoint ended",
+            t->id);
+    return HK_OK;
+}
+
 hk_status hki_intakes_park(hk_estimator *e) {
     for (uint32_t i = 0; e->intakes.name != NULL && i < e->intakes.n; i++) {
         hki_position *p;
         HKI_TRY(hki_position_get(e, e->intakes.name, e->intakes.at[i].id, &p));
-        HKI_TRY(intake_position(&e->intakes, &e->intakes.at[i], &p->bytes));
+        HKI_TRY(park(e, &e->intakes.at[i], p));
         p->identity = e->intakes.identity;
         p->from_file = false;
     }
