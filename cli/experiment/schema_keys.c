@@ -302,7 +302,8 @@ const schema_key schema_keys[] = {
      "digits|idx|csv|tfrecord|npy|npz|cifar10|cifar100|tar",
      "kind of the files"},
     {"data.<set>.files", SCHEMA_FILES, "", "",
-     "paths or patterns; idx and npy: the features"},
+     "paths or patterns, https:// and s3:// among them; idx and npy: the "
+     "features"},
     {"data.<set>.labels", SCHEMA_FILES, "", "", "idx and npy: the labels"},
     {"data.<set>.count", SCHEMA_INT, "all; digits: 20000 and 5000", "",
      "examples to take"},
