@@ -2,6 +2,7 @@
 // the units are handed out, bytes read once, indexes that are kept, damaged and
 // out of date.
 #include <sys/stat.h>
+#include <unistd.h>
 #include "data/data.h"
 #include "data/files/division.h"
 #include "fetch/fetch.h"
@@ -304,6 +305,103 @@ static void test_bytes(void **state) {
     }
 }
 
+// ---- arrays ----------------------------------------------------------------
+
+enum {
+    IDX_ROWS = 20000,
+    IDX_ITEMS = 100
+};
+
+// Pictures whose first bytes are their number, and labels beside them.
+static void add_idx(hk_bed *b) {
+    const size_t size = 12 + (size_t)IDX_ROWS * IDX_ITEMS;
+    uint8_t *const bytes = calloc(1, size);
+    memcpy(bytes, "\0\0\10\2", 4);
+    bytes[6] = IDX_ROWS >> 8;
+    bytes[7] = IDX_ROWS & 255;
+    bytes[11] = IDX_ITEMS;
+    for (size_t i = 0; i < IDX_ROWS; i++) {
+        bytes[12 + i * IDX_ITEMS] = (uint8_t)(i >> 8);
+        bytes[13 + i * IDX_ITEMS] = (uint8_t)i;
+    }
+    hk_bed_add(b, "images", bytes, size);
+    // As 32-bit numbers, the other way round than this machine has them.
+    memcpy(bytes, "\0\0\14\1\0\0", 6);
+    for (size_t i = 0; i < IDX_ROWS; i++) {
+        memset(bytes + 8 + 4 * i, 0, 2);
+        bytes[8 + 4 * i + 2] = (uint8_t)(i >> 8);
+        bytes[8 + 4 * i + 3] = (uint8_t)i;
+    }
+    hk_bed_add(b, "labels", bytes, 8 + 4 * (size_t)IDX_ROWS);
+    free(bytes);
+}
+
+static hk_dataset *open_idx(const hk_bed *b) {
+    const hk_array_file files[] = {
+        {.name = "image", .path = b->files[0]},
+        {.name = "label", .path = b->files[1], .role = HK_LABEL}};
+    return hk_data_arrays(files, 2, NULL);
+}
+
+// Marks the rows of a pass, which belong together; batches move columns.
+static void see_rows(hk_dataset *d, int64_t batch, int *seen) {
+    hk_iter *const it = hk_test_iter(hk_data_batch(d, batch, 0));
+    const hk_element *e;
+    while (hk_iter_next(it, &e) == HK_OK) {
+        const uint8_t *const image = hk_tensor_data(e->values[0].tensor);
+        const int32_t *const label = hk_tensor_data(e->values[1].tensor);
+        const int64_t n = hk_tensor_count(e->values[1].tensor);
+        for (int64_t i = 0; i < n; i++) {
+            const uint8_t *const row = image + i * IDX_ITEMS;
+            assert_int_equal(row[0] << 8 | row[1], label[i]);
+            seen[label[i]]++;
+        }
+    }
+    hk_iter_destroy(it);
+}
+
+static hk_dataset *stopped_idx(void *user) {
+    const hki_lease l = {.epoch = 1, .begin = 2, .end = 4};
+    const hk_select label = {.from = "label"};
+    hk_dataset *d = hki_data_lease(open_idx(user), &l, 4);
+    d = hk_data_select(hk_data_shuffle(d, 50, 1, 1), &label, 1);
+    return hk_data_batch(d, 9, 0);
+}
+
+static void test_arrays(void **state) {
+    (void)state;
+    const uint64_t bytes = 20 + (uint64_t)IDX_ROWS * (IDX_ITEMS + 4);
+    int *const seen = calloc(IDX_ROWS, sizeof *seen);
+    hk_bed b;
+    hk_bed_make(&b);
+    add_idx(&b);
+    const uint64_t before = hki_input_bytes();
+    // Workers on machines of their own: each has a dataset of its own.
+    for (int64_t w = 0; w < 4; w++) {
+        hk_dataset *const d = open_idx(&b);
+        const int64_t units = hki_data_units(d);
+        assert_in_range(units, 100, 400);
+        const hki_lease l = {.begin = units * w / 4,
+                             .end = units * (w + 1) / 4};
+        see_rows(hki_data_lease(d, &l, 7), 100, seen);
+    }
+    assert_true(hki_input_bytes() - before <= bytes + bytes / 10);
+    for (int i = 0; i < IDX_ROWS; i++)
+        assert_int_equal(seen[i], 1);
+    see_rows(hk_data_shuffle(open_idx(&b), 1000, 1, 1), 64, seen);
+    see_rows(hk_data_skip(open_idx(&b), 1), 64, seen);
+    for (int i = 0; i < IDX_ROWS; i++)
+        assert_int_equal(seen[i], i > 0 ? 3 : 2);
+    (void)hk_check_stops("arrays", stopped_idx, &b);
+    // Cut off while it is in use.
+    hk_dataset *const d = open_idx(&b);
+    assert_int_equal(truncate(b.files[0], 5000), 0);
+    hk_check_fault("cut off", hk_data_skip(d, IDX_ROWS - 2), "HK_E_DATA",
+                   "images|byte 5000");
+    free(seen);
+    hk_bed_remove(&b);
+}
+
 // ---- the index -------------------------------------------------------------
 
 static bool index_there(const hk_bed *b, const char *name) {
@@ -517,6 +615,7 @@ int main(void) {
         cmocka_unit_test(test_positions),
         cmocka_unit_test(test_skipped),
         cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_arrays),
         cmocka_unit_test(test_index_kept),
         cmocka_unit_test(test_index_refused),
         cmocka_unit_test(test_index_hostile),

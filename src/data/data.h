@@ -182,6 +182,9 @@ typedef struct hki_node_ops {
     // Optional: value k lies in memory, row by row, row_bytes apart; numbers of
     // fixed shape only. NULL: not this one. Batches then read it directly.
     const void *(*column)(const hk_dataset *d, size_t k, size_t *row_bytes);
+    // Optional: makes sure that the columns have the rows of n items.
+    // Thread-safe.
+    hk_status (*ready)(const hk_dataset *d, const hki_item *items, int64_t n);
     // What view needs, one per thread. Optional.
     hk_status (*scratch_open)(const hk_dataset *d, hki_data_run *run,
                               void **out);
@@ -256,6 +259,19 @@ static inline bool hki_rows_edge(const hk_dataset *d) {
 int64_t hki_spec_find(const hk_element *spec, const char *name);
 // All dimensions known, dense.
 bool hki_value_fixed(const hk_value *v);
+
+// Where the rows of a table come from that has not all of them in memory.
+typedef struct hki_backing {
+    int64_t unit; // rows that come together
+    // Writes rows [begin, begin + n), a unit, to the tensors. One at a time.
+    hk_status (*load)(void *user, int64_t begin, int64_t n);
+    void (*destroy)(void *user);
+    void *user;
+} hki_backing;
+// hk_data_slices over tensors that are filled as rows are asked for; it is
+// divided into units of the backing. b->user is taken, also on failure.
+hk_dataset *hki_data_backed(const hk_value *values, size_t n,
+                            const hki_backing *b);
 
 // ---- functions over elements -----------------------------------------------
 

@@ -67,7 +67,8 @@ int64_t hki_data_units(const hk_dataset *d) {
     const hk_dataset *const source = divided(d);
     if (source == NULL)
         return -1;
-    return hki_is_table(source) ? source->count : source->ops->units(source);
+    return source->ops->units != NULL ? source->ops->units(source)
+                                      : source->count;
 }
 
 hki_node *hki_node_divided(hki_node *n) {

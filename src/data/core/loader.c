@@ -249,6 +249,8 @@ bool hki_loader_moves(const hki_loader *l) {
 
 hk_status hki_loader_move(const hki_loader *l, const hki_item *items,
                           int64_t begin, int64_t end, hki_data_rows *rows) {
+    if (l->base->ops->ready != NULL)
+        HKI_TRY(l->base->ops->ready(l->base, items + begin, end - begin));
     for (size_t k = 0; k < l->n_moves; k++)
         HKI_TRY(hki_move_rows(&l->moves[k], &rows->col[k], items, begin, end));
     return HK_OK;

@@ -112,13 +112,12 @@ static const hki_npy_type idx_types[256] = {
     [0x08] = HKI_NPY_U8,  [0x09] = HKI_NPY_I8,  [0x0b] = HKI_NPY_I16,
     [0x0c] = HKI_NPY_I32, [0x0d] = HKI_NPY_F32, [0x0e] = HKI_NPY_F64};
 
-hk_status hki_idx_parse(const uint8_t *bytes, size_t size, const char *what,
-                        hk_tensor **out) {
-    hki_numbers n = {.big_endian = true};
-    hk_shape shape = {0};
+static hk_status idx_form(const uint8_t *bytes, size_t size, uint64_t total,
+                          const char *what, hki_array_form *out) {
+    hki_array_form f = {.big_endian = true};
     if (size >= 4)
-        n.type = idx_types[bytes[2]];
-    if (size < 4 || bytes[0] != 0 || bytes[1] != 0 || (int)n.type == 0)
+        f.type = idx_types[bytes[2]];
+    if (size < 4 || bytes[0] != 0 || bytes[1] != 0 || (int)f.type == 0)
         return hki_fail(HK_E_DATA,
                         "%s: no IDX file: it does not begin with "
                         "00 00 and a type",
@@ -128,21 +127,33 @@ hk_status hki_idx_parse(const uint8_t *bytes, size_t size, const char *what,
         return hki_fail(HK_E_DATA,
                         "%s: IDX header at byte 3: %zu dimensions in %zu bytes",
                         what, rank, size);
-    shape.rank = (int32_t)rank;
+    f.shape.rank = (int32_t)rank;
     for (size_t i = 0; i < rank; i++)
-        shape.dim[i] = (int64_t)load(bytes + 4 + 4 * i, 4, true);
+        f.shape.dim[i] = (int64_t)load(bytes + 4 + 4 * i, 4, true);
+    f.offset = header;
     size_t expected;
     const hk_status s =
-        hki_shape_bytes(shape, hki_number_size(n.type), &expected);
+        hki_shape_bytes(f.shape, hki_number_size(f.type), &expected);
     char text[HKI_SHAPE_TEXT];
-    if (s != HK_OK || expected != size - header)
-        return hki_fail(
-            HK_E_DATA, "%s: IDX of %s from byte %zu on: %zu bytes are there%s",
-            what, hki_shape_text(shape, text), header, size - header,
-            s == HK_OK && expected > size - header ? ", truncated" : "");
-    HKI_TRY(hk_shape_count(shape, &n.count));
-    n.bytes = bytes + header;
-    return tensor_of(&n, &shape, what, out);
+    if (s != HK_OK || expected != total - header)
+        return hki_fail(HK_E_DATA,
+                        "%s: IDX of %s from byte %zu on: %llu bytes are "
+                        "there%s",
+                        what, hki_shape_text(f.shape, text), header,
+                        (unsigned long long)(total - header),
+                        s == HK_OK && expected > total - header ? ", truncated"
+                                                                : "");
+    *out = f;
+    return HK_OK;
+}
+
+hk_status hki_idx_parse(const uint8_t *bytes, size_t size, const char *what,
+                        hk_tensor **out) {
+    hki_array_form f;
+    HKI_TRY(idx_form(bytes, size, size, what, &f));
+    hki_numbers n = {f.type, f.big_endian, bytes + f.offset, 0};
+    HKI_TRY(hk_shape_count(f.shape, &n.count));
+    return tensor_of(&n, &f.shape, what, out);
 }
 
 // ---- NumPy -----------------------------------------------------------------
@@ -219,34 +230,51 @@ static hk_status to_row_major(hk_tensor **t) {
     return s;
 }
 
+static hk_status npy_form(const uint8_t *bytes, size_t size, uint64_t total,
+                          const char *what, hki_npy *a, hki_array_form *out) {
+    HKI_TRY(hki_npy_parse(bytes, size, total, what, a));
+    if (a->rank > HK_MAX_RANK)
+        return hki_fail(HK_E_UNSUPPORTED, "%s: %d dimensions, at most %d", what,
+                        a->rank, HK_MAX_RANK);
+    if ((int)hki_number_dtype(a->type) == 0)
+        return hki_fail(HK_E_UNSUPPORTED, "%s: complex numbers are not read",
+                        what);
+    if (a->data_offset > total || a->data_size > total - a->data_offset)
+        return hki_fail(HK_E_DATA, "%s: truncated", what);
+    *out = (hki_array_form){.type = a->type,
+                            .big_endian = a->big_endian,
+                            .turn = a->fortran_order && a->rank > 1,
+                            .offset = a->data_offset,
+                            .shape = {.rank = a->rank}};
+    for (int i = 0; i < a->rank; i++)
+        out->shape.dim[i] = a->dim[out->turn ? a->rank - 1 - i : i];
+    return HK_OK;
+}
+
+hk_status hki_array_form_of(const uint8_t *bytes, size_t size, uint64_t total,
+                            const char *what, hki_array_form *out) {
+    hki_npy a;
+    return hki_is_npy(bytes, size) ? npy_form(bytes, size, total, what, &a, out)
+                                   : idx_form(bytes, size, total, what, out);
+}
+
 hk_status hki_npy_tensor(const uint8_t *bytes, size_t size, const char *what,
                          hk_tensor **out) {
     hki_npy a;
-    HKI_TRY(hki_npy_parse(bytes, size, size, what, &a));
-    if (a.rank > HK_MAX_RANK)
-        return hki_fail(HK_E_UNSUPPORTED, "%s: %d dimensions, at most %d", what,
-                        a.rank, HK_MAX_RANK);
-    if ((int)hki_number_dtype(a.type) == 0)
-        return hki_fail(HK_E_UNSUPPORTED, "%s: complex numbers are not read",
-                        what);
-    if (a.data_offset > size || a.data_size > size - a.data_offset)
-        return hki_fail(HK_E_DATA, "%s: truncated", what);
-    hk_shape shape = {.rank = a.rank};
-    const bool turn = a.fortran_order && a.rank > 1;
-    for (int i = 0; i < a.rank; i++)
-        shape.dim[i] = a.dim[turn ? a.rank - 1 - i : i];
-    const uint8_t *const data = bytes + a.data_offset;
+    hki_array_form f;
+    HKI_TRY(npy_form(bytes, size, size, what, &a, &f));
+    const uint8_t *const data = bytes + f.offset;
     hk_tensor *t = NULL;
     hk_status s;
-    if (hki_number_size(a.type) == 0) {
-        HKI_TRY(hk_tensor_create(HK_STRING, shape, &t));
+    if (hki_number_size(f.type) == 0) {
+        HKI_TRY(hk_tensor_create(HK_STRING, f.shape, &t));
         s = npy_strings(&a, data, t);
     } else {
-        const hki_numbers n = {a.type, a.big_endian, data, a.count};
-        HKI_TRY(tensor_of(&n, &shape, what, &t));
+        const hki_numbers n = {f.type, f.big_endian, data, a.count};
+        HKI_TRY(tensor_of(&n, &f.shape, what, &t));
         s = HK_OK;
     }
-    if (s == HK_OK && turn)
+    if (s == HK_OK && f.turn)
         s = to_row_major(&t);
     if (s != HK_OK) {
         hk_tensor_release(t);

@@ -19,6 +19,25 @@ hk_dtype hki_number_dtype(hki_npy_type t); // 0: complex, which none holds
 // Converts to that type; HK_E_RANGE for a uint64 that int64 does not hold.
 hk_status hki_numbers_read(const hki_numbers *from, void *out);
 
+// What the header of an array file says.
+typedef struct hki_array_form {
+    hki_npy_type type;
+    bool big_endian;
+    bool turn;       // column-major: shape is that of the array turned round
+    uint64_t offset; // of the first element
+    hk_shape shape;
+} hki_array_form;
+// Of an IDX or .npy file of `total` bytes that begins with these.
+hk_status hki_array_form_of(const uint8_t *bytes, size_t size, uint64_t total,
+                            const char *what, hki_array_form *out);
+hk_value hki_array_value(const char *name, hk_role role, hk_tensor *t);
+// hk_data_arrays of large plain files; *out NULL: they are to be read whole.
+hk_status hki_array_rows(const hk_array_file *files, size_t n,
+                         const hk_file_options *opt, hk_dataset **out);
+
+static inline bool hki_is_npy(const uint8_t *bytes, size_t size) {
+    return size >= 6 && memcmp(bytes, "\x93NUMPY", 6) == 0;
+}
 // IDX: two zero bytes | type | rank | rank big-endian uint32 sizes | elements.
 hk_status hki_idx_parse(const uint8_t *bytes, size_t size, const char *what,
                         hk_tensor **out);

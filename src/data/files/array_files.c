@@ -5,10 +5,8 @@
 
 static hk_status parse(const uint8_t *bytes, size_t size, const char *path,
                        hk_tensor **out) {
-    static const char npy[] = "\x93NUMPY";
-    return size >= 6 && memcmp(bytes, npy, 6) == 0
-               ? hki_npy_tensor(bytes, size, path, out)
-               : hki_idx_parse(bytes, size, path, out);
+    return hki_is_npy(bytes, size) ? hki_npy_tensor(bytes, size, path, out)
+                                   : hki_idx_parse(bytes, size, path, out);
 }
 
 static hk_status read_array(const char *path, const hk_file_options *opt,
@@ -41,7 +39,7 @@ static hk_dataset *table_of(hk_value *values, size_t n, hk_status s) {
     return d;
 }
 
-static hk_value value_of(const char *name, hk_role role, hk_tensor *t) {
+hk_value hki_array_value(const char *name, hk_role role, hk_tensor *t) {
     return (hk_value){.name = name,
                       .role = role == 0 ? HK_FEATURE : role,
                       .form = HK_DENSE_FORM,
@@ -56,7 +54,12 @@ hk_dataset *hk_data_arrays(const hk_array_file *files, size_t n,
     if (files == NULL || n == 0)
         return hki_dataset_fail(NULL, 0,
                                 hki_fail(HK_E_INVALID_ARG, "arrays: no files"));
-    hk_status s = hki_zalloc_array(n, sizeof *values, &values);
+    hk_dataset *large;
+    hk_status s = hki_array_rows(files, n, opt, &large);
+    if (s == HK_OK && large != NULL)
+        return large;
+    if (s == HK_OK)
+        s = hki_zalloc_array(n, sizeof *values, &values);
     for (size_t i = 0; s == HK_OK && i < n; i++) {
         hk_tensor *t = NULL;
         if (files[i].name == NULL)
@@ -64,7 +67,7 @@ hk_dataset *hk_data_arrays(const hk_array_file *files, size_t n,
         else
             s = read_array(files[i].path, opt, &t);
         if (s == HK_OK)
-            values[i] = value_of(files[i].name, files[i].role, t);
+            values[i] = hki_array_value(files[i].name, files[i].role, t);
     }
     return table_of(values, n, s);
 }
@@ -158,7 +161,7 @@ static hk_status take_member(const archive *a, const hk_select *m,
     HKI_TRY(find_member(a, m->from, &e));
     HKI_TRY(hki_arena_strdup(names, m->to != NULL ? m->to : m->from, &name));
     HKI_TRY(read_member(a, e, &t));
-    *out = value_of(name, m->role, t);
+    *out = hki_array_value(name, m->role, t);
     return HK_OK;
 }
 
@@ -171,7 +174,7 @@ static hk_status take_all(const archive *a, hki_arena *names, hk_value *out) {
             (int)HKI_MIN(member_size(&a->entries[i]), (size_t)65536),
             a->entries[i].name));
         HKI_TRY(read_member(a, &a->entries[i], &t));
-        out[i] = value_of(name, 0, t);
+        out[i] = hki_array_value(name, 0, t);
     }
     return HK_OK;
 }
@@ -240,7 +243,8 @@ static hk_status cifar_tensors(cifar *c) {
         hk_tensor *t;
         HKI_TRY(hk_tensor_create(k == 0 ? HK_U8 : HK_I32, k == 0 ? image : flat,
                                  &t));
-        c->values[k] = value_of(names[k], k == 0 ? HK_FEATURE : HK_LABEL, t);
+        c->values[k] =
+            hki_array_value(names[k], k == 0 ? HK_FEATURE : HK_LABEL, t);
     }
     return HK_OK;
 }

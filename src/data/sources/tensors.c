@@ -8,6 +8,11 @@ typedef struct config {
     hk_tensor **index;  // whole, sparse or ragged
     int64_t *row_items; // elements of a row
     size_t *row_bytes;  // 0: strings
+    // Of a table that is filled as it is read.
+    hki_backing backing;
+    pthread_mutex_t lock; // while a unit is loaded
+    atomic_bool *there;   // units
+    int64_t rows;
 } config;
 
 // One view per value, moved from row to row. A view that somebody has kept is
@@ -29,7 +34,62 @@ static void config_free(void *p) {
     hki_free(c->index);
     hki_free(c->row_items);
     hki_free(c->row_bytes);
+    if (c->backing.destroy != NULL) {
+        c->backing.destroy(c->backing.user);
+        pthread_mutex_destroy(&c->lock);
+    }
+    hki_free(c->there);
     hki_free(c);
+}
+
+// ---- rows that come when they are asked for --------------------------------
+
+static hk_status load_unit(config *c, int64_t unit) {
+    const int64_t begin = unit * c->backing.unit;
+    hk_status s = HK_OK;
+    pthread_mutex_lock(&c->lock);
+    if (!atomic_load_explicit(&c->there[unit], memory_order_relaxed))
+        s = c->backing.load(c->backing.user, begin,
+                            HKI_MIN(c->backing.unit, c->rows - begin));
+    if (s == HK_OK)
+        atomic_store_explicit(&c->there[unit], true, memory_order_release);
+    pthread_mutex_unlock(&c->lock);
+    return s;
+}
+
+static hk_status ready(const hk_dataset *d, const hki_item *items, int64_t n) {
+    config *const c = d->config;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t unit = items[i].row / c->backing.unit;
+        if (!atomic_load_explicit(&c->there[unit], memory_order_acquire))
+            HKI_TRY(load_unit(c, unit));
+    }
+    return HK_OK;
+}
+
+static int64_t backed_units(const hk_dataset *d) {
+    const config *const c = d->config;
+    return (c->rows + c->backing.unit - 1) / c->backing.unit;
+}
+
+static hk_status backed_seek(hki_node *n, int64_t unit, int64_t *first) {
+    const config *const c = n->d->config;
+    int64_t *const end = n->state;
+    *first = unit * c->backing.unit;
+    *end = HKI_MIN(*first + c->backing.unit, c->rows);
+    return HK_OK;
+}
+
+static hk_status backed_pull(hki_node *n, hki_item *items, int64_t want,
+                             int64_t *got) {
+    const int64_t *const end = n->state;
+    if (n->lent == NULL)
+        return hki_table_pull(n, items, want, got);
+    *got = HKI_MIN(want, *end - n->number);
+    for (int64_t i = 0; i < *got; i++, n->number++)
+        items[i] =
+            (hki_item){.row = n->number, .stamp = hki_node_stamp(n, n->number)};
+    return *got > 0 ? HK_OK : HK_E_END;
 }
 
 // ---- rows ------------------------------------------------------------------
@@ -74,6 +134,8 @@ static hk_status view(const hk_dataset *d, void *p, const hki_item *item,
                       hk_value *values) {
     const config *const c = d->config;
     scratch *const s = p;
+    if (c->there != NULL)
+        HKI_TRY(ready(d, item, 1));
     for (size_t k = 0; k < c->n; k++) {
         if (c->whole) {
             values[k].tensor = c->tensor[k];
@@ -114,6 +176,20 @@ static const hki_node_ops slices_ops = {
     .column = column,
     .scratch_open = scratch_open,
     .scratch_close = scratch_close,
+};
+
+static const hki_node_ops backed_ops = {
+    .name = "slices",
+    .destroy = config_free,
+    .state_size = sizeof(int64_t),
+    .pull = backed_pull,
+    .view = view,
+    .column = column,
+    .ready = ready,
+    .scratch_open = scratch_open,
+    .scratch_close = scratch_close,
+    .units = backed_units,
+    .seek = backed_seek,
 };
 
 // ---- making ----------------------------------------------------------------
@@ -194,20 +270,35 @@ static hk_status take_values(const char *op, const hk_value *values, config *c,
     return HK_OK;
 }
 
+// The backing is the config's from the beginning.
+static hk_status back(config *c, const hki_backing *b, int64_t rows) {
+    c->rows = rows;
+    return hki_zalloc_array((size_t)(rows / b->unit + 1), sizeof *c->there,
+                            &c->there);
+}
+
 static hk_dataset *make(const char *op, const hki_node_ops *ops,
-                        const hk_value *values, size_t n) {
+                        const hk_value *values, size_t n,
+                        const hki_backing *b) {
     const bool whole = ops == &tensors_ops;
     hk_value *spec = NULL;
     config *c = NULL;
     int64_t rows = 1;
-    if (values == NULL || n == 0)
-        return hki_dataset_fail(
-            NULL, 0, hki_fail(HK_E_INVALID_ARG, "%s: no values", op));
-    hk_status s = config_create(n, whole, &c);
+    hk_status s = values == NULL || n == 0
+                      ? hki_fail(HK_E_INVALID_ARG, "%s: no values", op)
+                      : config_create(n, whole, &c);
+    if (s != HK_OK && b != NULL)
+        b->destroy(b->user);
+    if (s == HK_OK && b != NULL) {
+        c->backing = *b;
+        pthread_mutex_init(&c->lock, NULL);
+    }
     if (s == HK_OK)
         s = hki_zalloc_array(n, sizeof *spec, &spec);
     if (s == HK_OK)
         s = take_values(op, values, c, spec, &rows);
+    if (s == HK_OK && b != NULL)
+        s = back(c, b, rows);
     hk_dataset *d;
     if (s == HK_OK) {
         d = hki_dataset_make(&(hki_dataset_desc){
@@ -229,9 +320,14 @@ static hk_dataset *make(const char *op, const hki_node_ops *ops,
 }
 
 hk_dataset *hk_data_tensors(const hk_value *values, size_t n) {
-    return make("tensors", &tensors_ops, values, n);
+    return make("tensors", &tensors_ops, values, n, NULL);
 }
 
 hk_dataset *hk_data_slices(const hk_value *values, size_t n) {
-    return make("slices", &slices_ops, values, n);
+    return make("slices", &slices_ops, values, n, NULL);
+}
+
+hk_dataset *hki_data_backed(const hk_value *values, size_t n,
+                            const hki_backing *b) {
+    return make("slices", &backed_ops, values, n, b);
 }
