@@ -104,7 +104,7 @@ static size_t add_file(hk_bed *b, const kind *k, int first, int rows,
     if (packed)
         hk_bed_packed(b, name, HKI_GZIP, bytes.data, bytes.size);
     else
-        hk_bed_add(b, name, bytes.data, bytes.size);
+        hk_bed_add(b, name, bytes.size > 0 ? bytes.data : "", bytes.size);
     const size_t size = bytes.size;
     hki_buf_deinit(&bytes);
     return size;

@@ -247,11 +247,53 @@ bool hki_loader_moves(const hki_loader *l) {
     return l->moves != NULL;
 }
 
+#define TOUCHED 16 // items whose memory is asked for before it is read
+
+// Behind a shuffle every row lies elsewhere, a column of it in a place of its
+// own: read together they come together. (A prefetch is dropped where it would
+// have to look the page up.)
+static void touch(const hki_loader *l, const hki_item *items, int64_t begin,
+                  int64_t end) {
+    for (int64_t i = begin; i < end; i++) {
+        const hki_col *const col = items[i].box->rows.col;
+        const size_t row = (size_t)hki_block_row(&items[i]);
+        for (size_t k = 0; k < l->n_moves; k++) {
+            const hki_move *const m = &l->moves[k];
+            const size_t size =
+                m->row_bytes > 0 ? m->row_bytes : m->items * sizeof(hki_string);
+            if (m->kind == HKI_MOVE_BLOCK)
+                (void)*(const volatile char *)(col[m->column].data +
+                                               row * size);
+        }
+    }
+}
+
+static void touch_boxes(const hki_item *items, int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i++)
+        __builtin_prefetch(&items[i].box->rows);
+}
+
+static hk_status move(const hki_loader *l, const hki_item *items, int64_t begin,
+                      int64_t end, hki_data_rows *rows) {
+    for (size_t k = 0; k < l->n_moves; k++)
+        HKI_TRY(hki_move_rows(&l->moves[k], &rows->col[k], items, begin, end));
+    return HK_OK;
+}
+
 hk_status hki_loader_move(const hki_loader *l, const hki_item *items,
                           int64_t begin, int64_t end, hki_data_rows *rows) {
     if (l->base->ops->ready != NULL)
         HKI_TRY(l->base->ops->ready(l->base, items + begin, end - begin));
-    for (size_t k = 0; k < l->n_moves; k++)
-        HKI_TRY(hki_move_rows(&l->moves[k], &rows->col[k], items, begin, end));
+    if (l->row == NULL) // no blocks
+        return move(l, items, begin, end, rows);
+    touch_boxes(items, begin, HKI_MIN(begin + 2 * TOUCHED, end));
+    touch(l, items, begin, HKI_MIN(begin + TOUCHED, end));
+    for (int64_t i = begin; i < end; i += TOUCHED) {
+        const int64_t next = HKI_MIN(i + TOUCHED, end);
+        const int64_t after = HKI_MIN(next + TOUCHED, end);
+        touch_boxes(items, after, HKI_MIN(after + TOUCHED, end));
+        touch(l, items, next, after);
+        HKI_TRY(move(l, items, i, next, rows));
+    }
     return HK_OK;
 }

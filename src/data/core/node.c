@@ -176,7 +176,7 @@ void hki_record_place(hki_node *n, const char *path, uint64_t record,
 }
 
 hk_status hki_item_keep(hki_node *n, hki_item *item) {
-    if (n->rows || !item->box->lent)
+    if (n->rows || n->blocks || !item->box->lent)
         return HK_OK;
     hki_node *const base = hki_node_base(n);
     hki_box *b;
