@@ -51,10 +51,7 @@ static hk_status copy_missing(hki_csv *c, const hk_csv_options *o) {
         c->missing_sizes |= UINT64_C(1)
                             << HKI_MIN(strlen(o->missing[i]), (size_t)63);
         uint8_t *const first = &c->first[(uint8_t)o->missing[i][0]];
-        if (strlen(o->missing[i]) == 1)
-            *first = HKI_CSV_ALONE;
-        else if (*first == HKI_CSV_PLAIN)
-            *first = HKI_CSV_TOKEN;
+        *first = HKI_CSV_TOKEN;
         c->number_tokens =
             c->number_tokens ||
             strspn(o->missing[i], "0123456789") == strlen(o->missing[i]);

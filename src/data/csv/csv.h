@@ -13,7 +13,6 @@
 typedef enum hki_csv_first {
     HKI_CSV_PLAIN = 0,
     HKI_CSV_TOKEN, // it may be a missing value
-    HKI_CSV_ALONE, // the same; if nothing follows, it is one
     HKI_CSV_BLANK  // there is something to trim
 } hki_csv_first;
 
@@ -81,8 +80,6 @@ typedef struct hki_csv_target {
     bool wide;                     // WORD: int64, not int32
     uint8_t strip;                 // a character cut off the end; 0: none
     uint8_t n_words;               // WORD
-    bool has_missing;              // STRING: there is a short one
-    hki_string missing;            // what a missing value becomes
     void *data;                    // numbers of the column
     hki_string *cells;             // STRING
     uint64_t words[HKI_CSV_WORDS]; // up to 7 bytes, their number in the eighth

@@ -122,71 +122,24 @@ INLINE uint32_t *list_bits(uint64_t marks, uint64_t special, uint32_t base,
     return end;
 }
 
-// The index, with one of the ways to list bits.
-#define INDEX(list)                                                            \
-    uint32_t *at = out;                                                        \
-    uint64_t odd = 0;                                                          \
-    size_t i = 0;                                                              \
-    for (; i + 64 <= n; i += 64) {                                             \
-        const bits b = look(p + i, delimiter, quote);                          \
-        odd |= b.odd;                                                          \
-        at = list(b.marks, b.special, (uint32_t)i, at);                        \
-    }                                                                          \
-    if (i < n) {                                                               \
-        const uint64_t valid = (UINT64_C(1) << (n - i)) - 1;                   \
-        const bits b = look(p + i, delimiter, quote);                          \
-        odd |= b.odd & valid;                                                  \
-        at = list(b.marks & valid, b.special, (uint32_t)i, at);                \
-    }                                                                          \
-    *plain = odd == 0;                                                         \
-    return (size_t)(at - out)
-
-#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
-
-// Many processors of this level can also squeeze bytes.
-#define SQUEEZE __attribute__((target("avx512vbmi2")))
-
-// Appends the numbers of the set bits: all 64 candidates as bytes, of which
-// those that are none are squeezed out. The top bit of a byte becomes that of
-// its number, HKI_CSV_SPECIAL.
-SQUEEZE INLINE uint32_t *squeeze_bits(uint64_t marks, uint64_t special,
-                                      uint32_t base, uint32_t *out) {
-    static const _Alignas(64) uint8_t steps[64] = {
-        0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
-        16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
-        32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47,
-        48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
-    const __m512i all = _mm512_load_si512(steps);
-    const __m512i flagged =
-        _mm512_mask_sub_epi8(all, special, all, _mm512_set1_epi8(INT8_MIN));
-    __m512i few = _mm512_maskz_compress_epi8(marks, flagged);
-    const int n = __builtin_popcountll(marks);
-    for (int i = 0; i < n; i += 16) {
-        const __m512i wide = _mm512_and_si512(
-            _mm512_cvtepi8_epi32(_mm512_castsi512_si128(few)),
-            _mm512_set1_epi32((int32_t)(HKI_CSV_SPECIAL | 63)));
-        _mm512_storeu_si512(
-            out + i, _mm512_add_epi32(wide, _mm512_set1_epi32((int32_t)base)));
-        few = _mm512_shuffle_i32x4(few, few, 0x39);
-    }
-    return out + n;
-}
-
-SQUEEZE static size_t squeeze_index(const uint8_t *p, size_t n,
-                                    uint8_t delimiter, uint8_t quote,
-                                    uint32_t *out, bool *plain) {
-    INDEX(squeeze_bits);
-}
-
-#endif
-
 static size_t csv_index(const uint8_t *p, size_t n, uint8_t delimiter,
                         uint8_t quote, uint32_t *out, bool *plain) {
-#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
-    if (__builtin_cpu_supports("avx512vbmi2"))
-        return squeeze_index(p, n, delimiter, quote, out, plain);
-#endif
-    INDEX(list_bits);
+    uint32_t *at = out;
+    uint64_t odd = 0;
+    size_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+        const bits b = look(p + i, delimiter, quote);
+        odd |= b.odd;
+        at = list_bits(b.marks, b.special, (uint32_t)i, at);
+    }
+    if (i < n) {
+        const uint64_t valid = (UINT64_C(1) << (n - i)) - 1;
+        const bits b = look(p + i, delimiter, quote);
+        odd |= b.odd & valid;
+        at = list_bits(b.marks & valid, b.special, (uint32_t)i, at);
+    }
+    *plain = odd == 0;
+    return (size_t)(at - out);
 }
 
 // ---- fields ----------------------------------------------------------------
@@ -356,10 +309,6 @@ INLINE const uint8_t *field_at(const hki_csv_job *j, const column_text *c,
     return j->base + c->starts[i];
 }
 
-#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
-#include "data/csv/csv_eight.h"
-#endif
-
 // Stores plain fields from row i on; returns the first row whose is not.
 // Everything is local: stores could otherwise change any of it.
 INLINE int64_t store_plains(const hki_csv_job *job, const rows *r,
@@ -369,32 +318,7 @@ INLINE int64_t store_plains(const hki_csv_job *job, const rows *r,
     const column_text c = *text;
     const hki_csv_target t = j.targets[k];
     const int64_t n = r->n, row = r->row;
-#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
-    // Texts of all digits that may mean a missing number are looked at one by
-    // one.
-    const bool by_eight =
-        route != HKI_CSV_OTHER &&
-        (route == HKI_CSV_STRING || route == HKI_CSV_WORD || !j.number_tokens);
-    // The last rows go together with some that are done, once, if those are
-    // plain as well.
-    bool again = by_eight && n - i >= EIGHT;
-#endif
     for (; i < n; i++) {
-#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
-        int64_t good = EIGHT;
-        while (by_eight && i + EIGHT <= n && good == EIGHT) {
-            good = store_eight(&j, &t, &c, i, row + i, route, trim);
-            i += good;
-        }
-        if (again && i < n && i + EIGHT > n) {
-            again = false;
-            i = n - EIGHT +
-                store_eight(&j, &t, &c, n - EIGHT, row + n - EIGHT, route,
-                            trim);
-        }
-        if (i == n)
-            break;
-#endif
         size_t size;
         const uint8_t *const p = field_at(&j, &c, i, &size);
         if (!store_plain(&j, &t, p, size, row + i, route, trim))
@@ -452,19 +376,10 @@ static const column_fn column_fns[][2] = {
 // One of n marks is no delimiter. Marks of the index have HKI_CSV_SLACK more
 // behind them.
 INLINE bool any_special(const uint32_t *marks, size_t n) {
-#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
-    uint32_t any = 0;
-    for (size_t k = 0; k < n; k += 16) {
-        const uint32_t valid = n - k < 16 ? (1U << (n - k)) - 1 : 0xffff;
-        any |= _mm512_movepi32_mask(_mm512_loadu_si512(marks + k)) & valid;
-    }
-    return any != 0;
-#else
     uint32_t any = 0;
     for (size_t k = 0; k < n; k++)
         any |= marks[k];
     return (any & HKI_CSV_SPECIAL) != 0;
-#endif
 }
 
 // The row at marks has n_fields - 1 delimiters and then a line end of `ends`
@@ -509,15 +424,7 @@ INLINE void find_rows(const hki_csv_job *j, rows *r, int64_t want, size_t start,
 // Turns the marks of the fields from `field` on into columns of starts.
 INLINE void turn_marks(rows *r, size_t field, size_t n_fields) {
     const uint32_t *const marks = r->marks + field;
-    int64_t i = 0;
-#if defined(__x86_64__) && HKI_ISA_LEVEL >= 3
-    for (; i < r->n && r->n >= BLOCK; i += BLOCK) {
-        const int64_t at = HKI_MIN(i, r->n - BLOCK); // some of them twice
-        turn_block(marks + (size_t)at * r->stride, r->stride,
-                   &r->starts[1][at]);
-    }
-#endif
-    for (; i < r->n; i++)
+    for (int64_t i = 0; i < r->n; i++)
         for (size_t k = 0; k < HKI_MIN(n_fields - field, BLOCK); k++)
             r->starts[k + 1][i] =
                 (marks[(size_t)i * r->stride + k] & ~HKI_CSV_SPECIAL) + 1;

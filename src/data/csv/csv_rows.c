@@ -25,13 +25,7 @@ static bool short_words(const hki_tags *tags, hki_csv_target *t) {
 }
 
 static void make_target(const hki_csv_column *col, hki_csv_target *t) {
-    const size_t n = strlen(col->default_text);
     t->wide = col->dtype == HK_I64;
-    if (!col->required && n <= HKI_STRING_NEAR) {
-        t->has_missing = true;
-        t->missing.size = n;
-        memcpy(t->missing.at.near, col->default_text, n);
-    }
     if (col->strip != NULL)
         t->strip = (uint8_t)col->strip[0];
     // Of stripping the kernel knows one character behind a word.

@@ -4,6 +4,7 @@
 // A worker that is lent a part of the rows reads no others. Packed files,
 // strings and column-major arrays are read whole (array_files.c).
 #include "data/files/array.h"
+#include "fetch/fetch.h"
 
 #define LEAST_BYTES ((uint64_t)1 << 20) // smaller ones are read whole
 #define HEAD_BYTES 4096
@@ -51,7 +52,7 @@ static hk_status open_column(const char *path, const hk_file_options *opt,
     uint64_t size;
     size_t got;
     *fits = false;
-    HKI_TRY(hki_open_unpacked(path, opt, false, &c->file));
+    HKI_TRY(hki_open_unpacked(path, opt, false, NULL, &c->file));
     if (!hki_stream_size(c->file, &size) || size > opt->max_file_bytes)
         return HK_OK;
     HKI_TRY(read_fully(c->file, head, sizeof head, &got));
@@ -107,8 +108,10 @@ static hk_status open_columns(rows *r, const hk_array_file *files,
     uint64_t bytes = 0;
     *fits = true;
     for (size_t i = 0; i < r->n && *fits; i++) {
-        if (files[i].path == NULL || files[i].name == NULL)
-            *fits = false; // told by who reads it whole
+        // Behind a URL one request for all is better than many.
+        if (files[i].path == NULL || files[i].name == NULL ||
+            hki_is_url(files[i].path))
+            *fits = false;
         else
             HKI_TRY(
                 open_column(files[i].path, opt, &r->columns[i], &bytes, fits));
