@@ -305,7 +305,7 @@ static void run_one(paper *p, int mi, int wi, int ti, long seed) {
     hk_optimizer_options_init(&inner, sizeof inner, m->inner);
     inner.learning_rate = p->o.rates[mi];
     inner.momentum = p->o.momentum;
-    inner.lookahead = 1;
+    inner.lookahead = m->inner == HK_OPT_MOMENTUM;
     inner.threads = 1;
     run r = {.p = p, .inner = &inner, .seed = (uint64_t)seed};
     const double started = now();
