@@ -87,12 +87,31 @@ test-%:
 bench: bench-step bench-optim bench-elastic bench-estimator bench-data \
        bench-files bench-exchange bench-threads bench-start
 
-bench-step bench-optim bench-elastic bench-estimator bench-data bench-files \
+bench-step bench-optim bench-elastic bench-estimator bench-files \
 bench-exchange bench-threads: bench-%:
 	@scripts/install-deps --bench
 	$(call build,release,bench)
 	@mkdir -p build/bench
 	@$(PEER_PYTHON) bench/run_$*.py
+
+# Files and pipelines against their floors, then training input by workers
+# against tf.data (in an environment of its own, TF_PYTHON) and PyTorch's
+# DataLoader (where PEER_PYTHON has it).
+TF_PYTHON ?= build/tfvenv/bin/python
+bench-data: build/tfvenv/tried
+	@scripts/install-deps --bench
+	$(call build,release,bench)
+	@mkdir -p build/bench
+	@$(PEER_PYTHON) bench/run_data.py --peer-python $(TF_PYTHON)
+	@$(PEER_PYTHON) bench/run_input.py --tf-python $(TF_PYTHON)
+
+# TensorFlow 2.15 needs Python 3.9 to 3.11; without it its side is left out.
+build/tfvenv/tried:
+	@mkdir -p build/tfvenv
+	@python3 -m venv build/tfvenv && \
+	    build/tfvenv/bin/pip install -q 'tensorflow-cpu==2.15.*' || \
+	    echo "TensorFlow cannot be had: tf.data is left out"
+	@touch $@
 
 # Time to a test accuracy against PyTorch (ACCURACY: more arguments, such as
 # --part hooke --problem fashion; PEER_PYTHON has PyTorch). Runs add to

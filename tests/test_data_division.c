@@ -457,6 +457,18 @@ static void test_index_refused(void **state) {
                      0);
     (void)bytes_to_divide(&kinds[0], &b, &units);
     assert_in_range(units, 12, 300);
+    // Elsewhere it can.
+    char elsewhere[512];
+    hk_file_options o = hk_file_defaults();
+    o.index_folder = folder_path(&b.d, "model", elsewhere);
+    assert_int_equal(mkdir(elsewhere, 0700), 0);
+    for (int i = 0; i < 2; i++) {
+        hk_dataset *const d = hk_data_text(b.files, 1, &o);
+        const uint64_t before = hki_input_bytes();
+        assert_true(hki_data_units(d) > 12);
+        assert_true((hki_input_bytes() - before > 1 << 20) == (i == 0));
+        hk_dataset_release(d);
+    }
     assert_int_equal(rmdir(path), 0);
     hk_bed_remove(&b);
 }

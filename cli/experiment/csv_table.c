@@ -42,12 +42,9 @@ hk_dataset *table_read_csv(const data_user *u, const char *const *files,
                            const hk_csv_column *columns, const int32_t *select,
                            size_t n_columns) {
     hk_csv_options o;
-    hk_file_options file;
+    hk_file_options file = data_file_options(u);
     const char **missing;
     hk_csv_options_init(&o, sizeof o);
-    hk_file_options_init(&file, sizeof file);
-    if (strcmp(tree_text(data_get(u, "on_error"), "fail"), "skip") == 0)
-        file.on_error = HK_ON_ERROR_SKIP;
     o.file = &file;
     o.header = d->header;
     o.trim = 1;

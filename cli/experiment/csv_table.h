@@ -13,6 +13,10 @@ hk_dataset *data_examples(const data_user *u);
 // Paths of a key, seen from the experiment's folder, with their number; each
 // and the list are freed.
 char **data_paths(const data_user *u, const char *key, size_t *n);
+// How the files of a set are read.
+hk_file_options data_file_options(const data_user *u);
+// Where indexes go that cannot be kept beside their files.
+void data_index_folder(const char *folder);
 // Are rows without a label left out?
 bool data_drops_unlabelled(const data_user *u);
 // How the rows of one set of files are shared out.

@@ -80,9 +80,17 @@ static float *floats(const tree *t, size_t *n) {
     return v;
 }
 
-static hk_file_options file_options(const data_user *u) {
+static char *index_folder;
+
+void data_index_folder(const char *folder) {
+    free(index_folder);
+    index_folder = cli_strdup(folder);
+}
+
+hk_file_options data_file_options(const data_user *u) {
     hk_file_options o;
     hk_file_options_init(&o, sizeof o);
+    o.index_folder = index_folder;
     const char *c = tree_text(data_get(u, "compression"), "auto");
     o.compression = strcmp(c, "gzip") == 0   ? HK_COMPRESSION_GZIP
                     : strcmp(c, "zlib") == 0 ? HK_COMPRESSION_ZLIB
@@ -125,7 +133,7 @@ static hk_dataset *from_digits(const data_user *u, char **files, size_t n) {
 static hk_dataset *from_arrays(const data_user *u, char **files, size_t n) {
     size_t n_labels;
     char **labels = data_paths(u, "labels", &n_labels);
-    const hk_file_options o = file_options(u);
+    const hk_file_options o = data_file_options(u);
     hk_array_file list[2] = {
         {.name = "image", .path = n ? files[0] : "", .role = HK_FEATURE},
         {.name = "label", .path = n_labels ? labels[0] : "", .role = HK_LABEL}};
@@ -158,7 +166,7 @@ static hk_dataset *with_labels(const data_user *u, hk_dataset *d,
 }
 
 static hk_dataset *from_npz(const data_user *u, char **files, size_t n) {
-    const hk_file_options o = file_options(u);
+    const hk_file_options o = data_file_options(u);
     const char *label = tree_text(data_get(u, "label"), "label");
     hk_dataset *d = hk_data_npz(n ? files[0] : "", NULL, 0, &o);
     d = with_labels(u, d, &o);
@@ -178,18 +186,18 @@ static hk_dataset *from_npz(const data_user *u, char **files, size_t n) {
 }
 
 static hk_dataset *from_cifar10(const data_user *u, char **files, size_t n) {
-    const hk_file_options o = file_options(u);
+    const hk_file_options o = data_file_options(u);
     return hk_data_cifar((const char *const *)files, n, 10, &o);
 }
 
 static hk_dataset *from_cifar100(const data_user *u, char **files, size_t n) {
-    const hk_file_options o = file_options(u);
+    const hk_file_options o = data_file_options(u);
     return hk_data_cifar((const char *const *)files, n, 100, &o);
 }
 
 // Pictures with a class number: sample.jpg and sample.cls.
 static hk_dataset *from_tar(const data_user *u, char **files, size_t n) {
-    const hk_file_options o = file_options(u);
+    const hk_file_options o = data_file_options(u);
     hk_tar_options t;
     hk_tar_options_init(&t, sizeof t);
     t.file = &o;
@@ -219,7 +227,7 @@ static hk_dataset *from_csv(const data_user *u, char **files, size_t n) {
 }
 
 static hk_dataset *from_tfrecord(const data_user *u, char **files, size_t n) {
-    const hk_file_options o = file_options(u);
+    const hk_file_options o = data_file_options(u);
     return table_tfrecord(u,
                           hk_data_tfrecord((const char *const *)files, n, &o));
 }

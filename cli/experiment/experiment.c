@@ -474,6 +474,8 @@ int job_open(const cli_args *a, const char *operand, bool learn, job **out) {
     if (!failed)
         failed = record_check_owner(j->x, &j->s);
     if (!failed)
+        data_index_folder(j->s.model_dir);
+    if (!failed)
         failed = table_open(j->x, &j->s, learn);
     if (failed)
         return failed;

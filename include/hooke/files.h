@@ -62,6 +62,9 @@ typedef struct hk_file_options {
     uint32_t any_bytes; // 0: text with NUL or bytes that are not UTF-8 is
                         // damaged (text lines, CSV); 1: taken as it is
     uint32_t reserved;
+    // Where the index of a file goes that cannot be kept beside it; copied.
+    // NULL: nowhere, and it is made by every process.
+    const char *index_folder;
 } hk_file_options;
 HK_API void hk_file_options_init(hk_file_options *opt, size_t struct_size);
 

@@ -19,14 +19,21 @@
 struct hki_division {
     pthread_mutex_t lock; // while it is found out
     bool tried, ready;
+    char *folder;          // for what cannot lie beside its file; NULL: none
     hki_cut *cuts;         // of each file
     int64_t *first_unit;   // [n_files + 1]
     int64_t *first_number; // of a record; the same
 };
 
-hk_status hki_division_create(hki_division **out) {
-    HKI_TRY(hki_zalloc_array(1, sizeof **out, out));
-    pthread_mutex_init(&(*out)->lock, NULL);
+hk_status hki_division_create(const char *folder, hki_division **out) {
+    hki_division *v;
+    HKI_TRY(hki_zalloc_array(1, sizeof *v, &v));
+    pthread_mutex_init(&v->lock, NULL);
+    if (folder != NULL && hki_strdup(folder, &v->folder) != HK_OK) {
+        hki_division_destroy(v, 0);
+        return HK_E_NO_MEMORY;
+    }
+    *out = v;
     return HK_OK;
 }
 
@@ -36,6 +43,7 @@ void hki_division_destroy(hki_division *v, size_t n_files) {
     for (size_t i = 0; v->cuts != NULL && i < n_files; i++)
         hki_free(v->cuts[i].units);
     hki_free(v->cuts);
+    hki_free(v->folder);
     hki_free(v->first_unit);
     hki_free(v->first_number);
     pthread_mutex_destroy(&v->lock);
@@ -136,16 +144,29 @@ hk_status hki_cut_restore(hki_cut *c, const hki_cut_mark *mark,
 
 // ---- beside the file -------------------------------------------------------
 
-static hk_status index_path(const char *path, char **out) {
+// Where the index of a file may be: beside it, then in the folder; NULL: not
+// there.
+typedef struct places {
+    char *at[2];
+} places;
+
+static hk_status find_places(const char *path, const char *other, places *out) {
     char *folder = NULL;
-    HKI_TRY(hki_path_folder(path, &folder));
     const char *const name = hki_path_name(path);
-    const size_t room = strlen(folder) + strlen(name) + sizeof SUFFIX + 2;
-    const hk_status s = hki_alloc_array(room, 1, out);
+    const unsigned long long key = hki_hash(HKI_HASH_INIT, path, strlen(path));
+    HKI_TRY(hki_path_folder(path, &folder));
+    const size_t room = strlen(name) + sizeof SUFFIX + 20;
+    size_t n = strlen(folder) + room;
+    hk_status s = hki_alloc_array(n, 1, &out->at[0]);
     if (s == HK_OK)
-        snprintf(*out, room, "%s/.%s" SUFFIX, folder, name);
+        snprintf(out->at[0], n, "%s/.%s" SUFFIX, folder, name);
     hki_free(folder);
-    return s;
+    if (s != HK_OK || other == NULL)
+        return s;
+    n = strlen(other) + room;
+    HKI_TRY(hki_alloc_array(n, 1, &out->at[1]));
+    snprintf(out->at[1], n, "%s/.%s-%016llx" SUFFIX, other, name, key);
+    return HK_OK;
 }
 
 // False: nobody can tell whether the file will still be the same.
@@ -159,8 +180,8 @@ static bool mark_of(const char *path, uint64_t key, hki_cut_mark *out) {
     return true;
 }
 
-static hk_status load(const char *path, const hki_cut_mark *mark,
-                      hki_cut *out) {
+static hk_status load_from(const char *path, const hki_cut_mark *mark,
+                           hki_cut *out) {
     uint8_t *bytes = NULL;
     size_t size;
     HKI_TRY(hki_file_read_all(path, MOST_INDEX, &bytes, &size));
@@ -169,33 +190,49 @@ static hk_status load(const char *path, const hki_cut_mark *mark,
     return s;
 }
 
+static bool load(const places *p, const hki_cut_mark *mark, hki_cut *out) {
+    for (size_t i = 0; i < HKI_COUNT(p->at); i++)
+        if (p->at[i] != NULL && load_from(p->at[i], mark, out) == HK_OK)
+            return true;
+    return false;
+}
+
 // It is a help, no more: that it cannot be written is no fault.
-static void keep(const char *path, const hki_cut_mark *mark, const hki_cut *c) {
+static void keep(const places *p, const hki_cut_mark *mark, const hki_cut *c) {
     hki_buf bytes = {0};
-    if (hki_cut_save(c, mark, &bytes) == HK_OK)
-        (void)hki_file_replace(path, bytes.data, bytes.size, false);
+    bool kept = hki_cut_save(c, mark, &bytes) != HK_OK;
+    for (size_t i = 0; i < HKI_COUNT(p->at) && !kept; i++)
+        kept = p->at[i] != NULL && hki_file_replace(p->at[i], bytes.data,
+                                                    bytes.size, false) == HK_OK;
     hki_buf_deinit(&bytes);
 }
 
 // ---- dividing --------------------------------------------------------------
 
+// By the cutter; what it finds is kept unless the file has changed meanwhile.
+static hk_status cut_anew(const hki_files *f, size_t i, const hki_cutter *how,
+                          const hki_cut_mark *mark, const places *p,
+                          hki_cut *out) {
+    hki_cut_mark after = {0};
+    HKI_TRY(how->cut(how->config, i, out));
+    if (p->at[0] != NULL && mark_of(f->paths[i], how->key, &after) &&
+        memcmp(mark, &after, sizeof after) == 0)
+        keep(p, mark, out);
+    return HK_OK;
+}
+
 static hk_status cut_file(const hki_files *f, size_t i, const hki_cutter *how,
                           hki_cut *out) {
-    const char *const path = f->paths[i];
-    hki_cut_mark mark = {0}, after = {0};
-    char *kept = NULL;
-    const bool known = mark_of(path, how->key, &mark);
-    const bool keeps = known && mark.bytes >= KEPT_BYTES;
-    if (keeps)
-        HKI_TRY(index_path(path, &kept));
-    hk_status s = keeps ? load(kept, &mark, out) : HK_E_NOT_FOUND;
-    if (s != HK_OK && s != HK_E_NO_MEMORY) {
-        s = how->cut(how->config, i, out);
-        if (s == HK_OK && keeps && mark_of(path, how->key, &after) &&
-            memcmp(&mark, &after, sizeof mark) == 0)
-            keep(kept, &mark, out);
-    }
-    hki_free(kept);
+    hki_cut_mark mark = {0};
+    places p = {0};
+    const bool keeps =
+        mark_of(f->paths[i], how->key, &mark) && mark.bytes >= KEPT_BYTES;
+    hk_status s =
+        keeps ? find_places(f->paths[i], f->division->folder, &p) : HK_OK;
+    if (s == HK_OK && !load(&p, &mark, out))
+        s = cut_anew(f, i, how, &mark, &p, out);
+    for (size_t k = 0; k < HKI_COUNT(p.at); k++)
+        hki_free(p.at[k]);
     return s;
 }
 

@@ -11,7 +11,8 @@
 //     u64 FNV-1a of all before
 //
 // An index that does not fit its file is made anew. Where it cannot be written
-// it is kept in memory alone.
+// it goes to the folder of the file options, as ".<name>-<hash of the
+// path>.hooke-index", or is kept in memory alone.
 #ifndef HKI_DATA_DIVISION_H
 #define HKI_DATA_DIVISION_H
 #include "data/files/file_reader.h"
@@ -49,7 +50,8 @@ int64_t hki_division_units(const hki_files *f, const hki_cutter *how);
 // A unit of a division that is there.
 hki_span hki_division_span(const hki_files *f, int64_t unit);
 
-hk_status hki_division_create(hki_division **out);
+// folder: for indexes that cannot be kept beside their files; NULL: none.
+hk_status hki_division_create(const char *folder, hki_division **out);
 void hki_division_destroy(hki_division *v, size_t n_files); // NULL is allowed
 
 // The index of a file as bytes, and back; HK_E_DATA for what is none, or of

@@ -7,7 +7,8 @@
 
 // ---- options and files -----------------------------------------------------
 
-HKI_OPTIONS(hk_file_options, reserved, .max_record_bytes = (uint64_t)256 << 20,
+HKI_OPTIONS(hk_file_options, index_folder,
+            .max_record_bytes = (uint64_t)256 << 20,
             .max_file_bytes = (uint64_t)16 << 30,
             .max_pixels = (uint64_t)64 << 20,
             .buffer_bytes = (uint64_t)256 << 10)
@@ -39,7 +40,8 @@ hk_status hki_files_init(hki_files *f, const char *const *files, size_t n_files,
                          const hk_file_options *opt, const char *what) {
     *f = (hki_files){0};
     HKI_TRY(hki_file_options_get(&f->opt, opt, what));
-    HKI_TRY(hki_division_create(&f->division));
+    HKI_TRY(hki_division_create(f->opt.index_folder, &f->division));
+    f->opt.index_folder = NULL; // the division has it
     return hki_files_match(files, n_files, &f->paths, &f->n_paths);
 }
 
