@@ -8,6 +8,7 @@
 #   make test-interop  others' own programs read our files, we read theirs
 #   make bench     all benches (bench-step, -optim, -elastic, -estimator, -data,
 #                  -files, -exchange, -threads, -start: one)
+#   make bench-remote   a trainer's wait for files on other machines
 #   make bench-tables   canned models on twenty tables against scikit-learn
 #   make bench-compare  what fell by more than 10 % since docs/bench.json
 #   make bench-record   the last results into docs/bench.json
@@ -113,6 +114,12 @@ build/tfvenv/tried:
 	    echo "TensorFlow cannot be had: tf.data is left out"
 	@touch $@
 
+# A trainer's wait for data over a link of limited rate (REMOTE: arguments).
+bench-remote:
+	@scripts/install-deps
+	$(call build,release,bench_remote hooke_program)
+	@PATH="$$PATH:/usr/sbin" bench/run_remote.py $(REMOTE)
+
 # Time to a test accuracy against PyTorch (ACCURACY: more arguments, such as
 # --part hooke --problem fashion; PEER_PYTHON has PyTorch). Runs add to
 # build/bench/accuracy.jsonl.
@@ -197,7 +204,7 @@ install:
 clean:
 	@rm -rf build
 
-.PHONY: all demo test test-interop test-python wheel test-wheel bench bench-step bench-optim bench-elastic \
+.PHONY: bench-remote all demo test test-interop test-python wheel test-wheel bench bench-step bench-optim bench-elastic \
         bench-estimator bench-data bench-files bench-exchange bench-threads \
         bench-start bench-python kill-test-python \
         bench-compare bench-record fuzz \

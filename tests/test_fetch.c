@@ -150,6 +150,74 @@ static void test_urls(void **state) {
     hki_buf_deinit(&b);
 }
 
+static void assert_target(const char *path, const char *url) {
+    hki_target *t;
+    assert_ok(hki_target_make(path, &t));
+    assert_string_equal(t->url, url);
+    assert_string_equal(t->path, path);
+    hki_target_destroy(t);
+}
+
+static hk_status make_target(void *path) {
+    hki_target *t;
+    HKI_TRY(hki_target_make(path, &t));
+    hki_target_destroy(t);
+    return HK_OK;
+}
+
+static void set_keys(void) {
+    static const char *const unset[] = {
+        "AWS_PROFILE",      "AWS_REGION",          "AWS_DEFAULT_REGION",
+        "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "HOOKE_ALLOW_HTTP"};
+    for (size_t i = 0; i < HKI_COUNT(unset); i++)
+        unsetenv(unset[i]);
+    setenv("HOME", "/no/such/folder", 1);
+    setenv("AWS_ACCESS_KEY_ID", "id", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+    setenv("AWS_SESSION_TOKEN", "token", 1);
+}
+
+// Where requests go, and who signs them.
+static void test_targets(void **state) {
+    (void)state;
+    char path[] = "s3://bucket/c";
+    hki_target *t;
+    set_keys();
+    assert_target("https://host/a?b=c", "https://host/a?b=c");
+    assert_target("s3://bucket/a b/c",
+                  "https://bucket.s3.us-east-1.amazonaws.com/a%20b/c");
+    setenv("AWS_REGION", "eu-west-3", 1);
+    assert_target("s3://my.bucket/c",
+                  "https://s3.eu-west-3.amazonaws.com/my.bucket/c");
+    setenv("AWS_ENDPOINT_URL", "https://store:9000/", 1);
+    assert_target(path, "https://store:9000/bucket/c");
+    setenv("AWS_ENDPOINT_URL_S3", "http://other", 1);
+    assert_target(path, "http://other/bucket/c");
+    assert_ok(hki_target_make(path, &t));
+    assert_true(t->plain);
+    assert_string_equal(t->sigv4, "aws:amz:eu-west-3:s3");
+    assert_string_equal(t->key_id, "id");
+    assert_string_equal(t->secret, "secret");
+    assert_string_equal(t->token_header, "x-amz-security-token: token");
+    hki_target_destroy(t);
+    hk_test_alloc_failures("target", make_target, path);
+    hki_target_destroy(NULL);
+}
+
+static void test_bad_targets(void **state) {
+    (void)state;
+    hki_target *t;
+    set_keys();
+    assert_status(hki_target_make("http://host/a", &t), HK_E_DENIED);
+    assert_status(hki_target_make("s3://b/c", &t), HK_E_INVALID_ARG);
+    assert_status(hki_target_make("s3://bucket", &t), HK_E_INVALID_ARG);
+    assert_status(hki_target_make("ftp://host/a", &t), HK_E_UNSUPPORTED);
+    setenv("AWS_REGION", "evil.host/", 1);
+    assert_status(hki_target_make("s3://bucket/c", &t), HK_E_INVALID_ARG);
+    setenv("AWS_ENDPOINT_URL", "ftp://other", 1);
+    assert_status(hki_target_make("s3://bucket/c", &t), HK_E_INVALID_ARG);
+}
+
 static void test_content_range(void **state) {
     (void)state;
     uint64_t first, last, size;
@@ -249,9 +317,14 @@ static void test_pages(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_file),          cmocka_unit_test(test_head),
-        cmocka_unit_test(test_pipe),          cmocka_unit_test(test_urls),
-        cmocka_unit_test(test_content_range), cmocka_unit_test(test_ini),
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_head),
+        cmocka_unit_test(test_pipe),
+        cmocka_unit_test(test_urls),
+        cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_bad_targets),
+        cmocka_unit_test(test_content_range),
+        cmocka_unit_test(test_ini),
         cmocka_unit_test(test_pages),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

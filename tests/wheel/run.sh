@@ -48,6 +48,10 @@ for python in "$@"; do
     clean hooke train digits --steps 20 --set data.eval.count=50 -q -d runs/a >/dev/null
     [ -s runs/a/model.ckpt-20.safetensors ] || fail "nothing was trained"
 
+    # Addresses are read with the libcurl of the package.
+    said=$(clean hooke inspect https://127.0.0.1:1/x 2>&1) && fail "nobody was there, but: $said"
+    grep -q "Failed to connect" <<<"$said" || fail "no libcurl: $said"
+
     # Exchanging needs no OpenMP, computing has one.
     said=$(clean python engine.py exchange)
     [ -z "$said" ] || fail "exchanging loaded $said"

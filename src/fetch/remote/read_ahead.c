@@ -14,7 +14,7 @@
 #define FIRST_BYTES ((size_t)64 << 10)
 #define MOST_BYTES ((size_t)4 << 20)     // of a block
 #define AHEAD_BYTES ((uint64_t)24 << 20) // of all blocks not yet read
-#define AHEAD_TIMES 4                    // what was read since the last jump
+#define AHEAD_TIMES 16                   // what was read since the last jump
 #define BLOCKS 8
 #define HELPERS 4
 #define LOOK_MS 100 // between two looks at the watch
@@ -50,10 +50,9 @@ struct hki_ahead {
     block blocks[BLOCKS]; // in the order of the file
     size_t first, used;
     uint64_t position;
-    uint64_t start;   // of reading, since the last jump
-    uint64_t until;   // nothing behind is wanted
-    uint64_t next;    // behind the last block of the ring
-    size_t next_size; // of the following one
+    uint64_t start; // of reading, since the last jump
+    uint64_t until; // nothing behind is wanted
+    uint64_t next;  // behind the last block of the ring
     helper helpers[HELPERS];
     size_t n_helpers, n_idle;
     bool ending;
@@ -145,17 +144,25 @@ static hk_status call_helper(hki_ahead *a) {
     return a->n_helpers > 0 ? HK_OK : s;
 }
 
+// Blocks grow with the way that was made, slowly enough that four of them come
+// before what is there has been read.
+static size_t next_size(const hki_ahead *a) {
+    const uint64_t grown = (a->next - a->start) / HELPERS;
+    const uint64_t size =
+        HKI_MIN(HKI_MAX(grown, (uint64_t)FIRST_BYTES), (uint64_t)MOST_BYTES);
+    return (size_t)HKI_MIN(size, far_end(a) - a->next);
+}
+
 static hk_status add_block(hki_ahead *a) {
     block *const b = at(a, a->used);
     HKI_TRY(call_helper(a));
     if (b->bytes == NULL)
         HKI_TRY(hki_alloc_array(MOST_BYTES, 1, &b->bytes));
     b->offset = a->next;
-    b->size = (size_t)HKI_MIN((uint64_t)a->next_size, far_end(a) - a->next);
+    b->size = next_size(a);
     b->state = WANTED;
     a->used++;
     a->next += b->size;
-    a->next_size = HKI_MIN(a->next_size * 2, MOST_BYTES);
     pthread_cond_signal(&a->work);
     return HK_OK;
 }
@@ -256,7 +263,6 @@ hk_status hki_ahead_seek(hki_ahead *a, uint64_t position) {
     if (!near) {
         clear(a);
         a->start = a->next = position;
-        a->next_size = FIRST_BYTES;
     }
     a->position = position;
     a->start = HKI_MIN(a->start, position);
@@ -303,7 +309,6 @@ hk_status hki_ahead_open(const char *path, const hki_watch *watch,
                          hki_ahead **out) {
     hki_ahead *a;
     HKI_TRY(hki_zalloc_array(1, sizeof *a, &a));
-    a->next_size = FIRST_BYTES;
     a->until = UINT64_MAX;
     if (watch != NULL)
         a->watch = *watch;
