@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "commands/inspect_table.h"
 #include "core/cli.h"
 #include "report/series.h"
 
@@ -287,6 +288,15 @@ static int file_of_run(const char *path, const cli_args *a,
                : show(path, a);
 }
 
+static bool is_table(const char *path) {
+    static const char *const ends[] = {".csv",    ".tsv",    ".tab",
+                                       ".csv.gz", ".tsv.gz", ".tab.gz"};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (ends_with(path, ends[i]))
+            return true;
+    return false;
+}
+
 static int file(const char *path, const cli_args *a) {
     unsigned char head[16] = {0};
     size_t n = 0;
@@ -297,6 +307,8 @@ static int file(const char *path, const cli_args *a) {
         printf("%s: empty\n", path);
         return 0;
     }
+    if (is_table(path))
+        return inspect_table(path);
     if (strstr(path, "tfevents"))
         return file_of_run(path, a, events);
     if (n >= 6 && memcmp(head, "\x93NUMPY", 6) == 0)
@@ -359,7 +371,7 @@ const cli_command cmd_inspect = {
     .max_operands = 1,
     .summary = "say what a file is and what is in it",
     .about = "Knows checkpoints (safetensors, TensorFlow, NumPy), event files, "
-             "TFRecord, IDX, npy and center files. A model_dir shows its "
+             "TFRecord, CSV, IDX, npy and center files. A model_dir shows its "
              "newest checkpoint.",
     .examples = "hooke inspect runs/digits --stats\n"
                 "hooke inspect train.tfrecord",
