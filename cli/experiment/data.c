@@ -386,6 +386,24 @@ static hk_dataset *examples(const data_user *u) {
     return d;
 }
 
+static bool shares_as(const data_user *u, const char *how, bool usual) {
+    const tree *t = tree_path(u->x->root, "data.share");
+    return t ? strcmp(tree_text(t, ""), how) == 0 : usual;
+}
+
+// Workers read what they were lent and nothing else, where that is possible. A
+// set of fewer parts than workers would leave some without; what is cached is
+// the same in every epoch.
+static bool is_leased(const data_user *u, const hk_dataset *d,
+                      const hk_input_call *call) {
+    const int64_t units = call->lender ? hk_dataset_units(d) : -1;
+    const bool cached =
+        strcmp(tree_text(data_get(u, "cache"), "none"), "none") != 0;
+    return call->lender &&
+           shares_as(u, "leased",
+                     units > 0 && units >= (int64_t)call->workers && !cached);
+}
+
 // In memory each worker keeps its own share; a file holds all of it.
 static hk_dataset *share_and_cache(const data_user *u, hk_dataset *d,
                                    const hk_input_call *call) {
@@ -393,7 +411,8 @@ static hk_dataset *share_and_cache(const data_user *u, hk_dataset *d,
     const bool memory = strcmp(cache, "memory") == 0;
     if (!memory && strcmp(cache, "none") != 0)
         d = hk_data_cache(d, cache);
-    if (call->mode == HK_TRAIN && call->workers > 1 && !u->stranger) {
+    if (call->mode == HK_TRAIN && call->workers > 1 && !u->stranger &&
+        !shares_as(u, "all", false)) {
         // Files often hold their classes in turn: every n-th example would
         // then leave some of them to one worker. All workers mix alike.
         if (strcmp(tree_text(data_get(u, "source"), "digits"), "digits") != 0)
@@ -551,11 +570,17 @@ hk_status data_input(void *user, const hk_input_call *call, hk_dataset **out) {
     const data_user *u = user;
     const bool train = call->mode == HK_TRAIN;
     const uint64_t seed = train ? seed_of(u, call) : call->seed;
-    hk_dataset *d = share_and_cache(u, examples(u), call);
+    hk_dataset *d = examples(u);
     const int64_t shuffle =
         tree_int(data_get(u, "shuffle"), train ? SHUFFLE : 0);
-    if (shuffle > 0)
-        d = hk_data_shuffle(d, shuffle, (int64_t)(seed >> 1), 1);
+    if (is_leased(u, d, call)) { // in an order of its own in every epoch
+        d = hk_data_leased(d, call->lender, (int64_t)(call->seed >> 1),
+                           shuffle);
+    } else {
+        d = share_and_cache(u, d, call);
+        if (shuffle > 0)
+            d = hk_data_shuffle(d, shuffle, (int64_t)(seed >> 1), 1);
+    }
     if (train && u->repeat)
         d = hk_data_repeat(d, HK_DATA_FOREVER);
     d = augment(u, d, seed, train);

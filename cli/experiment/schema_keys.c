@@ -288,6 +288,11 @@ const schema_key schema_keys[] = {
      "files of its own: drawn, as many of each class; 0: none"},
     {"data.seed", SCHEMA_INT, "1", "",
      "of the draw: an example's set depends on it and its place in the files"},
+    {"data.share", SCHEMA_CHOICE, "leased, where the files can be divided",
+     "leased|sharded|all",
+     "how several workers divide the training examples: leased, by ranges, "
+     "each reads its own; sharded, every one reads all and keeps its part; "
+     "all, every one trains on all"},
     {"data.folds", SCHEMA_INT, "", "",
      "the examples are cut into so many parts, one of which is the test set; "
      "--folds trains them all"},

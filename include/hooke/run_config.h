@@ -30,6 +30,9 @@ typedef struct hk_input_call {
     uint32_t workers; // over all processes
     uint32_t reserved;
     uint64_t seed; // of the run config
+    // Gives the worker its part of the data (hk_data_leased), which then is
+    // not sharded; NULL: there are no others, or evaluation.
+    hk_lender *lender;
 } hk_input_call;
 
 // Makes the (batched) data set of a worker; the reference goes to the caller.

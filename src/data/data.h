@@ -482,6 +482,39 @@ int64_t hki_data_units(const hk_dataset *d);
 // d has no units.
 hk_dataset *hki_data_lease(hk_dataset *d, const hki_lease *lease, int64_t seed);
 
+typedef struct hki_lender_books hki_lender_books; // of ranges, opaque
+
+struct hk_lender {
+    uint32_t part, parts; // a share of every epoch; or
+    // Says what is to be lent; *seed: wished for, then the one that holds.
+    hk_status (*declare)(void *user, uint64_t fingerprint, int64_t units,
+                         uint64_t *seed);
+    // Lends the next range; *used: examples from its beginning that were used
+    // before. HK_E_END: nothing for the moment; HK_E_TIMEOUT: no answer yet.
+    // NULL: shares.
+    hk_status (*take)(void *user, hki_lease *out, int64_t *used);
+    void *user;
+    hki_lender_books *books; // of take
+    bool is_used;            // a dataset takes from it
+};
+
+hk_status hki_lender_init(hk_lender *l);
+void hki_lender_deinit(hk_lender *l);
+// The reader's end: a range is there, n more of its examples are given on, it
+// has no more. In the order in which they will be used.
+hk_status hki_lender_open(hk_lender *l, const hki_lease *lease, int64_t used);
+hk_status hki_lender_give(hk_lender *l, uint64_t id, int64_t n);
+void hki_lender_end(hk_lender *l, uint64_t id);
+// The trainer's end: n more examples are used. finished: a range of which all
+// are, once. release: a range that is held, and how many of its examples are
+// used (INT64_MAX: all), until there is none; nothing is read from it any more.
+void hki_lender_use(hk_lender *l, int64_t n);
+bool hki_lender_finished(hk_lender *l, uint64_t *id);
+bool hki_lender_release(hk_lender *l, uint64_t *id, int64_t *used);
+
+// Elements of a batch of the last hk_data_batch in the chain; -1: none.
+int64_t hki_dataset_batch(const hk_dataset *d);
+
 // ---- feature columns elsewhere ----------------------------------------------
 
 // Does a column in use read the value `key`?

@@ -371,6 +371,10 @@ static hk_status take(hki_run_memory *k, const hki_msg_call *call,
 
 static hk_status give_back(hki_run_memory *k, const hki_msg_call *call,
                            const member *m, hki_msg_result *r) {
+    if (call->range == 0) {
+        (void)hki_data_plan_expire(k->plan, owner_of(m));
+        return HK_OK;
+    }
     const hk_status s = hki_data_plan_return(k->plan, owner_of(m), PROCESS,
                                              call->range, call->used);
     r->status = (uint32_t)s;

@@ -172,6 +172,7 @@ typedef struct hki_remote {
     pthread_mutex_t call_lock; // one call to the run's memory at a time
     bool has_call_lock;
     uint32_t nonce, sequence; // of calls
+    hki_msg_call unanswered;  // the last one; op 0: it was answered
     hki_msg_state state;      // of shard 0, the last one seen
     _Atomic uint64_t run_id;
     _Atomic bool finished;

@@ -7,16 +7,29 @@
 
 // ---- calls ------------------------------------------------------------------
 
+// A question whose answer did not come in time has its old number when it is
+// asked again: it may have been carried out.
+static void number(hki_remote *r, hki_msg_call *m) {
+    const hki_msg_call *const o = &r->unanswered;
+    const bool again = o->op == m->op && o->worker == m->worker &&
+                       o->set == m->set && o->range == m->range &&
+                       o->used == m->used;
+    m->nonce = r->nonce;
+    m->sequence = again ? o->sequence : ++r->sequence;
+}
+
 // Held by one caller at a time, so that the numbers of calls rise.
 static hk_status call_until(hki_remote *r, hki_msg_call *m, const char *what,
                             int64_t deadline_ns, hki_msg_result *out) {
-    m->nonce = r->nonce;
-    m->sequence = ++r->sequence;
+    number(r, m);
+    r->unanswered = *m;
     for (int64_t pause = CALL_PAUSE_MS;; pause = HKI_MIN(pause * 2, 1000)) {
         const int64_t until = HKI_MIN(deadline_ns, hki_deadline(ATTEMPT_MS));
         const hk_status s = hki_control_call(r, m, until, out);
-        if (s != HK_E_UNAVAILABLE && s != HK_E_TIMEOUT)
+        if (s != HK_E_UNAVAILABLE && s != HK_E_TIMEOUT) {
+            r->unanswered.op = 0;
             return s;
+        }
         if (hki_now_ns() >= deadline_ns)
             return hki_fail(HK_E_TIMEOUT,
                             "worker %u waited for center 0 to %s: %s",
@@ -110,6 +123,11 @@ hk_status hk_center_return_range(hk_center *c, int32_t worker, uint64_t id,
     return HK_OK;
 }
 
+bool hki_center_lends(const hk_center *c) {
+    return hki_remote_of(c) != NULL &&
+           (c->method->flags & HKI_METHOD_ROUND) == 0;
+}
+
 // ---- ranges that count with an exchange -------------------------------------
 
 static hk_status note_used(hki_member_link *w, uint64_t id) {
@@ -138,4 +156,33 @@ void hki_ranges_counted(hki_member_link *w) {
     if (w->n_used > 0)
         memmove(w->used, w->used + w->n_counting, w->n_used * sizeof *w->used);
     w->n_counting = 0;
+}
+
+// The oldest that has not counted yet; false: there is none.
+static bool pop_used(hki_remote *r, uint32_t worker, uint64_t *id) {
+    hki_member_link *w;
+    if (hki_member_of(r, worker, "return_ranges", &w) != HK_OK)
+        return false;
+    const bool any = w->n_used > 0;
+    if (any) {
+        *id = w->used[0];
+        w->n_counting = 1;
+        hki_ranges_counted(w);
+    }
+    hki_member_done(w);
+    return any;
+}
+
+hk_status hki_center_return_all(hk_center *c, int32_t worker, int64_t wait_ms) {
+    hki_remote *r;
+    hki_msg_result result;
+    uint64_t id;
+    HKI_TRY(check_id(worker));
+    HKI_TRY(hki_remote_get(c, "return_ranges", &r));
+    while (pop_used(r, (uint32_t)worker, &id))
+        HKI_TRY(hk_center_return_range(c, worker, id, HK_RANGE_ALL, wait_ms));
+    const hki_msg_call rest = {.op = HKI_CALL_GIVE_BACK,
+                               .worker = (uint32_t)worker};
+    return hki_center_call(c, &rest, "take all ranges of data back",
+                           hki_deadline(wait_ms), &result);
 }

@@ -348,6 +348,12 @@ static const hki_node_ops batch_ops = {
     .remake = remake,
 };
 
+int64_t hki_dataset_batch(const hk_dataset *d) {
+    while (d->ops != &batch_ops && d->n_inputs > 0)
+        d = d->inputs[0];
+    return d->ops == &batch_ops ? ((const config *)d->config)->n : -1;
+}
+
 // ---- making ----------------------------------------------------------------
 
 // Hash of what the parts are; unused fields of a shape do not count.

@@ -4,7 +4,7 @@
 hk_status hki_pass_open(hki_pass *p, hk_mode mode, const hk_source *in) {
     hk_estimator *const e = p->e;
     p->mode = mode;
-    HKI_TRY(hki_source_open(e, in, mode, 0, 1, 0, &p->dataset));
+    HKI_TRY(hki_source_open(e, in, mode, 0, 1, 0, NULL, &p->dataset));
     const hk_element *const data = hk_dataset_spec(p->dataset);
     HKI_TRY(hki_spec_get(e, mode, data, &p->spec));
     HKI_TRY(hki_note_features(e, data));

@@ -15,6 +15,7 @@
 #include <errno.h>
 
 #define NEVER INT64_MAX
+#define AWAY_MS 200 // between attempts at a center that is away
 
 // ---- stopping ---------------------------------------------------------------
 
@@ -218,10 +219,14 @@ static void advance(hki_loop *l, hki_worker *w, hk_run *run) {
     run->iteration++;
 }
 
+static hki_intake *intake_of(const hki_loop *l, const hki_worker *w) {
+    return &l->e->intakes.at[w->index];
+}
+
 // The next batch into the session that fits it.
 static hk_status feed(hki_loop *l, hki_worker *w, hk_run *run, int64_t *batch) {
     const hk_element *el;
-    HKI_TRY(hki_intake_next(&l->e->intakes.at[w->index], &el));
+    HKI_TRY(hki_intake_next(intake_of(l, w), &el));
     HKI_TRY(hki_element_batch(l->crew->spec, el, batch));
     HKI_TRY(hki_worker_session(w, *batch, &run->session));
     return hki_element_feed(l->crew->spec, el, run->session);
@@ -238,8 +243,10 @@ static hk_status train_batch(hki_loop *l, hki_worker *w, int64_t batch) {
     w->is_nan = s == HK_E_NOT_FINITE && l->nan_policy == HK_NAN_STOP;
     if (s == HK_OK && stop)
         hki_loop_stop(l, HK_STOP_HOOK);
-    if (s == HK_OK)
+    if (s == HK_OK) {
         atomic_fetch_add(&l->examples, batch);
+        return hki_lent_use(&intake_of(l, w)->lent, batch);
+    }
     return s;
 }
 
@@ -277,6 +284,47 @@ static hk_status one_step(hki_loop *l, hki_worker *w, hk_run *run) {
     return hooks ? call_hooks(l, run, hki_runctx_after) : HK_OK;
 }
 
+// ---- lent data --------------------------------------------------------------
+
+// Brings the steps that the center has not seen. In a round it is enough to
+// have contributed: the others may be long in coming to theirs.
+static hk_status last_exchange(hki_loop *l, hki_worker *w, bool rounds) {
+    if (hki_elastic_since(w->elastic) == 0)
+        return HK_OK;
+    const hk_status s = hk_elastic_exchange(w->elastic, hki_worker_values(w));
+    if (s != HK_OK)
+        return rounds && s == HK_E_TIMEOUT ? HK_OK : s;
+    pthread_mutex_lock(&l->crew->lock);
+    w->report.exchanges++;
+    pthread_mutex_unlock(&l->crew->lock);
+    return hki_crew_average(l->crew, w);
+}
+
+// What was lent is used as far as it will be, and the center has seen it: the
+// rest is for others. Nothing of a worker whose last steps it has not seen
+// counts.
+static hk_status return_ranges(hki_loop *l, hki_worker *w) {
+    hki_intake *const t = intake_of(l, w);
+    hki_intake_rewind(t);
+    return hki_elastic_since(w->elastic) == 0 ? hki_lent_return(&t->lent)
+                                              : HK_OK;
+}
+
+// Nothing is left to lend for the moment. What this worker has used counts
+// now; then it waits for ranges that others may give back. HK_E_END: all of the
+// data is used.
+static hk_status wait_for_data(hki_loop *l, hki_worker *w) {
+    hki_intake *const t = intake_of(l, w);
+    do {
+        if (hki_lent_is_over(&t->lent))
+            return HK_E_END;
+        HKI_TRY(last_exchange(l, w, false));
+    } while (hki_elastic_since(w->elastic) > 0 && !hki_nap(l->e->ctx, AWAY_MS));
+    hki_lent_drain(&t->lent);
+    HKI_TRY(return_ranges(l, w));
+    return hki_lent_wait(&t->lent);
+}
+
 // ---- one worker -------------------------------------------------------------
 
 // tickets + steps done + steps under way = steps of the call: who takes the
@@ -296,11 +344,15 @@ static hk_status steps(hki_loop *l, hki_worker *w, hk_run *run) {
         HKI_TRY(pass_cut(l, w));
         if (!may_step(l, w) || !take_ticket(l))
             return HK_OK;
-        const hk_status s = one_step(l, w, run);
+        hk_status s = one_step(l, w, run);
         if (s == HK_OK)
             continue;
         if (l->use_tickets)
             atomic_fetch_add(&l->tickets, 1);
+        if (s == HK_E_END && hki_lent_is_open(&intake_of(l, w)->lent))
+            s = wait_for_data(l, w);
+        if (s == HK_OK)
+            continue;
         if (s == HK_E_CANCELLED && hk_stop_requested(l->e->ctx)) {
             hki_loop_stop(l, HK_STOP_REQUESTED);
             return HK_OK;
@@ -342,8 +394,10 @@ static hk_status start_together(hki_loop *l, hki_worker *w, hk_run *run) {
 
 static hk_status join(hki_loop *l, hki_worker *w) {
     HKI_TRY(hki_worker_join(w));
-    if (w->elastic != NULL)
+    if (w->elastic != NULL) {
         hki_elastic_rest(w->elastic, false); // everybody, before the first step
+        hki_lent_tie(&intake_of(l, w)->lent, hki_elastic_worker(w->elastic));
+    }
     pthread_mutex_lock(&l->lock); // one reader of the checkpoint at a time
     const hk_status s = hki_snapshot_restore_worker(w);
     pthread_mutex_unlock(&l->lock);
@@ -354,20 +408,6 @@ static hk_status join(hki_loop *l, hki_worker *w) {
 static hk_status leave(hki_worker *w) {
     w->joined = false;
     return hk_elastic_leave(w->elastic, hki_worker_values(w));
-}
-
-// Brings the steps that the center has not seen. In a round it is enough to
-// have contributed: the others may be long in coming to theirs.
-static hk_status last_exchange(hki_loop *l, hki_worker *w, bool rounds) {
-    if (hki_elastic_since(w->elastic) == 0)
-        return HK_OK;
-    const hk_status s = hk_elastic_exchange(w->elastic, hki_worker_values(w));
-    if (s != HK_OK)
-        return rounds && s == HK_E_TIMEOUT ? HK_OK : s;
-    pthread_mutex_lock(&l->crew->lock);
-    w->report.exchanges++;
-    pthread_mutex_unlock(&l->crew->lock);
-    return hki_crew_average(l->crew, w);
 }
 
 // A worker whose data has ended brings its last steps, one at a center
@@ -386,6 +426,8 @@ static hk_status part(hki_loop *l, hki_worker *w, hk_status s) {
     hk_status last = HK_OK;
     if (is_remote ? well && !rounds : ended)
         last = last_exchange(l, w, rounds);
+    if (well && last == HK_OK && hki_lent_is_open(&intake_of(l, w)->lent))
+        last = return_ranges(l, w);
     const bool seat = l->coupled && s != HK_OK;
     const bool stays =
         !is_remote || (well && last == HK_OK && (!rounds || l->crew->n == 1));

@@ -65,7 +65,7 @@ static hk_status recalibrate(hk_estimator *e, const hk_source *in,
     hk_dataset *d;
     float *x;
     HKI_TRY(find_values(c, weights, worker, &x));
-    HKI_TRY(hki_source_open(e, in, HK_TRAIN, 0, 1, 0, &d));
+    HKI_TRY(hki_source_open(e, in, HK_TRAIN, 0, 1, 0, NULL, &d));
     pass p = {.spec = c->spec};
     hk_status s = hki_source_iter(e, d, HK_EVAL, &p.iter);
     if (s == HK_OK)

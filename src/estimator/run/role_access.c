@@ -7,7 +7,7 @@ static hk_status open_spec(hk_estimator *e, const hk_source *input,
     hk_source in;
     hk_dataset *d;
     HKI_TRY(hki_source_check(input, &in));
-    HKI_TRY(hki_source_open(e, &in, HK_TRAIN, 0, 1, 0, &d));
+    HKI_TRY(hki_source_open(e, &in, HK_TRAIN, 0, 1, 0, NULL, &d));
     const hk_element *const data = hk_dataset_spec(d);
     const hk_status s = hki_spec_get(e, HK_TRAIN, data, spec);
     // Any batch size gives the same layout; the data's own plan is used later.

@@ -75,7 +75,7 @@ static hk_status make_crew(hk_estimator *e, hk_spec *m, int64_t batch) {
 hk_status hki_train_prepare(hk_estimator *e, const hk_source *in,
                             int64_t epochs) {
     hk_spec *m;
-    const hk_element *first;
+    const hk_element *first = NULL;
     int64_t batch;
     HKI_TRY(hki_snapshot_open(e));
     HKI_TRY(hki_intakes_open(e, in, epochs));
@@ -91,7 +91,10 @@ hk_status hki_train_prepare(hk_estimator *e, const hk_source *in,
     HKI_TRY(hki_intakes_look(&e->intakes, &first));
     if (e->crew != NULL)
         return HK_OK;
-    HKI_TRY(hki_element_batch(m, first, &batch));
+    if (first != NULL)
+        HKI_TRY(hki_element_batch(m, first, &batch));
+    else // nothing is lent before somebody has joined
+        batch = HKI_MAX(hki_dataset_batch(e->intakes.at[0].dataset), 1);
     return make_crew(e, m, batch);
 }
 

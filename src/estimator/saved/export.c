@@ -256,7 +256,7 @@ hk_status hki_export_plan(hk_estimator *e, const hk_source *input,
         hk_source in;
         hk_dataset *d;
         HKI_TRY(hki_source_check(input, &in));
-        HKI_TRY(hki_source_open(e, &in, HK_PREDICT, 0, 1, 0, &d));
+        HKI_TRY(hki_source_open(e, &in, HK_PREDICT, 0, 1, 0, NULL, &d));
         const hk_status s = hki_note_features(e, hk_dataset_spec(d));
         hk_dataset_release(d);
         HKI_TRY(s);

@@ -1,6 +1,7 @@
 // input.c - input_fn: data sets of workers, batches into sessions, and where
 // each worker is in its data.
 #include "estimator/estimator.h"
+#include "cluster/cluster.h"
 
 HKI_NO_TAIL(hk_source, restart);
 
@@ -36,12 +37,13 @@ hk_status hki_source_check(const hk_source *in, hk_source *out) {
 
 static hk_status call_input_fn(const hk_estimator *e, const hk_source *in,
                                hk_mode mode, uint32_t worker, uint32_t workers,
-                               hk_dataset **out) {
+                               hk_lender *lender, hk_dataset **out) {
     const hk_input_call call = {.context = e->ctx,
                                 .mode = mode,
                                 .worker = worker,
                                 .workers = workers,
-                                .seed = e->config.c.seed};
+                                .seed = e->config.c.seed,
+                                .lender = lender};
     *out = NULL;
     const hk_status s = in->fn(in->user, &call, out);
     if (s != HK_OK) {
@@ -58,17 +60,20 @@ static hk_status call_input_fn(const hk_estimator *e, const hk_source *in,
 
 hk_status hki_source_open(hk_estimator *e, const hk_source *in, hk_mode mode,
                           uint32_t worker, uint32_t workers, int64_t epochs,
-                          hk_dataset **out) {
+                          hk_lender *lender, hk_dataset **out) {
     hk_dataset *d;
     if (in->fn != NULL)
-        HKI_TRY(call_input_fn(e, in, mode, worker, workers, &d));
+        HKI_TRY(call_input_fn(e, in, mode, worker, workers, lender, &d));
     else
         d = hk_dataset_retain(in->dataset);
+    const bool leased = lender != NULL && lender->is_used;
     // Epochs come before shards: the batches of all passes are dealt out
-    // evenly, whatever remains at the end of each.
-    if (epochs > 0)
+    // evenly, whatever remains at the end of each. A center that lends the data
+    // knows of them.
+    if (epochs > 0 && !(leased && lender->take != NULL))
         d = hk_data_repeat(d, epochs);
-    if (mode == HK_TRAIN && workers > 1 && in->shard == HK_SHARD_BATCHES)
+    if (mode == HK_TRAIN && workers > 1 && in->shard == HK_SHARD_BATCHES &&
+        !leased)
         d = hk_data_shard(d, workers, worker);
     const hk_status s = hk_dataset_status(d);
     if (s != HK_OK) {
@@ -192,13 +197,24 @@ static bool same_identity(const hki_identity *a, const hki_identity *b) {
     return a->fn == b->fn && a->user == b->user && a->data == b->data;
 }
 
-static void close_intake(hki_intake *t) {
+// Lent by a center, not a share.
+static bool is_lent(const hki_intake *t) {
+    return t->lender.is_used && t->lender.take != NULL;
+}
+
+void hki_intake_rewind(hki_intake *t) {
     hk_iter_destroy(t->iter);
-    hk_dataset_release(t->dataset);
     t->iter = NULL;
-    t->dataset = NULL;
     t->pending = NULL;
     t->ended = false;
+}
+
+static void close_intake(hki_intake *t) {
+    hki_intake_rewind(t);
+    hk_dataset_release(t->dataset);
+    t->dataset = NULL;
+    hki_lent_deinit(&t->lent);
+    hki_lender_deinit(&t->lender);
 }
 
 static bool have_ended(const hki_intakes *s) {
@@ -213,7 +229,7 @@ static bool have_ended(const hki_intakes *s) {
 static hk_status intake_position(const hki_intakes *s, hki_intake *t,
                                  hki_buf *out) {
     out->size = 0;
-    if (t->iter == NULL || have_ended(s))
+    if (t->iter == NULL || have_ended(s) || is_lent(t))
         return HK_OK;
     if (t->pending != NULL)
         return hki_buf_add(out, t->before.data, t->before.size);
@@ -280,10 +296,25 @@ static hk_status seek(hk_estimator *e, const hk_source *in, hki_intake *t) {
     return hki_source_iter(e, t->dataset, HK_TRAIN, &t->iter);
 }
 
+// Among several workers, or beside a center that others may come to.
+static bool has_others(const hk_run_config *c) {
+    return c->all_workers > 1 ||
+           (c->center != NULL && hki_center_lends(c->center));
+}
+
 static hk_status open_intake(hk_estimator *e, const hk_source *in,
                              int64_t epochs, hki_intake *t) {
-    HKI_TRY(hki_source_open(e, in, HK_TRAIN, t->id, e->config.c.all_workers,
-                            epochs, &t->dataset));
+    const hk_run_config *const c = &e->config.c;
+    t->e = e;
+    HKI_TRY(hki_lent_init(&t->lent, c, in->name, epochs, t->id, &t->lender));
+    t->lent.context = e->ctx;
+    // A share is for those who know their number.
+    const bool lends = has_others(c) && (t->lender.take != NULL ||
+                                         c->first_worker != UINT32_MAX);
+    HKI_TRY(hki_source_open(e, in, HK_TRAIN, t->id, c->all_workers, epochs,
+                            lends ? &t->lender : NULL, &t->dataset));
+    if (is_lent(t))
+        return HK_OK;
     HKI_TRY(hki_source_iter(e, t->dataset, HK_TRAIN, &t->iter));
     return seek(e, in, t);
 }
@@ -298,6 +329,8 @@ static bool still_open(const hki_intakes *s, const hk_source *in,
 }
 
 hk_status hki_intake_next(hki_intake *t, const hk_element **out) {
+    if (t->iter == NULL)
+        HKI_TRY(hki_source_iter(t->e, t->dataset, HK_TRAIN, &t->iter));
     if (t->pending != NULL) {
         *out = t->pending;
         t->pending = NULL;
@@ -322,6 +355,10 @@ hk_status hki_intakes_look(hki_intakes *s, const hk_element **out) {
     hk_status found = HK_E_END;
     for (uint32_t i = 0; i < s->n; i++) {
         const hk_element *first;
+        if (is_lent(&s->at[i])) {
+            found = HK_OK;
+            continue;
+        }
         const hk_status one = hki_intake_peek(&s->at[i], &first);
         if (one == HK_E_END)
             continue;

@@ -2,13 +2,15 @@
 #ifndef HKI_ESTIMATOR_INPUT_H
 #define HKI_ESTIMATOR_INPUT_H
 #include "estimator/model/model_spec.h"
+#include "estimator/workers/lent.h"
 #include "hooke/run_config.h"
 
 hk_status hki_source_check(const hk_source *in, hk_source *out);
 // The data set of a worker, with epochs and shards applied; checked.
+// lender: of a worker among several; NULL: there are no others.
 hk_status hki_source_open(hk_estimator *e, const hk_source *in, hk_mode mode,
                           uint32_t worker, uint32_t workers, int64_t epochs,
-                          hk_dataset **out);
+                          hk_lender *lender, hk_dataset **out);
 // endure: goes on after a stop was requested.
 hk_status hki_source_iter(hk_estimator *e, hk_dataset *d, hk_mode mode,
                           hk_iter **out);
@@ -42,9 +44,12 @@ void hki_positions_deinit(hk_estimator *e);
 
 // The data of one worker of this process.
 typedef struct hki_intake {
+    hk_estimator *e;
     uint32_t id; // of the worker, over all processes
+    hk_lender lender;
+    hki_lent lent; // where a center lends the data
     hk_dataset *dataset;
-    hk_iter *iter;
+    hk_iter *iter;             // NULL: of lent data, before its first batch
     const hk_element *pending; // looked at, not used yet
     hki_buf before;            // position before it
     bool ended;
@@ -67,7 +72,10 @@ void hki_intakes_close(hki_intakes *s);
 // The next batch; peek leaves it to the next call. HK_E_END.
 hk_status hki_intake_next(hki_intake *t, const hk_element **out);
 hk_status hki_intake_peek(hki_intake *t, const hk_element **out);
+// What was read ahead is dropped, and lent data begins anew.
+void hki_intake_rewind(hki_intake *t);
 // Peeks at all of them. The first batch there is; HK_E_END when all have ended.
+// Lent data is not looked at: *out stays where there is no other.
 hk_status hki_intakes_look(hki_intakes *s, const hk_element **out);
 
 #endif // HKI_ESTIMATOR_INPUT_H

@@ -1,0 +1,167 @@
+// lender.c - what one worker was lent, and how much of it was used.
+//
+// Examples are given out by the thread that reads ahead and used by the one
+// that trains, in the same order. So it is enough to know of which ranges the
+// examples between the two were: a queue of (range, how many).
+#include "data/core/pipeline.h"
+
+typedef struct held {
+    hki_lease lease;
+    int64_t given, used; // examples of it, from its beginning
+    bool ended;          // no more are given
+} held;
+
+typedef struct stretch {
+    uint64_t id;
+    int64_t n;
+} stretch;
+
+struct hki_lender_books {
+    pthread_mutex_t lock; // guards all of it
+    held *held;
+    size_t n_held, held_room;
+    stretch *queue; // from `first` on
+    size_t first, n, room;
+};
+
+hk_status hki_lender_init(hk_lender *l) {
+    HKI_TRY(hki_zalloc_array(1, sizeof *l->books, &l->books));
+    pthread_mutex_init(&l->books->lock, NULL);
+    return HK_OK;
+}
+
+void hki_lender_deinit(hk_lender *l) {
+    hki_lender_books *const b = l->books;
+    if (b == NULL)
+        return;
+    pthread_mutex_destroy(&b->lock);
+    hki_free(b->held);
+    hki_free(b->queue);
+    hki_free(b);
+    l->books = NULL;
+}
+
+static held *find(hki_lender_books *b, uint64_t id) {
+    for (size_t i = 0; i < b->n_held; i++)
+        if (b->held[i].lease.id == id)
+            return &b->held[i];
+    return NULL;
+}
+
+// ---- the reader's end ------------------------------------------------------
+
+static hk_status open_lease(hki_lender_books *b, const hki_lease *lease,
+                            int64_t used) {
+    if (b->n_held == b->held_room) {
+        const size_t room = HKI_MAX(2 * b->held_room, (size_t)8);
+        HKI_TRY(hki_realloc_array(room, sizeof *b->held, &b->held));
+        b->held_room = room;
+    }
+    b->held[b->n_held++] = (held){.lease = *lease, .given = used, .used = used};
+    return HK_OK;
+}
+
+hk_status hki_lender_open(hk_lender *l, const hki_lease *lease, int64_t used) {
+    pthread_mutex_lock(&l->books->lock);
+    const hk_status s = open_lease(l->books, lease, used);
+    pthread_mutex_unlock(&l->books->lock);
+    return s;
+}
+
+// Room for one more stretch; those that are gone make room first.
+static hk_status make_room(hki_lender_books *b) {
+    if (b->first + b->n < b->room)
+        return HK_OK;
+    if (b->n > 0)
+        memmove(b->queue, b->queue + b->first, b->n * sizeof *b->queue);
+    b->first = 0;
+    if (b->n < b->room / 2)
+        return HK_OK;
+    const size_t room = HKI_MAX(2 * b->room, (size_t)64);
+    HKI_TRY(hki_realloc_array(room, sizeof *b->queue, &b->queue));
+    b->room = room;
+    return HK_OK;
+}
+
+static hk_status give(hki_lender_books *b, uint64_t id, int64_t n) {
+    stretch *const last = b->n > 0 ? &b->queue[b->first + b->n - 1] : NULL;
+    if (last != NULL && last->id == id) {
+        last->n += n;
+    } else {
+        HKI_TRY(make_room(b));
+        b->queue[b->first + b->n++] = (stretch){id, n};
+    }
+    held *const h = find(b, id);
+    if (h != NULL)
+        h->given += n;
+    return HK_OK;
+}
+
+hk_status hki_lender_give(hk_lender *l, uint64_t id, int64_t n) {
+    pthread_mutex_lock(&l->books->lock);
+    const hk_status s = give(l->books, id, n);
+    pthread_mutex_unlock(&l->books->lock);
+    return s;
+}
+
+void hki_lender_end(hk_lender *l, uint64_t id) {
+    pthread_mutex_lock(&l->books->lock);
+    held *const h = find(l->books, id);
+    if (h != NULL)
+        h->ended = true;
+    pthread_mutex_unlock(&l->books->lock);
+}
+
+// ---- the trainer's end -----------------------------------------------------
+
+static void use(hki_lender_books *b, int64_t n) {
+    while (n > 0 && b->n > 0) {
+        stretch *const s = &b->queue[b->first];
+        const int64_t some = HKI_MIN(n, s->n);
+        held *const h = find(b, s->id);
+        if (h != NULL)
+            h->used += some;
+        s->n -= some;
+        n -= some;
+        if (s->n == 0) {
+            b->first++;
+            b->n--;
+        }
+    }
+}
+
+void hki_lender_use(hk_lender *l, int64_t n) {
+    pthread_mutex_lock(&l->books->lock);
+    use(l->books, n);
+    pthread_mutex_unlock(&l->books->lock);
+}
+
+bool hki_lender_finished(hk_lender *l, uint64_t *id) {
+    hki_lender_books *const b = l->books;
+    bool found = false;
+    pthread_mutex_lock(&b->lock);
+    for (size_t i = 0; i < b->n_held && !found; i++) {
+        const held *const h = &b->held[i];
+        if (!h->ended || h->used < h->given)
+            continue;
+        *id = h->lease.id;
+        b->held[i] = b->held[--b->n_held];
+        found = true;
+    }
+    pthread_mutex_unlock(&b->lock);
+    return found;
+}
+
+bool hki_lender_release(hk_lender *l, uint64_t *id, int64_t *used) {
+    hki_lender_books *const b = l->books;
+    pthread_mutex_lock(&b->lock);
+    const bool any = b->n_held > 0;
+    if (any) {
+        const held *const h = &b->held[--b->n_held];
+        *id = h->lease.id;
+        *used = h->ended && h->used >= h->given ? INT64_MAX : h->used;
+    }
+    b->first = b->n = 0;
+    pthread_mutex_unlock(&b->lock);
+    return any;
+}
