@@ -19,6 +19,8 @@
 #   make install   PREFIX=/usr/local DESTDIR=
 #   make fuzz      every fuzz target for FUZZ_SECONDS
 #   make soak-elastic  workers that come and go for SOAK_SECONDS, checked
+#   make counted   every example of an epoch is trained on, whoever is killed:
+#                  SCHEDULES of kills, joins and leaves
 #   make chaos     processes killed and cut off for CHAOS_SECONDS (CHAOS_SEED)
 #   make wan       MNIST over a slow link (MNIST=folder)
 #   make ci-full   every compiler, sanitizer and check, and the fuzz targets
@@ -33,6 +35,7 @@ KILLS ?= 2000
 RUNS ?= 200
 RESUME_SEED ?=
 CHAOS_SECONDS ?= 180
+SCHEDULES ?= 50
 CHAOS_SEED ?=
 MNIST ?= ../shared/data/mnist
 
@@ -184,6 +187,10 @@ chaos:
 	@build/release/tests/chaos --seconds $(CHAOS_SECONDS) \
 	    $(if $(CHAOS_SEED),--seed $(CHAOS_SEED))
 
+counted:
+	$(call build,release,counted)
+	@build/release/tests/counted --schedules $(SCHEDULES)
+
 wan:
 	$(call build,release,chaos example_cluster hooke_program)
 	@tests/chaos/wan.sh build/release $(MNIST)
@@ -208,4 +215,4 @@ clean:
         bench-estimator bench-data bench-files bench-exchange bench-threads \
         bench-start bench-python kill-test-python \
         bench-compare bench-record fuzz \
-        bench-accuracy bench-tables soak-elastic kill-test resume-test docs chaos wan ci-full install clean
+        bench-accuracy bench-tables soak-elastic kill-test resume-test docs chaos counted wan ci-full install clean
