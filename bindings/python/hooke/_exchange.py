@@ -249,6 +249,11 @@ class Exchange:
 
     # ---- calls
 
+    @property
+    def center(self) -> ctypes.c_void_p:
+        """The library's handle."""
+        return self._center
+
     def is_mine(self) -> bool:
         return os.getpid() == self._pid
 

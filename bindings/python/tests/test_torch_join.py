@@ -1,4 +1,5 @@
 """The hooks, and everything that people do with optimizers."""
+import contextlib
 import copy
 import gc
 import os
@@ -327,7 +328,7 @@ def test_sampler(center):
     for epoch in range(2):
         orders = []
         for w in ws:
-            s = w.sampler(ds, seed=5)
+            s = w.sampler(ds, seed=5, share="sharded")
             s.set_epoch(epoch)
             loader = DataLoader(ds, batch_size=10, sampler=s)
             orders.append(torch.cat([b for (b,) in loader]).tolist())
@@ -336,10 +337,10 @@ def test_sampler(center):
         seen.append(orders)
     assert seen[0] != seen[1]
     alone = joined(center, net(), None)
-    assert sorted(alone.sampler(ds)) == list(range(103))
+    assert sorted(alone.sampler(ds, share="sharded")) == list(range(103))
     with pytest.warns(UserWarning, match="worker 3 of 3"):
         alone._exchange.options.workers = 3
-        alone.sampler(ds)
+        alone.sampler(ds, share="sharded")
     for w in [*ws, alone]:
         w.leave()
 
@@ -347,14 +348,90 @@ def test_sampler(center):
 def test_sampler_goes_on(center):
     ds = list(range(50))
     with joined(center, net(), None) as w:
-        s = w.sampler(ds)
+        s = w.sampler(ds, share="sharded")
         it = iter(s)
         done = [next(it) for _ in range(20)]
         state = w.state_dict()
         rest = list(it)
-        other = w.sampler(ds)
+        other = w.sampler(ds, share="sharded")
         w.load_state_dict(state)
         assert list(other) == rest and sorted(done + rest) == ds
+
+
+def lease(center, **more):
+    """A worker that trains on numbers, one of which is a batch of its own."""
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+    w = joined(center, model, optimizer, period=2, **more)
+
+    def train_on(x):
+        model(x.float().reshape(-1, 1)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return w, train_on
+
+
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_leased(center, ahead):
+    """Every example once an epoch, shared by whoever is there; what a worker
+    that leaves has not used is somebody else's."""
+    ds = TensorDataset(torch.arange(203))
+    seen = [[], []]
+    with contextlib.ExitStack() as stack:
+        both = [stack.enter_context(w) and (w, step)
+                for w, step in (lease(center, workers=2) for _ in range(2))]
+        loaders = [DataLoader(ds, batch_size=5, num_workers=ahead,
+                              sampler=w.sampler(ds, seed=5)) for w, _ in both]
+        for _ in range(2):
+            its = [iter(ld) for ld in loaders]
+            epochs = [w._sampler.epoch for w, _ in both]
+            live = [0, 1]
+            while live:
+                i = live[len(seen[epochs[live[0]]]) % len(live)]
+                batch = next(its[i], None)
+                if batch is None:
+                    live.remove(i)
+                    continue
+                both[i][1](batch[0])
+                seen[epochs[i]] += batch[0].tolist()
+    assert sorted(seen[0]) == list(range(203))
+    assert sorted(seen[1]) == list(range(203)) and seen[0] != seen[1]
+
+
+def test_leased_goes_back(center):
+    ds = TensorDataset(torch.arange(160))
+    seen = []
+    w, step = lease(center)
+    with w:
+        for (x,) in DataLoader(ds, batch_size=4, sampler=w.sampler(ds)):
+            step(x)
+            seen += x.tolist()
+            if len(seen) == 44:
+                break
+        state = w.state_dict()["sampler"]
+        assert state["epoch"] == 0 and state["lease"]
+    w, step = lease(center)
+    with w:
+        for (x,) in DataLoader(ds, batch_size=4, sampler=w.sampler(ds)):
+            step(x)
+            seen += x.tolist()
+    assert sorted(seen) == list(range(160))
+
+
+def test_leased_refuses(center):
+    w, _ = lease(center)
+    with w:
+        w.sampler(range(10))
+        with pytest.raises(hooke.HookeError, match="10 and 000000000000000a"):
+            w.sampler(range(11))
+        w.sampler(range(11), name="other")
+        with pytest.raises(hooke.HookeError, match="'sharded'"):
+            w.sampler(range(10), share="halved")
+    with hooke.start_center(method="diloco") as c:
+        w = joined(c, net(), None)
+        assert isinstance(w.sampler(range(10)), hooke.ShareSampler)
+        w.leave()
 
 
 @pytest.mark.parametrize("compression", ["none", "int8"])

@@ -20,8 +20,8 @@ from .._keys import generate_key
 from ._center import center_state_dict, load, save, spawn
 from ._items import Share, ShareFn
 from ._join import TorchWorker, join
-from ._sampler import ShareSampler
+from ._sampler import LeasedSampler, ShareSampler
 
-__all__ = ["Center", "HookeError", "Share", "ShareFn", "ShareSampler", "Stats",
-           "TorchWorker", "center_state_dict", "generate_key", "join", "load",
-           "save", "spawn", "start_center"]
+__all__ = ["Center", "HookeError", "LeasedSampler", "Share", "ShareFn",
+           "ShareSampler", "Stats", "TorchWorker", "center_state_dict",
+           "generate_key", "join", "load", "save", "spawn", "start_center"]

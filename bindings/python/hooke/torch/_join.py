@@ -5,7 +5,7 @@ import logging
 import os
 import time
 import warnings
-from typing import Any, Callable, Optional, Sequence, Sized
+from typing import Any, Callable, Optional, Sequence, Sized, Union
 
 import torch
 from torch import Tensor, nn
@@ -13,14 +13,17 @@ from torch import Tensor, nn
 from .._errors import HookeError
 from .._exchange import Exchange, Layout, Stats
 from .._options import Addresses, KeyLike, Options
+from .._ranges import Ranges
 from .._thread import Call
 from .._worker import Worker
 from ._group import Mesh, group_of, mesh_of
 from ._items import ShareFn, collect, moments
-from ._sampler import ShareSampler
+from ._sampler import LeasedSampler, ShareSampler
 from ._values import Values
 
 log = logging.getLogger("hooke")
+
+Sampler = Union[LeasedSampler, ShareSampler]
 
 GRADIENTS = ("agn", "drop_stale")  # methods that send them
 ROUNDS = ("elastic_sync", "model_average", "local_sgd", "slowmo", "bmuf",
@@ -121,7 +124,7 @@ class TorchWorker(Worker):
         self._pending: Optional[Call] = None
         self._pending_step = -1
         self._handles: list[Any] = []
-        self._sampler: Optional[ShareSampler] = None
+        self._sampler: Optional[Sampler] = None
         self._exchanges_before = 0
         if mesh is not None:
             self._pick_center(options, mesh)
@@ -273,6 +276,8 @@ class TorchWorker(Worker):
         self._count(steps)
 
     def _count(self, steps: int) -> None:
+        if isinstance(self._sampler, LeasedSampler):
+            self._sampler.stepped()
         self._since += steps
         self._steps += steps
         if self._pending is not None:
@@ -382,6 +387,8 @@ class TorchWorker(Worker):
         self._settle()
         if self._since > 0 and self.method not in ROUNDS:
             self._in_place()
+        if isinstance(self._sampler, LeasedSampler) and not self.finished:
+            self._sampler.give_back()
 
     def leave(self) -> None:
         """Leaves the center; a second time does nothing."""
@@ -399,25 +406,46 @@ class TorchWorker(Worker):
 
     # ---- data
 
-    def sampler(self, dataset: Sized, *, shuffle: bool = True, seed: int = 0
-                ) -> ShareSampler:
-        """This worker's share of a dataset, for a DataLoader: the order follows
-        from seed and epoch, shares from the number of workers (``workers=`` of
-        join). Without it every worker goes over all of it, in an order of its
-        own."""
+    def sampler(self, dataset: Sized, *, shuffle: bool = True, seed: int = 0,
+                share: Optional[str] = None, name: str = "data") -> Sampler:
+        """This worker's part of a dataset, for a DataLoader. share:
+
+        ``"leased"``   the center lends ranges to whoever asks: every example
+                       once an epoch, whoever comes, goes or dies. The default,
+                       except with several ranks, and for methods with rounds
+        ``"sharded"``  by the number of workers (``workers=`` of join); without
+                       it every worker goes over all of it, in an order of its
+                       own
+
+        The order follows from the epoch and the seed; leased, the first
+        worker's. name: of the set, where a run has several."""
+        usual = self._group.alone and self.method not in ROUNDS
+        if share not in (None, "leased", "sharded"):
+            raise HookeError(f"share={share!r}; there are 'leased' and "
+                             "'sharded'")
+        if share == "leased" and not self._group.alone:
+            raise HookeError("share='leased' is for workers of one rank")
+        if share == "leased" or (share is None and usual):
+            self._sampler = LeasedSampler(
+                Ranges(self._exchange, name, len(dataset), seed), dataset,
+                shuffle=shuffle, workers=self._exchange.options.workers or 1)
+        else:
+            self._sampler = self._share(dataset, shuffle, seed)
+        return self._sampler
+
+    def _share(self, dataset: Sized, shuffle: bool, seed: int) -> ShareSampler:
         workers = self._exchange.options.workers
         part = self.id if workers is not None else 0
         if workers is None:
             seed += self.id
         elif self.id >= workers:
             warnings.warn(f"worker {self.id} of {workers} shares its part with "
-                          f"worker {self.id % workers}", stacklevel=2)
+                          f"worker {self.id % workers}", stacklevel=3)
             part = self.id % workers
         ranks = self._group.size
-        self._sampler = ShareSampler(
+        return ShareSampler(
             dataset, part * ranks + self._group.rank, (workers or 1) * ranks,
             shuffle=shuffle, seed=seed)
-        return self._sampler
 
     # ---- checkpoints
 
