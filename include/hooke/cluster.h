@@ -304,6 +304,8 @@ HK_API hk_status hk_center_use_range(hk_center *c, int32_t worker, uint64_t id);
 // The first `used` examples of a range were used, and exchanged; the others are
 // for somebody else. HK_RANGE_ALL: it counts at once. One that is somebody
 // else's already, because this worker was silent for too long, is no failure.
+// id 0: all that this worker holds; of hk_center_use_range what still waits for
+// an exchange counts, the rest is unused.
 HK_API hk_status hk_center_return_range(hk_center *c, int32_t worker,
                                         uint64_t id, int64_t used,
                                         int64_t wait_ms);

@@ -42,10 +42,6 @@ bool hki_server_note(hk_center_server *s, size_t i,
 // Can it lend ranges of data: is it of hk_center_connect, and does nobody have
 // to wait for workers that do?
 bool hki_center_lends(const hk_center *c);
-// The ranges of hk_center_use_range that wait for an exchange count now: the
-// center has seen what came of them. Whatever else the worker holds goes back.
-hk_status hki_center_return_all(hk_center *c, int32_t worker, int64_t wait_ms);
-
 // Has the run been ended, by what the last contact or heartbeat said?
 bool hki_center_finished(const hk_center *c);
 // Can every shard be reached, as far as is known?

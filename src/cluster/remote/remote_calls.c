@@ -105,24 +105,6 @@ hk_status hk_center_take_range(hk_center *c, int32_t worker, uint32_t set,
     return HK_OK;
 }
 
-hk_status hk_center_return_range(hk_center *c, int32_t worker, uint64_t id,
-                                 int64_t used, int64_t wait_ms) {
-    HKI_TRY(check_id(worker));
-    const hki_msg_call m = {.op = HKI_CALL_GIVE_BACK,
-                            .worker = (uint32_t)worker,
-                            .range = id,
-                            .used = used};
-    hki_msg_result r;
-    HKI_TRY(hki_center_call(c, &m, "take a range of data back",
-                            hki_deadline(wait_ms), &r));
-    if (r.status != HK_OK)
-        hki_log(((hki_remote *)c)->context, HK_LOG_WARNING,
-                "worker %d was silent for longer than its lease: somebody else "
-                "has range %llu of the data, too",
-                worker, (unsigned long long)id);
-    return HK_OK;
-}
-
 bool hki_center_lends(const hk_center *c) {
     return hki_remote_of(c) != NULL &&
            (c->method->flags & HKI_METHOD_ROUND) == 0;
@@ -173,16 +155,30 @@ static bool pop_used(hki_remote *r, uint32_t worker, uint64_t *id) {
     return any;
 }
 
-hk_status hki_center_return_all(hk_center *c, int32_t worker, int64_t wait_ms) {
+static hk_status return_one(hk_center *c, int32_t worker, uint64_t id,
+                            int64_t used, int64_t wait_ms) {
+    const hki_msg_call m = {.op = HKI_CALL_GIVE_BACK,
+                            .worker = (uint32_t)worker,
+                            .range = id,
+                            .used = used};
+    hki_msg_result r;
+    HKI_TRY(hki_center_call(c, &m, "take a range of data back",
+                            hki_deadline(wait_ms), &r));
+    if (r.status != HK_OK)
+        hki_log(((hki_remote *)c)->context, HK_LOG_WARNING,
+                "worker %d was silent for longer than its lease: somebody else "
+                "has range %llu of the data, too",
+                worker, (unsigned long long)id);
+    return HK_OK;
+}
+
+hk_status hk_center_return_range(hk_center *c, int32_t worker, uint64_t id,
+                                 int64_t used, int64_t wait_ms) {
     hki_remote *r;
-    hki_msg_result result;
-    uint64_t id;
+    uint64_t waits;
     HKI_TRY(check_id(worker));
-    HKI_TRY(hki_remote_get(c, "return_ranges", &r));
-    while (pop_used(r, (uint32_t)worker, &id))
-        HKI_TRY(hk_center_return_range(c, worker, id, HK_RANGE_ALL, wait_ms));
-    const hki_msg_call rest = {.op = HKI_CALL_GIVE_BACK,
-                               .worker = (uint32_t)worker};
-    return hki_center_call(c, &rest, "take all ranges of data back",
-                           hki_deadline(wait_ms), &result);
+    HKI_TRY(hki_remote_get(c, "return_range", &r));
+    while (id == 0 && pop_used(r, (uint32_t)worker, &waits))
+        HKI_TRY(return_one(c, worker, waits, HK_RANGE_ALL, wait_ms));
+    return return_one(c, worker, id, used, wait_ms);
 }

@@ -127,7 +127,7 @@ static hk_status return_all(hki_lent *t) {
         HKI_TRY(
             hk_center_return_range(t->center, t->worker, id, used, RETURN_MS));
     // And what came with an answer that nobody has seen.
-    return hki_center_return_all(t->center, t->worker, RETURN_MS);
+    return hk_center_return_range(t->center, t->worker, 0, 0, RETURN_MS);
 }
 
 hk_status hki_lent_return(hki_lent *t) {
