@@ -391,17 +391,14 @@ static bool shares_as(const data_user *u, const char *how, bool usual) {
     return t ? strcmp(tree_text(t, ""), how) == 0 : usual;
 }
 
-// Workers read what they were lent and nothing else, where that is possible. A
-// set of fewer parts than workers would leave some without; what is cached is
-// the same in every epoch.
+// Workers read what they were lent and nothing else, where that is possible.
+// What is cached is the same in every epoch.
 static bool is_leased(const data_user *u, const hk_dataset *d,
                       const hk_input_call *call) {
-    const int64_t units = call->lender ? hk_dataset_units(d) : -1;
-    const bool cached =
-        strcmp(tree_text(data_get(u, "cache"), "none"), "none") != 0;
-    return call->lender &&
-           shares_as(u, "leased",
-                     units > 0 && units >= (int64_t)call->workers && !cached);
+    const char *cache = tree_text(data_get(u, "cache"), "none");
+    const bool usual =
+        hk_lender_divides(call->lender, d) && strcmp(cache, "none") == 0;
+    return call->lender && shares_as(u, "leased", usual);
 }
 
 // In memory each worker keeps its own share; a file holds all of it.
