@@ -245,7 +245,7 @@ static hk_status train_batch(hki_loop *l, hki_worker *w, int64_t batch) {
         hki_loop_stop(l, HK_STOP_HOOK);
     if (s == HK_OK) {
         atomic_fetch_add(&l->examples, batch);
-        return hki_lent_use(&intake_of(l, w)->lent, batch);
+        return hki_borrowed_use(&intake_of(l, w)->lent, batch);
     }
     return s;
 }
@@ -306,7 +306,7 @@ static hk_status last_exchange(hki_loop *l, hki_worker *w, bool rounds) {
 static hk_status return_ranges(hki_loop *l, hki_worker *w) {
     hki_intake *const t = intake_of(l, w);
     hki_intake_rewind(t);
-    return hki_elastic_since(w->elastic) == 0 ? hki_lent_return(&t->lent)
+    return hki_elastic_since(w->elastic) == 0 ? hki_borrowed_return(&t->lent)
                                               : HK_OK;
 }
 
@@ -316,13 +316,13 @@ static hk_status return_ranges(hki_loop *l, hki_worker *w) {
 static hk_status wait_for_data(hki_loop *l, hki_worker *w) {
     hki_intake *const t = intake_of(l, w);
     do {
-        if (hki_lent_is_over(&t->lent))
+        if (hki_borrowed_is_over(&t->lent))
             return HK_E_END;
         HKI_TRY(last_exchange(l, w, false));
     } while (hki_elastic_since(w->elastic) > 0 && !hki_nap(l->e->ctx, AWAY_MS));
-    hki_lent_drain(&t->lent);
+    hki_borrowed_drain(&t->lent);
     HKI_TRY(return_ranges(l, w));
-    return hki_lent_wait(&t->lent);
+    return hki_borrowed_wait(&t->lent);
 }
 
 // ---- one worker -------------------------------------------------------------
@@ -349,7 +349,7 @@ static hk_status steps(hki_loop *l, hki_worker *w, hk_run *run) {
             continue;
         if (l->use_tickets)
             atomic_fetch_add(&l->tickets, 1);
-        if (s == HK_E_END && hki_lent_is_open(&intake_of(l, w)->lent))
+        if (s == HK_E_END && hki_borrowed_is_open(&intake_of(l, w)->lent))
             s = wait_for_data(l, w);
         if (s == HK_OK)
             continue;
@@ -396,7 +396,8 @@ static hk_status join(hki_loop *l, hki_worker *w) {
     HKI_TRY(hki_worker_join(w));
     if (w->elastic != NULL) {
         hki_elastic_rest(w->elastic, false); // everybody, before the first step
-        hki_lent_tie(&intake_of(l, w)->lent, hki_elastic_worker(w->elastic));
+        hki_borrowed_tie(&intake_of(l, w)->lent,
+                         hki_elastic_worker(w->elastic));
     }
     pthread_mutex_lock(&l->lock); // one reader of the checkpoint at a time
     const hk_status s = hki_snapshot_restore_worker(w);
@@ -426,7 +427,7 @@ static hk_status part(hki_loop *l, hki_worker *w, hk_status s) {
     hk_status last = HK_OK;
     if (is_remote ? well && !rounds : ended)
         last = last_exchange(l, w, rounds);
-    if (well && last == HK_OK && hki_lent_is_open(&intake_of(l, w)->lent))
+    if (well && last == HK_OK && hki_borrowed_is_open(&intake_of(l, w)->lent))
         last = return_ranges(l, w);
     const bool seat = l->coupled && s != HK_OK;
     const bool stays =

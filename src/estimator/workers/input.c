@@ -213,7 +213,7 @@ static void close_intake(hki_intake *t) {
     hki_intake_rewind(t);
     hk_dataset_release(t->dataset);
     t->dataset = NULL;
-    hki_lent_deinit(&t->lent);
+    hki_borrowed_deinit(&t->lent);
     hki_lender_deinit(&t->lender);
 }
 
@@ -306,7 +306,8 @@ static hk_status open_intake(hk_estimator *e, const hk_source *in,
                              int64_t epochs, hki_intake *t) {
     const hk_run_config *const c = &e->config.c;
     t->e = e;
-    HKI_TRY(hki_lent_init(&t->lent, c, in->name, epochs, t->id, &t->lender));
+    HKI_TRY(
+        hki_borrowed_init(&t->lent, c, in->name, epochs, t->id, &t->lender));
     t->lent.context = e->ctx;
     // A share is for those who know their number.
     const bool lends = has_others(c) && (t->lender.take != NULL ||

@@ -2,7 +2,7 @@
 #ifndef HKI_ESTIMATOR_INPUT_H
 #define HKI_ESTIMATOR_INPUT_H
 #include "estimator/model/model_spec.h"
-#include "estimator/workers/lent.h"
+#include "estimator/workers/borrowed.h"
 #include "hooke/run_config.h"
 
 hk_status hki_source_check(const hk_source *in, hk_source *out);
@@ -47,7 +47,7 @@ typedef struct hki_intake {
     hk_estimator *e;
     uint32_t id; // of the worker, over all processes
     hk_lender lender;
-    hki_lent lent; // where a center lends the data
+    hki_borrowed lent; // where a center lends the data
     hk_dataset *dataset;
     hk_iter *iter;             // NULL: of lent data, before its first batch
     const hk_element *pending; // looked at, not used yet

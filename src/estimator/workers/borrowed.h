@@ -1,13 +1,13 @@
-// estimator/workers/lent.h - data that a center lends to a worker: taken by the
-// reader as it goes, counted with the worker's exchanges, given back at its
+// estimator/workers/borrowed.h - data that a center lends to a worker: taken by
+// the reader as it goes, counted with the worker's exchanges, given back at its
 // end.
-#ifndef HKI_ESTIMATOR_LENT_H
-#define HKI_ESTIMATOR_LENT_H
+#ifndef HKI_ESTIMATOR_BORROWED_H
+#define HKI_ESTIMATOR_BORROWED_H
 #include "data/data.h"
 #include "elastic/elastic.h"
 #include "hooke/run_config.h"
 
-typedef struct hki_lent {
+typedef struct hki_borrowed {
     hk_center *center; // borrowed; NULL: shares
     hk_context *context;
     hk_lender *lender;
@@ -22,30 +22,31 @@ typedef struct hki_lent {
     _Atomic bool over; // all of the data is used, or the run at its end
     hki_lease next;    // taken, for the reader; id 0: none
     int64_t next_used;
-} hki_lent;
+} hki_borrowed;
 
 // Fills the lender: of the run's center where that can lend, of shares
 // otherwise. name: of the source; epochs 0: no end; id: the worker's.
-hk_status hki_lent_init(hki_lent *t, const hk_run_config *c, const char *name,
-                        int64_t epochs, uint32_t id, hk_lender *lender);
-void hki_lent_deinit(hki_lent *t);
+hk_status hki_borrowed_init(hki_borrowed *t, const hk_run_config *c,
+                            const char *name, int64_t epochs, uint32_t id,
+                            hk_lender *lender);
+void hki_borrowed_deinit(hki_borrowed *t);
 // The worker has joined.
-void hki_lent_tie(hki_lent *t, int32_t worker);
-static inline bool hki_lent_is_open(const hki_lent *t) {
+void hki_borrowed_tie(hki_borrowed *t, int32_t worker);
+static inline bool hki_borrowed_is_open(const hki_borrowed *t) {
     return t->center != NULL && t->lender->is_used;
 }
-static inline bool hki_lent_is_over(const hki_lent *t) {
+static inline bool hki_borrowed_is_over(const hki_borrowed *t) {
     return t->over;
 }
 // The trainer has used n more examples. Nothing is done for shares.
-hk_status hki_lent_use(hki_lent *t, int64_t n);
+hk_status hki_borrowed_use(hki_borrowed *t, int64_t n);
 // Everything that was read has been used: the reader was at its end.
-void hki_lent_drain(hki_lent *t);
+void hki_borrowed_drain(hki_borrowed *t);
 // Gives everything back; nobody reads any more. What was used counts: the
 // center has seen it. A center that is away or at its end is no failure.
-hk_status hki_lent_return(hki_lent *t);
+hk_status hki_borrowed_return(hki_borrowed *t);
 // Waits until there is something to read again. HK_E_END: all is used;
 // HK_E_CANCELLED.
-hk_status hki_lent_wait(hki_lent *t);
+hk_status hki_borrowed_wait(hki_borrowed *t);
 
-#endif // HKI_ESTIMATOR_LENT_H
+#endif // HKI_ESTIMATOR_BORROWED_H

@@ -1,5 +1,5 @@
-// lent.c - ranges of data between a center, a reader and a trainer.
-#include "estimator/workers/lent.h"
+// borrowed.c - ranges of data between a center, a reader and a trainer.
+#include "estimator/workers/borrowed.h"
 #include "cluster/cluster.h"
 
 #define DECLARE_MS 60000
@@ -11,7 +11,7 @@
 
 // ---- the reader's end -------------------------------------------------------
 
-static hk_status name_set(hki_lent *t) {
+static hk_status name_set(hki_borrowed *t) {
     const hk_lent_set what = {.name = t->name,
                               .fingerprint = t->fingerprint,
                               .seed = t->seed,
@@ -24,7 +24,7 @@ static hk_status name_set(hki_lent *t) {
 
 static hk_status declare(void *user, uint64_t fingerprint, int64_t units,
                          uint64_t *seed) {
-    hki_lent *const t = user;
+    hki_borrowed *const t = user;
     t->fingerprint = fingerprint;
     t->units = units;
     t->seed = *seed;
@@ -34,7 +34,7 @@ static hk_status declare(void *user, uint64_t fingerprint, int64_t units,
 }
 
 // A center that does not answer is waited for, for a while.
-static hk_status no_answer(hki_lent *t) {
+static hk_status no_answer(hki_borrowed *t) {
     const int64_t now = hki_now_ns();
     if (t->since_ns == 0)
         t->since_ns = now;
@@ -45,7 +45,7 @@ static hk_status no_answer(hki_lent *t) {
                     t->worker, AWAY_MS / 1000);
 }
 
-static hk_status ask(hki_lent *t, hk_range *r) {
+static hk_status ask(hki_borrowed *t, hk_range *r) {
     hk_status s =
         hk_center_take_range(t->center, t->worker, t->set, TAKE_MS, r);
     if (s == HK_E_NOT_FOUND) { // a center that has started anew
@@ -58,7 +58,7 @@ static hk_status ask(hki_lent *t, hk_range *r) {
 }
 
 static hk_status take(void *user, hki_lease *out, int64_t *used) {
-    hki_lent *const t = user;
+    hki_borrowed *const t = user;
     hk_range r;
     if (t->next.id != 0) {
         *out = t->next;
@@ -87,12 +87,13 @@ static bool go_in_step(const hk_run_config *c) {
            (m != NULL && (m->flags & HKI_METHOD_ROUND) != 0);
 }
 
-hk_status hki_lent_init(hki_lent *t, const hk_run_config *c, const char *name,
-                        int64_t epochs, uint32_t id, hk_lender *lender) {
-    *t = (hki_lent){.lender = lender,
-                    .worker = -1,
-                    .epochs = epochs > 0 ? epochs : -1,
-                    .workers = c->all_workers};
+hk_status hki_borrowed_init(hki_borrowed *t, const hk_run_config *c,
+                            const char *name, int64_t epochs, uint32_t id,
+                            hk_lender *lender) {
+    *t = (hki_borrowed){.lender = lender,
+                        .worker = -1,
+                        .epochs = epochs > 0 ? epochs : -1,
+                        .workers = c->all_workers};
     *lender = (hk_lender){.part = id,
                           .parts = HKI_MAX(c->all_workers, 1u),
                           .even = go_in_step(c)};
@@ -106,19 +107,19 @@ hk_status hki_lent_init(hki_lent *t, const hk_run_config *c, const char *name,
     return hki_lender_init(lender);
 }
 
-void hki_lent_deinit(hki_lent *t) {
-    *t = (hki_lent){.worker = -1};
+void hki_borrowed_deinit(hki_borrowed *t) {
+    *t = (hki_borrowed){.worker = -1};
 }
 
-void hki_lent_tie(hki_lent *t, int32_t worker) {
+void hki_borrowed_tie(hki_borrowed *t, int32_t worker) {
     t->worker = worker;
 }
 
 // ---- the trainer's end ------------------------------------------------------
 
-hk_status hki_lent_use(hki_lent *t, int64_t n) {
+hk_status hki_borrowed_use(hki_borrowed *t, int64_t n) {
     uint64_t id;
-    if (!hki_lent_is_open(t))
+    if (!hki_borrowed_is_open(t))
         return HK_OK;
     hki_lender_use(t->lender, n);
     while (hki_lender_finished(t->lender, &id))
@@ -126,11 +127,11 @@ hk_status hki_lent_use(hki_lent *t, int64_t n) {
     return HK_OK;
 }
 
-void hki_lent_drain(hki_lent *t) {
+void hki_borrowed_drain(hki_borrowed *t) {
     hki_lender_use(t->lender, INT64_MAX);
 }
 
-static hk_status return_all(hki_lent *t) {
+static hk_status return_all(hki_borrowed *t) {
     uint64_t id;
     int64_t used;
     while (hki_lender_release(t->lender, &id, &used))
@@ -140,7 +141,7 @@ static hk_status return_all(hki_lent *t) {
     return hk_center_return_range(t->center, t->worker, 0, 0, RETURN_MS);
 }
 
-hk_status hki_lent_return(hki_lent *t) {
+hk_status hki_borrowed_return(hki_borrowed *t) {
     t->next.id = 0;
     if (hki_center_finished(t->center))
         return HK_OK;
@@ -152,7 +153,7 @@ hk_status hki_lent_return(hki_lent *t) {
     return HK_OK;
 }
 
-hk_status hki_lent_wait(hki_lent *t) {
+hk_status hki_borrowed_wait(hki_borrowed *t) {
     for (int64_t pause = LEAST_PAUSE_MS;;
          pause = HKI_MIN(2 * pause, MOST_PAUSE_MS)) {
         const hk_status s = take(t, &t->next, &t->next_used);
