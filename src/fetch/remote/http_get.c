@@ -508,9 +508,9 @@ static CURLcode set_attempt(hki_http *h, attempt *a, struct curl_slist *lines) {
     const int64_t left_ms = (a->deadline_ns - hki_now_ns()) / 1000000;
     char range[64];
     CURLcode r = CURLE_OK;
-    snprintf(range, sizeof range, "%llu-%llu",
-             (unsigned long long)(p->offset + p->got),
-             (unsigned long long)(p->offset + p->size - 1));
+    const unsigned long long first = p->offset + p->got,
+                             last = p->offset + p->size - 1;
+    snprintf(range, sizeof range, "%llu-%llu", first, last);
     if (!p->whole)
         SET(CURLOPT_RANGE, range);
     SET(CURLOPT_HTTPHEADER, lines);
