@@ -422,6 +422,17 @@ static void elastic_options(void **state) {
     compare(&s);
 }
 
+static void moments_in_bf16_are_refused(void **state) {
+    (void)state;
+    setting s = plain("bf16", HK_OPT_ADAM);
+    s.optimizer.bf16_moments = 1;
+    run *const r = open_run(&s, "apart");
+    fill_inputs(r, 0);
+    assert_status(hk_trainer_step(r->trainer, NULL), HK_E_UNSUPPORTED);
+    hk_trainer_destroy(r->trainer);
+    close_run(r);
+}
+
 // ---- recorded runs ----------------------------------------------------------
 
 static void run_on(hk_session *s, float *out) {
@@ -528,6 +539,7 @@ int main(void) {
         cmocka_unit_test(averages_hooks_and_pairs),
         cmocka_unit_test(methods),
         cmocka_unit_test(elastic_options),
+        cmocka_unit_test(moments_in_bf16_are_refused),
         cmocka_unit_test(recorded_runs),
         cmocka_unit_test(touching_is_noticed),
     };

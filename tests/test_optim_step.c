@@ -889,6 +889,171 @@ static void test_allocation_failures(void **state) {
     free_model(&m);
 }
 
+// ---- moments in bf16 ----------------------------------------------------------
+
+#define BF16_N 5000
+
+static hk_optimizer *bf16_optimizer(hk_layout *l, hk_optimizer_kind kind,
+                                    uint32_t threads, uint32_t bf16) {
+    hk_optimizer_options o;
+    hk_optimizer_options_init(&o, sizeof o, kind);
+    o.threads = threads;
+    o.learning_rate = 0.01;
+    o.bf16_moments = bf16;
+    hk_optimizer *out;
+    assert_ok(hk_optimizer_create(&o, l, &out));
+    return out;
+}
+
+static hk_layout *bf16_layout(void) {
+    const hk_layout_item items[] = {
+        {.name = "w",
+         .shape = hk_shape_make(1, (int64_t[]){BF16_N}),
+         .dtype = HK_F32,
+         .kind = HK_TRAINABLE},
+        {.name = "t",
+         .shape = hk_shape_make(2, (int64_t[]){50, 16}),
+         .dtype = HK_F32,
+         .kind = HK_TRAINABLE,
+         .sparse = 1}};
+    hk_layout *l;
+    assert_ok(hk_layout_create(items, HKI_COUNT(items), &l));
+    return l;
+}
+
+static void assert_same_bytes(hk_optimizer *a, hk_optimizer *b) {
+    size_t n, m;
+    assert_ok(hk_optimizer_save(a, NULL, 0, &n));
+    unsigned char *const bytes = malloc(2 * n);
+    assert_ok(hk_optimizer_save(a, bytes, n, &n));
+    assert_ok(hk_optimizer_save(b, bytes + n, n, &m));
+    assert_int_equal(n, m);
+    assert_memory_equal(bytes, bytes + n, n);
+    free(bytes);
+}
+
+// Changes of 0.001 of a moment, below half of bf16's last bit, add up: rounded
+// to nearest v would stand still at a third of where it goes. Every value is
+// one that bf16 has.
+static void test_bf16_adds_up(void **state) {
+    (void)state;
+    hk_layout *const l = bf16_layout();
+    const int64_t n = hki_layout_train(l);
+    hk_optimizer *const half = bf16_optimizer(l, HK_OPT_ADAM, 1, 1);
+    hk_optimizer *const full = bf16_optimizer(l, HK_OPT_ADAM, 1, 0);
+    float *const x = calloc((size_t)n, sizeof *x);
+    float *const y = calloc((size_t)n, sizeof *y);
+    float *const g = calloc((size_t)n, sizeof *g);
+    for (int64_t i = 0; i < BF16_N; i++)
+        g[i] = 1;
+    const hk_grad_view view = {.dense = g, .n_dense = n, .scale = 1};
+    for (int step = 0; step < 2000; step++) {
+        assert_ok(hk_optimizer_apply(half, x, &view, step, NULL));
+        assert_ok(hk_optimizer_apply(full, y, &view, step, NULL));
+    }
+    float *v;
+    assert_ok(hk_optimizer_slot(half, "w", "v", &v));
+    const double end = 1 - pow(0.999, 2000);
+    double mean = 0;
+    for (int64_t i = 0; i < BF16_N; i++) {
+        uint32_t bits;
+        memcpy(&bits, &v[i], sizeof bits);
+        assert_int_equal(bits & 0xFFFF, 0);
+        assert_true(fabs((double)v[i] - end) < 0.1 * end);
+        mean += (double)v[i] / BF16_N;
+    }
+    assert_true(fabs(mean - end) < 0.002 * end);
+    assert_true(fabs((double)(x[7] - y[7])) < 0.01 * fabs((double)y[7]));
+    free(x);
+    free(y);
+    free(g);
+    hk_optimizer_destroy(half);
+    hk_optimizer_destroy(full);
+    hk_layout_release(l);
+}
+
+// One result for any number of threads, in pieces, with rows as a dense
+// gradient has them, and after a restore in the middle.
+static void test_bf16_repeats(void **state) {
+    (void)state;
+    static const hk_optimizer_kind three[] = {HK_OPT_ADAM, HK_OPT_ADAMW,
+                                              HK_OPT_LAZY_ADAM};
+    hk_layout *const l = bf16_layout();
+    const int64_t n = hki_layout_train(l), dense = hki_layout_dense(l);
+    for (size_t k = 0; k < HKI_COUNT(three); k++) {
+        hk_optimizer *o[3];
+        float *x[3];
+        for (int i = 0; i < 3; i++) {
+            o[i] = bf16_optimizer(l, three[k], i == 1 ? 2 : 1, 1);
+            x[i] = calloc((size_t)n, sizeof **x);
+        }
+        float *const g = calloc((size_t)n, sizeof *g);
+        int64_t rows[50];
+        for (int64_t i = 0; i < n; i++)
+            g[i] = i < BF16_N || i >= dense ? sinf((float)i) : 0;
+        for (int i = 0; i < 50; i++)
+            rows[i] = 49 - i;
+        float *const reversed = calloc(50 * 16, sizeof *reversed);
+        for (int i = 0; i < 50; i++)
+            memcpy(reversed + 16 * i, g + dense + 16 * (49 - i),
+                   16 * sizeof *g);
+        const hk_sparse_grad sparse = {.entry = hk_layout_find(l, "t"),
+                                       .count = 50,
+                                       .dim = 16,
+                                       .indices = rows,
+                                       .rows = reversed};
+        const hk_grad_view all = {.dense = g, .n_dense = n, .scale = 1};
+        const hk_grad_view split = {.dense = g,
+                                    .n_dense = dense,
+                                    .sparse = &sparse,
+                                    .n_sparse = 1,
+                                    .scale = 1};
+        for (int step = 0; step < 5; step++) {
+            assert_ok(hk_optimizer_apply(o[0], x[0], &all, step, NULL));
+            assert_ok(hk_optimizer_apply(o[1], x[1], &split, step, NULL));
+            assert_ok(hk_optimizer_begin(o[2], step));
+            assert_ok(hk_optimizer_apply_range(o[2], x[2], g, dense, n, 1));
+            assert_ok(hk_optimizer_apply_range(o[2], x[2], g, 0, dense, 1));
+            assert_ok(hk_optimizer_end(o[2]));
+            size_t size;
+            assert_ok(hk_optimizer_save(o[2], NULL, 0, &size));
+            void *const bytes = malloc(size);
+            assert_ok(hk_optimizer_save(o[2], bytes, size, &size));
+            assert_ok(hk_optimizer_restore(o[2], bytes, size));
+            free(bytes);
+        }
+        for (int i = 1; i < 3; i++) {
+            assert_memory_equal(x[i], x[0], (size_t)n * sizeof *g);
+            assert_same_bytes(o[i], o[0]);
+        }
+        for (int i = 0; i < 3; i++) {
+            hk_optimizer_destroy(o[i]);
+            free(x[i]);
+        }
+        free(g);
+        free(reversed);
+    }
+    hk_layout_release(l);
+}
+
+static void test_bf16_refused(void **state) {
+    (void)state;
+    hk_layout *const l = bf16_layout();
+    hk_optimizer_options o;
+    hk_optimizer *out;
+    for (int kind = HK_OPT_GRADIENT_DESCENT; kind <= HK_OPT_LION; kind++) {
+        hk_optimizer_options_init(&o, sizeof o, (hk_optimizer_kind)kind);
+        o.bf16_moments = 2;
+        assert_int_equal(hk_optimizer_create(&o, l, &out), HK_E_INVALID_ARG);
+        o.bf16_moments = 1;
+        if (kind == HK_OPT_ADAM || kind == HK_OPT_ADAMW ||
+            kind == HK_OPT_LAZY_ADAM)
+            continue;
+        assert_int_equal(hk_optimizer_create(&o, l, &out), HK_E_UNSUPPORTED);
+    }
+    hk_layout_release(l);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threads),
@@ -910,6 +1075,9 @@ int main(void) {
         cmocka_unit_test(test_bad_schedules),
         cmocka_unit_test(test_steps_allocate_nothing),
         cmocka_unit_test(test_allocation_failures),
+        cmocka_unit_test(test_bf16_adds_up),
+        cmocka_unit_test(test_bf16_repeats),
+        cmocka_unit_test(test_bf16_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

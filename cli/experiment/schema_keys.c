@@ -164,6 +164,8 @@ const schema_key schema_keys[] = {
      "momentum, lars: the values are the point ahead"},
     {"optimizer.lookahead", SCHEMA_BOOL, "false", "",
      "momentum: gradients at x + momentum v, exchanges of x (EAMSGD)"},
+    {"optimizer.moments", SCHEMA_CHOICE, "float32", "float32|bf16",
+     "adam, adamw, lazy_adam: bf16 moves fewer bytes, for large models"},
     {"optimizer.beta1", SCHEMA_FLOAT, "the rule's", "", ""},
     {"optimizer.beta2", SCHEMA_FLOAT, "the rule's", "", ""},
     {"optimizer.epsilon", SCHEMA_FLOAT, "the rule's", "", ""},

@@ -113,6 +113,9 @@ void settings_rule(const tree *t, hk_optimizer_options *o) {
             tree_float(tree_get(t, fields[i].name), *fields[i].place);
     o->use_nesterov = tree_bool(tree_get(t, "nesterov"), o->use_nesterov != 0);
     o->lookahead = tree_bool(tree_get(t, "lookahead"), o->lookahead != 0);
+    const tree *moments = tree_get(t, "moments");
+    if (moments != NULL)
+        o->bf16_moments = strcmp(tree_text(moments, ""), "bf16") == 0;
 }
 
 static int read_optimizer(const tree *t, settings *s) {

@@ -103,6 +103,11 @@ typedef struct hk_optimizer_options {
     // Room for sparse gradients of so many rows a table, so that steps with
     // repeated indices allocate nothing from the first one on.
     int64_t reserve_rows;
+    // Adam, AdamW, lazy Adam: 1 keeps m and v as bf16 in memory, rounded by
+    // chance so that small steps add up: fewer bytes for large models to move.
+    // Not with values on a device of its own memory.
+    uint32_t bf16_moments;
+    uint32_t reserved; // zero
 } hk_optimizer_options;
 
 // Fills *opt with the defaults of a kind.

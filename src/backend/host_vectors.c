@@ -106,9 +106,11 @@ typedef struct update_call {
 
 static hki_update update_at(const hki_update_job *j, int64_t at, const float *g,
                             const float *c, bool averaged) {
-    hki_update u = {.x = j->x + at, .g = g, .c = c};
+    hki_update u = {.x = j->x + at, .g = g, .c = c, .first = at};
+    const int64_t bytes = j->rule == HKI_K_ADAM_BF16 ? 2 : 4; // of a slot's
     for (size_t i = 0; i < HKI_MAX_SLOTS; i++)
-        u.s[i] = j->s[i] != NULL ? j->s[i] + at : NULL;
+        if (j->s[i] != NULL)
+            u.s[i] = (float *)(void *)((char *)j->s[i] + at * bytes);
     if (averaged && j->ema != NULL)
         u.ema = j->ema + at;
     return u;

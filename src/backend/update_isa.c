@@ -136,6 +136,46 @@ INLINE void adam(ARGS) {
     }
 }
 
+// Adam whose moments are bf16, in memory alone. They are rounded up as often as
+// what is cut off is large: steps of 0.001 of a moment, below its last bit,
+// still add up. The chance comes from the step and the element's number, so
+// that it is the same in every run and for every split.
+INLINE float widen(uint16_t half) {
+    const uint32_t bits = (uint32_t)half << 16;
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+INLINE uint16_t narrow(float f, uint32_t chance) {
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return (uint16_t)((bits + chance) >> 16);
+}
+
+INLINE void adam_bf16(float *restrict x, const float *restrict g,
+                      uint16_t *restrict s0, uint16_t *restrict s1,
+                      float *restrict e, const float *k, const int64_t n,
+                      const uint32_t first, const bool ema) {
+    const float ks = k[HKI_C_SCALE], ka = k[HKI_C_EMA], kr = k[HKI_C_RATE];
+    const float q1 = k[HKI_C_Q1], q2 = k[HKI_C_Q2], eps = k[HKI_C_EPSILON];
+    const float keep = k[HKI_C_KEEP];
+    uint32_t seed;
+    memcpy(&seed, &k[HKI_C_SEED], sizeof seed);
+    (void)e, (void)ka;
+    SIMD for (int64_t i = 0; i < n; i++) {
+        uint32_t h = (first + (uint32_t)i) * UINT32_C(0x9E3779B1) ^ seed;
+        h = (h ^ h >> 15) * UINT32_C(0x85EBCA6B);
+        h ^= h >> 13;
+        const float gi = g[i] * ks, m0 = widen(s0[i]), v0 = widen(s1[i]);
+        const float m = HKI_FMA(gi - m0, q1, m0);
+        const float v = HKI_FMA(gi * gi - v0, q2, v0);
+        s0[i] = narrow(m, h & 0xFFFF);
+        s1[i] = narrow(v, h >> 16);
+        STORE(HKI_FMA(x[i], keep, -(kr * m / (sqrtf(v) + eps))));
+    }
+}
+
 // Adam with top = max(top, v) in the place of v.
 INLINE void amsgrad(ARGS) {
     COMMON;
@@ -317,6 +357,27 @@ INLINE void prefetch_row(const hki_update *u, int64_t at, int64_t dim,
         }                                                                      \
     }
 
+static void adam_bf16_dense(const hki_update *u, int64_t n) {
+    uint16_t *const m = (uint16_t *)(void *)u->s[0];
+    uint16_t *const v = (uint16_t *)(void *)u->s[1];
+    const uint32_t first = (uint32_t)u->first;
+    if (u->ema != NULL)
+        adam_bf16(u->x, u->g, m, v, u->ema, u->c, n, first, true);
+    else
+        adam_bf16(u->x, u->g, m, v, NULL, u->c, n, first, false);
+}
+
+static void adam_bf16_rows(const hki_update *u, const int64_t *indices,
+                           int64_t count, int64_t dim) {
+    uint16_t *const m = (uint16_t *)(void *)u->s[0];
+    uint16_t *const v = (uint16_t *)(void *)u->s[1];
+    for (int64_t r = 0; r < count; r++) {
+        const int64_t at = indices[r] * dim;
+        adam_bf16(u->x + at, u->g + r * dim, m + at, v + at, NULL, u->c, dim,
+                  (uint32_t)(u->first + at), false);
+    }
+}
+
 RULE(gd, 0)
 RULE(momentum, 1)
 RULE(nesterov, 1)
@@ -432,6 +493,7 @@ const hki_update_kernels HKI_ISA_NAME(hki_update_kernels_table) = {
             [HKI_K_ADAGRAD_DA] = ENTRY(adagrad_da),
             [HKI_K_ADADELTA] = ENTRY(adadelta),
             [HKI_K_ADAM] = ENTRY(adam),
+            [HKI_K_ADAM_BF16] = ENTRY(adam_bf16),
             [HKI_K_AMSGRAD] = ENTRY(amsgrad),
             [HKI_K_RMSPROP] = ENTRY(rmsprop),
             [HKI_K_RMSPROP_CENTERED] = ENTRY(rmsprop_centered),

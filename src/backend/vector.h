@@ -145,6 +145,10 @@ struct hki_place {
     hki_queue *queue;
 };
 
+// Host memory in which floats are kept as bf16, for vectors that a rule of its
+// own (HKI_K_ADAM_BF16) works on.
+extern const hki_place hki_place_packed;
+
 // A place in host memory. `what` opens messages about isa and threads (0: the
 // CPUs of this process).
 hk_status hki_place_home(hki_place *p, hk_isa isa, uint32_t threads,

@@ -29,6 +29,7 @@ enum {
     HKI_C_INVERSE_RATE, // 1 / learning rate
     HKI_C_SHRINK,       // twice Ftrl's shrinkage
     HKI_C_POWER,        // -learning_rate_power
+    HKI_C_SEED,         // bits, not a number: of roundings
     HKI_N_COEFS
 };
 
@@ -40,6 +41,7 @@ typedef struct hki_update {
     float *s[HKI_MAX_SLOTS];
     float *ema;
     const float *c; // HKI_N_COEFS
+    int64_t first;  // number of that element in its vector
 } hki_update;
 
 typedef struct hki_update_rule {
@@ -57,7 +59,8 @@ typedef enum hki_rule_kernel {
     HKI_K_ADAGRAD,
     HKI_K_ADAGRAD_DA,
     HKI_K_ADADELTA,
-    HKI_K_ADAM, // and AdamW
+    HKI_K_ADAM,      // and AdamW
+    HKI_K_ADAM_BF16, // the same with moments in bf16 (packed/)
     HKI_K_AMSGRAD,
     HKI_K_RMSPROP,
     HKI_K_RMSPROP_CENTERED,

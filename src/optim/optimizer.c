@@ -1,7 +1,7 @@
 // optimizer.c - create an optimizer, and choose what it moves.
 #include "optim/optimizer.h"
 
-HKI_NO_TAIL(hk_optimizer_options, reserve_rows);
+HKI_NO_TAIL(hk_optimizer_options, reserved);
 HKI_NO_TAIL(hk_schedule_options, warmup_shift);
 
 // ---- create -----------------------------------------------------------------
@@ -42,6 +42,7 @@ static void keep_own_hypers(hk_optimizer_options *dst,
     dst->centered = src->centered;
     dst->paper_epsilon = src->paper_epsilon;
     dst->lookahead = src->lookahead;
+    dst->bf16_moments = src->bf16_moments;
 }
 
 // A velocity is no sum of gradients: its checkpoint name is another one, so
@@ -88,6 +89,8 @@ static hk_status create_slots(hk_optimizer *o) {
     sort_slots(o);
     for (size_t i = 0; i < o->n_slots; i++)
         HKI_TRY(hki_vector_init(&o->values[i], n, slot_start(o, i)));
+    for (size_t i = 0; o->opt.bf16_moments && i < o->n_slots; i++)
+        HKI_TRY(hki_vector_follow(&o->values[i], &hki_place_packed));
     o->power[0] = (float)o->opt.beta1;
     o->power[1] = (float)o->opt.beta2;
     return HK_OK;
@@ -114,6 +117,11 @@ hk_status hki_optimizer_follow(hk_optimizer *o, const hki_place *at) {
     const hki_place *const to = at != NULL ? at : &o->home;
     if (o->at == to)
         return HK_OK;
+    if (o->opt.bf16_moments)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: bf16_moments are for values in host memory, and "
+                        "these are on a device",
+                        o->opt.name);
     for (size_t i = 0; i < o->n_slots; i++)
         HKI_TRY(hki_vector_follow(&o->values[i], at));
     o->at = to;

@@ -188,7 +188,8 @@ hk_status hk_optimizer_variables(hk_optimizer *o, hk_name_map *map) {
 static uint32_t flag_bits(const hk_optimizer *o) {
     const hk_optimizer_options *const h = &o->opt;
     return h->use_nesterov | h->centered << 1 | h->paper_epsilon << 2 |
-           (uint32_t)h->sparse_update << 3 | h->lookahead << 5;
+           (uint32_t)h->sparse_update << 3 | h->lookahead << 5 |
+           h->bf16_moments << 6;
 }
 
 static uint32_t n_hypers(const hki_rule *r) {

@@ -72,6 +72,11 @@ static void prepare_adam(PREPARE_ARGS) {
     c[HKI_C_EPSILON] =
         (float)(o->paper_epsilon ? o->epsilon * root2 : o->epsilon);
     c[HKI_C_KEEP] = decay ? (float)(1 - rate * o->weight_decay) : 1.0f;
+    // Another one at every step, and the same when a run is repeated.
+    const uint64_t seed =
+        hki_hash(hki_hash(HKI_HASH_INIT, &global_step, sizeof global_step),
+                 power, 2 * sizeof *power);
+    memcpy(&c[HKI_C_SEED], &seed, sizeof c[HKI_C_SEED]);
 }
 
 static void prepare_rmsprop(PREPARE_ARGS) {
@@ -140,7 +145,7 @@ CHOOSE(momentum, o->lookahead      ? HKI_K_LOOKAHEAD
 CHOOSE(adagrad, HKI_K_ADAGRAD)
 CHOOSE(adagrad_da, HKI_K_ADAGRAD_DA)
 CHOOSE(adadelta, HKI_K_ADADELTA)
-CHOOSE(adam, HKI_K_ADAM)
+CHOOSE(adam, o->bf16_moments ? HKI_K_ADAM_BF16 : HKI_K_ADAM)
 CHOOSE(amsgrad, HKI_K_AMSGRAD)
 CHOOSE(rmsprop, o->centered ? HKI_K_RMSPROP_CENTERED : HKI_K_RMSPROP)
 CHOOSE(ftrl, o->learning_rate_power == -0.5 ? HKI_K_FTRL : HKI_K_FTRL_POW)
@@ -401,6 +406,11 @@ hk_status hki_rule_check(const hki_rule *r, const hk_optimizer_options *o) {
         o->sparse_update == HK_SPARSE_ALL_ROWS)
         return hki_fail(HK_E_UNSUPPORTED,
                         "%s: sparse gradients move the touched rows only",
+                        r->name);
+    HKI_TRY(check_flag(r, "bf16_moments", o->bf16_moments));
+    if (o->bf16_moments && r->kernel(o) != HKI_K_ADAM_BF16)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: bf16_moments are for Adam, AdamW and lazy Adam",
                         r->name);
     return check_lookahead(r, o);
 }

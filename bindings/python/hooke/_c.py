@@ -327,6 +327,8 @@ class hk_optimizer_options(Structure):
         ("other", c_void_p),
         ("other_prefix", c_char_p),
         ("reserve_rows", c_int64),
+        ("bf16_moments", c_uint32),
+        ("reserved", c_uint32),
     ]
 
 
