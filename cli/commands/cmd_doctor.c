@@ -5,6 +5,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include "core/cli.h"
+#include "experiment/division.h"
 
 const char *cli_getenv(void *user, const char *name) {
     (void)user;
@@ -52,7 +53,8 @@ static void machine(void) {
         printf("threads      OMP_NUM_THREADS=%s bounds the kernels\n", threads);
 }
 
-static int cluster(const cli_args *a) {
+// *workers: that the cluster is to have; 0: it does not say.
+static int cluster(const cli_args *a, uint32_t *workers) {
     hk_cluster_options o;
     hk_cluster_options_init(&o, sizeof o);
     o.getenv = cli_getenv;
@@ -64,6 +66,7 @@ static int cluster(const cli_args *a) {
     }
     hk_cluster_info info;
     hk_cluster_config_get_info(c, &info);
+    *workers = info.is_local ? 0 : info.n_workers;
     if (cli_has(a, "tf-config")) {
         printf("%s\n", info.json);
     } else {
@@ -78,15 +81,33 @@ static int cluster(const cli_args *a) {
     return 0;
 }
 
+// Workers are those of the cluster, of --workers or of the experiment.
+static int data(const cli_args *a, uint32_t workers) {
+    experiment *x;
+    settings s;
+    int code = experiment_open(a, cli_operand(a, 0), &x);
+    if (!code)
+        code = settings_read(x, a, &s);
+    if (!code && !workers)
+        workers = s.config.workers ? s.config.workers : 1;
+    return code ? code : division_tell(x, workers);
+}
+
 static int run(const cli_args *a) {
+    uint32_t workers = 0;
     if (!cli_has(a, "tf-config")) {
         printf("hooke        %s\n", hk_version());
         machine();
     }
-    return cluster(a);
+    const int code = cluster(a, &workers);
+    return code || !cli_operand(a, 0) ? code : data(a, workers);
 }
 
 static const cli_option options[] = {
+    EXPERIMENT_OPTIONS,
+    CLI_OPTION("workers", 'n', CLI_COUNT, "N",
+               "workers that the data is divided among; default: those of the "
+               "experiment"),
     CLI_SWITCH(
         "tf-config", 0,
         "prints the cluster as one TF_CONFIG line, whatever described it"),
@@ -94,12 +115,16 @@ static const cli_option options[] = {
 
 const cli_command cmd_doctor = {
     .name = "doctor",
-    .operands = "",
+    .operands = "[EXPERIMENT]",
+    .max_operands = 1,
     .summary = "what was detected of machine and cluster, and what is odd",
     .about = "Shows cores, kernels, memory, limits, and which launcher "
              "(TF_CONFIG, Slurm, mpirun, torchrun, flags) describes the "
              "cluster, with the role of this process. Contradictions are "
-             "errors.",
-    .examples = "hooke doctor\nsrun -n4 hooke doctor --tf-config",
+             "errors. With an experiment also how its training data will be "
+             "divided among the workers, how many bytes each of them reads, "
+             "and what is odd about that.",
+    .examples = "hooke doctor\nhooke doctor adult --data-dir ~/data "
+                "--workers 8\nsrun -n4 hooke doctor --tf-config",
     .options = options,
     .run = run};
