@@ -5,7 +5,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 #include "core/cli.h"
-#include "experiment/division.h"
+#include "experiment/data_parts.h"
 
 const char *cli_getenv(void *user, const char *name) {
     (void)user;
@@ -90,7 +90,7 @@ static int data(const cli_args *a, uint32_t workers) {
         code = settings_read(x, a, &s);
     if (!code && !workers)
         workers = s.config.workers ? s.config.workers : 1;
-    return code ? code : division_tell(x, workers);
+    return code ? code : data_parts_tell(x, workers);
 }
 
 static int run(const cli_args *a) {

@@ -1,5 +1,5 @@
-// division.c - see division.h.
-#include "experiment/division.h"
+// data_parts.c - see data_parts.h.
+#include "experiment/data_parts.h"
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,7 +139,7 @@ static void tell(const data_user *u, const division *d, uint32_t workers) {
         tell_odd(d, workers);
 }
 
-int division_tell(const experiment *x, uint32_t workers) {
+int data_parts_tell(const experiment *x, uint32_t workers) {
     const data_user u = {.x = x, .set = "train"};
     division d = {.source = tree_text(data_get(&u, "source"), "digits")};
     printf("\ndata\n");
