@@ -115,7 +115,7 @@ PROBLEMS = {
                            sets=FASHION),
     "fashion": Problem("fashion-mnist", 0.915, 25600, 6000000, 0.001),
     "cifar": Problem("cifar10-jpeg", 0.70, 25600, 3000000, 0.01),
-    "digits-cnn": Problem("digits-cnn", 0.985, 6400, 800000, 0.001),
+    "digits-cnn": Problem("digits-cnn", 0.985, 6400, 800000, 0.002),
     "digits": Problem("digits", 0.97, 6400, 800000, 0.05),
     "adult": Problem("adult", 0.910, 3200, 800000, 0.004, 128, "auc"),
 }
