@@ -143,6 +143,7 @@ static const struct rule {
     {"adagrad", HK_OPT_ADAGRAD, 1, plain_adagrad},
     {"adamw", HK_OPT_ADAMW, 2, plain_adamw},
     {"adam_ema", HK_OPT_ADAM, 2, plain_adam_ema},
+    {"adam_bf16", HK_OPT_ADAM, 2, plain_adam}, // against moments in floats
 };
 
 // One case at a time is set up; a line that names another replaces it.
@@ -212,12 +213,14 @@ static hk_layout_info layout_info(const hk_layout *l) {
     return info;
 }
 
-static void make_optimizer(bench *b, hk_optimizer_kind kind, uint32_t threads) {
+static void make_optimizer(bench *b, hk_optimizer_kind kind, uint32_t bf16,
+                           uint32_t threads) {
     hk_optimizer_options o;
     hk_optimizer_options_init(&o, sizeof o, kind);
     o.learning_rate = 1e-3;
     o.threads = threads;
     o.reserve_rows = LOOKUPS;
+    o.bf16_moments = bf16;
     if (kind == HK_OPT_RMSPROP)
         o.momentum = 0.9;
     HK(hk_optimizer_create(&o, b->layout, &b->opt));
@@ -225,7 +228,7 @@ static void make_optimizer(bench *b, hk_optimizer_kind kind, uint32_t threads) {
 
 static void make_sparse(bench *b, uint32_t threads) {
     make_layout(b, "tables");
-    make_optimizer(b, HK_OPT_LAZY_ADAM, threads);
+    make_optimizer(b, HK_OPT_LAZY_ADAM, 0, threads);
     b->x = floats((size_t)layout_info(b->layout).n, 0.1f);
     b->rows = floats((size_t)TABLES * LOOKUPS * DIM, 0.01f);
     const size_t n = (size_t)BATCHES * TABLES * LOOKUPS;
@@ -252,7 +255,8 @@ static void make_dense(bench *b, const char *name, int hooke,
     const int has_ema = strcmp(b->rule->name, "adam_ema") == 0;
     if (hooke) {
         b->x = floats(n, 0.1f);
-        make_optimizer(b, b->rule->kind, threads);
+        make_optimizer(b, b->rule->kind,
+                       strcmp(b->rule->name, "adam_bf16") == 0, threads);
         hk_ema_options o;
         hk_ema_options_init(&o, sizeof o);
         o.threads = threads;

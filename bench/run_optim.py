@@ -38,6 +38,7 @@ CASES = {
     "adamw_25m": (None, 1.15),
     "adam_ema_536k": (None, 1.15),
     "adam_ema_25m": (None, 1.15),
+    "adam_bf16_25m": (None, 1.2),
     "lazy_adam": (6.0, None),
 }
 VERSION = "import torch; print('torch', torch.__version__)"
@@ -73,8 +74,9 @@ def measure(hooke, peer, case, threads, rounds):
     if peer is not None and case == "lazy_adam":
         sides["peer"] = (peer, case)
     elif peer is not None:
-        sides["peer"] = (peer, case + ":single")
-        sides["foreach"] = (peer, case + ":foreach")
+        same = case.replace("_bf16", "")  # PyTorch keeps moments in floats
+        sides["peer"] = (peer, same + ":single")
+        sides["foreach"] = (peer, same + ":foreach")
     iters = {}
     for side, (program, who) in sides.items():
         program.ms(who, threads, 1)  # sets the case up
