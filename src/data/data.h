@@ -126,7 +126,8 @@ enum {
     HKI_DATA_PASSES = 8,  // items are those of inputs[0], unchanged
     HKI_DATA_FN = 16,     // a function over inputs[0], run by loaders
     HKI_DATA_MAY_SKIP =
-        32, // an fn that may leave elements out (on_error = skip)
+        32,               // an fn that may leave elements out (on_error = skip)
+    HKI_DATA_KEEPS = 256, // with HKI_DATA_PASSES: no item is lent
     HKI_DATA_BLOCKS = 128, // boxes are blocks; every value has a fixed shape
     HKI_DATA_EACH = 64 // an element comes from one of inputs[0], each by itself
                        // and in their order; some may be left out

@@ -31,6 +31,7 @@ typedef struct state {
     lane *lanes;
     uint32_t n_lanes;
     bool bulk, collect;
+    bool records;    // kept ones
     hki_item *items; // collected
     bool *skip;
     int64_t room;
@@ -58,13 +59,23 @@ static hk_status open_lanes(hki_node *n) {
     return HK_OK;
 }
 
+// Records that lie here and there in memory, as a shuffle leaves them.
+static bool has_kept_records(const hk_dataset *d) {
+    bool keeps = false;
+    for (; d->flags & (HKI_DATA_PASSES | HKI_DATA_FN); d = d->inputs[0])
+        keeps = keeps || (d->flags & HKI_DATA_KEEPS) != 0;
+    return keeps && (d->flags & HKI_DATA_RECORDS) != 0;
+}
+
 static hk_status open_node(hki_node *n) {
     const config *const c = n->d->config;
     state *const s = n->state;
     HKI_TRY(hki_batcher_open(&s->batcher, n, &n->inputs[0]->d->spec, c->parts));
     HKI_TRY(open_lanes(n));
     s->bulk = n->inputs[0]->d->ops->fill != NULL;
-    s->collect = n->inputs[0]->rows || n->inputs[0]->blocks || s->n_lanes > 1;
+    s->records = has_kept_records(n->inputs[0]->d);
+    s->collect = n->inputs[0]->rows || n->inputs[0]->blocks || s->records ||
+                 s->n_lanes > 1;
     return HK_OK;
 }
 
@@ -173,6 +184,23 @@ static hk_status collect(hki_node *n, int64_t want, int64_t *have, bool *end) {
     return HK_OK;
 }
 
+#define AHEAD 8          // records that are asked for before they are read
+#define TOUCH_BYTES 1024 // more of one the processor follows by itself
+#define LINE 64
+
+// Reads that wait for memory together. (A prefetch is dropped where it would
+// have to look the page up.)
+static void touch_ahead(const state *s, int64_t i) {
+    if (i + 2 * AHEAD < s->end)
+        (void)*(const volatile size_t *)&s->items[i + 2 * AHEAD].box->size;
+    if (i + AHEAD >= s->end)
+        return;
+    const hki_box *const b = s->items[i + AHEAD].box;
+    for (size_t k = 0; b->bytes != NULL && k < HKI_MIN(b->size, TOUCH_BYTES);
+         k += LINE)
+        (void)*(const volatile uint8_t *)(b->bytes + k);
+}
+
 // Rows from the shared cursor on until none is left or one fails.
 static void lane_work(void *arg) {
     lane *const l = arg;
@@ -185,6 +213,8 @@ static void lane_work(void *arg) {
                                                           memory_order_relaxed);
         if (i >= s->end)
             return;
+        if (s->records)
+            touch_ahead(s, i);
         const hk_status e = hki_loader_row(l->loader, &s->items[i],
                                            &s->batcher.rows, i, &s->skip[i]);
         if (e != HK_OK) {

@@ -169,8 +169,18 @@ static int64_t drain(state *s, hki_item *out, int64_t n) {
     return n;
 }
 
-// Outputs behind the first, of rows as many as the input has at hand: every
-// item that goes in brings another one out.
+// Makes the items, which are the caller's no more, the node's own.
+static hk_status keep(hki_node *n, hki_item *items, int64_t count) {
+    hk_status e = HK_OK;
+    for (int64_t i = 0; i < count && !n->rows && e == HK_OK; i++)
+        e = hki_item_keep(n->inputs[0], &items[i]);
+    for (int64_t i = 0; i < count && e != HK_OK; i++)
+        hki_item_free(n, &items[i]);
+    return e;
+}
+
+// Outputs behind the first, as many as the input has at hand: every item that
+// goes in brings another one out.
 static hk_status exchange(hki_node *n, hki_item *items, int64_t want,
                           int64_t *got) {
     state *const s = n->state;
@@ -185,6 +195,7 @@ static hk_status exchange(hki_node *n, hki_item *items, int64_t want,
             return hki_node_start(n->inputs[0]);
         }
         HKI_TRY(e);
+        HKI_TRY(keep(n, fresh, more));
         choose(s, s->used + 1, 0, more, chosen);
         for (int64_t i = 0; i < more; i++) { // room: there was one more before
             *at(s, s->used++) = fresh[i];
@@ -206,7 +217,7 @@ static hk_status pull(hki_node *n, hki_item *items, int64_t want,
     if (s->used == 0)
         return HK_E_END;
     *got = drain(s, items, s->ended ? want : 1);
-    if (!n->rows || s->ended)
+    if (s->ended)
         return HK_OK;
     // A fault behind the first items is told when those are gone.
     const hk_status e = exchange(n, items, want, got);
@@ -286,7 +297,7 @@ static hk_dataset *make(hk_dataset *d, config c) {
         .n_inputs = 1,
         .count = hk_dataset_count(d),
         .key = hki_key("shuffle", HKI_COUNT(key), key),
-        .flags = HKI_DATA_PASSES,
+        .flags = HKI_DATA_PASSES | HKI_DATA_KEEPS,
     });
 }
 
