@@ -6,58 +6,8 @@
 // fed tensor) is a view, a buffer whose address is moved under them
 // (buffer_rewrap). On a device whose memory is apart it is staged: inputs go up
 // before a run, and what somebody asks for comes down after it.
-#include <inttypes.h>
 #include <math.h>
-#include "graph/plan.h"
-
-// In host memory kernels read `view`, which is own or a fed tensor's memory.
-// Elsewhere they read own, and what is fed, or in `stage`, goes there.
-typedef struct input_slot {
-    hki_buffer *own;   // the session's memory
-    hki_buffer *view;  // in host memory
-    void *stage;       // elsewhere
-    hk_tensor *tensor; // over own, or stage
-    hk_tensor *fed;    // retained while it is read
-} input_slot;
-
-// Elsewhere: a sparse gradient in host memory.
-typedef struct sparse_stage {
-    int64_t *indices;
-    float *rows;
-} sparse_stage;
-
-// calls[i], args[i * HKI_MAX_ARGS ...] and step_ns[i] belong to step i of the
-// plan; inputs, outputs and scalar_values are numbered as the plan numbers
-// them.
-struct hk_session {
-    hk_plan *plan;
-    hk_session_options opt;
-    hki_queue *queue;
-    hki_place place; // of a device whose memory is apart
-    bool apart;
-    hki_vector params, grads;
-    hki_vector bound; // over somebody's memory
-    hki_vector *x;    // what runs use: params, bound, another session's
-    hki_buffer *view; // in host memory: of x
-    hki_buffer *scratch, *scalars;
-    input_slot *inputs;
-    hk_tensor **outputs;
-    void **output_stages;
-    sparse_stage *sparse;
-    hki_buf look; // what was last looked at
-    float *scalar_values;
-    void *scalar_stage;     // as kernels read them
-    bool scalars_old;       // on the device
-    hki_kernel_call *calls; // one per step of the plan
-    hki_loc *args;          // HKI_MAX_ARGS per step
-    size_t n_states;        // calls whose state exists
-    hki_captured *captured; // all of them; NULL: not yet, or places changed
-    int64_t *step_ns;
-    int64_t *trace; // begin and end per step; NULL until it is asked for
-    bool tracing;
-    uint64_t step;
-    float loss;
-};
+#include "graph/session_state.h"
 
 HKI_OPTIONS(hk_session_options, profile)
 
@@ -107,7 +57,7 @@ static hk_status make_vectors(hk_session *s) {
 }
 
 static hk_status make_input(hk_session *s, const hki_plan_input *in,
-                            input_slot *slot) {
+                            hki_input_slot *slot) {
     const hki_backend *be = s->plan->backend;
     HKI_TRY(be->buffer_create(s->plan->device, in->bytes, &slot->own));
     if (s->apart)
@@ -145,7 +95,7 @@ static hki_loc resolve(const hk_session *s, hki_value_place at) {
     case HKI_SEG_SCALARS:
         return (hki_loc){s->scalars, at.offset};
     default: {
-        const input_slot *slot = &s->inputs[at.segment - HKI_SEG_INPUT];
+        const hki_input_slot *slot = &s->inputs[at.segment - HKI_SEG_INPUT];
         return (hki_loc){s->apart ? slot->own : slot->view, at.offset};
     }
     }
@@ -157,9 +107,8 @@ static void *host(const hk_session *s, hki_value_place at) {
     return (char *)s->plan->backend->buffer_host(l.buffer) + l.offset;
 }
 
-// What is at a place: there, or a copy of n bytes in `stage`.
-static hk_status look_at(const hk_session *s, hki_value_place at, size_t n,
-                         void *stage, const void **out) {
+hk_status hki_session_look(const hk_session *s, hki_value_place at, size_t n,
+                           void *stage, const void **out) {
     if (s->apart)
         HKI_TRY(s->plan->backend->read(s->queue, stage, resolve(s, at), n));
     *out = s->apart ? stage : host(s, at);
@@ -302,7 +251,7 @@ static void forget_capture(hk_session *s) {
     s->captured = NULL;
 }
 
-static void destroy_input(const hki_backend *be, input_slot *slot) {
+static void destroy_input(const hki_backend *be, hki_input_slot *slot) {
     hk_tensor_release(slot->tensor);
     hk_tensor_release(slot->fed);
     if (slot->view != NULL)
@@ -479,7 +428,7 @@ hk_status hk_session_feed(hk_session *s, const char *name, const hk_tensor *t) {
     size_t i = 0;
     HKI_TRY(find_input(s, name, &i));
     const hki_plan_input *in = &s->plan->inputs[i];
-    input_slot *slot = &s->inputs[i];
+    hki_input_slot *slot = &s->inputs[i];
     if (in->dtype == 0)
         return HK_OK; // nothing reads it in this mode
     if (t == NULL)
@@ -508,7 +457,7 @@ hk_status hk_session_feed(hk_session *s, const char *name, const hk_tensor *t) {
 hk_status hk_session_input(hk_session *s, const char *name, hk_tensor **out) {
     size_t i = 0;
     HKI_TRY(find_input(s, name, &i));
-    input_slot *slot = &s->inputs[i];
+    hki_input_slot *slot = &s->inputs[i];
     if (slot->tensor == NULL)
         return hki_fail(HK_E_STATE, "input %s: nothing reads it in this mode",
                         name);
@@ -558,9 +507,9 @@ hk_status hk_session_output(hk_session *s, const char *name, hk_tensor **out) {
     for (size_t i = 0; name != NULL && i < p->n_outputs; i++)
         if (strcmp(p->outputs[i].name, name) == 0) {
             const void *at;
-            HKI_TRY(look_at(s, p->outputs[i].place,
-                            hki_tensor_bytes(s->outputs[i]),
-                            s->apart ? s->output_stages[i] : NULL, &at));
+            HKI_TRY(hki_session_look(
+                s, p->outputs[i].place, hki_tensor_bytes(s->outputs[i]),
+                s->apart ? s->output_stages[i] : NULL, &at));
             *out = s->outputs[i];
             return HK_OK;
         }
@@ -595,16 +544,16 @@ hk_status hk_session_sparse_grad(hk_session *s, size_t i, hk_sparse_grad *out) {
     if (i >= p->n_sparse || p->float_bytes != 4)
         return hki_fail(HK_E_NOT_FOUND, "no sparse gradient number %zu", i);
     const hki_plan_sparse *sp = &p->sparse[i];
-    const sparse_stage none = {0}, *to = s->apart ? &s->sparse[i] : &none;
+    const hki_sparse_stage none = {0}, *to = s->apart ? &s->sparse[i] : &none;
     const int64_t dim = sp->entry->shape.dim[1];
     const void *count, *indices, *rows;
     int64_t n;
-    HKI_TRY(look_at(s, sp->count, sizeof n, &n, &count));
+    HKI_TRY(hki_session_look(s, sp->count, sizeof n, &n, &count));
     n = *(const int64_t *)count;
-    HKI_TRY(look_at(s, sp->indices, (size_t)n * sizeof(int64_t), to->indices,
-                    &indices));
-    HKI_TRY(look_at(s, sp->rows, (size_t)(n * dim) * sizeof(float), to->rows,
-                    &rows));
+    HKI_TRY(hki_session_look(s, sp->indices, (size_t)n * sizeof(int64_t),
+                             to->indices, &indices));
+    HKI_TRY(hki_session_look(s, sp->rows, (size_t)(n * dim) * sizeof(float),
+                             to->rows, &rows));
     *out = (hk_sparse_grad){.entry = sp->entry,
                             .count = n,
                             .dim = dim,
@@ -629,188 +578,6 @@ const void *hki_session_arg(hk_session *s, size_t step, int arg) {
         return NULL;
     if (s->apart && hki_buf_reserve(&s->look, n) != HK_OK)
         return NULL;
-    return look_at(s, at, n, s->look.data, &data) == HK_OK ? data : NULL;
-}
-
-// ---- running --------------------------------------------------------------
-
-static bool all_finite(const void *data, hk_dtype t, int64_t n) {
-    for (int64_t i = 0; i < n; i++) {
-        const double x = t == HK_F64 ? ((const double *)data)[i]
-                                     : (double)((const float *)data)[i];
-        if (!isfinite(x))
-            return false;
-    }
-    return true;
-}
-
-static hk_status check_finite(hk_session *s, size_t i) {
-    const hki_call *c = s->plan->steps[i].call;
-    for (int o = 0; o < c->n_out; o++) {
-        const hk_node *x = &c->out[o];
-        const void *data = hki_session_arg(s, i, c->n_in + o);
-        int64_t n;
-        // Rows of a sparse gradient beyond its count hold no values.
-        if (data == NULL || (c->op->flags & HKI_OP_IS_SPARSE) ||
-            (x->dtype != HK_F32 && x->dtype != HK_F64))
-            continue;
-        HKI_TRY(hk_shape_count(x->shape, &n));
-        if (!all_finite(data, x->dtype, n))
-            return hki_fail(HK_E_NOT_FINITE,
-                            "step %" PRIu64 ": %s is the first node with a "
-                            "NaN or infinity (output %d)",
-                            s->step, c->name, o);
-    }
-    return HK_OK;
-}
-
-static hk_status name_error(const hk_session *s, size_t i, hk_status st) {
-    char text[512];
-    snprintf(text, sizeof text, "%s", hk_last_error());
-    return hki_fail(st, "%s: %s", s->plan->steps[i].call->name, text);
-}
-
-// Runs the steps of one time, from i on; gives how many there were.
-static hk_status run_time(hk_session *s, size_t i, size_t *count) {
-    const hk_plan *p = s->plan;
-    size_t n = 1, failed = 0;
-    while (i + n < p->n_steps && p->steps[i + n].time == p->steps[i].time)
-        n++;
-    *count = n;
-    hk_status st;
-    if (n == 1)
-        st = p->backend->kernel_run(s->calls[i].kernel, s->calls[i].state,
-                                    s->queue, s->calls[i].args,
-                                    s->calls[i].scratch);
-    else
-        st = p->backend->kernel_run_many(s->queue, &s->calls[i], n, &failed);
-    return st == HK_OK ? HK_OK : name_error(s, i + failed, st);
-}
-
-// Steps of one time are neighbours, so that i jumps over those that ran.
-static hk_status run_steps(hk_session *s) {
-    for (size_t i = 0, n = 1; i < s->plan->n_steps; i += n) {
-        const bool timed = s->step_ns != NULL || s->tracing;
-        const int64_t t0 = timed ? hki_now_ns() : 0;
-        HKI_TRY(run_time(s, i, &n));
-        if (s->step_ns != NULL)
-            s->step_ns[i] += hki_now_ns() - t0;
-        if (s->tracing) {
-            s->trace[2 * i] = t0;
-            s->trace[2 * i + 1] = hki_now_ns();
-        }
-        for (size_t k = 0; s->opt.check_finite && k < n; k++)
-            HKI_TRY(check_finite(s, i + k));
-    }
-    return HK_OK;
-}
-
-// All steps at once; recorded by the first run.
-static hk_status launch(hk_session *s) {
-    const hk_plan *p = s->plan;
-    size_t failed = 0;
-    if (s->captured == NULL)
-        HKI_TRY(p->backend->plan_capture(s->queue, s->calls, p->n_steps,
-                                         &s->captured));
-    const hk_status st =
-        p->backend->plan_launch(s->queue, s->captured, &failed);
-    return st == HK_OK ? HK_OK : name_error(s, failed, st);
-}
-
-// Does somebody look at single steps?
-static bool watched(const hk_session *s) {
-    return s->step_ns != NULL || s->tracing || s->opt.check_finite;
-}
-
-// Elsewhere: what the host has for a run goes there.
-static hk_status send_values(hk_session *s) {
-    const hk_plan *p = s->plan;
-    float *at;
-    if (!s->apart)
-        return HK_OK;
-    for (size_t i = 0; i < p->n_inputs; i++) {
-        const input_slot *slot = &s->inputs[i];
-        if (slot->own != NULL)
-            HKI_TRY(p->backend->write(
-                s->queue, (hki_loc){slot->own, 0},
-                slot->fed != NULL ? hk_tensor_data(slot->fed) : slot->stage,
-                p->inputs[i].bytes));
-    }
-    if (s->scalars_old)
-        HKI_TRY(p->backend->write(s->queue, (hki_loc){s->scalars, 0},
-                                  s->scalar_stage,
-                                  p->graph->scalars.n * HKI_SCALAR_BYTES));
-    s->scalars_old = false;
-    if (s->x == &s->bound) // its owner may have written to it
-        s->bound.away_old = true;
-    HKI_TRY(hki_vector_at(&s->grads, HKI_TO_WRITE, &at));
-    return hki_vector_at(
-        s->x, p->mode == HK_TRAIN ? HKI_TO_CHANGE : HKI_TO_READ, &at);
-}
-
-static hk_status fetch_loss(hk_session *s) {
-    const hk_plan *p = s->plan;
-    const void *at;
-    double stage;
-    if (!p->has_loss)
-        return HK_OK;
-    HKI_TRY(look_at(s, p->loss, p->float_bytes, &stage, &at));
-    s->loss =
-        p->float_bytes == 8 ? (float)*(const double *)at : *(const float *)at;
-    return HK_OK;
-}
-
-hk_status hk_session_run(hk_session *s) {
-    const hk_plan *p = s->plan;
-    HKI_TRY(send_values(s));
-    HKI_TRY(p->backend->queue_begin(s->queue, s->opt.seed, s->step));
-    const hk_status st = p->backend->plan_capture != NULL && !watched(s)
-                             ? launch(s)
-                             : run_steps(s);
-    hk_status end = p->backend->queue_end(s->queue);
-    float *x;
-    if (s->x == &s->bound && end == HK_OK) // its owner looks at it
-        end = hki_vector_host(s->x, HKI_TO_READ, &x);
-    if (st != HK_OK)
-        return st;
-    HKI_TRY(end);
-    s->step++;
-    return fetch_loss(s);
-}
-
-hk_status hk_session_profile(const hk_session *s,
-                             void (*write)(void *user, const char *text),
-                             void *user) {
-    if (s->step_ns == NULL)
-        return hki_fail(HK_E_STATE, "session: made without profile");
-    char line[512], shape[HKI_SHAPE_TEXT];
-    for (size_t i = 0; i < s->plan->n_steps; i++) {
-        const hki_call *c = s->plan->steps[i].call;
-        snprintf(line, sizeof line, "%10.4f ms  %-36s %-20s %s\n",
-                 (double)s->step_ns[i] * 1e-6, c->name,
-                 hki_shape_text(c->out[0].shape, shape),
-                 s->plan->backend->kernel_note(s->plan->steps[i].kernel));
-        write(user, line);
-    }
-    return HK_OK;
-}
-
-hk_status hki_session_trace(hk_session *s, bool on) {
-    if (on && s->trace == NULL)
-        HKI_TRY(hki_zalloc_array(s->plan->n_steps * 2, sizeof *s->trace,
-                                 &s->trace));
-    s->tracing = on;
-    return HK_OK;
-}
-
-size_t hki_session_trace_count(const hk_session *s) {
-    return s->trace != NULL ? s->plan->n_steps : 0;
-}
-
-hki_trace_item hki_session_trace_item(const hk_session *s, size_t i) {
-    const hki_step *st = &s->plan->steps[i];
-    return (hki_trace_item){.name = st->call->name,
-                            .note = s->plan->backend->kernel_note(st->kernel),
-                            .begin_ns = s->trace[2 * i],
-                            .end_ns = s->trace[2 * i + 1]};
+    return hki_session_look(s, at, n, s->look.data, &data) == HK_OK ? data
+                                                                    : NULL;
 }

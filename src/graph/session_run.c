@@ -1,0 +1,186 @@
+// session_run.c - a run of a session: the steps of its plan, one after the
+// other or recorded as one piece, and what was measured of them.
+#include <inttypes.h>
+#include <math.h>
+#include "graph/session_state.h"
+
+static bool all_finite(const void *data, hk_dtype t, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        const double x = t == HK_F64 ? ((const double *)data)[i]
+                                     : (double)((const float *)data)[i];
+        if (!isfinite(x))
+            return false;
+    }
+    return true;
+}
+
+static hk_status check_finite(hk_session *s, size_t i) {
+    const hki_call *c = s->plan->steps[i].call;
+    for (int o = 0; o < c->n_out; o++) {
+        const hk_node *x = &c->out[o];
+        const void *data = hki_session_arg(s, i, c->n_in + o);
+        int64_t n;
+        // Rows of a sparse gradient beyond its count hold no values.
+        if (data == NULL || (c->op->flags & HKI_OP_IS_SPARSE) ||
+            (x->dtype != HK_F32 && x->dtype != HK_F64))
+            continue;
+        HKI_TRY(hk_shape_count(x->shape, &n));
+        if (!all_finite(data, x->dtype, n))
+            return hki_fail(HK_E_NOT_FINITE,
+                            "step %" PRIu64 ": %s is the first node with a "
+                            "NaN or infinity (output %d)",
+                            s->step, c->name, o);
+    }
+    return HK_OK;
+}
+
+static hk_status name_error(const hk_session *s, size_t i, hk_status st) {
+    char text[512];
+    snprintf(text, sizeof text, "%s", hk_last_error());
+    return hki_fail(st, "%s: %s", s->plan->steps[i].call->name, text);
+}
+
+// Runs the steps of one time, from i on; gives how many there were.
+static hk_status run_time(hk_session *s, size_t i, size_t *count) {
+    const hk_plan *p = s->plan;
+    size_t n = 1, failed = 0;
+    while (i + n < p->n_steps && p->steps[i + n].time == p->steps[i].time)
+        n++;
+    *count = n;
+    hk_status st;
+    if (n == 1)
+        st = p->backend->kernel_run(s->calls[i].kernel, s->calls[i].state,
+                                    s->queue, s->calls[i].args,
+                                    s->calls[i].scratch);
+    else
+        st = p->backend->kernel_run_many(s->queue, &s->calls[i], n, &failed);
+    return st == HK_OK ? HK_OK : name_error(s, i + failed, st);
+}
+
+// Steps of one time are neighbours, so that i jumps over those that ran.
+static hk_status run_steps(hk_session *s) {
+    for (size_t i = 0, n = 1; i < s->plan->n_steps; i += n) {
+        const bool timed = s->step_ns != NULL || s->tracing;
+        const int64_t t0 = timed ? hki_now_ns() : 0;
+        HKI_TRY(run_time(s, i, &n));
+        if (s->step_ns != NULL)
+            s->step_ns[i] += hki_now_ns() - t0;
+        if (s->tracing) {
+            s->trace[2 * i] = t0;
+            s->trace[2 * i + 1] = hki_now_ns();
+        }
+        for (size_t k = 0; s->opt.check_finite && k < n; k++)
+            HKI_TRY(check_finite(s, i + k));
+    }
+    return HK_OK;
+}
+
+// All steps at once; recorded by the first run.
+static hk_status launch(hk_session *s) {
+    const hk_plan *p = s->plan;
+    size_t failed = 0;
+    if (s->captured == NULL)
+        HKI_TRY(p->backend->plan_capture(s->queue, s->calls, p->n_steps,
+                                         &s->captured));
+    const hk_status st =
+        p->backend->plan_launch(s->queue, s->captured, &failed);
+    return st == HK_OK ? HK_OK : name_error(s, failed, st);
+}
+
+// Does somebody look at single steps?
+static bool watched(const hk_session *s) {
+    return s->step_ns != NULL || s->tracing || s->opt.check_finite;
+}
+
+// Elsewhere: what the host has for a run goes there.
+static hk_status send_values(hk_session *s) {
+    const hk_plan *p = s->plan;
+    float *at;
+    if (!s->apart)
+        return HK_OK;
+    for (size_t i = 0; i < p->n_inputs; i++) {
+        const hki_input_slot *slot = &s->inputs[i];
+        if (slot->own != NULL)
+            HKI_TRY(p->backend->write(
+                s->queue, (hki_loc){slot->own, 0},
+                slot->fed != NULL ? hk_tensor_data(slot->fed) : slot->stage,
+                p->inputs[i].bytes));
+    }
+    if (s->scalars_old)
+        HKI_TRY(p->backend->write(s->queue, (hki_loc){s->scalars, 0},
+                                  s->scalar_stage,
+                                  p->graph->scalars.n * HKI_SCALAR_BYTES));
+    s->scalars_old = false;
+    if (s->x == &s->bound) // its owner may have written to it
+        s->bound.away_old = true;
+    HKI_TRY(hki_vector_at(&s->grads, HKI_TO_WRITE, &at));
+    return hki_vector_at(
+        s->x, p->mode == HK_TRAIN ? HKI_TO_CHANGE : HKI_TO_READ, &at);
+}
+
+static hk_status fetch_loss(hk_session *s) {
+    const hk_plan *p = s->plan;
+    const void *at;
+    double stage;
+    if (!p->has_loss)
+        return HK_OK;
+    HKI_TRY(hki_session_look(s, p->loss, p->float_bytes, &stage, &at));
+    s->loss =
+        p->float_bytes == 8 ? (float)*(const double *)at : *(const float *)at;
+    return HK_OK;
+}
+
+hk_status hk_session_run(hk_session *s) {
+    const hk_plan *p = s->plan;
+    HKI_TRY(send_values(s));
+    HKI_TRY(p->backend->queue_begin(s->queue, s->opt.seed, s->step));
+    const hk_status st = p->backend->plan_capture != NULL && !watched(s)
+                             ? launch(s)
+                             : run_steps(s);
+    hk_status end = p->backend->queue_end(s->queue);
+    float *x;
+    if (s->x == &s->bound && end == HK_OK) // its owner looks at it
+        end = hki_vector_host(s->x, HKI_TO_READ, &x);
+    if (st != HK_OK)
+        return st;
+    HKI_TRY(end);
+    s->step++;
+    return fetch_loss(s);
+}
+
+hk_status hk_session_profile(const hk_session *s,
+                             void (*write)(void *user, const char *text),
+                             void *user) {
+    if (s->step_ns == NULL)
+        return hki_fail(HK_E_STATE, "session: made without profile");
+    char line[512], shape[HKI_SHAPE_TEXT];
+    for (size_t i = 0; i < s->plan->n_steps; i++) {
+        const hki_call *c = s->plan->steps[i].call;
+        snprintf(line, sizeof line, "%10.4f ms  %-36s %-20s %s\n",
+                 (double)s->step_ns[i] * 1e-6, c->name,
+                 hki_shape_text(c->out[0].shape, shape),
+                 s->plan->backend->kernel_note(s->plan->steps[i].kernel));
+        write(user, line);
+    }
+    return HK_OK;
+}
+
+hk_status hki_session_trace(hk_session *s, bool on) {
+    if (on && s->trace == NULL)
+        HKI_TRY(hki_zalloc_array(s->plan->n_steps * 2, sizeof *s->trace,
+                                 &s->trace));
+    s->tracing = on;
+    return HK_OK;
+}
+
+size_t hki_session_trace_count(const hk_session *s) {
+    return s->trace != NULL ? s->plan->n_steps : 0;
+}
+
+hki_trace_item hki_session_trace_item(const hk_session *s, size_t i) {
+    const hki_step *st = &s->plan->steps[i];
+    return (hki_trace_item){.name = st->call->name,
+                            .note = s->plan->backend->kernel_note(st->kernel),
+                            .begin_ns = s->trace[2 * i],
+                            .end_ns = s->trace[2 * i + 1]};
+}
