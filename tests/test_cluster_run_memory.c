@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
-#include "cluster/center/run_memory.h"
+#include "cluster/center/server.h"
 #include "hooke/cluster.h"
 
 static char folder[64];
@@ -228,6 +228,29 @@ static void test_file(void **state) {
     assert_ok(hki_file_remove(path));
 }
 
+// The memory of a center whose file is gone is of another run.
+static void test_left_over(void **state) {
+    (void)state;
+    char center[128], path[160];
+    const char *const at[] = {"inproc:left-over"};
+    hki_run_memory *k;
+    hk_center_server *server;
+    hk_center_server_options o;
+    snprintf(center, sizeof center, "%s/center", folder);
+    snprintf(path, sizeof path, "%s.run", center);
+    assert_ok(hki_run_memory_create(path, &k));
+    assert_int_equal(call(k, HKI_CALL_DONE, 9, 1, 1, 0, 0).status, HK_OK);
+    hki_run_memory_destroy(k);
+    hk_center_server_options_init(&o, sizeof o);
+    o.addresses = at;
+    o.n_addresses = 1;
+    o.path = center;
+    assert_ok(hk_center_server_start(&o, &server));
+    assert_false(hki_run_memory_is_done(server->memory, 9));
+    hk_center_server_stop(server);
+    (void)hki_file_remove(path);
+}
+
 // Nobody else reads it, and a link in its place is not followed.
 static void test_private(void **state) {
     (void)state;
@@ -368,6 +391,7 @@ int main(void) {
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_restarted_worker),
         cmocka_unit_test(test_file),
+        cmocka_unit_test(test_left_over),
         cmocka_unit_test(test_private),
         cmocka_unit_test(test_version_1),
         cmocka_unit_test(test_old_ranges),

@@ -1,5 +1,6 @@
 // server.c - a center server from its options to its end.
 #include "cluster/center/server.h"
+#include "base/io.h"
 
 static const hk_center_server_options defaults = {
     .struct_size = sizeof defaults,
@@ -192,13 +193,17 @@ static hk_status open_network(hk_center_server *s,
     return HK_OK;
 }
 
-static hk_status make_memory(hk_center_server *s) {
+// What lies beside a center file that is not there is of another run.
+static hk_status make_memory(hk_center_server *s, bool came_back) {
     hki_buf path = {0};
     hk_status status = HK_OK;
     if (s->shard_opt.shard != 0)
         return HK_OK;
     if (s->path != NULL)
         status = hki_buf_printf(&path, "%s.run", s->path);
+    if (status == HK_OK && s->path != NULL && !came_back &&
+        hki_path_exists(path.data))
+        status = hki_file_remove(path.data);
     if (status == HK_OK)
         status = hki_run_memory_create(path.data, &s->memory);
     hki_buf_deinit(&path);
@@ -231,8 +236,9 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
         s->shard_opt.probe_user = hooks->user;
     }
     HKI_TRY(open_network(s, o, hooks != NULL ? hooks->tap : NULL));
+    const bool came_back = s->path != NULL && hki_path_exists(s->path);
     HKI_TRY(find_shard(s, o, &center));
-    HKI_TRY(make_memory(s));
+    HKI_TRY(make_memory(s, came_back));
     for (size_t i = 0; i < s->n_listeners; i++)
         hki_log(s->context, HK_LOG_INFO, "%s: listens at %s%s", s->name,
                 s->listener[i]->address,
