@@ -127,7 +127,7 @@ typedef struct hki_member_link {
     bool has_news;
     uint64_t row_turns; // exchanges since all rows went
     // Ranges of data that were used, in this order; the first n_counting go
-    // with the exchange under way.
+    // with the exchange under way. Guarded by the remote's lock.
     uint64_t *used;
     size_t n_used, used_room;
     uint32_t n_counting;
@@ -201,9 +201,6 @@ void hki_member_unref(hki_member_link *w);
 // The same, and locks it.
 hk_status hki_member_find(hki_remote *r, hki_member m, const char *what,
                           hki_member_link **out);
-// The same by its number alone.
-hk_status hki_member_of(hki_remote *r, uint32_t id, const char *what,
-                        hki_member_link **out);
 void hki_member_done(hki_member_link *w); // unlocks what find gave
 hk_status hki_member_create(hki_remote *r, hki_member_link **out);
 void hki_member_add(hki_member_link *w); // to the list
@@ -324,7 +321,11 @@ hk_status hki_control_call(hki_remote *r, const hki_msg_call *call,
 hk_status hki_center_call(hk_center *c, const hki_msg_call *call,
                           const char *what, int64_t deadline_ns,
                           hki_msg_result *out);
-// Shard 0 has acknowledged the exchange that some ranges went with.
+// Ranges of data that were used: some of them go with the exchange that begins,
+// as bytes behind its BEGIN, and are forgotten when shard 0 has acknowledged
+// it.
+void hki_ranges_begin(hki_member_link *w);
+size_t hki_ranges_put(const hki_member_link *w, uint8_t *out);
 void hki_ranges_counted(hki_member_link *w);
 
 #endif // HKI_REMOTE_H

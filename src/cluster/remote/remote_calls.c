@@ -1,6 +1,7 @@
 // remote_calls.c - calls to the run's memory on shard 0, and the ranges of
 // data that it lends.
 #include "cluster/remote/remote.h"
+#include "codec/codec.h"
 
 #define ATTEMPT_MS 5000 // one question
 #define CALL_PAUSE_MS 20
@@ -112,7 +113,18 @@ bool hki_center_lends(const hk_center *c) {
 
 // ---- ranges that count with an exchange -------------------------------------
 
+// All of this under the remote's lock: whoever trains does not wait for an
+// exchange that is under way.
+static hki_member_link *find(const hki_remote *r, int32_t worker) {
+    hki_member_link *w = r->members;
+    while (w != NULL && w->m.id != (uint32_t)worker)
+        w = w->next;
+    return w;
+}
+
 static hk_status note_used(hki_member_link *w, uint64_t id) {
+    if (w == NULL)
+        return hki_fail(HK_E_STATE, "use_range: the worker has not joined");
     if (w->n_used == w->used_room) {
         const size_t room = HKI_MAX(2 * w->used_room, (size_t)16);
         HKI_TRY(hki_realloc_array(room, sizeof *w->used, &w->used));
@@ -122,36 +134,54 @@ static hk_status note_used(hki_member_link *w, uint64_t id) {
     return HK_OK;
 }
 
+static void drop_used(hki_member_link *w, size_t n) {
+    w->n_used -= n;
+    if (w->n_used > 0)
+        memmove(w->used, w->used + n, w->n_used * sizeof *w->used);
+}
+
 hk_status hk_center_use_range(hk_center *c, int32_t worker, uint64_t id) {
     hki_remote *r;
-    hki_member_link *w;
     HKI_TRY(check_id(worker));
     HKI_TRY(hki_remote_get(c, "use_range", &r));
-    HKI_TRY(hki_member_of(r, (uint32_t)worker, "use_range", &w));
-    const hk_status s = note_used(w, id);
-    hki_member_done(w);
+    pthread_mutex_lock(&r->lock);
+    const hk_status s = note_used(find(r, worker), id);
+    pthread_mutex_unlock(&r->lock);
     return s;
 }
 
+void hki_ranges_begin(hki_member_link *w) {
+    pthread_mutex_lock(&w->remote->lock);
+    w->n_counting = (uint32_t)HKI_MIN(w->n_used, (size_t)HKI_BEGIN_RANGES);
+    pthread_mutex_unlock(&w->remote->lock);
+}
+
+size_t hki_ranges_put(const hki_member_link *w, uint8_t *out) {
+    pthread_mutex_lock(&w->remote->lock);
+    for (uint32_t i = 0; i < w->n_counting; i++)
+        hki_put_u64(out + 8 * i, w->used[i]);
+    pthread_mutex_unlock(&w->remote->lock);
+    return 8 * (size_t)w->n_counting;
+}
+
 void hki_ranges_counted(hki_member_link *w) {
-    w->n_used -= w->n_counting;
-    if (w->n_used > 0)
-        memmove(w->used, w->used + w->n_counting, w->n_used * sizeof *w->used);
+    pthread_mutex_lock(&w->remote->lock);
+    drop_used(w, w->n_counting);
     w->n_counting = 0;
+    pthread_mutex_unlock(&w->remote->lock);
 }
 
 // The oldest that has not counted yet; false: there is none.
-static bool pop_used(hki_remote *r, uint32_t worker, uint64_t *id) {
-    hki_member_link *w;
-    if (hki_member_of(r, worker, "return_ranges", &w) != HK_OK)
-        return false;
-    const bool any = w->n_used > 0;
+static bool pop_used(hki_remote *r, int32_t worker, uint64_t *id) {
+    pthread_mutex_lock(&r->lock);
+    hki_member_link *const w = find(r, worker);
+    const bool any = w != NULL && w->n_used > 0;
     if (any) {
         *id = w->used[0];
-        w->n_counting = 1;
-        hki_ranges_counted(w);
+        drop_used(w, 1);
+        w->n_counting = 0; // those of an exchange that was given up
     }
-    hki_member_done(w);
+    pthread_mutex_unlock(&r->lock);
     return any;
 }
 
@@ -178,7 +208,7 @@ hk_status hk_center_return_range(hk_center *c, int32_t worker, uint64_t id,
     uint64_t waits;
     HKI_TRY(check_id(worker));
     HKI_TRY(hki_remote_get(c, "return_range", &r));
-    while (id == 0 && pop_used(r, (uint32_t)worker, &waits))
+    while (id == 0 && pop_used(r, worker, &waits))
         HKI_TRY(return_one(c, worker, waits, HK_RANGE_ALL, wait_ms));
     return return_one(c, worker, id, used, wait_ms);
 }

@@ -12,7 +12,7 @@ static void start_flows(hki_member_link *w, const hki_exchange *ex, bool rows) {
     hki_remote *const r = w->remote;
     const hki_method *const m = r->base.method;
     w->exchange++;
-    w->n_counting = (uint32_t)HKI_MIN(w->n_used, (size_t)HKI_BEGIN_RANGES);
+    hki_ranges_begin(w);
     for (uint32_t i = 0; i < r->n_shards; i++) {
         hki_link *const l = &w->link[i];
         uint32_t last = hki_link_fixed(r, i, rows);

@@ -6,7 +6,6 @@
 // the worker trains on, and what was sent without being acknowledged is
 // handed in by the heartbeat thread as soon as there is a connection.
 #include "cluster/remote/remote.h"
-#include "codec/codec.h"
 
 static bool is_active(const hki_link *l) {
     return l->up && l->state != HKI_FLOW_NONE && l->state != HKI_FLOW_END &&
@@ -32,8 +31,8 @@ static void start_begin(const hki_member_link *w, hki_link *l) {
     l->begin.first_down =
         l->begin.flags & HKI_BEGIN_SETTLE ? l->begin.last : l->computed;
     size_t n = hki_body_put(&hki_body_begin, &l->begin, l->begin_body);
-    for (uint32_t i = 0; l->shard == 0 && i < w->n_counting; i++, n += 8)
-        hki_put_u64(l->begin_body + n, w->used[i]);
+    if (l->shard == 0)
+        n += hki_ranges_put(w, l->begin_body + n);
     hki_frame_start(&l->f, &f, l->begin_body, n, NULL, 0);
     l->state = HKI_FLOW_WAIT;
 }

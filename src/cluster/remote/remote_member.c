@@ -89,14 +89,12 @@ void hki_member_unref(hki_member_link *w) {
     pthread_mutex_unlock(&r->lock);
 }
 
-// incarnation NULL: whichever it is.
-static hk_status refer(hki_remote *r, uint32_t id, const uint32_t *incarnation,
-                       const char *what, hki_member_link **out) {
+hk_status hki_member_ref(hki_remote *r, hki_member m, const char *what,
+                         hki_member_link **out) {
     hki_member_link *w = NULL;
     pthread_mutex_lock(&r->lock);
     for (hki_member_link *i = r->members; i != NULL && w == NULL; i = i->next)
-        if (i->m.id == id &&
-            (incarnation == NULL || i->m.incarnation == *incarnation))
+        if (i->m.id == m.id && i->m.incarnation == m.incarnation)
             w = i;
     if (w != NULL)
         w->refs++;
@@ -108,21 +106,9 @@ static hk_status refer(hki_remote *r, uint32_t id, const uint32_t *incarnation,
     return HK_OK;
 }
 
-hk_status hki_member_ref(hki_remote *r, hki_member m, const char *what,
-                         hki_member_link **out) {
-    return refer(r, m.id, &m.incarnation, what, out);
-}
-
 hk_status hki_member_find(hki_remote *r, hki_member m, const char *what,
                           hki_member_link **out) {
     HKI_TRY(hki_member_ref(r, m, what, out));
-    pthread_mutex_lock(&(*out)->lock);
-    return HK_OK;
-}
-
-hk_status hki_member_of(hki_remote *r, uint32_t id, const char *what,
-                        hki_member_link **out) {
-    HKI_TRY(refer(r, id, NULL, what, out));
     pthread_mutex_lock(&(*out)->lock);
     return HK_OK;
 }
