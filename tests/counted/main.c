@@ -41,6 +41,7 @@ enum {
     LEASE_MS = 3000, // a worker that is silent for longer is gone
     CONNECT_MS = 5000,
     EVENTS = 7,
+    NOT_IN = 7,      // exit code
     PATIENCE_S = 120 // of a schedule
 };
 
@@ -223,7 +224,11 @@ static void be_worker(uint32_t id) {
     to.epochs = EPOCHS;
     to.hooks = &hook;
     to.n_hooks = 1;
-    must(hk_estimator_train(e, &data, &to, &r), "train");
+    r.steps = 0;
+    const hk_status s = hk_estimator_train(e, &data, &to, &r);
+    if (s == HK_E_UNAVAILABLE && r.steps == 0)
+        _exit(NOT_IN); // the center was killed as it came
+    must(s, "train");
     must(hk_role_worker_leave(
              w, r.reason == HK_STOP_REQUESTED ? HK_END_STOPPED : HK_END_EPOCHS,
              NULL, NULL, &end),
@@ -366,7 +371,8 @@ static void event(driver *d) {
 static bool reap(driver *d, bool *over) {
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-        const bool well = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+        const int code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+        const bool well = code == 0 || (code == NOT_IN && pid != d->center);
         if (!well) {
             fprintf(stderr, "counted: %s ended with %d\n",
                     pid == d->center ? "the center" : "a worker",

@@ -15,7 +15,6 @@
 #include <errno.h>
 
 #define NEVER INT64_MAX
-#define AWAY_MS 200 // between attempts at a center that is away
 
 // ---- stopping ---------------------------------------------------------------
 
@@ -305,24 +304,24 @@ static hk_status last_exchange(hki_loop *l, hki_worker *w, bool rounds) {
 // counts.
 static hk_status return_ranges(hki_loop *l, hki_worker *w) {
     hki_intake *const t = intake_of(l, w);
+    if (hki_elastic_since(w->elastic) > 0)
+        return HK_OK;
     hki_intake_rewind(t);
-    return hki_elastic_since(w->elastic) == 0 ? hki_borrowed_return(&t->lent)
-                                              : HK_OK;
+    return hki_borrowed_return(&t->lent);
 }
 
 // Nothing is left to lend for the moment. What this worker has used counts
-// now; then it waits for ranges that others may give back. HK_E_END: all of the
-// data is used.
+// now; a while later it asks again for ranges that others may have given back.
+// HK_E_END: all of the data is used.
 static hk_status wait_for_data(hki_loop *l, hki_worker *w) {
     hki_intake *const t = intake_of(l, w);
-    do {
-        if (hki_borrowed_is_over(&t->lent))
-            return HK_E_END;
-        HKI_TRY(last_exchange(l, w, false));
-    } while (hki_elastic_since(w->elastic) > 0 && !hki_nap(l->e->ctx, AWAY_MS));
+    if (hki_borrowed_is_over(&t->lent))
+        return HK_E_END;
+    HKI_TRY(last_exchange(l, w, false));
+    HKI_TRY(hk_elastic_flush(w->elastic, hki_worker_values(w)));
     hki_borrowed_drain(&t->lent);
     HKI_TRY(return_ranges(l, w));
-    return hki_borrowed_wait(&t->lent);
+    return hki_borrowed_rest(&t->lent);
 }
 
 // ---- one worker -------------------------------------------------------------
@@ -427,8 +426,11 @@ static hk_status part(hki_loop *l, hki_worker *w, hk_status s) {
     hk_status last = HK_OK;
     if (is_remote ? well && !rounds : ended)
         last = last_exchange(l, w, rounds);
-    if (well && last == HK_OK && hki_borrowed_is_open(&intake_of(l, w)->lent))
-        last = return_ranges(l, w);
+    if (well && last == HK_OK && hki_borrowed_is_open(&intake_of(l, w)->lent)) {
+        last = hk_elastic_flush(w->elastic, hki_worker_values(w));
+        if (last == HK_OK)
+            last = return_ranges(l, w);
+    }
     const bool seat = l->coupled && s != HK_OK;
     const bool stays =
         !is_remote || (well && last == HK_OK && (!rounds || l->crew->n == 1));

@@ -60,12 +60,6 @@ static hk_status ask(hki_borrowed *t, hk_range *r) {
 static hk_status take(void *user, hki_lease *out, int64_t *used) {
     hki_borrowed *const t = user;
     hk_range r;
-    if (t->next.id != 0) {
-        *out = t->next;
-        *used = t->next_used;
-        t->next.id = 0;
-        return HK_OK;
-    }
     const hk_status s = ask(t, &r);
     t->over = t->over || s == HK_E_END ||
               (s != HK_OK && hki_center_finished(t->center));
@@ -121,6 +115,7 @@ hk_status hki_borrowed_use(hki_borrowed *t, int64_t n) {
     uint64_t id;
     if (!hki_borrowed_is_open(t))
         return HK_OK;
+    t->pause_ms = 0;
     hki_lender_use(t->lender, n);
     while (hki_lender_finished(t->lender, &id))
         HKI_TRY(hk_center_use_range(t->center, t->worker, id));
@@ -142,7 +137,6 @@ static hk_status return_all(hki_borrowed *t) {
 }
 
 hk_status hki_borrowed_return(hki_borrowed *t) {
-    t->next.id = 0;
     if (hki_center_finished(t->center))
         return HK_OK;
     const hk_status s = return_all(t);
@@ -153,15 +147,10 @@ hk_status hki_borrowed_return(hki_borrowed *t) {
     return HK_OK;
 }
 
-hk_status hki_borrowed_wait(hki_borrowed *t) {
-    for (int64_t pause = LEAST_PAUSE_MS;;
-         pause = HKI_MIN(2 * pause, MOST_PAUSE_MS)) {
-        const hk_status s = take(t, &t->next, &t->next_used);
-        if (s == HK_OK || (s != HK_E_END && s != HK_E_TIMEOUT))
-            return s;
-        if (t->over)
-            return HK_E_END;
-        if (hki_nap(t->context, pause))
-            return hki_fail(HK_E_CANCELLED, "worker %d: stopped", t->worker);
-    }
+hk_status hki_borrowed_rest(hki_borrowed *t) {
+    t->pause_ms =
+        HKI_MIN(HKI_MAX(2 * t->pause_ms, LEAST_PAUSE_MS), MOST_PAUSE_MS);
+    if (hki_nap(t->context, t->pause_ms))
+        return hki_fail(HK_E_CANCELLED, "worker %d: stopped", t->worker);
+    return HK_OK;
 }

@@ -20,8 +20,7 @@ typedef struct hki_borrowed {
     uint32_t set;      // its number
     int64_t since_ns;  // when the center began not to answer; 0: it does
     _Atomic bool over; // all of the data is used, or the run at its end
-    hki_lease next;    // taken, for the reader; id 0: none
-    int64_t next_used;
+    int64_t pause_ms;  // of the last rest
 } hki_borrowed;
 
 // Fills the lender: of the run's center where that can lend, of shares
@@ -45,8 +44,7 @@ void hki_borrowed_drain(hki_borrowed *t);
 // Gives everything back; nobody reads any more. What was used counts: the
 // center has seen it. A center that is away or at its end is no failure.
 hk_status hki_borrowed_return(hki_borrowed *t);
-// Waits until there is something to read again. HK_E_END: all is used;
-// HK_E_CANCELLED.
-hk_status hki_borrowed_wait(hki_borrowed *t);
+// Nothing was left: a pause, longer every time. HK_E_CANCELLED.
+hk_status hki_borrowed_rest(hki_borrowed *t);
 
 #endif // HKI_ESTIMATOR_BORROWED_H
