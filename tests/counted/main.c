@@ -187,6 +187,7 @@ static hk_estimator *make_estimator(hk_center *center, uint32_t id) {
     hk_estimator *e;
     hk_elastic_options_init(&eo, sizeof eo);
     eo.communication_period = PERIOD;
+    eo.wait_ms = 2 * CONNECT_MS; // the run may be over before it is in
     hk_run_config_init(&c, sizeof c);
     c.threads = 1;
     c.backend = "reference";
@@ -226,7 +227,7 @@ static void be_worker(uint32_t id) {
     to.n_hooks = 1;
     r.steps = 0;
     const hk_status s = hk_estimator_train(e, &data, &to, &r);
-    if (s == HK_E_UNAVAILABLE && r.steps == 0)
+    if ((s == HK_E_UNAVAILABLE || s == HK_E_TIMEOUT) && r.steps == 0)
         _exit(NOT_IN); // the center was killed as it came
     must(s, "train");
     must(hk_role_worker_leave(
