@@ -597,9 +597,11 @@ def test_signals_leave_cleanly(number, method):
     with hooke.start_center(method=method, workers=2, lease_seconds=3) as c:
         other = hooke.join(nn.Linear(4, 4), None, center=c.address,
                            verbose=False)
+        # A shell may have given us an ignored SIGINT for our children.
         p = subprocess.Popen([sys.executable, "-c", TRAIN, c.address],
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                             text=True)
+                             text=True, preexec_fn=lambda: signal.signal(
+                                 signal.SIGINT, signal.SIG_DFL))
         assert p.stdout.readline() == "ready\n"
         assert live(c, 2)
         time.sleep(0.3)
