@@ -146,8 +146,11 @@ static void test_position(void **state) {
 
 // ---- a plan that lends ---------------------------------------------------------
 
+// The reader takes while the trainer gives back.
+static pthread_mutex_t counter = PTHREAD_MUTEX_INITIALIZER;
+
 typedef struct bank {
-    hki_data_plan *p;
+    hki_data_plan *p; // under the lock
     uint64_t owner;
 } bank;
 
@@ -160,13 +163,18 @@ static hk_status declare(void *user, uint64_t fingerprint, int64_t units,
                               .units = units,
                               .epochs = 2,
                               .seed = *seed};
-    return hki_data_plan_declare(b->p, &want, &set, seed);
+    pthread_mutex_lock(&counter);
+    const hk_status s = hki_data_plan_declare(b->p, &want, &set, seed);
+    pthread_mutex_unlock(&counter);
+    return s;
 }
 
 static hk_status take(void *user, hki_lease *out, int64_t *used) {
     const bank *const b = user;
     hk_range r;
+    pthread_mutex_lock(&counter);
     const hk_status s = hki_data_plan_take(b->p, 0, b->owner, &r);
+    pthread_mutex_unlock(&counter);
     if (s != HK_OK)
         return s == HK_E_UNAVAILABLE ? HK_E_END : s;
     *out = (hki_lease){r.id, r.epoch, r.begin, r.end};
@@ -181,9 +189,13 @@ static void open_lender(hk_lender *l, bank *b) {
 
 static void finish_used(hk_lender *l, const bank *b) {
     uint64_t id;
-    while (hki_lender_finished(l, &id))
-        assert_ok(
-            hki_data_plan_return(b->p, b->owner, UINT64_MAX, id, HK_RANGE_ALL));
+    while (hki_lender_finished(l, &id)) {
+        pthread_mutex_lock(&counter);
+        const hk_status s =
+            hki_data_plan_return(b->p, b->owner, UINT64_MAX, id, HK_RANGE_ALL);
+        pthread_mutex_unlock(&counter);
+        assert_ok(s);
+    }
 }
 
 // Reads ahead, uses some of it in batches and leaves; what it has not used is
