@@ -219,6 +219,37 @@ static void test_units(void **state) {
     }
 }
 
+// A text of as many lines and bytes, longer ones first or last.
+static uint64_t cuts_of_text(const char *name, bool long_first,
+                             int64_t *units) {
+    hk_bed b;
+    hki_buf bytes = {0};
+    hk_bed_make(&b);
+    for (int i = 0; i < 400; i++)
+        assert_ok(hki_buf_printf(&bytes, "%0*d\n",
+                                 (i < 200) == long_first ? 60 : 40, i));
+    hk_bed_add(&b, name, bytes.data, bytes.size);
+    hki_buf_deinit(&bytes);
+    hk_dataset *const d = open_text(&b);
+    *units = hki_data_units(d);
+    const uint64_t cuts = hki_data_cuts(d);
+    hk_dataset_release(d);
+    hk_bed_remove(&b);
+    return cuts;
+}
+
+// Other data is told apart where it has as many units, and the same data is
+// the same wherever it lies.
+static void test_cuts(void **state) {
+    (void)state;
+    int64_t n[3];
+    const uint64_t a = cuts_of_text("a", true, &n[0]);
+    assert_true(a == cuts_of_text("b", true, &n[1]));
+    assert_true(a != cuts_of_text("a", false, &n[2]));
+    assert_int_equal(n[0], n[1]);
+    assert_int_equal(n[0], n[2]);
+}
+
 typedef struct stop {
     const kind *k;
     hk_bed bed;
@@ -624,6 +655,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_once),
         cmocka_unit_test(test_units),
+        cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_positions),
         cmocka_unit_test(test_skipped),
         cmocka_unit_test(test_bytes),

@@ -199,7 +199,8 @@ typedef struct hki_node_ops {
     // as they lie; -1: it cannot be done. Then seek goes to a unit: `next` or
     // `pull` give its elements, then HK_E_END. *first: the number of its first
     // element in the whole set.
-    int64_t (*units)(const hk_dataset *d);
+    // *cuts, unless NULL: the hash of where they begin.
+    int64_t (*units)(const hk_dataset *d, uint64_t *cuts);
     hk_status (*seek)(hki_node *n, int64_t unit, int64_t *first);
     // Makes a box again of the row items that it was made of. Optional.
     hk_status (*remake)(hki_node *n, const hki_item *items, int64_t count,
@@ -476,6 +477,8 @@ typedef struct hki_lease {
 // be divided. Maps, filters and the library's functions leave units as they
 // are, take, skip and shard those of tables; shuffle, repeat and batch do not.
 int64_t hki_data_units(const hk_dataset *d);
+// Of a d that has units: tells other data apart, also where it has as many.
+uint64_t hki_data_cuts(const hk_dataset *d);
 // The examples of the units at positions [begin, end) of the epoch's order, a
 // seeded permutation of the units that is the same for everybody
 // (HK_SEED_NONE: as they are). Nothing else is read. Examples keep the numbers

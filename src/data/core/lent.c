@@ -67,8 +67,16 @@ int64_t hki_data_units(const hk_dataset *d) {
     const hk_dataset *const source = divided(d);
     if (source == NULL)
         return -1;
-    return source->ops->units != NULL ? source->ops->units(source)
+    return source->ops->units != NULL ? source->ops->units(source, NULL)
                                       : source->count;
+}
+
+uint64_t hki_data_cuts(const hk_dataset *d) {
+    const hk_dataset *const source = divided(d);
+    uint64_t cuts = 0;
+    if (source != NULL && source->ops->units != NULL)
+        (void)source->ops->units(source, &cuts);
+    return cuts;
 }
 
 hki_node *hki_node_divided(hki_node *n) {

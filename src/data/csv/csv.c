@@ -283,14 +283,14 @@ static hk_status cut(const void *config, size_t file, hki_cut *out) {
     return s;
 }
 
-static int64_t source_units(const hk_dataset *d) {
+static int64_t source_units(const hk_dataset *d, uint64_t *cuts) {
     const hki_csv *const c = d->config;
     const int64_t form[] = {c->skip_lines,      c->header,  c->delimiter,
                             c->quote,           c->comment, c->trim,
                             c->keep_blank_lines};
     return hki_division_units(
-        &c->files,
-        &(hki_cutter){hki_key("csv", HKI_COUNT(form), form), cut, c});
+        &c->files, &(hki_cutter){hki_key("csv", HKI_COUNT(form), form), cut, c},
+        cuts);
 }
 
 static hk_status source_seek(hki_node *n, int64_t unit, int64_t *first) {

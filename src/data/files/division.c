@@ -254,13 +254,28 @@ static hk_status divide(const hki_files *f, const hki_cutter *how) {
     return HK_OK;
 }
 
-int64_t hki_division_units(const hki_files *f, const hki_cutter *how) {
+// Files may lie elsewhere and be called otherwise: what counts is in them.
+static uint64_t hash_cuts(const hki_files *f) {
+    uint64_t h = HKI_HASH_INIT;
+    for (size_t i = 0; i < f->n_paths; i++) {
+        const hki_cut *const c = &f->division->cuts[i];
+        h = hki_hash(h, &c->records, sizeof c->records);
+        if (c->n > 0)
+            h = hki_hash(h, c->units, c->n * sizeof *c->units);
+    }
+    return h;
+}
+
+int64_t hki_division_units(const hki_files *f, const hki_cutter *how,
+                           uint64_t *cuts) {
     hki_division *const v = f->division;
     pthread_mutex_lock(&v->lock);
     if (!v->tried)
         v->ready = divide(f, how) == HK_OK;
     v->tried = true;
     const int64_t units = v->ready ? v->first_unit[f->n_paths] : -1;
+    if (v->ready && cuts != NULL)
+        *cuts = hash_cuts(f);
     pthread_mutex_unlock(&v->lock);
     return units;
 }

@@ -45,8 +45,10 @@ typedef struct hki_cutter {
 } hki_cutter;
 
 // Finds out how the files are divided, once. Thread-safe. -1: it cannot be
-// done; hk_last_error tells why.
-int64_t hki_division_units(const hki_files *f, const hki_cutter *how);
+// done; hk_last_error tells why. *cuts: the hash of where units begin; NULL:
+// nobody asks.
+int64_t hki_division_units(const hki_files *f, const hki_cutter *how,
+                           uint64_t *cuts);
 // A unit of a division that is there.
 hki_span hki_division_span(const hki_files *f, int64_t unit);
 

@@ -329,14 +329,15 @@ static hk_status cut(const void *config_, size_t file, hki_cut *out) {
 }
 
 // A footer is no part of any unit.
-static int64_t source_units(const hk_dataset *d) {
+static int64_t source_units(const hk_dataset *d, uint64_t *cuts) {
     const config *const c = d->config;
     if (c->footer_bytes > 0)
         return -1;
     const int64_t form[] = {(int64_t)c->record_bytes, (int64_t)c->header_bytes};
     return hki_division_units(
         &c->files,
-        &(hki_cutter){hki_key(c->format->name, HKI_COUNT(form), form), cut, c});
+        &(hki_cutter){hki_key(c->format->name, HKI_COUNT(form), form), cut, c},
+        cuts);
 }
 
 static hk_status source_seek(hki_node *n, int64_t unit, int64_t *first) {

@@ -306,10 +306,10 @@ static hk_status cut(const void *config, size_t file, hki_cut *out) {
     return e;
 }
 
-static int64_t source_units(const hk_dataset *d) {
+static int64_t source_units(const hk_dataset *d, uint64_t *cuts) {
     const hki_tar_set *const c = d->config;
-    return hki_division_units(&c->files,
-                              &(hki_cutter){hki_key("tar", 0, NULL), cut, c});
+    return hki_division_units(
+        &c->files, &(hki_cutter){hki_key("tar", 0, NULL), cut, c}, cuts);
 }
 
 static hk_status source_seek(hki_node *n, int64_t unit, int64_t *first) {

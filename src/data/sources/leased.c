@@ -62,7 +62,8 @@ static hk_status declare(hki_node *n) {
     if (s->declared)
         return HK_OK;
     const uint64_t what[] = {(uint64_t)c->units,
-                             (uint64_t)n->d->inputs[0]->count};
+                             (uint64_t)n->d->inputs[0]->count,
+                             hki_data_cuts(n->d->inputs[0])};
     const uint64_t h =
         hki_hash(hki_spec_hash(HKI_HASH_INIT, &n->d->spec), what, sizeof what);
     HKI_TRY(c->lender->declare(c->lender->user, h, c->units, &seed));
