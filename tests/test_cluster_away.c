@@ -425,6 +425,7 @@ static void test_local_center(void **state) {
     hk_link_info info;
     assert_ok(hk_center_create_local(NULL, l, &c));
     assert_status(hk_center_finish(c, "x", 0), HK_E_UNSUPPORTED);
+    assert_status(hk_center_cancel(c), HK_E_UNSUPPORTED);
     assert_status(hk_center_get_link_info(c, &info), HK_E_UNSUPPORTED);
     assert_int_equal(hki_center_finished(c), 0);
     assert_int_equal(hki_center_reachable(c), 1);

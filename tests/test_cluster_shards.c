@@ -2,6 +2,7 @@
 // all of them at one point while workers go on; snapshot files; restarts.
 #include "cluster_bed.h"
 #include <pthread.h>
+#include <sched.h>
 #include <sys/stat.h>
 
 #define SHARDS 3
@@ -327,6 +328,41 @@ static void test_cuts(void **state) {
     close_cluster(&c);
 }
 
+// A round that waits for somebody else is left by hk_center_cancel; what would
+// wait later returns at once.
+static void test_cancel(void **state) {
+    (void)state;
+    cluster c;
+    open_cluster_of(&c, HK_METHOD_DILOCO, NULL);
+    _Atomic bool stop = false;
+    adder a = {.c = &c, .id = 0, .stop = &stop};
+    pthread_t id;
+    assert_int_equal(pthread_create(&id, NULL, adder_main, &a), 0);
+    const int64_t deadline = hki_deadline(PATIENCE_MS);
+    while (atomic_load(&a.done) < 2 && hki_now_ns() < deadline)
+        sched_yield();
+    assert_true(atomic_load(&a.done) >= 2);
+    hk_connect_options o;
+    hk_center *other;
+    hki_member m;
+    bed_connect_options(&o, c.addresses, SHARDS);
+    assert_ok(hk_center_connect(&o, c.layout, &other));
+    assert_ok(other->ops->join(other, 1, hki_deadline(PATIENCE_MS), &m));
+    const int64_t begin = hki_now_ns();
+    assert_ok(hk_center_cancel(c.center));
+    pthread_join(id, NULL);
+    assert_true(hki_now_ns() - begin < (int64_t)PATIENCE_MS * 500000);
+    assert_status(a.status, HK_E_CANCELLED);
+    int64_t step;
+    float *x;
+    assert_ok(hki_zalloc_array(c.n, sizeof *x, &x));
+    assert_ok(other->ops->pull(other, m, x, NULL, NULL,
+                               hki_deadline(PATIENCE_MS), &step));
+    hki_free(x);
+    hk_center_destroy(other);
+    close_cluster(&c);
+}
+
 // A round is in a copy as a whole or not at all, at every shard, and it is of
 // the same workers at all of them, whoever joins between the rounds of two.
 static void test_cuts_in_rounds(void **state) {
@@ -486,6 +522,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plan),
         cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_cancel),
         cmocka_unit_test(test_cuts_in_rounds),
         cmocka_unit_test(test_cut_gives_up),
         cmocka_unit_test(test_snapshot_files),

@@ -241,6 +241,11 @@ HK_API hk_status hk_center_connect(const hk_connect_options *opt,
 // The following are for centers of hk_center_connect; HK_E_UNSUPPORTED for
 // others.
 
+// Ends every wait for the center, for good: what waits now returns
+// HK_E_CANCELLED, and what would wait later does at once. From any thread; for
+// handles whose center does not answer, before hk_center_destroy.
+HK_API hk_status hk_center_cancel(hk_center *c);
+
 // Ends the run for everybody. The first reason stays.
 HK_API hk_status hk_center_finish(hk_center *c, const char *reason,
                                   int64_t wait_ms);

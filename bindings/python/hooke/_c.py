@@ -894,6 +894,7 @@ PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hk_center_server_worker": (c_int, (c_void_p, c_uint32, POINTER(hk_worker_info))),
     "hk_connect_options_init": (None, (POINTER(hk_connect_options), c_size_t)),
     "hk_center_connect": (c_int, (POINTER(hk_connect_options), c_void_p, POINTER(c_void_p))),
+    "hk_center_cancel": (c_int, (c_void_p,)),
     "hk_center_finish": (c_int, (c_void_p, c_char_p, c_int64)),
     "hk_center_get_link_info": (c_int, (c_void_p, POINTER(hk_link_info))),
     "hk_center_declare_set": (c_int, (c_void_p, c_int32, POINTER(hk_lent_set), c_int64, POINTER(c_uint32), POINTER(c_uint64))),

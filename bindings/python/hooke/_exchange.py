@@ -10,6 +10,7 @@ import atexit
 import ctypes
 import logging
 import os
+import threading
 import time
 import weakref
 from dataclasses import dataclass
@@ -172,6 +173,7 @@ class Exchange:
         self.address = address
         self.exposed = 0.0
         self._closed = False
+        self._ending = threading.Lock()
         self._center = ctypes.c_void_p()
         self._elastic = ctypes.c_void_p()
         self._context = Context()
@@ -378,9 +380,19 @@ class Exchange:
         if not call.wait(LEAVE_SECONDS):
             log.warning("worker: the center did not say good-bye in %g s",
                         LEAVE_SECONDS)
-            _abandoned.append(self)
-            self._context.stop()
+            self._give_up()
+            if not call.wait(LEAVE_SECONDS):
+                _abandoned.append(self)
         self._thread.stop()
+
+    def _give_up(self) -> None:
+        """Ends the waits of the worker's thread: Python must not end while
+        it is inside of the library."""
+        with self._ending:
+            if self._context.handle:
+                self._context.stop()
+            if self._center:
+                library().hk_center_cancel(self._center)
 
     def _close(self) -> None:
         lib = library()
@@ -390,9 +402,11 @@ class Exchange:
                                                          self._x()) != 0:
                 log.warning("worker: leaving: %s",
                             lib.hk_last_error().decode(errors="replace"))
-        lib.hk_elastic_destroy(self._elastic)
-        lib.hk_center_destroy(self._center)
-        self._context.close()
+        with self._ending:
+            lib.hk_elastic_destroy(self._elastic)
+            lib.hk_center_destroy(self._center)
+            self._center = ctypes.c_void_p()
+            self._context.close()
 
 
 def array_at(address: int, dtype: int, shape: _c.hk_shape

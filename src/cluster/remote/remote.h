@@ -135,7 +135,7 @@ typedef struct hki_member_link {
     hki_batch **batch;
     uint32_t *n_batches;
     uint32_t **ids;
-    struct pollfd *poll; // one per shard
+    struct pollfd *poll; // one per shard, and wake_fd
 } hki_member_link;
 
 typedef struct hki_remote {

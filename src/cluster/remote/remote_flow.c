@@ -322,15 +322,17 @@ static hk_status wait_any(hki_member_link *w, int64_t deadline_ns) {
     const int64_t left = deadline_ns - hki_now_ns();
     if (left <= 0)
         return HK_E_TIMEOUT;
-    if (n == 1) { // the usual case; sees a stop as well
+    if (n == 1) { // the usual case
         for (uint32_t i = 0; i < r->n_shards; i++)
             if (has_work(&w->link[i]))
                 return hki_conn_wait(w->link[i].f.conn, is_active(&w->link[i]),
                                      !hki_frame_idle(&w->link[i].f), r->wake_fd,
                                      deadline_ns, NULL);
     }
+    w->poll[n] = (struct pollfd){.fd = r->wake_fd, .events = POLLIN};
     const int64_t ms = HKI_MIN((left + 999999) / 1000000, INT64_C(500));
-    (void)poll(w->poll, n, (int)ms);
+    if (poll(w->poll, n + 1, (int)ms) > 0 && w->poll[n].revents != 0)
+        return HK_E_CANCELLED;
     return hki_now_ns() >= deadline_ns ? HK_E_TIMEOUT : HK_OK;
 }
 
@@ -397,6 +399,11 @@ static uint32_t step_all(hki_member_link *w, hki_exchange *ex, uint32_t before,
     return working;
 }
 
+static hk_status cancelled(const hki_member_link *w) {
+    return hki_fail(HK_E_CANCELLED, "%s: worker %u: the wait was cancelled",
+                    w->remote->base.name, w->m.id);
+}
+
 // A wait has ended without its event: nothing else can be said over streams
 // that are in the middle of something.
 static void give_up_waiting(hki_member_link *w, hk_status s,
@@ -405,7 +412,9 @@ static void give_up_waiting(hki_member_link *w, hk_status s,
         hki_link *const l = &w->link[i];
         if (!has_work(l))
             continue;
-        const hk_status why = s == HK_E_TIMEOUT ? stalled(w, l) : s;
+        const hk_status why = s == HK_E_TIMEOUT     ? stalled(w, l)
+                              : s == HK_E_CANCELLED ? cancelled(w)
+                                                    : s;
         l->f.answered = false;
         (void)hki_link_broke(w, l, why);
         if (hki_now_ns() >= deadline_ns || s != HK_E_TIMEOUT)

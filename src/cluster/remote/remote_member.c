@@ -22,7 +22,7 @@ hk_status hki_member_create(hki_remote *r, hki_member_link **out) {
     if (s == HK_OK)
         s = hki_zalloc_array(r->n_shards, sizeof *w->n_batches, &w->n_batches);
     if (s == HK_OK)
-        s = hki_zalloc_array(r->n_shards, sizeof *w->poll, &w->poll);
+        s = hki_zalloc_array(r->n_shards + 1, sizeof *w->poll, &w->poll);
     if (s == HK_OK && r->encoding != HKI_ENC_PLAIN)
         s = hki_zalloc_array((size_t)hki_layout_size(r->base.layout),
                              sizeof(float), &w->residual);

@@ -129,6 +129,13 @@ void hki_remote_info(hk_center *c, hk_center_info *out) {
     pthread_mutex_unlock(&r->lock);
 }
 
+hk_status hk_center_cancel(hk_center *c) {
+    hki_remote *r;
+    HKI_TRY(hki_remote_get(c, "cancel", &r));
+    hki_wake_now(r->wake_fd);
+    return HK_OK;
+}
+
 hk_status hk_center_finish(hk_center *c, const char *reason, int64_t wait_ms) {
     hki_remote *r;
     hki_msg_text m = {.text = ""};
