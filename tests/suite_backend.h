@@ -66,6 +66,7 @@ typedef struct bk_config {
     hk_isa isa;
     uint32_t threads;
     uint32_t no_fusion;
+    bool may_decline; // cases it has no kernel for are passed over
 } bk_config;
 
 // Runs the cases under the configuration and against plain reference runs.

@@ -13,6 +13,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+SUFFIXES = (".c", ".h", ".cu", ".cc")
 
 # Modules that each module may know about, beside itself.
 KNOWS = {
@@ -198,7 +199,9 @@ def main():
         if folder.is_dir() and folder.name not in KNOWS:
             faults.append(f"src/{folder.name}: not in the table of modules")
             continue
-        for path in sorted(folder.rglob("*.[ch]")):
+        for path in sorted(folder.rglob("*.*")):
+            if path.suffix not in SUFFIXES:
+                continue
             n_files += 1
             room = room_of(folder.name, path.relative_to(ROOT / "src").as_posix())
             if room is not None and room not in ROOMS[folder.name]:
@@ -227,7 +230,9 @@ def main():
                 report(path, line, fault)
 
     for folder in USERS:
-        for path in sorted((ROOT / folder).rglob("*.[ch]")):
+        for path in sorted((ROOT / folder).rglob("*.*")):
+            if path.suffix not in SUFFIXES:
+                continue
             n_files += 1
             for line, quote, name in includes(path):
                 if quote != '"' or name.startswith("hooke/"):

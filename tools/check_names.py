@@ -12,6 +12,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+SUFFIXES = (".c", ".h", ".cu", ".cc")
 
 TYPE = re.compile(
     r"^(?:typedef\s+)?(?:struct|enum|union)\s+(hki_\w+)\s*\{"
@@ -44,7 +45,9 @@ def main():
     types = collections.defaultdict(list)
     cases = collections.defaultdict(set)
     for folder in ("src", "cli"):
-        for path in sorted((ROOT / folder).rglob("*.[ch]")):
+        for path in sorted((ROOT / folder).rglob("*.*")):
+            if path.suffix not in SUFFIXES:
+                continue
             name = path.relative_to(ROOT).as_posix()
             files[path.name].append(name)
             text = path.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ fail() {
 }
 
 folders=(include src tests examples bench fuzz cli)
-mapfile -t sources < <(find "${folders[@]}" -name '*.[ch]' 2>/dev/null | sort)
+mapfile -t sources < <(find "${folders[@]}" \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cc' \) 2>/dev/null | sort)
 
 # Other versions of clang-format break lines at other places.
 if clang-format --version 2>/dev/null | grep -q 'version 14\.'; then

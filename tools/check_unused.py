@@ -5,8 +5,7 @@ A function of src/ is reached when something outside of all functions names it
 (a table), or a public function or one of the program does, directly or through
 others. What is reached by tests, benches and fuzz targets only is theirs, not
 the product's, and has to be in FOR_TESTS, with its reason; what nothing names
-at all has to go. Names made by a macro's ## are not seen; there are none for
-functions.
+at all has to go. Names made by a macro's ## are not seen: MADE has them.
 """
 import collections
 import pathlib
@@ -14,6 +13,7 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+SUFFIXES = (".c", ".h", ".cu", ".cc")
 CALLERS = ("tests", "bench", "fuzz")
 # Functions of src/ that are there to test the others.
 FOR_TESTS = {
@@ -31,6 +31,10 @@ FOR_TESTS = {
     "hki_server_note": "notes of a center: their bounds",
     "hki_server_post": "notes of a center: their bounds",
 }
+
+# Names that macros make: HKI_ISA_NAME(x) is called through its level's table, a
+# maker of CUDA kernels through HKI_CUDA_MAKERS.
+MADE = ("HKI_", "hki_cuda_make_")
 
 NAME = re.compile(r"\b[a-z_]\w*\b")
 # A line at column 0 that names a function and opens its parameters.
@@ -65,7 +69,9 @@ class Source:
 
 def sources(*folders):
     for folder in folders:
-        for path in sorted((ROOT / folder).rglob("*.[ch]")):
+        for path in sorted((ROOT / folder).rglob("*.*")):
+            if path.suffix not in SUFFIXES:
+                continue
             yield Source(path)
 
 
@@ -89,8 +95,7 @@ def reached(files):
         for name in source.loose:
             visit(name, source)
         for name in source.bodies:
-            # HKI_ISA_NAME(x) is called through its level's table.
-            if (name.startswith(("hk_", "HKI_")) or
+            if (name.startswith(("hk_",) + MADE) or
                     source.path.parts[0] == "cli"):
                 visit(name, source)
     while todo:

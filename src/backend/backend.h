@@ -83,9 +83,17 @@ typedef struct hki_loc {
     size_t offset;      // bytes
 } hki_loc;
 
+// What products of floats are computed with, where there is a choice.
+typedef enum hki_precision {
+    HKI_TF32 = 0, // 10 bits of fraction, sums of floats
+    HKI_FP32 = 1,
+} hki_precision;
+
 typedef struct hki_device_options {
     uint32_t threads; // library threads of each queue, >= 1
     hk_isa isa;       // not AUTO
+    uint32_t card;    // of several devices of a kind
+    hki_precision precision;
 } hki_device_options;
 
 // The convolution regions of a plan ask which format pays.
@@ -106,6 +114,11 @@ typedef struct hki_kernel_call {
 typedef struct hki_backend {
     const char *name;
     const char *(*version)(void); // of the library behind it; NULL: none
+
+    // Elsewhere than on CPUs, else NULL: how many devices there are (an error
+    // says why none), and one in words.
+    hk_status (*device_count)(uint32_t *out);
+    hk_status (*device_text)(uint32_t card, char *text, size_t size);
 
     hk_status (*device_open)(const hki_device_options *opt, hki_device **out);
     void (*device_close)(hki_device *d); // after all that was made from it
@@ -184,6 +197,7 @@ typedef struct hki_backend {
 extern const hki_backend hki_backend_reference;
 extern const hki_backend hki_backend_onednn;
 extern const hki_backend hki_backend_apart; // for tests
+extern const hki_backend hki_backend_cuda;  // in its plug-in
 
 // The engine where it is inside of this library; NULL where it is a plug-in.
 const hki_backend *hki_engine_inside(void);

@@ -20,15 +20,23 @@ static const hki_backend *apart(void) {
     return &hki_backend_apart;
 }
 
-// The best one first; the last one is for tests, and only its name finds it.
+static const hki_backend *outside(void) {
+    return NULL;
+}
+
+// The best one for CPUs first; those behind `apart` and itself are found by
+// name only. The last one is the CUDA backend on a card that the host plays,
+// for tests.
 static const row rows[] = {
 #ifdef HKI_HAVE_ONEDNN
     {"onednn", hki_engine_inside, "libhooke_engine.so"},
 #endif
     {"reference", reference, NULL},
     {"apart", apart, NULL},
+    {"cuda", outside, "libhooke_cuda.so"},
+    {"cuda-played", outside, "libhooke_cuda_played.so"},
 };
-#define N_LISTED (HKI_COUNT(rows) - 1)
+#define N_LISTED (HKI_COUNT(rows) - 3)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards the next
 static const hki_backend *loaded[HKI_COUNT(rows)];

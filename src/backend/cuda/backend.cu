@@ -1,0 +1,498 @@
+// backend.cu - the CUDA backend: its table, its objects, and which maker an
+// operator call goes to.
+//
+// Bytes go up through a ring of memory that the card reads at full speed, so
+// that the host goes on while they travel. A run is not waited for: the host
+// waits where it reads.
+#include <cstdio>
+#include "backend/cuda/cuda.h"
+
+struct hki_buffer {
+    hki_card *card;
+    void *at;
+};
+
+// Where bytes wait to go up or come down.
+typedef struct stage {
+    void *host;
+    size_t bytes;
+    hki_mark *mark; // behind the last copy
+} stage;
+
+#define N_STAGES 4
+#define STAGE_BYTES ((size_t)4 << 20) // longer copies go in pieces
+
+struct hki_queue {
+    hki_device *device;
+    stage stages[N_STAGES];
+    unsigned next;
+    hki_control *control; // on the card
+    hki_control has;      // what it holds
+    bool has_control;     // it holds something
+    hki_control now;      // of the run under way
+    hki_blame *blame;
+    bool begun;
+    pthread_t user; // the thread that used it last
+    bool used;
+};
+
+struct hki_kernel_state {
+    int unused;
+};
+
+static const hki_cuda_maker *makers(void) {
+    static hki_cuda_maker table[HKI_OP_COUNT];
+#define HKI_CUDA_ROW(op) table[HKI_OP_##op] = hki_cuda_make_##op;
+    HKI_CUDA_MAKERS(HKI_CUDA_ROW)
+#undef HKI_CUDA_ROW
+    return table;
+}
+
+// ---- device -----------------------------------------------------------------
+
+static void device_close(hki_device *d) {
+    hki_free(d);
+}
+
+static hk_status device_open(const hki_device_options *opt, hki_device **out) {
+    hki_card *card;
+    HKI_TRY(hki_card_open((int)opt->card, &card));
+    hki_device *d;
+    HKI_TRY(hki_zalloc_array(1, sizeof *d, &d));
+    d->card = card;
+    d->precision = opt->precision;
+    *out = d;
+    return HK_OK;
+}
+
+static hk_status device_count(uint32_t *out) {
+    int n;
+    HKI_TRY(hki_card_count(&n));
+    *out = (uint32_t)n;
+    return HK_OK;
+}
+
+static hk_status device_text(uint32_t number, char *text, size_t size) {
+    hki_card *card;
+    hki_card_info info;
+    HKI_TRY(hki_card_open((int)number, &card));
+    hki_card_get_info(card, &info);
+    snprintf(text, size, "%s, %.1f GiB, compute capability %d.%d", info.name,
+             (double)info.bytes / 0x1p30, info.major, info.minor);
+    return HK_OK;
+}
+
+hki_card *hki_cuda_card(const hki_place *p) {
+    return p->device->card;
+}
+
+// ---- buffers ----------------------------------------------------------------
+
+static void buffer_destroy(hki_buffer *b) {
+    if (b == NULL)
+        return;
+    hki_card_free(b->card, b->at);
+    hki_free(b);
+}
+
+static hk_status buffer_create(hki_device *d, size_t bytes, hki_buffer **out) {
+    hki_buffer *b;
+    HKI_TRY(hki_zalloc_array(1, sizeof *b, &b));
+    b->card = d->card;
+    const hk_status s = hki_card_alloc(d->card, bytes, &b->at);
+    if (s != HK_OK) {
+        buffer_destroy(b);
+        return s;
+    }
+    *out = b;
+    return HK_OK;
+}
+
+static void *buffer_address(const hki_buffer *b) {
+    return b->at;
+}
+
+static void *at(hki_loc l) {
+    return l.buffer == NULL ? NULL : (char *)l.buffer->at + l.offset;
+}
+
+// ---- queues -----------------------------------------------------------------
+
+static void queue_destroy(hki_queue *q) {
+    if (q == NULL)
+        return;
+    hki_card *const card = q->device->card;
+    (void)hki_card_wait_all(card);
+    for (int i = 0; i < N_STAGES; i++) {
+        hki_card_free_host(card, q->stages[i].host);
+        hki_mark_destroy(q->stages[i].mark);
+    }
+    hki_card_free(card, q->control);
+    hki_card_free_host(card, q->blame);
+    hki_free(q);
+}
+
+static hk_status make_queue(hki_queue *q) {
+    hki_card *const card = q->device->card;
+    void *p;
+    HKI_TRY(hki_card_alloc(card, sizeof *q->control, &p));
+    q->control = (hki_control *)p;
+    HKI_TRY(hki_card_alloc_host(card, sizeof *q->blame, &p));
+    q->blame = (hki_blame *)p;
+    q->blame->call = 0;
+    for (int i = 0; i < N_STAGES; i++)
+        HKI_TRY(hki_mark_create(card, &q->stages[i].mark));
+    return HK_OK;
+}
+
+static hk_status queue_create(hki_device *d, hki_queue **out) {
+    hki_queue *q;
+    HKI_TRY(hki_zalloc_array(1, sizeof *q, &q));
+    q->device = d;
+    const hk_status s = make_queue(q);
+    if (s != HK_OK) {
+        queue_destroy(q);
+        return s;
+    }
+    *out = q;
+    return HK_OK;
+}
+
+// Streams belong to threads: one that takes a queue over waits for what the
+// other one has asked for.
+static hk_status take_over(hki_queue *q) {
+    const pthread_t self = pthread_self();
+    if (q->used && pthread_equal(q->user, self))
+        return HK_OK;
+    if (q->used)
+        HKI_TRY(hki_card_wait_all(q->device->card));
+    q->used = true;
+    q->user = self;
+    return HK_OK;
+}
+
+static hk_status queue_begin(hki_queue *q, uint64_t seed, uint64_t step) {
+    if (q->begun)
+        return hki_fail(HK_E_STATE, "queue: begun twice");
+    HKI_TRY(take_over(q));
+    q->now.seed = seed;
+    q->now.step = step;
+    q->begun = true;
+    return HK_OK;
+}
+
+static hk_status queue_end(hki_queue *q) {
+    if (!q->begun)
+        return hki_fail(HK_E_STATE, "queue: ended without being begun");
+    q->begun = false;
+    return HK_OK;
+}
+
+static hk_status queue_pin(hki_queue *q, uint32_t first_cpu) {
+    (void)q;
+    (void)first_cpu;
+    return HK_OK;
+}
+
+// The next stage of the ring, with room for n bytes and nothing under way.
+static hk_status take_stage(hki_queue *q, size_t n, stage **out) {
+    stage *const s = &q->stages[q->next++ % N_STAGES];
+    HKI_TRY(hki_mark_wait(s->mark));
+    if (s->bytes < n) {
+        const size_t bytes = (n + 4095) / 4096 * 4096;
+        hki_card_free_host(q->device->card, s->host);
+        s->host = NULL;
+        s->bytes = 0;
+        HKI_TRY(hki_card_alloc_host(q->device->card, bytes, &s->host));
+        s->bytes = bytes;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+static hk_status write_bytes(hki_queue *q, hki_loc to, const void *from,
+                             size_t n) {
+    HKI_TRY(take_over(q));
+    for (size_t done = 0; done < n;) {
+        const size_t piece = n - done < STAGE_BYTES ? n - done : STAGE_BYTES;
+        stage *s;
+        HKI_TRY(take_stage(q, piece, &s));
+        memcpy(s->host, (const char *)from + done, piece);
+        HKI_TRY(hki_card_up(q->device->card, (char *)at(to) + done, s->host,
+                            piece));
+        HKI_TRY(hki_mark_set(s->mark));
+        done += piece;
+    }
+    return HK_OK;
+}
+
+static hk_status read_bytes(hki_queue *q, void *to, hki_loc from, size_t n) {
+    HKI_TRY(take_over(q));
+    for (size_t done = 0; done < n;) {
+        const size_t piece = n - done < STAGE_BYTES ? n - done : STAGE_BYTES;
+        stage *s;
+        HKI_TRY(take_stage(q, piece, &s));
+        HKI_TRY(hki_card_down(q->device->card, s->host,
+                              (const char *)at(from) + done, piece));
+        HKI_TRY(hki_card_wait(q->device->card));
+        memcpy((char *)to + done, s->host, piece);
+        done += piece;
+    }
+    return HK_OK;
+}
+
+// ---- kernels ----------------------------------------------------------------
+
+static void kernel_destroy(hki_kernel *k) {
+    if (k == NULL)
+        return;
+    hki_product_destroy(k->product);
+    hki_free(k);
+}
+
+static hk_status check_types(const hki_kernel_desc *d) {
+    for (int i = 0; i < d->n_in + d->n_out; i++) {
+        const hki_tensor_desc *const t =
+            i < d->n_in ? &d->in[i] : &d->out[i - d->n_in];
+        if (t->dtype == HK_F64)
+            return hki_fail(HK_E_UNSUPPORTED,
+                            "cuda: double precision runs on CPUs only");
+        if (t->format != HKI_PLAIN)
+            return hki_fail(HK_E_INTERNAL, "cuda: an image in blocks");
+    }
+    return HK_OK;
+}
+
+static hk_status make(hki_kernel *k) {
+    static const char *const names[] = {
+#define HKI_NAME(op) #op,
+        HKI_OPS(HKI_NAME)
+#undef HKI_NAME
+    };
+    HKI_TRY(check_types(&k->desc));
+    const hki_cuda_maker maker = makers()[k->desc.op];
+    if (maker != NULL)
+        HKI_TRY(maker(k));
+    if (k->run == NULL)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "cuda: no kernel for this use of the operator %s",
+                        names[k->desc.op]);
+    return HK_OK;
+}
+
+static hk_status kernel_create(hki_device *d, const hki_kernel_desc *desc,
+                               hki_kernel **out) {
+    hki_kernel *k;
+    HKI_TRY(hki_zalloc_array(1, sizeof *k, &k));
+    k->device = d;
+    k->desc = *desc;
+    k->note = "";
+    const hk_status s = make(k);
+    if (s != HK_OK) {
+        kernel_destroy(k);
+        return s;
+    }
+    *out = k;
+    return HK_OK;
+}
+
+static size_t kernel_scratch(const hki_kernel *k) {
+    return k->scratch_bytes;
+}
+
+static const char *kernel_note(const hki_kernel *k) {
+    return k->note;
+}
+
+static void state_destroy(hki_kernel_state *s) {
+    hki_free(s);
+}
+
+static hk_status state_create(const hki_kernel *k, hki_kernel_state **out) {
+    (void)k;
+    return hki_zalloc_array(1, sizeof **out, out);
+}
+
+// ---- runs -------------------------------------------------------------------
+
+HKI_KERNEL void set_control(hki_control *c, uint64_t seed, uint64_t step) {
+    c->seed = seed;
+    c->step = step;
+}
+
+// Random kernels look there.
+static void tell_control(hki_queue *q) {
+    if (q->has_control && q->has.seed == q->now.seed &&
+        q->has.step == q->now.step)
+        return;
+    HKI_LAUNCH(set_control, 1, 1, q->control, q->now.seed, q->now.step);
+    q->has = q->now;
+    q->has_control = true;
+}
+
+// number: of the call in its run.
+static hk_status run_call(const hki_kernel *k, hki_queue *q,
+                          const hki_loc *args, hki_loc scratch, size_t number) {
+    hki_cuda_call c = {};
+    c.k = k;
+    c.card = q->device->card;
+    for (int i = 0; i < k->desc.n_in; i++)
+        c.in[i] = at(args[i]);
+    for (int i = 0; i < k->desc.n_out; i++)
+        c.out[i] = at(args[k->desc.n_in + i]);
+    c.scratch = at(scratch);
+    c.control = q->control;
+    c.blame = q->blame;
+    c.number = (int64_t)number + 1;
+    HKI_TRY(k->run(&c));
+    return hki_card_check(c.card, "a launch");
+}
+
+// Calls that can meet values they do not take are waited for.
+static hk_status see_blame(hki_queue *q, const hki_kernel_call *calls,
+                           size_t *failed) {
+    HKI_TRY(hki_card_wait(q->device->card));
+    const int64_t call = ((volatile hki_blame *)q->blame)->call;
+    if (call == 0)
+        return HK_OK;
+    const int64_t value = q->blame->value;
+    q->blame->call = 0;
+    *failed = (size_t)call - 1;
+    const hki_kernel *const k = calls[*failed].kernel;
+    return k->explain(k, value);
+}
+
+static hk_status kernel_run_many(hki_queue *q, const hki_kernel_call *calls,
+                                 size_t n, size_t *failed) {
+    bool can_fail = false;
+    if (!q->begun)
+        return hki_fail(HK_E_STATE, "kernel: its queue was not begun");
+    for (*failed = 0; *failed < n; ++*failed) {
+        const hki_kernel_call *const c = &calls[*failed];
+        if (c->kernel->random)
+            tell_control(q);
+        can_fail |= c->kernel->explain != NULL;
+        HKI_TRY(run_call(c->kernel, q, c->args, c->scratch, *failed));
+    }
+    return can_fail ? see_blame(q, calls, failed) : HK_OK;
+}
+
+static hk_status kernel_run(const hki_kernel *k, hki_kernel_state *s,
+                            hki_queue *q, const hki_loc *args,
+                            hki_loc scratch) {
+    const hki_kernel_call call = {k, s, args, scratch};
+    size_t failed;
+    return kernel_run_many(q, &call, 1, &failed);
+}
+
+struct hki_captured {
+    hki_graph *graph;
+    hki_kernel_call *calls; // to explain what went wrong
+    bool random, can_fail;
+};
+
+static void plan_release(hki_captured *c) {
+    if (c == NULL)
+        return;
+    hki_graph_destroy(c->graph);
+    hki_free(c->calls);
+    hki_free(c);
+}
+
+static hk_status record(hki_queue *q, const hki_kernel_call *calls, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        HKI_TRY(
+            run_call(calls[i].kernel, q, calls[i].args, calls[i].scratch, i));
+    return HK_OK;
+}
+
+static hk_status capture(hki_queue *q, const hki_kernel_call *calls, size_t n,
+                         hki_captured *c) {
+    hki_card *const card = q->device->card;
+    HKI_TRY(hki_zalloc_array(n, sizeof *c->calls, &c->calls));
+    for (size_t i = 0; i < n; i++) {
+        c->calls[i] = calls[i];
+        c->random |= calls[i].kernel->random;
+        c->can_fail |= calls[i].kernel->explain != NULL;
+    }
+    HKI_TRY(hki_graph_begin(card));
+    char text[512];
+    const hk_status s = record(q, calls, n);
+    snprintf(text, sizeof text, "%s", hk_last_error());
+    const hk_status end = hki_graph_end(card, &c->graph);
+    return s != HK_OK ? hki_fail(s, "%s", text) : end;
+}
+
+static hk_status plan_capture(hki_queue *q, const hki_kernel_call *calls,
+                              size_t n, hki_captured **out) {
+    hki_captured *c;
+    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    const hk_status s = capture(q, calls, n, c);
+    if (s != HK_OK) {
+        plan_release(c);
+        return s;
+    }
+    *out = c;
+    return HK_OK;
+}
+
+static hk_status plan_launch(hki_queue *q, hki_captured *c, size_t *failed) {
+    *failed = 0;
+    if (c->random)
+        tell_control(q);
+    HKI_TRY(hki_graph_launch(q->device->card, c->graph));
+    return c->can_fail ? see_blame(q, c->calls, failed) : HK_OK;
+}
+
+static bool runs_beside(const hki_device *d, hki_opcode op) {
+    (void)d;
+    (void)op;
+    return false;
+}
+
+static hki_format image_format(const hki_device *d, const hki_conv_info *c,
+                               size_t n) {
+    (void)d;
+    (void)c;
+    (void)n;
+    return HKI_PLAIN;
+}
+
+// ---- the table --------------------------------------------------------------
+
+static hki_backend table(void) {
+    hki_backend b = {};
+    b.name = "cuda";
+    b.version = hki_card_version;
+    b.device_count = device_count;
+    b.device_text = device_text;
+    b.device_open = device_open;
+    b.device_close = device_close;
+    b.buffer_create = buffer_create;
+    b.buffer_destroy = buffer_destroy;
+    b.buffer_address = buffer_address;
+    b.vectors = &hki_vector_ops_cuda;
+    b.queue_create = queue_create;
+    b.queue_destroy = queue_destroy;
+    b.queue_begin = queue_begin;
+    b.queue_end = queue_end;
+    b.queue_pin = queue_pin;
+    b.write = write_bytes;
+    b.read = read_bytes;
+    b.kernel_create = kernel_create;
+    b.kernel_destroy = kernel_destroy;
+    b.kernel_scratch = kernel_scratch;
+    b.kernel_note = kernel_note;
+    b.state_create = state_create;
+    b.state_destroy = state_destroy;
+    b.kernel_run = kernel_run;
+    b.kernel_run_many = kernel_run_many;
+    b.plan_capture = plan_capture;
+    b.plan_launch = plan_launch;
+    b.plan_release = plan_release;
+    b.runs_beside = runs_beside;
+    b.image_format = image_format;
+    return b;
+}
+
+extern "C" const hki_backend hki_backend_cuda = table();

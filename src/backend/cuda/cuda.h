@@ -1,0 +1,201 @@
+// backend/cuda/cuda.h - inside of the CUDA backend: its objects, the table of
+// makers, and what kernels are written with.
+//
+// One .cu file per family of operators. A maker looks at a call's description
+// and chooses how it runs (k->run); run launches kernels on the stream of the
+// calling thread and returns. Nothing in a run waits, allocates or copies to
+// the host, so that it can be recorded. Sums have one order, whatever the
+// card: results are the same from run to run.
+#ifndef HKI_CUDA_H
+#define HKI_CUDA_H
+#include <cuda_launch.h> // beside this file, or of a played card
+#include "backend/cuda/card.h"
+extern "C" {
+#include "backend/vector.h"
+}
+
+// ---- objects ----------------------------------------------------------------
+
+// On the card, for kernels: what changes from run to run.
+typedef struct hki_control {
+    uint64_t seed, step;
+} hki_control;
+
+// In host memory that the card reaches: the first call of a run that met
+// values it cannot take. call 0: none.
+typedef struct hki_blame {
+    int64_t call; // its number in the run, from 1
+    int64_t value;
+} hki_blame;
+
+struct hki_device {
+    hki_card *card;
+    hki_precision precision;
+};
+
+// One run of a kernel: addresses on the card.
+typedef struct hki_cuda_call {
+    const hki_kernel *k;
+    hki_card *card;
+    const void *in[HKI_MAX_ARGS]; // NULL: absent
+    void *out[HKI_MAX_ARGS];
+    void *scratch;
+    const hki_control *control;
+    hki_blame *blame;
+    int64_t number; // of this call, for blame
+} hki_cuda_call;
+
+typedef hk_status (*hki_cuda_run)(const hki_cuda_call *c);
+
+struct hki_kernel {
+    hki_device *device;
+    hki_kernel_desc desc;
+    hki_cuda_run run;
+    size_t scratch_bytes;
+    const char *note;
+    bool random;               // reads control
+    hki_product_plan *product; // NULL: none; destroyed with the kernel
+    // Says what is wrong with a value; NULL: nothing can be.
+    hk_status (*explain)(const hki_kernel *k, int64_t value);
+};
+
+// Sets k->run and what it needs. Leaves run NULL for what it does not do, and
+// the plan says so.
+typedef hk_status (*hki_cuda_maker)(hki_kernel *k);
+
+// One list per file.
+#define HKI_CUDA_ELEMENTS(X)                                                   \
+    X(unary)                                                                   \
+    X(unary_grad)                                                              \
+    X(binary)                                                                  \
+    X(where)                                                                   \
+    X(cast)                                                                    \
+    X(dropout)                                                                 \
+    X(random)
+#define HKI_CUDA_MOVES(X)                                                      \
+    X(reshape)                                                                 \
+    X(identity)                                                                \
+    X(stop_gradient)
+#define HKI_CUDA_PRODUCTS(X)                                                   \
+    X(matmul)                                                                  \
+    X(dense)                                                                   \
+    X(act_bias_grad)
+#define HKI_CUDA_REDUCE(X)
+#define HKI_CUDA_SOFTMAX(X)
+#define HKI_CUDA_ROWS(X)
+#define HKI_CUDA_CONV(X)
+#define HKI_CUDA_POOL(X)
+#define HKI_CUDA_NORM(X)
+#define HKI_CUDA_MAKERS(X)                                                     \
+    HKI_CUDA_ELEMENTS(X)                                                       \
+    HKI_CUDA_MOVES(X)                                                          \
+    HKI_CUDA_PRODUCTS(X)                                                       \
+    HKI_CUDA_REDUCE(X)                                                         \
+    HKI_CUDA_SOFTMAX(X)                                                        \
+    HKI_CUDA_ROWS(X)                                                           \
+    HKI_CUDA_CONV(X)                                                           \
+    HKI_CUDA_POOL(X)                                                           \
+    HKI_CUDA_NORM(X)
+#define HKI_CUDA_DECLARE(op) hk_status hki_cuda_make_##op(hki_kernel *k);
+HKI_CUDA_MAKERS(HKI_CUDA_DECLARE)
+#undef HKI_CUDA_DECLARE
+
+extern const hki_vector_ops hki_vector_ops_cuda;
+// The stream of a place's device, for the table of vectors.
+hki_card *hki_cuda_card(const hki_place *p);
+
+// ---- for makers -------------------------------------------------------------
+
+static inline int64_t hki_elements(const hki_tensor_desc *t) {
+    int64_t n = 1;
+    for (int i = 0; i < t->shape.rank; i++)
+        n *= t->shape.dim[i];
+    return n;
+}
+
+static inline bool hki_is_f32(const hki_tensor_desc *t) {
+    return t->dtype == HK_F32;
+}
+
+// Row-major strides of `from` seen as `to`, of the same rank or a higher one: 0
+// along what is repeated.
+static inline void hki_strides(const hk_shape *from, const hk_shape *to,
+                               int64_t stride[HK_MAX_RANK]) {
+    const int lead = to->rank - from->rank;
+    int64_t n = 1;
+    for (int i = to->rank - 1; i >= 0; i--) {
+        const int64_t dim = i < lead ? 1 : from->dim[i - lead];
+        stride[i] = dim == 1 ? 0 : n;
+        n *= dim;
+    }
+}
+
+// Blocks of `threads` for n elements, one each; never none.
+static inline unsigned hki_blocks(int64_t n, int threads) {
+    const int64_t blocks = (n + threads - 1) / threads;
+    return (unsigned)(blocks < 1 ? 1 : blocks);
+}
+
+// ---- for kernels ------------------------------------------------------------
+
+#define HKI_THREADS 256 // of a block, where nothing speaks for another number
+
+// The number of this thread among all of its launch.
+HKI_ON_CARD int64_t hki_self(void) {
+    return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+// How two shapes are walked together: strides in elements, 0 along what is
+// broadcast.
+typedef struct hki_walk2 {
+    int rank;
+    int64_t dim[HK_MAX_RANK];
+    int64_t a[HK_MAX_RANK], b[HK_MAX_RANK];
+} hki_walk2;
+
+HKI_ON_CARD void hki_walk_to(const hki_walk2 *w, int64_t i, int64_t *a,
+                             int64_t *b) {
+    int64_t at_a = 0, at_b = 0;
+    for (int d = w->rank - 1; d >= 0; d--) {
+        const int64_t rest = i / w->dim[d], x = i - rest * w->dim[d];
+        at_a += x * w->a[d];
+        at_b += x * w->b[d];
+        i = rest;
+    }
+    *a = at_a;
+    *b = at_b;
+}
+
+// Of any stored type. Index tensors hold int32 or int64.
+HKI_ON_CARD int64_t hki_index_at(const void *p, hk_dtype t, int64_t i) {
+    return t == HK_I32 ? (int64_t)((const int32_t *)p)[i]
+                       : ((const int64_t *)p)[i];
+}
+
+// The functions of attr.act, and their slope where y is the result.
+HKI_ON_CARD float hki_act_of(int act, float x) {
+    return act == HKI_U_RELU      ? (x > 0    ? x
+                                     : x != x ? x
+                                              : 0)
+           : act == HKI_U_SIGMOID ? 1.0f / (1.0f + expf(-x))
+           : act == HKI_U_TANH    ? tanhf(x)
+                                  : x;
+}
+
+HKI_ON_CARD float hki_act_slope(int act, float y) {
+    return act == HKI_U_RELU      ? (y > 0 ? 1.0f : 0.0f)
+           : act == HKI_U_SIGMOID ? y * (1 - y)
+           : act == HKI_U_TANH    ? 1 - y * y
+                                  : 1.0f;
+}
+
+// A data error: the first one of a run is told. Which of several threads is
+// first does not matter: any of them is a reason to end.
+HKI_ON_CARD void hki_blame_value(hki_blame *b, int64_t call, int64_t value) {
+    if (b->call == 0) {
+        b->value = value;
+        b->call = call;
+    }
+}
+
+#endif // HKI_CUDA_H

@@ -1,0 +1,586 @@
+// elements.cu - functions of elements: unary, binary, where, cast, dropout,
+// random.
+#include "backend/cuda/cuda.h"
+
+// ---- one element ------------------------------------------------------------
+
+HKI_ON_CARD float sigmoid(float x) {
+    return 1.0f / (1.0f + expf(-x));
+}
+
+HKI_ON_CARD float softplus(float x) {
+    return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
+}
+
+HKI_ON_CARD float gelu(float x) {
+    return 0.5f * x * (1.0f + erff(x * 0.70710678f));
+}
+
+HKI_ON_CARD float gelu_slope(float x) {
+    const float pdf = expf(-0.5f * x * x) * 0.39894228f;
+    return 0.5f * (1.0f + erff(x * 0.70710678f)) + x * pdf;
+}
+
+// y = f(x); a NaN stays visible
+HKI_ON_CARD float unary_value(int fn, float alpha, float beta, float x) {
+    switch (fn) {
+    case HKI_U_RELU:
+        return x > 0 ? x : x != x ? x : 0;
+    case HKI_U_LEAKY_RELU:
+        return x > 0 ? x : alpha * x;
+    case HKI_U_ELU:
+        return x > 0 ? x : alpha * expm1f(x);
+    case HKI_U_GELU:
+        return gelu(x);
+    case HKI_U_SIGMOID:
+        return sigmoid(x);
+    case HKI_U_TANH:
+        return tanhf(x);
+    case HKI_U_SOFTPLUS:
+        return softplus(x);
+    case HKI_U_EXP:
+        return expf(x);
+    case HKI_U_LOG:
+        return logf(x);
+    case HKI_U_SQRT:
+        return sqrtf(x);
+    case HKI_U_ABS:
+        return fabsf(x);
+    case HKI_U_SQUARE:
+        return x * x;
+    case HKI_U_NEG:
+        return -x;
+    case HKI_U_CLIP:
+        return x < alpha ? alpha : x > beta ? beta : x;
+    case HKI_U_SIGN:
+        return x > 0 ? 1 : x < 0 ? -1 : x;
+    case HKI_U_RSQRT:
+        return 1.0f / sqrtf(x);
+    case HKI_U_RECIPROCAL:
+        return 1.0f / x;
+    default:
+        return x;
+    }
+}
+
+// f'(x), where y = f(x)
+HKI_ON_CARD float unary_slope(int fn, float alpha, float beta, float x,
+                              float y) {
+    switch (fn) {
+    case HKI_U_RELU:
+        return y > 0;
+    case HKI_U_LEAKY_RELU:
+        return x > 0 ? 1 : alpha;
+    case HKI_U_ELU:
+        return x > 0 ? 1 : y + alpha;
+    case HKI_U_GELU:
+        return gelu_slope(x);
+    case HKI_U_SIGMOID:
+        return y * (1 - y);
+    case HKI_U_TANH:
+        return 1 - y * y;
+    case HKI_U_SOFTPLUS:
+        return sigmoid(x);
+    case HKI_U_EXP:
+        return y;
+    case HKI_U_LOG:
+        return 1.0f / x;
+    case HKI_U_SQRT:
+        return 0.5f / y;
+    case HKI_U_ABS:
+        return x > 0 ? 1 : x < 0 ? -1 : 0;
+    case HKI_U_SQUARE:
+        return 2 * x;
+    case HKI_U_NEG:
+        return -1;
+    case HKI_U_CLIP:
+        return x >= alpha && x <= beta;
+    case HKI_U_RSQRT:
+        return -0.5f * y / x;
+    case HKI_U_RECIPROCAL:
+        return -y * y;
+    case HKI_U_SIGN:
+    case HKI_U_NOT:
+        return 0;
+    default:
+        return 1;
+    }
+}
+
+// ---- unary ------------------------------------------------------------------
+
+HKI_KERNEL void unary(const float *x, float *y, int64_t n, int fn, float alpha,
+                      float beta) {
+    const int64_t i = hki_self();
+    if (i < n)
+        y[i] = unary_value(fn, alpha, beta, x[i]);
+}
+
+HKI_KERNEL void invert(const uint8_t *x, uint8_t *y, int64_t n) {
+    const int64_t i = hki_self();
+    if (i < n)
+        y[i] = x[i] == 0;
+}
+
+static hk_status run_unary(const hki_cuda_call *c) {
+    const hki_attr *const a = &c->k->desc.attr;
+    const int64_t n = hki_elements(&c->k->desc.out[0]);
+    HKI_LAUNCH(unary, hki_blocks(n, HKI_THREADS), HKI_THREADS,
+               (const float *)c->in[0], (float *)c->out[0], n, (int)a->mode,
+               (float)a->alpha, (float)a->beta);
+    return HK_OK;
+}
+
+static hk_status run_not(const hki_cuda_call *c) {
+    const int64_t n = hki_elements(&c->k->desc.out[0]);
+    HKI_LAUNCH(invert, hki_blocks(n, HKI_THREADS), HKI_THREADS,
+               (const uint8_t *)c->in[0], (uint8_t *)c->out[0], n);
+    return HK_OK;
+}
+
+hk_status hki_cuda_make_unary(hki_kernel *k) {
+    if (k->desc.attr.mode == HKI_U_NOT)
+        k->run = run_not;
+    else if (hki_is_f32(&k->desc.in[0]))
+        k->run = run_unary;
+    return HK_OK;
+}
+
+// dx = dy f'(x)
+HKI_KERNEL void unary_grad(const float *dy, const float *x, const float *y,
+                           float *dx, int64_t n, int fn, float alpha,
+                           float beta) {
+    const int64_t i = hki_self();
+    if (i < n)
+        dx[i] = dy[i] * unary_slope(fn, alpha, beta, x[i], y[i]);
+}
+
+static hk_status run_unary_grad(const hki_cuda_call *c) {
+    const hki_attr *const a = &c->k->desc.attr;
+    const int64_t n = hki_elements(&c->k->desc.out[0]);
+    HKI_LAUNCH(unary_grad, hki_blocks(n, HKI_THREADS), HKI_THREADS,
+               (const float *)c->in[HKI_UNARY_GRAD_DY],
+               (const float *)c->in[HKI_UNARY_GRAD_X],
+               (const float *)c->in[HKI_UNARY_GRAD_Y], (float *)c->out[0], n,
+               (int)a->mode, (float)a->alpha, (float)a->beta);
+    return HK_OK;
+}
+
+hk_status hki_cuda_make_unary_grad(hki_kernel *k) {
+    if (hki_is_f32(&k->desc.in[0]))
+        k->run = run_unary_grad;
+    return HK_OK;
+}
+
+// ---- binary -----------------------------------------------------------------
+
+HKI_ON_CARD float binary_value(int fn, float a, float b) {
+    switch (fn) {
+    case HKI_B_ADD:
+        return a + b;
+    case HKI_B_SUB:
+        return a - b;
+    case HKI_B_MUL:
+        return a * b;
+    case HKI_B_DIV:
+        return a / b;
+    case HKI_B_DIV_SAFE:
+        return b <= 0 ? 0 : a / b;
+    case HKI_B_POW:
+        return powf(a, b);
+    case HKI_B_MAX:
+        return a >= b || a != a ? a : b;
+    case HKI_B_MIN:
+        return a <= b || a != a ? a : b;
+    case HKI_B_SQUARED_DIFF:
+        return (a - b) * (a - b);
+    case HKI_B_SIGMOID_XENT:
+        return fmaxf(a, 0.0f) - a * b + log1pf(expf(-fabsf(a)));
+    default:
+        return 0;
+    }
+}
+
+// Integers wrap around.
+HKI_ON_CARD int64_t binary_value(int fn, int64_t a, int64_t b) {
+    const uint64_t ua = (uint64_t)a, ub = (uint64_t)b;
+    switch (fn) {
+    case HKI_B_ADD:
+        return (int64_t)(ua + ub);
+    case HKI_B_SUB:
+        return (int64_t)(ua - ub);
+    case HKI_B_MUL:
+        return (int64_t)(ua * ub);
+    case HKI_B_SQUARED_DIFF:
+        return (int64_t)((ua - ub) * (ua - ub));
+    case HKI_B_MAX:
+        return a > b ? a : b;
+    case HKI_B_MIN:
+        return a < b ? a : b;
+    default:
+        return 0;
+    }
+}
+
+template <typename T> HKI_ON_CARD bool binary_test(int fn, T a, T b) {
+    switch (fn) {
+    case HKI_B_LESS:
+        return a < b;
+    case HKI_B_LESS_EQUAL:
+        return a <= b;
+    case HKI_B_GREATER:
+        return a > b;
+    case HKI_B_GREATER_EQUAL:
+        return a >= b;
+    case HKI_B_EQUAL:
+        return a == b;
+    case HKI_B_NOT_EQUAL:
+        return a != b;
+    case HKI_B_AND:
+        return a != 0 && b != 0;
+    default:
+        return a != 0 || b != 0;
+    }
+}
+
+// computed as W: int32 in 64 bits, and cut
+template <typename T, typename W>
+HKI_KERNEL void binary(const T *a, const T *b, T *y, int64_t n, int fn,
+                       hki_walk2 w) {
+    const int64_t i = hki_self();
+    int64_t ia = i, ib = i;
+    if (i >= n)
+        return;
+    if (w.rank > 0)
+        hki_walk_to(&w, i, &ia, &ib);
+    y[i] = (T)binary_value(fn, (W)a[ia], (W)b[ib]);
+}
+
+template <typename T>
+HKI_KERNEL void compare(const T *a, const T *b, uint8_t *y, int64_t n, int fn,
+                        hki_walk2 w) {
+    const int64_t i = hki_self();
+    int64_t ia = i, ib = i;
+    if (i >= n)
+        return;
+    if (w.rank > 0)
+        hki_walk_to(&w, i, &ia, &ib);
+    y[i] = binary_test(fn, a[ia], b[ib]);
+}
+
+// rank 0: both are read straight through.
+static hki_walk2 walk_of(const hki_kernel_desc *d, int a, int b) {
+    hki_walk2 w = {};
+    const hk_shape *const to = &d->out[0].shape;
+    if (hk_shape_equal(d->in[a].shape, *to) &&
+        hk_shape_equal(d->in[b].shape, *to))
+        return w;
+    w.rank = to->rank;
+    for (int i = 0; i < to->rank; i++)
+        w.dim[i] = to->dim[i];
+    hki_strides(&d->in[a].shape, to, w.a);
+    hki_strides(&d->in[b].shape, to, w.b);
+    return w;
+}
+
+template <typename T, typename W>
+static hk_status run_binary(const hki_cuda_call *c) {
+    const hki_kernel_desc *const d = &c->k->desc;
+    const int64_t n = hki_elements(&d->out[0]);
+    HKI_LAUNCH((binary<T, W>), hki_blocks(n, HKI_THREADS), HKI_THREADS,
+               (const T *)c->in[0], (const T *)c->in[1], (T *)c->out[0], n,
+               (int)d->attr.mode, walk_of(d, 0, 1));
+    return HK_OK;
+}
+
+template <typename T> static hk_status run_compare(const hki_cuda_call *c) {
+    const hki_kernel_desc *const d = &c->k->desc;
+    const int64_t n = hki_elements(&d->out[0]);
+    HKI_LAUNCH(compare<T>, hki_blocks(n, HKI_THREADS), HKI_THREADS,
+               (const T *)c->in[0], (const T *)c->in[1], (uint8_t *)c->out[0],
+               n, (int)d->attr.mode, walk_of(d, 0, 1));
+    return HK_OK;
+}
+
+hk_status hki_cuda_make_binary(hki_kernel *k) {
+    const bool test = k->desc.attr.mode >= HKI_B_LESS;
+    switch (k->desc.in[0].dtype) {
+    case HK_F32:
+        k->run = test ? run_compare<float> : (run_binary<float, float>);
+        break;
+    case HK_I32:
+        k->run = test ? run_compare<int32_t> : (run_binary<int32_t, int64_t>);
+        break;
+    case HK_I64:
+        k->run = test ? run_compare<int64_t> : (run_binary<int64_t, int64_t>);
+        break;
+    case HK_U8:
+    case HK_BOOL:
+        k->run = run_compare<uint8_t>;
+        break;
+    default:
+        break;
+    }
+    return HK_OK;
+}
+
+// ---- where ------------------------------------------------------------------
+
+// y = cond ? a : b, for elements of the size of T
+template <typename T>
+HKI_KERNEL void where(const uint8_t *cond, const T *a, const T *b, T *y,
+                      int64_t n, hki_walk2 ab, hki_walk2 cc) {
+    const int64_t i = hki_self();
+    int64_t ia = i, ib = i, ic = i, same;
+    if (i >= n)
+        return;
+    if (ab.rank > 0)
+        hki_walk_to(&ab, i, &ia, &ib);
+    if (cc.rank > 0)
+        hki_walk_to(&cc, i, &ic, &same);
+    y[i] = cond[ic] != 0 ? a[ia] : b[ib];
+}
+
+template <typename T> static hk_status run_where(const hki_cuda_call *c) {
+    const hki_kernel_desc *const d = &c->k->desc;
+    const int64_t n = hki_elements(&d->out[0]);
+    HKI_LAUNCH(where<T>, hki_blocks(n, HKI_THREADS), HKI_THREADS,
+               (const uint8_t *)c->in[0], (const T *)c->in[1],
+               (const T *)c->in[2], (T *)c->out[0], n, walk_of(d, 1, 2),
+               walk_of(d, 0, 0));
+    return HK_OK;
+}
+
+hk_status hki_cuda_make_where(hki_kernel *k) {
+    switch (hk_dtype_size(k->desc.out[0].dtype)) {
+    case 1:
+        k->run = run_where<uint8_t>;
+        break;
+    case 2:
+        k->run = run_where<uint16_t>;
+        break;
+    case 4:
+        k->run = run_where<uint32_t>;
+        break;
+    default:
+        k->run = run_where<uint64_t>;
+        break;
+    }
+    return HK_OK;
+}
+
+// ---- cast -------------------------------------------------------------------
+
+HKI_ON_CARD float bf16_value(uint16_t x) {
+    union {
+        uint32_t bits;
+        float value;
+    } u;
+    u.bits = (uint32_t)x << 16;
+    return u.value;
+}
+
+// To the nearest, ties to even; a NaN stays one.
+HKI_ON_CARD uint16_t bf16_of(float x) {
+    union {
+        float value;
+        uint32_t bits;
+    } u;
+    u.value = x;
+    if (x != x)
+        return (uint16_t)(u.bits >> 16 | 0x40);
+    return (uint16_t)((u.bits + 0x7fff + (u.bits >> 16 & 1)) >> 16);
+}
+
+HKI_ON_CARD double load(const void *x, hk_dtype t, int64_t i) {
+    switch (t) {
+    case HK_F32:
+        return (double)((const float *)x)[i];
+    case HK_BF16:
+        return (double)bf16_value(((const uint16_t *)x)[i]);
+    case HK_I32:
+        return (double)((const int32_t *)x)[i];
+    case HK_I64:
+        return (double)((const int64_t *)x)[i];
+    default:
+        return (double)((const uint8_t *)x)[i];
+    }
+}
+
+HKI_ON_CARD int64_t load_integer(const void *x, hk_dtype t, int64_t i) {
+    return t == HK_U8 || t == HK_BOOL ? ((const uint8_t *)x)[i]
+                                      : hki_index_at(x, t, i);
+}
+
+// Fractions are cut, ends are ends, NaN is 0.
+HKI_ON_CARD int64_t to_integer(double x, double low, double high,
+                               int64_t most) {
+    if (x != x)
+        return 0;
+    return x <= low ? (int64_t)low : x >= high ? most : (int64_t)x;
+}
+
+HKI_ON_CARD int64_t cut(int64_t x, int64_t low, int64_t high) {
+    return x < low ? low : x > high ? high : x;
+}
+
+HKI_KERNEL void cast(const void *x, hk_dtype from, void *y, hk_dtype to,
+                     int64_t n) {
+    const int64_t i = hki_self();
+    const bool whole = from != HK_F32 && from != HK_BF16;
+    if (i >= n)
+        return;
+    switch (to) {
+    case HK_F32:
+        ((float *)y)[i] = (float)load(x, from, i);
+        break;
+    case HK_BF16:
+        ((uint16_t *)y)[i] = bf16_of((float)load(x, from, i));
+        break;
+    case HK_BOOL:
+        ((uint8_t *)y)[i] = load(x, from, i) != 0;
+        break;
+    case HK_U8:
+        ((uint8_t *)y)[i] =
+            (uint8_t)(whole ? cut(load_integer(x, from, i), 0, 255)
+                            : to_integer(load(x, from, i), 0, 255, 255));
+        break;
+    case HK_I32:
+        ((int32_t *)y)[i] =
+            (int32_t)(whole
+                          ? cut(load_integer(x, from, i), INT32_MIN, INT32_MAX)
+                          : to_integer(load(x, from, i), INT32_MIN, INT32_MAX,
+                                       INT32_MAX));
+        break;
+    default:
+        ((int64_t *)y)[i] =
+            whole ? load_integer(x, from, i)
+                  : to_integer(load(x, from, i), -0x1p63, 0x1p63, INT64_MAX);
+    }
+}
+
+static hk_status run_cast(const hki_cuda_call *c) {
+    const hki_kernel_desc *const d = &c->k->desc;
+    const int64_t n = hki_elements(&d->out[0]);
+    HKI_LAUNCH(cast, hki_blocks(n, HKI_THREADS), HKI_THREADS, c->in[0],
+               d->in[0].dtype, c->out[0], d->out[0].dtype, n);
+    return HK_OK;
+}
+
+hk_status hki_cuda_make_cast(hki_kernel *k) {
+    k->run = run_cast;
+    return HK_OK;
+}
+
+// ---- random words -----------------------------------------------------------
+
+// Words 4 block .. 4 block + 3 of a stream: Philox4x32-10, as on CPUs.
+HKI_ON_CARD void random_words(const hki_control *run, uint64_t stream,
+                              uint64_t block, uint32_t w[4]) {
+    uint32_t k0 = (uint32_t)run->seed, k1 = (uint32_t)(run->seed >> 32);
+    uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
+    uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)run->step;
+    for (int i = 0; i < 10; i++) {
+        const uint32_t h0 = __umulhi(0xD2511F53u, c0), l0 = 0xD2511F53u * c0;
+        const uint32_t h1 = __umulhi(0xCD9E8D57u, c2), l1 = 0xCD9E8D57u * c2;
+        c0 = h1 ^ c1 ^ k0;
+        c1 = l1;
+        c2 = h0 ^ c3 ^ k1;
+        c3 = l0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    w[0] = c0;
+    w[1] = c1;
+    w[2] = c2;
+    w[3] = c3;
+}
+
+// ---- dropout ----------------------------------------------------------------
+
+// y = x / (1 - rate) where word i is at least rate 2^32, else 0; a thread has
+// four elements.
+HKI_KERNEL void dropout(const float *x, const float *rate, float *y, int64_t n,
+                        uint64_t stream, const hki_control *run,
+                        hki_blame *blame, int64_t call) {
+    const int64_t block = hki_self();
+    uint32_t w[4];
+    if (block * 4 >= n)
+        return;
+    if (!(*rate >= 0 && *rate < 1)) {
+        if (block == 0)
+            hki_blame_value(blame, call, 0);
+        return;
+    }
+    const double limit = (double)*rate * 0x1p32;
+    const float scale = 1.0f / (1.0f - *rate);
+    random_words(run, stream, (uint64_t)block, w);
+    for (int64_t i = block * 4; i < n && i < block * 4 + 4; i++)
+        y[i] = (double)w[i % 4] >= limit ? x[i] * scale : 0.0f;
+}
+
+static hk_status run_dropout(const hki_cuda_call *c) {
+    const hki_kernel_desc *const d = &c->k->desc;
+    const int64_t n = hki_elements(&d->out[0]);
+    HKI_LAUNCH(dropout, hki_blocks((n + 3) / 4, HKI_THREADS), HKI_THREADS,
+               (const float *)c->in[HKI_DROPOUT_X],
+               (const float *)c->in[HKI_DROPOUT_RATE], (float *)c->out[0], n,
+               d->attr.stream, c->control, c->blame, c->number);
+    return HK_OK;
+}
+
+static hk_status explain_dropout(const hki_kernel *k, int64_t value) {
+    (void)k;
+    (void)value;
+    return hki_fail(HK_E_RANGE, "dropout: the rate is not in [0, 1)");
+}
+
+hk_status hki_cuda_make_dropout(hki_kernel *k) {
+    if (!hki_is_f32(&k->desc.in[HKI_DROPOUT_X]) ||
+        !hki_is_f32(&k->desc.in[HKI_DROPOUT_RATE]))
+        return HK_OK;
+    k->run = run_dropout;
+    k->explain = explain_dropout;
+    k->random = true;
+    return HK_OK;
+}
+
+// ---- random -----------------------------------------------------------------
+
+// mode 0: normal, mean alpha and deviation beta; 1: even from alpha to beta
+HKI_KERNEL void draw(float *y, int64_t n, int mode, double alpha, double beta,
+                     uint64_t stream, const hki_control *run) {
+    const int64_t block = hki_self();
+    uint32_t w[4];
+    double x[4];
+    if (block * 4 >= n)
+        return;
+    random_words(run, stream, (uint64_t)block, w);
+    for (int i = 0; i < 4; i++)
+        x[i] = alpha + (beta - alpha) * ((double)w[i] * 0x1p-32);
+    for (int i = 0; mode == 0 && i < 4; i += 2) {
+        const double u = ((double)w[i] + 1.0) * 0x1p-32;
+        const double angle = 2.0 * M_PI * ((double)w[i + 1] * 0x1p-32);
+        const double r = sqrt(-2.0 * log(u));
+        x[i] = alpha + beta * (r * cos(angle));
+        x[i + 1] = alpha + beta * (r * sin(angle));
+    }
+    for (int64_t i = block * 4; i < n && i < block * 4 + 4; i++)
+        y[i] = (float)x[i % 4];
+}
+
+static hk_status run_random(const hki_cuda_call *c) {
+    const hki_kernel_desc *const d = &c->k->desc;
+    const int64_t n = hki_elements(&d->out[0]);
+    HKI_LAUNCH(draw, hki_blocks((n + 3) / 4, HKI_THREADS), HKI_THREADS,
+               (float *)c->out[0], n, (int)d->attr.mode, d->attr.alpha,
+               d->attr.beta, d->attr.stream, c->control);
+    return HK_OK;
+}
+
+hk_status hki_cuda_make_random(hki_kernel *k) {
+    if (hki_is_f32(&k->desc.out[0]))
+        k->run = run_random;
+    k->random = true;
+    return HK_OK;
+}

@@ -1,0 +1,290 @@
+// card.cc - a card played on the host: memory is the host's, launches run at
+// once in the order they are asked for, products are three loops.
+#include <ucontext.h>
+#include <vector>
+#include "cuda/cuda_launch.h"
+#include "backend/cuda/card.h"
+
+thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+typedef std::function<void()> action;
+static thread_local std::vector<action> *recording;
+
+static void act(const action &a) {
+    if (recording != nullptr)
+        recording->push_back(a);
+    else
+        a();
+}
+
+// ---- launches -----------------------------------------------------------------
+
+// The fibers of a block.
+static thread_local ucontext_t conductor;
+static thread_local ucontext_t *running;
+static thread_local const action *part;
+
+static void fiber_main() {
+    (*part)();
+}
+
+void __syncthreads() {
+    swapcontext(running, &conductor);
+}
+
+struct fiber {
+    ucontext_t at;
+    bool over;
+    char *stack;
+};
+
+static constexpr size_t STACK = 64 << 10;
+
+// Every fiber runs up to the next meeting before the first one goes on.
+static void run_block_meeting(unsigned n, const action &thread) {
+    static thread_local std::vector<fiber> fibers;
+    while (fibers.size() < n)
+        fibers.push_back({{}, false, new char[STACK]});
+    part = &thread;
+    for (unsigned i = 0; i < n; i++) {
+        fiber &f = fibers[i];
+        getcontext(&f.at);
+        f.at.uc_stack.ss_sp = f.stack;
+        f.at.uc_stack.ss_size = STACK;
+        f.at.uc_link = nullptr;
+        f.over = false;
+        makecontext(&f.at, (void (*)())(+[] {
+            fiber_main();
+            running = nullptr; // over
+            setcontext(&conductor);
+        }),
+                    0);
+    }
+    for (unsigned left = n; left > 0;)
+        for (unsigned i = 0; i < n; i++) {
+            fiber &f = fibers[i];
+            if (f.over)
+                continue;
+            threadIdx = dim3(i);
+            running = &f.at;
+            swapcontext(&conductor, &f.at);
+            if (running == nullptr) {
+                f.over = true;
+                left--;
+            }
+        }
+}
+
+static void run_block(unsigned n, const action &thread) {
+    for (unsigned i = 0; i < n; i++) {
+        threadIdx = dim3(i);
+        thread();
+    }
+}
+
+void hki_played_launch(dim3 blocks, dim3 threads, bool meeting,
+                       const action &thread) {
+    act([=] {
+        gridDim = blocks;
+        blockDim = threads;
+        for (unsigned z = 0; z < blocks.z; z++)
+            for (unsigned y = 0; y < blocks.y; y++)
+                for (unsigned x = 0; x < blocks.x; x++) {
+                    blockIdx = dim3(x, y, z);
+                    (meeting ? run_block_meeting : run_block)(threads.x,
+                                                              thread);
+                }
+    });
+}
+
+// ---- the card -----------------------------------------------------------------
+
+struct hki_card {
+    int number;
+};
+
+static hki_card the_card;
+
+hk_status hki_card_count(int *out) {
+    *out = 1;
+    return HK_OK;
+}
+
+const char *hki_card_version(void) {
+    return "played on the host";
+}
+
+hk_status hki_card_open(int number, hki_card **out) {
+    if (number != 0)
+        return hki_fail(HK_E_NOT_FOUND, "cuda: no device %d of 1", number);
+    *out = &the_card;
+    return HK_OK;
+}
+
+void hki_card_get_info(const hki_card *c, hki_card_info *out) {
+    (void)c;
+    *out = hki_card_info{"host", 0, 0, 0, 0, 1};
+}
+
+hk_status hki_card_alloc(hki_card *c, size_t bytes, void **out) {
+    (void)c;
+    return hki_zalloc_array(bytes, 1, out);
+}
+
+void hki_card_free(hki_card *c, void *p) {
+    (void)c;
+    hki_free(p);
+}
+
+hk_status hki_card_alloc_host(hki_card *c, size_t bytes, void **out) {
+    return hki_card_alloc(c, bytes, out);
+}
+
+void hki_card_free_host(hki_card *c, void *p) {
+    hki_card_free(c, p);
+}
+
+static hk_status copy(void *to, const void *from, size_t n) {
+    act([=] { memmove(to, from, n); });
+    return HK_OK;
+}
+
+hk_status hki_card_up(hki_card *c, void *to, const void *from, size_t n) {
+    (void)c;
+    return copy(to, from, n);
+}
+
+hk_status hki_card_down(hki_card *c, void *to, const void *from, size_t n) {
+    (void)c;
+    return copy(to, from, n);
+}
+
+hk_status hki_card_move(hki_card *c, void *to, const void *from, size_t n) {
+    (void)c;
+    return copy(to, from, n);
+}
+
+hk_status hki_card_zero(hki_card *c, void *at, size_t n) {
+    (void)c;
+    act([=] { memset(at, 0, n); });
+    return HK_OK;
+}
+
+hk_status hki_card_wait(hki_card *c) {
+    (void)c;
+    return HK_OK;
+}
+
+hk_status hki_card_wait_all(hki_card *c) {
+    (void)c;
+    return HK_OK;
+}
+
+hk_status hki_card_check(hki_card *c, const char *what) {
+    (void)c;
+    (void)what;
+    return HK_OK;
+}
+
+struct hki_mark {
+    int unused;
+};
+
+hk_status hki_mark_create(hki_card *c, hki_mark **out) {
+    (void)c;
+    return hki_zalloc_array(1, sizeof **out, out);
+}
+
+void hki_mark_destroy(hki_mark *m) {
+    hki_free(m);
+}
+
+hk_status hki_mark_set(hki_mark *m) {
+    (void)m;
+    return HK_OK;
+}
+
+hk_status hki_mark_wait(hki_mark *m) {
+    (void)m;
+    return HK_OK;
+}
+
+// ---- graphs -------------------------------------------------------------------
+
+struct hki_graph {
+    std::vector<action> actions;
+};
+
+hk_status hki_graph_begin(hki_card *c) {
+    (void)c;
+    recording = new std::vector<action>;
+    return HK_OK;
+}
+
+hk_status hki_graph_end(hki_card *c, hki_graph **out) {
+    (void)c;
+    *out = new hki_graph{std::move(*recording)};
+    delete recording;
+    recording = nullptr;
+    return HK_OK;
+}
+
+hk_status hki_graph_launch(hki_card *c, hki_graph *g) {
+    (void)c;
+    for (const action &a : g->actions)
+        a();
+    return HK_OK;
+}
+
+void hki_graph_destroy(hki_graph *g) {
+    delete g;
+}
+
+// ---- products -----------------------------------------------------------------
+
+struct hki_product_plan {
+    hki_product p;
+};
+
+hk_status hki_product_create(hki_card *c, const hki_product *p,
+                             hki_product_plan **out) {
+    (void)c;
+    HKI_TRY(hki_zalloc_array(1, sizeof **out, out));
+    (*out)->p = *p;
+    return HK_OK;
+}
+
+void hki_product_destroy(hki_product_plan *p) {
+    hki_free(p);
+}
+
+size_t hki_product_scratch(const hki_product_plan *p) {
+    (void)p;
+    return 64;
+}
+
+static void multiply(const hki_product *p, const float *a, const float *b,
+                     const float *bias, float *c) {
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->n; j++) {
+            double sum = p->bias ? (double)bias[j] : 0;
+            for (int64_t k = 0; k < p->k; k++)
+                sum +=
+                    (double)(p->trans_a ? a[k * p->m + i] : a[i * p->k + k]) *
+                    (double)(p->trans_b ? b[j * p->k + k] : b[k * p->n + j]);
+            c[i * p->n + j] = p->relu && sum < 0 ? 0 : (float)sum;
+        }
+}
+
+hk_status hki_product_run(const hki_product_plan *plan, const float *a,
+                          const float *b, const float *bias, float *c,
+                          void *scratch) {
+    const hki_product p = plan->p;
+    (void)scratch;
+    act([=] {
+        for (int64_t i = 0; i < p.batch; i++)
+            multiply(&p, a + i * p.stride_a, b + i * p.stride_b, bias,
+                     c + i * p.stride_c);
+    });
+    return HK_OK;
+}

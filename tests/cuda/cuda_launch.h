@@ -1,0 +1,119 @@
+// cuda_launch.h - backend/cuda/cuda_launch.h on the host: a launch is a loop
+// over blocks and threads. Threads of a block that meet are fibers of one
+// thread of the host, which change places where they wait for each other.
+#ifndef HK_TEST_CUDA_LAUNCH_H
+#define HK_TEST_CUDA_LAUNCH_H
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define __shared__ static thread_local
+#define __restrict__
+#define __launch_bounds__(...)
+#define HKI_ON_CARD static inline
+#define HKI_ON_BOTH static inline
+#define HKI_KERNEL static
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1)
+        : x(x_), y(y_), z(z_) {}
+};
+struct float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+static inline float4 make_float4(float x, float y, float z, float w) {
+    return float4{x, y, z, w};
+}
+
+extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+// Runs it, or keeps it while a graph is recorded. meeting: threads wait for
+// each other.
+void hki_played_launch(dim3 blocks, dim3 threads, bool meeting,
+                       const std::function<void()> &thread);
+void __syncthreads();
+
+#define HKI_LAUNCH_AS(meeting, kernel, blocks, threads, ...)                   \
+    do {                                                                       \
+        auto bound_ = [](auto f, auto... a) {                                  \
+            return std::function<void()>([=] { f(a...); });                    \
+        };                                                                     \
+        hki_played_launch((blocks), (threads), meeting,                        \
+                          bound_(kernel, __VA_ARGS__));                        \
+    } while (0)
+#define HKI_LAUNCH(...) HKI_LAUNCH_AS(false, __VA_ARGS__)
+#define HKI_LAUNCH_MEETING(...) HKI_LAUNCH_AS(true, __VA_ARGS__)
+
+static inline float __fmul_rn(float a, float b) {
+    return a * b;
+}
+static inline float __fadd_rn(float a, float b) {
+    return a + b;
+}
+static inline float rsqrtf(float x) {
+    return 1.0f / sqrtf(x);
+}
+static inline uint32_t __umulhi(uint32_t a, uint32_t b) {
+    return (uint32_t)((uint64_t)a * b >> 32);
+}
+template <typename T> static inline T __ldg(const T *p) {
+    return *p;
+}
+
+// The same trees as on a card; here all threads of a block take part.
+template <typename T, typename F> static inline T hki_played_warp(T v, F f) {
+    static thread_local T lane[1024];
+    const unsigned i = threadIdx.x;
+    for (unsigned d = 16; d > 0; d /= 2) {
+        lane[i] = v;
+        __syncthreads();
+        const T o = lane[i ^ d];
+        v = f(v, o);
+        __syncthreads();
+    }
+    return v;
+}
+
+template <typename T> static inline T hki_warp_sum(T v) {
+    return hki_played_warp(v, [](T a, T b) { return a + b; });
+}
+
+template <typename T> static inline T hki_warp_max(T v) {
+    return hki_played_warp(v, [](T a, T b) { return b > a || b != b ? b : a; });
+}
+
+template <typename T> static inline T hki_block_sum(T v) {
+    static thread_local T part[32];
+    v = hki_warp_sum(v);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = v;
+    __syncthreads();
+    T sum = 0;
+    for (unsigned i = 0; i < blockDim.x / 32; i++)
+        sum += part[i];
+    __syncthreads();
+    return sum;
+}
+
+template <typename T> static inline T hki_block_max(T v) {
+    static thread_local T part[32];
+    v = hki_warp_max(v);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = v;
+    __syncthreads();
+    T most = part[0];
+    for (unsigned i = 1; i < blockDim.x / 32; i++)
+        most = part[i] > most || part[i] != part[i] ? part[i] : most;
+    __syncthreads();
+    return most;
+}
+
+#endif // HK_TEST_CUDA_LAUNCH_H
