@@ -268,14 +268,6 @@ static void test_misfits(void **state) {
     assert_false(hk_lender_divides(NULL, d));
     l.parts = 10; // more than there is
     assert_false(hk_lender_divides(&l, d));
-    // In step: only what has as many examples as units.
-    l = (hk_lender){.part = 0, .parts = 2, .even = true};
-    assert_true(hk_lender_divides(&l, d));
-    hk_dataset *odd = filtered(9);
-    assert_false(hk_lender_divides(&l, odd));
-    odd = hk_data_leased(odd, &l, 1, 0);
-    assert_status(hk_dataset_status(odd), HK_E_UNSUPPORTED);
-    hk_dataset_release(odd);
     d = hk_data_batch(d, 3, 0);
     assert_int_equal(hk_dataset_units(d), -1);
     assert_int_equal(hki_dataset_batch(d), 3);

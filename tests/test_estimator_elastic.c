@@ -945,6 +945,74 @@ static void test_short_runs(void **state) {
     check_short(HK_METHOD_DOWNPOUR, HK_TURN_FREE);
 }
 
+// ---- shares that differ -----------------------------------------------------
+
+// Worker 0 has the most, and others end at, before and behind an exchange.
+static hk_status very_uneven(void *user, const hk_input_call *call,
+                             hk_dataset **out) {
+    static const int64_t batches[] = {29, 7, 12};
+    (void)user;
+    *out =
+        hk_data_batch(bed_rows(call->worker, batches[call->worker] * BED_BATCH),
+                      BED_BATCH, 0);
+    return HK_OK;
+}
+
+// The second call begins with workers that have made other numbers of steps.
+static size_t train_uneven(hk_method method, hk_turn_order turn, bool paper,
+                           int64_t save, float *values) {
+    hk_context *ctx = context();
+    hk_elastic_options eo;
+    elastic_options(&eo);
+    eo.order = paper ? HK_ORDER_PAPER : HK_ORDER_TF;
+    eo.moving_rate = HK_ELASTIC_AUTO;
+    eo.follow_live = 1;
+    char *dir = bed_folder();
+    bed b;
+    elastic_bed(&b, ctx, &eo);
+    b.config.method = method;
+    b.config.turn = turn;
+    b.config.save_checkpoints_steps = save;
+    b.o.model_dir = dir;
+    bed_open(&b);
+    hk_source in = hk_source_function(very_uneven, NULL);
+    in.shard = HK_SHARD_NONE;
+    const int64_t begin = hki_now_ns();
+    for (int call = 0; call < 2; call++) {
+        hk_train_result r;
+        assert_ok(hk_estimator_train(b.e, &in, NULL, &r));
+        assert_int_equal(r.reason, HK_STOP_DATA);
+        assert_int_equal(r.steps, 29 + 7 + 12);
+    }
+    assert_true(hki_now_ns() - begin < INT64_C(40000000000));
+    const size_t n = bed_values(b.e, HK_WEIGHTS_CENTER, 0, values, BED_VALUES);
+    hk_estimator_destroy(b.e);
+    bed_remove(dir);
+    hk_context_destroy(ctx);
+    return n;
+}
+
+// Workers that wait for each other wait for none whose data has ended, neither
+// for its turn nor at a cut; and checkpoints change nothing.
+static void check_uneven(hk_method method, hk_turn_order turn, bool paper) {
+    float without[BED_VALUES], with[BED_VALUES];
+    const size_t n = train_uneven(method, turn, paper, 1000, without);
+    for (int64_t save = 1; save < 12; save += 5) {
+        assert_int_equal(train_uneven(method, turn, paper, save, with), n);
+        if (turn == HK_TURN_ROUND_ROBIN)
+            assert_memory_equal(with, without, n * sizeof *with);
+    }
+}
+
+static void test_uneven(void **state) {
+    (void)state;
+    check_uneven(HK_METHOD_ELASTIC, HK_TURN_ROUND_ROBIN, false);
+    check_uneven(HK_METHOD_ELASTIC, HK_TURN_ROUND_ROBIN, true);
+    check_uneven(HK_METHOD_ELASTIC_SYNC, HK_TURN_FREE, false);
+    check_uneven(HK_METHOD_ELASTIC_SYNC, HK_TURN_ROUND_ROBIN, false);
+    check_uneven(HK_METHOD_DILOCO, HK_TURN_FREE, false);
+}
+
 // ---- interrupted ------------------------------------------------------------
 
 // Asks for a stop when row n of those that come is made.
@@ -1045,6 +1113,7 @@ int main(void) {
         cmocka_unit_test(test_interrupted),
         cmocka_unit_test(test_short_runs),
         cmocka_unit_test(test_one_ends_early),
+        cmocka_unit_test(test_uneven),
         cmocka_unit_test(test_elsewhere),
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_weights),

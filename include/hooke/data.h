@@ -201,9 +201,8 @@ HK_API hk_dataset *hk_data_shard(hk_dataset *d, int64_t n, int64_t index);
 typedef struct hk_lender hk_lender; // opaque
 HK_API hk_dataset *hk_data_leased(hk_dataset *d, hk_lender *lender,
                                   int64_t seed, int64_t shuffle);
-// 1: d can be divided so that every worker of this lender gets something, and
-// the same number of examples where workers wait for each other (round-robin
-// order, methods with rounds). NULL: no.
+// 1: d can be divided so that every worker of this lender gets something.
+// NULL: no.
 HK_API int hk_lender_divides(const hk_lender *l, const hk_dataset *d);
 // Units that d can be divided into: examples of arrays, groups of rows or
 // records of files with an index, whole packed files; -1: it cannot be.

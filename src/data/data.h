@@ -489,8 +489,7 @@ hk_dataset *hki_data_lease(hk_dataset *d, const hki_lease *lease, int64_t seed);
 typedef struct hki_lender_books hki_lender_books; // of ranges, opaque
 
 struct hk_lender {
-    uint32_t part, parts; // a share of every epoch
-    bool even;            // as large as those of others; or
+    uint32_t part, parts; // a share of every epoch; or
     // Says what is to be lent; *seed: wished for, then the one that holds.
     hk_status (*declare)(void *user, uint64_t fingerprint, int64_t units,
                          uint64_t *seed);

@@ -182,8 +182,9 @@ typedef struct hki_center_ops {
     // What the center keeps for one worker and the worker's checkpoint wants;
     // NULL: nothing.
     hk_status (*worker_variables)(hk_center *c, hki_member m, hk_name_map *map);
-    // The member makes no exchanges until it says otherwise: others do not
-    // wait for its turn. NULL: there are no turns.
+    // The member makes no exchanges until it says otherwise: others
+    // wait neither for its turn nor for its part in a round. NULL: nobody can
+    // say so.
     void (*rest)(hk_center *c, hki_member m, bool rests);
 } hki_center_ops;
 
@@ -209,6 +210,8 @@ hk_status hki_center_options_check(const hk_center_options *src,
 
 int32_t hki_elastic_worker(const hk_elastic *e); // id; -1: not joined
 int64_t hki_elastic_local_step(const hk_elastic *e);
+// Its exchanges so far, a period of steps each.
+int64_t hki_elastic_periods(const hk_elastic *e);
 // The center's at the last contact plus own steps since.
 int64_t hki_elastic_global_step(const hk_elastic *e);
 int64_t hki_elastic_since(const hk_elastic *e); // not yet told to the center

@@ -187,6 +187,7 @@ static hk_status local_join(hk_center *base, int32_t task, int64_t deadline_ns,
         m.incarnation = atomic_fetch_add(&slot->incarnation, 1) + 1;
         fresh = !atomic_exchange(&slot->live, true);
         slot->round = 0;
+        atomic_store(&slot->rests, false);
         atomic_store(&slot->seen, atomic_load(&c->version));
     }
     pthread_mutex_unlock(&c->lock);
@@ -353,7 +354,12 @@ static hk_status local_order_save(hk_center *base, void *buf, size_t capacity,
 }
 
 static void local_rest(hk_center *base, hki_member m, bool rests) {
-    hki_turn_rest(&((hki_local *)base)->turn, m.id, rests);
+    hki_local *const c = (hki_local *)base;
+    hki_turn_rest(&c->turn, m.id, rests);
+    pthread_mutex_lock(&c->lock);
+    atomic_store(&c->slot[m.id].rests, rests);
+    pthread_cond_broadcast(&c->changed); // a round may be complete now
+    pthread_mutex_unlock(&c->lock);
 }
 
 static const hki_center_ops local_ops = {

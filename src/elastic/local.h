@@ -23,15 +23,16 @@ typedef struct hki_stripe {
 typedef struct hki_slot {
     _Atomic uint32_t incarnation; // of the latest join; 0: never taken
     _Atomic bool live;
+    _Atomic bool rests;    // rounds do not wait for it
     _Atomic uint64_t seen; // version at the last contact
     uint64_t round;        // last contribution, plus 1; guarded by `lock`
 } hki_slot;
 
 // The open round; guarded by `lock`. A worker has contributed when its slot's
 // round is number + 1. The round closes (sum to center, number + 1) when nobody
-// is contributing and every live worker has, or at the deadline a quorum: so
-// neither sum nor number changes while a contribution is under way, and nobody
-// contributes while `closing`.
+// is contributing and every live worker that does not rest has, or at the
+// deadline a quorum: so neither sum nor number changes while a contribution is
+// under way, and nobody contributes while `closing`.
 typedef struct hki_round {
     uint64_t number;
     uint32_t arrived;      // contributions

@@ -101,13 +101,19 @@ static hk_status visit_close(hki_local *c, void *arg, const hki_stripe *s) {
     return HK_OK;
 }
 
-// True when every live worker has contributed. `lock` is held.
+// Is worker i yet to contribute? `lock` is held.
+static bool is_missing(const hki_local *c, uint32_t i) {
+    const hki_slot *const slot = &c->slot[i];
+    return atomic_load(&slot->live) && !atomic_load(&slot->rests) &&
+           slot->round != c->round.number + 1;
+}
+
+// True when nobody is missing. `lock` is held.
 static bool is_complete(hki_local *c) {
     if (c->round.arrived == 0)
         return false;
     for (uint32_t i = 0; i < c->max_workers; i++)
-        if (atomic_load(&c->slot[i].live) &&
-            c->slot[i].round != c->round.number + 1)
+        if (is_missing(c, i))
             return false;
     return true;
 }
@@ -142,8 +148,7 @@ static hk_status late(hki_local *c, const round_arg *a, const char *what) {
     char missing[64] = "";
     size_t at = 0;
     for (uint32_t i = 0; i < c->max_workers && at + 16 < sizeof missing; i++)
-        if (atomic_load(&c->slot[i].live) &&
-            c->slot[i].round != c->round.number + 1)
+        if (is_missing(c, i))
             at += (size_t)snprintf(missing + at, sizeof missing - at, " %u", i);
     return hki_fail(HK_E_TIMEOUT, "%s: round %llu: worker %u waited for %s%s",
                     c->base.name, (unsigned long long)c->round.number, a->m.id,

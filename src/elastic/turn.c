@@ -142,12 +142,27 @@ static void advance(hki_turn *t) {
     }
 }
 
+static bool is_waited_for(const hki_turn *t, uint32_t id) {
+    return t->seat[id] == HKI_SEAT_TAKEN || t->seat[id] == HKI_SEAT_EXPECTED;
+}
+
+static bool has_nobody(const hki_turn *t) {
+    uint32_t id = 0;
+    while (id < t->n_seats && !is_waited_for(t, id))
+        id++;
+    return id == t->n_seats;
+}
+
 // Round-robin takes no notice of who joins when, only of who has to be
 // waited for from now on.
 static void take_seat(hki_turn *t, uint32_t id) {
-    t->seat[id] = HKI_SEAT_TAKEN;
-    if (t->seat[t->next] == HKI_SEAT_EMPTY)
+    if (has_nobody(t)) {
+        t->begun = false;
         t->next = id;
+    } else if (!t->begun) {
+        t->next = HKI_MIN(t->next, id);
+    }
+    t->seat[id] = HKI_SEAT_TAKEN;
 }
 
 static hk_status late_round_robin(const hki_turn *t, uint32_t event,
@@ -163,8 +178,7 @@ static hk_status late_round_robin(const hki_turn *t, uint32_t event,
 // Everybody from `next` up to the worker rests.
 static bool has_turn(const hki_turn *t, uint32_t id) {
     uint32_t i = t->next;
-    while (i != id && t->seat[i] != HKI_SEAT_TAKEN &&
-           t->seat[i] != HKI_SEAT_EXPECTED)
+    while (i != id && !is_waited_for(t, i))
         i = (i + 1) % t->n_seats;
     return i == id;
 }
@@ -229,8 +243,10 @@ void hki_turn_leave(hki_turn *t, hki_event event, uint32_t id, bool done) {
     } else if (t->order == HK_TURN_ROUND_ROBIN) {
         if (event == HKI_EVENT_LEAVE)
             t->seat[id] = HKI_SEAT_EMPTY;
-        if (done)
+        if (done) {
+            t->begun = true;
             t->next = id;
+        }
         // A turn that came to nothing stays where it is, for another try.
         if (t->next == id && (done || event == HKI_EVENT_LEAVE))
             advance(t);
@@ -245,8 +261,10 @@ void hki_turn_rest(hki_turn *t, uint32_t id, bool rests) {
     if (t->order != HK_TURN_ROUND_ROBIN)
         return;
     pthread_mutex_lock(&t->lock);
-    if (t->seat[id] != HKI_SEAT_EMPTY)
-        t->seat[id] = rests ? HKI_SEAT_RESTING : HKI_SEAT_TAKEN;
+    if (rests && t->seat[id] != HKI_SEAT_EMPTY)
+        t->seat[id] = HKI_SEAT_RESTING;
+    else if (t->seat[id] == HKI_SEAT_RESTING)
+        take_seat(t, id);
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
 }

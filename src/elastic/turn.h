@@ -12,8 +12,9 @@
 // the id `next` may enter; leaving the turn passes `next` on to the following
 // seat, a failed event keeps it. One that rests keeps its seat, and those
 // behind it may enter in its stead; `next` stays there for it until one of them
-// does. Recorded: event number `position` of the log is the only one that may
-// enter.
+// does. Once everybody rests or is gone, the order begins anew with the lowest
+// id of those who come before the first turn is taken. Recorded: event number
+// `position` of the log is the only one that may enter.
 typedef enum hki_event {
     HKI_EVENT_JOIN = 1,
     HKI_EVENT_PULL = 2,
@@ -43,6 +44,7 @@ typedef struct hki_turn {
     uint8_t *seat; // hki_turn_seat per id
     uint32_t n_seats;
     uint32_t next; // id whose turn it is
+    bool begun;    // turns were taken since somebody sat down
 
     // Recorded order (replayed or being made): event << 24 | id.
     uint32_t *log;

@@ -10,6 +10,11 @@ int64_t hki_elastic_local_step(const hk_elastic *e) {
     return e->local_step;
 }
 
+int64_t hki_elastic_periods(const hk_elastic *e) {
+    const int64_t tau = e->opt.communication_period;
+    return (e->local_step + (e->paper ? tau - 1 : 0)) / tau * tau;
+}
+
 int64_t hki_elastic_since(const hk_elastic *e) {
     return e->since;
 }

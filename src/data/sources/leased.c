@@ -292,8 +292,7 @@ int64_t hk_dataset_units(const hk_dataset *d) {
 
 int hk_lender_divides(const hk_lender *l, const hk_dataset *d) {
     const int64_t units = hk_dataset_units(d);
-    return l != NULL && units > 0 && units >= (int64_t)l->parts &&
-           (!l->even || units == d->count);
+    return l != NULL && units > 0 && units >= (int64_t)l->parts;
 }
 
 static hk_status configure(const hk_dataset *d, hk_lender *lender, config *c) {
@@ -305,11 +304,6 @@ static hk_status configure(const hk_dataset *d, hk_lender *lender, config *c) {
                         "leased: this dataset cannot be divided: it has to be "
                         "arrays, or files with an index");
     c->mixes = c->units != d->count;
-    if (lender->even && c->mixes)
-        return hki_fail(HK_E_UNSUPPORTED,
-                        "leased: workers that wait for each other need shares "
-                        "of one size, and this dataset is divided into parts "
-                        "that differ");
     lender->is_used = true;
     return HK_OK;
 }

@@ -39,9 +39,13 @@ static void keep_failure(hki_loop *l, const hki_worker *w, hk_status s) {
     hki_loop_stop(l, HK_STOP_HOOK);
 }
 
-// Where a worker is, as cuts count it.
+// Where a worker is, as cuts count it: exchanges of this call, a period of
+// steps each. Steps would not do: workers whose data ended in a call before
+// have made fewer than others.
 static int64_t place(const hki_loop *l, const hki_worker *w) {
-    return l->coupled ? hki_elastic_local_step(w->elastic) : 0;
+    return l->coupled
+               ? hki_elastic_periods(w->elastic) - l->runs[w->index].first_place
+               : 0;
 }
 
 // The first cut that nobody can have passed, seen from the conductor.
@@ -51,8 +55,7 @@ static int64_t next_cut(const hki_loop *l, const hki_worker *w) {
         return 0;
     if (hk_elastic_get(w->elastic, "communication_period", &tau) != HK_OK)
         tau = 1;
-    const int64_t period = (int64_t)tau;
-    return (hki_elastic_local_step(w->elastic) / period + 1) * period;
+    return place(l, w) + (int64_t)tau;
 }
 
 static bool conducts(const hki_loop *l, const hki_worker *w) {
@@ -401,7 +404,10 @@ static hk_status join(hki_loop *l, hki_worker *w) {
     pthread_mutex_lock(&l->lock); // one reader of the checkpoint at a time
     const hk_status s = hki_snapshot_restore_worker(w);
     pthread_mutex_unlock(&l->lock);
-    l->runs[w->index].first_step = l->runs[w->index].local_step = w->steps;
+    hk_run *const run = &l->runs[w->index];
+    run->first_step = run->local_step = w->steps;
+    if (w->elastic != NULL)
+        run->first_place = hki_elastic_periods(w->elastic);
     return s;
 }
 
@@ -411,12 +417,13 @@ static hk_status leave(hki_worker *w) {
 }
 
 // A worker whose data has ended brings its last steps, one at a center
-// elsewhere does so whenever it ends well. Nobody may wait for a worker that
-// goes: coupled ones leave their seat, at a turn of theirs, for which those who
-// have ended well do not let them wait. A worker that failed leaves as it is;
-// one that ended well stays until the last checkpoint has seen the center,
-// which might be gone once everybody has left. In rounds others wait for it so
-// long, which those of its own process, whose end it waits for, cannot.
+// elsewhere does so whenever it ends well. Nobody waits for a worker that goes:
+// at a center in this process it rests, whatever it ends of, until all are at
+// their end. To leave would take a turn of its own, and who has that to give
+// may stand at a cut. Elsewhere one that ended well stays until the last
+// checkpoint has seen the center, which might be gone once everybody has left;
+// but not in rounds, where those of its own process, whose end it waits for,
+// would wait for it.
 static hk_status part(hki_loop *l, hki_worker *w, hk_status s) {
     if (!w->joined)
         return HK_OK;
@@ -424,17 +431,19 @@ static hk_status part(hki_loop *l, hki_worker *w, hk_status s) {
     const bool rounds = l->crew->center->method->flags & HKI_METHOD_ROUND;
     const bool well = s == HK_OK || ended;
     hk_status last = HK_OK;
-    if (is_remote ? well && !rounds : ended)
+    // Its last exchange may be the first behind a cut.
+    if (l->coupled && ended)
+        last = pass_cut(l, w);
+    if (last == HK_OK && (is_remote ? well && !rounds : ended))
         last = last_exchange(l, w, rounds);
     if (well && last == HK_OK && hki_borrowed_is_open(&intake_of(l, w)->lent)) {
         last = hk_elastic_flush(w->elastic, hki_worker_values(w));
         if (last == HK_OK)
             last = return_ranges(l, w);
     }
-    const bool seat = l->coupled && s != HK_OK;
-    const bool stays =
-        !is_remote || (well && last == HK_OK && (!rounds || l->crew->n == 1));
-    if (stays && !seat) {
+    const bool stays = l->crew->center->ops->rest != NULL ||
+                       (well && last == HK_OK && (!rounds || l->crew->n == 1));
+    if (stays) {
         hki_elastic_rest(w->elastic, true);
         return last;
     }

@@ -19,6 +19,7 @@ struct hk_run {
     struct hki_loop *loop;    // training only
     hki_thread *thread;       // of a worker but the first
     int64_t first_step;       // local, at the start of the call
+    int64_t first_place;      // of all exchanges, a period of steps each
     bool is_running;          // not at its end; under the loop's lock
     uint32_t worker, workers; // over all processes
     bool is_chief;            // of this process: sees every hook

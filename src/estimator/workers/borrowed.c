@@ -73,14 +73,6 @@ static hk_status take(void *user, hki_lease *out, int64_t *used) {
 
 // ---- life -------------------------------------------------------------------
 
-// Workers that end at different steps would be waited for.
-static bool go_in_step(const hk_run_config *c) {
-    const hki_method *const m =
-        c->center != NULL ? c->center->method : hki_method_get(c->method);
-    return c->turn != HK_TURN_FREE ||
-           (m != NULL && (m->flags & HKI_METHOD_ROUND) != 0);
-}
-
 hk_status hki_borrowed_init(hki_borrowed *t, const hk_run_config *c,
                             const char *name, int64_t epochs, uint32_t id,
                             hk_lender *lender) {
@@ -88,9 +80,7 @@ hk_status hki_borrowed_init(hki_borrowed *t, const hk_run_config *c,
                         .worker = -1,
                         .epochs = epochs > 0 ? epochs : -1,
                         .workers = c->all_workers};
-    *lender = (hk_lender){.part = id,
-                          .parts = HKI_MAX(c->all_workers, 1u),
-                          .even = go_in_step(c)};
+    *lender = (hk_lender){.part = id, .parts = HKI_MAX(c->all_workers, 1u)};
     if (c->center == NULL || !hki_center_lends(c->center))
         return HK_OK;
     snprintf(t->name, sizeof t->name, "%.60s", name);
