@@ -1,5 +1,6 @@
 // card.cc - a card played on the host: memory is the host's, launches run at
 // once in the order they are asked for, products are three loops.
+#include <csetjmp>
 #include <ucontext.h>
 #include <vector>
 #include "cuda/cuda_launch.h"
@@ -19,60 +20,70 @@ static void act(const action &a) {
 
 // ---- launches -----------------------------------------------------------------
 
-// The fibers of a block.
-static thread_local ucontext_t conductor;
-static thread_local ucontext_t *running;
-static thread_local const action *part;
-
-static void fiber_main() {
-    (*part)();
-}
-
-void __syncthreads() {
-    swapcontext(running, &conductor);
-}
-
+// The fibers of a block. The first change to one is swapcontext's, the others
+// are jumps, which ask nothing of the kernel.
 struct fiber {
     ucontext_t at;
-    bool over;
+    jmp_buf here;
+    bool begun, over;
     char *stack;
 };
 
 static constexpr size_t STACK = 64 << 10;
 
+static thread_local jmp_buf conductor;
+static thread_local fiber *running;
+static thread_local const action *part;
+
+static void fiber_main() {
+    (*part)();
+    running->over = true;
+    _longjmp(conductor, 1);
+}
+
+void __syncthreads() {
+    if (_setjmp(running->here) == 0)
+        _longjmp(conductor, 1);
+}
+
+static void prepare(fiber *f) {
+    getcontext(&f->at);
+    f->at.uc_stack.ss_sp = f->stack;
+    f->at.uc_stack.ss_size = STACK;
+    f->at.uc_link = nullptr;
+    f->begun = f->over = false;
+    makecontext(&f->at, fiber_main, 0);
+}
+
+// Up to its next meeting, or its end.
+static void go_on(fiber *f) {
+    running = f;
+    if (_setjmp(conductor) != 0)
+        return;
+    if (f->begun)
+        _longjmp(f->here, 1);
+    f->begun = true;
+    setcontext(&f->at);
+}
+
 // Every fiber runs up to the next meeting before the first one goes on.
 static void run_block_meeting(unsigned n, const action &thread) {
-    static thread_local std::vector<fiber> fibers;
+    static thread_local std::vector<fiber *> fibers;
     while (fibers.size() < n)
-        fibers.push_back({{}, false, new char[STACK]});
+        fibers.push_back(new fiber{{}, {}, false, false, new char[STACK]});
     part = &thread;
-    for (unsigned i = 0; i < n; i++) {
-        fiber &f = fibers[i];
-        getcontext(&f.at);
-        f.at.uc_stack.ss_sp = f.stack;
-        f.at.uc_stack.ss_size = STACK;
-        f.at.uc_link = nullptr;
-        f.over = false;
-        makecontext(&f.at, (void (*)())(+[] {
-            fiber_main();
-            running = nullptr; // over
-            setcontext(&conductor);
-        }),
-                    0);
-    }
-    for (unsigned left = n; left > 0;)
+    for (unsigned i = 0; i < n; i++)
+        prepare(fibers[i]);
+    for (bool left = true; left;) {
+        left = false;
         for (unsigned i = 0; i < n; i++) {
-            fiber &f = fibers[i];
-            if (f.over)
+            if (fibers[i]->over)
                 continue;
             threadIdx = dim3(i);
-            running = &f.at;
-            swapcontext(&conductor, &f.at);
-            if (running == nullptr) {
-                f.over = true;
-                left--;
-            }
+            go_on(fibers[i]);
+            left |= !fibers[i]->over;
         }
+    }
 }
 
 static void run_block(unsigned n, const action &thread) {

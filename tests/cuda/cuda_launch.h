@@ -66,6 +66,37 @@ template <typename T> static inline T __ldg(const T *p) {
     return *p;
 }
 
+#define HKI_FOR(i, n) for (int i = 0; i < (n); i++)
+static inline void __threadfence() {}
+static inline unsigned atomicAdd(unsigned *p, unsigned x) {
+    const unsigned old = *p;
+    *p += x;
+    return old;
+}
+
+// Whole floats: what differs on a card is rounding.
+static inline float hki_tf32(float x) {
+    return x;
+}
+
+// c[16, 8] += a[16, 8] b[8, 8] over a warp, from everybody's pieces.
+static inline void hki_mma_tf32(float c[4], const float a[4],
+                                const float b[2]) {
+    static thread_local float as[1024][4], bs[1024][2];
+    const unsigned first = threadIdx.x / 32 * 32, lane = threadIdx.x % 32;
+    memcpy(as[threadIdx.x], a, sizeof as[0]);
+    memcpy(bs[threadIdx.x], b, sizeof bs[0]);
+    __syncthreads();
+    for (unsigned e = 0; e < 4; e++) {
+        const unsigned row = lane / 4 + e / 2 * 8,
+                       column = lane % 4 * 2 + e % 2;
+        for (unsigned l = 0; l < 8; l++)
+            c[e] += as[first + row % 8 * 4 + l % 4][row / 8 + l / 4 * 2] *
+                    bs[first + column * 4 + l % 4][l / 4];
+    }
+    __syncthreads();
+}
+
 // The same trees as on a card; here all threads of a block take part.
 template <typename T, typename F> static inline T hki_played_warp(T v, F f) {
     static thread_local T lane[1024];

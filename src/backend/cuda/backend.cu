@@ -37,7 +37,8 @@ struct hki_queue {
 };
 
 struct hki_kernel_state {
-    int unused;
+    hki_card *card;
+    void *at; // on the card; NULL: none
 };
 
 static const hki_cuda_maker *makers(void) {
@@ -305,12 +306,25 @@ static const char *kernel_note(const hki_kernel *k) {
 }
 
 static void state_destroy(hki_kernel_state *s) {
+    if (s == NULL)
+        return;
+    hki_card_free(s->card, s->at);
     hki_free(s);
 }
 
 static hk_status state_create(const hki_kernel *k, hki_kernel_state **out) {
-    (void)k;
-    return hki_zalloc_array(1, sizeof **out, out);
+    hki_kernel_state *s;
+    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    s->card = k->device->card;
+    const hk_status st = k->state_bytes > 0
+                             ? hki_card_alloc(s->card, k->state_bytes, &s->at)
+                             : HK_OK;
+    if (st != HK_OK) {
+        state_destroy(s);
+        return st;
+    }
+    *out = s;
+    return HK_OK;
 }
 
 // ---- runs -------------------------------------------------------------------
@@ -331,8 +345,10 @@ static void tell_control(hki_queue *q) {
 }
 
 // number: of the call in its run.
-static hk_status run_call(const hki_kernel *k, hki_queue *q,
-                          const hki_loc *args, hki_loc scratch, size_t number) {
+static hk_status run_call(const hki_kernel_call *call, hki_queue *q,
+                          size_t number) {
+    const hki_kernel *const k = call->kernel;
+    const hki_loc *const args = call->args;
     hki_cuda_call c = {};
     c.k = k;
     c.card = q->device->card;
@@ -340,7 +356,8 @@ static hk_status run_call(const hki_kernel *k, hki_queue *q,
         c.in[i] = at(args[i]);
     for (int i = 0; i < k->desc.n_out; i++)
         c.out[i] = at(args[k->desc.n_in + i]);
-    c.scratch = at(scratch);
+    c.scratch = at(call->scratch);
+    c.state = call->state != NULL ? call->state->at : NULL;
     c.control = q->control;
     c.blame = q->blame;
     c.number = (int64_t)number + 1;
@@ -372,7 +389,7 @@ static hk_status kernel_run_many(hki_queue *q, const hki_kernel_call *calls,
         if (c->kernel->random)
             tell_control(q);
         can_fail |= c->kernel->explain != NULL;
-        HKI_TRY(run_call(c->kernel, q, c->args, c->scratch, *failed));
+        HKI_TRY(run_call(c, q, *failed));
     }
     return can_fail ? see_blame(q, calls, failed) : HK_OK;
 }
@@ -401,8 +418,7 @@ static void plan_release(hki_captured *c) {
 
 static hk_status record(hki_queue *q, const hki_kernel_call *calls, size_t n) {
     for (size_t i = 0; i < n; i++)
-        HKI_TRY(
-            run_call(calls[i].kernel, q, calls[i].args, calls[i].scratch, i));
+        HKI_TRY(run_call(&calls[i], q, i));
     return HK_OK;
 }
 

@@ -40,10 +40,17 @@ typedef struct hki_cuda_call {
     const void *in[HKI_MAX_ARGS]; // NULL: absent
     void *out[HKI_MAX_ARGS];
     void *scratch;
+    void *state; // k->state_bytes of the session's, zeroed before the first run
     const hki_control *control;
     hki_blame *blame;
     int64_t number; // of this call, for blame
 } hki_cuda_call;
+
+// How tiles.cu cuts a product; size 0: it is for the library.
+typedef struct hki_tiles {
+    int64_t size, rows, columns; // of tiles, and how many
+    int64_t parts, chunk;        // of k
+} hki_tiles;
 
 typedef hk_status (*hki_cuda_run)(const hki_cuda_call *c);
 
@@ -51,10 +58,11 @@ struct hki_kernel {
     hki_device *device;
     hki_kernel_desc desc;
     hki_cuda_run run;
-    size_t scratch_bytes;
+    size_t scratch_bytes, state_bytes;
     const char *note;
     bool random;               // reads control
     hki_product_plan *product; // NULL: none; destroyed with the kernel
+    hki_tiles tiles;
     // Says what is wrong with a value; NULL: nothing can be.
     hk_status (*explain)(const hki_kernel *k, int64_t value);
 };
@@ -99,6 +107,18 @@ typedef hk_status (*hki_cuda_maker)(hki_kernel *k);
 #define HKI_CUDA_DECLARE(op) hk_status hki_cuda_make_##op(hki_kernel *k);
 HKI_CUDA_MAKERS(HKI_CUDA_DECLARE)
 #undef HKI_CUDA_DECLARE
+
+// ---- tiles.cu ---------------------------------------------------------------
+
+// By the shapes alone.
+hki_tiles hki_tiles_of(int64_t m, int64_t n, int64_t k);
+size_t hki_tiles_scratch(const hki_tiles *t);
+size_t hki_tiles_state(const hki_tiles *t);
+void hki_tiles_run(const hki_tiles *t, const hki_product *d, const float *a,
+                   const float *b, const float *bias, int act, float *c,
+                   void *scratch, void *state);
+
+// ---- vectors.cu -------------------------------------------------------------
 
 extern const hki_vector_ops hki_vector_ops_cuda;
 // The stream of a place's device, for the table of vectors.

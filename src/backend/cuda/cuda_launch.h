@@ -3,6 +3,7 @@
 #ifndef HKI_CUDA_LAUNCH_H
 #define HKI_CUDA_LAUNCH_H
 #include <cuda_runtime.h>
+#include <stdint.h>
 
 #define HKI_ON_CARD static inline __device__
 #define HKI_ON_BOTH static inline __host__ __device__
@@ -13,6 +14,29 @@
 #define HKI_LAUNCH(kernel, blocks, threads, ...)                               \
     kernel<<<(blocks), (threads), 0, cudaStreamPerThread>>>(__VA_ARGS__)
 #define HKI_LAUNCH_MEETING HKI_LAUNCH
+
+// for (int i = 0; i < n; i++), written out.
+#define HKI_FOR(i, n) _Pragma("unroll") for (int i = 0; i < (n); i++)
+
+// x with the 10 bits of fraction that tensor cores take.
+static inline __device__ float hki_tf32(float x) {
+    uint32_t y;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+    return __uint_as_float(y);
+}
+
+// c[16, 8] += a[16, 8] b[8, 8] over a warp. With g = lane / 4, t = lane % 4, a
+// thread has a(g, t), a(g + 8, t), a(g, t + 4), a(g + 8, t + 4); b(t, g),
+// b(t + 4, g); c(g, 2t), c(g, 2t + 1), c(g + 8, 2t), c(g + 8, 2t + 1).
+static inline __device__ void hki_mma_tf32(float c[4], const float a[4],
+                                           const float b[2]) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+        "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])),
+          "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+          "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+}
 
 // The sum of v over a warp, in every lane; all lanes take part. The order is
 // that of a butterfly.

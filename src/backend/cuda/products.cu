@@ -1,8 +1,9 @@
 // products.cu - products of matrices: matmul, dense, and the first step of
 // dense's gradient.
 //
-// Products come from cuBLASLt. Its smallest cost as much as ones a hundred
-// times their size, so that narrow ones have kernels of their own.
+// Large products come from cuBLASLt. Its smallest cost as much as ones a
+// hundred times their size, so that narrow ones have kernels of their own,
+// here, and those of a few hundred rows tiles (tiles.cu).
 #include "backend/cuda/cuda.h"
 
 // ---- narrow products --------------------------------------------------------
@@ -95,42 +96,72 @@ static void launch_own(const product *p, way how, const float *a,
                    p->trans_b, p->act);
 }
 
+static hki_product described(const hki_kernel *k, const product *p,
+                             int64_t batch, bool bias) {
+    return hki_product{p->m,
+                       p->n,
+                       p->k,
+                       batch,
+                       p->trans_a != 0,
+                       p->trans_b != 0,
+                       p->m * p->k,
+                       p->k * p->n,
+                       p->m * p->n,
+                       p->act == HKI_U_RELU,
+                       bias,
+                       k->device->precision};
+}
+
 static hk_status make_product(hki_kernel *k, const product *p, int64_t batch,
                               bool bias) {
-    const hki_product d = {.m = p->m,
-                           .n = p->n,
-                           .k = p->k,
-                           .batch = batch,
-                           .trans_a = p->trans_a != 0,
-                           .trans_b = p->trans_b != 0,
-                           .stride_a = p->m * p->k,
-                           .stride_b = p->k * p->n,
-                           .stride_c = p->m * p->n,
-                           .relu = p->act == HKI_U_RELU,
-                           .bias = bias,
-                           .precision = k->device->precision};
+    const hki_product d = described(k, p, batch, bias);
+    if (way_of(p, batch) != BY_LIBRARY || batch == 0) {
+        k->note = "own";
+        return HK_OK;
+    }
+    if (batch == 1 && d.precision == HKI_TF32)
+        k->tiles = hki_tiles_of(p->m, p->n, p->k);
+    if (k->tiles.size > 0) {
+        k->note = "tiles";
+        k->scratch_bytes = hki_tiles_scratch(&k->tiles);
+        k->state_bytes = hki_tiles_state(&k->tiles);
+        return HK_OK;
+    }
     HKI_TRY(hki_product_create(k->device->card, &d, &k->product));
+    k->note = "cublaslt";
     k->scratch_bytes = hki_product_scratch(k->product);
+    return HK_OK;
+}
+
+static hk_status run_library(const hki_cuda_call *c, const product *p,
+                             int64_t n, const float *bias) {
+    float *const to = (float *)c->out[0];
+    HKI_TRY(hki_product_run(c->k->product, (const float *)c->in[0],
+                            (const float *)c->in[1], bias, to, c->scratch));
+    if (p->act != HKI_U_NONE && p->act != HKI_U_RELU)
+        HKI_LAUNCH(activate, hki_blocks(n, HKI_THREADS), HKI_THREADS, to, n,
+                   p->act);
     return HK_OK;
 }
 
 static hk_status run_product(const hki_cuda_call *c, const product *p,
                              int64_t batch, const void *bias) {
+    const hki_kernel *const k = c->k;
     const float *const a = (const float *)c->in[0];
     const float *const b = (const float *)c->in[1];
-    float *const to = (float *)c->out[0];
+    const float *const with = (const float *)bias;
     const int64_t n = p->m * p->n * batch;
     if (n == 0)
         return HK_OK;
-    if (c->k->product == NULL) {
-        launch_own(p, way_of(p, batch), a, b, (const float *)bias, to);
+    if (k->product != NULL)
+        return run_library(c, p, n, with);
+    if (k->tiles.size > 0) {
+        const hki_product d = described(k, p, batch, with != NULL);
+        hki_tiles_run(&k->tiles, &d, a, b, with, p->act, (float *)c->out[0],
+                      c->scratch, c->state);
         return HK_OK;
     }
-    HKI_TRY(hki_product_run(c->k->product, a, b, (const float *)bias, to,
-                            c->scratch));
-    if (p->act != HKI_U_NONE && p->act != HKI_U_RELU)
-        HKI_LAUNCH(activate, hki_blocks(n, HKI_THREADS), HKI_THREADS, to, n,
-                   p->act);
+    launch_own(p, way_of(p, batch), a, b, with, (float *)c->out[0]);
     return HK_OK;
 }
 
@@ -162,8 +193,6 @@ hk_status hki_cuda_make_matmul(hki_kernel *k) {
     if (!hki_is_f32(&k->desc.in[0]))
         return HK_OK;
     k->run = run_matmul;
-    if (way_of(&p, batch) != BY_LIBRARY || batch == 0)
-        return HK_OK;
     return make_product(k, &p, batch, false);
 }
 
@@ -193,8 +222,6 @@ hk_status hki_cuda_make_dense(hki_kernel *k) {
     if (!hki_is_f32(&k->desc.in[HKI_DENSE_X]))
         return HK_OK;
     k->run = run_dense;
-    if (way_of(&p, 1) != BY_LIBRARY)
-        return HK_OK;
     return make_product(k, &p, 1, has_bias(&k->desc));
 }
 
