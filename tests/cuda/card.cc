@@ -132,6 +132,11 @@ hk_status hki_card_open(int number, hki_card **out) {
     return HK_OK;
 }
 
+hk_status hki_card_use(const hki_card *c) {
+    (void)c;
+    return HK_OK;
+}
+
 void hki_card_get_info(const hki_card *c, hki_card_info *out) {
     (void)c;
     *out = hki_card_info{"host", 0, 0, 0, 0, 1};

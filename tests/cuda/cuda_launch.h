@@ -12,6 +12,7 @@
 #define __shared__ static thread_local
 #define __restrict__
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define HKI_ON_CARD static inline
 #define HKI_ON_BOTH static inline
 #define HKI_KERNEL static

@@ -12,20 +12,16 @@ struct hki_buffer {
     void *at;
 };
 
-// Where bytes wait to go up or come down.
-typedef struct stage {
-    void *host;
-    size_t bytes;
-    hki_mark *mark; // behind the last copy
-} stage;
-
 #define N_STAGES 4
-#define STAGE_BYTES ((size_t)4 << 20) // longer copies go in pieces
 
 struct hki_queue {
     hki_device *device;
-    stage stages[N_STAGES];
+    hki_stage stages[N_STAGES];
     unsigned next;
+    void *room; // on the card, for vectors
+    size_t room_bytes;
+    double (*sums)[2]; // of the host
+    size_t n_sums;
     hki_control *control; // on the card
     hki_control has;      // what it holds
     bool has_control;     // it holds something
@@ -83,10 +79,6 @@ static hk_status device_text(uint32_t number, char *text, size_t size) {
     return HK_OK;
 }
 
-hki_card *hki_cuda_card(const hki_place *p) {
-    return p->device->card;
-}
-
 // ---- buffers ----------------------------------------------------------------
 
 static void buffer_destroy(hki_buffer *b) {
@@ -128,6 +120,8 @@ static void queue_destroy(hki_queue *q) {
         hki_card_free_host(card, q->stages[i].host);
         hki_mark_destroy(q->stages[i].mark);
     }
+    hki_card_free(card, q->room);
+    hki_card_free_host(card, q->sums);
     hki_card_free(card, q->control);
     hki_card_free_host(card, q->blame);
     hki_free(q);
@@ -163,6 +157,7 @@ static hk_status queue_create(hki_device *d, hki_queue **out) {
 // other one has asked for.
 static hk_status take_over(hki_queue *q) {
     const pthread_t self = pthread_self();
+    HKI_TRY(hki_card_use(q->device->card));
     if (q->used && pthread_equal(q->user, self))
         return HK_OK;
     if (q->used)
@@ -196,8 +191,8 @@ static hk_status queue_pin(hki_queue *q, uint32_t first_cpu) {
 }
 
 // The next stage of the ring, with room for n bytes and nothing under way.
-static hk_status take_stage(hki_queue *q, size_t n, stage **out) {
-    stage *const s = &q->stages[q->next++ % N_STAGES];
+static hk_status take_stage(hki_queue *q, size_t n, hki_stage **out) {
+    hki_stage *const s = &q->stages[q->next++ % N_STAGES];
     HKI_TRY(hki_mark_wait(s->mark));
     if (s->bytes < n) {
         const size_t bytes = (n + 4095) / 4096 * 4096;
@@ -215,8 +210,9 @@ static hk_status write_bytes(hki_queue *q, hki_loc to, const void *from,
                              size_t n) {
     HKI_TRY(take_over(q));
     for (size_t done = 0; done < n;) {
-        const size_t piece = n - done < STAGE_BYTES ? n - done : STAGE_BYTES;
-        stage *s;
+        const size_t piece =
+            n - done < HKI_STAGE_BYTES ? n - done : HKI_STAGE_BYTES;
+        hki_stage *s;
         HKI_TRY(take_stage(q, piece, &s));
         memcpy(s->host, (const char *)from + done, piece);
         HKI_TRY(hki_card_up(q->device->card, (char *)at(to) + done, s->host,
@@ -230,8 +226,9 @@ static hk_status write_bytes(hki_queue *q, hki_loc to, const void *from,
 static hk_status read_bytes(hki_queue *q, void *to, hki_loc from, size_t n) {
     HKI_TRY(take_over(q));
     for (size_t done = 0; done < n;) {
-        const size_t piece = n - done < STAGE_BYTES ? n - done : STAGE_BYTES;
-        stage *s;
+        const size_t piece =
+            n - done < HKI_STAGE_BYTES ? n - done : HKI_STAGE_BYTES;
+        hki_stage *s;
         HKI_TRY(take_stage(q, piece, &s));
         HKI_TRY(hki_card_down(q->device->card, s->host,
                               (const char *)at(from) + done, piece));
@@ -239,6 +236,47 @@ static hk_status read_bytes(hki_queue *q, void *to, hki_loc from, size_t n) {
         memcpy((char *)to + done, s->host, piece);
         done += piece;
     }
+    return HK_OK;
+}
+
+// ---- vectors ----------------------------------------------------------------
+
+hk_status hki_cuda_enter(const hki_place *p) {
+    return take_over(p->queue);
+}
+
+hk_status hki_cuda_stage(const hki_place *p, size_t n, hki_stage **out) {
+    return take_stage(p->queue, n, out);
+}
+
+// Memory is given back when all is over that uses it.
+hk_status hki_cuda_room(const hki_place *p, size_t bytes, void **out) {
+    hki_queue *const q = p->queue;
+    if (q->room_bytes < bytes) {
+        HKI_TRY(hki_card_wait(q->device->card));
+        hki_card_free(q->device->card, q->room);
+        q->room = NULL;
+        q->room_bytes = 0;
+        HKI_TRY(hki_card_alloc(q->device->card, bytes, &q->room));
+        q->room_bytes = bytes;
+    }
+    *out = q->room;
+    return HK_OK;
+}
+
+hk_status hki_cuda_sums(const hki_place *p, size_t n, double (**out)[2]) {
+    hki_queue *const q = p->queue;
+    if (q->n_sums < n) {
+        void *sums;
+        hki_card_free_host(q->device->card, q->sums);
+        q->sums = NULL;
+        q->n_sums = 0;
+        HKI_TRY(
+            hki_card_alloc_host(q->device->card, n * sizeof *q->sums, &sums));
+        q->sums = (double(*)[2])sums;
+        q->n_sums = n;
+    }
+    *out = q->sums;
     return HK_OK;
 }
 

@@ -74,6 +74,10 @@ static hk_status use(const hki_card *c) {
     return HK_OK;
 }
 
+hk_status hki_card_use(const hki_card *c) {
+    return use(c);
+}
+
 static hk_status open_card(int number, hki_card *c) {
     cudaDeviceProp p;
     size_t free_bytes = 0, bytes = 0;

@@ -26,6 +26,8 @@ hk_status hki_card_count(int *out);
 const char *hki_card_version(void); // of the libraries
 // Cards stay open: the same number gives the same one.
 hk_status hki_card_open(int number, hki_card **out);
+// Launches of the calling thread go there from now on.
+hk_status hki_card_use(const hki_card *c);
 void hki_card_get_info(const hki_card *c, hki_card_info *out);
 
 hk_status hki_card_alloc(hki_card *c, size_t bytes, void **out); // zeroed

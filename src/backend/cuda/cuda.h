@@ -121,8 +121,29 @@ void hki_tiles_run(const hki_tiles *t, const hki_product *d, const float *a,
 // ---- vectors.cu -------------------------------------------------------------
 
 extern const hki_vector_ops hki_vector_ops_cuda;
-// The stream of a place's device, for the table of vectors.
-hki_card *hki_cuda_card(const hki_place *p);
+
+// ---- for the table of vectors -----------------------------------------------
+
+// Where bytes wait to go up or come down.
+typedef struct hki_stage {
+    void *host;
+    size_t bytes;
+    hki_mark *mark; // behind the last copy
+} hki_stage;
+
+#define HKI_STAGE_BYTES ((size_t)4 << 20) // longer copies go in pieces
+
+// The calling thread works at a place from now on: what others have asked for
+// there is over.
+hk_status hki_cuda_enter(const hki_place *p);
+// The next stage of a place, with room for n bytes and nothing under way. Its
+// mark is set behind the copy.
+hk_status hki_cuda_stage(const hki_place *p, size_t n, hki_stage **out);
+// Memory of the card for what is launched before the next call.
+hk_status hki_cuda_room(const hki_place *p, size_t bytes, void **out);
+// Host memory that the card writes n pairs of sums to; good to read after a
+// wait, until the next call.
+hk_status hki_cuda_sums(const hki_place *p, size_t n, double (**out)[2]);
 
 // ---- for makers -------------------------------------------------------------
 
