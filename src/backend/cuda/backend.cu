@@ -27,6 +27,7 @@ struct hki_queue {
     bool has_control;     // it holds something
     hki_control now;      // of the run under way
     hki_blame *blame;
+    const hki_captured *launched; // the last one; NULL: none, or it is gone
     bool begun;
     pthread_t user; // the thread that used it last
     bool used;
@@ -190,6 +191,40 @@ static hk_status queue_pin(hki_queue *q, uint32_t first_cpu) {
     return HK_OK;
 }
 
+// ---- values that a kernel does not take -------------------------------------
+
+// A run as one piece.
+struct hki_captured {
+    hki_queue *queue;
+    hki_graph *graph;
+    hki_kernel_call *calls; // to explain what went wrong
+    bool random;
+};
+
+static bool blamed(const hki_queue *q) {
+    return ((const volatile hki_blame *)q->blame)->call != 0;
+}
+
+static hk_status explain(hki_queue *q, const hki_kernel_call *calls,
+                         size_t *failed) {
+    const int64_t value = q->blame->value;
+    *failed = (size_t)q->blame->call - 1;
+    q->blame->call = 0;
+    const hki_kernel *const k = calls[*failed].kernel;
+    return k->explain(k, value);
+}
+
+// A run that was launched is not waited for: what went wrong in it is told by
+// whoever reads, before he sees a value, or by the next launch.
+static hk_status check_launched(hki_queue *q) {
+    size_t failed;
+    return blamed(q) && q->launched != NULL
+               ? explain(q, q->launched->calls, &failed)
+               : HK_OK;
+}
+
+// ---- bytes up and down ------------------------------------------------------
+
 // The next stage of the ring, with room for n bytes and nothing under way.
 static hk_status take_stage(hki_queue *q, size_t n, hki_stage **out) {
     hki_stage *const s = &q->stages[q->next++ % N_STAGES];
@@ -233,6 +268,7 @@ static hk_status read_bytes(hki_queue *q, void *to, hki_loc from, size_t n) {
         HKI_TRY(hki_card_down(q->device->card, s->host,
                               (const char *)at(from) + done, piece));
         HKI_TRY(hki_card_wait(q->device->card));
+        HKI_TRY(check_launched(q));
         memcpy((char *)to + done, s->host, piece);
         done += piece;
     }
@@ -403,18 +439,11 @@ static hk_status run_call(const hki_kernel_call *call, hki_queue *q,
     return hki_card_check(c.card, "a launch");
 }
 
-// Calls that can meet values they do not take are waited for.
+// Calls that can meet values they do not take, one by one, are waited for.
 static hk_status see_blame(hki_queue *q, const hki_kernel_call *calls,
                            size_t *failed) {
     HKI_TRY(hki_card_wait(q->device->card));
-    const int64_t call = ((volatile hki_blame *)q->blame)->call;
-    if (call == 0)
-        return HK_OK;
-    const int64_t value = q->blame->value;
-    q->blame->call = 0;
-    *failed = (size_t)call - 1;
-    const hki_kernel *const k = calls[*failed].kernel;
-    return k->explain(k, value);
+    return blamed(q) ? explain(q, calls, failed) : HK_OK;
 }
 
 static hk_status kernel_run_many(hki_queue *q, const hki_kernel_call *calls,
@@ -440,15 +469,11 @@ static hk_status kernel_run(const hki_kernel *k, hki_kernel_state *s,
     return kernel_run_many(q, &call, 1, &failed);
 }
 
-struct hki_captured {
-    hki_graph *graph;
-    hki_kernel_call *calls; // to explain what went wrong
-    bool random, can_fail;
-};
-
 static void plan_release(hki_captured *c) {
     if (c == NULL)
         return;
+    if (c->queue->launched == c)
+        c->queue->launched = NULL;
     hki_graph_destroy(c->graph);
     hki_free(c->calls);
     hki_free(c);
@@ -467,7 +492,6 @@ static hk_status capture(hki_queue *q, const hki_kernel_call *calls, size_t n,
     for (size_t i = 0; i < n; i++) {
         c->calls[i] = calls[i];
         c->random |= calls[i].kernel->random;
-        c->can_fail |= calls[i].kernel->explain != NULL;
     }
     HKI_TRY(hki_graph_begin(card));
     char text[512];
@@ -481,6 +505,7 @@ static hk_status plan_capture(hki_queue *q, const hki_kernel_call *calls,
                               size_t n, hki_captured **out) {
     hki_captured *c;
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    c->queue = q;
     const hk_status s = capture(q, calls, n, c);
     if (s != HK_OK) {
         plan_release(c);
@@ -492,10 +517,13 @@ static hk_status plan_capture(hki_queue *q, const hki_kernel_call *calls,
 
 static hk_status plan_launch(hki_queue *q, hki_captured *c, size_t *failed) {
     *failed = 0;
+    if (blamed(q) && q->launched == c)
+        return explain(q, c->calls, failed);
+    HKI_TRY(check_launched(q));
     if (c->random)
         tell_control(q);
-    HKI_TRY(hki_graph_launch(q->device->card, c->graph));
-    return c->can_fail ? see_blame(q, c->calls, failed) : HK_OK;
+    q->launched = c;
+    return hki_graph_launch(q->device->card, c->graph);
 }
 
 static bool runs_beside(const hki_device *d, hki_opcode op) {

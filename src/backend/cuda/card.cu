@@ -197,10 +197,15 @@ hk_status hki_card_wait(hki_card *c) {
     return HK_OK;
 }
 
+// A card cannot be waited for while one of its streams is recorded.
+static pthread_mutex_t recording = PTHREAD_MUTEX_INITIALIZER;
+
 hk_status hki_card_wait_all(hki_card *c) {
     HKI_TRY(use(c));
-    CUDA("a run", cudaDeviceSynchronize());
-    return HK_OK;
+    pthread_mutex_lock(&recording);
+    const cudaError_t e = cudaDeviceSynchronize();
+    pthread_mutex_unlock(&recording);
+    return e == cudaSuccess ? HK_OK : told("a run", e);
 }
 
 hk_status hki_card_check(hki_card *c, const char *what) {
@@ -257,27 +262,36 @@ struct hki_graph {
 
 hk_status hki_graph_begin(hki_card *c) {
     HKI_TRY(use(c));
-    CUDA("recording",
-         cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    pthread_mutex_lock(&recording);
+    const cudaError_t e =
+        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    if (e == cudaSuccess)
+        return HK_OK;
+    pthread_mutex_unlock(&recording);
+    return told("recording", e);
+}
+
+static hk_status make_graph(cudaGraph_t from, hki_graph **out) {
+    hki_graph *g;
+    HKI_TRY(hki_zalloc_array(1, sizeof *g, &g));
+    const cudaError_t e = cudaGraphInstantiate(&g->exec, from, 0);
+    if (e != cudaSuccess) {
+        hki_free(g);
+        return told("a graph", e);
+    }
+    *out = g;
     return HK_OK;
 }
 
 hk_status hki_graph_end(hki_card *c, hki_graph **out) {
     cudaGraph_t graph = NULL;
-    HKI_TRY(use(c));
-    CUDA("recording", cudaStreamEndCapture(stream, &graph));
-    hki_graph *g;
-    hk_status s = hki_zalloc_array(1, sizeof *g, &g);
-    if (s == HK_OK) {
-        const cudaError_t e = cudaGraphInstantiate(&g->exec, graph, 0);
-        if (e != cudaSuccess) {
-            hki_free(g);
-            s = told("a graph", e);
-        }
-    }
+    (void)c;
+    const cudaError_t e = cudaStreamEndCapture(stream, &graph);
+    pthread_mutex_unlock(&recording);
+    if (e != cudaSuccess)
+        return told("recording", e);
+    const hk_status s = make_graph(graph, out);
     (void)cudaGraphDestroy(graph);
-    if (s == HK_OK)
-        *out = g;
     return s;
 }
 
