@@ -66,6 +66,13 @@ static inline uint32_t __umulhi(uint32_t a, uint32_t b) {
 template <typename T> static inline T __ldg(const T *p) {
     return *p;
 }
+// Threads take turns: nothing comes between.
+static inline void __threadfence_system() {}
+template <typename T> static inline T atomicCAS(T *at, T expected, T value) {
+    const T was = *at;
+    *at = was == expected ? value : was;
+    return was;
+}
 
 #define HKI_FOR(i, n) for (int i = 0; i < (n); i++)
 static inline void __threadfence() {}

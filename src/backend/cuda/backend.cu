@@ -135,7 +135,7 @@ static hk_status make_queue(hki_queue *q) {
     q->control = (hki_control *)p;
     HKI_TRY(hki_card_alloc_host(card, sizeof *q->blame, &p));
     q->blame = (hki_blame *)p;
-    q->blame->call = 0;
+    *q->blame = hki_blame{};
     for (int i = 0; i < N_STAGES; i++)
         HKI_TRY(hki_mark_create(card, &q->stages[i].mark));
     return HK_OK;
@@ -207,11 +207,11 @@ static bool blamed(const hki_queue *q) {
 
 static hk_status explain(hki_queue *q, const hki_kernel_call *calls,
                          size_t *failed) {
-    const int64_t value = q->blame->value;
-    *failed = (size_t)q->blame->call - 1;
-    q->blame->call = 0;
+    const hki_blame b = *q->blame;
+    *q->blame = hki_blame{};
+    *failed = (size_t)b.call - 1;
     const hki_kernel *const k = calls[*failed].kernel;
-    return k->explain(k, value);
+    return k->explain(k, b.value, b.at);
 }
 
 // A run that was launched is not waited for: what went wrong in it is told by

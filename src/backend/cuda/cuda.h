@@ -24,8 +24,9 @@ typedef struct hki_control {
 // In host memory that the card reaches: the first call of a run that met
 // values it cannot take. call 0: none.
 typedef struct hki_blame {
-    int64_t call; // its number in the run, from 1
-    int64_t value;
+    unsigned taken;    // by a thread that is about to tell
+    int64_t call;      // its number in the run, from 1
+    int64_t value, at; // the value, and where it stands
 } hki_blame;
 
 struct hki_device {
@@ -64,7 +65,7 @@ struct hki_kernel {
     hki_product_plan *product; // NULL: none; destroyed with the kernel
     hki_tiles tiles;
     // Says what is wrong with a value; NULL: nothing can be.
-    hk_status (*explain)(const hki_kernel *k, int64_t value);
+    hk_status (*explain)(const hki_kernel *k, int64_t value, int64_t at);
 };
 
 // Sets k->run and what it needs. Leaves run NULL for what it does not do, and
@@ -231,12 +232,16 @@ HKI_ON_CARD float hki_act_slope(int act, float y) {
 }
 
 // A data error: the first one of a run is told. Which of several threads is
-// first does not matter: any of them is a reason to end.
-HKI_ON_CARD void hki_blame_value(hki_blame *b, int64_t call, int64_t value) {
-    if (b->call == 0) {
-        b->value = value;
-        b->call = call;
-    }
+// first does not matter: any of them is a reason to end. A kernel goes on
+// without the value.
+HKI_ON_CARD void hki_blame_value(hki_blame *b, int64_t call, int64_t value,
+                                 int64_t at) {
+    if (atomicCAS(&b->taken, 0u, 1u) != 0)
+        return;
+    b->value = value;
+    b->at = at;
+    __threadfence_system(); // whoever sees the call sees the value
+    b->call = call;
 }
 
 #endif // HKI_CUDA_H

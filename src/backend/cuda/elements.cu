@@ -509,7 +509,7 @@ HKI_KERNEL void dropout(const float *x, const float *rate, float *y, int64_t n,
         return;
     if (!(*rate >= 0 && *rate < 1)) {
         if (block == 0)
-            hki_blame_value(blame, call, 0);
+            hki_blame_value(blame, call, 0, 0);
         return;
     }
     const double limit = (double)*rate * 0x1p32;
@@ -529,9 +529,11 @@ static hk_status run_dropout(const hki_cuda_call *c) {
     return HK_OK;
 }
 
-static hk_status explain_dropout(const hki_kernel *k, int64_t value) {
+static hk_status explain_dropout(const hki_kernel *k, int64_t value,
+                                 int64_t at) {
     (void)k;
     (void)value;
+    (void)at;
     return hki_fail(HK_E_RANGE, "dropout: the rate is not in [0, 1)");
 }
 
