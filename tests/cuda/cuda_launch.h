@@ -15,6 +15,7 @@
 #define __grid_constant__
 #define HKI_ON_CARD static inline
 #define HKI_ON_BOTH static inline
+#define HKI_MEMBER inline
 #define HKI_KERNEL static
 
 struct dim3 {

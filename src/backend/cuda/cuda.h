@@ -84,13 +84,31 @@ typedef hk_status (*hki_cuda_maker)(hki_kernel *k);
 #define HKI_CUDA_MOVES(X)                                                      \
     X(reshape)                                                                 \
     X(identity)                                                                \
-    X(stop_gradient)
+    X(stop_gradient)                                                           \
+    X(reorder)                                                                 \
+    X(transpose)                                                               \
+    X(slice)                                                                   \
+    X(broadcast_to)                                                            \
+    X(pad)                                                                     \
+    X(concat)
 #define HKI_CUDA_PRODUCTS(X)                                                   \
     X(matmul)                                                                  \
     X(dense)                                                                   \
     X(act_bias_grad)
-#define HKI_CUDA_REDUCE(X)
-#define HKI_CUDA_SOFTMAX(X)
+#define HKI_CUDA_REDUCE(X)                                                     \
+    X(reduce)                                                                  \
+    X(reduce_max_grad)                                                         \
+    X(sum_to)                                                                  \
+    X(l2_loss)                                                                 \
+    X(argmax)                                                                  \
+    X(top_k)
+#define HKI_CUDA_SOFTMAX(X)                                                    \
+    X(softmax)                                                                 \
+    X(softmax_grad)                                                            \
+    X(log_softmax)                                                             \
+    X(log_softmax_grad)                                                        \
+    X(sparse_softmax_xent)                                                     \
+    X(softmax_xent)
 #define HKI_CUDA_ROWS(X)
 #define HKI_CUDA_CONV(X)
 #define HKI_CUDA_POOL(X)
@@ -206,6 +224,46 @@ HKI_ON_CARD void hki_walk_to(const hki_walk2 *w, int64_t i, int64_t *a,
     }
     *a = at_a;
     *b = at_b;
+}
+
+// i / d and what is left; most divisions need 32 bits, which are quick.
+HKI_ON_CARD int64_t hki_divide(int64_t i, int64_t d, int64_t *rest) {
+    const int64_t q = ((uint64_t)(i | d) >> 32) == 0
+                          ? (int64_t)((uint32_t)i / (uint32_t)d)
+                          : i / d;
+    *rest = i - q * d;
+    return q;
+}
+
+// Axes of a tensor that are walked in their order, outermost first.
+typedef struct hki_axes {
+    int rank;
+    int64_t dim[HK_MAX_RANK], stride[HK_MAX_RANK];
+} hki_axes;
+
+// Adds one inside of the others; what can be walked as one becomes one.
+static inline void hki_axes_add(hki_axes *a, int64_t dim, int64_t stride) {
+    const int last = a->rank - 1;
+    if (dim == 1)
+        return;
+    if (last >= 0 && a->stride[last] == dim * stride) {
+        a->dim[last] *= dim;
+        a->stride[last] = stride;
+        return;
+    }
+    a->dim[a->rank] = dim;
+    a->stride[a->rank++] = stride;
+}
+
+// Where element i is.
+HKI_ON_CARD int64_t hki_axes_at(const hki_axes *a, int64_t i) {
+    int64_t at = 0;
+    for (int d = a->rank - 1; d > 0; d--) {
+        int64_t x;
+        i = hki_divide(i, a->dim[d], &x);
+        at += x * a->stride[d];
+    }
+    return a->rank > 0 ? at + i * a->stride[0] : 0;
 }
 
 // Of any stored type. Index tensors hold int32 or int64.

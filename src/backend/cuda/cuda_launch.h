@@ -7,6 +7,7 @@
 
 #define HKI_ON_CARD static inline __device__
 #define HKI_ON_BOTH static inline __host__ __device__
+#define HKI_MEMBER inline __device__ // of a struct
 #define HKI_KERNEL static __global__
 
 // kernel: in parentheses where it has a comma. The second one is for kernels
