@@ -111,7 +111,13 @@ typedef hk_status (*hki_cuda_maker)(hki_kernel *k);
     X(softmax_xent)
 #define HKI_CUDA_ROWS(X)
 #define HKI_CUDA_CONV(X)
-#define HKI_CUDA_POOL(X)
+#define HKI_CUDA_POOL(X)                                                       \
+    X(max_pool)                                                                \
+    X(max_pool_grad)                                                           \
+    X(avg_pool)                                                                \
+    X(avg_pool_grad)                                                           \
+    X(global_avg_pool)                                                         \
+    X(global_avg_pool_grad)
 #define HKI_CUDA_NORM(X)
 #define HKI_CUDA_MAKERS(X)                                                     \
     HKI_CUDA_ELEMENTS(X)                                                       \
