@@ -327,6 +327,21 @@ static void build_layer_norm(bk_case *c) {
     bk_check(c, hk_normalize_layer(c->g, x[0], x[1], x[2], 1e-3), x, 3);
 }
 
+// Rows enough for backends that add them up in pieces.
+static void build_norm_tall(bk_case *c) {
+    const int64_t channels = bk_size1(c, 70);
+    const hk_shape s = bk_shape4(HK_BATCH, bk_size1(c, 10), 20, channels);
+    hk_node *x[] = {bk_input(c, BK_NORMAL, s),
+                    bk_input(c, BK_POSITIVE, bk_shape1(channels)),
+                    bk_input(c, BK_NORMAL, bk_shape1(channels))};
+    hk_node *mean, *var;
+    bk_check(c, hk_normalize_layer(c->g, x[0], x[1], x[2], 1e-3), x, 3);
+    bk_check(c, hk_normalize_batch(c->g, x[0], x[1], x[2], 1e-3, &mean, &var),
+             x, 3);
+    bk_output(c, mean);
+    bk_output(c, var);
+}
+
 // ---- classification -------------------------------------------------------
 
 static void build_softmax(bk_case *c) {
@@ -411,5 +426,6 @@ const bk_entry bk_op_cases[] = {
     {"softmax", build_softmax, HK_EVAL, 8, BK_TOL, 1, 0},
     {"xent", build_xent, HK_EVAL, 8, BK_TOL, 1, 0},
     {"embedding", build_embedding, HK_TRAIN, 12, BK_TOL, 1, 0},
+    {"norms, tall", build_norm_tall, HK_EVAL, 2, BK_TOL, 1, 0},
 };
 const size_t bk_n_op_cases = HKI_COUNT(bk_op_cases);

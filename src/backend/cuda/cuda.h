@@ -118,7 +118,12 @@ typedef hk_status (*hki_cuda_maker)(hki_kernel *k);
     X(avg_pool_grad)                                                           \
     X(global_avg_pool)                                                         \
     X(global_avg_pool_grad)
-#define HKI_CUDA_NORM(X)
+#define HKI_CUDA_NORM(X)                                                       \
+    X(batch_norm)                                                              \
+    X(batch_norm_grad)                                                         \
+    X(affine)                                                                  \
+    X(layer_norm)                                                              \
+    X(layer_norm_grad)
 #define HKI_CUDA_MAKERS(X)                                                     \
     HKI_CUDA_ELEMENTS(X)                                                       \
     HKI_CUDA_MOVES(X)                                                          \
