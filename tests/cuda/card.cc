@@ -1,6 +1,7 @@
 // card.cc - a card played on the host: memory is the host's, launches run at
 // once in the order they are asked for, products are three loops.
 #include <csetjmp>
+#include <memory>
 #include <ucontext.h>
 #include <vector>
 #include "cuda/cuda_launch.h"
@@ -26,10 +27,8 @@ struct fiber {
     ucontext_t at;
     jmp_buf here;
     bool begun, over;
-    char *stack;
+    char stack[64 << 10];
 };
-
-static constexpr size_t STACK = 64 << 10;
 
 static thread_local jmp_buf conductor;
 static thread_local fiber *running;
@@ -49,7 +48,7 @@ void __syncthreads() {
 static void prepare(fiber *f) {
     getcontext(&f->at);
     f->at.uc_stack.ss_sp = f->stack;
-    f->at.uc_stack.ss_size = STACK;
+    f->at.uc_stack.ss_size = sizeof f->stack;
     f->at.uc_link = nullptr;
     f->begun = f->over = false;
     makecontext(&f->at, fiber_main, 0);
@@ -68,19 +67,19 @@ static void go_on(fiber *f) {
 
 // Every fiber runs up to the next meeting before the first one goes on.
 static void run_block_meeting(unsigned n, const action &thread) {
-    static thread_local std::vector<fiber *> fibers;
+    static thread_local std::vector<std::unique_ptr<fiber>> fibers;
     while (fibers.size() < n)
-        fibers.push_back(new fiber{{}, {}, false, false, new char[STACK]});
+        fibers.push_back(std::make_unique<fiber>());
     part = &thread;
     for (unsigned i = 0; i < n; i++)
-        prepare(fibers[i]);
+        prepare(fibers[i].get());
     for (bool left = true; left;) {
         left = false;
         for (unsigned i = 0; i < n; i++) {
             if (fibers[i]->over)
                 continue;
             threadIdx = dim3(i);
-            go_on(fibers[i]);
+            go_on(fibers[i].get());
             left |= !fibers[i]->over;
         }
     }
