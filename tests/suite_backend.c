@@ -158,6 +158,7 @@ static bool run_case(const bk_entry *e, uint64_t seed, const bk_config *config,
     po.threads = config->threads;
     po.no_fusion = config->no_fusion;
     po.backend = config->backend;
+    po.precision = config->precision;
     hk_plan *plan;
     const hk_status made = hk_plan_create(c.g, &po, &plan);
     if (made == HK_E_UNSUPPORTED && config->may_decline) {
@@ -220,6 +221,25 @@ static bool differs(const results *got, const results *expected,
     return false;
 }
 
+static bool differs_tf32(const results *got, const results *expected,
+                         const bk_entry *e, char text[256]) {
+    for (size_t k = 0; k < got->n; k++) {
+        const tensor_copy *a = &got->item[k], *b = &expected->item[k];
+        const double size = HKI_MAX(largest(b), e->scale);
+        double sum = 0;
+        for (int64_t i = 0; i < a->count; i++)
+            if (isfinite(b->values[i]))
+                sum += pow(a->values[i] - b->values[i], 2);
+        const double off = a->count > 0 ? sqrt(sum / (double)a->count) : 0;
+        if (b->exact || off <= BK_TOL_TF32 * size + 1e-30)
+            continue;
+        snprintf(text, 256, "%s: off by %.3g in the mean, largest %.3g",
+                 a->name, off, largest(b));
+        return true;
+    }
+    return false;
+}
+
 static void check_names(const char *where, const results *got,
                         const results *expected) {
     if (got->n != expected->n)
@@ -261,7 +281,9 @@ static void run_rounds(const bk_entry *e, uint64_t seed,
             print_message("%s: %s: declined\n", where, hk_last_error());
         else
             check_names(where, &got, &expected);
-        if (ran && differs(&got, &expected, e, text)) {
+        const bool is_tf32 = config->precision == HK_PRECISION_TF32;
+        if (ran &&
+            (is_tf32 ? differs_tf32 : differs)(&got, &expected, e, text)) {
             if (spare-- == 0)
                 fail_msg("%s: %s", where, text);
             print_message("%s: %s: passed over\n", where, text);

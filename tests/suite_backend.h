@@ -42,6 +42,11 @@ typedef struct bk_case {
 // costs about a decimal digit; whole networks stack such layers.
 #define BK_TOL_CONV 3e-5
 #define BK_TOL_NET 1e-4
+// Factors with 10 bits of fraction turn relus whose inputs are near 0, one in
+// some hundred, and what they let through is as large as anything: the root of
+// the mean square is compared, and whole numbers are not. What is wrong is
+// wrong in fp32, too.
+#define BK_TOL_TF32 3e-2
 
 typedef struct bk_entry {
     const char *name;
@@ -66,6 +71,7 @@ typedef struct bk_config {
     hk_isa isa;
     uint32_t threads;
     uint32_t no_fusion;
+    hk_precision precision;
     bool may_decline; // cases it has no kernel for are passed over
 } bk_config;
 

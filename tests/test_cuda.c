@@ -1,6 +1,7 @@
 // test_cuda.c - the CUDA backend against the reference backend: the same random
 // models as on CPUs. On a card where there is one, and always on one that the
 // host plays, with the same kernels.
+#include "hooke/backend.h"
 #include "suite_backend.h"
 
 // ---- products ---------------------------------------------------------------
@@ -35,14 +36,10 @@ static const bk_entry product_cases[] = {
     {"products", build_products, HK_EVAL, 12, BK_TOL_NET, 0, 0},
 };
 
-static void products(void **state) {
-    (void)state;
-    const bk_config config = {
-        .backend = "cuda-played",
-        .isa = HK_ISA_BASE,
-        .threads = 1,
-    };
-    suite_backend(product_cases, HKI_COUNT(product_cases), &config);
+static void run_all(const bk_config *config) {
+    suite_backend(product_cases, HKI_COUNT(product_cases), config);
+    suite_backend(bk_op_cases, bk_n_op_cases, config);
+    suite_backend(bk_net_cases, bk_n_net_cases, config);
 }
 
 static void played(void **state) {
@@ -53,14 +50,45 @@ static void played(void **state) {
         .threads = 1,
         .may_decline = true,
     };
-    suite_backend(bk_op_cases, bk_n_op_cases, &config);
-    suite_backend(bk_net_cases, bk_n_net_cases, &config);
+    run_all(&config);
+}
+
+// ---- a card of this machine ---------------------------------------------------
+
+static void run_on_card(hk_precision precision) {
+    hk_device d;
+    char text[256];
+    if (hk_device_find("cuda", &d) != HK_OK) {
+        print_message("on a card: skipped: %s\n", hk_last_error());
+        skip();
+    }
+    assert_ok(hk_device_text(&d, 0, text, sizeof text));
+    print_message("on a card: %s\n", text);
+    const bk_config config = {
+        .backend = "cuda",
+        .isa = HK_ISA_BASE,
+        .threads = 1,
+        .precision = precision,
+        .may_decline = true,
+    };
+    run_all(&config);
+}
+
+static void card_fp32(void **state) {
+    (void)state;
+    run_on_card(HK_PRECISION_FP32);
+}
+
+static void card_tf32(void **state) {
+    (void)state;
+    run_on_card(HK_PRECISION_TF32);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products),
         cmocka_unit_test(played),
+        cmocka_unit_test(card_fp32),
+        cmocka_unit_test(card_tf32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,10 @@
 // OpenMP nor oneDNN. The engine (libhooke_engine.so) lies beside libhooke.so;
 // programs linked with libhooke.a have it inside.
 //
-// Threads: the list never changes.
+// Graphics cards are computed with by a plug-in as well, libhooke_cuda.so. It
+// is loaded when a device of its kind is asked for, and only then.
+//
+// Threads: the list never changes; all calls are safe.
 #ifndef HOOKE_BACKEND_H
 #define HOOKE_BACKEND_H
 #include <stddef.h>
@@ -23,7 +26,7 @@ extern "C" {
 typedef struct hk_backend_info {
     const char *name;    // as hk_plan_options.backend takes it
     const char *version; // of the library behind it: "oneDNN 2.6.3"; or ""
-    const char *device;  // what it runs on: "cpu"
+    const char *device;  // what it runs on: "cpu", "cuda"
     uint32_t device_count;
     hk_isa isa;       // best level that its kernels use on this machine
     const char *file; // the shared object it was loaded from; "": inside
@@ -33,6 +36,37 @@ HK_API size_t hk_backend_count(void);
 // The i-th, the best one first: the one that plans take by default.
 // HK_E_NOT_FOUND past the end, HK_E_BACKEND where it cannot be loaded.
 HK_API hk_status hk_backend_get_info(size_t i, hk_backend_info *out);
+// By name, loaded if need be; also one that is not in the list, as "cuda".
+// device_count is 0 where it has none: hk_device_find says why.
+HK_API hk_status hk_backend_find(const char *name, hk_backend_info *out);
+
+// ---- devices ----------------------------------------------------------------
+
+// What products of floats are computed with, where a device has a choice. Sums
+// and everything else are float32 in each of them.
+typedef enum hk_precision {
+    HK_PRECISION_DEFAULT = 0, // TF32 on graphics cards
+    HK_PRECISION_TF32 = 1,    // factors with 10 bits of fraction
+    HK_PRECISION_FP32 = 2     // as on CPUs, which always do that
+} hk_precision;
+
+// Devices first .. first + count - 1 of a backend.
+typedef struct hk_device {
+    const char *backend; // for hk_plan_options.backend; NULL: CPUs
+    uint32_t first, count;
+} hk_device;
+
+// What a name stands for: "cpu"; "cuda" for every graphics card, "cuda:1" for
+// one of them; "auto" for cuda where it can be used, for cpu where it cannot
+// or HOOKE_BACKEND of the environment names a backend. NULL: "cpu".
+// HK_E_INVALID_ARG for other names, HK_E_NOT_FOUND where there are fewer cards,
+// HK_E_BACKEND with the reason where there are none: no plug-in, no library of
+// CUDA, no driver or one that is too old, no card.
+HK_API hk_status hk_device_find(const char *name, hk_device *out);
+// The i-th of d.count in words: "NVIDIA H200, 139.8 GiB, compute capability
+// 9.0". Cut off where size is too small.
+HK_API hk_status hk_device_text(const hk_device *d, uint32_t i, char *text,
+                                size_t size);
 
 #ifdef __cplusplus
 }

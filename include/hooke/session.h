@@ -15,6 +15,7 @@
 #define HOOKE_SESSION_H
 #include <stddef.h>
 #include <stdint.h>
+#include "hooke/backend.h"
 #include "hooke/context.h"
 #include "hooke/graph.h"
 #include "hooke/status.h"
@@ -37,6 +38,8 @@ typedef struct hk_plan_options {
     const char *backend;   // NULL: the best there is
     hk_dtype float_type;   // HK_F32; HK_F64 on the reference backend only
     uint32_t thread_limit; // 0: the context's budget, less one of three or more
+    uint32_t device;       // which one, of a backend with several
+    hk_precision precision; // of its products
 } hk_plan_options;
 
 HK_API void hk_plan_options_init(hk_plan_options *opt, size_t struct_size);

@@ -3,7 +3,7 @@
 #include "graph/plan.h"
 #include "graph/work.h"
 
-HKI_OPTIONS(hk_plan_options, thread_limit, .float_type = HK_F32)
+HKI_OPTIONS(hk_plan_options, precision, .float_type = HK_F32)
 
 // ---- differentiate --------------------------------------------------------
 
@@ -197,7 +197,10 @@ static bool runs_beside(const hk_plan *p, const hki_call *c,
 }
 
 static hk_status open_device(hk_plan *p) {
-    const hki_device_options dev = {.threads = p->threads, .isa = p->isa};
+    const hki_device_options dev = {.threads = p->threads,
+                                    .isa = p->isa,
+                                    .card = p->card,
+                                    .precision = p->precision};
     return p->backend->device_open(&dev, &p->device);
 }
 
@@ -302,6 +305,15 @@ static hk_status check_options(const hk_plan_options *o,
                         "plan: float type %s on backend %s (float64 needs "
                         "the reference backend)",
                         hk_dtype_name(o->float_type), be->name);
+    if (o->device > 0 && be->device_count == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "plan: device %u of the backend %s, which has one",
+                        o->device, be->name);
+    if (o->precision > HK_PRECISION_FP32)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "plan: precision %d; it is HK_PRECISION_TF32 or "
+                        "HK_PRECISION_FP32",
+                        (int)o->precision);
     const uint32_t threads = HKI_MAX(o->threads, o->thread_limit);
     if (threads > 1024)
         return hki_fail(HK_E_INVALID_ARG, "plan: %u threads", threads);
@@ -342,10 +354,14 @@ hk_status hk_plan_create(hk_graph *g, const hk_plan_options *opt,
     p->backend = be;
     p->mode = g->mode;
     p->batch = o.batch;
-    p->threads = o.threads        ? o.threads
-                 : o.thread_limit ? o.thread_limit
-                                  : hki_thread_limit(g->ctx);
+    // A device elsewhere is told what to do by one thread.
+    p->threads = be->device_count != NULL ? 1
+                 : o.threads              ? o.threads
+                 : o.thread_limit         ? o.thread_limit
+                                          : hki_thread_limit(g->ctx);
     p->isa = hki_context_isa(g->ctx);
+    p->card = o.device;
+    p->precision = o.precision == HK_PRECISION_FP32 ? HKI_FP32 : HKI_TF32;
     p->float_bytes = hk_dtype_size(o.float_type);
     const hk_status s = compile(p, g, &o);
     if (s != HK_OK) {

@@ -130,7 +130,9 @@ struct hk_plan {
     hk_mode mode;
     int64_t batch;
     uint32_t threads;
+    uint32_t card; // of the backend's devices
     hk_isa isa;
+    hki_precision precision;
     size_t float_bytes; // 4 or 8
     int64_t n_grad;     // floats of the gradient vector
     double flop;

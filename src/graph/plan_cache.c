@@ -107,7 +107,8 @@ static hk_status find_graph(hk_context *ctx, cache *c, const hk_model *m,
 static bool same_options(const hk_plan_options *a, const hk_plan_options *b) {
     return a->batch == b->batch && a->threads == b->threads &&
            a->thread_limit == b->thread_limit && a->no_fusion == b->no_fusion &&
-           a->backend == b->backend && a->float_type == b->float_type;
+           a->backend == b->backend && a->float_type == b->float_type &&
+           a->device == b->device && a->precision == b->precision;
 }
 
 static hk_status find_plan(hk_context *ctx, cache *c, hk_graph *g,

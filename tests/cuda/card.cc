@@ -1,5 +1,7 @@
 // card.cc - a card played on the host: memory is the host's, launches run at
 // once in the order they are asked for, products are three loops.
+// HOOKE_PLAYED_CARDS is how many there are, 1 by default, and
+// HOOKE_PLAYED_BYTES the most that one piece of their memory may have.
 #include <csetjmp>
 #include <memory>
 #include <ucontext.h>
@@ -113,11 +115,21 @@ struct hki_card {
     int number;
 };
 
-static hki_card the_card;
+#define MOST_CARDS 16
+static hki_card cards[MOST_CARDS];
+
+static uint64_t setting(const char *name, uint64_t usual) {
+    const char *const text = getenv(name);
+    return text != nullptr ? strtoull(text, nullptr, 10) : usual;
+}
 
 hk_status hki_card_count(int *out) {
-    *out = 1;
-    return HK_OK;
+    *out =
+        (int)std::min<uint64_t>(setting("HOOKE_PLAYED_CARDS", 1), MOST_CARDS);
+    return *out > 0 ? HK_OK
+                    : hki_fail(HK_E_BACKEND,
+                               "cuda: the driver shows no device; --device cpu "
+                               "needs none");
 }
 
 const char *hki_card_version(void) {
@@ -125,9 +137,12 @@ const char *hki_card_version(void) {
 }
 
 hk_status hki_card_open(int number, hki_card **out) {
-    if (number != 0)
-        return hki_fail(HK_E_NOT_FOUND, "cuda: no device %d of 1", number);
-    *out = &the_card;
+    int n;
+    HKI_TRY(hki_card_count(&n));
+    if (number < 0 || number >= n)
+        return hki_fail(HK_E_NOT_FOUND, "cuda: no device %d of %d", number, n);
+    cards[number].number = number;
+    *out = &cards[number];
     return HK_OK;
 }
 
@@ -142,7 +157,12 @@ void hki_card_get_info(const hki_card *c, hki_card_info *out) {
 }
 
 hk_status hki_card_alloc(hki_card *c, size_t bytes, void **out) {
-    (void)c;
+    if (bytes > setting("HOOKE_PLAYED_BYTES", UINT64_MAX))
+        return hki_fail(HK_E_NO_MEMORY,
+                        "cuda: device %d (played) has no room for %.1f MiB: a "
+                        "smaller batch or fewer workers on it would do, or "
+                        "--device cpu",
+                        c->number, (double)bytes / 0x1p20);
     return hki_zalloc_array(bytes, 1, out);
 }
 

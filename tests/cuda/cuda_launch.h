@@ -13,6 +13,7 @@
 #define __restrict__
 #define __launch_bounds__(...)
 #define __grid_constant__
+#define HKI_CARD_NAME "cuda-played"
 #define HKI_ON_CARD static inline
 #define HKI_ON_BOTH static inline
 #define HKI_MEMBER inline

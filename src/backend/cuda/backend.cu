@@ -350,7 +350,8 @@ static hk_status make(hki_kernel *k) {
         HKI_TRY(maker(k));
     if (k->run == NULL)
         return hki_fail(HK_E_UNSUPPORTED,
-                        "cuda: no kernel for this use of the operator %s",
+                        "cuda: no kernel for this use of the operator %s; "
+                        "--device cpu has one",
                         names[k->desc.op]);
     return HK_OK;
 }
@@ -544,7 +545,7 @@ static hki_format image_format(const hki_device *d, const hki_conv_info *c,
 
 static hki_backend table(void) {
     hki_backend b = {};
-    b.name = "cuda";
+    b.name = HKI_CARD_NAME;
     b.version = hki_card_version;
     b.device_count = device_count;
     b.device_text = device_text;

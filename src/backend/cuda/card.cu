@@ -43,15 +43,24 @@ static hk_status blas_told(const char *what, cublasStatus_t s) {
 
 // ---- cards ------------------------------------------------------------------
 
+static hk_status old_driver(void) {
+    int has = 0;
+    (void)cudaDriverGetVersion(&has);
+    return hki_fail(HK_E_BACKEND,
+                    "cuda: the driver of this machine is for CUDA %d.%d, and "
+                    "this build needs %d.%d: a newer driver, or --device cpu",
+                    has / 1000, has % 1000 / 10, CUDART_VERSION / 1000,
+                    CUDART_VERSION % 1000 / 10);
+}
+
 hk_status hki_card_count(int *out) {
     const cudaError_t e = cudaGetDeviceCount(out);
     if (e == cudaErrorInsufficientDriver)
-        return hki_fail(HK_E_BACKEND,
-                        "cuda: the driver is too old for CUDA %d.%d, which "
-                        "this build uses",
-                        CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+        return old_driver();
     if (e == cudaErrorNoDevice || (e == cudaSuccess && *out == 0))
-        return hki_fail(HK_E_BACKEND, "cuda: this machine shows no device");
+        return hki_fail(HK_E_BACKEND,
+                        "cuda: the driver shows no device (is "
+                        "CUDA_VISIBLE_DEVICES set?); --device cpu needs none");
     return e == cudaSuccess ? HK_OK : told("counting devices", e);
 }
 
@@ -124,7 +133,8 @@ static hk_status no_memory(const hki_card *c, size_t bytes) {
     (void)cudaMemGetInfo(&free_bytes, &all);
     return hki_fail(HK_E_NO_MEMORY,
                     "cuda: device %d (%s) has %.1f MiB free of %.1f, and "
-                    "%.1f more are needed",
+                    "%.1f more are needed: a smaller batch or fewer workers "
+                    "on it would do, or --device cpu",
                     c->number, c->info.name, (double)free_bytes / 0x1p20,
                     (double)all / 0x1p20, (double)bytes / 0x1p20);
 }

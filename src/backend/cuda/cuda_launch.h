@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#define HKI_CARD_NAME "cuda" // of the backend
 #define HKI_ON_CARD static inline __device__
 #define HKI_ON_BOTH static inline __host__ __device__
 #define HKI_MEMBER inline __device__ // of a struct
