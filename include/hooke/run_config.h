@@ -10,6 +10,7 @@
 #define HOOKE_RUN_CONFIG_H
 #include <stddef.h>
 #include <stdint.h>
+#include "hooke/backend.h"
 #include "hooke/ckpt.h"
 #include "hooke/context.h"
 #include "hooke/data.h"
@@ -126,7 +127,11 @@ typedef struct hk_run_config {
     // the center with half its learning rate, so many times; then, and in a
     // run with one worker, nan_policy decides. Default 3; 0: never.
     uint32_t rail;
-    uint32_t reserved;
+    hk_precision precision; // of products, where `device` has a choice
+    // What computes: a name as hk_device_find takes it; copied. Worker i has
+    // the i-th of several devices, and so on in a circle. Not together with
+    // backend. NULL: CPUs, or what backend says.
+    const char *device;
 } hk_run_config;
 
 HK_API void hk_run_config_init(hk_run_config *c, size_t struct_size);

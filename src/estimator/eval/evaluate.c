@@ -320,7 +320,7 @@ static hk_status check(evaluation *v, const hk_evaluate_options *opt) {
 
 hk_status hki_evaluation_create(hk_estimator *e, const hk_source *input,
                                 const hk_evaluate_options *opt,
-                                hki_bench *bench, hki_thread_choice threads,
+                                hki_bench *bench, hki_engine_share share,
                                 hki_evaluation **out) {
     evaluation *v;
     hk_source in;
@@ -328,7 +328,7 @@ hk_status hki_evaluation_create(hk_estimator *e, const hk_source *input,
     HKI_TRY(hki_zalloc_array(1, sizeof *v, &v));
     v->e = e;
     v->pass = (hki_pass){
-        .e = e, .bench = bench, .threads = threads, .fn = score_set, .user = v};
+        .e = e, .bench = bench, .share = share, .fn = score_set, .user = v};
     hk_status s = check(v, opt);
     if (s == HK_OK)
         s = hki_pass_open(&v->pass, HK_EVAL, &in);
@@ -391,8 +391,8 @@ hk_status hk_estimator_evaluate(hk_estimator *e, const hk_source *input,
     evaluation *v;
     if (e == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "evaluate: estimator or out is NULL");
-    const hki_thread_choice threads = {.exact = e->config.c.threads};
-    HKI_TRY(hki_evaluation_create(e, input, opt, &e->eval, threads, &v));
+    const hki_engine_share share = {.exact = e->config.c.threads};
+    HKI_TRY(hki_evaluation_create(e, input, opt, &e->eval, share, &v));
     hk_status s = hki_evaluation_run(v, NULL, NULL);
     if (s == HK_OK)
         s = hki_evaluation_tell(v, out);

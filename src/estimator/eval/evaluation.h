@@ -10,7 +10,7 @@ typedef struct hki_evaluation hki_evaluation; // opaque
 
 hk_status hki_evaluation_create(hk_estimator *e, const hk_source *input,
                                 const hk_evaluate_options *opt,
-                                hki_bench *bench, hki_thread_choice threads,
+                                hki_bench *bench, hki_engine_share share,
                                 hki_evaluation **out);
 void hki_evaluation_destroy(hki_evaluation *v); // NULL is allowed
 // One pass, on any thread. weights: taken, in the layout `from`; NULL: asked

@@ -11,7 +11,7 @@ hk_status hki_pass_open(hki_pass *p, hk_mode mode, const hk_source *in) {
     if (p->bench->spec != p->spec)
         hki_bench_deinit(p->bench);
     p->bench->spec = p->spec;
-    p->bench->threads = p->threads;
+    p->bench->share = p->share;
     p->bench->seed = e->config.c.seed;
     return HK_OK;
 }

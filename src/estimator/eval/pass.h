@@ -11,8 +11,8 @@ typedef hk_status (*hki_pass_fn)(void *user, hk_session *s, size_t set);
 
 typedef struct hki_pass {
     hk_estimator *e;
-    hki_bench *bench;          // borrowed
-    hki_thread_choice threads; // of its sessions
+    hki_bench *bench;       // borrowed
+    hki_engine_share share; // of its sessions
     hki_pass_fn fn;
     void *user;
     hk_mode mode;

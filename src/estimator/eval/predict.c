@@ -250,7 +250,7 @@ hk_status hk_estimator_predict(hk_estimator *e, const hk_source *input,
     HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));
     p->pass = (hki_pass){.e = e,
                          .bench = &p->bench,
-                         .threads = {.exact = e->config.c.threads},
+                         .share = {.exact = e->config.c.threads},
                          .fn = keep_set,
                          .user = p};
     const hk_status s = build(p, &in, opt);

@@ -46,7 +46,7 @@ hk_status hki_scoring_create(hk_estimator *e, const hk_source *input,
     s->is_crowded = spare == 0;
     const hk_status st = hki_evaluation_create(
         e, input, opt, &s->bench,
-        (hki_thread_choice){.limit = HKI_MAX(spare, 1u)}, &s->evaluation);
+        (hki_engine_share){.limit = HKI_MAX(spare, 1u)}, &s->evaluation);
     if (st != HK_OK) {
         hki_scoring_destroy(s);
         return st;

@@ -18,7 +18,7 @@ static const hk_run_config defaults = {
     .rail = 3,
 };
 
-HKI_OPTIONS_FROM(hk_run_config, reserved, defaults)
+HKI_OPTIONS_FROM(hk_run_config, device, defaults)
 
 // ---- checks -----------------------------------------------------------------
 
@@ -140,6 +140,23 @@ static hk_status copy_center(hki_config *k, hki_arena *a) {
     return HK_OK;
 }
 
+static hk_status find_device(hki_config *k) {
+    hk_run_config *const c = &k->c;
+    const bool is_auto = c->device != NULL && strcmp(c->device, "auto") == 0;
+    if (c->backend != NULL && is_auto)
+        return HK_OK;
+    HKI_TRY(hk_device_find(c->device, &k->device));
+    if (k->device.backend == NULL)
+        return HK_OK;
+    if (c->backend != NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "run config: backend %s and device %s exclude each "
+                        "other",
+                        c->backend, c->device);
+    c->backend = k->device.backend;
+    return HK_OK;
+}
+
 hk_status hki_config_init(hki_config *k, hki_arena *a,
                           const hk_run_config *src) {
     hk_run_config *const c = &k->c;
@@ -152,6 +169,8 @@ hk_status hki_config_init(hki_config *k, hki_arena *a,
     HKI_TRY(hki_copy_text(a, &c->basename));
     HKI_TRY(hki_copy_text(a, &c->best_metric));
     HKI_TRY(hki_copy_text(a, &c->backend));
+    HKI_TRY(hki_copy_text(a, &c->device));
+    HKI_TRY(find_device(k));
     k->is_elastic = c->workers > 1 || c->center != NULL || c->elastic != NULL ||
                     c->center_options != NULL || c->method != 0;
     HKI_TRY(copy_center(k, a));

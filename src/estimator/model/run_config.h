@@ -10,6 +10,7 @@ typedef struct hki_config {
     hk_center_options center;
     hk_optimizer_options outer;
     hk_ema_options ema;
+    hk_device device; // of the run
     bool is_elastic;
 } hki_config;
 

@@ -46,7 +46,7 @@ static hk_status find_values(hki_crew *c, hk_weights weights, uint32_t worker,
 
 static hk_status run(hk_estimator *e, pass *p, int64_t batches, float *x) {
     hki_bench bench = {.spec = e->crew->spec,
-                       .threads = {.exact = e->config.c.threads},
+                       .share = {.exact = e->config.c.threads},
                        .seed = e->config.c.seed};
     hk_session *s;
     HKI_TRY(hk_iter_next(p->iter, &p->first));

@@ -27,7 +27,7 @@ hk_status hk_estimator_layout(hk_estimator *e, const hk_source *input,
     hk_plan *plan;
     int64_t batch;
     HKI_TRY(open_spec(e, input, &spec, &batch));
-    HKI_TRY(hki_engine_plan(e, spec, batch, hki_worker_threads(e), &plan));
+    HKI_TRY(hki_engine_plan(e, spec, batch, hki_worker_share(e), &plan));
     *out = hk_layout_retain(hk_plan_layout(plan));
     hk_plan_release(plan);
     return HK_OK;

@@ -266,7 +266,7 @@ hk_status hki_export_plan(hk_estimator *e, const hk_source *input,
                         "export: what the features look like is not known "
                         "yet; give an input");
     HKI_TRY(hki_spec_get(e, HK_PREDICT, &e->features, spec));
-    return hki_engine_plan(e, *spec, 1, (hki_thread_choice){.exact = 1}, plan);
+    return hki_engine_plan(e, *spec, 1, (hki_engine_share){.exact = 1}, plan);
 }
 
 static hk_status export(exporting *x, const hk_source *input,

@@ -2,13 +2,17 @@
 #include "estimator/estimator.h"
 
 hk_status hki_engine_plan(hk_estimator *e, const hk_spec *m, int64_t batch,
-                          hki_thread_choice threads, hk_plan **out) {
+                          hki_engine_share share, hk_plan **out) {
+    const hk_device *const d = &e->config.device;
     hk_plan_options o;
     hk_plan_options_init(&o, sizeof o);
     o.batch = batch;
-    o.threads = threads.exact;
-    o.thread_limit = threads.limit;
+    o.threads = share.exact;
+    o.thread_limit = share.limit;
     o.backend = e->config.c.backend;
+    o.precision = e->config.c.precision;
+    if (d->count > 0)
+        o.device = d->first + share.device % d->count;
     bool compiled;
     HKI_TRY(hki_graph_plan(e->ctx, m->g, &o, out, &compiled));
     e->counts.plan_compilations += compiled;
@@ -25,7 +29,7 @@ uint32_t hki_session_threads(const hk_session *s) {
 static hk_status make_session(hk_estimator *e, hki_bench *b, int64_t batch,
                               hk_session **out) {
     hk_plan *p;
-    HKI_TRY(hki_engine_plan(e, b->spec, batch, b->threads, &p));
+    HKI_TRY(hki_engine_plan(e, b->spec, batch, b->share, &p));
     hk_session_options o;
     hk_session_options_init(&o, sizeof o);
     o.seed = b->seed;

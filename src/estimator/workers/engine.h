@@ -8,15 +8,17 @@ typedef struct hki_session_slot {
     int64_t batch;
 } hki_session_slot;
 
-typedef struct hki_thread_choice {
-    uint32_t exact; // 0: as many as the work of a plan is for
-    uint32_t limit; // of those; 0: what a plan may have
-} hki_thread_choice;
+// What of the machine a plan may have.
+typedef struct hki_engine_share {
+    uint32_t exact;  // threads; 0: as many as the work of a plan is for
+    uint32_t limit;  // of those; 0: what a plan may have
+    uint32_t device; // number among those of the run, in a circle
+} hki_engine_share;
 
 // Sessions of one spec by batch size, all bound to one vector.
 typedef struct hki_bench {
     hk_spec *spec;
-    hki_thread_choice threads;
+    hki_engine_share share;
     uint64_t seed;
     float *x; // NULL: the first session's own
     uint32_t pin, first_cpu;
@@ -24,7 +26,7 @@ typedef struct hki_bench {
 } hki_bench;
 
 hk_status hki_engine_plan(hk_estimator *e, const hk_spec *m, int64_t batch,
-                          hki_thread_choice threads, hk_plan **out);
+                          hki_engine_share share, hk_plan **out);
 uint32_t hki_session_threads(const hk_session *s); // of its plan
 hk_status hki_bench_session(hk_estimator *e, hki_bench *b, int64_t batch,
                             hk_session **out);

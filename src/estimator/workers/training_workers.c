@@ -8,11 +8,12 @@
 
 // ---- options ----------------------------------------------------------------
 
-hki_thread_choice hki_worker_threads(const hk_estimator *e) {
+hki_engine_share hki_worker_share(const hk_estimator *e) {
     const hk_run_config *const c = &e->config.c;
-    return (hki_thread_choice){
+    return (hki_engine_share){
         .exact = c->threads,
-        .limit = hki_team_share(hki_context_threads(e->ctx), c->workers)};
+        .limit = hki_team_share(hki_context_threads(e->ctx), c->workers),
+        .device = c->first_worker == UINT32_MAX ? 0 : c->first_worker};
 }
 
 static bool has_turns(const hki_crew *c) {
@@ -149,16 +150,17 @@ static hk_status create_worker(hki_crew *c, uint32_t index, int64_t batch) {
     hk_estimator *const e = c->e;
     const hk_run_config *const k = &e->config.c;
     hki_worker *const w = &c->workers[index];
-    const hki_thread_choice choice = hki_worker_threads(e);
+    hki_engine_share share = hki_worker_share(e);
+    share.device += index;
     w->e = e;
     w->index = index;
     w->id = k->first_worker == UINT32_MAX ? 0 : k->first_worker + index;
     w->bench = (hki_bench){
         .spec = c->spec,
-        .threads = choice,
+        .share = share,
         .seed = k->seed + UINT64_C(0x9E3779B97F4A7C15) * (w->id + 1),
         .pin = k->pin,
-        .first_cpu = index * (choice.exact > 0 ? choice.exact : choice.limit)};
+        .first_cpu = index * (share.exact > 0 ? share.exact : share.limit)};
     hk_session *s;
     HKI_TRY(hki_bench_session(e, &w->bench, batch, &s));
     hk_plan *const p = hk_session_plan(s);

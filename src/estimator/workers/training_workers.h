@@ -60,7 +60,8 @@ hk_status hki_crew_create(hk_estimator *e, hk_spec *m, int64_t batch,
 void hki_crew_destroy(hki_crew *c);            // NULL is allowed
 float *hki_worker_values(const hki_worker *w); // in host memory
 hki_vector *hki_worker_x(const hki_worker *w);
-hki_thread_choice hki_worker_threads(const hk_estimator *e); // of each
+// Of each worker; the device is the first one's.
+hki_engine_share hki_worker_share(const hk_estimator *e);
 // Ties the workers to a center: at the start, and when some have left it.
 hk_status hki_crew_tie(hki_crew *c);
 // Joins the center if need be; on the worker's own thread.
