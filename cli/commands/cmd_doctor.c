@@ -32,6 +32,7 @@ static void machine(void) {
         else
             printf("%s\n", hk_last_error());
     }
+    device_print(12);
     const double pages = (double)sysconf(_SC_PHYS_PAGES);
     printf("memory       %s\n",
            cli_bytes(pages * (double)sysconf(_SC_PAGESIZE)));
@@ -118,7 +119,8 @@ const cli_command cmd_doctor = {
     .operands = "[EXPERIMENT]",
     .max_operands = 1,
     .summary = "what was detected of machine and cluster, and what is odd",
-    .about = "Shows cores, kernels, memory, limits, and which launcher "
+    .about = "Shows cores, kernels, graphics cards, memory, limits, and which "
+             "launcher "
              "(TF_CONFIG, Slurm, mpirun, torchrun, flags) describes the "
              "cluster, with the role of this process. Contradictions are "
              "errors. With an experiment also how its training data will be "

@@ -18,6 +18,7 @@ static int run(const cli_args *a) {
                         cli_has(a, "test")
                             ? "there is no data.test"
                             : "data.holdout is 0, no rows were kept");
+    device_tell(&j->s.config);
     const hk_source held = data_source(&set);
     hk_evaluate_options o;
     hk_evaluate_options_init(&o, sizeof o);

@@ -364,6 +364,7 @@ static int run(const cli_args *a) {
         failed = raw_rows_open(&rows, &set, keep);
     if (failed)
         return failed;
+    device_tell(&j->s.config);
     const hk_source input = data_source(&set);
     hk_predict_options o;
     hk_predict_options_init(&o, sizeof o);

@@ -437,6 +437,7 @@ static int run(const cli_args *a) {
     settings_tell(&j->s);
     data_user train_set = {.x = j->x, .set = "train", .repeat = !j->s.epochs};
     data_user eval_set = {.x = j->x, .set = "eval"};
+    device_tell(&j->s.config);
     const hk_source data = data_source(&train_set);
     const hk_source held = data_source(&eval_set);
     hk_estimator_options e;

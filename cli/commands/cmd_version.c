@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 #include "core/cli.h"
+#include "experiment/experiment.h"
 
 // Parts that the build may leave out.
 static const struct {
@@ -123,9 +124,12 @@ static int run(const cli_args *a) {
             printf("%-10s %s\n", parts[i].name, parts[i].on ? "yes" : "no");
     if (json) {
         print_backends_json();
+        printf(",\"cuda\":");
+        device_json(stdout);
         printf("}\n");
     } else {
         print_backends();
+        device_print(10);
         printf("%-10s %s, kernels for %s, %u cores\n%-10s %s\n%-10s %s\n",
                "cpu", u.machine, isa, threads, "features", has, "compiler",
                COMPILER);
@@ -141,8 +145,9 @@ const cli_command cmd_version = {
     .name = "version",
     .operands = "",
     .summary = "the version, build options and CPU features",
-    .about = "Prints the version, which optional parts were built in, and the "
-             "instruction set that Hooke's kernels use on this machine.",
+    .about = "Prints the version, which optional parts were built in, the "
+             "instruction set that Hooke's kernels use on this machine, and "
+             "its graphics cards, or why none can be used.",
     .examples = "hooke version",
     .options = options,
     .run = run};

@@ -75,6 +75,16 @@ int settings_method(const tree *t, uint32_t workers, settings *s);
 // Told by one line of the chief's when the run begins.
 void settings_fit_period(const experiment *x, const cli_args *a, settings *s);
 void settings_tell(const settings *s);
+// run.device, run.precision and --device.
+int settings_device(const tree *run, const cli_args *a, hk_run_config *c);
+// What computes, in words to be freed: "cuda:0 (NVIDIA H200, ...), products in
+// tf32"; NULL: CPUs. And as a line of its own.
+char *device_words(const hk_run_config *c);
+void device_tell(const hk_run_config *c);
+// The plug-in for graphics cards and what it finds, or why none can be used:
+// lines with a first column of so many characters, or JSON.
+void device_print(int width);
+void device_json(FILE *f);
 // The worker's seat at a center elsewhere.
 void settings_join(settings *s, hk_center *center);
 
@@ -158,7 +168,10 @@ void job_estimator_options(job *j, hk_estimator_options *out);
         CLI_MANY("set", 's', "KEY=VALUE",                                      \
                  "overrides a key of the experiment; may be repeated"),        \
         CLI_OPTION("threads", 0, CLI_COUNT, "N",                               \
-                   "threads to use in all; default: the cores")
+                   "threads to use in all; default: the cores"),               \
+        CLI_OPTION("device", 0, CLI_STRING, "NAME",                            \
+                   "auto, cpu, cuda or cuda:N; default: the experiment's, or " \
+                   "auto")
 #define JSON_OPTION                                                            \
     CLI_SWITCH("json", 0,                                                      \
                "the last line on stdout is one JSON object with the result")

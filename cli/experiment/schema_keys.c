@@ -380,6 +380,11 @@ const schema_key schema_keys[] = {
      "mean) or are not finite goes back to the center with half its learning "
      "rate, at most so many times; 0: the run ends"},
     {"run.backend", SCHEMA_TEXT, "the best", "", "reference or onednn"},
+    {"run.device", SCHEMA_TEXT, "auto", "",
+     "cpu; cuda: the graphics cards, which several workers take in turn; "
+     "cuda:N: one of them; auto: cuda where it can be used"},
+    {"run.precision", SCHEMA_TEXT, "tf32", "",
+     "of products on graphics cards: tf32 or fp32; on CPUs always fp32"},
     {"run.save_steps", SCHEMA_INT, "0", "", "checkpoint every n global steps"},
     {"run.save_seconds", SCHEMA_FLOAT, "600", "", "or every n seconds"},
     {"run.keep_max", SCHEMA_INT, "5", "", "checkpoints kept; 0: all"},

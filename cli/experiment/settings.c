@@ -251,6 +251,9 @@ static int read_run(const experiment *x, const tree *t, const cli_args *a,
     c->seed = (uint64_t)tree_int(tree_get(t, "seed"), 1);
     c->threads = (uint32_t)tree_int(tree_get(t, "threads"), 0);
     c->backend = tree_text(tree_get(t, "backend"), NULL);
+    int failed = settings_device(t, a, c);
+    if (failed)
+        return failed;
     const int64_t rail = tree_int(tree_get(t, "rail"), c->rail);
     if (rail < 0 || rail > 1000)
         return cli_fail("%srail is %lld; it lies in 0..1000",
@@ -278,7 +281,7 @@ static int read_run(const experiment *x, const tree *t, const cli_args *a,
     s->eval_steps = tree_int(tree_get(t, "eval_steps"), 0);
     s->eval_seconds = tree_float(tree_get(t, "eval_seconds"), 0);
     const char *const which = tree_text(tree_get(t, "eval_weights"), "model");
-    const int failed = cli_status(hk_weights_find(which, &s->eval_weights));
+    failed = cli_status(hk_weights_find(which, &s->eval_weights));
     if (failed)
         return failed;
     // Evaluations by time look at checkpoints.

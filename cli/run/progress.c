@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include "experiment/experiment.h"
 
 enum {
     WIDE = 100,     // columns for whole words
@@ -275,6 +276,13 @@ static hk_status tell_threads(void *self, hk_run *run) {
     hk_run_get_info(run, &r);
     hk_estimator_get_info(r.estimator, &e);
     hk_plan_get_info(hk_session_plan(r.session), &p);
+    char *const device = device_words(e.config);
+    if (device) {
+        cli_note("%u worker%s on %s (work per step %.2g GFLOP)", e.worker_count,
+                 e.worker_count == 1 ? "" : "s", device, p.gflop);
+        free(device);
+        return HK_OK;
+    }
     sooner_with(&e, p.gflop, more, sizeof more);
     cli_note("%u worker%s, %u thread%s each (work per step %.2g GFLOP%s)",
              e.worker_count, e.worker_count == 1 ? "" : "s", p.threads,

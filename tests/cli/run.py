@@ -31,7 +31,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 KEPT = ("PATH", "HOME", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS",
-        "TSAN_OPTIONS", "UBSAN_OPTIONS", "CC")
+        "TSAN_OPTIONS", "UBSAN_OPTIONS", "CC", "CUDA_VISIBLE_DEVICES")
 LIMIT = 240  # seconds for a step, on a loaded machine
 SKIPPED = 77  # what CTest takes as skipped
 PLACES = ("CASES", "ROOT", "DATA", "TMPDIR")

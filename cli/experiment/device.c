@@ -1,0 +1,100 @@
+// device.c - run.device and run.precision: what computes, and in words.
+#include <stdlib.h>
+#include <string.h>
+#include "experiment/experiment.h"
+
+static int read_precision(const tree *t, hk_run_config *c) {
+    const char *const text = tree_text(t, "tf32");
+    if (strcmp(text, "bf16") == 0)
+        return cli_fail("%sprecision bf16: is not there yet; tf32 and fp32 are",
+                        tree_where(t));
+    if (!cli_is_choice("tf32|fp32", text))
+        return cli_fail("%sprecision is '%s'; it is tf32 or fp32",
+                        tree_where(t), text);
+    c->precision =
+        strcmp(text, "fp32") == 0 ? HK_PRECISION_FP32 : HK_PRECISION_TF32;
+    return 0;
+}
+
+// A center, an export and the like compute nothing: they need no device.
+int settings_device(const tree *run, const cli_args *a, hk_run_config *c) {
+    const char *const asked = tree_text(tree_get(run, "device"), "auto");
+    if (cli_command_of(a)->computes)
+        c->device = cli_string(a, "device", asked);
+    return read_precision(tree_get(run, "precision"), c);
+}
+
+char *device_words(const hk_run_config *c) {
+    hk_device d;
+    char text[256];
+    if (hk_device_find(c->device, &d) != HK_OK || d.count == 0)
+        return NULL;
+    const uint32_t worker = c->first_worker == UINT32_MAX ? 0 : c->first_worker;
+    const uint32_t i = c->workers > 1 ? 0 : worker % d.count;
+    const uint32_t used = c->workers < d.count ? c->workers : d.count;
+    if (hk_device_text(&d, i, text, sizeof text) != HK_OK)
+        return NULL;
+    char *const more =
+        used > 1 ? cli_printf(" to %s:%u, in turn", d.backend, used - 1)
+                 : cli_strdup("");
+    char *const words =
+        cli_printf("%s:%u%s (%s), products in %s", d.backend, d.first + i, more,
+                   text, c->precision == HK_PRECISION_FP32 ? "fp32" : "tf32");
+    free(more);
+    return words;
+}
+
+void device_tell(const hk_run_config *c) {
+    char *const words = device_words(c);
+    if (words)
+        cli_note("computing on %s", words);
+    free(words);
+}
+
+// ---- for people who want to know what there is --------------------------------
+
+// The i-th in words, or what went wrong.
+static void one_text(const hk_device *d, uint32_t i, char *text, size_t size) {
+    if (hk_device_text(d, i, text, size) != HK_OK)
+        snprintf(text, size, "%s", hk_last_error());
+}
+
+void device_print(int width) {
+    hk_backend_info be;
+    hk_device d;
+    char text[256];
+    if (hk_device_find("cuda", &d) != HK_OK ||
+        hk_backend_find("cuda", &be) != HK_OK) {
+        printf("%-*s %s\n", width, "cuda", hk_last_error());
+        return;
+    }
+    printf("%-*s %s, %s\n", width, "cuda", be.version, be.file);
+    for (uint32_t i = 0; i < d.count; i++) {
+        one_text(&d, i, text, sizeof text);
+        printf("%-*s cuda:%u %s\n", width, "", i, text);
+    }
+}
+
+void device_json(FILE *f) {
+    hk_backend_info be;
+    hk_device d;
+    char text[256];
+    if (hk_device_find("cuda", &d) != HK_OK ||
+        hk_backend_find("cuda", &be) != HK_OK) {
+        fprintf(f, "{\"devices\":[],\"why\":");
+        cli_json_string(f, hk_last_error());
+        fprintf(f, "}");
+        return;
+    }
+    fprintf(f, "{\"version\":");
+    cli_json_string(f, be.version);
+    fprintf(f, ",\"file\":");
+    cli_json_string(f, be.file);
+    fprintf(f, ",\"devices\":[");
+    for (uint32_t i = 0; i < d.count; i++) {
+        one_text(&d, i, text, sizeof text);
+        fputs(i ? "," : "", f);
+        cli_json_string(f, text);
+    }
+    fprintf(f, "]}");
+}
