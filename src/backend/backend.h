@@ -111,6 +111,13 @@ typedef struct hki_kernel_call {
     hki_loc scratch;
 } hki_kernel_call;
 
+// A value of a run that the host wants as soon as it is there.
+typedef struct hki_early {
+    hki_loc at;
+    size_t bytes; // at most 8
+    size_t call;  // the number of the call that makes it
+} hki_early;
+
 typedef struct hki_backend {
     const char *name;
     const char *(*version)(void); // of the library behind it; NULL: none
@@ -178,11 +185,17 @@ typedef struct hki_backend {
     // in them stay the same as long as it lives. What changes from run to run
     // is not recorded: seed and step come with queue_begin, which keeps them
     // where recorded kernels look, and run-time scalars lie in a buffer. May be
-    // NULL: then kernels are run one by one, as on CPUs.
+    // NULL: then kernels are run one by one, as on CPUs. early: NULL for none.
     hk_status (*plan_capture)(hki_queue *q, const hki_kernel_call *calls,
-                              size_t n, hki_captured **out);
+                              size_t n, const hki_early *early,
+                              hki_captured **out);
     // On a failure *failed is the number of a call, as for kernel_run_many.
     hk_status (*plan_launch)(hki_queue *q, hki_captured *c, size_t *failed);
+    // The early value of the last launch: the rest of the run may be under way
+    // still. Fails as the launch does where a call before it has. May be NULL:
+    // then it is read when the run is over.
+    hk_status (*plan_early)(hki_queue *q, hki_captured *c, void *to,
+                            size_t *failed);
     void (*plan_release)(hki_captured *c);
 
     // Is this operator better run beside its like than split over threads?

@@ -80,7 +80,7 @@ static hk_status make_inputs(hk_session *s) {
 
 // The plan knows places as (segment, offset); a session gives each segment its
 // buffer. Inputs have one segment each.
-static hki_loc resolve(const hk_session *s, hki_value_place at) {
+hki_loc hki_session_loc(const hk_session *s, hki_value_place at) {
     switch (at.segment) {
     case HKI_SEG_NONE:
         return (hki_loc){0};
@@ -103,14 +103,15 @@ static hki_loc resolve(const hk_session *s, hki_value_place at) {
 
 // In host memory: the address of a place.
 static void *host(const hk_session *s, hki_value_place at) {
-    const hki_loc l = resolve(s, at);
+    const hki_loc l = hki_session_loc(s, at);
     return (char *)s->plan->backend->buffer_host(l.buffer) + l.offset;
 }
 
 hk_status hki_session_look(const hk_session *s, hki_value_place at, size_t n,
                            void *stage, const void **out) {
     if (s->apart)
-        HKI_TRY(s->plan->backend->read(s->queue, stage, resolve(s, at), n));
+        HKI_TRY(
+            s->plan->backend->read(s->queue, stage, hki_session_loc(s, at), n));
     *out = s->apart ? stage : host(s, at);
     return HK_OK;
 }
@@ -129,10 +130,10 @@ static hk_status make_steps(hk_session *s) {
         HKI_TRY(p->backend->state_create(st->kernel, &call->state));
         s->n_states++;
         for (int k = 0; k < st->n_args; k++)
-            args[k] = resolve(s, st->args[k]);
+            args[k] = hki_session_loc(s, st->args[k]);
         call->kernel = st->kernel;
         call->args = args;
-        call->scratch = resolve(s, st->scratch);
+        call->scratch = hki_session_loc(s, st->scratch);
     }
     return HK_OK;
 }
@@ -360,7 +361,7 @@ static void find_vectors(hk_session *s) {
         for (int k = 0; k < p->steps[i].n_args; k++) {
             const hki_value_place at = p->steps[i].args[k];
             if (at.segment == HKI_SEG_PARAMS || at.segment == HKI_SEG_GRADS)
-                s->args[i * HKI_MAX_ARGS + (size_t)k] = resolve(s, at);
+                s->args[i * HKI_MAX_ARGS + (size_t)k] = hki_session_loc(s, at);
         }
     forget_capture(s);
 }

@@ -75,13 +75,36 @@ static hk_status run_steps(hk_session *s) {
     return HK_OK;
 }
 
+// The number of the step that the loss comes from; n_steps: of none.
+static size_t loss_step(const hk_plan *p) {
+    size_t found = p->n_steps;
+    for (size_t i = 0; i < p->n_steps; i++) {
+        const hki_step *const st = &p->steps[i];
+        for (int k = st->call->n_in; k < st->n_args; k++)
+            if (st->args[k].segment == p->loss.segment &&
+                st->args[k].offset == p->loss.offset)
+                found = i;
+    }
+    return found;
+}
+
+static hk_status capture(hk_session *s) {
+    const hk_plan *p = s->plan;
+    const hki_early loss = {.at = hki_session_loc(s, p->loss),
+                            .bytes = p->float_bytes,
+                            .call = loss_step(p)};
+    s->has_early =
+        p->has_loss && loss.call < p->n_steps && p->backend->plan_early != NULL;
+    return p->backend->plan_capture(s->queue, s->calls, p->n_steps,
+                                    s->has_early ? &loss : NULL, &s->captured);
+}
+
 // All steps at once; recorded by the first run.
 static hk_status launch(hk_session *s) {
     const hk_plan *p = s->plan;
     size_t failed = 0;
     if (s->captured == NULL)
-        HKI_TRY(p->backend->plan_capture(s->queue, s->calls, p->n_steps,
-                                         &s->captured));
+        HKI_TRY(capture(s));
     const hk_status st =
         p->backend->plan_launch(s->queue, s->captured, &failed);
     return st == HK_OK ? HK_OK : name_error(s, failed, st);
@@ -118,13 +141,27 @@ static hk_status send_values(hk_session *s) {
         s->x, p->mode == HK_TRAIN ? HKI_TO_CHANGE : HKI_TO_READ, &at);
 }
 
-static hk_status fetch_loss(hk_session *s) {
+// Where a run is one piece the loss is there before its end, and the host goes
+// on while gradients are made.
+static hk_status look_at_loss(hk_session *s, bool launched, double *stage,
+                              const void **out) {
+    const hk_plan *p = s->plan;
+    size_t failed = 0;
+    if (!launched || !s->has_early)
+        return hki_session_look(s, p->loss, p->float_bytes, stage, out);
+    const hk_status st =
+        p->backend->plan_early(s->queue, s->captured, stage, &failed);
+    *out = stage;
+    return st == HK_OK ? HK_OK : name_error(s, failed, st);
+}
+
+static hk_status fetch_loss(hk_session *s, bool launched) {
     const hk_plan *p = s->plan;
     const void *at;
     double stage;
     if (!p->has_loss)
         return HK_OK;
-    HKI_TRY(hki_session_look(s, p->loss, p->float_bytes, &stage, &at));
+    HKI_TRY(look_at_loss(s, launched, &stage, &at));
     s->loss =
         p->float_bytes == 8 ? (float)*(const double *)at : *(const float *)at;
     return HK_OK;
@@ -134,9 +171,8 @@ hk_status hk_session_run(hk_session *s) {
     const hk_plan *p = s->plan;
     HKI_TRY(send_values(s));
     HKI_TRY(p->backend->queue_begin(s->queue, s->opt.seed, s->step));
-    const hk_status st = p->backend->plan_capture != NULL && !watched(s)
-                             ? launch(s)
-                             : run_steps(s);
+    const bool whole = p->backend->plan_capture != NULL && !watched(s);
+    const hk_status st = whole ? launch(s) : run_steps(s);
     hk_status end = p->backend->queue_end(s->queue);
     float *x;
     if (s->x == &s->bound && end == HK_OK) // its owner looks at it
@@ -145,7 +181,7 @@ hk_status hk_session_run(hk_session *s) {
         return st;
     HKI_TRY(end);
     s->step++;
-    return fetch_loss(s);
+    return fetch_loss(s, whole);
 }
 
 hk_status hk_session_profile(const hk_session *s,

@@ -46,6 +46,7 @@ struct hk_session {
     hki_loc *args;          // HKI_MAX_ARGS per step
     size_t n_states;        // calls whose state exists
     hki_captured *captured; // all of them; NULL: not yet, or places changed
+    bool has_early;         // which shows the loss before it is over
     int64_t *step_ns;
     int64_t *trace; // begin and end per step; NULL until it is asked for
     bool tracing;
@@ -53,6 +54,8 @@ struct hk_session {
     float loss;
 };
 
+// Where a value of the plan is.
+hki_loc hki_session_loc(const hk_session *s, hki_value_place at);
 // Shows n bytes of a value as they are: in place, or copied to `stage` where
 // the memory is apart.
 hk_status hki_session_look(const hk_session *s, hki_value_place at, size_t n,

@@ -352,9 +352,11 @@ static hk_status record(hki_captured *c, const hki_kernel_call *calls,
 }
 
 static hk_status plan_capture(hki_queue *q, const hki_kernel_call *calls,
-                              size_t n, hki_captured **out) {
+                              size_t n, const hki_early *early,
+                              hki_captured **out) {
     hki_captured *c;
     (void)q;
+    (void)early;
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
     const hk_status s = record(c, calls, n);
     if (s != HK_OK) {

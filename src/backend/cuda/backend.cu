@@ -28,6 +28,8 @@ struct hki_queue {
     hki_control now;      // of the run under way
     hki_blame *blame;
     const hki_captured *launched; // the last one; NULL: none, or it is gone
+    hki_shown *shown;
+    uint64_t n_early; // values that launches will have shown
     bool begun;
     pthread_t user; // the thread that used it last
     bool used;
@@ -125,6 +127,7 @@ static void queue_destroy(hki_queue *q) {
     hki_card_free_host(card, q->sums);
     hki_card_free(card, q->control);
     hki_card_free_host(card, q->blame);
+    hki_card_free_host(card, q->shown);
     hki_free(q);
 }
 
@@ -136,6 +139,9 @@ static hk_status make_queue(hki_queue *q) {
     HKI_TRY(hki_card_alloc_host(card, sizeof *q->blame, &p));
     q->blame = (hki_blame *)p;
     *q->blame = hki_blame{};
+    HKI_TRY(hki_card_alloc_host(card, sizeof *q->shown, &p));
+    q->shown = (hki_shown *)p;
+    q->shown->number = 0;
     for (int i = 0; i < N_STAGES; i++)
         HKI_TRY(hki_mark_create(card, &q->stages[i].mark));
     return HK_OK;
@@ -198,7 +204,7 @@ struct hki_captured {
     hki_queue *queue;
     hki_graph *graph;
     hki_kernel_call *calls; // to explain what went wrong
-    bool random;
+    bool random, early;
 };
 
 static bool blamed(const hki_queue *q) {
@@ -480,14 +486,26 @@ static void plan_release(hki_captured *c) {
     hki_free(c);
 }
 
-static hk_status record(hki_queue *q, const hki_kernel_call *calls, size_t n) {
-    for (size_t i = 0; i < n; i++)
+HKI_KERNEL void show_early(const void *from, size_t bytes, hki_control *c,
+                           hki_shown *to) {
+    to->value = bytes == 8 ? *(const uint64_t *)from : *(const uint32_t *)from;
+    __threadfence_system();
+    *(volatile uint64_t *)&to->number = ++c->early;
+}
+
+static hk_status record(hki_queue *q, const hki_kernel_call *calls, size_t n,
+                        const hki_early *early) {
+    for (size_t i = 0; i < n; i++) {
         HKI_TRY(run_call(&calls[i], q, i));
+        if (early != NULL && early->call == i)
+            HKI_LAUNCH(show_early, 1, 1, (const void *)at(early->at),
+                       early->bytes, q->control, q->shown);
+    }
     return HK_OK;
 }
 
 static hk_status capture(hki_queue *q, const hki_kernel_call *calls, size_t n,
-                         hki_captured *c) {
+                         const hki_early *early, hki_captured *c) {
     hki_card *const card = q->device->card;
     HKI_TRY(hki_zalloc_array(n, sizeof *c->calls, &c->calls));
     for (size_t i = 0; i < n; i++) {
@@ -496,18 +514,20 @@ static hk_status capture(hki_queue *q, const hki_kernel_call *calls, size_t n,
     }
     HKI_TRY(hki_graph_begin(card));
     char text[512];
-    const hk_status s = record(q, calls, n);
+    const hk_status s = record(q, calls, n, early);
     snprintf(text, sizeof text, "%s", hk_last_error());
     const hk_status end = hki_graph_end(card, &c->graph);
     return s != HK_OK ? hki_fail(s, "%s", text) : end;
 }
 
 static hk_status plan_capture(hki_queue *q, const hki_kernel_call *calls,
-                              size_t n, hki_captured **out) {
+                              size_t n, const hki_early *early,
+                              hki_captured **out) {
     hki_captured *c;
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
     c->queue = q;
-    const hk_status s = capture(q, calls, n, c);
+    c->early = early != NULL;
+    const hk_status s = capture(q, calls, n, early, c);
     if (s != HK_OK) {
         plan_release(c);
         return s;
@@ -524,7 +544,21 @@ static hk_status plan_launch(hki_queue *q, hki_captured *c, size_t *failed) {
     if (c->random)
         tell_control(q);
     q->launched = c;
-    return hki_graph_launch(q->device->card, c->graph);
+    HKI_TRY(hki_graph_launch(q->device->card, c->graph));
+    q->n_early += c->early;
+    return HK_OK;
+}
+
+static hk_status plan_early(hki_queue *q, hki_captured *c, void *to,
+                            size_t *failed) {
+    *failed = 0;
+    if (!c->early || q->launched != c)
+        return hki_fail(HK_E_STATE, "cuda: no value to wait for");
+    HKI_TRY(hki_card_wait_for(q->device->card, &q->shown->number, q->n_early));
+    if (blamed(q))
+        return explain(q, c->calls, failed);
+    memcpy(to, &q->shown->value, sizeof q->shown->value);
+    return HK_OK;
 }
 
 static bool runs_beside(const hki_device *d, hki_opcode op) {
@@ -572,6 +606,7 @@ static hki_backend table(void) {
     b.kernel_run_many = kernel_run_many;
     b.plan_capture = plan_capture;
     b.plan_launch = plan_launch;
+    b.plan_early = plan_early;
     b.plan_release = plan_release;
     b.runs_beside = runs_beside;
     b.image_format = image_format;

@@ -218,6 +218,21 @@ hk_status hki_card_wait_all(hki_card *c) {
     return e == cudaSuccess ? HK_OK : told("a run", e);
 }
 
+// Looks now and then whether there is still somebody to wait for.
+hk_status hki_card_wait_for(hki_card *c, const uint64_t *at, uint64_t value) {
+    cudaError_t e = cudaErrorNotReady;
+    HKI_TRY(use(c));
+    for (int i = 1; __atomic_load_n(at, __ATOMIC_ACQUIRE) < value; i++) {
+        if (e == cudaSuccess)
+            return hki_fail(HK_E_BACKEND, "cuda: a run ended without a value");
+        if (i % 1024 == 0)
+            e = cudaStreamQuery(stream);
+        if (e != cudaSuccess && e != cudaErrorNotReady)
+            return told("a run", e);
+    }
+    return HK_OK;
+}
+
 hk_status hki_card_check(hki_card *c, const char *what) {
     (void)c;
     CUDA(what, cudaGetLastError());

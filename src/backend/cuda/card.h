@@ -47,6 +47,9 @@ hk_status hki_card_move(hki_card *c, void *to, const void *from, size_t n);
 hk_status hki_card_zero(hki_card *c, void *at, size_t n);
 hk_status hki_card_wait(hki_card *c);     // for this thread's work
 hk_status hki_card_wait_all(hki_card *c); // for everybody's
+// Until this thread's work has written `value`, or more, to host memory; it may
+// go on after that.
+hk_status hki_card_wait_for(hki_card *c, const uint64_t *at, uint64_t value);
 hk_status hki_mark_create(hki_card *c, hki_mark **out);
 void hki_mark_destroy(hki_mark *m);
 hk_status hki_mark_set(hki_mark *m); // behind what was asked for so far

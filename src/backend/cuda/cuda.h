@@ -19,6 +19,7 @@ extern "C" {
 // On the card, for kernels: what changes from run to run.
 typedef struct hki_control {
     uint64_t seed, step;
+    uint64_t early; // values that were shown to the host
 } hki_control;
 
 // In host memory that the card reaches: the first call of a run that met
@@ -28,6 +29,11 @@ typedef struct hki_blame {
     int64_t call;      // its number in the run, from 1
     int64_t value, at; // the value, and where it stands
 } hki_blame;
+
+// Likewise: the last value that was shown, and the how many-th it is.
+typedef struct hki_shown {
+    uint64_t value, number;
+} hki_shown;
 
 struct hki_device {
     hki_card *card;
