@@ -75,6 +75,23 @@ template <typename T> static inline T atomicCAS(T *at, T expected, T value) {
     *at = was == expected ? value : was;
     return was;
 }
+template <typename T> static inline T atomicExch(T *at, T value) {
+    const T was = *at;
+    *at = value;
+    return was;
+}
+template <typename T> static inline T atomicAdd(T *at, T value) {
+    return atomicExch(at, *at + value);
+}
+template <typename T> static inline T atomicMax(T *at, T value) {
+    return atomicExch(at, std::max(*at, value));
+}
+static inline int __ffs(int x) {
+    return __builtin_ffs(x);
+}
+static inline int __popc(unsigned x) {
+    return __builtin_popcount(x);
+}
 
 #define HKI_FOR(i, n) for (int i = 0; i < (n); i++)
 static inline void __threadfence() {}
@@ -127,6 +144,14 @@ template <typename T> static inline T hki_warp_sum(T v) {
 
 template <typename T> static inline T hki_warp_max(T v) {
     return hki_played_warp(v, [](T a, T b) { return b > a || b != b ? b : a; });
+}
+
+// Here one thread finds out for all: f looks at what all of them see.
+template <typename F> static inline unsigned hki_warp_bits(F f) {
+    unsigned bits = 0;
+    for (int l = 0; l < 32; l++)
+        bits |= f(l) ? 1u << l : 0u;
+    return bits;
 }
 
 template <typename T> static inline T hki_block_sum(T v) {

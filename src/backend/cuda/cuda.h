@@ -115,7 +115,14 @@ typedef hk_status (*hki_cuda_maker)(hki_kernel *k);
     X(log_softmax_grad)                                                        \
     X(sparse_softmax_xent)                                                     \
     X(softmax_xent)
-#define HKI_CUDA_ROWS(X)
+#define HKI_CUDA_ROWS(X)                                                       \
+    X(gather)                                                                  \
+    X(one_hot)                                                                 \
+    X(scatter_add)                                                             \
+    X(embedding_bag)                                                           \
+    X(embedding_bag_grad)                                                      \
+    X(sparse_merge)                                                            \
+    X(assign_moving)
 #define HKI_CUDA_CONV(X)
 #define HKI_CUDA_POOL(X)                                                       \
     X(max_pool)                                                                \
@@ -211,6 +218,18 @@ static inline void hki_strides(const hk_shape *from, const hk_shape *to,
 static inline unsigned hki_blocks(int64_t n, int threads) {
     const int64_t blocks = (n + threads - 1) / threads;
     return (unsigned)(blocks < 1 ? 1 : blocks);
+}
+
+// Takes run<T> where elements are only moved: T has their size.
+#define HKI_BY_SIZE(k, run)                                                    \
+    hki_by_size(k, run<uint8_t>, run<uint16_t>, run<uint32_t>, run<uint64_t>)
+
+static inline hk_status hki_by_size(hki_kernel *k, hki_cuda_run one,
+                                    hki_cuda_run two, hki_cuda_run four,
+                                    hki_cuda_run eight) {
+    const size_t size = hk_dtype_size(k->desc.out[0].dtype);
+    k->run = size == 1 ? one : size == 2 ? two : size == 4 ? four : eight;
+    return HK_OK;
 }
 
 // ---- for kernels ------------------------------------------------------------

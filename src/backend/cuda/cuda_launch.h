@@ -56,6 +56,11 @@ template <typename T> static inline __device__ T hki_warp_max(T v) {
     return v;
 }
 
+// Bit l: f(l), which lane l finds out; all lanes take part.
+template <typename F> static inline __device__ unsigned hki_warp_bits(F f) {
+    return __ballot_sync(0xffffffffu, f((int)(threadIdx.x % 32)));
+}
+
 // The sum of v over all threads of a block, in every thread; blocks have a
 // multiple of 32 threads, and all take part.
 template <typename T> static inline __device__ T hki_block_sum(T v) {

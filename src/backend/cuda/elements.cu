@@ -352,21 +352,7 @@ template <typename T> static hk_status run_where(const hki_cuda_call *c) {
 }
 
 hk_status hki_cuda_make_where(hki_kernel *k) {
-    switch (hk_dtype_size(k->desc.out[0].dtype)) {
-    case 1:
-        k->run = run_where<uint8_t>;
-        break;
-    case 2:
-        k->run = run_where<uint16_t>;
-        break;
-    case 4:
-        k->run = run_where<uint32_t>;
-        break;
-    default:
-        k->run = run_where<uint64_t>;
-        break;
-    }
-    return HK_OK;
+    return HKI_BY_SIZE(k, run_where);
 }
 
 // ---- cast -------------------------------------------------------------------

@@ -4,17 +4,6 @@
 // Elements are moved by their size, whatever they mean.
 #include "backend/cuda/cuda.h"
 
-// The run for elements of this size.
-#define BY_SIZE(k, run)                                                        \
-    by_size(k, run<uint8_t>, run<uint16_t>, run<uint32_t>, run<uint64_t>)
-
-static hk_status by_size(hki_kernel *k, hki_cuda_run one, hki_cuda_run two,
-                         hki_cuda_run four, hki_cuda_run eight) {
-    const size_t size = hk_dtype_size(k->desc.out[0].dtype);
-    k->run = size == 1 ? one : size == 2 ? two : size == 4 ? four : eight;
-    return HK_OK;
-}
-
 // ---- copies -----------------------------------------------------------------
 
 static hk_status run_copy(const hki_cuda_call *c) {
@@ -86,7 +75,7 @@ template <typename T> static hk_status run_slice(const hki_cuda_call *c) {
 }
 
 hk_status hki_cuda_make_slice(hki_kernel *k) {
-    return BY_SIZE(k, run_slice);
+    return HKI_BY_SIZE(k, run_slice);
 }
 
 #define TILE 32 // side of a square that is turned in shared memory
@@ -142,7 +131,7 @@ template <typename T> static hk_status run_transpose(const hki_cuda_call *c) {
 }
 
 hk_status hki_cuda_make_transpose(hki_kernel *k) {
-    return BY_SIZE(k, run_transpose);
+    return HKI_BY_SIZE(k, run_transpose);
 }
 
 // ---- broadcast_to -----------------------------------------------------------
@@ -184,7 +173,7 @@ static hk_status run_spread(const hki_cuda_call *c) {
 
 hk_status hki_cuda_make_broadcast_to(hki_kernel *k) {
     if (k->desc.attr.mode != HKI_R_MEAN)
-        return BY_SIZE(k, run_broadcast);
+        return HKI_BY_SIZE(k, run_broadcast);
     if (hki_is_f32(&k->desc.in[0]))
         k->run = run_spread;
     return HK_OK;
@@ -233,7 +222,7 @@ template <typename T> static hk_status run_pad(const hki_cuda_call *c) {
 }
 
 hk_status hki_cuda_make_pad(hki_kernel *k) {
-    return BY_SIZE(k, run_pad);
+    return HKI_BY_SIZE(k, run_pad);
 }
 
 // ---- concat -----------------------------------------------------------------
@@ -276,5 +265,5 @@ template <typename T> static hk_status run_concat(const hki_cuda_call *c) {
 }
 
 hk_status hki_cuda_make_concat(hki_kernel *k) {
-    return BY_SIZE(k, run_concat);
+    return HKI_BY_SIZE(k, run_concat);
 }
