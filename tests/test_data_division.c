@@ -135,31 +135,46 @@ static hk_dataset *numbered(const kind *k, const hk_bed *b) {
     return hk_data_enumerate(k->open(b), "#", 0);
 }
 
-static void check_leases(const kind *k, const hk_bed *b, int64_t n,
+// Of the set's n records those of [begin, end).
+typedef struct range {
+    int64_t n, begin, end;
+} range;
+
+static hk_dataset *cut_out(const kind *k, const hk_bed *b, const range *r) {
+    hk_dataset *d = numbered(k, b);
+    if (r->begin > 0)
+        d = hk_data_skip(d, r->begin);
+    if (r->end < r->n)
+        d = hk_data_take(d, r->end - r->begin);
+    return d;
+}
+
+static void check_leases(const kind *k, const hk_bed *b, const range *r,
                          int64_t chunk, int64_t seed) {
-    int *const seen = calloc((size_t)n, sizeof *seen);
-    hk_dataset *const d = numbered(k, b);
+    int *const seen = calloc((size_t)r->n, sizeof *seen);
+    hk_dataset *const d = cut_out(k, b, r);
     const int64_t units = hki_data_units(d);
     assert_true(units > 0);
     for (int64_t begin = 0; begin < units; begin += chunk) {
         const hki_lease l = {
             .epoch = 1, .begin = begin, .end = HKI_MIN(begin + chunk, units)};
-        count_lease(hki_data_lease(hk_dataset_retain(d), &l, seed), seen, n);
+        count_lease(hki_data_lease(hk_dataset_retain(d), &l, seed), seen, r->n);
     }
-    for (int64_t i = 0; i < n; i++)
-        if (seen[i] != 1)
-            fail_msg("%s: record %lld was given %d times", k->name,
-                     (long long)i, seen[i]);
+    for (int64_t i = 0; i < r->n; i++)
+        if (seen[i] != (i >= r->begin && i < r->end))
+            fail_msg("%s: record %lld of [%lld, %lld) was given %d times",
+                     k->name, (long long)i, (long long)r->begin,
+                     (long long)r->end, seen[i]);
     hk_dataset_release(d);
     free(seen);
 }
 
 // In order, all units together are the set as it is, numbers too.
-static void check_order(const kind *k, const hk_bed *b) {
-    char *const whole = hk_run_text(numbered(k, b), 1, -1);
+static void check_order(const kind *k, const hk_bed *b, const range *r) {
+    char *const whole = hk_run_text(cut_out(k, b, r), 1, -1);
     char *const got = calloc(1, HK_RUN_TEXT);
     hk_text t = {got, HK_RUN_TEXT};
-    hk_dataset *const d = numbered(k, b);
+    hk_dataset *const d = cut_out(k, b, r);
     for (int64_t i = 0; i < hki_data_units(d); i++) {
         const hki_lease l = {.begin = i, .end = i + 1};
         hk_iter *const it = hk_test_iter(
@@ -172,6 +187,30 @@ static void check_order(const kind *k, const hk_bed *b) {
     hk_dataset_release(d);
     free(whole);
     free(got);
+}
+
+static void check_range(const kind *k, const hk_bed *b, const range *r) {
+    check_order(k, b, r);
+    check_leases(k, b, r, 1, 5);
+    check_leases(k, b, r, 4, 6);
+    check_leases(k, b, r, 1000, HK_SEED_NONE);
+}
+
+// A range of records has the units that they are in, and no others.
+static void check_units(const kind *k, const hk_bed *b, int64_t n) {
+    hk_dataset *all = numbered(k, b), *one = hk_data_skip(numbered(k, b), 7);
+    one = hk_data_take(one, 1);
+    assert_true(hki_data_units(all) > 10);
+    assert_int_equal(hki_data_units(one), 1);
+    assert_true(hki_data_cuts(one) != hki_data_cuts(all));
+    hk_dataset_release(one);
+    one = hk_data_take(numbered(k, b), n / 2);
+    assert_in_range(hki_data_units(one), 1, hki_data_units(all) - 3);
+    hk_dataset_release(one);
+    one = hk_data_take(numbered(k, b), 0);
+    assert_int_equal(hki_data_units(one), 0);
+    hk_dataset_release(one);
+    hk_dataset_release(all);
 }
 
 static void test_each_once(void **state) {
@@ -189,10 +228,14 @@ static void test_each_once(void **state) {
         hk_count_run(k->open(&b), &n, &skipped);
         if (rows > 0)
             assert_int_equal(n, rows);
-        check_order(k, &b);
-        check_leases(k, &b, (int64_t)n, 1, 5);
-        check_leases(k, &b, (int64_t)n, 4, 6);
-        check_leases(k, &b, (int64_t)n, 1000, HK_SEED_NONE);
+        const int64_t last = (int64_t)n;
+        const range ranges[] = {{last, 0, last},      {last, 5, last},
+                                {last, 0, 11},        {last, 149, 153},
+                                {last, 200, 201},     {last, last - 1, last},
+                                {last, 30, last - 30}};
+        for (size_t j = 0; j < HKI_COUNT(ranges); j++)
+            check_range(k, &b, &ranges[j]);
+        check_units(k, &b, last);
         hk_bed_remove(&b);
     }
 }

@@ -19,6 +19,10 @@ hk_file_options data_file_options(const data_user *u);
 void data_index_folder(const char *folder);
 // Are rows without a label left out?
 bool data_drops_unlabelled(const data_user *u);
+// Are only some of the files' rows of this set, as of a holdout?
+bool data_picks(const data_user *u);
+// The examples that `skip` and `count` leave; d is taken.
+hk_dataset *data_cut(const data_user *u, hk_dataset *d);
 // How the rows of one set of files are shared out.
 split_plan data_split_plan(const experiment *x);
 

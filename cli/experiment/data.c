@@ -341,9 +341,17 @@ static bool is_shared(const data_user *u) {
     return p.eval_share > 0 || p.test_share > 0 || p.folds > 0;
 }
 
+static bool drops_rows(const data_user *u) {
+    return table_of(u->x) && data_drops_unlabelled(u) && !is_set(u, "predict");
+}
+
+bool data_picks(const data_user *u) {
+    return is_shared(u) || drops_rows(u);
+}
+
 static hk_dataset *cut_share(const data_user *u, hk_dataset *d) {
     const table *t = table_of(u->x);
-    const bool drops = t && data_drops_unlabelled(u) && !is_set(u, "predict");
+    const bool drops = drops_rows(u);
     const bool shared = is_shared(u);
     if (hk_dataset_status(d) != HK_OK || (!shared && !drops))
         return d;
@@ -364,6 +372,14 @@ static hk_dataset *cut_share(const data_user *u, hk_dataset *d) {
 
 // ---- examples, then batches ------------------------------------------------
 
+hk_dataset *data_cut(const data_user *u, hk_dataset *d) {
+    const int64_t skip = tree_int(data_get(u, "skip"), 0);
+    const int64_t count = tree_int(data_get(u, "count"), -1);
+    if (skip > 0)
+        d = hk_data_skip(d, skip);
+    return count >= 0 ? hk_data_take(d, count) : d;
+}
+
 static hk_dataset *examples(const data_user *u) {
     const char *name = tree_text(data_get(u, "source"), "digits");
     size_t n = 0;
@@ -377,13 +393,7 @@ static hk_dataset *examples(const data_user *u) {
         }
     free_list(files, n);
     d = cut_share(u, d);
-    const int64_t skip = tree_int(data_get(u, "skip"), 0);
-    const int64_t count = tree_int(data_get(u, "count"), -1);
-    if (!drawn && skip > 0)
-        d = hk_data_skip(d, skip);
-    if (!drawn && count >= 0)
-        d = hk_data_take(d, count);
-    return d;
+    return drawn ? d : data_cut(u, d);
 }
 
 static bool shares_as(const data_user *u, const char *how, bool usual) {

@@ -10,7 +10,8 @@ typedef struct division {
     const char *source;
     size_t n;      // files
     double bytes;  // of them; 0: not known
-    int64_t units; // that the source can be divided into; -1: it cannot
+    double used;   // share of them that count and skip leave
+    int64_t units; // that this can be divided into; -1: it cannot
     bool whole;    // arrays that are read whole, whatever is used of them
 } division;
 
@@ -72,6 +73,12 @@ static int measure(const data_user *u, division *d) {
         failed = s == HK_OK ? 0 : cli_status(s);
         d->units = hk_dataset_units(set);
         d->whole = d->units >= 0 && d->units == hk_dataset_count(set);
+        if (!d->whole && d->units > 0 && !data_picks(u)) {
+            const double all = (double)d->units;
+            set = data_cut(u, set);
+            d->units = hk_dataset_units(set);
+            d->used = (double)d->units / all;
+        }
         hk_dataset_release(set);
     }
     for (size_t i = 0; i < n; i++) {
@@ -95,8 +102,8 @@ static const char *obstacle(const data_user *u, const division *d,
     const bool rows = !d->whole;
     if (share && strcmp(tree_text(share, ""), "leased") != 0)
         return "data.share says so";
-    if (rows && (data_get(u, "count") || data_get(u, "skip")))
-        return "count and skip count examples from the first on";
+    if (rows && data_picks(u) && (data_get(u, "count") || data_get(u, "skip")))
+        return "count and skip count what data.holdout leaves";
     if (strcmp(tree_text(data_get(u, "cache"), "none"), "none") != 0)
         return "what is cached is the same in every epoch";
     if (!d->whole && d->units < 0)
@@ -130,18 +137,19 @@ static void tell(const data_user *u, const division *d, uint32_t workers) {
     else if (why)
         printf("  %-3u workers  read all of it each, %s together in an epoch: "
                "%s\n",
-               workers, cli_bytes(d->bytes * workers), why);
+               workers, cli_bytes(d->bytes * d->used * workers), why);
     else
         printf("  %-3u worker%-2s read%s %s in an epoch\n", workers,
                plural(workers), workers == 1 ? "s" : " each",
-               cli_bytes(d->bytes / workers));
+               cli_bytes(d->bytes * d->used / workers));
     if (workers > 1)
         tell_odd(d, workers);
 }
 
 int data_parts_tell(const experiment *x, uint32_t workers) {
     const data_user u = {.x = x, .set = "train"};
-    division d = {.source = tree_text(data_get(&u, "source"), "digits")};
+    division d = {.source = tree_text(data_get(&u, "source"), "digits"),
+                  .used = 1};
     printf("\ndata\n");
     if (strcmp(d.source, "digits") == 0) {
         printf("  train        digits, drawn: nothing is read\n");

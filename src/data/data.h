@@ -202,6 +202,12 @@ typedef struct hki_node_ops {
     // *cuts, unless NULL: the hash of where they begin.
     int64_t (*units)(const hk_dataset *d, uint64_t *cuts);
     hk_status (*seek)(hki_node *n, int64_t unit, int64_t *first);
+    // The unit of the element of this number, which units has been asked for
+    // before; behind the last element: that of the last one. Optional.
+    int64_t (*unit_of)(const hk_dataset *d, int64_t number);
+    // HKI_DATA_PASSES that gives those elements of its input whose positions
+    // are in [*begin, *end), which are its own on the way in. Optional.
+    void (*window)(const hk_dataset *d, int64_t *begin, int64_t *end);
     // Makes a box again of the row items that it was made of. Optional.
     hk_status (*remake)(hki_node *n, const hki_item *items, int64_t count,
                         hki_item *out);
@@ -359,6 +365,7 @@ struct hki_node {
     int64_t count;  // items given in this pass
     int64_t number; // of the next element in the whole set: part of its stamp
     struct hki_lent *lent; // only these units; NULL: all (core/lent.c)
+    bool is_through;       // its window is that of the node that was lent units
     hki_pool *pool;        // of the boxes of d->spec
     hki_box *record;       // the one that hki_record_item lends
     hki_box *packed;       // the block that restored items go to
@@ -475,7 +482,8 @@ typedef struct hki_lease {
 // How many units d can be divided into: an example of a table, a group of rows
 // or records of a file that has an index, a whole packed file. -1: it cannot
 // be divided. Maps, filters and the library's functions leave units as they
-// are, take, skip and shard those of tables; shuffle, repeat and batch do not.
+// are; take and skip leave those that they give something of, shard those of
+// tables; shuffle, repeat and batch do not.
 int64_t hki_data_units(const hk_dataset *d);
 // Of a d that has units: tells other data apart, also where it has as many.
 uint64_t hki_data_cuts(const hk_dataset *d);

@@ -52,38 +52,89 @@ hk_status hki_order_init(hki_order *o, int64_t total, int64_t epoch,
 
 // ---- who is divided --------------------------------------------------------
 
-// The dataset below d whose units those of d are; NULL: there is none.
-static const hk_dataset *divided(const hk_dataset *d) {
+// The source below d whose units those of d are, and what of it d has.
+typedef struct division {
+    const hk_dataset *source; // NULL: there is none
+    hki_window window;
+    int64_t units;
+    uint64_t cuts;
+} division;
+
+// Every element of the input is one of d's.
+static bool keeps_all(const hk_dataset *d) {
+    return d->flags & HKI_DATA_FN
+               ? (d->flags & HKI_DATA_MAY_SKIP) == 0
+               : (d->flags & (HKI_DATA_EACH | HKI_DATA_PASSES)) ==
+                     HKI_DATA_EACH;
+}
+
+// Positions are numbers of the source below a window only where nothing is left
+// out in between.
+static const hk_dataset *find_source(const hk_dataset *d, hki_window *w) {
+    bool has_window = false;
+    *w = (hki_window){.end = INT64_MAX};
     for (; hki_dataset_good(d); d = d->inputs[0]) {
+        const bool windowed = d->ops->window != NULL;
         if (hki_is_table(d) || d->ops->units != NULL)
             return d;
-        if (!(d->flags & (HKI_DATA_FN | HKI_DATA_EACH)))
+        if (windowed)
+            d->ops->window(d, &w->begin, &w->end);
+        else if (has_window ? !keeps_all(d)
+                            : !(d->flags & (HKI_DATA_FN | HKI_DATA_EACH)))
             return NULL;
+        has_window = has_window || windowed;
     }
     return NULL;
 }
 
+static bool is_all(const hki_window *w) {
+    return w->begin == 0 && w->end == INT64_MAX;
+}
+
+// Only units that have something of the window count.
+static void narrow(division *v) {
+    hki_window *const w = &v->window;
+    const hk_dataset *const d = v->source;
+    if (v->units < 1 || is_all(w))
+        return;
+    if (d->ops->unit_of == NULL) {
+        v->units = -1;
+        return;
+    }
+    const int64_t cut[] = {w->begin, w->end};
+    v->cuts = hki_hash(v->cuts, cut, sizeof cut);
+    const int64_t last =
+        w->end == INT64_MAX ? v->units - 1 : d->ops->unit_of(d, w->end - 1);
+    w->first_unit = d->ops->unit_of(d, w->begin);
+    v->units = w->begin < w->end ? last + 1 - w->first_unit : 0;
+}
+
+static division divide(const hk_dataset *d) {
+    division v = {.units = -1};
+    v.source = find_source(d, &v.window);
+    if (v.source == NULL)
+        return v;
+    v.units = v.source->ops->units != NULL
+                  ? v.source->ops->units(v.source, &v.cuts)
+                  : v.source->count;
+    narrow(&v);
+    return v;
+}
+
 int64_t hki_data_units(const hk_dataset *d) {
-    const hk_dataset *const source = divided(d);
-    if (source == NULL)
-        return -1;
-    return source->ops->units != NULL ? source->ops->units(source, NULL)
-                                      : source->count;
+    return divide(d).units;
 }
 
 uint64_t hki_data_cuts(const hk_dataset *d) {
-    const hk_dataset *const source = divided(d);
-    uint64_t cuts = 0;
-    if (source != NULL && source->ops->units != NULL)
-        (void)source->ops->units(source, &cuts);
-    return cuts;
+    return divide(d).cuts;
 }
 
-hki_node *hki_node_divided(hki_node *n) {
-    const hk_dataset *const source = divided(n->d);
-    while (n->d != source)
-        n = n->inputs[0];
-    return n;
+void hki_node_lend(hki_node *n, hki_lent *l) {
+    const division v = divide(n->d);
+    for (; n->d != v.source; n = n->inputs[0])
+        n->is_through = true;
+    l->window = v.window;
+    n->lent = l;
 }
 
 // ---- at work ---------------------------------------------------------------
@@ -101,7 +152,27 @@ static int64_t pull_rows(hki_node *n, hki_item *items, int64_t want) {
 }
 
 hk_status hki_lent_seek(hki_node *n) {
-    return n->d->ops->seek(n, unit_at(n->lent->order, n->lent->at), &n->number);
+    const hki_lent *const l = n->lent;
+    const int64_t unit = l->window.first_unit + unit_at(l->order, l->at);
+    return n->d->ops->seek(n, unit, &n->number);
+}
+
+// Frees the items outside of the window, which only its first and last unit
+// have; how many are left.
+static int64_t keep_inside(hki_node *n, hki_item *items, int64_t got) {
+    const hki_window *const w = &n->lent->window;
+    int64_t kept = 0;
+    if (is_all(w))
+        return got;
+    for (int64_t i = 0; i < got; i++) {
+        const int64_t number =
+            (int64_t)(items[i].stamp & ((UINT64_C(1) << HKI_STAMP_PASS) - 1));
+        if (number >= w->begin && number < w->end)
+            items[kept++] = items[i];
+        else
+            hki_item_free(n, &items[i]);
+    }
+    return kept;
 }
 
 hk_status hki_lent_pull(hki_node *n, hki_item *items, int64_t want,
@@ -116,6 +187,8 @@ hk_status hki_lent_pull(hki_node *n, hki_item *items, int64_t want,
             HKI_TRY(hki_lent_seek(n));
         l->begun = true;
         const hk_status s = hki_node_pull_own(n, items, want, got);
+        if (s == HK_OK && (*got = keep_inside(n, items, *got)) == 0)
+            continue;
         if (s != HK_E_END)
             return s;
         l->begun = false;

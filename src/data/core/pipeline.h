@@ -229,6 +229,12 @@ typedef struct hki_order {
 hk_status hki_order_init(hki_order *o, int64_t total, int64_t epoch,
                          int64_t seed);
 
+// What of a source its units are of.
+typedef struct hki_window {
+    int64_t begin, end; // numbers of elements
+    int64_t first_unit;
+} hki_window;
+
 // The units of positions [at, end) are still to come; begun: some elements of
 // the first were given.
 typedef struct hki_lent {
@@ -236,10 +242,12 @@ typedef struct hki_lent {
     uint64_t epoch;
     int64_t at, end;
     bool begun;
+    hki_window window;
 } hki_lent;
 
-// The node whose units those of n are; n's dataset has units.
-hki_node *hki_node_divided(hki_node *n);
+// Tells the node whose units those of n are what it was lent; n's dataset has
+// units.
+void hki_node_lend(hki_node *n, hki_lent *l);
 hk_status hki_lent_pull(hki_node *n, hki_item *items, int64_t want,
                         int64_t *got);
 // Goes to the unit at hand.

@@ -293,6 +293,11 @@ static int64_t source_units(const hk_dataset *d, uint64_t *cuts) {
         cuts);
 }
 
+static int64_t source_unit_of(const hk_dataset *d, int64_t number) {
+    const hki_csv *const c = d->config;
+    return hki_division_unit(&c->files, number);
+}
+
 static hk_status source_seek(hki_node *n, int64_t unit, int64_t *first) {
     const hki_csv *const c = n->d->config;
     source *const s = n->state;
@@ -314,6 +319,7 @@ static const hki_node_ops ops = {
     .fill = source_fill,
     .units = source_units,
     .seek = source_seek,
+    .unit_of = source_unit_of,
     .save = source_save,
     .restore = source_restore,
 };

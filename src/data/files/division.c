@@ -280,16 +280,23 @@ int64_t hki_division_units(const hki_files *f, const hki_cutter *how,
     return units;
 }
 
-hki_span hki_division_span(const hki_files *f, int64_t unit) {
-    const hki_division *const v = f->division;
-    size_t low = 0, high = f->n_paths;
-    while (high - low > 1) { // first_unit[low] <= unit < first_unit[high]
+// Where x lies between n + 1 rising numbers; of equal ones it is behind the
+// last.
+static size_t place_of(const int64_t *at, size_t n, int64_t x) {
+    size_t low = 0, high = n;
+    while (high - low > 1) { // at[low] <= x < at[high]
         const size_t middle = low + (high - low) / 2;
-        if (v->first_unit[middle] <= unit)
+        if (at[middle] <= x)
             low = middle;
         else
             high = middle;
     }
+    return low;
+}
+
+hki_span hki_division_span(const hki_files *f, int64_t unit) {
+    const hki_division *const v = f->division;
+    const size_t low = place_of(v->first_unit, f->n_paths, unit);
     const hki_cut *const c = &v->cuts[low];
     const size_t i = (size_t)(unit - v->first_unit[low]);
     return (hki_span){
@@ -299,4 +306,17 @@ hki_span hki_division_span(const hki_files *f, int64_t unit) {
         .record = c->units[i].record,
         .number = v->first_number[low] + (int64_t)c->units[i].record,
     };
+}
+
+int64_t hki_division_unit(const hki_files *f, int64_t number) {
+    const hki_division *const v = f->division;
+    int64_t low = 0, high = v->first_unit[f->n_paths];
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        if (hki_division_span(f, middle).number <= number)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
 }

@@ -312,6 +312,11 @@ static int64_t source_units(const hk_dataset *d, uint64_t *cuts) {
         &c->files, &(hki_cutter){hki_key("tar", 0, NULL), cut, c}, cuts);
 }
 
+static int64_t source_unit_of(const hk_dataset *d, int64_t number) {
+    const hki_tar_set *const c = d->config;
+    return hki_division_unit(&c->files, number);
+}
+
 static hk_status source_seek(hki_node *n, int64_t unit, int64_t *first) {
     source *const s = n->state;
     const hki_span span = hki_division_span(&s->c->files, unit);
@@ -330,6 +335,7 @@ static const hki_node_ops ops = {
     .next = source_next,
     .units = source_units,
     .seek = source_seek,
+    .unit_of = source_unit_of,
     .save = source_save,
     .restore = source_restore,
 };

@@ -13,7 +13,7 @@ static hk_status rewind_units(hki_node *n) {
     hki_lent *const l = n->state;
     *l = (hki_lent){
         .order = &c->order, .epoch = c->epoch, .at = c->begin, .end = c->end};
-    hki_node_divided(n->inputs[0])->lent = l;
+    hki_node_lend(n->inputs[0], l);
     return HK_OK;
 }
 

@@ -1,4 +1,7 @@
 // slicing.c - take, skip and shard: some of the elements, by their position.
+//
+// Under a lease the source itself gives no others than those that take and skip
+// would (core/lent.c).
 #include "data/core/pipeline.h"
 
 typedef struct config {
@@ -29,7 +32,7 @@ static hk_status take_start(hki_node *n) {
 
 static hk_status take_next(hki_node *n, hki_item *out) {
     const int64_t limit = config_of(n->d)->n;
-    if (limit >= 0 && n->count >= limit)
+    if (limit >= 0 && n->count >= limit && !n->is_through)
         return HK_E_END;
     return hki_node_next(n->inputs[0], out);
 }
@@ -39,12 +42,20 @@ static int64_t take_row(const hk_dataset *d, int64_t i) {
     return i;
 }
 
+static void take_window(const hk_dataset *d, int64_t *begin, int64_t *end) {
+    const int64_t n = config_of(d)->n;
+    if (n >= 0)
+        *end = HKI_MIN(*end, n);
+    *begin = HKI_MIN(*begin, *end);
+}
+
 static const hki_node_ops take_ops = {
     .name = "take",
     .destroy = hki_free,
     .start = take_start,
     .next = take_next,
     .table_row = take_row,
+    .window = take_window,
 };
 
 // ---- skip ------------------------------------------------------------------
@@ -53,7 +64,7 @@ static hk_status skip_next(hki_node *n, hki_item *out) {
     const int64_t skip = config_of(n->d)->n;
     if (skip < 0)
         return HK_E_END;
-    if (n->inputs[0]->count < skip)
+    if (n->inputs[0]->count < skip && !n->is_through)
         HKI_TRY(pass_over(n->inputs[0], skip - n->inputs[0]->count));
     return hki_node_next(n->inputs[0], out);
 }
@@ -62,11 +73,23 @@ static int64_t skip_row(const hk_dataset *d, int64_t i) {
     return i + config_of(d)->n;
 }
 
+// What is behind the last number that there can be stays there.
+static int64_t move_on(int64_t at, int64_t by) {
+    return at > INT64_MAX - by ? INT64_MAX : at + by;
+}
+
+static void skip_window(const hk_dataset *d, int64_t *begin, int64_t *end) {
+    const int64_t n = config_of(d)->n;
+    *begin = n < 0 ? INT64_MAX : move_on(*begin, n);
+    *end = n < 0 ? INT64_MAX : move_on(*end, n);
+}
+
 static const hki_node_ops skip_ops = {
     .name = "skip",
     .destroy = hki_free,
     .next = skip_next,
     .table_row = skip_row,
+    .window = skip_window,
 };
 
 // ---- shard -----------------------------------------------------------------
