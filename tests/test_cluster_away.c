@@ -197,6 +197,95 @@ static void test_started_anew(void **state) {
     close_scene(&s);
 }
 
+// ---- between connecting and joining -----------------------------------------
+
+static void *start_later(void *scene_) {
+    const struct timespec t = {0, 400000000};
+    nanosleep(&t, NULL);
+    start_server(scene_);
+    return NULL;
+}
+
+static hk_elastic *make_elastic(scene *s, int64_t connect_ms, int64_t wait_ms,
+                                hk_center **center) {
+    hk_connect_options o;
+    hk_elastic_options eo;
+    hk_elastic *e;
+    bed_connect_options(&o, &s->at, 1);
+    o.connect_ms = connect_ms;
+    assert_ok(hk_center_connect(&o, s->layout, center));
+    hk_elastic_options_init(&eo, sizeof eo);
+    eo.num_worker = 1;
+    eo.wait_ms = wait_ms;
+    assert_ok(hk_elastic_create(&eo, NULL, *center, &e));
+    return e;
+}
+
+// The center goes, for so long as a worker waits to connect: as if it had not
+// been there yet.
+static void test_away_before_joining(void **state) {
+    (void)state;
+    scene s;
+    hk_center *c;
+    pthread_t later;
+    open_scene(&s, "joining", false, PATIENCE_MS, 0);
+    hk_elastic *e = make_elastic(&s, PATIENCE_MS, 100, &c);
+    hk_center_server_stop(s.server);
+    assert_int_equal(pthread_create(&later, NULL, start_later, &s), 0);
+    assert_ok(hk_elastic_init(e, s.x, -1));
+    assert_int_equal(pthread_join(later, NULL), 0);
+    hk_elastic_destroy(e);
+    hk_center_destroy(c);
+    // And no longer.
+    e = make_elastic(&s, 300, 4 * PATIENCE_MS, &c);
+    hk_center_server_stop(s.server);
+    const int64_t begin = hki_now_ns();
+    assert_status(hk_elastic_init(e, s.x, -1), HK_E_UNAVAILABLE);
+    assert_true(hki_now_ns() - begin < PATIENCE_MS * INT64_C(1000000));
+    hk_elastic_destroy(e);
+    hk_center_destroy(c);
+    start_server(&s);
+    close_scene(&s);
+}
+
+static scene *anew;
+static const hki_center_ops *true_ops;
+static int pulls;
+
+// The center has its first values, and goes.
+static hk_status pull_anew(hk_center *c, hki_member m, float *x, float *view,
+                           void *side, int64_t deadline_ns,
+                           int64_t *global_step) {
+    if (pulls++ == 0) {
+        hk_center_server_stop(anew->server);
+        start_server(anew);
+    }
+    return true_ops->pull(c, m, x, view, side, deadline_ns, global_step);
+}
+
+static void test_anew_before_pulling(void **state) {
+    (void)state;
+    scene s;
+    hk_center *c;
+    float values[1008];
+    open_scene(&s, "pulling", false, PATIENCE_MS, 0);
+    hk_elastic *const e = make_elastic(&s, PATIENCE_MS, PATIENCE_MS, &c);
+    hki_center_ops ops = *c->ops;
+    true_ops = c->ops;
+    ops.pull = pull_anew;
+    anew = &s;
+    c->ops = &ops;
+    assert_ok(hk_elastic_init(e, s.x, 1));
+    c->ops = true_ops;
+    assert_int_equal(pulls, 2);
+    assert_ok(
+        hk_center_snapshot(c, HK_CENTER_VALUES, 10000, values, NULL, NULL));
+    assert_memory_equal(values, s.x, 1000 * sizeof(float));
+    hk_elastic_destroy(e);
+    hk_center_destroy(c);
+    close_scene(&s);
+}
+
 // ---- leases -----------------------------------------------------------------
 
 static void wait_live(scene *s, uint32_t live) {
@@ -683,6 +772,8 @@ int main(void) {
         cmocka_unit_test(test_trains_on),
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_started_anew),
+        cmocka_unit_test(test_away_before_joining),
+        cmocka_unit_test(test_anew_before_pulling),
         cmocka_unit_test(test_lease),
         cmocka_unit_test(test_long_requests),
         cmocka_unit_test(test_long_barrier),

@@ -195,6 +195,8 @@ struct hk_center {
     hk_layout *layout; // retained
     hki_parts parts;
     char *name;
+    int64_t join_ms; // a center that may be away: how long one that comes waits
+                     // for it; 0: as long as for anything
 };
 
 // Fills the common head from options that were checked; deinit accepts a

@@ -408,18 +408,31 @@ hk_status hki_elastic_clear_grad(hk_elastic *e) {
     return HK_OK;
 }
 
+// A center that has started anew between the two has to be given values again.
+static hk_status first_values(hk_elastic *e, float *x, int64_t deadline_ns) {
+    const hki_center_ops *const ops = e->center->ops;
+    float *view;
+    HKI_TRY(hki_vector_host(&e->view, HKI_TO_CHANGE, &view));
+    for (;;) {
+        HKI_TRY(
+            ops->init_if_empty(e->center, e->m, x, e->opt.side, deadline_ns));
+        const hk_status s = ops->pull(e->center, e->m, x, view, e->opt.side,
+                                      deadline_ns, &e->center_step);
+        if (s != HK_E_UNAVAILABLE || hki_now_ns() >= deadline_ns)
+            return s;
+    }
+}
+
 hk_status hk_elastic_init(hk_elastic *e, float *x, int32_t task) {
     if (e == NULL || x == NULL)
         return hki_fail(HK_E_INVALID_ARG, "elastic: init: NULL argument");
-    float *view;
-    HKI_TRY(hki_vector_host(&e->view, HKI_TO_CHANGE, &view));
     const hki_center_ops *const ops = e->center->ops;
-    const int64_t deadline = hki_deadline(e->opt.wait_ms);
+    const int64_t wait_ms = e->opt.wait_ms, join_ms = e->center->join_ms;
     HKI_TRY(hki_overlap_drop(e));
-    HKI_TRY(join(e, task, deadline));
-    HKI_TRY(ops->init_if_empty(e->center, e->m, x, e->opt.side, deadline));
-    HKI_TRY(ops->pull(e->center, e->m, x, view, e->opt.side, deadline,
-                      &e->center_step));
+    HKI_TRY(join(e, task, hki_deadline(join_ms > 0 ? join_ms : wait_ms)));
+    // Others may be at it.
+    const int64_t deadline = hki_deadline(HKI_MAX(wait_ms, join_ms));
+    HKI_TRY(first_values(e, x, deadline));
     hki_touched_clear(e);
     e->local_step = 0;
     e->due = false;

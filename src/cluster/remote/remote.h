@@ -219,6 +219,11 @@ void hki_link_count(hki_remote *r, hki_link *l);
 // Connects one link and says OPEN, bringing the layout if asked for.
 hk_status hki_link_connect(hki_remote *r, hki_link *l, int64_t deadline_ns);
 void hki_link_drop(hki_remote *r, hki_link *l); // closes the connection
+// Between two attempts to connect or to join: sleeps longer each time and says
+// once that somebody waits. *pause_ms: 20 at first. HK_E_CANCELLED after a
+// stop.
+hk_status hki_remote_pause(const hki_remote *r, int64_t *pause_ms,
+                           int64_t deadline_ns);
 hk_status hki_member_join(hki_member_link *w, int32_t task,
                           int64_t deadline_ns);
 // Brings every link of a member back, trying again until the deadline.

@@ -176,12 +176,12 @@ static hk_status adopt(hki_remote *r, const hk_connect_options *o,
     r->window_kib = o->window_kib;
     r->retry_ms = o->retry_ms;
     r->lost_ms = o->lost_ms;
+    r->base.join_ms = o->connect_ms;
     return list_dense(r);
 }
 
-// Sleeps longer each time; says once that somebody waits.
-static hk_status pause_connect(hki_remote *r, int64_t *pause_ms,
-                               int64_t deadline_ns) {
+hk_status hki_remote_pause(const hki_remote *r, int64_t *pause_ms,
+                           int64_t deadline_ns) {
     const int64_t left = (deadline_ns - hki_now_ns()) / 1000000;
     if (*pause_ms < 1000 && 2 * *pause_ms >= 1000)
         hki_log(r->context, HK_LOG_WARNING,
@@ -210,7 +210,7 @@ static hk_status connect_first(hki_remote *r, int64_t deadline_ns) {
             (s == HK_E_UNAVAILABLE || s == HK_E_TIMEOUT || s == HK_E_IO);
         if (!again || hki_now_ns() >= deadline_ns)
             return s;
-        HKI_TRY(pause_connect(r, &pause_ms, deadline_ns));
+        HKI_TRY(hki_remote_pause(r, &pause_ms, deadline_ns));
     }
 }
 
@@ -228,7 +228,7 @@ static hk_status open_remote(hki_remote *r, const hk_connect_options *o,
         if ((s != HK_E_UNAVAILABLE && s != HK_E_TIMEOUT) ||
             hki_now_ns() >= deadline)
             return s;
-        HKI_TRY(pause_connect(r, &pause_ms, deadline));
+        HKI_TRY(hki_remote_pause(r, &pause_ms, deadline));
     }
     return hki_thread_start(hki_heartbeat_main, r, -1, "hooke-heartbeat",
                             &r->heartbeat);

@@ -238,6 +238,8 @@ static bool worth_a_retry(hk_status s) {
 hk_status hki_member_join(hki_member_link *w, int32_t task,
                           int64_t deadline_ns) {
     hki_remote *const r = w->remote;
+    const bool comes = w->incarnation == 0;
+    int64_t pause_ms = 20;
     for (uint32_t i = 0; i < r->n_shards; i++) {
         hki_link *const l = &w->link[i];
         const hki_msg_joined *const out = &l->joined;
@@ -252,7 +254,8 @@ hk_status hki_member_join(hki_member_link *w, int32_t task,
                 hki_now_ns() >= deadline_ns)
                 return s;
             plan_retry(l);
-            HKI_TRY(pause_until(r, HKI_MIN(l->retry_ns, deadline_ns)));
+            HKI_TRY(comes ? hki_remote_pause(r, &pause_ms, deadline_ns)
+                          : pause_until(r, HKI_MIN(l->retry_ns, deadline_ns)));
         }
         if (i == 0) {
             w->m.id = out->id;
