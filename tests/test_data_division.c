@@ -442,28 +442,96 @@ static hk_dataset *stopped_idx(void *user) {
     return hk_data_batch(d, 9, 0);
 }
 
-static void test_arrays(void **state) {
-    (void)state;
-    const uint64_t bytes = 20 + (uint64_t)IDX_ROWS * (IDX_ITEMS + 4);
+// Both as members of an archive, as they are.
+static void add_npz(hk_bed *b) {
+    hki_zip_writer z = {0};
+    hki_buf out = {0};
+    for (int k = 0; k < 2; k++) {
+        char head[129];
+        const size_t row = k == 0 ? IDX_ITEMS : 4;
+        const size_t size = 128 + IDX_ROWS * row;
+        uint8_t *const bytes = calloc(1, size);
+        snprintf(head, sizeof head,
+                 k == 0 ? "{'descr': '|u1', "
+                          "'fortran_order': False, "
+                          "'shape': (%d, %d), }"
+                        : "{'descr': '<i4', "
+                          "'fortran_order': False, "
+                          "'shape': (%d,), }",
+                 IDX_ROWS, IDX_ITEMS);
+        memcpy(bytes, "\x93NUMPY\1\0\x76\0", 10);
+        memset(bytes + 10, ' ', 118);
+        memcpy(bytes + 10, head, strlen(head));
+        bytes[127] = '\n';
+        for (size_t i = 0; i < IDX_ROWS; i++) {
+            uint8_t *const p = bytes + 128 + i * row;
+            p[0] = (uint8_t)(k == 0 ? i >> 8 : i);
+            p[1] = (uint8_t)(k == 0 ? i : i >> 8);
+        }
+        const uint32_t crc = hki_crc32(0, bytes, size);
+        assert_ok(hki_zip_begin(&z, &out, k == 0 ? "image.npy" : "label.npy",
+                                size, crc, 1));
+        assert_ok(hki_buf_add(&out, bytes, size));
+        free(bytes);
+    }
+    assert_ok(hki_zip_end(&z, &out));
+    hk_bed_add(b, "both.npz", out.data, out.size);
+    hki_zip_deinit(&z);
+    hki_buf_deinit(&out);
+}
+
+static hk_dataset *open_npz(const hk_bed *b) {
+    return hk_data_npz(b->files[2], NULL, 0, NULL);
+}
+
+static hk_dataset *middle_of(hk_dataset *d) {
+    return hk_data_take(hk_data_skip(d, 1000), 9000);
+}
+
+static hk_dataset *open_middle(const hk_bed *b) {
+    return middle_of(open_idx(b));
+}
+
+static hk_dataset *open_middle_npz(const hk_bed *b) {
+    return middle_of(open_npz(b));
+}
+
+// Workers on machines of their own, each with a dataset of its own, read every
+// row of [begin, end) once, and all of them together hardly more bytes than
+// those have; each looks for the directory of an archive at its end.
+static void check_workers(const hk_bed *b, hk_dataset *(*open)(const hk_bed *),
+                          int begin, int end) {
+    const uint64_t row = IDX_ITEMS + 4, bytes = (uint64_t)(end - begin) * row;
     int *const seen = calloc(IDX_ROWS, sizeof *seen);
-    hk_bed b;
-    hk_bed_make(&b);
-    add_idx(&b);
     const uint64_t before = hki_input_bytes();
-    // Workers on machines of their own: each has a dataset of its own.
     for (int64_t w = 0; w < 4; w++) {
-        hk_dataset *const d = open_idx(&b);
+        hk_dataset *const d = open(b);
         const int64_t units = hki_data_units(d);
         assert_in_range(units, 100, 400);
         const hki_lease l = {.begin = units * w / 4,
                              .end = units * (w + 1) / 4};
         see_rows(hki_data_lease(d, &l, 7), 100, seen);
     }
-    assert_true(hki_input_bytes() - before <= bytes + bytes / 10);
+    assert_true(hki_input_bytes() - before <= bytes + bytes / 10 + 4 * 70000);
     for (int i = 0; i < IDX_ROWS; i++)
-        assert_int_equal(seen[i], 1);
+        assert_int_equal(seen[i], i >= begin && i < end);
+    free(seen);
+}
+
+static void test_arrays(void **state) {
+    (void)state;
+    int *const seen = calloc(IDX_ROWS, sizeof *seen);
+    hk_bed b;
+    hk_bed_make(&b);
+    add_idx(&b);
+    add_npz(&b);
+    check_workers(&b, open_idx, 0, IDX_ROWS);
+    check_workers(&b, open_npz, 0, IDX_ROWS);
+    check_workers(&b, open_middle, 1000, 10000);
+    check_workers(&b, open_middle_npz, 1000, 10000);
     see_rows(hk_data_shuffle(open_idx(&b), 1000, 1, 1), 64, seen);
     see_rows(hk_data_skip(open_idx(&b), 1), 64, seen);
+    see_rows(open_npz(&b), 64, seen);
     for (int i = 0; i < IDX_ROWS; i++)
         assert_int_equal(seen[i], i > 0 ? 3 : 2);
     (void)hk_check_stops("arrays", stopped_idx, &b);
@@ -477,6 +545,80 @@ static void test_arrays(void **state) {
 }
 
 // ---- the index -------------------------------------------------------------
+
+// ---- CIFAR -----------------------------------------------------------------
+
+enum {
+    CIFAR_RECORD = 3073,
+    CIFAR_FILE = 331 // records, which no unit divides
+};
+
+// The number of a picture is in the red of its first pixels.
+static void add_cifar(hk_bed *b, int file) {
+    char name[32];
+    uint8_t *const bytes = calloc(CIFAR_FILE, CIFAR_RECORD);
+    for (int i = 0; i < CIFAR_FILE; i++) {
+        uint8_t *const p = bytes + i * CIFAR_RECORD;
+        const int number = file * CIFAR_FILE + i;
+        p[0] = (uint8_t)(number % 10);
+        p[1] = (uint8_t)(number >> 8);
+        p[2] = (uint8_t)number;
+    }
+    if (file == 2)
+        bytes[(CIFAR_FILE - 1) * CIFAR_RECORD] = 10;
+    snprintf(name, sizeof name, "batch_%d.bin", file);
+    hk_bed_add(b, name, bytes, (size_t)CIFAR_FILE * CIFAR_RECORD);
+    free(bytes);
+}
+
+static void see_pictures(hk_dataset *d, int *seen) {
+    hk_iter *const it = hk_test_iter(hk_data_batch(d, 7, 0));
+    const hk_element *e;
+    hk_status s;
+    while ((s = hk_iter_next(it, &e)) == HK_OK) {
+        const uint8_t *const image = hk_tensor_data(e->values[0].tensor);
+        const int32_t *const label = hk_tensor_data(e->values[1].tensor);
+        for (int64_t i = 0; i < hk_tensor_count(e->values[1].tensor); i++) {
+            const uint8_t *const p = image + i * 3072;
+            const int number = p[0] << 8 | p[3];
+            assert_int_equal(label[i], number % 10);
+            seen[number]++;
+        }
+    }
+    assert_status(s, HK_E_END);
+    hk_iter_destroy(it);
+}
+
+// Fixed-size records: workers read theirs, also across two files.
+static void test_cifar(void **state) {
+    (void)state;
+    int seen[2 * CIFAR_FILE] = {0};
+    const uint64_t bytes = 2 * CIFAR_FILE * CIFAR_RECORD;
+    hk_bed b;
+    hk_bed_make(&b);
+    for (int i = 0; i < 3; i++)
+        add_cifar(&b, i);
+    const uint64_t before = hki_input_bytes();
+    for (int64_t w = 0; w < 3; w++) {
+        hk_dataset *const d = hk_data_cifar(b.files, 2, 10, NULL);
+        const int64_t units = hki_data_units(d);
+        assert_in_range(units, 100, 400);
+        const hki_lease l = {.begin = units * w / 3,
+                             .end = units * (w + 1) / 3};
+        see_pictures(hki_data_lease(d, &l, 7), seen);
+    }
+    assert_true(hki_input_bytes() - before <= bytes + bytes / 10);
+    for (int i = 0; i < 2 * CIFAR_FILE; i++)
+        assert_int_equal(seen[i], 1);
+    // A label that is none is found when its record is read.
+    hk_check_fault(
+        "label",
+        hk_data_skip(hk_data_cifar(b.files, 3, 10, NULL), 3 * CIFAR_FILE - 1),
+        "HK_E_DATA", "batch_2.bin: record 330 at byte 1014090: label 10 of 10");
+    hk_bed_remove(&b);
+}
+
+// ---- indexes ---------------------------------------------------------------
 
 static bool index_there(const hk_bed *b, const char *name) {
     char path[512], full[64];
@@ -703,6 +845,7 @@ int main(void) {
         cmocka_unit_test(test_skipped),
         cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_arrays),
+        cmocka_unit_test(test_cifar),
         cmocka_unit_test(test_index_kept),
         cmocka_unit_test(test_index_refused),
         cmocka_unit_test(test_index_hostile),

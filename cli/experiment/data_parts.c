@@ -54,6 +54,11 @@ static hk_dataset *open_source(const data_user *u, const char *source,
         return hk_data_tfrecord(files, n, NULL);
     if (strcmp(source, "tar") == 0)
         return open_tar(files, n);
+    if (strncmp(source, "cifar", 5) == 0)
+        return hk_data_cifar(files, n,
+                             strcmp(source, "cifar10") == 0 ? 10 : 100, NULL);
+    if (strcmp(source, "npz") == 0)
+        return hk_data_npz(files[0], NULL, 0, NULL);
     const hk_array_file first = {.name = "x", .path = files[0]};
     return hk_data_arrays(&first, 1, NULL);
 }
@@ -62,25 +67,18 @@ static int measure(const data_user *u, division *d) {
     size_t n = 0;
     char **files = data_paths(u, "files", &n);
     const char *const *list = (const char *const *)files;
-    int failed = 0;
-    // Archives of arrays are read whole.
-    d->whole =
-        strcmp(d->source, "npz") == 0 || strncmp(d->source, "cifar", 5) == 0;
-    d->units = -1;
-    if (!d->whole) {
-        hk_dataset *set = open_source(u, d->source, list, n);
-        const hk_status s = hk_dataset_status(set);
-        failed = s == HK_OK ? 0 : cli_status(s);
+    hk_dataset *set = open_source(u, d->source, list, n);
+    const hk_status s = hk_dataset_status(set);
+    const int failed = s == HK_OK ? 0 : cli_status(s);
+    d->units = hk_dataset_units(set);
+    d->whole = d->units >= 0 && d->units == hk_dataset_count(set);
+    if (!d->whole && d->units > 0 && !data_picks(u)) {
+        const double all = (double)d->units;
+        set = data_cut(u, set);
         d->units = hk_dataset_units(set);
-        d->whole = d->units >= 0 && d->units == hk_dataset_count(set);
-        if (!d->whole && d->units > 0 && !data_picks(u)) {
-            const double all = (double)d->units;
-            set = data_cut(u, set);
-            d->units = hk_dataset_units(set);
-            d->used = (double)d->units / all;
-        }
-        hk_dataset_release(set);
+        d->used = (double)d->units / all;
     }
+    hk_dataset_release(set);
     for (size_t i = 0; i < n; i++) {
         add_sizes(files[i], d);
         free(files[i]);
@@ -120,7 +118,7 @@ static void tell_odd(const division *d, uint32_t workers) {
                (long long)d->units, plural((double)d->units), workers, workers);
     if (d->whole && d->bytes > 1e9)
         printf("  odd          every worker holds all of it in memory; as "
-               "unpacked .npy or IDX files each would read its part\n");
+               "files that are not packed each would read its part\n");
 }
 
 static void tell(const data_user *u, const division *d, uint32_t workers) {

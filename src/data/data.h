@@ -203,7 +203,7 @@ typedef struct hki_node_ops {
     int64_t (*units)(const hk_dataset *d, uint64_t *cuts);
     hk_status (*seek)(hki_node *n, int64_t unit, int64_t *first);
     // The unit of the element of this number, which units has been asked for
-    // before; behind the last element: that of the last one. Optional.
+    // before; behind the last element: that of the last one. With `units`.
     int64_t (*unit_of)(const hk_dataset *d, int64_t number);
     // HKI_DATA_PASSES that gives those elements of its input whose positions
     // are in [*begin, *end), which are its own on the way in. Optional.

@@ -68,6 +68,17 @@ static bool keeps_all(const hk_dataset *d) {
                      HKI_DATA_EACH;
 }
 
+// A table in memory, or one whose rows are picked in another way than by a
+// window: a row is a unit.
+static bool is_plain_table(const hk_dataset *d) {
+    if (!hki_is_table(d))
+        return false;
+    for (; d->flags & (HKI_DATA_PASSES | HKI_DATA_FN); d = d->inputs[0])
+        if ((d->flags & HKI_DATA_PASSES) && d->ops->window == NULL)
+            return true;
+    return d->ops->units == NULL;
+}
+
 // Positions are numbers of the source below a window only where nothing is left
 // out in between.
 static const hk_dataset *find_source(const hk_dataset *d, hki_window *w) {
@@ -75,7 +86,7 @@ static const hk_dataset *find_source(const hk_dataset *d, hki_window *w) {
     *w = (hki_window){.end = INT64_MAX};
     for (; hki_dataset_good(d); d = d->inputs[0]) {
         const bool windowed = d->ops->window != NULL;
-        if (hki_is_table(d) || d->ops->units != NULL)
+        if (d->ops->units != NULL || is_plain_table(d))
             return d;
         if (windowed)
             d->ops->window(d, &w->begin, &w->end);
@@ -97,12 +108,13 @@ static void narrow(division *v) {
     const hk_dataset *const d = v->source;
     if (v->units < 1 || is_all(w))
         return;
-    if (d->ops->unit_of == NULL) {
-        v->units = -1;
-        return;
-    }
     const int64_t cut[] = {w->begin, w->end};
     v->cuts = hki_hash(v->cuts, cut, sizeof cut);
+    if (d->ops->unit_of == NULL) { // rows of a table
+        w->first_unit = HKI_MIN(w->begin, v->units);
+        v->units = HKI_MIN(w->end, v->units) - w->first_unit;
+        return;
+    }
     const int64_t last =
         w->end == INT64_MAX ? v->units - 1 : d->ops->unit_of(d, w->end - 1);
     w->first_unit = d->ops->unit_of(d, w->begin);
@@ -144,7 +156,7 @@ static int64_t pull_rows(hki_node *n, hki_item *items, int64_t want) {
     hki_lent *const l = n->lent;
     const int64_t got = HKI_MIN(want, l->end - l->at);
     for (int64_t i = 0; i < got; i++, l->at++) {
-        n->number = unit_at(l->order, l->at);
+        n->number = l->window.first_unit + unit_at(l->order, l->at);
         items[i] = (hki_item){.row = hki_table_row(n->d, n->number),
                               .stamp = hki_node_stamp(n, n->number)};
     }

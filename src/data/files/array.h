@@ -31,9 +31,20 @@ typedef struct hki_array_form {
 hk_status hki_array_form_of(const uint8_t *bytes, size_t size, uint64_t total,
                             const char *what, hki_array_form *out);
 hk_value hki_array_value(const char *name, hk_role role, hk_tensor *t);
-// hk_data_arrays of large plain files; *out NULL: they are to be read whole.
-hk_status hki_array_rows(const hk_array_file *files, size_t n,
+
+// An array that is a file, or lies in one as it is.
+typedef struct hki_array_place {
+    const char *name, *path;
+    hk_role role;
+    uint64_t offset, size; // 0: all of the file
+} hki_array_place;
+// A table of large arrays whose rows are read when they are needed; *out NULL:
+// they are to be read whole.
+hk_status hki_array_rows(const hki_array_place *places, size_t n,
                          const hk_file_options *opt, hk_dataset **out);
+#define HKI_LARGE_BYTES ((uint64_t)1 << 20) // smaller ones are read whole
+// How many rows of so many bytes are read together.
+int64_t hki_rows_unit(size_t bytes, int64_t count);
 
 static inline bool hki_is_npy(const uint8_t *bytes, size_t size) {
     return size >= 6 && memcmp(bytes, "\x93NUMPY", 6) == 0;

@@ -82,7 +82,7 @@ hk_dataset *hki_data_lease(hk_dataset *d, const hki_lease *lease,
     if (s != HK_OK)
         return hki_dataset_fail(&d, 1, s);
     const int64_t key[] = {lease->epoch, lease->begin, lease->end, seed};
-    const bool table = hki_is_table(d) && !hki_may_skip(d);
+    const bool table = hki_data_units(d) == d->count && !hki_may_skip(d);
     return hki_dataset_make(&(hki_dataset_desc){
         .ops = &ops,
         .config = &c,

@@ -73,6 +73,11 @@ static int64_t backed_units(const hk_dataset *d, uint64_t *cuts) {
     return (c->rows + c->backing.unit - 1) / c->backing.unit;
 }
 
+static int64_t backed_unit_of(const hk_dataset *d, int64_t number) {
+    const config *const c = d->config;
+    return HKI_MIN(number, c->rows - 1) / c->backing.unit;
+}
+
 static hk_status backed_seek(hki_node *n, int64_t unit, int64_t *first) {
     const config *const c = n->d->config;
     int64_t *const end = n->state;
@@ -191,6 +196,7 @@ static const hki_node_ops backed_ops = {
     .scratch_close = scratch_close,
     .units = backed_units,
     .seek = backed_seek,
+    .unit_of = backed_unit_of,
 };
 
 // ---- making ----------------------------------------------------------------
