@@ -4,6 +4,7 @@
 #include "ckpt_util.h"
 #include "info_util.h"
 #include "codec/codec.h"
+#include "zip_memory.h"
 
 #define DATA HK_TEST_DATA "/ckpt/"
 
@@ -248,23 +249,22 @@ static void test_zip_round_trip(void **state) {
         hki_zip_entry *e;
         size_t n;
         make_zip(&b, 5, pads[p]);
-        assert_ok(hki_zip_list((uint8_t *)b.data, b.size, "z", &e, &n));
+        assert_ok(zip_list(b.data, b.size, &e, &n));
         assert_int_equal(n, 5);
         for (size_t i = 0; i < n; i++) {
             uint8_t out[8];
             assert_int_equal(e[i].size, i);
             assert_int_equal(e[i].name[1], '0' + (int)i);
-            assert_ok(hki_zip_read((uint8_t *)b.data, b.size, "z", &e[i], out));
+            assert_ok(zip_read(b.data, b.size, &e[i], out));
             if (i > 0)
                 assert_int_equal(out[i - 1], i);
         }
         hki_free(e);
         // Damaged data are noticed.
-        assert_ok(hki_zip_list((uint8_t *)b.data, b.size, "z", &e, &n));
+        assert_ok(zip_list(b.data, b.size, &e, &n));
         uint8_t out[8];
         b.data[e[4].data_offset] ^= 1;
-        assert_status(hki_zip_read((uint8_t *)b.data, b.size, "z", &e[4], out),
-                      HK_E_DATA);
+        assert_status(zip_read(b.data, b.size, &e[4], out), HK_E_DATA);
         hki_free(e);
         hki_buf_deinit(&b);
     }
@@ -283,7 +283,7 @@ static void test_zip_many(void **state) {
         assert_ok(hki_zip_begin(&z, &b, name, 0, 0, 1));
     }
     assert_ok(hki_zip_end(&z, &b));
-    assert_ok(hki_zip_list((uint8_t *)b.data, b.size, "z", &e, &n));
+    assert_ok(zip_list(b.data, b.size, &e, &n));
     assert_int_equal(n, 70000);
     assert_string_equal(e[69999].name, "m69999");
     hki_free(e);
@@ -391,7 +391,7 @@ static void test_zip_damage(void **state) {
             memset(bytes + second + 24, 0x7f, 4);
             message = "sizes";
         }
-        const hk_status s = hki_zip_list((uint8_t *)bytes, b.size, "z", &e, &n);
+        const hk_status s = zip_list(bytes, b.size, &e, &n);
         if (s != HK_E_DATA || strstr(hk_last_error(), message) == NULL)
             fail_msg("%s: %s: %s", cases[i].name, hk_status_string(s),
                      s != HK_OK ? hk_last_error() : "");
@@ -399,8 +399,7 @@ static void test_zip_damage(void **state) {
     for (size_t k = 0; k < b.size; k++) { // no prefix is an archive
         hki_zip_entry *e;
         size_t n;
-        assert_status(hki_zip_list((uint8_t *)b.data, k, "z", &e, &n),
-                      HK_E_DATA);
+        assert_status(zip_list(b.data, k, &e, &n), HK_E_DATA);
     }
     hki_zip_writer z = {0};
     hki_buf out = {0};

@@ -164,24 +164,19 @@ typedef struct hki_zip_entry {
     uint64_t data_offset;
 } hki_zip_entry;
 
-// Reads the central directory (zip64 too); *entries is freed with hki_free.
-// Sizes are checked against the file and each other, members must not
-// overlap, names must not be absolute or hold "..", NUL or a backslash.
-hk_status hki_zip_list(const uint8_t *bytes, size_t size, const char *what,
-                       hki_zip_entry **entries, size_t *count);
-// Unpacks into exactly e->size bytes and checks the CRC.
-hk_status hki_zip_read(const uint8_t *bytes, size_t size, const char *what,
-                       const hki_zip_entry *e, void *out);
-// The same for archives that are not in memory: read delivers exactly size
-// bytes, which lie inside the archive, or fails.
+// read delivers exactly size bytes, which lie inside the archive, or fails.
 typedef struct hki_zip_source {
     hk_status (*read)(void *user, uint64_t offset, void *out, size_t size);
     void *user;
     uint64_t size;    // of the archive
     const char *what; // in messages
 } hki_zip_source;
+// Reads the central directory (zip64 too); *entries is freed with hki_free.
+// Sizes are checked against the file and each other, members must not
+// overlap, names must not be absolute or hold "..", NUL or a backslash.
 hk_status hki_zip_list_from(const hki_zip_source *z, hki_zip_entry **entries,
                             size_t *count);
+// Unpacks into exactly e->size bytes and checks the CRC.
 hk_status hki_zip_read_from(const hki_zip_source *z, const hki_zip_entry *e,
                             void *out);
 // The first bytes of a member, unchecked: *got of at most `capacity`, fewer

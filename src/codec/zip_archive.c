@@ -365,36 +365,6 @@ hk_status hki_zip_head_from(const hki_zip_source *z, const hki_zip_entry *e,
     return HK_OK;
 }
 
-// ---- archives in memory ----------------------------------------------------
-
-// Offsets and sizes have been checked against z->size.
-static hk_status read_memory(void *user, uint64_t offset, void *out,
-                             size_t size) {
-    if (size > 0)
-        memcpy(out, (const uint8_t *)user + offset, size);
-    return HK_OK;
-}
-
-static hki_zip_source memory_source(const uint8_t *bytes, size_t size,
-                                    const char *what) {
-    return (hki_zip_source){.read = read_memory,
-                            .user = (void *)(uintptr_t)bytes,
-                            .size = size,
-                            .what = what};
-}
-
-hk_status hki_zip_list(const uint8_t *bytes, size_t size, const char *what,
-                       hki_zip_entry **entries, size_t *count) {
-    const hki_zip_source z = memory_source(bytes, size, what);
-    return hki_zip_list_from(&z, entries, count);
-}
-
-hk_status hki_zip_read(const uint8_t *bytes, size_t size, const char *what,
-                       const hki_zip_entry *e, void *out) {
-    const hki_zip_source z = memory_source(bytes, size, what);
-    return hki_zip_read_from(&z, e, out);
-}
-
 // ---- writing ---------------------------------------------------------------
 
 // The fields that local header and directory entry have in common, from
