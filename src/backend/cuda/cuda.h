@@ -123,7 +123,10 @@ typedef hk_status (*hki_cuda_maker)(hki_kernel *k);
     X(embedding_bag_grad)                                                      \
     X(sparse_merge)                                                            \
     X(assign_moving)
-#define HKI_CUDA_CONV(X)
+#define HKI_CUDA_CONV(X)                                                       \
+    X(conv2d)                                                                  \
+    X(conv2d_grad_input)                                                       \
+    X(conv2d_grad_filter)
 #define HKI_CUDA_POOL(X)                                                       \
     X(max_pool)                                                                \
     X(max_pool_grad)                                                           \

@@ -5,25 +5,14 @@
 // as many parts as give every processor a block; the block that comes last adds
 // the parts of its tile, in their order whoever came last, and puts bias and
 // function behind the sum. Sizes are small: 32 bits count everything.
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/fragments.h"
 
-#define WIDTH 32        // columns of a and rows of b that are in shared memory
-#define LANES 128       // threads of a block: 2 x 2 warps
+#define WIDTH HKI_WIDTH
+#define LANES HKI_LANES
+#define STRIDE HKI_STRIDE
 #define MAX_PARTS 8     // of k
 #define BLOCKS 264      // two for each processor of the card it was tuned on
 #define SMALL_FLOP 15e7 // below: own, above: the library's
-
-// One of the four warps: where in the tile its part is.
-typedef struct spot {
-    int row, column; // of the warp
-    int group, lane; // g = lane / 4, t = lane % 4 of the fragments
-} spot;
-
-HKI_ON_CARD spot my_spot(int bm, int bn) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    return spot{(warp / 2) * (bm / 2), (warp % 2) * (bn / 2), lane / 4,
-                lane % 4};
-}
 
 // Element e of a tile's operand: `rows` x WIDTH of a matrix whose other axis is
 // k. Stored by rows or, transposed, by k.
@@ -38,40 +27,11 @@ HKI_ON_CARD float fetch(const float *from, int rows, int row0, int n_rows,
     return hki_tf32(BY_K ? from[at * n_rows + row] : from[row * k + at]);
 }
 
-// Rows of an operand in shared memory: a stride of 36 keeps the 32 reads of a
-// fragment in different banks.
-#define STRIDE (WIDTH + 4)
-
 template <int ROWS, bool BY_K>
 HKI_ON_CARD void put(float (*to)[STRIDE], int e, float x) {
     const int r = BY_K ? e % ROWS : e / WIDTH;
     const int l = BY_K ? e / ROWS : e % WIDTH;
     to[r][l] = x;
-}
-
-// The sum over WIDTH of one warp: fragments of 16 x 8 of c.
-template <int BM, int BN>
-HKI_ON_CARD void multiply(const float (*a)[STRIDE], const float (*b)[STRIDE],
-                          spot s, float (*sum)[BN / 16][4]) {
-    HKI_FOR (step, WIDTH / 8) {
-        const int l = 8 * step;
-        float fa[BM / 32][4], fb[BN / 16][2];
-        HKI_FOR (i, BM / 32) {
-            const int r = s.row + 16 * i + s.group;
-            fa[i][0] = a[r][l + s.lane];
-            fa[i][1] = a[r + 8][l + s.lane];
-            fa[i][2] = a[r][l + s.lane + 4];
-            fa[i][3] = a[r + 8][l + s.lane + 4];
-        }
-        HKI_FOR (j, BN / 16) {
-            const int r = s.column + 8 * j + s.group;
-            fb[j][0] = b[r][l + s.lane];
-            fb[j][1] = b[r][l + s.lane + 4];
-        }
-        HKI_FOR (i, BM / 32)
-            HKI_FOR (j, BN / 16)
-                hki_mma_tf32(sum[i][j], fa[i], fb[j]);
-    }
 }
 
 typedef struct tiled {
@@ -86,7 +46,7 @@ typedef struct tiled {
 
 // c, with what stands behind the sum.
 template <int BM, int BN>
-HKI_ON_CARD void store(const tiled *p, spot s, float (*sum)[BN / 16][4]) {
+HKI_ON_CARD void store(const tiled *p, hki_spot s, float (*sum)[BN / 16][4]) {
     HKI_FOR (i, BM / 32)
         HKI_FOR (j, BN / 16)
             HKI_FOR (e, 4) {
@@ -148,7 +108,7 @@ template <int BM, int BN, bool TA, bool TB>
 HKI_KERNEL void __launch_bounds__(LANES) tile_product(tiled p) {
     __shared__ float a[BM][STRIDE], b[BN][STRIDE];
     const int tid = (int)threadIdx.x;
-    const spot s = my_spot(BM, BN);
+    const hki_spot s = hki_my_spot(BM, BN);
     const int row0 = (int)blockIdx.y * BM;
     const int column0 = (int)blockIdx.x * BN;
     const int begin = (int)blockIdx.z * p.chunk;
@@ -167,7 +127,7 @@ HKI_KERNEL void __launch_bounds__(LANES) tile_product(tiled p) {
                                        tid + i * LANES);
         }
         if (k0 >= begin)
-            multiply<BM, BN>(a, b, s, sum);
+            hki_multiply<BM, BN>(a, b, s, sum);
         __syncthreads();
         HKI_FOR (i, BM * WIDTH / LANES)
             put<BM, TA>(a, tid + i * LANES, next_a[i]);
