@@ -42,15 +42,26 @@ static void run_all(const bk_config *config) {
     suite_backend(bk_net_cases, bk_n_net_cases, config);
 }
 
-static void played(void **state) {
-    (void)state;
+static void run_played(hk_precision precision) {
     const bk_config config = {
         .backend = "cuda-played",
         .isa = HK_ISA_BASE,
         .threads = 1,
+        .precision = precision,
         .may_decline = true,
     };
     run_all(&config);
+}
+
+// The kernels for tensor cores, in whole floats.
+static void played(void **state) {
+    (void)state;
+    run_played(HK_PRECISION_DEFAULT);
+}
+
+static void played_fp32(void **state) {
+    (void)state;
+    run_played(HK_PRECISION_FP32);
 }
 
 // ---- a card of this machine ---------------------------------------------------
@@ -87,6 +98,7 @@ static void card_tf32(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(played),
+        cmocka_unit_test(played_fp32),
         cmocka_unit_test(card_fp32),
         cmocka_unit_test(card_tf32),
     };
