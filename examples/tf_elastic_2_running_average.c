@@ -67,9 +67,11 @@ static hk_status after_run(void *self, hk_run *run) {
     watcher *w = self;
     hk_run_info r;
     hk_ema_info ema;
+    const hk_step_info *step;
     CHECK(hk_run_get_info(run, &r));
     CHECK(hk_ema_get_info(r.ema, &ema));
-    const float *x = r.step->x; // after step and exchange
+    CHECK(hk_run_step(run, &step));
+    const float *x = step->x; // after step and exchange
     for (int64_t i = 0; i < w->n; i++) {
         w->oracle[i] -= (float)(1 - DECAY) * (w->oracle[i] - x[i]);
         w->worst = fmax(w->worst, fabs((double)(ema.values[i] - w->oracle[i])));

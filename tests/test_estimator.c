@@ -536,7 +536,8 @@ static hk_status shadow_session(void *user, hk_run *run) {
 
 static hk_status shadow_after(void *user, hk_run *run) {
     shadow *const s = user;
-    const hk_step_info *const info = run_info(run).step;
+    const hk_step_info *info;
+    HKI_TRY(hk_run_step(run, &info));
     if (!s->of_center)
         return hk_ema_update(s->ema, info->x);
     if (!info->exchanged)

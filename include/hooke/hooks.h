@@ -52,13 +52,15 @@ typedef struct hk_run_info {
     double epochs;         // passes done; -1: unknown
     float loss;            // of the last step
     uint32_t reserved;
-    const hk_step_info *step; // of training, after the first step
-    hk_optimizer *optimizer;  // these are of training; NULL where there is none
+    hk_optimizer *optimizer; // these are of training; NULL where there is none
     hk_elastic *elastic;
     hk_ema *ema;
     hk_event_writer *events;
 } hk_run_info;
 HK_API hk_status hk_run_get_info(const hk_run *run, hk_run_info *out);
+// The last step of a training, with its values and gradients, which are copied
+// where they are on a device. HK_E_STATE before the first one.
+HK_API hk_status hk_run_step(const hk_run *run, const hk_step_info **out);
 
 // Ends the run after this step (coupled workers: at their next exchange). May
 // be asked for twice.

@@ -192,9 +192,8 @@ static hk_status queue_end(hki_queue *q) {
 }
 
 static hk_status queue_pin(hki_queue *q, uint32_t first_cpu) {
-    (void)q;
-    (void)first_cpu;
-    return HK_OK;
+    (void)q; // no threads but the caller's
+    return hki_thread_pin((int)first_cpu);
 }
 
 // ---- values that a kernel does not take -------------------------------------

@@ -110,18 +110,16 @@ bool hki_runctx_stopping(const hk_run *run) {
 }
 
 // What only a training knows.
-static hk_status training_info(const hk_run *run, hk_run_info *out) {
+static void training_info(const hk_run *run, hk_run_info *out) {
     const hki_worker *const w = run->w;
     int64_t all, left;
     data_length(run, &all, &left);
     out->planned_steps = planned_steps(run->loop, left);
     out->epochs = epochs(run, all, left);
-    out->step = run->info;
     out->optimizer = w->optimizer;
     out->elastic = w->elastic;
     out->ema = w->index == 0 ? run->e->crew->ema : NULL;
     out->events = run->e->events;
-    return out->step != NULL ? hki_trainer_open(w->trainer) : HK_OK;
 }
 
 hk_status hk_run_get_info(const hk_run *run, hk_run_info *out) {
@@ -143,7 +141,19 @@ hk_status hk_run_get_info(const hk_run *run, hk_run_info *out) {
                          .seconds = (double)(hki_now_ns() - t0) * 1e-9,
                          .epochs = -1,
                          .loss = run->loss};
-    return run->loop != NULL ? training_info(run, out) : HK_OK;
+    if (run->loop != NULL)
+        training_info(run, out);
+    return HK_OK;
+}
+
+hk_status hk_run_step(const hk_run *run, const hk_step_info **out) {
+    if (run == NULL || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "run step: NULL argument");
+    if (run->loop == NULL || run->info == NULL)
+        return hki_fail(HK_E_STATE, "run step: no training step was made yet");
+    HKI_TRY(hki_trainer_open(run->w->trainer));
+    *out = run->info;
+    return HK_OK;
 }
 
 // ---- requests ---------------------------------------------------------------
