@@ -259,6 +259,22 @@ static uint64_t first_seed(void) {
     return text != NULL ? strtoull(text, NULL, 10) * UINT64_C(1000000) : 0;
 }
 
+// Results do not depend on which thread of a card comes first.
+static void run_backwards(const bk_entry *e, uint64_t seed,
+                          const bk_config *config, const char *where,
+                          const results *expected) {
+    const bk_entry exact = {.name = e->name};
+    char text[256];
+    results got = {0};
+    setenv("HK_PLAYED_BACKWARDS", "1", 1);
+    (void)run_case(e, seed, config, &got);
+    unsetenv("HK_PLAYED_BACKWARDS");
+    check_names(where, &got, expected);
+    if (differs(&got, expected, &exact, text))
+        fail_msg("%s: with threads in the opposite order: %s", where, text);
+    free_results(&got);
+}
+
 static void run_rounds(const bk_entry *e, uint64_t seed,
                        const bk_config *config) {
     static const bk_config plain = {
@@ -288,6 +304,8 @@ static void run_rounds(const bk_entry *e, uint64_t seed,
                 fail_msg("%s: %s", where, text);
             print_message("%s: %s: passed over\n", where, text);
         }
+        if (ran && config->backwards)
+            run_backwards(e, seed, config, where, &got);
         free_results(&expected);
         free_results(&got);
     }

@@ -36,8 +36,81 @@ static const bk_entry product_cases[] = {
     {"products", build_products, HK_EVAL, 12, BK_TOL_NET, 0, 0},
 };
 
+// ---- long reductions, many rows -----------------------------------------------
+
+// Results of one thread, a warp, a block, several blocks; in rows and columns.
+static void build_long_reduce(bk_case *c) {
+    static const int64_t sizes[][3] = {
+        {3, 40000, 1}, {1, 3000, 37}, {2, 1500, 3}, {40, 700, 1}, {1, 90, 70},
+    };
+    const int64_t *const s = sizes[bk_below(c, HKI_COUNT(sizes))];
+    const hk_shape shape = bk_shape3(s[0], s[1], s[2]);
+    const int axis = 1;
+    hk_node *x = bk_input(c, BK_NORMAL, shape);
+    bk_check(c, hk_reduce_sum(c->g, x, &axis, 1, 0), &x, 1);
+    bk_check(c, hk_reduce_mean(c->g, x, NULL, 0, 0), &x, 1);
+    bk_check(c, hk_reduce_max(c->g, x, &axis, 1, 1), &x, 1);
+    bk_output(c, hk_argmax(c->g, x, axis));
+    bk_output(c, hk_l2_loss(c->g, x));
+    hk_node *i = bk_index_input(c, BK_INDEX, 1000, HK_I32, shape);
+    bk_output(c, hk_reduce_sum(c->g, i, &axis, 1, 0));
+    bk_output(c, hk_reduce_max(c->g, i, &axis, 1, 0));
+}
+
+// Rows that a block works on, and squares to turn.
+static void build_long_rows(bk_case *c) {
+    const int64_t width = 1025 + bk_below(c, 700);
+    hk_node *x = bk_input(c, BK_NORMAL, bk_shape2(3, width));
+    hk_node *p = bk_input(c, BK_POSITIVE, bk_shape2(3, width));
+    hk_node *labels = bk_index_input(c, BK_INDEX, width, HK_I64, bk_shape1(3));
+    hk_node *values, *indices;
+    bk_check(c, hk_softmax(c->g, x), &x, 1);
+    bk_check(c, hk_log_softmax(c->g, x), &x, 1);
+    bk_check(c, hki_sparse_softmax_xent(c->g, x, labels), &x, 1);
+    bk_check(c, hki_softmax_xent(c->g, x, p), &x, 1);
+    hk_top_k(c->g, x, 5, &values, &indices);
+    bk_check(c, values, &x, 1);
+    bk_output(c, indices);
+    hk_node *y = bk_input(c, BK_NORMAL, bk_shape3(2, 70, 33 + bk_below(c, 40)));
+    bk_check(c, hk_transpose(c->g, y, (const int[]){0, 2, 1}), &y, 1);
+    bk_check(c, hk_transpose(c->g, y, (const int[]){2, 0, 1}), &y, 1);
+    bk_check(c, hk_transpose(c->g, y, (const int[]){2, 1, 0}), &y, 1);
+}
+
+// Rows of the same index: a few entries and many, short lists and long ones.
+static void build_many_entries(bk_case *c) {
+    static const int64_t tables[][3] = {
+        // entries, rows, width
+        {4400, 3, 5},     {4600, 5000, 3}, {4200, 150, 2},
+        {4500, 90000, 1}, {300, 40, 130},  {4097, 60, 130},
+    };
+    const int64_t *const s = tables[bk_below(c, HKI_COUNT(tables))];
+    const int64_t k = bk_below(c, 2) ? 4 : 1;
+    const hk_shape shape = bk_shape2((s[0] + k - 1) / k, k);
+    hk_node *table =
+        hk_variable(c->g, "table", bk_shape2(s[1], s[2]), HK_TRAINABLE,
+                    hk_init_make(HK_INIT_NORMAL, 0.0, 1.0), HK_VAR_SPARSE);
+    hk_node *idx = bk_index_input(c, BK_PADDED, s[1], HK_I64, shape);
+    hk_node *w = bk_below(c, 2) ? bk_input(c, BK_POSITIVE, shape) : NULL;
+    hk_node *y = hk_lookup_bag(c->g, table, idx, w,
+                               bk_below(c, 2) ? HK_BAG_MEAN : HK_BAG_SUM);
+    hk_node *dy = bk_input(c, BK_NORMAL, hk_node_shape(y));
+    hk_set_loss(c->g, hk_reduce_sum(c->g, hk_mul(c->g, y, dy), NULL, 0, 0));
+    bk_output(c, y);
+    hk_node *x = bk_input(c, BK_NORMAL, bk_shape2(s[1], s[2]));
+    hk_node *all = bk_index_input(c, BK_INDEX, s[1], HK_I32, bk_shape1(s[0]));
+    bk_check(c, hk_gather(c->g, x, all, 0), &x, 1);
+}
+
+static const bk_entry large_cases[] = {
+    {"long reductions", build_long_reduce, HK_EVAL, 10, BK_TOL, 1, 0},
+    {"long rows", build_long_rows, HK_EVAL, 3, BK_TOL, 1, 0},
+    {"many entries", build_many_entries, HK_TRAIN, 12, BK_TOL, 1, 0},
+};
+
 static void run_all(const bk_config *config) {
     suite_backend(product_cases, HKI_COUNT(product_cases), config);
+    suite_backend(large_cases, HKI_COUNT(large_cases), config);
     suite_backend(bk_op_cases, bk_n_op_cases, config);
     suite_backend(bk_net_cases, bk_n_net_cases, config);
 }
@@ -49,6 +122,7 @@ static void run_played(hk_precision precision) {
         .threads = 1,
         .precision = precision,
         .may_decline = true,
+        .backwards = true,
     };
     run_all(&config);
 }

@@ -67,6 +67,14 @@ static void go_on(fiber *f) {
     setcontext(&f->at);
 }
 
+// On a card nobody knows who comes first: with HK_PLAYED_BACKWARDS in the
+// environment blocks and threads come in the opposite order.
+static thread_local bool backwards;
+
+static unsigned turn_of(unsigned i, unsigned n) {
+    return backwards ? n - 1 - i : i;
+}
+
 // Every fiber runs up to the next meeting before the first one goes on.
 static void run_block_meeting(unsigned n, const action &thread) {
     static thread_local std::vector<std::unique_ptr<fiber>> fibers;
@@ -78,18 +86,19 @@ static void run_block_meeting(unsigned n, const action &thread) {
     for (bool left = true; left;) {
         left = false;
         for (unsigned i = 0; i < n; i++) {
-            if (fibers[i]->over)
+            fiber *const f = fibers[turn_of(i, n)].get();
+            if (f->over)
                 continue;
-            threadIdx = dim3(i);
-            go_on(fibers[i].get());
-            left |= !fibers[i]->over;
+            threadIdx = dim3(turn_of(i, n));
+            go_on(f);
+            left |= !f->over;
         }
     }
 }
 
 static void run_block(unsigned n, const action &thread) {
     for (unsigned i = 0; i < n; i++) {
-        threadIdx = dim3(i);
+        threadIdx = dim3(turn_of(i, n));
         thread();
     }
 }
@@ -99,10 +108,12 @@ void hki_played_launch(dim3 blocks, dim3 threads, bool meeting,
     act([=] {
         gridDim = blocks;
         blockDim = threads;
+        backwards = getenv("HK_PLAYED_BACKWARDS") != nullptr;
         for (unsigned z = 0; z < blocks.z; z++)
             for (unsigned y = 0; y < blocks.y; y++)
                 for (unsigned x = 0; x < blocks.x; x++) {
-                    blockIdx = dim3(x, y, z);
+                    blockIdx = dim3(turn_of(x, blocks.x), turn_of(y, blocks.y),
+                                    turn_of(z, blocks.z));
                     (meeting ? run_block_meeting : run_block)(threads.x,
                                                               thread);
                 }
