@@ -379,6 +379,7 @@ __attribute__((unused)) static const char *const ops_backends[] = {
 #ifdef HKI_HAVE_ONEDNN
     "onednn",
 #endif
+    "cuda-played",
 };
 
 #endif // HK_OPS_H

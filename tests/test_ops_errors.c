@@ -345,6 +345,10 @@ static void test_late_errors(void **state) {
                 assert_ok(s);
                 ops_net_feed(&m, c->v);
                 s = hk_session_run(m.session);
+                hk_tensor *y;
+                // A card goes on by itself: whoever reads is told.
+                if (s == HK_OK)
+                    s = hk_session_output(m.session, "y", &y);
             }
             if (s != c->status || strstr(hk_last_error(), c->text) == NULL)
                 fail_msg("%s on %s: %s (%s), expected %s with \"%s\"", c->name,
