@@ -170,10 +170,10 @@ void hki_card_get_info(const hki_card *c, hki_card_info *out) {
 hk_status hki_card_alloc(hki_card *c, size_t bytes, void **out) {
     if (bytes > setting("HOOKE_PLAYED_BYTES", UINT64_MAX))
         return hki_fail(HK_E_NO_MEMORY,
-                        "cuda: device %d (played) has no room for %.1f MiB: a "
+                        "cuda: device %d (played) has no room for %zu bytes: a "
                         "smaller batch or fewer workers on it would do, or "
                         "--device cpu",
-                        c->number, (double)bytes / 0x1p20);
+                        c->number, bytes);
     return hki_zalloc_array(bytes, 1, out);
 }
 
