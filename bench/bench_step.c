@@ -7,238 +7,13 @@
 //     bench_step dump CASE FILE       inputs, weights, loss and gradients
 //     bench_step profile CASE THREADS time per node
 //     bench_step plan CASE THREADS    the compiled plan
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include "bench.h"
-#include "hooke/context.h"
-#include "hooke/graph.h"
-#include "hooke/session.h"
-#include "hooke/nn.h"
-#include "hooke/optim.h"
+#include "models.h"
 
 static double now_ms(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
-// ---- models ---------------------------------------------------------------
-
-enum {
-    TABLES = 8,
-    ROWS = 100000,
-    DIM = 32,
-    BAG = 4,
-    DENSE = 13
-};
-
-static hk_shape shape4(int64_t a, int64_t b, int64_t c, int64_t d) {
-    return hk_shape_make(4, (int64_t[]){a, b, c, d});
-}
-
-static hk_shape shape2(int64_t a, int64_t b) {
-    return hk_shape_make(2, (int64_t[]){a, b});
-}
-
-static void classify(hk_graph *g, hk_node *logits) {
-    hk_node *labels =
-        hk_input(g, "labels", HK_I32, hk_shape_make(1, (int64_t[]){HK_BATCH}));
-    hk_set_loss(g,
-                hk_sparse_softmax_cross_entropy(g, labels, logits, NULL, NULL));
-}
-
-static hk_status mlp(void *user, hk_graph *g, hk_mode mode) {
-    (void)mode;
-    (void)user;
-    hk_node *x = hk_input(g, "x", HK_F32, shape2(HK_BATCH, 784));
-    x = hk_dense(g, x, 512, HK_ACT_RELU, NULL);
-    x = hk_dense(g, x, 256, HK_ACT_RELU, NULL);
-    classify(g, hk_dense(g, x, 10, HK_ACT_NONE, NULL));
-    return hk_graph_status(g);
-}
-
-static hk_status lenet(void *user, hk_graph *g, hk_mode mode) {
-    (void)mode;
-    (void)user;
-    hk_conv2d_options c;
-    hk_conv2d_options_init(&c, sizeof c);
-    c.padding = HK_SAME;
-    hk_node *x = hk_input(g, "x", HK_F32, shape4(HK_BATCH, 28, 28, 1));
-    x = hk_conv2d(g, x, 32, 5, 5, HK_ACT_RELU, &c);
-    x = hk_max_pool(g, x, 2, 2, 2, 2, HK_VALID, HK_NHWC);
-    x = hk_conv2d(g, x, 64, 5, 5, HK_ACT_RELU, &c);
-    x = hk_max_pool(g, x, 2, 2, 2, 2, HK_VALID, HK_NHWC);
-    x = hk_dense(g, hk_flatten(g, x), 512, HK_ACT_RELU, NULL);
-    classify(g, hk_dense(g, x, 10, HK_ACT_NONE, NULL));
-    return hk_graph_status(g);
-}
-
-static hk_node *conv_bn(hk_graph *g, hk_node *x, int filters, int k,
-                        int stride) {
-    hk_conv2d_options c;
-    hk_conv2d_options_init(&c, sizeof c);
-    c.padding = HK_EXPLICIT;
-    for (int i = 0; i < 4; i++)
-        c.pad[i] = k / 2;
-    c.stride[0] = c.stride[1] = stride;
-    c.use_bias = 0;
-    hk_batch_norm_options b;
-    hk_batch_norm_options_init(&b, sizeof b);
-    b.momentum = 0.9;
-    b.epsilon = 1e-5;
-    return hk_batch_norm(g, hk_conv2d(g, x, filters, k, k, HK_ACT_NONE, &c),
-                         &b);
-}
-
-static hk_status resnet20(void *user, hk_graph *g, hk_mode mode) {
-    (void)mode;
-    (void)user;
-    hk_node *x = hk_input(g, "x", HK_F32, shape4(HK_BATCH, 32, 32, 3));
-    x = hk_relu(g, conv_bn(g, x, 16, 3, 1));
-    for (int stage = 0; stage < 3; stage++)
-        for (int block = 0; block < 3; block++) {
-            const int c = 16 << stage, stride = stage && !block ? 2 : 1;
-            hk_node *y = hk_relu(g, conv_bn(g, x, c, 3, stride));
-            y = conv_bn(g, y, c, 3, 1);
-            hk_node *shortcut = stride == 2 ? conv_bn(g, x, c, 1, 2) : x;
-            x = hk_relu(g, hk_add(g, y, shortcut));
-        }
-    x = hk_global_avg_pool(g, x, HK_NHWC);
-    classify(g, hk_dense(g, x, 10, HK_ACT_NONE, NULL));
-    return hk_graph_status(g);
-}
-
-static hk_status recommender(void *user, hk_graph *g, hk_mode mode) {
-    (void)mode;
-    (void)user;
-    hk_embedding_options e;
-    hk_embedding_options_init(&e, sizeof e);
-    e.mode = HK_BAG_SUM;
-    hk_node *parts[TABLES + 1];
-    for (int i = 0; i < TABLES; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "ids%d", i);
-        hk_node *ids = hk_input(g, name, HK_I32, shape2(HK_BATCH, BAG));
-        parts[i] = hk_embedding_bag(g, ids, NULL, ROWS, DIM, &e);
-    }
-    parts[TABLES] = hk_input(g, "dense", HK_F32, shape2(HK_BATCH, DENSE));
-    hk_node *x = hk_concat(g, parts, TABLES + 1, 1);
-    x = hk_dense(g, x, 256, HK_ACT_RELU, NULL);
-    x = hk_dense(g, x, 64, HK_ACT_RELU, NULL);
-    x = hk_dense(g, x, 1, HK_ACT_NONE, NULL);
-    hk_node *labels = hk_input(g, "labels", HK_F32, shape2(HK_BATCH, 1));
-    hk_set_loss(g, hk_sigmoid_cross_entropy(g, labels, x, NULL, NULL));
-    return hk_graph_status(g);
-}
-
-typedef struct bench_case {
-    const char *name;
-    hk_build_fn model;
-    int64_t batch;
-    hk_optimizer_kind optimizer;
-} bench_case;
-
-static const bench_case cases[] = {
-    {"mlp64", mlp, 64, HK_OPT_ADAM},
-    {"mlp128", mlp, 128, HK_OPT_ADAM},
-    {"lenet64", lenet, 64, HK_OPT_ADAM},
-    {"lenet64_cl", lenet, 64, HK_OPT_ADAM},
-    {"resnet20_64", resnet20, 64, HK_OPT_MOMENTUM},
-    {"rec128", recommender, 128, HK_OPT_LAZY_ADAM},
-    {"rec512", recommender, 512, HK_OPT_LAZY_ADAM},
-};
-
-static const bench_case *find_case(const char *name) {
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        if (strcmp(cases[i].name, name) == 0)
-            return &cases[i];
-    return NULL;
-}
-
-// ---- one network ready to train -------------------------------------------
-
-typedef struct net {
-    const bench_case *c;
-    uint32_t threads;
-    hk_plan *plan;
-    hk_session *session;
-    hk_optimizer *opt;
-    int64_t step;
-} net;
-
-static uint64_t rng_state = 0x9E3779B97F4A7C15u;
-static uint32_t rng_next(void) {
-    rng_state ^= rng_state << 13;
-    rng_state ^= rng_state >> 7;
-    rng_state ^= rng_state << 17;
-    return (uint32_t)(rng_state >> 32);
-}
-
-static void fill_input(hk_session *s, const char *name, uint32_t classes) {
-    hk_tensor *t;
-    OK(hk_session_input(s, name, &t));
-    const int64_t n = hk_tensor_count(t);
-    for (int64_t i = 0; i < n; i++)
-        if (hk_tensor_dtype(t) == HK_I32)
-            ((int32_t *)hk_tensor_data(t))[i] = (int32_t)(rng_next() % classes);
-        else if (classes)
-            ((float *)hk_tensor_data(t))[i] = (float)(rng_next() % classes);
-        else
-            ((float *)hk_tensor_data(t))[i] =
-                (float)rng_next() * 0x1p-31f - 1.0f;
-}
-
-static void fill_inputs(net *n) {
-    if (n->c->model != recommender) {
-        fill_input(n->session, "x", 0);
-        fill_input(n->session, "labels", 10);
-        return;
-    }
-    for (int i = 0; i < TABLES; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "ids%d", i);
-        fill_input(n->session, name, ROWS);
-    }
-    fill_input(n->session, "dense", 0);
-    fill_input(n->session, "labels", 2);
-}
-
-static void net_open(hk_context *ctx, const bench_case *c, uint32_t threads,
-                     int profile, net *n) {
-    *n = (net){.c = c, .threads = threads};
-    hk_model m;
-    hk_model_init(&m, sizeof m);
-    m.build = c->model;
-    hk_plan_options po;
-    hk_plan_options_init(&po, sizeof po);
-    po.batch = c->batch;
-    po.threads = threads;
-    OK(hk_plan_get(ctx, &m, HK_TRAIN, &po, &n->plan));
-    hk_session_options so;
-    hk_session_options_init(&so, sizeof so);
-    so.seed = 1;
-    so.profile = (uint32_t)profile;
-    OK(hk_session_create(n->plan, &so, &n->session));
-    hk_plan_info info;
-    hk_plan_get_info(n->plan, &info);
-    hk_optimizer_options oo;
-    hk_optimizer_options_init(&oo, sizeof oo, c->optimizer);
-    oo.threads = info.threads;
-    if (c->optimizer == HK_OPT_MOMENTUM) {
-        oo.learning_rate = 0.1;
-        oo.momentum = 0.9;
-    }
-    OK(hk_optimizer_create(&oo, hk_plan_layout(n->plan), &n->opt));
-    fill_inputs(n);
-}
-
-static void net_close(net *n) {
-    hk_optimizer_destroy(n->opt);
-    hk_session_destroy(n->session);
-    hk_plan_release(n->plan);
 }
 
 static void net_step(net *n) {
@@ -257,110 +32,6 @@ static void net_step(net *n) {
                           NULL));
 }
 
-// ---- the tensor file of bench/peer_step.py --------------------------------
-
-static void put(FILE *f, const char *prefix, const char *name,
-                const char *dtype, int rank, const int64_t *dims,
-                const void *data) {
-    int64_t n = 1;
-    fprintf(f, "%s%s %s %d", prefix, name, dtype, rank);
-    for (int i = 0; i < rank; i++) {
-        fprintf(f, " %lld", (long long)dims[i]);
-        n *= dims[i];
-    }
-    fputc('\n', f);
-    fwrite(data, 4, (size_t)n, f);
-}
-
-static void put_inputs(FILE *f, net *n) {
-    hk_tensor *t;
-    const int64_t b = n->c->batch;
-    if (n->c->model == recommender) {
-        int32_t *ids = malloc(sizeof *ids * (size_t)(TABLES * b * BAG));
-        if (ids == NULL)
-            exit(1);
-        for (int i = 0; i < TABLES; i++) {
-            char name[16];
-            snprintf(name, sizeof name, "ids%d", i);
-            OK(hk_session_input(n->session, name, &t));
-            memcpy(ids + i * b * BAG, hk_tensor_data(t),
-                   sizeof *ids * (size_t)(b * BAG));
-        }
-        put(f, "in/", "ids", "int32", 3, (int64_t[]){TABLES, b, BAG}, ids);
-        free(ids);
-        OK(hk_session_input(n->session, "dense", &t));
-        put(f, "in/", "dense", "float32", 2, (int64_t[]){b, DENSE},
-            hk_tensor_data(t));
-        OK(hk_session_input(n->session, "labels", &t));
-        put(f, "in/", "labels", "float32", 1, &b, hk_tensor_data(t));
-        return;
-    }
-    OK(hk_session_input(n->session, "x", &t));
-    put(f, "in/", "x", "float32", hk_tensor_shape(t).rank,
-        hk_tensor_shape(t).dim, hk_tensor_data(t));
-    OK(hk_session_input(n->session, "labels", &t));
-    put(f, "in/", "labels", "int32", 1, &b, hk_tensor_data(t));
-}
-
-// ResNet's check batch: 4 images, each 16 times (with different labels). Among
-// 11 million different relu inputs some always lie within rounding of 0 and
-// flip, which moves gradients by 1 % in any float32 program.
-static void repeat_images(net *n) {
-    hk_tensor *t;
-    OK(hk_session_input(n->session, "x", &t));
-    const size_t image = 32 * 32 * 3;
-    float *x = hk_tensor_data(t);
-    for (size_t i = 4; i < (size_t)n->c->batch; i++)
-        memcpy(x + i * image, x + i % 4 * image, image * sizeof *x);
-}
-
-static int dump(hk_context *ctx, const char *name, const char *path) {
-    const bench_case *c = find_case(name);
-    FILE *f = c != NULL ? fopen(path, "wb") : NULL;
-    if (f == NULL) {
-        fprintf(stderr, "bench_step: no case %s, or %s cannot be written\n",
-                name, path);
-        return 1;
-    }
-    net n;
-    net_open(ctx, c, 1, 0, &n);
-    if (c->model == resnet20)
-        repeat_images(&n);
-    hk_layout *l = hk_plan_layout(n.plan);
-    put_inputs(f, &n);
-    for (size_t i = 0; hk_layout_entry(l, i) != NULL; i++) {
-        const hk_entry *e = hk_layout_entry(l, i);
-        put(f, "var/", e->name, "float32", e->shape.rank, e->shape.dim,
-            hk_session_params(n.session) + e->offset);
-    }
-    OK(hk_session_run(n.session));
-    const float loss = hk_session_loss(n.session);
-    put(f, "", "loss", "float32", 0, NULL, &loss);
-    for (size_t i = 0; hk_layout_entry(l, i) != NULL; i++) {
-        const hk_entry *e = hk_layout_entry(l, i);
-        if (e->kind == HK_TRAINABLE && !e->sparse)
-            put(f, "grad/", e->name, "float32", e->shape.rank, e->shape.dim,
-                hk_session_grads(n.session) + e->offset);
-    }
-    hk_session_info info;
-    hk_session_get_info(n.session, &info);
-    for (size_t i = 0; i < info.sparse_count; i++) {
-        hk_sparse_grad g;
-        OK(hk_session_sparse_grad(n.session, i, &g));
-        int32_t *rows = malloc(sizeof *rows * (size_t)(g.count + 1));
-        if (rows == NULL)
-            exit(1);
-        for (int64_t k = 0; k < g.count; k++)
-            rows[k] = (int32_t)g.indices[k];
-        put(f, "rows/", g.entry->name, "int32", 1, &g.count, rows);
-        put(f, "grad/", g.entry->name, "float32", 2,
-            (int64_t[]){g.count, g.dim}, g.rows);
-        free(rows);
-    }
-    net_close(&n);
-    return fclose(f) == 0 ? 0 : 1;
-}
-
 // ---- driver ---------------------------------------------------------------
 
 static void write_out(void *user, const char *text) {
@@ -370,13 +41,14 @@ static void write_out(void *user, const char *text) {
 
 static int inspect(hk_context *ctx, const char *what, const char *name,
                    uint32_t threads) {
-    const bench_case *c = find_case(name);
-    if (c == NULL) {
+    bench_case c;
+    if (!find_case(name, &c)) {
         fprintf(stderr, "bench_step: no case %s\n", name);
         return 1;
     }
     net n;
-    net_open(ctx, c, threads, 1, &n);
+    const net_place place = {.threads = threads, .profile = 1};
+    net_open(ctx, &c, &place, &n);
     if (strcmp(what, "plan") == 0) {
         OK(hk_plan_dump(n.plan, write_out, NULL));
     } else {
@@ -395,17 +67,20 @@ static int serve(hk_context *ctx) {
     unsigned threads;
     int iters;
     net n = {0};
+    bench_case c;
     while (fgets(line, sizeof line, stdin) != NULL) {
         if (sscanf(line, "%63s %u %d", name, &threads, &iters) != 3 ||
-            find_case(name) == NULL || iters < 1) {
+            !find_case(name, &c) || iters < 1) {
             printf("error: expected a case, threads and iterations\n");
             fflush(stdout);
             continue;
         }
-        if (n.c != find_case(name) || n.threads != threads) {
-            if (n.c != NULL)
+        const net_place place = {.threads = threads};
+        if (n.plan == NULL || strcmp(n.c.name, name) != 0 ||
+            n.place.threads != threads) {
+            if (n.plan != NULL)
                 net_close(&n);
-            net_open(ctx, find_case(name), threads, 0, &n);
+            net_open(ctx, &c, &place, &n);
         }
         net_step(&n);
         const double t0 = now_ms();
@@ -414,7 +89,7 @@ static int serve(hk_context *ctx) {
         printf("%.6f\n", (now_ms() - t0) / iters);
         fflush(stdout);
     }
-    if (n.c != NULL)
+    if (n.plan != NULL)
         net_close(&n);
     return 0;
 }
@@ -424,7 +99,7 @@ int main(int argc, char **argv) {
     OK(hk_context_create(NULL, &ctx));
     int rc;
     if (argc == 4 && strcmp(argv[1], "dump") == 0)
-        rc = dump(ctx, argv[2], argv[3]);
+        rc = dump(ctx, argv[2], argv[3], &(net_place){.threads = 1});
     else if (argc == 4 &&
              (strcmp(argv[1], "profile") == 0 || strcmp(argv[1], "plan") == 0))
         rc = inspect(ctx, argv[1], argv[2],
