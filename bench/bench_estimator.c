@@ -1,6 +1,6 @@
 // bench_estimator.c - what the estimator costs over a loop written by hand.
 //
-//     bench_estimator serve        reads `bare STEPS`, `full STEPS` and
+//     bench_estimator serve [DEVICE]   reads `bare STEPS`, `full STEPS` and
 //                                  `sweep STEPS` on stdin, answers two times
 //                                  in milliseconds, of the clock and of the
 //                                  CPU with all threads (per step; sweep: of
@@ -24,6 +24,7 @@
 #include "hooke/estimator.h"
 #include "hooke/hooks.h"
 #include "hooke/sweep.h"
+#include "hooke/train.h"
 
 enum {
     ROWS = 4096,
@@ -126,11 +127,14 @@ static hk_status bare_fn(void *user, hk_graph *g, hk_mode mode) {
 typedef struct bare {
     hk_session *session;
     hk_optimizer *optimizer;
+    hk_trainer *trainer;
     hk_iter *iter;
-    int64_t step;
 } bare;
 
-static void bare_open(bare *b, hk_context *ctx, hk_dataset *d) {
+static void bare_open(bare *b, hk_context *ctx, hk_dataset *d,
+                      const char *device) {
+    hk_device where;
+    OK(hk_device_find(device, &where));
     hk_model m;
     hk_model_init(&m, sizeof m);
     m.build = bare_fn;
@@ -138,6 +142,8 @@ static void bare_open(bare *b, hk_context *ctx, hk_dataset *d) {
     hk_plan_options_init(&po, sizeof po);
     po.batch = BATCH;
     po.threads = 1;
+    po.backend = where.backend;
+    po.device = where.first;
     hk_plan *p;
     OK(hk_plan_get(ctx, &m, HK_TRAIN, &po, &p));
     OK(hk_session_create(p, NULL, &b->session));
@@ -145,6 +151,11 @@ static void bare_open(bare *b, hk_context *ctx, hk_dataset *d) {
     hk_optimizer_options_init(&oo, sizeof oo, HK_OPT_ADAM);
     oo.threads = 1;
     OK(hk_optimizer_create(&oo, hk_plan_layout(p), &b->optimizer));
+    hk_trainer_options to;
+    hk_trainer_options_init(&to, sizeof to);
+    to.session = b->session;
+    to.optimizer = b->optimizer;
+    OK(hk_trainer_create(&to, &b->trainer));
     hk_iter_options io;
     hk_iter_options_init(&io, sizeof io);
     io.context = ctx;
@@ -153,20 +164,13 @@ static void bare_open(bare *b, hk_context *ctx, hk_dataset *d) {
 }
 
 static double bare_run(bare *b, long steps) {
-    hk_session_info info;
-    hk_session_get_info(b->session, &info);
     const double t0 = now();
     for (long i = 0; i < steps; i++) {
         const hk_element *el;
         OK(hk_iter_next(b->iter, &el));
         OK(hk_session_feed(b->session, "x", el->values[0].tensor));
         OK(hk_session_feed(b->session, "y", el->values[1].tensor));
-        OK(hk_session_run(b->session));
-        const hk_grad_view g = {.dense = hk_session_grads(b->session),
-                                .n_dense = info.grad_count,
-                                .scale = 1};
-        OK(hk_optimizer_apply(b->optimizer, hk_session_params(b->session), &g,
-                              b->step++, NULL));
+        OK(hk_trainer_step(b->trainer, NULL));
     }
     return (now() - t0) * 1e3 / (double)steps;
 }
@@ -198,12 +202,13 @@ static hk_status after(void *user, hk_run *run) {
     return HK_OK;
 }
 
-static void full_open(full *f, hk_context *ctx, hk_dataset *d,
-                      const char *dir) {
+static void full_open(full *f, hk_context *ctx, hk_dataset *d, const char *dir,
+                      const char *device) {
     hk_run_config c;
     hk_run_config_init(&c, sizeof c);
     c.model_dir = dir; // checkpoints, summaries and log lines as by default
     c.threads = 1;
+    c.device = device;
     hk_estimator_options o;
     hk_estimator_options_init(&o, sizeof o);
     o.model_fn = model_fn;
@@ -264,7 +269,7 @@ static double sweep_run(hk_context *ctx, hk_dataset *d, hk_dataset *test,
 
 // ---- programs -------------------------------------------------------------
 
-static int serve(void) {
+static int serve(const char *device) {
     char dir[] = P_tmpdir "/hooke-bench-estimator-XXXXXX";
     if (mkdtemp(dir) == NULL)
         return 1;
@@ -273,8 +278,8 @@ static int serve(void) {
     hk_dataset *test = hk_data_take(hk_dataset_retain(d), 2);
     bare b = {0};
     full f = {0};
-    bare_open(&b, ctx, d);
-    full_open(&f, ctx, d, dir);
+    bare_open(&b, ctx, d, device);
+    full_open(&f, ctx, d, dir, device);
     char what[32];
     long steps;
     while (scanf("%31s %ld", what, &steps) == 2 && steps > 0) {
@@ -296,6 +301,7 @@ static int serve(void) {
     hk_hook_release(f.hook);
     hk_estimator_destroy(f.e);
     hk_iter_destroy(b.iter);
+    hk_trainer_destroy(b.trainer);
     hk_optimizer_destroy(b.optimizer);
     hk_session_destroy(b.session);
     hk_dataset_release(test);
@@ -312,7 +318,7 @@ static int first(double t0) {
     hk_dataset *d = make_data(2 * BATCH);
     const double data = now();
     full f = {0};
-    full_open(&f, ctx, d, NULL);
+    full_open(&f, ctx, d, NULL, NULL);
     full_run(&f, 1);
     const double end = now();
     full_run(&f, 1); // shows what is paid once
@@ -329,10 +335,10 @@ static int first(double t0) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 2 && strcmp(argv[1], "serve") == 0)
-        return serve();
+    if ((argc == 2 || argc == 3) && strcmp(argv[1], "serve") == 0)
+        return serve(argc == 3 ? argv[2] : NULL);
     if (argc == 3 && strcmp(argv[1], "first") == 0)
         return first(strtod(argv[2], NULL));
-    fprintf(stderr, "usage: bench_estimator serve | first T0\n");
+    fprintf(stderr, "usage: bench_estimator serve [DEVICE] | first T0\n");
     return 2;
 }
