@@ -9,6 +9,7 @@
 #   make bench     all benches (bench-step, -optim, -elastic, -estimator, -data,
 #                  -files, -exchange, -threads, -start: one)
 #   make bench-remote   a trainer's wait for files on other machines
+#   make bench-cuda     a graphics card: checks, and steps against PyTorch's
 #   make bench-tables   canned models on twenty tables against scikit-learn
 #   make bench-compare  what fell by more than 10 % since docs/bench.json
 #   make bench-record   the last results into docs/bench.json
@@ -151,6 +152,14 @@ bench-start:
 	$(call build,release,hooke_program)
 	@bench/run_start.py build/release/hooke
 
+# On a machine with a card; `bench/run_cuda.py --pack` makes a folder for one
+# that cannot build (CUDA_BENCH: arguments).
+bench-cuda:
+	@scripts/install-deps --bench
+	$(call build,release,hooke_program hooke_cuda hooke_cuda_played test_cuda bench_cuda bench_estimator)
+	@mkdir -p build/bench
+	@$(PEER_PYTHON) bench/run_cuda.py $(CUDA_BENCH)
+
 # The results in build/bench against those kept of this machine.
 bench-compare bench-record: bench-%:
 	@bench/compare.py $*
@@ -213,6 +222,6 @@ clean:
 
 .PHONY: bench-remote all demo test test-interop test-python wheel test-wheel bench bench-step bench-optim bench-elastic \
         bench-estimator bench-data bench-files bench-exchange bench-threads \
-        bench-start bench-python kill-test-python \
+        bench-start bench-python bench-cuda kill-test-python \
         bench-compare bench-record fuzz \
         bench-accuracy bench-tables soak-elastic kill-test resume-test docs chaos counted wan ci-full install clean

@@ -49,6 +49,7 @@ shortcut (1x1, stride 2) where it has one.
 """
 
 import os
+import re
 import sys
 import time
 
@@ -212,25 +213,27 @@ class Case:
     """One model with its batch, loss and optimizers."""
 
     def __init__(self, name):
-        self.channels_last = name in ("lenet64_cl", "resnet20_64")
+        known = re.fullmatch(r"(mlp|lenet|resnet20_|rec)(\d+)(_cl)?", name)
+        if known is None:
+            raise KeyError("no case " + name)
+        family, self.batch = known.group(1), int(known.group(2))
+        self.channels_last = family == "resnet20_" or bool(known.group(3))
         torch.manual_seed(1)
-        if name in ("mlp64", "mlp128"):
-            self.batch, self.model = int(name[3:]), Mlp()
+        if family == "mlp":
+            self.model = Mlp()
             self.x = torch.rand(self.batch, 784)
-        elif name in ("lenet64", "lenet64_cl"):
-            self.batch, self.model = 64, Lenet()
-            self.x = torch.rand(64, 1, 28, 28)
-        elif name == "resnet20_64":
-            self.batch, self.model = 64, Resnet20()
-            self.x = torch.randn(64, 3, 32, 32)
-        elif name in ("rec128", "rec512"):
-            self.batch, self.model = int(name[3:]), Rec()
+        elif family == "lenet":
+            self.model = Lenet()
+            self.x = torch.rand(self.batch, 1, 28, 28)
+        elif family == "resnet20_":
+            self.model = Resnet20()
+            self.x = torch.randn(self.batch, 3, 32, 32)
+        else:
+            self.model = Rec()
             self.x = torch.randn(self.batch, DENSE)
             self.ids = torch.randint(0, ROWS, (TABLES, self.batch, BAG))
             self.labels = torch.randint(0, 2, (self.batch,)).float()
-        else:
-            raise KeyError("no case " + name)
-        self.rec = name.startswith("rec")
+        self.rec = family == "rec"
         if not self.rec:
             self.labels = torch.randint(0, 10, (self.batch,))
         if self.channels_last:
@@ -242,7 +245,7 @@ class Case:
             self.opts = [torch.optim.SparseAdam(tables, lr=1e-3),
                          optimizer(torch.optim.Adam,
                                    self.model.fc.parameters(), lr=1e-3)]
-        elif name == "resnet20_64":
+        elif family == "resnet20_":
             self.opts = [optimizer(torch.optim.SGD, self.model.parameters(),
                                    lr=0.1, momentum=0.9)]
         else:
