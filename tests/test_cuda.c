@@ -32,8 +32,29 @@ static void build_products(bk_case *c) {
     product_case(c, s[0], s[1], s[2]);
 }
 
+// Uneven padding, which a library gets as a border, and so many places that
+// the filter's gradient is cut into many strips.
+static void build_uneven_conv(bk_case *c) {
+    const int64_t c_in = 1 + bk_below(c, 8), c_out = 4 * bk_size1(c, 5);
+    hk_conv_options o;
+    hk_conv_options_init(&o, sizeof o);
+    o.groups = 1 + (int32_t)bk_below(c, 2);
+    o.padding = HK_EXPLICIT;
+    for (int i = 0; i < 4; i++)
+        o.pad[i] = (int32_t)bk_below(c, 3);
+    o.stride[0] = o.stride[1] = 1 + (int32_t)bk_below(c, 2);
+    hk_node *x[] = {
+        bk_input(c, BK_NORMAL,
+                 bk_shape4(HK_BATCH, 12, 20 + bk_below(c, 9), c_in * o.groups)),
+        bk_input(c, BK_NORMAL, bk_shape4(3, 2, c_in, c_out * o.groups)),
+        bk_input(c, BK_NORMAL, bk_shape1(c_out * o.groups)),
+    };
+    bk_check(c, hk_convolve(c->g, x[0], x[1], x[2], HK_ACT_NONE, &o), x, 3);
+}
+
 static const bk_entry product_cases[] = {
     {"products", build_products, HK_EVAL, 12, BK_TOL_NET, 0, 0},
+    {"conv2d, uneven", build_uneven_conv, HK_EVAL, 12, BK_TOL_CONV, 1, 0},
 };
 
 // ---- long reductions, many rows -----------------------------------------------

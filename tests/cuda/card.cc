@@ -341,3 +341,78 @@ hk_status hki_product_run(const hki_product_plan *plan, const float *a,
     });
     return HK_OK;
 }
+
+// ---- convolutions -------------------------------------------------------------
+
+struct hki_conv_plan {
+    hki_conv d;
+};
+
+// Takes odd numbers of images only, so that our own kernels run as well.
+hk_status hki_conv_create(hki_card *c, const hki_conv *d, hki_conv_plan **out) {
+    (void)c;
+    *out = nullptr;
+    if (d->n % 2 == 0)
+        return HK_OK;
+    HKI_TRY(hki_zalloc_array(1, sizeof **out, out));
+    (*out)->d = *d;
+    return HK_OK;
+}
+
+void hki_conv_destroy(hki_conv_plan *p) {
+    hki_free(p);
+}
+
+size_t hki_conv_scratch(const hki_conv_plan *p) {
+    (void)p;
+    return 100;
+}
+
+// Calls with the places of x, w and y of every product of channels.
+template <typename F>
+static void for_each_product(const hki_conv *d, int64_t window, F f) {
+    const int oc = (int)(window % d->oc), ow = (int)(window / d->oc % d->ow);
+    const int64_t line = window / d->oc / d->ow;
+    const int oh = (int)(line % d->oh);
+    const int64_t image = line / d->oh;
+    const int channels = d->c / d->groups, group = oc / (d->oc / d->groups);
+    for (int i = 0; i < d->kh * d->kw; i++) {
+        const int h = oh * d->sh - d->top + i / d->kw * d->dh;
+        const int w = ow * d->sw - d->left + i % d->kw * d->dw;
+        if (h < 0 || h >= d->h || w < 0 || w >= d->w)
+            continue;
+        const int64_t x = ((image * d->h + h) * d->w + w) * d->c;
+        for (int j = 0; j < channels; j++)
+            f(x + group * channels + j,
+              ((int64_t)oc * d->kh * d->kw + i) * channels + j, window);
+    }
+}
+
+static void convolve(const hki_conv *d, const float *a, const float *b,
+                     float *to) {
+    const int64_t windows = (int64_t)d->n * d->oh * d->ow * d->oc;
+    const int64_t n_x = (int64_t)d->n * d->h * d->w * d->c;
+    const int64_t n_w = (int64_t)d->oc * d->kh * d->kw * (d->c / d->groups);
+    std::vector<double> sum((size_t)(d->way == HKI_CONV_FORWARD ? windows
+                                     : d->way == HKI_CONV_INPUT ? n_x
+                                                                : n_w));
+    for (int64_t i = 0; i < windows; i++)
+        for_each_product(d, i, [&](int64_t x, int64_t w, int64_t y) {
+            if (d->way == HKI_CONV_FORWARD)
+                sum[(size_t)y] += (double)a[x] * (double)b[w];
+            else if (d->way == HKI_CONV_INPUT)
+                sum[(size_t)x] += (double)a[y] * (double)b[w];
+            else
+                sum[(size_t)w] += (double)a[x] * (double)b[y];
+        });
+    for (size_t i = 0; i < sum.size(); i++)
+        to[i] = (float)sum[i];
+}
+
+hk_status hki_conv_run(const hki_conv_plan *p, const float *a, const float *b,
+                       float *to, void *scratch) {
+    const hki_conv d = p->d;
+    (void)scratch;
+    act([=] { convolve(&d, a, b, to); });
+    return HK_OK;
+}

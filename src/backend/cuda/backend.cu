@@ -327,6 +327,7 @@ static void kernel_destroy(hki_kernel *k) {
     if (k == NULL)
         return;
     hki_product_destroy(k->product);
+    hki_conv_destroy(k->conv);
     hki_free(k);
 }
 

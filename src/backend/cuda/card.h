@@ -1,6 +1,6 @@
 // backend/cuda/card.h - what is asked of a graphics card: memory, streams,
-// graphs, products. card.cu asks CUDA; tests/cuda/card.cc plays a card on the
-// host, so that every kernel runs where there is none.
+// graphs, products, convolutions. card.cu asks CUDA; tests/cuda/card.cc plays a
+// card on the host, so that every kernel runs where there is none.
 //
 // Every host thread has one stream of a card: what a thread asks for happens
 // in its order, and threads do not wait for each other.
@@ -83,5 +83,36 @@ size_t hki_product_scratch(const hki_product_plan *p);
 hk_status hki_product_run(const hki_product_plan *p, const float *a,
                           const float *b, const float *bias, float *c,
                           void *scratch);
+
+// ---- convolutions -----------------------------------------------------------
+
+typedef enum hki_conv_way {
+    HKI_CONV_FORWARD = 0, // x, w -> y
+    HKI_CONV_INPUT = 1,   // dz, w -> dx
+    HKI_CONV_FILTER = 2   // x, dz -> dw
+} hki_conv_way;
+
+// By a library: x [n, h, w, c], y [n, oh, ow, oc], filters [oc, kh, kw,
+// c / groups], as much padding at the bottom as at the top.
+typedef struct hki_conv {
+    hki_conv_way way;
+    int n, h, w, c, oh, ow, oc;
+    int kh, kw, sh, sw, dh, dw;
+    int top, left, groups;
+    hki_precision precision;
+} hki_conv;
+
+static inline double hki_conv_flop(const hki_conv *d) {
+    return 2.0 * d->n * d->oh * d->ow * d->oc * d->kh * d->kw *
+           (d->c / d->groups);
+}
+
+typedef struct hki_conv_plan hki_conv_plan;
+// *out is NULL where there is no library, or it is not the way to do this.
+hk_status hki_conv_create(hki_card *c, const hki_conv *d, hki_conv_plan **out);
+void hki_conv_destroy(hki_conv_plan *p);
+size_t hki_conv_scratch(const hki_conv_plan *p);
+hk_status hki_conv_run(const hki_conv_plan *p, const float *a, const float *b,
+                       float *to, void *scratch);
 
 #endif // HKI_CUDA_CARD_H

@@ -12,18 +12,12 @@
 //     dw [taps, O] = windows of x ^T [taps, places] . dz [places, O]
 // The last one has few rows and a long sum: it is cut into strips, which a
 // second launch adds in their order. db is a row of ones more in the windows.
+#include "backend/cuda/conv.h"
 #include "backend/cuda/fragments.h"
-#include "backend/cuda/images.h"
 
 #define BLOCKS 264        // two for each processor of a large card
 #define STRIP_STEPS 4     // of the sum, in a strip at least
 #define LONGEST (1 << 30) // places, taps
-
-typedef enum way {
-    FORWARD,
-    INPUT,
-    FILTER
-} way;
 
 // ---- what the kernels are told ----------------------------------------------
 
@@ -143,17 +137,19 @@ HKI_ON_CARD void read(const float *from, int64_t at, float *to) {
 template <int WAY, int V>
 HKI_ON_CARD void fetch_window(const conv *c, int group, int row, int l, int end,
                               float *to) {
-    if (WAY == FILTER && row == c->c * c->g.kh * c->g.kw && l < end) {
+    if (WAY == HKI_CONV_FILTER && row == c->c * c->g.kh * c->g.kw && l < end) {
         HKI_FOR (i, V)
             to[i] = 1; // for db
         return;
     }
     const bool there = row < c->rows && l < end;
-    const int place = WAY == FILTER ? l : row, tap = WAY == FILTER ? row : l;
+    const int place = WAY == HKI_CONV_FILTER ? l : row,
+              tap = WAY == HKI_CONV_FILTER ? row : l;
     int64_t at = -1;
     if (there)
-        at = WAY == INPUT ? in_y(c, group, place_of(c, place), tap_of(c, tap))
-                          : in_x(c, group, place_of(c, place), tap_of(c, tap));
+        at = WAY == HKI_CONV_INPUT
+                 ? in_y(c, group, place_of(c, place), tap_of(c, tap))
+                 : in_x(c, group, place_of(c, place), tap_of(c, tap));
     read<V>(c->image, at, to);
 }
 
@@ -164,7 +160,7 @@ HKI_ON_CARD void fetch_other(const conv *c, int group, int column, int l,
     const int O = c->g.oc;
     int64_t at = -1;
     if (column < c->columns && l < end) {
-        if (WAY == INPUT) {
+        if (WAY == HKI_CONV_INPUT) {
             const int tap = divide(c->channels, l);
             at = ((int64_t)tap * c->c + column) * O + group * c->oc + l -
                  tap * c->oc;
@@ -206,11 +202,11 @@ HKI_ON_CARD void store_one(const conv *c, int group, int strip, int row,
     const int O = c->g.oc, at = group * c->oc + column;
     if (row >= c->rows || column >= c->columns)
         return;
-    if (WAY == FORWARD) {
+    if (WAY == HKI_CONV_FORWARD) {
         if (c->bias != NULL)
             x += c->bias[at];
         c->out[(int64_t)row * O + at] = hki_act_of(c->act, x);
-    } else if (WAY == INPUT) {
+    } else if (WAY == HKI_CONV_INPUT) {
         c->out[(int64_t)row * c->g.c + group * c->c + column] = x;
     } else if (c->strips > 1) {
         c->parts[((int64_t)strip * c->rows + row) * O + at] = x;
@@ -224,8 +220,9 @@ HKI_ON_CARD void store_one(const conv *c, int group, int strip, int row,
 // A block has a tile of BM x BN of a group, and a strip of the sum.
 template <int WAY, int BM, int BN, int V, bool TENSOR>
 HKI_KERNEL void __launch_bounds__(HKI_LANES) conv_tiles(conv c) {
-    constexpr int VB = WAY == FILTER ? V : 1; // filters lie anywhere
-    constexpr bool A_ALONG = WAY != FILTER, B_ALONG = WAY == INPUT;
+    constexpr int VB = WAY == HKI_CONV_FILTER ? V : 1; // filters lie anywhere
+    constexpr bool A_ALONG = WAY != HKI_CONV_FILTER,
+                   B_ALONG = WAY == HKI_CONV_INPUT;
     constexpr int NA = BM * HKI_WIDTH / V / HKI_LANES;
     constexpr int NB = BN * HKI_WIDTH / VB / HKI_LANES;
     __shared__ float a[BM][HKI_STRIDE], b[BN][HKI_STRIDE];
@@ -326,17 +323,18 @@ static int64_t tiles_of(const conv *c) {
 }
 
 // Four at a time: channels come in fours, and so do addresses.
-static bool in_fours(const conv *c, way how) {
-    const uintptr_t at = (uintptr_t)c->image |
-                         (how == FILTER ? (uintptr_t)c->other : (uintptr_t)0);
-    const int channels = how == FORWARD ? c->c
-                         : how == INPUT ? c->oc
-                                        : c->c | c->oc;
+static bool in_fours(const conv *c, hki_conv_way how) {
+    const uintptr_t at =
+        (uintptr_t)c->image |
+        (how == HKI_CONV_FILTER ? (uintptr_t)c->other : (uintptr_t)0);
+    const int channels = how == HKI_CONV_FORWARD ? c->c
+                         : how == HKI_CONV_INPUT ? c->oc
+                                                 : c->c | c->oc;
     return at % 16 == 0 && channels % 4 == 0;
 }
 
 template <int WAY> static void launch(const conv *c, bool tensor) {
-    if (in_fours(c, (way)WAY))
+    if (in_fours(c, (hki_conv_way)WAY))
         launch_wide<WAY, 4>(c, tensor);
     else
         launch_wide<WAY, 1>(c, tensor);
@@ -348,24 +346,25 @@ template <int WAY> static void launch(const conv *c, bool tensor) {
 
 // ---- a call -----------------------------------------------------------------
 
-// Images, places and taps of a call; `over` is the image whose places count.
+// Images, places and taps of a call.
 static conv conv_of(const hki_attr *a, const hk_shape *x, const hk_shape *y,
-                    way how) {
+                    hki_conv_way how) {
     conv c = {};
     c.g = hki_images_of(a, x, y);
     c.c = c.g.c / c.g.groups;
     c.oc = c.g.oc / c.g.groups;
-    c.channels = divisor_of(how == INPUT ? c.oc : c.c);
+    c.channels = divisor_of(how == HKI_CONV_INPUT ? c.oc : c.c);
     c.kw = divisor_of(c.g.kw);
-    c.width = divisor_of(how == INPUT ? c.g.w : c.g.ow);
-    c.height = divisor_of(how == INPUT ? c.g.h : c.g.oh);
+    c.width = divisor_of(how == HKI_CONV_INPUT ? c.g.w : c.g.ow);
+    c.height = divisor_of(how == HKI_CONV_INPUT ? c.g.h : c.g.oh);
     c.sh = divisor_of(c.g.sh);
     c.sw = divisor_of(c.g.sw);
-    const int places = c.g.n * (how == INPUT ? c.g.h * c.g.w : c.g.oh * c.g.ow);
-    const int taps = c.g.kh * c.g.kw * (how == INPUT ? c.oc : c.c);
-    c.rows = how == FILTER ? taps : places;
-    c.columns = how == INPUT ? c.c : c.oc;
-    c.depth = how == FILTER ? places : taps;
+    const int places =
+        c.g.n * (how == HKI_CONV_INPUT ? c.g.h * c.g.w : c.g.oh * c.g.ow);
+    const int taps = c.g.kh * c.g.kw * (how == HKI_CONV_INPUT ? c.oc : c.c);
+    c.rows = how == HKI_CONV_FILTER ? taps : places;
+    c.columns = how == HKI_CONV_INPUT ? c.c : c.oc;
+    c.depth = how == HKI_CONV_FILTER ? places : taps;
     c.strips = 1;
     c.chunk = c.depth;
     c.act = HKI_U_NONE;
@@ -393,8 +392,21 @@ static bool fits(const hki_attr *a, const hk_shape *x, const hk_shape *y) {
     return xs < most && ys < most && taps < most && a->groups <= 256 * 128;
 }
 
-static bool tensor_cores(const hki_cuda_call *c) {
-    return c->k->device->precision == HKI_TF32;
+static bool tensor_cores(const hki_kernel *k) {
+    return k->device->precision == HKI_TF32;
+}
+
+// By the library, or else by run.
+static hk_status make(hki_kernel *k, hki_conv_way how, const hk_shape *x,
+                      const hk_shape *y, hki_cuda_run run) {
+    if (!hki_is_f32(&k->desc.in[0]) || !fits(&k->desc.attr, x, y))
+        return HK_OK;
+    HKI_TRY(hki_conv_make_library(k, how, x, y));
+    if (k->run != NULL)
+        return HK_OK;
+    k->run = run;
+    k->note = "own";
+    return HK_OK;
 }
 
 // ---- conv2d -----------------------------------------------------------------
@@ -402,8 +414,8 @@ static bool tensor_cores(const hki_cuda_call *c) {
 // y = act(conv(x, w) + b)
 static hk_status run_conv2d(const hki_cuda_call *call) {
     const hki_kernel_desc *const d = &call->k->desc;
-    conv c =
-        conv_of(&d->attr, &d->in[HKI_CONV_X].shape, &d->out[0].shape, FORWARD);
+    conv c = conv_of(&d->attr, &d->in[HKI_CONV_X].shape, &d->out[0].shape,
+                     HKI_CONV_FORWARD);
     if (hki_elements(&d->out[0]) == 0)
         return HK_OK;
     c.image = (const float *)call->in[HKI_CONV_X];
@@ -411,22 +423,13 @@ static hk_status run_conv2d(const hki_cuda_call *call) {
     c.bias = (const float *)call->in[HKI_CONV_B];
     c.out = (float *)call->out[0];
     c.act = d->attr.act;
-    launch<FORWARD>(&c, tensor_cores(call));
-    return HK_OK;
-}
-
-static hk_status make_own(hki_kernel *k, hki_cuda_run run, const hk_shape *x,
-                          const hk_shape *y) {
-    if (!hki_is_f32(&k->desc.in[0]) || !fits(&k->desc.attr, x, y))
-        return HK_OK;
-    k->run = run;
-    k->note = "own";
+    launch<HKI_CONV_FORWARD>(&c, tensor_cores(call->k));
     return HK_OK;
 }
 
 hk_status hki_cuda_make_conv2d(hki_kernel *k) {
-    return make_own(k, run_conv2d, &k->desc.in[HKI_CONV_X].shape,
-                    &k->desc.out[0].shape);
+    return make(k, HKI_CONV_FORWARD, &k->desc.in[HKI_CONV_X].shape,
+                &k->desc.out[0].shape, run_conv2d);
 }
 
 // ---- conv2d_grad_input ------------------------------------------------------
@@ -434,26 +437,26 @@ hk_status hki_cuda_make_conv2d(hki_kernel *k) {
 static hk_status run_grad_input(const hki_cuda_call *call) {
     const hki_kernel_desc *const d = &call->k->desc;
     conv c = conv_of(&d->attr, &d->out[0].shape, &d->in[HKI_CONV_DX_DZ].shape,
-                     INPUT);
+                     HKI_CONV_INPUT);
     if (hki_elements(&d->out[0]) == 0)
         return HK_OK;
     c.image = (const float *)call->in[HKI_CONV_DX_DZ];
     c.other = (const float *)call->in[HKI_CONV_DX_W];
     c.out = (float *)call->out[0];
-    launch<INPUT>(&c, tensor_cores(call));
+    launch<HKI_CONV_INPUT>(&c, tensor_cores(call->k));
     return HK_OK;
 }
 
 hk_status hki_cuda_make_conv2d_grad_input(hki_kernel *k) {
-    return make_own(k, run_grad_input, &k->desc.out[0].shape,
-                    &k->desc.in[HKI_CONV_DX_DZ].shape);
+    return make(k, HKI_CONV_INPUT, &k->desc.out[0].shape,
+                &k->desc.in[HKI_CONV_DX_DZ].shape, run_grad_input);
 }
 
 // ---- conv2d_grad_filter -----------------------------------------------------
 
 static conv grad_filter_of(const hki_kernel_desc *d) {
     conv c = conv_of(&d->attr, &d->in[HKI_CONV_DW_X].shape,
-                     &d->in[HKI_CONV_DW_DZ].shape, FILTER);
+                     &d->in[HKI_CONV_DW_DZ].shape, HKI_CONV_FILTER);
     c.rows += d->attr.mode != 0;
     cut_strips(&c);
     return c;
@@ -468,16 +471,47 @@ static hk_status run_grad_filter(const hki_cuda_call *call) {
         c.db = (float *)call->out[HKI_CONV_DW_DB];
     c.parts = (float *)call->scratch;
     if (c.rows > 0 && c.columns > 0)
-        launch<FILTER>(&c, tensor_cores(call));
+        launch<HKI_CONV_FILTER>(&c, tensor_cores(call->k));
     return HK_OK;
+}
+
+static size_t parts_bytes(const conv *c) {
+    return c->strips > 1 ? (size_t)((int64_t)c->strips * c->rows * c->g.oc) *
+                               sizeof(float)
+                         : 0;
 }
 
 hk_status hki_cuda_make_conv2d_grad_filter(hki_kernel *k) {
     const hki_kernel_desc *const d = &k->desc;
     const conv c = grad_filter_of(d);
-    if (c.strips > 1)
-        k->scratch_bytes =
-            (size_t)((int64_t)c.strips * c.rows * c.g.oc) * sizeof(float);
-    return make_own(k, run_grad_filter, &d->in[HKI_CONV_DW_X].shape,
-                    &d->in[HKI_CONV_DW_DZ].shape);
+    k->scratch_bytes = parts_bytes(&c);
+    return make(k, HKI_CONV_FILTER, &d->in[HKI_CONV_DW_X].shape,
+                &d->in[HKI_CONV_DW_DZ].shape, run_grad_filter);
+}
+
+// ---- db alone ---------------------------------------------------------------
+//
+// The filter's gradient without taps: what is left is the row of ones.
+
+static conv db_of(const hki_kernel_desc *d) {
+    conv c = conv_of(&d->attr, &d->in[HKI_CONV_DW_X].shape,
+                     &d->in[HKI_CONV_DW_DZ].shape, HKI_CONV_FILTER);
+    c.c = 0;
+    c.rows = 1;
+    cut_strips(&c);
+    return c;
+}
+
+size_t hki_conv_db_scratch(const hki_kernel *k) {
+    const conv c = db_of(&k->desc);
+    return parts_bytes(&c);
+}
+
+void hki_conv_db(const hki_kernel *k, const float *dz, float *db,
+                 void *scratch) {
+    conv c = db_of(&k->desc);
+    c.image = c.other = dz;
+    c.db = db;
+    c.parts = (float *)scratch;
+    launch<HKI_CONV_FILTER>(&c, tensor_cores(k));
 }

@@ -69,6 +69,7 @@ struct hki_kernel {
     const char *note;
     bool random;               // reads control
     hki_product_plan *product; // NULL: none; destroyed with the kernel
+    hki_conv_plan *conv;       // the same
     hki_tiles tiles;
     // Says what is wrong with a value; NULL: nothing can be.
     hk_status (*explain)(const hki_kernel *k, int64_t value, int64_t at);
