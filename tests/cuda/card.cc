@@ -23,8 +23,9 @@ static void act(const action &a) {
 
 // ---- launches -----------------------------------------------------------------
 
-// The fibers of a block. The first change to one is swapcontext's, the others
-// are jumps, which ask nothing of the kernel.
+// The fibers of a block, which serve one block after the other. The first
+// change to one is setcontext's, the others are jumps, which ask nothing of the
+// kernel.
 struct fiber {
     ucontext_t at;
     jmp_buf here;
@@ -36,24 +37,28 @@ static thread_local jmp_buf conductor;
 static thread_local fiber *running;
 static thread_local const action *part;
 
-static void fiber_main() {
-    (*part)();
-    running->over = true;
-    _longjmp(conductor, 1);
-}
-
 void __syncthreads() {
     if (_setjmp(running->here) == 0)
         _longjmp(conductor, 1);
 }
 
-static void prepare(fiber *f) {
+static void fiber_main() {
+    for (;;) {
+        (*part)();
+        running->over = true;
+        __syncthreads();
+    }
+}
+
+static std::unique_ptr<fiber> make_fiber() {
+    std::unique_ptr<fiber> f = std::make_unique<fiber>();
     getcontext(&f->at);
     f->at.uc_stack.ss_sp = f->stack;
     f->at.uc_stack.ss_size = sizeof f->stack;
     f->at.uc_link = nullptr;
-    f->begun = f->over = false;
+    f->begun = false;
     makecontext(&f->at, fiber_main, 0);
+    return f;
 }
 
 // Up to its next meeting, or its end.
@@ -79,10 +84,10 @@ static unsigned turn_of(unsigned i, unsigned n) {
 static void run_block_meeting(unsigned n, const action &thread) {
     static thread_local std::vector<std::unique_ptr<fiber>> fibers;
     while (fibers.size() < n)
-        fibers.push_back(std::make_unique<fiber>());
+        fibers.push_back(make_fiber());
     part = &thread;
     for (unsigned i = 0; i < n; i++)
-        prepare(fibers[i].get());
+        fibers[i]->over = false;
     for (bool left = true; left;) {
         left = false;
         for (unsigned i = 0; i < n; i++) {

@@ -124,26 +124,53 @@ static inline void hki_mma_tf32(float c[4], const float a[4],
     __syncthreads();
 }
 
-// The same trees as on a card; here all threads of a block take part.
+// The same trees as on a card; here all threads of a block take part. They meet
+// as seldom as they can, since that is what takes time.
+template <typename T, typename F>
+static inline T hki_played_tree(const T *lane, F f) {
+    T v[32];
+    std::copy(lane, lane + 32, v);
+    for (unsigned d = 16; d > 0; d /= 2)
+        for (unsigned i = 0; i < d; i++)
+            v[i] = f(v[i], v[i + d]);
+    return v[0];
+}
+
 template <typename T, typename F> static inline T hki_played_warp(T v, F f) {
     static thread_local T lane[1024];
-    const unsigned i = threadIdx.x;
-    for (unsigned d = 16; d > 0; d /= 2) {
-        lane[i] = v;
-        __syncthreads();
-        const T o = lane[i ^ d];
-        v = f(v, o);
-        __syncthreads();
-    }
+    lane[threadIdx.x] = v;
+    __syncthreads();
+    v = hki_played_tree(lane + threadIdx.x / 32 * 32, f);
+    __syncthreads();
     return v;
 }
 
+template <typename T, typename F> static inline T hki_played_block(T v, F f) {
+    static thread_local T lane[1024], all;
+    lane[threadIdx.x] = v;
+    __syncthreads();
+    for (unsigned i = 0; threadIdx.x == 0 && i < blockDim.x; i += 32) {
+        const T part = hki_played_tree(lane + i, f);
+        all = i == 0 ? part : f(all, part);
+    }
+    __syncthreads();
+    return all;
+}
+
+template <typename T> static inline T hki_played_sum(T a, T b) {
+    return a + b;
+}
+
+template <typename T> static inline T hki_played_max(T a, T b) {
+    return b > a || b != b ? b : a;
+}
+
 template <typename T> static inline T hki_warp_sum(T v) {
-    return hki_played_warp(v, [](T a, T b) { return a + b; });
+    return hki_played_warp(v, hki_played_sum<T>);
 }
 
 template <typename T> static inline T hki_warp_max(T v) {
-    return hki_played_warp(v, [](T a, T b) { return b > a || b != b ? b : a; });
+    return hki_played_warp(v, hki_played_max<T>);
 }
 
 // Here one thread finds out for all: f looks at what all of them see.
@@ -155,31 +182,11 @@ template <typename F> static inline unsigned hki_warp_bits(F f) {
 }
 
 template <typename T> static inline T hki_block_sum(T v) {
-    static thread_local T part[32];
-    v = hki_warp_sum(v);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = v;
-    __syncthreads();
-    T sum = 0;
-    for (unsigned i = 0; i < blockDim.x / 32; i++)
-        sum += part[i];
-    __syncthreads();
-    return sum;
+    return hki_played_block(v, hki_played_sum<T>);
 }
 
 template <typename T> static inline T hki_block_max(T v) {
-    static thread_local T part[32];
-    v = hki_warp_max(v);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        part[threadIdx.x / 32] = v;
-    __syncthreads();
-    T most = part[0];
-    for (unsigned i = 1; i < blockDim.x / 32; i++)
-        most = part[i] > most || part[i] != part[i] ? part[i] : most;
-    __syncthreads();
-    return most;
+    return hki_played_block(v, hki_played_max<T>);
 }
 
 #endif // HK_TEST_CUDA_LAUNCH_H
