@@ -52,8 +52,9 @@ CASES = {
 }
 PLAYED = ["mlp2", "lenet1", "resnet20_1", "rec2"]
 PARTS = ["check", "gradients", "steps", "kernels", "loop", "workers"]
-# Of a tensor's largest value; tf32 has 10 bits of fraction.
-TOLERANCE = {"fp32": 1e-4, "tf32": 5e-2}
+# Of a tensor's largest value. Factors with 10 bits of fraction turn relus whose
+# inputs are near 0; what is wrong shows in fp32.
+TOLERANCE = {"fp32": 1e-4, "tf32": 2e-1}
 ROUND_MS = 200
 LIMIT = 300   # seconds of a program that answers once
 ANSWER = 120  # of one answer of the others

@@ -46,6 +46,10 @@ static hk_status blas_told(const char *what, cublasStatus_t s) {
 static hk_status old_driver(void) {
     int has = 0;
     (void)cudaDriverGetVersion(&has);
+    if (has == 0)
+        return hki_fail(HK_E_BACKEND,
+                        "cuda: the driver of this machine does not answer "
+                        "(does nvidia-smi?); --device cpu needs none");
     return hki_fail(HK_E_BACKEND,
                     "cuda: the driver of this machine is for CUDA %d.%d, and "
                     "this build needs %d.%d: a newer driver, or --device cpu",
