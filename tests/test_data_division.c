@@ -189,11 +189,38 @@ static void check_order(const kind *k, const hk_bed *b, const range *r) {
     free(got);
 }
 
+// Parts, one after the other, are the set as it is; all but the last are whole
+// batches.
+static void check_parts(const kind *k, const hk_bed *b, const range *r,
+                        int64_t n, int64_t batch) {
+    char *const whole = hk_run_text(cut_out(k, b, r), 1, -1);
+    char *const got = calloc(1, HK_RUN_TEXT);
+    hk_text t = {got, HK_RUN_TEXT};
+    bool any = false;
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t rows = 0, skipped;
+        hk_dataset *const d = hk_data_part(cut_out(k, b, r), n, i, batch);
+        hk_count_run(hk_dataset_retain(d), &rows, &skipped);
+        if (i + 1 < n && batch > 0)
+            assert_int_equal(rows % (uint64_t)batch, 0);
+        hk_iter *const it = hk_test_iter(d);
+        hk_text_add(&t, any && rows > 0 ? " " : "");
+        hk_text_next(&t, it, -1);
+        hk_iter_destroy(it);
+        any = any || rows > 0;
+    }
+    assert_string_equal(got, whole);
+    free(whole);
+    free(got);
+}
+
 static void check_range(const kind *k, const hk_bed *b, const range *r) {
     check_order(k, b, r);
     check_leases(k, b, r, 1, 5);
     check_leases(k, b, r, 4, 6);
     check_leases(k, b, r, 1000, HK_SEED_NONE);
+    check_parts(k, b, r, 3, 10);
+    check_parts(k, b, r, 5, 0);
 }
 
 // A range of records has the units that they are in, and no others.

@@ -1,6 +1,7 @@
 // test_data_lease.c - leases: what one worker was lent of an epoch.
 #include "data/data.h"
 #include "hk_data.h"
+#include "hk_files.h"
 
 // ---- data ------------------------------------------------------------------
 
@@ -91,6 +92,17 @@ static void test_units(void **state) {
     hk_check_run("a filter on numbers of the whole",
                  hki_data_lease(odd_rows(hk_range(20)), &r, HK_SEED_NONE), -1,
                  "1.5 2.5 3.5");
+    hk_check_run("a part of what a filter leaves",
+                 hk_data_part(odd_rows(hk_range(20)), 3, 1, 4), -1,
+                 "2.5 3.5 4.5 5.5");
+    hk_check_run("the last of a part",
+                 hk_data_part(hk_data_skip(hk_range(20), 7), 2, 1, 4), -1,
+                 "15 16 17 18 19");
+    hk_check_run("one of too many", hk_data_part(hk_range(2), 5, 0, 0), -1, "");
+    hk_check_refused(hk_data_part(hk_range(2), 2, 2, 0), HK_E_INVALID_ARG,
+                     "part 2 of 2");
+    hk_check_refused(hk_data_part(hk_data_batch(hk_range(4), 2, 0), 2, 1, 0),
+                     HK_E_UNSUPPORTED, "cannot be divided");
     hk_check_run(
         "an empty lease",
         hki_data_lease(hk_range(20), &(hki_lease){.begin = 20, .end = 20}, 1),

@@ -201,6 +201,12 @@ HK_API hk_dataset *hk_data_shard(hk_dataset *d, int64_t n, int64_t index);
 typedef struct hk_lender hk_lender; // opaque
 HK_API hk_dataset *hk_data_leased(hk_dataset *d, hk_lender *lender,
                                   int64_t seed, int64_t shuffle);
+// Part `index` of n of data that can be divided, as it lies: consecutive
+// elements in their order, and nothing else is read. batch: whole batches of so
+// many, the last one of the set apart; 0: any number. For evaluation and
+// prediction by several processes. HK_E_UNSUPPORTED as hk_data_leased.
+HK_API hk_dataset *hk_data_part(hk_dataset *d, int64_t n, int64_t index,
+                                int64_t batch);
 // 1: d can be divided so that every worker of this lender gets something.
 // NULL: no.
 HK_API int hk_lender_divides(const hk_lender *l, const hk_dataset *d);

@@ -205,6 +205,9 @@ typedef struct hki_node_ops {
     // The unit of the element of this number, which units has been asked for
     // before; behind the last element: that of the last one. With `units`.
     int64_t (*unit_of)(const hk_dataset *d, int64_t number);
+    // Their numbers are 0 to below this one; units has been asked for. NULL: as
+    // many as the dataset counts.
+    int64_t (*elements)(const hk_dataset *d);
     // HKI_DATA_PASSES that gives those elements of its input whose positions
     // are in [*begin, *end), which are its own on the way in. Optional.
     void (*window)(const hk_dataset *d, int64_t *begin, int64_t *end);

@@ -121,11 +121,15 @@ static void narrow(division *v) {
     v->units = w->begin < w->end ? last + 1 - w->first_unit : 0;
 }
 
-static division divide(const hk_dataset *d) {
+// within: those numbers and no others.
+static division divide(const hk_dataset *d, const hki_window *within) {
     division v = {.units = -1};
     v.source = find_source(d, &v.window);
     if (v.source == NULL)
         return v;
+    v.window.end = HKI_MIN(v.window.end, within->end);
+    v.window.begin =
+        HKI_MIN(HKI_MAX(v.window.begin, within->begin), v.window.end);
     v.units = v.source->ops->units != NULL
                   ? v.source->ops->units(v.source, &v.cuts)
                   : v.source->count;
@@ -133,16 +137,31 @@ static division divide(const hk_dataset *d) {
     return v;
 }
 
+static const hki_window all = {.end = INT64_MAX};
+
 int64_t hki_data_units(const hk_dataset *d) {
-    return divide(d).units;
+    return divide(d, &all).units;
+}
+
+int64_t hki_data_units_of(const hk_dataset *d, const hki_window *w) {
+    return divide(d, w).units;
 }
 
 uint64_t hki_data_cuts(const hk_dataset *d) {
-    return divide(d).cuts;
+    return divide(d, &all).cuts;
+}
+
+hki_window hki_data_numbers(const hk_dataset *d) {
+    const division v = divide(d, &all);
+    const int64_t n = v.source->ops->elements != NULL
+                          ? v.source->ops->elements(v.source)
+                          : v.source->count;
+    return (hki_window){.begin = HKI_MIN(v.window.begin, n),
+                        .end = HKI_MIN(v.window.end, n)};
 }
 
 void hki_node_lend(hki_node *n, hki_lent *l) {
-    const division v = divide(n->d);
+    const division v = divide(n->d, &l->window);
     for (; n->d != v.source; n = n->inputs[0])
         n->is_through = true;
     l->window = v.window;

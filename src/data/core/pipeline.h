@@ -245,9 +245,13 @@ typedef struct hki_lent {
     hki_window window;
 } hki_lent;
 
-// Tells the node whose units those of n are what it was lent; n's dataset has
-// units.
+// Tells the node whose units those of n are what it was lent, within the window
+// of l; n's dataset has units.
 void hki_node_lend(hki_node *n, hki_lent *l);
+// The numbers of the source that d has elements of; d has units.
+hki_window hki_data_numbers(const hk_dataset *d);
+// How many units have something of these.
+int64_t hki_data_units_of(const hk_dataset *d, const hki_window *w);
 hk_status hki_lent_pull(hki_node *n, hki_item *items, int64_t want,
                         int64_t *got);
 // Goes to the unit at hand.

@@ -320,3 +320,7 @@ int64_t hki_division_unit(const hki_files *f, int64_t number) {
     }
     return low;
 }
+
+int64_t hki_division_records(const hki_files *f) {
+    return f->division->first_number[f->n_paths];
+}

@@ -53,6 +53,7 @@ int64_t hki_division_units(const hki_files *f, const hki_cutter *how,
 hki_span hki_division_span(const hki_files *f, int64_t unit);
 // The unit of the record of this number in all files together, or the last one.
 int64_t hki_division_unit(const hki_files *f, int64_t number);
+int64_t hki_division_records(const hki_files *f);
 
 // folder: for indexes that cannot be kept beside their files; NULL: none.
 hk_status hki_division_create(const char *folder, hki_division **out);

@@ -345,6 +345,11 @@ static int64_t source_unit_of(const hk_dataset *d, int64_t number) {
     return hki_division_unit(&c->files, number);
 }
 
+static int64_t source_elements(const hk_dataset *d) {
+    const config *const c = d->config;
+    return hki_division_records(&c->files);
+}
+
 static hk_status source_seek(hki_node *n, int64_t unit, int64_t *first) {
     source *const s = n->state;
     const hki_span span = hki_division_span(&s->c->files, unit);
@@ -372,6 +377,7 @@ static const hki_node_ops ops = {
     .units = source_units,
     .seek = source_seek,
     .unit_of = source_unit_of,
+    .elements = source_elements,
     .save = source_save,
     .restore = source_restore,
 };

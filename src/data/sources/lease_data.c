@@ -1,18 +1,23 @@
-// lease_data.c - the examples of a lease, in the order of the epoch: the node
-// below that can be divided is told which of its units to give.
+// lease_data.c - the examples of a lease, in the order of the epoch, and a part
+// of a set as it lies: the node below that can be divided is told which of its
+// units to give.
 #include "data/core/pipeline.h"
 
 typedef struct config {
     hki_order order;
     int64_t begin, end;
     uint64_t epoch;
+    hki_window within; // numbers of elements
 } config;
 
 static hk_status rewind_units(hki_node *n) {
     const config *const c = n->d->config;
     hki_lent *const l = n->state;
-    *l = (hki_lent){
-        .order = &c->order, .epoch = c->epoch, .at = c->begin, .end = c->end};
+    *l = (hki_lent){.order = &c->order,
+                    .epoch = c->epoch,
+                    .at = c->begin,
+                    .end = c->end,
+                    .window = c->within};
     hki_node_lend(n->inputs[0], l);
     return HK_OK;
 }
@@ -69,7 +74,8 @@ static hk_status configure(const hk_dataset *d, const hki_lease *lease,
                         (long long)units, (long long)lease->epoch);
     *c = (config){.begin = lease->begin,
                   .end = lease->end,
-                  .epoch = (uint64_t)lease->epoch};
+                  .epoch = (uint64_t)lease->epoch,
+                  .within = {.end = INT64_MAX}};
     return hki_order_init(&c->order, units, lease->epoch, seed);
 }
 
@@ -91,6 +97,57 @@ hk_dataset *hki_data_lease(hk_dataset *d, const hki_lease *lease,
         .n_inputs = 1,
         .count = table ? c.end - c.begin : -1,
         .key = hki_key("lease", HKI_COUNT(key), key),
+        .flags = HKI_DATA_PASSES,
+    });
+}
+
+// ---- parts -----------------------------------------------------------------
+
+// total * index / n without the product.
+static int64_t part_begin(int64_t total, int64_t n, int64_t index) {
+    return total / n * index + (int64_t)((__int128)(total % n) * index / n);
+}
+
+static hk_status configure_part(const hk_dataset *d, int64_t n, int64_t index,
+                                int64_t batch, config *c) {
+    if (n < 1 || index < 0 || index >= n || batch < 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "part: part %lld of %lld, batches of %lld",
+                        (long long)index, (long long)n, (long long)batch);
+    if (hki_data_units(d) < 0)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "part: this dataset cannot be divided: it has to be "
+                        "arrays, or files with an index");
+    const hki_window w = hki_data_numbers(d);
+    const int64_t each = HKI_MAX(batch, 1);
+    const int64_t batches =
+        (w.end - w.begin) / each + ((w.end - w.begin) % each > 0);
+    *c = (config){
+        .within = {.begin = w.begin + part_begin(batches, n, index) * each}};
+    c->within.end = index + 1 == n
+                        ? w.end
+                        : w.begin + part_begin(batches, n, index + 1) * each;
+    c->end = hki_data_units_of(d, &c->within);
+    return hki_order_init(&c->order, c->end, 0, HK_SEED_NONE);
+}
+
+hk_dataset *hk_data_part(hk_dataset *d, int64_t n, int64_t index,
+                         int64_t batch) {
+    config c;
+    hk_status s = hk_dataset_status(d);
+    if (s == HK_OK)
+        s = configure_part(d, n, index, batch, &c);
+    if (s != HK_OK)
+        return hki_dataset_fail(&d, 1, s);
+    const int64_t key[] = {n, index, batch};
+    return hki_dataset_make(&(hki_dataset_desc){
+        .ops = &ops,
+        .config = &c,
+        .config_size = sizeof c,
+        .inputs = &d,
+        .n_inputs = 1,
+        .count = d->count < 0 ? -1 : c.within.end - c.within.begin,
+        .key = hki_key("part", HKI_COUNT(key), key),
         .flags = HKI_DATA_PASSES,
     });
 }
