@@ -94,11 +94,17 @@ static void test_units(void **state) {
                  "1.5 2.5 3.5");
     hk_check_run("a part of what a filter leaves",
                  hk_data_part(odd_rows(hk_range(20)), 3, 1, 4), -1,
-                 "2.5 3.5 4.5 5.5");
+                 "4.5 5.5 6.5 7.5");
     hk_check_run("the last of a part",
                  hk_data_part(hk_data_skip(hk_range(20), 7), 2, 1, 4), -1,
                  "15 16 17 18 19");
-    hk_check_run("one of too many", hk_data_part(hk_range(2), 5, 0, 0), -1, "");
+    hk_check_run("one of too many", hk_data_part(hk_range(2), 5, 0, 0), -1,
+                 "0");
+    hk_check_run("the last of too many", hk_data_part(hk_range(2), 5, 4, 0), -1,
+                 "");
+    hk_check_run("a large batch",
+                 hk_data_part(hk_data_skip(hk_range(9), 7), 2, 0, INT64_MAX),
+                 -1, "7 8");
     hk_check_refused(hk_data_part(hk_range(2), 2, 2, 0), HK_E_INVALID_ARG,
                      "part 2 of 2");
     hk_check_refused(hk_data_part(hk_data_batch(hk_range(4), 2, 0), 2, 1, 0),

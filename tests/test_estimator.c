@@ -236,6 +236,104 @@ static void test_evaluation_means(void **state) {
     hk_context_destroy(ctx);
 }
 
+enum {
+    PARTS = 3,
+    PART_ROWS = 47
+};
+
+// The sums of one part.
+typedef struct part {
+    void *bytes;
+    size_t size;
+} part;
+
+static part evaluate_part(hk_estimator *e, int64_t index) {
+    hk_dataset *const d = hk_data_batch(
+        hk_data_part(bed_rows(4, PART_ROWS), PARTS, index, BED_BATCH),
+        BED_BATCH, 0);
+    const hk_source in = hk_source_dataset(d);
+    hk_eval_result *r;
+    part p = {0};
+    assert_ok(hk_estimator_evaluate(e, &in, NULL, &r));
+    assert_ok(hk_eval_result_save(r, NULL, 0, &p.size));
+    p.bytes = malloc(p.size);
+    assert_status(hk_eval_result_save(r, p.bytes, p.size - 1, &p.size),
+                  HK_E_OVERFLOW);
+    assert_ok(hk_eval_result_save(r, p.bytes, p.size, &p.size));
+    hk_eval_result_destroy(r);
+    hk_dataset_release(d);
+    return p;
+}
+
+static hk_status merge(hk_estimator *e, const part *p, size_t n,
+                       hk_eval_result **r) {
+    hk_dataset *const d = bed_pass(4, PART_ROWS, BED_BATCH);
+    const hk_source in = hk_source_dataset(d);
+    const void *bytes[PARTS];
+    size_t sizes[PARTS];
+    for (size_t i = 0; i < n; i++) {
+        bytes[i] = p[i].bytes;
+        sizes[i] = p[i].size;
+    }
+    const hk_status s = hk_estimator_merge(e, &in, NULL, bytes, sizes, n, r);
+    hk_dataset_release(d);
+    return s;
+}
+
+// Any byte that is wrong or missing is found.
+static void check_damage(hk_estimator *e, const part *p) {
+    hk_eval_result *r;
+    part bad = {.bytes = malloc(p->size), .size = p->size};
+    for (size_t i = 0; i < p->size; i++) {
+        memcpy(bad.bytes, p->bytes, p->size);
+        ((uint8_t *)bad.bytes)[i] ^= 1;
+        assert_status(merge(e, &bad, 1, &r), HK_E_DATA);
+        const part cut = {.bytes = p->bytes, .size = i};
+        assert_status(merge(e, &cut, 1, &r), HK_E_DATA);
+    }
+    free(bad.bytes);
+}
+
+// Three processes with a part each have what one has with all.
+static void test_evaluation_parts(void **state) {
+    (void)state;
+    hk_context *ctx = context();
+    hk_dataset *const d = bed_training(1);
+    hk_dataset *const test = bed_pass(4, PART_ROWS, BED_BATCH);
+    const char *const names[] = {"accuracy", "loss", "global_step"};
+    hk_eval_result *r;
+    part p[PARTS];
+    bed b;
+    bed_init(&b, ctx);
+    bed_open(&b);
+    bed_train(&b, d, 30, NULL);
+    for (int i = 0; i < PARTS; i++)
+        p[i] = evaluate_part(b.e, i);
+    assert_ok(merge(b.e, p, PARTS, &r));
+    assert_int_equal(r->examples, PART_ROWS);
+    assert_int_equal(r->batches, (PART_ROWS + BED_BATCH - 1) / BED_BATCH);
+    assert_int_equal(r->step, 30);
+    for (size_t i = 0; i < HKI_COUNT(names); i++) {
+        double value;
+        assert_ok(hk_eval_result_get(r, names[i], "local", &value));
+        assert_close(value, bed_metric(b.e, test, names[i], HK_WEIGHTS_DEFAULT),
+                     1e-12, 1e-12);
+    }
+    hk_eval_result_destroy(r);
+    check_damage(b.e, &p[0]);
+    bed_train(&b, d, 1, NULL);
+    free(p[1].bytes);
+    p[1] = evaluate_part(b.e, 1); // of other weights
+    assert_status(merge(b.e, p, PARTS, &r), HK_E_STATE);
+    assert_status(merge(b.e, p, 0, &r), HK_E_INVALID_ARG);
+    for (int i = 0; i < PARTS; i++)
+        free(p[i].bytes);
+    hk_dataset_release(test);
+    hk_dataset_release(d);
+    hk_estimator_destroy(b.e);
+    hk_context_destroy(ctx);
+}
+
 // ---- going on ---------------------------------------------------------------
 
 // 50 + 50 equal 100: in memory, and through a checkpoint into another object.
@@ -801,6 +899,7 @@ int main(void) {
         cmocka_unit_test(test_builds),
         cmocka_unit_test(test_is_the_plain_loop),
         cmocka_unit_test(test_evaluation_means),
+        cmocka_unit_test(test_evaluation_parts),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_passes),
         cmocka_unit_test(test_custom_step),

@@ -2,6 +2,19 @@
 #include <string.h>
 #include "experiment/experiment.h"
 #include "run/show.h"
+#include "run/part_sums.h"
+
+// The scores of this process, or of those whose sums --merge names.
+static int score(const cli_args *a, job *j, data_user *set,
+                 const hk_evaluate_options *o, hk_eval_result **r) {
+    const hk_source held = data_source(set);
+    const char *sums = cli_string(a, "sums", NULL);
+    const char *parts = cli_string(a, "merge", NULL);
+    if (parts)
+        return sums_merge(parts, j->e, &held, o, r);
+    const int failed = cli_status(hk_estimator_evaluate(j->e, &held, o, r));
+    return failed || !sums ? failed : sums_write(sums, set, *r);
+}
 
 static int run(const cli_args *a) {
     job *j;
@@ -11,6 +24,8 @@ static int run(const cli_args *a) {
     data_user set = {.x = j->x,
                      .set = cli_has(a, "test") ? "test" : "eval",
                      .override = data_given(a, &failed)};
+    if (!failed)
+        failed = data_part_given(a, &set);
     if (failed)
         return failed;
     if (!set.override && !data_has(j->x, set.set))
@@ -19,7 +34,6 @@ static int run(const cli_args *a) {
                             ? "there is no data.test"
                             : "data.holdout is 0, no rows were kept");
     device_tell(&j->s.config);
-    const hk_source held = data_source(&set);
     hk_evaluate_options o;
     hk_evaluate_options_init(&o, sizeof o);
     o.steps = cli_int(a, "steps", 0);
@@ -27,10 +41,9 @@ static int run(const cli_args *a) {
     o.checkpoint_path = cli_string(a, "checkpoint", NULL);
     o.no_summary = !cli_has(a, "name");
     hk_eval_result *r = NULL;
-    hk_status s = chosen_weights(a, &o.weights);
-    if (s == HK_OK)
-        s = hk_estimator_evaluate(j->e, &held, &o, &r);
-    int code = cli_status(s);
+    int code = cli_status(chosen_weights(a, &o.weights));
+    if (!code)
+        code = score(a, j, &set, &o, &r);
     if (!code && cli_has(a, "json")) {
         printf("{");
         result_json(stdout, r);
@@ -55,6 +68,11 @@ static const cli_option options[] = {
     CLI_OPTION("steps", 0, CLI_INT, "N", "batches; default: all"),
     CLI_OPTION("name", 0, CLI_STRING, "NAME",
                "also writes the result to eval_NAME for TensorBoard"),
+    PART_OPTION,
+    CLI_OPTION("sums", 0, CLI_FILE, "FILE",
+               "writes there what the scores are made of, for --merge"),
+    CLI_OPTION("merge", 0, CLI_FILE, "FILES",
+               "a pattern: the scores of all parts, from their sums"),
     {0}};
 
 const cli_command cmd_evaluate = {
@@ -65,10 +83,14 @@ const cli_command cmd_evaluate = {
     .about = "Runs the newest checkpoint of the model_dir over the evaluation "
              "data and prints its metrics. EXPERIMENT may be the folder of a "
              "run. With --weights all, center, average "
-             "and workers are scored side by side in one pass.",
+             "and workers are scored side by side in one pass. Of large data "
+             "several processes score a part each (--part, --sums); --merge "
+             "puts their sums together, with the result that one process has.",
     .examples = "hooke evaluate digits --weights all\n"
                 "hooke evaluate runs/digits\n"
-                "hooke evaluate my.yaml --data other.csv --json",
+                "hooke evaluate my.yaml --data other.csv --json\n"
+                "hooke evaluate runs/my --part 2/4 --sums part2.sums\n"
+                "hooke evaluate runs/my --merge 'part*.sums'",
     .options = options,
     .computes = true,
     .run = run};

@@ -28,6 +28,7 @@ typedef struct writer {
     size_t order[MOST_VALUES]; // of the values that are shown
     size_t n;
     bool started;
+    bool goes_on; // another part comes before: its lines have the header
 } writer;
 
 // ---- values ----------------------------------------------------------------
@@ -329,7 +330,7 @@ static int write_all(writer *w, hk_predictor *p) {
             break;
         if (!w->started)
             put_in_order(w, e);
-        if (w->form == CSV_LINES && !w->started)
+        if (w->form == CSV_LINES && !w->started && !w->goes_on)
             header(w, e);
         w->started = true;
         put_row(w, e);
@@ -360,6 +361,8 @@ static int run(const cli_args *a) {
         .x = j->x, .set = "predict", .override = data_given(a, &failed)};
     const char *keep = cli_string(a, "keep", NULL);
     raw_rows rows = {0};
+    if (!failed)
+        failed = data_part_given(a, &set);
     if (!failed && keep)
         failed = raw_rows_open(&rows, &set, keep);
     if (failed)
@@ -379,6 +382,7 @@ static int run(const cli_args *a) {
                 .t = table_of(j->x),
                 .form = form_of(cli_string(a, "format", "csv")),
                 .kept = keep ? &rows : NULL,
+                .goes_on = set.part > 0,
                 .all = cli_has(a, "all")};
     if (!failed && path && !(w.f = fopen(path, "wb")))
         failed = cli_fail("%s: %s", path, strerror(errno));
@@ -407,6 +411,7 @@ static const cli_option options[] = {
                "columns of a csv file that stand before the predictions, with "
                "commas, or all"),
     CLI_SWITCH("all", 0, "logits, too"),
+    PART_OPTION,
     CHECKPOINT_OPTION,
     {0}};
 
@@ -418,9 +423,13 @@ const cli_command cmd_predict = {
     .about = "Runs the newest checkpoint of the model_dir over data and writes "
              "its predictions as CSV, as one JSON object a line or as a NumPy "
              "array. EXPERIMENT may be the folder of a run. With "
-             "--weights all every set of weights predicts side by side.",
+             "--weights all every set of weights predicts side by side. With "
+             "--part several processes share the data; only the first one "
+             "writes the line of names, so that their files one after the "
+             "other are what one process writes.",
     .examples = "hooke predict my.yaml --data new.csv -o answers.csv\n"
-                "hooke predict runs/my --data - --keep area < new.csv",
+                "hooke predict runs/my --data - --keep area < new.csv\n"
+                "hooke predict runs/my --data all.csv --part 2/4 -o part2.csv",
     .options = options,
     .computes = true,
     .run = run};

@@ -23,6 +23,8 @@ bool data_drops_unlabelled(const data_user *u);
 bool data_picks(const data_user *u);
 // The examples that `skip` and `count` leave; d is taken.
 hk_dataset *data_cut(const data_user *u, hk_dataset *d);
+// The part of a process among several; d is taken.
+hk_dataset *data_take_part(const data_user *u, hk_dataset *d);
 // How the rows of one set of files are shared out.
 split_plan data_split_plan(const experiment *x);
 

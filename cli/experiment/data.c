@@ -565,6 +565,28 @@ static int64_t batch_size(const data_user *u, bool train) {
     return tree_int(data_get(u, "batch"), usual);
 }
 
+// Whole batches, so that parts have those that one process has.
+hk_dataset *data_take_part(const data_user *u, hk_dataset *d) {
+    if (!u->parts)
+        return d;
+    return hk_data_part(d, u->parts, u->part, batch_size(u, false));
+}
+
+int data_part_given(const cli_args *a, data_user *u) {
+    const char *text = cli_string(a, "part", NULL);
+    long long k, n;
+    int end = 0;
+    if (!text)
+        return 0;
+    if (sscanf(text, "%lld/%lld%n", &k, &n, &end) != 2 || text[end] || k < 1 ||
+        n < k)
+        return cli_usage_error(cli_command_of(a),
+                               "--part: '%s' is not K/N, as in 1/4", text);
+    u->part = k - 1;
+    u->parts = n;
+    return 0;
+}
+
 // Workers have different orders and different random changes.
 static uint64_t seed_of(const data_user *u, const hk_input_call *call) {
     uint64_t who = call->worker;
@@ -577,7 +599,7 @@ hk_status data_input(void *user, const hk_input_call *call, hk_dataset **out) {
     const data_user *u = user;
     const bool train = call->mode == HK_TRAIN;
     const uint64_t seed = train ? seed_of(u, call) : call->seed;
-    hk_dataset *d = examples(u);
+    hk_dataset *d = data_take_part(u, examples(u));
     const int64_t shuffle =
         tree_int(data_get(u, "shuffle"), train ? SHUFFLE : 0);
     if (is_leased(u, d, call)) { // in an order of its own in every epoch

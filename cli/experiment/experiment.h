@@ -104,7 +104,11 @@ typedef struct data_user {
     bool repeat;   // training without a number of epochs: again and again
     bool whole;    // every row, whichever set it is in
     bool stranger; // a worker that does not know its number: an own order
+    int64_t part;  // counted from 0
+    int64_t parts; // that several processes evaluate or predict; 0: all of it
 } data_user;
+// What --part says, into u; 0, or after a message.
+int data_part_given(const cli_args *a, data_user *u);
 // What --data says; "-" is standard input, copied to a file without a name, so
 // that it can be read again. NULL: nothing, or after a message (*failed).
 const char *data_given(const cli_args *a, int *failed);
@@ -178,6 +182,10 @@ void job_estimator_options(job *j, hk_estimator_options *out);
 #define WEIGHTS_OPTION                                                         \
     CLI_CHOICES("weights", 'w', "center|ema|local|all",                        \
                 "which weights; default center when elastic")
+#define PART_OPTION                                                            \
+    CLI_OPTION("part", 0, CLI_STRING, "K/N",                                   \
+               "part K of N of the data, one after the other, for a process "  \
+               "among several")
 #define CHECKPOINT_OPTION                                                      \
     CLI_OPTION("checkpoint", 0, CLI_FILE, "PATH",                              \
                "this checkpoint instead of the newest")

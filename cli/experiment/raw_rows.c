@@ -67,11 +67,7 @@ static hk_dataset *read_text(const data_user *u, char **files, size_t n_files,
     hk_dataset *data = hk_data_csv((const char *const *)files, n_files, &o);
     free(list);
     free(select);
-    const int64_t skip = tree_int(data_get(u, "skip"), 0);
-    const int64_t count = tree_int(data_get(u, "count"), -1);
-    if (skip > 0)
-        data = hk_data_skip(data, skip);
-    return count >= 0 ? hk_data_take(data, count) : data;
+    return data_take_part(u, data_cut(u, data));
 }
 
 // Rows that the model does not see would stand beside others' predictions.

@@ -233,6 +233,19 @@ HK_API void hk_eval_result_destroy(hk_eval_result *r); // NULL is allowed
 HK_API hk_status hk_eval_result_get(const hk_eval_result *r, const char *name,
                                     const char *weights, double *value);
 
+// Several processes may each evaluate a part of the data (hk_data_part). What
+// one has summed up as bytes: call with NULL for the size.
+HK_API hk_status hk_eval_result_save(const hk_eval_result *r, void *buf,
+                                     size_t capacity, size_t *size);
+// The result of n parts together, as of all data at once: metrics are those of
+// the added sums. opt: steps, weights and hooks do not matter. HK_E_STATE:
+// parts of different weights; that all are there is for the caller to see.
+HK_API hk_status hk_estimator_merge(hk_estimator *e, const hk_source *input,
+                                    const hk_evaluate_options *opt,
+                                    const void *const *parts,
+                                    const size_t *sizes, size_t n,
+                                    hk_eval_result **out);
+
 // ---- predict ----------------------------------------------------------------
 
 typedef struct hk_predict_options {

@@ -103,9 +103,11 @@ hk_dataset *hki_data_lease(hk_dataset *d, const hki_lease *lease,
 
 // ---- parts -----------------------------------------------------------------
 
-// total * index / n without the product.
+// total * index / n, rounded up, so that the first part has something where any
+// has; without the product.
 static int64_t part_begin(int64_t total, int64_t n, int64_t index) {
-    return total / n * index + (int64_t)((__int128)(total % n) * index / n);
+    const __int128 rest = (__int128)(total % n) * index;
+    return total / n * index + (int64_t)((rest + n - 1) / n);
 }
 
 static hk_status configure_part(const hk_dataset *d, int64_t n, int64_t index,
@@ -119,14 +121,13 @@ static hk_status configure_part(const hk_dataset *d, int64_t n, int64_t index,
                         "part: this dataset cannot be divided: it has to be "
                         "arrays, or files with an index");
     const hki_window w = hki_data_numbers(d);
-    const int64_t each = HKI_MAX(batch, 1);
-    const int64_t batches =
-        (w.end - w.begin) / each + ((w.end - w.begin) % each > 0);
-    *c = (config){
-        .within = {.begin = w.begin + part_begin(batches, n, index) * each}};
-    c->within.end = index + 1 == n
-                        ? w.end
-                        : w.begin + part_begin(batches, n, index + 1) * each;
+    const int64_t total = w.end - w.begin;
+    const int64_t each = HKI_MAX(HKI_MIN(batch, total), 1);
+    const int64_t batches = total / each + (total % each > 0);
+    const int64_t begin = part_begin(batches, n, index) * each;
+    const int64_t end = part_begin(batches, n, index + 1) * each;
+    *c = (config){.within = {.begin = HKI_MIN(w.begin + begin, w.end),
+                             .end = HKI_MIN(w.begin + end, w.end)}};
     c->end = hki_data_units_of(d, &c->within);
     return hki_order_init(&c->order, c->end, 0, HK_SEED_NONE);
 }

@@ -1,7 +1,6 @@
 // evaluate.c - metrics over a pass of the data, for one set of weights or
 // several side by side.
-#include "estimator/eval/evaluation.h"
-#include "estimator/eval/pass.h"
+#include "estimator/eval/sums.h"
 #include "estimator/saved/snapshot.h"
 
 HKI_OPTIONS(hk_evaluate_options, reserved)
@@ -13,6 +12,8 @@ typedef struct store {
     hk_eval_result r; // first: what the caller has
     hki_arena arena;
     HKI_LIST(hk_eval_item) items;
+    uint8_t *sums; // hk_eval_result_save's
+    size_t sums_size;
 } store;
 
 void hk_eval_result_destroy(hk_eval_result *r) {
@@ -21,7 +22,24 @@ void hk_eval_result_destroy(hk_eval_result *r) {
         return;
     hki_arena_deinit(&k->arena);
     hki_free(k->items.data);
+    hki_free(k->sums);
     hki_free(k);
+}
+
+hk_status hk_eval_result_save(const hk_eval_result *r, void *buf,
+                              size_t capacity, size_t *size) {
+    const store *const k = (const store *)r;
+    if (r == NULL || size == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "evaluation result: NULL argument");
+    *size = k->sums_size;
+    if (buf == NULL)
+        return HK_OK;
+    if (capacity < k->sums_size)
+        return hki_fail(HK_E_OVERFLOW,
+                        "evaluation result: %zu bytes given, %zu needed",
+                        capacity, k->sums_size);
+    memcpy(buf, k->sums, k->sums_size);
+    return HK_OK;
 }
 
 hk_status hk_eval_result_get(const hk_eval_result *r, const char *name,
@@ -47,22 +65,7 @@ hk_status hk_eval_result_get(const hk_eval_result *r, const char *name,
 
 // ---- one evaluation ---------------------------------------------------------
 
-// Metrics of one set of weights.
-typedef struct score {
-    hk_metric **metrics; // in the order of the spec
-    double loss_sum;
-} score;
-
-typedef struct hki_evaluation evaluation;
-struct hki_evaluation {
-    hk_estimator *e;
-    hk_evaluate_options o;
-    const char *name; // "" for the plain one
-    hki_pass pass;
-    score *scores; // one per set
-    int64_t batches;
-    atomic_bool is_cancelled;
-};
+typedef hki_evaluation evaluation;
 
 static void end_run(evaluation *v) {
     const hki_pass *const p = &v->pass;
@@ -78,21 +81,6 @@ static void end_run(evaluation *v) {
     // Sessions must not keep pointing at values that go.
     (void)hki_bench_bind(p->bench, NULL);
     hki_pass_end(&v->pass);
-}
-
-static hk_status create_scores(evaluation *v) {
-    HKI_TRY(hki_zalloc_array(v->pass.weights.sets.n, sizeof *v->scores,
-                             &v->scores));
-    for (size_t i = 0; i < v->pass.weights.sets.n; i++) {
-        score *const s = &v->scores[i];
-        HKI_TRY(hki_zalloc_array(v->pass.spec->metrics.n, sizeof *s->metrics,
-                                 &s->metrics));
-        for (size_t k = 0; k < v->pass.spec->metrics.n; k++)
-            HKI_TRY(hk_metric_create(v->pass.spec->metrics.data[k].kind,
-                                     &v->pass.spec->metrics.data[k].opt,
-                                     &s->metrics[k]));
-    }
-    return HK_OK;
 }
 
 static hk_status metric_tensor(hk_session *s, const hki_spec_metric *m,
@@ -131,7 +119,7 @@ static hk_status begin(evaluation *v, hk_session *s) {
                                  .worker = v->o.worker,
                                  .checkpoint = v->o.checkpoint_path};
     HKI_TRY(hki_pass_weights(&v->pass, s, ask, v->o.hooks, v->o.n_hooks));
-    HKI_TRY(create_scores(v));
+    HKI_TRY(hki_scores_create(v));
     return hki_pass_begin(&v->pass, s);
 }
 
@@ -217,7 +205,7 @@ static hk_status collect(const evaluation *v, store *k) {
     }
     r->items = k->items.data;
     r->item_count = k->items.n;
-    return HK_OK;
+    return hki_sums_save(v, &k->sums, &k->sums_size);
 }
 
 // ---- telling ----------------------------------------------------------------
@@ -400,4 +388,30 @@ hk_status hk_estimator_evaluate(hk_estimator *e, const hk_source *input,
     hki_keep_error(text);
     hki_evaluation_destroy(v);
     return s == HK_OK ? HK_OK : hki_fail(s, "%s", text);
+}
+
+static hk_status add_parts(evaluation *v, const void *const *parts,
+                           const size_t *sizes, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        HKI_TRY(hki_sums_add(v, parts[i], sizes[i], i + 1));
+    return HK_OK;
+}
+
+hk_status hk_estimator_merge(hk_estimator *e, const hk_source *input,
+                             const hk_evaluate_options *opt,
+                             const void *const *parts, const size_t *sizes,
+                             size_t n, hk_eval_result **out) {
+    evaluation *v;
+    if (e == NULL || parts == NULL || sizes == NULL || n == 0 || out == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "merge: a NULL argument, or no evaluations");
+    const hki_engine_share share = {.exact = e->config.c.threads};
+    HKI_TRY(hki_evaluation_create(e, input, opt, &e->eval, share, &v));
+    hk_status s = add_parts(v, parts, sizes, n);
+    if (s == HK_OK)
+        s = hki_evaluation_tell(v, out);
+    char text[HKI_ERROR_TEXT];
+    hki_keep_error(text);
+    hki_evaluation_destroy(v);
+    return s == HK_OK ? HK_OK : hki_fail(s, "merge: %s", text);
 }
