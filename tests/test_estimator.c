@@ -237,7 +237,7 @@ static void test_evaluation_means(void **state) {
 }
 
 enum {
-    PARTS = 3,
+    PARTS = 7, // of which the last have nothing
     PART_ROWS = 47
 };
 
@@ -252,9 +252,14 @@ static part evaluate_part(hk_estimator *e, int64_t index) {
         hk_data_part(bed_rows(4, PART_ROWS), PARTS, index, BED_BATCH),
         BED_BATCH, 0);
     const hk_source in = hk_source_dataset(d);
+    hk_evaluate_options o;
     hk_eval_result *r;
     part p = {0};
-    assert_ok(hk_estimator_evaluate(e, &in, NULL, &r));
+    hk_evaluate_options_init(&o, sizeof o);
+    if (index == PARTS - 1)
+        assert_status(hk_estimator_evaluate(e, &in, &o, &r), HK_E_INVALID_ARG);
+    o.may_be_empty = 1;
+    assert_ok(hk_estimator_evaluate(e, &in, &o, &r));
     assert_ok(hk_eval_result_save(r, NULL, 0, &p.size));
     p.bytes = malloc(p.size);
     assert_status(hk_eval_result_save(r, p.bytes, p.size - 1, &p.size),
@@ -294,7 +299,7 @@ static void check_damage(hk_estimator *e, const part *p) {
     free(bad.bytes);
 }
 
-// Three processes with a part each have what one has with all.
+// Processes with a part each have what one has with all.
 static void test_evaluation_parts(void **state) {
     (void)state;
     hk_context *ctx = context();
@@ -326,6 +331,7 @@ static void test_evaluation_parts(void **state) {
     p[1] = evaluate_part(b.e, 1); // of other weights
     assert_status(merge(b.e, p, PARTS, &r), HK_E_STATE);
     assert_status(merge(b.e, p, 0, &r), HK_E_INVALID_ARG);
+    assert_status(merge(b.e, &p[PARTS - 1], 1, &r), HK_E_INVALID_ARG);
     for (int i = 0; i < PARTS; i++)
         free(p[i].bytes);
     hk_dataset_release(test);

@@ -40,6 +40,7 @@ static int run(const cli_args *a) {
     o.name = cli_string(a, "name", NULL);
     o.checkpoint_path = cli_string(a, "checkpoint", NULL);
     o.no_summary = !cli_has(a, "name");
+    o.may_be_empty = set.parts > 0;
     hk_eval_result *r = NULL;
     int code = cli_status(chosen_weights(a, &o.weights));
     if (!code)
@@ -48,6 +49,8 @@ static int run(const cli_args *a) {
         printf("{");
         result_json(stdout, r);
         printf("}\n");
+    } else if (!code && !r->batches) {
+        cli_note("this part of the data has nothing");
     } else if (!code) {
         result_table(r);
     }

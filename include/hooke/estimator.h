@@ -197,8 +197,8 @@ typedef struct hk_evaluate_options {
     uint32_t worker; // of HK_WEIGHTS_LOCAL
     hk_hook *const *hooks;
     size_t n_hooks;
-    uint32_t no_summary; // 1: writes no event file
-    uint32_t reserved;
+    uint32_t no_summary;   // 1: writes no event file
+    uint32_t may_be_empty; // 1: a part of the data that has nothing is no error
 } hk_evaluate_options;
 
 HK_API void hk_evaluate_options_init(hk_evaluate_options *opt,

@@ -3,7 +3,7 @@
 #include "estimator/eval/sums.h"
 #include "estimator/saved/snapshot.h"
 
-HKI_OPTIONS(hk_evaluate_options, reserved)
+HKI_OPTIONS(hk_evaluate_options, may_be_empty)
 
 // ---- results ----------------------------------------------------------------
 
@@ -123,6 +123,11 @@ static hk_status begin(evaluation *v, hk_session *s) {
     return hki_pass_begin(&v->pass, s);
 }
 
+static hk_status nothing_there(void) {
+    return hki_fail(HK_E_INVALID_ARG,
+                    "evaluate: the data is empty; there is nothing to measure");
+}
+
 static hk_status run_batches(evaluation *v) {
     hk_estimator *const e = v->e;
     hki_pass *const p = &v->pass;
@@ -144,9 +149,7 @@ static hk_status run_batches(evaluation *v) {
         HKI_TRY(hki_pass_run(p, s, el, batch));
     }
     if (v->batches == 0)
-        return hki_fail(HK_E_INVALID_ARG,
-                        "evaluate: the data is empty; there is nothing to "
-                        "measure");
+        return v->o.may_be_empty ? HK_OK : nothing_there();
     return hki_hooks_call(&p->hooks, HKI_HOOK_END, &p->run);
 }
 
@@ -268,7 +271,8 @@ static hk_status rate_checkpoint(const evaluation *v, const hk_eval_result *r) {
     hk_estimator *const e = v->e;
     const hk_run_config *const c = &e->config.c;
     double value = 0;
-    if (c->keep_best == 0 || e->saver == NULL || v->name[0] != '\0')
+    if (c->keep_best == 0 || e->saver == NULL || v->name[0] != '\0' ||
+        v->batches == 0)
         return HK_OK;
     HKI_TRY(hk_eval_result_get(r, c->best_metric, NULL, &value));
     if (e->saved_step != r->step && r->checkpoint == NULL &&
@@ -394,7 +398,7 @@ static hk_status add_parts(evaluation *v, const void *const *parts,
                            const size_t *sizes, size_t n) {
     for (size_t i = 0; i < n; i++)
         HKI_TRY(hki_sums_add(v, parts[i], sizes[i], i + 1));
-    return HK_OK;
+    return v->batches > 0 ? HK_OK : nothing_there();
 }
 
 hk_status hk_estimator_merge(hk_estimator *e, const hk_source *input,

@@ -72,9 +72,9 @@ static hk_status read_head(hki_reader *r, size_t number, head *h) {
                 .examples = (int64_t)hki_read_u64(r),
                 .sets = hki_read_u32(r),
                 .metrics = hki_read_u32(r)};
-    if (!r->ok || !known || h->step < 0 || h->batches < 1 || h->examples < 0 ||
+    if (!r->ok || !known || h->step < 0 || h->batches < 0 || h->examples < 0 ||
         h->batches > INT64_MAX / 2 || h->examples > INT64_MAX / 2 ||
-        h->sets < 1 || h->sets > MOST_SETS)
+        (h->sets > 0) != (h->batches > 0) || h->sets > MOST_SETS)
         return hki_fail(HK_E_DATA, "part %zu: not the sums of an evaluation",
                         number);
     return HK_OK;
@@ -153,6 +153,8 @@ hk_status hki_sums_add(hki_evaluation *v, const void *bytes, size_t size,
     const bool first = v->scores == NULL;
     HKI_TRY(hki_reader_init(&r, bytes, size, "evaluation"));
     HKI_TRY(read_head(&r, number, &h));
+    if (h.batches == 0) // a part that had nothing
+        return HK_OK;
     if (first && h.metrics == v->pass.spec->metrics.n)
         HKI_TRY(take_weights(v, &h));
     if (h.metrics != v->pass.spec->metrics.n ||
