@@ -7,31 +7,33 @@
 // are found again by looking at all entries. No sum depends on who was quicker.
 #include "backend/cuda/row_sums.h"
 
-#define FEW_ENTRIES 4096 // that are compared with each other
-#define SHORT_LIST 16    // entries of an index that one thread puts in order
+#define FEW_ENTRIES 3072         // that are compared with each other
+#define SHORT_LIST 16            // entries that one thread puts in order
 #define LINES (HKI_THREADS / 32) // warps that share the entries of an index
-#define CHUNK 1024               // entries that are numbered by one block
 #define NOBODY 0xffffffffu
+
+// What is found out about an index. Who comes first changes `last` alone.
+typedef struct slot {
+    unsigned long long index; // plus 1; 0: free
+    uint32_t first;           // n - its first entry
+    uint32_t last;            // the entry that came last, plus 1
+    uint32_t uses;            // its entries
+} slot;
 
 // What is needed beside entries and sums. Entries with the same key have the
 // same index.
 typedef struct tables {
+    int64_t n;          // entries
     uint32_t *key;      // per entry, NOBODY: absent
     float *share;       // per entry; NULL: 1
-    uint64_t *index;    // of a slot, plus 1; 0: free
-    uint32_t *first;    // of a slot: n - its first entry
-    uint32_t *last;     // of a slot: the entry that came last, plus 1
-    uint32_t *uses;     // of a slot: its entries
-    uint32_t *cursor;   // positions given away, long lists, sums
-    uint32_t *before;   // per entry: the one that came before it, plus 1
-    uint32_t *position; // entries of short lists, in order
-    uint32_t *begin;    // per sum: in position
-    uint32_t *length;   // per sum: in position; 0: it is a long list
-    uint32_t *lists;    // long lists: their sums
-    uint32_t *totals;   // per chunk: first entries
-    int64_t *row;       // per sum: its index
+    slot *slots;        // by hash; keys are positions here
     uint64_t mask;      // slots - 1
-    int64_t n;          // entries
+    uint32_t *counters; // long lists, sums
+    uint32_t *next;     // per entry of a list: another one
+    uint32_t *totals;   // per block: first entries
+    uint32_t *begin;    // per sum: its first entry; its slot where it is long
+    uint32_t *length;   // per sum: its entries; 0: a long list
+    uint32_t *lists;    // long lists: their sums
 } tables;
 
 HKI_ON_CARD const float *row_of(const hki_row_sums *s, int64_t p) {
@@ -135,13 +137,15 @@ HKI_ON_CARD int64_t firsts_before(const tables *t, int64_t p) {
 
 // A block per entry; the first ones of an index have work.
 HKI_KERNEL void sum_few(hki_row_sums s, tables t) {
+    __shared__ int64_t at;
     const int64_t p = blockIdx.x;
     const bool first = t.key[p] == (uint32_t)p, end = p == t.n - 1;
     if (!first && !end)
         return;
     const int64_t index = hki_row_index(&s, p);
-    const bool writes = threadIdx.x < 32 * COLUMNS;
-    const int64_t at = s.by_index ? index : writes ? firsts_before(&t, p) : 0;
+    if (threadIdx.x < 32)
+        at = s.by_index ? index : firsts_before(&t, p);
+    __syncthreads();
     if (threadIdx.x == 0 && !s.by_index) {
         if (first)
             s.indices[at] = index;
@@ -155,17 +159,16 @@ HKI_KERNEL void sum_few(hki_row_sums s, tables t) {
 // ---- many entries -----------------------------------------------------------
 
 // The slot of an index, which is taken if nobody has.
-HKI_ON_CARD uint32_t slot_of(const tables *t, int64_t index) {
+HKI_ON_CARD uint32_t find_slot(const tables *t, int64_t index) {
     const unsigned long long mine = (unsigned long long)index + 1;
     const uint64_t h = (uint64_t)index * 0x9E3779B97F4A7C15ULL;
     for (uint64_t i = h >> 32;; i++) {
-        const uint64_t slot = i & t->mask;
-        unsigned long long *const at = (unsigned long long *)&t->index[slot];
+        unsigned long long *const at = &t->slots[i & t->mask].index;
         unsigned long long has = *(volatile unsigned long long *)at;
         if (has == 0)
             has = atomicCAS(at, 0ULL, mine);
         if (has == 0 || has == mine)
-            return (uint32_t)slot;
+            return (uint32_t)(i & t->mask);
     }
 }
 
@@ -179,68 +182,64 @@ HKI_KERNEL void enter(hki_row_sums s, tables t, hki_blame *blame,
     hki_row_check(&s, p, blame, call);
     if (t.share != NULL)
         t.share[p] = hki_row_share(&s, p);
-    t.key[p] = index < 0 ? NOBODY : slot_of(&t, index);
+    const uint32_t key = index < 0 ? NOBODY : find_slot(&t, index);
+    t.key[p] = key;
     if (index < 0)
         return;
-    const uint32_t slot = t.key[p];
-    atomicMax(&t.first[slot], (uint32_t)(t.n - p));
-    t.before[p] = atomicExch(&t.last[slot], (uint32_t)p + 1);
-    atomicAdd(&t.uses[slot], 1u);
+    atomicMax(&t.slots[key].first, (uint32_t)(t.n - p));
+    t.next[p] = atomicExch(&t.slots[key].last, (uint32_t)p + 1) - 1;
+    atomicAdd(&t.slots[key].uses, 1u);
 }
 
 HKI_ON_CARD bool is_first(const tables *t, int64_t p) {
     return p < t->n && t->key[p] != NOBODY &&
-           t->first[t->key[p]] == (uint32_t)(t->n - p);
+           t->slots[t->key[p]].first == (uint32_t)(t->n - p);
 }
 
-// totals[chunk] = first entries in it
+// totals[block] = first entries of its threads
 HKI_KERNEL void count_firsts(tables t) {
     const int n = hki_block_sum((int)is_first(&t, hki_self()));
     if (threadIdx.x == 0)
         t.totals[blockIdx.x] = (uint32_t)n;
 }
 
-// The entries of a short list in order, from `at` on.
-HKI_ON_CARD void put_in_order(const tables *t, uint32_t slot, uint32_t length,
-                              uint32_t *at) {
-    uint32_t p[SHORT_LIST];
-    uint32_t from = t->last[slot];
-    for (uint32_t n = 0; n < length; n++) {
+// Makes `next` of the entries of a short list go upwards.
+HKI_ON_CARD void put_in_order(const tables *t, const slot *of) {
+    uint32_t p[SHORT_LIST], q = of->last - 1;
+    for (uint32_t n = 0; n < of->uses; n++) {
         uint32_t i = n;
-        const uint32_t q = from - 1;
         for (; i > 0 && p[i - 1] > q; i--)
             p[i] = p[i - 1];
         p[i] = q;
-        from = t->before[q];
+        q = t->next[q];
     }
-    for (uint32_t n = 0; n < length; n++)
-        at[n] = p[n];
+    for (uint32_t n = 1; n < of->uses; n++)
+        t->next[p[n - 1]] = p[n];
 }
 
 // The sum number `to` begins with entry p.
 HKI_ON_CARD void begin_sum(const hki_row_sums *s, const tables *t, int64_t p,
                            int64_t to) {
-    const uint32_t slot = t->key[p], uses = t->uses[slot];
-    t->row[to] = (int64_t)t->index[slot] - 1;
+    const uint32_t key = t->key[p];
+    const slot of = t->slots[key];
+    const bool is_long = of.uses > SHORT_LIST;
     if (!s->by_index)
-        s->indices[to] = t->row[to];
-    t->length[to] = uses <= SHORT_LIST ? uses : 0;
-    if (uses > SHORT_LIST) {
-        t->begin[to] = slot;
-        t->lists[atomicAdd(&t->cursor[1], 1u)] = (uint32_t)to;
-        return;
-    }
-    t->begin[to] = atomicAdd(&t->cursor[0], uses);
-    put_in_order(t, slot, uses, t->position + t->begin[to]);
+        s->indices[to] = (int64_t)of.index - 1;
+    t->begin[to] = is_long ? key : (uint32_t)p;
+    t->length[to] = is_long ? 0 : of.uses;
+    if (is_long)
+        t->lists[atomicAdd(&t->counters[0], 1u)] = (uint32_t)to;
+    else if (of.uses > 1)
+        put_in_order(t, &of);
 }
 
-// Numbers first entries in their order; a block per chunk.
+// Numbers first entries in their order.
 HKI_KERNEL void begin_sums(hki_row_sums s, tables t) {
-    __shared__ uint32_t part[CHUNK / 32];
+    __shared__ uint32_t part[LINES];
     const int lane = threadIdx.x % 32, line = threadIdx.x / 32;
     const int64_t p = hki_self();
     int before = 0;
-    for (unsigned b = threadIdx.x; b < blockIdx.x; b += CHUNK)
+    for (unsigned b = threadIdx.x; b < blockIdx.x; b += HKI_THREADS)
         before += (int)t.totals[b];
     int64_t to = hki_block_sum(before);
     const uint32_t firsts =
@@ -255,10 +254,17 @@ HKI_KERNEL void begin_sums(hki_row_sums s, tables t) {
     if (first)
         begin_sum(&s, &t, p, to);
     if (p == t.n - 1) {
-        t.cursor[2] = (uint32_t)to + first;
+        t.counters[1] = (uint32_t)to + first;
         if (s.count != NULL && !s.by_index)
             *s.count = to + first;
     }
+}
+
+// Where a sum goes that has this entry.
+HKI_ON_CARD float *place_of(const hki_row_sums *s, const tables *t, int64_t to,
+                            uint32_t key) {
+    const int64_t row = s->by_index ? (int64_t)t->slots[key].index - 1 : to;
+    return s->sums + row * s->dim;
 }
 
 // Sums of short lists, a thread per element: blocks 0 .. short_blocks - 1. The
@@ -266,23 +272,26 @@ HKI_KERNEL void begin_sums(hki_row_sums s, tables t) {
 HKI_KERNEL void sum_many(hki_row_sums s, tables t, unsigned short_blocks) {
     if (blockIdx.x >= short_blocks) {
         const unsigned others = gridDim.x - short_blocks;
-        for (unsigned i = blockIdx.x - short_blocks; i < t.cursor[1];
+        for (unsigned i = blockIdx.x - short_blocks; i < t.counters[0];
              i += others) {
-            const uint32_t n = t.lists[i];
-            sum_long(&s, &t, t.begin[n], 0,
-                     s.sums + (s.by_index ? t.row[n] : n) * s.dim);
+            const uint32_t to = t.lists[i], key = t.begin[to];
+            sum_long(&s, &t, key, 0, place_of(&s, &t, to, key));
         }
         return;
     }
     int64_t j;
-    const int64_t n = hki_divide(hki_self(), s.dim, &j);
-    if (n >= t.cursor[2] || t.length[n] == 0)
+    const int64_t to = hki_divide(hki_self(), s.dim, &j);
+    if (to >= t.counters[1] || t.length[to] == 0)
         return;
-    const uint32_t *const p = t.position + t.begin[n];
+    uint32_t p = t.begin[to];
+    float *const y = place_of(&s, &t, to, t.key[p]);
     float sum = 0;
-    for (uint32_t i = 0; i < t.length[n]; i++)
-        sum += (t.share != NULL ? t.share[p[i]] : 1.0f) * row_of(&s, p[i])[j];
-    s.sums[(s.by_index ? t.row[n] : n) * s.dim + j] = sum;
+    for (uint32_t left = t.length[to]; left > 0; left--) {
+        sum += (t.share != NULL ? t.share[p] : 1.0f) * row_of(&s, p)[j];
+        if (left > 1)
+            p = t.next[p];
+    }
+    y[j] = sum;
 }
 
 // ---- runs -------------------------------------------------------------------
@@ -309,23 +318,18 @@ static uintptr_t lay_out(tables *t, int64_t n, uintptr_t at,
     const uint64_t m = (uint64_t)n, slots = n > FEW_ENTRIES ? slots_for(n) : 0;
     t->n = n;
     t->mask = slots - 1;
-    t->index = part_of<uint64_t>(&at, slots);
-    t->first = part_of<uint32_t>(&at, slots);
-    t->last = part_of<uint32_t>(&at, slots);
-    t->uses = part_of<uint32_t>(&at, slots);
-    t->cursor = part_of<uint32_t>(&at, 3);
+    t->slots = part_of<slot>(&at, slots);
+    t->counters = part_of<uint32_t>(&at, 2);
     *zeroed = at;
     t->key = part_of<uint32_t>(&at, m);
     t->share = part_of<float>(&at, m);
     if (slots == 0)
         return at;
-    t->before = part_of<uint32_t>(&at, m);
-    t->position = part_of<uint32_t>(&at, m);
+    t->next = part_of<uint32_t>(&at, m);
+    t->totals = part_of<uint32_t>(&at, m / HKI_THREADS + 1);
     t->begin = part_of<uint32_t>(&at, m);
     t->length = part_of<uint32_t>(&at, m);
     t->lists = part_of<uint32_t>(&at, m / SHORT_LIST + 1);
-    t->totals = part_of<uint32_t>(&at, m / CHUNK + 1);
-    t->row = part_of<int64_t>(&at, m);
     return at;
 }
 
@@ -339,16 +343,15 @@ size_t hki_row_sums_scratch(int64_t n) {
 
 static hk_status run_many(const hki_cuda_call *c, const hki_row_sums *s,
                           const tables *t, size_t zeroed) {
-    const unsigned chunks = hki_blocks(t->n, CHUNK);
-    const unsigned blocks = hki_blocks(t->n * s->dim, HKI_THREADS);
+    const unsigned blocks = hki_blocks(t->n, HKI_THREADS);
+    const unsigned sums = hki_blocks(t->n * s->dim, HKI_THREADS);
     HKI_TRY(hki_card_zero(c->card, c->scratch, zeroed));
-    HKI_LAUNCH(enter, hki_blocks(t->n, HKI_THREADS), HKI_THREADS, *s, *t,
-               c->blame, c->number);
-    HKI_LAUNCH_MEETING(count_firsts, chunks, CHUNK, *t);
-    HKI_LAUNCH_MEETING(begin_sums, chunks, CHUNK, *s, *t);
+    HKI_LAUNCH(enter, blocks, HKI_THREADS, *s, *t, c->blame, c->number);
+    HKI_LAUNCH_MEETING(count_firsts, blocks, HKI_THREADS, *t);
+    HKI_LAUNCH_MEETING(begin_sums, blocks, HKI_THREADS, *s, *t);
     if (s->sums != NULL && s->dim > 0)
-        HKI_LAUNCH_MEETING(sum_many, blocks + LONG_BLOCKS, HKI_THREADS, *s, *t,
-                           blocks);
+        HKI_LAUNCH_MEETING(sum_many, sums + LONG_BLOCKS, HKI_THREADS, *s, *t,
+                           sums);
     return HK_OK;
 }
 

@@ -215,6 +215,25 @@ hk_status hki_cuda_make_scatter_add(hki_kernel *k) {
 
 #define BAG_MEAN 1 // attr.mode, as in hooke/ops.h
 
+#define AT_ONCE 4 // rows under way
+
+// sum += w table[index, j] and divisor += w over entries p .. p + AT_ONCE - 1
+// that lie before `end`
+HKI_ON_CARD void add_entries(const hki_row_sums *s, const float *table,
+                             int64_t p, int64_t end, int64_t j, float *sum,
+                             float *divisor) {
+    float w[AT_ONCE], x[AT_ONCE];
+    for (int i = 0; i < AT_ONCE; i++) {
+        const int64_t row = p + i < end ? hki_row_index(s, p + i) : -1;
+        w[i] = row < 0 ? 0 : s->weights != NULL ? s->weights[p + i] : 1.0f;
+        x[i] = row >= 0 && j < s->dim ? table[row * s->dim + j] : 0;
+    }
+    for (int i = 0; i < AT_ONCE; i++) {
+        *sum += w[i] * x[i];
+        *divisor += w[i];
+    }
+}
+
 // y[i, j] = sum over k of w[i, k] table[index[i, k], j], mean: / sum w; the
 // entries are those of s, a bag at a time
 HKI_KERNEL void bag(hki_row_sums s, const float *table, float *y, int64_t bags,
@@ -225,18 +244,12 @@ HKI_KERNEL void bag(hki_row_sums s, const float *table, float *y, int64_t bags,
     float sum = 0, divisor = 0;
     if (i >= bags)
         return;
-    for (int64_t p = i * k; p < (i + 1) * k; p++) {
-        const int64_t row = hki_row_index(&s, p);
-        if (j == 0)
-            hki_row_check(&s, p, blame, call);
-        if (row < 0 || s.dim == 0)
-            continue;
-        const float w = s.weights != NULL ? s.weights[p] : 1.0f;
-        divisor += w;
-        sum += w * table[row * s.dim + j];
-    }
-    if (s.dim > 0)
+    for (int64_t p = i * k; p < (i + 1) * k; p += AT_ONCE)
+        add_entries(&s, table, p, (i + 1) * k, j, &sum, &divisor);
+    if (j < s.dim)
         y[i * s.dim + j] = !s.mean ? sum : divisor != 0 ? sum / divisor : 0;
+    for (int64_t p = i * k; j == 0 && p < (i + 1) * k; p++)
+        hki_row_check(&s, p, blame, call);
 }
 
 // The entries of a bag, or of its gradient: index and weights stand at the same
