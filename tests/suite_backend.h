@@ -72,7 +72,6 @@ typedef struct bk_config {
     uint32_t threads;
     uint32_t no_fusion;
     hk_precision precision;
-    bool may_decline; // cases it has no kernel for are passed over
     // Once more with HK_PLAYED_BACKWARDS in the environment: the same bits.
     bool backwards;
 } bk_config;

@@ -142,7 +142,6 @@ static void run_played(hk_precision precision) {
         .isa = HK_ISA_BASE,
         .threads = 1,
         .precision = precision,
-        .may_decline = true,
         .backwards = true,
     };
     run_all(&config);
@@ -175,7 +174,6 @@ static void run_on_card(hk_precision precision) {
         .isa = HK_ISA_BASE,
         .threads = 1,
         .precision = precision,
-        .may_decline = true,
     };
     run_all(&config);
 }
