@@ -111,6 +111,12 @@ typedef struct hki_kernel_call {
     hki_loc scratch;
 } hki_kernel_call;
 
+typedef struct hki_read {
+    void *to;
+    hki_loc from;
+    size_t bytes;
+} hki_read;
+
 // A value of a run that the host wants as soon as it is there.
 typedef struct hki_early {
     hki_loc at;
@@ -162,6 +168,8 @@ typedef struct hki_backend {
     hk_status (*queue_pin)(hki_queue *q, uint32_t first_cpu);
     hk_status (*write)(hki_queue *q, hki_loc to, const void *from, size_t n);
     hk_status (*read)(hki_queue *q, void *to, hki_loc from, size_t n);
+    // Several at once; may be NULL where none of them is waited for.
+    hk_status (*read_many)(hki_queue *q, const hki_read *r, size_t n);
 
     // HK_E_UNSUPPORTED where the backend has no kernel for it.
     hk_status (*kernel_create)(hki_device *d, const hki_kernel_desc *desc,

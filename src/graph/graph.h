@@ -249,6 +249,8 @@ hk_status hki_plan_moving(const hk_plan *p, size_t i, const hk_entry **entry,
 // What hk_session_get_info gives, one by one.
 int64_t hki_session_grad_count(const hk_session *s);
 size_t hki_session_sparse_count(const hk_session *s);
+// All of them, hki_session_sparse_count; a device is waited for twice in all.
+hk_status hki_session_sparse_grads(hk_session *s, hk_sparse_grad *out);
 uint64_t hki_session_step(const hk_session *s);
 
 // The session's own values and gradients, where they live.

@@ -163,6 +163,8 @@ static hk_status make_sparse(hk_session *s) {
     if (!s->apart)
         return HK_OK;
     HKI_TRY(hki_zalloc_array(p->n_sparse, sizeof *s->sparse, &s->sparse));
+    HKI_TRY(hki_zalloc_array(2 * p->n_sparse, sizeof *s->sparse_reads,
+                             &s->sparse_reads));
     for (size_t i = 0; i < p->n_sparse; i++) {
         const size_t n = (size_t)p->sparse[i].capacity;
         const size_t dim = (size_t)p->sparse[i].entry->shape.dim[1];
@@ -296,6 +298,7 @@ void hk_session_destroy(hk_session *s) {
     hki_free(s->outputs);
     hki_free(s->output_stages);
     hki_free(s->sparse);
+    hki_free(s->sparse_reads);
     hki_buf_deinit(&s->look);
     hki_free(s->scalar_values);
     hki_free(s->scalar_stage);
@@ -561,6 +564,52 @@ hk_status hk_session_sparse_grad(hk_session *s, size_t i, hk_sparse_grad *out) {
                             .indices = indices,
                             .rows = rows,
                             .unique = 1};
+    return HK_OK;
+}
+
+static hk_status read_all(hk_session *s, size_t n) {
+    const hki_backend *const be = s->plan->backend;
+    const hki_read *const r = s->sparse_reads;
+    if (be->read_many != NULL)
+        return be->read_many(s->queue, r, n);
+    for (size_t i = 0; i < n; i++)
+        HKI_TRY(be->read(s->queue, r[i].to, r[i].from, r[i].bytes));
+    return HK_OK;
+}
+
+// Elsewhere: their sizes, then what there is of them.
+static hk_status read_sparse(hk_session *s, hk_sparse_grad *out) {
+    const hk_plan *p = s->plan;
+    for (size_t i = 0; i < p->n_sparse; i++)
+        s->sparse_reads[i] =
+            (hki_read){&s->sparse[i].count,
+                       hki_session_loc(s, p->sparse[i].count), sizeof(int64_t)};
+    HKI_TRY(read_all(s, p->n_sparse));
+    for (size_t i = 0; i < p->n_sparse; i++) {
+        const hki_plan_sparse *const sp = &p->sparse[i];
+        const hki_sparse_stage *const to = &s->sparse[i];
+        const size_t n = (size_t)to->count;
+        const int64_t dim = sp->entry->shape.dim[1];
+        s->sparse_reads[2 * i] = (hki_read){
+            to->indices, hki_session_loc(s, sp->indices), n * sizeof(int64_t)};
+        s->sparse_reads[2 * i + 1] =
+            (hki_read){to->rows, hki_session_loc(s, sp->rows),
+                       n * (size_t)dim * sizeof(float)};
+        out[i] = (hk_sparse_grad){.entry = sp->entry,
+                                  .count = to->count,
+                                  .dim = dim,
+                                  .indices = to->indices,
+                                  .rows = to->rows,
+                                  .unique = 1};
+    }
+    return read_all(s, 2 * p->n_sparse);
+}
+
+hk_status hki_session_sparse_grads(hk_session *s, hk_sparse_grad *out) {
+    if (s->apart && s->plan->n_sparse > 0)
+        return read_sparse(s, out);
+    for (size_t i = 0; i < s->plan->n_sparse; i++)
+        HKI_TRY(hk_session_sparse_grad(s, i, &out[i]));
     return HK_OK;
 }
 

@@ -16,6 +16,7 @@ typedef struct hki_input_slot {
 
 // Elsewhere: a sparse gradient in host memory.
 typedef struct hki_sparse_stage {
+    int64_t count;
     int64_t *indices;
     float *rows;
 } hki_sparse_stage;
@@ -38,6 +39,7 @@ struct hk_session {
     hk_tensor **outputs;
     void **output_stages;
     hki_sparse_stage *sparse;
+    hki_read *sparse_reads; // two for each
     hki_buf look; // what was last looked at
     float *scalar_values;
     void *scalar_stage;     // as kernels read them

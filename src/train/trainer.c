@@ -210,8 +210,7 @@ static hk_status forward_backward(hk_trainer *t) {
         return hki_fail(HK_E_NOT_FINITE, "step %lld: the loss is %g",
                         (long long)t->info.local_step, (double)t->info.loss);
     const size_t n = hki_session_sparse_count(s);
-    for (size_t i = 0; i < n; i++)
-        HKI_TRY(hk_session_sparse_grad(s, i, &t->sparse[i]));
+    HKI_TRY(hki_session_sparse_grads(s, t->sparse));
     t->grads.dense = hki_session_gradient(s);
     t->grads.view = (hk_grad_view){.dense = t->grads.dense->host,
                                    .n_dense = hki_session_grad_count(s),

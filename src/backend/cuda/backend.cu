@@ -280,6 +280,45 @@ static hk_status read_bytes(hki_queue *q, void *to, hki_loc from, size_t n) {
     return HK_OK;
 }
 
+// How many of n reads go into one stage; at least one.
+static size_t reads_of_stage(const hki_read *r, size_t n, size_t *bytes) {
+    size_t i = 0;
+    for (*bytes = 0; i < n; i++) {
+        if (i > 0 && *bytes + r[i].bytes > HKI_STAGE_BYTES)
+            break;
+        *bytes += r[i].bytes;
+    }
+    return i;
+}
+
+static hk_status read_together(hki_queue *q, const hki_read *r, size_t n,
+                               size_t bytes) {
+    hki_stage *s;
+    size_t begin = 0;
+    HKI_TRY(take_stage(q, bytes, &s));
+    for (size_t i = 0; i < n; begin += r[i++].bytes)
+        if (r[i].bytes > 0)
+            HKI_TRY(hki_card_down(q->device->card, (char *)s->host + begin,
+                                  at(r[i].from), r[i].bytes));
+    HKI_TRY(hki_card_wait(q->device->card));
+    HKI_TRY(check_launched(q));
+    begin = 0;
+    for (size_t i = 0; i < n; begin += r[i++].bytes)
+        memcpy(r[i].to, (const char *)s->host + begin, r[i].bytes);
+    return HK_OK;
+}
+
+static hk_status read_many(hki_queue *q, const hki_read *r, size_t n) {
+    HKI_TRY(take_over(q));
+    for (size_t i = 0, count, bytes; i < n; i += count) {
+        count = reads_of_stage(r + i, n - i, &bytes);
+        HKI_TRY(bytes > HKI_STAGE_BYTES
+                    ? read_bytes(q, r[i].to, r[i].from, r[i].bytes)
+                    : read_together(q, r + i, count, bytes));
+    }
+    return HK_OK;
+}
+
 // ---- vectors ----------------------------------------------------------------
 
 hk_status hki_cuda_enter(const hki_place *p) {
@@ -596,6 +635,7 @@ static hki_backend table(void) {
     b.queue_pin = queue_pin;
     b.write = write_bytes;
     b.read = read_bytes;
+    b.read_many = read_many;
     b.kernel_create = kernel_create;
     b.kernel_destroy = kernel_destroy;
     b.kernel_scratch = kernel_scratch;
