@@ -3,7 +3,8 @@
 // As bytes, little-endian, to be added to those of other parts of the data:
 //
 //     u64 "HKSUMS01" | i64 step of the weights | i64 batches, examples |
-//     u32 sets of weights (none without batches), metrics | for each set: its name (32 bytes) |
+//     u32 sets of weights (none without batches), metrics | for each set: its
+//     name (32 bytes) |
 //         f64 sum of the batches' losses | for each metric: u64 size, state |
 //     u64 FNV-1a of all before
 #ifndef HKI_ESTIMATOR_SUMS_H
