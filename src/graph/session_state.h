@@ -40,7 +40,7 @@ struct hk_session {
     void **output_stages;
     hki_sparse_stage *sparse;
     hki_read *sparse_reads; // two for each
-    hki_buf look; // what was last looked at
+    hki_buf look;           // what was last looked at
     float *scalar_values;
     void *scalar_stage;     // as kernels read them
     bool scalars_old;       // on the device
