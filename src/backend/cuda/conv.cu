@@ -306,12 +306,14 @@ static void launch_sized(const conv *c, bool tensor) {
                            *c);
 }
 
-// Tiles are as wide as there are columns.
+// Tiles are as wide as there are columns, and lower where elements are fetched
+// one by one: those wait in registers.
 template <int WAY, int V> static void launch_wide(const conv *c, bool tensor) {
+    constexpr int BM = V == 1 ? 64 : 128;
     if (c->columns <= 16)
-        launch_sized<WAY, 128, 16, V>(c, tensor);
+        launch_sized<WAY, BM, 16, V>(c, tensor);
     else if (c->columns <= 32)
-        launch_sized<WAY, 128, 32, V>(c, tensor);
+        launch_sized<WAY, BM, 32, V>(c, tensor);
     else
         launch_sized<WAY, 64, 64, V>(c, tensor);
 }
