@@ -175,6 +175,9 @@ char *cli_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 const char *cli_nearest(const char *s, const char *const *names, size_t n);
 bool cli_is_url(const char *path);                     // "https://..."
 bool cli_is_choice(const char *values, const char *v); // of "a|b|c"
+// Part K of N, 1 <= K <= N, at the beginning of a text; gives what stands
+// behind it, or NULL.
+const char *cli_parse_part(const char *s, int64_t *k, int64_t *n);
 bool cli_parse_int(const char *s, int64_t *out);
 bool cli_parse_float(const char *s, double *out);
 double cli_now(void); // monotonic seconds

@@ -1,4 +1,5 @@
 // terminal.c - messages, colours, the log, numbers for people and for JSON.
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -282,6 +283,18 @@ bool cli_parse_int(const char *s, int64_t *out) {
         return false;
     *out = v;
     return true;
+}
+
+const char *cli_parse_part(const char *s, int64_t *k, int64_t *n) {
+    char *slash, *end;
+    errno = 0;
+    if (!isdigit((unsigned char)s[0]))
+        return NULL;
+    *k = strtoll(s, &slash, 10);
+    if (*slash != '/' || !isdigit((unsigned char)slash[1]))
+        return NULL;
+    *n = strtoll(slash + 1, &end, 10);
+    return errno == 0 && *k >= 1 && *n >= *k ? end : NULL;
 }
 
 bool cli_parse_float(const char *s, double *out) {

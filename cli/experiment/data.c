@@ -574,12 +574,11 @@ hk_dataset *data_take_part(const data_user *u, hk_dataset *d) {
 
 int data_part_given(const cli_args *a, data_user *u) {
     const char *text = cli_string(a, "part", NULL);
-    long long k, n;
-    int end = 0;
+    int64_t k, n;
     if (!text)
         return 0;
-    if (sscanf(text, "%lld/%lld%n", &k, &n, &end) != 2 || text[end] || k < 1 ||
-        n < k)
+    const char *const end = cli_parse_part(text, &k, &n);
+    if (!end || *end)
         return cli_usage_error(cli_command_of(a),
                                "--part: '%s' is not K/N, as in 1/4", text);
     u->part = k - 1;

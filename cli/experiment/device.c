@@ -18,7 +18,7 @@ static int read_precision(const tree *t, hk_run_config *c) {
 
 // A center, an export and the like compute nothing: they need no device.
 int settings_device(const tree *run, const cli_args *a, hk_run_config *c) {
-    const char *const asked = tree_text(tree_get(run, "device"), "auto");
+    const char *const asked = tree_text(tree_get(run, "device"), "cpu");
     if (cli_command_of(a)->computes)
         c->device = cli_string(a, "device", asked);
     return read_precision(tree_get(run, "precision"), c);

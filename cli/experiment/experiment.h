@@ -175,7 +175,7 @@ void job_estimator_options(job *j, hk_estimator_options *out);
                    "threads to use in all; default: the cores"),               \
         CLI_OPTION("device", 0, CLI_STRING, "NAME",                            \
                    "auto, cpu, cuda or cuda:N; default: the experiment's, or " \
-                   "auto")
+                   "cpu")
 #define JSON_OPTION                                                            \
     CLI_SWITCH("json", 0,                                                      \
                "the last line on stdout is one JSON object with the result")

@@ -380,7 +380,7 @@ const schema_key schema_keys[] = {
      "mean) or are not finite goes back to the center with half its learning "
      "rate, at most so many times; 0: the run ends"},
     {"run.backend", SCHEMA_TEXT, "the best", "", "reference or onednn"},
-    {"run.device", SCHEMA_TEXT, "auto", "",
+    {"run.device", SCHEMA_TEXT, "cpu", "",
      "cpu; cuda: the graphics cards, which several workers take in turn; "
      "cuda:N: one of them; auto: cuda where it can be used"},
     {"run.precision", SCHEMA_TEXT, "tf32", "",

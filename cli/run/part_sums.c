@@ -30,26 +30,24 @@ int sums_write(const char *path, const data_user *u, const hk_eval_result *r) {
 
 typedef struct sums_file {
     char *data;
-    long long part, parts;
+    int64_t part, parts;
     const void *bytes; // in data
     size_t size;
 } sums_file;
 
 static int read_one(const char *path, sums_file *s) {
     size_t size = 0;
-    int end = 0;
     const int failed = cli_read_file(path, &s->data, &size);
     if (failed)
         return failed;
-    if (strncmp(s->data, HEAD, strlen(HEAD)) != 0 ||
-        sscanf(s->data + strlen(HEAD), "%lld/%lld%n", &s->part, &s->parts,
-               &end) != 2 ||
-        s->data[strlen(HEAD) + (size_t)end] != '\n' || s->part < 1 ||
-        s->parts < s->part)
+    const char *const end =
+        strncmp(s->data, HEAD, strlen(HEAD)) == 0
+            ? cli_parse_part(s->data + strlen(HEAD), &s->part, &s->parts)
+            : NULL;
+    if (!end || *end != '\n')
         return cli_fail("%s: not the sums of hooke evaluate --sums", path);
-    const size_t head = strlen(HEAD) + (size_t)end + 1;
-    s->bytes = s->data + head;
-    s->size = size - head;
+    s->bytes = end + 1;
+    s->size = size - (size_t)(end + 1 - s->data);
     return 0;
 }
 
@@ -63,18 +61,18 @@ static int check_all(const char *pattern, const sums_file *s, size_t n) {
     for (size_t i = 0; i < n; i++) {
         if (s[i].parts != s[0].parts)
             return cli_fail("%s: parts of %lld and of %lld", pattern,
-                            s[0].parts, s[i].parts);
+                            (long long)s[0].parts, (long long)s[i].parts);
         if (i && s[i].part == s[i - 1].part)
             return cli_fail("%s: part %lld of %lld is there twice", pattern,
-                            s[i].part, s[i].parts);
-        if (s[i].part != (long long)i + 1)
+                            (long long)s[i].part, (long long)s[i].parts);
+        if (s[i].part != (int64_t)i + 1)
             return cli_fail("%s: part %zu of %lld is missing", pattern, i + 1,
-                            s[i].parts);
+                            (long long)s[i].parts);
     }
-    return (long long)n == s[0].parts
+    return (int64_t)n == s[0].parts
                ? 0
                : cli_fail("%s: part %zu of %lld is missing", pattern, n + 1,
-                          s[0].parts);
+                          (long long)s[0].parts);
 }
 
 static int merge(const sums_file *s, size_t n, hk_estimator *e,
