@@ -248,6 +248,32 @@ static void test_away_before_joining(void **state) {
     close_scene(&s);
 }
 
+static void *cancel_later(void *center) {
+    short_pause();
+    assert_ok(hk_center_cancel(center));
+    return NULL;
+}
+
+// Nobody has to wait for connect_ms to be over.
+static void test_cancelled_before_joining(void **state) {
+    (void)state;
+    scene s;
+    hk_center *c;
+    pthread_t later;
+    open_scene(&s, "cancelled", false, PATIENCE_MS, 0);
+    hk_elastic *const e = make_elastic(&s, 4 * PATIENCE_MS, 100, &c);
+    hk_center_server_stop(s.server);
+    const int64_t begin = hki_now_ns();
+    assert_int_equal(pthread_create(&later, NULL, cancel_later, c), 0);
+    assert_status(hk_elastic_init(e, s.x, -1), HK_E_CANCELLED);
+    assert_true(hki_now_ns() - begin < PATIENCE_MS * INT64_C(1000000));
+    assert_int_equal(pthread_join(later, NULL), 0);
+    hk_elastic_destroy(e);
+    hk_center_destroy(c);
+    start_server(&s);
+    close_scene(&s);
+}
+
 static scene *anew;
 static const hki_center_ops *true_ops;
 static int pulls;
@@ -773,6 +799,7 @@ int main(void) {
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_started_anew),
         cmocka_unit_test(test_away_before_joining),
+        cmocka_unit_test(test_cancelled_before_joining),
         cmocka_unit_test(test_anew_before_pulling),
         cmocka_unit_test(test_lease),
         cmocka_unit_test(test_long_requests),

@@ -358,6 +358,35 @@ static void test_late_errors(void **state) {
         }
 }
 
+// A bad run that nobody has read of is told even when its record is gone, and
+// the next one is good.
+static void test_unread_error(void **state) {
+    (void)state;
+    static const double high[] = {9, 0}, good[] = {3, 0};
+    for (size_t b = 0; b < HKI_COUNT(ops_backends); b++) {
+        ops_net m;
+        hk_tensor *y;
+        float other[64] = {1, 2, 3, 4};
+        ops_net_inputs(&m, HK_EVAL, (const char *const[]){"i32:2", NULL});
+        hk_node *const v = hk_variable(m.graph, "v", SHAPE(4), HK_TRAINABLE,
+                                       hk_init_make(HK_INIT_ONES, 0, 0), 0);
+        hk_output(m.graph, "y", hk_gather(m.graph, v, m.x[0], 0));
+        assert_ok(hk_graph_status(m.graph));
+        assert_ok(ops_net_compile(&m, ops_backends[b], 1));
+        ops_net_feed(&m, (const double *const[]){high});
+        hk_status s = hk_session_run(m.session);
+        assert_ok(hk_session_bind_params(m.session, other));
+        if (s == HK_OK)
+            s = hk_session_output(m.session, "y", &y);
+        assert_status(s, HK_E_RANGE);
+        ops_net_feed(&m, (const double *const[]){good});
+        assert_ok(hk_session_run(m.session));
+        assert_ok(hk_session_output(m.session, "y", &y));
+        assert_true(((const float *)hk_tensor_data(y))[0] == 4);
+        ops_net_deinit(&m);
+    }
+}
+
 // A rate out of range is an error of the run; a good one repairs it.
 static void test_dropout_rate(void **state) {
     (void)state;
@@ -392,6 +421,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_arguments),
         cmocka_unit_test(test_late_errors),
+        cmocka_unit_test(test_unread_error),
         cmocka_unit_test(test_dropout_rate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

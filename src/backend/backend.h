@@ -10,6 +10,7 @@
 // session. Queues are in-order.
 #ifndef HKI_BACKEND_H
 #define HKI_BACKEND_H
+#include "hooke/backend.h"
 #include "backend/operators.h"
 #include "base/base.h"
 #include "tensor/tensor.h"
@@ -83,17 +84,11 @@ typedef struct hki_loc {
     size_t offset;      // bytes
 } hki_loc;
 
-// What products of floats are computed with, where there is a choice.
-typedef enum hki_precision {
-    HKI_TF32 = 0, // 10 bits of fraction, sums of floats
-    HKI_FP32 = 1,
-} hki_precision;
-
 typedef struct hki_device_options {
-    uint32_t threads; // library threads of each queue, >= 1
-    hk_isa isa;       // not AUTO
-    uint32_t card;    // of several devices of a kind
-    hki_precision precision;
+    uint32_t threads;       // library threads of each queue, >= 1
+    hk_isa isa;             // not AUTO
+    uint32_t card;          // of several devices of a kind
+    hk_precision precision; // DEFAULT: TF32, where there is a choice
 } hki_device_options;
 
 // The convolution regions of a plan ask which format pays.

@@ -361,7 +361,7 @@ hk_status hk_plan_create(hk_graph *g, const hk_plan_options *opt,
                                           : hki_thread_limit(g->ctx);
     p->isa = hki_context_isa(g->ctx);
     p->card = o.device;
-    p->precision = o.precision == HK_PRECISION_FP32 ? HKI_FP32 : HKI_TF32;
+    p->precision = o.precision;
     p->float_bytes = hk_dtype_size(o.float_type);
     const hk_status s = compile(p, g, &o);
     if (s != HK_OK) {

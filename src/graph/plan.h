@@ -132,7 +132,7 @@ struct hk_plan {
     uint32_t threads;
     uint32_t card; // of the backend's devices
     hk_isa isa;
-    hki_precision precision;
+    hk_precision precision;
     size_t float_bytes; // 4 or 8
     int64_t n_grad;     // floats of the gradient vector
     double flop;

@@ -40,12 +40,16 @@ struct hki_kernel_state {
     void *at; // on the card; NULL: none
 };
 
-static const hki_cuda_maker *makers(void) {
-    static hki_cuda_maker table[HKI_OP_COUNT];
-#define HKI_CUDA_ROW(op) table[HKI_OP_##op] = hki_cuda_make_##op;
-    HKI_CUDA_MAKERS(HKI_CUDA_ROW)
-#undef HKI_CUDA_ROW
-    return table;
+static hki_cuda_maker maker_of(hki_opcode op) {
+    switch (op) {
+#define HKI_CUDA_CASE(op)                                                      \
+    case HKI_OP_##op:                                                          \
+        return hki_cuda_make_##op;
+        HKI_CUDA_MAKERS(HKI_CUDA_CASE)
+#undef HKI_CUDA_CASE
+    default:
+        return NULL;
+    }
 }
 
 // ---- device -----------------------------------------------------------------
@@ -220,12 +224,28 @@ static hk_status explain(hki_queue *q, const hki_kernel_call *calls,
 }
 
 // A run that was launched is not waited for: what went wrong in it is told by
-// whoever reads, before he sees a value, or by the next launch.
+// whoever reads, before he sees a value, or by the next launch. Its calls may
+// be gone by then.
 static hk_status check_launched(hki_queue *q) {
     size_t failed;
-    return blamed(q) && q->launched != NULL
-               ? explain(q, q->launched->calls, &failed)
-               : HK_OK;
+    if (!blamed(q))
+        return HK_OK;
+    if (q->launched != NULL)
+        return explain(q, q->launched->calls, &failed);
+    const long long value = (long long)q->blame->value;
+    *q->blame = hki_blame{};
+    return hki_fail(HK_E_RANGE, "cuda: an earlier run met %lld, out of range",
+                    value);
+}
+
+// What is blamed from here on is not the launched run's.
+static hk_status settle_launched(hki_queue *q) {
+    if (q->launched == NULL)
+        return HK_OK;
+    HKI_TRY(hki_card_wait(q->device->card));
+    HKI_TRY(check_launched(q));
+    q->launched = NULL;
+    return HK_OK;
 }
 
 // ---- bytes up and down ------------------------------------------------------
@@ -390,7 +410,7 @@ static hk_status make(hki_kernel *k) {
 #undef HKI_NAME
     };
     HKI_TRY(check_types(&k->desc));
-    const hki_cuda_maker maker = makers()[k->desc.op];
+    const hki_cuda_maker maker = maker_of(k->desc.op);
     if (maker != NULL)
         HKI_TRY(maker(k));
     if (k->run == NULL)
@@ -497,6 +517,8 @@ static hk_status kernel_run_many(hki_queue *q, const hki_kernel_call *calls,
     bool can_fail = false;
     if (!q->begun)
         return hki_fail(HK_E_STATE, "kernel: its queue was not begun");
+    *failed = 0;
+    HKI_TRY(settle_launched(q));
     for (*failed = 0; *failed < n; ++*failed) {
         const hki_kernel_call *const c = &calls[*failed];
         if (c->kernel->random)
@@ -518,8 +540,10 @@ static hk_status kernel_run(const hki_kernel *k, hki_kernel_state *s,
 static void plan_release(hki_captured *c) {
     if (c == NULL)
         return;
-    if (c->queue->launched == c)
+    if (c->queue->launched == c) {
+        (void)hki_card_wait(c->queue->device->card);
         c->queue->launched = NULL;
+    }
     hki_graph_destroy(c->graph);
     hki_free(c->calls);
     hki_free(c);

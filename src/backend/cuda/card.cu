@@ -4,6 +4,7 @@
 #include "backend/cuda/card.h"
 
 #define MAX_CARDS 16
+#define EAGER_LOOKS 65536 // at a value that is to come
 #define PRODUCT_SCRATCH ((size_t)8 << 20)
 
 struct hki_card {
@@ -223,12 +224,17 @@ hk_status hki_card_wait_all(hki_card *c) {
 }
 
 // Looks now and then whether there is still somebody to wait for.
+// Small steps are over in a tenth of a millisecond, in which the host looks all
+// the time; for longer ones it sleeps in between.
 hk_status hki_card_wait_for(hki_card *c, const uint64_t *at, uint64_t value) {
+    const struct timespec nap = {0, 20000};
     cudaError_t e = cudaErrorNotReady;
     HKI_TRY(use(c));
-    for (int i = 1; __atomic_load_n(at, __ATOMIC_ACQUIRE) < value; i++) {
+    for (int64_t i = 1; __atomic_load_n(at, __ATOMIC_ACQUIRE) < value; i++) {
         if (e == cudaSuccess)
             return hki_fail(HK_E_BACKEND, "cuda: a run ended without a value");
+        if (i > EAGER_LOOKS)
+            nanosleep(&nap, NULL);
         if (i % 1024 == 0)
             e = cudaStreamQuery(stream);
         if (e != cudaSuccess && e != cudaErrorNotReady)
@@ -391,7 +397,7 @@ static hk_status describe(hki_product_plan *p, const hki_product *d) {
             : (d->relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT);
     BLAS("a product",
          cublasLtMatmulDescCreate(&p->op,
-                                  d->precision == HKI_FP32
+                                  d->precision == HK_PRECISION_FP32
                                       ? CUBLAS_COMPUTE_32F
                                       : CUBLAS_COMPUTE_32F_FAST_TF32,
                                   CUDA_R_32F));

@@ -72,7 +72,7 @@ typedef struct hki_product {
     bool trans_a, trans_b; // a is [k, m], b is [n, k]
     int64_t stride_a, stride_b, stride_c;
     bool relu, bias; // bias: n floats, added to every row
-    hki_precision precision;
+    hk_precision precision;
 } hki_product;
 
 typedef struct hki_product_plan hki_product_plan;
@@ -99,7 +99,7 @@ typedef struct hki_conv {
     int n, h, w, c, oh, ow, oc;
     int kh, kw, sh, sw, dh, dw;
     int top, left, groups;
-    hki_precision precision;
+    hk_precision precision;
 } hki_conv;
 
 static inline double hki_conv_flop(const hki_conv *d) {

@@ -132,16 +132,17 @@ static bool describe(hki_conv_plan *p) {
                                              CUDNN_CROSS_CORRELATION, type)) &&
            ok(dnn.SetConvolutionGroupCount(p->conv, d->groups)) &&
            // The default is TF32 where floats are multiplied.
-           ok(dnn.SetConvolutionMathType(p->conv, d->precision == HKI_FP32
-                                                      ? CUDNN_FMA_MATH
-                                                      : CUDNN_DEFAULT_MATH));
+           ok(dnn.SetConvolutionMathType(p->conv,
+                                         d->precision == HK_PRECISION_FP32
+                                             ? CUDNN_FMA_MATH
+                                             : CUDNN_DEFAULT_MATH));
 }
 
 // The first of what the library proposes that has one result, and no less
 // precision than asked for.
 template <typename Found>
 static bool pick(hki_conv_plan *p, const Found *found, int n) {
-    const bool fp32 = p->d.precision == HKI_FP32;
+    const bool fp32 = p->d.precision == HK_PRECISION_FP32;
     for (int i = 0; i < n; i++) {
         const cudnnMathType_t math = found[i].mathType;
         if (!ok(found[i].status) ||

@@ -395,7 +395,7 @@ static bool fits(const hki_attr *a, const hk_shape *x, const hk_shape *y) {
 }
 
 static bool tensor_cores(const hki_kernel *k) {
-    return k->device->precision == HKI_TF32;
+    return k->device->precision != HK_PRECISION_FP32;
 }
 
 // By the library, or else by run.

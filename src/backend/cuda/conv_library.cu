@@ -95,7 +95,7 @@ static int split_pad(const int32_t pad[2], int *before, int *after) {
 }
 
 static void describe(library_call *l, const hki_attr *a, hki_conv_way how,
-                     hki_precision precision) {
+                     hk_precision precision) {
     hki_conv *const d = &l->d;
     d->way = how;
     d->top = split_pad(&a->pad[0], &l->b.top, &l->b.bottom);

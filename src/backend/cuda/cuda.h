@@ -37,7 +37,7 @@ typedef struct hki_shown {
 
 struct hki_device {
     hki_card *card;
-    hki_precision precision;
+    hk_precision precision;
 };
 
 // One run of a kernel: addresses on the card.
@@ -54,10 +54,10 @@ typedef struct hki_cuda_call {
 } hki_cuda_call;
 
 // How tiles.cu cuts a product; size 0: it is for the library.
-typedef struct hki_tiles {
+typedef struct hki_cuda_tiles {
     int64_t size, rows, columns; // of tiles, and how many
     int64_t parts, chunk;        // of k
-} hki_tiles;
+} hki_cuda_tiles;
 
 typedef hk_status (*hki_cuda_run)(const hki_cuda_call *c);
 
@@ -70,7 +70,7 @@ struct hki_kernel {
     bool random;               // reads control
     hki_product_plan *product; // NULL: none; destroyed with the kernel
     hki_conv_plan *conv;       // the same
-    hki_tiles tiles;
+    hki_cuda_tiles tiles;
     // Says what is wrong with a value; NULL: nothing can be.
     hk_status (*explain)(const hki_kernel *k, int64_t value, int64_t at);
 };
@@ -158,12 +158,12 @@ HKI_CUDA_MAKERS(HKI_CUDA_DECLARE)
 // ---- tiles.cu ---------------------------------------------------------------
 
 // By the shapes alone.
-hki_tiles hki_tiles_of(int64_t m, int64_t n, int64_t k);
-size_t hki_tiles_scratch(const hki_tiles *t);
-size_t hki_tiles_state(const hki_tiles *t);
-void hki_tiles_run(const hki_tiles *t, const hki_product *d, const float *a,
-                   const float *b, const float *bias, int act, float *c,
-                   void *scratch, void *state);
+hki_cuda_tiles hki_tiles_of(int64_t m, int64_t n, int64_t k);
+size_t hki_tiles_scratch(const hki_cuda_tiles *t);
+size_t hki_tiles_state(const hki_cuda_tiles *t);
+void hki_tiles_run(const hki_cuda_tiles *t, const hki_product *d,
+                   const float *a, const float *b, const float *bias, int act,
+                   float *c, void *scratch, void *state);
 
 // ---- vectors.cu -------------------------------------------------------------
 

@@ -119,7 +119,7 @@ static hk_status make_product(hki_kernel *k, const product *p, int64_t batch,
         k->note = "own";
         return HK_OK;
     }
-    if (batch == 1 && d.precision == HKI_TF32)
+    if (batch == 1 && d.precision != HK_PRECISION_FP32)
         k->tiles = hki_tiles_of(p->m, p->n, p->k);
     if (k->tiles.size > 0) {
         k->note = "tiles";

@@ -149,8 +149,8 @@ static int64_t parts_of(int64_t n, int64_t size) {
     return (n + size - 1) / size;
 }
 
-hki_tiles hki_tiles_of(int64_t m, int64_t n, int64_t k) {
-    hki_tiles t = {};
+hki_cuda_tiles hki_tiles_of(int64_t m, int64_t n, int64_t k) {
+    hki_cuda_tiles t = {};
     const double flop = 2.0 * (double)m * (double)n * (double)k;
     if (flop > SMALL_FLOP || m * n * k == 0)
         return t;
@@ -168,19 +168,19 @@ hki_tiles hki_tiles_of(int64_t m, int64_t n, int64_t k) {
     return t;
 }
 
-size_t hki_tiles_scratch(const hki_tiles *t) {
+size_t hki_tiles_scratch(const hki_cuda_tiles *t) {
     return t->parts == 1
                ? 0
                : (size_t)(t->rows * t->columns * t->parts * t->size * t->size) *
                      sizeof(float);
 }
 
-size_t hki_tiles_state(const hki_tiles *t) {
+size_t hki_tiles_state(const hki_cuda_tiles *t) {
     return (size_t)(t->rows * t->columns) * sizeof(unsigned);
 }
 
 template <int SIZE>
-static void launch(const hki_tiles *t, const tiled *p, bool ta, bool tb) {
+static void launch(const hki_cuda_tiles *t, const tiled *p, bool ta, bool tb) {
     const dim3 grid((unsigned)t->columns, (unsigned)t->rows,
                     (unsigned)t->parts);
     if (ta && tb)
@@ -197,9 +197,9 @@ static void launch(const hki_tiles *t, const tiled *p, bool ta, bool tb) {
                            LANES, *p);
 }
 
-void hki_tiles_run(const hki_tiles *t, const hki_product *d, const float *a,
-                   const float *b, const float *bias, int act, float *c,
-                   void *scratch, void *state) {
+void hki_tiles_run(const hki_cuda_tiles *t, const hki_product *d,
+                   const float *a, const float *b, const float *bias, int act,
+                   float *c, void *scratch, void *state) {
     const tiled p = {a,
                      b,
                      bias,

@@ -221,7 +221,7 @@ hk_status hki_link_connect(hki_remote *r, hki_link *l, int64_t deadline_ns);
 void hki_link_drop(hki_remote *r, hki_link *l); // closes the connection
 // Between two attempts to connect or to join: sleeps longer each time and says
 // once that somebody waits. *pause_ms: 20 at first. HK_E_CANCELLED after a
-// stop.
+// stop or hk_center_cancel.
 hk_status hki_remote_pause(const hki_remote *r, int64_t *pause_ms,
                            int64_t deadline_ns);
 hk_status hki_member_join(hki_member_link *w, int32_t task,

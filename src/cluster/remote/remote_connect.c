@@ -187,7 +187,9 @@ hk_status hki_remote_pause(const hki_remote *r, int64_t *pause_ms,
         hki_log(r->context, HK_LOG_WARNING,
                 "%s; tries for %lld more seconds (connect_ms)", hk_last_error(),
                 (long long)(left / 1000));
-    if (hki_nap(r->context, HKI_MIN(*pause_ms, HKI_MAX(left, 1))))
+    struct pollfd wake = {.fd = r->wake_fd, .events = POLLIN};
+    if (hki_nap(r->context, HKI_MIN(*pause_ms, HKI_MAX(left, 1))) ||
+        poll(&wake, 1, 0) > 0)
         return hki_fail(HK_E_CANCELLED, "connect: stopped");
     *pause_ms = HKI_MIN(2 * *pause_ms, 1000);
     return HK_OK;
