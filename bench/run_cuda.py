@@ -7,7 +7,7 @@
     run_cuda.py --packed FOLDER     the same from such a folder
     run_cuda.py --played            small sizes, on a card that the host plays
 
-check      test_cuda: every operator on the card against the reference
+check      every operator and every update on the card against the reference
 gradients  of every network against PyTorch in double precision
 steps      milliseconds per training step: Hooke and PyTorch take turns, round by
            round; a ratio is the median over rounds of peer / ours. `still`: the
@@ -17,7 +17,7 @@ kernels    time of each kernel of a step
 loop       the estimator's loop over the bare one
 workers    seconds to 98.4 % on MNIST with one worker and with four on the card
 
-One machine without a build: `--pack` takes the program, the plug-in, the benches, test_cuda
+One machine without a build: `--pack` takes the program, the plug-in, the benches, the tests
 and the libraries they need, but for those of CUDA, which PyTorch has there, and MNIST
 where --data has it. Writes build/bench/cuda.json. Exits 1 when a check fails.
 """
@@ -60,6 +60,7 @@ LIMIT = 300   # seconds of a program that answers once
 ANSWER = 120  # of one answer of the others
 OVERHEAD = 1.05
 PROGRAMS = {"hooke": "hooke", "test_cuda": "tests/test_cuda",
+            "test_cuda_vectors": "tests/test_cuda_vectors",
             "bench_cuda": "bench/bench_cuda",
             "bench_estimator": "bench/bench_estimator"}
 PLUGINS = ["libhooke_cuda.so", "tests/libhooke_cuda_played.so"]
@@ -168,15 +169,17 @@ def unpack(folder):
 # ---- checks -----------------------------------------------------------------------
 
 def check(o, kit):
-    """test_cuda, whole; on the card only where there is one."""
-    done = kit.run("test_cuda")
-    text = done.stdout + done.stderr
-    told = [x for x in text.splitlines() if x.startswith(("on a card", "[  "))]
-    print("\n".join(told))
-    good = done.returncode == 0 and (o.played or "card_fp32" not in "".join(
-        x for x in told if "SKIPPED" in x))
-    if done.returncode != 0:
-        print(text[-3000:])
+    """Operators and vectors; on the card only where there is one."""
+    good = True
+    for name in "test_cuda_vectors", "test_cuda":
+        done = kit.run(name)
+        text = done.stdout + done.stderr
+        told = [x for x in text.splitlines() if x.startswith("[  ")]
+        print("\n".join([name] + told), flush=True)
+        if done.returncode != 0:
+            print(text[-3000:], flush=True)
+        good = good and done.returncode == 0 and (o.played or not any(
+            "SKIPPED" in x for x in told))
     return {"ok": good}
 
 
