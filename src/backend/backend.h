@@ -122,6 +122,10 @@ typedef struct hki_early {
 typedef struct hki_backend {
     const char *name;
     const char *(*version)(void); // of the library behind it; NULL: none
+    size_t align; // bytes, of every value in a run; a power of two
+    // How many calls of a recorded run may be behind the one that is launched:
+    // bytes of a value are used again that much later.
+    uint32_t steps_under_way;
 
     // Elsewhere than on CPUs, else NULL: how many devices there are (an error
     // says why none), and one in words.
@@ -131,7 +135,7 @@ typedef struct hki_backend {
     hk_status (*device_open)(const hki_device_options *opt, hki_device **out);
     void (*device_close)(hki_device *d); // after all that was made from it
 
-    // Zeroed memory, 64-byte aligned.
+    // Zeroed memory, with that alignment.
     hk_status (*buffer_create)(hki_device *d, size_t bytes, hki_buffer **out);
     // Optional: a buffer over borrowed host memory. NULL where memory is apart:
     // then buffer_rewrap and buffer_host are NULL as well, and buffer_address
@@ -170,7 +174,7 @@ typedef struct hki_backend {
     hk_status (*kernel_create)(hki_device *d, const hki_kernel_desc *desc,
                                hki_kernel **out);
     void (*kernel_destroy)(hki_kernel *k);
-    size_t (*kernel_scratch)(const hki_kernel *k);   // bytes, 64-byte aligned
+    size_t (*kernel_scratch)(const hki_kernel *k);   // bytes
     const char *(*kernel_note)(const hki_kernel *k); // "winograd"; or ""
     hk_status (*state_create)(const hki_kernel *k, hki_kernel_state **out);
     void (*state_destroy)(hki_kernel_state *s);

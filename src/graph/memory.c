@@ -36,8 +36,9 @@ static storage *store(memory *m, const hk_node *x) {
     return &m->stores[*store_slot(m, x)];
 }
 
-static size_t align64(size_t n) {
-    return (n + 63) & ~(size_t)63;
+static size_t aligned(const hk_plan *p, size_t n) {
+    const size_t to = p->backend->align;
+    return (n + to - 1) & ~(to - 1);
 }
 
 static hk_status node_bytes(const hk_node *x, size_t *out) {
@@ -149,17 +150,20 @@ static void find_lifetimes(memory *m) {
 
 // ---- the scratch area -----------------------------------------------------
 
+// Where calls run beside each other the last reader may not be done yet.
 static void expire(memory *m, uint32_t step) {
+    const uint32_t late = m->p->backend->steps_under_way;
     size_t n = 0;
     for (size_t i = 0; i < m->live.n; i++)
-        if (m->live.data[i].last == NEVER || m->live.data[i].last >= step)
+        if (m->live.data[i].last == NEVER ||
+            (uint64_t)m->live.data[i].last + late >= step)
             m->live.data[n++] = m->live.data[i];
     m->live.n = n;
 }
 
 // Best fit: the smallest gap that holds the block, else the end.
 static hk_status take(memory *m, size_t bytes, uint32_t last, size_t *offset) {
-    bytes = align64(HKI_MAX(bytes, (size_t)1));
+    bytes = aligned(m->p, HKI_MAX(bytes, (size_t)1));
     size_t best = 0, best_gap = SIZE_MAX, at = 0, pos = m->live.n;
     for (size_t i = 0; i < m->live.n; i++) {
         const size_t gap = m->live.data[i].begin - at;
@@ -302,7 +306,7 @@ static hk_status place_constants(hk_plan *p) {
                              &p->const_offsets));
     for (size_t i = 0; i < g->constants.n; i++) {
         p->const_offsets[i] = p->const_bytes;
-        p->const_bytes += align64(hki_tensor_bytes(g->constants.data[i]));
+        p->const_bytes += aligned(p, hki_tensor_bytes(g->constants.data[i]));
     }
     return HK_OK;
 }

@@ -12,11 +12,25 @@
 thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 typedef std::function<void()> action;
-static thread_local std::vector<action> *recording;
+
+// Something that a lane does, behind the first `count` of another one.
+struct turn {
+    action what;
+    int other;
+    size_t count;
+};
+
+struct hki_graph {
+    std::vector<turn> lanes[HKI_GRAPH_LANES];
+    unsigned launches;
+};
+
+static thread_local hki_graph *recording;
+static thread_local int lane;
 
 static void act(const action &a) {
     if (recording != nullptr)
-        recording->push_back(a);
+        recording->lanes[lane].push_back(turn{a, lane, 0});
     else
         a();
 }
@@ -179,12 +193,16 @@ hk_status hki_card_alloc(hki_card *c, size_t bytes, void **out) {
                         "smaller batch or fewer workers on it would do, or "
                         "--device cpu",
                         c->number, bytes);
-    return hki_zalloc_array(bytes, 1, out);
+    *out = aligned_alloc(256, (bytes + 255) / 256 * 256 + 256);
+    if (*out == nullptr)
+        return hki_fail(HK_E_NO_MEMORY, "cuda: no %zu bytes", bytes);
+    memset(*out, 0, bytes);
+    return HK_OK;
 }
 
 void hki_card_free(hki_card *c, void *p) {
     (void)c;
-    hki_free(p);
+    free(p);
 }
 
 hk_status hki_card_alloc_host(hki_card *c, size_t bytes, void **out) {
@@ -245,7 +263,8 @@ hk_status hki_card_check(hki_card *c, const char *what) {
 }
 
 struct hki_mark {
-    int unused;
+    int lane;
+    size_t count; // of the lane's turns
 };
 
 hk_status hki_mark_create(hki_card *c, hki_mark **out) {
@@ -258,7 +277,13 @@ void hki_mark_destroy(hki_mark *m) {
 }
 
 hk_status hki_mark_set(hki_mark *m) {
-    (void)m;
+    m->lane = lane;
+    m->count = recording != nullptr ? recording->lanes[lane].size() : 0;
+    return HK_OK;
+}
+
+hk_status hki_mark_follow(hki_mark *m) {
+    recording->lanes[lane].push_back(turn{[] {}, m->lane, m->count});
     return HK_OK;
 }
 
@@ -269,28 +294,53 @@ hk_status hki_mark_wait(hki_mark *m) {
 
 // ---- graphs -------------------------------------------------------------------
 
-struct hki_graph {
-    std::vector<action> actions;
-};
-
+// Nobody knows which lane is ahead: from launch to launch it is the first or
+// the last one that can go on which does, as far as it can.
 hk_status hki_graph_begin(hki_card *c) {
     (void)c;
-    recording = new std::vector<action>;
+    recording = new hki_graph{};
     return HK_OK;
+}
+
+void hki_graph_lane(hki_card *c, int to) {
+    (void)c;
+    lane = to;
 }
 
 hk_status hki_graph_end(hki_card *c, hki_graph **out) {
     (void)c;
-    *out = new hki_graph{std::move(*recording)};
-    delete recording;
+    *out = recording;
     recording = nullptr;
     return HK_OK;
 }
 
+// One turn of a lane; false: it is over, or waits.
+static bool go_on_in(const hki_graph *g, int l, size_t *done) {
+    if (done[l] == g->lanes[l].size())
+        return false;
+    const turn &t = g->lanes[l][done[l]];
+    if (t.other != l && done[t.other] < t.count)
+        return false;
+    t.what();
+    done[l]++;
+    return true;
+}
+
 hk_status hki_graph_launch(hki_card *c, hki_graph *g) {
+    size_t done[HKI_GRAPH_LANES] = {}, left = 0;
+    const bool last_first = g->launches++ % 2 == 1;
     (void)c;
-    for (const action &a : g->actions)
-        a();
+    for (const std::vector<turn> &l : g->lanes)
+        left += l.size();
+    while (left > 0) {
+        int l = 0;
+        while (l < HKI_GRAPH_LANES &&
+               !go_on_in(g, last_first ? HKI_GRAPH_LANES - 1 - l : l, done))
+            l++;
+        if (l == HKI_GRAPH_LANES)
+            return hki_fail(HK_E_BACKEND, "cuda: lanes wait for each other");
+        left--;
+    }
     return HK_OK;
 }
 
@@ -338,7 +388,9 @@ hk_status hki_product_run(const hki_product_plan *plan, const float *a,
                           const float *b, const float *bias, float *c,
                           void *scratch) {
     const hki_product p = plan->p;
-    (void)scratch;
+    if ((uintptr_t)scratch % 256 != 0) // as on a card
+        return hki_fail(HK_E_BACKEND, "cuda: scratch of a product at %p",
+                        scratch);
     act([=] {
         for (int64_t i = 0; i < p.batch; i++)
             multiply(&p, a + i * p.stride_a, b + i * p.stride_b, bias,

@@ -387,6 +387,7 @@ static const char *version(void) {
 
 const hki_backend hki_backend_apart = {
     .name = "apart",
+    .align = 64,
     .version = version,
     .device_open = device_open,
     .device_close = device_close,

@@ -556,31 +556,102 @@ HKI_KERNEL void show_early(const void *from, size_t bytes, hki_control *c,
     *(volatile uint64_t *)&to->number = ++c->early;
 }
 
-static hk_status record(hki_queue *q, const hki_kernel_call *calls, size_t n,
-                        const hki_early *early) {
-    for (size_t i = 0; i < n; i++) {
-        HKI_TRY(run_call(&calls[i], q, i));
-        if (early != NULL && early->call == i)
-            HKI_LAUNCH(show_early, 1, 1, (const void *)at(early->at),
-                       early->bytes, q->control, q->shown);
-    }
+// A recording under way.
+typedef struct recorder {
+    hki_queue *queue;
+    const hki_kernel_call *calls;
+    size_t n;
+    const hki_early *early;
+    hki_cuda_turn *turns;
+    hki_mark **marks;                // begin, then one behind each call
+    hki_mark **of[HKI_GRAPH_LANES];  // of a lane's calls, as many as
+    uint32_t count[HKI_GRAPH_LANES]; // there were
+    uint32_t seen[HKI_GRAPH_LANES]
+                 [HKI_GRAPH_LANES]; // of another lane's, by a lane
+} recorder;
+
+static void drop_recorder(recorder *r) {
+    for (size_t i = 0; r->marks != NULL && i < r->n + 1; i++)
+        hki_mark_destroy(r->marks[i]);
+    for (int i = 0; i < HKI_GRAPH_LANES; i++)
+        hki_free(r->of[i]);
+    hki_free(r->marks);
+    hki_free(r->turns);
+}
+
+static hk_status make_recorder(recorder *r) {
+    HKI_TRY(hki_zalloc_array(r->n, sizeof *r->turns, &r->turns));
+    HKI_TRY(hki_cuda_take_turns(r->calls, r->n, r->turns));
+    HKI_TRY(hki_zalloc_array(r->n + 1, sizeof *r->marks, &r->marks));
+    for (size_t i = 0; i < r->n + 1; i++)
+        HKI_TRY(hki_mark_create(r->queue->device->card, &r->marks[i]));
+    for (int i = 0; i < HKI_GRAPH_LANES; i++)
+        HKI_TRY(hki_zalloc_array(r->n, sizeof *r->of[i], &r->of[i]));
     return HK_OK;
+}
+
+// The lane goes on behind the first `count` calls of another one.
+static hk_status follow(recorder *r, int lane, int other, uint32_t count) {
+    if (lane == other || count <= r->seen[lane][other])
+        return HK_OK;
+    r->seen[lane][other] = count;
+    return hki_mark_follow(r->of[other][count - 1]);
+}
+
+static hk_status record_call(recorder *r, size_t i) {
+    const hki_cuda_turn *const t = &r->turns[i];
+    hki_queue *const q = r->queue;
+    hki_graph_lane(q->device->card, t->lane);
+    if (r->count[t->lane] == 0 && t->lane > 0)
+        HKI_TRY(hki_mark_follow(r->marks[0]));
+    for (int l = 0; l < HKI_GRAPH_LANES; l++)
+        HKI_TRY(follow(r, t->lane, l, t->after[l]));
+    HKI_TRY(run_call(&r->calls[i], q, i));
+    if (r->early != NULL && r->early->call == i)
+        HKI_LAUNCH(show_early, 1, 1, (const void *)at(r->early->at),
+                   r->early->bytes, q->control, q->shown);
+    r->of[t->lane][r->count[t->lane]++] = r->marks[i + 1];
+    return hki_mark_set(r->marks[i + 1]);
+}
+
+// Lanes come together at the end.
+static hk_status record(recorder *r) {
+    HKI_TRY(hki_mark_set(r->marks[0]));
+    for (size_t i = 0; i < r->n; i++)
+        HKI_TRY(record_call(r, i));
+    hki_graph_lane(r->queue->device->card, 0);
+    for (int l = 1; l < HKI_GRAPH_LANES; l++)
+        HKI_TRY(follow(r, 0, l, r->count[l]));
+    return HK_OK;
+}
+
+static hk_status record_graph(recorder *r, hki_graph **out) {
+    hki_card *const card = r->queue->device->card;
+    char text[512];
+    HKI_TRY(make_recorder(r));
+    HKI_TRY(hki_graph_begin(card));
+    const hk_status s = record(r);
+    snprintf(text, sizeof text, "%s", hk_last_error());
+    hki_graph_lane(card, 0);
+    const hk_status end = hki_graph_end(card, out);
+    return s != HK_OK ? hki_fail(s, "%s", text) : end;
 }
 
 static hk_status capture(hki_queue *q, const hki_kernel_call *calls, size_t n,
                          const hki_early *early, hki_captured *c) {
-    hki_card *const card = q->device->card;
+    recorder r = {};
+    r.queue = q;
+    r.calls = calls;
+    r.n = n;
+    r.early = early;
     HKI_TRY(hki_zalloc_array(n, sizeof *c->calls, &c->calls));
     for (size_t i = 0; i < n; i++) {
         c->calls[i] = calls[i];
         c->random |= calls[i].kernel->random;
     }
-    HKI_TRY(hki_graph_begin(card));
-    char text[512];
-    const hk_status s = record(q, calls, n, early);
-    snprintf(text, sizeof text, "%s", hk_last_error());
-    const hk_status end = hki_graph_end(card, &c->graph);
-    return s != HK_OK ? hki_fail(s, "%s", text) : end;
+    const hk_status s = record_graph(&r, &c->graph);
+    drop_recorder(&r);
+    return s;
 }
 
 static hk_status plan_capture(hki_queue *q, const hki_kernel_call *calls,
@@ -644,6 +715,8 @@ static hki_backend table(void) {
     hki_backend b = {};
     b.name = HKI_CARD_NAME;
     b.version = hki_card_version;
+    b.align = 256; // of cuBLASLt's scratch
+    b.steps_under_way = HKI_GRAPH_LANES;
     b.device_count = device_count;
     b.device_text = device_text;
     b.device_open = device_open;

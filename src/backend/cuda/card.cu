@@ -2,19 +2,27 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 #include "backend/cuda/card.h"
+#include "backend/cuda/cuda_launch.h"
 
 #define MAX_CARDS 16
-#define EAGER_LOOKS 65536 // at a value that is to come
-#define PRODUCT_SCRATCH ((size_t)8 << 20)
+#define EAGER_LOOKS 65536               // at a value that is to come
+#define MOST_SCRATCH ((size_t)32 << 20) // what it recommends for Hopper
+
+#define VALUE_ALIGN 16 // bytes, of what cuBLASLt is given; of scratch more
 
 struct hki_card {
     int number;
     cublasLtHandle_t blas;
+    cudaStream_t lanes[HKI_GRAPH_LANES]; // but for the first: of who records
     hki_card_info info;
 };
 
-// The stream of the calling thread.
-static const cudaStream_t stream = cudaStreamPerThread;
+// The calling thread's own, or a lane of what it records.
+static thread_local cudaStream_t current_stream = cudaStreamPerThread;
+
+cudaStream_t hki_stream(void) {
+    return current_stream;
+}
 
 static hk_status told(const char *what, cudaError_t e) {
     return hki_fail(e == cudaErrorMemoryAllocation ? HK_E_NO_MEMORY
@@ -105,6 +113,9 @@ static hk_status open_card(int number, hki_card *c) {
     c->info.major = p.major;
     c->info.minor = p.minor;
     c->info.processors = p.multiProcessorCount;
+    for (int i = 1; i < HKI_GRAPH_LANES; i++)
+        CUDA("a stream",
+             cudaStreamCreateWithFlags(&c->lanes[i], cudaStreamNonBlocking));
     BLAS("opening cuBLASLt", cublasLtCreate(&c->blas));
     return HK_OK;
 }
@@ -153,8 +164,8 @@ hk_status hki_card_alloc(hki_card *c, size_t bytes, void **out) {
         return no_memory(c, n);
     if (e != cudaSuccess)
         return told("memory", e);
-    CUDA("memory", cudaMemsetAsync(*out, 0, n, stream));
-    CUDA("memory", cudaStreamSynchronize(stream));
+    CUDA("memory", cudaMemsetAsync(*out, 0, n, current_stream));
+    CUDA("memory", cudaStreamSynchronize(current_stream));
     return HK_OK;
 }
 
@@ -182,33 +193,33 @@ void hki_card_free_host(hki_card *c, void *p) {
 hk_status hki_card_up(hki_card *c, void *to, const void *from, size_t n) {
     HKI_TRY(use(c));
     CUDA("copying up",
-         cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, stream));
+         cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, current_stream));
     return HK_OK;
 }
 
 hk_status hki_card_down(hki_card *c, void *to, const void *from, size_t n) {
     HKI_TRY(use(c));
     CUDA("copying down",
-         cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, stream));
+         cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToHost, current_stream));
     return HK_OK;
 }
 
 hk_status hki_card_move(hki_card *c, void *to, const void *from, size_t n) {
     HKI_TRY(use(c));
-    CUDA("copying",
-         cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToDevice, stream));
+    CUDA("copying", cudaMemcpyAsync(to, from, n, cudaMemcpyDeviceToDevice,
+                                    current_stream));
     return HK_OK;
 }
 
 hk_status hki_card_zero(hki_card *c, void *at, size_t n) {
     HKI_TRY(use(c));
-    CUDA("zeroing", cudaMemsetAsync(at, 0, n, stream));
+    CUDA("zeroing", cudaMemsetAsync(at, 0, n, current_stream));
     return HK_OK;
 }
 
 hk_status hki_card_wait(hki_card *c) {
     HKI_TRY(use(c));
-    CUDA("a run", cudaStreamSynchronize(stream));
+    CUDA("a run", cudaStreamSynchronize(current_stream));
     return HK_OK;
 }
 
@@ -236,7 +247,7 @@ hk_status hki_card_wait_for(hki_card *c, const uint64_t *at, uint64_t value) {
         if (i > EAGER_LOOKS)
             nanosleep(&nap, NULL);
         if (i % 1024 == 0)
-            e = cudaStreamQuery(stream);
+            e = cudaStreamQuery(current_stream);
         if (e != cudaSuccess && e != cudaErrorNotReady)
             return told("a run", e);
     }
@@ -279,7 +290,7 @@ void hki_mark_destroy(hki_mark *m) {
 
 hk_status hki_mark_set(hki_mark *m) {
     HKI_TRY(use(m->card));
-    CUDA("an event", cudaEventRecord(m->event, stream));
+    CUDA("an event", cudaEventRecord(m->event, current_stream));
     return HK_OK;
 }
 
@@ -289,17 +300,26 @@ hk_status hki_mark_wait(hki_mark *m) {
     return HK_OK;
 }
 
+hk_status hki_mark_follow(hki_mark *m) {
+    CUDA("an event", cudaStreamWaitEvent(current_stream, m->event, 0));
+    return HK_OK;
+}
+
 // ---- graphs -----------------------------------------------------------------
 
 struct hki_graph {
     cudaGraphExec_t exec;
 };
 
+void hki_graph_lane(hki_card *c, int lane) {
+    current_stream = lane == 0 ? cudaStreamPerThread : c->lanes[lane];
+}
+
 hk_status hki_graph_begin(hki_card *c) {
     HKI_TRY(use(c));
     pthread_mutex_lock(&recording);
-    const cudaError_t e =
-        cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal);
+    const cudaError_t e = cudaStreamBeginCapture(
+        current_stream, cudaStreamCaptureModeThreadLocal);
     if (e == cudaSuccess)
         return HK_OK;
     pthread_mutex_unlock(&recording);
@@ -321,7 +341,7 @@ static hk_status make_graph(cudaGraph_t from, hki_graph **out) {
 hk_status hki_graph_end(hki_card *c, hki_graph **out) {
     cudaGraph_t graph = NULL;
     (void)c;
-    const cudaError_t e = cudaStreamEndCapture(stream, &graph);
+    const cudaError_t e = cudaStreamEndCapture(current_stream, &graph);
     pthread_mutex_unlock(&recording);
     if (e != cudaSuccess)
         return told("recording", e);
@@ -332,7 +352,7 @@ hk_status hki_graph_end(hki_card *c, hki_graph **out) {
 
 hk_status hki_graph_launch(hki_card *c, hki_graph *g) {
     HKI_TRY(use(c));
-    CUDA("launching a graph", cudaGraphLaunch(g->exec, stream));
+    CUDA("launching a graph", cudaGraphLaunch(g->exec, current_stream));
     return HK_OK;
 }
 
@@ -353,6 +373,7 @@ struct hki_product_plan {
     cublasLtMatmulDesc_t op;
     cublasLtMatrixLayout_t a, b, c; // as cuBLASLt has them: a is our b
     cublasLtMatmulAlgo_t algo;
+    size_t scratch;
     bool bias;
 };
 
@@ -418,13 +439,22 @@ static hk_status describe(hki_product_plan *p, const hki_product *d) {
 // The library's first choice for the shapes: the same at every start. A
 // placeholder stands for the address of the bias, which asks for nothing.
 static hk_status choose(hki_product_plan *p) {
+    static const cublasLtMatmulPreferenceAttributes_t aligned[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     cublasLtMatmulPreference_t want;
     cublasLtMatmulHeuristicResult_t found = {};
-    const size_t most = PRODUCT_SCRATCH;
+    const size_t most = MOST_SCRATCH;
+    const uint32_t align = VALUE_ALIGN;
     int n = 0;
     BLAS("a product", cublasLtMatmulPreferenceCreate(&want));
     (void)cublasLtMatmulPreferenceSetAttribute(
         want, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most, sizeof most);
+    for (int i = 0; i < 4; i++)
+        (void)cublasLtMatmulPreferenceSetAttribute(want, aligned[i], &align,
+                                                   sizeof align);
     const cublasStatus_t s = cublasLtMatmulAlgoGetHeuristic(
         p->card->blas, p->op, p->a, p->b, p->c, p->c, want, 1, &found, &n);
     (void)cublasLtMatmulPreferenceDestroy(want);
@@ -433,6 +463,7 @@ static hk_status choose(hki_product_plan *p) {
     if (n == 0)
         return hki_fail(HK_E_BACKEND, "cuda: no way to compute a product");
     p->algo = found.algo;
+    p->scratch = found.workspaceSize;
     return HK_OK;
 }
 
@@ -455,8 +486,7 @@ hk_status hki_product_create(hki_card *c, const hki_product *d,
 }
 
 size_t hki_product_scratch(const hki_product_plan *p) {
-    (void)p;
-    return PRODUCT_SCRATCH;
+    return p->scratch;
 }
 
 hk_status hki_product_run(const hki_product_plan *p, const float *a,
@@ -476,6 +506,6 @@ hk_status hki_product_run(const hki_product_plan *p, const float *a,
     }
     BLAS("a product", cublasLtMatmul(p->card->blas, op, &one, b, p->a, a, p->b,
                                      &zero, c, p->c, c, p->c, &p->algo, scratch,
-                                     PRODUCT_SCRATCH, stream));
+                                     p->scratch, current_stream));
     return HK_OK;
 }

@@ -60,6 +60,11 @@ hk_status hki_card_check(hki_card *c, const char *what);
 // What is launched between the two is recorded instead. end gives the graph.
 hk_status hki_graph_begin(hki_card *c);
 hk_status hki_graph_end(hki_card *c, hki_graph **out);
+// While it is recorded: what follows goes to a lane. Lanes of a graph run
+// beside each other but for what follow says; it begins and ends in lane 0.
+#define HKI_GRAPH_LANES 8
+void hki_graph_lane(hki_card *c, int lane);
+hk_status hki_mark_follow(hki_mark *m); // this lane goes on behind the mark
 hk_status hki_graph_launch(hki_card *c, hki_graph *g);
 void hki_graph_destroy(hki_graph *g);
 

@@ -6,6 +6,7 @@
 #include <dlfcn.h>
 #include <cuda_runtime.h>
 #include "backend/cuda/card.h"
+#include "backend/cuda/cuda_launch.h"
 
 #if __has_include(<cudnn.h>)
 #include <cudnn.h>
@@ -73,8 +74,7 @@ static cudnnHandle_t handle_locked(void) {
         dnn.Create(&handles[card]) != CUDNN_STATUS_SUCCESS)
         handles[card] = NULL;
     if (handles[card] != NULL &&
-        dnn.SetStream(handles[card], cudaStreamPerThread) !=
-            CUDNN_STATUS_SUCCESS)
+        dnn.SetStream(handles[card], hki_stream()) != CUDNN_STATUS_SUCCESS)
         return NULL;
     return handles[card];
 }

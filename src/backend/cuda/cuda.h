@@ -165,6 +165,19 @@ void hki_tiles_run(const hki_cuda_tiles *t, const hki_product *d,
                    const float *a, const float *b, const float *bias, int act,
                    float *c, void *scratch, void *state);
 
+// ---- lanes.cu ---------------------------------------------------------------
+
+// Where a call of a recorded run goes, and what it comes after.
+typedef struct hki_cuda_turn {
+    int lane;
+    uint32_t
+        after[HKI_GRAPH_LANES]; // of each lane: so many of its calls are over
+} hki_cuda_turn;
+
+// A turn for each of n calls, from the bytes they read and write.
+hk_status hki_cuda_take_turns(const hki_kernel_call *calls, size_t n,
+                              hki_cuda_turn *out);
+
 // ---- vectors.cu -------------------------------------------------------------
 
 extern const hki_vector_ops hki_vector_ops_cuda;

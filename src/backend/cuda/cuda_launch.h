@@ -11,10 +11,12 @@
 #define HKI_MEMBER inline __device__ // of a struct
 #define HKI_KERNEL static __global__
 
+cudaStream_t hki_stream(void); // where launches of the calling thread go
+
 // kernel: in parentheses where it has a comma. The second one is for kernels
 // whose threads meet (__syncthreads, hki_block_sum).
 #define HKI_LAUNCH(kernel, blocks, threads, ...)                               \
-    kernel<<<(blocks), (threads), 0, cudaStreamPerThread>>>(__VA_ARGS__)
+    kernel<<<(blocks), (threads), 0, hki_stream()>>>(__VA_ARGS__)
 #define HKI_LAUNCH_MEETING HKI_LAUNCH
 
 // for (int i = 0; i < n; i++), written out.

@@ -343,6 +343,7 @@ static hki_format image_format(const hki_device *d, const hki_conv_info *c,
 
 const hki_backend hki_backend_onednn = {
     .name = "onednn",
+    .align = 64,
     .version = hki_dnnl_version,
     .device_open = device_open,
     .device_close = device_close,

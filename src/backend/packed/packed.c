@@ -60,6 +60,7 @@ static hk_status read_floats(hki_queue *q, void *to, hki_loc from, size_t n) {
 
 static const hki_backend packed = {
     .name = "packed",
+    .align = 64,
     .buffer_create = buffer_create,
     .buffer_destroy = buffer_destroy,
     .buffer_address = buffer_address,

@@ -117,6 +117,7 @@ static hki_format image_format(const hki_device *d, const hki_conv_info *c,
 
 const hki_backend hki_backend_reference = {
     .name = "reference",
+    .align = 64,
     .device_open = device_open,
     .device_close = device_close,
     .buffer_create = hki_host_buffer_create,
