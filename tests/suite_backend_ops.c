@@ -275,13 +275,11 @@ static void build_conv2d_wide(bk_case *c) {
     bk_check(c, hk_convolve(c->g, x[0], x[1], x[2], HK_ACT_RELU, NULL), x, n);
 }
 
-static void build_pool(bk_case *c) {
-    const int kh = 1 + (int)bk_below(c, 3), kw = 1 + (int)bk_below(c, 3);
-    const int sh = 1 + (int)bk_below(c, 3), sw = 1 + (int)bk_below(c, 3);
+static void pool_case(bk_case *c, int kh, int kw, int sh, int sw,
+                      int64_t channels) {
     const hk_padding p = bk_below(c, 2) ? HK_SAME : HK_VALID;
     const hk_data_format f = bk_below(c, 4) == 0 ? HK_NCHW : HK_NHWC;
     const int64_t h = 3 + bk_below(c, 7), w = 3 + bk_below(c, 7);
-    const int64_t channels = bk_size(c, 35);
     hk_node *x = bk_input(c, bk_below(c, 2) ? BK_NORMAL : BK_COARSE,
                           f == HK_NHWC ? bk_shape4(HK_BATCH, h, w, channels)
                                        : bk_shape4(HK_BATCH, channels, h, w));
@@ -292,13 +290,28 @@ static void build_pool(bk_case *c) {
              1);
 }
 
+static void build_pool(bk_case *c) {
+    const int kh = 1 + (int)bk_below(c, 3), kw = 1 + (int)bk_below(c, 3);
+    const int sh = 1 + (int)bk_below(c, 3), sw = 1 + (int)bk_below(c, 3);
+    pool_case(c, kh, kw, sh, sw, bk_size(c, 35));
+}
+
+// Channels that go by fours and that do not, in windows that meet, that lie
+// side by side, and that leave something out.
+static void build_pool_wide(bk_case *c) {
+    static const int64_t channels[] = {1, 3, 4, 16, 30, 64};
+    static const int windows[][4] = {
+        {2, 2, 2, 2}, {3, 3, 2, 2}, {2, 2, 3, 3}, {3, 2, 3, 1}, {3, 3, 1, 1},
+    };
+    const int *const w = windows[bk_below(c, HKI_COUNT(windows))];
+    pool_case(c, w[0], w[1], w[2], w[3],
+              channels[bk_below(c, HKI_COUNT(channels))]);
+}
+
 // ---- normalisation --------------------------------------------------------
 
-static void build_batch_norm(bk_case *c) {
-    const int64_t channels = bk_size(c, 40);
-    const hk_shape s = bk_below(c, 2)
-                           ? bk_shape4(HK_BATCH, bk_size1(c, 6), 3, channels)
-                           : bk_shape2(HK_BATCH, channels);
+static void batch_norm_case(bk_case *c, hk_shape s) {
+    const int64_t channels = s.dim[s.rank - 1];
     hk_node *x[] = {bk_input(c, BK_NORMAL, s),
                     bk_input(c, BK_POSITIVE, bk_shape1(channels)),
                     bk_input(c, BK_NORMAL, bk_shape1(channels)),
@@ -313,7 +326,29 @@ static void build_batch_norm(bk_case *c) {
     bk_check(c, y, x, residual ? 4 : 3);
     bk_output(c, hki_output_of(y, 1));
     bk_output(c, hki_output_of(y, 2));
+    // Used twice: two gradients come back.
+    bk_check(c, hk_add(c->g, hk_tanh(c->g, y), hk_square(c->g, y)), x,
+             residual ? 4 : 3);
     bk_check(c, hki_emit(c->g, HKI_OP_affine, &a, in, 4), x, residual ? 4 : 3);
+}
+
+static void build_batch_norm(bk_case *c) {
+    const int64_t channels = bk_size(c, 40);
+    batch_norm_case(c, bk_below(c, 2)
+                           ? bk_shape4(HK_BATCH, bk_size1(c, 6), 3, channels)
+                           : bk_shape2(HK_BATCH, channels));
+}
+
+// Channels that go by fours and that do not, in rows that one block sees and
+// that several share.
+static void build_norm_strips(bk_case *c) {
+    static const int64_t sizes[][2] = {
+        // rows, channels
+        {5, 4},    {1030, 16}, {3000, 8}, {700, 64}, {140, 132},
+        {300, 16}, {9000, 1},  {2100, 3}, {600, 30}, {300, 70},
+    };
+    const int64_t *const s = sizes[bk_below(c, HKI_COUNT(sizes))];
+    batch_norm_case(c, bk_shape2(s[0], s[1]));
 }
 
 static void build_layer_norm(bk_case *c) {
@@ -421,11 +456,13 @@ const bk_entry bk_op_cases[] = {
     {"conv2d depthwise", build_conv2d_depthwise, HK_EVAL, 8, BK_TOL_CONV, 1, 1},
     {"conv2d, wide", build_conv2d_wide, HK_EVAL, 4, BK_TOL_CONV, 1, 1},
     {"pool", build_pool, HK_EVAL, 16, BK_TOL, 0, 0},
+    {"pool, wide", build_pool_wide, HK_EVAL, 16, BK_TOL, 0, 0},
     {"batch_norm", build_batch_norm, HK_EVAL, 16, BK_TOL, 1, 1},
     {"layer_norm", build_layer_norm, HK_EVAL, 10, BK_TOL, 1, 0},
     {"softmax", build_softmax, HK_EVAL, 8, BK_TOL, 1, 0},
     {"xent", build_xent, HK_EVAL, 8, BK_TOL, 1, 0},
     {"embedding", build_embedding, HK_TRAIN, 12, BK_TOL, 1, 0},
     {"norms, tall", build_norm_tall, HK_EVAL, 2, BK_TOL, 1, 0},
+    {"norms, in strips", build_norm_strips, HK_EVAL, 12, BK_TOL, 1, 0},
 };
 const size_t bk_n_op_cases = HKI_COUNT(bk_op_cases);

@@ -231,6 +231,14 @@ static inline void hki_strides(const hk_shape *from, const hk_shape *to,
     }
 }
 
+// Whether all of these can be read by fours; NULL is nobody.
+static inline bool hki_by_fours(const void *a, const void *b = NULL,
+                                const void *c = NULL, const void *d = NULL) {
+    const uintptr_t at =
+        (uintptr_t)a | (uintptr_t)b | (uintptr_t)c | (uintptr_t)d;
+    return at % (4 * sizeof(float)) == 0;
+}
+
 // Blocks of `threads` for n elements, one each; never none.
 static inline unsigned hki_blocks(int64_t n, int threads) {
     const int64_t blocks = (n + threads - 1) / threads;
@@ -256,6 +264,27 @@ static inline hk_status hki_by_size(hki_kernel *k, hki_cuda_run one,
 // The number of this thread among all of its launch.
 HKI_ON_CARD int64_t hki_self(void) {
     return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+// V floats that lie side by side, V 1 or 4; four are one access.
+template <int V> HKI_ON_CARD void hki_load(const float *from, float *to) {
+    if (V < 4) {
+        to[0] = from[0];
+        return;
+    }
+    const float4 four = *(const float4 *)from;
+    to[0] = four.x;
+    to[V > 1 ? 1 : 0] = four.y;
+    to[V > 2 ? 2 : 0] = four.z;
+    to[V > 3 ? 3 : 0] = four.w;
+}
+
+template <int V> HKI_ON_CARD void hki_store(float *to, const float *v) {
+    if (V < 4)
+        to[0] = v[0];
+    else
+        *(float4 *)to = make_float4(v[0], v[V > 1 ? 1 : 0], v[V > 2 ? 2 : 0],
+                                    v[V > 3 ? 3 : 0]);
 }
 
 // How two shapes are walked together: strides in elements, 0 along what is

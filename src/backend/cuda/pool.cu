@@ -1,7 +1,9 @@
 // pool.cu - maximum, average and global average pooling over images [N,H,W,C].
 //
-// A thread per element of the result. Gradients gather: a thread looks at the
-// windows that hold its element, in their order.
+// A thread per place of the result and V channels: 4, which are one access,
+// where their number and the addresses allow it, or 1; g.c counts such groups
+// of channels. Gradients gather: a thread looks at the windows that hold its
+// element, in their order; where windows do not meet, it has all of one.
 #include "backend/cuda/images.h"
 
 // The part [first, end) of a window's taps that lies inside of the image.
@@ -32,37 +34,128 @@ HKI_ON_CARD float window_size(const window *w) {
                    (w->columns.end - w->columns.first));
 }
 
-// x at a tap of a window
-HKI_ON_CARD float tap(const float *x, const hki_images *g, const hki_pixel *p,
-                      const window *w, int row, int column) {
+// Where x is at a tap of a window.
+template <int V>
+HKI_ON_CARD int64_t tap_at(const hki_images *g, const hki_pixel *p,
+                           const window *w, int row, int column) {
     const int64_t line = (int64_t)p->image * g->h + w->top + row;
-    return x[(line * g->w + w->left + column) * g->c + p->channel];
+    return ((line * g->w + w->left + column) * g->c + p->channel) * V;
+}
+
+// Where y is, of a window.
+template <int V>
+HKI_ON_CARD int64_t window_offset(const hki_images *g, const hki_pixel *p,
+                                  int row, int column) {
+    const int64_t line = (int64_t)p->image * g->oh + row;
+    return ((line * g->ow + column) * g->c + p->channel) * V;
 }
 
 // ---- maximum ----------------------------------------------------------------
 
+// V taps' numbers, a byte each.
+template <int V> HKI_ON_CARD void read_taps(const uint8_t *from, int *tap) {
+    const uint32_t word = V == 4 ? *(const uint32_t *)from : *from;
+    HKI_FOR (i, V)
+        tap[i] = (int)(word >> 8 * i & 255);
+}
+
+template <int V> HKI_ON_CARD void write_taps(uint8_t *to, const int *tap) {
+    uint32_t word = 0;
+    HKI_FOR (i, V)
+        word |= (uint32_t)(tap[i] & 255) << 8 * i;
+    if (V == 4)
+        *(uint32_t *)to = word;
+    else
+        *to = (uint8_t)word;
+}
+
+// The largest so far, and its tap: the first of equals.
+template <int V> struct peak {
+    float best[V];
+    int tap[V];
+};
+
+template <int V> HKI_ON_CARD void meet(peak<V> *m, const float *v, int tap) {
+    HKI_FOR (i, V) {
+        m->tap[i] = v[i] > m->best[i] ? tap : m->tap[i];
+        m->best[i] = v[i] > m->best[i] ? v[i] : m->best[i];
+    }
+}
+
+template <int V>
+HKI_ON_CARD peak<V> peak_of(const float *x, const hki_images *g,
+                            const hki_pixel *p, const window *w) {
+    peak<V> m;
+    float v[V];
+    const int first = w->rows.first * g->kw + w->columns.first;
+    hki_load<V>(x + tap_at<V>(g, p, w, w->rows.first, w->columns.first),
+                m.best);
+    HKI_FOR (i, V)
+        m.tap[i] = first;
+    for (int r = w->rows.first; r < w->rows.end; r++)
+        for (int k = w->columns.first; k < w->columns.end; k++) {
+            hki_load<V>(x + tap_at<V>(g, p, w, r, k), v);
+            meet(&m, v, r * g->kw + k);
+        }
+    return m;
+}
+
+// Of a window of 2 x 2 inside of the image: all is asked for at once.
+template <int V>
+HKI_ON_CARD peak<V> peak_of_four(const float *x, const hki_images *g,
+                                 const hki_pixel *p, const window *w) {
+    peak<V> m;
+    float v[3][V];
+    hki_load<V>(x + tap_at<V>(g, p, w, 0, 0), m.best);
+    HKI_FOR (i, 3)
+        hki_load<V>(x + tap_at<V>(g, p, w, (i + 1) / 2, (i + 1) % 2), v[i]);
+    HKI_FOR (i, V)
+        m.tap[i] = 0;
+    HKI_FOR (i, 3)
+        meet(&m, v[i], i + 1);
+    return m;
+}
+
 // y = the largest of a window, index = where in it: the first of equals
+template <int V, bool FOUR>
 HKI_KERNEL void max_pool(const float *x, float *y, uint8_t *index,
                          hki_images g) {
     const hki_pixel p = hki_pixel_of(g.oh, g.ow, g.c);
     if (!p.mine)
         return;
     const window w = window_at(&g, p.row, p.column);
-    float best = tap(x, &g, &p, &w, w.rows.first, w.columns.first);
-    int where = w.rows.first * g.kw + w.columns.first;
-    for (int r = w.rows.first; r < w.rows.end; r++)
-        for (int k = w.columns.first; k < w.columns.end; k++) {
-            const float v = tap(x, &g, &p, &w, r, k);
-            where = v > best ? r * g.kw + k : where;
-            best = v > best ? v : best;
-        }
-    y[p.at] = best;
+    const peak<V> m =
+        FOUR ? peak_of_four<V>(x, &g, &p, &w) : peak_of<V>(x, &g, &p, &w);
+    hki_store<V>(y + p.at * V, m.best);
     if (index != NULL)
-        index[p.at] = (uint8_t)where;
+        write_taps<V>(index + p.at * V, m.tap);
+}
+
+// What a window passes on, and to which tap: -1 where y, if it is there, is not
+// above 0.
+template <int V> struct passed {
+    float dy[V];
+    int tap[V];
+};
+
+template <int V>
+HKI_ON_CARD passed<V> passed_at(const float *dy, const uint8_t *index,
+                                const float *y, int64_t at) {
+    passed<V> w;
+    float above[V];
+    hki_load<V>(dy + at, w.dy);
+    read_taps<V>(index + at, w.tap);
+    if (y == NULL)
+        return w;
+    hki_load<V>(y + at, above);
+    HKI_FOR (i, V)
+        w.tap[i] = above[i] > 0 ? w.tap[i] : -1;
+    return w;
 }
 
 // dx = sum of dy over the windows whose maximum this element is; y: only where
 // it is above 0
+template <int V>
 HKI_KERNEL void max_pool_grad(const float *dy, const uint8_t *index,
                               const float *y, float *dx, hki_images g) {
     const hki_pixel p = hki_pixel_of(g.h, g.w, g.c);
@@ -71,35 +164,75 @@ HKI_KERNEL void max_pool_grad(const float *dy, const uint8_t *index,
     const hki_reach rows = hki_reach_of(p.row, g.kh, g.sh, 1, g.top, g.oh);
     const hki_reach columns =
         hki_reach_of(p.column, g.kw, g.sw, 1, g.left, g.ow);
-    float sum = 0;
+    float sum[V] = {};
     for (int r = rows.first; r < rows.end; r++)
         for (int k = columns.first; k < columns.end; k++) {
-            const int64_t line = (int64_t)p.image * g.oh + r;
-            const int64_t at = (line * g.ow + k) * g.c + p.channel;
+            const passed<V> w =
+                passed_at<V>(dy, index, y, window_offset<V>(&g, &p, r, k));
             const int mine = (p.row + g.top - r * g.sh) * g.kw + p.column +
                              g.left - k * g.sw;
-            if (index[at] == mine && (y == NULL || y[at] > 0))
-                sum += dy[at];
+            HKI_FOR (i, V)
+                sum[i] += w.tap[i] == mine ? w.dy[i] : 0;
         }
-    dx[p.at] = sum;
+    hki_store<V>(dx + p.at * V, sum);
+}
+
+// An element of a window that meets no other; tap -1: of none
+template <int V>
+HKI_ON_CARD void pass_on(const passed<V> *w, int tap, float *dx) {
+    float v[V];
+    HKI_FOR (i, V)
+        v[i] = tap >= 0 && w->tap[i] == tap ? w->dy[i] : 0;
+    hki_store<V>(dx, v);
+}
+
+// The same where windows do not meet: a thread has what lies from the corner of
+// one up to those of the next ones, or to the end of the image, which may lie
+// behind the last window.
+template <int V>
+HKI_KERNEL void max_pool_grad_apart(const float *dy, const uint8_t *index,
+                                    const float *y, float *dx, hki_images g,
+                                    int rows, int columns) {
+    const hki_pixel p = hki_pixel_of(rows, columns, g.c);
+    passed<V> from = {};
+    if (!p.mine)
+        return;
+    const window w = window_at(&g, p.row, p.column);
+    const bool there = p.row < g.oh && p.column < g.ow;
+    if (there)
+        from = passed_at<V>(dy, index, y,
+                            window_offset<V>(&g, &p, p.row, p.column));
+    const hki_reach down = inside(w.top, g.sh, g.h);
+    const hki_reach right = inside(w.left, g.sw, g.w);
+    for (int r = down.first; r < down.end; r++)
+        for (int k = right.first; k < right.end; k++)
+            pass_on<V>(&from, there && r < g.kh && k < g.kw ? r * g.kw + k : -1,
+                       dx + tap_at<V>(&g, &p, &w, r, k));
 }
 
 // ---- average ----------------------------------------------------------------
 
 // y = mean of a window's elements inside of the image
+template <int V>
 HKI_KERNEL void avg_pool(const float *x, float *y, hki_images g) {
     const hki_pixel p = hki_pixel_of(g.oh, g.ow, g.c);
     if (!p.mine)
         return;
     const window w = window_at(&g, p.row, p.column);
-    float sum = 0;
+    float sum[V] = {}, v[V];
     for (int r = w.rows.first; r < w.rows.end; r++)
-        for (int k = w.columns.first; k < w.columns.end; k++)
-            sum += tap(x, &g, &p, &w, r, k);
-    y[p.at] = sum / window_size(&w);
+        for (int k = w.columns.first; k < w.columns.end; k++) {
+            hki_load<V>(x + tap_at<V>(&g, &p, &w, r, k), v);
+            HKI_FOR (i, V)
+                sum[i] += v[i];
+        }
+    HKI_FOR (i, V)
+        sum[i] /= window_size(&w);
+    hki_store<V>(y + p.at * V, sum);
 }
 
 // dx = sum of dy / size over the windows that hold this element
+template <int V>
 HKI_KERNEL void avg_pool_grad(const float *dy, float *dx, hki_images g) {
     const hki_pixel p = hki_pixel_of(g.h, g.w, g.c);
     if (!p.mine)
@@ -107,68 +240,133 @@ HKI_KERNEL void avg_pool_grad(const float *dy, float *dx, hki_images g) {
     const hki_reach rows = hki_reach_of(p.row, g.kh, g.sh, 1, g.top, g.oh);
     const hki_reach columns =
         hki_reach_of(p.column, g.kw, g.sw, 1, g.left, g.ow);
-    float sum = 0;
+    float sum[V] = {}, v[V];
     for (int r = rows.first; r < rows.end; r++)
         for (int k = columns.first; k < columns.end; k++) {
             const window w = window_at(&g, r, k);
-            const int64_t line = (int64_t)p.image * g.oh + r;
-            sum += dy[(line * g.ow + k) * g.c + p.channel] / window_size(&w);
+            hki_load<V>(dy + window_offset<V>(&g, &p, r, k), v);
+            HKI_FOR (i, V)
+                sum[i] += v[i] / window_size(&w);
         }
-    dx[p.at] = sum;
+    hki_store<V>(dx + p.at * V, sum);
 }
 
 // ---- their launches ---------------------------------------------------------
 
-// Rows and their lengths of what is launched over.
-static dim3 blocks_over(const hk_shape *s) {
-    return hki_row_blocks(s->dim[0] * s->dim[1], s->dim[2] * s->dim[3]);
+// A thread for each group of channels of n images of rows of columns.
+#define LAUNCH_OVER(kernel, g, rows, columns, ...)                             \
+    HKI_LAUNCH(                                                                \
+        kernel,                                                                \
+        hki_row_blocks((int64_t)(g).n *(rows), (int64_t)(columns) * (g).c),    \
+        hki_row_threads((int64_t)(columns) * (g).c), __VA_ARGS__)
+
+// Windows over groups of v channels.
+static hki_images windows_of(const hki_kernel_desc *d, const hk_shape *x,
+                             const hk_shape *y, int v) {
+    hki_images g = hki_images_of(&d->attr, x, y);
+    g.c /= v;
+    return g;
 }
 
-static int threads_over(const hk_shape *s) {
-    return hki_row_threads(s->dim[2] * s->dim[3]);
+static bool in_fours(const hk_shape *x, const void *a, const void *b,
+                     const void *c, const void *d) {
+    return x->dim[3] % 4 == 0 && hki_by_fours(a, b, c, d);
+}
+
+// 2 x 2, all of them inside of the image.
+static bool windows_of_four(const hki_images *g) {
+    return g->kh == 2 && g->kw == 2 && g->top == 0 && g->left == 0 &&
+           (g->oh - 1) * g->sh + 2 <= g->h && (g->ow - 1) * g->sw + 2 <= g->w;
+}
+
+template <int V> static void launch_max_pool(const hki_cuda_call *c) {
+    const hki_kernel_desc *const d = &c->k->desc;
+    const hki_images g = windows_of(d, &d->in[0].shape, &d->out[0].shape, V);
+    const float *const x = (const float *)c->in[0];
+    float *const y = (float *)c->out[HKI_POOL_Y];
+    uint8_t *const index = (uint8_t *)c->out[HKI_POOL_INDEX];
+    if (windows_of_four(&g))
+        LAUNCH_OVER((max_pool<V, true>), g, g.oh, g.ow, x, y, index, g);
+    else
+        LAUNCH_OVER((max_pool<V, false>), g, g.oh, g.ow, x, y, index, g);
 }
 
 static hk_status run_max_pool(const hki_cuda_call *c) {
     const hki_kernel_desc *const d = &c->k->desc;
-    const hk_shape *const x = &d->in[0].shape, *const y = &d->out[0].shape;
-    if (hki_elements(&d->out[0]) > 0)
-        HKI_LAUNCH(max_pool, blocks_over(y), threads_over(y),
-                   (const float *)c->in[0], (float *)c->out[HKI_POOL_Y],
-                   (uint8_t *)c->out[HKI_POOL_INDEX],
-                   hki_images_of(&d->attr, x, y));
+    if (hki_elements(&d->out[0]) == 0)
+        return HK_OK;
+    if (in_fours(&d->in[0].shape, c->in[0], c->out[HKI_POOL_Y],
+                 c->out[HKI_POOL_INDEX], NULL))
+        launch_max_pool<4>(c);
+    else
+        launch_max_pool<1>(c);
     return HK_OK;
+}
+
+template <int V>
+static void launch_max_pool_grad(const hki_cuda_call *c, const float *y) {
+    const hki_kernel_desc *const d = &c->k->desc;
+    const hki_images g = windows_of(d, &d->out[0].shape, &d->in[0].shape, V);
+    const float *const dy = (const float *)c->in[HKI_POOL_GRAD_DY];
+    const uint8_t *const index = (const uint8_t *)c->in[HKI_POOL_GRAD_INDEX];
+    float *const dx = (float *)c->out[0];
+    const int rows = (g.h + g.top + g.sh - 1) / g.sh;
+    const int columns = (g.w + g.left + g.sw - 1) / g.sw;
+    if (g.kh <= g.sh && g.kw <= g.sw)
+        LAUNCH_OVER(max_pool_grad_apart<V>, g, rows, columns, dy, index, y, dx,
+                    g, rows, columns);
+    else
+        LAUNCH_OVER(max_pool_grad<V>, g, g.h, g.w, dy, index, y, dx, g);
 }
 
 static hk_status run_max_pool_grad(const hki_cuda_call *c) {
     const hki_kernel_desc *const d = &c->k->desc;
-    const hk_shape *const x = &d->out[0].shape, *const y = &d->in[0].shape;
-    const bool relu = d->attr.act == HKI_U_RELU;
-    if (hki_elements(&d->out[0]) > 0)
-        HKI_LAUNCH(max_pool_grad, blocks_over(x), threads_over(x),
-                   (const float *)c->in[HKI_POOL_GRAD_DY],
-                   (const uint8_t *)c->in[HKI_POOL_GRAD_INDEX],
-                   (const float *)(relu ? c->in[HKI_POOL_GRAD_Y] : NULL),
-                   (float *)c->out[0], hki_images_of(&d->attr, x, y));
+    const float *const y = d->attr.act == HKI_U_RELU
+                               ? (const float *)c->in[HKI_POOL_GRAD_Y]
+                               : NULL;
+    if (hki_elements(&d->out[0]) == 0)
+        return HK_OK;
+    if (in_fours(&d->out[0].shape, c->in[HKI_POOL_GRAD_DY],
+                 c->in[HKI_POOL_GRAD_INDEX], y, c->out[0]))
+        launch_max_pool_grad<4>(c, y);
+    else
+        launch_max_pool_grad<1>(c, y);
     return HK_OK;
+}
+
+template <int V> static void launch_avg_pool(const hki_cuda_call *c) {
+    const hki_kernel_desc *const d = &c->k->desc;
+    const hki_images g = windows_of(d, &d->in[0].shape, &d->out[0].shape, V);
+    LAUNCH_OVER(avg_pool<V>, g, g.oh, g.ow, (const float *)c->in[0],
+                (float *)c->out[0], g);
 }
 
 static hk_status run_avg_pool(const hki_cuda_call *c) {
     const hki_kernel_desc *const d = &c->k->desc;
-    const hk_shape *const x = &d->in[0].shape, *const y = &d->out[0].shape;
-    if (hki_elements(&d->out[0]) > 0)
-        HKI_LAUNCH(avg_pool, blocks_over(y), threads_over(y),
-                   (const float *)c->in[0], (float *)c->out[0],
-                   hki_images_of(&d->attr, x, y));
+    if (hki_elements(&d->out[0]) == 0)
+        return HK_OK;
+    if (in_fours(&d->in[0].shape, c->in[0], c->out[0], NULL, NULL))
+        launch_avg_pool<4>(c);
+    else
+        launch_avg_pool<1>(c);
     return HK_OK;
+}
+
+template <int V> static void launch_avg_pool_grad(const hki_cuda_call *c) {
+    const hki_kernel_desc *const d = &c->k->desc;
+    const hki_images g = windows_of(d, &d->out[0].shape, &d->in[0].shape, V);
+    LAUNCH_OVER(avg_pool_grad<V>, g, g.h, g.w, (const float *)c->in[0],
+                (float *)c->out[0], g);
 }
 
 static hk_status run_avg_pool_grad(const hki_cuda_call *c) {
     const hki_kernel_desc *const d = &c->k->desc;
-    const hk_shape *const x = &d->out[0].shape, *const y = &d->in[0].shape;
-    if (hki_elements(&d->out[0]) > 0)
-        HKI_LAUNCH(avg_pool_grad, blocks_over(x), threads_over(x),
-                   (const float *)c->in[0], (float *)c->out[0],
-                   hki_images_of(&d->attr, x, y));
+    if (hki_elements(&d->out[0]) == 0)
+        return HK_OK;
+    if (in_fours(&d->out[0].shape, c->in[0], c->out[0], NULL, NULL))
+        launch_avg_pool_grad<4>(c);
+    else
+        launch_avg_pool_grad<1>(c);
     return HK_OK;
 }
 
@@ -221,12 +419,23 @@ HKI_KERNEL void global_avg_pool(const float *x, float *y, int64_t places,
         y[image * channels + channel] = places > 0 ? sum / (float)places : 0;
 }
 
-// dx = dy / places
-HKI_KERNEL void global_avg_pool_grad(const float *dy, float *dx, int h, int w,
-                                     int c) {
-    const hki_pixel p = hki_pixel_of(h, w, c);
-    if (p.mine)
-        dx[p.at] = dy[(int64_t)p.image * c + p.channel] / ((float)h * (float)w);
+// dx = dy / places: a block has an image and some groups of channels, a line of
+// threads every lines'th place.
+template <int V>
+HKI_KERNEL void global_avg_pool_grad(const float *dy, float *dx, int64_t places,
+                                     int groups, int lanes) {
+    const int lane = (int)threadIdx.x % lanes, line = (int)threadIdx.x / lanes;
+    const int lines = HKI_THREADS / lanes;
+    const int group = (int)blockIdx.y * lanes + lane;
+    const int64_t image = blockIdx.x;
+    float v[V];
+    if (line >= lines || group >= groups)
+        return;
+    hki_load<V>(dy + (image * groups + group) * V, v);
+    HKI_FOR (i, V)
+        v[i] /= (float)places;
+    for (int64_t i = line; i < places; i += lines)
+        hki_store<V>(dx + ((image * places + i) * groups + group) * V, v);
 }
 
 static hk_status run_global_avg_pool(const hki_cuda_call *c) {
@@ -241,13 +450,25 @@ static hk_status run_global_avg_pool(const hki_cuda_call *c) {
     return HK_OK;
 }
 
+template <int V>
+static void launch_global_avg_pool_grad(const hki_cuda_call *c) {
+    const hk_shape *const x = &c->k->desc.out[0].shape;
+    const int groups = (int)x->dim[3] / V;
+    const int lanes = groups < HKI_THREADS ? groups : HKI_THREADS;
+    HKI_LAUNCH(global_avg_pool_grad<V>,
+               dim3((unsigned)x->dim[0], hki_blocks(groups, lanes)),
+               HKI_THREADS, (const float *)c->in[0], (float *)c->out[0],
+               x->dim[1] * x->dim[2], groups, lanes);
+}
+
 static hk_status run_global_avg_pool_grad(const hki_cuda_call *c) {
     const hki_kernel_desc *const d = &c->k->desc;
-    const hk_shape *const x = &d->out[0].shape;
-    if (hki_elements(&d->out[0]) > 0)
-        HKI_LAUNCH(global_avg_pool_grad, blocks_over(x), threads_over(x),
-                   (const float *)c->in[0], (float *)c->out[0], (int)x->dim[1],
-                   (int)x->dim[2], (int)x->dim[3]);
+    if (hki_elements(&d->out[0]) == 0)
+        return HK_OK;
+    if (in_fours(&d->out[0].shape, c->in[0], c->out[0], NULL, NULL))
+        launch_global_avg_pool_grad<4>(c);
+    else
+        launch_global_avg_pool_grad<1>(c);
     return HK_OK;
 }
 
