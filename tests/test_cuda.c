@@ -102,8 +102,9 @@ static void build_long_rows(bk_case *c) {
 static void build_many_entries(bk_case *c) {
     static const int64_t tables[][3] = {
         // entries, rows, width
-        {4400, 3, 5},     {4600, 5000, 3}, {4200, 150, 2},
-        {4500, 90000, 1}, {300, 40, 130},  {4097, 60, 130},
+        {4400, 3, 5},   {4600, 5000, 3}, {4200, 150, 2},   {4500, 90000, 1},
+        {300, 40, 130}, {4097, 60, 130}, {2048, 90000, 8}, {1990, 3, 5},
+        {2045, 150, 4}, {2049, 700, 3},  {1024, 2000, 9},
     };
     const int64_t *const s = tables[bk_below(c, HKI_COUNT(tables))];
     const int64_t k = bk_below(c, 2) ? 4 : 1;
@@ -126,7 +127,7 @@ static void build_many_entries(bk_case *c) {
 static const bk_entry large_cases[] = {
     {"long reductions", build_long_reduce, HK_EVAL, 10, BK_TOL, 1, 0},
     {"long rows", build_long_rows, HK_EVAL, 3, BK_TOL, 1, 0},
-    {"many entries", build_many_entries, HK_TRAIN, 12, BK_TOL, 1, 0},
+    {"many entries", build_many_entries, HK_TRAIN, 24, BK_TOL, 1, 0},
 };
 
 static void run_all(const bk_config *config) {

@@ -86,6 +86,9 @@ template <typename T> static inline T atomicAdd(T *at, T value) {
 template <typename T> static inline T atomicMax(T *at, T value) {
     return atomicExch(at, std::max(*at, value));
 }
+template <typename T> static inline T atomicMin(T *at, T value) {
+    return atomicExch(at, std::min(*at, value));
+}
 static inline int __ffs(int x) {
     return __builtin_ffs(x);
 }

@@ -1,13 +1,16 @@
 // row_sums.cu - sums of rows that have the same index (row_sums.h).
 //
-// Of a few thousand entries every one is compared with every other: two
-// launches. More of them meet in a table of hashes, where a number is found out
-// that is the same whoever comes first: which entry of an index is its first
-// one, and how many it has. Short lists of entries are put in order; long ones
-// are found again by looking at all entries. No sum depends on who was quicker.
+// Entries meet in a table of hashes, where a number is found out that is the
+// same whoever comes first: which entry of an index is its first one, and how
+// many it has. Of up to two thousand the table is in the memory of one block,
+// which does all of this in one launch; of more it is the card's, and each step
+// is a launch. Then the rows are added. Short lists of entries are put in
+// order; long ones are found again by looking at all entries. No sum depends on
+// who was quicker.
 #include "backend/cuda/row_sums.h"
 
-#define FEW_ENTRIES 3072         // that are compared with each other
+#define FEW_ENTRIES 2048         // that one block brings together
+#define FEW_THREADS 1024         // of it, at most
 #define SHORT_LIST 16            // entries that one thread puts in order
 #define LINES (HKI_THREADS / 32) // warps that share the entries of an index
 #define NOBODY 0xffffffffu
@@ -26,12 +29,12 @@ typedef struct tables {
     int64_t n;          // entries
     uint32_t *key;      // per entry, NOBODY: absent
     float *share;       // per entry; NULL: 1
-    slot *slots;        // by hash; keys are positions here
+    slot *slots;        // of many, by hash: keys are positions here
     uint64_t mask;      // slots - 1
     uint32_t *counters; // long lists, sums
     uint32_t *next;     // per entry of a list: another one
     uint32_t *totals;   // per block: first entries
-    uint32_t *begin;    // per sum: its first entry; its slot where it is long
+    uint32_t *begin;    // per sum: its first entry
     uint32_t *length;   // per sum: its entries; 0: a long list
     uint32_t *lists;    // long lists: their sums
 } tables;
@@ -98,62 +101,168 @@ HKI_ON_CARD void sum_long(const hki_row_sums *s, const tables *t, uint32_t key,
     }
 }
 
+// ---- lists ------------------------------------------------------------------
+
+// The entries of an index: `next` leads from the last one, plus 1, to others.
+typedef struct list {
+    int64_t index;
+    uint32_t last, uses;
+} list;
+
+// Makes `next` of the entries of a short list go upwards.
+HKI_ON_CARD void put_in_order(const tables *t, const list &of) {
+    uint32_t p[SHORT_LIST], q = of.last - 1;
+    for (uint32_t n = 0; n < of.uses; n++) {
+        uint32_t i = n;
+        for (; i > 0 && p[i - 1] > q; i--)
+            p[i] = p[i - 1];
+        p[i] = q;
+        q = t->next[q];
+    }
+    for (uint32_t n = 1; n < of.uses; n++)
+        t->next[p[n - 1]] = p[n];
+}
+
+// The sum number `to` begins with entry p.
+HKI_ON_CARD void begin_sum(const hki_row_sums *s, const tables *t, int64_t p,
+                           int64_t to, const list &of) {
+    const bool is_long = of.uses > SHORT_LIST;
+    if (!s->by_index)
+        s->indices[to] = of.index;
+    t->begin[to] = (uint32_t)p;
+    t->length[to] = is_long ? 0 : of.uses;
+    if (is_long)
+        t->lists[atomicAdd(&t->counters[0], 1u)] = (uint32_t)to;
+    else if (of.uses > 1)
+        put_in_order(t, of);
+}
+
+// There are as many sums.
+HKI_ON_CARD void end_sums(const hki_row_sums *s, const tables *t, int64_t n) {
+    t->counters[1] = (uint32_t)n;
+    if (s->count != NULL && !s->by_index)
+        *s->count = n;
+}
+
+HKI_ON_CARD uint64_t hash_of(int64_t index) {
+    return (uint64_t)index * 0x9E3779B97F4A7C15ULL >> 32;
+}
+
 // ---- few entries ------------------------------------------------------------
 
-// key[p] = the first entry with the index of p; a warp per entry
-HKI_KERNEL void find_first(hki_row_sums s, tables t, hki_blame *blame,
-                           int64_t call) {
-    const int64_t p = hki_self() / 32;
-    if (p >= t.n)
-        return;
-    const int64_t index = hki_row_index(&s, p);
-    uint32_t key = index < 0 ? NOBODY : (uint32_t)p;
-    for (int64_t q = 0; index >= 0 && q < p; q += 32) {
-        const uint32_t same = hki_warp_bits([&](int l) {
-            return q + l < p && hki_row_index(&s, q + l) == index;
-        });
-        if (same != 0) {
-            key = (uint32_t)q + (uint32_t)__ffs((int)same) - 1;
-            break;
-        }
+#define FEW_SLOTS (2 * FEW_ENTRIES)
+#define EACH (FEW_ENTRIES / FEW_THREADS) // entries of a thread
+
+// Memory of a block, by entries. Lists take the place of indices when these
+// have met.
+typedef struct few {
+    uint32_t slots[FEW_SLOTS]; // an entry of an index, its first one in the end
+    union {
+        int64_t index[FEW_ENTRIES];
+        uint32_t lists[2][FEW_ENTRIES]; // last, uses, of first entries
+    } by;
+    uint32_t firsts[FEW_ENTRIES / 32]; // of every 32 entries
+} few;
+
+// The entries of a thread, blockDim.x apart.
+typedef struct entries {
+    uint32_t p[EACH];
+    int64_t index[EACH];
+    uint32_t first[EACH]; // of its index; NOBODY: absent
+} entries;
+
+HKI_ON_CARD void read_entries(const hki_row_sums *s, const tables *t, few *f,
+                              entries &e) {
+    for (uint32_t i = threadIdx.x; i < FEW_SLOTS; i += blockDim.x)
+        f->slots[i] = NOBODY;
+    HKI_FOR (k, EACH) {
+        e.p[k] = threadIdx.x + (uint32_t)k * blockDim.x;
+        e.index[k] = e.p[k] < t->n ? hki_row_index(s, e.p[k]) : -1;
+        f->by.index[e.p[k]] = e.index[k];
     }
-    if (threadIdx.x % 32 != 0)
-        return;
-    t.key[p] = key;
-    hki_row_check(&s, p, blame, call);
-    if (t.share != NULL)
-        t.share[p] = hki_row_share(&s, p);
+}
+
+// The slot of entry p. What a slot holds is always an entry of its index.
+HKI_ON_CARD uint32_t meet(few *f, uint32_t p, int64_t index) {
+    for (uint32_t i = (uint32_t)hash_of(index);; i++) {
+        uint32_t *const at = &f->slots[i % FEW_SLOTS];
+        const uint32_t has = atomicCAS(at, NOBODY, p);
+        if (has != NOBODY && f->by.index[has] != index)
+            continue;
+        if (has != NOBODY && has > p)
+            atomicMin(at, p);
+        return i % FEW_SLOTS;
+    }
+}
+
+// Entries find their first ones.
+HKI_ON_CARD void meet_all(const tables *t, few *f, entries &e) {
+    HKI_FOR (k, EACH)
+        e.first[k] = e.index[k] >= 0 ? meet(f, e.p[k], e.index[k]) : NOBODY;
+    __syncthreads();
+    HKI_FOR (k, EACH) {
+        if (e.first[k] != NOBODY)
+            e.first[k] = f->slots[e.first[k]];
+        if (e.p[k] < t->n)
+            t->key[e.p[k]] = e.first[k];
+        f->by.lists[0][e.p[k]] = f->by.lists[1][e.p[k]] = 0;
+    }
+    __syncthreads();
+}
+
+// Entries go to the lists of their first ones, which are counted.
+HKI_ON_CARD void make_lists(const tables *t, few *f, const entries &e) {
+    HKI_FOR (k, EACH) {
+        if (e.first[k] == NOBODY)
+            continue;
+        t->next[e.p[k]] =
+            atomicExch(&f->by.lists[0][e.first[k]], e.p[k] + 1) - 1;
+        atomicAdd(&f->by.lists[1][e.first[k]], 1u);
+    }
+    __syncthreads();
+    HKI_FOR (k, EACH) {
+        const uint32_t *const uses = f->by.lists[1] + e.p[k] / 32 * 32;
+        const uint32_t bits = hki_warp_bits([&](int l) { return uses[l] > 0; });
+        if (e.p[k] % 32 == 0)
+            f->firsts[e.p[k] / 32] = bits;
+    }
+    __syncthreads();
 }
 
 // How many entries before p are the first ones of their index.
-HKI_ON_CARD int64_t firsts_before(const tables *t, int64_t p) {
-    int64_t n = 0;
-    for (int64_t q = 0; q < p; q += 32)
-        n += __popc(hki_warp_bits([&](int l) {
-            return q + l < p && t->key[q + l] == (uint32_t)(q + l);
-        }));
+HKI_ON_CARD int64_t firsts_before(const few *f, uint32_t p) {
+    int n = __popc(f->firsts[p / 32] & ((1u << p % 32) - 1));
+    for (uint32_t i = 0; i < p / 32; i++)
+        n += __popc(f->firsts[i]);
     return n;
 }
 
-// A block per entry; the first ones of an index have work.
-HKI_KERNEL void sum_few(hki_row_sums s, tables t) {
-    __shared__ int64_t at;
-    const int64_t p = blockIdx.x;
-    const bool first = t.key[p] == (uint32_t)p, end = p == t.n - 1;
-    if (!first && !end)
-        return;
-    const int64_t index = hki_row_index(&s, p);
-    if (threadIdx.x < 32)
-        at = s.by_index ? index : firsts_before(&t, p);
+// Everything but the sums, by one block.
+HKI_KERNEL void bring_together(hki_row_sums s, tables t, hki_blame *blame,
+                               int64_t call) {
+    __shared__ few f;
+    entries e;
+    read_entries(&s, &t, &f, e);
+    if (threadIdx.x == 0)
+        t.counters[0] = 0;
     __syncthreads();
-    if (threadIdx.x == 0 && !s.by_index) {
+    meet_all(&t, &f, e);
+    make_lists(&t, &f, e);
+    HKI_FOR (k, EACH) {
+        const uint32_t p = e.p[k];
+        if (p >= t.n)
+            continue;
+        hki_row_check(&s, p, blame, call);
+        if (t.share != NULL)
+            t.share[p] = hki_row_share(&s, p);
+        const bool first = e.first[k] == p;
+        const int64_t to = firsts_before(&f, p);
         if (first)
-            s.indices[at] = index;
-        if (end && s.count != NULL)
-            *s.count = at + first;
+            begin_sum(&s, &t, p, to,
+                      list{e.index[k], f.by.lists[0][p], f.by.lists[1][p]});
+        if (p + 1 == t.n)
+            end_sums(&s, &t, to + first);
     }
-    if (first && s.sums != NULL)
-        sum_long(&s, &t, (uint32_t)p, p, s.sums + at * s.dim);
 }
 
 // ---- many entries -----------------------------------------------------------
@@ -161,8 +270,7 @@ HKI_KERNEL void sum_few(hki_row_sums s, tables t) {
 // The slot of an index, which is taken if nobody has.
 HKI_ON_CARD uint32_t find_slot(const tables *t, int64_t index) {
     const unsigned long long mine = (unsigned long long)index + 1;
-    const uint64_t h = (uint64_t)index * 0x9E3779B97F4A7C15ULL;
-    for (uint64_t i = h >> 32;; i++) {
+    for (uint64_t i = hash_of(index);; i++) {
         unsigned long long *const at = &t->slots[i & t->mask].index;
         unsigned long long has = *(volatile unsigned long long *)at;
         if (has == 0)
@@ -203,36 +311,6 @@ HKI_KERNEL void count_firsts(tables t) {
         t.totals[blockIdx.x] = (uint32_t)n;
 }
 
-// Makes `next` of the entries of a short list go upwards.
-HKI_ON_CARD void put_in_order(const tables *t, const slot *of) {
-    uint32_t p[SHORT_LIST], q = of->last - 1;
-    for (uint32_t n = 0; n < of->uses; n++) {
-        uint32_t i = n;
-        for (; i > 0 && p[i - 1] > q; i--)
-            p[i] = p[i - 1];
-        p[i] = q;
-        q = t->next[q];
-    }
-    for (uint32_t n = 1; n < of->uses; n++)
-        t->next[p[n - 1]] = p[n];
-}
-
-// The sum number `to` begins with entry p.
-HKI_ON_CARD void begin_sum(const hki_row_sums *s, const tables *t, int64_t p,
-                           int64_t to) {
-    const uint32_t key = t->key[p];
-    const slot of = t->slots[key];
-    const bool is_long = of.uses > SHORT_LIST;
-    if (!s->by_index)
-        s->indices[to] = (int64_t)of.index - 1;
-    t->begin[to] = is_long ? key : (uint32_t)p;
-    t->length[to] = is_long ? 0 : of.uses;
-    if (is_long)
-        t->lists[atomicAdd(&t->counters[0], 1u)] = (uint32_t)to;
-    else if (of.uses > 1)
-        put_in_order(t, &of);
-}
-
 // Numbers first entries in their order.
 HKI_KERNEL void begin_sums(hki_row_sums s, tables t) {
     __shared__ uint32_t part[LINES];
@@ -251,31 +329,30 @@ HKI_KERNEL void begin_sums(hki_row_sums s, tables t) {
         to += part[l];
     to += __popc(firsts & ((1u << lane) - 1));
     const bool first = (firsts >> lane & 1) != 0;
-    if (first)
-        begin_sum(&s, &t, p, to);
-    if (p == t.n - 1) {
-        t.counters[1] = (uint32_t)to + first;
-        if (s.count != NULL && !s.by_index)
-            *s.count = to + first;
+    if (first) {
+        const slot of = t.slots[t.key[p]];
+        begin_sum(&s, &t, p, to, list{(int64_t)of.index - 1, of.last, of.uses});
     }
+    if (p == t.n - 1)
+        end_sums(&s, &t, to + first);
 }
 
+// ---- sums -------------------------------------------------------------------
+
 // Where a sum goes that has this entry.
-HKI_ON_CARD float *place_of(const hki_row_sums *s, const tables *t, int64_t to,
-                            uint32_t key) {
-    const int64_t row = s->by_index ? (int64_t)t->slots[key].index - 1 : to;
-    return s->sums + row * s->dim;
+HKI_ON_CARD float *place_of(const hki_row_sums *s, int64_t to, uint32_t p) {
+    return s->sums + (s->by_index ? hki_row_index(s, p) : to) * s->dim;
 }
 
 // Sums of short lists, a thread per element: blocks 0 .. short_blocks - 1. The
 // others have a long list at a time.
-HKI_KERNEL void sum_many(hki_row_sums s, tables t, unsigned short_blocks) {
+HKI_KERNEL void sum_lists(hki_row_sums s, tables t, unsigned short_blocks) {
     if (blockIdx.x >= short_blocks) {
         const unsigned others = gridDim.x - short_blocks;
         for (unsigned i = blockIdx.x - short_blocks; i < t.counters[0];
              i += others) {
-            const uint32_t to = t.lists[i], key = t.begin[to];
-            sum_long(&s, &t, key, 0, place_of(&s, &t, to, key));
+            const uint32_t to = t.lists[i], p = t.begin[to];
+            sum_long(&s, &t, t.key[p], p, place_of(&s, to, p));
         }
         return;
     }
@@ -284,7 +361,7 @@ HKI_KERNEL void sum_many(hki_row_sums s, tables t, unsigned short_blocks) {
     if (to >= t.counters[1] || t.length[to] == 0)
         return;
     uint32_t p = t.begin[to];
-    float *const y = place_of(&s, &t, to, t.key[p]);
+    float *const y = place_of(&s, to, p);
     float sum = 0;
     for (uint32_t left = t.length[to]; left > 0; left--) {
         sum += (t.share != NULL ? t.share[p] : 1.0f) * row_of(&s, p)[j];
@@ -323,8 +400,6 @@ static uintptr_t lay_out(tables *t, int64_t n, uintptr_t at,
     *zeroed = at;
     t->key = part_of<uint32_t>(&at, m);
     t->share = part_of<float>(&at, m);
-    if (slots == 0)
-        return at;
     t->next = part_of<uint32_t>(&at, m);
     t->totals = part_of<uint32_t>(&at, m / HKI_THREADS + 1);
     t->begin = part_of<uint32_t>(&at, m);
@@ -339,19 +414,24 @@ size_t hki_row_sums_scratch(int64_t n) {
     return (size_t)lay_out(&t, n, 0, &zeroed);
 }
 
-#define LONG_BLOCKS 264 // that work on long lists
+#define LONG_BLOCKS 264 // that work on long lists, at most
 
-static hk_status run_many(const hki_cuda_call *c, const hki_row_sums *s,
-                          const tables *t, size_t zeroed) {
+// As many threads as entries, where one block has them.
+static void bring_few(const hki_cuda_call *c, const hki_row_sums *s,
+                      const tables *t) {
+    const unsigned threads = hki_blocks(t->n, 32) * 32;
+    HKI_LAUNCH_MEETING(bring_together, 1,
+                       threads < FEW_THREADS ? threads : FEW_THREADS, *s, *t,
+                       c->blame, c->number);
+}
+
+static hk_status bring_many(const hki_cuda_call *c, const hki_row_sums *s,
+                            const tables *t, size_t zeroed) {
     const unsigned blocks = hki_blocks(t->n, HKI_THREADS);
-    const unsigned sums = hki_blocks(t->n * s->dim, HKI_THREADS);
     HKI_TRY(hki_card_zero(c->card, c->scratch, zeroed));
     HKI_LAUNCH(enter, blocks, HKI_THREADS, *s, *t, c->blame, c->number);
     HKI_LAUNCH_MEETING(count_firsts, blocks, HKI_THREADS, *t);
     HKI_LAUNCH_MEETING(begin_sums, blocks, HKI_THREADS, *s, *t);
-    if (s->sums != NULL && s->dim > 0)
-        HKI_LAUNCH_MEETING(sum_many, sums + LONG_BLOCKS, HKI_THREADS, *s, *t,
-                           sums);
     return HK_OK;
 }
 
@@ -366,10 +446,16 @@ hk_status hki_row_sums_run(const hki_cuda_call *c, const hki_row_sums *s) {
         return s->count == NULL
                    ? HK_OK
                    : hki_card_zero(c->card, s->count, sizeof *s->count);
-    if (n > FEW_ENTRIES)
-        return run_many(c, s, &t, (size_t)(zeroed - (uintptr_t)c->scratch));
-    HKI_LAUNCH(find_first, hki_blocks(n * 32, HKI_THREADS), HKI_THREADS, *s, t,
-               c->blame, c->number);
-    HKI_LAUNCH_MEETING(sum_few, (unsigned)n, HKI_THREADS, *s, t);
+    if (n <= FEW_ENTRIES)
+        bring_few(c, s, &t);
+    else
+        HKI_TRY(bring_many(c, s, &t, (size_t)(zeroed - (uintptr_t)c->scratch)));
+    if (s->sums == NULL || s->dim == 0)
+        return HK_OK;
+    const unsigned sums = hki_blocks(n * s->dim, HKI_THREADS);
+    const int64_t lists = n / (SHORT_LIST + 1);
+    HKI_LAUNCH_MEETING(
+        sum_lists, sums + (unsigned)(lists < LONG_BLOCKS ? lists : LONG_BLOCKS),
+        HKI_THREADS, *s, t, sums);
     return HK_OK;
 }
