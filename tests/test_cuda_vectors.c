@@ -5,7 +5,7 @@
 #include "backend/vector.h"
 
 #define MAX_ENTRIES 160
-#define MAX_TABLES 3
+#define MAX_TABLES 60
 #define VECTORS 6 // x, g, three slots, an average
 
 static hki_place here, there;
@@ -31,6 +31,10 @@ typedef struct world {
     size_t n_runs, n_entries;
     hki_table_rows tables[MAX_TABLES];
     size_t n_tables;
+    // Of every second table the card has the rows itself.
+    hki_table_rows card_tables[MAX_TABLES];
+    hki_rows_away away[MAX_TABLES];
+    hki_buffer *rows[MAX_TABLES];
     unsigned char skip[MAX_ENTRIES], active[MAX_ENTRIES];
     float c[2][HKI_N_COEFS], rates[MAX_ENTRIES], table_rates[MAX_TABLES];
     hki_vector host[VECTORS], card[VECTORS];
@@ -106,6 +110,55 @@ static void make_vectors(world *w) {
     }
 }
 
+static void put(hki_buffer *b, size_t at, const void *from, size_t n) {
+    assert_ok(there.backend->write(there.queue, (hki_loc){b, at}, from, n));
+}
+
+// The rows of a table on the card, with room for some that are not there.
+static void put_rows(world *w, size_t i) {
+    const hki_table_rows *const t = &w->tables[i];
+    const int64_t most = t->count + 3;
+    const size_t begin = sizeof(int64_t) * (size_t)(most + 1);
+    const size_t row = sizeof(float) * (size_t)t->dim;
+    hki_buffer **const b = &w->rows[i];
+    assert_ok(there.backend->buffer_create(there.device,
+                                           begin + row * (size_t)most, b));
+    put(*b, 0, &t->count, sizeof t->count);
+    put(*b, 8, t->indices, (size_t)t->count * sizeof(int64_t));
+    for (int64_t k = t->count; k < most; k++)
+        put(*b, 8 + (size_t)k * 8, &(int64_t){INT64_MAX / 1024}, 8);
+    put(*b, begin, t->rows, (size_t)t->count * row);
+    const char *const at = there.backend->buffer_address(*b);
+    w->away[i] = (hki_rows_away){.count = (const void *)at,
+                                 .indices = (const void *)(at + 8),
+                                 .rows = (const void *)(at + begin),
+                                 .most = most};
+}
+
+// A table as one of the two places takes it.
+static const hki_table_rows *table_of(world *w, const hki_vector *v, size_t i) {
+    hki_table_rows *const t = &w->card_tables[i];
+    if (v == w->host)
+        return &w->tables[i];
+    *t = w->tables[i];
+    if (i % 2 == 0 && w->rows[i] == NULL)
+        put_rows(w, i);
+    if (i % 2 == 0) {
+        t->away = &w->away[i];
+        t->indices = NULL;
+        t->rows = NULL;
+        t->mark = NULL;
+        t->count = 0;
+    }
+    return t;
+}
+
+static const hki_table_rows *tables_of(world *w, const hki_vector *v) {
+    for (size_t i = w->n_tables; i > 0; i--)
+        (void)table_of(w, v, i - 1);
+    return v == w->host ? w->tables : w->card_tables;
+}
+
 static world *make_world(uint64_t seed) {
     world *const w = calloc(1, sizeof *w);
     assert_non_null(w);
@@ -117,7 +170,7 @@ static world *make_world(uint64_t seed) {
     if (below(3) == 0)
         add_entry(w, HKI_CHUNK_FLOATS + below(HKI_CHUNK_FLOATS));
     w->n_dense = w->n;
-    for (int64_t i = below(MAX_TABLES + 1); i > 0; i--) {
+    for (int64_t i = below(4); i > 0; i--) {
         const int64_t rows = 1 + below(50);
         add_table(w, rows, 1 + below(20), below(rows + 1));
     }
@@ -132,6 +185,7 @@ static void free_world(world *w) {
         free((void *)(uintptr_t)w->tables[i].indices);
         free((void *)(uintptr_t)w->tables[i].rows);
         free((void *)(uintptr_t)w->tables[i].mark);
+        there.backend->buffer_destroy(w->rows[i]);
     }
     for (int v = 0; v < VECTORS; v++) {
         hki_vector_deinit(&w->host[v]);
@@ -173,7 +227,7 @@ static hki_update_job job_of(world *w, hki_vector *v, hki_rule_kernel rule,
         .end = w->n_dense,
         .runs = w->runs,
         .n_runs = w->n_runs,
-        .tables = w->tables,
+        .tables = tables_of(w, v),
         .n_tables = w->n_tables,
         .c = (const float(*)[HKI_N_COEFS])w->c,
         .skip = w->skip,
@@ -228,10 +282,10 @@ static void rules_with_norms(void **unused) {
         world *const w = make_world(seed);
         // LARS moves as momentum does.
         const hki_rule_kernel rule = seed % 2 ? HKI_K_LAMB : HKI_K_MOMENTUM;
-        hki_update_job a = job_of(w, w->host, rule, seed % 4 < 2);
-        hki_update_job b = job_of(w, w->card, rule, seed % 4 < 2);
         for (size_t i = 0; i < w->n_tables; i++)
             w->tables[i].all = false;
+        hki_update_job a = job_of(w, w->host, rule, seed % 4 < 2);
+        hki_update_job b = job_of(w, w->card, rule, seed % 4 < 2);
         for (size_t i = 0; i < HKI_COUNT(a_sums); i++)
             a_sums[i][0] = a_sums[i][1] = b_sums[i][0] = b_sums[i][1] = -1;
         if (seed % 3 == 0)
@@ -254,20 +308,21 @@ static void rules_with_norms(void **unused) {
     }
 }
 
-// More rows than go up at once.
+// More rows than go up at once, after a table whose rows are there.
 static void many_rows(void **unused) {
-    double a_sums[1][2], b_sums[1][2];
+    double a_sums[2][2], b_sums[2][2];
     (void)unused;
     world *const w = calloc(1, sizeof *w);
     assert_non_null(w);
     state = 3;
+    add_table(w, 500, 32, 400);
     add_table(w, 50000, 32, 45000);
     set_coefficients(w->c[0]);
     set_coefficients(w->c[1]);
     make_vectors(w);
-    w->tables[0].active = true;
+    w->tables[0].active = w->tables[1].active = true;
     for (int all = 0; all < 2; all++) {
-        w->tables[0].all = all;
+        w->tables[0].all = w->tables[1].all = all;
         hki_update_job a = job_of(w, w->host, HKI_K_ADAM, false);
         hki_update_job b = job_of(w, w->card, HKI_K_ADAM, false);
         assert_ok(here.ops->update(&here, &a));
@@ -279,8 +334,30 @@ static void many_rows(void **unused) {
     a.table_sums = a_sums, b.table_sums = b_sums;
     assert_ok(here.ops->measure(&here, &a));
     assert_ok(there.ops->measure(&there, &b));
-    assert_sums("many rows", a_sums, b_sums, 1);
+    assert_sums("many rows", a_sums, b_sums, 2);
     compare(w, "moments of many rows", 4e-6);
+    free_world(w);
+}
+
+// More tables than a launch has.
+static void many_tables(void **unused) {
+    (void)unused;
+    world *const w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    state = 4;
+    for (int i = 0; i < MAX_TABLES; i++) {
+        const int64_t rows = 1 + below(90);
+        add_table(w, rows, 1 + below(40), below(rows + 1));
+        w->tables[i].all = i % 20 == 0;
+    }
+    set_coefficients(w->c[0]);
+    set_coefficients(w->c[1]);
+    make_vectors(w);
+    hki_update_job a = job_of(w, w->host, HKI_K_MOMENTUM, false);
+    hki_update_job b = job_of(w, w->card, HKI_K_MOMENTUM, false);
+    assert_ok(here.ops->update(&here, &a));
+    assert_ok(there.ops->update(&there, &b));
+    compare(w, "many tables", 2e-6);
     free_world(w);
 }
 
@@ -389,7 +466,8 @@ static void exchanges(void **unused) {
             assert_ok(p->ops->accumulate(p, s, g, 0.7f, w->n));
             assert_ok(p->ops->subtract(p, x + from, g + from, n));
             for (size_t t = 0; t < w->n_tables; t++)
-                assert_ok(p->ops->accumulate_rows(p, s, &w->tables[t], -0.6f));
+                assert_ok(p->ops->accumulate_rows(
+                    p, s, table_of(w, sides[i], t), -0.6f));
             assert_ok(p->ops->copy(p, view, s, n));
         }
         compare(w, "exchange", 0);
@@ -425,9 +503,10 @@ static int close_place(void **unused) {
 int main(void) {
     static const char *const names[] = {"cuda-played", "cuda"};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(updates),           cmocka_unit_test(rules_with_norms),
-        cmocka_unit_test(many_rows),         cmocka_unit_test(passes),
-        cmocka_unit_test(values_at_the_end), cmocka_unit_test(exchanges),
+        cmocka_unit_test(updates),   cmocka_unit_test(rules_with_norms),
+        cmocka_unit_test(many_rows), cmocka_unit_test(many_tables),
+        cmocka_unit_test(passes),    cmocka_unit_test(values_at_the_end),
+        cmocka_unit_test(exchanges),
     };
     int failed = 0, found = 0;
     for (size_t i = 0; i < HKI_COUNT(names); i++) {

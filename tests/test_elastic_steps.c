@@ -342,8 +342,9 @@ static void test_halves(void **state) {
             assert_ok(worker_step(&w[0]));
             hki_vector x = HKI_HOST_VECTOR(w[1].x, (int64_t)w[1].n);
             hki_vector d = HKI_HOST_VECTOR(w[0].g, (int64_t)w[0].n_train);
-            const hki_grads g = {{.dense = d.host, .n_dense = d.n, .scale = 1},
-                                 &d};
+            const hki_grads g = {
+                .view = {.dense = d.host, .n_dense = d.n, .scale = 1},
+                .dense = &d};
             int exchanged = -1;
             int64_t step = 0;
             assert_ok(hki_elastic_update(w[1].e, &x, &g, &step));

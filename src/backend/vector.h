@@ -9,8 +9,8 @@
 // What is done is one const table, hki_vector_ops, with an entry for the host
 // (host_vectors.c) and one for each backend whose memory is apart. Addresses
 // in its jobs are those of the place; what is said to be the host's is always
-// in host memory: coefficients, lists of pieces, sums, rows of sparse
-// gradients.
+// in host memory: coefficients, lists of pieces, sums. Rows of sparse gradients
+// are where they were made.
 #ifndef HKI_VECTOR_H
 #define HKI_VECTOR_H
 #include "backend/backend.h"
@@ -38,13 +38,24 @@ typedef struct hki_update_run {
     bool decay;         // weight decay applies
 } hki_update_run;
 
-// The rows of one table that have a gradient, each once. The host's.
+// Rows of a sparse gradient that a device has, and the host has not seen: each
+// index once, inside of its table.
+typedef struct hki_rows_away {
+    const int64_t *indices;
+    const float *rows;
+    const int64_t *count;
+    int64_t most; // of them
+} hki_rows_away;
+
+// The rows of one table that have a gradient, each once. The host's, or those
+// of `away`, which are at the place: then there is no mark either.
 typedef struct hki_table_rows {
     int64_t offset;      // of the table, in floats
     int64_t n_rows, dim; // of the table
     const int64_t *indices;
     const float *rows;
     int64_t count;
+    const hki_rows_away *away; // NULL: the host's
     // For all rows: where a row's gradient is, (epoch << 32 | position).
     const uint64_t *mark;
     uint32_t epoch;

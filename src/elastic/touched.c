@@ -38,6 +38,10 @@ hk_status hki_touched_create(hk_elastic *e) {
     return HK_OK;
 }
 
+bool hki_elastic_tells_rows(const hk_elastic *e) {
+    return e->touched != NULL;
+}
+
 void hki_touched_mark(hk_elastic *e, const hk_grad_view *g) {
     if (e->touched == NULL)
         return;

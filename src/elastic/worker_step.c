@@ -224,12 +224,15 @@ static hk_status accumulate(hk_elastic *e, const hki_grads *grads) {
         HKI_TRY(at->ops->accumulate(at, sum, dense, scale, g->n_dense));
     for (size_t i = 0; i < g->n_sparse; i++) {
         const hk_sparse_grad *const s = &g->sparse[i];
+        const hk_entry *const entry = hk_layout_find(e->layout, s->entry->name);
         const hki_table_rows rows = {
-            .offset = hk_layout_find(e->layout, s->entry->name)->offset,
+            .offset = entry->offset,
+            .n_rows = entry->shape.dim[0],
             .dim = s->dim,
             .indices = s->indices,
             .rows = s->rows,
-            .count = s->count};
+            .count = s->count,
+            .away = grads->away != NULL ? &grads->away[i] : NULL};
         HKI_TRY(at->ops->accumulate_rows(at, sum, &rows, scale));
     }
     e->accumulated++;
@@ -335,7 +338,7 @@ hk_status hk_elastic_apply(hk_elastic *e, float *x, const hk_grad_view *grads,
                         e->name);
     hki_vector values = HKI_HOST_VECTOR(x, hki_layout_size(e->layout));
     hki_vector dense = HKI_HOST_VECTOR(grads->dense, grads->n_dense);
-    const hki_grads g = {*grads, &dense};
+    const hki_grads g = {.view = *grads, .dense = &dense};
     HKI_TRY(hki_elastic_update(e, &values, &g, global_step));
     const hk_status s = hki_elastic_exchange_due(e, &values, NULL);
     if (global_step != NULL)
@@ -386,7 +389,7 @@ hk_status hk_elastic_gradients(hk_elastic *e, const hk_grad_view *grads) {
     HKI_TRY(check_grads(e, grads));
     HKI_TRY(hki_elastic_follow(e, NULL));
     hki_vector dense = HKI_HOST_VECTOR(grads->dense, grads->n_dense);
-    const hki_grads g = {*grads, &dense};
+    const hki_grads g = {.view = *grads, .dense = &dense};
     return accumulate(e, &g);
 }
 

@@ -251,6 +251,10 @@ int64_t hki_session_grad_count(const hk_session *s);
 size_t hki_session_sparse_count(const hk_session *s);
 // All of them, hki_session_sparse_count; a device is waited for twice in all.
 hk_status hki_session_sparse_grads(hk_session *s, hk_sparse_grad *out);
+// The same where memory is apart, without waiting: their names, without rows,
+// and where the rows are until the next run.
+void hki_session_sparse_away(const hk_session *s, hk_sparse_grad *out,
+                             hki_rows_away *away);
 uint64_t hki_session_step(const hk_session *s);
 
 // The session's own values and gradients, where they live.

@@ -613,6 +613,24 @@ hk_status hki_session_sparse_grads(hk_session *s, hk_sparse_grad *out) {
     return HK_OK;
 }
 
+static const void *address(const hk_session *s, hki_value_place at) {
+    const hki_loc l = hki_session_loc(s, at);
+    return (const char *)s->plan->backend->buffer_address(l.buffer) + l.offset;
+}
+
+void hki_session_sparse_away(const hk_session *s, hk_sparse_grad *out,
+                             hki_rows_away *away) {
+    for (size_t i = 0; i < s->plan->n_sparse; i++) {
+        const hki_plan_sparse *const sp = &s->plan->sparse[i];
+        out[i] = (hk_sparse_grad){
+            .entry = sp->entry, .dim = sp->entry->shape.dim[1], .unique = 1};
+        away[i] = (hki_rows_away){.indices = address(s, sp->indices),
+                                  .rows = address(s, sp->rows),
+                                  .count = address(s, sp->count),
+                                  .most = sp->capacity};
+    }
+}
+
 static size_t arg_bytes(const hki_call *c, int arg) {
     const hk_node *x = arg < c->n_in ? c->in[arg] : &c->out[arg - c->n_in];
     size_t n = 0;

@@ -396,7 +396,7 @@ hk_status hk_gradproc_run(hk_gradproc *p, const hk_grad_view *in,
         return hki_fail(HK_E_INVALID_ARG, "%s: an argument is NULL", what);
     HKI_TRY(hki_grad_view_check(p->layout, in, what));
     hki_vector dense = HKI_HOST_VECTOR(in->dense, in->n_dense);
-    const hki_grads g = {*in, &dense};
+    const hki_grads g = {.view = *in, .dense = &dense};
     hki_grads result;
     HKI_TRY(hki_gradproc_run(p, &g, &result, ready));
     if (*ready)

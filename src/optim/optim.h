@@ -14,10 +14,12 @@
 
 _Static_assert(HKI_MAX_SLOTS == HK_MAX_SLOTS, "slots of kernels and rules");
 
-// Gradients whose dense part is a vector; view.dense is its host memory.
+// Gradients whose dense part is a vector; view.dense is its host memory. Rows
+// of sparse ones may be where the values are: then view.sparse has no rows.
 typedef struct hki_grads {
     hk_grad_view view;
     hki_vector *dense;
+    const hki_rows_away *away; // of each sparse one; NULL: view.sparse has them
 } hki_grads;
 
 // The shadow in host memory, for reading and writing, and the number of

@@ -71,8 +71,29 @@ static void narrow(hk_optimizer *o, const unsigned char *mask) {
     hki_optimizer_build_runs(o);
 }
 
-// Checks one sparse gradient and makes its indices unique.
-static hk_status prepare_sparse(hk_optimizer *o, const hk_sparse_grad *g) {
+// Makes the indices of a sparse gradient in host memory unique.
+static hk_status prepare_rows(const hk_sparse_grad *g, hki_rowset *set,
+                              hki_table_rows *p) {
+    HKI_TRY(hki_rowset_check(set, g->entry->name, g->indices, g->count));
+    p->indices = g->indices;
+    p->rows = g->rows;
+    p->count = g->count;
+    // Marks find repeated indices, and lead from a row to its gradient.
+    const bool marks = !g->unique || p->all;
+    if (marks && !hki_rowset_mark(set, g->indices, g->count)) {
+        hki_rowset_clear(set);
+        HKI_TRY(hki_rowset_add(set, g->indices, g->rows, 1, g->count));
+        p->indices = set->indices;
+        p->rows = set->rows;
+        p->count = set->count;
+    }
+    p->epoch = set->epoch;
+    return HK_OK;
+}
+
+// Checks one sparse gradient. away: where its rows are; NULL: in host memory.
+static hk_status prepare_sparse(hk_optimizer *o, const hk_sparse_grad *g,
+                                const hki_rows_away *away) {
     size_t t;
     HKI_TRY(hki_tables_find(&o->tables, o->layout, g, o->opt.name, &t));
     hki_rowset *const set = &o->tables.set[t];
@@ -81,27 +102,16 @@ static hk_status prepare_sparse(hk_optimizer *o, const hk_sparse_grad *g) {
             return hki_fail(HK_E_EXISTS, "%s: two sparse gradients for %s",
                             o->opt.name, g->entry->name);
     const size_t index = o->tables.entry[t];
-    HKI_TRY(hki_rowset_check(set, g->entry->name, g->indices, g->count));
     hki_table_rows p = {.offset = hk_layout_entry(o->layout, index)->offset,
                         .n_rows = set->n_rows,
                         .dim = set->dim,
-                        .indices = g->indices,
-                        .rows = g->rows,
-                        .count = g->count,
+                        .away = away,
                         .mark = set->mark,
                         .entry = index,
                         .all = hki_optimizer_all_rows(o),
                         .active = o->active[index]};
-    // Marks find repeated indices, and lead from a row to its gradient.
-    const bool marks = !g->unique || p.all;
-    if (marks && !hki_rowset_mark(set, g->indices, g->count)) {
-        hki_rowset_clear(set);
-        HKI_TRY(hki_rowset_add(set, g->indices, g->rows, 1, g->count));
-        p.indices = set->indices;
-        p.rows = set->rows;
-        p.count = set->count;
-    }
-    p.epoch = set->epoch;
+    if (away == NULL)
+        HKI_TRY(prepare_rows(g, set, &p));
     // A table that takes no part is prepared, too: a second gradient for it is
     // noticed.
     o->prepared[o->n_prepared++] = p;
@@ -184,13 +194,15 @@ static hk_status check_grads(const hk_optimizer *o, const hk_grad_view *v,
 }
 
 // Everything of a step that can fail.
-static hk_status ready(hk_optimizer *o, const hk_grad_view *grads,
+static hk_status ready(hk_optimizer *o, const hki_grads *grads,
                        int64_t global_step) {
-    HKI_TRY(check_grads(o, grads, global_step));
-    narrow(o, grads->mask);
+    const hk_grad_view *const v = &grads->view;
+    HKI_TRY(check_grads(o, v, global_step));
+    narrow(o, v->mask);
     o->n_prepared = 0;
-    for (size_t i = 0; i < grads->n_sparse; i++)
-        HKI_TRY(prepare_sparse(o, &grads->sparse[i]));
+    for (size_t i = 0; i < v->n_sparse; i++)
+        HKI_TRY(prepare_sparse(o, &v->sparse[i],
+                               grads->away != NULL ? &grads->away[i] : NULL));
     return prepare(o, global_step);
 }
 
@@ -227,9 +239,9 @@ hk_status hki_optimizer_apply(hk_optimizer *o, hki_vector *x,
                               const hki_grads *grads, int64_t global_step,
                               hk_ema *ema) {
     HKI_TRY(check_step(o, x->host, false));
-    HKI_TRY(ready(o, &grads->view, global_step));
+    HKI_TRY(ready(o, grads, global_step));
     if (o->other != NULL)
-        HKI_TRY(ready(o->other, &grads->view, global_step));
+        HKI_TRY(ready(o->other, grads, global_step));
     if (ema != NULL && hki_layout_fingerprint(hki_ema_layout(ema)) !=
                            hki_layout_fingerprint(o->layout))
         return hki_fail(HK_E_SHAPE, "%s: the average has another layout",
@@ -251,7 +263,7 @@ hk_status hk_optimizer_apply(hk_optimizer *o, float *x,
         return hki_grad_view_check(o->layout, grads, o->opt.name);
     hki_vector values = HKI_HOST_VECTOR(x, hki_layout_size(o->layout));
     hki_vector dense = HKI_HOST_VECTOR(grads->dense, grads->n_dense);
-    const hki_grads g = {*grads, &dense};
+    const hki_grads g = {.view = *grads, .dense = &dense};
     return hki_optimizer_apply(o, &values, &g, global_step, ema);
 }
 
@@ -308,7 +320,7 @@ hk_status hk_optimizer_apply_sparse(hk_optimizer *o, float *x,
     if (!isfinite(scale))
         return hki_fail(HK_E_NOT_FINITE, "%s: scale is %g", o->opt.name, scale);
     o->n_prepared = 0;
-    HKI_TRY(prepare_sparse(o, grad));
+    HKI_TRY(prepare_sparse(o, grad, NULL));
     set_coef(o, HKI_C_SCALE, (float)scale);
     hki_vector values = HKI_HOST_VECTOR(x, hki_layout_size(o->layout));
     hki_vector none = {0};

@@ -12,7 +12,9 @@ typedef struct insertion {
 struct hk_trainer {
     hk_trainer_options opt;   // session: the one that runs now
     hk_session *own;          // the first one, whose values are trained
+    hk_session *ran;          // the one that made the gradients
     hk_sparse_grad *sparse;   // as many as the plan has tables
+    hki_rows_away *away;      // the same where their memory is apart
     HKI_LIST(insertion) list; // in order of insertion
     hk_step_info info;
     hki_vector *x; // the first session's
@@ -67,8 +69,9 @@ static hk_status mark_entries(hk_trainer *t) {
 
 static hk_status make_room(hk_trainer *t) {
     hk_session *const s = t->opt.session;
-    HKI_TRY(hki_zalloc_array(hki_session_sparse_count(s), sizeof *t->sparse,
-                             &t->sparse));
+    const size_t n = hki_session_sparse_count(s);
+    HKI_TRY(hki_zalloc_array(n, sizeof *t->sparse, &t->sparse));
+    HKI_TRY(hki_zalloc_array(n, sizeof *t->away, &t->away));
     if (!hki_optimizer_looks_ahead(t->opt.optimizer))
         return HK_OK;
     const hk_layout *const l = hk_plan_layout(hk_session_plan(s));
@@ -118,6 +121,7 @@ void hk_trainer_destroy(hk_trainer *t) {
         return;
     send_home(&t->opt);
     hki_free(t->sparse);
+    hki_free(t->away);
     hki_free(t->list.data);
     hki_free(t->mask);
     hki_free(t->none);
@@ -148,8 +152,17 @@ hk_status hki_trainer_insert_blind(hk_trainer *t, hk_point point, hk_step_fn fn,
     return insert(t, point, fn, user, true);
 }
 
+// Rows of sparse gradients come down from where they are.
+static hk_status open_rows(hk_trainer *t) {
+    if (t->grads.away == NULL)
+        return HK_OK;
+    t->grads.away = NULL;
+    return hki_session_sparse_grads(t->ran, t->sparse);
+}
+
 hk_status hki_trainer_open(hk_trainer *t) {
     float *host;
+    HKI_TRY(open_rows(t));
     HKI_TRY(hki_vector_host(t->x, HKI_TO_CHANGE, &host));
     return t->grads.dense != NULL
                ? hki_vector_host(t->grads.dense, HKI_TO_CHANGE, &host)
@@ -202,6 +215,16 @@ static hk_status run_ahead(hk_trainer *t) {
     return s != HK_OK ? s : back;
 }
 
+// Sparse gradients stay where they were made until somebody looks at them.
+static hk_status list_sparse(hk_trainer *t) {
+    t->ran = t->opt.session;
+    if (t->x->at == NULL)
+        return hki_session_sparse_grads(t->ran, t->sparse);
+    hki_session_sparse_away(t->ran, t->sparse, t->away);
+    t->grads.away = t->away;
+    return HK_OK;
+}
+
 static hk_status forward_backward(hk_trainer *t) {
     hk_session *s = t->opt.session;
     HKI_TRY(t->kept.n > 0 ? run_ahead(t) : hk_session_run(s));
@@ -210,7 +233,7 @@ static hk_status forward_backward(hk_trainer *t) {
         return hki_fail(HK_E_NOT_FINITE, "step %lld: the loss is %g",
                         (long long)t->info.local_step, (double)t->info.loss);
     const size_t n = hki_session_sparse_count(s);
-    HKI_TRY(hki_session_sparse_grads(s, t->sparse));
+    HKI_TRY(list_sparse(t));
     t->grads.dense = hki_session_gradient(s);
     t->grads.view = (hk_grad_view){.dense = t->grads.dense->host,
                                    .n_dense = hki_session_grad_count(s),
@@ -232,6 +255,7 @@ static hk_status process(hk_trainer *t, int *ready) {
     *ready = 1;
     if (t->opt.gradproc == NULL)
         return HK_OK;
+    HKI_TRY(open_rows(t));
     const hki_grads in = t->grads;
     return hki_gradproc_run(t->opt.gradproc, &in, &t->grads, ready);
 }
@@ -281,6 +305,8 @@ static hk_status update_alone(hk_trainer *t) {
 static hk_status update_elastic(hk_trainer *t) {
     hk_elastic *e = t->opt.elastic;
     int exchanged = 0;
+    if (hki_elastic_tells_rows(e))
+        HKI_TRY(open_rows(t));
     hki_grads g = t->grads;
     if (t->opt.update != NULL)
         g.view.mask = t->none;

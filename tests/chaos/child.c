@@ -350,7 +350,8 @@ static hk_status work(hand *h, hk_run_end *end, bool *right) {
     hki_vector x = HKI_HOST_VECTOR(h->x, (int64_t)h->n);
     hki_vector g = HKI_HOST_VECTOR(h->g, (int64_t)h->n);
     const hki_grads grads = {
-        {.dense = h->g, .n_dense = (int64_t)h->n, .scale = 1}, &g};
+        .view = {.dense = h->g, .n_dense = (int64_t)h->n, .scale = 1},
+        .dense = &g};
     while (s == HK_OK && *end == HK_END_NONE && *right) {
         const struct timespec pause = {0, STEP_US * 1000};
         nanosleep(&pause, NULL);

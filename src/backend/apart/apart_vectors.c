@@ -16,16 +16,71 @@
 
 typedef hk_status (*job_fn)(const hki_place *p, const hki_update_job *j);
 
+// Rows are on the side that they are said to be on.
+static hk_status check_rows(const hki_table_rows *t) {
+    const hki_rows_away *const a = t->away;
+    const void *const there[] = {t->indices, t->rows};
+    if (a == NULL) {
+        HKI_TRY(hki_apart_enter(NULL, 0, there, HKI_COUNT(there)));
+    } else {
+        const void *const here[] = {a->indices, a->rows, a->count};
+        HKI_TRY(hki_apart_enter(here, HKI_COUNT(here), NULL, 0));
+    }
+    hki_apart_leave();
+    return HK_OK;
+}
+
+// Rows that are here as the host's passes take them. *mark is to be freed.
+static hk_status show_rows(hki_table_rows *t, uint64_t **mark) {
+    const hki_rows_away *const a = t->away;
+    if (a == NULL)
+        return HK_OK;
+    if (*a->count < 0 || *a->count > a->most)
+        return hki_fail(HK_E_INTERNAL, "apart: %lld rows of %lld",
+                        (long long)*a->count, (long long)a->most);
+    HKI_TRY(hki_zalloc_array((size_t)t->n_rows, sizeof **mark, mark));
+    for (int64_t i = 0; i < *a->count; i++) {
+        if (a->indices[i] < 0 || a->indices[i] >= t->n_rows ||
+            (*mark)[a->indices[i]] != 0)
+            return hki_fail(HK_E_INTERNAL, "apart: row %lld, or it is twice",
+                            (long long)a->indices[i]);
+        (*mark)[a->indices[i]] = UINT64_C(1) << 32 | (uint64_t)i;
+    }
+    t->indices = a->indices;
+    t->rows = a->rows;
+    t->count = *a->count;
+    t->mark = *mark;
+    t->epoch = 1;
+    return HK_OK;
+}
+
+#define MAX_TABLES 8 // that tests have
+
+static hk_status run_inside(const hki_place *p, hki_update_job j, job_fn fn) {
+    hki_table_rows tables[MAX_TABLES];
+    uint64_t *marks[MAX_TABLES] = {0};
+    hk_status s = HK_OK;
+    for (size_t i = 0; s == HK_OK && i < j.n_tables; i++) {
+        tables[i] = j.tables[i];
+        s = show_rows(&tables[i], &marks[i]);
+    }
+    j.tables = tables;
+    if (s == HK_OK)
+        s = fn(p, &j);
+    for (size_t i = 0; i < j.n_tables; i++)
+        hki_free(marks[i]);
+    return s;
+}
+
 static hk_status run_job(const hki_place *p, const hki_update_job *j,
                          job_fn fn) {
     const void *const here[] = {j->x, j->g, j->s[0], j->s[1], j->s[2], j->ema};
-    for (size_t i = 0; i < j->n_tables; i++) {
-        const void *const there[] = {j->tables[i].indices, j->tables[i].rows};
-        HKI_TRY(hki_apart_enter(NULL, 0, there, HKI_COUNT(there)));
-        hki_apart_leave();
-    }
+    if (j->n_tables > MAX_TABLES)
+        return hki_fail(HK_E_UNSUPPORTED, "apart: %zu tables", j->n_tables);
+    for (size_t i = 0; i < j->n_tables; i++)
+        HKI_TRY(check_rows(&j->tables[i]));
     HKI_TRY(hki_apart_enter(here, HKI_COUNT(here), NULL, 0));
-    const hk_status s = fn(hki_apart_home(p), j);
+    const hk_status s = run_inside(hki_apart_home(p), *j, fn);
     hki_apart_leave();
     return s;
 }
@@ -70,7 +125,17 @@ static hk_status accumulate(const hki_place *p, float *y, const float *g,
 
 static hk_status accumulate_rows(const hki_place *p, float *y,
                                  const hki_table_rows *t, float a) {
-    INSIDE(hki_vector_ops_host.accumulate_rows(at, y, t, a), y);
+    const void *const here[] = {y};
+    hki_table_rows rows = *t;
+    uint64_t *mark = NULL;
+    HKI_TRY(check_rows(t));
+    HKI_TRY(hki_apart_enter(here, HKI_COUNT(here), NULL, 0));
+    hk_status s = show_rows(&rows, &mark);
+    if (s == HK_OK)
+        s = hki_vector_ops_host.accumulate_rows(hki_apart_home(p), y, &rows, a);
+    hki_apart_leave();
+    hki_free(mark);
+    return s;
 }
 
 static hk_status subtract(const hki_place *p, float *x, const float *d,

@@ -3,7 +3,9 @@
 // A call is one launch over a list of pieces, which travels with it: blocks
 // find theirs by number. Sums come back through host memory that the card
 // writes to, one per block, and the host adds them in their order: the same
-// from run to run. Rows of sparse gradients go up in batches.
+// from run to run. Rows of sparse gradients that are on the card stay there:
+// how many there are is known there alone, and launches are for the most. Rows
+// of the host go up in batches.
 #include "backend/cuda/update_rules.h"
 
 // ---- pieces -----------------------------------------------------------------
@@ -183,12 +185,34 @@ HKI_KERNEL void update_dense(const __grid_constant__ update_args a,
 // Rows on the card: those of a sparse gradient, or all that have none.
 typedef struct rows_args {
     int64_t offset, dim, n; // n: rows
+    const int64_t *count;   // NULL: all of them are there; else so many
     const int64_t *indices; // NULL: every row that was not seen
     const float *rows;
     unsigned char *seen; // per row of the table; NULL: nobody asks
     int decay;
     float rate;
 } rows_args;
+
+#define MAX_TABLES 24 // of a launch
+
+typedef struct rows_list {
+    int n;
+    unsigned blocks;
+    unsigned first[MAX_TABLES]; // block of each
+    rows_args at[MAX_TABLES];
+} rows_list;
+
+static void add_rows(rows_list *list, const rows_args &r) {
+    list->first[list->n] = list->blocks;
+    list->at[list->n++] = r;
+    list->blocks += hki_blocks(r.n * r.dim, HKI_THREADS);
+}
+
+// Elements of the rows that are there.
+HKI_ON_CARD int64_t row_elements(const rows_args &r) {
+    const int64_t n = r.count != NULL ? *r.count : r.n;
+    return (n < r.n ? n : r.n) * r.dim;
+}
 
 // Row and column of element i.
 HKI_ON_CARD int64_t row_of(int64_t i, int64_t dim, int64_t *column) {
@@ -201,11 +225,16 @@ HKI_ON_CARD int64_t row_of(int64_t i, int64_t dim, int64_t *column) {
 
 template <class R>
 HKI_KERNEL void update_rows(const __grid_constant__ update_args a,
-                            const rows_args r) {
-    const int64_t i = hki_self();
+                            const __grid_constant__ rows_list list) {
+    int which = 0;
+    while (which + 1 < list.n && list.first[which + 1] <= blockIdx.x)
+        which++;
+    const rows_args &r = list.at[which];
+    const int64_t i =
+        (int64_t)(blockIdx.x - list.first[which]) * HKI_THREADS + threadIdx.x;
     const float *const k = a.c[r.decay];
     int64_t column;
-    if (i >= r.n * r.dim)
+    if (i >= row_elements(r))
         return;
     int64_t row = row_of(i, r.dim, &column);
     if (r.indices != NULL)
@@ -228,7 +257,7 @@ HKI_KERNEL void update_rows(const __grid_constant__ update_args a,
 
 typedef struct rule {
     void (*dense)(const update_args &a, const pieces &p);
-    void (*rows)(const update_args &a, const rows_args &r);
+    void (*rows)(const update_args &a, const rows_list &list);
 } rule;
 
 template <class R>
@@ -237,9 +266,8 @@ static void launch_dense(const update_args &a, const pieces &p) {
 }
 
 template <class R>
-static void launch_rows(const update_args &a, const rows_args &r) {
-    HKI_LAUNCH(update_rows<R>, hki_blocks(r.n * r.dim, HKI_THREADS),
-               HKI_THREADS, a, r);
+static void launch_rows(const update_args &a, const rows_list &list) {
+    HKI_LAUNCH(update_rows<R>, list.blocks, HKI_THREADS, a, list);
 }
 
 #define RULES(X)                                                               \
@@ -278,6 +306,11 @@ static hk_status find_rule(hki_rule_kernel kernel, rule *out) {
 
 // ---- rows of sparse gradients -----------------------------------------------
 
+// Rows there are at most.
+static int64_t most_rows(const hki_table_rows *t) {
+    return t->away != NULL ? t->away->most : t->count;
+}
+
 // Rows that go up at once, n >= 1.
 static int64_t batch_rows(const hki_table_rows *t) {
     const int64_t bytes = t->dim * (int64_t)sizeof(float) + 8;
@@ -286,8 +319,10 @@ static int64_t batch_rows(const hki_table_rows *t) {
 }
 
 static size_t batch_bytes(const hki_table_rows *t) {
-    return (size_t)batch_rows(t) *
-           (sizeof(int64_t) + (size_t)t->dim * sizeof(float));
+    return t->away != NULL
+               ? 0
+               : (size_t)batch_rows(t) *
+                     (sizeof(int64_t) + (size_t)t->dim * sizeof(float));
 }
 
 // Rows [first, first + n) to `room`: indices, then rows.
@@ -303,15 +338,29 @@ static hk_status send_rows(const hki_place *p, const hki_table_rows *t,
     return hki_mark_set(s->mark);
 }
 
-// launch(rows) for batches of a table's rows on the card, which has the room
-// for one.
+// A table whose rows are on the card.
+static rows_args rows_here(const hki_table_rows *t, rows_args r) {
+    r.offset = t->offset;
+    r.dim = t->dim;
+    r.n = t->away->most;
+    r.count = t->away->count;
+    r.indices = t->away->indices;
+    r.rows = t->away->rows;
+    return r;
+}
+
+// launch(rows) for a table's rows that are on the card, or for batches of those
+// that go up, for one of which there is room.
 template <class Launch>
 static hk_status for_rows(const hki_place *p, const hki_table_rows *t,
                           void *room, rows_args r, Launch launch) {
+    if (t->dim > 0 && t->away != NULL && t->away->most > 0)
+        launch(rows_here(t, r));
     const int64_t most = batch_rows(t);
     r.offset = t->offset;
     r.dim = t->dim;
-    for (int64_t i = 0; t->dim > 0 && i < t->count; i += most) {
+    for (int64_t i = 0; t->dim > 0 && t->away == NULL && i < t->count;
+         i += most) {
         r.n = t->count - i < most ? t->count - i : most;
         HKI_TRY(send_rows(p, t, i, r.n, room));
         r.indices = (const int64_t *)room;
@@ -319,6 +368,13 @@ static hk_status for_rows(const hki_place *p, const hki_table_rows *t,
         launch(r);
     }
     return hki_card_check(p->device->card, "a launch");
+}
+
+static void launch_table(const update_args &a, const rule &what,
+                         const rows_args &r) {
+    rows_list list = {};
+    add_rows(&list, r);
+    what.rows(a, list);
 }
 
 // Rows without a gradient follow those that have one.
@@ -338,14 +394,43 @@ static hk_status update_table(const hki_place *p, const hki_update_job *j,
         r.seen = (unsigned char *)room + rows;
         HKI_TRY(hki_card_zero(p->device->card, r.seen, seen));
     }
-    HKI_TRY(for_rows(p, t, room, r,
-                     [&](const rows_args &now) { what.rows(a, now); }));
+    HKI_TRY(for_rows(p, t, room, r, [&](const rows_args &now) {
+        launch_table(a, what, now);
+    }));
     if (!t->all || t->n_rows == 0)
         return HK_OK;
     r.offset = t->offset;
     r.dim = t->dim;
     r.n = t->n_rows;
-    what.rows(a, r);
+    launch_table(a, what, r);
+    return hki_card_check(p->device->card, "a launch");
+}
+
+// Those whose rows are on the card together; rate(i): of table i.
+template <class Rate>
+static hk_status update_tables(const hki_place *p, const hki_update_job *j,
+                               const update_args &a, const rule &what,
+                               Rate rate) {
+    rows_list list = {};
+    for (size_t i = 0; i < j->n_tables; i++) {
+        const hki_table_rows *const t = &j->tables[i];
+        if (t->away == NULL || t->all) {
+            HKI_TRY(update_table(p, j, a, what, t, rate(i)));
+            continue;
+        }
+        if (!t->active || t->dim == 0 || t->away->most == 0)
+            continue;
+        if (list.n == MAX_TABLES) {
+            what.rows(a, list);
+            list = {};
+        }
+        rows_args r = {};
+        r.decay = !j->skip[t->entry];
+        r.rate = rate(i);
+        add_rows(&list, rows_here(t, r));
+    }
+    if (list.n > 0)
+        what.rows(a, list);
     return hki_card_check(p->device->card, "a launch");
 }
 
@@ -365,12 +450,9 @@ static hk_status update(const hki_place *p, const hki_update_job *j) {
             return true;
         },
         [&](const pieces &list) { what.dense(a, list); }));
-    for (size_t i = 0; i < j->n_tables; i++) {
-        const hki_table_rows *const t = &j->tables[i];
-        HKI_TRY(update_table(p, j, a, what, t,
-                             a.c[!j->skip[t->entry]][HKI_C_RATE]));
-    }
-    return HK_OK;
+    return update_tables(p, j, a, what, [&](size_t i) {
+        return a.c[!j->skip[j->tables[i].entry]][HKI_C_RATE];
+    });
 }
 
 // ---- sums -------------------------------------------------------------------
@@ -438,7 +520,7 @@ HKI_KERNEL void sum_pieces(const __grid_constant__ update_args a,
 template <class M>
 HKI_KERNEL void sum_rows(const __grid_constant__ update_args a,
                          const rows_args r, double (*out)[2]) {
-    const int64_t begin = (int64_t)blockIdx.x * SUM_TILE, n = r.n * r.dim;
+    const int64_t begin = (int64_t)blockIdx.x * SUM_TILE, n = row_elements(r);
     double sum[2] = {0, 0};
     for (int i = threadIdx.x; i < SUM_TILE && begin + i < n; i += HKI_THREADS) {
         int64_t column;
@@ -478,8 +560,10 @@ static unsigned batch_blocks(const hki_table_rows *t, int64_t rows) {
 
 static unsigned table_blocks(const hki_table_rows *t) {
     unsigned blocks = 0;
-    if (!t->active || t->count == 0)
+    if (!t->active || most_rows(t) == 0)
         return 0;
+    if (t->away != NULL)
+        return batch_blocks(t, t->away->most);
     const int64_t most = batch_rows(t);
     for (int64_t i = 0; i < t->count; i += most)
         blocks += batch_blocks(t, t->count - i < most ? t->count - i : most);
@@ -601,9 +685,8 @@ static hk_status move(const hki_place *p, const hki_update_job *j) {
             return takes_chunk(j, c);
         },
         [&](const pieces &list) { what.dense(a, list); }));
-    for (size_t i = 0; i < j->n_tables; i++)
-        HKI_TRY(update_table(p, j, a, what, &j->tables[i], j->table_rates[i]));
-    return HK_OK;
+    return update_tables(p, j, a, what,
+                         [&](size_t i) { return j->table_rates[i]; });
 }
 
 // ---- passes -----------------------------------------------------------------
@@ -764,7 +847,7 @@ static hk_status accumulate(const hki_place *p, float *y, const float *g,
 HKI_KERNEL void accumulate_in_rows(float *y, const rows_args r) {
     const int64_t i = hki_self();
     int64_t column;
-    if (i >= r.n * r.dim)
+    if (i >= row_elements(r))
         return;
     const int64_t row = r.indices[row_of(i, r.dim, &column)];
     float *const to = y + r.offset + row * r.dim + column;
@@ -776,7 +859,7 @@ static hk_status accumulate_rows(const hki_place *p, float *y,
     rows_args r = {};
     void *room;
     r.rate = a;
-    if (t->count == 0)
+    if (most_rows(t) == 0)
         return HK_OK;
     HKI_TRY(hki_cuda_enter(p));
     HKI_TRY(hki_cuda_room(p, batch_bytes(t), &room));
