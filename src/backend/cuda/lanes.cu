@@ -87,7 +87,7 @@ static void take_turn(const touched *all, size_t i, const uint32_t *place,
 hk_status hki_cuda_take_turns(const hki_kernel_call *calls, size_t n,
                               hki_cuda_turn *out) {
     touched *all;
-    uint32_t *place; // of a call in its lane
+    uint32_t *place = NULL; // of a call in its lane
     lanes l = {};
     HKI_TRY(hki_alloc_array(n, sizeof *all, &all));
     const hk_status s = hki_alloc_array(n, sizeof *place, &place);
