@@ -52,9 +52,51 @@ static void build_uneven_conv(bk_case *c) {
     bk_check(c, hk_convolve(c->g, x[0], x[1], x[2], HK_ACT_NONE, &o), x, 3);
 }
 
+// Few channels: whole images in a patch, several rows, one row, a part of one;
+// all taps in the rows of a product, or each in its own; 16 and 32 channels out
+// in a block, and several blocks of them.
+typedef struct few_shape {
+    int64_t h, w, k, c_in, c_out;
+    int32_t stride, pad;
+} few_shape;
+
+static void few_channels(bk_case *c, const few_shape *s) {
+    hk_conv_options o;
+    hk_conv_options_init(&o, sizeof o);
+    o.padding = HK_EXPLICIT;
+    for (int i = 0; i < 4; i++)
+        o.pad[i] = s->pad;
+    o.stride[0] = o.stride[1] = s->stride;
+    const bool has_bias = bk_below(c, 2);
+    hk_node *x[] = {
+        bk_input(c, BK_NORMAL,
+                 bk_shape4(1 + bk_below(c, 2), s->h, s->w, s->c_in)),
+        bk_input(c, BK_NORMAL, bk_shape4(s->k, s->k, s->c_in, s->c_out)),
+        has_bias ? bk_input(c, BK_NORMAL, bk_shape1(s->c_out)) : NULL,
+    };
+    bk_check(c,
+             hk_convolve(c->g, x[0], x[1], x[2],
+                         bk_below(c, 2) ? HK_ACT_RELU : HK_ACT_NONE, &o),
+             x, has_bias ? 3 : 2);
+}
+
+static void build_few_channels(bk_case *c) {
+    static const few_shape shapes[] = {
+        {32, 32, 3, 16, 16, 1, 1}, {7, 9, 3, 48, 16, 1, 0},
+        {16, 16, 3, 32, 32, 1, 1}, {9, 7, 3, 16, 32, 2, 1},
+        {8, 8, 3, 64, 64, 1, 1},   {11, 13, 3, 16, 48, 1, 2},
+        {14, 14, 5, 32, 64, 1, 2}, {4, 90, 3, 16, 16, 1, 1},
+        {28, 28, 5, 1, 32, 1, 2},  {32, 32, 3, 3, 16, 1, 1},
+        {5, 200, 3, 2, 48, 1, 1},  {13, 9, 3, 1, 32, 2, 0},
+    };
+    for (size_t i = 0; i < HKI_COUNT(shapes); i++)
+        few_channels(c, &shapes[i]);
+}
+
 static const bk_entry product_cases[] = {
     {"products", build_products, HK_EVAL, 12, BK_TOL_NET, 0, 0},
     {"conv2d, uneven", build_uneven_conv, HK_EVAL, 12, BK_TOL_CONV, 1, 0},
+    {"conv2d, few channels", build_few_channels, HK_EVAL, 1, BK_TOL_CONV, 1, 0},
 };
 
 // ---- long reductions, many rows -----------------------------------------------

@@ -49,7 +49,7 @@ class Source:
 
     def __init__(self, path):
         text = COMMENT.sub("", path.read_text(encoding="utf-8"))
-        text = re.sub(r"__launch_bounds__\(\w+\)\s", "", text)
+        text = re.sub(r"__launch_bounds__\([^()]*\)\s", "", text)
         self.path = path.relative_to(ROOT)
         self.bodies = {}
         rest, at = [], 0

@@ -21,35 +21,15 @@
 
 // ---- what the kernels are told ----------------------------------------------
 
-// A division by a multiplication: n / by for n below 2^31.
-typedef struct divisor {
-    unsigned by, times, shift;
-} divisor;
-
-static divisor divisor_of(int64_t n) {
-    divisor d = {(unsigned)(n > 0 ? n : 1), 0, 0};
-    while (((uint64_t)1 << d.shift) < d.by)
-        d.shift++;
-    d.times =
-        (unsigned)((((uint64_t)1 << 32) * (((uint64_t)1 << d.shift) - d.by)) /
-                       d.by +
-                   1);
-    return d;
-}
-
-HKI_ON_CARD int divide(divisor d, int n) {
-    return (int)((__umulhi((unsigned)n, d.times) + (unsigned)n) >> d.shift);
-}
-
 // In a group, of g.groups: rows, columns and depth are those of the product.
 typedef struct conv {
     hki_images g;
     int c, oc; // channels of a group
     int rows, columns, depth;
     int chunk, strips;                 // of depth
-    divisor channels, kw;              // of taps
-    divisor width, height;             // of places
-    divisor sh, sw;                    // strides
+    hki_divisor channels, kw;          // of taps
+    hki_divisor width, height;         // of places
+    hki_divisor sh, sw;                // strides
     const float *image, *other, *bias; // x or dz; w, or dz for dw
     float *out, *db;
     float *parts; // where there are strips: [strips, rows, O]
@@ -62,9 +42,9 @@ typedef struct filter_tap {
 
 HKI_ON_CARD filter_tap tap_of(const conv *c, int i) {
     filter_tap t;
-    const int at = divide(c->channels, i);
+    const int at = hki_quotient(c->channels, i);
     t.channel = i - at * (int)c->channels.by;
-    t.row = divide(c->kw, at);
+    t.row = hki_quotient(c->kw, at);
     t.column = at - t.row * (int)c->kw.by;
     return t;
 }
@@ -75,9 +55,9 @@ typedef struct image_place {
 
 HKI_ON_CARD image_place place_of(const conv *c, int i) {
     image_place p;
-    const int line = divide(c->width, i);
+    const int line = hki_quotient(c->width, i);
     p.column = i - line * (int)c->width.by;
-    p.image = divide(c->height, line);
+    p.image = hki_quotient(c->height, line);
     p.row = line - p.image * (int)c->height.by;
     return p;
 }
@@ -102,7 +82,8 @@ HKI_ON_CARD int64_t in_y(const conv *c, int group, image_place p,
     const int right = p.column + g->left - t.column * g->dw;
     if (down < 0 || right < 0)
         return -1;
-    const int row = divide(c->sh, down), column = divide(c->sw, right);
+    const int row = hki_quotient(c->sh, down),
+              column = hki_quotient(c->sw, right);
     if (row * g->sh != down || column * g->sw != right || row >= g->oh ||
         column >= g->ow)
         return -1;
@@ -161,7 +142,7 @@ HKI_ON_CARD void fetch_other(const conv *c, int group, int column, int l,
     int64_t at = -1;
     if (column < c->columns && l < end) {
         if (WAY == HKI_CONV_INPUT) {
-            const int tap = divide(c->channels, l);
+            const int tap = hki_quotient(c->channels, l);
             at = ((int64_t)tap * c->c + column) * O + group * c->oc + l -
                  tap * c->oc;
         } else {
@@ -270,26 +251,32 @@ HKI_KERNEL void __launch_bounds__(HKI_LANES) conv_tiles(conv c) {
                                sum[i][j][e]);
 }
 
-#define ADD_LINES 16 // threads for each element
+#define ADD_LINES 32 // threads for each element
 
-// dw and db from the strips: a block has 32 elements
-HKI_KERNEL void __launch_bounds__(32 * ADD_LINES) add_strips(conv c) {
+// out and db, which is behind it, from the strips: a block has 32 elements
+HKI_KERNEL void __launch_bounds__(32 * ADD_LINES)
+    add_strips(const float *parts, int strips, int64_t n, int64_t n_out,
+               float *out, float *db) {
     __shared__ float part[ADD_LINES][32];
     const int lane = threadIdx.x % 32, line = threadIdx.x / 32;
-    const int64_t n = (int64_t)c.rows * c.g.oc;
-    const int64_t n_dw = (int64_t)c.c * c.g.kh * c.g.kw * c.g.oc;
     const int64_t i = (int64_t)blockIdx.x * 32 + lane;
     float sum = 0;
-    for (int s = line; i < n && s < c.strips; s += ADD_LINES)
-        sum += c.parts[s * n + i];
+    for (int s = line; s < strips; s += ADD_LINES)
+        sum += i < n ? parts[s * n + i] : 0;
     part[line][lane] = sum;
     __syncthreads();
     for (int l = 1; line == 0 && l < ADD_LINES; l++)
         sum += part[l][lane];
-    if (line == 0 && i < n_dw)
-        c.out[i] = sum;
-    if (line == 0 && i >= n_dw && i < n && c.db != NULL)
-        c.db[i - n_dw] = sum;
+    if (line == 0 && i < n_out)
+        out[i] = sum;
+    if (line == 0 && i >= n_out && i < n && db != NULL)
+        db[i - n_out] = sum;
+}
+
+void hki_conv_add_strips(const float *parts, int strips, int64_t n,
+                         int64_t n_out, float *out, float *db) {
+    HKI_LAUNCH_MEETING(add_strips, hki_blocks(n, 32), 32 * ADD_LINES, parts,
+                       strips, n, n_out, out, db);
 }
 
 // ---- launches ---------------------------------------------------------------
@@ -341,9 +328,9 @@ template <int WAY> static void launch(const conv *c, bool tensor) {
     else
         launch_wide<WAY, 1>(c, tensor);
     if (c->strips > 1)
-        HKI_LAUNCH_MEETING(add_strips,
-                           hki_blocks((int64_t)c->rows * c->g.oc, 32),
-                           32 * ADD_LINES, *c);
+        hki_conv_add_strips(c->parts, c->strips, (int64_t)c->rows * c->g.oc,
+                            (int64_t)c->c * c->g.kh * c->g.kw * c->g.oc, c->out,
+                            c->db);
 }
 
 // ---- a call -----------------------------------------------------------------
@@ -355,12 +342,12 @@ static conv conv_of(const hki_attr *a, const hk_shape *x, const hk_shape *y,
     c.g = hki_images_of(a, x, y);
     c.c = c.g.c / c.g.groups;
     c.oc = c.g.oc / c.g.groups;
-    c.channels = divisor_of(how == HKI_CONV_INPUT ? c.oc : c.c);
-    c.kw = divisor_of(c.g.kw);
-    c.width = divisor_of(how == HKI_CONV_INPUT ? c.g.w : c.g.ow);
-    c.height = divisor_of(how == HKI_CONV_INPUT ? c.g.h : c.g.oh);
-    c.sh = divisor_of(c.g.sh);
-    c.sw = divisor_of(c.g.sw);
+    c.channels = hki_divisor_of(how == HKI_CONV_INPUT ? c.oc : c.c);
+    c.kw = hki_divisor_of(c.g.kw);
+    c.width = hki_divisor_of(how == HKI_CONV_INPUT ? c.g.w : c.g.ow);
+    c.height = hki_divisor_of(how == HKI_CONV_INPUT ? c.g.h : c.g.oh);
+    c.sh = hki_divisor_of(c.g.sh);
+    c.sw = hki_divisor_of(c.g.sw);
     const int places =
         c.g.n * (how == HKI_CONV_INPUT ? c.g.h * c.g.w : c.g.oh * c.g.ow);
     const int taps = c.g.kh * c.g.kw * (how == HKI_CONV_INPUT ? c.oc : c.c);
@@ -394,16 +381,15 @@ static bool fits(const hki_attr *a, const hk_shape *x, const hk_shape *y) {
     return xs < most && ys < most && taps < most && a->groups <= 256 * 128;
 }
 
-static bool tensor_cores(const hki_kernel *k) {
-    return k->device->precision != HK_PRECISION_FP32;
-}
-
-// By the library, or else by run.
+// By a kernel for few channels, or the library, or else by run.
 static hk_status make(hki_kernel *k, hki_conv_way how, const hk_shape *x,
                       const hk_shape *y, hki_cuda_run run) {
     if (!hki_is_f32(&k->desc.in[0]) || !fits(&k->desc.attr, x, y))
         return HK_OK;
-    HKI_TRY(hki_conv_make_library(k, how, x, y));
+    if (how == HKI_CONV_FILTER)
+        hki_conv_make_filter(k);
+    if (k->run == NULL)
+        HKI_TRY(hki_conv_make_library(k, how, x, y));
     if (k->run != NULL)
         return HK_OK;
     k->run = run;
@@ -425,7 +411,7 @@ static hk_status run_conv2d(const hki_cuda_call *call) {
     c.bias = (const float *)call->in[HKI_CONV_B];
     c.out = (float *)call->out[0];
     c.act = d->attr.act;
-    launch<HKI_CONV_FORWARD>(&c, tensor_cores(call->k));
+    launch<HKI_CONV_FORWARD>(&c, hki_conv_tensor_cores(call->k));
     return HK_OK;
 }
 
@@ -445,7 +431,7 @@ static hk_status run_grad_input(const hki_cuda_call *call) {
     c.image = (const float *)call->in[HKI_CONV_DX_DZ];
     c.other = (const float *)call->in[HKI_CONV_DX_W];
     c.out = (float *)call->out[0];
-    launch<HKI_CONV_INPUT>(&c, tensor_cores(call->k));
+    launch<HKI_CONV_INPUT>(&c, hki_conv_tensor_cores(call->k));
     return HK_OK;
 }
 
@@ -473,7 +459,7 @@ static hk_status run_grad_filter(const hki_cuda_call *call) {
         c.db = (float *)call->out[HKI_CONV_DW_DB];
     c.parts = (float *)call->scratch;
     if (c.rows > 0 && c.columns > 0)
-        launch<HKI_CONV_FILTER>(&c, tensor_cores(call->k));
+        launch<HKI_CONV_FILTER>(&c, hki_conv_tensor_cores(call->k));
     return HK_OK;
 }
 
@@ -515,5 +501,5 @@ void hki_conv_db(const hki_kernel *k, const float *dz, float *db,
     c.image = c.other = dz;
     c.db = db;
     c.parts = (float *)scratch;
-    launch<HKI_CONV_FILTER>(&c, tensor_cores(k));
+    launch<HKI_CONV_FILTER>(&c, hki_conv_tensor_cores(k));
 }

@@ -1,5 +1,6 @@
-// backend/cuda/conv.h - the two ways of a convolution: by a library
-// (conv_library.cu) and by kernels of our own (conv.cu).
+// backend/cuda/conv.h - the ways of a convolution: by a library
+// (conv_library.cu), by kernels of our own for any shape (conv.cu), and for few
+// channels (conv_filter.cu).
 #ifndef HKI_CUDA_CONV_H
 #define HKI_CUDA_CONV_H
 #include "backend/cuda/images.h"
@@ -7,6 +8,18 @@
 // Sets k->run and its plan where the library takes the call.
 hk_status hki_conv_make_library(hki_kernel *k, hki_conv_way how,
                                 const hk_shape *x, const hk_shape *y);
+
+static inline bool hki_conv_tensor_cores(const hki_kernel *k) {
+    return k->device->precision != HK_PRECISION_FP32;
+}
+
+// Sets k->run where there are few channels.
+void hki_conv_make_filter(hki_kernel *k);
+
+// out [n_out], db [n - n_out] = sums over strips of parts [strips, n], in their
+// order; db may be NULL.
+void hki_conv_add_strips(const float *parts, int strips, int64_t n,
+                         int64_t n_out, float *out, float *db);
 
 // db [O] = sums of dz over places, of a conv2d_grad_filter.
 size_t hki_conv_db_scratch(const hki_kernel *k);

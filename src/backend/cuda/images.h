@@ -4,6 +4,26 @@
 #define HKI_CUDA_IMAGES_H
 #include "backend/cuda/cuda.h"
 
+// A division by a multiplication: n / by for n below 2^31.
+typedef struct hki_divisor {
+    unsigned by, times, shift;
+} hki_divisor;
+
+static inline hki_divisor hki_divisor_of(int64_t n) {
+    hki_divisor d = {(unsigned)(n > 0 ? n : 1), 0, 0};
+    while (((uint64_t)1 << d.shift) < d.by)
+        d.shift++;
+    d.times =
+        (unsigned)((((uint64_t)1 << 32) * (((uint64_t)1 << d.shift) - d.by)) /
+                       d.by +
+                   1);
+    return d;
+}
+
+HKI_ON_CARD int hki_quotient(hki_divisor d, int n) {
+    return (int)((__umulhi((unsigned)n, d.times) + (unsigned)n) >> d.shift);
+}
+
 // x [n, h, w, c], y [n, oh, ow, oc], windows of kh x kw.
 typedef struct hki_images {
     int n, h, w, c;

@@ -1,0 +1,195 @@
+// backend/cuda/patches.h - images cut into patches that fit into shared memory:
+// a block reads the piece of x under a patch of y once, and every window takes
+// its elements from there.
+#ifndef HKI_CUDA_PATCHES_H
+#define HKI_CUDA_PATCHES_H
+#include "backend/cuda/images.h"
+
+// ---- how y is cut -----------------------------------------------------------
+
+// Patches of y: some rows of an image, or several images whole.
+typedef struct hki_patches {
+    int images;                // in a patch
+    hki_divisor rows, columns; // of y
+    hki_divisor height, width; // of x under them
+    hki_divisor down, across;  // patches of an image
+    int n;                     // patches of all; 0: not even a row fits
+} hki_patches;
+
+static inline int hki_round_up(int n, int to) {
+    return (n + to - 1) / to * to;
+}
+
+static inline int hki_least(int a, int b) {
+    return a < b ? a : b;
+}
+
+// Under n windows side by side.
+static inline int hki_span(int n, int k, int stride) {
+    return (n - 1) * stride + k;
+}
+
+// Columns of a patch: a multiple of `unit` unless it is a whole row.
+static inline int hki_patch_columns(const hki_images *g, int most_y, int most_x,
+                                    int unit) {
+    int columns = hki_round_up(g->ow, unit);
+    while (columns > unit && (columns > most_y ||
+                              g->kh * hki_span(columns, g->kw, g->sw) > most_x))
+        columns = hki_round_up((columns + 1) / 2, unit);
+    return columns;
+}
+
+// At most most_y places of y and most_x of x in a patch; columns come in units.
+static inline hki_patches hki_patches_of(const hki_images *g, int most_y,
+                                         int most_x, int unit) {
+    hki_patches p = {};
+    const int columns = hki_patch_columns(g, most_y, most_x, unit);
+    const int width = hki_span(columns, g->kw, g->sw);
+    if (columns > most_y || g->kh * width > most_x)
+        return p;
+    int rows =
+        hki_least(most_y / columns, (most_x / width - g->kh) / g->sh + 1);
+    rows = hki_least(rows, g->oh);
+    const int down = (g->oh + rows - 1) / rows;
+    rows = (g->oh + down - 1) / down; // about as many in each
+    const int height = hki_span(rows, g->kh, g->sh);
+    const int across = (g->ow + columns - 1) / columns;
+    p.images = down * across > 1 ? 1
+                                 : hki_least(most_y / (rows * columns),
+                                             most_x / (height * width));
+    p.images = hki_least(p.images, g->n);
+    p.rows = hki_divisor_of(rows);
+    p.columns = hki_divisor_of(columns);
+    p.height = hki_divisor_of(height);
+    p.width = hki_divisor_of(width);
+    p.down = hki_divisor_of(down);
+    p.across = hki_divisor_of(across);
+    p.n = (g->n + p.images - 1) / p.images * down * across;
+    return p;
+}
+
+HKI_ON_BOTH int hki_patch_places(const hki_patches *p) {
+    return p->images * (int)(p->rows.by * p->columns.by);
+}
+
+// Where something begins, or is.
+typedef struct hki_spot3 {
+    int image, row, column;
+} hki_spot3;
+
+// i counts columns first, then rows, then images.
+HKI_ON_CARD hki_spot3 hki_spot3_of(hki_divisor rows, hki_divisor columns,
+                                   int i) {
+    hki_spot3 s;
+    const int line = hki_quotient(columns, i);
+    s.column = i - line * (int)columns.by;
+    s.image = hki_quotient(rows, line);
+    s.row = line - s.image * (int)rows.by;
+    return s;
+}
+
+// Patch i begins there in y.
+HKI_ON_CARD hki_spot3 hki_patch_at(const hki_patches *p, int i) {
+    hki_spot3 s = hki_spot3_of(p->down, p->across, i);
+    s.image *= p->images;
+    s.row *= (int)p->rows.by;
+    s.column *= (int)p->columns.by;
+    return s;
+}
+
+// A patch that begins there in y begins here in x.
+HKI_ON_CARD hki_spot3 hki_under(const hki_images *g, hki_spot3 y) {
+    return hki_spot3{y.image, y.row * g->sh - g->top,
+                     y.column * g->sw - g->left};
+}
+
+// ---- pieces in shared memory ------------------------------------------------
+
+// Images in memory.
+typedef struct hki_source {
+    const float *at;
+    int n, h, w, c;
+    bool fours; // channels and address come in fours
+} hki_source;
+
+static inline bool hki_in_fours(const void *at, int channels) {
+    return (uintptr_t)at % 16 == 0 && channels % 4 == 0;
+}
+
+static inline hki_source hki_source_of(const float *at, int n, int h, int w,
+                                       int c) {
+    return hki_source{at, n, h, w, c, hki_in_fours(at, c)};
+}
+
+// -1: in the padding
+HKI_ON_CARD int64_t hki_source_at(const hki_source *s, hki_spot3 p,
+                                  int channel) {
+    if (p.image >= s->n || p.row < 0 || p.row >= s->h || p.column < 0 ||
+        p.column >= s->w)
+        return -1;
+    return (((int64_t)p.image * s->h + p.row) * s->w + p.column) * s->c +
+           channel;
+}
+
+HKI_ON_CARD float4 hki_read_four(const hki_source *s, int64_t at) {
+    if (at < 0)
+        return float4{0, 0, 0, 0};
+    const float *const p = s->at + at;
+    return s->fours ? *(const float4 *)p : float4{p[0], p[1], p[2], p[3]};
+}
+
+template <bool TENSOR> HKI_ON_CARD float4 hki_rounded(float4 v) {
+    return TENSOR ? float4{hki_tf32(v.x), hki_tf32(v.y), hki_tf32(v.z),
+                           hki_tf32(v.w)}
+                  : v;
+}
+
+HKI_ON_CARD hki_spot3 hki_moved(hki_spot3 from, hki_spot3 by) {
+    return hki_spot3{from.image + by.image, from.row + by.row,
+                     from.column + by.column};
+}
+
+// CH channels from `channel` on, of `images` x height x width places that begin
+// at `from`: STRIDE floats for each place. Loads are in flight in fours.
+template <int CH, int STRIDE, bool TENSOR>
+HKI_ON_CARD void hki_load_piece(const hki_source *s, hki_spot3 from,
+                                int channel, int images, hki_divisor height,
+                                hki_divisor width, float *to) {
+    constexpr int EACH = CH / 4, AHEAD = 4;
+    const int n = images * (int)(height.by * width.by) * EACH;
+    const int threads = (int)blockDim.x;
+    for (int e0 = (int)threadIdx.x; e0 < n; e0 += AHEAD * threads) {
+        float4 v[AHEAD];
+        HKI_FOR (i, AHEAD) {
+            const int e = e0 + i * threads;
+            const hki_spot3 p =
+                hki_moved(from, hki_spot3_of(height, width, e / EACH));
+            v[i] = hki_read_four(
+                s, e < n ? hki_source_at(s, p, channel + e % EACH * 4) : -1);
+        }
+        HKI_FOR (i, AHEAD) {
+            const int e = e0 + i * threads;
+            if (e < n)
+                *(float4 *)(to + e / EACH * STRIDE + e % EACH * 4) =
+                    hki_rounded<TENSOR>(v[i]);
+        }
+    }
+}
+
+// The same of all s->c channels, which are few, one by one.
+template <bool TENSOR>
+HKI_ON_CARD void hki_load_thin(const hki_source *s, hki_spot3 from, int images,
+                               hki_divisor height, hki_divisor width,
+                               float *to) {
+    const int n = images * (int)(height.by * width.by);
+    for (int e = (int)threadIdx.x; e < n; e += (int)blockDim.x) {
+        const int64_t at = hki_source_at(
+            s, hki_moved(from, hki_spot3_of(height, width, e)), 0);
+        for (int i = 0; i < s->c; i++) {
+            const float v = at < 0 ? 0 : s->at[at + i];
+            to[e * s->c + i] = TENSOR ? hki_tf32(v) : v;
+        }
+    }
+}
+
+#endif // HKI_CUDA_PATCHES_H
