@@ -384,10 +384,12 @@ static bool fits(const hki_attr *a, const hk_shape *x, const hk_shape *y) {
 // By a kernel for few channels, or the library, or else by run.
 static hk_status make(hki_kernel *k, hki_conv_way how, const hk_shape *x,
                       const hk_shape *y, hki_cuda_run run) {
+    static void (*const direct[])(hki_kernel *) = {hki_conv_make_direct,
+                                                   hki_conv_make_direct_input,
+                                                   hki_conv_make_direct_filter};
     if (!hki_is_f32(&k->desc.in[0]) || !fits(&k->desc.attr, x, y))
         return HK_OK;
-    if (how == HKI_CONV_FILTER)
-        hki_conv_make_filter(k);
+    direct[how](k);
     if (k->run == NULL)
         HKI_TRY(hki_conv_make_library(k, how, x, y));
     if (k->run != NULL)

@@ -1,6 +1,6 @@
 // backend/cuda/conv.h - the ways of a convolution: by a library
 // (conv_library.cu), by kernels of our own for any shape (conv.cu), and for few
-// channels (conv_filter.cu).
+// channels (conv_direct.cu, conv_filter.cu).
 #ifndef HKI_CUDA_CONV_H
 #define HKI_CUDA_CONV_H
 #include "backend/cuda/images.h"
@@ -13,8 +13,10 @@ static inline bool hki_conv_tensor_cores(const hki_kernel *k) {
     return k->device->precision != HK_PRECISION_FP32;
 }
 
-// Sets k->run where there are few channels.
-void hki_conv_make_filter(hki_kernel *k);
+// Set k->run where there are few channels, each for one of the three ways.
+void hki_conv_make_direct(hki_kernel *k);
+void hki_conv_make_direct_input(hki_kernel *k);
+void hki_conv_make_direct_filter(hki_kernel *k);
 
 // out [n_out], db [n - n_out] = sums over strips of parts [strips, n], in their
 // order; db may be NULL.

@@ -396,10 +396,10 @@ static hk_status run_filter(const hki_cuda_call *call) {
     return HK_OK;
 }
 
-void hki_conv_make_filter(hki_kernel *k) {
+void hki_conv_make_direct_filter(hki_kernel *k) {
     const hki_images g = images_of(k);
     const filter_way way = way_of(&g);
-    if (way == FILTER_NONE || g.n * g.oh * g.ow == 0)
+    if (way == FILTER_NONE || g.n == 0 || g.oh == 0 || g.ow == 0)
         return;
     const filter_sums c = filter_sums_of(&g, way);
     if (c.p.n == 0)
