@@ -32,6 +32,18 @@ static void build_products(bk_case *c) {
     product_case(c, s[0], s[1], s[2]);
 }
 
+// Rows that are summed in one strip and in many, by fours and one by one.
+static void build_strips(bk_case *c) {
+    static const int64_t sizes[][2] = {
+        {300, 40}, {5000, 32}, {2000, 10}, {3000, 1}, {700, 300}, {20000, 4},
+    };
+    const int64_t *const s = sizes[bk_below(c, HKI_COUNT(sizes))];
+    hk_node *x[] = {bk_input(c, BK_NORMAL, bk_shape2(s[0], 1)),
+                    bk_input(c, BK_NORMAL, bk_shape2(1, s[1])),
+                    bk_input(c, BK_NORMAL, bk_shape1(s[1]))};
+    bk_check(c, hk_linear(c->g, x[0], x[1], x[2], HK_ACT_SIGMOID), x, 3);
+}
+
 // Uneven padding, which a library gets as a border, and so many places that
 // the filter's gradient is cut into many strips.
 static void build_uneven_conv(bk_case *c) {
@@ -95,6 +107,7 @@ static void build_few_channels(bk_case *c) {
 
 static const bk_entry product_cases[] = {
     {"products", build_products, HK_EVAL, 12, BK_TOL_NET, 0, 0},
+    {"strips of rows", build_strips, HK_EVAL, 6, BK_TOL_NET, 1, 0},
     {"conv2d, uneven", build_uneven_conv, HK_EVAL, 12, BK_TOL_CONV, 1, 0},
     {"conv2d, few channels", build_few_channels, HK_EVAL, 1, BK_TOL_CONV, 1, 0},
 };

@@ -227,75 +227,170 @@ hk_status hki_cuda_make_dense(hki_kernel *k) {
 
 // ---- act_bias_grad ----------------------------------------------------------
 //
-// dz = dy act'(y), db = sums of dz over rows. A block has 32 columns and a
-// strip of rows; strips are added in their order.
+// dz = dy act'(y), db = sums of dz over rows. A block has 128 bytes of a row,
+// or all of it where that is less, and a strip of rows. Strips are few, so that
+// a second launch adds them at once.
 
-#define STRIP_ROWS 64 // rows of a block
+#define STRIP_BLOCKS 528 // four for each processor of the card it was tuned on
+#define TOGETHER 4       // rows of a thread that are under way at a time
+#define ADD_COLUMNS 8    // of a block that adds strips
+#define ADD_LINES 128    // threads for each of them
 
-HKI_KERNEL void act_bias_strips(const float *dy, const float *y, float *dz,
-                                float *sums, int64_t rows, int64_t cols,
-                                int act) {
-    __shared__ float part[8][32];
-    const int lane = threadIdx.x % 32, line = threadIdx.x / 32;
-    const int64_t j = (int64_t)blockIdx.x * 32 + lane;
-    const int64_t begin = (int64_t)blockIdx.y * STRIP_ROWS;
-    const int64_t end = begin + STRIP_ROWS < rows ? begin + STRIP_ROWS : rows;
-    float sum = 0;
-    for (int64_t i = begin + line; j < cols && i < end; i += 8) {
-        const float d = dy[i * cols + j] * hki_act_slope(act, y[i * cols + j]);
-        dz[i * cols + j] = d;
-        sum += d;
+typedef struct strips {
+    int64_t rows, columns;
+    int each;       // columns of a thread
+    int lanes;      // threads of a row, a power of two
+    int64_t blocks; // side by side
+    int64_t n, length;
+} strips;
+
+static strips strips_of(const hki_tensor_desc *t) {
+    strips s = {};
+    s.columns = t->shape.dim[t->shape.rank - 1];
+    s.rows = s.columns > 0 ? hki_elements(t) / s.columns : 0;
+    s.each = s.columns % 4 == 0 ? 4 : 1;
+    for (s.lanes = 1; s.lanes * s.each < 32 && s.lanes * s.each < s.columns;)
+        s.lanes *= 2;
+    const int64_t width = (int64_t)s.lanes * s.each;
+    const int64_t once = TOGETHER * HKI_THREADS / s.lanes;
+    s.blocks = (s.columns + width - 1) / width;
+    const int64_t most = s.blocks < STRIP_BLOCKS ? STRIP_BLOCKS / s.blocks : 1;
+    s.n = s.rows <= 2 * once ? 1 : (s.rows + once - 1) / once;
+    s.n = s.n < most ? s.n : most;
+    s.length = (s.rows + s.n - 1) / s.n;
+    s.n = s.length > 0 ? (s.rows + s.length - 1) / s.length : 1;
+    return s;
+}
+
+// N floats; by_four: their address allows it.
+template <int N>
+HKI_ON_CARD void read_few(const float *from, bool by_four, float *x) {
+    if (N == 4 && by_four) {
+        const float4 v = *(const float4 *)from;
+        x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+        return;
     }
-    part[line][lane] = sum;
-    __syncthreads();
-    for (int l = 1; line == 0 && l < 8; l++)
-        sum += part[l][lane];
-    if (line == 0 && j < cols && sums != NULL)
-        sums[(int64_t)blockIdx.y * cols + j] = sum;
+    HKI_FOR (e, N)
+        x[e] = from[e];
+}
+
+template <int N>
+HKI_ON_CARD void write_few(float *to, bool by_four, const float *x) {
+    if (N == 4 && by_four) {
+        *(float4 *)to = make_float4(x[0], x[1], x[2], x[3]);
+        return;
+    }
+    HKI_FOR (e, N)
+        to[e] = x[e];
+}
+
+// Rows first, first + by, ... < end of N columns: dz, and its sum.
+template <int N>
+HKI_ON_CARD void act_bias_rows(const float *dy, const float *y, float *dz,
+                               int64_t columns, int64_t first, int64_t end,
+                               int by, int act, bool by_four, float *sum) {
+    for (int64_t i = first; i < end; i += by * TOGETHER) {
+        float d[TOGETHER][N] = {}, v[TOGETHER][N] = {};
+        HKI_FOR (r, TOGETHER)
+            if (i + r * by < end) {
+                read_few<N>(dy + (i + r * by) * columns, by_four, d[r]);
+                read_few<N>(y + (i + r * by) * columns, by_four, v[r]);
+            }
+        HKI_FOR (r, TOGETHER) {
+            HKI_FOR (e, N) {
+                d[r][e] *= hki_act_slope(act, v[r][e]);
+                sum[e] += d[r][e];
+            }
+            if (i + r * by < end)
+                write_few<N>(dz + (i + r * by) * columns, by_four, d[r]);
+        }
+    }
+}
+
+template <int N>
+HKI_KERNEL void __launch_bounds__(HKI_THREADS, 4)
+    act_bias_strips(const float *dy, const float *y, float *dz, float *sums,
+                    strips s, int act, bool by_four) {
+    __shared__ float part[HKI_THREADS][N];
+    const int self = (int)threadIdx.x, lines = HKI_THREADS / s.lanes;
+    const int lane = self % s.lanes, line = self / s.lanes;
+    const int64_t j = ((int64_t)blockIdx.x * s.lanes + lane) * N;
+    const int64_t begin = (int64_t)blockIdx.y * s.length;
+    const int64_t end = s.rows - begin < s.length ? s.rows : begin + s.length;
+    float sum[N] = {};
+    if (j < s.columns)
+        act_bias_rows<N>(dy + j, y + j, dz + j, s.columns, begin + line, end,
+                         lines, act, by_four, sum);
+    HKI_FOR (e, N)
+        part[self][e] = sum[e];
+    for (int half = lines / 2; half > 0; half /= 2) {
+        __syncthreads();
+        HKI_FOR (e, N)
+            if (line < half)
+                part[self][e] += part[self + half * s.lanes][e];
+    }
+    if (line == 0 && j < s.columns && sums != NULL)
+        HKI_FOR (e, N)
+            sums[(int64_t)blockIdx.y * s.columns + j + e] = part[self][e];
 }
 
 // db[j] = sum over strips
-HKI_KERNEL void add_strips(const float *sums, float *db, int64_t strips,
-                           int64_t cols) {
-    const int64_t j = hki_self();
-    if (j >= cols)
-        return;
+HKI_KERNEL void __launch_bounds__(ADD_COLUMNS *ADD_LINES)
+    add_strips(const float *sums, float *db, int n, int64_t columns) {
+    __shared__ float part[ADD_COLUMNS * ADD_LINES];
+    const int self = (int)threadIdx.x, line = self / ADD_COLUMNS;
+    const int64_t j = (int64_t)blockIdx.x * ADD_COLUMNS + (self % ADD_COLUMNS);
     float sum = 0;
-    for (int64_t s = 0; s < strips; s++)
-        sum += sums[s * cols + j];
-    db[j] = sum;
+    HKI_FOR (i, (STRIP_BLOCKS + ADD_LINES - 1) / ADD_LINES) {
+        const int s = line + i * ADD_LINES;
+        sum += j < columns && s < n ? sums[s * columns + j] : 0;
+    }
+    part[self] = sum;
+    for (int half = ADD_LINES / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (line < half)
+            part[self] += part[self + half * ADD_COLUMNS];
+    }
+    if (line == 0 && j < columns)
+        db[j] = part[self];
+}
+
+template <int N>
+static void launch_strips(const hki_cuda_call *c, const strips *s,
+                          float *sums) {
+    const float *const dy = (const float *)c->in[HKI_ACT_GRAD_DY];
+    const float *const y = (const float *)c->in[HKI_ACT_GRAD_Y];
+    float *const dz = (float *)c->out[HKI_ACT_GRAD_DZ];
+    const bool by_four =
+        ((uintptr_t)dy | (uintptr_t)y | (uintptr_t)dz) % sizeof(float4) == 0;
+    HKI_LAUNCH_MEETING(act_bias_strips<N>,
+                       dim3((unsigned)s->blocks, (unsigned)s->n), HKI_THREADS,
+                       dy, y, dz, sums, *s, (int)c->k->desc.attr.act, by_four);
 }
 
 static hk_status run_act_bias_grad(const hki_cuda_call *c) {
-    const hki_kernel_desc *const d = &c->k->desc;
-    const hk_shape *const s = &d->in[HKI_ACT_GRAD_DY].shape;
-    const int64_t cols = s->dim[s->rank - 1];
-    const int64_t n = hki_elements(&d->in[HKI_ACT_GRAD_DY]);
-    const int64_t rows = cols > 0 ? n / cols : 0;
-    const int64_t strips = rows > 0 ? (rows + STRIP_ROWS - 1) / STRIP_ROWS : 1;
+    const strips s = strips_of(&c->k->desc.in[HKI_ACT_GRAD_DY]);
     float *const db = (float *)c->out[HKI_ACT_GRAD_DB];
-    float *const sums = strips == 1 ? db : (float *)c->scratch;
-    if (cols == 0)
+    float *const sums = db == NULL || s.n == 1 ? db : (float *)c->scratch;
+    if (s.columns == 0)
         return HK_OK;
-    HKI_LAUNCH_MEETING(
-        act_bias_strips, dim3(hki_blocks(cols, 32), (unsigned)strips),
-        HKI_THREADS, (const float *)c->in[HKI_ACT_GRAD_DY],
-        (const float *)c->in[HKI_ACT_GRAD_Y], (float *)c->out[HKI_ACT_GRAD_DZ],
-        db != NULL ? sums : NULL, rows, cols, (int)d->attr.act);
-    if (strips > 1 && db != NULL)
-        HKI_LAUNCH(add_strips, hki_blocks(cols, HKI_THREADS), HKI_THREADS,
-                   (const float *)sums, db, strips, cols);
+    if (s.each == 4)
+        launch_strips<4>(c, &s, sums);
+    else
+        launch_strips<1>(c, &s, sums);
+    if (sums != db)
+        HKI_LAUNCH_MEETING(add_strips, hki_blocks(s.columns, ADD_COLUMNS),
+                           ADD_COLUMNS * ADD_LINES, (const float *)sums, db,
+                           (int)s.n, s.columns);
     return HK_OK;
 }
 
 hk_status hki_cuda_make_act_bias_grad(hki_kernel *k) {
     const hki_tensor_desc *const dy = &k->desc.in[HKI_ACT_GRAD_DY];
-    const int64_t cols = dy->shape.dim[dy->shape.rank - 1];
     if (!hki_is_f32(dy))
         return HK_OK;
-    const int64_t rows = cols > 0 ? hki_elements(dy) / cols : 0;
+    const strips s = strips_of(dy);
     k->run = run_act_bias_grad;
-    k->scratch_bytes =
-        (size_t)((rows + STRIP_ROWS - 1) / STRIP_ROWS * cols) * sizeof(float);
+    k->scratch_bytes = (size_t)(s.n * s.columns) * sizeof(float);
     return HK_OK;
 }
