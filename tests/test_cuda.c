@@ -6,30 +6,53 @@
 
 // ---- products ---------------------------------------------------------------
 
-// Sizes that go every way: warps, threads, tiles of both sizes with one part of
-// k or several, and the library's.
-static void product_case(bk_case *c, int64_t m, int64_t k, int64_t n) {
-    const int ta = (int)bk_below(c, 2), tb = (int)bk_below(c, 2);
-    const hk_act act[] = {HK_ACT_NONE, HK_ACT_RELU, HK_ACT_SIGMOID};
-    hk_node *const a =
-        bk_input(c, BK_NORMAL, ta ? bk_shape2(k, m) : bk_shape2(m, k));
-    hk_node *const b =
-        bk_input(c, BK_NORMAL, tb ? bk_shape2(n, k) : bk_shape2(k, n));
-    hk_node *const w = bk_input(c, BK_NORMAL, bk_shape2(n, m));
-    hk_node *const bias = bk_input(c, BK_NORMAL, bk_shape1(m));
-    hk_node *const y = hk_matmul(c->g, a, b, ta, tb);
-    bk_output(c, y);
-    bk_output(c, hk_linear(c->g, y, w, bias, act[bk_below(c, 3)]));
+static void layer_case(bk_case *c, int64_t m, int64_t k, int64_t n) {
+    hk_node *const x = bk_input(c, BK_NORMAL, bk_shape2(m, k));
+    hk_node *const w = bk_input(c, BK_NORMAL, bk_shape2(k, n));
+    hk_node *const bias = bk_input(c, BK_NORMAL, bk_shape1(n));
+    bk_output(c, hk_linear(c->g, x, w, bias, HK_ACT_SIGMOID));
 }
 
-static void build_products(bk_case *c) {
+// [m, n] with operands as they are and turned.
+static void product_case(bk_case *c, int64_t m, int64_t k, int64_t n) {
+    for (int way = 0; way < 4; way++) {
+        const int ta = way / 2, tb = way % 2;
+        hk_node *const a =
+            bk_input(c, BK_NORMAL, ta ? bk_shape2(k, m) : bk_shape2(m, k));
+        hk_node *const b =
+            bk_input(c, BK_NORMAL, tb ? bk_shape2(n, k) : bk_shape2(k, n));
+        bk_output(c, hk_matmul(c->g, a, b, ta, tb));
+    }
+    layer_case(c, m, k, n);
+}
+
+// On tensor cores, small and large tiles, all of k at once or not; rows that
+// are read by fours, and others.
+static void build_tensor_even(bk_case *c) {
+    product_case(c, 64, 784, 128);
+}
+static void build_tensor_odd(bk_case *c) {
+    product_case(c, 100, 1001, 61);
+}
+static void build_tensor_large_even(bk_case *c) {
+    product_case(c, 256, 96, 256);
+}
+static void build_tensor_large_odd(bk_case *c) {
+    product_case(c, 225, 389, 227);
+}
+
+// In whole floats.
+static void build_whole(bk_case *c) {
     static const int64_t sizes[][3] = {
-        {64, 200, 70},  {33, 64, 129}, {130, 31, 40}, {40, 700, 36},
-        {700, 70, 650}, {1, 300, 100}, {100, 300, 1}, {64, 256, 10},
-        {256, 64, 10},  {64, 10, 256},
+        {256, 70, 256}, {300, 5, 260}, {64, 256, 10}, {256, 64, 10},
+        {1, 300, 100},  {100, 300, 1}, {33, 1, 7},    {10, 12, 20},
     };
     const int64_t *const s = sizes[bk_below(c, HKI_COUNT(sizes))];
     product_case(c, s[0], s[1], s[2]);
+}
+
+static void build_library(bk_case *c) {
+    layer_case(c, 520, 560, 520);
 }
 
 // Rows that are summed in one strip and in many, by fours and one by one.
@@ -106,7 +129,12 @@ static void build_few_channels(bk_case *c) {
 }
 
 static const bk_entry product_cases[] = {
-    {"products", build_products, HK_EVAL, 12, BK_TOL_NET, 0, 0},
+    {"tensor", build_tensor_even, HK_EVAL, 1, BK_TOL_NET, 0, 0},
+    {"tensor, odd", build_tensor_odd, HK_EVAL, 1, BK_TOL_NET, 0, 0},
+    {"tensor, large", build_tensor_large_even, HK_EVAL, 1, BK_TOL_NET, 0, 0},
+    {"tensor, large odd", build_tensor_large_odd, HK_EVAL, 1, BK_TOL_NET, 0, 0},
+    {"whole floats", build_whole, HK_EVAL, 12, BK_TOL_NET, 0, 0},
+    {"library", build_library, HK_EVAL, 1, BK_TOL_NET, 0, 0},
     {"strips of rows", build_strips, HK_EVAL, 6, BK_TOL_NET, 1, 0},
     {"conv2d, uneven", build_uneven_conv, HK_EVAL, 12, BK_TOL_CONV, 1, 0},
     {"conv2d, few channels", build_few_channels, HK_EVAL, 1, BK_TOL_CONV, 1, 0},

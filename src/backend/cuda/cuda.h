@@ -53,10 +53,11 @@ typedef struct hki_cuda_call {
     int64_t number; // of this call, for blame
 } hki_cuda_call;
 
-// How tiles.cu cuts a product; size 0: it is for the library.
+// How tiles.cu does a product; size 0: it is for the library.
 typedef struct hki_cuda_tiles {
     int64_t size, rows, columns; // of tiles, and how many
-    int64_t parts, chunk;        // of k
+    int warps;                   // of a block, among which k is divided
+    bool tensor;                 // on tensor cores
 } hki_cuda_tiles;
 
 typedef hk_status (*hki_cuda_run)(const hki_cuda_call *c);
@@ -157,13 +158,11 @@ HKI_CUDA_MAKERS(HKI_CUDA_DECLARE)
 
 // ---- tiles.cu ---------------------------------------------------------------
 
-// By the shapes alone.
-hki_cuda_tiles hki_tiles_of(int64_t m, int64_t n, int64_t k);
-size_t hki_tiles_scratch(const hki_cuda_tiles *t);
-size_t hki_tiles_state(const hki_cuda_tiles *t);
+// By the shapes alone. The strides are those of matrices end to end.
+hki_cuda_tiles hki_tiles_of(const hki_product *p);
 void hki_tiles_run(const hki_cuda_tiles *t, const hki_product *d,
                    const float *a, const float *b, const float *bias, int act,
-                   float *c, void *scratch, void *state);
+                   float *c);
 
 // ---- lanes.cu ---------------------------------------------------------------
 

@@ -2,53 +2,8 @@
 // dense's gradient.
 //
 // Large products come from cuBLASLt. Its smallest cost as much as ones a
-// hundred times their size, so that narrow ones have kernels of their own,
-// here, and those of a few hundred rows tiles (tiles.cu).
+// hundred times their size, so that these have kernels of their own (tiles.cu).
 #include "backend/cuda/cuda.h"
-
-// ---- narrow products --------------------------------------------------------
-//
-// A layer of ten classes is 64 x 256 times 256 x 10: almost no work.
-
-#define NARROW 32 // columns, or inner length, that count as narrow
-
-// c[m, n] = act(op(a) op(b) + bias): a warp per element of c, which sums over
-// k.
-HKI_KERNEL void narrow_product(const float *a, const float *b,
-                               const float *bias, float *c, int64_t m,
-                               int64_t n, int64_t k, int trans_a, int trans_b,
-                               int act) {
-    const int64_t at =
-        (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
-    const bool mine = at < m * n;
-    const int64_t i = mine ? at / n : 0, j = mine ? at % n : 0;
-    float sum = 0;
-    for (int64_t l = lane; mine && l < k; l += 32)
-        sum += (trans_a ? a[l * m + i] : a[i * k + l]) *
-               (trans_b ? b[j * k + l] : b[l * n + j]);
-    sum = hki_warp_sum(sum);
-    if (mine && lane == 0) {
-        if (bias != NULL)
-            sum += bias[j];
-        c[at] = hki_act_of(act, sum);
-    }
-}
-
-// The same where k is short and c is large: a thread per element of c.
-HKI_KERNEL void short_product(const float *a, const float *b, const float *bias,
-                              float *c, int64_t m, int64_t n, int64_t k,
-                              int trans_a, int trans_b, int act) {
-    const int64_t at = hki_self();
-    if (at >= m * n)
-        return;
-    const int64_t i = at / n, j = at % n;
-    float sum = bias != NULL ? bias[j] : 0;
-    for (int64_t l = 0; l < k; l++)
-        sum += (trans_a ? a[l * m + i] : a[i * k + l]) *
-               (trans_b ? b[j * k + l] : b[l * n + j]);
-    c[at] = hki_act_of(act, sum);
-}
 
 // act on what a product of the library left
 HKI_KERNEL void activate(float *c, int64_t n, int act) {
@@ -63,38 +18,6 @@ typedef struct product {
     int64_t m, n, k;
     int trans_a, trans_b, act;
 } product;
-
-typedef enum way {
-    BY_LIBRARY,
-    BY_WARPS,
-    BY_THREADS
-} way;
-
-// A function of the shapes alone. Warps read rows of both operands side by
-// side only where k is their last axis; in a product as small as these it does
-// not matter much.
-static way way_of(const product *p, int64_t batch) {
-    if (batch != 1 || p->m * p->n * p->k == 0)
-        return p->m * p->n * p->k == 0 ? BY_THREADS : BY_LIBRARY;
-    if (p->k <= NARROW && p->m * p->n <= (int64_t)1 << 18)
-        return BY_THREADS;
-    if (p->n <= NARROW && p->m * p->n <= (int64_t)1 << 14)
-        return BY_WARPS;
-    return BY_LIBRARY;
-}
-
-static void launch_own(const product *p, way how, const float *a,
-                       const float *b, const float *bias, float *c) {
-    const int64_t elements = p->m * p->n;
-    if (how == BY_WARPS)
-        HKI_LAUNCH_MEETING(
-            narrow_product, hki_blocks(elements, HKI_THREADS / 32), HKI_THREADS,
-            a, b, bias, c, p->m, p->n, p->k, p->trans_a, p->trans_b, p->act);
-    else
-        HKI_LAUNCH(short_product, hki_blocks(elements, HKI_THREADS),
-                   HKI_THREADS, a, b, bias, c, p->m, p->n, p->k, p->trans_a,
-                   p->trans_b, p->act);
-}
 
 static hki_product described(const hki_kernel *k, const product *p,
                              int64_t batch, bool bias) {
@@ -115,16 +38,9 @@ static hki_product described(const hki_kernel *k, const product *p,
 static hk_status make_product(hki_kernel *k, const product *p, int64_t batch,
                               bool bias) {
     const hki_product d = described(k, p, batch, bias);
-    if (way_of(p, batch) != BY_LIBRARY || batch == 0) {
-        k->note = "own";
-        return HK_OK;
-    }
-    if (batch == 1 && d.precision != HK_PRECISION_FP32)
-        k->tiles = hki_tiles_of(p->m, p->n, p->k);
+    k->tiles = hki_tiles_of(&d);
     if (k->tiles.size > 0) {
-        k->note = "tiles";
-        k->scratch_bytes = hki_tiles_scratch(&k->tiles);
-        k->state_bytes = hki_tiles_state(&k->tiles);
+        k->note = k->tiles.tensor ? "tiles" : "tiles fp32";
         return HK_OK;
     }
     HKI_TRY(hki_product_create(k->device->card, &d, &k->product));
@@ -147,21 +63,15 @@ static hk_status run_library(const hki_cuda_call *c, const product *p,
 static hk_status run_product(const hki_cuda_call *c, const product *p,
                              int64_t batch, const void *bias) {
     const hki_kernel *const k = c->k;
-    const float *const a = (const float *)c->in[0];
-    const float *const b = (const float *)c->in[1];
     const float *const with = (const float *)bias;
     const int64_t n = p->m * p->n * batch;
     if (n == 0)
         return HK_OK;
     if (k->product != NULL)
         return run_library(c, p, n, with);
-    if (k->tiles.size > 0) {
-        const hki_product d = described(k, p, batch, with != NULL);
-        hki_tiles_run(&k->tiles, &d, a, b, with, p->act, (float *)c->out[0],
-                      c->scratch, c->state);
-        return HK_OK;
-    }
-    launch_own(p, way_of(p, batch), a, b, with, (float *)c->out[0]);
+    const hki_product d = described(k, p, batch, with != NULL);
+    hki_tiles_run(&k->tiles, &d, (const float *)c->in[0],
+                  (const float *)c->in[1], with, p->act, (float *)c->out[0]);
     return HK_OK;
 }
 
@@ -181,9 +91,6 @@ static product matmul_of(const hki_kernel_desc *d, int64_t *batch) {
 static hk_status run_matmul(const hki_cuda_call *c) {
     int64_t batch;
     const product p = matmul_of(&c->k->desc, &batch);
-    if (batch > 1 && p.m * p.n * p.k == 0)
-        return hki_card_zero(c->card, c->out[0],
-                             (size_t)(p.m * p.n * batch) * sizeof(float));
     return run_product(c, &p, batch, NULL);
 }
 
@@ -247,7 +154,9 @@ typedef struct strips {
 static strips strips_of(const hki_tensor_desc *t) {
     strips s = {};
     s.columns = t->shape.dim[t->shape.rank - 1];
-    s.rows = s.columns > 0 ? hki_elements(t) / s.columns : 0;
+    if (s.columns == 0)
+        return s;
+    s.rows = hki_elements(t) / s.columns;
     s.each = s.columns % 4 == 0 ? 4 : 1;
     for (s.lanes = 1; s.lanes * s.each < 32 && s.lanes * s.each < s.columns;)
         s.lanes *= 2;
