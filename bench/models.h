@@ -123,12 +123,13 @@ static hk_status recommender(void *user, hk_graph *g, hk_mode mode) {
     return hk_graph_status(g);
 }
 
-// A family and a batch size: "mlp64".
+// A family and a batch size: "mlp64"; with _bf16 behind it in that precision.
 typedef struct bench_case {
     char name[32];
     hk_build_fn model;
     int64_t batch;
     hk_optimizer_kind optimizer;
+    hk_precision precision;
 } bench_case;
 
 static bool find_case(const char *name, bench_case *out) {
@@ -152,6 +153,10 @@ static bool find_case(const char *name, bench_case *out) {
                             .batch = strtol(name + n, &end, 10),
                             .optimizer = families[i].optimizer};
         snprintf(out->name, sizeof out->name, "%s", name);
+        if (strcmp(end, "_bf16") == 0) {
+            out->precision = HK_PRECISION_BF16;
+            return true;
+        }
         // _cl: the peer's images are channels_last.
         return *end == '\0' || strcmp(end, "_cl") == 0;
     }
@@ -224,7 +229,8 @@ static void net_open(hk_context *ctx, const bench_case *c,
     po.batch = c->batch;
     po.threads = place->threads;
     po.backend = place->backend;
-    po.precision = place->precision;
+    po.precision = place->precision != HK_PRECISION_DEFAULT ? place->precision
+                                                            : c->precision;
     OK(hk_plan_get(ctx, &m, HK_TRAIN, &po, &n->plan));
     hk_session_options so;
     hk_session_options_init(&so, sizeof so);

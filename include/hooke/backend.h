@@ -42,12 +42,15 @@ HK_API hk_status hk_backend_find(const char *name, hk_backend_info *out);
 
 // ---- devices ----------------------------------------------------------------
 
-// What products of floats are computed with, where a device has a choice. Sums
-// and everything else are float32 in each of them.
+// What the factors of products are (dense layers, convolutions and their
+// gradients). Sums and everything else, values and gradients included, are
+// float32 in each of them.
 typedef enum hk_precision {
-    HK_PRECISION_DEFAULT = 0, // TF32 on graphics cards
-    HK_PRECISION_TF32 = 1,    // factors with 10 bits of fraction
-    HK_PRECISION_FP32 = 2     // as on CPUs, which always do that
+    HK_PRECISION_DEFAULT = 0, // TF32
+    HK_PRECISION_TF32 = 1,    // on graphics cards 10 bits of fraction; on CPUs FP32
+    HK_PRECISION_FP32 = 2,
+    HK_PRECISION_BF16 = 3 // 7 bits of fraction; CPUs with AVX512-BF16, cards of
+                          // compute capability 8.0
 } hk_precision;
 
 // Devices first .. first + count - 1 of a backend.

@@ -312,7 +312,7 @@ typedef struct hki_attr {
     int32_t dilation[2];
     int32_t pad[4]; // top, bottom, left, right
     int32_t groups;
-    hk_dtype dtype; // cast, one_hot, random, sources
+    hk_dtype dtype; // cast, one_hot, random, sources; products: HK_BF16 factors
     int32_t rank;   // of dims
     int32_t index;  // sources: number of the input, variable, scalar...
     int64_t n;      // depth, k, ...

@@ -28,9 +28,17 @@ hk_isa hki_isa_best(void) {
         return HK_ISA_V3;
     return HK_ISA_V4;
 }
+
+bool hki_isa_has_bf16(void) {
+    return hki_isa_best() == HK_ISA_V4 && __builtin_cpu_supports("avx512bf16");
+}
 #else
 hk_isa hki_isa_best(void) {
     return HK_ISA_BASE;
+}
+
+bool hki_isa_has_bf16(void) {
+    return false;
 }
 #endif
 

@@ -15,10 +15,12 @@
 // the levels. No ifunc: tables work under every sanitizer.
 #ifndef HKI_ISA_H
 #define HKI_ISA_H
+#include <stdbool.h>
 #include "hooke/context.h"
 
 hk_isa hki_isa_best(void); // what this machine offers
 const char *hki_isa_name(hk_isa isa);
+bool hki_isa_has_bf16(void); // AVX512-BF16: v4 and products of bfloat16
 // The level asked for in options: AUTO becomes the best. HK_E_INVALID_ARG or
 // HK_E_UNSUPPORTED, with `what`, where this machine has no such level.
 hk_status hki_isa_resolve(const char *what, hk_isa asked, hk_isa *out);

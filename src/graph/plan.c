@@ -96,8 +96,8 @@ static hk_status separate_gradients(hk_graph *g) {
 // ---- the row of passes ----------------------------------------------------
 //
 // concrete and simplified -> fused forwards, until nothing changes ->
-// differentiated -> simplified (gradients repeat much of each other) -> fused
-// backwards -> image formats. Fusing comes before the gradients, so that a
+// differentiated -> simplified (gradients repeat much of each other) -> factors
+// rounded, in bf16 -> fused backwards -> image formats. Fusing comes before the gradients, so that a
 // fused call has one gradient call; formats come last, since the reorders that
 // they put in would hide what fuses.
 
@@ -131,6 +131,10 @@ static hk_status run_passes(hk_graph *src, const hk_plan_options *opt,
     HKI_TRY(hki_rebuild_graph(
         *g, &(hki_rebuild_options){.batch = -1, .drop_stops = true}, &next));
     advance(g, next);
+    if (opt->precision == HK_PRECISION_BF16) {
+        HKI_TRY(hki_pass_factors(*g, &next));
+        advance(g, next);
+    }
     if (!opt->no_fusion) {
         HKI_TRY(hki_pass_fuse_backward(*g, &next));
         advance(g, next);
@@ -309,11 +313,15 @@ static hk_status check_options(const hk_plan_options *o,
         return hki_fail(HK_E_INVALID_ARG,
                         "plan: device %u of the backend %s, which has one",
                         o->device, be->name);
-    if (o->precision > HK_PRECISION_FP32)
+    if (o->precision > HK_PRECISION_BF16)
         return hki_fail(HK_E_INVALID_ARG,
-                        "plan: precision %d; it is HK_PRECISION_TF32 or "
-                        "HK_PRECISION_FP32",
+                        "plan: precision %d; it is HK_PRECISION_TF32, "
+                        "HK_PRECISION_FP32 or HK_PRECISION_BF16",
                         (int)o->precision);
+    if (o->precision == HK_PRECISION_BF16 && o->float_type != HK_F32)
+        return hki_fail(HK_E_DTYPE,
+                        "plan: precision bf16 is for float32 values, not %s",
+                        hk_dtype_name(o->float_type));
     const uint32_t threads = HKI_MAX(o->threads, o->thread_limit);
     if (threads > 1024)
         return hki_fail(HK_E_INVALID_ARG, "plan: %u threads", threads);

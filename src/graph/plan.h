@@ -2,8 +2,8 @@
 //
 // Compiling is a row of passes, each of which builds a new graph from the
 // last one (hki_rebuild): make concrete and simplify, fuse the forward part,
-// differentiate, simplify and fuse again, choose image formats, place values
-// in memory, create kernels.
+// differentiate, simplify, round factors where products are to be in bf16, fuse
+// again, choose image formats, place values in memory, create kernels.
 #ifndef HKI_PLAN_H
 #define HKI_PLAN_H
 #include <stdatomic.h>
@@ -66,6 +66,7 @@ size_t hki_node_index(const hk_node *x);
 hk_status hki_count_uses(const hk_graph *g, uint32_t **out);
 hk_status hki_pass_fuse_forward(const hk_graph *src, hk_graph **out,
                                 bool *changed);
+hk_status hki_pass_factors(const hk_graph *src, hk_graph **out);
 hk_status hki_pass_fuse_backward(const hk_graph *src, hk_graph **out);
 hk_status hki_pass_format(const hk_graph *src, const hki_backend *be,
                           const hki_device *dev, hk_graph **out);

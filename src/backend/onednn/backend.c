@@ -71,16 +71,32 @@ static void device_close(hki_device *d) {
     hki_free(d);
 }
 
+// Without the instructions, products of bfloat16 would be slower than those of
+// floats.
+static hk_status check_precision(const hki_device_options *opt, hk_isa isa) {
+    if (opt->precision != HK_PRECISION_BF16)
+        return HK_OK;
+    if (isa == HK_ISA_V4 && hki_isa_has_bf16())
+        return HK_OK;
+    return hki_fail(HK_E_UNSUPPORTED,
+                    "precision bf16 needs AVX512-BF16, which %s; "
+                    "fp32 and tf32 are float32 on CPUs",
+                    hki_isa_has_bf16() ? "this ISA level leaves out"
+                                       : "this CPU does not have");
+}
+
 static hk_status device_open(const hki_device_options *opt, hki_device **out) {
     if (opt->threads < 1 || opt->threads > 4096)
         return hki_fail(HK_E_INVALID_ARG, "device: %u threads",
                         (unsigned)opt->threads);
     hk_isa isa;
     HKI_TRY(hki_isa_resolve("device", opt->isa, &isa));
+    HKI_TRY(check_precision(opt, isa));
     hki_device *d;
     HKI_TRY(hki_zalloc_array(1, sizeof *d, &d));
     d->threads = (int)opt->threads;
     d->isa = isa;
+    d->bf16 = opt->precision == HK_PRECISION_BF16;
     d->ewise = HKI_ISA_PICK(isa, hki_ewise_table);
     d->reduce = HKI_ISA_PICK(isa, hki_reduce_table);
     d->norm = HKI_ISA_PICK(isa, hki_norm_table);
@@ -324,7 +340,8 @@ static bool runs_beside(const hki_device *d, hki_opcode op) {
 
 // Winograd wants 3 x 3, stride 1 and 32 channels or more on both sides, and
 // exists for blocked images only. AVX2 has none, but the same layers run a
-// little faster there on blocks of 8 than on plain images.
+// little faster there on blocks of 8 than on plain images. Products of bfloat16
+// have no Winograd, and as good kernels for plain images.
 static bool wants_blocks(const hki_conv_info *c) {
     return c->ksize[0] == 3 && c->ksize[1] == 3 && c->stride[0] == 1 &&
            c->stride[1] == 1 && c->dilation[0] == 1 && c->dilation[1] == 1 &&
@@ -333,7 +350,7 @@ static bool wants_blocks(const hki_conv_info *c) {
 
 static hki_format image_format(const hki_device *d, const hki_conv_info *c,
                                size_t n) {
-    if (d->isa < HK_ISA_V3)
+    if (d->isa < HK_ISA_V3 || d->bf16)
         return HKI_PLAIN;
     for (size_t i = 0; i < n; i++)
         if (wants_blocks(&c[i]))

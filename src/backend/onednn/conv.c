@@ -33,13 +33,14 @@ static hki_dnnl_conv describe(const hki_attr *a, hki_conv_kind kind,
         .x_format = x->format,
         .y_format = y->format,
     };
-    c.winograd = fits_winograd(&c);
+    c.bf16 = a->dtype == HK_BF16;
+    c.winograd = !c.bf16 && fits_winograd(&c);
     return c;
 }
 
-static bool usable(const hki_tensor_desc *x, const hki_tensor_desc *w,
-                   const hki_tensor_desc *y) {
-    return hki_cpu_f32(x) && hki_cpu_f32(w) && hki_cpu_f32(y) &&
+static bool usable(const hki_kernel_desc *d, const hki_tensor_desc *x,
+                   const hki_tensor_desc *w, const hki_tensor_desc *y) {
+    return hki_cpu_factors(&d->in[0], &d->in[1]) && hki_cpu_f32(&d->out[0]) &&
            hki_cpu_elements(x) > 0 && hki_cpu_elements(w) > 0 &&
            hki_cpu_elements(y) > 0;
 }
@@ -81,7 +82,8 @@ static hk_status run_op(const hki_cpu_call *c, int i, void *x, void *w,
 //
 // Op 0 fuses relu behind the sum, but turns NaN into 0. So that a NaN stays
 // visible, op 1 and a relu of our own are used whenever something that is not
-// finite goes in. Other activations always follow op 1.
+// finite goes in. Other activations always follow op 1, and so does the relu
+// of bfloat16 factors, which would all have to be looked at.
 
 static bool all_finite(const hki_cpu_call *c, int input) {
     const hki_kernel *k = c->k;
@@ -120,7 +122,7 @@ static hk_status run_relu(const hki_cpu_call *c) {
 hk_status hki_make_conv2d(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
     const int act = d->attr.act;
-    if (!usable(&d->in[HKI_CONV_X], &d->in[HKI_CONV_W], &d->out[0]))
+    if (!usable(d, &d->in[HKI_CONV_X], &d->in[HKI_CONV_W], &d->out[0]))
         return HK_OK;
     hki_dnnl_conv c = describe(&d->attr, HKI_CONV_FORWARD, &d->in[HKI_CONV_X],
                                &d->in[HKI_CONV_W], &d->out[0]);
@@ -129,7 +131,7 @@ hk_status hki_make_conv2d(hki_kernel *k) {
         HKI_CPU_ALIGN((size_t)k->device->threads * sizeof(double));
     if (act != HKI_U_NONE)
         HKI_TRY(create_op(k, &c, 1));
-    c.relu = act == HKI_U_RELU;
+    c.relu = act == HKI_U_RELU && !c.bf16;
     if (act == HKI_U_NONE || c.relu)
         HKI_TRY(create_op(k, &c, 0));
     if (act == HKI_U_NONE)
@@ -148,7 +150,7 @@ static hk_status run_grad_input(const hki_cpu_call *c) {
 
 hk_status hki_make_conv2d_grad_input(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
-    if (!usable(&d->out[0], &d->in[HKI_CONV_DX_W], &d->in[HKI_CONV_DX_DZ]))
+    if (!usable(d, &d->out[0], &d->in[HKI_CONV_DX_W], &d->in[HKI_CONV_DX_DZ]))
         return HK_OK;
     const hki_dnnl_conv c =
         describe(&d->attr, HKI_CONV_INPUT, &d->out[0], &d->in[HKI_CONV_DX_W],
@@ -170,7 +172,7 @@ static hk_status run_grad_filter(const hki_cpu_call *c) {
 
 hk_status hki_make_conv2d_grad_filter(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
-    if (!usable(&d->in[HKI_CONV_DW_X], &d->out[HKI_CONV_DW_DW],
+    if (!usable(d, &d->in[HKI_CONV_DW_X], &d->out[HKI_CONV_DW_DW],
                 &d->in[HKI_CONV_DW_DZ]))
         return HK_OK;
     hki_dnnl_conv c = describe(&d->attr, HKI_CONV_FILTER, &d->in[HKI_CONV_DW_X],

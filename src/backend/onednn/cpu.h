@@ -9,6 +9,7 @@
 struct hki_device {
     int threads;
     hk_isa isa;
+    bool bf16; // factors of products are
     hki_dnnl *dnnl;
     const hki_ewise_kernels *ewise;
     const hki_reduce_kernels *reduce;
@@ -95,6 +96,8 @@ size_t hki_cpu_portable_scratch(const hki_kernel_desc *d);
 // ---- small things for makers -----------------------------------------------
 
 bool hki_cpu_f32(const hki_tensor_desc *t); // float32
+// Both factors of a product are float32, or both bfloat16.
+bool hki_cpu_factors(const hki_tensor_desc *a, const hki_tensor_desc *b);
 int64_t hki_cpu_elements(const hki_tensor_desc *t);
 static inline bool hki_cpu_present(const hki_kernel_desc *d, int input) {
     return input < d->n_in && d->in[input].dtype != 0;

@@ -285,20 +285,21 @@ hk_status hki_dnnl_sgemm(bool trans_a, bool trans_b, int64_t m, int64_t n,
 }
 
 static hk_status matrix_md(int64_t rows, int64_t cols, bool trans,
-                           dnnl_memory_desc_t *out) {
+                           dnnl_data_type_t t, dnnl_memory_desc_t *out) {
     const dnnl_dims_t dims = {rows, cols};
     const dnnl_dims_t strides = {trans ? 1 : cols, trans ? rows : 1};
     return check(
-        dnnl_memory_desc_init_by_strides(out, 2, dims, dnnl_f32, strides),
+        dnnl_memory_desc_init_by_strides(out, 2, dims, t, strides),
         "matrix descriptor");
 }
 
 static hk_status matmul_build(const hki_dnnl *d, const hki_dnnl_matmul *m,
                               hki_dnnl_op *op) {
     dnnl_memory_desc_t a, b, c;
-    HKI_TRY(matrix_md(m->m, m->k, m->trans_a, &a));
-    HKI_TRY(matrix_md(m->k, m->n, m->trans_b, &b));
-    HKI_TRY(matrix_md(m->m, m->n, false, &c));
+    const dnnl_data_type_t t = m->bf16 ? dnnl_bf16 : dnnl_f32;
+    HKI_TRY(matrix_md(m->m, m->k, m->trans_a, t, &a));
+    HKI_TRY(matrix_md(m->k, m->n, m->trans_b, t, &b));
+    HKI_TRY(matrix_md(m->m, m->n, false, dnnl_f32, &c));
     dnnl_matmul_desc_t md;
     HKI_TRY(check(dnnl_matmul_desc_init(&md, &a, &b, NULL, &c),
                   "matmul descriptor"));
@@ -339,6 +340,9 @@ hk_status hki_dnnl_matmul_create(const hki_dnnl *d, const hki_dnnl_matmul *m,
 }
 
 // ---- convolutions ----------------------------------------------------------
+
+// Which of x, w, bias, y is written, for each kind.
+static const int conv_result[3] = {3, 0, 1};
 
 // How the two images are shown to the library. `any` leaves it to the library
 // and costs a private reorder.
@@ -392,15 +396,21 @@ typedef struct conv_mds {
     dnnl_memory_desc_t w_any, w_own, bias;
 } conv_mds;
 
-static hk_status image_md(const dnnl_dims_t dims, dnnl_format_tag_t tag,
-                          dnnl_memory_desc_t *out) {
-    return check(dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32, tag),
+static hk_status image_md(const dnnl_dims_t dims, dnnl_data_type_t t,
+                          dnnl_format_tag_t tag, dnnl_memory_desc_t *out) {
+    return check(dnnl_memory_desc_init_by_tag(out, 4, dims, t, tag),
                  "image descriptor");
+}
+
+// Of x, w, bias and y (as hki_conv_kind counts): what is written is float32.
+static dnnl_data_type_t type_of(const hki_dnnl_conv *c, int i) {
+    return c->bf16 && i != conv_result[c->kind] ? dnnl_bf16 : dnnl_f32;
 }
 
 // Weights are [kh, kw, in / groups, out] in memory; the library counts
 // (groups,) out, in, kh, kw.
-static hk_status weight_mds(const hki_dnnl_conv *c, conv_mds *m) {
+static hk_status weight_mds(const hki_dnnl_conv *c, dnnl_data_type_t any,
+                            conv_mds *m) {
     const int64_t ig = c->ic / c->groups, og = c->oc / c->groups;
     const int64_t row = ig * c->oc;
     const dnnl_dims_t one_dims = {og, ig, c->kh, c->kw};
@@ -411,29 +421,32 @@ static hk_status weight_mds(const hki_dnnl_conv *c, conv_mds *m) {
     const int rank = one ? 4 : 5;
     const dnnl_dim_t *dims = one ? one_dims : group_dims;
     HKI_TRY(check(
-        dnnl_memory_desc_init_by_strides(&m->w_own, rank, dims, dnnl_f32,
+        dnnl_memory_desc_init_by_strides(&m->w_own, rank, dims, type_of(c, 1),
                                          one ? one_strides : group_strides),
         "weight descriptor"));
-    return check(dnnl_memory_desc_init_by_tag(&m->w_any, rank, dims, dnnl_f32,
+    return check(dnnl_memory_desc_init_by_tag(&m->w_any, rank, dims, any,
                                               dnnl_format_tag_any),
                  "weight descriptor");
 }
 
-static hk_status make_mds(const hki_dnnl_conv *c, const choice *ch,
+// widen: bfloat16 becomes float32 in private reorders.
+static hk_status make_mds(const hki_dnnl_conv *c, const choice *ch, bool widen,
                           conv_mds *m) {
     const dnnl_dims_t xd = {c->n, c->ic, c->ih, c->iw};
     const dnnl_dims_t yd = {c->n, c->oc, c->oh, c->ow};
-    HKI_TRY(image_md(xd, ch->x, &m->x));
-    HKI_TRY(image_md(yd, ch->y, &m->y));
-    HKI_TRY(
-        image_md(xd, is_any(ch->x) ? tag_of(c->x_format) : ch->x, &m->x_own));
-    HKI_TRY(
-        image_md(yd, is_any(ch->y) ? tag_of(c->y_format) : ch->y, &m->y_own));
+    const dnnl_data_type_t x = type_of(c, 0), w = type_of(c, 1),
+                           y = type_of(c, 3);
+    HKI_TRY(image_md(xd, widen ? dnnl_f32 : x, ch->x, &m->x));
+    HKI_TRY(image_md(yd, widen ? dnnl_f32 : y, ch->y, &m->y));
+    HKI_TRY(image_md(xd, x, is_any(ch->x) ? tag_of(c->x_format) : ch->x,
+                     &m->x_own));
+    HKI_TRY(image_md(yd, y, is_any(ch->y) ? tag_of(c->y_format) : ch->y,
+                     &m->y_own));
     const dnnl_dims_t bias = {c->oc};
     HKI_TRY(
         check(dnnl_memory_desc_init_by_tag(&m->bias, 1, bias, dnnl_f32, dnnl_a),
               "bias descriptor"));
-    return weight_mds(c, m);
+    return weight_mds(c, widen ? dnnl_f32 : w, m);
 }
 
 static dnnl_status_t conv_desc(const hki_dnnl_conv *c, bool winograd,
@@ -513,14 +526,13 @@ static hk_status place(const hki_dnnl *d, hki_dnnl_op *op,
     return in ? add_reorder(d, op, *user, *used) : HK_OK;
 }
 
-// Argument numbers of x, w, bias, y for each kind, and which one is written.
+// Argument numbers of x, w, bias, y for each kind.
 static const int conv_args[3][4] = {
     {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST},
     {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DIFF_DST},
     {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_BIAS,
      DNNL_ARG_DIFF_DST},
 };
-static const int conv_result[3] = {3, 0, 1};
 
 static const dnnl_memory_desc_t *wanted_md(const_dnnl_primitive_desc_t pd,
                                            int arg) {
@@ -550,10 +562,10 @@ static hk_status conv_steps(const hki_dnnl *d, const hki_dnnl_conv *c,
 }
 
 static hk_status conv_try(const hki_dnnl *d, const hki_dnnl_conv *c,
-                          const choice *ch, hki_dnnl_op **out) {
+                          const choice *ch, bool widen, hki_dnnl_op **out) {
     conv_mds m;
     dnnl_convolution_desc_t cd;
-    HKI_TRY(make_mds(c, ch, &m));
+    HKI_TRY(make_mds(c, ch, widen, &m));
     HKI_TRY(
         check(conv_desc(c, ch->winograd, &m, &cd), "convolution descriptor"));
     dnnl_primitive_attr_t relu = NULL;
@@ -582,8 +594,8 @@ hk_status hki_dnnl_conv_create(const hki_dnnl *d, const hki_dnnl_conv *c,
     choice list[8];
     hk_status s = HK_E_UNSUPPORTED;
     const int n = choices(c, list);
-    for (int i = 0; i < n && s != HK_OK; i++) {
-        s = conv_try(d, c, &list[i], out);
+    for (int i = 0; i < (c->bf16 ? 2 : 1) * n && s != HK_OK; i++) {
+        s = conv_try(d, c, &list[i % n], i >= n, out);
         if (s == HK_E_NO_MEMORY)
             return s;
     }

@@ -45,6 +45,7 @@ hk_status hki_dnnl_sgemm(bool trans_a, bool trans_b, int64_t m, int64_t n,
 typedef struct hki_dnnl_matmul {
     int64_t m, n, k;
     bool trans_a, trans_b;
+    bool bf16; // a and b are bfloat16, c is float32
 } hki_dnnl_matmul;
 
 hk_status hki_dnnl_matmul_create(const hki_dnnl *d, const hki_dnnl_matmul *m,
@@ -62,6 +63,7 @@ typedef struct hki_dnnl_conv {
     int32_t stride[2], dilation[2], pad[4], groups; // pad: t, b, l, r
     hki_format x_format, y_format;                  // of the caller's images
     bool bias, relu;
+    bool bf16;     // what is read is bfloat16 (but for the bias)
     bool winograd; // tried first; direct where the library has none
 } hki_dnnl_conv;
 

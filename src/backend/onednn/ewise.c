@@ -226,7 +226,8 @@ hk_status hki_make_assign_moving(hki_kernel *k) {
     return HK_OK;
 }
 
-// The casts that data and metrics use: bytes, bools and integers to float.
+// The casts that data and metrics use, bytes, bools and integers to float; and
+// that of factors, float to bfloat16.
 typedef struct cast_args {
     const void *x;
     float *y;
@@ -262,9 +263,19 @@ static hk_status run_cast(const hki_cpu_call *c) {
     return HK_OK;
 }
 
+static hk_status run_round(const hki_cpu_call *c) {
+    const hki_kernel *k = c->k;
+    const hki_round_args args = {.x = c->in[0], .y = c->out[0]};
+    hki_cpu_split(k, hki_cpu_elements(&k->desc.out[0]), 1, LINE,
+                  k->device->ewise->round, &args);
+    return HK_OK;
+}
+
 hk_status hki_make_cast(hki_kernel *k) {
     const hki_kernel_desc *d = &k->desc;
     const hk_dtype from = d->in[0].dtype;
+    if (from == HK_F32 && d->out[0].dtype == HK_BF16 && same_format(d))
+        k->run = run_round;
     if (d->out[0].dtype == HK_F32 && same_format(d) &&
         (from == HK_U8 || from == HK_BOOL || from == HK_I32 || from == HK_I64))
         k->run = run_cast;

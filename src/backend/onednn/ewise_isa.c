@@ -1,5 +1,6 @@
 // ewise_isa.c - loops over elements: functions of one and two values, bias and
-// activation, dropout, moving averages. Results may overwrite the inputs.
+// activation, dropout, moving averages, rounding. Results may overwrite the
+// inputs, but those of rounding.
 #include <math.h>
 #include "backend/onednn/onednn_kernels.h"
 #include "backend/onednn/vmath.h"
@@ -476,6 +477,21 @@ static void moving(const void *args, int64_t i, int64_t end, int part) {
     }
 }
 
+// To the nearest, ties to even; a NaN stays one (hki_f32_to_bf16).
+static void round_bf16(const void *args, int64_t begin, int64_t end,
+                       int part) {
+    const hki_round_args *p = args;
+    const uint32_t *const x = (const uint32_t *)(const void *)p->x;
+    uint16_t *const y = p->y;
+    (void)part;
+    _Pragma("omp simd") for (int64_t i = begin; i < end; i++) {
+        const uint32_t b = x[i];
+        const uint32_t nearest = (b + 0x7fff + (b >> 16 & 1)) >> 16;
+        const bool nan = (b & 0x7fffffff) > 0x7f800000;
+        y[i] = (uint16_t)(nan ? b >> 16 | 0x40 : nearest);
+    }
+}
+
 const hki_ewise_kernels HKI_ISA_NAME(hki_ewise_table) = {
     .unary =
         {
@@ -538,4 +554,5 @@ const hki_ewise_kernels HKI_ISA_NAME(hki_ewise_table) = {
     .bias_act = bias_act,
     .dropout = dropout,
     .moving = moving,
+    .round = round_bf16,
 };

@@ -61,6 +61,11 @@ typedef struct hki_moving_args { // var += take (value - var)
     float take;
 } hki_moving_args;
 
+typedef struct hki_round_args { // y = x as bfloat16; items: elements
+    const float *x;
+    uint16_t *y;
+} hki_round_args;
+
 typedef struct hki_ewise_kernels {
     hki_team_fn unary[HKI_U_COUNT]; // NULL where there is none
     hki_team_fn unary_grad[HKI_U_COUNT];
@@ -68,6 +73,7 @@ typedef struct hki_ewise_kernels {
     hki_team_fn bias_act;
     hki_team_fn dropout;
     hki_team_fn moving;
+    hki_team_fn round;
 } hki_ewise_kernels;
 
 // ---- reduce_isa.c ----------------------------------------------------------

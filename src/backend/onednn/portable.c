@@ -9,6 +9,11 @@ bool hki_cpu_f32(const hki_tensor_desc *t) {
     return t->dtype == HK_F32;
 }
 
+bool hki_cpu_factors(const hki_tensor_desc *a, const hki_tensor_desc *b) {
+    return a->dtype == b->dtype &&
+           (a->dtype == HK_F32 || a->dtype == HK_BF16);
+}
+
 int64_t hki_cpu_elements(const hki_tensor_desc *t) {
     int64_t n = 1;
     for (int i = 0; i < t->shape.rank; i++)

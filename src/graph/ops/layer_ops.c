@@ -20,6 +20,27 @@ hk_status hki_check_floats(const hki_infer *c, uint32_t inputs) {
     return HK_OK;
 }
 
+static hk_status check_is(const hki_infer *c, int i, hk_dtype want) {
+    const hk_dtype t = c->in[i].dtype;
+    if (t == want || t == 0)
+        return HK_OK;
+    return hki_fail(HK_E_DTYPE, "%s: input %d must be %s, not %s", c->name, i,
+                    hk_dtype_name(want), hk_dtype_name(t));
+}
+
+hk_status hki_check_product(const hki_infer *c, uint32_t others,
+                            hk_dtype *result) {
+    const uint32_t factors = 3;
+    *result = c->in[0].dtype;
+    if (c->attr->dtype != HK_BF16)
+        return hki_check_floats(c, factors | others);
+    for (int i = 0; i < c->n_in; i++)
+        if ((factors | others) >> i & 1)
+            HKI_TRY(check_is(c, i, factors >> i & 1 ? HK_BF16 : HK_F32));
+    *result = HK_F32;
+    return HK_OK;
+}
+
 hk_status hki_check_index(const hki_infer *c, int i, const char *what) {
     const hk_dtype t = c->in[i].dtype;
     if (t == HK_I32 || t == HK_I64)

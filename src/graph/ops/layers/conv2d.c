@@ -45,14 +45,13 @@ static hk_status conv_shape(const char *name, hki_attr *a, const hk_shape *x,
 }
 
 static hk_status infer_conv2d(hki_infer *c) {
-    HKI_TRY(hki_check_floats(c, 7));
+    HKI_TRY(hki_check_product(c, HKI_BIT(HKI_CONV_B), &c->out[0].dtype));
     HKI_TRY(hki_check_act(c));
     HKI_TRY(conv_shape(c->name, c->attr, &c->in[HKI_CONV_X].shape,
                        &c->in[HKI_CONV_W].shape, &c->out[0].shape));
     if (c->n_in > 2 && c->in[HKI_CONV_B].dtype != 0)
         HKI_TRY(hki_check_vector(c, HKI_CONV_B, "the bias",
                                  c->in[HKI_CONV_W].shape.dim[3]));
-    c->out[0].dtype = c->in[HKI_CONV_X].dtype;
     return HK_OK;
 }
 
@@ -272,21 +271,24 @@ static double flop_conv2d_grad_filter(const hki_call *c) {
                      &c->in[HKI_CONV_DW_DZ]->shape);
 }
 
+#define CONV_FLAGS (HKI_OP_MIXES_FORMATS | HKI_OP_IS_PRODUCT)
+
 const hki_op hki_op_conv2d = {
     HKI_OPERATOR(conv2d, 2, 3, 1), .infer = infer_conv2d,
     .grad = grad_conv2d,           .run = run_conv2d,
     .scratch = scratch_conv,       .flop = flop_conv2d,
-    .flags = HKI_OP_MIXES_FORMATS, .images_in = HKI_BIT(HKI_CONV_X),
+    .flags = CONV_FLAGS,           .images_in = HKI_BIT(HKI_CONV_X),
     .images_out = HKI_BIT(0),      .takes_act = HKI_ACTS,
 };
 
 static hk_status infer_conv2d_grad_input(hki_infer *c) {
     hk_shape x, dz;
-    HKI_TRY(hki_check_floats(c, 3));
+    hk_dtype result;
+    HKI_TRY(hki_check_product(c, 0, &result));
     HKI_TRY(hki_check_dims(c, 4, &x));
     HKI_TRY(conv_shape(c->name, c->attr, &x, &c->in[HKI_CONV_DX_W].shape, &dz));
     HKI_TRY(hki_check_shape(c, HKI_CONV_DX_DZ, "dz", dz));
-    return hki_infer_out(c, 0, c->in[HKI_CONV_DX_DZ].dtype, x);
+    return hki_infer_out(c, 0, result, x);
 }
 
 const hki_op hki_op_conv2d_grad_input = {
@@ -295,22 +297,22 @@ const hki_op hki_op_conv2d_grad_input = {
     .run = run_conv2d_grad_input,
     .scratch = scratch_conv,
     .flop = flop_conv2d_grad_input,
-    .flags = HKI_OP_MIXES_FORMATS,
+    .flags = CONV_FLAGS,
     .images_in = HKI_BIT(HKI_CONV_DX_DZ),
     .images_out = HKI_BIT(0),
 };
 
 static hk_status infer_conv2d_grad_filter(hki_infer *c) {
     hk_shape w, dz;
-    HKI_TRY(hki_check_floats(c, 3));
+    hk_dtype result;
+    HKI_TRY(hki_check_product(c, 0, &result));
     HKI_TRY(hki_check_dims(c, 4, &w));
     HKI_TRY(conv_shape(c->name, c->attr, &c->in[HKI_CONV_DW_X].shape, &w, &dz));
     HKI_TRY(hki_check_shape(c, HKI_CONV_DW_DZ, "dz", dz));
-    hki_infer_out(c, HKI_CONV_DW_DW, c->in[HKI_CONV_DW_X].dtype, w);
+    hki_infer_out(c, HKI_CONV_DW_DW, result, w);
     c->n_out = c->attr->mode != 0 ? 2 : 1;
     if (c->attr->mode != 0) {
-        hki_infer_out(c, HKI_CONV_DW_DB, c->in[HKI_CONV_DW_X].dtype,
-                      hki_vector_shape(w.dim[3]));
+        hki_infer_out(c, HKI_CONV_DW_DB, result, hki_vector_shape(w.dim[3]));
     }
     return HK_OK;
 }
@@ -321,7 +323,7 @@ const hki_op hki_op_conv2d_grad_filter = {
     .run = run_conv2d_grad_filter,
     .scratch = scratch_conv,
     .flop = flop_conv2d_grad_filter,
-    .flags = HKI_OP_MIXES_FORMATS,
+    .flags = CONV_FLAGS,
     .images_in = HKI_BIT(HKI_CONV_DW_X) | HKI_BIT(HKI_CONV_DW_DZ),
 };
 

@@ -9,7 +9,8 @@
 static hk_status infer_dense(hki_infer *c) {
     const hk_shape *x = &c->in[HKI_DENSE_X].shape,
                    *w = &c->in[HKI_DENSE_W].shape;
-    HKI_TRY(hki_check_floats(c, 7));
+    hk_dtype result;
+    HKI_TRY(hki_check_product(c, HKI_BIT(HKI_DENSE_B), &result));
     HKI_TRY(hki_check_act(c));
     HKI_TRY(hki_check_rank(c, HKI_DENSE_X, "x", 2));
     HKI_TRY(hki_check_rank(c, HKI_DENSE_W, "the weights", 2));
@@ -19,7 +20,7 @@ static hk_status infer_dense(hki_infer *c) {
                         c->name, (long long)x->dim[1], (long long)w->dim[0]);
     if (c->n_in > 2 && c->in[HKI_DENSE_B].dtype != 0)
         HKI_TRY(hki_check_vector(c, HKI_DENSE_B, "the bias", w->dim[1]));
-    hki_infer_out(c, 0, c->in[HKI_DENSE_X].dtype, *x);
+    hki_infer_out(c, 0, result, *x);
     c->out[0].shape.dim[1] = w->dim[1];
     return HK_OK;
 }
@@ -77,7 +78,7 @@ const hki_op hki_op_dense = {
     HKI_OPERATOR(dense, 2, 3, 1), .infer = infer_dense,
     .grad = grad_dense,           .run = run_dense,
     .scratch = scratch_dense,     .flop = flop_dense,
-    .takes_act = HKI_ACTS,
+    .takes_act = HKI_ACTS,        .flags = HKI_OP_IS_PRODUCT,
 };
 
 // ---- act_bias_grad ----------------------------------------------------------

@@ -8,7 +8,8 @@
 static hk_status infer_matmul(hki_infer *c) {
     char ta[HKI_SHAPE_TEXT], tb[HKI_SHAPE_TEXT];
     const hk_shape *a = &c->in[0].shape, *b = &c->in[1].shape;
-    HKI_TRY(hki_check_floats(c, 3));
+    hk_dtype result;
+    HKI_TRY(hki_check_product(c, 0, &result));
     HKI_TRY(hki_check_min_rank(c, 0, "the left matrix", 2));
     const int rank = a->rank;
     c->attr->trans_a = c->attr->trans_a != 0;
@@ -32,7 +33,7 @@ static hk_status infer_matmul(hki_infer *c) {
             c->name, (long long)ka, (long long)kb, hki_shape_text(*a, ta),
             c->attr->trans_a ? " transposed" : "", hki_shape_text(*b, tb),
             c->attr->trans_b ? " transposed" : "");
-    hki_infer_out(c, 0, c->in[0].dtype, *a);
+    hki_infer_out(c, 0, result, *a);
     c->out[0].shape.dim[rank - 2] = a->dim[rank - (c->attr->trans_a ? 1 : 2)];
     c->out[0].shape.dim[rank - 1] = b->dim[rank - (c->attr->trans_b ? 2 : 1)];
     return HK_OK;
@@ -118,7 +119,7 @@ const hki_op hki_op_matmul = {
     HKI_OPERATOR(matmul, 2, 2, 1), .infer = infer_matmul,
     .grad = grad_matmul,           .run = run_matmul,
     .scratch = scratch_matmul,     .flop = flop_matmul,
-    .with_bias = HKI_OP_dense,
+    .with_bias = HKI_OP_dense,     .flags = HKI_OP_IS_PRODUCT,
 };
 
 hk_node *hk_matmul(hk_graph *g, hk_node *a, hk_node *b, int trans_a,
