@@ -213,8 +213,9 @@ static bool differs(const results *got, const results *expected,
     return false;
 }
 
-static bool differs_tf32(const results *got, const results *expected,
-                         const bk_entry *e, char text[256]) {
+static bool differs_in_mean(const results *got, const results *expected,
+                            const bk_entry *e, double tolerance,
+                            char text[256]) {
     for (size_t k = 0; k < got->n; k++) {
         const tensor_copy *a = &got->item[k], *b = &expected->item[k];
         const double size = HKI_MAX(largest(b), e->scale);
@@ -223,7 +224,7 @@ static bool differs_tf32(const results *got, const results *expected,
             if (isfinite(b->values[i]))
                 sum += pow(a->values[i] - b->values[i], 2);
         const double off = a->count > 0 ? sqrt(sum / (double)a->count) : 0;
-        if (b->exact || off <= BK_TOL_TF32 * size + 1e-30)
+        if (b->exact || off <= tolerance * size + 1e-30)
             continue;
         snprintf(text, 256, "%s: off by %.3g in the mean, largest %.3g",
                  a->name, off, largest(b));
@@ -267,13 +268,25 @@ static void run_backwards(const bk_entry *e, uint64_t seed,
     free_results(&got);
 }
 
+static bool differs_as(hk_precision precision, const results *got,
+                       const results *expected, const bk_entry *e,
+                       char text[256]) {
+    if (precision == HK_PRECISION_TF32)
+        return differs_in_mean(got, expected, e, BK_TOL_TF32, text);
+    if (precision == HK_PRECISION_BF16 && e->tolerance >= BK_TOL_NET)
+        return differs_in_mean(got, expected, e, BK_TOL_BF16, text);
+    return differs(got, expected, e, text);
+}
+
 static void run_rounds(const bk_entry *e, uint64_t seed,
                        const bk_config *config) {
-    static const bk_config plain = {
+    const bool bf16 = config->precision == HK_PRECISION_BF16;
+    const bk_config plain = {
         .backend = "reference",
         .isa = HK_ISA_BASE,
         .threads = 1,
         .no_fusion = 1,
+        .precision = bf16 ? HK_PRECISION_BF16 : HK_PRECISION_DEFAULT,
     };
     int spare = e->spare;
     for (int round = 0; round < e->rounds; round++, seed++) {
@@ -286,8 +299,7 @@ static void run_rounds(const bk_entry *e, uint64_t seed,
         run_case(e, seed, &plain, &expected);
         run_case(e, seed, config, &got);
         check_names(where, &got, &expected);
-        const bool is_tf32 = config->precision == HK_PRECISION_TF32;
-        if ((is_tf32 ? differs_tf32 : differs)(&got, &expected, e, text)) {
+        if (differs_as(config->precision, &got, &expected, e, text)) {
             if (spare-- == 0)
                 fail_msg("%s: %s", where, text);
             print_message("%s: %s: passed over\n", where, text);

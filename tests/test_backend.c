@@ -37,6 +37,23 @@ TEST_LEVEL(BASE)
 TEST_LEVEL(V3)
 TEST_LEVEL(V4)
 
+// Factors in bf16, as in the reference's products of rounded factors.
+static void bf16(void **state) {
+    (void)state;
+    bk_config config = {
+        .backend = "onednn",
+        .isa = hki_isa_best(),
+        .precision = HK_PRECISION_BF16,
+    };
+    const hki_backend *be;
+    if (!hki_isa_has_bf16() || hki_backend_find("onednn", &be) != HK_OK)
+        skip();
+    for (config.threads = 1; config.threads <= 2; config.threads++) {
+        suite_backend(bk_op_cases, bk_n_op_cases, &config);
+        suite_backend(bk_net_cases, bk_n_net_cases, &config);
+    }
+}
+
 // Fusion is a change of the graph: the reference backend has to agree with
 // itself.
 static void fusion_on_reference(void **state) {
@@ -87,17 +104,12 @@ static void list_of_backends(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_apart),
-        cmocka_unit_test(list_of_backends),
-        cmocka_unit_test(fusion_on_reference),
-        cmocka_unit_test(ops_BASE_1),
-        cmocka_unit_test(ops_BASE_2),
-        cmocka_unit_test(nets_BASE),
-        cmocka_unit_test(ops_V3_1),
-        cmocka_unit_test(ops_V3_2),
-        cmocka_unit_test(nets_V3),
-        cmocka_unit_test(ops_V4_1),
-        cmocka_unit_test(ops_V4_2),
+        cmocka_unit_test(memory_apart), cmocka_unit_test(list_of_backends),
+        cmocka_unit_test(bf16),         cmocka_unit_test(fusion_on_reference),
+        cmocka_unit_test(ops_BASE_1),   cmocka_unit_test(ops_BASE_2),
+        cmocka_unit_test(nets_BASE),    cmocka_unit_test(ops_V3_1),
+        cmocka_unit_test(ops_V3_2),     cmocka_unit_test(nets_V3),
+        cmocka_unit_test(ops_V4_1),     cmocka_unit_test(ops_V4_2),
         cmocka_unit_test(nets_V4),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

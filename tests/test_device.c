@@ -116,7 +116,7 @@ static void plans_of_cards(void **state) {
     assert_ok(hk_plan_get(ctx, &m, HK_PREDICT, &o, &other));
     assert_ptr_not_equal(p[0], other);
     hk_plan_release(other);
-    o.precision = (hk_precision)3;
+    o.precision = (hk_precision)4;
     assert_int_equal(hk_plan_get(ctx, &m, HK_PREDICT, &o, &other),
                      HK_E_INVALID_ARG);
     o.precision = HK_PRECISION_TF32;

@@ -3,17 +3,20 @@
 #include <string.h>
 #include "experiment/experiment.h"
 
+static const char *const precisions[] = {[HK_PRECISION_DEFAULT] = "tf32",
+                                         [HK_PRECISION_TF32] = "tf32",
+                                         [HK_PRECISION_FP32] = "fp32",
+                                         [HK_PRECISION_BF16] = "bf16"};
+
 static int read_precision(const tree *t, hk_run_config *c) {
     const char *const text = tree_text(t, "tf32");
-    if (strcmp(text, "bf16") == 0)
-        return cli_fail("%sprecision bf16: is not there yet; tf32 and fp32 are",
-                        tree_where(t));
-    if (!cli_is_choice("tf32|fp32", text))
-        return cli_fail("%sprecision is '%s'; it is tf32 or fp32",
-                        tree_where(t), text);
-    c->precision =
-        strcmp(text, "fp32") == 0 ? HK_PRECISION_FP32 : HK_PRECISION_TF32;
-    return 0;
+    for (int i = HK_PRECISION_TF32; i <= HK_PRECISION_BF16; i++)
+        if (strcmp(text, precisions[i]) == 0) {
+            c->precision = (hk_precision)i;
+            return 0;
+        }
+    return cli_fail("%sprecision is '%s'; it is tf32, fp32 or bf16",
+                    tree_where(t), text);
 }
 
 // A center, an export and the like compute nothing: they need no device.
@@ -39,9 +42,13 @@ char *device_words(const hk_run_config *c) {
                  : cli_strdup("");
     char *const words =
         cli_printf("%s:%u%s (%s), products in %s", d.backend, d.first + i, more,
-                   text, c->precision == HK_PRECISION_FP32 ? "fp32" : "tf32");
+                   text, precisions[c->precision]);
     free(more);
     return words;
+}
+
+const char *device_cpu_precision(const hk_run_config *c) {
+    return c->precision == HK_PRECISION_BF16 ? ", products in bf16" : "";
 }
 
 void device_tell(const hk_run_config *c) {

@@ -80,6 +80,8 @@ int settings_device(const tree *run, const cli_args *a, hk_run_config *c);
 // What computes, in words to be freed: "cuda:0 (NVIDIA H200, ...), products in
 // tf32"; NULL: CPUs. And as a line of its own.
 char *device_words(const hk_run_config *c);
+// Of a run on CPUs: ", products in bf16"; "" where they are float32.
+const char *device_cpu_precision(const hk_run_config *c);
 void device_tell(const hk_run_config *c);
 // The plug-in for graphics cards and what it finds, or why none can be used:
 // lines with a first column of so many characters, or JSON.

@@ -384,7 +384,8 @@ const schema_key schema_keys[] = {
      "cpu; cuda: the graphics cards, which several workers take in turn; "
      "cuda:N: one of them; auto: cuda where it can be used"},
     {"run.precision", SCHEMA_TEXT, "tf32", "",
-     "of products on graphics cards: tf32 or fp32; on CPUs always fp32"},
+     "factors of products: tf32 (on CPUs the same as fp32), fp32, or bf16 "
+     "(cards, and CPUs with AVX512-BF16); all else is float32"},
     {"run.save_steps", SCHEMA_INT, "0", "", "checkpoint every n global steps"},
     {"run.save_seconds", SCHEMA_FLOAT, "600", "", "or every n seconds"},
     {"run.keep_max", SCHEMA_INT, "5", "", "checkpoints kept; 0: all"},

@@ -284,9 +284,10 @@ static hk_status tell_threads(void *self, hk_run *run) {
         return HK_OK;
     }
     sooner_with(&e, p.gflop, more, sizeof more);
-    cli_note("%u worker%s, %u thread%s each (work per step %.2g GFLOP%s)",
+    cli_note("%u worker%s, %u thread%s each%s (work per step %.2g GFLOP%s)",
              e.worker_count, e.worker_count == 1 ? "" : "s", p.threads,
-             p.threads == 1 ? "" : "s", p.gflop, more);
+             p.threads == 1 ? "" : "s", device_cpu_precision(e.config), p.gflop,
+             more);
     return HK_OK;
 }
 

@@ -47,7 +47,8 @@ HK_API hk_status hk_backend_find(const char *name, hk_backend_info *out);
 // float32 in each of them.
 typedef enum hk_precision {
     HK_PRECISION_DEFAULT = 0, // TF32
-    HK_PRECISION_TF32 = 1,    // on graphics cards 10 bits of fraction; on CPUs FP32
+    HK_PRECISION_TF32 =
+        1, // on graphics cards 10 bits of fraction; on CPUs FP32
     HK_PRECISION_FP32 = 2,
     HK_PRECISION_BF16 = 3 // 7 bits of fraction; CPUs with AVX512-BF16, cards of
                           // compute capability 8.0

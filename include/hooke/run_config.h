@@ -127,7 +127,7 @@ typedef struct hk_run_config {
     // the center with half its learning rate, so many times; then, and in a
     // run with one worker, nan_policy decides. Default 3; 0: never.
     uint32_t rail;
-    hk_precision precision; // of products, where `device` has a choice
+    hk_precision precision; // of products
     // What computes: a name as hk_device_find takes it; copied. Worker i has
     // the i-th of several devices, and so on in a circle. Not together with
     // backend. NULL: CPUs, or what backend says.

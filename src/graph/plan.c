@@ -97,9 +97,9 @@ static hk_status separate_gradients(hk_graph *g) {
 //
 // concrete and simplified -> fused forwards, until nothing changes ->
 // differentiated -> simplified (gradients repeat much of each other) -> factors
-// rounded, in bf16 -> fused backwards -> image formats. Fusing comes before the gradients, so that a
-// fused call has one gradient call; formats come last, since the reorders that
-// they put in would hide what fuses.
+// rounded, in bf16 -> fused backwards -> image formats. Fusing comes before the
+// gradients, so that a fused call has one gradient call; formats come last,
+// since the reorders that they put in would hide what fuses.
 
 // Replaces *g by what the pass made of it.
 static void advance(hk_graph **g, hk_graph *next) {

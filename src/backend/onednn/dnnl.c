@@ -288,9 +288,8 @@ static hk_status matrix_md(int64_t rows, int64_t cols, bool trans,
                            dnnl_data_type_t t, dnnl_memory_desc_t *out) {
     const dnnl_dims_t dims = {rows, cols};
     const dnnl_dims_t strides = {trans ? 1 : cols, trans ? rows : 1};
-    return check(
-        dnnl_memory_desc_init_by_strides(out, 2, dims, t, strides),
-        "matrix descriptor");
+    return check(dnnl_memory_desc_init_by_strides(out, 2, dims, t, strides),
+                 "matrix descriptor");
 }
 
 static hk_status matmul_build(const hki_dnnl *d, const hki_dnnl_matmul *m,

@@ -478,8 +478,7 @@ static void moving(const void *args, int64_t i, int64_t end, int part) {
 }
 
 // To the nearest, ties to even; a NaN stays one (hki_f32_to_bf16).
-static void round_bf16(const void *args, int64_t begin, int64_t end,
-                       int part) {
+static void round_bf16(const void *args, int64_t begin, int64_t end, int part) {
     const hki_round_args *p = args;
     const uint32_t *const x = (const uint32_t *)(const void *)p->x;
     uint16_t *const y = p->y;

@@ -10,8 +10,7 @@ bool hki_cpu_f32(const hki_tensor_desc *t) {
 }
 
 bool hki_cpu_factors(const hki_tensor_desc *a, const hki_tensor_desc *b) {
-    return a->dtype == b->dtype &&
-           (a->dtype == HK_F32 || a->dtype == HK_BF16);
+    return a->dtype == b->dtype && (a->dtype == HK_F32 || a->dtype == HK_BF16);
 }
 
 int64_t hki_cpu_elements(const hki_tensor_desc *t) {

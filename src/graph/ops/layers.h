@@ -11,9 +11,9 @@
 // The inputs whose bits are set and that are present hold one float type,
 // float32 or float64.
 hk_status hki_check_floats(const hki_infer *c, uint32_t inputs);
-// Of a product: the factors and the inputs whose bits are set besides. They hold
-// one float type; or the factors bfloat16 and the rest float32, where attr.dtype
-// says so. *result: the type of the result.
+// Of a product: the factors and the inputs whose bits are set besides. They
+// hold one float type; or the factors bfloat16 and the rest float32, where
+// attr.dtype says so. *result: the type of the result.
 hk_status hki_check_product(const hki_infer *c, uint32_t others,
                             hk_dtype *result);
 // Input i holds int32 or int64. what: its name in the message.
