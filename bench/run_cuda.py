@@ -61,6 +61,7 @@ ANSWER = 120  # of one answer of the others
 OVERHEAD = 1.05
 PROGRAMS = {"hooke": "hooke", "test_cuda": "tests/test_cuda",
             "test_cuda_vectors": "tests/test_cuda_vectors",
+            "test_cuda_elastic": "tests/test_cuda_elastic",
             "bench_cuda": "bench/bench_cuda",
             "bench_estimator": "bench/bench_estimator"}
 PLUGINS = ["libhooke_cuda.so", "tests/libhooke_cuda_played.so"]
@@ -171,7 +172,7 @@ def unpack(folder):
 def check(o, kit):
     """Operators and vectors; on the card only where there is one."""
     good = True
-    for name in "test_cuda_vectors", "test_cuda":
+    for name in "test_cuda_vectors", "test_cuda_elastic", "test_cuda":
         done = kit.run(name)
         text = done.stdout + done.stderr
         told = [x for x in text.splitlines() if x.startswith("[  ")]

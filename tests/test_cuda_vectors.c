@@ -9,6 +9,7 @@
 #define VECTORS 6 // x, g, three slots, an average
 
 static hki_place here, there;
+static hki_device *device;
 static uint64_t state = 1;
 
 static double uniform(double low, double high) {
@@ -475,9 +476,65 @@ static void exchanges(void **unused) {
     }
 }
 
-// ---- places -----------------------------------------------------------------
+// The host's exchange kernels say what is right, to the bit.
+static void exchange_by_host(hki_vector *v, float *c, bool in_place,
+                             const hki_exchange_span *s, double sums[3]) {
+    const int64_t n = s->end - s->begin;
+    float *const x = at(&v[0]) + s->begin, *const diff = at(&v[3]) + s->begin;
+    float *const view = at(&v[4]) + s->begin;
+    const float *const before = at(&v[5]) + s->begin;
+    c += s->begin;
+    if (s->copied) {
+        memcpy(c, x, (size_t)n * sizeof *c);
+        return;
+    }
+    here.ek->observe(x, before, c, n, sums);
+    memcpy(view, c, (size_t)n * sizeof *c);
+    if (in_place)
+        here.ek->elastic(x, c, 0.3f, n);
+    else
+        here.ek->difference(x, c, diff, 0.3f, n);
+}
 
-static hki_device *device;
+static void exchanges_with_a_center(void **unused) {
+    (void)unused;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        world *const w = make_world(seed);
+        const bool in_place = seed % 2;
+        const size_t bytes = (size_t)w->n * sizeof(float);
+        float *const a = malloc(bytes), *const b = malloc(bytes);
+        for (int64_t i = 0; i < w->n; i++)
+            a[i] = b[i] = (float)uniform(-1, 1);
+        const int64_t m = below(w->n), k = m + below(w->n - m + 1);
+        const hki_exchange_span spans[] = {{0, m, false}, {k, w->n, seed > 8}};
+        hki_exchange_job j = {.center = b,
+                              .x = at(&w->card[0]),
+                              .diff = in_place ? NULL : at(&w->card[3]),
+                              .view = at(&w->card[4]),
+                              .before = at(&w->card[5]),
+                              .spans = spans,
+                              .n_spans = 2,
+                              .alpha = 0.3f,
+                              .observed = true};
+        double expected[3] = {0}, sums[3];
+        assert_ok(there.backend->shared_create(device, b, bytes, &j.shared));
+        assert_ok(there.ops->exchange(&there, &j));
+        for (int i = 0; i < 2; i++)
+            exchange_by_host(w->host, a, in_place, &spans[i], expected);
+        assert_ok(there.ops->exchange_sums(&there, sums));
+        for (int i = 0; i < 3; i++)
+            assert_close(sums[i], expected[i], 1e-12, 1e-12);
+        assert_ok(there.backend->shared_wait(j.shared));
+        assert_memory_equal(a, b, bytes);
+        compare(w, "exchange with a center", 0);
+        there.backend->shared_destroy(j.shared);
+        free(a);
+        free(b);
+        free_world(w);
+    }
+}
+
+// ---- places -----------------------------------------------------------------
 
 static bool open_place(const char *name) {
     const hki_backend *be;
@@ -506,7 +563,7 @@ int main(void) {
         cmocka_unit_test(updates),   cmocka_unit_test(rules_with_norms),
         cmocka_unit_test(many_rows), cmocka_unit_test(many_tables),
         cmocka_unit_test(passes),    cmocka_unit_test(values_at_the_end),
-        cmocka_unit_test(exchanges),
+        cmocka_unit_test(exchanges), cmocka_unit_test(exchanges_with_a_center),
     };
     int failed = 0, found = 0;
     for (size_t i = 0; i < HKI_COUNT(names); i++) {

@@ -47,6 +47,27 @@ static void test_period(void **state) {
                 64);
 }
 
+// A card's steps are short, and what crosses its bus is dear beside them.
+static void test_card(void **state) {
+    (void)state;
+    hk_rates r;
+    hk_rates_ask a;
+    hk_rates_ask_init(&a, sizeof a);
+    a.workers = 4;
+    a.params = 535818;
+    a.step_gflop = 0.2;
+    a.on_card = 1;
+    assert_ok(hk_rates_choose(&a, &r));
+    assert_true(r.period >= 3 && r.period <= 5);
+    a.link = HK_LINK_NETWORK;
+    assert_ok(hk_rates_choose(&a, &r));
+    assert_true(r.period > 16);
+    a.step_gflop = 500; // large models: 33 ms of arithmetic
+    a.link = HK_LINK_MEMORY;
+    assert_ok(hk_rates_choose(&a, &r));
+    assert_int_equal(r.period, 2);
+}
+
 static void test_nonsense(void **state) {
     (void)state;
     hk_rates r;
@@ -282,6 +303,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scale),
         cmocka_unit_test(test_period),
+        cmocka_unit_test(test_card),
         cmocka_unit_test(test_nonsense),
         cmocka_unit_test(test_estimator_follows),
         cmocka_unit_test(test_measured),

@@ -35,7 +35,7 @@ typedef struct hk_rates_ask {
     uint32_t workers;   // of all processes
     uint32_t threads;   // library threads of a worker; default 1
     hk_link link;
-    uint32_t reserved;
+    uint32_t on_card; // 1: the steps are a graphics card's; default 0
 } hk_rates_ask;
 
 HK_API void hk_rates_ask_init(hk_rates_ask *ask, size_t struct_size);

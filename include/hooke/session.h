@@ -79,7 +79,7 @@ typedef struct hk_plan_info {
     uint32_t threads;     // library threads of a session
     hk_isa isa;
     hk_mode mode;
-    uint32_t reserved;
+    uint32_t on_card; // 1: it computes on a graphics card
 } hk_plan_info;
 
 HK_API void hk_plan_get_info(const hk_plan *p, hk_plan_info *out);

@@ -78,6 +78,7 @@ typedef struct hki_queue hki_queue;
 typedef struct hki_kernel hki_kernel;
 typedef struct hki_kernel_state hki_kernel_state;
 typedef struct hki_captured hki_captured;
+typedef struct hki_shared hki_shared;
 
 typedef struct hki_loc {
     hki_buffer *buffer; // NULL: absent optional input
@@ -154,6 +155,15 @@ typedef struct hki_backend {
     // until it is opened again, which fails if it has.
     void (*host_close)(void *host, size_t bytes);
     hk_status (*host_open)(const void *host, size_t bytes);
+
+    // Host memory in which devices and the host take turns: a device's work on
+    // it (vectors->exchange) comes behind what was asked for before, and the
+    // host waits for all of it. Whoever asks or waits keeps others from doing
+    // so. May be NULL: then nothing but the host works on a center.
+    hk_status (*shared_create)(hki_device *d, void *host, size_t bytes,
+                               hki_shared **out);
+    void (*shared_destroy)(hki_shared *s);
+    hk_status (*shared_wait)(hki_shared *s);
 
     hk_status (*queue_create)(hki_device *d, hki_queue **out);
     void (*queue_destroy)(hki_queue *q);

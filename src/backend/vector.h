@@ -105,6 +105,26 @@ typedef struct hki_vector_pass {
     double *sums;         // per chunk
 } hki_vector_pass;
 
+// A piece of a vector with one fate in an exchange.
+typedef struct hki_exchange_span {
+    int64_t begin, end; // floats
+    bool copied;        // center := x
+} hki_exchange_span;
+
+// d = alpha (x - c); c += d; x -= d, or diff := d and x stays. Addresses are of
+// element 0.
+typedef struct hki_exchange_job {
+    hki_shared *shared; // holds center
+    float *center;      // the host's
+    float *x;
+    float *diff, *view;  // NULL: none; view := c as it was
+    const float *before; // x before its last step; NULL: none
+    const hki_exchange_span *spans;
+    size_t n_spans;
+    float alpha;
+    bool observed; // exchange_sums will be asked for
+} hki_exchange_job;
+
 // ---- the table --------------------------------------------------------------
 
 typedef struct hki_place hki_place;
@@ -139,6 +159,10 @@ typedef struct hki_vector_ops {
                           int64_t n);
     hk_status (*copy)(const hki_place *p, float *dst, const float *src,
                       int64_t n);
+    // With a center in shared memory; NULL where shared_create is.
+    hk_status (*exchange)(const hki_place *p, const hki_exchange_job *j);
+    // Of the last one that was observed: |x - c|^2, step (c - x), |step|^2.
+    hk_status (*exchange_sums)(const hki_place *p, double sums[3]);
 } hki_vector_ops;
 
 extern const hki_vector_ops hki_vector_ops_host;

@@ -116,6 +116,7 @@ typedef struct hki_exchange {
     float *view;         // required by HKI_METHOD_VIEW; else NULL, or receives
                          // the center as it was before
     float *diff;         // elastic only; non-NULL: takes d, x stays. May be x.
+    const float *before; // exchange_at with observe: x before its last step
     const float *grad;   // GRADIENT rules: n_train floats
     const void *side;    // NULL: not exchanged
     double rate;         // alpha; with per_live alpha times workers
@@ -155,6 +156,12 @@ typedef struct hki_center_ops {
     // One exchange of an asynchronous method. After a timeout each part has
     // been exchanged once or not at all.
     hk_status (*exchange)(hk_center *c, hki_member m, hki_exchange *ex);
+    // The same with a worker's vectors elsewhere: x, diff, view and before are
+    // addresses of that place, and the work may be under way when it returns.
+    // *taken false: not with this center or method; nothing has happened, and
+    // the exchange goes through host memory. NULL: never.
+    hk_status (*exchange_at)(hk_center *c, hki_member m, hki_exchange *ex,
+                             const hki_place *at, bool *taken);
     // One round of a synchronous method: contributes, waits for the others,
     // takes the result. A second call after a timeout does not contribute
     // twice.

@@ -5,6 +5,7 @@
 
 static void local_destroy(hk_center *base) {
     hki_local *const c = (hki_local *)base;
+    hki_local_leave_device(c);
     for (size_t i = 0; i < c->n_locks; i++)
         pthread_mutex_destroy(&c->stripe[i].lock);
     if (c->has_changed)
@@ -368,6 +369,7 @@ static const hki_center_ops local_ops = {
     .join = local_join,
     .init_if_empty = local_init_if_empty,
     .exchange = hki_local_exchange,
+    .exchange_at = hki_local_exchange_at,
     .push_round = hki_local_push_round,
     .pull = hki_local_pull,
     .barrier = local_barrier,

@@ -1,6 +1,7 @@
 // elastic/local.h - the in-process center, shared by the files that make it:
 // local.c (create, members, counters), local_exchange.c (everything that
-// walks over the vector), local_round.c (synchronous rounds).
+// walks over the vector), local_device.c (workers on a device), local_round.c
+// (synchronous rounds).
 //
 // The vector is cut in stripes, each under its own lock. Whoever walks over
 // it takes the locks in rising order and holds one until it has the next, so
@@ -61,6 +62,13 @@ typedef struct hki_local {
     hki_stripe *stripe;
     size_t n_stripes, n_locks; // n_locks: initialised ones
 
+    // Where workers of a device come: values as it reaches them. Changed, and
+    // asked for work, with all stripes held; waited for with one.
+    const hki_backend *device; // NULL: none has come
+    hki_shared *shared;        // NULL: it does not reach them
+    hki_exchange_span *spans;
+    size_t n_spans;
+
     _Atomic uint64_t version, exchanges, skipped, stale, joins, faults;
     _Atomic int64_t global_step;
     _Atomic uint32_t live; // changed with the first stripe held
@@ -80,6 +88,7 @@ typedef struct hki_local_walk_state {
     const char *what; // in messages: "exchange of worker 3"
     uint32_t worker;  // in messages; UINT32_MAX: none
     hki_event event;  // takes a turn; 0: does not
+    bool enqueues;    // for a device, which has its own order of work
     int64_t deadline_ns;
     void (*begin)(hki_local *c, void *arg); // with the first stripe held and
                                             // the turn taken; NULL: nothing
@@ -106,6 +115,12 @@ void hki_local_begin(hki_local *c, hki_member m, hki_exchange *ex,
 void hki_local_changed(hki_local *c, size_t part);
 
 hk_status hki_local_exchange(hk_center *c, hki_member m, hki_exchange *ex);
+// local_device.c
+hk_status hki_local_exchange_at(hk_center *c, hki_member m, hki_exchange *ex,
+                                const hki_place *at, bool *taken);
+// Waits until no device works on the values; with a stripe held.
+hk_status hki_local_settle(hki_local *c);
+void hki_local_leave_device(hki_local *c);
 hk_status hki_local_push_round(hk_center *c, hki_member m, hki_exchange *ex);
 hk_status hki_local_pull(hk_center *c, hki_member m, float *x, float *view,
                          void *side, int64_t deadline_ns, int64_t *global_step);

@@ -27,8 +27,12 @@ static bool lock_until(pthread_mutex_t *m, int64_t deadline_ns) {
 
 hk_status hki_local_lock_stripe(hki_local *c, const hki_local_walk_state *w,
                                 size_t i) {
-    if (lock_until(&c->stripe[i].lock, w->deadline_ns))
-        return HK_OK;
+    if (lock_until(&c->stripe[i].lock, w->deadline_ns)) {
+        const hk_status s = w->enqueues ? HK_OK : hki_local_settle(c);
+        if (s != HK_OK)
+            pthread_mutex_unlock(&c->stripe[i].lock);
+        return s;
+    }
     char who[32] = "";
     if (w->worker != UINT32_MAX)
         snprintf(who, sizeof who, " of worker %u", w->worker);
@@ -285,7 +289,12 @@ static void exchange_free(hki_local *c, exchange_arg *a) {
                 }
                 if (s == c->stripe)
                     hki_local_copy_side(c, c->side, ex->side, false);
-                visit_exchange(c, a, s);
+                if (hki_local_settle(c) == HK_OK) {
+                    visit_exchange(c, a, s);
+                } else {
+                    ex->skipped++;
+                    clear_diff(c, ex, s->first, s->last);
+                }
                 pthread_mutex_unlock(&s->lock);
             }
     }

@@ -26,24 +26,29 @@
 #define MOST_WORKERS 8u
 #define LEAST_GFLOP 0.01 // of a step that several workers are for
 
-HKI_OPTIONS(hk_rates_ask, reserved, .threads = 1)
+HKI_OPTIONS(hk_rates_ask, on_card, .threads = 1)
 
-// Seconds of an exchange: to begin it, and per float.
-static double exchange_seconds(hk_link link, int64_t params) {
+// Seconds of an exchange: to begin it, and per float. A card meets a center of
+// its own process by itself, over the bus; others through host memory.
+static double exchange_seconds(const hk_rates_ask *a) {
     static const struct {
         double begin, each;
-    } cost[] = {
-        [HK_LINK_MEMORY] = {10e-6, 2.5e-9},
-        [HK_LINK_MACHINE] = {100e-6, 4e-9},
-        [HK_LINK_NETWORK] = {300e-6, 8e-9},
+    } cost[][2] = {
+        [HK_LINK_MEMORY] = {{10e-6, 2.5e-9}, {20e-6, 0.16e-9}},
+        [HK_LINK_MACHINE] = {{100e-6, 4e-9}, {150e-6, 5e-9}},
+        [HK_LINK_NETWORK] = {{300e-6, 8e-9}, {350e-6, 9e-9}},
     };
-    return cost[link].begin + cost[link].each * (double)params;
+    const bool card = a->on_card != 0;
+    return cost[a->link][card].begin +
+           cost[a->link][card].each * (double)a->params;
 }
 
 // Seconds of a step: to begin it, its arithmetic, and one pass over values,
 // gradients and slots.
 static double step_seconds(const hk_rates_ask *a) {
     const hk_isa isa = hki_isa_best();
+    if (a->on_card)
+        return 50e-6 + a->step_gflop / 15000 + 1e-11 * (double)a->params;
     const double rate = isa == HK_ISA_V4   ? 100
                         : isa == HK_ISA_V3 ? 50
                                            : 10; // GFLOP/s of a thread
@@ -75,7 +80,7 @@ hk_status hk_rates_choose(const hk_rates_ask *ask, hk_rates *out) {
                         "GFLOP a step, link %d",
                         a.workers, a.threads, (long long)a.params, a.step_gflop,
                         (int)a.link);
-    const double r = exchange_seconds(a.link, a.params) / step_seconds(&a);
+    const double r = exchange_seconds(&a) / step_seconds(&a);
     const double scale = SCALE * sqrt((double)a.workers);
     *out = (hk_rates){.period = hki_rates_period(r),
                       .moving_rate = MOVING_RATE,

@@ -5,6 +5,7 @@
 
 void hki_elastic_observe_begin(hk_elastic *e) {
     e->total = (hki_sums){{0}};
+    e->sums_away = false;
     if (e->entry != NULL)
         memset(e->entry, 0,
                hki_layout_entry_count(e->layout) * sizeof *e->entry);
@@ -57,6 +58,9 @@ hk_status hk_elastic_get_stats(const hk_elastic *e, hk_elastic_stats *out) {
     if (e == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "elastic: stats: NULL argument");
     const hki_counters *const n = &e->n;
+    hki_sums sums = e->total;
+    if (e->sums_away)
+        HKI_TRY(e->at->ops->exchange_sums(e->at, sums.s));
     const double total =
         n->start_ns != 0 ? (double)(hki_now_ns() - n->start_ns) : 0;
     *out = (hk_elastic_stats){
@@ -73,8 +77,8 @@ hk_status hk_elastic_get_stats(const hk_elastic *e, hk_elastic_stats *out) {
         .delay_steps = n->delays > 0 ? n->delay_sum / (double)n->delays : 0,
         .exchange_share = total > 0 ? (double)n->exchange_ns / total : 0,
         .exchange_seconds = 1e-9 * (double)n->exchange_ns,
-        .distance = sqrt(e->total.s[0]),
-        .cosine = cosine(&e->total),
+        .distance = sqrt(sums.s[0]),
+        .cosine = cosine(&sums),
     };
     return HK_OK;
 }

@@ -387,6 +387,9 @@ hk_status hki_elastic_follow(hk_elastic *e, const hki_place *at) {
     hki_vector *const list[] = {&e->view, &e->diff, &e->before, &e->grad};
     if (e->at == to)
         return HK_OK;
+    if (e->sums_away)
+        HKI_TRY(e->at->ops->exchange_sums(e->at, e->total.s));
+    e->sums_away = false;
     for (size_t i = 0; i < HKI_COUNT(list); i++)
         HKI_TRY(hki_vector_follow(list[i], at));
     HKI_TRY(hki_overlap_follow(e, at));

@@ -58,6 +58,7 @@ struct hk_elastic {
     hki_overlap *overlap;
     hki_counters n;
     hki_sums total;
+    bool sums_away;  // the last exchange has them at its place
     hki_sums *entry; // telemetry 2, per entry
 };
 

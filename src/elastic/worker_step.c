@@ -4,16 +4,11 @@
 
 // ---- exchange ---------------------------------------------------------------
 
-hk_status hki_elastic_prepare(hk_elastic *e, float *x, hki_exchange *ex) {
+// All but the vectors.
+static void describe(const hk_elastic *e, hki_exchange *ex) {
     bool per_live;
-    float *view, *grad;
-    HKI_TRY(hki_vector_host(&e->view, HKI_TO_CHANGE, &view));
-    HKI_TRY(hki_vector_host(&e->grad, HKI_TO_READ, &grad));
     const double rate = hki_elastic_rate(e, &per_live);
     *ex = (hki_exchange){
-        .x = x,
-        .view = view,
-        .grad = grad,
         .side = e->opt.side,
         .rate = rate,
         .grad_scale =
@@ -28,8 +23,18 @@ hk_status hki_elastic_prepare(hk_elastic *e, float *x, hki_exchange *ex) {
     };
     if (e->opt.telemetry > 0) {
         ex->observe = hki_elastic_observe;
-        ex->user = e;
+        ex->user = (void *)(uintptr_t)e;
     }
+}
+
+hk_status hki_elastic_prepare(hk_elastic *e, float *x, hki_exchange *ex) {
+    float *view, *grad;
+    HKI_TRY(hki_vector_host(&e->view, HKI_TO_CHANGE, &view));
+    HKI_TRY(hki_vector_host(&e->grad, HKI_TO_READ, &grad));
+    describe(e, ex);
+    ex->x = x;
+    ex->view = view;
+    ex->grad = grad;
     return HK_OK;
 }
 
@@ -80,13 +85,63 @@ static hk_status check_told(const hk_elastic *e) {
 // center has counted the steps: they are not reported a second time, even if a
 // later chunk times out. What the exchange was to carry (gradients, touched
 // rows) is kept until all of it went through.
+static hk_status finish(hk_elastic *e, const hki_exchange *ex, int64_t start,
+                        hk_status s) {
+    e->n.exchange_ns += hki_now_ns() - start;
+    hki_elastic_count(e, ex);
+    if (ex->begun) {
+        e->since = 0;
+        e->center_step = ex->global_step;
+    }
+    if (s == HK_OK && !ex->missed)
+        hki_touched_clear(e);
+    // A gradient is used up when it was applied or dropped, not when the
+    // center was busy or away.
+    return s == HK_OK && !ex->missed ? hki_elastic_clear_grad(e) : s;
+}
+
+static hk_status look(hki_vector *v, hki_access a, float **out) {
+    *out = NULL;
+    return v != NULL && v->host != NULL ? hki_vector_at(v, a, out) : HK_OK;
+}
+
+// Where x lives elsewhere and the center can meet it there. Sums per entry, and
+// a gradient, are the host's.
+static hk_status exchange_there(hk_elastic *e, hki_vector *x, hki_vector *diff,
+                                bool *taken) {
+    const hki_center_ops *const ops = e->center->ops;
+    const int64_t start = hki_now_ns();
+    float *before;
+    hki_exchange ex;
+    *taken = false;
+    if (x->at == NULL || diff == x || ops->exchange_at == NULL ||
+        e->entry != NULL || e->grad.host != NULL ||
+        (e->method->flags & HKI_METHOD_ROUND))
+        return HK_OK;
+    describe(e, &ex);
+    HKI_TRY(look(x, diff == NULL ? HKI_TO_CHANGE : HKI_TO_READ, &ex.x));
+    HKI_TRY(look(&e->view, HKI_TO_CHANGE, &ex.view));
+    HKI_TRY(look(diff, HKI_TO_CHANGE, &ex.diff));
+    HKI_TRY(look(&e->before, HKI_TO_READ, &before));
+    ex.before = before;
+    const hk_status s = ops->exchange_at(e->center, e->m, &ex, x->at, taken);
+    if (!*taken)
+        return s;
+    e->sums_away = ex.observe != NULL;
+    return finish(e, &ex, start, s);
+}
+
 static hk_status exchange_now(hk_elastic *e, hki_vector *x, hki_vector *diff) {
     hki_exchange ex;
     float *values, *before, *d = NULL;
+    bool taken;
     const int64_t start = hki_now_ns();
     if (e->inner == NULL)
         HKI_TRY(check_told(e));
     HKI_TRY(hki_elastic_follow(e, x->at));
+    HKI_TRY(exchange_there(e, x, diff, &taken));
+    if (taken)
+        return HK_OK;
     HKI_TRY(hki_vector_host(
         x, diff == NULL || diff == x ? HKI_TO_CHANGE : HKI_TO_READ, &values));
     HKI_TRY(hki_vector_host(&e->before, HKI_TO_READ, &before));
@@ -102,17 +157,7 @@ static hk_status exchange_now(hk_elastic *e, hki_vector *x, hki_vector *diff) {
     const hk_status s = e->method->flags & HKI_METHOD_ROUND
                             ? e->center->ops->push_round(e->center, e->m, &ex)
                             : e->center->ops->exchange(e->center, e->m, &ex);
-    e->n.exchange_ns += hki_now_ns() - start;
-    hki_elastic_count(e, &ex);
-    if (ex.begun) {
-        e->since = 0;
-        e->center_step = ex.global_step;
-    }
-    if (s == HK_OK && !ex.missed)
-        hki_touched_clear(e);
-    // A gradient is used up when it was applied or dropped, not when the
-    // center was busy or away.
-    return s == HK_OK && !ex.missed ? hki_elastic_clear_grad(e) : s;
+    return finish(e, &ex, start, s);
 }
 
 // An exchange at a point where x is between two steps.

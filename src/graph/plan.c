@@ -405,7 +405,8 @@ void hk_plan_get_info(const hk_plan *p, hk_plan_info *out) {
                           .step_count = p->n_steps,
                           .threads = p->threads,
                           .isa = p->isa,
-                          .mode = p->mode};
+                          .mode = p->mode,
+                          .on_card = p->backend->device_count != NULL};
 }
 
 bool hki_plan_has_grad(const hk_plan *p, const hk_entry *e) {

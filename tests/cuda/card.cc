@@ -213,6 +213,26 @@ void hki_card_free_host(hki_card *c, void *p) {
     hki_card_free(c, p);
 }
 
+hk_status hki_card_pin(hki_card *c, void *host, size_t bytes) {
+    (void)c;
+    (void)host;
+    return bytes <= setting("HOOKE_PLAYED_BYTES", UINT64_MAX)
+               ? HK_OK
+               : hki_fail(HK_E_NO_MEMORY, "cuda: %zu bytes are not pinned",
+                          bytes);
+}
+
+void hki_card_unpin(hki_card *c, void *host) {
+    (void)c;
+    (void)host;
+}
+
+hk_status hki_card_reach(hki_card *c, void *host, void **out) {
+    (void)c;
+    *out = host;
+    return HK_OK;
+}
+
 static hk_status copy(void *to, const void *from, size_t n) {
     act([=] { memmove(to, from, n); });
     return HK_OK;
@@ -282,8 +302,10 @@ hk_status hki_mark_set(hki_mark *m) {
     return HK_OK;
 }
 
+// Outside of a recording all is over already.
 hk_status hki_mark_follow(hki_mark *m) {
-    recording->lanes[lane].push_back(turn{[] {}, m->lane, m->count});
+    if (recording != nullptr)
+        recording->lanes[lane].push_back(turn{[] {}, m->lane, m->count});
     return HK_OK;
 }
 

@@ -403,7 +403,7 @@ class hk_rates_ask(Structure):
         ("workers", c_uint32),
         ("threads", c_uint32),
         ("link", c_int),
-        ("reserved", c_uint32),
+        ("on_card", c_uint32),
     ]
 
 

@@ -22,10 +22,11 @@ struct hki_queue {
     size_t room_bytes;
     double (*sums)[2]; // of the host
     size_t n_sums;
-    hki_control *control; // on the card
-    hki_control has;      // what it holds
-    bool has_control;     // it holds something
-    hki_control now;      // of the run under way
+    hki_exchange_sums *exchanged; // of the host; NULL: none
+    hki_control *control;         // on the card
+    hki_control has;              // what it holds
+    bool has_control;             // it holds something
+    hki_control now;              // of the run under way
     hki_blame *blame;
     const hki_captured *launched; // the last one; NULL: none, or it is gone
     hki_shown *shown;
@@ -129,6 +130,7 @@ static void queue_destroy(hki_queue *q) {
     }
     hki_card_free(card, q->room);
     hki_card_free_host(card, q->sums);
+    hki_card_free_host(card, q->exchanged);
     hki_card_free(card, q->control);
     hki_card_free_host(card, q->blame);
     hki_card_free_host(card, q->shown);
@@ -377,6 +379,19 @@ hk_status hki_cuda_sums(const hki_place *p, size_t n, double (**out)[2]) {
         q->n_sums = n;
     }
     *out = q->sums;
+    return HK_OK;
+}
+
+hk_status hki_cuda_exchange_place(const hki_place *p, hki_exchange_sums **out) {
+    hki_queue *const q = p->queue;
+    void *sums;
+    if (q->exchanged == NULL) {
+        HKI_TRY(
+            hki_card_alloc_host(q->device->card, sizeof *q->exchanged, &sums));
+        memset(sums, 0, sizeof *q->exchanged);
+        q->exchanged = (hki_exchange_sums *)sums;
+    }
+    *out = q->exchanged;
     return HK_OK;
 }
 
@@ -725,6 +740,9 @@ static hki_backend table(void) {
     b.buffer_destroy = buffer_destroy;
     b.buffer_address = buffer_address;
     b.vectors = &hki_vector_ops_cuda;
+    b.shared_create = hki_cuda_shared_create;
+    b.shared_destroy = hki_cuda_shared_destroy;
+    b.shared_wait = hki_cuda_shared_wait;
     b.queue_create = queue_create;
     b.queue_destroy = queue_destroy;
     b.queue_begin = queue_begin;

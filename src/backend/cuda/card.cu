@@ -188,6 +188,27 @@ void hki_card_free_host(hki_card *c, void *p) {
         (void)cudaFreeHost(p);
 }
 
+hk_status hki_card_pin(hki_card *c, void *host, size_t bytes) {
+    HKI_TRY(use(c));
+    const cudaError_t e = cudaHostRegister(
+        host, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+    if (e == cudaSuccess)
+        return HK_OK;
+    (void)cudaGetLastError();
+    return told("pinning memory", e);
+}
+
+void hki_card_unpin(hki_card *c, void *host) {
+    if (use(c) == HK_OK)
+        (void)cudaHostUnregister(host);
+}
+
+hk_status hki_card_reach(hki_card *c, void *host, void **out) {
+    HKI_TRY(use(c));
+    CUDA("reaching memory", cudaHostGetDevicePointer(out, host, 0));
+    return HK_OK;
+}
+
 // ---- streams ----------------------------------------------------------------
 
 hk_status hki_card_up(hki_card *c, void *to, const void *from, size_t n) {

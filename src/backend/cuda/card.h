@@ -35,6 +35,10 @@ void hki_card_free(hki_card *c, void *p);
 // Memory of the host that the card reaches, and reads at full speed.
 hk_status hki_card_alloc_host(hki_card *c, size_t bytes, void **out);
 void hki_card_free_host(hki_card *c, void *p);
+// The same for memory that somebody else has allocated, and its address there.
+hk_status hki_card_pin(hki_card *c, void *host, size_t bytes);
+void hki_card_unpin(hki_card *c, void *host);
+hk_status hki_card_reach(hki_card *c, void *host, void **out);
 
 // ---- the stream of the calling thread ---------------------------------------
 
@@ -54,6 +58,7 @@ hk_status hki_mark_create(hki_card *c, hki_mark **out);
 void hki_mark_destroy(hki_mark *m);
 hk_status hki_mark_set(hki_mark *m); // behind what was asked for so far
 hk_status hki_mark_wait(hki_mark *m);
+hk_status hki_mark_follow(hki_mark *m); // what is asked for next waits for it
 // Whether launches since the last look were taken.
 hk_status hki_card_check(hki_card *c, const char *what);
 
@@ -61,10 +66,9 @@ hk_status hki_card_check(hki_card *c, const char *what);
 hk_status hki_graph_begin(hki_card *c);
 hk_status hki_graph_end(hki_card *c, hki_graph **out);
 // While it is recorded: what follows goes to a lane. Lanes of a graph run
-// beside each other but for what follow says; it begins and ends in lane 0.
+// beside each other but for marks they follow; it begins and ends in lane 0.
 #define HKI_GRAPH_LANES 8
 void hki_graph_lane(hki_card *c, int lane);
-hk_status hki_mark_follow(hki_mark *m); // this lane goes on behind the mark
 hk_status hki_graph_launch(hki_card *c, hki_graph *g);
 void hki_graph_destroy(hki_graph *g);
 

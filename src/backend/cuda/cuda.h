@@ -181,6 +181,20 @@ hk_status hki_cuda_take_turns(const hki_kernel_call *calls, size_t n,
 
 extern const hki_vector_ops hki_vector_ops_cuda;
 
+// ---- exchange.cu ------------------------------------------------------------
+
+hk_status hki_cuda_shared_create(hki_device *d, void *host, size_t bytes,
+                                 hki_shared **out);
+void hki_cuda_shared_destroy(hki_shared *s);
+hk_status hki_cuda_shared_wait(hki_shared *s);
+hk_status hki_cuda_exchange(const hki_place *p, const hki_exchange_job *j);
+hk_status hki_cuda_exchange_sums(const hki_place *p, double sums[3]);
+
+// Sums of an exchange: three for each block, in host memory.
+#define HKI_EXCHANGE_BLOCKS 64
+typedef double hki_exchange_sums[HKI_EXCHANGE_BLOCKS][3];
+hk_status hki_cuda_exchange_place(const hki_place *p, hki_exchange_sums **out);
+
 // ---- for the table of vectors -----------------------------------------------
 
 // Where bytes wait to go up or come down.

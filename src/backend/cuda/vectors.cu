@@ -895,6 +895,8 @@ static hki_vector_ops table(void) {
     t.accumulate_rows = accumulate_rows;
     t.subtract = subtract;
     t.copy = copy;
+    t.exchange = hki_cuda_exchange;
+    t.exchange_sums = hki_cuda_exchange_sums;
     return t;
 }
 

@@ -28,6 +28,7 @@ static void ask_for(const hki_crew *c, hk_rates_ask *ask) {
     ask->threads = plan.threads;
     ask->params = hki_layout_size(c->layout);
     ask->step_gflop = HKI_MAX(plan.gflop, 1e-9);
+    ask->on_card = plan.on_card;
     ask->link = k->center != NULL ? HK_LINK_NETWORK : HK_LINK_MEMORY;
 }
 

@@ -1,0 +1,185 @@
+// exchange.cu - exchanges of workers on cards with a center in host memory that
+// the cards reach.
+//
+//     d = alpha (x - c);  c += d;  x -= d
+//
+// The values of the center cross the bus once in each direction, while other
+// workers compute. Nobody waits on the host: exchanges of several streams come
+// one behind the other by marks, and the host waits when it reads the center.
+#include "backend/cuda/cuda.h"
+
+#define MAX_CARDS 16
+#define AT_ONCE 4 // elements of a thread that are on their way over the bus
+
+struct hki_shared {
+    hki_card *card; // that pinned it
+    void *host;
+    hki_card *cards[MAX_CARDS]; // each with a mark
+    hki_mark *marks[MAX_CARDS];
+    hki_mark *last; // behind the newest exchange; NULL: there was none
+};
+
+void hki_cuda_shared_destroy(hki_shared *s) {
+    if (s == NULL)
+        return;
+    (void)hki_cuda_shared_wait(s);
+    for (int i = 0; i < MAX_CARDS; i++)
+        hki_mark_destroy(s->marks[i]);
+    hki_card_unpin(s->card, s->host);
+    hki_free(s);
+}
+
+hk_status hki_cuda_shared_create(hki_device *d, void *host, size_t bytes,
+                                 hki_shared **out) {
+    hki_shared *s;
+    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    s->card = d->card;
+    s->host = host;
+    const hk_status st = hki_card_pin(d->card, host, bytes);
+    if (st != HK_OK) {
+        hki_free(s);
+        return st;
+    }
+    *out = s;
+    return HK_OK;
+}
+
+hk_status hki_cuda_shared_wait(hki_shared *s) {
+    return s->last != NULL ? hki_mark_wait(s->last) : HK_OK;
+}
+
+// The mark of a card, made when it comes for the first time.
+static hk_status mark_of(hki_shared *s, hki_card *card, hki_mark **out) {
+    int i = 0;
+    while (i < MAX_CARDS && s->cards[i] != NULL && s->cards[i] != card)
+        i++;
+    if (i == MAX_CARDS)
+        return hki_fail(HK_E_BACKEND, "cuda: more than %d devices at a center",
+                        MAX_CARDS);
+    if (s->marks[i] == NULL)
+        HKI_TRY(hki_mark_create(card, &s->marks[i]));
+    s->cards[i] = card;
+    *out = s->marks[i];
+    return HK_OK;
+}
+
+typedef struct meeting {
+    float *x, *c, *diff, *view;
+    const float *before;
+    double (*sums)[3]; // per block; NULL: nobody looks
+    float alpha;
+} meeting;
+
+// Without fma: the bits of the formula.
+HKI_ON_CARD void meet(const meeting *m, int64_t i, float x, float c,
+                      double *sum) {
+    const float away = __fadd_rn(x, -c);
+    const float d = __fmul_rn(m->alpha, away);
+    if (m->view != NULL)
+        m->view[i] = c;
+    if (m->diff != NULL)
+        m->diff[i] = d;
+    else
+        m->x[i] = __fadd_rn(x, -d);
+    m->c[i] = __fadd_rn(c, d);
+    if (m->sums == NULL)
+        return;
+    sum[0] += (double)away * (double)away;
+    if (m->before != NULL) {
+        const double step = (double)__fadd_rn(x, -m->before[i]);
+        sum[1] -= step * (double)away;
+        sum[2] += step * step;
+    }
+}
+
+HKI_KERNEL void exchange_span(const meeting m, int64_t begin, int64_t end) {
+    double sum[3] = {0, 0, 0};
+    const int64_t all = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = begin + hki_self(); i < end; i += AT_ONCE * all) {
+        float x[AT_ONCE], c[AT_ONCE];
+        HKI_FOR (k, AT_ONCE) {
+            const int64_t at = i + k * all;
+            x[k] = at < end ? m.x[at] : 0;
+            c[k] = at < end ? m.c[at] : 0;
+        }
+        HKI_FOR (k, AT_ONCE)
+            if (i + k * all < end)
+                meet(&m, i + k * all, x[k], c[k], sum);
+    }
+    for (int k = 0; m.sums != NULL && k < 3; k++) {
+        const double whole = hki_block_sum(sum[k]);
+        if (threadIdx.x == 0)
+            m.sums[blockIdx.x][k] += whole;
+    }
+}
+
+HKI_KERNEL void clear_sums(double (*sums)[3]) {
+    sums[blockIdx.x][threadIdx.x] = 0;
+}
+
+HKI_KERNEL void copy_span(float *c, const float *x, int64_t begin,
+                          int64_t end) {
+    const int64_t all = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = begin + hki_self(); i < end; i += all)
+        c[i] = x[i];
+}
+
+static void launch_spans(const hki_exchange_job *j, const meeting *m) {
+    for (size_t i = 0; i < j->n_spans; i++) {
+        const hki_exchange_span *const s = &j->spans[i];
+        if (s->copied)
+            HKI_LAUNCH(copy_span, HKI_EXCHANGE_BLOCKS, HKI_THREADS, m->c,
+                       (const float *)m->x, s->begin, s->end);
+        else
+            HKI_LAUNCH_MEETING(exchange_span, HKI_EXCHANGE_BLOCKS, HKI_THREADS,
+                               *m, s->begin, s->end);
+    }
+}
+
+static hk_status meeting_of(const hki_place *p, const hki_exchange_job *j,
+                            meeting *m) {
+    void *center;
+    HKI_TRY(hki_card_reach(p->device->card, j->center, &center));
+    m->x = j->x;
+    m->c = (float *)center;
+    m->diff = j->diff;
+    m->view = j->view;
+    m->before = j->before;
+    m->alpha = j->alpha;
+    if (!j->observed)
+        return HK_OK;
+    hki_exchange_sums *sums;
+    HKI_TRY(hki_cuda_exchange_place(p, &sums));
+    m->sums = *sums;
+    HKI_LAUNCH(clear_sums, HKI_EXCHANGE_BLOCKS, 3, m->sums);
+    return HK_OK;
+}
+
+hk_status hki_cuda_exchange(const hki_place *p, const hki_exchange_job *j) {
+    hki_card *const card = p->device->card;
+    meeting m = {};
+    hki_mark *mark;
+    HKI_TRY(hki_cuda_enter(p));
+    HKI_TRY(meeting_of(p, j, &m));
+    HKI_TRY(mark_of(j->shared, card, &mark));
+    if (j->shared->last != NULL)
+        HKI_TRY(hki_mark_follow(j->shared->last));
+    launch_spans(j, &m);
+    HKI_TRY(hki_card_check(card, "an exchange"));
+    HKI_TRY(hki_mark_set(mark));
+    j->shared->last = mark;
+    return HK_OK;
+}
+
+hk_status hki_cuda_exchange_sums(const hki_place *p, double sums[3]) {
+    hki_exchange_sums *all;
+    HKI_TRY(hki_cuda_enter(p));
+    HKI_TRY(hki_cuda_exchange_place(p, &all));
+    HKI_TRY(hki_card_wait(p->device->card));
+    for (int k = 0; k < 3; k++) {
+        sums[k] = 0;
+        for (int i = 0; i < HKI_EXCHANGE_BLOCKS; i++)
+            sums[k] += (*all)[i][k];
+    }
+    return HK_OK;
+}

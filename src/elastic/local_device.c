@@ -1,0 +1,135 @@
+// local_device.c - workers whose values live on a device, at the in-process
+// center: an exchange is one piece of work that the device does on the center's
+// values, which stay in host memory. It is asked for with all stripes held and
+// goes on when they are let go; whoever comes from the host waits for it.
+#include "elastic/local.h"
+
+hk_status hki_local_settle(hki_local *c) {
+    return c->shared != NULL ? c->device->shared_wait(c->shared) : HK_OK;
+}
+
+void hki_local_leave_device(hki_local *c) {
+    if (c->shared != NULL)
+        c->device->shared_destroy(c->shared);
+    c->shared = NULL;
+    hki_free(c->spans);
+    c->spans = NULL;
+}
+
+// The vector in as few pieces as its fates allow.
+static hk_status make_spans(hki_local *c) {
+    const hki_parts *const parts = &c->base.parts;
+    HKI_TRY(hki_zalloc_array(parts->count, sizeof *c->spans, &c->spans));
+    c->n_spans = 0;
+    for (size_t i = 0; i < parts->count; i++) {
+        const hki_share_part *const p = &parts->part[i];
+        const bool copied = p->share == HK_SHARE_COPY;
+        hki_exchange_span *const last =
+            c->n_spans > 0 ? &c->spans[c->n_spans - 1] : NULL;
+        if (last != NULL && last->end == p->begin && last->copied == copied)
+            last->end = p->end;
+        else
+            c->spans[c->n_spans++] =
+                (hki_exchange_span){p->begin, p->end, copied};
+    }
+    return HK_OK;
+}
+
+// The first one that comes: from then on the device reaches the values, or
+// does not.
+static hk_status meet_device(hki_local *c, const hki_place *at) {
+    if (c->device != NULL)
+        return HK_OK;
+    HKI_TRY(make_spans(c));
+    const size_t bytes =
+        (size_t)hki_layout_size(c->base.layout) * sizeof *c->values;
+    c->device = at->backend;
+    if (at->backend->shared_create(at->device, c->values, bytes, &c->shared) !=
+        HK_OK)
+        c->shared = NULL;
+    return HK_OK;
+}
+
+// Elastic averaging without anything that only the host can do.
+static bool suits(const hki_local *c, const hki_exchange *ex,
+                  const hki_place *at) {
+    const hki_method *const m = c->base.method;
+    return at->backend != NULL && at->backend->shared_create != NULL &&
+           m->worker == HKI_WORKER_ELASTIC && m->center == HKI_CENTER_ADD &&
+           c->average == NULL && !c->check && ex->use_locking;
+}
+
+typedef struct device_arg {
+    hki_member m;
+    hki_exchange *ex;
+    const hki_place *at;
+} device_arg;
+
+static hk_status ask_device(hki_local *c, const device_arg *a) {
+    const hki_exchange *const ex = a->ex;
+    const hki_exchange_job job = {.shared = c->shared,
+                                  .center = c->values,
+                                  .x = ex->x,
+                                  .diff = ex->diff,
+                                  .view = ex->view,
+                                  .before = ex->before,
+                                  .spans = c->spans,
+                                  .n_spans = c->n_spans,
+                                  .alpha = (float)ex->alpha,
+                                  .observed = ex->observe != NULL};
+    for (size_t i = 0; i < c->base.parts.count; i++)
+        c->updates[i]++;
+    return a->at->ops->exchange(a->at, &job);
+}
+
+// With all stripes held.
+static hk_status exchange_held(hki_local *c, device_arg *a, bool *taken) {
+    HKI_TRY(meet_device(c, a->at));
+    *taken = c->shared != NULL && c->device == a->at->backend;
+    if (!*taken)
+        return HK_OK;
+    hki_local_begin(c, a->m, a->ex, true);
+    hki_local_copy_side(c, c->side, a->ex->side, false);
+    return ask_device(c, a);
+}
+
+static hk_status lock_all(hki_local *c, const hki_local_walk_state *w) {
+    for (size_t i = 0; i < c->n_stripes; i++) {
+        const hk_status s = hki_local_lock_stripe(c, w, i);
+        if (s == HK_OK)
+            continue;
+        while (i-- > 0)
+            pthread_mutex_unlock(&c->stripe[i].lock);
+        return s;
+    }
+    return HK_OK;
+}
+
+static void unlock_all(hki_local *c) {
+    for (size_t i = 0; i < c->n_stripes; i++)
+        pthread_mutex_unlock(&c->stripe[i].lock);
+}
+
+hk_status hki_local_exchange_at(hk_center *base, hki_member m, hki_exchange *ex,
+                                const hki_place *at, bool *taken) {
+    hki_local *const c = (hki_local *)base;
+    device_arg a = {m, ex, at};
+    const hki_local_walk_state w = {.what = "exchange",
+                                    .worker = m.id,
+                                    .event = HKI_EVENT_EXCHANGE,
+                                    .enqueues = true,
+                                    .deadline_ns = ex->deadline_ns};
+    *taken = false;
+    if (!suits(c, ex, at))
+        return HK_OK;
+    HKI_TRY(hki_local_check(c, m, "exchange"));
+    HKI_TRY(hki_turn_enter(&c->turn, w.event, m.id, w.deadline_ns));
+    hk_status s = lock_all(c, &w);
+    const bool held = s == HK_OK;
+    if (held)
+        s = exchange_held(c, &a, taken);
+    hki_turn_leave(&c->turn, w.event, m.id, held && *taken);
+    if (held)
+        unlock_all(c);
+    return s;
+}
