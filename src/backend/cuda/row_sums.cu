@@ -20,7 +20,7 @@ typedef struct slot {
     unsigned long long index; // plus 1; 0: free
     uint32_t first;           // n - its first entry
     uint32_t last;            // the entry that came last, plus 1
-    uint32_t uses;            // its entries
+    uint32_t uses;            // its entries; of a long list some of them
 } slot;
 
 // What is needed beside entries and sums. Entries with the same key have the
@@ -49,49 +49,66 @@ HKI_ON_CARD const float *row_of(const hki_row_sums *s, int64_t p) {
 
 // ---- long lists -------------------------------------------------------------
 
-#define COLUMNS 4 // of a thread at a time, 32 apart
-#define AT_ONCE 4 // rows under way
+// Rows have up to 32 columns, or 128 at a time: C of a thread, 32 apart.
+#define AT_ONCE (C == 1 ? 8 : 4) // rows under way
+#define CHUNKS 4                 // of 32 entries that a warp looks at together
 
 // acc += the rows of those entries chunk + bit that are set
+template <int C>
 HKI_ON_CARD void add_rows(const hki_row_sums *s, const tables *t, int64_t chunk,
-                          uint32_t bits, int64_t column, float acc[COLUMNS]) {
+                          uint32_t bits, int64_t column, float acc[C]) {
     while (bits != 0) {
-        float x[AT_ONCE][COLUMNS];
-        for (int i = 0; i < AT_ONCE; i++) {
+        float x[AT_ONCE][C];
+        HKI_FOR (i, AT_ONCE) {
             const bool some = bits != 0;
             const int64_t p = some ? chunk + __ffs((int)bits) - 1 : chunk;
             const float *const row = row_of(s, p);
-            const float w = t->share != NULL ? t->share[p] : 1.0f;
-            for (int k = 0; k < COLUMNS; k++)
+            const float w = some && t->share != NULL ? t->share[p] : 1.0f;
+            HKI_FOR (k, C)
                 x[i][k] = some && column + 32 * k < s->dim
                               ? w * row[column + 32 * k]
                               : 0;
             bits &= bits - 1;
         }
-        for (int i = 0; i < AT_ONCE; i++)
-            for (int k = 0; k < COLUMNS; k++)
+        HKI_FOR (i, AT_ONCE)
+            HKI_FOR (k, C)
                 acc[k] += x[i][k];
+    }
+}
+
+// acc += the rows of all entries with a key that this warp looks at
+template <int C>
+HKI_ON_CARD void add_line(const hki_row_sums *s, const tables *t, uint32_t key,
+                          int64_t from, int64_t column, float acc[C]) {
+    const int64_t each = 32 * CHUNKS;
+    int64_t p = from / 32 * 32 + each * (threadIdx.x / 32);
+    for (; p < t->n; p += each * LINES) {
+        uint32_t bits[CHUNKS];
+        HKI_FOR (c, CHUNKS)
+            bits[c] = hki_warp_bits([&](int l) {
+                const int64_t q = p + 32 * c + l;
+                return q < t->n && t->key[q] == key;
+            });
+        HKI_FOR (c, CHUNKS)
+            add_rows<C>(s, t, p + 32 * c, bits[c], column, acc);
     }
 }
 
 // to = the sum of all entries with a key, by a whole block: every warp looks at
 // some of them, in their order, and has a line of the sum.
+template <int C>
 HKI_ON_CARD void sum_long(const hki_row_sums *s, const tables *t, uint32_t key,
                           int64_t from, float *to) {
-    __shared__ float part[LINES][32 * COLUMNS];
+    __shared__ float part[LINES][32 * C];
     const int lane = threadIdx.x % 32, line = threadIdx.x / 32;
-    for (int64_t begin = 0; begin < s->dim; begin += 32 * COLUMNS) {
-        float acc[COLUMNS] = {};
-        for (int64_t p = from / 32 * 32 + 32 * line; p < t->n; p += 32 * LINES)
-            add_rows(s, t, p, hki_warp_bits([&](int l) {
-                         return p + l < t->n && t->key[p + l] == key;
-                     }),
-                     begin + lane, acc);
-        for (int k = 0; k < COLUMNS; k++)
+    for (int64_t begin = 0; begin < s->dim; begin += 32 * C) {
+        float acc[C] = {};
+        add_line<C>(s, t, key, from, begin + lane, acc);
+        HKI_FOR (k, C)
             part[line][32 * k + lane] = acc[k];
         __syncthreads();
         const int64_t j = begin + threadIdx.x;
-        if (threadIdx.x < 32 * COLUMNS && j < s->dim) {
+        if (threadIdx.x < 32 * C && j < s->dim) {
             float sum = 0;
             for (int l = 0; l < LINES; l++)
                 sum += part[l][threadIdx.x];
@@ -144,6 +161,21 @@ HKI_ON_CARD void end_sums(const hki_row_sums *s, const tables *t, int64_t n) {
         *s->count = n;
 }
 
+// What others may be changing.
+HKI_ON_CARD uint32_t peek(const uint32_t *at) {
+    return *(const volatile uint32_t *)at;
+}
+
+// Entry p goes to a list; one that is long already has no use for it. *next is
+// of the entry.
+HKI_ON_CARD void join_list(uint32_t *last, uint32_t *uses, uint32_t p,
+                           uint32_t *next) {
+    if (peek(uses) > SHORT_LIST)
+        return;
+    *next = atomicExch(last, p + 1) - 1;
+    atomicAdd(uses, 1u);
+}
+
 HKI_ON_CARD uint64_t hash_of(int64_t index) {
     return (uint64_t)index * 0x9E3779B97F4A7C15ULL >> 32;
 }
@@ -186,7 +218,9 @@ HKI_ON_CARD void read_entries(const hki_row_sums *s, const tables *t, few *f,
 HKI_ON_CARD uint32_t meet(few *f, uint32_t p, int64_t index) {
     for (uint32_t i = (uint32_t)hash_of(index);; i++) {
         uint32_t *const at = &f->slots[i % FEW_SLOTS];
-        const uint32_t has = atomicCAS(at, NOBODY, p);
+        uint32_t has = peek(at);
+        if (has == NOBODY)
+            has = atomicCAS(at, NOBODY, p);
         if (has != NOBODY && f->by.index[has] != index)
             continue;
         if (has != NOBODY && has > p)
@@ -213,11 +247,9 @@ HKI_ON_CARD void meet_all(const tables *t, few *f, entries &e) {
 // Entries go to the lists of their first ones, which are counted.
 HKI_ON_CARD void make_lists(const tables *t, few *f, const entries &e) {
     HKI_FOR (k, EACH) {
-        if (e.first[k] == NOBODY)
-            continue;
-        t->next[e.p[k]] =
-            atomicExch(&f->by.lists[0][e.first[k]], e.p[k] + 1) - 1;
-        atomicAdd(&f->by.lists[1][e.first[k]], 1u);
+        if (e.first[k] != NOBODY)
+            join_list(&f->by.lists[0][e.first[k]], &f->by.lists[1][e.first[k]],
+                      e.p[k], &t->next[e.p[k]]);
     }
     __syncthreads();
     HKI_FOR (k, EACH) {
@@ -294,9 +326,10 @@ HKI_KERNEL void enter(hki_row_sums s, tables t, hki_blame *blame,
     t.key[p] = key;
     if (index < 0)
         return;
-    atomicMax(&t.slots[key].first, (uint32_t)(t.n - p));
-    t.next[p] = atomicExch(&t.slots[key].last, (uint32_t)p + 1) - 1;
-    atomicAdd(&t.slots[key].uses, 1u);
+    slot *const to = &t.slots[key];
+    if (peek(&to->first) < (uint32_t)(t.n - p))
+        atomicMax(&to->first, (uint32_t)(t.n - p));
+    join_list(&to->last, &to->uses, (uint32_t)p, &t.next[p]);
 }
 
 HKI_ON_CARD bool is_first(const tables *t, int64_t p) {
@@ -346,13 +379,15 @@ HKI_ON_CARD float *place_of(const hki_row_sums *s, int64_t to, uint32_t p) {
 
 // Sums of short lists, a thread per element: blocks 0 .. short_blocks - 1. The
 // others have a long list at a time.
-HKI_KERNEL void sum_lists(hki_row_sums s, tables t, unsigned short_blocks) {
+template <int C>
+HKI_KERNEL void __launch_bounds__(HKI_THREADS, C == 1 ? 5 : 4)
+    sum_lists(hki_row_sums s, tables t, unsigned short_blocks) {
     if (blockIdx.x >= short_blocks) {
         const unsigned others = gridDim.x - short_blocks;
         for (unsigned i = blockIdx.x - short_blocks; i < t.counters[0];
              i += others) {
             const uint32_t to = t.lists[i], p = t.begin[to];
-            sum_long(&s, &t, t.key[p], p, place_of(&s, to, p));
+            sum_long<C>(&s, &t, t.key[p], p, place_of(&s, to, p));
         }
         return;
     }
@@ -435,6 +470,17 @@ static hk_status bring_many(const hki_cuda_call *c, const hki_row_sums *s,
     return HK_OK;
 }
 
+static void add_up(const hki_row_sums *s, const tables *t) {
+    const unsigned sums = hki_blocks(t->n * s->dim, HKI_THREADS);
+    const int64_t lists = t->n / (SHORT_LIST + 1);
+    const unsigned blocks =
+        sums + (unsigned)(lists < LONG_BLOCKS ? lists : LONG_BLOCKS);
+    if (s->dim <= 32)
+        HKI_LAUNCH_MEETING(sum_lists<1>, blocks, HKI_THREADS, *s, *t, sums);
+    else
+        HKI_LAUNCH_MEETING(sum_lists<4>, blocks, HKI_THREADS, *s, *t, sums);
+}
+
 hk_status hki_row_sums_run(const hki_cuda_call *c, const hki_row_sums *s) {
     tables t = {};
     uintptr_t zeroed;
@@ -450,12 +496,7 @@ hk_status hki_row_sums_run(const hki_cuda_call *c, const hki_row_sums *s) {
         bring_few(c, s, &t);
     else
         HKI_TRY(bring_many(c, s, &t, (size_t)(zeroed - (uintptr_t)c->scratch)));
-    if (s->sums == NULL || s->dim == 0)
-        return HK_OK;
-    const unsigned sums = hki_blocks(n * s->dim, HKI_THREADS);
-    const int64_t lists = n / (SHORT_LIST + 1);
-    HKI_LAUNCH_MEETING(
-        sum_lists, sums + (unsigned)(lists < LONG_BLOCKS ? lists : LONG_BLOCKS),
-        HKI_THREADS, *s, t, sums);
+    if (s->sums != NULL && s->dim > 0)
+        add_up(s, &t);
     return HK_OK;
 }

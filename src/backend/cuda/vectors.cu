@@ -189,6 +189,7 @@ typedef struct rows_args {
     const int64_t *indices; // NULL: every row that was not seen
     const float *rows;
     unsigned char *seen; // per row of the table; NULL: nobody asks
+    int each;            // elements of a thread: 4 where rows allow it, or 1
     int decay;
     float rate;
 } rows_args;
@@ -202,10 +203,14 @@ typedef struct rows_list {
     rows_args at[MAX_TABLES];
 } rows_list;
 
-static void add_rows(rows_list *list, const rows_args &r) {
+static void add_rows(rows_list *list, const update_args &a, rows_args r) {
+    r.each = a.wide && r.dim % 4 == 0 && r.offset % 4 == 0 &&
+                     is_wide(r.rows, NULL, NULL)
+                 ? 4
+                 : 1;
     list->first[list->n] = list->blocks;
     list->at[list->n++] = r;
-    list->blocks += hki_blocks(r.n * r.dim, HKI_THREADS);
+    list->blocks += hki_blocks(r.n * r.dim / r.each, HKI_THREADS);
 }
 
 // Elements of the rows that are there.
@@ -223,6 +228,33 @@ HKI_ON_CARD int64_t row_of(int64_t i, int64_t dim, int64_t *column) {
     return row;
 }
 
+// Elements of a row, `to` of the vectors, by those of its gradient.
+template <class R>
+HKI_ON_CARD void update_four(const update_args &a, const float *k,
+                             const rows_args &r, const four &from,
+                             const four &to) {
+    float x[4], g[4] = {0}, s[HKI_MAX_SLOTS][4];
+    if (r.indices != NULL)
+        load4(g, r.rows, from);
+    load4(x, a.x, to);
+    for (int t = 0; t < R::SLOTS; t++)
+        load4(s[t], a.s[t], to);
+    for (int i = 0; i < 4; i++) {
+        cell c;
+        c.x = x[i];
+        c.g = g[i] * k[HKI_C_SCALE];
+        for (int t = 0; t < R::SLOTS; t++)
+            c.s[t] = s[t][i];
+        R::step(c, k, r.rate);
+        x[i] = c.x;
+        for (int t = 0; t < R::SLOTS; t++)
+            s[t][i] = c.s[t];
+    }
+    store4(a.x, x, to);
+    for (int t = 0; t < R::SLOTS; t++)
+        store4(a.s[t], s[t], to);
+}
+
 template <class R>
 HKI_KERNEL void update_rows(const __grid_constant__ update_args a,
                             const __grid_constant__ rows_list list) {
@@ -230,8 +262,9 @@ HKI_KERNEL void update_rows(const __grid_constant__ update_args a,
     while (which + 1 < list.n && list.first[which + 1] <= blockIdx.x)
         which++;
     const rows_args &r = list.at[which];
-    const int64_t i =
-        (int64_t)(blockIdx.x - list.first[which]) * HKI_THREADS + threadIdx.x;
+    const int64_t i = ((int64_t)(blockIdx.x - list.first[which]) * HKI_THREADS +
+                       threadIdx.x) *
+                      r.each;
     const float *const k = a.c[r.decay];
     int64_t column;
     if (i >= row_elements(r))
@@ -243,16 +276,10 @@ HKI_KERNEL void update_rows(const __grid_constant__ update_args a,
         return;
     if (r.indices != NULL && r.seen != NULL && column == 0)
         r.seen[row] = 1;
-    const int64_t at = r.offset + row * r.dim + column;
-    cell c;
-    c.x = a.x[at];
-    c.g = r.indices != NULL ? r.rows[i] * k[HKI_C_SCALE] : 0.0f;
-    for (int t = 0; t < R::SLOTS; t++)
-        c.s[t] = a.s[t][at];
-    R::step(c, k, r.rate);
-    a.x[at] = c.x;
-    for (int t = 0; t < R::SLOTS; t++)
-        a.s[t][at] = c.s[t];
+    const four from = {i, 0, r.each, r.each == 4};
+    four to = from;
+    to.at = r.offset + row * r.dim + column;
+    update_four<R>(a, k, r, from, to);
 }
 
 typedef struct rule {
@@ -373,7 +400,7 @@ static hk_status for_rows(const hki_place *p, const hki_table_rows *t,
 static void launch_table(const update_args &a, const rule &what,
                          const rows_args &r) {
     rows_list list = {};
-    add_rows(&list, r);
+    add_rows(&list, a, r);
     what.rows(a, list);
 }
 
@@ -427,7 +454,7 @@ static hk_status update_tables(const hki_place *p, const hki_update_job *j,
         rows_args r = {};
         r.decay = !j->skip[t->entry];
         r.rate = rate(i);
-        add_rows(&list, rows_here(t, r));
+        add_rows(&list, a, rows_here(t, r));
     }
     if (list.n > 0)
         what.rows(a, list);
