@@ -119,6 +119,7 @@ static void open_elastic(run *r) {
     r->ops = *local;
     r->ops.rows = true;
     r->ops.exchange = exchange;
+    r->ops.exchange_at = NULL; // it is told through host memory
     r->center->ops = &r->ops;
     exchanges = 0;
     assert_ok(hk_elastic_create(&e, r->optimizer, r->center, &r->elastic));
