@@ -22,8 +22,7 @@ static hk_shape broadcastable(bk_case *c, const hk_shape *s) {
 
 // ---- element-wise ---------------------------------------------------------
 
-static void build_unary(bk_case *c) {
-    const hk_shape s = random_shape(c, 0);
+static void unary_case(bk_case *c, hk_shape s) {
     hk_node *x = bk_input(c, bk_below(c, 3) ? BK_NORMAL : BK_COARSE, s);
     hk_node *p = bk_input(c, BK_POSITIVE, s);
     for (int fn = HKI_U_RELU; fn < HKI_U_NOT; fn++) {
@@ -36,9 +35,11 @@ static void build_unary(bk_case *c) {
     bk_output(c, hk_logical_not(c->g, bk_input(c, BK_BOOL, s)));
 }
 
-static void build_binary(bk_case *c) {
-    const hk_shape s = random_shape(c, 0);
-    const hk_shape t = broadcastable(c, &s);
+static void build_unary(bk_case *c) {
+    unary_case(c, random_shape(c, 0));
+}
+
+static void binary_case(bk_case *c, hk_shape s, hk_shape t) {
     const bool swap = bk_below(c, 2) != 0;
     const bk_fill f = bk_below(c, 3) ? BK_NORMAL : BK_COARSE;
     hk_node *x[] = {bk_input(c, f, s), bk_input(c, f, t)};
@@ -53,6 +54,22 @@ static void build_binary(bk_case *c) {
     hk_node *a = bk_input(c, BK_BOOL, s), *b = bk_input(c, BK_BOOL, t);
     bk_output(c, hk_logical_and(c->g, a, b));
     bk_output(c, hk_logical_or(c->g, a, b));
+}
+
+static void build_binary(bk_case *c) {
+    const hk_shape s = random_shape(c, 0);
+    binary_case(c, s, broadcastable(c, &s));
+}
+
+// Rows of fours, and what is broadcast over them and along them.
+static void build_elements_wide(bk_case *c) {
+    const int64_t width = 4 * bk_size1(c, 9);
+    const hk_shape others[] = {
+        bk_shape3(3, 5, width), bk_shape1(width),       bk_shape2(5, 1),
+        bk_shape3(3, 1, width), bk_shape3(1, 5, width), bk_shape1(1),
+    };
+    unary_case(c, bk_shape2(3, width));
+    binary_case(c, others[0], others[bk_below(c, HKI_COUNT(others))]);
 }
 
 static void build_where(bk_case *c) {
@@ -290,6 +307,19 @@ static void pool_case(bk_case *c, int kh, int kw, int sh, int sw,
              1);
 }
 
+// The gradient that looks at the result itself, as after relu.
+static void relu_pool_case(bk_case *c, const int *w, int64_t channels) {
+    hk_node *x = bk_input(c, BK_NORMAL, bk_shape4(HK_BATCH, 7, 9, channels));
+    hk_node *y = hk_max_pool(c->g, x, w[0], w[1], w[2], w[3], HK_SAME, HK_NHWC);
+    hk_node *dy = bk_input(c, BK_NORMAL, hk_node_shape(y));
+    hki_attr a = y->call->attr;
+    a.act = HKI_U_RELU;
+    a.rank = hk_node_shape(x).rank;
+    memcpy(a.dims, hk_node_shape(x).dim, sizeof a.dims);
+    hk_node *const in[] = {dy, hki_output_of(y, HKI_POOL_INDEX), y};
+    bk_output(c, hki_emit(c->g, HKI_OP_max_pool_grad, &a, in, 3));
+}
+
 static void build_pool(bk_case *c) {
     const int kh = 1 + (int)bk_below(c, 3), kw = 1 + (int)bk_below(c, 3);
     const int sh = 1 + (int)bk_below(c, 3), sw = 1 + (int)bk_below(c, 3);
@@ -304,8 +334,9 @@ static void build_pool_wide(bk_case *c) {
         {2, 2, 2, 2}, {3, 3, 2, 2}, {2, 2, 3, 3}, {3, 2, 3, 1}, {3, 3, 1, 1},
     };
     const int *const w = windows[bk_below(c, HKI_COUNT(windows))];
-    pool_case(c, w[0], w[1], w[2], w[3],
-              channels[bk_below(c, HKI_COUNT(channels))]);
+    const int64_t n = channels[bk_below(c, HKI_COUNT(channels))];
+    pool_case(c, w[0], w[1], w[2], w[3], n);
+    relu_pool_case(c, w, n);
 }
 
 // ---- normalisation --------------------------------------------------------
@@ -439,6 +470,7 @@ static void build_embedding(bk_case *c) {
 const bk_entry bk_op_cases[] = {
     {"unary", build_unary, HK_EVAL, 8, BK_TOL, 1, 0},
     {"binary", build_binary, HK_EVAL, 12, BK_TOL, 1, 0},
+    {"elements, wide", build_elements_wide, HK_EVAL, 12, BK_TOL, 1, 0},
     {"where", build_where, HK_EVAL, 6, BK_TOL, 1, 0},
     {"cast", build_cast, HK_EVAL, 4, BK_TOL, 0, 0},
     {"random", build_random, HK_EVAL, 6, BK_TOL, 0, 0},

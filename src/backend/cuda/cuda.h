@@ -300,27 +300,6 @@ template <int V> HKI_ON_CARD void hki_store(float *to, const float *v) {
                                     v[V > 3 ? 3 : 0]);
 }
 
-// How two shapes are walked together: strides in elements, 0 along what is
-// broadcast.
-typedef struct hki_walk2 {
-    int rank;
-    int64_t dim[HK_MAX_RANK];
-    int64_t a[HK_MAX_RANK], b[HK_MAX_RANK];
-} hki_walk2;
-
-HKI_ON_CARD void hki_walk_to(const hki_walk2 *w, int64_t i, int64_t *a,
-                             int64_t *b) {
-    int64_t at_a = 0, at_b = 0;
-    for (int d = w->rank - 1; d >= 0; d--) {
-        const int64_t rest = i / w->dim[d], x = i - rest * w->dim[d];
-        at_a += x * w->a[d];
-        at_b += x * w->b[d];
-        i = rest;
-    }
-    *a = at_a;
-    *b = at_b;
-}
-
 // i / d and what is left; most divisions need 32 bits, which are quick.
 HKI_ON_CARD int64_t hki_divide(int64_t i, int64_t d, int64_t *rest) {
     const int64_t q = ((uint64_t)(i | d) >> 32) == 0

@@ -1,5 +1,8 @@
 // elements.cu - functions of elements: unary, binary, where, cast, dropout,
 // random.
+//
+// A thread has V elements: 4 floats, which are one access, where their number
+// and the addresses allow it, or 1.
 #include "backend/cuda/cuda.h"
 
 // ---- one element ------------------------------------------------------------
@@ -109,11 +112,17 @@ HKI_ON_CARD float unary_slope(int fn, float alpha, float beta, float x,
 
 // ---- unary ------------------------------------------------------------------
 
+template <int V>
 HKI_KERNEL void unary(const float *x, float *y, int64_t n, int fn, float alpha,
                       float beta) {
-    const int64_t i = hki_self();
-    if (i < n)
-        y[i] = unary_value(fn, alpha, beta, x[i]);
+    const int64_t i = hki_self() * V;
+    float v[V];
+    if (i >= n)
+        return;
+    hki_load<V>(x + i, v);
+    HKI_FOR (j, V)
+        v[j] = unary_value(fn, alpha, beta, v[j]);
+    hki_store<V>(y + i, v);
 }
 
 HKI_KERNEL void invert(const uint8_t *x, uint8_t *y, int64_t n) {
@@ -122,12 +131,19 @@ HKI_KERNEL void invert(const uint8_t *x, uint8_t *y, int64_t n) {
         y[i] = x[i] == 0;
 }
 
-static hk_status run_unary(const hki_cuda_call *c) {
+template <int V> static void launch_unary(const hki_cuda_call *c, int64_t n) {
     const hki_attr *const a = &c->k->desc.attr;
-    const int64_t n = hki_elements(&c->k->desc.out[0]);
-    HKI_LAUNCH(unary, hki_blocks(n, HKI_THREADS), HKI_THREADS,
+    HKI_LAUNCH(unary<V>, hki_blocks(n, V * HKI_THREADS), HKI_THREADS,
                (const float *)c->in[0], (float *)c->out[0], n, (int)a->mode,
                (float)a->alpha, (float)a->beta);
+}
+
+static hk_status run_unary(const hki_cuda_call *c) {
+    const int64_t n = hki_elements(&c->k->desc.out[0]);
+    if (n % 4 == 0 && hki_by_fours(c->in[0], c->out[0]))
+        launch_unary<4>(c, n);
+    else
+        launch_unary<1>(c, n);
     return HK_OK;
 }
 
@@ -147,22 +163,40 @@ hk_status hki_cuda_make_unary(hki_kernel *k) {
 }
 
 // dx = dy f'(x)
+template <int V>
 HKI_KERNEL void unary_grad(const float *dy, const float *x, const float *y,
                            float *dx, int64_t n, int fn, float alpha,
                            float beta) {
-    const int64_t i = hki_self();
-    if (i < n)
-        dx[i] = dy[i] * unary_slope(fn, alpha, beta, x[i], y[i]);
+    const int64_t i = hki_self() * V;
+    float v[V], at[V], is[V];
+    if (i >= n)
+        return;
+    hki_load<V>(dy + i, v);
+    hki_load<V>(x + i, at);
+    hki_load<V>(y + i, is);
+    HKI_FOR (j, V)
+        v[j] *= unary_slope(fn, alpha, beta, at[j], is[j]);
+    hki_store<V>(dx + i, v);
 }
 
-static hk_status run_unary_grad(const hki_cuda_call *c) {
+template <int V>
+static void launch_unary_grad(const hki_cuda_call *c, int64_t n) {
     const hki_attr *const a = &c->k->desc.attr;
-    const int64_t n = hki_elements(&c->k->desc.out[0]);
-    HKI_LAUNCH(unary_grad, hki_blocks(n, HKI_THREADS), HKI_THREADS,
+    HKI_LAUNCH(unary_grad<V>, hki_blocks(n, V * HKI_THREADS), HKI_THREADS,
                (const float *)c->in[HKI_UNARY_GRAD_DY],
                (const float *)c->in[HKI_UNARY_GRAD_X],
                (const float *)c->in[HKI_UNARY_GRAD_Y], (float *)c->out[0], n,
                (int)a->mode, (float)a->alpha, (float)a->beta);
+}
+
+static hk_status run_unary_grad(const hki_cuda_call *c) {
+    const int64_t n = hki_elements(&c->k->desc.out[0]);
+    if (n % 4 == 0 &&
+        hki_by_fours(c->in[HKI_UNARY_GRAD_DY], c->in[HKI_UNARY_GRAD_X],
+                     c->in[HKI_UNARY_GRAD_Y], c->out[0]))
+        launch_unary_grad<4>(c, n);
+    else
+        launch_unary_grad<1>(c, n);
     return HK_OK;
 }
 
@@ -170,6 +204,52 @@ hk_status hki_cuda_make_unary_grad(hki_kernel *k) {
     if (hki_is_f32(&k->desc.in[0]))
         k->run = run_unary_grad;
     return HK_OK;
+}
+
+// ---- two sides --------------------------------------------------------------
+
+// How two sides are walked together, outermost axis first: strides in elements,
+// 0 along what is broadcast. What can be walked as one axis is one.
+typedef struct walk {
+    int rank;
+    int64_t dim[HK_MAX_RANK];
+    int64_t a[HK_MAX_RANK], b[HK_MAX_RANK];
+} walk;
+
+static void walk_add(walk *w, int64_t dim, int64_t a, int64_t b) {
+    int at = w->rank - 1;
+    if (dim == 1)
+        return;
+    if (at >= 0 && w->a[at] == dim * a && w->b[at] == dim * b)
+        dim *= w->dim[at];
+    else
+        at = w->rank++;
+    w->dim[at] = dim;
+    w->a[at] = a;
+    w->b[at] = b;
+}
+
+static walk walk_of(const hki_kernel_desc *d, int a, int b) {
+    const hk_shape *const to = &d->out[0].shape;
+    int64_t as[HK_MAX_RANK], bs[HK_MAX_RANK];
+    walk w = {};
+    hki_strides(&d->in[a].shape, to, as);
+    hki_strides(&d->in[b].shape, to, bs);
+    for (int i = 0; i < to->rank; i++)
+        walk_add(&w, to->dim[i], as[i], bs[i]);
+    return w;
+}
+
+HKI_ON_CARD void walk_to(const walk *w, int64_t i, int64_t *a, int64_t *b) {
+    int64_t at_a = 0, at_b = 0;
+    for (int d = w->rank - 1; d > 0; d--) {
+        int64_t x;
+        i = hki_divide(i, w->dim[d], &x);
+        at_a += x * w->a[d];
+        at_b += x * w->b[d];
+    }
+    *a = w->rank > 0 ? at_a + i * w->a[0] : 0;
+    *b = w->rank > 0 ? at_b + i * w->b[0] : 0;
 }
 
 // ---- binary -----------------------------------------------------------------
@@ -246,41 +326,56 @@ template <typename T> HKI_ON_CARD bool binary_test(int fn, T a, T b) {
 // computed as W: int32 in 64 bits, and cut
 template <typename T, typename W>
 HKI_KERNEL void binary(const T *a, const T *b, T *y, int64_t n, int fn,
-                       hki_walk2 w) {
+                       walk w) {
     const int64_t i = hki_self();
-    int64_t ia = i, ib = i;
+    int64_t ia, ib;
     if (i >= n)
         return;
-    if (w.rank > 0)
-        hki_walk_to(&w, i, &ia, &ib);
+    walk_to(&w, i, &ia, &ib);
     y[i] = (T)binary_value(fn, (W)a[ia], (W)b[ib]);
+}
+
+// Four of a side: side by side, or one for all of them.
+HKI_ON_CARD void load_side(const float *x, int64_t stride, float v[4]) {
+    if (stride == 1) {
+        hki_load<4>(x, v);
+        return;
+    }
+    HKI_FOR (j, 4)
+        v[j] = *x;
+}
+
+HKI_KERNEL void binary_fours(const float *a, const float *b, float *y,
+                             int64_t n, int fn, walk w) {
+    const int64_t i = hki_self() * 4;
+    int64_t ia, ib;
+    float va[4], vb[4];
+    if (i >= n)
+        return;
+    walk_to(&w, i, &ia, &ib);
+    load_side(a + ia, w.a[w.rank - 1], va);
+    load_side(b + ib, w.b[w.rank - 1], vb);
+    HKI_FOR (j, 4)
+        va[j] = binary_value(fn, va[j], vb[j]);
+    hki_store<4>(y + i, va);
 }
 
 template <typename T>
 HKI_KERNEL void compare(const T *a, const T *b, uint8_t *y, int64_t n, int fn,
-                        hki_walk2 w) {
+                        walk w) {
     const int64_t i = hki_self();
-    int64_t ia = i, ib = i;
+    int64_t ia, ib;
     if (i >= n)
         return;
-    if (w.rank > 0)
-        hki_walk_to(&w, i, &ia, &ib);
+    walk_to(&w, i, &ia, &ib);
     y[i] = binary_test(fn, a[ia], b[ib]);
 }
 
-// rank 0: both are read straight through.
-static hki_walk2 walk_of(const hki_kernel_desc *d, int a, int b) {
-    hki_walk2 w = {};
-    const hk_shape *const to = &d->out[0].shape;
-    if (hk_shape_equal(d->in[a].shape, *to) &&
-        hk_shape_equal(d->in[b].shape, *to))
-        return w;
-    w.rank = to->rank;
-    for (int i = 0; i < to->rank; i++)
-        w.dim[i] = to->dim[i];
-    hki_strides(&d->in[a].shape, to, w.a);
-    hki_strides(&d->in[b].shape, to, w.b);
-    return w;
+// Whether fours of the result have fours of each side, or one element of it:
+// the sides are whole tensors, so that their rows begin at fours too.
+static bool walks_in_fours(const hki_cuda_call *c, const walk *w) {
+    return w->rank > 0 && w->dim[w->rank - 1] % 4 == 0 &&
+           hki_by_fours(c->in[0], c->in[1], c->out[0]);
 }
 
 template <typename T, typename W>
@@ -290,6 +385,18 @@ static hk_status run_binary(const hki_cuda_call *c) {
     HKI_LAUNCH((binary<T, W>), hki_blocks(n, HKI_THREADS), HKI_THREADS,
                (const T *)c->in[0], (const T *)c->in[1], (T *)c->out[0], n,
                (int)d->attr.mode, walk_of(d, 0, 1));
+    return HK_OK;
+}
+
+static hk_status run_binary_floats(const hki_cuda_call *c) {
+    const hki_kernel_desc *const d = &c->k->desc;
+    const int64_t n = hki_elements(&d->out[0]);
+    const walk w = walk_of(d, 0, 1);
+    if (!walks_in_fours(c, &w))
+        return run_binary<float, float>(c);
+    HKI_LAUNCH(binary_fours, hki_blocks(n, 4 * HKI_THREADS), HKI_THREADS,
+               (const float *)c->in[0], (const float *)c->in[1],
+               (float *)c->out[0], n, (int)d->attr.mode, w);
     return HK_OK;
 }
 
@@ -306,7 +413,7 @@ hk_status hki_cuda_make_binary(hki_kernel *k) {
     const bool test = k->desc.attr.mode >= HKI_B_LESS;
     switch (k->desc.in[0].dtype) {
     case HK_F32:
-        k->run = test ? run_compare<float> : (run_binary<float, float>);
+        k->run = test ? run_compare<float> : run_binary_floats;
         break;
     case HK_I32:
         k->run = test ? run_compare<int32_t> : (run_binary<int32_t, int64_t>);
@@ -329,15 +436,13 @@ hk_status hki_cuda_make_binary(hki_kernel *k) {
 // y = cond ? a : b, for elements of the size of T
 template <typename T>
 HKI_KERNEL void where(const uint8_t *cond, const T *a, const T *b, T *y,
-                      int64_t n, hki_walk2 ab, hki_walk2 cc) {
+                      int64_t n, walk ab, walk cc) {
     const int64_t i = hki_self();
-    int64_t ia = i, ib = i, ic = i, same;
+    int64_t ia, ib, ic, same;
     if (i >= n)
         return;
-    if (ab.rank > 0)
-        hki_walk_to(&ab, i, &ia, &ib);
-    if (cc.rank > 0)
-        hki_walk_to(&cc, i, &ic, &same);
+    walk_to(&ab, i, &ia, &ib);
+    walk_to(&cc, i, &ic, &same);
     y[i] = cond[ic] != 0 ? a[ia] : b[ib];
 }
 

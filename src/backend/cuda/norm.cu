@@ -19,7 +19,8 @@
 typedef struct strips {
     int64_t rows, columns;
     int lanes, lines; // of a block: threads side by side, and lines of them
-    int64_t height;   // rows of a strip
+    int64_t each;     // rows of a thread
+    int64_t height;   // of a strip: lines * each
     int count;        // of strips
 } strips;
 
@@ -28,18 +29,15 @@ static int64_t parts(int64_t n, int64_t size) {
 }
 
 // groups: blocks side by side
-static int64_t height_of(const strips *g, int64_t groups) {
-    const int64_t most = MANY_BLOCKS / groups > 1 ? MANY_BLOCKS / groups : 1;
-    const int64_t least = (int64_t)g->lines * ROWS_EACH;
-    const int64_t height = parts(parts(g->rows, most), g->lines) * g->lines;
-    if (g->rows <= (int64_t)g->lines * FEW_ROWS)
-        return parts(g->rows, g->lines) * g->lines;
-    return height < least ? least : height;
+static int64_t rows_each(const strips *g, int64_t groups) {
+    const int64_t strips = MANY_BLOCKS / groups, most = strips > 1 ? strips : 1;
+    const int64_t all = parts(g->rows, g->lines), some = parts(all, most);
+    return all <= FEW_ROWS ? all : some < ROWS_EACH ? ROWS_EACH : some;
 }
 
 // v: columns of a thread
 static strips strips_of(const hk_shape *s, int v) {
-    strips g = {1, s->dim[s->rank - 1], 1, 1, 1, 1};
+    strips g = {1, s->dim[s->rank - 1], 1, 1, 1, 1, 1};
     const int64_t wide = g.columns / v;
     for (int i = 0; i < s->rank - 1; i++)
         g.rows *= s->dim[i];
@@ -49,7 +47,8 @@ static strips strips_of(const hk_shape *s, int v) {
     g.lines = THREADS / g.lanes;
     if (g.lines > g.rows)
         g.lines = (int)g.rows;
-    g.height = height_of(&g, parts(wide, g.lanes));
+    g.each = rows_each(&g, parts(wide, g.lanes));
+    g.height = g.each * g.lines;
     g.count = (int)parts(g.rows, g.height);
     return g;
 }
@@ -123,41 +122,41 @@ HKI_ON_CARD void keep_strip(T *part, const strips *g, const place *p, T v) {
 // N rows of a thread, V columns each, which are asked for together.
 template <int V, int N> struct batch { float at[N][V]; };
 
-// How many of a batch's rows are there, from `row` on.
-template <int N>
-HKI_ON_CARD int rows_of(const strips *g, const place *p, int64_t row) {
-    const int64_t left = p->end - row;
-    return left >= (int64_t)N * g->lines
-               ? N
-               : ((int)left + g->lines - 1) / g->lines;
-}
-
 // Where a thread's last batch begins; before its first row if it has none.
 template <int N>
 HKI_ON_CARD int64_t last_batch(const strips *g, const place *p) {
-    const int64_t step = (int64_t)N * g->lines, n = p->end - p->begin;
-    return p->begin + ((n + step - 1) / step - 1) * step;
+    const int64_t step = (int64_t)N * g->lines;
+    int64_t row = p->begin + (g->each - 1) / N * step;
+    while (row >= p->end)
+        row -= step;
+    return row;
 }
 
 // What stands for rows that are not there is the first one.
 template <int V, int N>
 HKI_ON_CARD void read_batch(const float *from, const strips *g, const place *p,
                             int64_t row, batch<V, N> *to) {
-    const int n = rows_of<N>(g, p, row);
     HKI_FOR (r, N) {
-        const int64_t at = row + (r < n ? r * g->lines : 0);
-        hki_load<V>(from + at * g->columns + p->column, to->at[r]);
+        const int64_t at = row + r * g->lines;
+        hki_load<V>(from + (at < p->end ? at : row) * g->columns + p->column,
+                    to->at[r]);
     }
 }
 
 template <int V, int N>
 HKI_ON_CARD void write_batch(float *to, const strips *g, const place *p,
                              int64_t row, const batch<V, N> *from) {
-    const int n = rows_of<N>(g, p, row);
-    HKI_FOR (r, N)
-        if (r < n)
-            hki_store<V>(to + (row + r * g->lines) * g->columns + p->column,
-                         from->at[r]);
+    HKI_FOR (r, N) {
+        const int64_t at = row + r * g->lines;
+        if (at < p->end)
+            hki_store<V>(to + at * g->columns + p->column, from->at[r]);
+    }
+}
+
+// V floats, each for itself.
+template <int V> HKI_ON_CARD void read_each(const float *from, float *to) {
+    HKI_FOR (i, V)
+        to[i] = from[i];
 }
 
 // ---- moments ----------------------------------------------------------------
@@ -170,7 +169,9 @@ template <int V> struct moments { float n, mean[V], squares[V]; };
 template <int V> HKI_ON_CARD moments<V> join(moments<V> a, moments<V> b) {
     if (a.n == 0 || b.n == 0)
         return a.n == 0 ? b : a;
-    const float n = a.n + b.n, share = b.n / n, both = a.n * share;
+    const float n = a.n + b.n;
+    const float share = a.n == b.n ? 0.5f : b.n / n; // mostly without division
+    const float both = a.n * share;
     HKI_FOR (i, V) {
         const float d = b.mean[i] - a.mean[i];
         a.mean[i] += d * share;
@@ -207,8 +208,11 @@ HKI_ON_CARD moments<V> strip_moments(const float *x, const strips *g,
     moments<V> m = {};
     batch<V, 8> v;
     for (int64_t r = p->begin; r < p->end; r += 8 * (int64_t)g->lines) {
+        int n = 0;
         read_batch(x, g, p, r, &v);
-        m = join(m, batch_moments(&v, rows_of<8>(g, p, r)));
+        HKI_FOR (i, 8)
+            n += r + i * g->lines < p->end;
+        m = join(m, batch_moments(&v, n));
     }
     return m;
 }
@@ -288,8 +292,12 @@ HKI_KERNEL void __launch_bounds__(THREADS)
     batch_norm(norm_args<V> a, strips g) {
     const place p = place_of<V>(&g);
     scaled<V> v = {};
-    scaling<V> s;
+    scaling<V> s = {};
     float var[V];
+    if (p.mine) {
+        read_each<V>(a.gamma + p.column, s.scale);
+        read_each<V>(a.beta + p.column, s.shift);
+    }
     if (a.part != NULL && p.begin < p.end)
         read_scaled(&a.rows, &g, &p, last_batch<4>(&g, &p), &v);
     const moments<V> m =
@@ -301,8 +309,7 @@ HKI_KERNEL void __launch_bounds__(THREADS)
     HKI_FOR (i, V) {
         var[i] = m.n > 0 ? m.squares[i] / m.n : 0;
         s.mean[i] = m.mean[i];
-        s.scale[i] = a.gamma[p.column + i] / sqrtf(var[i] + a.eps);
-        s.shift[i] = a.beta[p.column + i];
+        s.scale[i] /= sqrtf(var[i] + a.eps);
     }
     leave<V>(a.mean, &p, m.mean);
     leave<V>(a.var, &p, var);
@@ -483,11 +490,11 @@ HKI_ON_CARD void find_dz(const norm_grad_args *a, bool left, sloped<V> *v) {
 }
 
 template <int V>
-HKI_ON_CARD void add_slopes(const sloped<V> *v, int n, const float *mean,
+HKI_ON_CARD void add_slopes(const sloped<V> *v, bool both, const float *mean,
                             slopes<V> *sum) {
     HKI_FOR (r, 2)
         HKI_FOR (i, V) {
-            const float dz = r < n ? v->dy.at[r][i] : 0;
+            const float dz = r == 0 || both ? v->dy.at[r][i] : 0;
             sum->dz[i] += dz;
             sum->dz_x[i] += dz * (v->x.at[r][i] - mean[i]);
         }
@@ -504,7 +511,7 @@ HKI_ON_CARD slopes<V> strip_slopes(const norm_grad_args *a, const strips *g,
     for (int64_t r = p->begin; r < p->end; r += 2 * (int64_t)g->lines) {
         read_sloped(a, false, g, p, r, &v);
         find_dz(a, false, &v);
-        add_slopes(&v, rows_of<2>(g, p, r), mean, &sum);
+        add_slopes(&v, r + g->lines < p->end, mean, &sum);
         if (a->dz != NULL)
             write_batch(a->dz, g, p, r, &v.dy);
     }
@@ -545,18 +552,15 @@ HKI_ON_CARD void slope_rows(const norm_grad_args *a, const strips *g,
 // dx = gamma rstd (dz - dbeta / N - h dgamma / N), where h = (x - mean) rstd
 // and dgamma = the sum of dz_x, times rstd
 template <int V>
-HKI_ON_CARD sloping<V> sloping_of(const norm_grad_args *a, const place *p,
-                                  float n, slopes<V> *sum) {
-    sloping<V> s;
+HKI_ON_CARD void find_sloping(float n, float eps, const float *var,
+                              slopes<V> *sum, sloping<V> *s) {
     HKI_FOR (i, V) {
-        const float rstd = 1.0f / sqrtf(a->var[p->column + i] + a->eps);
+        const float rstd = 1.0f / sqrtf(var[i] + eps);
         sum->dz_x[i] *= rstd;
-        s.mean[i] = a->mean[p->column + i];
-        s.scale[i] = a->gamma[p->column + i] * rstd;
-        s.offset[i] = sum->dz[i] / n;
-        s.slope[i] = sum->dz_x[i] * rstd / n;
+        s->scale[i] *= rstd;
+        s->offset[i] = sum->dz[i] / n;
+        s->slope[i] = sum->dz_x[i] * rstd / n;
     }
-    return s;
 }
 
 template <int V>
@@ -565,6 +569,13 @@ HKI_KERNEL void __launch_bounds__(THREADS)
     const place p = place_of<V>(&g);
     const bool some = p.begin < p.end;
     sloped<V> v = {};
+    sloping<V> s = {};
+    float var[V] = {};
+    if (p.mine) {
+        read_each<V>(a.mean + p.column, s.mean);
+        read_each<V>(a.gamma + p.column, s.scale);
+        read_each<V>(a.var + p.column, var);
+    }
     if (a.part != NULL && some)
         read_sloped(&a, a.dz != NULL, &g, &p, last_batch<2>(&g, &p), &v);
     slopes<V> sum = a.part != NULL
@@ -572,7 +583,7 @@ HKI_KERNEL void __launch_bounds__(THREADS)
                         : join_lines(&g, p.line, strip_slopes<V>(&a, &g, &p));
     if (!p.mine)
         return;
-    const sloping<V> s = sloping_of(&a, &p, (float)g.rows, &sum);
+    find_sloping((float)g.rows, a.eps, var, &sum, &s);
     leave<V>(a.dgamma, &p, sum.dz_x);
     leave<V>(a.dbeta, &p, sum.dz);
     if (a.part == NULL && some)
