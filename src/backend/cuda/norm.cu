@@ -30,7 +30,7 @@ static int64_t parts(int64_t n, int64_t size) {
 
 // groups: blocks side by side
 static int64_t rows_each(const strips *g, int64_t groups) {
-    const int64_t strips = MANY_BLOCKS / groups, most = strips > 1 ? strips : 1;
+    const int64_t most = groups < MANY_BLOCKS ? MANY_BLOCKS / groups : 1;
     const int64_t all = parts(g->rows, g->lines), some = parts(all, most);
     return all <= FEW_ROWS ? all : some < ROWS_EACH ? ROWS_EACH : some;
 }
@@ -41,9 +41,10 @@ static strips strips_of(const hk_shape *s, int v) {
     const int64_t wide = g.columns / v;
     for (int i = 0; i < s->rank - 1; i++)
         g.rows *= s->dim[i];
+    if (g.columns > 0)
+        g.lanes = (int)parts(wide, parts(wide, MAX_WIDTH / v));
     if (g.columns == 0 || g.rows == 0)
         return g;
-    g.lanes = (int)parts(wide, parts(wide, MAX_WIDTH / v));
     g.lines = THREADS / g.lanes;
     if (g.lines > g.rows)
         g.lines = (int)g.rows;
@@ -153,6 +154,15 @@ HKI_ON_CARD void write_batch(float *to, const strips *g, const place *p,
     }
 }
 
+// How many of a batch's rows are there.
+template <int N>
+HKI_ON_CARD int rows_there(const strips *g, const place *p, int64_t row) {
+    int n = 0;
+    HKI_FOR (r, N)
+        n += row + r * g->lines < p->end;
+    return n;
+}
+
 // V floats, each for itself.
 template <int V> HKI_ON_CARD void read_each(const float *from, float *to) {
     HKI_FOR (i, V)
@@ -208,11 +218,8 @@ HKI_ON_CARD moments<V> strip_moments(const float *x, const strips *g,
     moments<V> m = {};
     batch<V, 8> v;
     for (int64_t r = p->begin; r < p->end; r += 8 * (int64_t)g->lines) {
-        int n = 0;
         read_batch(x, g, p, r, &v);
-        HKI_FOR (i, 8)
-            n += r + i * g->lines < p->end;
-        m = join(m, batch_moments(&v, n));
+        m = join(m, batch_moments(&v, rows_there<8>(g, p, r)));
     }
     return m;
 }
@@ -270,13 +277,13 @@ HKI_ON_CARD void scale_rows(const scale_args *a, const strips *g,
     }
 }
 
-template <int V> struct norm_args {
+typedef struct norm_args {
     scale_args rows;
     const float *gamma, *beta;
     float *mean, *var;
-    const moments<V> *part; // NULL: there is one strip, and it is found here
+    const void *part; // moments of strips
     float eps;
-};
+} norm_args;
 
 // The one block of several that has a strip's place leaves what all know.
 template <int V>
@@ -287,9 +294,9 @@ HKI_ON_CARD void leave(float *to, const place *p, const float *v) {
 }
 
 // y = act((x - mean) gamma / sqrt(var + eps) + beta + residual)
-template <int V>
-HKI_KERNEL void __launch_bounds__(THREADS)
-    batch_norm(norm_args<V> a, strips g) {
+// ONE: there is one strip, whose moments are found here.
+template <int V, bool ONE>
+HKI_KERNEL void __launch_bounds__(THREADS) batch_norm(norm_args a, strips g) {
     const place p = place_of<V>(&g);
     scaled<V> v = {};
     scaling<V> s = {};
@@ -298,12 +305,11 @@ HKI_KERNEL void __launch_bounds__(THREADS)
         read_each<V>(a.gamma + p.column, s.scale);
         read_each<V>(a.beta + p.column, s.shift);
     }
-    if (a.part != NULL && p.begin < p.end)
+    if (!ONE && p.begin < p.end)
         read_scaled(&a.rows, &g, &p, last_batch<4>(&g, &p), &v);
     const moments<V> m =
-        a.part != NULL
-            ? join_strips<V>(a.part, &g, &p)
-            : join_lines(&g, p.line, strip_moments<V>(a.rows.x, &g, &p));
+        ONE ? join_lines(&g, p.line, strip_moments<V>(a.rows.x, &g, &p))
+            : join_strips<V>((const moments<V> *)a.part, &g, &p);
     if (!p.mine)
         return;
     HKI_FOR (i, V) {
@@ -313,31 +319,39 @@ HKI_KERNEL void __launch_bounds__(THREADS)
     }
     leave<V>(a.mean, &p, m.mean);
     leave<V>(a.var, &p, var);
-    if (a.part == NULL && p.begin < p.end)
+    if (ONE && p.begin < p.end)
         read_scaled(&a.rows, &g, &p, last_batch<4>(&g, &p), &v);
     scale_rows(&a.rows, &g, &p, &s, &v);
 }
 
-template <int V> static void launch_batch_norm(const hki_cuda_call *c) {
-    const hki_kernel_desc *const d = &c->k->desc;
-    const strips g = strips_of(&d->in[HKI_NORM_X].shape, V);
-    norm_args<V> a = {};
+static norm_args norm_of(const hki_cuda_call *c) {
+    const hki_attr *const attr = &c->k->desc.attr;
+    norm_args a = {};
     a.rows.x = (const float *)c->in[HKI_NORM_X];
     a.rows.residual = (const float *)c->in[HKI_NORM_RESIDUAL];
     a.rows.y = (float *)c->out[HKI_NORM_Y];
-    a.rows.relu = d->attr.act == HKI_U_RELU;
+    a.rows.relu = attr->act == HKI_U_RELU;
     a.gamma = (const float *)c->in[HKI_NORM_GAMMA];
     a.beta = (const float *)c->in[HKI_NORM_BETA];
     a.mean = (float *)c->out[HKI_NORM_MEAN];
     a.var = (float *)c->out[HKI_NORM_VAR];
-    a.part = g.count > 1 ? (const moments<V> *)c->scratch : NULL;
-    a.eps = (float)d->attr.eps;
-    if (g.count > 1)
-        HKI_LAUNCH_MEETING(find_moments<V>, strip_blocks(&g, V),
-                           strip_threads(&g), a.rows.x,
-                           (moments<V> *)c->scratch, g);
-    HKI_LAUNCH_MEETING(batch_norm<V>, strip_blocks(&g, V), strip_threads(&g), a,
-                       g);
+    a.part = c->scratch;
+    a.eps = (float)attr->eps;
+    return a;
+}
+
+template <int V> static void launch_batch_norm(const hki_cuda_call *c) {
+    const strips g = strips_of(&c->k->desc.in[HKI_NORM_X].shape, V);
+    const norm_args a = norm_of(c);
+    const dim3 blocks = strip_blocks(&g, V);
+    const int threads = strip_threads(&g);
+    if (g.count == 1) {
+        HKI_LAUNCH_MEETING((batch_norm<V, true>), blocks, threads, a, g);
+        return;
+    }
+    HKI_LAUNCH_MEETING(find_moments<V>, blocks, threads, a.rows.x,
+                       (moments<V> *)c->scratch, g);
+    HKI_LAUNCH_MEETING((batch_norm<V, false>), blocks, threads, a, g);
 }
 
 // Whether a call's columns can be had by fours; NULL is nobody.
@@ -457,12 +471,12 @@ template <int V> HKI_ON_CARD slopes<V> join(slopes<V> a, slopes<V> b) {
 typedef struct norm_grad_args {
     const float *dy, *x, *gamma, *mean, *var, *y, *dy2;
     float *dx, *dgamma, *dbeta, *dz;
-    void *part; // NULL: there is one strip
+    void *part; // slopes of strips
     float eps;
 } norm_grad_args;
 
 // x, and what dz = (dy + dy2) act'(y) is made from
-template <int V> struct sloped { batch<V, 2> x, dy, dy2, y; };
+template <int V> struct sloped { batch<V, 4> x, dy, dy2, y; };
 
 // left: dz is there already, where the residual's gradient is.
 template <int V>
@@ -480,7 +494,7 @@ HKI_ON_CARD void read_sloped(const norm_grad_args *a, bool left,
 // dy becomes dz.
 template <int V>
 HKI_ON_CARD void find_dz(const norm_grad_args *a, bool left, sloped<V> *v) {
-    HKI_FOR (r, 2)
+    HKI_FOR (r, 4)
         HKI_FOR (i, V) {
             if (!left && a->dy2 != NULL)
                 v->dy.at[r][i] += v->dy2.at[r][i];
@@ -489,12 +503,13 @@ HKI_ON_CARD void find_dz(const norm_grad_args *a, bool left, sloped<V> *v) {
         }
 }
 
+// n: rows that are there
 template <int V>
-HKI_ON_CARD void add_slopes(const sloped<V> *v, bool both, const float *mean,
+HKI_ON_CARD void add_slopes(const sloped<V> *v, int n, const float *mean,
                             slopes<V> *sum) {
-    HKI_FOR (r, 2)
+    HKI_FOR (r, 4)
         HKI_FOR (i, V) {
-            const float dz = r == 0 || both ? v->dy.at[r][i] : 0;
+            const float dz = r < n ? v->dy.at[r][i] : 0;
             sum->dz[i] += dz;
             sum->dz_x[i] += dz * (v->x.at[r][i] - mean[i]);
         }
@@ -508,10 +523,10 @@ HKI_ON_CARD slopes<V> strip_slopes(const norm_grad_args *a, const strips *g,
     float mean[V];
     HKI_FOR (i, V)
         mean[i] = p->mine ? a->mean[p->column + i] : 0;
-    for (int64_t r = p->begin; r < p->end; r += 2 * (int64_t)g->lines) {
+    for (int64_t r = p->begin; r < p->end; r += 4 * (int64_t)g->lines) {
         read_sloped(a, false, g, p, r, &v);
         find_dz(a, false, &v);
-        add_slopes(&v, r + g->lines < p->end, mean, &sum);
+        add_slopes(&v, rows_there<4>(g, p, r), mean, &sum);
         if (a->dz != NULL)
             write_batch(a->dz, g, p, r, &v.dy);
     }
@@ -535,10 +550,10 @@ template <int V> struct sloping {
 template <int V>
 HKI_ON_CARD void slope_rows(const norm_grad_args *a, const strips *g,
                             const place *p, const sloping<V> *s, sloped<V> *v) {
-    const int64_t step = 2 * (int64_t)g->lines;
-    for (int64_t row = last_batch<2>(g, p); row >= p->begin; row -= step) {
+    const int64_t step = 4 * (int64_t)g->lines;
+    for (int64_t row = last_batch<4>(g, p); row >= p->begin; row -= step) {
         find_dz(a, a->dz != NULL, v);
-        HKI_FOR (r, 2)
+        HKI_FOR (r, 4)
             HKI_FOR (i, V)
                 v->dy.at[r][i] =
                     s->scale[i] * (v->dy.at[r][i] - s->offset[i] -
@@ -563,7 +578,7 @@ HKI_ON_CARD void find_sloping(float n, float eps, const float *var,
     }
 }
 
-template <int V>
+template <int V, bool ONE>
 HKI_KERNEL void __launch_bounds__(THREADS)
     batch_norm_grad(norm_grad_args a, strips g) {
     const place p = place_of<V>(&g);
@@ -576,18 +591,17 @@ HKI_KERNEL void __launch_bounds__(THREADS)
         read_each<V>(a.gamma + p.column, s.scale);
         read_each<V>(a.var + p.column, var);
     }
-    if (a.part != NULL && some)
-        read_sloped(&a, a.dz != NULL, &g, &p, last_batch<2>(&g, &p), &v);
-    slopes<V> sum = a.part != NULL
-                        ? join_strips<V>((const slopes<V> *)a.part, &g, &p)
-                        : join_lines(&g, p.line, strip_slopes<V>(&a, &g, &p));
+    if (!ONE && some)
+        read_sloped(&a, a.dz != NULL, &g, &p, last_batch<4>(&g, &p), &v);
+    slopes<V> sum = ONE ? join_lines(&g, p.line, strip_slopes<V>(&a, &g, &p))
+                        : join_strips<V>((const slopes<V> *)a.part, &g, &p);
     if (!p.mine)
         return;
     find_sloping((float)g.rows, a.eps, var, &sum, &s);
     leave<V>(a.dgamma, &p, sum.dz_x);
     leave<V>(a.dbeta, &p, sum.dz);
-    if (a.part == NULL && some)
-        read_sloped(&a, a.dz != NULL, &g, &p, last_batch<2>(&g, &p), &v);
+    if (ONE && some)
+        read_sloped(&a, a.dz != NULL, &g, &p, last_batch<4>(&g, &p), &v);
     slope_rows(&a, &g, &p, &s, &v);
 }
 
@@ -607,19 +621,22 @@ static norm_grad_args norm_grad_of(const hki_cuda_call *c) {
     a.dbeta = (float *)c->out[HKI_NORM_GRAD_DBETA];
     if (attr->mode != 0)
         a.dz = (float *)c->out[HKI_NORM_GRAD_DRESIDUAL];
+    a.part = c->scratch;
     a.eps = (float)attr->eps;
     return a;
 }
 
 template <int V> static void launch_batch_norm_grad(const hki_cuda_call *c) {
     const strips g = strips_of(&c->k->desc.in[HKI_NORM_GRAD_DY].shape, V);
-    norm_grad_args a = norm_grad_of(c);
-    a.part = g.count > 1 ? c->scratch : NULL;
-    if (g.count > 1)
-        HKI_LAUNCH_MEETING(find_slopes<V>, strip_blocks(&g, V),
-                           strip_threads(&g), a, g);
-    HKI_LAUNCH_MEETING(batch_norm_grad<V>, strip_blocks(&g, V),
-                       strip_threads(&g), a, g);
+    const norm_grad_args a = norm_grad_of(c);
+    const dim3 blocks = strip_blocks(&g, V);
+    const int threads = strip_threads(&g);
+    if (g.count == 1) {
+        HKI_LAUNCH_MEETING((batch_norm_grad<V, true>), blocks, threads, a, g);
+        return;
+    }
+    HKI_LAUNCH_MEETING(find_slopes<V>, blocks, threads, a, g);
+    HKI_LAUNCH_MEETING((batch_norm_grad<V, false>), blocks, threads, a, g);
 }
 
 static hk_status run_batch_norm_grad(const hki_cuda_call *c) {
