@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <vector>
 
 #define __shared__ static thread_local
 #define __restrict__
@@ -125,6 +126,27 @@ static inline void hki_mma_tf32(float c[4], const float a[4],
                     bs[first + column * 4 + l % 4][l / 4];
     }
     __syncthreads();
+}
+
+// Copies come when they are waited for; until then nobody can use what is
+// there.
+struct hki_played_copy {
+    float4 *to;
+    const float4 *from;
+};
+static thread_local std::vector<hki_played_copy> hki_played_copies[1024];
+
+static inline void hki_copy_async(void *to, const void *from, bool there) {
+    float4 *const t = (float4 *)to;
+    *t = float4{NAN, NAN, NAN, NAN};
+    hki_played_copies[threadIdx.x].push_back(
+        {t, there ? (const float4 *)from : nullptr});
+}
+
+static inline void hki_copy_wait(void) {
+    for (const hki_played_copy &c : hki_played_copies[threadIdx.x])
+        *c.to = c.from != nullptr ? *c.from : float4{0, 0, 0, 0};
+    hki_played_copies[threadIdx.x].clear();
 }
 
 // The same trees as on a card; here all threads of a block take part. They meet

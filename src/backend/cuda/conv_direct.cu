@@ -20,6 +20,7 @@
 #define THIN_DEPTH 32    // (tap, channel) of an image of few channels
 #define MOST_THIN 1088   // floats of a piece of it
 #define THIN_TILES 4
+#define ENOUGH 264 // blocks: two for each processor of a large card
 
 typedef struct direct_conv {
     hki_images g; // x: what is read, y: what is written
@@ -106,33 +107,22 @@ template <bool INPUT, int CC, int OB> struct filter_layout {
 };
 
 // Of channels c0.. of x and o0.. of y.
-template <bool INPUT, int CC, int OB, bool TENSOR>
-HKI_ON_CARD void load_filters(const direct_conv *c, int c0, int o0, float *to) {
+template <bool INPUT, int CC, int OB>
+HKI_ON_CARD void copy_filters(const direct_conv *c, int c0, int o0, float *to) {
     using L = filter_layout<INPUT, CC, OB>;
-    constexpr int EACH = L::INNER / 4, AHEAD = 4;
-    const int taps = c->g.kh * c->g.kw, threads = (int)blockDim.x;
+    constexpr int EACH = L::INNER / 4;
+    const int taps = c->g.kh * c->g.kw;
     const int inner = INPUT ? c->g.c : c->g.oc,
               outer = INPUT ? c->g.oc : c->g.c;
-    const int n = taps * L::OUTER * EACH;
-    const hki_source w = {c->w, 0, 0, 0, 0, c->fours};
-    for (int e0 = (int)threadIdx.x; e0 < n; e0 += AHEAD * threads) {
-        float4 v[AHEAD];
-        HKI_FOR (i, AHEAD) {
-            const int e = e0 + i * threads;
-            const int tap = e / (EACH * L::OUTER);
-            const int row = (INPUT ? taps - 1 - tap : tap) * outer +
-                            (INPUT ? o0 : c0) + e / EACH % L::OUTER;
-            v[i] =
-                hki_read_four(&w, e < n ? (int64_t)row * inner +
-                                              (INPUT ? c0 : o0) + e % EACH * 4
-                                        : -1);
-        }
-        HKI_FOR (i, AHEAD) {
-            const int e = e0 + i * threads;
-            if (e < n)
-                *(float4 *)(to + e / EACH * L::STRIDE + e % EACH * 4) =
-                    hki_rounded<TENSOR>(v[i]);
-        }
+    const float *const from =
+        c->w + (INPUT ? (int64_t)o0 * inner + c0 : (int64_t)c0 * inner + o0);
+    for (int e = (int)threadIdx.x; e < taps * L::OUTER * EACH;
+         e += (int)blockDim.x) {
+        const int tap = e / (EACH * L::OUTER);
+        const int row =
+            (INPUT ? taps - 1 - tap : tap) * outer + e / EACH % L::OUTER;
+        hki_copy_four(from, (int64_t)row * inner + e % EACH * 4, c->fours,
+                      to + e / EACH * L::STRIDE + e % EACH * 4);
     }
 }
 
@@ -203,6 +193,7 @@ template <int CC_, int OB_, int TAPS_, int MOST_X_, int TILES_> struct sizes {
 typedef sizes<16, 16, 9, 340, 4> narrow_sizes; // 16 channels out
 typedef sizes<16, 32, 9, 208, 2> wide_sizes;   // 32, 64
 typedef sizes<8, 32, 25, 400, 4> large_sizes;  // windows up to 5 x 5
+typedef sizes<8, 32, 25, 240, 2> little_sizes; // the same of few images
 
 template <bool INPUT, typename S, bool TENSOR>
 HKI_KERNEL void __launch_bounds__(32 * MOST_WARPS, TENSOR ? 4 : 3)
@@ -217,10 +208,13 @@ HKI_KERNEL void __launch_bounds__(32 * MOST_WARPS, TENSOR ? 4 : 3)
     find_windows<S::TILES>(&c, S::X_STRIDE, at);
     for (int c0 = 0; c0 < c.g.c; c0 += S::CC) {
         __syncthreads();
-        hki_load_piece<S::CC, S::X_STRIDE, TENSOR>(&c.x, hki_under(&c.g, first),
-                                                   c0, c.p.images, c.p.height,
-                                                   c.p.width, x);
-        load_filters<INPUT, S::CC, S::OB, TENSOR>(&c, c0, o0, w);
+        hki_copy_piece<S::CC, S::X_STRIDE>(&c.x, hki_under(&c.g, first), c0,
+                                           c.p.images, c.p.height, c.p.width,
+                                           x);
+        copy_filters<INPUT, S::CC, S::OB>(&c, c0, o0, w);
+        hki_copy_wait();
+        hki_arrived<S::CC, S::X_STRIDE, TENSOR>(hki_piece_places(&c.p), x);
+        hki_arrived<L::INNER, L::STRIDE, TENSOR>(c.g.kh * c.g.kw * L::OUTER, w);
         __syncthreads();
         for (int row = 0; row < c.g.kh; row++)
             for (int column = 0; column < c.g.kw; column++)
@@ -302,33 +296,43 @@ typedef enum direct_way {
     DIRECT_THIN = 1,
     DIRECT_NARROW = 2,
     DIRECT_WIDE = 3,
-    DIRECT_LARGE = 4
+    DIRECT_LARGE = 4,
+    DIRECT_LITTLE = 5
 } direct_way;
 
-// g as it is for the image that is read.
-static direct_way way_of(const hki_images *g, bool input) {
-    if (g->groups != 1 || g->dh != 1 || g->dw != 1 || g->oc % 16 != 0 ||
-        g->kh * g->kw == 1)
-        return DIRECT_NONE;
-    if (!input && g->kh * g->kw * g->c <= THIN_DEPTH)
-        return DIRECT_THIN;
-    if (g->c % 16 != 0 || g->c > MOST_CHANNELS || g->oc > MOST_CHANNELS)
-        return DIRECT_NONE;
-    const int taps = g->kh * g->kw;
-    return taps <= narrow_sizes::TAPS
-               ? g->oc % 32 == 0 ? DIRECT_WIDE : DIRECT_NARROW
-           : taps <= large_sizes::TAPS && g->oc % 32 == 0 ? DIRECT_LARGE
-                                                          : DIRECT_NONE;
+template <typename S> static hki_patches patches_sized(const hki_images *g) {
+    return hki_patches_of(g, S::PLACES, S::MOST_X, 1);
 }
 
 static hki_patches patches_of(const hki_images *g, direct_way way) {
-    const int most_x = way == DIRECT_THIN     ? MOST_THIN / g->c
-                       : way == DIRECT_NARROW ? narrow_sizes::MOST_X
-                       : way == DIRECT_WIDE   ? wide_sizes::MOST_X
-                                              : large_sizes::MOST_X;
-    const int most_y =
-        way == DIRECT_WIDE ? wide_sizes::PLACES : large_sizes::PLACES;
-    return hki_patches_of(g, most_y, most_x, 1);
+    return way == DIRECT_THIN
+               ? hki_patches_of(g, narrow_sizes::PLACES, MOST_THIN / g->c, 1)
+           : way == DIRECT_NARROW ? patches_sized<narrow_sizes>(g)
+           : way == DIRECT_WIDE   ? patches_sized<wide_sizes>(g)
+           : way == DIRECT_LARGE  ? patches_sized<large_sizes>(g)
+                                  : patches_sized<little_sizes>(g);
+}
+
+static direct_way large_or_little(const hki_images *g) {
+    const hki_patches p = patches_sized<large_sizes>(g);
+    return (int64_t)p.n * (g->oc / large_sizes::OB) < ENOUGH ? DIRECT_LITTLE
+                                                             : DIRECT_LARGE;
+}
+
+// g as it is for the image that is read.
+static direct_way way_of(const hki_images *g, bool input) {
+    const int taps = g->kh * g->kw;
+    const bool wide = g->oc % 32 == 0;
+    if (g->groups != 1 || g->dh != 1 || g->dw != 1 || g->oc % 16 != 0 ||
+        taps == 1)
+        return DIRECT_NONE;
+    if (!input && taps * g->c <= THIN_DEPTH)
+        return DIRECT_THIN;
+    if (g->c % 16 != 0 || g->c > MOST_CHANNELS || g->oc > MOST_CHANNELS)
+        return DIRECT_NONE;
+    if (taps <= narrow_sizes::TAPS)
+        return wide ? DIRECT_WIDE : DIRECT_NARROW;
+    return taps <= large_sizes::TAPS && wide ? large_or_little(g) : DIRECT_NONE;
 }
 
 // For the images of dz: as if they were read by a convolution that gives dx.
@@ -376,8 +380,10 @@ static void launch(const direct_conv *c, direct_way way, bool tensor) {
         launch_sized<INPUT, narrow_sizes>(c, tensor);
     else if (way == DIRECT_WIDE)
         launch_sized<INPUT, wide_sizes>(c, tensor);
-    else
+    else if (way == DIRECT_LARGE)
         launch_sized<INPUT, large_sizes>(c, tensor);
+    else
+        launch_sized<INPUT, little_sizes>(c, tensor);
 }
 
 // ---- a call -----------------------------------------------------------------

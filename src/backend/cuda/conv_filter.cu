@@ -30,6 +30,7 @@ typedef struct filter_sums {
     hki_patches p;
     hki_source x, dz;
     int each, strips; // patches of a block
+    int pairs;        // of channel blocks: neighbours read the same patches
     float *parts;     // [strips, taps, c, oc]
 } filter_sums;
 
@@ -178,7 +179,9 @@ HKI_ON_CARD void store_row(float *to, int lane, bool second,
 
 // A warp has ROWS rows of the filter, and every SPLITS-th step.
 template <int KH, int KW, int OB, int ROWS, int SPLITS, bool TENSOR>
-HKI_KERNEL void __launch_bounds__(32 * KH / ROWS * SPLITS, 3)
+HKI_KERNEL void __launch_bounds__(32 * KH / ROWS * SPLITS, OB == 16 ? 4
+                                                           : TENSOR ? 3
+                                                                    : 2)
     sum_filter(filter_sums c) {
     constexpr int JOBS = KH / ROWS, N = ROWS * KW * OB / 8;
     constexpr int DZ_STRIDE = OB + 8;
@@ -189,20 +192,23 @@ HKI_KERNEL void __launch_bounds__(32 * KH / ROWS * SPLITS, 3)
     const int warp = (int)threadIdx.x / 32;
     const int group = (int)threadIdx.x % 32 / 4, lane = (int)threadIdx.x % 4;
     const int job = warp / SPLITS, split = warp % SPLITS;
-    const int blocks_o = c.g.oc / OB;
-    const int c0 = (int)blockIdx.y / blocks_o * CHANNELS,
-              o0 = (int)blockIdx.y % blocks_o * OB;
+    const int strip = (int)blockIdx.x / c.pairs;
+    const int pair = (int)blockIdx.x % c.pairs, blocks_o = c.g.oc / OB;
+    const int c0 = pair / blocks_o * CHANNELS, o0 = pair % blocks_o * OB;
     const int line = (int)c.p.width.by * X_STRIDE, next = c.g.sw * X_STRIDE;
-    const int end = ((int)blockIdx.x + 1) * c.each;
+    const int end = (strip + 1) * c.each;
     float sum[N][4] = {};
-    for (int i = (int)blockIdx.x * c.each; i < end && i < c.p.n; i++) {
+    for (int i = strip * c.each; i < end && i < c.p.n; i++) {
         const hki_spot3 at = hki_patch_at(&c.p, i);
         __syncthreads();
-        hki_load_piece<CHANNELS, X_STRIDE, TENSOR>(&c.x, hki_under(&c.g, at),
-                                                   c0, c.p.images, c.p.height,
-                                                   c.p.width, x);
-        hki_load_piece<OB, DZ_STRIDE, TENSOR>(&c.dz, at, o0, c.p.images,
-                                              c.p.rows, c.p.columns, dz);
+        hki_copy_piece<CHANNELS, X_STRIDE>(&c.x, hki_under(&c.g, at), c0,
+                                           c.p.images, c.p.height, c.p.width,
+                                           x);
+        hki_copy_piece<OB, DZ_STRIDE>(&c.dz, at, o0, c.p.images, c.p.rows,
+                                      c.p.columns, dz);
+        hki_copy_wait();
+        hki_arrived<CHANNELS, X_STRIDE, TENSOR>(hki_piece_places(&c.p), x);
+        hki_arrived<OB, DZ_STRIDE, TENSOR>(hki_patch_places(&c.p), dz);
         __syncthreads();
         const int steps = hki_patch_places(&c.p) / STEP;
         for (int s = 0; s < steps; s += SPLITS) {
@@ -219,8 +225,7 @@ HKI_KERNEL void __launch_bounds__(32 * KH / ROWS * SPLITS, 3)
     HKI_FOR (tap, ROWS * KW)
         HKI_FOR (h, 2) {
             const int64_t row =
-                (int64_t)((int)blockIdx.x * KH * KW + job * ROWS * KW + tap) *
-                    c.g.c +
+                (int64_t)(strip * KH * KW + job * ROWS * KW + tap) * c.g.c +
                 c0 + 2 * group + h;
             store_row<OB>(c.parts + row * c.g.oc + o0, lane, h == 1,
                           sum + tap * OB / 8);
@@ -245,18 +250,22 @@ HKI_KERNEL void __launch_bounds__(32 * THIN_WARPS) sum_thin(filter_sums c) {
     float *const x = (float *)memory, *const dz = x + MOST_THIN;
     const int split = (int)threadIdx.x / 32;
     const int group = (int)threadIdx.x % 32 / 4, lane = (int)threadIdx.x % 4;
-    const int o0 = (int)blockIdx.y * OB, rows = c.g.kh * c.g.kw * c.g.c;
+    const int strip = (int)blockIdx.x / c.pairs;
+    const int o0 = (int)blockIdx.x % c.pairs * OB;
+    const int rows = c.g.kh * c.g.kw * c.g.c;
     const int at[4] = {thin_row(&c, group), thin_row(&c, group + 8),
                        thin_row(&c, group + 16), thin_row(&c, group + 24)};
-    const int end = ((int)blockIdx.x + 1) * c.each;
+    const int end = (strip + 1) * c.each;
     float sum[N][4] = {};
-    for (int i = (int)blockIdx.x * c.each; i < end && i < c.p.n; i++) {
+    for (int i = strip * c.each; i < end && i < c.p.n; i++) {
         const hki_spot3 first = hki_patch_at(&c.p, i);
         __syncthreads();
+        hki_copy_piece<OB, DZ_STRIDE>(&c.dz, first, o0, c.p.images, c.p.rows,
+                                      c.p.columns, dz);
         hki_load_thin<TENSOR>(&c.x, hki_under(&c.g, first), c.p.images,
                               c.p.height, c.p.width, x);
-        hki_load_piece<OB, DZ_STRIDE, TENSOR>(&c.dz, first, o0, c.p.images,
-                                              c.p.rows, c.p.columns, dz);
+        hki_copy_wait();
+        hki_arrived<OB, DZ_STRIDE, TENSOR>(hki_patch_places(&c.p), dz);
         __syncthreads();
         const int steps = hki_patch_places(&c.p) / STEP;
         for (int s = 0; s < steps; s += THIN_WARPS) {
@@ -269,8 +278,7 @@ HKI_KERNEL void __launch_bounds__(32 * THIN_WARPS) sum_thin(filter_sums c) {
     HKI_FOR (i, 4) {
         const int row = group + 8 * i;
         if (split == 0 && row < rows)
-            store_row<OB>(c.parts +
-                              ((int64_t)blockIdx.x * rows + row) * c.g.oc + o0,
+            store_row<OB>(c.parts + ((int64_t)strip * rows + row) * c.g.oc + o0,
                           lane, i % 2 == 1, sum + i / 2 * OB / 8);
     }
 }
@@ -313,9 +321,9 @@ static int64_t sums_of(const hki_images *g) {
 
 // As many blocks as keep a card busy; fewer where their sums are many.
 static void cut_strips(filter_sums *c, filter_way way) {
-    const int pairs = pairs_of(&c->g, way);
     const int64_t room = MOST_PARTS / sums_of(&c->g);
-    int64_t strips = (BLOCKS + pairs - 1) / pairs;
+    c->pairs = pairs_of(&c->g, way);
+    int64_t strips = (BLOCKS + c->pairs - 1) / c->pairs;
     strips = strips < room ? strips : room;
     strips = strips < c->p.n ? strips : c->p.n;
     strips = strips < 1 ? 1 : strips;
@@ -353,7 +361,7 @@ static void launch_thin(const filter_sums *c, dim3 grid, bool tensor) {
 }
 
 static void launch(const filter_sums *c, filter_way way, bool tensor) {
-    const dim3 grid((unsigned)c->strips, (unsigned)pairs_of(&c->g, way));
+    const dim3 grid((unsigned)(c->strips * c->pairs));
     const bool wide = width_of(&c->g) == 32;
     if (way == FILTER_THIN && wide)
         launch_thin<32>(c, grid, tensor);

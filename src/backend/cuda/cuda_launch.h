@@ -42,6 +42,21 @@ static inline __device__ void hki_mma_tf32(float c[4], const float a[4],
           "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
 }
 
+// 16 bytes of shared memory from memory, or zeros where they are not there
+// (from may be any address then). They have come after hki_copy_wait, for the
+// thread that asked for them.
+static inline __device__ void hki_copy_async(void *to, const void *from,
+                                             bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
+                     (unsigned)__cvta_generic_to_shared(to)),
+                 "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+}
+
+static inline __device__ void hki_copy_wait(void) {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 // The sum of v over a warp, in every lane; all lanes take part. The order is
 // that of a butterfly.
 template <typename T> static inline __device__ T hki_warp_sum(T v) {

@@ -72,6 +72,11 @@ HKI_ON_BOTH int hki_patch_places(const hki_patches *p) {
     return p->images * (int)(p->rows.by * p->columns.by);
 }
 
+// Of x.
+HKI_ON_BOTH int hki_piece_places(const hki_patches *p) {
+    return p->images * (int)(p->height.by * p->width.by);
+}
+
 // Where something begins, or is.
 typedef struct hki_spot3 {
     int image, row, column;
@@ -131,17 +136,15 @@ HKI_ON_CARD int64_t hki_source_at(const hki_source *s, hki_spot3 p,
            channel;
 }
 
-HKI_ON_CARD float4 hki_read_four(const hki_source *s, int64_t at) {
-    if (at < 0)
-        return float4{0, 0, 0, 0};
-    const float *const p = s->at + at;
-    return s->fours ? *(const float4 *)p : float4{p[0], p[1], p[2], p[3]};
-}
-
-template <bool TENSOR> HKI_ON_CARD float4 hki_rounded(float4 v) {
-    return TENSOR ? float4{hki_tf32(v.x), hki_tf32(v.y), hki_tf32(v.z),
-                           hki_tf32(v.w)}
-                  : v;
+// Four floats, or zeros at -1: they have come after hki_copy_wait.
+HKI_ON_CARD void hki_copy_four(const float *from, int64_t at, bool fours,
+                               float *to) {
+    const float *const p = from + (at < 0 ? 0 : at);
+    if (fours)
+        hki_copy_async(to, p, at >= 0);
+    else
+        *(float4 *)to =
+            at < 0 ? float4{0, 0, 0, 0} : float4{p[0], p[1], p[2], p[3]};
 }
 
 HKI_ON_CARD hki_spot3 hki_moved(hki_spot3 from, hki_spot3 by) {
@@ -150,33 +153,34 @@ HKI_ON_CARD hki_spot3 hki_moved(hki_spot3 from, hki_spot3 by) {
 }
 
 // CH channels from `channel` on, of `images` x height x width places that begin
-// at `from`: STRIDE floats for each place. Loads are in flight in fours.
-template <int CH, int STRIDE, bool TENSOR>
-HKI_ON_CARD void hki_load_piece(const hki_source *s, hki_spot3 from,
+// at `from`: STRIDE floats for each place. hki_arrived ends it.
+template <int CH, int STRIDE>
+HKI_ON_CARD void hki_copy_piece(const hki_source *s, hki_spot3 from,
                                 int channel, int images, hki_divisor height,
                                 hki_divisor width, float *to) {
-    constexpr int EACH = CH / 4, AHEAD = 4;
+    constexpr int EACH = CH / 4;
     const int n = images * (int)(height.by * width.by) * EACH;
-    const int threads = (int)blockDim.x;
-    for (int e0 = (int)threadIdx.x; e0 < n; e0 += AHEAD * threads) {
-        float4 v[AHEAD];
-        HKI_FOR (i, AHEAD) {
-            const int e = e0 + i * threads;
-            const hki_spot3 p =
-                hki_moved(from, hki_spot3_of(height, width, e / EACH));
-            v[i] = hki_read_four(
-                s, e < n ? hki_source_at(s, p, channel + e % EACH * 4) : -1);
-        }
-        HKI_FOR (i, AHEAD) {
-            const int e = e0 + i * threads;
-            if (e < n)
-                *(float4 *)(to + e / EACH * STRIDE + e % EACH * 4) =
-                    hki_rounded<TENSOR>(v[i]);
-        }
+    for (int e = (int)threadIdx.x; e < n; e += (int)blockDim.x) {
+        const hki_spot3 p =
+            hki_moved(from, hki_spot3_of(height, width, e / EACH));
+        hki_copy_four(s->at, hki_source_at(s, p, channel + e % EACH * 4),
+                      s->fours, to + e / EACH * STRIDE + e % EACH * 4);
     }
 }
 
-// The same of all s->c channels, which are few, one by one.
+// After hki_copy_wait: a thread rounds what it has copied, for tensor cores.
+template <int CH, int STRIDE, bool TENSOR>
+HKI_ON_CARD void hki_arrived(int places, float *at) {
+    constexpr int EACH = CH / 4;
+    const int n = TENSOR ? places * EACH : 0;
+    for (int e = (int)threadIdx.x; e < n; e += (int)blockDim.x) {
+        float4 *const p = (float4 *)(at + e / EACH * STRIDE + e % EACH * 4);
+        const float4 v = *p;
+        *p = float4{hki_tf32(v.x), hki_tf32(v.y), hki_tf32(v.z), hki_tf32(v.w)};
+    }
+}
+
+// All s->c channels of such a piece, which are few, one by one.
 template <bool TENSOR>
 HKI_ON_CARD void hki_load_thin(const hki_source *s, hki_spot3 from, int images,
                                hki_divisor height, hki_divisor width,
