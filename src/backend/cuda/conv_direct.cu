@@ -1,11 +1,9 @@
 // conv_direct.cu - convolutions with few channels, and the gradient of their
 // images where windows have no stride:
-//     y [place, o] = act(sum over taps and c of x [place + tap, c] w [tap, c,
-//     o]
-//         + b [o])
-//     dx [place, c] = sum over taps and o of dz [place + tap, o] w' [tap, o,
-//     c],
-//         where w' has its taps in the opposite order
+//     y [place, o] = act(sum of x [place + tap, c] w [tap, c, o] + b [o])
+//     dx [place, c] = sum of dz [place + tap, o] w' [tap, o, c]
+// over taps and channels, where w' has its taps in the opposite order; act is
+// none or relu.
 //
 // A block has a patch of y and OB of its channels. It brings CC channels of the
 // x under the patch and of the filters to shared memory, and there every tap is
@@ -28,7 +26,7 @@ typedef struct direct_conv {
     hki_source x;
     const float *w, *bias;
     float *y;
-    int act;
+    bool relu;
     bool fours; // filters
     bool pairs; // y
 } direct_conv;
@@ -59,14 +57,8 @@ HKI_ON_CARD void find_windows(const direct_conv *c, int stride, int (*at)[2]) {
 }
 
 // Two channels of y at one place.
-HKI_ON_CARD void store_pair(const direct_conv *c, int64_t at, int o, float a,
-                            float b) {
-    if (c->bias != NULL) {
-        a += c->bias[o];
-        b += c->bias[o + 1];
-    }
-    const float2 v = {hki_act_of(c->act, a), hki_act_of(c->act, b)};
-    float *const to = c->y + at + o;
+HKI_ON_CARD void store_pair(const direct_conv *c, float *to, float a, float b) {
+    const float2 v = {c->relu && a <= 0 ? 0 : a, c->relu && b <= 0 ? 0 : b};
     if (c->pairs) {
         *(float2 *)to = v;
     } else {
@@ -75,22 +67,28 @@ HKI_ON_CARD void store_pair(const direct_conv *c, int64_t at, int o, float a,
     }
 }
 
+// Of a thread's places in a patch that begins at `first`.
 template <int TILES, int OB>
 HKI_ON_CARD void store_places(const direct_conv *c, hki_spot3 first, int o0,
                               const float (*sum)[OB / 8][4]) {
     const hki_source y = {NULL, c->g.n, c->g.oh, c->g.ow, c->g.oc, false};
-    const int lane = (int)threadIdx.x % 4;
+    const int o = o0 + 2 * ((int)threadIdx.x % 4);
+    float bias[OB / 8][2];
+    HKI_FOR (j, OB / 8)
+        HKI_FOR (e, 2)
+            bias[j][e] = c->bias != NULL ? c->bias[o + 8 * j + e] : 0;
     HKI_FOR (i, TILES)
         HKI_FOR (h, 2) {
             const int place = place_of(TILES, i, h);
             const hki_spot3 s =
                 hki_moved(first, hki_spot3_of(c->p.rows, c->p.columns, place));
             const int64_t at =
-                place < hki_patch_places(&c->p) ? hki_source_at(&y, s, 0) : -1;
+                place < hki_patch_places(&c->p) ? hki_source_at(&y, s, o) : -1;
             HKI_FOR (j, OB / 8)
                 if (at >= 0)
-                    store_pair(c, at, o0 + 8 * j + 2 * lane, sum[i][j][2 * h],
-                               sum[i][j][2 * h + 1]);
+                    store_pair(c, c->y + at + 8 * j,
+                               sum[i][j][2 * h] + bias[j][0],
+                               sum[i][j][2 * h + 1] + bias[j][1]);
         }
 }
 
@@ -407,7 +405,6 @@ static direct_conv direct_conv_of(const hki_images *g, direct_way way,
     c.x = hki_source_of((const float *)x, g->n, g->h, g->w, g->c);
     c.w = (const float *)w;
     c.y = (float *)y;
-    c.act = HKI_U_NONE;
     c.fours = hki_in_fours(w, 4);
     c.pairs = (uintptr_t)y % sizeof(float2) == 0;
     return c;
@@ -419,7 +416,7 @@ static hk_status run_forward(const hki_cuda_call *call) {
     direct_conv c = direct_conv_of(&g, way, call->in[HKI_CONV_X],
                                    call->in[HKI_CONV_W], call->out[0]);
     c.bias = (const float *)call->in[HKI_CONV_B];
-    c.act = call->k->desc.attr.act;
+    c.relu = call->k->desc.attr.act == HKI_U_RELU;
     launch<false>(&c, way, hki_conv_tensor_cores(call->k));
     return HK_OK;
 }
@@ -445,7 +442,9 @@ static void make(hki_kernel *k, const hki_images *g, bool input,
 
 void hki_conv_make_direct(hki_kernel *k) {
     const hki_images g = forward_images(k);
-    make(k, &g, false, run_forward);
+    const int act = k->desc.attr.act;
+    if (act == HKI_U_NONE || act == HKI_U_RELU)
+        make(k, &g, false, run_forward);
 }
 
 void hki_conv_make_direct_input(hki_kernel *k) {
