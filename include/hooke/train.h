@@ -187,7 +187,8 @@ HK_API hk_status hk_trainer_set_session(hk_trainer *t, hk_session *s);
 // One batch: a step, or its share of one. *stop (NULL allowed): a callback
 // asked for the loop to end.
 HK_API hk_status hk_trainer_step(hk_trainer *t, int *stop);
-// As the last callback saw it.
+// As the last callback saw it; what no callback saw of values and gradients may
+// be on a device only.
 HK_API hk_status hk_trainer_get_info(const hk_trainer *t, hk_step_info *out);
 HK_API void hk_trainer_set_steps(hk_trainer *t, int64_t local, int64_t global);
 

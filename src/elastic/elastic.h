@@ -237,7 +237,7 @@ hk_status hki_elastic_exchange_due(hk_elastic *e, hki_vector *x,
 hk_status hki_elastic_add_pull(hk_elastic *e, hki_vector *x, hki_vector *g,
                                int64_t n, double scale);
 // Does it look at which rows of tables a step moves? Then hki_elastic_update
-// takes gradients whose rows are in host memory.
+// takes gradients whose indices are in host memory.
 bool hki_elastic_tells_rows(const hk_elastic *e);
 // What belongs to the worker goes home.
 hk_status hki_elastic_go_home(hk_elastic *e);

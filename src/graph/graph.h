@@ -257,6 +257,8 @@ hk_status hki_session_sparse_grads(hk_session *s, hk_sparse_grad *out);
 // and where the rows are until the next run.
 void hki_session_sparse_away(const hk_session *s, hk_sparse_grad *out,
                              hki_rows_away *away);
+// Completes them by which rows they are of; a device is waited for once.
+hk_status hki_session_sparse_indices(hk_session *s, hk_sparse_grad *out);
 uint64_t hki_session_step(const hk_session *s);
 
 // The session's own values and gradients, where they live.

@@ -577,6 +577,25 @@ static hk_status read_all(hk_session *s, size_t n) {
     return HK_OK;
 }
 
+hk_status hki_session_sparse_indices(hk_session *s, hk_sparse_grad *out) {
+    const size_t n = s->plan->n_sparse;
+    for (size_t i = 0; i < n; i++) {
+        const hki_plan_sparse *const sp = &s->plan->sparse[i];
+        hki_sparse_stage *const to = &s->sparse[i];
+        s->sparse_reads[2 * i] = (hki_read){
+            &to->count, hki_session_loc(s, sp->count), sizeof to->count};
+        s->sparse_reads[2 * i + 1] =
+            (hki_read){to->indices, hki_session_loc(s, sp->indices),
+                       (size_t)sp->capacity * sizeof(int64_t)};
+    }
+    HKI_TRY(read_all(s, 2 * n));
+    for (size_t i = 0; i < n; i++) {
+        out[i].count = s->sparse[i].count;
+        out[i].indices = s->sparse[i].indices;
+    }
+    return HK_OK;
+}
+
 // Elsewhere: their sizes, then what there is of them.
 static hk_status read_sparse(hk_session *s, hk_sparse_grad *out) {
     const hk_plan *p = s->plan;

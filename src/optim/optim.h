@@ -15,7 +15,8 @@
 _Static_assert(HKI_MAX_SLOTS == HK_MAX_SLOTS, "slots of kernels and rules");
 
 // Gradients whose dense part is a vector; view.dense is its host memory. Rows
-// of sparse ones may be where the values are: then view.sparse has no rows.
+// of sparse ones may be where the values are: then view.sparse has none, and
+// indices for those only who look at them.
 typedef struct hki_grads {
     hk_grad_view view;
     hki_vector *dense;

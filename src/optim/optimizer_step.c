@@ -94,8 +94,10 @@ static hk_status prepare_rows(const hk_sparse_grad *g, hki_rowset *set,
 // Checks one sparse gradient. away: where its rows are; NULL: in host memory.
 static hk_status prepare_sparse(hk_optimizer *o, const hk_sparse_grad *g,
                                 const hki_rows_away *away) {
+    const hk_sparse_grad name = {.entry = g->entry, .dim = g->dim};
     size_t t;
-    HKI_TRY(hki_tables_find(&o->tables, o->layout, g, o->opt.name, &t));
+    HKI_TRY(hki_tables_find(&o->tables, o->layout, away != NULL ? &name : g,
+                            o->opt.name, &t));
     hki_rowset *const set = &o->tables.set[t];
     for (size_t i = 0; i < o->n_prepared; i++)
         if (o->prepared[i].mark == set->mark)

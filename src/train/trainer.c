@@ -305,8 +305,8 @@ static hk_status update_alone(hk_trainer *t) {
 static hk_status update_elastic(hk_trainer *t) {
     hk_elastic *e = t->opt.elastic;
     int exchanged = 0;
-    if (hki_elastic_tells_rows(e))
-        HKI_TRY(open_rows(t));
+    if (hki_elastic_tells_rows(e) && t->grads.away != NULL)
+        HKI_TRY(hki_session_sparse_indices(t->ran, t->sparse));
     hki_grads g = t->grads;
     if (t->opt.update != NULL)
         g.view.mask = t->none;
