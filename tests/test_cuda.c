@@ -40,12 +40,17 @@ static void build_tensor_large_even(bk_case *c) {
 static void build_tensor_large_odd(bk_case *c) {
     product_case(c, 225, 389, 227);
 }
+// k in parts
+static void build_tensor_long(bk_case *c) {
+    product_case(c, 48, 3001, 40);
+}
 
 // In whole floats.
 static void build_whole(bk_case *c) {
     static const int64_t sizes[][3] = {
-        {256, 70, 256}, {300, 5, 260}, {64, 256, 10}, {256, 64, 10},
-        {1, 300, 100},  {100, 300, 1}, {33, 1, 7},    {10, 12, 20},
+        {256, 70, 256}, {300, 5, 260},  {64, 256, 10}, {256, 64, 10},
+        {1, 300, 100},  {100, 300, 1},  {33, 1, 7},    {10, 12, 20},
+        {40, 1601, 1},  {16, 2000, 20},
     };
     const int64_t *const s = sizes[bk_below(c, HKI_COUNT(sizes))];
     product_case(c, s[0], s[1], s[2]);
@@ -133,6 +138,7 @@ static const bk_entry product_cases[] = {
     {"tensor, odd", build_tensor_odd, HK_EVAL, 1, BK_TOL_NET, 0, 0},
     {"tensor, large", build_tensor_large_even, HK_EVAL, 1, BK_TOL_NET, 0, 0},
     {"tensor, large odd", build_tensor_large_odd, HK_EVAL, 1, BK_TOL_NET, 0, 0},
+    {"tensor, long", build_tensor_long, HK_EVAL, 1, BK_TOL_NET, 0, 0},
     {"whole floats", build_whole, HK_EVAL, 12, BK_TOL_NET, 0, 0},
     {"library", build_library, HK_EVAL, 1, BK_TOL_NET, 0, 0},
     {"strips of rows", build_strips, HK_EVAL, 6, BK_TOL_NET, 1, 0},

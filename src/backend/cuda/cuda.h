@@ -56,7 +56,8 @@ typedef struct hki_cuda_call {
 // How tiles.cu does a product; size 0: it is for the library.
 typedef struct hki_cuda_tiles {
     int64_t size, rows, columns; // of tiles, and how many
-    int warps;                   // of a block, among which k is divided
+    int64_t parts, chunk;        // of k
+    int warps;                   // of a block, among which a part is divided
     bool tensor;                 // on tensor cores
 } hki_cuda_tiles;
 
@@ -160,9 +161,10 @@ HKI_CUDA_MAKERS(HKI_CUDA_DECLARE)
 
 // By the shapes alone. The strides are those of matrices end to end.
 hki_cuda_tiles hki_tiles_of(const hki_product *p);
+size_t hki_tiles_scratch(const hki_cuda_tiles *t, const hki_product *d);
 void hki_tiles_run(const hki_cuda_tiles *t, const hki_product *d,
                    const float *a, const float *b, const float *bias, int act,
-                   float *c);
+                   float *c, void *scratch);
 
 // ---- lanes.cu ---------------------------------------------------------------
 

@@ -41,6 +41,7 @@ static hk_status make_product(hki_kernel *k, const product *p, int64_t batch,
     k->tiles = hki_tiles_of(&d);
     if (k->tiles.size > 0) {
         k->note = k->tiles.tensor ? "tiles" : "tiles fp32";
+        k->scratch_bytes = hki_tiles_scratch(&k->tiles, &d);
         return HK_OK;
     }
     HKI_TRY(hki_product_create(k->device->card, &d, &k->product));
@@ -71,7 +72,8 @@ static hk_status run_product(const hki_cuda_call *c, const product *p,
         return run_library(c, p, n, with);
     const hki_product d = described(k, p, batch, with != NULL);
     hki_tiles_run(&k->tiles, &d, (const float *)c->in[0],
-                  (const float *)c->in[1], with, p->act, (float *)c->out[0]);
+                  (const float *)c->in[1], with, p->act, (float *)c->out[0],
+                  c->scratch);
     return HK_OK;
 }
 
@@ -203,7 +205,8 @@ HKI_ON_CARD void act_bias_rows(const float *dy, const float *y, float *dz,
         HKI_FOR (r, TOGETHER)
             if (i + r * by < end) {
                 read_few<N>(dy + (i + r * by) * columns, by_four, d[r]);
-                read_few<N>(y + (i + r * by) * columns, by_four, v[r]);
+                if (act != HKI_U_NONE)
+                    read_few<N>(y + (i + r * by) * columns, by_four, v[r]);
             }
         HKI_FOR (r, TOGETHER) {
             HKI_FOR (e, N) {
