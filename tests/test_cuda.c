@@ -57,7 +57,7 @@ static void build_whole(bk_case *c) {
 }
 
 static void build_library(bk_case *c) {
-    layer_case(c, 520, 560, 520);
+    layer_case(c, 450, 400, 450);
 }
 
 // Rows that are summed in one strip and in many, by fours and one by one.

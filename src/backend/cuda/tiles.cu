@@ -12,7 +12,6 @@
 #define LARGE_TILES 64  // 32 x 32: where c has as many of them
 #define WHOLE_FLOP 1e7  // below: in whole floats whatever the precision
 #define SMALL_FLOP 15e7 // below: own, above: the library's
-#define LONG_FLOP 3e8   // the same in whole floats, or where c is small
 #define MAX_GRID 65535  // blocks along its second and third axis
 #define FEW 4           // of k, that a lane has in a step
 
@@ -300,8 +299,8 @@ hki_cuda_tiles hki_tiles_of(const hki_product *p) {
     const bool small = (double)parts_of(p->m, 32) * (double)parts_of(p->n, 32) *
                            (double)p->batch <
                        LARGE_TILES;
-    if (flop > (whole || small ? LONG_FLOP : SMALL_FLOP) || p->m > INT32_MAX ||
-        p->n > MAX_GRID * 16 || p->k > INT32_MAX || p->batch > MAX_GRID)
+    if (flop > SMALL_FLOP || p->m > INT32_MAX || p->n > MAX_GRID * 16 ||
+        p->k > INT32_MAX || p->batch > MAX_GRID)
         return t;
     if (whole || flop < WHOLE_FLOP)
         small ? divide<16, false>(&t, p) : divide<32, false>(&t, p);
