@@ -94,9 +94,10 @@ static void build_uneven_conv(bk_case *c) {
 
 // Few channels: whole images in a patch, several rows, one row, a part of one;
 // all taps in the rows of a product, or each in its own; 16 and 32 channels out
-// in a block, and several blocks of them.
+// in a block, and several blocks of them. Even numbers of images where the
+// played library would take them.
 typedef struct few_shape {
-    int64_t h, w, k, c_in, c_out;
+    int64_t n, h, w, k, c_in, c_out;
     int32_t stride, pad;
 } few_shape;
 
@@ -109,8 +110,7 @@ static void few_channels(bk_case *c, const few_shape *s) {
     o.stride[0] = o.stride[1] = s->stride;
     const bool has_bias = bk_below(c, 2);
     hk_node *x[] = {
-        bk_input(c, BK_NORMAL,
-                 bk_shape4(1 + bk_below(c, 2), s->h, s->w, s->c_in)),
+        bk_input(c, BK_NORMAL, bk_shape4(s->n, s->h, s->w, s->c_in)),
         bk_input(c, BK_NORMAL, bk_shape4(s->k, s->k, s->c_in, s->c_out)),
         has_bias ? bk_input(c, BK_NORMAL, bk_shape1(s->c_out)) : NULL,
     };
@@ -122,12 +122,12 @@ static void few_channels(bk_case *c, const few_shape *s) {
 
 static void build_few_channels(bk_case *c) {
     static const few_shape shapes[] = {
-        {32, 32, 3, 16, 16, 1, 1}, {7, 9, 3, 48, 16, 1, 0},
-        {16, 16, 3, 32, 32, 1, 1}, {9, 7, 3, 16, 32, 2, 1},
-        {8, 8, 3, 64, 64, 1, 1},   {11, 13, 3, 16, 48, 1, 2},
-        {14, 14, 5, 32, 64, 1, 2}, {4, 90, 3, 16, 16, 1, 1},
-        {28, 28, 5, 1, 32, 1, 2},  {32, 32, 3, 3, 16, 1, 1},
-        {5, 200, 3, 2, 48, 1, 1},  {13, 9, 3, 1, 32, 2, 0},
+        {1, 32, 32, 3, 16, 16, 1, 1}, {3, 7, 9, 3, 48, 16, 1, 0},
+        {2, 16, 16, 3, 32, 32, 1, 1}, {2, 9, 7, 3, 16, 32, 2, 1},
+        {4, 8, 8, 3, 64, 64, 1, 1},   {3, 11, 13, 3, 16, 48, 1, 2},
+        {2, 14, 14, 5, 32, 64, 1, 2}, {1, 4, 90, 3, 16, 16, 1, 1},
+        {2, 28, 28, 5, 1, 32, 1, 2},  {1, 32, 32, 3, 3, 16, 1, 1},
+        {2, 5, 200, 3, 2, 48, 1, 1},  {3, 13, 9, 3, 1, 32, 2, 0},
     };
     for (size_t i = 0; i < HKI_COUNT(shapes); i++)
         few_channels(c, &shapes[i]);

@@ -381,17 +381,20 @@ static bool fits(const hki_attr *a, const hk_shape *x, const hk_shape *y) {
     return xs < most && ys < most && taps < most && a->groups <= 256 * 128;
 }
 
-// By a kernel for few channels, or the library, or else by run.
+// By a kernel for few channels where that is best, or the library, or such a
+// kernel all the same, or else by run.
 static hk_status make(hki_kernel *k, hki_conv_way how, const hk_shape *x,
                       const hk_shape *y, hki_cuda_run run) {
-    static void (*const direct[])(hki_kernel *) = {hki_conv_make_direct,
-                                                   hki_conv_make_direct_input,
-                                                   hki_conv_make_direct_filter};
+    static void (*const direct[])(hki_kernel *, bool) = {
+        hki_conv_make_direct, hki_conv_make_direct_input,
+        hki_conv_make_direct_filter};
     if (!hki_is_f32(&k->desc.in[0]) || !fits(&k->desc.attr, x, y))
         return HK_OK;
-    direct[how](k);
+    direct[how](k, true);
     if (k->run == NULL)
         HKI_TRY(hki_conv_make_library(k, how, x, y));
+    if (k->run == NULL)
+        direct[how](k, false);
     if (k->run != NULL)
         return HK_OK;
     k->run = run;

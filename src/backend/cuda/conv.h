@@ -14,9 +14,10 @@ static inline bool hki_conv_tensor_cores(const hki_kernel *k) {
 }
 
 // Set k->run where there are few channels, each for one of the three ways.
-void hki_conv_make_direct(hki_kernel *k);
-void hki_conv_make_direct_input(hki_kernel *k);
-void hki_conv_make_direct_filter(hki_kernel *k);
+// best: only where no library is quicker.
+void hki_conv_make_direct(hki_kernel *k, bool best);
+void hki_conv_make_direct_input(hki_kernel *k, bool best);
+void hki_conv_make_direct_filter(hki_kernel *k, bool best);
 
 // out [n_out], db [n - n_out] = sums over strips of parts [strips, n], in their
 // order; db may be NULL.

@@ -119,9 +119,18 @@ HKI_ON_CARD void copy_filters(const direct_conv *c, int c0, int o0, float *to) {
         const int tap = e / (EACH * L::OUTER);
         const int row =
             (INPUT ? taps - 1 - tap : tap) * outer + e / EACH % L::OUTER;
-        hki_copy_four(from, (int64_t)row * inner + e % EACH * 4, c->fours,
-                      to + e / EACH * L::STRIDE + e % EACH * 4);
+        hki_copy_four(from + (int64_t)row * inner + e % EACH * 4, true,
+                      c->fours, to + e / EACH * L::STRIDE + e % EACH * 4);
     }
+}
+
+// What a thread has copied of them.
+template <int INNER, int OUTER, int STRIDE>
+HKI_ON_CARD void round_filters(const direct_conv *c, float *w) {
+    constexpr int EACH = INNER / 4;
+    for (int e = (int)threadIdx.x; e < c->g.kh * c->g.kw * OUTER * EACH;
+         e += (int)blockDim.x)
+        hki_round_four(w + e / EACH * STRIDE + e % EACH * 4);
 }
 
 // ---- a tap ------------------------------------------------------------------
@@ -201,18 +210,19 @@ HKI_KERNEL void __launch_bounds__(32 * MOST_WARPS, TENSOR ? 4 : 3)
     float *const x = (float *)memory, *const w = x + S::MOST_X * S::X_STRIDE;
     const hki_spot3 first = hki_patch_at(&c.p, (int)blockIdx.x);
     const int o0 = (int)blockIdx.y * S::OB;
+    const hki_piece piece = hki_x_piece(&c.p);
     int at[S::TILES][2];
     float sum[S::TILES][S::OB / 8][4] = {};
     find_windows<S::TILES>(&c, S::X_STRIDE, at);
     for (int c0 = 0; c0 < c.g.c; c0 += S::CC) {
         __syncthreads();
         hki_copy_piece<S::CC, S::X_STRIDE>(&c.x, hki_under(&c.g, first), c0,
-                                           c.p.images, c.p.height, c.p.width,
-                                           x);
+                                           &piece, x);
         copy_filters<INPUT, S::CC, S::OB>(&c, c0, o0, w);
         hki_copy_wait();
-        hki_arrived<S::CC, S::X_STRIDE, TENSOR>(hki_piece_places(&c.p), x);
-        hki_arrived<L::INNER, L::STRIDE, TENSOR>(c.g.kh * c.g.kw * L::OUTER, w);
+        hki_arrived<S::CC, S::X_STRIDE, TENSOR>(&piece, x);
+        if (TENSOR)
+            round_filters<L::INNER, L::OUTER, L::STRIDE>(&c, w);
         __syncthreads();
         for (int row = 0; row < c.g.kh; row++)
             for (int column = 0; column < c.g.kw; column++)
@@ -270,11 +280,11 @@ HKI_KERNEL void __launch_bounds__(32 * MOST_WARPS)
     __shared__ int from[THIN_DEPTH];
     const hki_spot3 first = hki_patch_at(&c.p, (int)blockIdx.x);
     const int o0 = (int)blockIdx.y * OB, depth = c.g.kh * c.g.kw * c.g.c;
+    const hki_piece piece = hki_x_piece(&c.p);
     int at[THIN_TILES][2];
     float sum[THIN_TILES][OB / 8][4] = {};
     find_windows<THIN_TILES>(&c, c.g.c, at);
-    hki_load_thin<TENSOR>(&c.x, hki_under(&c.g, first), c.p.images, c.p.height,
-                          c.p.width, x);
+    hki_load_thin<TENSOR>(&c.x, hki_under(&c.g, first), &piece, x);
     load_thin_filters<OB, TENSOR>(&c, o0, w, from);
     __syncthreads();
     if (TENSOR)
@@ -430,9 +440,20 @@ static hk_status run_input(const hki_cuda_call *call) {
     return HK_OK;
 }
 
-static void make(hki_kernel *k, const hki_images *g, bool input,
+// Quicker than a library: where that has tensor cores, it is good at 32
+// channels and more.
+static bool is_best(const hki_images *g, direct_way way, bool input,
+                    bool tensor) {
+    const bool steps = g->sh > 1 || g->sw > 1;
+    return !tensor || way == DIRECT_THIN || (way == DIRECT_NARROW && !steps) ||
+           (input && (way == DIRECT_LARGE || way == DIRECT_LITTLE));
+}
+
+static void make(hki_kernel *k, const hki_images *g, bool input, bool best,
                  hki_cuda_run run) {
     const direct_way way = way_of(g, input);
+    if (best && !is_best(g, way, input, hki_conv_tensor_cores(k)))
+        return;
     if (way == DIRECT_NONE || g->n == 0 || g->oh == 0 || g->ow == 0 ||
         g->h == 0 || g->w == 0 || patches_of(g, way).n == 0)
         return;
@@ -440,15 +461,15 @@ static void make(hki_kernel *k, const hki_images *g, bool input,
     k->note = "direct";
 }
 
-void hki_conv_make_direct(hki_kernel *k) {
+void hki_conv_make_direct(hki_kernel *k, bool best) {
     const hki_images g = forward_images(k);
     const int act = k->desc.attr.act;
     if (act == HKI_U_NONE || act == HKI_U_RELU)
-        make(k, &g, false, run_forward);
+        make(k, &g, false, best, run_forward);
 }
 
-void hki_conv_make_direct_input(hki_kernel *k) {
+void hki_conv_make_direct_input(hki_kernel *k, bool best) {
     const hki_images g = input_images(k);
     if (g.sh == 1 && g.sw == 1)
-        make(k, &g, true, run_input);
+        make(k, &g, true, best, run_input);
 }

@@ -18,11 +18,14 @@
 #define CHANNELS 16             // of x in a block
 #define X_STRIDE (CHANNELS + 8) // floats of a place: no two lanes in a bank
 #define MOST_CHANNELS 64        // above, a library is good
-#define STEP 8                  // places of a product
-#define BLOCKS 528              // four for each processor of a large card
-#define MOST_PARTS (3 << 20)    // floats of scratch, about
-#define THIN_ROWS 32            // (tap, channel) of an image of few channels
-#define MOST_THIN 896           // floats of a piece of it
+// A library is quicker at more sums than these of more work.
+#define FEW_SUMS (32 * 32)
+#define MUCH_FLOP 2e9
+#define STEP 8               // places of a product
+#define BLOCKS 528           // four for each processor of a large card
+#define MOST_PARTS (3 << 20) // floats of scratch, about
+#define THIN_ROWS 32         // (tap, channel) of an image of few channels
+#define MOST_THIN 896        // floats of a piece of it
 #define THIN_WARPS 4
 
 typedef struct filter_sums {
@@ -200,15 +203,14 @@ HKI_KERNEL void __launch_bounds__(32 * KH / ROWS * SPLITS, OB == 16 ? 4
     float sum[N][4] = {};
     for (int i = strip * c.each; i < end && i < c.p.n; i++) {
         const hki_spot3 at = hki_patch_at(&c.p, i);
+        const hki_piece px = hki_x_piece(&c.p), py = hki_y_piece(&c.p);
         __syncthreads();
-        hki_copy_piece<CHANNELS, X_STRIDE>(&c.x, hki_under(&c.g, at), c0,
-                                           c.p.images, c.p.height, c.p.width,
+        hki_copy_piece<CHANNELS, X_STRIDE>(&c.x, hki_under(&c.g, at), c0, &px,
                                            x);
-        hki_copy_piece<OB, DZ_STRIDE>(&c.dz, at, o0, c.p.images, c.p.rows,
-                                      c.p.columns, dz);
+        hki_copy_piece<OB, DZ_STRIDE>(&c.dz, at, o0, &py, dz);
         hki_copy_wait();
-        hki_arrived<CHANNELS, X_STRIDE, TENSOR>(hki_piece_places(&c.p), x);
-        hki_arrived<OB, DZ_STRIDE, TENSOR>(hki_patch_places(&c.p), dz);
+        hki_arrived<CHANNELS, X_STRIDE, TENSOR>(&px, x);
+        hki_arrived<OB, DZ_STRIDE, TENSOR>(&py, dz);
         __syncthreads();
         const int steps = hki_patch_places(&c.p) / STEP;
         for (int s = 0; s < steps; s += SPLITS) {
@@ -259,13 +261,12 @@ HKI_KERNEL void __launch_bounds__(32 * THIN_WARPS) sum_thin(filter_sums c) {
     float sum[N][4] = {};
     for (int i = strip * c.each; i < end && i < c.p.n; i++) {
         const hki_spot3 first = hki_patch_at(&c.p, i);
+        const hki_piece px = hki_x_piece(&c.p), py = hki_y_piece(&c.p);
         __syncthreads();
-        hki_copy_piece<OB, DZ_STRIDE>(&c.dz, first, o0, c.p.images, c.p.rows,
-                                      c.p.columns, dz);
-        hki_load_thin<TENSOR>(&c.x, hki_under(&c.g, first), c.p.images,
-                              c.p.height, c.p.width, x);
+        hki_copy_piece<OB, DZ_STRIDE>(&c.dz, first, o0, &py, dz);
+        hki_load_thin<TENSOR>(&c.x, hki_under(&c.g, first), &px, x);
         hki_copy_wait();
-        hki_arrived<OB, DZ_STRIDE, TENSOR>(hki_patch_places(&c.p), dz);
+        hki_arrived<OB, DZ_STRIDE, TENSOR>(&py, dz);
         __syncthreads();
         const int steps = hki_patch_places(&c.p) / STEP;
         for (int s = 0; s < steps; s += THIN_WARPS) {
@@ -305,6 +306,17 @@ static filter_way way_of(const hki_images *g) {
                                                          : FILTER_NONE;
 }
 
+static int64_t sums_of(const hki_images *g) {
+    return (int64_t)g->kh * g->kw * g->c * g->oc;
+}
+
+// Quicker than a library: where that has tensor cores, it is good at many sums.
+static bool is_best(const hki_images *g, filter_way way, bool tensor) {
+    const double flop = 2.0 * g->n * g->oh * g->ow * (double)sums_of(g);
+    return !tensor || way != FILTER_3X3 || g->c * g->oc <= FEW_SUMS ||
+           flop < MUCH_FLOP;
+}
+
 // Channels o of a block.
 static int width_of(const hki_images *g) {
     return g->oc % 32 == 0 ? 32 : 16;
@@ -313,10 +325,6 @@ static int width_of(const hki_images *g) {
 // Pairs of channel blocks: each is summed by blocks of its own.
 static int pairs_of(const hki_images *g, filter_way way) {
     return (way == FILTER_THIN ? 1 : g->c / CHANNELS) * (g->oc / width_of(g));
-}
-
-static int64_t sums_of(const hki_images *g) {
-    return (int64_t)g->kh * g->kw * g->c * g->oc;
 }
 
 // As many blocks as keep a card busy; fewer where their sums are many.
@@ -404,9 +412,11 @@ static hk_status run_filter(const hki_cuda_call *call) {
     return HK_OK;
 }
 
-void hki_conv_make_direct_filter(hki_kernel *k) {
+void hki_conv_make_direct_filter(hki_kernel *k, bool best) {
     const hki_images g = images_of(k);
     const filter_way way = way_of(&g);
+    if (best && !is_best(&g, way, hki_conv_tensor_cores(k)))
+        return;
     if (way == FILTER_NONE || g.n == 0 || g.oh == 0 || g.ow == 0)
         return;
     const filter_sums c = filter_sums_of(&g, way);

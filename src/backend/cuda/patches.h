@@ -72,11 +72,6 @@ HKI_ON_BOTH int hki_patch_places(const hki_patches *p) {
     return p->images * (int)(p->rows.by * p->columns.by);
 }
 
-// Of x.
-HKI_ON_BOTH int hki_piece_places(const hki_patches *p) {
-    return p->images * (int)(p->height.by * p->width.by);
-}
-
 // Where something begins, or is.
 typedef struct hki_spot3 {
     int image, row, column;
@@ -126,25 +121,14 @@ static inline hki_source hki_source_of(const float *at, int n, int h, int w,
     return hki_source{at, n, h, w, c, hki_in_fours(at, c)};
 }
 
-// -1: in the padding
+// -1: in the padding. Places are fewer than 2^30.
 HKI_ON_CARD int64_t hki_source_at(const hki_source *s, hki_spot3 p,
                                   int channel) {
     if (p.image >= s->n || p.row < 0 || p.row >= s->h || p.column < 0 ||
         p.column >= s->w)
         return -1;
-    return (((int64_t)p.image * s->h + p.row) * s->w + p.column) * s->c +
+    return (int64_t)((p.image * s->h + p.row) * s->w + p.column) * s->c +
            channel;
-}
-
-// Four floats, or zeros at -1: they have come after hki_copy_wait.
-HKI_ON_CARD void hki_copy_four(const float *from, int64_t at, bool fours,
-                               float *to) {
-    const float *const p = from + (at < 0 ? 0 : at);
-    if (fours)
-        hki_copy_async(to, p, at >= 0);
-    else
-        *(float4 *)to =
-            at < 0 ? float4{0, 0, 0, 0} : float4{p[0], p[1], p[2], p[3]};
 }
 
 HKI_ON_CARD hki_spot3 hki_moved(hki_spot3 from, hki_spot3 by) {
@@ -152,46 +136,104 @@ HKI_ON_CARD hki_spot3 hki_moved(hki_spot3 from, hki_spot3 by) {
                      from.column + by.column};
 }
 
-// CH channels from `channel` on, of `images` x height x width places that begin
-// at `from`: STRIDE floats for each place. hki_arrived ends it.
-template <int CH, int STRIDE>
-HKI_ON_CARD void hki_copy_piece(const hki_source *s, hki_spot3 from,
-                                int channel, int images, hki_divisor height,
-                                hki_divisor width, float *to) {
+// Four floats, or zeros; they have come after hki_copy_wait. from: any address
+// where they are not there.
+HKI_ON_CARD void hki_copy_four(const float *from, bool there, bool fours,
+                               float *to) {
+    if (fours)
+        hki_copy_async(to, from, there);
+    else
+        *(float4 *)to = there ? float4{from[0], from[1], from[2], from[3]}
+                              : float4{0, 0, 0, 0};
+}
+
+HKI_ON_CARD void hki_round_four(float *at) {
+    const float4 v = *(const float4 *)at;
+    *(float4 *)at =
+        float4{hki_tf32(v.x), hki_tf32(v.y), hki_tf32(v.z), hki_tf32(v.w)};
+}
+
+// What a piece has: `images` x height rows of `width` places.
+typedef struct hki_piece {
+    int images, width;
+    hki_divisor height;
+} hki_piece;
+
+HKI_ON_CARD hki_piece hki_x_piece(const hki_patches *p) {
+    return hki_piece{p->images, (int)p->width.by, p->height};
+}
+
+HKI_ON_CARD hki_piece hki_y_piece(const hki_patches *p) {
+    return hki_piece{p->images, (int)p->columns.by, p->rows};
+}
+
+// A row of a piece that begins at `first`: where it begins in memory, which is
+// in the padding where columns before 0 are; NULL: all of it is.
+HKI_ON_CARD const float *hki_piece_row(const hki_source *s, hki_spot3 first,
+                                       const hki_piece *p, int line) {
+    const int image = hki_quotient(p->height, line);
+    const int row = first.row + line - image * (int)p->height.by;
+    if (first.image + image >= s->n || row < 0 || row >= s->h)
+        return NULL;
+    const int place = ((first.image + image) * s->h + row) * s->w;
+    return s->at + (int64_t)(place + first.column) * s->c;
+}
+
+// f(begin(line), place in the piece, column, channel) for all fours of a piece
+// that are a thread's: a warp has lines, one after the other.
+template <int CH, typename B, typename F>
+HKI_ON_CARD void hki_each_four(const hki_piece *p, B begin, F f) {
     constexpr int EACH = CH / 4;
-    const int n = images * (int)(height.by * width.by) * EACH;
-    for (int e = (int)threadIdx.x; e < n; e += (int)blockDim.x) {
-        const hki_spot3 p =
-            hki_moved(from, hki_spot3_of(height, width, e / EACH));
-        hki_copy_four(s->at, hki_source_at(s, p, channel + e % EACH * 4),
-                      s->fours, to + e / EACH * STRIDE + e % EACH * 4);
+    const int warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
+    const int lines = p->images * (int)p->height.by;
+    for (int line = (int)threadIdx.x / 32; line < lines; line += warps) {
+        const auto row = begin(line);
+        for (int e = lane; e < p->width * EACH; e += 32)
+            f(row, line * p->width + e / EACH, e / EACH, e % EACH * 4);
     }
+}
+
+// CH channels from `channel` on, of a piece that begins at `first`: STRIDE
+// floats for each place. hki_arrived ends it.
+template <int CH, int STRIDE>
+HKI_ON_CARD void hki_copy_piece(const hki_source *s, hki_spot3 first,
+                                int channel, const hki_piece *p, float *to) {
+    hki_each_four<CH>(
+        p, [&](int line) { return hki_piece_row(s, first, p, line); },
+        [&](const float *row, int place, int column, int c) {
+            const bool there =
+                row != NULL &&
+                (unsigned)(first.column + column) < (unsigned)s->w;
+            hki_copy_four(there ? row + column * s->c + channel + c : s->at,
+                          there, s->fours, to + place * STRIDE + c);
+        });
 }
 
 // After hki_copy_wait: a thread rounds what it has copied, for tensor cores.
 template <int CH, int STRIDE, bool TENSOR>
-HKI_ON_CARD void hki_arrived(int places, float *at) {
-    constexpr int EACH = CH / 4;
-    const int n = TENSOR ? places * EACH : 0;
-    for (int e = (int)threadIdx.x; e < n; e += (int)blockDim.x) {
-        float4 *const p = (float4 *)(at + e / EACH * STRIDE + e % EACH * 4);
-        const float4 v = *p;
-        *p = float4{hki_tf32(v.x), hki_tf32(v.y), hki_tf32(v.z), hki_tf32(v.w)};
-    }
+HKI_ON_CARD void hki_arrived(const hki_piece *p, float *at) {
+    if (TENSOR)
+        hki_each_four<CH>(
+            p, [](int line) { return line; },
+            [&](int, int place, int, int c) {
+                hki_round_four(at + place * STRIDE + c);
+            });
 }
 
-// All s->c channels of such a piece, which are few, one by one.
+// All s->c channels of a piece, which are few, one by one.
 template <bool TENSOR>
-HKI_ON_CARD void hki_load_thin(const hki_source *s, hki_spot3 from, int images,
-                               hki_divisor height, hki_divisor width,
-                               float *to) {
-    const int n = images * (int)(height.by * width.by);
-    for (int e = (int)threadIdx.x; e < n; e += (int)blockDim.x) {
-        const int64_t at = hki_source_at(
-            s, hki_moved(from, hki_spot3_of(height, width, e)), 0);
-        for (int i = 0; i < s->c; i++) {
-            const float v = at < 0 ? 0 : s->at[at + i];
-            to[e * s->c + i] = TENSOR ? hki_tf32(v) : v;
+HKI_ON_CARD void hki_load_thin(const hki_source *s, hki_spot3 first,
+                               const hki_piece *p, float *to) {
+    const int warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
+    const int lines = p->images * (int)p->height.by, n = p->width * s->c;
+    for (int line = (int)threadIdx.x / 32; line < lines; line += warps) {
+        const float *const row = hki_piece_row(s, first, p, line);
+        for (int e = lane; e < n; e += 32) {
+            const bool there =
+                row != NULL &&
+                (unsigned)(first.column * s->c + e) < (unsigned)(s->w * s->c);
+            const float v = there ? row[e] : 0;
+            to[line * n + e] = TENSOR ? hki_tf32(v) : v;
         }
     }
 }
