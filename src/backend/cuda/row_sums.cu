@@ -166,11 +166,11 @@ HKI_ON_CARD uint32_t peek(const uint32_t *at) {
     return *(const volatile uint32_t *)at;
 }
 
-// Entry p goes to a list; one that is long already has no use for it. *next is
-// of the entry.
-HKI_ON_CARD void join_list(uint32_t *last, uint32_t *uses, uint32_t p,
-                           uint32_t *next) {
-    if (peek(uses) > SHORT_LIST)
+// Entry p goes to a list that was `so_far` long; one that is long already has
+// no use for it. *next is of the entry.
+HKI_ON_CARD void join_list(uint32_t *last, uint32_t *uses, uint32_t so_far,
+                           uint32_t p, uint32_t *next) {
+    if (so_far > SHORT_LIST)
         return;
     *next = atomicExch(last, p + 1) - 1;
     atomicAdd(uses, 1u);
@@ -247,9 +247,11 @@ HKI_ON_CARD void meet_all(const tables *t, few *f, entries &e) {
 // Entries go to the lists of their first ones, which are counted.
 HKI_ON_CARD void make_lists(const tables *t, few *f, const entries &e) {
     HKI_FOR (k, EACH) {
-        if (e.first[k] != NOBODY)
-            join_list(&f->by.lists[0][e.first[k]], &f->by.lists[1][e.first[k]],
-                      e.p[k], &t->next[e.p[k]]);
+        if (e.first[k] == NOBODY)
+            continue;
+        uint32_t *const uses = &f->by.lists[1][e.first[k]];
+        join_list(&f->by.lists[0][e.first[k]], uses, peek(uses), e.p[k],
+                  &t->next[e.p[k]]);
     }
     __syncthreads();
     HKI_FOR (k, EACH) {
@@ -327,9 +329,10 @@ HKI_KERNEL void enter(hki_row_sums s, tables t, hki_blame *blame,
     if (index < 0)
         return;
     slot *const to = &t.slots[key];
-    if (peek(&to->first) < (uint32_t)(t.n - p))
+    const uint32_t first = peek(&to->first), uses = peek(&to->uses);
+    if (first < (uint32_t)(t.n - p))
         atomicMax(&to->first, (uint32_t)(t.n - p));
-    join_list(&to->last, &to->uses, (uint32_t)p, &t.next[p]);
+    join_list(&to->last, &to->uses, uses, (uint32_t)p, &t.next[p]);
 }
 
 HKI_ON_CARD bool is_first(const tables *t, int64_t p) {
@@ -377,11 +380,48 @@ HKI_ON_CARD float *place_of(const hki_row_sums *s, int64_t to, uint32_t p) {
     return s->sums + (s->by_index ? hki_row_index(s, p) : to) * s->dim;
 }
 
-// Sums of short lists, a thread per element: blocks 0 .. short_blocks - 1. The
-// others have a long list at a time.
+// sum += w row, four columns or one
+HKI_ON_CARD void add_columns(const float *row, float w, int each,
+                             float sum[4]) {
+    if (each == 1) {
+        sum[0] += w * row[0];
+        return;
+    }
+    const float4 x = *(const float4 *)row;
+    sum[0] += w * x.x, sum[1] += w * x.y, sum[2] += w * x.z, sum[3] += w * x.w;
+}
+
+// The sum of a short list, from element i of all sums on.
+HKI_ON_CARD void sum_short(const hki_row_sums *s, const tables *t, int64_t i,
+                           int each) {
+    float sum[4] = {0};
+    int64_t j;
+    const int64_t to = hki_divide(i, s->dim, &j);
+    if (to >= t->n)
+        return;
+    const uint32_t sums = t->counters[1], begin = t->begin[to];
+    uint32_t left = t->length[to], p = begin;
+    if (to >= sums || left == 0)
+        return;
+    for (;;) {
+        const float w = t->share != NULL ? t->share[p] : 1.0f;
+        add_columns(row_of(s, p) + j, w, each, sum);
+        if (--left == 0)
+            break;
+        p = t->next[p];
+    }
+    float *const y = place_of(s, to, begin) + j;
+    if (each == 4)
+        *(float4 *)y = make_float4(sum[0], sum[1], sum[2], sum[3]);
+    else
+        y[0] = sum[0];
+}
+
+// Sums of short lists, a thread for `each` elements: blocks 0 .. short_blocks -
+// 1. The others have a long list at a time.
 template <int C>
 HKI_KERNEL void __launch_bounds__(HKI_THREADS, C == 1 ? 5 : 4)
-    sum_lists(hki_row_sums s, tables t, unsigned short_blocks) {
+    sum_lists(hki_row_sums s, tables t, unsigned short_blocks, int each) {
     if (blockIdx.x >= short_blocks) {
         const unsigned others = gridDim.x - short_blocks;
         for (unsigned i = blockIdx.x - short_blocks; i < t.counters[0];
@@ -391,19 +431,7 @@ HKI_KERNEL void __launch_bounds__(HKI_THREADS, C == 1 ? 5 : 4)
         }
         return;
     }
-    int64_t j;
-    const int64_t to = hki_divide(hki_self(), s.dim, &j);
-    if (to >= t.counters[1] || t.length[to] == 0)
-        return;
-    uint32_t p = t.begin[to];
-    float *const y = place_of(&s, to, p);
-    float sum = 0;
-    for (uint32_t left = t.length[to]; left > 0; left--) {
-        sum += (t.share != NULL ? t.share[p] : 1.0f) * row_of(&s, p)[j];
-        if (left > 1)
-            p = t.next[p];
-    }
-    y[j] = sum;
+    sum_short(&s, &t, hki_self() * each, each);
 }
 
 // ---- runs -------------------------------------------------------------------
@@ -470,15 +498,25 @@ static hk_status bring_many(const hki_cuda_call *c, const hki_row_sums *s,
     return HK_OK;
 }
 
+// Columns that a thread may take at a time.
+static int columns_of(const hki_row_sums *s) {
+    const uintptr_t bits = (uintptr_t)s->part[0].rows |
+                           (uintptr_t)s->part[1].rows | (uintptr_t)s->sums;
+    return s->dim % 4 == 0 && bits % sizeof(float4) == 0 ? 4 : 1;
+}
+
 static void add_up(const hki_row_sums *s, const tables *t) {
-    const unsigned sums = hki_blocks(t->n * s->dim, HKI_THREADS);
+    const int each = columns_of(s);
+    const unsigned sums = hki_blocks(t->n * s->dim / each, HKI_THREADS);
     const int64_t lists = t->n / (SHORT_LIST + 1);
     const unsigned blocks =
         sums + (unsigned)(lists < LONG_BLOCKS ? lists : LONG_BLOCKS);
     if (s->dim <= 32)
-        HKI_LAUNCH_MEETING(sum_lists<1>, blocks, HKI_THREADS, *s, *t, sums);
+        HKI_LAUNCH_MEETING(sum_lists<1>, blocks, HKI_THREADS, *s, *t, sums,
+                           each);
     else
-        HKI_LAUNCH_MEETING(sum_lists<4>, blocks, HKI_THREADS, *s, *t, sums);
+        HKI_LAUNCH_MEETING(sum_lists<4>, blocks, HKI_THREADS, *s, *t, sums,
+                           each);
 }
 
 hk_status hki_row_sums_run(const hki_cuda_call *c, const hki_row_sums *s) {
