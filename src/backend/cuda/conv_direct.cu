@@ -210,7 +210,7 @@ HKI_KERNEL void __launch_bounds__(32 * MOST_WARPS, TENSOR ? 4 : 3)
     float *const x = (float *)memory, *const w = x + S::MOST_X * S::X_STRIDE;
     const hki_spot3 first = hki_patch_at(&c.p, (int)blockIdx.x);
     const int o0 = (int)blockIdx.y * S::OB;
-    const hki_piece piece = hki_x_piece(&c.p);
+    const hki_patch_piece piece = hki_x_piece(&c.p);
     int at[S::TILES][2];
     float sum[S::TILES][S::OB / 8][4] = {};
     find_windows<S::TILES>(&c, S::X_STRIDE, at);
@@ -280,7 +280,7 @@ HKI_KERNEL void __launch_bounds__(32 * MOST_WARPS)
     __shared__ int from[THIN_DEPTH];
     const hki_spot3 first = hki_patch_at(&c.p, (int)blockIdx.x);
     const int o0 = (int)blockIdx.y * OB, depth = c.g.kh * c.g.kw * c.g.c;
-    const hki_piece piece = hki_x_piece(&c.p);
+    const hki_patch_piece piece = hki_x_piece(&c.p);
     int at[THIN_TILES][2];
     float sum[THIN_TILES][OB / 8][4] = {};
     find_windows<THIN_TILES>(&c, c.g.c, at);

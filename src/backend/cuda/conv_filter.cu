@@ -203,7 +203,7 @@ HKI_KERNEL void __launch_bounds__(32 * KH / ROWS * SPLITS, OB == 16 ? 4
     float sum[N][4] = {};
     for (int i = strip * c.each; i < end && i < c.p.n; i++) {
         const hki_spot3 at = hki_patch_at(&c.p, i);
-        const hki_piece px = hki_x_piece(&c.p), py = hki_y_piece(&c.p);
+        const hki_patch_piece px = hki_x_piece(&c.p), py = hki_y_piece(&c.p);
         __syncthreads();
         hki_copy_piece<CHANNELS, X_STRIDE>(&c.x, hki_under(&c.g, at), c0, &px,
                                            x);
@@ -261,7 +261,7 @@ HKI_KERNEL void __launch_bounds__(32 * THIN_WARPS) sum_thin(filter_sums c) {
     float sum[N][4] = {};
     for (int i = strip * c.each; i < end && i < c.p.n; i++) {
         const hki_spot3 first = hki_patch_at(&c.p, i);
-        const hki_piece px = hki_x_piece(&c.p), py = hki_y_piece(&c.p);
+        const hki_patch_piece px = hki_x_piece(&c.p), py = hki_y_piece(&c.p);
         __syncthreads();
         hki_copy_piece<OB, DZ_STRIDE>(&c.dz, first, o0, &py, dz);
         hki_load_thin<TENSOR>(&c.x, hki_under(&c.g, first), &px, x);

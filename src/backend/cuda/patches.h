@@ -154,23 +154,23 @@ HKI_ON_CARD void hki_round_four(float *at) {
 }
 
 // What a piece has: `images` x height rows of `width` places.
-typedef struct hki_piece {
+typedef struct hki_patch_piece {
     int images, width;
     hki_divisor height;
-} hki_piece;
+} hki_patch_piece;
 
-HKI_ON_CARD hki_piece hki_x_piece(const hki_patches *p) {
-    return hki_piece{p->images, (int)p->width.by, p->height};
+HKI_ON_CARD hki_patch_piece hki_x_piece(const hki_patches *p) {
+    return hki_patch_piece{p->images, (int)p->width.by, p->height};
 }
 
-HKI_ON_CARD hki_piece hki_y_piece(const hki_patches *p) {
-    return hki_piece{p->images, (int)p->columns.by, p->rows};
+HKI_ON_CARD hki_patch_piece hki_y_piece(const hki_patches *p) {
+    return hki_patch_piece{p->images, (int)p->columns.by, p->rows};
 }
 
 // A row of a piece that begins at `first`: where it begins in memory, which is
 // in the padding where columns before 0 are; NULL: all of it is.
 HKI_ON_CARD const float *hki_piece_row(const hki_source *s, hki_spot3 first,
-                                       const hki_piece *p, int line) {
+                                       const hki_patch_piece *p, int line) {
     const int image = hki_quotient(p->height, line);
     const int row = first.row + line - image * (int)p->height.by;
     if (first.image + image >= s->n || row < 0 || row >= s->h)
@@ -182,7 +182,7 @@ HKI_ON_CARD const float *hki_piece_row(const hki_source *s, hki_spot3 first,
 // f(begin(line), place in the piece, column, channel) for all fours of a piece
 // that are a thread's: a warp has lines, one after the other.
 template <int CH, typename B, typename F>
-HKI_ON_CARD void hki_each_four(const hki_piece *p, B begin, F f) {
+HKI_ON_CARD void hki_each_four(const hki_patch_piece *p, B begin, F f) {
     constexpr int EACH = CH / 4;
     const int warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
     const int lines = p->images * (int)p->height.by;
@@ -197,7 +197,8 @@ HKI_ON_CARD void hki_each_four(const hki_piece *p, B begin, F f) {
 // floats for each place. hki_arrived ends it.
 template <int CH, int STRIDE>
 HKI_ON_CARD void hki_copy_piece(const hki_source *s, hki_spot3 first,
-                                int channel, const hki_piece *p, float *to) {
+                                int channel, const hki_patch_piece *p,
+                                float *to) {
     hki_each_four<CH>(
         p, [&](int line) { return hki_piece_row(s, first, p, line); },
         [&](const float *row, int place, int column, int c) {
@@ -211,7 +212,7 @@ HKI_ON_CARD void hki_copy_piece(const hki_source *s, hki_spot3 first,
 
 // After hki_copy_wait: a thread rounds what it has copied, for tensor cores.
 template <int CH, int STRIDE, bool TENSOR>
-HKI_ON_CARD void hki_arrived(const hki_piece *p, float *at) {
+HKI_ON_CARD void hki_arrived(const hki_patch_piece *p, float *at) {
     if (TENSOR)
         hki_each_four<CH>(
             p, [](int line) { return line; },
@@ -223,7 +224,7 @@ HKI_ON_CARD void hki_arrived(const hki_piece *p, float *at) {
 // All s->c channels of a piece, which are few, one by one.
 template <bool TENSOR>
 HKI_ON_CARD void hki_load_thin(const hki_source *s, hki_spot3 first,
-                               const hki_piece *p, float *to) {
+                               const hki_patch_piece *p, float *to) {
     const int warps = (int)blockDim.x / 32, lane = (int)threadIdx.x % 32;
     const int lines = p->images * (int)p->height.by, n = p->width * s->c;
     for (int line = (int)threadIdx.x / 32; line < lines; line += warps) {
