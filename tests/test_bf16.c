@@ -27,12 +27,12 @@ static hk_plan_options options(const char *backend, hk_precision precision) {
 
 // The backends of this machine that have bf16: the i-th, or NULL.
 static const char *backend(int i) {
+    static const char *const names[] = {"reference", "cuda-played", "onednn"};
+    const size_t n = HKI_COUNT(names) - !hki_isa_has_bf16();
     const hki_backend *be;
-    if (i == 0)
-        return "reference";
-    if (i == 1 && hki_isa_has_bf16() &&
-        hki_backend_find("onednn", &be) == HK_OK)
-        return "onednn";
+    for (size_t k = 0; k < n; k++)
+        if (hki_backend_find(names[k], &be) == HK_OK && i-- == 0)
+            return names[k];
     return NULL;
 }
 

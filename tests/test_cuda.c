@@ -248,6 +248,12 @@ static void played_fp32(void **state) {
     run_played(HK_PRECISION_FP32);
 }
 
+// Factors that the library reads, or that are widened.
+static void played_bf16(void **state) {
+    (void)state;
+    run_played(HK_PRECISION_BF16);
+}
+
 // ---- a card of this machine ---------------------------------------------------
 
 static void run_on_card(hk_precision precision) {
@@ -278,12 +284,16 @@ static void card_tf32(void **state) {
     run_on_card(HK_PRECISION_TF32);
 }
 
+static void card_bf16(void **state) {
+    (void)state;
+    run_on_card(HK_PRECISION_BF16);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(played),
-        cmocka_unit_test(played_fp32),
-        cmocka_unit_test(card_fp32),
-        cmocka_unit_test(card_tf32),
+        cmocka_unit_test(played),      cmocka_unit_test(played_fp32),
+        cmocka_unit_test(played_bf16), cmocka_unit_test(card_fp32),
+        cmocka_unit_test(card_tf32),   cmocka_unit_test(card_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,7 +183,7 @@ hk_status hki_card_use(const hki_card *c) {
 
 void hki_card_get_info(const hki_card *c, hki_card_info *out) {
     (void)c;
-    *out = hki_card_info{"host", 0, 0, 0, 0, 1};
+    *out = hki_card_info{"host", 0, 0, 9, 0, 1};
 }
 
 hk_status hki_card_alloc(hki_card *c, size_t bytes, void **out) {
@@ -393,21 +393,35 @@ size_t hki_product_scratch(const hki_product_plan *p) {
     return 64;
 }
 
-static void multiply(const hki_product *p, const float *a, const float *b,
-                     const float *bias, float *c) {
+// Factor i; of bfloat16 the upper half of a float.
+static double factor(const hki_product *p, const void *x, int64_t i) {
+    if (p->precision != HK_PRECISION_BF16)
+        return (double)((const float *)x)[i];
+    const uint32_t bits = (uint32_t)((const uint16_t *)x)[i] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return (double)value;
+}
+
+// The n-th: stride_a and stride_b further.
+static void multiply(const hki_product *p, int64_t n, const void *a,
+                     const void *b, const float *bias, float *c) {
+    const int64_t at_a = n * p->stride_a, at_b = n * p->stride_b;
     for (int64_t i = 0; i < p->m; i++)
         for (int64_t j = 0; j < p->n; j++) {
             double sum = p->bias ? (double)bias[j] : 0;
             for (int64_t k = 0; k < p->k; k++)
                 sum +=
-                    (double)(p->trans_a ? a[k * p->m + i] : a[i * p->k + k]) *
-                    (double)(p->trans_b ? b[j * p->k + k] : b[k * p->n + j]);
+                    factor(p, a,
+                           at_a + (p->trans_a ? k * p->m + i : i * p->k + k)) *
+                    factor(p, b,
+                           at_b + (p->trans_b ? j * p->k + k : k * p->n + j));
             c[i * p->n + j] = p->relu && sum < 0 ? 0 : (float)sum;
         }
 }
 
-hk_status hki_product_run(const hki_product_plan *plan, const float *a,
-                          const float *b, const float *bias, float *c,
+hk_status hki_product_run(const hki_product_plan *plan, const void *a,
+                          const void *b, const float *bias, float *c,
                           void *scratch) {
     const hki_product p = plan->p;
     if ((uintptr_t)scratch % 256 != 0) // as on a card
@@ -415,8 +429,7 @@ hk_status hki_product_run(const hki_product_plan *plan, const float *a,
                         scratch);
     act([=] {
         for (int64_t i = 0; i < p.batch; i++)
-            multiply(&p, a + i * p.stride_a, b + i * p.stride_b, bias,
-                     c + i * p.stride_c);
+            multiply(&p, i, a, b, bias, c + i * p.stride_c);
     });
     return HK_OK;
 }

@@ -59,9 +59,21 @@ static void device_close(hki_device *d) {
     hki_free(d);
 }
 
+static hk_status check_precision(const hki_card *card, hk_precision precision) {
+    hki_card_info info;
+    hki_card_get_info(card, &info);
+    if (precision != HK_PRECISION_BF16 || info.major >= 8)
+        return HK_OK;
+    return hki_fail(HK_E_UNSUPPORTED,
+                    "cuda: precision bf16 needs compute capability 8.0, %s has "
+                    "%d.%d; fp32 needs none",
+                    info.name, info.major, info.minor);
+}
+
 static hk_status device_open(const hki_device_options *opt, hki_device **out) {
     hki_card *card;
     HKI_TRY(hki_card_open((int)opt->card, &card));
+    HKI_TRY(check_precision(card, opt->precision));
     hki_device *d;
     HKI_TRY(hki_zalloc_array(1, sizeof *d, &d));
     d->card = card;
@@ -418,6 +430,10 @@ static hk_status check_types(const hki_kernel_desc *d) {
     return HK_OK;
 }
 
+static bool is_bf16_product(const hki_kernel_desc *d) {
+    return d->attr.dtype == HK_BF16 && d->op != HKI_OP_cast;
+}
+
 static hk_status make(hki_kernel *k) {
     static const char *const names[] = {
 #define HKI_NAME(op) #op,
@@ -427,7 +443,8 @@ static hk_status make(hki_kernel *k) {
     HKI_TRY(check_types(&k->desc));
     const hki_cuda_maker maker = maker_of(k->desc.op);
     if (maker != NULL)
-        HKI_TRY(maker(k));
+        HKI_TRY(is_bf16_product(&k->desc) ? hki_cuda_make_bf16(k, maker)
+                                          : maker(k));
     if (k->run == NULL)
         return hki_fail(HK_E_UNSUPPORTED,
                         "cuda: no kernel for this use of the operator %s; "

@@ -413,12 +413,12 @@ void hki_product_destroy(hki_product_plan *p) {
 }
 
 // rows and columns as stored row by row.
-static hk_status make_layout(cublasLtMatrixLayout_t *out, int64_t rows,
-                             int64_t columns, int64_t batch, int64_t stride) {
+static hk_status make_layout(cublasLtMatrixLayout_t *out, cudaDataType_t type,
+                             int64_t rows, int64_t columns, int64_t batch,
+                             int64_t stride) {
     const int32_t n = (int32_t)batch;
-    BLAS("a layout",
-         cublasLtMatrixLayoutCreate(out, CUDA_R_32F, (uint64_t)columns,
-                                    (uint64_t)rows, columns));
+    BLAS("a layout", cublasLtMatrixLayoutCreate(out, type, (uint64_t)columns,
+                                                (uint64_t)rows, columns));
     if (batch == 1)
         return HK_OK;
     BLAS("a layout",
@@ -431,6 +431,8 @@ static hk_status make_layout(cublasLtMatrixLayout_t *out, int64_t rows,
 }
 
 static hk_status describe(hki_product_plan *p, const hki_product *d) {
+    const bool bf16 = d->precision == HK_PRECISION_BF16;
+    const cudaDataType_t factors = bf16 ? CUDA_R_16BF : CUDA_R_32F;
     const cublasOperation_t ta = d->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasOperation_t tb = d->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t end =
@@ -439,7 +441,7 @@ static hk_status describe(hki_product_plan *p, const hki_product *d) {
             : (d->relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT);
     BLAS("a product",
          cublasLtMatmulDescCreate(&p->op,
-                                  d->precision == HK_PRECISION_FP32
+                                  d->precision == HK_PRECISION_FP32 || bf16
                                       ? CUBLAS_COMPUTE_32F
                                       : CUBLAS_COMPUTE_32F_FAST_TF32,
                                   CUDA_R_32F));
@@ -450,11 +452,11 @@ static hk_status describe(hki_product_plan *p, const hki_product *d) {
     BLAS("a product",
          cublasLtMatmulDescSetAttribute(p->op, CUBLASLT_MATMUL_DESC_EPILOGUE,
                                         &end, sizeof end));
-    HKI_TRY(make_layout(&p->a, d->trans_b ? d->n : d->k,
+    HKI_TRY(make_layout(&p->a, factors, d->trans_b ? d->n : d->k,
                         d->trans_b ? d->k : d->n, d->batch, d->stride_b));
-    HKI_TRY(make_layout(&p->b, d->trans_a ? d->k : d->m,
+    HKI_TRY(make_layout(&p->b, factors, d->trans_a ? d->k : d->m,
                         d->trans_a ? d->m : d->k, d->batch, d->stride_a));
-    return make_layout(&p->c, d->m, d->n, d->batch, d->stride_c);
+    return make_layout(&p->c, CUDA_R_32F, d->m, d->n, d->batch, d->stride_c);
 }
 
 // The library's first choice for the shapes: the same at every start. A
@@ -510,8 +512,8 @@ size_t hki_product_scratch(const hki_product_plan *p) {
     return p->scratch;
 }
 
-hk_status hki_product_run(const hki_product_plan *p, const float *a,
-                          const float *b, const float *bias, float *c,
+hk_status hki_product_run(const hki_product_plan *p, const void *a,
+                          const void *b, const float *bias, float *c,
                           void *scratch) {
     const float one = 1, zero = 0;
     HKI_TRY(use(p->card));

@@ -80,8 +80,8 @@ typedef struct hki_product {
     int64_t m, n, k, batch;
     bool trans_a, trans_b; // a is [k, m], b is [n, k]
     int64_t stride_a, stride_b, stride_c;
-    bool relu, bias; // bias: n floats, added to every row
-    hk_precision precision;
+    bool relu, bias;        // bias: n floats, added to every row
+    hk_precision precision; // BF16: a and b are bfloat16
 } hki_product;
 
 typedef struct hki_product_plan hki_product_plan;
@@ -89,8 +89,8 @@ hk_status hki_product_create(hki_card *c, const hki_product *p,
                              hki_product_plan **out);
 void hki_product_destroy(hki_product_plan *p);
 size_t hki_product_scratch(const hki_product_plan *p);
-hk_status hki_product_run(const hki_product_plan *p, const float *a,
-                          const float *b, const float *bias, float *c,
+hk_status hki_product_run(const hki_product_plan *p, const void *a,
+                          const void *b, const float *bias, float *c,
                           void *scratch);
 
 // ---- convolutions -----------------------------------------------------------

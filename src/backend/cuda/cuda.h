@@ -68,6 +68,8 @@ struct hki_kernel {
     hki_kernel_desc desc;
     hki_cuda_run run;
     size_t scratch_bytes, state_bytes;
+    hki_cuda_run run_floats; // bf16.cu: with factors at floats_at of scratch
+    size_t floats_at;
     const char *note;
     bool random;               // reads control
     hki_product_plan *product; // NULL: none; destroyed with the kernel
@@ -178,6 +180,13 @@ typedef struct hki_cuda_turn {
 // A turn for each of n calls, from the bytes they read and write.
 hk_status hki_cuda_take_turns(const hki_kernel_call *calls, size_t n,
                               hki_cuda_turn *out);
+
+// ---- bf16.cu ----------------------------------------------------------------
+
+// A product whose factors are bfloat16, by the maker of its operator.
+hk_status hki_cuda_make_bf16(hki_kernel *k, hki_cuda_maker maker);
+// y = x, rounded
+void hki_cuda_round(const float *x, uint16_t *y, int64_t n);
 
 // ---- vectors.cu -------------------------------------------------------------
 
@@ -346,6 +355,27 @@ HKI_ON_CARD int64_t hki_axes_at(const hki_axes *a, int64_t i) {
 HKI_ON_CARD int64_t hki_index_at(const void *p, hk_dtype t, int64_t i) {
     return t == HK_I32 ? (int64_t)((const int32_t *)p)[i]
                        : ((const int64_t *)p)[i];
+}
+
+HKI_ON_CARD float hki_bf16_value(uint16_t x) {
+    union {
+        uint32_t bits;
+        float value;
+    } u;
+    u.bits = (uint32_t)x << 16;
+    return u.value;
+}
+
+// To the nearest, ties to even; a NaN stays one.
+HKI_ON_CARD uint16_t hki_bf16_of(float x) {
+    union {
+        float value;
+        uint32_t bits;
+    } u;
+    u.value = x;
+    if (x != x)
+        return (uint16_t)(u.bits >> 16 | 0x40);
+    return (uint16_t)((u.bits + 0x7fff + (u.bits >> 16 & 1)) >> 16);
 }
 
 // The functions of attr.act, and their slope where y is the result.

@@ -462,33 +462,12 @@ hk_status hki_cuda_make_where(hki_kernel *k) {
 
 // ---- cast -------------------------------------------------------------------
 
-HKI_ON_CARD float bf16_value(uint16_t x) {
-    union {
-        uint32_t bits;
-        float value;
-    } u;
-    u.bits = (uint32_t)x << 16;
-    return u.value;
-}
-
-// To the nearest, ties to even; a NaN stays one.
-HKI_ON_CARD uint16_t bf16_of(float x) {
-    union {
-        float value;
-        uint32_t bits;
-    } u;
-    u.value = x;
-    if (x != x)
-        return (uint16_t)(u.bits >> 16 | 0x40);
-    return (uint16_t)((u.bits + 0x7fff + (u.bits >> 16 & 1)) >> 16);
-}
-
 HKI_ON_CARD double load(const void *x, hk_dtype t, int64_t i) {
     switch (t) {
     case HK_F32:
         return (double)((const float *)x)[i];
     case HK_BF16:
-        return (double)bf16_value(((const uint16_t *)x)[i]);
+        return (double)hki_bf16_value(((const uint16_t *)x)[i]);
     case HK_I32:
         return (double)((const int32_t *)x)[i];
     case HK_I64:
@@ -526,7 +505,7 @@ HKI_KERNEL void cast(const void *x, hk_dtype from, void *y, hk_dtype to,
         ((float *)y)[i] = (float)load(x, from, i);
         break;
     case HK_BF16:
-        ((uint16_t *)y)[i] = bf16_of((float)load(x, from, i));
+        ((uint16_t *)y)[i] = hki_bf16_of((float)load(x, from, i));
         break;
     case HK_BOOL:
         ((uint8_t *)y)[i] = load(x, from, i) != 0;
@@ -553,6 +532,10 @@ HKI_KERNEL void cast(const void *x, hk_dtype from, void *y, hk_dtype to,
 static hk_status run_cast(const hki_cuda_call *c) {
     const hki_kernel_desc *const d = &c->k->desc;
     const int64_t n = hki_elements(&d->out[0]);
+    if (d->in[0].dtype == HK_F32 && d->out[0].dtype == HK_BF16) {
+        hki_cuda_round((const float *)c->in[0], (uint16_t *)c->out[0], n);
+        return HK_OK;
+    }
     HKI_LAUNCH(cast, hki_blocks(n, HKI_THREADS), HKI_THREADS, c->in[0],
                d->in[0].dtype, c->out[0], d->out[0].dtype, n);
     return HK_OK;

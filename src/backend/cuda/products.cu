@@ -53,8 +53,8 @@ static hk_status make_product(hki_kernel *k, const product *p, int64_t batch,
 static hk_status run_library(const hki_cuda_call *c, const product *p,
                              int64_t n, const float *bias) {
     float *const to = (float *)c->out[0];
-    HKI_TRY(hki_product_run(c->k->product, (const float *)c->in[0],
-                            (const float *)c->in[1], bias, to, c->scratch));
+    HKI_TRY(hki_product_run(c->k->product, c->in[0], c->in[1], bias, to,
+                            c->scratch));
     if (p->act != HKI_U_NONE && p->act != HKI_U_RELU)
         HKI_LAUNCH(activate, hki_blocks(n, HKI_THREADS), HKI_THREADS, to, n,
                    p->act);
