@@ -22,8 +22,15 @@ static double now_ms(void) {
 }
 
 static bool read_precision(const char *name, hk_precision *out) {
-    *out = strcmp(name, "fp32") == 0 ? HK_PRECISION_FP32 : HK_PRECISION_TF32;
-    return strcmp(name, "fp32") == 0 || strcmp(name, "tf32") == 0;
+    static const char *const names[] = {[HK_PRECISION_TF32] = "tf32",
+                                        [HK_PRECISION_FP32] = "fp32",
+                                        [HK_PRECISION_BF16] = "bf16"};
+    for (int i = HK_PRECISION_TF32; i <= HK_PRECISION_BF16; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (hk_precision)i;
+            return true;
+        }
+    return false;
 }
 
 // ---- one network on a card ----------------------------------------------------

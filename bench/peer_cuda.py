@@ -34,8 +34,9 @@ def wait():
 
 
 def set_precision(name):
-    """tf32 or fp32, of products and convolutions alike."""
-    tf32 = {"tf32": True, "fp32": False}[name]
+    """tf32 or fp32, of products and convolutions alike; bf16 by autocast,
+    what is left in tf32."""
+    tf32 = {"tf32": True, "fp32": False, "bf16": True}[name]
     torch.backends.cuda.matmul.allow_tf32 = tf32
     torch.backends.cudnn.allow_tf32 = tf32
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
@@ -45,8 +46,9 @@ def set_precision(name):
 class Runner:
     """A case on the card, ready to be stepped."""
 
-    def __init__(self, loop, name):
-        self.case = case = peer_step.Case(name)
+    def __init__(self, loop, name, precision):
+        bf16 = "_bf16" if precision == "bf16" else ""
+        self.case = case = peer_step.Case(name + bf16)
         dense = case.rec and loop != "eager"
         if dense:
             for t in case.model.tables:
@@ -134,7 +136,7 @@ def main():
                 current = (name.removesuffix("_cl"), precision)
             set_precision(precision)
             if kind not in runners:
-                runners[kind] = Runner(loop, name)
+                runners[kind] = Runner(loop, name, precision)
             print("%.6f" % runners[kind].time(int(iters), loop == "step"),
                   flush=True)
         except (KeyError, ValueError, RuntimeError) as e:

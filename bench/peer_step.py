@@ -6,7 +6,7 @@ As a filter (no arguments) it reads one command a line on stdin,
 
 and answers one line: milliseconds per training step (forward, backward,
 optimizer), the mean over `iters` steps on one fixed batch that lies in
-memory. The line `info` is answered with the versions of PyTorch and BLAS, a
+memory; behind a case, _bf16 stands for autocast. The line `info` is answered with the versions of PyTorch and BLAS, a
 line that it cannot serve with `error: reason`.
 
     peer_step.py dump CASE FILE
@@ -213,11 +213,13 @@ class Case:
     """One model with its batch, loss and optimizers."""
 
     def __init__(self, name):
-        known = re.fullmatch(r"(mlp|lenet|resnet20_|rec)(\d+)(_cl)?", name)
+        known = re.fullmatch(
+            r"(mlp|lenet|resnet20_|rec)(\d+)(_cl)?(_bf16)?", name)
         if known is None:
             raise KeyError("no case " + name)
         family, self.batch = known.group(1), int(known.group(2))
         self.channels_last = family == "resnet20_" or bool(known.group(3))
+        self.bf16 = bool(known.group(4))
         torch.manual_seed(1)
         if family == "mlp":
             self.model = Mlp()
@@ -252,11 +254,20 @@ class Case:
             self.opts = [optimizer(torch.optim.Adam, self.model.parameters(),
                                    lr=1e-3)]
 
-    def loss(self):
+    def logits(self):
         if self.rec:
-            return F.binary_cross_entropy_with_logits(
-                self.model(self.x, self.ids), self.labels)
-        return F.cross_entropy(self.model(self.x), self.labels)
+            return self.model(self.x, self.ids)
+        return self.model(self.x)
+
+    def loss(self):
+        with torch.autocast(self.x.device.type, torch.bfloat16,
+                            enabled=self.bf16):
+            logits = self.logits()
+        # The loss in the precision that the batch has.
+        logits = logits.to(self.x.dtype)
+        if self.rec:
+            return F.binary_cross_entropy_with_logits(logits, self.labels)
+        return F.cross_entropy(logits, self.labels)
 
     def step(self):
         for o in self.opts:
@@ -268,6 +279,7 @@ class Case:
         return loss
 
     def double(self):
+        self.bf16 = False
         self.model.double()
         self.x = self.x.double()
         if self.rec:

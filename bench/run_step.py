@@ -36,7 +36,13 @@ CASES = {
     "rec128": ("rec128", "bare_rec", {1: 5.0}, None),
     "rec512": ("rec512", "bare_rec", {1: 3.5}, None),
 }
+# The same in bf16, PyTorch's with autocast: CPUs with AVX512-BF16.
+BF16 = ["mlp64", "mlp128", "lenet64", "lenet64_cl", "resnet20_64", "rec512"]
+CASES.update({c + "_bf16": (CASES[c][0] + "_bf16", None, {}, None)
+              for c in BF16})
 TOLERANCE = 1e-4  # of a tensor's largest value
+# 7 bits of fraction turn relus; what is wrong shows in float32.
+TOLERANCE_BF16 = 2e-1
 ROUND_MS = 300    # time a program gets in a round, at least
 
 
@@ -91,7 +97,8 @@ def compare_gradients(program, ours, case, peer, folder):
             worst, where = error, fields[0]
     if not text:
         return None, "", None, "nothing compared"
-    return worst, where, own, "" if worst <= TOLERANCE else "too large"
+    limit = TOLERANCE_BF16 if case.endswith("_bf16") else TOLERANCE
+    return worst, where, own, "" if worst <= limit else "too large"
 
 
 def check_all(cases, programs, peer, folder):
@@ -199,10 +206,16 @@ def figures(rows, peer):
     return found
 
 
+def has_bf16():
+    with open("/proc/cpuinfo") as f:
+        return " avx512_bf16 " in f.read()
+
+
 def options():
     p = argparse.ArgumentParser(description="step benchmark")
     p.add_argument("--rounds", type=int, default=9)
-    p.add_argument("--cases", default=",".join(CASES))
+    p.add_argument("--cases", default=",".join(
+        c for c in CASES if not c.endswith("_bf16") or has_bf16()))
     p.add_argument("--threads", default="1,2")
     p.add_argument("--bin-dir",
                    default=os.path.join(ROOT, "build", "release", "bench"))
@@ -239,7 +252,7 @@ def main():
 
     def programs(case):
         names = (("ours", "bench_step"), ("bare", CASES[case][1]))
-        paths = [(k, os.path.join(opt.bin_dir, n)) for k, n in names]
+        paths = [(k, os.path.join(opt.bin_dir, n)) for k, n in names if n]
         return [(k, p) for k, p in paths if os.access(p, os.X_OK)]
 
     have_ours = os.access(os.path.join(opt.bin_dir, "bench_step"), os.X_OK)

@@ -226,6 +226,17 @@ static void run_all(const bk_config *config) {
     suite_backend(bk_net_cases, bk_n_net_cases, config);
 }
 
+// What bf16 is about; the rest is the same kernels as ever.
+static void run_products(const bk_config *config) {
+    static const char *const names[] = {"matmul", "dense", "conv2d"};
+    suite_backend(product_cases, HKI_COUNT(product_cases), config);
+    for (size_t i = 0; i < bk_n_op_cases; i++)
+        for (size_t k = 0; k < HKI_COUNT(names); k++)
+            if (strncmp(bk_op_cases[i].name, names[k], strlen(names[k])) == 0)
+                suite_backend(&bk_op_cases[i], 1, config);
+    suite_backend(bk_net_cases, bk_n_net_cases, config);
+}
+
 static void run_played(hk_precision precision) {
     const bk_config config = {
         .backend = "cuda-played",
@@ -234,7 +245,10 @@ static void run_played(hk_precision precision) {
         .precision = precision,
         .backwards = true,
     };
-    run_all(&config);
+    if (precision == HK_PRECISION_BF16)
+        run_products(&config);
+    else
+        run_all(&config);
 }
 
 // The kernels for tensor cores, in whole floats.
