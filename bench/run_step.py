@@ -41,8 +41,9 @@ BF16 = ["mlp64", "mlp128", "lenet64", "lenet64_cl", "resnet20_64", "rec512"]
 CASES.update({c + "_bf16": (CASES[c][0] + "_bf16", None, {}, None)
               for c in BF16})
 TOLERANCE = 1e-4  # of a tensor's largest value
-# 7 bits of fraction turn relus; what is wrong shows in float32.
-TOLERANCE_BF16 = 2e-1
+# 7 bits of fraction turn relus and move single elements by a fifth: bf16 may be
+# that much farther from double precision than PyTorch's autocast is.
+TIMES_BF16 = 1.5
 ROUND_MS = 300    # time a program gets in a round, at least
 
 
@@ -97,7 +98,7 @@ def compare_gradients(program, ours, case, peer, folder):
             worst, where = error, fields[0]
     if not text:
         return None, "", None, "nothing compared"
-    limit = TOLERANCE_BF16 if case.endswith("_bf16") else TOLERANCE
+    limit = TIMES_BF16 * own if case.endswith("_bf16") else TOLERANCE
     return worst, where, own, "" if worst <= limit else "too large"
 
 
@@ -105,7 +106,8 @@ def check_all(cases, programs, peer, folder):
     """Compares gradients; returns the cases of Hooke that failed."""
     failed = set()
     print("gradients against PyTorch in double precision, relative to the "
-          "tensor's maximum (limit %g):" % TOLERANCE)
+          "tensor's maximum (limit %g; in bf16 %g times PyTorch's):" %
+          (TOLERANCE, TIMES_BF16))
     for case in cases:
         for kind, path in programs(case):
             worst, where, own, why = compare_gradients(
@@ -113,7 +115,7 @@ def check_all(cases, programs, peer, folder):
             if worst is None:
                 print("  %-12s %-5s FAILED: %s" % (case, kind, why))
             else:
-                print("  %-12s %-5s worst %.2g in %s, PyTorch's own float32 "
+                print("  %-12s %-5s worst %.2g in %s, PyTorch's own "
                       "%.2g%s" % (case, kind, worst, where, own,
                                   "  FAILED" if why else ""))
             if why:
