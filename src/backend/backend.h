@@ -113,6 +113,13 @@ typedef struct hki_read {
     size_t bytes;
 } hki_read;
 
+typedef struct hki_write {
+    hki_loc to;
+    const void *from;
+    size_t bytes;
+    bool pinned; // of host_alloc, and as it is until a value of the run is read
+} hki_write;
+
 // A value of a run that the host wants as soon as it is there.
 typedef struct hki_early {
     hki_loc at;
@@ -177,6 +184,11 @@ typedef struct hki_backend {
     hk_status (*queue_pin)(hki_queue *q, uint32_t first_cpu);
     hk_status (*write)(hki_queue *q, hki_loc to, const void *from, size_t n);
     hk_status (*read)(hki_queue *q, void *to, hki_loc from, size_t n);
+    // What a run begins with, all at once: on its way while earlier runs go on.
+    // May be NULL, as may the memory that goes there soonest.
+    hk_status (*write_many)(hki_queue *q, const hki_write *w, size_t n);
+    hk_status (*host_alloc)(hki_device *d, size_t bytes, void **out);
+    void (*host_free)(hki_device *d, void *p);
     // Several at once; may be NULL where none of them is waited for.
     hk_status (*read_many)(hki_queue *q, const hki_read *r, size_t n);
 

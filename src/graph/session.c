@@ -61,7 +61,9 @@ static hk_status make_input(hk_session *s, const hki_plan_input *in,
     const hki_backend *be = s->plan->backend;
     HKI_TRY(be->buffer_create(s->plan->device, in->bytes, &slot->own));
     if (s->apart)
-        HKI_TRY(hki_zalloc_array(in->bytes, 1, &slot->stage));
+        HKI_TRY(be->host_alloc != NULL
+                    ? be->host_alloc(s->plan->device, in->bytes, &slot->stage)
+                    : hki_zalloc_array(in->bytes, 1, &slot->stage));
     else
         HKI_TRY(make_view(s, slot->own, in->bytes, &slot->view));
     return hk_tensor_wrap(in->dtype, in->shape,
@@ -72,6 +74,7 @@ static hk_status make_input(hk_session *s, const hki_plan_input *in,
 static hk_status make_inputs(hk_session *s) {
     const hk_plan *p = s->plan;
     HKI_TRY(hki_zalloc_array(p->n_inputs, sizeof *s->inputs, &s->inputs));
+    HKI_TRY(hki_zalloc_array(p->n_inputs + 1, sizeof *s->writes, &s->writes));
     for (size_t i = 0; i < p->n_inputs; i++)
         if (p->inputs[i].dtype != 0)
             HKI_TRY(make_input(s, &p->inputs[i], &s->inputs[i]));
@@ -254,14 +257,18 @@ static void forget_capture(hk_session *s) {
     s->captured = NULL;
 }
 
-static void destroy_input(const hki_backend *be, hki_input_slot *slot) {
+static void destroy_input(const hk_session *s, hki_input_slot *slot) {
+    const hki_backend *const be = s->plan->backend;
     hk_tensor_release(slot->tensor);
     hk_tensor_release(slot->fed);
     if (slot->view != NULL)
         be->buffer_destroy(slot->view);
     if (slot->own != NULL)
         be->buffer_destroy(slot->own);
-    hki_free(slot->stage);
+    if (be->host_free != NULL)
+        be->host_free(s->plan->device, slot->stage);
+    else
+        hki_free(slot->stage);
 }
 
 void hk_session_destroy(hk_session *s) {
@@ -274,7 +281,7 @@ void hk_session_destroy(hk_session *s) {
     for (size_t i = 0; s->outputs != NULL && i < s->plan->n_outputs; i++)
         hk_tensor_release(s->outputs[i]);
     for (size_t i = 0; s->inputs != NULL && i < s->plan->n_inputs; i++)
-        destroy_input(be, &s->inputs[i]);
+        destroy_input(s, &s->inputs[i]);
     for (size_t i = 0; s->output_stages != NULL && i < s->plan->n_outputs; i++)
         hki_free(s->output_stages[i]);
     for (size_t i = 0; s->sparse != NULL && i < s->plan->n_sparse; i++) {
@@ -295,6 +302,7 @@ void hk_session_destroy(hk_session *s) {
     hki_free(s->step_ns);
     hki_free(s->trace);
     hki_free(s->inputs);
+    hki_free(s->writes);
     hki_free(s->outputs);
     hki_free(s->output_stages);
     hki_free(s->sparse);

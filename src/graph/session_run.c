@@ -115,24 +115,43 @@ static bool watched(const hk_session *s) {
     return s->step_ns != NULL || s->tracing || s->opt.check_finite;
 }
 
+// Inputs, and scalars that have changed. A run with a loss is not over for the
+// caller before it has read the inputs.
+static size_t list_values(const hk_session *s) {
+    const hk_plan *p = s->plan;
+    size_t n = 0;
+    for (size_t i = 0; i < p->n_inputs; i++) {
+        const hki_input_slot *const slot = &s->inputs[i];
+        const bool fed = slot->fed != NULL;
+        if (slot->own != NULL && p->inputs[i].bytes > 0)
+            s->writes[n++] = (hki_write){
+                .to = {slot->own, 0},
+                .from = fed ? hk_tensor_data(slot->fed) : slot->stage,
+                .bytes = p->inputs[i].bytes,
+                .pinned =
+                    !fed && p->has_loss && p->backend->host_alloc != NULL};
+    }
+    if (s->scalars_old && p->graph->scalars.n > 0)
+        s->writes[n++] =
+            (hki_write){.to = {s->scalars, 0},
+                        .from = s->scalar_stage,
+                        .bytes = p->graph->scalars.n * HKI_SCALAR_BYTES};
+    return n;
+}
+
 // Elsewhere: what the host has for a run goes there.
 static hk_status send_values(hk_session *s) {
     const hk_plan *p = s->plan;
     float *at;
     if (!s->apart)
         return HK_OK;
-    for (size_t i = 0; i < p->n_inputs; i++) {
-        const hki_input_slot *slot = &s->inputs[i];
-        if (slot->own != NULL)
-            HKI_TRY(p->backend->write(
-                s->queue, (hki_loc){slot->own, 0},
-                slot->fed != NULL ? hk_tensor_data(slot->fed) : slot->stage,
-                p->inputs[i].bytes));
+    const size_t n = list_values(s);
+    if (p->backend->write_many != NULL)
+        HKI_TRY(p->backend->write_many(s->queue, s->writes, n));
+    for (size_t i = 0; p->backend->write_many == NULL && i < n; i++) {
+        const hki_write *const w = &s->writes[i];
+        HKI_TRY(p->backend->write(s->queue, w->to, w->from, w->bytes));
     }
-    if (s->scalars_old)
-        HKI_TRY(p->backend->write(s->queue, (hki_loc){s->scalars, 0},
-                                  s->scalar_stage,
-                                  p->graph->scalars.n * HKI_SCALAR_BYTES));
     s->scalars_old = false;
     if (s->x == &s->bound) // its owner may have written to it
         s->bound.away_old = true;

@@ -36,6 +36,7 @@ struct hk_session {
     hki_buffer *view; // in host memory: of x
     hki_buffer *scratch, *scalars;
     hki_input_slot *inputs;
+    hki_write *writes; // inputs and scalars, of one run
     hk_tensor **outputs;
     void **output_stages;
     hki_sparse_stage *sparse;

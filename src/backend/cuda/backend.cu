@@ -23,10 +23,11 @@ struct hki_queue {
     double (*sums)[2]; // of the host
     size_t n_sums;
     hki_exchange_sums *exchanged; // of the host; NULL: none
-    hki_control *control;         // on the card
-    hki_control has;              // what it holds
-    bool has_control;             // it holds something
-    hki_control now;              // of the run under way
+    hki_uploads *uploads;
+    hki_control *control; // on the card
+    hki_control has;      // what it holds
+    bool has_control;     // it holds something
+    hki_control now;      // of the run under way
     hki_blame *blame;
     const hki_captured *launched; // the last one; NULL: none, or it is gone
     hki_shown *shown;
@@ -143,6 +144,7 @@ static void queue_destroy(hki_queue *q) {
     hki_card_free(card, q->room);
     hki_card_free_host(card, q->sums);
     hki_card_free_host(card, q->exchanged);
+    hki_uploads_destroy(q->uploads);
     hki_card_free(card, q->control);
     hki_card_free_host(card, q->blame);
     hki_card_free_host(card, q->shown);
@@ -162,7 +164,7 @@ static hk_status make_queue(hki_queue *q) {
     q->shown->number = 0;
     for (int i = 0; i < N_STAGES; i++)
         HKI_TRY(hki_mark_create(card, &q->stages[i].mark));
-    return HK_OK;
+    return hki_uploads_create(card, &q->uploads);
 }
 
 static hk_status queue_create(hki_device *d, hki_queue **out) {
@@ -295,6 +297,21 @@ static hk_status write_bytes(hki_queue *q, hki_loc to, const void *from,
         done += piece;
     }
     return HK_OK;
+}
+
+static hk_status write_many(hki_queue *q, const hki_write *w, size_t n) {
+    HKI_TRY(take_over(q));
+    return hki_uploads_send(q->uploads, w, n, at);
+}
+
+static hk_status host_alloc(hki_device *d, size_t bytes, void **out) {
+    HKI_TRY(hki_card_alloc_host(d->card, bytes, out));
+    memset(*out, 0, bytes);
+    return HK_OK;
+}
+
+static void host_free(hki_device *d, void *p) {
+    hki_card_free_host(d->card, p);
 }
 
 static hk_status read_bytes(hki_queue *q, void *to, hki_loc from, size_t n) {
@@ -768,6 +785,9 @@ static hki_backend table(void) {
     b.write = write_bytes;
     b.read = read_bytes;
     b.read_many = read_many;
+    b.write_many = write_many;
+    b.host_alloc = host_alloc;
+    b.host_free = host_free;
     b.kernel_create = kernel_create;
     b.kernel_destroy = kernel_destroy;
     b.kernel_scratch = kernel_scratch;

@@ -326,6 +326,47 @@ hk_status hki_mark_follow(hki_mark *m) {
     return HK_OK;
 }
 
+struct hki_side {
+    hki_card *card;
+    cudaStream_t stream;
+};
+
+hk_status hki_side_create(hki_card *c, hki_side **out) {
+    HKI_TRY(use(c));
+    hki_side *s;
+    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
+    s->card = c;
+    const cudaError_t e =
+        cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking);
+    if (e != cudaSuccess) {
+        hki_free(s);
+        return told("a stream", e);
+    }
+    *out = s;
+    return HK_OK;
+}
+
+void hki_side_destroy(hki_side *s) {
+    if (s == NULL)
+        return;
+    if (use(s->card) == HK_OK)
+        (void)cudaStreamDestroy(s->stream);
+    hki_free(s);
+}
+
+hk_status hki_side_up(hki_side *s, void *to, const void *from, size_t n) {
+    HKI_TRY(use(s->card));
+    CUDA("copying up",
+         cudaMemcpyAsync(to, from, n, cudaMemcpyHostToDevice, s->stream));
+    return HK_OK;
+}
+
+hk_status hki_side_mark(hki_side *s, hki_mark *m) {
+    HKI_TRY(use(s->card));
+    CUDA("an event", cudaEventRecord(m->event, s->stream));
+    return HK_OK;
+}
+
 // ---- graphs -----------------------------------------------------------------
 
 struct hki_graph {

@@ -62,6 +62,13 @@ hk_status hki_mark_follow(hki_mark *m); // what is asked for next waits for it
 // Whether launches since the last look were taken.
 hk_status hki_card_check(hki_card *c, const char *what);
 
+// Copies beside what the thread has asked for.
+typedef struct hki_side hki_side;
+hk_status hki_side_create(hki_card *c, hki_side **out);
+void hki_side_destroy(hki_side *s);
+hk_status hki_side_up(hki_side *s, void *to, const void *from, size_t n);
+hk_status hki_side_mark(hki_side *s, hki_mark *m); // behind its copies
+
 // What is launched between the two is recorded instead. end gives the graph.
 hk_status hki_graph_begin(hki_card *c);
 hk_status hki_graph_end(hki_card *c, hki_graph **out);

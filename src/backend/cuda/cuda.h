@@ -192,6 +192,16 @@ void hki_cuda_round(const float *x, uint16_t *y, int64_t n);
 
 extern const hki_vector_ops hki_vector_ops_cuda;
 
+// ---- uploads.cu -------------------------------------------------------------
+
+typedef struct hki_uploads hki_uploads; // of a queue
+
+hk_status hki_uploads_create(hki_card *c, hki_uploads **out);
+void hki_uploads_destroy(hki_uploads *u); // when all of them are over
+// The calling thread's stream has the values from here on.
+hk_status hki_uploads_send(hki_uploads *u, const hki_write *w, size_t n,
+                           void *(*at)(hki_loc));
+
 // ---- exchange.cu ------------------------------------------------------------
 
 hk_status hki_cuda_shared_create(hki_device *d, void *host, size_t bytes,
