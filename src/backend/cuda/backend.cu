@@ -37,11 +37,6 @@ struct hki_queue {
     bool used;
 };
 
-struct hki_kernel_state {
-    hki_card *card;
-    void *at; // on the card; NULL: none
-};
-
 static hki_cuda_maker maker_of(hki_opcode op) {
     switch (op) {
 #define HKI_CUDA_CASE(op)                                                      \
@@ -494,25 +489,14 @@ static const char *kernel_note(const hki_kernel *k) {
     return k->note;
 }
 
+// Kernels keep nothing from run to run.
 static void state_destroy(hki_kernel_state *s) {
-    if (s == NULL)
-        return;
-    hki_card_free(s->card, s->at);
-    hki_free(s);
+    (void)s;
 }
 
 static hk_status state_create(const hki_kernel *k, hki_kernel_state **out) {
-    hki_kernel_state *s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    s->card = k->device->card;
-    const hk_status st = k->state_bytes > 0
-                             ? hki_card_alloc(s->card, k->state_bytes, &s->at)
-                             : HK_OK;
-    if (st != HK_OK) {
-        state_destroy(s);
-        return st;
-    }
-    *out = s;
+    (void)k;
+    *out = NULL;
     return HK_OK;
 }
 
@@ -546,7 +530,6 @@ static hk_status run_call(const hki_kernel_call *call, hki_queue *q,
     for (int i = 0; i < k->desc.n_out; i++)
         c.out[i] = at(args[k->desc.n_in + i]);
     c.scratch = at(call->scratch);
-    c.state = call->state != NULL ? call->state->at : NULL;
     c.control = q->control;
     c.blame = q->blame;
     c.number = (int64_t)number + 1;

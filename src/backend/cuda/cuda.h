@@ -47,7 +47,6 @@ typedef struct hki_cuda_call {
     const void *in[HKI_MAX_ARGS]; // NULL: absent
     void *out[HKI_MAX_ARGS];
     void *scratch;
-    void *state; // k->state_bytes of the session's, zeroed before the first run
     const hki_control *control;
     hki_blame *blame;
     int64_t number; // of this call, for blame
@@ -67,7 +66,7 @@ struct hki_kernel {
     hki_device *device;
     hki_kernel_desc desc;
     hki_cuda_run run;
-    size_t scratch_bytes, state_bytes;
+    size_t scratch_bytes;
     hki_cuda_run run_floats; // bf16.cu: with factors at floats_at of scratch
     size_t floats_at;
     const char *note;

@@ -9,11 +9,13 @@
 // and are added in their order.
 #include "backend/cuda/cuda.h"
 
-#define LARGE_TILES 64  // 32 x 32: where c has as many of them
-#define WHOLE_FLOP 1e7  // below: in whole floats whatever the precision
-#define SMALL_FLOP 15e7 // below: own, above: the library's
-#define MAX_GRID 65535  // blocks along its second and third axis
-#define FEW 4           // of k, that a lane has in a step
+#define LARGE_TILES 64          // 32 x 32: where c has as many of them
+#define WHOLE_FLOP 1e7          // below: in whole floats whatever the precision
+#define SMALL_FLOP 15e7         // below: own, above: the library's
+#define FLAT_ELEMENTS (1 << 17) // of c: with a k of FLAT_K the library's, too
+#define FLAT_K 128
+#define MAX_GRID 65535 // blocks along its second and third axis
+#define FEW 4          // of k, that a lane has in a step
 
 // Where one block would go round for long, and processors have no block, k is
 // cut into parts, which a second launch adds.
@@ -299,7 +301,9 @@ hki_cuda_tiles hki_tiles_of(const hki_product *p) {
     const bool small = (double)parts_of(p->m, 32) * (double)parts_of(p->n, 32) *
                            (double)p->batch <
                        LARGE_TILES;
-    if (flop > SMALL_FLOP || p->m > INT32_MAX || p->n > MAX_GRID * 16 ||
+    const bool flat = (double)p->m * (double)p->n >= FLAT_ELEMENTS &&
+                      p->k <= FLAT_K && flop >= WHOLE_FLOP;
+    if (flop > SMALL_FLOP || flat || p->m > INT32_MAX || p->n > MAX_GRID * 16 ||
         p->k > INT32_MAX || p->batch > MAX_GRID)
         return t;
     if (whole || flop < WHOLE_FLOP)
