@@ -62,6 +62,7 @@ def time_case(programs, case, seconds):
         for p in programs:
             out[p.threads].append(p.step_ms(case, iters[p]))
             time.sleep(0.002)  # its threads go to sleep
+        programs.append(programs.pop(0))  # nobody is always behind the same one
     return {n: statistics.median(ms) for n, ms in out.items()}
 
 

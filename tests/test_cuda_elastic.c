@@ -135,8 +135,8 @@ static void test_mixed(void **state) {
     }
 }
 
-// A center that the card does not reach is met through host memory.
-static void test_out_of_reach(void **state) {
+// A center that the card has no room for is met through host memory.
+static void test_no_room(void **state) {
     const setting s = {
         .order = HK_ORDER_TF, .kind = HK_OPT_GRADIENT_DESCENT, .period = 2};
     (void)state;
@@ -178,7 +178,7 @@ static int close_card(void **state) {
 int main(void) {
     static const char *const names[] = {"cuda-played", "cuda"};
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_mixed),
-                                       cmocka_unit_test(test_out_of_reach)};
+                                       cmocka_unit_test(test_no_room)};
     int failed = 0, found = 0;
     for (size_t i = 0; i < HKI_COUNT(names); i++) {
         if (!open_card(names[i]))

@@ -507,8 +507,7 @@ static void exchanges_with_a_center(void **unused) {
             a[i] = b[i] = (float)uniform(-1, 1);
         const int64_t m = below(w->n), k = m + below(w->n - m + 1);
         const hki_exchange_span spans[] = {{0, m, false}, {k, w->n, seed > 8}};
-        hki_exchange_job j = {.center = b,
-                              .x = at(&w->card[0]),
+        hki_exchange_job j = {.x = at(&w->card[0]),
                               .diff = in_place ? NULL : at(&w->card[3]),
                               .view = at(&w->card[4]),
                               .before = at(&w->card[5]),

@@ -163,10 +163,11 @@ typedef struct hki_backend {
     void (*host_close)(void *host, size_t bytes);
     hk_status (*host_open)(const void *host, size_t bytes);
 
-    // Host memory in which devices and the host take turns: a device's work on
-    // it (vectors->exchange) comes behind what was asked for before, and the
-    // host waits for all of it. Whoever asks or waits keeps others from doing
-    // so. May be NULL: then nothing but the host works on a center.
+    // Values in host memory at which devices and the host take turns: a
+    // device's work on them (vectors->exchange) comes behind what was asked for
+    // before, and the host waits before it looks at them or changes them.
+    // Nobody asks while another one asks or uses them. May be NULL: then
+    // nothing but the host works on a center.
     hk_status (*shared_create)(hki_device *d, void *host, size_t bytes,
                                hki_shared **out);
     void (*shared_destroy)(hki_shared *s);

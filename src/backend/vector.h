@@ -114,8 +114,7 @@ typedef struct hki_exchange_span {
 // d = alpha (x - c); c += d; x -= d, or diff := d and x stays. Addresses are of
 // element 0.
 typedef struct hki_exchange_job {
-    hki_shared *shared; // holds center
-    float *center;      // the host's
+    hki_shared *shared; // the center's values
     float *x;
     float *diff, *view;  // NULL: none; view := c as it was
     const float *before; // x before its last step; NULL: none

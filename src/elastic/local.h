@@ -62,10 +62,10 @@ typedef struct hki_local {
     hki_stripe *stripe;
     size_t n_stripes, n_locks; // n_locks: initialised ones
 
-    // Where workers of a device come: values as it reaches them. Changed, and
+    // Where workers of a device come: it may have the values. Changed, and
     // asked for work, with all stripes held; waited for with one.
     const hki_backend *device; // NULL: none has come
-    hki_shared *shared;        // NULL: it does not reach them
+    hki_shared *shared;        // NULL: it has no room for them
     hki_exchange_span *spans;
     size_t n_spans;
 

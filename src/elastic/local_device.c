@@ -1,7 +1,8 @@
 // local_device.c - workers whose values live on a device, at the in-process
-// center: an exchange is one piece of work that the device does on the center's
-// values, which stay in host memory. It is asked for with all stripes held and
-// goes on when they are let go; whoever comes from the host waits for it.
+// center: an exchange is one piece of work that the device does, with a copy of
+// the center's values beside it. It is asked for with all stripes held and goes
+// on when they are let go; whoever comes from the host waits, and gets what is
+// newer there.
 #include "elastic/local.h"
 
 hk_status hki_local_settle(hki_local *c) {
@@ -35,8 +36,8 @@ static hk_status make_spans(hki_local *c) {
     return HK_OK;
 }
 
-// The first one that comes: from then on the device reaches the values, or
-// does not.
+// The first one that comes: from then on the device has the values, or no room
+// for them.
 static hk_status meet_device(hki_local *c, const hki_place *at) {
     if (c->device != NULL)
         return HK_OK;
@@ -68,7 +69,6 @@ typedef struct device_arg {
 static hk_status ask_device(hki_local *c, const device_arg *a) {
     const hki_exchange *const ex = a->ex;
     const hki_exchange_job job = {.shared = c->shared,
-                                  .center = c->values,
                                   .x = ex->x,
                                   .diff = ex->diff,
                                   .view = ex->view,

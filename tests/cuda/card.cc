@@ -227,12 +227,6 @@ void hki_card_unpin(hki_card *c, void *host) {
     (void)host;
 }
 
-hk_status hki_card_reach(hki_card *c, void *host, void **out) {
-    (void)c;
-    *out = host;
-    return HK_OK;
-}
-
 static hk_status copy(void *to, const void *from, size_t n) {
     act([=] { memmove(to, from, n); });
     return HK_OK;

@@ -191,7 +191,7 @@ void hki_card_free_host(hki_card *c, void *p) {
 hk_status hki_card_pin(hki_card *c, void *host, size_t bytes) {
     HKI_TRY(use(c));
     const cudaError_t e = cudaHostRegister(
-        host, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+        host, bytes, cudaHostRegisterPortable);
     if (e == cudaSuccess)
         return HK_OK;
     (void)cudaGetLastError();
@@ -201,12 +201,6 @@ hk_status hki_card_pin(hki_card *c, void *host, size_t bytes) {
 void hki_card_unpin(hki_card *c, void *host) {
     if (use(c) == HK_OK)
         (void)cudaHostUnregister(host);
-}
-
-hk_status hki_card_reach(hki_card *c, void *host, void **out) {
-    HKI_TRY(use(c));
-    CUDA("reaching memory", cudaHostGetDevicePointer(out, host, 0));
-    return HK_OK;
 }
 
 // ---- streams ----------------------------------------------------------------

@@ -35,10 +35,9 @@ void hki_card_free(hki_card *c, void *p);
 // Memory of the host that the card reaches, and reads at full speed.
 hk_status hki_card_alloc_host(hki_card *c, size_t bytes, void **out);
 void hki_card_free_host(hki_card *c, void *p);
-// The same for memory that somebody else has allocated, and its address there.
+// The same for memory that somebody else has allocated.
 hk_status hki_card_pin(hki_card *c, void *host, size_t bytes);
 void hki_card_unpin(hki_card *c, void *host);
-hk_status hki_card_reach(hki_card *c, void *host, void **out);
 
 // ---- the stream of the calling thread ---------------------------------------
 

@@ -1,51 +1,101 @@
-// exchange.cu - exchanges of workers on cards with a center in host memory that
-// the cards reach.
+// exchange.cu - exchanges of workers on cards with a center in host memory.
 //
 //     d = alpha (x - c);  c += d;  x -= d
 //
-// The values of the center cross the bus once in each direction, while other
-// workers compute. Nobody waits on the host: exchanges of several streams come
-// one behind the other by marks, and the host waits when it reads the center.
+// While workers of one card meet, the values are there: they go up with the
+// first exchange after the host has looked at them, and come down when it looks
+// again. Nobody waits on the host for an exchange: those of several streams
+// come one behind the other by marks.
 #include "backend/cuda/cuda.h"
 
 #define MAX_CARDS 16
-#define AT_ONCE 4 // elements of a thread that are on their way over the bus
+#define AT_ONCE 4 // elements of a thread that are on their way
 
 struct hki_shared {
-    hki_card *card; // that pinned it
-    void *host;
+    float *host;
+    size_t bytes;
+    bool pinned;
+    hki_card *card; // that has them, too; NULL: none has
+    float *there;
+    bool host_old;              // they are newer there
+    bool card_old;              // the host may have changed them
     hki_card *cards[MAX_CARDS]; // each with a mark
     hki_mark *marks[MAX_CARDS];
-    hki_mark *last; // behind the newest exchange; NULL: there was none
+    hki_mark *last;       // behind the newest exchange; NULL: there was none
+    pthread_mutex_t lock; // of those who wait
 };
+
+// Down to the host, behind all exchanges.
+static hk_status bring_down(hki_shared *s) {
+    if (!s->host_old)
+        return HK_OK;
+    HKI_TRY(hki_card_use(s->card));
+    HKI_TRY(hki_mark_follow(s->last));
+    HKI_TRY(hki_card_down(s->card, s->host, s->there, s->bytes));
+    HKI_TRY(hki_card_wait(s->card));
+    s->host_old = false;
+    return HK_OK;
+}
+
+hk_status hki_cuda_shared_wait(hki_shared *s) {
+    pthread_mutex_lock(&s->lock);
+    const hk_status st = bring_down(s);
+    s->card_old = true;
+    pthread_mutex_unlock(&s->lock);
+    return st;
+}
+
+static void leave_card(hki_shared *s) {
+    if (s->card != NULL)
+        hki_card_free(s->card, s->there);
+    if (s->pinned)
+        hki_card_unpin(s->card, s->host);
+    s->card = NULL;
+    s->there = NULL;
+    s->pinned = false;
+}
 
 void hki_cuda_shared_destroy(hki_shared *s) {
     if (s == NULL)
         return;
-    (void)hki_cuda_shared_wait(s);
+    (void)bring_down(s);
+    leave_card(s);
     for (int i = 0; i < MAX_CARDS; i++)
         hki_mark_destroy(s->marks[i]);
-    hki_card_unpin(s->card, s->host);
+    pthread_mutex_destroy(&s->lock);
     hki_free(s);
+}
+
+// The values live beside the workers of this card from now on. Copies of
+// memory that cannot be pinned are only slower.
+static hk_status move_to(hki_shared *s, hki_card *card) {
+    void *there;
+    if (s->card == card)
+        return HK_OK;
+    HKI_TRY(bring_down(s));
+    HKI_TRY(hki_card_alloc(card, s->bytes, &there));
+    leave_card(s);
+    s->card = card;
+    s->there = (float *)there;
+    s->card_old = true;
+    s->pinned = hki_card_pin(card, s->host, s->bytes) == HK_OK;
+    return HK_OK;
 }
 
 hk_status hki_cuda_shared_create(hki_device *d, void *host, size_t bytes,
                                  hki_shared **out) {
     hki_shared *s;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    s->card = d->card;
-    s->host = host;
-    const hk_status st = hki_card_pin(d->card, host, bytes);
+    s->host = (float *)host;
+    s->bytes = bytes;
+    pthread_mutex_init(&s->lock, NULL);
+    const hk_status st = move_to(s, d->card);
     if (st != HK_OK) {
-        hki_free(s);
+        hki_cuda_shared_destroy(s);
         return st;
     }
     *out = s;
     return HK_OK;
-}
-
-hk_status hki_cuda_shared_wait(hki_shared *s) {
-    return s->last != NULL ? hki_mark_wait(s->last) : HK_OK;
 }
 
 // The mark of a card, made when it comes for the first time.
@@ -60,6 +110,19 @@ static hk_status mark_of(hki_shared *s, hki_card *card, hki_mark **out) {
         HKI_TRY(hki_mark_create(card, &s->marks[i]));
     s->cards[i] = card;
     *out = s->marks[i];
+    return HK_OK;
+}
+
+// On the calling thread's stream, behind the exchanges so far.
+static hk_status bring_up(hki_shared *s, hki_card *card) {
+    HKI_TRY(move_to(s, card));
+    if (s->last != NULL)
+        HKI_TRY(hki_mark_follow(s->last));
+    if (!s->card_old)
+        return HK_OK;
+    HKI_TRY(hki_card_up(card, s->there, s->host, s->bytes));
+    // The host may change them as soon as it waits, which is behind this.
+    s->card_old = false;
     return HK_OK;
 }
 
@@ -138,10 +201,8 @@ static void launch_spans(const hki_exchange_job *j, const meeting *m) {
 
 static hk_status meeting_of(const hki_place *p, const hki_exchange_job *j,
                             meeting *m) {
-    void *center;
-    HKI_TRY(hki_card_reach(p->device->card, j->center, &center));
     m->x = j->x;
-    m->c = (float *)center;
+    m->c = j->shared->there;
     m->diff = j->diff;
     m->view = j->view;
     m->before = j->before;
@@ -160,11 +221,11 @@ hk_status hki_cuda_exchange(const hki_place *p, const hki_exchange_job *j) {
     meeting m = {};
     hki_mark *mark;
     HKI_TRY(hki_cuda_enter(p));
-    HKI_TRY(meeting_of(p, j, &m));
     HKI_TRY(mark_of(j->shared, card, &mark));
-    if (j->shared->last != NULL)
-        HKI_TRY(hki_mark_follow(j->shared->last));
+    HKI_TRY(bring_up(j->shared, card));
+    HKI_TRY(meeting_of(p, j, &m));
     launch_spans(j, &m);
+    j->shared->host_old = true;
     HKI_TRY(hki_card_check(card, "an exchange"));
     HKI_TRY(hki_mark_set(mark));
     j->shared->last = mark;
