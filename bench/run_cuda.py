@@ -52,8 +52,9 @@ CASES = {
 }
 PLAYED = ["mlp2", "lenet1", "resnet20_1", "rec2"]
 PARTS = ["check", "gradients", "steps", "kernels", "loop", "workers"]
-# Of a tensor's largest value. Factors with 10 bits of fraction turn relus whose
-# inputs are near 0; what is wrong shows in fp32.
+# Of a tensor's largest value; or twice what PyTorch's own float32 is off. Relus
+# whose inputs are near 0 turn: in float32 a few of ResNet-20, with fewer bits of
+# fraction more of them everywhere. What is wrong shows in fp32.
 TOLERANCE = {"fp32": 1e-4, "tf32": 2e-1, "bf16": 5e-1}
 ROUND_MS = 200
 LIMIT = 300   # seconds of a program that answers once
@@ -214,7 +215,7 @@ def one_gradient(o, kit, case, precision, path):
         own = max(own, float(fields[2]))
         if not float(fields[1]) <= worst:
             worst, where = float(fields[1]), fields[0]
-    good = worst <= TOLERANCE[precision]
+    good = worst <= max(TOLERANCE[precision], 2 * own)
     return {"ok": good, "worst": worst, "text":
             "worst %.2g in %s, PyTorch's own float32 %.2g%s" % (
                 worst, where, own, "" if good else "  FAILED")}

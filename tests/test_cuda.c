@@ -305,9 +305,9 @@ static void card_bf16(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(played),      cmocka_unit_test(played_fp32),
-        cmocka_unit_test(played_bf16), cmocka_unit_test(card_fp32),
-        cmocka_unit_test(card_tf32),   cmocka_unit_test(card_bf16),
+        cmocka_unit_test(card_fp32),   cmocka_unit_test(card_tf32),
+        cmocka_unit_test(card_bf16),   cmocka_unit_test(played),
+        cmocka_unit_test(played_fp32), cmocka_unit_test(played_bf16),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

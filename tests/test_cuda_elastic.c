@@ -135,6 +135,44 @@ static void test_mixed(void **state) {
     }
 }
 
+static hk_status (*norms_of_card)(const hki_place *p, const hki_vector_pass *a);
+static int n_norms;
+
+static hk_status counted_norms(const hki_place *p, const hki_vector_pass *a) {
+    n_norms++;
+    return norms_of_card(p, a);
+}
+
+// What a worker is about to give is measured in one pass, which is waited for
+// once, in however many parts the center has its values.
+static void test_one_look(void **state) {
+    static crowd mixed;
+    const setting s = {
+        .order = HK_ORDER_TF, .kind = HK_OPT_GRADIENT_DESCENT, .period = 2};
+    hk_layout *const l = suite_center_layout((int64_t[]){41, 300000, 100}, 3);
+    const hki_vector_ops *const usual = card[1].ops;
+    hki_vector_ops counting = *usual;
+    double norm, expected;
+    float *x;
+    (void)state;
+    norms_of_card = usual->norms;
+    counting.norms = counted_norms;
+    card[1].ops = &counting;
+    memset(&mixed, 0, sizeof mixed);
+    open_crowd(&mixed, l, &s, true);
+    assert_true(mixed.c->parts.count > 2);
+    n_norms = 0;
+    assert_ok(hki_elastic_given_norm(mixed.w[1].e, &mixed.there[1], &norm));
+    assert_int_equal(n_norms, 1);
+    assert_ok(hki_vector_host(&mixed.there[1], HKI_TO_READ, &x));
+    memcpy(mixed.w[0].x, x, mixed.w[0].n * sizeof *x); // at home
+    assert_ok(hki_elastic_given_norm(mixed.w[0].e, &mixed.there[0], &expected));
+    assert_close(norm, expected, 0, 1e-9);
+    close_crowd(&mixed);
+    card[1].ops = usual;
+    hk_layout_release(l);
+}
+
 // A center that the card has no room for is met through host memory.
 static void test_no_room(void **state) {
     const setting s = {
@@ -178,6 +216,7 @@ static int close_card(void **state) {
 int main(void) {
     static const char *const names[] = {"cuda-played", "cuda"};
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_mixed),
+                                       cmocka_unit_test(test_one_look),
                                        cmocka_unit_test(test_no_room)};
     int failed = 0, found = 0;
     for (size_t i = 0; i < HKI_COUNT(names); i++) {

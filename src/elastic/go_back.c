@@ -10,23 +10,24 @@ bool hki_elastic_gives_after(const hk_elastic *e) {
     return !e->paper && e->due;
 }
 
-// |v|^2 of the parts: of state apart from that of the rest.
+// |v|^2 of the parts: of state apart from that of the rest. All of them in one
+// pass: elsewhere each is waited for.
 static hk_status part_squares(hk_elastic *e, hki_vector *v, double sum[2]) {
     const hki_parts *const parts = &e->center->parts;
+    size_t n = 0;
     float *x;
     HKI_TRY(hki_vector_at(v, HKI_TO_READ, &x));
-    for (size_t i = 0; i < parts->count; i++) {
-        const hki_share_part *const p = &parts->part[i];
-        const hki_chunk c = {p->begin, HKI_MIN(p->end, v->n), 0};
-        double s = 0;
-        const hki_vector_pass a = {.src = x,
-                                   .end = v->n,
-                                   .chunks = &c,
-                                   .n_chunks = c.begin < c.end,
-                                   .sums = &s};
-        HKI_TRY(e->at->ops->norms(e->at, &a));
-        sum[p->state] += s;
-    }
+    for (; n < parts->count && parts->part[n].begin < v->n; n++)
+        e->given[n] = (hki_chunk){parts->part[n].begin,
+                                  HKI_MIN(parts->part[n].end, v->n), 0};
+    const hki_vector_pass a = {.src = x,
+                               .end = v->n,
+                               .chunks = e->given,
+                               .n_chunks = n,
+                               .sums = e->given_sums};
+    HKI_TRY(e->at->ops->norms(e->at, &a));
+    for (size_t i = 0; i < n; i++)
+        sum[parts->part[i].state] += e->given_sums[i];
     return HK_OK;
 }
 

@@ -197,6 +197,8 @@ void hk_elastic_destroy(hk_elastic *e) {
     hki_vector_deinit(&e->grad);
     hki_tables_deinit(&e->tables);
     hki_free(e->entry);
+    hki_free(e->given);
+    hki_free(e->given_sums);
     hki_touched_destroy(e);
     hk_layout_release(e->layout);
     hki_free(e->name);
@@ -301,6 +303,9 @@ static hk_status create_vectors(hk_elastic *e) {
     if (e->opt.telemetry > 1)
         HKI_TRY(hki_zalloc_array(hki_layout_entry_count(e->layout),
                                  sizeof *e->entry, &e->entry));
+    const size_t parts = e->center->parts.count;
+    HKI_TRY(hki_zalloc_array(parts, sizeof *e->given, &e->given));
+    HKI_TRY(hki_zalloc_array(parts, sizeof *e->given_sums, &e->given_sums));
     return hki_touched_create(e);
 }
 

@@ -55,6 +55,9 @@ struct hk_elastic {
     size_t n_touched;
     bool all_touched;
 
+    hki_chunk *given; // the parts, and what go_back.c measures of them
+    double *given_sums;
+
     hki_overlap *overlap;
     hki_counters n;
     hki_sums total;

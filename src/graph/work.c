@@ -78,18 +78,22 @@ static double run_seconds(const hki_work_sum *w, uint32_t threads) {
            (double)w->splits * (BEGIN_SECONDS + SPLIT_SECONDS * threads);
 }
 
-// 1, 2, 3, 4, 6, 8, 16, 32, ...: numbers that divide batches and channels well.
-static uint32_t more_threads(uint32_t t) {
-    return t < 4 ? t + 1 : t == 4 ? 6 : t == 6 ? 8 : 2 * t;
+// 1, 2, 4, 6, 8, 16, 32, ...: numbers that divide batches and channels well.
+// Three are no faster than two in a small layer, and better than nothing where
+// no fourth one is left.
+static uint32_t more_threads(uint32_t t, uint32_t most) {
+    if (t == 2 && most == 3)
+        return 3;
+    return t < 3 ? 2 * t : t == 4 ? 6 : t == 6 ? 8 : 2 * t;
 }
 
 uint32_t hki_work_threads(const hki_work_sum *w, uint32_t limit) {
     if (w->seconds >= limit * LONG_SECONDS &&
         w->seconds >= (double)w->splits * LONG_KERNEL)
         return limit;
+    const uint32_t most = limit > 2 ? limit - 1 : limit;
     uint32_t best = 1;
-    for (uint32_t t = 2; t <= (limit > 2 ? limit - 1 : limit);
-         t = more_threads(t))
+    for (uint32_t t = 2; t <= most; t = more_threads(t, most))
         if (run_seconds(w, t) * WORTH < run_seconds(w, best))
             best = t;
     return best;
