@@ -190,8 +190,8 @@ void hki_card_free_host(hki_card *c, void *p) {
 
 hk_status hki_card_pin(hki_card *c, void *host, size_t bytes) {
     HKI_TRY(use(c));
-    const cudaError_t e = cudaHostRegister(
-        host, bytes, cudaHostRegisterPortable);
+    const cudaError_t e =
+        cudaHostRegister(host, bytes, cudaHostRegisterPortable);
     if (e == cudaSuccess)
         return HK_OK;
     (void)cudaGetLastError();
