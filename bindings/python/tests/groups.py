@@ -1,5 +1,6 @@
 """Processes that are one worker; started by test_groups.py:
 groups.py KIND RANK SIZE STORE CENTER..."""
+import faulthandler
 import sys
 
 import torch
@@ -103,6 +104,7 @@ def refused(rank, centers):
 
 
 def main():
+    faulthandler.enable()  # whoever ends a process by abort is named
     kind, rank, size, store, *centers = sys.argv[1:]
     rank = int(rank)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank,
