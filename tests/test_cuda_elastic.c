@@ -17,6 +17,8 @@ typedef struct crowd {
 } crowd;
 
 typedef struct setting {
+    hk_turn_order turn;
+    int64_t wait_ms; // 0: long
     hk_exchange_order order;
     bool view;
     hk_optimizer_kind kind;
@@ -30,7 +32,12 @@ static void open_crowd(crowd *d, hk_layout *l, const setting *s, bool away) {
     o.order = s->order;
     o.keep_view = s->view;
     o.telemetry = 1;
-    assert_ok(hk_center_create_local(NULL, l, &d->c));
+    o.wait_ms = s->wait_ms > 0 ? s->wait_ms : o.wait_ms;
+    hk_center_options c;
+    hk_center_options_init(&c, sizeof c);
+    c.turn = s->turn;
+    c.workers = WORKERS;
+    assert_ok(hk_center_create_local(&c, l, &d->c));
     for (int i = 0; i < WORKERS; i++) {
         worker *const w = &d->w[i];
         worker_open(w, l, d->c, &o, s->kind, 0.05);
@@ -135,6 +142,44 @@ static void test_mixed(void **state) {
     }
 }
 
+// An exchange that does not come about gives nothing: d of the one before is
+// not taken off a second time.
+static void test_turn_that_does_not_come(void **state) {
+    static crowd mixed;
+    const setting s = {.turn = HK_TURN_ROUND_ROBIN,
+                       .wait_ms = 50,
+                       .order = HK_ORDER_PAPER,
+                       .kind = HK_OPT_GRADIENT_DESCENT,
+                       .period = 1};
+    float g[256];
+    float before[256], center[2][256], *x;
+    (void)state;
+    hk_layout *const l = suite_center_layout((int64_t[]){41, 7, 100}, 3);
+    memset(&mixed, 0, sizeof mixed);
+    open_crowd(&mixed, l, &s, true);
+    const size_t bytes = mixed.w[1].n * sizeof *x;
+    for (size_t i = 0; i < HKI_COUNT(g); i++)
+        g[i] = (float)i;
+    for (int i = 0; i < 2 * WORKERS; i++) // the second time they differ from it
+        step(&mixed, i % WORKERS, g);
+    read_center(mixed.c, center[0], NULL);
+    assert_ok(hki_vector_host(&mixed.there[1], HKI_TO_READ, &x));
+    memcpy(before, x, bytes);
+    const hki_grads grads = {.view = {.dense = mixed.w[1].g,
+                                      .n_dense = (int64_t)mixed.w[1].n_train,
+                                      .scale = 1},
+                             .dense = &mixed.g[1]};
+    assert_status( // worker 0 comes first
+        hki_elastic_update(mixed.w[1].e, &mixed.there[1], &grads, NULL),
+        HK_E_TIMEOUT);
+    assert_ok(hki_vector_host(&mixed.there[1], HKI_TO_READ, &x));
+    assert_memory_equal(x, before, bytes);
+    read_center(mixed.c, center[1], NULL);
+    assert_memory_equal(center[0], center[1], bytes);
+    close_crowd(&mixed);
+    hk_layout_release(l);
+}
+
 static hk_status (*norms_of_card)(const hki_place *p, const hki_vector_pass *a);
 static int n_norms;
 
@@ -215,9 +260,10 @@ static int close_card(void **state) {
 
 int main(void) {
     static const char *const names[] = {"cuda-played", "cuda"};
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mixed),
-                                       cmocka_unit_test(test_one_look),
-                                       cmocka_unit_test(test_no_room)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mixed),
+        cmocka_unit_test(test_turn_that_does_not_come),
+        cmocka_unit_test(test_one_look), cmocka_unit_test(test_no_room)};
     int failed = 0, found = 0;
     for (size_t i = 0; i < HKI_COUNT(names); i++) {
         if (!open_card(names[i]))

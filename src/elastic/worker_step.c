@@ -81,10 +81,7 @@ static hk_status check_told(const hk_elastic *e) {
     return HK_OK;
 }
 
-// One exchange in this thread. diff: NULL, or takes d. Once it has begun, the
-// center has counted the steps: they are not reported a second time, even if a
-// later chunk times out. What the exchange was to carry (gradients, touched
-// rows) is kept until all of it went through.
+// What is known when an exchange is over, or has failed.
 static hk_status finish(hk_elastic *e, const hki_exchange *ex, int64_t start,
                         hk_status s) {
     e->n.exchange_ns += hki_now_ns() - start;
@@ -103,6 +100,14 @@ static hk_status finish(hk_elastic *e, const hki_exchange *ex, int64_t start,
 static hk_status look(hki_vector *v, hki_access a, float **out) {
     *out = NULL;
     return v != NULL && v->host != NULL ? hki_vector_at(v, a, out) : HK_OK;
+}
+
+// No exchange, no d: the one that is there is of the exchange before.
+static hk_status clear(hki_vector *diff) {
+    float *d;
+    HKI_TRY(hki_vector_host(diff, HKI_TO_WRITE, &d));
+    memset(d, 0, (size_t)diff->n * sizeof *d);
+    return HK_OK;
 }
 
 // Where x lives elsewhere and the center can meet it there. Sums per entry, and
@@ -125,12 +130,18 @@ static hk_status exchange_there(hk_elastic *e, hki_vector *x, hki_vector *diff,
     HKI_TRY(look(&e->before, HKI_TO_READ, &before));
     ex.before = before;
     const hk_status s = ops->exchange_at(e->center, e->m, &ex, x->at, taken);
+    if (s != HK_OK && diff != NULL) // after an error of a device: no second one
+        (void)clear(diff);
     if (!*taken)
         return s;
     e->sums_away = ex.observe != NULL;
     return finish(e, &ex, start, s);
 }
 
+// One exchange in this thread. diff: NULL, or takes d. Once it has begun, the
+// center has counted the steps: they are not reported a second time, even if a
+// later chunk times out. What the exchange was to carry (gradients, touched
+// rows) is kept until all of it went through.
 static hk_status exchange_now(hk_elastic *e, hki_vector *x, hki_vector *diff) {
     hki_exchange ex;
     float *values, *before, *d = NULL;
