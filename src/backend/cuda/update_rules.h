@@ -10,12 +10,6 @@ typedef struct cell {
     float x, g, s[HKI_MAX_SLOTS];
 } cell;
 
-// a a - b, rounded after each step: what rules take away from each other is not
-// to differ from CPUs by the compiler's own fma.
-HKI_ON_CARD float square_less(float a, float b) {
-    return __fadd_rn(__fmul_rn(a, a), -b);
-}
-
 // x -= lr g
 struct gd {
     static const int SLOTS = 0;
@@ -81,10 +75,10 @@ struct adadelta {
     static const int SLOTS = 2;
     HKI_ON_CARD void step(cell &c, const float *k, float kr) {
         const float q = k[HKI_C_Q1], eps = k[HKI_C_EPSILON];
-        const float a = fmaf(square_less(c.g, c.s[0]), q, c.s[0]);
+        const float a = fmaf(c.g * c.g - c.s[0], q, c.s[0]);
         const float u = sqrtf(c.s[1] + eps) / sqrtf(a + eps) * c.g;
         c.s[0] = a;
-        c.s[1] = fmaf(square_less(u, c.s[1]), q, c.s[1]);
+        c.s[1] = fmaf(u * u - c.s[1], q, c.s[1]);
         c.x = fmaf(-kr, u, c.x);
     }
 };
@@ -92,7 +86,7 @@ struct adadelta {
 // m += (1 - b1)(g - m), v += (1 - b2)(g^2 - v)
 HKI_ON_CARD void move_moments(cell &c, const float *k) {
     c.s[0] = fmaf(c.g - c.s[0], k[HKI_C_Q1], c.s[0]);
-    c.s[1] = fmaf(square_less(c.g, c.s[1]), k[HKI_C_Q2], c.s[1]);
+    c.s[1] = fmaf(c.g * c.g - c.s[1], k[HKI_C_Q2], c.s[1]);
 }
 
 // x = (1 - lr wd) x - rate m / (sqrt(v) + eps)
@@ -123,7 +117,7 @@ struct amsgrad {
 struct rmsprop {
     static const int SLOTS = 2;
     HKI_ON_CARD void step(cell &c, const float *k, float kr) {
-        c.s[0] = fmaf(square_less(c.g, c.s[0]), k[HKI_C_Q1], c.s[0]);
+        c.s[0] = fmaf(c.g * c.g - c.s[0], k[HKI_C_Q1], c.s[0]);
         c.s[1] = fmaf(k[HKI_C_MOMENTUM], c.s[1],
                       kr * c.g / sqrtf(c.s[0] + k[HKI_C_EPSILON]));
         c.x -= c.s[1];
@@ -134,7 +128,7 @@ struct rmsprop {
 struct rmsprop_centered {
     static const int SLOTS = 3;
     HKI_ON_CARD void step(cell &c, const float *k, float kr) {
-        c.s[0] = fmaf(square_less(c.g, c.s[0]), k[HKI_C_Q1], c.s[0]);
+        c.s[0] = fmaf(c.g * c.g - c.s[0], k[HKI_C_Q1], c.s[0]);
         c.s[1] = fmaf(c.g - c.s[1], k[HKI_C_Q1], c.s[1]);
         const float den = fmaf(-c.s[1], c.s[1], c.s[0]) + k[HKI_C_EPSILON];
         c.s[2] = fmaf(k[HKI_C_MOMENTUM], c.s[2], kr * c.g / sqrtf(den));

@@ -165,7 +165,7 @@ HKI_KERNEL void update_dense(const __grid_constant__ update_args a,
     for (int i = 0; i < 4; i++) {
         cell c;
         c.x = x[i];
-        c.g = __fmul_rn(g[i], k[HKI_C_SCALE]);
+        c.g = g[i] * k[HKI_C_SCALE];
         for (int t = 0; t < R::SLOTS; t++)
             c.s[t] = s[t][i];
         R::step(c, k, p.at[n].factor);
@@ -242,7 +242,7 @@ HKI_ON_CARD void update_four(const update_args &a, const float *k,
     for (int i = 0; i < 4; i++) {
         cell c;
         c.x = x[i];
-        c.g = __fmul_rn(g[i], k[HKI_C_SCALE]);
+        c.g = g[i] * k[HKI_C_SCALE];
         for (int t = 0; t < R::SLOTS; t++)
             c.s[t] = s[t][i];
         R::step(c, k, r.rate);
@@ -510,7 +510,7 @@ struct lamb_norms {
                           const float *g, double sum[2]) {
         cell c;
         c.x = a.x[at];
-        c.g = __fmul_rn(*g, k[HKI_C_SCALE]);
+        c.g = *g * k[HKI_C_SCALE];
         c.s[0] = a.s[0][at];
         c.s[1] = a.s[1][at];
         move_moments(c, k);
