@@ -286,8 +286,8 @@ def ways(case):
 def time_case(o, sides, case, precision):
     """{way: [ms]} over the rounds, and why a way is missing."""
     iters, out, why = {}, {}, {}
-    todo = ways(case)
-    for name, side, loop, of in todo:
+    left = ways(case)
+    for name, side, loop, of in left:
         line = "%s %s %s " % (loop, of, precision)
         answer, wrong = sides[side].ask(line + "2")
         if not wrong:
@@ -297,16 +297,16 @@ def time_case(o, sides, case, precision):
             continue
         iters[name] = max(1, int(o.round_ms / max(float(answer), 1e-4)))
         out[name] = []
-    todo = [w for w in todo if w[0] in out]
+    left = [w for w in left if w[0] in out]
     for _ in range(o.rounds):
-        for name, side, loop, of in todo:
+        for name, side, loop, of in left:
             answer, wrong = sides[side].ask("%s %s %s %d" % (
                 loop, of, precision, iters[name]))
             if wrong:
                 why[name] = wrong
             else:
                 out[name].append(float(answer))
-        todo.append(todo.pop(0))
+        left.append(left.pop(0))
     return {k: v for k, v in out.items() if v}, why
 
 
