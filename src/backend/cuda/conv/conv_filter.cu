@@ -10,8 +10,8 @@
 //
 // Images of so few channels that all taps fit into 32 rows go the same way with
 // (tap, channel) as rows.
-#include "backend/cuda/conv.h"
-#include "backend/cuda/patches.h"
+#include "backend/cuda/conv/conv.h"
+#include "backend/cuda/conv/patches.h"
 
 #define MOST_X 224 // places of a piece
 #define MOST_Y 128

@@ -1,4 +1,4 @@
-// backend/cuda/conv.h - the ways of a convolution: by a library
+// backend/cuda/conv/conv.h - the ways of a convolution: by a library
 // (conv_library.cu), by kernels of our own for any shape (conv.cu), and for few
 // channels (conv_direct.cu, conv_filter.cu).
 #ifndef HKI_CUDA_CONV_H

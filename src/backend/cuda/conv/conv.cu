@@ -12,7 +12,7 @@
 //     dw [taps, O] = windows of x ^T [taps, places] . dz [places, O]
 // The last one has few rows and a long sum: it is cut into strips, which a
 // second launch adds in their order. db is a row of ones more in the windows.
-#include "backend/cuda/conv.h"
+#include "backend/cuda/conv/conv.h"
 #include "backend/cuda/fragments.h"
 
 #define BLOCKS 264        // two for each processor of a large card

@@ -10,8 +10,8 @@
 // a product: rows are places, the sum is over channels. Images of so few
 // channels that all taps fit into 32 go the same way with a sum over (tap,
 // channel).
-#include "backend/cuda/conv.h"
-#include "backend/cuda/patches.h"
+#include "backend/cuda/conv/conv.h"
+#include "backend/cuda/conv/patches.h"
 
 #define MOST_WARPS 4
 #define MOST_CHANNELS 64 // above, a library is good

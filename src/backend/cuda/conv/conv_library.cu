@@ -4,7 +4,7 @@
 // much padding on one side of an image as on the other: where there is more,
 // the image gets the rest as a border of zeros. Bias, function and db are put
 // around it.
-#include "backend/cuda/conv.h"
+#include "backend/cuda/conv/conv.h"
 
 // ---- around the library -----------------------------------------------------
 

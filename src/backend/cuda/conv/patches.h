@@ -1,6 +1,6 @@
-// backend/cuda/patches.h - images cut into patches that fit into shared memory:
-// a block reads the piece of x under a patch of y once, and every window takes
-// its elements from there.
+// backend/cuda/conv/patches.h - images cut into patches that fit into shared
+// memory: a block reads the piece of x under a patch of y once, and every
+// window takes its elements from there.
 #ifndef HKI_CUDA_PATCHES_H
 #define HKI_CUDA_PATCHES_H
 #include "backend/cuda/images.h"
