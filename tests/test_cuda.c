@@ -303,7 +303,10 @@ static void card_bf16(void **state) {
     run_on_card(HK_PRECISION_BF16);
 }
 
-int main(void) {
+/* A pattern as the only argument: those tests and no others. */
+int main(int argc, char **argv) {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(card_fp32),   cmocka_unit_test(card_tf32),
         cmocka_unit_test(card_bf16),   cmocka_unit_test(played),
