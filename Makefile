@@ -152,13 +152,13 @@ bench-start:
 	$(call build,release,hooke_program)
 	@bench/run_start.py build/release/hooke
 
-# On a machine with a card; `bench/run_cuda.py --pack` makes a folder for one
+# On a machine with a card; `bench/cuda/run_cuda.py --pack` makes a folder for one
 # that cannot build (CUDA_BENCH: arguments).
 bench-cuda:
 	@scripts/install-deps --bench
 	$(call build,release,hooke_program hooke_cuda hooke_cuda_played test_cuda bench_cuda bench_estimator)
 	@mkdir -p build/bench
-	@$(PEER_PYTHON) bench/run_cuda.py $(CUDA_BENCH)
+	@$(PEER_PYTHON) bench/cuda/run_cuda.py $(CUDA_BENCH)
 
 # The results in build/bench against those kept of this machine.
 bench-compare bench-record: bench-%:

@@ -17,10 +17,13 @@ cannot hold those, so that its graph has dense gradients and Adam over all rows.
 Without a card everything runs on the CPU, without graphs: to try this.
 """
 
+import os
 import sys
 import time
 
 import torch
+
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import peer_step
 

@@ -34,11 +34,14 @@ import tarfile
 import tempfile
 import threading
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+BENCH = os.path.dirname(HERE)
+ROOT = os.path.dirname(BENCH)
+sys.path.append(BENCH)
+
 import ratios
 import run_step
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.dirname(HERE)
 PACK = os.path.join(ROOT, "build", "pack_cuda")
 ARCHIVE = "pack.tar.xz"
 # What a case is to reach, by precision: (at least, aim); None: measured only.
@@ -205,7 +208,7 @@ def one_gradient(o, kit, case, precision, path):
     made = kit.run("bench_cuda", o.backend, "dump", case, precision, path)
     if made.returncode != 0:
         return {"ok": False, "text": reason(made)}
-    peer = subprocess.run([o.python, os.path.join(HERE, "peer_step.py"), "check",
+    peer = subprocess.run([o.python, os.path.join(BENCH, "peer_step.py"), "check",
                            case, path], capture_output=True, text=True)
     if peer.returncode != 0:
         return {"ok": None, "text": "no peer: " + reason(peer)}
