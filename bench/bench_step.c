@@ -8,7 +8,7 @@
 //     bench_step profile CASE THREADS time per node
 //     bench_step plan CASE THREADS    the compiled plan
 #include <time.h>
-#include "models.h"
+#include "tensor_file.h"
 
 static double now_ms(void) {
     struct timespec t;

@@ -15,7 +15,7 @@
 // one wait at the end.
 #include "graph/session_state.h"
 #include "hooke/train.h"
-#include "models.h"
+#include "tensor_file.h"
 
 static double now_ms(void) {
     return seconds_of(CLOCK_MONOTONIC) * 1e3;
