@@ -156,7 +156,7 @@ bench-start:
 # that cannot build (CUDA_BENCH: arguments).
 bench-cuda:
 	@scripts/install-deps --bench
-	$(call build,release,hooke_program hooke_cuda hooke_cuda_played test_cuda bench_cuda bench_estimator)
+	$(call build,release,hooke_program hooke_cuda hooke_cuda_played test_cuda test_cuda_vectors test_cuda_elastic bench_cuda bench_ladder bench_estimator)
 	@mkdir -p build/bench
 	@$(PEER_PYTHON) bench/cuda/run_cuda.py $(CUDA_BENCH)
 

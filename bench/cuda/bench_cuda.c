@@ -4,7 +4,6 @@
 //                                            on stdin, answers milliseconds
 //     bench_cuda BACKEND dump CASE PRECISION FILE   inputs, weights, loss and
 //                                            gradients, for peer_step.py
-//     bench_cuda BACKEND kernels CASE PRECISION N   time of each kernel
 //
 // BACKEND is cuda, or cuda-played to try this without a card; PRECISION tf32 or
 // fp32. Loops: `step` trains as a program does, its batch goes up in every
@@ -16,21 +15,10 @@
 #include "graph/session_state.h"
 #include "hooke/train.h"
 #include "tensor_file.h"
+#include "precision.h"
 
 static double now_ms(void) {
     return seconds_of(CLOCK_MONOTONIC) * 1e3;
-}
-
-static bool read_precision(const char *name, hk_precision *out) {
-    static const char *const names[] = {[HK_PRECISION_TF32] = "tf32",
-                                        [HK_PRECISION_FP32] = "fp32",
-                                        [HK_PRECISION_BF16] = "bf16"};
-    for (int i = HK_PRECISION_TF32; i <= HK_PRECISION_BF16; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *out = (hk_precision)i;
-            return true;
-        }
-    return false;
 }
 
 // ---- one network on a card ----------------------------------------------------
@@ -147,58 +135,9 @@ static int serve(hk_context *ctx, const char *backend) {
     return 0;
 }
 
-// ---- single kernels -----------------------------------------------------------
-
-enum {
-    REPEATS = 32 // of a kernel in one recorded piece
-};
-
-// Microseconds of one kernel among its like.
-static double kernel_us(hk_session *s, size_t step, int launches) {
-    const hki_backend *const be = s->plan->backend;
-    hki_kernel_call calls[REPEATS];
-    hki_captured *piece;
-    for (int i = 0; i < REPEATS; i++)
-        calls[i] = s->calls[step];
-    OK(be->queue_begin(s->queue, 1, s->step));
-    OK(be->plan_capture(s->queue, calls, REPEATS, NULL, &piece));
-    OK(be->queue_end(s->queue));
-    launch(s, piece);
-    wait_for(s);
-    const double t0 = now_ms();
-    for (int i = 0; i < launches; i++)
-        launch(s, piece);
-    wait_for(s);
-    const double ms = now_ms() - t0;
-    be->plan_release(piece);
-    return ms * 1e3 / launches / REPEATS;
-}
-
-static int kernels(hk_context *ctx, const bench_case *k, const net_place *place,
-                   int launches) {
-    card_net c = {0};
-    open_net(ctx, k, place, &c);
-    loop_step(&c, 1);
-    hk_session *const s = c.n.session;
-    const hk_plan *const p = s->plan;
-    double sum = 0;
-    for (size_t i = 0; i < p->n_steps; i++) {
-        const double us = kernel_us(s, i, launches);
-        char shape[HKI_SHAPE_TEXT];
-        sum += us;
-        fprintf(stdout, "%9.2f us  %-36s %-20s %s\n", us,
-                p->steps[i].call->name,
-                hki_shape_text(p->steps[i].call->out[0].shape, shape),
-                p->backend->kernel_note(p->steps[i].kernel));
-    }
-    fprintf(stdout, "%9.2f us  %zu kernels of %s\n", sum, p->n_steps, k->name);
-    close_net(&c);
-    return 0;
-}
-
 static int usage(void) {
-    fprintf(stderr, "usage: bench_cuda BACKEND serve | dump CASE PRECISION "
-                    "FILE | kernels CASE PRECISION N\n");
+    fprintf(stderr,
+            "usage: bench_cuda BACKEND serve | dump CASE PRECISION FILE\n");
     return 2;
 }
 
@@ -212,16 +151,12 @@ int main(int argc, char **argv) {
         hk_context_destroy(ctx);
         return rc;
     }
-    if (argc != 6 || !find_case(argv[3], &c) ||
+    if (argc != 6 || strcmp(argv[2], "dump") != 0 || !find_case(argv[3], &c) ||
         !read_precision(argv[4], &place.precision))
         return usage();
     place.backend = argv[1];
     OK(hk_context_create(NULL, &ctx));
-    int rc = 2;
-    if (strcmp(argv[2], "dump") == 0)
-        rc = dump(ctx, argv[3], argv[5], &place);
-    else if (strcmp(argv[2], "kernels") == 0 && atol(argv[5]) > 0)
-        rc = kernels(ctx, &c, &place, (int)atol(argv[5]));
+    const int rc = dump(ctx, argv[3], argv[5], &place);
     hk_context_destroy(ctx);
     return rc;
 }

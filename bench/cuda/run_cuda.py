@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Checks Hooke on a graphics card and times it beside PyTorch's CUDA graphs.
 
-    run_cuda.py [--part check,gradients,steps,kernels,loop,workers]
+    run_cuda.py [--part check,gradients,steps,ladder,kernels,loop,workers]
                 [--cases mlp64,lenet512] [--precisions tf32,fp32,bf16] [--rounds N]
     run_cuda.py --pack              build/pack_cuda, for a machine with a card
     run_cuda.py --packed FOLDER     the same from such a folder
@@ -13,13 +13,14 @@ steps      milliseconds per training step: Hooke and PyTorch take turns, round b
            round; a ratio is the median over rounds of peer / ours. `still`: the
            batch stays on the card, as in a replayed graph; `step`: it goes up in
            every step on both sides
-kernels    time of each kernel of a step
+ladder     time of each kernel by itself, beside what the card can do and PyTorch's
+kernels    time of each kernel of a step, in their order
 loop       the estimator's loop over the bare one
 workers    seconds to 98.4 % on MNIST with one worker and with four on the card
 
 One machine without a build: `--pack` takes the program, the plug-in, the benches, the tests
 and the libraries they need, but for those of CUDA, which PyTorch has there, and MNIST
-where --data has it. Writes build/bench/cuda.json. Exits 1 when a check fails.
+where --data has it. Writes build/bench/cuda.json. Exits 1 when a check or a kernel fails.
 """
 
 import argparse
@@ -39,6 +40,7 @@ BENCH = os.path.dirname(HERE)
 ROOT = os.path.dirname(BENCH)
 sys.path.append(BENCH)
 
+import ladder
 import ratios
 import run_step
 
@@ -54,7 +56,7 @@ CASES = {
     "rec8192": {"tf32": (2.0, 4.0), "fp32": (2.0, 4.0)},
 }
 PLAYED = ["mlp2", "lenet1", "resnet20_1", "rec2"]
-PARTS = ["check", "gradients", "steps", "kernels", "loop", "workers"]
+PARTS = ["check", "gradients", "steps", "ladder", "kernels", "loop", "workers"]
 # Of a tensor's largest value; or twice what PyTorch's own float32 is off. Relus
 # whose inputs are near 0 turn: in float32 a few of ResNet-20, with fewer bits of
 # fraction more of them everywhere. What is wrong shows in fp32.
@@ -67,6 +69,7 @@ PROGRAMS = {"hooke": "hooke", "test_cuda": "tests/test_cuda",
             "test_cuda_vectors": "tests/test_cuda_vectors",
             "test_cuda_elastic": "tests/test_cuda_elastic",
             "bench_cuda": "bench/bench_cuda",
+            "bench_ladder": "bench/bench_ladder",
             "bench_estimator": "bench/bench_estimator"}
 PLUGINS = ["libhooke_cuda.so", "tests/libhooke_cuda_played.so"]
 SYSTEM = ("linux-vdso", "ld-linux", "libc.", "libm.", "libdl.", "libpthread.",
@@ -272,6 +275,10 @@ class Program:
             self.child.stderr.close()
 
 
+def peer_program(o, name):
+    return Program([o.python, os.path.join(HERE, name)], os.environ)
+
+
 def ways(case):
     """(name, side, loop, case) of what is timed; of a peer's ways the fastest
     counts."""
@@ -324,8 +331,7 @@ def best(times, start):
 def steps(o, kit):
     sides = {"ours": Program([kit.path("bench_cuda"), o.backend, "serve"],
                              kit.env),
-             "peer": Program([o.python, os.path.join(HERE, "peer_cuda.py")],
-                             os.environ)}
+             "peer": peer_program(o, "peer_cuda.py")}
     info, wrong = sides["peer"].ask("info")
     print("peer: %s" % (info or wrong))
     rows = []
@@ -385,9 +391,15 @@ def kernels(o, kit):
     """One precision and one batch of each network say enough."""
     texts = {}
     for case in first_of_each(o.cases):
-        done = kit.run("bench_cuda", o.backend, "kernels", case,
-                       o.precisions[0], "1" if o.played else "50")
-        texts[case] = done.stdout if done.returncode == 0 else reason(done)
+        found = ladder.rungs(kit.run(
+            "bench_ladder", o.backend, "steps", case, o.precisions[0],
+            "0.001" if o.played else "20"))
+        lines = ["%9s us  %-36s %-30s %s" % (
+            cell(r["us"], "%.2f"), r["name"], r["out"], r["note"] or r["why"])
+                 for r in found]
+        lines.append("%9.2f us  %d kernels of %s" % (
+            sum(r["us"] or 0 for r in found), len(found), case))
+        texts[case] = "\n".join(lines)
         print("kernels of %s, %s\n%s" % (case, o.precisions[0], texts[case]),
               flush=True)
     return texts
@@ -465,7 +477,7 @@ def options():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("--part", default=",".join(PARTS))
     p.add_argument("--cases", default=None)
-    p.add_argument("--precisions", default="tf32,fp32")
+    p.add_argument("--precisions", default=None)
     p.add_argument("--rounds", type=int, default=None)
     p.add_argument("--pack", action="store_true")
     p.add_argument("--packed")
@@ -476,9 +488,10 @@ def options():
     p.add_argument("--out", default=os.path.join(ROOT, "build", "bench",
                                                  "cuda.json"))
     o = p.parse_args()
-    o.cases = o.cases.split(",") if o.cases else (PLAYED if o.played
-                                                  else list(CASES))
-    o.precisions = ["fp32"] if o.played else o.precisions.split(",")
+    o.chosen = o.cases.split(",") if o.cases else None
+    o.cases = o.chosen or (PLAYED if o.played else list(CASES))
+    o.precisions = (o.precisions or ("fp32" if o.played else
+                                     "tf32,fp32")).split(",")
     o.rounds = o.rounds or (1 if o.played else 9)
     o.round_ms = 1 if o.played else ROUND_MS
     o.backend = "cuda-played" if o.played else "cuda"
@@ -500,16 +513,18 @@ def main():
     checked = check(o, kit) if "check" in o.part else {"ok": True}
     compared = gradients(o, kit) if "gradients" in o.part else []
     info, rows = steps(o, kit) if "steps" in o.part else (None, [])
-    ladder = kernels(o, kit) if "kernels" in o.part else {}
+    climbed = ladder.run(o, kit, peer_program(o, "peer_ladder.py")) \
+        if "ladder" in o.part else {}
+    texts = kernels(o, kit) if "kernels" in o.part else {}
     overhead = loop(o, kit) if "loop" in o.part else None
     sooner = workers(o, kit) if "workers" in o.part else None
     if sooner:
         print("workers: four are there %.2f times as soon as one" % sooner)
     ratios.write(o.out, "cuda", figures(info, rows, overhead, sooner), {
         "check": checked, "gradients": compared, "steps": rows,
-        "kernels": ladder, "peer": info, "played": o.played})
+        "ladder": climbed, "kernels": texts, "peer": info, "played": o.played})
     print("written to %s" % os.path.relpath(o.out))
-    wrong = [r for r in compared if r["ok"] is False]
+    wrong = [r for r in compared if r["ok"] is False] + ladder.failed(climbed)
     return 0 if checked["ok"] and not wrong else 1
 
 
