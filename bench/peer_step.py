@@ -278,6 +278,12 @@ class Case:
             o.step()
         return loss
 
+    def to(self, device):
+        self.model.to(device)
+        self.x, self.labels = self.x.to(device), self.labels.to(device)
+        if self.rec:
+            self.ids = self.ids.to(device)
+
     def double(self):
         self.bf16 = False
         self.model.double()
@@ -341,11 +347,11 @@ def one_pass(case):
         if g is None:
             continue
         if g.is_sparse:
-            g = g.coalesce()
+            g = g.coalesce().cpu()
             out["rows/" + name] = g.indices()[0].numpy().astype(np.int32)
             out["grad/" + name] = np.ascontiguousarray(g.values().numpy())
         else:
-            out["grad/" + name] = to_hooke(g, kind)
+            out["grad/" + name] = to_hooke(g.cpu(), kind)
     return out
 
 
@@ -374,26 +380,33 @@ def full_grad(tensors, key):
     return full
 
 
-def check(name, path):
-    """Prints `tensor error peer_error` lines for the tensors of `path`."""
-    case, ours = load_case(name, path)
-    peer = one_pass(case)
-    case.double()
-    exact = one_pass(case)
+def largest(got, want):
+    """The largest difference over the largest value."""
+    return np.abs(got - want).max() / max(np.abs(want).max(), 1e-30)
+
+
+def print_errors(exact, ours, peer, error):
+    """`tensor error peer_error` lines; another text where one is missing."""
     for key in exact:
         if key.startswith("rows/"):
             continue
         if key not in ours:
             print(key, "missing")
             continue
-        want = full_grad(exact, key)
-        got, other = full_grad(ours, key), full_grad(peer, key)
+        want, got = full_grad(exact, key), full_grad(ours, key)
         if got.shape != want.shape:
             print(key, "shape %s not %s" % (got.shape, want.shape))
             continue
-        top = max(np.abs(want).max(), 1e-30)
-        print("%s %.3g %.3g" % (key, np.abs(got - want).max() / top,
-                                np.abs(other - want).max() / top))
+        print("%s %.3g %.3g" % (key, error(got, want),
+                                error(full_grad(peer, key), want)))
+
+
+def check(name, path):
+    """Compares the tensors of `path`, and PyTorch's own float32."""
+    case, ours = load_case(name, path)
+    peer = one_pass(case)
+    case.double()
+    print_errors(one_pass(case), ours, peer, largest)
 
 
 def blas():

@@ -12,6 +12,15 @@ answered with the versions. Loops:
     step    the same, and the batch goes up from pinned memory before each
     eager   without a graph: what the lazy optimizer of embeddings needs
 
+    peer_cuda.py check CASE PRECISION FILE
+
+compares loss and gradients in FILE (peer_step.py says what is in it) with
+PyTorch's in double precision on the CPU, and prints a line `name error
+peer_error` for each tensor: the norm of the difference over the norm of the
+tensor, for FILE and for PyTorch itself on the card at that precision. (Single
+relus whose inputs are near 0 turn at any precision: the largest difference says
+little, the norm does.)
+
 The recommender's tables have sparse gradients and SparseAdam in `eager`; a graph
 cannot hold those, so that its graph has dense gradients and Adam over all rows.
 Without a card everything runs on the CPU, without graphs: to try this.
@@ -21,6 +30,7 @@ import os
 import sys
 import time
 
+import numpy as np
 import torch
 
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -125,7 +135,22 @@ def info():
         torch.cuda.get_device_name())
 
 
-def main():
+def norm_of(got, want):
+    return np.linalg.norm(got - want) / max(np.linalg.norm(want), 1e-30)
+
+
+def check(name, precision, path):
+    set_precision(precision)
+    case, ours = peer_step.load_case(
+        name + ("_bf16" if precision == "bf16" else ""), path)
+    case.to(DEVICE)
+    peer = peer_step.one_pass(case)
+    case.to("cpu")
+    case.double()
+    peer_step.print_errors(peer_step.one_pass(case), ours, peer, norm_of)
+
+
+def serve():
     current, runners = None, {}  # of one case, in all its ways
     for line in sys.stdin:
         try:
@@ -147,4 +172,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["check"] and len(sys.argv) == 5:
+        check(*sys.argv[2:])
+    else:
+        serve()
