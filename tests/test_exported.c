@@ -149,6 +149,109 @@ static void test_scaling(void **state) {
     tear_down(&p);
 }
 
+// ---- dates ------------------------------------------------------------------
+
+enum {
+    DATED = 64
+};
+
+static hk_dataset *dated(void) {
+    hk_tensor *when, *y;
+    const hk_shape rows = hk_shape_make(1, (int64_t[]){DATED});
+    assert_ok(hk_tensor_create(HK_STRING, rows, &when));
+    assert_ok(hk_tensor_create(HK_F32, rows, &y));
+    for (int i = 0; i < DATED; i++) {
+        char text[32];
+        const int n =
+            snprintf(text, sizeof text, "%d/%d/2024", 1 + i % 28, 1 + i % 12);
+        assert_ok(hk_tensor_set_string(when, i, text, (size_t)n));
+        ((float *)hk_tensor_data(y))[i] = (float)(i % 12);
+    }
+    const hk_value v[] = {{.name = "when",
+                           .role = HK_FEATURE,
+                           .form = HK_DENSE_FORM,
+                           .dtype = HK_STRING,
+                           .shape = rows,
+                           .tensor = when},
+                          {.name = "y",
+                           .role = HK_LABEL,
+                           .form = HK_DENSE_FORM,
+                           .dtype = HK_F32,
+                           .shape = rows,
+                           .tensor = y}};
+    hk_dataset *const d = hk_data_slices(v, 2);
+    hk_tensor_release(when);
+    hk_tensor_release(y);
+    return d;
+}
+
+static void expect_same(hk_predictor *mine, hk_predictor *theirs) {
+    const hk_element *a, *b;
+    for (int i = 0; i < DATED; i++) {
+        assert_ok(hk_predictor_next(theirs, &a));
+        assert_ok(hk_predictor_next(mine, &b));
+        assert_memory_equal(
+            hk_tensor_data(hk_element_find(a, "predictions")->tensor),
+            hk_tensor_data(hk_element_find(b, "predictions")->tensor),
+            sizeof(float));
+    }
+}
+
+// An export asks for a date's text, and reads it as the training did.
+static void test_dates(void **state) {
+    (void)state;
+    const hk_date_column when = {.name = "when", .order = HK_DATE_DMY};
+    hk_context *ctx;
+    hk_feature_set *s;
+    hk_estimator *e;
+    hk_exported *x;
+    hk_predictor *mine, *theirs;
+    const char *folder;
+    char *const dir = bed_folder();
+    assert_ok(hk_context_create(NULL, &ctx));
+    assert_ok(hk_feature_set_create(&s));
+    hk_feature_use(s, hk_numeric_column(s, "when.month", NULL), HK_USE_DEEP);
+    hk_feature_use(s, hk_numeric_column(s, "when.day", NULL), HK_USE_DEEP);
+    assert_ok(hk_feature_set_finish(s));
+    hk_dataset *const parts = hk_data_dates(dated(), &when, 1);
+    hk_dataset_retain(parts);
+    hk_dataset *const d =
+        hk_data_batch(hk_data_features(parts, s, NULL), 16, 0);
+    const hk_source in = hk_source_dataset(d);
+    hk_canned_options c;
+    hk_canned_options_init(&c, sizeof c, HK_CANNED_DNN);
+    c.features = s;
+    c.n_classes = 0;
+    c.hidden = (const int64_t[]){8};
+    c.n_hidden = 1;
+    assert_ok(hk_canned_create(ctx, &c, NULL, &e));
+    assert_ok(hk_estimator_train(e, &in, NULL, NULL));
+    const hk_raw_inputs raw = {.features = s,
+                               .values = hk_dataset_spec(parts),
+                               .dates = &when,
+                               .n_dates = 1};
+    hk_export_options o;
+    hk_export_options_init(&o, sizeof o);
+    o.raw = &raw;
+    assert_ok(hk_estimator_export(e, &in, dir, &o, &folder));
+    assert_ok(hk_exported_open(ctx, folder, &x));
+    assert_int_equal(hk_exported_inputs(x)->count, 1);
+    assert_string_equal(hk_exported_inputs(x)->values[0].name, "when");
+    assert_int_equal(hk_exported_inputs(x)->values[0].dtype, HK_STRING);
+    assert_ok(hk_estimator_predict(e, &in, NULL, &theirs));
+    assert_ok(hk_exported_predict(x, dated(), &mine));
+    expect_same(mine, theirs);
+    hk_predictor_destroy(mine);
+    hk_predictor_destroy(theirs);
+    hk_exported_close(x);
+    hk_estimator_destroy(e);
+    hk_dataset_release(d);
+    hk_dataset_release(parts);
+    hk_feature_set_release(s);
+    hk_context_destroy(ctx);
+    bed_remove(dir);
+}
+
 // ---- damage -----------------------------------------------------------------
 
 static hk_status open_and_predict(const place *p) {
@@ -179,6 +282,14 @@ static void test_damage(void **state) {
                  {"\"op\":\"input\",\"name\":\"x\"",
                   "\"op\":\"input\",\"name\":\"other\"", HK_E_NOT_FOUND},
                  {"\"shape\":[-1,6]", "\"shape\":[-1,7]", HK_E_SHAPE},
+                 {",\n\"calls\"", ",\n\"dates\":[{\"name\":\"x\"}],\"calls\"",
+                  HK_E_DATA},
+                 {",\n\"calls\"",
+                  ",\n\"dates\":[{\"name\":\"x\",\"order\":9}],\"calls\"",
+                  HK_E_DATA},
+                 {",\n\"calls\"",
+                  ",\n\"dates\":[{\"name\":\"x\",\"order\":1}],\"calls\"",
+                  HK_E_INVALID_ARG}, // it is no text
                  {"{\"format\"", "\"format\"", HK_E_DATA}};
     place p;
     set_up(&p, NULL);
@@ -233,6 +344,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_predictions),
         cmocka_unit_test(test_scaling),
+        cmocka_unit_test(test_dates),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_memory),
     };

@@ -765,6 +765,113 @@ static void test_adult(void **state) {
     hk_feature_set_release(s);
 }
 
+// ---- dates ------------------------------------------------------------------
+
+static void test_date_texts(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        hk_date_order order;
+        float parts[HK_DATE_PARTS]; // year 0: it is none
+    } cases[] = {
+        {"1970-01-01", HK_DATE_YMD, {1970, 1, 1, 3, 0, 0}},
+        {"2000/2/29 12:30",
+         HK_DATE_YMD,
+         {2000, 2, 29, 1, 12.5f, 11016.520833f}},
+        {"31.12.1969", HK_DATE_YMD, {1969, 12, 31, 2, 0, -1}},
+        {"2024-03-01T06:00:00.5Z", HK_DATE_YMD, {2024, 3, 1, 4, 6, 19783.25f}},
+        {"1/31/2024", HK_DATE_MDY, {2024, 1, 31, 2, 0, 19753}},
+        {"31/1/2024", HK_DATE_DMY, {2024, 1, 31, 2, 0, 19753}},
+        {"31/1/2024", HK_DATE_MDY, {0}},
+        {"2023-02-29", HK_DATE_YMD, {0}},
+        {"2024-1-1 24:00", HK_DATE_YMD, {0}},
+        {"2024-01-01x", HK_DATE_YMD, {0}},
+        {"", HK_DATE_YMD, {0}}};
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        float parts[HK_DATE_PARTS] = {0};
+        const char *const text = cases[i].text;
+        const int good =
+            hk_date_parse(text, strlen(text), cases[i].order, parts);
+        assert_int_equal(good, cases[i].parts[0] > 0);
+        assert_memory_equal(parts, cases[i].parts, sizeof parts);
+    }
+    assert_int_equal(hk_date_parse(NULL, 0, HK_DATE_YMD, NULL), 0);
+    assert_string_equal(hk_date_part(3), "weekday");
+    assert_null(hk_date_part(-1));
+    assert_null(hk_date_part(HK_DATE_PARTS));
+}
+
+static hk_dataset *dated_rows(const char *second) {
+    const char *const when[] = {"1970-01-02", second};
+    const float size[] = {1, 2};
+    hk_value v[] = {texts("when", when, 2, 0),
+                    numbers("size", HK_F32, size, 2, 0)};
+    return rows_of(v, 2);
+}
+
+static void test_date_columns(void **state) {
+    (void)state;
+    const hk_date_column when = {.name = "when"};
+    hk_iter *it;
+    const hk_element *e = first_of(
+        hk_data_batch(hk_data_dates(dated_rows(""), &when, 1), 2, 0), &it);
+    assert_int_equal(e->count, HK_DATE_PARTS + 1);
+    assert_string_equal(e->values[0].name, "when.year");
+    expect_floats(e, "size", (const float[]){1, 2}, 2);
+    const float *const days = hk_tensor_data(find(e, "when.days")->tensor);
+    assert_true(days[0] == 1 && isnan(days[1]));
+    hk_iter_destroy(it);
+
+    hk_dataset *d = hk_data_dates(dated_rows("soon"), &when, 1);
+    assert_ok(hk_iter_create(d, NULL, &it));
+    assert_ok(hk_iter_next(it, &e));
+    assert_status(hk_iter_next(it, &e), HK_E_DATA);
+    assert_non_null(
+        strstr(hk_last_error(), "\"when\": 'soon' is no date like"));
+    hk_iter_destroy(it);
+    hk_dataset_release(d);
+}
+
+static void test_date_columns_refused(void **state) {
+    (void)state;
+    static const struct {
+        hk_date_column column;
+        hk_status status;
+    } cases[] = {
+        {{.name = "then"}, HK_E_NOT_FOUND},
+        {{.name = NULL}, HK_E_NOT_FOUND},
+        {{.name = "size"}, HK_E_INVALID_ARG},
+        {{.name = "when", .order = (hk_date_order)7}, HK_E_INVALID_ARG}};
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        hk_dataset *d = hk_data_dates(dated_rows(""), &cases[i].column, 1);
+        assert_status(hk_dataset_status(d), cases[i].status);
+        hk_dataset_release(d);
+    }
+    hk_dataset *d = hk_data_dates(dated_rows(""), NULL, 1);
+    assert_status(hk_dataset_status(d), HK_E_INVALID_ARG);
+    hk_dataset_release(d);
+    d = hk_data_dates(dated_rows(""), NULL, 0); // as it was
+    assert_int_equal(hk_dataset_spec(d)->count, 2);
+    hk_dataset_release(d);
+}
+
+static hk_status make_dates(void *user) {
+    hk_dataset *const rows = user;
+    const hk_date_column when = {.name = "when"};
+    hk_dataset_retain(rows);
+    hk_dataset *const d = hk_data_dates(rows, &when, 1);
+    const hk_status s = hk_dataset_status(d);
+    hk_dataset_release(d);
+    return s;
+}
+
+static void test_date_memory(void **state) {
+    (void)state;
+    hk_dataset *const rows = dated_rows("");
+    hk_test_alloc_failures("dates", make_dates, rows);
+    hk_dataset_release(rows);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fit_numbers),
@@ -777,6 +884,10 @@ int main(void) {
         cmocka_unit_test(test_before_and_after_batch),
         cmocka_unit_test(test_misfits),
         cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_date_texts),
+        cmocka_unit_test(test_date_columns),
+        cmocka_unit_test(test_date_columns_refused),
+        cmocka_unit_test(test_date_memory),
         cmocka_unit_test(test_adult),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -132,6 +132,7 @@ typedef struct raw_inputs {
     hk_raw_inputs in;
     hk_scaling scale;
     scaling kept;
+    hk_date_column *dates;
     hk_dataset *data;
 } raw_inputs;
 
@@ -146,6 +147,8 @@ static hk_status raw_open(const data_user *set, raw_inputs *r) {
         r->in.features = t->features;
         r->in.classes = (const char *const *)t->words;
         r->in.n_classes = t->n_words;
+        r->in.n_dates = table_dates(t, &r->dates);
+        r->in.dates = r->dates;
     }
     if (!data_scaling(set, r->data, &r->kept))
         return HK_OK;
@@ -162,6 +165,7 @@ static hk_status raw_open(const data_user *set, raw_inputs *r) {
 
 static void raw_close(raw_inputs *r) {
     data_scaling_free(&r->kept);
+    free(r->dates);
     hk_dataset_release(r->data);
 }
 

@@ -16,7 +16,7 @@ static void print_words(const column_facts *c) {
 }
 
 static void print_column(const column_facts *c, int width) {
-    date_order order;
+    hk_date_order order;
     const char *more = c->words.n > SCAN_DISTINCT ? "more than " : "";
     const size_t n = more[0] ? SCAN_DISTINCT : c->words.n;
     printf("  %-*.60s  ", width, c->name);

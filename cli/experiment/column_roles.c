@@ -100,7 +100,7 @@ static bool is_counter(const column_facts *c, int64_t rows) {
 }
 
 static const char *reason_to_leave(const column_facts *c, int64_t rows) {
-    date_order order;
+    hk_date_order order;
     if (!c->filled)
         return "it has no values";
     if (is_constant(c))
@@ -162,7 +162,7 @@ static char *warning_of(const table_facts *f, const column_facts *c,
 // The type that was given, or the one that all values have.
 static void take_type(const column_facts *c, const tree *given,
                       column_role *r) {
-    date_order order = DATE_YMD;
+    hk_date_order order = HK_DATE_YMD;
     const char *text = tree_text(given, "");
     r->type = HK_STRING;
     if (strncmp(text, "date", 4) == 0 || (!given && facts_is_date(c, &order))) {
@@ -187,7 +187,7 @@ static int check_values(const char *file, const column_facts *c,
         return cli_fail("%s: row %lld: '%s' is '%s', but 'columns' says that "
                         "it is a number",
                         file, (long long)c->odd_row + 1, c->name, c->odd);
-    date_order order;
+    hk_date_order order;
     if (given && r->date && !facts_is_date(c, &order))
         return cli_fail("%s: '%s' is to be a date, but not all of its values "
                         "are (as 2024-01-31, 31.1.2024 or 1/31/2024), such as "

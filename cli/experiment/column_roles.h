@@ -14,7 +14,7 @@ typedef enum column_use {
 typedef struct column_role {
     column_use use;
     hk_dtype type;   // what it is read as
-    int date;        // date_order + 1; 0: no date
+    int date;        // hk_date_order + 1; 0: no date
     const char *why; // USE_NOT
     char *treatment; // USE_FEATURE: in words
     char *warning;   // NULL: none

@@ -89,10 +89,10 @@ static void add_label(column_facts *c, size_t word, uint32_t label) {
 
 static void add_text(column_facts *c, const char *text, size_t size,
                      int64_t row) {
-    float parts[DATE_PARTS];
+    float parts[HK_DATE_PARTS];
     if (size < LONGEST)
-        for (int i = 0; i < DATE_ORDERS; i++)
-            c->dates[i] += date_parse(text, size, (date_order)i, parts);
+        for (int i = 0; i < HK_DATE_ORDERS; i++)
+            c->dates[i] += hk_date_parse(text, size, (hk_date_order)i, parts);
     c->comma += is_comma_number(text);
     if (c->odd_row < 0) {
         c->odd_row = row;
@@ -129,10 +129,10 @@ bool facts_is_number(const column_facts *c) {
     return c->filled > 0 && c->numbers + c->infinite == c->filled;
 }
 
-bool facts_is_date(const column_facts *c, date_order *order) {
-    for (int i = 0; i < DATE_ORDERS && c->filled > 0; i++)
+bool facts_is_date(const column_facts *c, hk_date_order *order) {
+    for (int i = 0; i < HK_DATE_ORDERS && c->filled > 0; i++)
         if (c->dates[i] == c->filled) {
-            *order = (date_order)i;
+            *order = (hk_date_order)i;
             return true;
         }
     return false;

@@ -3,7 +3,6 @@
 #define CLI_COLUMN_SCAN_H
 #include "core/words.h"
 #include "experiment/csv_dialect.h"
-#include "experiment/dates.h"
 
 enum {
     SCAN_ROWS = 1000000,   // a longer file is known by so many of them
@@ -17,7 +16,7 @@ typedef struct column_facts {
     int64_t filled, missing;
     int64_t numbers, whole; // among the filled ones
     int64_t comma;          // texts that a decimal comma would make numbers
-    int64_t dates[DATE_ORDERS];
+    int64_t dates[HK_DATE_ORDERS];
     int64_t infinite; // or too large
     int64_t bad_row;  // first one of those; -1: none
     char *bad;
@@ -56,7 +55,7 @@ void scan_free(table_facts *f);
 
 // Kinds of a column that has values.
 bool facts_is_number(const column_facts *c);
-bool facts_is_date(const column_facts *c, date_order *order);
+bool facts_is_date(const column_facts *c, hk_date_order *order);
 double facts_std(const column_facts *c);
 
 #endif // CLI_COLUMN_SCAN_H

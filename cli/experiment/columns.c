@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include "experiment/csv_table.h"
-#include "experiment/dates.h"
 
 enum {
     FEW_WORDS = 16,  // become one-hot columns, more an embedding
@@ -227,8 +226,8 @@ static void add_item(const build *b, const tree *t) {
 }
 
 static void add_date(const build *b, const char *name) {
-    for (int i = 0; i < DATE_PARTS; i++) {
-        char *part = cli_printf("%s.%s", name, date_parts[i]);
+    for (int i = 0; i < HK_DATE_PARTS; i++) {
+        char *part = cli_printf("%s.%s", name, hk_date_part(i));
         add_numeric(b, NULL, part);
         free(part);
     }

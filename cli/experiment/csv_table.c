@@ -4,7 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "experiment/dates.h"
 
 // One table a process; hung here because an experiment is opened once.
 static table *opened;
@@ -63,75 +62,23 @@ hk_dataset *table_read_csv(const data_user *u, const char *const *files,
 
 // ---- dates -----------------------------------------------------------------
 
-typedef struct date_map {
-    size_t *value; // dates among the values
-    date_order *order;
-    char **part; // DATE_PARTS names for each
-    size_t n;
-} date_map;
-
-static hk_status cut_dates(void *user, const hk_map_call *call) {
-    const date_map *m = user;
-    for (size_t k = 0; k < m->n; k++) {
-        float parts[DATE_PARTS];
-        const void *text;
-        size_t size;
-        hk_status s = hk_tensor_get_string(call->in->values[m->value[k]].tensor,
-                                           0, &text, &size);
-        if (s == HK_OK && !date_parse(text, size, m->order[k], parts))
-            for (int p = 0; p < DATE_PARTS; p++)
-                parts[p] = NAN;
-        for (size_t p = 0; p < DATE_PARTS && s == HK_OK; p++) {
-            hk_tensor *t;
-            s = hk_builder_tensor(call->out, m->part[k * DATE_PARTS + p], NULL,
-                                  &t);
-            if (s == HK_OK)
-                *(float *)hk_tensor_data(t) = parts[p];
-        }
-        if (s != HK_OK)
-            return s;
-    }
-    return HK_OK;
+size_t table_dates(const table *t, hk_date_column **out) {
+    hk_date_column *list = cli_alloc((t->n + 1) * sizeof *list);
+    size_t n = 0;
+    for (size_t i = 0; i < t->n; i++)
+        if (t->column[i].date)
+            list[n++] = (hk_date_column){
+                .name = t->column[i].name,
+                .order = (hk_date_order)(t->column[i].date - 1)};
+    *out = list;
+    return n;
 }
 
-// Every date becomes numbers: NAME.year, NAME.month... The map lives as long
-// as the program.
 static hk_dataset *split_dates(const table *t, hk_dataset *d) {
-    if (hk_dataset_status(d) != HK_OK)
-        return d;
-    const hk_element *spec = hk_dataset_spec(d);
-    date_map *m = cli_alloc(sizeof *m);
-    m->value = cli_alloc((spec->count + 1) * sizeof *m->value);
-    m->order = cli_alloc((spec->count + 1) * sizeof *m->order);
-    m->part = cli_alloc((spec->count * DATE_PARTS + 1) * sizeof *m->part);
-    hk_value *out = cli_alloc((spec->count * DATE_PARTS + 1) * sizeof *out);
-    size_t n = 0;
-    for (size_t i = 0; i < spec->count; i++) {
-        const hk_value *v = &spec->values[i];
-        const table_column *c = table_find(t, v->name);
-        if (!c || !c->date) {
-            out[n++] = *v;
-            continue;
-        }
-        m->value[m->n] = i;
-        m->order[m->n] = (date_order)(c->date - 1);
-        for (int p = 0; p < DATE_PARTS; p++) {
-            char *name = cli_printf("%s.%s", v->name, date_parts[p]);
-            m->part[m->n * DATE_PARTS + (size_t)p] = name;
-            out[n++] = (hk_value){.name = name,
-                                  .role = HK_FEATURE,
-                                  .form = HK_DENSE_FORM,
-                                  .dtype = HK_F32};
-        }
-        m->n++;
-    }
-    hk_map_options o;
-    hk_map_options_init(&o, sizeof o);
-    o.spec = out;
-    o.n_spec = n;
-    if (m->n)
-        d = hk_data_map(d, cut_dates, m, &o);
-    free(out);
+    hk_date_column *dates;
+    const size_t n = table_dates(t, &dates);
+    d = hk_data_dates(d, dates, n);
+    free(dates);
     return d;
 }
 

@@ -31,7 +31,7 @@ split_plan data_split_plan(const experiment *x);
 typedef struct table_column {
     char *name;
     hk_dtype type;
-    int date;        // date_order + 1; 0: none
+    int date;        // hk_date_order + 1; 0: none
     int32_t place;   // field in the training file
     int64_t longest; // list while learning; 0: no list
     // By the training file; 0 where nobody looked.
@@ -86,6 +86,8 @@ char *columns_treatment(const experiment *x, const table_column *c);
 // Do the columns enter layers side by side?
 bool experiment_mixes(const experiment *x, const table *t);
 const table_column *table_find(const table *t, const char *name);
+// Its columns of dates, with their number; free it.
+size_t table_dates(const table *t, hk_date_column **out);
 
 // ---- parts of it -------------------------------------------------------------
 
@@ -116,7 +118,7 @@ typedef struct column_type {
     hk_dtype dtype;
     bool raw;      // one bytes value that holds the elements
     bool list;     // any number of values
-    int date;      // date_order + 1
+    int date;      // hk_date_order + 1
     int64_t width; // 0: a scalar or a list
 } column_type;
 // int, float, text, date, with [n] for arrays and [] for lists of any length;

@@ -4,13 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 #include "experiment/csv_table.h"
-#include "experiment/dates.h"
 #include "experiment/run_record.h"
 
 // ---- types -----------------------------------------------------------------
 
-static const char *const date_types[DATE_ORDERS] = {"date", "date_mdy",
-                                                    "date_dmy"};
+static const char *const date_types[HK_DATE_ORDERS] = {"date", "date_mdy",
+                                                       "date_dmy"};
 
 bool column_type_parse(const char *text, column_type *out) {
     static const struct {
@@ -21,7 +20,7 @@ bool column_type_parse(const char *text, column_type *out) {
                  {"float", HK_F32, false},
                  {"text", HK_STRING, false},
                  {"bytes", HK_U8, true}};
-    for (int i = 0; i < DATE_ORDERS; i++)
+    for (int i = 0; i < HK_DATE_ORDERS; i++)
         if (strcmp(date_types[i], text) == 0) {
             *out = (column_type){.dtype = HK_STRING, .date = i + 1};
             return true;

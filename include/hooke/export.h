@@ -70,13 +70,16 @@ typedef struct hk_scaling {
 typedef struct hk_raw_inputs {
     // The columns that hk_data_features applied; NULL: none.
     hk_feature_set *features;
-    // The spec of the data before features and scaling; NULL: numbers are
-    // float32 and words strings.
+    // The spec of the data before features and scaling, and behind dates; NULL:
+    // numbers are float32 and words strings.
     const hk_element *values;
     const hk_scaling *scaling; // NULL: none
     // Names of the classes that "class_ids" or "class" count; NULL: none.
     const char *const *classes;
     size_t n_classes;
+    // What hk_data_dates was given: the texts are inputs. NULL: none.
+    const hk_date_column *dates;
+    size_t n_dates;
 } hk_raw_inputs;
 
 typedef struct hk_export_options {
@@ -119,6 +122,7 @@ typedef struct hk_onnx_options {
 HK_API void hk_onnx_options_init(hk_onnx_options *opt, size_t struct_size);
 // Writes the model of HK_PREDICT with its weights and what comes before it as
 // one ONNX file (opset 17 and ai.onnx.ml 3), under a temporary name first.
+// With columns of dates it is opset 20.
 // Inputs: the raw values by their names, [batch, ...]; ids of hashed and
 // crossed columns as "<column>_id". Outputs: the predictions. HK_E_UNSUPPORTED
 // names the column or operator that ONNX cannot express. input: as for

@@ -91,6 +91,35 @@ HK_API void hk_features_options_init(hk_features_options *opt,
 HK_API hk_dataset *hk_data_features(hk_dataset *d, hk_feature_set *s,
                                     const hk_features_options *opt);
 
+// ---- dates ----------------------------------------------------------------
+
+typedef enum hk_date_order {
+    HK_DATE_YMD = 0, // 2024-01-31 or 2024/1/31, 31.1.2024; a time may follow
+    HK_DATE_MDY = 1, // 1/31/2024
+    HK_DATE_DMY = 2  // 31/1/2024
+} hk_date_order;
+#define HK_DATE_ORDERS 3
+#define HK_DATE_PARTS 6
+
+// A column of dates: one text an example.
+typedef struct hk_date_column {
+    const char *name;
+    hk_date_order order;
+    uint32_t reserved;
+} hk_date_column;
+
+// year, month, day, weekday (Monday is 0), hour (with its minutes as a
+// fraction) and days (since 1970); NULL: there is no part i.
+HK_API const char *hk_date_part(int i);
+// 1, with the HK_DATE_PARTS numbers; 0: the text is no date of this order.
+HK_API int hk_date_parse(const char *text, size_t size, hk_date_order order,
+                         float *parts);
+// Every date of d, which has not been batched, becomes numbers: float32 values
+// NAME.year, NAME.month... in its place, NaN for an empty text. HK_E_DATA names
+// a text that is no date.
+HK_API hk_dataset *hk_data_dates(hk_dataset *d, const hk_date_column *dates,
+                                 size_t n);
+
 // ---- for whoever builds the model -----------------------------------------
 
 typedef enum hk_feature_kind {

@@ -42,6 +42,7 @@
 #include "base/base.h"
 #include "hooke/columns.h"
 #include "hooke/data.h"
+#include "hooke/feature.h"
 #include "tensor/tensor.h"
 
 typedef struct hki_box hki_box;   // an element or a record, counted, pooled
@@ -538,11 +539,22 @@ bool hki_features_read(const hk_feature_set *s, const char *key);
 // The transform of a finished set as nodes of an ONNX model: inputs of it are
 // named after the columns' keys, and what hk_data_features gives out is given
 // to the model. raw: names and types of the inputs; NULL: numbers are float32
-// and words strings. A hashed or crossed column's ids are an input of their
-// own,
-// "<column>_id". HK_E_UNSUPPORTED names a column that cannot be written.
+// and words strings. dates: their texts are inputs, in place of the numbers
+// that hk_data_dates makes of them. A hashed or crossed column's ids are an
+// input of their own, "<column>_id". HK_E_UNSUPPORTED names a column that
+// cannot be written.
 typedef struct hki_onnx hki_onnx;
 hk_status hki_features_onnx(const hk_feature_set *s, const hk_element *raw,
+                            const hk_date_column *dates, size_t n_dates,
                             hki_onnx *o);
+
+// The date that `key` is a part of, and which; -1: of none.
+int64_t hki_date_find(const hk_date_column *dates, size_t n, const char *key,
+                      int *part);
+// Float32 [batch, 1] nodes of the parts of a text [batch, 1]: the numbers of
+// hk_date_parse, NaN for an empty text. A text that is no date fails at the
+// run-time.
+void hki_date_onnx(hki_onnx *o, const char *text, hk_date_order order,
+                   const char **parts);
 
 #endif // HKI_DATA_H

@@ -6,6 +6,8 @@
 enum {
     IR_VERSION = 8,
     OPSET = 17,
+    TEXT_OPSET = 20, // has operators that cut texts
+    AXES_OPSET = 18, // axes of all reductions are inputs
     ML_OPSET = 3
 };
 
@@ -39,6 +41,7 @@ enum { // AttributeProto
     ATTR_NAME = 1,
     ATTR_F = 2,
     ATTR_I = 3,
+    ATTR_S = 4,
     ATTR_INTS = 8,
     ATTR_STRINGS = 9,
     ATTR_TYPE = 20
@@ -46,6 +49,7 @@ enum { // AttributeProto
 enum { // TensorProto
     TENSOR_DIMS = 1,
     TENSOR_TYPE = 2,
+    TENSOR_STRINGS = 6,
     TENSOR_NAME = 8,
     TENSOR_RAW = 9
 };
@@ -221,6 +225,23 @@ const char *hki_onnx_scalar(hki_onnx *o, hk_dtype t, double value) {
     return hki_onnx_tensor(o, NULL, t, shape, data);
 }
 
+static hk_status put_text(hki_buf *b, const char *name, const char *text) {
+    size_t mark;
+    HKI_TRY(hki_pb_open(b, GRAPH_INITIALIZER, &mark));
+    HKI_TRY(hki_pb_varint(b, TENSOR_TYPE, type_number(HK_STRING)));
+    HKI_TRY(hki_pb_bytes(b, TENSOR_STRINGS, text, strlen(text)));
+    HKI_TRY(hki_pb_string(b, TENSOR_NAME, name));
+    return hki_pb_close(b, mark);
+}
+
+const char *hki_onnx_text(hki_onnx *o, const char *text) {
+    const char *own = NULL;
+    if (o->status != HK_OK || !is_ok(o, take_name(o, NULL, &own)) ||
+        !is_ok(o, put_text(&o->constants, own, text)))
+        return NULL;
+    return own;
+}
+
 const char *hki_onnx_range(hki_onnx *o, int64_t n) {
     int64_t *list;
     if (o->status != HK_OK ||
@@ -243,6 +264,8 @@ static hk_status put_attr(hki_buf *b, const hki_onnx_attr *a) {
         HKI_TRY(hki_pb_float(b, ATTR_F, (float)a->f));
     if (a->type == HKI_ONNX_INT)
         HKI_TRY(hki_pb_varint(b, ATTR_I, (uint64_t)a->i));
+    if (a->type == HKI_ONNX_STRING)
+        HKI_TRY(hki_pb_string(b, ATTR_S, a->text));
     for (size_t i = 0; a->type == HKI_ONNX_INTS && i < a->n; i++)
         HKI_TRY(hki_pb_varint(b, ATTR_INTS, (uint64_t)a->ints[i]));
     for (size_t i = 0; a->type == HKI_ONNX_STRINGS && i < a->n; i++)
@@ -269,6 +292,12 @@ static hk_status put_node(hki_buf *b, const hki_onnx_call *c,
     return hki_pb_close(b, mark);
 }
 
+static uint32_t opset_of(const char *op) {
+    return strcmp(op, "StringSplit") == 0 || strcmp(op, "RegexFullMatch") == 0
+               ? TEXT_OPSET
+               : OPSET;
+}
+
 const char *hki_onnx_node(hki_onnx *o, const hki_onnx_call *call) {
     const char *first = NULL, **out = call->out != NULL ? call->out : &first;
     const size_t n = call->n_out > 0 ? call->n_out : 1;
@@ -279,6 +308,7 @@ const char *hki_onnx_node(hki_onnx *o, const hki_onnx_call *call) {
             return hki_onnx_fail(o, hki_fail(HK_E_INTERNAL,
                                              "onnx: %s: input %zu is missing",
                                              call->op, i));
+    o->opset = HKI_MAX(o->opset, opset_of(call->op));
     // An output of the model comes with its name.
     for (size_t i = 0; i < n; i++)
         if (out[i] == NULL && !is_ok(o, take_name(o, NULL, &out[i])))
@@ -286,10 +316,34 @@ const char *hki_onnx_node(hki_onnx *o, const hki_onnx_call *call) {
     return is_ok(o, put_node(&o->nodes, call, out, n)) ? out[0] : NULL;
 }
 
-const char *hki_onnx_cast(hki_onnx *o, const char *x, hk_dtype t) {
+const char *hki_onnx_cast_by(hki_onnx *o, const char *x, hk_dtype t,
+                             const char *name) {
     const hki_onnx_call c = {.op = "Cast",
                              HKI_ONNX_IN(x),
-                             HKI_ONNX_ATTR(HKI_ONNX_I("to", type_number(t)))};
+                             HKI_ONNX_ATTR(HKI_ONNX_I("to", type_number(t))),
+                             .n_out = 1,
+                             .out = &name};
+    return hki_onnx_node(o, &c);
+}
+
+const char *hki_onnx_cast(hki_onnx *o, const char *x, hk_dtype t) {
+    return hki_onnx_cast_by(o, x, t, NULL);
+}
+
+// Whatever raises the opset comes before the model's own calls.
+const char *hki_onnx_reduce(hki_onnx *o, const char *op, const char *x,
+                            const int64_t *axes, size_t n, bool keep) {
+    const hki_onnx_attr keeps = HKI_ONNX_I("keepdims", keep);
+    if (strcmp(op, "ReduceSum") == 0 || o->opset >= AXES_OPSET) {
+        const hki_onnx_call c = {.op = op,
+                                 HKI_ONNX_IN(x, hki_onnx_ints(o, axes, n)),
+                                 HKI_ONNX_ATTR(keeps)};
+        return hki_onnx_node(o, &c);
+    }
+    const hki_onnx_call c = {
+        .op = op,
+        HKI_ONNX_IN(x),
+        HKI_ONNX_ATTR(HKI_ONNX_LIST("axes", axes, n), keeps)};
     return hki_onnx_node(o, &c);
 }
 
@@ -357,7 +411,7 @@ static hk_status put_model(const hki_onnx *o, const char *name, hki_buf *b) {
     HKI_TRY(hki_pb_varint(b, MODEL_IR_VERSION, IR_VERSION));
     HKI_TRY(hki_pb_string(b, MODEL_PRODUCER, "hooke"));
     HKI_TRY(hki_pb_string(b, MODEL_PRODUCER_VERSION, hk_version()));
-    HKI_TRY(put_opset(b, "", OPSET));
+    HKI_TRY(put_opset(b, "", HKI_MAX(o->opset, OPSET)));
     HKI_TRY(put_opset(b, ML_DOMAIN, ML_OPSET));
     HKI_TRY(hki_pb_open(b, MODEL_GRAPH, &mark));
     HKI_TRY(hki_pb_string(b, GRAPH_NAME, name));

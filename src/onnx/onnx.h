@@ -11,7 +11,8 @@
 // Values are names. Building is sticky: after the first error every call gives
 // NULL, and finish returns it. A negative dimension of a shape is the batch's.
 //
-// Operators are those of opset 17, and of version 3 of ai.onnx.ml.
+// Operators are those of opset 17, or of 20 from the first operator on that 17
+// lacks, and of version 3 of ai.onnx.ml.
 #ifndef HKI_ONNX_H
 #define HKI_ONNX_H
 #include "base/base.h"
@@ -35,6 +36,7 @@ struct hki_onnx {
     HKI_LIST(const char *) names; // of inputs, constants and outputs
     HKI_LIST(hki_onnx_feed) feeds;
     uint32_t n_values; // unnamed so far
+    uint32_t opset;    // 0: the least
     const char *batch; // int64 [1], once it was asked for
     const char *first_input;
 };
@@ -42,6 +44,7 @@ struct hki_onnx {
 typedef enum hki_onnx_attr_type {
     HKI_ONNX_FLOAT = 1,
     HKI_ONNX_INT = 2,
+    HKI_ONNX_STRING = 3,
     HKI_ONNX_INTS = 7,
     HKI_ONNX_STRINGS = 8
 } hki_onnx_attr_type;
@@ -52,6 +55,7 @@ typedef struct hki_onnx_attr {
     int64_t i;
     double f;
     const int64_t *ints;
+    const char *text;
     const char *const *strings; // with sizes, they may hold any byte
     const size_t *sizes;
     size_t n;
@@ -80,6 +84,8 @@ const char *hki_onnx_node(hki_onnx *o, const hki_onnx_call *call);
         sizeof((const hki_onnx_attr[]){__VA_ARGS__}) / sizeof(hki_onnx_attr)
 #define HKI_ONNX_I(key, value)                                                 \
     { .name = (key), .type = HKI_ONNX_INT, .i = (value) }
+#define HKI_ONNX_TEXT(key, value)                                              \
+    { .name = (key), .type = HKI_ONNX_STRING, .text = (value) }
 #define HKI_ONNX_F(key, value)                                                 \
     { .name = (key), .type = HKI_ONNX_FLOAT, .f = (value) }
 #define HKI_ONNX_LIST(key, values, count)                                      \
@@ -100,8 +106,15 @@ const char *hki_onnx_tensor(hki_onnx *o, const char *name, hk_dtype t,
 const char *hki_onnx_ints(hki_onnx *o, const int64_t *values, size_t n);
 const char *hki_onnx_doubles(hki_onnx *o, const double *values, size_t n);
 const char *hki_onnx_scalar(hki_onnx *o, hk_dtype t, double value);
+const char *hki_onnx_text(hki_onnx *o, const char *text);
 // x as another type.
 const char *hki_onnx_cast(hki_onnx *o, const char *x, hk_dtype t);
+// The same by a node with a name, for messages of the run-time. NULL: no name.
+const char *hki_onnx_cast_by(hki_onnx *o, const char *x, hk_dtype t,
+                             const char *name);
+// ReduceSum, ReduceMean... of x over these axes.
+const char *hki_onnx_reduce(hki_onnx *o, const char *op, const char *x,
+                            const int64_t *axes, size_t n, bool keep);
 // 0, 1 ... n - 1 as int64.
 const char *hki_onnx_range(hki_onnx *o, int64_t n);
 // The batch's size, int64 [1].

@@ -5,6 +5,7 @@ models.py HOOKE FOLDER: every export passes ONNX's own checker, and what
 onnxruntime predicts for raw inputs is what `hooke predict` says, within 1e-5.
 """
 import csv
+import datetime
 import json
 import pathlib
 import random
@@ -55,12 +56,45 @@ def table(folder, label):
             "code": str(rng.randrange(6)),
             "y": label(number, i),
         })
+    write_rows(folder, rows)
+    return rows[200:]
+
+
+def write_rows(folder, rows):
     for name, part in (("train", rows[:200]), ("new", rows[200:])):
         with open(folder / f"{name}.csv", "w", encoding="utf-8",
                   newline="") as f:
             out = csv.DictWriter(f, rows[0])
             out.writeheader()
             out.writerows(part)
+
+
+DATES = {
+    "iso": lambda d: d.strftime("%Y-%m-%d") if d.second % 2 else d.isoformat(),
+    "slashes": lambda d: f"{d.year}/{d.month}/{d.day}",
+    "dots": lambda d: f"{d.day}.{d.month}.{d.year} {d.hour}:{d.minute:02}",
+    "american": lambda d: d.strftime("%m/%d/%Y %H:%M:%S"),
+    "british": lambda d: d.strftime("%d/%m/%Y %H:%M:%S.25Z"),
+}
+
+
+def dates(folder):
+    """Dates of every form, from 1804 on, some of them missing."""
+    rng = random.Random(4)
+    first = datetime.datetime(1804, 2, 27)
+    rows = []
+    for i in range(ROWS):
+        cells = {name: first + datetime.timedelta(
+            days=rng.randrange(150000), seconds=rng.randrange(86400))
+                 for name in DATES}
+        number = cells["iso"].year / 10 + cells["dots"].hour
+        row = {name: make(cells[name]) if rng.random() > 0.1 else ""
+               for name, make in DATES.items()}
+        rows.append({**row, "y": f"{number:.3f}"})
+    rows[0]["american"] = "02/29/2000"
+    rows[250]["iso"], rows[251]["dots"] = "2000-02-29", "29.2.1904 23:59:60"
+    write_rows(folder, rows)
+    (folder / "m.yaml").write_text(TABLE.format(kind="dnn", model="", more=""))
     return rows[200:]
 
 
@@ -228,6 +262,7 @@ MODELS = {
     "wide_and_deep": table_model(binary, "wide_deep", COLUMNS),
     "hashed": table_model(many, "wide_deep", HASHED),
     "identity": table_model(binary, "dnn", IDENTITY, TYPES),
+    "dates": dates,
 }
 
 # ---- running -----------------------------------------------------------------
@@ -354,6 +389,32 @@ def check(program, folder, name, make):
         sys.exit(f"{name}: differs by {worst}, more than {TOLERANCE}")
 
 
+def check_bad_dates(folder):
+    """Texts that are no dates are errors."""
+    quiet = onnxruntime.SessionOptions()
+    quiet.log_severity_level = 4
+    session = onnxruntime.InferenceSession(folder / "m.onnx", quiet)
+    good = {"iso": "2001-03-04", "slashes": "2001/3/4", "dots": "4.3.2001",
+            "american": "3/4/2001", "british": "4/3/2001"}
+    bad = {"iso": ["2001-02-29", "1900-02-29", "2001-13-01", "2001-04-31",
+                   "yesterday", "2001-03-04x", "2001-03-04 24:00", "3/4/2001",
+                   "2001-03/04", "20010304", " ", "2001-03-04 1:2"],
+           "american": ["13/1/2001", "2001-03-04"],
+           "british": ["1/13/2001", "31/6/2001"]}
+    for name, texts in {"": [""], **bad}.items():
+        for text in texts:
+            row = {**good, name: text}
+            try:
+                session.run(None, feed(session, [row]))
+            except Exception as error:  # pylint: disable=broad-except
+                if name and f"'{name}: a text is no date'" in str(error):
+                    continue
+                raise
+            if name:
+                sys.exit(f"dates: '{text}' passes for a date")
+    print("what is no date is an error")
+
+
 def check_example(program, folder):
     """examples/onnx_predict.py says what `hooke predict` says."""
     example = HERE.parent.parent / "examples" / "onnx_predict.py"
@@ -376,6 +437,8 @@ def main():
         check(program, folder / name, name, MODELS[name])
     if "words" in chosen:
         check_example(program, folder / "words")
+    if "dates" in chosen:
+        check_bad_dates(folder / "dates")
     print(f"{len(chosen)} models agree")
 
 

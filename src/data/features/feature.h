@@ -13,6 +13,9 @@
 //   feature_fit.c     statistics and vocabularies from data
 //   feature_save.c, feature_restore.c, feature_names.h
 //                     a set as text and back
+//   feature_onnx.c    a set as nodes of an ONNX model
+//   date_text.c, dates.c, date_onnx.c
+//                     dates in text as numbers, before the set
 //
 // A column is made after those it stands on, so the order of the set's list
 // is an order of evaluation.

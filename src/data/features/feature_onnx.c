@@ -8,13 +8,24 @@
 #include "data/features/feature.h"
 #include "onnx/onnx.h"
 
+typedef struct date_nodes {
+    const char *name[HK_DATE_PARTS];
+} date_nodes;
+
 typedef struct writing {
     const hk_feature_set *s;
     const hk_element *raw;
+    const hk_date_column *date;
+    size_t n_dates;
+    date_nodes *parts; // of each date; name NULL: not asked for yet
     hki_onnx *o;
     const char **inputs; // made so far; their names are the keys
     size_t n_inputs;
 } writing;
+
+#define WEIGHTED                                                               \
+    "its values have weights, and ONNX's table look-ups have none; train "     \
+    "without them, or export a folder"
 
 static const char *refuse(const writing *w, const hk_column *c,
                           const char *why) {
@@ -33,7 +44,8 @@ static hk_dtype type_of(const writing *w, const char *key, hk_dtype dflt) {
     return v != NULL ? v->dtype : dflt;
 }
 
-static const char *input(writing *w, const char *key, hk_dtype t, int64_t n) {
+static const char *made_input(writing *w, const char *key, hk_dtype t,
+                              int64_t n) {
     for (size_t i = 0; i < w->n_inputs; i++)
         if (strcmp(w->inputs[i], key) == 0)
             return w->inputs[i];
@@ -42,6 +54,18 @@ static const char *input(writing *w, const char *key, hk_dtype t, int64_t n) {
     if (name != NULL)
         w->inputs[w->n_inputs++] = name;
     return name;
+}
+
+// A part of a date is made of the date's text.
+static const char *input(writing *w, const char *key, hk_dtype t, int64_t n) {
+    int part;
+    const int64_t i = hki_date_find(w->date, w->n_dates, key, &part);
+    if (i < 0)
+        return made_input(w, key, t, n);
+    if (w->parts[i].name[part] == NULL)
+        hki_date_onnx(w->o, made_input(w, w->date[i].name, HK_STRING, 1),
+                      w->date[i].order, w->parts[i].name);
+    return w->parts[i].name[part];
 }
 
 static const char *constant(const writing *w, const double *values, int64_t n) {
@@ -60,10 +84,7 @@ static const char *behind(const writing *w, const char *x) {
 }
 
 static const char *sum_of(const writing *w, const char *x, int64_t axis) {
-    const hki_onnx_call c = {.op = "ReduceSum",
-                             HKI_ONNX_IN(x, hki_onnx_ints(w->o, &axis, 1)),
-                             HKI_ONNX_ATTR(HKI_ONNX_I("keepdims", 0))};
-    return hki_onnx_node(w->o, &c);
+    return hki_onnx_reduce(w->o, "ReduceSum", x, &axis, 1, false);
 }
 
 // ---- numbers ----------------------------------------------------------------
@@ -292,11 +313,14 @@ static const char *vocabulary(writing *w, const hk_column *c) {
     const bool integers = t != HK_STRING;
     dictionary d = {0};
     if (c->oov_buckets > 1)
-        return refuse(w, c, "unknown words are hashed to several ids");
+        return refuse(
+            w, c,
+            "unknown words are hashed to several ids; give it one (oov_buckets "
+            "1), or export a folder");
     if (c->values > 1 && c->missing == HK_MISSING_BUCKET)
         return refuse(w, c,
-                      "the ends of its lists cannot be told from "
-                      "missing words");
+                      "the ends of its lists cannot be told from missing "
+                      "words; use a hashed column, or export a folder");
     const char *x = input(w, c->key, t, c->values);
     if (integers)
         x = hki_onnx_cast(w->o, x, HK_I64);
@@ -335,7 +359,10 @@ static const char *id_input(writing *w, const hk_column *c) {
 
 static const char *ids_of(writing *w, const hk_column *c) {
     if (c->kind != HKI_COLUMN_BUCKETIZED && c->values == 0)
-        return refuse(w, c, "its rows have any number of values");
+        return refuse(
+            w, c,
+            "its rows have any number of values; say how many there are at "
+            "most (values, in an experiment: most), or export a folder");
     switch (c->kind) {
     case HKI_COLUMN_BUCKETIZED:
         return bucketized(w, c);
@@ -347,7 +374,7 @@ static const char *ids_of(writing *w, const hk_column *c) {
     case HKI_COLUMN_CROSSED:
         return id_input(w, c);
     default:
-        return refuse(w, c, "its values have weights");
+        return refuse(w, c, WEIGHTED);
     }
 }
 
@@ -399,21 +426,25 @@ static hk_status ids(writing *w) {
         if (out->kind == HKI_OUT_IDS)
             hki_onnx_give(w->o, out->name, ids_of(w, out->ids));
         else
-            refuse(w, out->ids, "its values have weights");
+            refuse(w, out->ids, WEIGHTED);
     }
     return w->o->status;
 }
 
 // Inputs: at most two a column, its key and its ids.
 hk_status hki_features_onnx(const hk_feature_set *s, const hk_element *raw,
+                            const hk_date_column *dates, size_t n_dates,
                             hki_onnx *o) {
-    writing w = {.s = s, .raw = raw, .o = o};
+    writing w = {.s = s, .raw = raw, .date = dates, .n_dates = n_dates, .o = o};
     if (!s->finished)
         return hki_fail(HK_E_STATE, "onnx: the feature set is not finished");
     HKI_TRY(hki_alloc_array(2 * s->n_columns, sizeof *w.inputs, &w.inputs));
-    hk_status status = dense(&w);
+    hk_status status = hki_zalloc_array(n_dates, sizeof *w.parts, &w.parts);
+    if (status == HK_OK)
+        status = dense(&w);
     if (status == HK_OK)
         status = ids(&w);
     hki_free(w.inputs);
+    hki_free(w.parts);
     return status == HK_OK ? HK_OK : hki_fail(status, "%s", o->error);
 }

@@ -19,6 +19,8 @@ struct hk_exported {
     hk_scaling scaling; // feature NULL: none
     const char **classes;
     size_t n_classes;
+    hk_date_column *dates;
+    size_t n_dates;
 };
 
 void hk_exported_close(hk_exported *x) {
@@ -64,6 +66,26 @@ static hk_status read_classes(hk_exported *x) {
         HKI_TRY(hki_arena_strdup(&x->arena, text, &x->classes[i]));
     }
     x->n_classes = n;
+    return HK_OK;
+}
+
+static hk_status read_dates(hk_exported *x) {
+    const json_t *const list = json_object_get(x->model, "dates");
+    const size_t n = json_array_size(list);
+    HKI_TRY(hki_arena_alloc(&x->arena, n, sizeof *x->dates, &x->dates));
+    for (size_t i = 0; i < n; i++) {
+        const json_t *const o = json_array_get(list, i);
+        const json_t *const order = json_object_get(o, "order");
+        const char *const name = json_string_value(json_object_get(o, "name"));
+        const int64_t v =
+            json_is_integer(order) ? json_integer_value(order) : -1;
+        if (name == NULL || v < 0 || v >= HK_DATE_ORDERS)
+            return hki_fail(HK_E_DATA,
+                            "model file: date %zu has no name or no order", i);
+        x->dates[i].order = (hk_date_order)v;
+        HKI_TRY(hki_arena_strdup(&x->arena, name, &x->dates[i].name));
+    }
+    x->n_dates = n;
     return HK_OK;
 }
 
@@ -123,6 +145,7 @@ static hk_status read_model(hk_exported *x, const char *folder) {
     HKI_TRY(s);
     HKI_TRY(read_inputs(x));
     HKI_TRY(read_classes(x));
+    HKI_TRY(read_dates(x));
     return read_scaling(x);
 }
 
@@ -196,6 +219,7 @@ static hk_dataset *prepared(const hk_exported *x, hk_dataset *d) {
     if (k->feature != NULL)
         d = hk_data_normalize(d, k->feature, k->scale, k->mean, k->std,
                               k->channels);
+    d = hk_data_dates(d, x->dates, x->n_dates);
     d = hk_data_batch(d, BATCH, 0);
     if (x->features == NULL)
         return d;

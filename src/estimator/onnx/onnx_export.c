@@ -150,7 +150,8 @@ static hk_status build(exporting *x, const hk_source *input) {
                               .scalar = scalar_now,
                               .user = x->e};
     if (x->raw.features != NULL)
-        HKI_TRY(hki_features_onnx(x->raw.features, x->raw.values, &x->o));
+        HKI_TRY(hki_features_onnx(x->raw.features, x->raw.values, x->raw.dates,
+                                  x->raw.n_dates, &x->o));
     if (x->raw.scaling != NULL)
         HKI_TRY(told(x, scale_input(x)));
     HKI_TRY(translate(x));

@@ -262,23 +262,6 @@ static const char *broadcast_to(const op *p) {
 
 // ---- reductions -------------------------------------------------------------
 
-static const char *sum_over(hki_onnx *o, const char *x, const int64_t *axes,
-                            size_t n, bool keep) {
-    const hki_onnx_call c = {.op = "ReduceSum",
-                             HKI_ONNX_IN(x, hki_onnx_ints(o, axes, n)),
-                             HKI_ONNX_ATTR(HKI_ONNX_I("keepdims", keep))};
-    return hki_onnx_node(o, &c);
-}
-
-static const char *reduce_over(hki_onnx *o, const char *name, const char *x,
-                               const int64_t *axes, size_t n, bool keep) {
-    const hki_onnx_call c = {.op = name,
-                             HKI_ONNX_IN(x),
-                             HKI_ONNX_ATTR(HKI_ONNX_LIST("axes", axes, n),
-                                           HKI_ONNX_I("keepdims", keep))};
-    return hki_onnx_node(o, &c);
-}
-
 static const char *reduce(const op *p) {
     const bool keep = p->a->keep_dims != 0;
     int64_t axes[HK_MAX_RANK];
@@ -288,11 +271,11 @@ static const char *reduce(const op *p) {
             axes[n++] = i;
     if (n == 0)
         return p->in[0];
-    if (p->a->mode == HKI_R_SUM)
-        return sum_over(p->o, p->in[0], axes, n, keep);
-    return reduce_over(p->o,
-                       p->a->mode == HKI_R_MEAN ? "ReduceMean" : "ReduceMax",
-                       p->in[0], axes, n, keep);
+    return hki_onnx_reduce(p->o,
+                           p->a->mode == HKI_R_SUM    ? "ReduceSum"
+                           : p->a->mode == HKI_R_MEAN ? "ReduceMean"
+                                                      : "ReduceMax",
+                           p->in[0], axes, n, keep);
 }
 
 static const char *argmax(const op *p) {
@@ -394,8 +377,8 @@ static const char *avg_pool(const op *p) {
 }
 
 static const char *global_avg_pool(const op *p) {
-    return reduce_over(p->o, "ReduceMean", p->in[0], (const int64_t[]){1, 2}, 2,
-                       false);
+    return hki_onnx_reduce(p->o, "ReduceMean", p->in[0],
+                           (const int64_t[]){1, 2}, 2, false);
 }
 
 // ---- normalisation and classification ---------------------------------------
@@ -447,12 +430,13 @@ static const char *embedding_bag(const op *p) {
     const char *share = hki_onnx_cast(o, good, HK_F32); // [n, k]
     if (p->in[HKI_BAG_WEIGHTS] != NULL)
         share = HKI_ONNX(o, "Mul", share, p->in[HKI_BAG_WEIGHTS]);
-    const char *const sum =
-        sum_over(o, HKI_ONNX(o, "Mul", rows, behind(o, share)),
-                 (const int64_t[]){1}, 1, false);
+    const char *const sum = hki_onnx_reduce(
+        o, "ReduceSum", HKI_ONNX(o, "Mul", rows, behind(o, share)),
+        (const int64_t[]){1}, 1, false);
     if (p->a->mode == HK_BAG_SUM)
         return sum;
-    const char *const total = sum_over(o, share, (const int64_t[]){1}, 1, true);
+    const char *const total =
+        hki_onnx_reduce(o, "ReduceSum", share, (const int64_t[]){1}, 1, true);
     const char *const none =
         HKI_ONNX(o, "Equal", total, hki_onnx_scalar(o, HK_F32, 0));
     const char *const by =

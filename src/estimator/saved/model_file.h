@@ -5,6 +5,7 @@
 //      "inputs": [{"name": "age", "dtype": "float32", "shape": []}],
 //      "scaling": {"feature": "x", "scale": "0x1p-8", "mean": [0.5]},
 //      "classes": ["no", "yes"],
+//      "dates": [{"name": "sold", "order": 0}],
 //      "calls": [{"op": "input", "name": "dense", "dtype": "float32",
 //                 "shape": [-1, 7]},
 //                {"op": "variable", "name": "logits/kernel", "shape": [7, 1]},

@@ -202,15 +202,23 @@ static bool is_read(const hk_spec *m, const hk_raw_inputs *raw,
     return false;
 }
 
+// The parts of a date stand side by side; its text is what is asked for.
 static hk_status put_raw_values(hki_buf *b, const hk_spec *m,
                                 const hk_raw_inputs *raw) {
     size_t n = 0;
+    int64_t last = -1;
+    int part;
     for (size_t i = 0; i < raw->values->count; i++) {
         const hk_value *const v = &raw->values->values[i];
-        if (!is_read(m, raw, v))
+        const int64_t date =
+            hki_date_find(raw->dates, raw->n_dates, v->name, &part);
+        if (!is_read(m, raw, v) || (date >= 0 && date == last))
             continue;
+        last = date;
         HKI_TRY(hki_buf_printf(b, "%s{", n++ > 0 ? "," : ""));
-        HKI_TRY(put_value(b, v->name, v->dtype, v->shape));
+        HKI_TRY(date >= 0 ? put_value(b, raw->dates[date].name, HK_STRING,
+                                      hk_shape_make(0, NULL))
+                          : put_value(b, v->name, v->dtype, v->shape));
         HKI_TRY(hki_buf_printf(b, "}"));
     }
     return HK_OK;
@@ -256,6 +264,26 @@ static hk_status put_classes(hki_buf *b, const hk_raw_inputs *raw) {
     return hki_buf_printf(b, "]");
 }
 
+// Those that a column reads a part of.
+static hk_status put_dates(hki_buf *b, const hk_spec *m,
+                           const hk_raw_inputs *raw) {
+    int64_t last = -1;
+    int part;
+    HKI_TRY(hki_buf_printf(b, ",\n\"dates\":["));
+    for (size_t i = 0; raw->values != NULL && i < raw->values->count; i++) {
+        const hk_value *const v = &raw->values->values[i];
+        const int64_t k =
+            hki_date_find(raw->dates, raw->n_dates, v->name, &part);
+        if (k < 0 || k == last || !is_read(m, raw, v))
+            continue;
+        HKI_TRY(hki_buf_printf(b, "%s{\"name\":", last >= 0 ? "," : ""));
+        HKI_TRY(hki_quote(b, raw->dates[k].name));
+        HKI_TRY(hki_buf_printf(b, ",\"order\":%d}", (int)raw->dates[k].order));
+        last = k;
+    }
+    return hki_buf_printf(b, "]");
+}
+
 hk_status hki_model_write(const hk_spec *m, const hk_raw_inputs *raw,
                           hki_buf *out) {
     HKI_TRY(hki_buf_printf(out,
@@ -268,6 +296,8 @@ hk_status hki_model_write(const hk_spec *m, const hk_raw_inputs *raw,
         HKI_TRY(put_scaling(out, raw->scaling));
     if (raw != NULL && raw->n_classes > 0)
         HKI_TRY(put_classes(out, raw));
+    if (raw != NULL && raw->n_dates > 0)
+        HKI_TRY(put_dates(out, m, raw));
     HKI_TRY(hki_buf_printf(out, ",\n\"calls\":["));
     for (const hki_call *c = hki_graph_calls(m->g); c != NULL; c = c->next)
         HKI_TRY(put_call(out, m->g, c));

@@ -1,8 +1,11 @@
-// dates.c - dates in text; see dates.h.
-#include "experiment/dates.h"
+// date_text.c - a date in text as numbers.
+#include "data/data.h"
 
-const char *const date_parts[DATE_PARTS] = {"year",    "month", "day",
-                                            "weekday", "hour",  "days"};
+const char *hk_date_part(int i) {
+    static const char *const names[HK_DATE_PARTS] = {
+        "year", "month", "day", "weekday", "hour", "days"};
+    return i >= 0 && i < HK_DATE_PARTS ? names[i] : NULL;
+}
 
 typedef struct cursor {
     const char *p, *end;
@@ -38,21 +41,21 @@ static bool three(cursor *c, char a, char b, int v[3], int length[3]) {
 }
 
 // Year, month and day in their order.
-static bool day_of(cursor *c, date_order order, int ymd[3]) {
+static bool day_of(cursor *c, hk_date_order order, int ymd[3]) {
     int v[3], n[3];
     cursor start = *c;
-    if (order == DATE_YMD && three(c, '-', '/', v, n)) {
+    if (order == HK_DATE_YMD && three(c, '-', '/', v, n)) {
         if (n[0] != 4 || n[2] > 2)
             return false;
         ymd[0] = v[0], ymd[1] = v[1], ymd[2] = v[2];
         return true;
     }
-    const bool dots = order == DATE_YMD;
+    const bool dots = order == HK_DATE_YMD;
     *c = start;
     if (!three(c, dots ? '.' : '/', dots ? '.' : '/', v, n) || n[0] > 2 ||
         n[2] != 4)
         return false;
-    const bool day_first = order != DATE_MDY;
+    const bool day_first = order != HK_DATE_MDY;
     ymd[0] = v[2], ymd[1] = v[day_first], ymd[2] = v[!day_first];
     return true;
 }
@@ -92,7 +95,8 @@ static int64_t days_since(int y, int m, int d) {
            719468;
 }
 
-bool date_parse(const char *text, size_t size, date_order order, float *parts) {
+static bool read_date(const char *text, size_t size, hk_date_order order,
+                      float *parts) {
     cursor c = {text, text + size};
     int v[3];
     float hour;
@@ -108,4 +112,24 @@ bool date_parse(const char *text, size_t size, date_order order, float *parts) {
     parts[4] = hour;
     parts[5] = (float)days + hour / 24;
     return true;
+}
+
+int hk_date_parse(const char *text, size_t size, hk_date_order order,
+                  float *parts) {
+    return text != NULL && parts != NULL && read_date(text, size, order, parts);
+}
+
+int64_t hki_date_find(const hk_date_column *dates, size_t n, const char *key,
+                      int *part) {
+    for (size_t i = 0; i < n; i++) {
+        const size_t size = strlen(dates[i].name);
+        if (strncmp(key, dates[i].name, size) != 0 || key[size] != '.')
+            continue;
+        for (int p = 0; p < HK_DATE_PARTS; p++)
+            if (strcmp(key + size + 1, hk_date_part(p)) == 0) {
+                *part = p;
+                return (int64_t)i;
+            }
+    }
+    return -1;
 }
