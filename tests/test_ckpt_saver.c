@@ -203,6 +203,32 @@ static void test_keep_best(void **state) {
     }
 }
 
+static void test_clear(void **state) {
+    (void)state;
+    folder d;
+    model m;
+    folder_make(&d);
+    model_init(&m, 1);
+    hk_saver_options o = saver_options(&d);
+    o.keep_best = 1;
+    hk_saver *s = make_saver(&o);
+    assert_ok(hki_saver_clear(s)); // nothing there
+    for (int64_t step = 0; step < 9; step++) {
+        assert_ok(hk_saver_save(s, m.map, step, NULL, 0));
+        assert_ok(hk_saver_metric(s, step, (double)step)); // 0 is off the list
+    }
+    assert_ok(hki_saver_clear(s));
+    for (int64_t step = 0; step < 9; step++)
+        assert_false(has_step(&d, step));
+    assert_int_equal(saver_info(s).item_count, 0);
+    assert_ok(hk_saver_save(s, m.map, 9, NULL, 0)); // and goes on
+    assert_ok(hk_saver_wait(s));
+    assert_true(has_step(&d, 9));
+    hk_saver_destroy(s);
+    model_deinit(&m);
+    folder_remove(&d);
+}
+
 // Back to an earlier checkpoint: it counts as the newest, also for others and
 // after a restart, and a better metric of another does not delete it.
 static void test_go_back(void **state) {
@@ -898,6 +924,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_retention_like_tf),
         cmocka_unit_test(test_keep_best),
+        cmocka_unit_test(test_clear),
         cmocka_unit_test(test_go_back),
         cmocka_unit_test(test_state_file),
         cmocka_unit_test(test_state_parse),

@@ -314,13 +314,10 @@ static void test_structural(void **state) {
 
 // A rate that blows up fails its own trial only.
 // The same by prepare, which gives each trial its own fixed parameters.
-static hk_status prepare(void *user, const hk_trial *t, hk_estimator_options *e,
-                         hk_source *train, hk_source *eval) {
+static hk_status prepare(void *user, const hk_trial *t, hk_trial_setup *s) {
     hk_params *const *const p = user;
-    assert_non_null(train);
-    assert_non_null(eval);
-    assert_string_equal(t->params[0].name, "width");
-    e->params = p[(int)t->params[0].number];
+    assert_string_equal(t->params[0].name, "model.width");
+    s->estimator.params = p[(int)t->params[0].number];
     return HK_OK;
 }
 
@@ -340,8 +337,11 @@ static void test_prepare(void **state) {
         assert_ok(hk_params_create(&p[i]));
         assert_ok(hk_params_set_int(p[i], "units", (int64_t)sizes[i]));
     }
-    axis =
-        (hk_sweep_axis){.name = "width", .values = units, .n = 2, .outside = 1};
+    axis = (hk_sweep_axis){.name = "width",
+                           .shown = "model.width",
+                           .values = units,
+                           .n = 2,
+                           .outside = 1};
     b.o.prepare = prepare;
     b.o.user = p;
     b.o.on_trial = NULL;
@@ -409,6 +409,32 @@ static void test_halving(void **state) {
     bed_deinit(&b);
 }
 
+// One that is left alone goes on to the end.
+static void test_halving_to_the_end(void **state) {
+    (void)state;
+    static const double rates[] = {0.001, 0.01, 0.1};
+    const hk_sweep_axis axis = {
+        .name = "learning_rate", .values = rates, .n = 3};
+    for (uint32_t trials = 1; trials <= 3; trials += 2) {
+        bed b;
+        bed_init(&b);
+        b.o.kind = HK_SWEEP_HALVING;
+        b.o.axes = &axis;
+        b.o.n_axes = 1;
+        b.o.trials = trials;
+        b.o.steps = 40;
+        b.o.min_steps = 2;
+        hk_sweep_result *r;
+        assert_ok(hk_sweep_run(b.ctx, &b.o, &r));
+        assert_int_equal(r->best->steps, 40);
+        assert_int_equal(r->best->rounds, trials == 1 ? 1 : 2);
+        assert_true(r->best->metric ==
+                    by_hand(&b, r->best->params[0].number, 40));
+        hk_sweep_result_destroy(r);
+        bed_deinit(&b);
+    }
+}
+
 // ---- what they leave ------------------------------------------------------
 
 static int count_files(const char *dir, const char *part) {
@@ -419,6 +445,109 @@ static int count_files(const char *dir, const char *part) {
     if (d)
         closedir(d);
     return n;
+}
+
+typedef struct watched {
+    hk_hook *list[2]; // evaluations, and patience
+    const hk_run_config *config;
+} watched;
+
+static void watch(bed *b, watched *w) {
+    hk_early_options o;
+    hk_early_options_init(&o, sizeof o);
+    o.run_every_steps = 1;
+    o.metric = "loss";
+    o.max_steps = 1000;
+    assert_ok(hk_hook_evaluator(&b->in, NULL, 2, &w->list[0]));
+    assert_ok(hk_hook_early_stopping(HK_STOP_IF_NO_DECREASE, &o, &w->list[1]));
+    b->config.keep_best = 1;
+    b->config.best_metric = "loss";
+    b->e.config = &b->config;
+    w->config = &b->config;
+}
+
+static hk_status watch_trial(void *user, const hk_trial *t, hk_trial_setup *s) {
+    const watched *const w = user;
+    (void)t;
+    assert_ptr_equal(s->estimator.config, w->config);
+    s->hooks = w->list;
+    s->n_hooks = 2;
+    return HK_OK;
+}
+
+// A rate that makes it worse from the third step on.
+#define TOO_HIGH 1.5
+
+static double best_by_hand(bed *b, const watched *w, const char *dir) {
+    hk_params *p;
+    hk_estimator *e;
+    assert_ok(hk_params_create(&p));
+    assert_ok(hk_params_set_float(p, "learning_rate", TOO_HIGH));
+    hk_estimator_options o = b->e;
+    o.params = p;
+    o.model_dir = dir;
+    assert_ok(hk_estimator_create(b->ctx, &o, &e));
+    hk_train_options t;
+    hk_train_options_init(&t, sizeof t);
+    t.steps = 12;
+    t.hooks = w->list;
+    t.n_hooks = 2;
+    assert_ok(hk_estimator_train(e, &b->in, &t, NULL));
+    hk_eval_result *r;
+    double loss;
+    assert_ok(hk_estimator_evaluate(e, &b->in, NULL, &r));
+    assert_ok(hk_eval_result_get(r, "loss", NULL, &loss));
+    hk_eval_result_destroy(r);
+    hk_estimator_destroy(e);
+    hk_params_destroy(p);
+    return loss;
+}
+
+// Hooks of a trial do what they do in a training: it ends with its best model,
+// and only the best trial leaves a checkpoint.
+static void test_hooks_of_trials(void **state) {
+    (void)state;
+    static const double rates[] = {TOO_HIGH, 0.05, 0.01};
+    const hk_sweep_axis axis = {
+        .name = "learning_rate", .values = rates, .n = 3};
+    for (int halving = 0; halving < 2; halving++) {
+        char dir[] = P_tmpdir "/hooke-sweep-XXXXXX", command[64], own[64];
+        assert_non_null(mkdtemp(dir));
+        snprintf(own, sizeof own, "%s/own", dir);
+        bed b;
+        watched w;
+        bed_init(&b);
+        watch(&b, &w);
+        b.e.model_dir = dir;
+        b.o.axes = &axis;
+        b.o.n_axes = 1;
+        b.o.kind = halving ? HK_SWEEP_HALVING : HK_SWEEP_GRID;
+        b.o.trials = 3;
+        b.o.steps = 12;
+        b.o.prepare = watch_trial;
+        b.o.user = &w;
+        hk_sweep_result *r;
+        assert_ok(hk_sweep_run(b.ctx, &b.o, &r));
+        const hk_trial *const best = r->best;
+        assert_true(best->number != 0);
+        assert_int_equal(best->steps, 12);
+        assert_true(count_files(best->folder, ".safetensors") > 0);
+        for (size_t i = 0; i < r->trial_count; i++)
+            if (&r->trials[i] != best)
+                assert_int_equal(
+                    count_files(r->trials[i].folder, ".safetensors"), 0);
+        if (!halving) {
+            assert_true(r->trials[0].metric == best_by_hand(&b, &w, own));
+            b.config.keep_best = 0;
+            assert_true(r->trials[0].metric < by_hand(&b, TOO_HIGH, 12));
+        }
+        hk_sweep_result_destroy(r);
+        hk_hook_release(w.list[0]);
+        hk_hook_release(w.list[1]);
+        bed_deinit(&b);
+        snprintf(command, sizeof command, "rm -r %s", dir);
+        assert_int_equal(system(command), 0);
+    }
 }
 
 static void test_folders(void **state) {
@@ -487,6 +616,8 @@ int main(void) {
         cmocka_unit_test(test_prepare),
         cmocka_unit_test(test_failed_trial),
         cmocka_unit_test(test_halving),
+        cmocka_unit_test(test_halving_to_the_end),
+        cmocka_unit_test(test_hooks_of_trials),
         cmocka_unit_test(test_folders),
         cmocka_unit_test(test_stop),
     };

@@ -75,7 +75,7 @@ ROOMS = {
         "run": "saved workers model",
         "eval": "run saved workers model",
         "hooks": "eval run saved workers model",
-        "sweep": "",
+        "sweep": "run",
         "": "hooks eval run saved workers model",
     },
     "cli": {

@@ -9,6 +9,7 @@
 #include "experiment/run_record.h"
 #include "experiment/schema.h"
 #include "experiment/csv_table.h"
+#include "run/run_hooks.h"
 
 enum {
     MOST_AXES = 16,
@@ -25,12 +26,13 @@ typedef struct axes {
 
 // Numbers that change without a new graph have names of their own in the
 // library. NULL: a value of the experiment, which makes another one.
-static char *param_name(const experiment *x, const char *key) {
+static char *param_name(const job *j, const char *key) {
+    const experiment *const x = j->x;
     static const char *const scalars[] = {"elastic.communication_period",
                                           "elastic.moving_rate", "elastic.rho",
                                           "model.dropout"};
     // A schedule is made of the rate.
-    const bool scheduled = tree_path(x->root, "optimizer.schedule") != NULL;
+    const bool scheduled = j->s.optimizer.schedule != NULL;
     if (strncmp(key, "optimizer.", 10) == 0 && !strchr(key + 10, '.') &&
         !scheduled && strcmp(key, "optimizer.type") != 0 &&
         strcmp(key, "optimizer.nesterov") != 0 &&
@@ -95,7 +97,7 @@ static bool is_good(const experiment *x, const char *key, const char *value) {
     return good;
 }
 
-static int add_axis(const cli_args *a, const experiment *x, axes *all,
+static int add_axis(const cli_args *a, const job *j, axes *all,
                     const char *pair, char **rest) {
     const char *eq = strchr(pair, '=');
     if (!eq || eq == pair || !eq[1])
@@ -113,10 +115,10 @@ static int add_axis(const cli_args *a, const experiment *x, axes *all,
     if (strcmp(key, "elastic.workers") == 0 && cli_has(a, "workers"))
         return cli_usage_error(cli_command_of(a),
                                "--workers and a sweep over elastic.workers");
-    char *name = param_name(x, key);
+    char *name = param_name(j, key);
     all->keys[all->n] = key;
-    all->list[all->n] =
-        (hk_sweep_axis){.name = name ? name : key, .outside = !name};
+    all->list[all->n] = (hk_sweep_axis){
+        .name = name ? name : key, .outside = !name, .shown = key};
     *rest = cli_strdup(eq + 1);
     return 0;
 }
@@ -147,10 +149,10 @@ static char *next_value(char **rest) {
 
 // key=0.1,0.2: numbers if all are, else texts, which may be lists:
 // model.hidden=[64,32],[128].
-static int add_list(const cli_args *a, const experiment *x, axes *all,
+static int add_list(const cli_args *a, const job *j, axes *all,
                     const char *pair) {
     char *rest;
-    const int failed = add_axis(a, x, all, pair, &rest);
+    const int failed = add_axis(a, j, all, pair, &rest);
     if (failed)
         return failed;
     hk_sweep_axis *axis = &all->list[all->n];
@@ -158,7 +160,7 @@ static int add_list(const cli_args *a, const experiment *x, axes *all,
     double *values = cli_alloc(MOST_VALUES * sizeof *values);
     bool numbers = true, whole = true;
     for (char *word; (word = next_value(&rest)) && axis->n < MOST_VALUES;) {
-        if (!is_good(x, all->keys[all->n], word))
+        if (!is_good(j->x, all->keys[all->n], word))
             return CLI_USAGE;
         texts[axis->n] = word;
         numbers = cli_parse_float(word, &values[axis->n]) && numbers;
@@ -178,10 +180,10 @@ static int add_list(const cli_args *a, const experiment *x, axes *all,
 }
 
 // key=low..high or key=low..high:log
-static int add_range(const cli_args *a, const experiment *x, axes *all,
+static int add_range(const cli_args *a, const job *j, axes *all,
                      const char *pair) {
     char *rest;
-    const int failed = add_axis(a, x, all, pair, &rest);
+    const int failed = add_axis(a, j, all, pair, &rest);
     if (failed)
         return failed;
     hk_sweep_axis *axis = &all->list[all->n];
@@ -199,7 +201,7 @@ static int add_range(const cli_args *a, const experiment *x, axes *all,
                                "'%s' wants key=low..high or "
                                "key=low..high:log",
                                pair);
-    if (!is_good(x, all->keys[all->n], rest))
+    if (!is_good(j->x, all->keys[all->n], rest))
         return CLI_USAGE;
     axis->integer =
         axis->outside && !strpbrk(rest, ".eE") && !strpbrk(dots + 2, ".eE");
@@ -227,7 +229,11 @@ static int variant(const sweeping *w, const hk_trial *t, bool all, job **out) {
         if (!all && !w->x.list[i].outside)
             continue;
         char *text = value_text(&t->params[i]);
-        const bool good = tree_set(root, w->x.keys[i], text, "--grid");
+        bool good = tree_set(root, w->x.keys[i], text, "--grid");
+        // Whoever compares numbers of workers means them.
+        if (good && strcmp(w->x.keys[i], "elastic.workers") == 0 &&
+            !tree_path(root, "elastic.least_rows"))
+            good = tree_set(root, "elastic.least_rows", "0", "--grid");
         free(text);
         if (!good)
             return CLI_FAILED;
@@ -235,25 +241,41 @@ static int variant(const sweeping *w, const hk_trial *t, bool all, job **out) {
     return job_variant(w->a, w->j, root, out);
 }
 
+// Does a training with these settings look at its evaluations?
+static bool is_judged(const settings *s) {
+    return s->eval_steps > 0 &&
+           (s->early_stop_steps > 0 || s->stop_metric || s->config.keep_best);
+}
+
+// Trained as `hooke train` would; the hooks live as long as the program.
+static hk_status add_hooks(const settings *s, hk_trial_setup *to) {
+    run_hooks *h = cli_alloc(sizeof *h);
+    if (!is_judged(s))
+        return HK_OK;
+    const hk_status status = hooks_by_results(s, &to->eval, h);
+    to->hooks = h->list;
+    to->n_hooks = h->n;
+    return status;
+}
+
 // Where only parameters differ the sweep's own options do.
-static hk_status prepare(void *user, const hk_trial *t, hk_estimator_options *e,
-                         hk_source *train, hk_source *eval) {
+static hk_status prepare(void *user, const hk_trial *t, hk_trial_setup *to) {
     const sweeping *w = user;
     bool needed = false;
     for (size_t i = 0; i < w->x.n; i++)
         needed = needed || w->x.list[i].outside;
     if (!needed)
-        return HK_OK;
+        return add_hooks(&w->j->s, to);
     job *v;
     if (variant(w, t, false, &v))
         return HK_E_INVALID_ARG;
     data_user *sets = cli_alloc(2 * sizeof *sets); // as long as the program
     sets[0] = (data_user){.x = v->x, .set = "train", .repeat = !w->j->s.epochs};
     sets[1] = (data_user){.x = v->x, .set = "eval"};
-    *train = data_source(&sets[0]);
-    *eval = data_source(&sets[1]);
-    job_estimator_options(v, e);
-    return HK_OK;
+    to->train = data_source(&sets[0]);
+    to->eval = data_source(&sets[1]);
+    job_estimator_options(v, &to->estimator);
+    return add_hooks(&v->s, to);
 }
 
 // The most workers that a trial has.
@@ -404,9 +426,9 @@ static int keep(const sweeping *w, const hk_sweep_result *r,
 static int read_axes(const cli_args *a, job *j, axes *x) {
     int failed = 0;
     for (size_t i = 0; i < cli_count(a, "grid") && !failed; i++)
-        failed = add_list(a, j->x, x, cli_value(a, "grid", i));
+        failed = add_list(a, j, x, cli_value(a, "grid", i));
     for (size_t i = 0; i < cli_count(a, "range") && !failed; i++)
-        failed = add_range(a, j->x, x, cli_value(a, "range", i));
+        failed = add_range(a, j, x, cli_value(a, "range", i));
     if (!failed && !x->n)
         failed = cli_usage_error(cli_command_of(a),
                                  "--grid or --range says what to vary");

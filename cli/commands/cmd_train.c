@@ -7,15 +7,11 @@
 #include "run/folds.h"
 #include "run/processes.h"
 #include "run/progress.h"
+#include "run/run_hooks.h"
 #include "experiment/run_record.h"
 #include "run/show.h"
 
 // ---- hooks ------------------------------------------------------------------
-
-typedef struct hooks {
-    hk_hook *list[8];
-    size_t n;
-} hooks;
 
 // A stop by results needs results.
 static int check_stops(const job *j) {
@@ -29,55 +25,15 @@ static int check_stops(const job *j) {
                     s->stop_metric ? "stop_metric" : "early_stop_steps");
 }
 
-static hk_status early_stopping(const settings *s, hooks *h) {
-    hk_early_options o;
-    hk_early_options_init(&o, sizeof o);
-    o.run_every_secs = 1;
-    o.run_every_steps = s->eval_steps > 0; // their results are in memory
-    hk_status status = HK_OK;
-    if (s->stop_metric) {
-        o.metric = s->stop_metric;
-        o.threshold = s->stop_value;
-        status = hk_hook_early_stopping(s->stop_above ? HK_STOP_IF_HIGHER
-                                                      : HK_STOP_IF_LOWER,
-                                        &o, &h->list[h->n]);
-        h->n += status == HK_OK;
-    }
-    if (status == HK_OK && s->early_stop_steps > 0) {
-        o.metric = s->config.best_metric;
-        o.max_steps = s->early_stop_steps;
-        status = hk_hook_early_stopping(s->config.best_is_max
-                                            ? HK_STOP_IF_NO_INCREASE
-                                            : HK_STOP_IF_NO_DECREASE,
-                                        &o, &h->list[h->n]);
-        h->n += status == HK_OK;
-    }
-    return status;
-}
-
-static hk_status evaluations(const settings *s, const hk_source *held,
-                             hooks *h) {
-    const hk_status status = record_evaluations(s, held, &h->list[h->n]);
-    h->n += h->list[h->n] != NULL;
-    return status;
-}
-
 static hk_status add_hooks(const job *j, progress *p, const hk_source *held,
-                           hooks *h) {
+                           run_hooks *h) {
     hk_status s = record_hook(j, &h->list[h->n]);
     h->n += s == HK_OK;
-    if (s == HK_OK)
-        s = evaluations(&j->s, held, h);
     if (s == HK_OK) {
         s = progress_hook(p, &h->list[h->n]);
         h->n += s == HK_OK;
     }
-    return s == HK_OK ? early_stopping(&j->s, h) : s;
-}
-
-static void drop_hooks(hooks *h) {
-    for (size_t i = 0; i < h->n; i++)
-        hk_hook_release(h->list[i]);
+    return s == HK_OK ? hooks_by_results(&j->s, held, h) : s;
 }
 
 // ---- training ---------------------------------------------------------------
@@ -85,7 +41,7 @@ static void drop_hooks(hooks *h) {
 // Bounds are the run's, over all of its starts: a run that was interrupted
 // ends where it would have ended.
 static hk_status train(job *j, const hk_source *data, const hk_source *held,
-                       const hooks *h, int64_t epochs,
+                       const run_hooks *h, int64_t epochs,
                        hk_train_result *result) {
     const settings *s = &j->s;
     hk_train_spec t;
@@ -133,12 +89,12 @@ static int start(const cli_args *a, job *j, const hk_source *data,
     if (failed)
         return failed;
     progress *p = progress_create(cli_string(a, "progress", "auto"), &plan);
-    hooks h = {0};
+    run_hooks h = {0};
     hk_status status = add_hooks(j, p, held, &h);
     if (status == HK_OK)
         status = train(j, data, held, &h, epochs, t);
     progress_close(p);
-    drop_hooks(&h);
+    hooks_drop(&h);
     return cli_status(status);
 }
 

@@ -17,6 +17,7 @@ typedef struct experiment {
     void *library;        // handle of dlopen
     char *tag;            // tells models apart in the plan cache
     char *label_name;     // of the label after reading; "label" mostly
+    int64_t crew;         // workers that a table's usual batch is shared by
 } experiment;
 
 // Reads EXPERIMENT (a path, the folder of a run, or the name of one that ships

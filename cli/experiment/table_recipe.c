@@ -30,16 +30,14 @@ table_recipe recipe_of(int64_t rows) {
     return r;
 }
 
-// Workers of this run, set once before its data is opened.
-static int64_t crew = 1;
-
 bool recipe_find(const experiment *x, table_recipe *out) {
     const table *t = table_of(x);
     if (!t || t->rows <= 0 || !tree_path(x->root, "model.canned"))
         return false;
     *out = recipe_of(t->rows);
     // Together they make batches of the same size, and as many steps.
-    out->batch = within((double)out->batch / (double)crew, 16, out->batch);
+    const double workers = x->crew > 1 ? (double)x->crew : 1;
+    out->batch = within((double)out->batch / workers, 16, out->batch);
     return true;
 }
 
@@ -124,28 +122,31 @@ static void fit_evaluations(const experiment *x, int64_t steps, settings *s) {
         s->early_stop_steps = PATIENCE * s->eval_steps * workers;
 }
 
-int recipe_apply(const experiment *x, const cli_args *a, settings *s) {
+// Is all of the run in this process?
+static bool is_alone(const cli_args *a, const settings *s) {
+    const char *command = cli_command_of(a)->name;
+    return (strcmp(command, "train") == 0 || strcmp(command, "sweep") == 0) &&
+           !cli_has(a, "processes") && !s->config.center && !s->in_cluster;
+}
+
+int recipe_apply(experiment *x, const cli_args *a, settings *s) {
     table_recipe r;
+    x->crew = 1;
     if (!recipe_find(x, &r))
         return 0;
     const table *t = table_of(x);
-    const char *command = cli_command_of(a)->name;
-    const bool alone = strcmp(command, "train") == 0 &&
-                       !cli_has(a, "processes") && !s->config.center &&
-                       !s->in_cluster;
+    const bool alone = is_alone(a, s);
     if (alone)
         fit_workers(x, t->rows, s);
     if (alone && s->config.workers > 1 && !shapes_elastic(x)) {
-        crew = (int64_t)s->config.workers;
+        x->crew = (int64_t)s->config.workers;
         s->config.rates = HK_RATES_AUTO;
     }
     if (!s->steps && !s->epochs && s->seconds <= 0)
         s->epochs = r.epochs;
     fit_optimizer(x, &r, s);
     const int64_t steps = all_steps(x, t->rows, s);
-    // A sweep sets the rate itself.
-    const bool falls = steps > 0 && !says(x, "optimizer.schedule") &&
-                       strcmp(command, "sweep") != 0;
+    const bool falls = steps > 0 && !says(x, "optimizer.schedule");
     const int failed = falls ? fit_schedule(steps, s) : 0;
     if (!failed && alone)
         fit_evaluations(x, steps, s);

@@ -17,6 +17,6 @@ table_recipe recipe_of(int64_t rows);
 bool recipe_find(const experiment *x, table_recipe *out);
 // Bounds, schedule, evaluations and workers of a training; the table is open. 0
 // or an exit code after a message.
-int recipe_apply(const experiment *x, const cli_args *a, settings *s);
+int recipe_apply(experiment *x, const cli_args *a, settings *s);
 
 #endif // CLI_TABLE_RECIPE_H

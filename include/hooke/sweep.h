@@ -24,6 +24,7 @@
 #include <stdint.h>
 #include "hooke/estimator.h"
 #include "hooke/event.h"
+#include "hooke/hooks.h"
 #include "hooke/status.h"
 #ifdef __cplusplus
 extern "C" {
@@ -33,7 +34,7 @@ typedef enum hk_sweep_kind {
     HK_SWEEP_GRID = 1,   // every combination of the axes' values
     HK_SWEEP_RANDOM = 2, // `trials` draws from the axes
     HK_SWEEP_HALVING = 3 // draws; the better 1/eta goes on with eta times the
-                         // steps, until one is left or `steps` is reached
+                         // steps, up to `steps`; one that is left goes there
 } hk_sweep_kind;
 
 // One parameter: a list of numbers, a list of texts, or (RANDOM, HALVING) a
@@ -48,6 +49,7 @@ typedef struct hk_sweep_axis {
     uint32_t integer; // 1: whole numbers, also of values
     uint32_t outside; // 1: no parameter of the estimator; prepare looks at it
     uint32_t reserved;
+    const char *shown; // its name in results and HParams; NULL: name
 } hk_sweep_axis;
 
 // Told about every trial that ended (or was dropped), one call at a time.
@@ -55,12 +57,21 @@ struct hk_trial;
 typedef void (*hk_trial_fn)(void *user, const struct hk_trial *t, size_t done,
                             size_t all);
 
-// Makes what a trial has beyond params, from values of its axes: e, train and
-// eval hold the sweep's own and may be replaced by others, which live until the
-// sweep has ended. One call at a time.
+// What a trial has beyond params; all of it lives until the sweep has ended.
+typedef struct hk_trial_setup {
+    hk_estimator_options estimator;
+    hk_source train, eval;
+    // Hooks of its training. Those that judge results (early stopping) come
+    // with the last round of HALVING. With hooks the run config's keep_best
+    // holds, so that a trial can end with its best model.
+    hk_hook *const *hooks; // NULL: none
+    size_t n_hooks;
+} hk_trial_setup;
+
+// Changes the sweep's own, which is in *s, to what the values of the trial's
+// axes ask for. One call at a time.
 typedef hk_status (*hk_prepare_fn)(void *user, const struct hk_trial *t,
-                                   hk_estimator_options *e, hk_source *train,
-                                   hk_source *eval);
+                                   hk_trial_setup *s);
 
 typedef struct hk_sweep_options {
     size_t struct_size; // set by hk_sweep_options_init

@@ -25,5 +25,7 @@ bool hki_saver_is_best(const hk_saver *s, double value);
 hk_status hki_saver_hold(hk_saver *s, const hk_name_map *map, int64_t step,
                          const hk_meta *meta, size_t n_meta);
 hk_status hki_saver_keep(hk_saver *s); // HK_E_STATE when none is held
+// Removes all of its checkpoints.
+hk_status hki_saver_clear(hk_saver *s);
 
 #endif // HKI_CKPT_H

@@ -454,6 +454,20 @@ hk_status hk_saver_go_back(hk_saver *s, int64_t step) {
     return status;
 }
 
+hk_status hki_saver_clear(hk_saver *s) {
+    hki_state next = {0};
+    hki_paths doomed = {0};
+    hk_status status = HK_OK;
+    wait_idle(s);
+    for (size_t i = 0; status == HK_OK && i < s->state.count; i++)
+        status = hki_paths_add(&doomed, s->state.records[i].path);
+    if (status == HK_OK && s->state.count > 0)
+        status = hki_saver_apply(s, NULL, &next, &doomed, NULL);
+    hki_paths_deinit(&doomed);
+    hki_state_deinit(&next);
+    return status;
+}
+
 // Paths that a caller can open: of all records behind each other.
 static hk_status list_paths(hk_saver *s) {
     hki_buf *const b = &s->saved_paths;

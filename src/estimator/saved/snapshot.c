@@ -100,7 +100,7 @@ hk_status hki_snapshot_try(hk_estimator *e) {
 hk_status hki_snapshot_go_back(hk_estimator *e) {
     hk_saver_info info;
     HKI_TRY(hk_saver_get_info(e->saver, &info));
-    if (info.best == NULL || info.best->step == e->saved_step)
+    if (info.best == NULL || info.best->step == hki_global_step(e))
         return HK_OK;
     const hk_saved best = *info.best;
     HKI_TRY(hk_saver_go_back(e->saver, best.step));

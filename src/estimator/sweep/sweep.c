@@ -9,10 +9,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include "ckpt/ckpt.h"
+#include "estimator/estimator.h"
+#include "estimator/run/hook_calls.h"
 #include "graph/graph.h"
 
 enum {
-    MOST_THREADS = 64
+    MOST_THREADS = 64,
+    MOST_HOOKS = 16
 };
 
 typedef struct sweep {
@@ -21,7 +25,7 @@ typedef struct sweep {
     hki_sweep_store *r;
     hk_run_config config;      // of trials, where prepare says nothing else
     hk_estimator **estimators; // per trial; NULL: not there (any more)
-    hk_source *train, *eval;   // of each trial
+    hk_trial_setup *setup;     // of each trial
     int64_t *epochs;           // done by each trial, where epochs count
     size_t *order;             // trials of the round
     size_t n_order;
@@ -51,14 +55,15 @@ static hk_status set_params(const sweep *w, const hk_trial *t,
     hk_status s = HK_OK;
     for (size_t i = 0; s == HK_OK && i < t->n_params; i++) {
         const hk_hparam *const h = &t->params[i];
-        if (w->o.axes[i].outside)
+        const hk_sweep_axis *const a = &w->o.axes[i];
+        if (a->outside)
             continue;
         if (h->type == HK_HPARAM_STRING)
-            s = hk_params_set_string(p, h->name, h->string);
-        else if (w->o.axes[i].integer)
-            s = hk_params_set_int(p, h->name, (int64_t)h->number);
+            s = hk_params_set_string(p, a->name, h->string);
+        else if (a->integer)
+            s = hk_params_set_int(p, a->name, (int64_t)h->number);
         else
-            s = hk_params_set_float(p, h->name, h->number);
+            s = hk_params_set_float(p, a->name, h->number);
     }
     if (s != HK_OK) {
         hk_params_destroy(p);
@@ -68,30 +73,30 @@ static hk_status set_params(const sweep *w, const hk_trial *t,
     return HK_OK;
 }
 
-// One checkpoint is written at the end, the best trial's. A worker has one
-// library thread unless told otherwise, so that the bits do not depend on how
-// many trials run side by side.
-static hk_status trial_config(const hk_run_config *given, hk_run_config *c) {
+// One checkpoint is left at the end, the best trial's. A worker has one library
+// thread unless told otherwise, so that the bits do not depend on how many
+// trials run side by side.
+static hk_status trial_config(const hk_run_config *given, bool hooked,
+                              hk_run_config *c) {
     hk_run_config_init(c, sizeof *c);
     if (given != NULL)
         HKI_TRY(hki_options_copy(c, sizeof *c, given, "sweep: run config"));
     c->save_checkpoints_steps = 0;
     c->save_checkpoints_secs = 0;
-    c->keep_best = 0;
+    if (!hooked)
+        c->keep_best = 0;
     c->threads = HKI_MAX(1u, c->threads);
     return HK_OK;
 }
 
-static hk_status prepare(sweep *w, const hk_trial *t, hk_estimator_options *e) {
-    hk_source *const train = &w->train[t->number], *const eval =
-                                                       &w->eval[t->number];
-    *e = *w->o.estimator;
-    *train = *w->o.train;
-    *eval = *w->o.eval;
+static hk_status prepare(sweep *w, const hk_trial *t) {
+    hk_trial_setup *const p = &w->setup[t->number];
+    *p = (hk_trial_setup){
+        .estimator = *w->o.estimator, .train = *w->o.train, .eval = *w->o.eval};
     if (w->o.prepare == NULL)
         return HK_OK;
     pthread_mutex_lock(&w->lock);
-    const hk_status s = w->o.prepare(w->o.user, t, e, train, eval);
+    const hk_status s = w->o.prepare(w->o.user, t, p);
     pthread_mutex_unlock(&w->lock);
     return s;
 }
@@ -100,9 +105,9 @@ static hk_status create_estimator(sweep *w, const hk_trial *t,
                                   hk_estimator **out) {
     hk_params *params;
     hk_run_config config;
-    hk_estimator_options e;
-    HKI_TRY(prepare(w, t, &e));
-    HKI_TRY(trial_config(e.config, &config));
+    HKI_TRY(prepare(w, t));
+    hk_estimator_options e = w->setup[t->number].estimator;
+    HKI_TRY(trial_config(e.config, w->setup[t->number].n_hooks > 0, &config));
     HKI_TRY(set_params(w, t, e.params, &params));
     config.model_dir = t->folder;
     e.params = params;
@@ -160,15 +165,33 @@ static hk_status keep_items(sweep *w, hk_trial *t, const hk_eval_result *r) {
     return s;
 }
 
+// What a trial ends with is chosen in its last round only: one that goes back
+// to its best would begin the next round there.
+static hk_status choose_hooks(const sweep *w, const hk_trial_setup *p,
+                              hk_hook **list, size_t *n) {
+    if (p->n_hooks > MOST_HOOKS)
+        return hki_fail(HK_E_INVALID_ARG, "sweep: %zu hooks; %d are possible",
+                        p->n_hooks, MOST_HOOKS);
+    *n = 0;
+    for (size_t i = 0; i < p->n_hooks; i++)
+        if (w->last || !p->hooks[i]->judges)
+            list[(*n)++] = p->hooks[i];
+    return HK_OK;
+}
+
 static hk_status train_and_score(sweep *w, hk_trial *t, hk_estimator *e) {
+    const hk_trial_setup *const p = &w->setup[t->number];
+    hk_hook *hooks[MOST_HOOKS];
     hk_train_options o;
     hk_train_options_init(&o, sizeof o);
     const bool by_epochs = w->o.epochs > 0;
     o.steps = by_epochs ? 0 : w->goal - t->steps;
     o.epochs = by_epochs ? w->goal - w->epochs[t->number] : 0;
+    HKI_TRY(choose_hooks(w, p, hooks, &o.n_hooks));
+    o.hooks = hooks;
     hk_train_result trained;
     hk_estimator_info info;
-    HKI_TRY(hk_estimator_train(e, &w->train[t->number], &o, &trained));
+    HKI_TRY(hk_estimator_train(e, &p->train, &o, &trained));
     HKI_TRY(hk_estimator_get_info(e, &info));
     w->epochs[t->number] = w->goal;
     t->steps += trained.steps / HKI_MAX(1u, info.worker_count);
@@ -177,7 +200,7 @@ static hk_status train_and_score(sweep *w, hk_trial *t, hk_estimator *e) {
     hk_evaluate_options_init(&v, sizeof v);
     v.weights = w->o.weights;
     hk_eval_result *r;
-    HKI_TRY(hk_estimator_evaluate(e, &w->eval[t->number], &v, &r));
+    HKI_TRY(hk_estimator_evaluate(e, &p->eval, &v, &r));
     hk_status s = hk_eval_result_get(r, w->o.metric, NULL, &t->metric);
     if (s == HK_OK)
         s = keep_items(w, t, r);
@@ -213,6 +236,16 @@ static void drop(sweep *w, size_t number) {
     w->estimators[number] = NULL;
 }
 
+// One that is not the best leaves no checkpoint.
+static void lose(sweep *w, size_t number) {
+    hk_estimator *const e = w->estimators[number];
+    if (e != NULL && e->saver != NULL && e->config.c.keep_best > 0 &&
+        hki_saver_clear(e->saver) != HK_OK)
+        hki_log(w->ctx, HK_LOG_WARNING, "sweep: trial %zu: %s", number,
+                hk_last_error());
+    drop(w, number);
+}
+
 // Called with the lock: the trial is done with this round.
 static void account(sweep *w, hk_trial *t) {
     hki_sweep_store *const r = w->r;
@@ -224,10 +257,10 @@ static void account(sweep *w, hk_trial *t) {
     if (t->status == HK_OK && !isnan(t->metric) &&
         (r->shown.best == NULL || better(w, t, r->shown.best))) {
         if (r->shown.best != NULL)
-            drop(w, r->shown.best->number);
+            lose(w, r->shown.best->number);
         r->shown.best = t;
     } else {
-        drop(w, t->number);
+        lose(w, t->number);
     }
 }
 
@@ -299,17 +332,19 @@ static hk_status run_rounds(sweep *w, uint32_t threads) {
     w->goal = o->min_steps;
     if (w->goal == 0)
         w->goal = HKI_MAX(1, end / ((int64_t)o->eta * o->eta));
+    if (w->n_order == 1)
+        w->goal = end;
     for (;;) {
-        w->last = w->n_order == 1 || w->goal >= end;
+        w->last = w->goal >= end;
         HKI_TRY(run_round(w, threads));
         if (w->last)
             return HK_OK;
         rank(w);
         const size_t keep = (w->n_order + o->eta - 1) / o->eta;
         for (size_t i = keep; i < w->n_order; i++)
-            drop(w, w->order[i]);
+            lose(w, w->order[i]);
         w->n_order = keep;
-        w->goal = HKI_MIN(end, w->goal * (int64_t)o->eta);
+        w->goal = keep == 1 ? end : HKI_MIN(end, w->goal * (int64_t)o->eta);
     }
 }
 
@@ -356,13 +391,12 @@ static hk_status start(sweep *w) {
     HKI_TRY(hki_sweep_draw(&w->o, r));
     HKI_TRY(hki_zalloc_array(r->count, sizeof *w->estimators, &w->estimators));
     HKI_TRY(hki_alloc_array(r->count, sizeof *w->order, &w->order));
-    HKI_TRY(hki_zalloc_array(r->count, sizeof *w->train, &w->train));
-    HKI_TRY(hki_zalloc_array(r->count, sizeof *w->eval, &w->eval));
+    HKI_TRY(hki_zalloc_array(r->count, sizeof *w->setup, &w->setup));
     HKI_TRY(hki_zalloc_array(r->count, sizeof *w->epochs, &w->epochs));
     w->n_order = r->count;
     for (size_t i = 0; i < r->count; i++)
         w->order[i] = i;
-    HKI_TRY(trial_config(w->o.estimator->config, &w->config));
+    HKI_TRY(trial_config(w->o.estimator->config, false, &w->config));
     return prepare_folders(w);
 }
 
@@ -397,8 +431,7 @@ hk_status hk_sweep_run(hk_context *ctx, const hk_sweep_options *opt,
         drop(&w, i);
     hki_free(w.estimators);
     hki_free(w.order);
-    hki_free(w.train);
-    hki_free(w.eval);
+    hki_free(w.setup);
     hki_free(w.epochs);
     pthread_mutex_destroy(&w.lock);
     if (s != HK_OK && s != HK_E_CANCELLED) {

@@ -93,7 +93,8 @@ static double in_range(const hk_sweep_axis *a, hki_rng *rng) {
 // The axis' value of a trial; digit: its place in a list.
 static hk_status value(hki_sweep_store *r, const hk_sweep_axis *a, size_t digit,
                        hki_rng *rng, hk_hparam *out) {
-    HKI_TRY(hki_arena_strdup(&r->arena, a->name, &out->name));
+    HKI_TRY(hki_arena_strdup(&r->arena, a->shown != NULL ? a->shown : a->name,
+                             &out->name));
     out->type = HK_HPARAM_NUMBER;
     if (a->n == 0) {
         out->number = in_range(a, rng);
