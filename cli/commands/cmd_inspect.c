@@ -355,7 +355,9 @@ static int run(const cli_args *a) {
         return prefix ? checkpoint(path, a)
                       : cli_fail("%s: %s", path, strerror(ENOENT));
     }
-    return file(path, a);
+    return S_ISFIFO(st.st_mode)
+               ? cli_fail("%s: is a pipe; save it to a file first", path)
+               : file(path, a);
 }
 
 static const cli_option options[] = {

@@ -112,8 +112,9 @@ typedef struct data_user {
 } data_user;
 // What --part says, into u; 0, or after a message.
 int data_part_given(const cli_args *a, data_user *u);
-// What --data says; "-" is standard input, copied to a file without a name, so
-// that it can be read again. NULL: nothing, or after a message (*failed).
+// What --data says; "-" is standard input. That and pipes of any name are
+// copied to a file without one, so that they can be read again. NULL: nothing,
+// or after a message (*failed).
 const char *data_given(const cli_args *a, int *failed);
 hk_status data_input(void *user, const hk_input_call *call, hk_dataset **out);
 // The set for the estimator; u lives as long as the source.

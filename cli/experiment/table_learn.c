@@ -33,7 +33,8 @@ static int read_dialect(const data_user *u, const char *const *files, size_t n,
                         "rows of values",
                         files[0]);
     if (s == HK_E_STATE)
-        return cli_fail("%s: is no file; a table is read more than once",
+        return cli_fail("%s: is no file, and a table is read more than "
+                        "once; save it to one first",
                         files[0]);
     if (s != HK_OK)
         return cli_status(s);
