@@ -214,13 +214,13 @@ static int run_here(const cli_args *a, fold_scores *folds) {
     hk_train_result t = {.global_step = before.global_step,
                          .loss = (float)NAN,
                          .reason = HK_STOP_DONE};
-    if (!s->epochs || before.epochs < s->epochs)
+    if (!record_is_done(s, &before))
         code = start(a, j, &data, &held,
                      s->epochs ? s->epochs - before.epochs : 0, &t);
     if (!code && t.reason != HK_STOP_DONE)
         code = record_add(s, &before, &t);
     if (!code) {
-        result_train(&t, s);
+        result_train(&t, record_reached(&before, &t), s);
         code = folds
                    ? finish_fold(j, folds)
                    : finish(j, a, &t, s->eval_steps > 0 || s->eval_seconds > 0);

@@ -187,6 +187,7 @@ void record_read(const char *model_dir, record *out) {
         tree *t = tree_read(path);
         const record r = {
             .global_step = tree_int(tree_get(t, "global_step"), -1),
+            .reached = tree_int(tree_get(t, "reached"), -1),
             .examples = tree_int(tree_get(t, "examples"), 0),
             .exchanges = (uint64_t)tree_int(tree_get(t, "exchanges"), 0),
             .seconds = tree_float(tree_get(t, "seconds"), 0),
@@ -199,9 +200,24 @@ void record_read(const char *model_dir, record *out) {
     free(path);
 }
 
+// A model that has not gone back tells by its step.
+bool record_is_done(const settings *s, const record *r) {
+    const int64_t steps = s->steps * (int64_t)s->config.workers;
+    if (s->epochs)
+        return r->epochs >= s->epochs;
+    return steps && r->reached >= steps && r->global_step < r->reached;
+}
+
+int64_t record_reached(const record *before, const hk_train_result *t) {
+    const int64_t last = before->global_step + t->steps;
+    const int64_t least = last > t->global_step ? last : t->global_step;
+    return t->steps || before->reached < least ? least : before->reached;
+}
+
 int record_add(const settings *s, const record *before,
                const hk_train_result *t) {
     record r = *before;
+    r.reached = record_reached(before, t);
     // A plateau ends a run as its last epoch does.
     const bool plateau = t->reason == HK_STOP_HOOK && s->early_stop_steps > 0;
     if ((t->reason == HK_STOP_DATA || plateau) && s->epochs)
@@ -209,11 +225,13 @@ int record_add(const settings *s, const record *before,
     char *path = cli_printf("%s/run.json", s->model_dir);
     char *text = cli_printf(
         "{\"version\":\"%s\",\"workers\":%u,\"global_step\":%lld,"
+        "\"reached\":%lld,"
         "\"examples\":%lld,\"exchanges\":%llu,\"seconds\":%.3f,"
         "\"epochs\":%lld,\"stopped_by\":\"%s\"}\n",
         hk_version(),
         s->config.all_workers ? s->config.all_workers : s->config.workers,
-        (long long)t->global_step, (long long)r.examples + t->examples,
+        (long long)t->global_step, (long long)r.reached,
+        (long long)r.examples + t->examples,
         (unsigned long long)r.exchanges + t->exchanges, r.seconds + t->seconds,
         (long long)r.epochs, hk_stop_reason_name(t->reason));
     const int failed = write_whole(path, text, strlen(text));

@@ -7,7 +7,8 @@
 
 // Over all starts of the run.
 typedef struct record {
-    int64_t global_step;
+    int64_t global_step; // of the model
+    int64_t reached;     // the last step, from which it may have gone back
     int64_t examples;
     uint64_t exchanges;
     double seconds;
@@ -18,6 +19,10 @@ typedef struct record {
 // What the folder's run.json says; zeros when there is none, or when the
 // checkpoints have been moved on or removed since.
 void record_read(const char *model_dir, record *out);
+// Has the run come to the end that its settings ask for?
+bool record_is_done(const settings *s, const record *r);
+// The step that a training came to which began where the record ends.
+int64_t record_reached(const record *before, const hk_train_result *t);
 // Adds what a training did. 0 or an exit code after a message.
 int record_add(const settings *s, const record *before,
                const hk_train_result *t);

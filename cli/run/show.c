@@ -127,13 +127,7 @@ static const char *why(hk_stop_reason r) {
     }
 }
 
-void result_train(const hk_train_result *t, const settings *s) {
-    if (t->reason == HK_STOP_DONE) {
-        cli_note("nothing to do: the model is at step %lld already; a larger "
-                 "--%s goes on",
-                 (long long)t->global_step, s->epochs ? "epochs" : "steps");
-        return;
-    }
+static void tell_steps(const hk_train_result *t, const settings *s) {
     char *exchanges =
         cli_printf(", %llu exchanges", (unsigned long long)t->exchanges);
     cli_note("%lld step%s in %s (%s examples/s)%s%s", (long long)t->steps,
@@ -141,6 +135,26 @@ void result_train(const hk_train_result *t, const settings *s) {
              cli_number(t->seconds > 0 ? (double)t->examples / t->seconds : 0),
              s->config.elastic ? exchanges : "", why(t->reason));
     free(exchanges);
+}
+
+void result_train(const hk_train_result *t, int64_t reached,
+                  const settings *s) {
+    char *back =
+        t->global_step < reached
+            ? cli_printf("the model is that of step %lld, whose %s "
+                         "was the best",
+                         (long long)t->global_step, s->config.best_metric)
+            : NULL;
+    if (t->reason == HK_STOP_DONE)
+        cli_note("nothing to do: the %s is at step %lld already; a larger "
+                 "--%s goes on",
+                 back ? "run" : "model", (long long)reached,
+                 s->epochs ? "epochs" : "steps");
+    else
+        tell_steps(t, s);
+    if (back)
+        cli_note("%s", back);
+    free(back);
 }
 
 // The folder of a run knows its experiment, --set and --data-dir: its name is

@@ -11,7 +11,7 @@ bool result_is_shown(const char *metric);
 // "weights": {"center": {"loss": ...}, ...} without a brace around it.
 void result_json(FILE *f, const hk_eval_result *r);
 // How a training ended, in words on stderr.
-void result_train(const hk_train_result *t, const settings *s);
+void result_train(const hk_train_result *t, int64_t reached, const settings *s);
 // Where things are, and what to do next.
 void result_directions(const char *model_dir);
 // Evaluates what is in the model_dir and prints the result of a training.
