@@ -177,8 +177,7 @@ static strips strips_of(const hki_tensor_desc *t) {
 template <int N>
 HKI_ON_CARD void read_few(const float *from, bool by_four, float *x) {
     if (N == 4 && by_four) {
-        const float4 v = *(const float4 *)from;
-        x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+        hki_load<N>(from, x);
         return;
     }
     HKI_FOR (e, N)
@@ -188,7 +187,7 @@ HKI_ON_CARD void read_few(const float *from, bool by_four, float *x) {
 template <int N>
 HKI_ON_CARD void write_few(float *to, bool by_four, const float *x) {
     if (N == 4 && by_four) {
-        *(float4 *)to = make_float4(x[0], x[1], x[2], x[3]);
+        hki_store<N>(to, x);
         return;
     }
     HKI_FOR (e, N)
@@ -273,8 +272,7 @@ static void launch_strips(const hki_cuda_call *c, const strips *s,
     const float *const dy = (const float *)c->in[HKI_ACT_GRAD_DY];
     const float *const y = (const float *)c->in[HKI_ACT_GRAD_Y];
     float *const dz = (float *)c->out[HKI_ACT_GRAD_DZ];
-    const bool by_four =
-        ((uintptr_t)dy | (uintptr_t)y | (uintptr_t)dz) % sizeof(float4) == 0;
+    const bool by_four = hki_by_fours(dy, y, dz);
     HKI_LAUNCH_MEETING(act_bias_strips<N>,
                        dim3((unsigned)s->blocks, (unsigned)s->n), HKI_THREADS,
                        dy, y, dz, sums, *s, (int)c->k->desc.attr.act, by_four);

@@ -412,7 +412,7 @@ HKI_ON_CARD void sum_short(const hki_row_sums *s, const tables *t, int64_t i,
     }
     float *const y = place_of(s, to, begin) + j;
     if (each == 4)
-        *(float4 *)y = make_float4(sum[0], sum[1], sum[2], sum[3]);
+        hki_store<4>(y, sum);
     else
         y[0] = sum[0];
 }
@@ -500,9 +500,8 @@ static hk_status bring_many(const hki_cuda_call *c, const hki_row_sums *s,
 
 // Columns that a thread may take at a time.
 static int columns_of(const hki_row_sums *s) {
-    const uintptr_t bits = (uintptr_t)s->part[0].rows |
-                           (uintptr_t)s->part[1].rows | (uintptr_t)s->sums;
-    return s->dim % 4 == 0 && bits % sizeof(float4) == 0 ? 4 : 1;
+    const bool fours = hki_by_fours(s->part[0].rows, s->part[1].rows, s->sums);
+    return s->dim % 4 == 0 && fours ? 4 : 1;
 }
 
 static void add_up(const hki_row_sums *s, const tables *t) {

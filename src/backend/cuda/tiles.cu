@@ -74,8 +74,7 @@ template <int N, bool V>
 HKI_ON_CARD void read_few(const float *from, uint32_t i, uint32_t last,
                           float *x) {
     if (V && N == 4) {
-        const float4 v = *(const float4 *)element(from, i);
-        x[0] = v.x, x[1] = v.y, x[2] = v.z, x[3] = v.w;
+        hki_load<N>(element(from, i), x);
     } else if (V && N == 2) {
         const float2 v = *(const float2 *)element(from, i);
         x[0] = v.x, x[1] = v.y;
@@ -333,10 +332,8 @@ template <int SIZE, bool TENSOR> static tile_kernel kernel_of(int lies) {
 
 // Sums are the same whether rows are read by fours or not.
 static int how_it_lies(const hki_product *d, const float *a, const float *b) {
-    const bool a_fours = (d->trans_a ? d->m : d->k) % 4 == 0 &&
-                         (uintptr_t)a % sizeof(float4) == 0;
-    const bool b_fours = (d->trans_b ? d->k : d->n) % 4 == 0 &&
-                         (uintptr_t)b % sizeof(float4) == 0;
+    const bool a_fours = (d->trans_a ? d->m : d->k) % 4 == 0 && hki_by_fours(a);
+    const bool b_fours = (d->trans_b ? d->k : d->n) % 4 == 0 && hki_by_fours(b);
     return (d->trans_a ? A_BY_K : 0) | (d->trans_b ? 0 : B_BY_K) |
            (a_fours ? A_FOURS : 0) | (b_fours ? B_FOURS : 0);
 }

@@ -101,8 +101,7 @@ HKI_ON_CARD four four_of(const piece &q, int wide) {
 
 HKI_ON_CARD void load4(float v[4], const float *from, const four &f) {
     if (f.wide) {
-        const float4 w = *(const float4 *)(from + f.at);
-        v[0] = w.x, v[1] = w.y, v[2] = w.z, v[3] = w.w;
+        hki_load<4>(from + f.at, v);
         return;
     }
     for (int i = 0; i < 4; i++)
@@ -111,17 +110,12 @@ HKI_ON_CARD void load4(float v[4], const float *from, const four &f) {
 
 HKI_ON_CARD void store4(float *to, const float v[4], const four &f) {
     if (f.wide) {
-        *(float4 *)(to + f.at) = make_float4(v[0], v[1], v[2], v[3]);
+        hki_store<4>(to + f.at, v);
         return;
     }
     for (int i = 0; i < 4; i++)
         if (i >= f.first && i < f.last)
             to[f.at + i] = v[i];
-}
-
-// May all of these be read by fours? NULL is nobody.
-static int is_wide(const float *a, const float *b, const float *c) {
-    return ((uintptr_t)a | (uintptr_t)b | (uintptr_t)c) % sizeof(float4) == 0;
 }
 
 // ---- update -----------------------------------------------------------------
@@ -142,7 +136,8 @@ static update_args args_of(const hki_update_job *j) {
     a.g = j->g;
     memcpy(a.s, j->s, sizeof a.s);
     a.ema = j->ema;
-    a.wide = is_wide(a.x, a.g, a.ema) && is_wide(a.s[0], a.s[1], a.s[2]);
+    a.wide =
+        hki_by_fours(a.x, a.g, a.ema) && hki_by_fours(a.s[0], a.s[1], a.s[2]);
     memcpy(a.c, j->c, sizeof a.c);
     return a;
 }
@@ -204,10 +199,10 @@ typedef struct rows_list {
 } rows_list;
 
 static void add_rows(rows_list *list, const update_args &a, rows_args r) {
-    r.each = a.wide && r.dim % 4 == 0 && r.offset % 4 == 0 &&
-                     is_wide(r.rows, NULL, NULL)
-                 ? 4
-                 : 1;
+    r.each =
+        a.wide && r.dim % 4 == 0 && r.offset % 4 == 0 && hki_by_fours(r.rows)
+            ? 4
+            : 1;
     list->first[list->n] = list->blocks;
     list->at[list->n++] = r;
     list->blocks += hki_blocks(r.n * r.dim / r.each, HKI_THREADS);
@@ -779,7 +774,7 @@ static hk_status run_pass(const hki_place *p, const hki_vector_pass *a,
     to.src = a->src;
     to.low = a->low;
     to.high = a->high;
-    to.wide = is_wide(a->dst, a->src, NULL);
+    to.wide = hki_by_fours(a->dst, a->src);
     HKI_TRY(hki_cuda_enter(p));
     return for_pieces(
         p->device->card, a->n_chunks,
@@ -844,7 +839,7 @@ static hk_status average(const hki_place *p, const hki_vector_pass *a) {
 template <class P>
 static hk_status run_whole(const hki_place *p, pass_args a, float factor,
                            int64_t n) {
-    a.wide = is_wide(a.dst, a.src, a.view);
+    a.wide = hki_by_fours(a.dst, a.src, a.view);
     HKI_TRY(hki_cuda_enter(p));
     return for_pieces(
         p->device->card, 1,

@@ -96,22 +96,14 @@ HKI_ON_CARD int64_t in_y(const conv *c, int group, image_place p,
 // A thread fetches V elements side by side, in memory and in the operand: along
 // the sum, or along the rows (columns of the second operand).
 
-// V floats; at -1 zeros. Four are read as one.
+// V floats; at -1 zeros.
 template <int V>
 HKI_ON_CARD void read(const float *from, int64_t at, float *to) {
     HKI_FOR (i, V)
         to[i] = 0;
     if (at < 0)
         return;
-    if (V == 4) {
-        const float4 four = *(const float4 *)(from + at);
-        to[0] = four.x;
-        to[V > 1 ? 1 : 0] = four.y;
-        to[V > 2 ? 2 : 0] = four.z;
-        to[V > 3 ? 3 : 0] = four.w;
-    } else {
-        to[0] = from[at];
-    }
+    hki_load<V>(from + at, to);
 }
 
 // Of the windows: element (row, l)
