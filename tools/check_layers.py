@@ -42,6 +42,8 @@ KNOWS = {
 # the module's own folder. <module>/<module>.h is for all of them.
 ROOMS = {
     "fetch": {"": "remote", "remote": ""},
+    "backend": {"": "", "reference": ".", "onednn": ".", "packed": ".",
+                "apart": ".", "cuda": ".", "plugin": "."},
     "graph": {"": "", "ops": "."},
     "data": {
         "core": "",

@@ -1,8 +1,8 @@
-// backend/cuda/update_rules.h - the rules of optimizers, for one element on a
-// card: the formulas of update_isa.c, in its order of operations.
+// backend/cuda/vectors/update_rules.h - the rules of optimizers, for one
+// element on a card: the formulas of update_isa.c, in its order of operations.
 #ifndef HKI_CUDA_UPDATE_RULES_H
 #define HKI_CUDA_UPDATE_RULES_H
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/vectors/vectors.h"
 
 // A value, its gradient times the scale, its slots. A rule has as many SLOTS,
 // and moves it with coefficients k and the rate kr.
