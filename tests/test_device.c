@@ -69,6 +69,22 @@ static void device_words(void **state) {
 }
 
 // Whoever chose a backend for the process keeps it.
+// Of a card's libraries every one is named, with or without a card; skipped
+// where the plug-in is not built.
+static void library_versions(void **state) {
+    hk_backend_info info;
+    unsigned major, minor;
+    (void)state;
+    if (hk_backend_find("cuda", &info) != HK_OK)
+        skip();
+    assert_int_equal(
+        sscanf(info.version, "CUDA %u.%u, cuBLASLt ", &major, &minor), 2);
+    const char *const blas = strstr(info.version, "cuBLASLt ");
+    assert_non_null(blas);
+    assert_int_equal(sscanf(blas, "cuBLASLt %u.%u.", &major, &minor), 2);
+    assert_non_null(strstr(blas, "cuDNN"));
+}
+
 static void device_auto(void **state) {
     (void)state;
     hk_device d;
@@ -134,9 +150,8 @@ static void plans_of_cards(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(device_names),
-        cmocka_unit_test(device_words),
-        cmocka_unit_test(device_auto),
+        cmocka_unit_test(device_names),     cmocka_unit_test(device_words),
+        cmocka_unit_test(library_versions), cmocka_unit_test(device_auto),
         cmocka_unit_test(plans_of_cards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -70,12 +70,15 @@ void device_print(int width) {
     hk_backend_info be;
     hk_device d;
     char text[256];
-    if (hk_device_find("cuda", &d) != HK_OK ||
-        hk_backend_find("cuda", &be) != HK_OK) {
-        printf("%-*s %s\n", width, "cuda", hk_last_error());
+    printf("%-*s ", width, "cuda");
+    const bool loaded = hk_backend_find("cuda", &be) == HK_OK;
+    if (loaded)
+        printf("%s, %s", be.version, be.file);
+    if (hk_device_find("cuda", &d) != HK_OK) {
+        printf("%s%s\n", loaded ? "; " : "", hk_last_error());
         return;
     }
-    printf("%-*s %s, %s\n", width, "cuda", be.version, be.file);
+    printf("\n");
     for (uint32_t i = 0; i < d.count; i++) {
         one_text(&d, i, text, sizeof text);
         printf("%-*s cuda:%u %s\n", width, "", i, text);
@@ -86,18 +89,21 @@ void device_json(FILE *f) {
     hk_backend_info be;
     hk_device d;
     char text[256];
-    if (hk_device_find("cuda", &d) != HK_OK ||
-        hk_backend_find("cuda", &be) != HK_OK) {
-        fprintf(f, "{\"devices\":[],\"why\":");
+    fprintf(f, "{");
+    if (hk_backend_find("cuda", &be) == HK_OK) {
+        fprintf(f, "\"version\":");
+        cli_json_string(f, be.version);
+        fprintf(f, ",\"file\":");
+        cli_json_string(f, be.file);
+        fprintf(f, ",");
+    }
+    if (hk_device_find("cuda", &d) != HK_OK) {
+        fprintf(f, "\"devices\":[],\"why\":");
         cli_json_string(f, hk_last_error());
         fprintf(f, "}");
         return;
     }
-    fprintf(f, "{\"version\":");
-    cli_json_string(f, be.version);
-    fprintf(f, ",\"file\":");
-    cli_json_string(f, be.file);
-    fprintf(f, ",\"devices\":[");
+    fprintf(f, "\"devices\":[");
     for (uint32_t i = 0; i < d.count; i++) {
         one_text(&d, i, text, sizeof text);
         fputs(i ? "," : "", f);

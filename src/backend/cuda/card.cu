@@ -78,11 +78,11 @@ hk_status hki_card_count(int *out) {
 }
 
 const char *hki_card_version(void) {
-    static char text[64];
+    static char text[96];
     const size_t blas = cublasLtGetVersion();
-    snprintf(text, sizeof text, "CUDA %d.%d, cuBLASLt %zu.%zu",
+    snprintf(text, sizeof text, "CUDA %d.%d, cuBLASLt %zu.%zu.%zu, %s",
              CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10, blas / 10000,
-             blas / 100 % 100);
+             blas / 100 % 100, blas % 100, hki_conv_version());
     return text;
 }
 

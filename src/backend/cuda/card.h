@@ -23,7 +23,7 @@ typedef struct hki_card_info {
 // How many there are. HK_E_BACKEND with a sentence where there is no driver,
 // it is too old, or there is no card.
 hk_status hki_card_count(int *out);
-const char *hki_card_version(void); // of the libraries
+const char *hki_card_version(void); // of the libraries, as they are loaded
 // Cards stay open: the same number gives the same one.
 hk_status hki_card_open(int number, hki_card **out);
 // Launches of the calling thread go there from now on.
@@ -122,6 +122,7 @@ static inline double hki_conv_flop(const hki_conv *d) {
            (d->c / d->groups);
 }
 
+const char *hki_conv_version(void); // of the library, or that there is none
 typedef struct hki_conv_plan hki_conv_plan;
 // *out is NULL where there is no library, or it is not the way to do this.
 hk_status hki_conv_create(hki_card *c, const hki_conv *d, hki_conv_plan **out);

@@ -3,6 +3,7 @@
 // The library is large and not on every machine: it is loaded when the first
 // convolution asks for it, and done without where it is not found. It chooses
 // by shape, among ways that give the same result every time.
+#include <cstdio>
 #include <dlfcn.h>
 #include <cuda_runtime.h>
 #include "backend/cuda/card.h"
@@ -18,6 +19,7 @@
 #define SMALL_FLOP 3e8
 
 #define CALLS(X)                                                               \
+    X(GetVersion)                                                              \
     X(Create)                                                                  \
     X(SetStream)                                                               \
     X(GetErrorString)                                                          \
@@ -243,6 +245,17 @@ static hk_status try_out(const hki_conv_plan *p, bool *works) {
     return s;
 }
 
+const char *hki_conv_version(void) {
+    static char text[32];
+    pthread_once(&dnn.once, load);
+    if (!dnn.is_there)
+        return "no cuDNN 9";
+    const size_t v = dnn.GetVersion();
+    snprintf(text, sizeof text, "cuDNN %zu.%zu.%zu", v / 10000, v / 100 % 100,
+             v % 100);
+    return text;
+}
+
 static bool plan_it(hki_conv_plan *p) {
     pthread_mutex_lock(&lock);
     const cudnnHandle_t h = handle_locked();
@@ -273,6 +286,10 @@ hk_status hki_conv_create(hki_card *c, const hki_conv *d, hki_conv_plan **out) {
 }
 
 #else // built without its header: every convolution is our own
+
+const char *hki_conv_version(void) {
+    return "built without cuDNN";
+}
 
 hk_status hki_conv_create(hki_card *c, const hki_conv *d, hki_conv_plan **out) {
     (void)c;

@@ -179,7 +179,7 @@ static hk_status make_room(hki_uploads *u, size_t n) {
 
 hk_status hki_uploads_send(hki_uploads *u, const hki_write *w, size_t n,
                            void *(*at)(hki_loc)) {
-    size_t gathered;
+    size_t gathered = 0;
     block *b;
     if (n == 0)
         return HK_OK;
