@@ -271,7 +271,7 @@ static void test_missing(void **state) {
     hk_bed_text(&b, "r.csv", "1,2\n3,\n5,6\n");
     hk_check_fault("required", hk_data_csv(b.files, 1, &o),
                    "1;2 HK_E_INVALID_ARG",
-                   "r.csv|record 1|byte 6|\"f\"|required");
+                   "r.csv|row 2|byte 6|\"f\"|required");
     hk_bed_remove(&b);
 }
 
@@ -314,7 +314,7 @@ static void test_words(void **state) {
     hk_bed_text(&b, "w.csv", ">50K,a\n<50K,b\n");
     hk_check_fault("unknown", hk_data_csv(b.files, 1, &o),
                    "1;0 HK_E_INVALID_ARG",
-                   "record 1|\"y\"|\"<50K\"|vocabulary");
+                   "row 2|\"y\"|\"<50K\"|vocabulary");
     hk_bed_remove(&b);
 }
 
@@ -421,7 +421,7 @@ static void test_inference(void **state) {
     hk_csv_options o = options(NULL, 0);
     o.infer_rows = 2;
     hk_check_fault("too late", hk_data_csv(b.files, 1, &o),
-                   "1 2 HK_E_INVALID_ARG", "record 2|byte 4|\"x\"");
+                   "1 2 HK_E_INVALID_ARG", "row 3|byte 4|\"x\"");
     hk_bed_remove(&b);
 }
 
@@ -445,30 +445,30 @@ static void test_faults(void **state) {
         const char *name, *text, *words, *skip;
         uint64_t skipped;
     } cases[] = {
-        {"too few fields", "1,2\n3\n5,6\n", "record 1|byte 4|1 fields|2",
+        {"too few fields", "1,2\n3\n5,6\n", "row 2|byte 4|1 fields|2",
          "1;2 5;6", 1},
-        {"too many fields", "1,2\n3,4,5\n5,6\n", "record 1|byte 4|3 or more",
+        {"too many fields", "1,2\n3,4,5\n5,6\n", "row 2|byte 4|3 or more",
          "1;2 5;6", 1},
-        {"bad number", "1,2\n3,x\n5,6\n", "record 1|byte 6|\"b\"|\"x\"|int32",
+        {"bad number", "1,2\n3,x\n5,6\n", "row 2|byte 6|\"b\"|\"x\"|int32",
          "1;2 5;6", 1},
-        {"bad first number", "1,2\nx,4\n5,6\n", "record 1|byte 4|\"a\"",
+        {"bad first number", "1,2\nx,4\n5,6\n", "row 2|byte 4|\"a\"",
          "1;2 5;6", 1},
-        {"quote inside", "1,2\n3,4\"4\n5,6\n", "record 1|byte 7|quote inside",
+        {"quote inside", "1,2\n3,4\"4\n5,6\n", "row 2|byte 7|quote inside",
          "1;2 5;6", 1},
         {"text behind a quote", "1,2\n3,\"4\"4\n5,6\n",
-         "record 1|behind a closing quote", "1;2 5;6", 1},
-        {"quote behind a quote", "1,2\n3,\"4\" \"\n5,6\n", "record 1|quote",
+         "row 2|behind a closing quote", "1;2 5;6", 1},
+        {"quote behind a quote", "1,2\n3,\"4\" \"\n5,6\n", "row 2|quote",
          "1;2 5;6", 1},
-        {"open quote", "1,2\n3,\"4\n5,6\n", "record 1|byte 4|ends inside",
+        {"open quote", "1,2\n3,\"4\n5,6\n", "row 2|byte 4|ends inside",
          "1;2", 1},
         {"NUL", "1,2\n3,\0\n5,6\n", NULL, "1;2 5;6", 1},
-        {"not UTF-8 in a number", "1,2\n3,\xff\n5,6\n", "record 1|byte 6",
+        {"not UTF-8 in a number", "1,2\n3,\xff\n5,6\n", "row 2|byte 6",
          "1;2 5;6", 1},
-        {"several", "x,2\n1,2\n3\n\"\n", "record 0|byte 0", "1;2", 3},
+        {"several", "x,2\n1,2\n3\n\"\n", "row 1|byte 0", "1;2", 3},
         {"bad number in a long row",
          "1,2\nx,00000000000000000000000000000000000000000000000000000004\n"
          "5,6\n",
-         "record 1", "1;2 5;6", 1},
+         "row 2", "1;2 5;6", 1},
     };
     const hk_csv_column c[] = {{.name = "a", .dtype = HK_I32},
                                {.name = "b", .dtype = HK_I32}};
@@ -525,7 +525,7 @@ static void test_any_bytes(void **state) {
                                {.name = "b", .dtype = HK_I32}};
     hk_csv_options o = options(c, 2);
     hk_check_fault("bytes", hk_data_csv(b.files, 1, &o), "HK_E_DATA",
-                   "b.csv|record 0|byte 3|0xe9|UTF-8");
+                   "b.csv|row 1|byte 3|0xe9|UTF-8");
     hk_file_options f = hk_file_defaults();
     f.on_error = HK_ON_ERROR_SKIP;
     o.file = &f;
@@ -556,7 +556,7 @@ static void test_limits(void **state) {
     assert_int_equal(n, 2);
     f.max_record_bytes = 100000;
     hk_check_fault("limit", hk_data_csv(b.files, 1, &o), "HK_E_DATA",
-                   "record 0|limit of 100000");
+                   "row 1|limit of 100000");
     free(text);
     hk_bed_remove(&b);
 }

@@ -17,7 +17,9 @@ static experiment *bare(const char *file, const char *label) {
     x->root = tree_parse(text, sizeof text - 1, "init");
     x->path = cli_strdup(file);
     x->dir = cli_strdup(".");
+    // Rows without a label are for the summary to tell of.
     if (!x->root || !tree_set_text(x->root, "data.train.files", file) ||
+        !tree_set_text(x->root, "data.train.on_missing_label", "drop") ||
         (label && !tree_set_text(x->root, "data.train.label", label)))
         return NULL;
     return x;
@@ -82,10 +84,11 @@ static void put_data(FILE *f, const table *t, const char *file) {
             "\n"
             "    # exclude: [NAME]     # columns to leave out\n"
             "    # columns: {NAME: text}   # a type: int, float, text, date\n"
-            "    # on_missing_label: drop\n"
+            "    %son_missing_label: drop\n"
             "  # holdout: 0.1          # of the rows, to choose the model "
             "by\n"
-            "  # test: {share: 0.1}    # others, to score it at the end\n");
+            "  # test: {share: 0.1}    # others, to score it at the end\n",
+            table_find(t, t->label)->missing ? "" : "# ");
 }
 
 static void put_run(FILE *f, const table_recipe *r) {

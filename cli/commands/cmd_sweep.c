@@ -29,8 +29,7 @@ typedef struct axes {
 static char *param_name(const job *j, const char *key) {
     const experiment *const x = j->x;
     static const char *const scalars[] = {"elastic.communication_period",
-                                          "elastic.moving_rate", "elastic.rho",
-                                          "model.dropout"};
+                                          "elastic.moving_rate", "elastic.rho"};
     // A schedule is made of the rate.
     const bool scheduled = j->s.optimizer.schedule != NULL;
     if (strncmp(key, "optimizer.", 10) == 0 && !strchr(key + 10, '.') &&
@@ -541,7 +540,7 @@ const cli_command cmd_sweep = {
     .about =
         "Trains once for every combination of the --grid values, or for "
         "--trials draws, and prints a table. Trials that differ in numbers of "
-        "the optimizer, of elastic averaging or in dropout rates share one "
+        "the optimizer, of elastic averaging or of dropout layers share one "
         "compiled graph. Trials run side by side as far as the cores allow; "
         "each has a folder with TensorBoard files (HParams included), the best "
         "one a checkpoint and its experiment, so that its folder can be "

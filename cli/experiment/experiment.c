@@ -325,6 +325,10 @@ static int read_tree(experiment *x, const char *operand) {
         return CLI_FAILED;
     if (ends_with(x->path, ".c") || ends_with(x->path, ".so"))
         return read_model(x);
+    if (ends_with(x->path, ".csv") || ends_with(x->path, ".tsv"))
+        return cli_fail("%s: is a table; 'hooke init %s --label NAME' writes "
+                        "an experiment that learns one of its columns",
+                        x->path, x->path);
     x->root = tree_read(x->path);
     if (x->root && x->run_dir)
         find_data(x);

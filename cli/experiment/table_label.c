@@ -183,9 +183,9 @@ static int check_missing(const data_user *u, const char *file,
         return cli_fail("%s: the label '%s' has no values", file, c->name);
     if (!c->missing || data_drops_unlabelled(u))
         return 0;
-    return cli_fail("%s: row %lld has no label: '%s' is missing there and in "
-                    "%lld of %lld rows; 'on_missing_label: drop' leaves such "
-                    "rows out",
+    return cli_fail("%s: row %lld has no label: '%s' is missing in %lld of "
+                    "%lld rows; --set data.train.on_missing_label=drop leaves "
+                    "them out",
                     file, (long long)f->label_missing_row + 1, c->name,
                     (long long)c->missing, (long long)f->rows);
 }

@@ -57,6 +57,7 @@ hk_status hki_csv_reader_init(hki_csv_reader *c, const hki_csv *csv,
     *c = (hki_csv_reader){.csv = csv, .k = k};
     hki_csv_reader_moved(c);
     HKI_TRY(hki_file_reader_init(&c->r, &csv->files, false, run));
+    c->r.rows = true;
     return csv->n_fields > 0 ? make_targets(c) : HK_OK;
 }
 

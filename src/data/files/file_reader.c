@@ -303,8 +303,9 @@ hk_status(hki_file_reader_fail)(const hki_file_reader *r, hk_status s,
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return hki_fail(s, "%s: record %llu at byte %llu: %s",
-                    hki_file_reader_path(r), (unsigned long long)r->record,
+    return hki_fail(s, "%s: %s %llu at byte %llu: %s", hki_file_reader_path(r),
+                    r->rows ? "row" : "record",
+                    (unsigned long long)r->record + r->rows,
                     (unsigned long long)(r->offset + ahead), text);
 }
 

@@ -64,6 +64,7 @@ typedef struct hki_file_reader {
     const hki_files *files;
     hki_data_run *run;  // NULL: nobody stops it
     bool records;       // see hki_open_unpacked
+    bool rows;          // of a table: people count them from 1
     hki_stream *stream; // NULL: the file is still to be opened
     size_t file;        // index of the file at hand
     uint64_t record;    // number of the next record in it
