@@ -270,8 +270,7 @@ static void test_missing(void **state) {
     hk_bed_make(&b);
     hk_bed_text(&b, "r.csv", "1,2\n3,\n5,6\n");
     hk_check_fault("required", hk_data_csv(b.files, 1, &o),
-                   "1;2 HK_E_INVALID_ARG",
-                   "r.csv|row 2|byte 6|\"f\"|required");
+                   "1;2 HK_E_INVALID_ARG", "r.csv|row 2|byte 6|\"f\"|required");
     hk_bed_remove(&b);
 }
 
@@ -313,8 +312,7 @@ static void test_words(void **state) {
     hk_bed_make(&b);
     hk_bed_text(&b, "w.csv", ">50K,a\n<50K,b\n");
     hk_check_fault("unknown", hk_data_csv(b.files, 1, &o),
-                   "1;0 HK_E_INVALID_ARG",
-                   "row 2|\"y\"|\"<50K\"|vocabulary");
+                   "1;0 HK_E_INVALID_ARG", "row 2|\"y\"|\"<50K\"|vocabulary");
     hk_bed_remove(&b);
 }
 
@@ -451,16 +449,16 @@ static void test_faults(void **state) {
          "1;2 5;6", 1},
         {"bad number", "1,2\n3,x\n5,6\n", "row 2|byte 6|\"b\"|\"x\"|int32",
          "1;2 5;6", 1},
-        {"bad first number", "1,2\nx,4\n5,6\n", "row 2|byte 4|\"a\"",
-         "1;2 5;6", 1},
+        {"bad first number", "1,2\nx,4\n5,6\n", "row 2|byte 4|\"a\"", "1;2 5;6",
+         1},
         {"quote inside", "1,2\n3,4\"4\n5,6\n", "row 2|byte 7|quote inside",
          "1;2 5;6", 1},
         {"text behind a quote", "1,2\n3,\"4\"4\n5,6\n",
          "row 2|behind a closing quote", "1;2 5;6", 1},
         {"quote behind a quote", "1,2\n3,\"4\" \"\n5,6\n", "row 2|quote",
          "1;2 5;6", 1},
-        {"open quote", "1,2\n3,\"4\n5,6\n", "row 2|byte 4|ends inside",
-         "1;2", 1},
+        {"open quote", "1,2\n3,\"4\n5,6\n", "row 2|byte 4|ends inside", "1;2",
+         1},
         {"NUL", "1,2\n3,\0\n5,6\n", NULL, "1;2 5;6", 1},
         {"not UTF-8 in a number", "1,2\n3,\xff\n5,6\n", "row 2|byte 6",
          "1;2 5;6", 1},
