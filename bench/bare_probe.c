@@ -1,8 +1,9 @@
 // bare_probe.c - times the oneDNN primitives that the step benchmark can be
 // built from: dense layers (sgemm, matmul, inner product, all on plain
-// weights) and convolutions (layout x algorithm), one line per variant.
+// weights) and convolutions (layout x algorithm), one line per variant; and the
+// most that a core can multiply and add, which no product can pass.
 //
-//     bare_probe dense THREADS | bare_probe conv THREADS
+//     bare_probe dense THREADS | bare_probe conv THREADS | bare_probe peak 1
 #include "bare.h"
 
 enum {
@@ -206,14 +207,49 @@ static void probe_convs(void) {
     }
 }
 
+// ---- The core ---------------------------------------------------------------
+
+typedef float lane __attribute__((vector_size(64)));
+
+enum {
+    PEAK_LOOPS = 100000,
+    PEAK_CHAINS = 10, // enough of them in flight, and all in registers
+};
+
+// c = c a + b in chains that know nothing of each other.
+static void run_chains(void *p) {
+    lane *const x = p;
+    const lane a = x[0], b = x[1];
+    lane c0 = x[2], c1 = x[3], c2 = x[4], c3 = x[5], c4 = x[6];
+    lane c5 = x[7], c6 = x[8], c7 = x[9], c8 = x[10], c9 = x[11];
+    for (int i = 0; i < PEAK_LOOPS; i++) {
+        c0 = c0 * a + b, c1 = c1 * a + b, c2 = c2 * a + b, c3 = c3 * a + b;
+        c4 = c4 * a + b, c5 = c5 * a + b, c6 = c6 * a + b, c7 = c7 * a + b;
+        c8 = c8 * a + b, c9 = c9 * a + b;
+    }
+    x[2] = c0 + c1 + c2 + c3 + c4 + c5 + c6 + c7 + c8 + c9;
+}
+
+static void probe_peak(void) {
+    lane x[2 + PEAK_CHAINS];
+    for (size_t i = 0; i < 2 + PEAK_CHAINS; i++)
+        for (size_t j = 0; j < sizeof(lane) / 4; j++)
+            x[i][j] = 0.9f + 1e-3f * (float)i;
+    const double us = time_us(run_chains, x);
+    const double flops = 2.0 * PEAK_CHAINS * PEAK_LOOPS * sizeof(lane) / 4;
+    printf("one core multiplies and adds at %.1f GFLOP/s\n", flops / us * 1e-3);
+}
+
 int main(int argc, char **argv) {
     if (argc != 3)
-        DIE("usage: bare_probe dense|conv THREADS");
+        DIE("usage: bare_probe dense|conv|peak THREADS");
     dnn_start();
     pin_threads((int)strtol(argv[2], NULL, 10));
     scratch_reserve((size_t)512 << 20);
     if (strcmp(argv[1], "dense") == 0)
         probe_dense();
+    else if (strcmp(argv[1], "peak") == 0)
+        probe_peak();
     else
         probe_convs();
     return 0;

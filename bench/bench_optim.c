@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include "hooke/average.h"
 #include "hooke/optim.h"
@@ -26,6 +27,7 @@
             DIE("%s: %s", #expr, hk_last_error());                             \
     } while (0)
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+#define HUGE_BYTES ((size_t)4 << 20)
 
 static double now_ms(void) {
     struct timespec t;
@@ -41,10 +43,15 @@ static uint32_t rng_next(void) {
     return (uint32_t)(rng_state >> 32);
 }
 
+// In huge pages where there are any, as the library's own large blocks.
 static float *floats(size_t n, float scale) {
-    float *const p = aligned_alloc(64, (n * sizeof *p + 63) / 64 * 64);
+    const size_t align = n * sizeof(float) < HUGE_BYTES ? 64 : HUGE_BYTES / 2;
+    const size_t bytes = (n * sizeof(float) + align - 1) / align * align;
+    float *const p = aligned_alloc(align, bytes);
     if (p == NULL)
         DIE("out of memory");
+    if (align > 64)
+        (void)madvise(p, bytes, MADV_HUGEPAGE);
     for (size_t i = 0; i < n; i++)
         p[i] = scale * ((float)rng_next() * 0x1p-31f - 1);
     return p;

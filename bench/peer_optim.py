@@ -1,9 +1,9 @@
 """The PyTorch side of the optimizer benchmark.
 
 Answers lines `case threads iters` on stdin with one line, the milliseconds
-per step. Cases as in bench_optim.c, each on the same variable shapes. Adam
-and its relatives are tried with and without foreach; `case:foreach` and
-`case:single` name the two.
+per step, or `none` for a way that this PyTorch does not have. Cases as in
+bench_optim.c, each on the same variable shapes; `case:single`, `case:foreach`
+and `case:fused` name PyTorch's three ways.
 """
 
 import sys
@@ -25,7 +25,7 @@ RULES = {
 
 
 class Dense:
-    def __init__(self, name, foreach):
+    def __init__(self, name, way):
         rule, _, size = name.rpartition("_")
         self.ema = rule == "adam_ema"
         make, options = RULES["adam" if self.ema else rule]
@@ -33,7 +33,10 @@ class Dense:
                      for s in SIZES[size]]
         for v in self.vars:
             v.grad = torch.randn(v.shape) * 0.01
-        self.opt = make(self.vars, foreach=foreach, **options)
+        ways = {"foreach": way == "foreach"}
+        if way == "fused":
+            ways["fused"] = True
+        self.opt = make(self.vars, **ways, **options)
         self.shadow = [v.detach().clone() for v in self.vars]
 
     def step(self):
@@ -63,6 +66,18 @@ class Sparse:
         self.opt.step()
 
 
+def make(name, way):
+    """A case that has made its first step, or None."""
+    try:
+        case = Sparse() if name == "lazy_adam" else Dense(name, way)
+        case.step()
+        return case
+    except (TypeError, RuntimeError):  # no fused form
+        if way == "fused":
+            return None
+        raise
+
+
 def main():
     base, made = None, {}
     for text in sys.stdin:
@@ -72,9 +87,10 @@ def main():
         if base != name:  # both ways of one case stay set up
             base, made = name, {}
         if case not in made:
-            made[case] = Sparse() if name == "lazy_adam" else Dense(
-                name, way == "foreach")
-            made[case].step()
+            made[case] = make(name, way)
+        if made[case] is None:
+            print("none", flush=True)
+            continue
         step = made[case].step
         start = time.perf_counter()
         for _ in range(int(iters)):
