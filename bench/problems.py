@@ -114,7 +114,7 @@ PROBLEMS = {
     "fashion-mlp": Problem("mnist-mlp", 0.88, 12800, 1200000, 0.05,
                            sets=FASHION),
     "fashion": Problem("fashion-mnist", 0.915, 25600, 6000000, 0.001),
-    "cifar": Problem("cifar10-jpeg", 0.70, 25600, 3000000, 0.01),
+    "cifar": Problem("cifar10-jpeg", 0.68, 25600, 3000000, 0.007, 32),
     "digits-cnn": Problem("digits-cnn", 0.985, 6400, 800000, 0.002),
     "digits": Problem("digits", 0.97, 6400, 800000, 0.05),
     "adult": Problem("adult", 0.910, 3200, 800000, 0.004, 128, "auc"),
