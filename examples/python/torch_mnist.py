@@ -31,6 +31,7 @@ def train(a):
     with hooke.join(model, opt, center=a.center, key=a.key, period=a.period,
                     workers=a.workers if a.center else None) as w:
         loader = DataLoader(ds, batch_size=64, sampler=w.sampler(ds))
+        loss = torch.tensor(float("nan"))  # a late worker may find no data left
         for _ in range(a.epochs):
             for x, y in loader:
                 loss = nn.functional.cross_entropy(model(x.to(device)), y.to(device))
