@@ -237,6 +237,42 @@ static void test_exact(void **state) {
     hk_bed_remove(&b);
 }
 
+static void test_decimal_comma(void **state) {
+    (void)state;
+    const hk_csv_column c[] = {
+        {.name = "f", .dtype = HK_F32, .default_value = "-0.5"},
+        {.name = "d", .dtype = HK_F64},
+        {.name = "i", .dtype = HK_I32},
+        {.name = "s", .dtype = HK_STRING}};
+    hk_csv_options o = options(c, 4);
+    o.delimiter = ';';
+    o.decimal = ',';
+    check("decimal comma", "1,5;-0,25;7;a,b\n;2;12345678;1.5\n1e2;1,5e-1;-3;\n",
+          &o, "1.5;-0.25;7;'a,b' -0.5;2;12345678;'1.5' 100;0.15;-3;''");
+    o.delimiter = ','; // in quotes
+    check("quoted", "\"1,5\",2,3,x\n", &o, "1.5;2;3;'x'");
+    o.n_columns = 0;
+    o.columns = NULL;
+    check("types", "1,\"2,5\",\"x,5\",3.5\n", &o, "1;2.5;'x,5';'3.5'");
+    static const char *const bad[] = {"1.5;1;1;x\n", "1,2,3;1;1;x\n",
+                                      "1;1;1,5;x\n"};
+    o = options(c, 4);
+    o.delimiter = ';';
+    o.decimal = ',';
+    for (size_t i = 0; i < HKI_COUNT(bad); i++) {
+        hk_bed b;
+        hk_bed_make(&b);
+        hk_bed_text(&b, "c.csv", bad[i]);
+        hk_check_fault("decimal comma", hk_data_csv(b.files, 1, &o),
+                       "HK_E_INVALID_ARG", "c.csv|row 1|is no ");
+        hk_bed_remove(&b);
+    }
+    o.decimal = ';';
+    hk_dataset *const d = hk_data_csv((const char *[]){"c.csv"}, 1, &o);
+    assert_status(hk_dataset_status(d), HK_E_INVALID_ARG);
+    hk_dataset_release(d);
+}
+
 static void test_missing(void **state) {
     (void)state;
     static const char *const tokens[] = {"?", "NA", "-999"};
@@ -889,6 +925,7 @@ int main(void) {
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_exact),
+        cmocka_unit_test(test_decimal_comma),
         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_words),
         cmocka_unit_test(test_header),

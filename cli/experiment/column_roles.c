@@ -137,8 +137,8 @@ static char *warning_of(const table_facts *f, const column_facts *c,
     if (tells_label(f, c))
         return cli_printf("says the label by itself: does it come from it?");
     if (!is_number && c->comma && c->comma + c->numbers == c->filled)
-        return cli_printf("has numbers with a decimal comma, which count as "
-                          "text: write them with a point");
+        return cli_printf("has numbers with a comma, which count as text: "
+                          "'decimal: comma' takes it for their point");
     if (!is_number && c->numbers * 2 > c->filled)
         return cli_printf("has %lld numbers, but also '%s' (row %lld), so it "
                           "counts as text: 'missing: [\"%s\"]' would make such "
@@ -360,6 +360,8 @@ char *roles_summary(const char *file, const dialect *d, const table_facts *t,
             t->n == 1 ? "" : "s");
     if (d->delimiter != ',')
         fprintf(f, ", %s between them", dialect_delimiter_name(d));
+    if (d->decimal == ',')
+        fputs(", a comma in numbers", f);
     if (!d->header)
         fputs(", without a line of names", f);
     if (t->sampled)

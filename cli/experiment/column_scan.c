@@ -19,8 +19,8 @@ typedef enum value_kind {
     VALUE_INFINITE // or beyond float32
 } value_kind;
 
-// As the reader takes numbers; missing ones have been taken out before.
-static value_kind number_of(const char *text, double *out) {
+// With a point; missing ones have been taken out before.
+static value_kind plain_number(const char *text, double *out) {
     char *end;
     const size_t plain = strspn(text, "+-.0123456789eE");
     const double v = strtod(text, &end);
@@ -32,15 +32,17 @@ static value_kind number_of(const char *text, double *out) {
     return fabs(v) <= (double)FLT_MAX ? VALUE_NUMBER : VALUE_INFINITE;
 }
 
-static bool is_comma_number(const char *text) {
+// As the reader takes numbers.
+static value_kind number_of(const char *text, char decimal, double *out) {
     char copy[LONGEST];
-    double v;
     const char *comma = strchr(text, ',');
-    if (!comma || strlen(text) >= sizeof copy)
-        return false;
+    if (strlen(text) >= sizeof copy || (decimal == ',' && strchr(text, '.')))
+        return VALUE_TEXT;
+    if (decimal != ',' || !comma)
+        return plain_number(text, out);
     snprintf(copy, sizeof copy, "%s", text);
     copy[comma - text] = '.';
-    return number_of(copy, &v) == VALUE_NUMBER;
+    return plain_number(copy, out);
 }
 
 // ---- one column --------------------------------------------------------------
@@ -90,10 +92,11 @@ static void add_label(column_facts *c, size_t word, uint32_t label) {
 static void add_text(column_facts *c, const char *text, size_t size,
                      int64_t row) {
     float parts[HK_DATE_PARTS];
+    double v;
     if (size < LONGEST)
         for (int i = 0; i < HK_DATE_ORDERS; i++)
             c->dates[i] += hk_date_parse(text, size, (hk_date_order)i, parts);
-    c->comma += is_comma_number(text);
+    c->comma += number_of(text, ',', &v) == VALUE_NUMBER;
     if (c->odd_row < 0) {
         c->odd_row = row;
         c->odd = cli_strdup(text);
@@ -107,7 +110,7 @@ static void add_value(column_facts *c, const char *text, size_t size,
         return;
     }
     double v = 0;
-    const value_kind kind = size < LONGEST ? number_of(text, &v) : VALUE_TEXT;
+    const value_kind kind = number_of(text, c->decimal, &v);
     c->filled++;
     if (kind == VALUE_NUMBER)
         add_number(c, v, label);
@@ -214,8 +217,8 @@ static void add_labels(scan *s, const hk_value *v, int64_t n) {
             s->text[--size] = '\0';
         label_cell *l = &s->label[i];
         *l = (label_cell){.is_filled = size > 0};
-        l->is_number = size && size < LONGEST &&
-                       number_of(text, &l->value) == VALUE_NUMBER;
+        l->is_number =
+            size && number_of(text, c->decimal, &l->value) == VALUE_NUMBER;
         add_value(c, text, size, f->rows + i, &(label_cell){0});
         if (size && c->words.n <= SCAN_DISTINCT) {
             l->word = (uint32_t)words_add(&c->words, text, size);
@@ -246,8 +249,10 @@ int scan_table(const data_user *u, const char *const *files, size_t n,
     *out = (table_facts){.n = d->n, .label = d->n, .label_missing_row = -1};
     out->column = cli_alloc((d->n + 1) * sizeof *out->column);
     for (size_t i = 0; i < d->n; i++) {
-        out->column[i] =
-            (column_facts){.name = d->names[i], .bad_row = -1, .odd_row = -1};
+        out->column[i] = (column_facts){.name = d->names[i],
+                                        .decimal = d->decimal,
+                                        .bad_row = -1,
+                                        .odd_row = -1};
         if (label && strcmp(d->names[i], label) == 0)
             out->label = i;
     }

@@ -13,6 +13,7 @@ enum {
 
 typedef struct column_facts {
     const char *name; // of the dialect
+    char decimal;     // that, too
     int64_t filled, missing;
     int64_t numbers, whole; // among the filled ones
     int64_t comma;          // texts that a decimal comma would make numbers

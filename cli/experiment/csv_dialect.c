@@ -182,11 +182,39 @@ static char find_delimiter(const char *text, size_t size, bool whole) {
     return best;
 }
 
+// ---- the decimal mark --------------------------------------------------------
+
+// Digits, the mark, digits, all of it; *thousands: they may be groups, 1,250.
+static bool has_decimals(const char *s, char mark, bool *thousands) {
+    s += *s == '-' || *s == '+';
+    const size_t before = strspn(s, "0123456789");
+    const size_t after =
+        s[before] == mark ? strspn(s + before + 1, "0123456789") : 0;
+    *thousands = before <= 3 && s[0] != '0' && after == 3;
+    return before && after && !s[before + 1 + after];
+}
+
+// A comma, where numbers are written with one and never with a point, and not
+// all of them may be thousands.
+static char find_decimal(const rows *r, char delimiter) {
+    bool commas = false;
+    for (size_t i = 0; i < r->n; i++)
+        for (size_t k = 0; k < r->row[i].n; k++) {
+            bool thousands;
+            if (has_decimals(r->row[i].field[k], '.', &thousands))
+                return '.';
+            if (has_decimals(r->row[i].field[k], ',', &thousands))
+                commas = commas || !thousands;
+        }
+    return commas && delimiter != ',' ? ',' : 0;
+}
+
 // ---- the header --------------------------------------------------------------
 
 static bool is_number(const char *s) {
     double v;
-    return cli_parse_float(s, &v);
+    bool thousands;
+    return cli_parse_float(s, &v) || has_decimals(s, ',', &thousands);
 }
 
 static bool has_known(const row *r, const char *const *known, size_t n) {
@@ -262,6 +290,10 @@ hk_status dialect_find(const data_user *u, const char *const *files, size_t n,
         out->delimiter = find_delimiter(text, size, whole);
     rows r = cut_rows(text, size, whole, out->delimiter);
     free(text);
+    const char *decimal = tree_text(data_get(u, "decimal"), NULL);
+    out->decimal = !decimal ? find_decimal(&r, out->delimiter)
+                   : strcmp(decimal, "comma") == 0 ? ','
+                                                   : '.';
     if (r.n) {
         out->header =
             tree_bool(data_get(u, "header"),

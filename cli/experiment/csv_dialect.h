@@ -6,6 +6,7 @@
 
 typedef struct dialect {
     char delimiter;
+    char decimal; // . or , of numbers; 0: none in the first lines has one
     bool header;
     char **names; // of the fields; column_1, column_2... where nobody names one
     size_t n;

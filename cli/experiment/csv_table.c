@@ -49,6 +49,7 @@ hk_dataset *table_read_csv(const data_user *u, const char *const *files,
     o.trim = 1;
     o.skip_lines = tree_int(data_get(u, "skip_lines"), 0);
     o.delimiter = d->delimiter;
+    o.decimal = d->decimal;
     o.n_missing = missing_tokens(u, &missing);
     o.missing = missing;
     o.columns = columns;
@@ -199,6 +200,7 @@ hk_dataset *table_csv(const data_user *u, const char *const *files, size_t n) {
     const bool all = place_columns(u, &d, columns, select, &used);
     d.header = d.header || s != HK_OK || !all;
     d.delimiter = d.delimiter ? d.delimiter : ',';
+    d.decimal = d.decimal ? d.decimal : t->decimal;
     hk_dataset *out = table_read_csv(u, files, n, &d, columns,
                                      s == HK_OK && all ? select : NULL, used);
     free(columns);

@@ -45,6 +45,7 @@ typedef struct table {
     table_column *column; // that are used, in the order of the file
     size_t n;
     size_t n_fields; // of the training file; 0: not known
+    char decimal;    // of the training file's numbers; 0: a point
     char *label;     // name of the label's column; NULL: none
     char *weight;    // of the weights' column; NULL: none
     char **words;    // of a label in text; their place is the class

@@ -352,6 +352,8 @@ const schema_key schema_keys[] = {
      "csv: the first line has the names; false: column_1, column_2, ..."},
     {"data.<set>.delimiter", SCHEMA_TEXT, "by the first lines", "",
      "csv: one character, or the word tab"},
+    {"data.<set>.decimal", SCHEMA_CHOICE, "by the first lines", "point|comma",
+     "csv: the mark in numbers; with a comma they have no points"},
     {"data.<set>.missing", SCHEMA_TEXTS, "NA, N/A, NaN, null, ?, -", "",
      "texts that stand for a missing value, as an empty one does"},
     {"data.<set>.skip_lines", SCHEMA_INT, "0", "", "csv: lines to leave out"},

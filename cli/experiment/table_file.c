@@ -116,6 +116,8 @@ static void write_table(FILE *f, const table *t) {
     fprintf(f, ",\"classes\":%lld", (long long)t->classes);
     put_sets(f, t);
     put_target(f, t);
+    if (t->decimal)
+        put_text(f, "decimal", (const char[]){t->decimal, '\0'});
     put_text(f, "summary", t->summary);
     fputs("}\n", f);
 }
@@ -264,6 +266,7 @@ int table_load(table *t, const char *folder, const split_plan *blocks) {
     load_target(root, t);
     t->label = cli_strdup(tree_text(tree_get(root, "label"), ""));
     t->weight = text_of(root, "weight");
+    t->decimal = tree_text(tree_get(root, "decimal"), "")[0];
     t->summary = text_of(root, "summary");
     tree_free(root);
     path = kept_path(folder, "features.json");

@@ -264,6 +264,7 @@ int table_learn_csv(table *t, const data_user *u, const char *const *files,
         there = there || strcmp(d.names[i], table_label_name(u)) == 0;
     if (!there)
         failed = no_label(u, files[0], &d);
+    t->decimal = d.decimal;
     if (!failed)
         failed = scan_table(u, files, n, &d, table_label_name(u), &f);
     if (!failed)

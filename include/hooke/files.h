@@ -199,7 +199,7 @@ typedef struct hk_csv_options {
     char delimiter;              // default ,
     char quote;                  // default "; 0: none
     char comment;                // lines that begin with it are passed over
-    char reserved;
+    char decimal;                // , in 1,5: numbers have no point; default .
 } hk_csv_options;
 HK_API void hk_csv_options_init(hk_csv_options *opt, size_t struct_size);
 

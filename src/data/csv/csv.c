@@ -8,10 +8,11 @@ void hk_csv_options_init(hk_csv_options *opt, size_t struct_size) {
         .infer_rows = 100,
         .delimiter = ',',
         .quote = '"',
+        .decimal = '.',
     };
     hki_options_init(opt, struct_size, &d, sizeof d);
 }
-HKI_NO_TAIL(hk_csv_options, reserved);
+HKI_NO_TAIL(hk_csv_options, decimal);
 
 // ---- options ---------------------------------------------------------------
 
@@ -29,6 +30,10 @@ static hk_status check_marks(const hk_csv_options *o) {
                         "csv: delimiter, quote and comment (%d, %d, %d) have "
                         "to differ and be no line ends",
                         o->delimiter, o->quote, o->comment);
+    if (o->decimal != '.' && o->decimal != ',' && o->decimal != 0)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "csv: the decimal mark is %d; it is . or ,",
+                        o->decimal);
     if (o->skip_lines < 0 || o->n_fields < 0 || o->n_fields > INT32_MAX ||
         o->infer_rows < 1)
         return hki_fail(HK_E_INVALID_ARG,
@@ -88,6 +93,7 @@ static hk_status configure(hki_csv *c, const char *const *files, size_t n_files,
     c->delimiter = (uint8_t)o->delimiter;
     c->quote = (uint8_t)o->quote;
     c->comment = (uint8_t)o->comment;
+    c->decimal_comma = o->decimal == ',';
     HKI_TRY(copy_missing(c, o));
     return hki_csv_columns(c, o);
 }
@@ -332,8 +338,8 @@ static const hki_node_ops ops = {
 
 static uint64_t key_of(const hki_csv *c) {
     uint64_t h = hki_files_key(&c->files);
-    const int64_t numbers[] = {c->skip_lines, c->header, c->n_fields,
-                               c->delimiter, c->comment};
+    const int64_t numbers[] = {c->skip_lines, c->header,  c->n_fields,
+                               c->delimiter,  c->comment, c->decimal_comma};
     h = hki_hash(h, numbers, sizeof numbers);
     for (size_t k = 0; k < c->n_columns; k++)
         h = hki_hash(h, &c->columns[k].index, sizeof c->columns[k].index);

@@ -50,6 +50,7 @@ typedef struct hki_csv {
     bool number_tokens;     // some of them are all digits
     int64_t skip_lines;
     bool header, trim, keep_blank_lines;
+    bool decimal_comma;                // of numbers
     uint8_t delimiter, quote, comment; // quote, comment: 0 for none
     const char *const *names;          // of the header; NULL: none
     size_t n_names;
@@ -192,6 +193,10 @@ hk_status hki_csv_begin(hki_csv_reader *c);
 // HK_E_END when there is none.
 hk_status hki_csv_check_header(hki_csv_reader *c);
 
+// The field as C writes numbers, in room[HKI_CSV_NUMBER] where that differs.
+// False: it cannot be a number.
+#define HKI_CSV_NUMBER 64
+bool hki_csv_number(const hki_csv *c, hki_csv_field *f, uint8_t *room);
 bool hki_csv_is_missing(const hki_csv *c, const uint8_t *p, size_t n);
 
 // Fills columns, by_field and values; everything else of c is set.

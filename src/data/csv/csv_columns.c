@@ -60,11 +60,16 @@ typedef struct inference {
     size_t n;
 } inference;
 
-static bool fits(hk_dtype t, const hki_csv_field *f) {
+static bool fits(const hki_csv *c, hk_dtype t, const hki_csv_field *field) {
+    uint8_t room[HKI_CSV_NUMBER];
+    hki_csv_field own = *field;
+    const hki_csv_field *const f = &own;
     int32_t i32;
     int64_t i64;
     float f32;
     double f64;
+    if (t != HK_STRING && !hki_csv_number(c, &own, room))
+        return false;
     switch (t) {
     case HK_I32:
         return hki_parse_i32(f->p, f->n, &i32);
@@ -85,7 +90,7 @@ static hk_status climb(void *user, size_t field, const hki_csv_field *f) {
     inference *const in = user;
     if (field >= in->n || hki_csv_is_missing(in->csv, f->p, f->n))
         return HK_OK;
-    while (!fits(ladder[in->rung[field]], f))
+    while (!fits(in->csv, ladder[in->rung[field]], f))
         in->rung[field]++;
     return HK_OK;
 }

@@ -163,8 +163,24 @@ static fault store_default(const hki_csv_column *col, const hki_csv_place *to,
     }
 }
 
-static fault store_number(const hki_csv_column *col, const hki_csv_field *f,
-                          char *at) {
+bool hki_csv_number(const hki_csv *c, hki_csv_field *f, uint8_t *room) {
+    if (!c->decimal_comma)
+        return true;
+    if (f->n > HKI_CSV_NUMBER || memchr(f->p, '.', f->n) != NULL)
+        return false;
+    for (size_t i = 0; i < f->n; i++)
+        room[i] = f->p[i] == ',' ? '.' : f->p[i];
+    f->p = room;
+    return true;
+}
+
+static fault store_number(const hki_csv *csv, const hki_csv_column *col,
+                          const hki_csv_field *field, char *at) {
+    uint8_t room[HKI_CSV_NUMBER];
+    hki_csv_field own = *field;
+    const hki_csv_field *const f = &own;
+    if (!hki_csv_number(csv, &own, room))
+        return BAD_NUMBER;
     bool good;
     int32_t i32;
     int64_t i64;
@@ -211,7 +227,8 @@ static fault store(const hki_csv *csv, const hki_csv_column *col,
         return NONE;
     }
     if (col->dtype != HK_STRING)
-        return store_number(col, f, to->data + (size_t)row * to->row_bytes);
+        return store_number(csv, col, f,
+                            to->data + (size_t)row * to->row_bytes);
     return store_string(&to->cells[row], f->p, f->n);
 }
 
