@@ -360,13 +360,20 @@ static int64_t steps_of_run(const experiment *x, const cli_args *a,
     return steps;
 }
 
+// Rates that are worked out are those of elastic averaging; other methods keep
+// their period.
+static bool has_period(const hk_run_config *c) {
+    return c->rates == HK_RATES_GIVEN ||
+           (c->method != 0 && c->method != HK_METHOD_ELASTIC);
+}
+
 void settings_fit_period(const experiment *x, const cli_args *a, settings *s) {
     const hk_run_config *c = &s->config;
     hk_elastic_options *o = &s->elastic;
     const int64_t workers = place.task ? place.n_workers : c->workers;
     const bool learns = !place.task || place.task == HK_TASK_WORKER ||
                         place.task == HK_TASK_CHIEF;
-    if (!c->elastic || !workers || !learns || c->rates != HK_RATES_GIVEN)
+    if (!c->elastic || !workers || !learns || !has_period(c))
         return;
     const uint32_t period =
         o->communication_period
