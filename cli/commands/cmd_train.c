@@ -163,7 +163,7 @@ static int finish(job *j, const cli_args *a, const hk_train_result *t,
     if (!code && !r)
         cli_note("no rows were kept for evaluation (data.holdout is 0)");
     if (!code && !cli_has(a, "json"))
-        result_directions(j->s.model_dir);
+        result_directions(j);
     hk_eval_result_destroy(r);
     hk_eval_result_destroy(test);
     return code;

@@ -187,6 +187,19 @@ int(cli_usage_error)(const cli_command *c, const char *fmt, ...) {
     return CLI_USAGE;
 }
 
+// What came through a pipe is a file without a name (data_given).
+static void tell_fault(const char *text) {
+    static const char nameless[] = "/proc/self/fd/";
+    const char *at = strstr(text, nameless);
+    if (!at) {
+        cli_fail("%s", text);
+        return;
+    }
+    const char *rest = at + strlen(nameless);
+    rest += strspn(rest, "0123456789");
+    cli_fail("%.*sthe input%s", (int)(at - text), text, rest);
+}
+
 int cli_status(hk_status s) {
     if (s == HK_OK)
         return CLI_DONE;
@@ -198,7 +211,7 @@ int cli_status(hk_status s) {
     for (size_t i = 0; i < 2; i++)
         if (strncmp(text, prefixes[i], strlen(prefixes[i])) == 0)
             text += strlen(prefixes[i]);
-    cli_fail("%s", *text ? text : hk_status_string(s));
+    tell_fault(*text ? text : hk_status_string(s));
     // A peer that is away is worth a retry by whoever started us.
     return s == HK_E_UNAVAILABLE || s == HK_E_TIMEOUT ? CLI_LOST : CLI_FAILED;
 }

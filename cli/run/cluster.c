@@ -371,7 +371,7 @@ static int report_worker(const cli_args *a, const job *j, const record *before,
         return 0;
     const int failed = record_add(&j->s, before, t);
     if (!failed && strcmp(cli_command_of(a)->name, "train") == 0)
-        result_directions(j->s.model_dir);
+        result_directions(j);
     return failed;
 }
 

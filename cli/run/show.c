@@ -159,12 +159,19 @@ void result_train(const hk_train_result *t, int64_t reached,
 
 // The folder of a run knows its experiment, --set and --data-dir: its name is
 // enough for all that follows.
-void result_directions(const char *model_dir) {
+void result_directions(const job *j) {
+    const char *model_dir = j->s.model_dir;
+    const tree *source = tree_path(j->x->root, "data.train.source");
+    const bool table = strcmp(tree_text(source, ""), "csv") == 0;
+    char *predict =
+        cli_printf("             hooke predict %s --data NEW.csv\n", model_dir);
     cli_note("\ncheckpoints  %s\n"
              "next         hooke report %s\n"
+             "%s"
              "             hooke evaluate %s --weights all\n"
              "             tensorboard --logdir %s",
-             model_dir, model_dir, model_dir, model_dir);
+             model_dir, model_dir, table ? predict : "", model_dir, model_dir);
+    free(predict);
 }
 
 void result_train_json(FILE *f, const hk_train_result *t) {

@@ -12,8 +12,9 @@ bool result_is_shown(const char *metric);
 void result_json(FILE *f, const hk_eval_result *r);
 // How a training ended, in words on stderr.
 void result_train(const hk_train_result *t, int64_t reached, const settings *s);
-// Where things are, and what to do next.
-void result_directions(const char *model_dir);
+// Where things are, and what to do next; of a CSV file also how the model is
+// used.
+void result_directions(const job *j);
 // Evaluates what is in the model_dir and prints the result of a training.
 int result_of_run(const cli_args *a, const hk_train_result *t);
 void result_train_json(FILE *f, const hk_train_result *t);
