@@ -279,6 +279,48 @@ static void test_class_weights(void **state) {
     hk_context_destroy(ctx);
 }
 
+// Each of these makes another model of it, also in a context that has made one.
+static void test_settings_that_matter(void **state) {
+    (void)state;
+    enum {
+        PLAIN,
+        CLIPPED,
+        DECAYED,
+        DROPPED,
+        MORE_DROPPED,
+        ALL
+    };
+    hk_context *ctx;
+    assert_ok(hk_context_create(NULL, &ctx));
+    feed f = {.s = columns(0, 1)};
+    const hk_source in = hk_source_function(input, &f);
+    double loss[ALL];
+    for (int k = 0; k < ALL; k++) {
+        hk_estimator *e;
+        hk_canned_options o;
+        hk_gradproc_options clip;
+        hk_optimizer_options adamw;
+        hk_gradproc_options_init(&clip, sizeof clip);
+        hk_optimizer_options_init(&adamw, sizeof adamw, HK_OPT_ADAMW);
+        hk_canned_options_init(&o, sizeof o, HK_CANNED_DNN);
+        clip.clip_global_norm = 0.01;
+        adamw.weight_decay = k == DECAYED ? 0.9 : 0.01;
+        o.features = f.s;
+        o.hidden = (const int64_t[]){8};
+        o.n_hidden = 1;
+        o.optimizer = &adamw;
+        o.gradproc = k == CLIPPED ? &clip : NULL;
+        o.dropout = k == DROPPED ? 0.2 : k == MORE_DROPPED ? 0.6 : 0;
+        assert_ok(hk_canned_create(ctx, &o, NULL, &e));
+        loss[k] = train_and_score(e, &in, 20, "loss");
+        for (int i = 0; i < k; i++)
+            assert_true(loss[i] != loss[k]);
+        hk_estimator_destroy(e);
+    }
+    hk_feature_set_release(f.s);
+    hk_context_destroy(ctx);
+}
+
 // Two estimators of equal options share their graphs; predictions of a
 // classifier are probabilities.
 static void test_sharing_and_predictions(void **state) {
@@ -447,6 +489,7 @@ int main(void) {
         cmocka_unit_test(test_linear_reference),
         cmocka_unit_test(test_targets),
         cmocka_unit_test(test_class_weights),
+        cmocka_unit_test(test_settings_that_matter),
         cmocka_unit_test(test_sharing_and_predictions),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_bad_options),

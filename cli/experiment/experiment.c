@@ -441,6 +441,7 @@ static int make_canned(job *j) {
         hidden[o.n_hidden++] = tree_int(c, 0);
     o.hidden = hidden;
     o.optimizer = &j->s.optimizer;
+    o.gradproc = j->s.has_gradproc ? &j->s.gradproc : NULL;
     hk_optimizer_options ftrl;
     hk_optimizer_options_init(&ftrl, sizeof ftrl, HK_OPT_FTRL);
     ftrl.learning_rate = tree_float(tree_get(t, "linear_rate"), 0.05);

@@ -69,6 +69,9 @@ void settings_cluster(const hk_cluster_info *info);
 int settings_read(const experiment *x, const cli_args *a, settings *s);
 // What a tree says about an optimizer, over what is there.
 void settings_rule(const tree *t, hk_optimizer_options *o);
+// optimizer.schedule, of the rate that the settings have; NULL: nothing. 0 or
+// an exit code after a message.
+int settings_schedule(const tree *t, settings *s);
 // The keys of elastic that shape its method, which is set, with so many workers
 // over all processes.
 int settings_method(const tree *t, uint32_t workers, settings *s);

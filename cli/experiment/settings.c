@@ -57,7 +57,11 @@ static double *numbers(const tree *t, size_t *n) {
 
 // ---- optimizer -------------------------------------------------------------
 
-static int read_schedule(const tree *t, settings *s) {
+int settings_schedule(const tree *t, settings *s) {
+    if (!t)
+        return 0;
+    hk_schedule_release(s->optimizer.schedule);
+    s->optimizer.schedule = NULL;
     hk_schedule_kind kind = HK_SCHEDULE_CONSTANT;
     const char *type = tree_text(tree_get(t, "type"), "constant");
     for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++)
@@ -124,8 +128,7 @@ static int read_optimizer(const tree *t, settings *s) {
     hk_gradproc_options_init(&s->gradproc, sizeof s->gradproc);
     s->gradproc.clip_global_norm = tree_float(tree_get(t, "clip_norm"), 0);
     s->has_gradproc = s->gradproc.clip_global_norm > 0;
-    const tree *schedule = tree_get(t, "schedule");
-    return schedule ? read_schedule(schedule, s) : 0;
+    return settings_schedule(tree_get(t, "schedule"), s);
 }
 
 // ---- elastic and ema -------------------------------------------------------

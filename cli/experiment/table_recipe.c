@@ -76,9 +76,11 @@ static void fit_workers(const experiment *x, int64_t rows, settings *s) {
 
 static void fit_optimizer(const experiment *x, const table_recipe *r,
                           settings *s) {
+    hk_schedule *const given = s->optimizer.schedule;
     if (!says(x, "optimizer.type"))
         hk_optimizer_options_init(&s->optimizer, sizeof s->optimizer,
                                   HK_OPT_ADAMW);
+    s->optimizer.schedule = given;
     settings_rule(tree_get(x->root, "optimizer"), &s->optimizer);
     if (!says(x, "optimizer.learning_rate") && !says(x, "optimizer.type"))
         s->optimizer.learning_rate = r->learning_rate;
@@ -95,9 +97,13 @@ static int64_t all_steps(const experiment *x, int64_t rows, const settings *s) {
     return s->epochs * ((rows + batch - 1) / batch);
 }
 
-// The rate falls to zero over the run.
-static int fit_schedule(int64_t steps, settings *s) {
+// The rate falls to zero over the run, unless somebody says how it goes.
+static int fit_schedule(const experiment *x, int64_t steps, settings *s) {
     hk_schedule_options o;
+    if (says(x, "optimizer.schedule"))
+        return settings_schedule(tree_path(x->root, "optimizer.schedule"), s);
+    if (!steps)
+        return 0;
     hk_schedule_options_init(&o, sizeof o, HK_SCHEDULE_COSINE);
     o.learning_rate = s->optimizer.learning_rate;
     o.decay_steps = (double)steps;
@@ -146,8 +152,7 @@ int recipe_apply(experiment *x, const cli_args *a, settings *s) {
         s->epochs = r.epochs;
     fit_optimizer(x, &r, s);
     const int64_t steps = all_steps(x, t->rows, s);
-    const bool falls = steps > 0 && !says(x, "optimizer.schedule");
-    const int failed = falls ? fit_schedule(steps, s) : 0;
+    const int failed = fit_schedule(x, steps, s);
     if (!failed && alone)
         fit_evaluations(x, steps, s);
     return failed;

@@ -46,7 +46,45 @@ static void comment_dropout(const tree *t) {
         comment_dropout(c);
 }
 
+// An optimizer of that kind, to be asked for its numbers; NULL: training will
+// say why not.
+static hk_optimizer *sample_of(const hk_optimizer_options *o) {
+    const hk_layout_item x = {.name = "x",
+                              .dtype = HK_F32,
+                              .kind = HK_TRAINABLE,
+                              .shape = hk_shape_make(0, NULL)};
+    hk_layout *l = NULL;
+    hk_optimizer *out = NULL;
+    if (hk_layout_create(&x, 1, &l) != HK_OK ||
+        hk_optimizer_create(o, l, &out) != HK_OK)
+        out = NULL;
+    hk_layout_release(l);
+    return out;
+}
+
+// Numbers that the optimizer does not have.
+static void comment_optimizer(const job *j) {
+    static const char *const numbers[] = {"momentum", "beta1",       "beta2",
+                                          "epsilon",  "rho",         "l1",
+                                          "l2",       "weight_decay"};
+    const tree *t = tree_get(j->x->root, "optimizer");
+    hk_optimizer *o = t ? sample_of(&j->s.optimizer) : NULL;
+    if (!o)
+        return;
+    double v;
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        if (tree_get(t, numbers[i]) &&
+            hk_optimizer_get(o, numbers[i], &v) == HK_E_NOT_FOUND)
+            cli_note("optimizer.%s has no effect: %s has no such number",
+                     numbers[i], tree_text(tree_get(t, "type"), "this one"));
+    if (tree_bool(tree_get(t, "nesterov"), false) &&
+        j->s.optimizer.kind != HK_OPT_MOMENTUM)
+        cli_note("optimizer.nesterov has no effect: it is for momentum");
+    hk_optimizer_destroy(o);
+}
+
 void comment_settings(const job *j) {
+    comment_optimizer(j);
     comment_rate(j);
     comment_batch(j);
     comment_dropout(tree_get(j->x->root, "model"));

@@ -17,6 +17,7 @@
 #include <stdint.h>
 #include "hooke/estimator.h"
 #include "hooke/feature.h"
+#include "hooke/gradproc.h"
 #include "hooke/status.h"
 #ifdef __cplusplus
 extern "C" {
@@ -75,6 +76,8 @@ typedef struct hk_canned_options {
     size_t n_class_weights;
     uint64_t histograms; // 1: of what comes out of hidden layers, with the
                          // summaries: "dnn/hiddenlayer_0/activation"...
+    const hk_gradproc_options *gradproc; // clipping of gradients; NULL: none;
+                                         // copied
 } hk_canned_options;
 
 HK_API void hk_canned_options_init(hk_canned_options *opt, size_t struct_size,

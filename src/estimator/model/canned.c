@@ -3,12 +3,13 @@
 #include <math.h>
 #include "estimator/estimator.h"
 
-HKI_NO_TAIL(hk_canned_options, histograms);
+HKI_NO_TAIL(hk_canned_options, gradproc);
 
 // What the model_fn reads; lives as long as the estimator.
 struct hk_canned {
     hk_canned_options opt; // pointers are to the fields below
     hk_optimizer_options deep, linear;
+    hk_gradproc_options gradproc; // where opt has one
     hk_schedule *schedules[2];
     int64_t *hidden;
     double *class_weights;
@@ -132,6 +133,12 @@ static hk_status copy(hk_canned *c, const hk_canned_options *o) {
         memcpy(c->class_weights, o->class_weights,
                n * sizeof *c->class_weights);
     c->opt.class_weights = c->class_weights;
+    if (o->gradproc != NULL) {
+        hk_gradproc_options_init(&c->gradproc, sizeof c->gradproc);
+        HKI_TRY(hki_options_copy(&c->gradproc, sizeof c->gradproc, o->gradproc,
+                                 "canned: gradient processing"));
+        c->opt.gradproc = &c->gradproc;
+    }
     default_optimizers(c);
     const hk_optimizer_options *const given[2] = {o->optimizer,
                                                   o->linear_optimizer};
@@ -155,10 +162,9 @@ static hk_status make_tag(hk_canned *c) {
     hk_feature_set_info set;
     HKI_TRY(hk_feature_set_get_info(o->features, &set));
     hk_status s = hki_buf_printf(
-        &b, "canned:%d:%d:%lld:%u:%d:%s:%016llx", (int)o->kind,
-        (int)o->activation, (long long)o->n_classes, o->batch_norm,
-        o->dropout > 0, o->label != NULL ? o->label : "",
-        (unsigned long long)set.fingerprint);
+        &b, "canned:%d:%d:%lld:%u:%a:%s:%016llx", (int)o->kind,
+        (int)o->activation, (long long)o->n_classes, o->batch_norm, o->dropout,
+        o->label != NULL ? o->label : "", (unsigned long long)set.fingerprint);
     for (size_t i = 0; s == HK_OK && i < o->n_hidden; i++)
         s = hki_buf_printf(&b, ":%lld", (long long)o->hidden[i]);
     if (s == HK_OK)
@@ -167,12 +173,12 @@ static hk_status make_tag(hk_canned *c) {
                            o->weight != NULL ? o->weight : "");
     for (size_t i = 0; s == HK_OK && i < o->n_class_weights; i++)
         s = hki_buf_printf(&b, ",%a", o->class_weights[i]);
-    // The spec holds the optimizers, too.
-    const hk_optimizer_options *const list[2] = {&c->deep, &c->linear};
-    for (int i = 0; s == HK_OK && i < 2; i++)
-        s = hki_buf_printf(&b, ":%d,%a,%p", (int)list[i]->kind,
-                           list[i]->learning_rate,
-                           (const void *)list[i]->schedule);
+    // The spec holds them, too.
+    uint64_t h = hki_hash(HKI_HASH_INIT, &c->deep, sizeof c->deep);
+    h = hki_hash(h, &c->linear, sizeof c->linear);
+    h = hki_hash(h, &c->gradproc, sizeof c->gradproc);
+    if (s == HK_OK)
+        s = hki_buf_printf(&b, ":%016llx", (unsigned long long)h);
     if (s == HK_OK)
         s = hki_strdup(b.data, &c->tag);
     hki_buf_deinit(&b);
@@ -376,6 +382,8 @@ static void metrics(const head *h, int64_t n_classes) {
 }
 
 static hk_status train_with(hk_spec *m, const hk_canned *c) {
+    if (c->opt.gradproc != NULL)
+        hk_spec_gradproc(m, c->opt.gradproc);
     if (c->opt.kind == HK_CANNED_LINEAR)
         return hk_spec_optimizer_options(m, &c->linear);
     hk_optimizer_options o = c->deep;
