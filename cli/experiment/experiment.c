@@ -335,6 +335,29 @@ static int read_tree(experiment *x, const char *operand) {
     return x->root ? 0 : CLI_FAILED;
 }
 
+// Keys that the other kind of model would not hear.
+static int check_kind(const experiment *x) {
+    static const char *const canned[] = {
+        "model.hidden",           "model.dropout",     "model.target",
+        "model.linear_optimizer", "model.linear_rate", "model.columns",
+        "model.class_weights",    "data.train.weight"};
+    static const char *const own[] = {"model.l2", "model.loss", "model.metrics",
+                                      "model.input"};
+    const bool is_canned = tree_path(x->root, "model.canned") != NULL;
+    const char *const *list = is_canned ? own : canned;
+    const size_t n = is_canned ? sizeof own / sizeof own[0]
+                               : sizeof canned / sizeof canned[0];
+    for (size_t i = 0; i < n; i++) {
+        const tree *t = tree_path(x->root, list[i]);
+        if (t)
+            return cli_fail("%s%s is for %s, and would not be heard",
+                            tree_where(t), list[i],
+                            is_canned ? "models of layers"
+                                      : "canned models (canned: dnn)");
+    }
+    return 0;
+}
+
 static int check_model(experiment *x) {
     const tree *model = tree_get(x->root, "model");
     const tree *library = tree_get(model, "library");
@@ -343,6 +366,8 @@ static int check_model(experiment *x) {
     if (ways != 1)
         return cli_fail("%s: a model needs one of layers, canned or library",
                         x->path);
+    if (check_kind(x))
+        return CLI_FAILED;
     if (!library)
         return 0;
     char *path = experiment_path(x, tree_text(library, ""));
