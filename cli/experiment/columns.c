@@ -15,6 +15,7 @@ typedef struct build {
     const experiment *x;
     hk_feature_set *s;
     bool wide, deep; // what the model has
+    bool numbers;    // there is nothing else for its wide part
 } build;
 
 // ---- uses ------------------------------------------------------------------
@@ -116,7 +117,9 @@ static const hk_column *numeric(const build *b, const char *name,
 static void add_numeric(const build *b, const tree *t, const char *name) {
     const hk_column *c = numeric(
         b, name, tree_text(tree_get(t, "normalize"), default_normalize(b->x)));
-    hk_feature_use(b->s, c, b->deep ? HK_USE_DEEP : HK_USE_LINEAR);
+    const uint32_t deep = b->deep ? HK_USE_DEEP : 0;
+    const uint32_t wide = !b->deep || b->numbers ? HK_USE_LINEAR : 0;
+    hk_feature_use(b->s, c, deep | wide);
 }
 
 static void add_bucketized(const build *b, const tree *t, const char *name) {
@@ -249,6 +252,14 @@ static void add_all(const build *b) {
     }
 }
 
+static bool has_texts(const table *t) {
+    for (size_t i = 0; i < t->n; i++)
+        if (t->column[i].type == HK_STRING && !t->column[i].date &&
+            !(t->label && strcmp(t->column[i].name, t->label) == 0))
+            return true;
+    return false;
+}
+
 int columns_learn(table *t, const data_user *u) {
     const char *kind = tree_text(tree_path(u->x->root, "model.canned"), "dnn");
     build b = {.t = t,
@@ -259,6 +270,7 @@ int columns_learn(table *t, const data_user *u) {
     if (s != HK_OK)
         return cli_status(s);
     const tree *items = tree_path(u->x->root, "model.columns");
+    b.numbers = !items && b.wide && !has_texts(t);
     for (const tree *c = items ? items->child : NULL; c; c = c->next)
         add_item(&b, c->child);
     if (!items)
