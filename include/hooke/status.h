@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 #define HK_VERSION_MAJOR 0
-#define HK_VERSION_MINOR 1
+#define HK_VERSION_MINOR 2
 #define HK_VERSION_PATCH 0
 
 // Values are never reused or renumbered.
@@ -54,7 +54,7 @@ HK_API const char *hk_status_string(hk_status s);
 // none. Valid until the next failing call of the same thread.
 HK_API const char *hk_last_error(void);
 
-// "0.1.0", of the library that is running (HK_VERSION_* is the header's).
+// "0.2.0", of the library that is running (HK_VERSION_* is the header's).
 HK_API const char *hk_version(void);
 
 #ifdef __cplusplus

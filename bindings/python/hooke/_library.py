@@ -20,7 +20,9 @@ from . import _c
 
 _HERE = Path(__file__).resolve().parent
 _BUILD = _HERE.parents[2] / "build" / "release"
-_NAMES = ("libhooke.so", "libhooke.so.0", "libhooke.dylib")
+_NAMES = ("libhooke.so",
+          f"libhooke.so.{_c.HK_VERSION_MAJOR}.{_c.HK_VERSION_MINOR}",
+          "libhooke.dylib")
 
 
 def _library_paths() -> Iterator[str]:
