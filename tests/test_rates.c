@@ -21,7 +21,7 @@ static void test_scale(void **state) {
     double before = 1;
     for (uint32_t p = 1; p <= 64; p *= 2) {
         const hk_rates r = choose(p, 500000, 0.2, HK_LINK_MEMORY);
-        const double want = p == 1 ? 1 : fmin(1.5 * sqrt(p), 6);
+        const double want = p == 1 ? 1 : fmin(1 + log2(p), 6);
         assert_true(fabs(r.rate_scale - want) < 1e-12);
         assert_true(r.rate_scale >= before);
         assert_true(r.moving_rate == 0.5);
@@ -154,7 +154,7 @@ static void test_estimator_follows(void **state) {
     assert_true(exchange.moving_rate == 0.5);
     assert_true(exchange.rate[0] == 0.01 && exchange.rate[79] == 0.01);
     train_and_look(ctx, HK_RATES_AUTO, NULL, &all, &r);
-    assert_true(fabs(r.rate_scale - 1.5 * sqrt(3)) < 1e-12);
+    assert_true(fabs(r.rate_scale - (1 + log2(3))) < 1e-12);
     assert_true(all.rate[0] > 0.01 && all.rate[0] < 0.011);
     for (size_t i = 1; i < 80; i++)
         assert_true(all.rate[i] >= all.rate[i - 1]);

@@ -6,7 +6,7 @@
 //     ask.params = 535818;
 //     ask.step_gflop = 0.21;
 //     hk_rates r;
-//     hk_rates_choose(&ask, &r); // period 2, moving rate 0.5, rate x 4.2
+//     hk_rates_choose(&ask, &r); // period 2, moving rate 0.5, rate x 4
 //
 // A static rule, the same on every machine of one kind: nothing is timed.
 // docs/elastic.md says where its numbers come from.

@@ -8,8 +8,9 @@
 //            which is least at tau = sqrt(r / DRIFT).
 //   alpha    one half, for every p: closer than the paper's 0.9 / p, which
 //            leaves the workers of a large crowd to themselves.
-//   rate     SCALE sqrt(p) times that of one worker: the center averages p
-//            steps, whose noise falls with sqrt(p).
+//   rate     1 + log2(p) times that of one worker, once more with every
+//            doubling: the center averages p steps, whose noise is less, and
+//            problems that are solved late, amid noise, bear no sqrt(p).
 //   workers  p of them need (8 + p) / 9 times the examples of one, and read
 //            them p times as fast while each has a core: up to 8 that is most
 //            of the gain, and later ones get in each other's way.
@@ -18,7 +19,6 @@
 #include "hooke/rates.h"
 
 #define DRIFT 0.1      // more examples per step between exchanges
-#define SCALE 1.5      // of the learning rate, times sqrt(p)
 #define MOST_SCALE 6.0 // beyond it no grid was measured
 #define MOVING_RATE 0.5
 #define LEAST_PERIOD 2u
@@ -81,7 +81,7 @@ hk_status hk_rates_choose(const hk_rates_ask *ask, hk_rates *out) {
                         a.workers, a.threads, (long long)a.params, a.step_gflop,
                         (int)a.link);
     const double r = exchange_seconds(&a) / step_seconds(&a);
-    const double scale = SCALE * sqrt((double)a.workers);
+    const double scale = 1 + log2((double)a.workers);
     *out = (hk_rates){.period = hki_rates_period(r),
                       .moving_rate = MOVING_RATE,
                       .rate_scale = HKI_MIN(scale, MOST_SCALE),
