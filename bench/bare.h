@@ -74,9 +74,7 @@ static UNUSED void fill_uniform(float *x, size_t n, float lo, float hi) {
 
 // ---- The flat parameter vector ------------------------------------------
 
-enum {
-    MAX_VARS = 160
-};
+enum { MAX_VARS = 160 };
 typedef struct var {
     char name[64];
     int rank;
@@ -390,9 +388,7 @@ static UNUSED void product_run(const product *g) {
 // ---- Where the time goes ----------------------------------------------------
 
 // lap(k) books the time since the last lap under part k.
-enum {
-    MAX_PARTS = 16
-};
+enum { MAX_PARTS = 16 };
 static double part_ms[MAX_PARTS], lap_start;
 static UNUSED void lap(int k) {
     const double t = now_ms();
@@ -585,9 +581,7 @@ typedef struct bare_case {
 
 static UNUSED int bare_main(const bare_case *cases, int n, int argc,
                             char **argv) {
-    enum {
-        MAX_THREADS = 64
-    };
+    enum { MAX_THREADS = 64 };
     void *(*nets)[MAX_THREADS] = calloc((size_t)n, sizeof *nets);
     char line[256], name[64];
     int threads, iters;

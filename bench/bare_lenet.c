@@ -6,9 +6,7 @@
 // the second pooling hands plain nhwc rows to the dense layer.
 #include "bare.h"
 
-enum {
-    B = 64
-};
+enum { B = 64 };
 enum {
     P_FWD,
     P_BWDD,
@@ -122,17 +120,7 @@ static void pool_backward(const pool *p, const float *dy, float *dx) {
         }
 }
 
-enum {
-    K1,
-    B1,
-    K2,
-    B2,
-    W1,
-    C1,
-    W2,
-    C2,
-    N_VARS
-};
+enum { K1, B1, K2, B2, W1, C1, W2, C2, N_VARS };
 
 typedef struct net {
     flat p;

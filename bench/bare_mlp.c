@@ -2,9 +2,7 @@
 // vector, fused bias + relu, fused Adam.
 #include "bare.h"
 
-enum {
-    L = 3
-};
+enum { L = 3 };
 static const int width[L + 1] = {784, 512, 256, 10};
 
 typedef struct net {
@@ -17,14 +15,7 @@ typedef struct net {
     int64_t steps;
 } net;
 
-enum {
-    P_FWD,
-    P_BWDD,
-    P_BWDW,
-    P_ELEM,
-    P_OPT,
-    N_PARTS
-};
+enum { P_FWD, P_BWDD, P_BWDW, P_ELEM, P_OPT, N_PARTS };
 static const char *const part_names[] = {"fwd", "bwdD", "bwdW", "elementwise",
                                          "optimizer"};
 

@@ -6,9 +6,7 @@
 //     bare_probe dense THREADS | bare_probe conv THREADS | bare_probe peak 1
 #include "bare.h"
 
-enum {
-    REPS = 9
-};
+enum { REPS = 9 };
 
 static int cmp(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;

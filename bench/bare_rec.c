@@ -6,28 +6,10 @@
 // first occurrence takes a slot and copies its bag's gradient, later ones add.
 #include "bare.h"
 
-enum {
-    TABLES = 8,
-    ROWS = 100000,
-    DIM = 32,
-    BAG = 4,
-    DENSE = 13,
-    L = 3
-};
-enum {
-    IN = TABLES * DIM + DENSE
-};
+enum { TABLES = 8, ROWS = 100000, DIM = 32, BAG = 4, DENSE = 13, L = 3 };
+enum { IN = TABLES * DIM + DENSE };
 static const int width[L + 1] = {IN, 256, 64, 1};
-enum {
-    P_BAG,
-    P_FWD,
-    P_BWDD,
-    P_BWDW,
-    P_ELEM,
-    P_SPARSE,
-    P_OPT,
-    N_PARTS
-};
+enum { P_BAG, P_FWD, P_BWDD, P_BWDW, P_ELEM, P_SPARSE, P_OPT, N_PARTS };
 static const char *const part_names[] = {
     "bags", "fwd", "bwdD", "bwdW", "elementwise", "sparse", "optimizer"};
 

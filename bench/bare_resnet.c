@@ -7,22 +7,8 @@
 // convolution's output) and its result y (the next convolution's input).
 #include "bare.h"
 
-enum {
-    B = 64,
-    N_CONV = 21,
-    N_BLOCK = 9
-};
-enum {
-    P_FWD,
-    P_BWDD,
-    P_BWDW,
-    P_BNF,
-    P_BNB,
-    P_REORDER,
-    P_OPT,
-    P_REST,
-    N_PARTS
-};
+enum { B = 64, N_CONV = 21, N_BLOCK = 9 };
+enum { P_FWD, P_BWDD, P_BWDW, P_BNF, P_BNB, P_REORDER, P_OPT, P_REST, N_PARTS };
 static const char *const part_names[] = {"conv fwd",  "conv bwdD", "conv bwdW",
                                          "bn fwd",    "bn bwd",    "reorder",
                                          "optimizer", "rest"};

@@ -285,9 +285,7 @@ static void floor_copy(void) {
 
 // ---- features -------------------------------------------------------------
 
-enum {
-    ROWS = 320 * BATCH
-};
+enum { ROWS = 320 * BATCH };
 static float numbers[DENSE][ROWS];
 static hk_tensor *words[WORDS];
 static float dense[BATCH * DENSE];

@@ -10,10 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum {
-    IMAGES = 4000,
-    ROUNDS = 5
-};
+enum { IMAGES = 4000, ROUNDS = 5 };
 
 static double cpu_seconds(void) {
     return seconds_of(CLOCK_THREAD_CPUTIME_ID);

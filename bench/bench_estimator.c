@@ -26,11 +26,7 @@
 #include "hooke/sweep.h"
 #include "hooke/train.h"
 
-enum {
-    ROWS = 4096,
-    BATCH = 64,
-    HIDDEN = 128
-};
+enum { ROWS = 4096, BATCH = 64, HIDDEN = 128 };
 
 static double now(void) {
     return seconds_of(CLOCK_MONOTONIC);

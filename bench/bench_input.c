@@ -21,10 +21,7 @@
 #include "hooke/files.h"
 #include "hooke/writers.h"
 
-enum {
-    BATCH = 128,
-    WORDS = 8
-};
+enum { BATCH = 128, WORDS = 8 };
 
 typedef struct task {
     const char *format, *file, *labels;

@@ -130,13 +130,7 @@ static void plain_adagrad(plain *s) {
 
 // ---- cases ------------------------------------------------------------------
 
-enum {
-    TABLES = 8,
-    ROWS = 100000,
-    DIM = 32,
-    LOOKUPS = 512,
-    BATCHES = 16
-};
+enum { TABLES = 8, ROWS = 100000, DIM = 32, LOOKUPS = 512, BATCHES = 16 };
 
 static const struct rule {
     const char *name;

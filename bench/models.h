@@ -15,13 +15,7 @@
 
 // ---- models ---------------------------------------------------------------
 
-enum {
-    TABLES = 8,
-    ROWS = 100000,
-    DIM = 32,
-    BAG = 4,
-    DENSE = 13
-};
+enum { TABLES = 8, ROWS = 100000, DIM = 32, BAG = 4, DENSE = 13 };
 
 static hk_shape shape4(int64_t a, int64_t b, int64_t c, int64_t d) {
     return hk_shape_make(4, (int64_t[]){a, b, c, d});

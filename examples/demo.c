@@ -11,11 +11,7 @@
 #include <string.h>
 #include "hooke/hooke.h"
 
-enum {
-    BATCH = 64,
-    TEST_BATCH = 500,
-    TEST_IMAGES = 5000
-};
+enum { BATCH = 64, TEST_BATCH = 500, TEST_IMAGES = 5000 };
 
 static void check(hk_status s) {
     if (s == HK_OK)

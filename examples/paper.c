@@ -19,9 +19,7 @@
 #include "paper_data.h"
 #include "paper_options.h"
 
-enum {
-    TEST_BATCH = 1000
-};
+enum { TEST_BATCH = 1000 };
 
 typedef struct cell { // results of one configuration
     double last[MAX_SEEDS], best[MAX_SEEDS];

@@ -13,12 +13,7 @@
 #include "estimator/saved/snapshot.h"
 #include "info_util.h"
 
-enum {
-    BED_ROWS = 120,
-    BED_FEATURES = 6,
-    BED_CLASSES = 3,
-    BED_BATCH = 10
-};
+enum { BED_ROWS = 120, BED_FEATURES = 6, BED_CLASSES = 3, BED_BATCH = 10 };
 
 // ---- folders ----------------------------------------------------------------
 

@@ -5,9 +5,7 @@
 #include "hooke/export.h"
 #include "hooke/hooks.h"
 
-enum {
-    ROWS = 240
-};
+enum { ROWS = 240 };
 
 static float age[ROWS], score[ROWS];
 static int32_t label[ROWS];
@@ -282,14 +280,7 @@ static void test_class_weights(void **state) {
 // Each of these makes another model of it, also in a context that has made one.
 static void test_settings_that_matter(void **state) {
     (void)state;
-    enum {
-        PLAIN,
-        CLIPPED,
-        DECAYED,
-        DROPPED,
-        MORE_DROPPED,
-        ALL
-    };
+    enum { PLAIN, CLIPPED, DECAYED, DROPPED, MORE_DROPPED, ALL };
     hk_context *ctx;
     assert_ok(hk_context_create(NULL, &ctx));
     feed f = {.s = columns(0, 1)};

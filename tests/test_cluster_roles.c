@@ -590,10 +590,7 @@ static void test_last_difference(void **state) {
 
 // ---- ranges of data --------------------------------------------------------
 
-enum {
-    EXAMPLES = 100,
-    EPOCHS = 2
-};
+enum { EXAMPLES = 100, EPOCHS = 2 };
 
 typedef struct reader {
     hand h;

@@ -293,9 +293,7 @@ static void test_compression(void **state) {
 static void test_encodings(void **state) {
     (void)state;
     const hki_cluster_kernels *const k = hki_cluster_kernels_pick();
-    enum {
-        N = 600
-    };
+    enum { N = 600 };
     float d[N], back[N];
     uint8_t bytes[N * 4];
     static const float odd[] = {0,      -0.0f, 1e-45f, 3e38f, -3e38f,

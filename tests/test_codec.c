@@ -43,9 +43,7 @@ static void test_crc_known(void **state) {
 // Every length around the widths of the loops, every alignment, split in two.
 static void test_crc_lengths(void **state) {
     (void)state;
-    enum {
-        SIZE = 40000
-    };
+    enum { SIZE = 40000 };
     static uint8_t bytes[SIZE + 8];
     hki_rng rng;
     hki_rng_init(&rng, 31, 0);

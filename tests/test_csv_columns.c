@@ -4,12 +4,7 @@
 #include "hk_files.h"
 
 // More rows and fields than the kernels take at once.
-enum {
-    ROWS = 150,
-    BATCH = 139,
-    KINDS = 7,
-    COLUMNS = 3 * KINDS
-};
+enum { ROWS = 150, BATCH = 139, KINDS = 7, COLUMNS = 3 * KINDS };
 
 typedef struct form {
     const char *name, *end;

@@ -37,9 +37,7 @@ static void test_batch(void **state) {
 // More rows than there is room for at first.
 static void test_large_batch(void **state) {
     (void)state;
-    enum {
-        N = 5000
-    };
+    enum { N = 5000 };
     hk_dataset *sets[] = {
         hk_data_batch(hk_range(N), N, 1),
         hk_data_batch(hk_data_unbatch(hk_data_batch(hk_range(N), 7, 0)), N, 1),

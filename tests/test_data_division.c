@@ -408,10 +408,7 @@ static void test_bytes(void **state) {
 
 // ---- arrays ----------------------------------------------------------------
 
-enum {
-    IDX_ROWS = 20000,
-    IDX_ITEMS = 100
-};
+enum { IDX_ROWS = 20000, IDX_ITEMS = 100 };
 
 // Pictures whose first bytes are their number, and labels beside them.
 static void add_idx(hk_bed *b) {

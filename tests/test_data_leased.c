@@ -5,9 +5,7 @@
 #include "hk_test.h"
 #include "hooke/data.h"
 
-enum {
-    N = 100
-};
+enum { N = 100 };
 
 static hk_dataset *numbers(int64_t n) {
     hk_tensor *t;

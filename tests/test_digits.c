@@ -97,9 +97,7 @@ static void test_variety(void **state) {
         options(1, HK_DIGITS_TRAIN),
         options(UINT64_C(1) << 32, HK_DIGITS_TRAIN),
     };
-    enum {
-        N = 200
-    };
+    enum { N = 200 };
     static uint64_t hashes[HKI_COUNT(sets) * N];
     size_t n = 0;
     for (size_t s = 0; s < HKI_COUNT(sets); s++)
@@ -119,9 +117,7 @@ static void test_variety(void **state) {
 
 static void test_batch(void **state) {
     (void)state;
-    enum {
-        N = 25
-    };
+    enum { N = 25 };
     static float images[N + 1][HK_DIGITS_PIXELS];
     int32_t labels[N + 1];
     const hk_digits_options o = options(11, HK_DIGITS_TEST);

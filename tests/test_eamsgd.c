@@ -14,10 +14,7 @@
 
 // ---- the problem ------------------------------------------------------------
 
-typedef enum problem {
-    QUADRATIC,
-    CURVED
-} problem;
+typedef enum problem { QUADRATIC, CURVED } problem;
 
 // What worker w wants of element i, and the curvature there.
 static double target(int w, int i) {

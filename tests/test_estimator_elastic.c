@@ -4,10 +4,7 @@
 #include "hooke/cluster.h"
 #include "thread_worker.h"
 
-enum {
-    WORKERS = 3,
-    PERIOD = 4
-};
+enum { WORKERS = 3, PERIOD = 4 };
 
 static hk_context *context(void) {
     hk_context *ctx;

@@ -279,9 +279,7 @@ typedef struct clocked {
     atomic_size_t passes;
 } clocked;
 
-enum {
-    CLOCKED_ROWS = 60
-};
+enum { CLOCKED_ROWS = 60 };
 
 static hk_status clock_row(void *user, const hk_element *e, int *keep) {
     clocked *const c = user;

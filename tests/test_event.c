@@ -420,10 +420,7 @@ static void test_second_writer(void **state) {
 
 // ---- threads and flushing --------------------------------------------------
 
-enum {
-    THREADS = 4,
-    EVENTS = 2000
-};
+enum { THREADS = 4, EVENTS = 2000 };
 
 typedef struct load {
     hk_event_writer *w;

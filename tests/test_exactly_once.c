@@ -24,11 +24,7 @@
 #define MAX_SHARDS 2
 #define MAX_CHUNKS 64
 
-typedef enum way {
-    ANY_WAY,
-    SENT,
-    RECEIVED
-} way;
+typedef enum way { ANY_WAY, SENT, RECEIVED } way;
 
 typedef struct arm {       // how a process is going to die
     _Atomic int64_t bytes; // after so many bytes more; -1: not this way

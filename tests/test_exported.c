@@ -151,9 +151,7 @@ static void test_scaling(void **state) {
 
 // ---- dates ------------------------------------------------------------------
 
-enum {
-    DATED = 64
-};
+enum { DATED = 64 };
 
 static hk_dataset *dated(void) {
     hk_tensor *when, *y;

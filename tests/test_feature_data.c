@@ -11,9 +11,7 @@ static int64_t buckets_of(const hk_column *c) {
 
 // ---- fitting --------------------------------------------------------------
 
-enum {
-    ROWS = 1000
-};
+enum { ROWS = 1000 };
 
 // Numbers far from zero with a small spread, some of them missing.
 static void make_numbers(float *x) {

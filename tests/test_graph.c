@@ -226,9 +226,7 @@ static void *train(void *user) {
 
 static void test_sessions_on_threads(void **state) {
     (void)state;
-    enum {
-        N = 4
-    };
+    enum { N = 4 };
     hk_plan *p = get_plan(HK_TRAIN, 30, NULL);
     const size_t n = (size_t)hki_layout_size(hk_plan_layout(p));
     job jobs[2 * N];

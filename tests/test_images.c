@@ -281,9 +281,7 @@ static void test_random_crop(void **state) {
     const hk_image_op op = {
         .kind = HK_IMAGE_RANDOM_CROP, .height = 4, .width = 4};
     int seen[3][2] = {{0}};
-    enum {
-        DRAWS = 3000
-    };
+    enum { DRAWS = 3000 };
     for (int64_t seed = 0; seed < DRAWS; seed++) {
         run_seeded(&in, &op, 1, seed, &out);
         const int top = out.data.u8[0] / 5, left = out.data.u8[0] % 5;
@@ -659,9 +657,7 @@ static void test_isa_levels(void **state) {
 
 // ---- in pipelines ---------------------------------------------------------
 
-enum {
-    PICTURES = 40
-};
+enum { PICTURES = 40 };
 
 static hk_value many_pictures(void) {
     const hk_shape shape = hk_shape_make(4, (int64_t[]){PICTURES, 8, 8, 3});

@@ -362,9 +362,7 @@ static uint32_t word_at(uint64_t seed, uint64_t stream, uint64_t step,
     return out[i % 4];
 }
 
-enum {
-    N_RANDOM = 10001
-};
+enum { N_RANDOM = 10001 };
 
 static float *random_output(ops_net *m, const char *name) {
     hk_tensor *t;
@@ -532,9 +530,7 @@ static void test_reorder(void **state) {
     (void)state;
     const hki_format formats[] = {HKI_PLAIN, HKI_BLOCKED_8, HKI_BLOCKED_16};
     const hk_shape s = SHAPE(2, 3, 1, 32);
-    enum {
-        COUNT = 2 * 3 * 32
-    };
+    enum { COUNT = 2 * 3 * 32 };
     float plain[COUNT], a[COUNT], b[COUNT], back[COUNT];
     for (int i = 0; i < COUNT; i++)
         plain[i] = (float)i;

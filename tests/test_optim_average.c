@@ -6,9 +6,7 @@
 
 // ---- S10: MovingAverageOptimizer and its swapping saver -------------------
 
-enum {
-    MAX_SAVED = 16
-};
+enum { MAX_SAVED = 16 };
 
 // A saver: reads or writes the places of a map.
 typedef struct checkpoint {
@@ -554,10 +552,7 @@ static void test_ema_bytes(void **state) {
 
 // ---- gradient processing --------------------------------------------------
 
-enum {
-    ROWS = 10,
-    DIM = 3
-};
+enum { ROWS = 10, DIM = 3 };
 
 typedef struct grads {
     hk_layout *l;

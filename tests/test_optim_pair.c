@@ -3,9 +3,7 @@
 #include "hk_test.h"
 #include "hooke/optim.h"
 
-enum {
-    STEPS = 7
-};
+enum { STEPS = 7 };
 
 typedef struct bed {
     hk_layout *layout;

@@ -5,11 +5,7 @@
 
 // ---- a model with gaps, a table and state -----------------------------------
 
-enum {
-    ROWS = 40,
-    DIM = 6,
-    STEPS = 4
-};
+enum { ROWS = 40, DIM = 6, STEPS = 4 };
 
 typedef struct model {
     hk_layout *layout;

@@ -210,10 +210,7 @@ static void test_png_written(void **state) {
 
 // ---- JPEG -----------------------------------------------------------------
 
-enum {
-    HIGH = 37,
-    WIDE = 53
-};
+enum { HIGH = 37, WIDE = 53 };
 
 static void draw(uint8_t *pixels, int channels) {
     for (int y = 0; y < HIGH; y++)

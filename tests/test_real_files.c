@@ -99,9 +99,7 @@ static void test_idx_sets(void **state) {
 static const char *const income[] = {"<=50K", ">50K"};
 static const char *const question[] = {"?"};
 
-enum {
-    ADULT_COLUMNS = 15
-};
+enum { ADULT_COLUMNS = 15 };
 
 static const hk_csv_column adult_columns[ADULT_COLUMNS] = {
     {.name = "age", .dtype = HK_I32},
@@ -241,11 +239,7 @@ static void test_adult_inferred(void **state) {
 
 // ---- Criteo ----------------------------------------------------------------
 
-enum {
-    ROWS = 200,
-    DENSE = 13,
-    CODES = 26
-};
+enum { ROWS = 200, DENSE = 13, CODES = 26 };
 
 typedef struct criteo {
     float label[ROWS], dense[DENSE][ROWS];

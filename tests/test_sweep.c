@@ -7,10 +7,7 @@
 #include "hooke/sweep.h"
 #include "estimator/sweep/sweep.h"
 
-enum {
-    ROWS = 96,
-    WIDE = 3
-};
+enum { ROWS = 96, WIDE = 3 };
 
 static float xs[ROWS][WIDE], ys[ROWS];
 

@@ -79,9 +79,7 @@ static void test_empty(void **state) {
 
 // Many entries over several blocks, some of them large.
 static hk_status write_many(hki_table_writer *w, uint64_t *hash) {
-    enum {
-        LARGE = 600000
-    };
+    enum { LARGE = 600000 };
     uint8_t *value;
     HKI_TRY(hki_zalloc_array(LARGE, 1, &value));
     hk_status s = HK_OK;

@@ -397,9 +397,7 @@ static void test_convert_floats(void **state) {
     (void)state;
     double in[] = {0.0,  1.9,  -1.9,      255.5, 300.0,    -300.0, 3e9,
                    -3e9, 1e30, -INFINITY, NAN,   0x1.01p0, 1e-300};
-    enum {
-        N = sizeof in / sizeof in[0]
-    };
+    enum { N = sizeof in / sizeof in[0] };
     static const int32_t i32[N] = {
         0,         1,         -1,        255, 300, -300, INT32_MAX,
         INT32_MIN, INT32_MAX, INT32_MIN, 0,   1,   0};
@@ -436,9 +434,7 @@ static void test_convert_floats(void **state) {
 static void test_convert_integers(void **state) {
     (void)state;
     int64_t in[] = {0, 1, -1, 256, INT64_MAX, INT64_MIN, 1 << 24 | 1};
-    enum {
-        N = sizeof in / sizeof in[0]
-    };
+    enum { N = sizeof in / sizeof in[0] };
     static const int32_t i32[N] = {0,         1,         -1,         256,
                                    INT32_MAX, INT32_MIN, 1 << 24 | 1};
     static const uint8_t u8[N] = {0, 1, 0, 255, 255, 0, 255};
@@ -572,9 +568,7 @@ static void model_items(hk_layout_item *items) {
     };
     memcpy(items, model, sizeof model);
 }
-enum {
-    N_ITEMS = 9
-};
+enum { N_ITEMS = 9 };
 
 static void test_layout(void **state) {
     (void)state;
@@ -743,9 +737,7 @@ static void test_fingerprint(void **state) {
 
 static void test_layout_many(void **state) {
     (void)state;
-    enum {
-        N = 3000
-    };
+    enum { N = 3000 };
     hk_layout_item *items;
     char(*names)[16];
     assert_ok(hki_zalloc_array(N, sizeof *items, &items));

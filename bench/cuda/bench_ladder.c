@@ -278,9 +278,7 @@ static void close_lone(const desk *d, lone *l) {
 // Numbers of either sign: a card that multiplies zeros takes less power and is
 // faster for it. As bfloat16 the halves of these are numbers as well.
 static hk_status fill_buffer(const desk *d, hki_buffer *b, size_t bytes) {
-    enum {
-        PIECE = 1 << 16
-    };
+    enum { PIECE = 1 << 16 };
     static float values[PIECE / sizeof(float)];
     for (size_t i = 0; i < HKI_COUNT(values); i++)
         values[i] = (float)rng_next() * 0x1p-31f - 1;

@@ -115,9 +115,7 @@ static int convert_checkpoint(const cli_args *a, const char *in,
 // ---- data ------------------------------------------------------------------
 
 // What a TFRecord file holds is learnt from its first record.
-enum {
-    MOST_FEATURES = 512
-};
+enum { MOST_FEATURES = 512 };
 typedef struct found {
     hk_example_feature list[MOST_FEATURES];
     size_t n;

@@ -11,11 +11,7 @@ enum {
     MOST_VALUES = 1024 // predictions of a model, over all weights
 };
 
-typedef enum form {
-    CSV_LINES,
-    JSON_LINES,
-    NPY_ARRAY
-} form;
+typedef enum form { CSV_LINES, JSON_LINES, NPY_ARRAY } form;
 
 typedef struct writer {
     FILE *f;

@@ -11,10 +11,7 @@
 #include "experiment/csv_table.h"
 #include "run/run_hooks.h"
 
-enum {
-    MOST_AXES = 16,
-    MOST_VALUES = 256
-};
+enum { MOST_AXES = 16, MOST_VALUES = 256 };
 
 typedef struct axes {
     hk_sweep_axis list[MOST_AXES];

@@ -7,10 +7,7 @@
 #include "core/cli.h"
 #include "core/tree.h"
 
-enum {
-    MOST_LEVELS = 32,
-    MOST_NODES = 100000
-};
+enum { MOST_LEVELS = 32, MOST_NODES = 100000 };
 
 typedef struct reader {
     yaml_parser_t yaml;

@@ -5,11 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum tree_kind {
-    TREE_SCALAR = 1,
-    TREE_MAP,
-    TREE_LIST
-} tree_kind;
+typedef enum tree_kind { TREE_SCALAR = 1, TREE_MAP, TREE_LIST } tree_kind;
 
 typedef struct tree {
     tree_kind kind;

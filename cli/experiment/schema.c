@@ -4,9 +4,7 @@
 #include <string.h>
 #include "core/cli.h"
 
-enum {
-    MOST_PATH = 256
-};
+enum { MOST_PATH = 256 };
 
 // ---- paths -----------------------------------------------------------------
 

@@ -132,9 +132,7 @@ void split_make(split *s, const split_plan *p, const uint32_t *classes,
 
 // ---- by blocks ---------------------------------------------------------------
 
-enum {
-    BLOCK = 100
-};
+enum { BLOCK = 100 };
 
 void split_blocks(split *s, const split_plan *p) {
     *s = (split){.seed = p->seed,

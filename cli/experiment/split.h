@@ -9,11 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum split_set {
-    SPLIT_TRAIN,
-    SPLIT_EVAL,
-    SPLIT_TEST
-} split_set;
+typedef enum split_set { SPLIT_TRAIN, SPLIT_EVAL, SPLIT_TEST } split_set;
 
 typedef struct split_range {
     int64_t low, high; // both belong to it; low > high: around the end

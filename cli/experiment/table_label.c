@@ -78,11 +78,7 @@ static bool looks_like_classes(const column_facts *c) {
 }
 
 // What the model wants to learn, as far as the experiment says.
-typedef enum wish {
-    WISH_ANY,
-    WISH_CLASSES,
-    WISH_NUMBER
-} wish;
+typedef enum wish { WISH_ANY, WISH_CLASSES, WISH_NUMBER } wish;
 
 static wish wish_of(const experiment *x, int64_t *classes) {
     const tree *model = tree_get(x->root, "model");

@@ -191,9 +191,7 @@ static int check_rows(const char *file, const table_facts *f) {
 
 // A score of a few rows is luck.
 static void warn_of_few(table *t) {
-    enum {
-        FEW = 20
-    };
+    enum { FEW = 20 };
     const int64_t n = split_count(&t->rows_of, SPLIT_EVAL);
     if (n <= 0 || n >= FEW)
         return;

@@ -8,9 +8,7 @@
 #include <sys/stat.h>
 #include "core/cli.h"
 
-enum {
-    MOST_LEVELS = 4
-};
+enum { MOST_LEVELS = 4 };
 
 static series *find_or_add(series_set *s, const char *run, const char *folder,
                            const char *tag) {

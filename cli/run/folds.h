@@ -3,9 +3,7 @@
 #define CLI_FOLDS_H
 #include "experiment/experiment.h"
 
-enum {
-    FOLD_METRICS = 16
-};
+enum { FOLD_METRICS = 16 };
 
 typedef struct fold_scores {
     char *names[FOLD_METRICS]; // as evaluations give them

@@ -3,10 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    MOST_ROWS = 64,
-    MOST_COLUMNS = 16
-};
+enum { MOST_ROWS = 64, MOST_COLUMNS = 16 };
 
 typedef struct grid {
     const char *rows[MOST_ROWS], *columns[MOST_COLUMNS];

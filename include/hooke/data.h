@@ -32,10 +32,7 @@ extern "C" {
 
 // ---- elements -------------------------------------------------------------
 
-typedef enum hk_role {
-    HK_FEATURE = 1,
-    HK_LABEL = 2
-} hk_role;
+typedef enum hk_role { HK_FEATURE = 1, HK_LABEL = 2 } hk_role;
 
 typedef enum hk_form {
     HK_DENSE_FORM = 1,  // tensor

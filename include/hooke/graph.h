@@ -28,11 +28,7 @@ extern "C" {
 typedef struct hk_graph hk_graph; // opaque
 typedef struct hk_node hk_node;   // opaque; one symbolic tensor
 
-typedef enum hk_mode {
-    HK_TRAIN = 1,
-    HK_EVAL = 2,
-    HK_PREDICT = 3
-} hk_mode;
+typedef enum hk_mode { HK_TRAIN = 1, HK_EVAL = 2, HK_PREDICT = 3 } hk_mode;
 
 // ---- graphs ---------------------------------------------------------------
 

@@ -48,10 +48,7 @@ typedef enum hk_metric_kind {
     HK_METRIC_R2 = 17
 } hk_metric_kind;
 
-typedef enum hk_curve {
-    HK_ROC = 0,
-    HK_PR = 1
-} hk_curve;
+typedef enum hk_curve { HK_ROC = 0, HK_PR = 1 } hk_curve;
 
 typedef enum hk_summation {
     HK_TRAPEZOIDAL = 0,

@@ -187,10 +187,7 @@ HK_API hk_node *hk_normalize_layer(hk_graph *g, hk_node *x, hk_node *gamma,
 HK_API hk_node *hk_assign_moving(hk_graph *g, hk_node *var, hk_node *value,
                                  double momentum);
 
-typedef enum hk_bag_mode {
-    HK_BAG_SUM = 0,
-    HK_BAG_MEAN = 1
-} hk_bag_mode;
+typedef enum hk_bag_mode { HK_BAG_SUM = 0, HK_BAG_MEAN = 1 } hk_bag_mode;
 
 // Rows of table [rows, dim] by indices of any shape -> [..., dim].
 HK_API hk_node *hk_lookup(hk_graph *g, hk_node *table, hk_node *indices);

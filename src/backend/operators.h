@@ -80,7 +80,7 @@ typedef enum hki_opcode {
 #define HKI_OPCODE(name) HKI_OP_##name,
     HKI_OPS(HKI_OPCODE)
 #undef HKI_OPCODE
-    HKI_OP_COUNT
+        HKI_OP_COUNT
 } hki_opcode;
 
 // ---- arguments ------------------------------------------------------------
@@ -89,78 +89,25 @@ typedef enum hki_opcode {
 // look at an operator from outside its file: kernels, fusion, other gradients.
 // An operator with one input, or with two that stand side by side, has none.
 
-enum {
-    HKI_UNARY_GRAD_DY,
-    HKI_UNARY_GRAD_X,
-    HKI_UNARY_GRAD_Y
-};
-enum {
-    HKI_DROPOUT_X,
-    HKI_DROPOUT_RATE
-};
-enum {
-    HKI_SCATTER_INDICES,
-    HKI_SCATTER_ROWS,
-    HKI_SCATTER_COUNT
-};
-enum {
-    HKI_MOVING_VAR,
-    HKI_MOVING_VALUE
-};
+enum { HKI_UNARY_GRAD_DY, HKI_UNARY_GRAD_X, HKI_UNARY_GRAD_Y };
+enum { HKI_DROPOUT_X, HKI_DROPOUT_RATE };
+enum { HKI_SCATTER_INDICES, HKI_SCATTER_ROWS, HKI_SCATTER_COUNT };
+enum { HKI_MOVING_VAR, HKI_MOVING_VALUE };
 
-enum {
-    HKI_DENSE_X,
-    HKI_DENSE_W,
-    HKI_DENSE_B
-};
-enum {
-    HKI_ACT_GRAD_DY,
-    HKI_ACT_GRAD_Y
-}; // act_bias_grad
-enum {
-    HKI_ACT_GRAD_DZ,
-    HKI_ACT_GRAD_DB
-}; // its outputs
+enum { HKI_DENSE_X, HKI_DENSE_W, HKI_DENSE_B };
+enum { HKI_ACT_GRAD_DY, HKI_ACT_GRAD_Y };  // act_bias_grad
+enum { HKI_ACT_GRAD_DZ, HKI_ACT_GRAD_DB }; // its outputs
 
-enum {
-    HKI_CONV_X,
-    HKI_CONV_W,
-    HKI_CONV_B
-};
-enum {
-    HKI_CONV_DX_DZ,
-    HKI_CONV_DX_W
-}; // conv2d_grad_input
-enum {
-    HKI_CONV_DW_X,
-    HKI_CONV_DW_DZ
-}; // conv2d_grad_filter
-enum {
-    HKI_CONV_DW_DW,
-    HKI_CONV_DW_DB
-};
+enum { HKI_CONV_X, HKI_CONV_W, HKI_CONV_B };
+enum { HKI_CONV_DX_DZ, HKI_CONV_DX_W }; // conv2d_grad_input
+enum { HKI_CONV_DW_X, HKI_CONV_DW_DZ }; // conv2d_grad_filter
+enum { HKI_CONV_DW_DW, HKI_CONV_DW_DB };
 
-enum {
-    HKI_POOL_Y,
-    HKI_POOL_INDEX
-}; // outputs of max_pool
-enum {
-    HKI_POOL_GRAD_DY,
-    HKI_POOL_GRAD_INDEX,
-    HKI_POOL_GRAD_Y
-};
+enum { HKI_POOL_Y, HKI_POOL_INDEX }; // outputs of max_pool
+enum { HKI_POOL_GRAD_DY, HKI_POOL_GRAD_INDEX, HKI_POOL_GRAD_Y };
 
-enum {
-    HKI_NORM_X,
-    HKI_NORM_GAMMA,
-    HKI_NORM_BETA,
-    HKI_NORM_RESIDUAL
-};
-enum {
-    HKI_NORM_Y,
-    HKI_NORM_MEAN,
-    HKI_NORM_VAR
-}; // of batch_norm
+enum { HKI_NORM_X, HKI_NORM_GAMMA, HKI_NORM_BETA, HKI_NORM_RESIDUAL };
+enum { HKI_NORM_Y, HKI_NORM_MEAN, HKI_NORM_VAR }; // of batch_norm
 enum {
     HKI_NORM_GRAD_DY,
     HKI_NORM_GRAD_X,
@@ -176,22 +123,9 @@ enum {
     HKI_NORM_GRAD_DBETA,
     HKI_NORM_GRAD_DRESIDUAL
 };
-enum {
-    HKI_AFFINE_X,
-    HKI_AFFINE_SCALE,
-    HKI_AFFINE_SHIFT,
-    HKI_AFFINE_RESIDUAL
-};
-enum {
-    HKI_LAYER_X,
-    HKI_LAYER_GAMMA,
-    HKI_LAYER_BETA
-}; // layer_norm
-enum {
-    HKI_LAYER_Y,
-    HKI_LAYER_MEAN,
-    HKI_LAYER_RSTD
-};
+enum { HKI_AFFINE_X, HKI_AFFINE_SCALE, HKI_AFFINE_SHIFT, HKI_AFFINE_RESIDUAL };
+enum { HKI_LAYER_X, HKI_LAYER_GAMMA, HKI_LAYER_BETA }; // layer_norm
+enum { HKI_LAYER_Y, HKI_LAYER_MEAN, HKI_LAYER_RSTD };
 enum {
     HKI_LAYER_GRAD_DY,
     HKI_LAYER_GRAD_X,
@@ -199,44 +133,16 @@ enum {
     HKI_LAYER_GRAD_MEAN,
     HKI_LAYER_GRAD_RSTD
 };
-enum {
-    HKI_LAYER_GRAD_DX,
-    HKI_LAYER_GRAD_DGAMMA,
-    HKI_LAYER_GRAD_DBETA
-};
+enum { HKI_LAYER_GRAD_DX, HKI_LAYER_GRAD_DGAMMA, HKI_LAYER_GRAD_DBETA };
 
-enum {
-    HKI_SOFTMAX_GRAD_DY,
-    HKI_SOFTMAX_GRAD_Y
-};
-enum {
-    HKI_XENT_LOGITS,
-    HKI_XENT_LABELS
-};
-enum {
-    HKI_XENT_LOSS,
-    HKI_XENT_BACKPROP
-};
+enum { HKI_SOFTMAX_GRAD_DY, HKI_SOFTMAX_GRAD_Y };
+enum { HKI_XENT_LOGITS, HKI_XENT_LABELS };
+enum { HKI_XENT_LOSS, HKI_XENT_BACKPROP };
 
-enum {
-    HKI_BAG_TABLE,
-    HKI_BAG_INDEX,
-    HKI_BAG_WEIGHTS
-};
-enum {
-    HKI_BAG_GRAD_DY,
-    HKI_BAG_GRAD_INDEX,
-    HKI_BAG_GRAD_WEIGHTS
-};
-enum {
-    HKI_SPARSE_INDICES,
-    HKI_SPARSE_ROWS,
-    HKI_SPARSE_COUNT
-}; // a triple
-enum {
-    HKI_MERGE_A = 0,
-    HKI_MERGE_B = 3
-}; // triples of sparse_merge
+enum { HKI_BAG_TABLE, HKI_BAG_INDEX, HKI_BAG_WEIGHTS };
+enum { HKI_BAG_GRAD_DY, HKI_BAG_GRAD_INDEX, HKI_BAG_GRAD_WEIGHTS };
+enum { HKI_SPARSE_INDICES, HKI_SPARSE_ROWS, HKI_SPARSE_COUNT }; // a triple
+enum { HKI_MERGE_A = 0, HKI_MERGE_B = 3 }; // triples of sparse_merge
 
 // ---- attributes -----------------------------------------------------------
 

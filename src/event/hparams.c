@@ -7,15 +7,8 @@
 //     HParamsPluginData {2 Experiment | 3 SessionStartInfo | 4 SessionEndInfo}
 #include "event/writer.h"
 
-enum {
-    DATA_EXPERIMENT = 2,
-    DATA_SESSION_START = 3,
-    DATA_SESSION_END = 4
-};
-enum {
-    STATUS_SUCCESS = 1,
-    STATUS_FAILURE = 2
-};
+enum { DATA_EXPERIMENT = 2, DATA_SESSION_START = 3, DATA_SESSION_END = 4 };
+enum { STATUS_SUCCESS = 1, STATUS_FAILURE = 2 };
 
 // An open value: the places to be closed, the innermost last.
 typedef struct plugin_value {

@@ -148,9 +148,7 @@ static hk_status text_of_strings(hki_event_parser *p, const hki_event_tensor *t,
 
 static hk_status parse_tensor(hki_event_parser *p, const value *v,
                               hk_event *out) {
-    enum {
-        DT_STRING = 7
-    };
+    enum { DT_STRING = 7 };
     hki_event_tensor t;
     if (!hki_event_tensor_parse(v->tensor.bytes, v->tensor.size, &t))
         return malformed(p, "tensor");

@@ -5,12 +5,7 @@
 // a shape alone makes nothing grow.
 #include "event/parse.h"
 
-enum {
-    DT_FLOAT = 1,
-    DT_DOUBLE = 2,
-    DT_INT32 = 3,
-    DT_INT64 = 9
-};
+enum { DT_FLOAT = 1, DT_DOUBLE = 2, DT_INT32 = 3, DT_INT64 = 9 };
 enum {
     TENSOR_DTYPE = 1,
     TENSOR_SHAPE = 2,

@@ -6,11 +6,7 @@
 #include "hooke/event.h"
 
 // Fields of Event that Hooke writes.
-enum {
-    HKI_EVENT_VERSION = 3,
-    HKI_EVENT_SUMMARY = 5,
-    HKI_EVENT_SESSION = 7
-};
+enum { HKI_EVENT_VERSION = 3, HKI_EVENT_SUMMARY = 5, HKI_EVENT_SESSION = 7 };
 
 // A message under way: an Event whose last field is open.
 typedef struct hki_event_draft {

@@ -416,11 +416,7 @@ static hk_status add_at_k(hk_metric *m, const batch *b) {
 // ---- public -----------------------------------------------------------------
 
 // How a kind sees its batch.
-typedef enum form {
-    FORM_EQUAL,
-    FORM_ROWS,
-    FORM_SETS
-} form;
+typedef enum form { FORM_EQUAL, FORM_ROWS, FORM_SETS } form;
 
 typedef struct rule {
     form form;

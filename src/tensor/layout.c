@@ -6,13 +6,7 @@
 #include "tensor/tensor.h"
 #include <stdatomic.h>
 
-typedef enum section {
-    DENSE,
-    SPARSE,
-    STATE,
-    SIDE,
-    N_SECTIONS
-} section;
+typedef enum section { DENSE, SPARSE, STATE, SIDE, N_SECTIONS } section;
 
 #define SIDE_ALIGN 64        // bytes
 #define MAX_ITEMS (1u << 28) // keeps the hash table's indices in 32 bits

@@ -72,11 +72,7 @@ hk_status hki_conn_send(hki_conn *c, const struct iovec *v, int n,
     return s;
 }
 
-typedef enum patience {
-    NO_WAIT,
-    WAIT_SOME,
-    WAIT_ALL
-} patience;
+typedef enum patience { NO_WAIT, WAIT_SOME, WAIT_ALL } patience;
 
 static hk_status receive(hki_conn *c, patience p, void *bytes, size_t size,
                          size_t *done) {

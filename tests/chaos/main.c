@@ -29,14 +29,7 @@
 #include "hooke/roles.h"
 #include "proxy.h"
 
-typedef enum deed {
-    KILL,
-    STOP,
-    DELAY,
-    CUT,
-    PARTITION,
-    DEEDS
-} deed;
+typedef enum deed { KILL, STOP, DELAY, CUT, PARTITION, DEEDS } deed;
 
 static const char *const deed_names[] = {"kill", "stop", "delay", "cut",
                                          "partition"};

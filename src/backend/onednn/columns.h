@@ -11,9 +11,7 @@
 
 #define INLINE static inline __attribute__((always_inline))
 // Float additions before a sum goes to double.
-enum {
-    RUN = 64
-};
+enum { RUN = 64 };
 
 // A run of rows inside one tile, short enough to stay in the first cache
 // while its columns are taken register by register.

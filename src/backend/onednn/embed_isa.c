@@ -5,9 +5,7 @@
 #include "backend/onednn/columns.h"
 
 // How many entries ahead a row is asked for.
-enum {
-    AHEAD = 8
-};
+enum { AHEAD = 8 };
 
 INLINE int64_t index_at(const hki_bag_args *p, int64_t i) {
     return p->index64 ? ((const int64_t *)p->index)[i]

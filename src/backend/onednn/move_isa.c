@@ -2,9 +2,7 @@
 #include "backend/onednn/columns.h"
 
 // In squares of 16 x 16, which stay in the first cache on both sides.
-enum {
-    SQUARE = 16
-};
+enum { SQUARE = 16 };
 
 static void turn(const void *args, int64_t begin, int64_t end, int part) {
     const hki_turn_args *p = args;

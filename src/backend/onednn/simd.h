@@ -17,9 +17,7 @@
 
 #if HKI_ISA_LEVEL == 3
 
-enum {
-    VL = 16
-};
+enum { VL = 16 };
 typedef __m512 vf;
 typedef __m512i vi;
 typedef __mmask16 vm; // one truth value per lane
@@ -50,9 +48,7 @@ typedef __mmask16 vm; // one truth value per lane
 #define vi_ge_u(a, b) _mm512_cmpge_epu32_mask((a), (b)) // unsigned
 
 // QL 64-bit lanes.
-enum {
-    QL = 8
-};
+enum { QL = 8 };
 typedef __m512i vq;
 #define vq_set1(x) _mm512_set1_epi64((long long)(x))
 #define vq_count(x) /* x, x + 1, ... */                                        \
@@ -90,9 +86,7 @@ static inline void vi_st_u8(uint8_t *p, vi v) {
 
 #elif HKI_ISA_LEVEL == 2
 
-enum {
-    VL = 8
-};
+enum { VL = 8 };
 typedef __m256 vf;
 typedef __m256i vi;
 typedef __m256 vm;
@@ -125,9 +119,7 @@ typedef __m256 vm;
 #define vi_ge_u(a, b)                                                          \
     _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_max_epu32((a), (b)), (a)))
 
-enum {
-    QL = 4
-};
+enum { QL = 4 };
 typedef __m256i vq;
 #define vq_set1(x) _mm256_set1_epi64x((long long)(x))
 #define vq_count(x) _mm256_add_epi64(vq_set1(x), _mm256_setr_epi64x(0, 1, 2, 3))
@@ -165,9 +157,7 @@ static inline void vi_st_u8(uint8_t *p, vi v) {
 #else
 
 // Four lanes in the compilers' own vector types.
-enum {
-    VL = 4
-};
+enum { VL = 4 };
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
 typedef uint32_t vu __attribute__((vector_size(16)));
@@ -209,9 +199,7 @@ static inline vf vf_sqrt(vf a) {
 #define vi_to_vf(a) __builtin_convertvector((a), vf)
 #define vi_ge_u(a, b) ((vi)((vu)(a) >= (vu)(b)))
 
-enum {
-    QL = 2
-};
+enum { QL = 2 };
 typedef uint64_t vq __attribute__((vector_size(16)));
 #define vq_set1(x) ((vq){(x), (x)})
 #define vq_count(x) ((vq){(x), (x) + 1})

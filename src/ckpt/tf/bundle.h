@@ -17,9 +17,7 @@
 
 // ---- types -----------------------------------------------------------------
 
-enum {
-    HKI_DT_STRING = 7
-};
+enum { HKI_DT_STRING = 7 };
 
 typedef struct hki_bundle_type {
     uint32_t number;

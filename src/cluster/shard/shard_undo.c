@@ -32,10 +32,7 @@ static float *data_of(const hki_shard *s, uint32_t slot) {
 
 // ---- copies -----------------------------------------------------------------
 
-typedef enum direction {
-    TO_SLOT,
-    FROM_SLOT
-} direction;
+typedef enum direction { TO_SLOT, FROM_SLOT } direction;
 
 static void move(direction d, float *slot, float *vector, int64_t n) {
     if (d == TO_SLOT)

@@ -83,13 +83,7 @@ static hk_status wrong_count(hki_csv_reader *c, hki_csv_cut *k, size_t n) {
                                 csv->n_by_field);
 }
 
-typedef enum fault {
-    NONE = 0,
-    MISSING,
-    BAD_NUMBER,
-    UNKNOWN_WORD,
-    FULL
-} fault;
+typedef enum fault { NONE = 0, MISSING, BAD_NUMBER, UNKNOWN_WORD, FULL } fault;
 
 static hk_status bad_field(hki_csv_reader *c, hki_csv_cut *k, fault what,
                            const hki_csv_column *col, const hki_csv_field *f) {

@@ -33,10 +33,7 @@ HKI_OPTIONS(hk_digits_options, clutter, .split = HK_DIGITS_TRAIN,
 
 // What the numbers of a stream are for. Word 1 of the Philox counter holds it
 // beside the split, so that no two streams of a seed ever meet.
-enum {
-    FOR_IMAGE = 0,
-    FOR_LABELS = 1
-};
+enum { FOR_IMAGE = 0, FOR_LABELS = 1 };
 
 static void open_stream(hki_rng *r, const hk_digits_options *opt,
                         uint32_t purpose, uint64_t index) {

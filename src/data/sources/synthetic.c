@@ -125,9 +125,7 @@ typedef struct digits {
     atomic_uchar *have; // of type kept, one per row
 } digits;
 
-enum {
-    KEPT_BYTES = HK_DIGITS_PIXELS + 1
-};
+enum { KEPT_BYTES = HK_DIGITS_PIXELS + 1 };
 
 static void digits_destroy(void *config) {
     digits *const c = config;

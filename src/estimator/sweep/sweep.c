@@ -14,10 +14,7 @@
 #include "estimator/run/hook_calls.h"
 #include "graph/graph.h"
 
-enum {
-    MOST_THREADS = 64,
-    MOST_HOOKS = 16
-};
+enum { MOST_THREADS = 64, MOST_HOOKS = 16 };
 
 typedef struct sweep {
     hk_context *ctx;

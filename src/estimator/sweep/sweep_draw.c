@@ -2,9 +2,7 @@
 #include <math.h>
 #include "estimator/sweep/sweep.h"
 
-enum {
-    MOST_TRIALS = 100000
-};
+enum { MOST_TRIALS = 100000 };
 
 // ---- checks ---------------------------------------------------------------
 

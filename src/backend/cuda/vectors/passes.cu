@@ -14,10 +14,7 @@ typedef struct pass_args {
 // d: what is there, s: of src, v: of view, f: the piece's factor.
 #define PASS(name, reads_dst, reads_view, value)                               \
     struct name {                                                              \
-        enum {                                                                 \
-            DST = reads_dst,                                                   \
-            VIEW = reads_view                                                  \
-        };                                                                     \
+        enum { DST = reads_dst, VIEW = reads_view };                           \
         HKI_ON_CARD float of(const pass_args &a, float d, float s, float v,    \
                              float f) {                                        \
             (void)a, (void)d, (void)v, (void)f;                                \

@@ -6,10 +6,7 @@
 #include <math.h>
 #include "graph/ops/common.h"
 
-enum {
-    RANDOM_NORMAL = 0,
-    RANDOM_UNIFORM = 1
-};
+enum { RANDOM_NORMAL = 0, RANDOM_UNIFORM = 1 };
 
 static hk_status infer_random(hki_infer *c) {
     int64_t count;
