@@ -8,11 +8,7 @@
 #include <string.h>
 #include "hooke/hooke.h"
 
-enum {
-    BATCH = 64,
-    TEST_BATCH = 500,
-    PIXELS = 784
-};
+enum { BATCH = 64, TEST_BATCH = 500, PIXELS = 784 };
 
 typedef struct digits {
     float *images, *test_images; // n x 784, 0 to 1

@@ -145,10 +145,7 @@ static void read_mnist(const char *dir, const char *prefix, images *set) {
 // ---- CIFAR-10: 10000 records of a label and 3 planes of 32 x 32 -----------
 
 static void read_cifar(const char *dir, int first, int last, images *set) {
-    enum {
-        PLANE = 32 * 32,
-        RECORDS = 10000
-    };
+    enum { PLANE = 32 * 32, RECORDS = 10000 };
     uint8_t record[1 + 3 * PLANE];
     char name[32], path[512] = "";
     make_images(set, (long)RECORDS * (last - first + 1), 32, 3);

@@ -31,10 +31,7 @@ static const method METHODS[] = {
     {"eamsgd", {0.1, 0.01}, HK_OPT_MOMENTUM, HK_METHOD_ELASTIC},
     {"downpour", {0.05, 0.001}, HK_OPT_GRADIENT_DESCENT, HK_METHOD_DOWNPOUR},
 };
-enum {
-    EASGD = 2,
-    N_METHODS = sizeof METHODS / sizeof METHODS[0]
-};
+enum { EASGD = 2, N_METHODS = sizeof METHODS / sizeof METHODS[0] };
 
 typedef struct list {
     long at[MAX_LIST];

@@ -90,8 +90,12 @@ typedef enum hki_opcode {
 // An operator with one input, or with two that stand side by side, has none.
 
 enum { HKI_UNARY_GRAD_DY, HKI_UNARY_GRAD_X, HKI_UNARY_GRAD_Y };
+enum { HKI_WHERE_COND, HKI_WHERE_A, HKI_WHERE_B };
 enum { HKI_DROPOUT_X, HKI_DROPOUT_RATE };
+enum { HKI_GATHER_TABLE, HKI_GATHER_INDICES };
 enum { HKI_SCATTER_INDICES, HKI_SCATTER_ROWS, HKI_SCATTER_COUNT };
+enum { HKI_MAX_GRAD_DY, HKI_MAX_GRAD_X, HKI_MAX_GRAD_Y }; // reduce_max_grad
+enum { HKI_TOP_VALUES, HKI_TOP_INDICES };                 // outputs of top_k
 enum { HKI_MOVING_VAR, HKI_MOVING_VALUE };
 
 enum { HKI_DENSE_X, HKI_DENSE_W, HKI_DENSE_B };

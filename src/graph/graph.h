@@ -71,8 +71,10 @@ typedef enum hki_op_flags {
     HKI_OP_IS_SPARSE = 32,     // outputs are (indices, rows, count)
     HKI_OP_MIXES_FORMATS = 64, // one of its images may be plain (three colours)
                                // while the others are blocked
-    HKI_OP_IS_PRODUCT = 128 // inputs 0 and 1 are factors; attr.dtype HK_BF16:
-                            // of that type (factors.c), the rest float32
+    HKI_OP_IS_PRODUCT = 128, // inputs 0 and 1 are factors; attr.dtype HK_BF16:
+                             // of that type (factors.c), the rest float32
+    HKI_OP_IS_EXPORTED = 256 // may stand in an exported model: its shape rule
+                             // refuses whatever a file may say
 } hki_op_flags;
 
 #define HKI_BIT(position) (1u << (position))

@@ -6,9 +6,9 @@
 The table in the section "Adding an operator" is the script: each row names a
 file and what to add to it. The changed files go to the work folder; only they
 and what depends on the number of operators are compiled, and linked before the
-library of the build, whose objects of the same names are left out then. Last,
-the rows added to the test of gradients run: differences in float64, and
-training in float32 on every backend.
+library of the build, whose objects of the same names are left out then; so is
+the plug-in of the played card. Last, the rows added to the test of gradients
+run: differences in float64, and training in float32 on every backend.
 """
 import json
 import pathlib
@@ -19,7 +19,10 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Tables with an entry per operator: the only objects that a new one changes.
-PER_OPERATOR = ["src/graph/graph.c", "src/backend/onednn/backend.c"]
+PER_OPERATOR = ["src/graph/graph.c", "src/backend/onednn/backend.c",
+                "src/backend/plugin.c"]
+PLAYED = "tests/libhooke_cuda_played.so"
+IN_PLUGIN = ["src/backend/cuda/backend.cu", "src/backend/plugin/cuda_plugin.c"]
 TEST = "tests/test_gradients.c"
 # The new operator inside a region of blocked images.
 BLOCKED = """OP(between, hk_convolve(g, hk_softsign(g, hk_convolve(g, x[0], x[1],
@@ -42,6 +45,12 @@ def add_to_list(text, lines):
     return f"{text[:last.end()]} \\\n    {lines[0]}{text[last.end():]}"
 
 
+def add_to_family(text, lines):
+    """To a list of makers of the CUDA backend, as its first one."""
+    head = re.search(rf"^#define {lines[0]}\(X\) +\\\n", text, re.MULTILINE)
+    return f"{text[:head.end()]}    {lines[1]} \\\n{text[head.end():]}"
+
+
 def add_declaration(text, lines):
     """Before the end of a public header."""
     end = text.rindex("#ifdef __cplusplus")
@@ -58,11 +67,13 @@ def only_new_cases(text, lines):
 
 
 def edit(file, what):
-    if file.startswith("src/graph/ops/"):
+    if what[0].startswith("tests/add_operator/"):
         return (ROOT / what[0]).read_text(encoding="utf-8")
     text = (ROOT / file).read_text(encoding="utf-8")
     if file == "src/backend/operators.h":
         return add_to_list(text, what)
+    if file == "src/backend/cuda/cuda.h":
+        return add_to_family(text, what)
     if file.startswith("include/"):
         return add_declaration(text, what)
     if file == TEST:
@@ -70,14 +81,39 @@ def edit(file, what):
     raise SystemExit(f"add_operator: no rule for {file}")
 
 
-def link_command(build):
-    """How the build links the test of gradients."""
+def link_command(build, target):
+    """How the build links a program or a library."""
     if (build / "build.ninja").exists():
         listed = subprocess.run(
-            ["ninja", "-C", str(build), "-t", "commands", "test_gradients"],
+            ["ninja", "-C", str(build), "-t", "commands", target],
             check=True, capture_output=True, text=True).stdout
         return listed.strip().splitlines()[-1]
-    return (build / "CMakeFiles/test_gradients.dir/link.txt").read_text()
+    name = pathlib.Path(target).stem.removeprefix("lib")
+    return (build / f"CMakeFiles/{name}.dir/link.txt").read_text()
+
+
+def link(build, target, objects, replaced, out):
+    """Links a target with the new objects in place of those of `replaced`."""
+    command = link_command(build, target)
+    for name in replaced:
+        command = re.sub(rf"\S*/{re.escape(name)}\.o\b", "", command)
+    command = re.sub(r"-o \S+", f"-o {out} {' '.join(objects)}", command)
+    subprocess.run(command, check=True, cwd=build, shell=True)
+
+
+def compile_one(entry, source, work, out):
+    """Starts the compiler on a source, with the command of another one."""
+    words = shlex.split(entry["command"])
+    for option in ("-o", "-MT", "-MF"):
+        if option in words:
+            del words[words.index(option):words.index(option) + 2]
+    words = [w for w in words if w not in ("-MD", "-c", entry["file"])
+             and not w.startswith("-O")]
+    first = next(i for i, w in enumerate(words) if w.startswith("-I"))
+    words[first:first] = [f"-I{work}/src", f"-I{work}/include"]
+    return subprocess.Popen(
+        words + ["-O1", "-Wno-unused-function", "-c", str(source), "-o", out],
+        cwd=entry["directory"])
 
 
 def main(build, work):
@@ -93,37 +129,25 @@ def main(build, work):
         target = work / file
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(edit(file, what), encoding="utf-8")
-        if file.endswith(".c"):
-            sources[target] = file if file in commands else PER_OPERATOR[0]
-    for file in PER_OPERATOR:
+        if file.endswith((".c", ".cu")):
+            like = IN_PLUGIN if file.endswith(".cu") else PER_OPERATOR
+            sources[target] = file if file in commands else like[0]
+    for file in PER_OPERATOR + IN_PLUGIN:
         if file in commands:
             sources[ROOT / file] = file
 
-    running, objects = [], []
-    for source, like in sources.items():
-        entry = commands[like]
-        words = shlex.split(entry["command"])
-        del words[words.index("-o"):words.index("-o") + 2]
-        for option in ("-MT", "-MF"):
-            if option in words:
-                del words[words.index(option):words.index(option) + 2]
-        words = [w for w in words if w not in ("-MD", entry["file"])]
-        first = next(i for i, w in enumerate(words) if w.startswith("-I"))
-        words[first:first] = [f"-I{work}/src", f"-I{work}/include"]
-        words = [w for w in words if w != "-c" and not w.startswith("-O")]
-        object_file = work / f"{source.stem}_{len(objects)}.o"
-        objects.append(str(object_file))
-        running.append(subprocess.Popen(
-            words + ["-O1", "-Wno-unused-function", "-c", str(source), "-o", str(object_file)],
-            cwd=entry["directory"]))
-    if any(process.wait() != 0 for process in running):
+    running, objects = [], {True: [], False: []}
+    for n, (source, like) in enumerate(sources.items()):
+        out = str(work / f"{source.stem}_{n}.o")
+        objects[like in IN_PLUGIN].append(out)
+        running.append(compile_one(commands[like], source, work, out))
+    if any([process.wait() for process in running]):
         raise SystemExit("add_operator: a file does not compile")
 
+    link(build, PLAYED, objects[True], IN_PLUGIN,
+         work / pathlib.Path(PLAYED).name)
     program = work / "test_new_operator"
-    command = link_command(build)
-    command = re.sub(r"\S*test_gradients\.c\.o\b", " ".join(objects), command)
-    command = re.sub(r"-o \S+", f"-o {program}", command)
-    subprocess.run(command, check=True, cwd=build, shell=True)
+    link(build, "test_gradients", objects[False], [TEST], program)
     subprocess.run([str(program)], check=True)
 
 

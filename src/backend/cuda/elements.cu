@@ -449,9 +449,10 @@ template <typename T> static hk_status run_where(const hki_cuda_call *c) {
     const hki_kernel_desc *const d = &c->k->desc;
     const int64_t n = hki_elements(&d->out[0]);
     HKI_LAUNCH(where<T>, hki_blocks(n, HKI_THREADS), HKI_THREADS,
-               (const uint8_t *)c->in[0], (const T *)c->in[1],
-               (const T *)c->in[2], (T *)c->out[0], n, walk_of(d, 1, 2),
-               walk_of(d, 0, 0));
+               (const uint8_t *)c->in[HKI_WHERE_COND],
+               (const T *)c->in[HKI_WHERE_A], (const T *)c->in[HKI_WHERE_B],
+               (T *)c->out[0], n, walk_of(d, HKI_WHERE_A, HKI_WHERE_B),
+               walk_of(d, HKI_WHERE_COND, HKI_WHERE_COND));
     return HK_OK;
 }
 

@@ -350,10 +350,10 @@ HKI_KERNEL void max_grad(const float *dy, const float *x, const float *y,
 
 static hk_status run_max_grad(const hki_cuda_call *c) {
     const hki_kernel_desc *const d = &c->k->desc;
-    const parts p = take_apart(&d->in[1].shape, d->attr.axes);
-    const float *const dy = (const float *)c->in[0];
-    const float *const x = (const float *)c->in[1];
-    const float *const y = (const float *)c->in[2];
+    const parts p = take_apart(&d->in[HKI_MAX_GRAD_X].shape, d->attr.axes);
+    const float *const dy = (const float *)c->in[HKI_MAX_GRAD_DY];
+    const float *const x = (const float *)c->in[HKI_MAX_GRAD_X];
+    const float *const y = (const float *)c->in[HKI_MAX_GRAD_Y];
     if (p.rows && p.n_gone > FEW)
         HKI_LAUNCH_MEETING(max_grad<32>, hki_blocks(p.n_kept * 32, HKI_THREADS),
                            HKI_THREADS, dy, x, y, (float *)c->out[0], p);
@@ -364,7 +364,7 @@ static hk_status run_max_grad(const hki_cuda_call *c) {
 }
 
 hk_status hki_cuda_make_reduce_max_grad(hki_kernel *k) {
-    if (hki_is_f32(&k->desc.in[1]))
+    if (hki_is_f32(&k->desc.in[HKI_MAX_GRAD_X]))
         k->run = run_max_grad;
     return HK_OK;
 }
@@ -503,8 +503,8 @@ template <typename T> static hk_status run_top_k(const hki_cuda_call *c) {
     const int64_t n = s->dim[s->rank - 1], k = d->attr.n;
     const int64_t rows = k > 0 ? hki_elements(&d->out[0]) / k : 0;
     const T *const x = (const T *)c->in[0];
-    T *const y = (T *)c->out[0];
-    int64_t *const at = (int64_t *)c->out[1];
+    T *const y = (T *)c->out[HKI_TOP_VALUES];
+    int64_t *const at = (int64_t *)c->out[HKI_TOP_INDICES];
     if (n <= WARP_ELEMENTS)
         HKI_LAUNCH_MEETING((top_k<T, 32>), hki_blocks(rows * 32, HKI_THREADS),
                            HKI_THREADS, x, y, at, rows, n, k);

@@ -26,8 +26,9 @@ HKI_KERNEL void gather(const T *x, const void *index, hk_dtype type, T *y,
 
 template <typename T> static hk_status run_gather(const hki_cuda_call *c) {
     const hki_kernel_desc *const d = &c->k->desc;
-    const hk_shape *const x = &d->in[0].shape;
-    const int64_t count = hki_elements(&d->in[1]);
+    const hk_shape *const x = &d->in[HKI_GATHER_TABLE].shape;
+    const hki_tensor_desc *const indices = &d->in[HKI_GATHER_INDICES];
+    const int64_t count = hki_elements(indices);
     const int64_t elements = hki_elements(&d->out[0]);
     int64_t outer = 1, inner = 1;
     for (int i = 0; i < d->attr.axis; i++)
@@ -36,9 +37,9 @@ template <typename T> static hk_status run_gather(const hki_cuda_call *c) {
         inner *= x->dim[i];
     HKI_LAUNCH(gather<T>,
                hki_blocks(elements > count ? elements : count, HKI_THREADS),
-               HKI_THREADS, (const T *)c->in[0], c->in[1], d->in[1].dtype,
-               (T *)c->out[0], outer, x->dim[d->attr.axis], count, inner,
-               c->blame, c->number);
+               HKI_THREADS, (const T *)c->in[HKI_GATHER_TABLE],
+               c->in[HKI_GATHER_INDICES], indices->dtype, (T *)c->out[0], outer,
+               x->dim[d->attr.axis], count, inner, c->blame, c->number);
     return HK_OK;
 }
 

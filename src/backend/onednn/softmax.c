@@ -10,8 +10,8 @@ static hk_status run_softmax(const hki_cpu_call *c) {
         op == HKI_OP_softmax_grad || op == HKI_OP_log_softmax_grad;
     const hki_softmax_args p = {.n = t.width,
                                 .x = grad ? NULL : c->in[0],
-                                .dy = grad ? c->in[0] : NULL,
-                                .y = grad ? c->in[1] : NULL,
+                                .dy = grad ? c->in[HKI_SOFTMAX_GRAD_DY] : NULL,
+                                .y = grad ? c->in[HKI_SOFTMAX_GRAD_Y] : NULL,
                                 .out = c->out[0]};
     const hki_team_fn run = op == HKI_OP_softmax        ? fn->softmax
                             : op == HKI_OP_softmax_grad ? fn->softmax_grad

@@ -140,7 +140,8 @@ static const char *binary(const op *p) {
 }
 
 static const char *where(const op *p) {
-    return HKI_ONNX(p->o, "Where", p->in[0], p->in[1], p->in[2]);
+    return HKI_ONNX(p->o, "Where", p->in[HKI_WHERE_COND], p->in[HKI_WHERE_A],
+                    p->in[HKI_WHERE_B]);
 }
 
 static const char *cast(const op *p) {
@@ -217,9 +218,10 @@ static const char *concat(const op *p) {
 }
 
 static const char *gather(const op *p) {
-    const hki_onnx_call c = {.op = "Gather",
-                             HKI_ONNX_IN(p->in[0], p->in[1]),
-                             HKI_ONNX_ATTR(HKI_ONNX_I("axis", p->a->axis))};
+    const hki_onnx_call c = {
+        .op = "Gather",
+        HKI_ONNX_IN(p->in[HKI_GATHER_TABLE], p->in[HKI_GATHER_INDICES]),
+        HKI_ONNX_ATTR(HKI_ONNX_I("axis", p->a->axis))};
     return hki_onnx_node(p->o, &c);
 }
 

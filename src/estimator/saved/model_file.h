@@ -37,9 +37,6 @@ typedef struct hki_model_attr {
 extern const hki_model_attr hki_model_attrs[];
 extern const size_t hki_model_n_attrs;
 
-// Operators that a forward pass is made of; others are not written.
-bool hki_model_has_op(hki_opcode code);
-
 // The text of a spec's graph. raw: NULL allowed. HK_E_UNSUPPORTED names a call
 // that cannot be written.
 hk_status hki_model_write(const hk_spec *m, const hk_raw_inputs *raw,

@@ -226,7 +226,7 @@ static hk_status build_call(building *b, const json_t *o) {
             continue;
         if ((op->flags & HKI_OP_IS_SOURCE) != 0)
             HKI_TRY(build_source(b, op->code, o, &x));
-        else if (hki_model_has_op(op->code))
+        else if ((op->flags & HKI_OP_IS_EXPORTED) != 0)
             HKI_TRY(build_operator(b, op, o, &x));
     }
     if (x == NULL)

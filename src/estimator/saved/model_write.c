@@ -39,26 +39,6 @@ const hki_model_attr hki_model_attrs[] = {
     REAL(eps)};
 const size_t hki_model_n_attrs = HKI_COUNT(hki_model_attrs);
 
-bool hki_model_has_op(hki_opcode code) {
-    static const bool forward[HKI_OP_COUNT] = {
-        [HKI_OP_unary] = true,       [HKI_OP_binary] = true,
-        [HKI_OP_where] = true,       [HKI_OP_cast] = true,
-        [HKI_OP_reshape] = true,     [HKI_OP_transpose] = true,
-        [HKI_OP_slice] = true,       [HKI_OP_pad] = true,
-        [HKI_OP_concat] = true,      [HKI_OP_gather] = true,
-        [HKI_OP_one_hot] = true,     [HKI_OP_broadcast_to] = true,
-        [HKI_OP_reduce] = true,      [HKI_OP_argmax] = true,
-        [HKI_OP_top_k] = true,       [HKI_OP_l2_loss] = true,
-        [HKI_OP_matmul] = true,      [HKI_OP_dense] = true,
-        [HKI_OP_conv2d] = true,      [HKI_OP_max_pool] = true,
-        [HKI_OP_avg_pool] = true,    [HKI_OP_global_avg_pool] = true,
-        [HKI_OP_batch_norm] = true,  [HKI_OP_affine] = true,
-        [HKI_OP_layer_norm] = true,  [HKI_OP_softmax] = true,
-        [HKI_OP_log_softmax] = true, [HKI_OP_embedding_bag] = true,
-        [HKI_OP_identity] = true,    [HKI_OP_stop_gradient] = true};
-    return forward[code];
-}
-
 // ---- values -----------------------------------------------------------------
 
 static hk_status put_shape(hki_buf *b, hk_shape s) {
@@ -164,7 +144,7 @@ static hk_status put_call(hki_buf *b, const hk_graph *g, const hki_call *c) {
                 (double)hki_graph_scalar_default(g, c->attr.index)));
         return hki_buf_printf(b, "}");
     }
-    if (!hki_model_has_op(c->op->code))
+    if ((c->op->flags & HKI_OP_IS_EXPORTED) == 0)
         return hki_fail(HK_E_UNSUPPORTED,
                         "export: %s: the operator %s cannot be written",
                         c->name, c->op->name);

@@ -297,7 +297,7 @@ static const char *const names[HKI_B_COUNT] = {
 
 const hki_op hki_op_binary = {
     HKI_OPERATOR(binary, 2, 2, 1),
-    .flags = HKI_OP_IS_ELEMENTWISE,
+    .flags = HKI_OP_IS_ELEMENTWISE | HKI_OP_IS_EXPORTED,
     .infer = infer_binary,
     .grad = grad_binary,
     .run = run_binary,

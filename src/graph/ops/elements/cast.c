@@ -66,6 +66,7 @@ static void grad_cast(hki_grad *c) {
 
 const hki_op hki_op_cast = {
     HKI_OPERATOR(cast, 1, 1, 1),
+    .flags = HKI_OP_IS_EXPORTED,
     .infer = infer_cast,
     .grad = grad_cast,
     .run = run_cast,

@@ -155,7 +155,7 @@ static const char *const names[HKI_U_COUNT] = {
 
 const hki_op hki_op_unary = {
     HKI_OPERATOR(unary, 1, 1, 1),
-    .flags = HKI_OP_IS_ELEMENTWISE,
+    .flags = HKI_OP_IS_ELEMENTWISE | HKI_OP_IS_EXPORTED,
     .infer = infer_unary,
     .grad = grad_unary,
     .run = run_unary,

@@ -59,6 +59,7 @@ HKI_PORTABLE(run_affine) {
 
 const hki_op hki_op_affine = {
     HKI_OPERATOR(affine, 3, 4, 1),
+    .flags = HKI_OP_IS_EXPORTED,
     .infer = infer_affine,
     .grad = grad_affine,
     .run = run_affine,

@@ -100,6 +100,7 @@ HKI_PORTABLE(run_batch_norm) {
 
 const hki_op hki_op_batch_norm = {
     HKI_OPERATOR(batch_norm, 3, 4, 3),
+    .flags = HKI_OP_IS_EXPORTED,
     .infer = infer_batch_norm,
     .grad = grad_batch_norm,
     .run = run_batch_norm,

@@ -274,11 +274,16 @@ static double flop_conv2d_grad_filter(const hki_call *c) {
 #define CONV_FLAGS (HKI_OP_MIXES_FORMATS | HKI_OP_IS_PRODUCT)
 
 const hki_op hki_op_conv2d = {
-    HKI_OPERATOR(conv2d, 2, 3, 1), .infer = infer_conv2d,
-    .grad = grad_conv2d,           .run = run_conv2d,
-    .scratch = scratch_conv,       .flop = flop_conv2d,
-    .flags = CONV_FLAGS,           .images_in = HKI_BIT(HKI_CONV_X),
-    .images_out = HKI_BIT(0),      .takes_act = HKI_ACTS,
+    HKI_OPERATOR(conv2d, 2, 3, 1),
+    .infer = infer_conv2d,
+    .grad = grad_conv2d,
+    .run = run_conv2d,
+    .scratch = scratch_conv,
+    .flop = flop_conv2d,
+    .flags = CONV_FLAGS | HKI_OP_IS_EXPORTED,
+    .images_in = HKI_BIT(HKI_CONV_X),
+    .images_out = HKI_BIT(0),
+    .takes_act = HKI_ACTS,
 };
 
 static hk_status infer_conv2d_grad_input(hki_infer *c) {

@@ -75,10 +75,14 @@ static double flop_dense(const hki_call *c) {
 }
 
 const hki_op hki_op_dense = {
-    HKI_OPERATOR(dense, 2, 3, 1), .infer = infer_dense,
-    .grad = grad_dense,           .run = run_dense,
-    .scratch = scratch_dense,     .flop = flop_dense,
-    .takes_act = HKI_ACTS,        .flags = HKI_OP_IS_PRODUCT,
+    HKI_OPERATOR(dense, 2, 3, 1),
+    .infer = infer_dense,
+    .grad = grad_dense,
+    .run = run_dense,
+    .scratch = scratch_dense,
+    .flop = flop_dense,
+    .takes_act = HKI_ACTS,
+    .flags = HKI_OP_IS_PRODUCT | HKI_OP_IS_EXPORTED,
 };
 
 // ---- act_bias_grad ----------------------------------------------------------

@@ -72,6 +72,7 @@ HKI_PORTABLE(run_layer_norm) {
 
 const hki_op hki_op_layer_norm = {
     HKI_OPERATOR(layer_norm, 3, 3, 3),
+    .flags = HKI_OP_IS_EXPORTED,
     .infer = infer_layer_norm,
     .grad = grad_layer_norm,
     .run = run_layer_norm,

@@ -116,10 +116,14 @@ static double flop_matmul(const hki_call *c) {
 }
 
 const hki_op hki_op_matmul = {
-    HKI_OPERATOR(matmul, 2, 2, 1), .infer = infer_matmul,
-    .grad = grad_matmul,           .run = run_matmul,
-    .scratch = scratch_matmul,     .flop = flop_matmul,
-    .with_bias = HKI_OP_dense,     .flags = HKI_OP_IS_PRODUCT,
+    HKI_OPERATOR(matmul, 2, 2, 1),
+    .infer = infer_matmul,
+    .grad = grad_matmul,
+    .run = run_matmul,
+    .scratch = scratch_matmul,
+    .flop = flop_matmul,
+    .with_bias = HKI_OP_dense,
+    .flags = HKI_OP_IS_PRODUCT | HKI_OP_IS_EXPORTED,
 };
 
 hk_node *hk_matmul(hk_graph *g, hk_node *a, hk_node *b, int trans_a,

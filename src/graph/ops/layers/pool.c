@@ -143,6 +143,7 @@ HKI_PORTABLE(run_max_pool) {
 
 const hki_op hki_op_max_pool = {
     HKI_OPERATOR(max_pool, 1, 1, 2),
+    .flags = HKI_OP_IS_EXPORTED,
     .infer = infer_max_pool,
     .grad = grad_max_pool,
     .run = run_max_pool,
@@ -240,9 +241,13 @@ HKI_PORTABLE(run_avg_pool) {
 }
 
 const hki_op hki_op_avg_pool = {
-    HKI_OPERATOR(avg_pool, 1, 1, 1), .infer = infer_avg_pool,
-    .grad = grad_avg_pool,           .run = run_avg_pool,
-    .images_in = HKI_BIT(0),         .images_out = HKI_BIT(0),
+    HKI_OPERATOR(avg_pool, 1, 1, 1),
+    .flags = HKI_OP_IS_EXPORTED,
+    .infer = infer_avg_pool,
+    .grad = grad_avg_pool,
+    .run = run_avg_pool,
+    .images_in = HKI_BIT(0),
+    .images_out = HKI_BIT(0),
 };
 
 HKI_PORTABLE(run_avg_pool_grad) {
@@ -313,6 +318,7 @@ HKI_PORTABLE(run_global_avg_pool) {
 
 const hki_op hki_op_global_avg_pool = {
     HKI_OPERATOR(global_avg_pool, 1, 1, 1),
+    .flags = HKI_OP_IS_EXPORTED,
     .infer = infer_global_avg_pool,
     .grad = grad_global_avg_pool,
     .run = run_global_avg_pool,

@@ -153,6 +153,7 @@ static const char *const names[] = {[HKI_R_SUM] = "reduce_sum",
 
 const hki_op hki_op_reduce = {
     HKI_OPERATOR(reduce, 1, 1, 1),
+    .flags = HKI_OP_IS_EXPORTED,
     .infer = infer_reduce,
     .grad = grad_reduce,
     .run = run_reduce,

@@ -93,6 +93,7 @@ HKI_PORTABLE(run_log_softmax_grad) {
 
 const hki_op hki_op_softmax = {
     HKI_OPERATOR(softmax, 1, 1, 1),
+    .flags = HKI_OP_IS_EXPORTED,
     .infer = infer_softmax,
     .grad = grad_softmax,
     .run = run_softmax,
@@ -106,6 +107,7 @@ const hki_op hki_op_softmax_grad = {
 
 const hki_op hki_op_log_softmax = {
     HKI_OPERATOR(log_softmax, 1, 1, 1),
+    .flags = HKI_OP_IS_EXPORTED,
     .infer = infer_softmax,
     .grad = grad_log_softmax,
     .run = run_log_softmax,

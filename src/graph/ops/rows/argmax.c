@@ -41,6 +41,7 @@ HKI_PORTABLE(run_argmax) {
 
 const hki_op hki_op_argmax = {
     HKI_OPERATOR(argmax, 1, 1, 1),
+    .flags = HKI_OP_IS_EXPORTED,
     .infer = infer_argmax,
     .run = run_argmax,
 };

@@ -208,9 +208,13 @@ static void grad_embedding_bag(hki_grad *c) {
 }
 
 const hki_op hki_op_embedding_bag = {
-    HKI_OPERATOR(embedding_bag, 2, 3, 1), .infer = infer_embedding_bag,
-    .grad = grad_embedding_bag,           .run = run_embedding_bag,
-    .scratch = scratch_embedding_bag,     .flop = flop_embedding_bag,
+    HKI_OPERATOR(embedding_bag, 2, 3, 1),
+    .flags = HKI_OP_IS_EXPORTED,
+    .infer = infer_embedding_bag,
+    .grad = grad_embedding_bag,
+    .run = run_embedding_bag,
+    .scratch = scratch_embedding_bag,
+    .flop = flop_embedding_bag,
 };
 
 // Shapes of a triple of m rows.

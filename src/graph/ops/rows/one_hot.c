@@ -41,6 +41,7 @@ HKI_PORTABLE(run_one_hot) {
 
 const hki_op hki_op_one_hot = {
     HKI_OPERATOR(one_hot, 1, 1, 1),
+    .flags = HKI_OP_IS_EXPORTED,
     .infer = infer_one_hot,
     .run = run_one_hot,
 };

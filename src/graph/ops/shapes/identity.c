@@ -12,14 +12,14 @@ static void grad_identity(hki_grad *c) {
 
 const hki_op hki_op_identity = {
     HKI_OPERATOR(identity, 1, 1, 1),
-    .flags = HKI_OP_IS_ALIAS,
+    .flags = HKI_OP_IS_ALIAS | HKI_OP_IS_EXPORTED,
     .infer = infer_same,
     .grad = grad_identity,
 };
 
 const hki_op hki_op_stop_gradient = {
     HKI_OPERATOR(stop_gradient, 1, 1, 1),
-    .flags = HKI_OP_IS_ALIAS,
+    .flags = HKI_OP_IS_ALIAS | HKI_OP_IS_EXPORTED,
     .infer = infer_same,
 };
 

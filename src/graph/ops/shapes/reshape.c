@@ -26,7 +26,7 @@ static void grad_reshape(hki_grad *c) {
 
 const hki_op hki_op_reshape = {
     HKI_OPERATOR(reshape, 1, 1, 1),
-    .flags = HKI_OP_IS_ALIAS,
+    .flags = HKI_OP_IS_ALIAS | HKI_OP_IS_EXPORTED,
     .infer = infer_reshape,
     .grad = grad_reshape,
 };
