@@ -210,8 +210,10 @@ hk_status hki_cuda_shared_wait(hki_shared *s);
 hk_status hki_cuda_exchange(const hki_place *p, const hki_exchange_job *j);
 hk_status hki_cuda_exchange_sums(const hki_place *p, double sums[3]);
 
-// Sums of an exchange: three for each block, in host memory.
-#define HKI_EXCHANGE_BLOCKS 64
+// Sums of an exchange: three for each block, in host memory. Blocks are four
+// for each processor of a large card: what they have under way fills the time
+// that memory takes to answer.
+#define HKI_EXCHANGE_BLOCKS 528
 typedef double hki_exchange_sums[HKI_EXCHANGE_BLOCKS][3];
 hk_status hki_cuda_exchange_place(const hki_place *p, hki_exchange_sums **out);
 

@@ -6,10 +6,10 @@
 // first exchange after the host has looked at them, and come down when it looks
 // again. Nobody waits on the host for an exchange: those of several streams
 // come one behind the other by marks.
-#include "backend/cuda/cuda.h"
+#include "backend/cuda/vectors/pieces.h"
 
 #define MAX_CARDS 16
-#define AT_ONCE 4 // elements of a thread that are on their way
+#define AT_ONCE 2 // fours of a thread that are on their way
 
 struct hki_shared {
     float *host;
@@ -131,43 +131,57 @@ typedef struct meeting {
     const float *before;
     double (*sums)[3]; // per block; NULL: nobody looks
     float alpha;
+    int wide; // all of them begin where fours do
 } meeting;
 
-// Without fma: the bits of the formula.
-HKI_ON_CARD void meet(const meeting *m, int64_t i, float x, float c,
-                      double *sum) {
-    const float away = __fadd_rn(x, -c);
-    const float d = __fmul_rn(m->alpha, away);
-    if (m->view != NULL)
-        m->view[i] = c;
-    if (m->diff != NULL)
-        m->diff[i] = d;
-    else
-        m->x[i] = __fadd_rn(x, -d);
-    m->c[i] = __fadd_rn(c, d);
-    if (m->sums == NULL)
-        return;
+// What is seen of one element.
+HKI_ON_CARD void add_seen(float x, const float *before, float away,
+                          double *sum) {
     sum[0] += (double)away * (double)away;
-    if (m->before != NULL) {
-        const double step = (double)__fadd_rn(x, -m->before[i]);
+    if (before != NULL) {
+        const double step = (double)__fadd_rn(x, -*before);
         sum[1] -= step * (double)away;
         sum[2] += step * step;
     }
 }
 
+// Without fma: the bits of the formula.
+HKI_ON_CARD void meet(const meeting *m, const hki_four &f, const float x[4],
+                      const float c[4], double *sum) {
+    float away[4], d[4], to_x[4], to_c[4], before[4];
+    HKI_FOR (i, 4) {
+        away[i] = __fadd_rn(x[i], -c[i]);
+        d[i] = __fmul_rn(m->alpha, away[i]);
+        to_x[i] = __fadd_rn(x[i], -d[i]);
+        to_c[i] = __fadd_rn(c[i], d[i]);
+    }
+    if (m->view != NULL)
+        hki_store_four(m->view, c, f);
+    hki_store_four(m->diff != NULL ? m->diff : m->x, m->diff != NULL ? d : to_x,
+                   f);
+    hki_store_four(m->c, to_c, f);
+    if (m->sums == NULL)
+        return;
+    if (m->before != NULL)
+        hki_load_four(before, m->before, f);
+    HKI_FOR (i, 4)
+        add_seen(x[i], m->before != NULL ? &before[i] : NULL, away[i], sum);
+}
+
 HKI_KERNEL void exchange_span(const meeting m, int64_t begin, int64_t end) {
     double sum[3] = {0, 0, 0};
-    const int64_t all = (int64_t)gridDim.x * blockDim.x;
-    for (int64_t i = begin + hki_self(); i < end; i += AT_ONCE * all) {
-        float x[AT_ONCE], c[AT_ONCE];
+    const int64_t all = (int64_t)gridDim.x * HKI_TILE;
+    for (int64_t at = begin / 4 * 4 + 4 * hki_self(); at < end;
+         at += AT_ONCE * all) {
+        hki_four f[AT_ONCE];
+        float x[AT_ONCE][4], c[AT_ONCE][4];
         HKI_FOR (k, AT_ONCE) {
-            const int64_t at = i + k * all;
-            x[k] = at < end ? m.x[at] : 0;
-            c[k] = at < end ? m.c[at] : 0;
+            f[k] = hki_four_at(at + k * all, begin, end, m.wide);
+            hki_load_four(x[k], m.x, f[k]);
+            hki_load_four(c[k], m.c, f[k]);
         }
         HKI_FOR (k, AT_ONCE)
-            if (i + k * all < end)
-                meet(&m, i + k * all, x[k], c[k], sum);
+            meet(&m, f[k], x[k], c[k], sum);
     }
     for (int k = 0; m.sums != NULL && k < 3; k++) {
         const double whole = hki_block_sum(sum[k]);
@@ -190,12 +204,17 @@ HKI_KERNEL void copy_span(float *c, const float *x, int64_t begin,
 static void launch_spans(const hki_exchange_job *j, const meeting *m) {
     for (size_t i = 0; i < j->n_spans; i++) {
         const hki_exchange_span *const s = &j->spans[i];
+        const unsigned tiles = hki_piece_blocks(s->begin, s->end, HKI_TILE);
+        const unsigned blocks =
+            tiles < HKI_EXCHANGE_BLOCKS ? tiles : HKI_EXCHANGE_BLOCKS;
+        if (s->begin >= s->end)
+            continue;
         if (s->copied)
-            HKI_LAUNCH(copy_span, HKI_EXCHANGE_BLOCKS, HKI_THREADS, m->c,
+            HKI_LAUNCH(copy_span, blocks, HKI_THREADS, m->c,
                        (const float *)m->x, s->begin, s->end);
         else
-            HKI_LAUNCH_MEETING(exchange_span, HKI_EXCHANGE_BLOCKS, HKI_THREADS,
-                               *m, s->begin, s->end);
+            HKI_LAUNCH_MEETING(exchange_span, blocks, HKI_THREADS, *m, s->begin,
+                               s->end);
     }
 }
 
@@ -207,6 +226,8 @@ static hk_status meeting_of(const hki_place *p, const hki_exchange_job *j,
     m->view = j->view;
     m->before = j->before;
     m->alpha = j->alpha;
+    m->wide =
+        hki_by_fours(m->x, m->c, m->diff, m->view) && hki_by_fours(m->before);
     if (!j->observed)
         return HK_OK;
     hki_exchange_sums *sums;

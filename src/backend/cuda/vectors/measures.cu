@@ -5,41 +5,72 @@
 // and the host adds them in their order: the same from run to run.
 #include "backend/cuda/vectors/update_rules.h"
 
-// Two squared sums of an element with its gradient at g.
+// Two squared sums of an element, whose gradient is not scaled. A measure reads
+// GRADIENTS or not, and SLOTS, which it may move.
 
 struct squares {
-    HKI_ON_CARD void take(const hki_update_args &a, const float *k, int64_t at,
-                          const float *g, double sum[2]) {
+    static const int SLOTS = 0;
+    static const bool GRADIENTS = false;
+    HKI_ON_CARD void take(cell &c, const float *k, double sum[2]) {
         (void)k;
-        (void)g;
-        sum[0] += (double)a.x[at] * (double)a.x[at];
+        sum[0] += (double)c.x * (double)c.x;
     }
 };
 
 struct lars_norms {
-    HKI_ON_CARD void take(const hki_update_args &a, const float *k, int64_t at,
-                          const float *g, double sum[2]) {
+    static const int SLOTS = 0;
+    static const bool GRADIENTS = true;
+    HKI_ON_CARD void take(cell &c, const float *k, double sum[2]) {
         (void)k;
-        sum[0] += (double)a.x[at] * (double)a.x[at];
-        sum[1] += (double)*g * (double)*g;
+        sum[0] += (double)c.x * (double)c.x;
+        sum[1] += (double)c.g * (double)c.g;
     }
 };
 
 // The moments move.
 struct lamb_norms {
-    HKI_ON_CARD void take(const hki_update_args &a, const float *k, int64_t at,
-                          const float *g, double sum[2]) {
-        cell c;
-        c.x = a.x[at];
-        c.g = *g * k[HKI_C_SCALE];
-        c.s[0] = a.s[0][at];
-        c.s[1] = a.s[1][at];
+    static const int SLOTS = 2;
+    static const bool GRADIENTS = true;
+    HKI_ON_CARD void take(cell &c, const float *k, double sum[2]) {
+        c.g *= k[HKI_C_SCALE];
         move_moments(c, k);
-        a.s[0][at] = c.s[0];
-        a.s[1][at] = c.s[1];
         const float step = lamb_move(c, k);
         sum[0] += (double)c.x * (double)c.x;
         sum[1] += (double)step * (double)step;
+    }
+};
+
+// Four elements with what a measure reads of them.
+template <class M> struct measured {
+    hki_four f;
+    float x[4], g[4], s[HKI_MAX_SLOTS][4];
+
+    // g: where the gradients of f, or of their rows, are.
+    HKI_MEMBER void load(const hki_update_args &a, const hki_four &at,
+                         const float *gradients, const hki_four &from) {
+        f = at;
+        hki_load_four(x, a.x, f);
+        if (M::GRADIENTS)
+            hki_load_four(g, gradients, from);
+        HKI_FOR (t, M::SLOTS)
+            hki_load_four(s[t], a.s[t], f);
+    }
+
+    HKI_MEMBER void take(const hki_update_args &a, const float *k,
+                         double sum[2]) {
+        HKI_FOR (i, 4) {
+            cell c;
+            c.x = x[i];
+            c.g = M::GRADIENTS ? g[i] : 0;
+            HKI_FOR (t, M::SLOTS)
+                c.s[t] = s[t][i];
+            if (i >= f.first && i < f.last)
+                M::take(c, k, sum);
+            HKI_FOR (t, M::SLOTS)
+                s[t][i] = c.s[t];
+        }
+        HKI_FOR (t, M::SLOTS)
+            hki_store_four(a.s[t], s[t], f);
     }
 };
 
@@ -51,18 +82,28 @@ HKI_ON_CARD void write_sums(double sum[2], double (*out)[2]) {
     }
 }
 
+#define AT_ONCE 4 // fours of a thread that are on their way
+
 template <class M>
 HKI_KERNEL void sum_pieces(const __grid_constant__ hki_update_args a,
                            const __grid_constant__ hki_vector_pieces p,
                            double (*out)[2]) {
-    const int n = hki_find_piece(p);
-    const float *const k = a.c[p.at[n].decay];
-    const int64_t begin = p.at[n].begin / 4 * 4 +
-                          (int64_t)(blockIdx.x - p.at[n].block) * HKI_SUM_TILE;
+    const hki_vector_piece &q = p.at[hki_find_piece(p)];
+    const float *const k = a.c[q.decay];
+    const int64_t begin =
+        q.begin / 4 * 4 + (int64_t)(blockIdx.x - q.block) * HKI_SUM_TILE;
     double sum[2] = {0, 0};
-    for (int i = threadIdx.x; i < HKI_SUM_TILE; i += HKI_THREADS)
-        if (begin + i >= p.at[n].begin && begin + i < p.at[n].end)
-            M::take(a, k, begin + i, a.g + begin + i, sum);
+    for (int i = 4 * (int)threadIdx.x; i < HKI_SUM_TILE;
+         i += AT_ONCE * HKI_TILE) {
+        measured<M> m[AT_ONCE];
+        HKI_FOR (n, AT_ONCE) {
+            const hki_four f =
+                hki_four_at(begin + i + n * HKI_TILE, q.begin, q.end, a.wide);
+            m[n].load(a, f, a.g, f);
+        }
+        HKI_FOR (n, AT_ONCE)
+            m[n].take(a, k, sum);
+    }
     write_sums(sum, out);
 }
 
@@ -76,8 +117,12 @@ HKI_KERNEL void sum_rows(const __grid_constant__ hki_update_args a,
          i += HKI_THREADS) {
         int64_t column;
         const int64_t row = hki_row_of(begin + i, r.dim, &column);
-        M::take(a, a.c[r.decay], r.offset + r.indices[row] * r.dim + column,
-                r.rows + begin + i, sum);
+        const hki_four from = {begin + i, 0, 1, false},
+                       to = {r.offset + r.indices[row] * r.dim + column, 0, 1,
+                             false};
+        measured<M> m;
+        m.load(a, to, r.rows, from);
+        m.take(a, a.c[r.decay], sum);
     }
     write_sums(sum, out);
 }
@@ -130,6 +175,15 @@ static void launch_sums(const hki_update_args &a, const hki_vector_pieces &p,
     b->n += p.blocks;
 }
 
+// The next block would begin where the last piece ends: a chunk that is there
+// has the same blocks as it has alone.
+static bool ends_with_tile(const hki_vector_pieces *p) {
+    if (p->n == 0)
+        return false;
+    const hki_vector_piece *const last = &p->at[p->n - 1];
+    return (last->end - last->begin / 4 * 4) % HKI_SUM_TILE == 0;
+}
+
 template <class M, class Takes>
 static void sum_chunks(const hki_update_args &a, const hki_chunk *c, size_t n,
                        const unsigned char *skip, Takes takes, block_sums *b) {
@@ -141,6 +195,8 @@ static void sum_chunks(const hki_update_args &a, const hki_chunk *c, size_t n,
         q.begin = c[i].begin;
         q.end = c[i].end;
         q.decay = skip != NULL && !skip[c[i].entry];
+        if (ends_with_tile(&p) && hki_join_piece(&p, &q, HKI_SUM_TILE))
+            continue;
         if (p.n == HKI_MAX_PIECES) {
             launch_sums<M>(a, p, b);
             p = {};
@@ -223,6 +279,7 @@ hk_status hki_cuda_norms(const hki_place *p, const hki_vector_pass *a) {
     hki_update_args x = {};
     const auto takes = [&](size_t i) { return hki_covers(a, &a->chunks[i]); };
     x.x = (float *)(uintptr_t)a->src;
+    x.wide = hki_by_fours(x.x);
     HKI_TRY(hki_cuda_enter(p));
     HKI_TRY(
         hki_cuda_sums(p, chunk_blocks(a->chunks, a->n_chunks, takes), &b.at));

@@ -88,14 +88,22 @@ typedef struct hki_four {
     bool wide;       // all, in one access
 } hki_four;
 
-HKI_ON_CARD hki_four hki_four_of(const hki_vector_piece &q, int wide) {
+// wide: the vectors begin where fours do.
+HKI_ON_CARD hki_four hki_four_at(int64_t at, int64_t begin, int64_t end,
+                                 int wide) {
     hki_four f;
-    f.at = q.begin / 4 * 4 + (int64_t)(blockIdx.x - q.block) * HKI_TILE +
-           (int64_t)threadIdx.x * 4;
-    f.first = f.at < q.begin ? (int)(q.begin - f.at) : 0;
-    f.last = q.end - f.at < 4 ? (int)(q.end - f.at) : 4;
+    f.at = at;
+    f.first = at < begin ? (int)(begin - at) : 0;
+    f.last = end - at < 4 ? (int)(end - at) : 4;
     f.wide = wide && f.first == 0 && f.last == 4;
     return f;
+}
+
+HKI_ON_CARD hki_four hki_four_of(const hki_vector_piece &q, int wide) {
+    return hki_four_at(q.begin / 4 * 4 +
+                           (int64_t)(blockIdx.x - q.block) * HKI_TILE +
+                           (int64_t)threadIdx.x * 4,
+                       q.begin, q.end, wide);
 }
 
 HKI_ON_CARD void hki_load_four(float v[4], const float *from,
