@@ -33,8 +33,8 @@ typedef struct direct_conv {
 
 // ---- places -----------------------------------------------------------------
 //
-// A warp has TILES products of 16 places; a thread has places group and group +
-// 8 of each.
+// A warp has TILES times 16 places; a thread reads places group and group + 8
+// of each.
 
 HKI_ON_CARD int place_of(int tiles, int tile, int half) {
     const int warp = (int)threadIdx.x / 32, group = (int)threadIdx.x % 32 / 4;
@@ -92,6 +92,35 @@ HKI_ON_CARD void store_places(const direct_conv *c, hki_spot3 first, int o0,
         }
 }
 
+// The same where products have 16 channels as rows, two of a thread side by
+// side, and 8 places as columns, likewise.
+template <int TILES, int OB>
+HKI_ON_CARD void store_columns(const direct_conv *c, hki_spot3 first, int o0,
+                               const float (*sum)[OB / 8][4]) {
+    const hki_source y = {NULL, c->g.n, c->g.oh, c->g.ow, c->g.oc, false};
+    const int group = (int)threadIdx.x % 32 / 4, lane = (int)threadIdx.x % 4;
+    const int o = o0 + 2 * group;
+    float bias[OB / 16][2];
+    HKI_FOR (j, OB / 16)
+        HKI_FOR (e, 2)
+            bias[j][e] = c->bias != NULL ? c->bias[o + 16 * j + e] : 0;
+    HKI_FOR (i, 2 * TILES)
+        HKI_FOR (e, 2) {
+            const int place =
+                place_of(TILES, i / 2, i % 2) - group + 2 * lane + e;
+            const hki_spot3 s =
+                hki_moved(first, hki_spot3_of(c->p.rows, c->p.columns, place));
+            const int64_t at =
+                place < hki_patch_places(&c->p) ? hki_source_at(&y, s, o) : -1;
+            HKI_FOR (j, OB / 16) {
+                const float *const of = sum[i / 2][i % 2 * (OB / 16) + j];
+                if (at >= 0)
+                    store_pair(c, c->y + at + 16 * j, of[e] + bias[j][0],
+                               of[2 + e] + bias[j][1]);
+            }
+        }
+}
+
 // ---- filters ----------------------------------------------------------------
 
 // How a block's filters [taps, CC, OB] lie in shared memory: as they do in
@@ -104,57 +133,92 @@ template <bool INPUT, int CC, int OB> struct filter_layout {
     static constexpr int TAP = OUTER * STRIDE; // floats of a tap
 };
 
+// f(tap, row, four) for fours of filters that are a thread's: it has two rows,
+// one after the other.
+template <typename L, typename F>
+HKI_ON_CARD void each_filter_four(const direct_conv *c, F f) {
+    constexpr int EACH = L::INNER / 4;
+    const int n = c->g.kh * c->g.kw * (L::OUTER / 2) * EACH;
+    for (int e = (int)threadIdx.x; e < n; e += (int)blockDim.x) {
+        const int line = e / EACH * 2;
+        f(line / L::OUTER, line % L::OUTER, e % EACH * 4);
+    }
+}
+
 // Of channels c0.. of x and o0.. of y.
 template <bool INPUT, int CC, int OB>
 HKI_ON_CARD void copy_filters(const direct_conv *c, int c0, int o0, float *to) {
     using L = filter_layout<INPUT, CC, OB>;
-    constexpr int EACH = L::INNER / 4;
     const int taps = c->g.kh * c->g.kw;
     const int inner = INPUT ? c->g.c : c->g.oc,
               outer = INPUT ? c->g.oc : c->g.c;
     const float *const from =
         c->w + (INPUT ? (int64_t)o0 * inner + c0 : (int64_t)c0 * inner + o0);
-    for (int e = (int)threadIdx.x; e < taps * L::OUTER * EACH;
-         e += (int)blockDim.x) {
-        const int tap = e / (EACH * L::OUTER);
-        const int row =
-            (INPUT ? taps - 1 - tap : tap) * outer + e / EACH % L::OUTER;
-        hki_copy_four(from + (int64_t)row * inner + e % EACH * 4, true,
-                      c->fours, to + e / EACH * L::STRIDE + e % EACH * 4);
-    }
+    each_filter_four<L>(c, [&](int tap, int row, int four) {
+        const int line = (INPUT ? taps - 1 - tap : tap) * outer + row;
+        HKI_FOR (i, 2)
+            hki_copy_four(from + (int64_t)(line + i) * inner + four, true,
+                          c->fours,
+                          to + tap * L::TAP + (row + i) * L::STRIDE + four);
+    });
+}
+
+// For tensor cores: (a0, b0, a1, b1), (a2, b2, a3, b3) of two rows of w', a and
+// b; those of w stay as they are.
+template <bool INPUT> HKI_ON_CARD void round_rows(float *a, float *b) {
+    hki_round_four(a);
+    hki_round_four(b);
+    if (!INPUT)
+        return;
+    const float4 u = *(const float4 *)a, v = *(const float4 *)b;
+    *(float4 *)a = float4{u.x, v.x, u.y, v.y};
+    *(float4 *)b = float4{u.z, v.z, u.w, v.w};
 }
 
 // What a thread has copied of them.
-template <int INNER, int OUTER, int STRIDE>
+template <bool INPUT, int CC, int OB>
 HKI_ON_CARD void round_filters(const direct_conv *c, float *w) {
-    constexpr int EACH = INNER / 4;
-    for (int e = (int)threadIdx.x; e < c->g.kh * c->g.kw * OUTER * EACH;
-         e += (int)blockDim.x)
-        hki_round_four(w + e / EACH * STRIDE + e % EACH * 4);
+    using L = filter_layout<INPUT, CC, OB>;
+    each_filter_four<L>(c, [&](int tap, int row, int four) {
+        float *const at = w + tap * L::TAP + row * L::STRIDE + four;
+        round_rows<INPUT>(at, at + L::STRIDE);
+    });
 }
 
 // ---- a tap ------------------------------------------------------------------
 //
-// Channels 0, 2, 4, 6, 1, 3, 5, 7 of a product's eight: a thread reads two
-// neighbours as one.
+// On tensor cores rows of a product are 16 channels of y, columns are 8 places,
+// and the sum is over channels 0, 2, 4, 6, 1, 3, 5, 7: a thread reads two
+// neighbours as one, which lie in its registers as the product wants them.
+
+// Channels 2 group, 2 group + 1 of y for two neighbours of the sum. Of w' they
+// lie as round_rows has put them.
+template <int K, int N>
+HKI_ON_CARD void filter_rows(const float *w, int group, int lane, float a[4]) {
+    const float *const at = w + 2 * lane * K + 2 * group;
+    if (K == 1) {
+        hki_load<4>(w + (2 * group + lane % 2) * N + lane / 2 * 4, a);
+        return;
+    }
+    const float2 u = *(const float2 *)at, v = *(const float2 *)(at + K);
+    a[0] = u.x, a[1] = u.y;
+    a[2] = v.x, a[3] = v.y;
+}
 
 template <int TILES, int OB, int K, int N>
 HKI_ON_CARD void add_eight(const float *x, const int (*at)[2], const float *w,
                            float (*sum)[OB / 8][4]) {
     const int group = (int)threadIdx.x % 32 / 4, lane = (int)threadIdx.x % 4;
-    float a[TILES][4], b[OB / 8][2];
-    HKI_FOR (i, TILES) {
-        const float2 low = *(const float2 *)(x + at[i][0] + 2 * lane),
-                     high = *(const float2 *)(x + at[i][1] + 2 * lane);
-        a[i][0] = low.x, a[i][1] = high.x;
-        a[i][2] = low.y, a[i][3] = high.y;
+    float a[OB / 16][4], b[2 * TILES][2];
+    HKI_FOR (j, OB / 16)
+        filter_rows<K, N>(w + 16 * j * N, group, lane, a[j]);
+    HKI_FOR (i, 2 * TILES) {
+        const float2 v = *(const float2 *)(x + at[i / 2][i % 2] + 2 * lane);
+        b[i][0] = v.x, b[i][1] = v.y;
     }
-    HKI_FOR (j, OB / 8)
-        HKI_FOR (h, 2)
-            b[j][h] = w[(2 * lane + h) * K + (8 * j + group) * N];
-    HKI_FOR (i, TILES)
-        HKI_FOR (j, OB / 8)
-            hki_mma_tf32(sum[i][j], a[i], b[j]);
+    HKI_FOR (i, 2 * TILES)
+        HKI_FOR (j, OB / 16)
+            hki_mma_tf32(sum[i / 2][i % 2 * (OB / 16) + j], a[j], b[i]);
 }
 
 // One channel, in whole floats.
@@ -222,7 +286,7 @@ HKI_KERNEL void __launch_bounds__(32 * MOST_WARPS, TENSOR ? 4 : 3)
         hki_copy_wait();
         hki_arrived<S::CC, S::X_STRIDE, TENSOR>(&piece, x);
         if (TENSOR)
-            round_filters<L::INNER, L::OUTER, L::STRIDE>(&c, w);
+            round_filters<INPUT, S::CC, S::OB>(&c, w);
         __syncthreads();
         for (int row = 0; row < c.g.kh; row++)
             for (int column = 0; column < c.g.kw; column++)
@@ -230,7 +294,10 @@ HKI_KERNEL void __launch_bounds__(32 * MOST_WARPS, TENSOR ? 4 : 3)
                     x + (row * (int)c.p.width.by + column) * S::X_STRIDE, at,
                     w + (row * c.g.kw + column) * L::TAP, sum);
     }
-    store_places<S::TILES, S::OB>(&c, first, o0, sum);
+    if (TENSOR)
+        store_columns<S::TILES, S::OB>(&c, first, o0, sum);
+    else
+        store_places<S::TILES, S::OB>(&c, first, o0, sum);
 }
 
 // Eight of (tap, channel); from: where they are in a window, -1: nowhere.

@@ -39,8 +39,9 @@ typedef struct filter_sums {
 
 // ---- a step of the sum ------------------------------------------------------
 //
-// Rows of a product are channels 0, 2, 4 .. 14, 1, 3 .. 15, and columns of two
-// products side by side likewise: a thread reads two neighbours as one.
+// Rows of a product are channels 0, 2, 4 .. 14, 1, 3 .. 15: a thread reads two
+// neighbours as one, which lie in its registers as the product wants them. In
+// whole floats, columns of two products side by side are ordered likewise.
 
 // Where a step's places are in the two pieces. All warps take as many steps;
 // one that is not there adds nothing.
@@ -65,12 +66,10 @@ HKI_ON_CARD step_at step_of(const filter_sums *c, int i, int x_stride,
 template <int OB>
 HKI_ON_CARD void columns_of(const float *dz, bool there, int group, int lane,
                             float (*b)[2]) {
-    HKI_FOR (j, OB / 16)
+    HKI_FOR (j, OB / 8)
         HKI_FOR (h, 2) {
-            const float2 v = *(const float2 *)(dz + (lane + 4 * h) * (OB + 8) +
-                                               16 * j + 2 * group);
-            b[2 * j][h] = there ? v.x : 0;
-            b[2 * j + 1][h] = there ? v.y : 0;
+            const float v = dz[(lane + 4 * h) * (OB + 8) + 8 * j + group];
+            b[j][h] = there ? v : 0;
         }
 }
 
@@ -110,16 +109,20 @@ HKI_ON_CARD void add_step(const float *x, const float *dz, bool there, int line,
     }
     float b[N][2];
     columns_of<OB>(dz, there, group, lane, b);
-    HKI_FOR (r, ROWS)
-        HKI_FOR (q, KW) {
+    HKI_FOR (r, ROWS) {
+        float a[KW][4];
+        HKI_FOR (q, KW) { // all of a row are on their way at once
             const float *const at =
                 x + lane * next + r * line + q * X_STRIDE + 2 * group;
             const float2 here = *(const float2 *)at,
-                         there = *(const float2 *)(at + 4 * next);
-            const float a[4] = {here.x, here.y, there.x, there.y};
-            HKI_FOR (j, N)
-                hki_mma_tf32(sum[(r * KW + q) * N + j], a, b[j]);
+                         far = *(const float2 *)(at + 4 * next);
+            a[q][0] = here.x, a[q][1] = here.y;
+            a[q][2] = far.x, a[q][3] = far.y;
         }
+        HKI_FOR (q, KW)
+            HKI_FOR (j, N)
+                hki_mma_tf32(sum[(r * KW + q) * N + j], a[q], b[j]);
+    }
 }
 
 // The same where rows are (tap, channel): at[i] is where row group + 8 i is.
@@ -167,15 +170,19 @@ HKI_ON_CARD void join(float *memory, int job, int split, float (*sum)[4]) {
 }
 
 // Sums of row 0 or 8 + group of a product; to: at the first of OB columns.
-template <int OB>
+template <int OB, bool TENSOR>
 HKI_ON_CARD void store_row(float *to, int lane, bool second,
                            const float (*sum)[4]) {
-    HKI_FOR (j, OB / 16) {
-        const float *const even = sum[2 * j], *const odd = sum[2 * j + 1];
-        *(float4 *)(to + 16 * j + 4 * lane) =
-            second ? float4{even[2], odd[2], even[3], odd[3]}
-                   : float4{even[0], odd[0], even[1], odd[1]};
-    }
+    const int at = second ? 2 : 0;
+    if (TENSOR)
+        HKI_FOR (j, OB / 8)
+            *(float2 *)(to + 8 * j + 2 * lane) =
+                float2{sum[j][at], sum[j][at + 1]};
+    else
+        HKI_FOR (j, OB / 16)
+            *(float4 *)(to + 16 * j + 4 * lane) =
+                float4{sum[2 * j][at], sum[2 * j + 1][at], sum[2 * j][at + 1],
+                       sum[2 * j + 1][at + 1]};
 }
 
 // ---- kernels ----------------------------------------------------------------
@@ -216,8 +223,8 @@ HKI_KERNEL void __launch_bounds__(32 * KH / ROWS * SPLITS, OB == 16 ? 4
         for (int s = 0; s < steps; s += SPLITS) {
             const step_at p = step_of(&c, s + split, X_STRIDE, DZ_STRIDE);
             add_step<ROWS, KW, OB, TENSOR>(x + p.x + job * ROWS * line,
-                                           dz + p.dz, p.there, line, next,
-                                           group, lane, sum);
+                                           dz + p.dz, SPLITS == 1 || p.there,
+                                           line, next, group, lane, sum);
         }
     }
     if (SPLITS > 1)
@@ -229,8 +236,8 @@ HKI_KERNEL void __launch_bounds__(32 * KH / ROWS * SPLITS, OB == 16 ? 4
             const int64_t row =
                 (int64_t)(strip * KH * KW + job * ROWS * KW + tap) * c.g.c +
                 c0 + 2 * group + h;
-            store_row<OB>(c.parts + row * c.g.oc + o0, lane, h == 1,
-                          sum + tap * OB / 8);
+            store_row<OB, TENSOR>(c.parts + row * c.g.oc + o0, lane, h == 1,
+                                  sum + tap * OB / 8);
         }
 }
 
@@ -279,8 +286,9 @@ HKI_KERNEL void __launch_bounds__(32 * THIN_WARPS) sum_thin(filter_sums c) {
     HKI_FOR (i, 4) {
         const int row = group + 8 * i;
         if (split == 0 && row < rows)
-            store_row<OB>(c.parts + ((int64_t)strip * rows + row) * c.g.oc + o0,
-                          lane, i % 2 == 1, sum + i / 2 * OB / 8);
+            store_row<OB, TENSOR>(
+                c.parts + ((int64_t)strip * rows + row) * c.g.oc + o0, lane,
+                i % 2 == 1, sum + i / 2 * OB / 8);
     }
 }
 
