@@ -10,9 +10,15 @@
 const tree *data_get(const data_user *u, const char *key);
 // The examples of a set, one at a time, before features and batches.
 hk_dataset *data_examples(const data_user *u);
-// Paths of a key, seen from the experiment's folder, with their number; each
-// and the list are freed.
+// Paths of a key, seen from the experiment's folder, with their number.
 char **data_paths(const data_user *u, const char *key, size_t *n);
+void data_free_paths(char **list, size_t n);
+// A number or a list of them, as many as *n says; freed.
+float *data_floats(const tree *t, size_t *n);
+// The rows of a set's files, before any of them is left out.
+hk_dataset *data_source_rows(const data_user *u);
+// Are its values of 0 to 255, by its source?
+bool data_has_pixels(const data_user *u);
 // How the files of a set are read.
 hk_file_options data_file_options(const data_user *u);
 // Where indexes go that cannot be kept beside their files.

@@ -1,11 +1,9 @@
 // data.c - the data section: from a description to batches.
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "experiment/experiment.h"
-#include "hooke/digits.h"
 #include "hooke/image.h"
 #include "experiment/csv_table.h"
 #include "experiment/table_recipe.h"
@@ -62,13 +60,13 @@ char **data_paths(const data_user *u, const char *key, size_t *n) {
     return list;
 }
 
-static void free_list(char **list, size_t n) {
+void data_free_paths(char **list, size_t n) {
     for (size_t i = 0; i < n; i++)
         free(list[i]);
     free(list);
 }
 
-static float *floats(const tree *t, size_t *n) {
+float *data_floats(const tree *t, size_t *n) {
     *n = t ? t->kind == TREE_LIST ? tree_size(t) : 1 : 0;
     float *v = cli_alloc((*n ? *n : 1) * sizeof *v);
     if (t && t->kind == TREE_SCALAR)
@@ -79,169 +77,6 @@ static float *floats(const tree *t, size_t *n) {
         v[i++] = (float)tree_float(c, 0);
     return v;
 }
-
-static char *index_folder;
-
-void data_index_folder(const char *folder) {
-    free(index_folder);
-    index_folder = cli_strdup(folder);
-}
-
-hk_file_options data_file_options(const data_user *u) {
-    hk_file_options o;
-    hk_file_options_init(&o, sizeof o);
-    o.index_folder = index_folder;
-    const char *c = tree_text(data_get(u, "compression"), "auto");
-    o.compression = strcmp(c, "gzip") == 0   ? HK_COMPRESSION_GZIP
-                    : strcmp(c, "zlib") == 0 ? HK_COMPRESSION_ZLIB
-                    : strcmp(c, "none") == 0 ? HK_COMPRESSION_NONE
-                                             : HK_COMPRESSION_AUTO;
-    if (strcmp(tree_text(data_get(u, "on_error"), "fail"), "skip") == 0)
-        o.on_error = HK_ON_ERROR_SKIP;
-    return o;
-}
-
-// ---- sources ---------------------------------------------------------------
-
-typedef hk_dataset *(*source_fn)(const data_user *u, char **files, size_t n);
-
-// One data set for all workers and evaluations: it keeps what it has drawn.
-static hk_dataset *from_digits(const data_user *u, char **files, size_t n) {
-    static struct {
-        pthread_mutex_t lock;
-        hk_dataset *d[4];
-    } drawn = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    (void)files, (void)n;
-    hk_digits_options o;
-    hk_digits_options_init(&o, sizeof o);
-    const bool train = is_training(u);
-    o.split = train ? HK_DIGITS_TRAIN : HK_DIGITS_TEST;
-    const int64_t first = tree_int(data_get(u, "skip"), 0);
-    const int64_t count = tree_int(data_get(u, "count"), train ? 20000 : 5000);
-    pthread_mutex_lock(&drawn.lock);
-    hk_dataset **d = &drawn.d[train                         ? 0
-                              : strcmp(u->set, "eval") == 0 ? 1
-                              : strcmp(u->set, "test") == 0 ? 2
-                                                            : 3];
-    if (!*d)
-        *d = hk_data_digits(&o, (uint64_t)(first < 0 ? 0 : first), count);
-    hk_dataset *out = hk_dataset_retain(*d);
-    pthread_mutex_unlock(&drawn.lock);
-    return out;
-}
-
-static hk_dataset *from_arrays(const data_user *u, char **files, size_t n) {
-    size_t n_labels;
-    char **labels = data_paths(u, "labels", &n_labels);
-    const hk_file_options o = data_file_options(u);
-    hk_array_file list[2] = {
-        {.name = "image", .path = n ? files[0] : "", .role = HK_FEATURE},
-        {.name = "label", .path = n_labels ? labels[0] : "", .role = HK_LABEL}};
-    const size_t count = n_labels ? 2 : 1;
-    hk_dataset *d = hk_data_arrays(list, count, &o);
-    free_list(labels, n_labels);
-    return d;
-}
-
-// Labels that lie in a file of their own stand beside the arrays of an archive.
-static hk_dataset *with_labels(const data_user *u, hk_dataset *d,
-                               const hk_file_options *o) {
-    size_t n;
-    char **paths = data_paths(u, "labels", &n);
-    if (n) {
-        const hk_array_file file = {
-            .name = tree_text(data_get(u, "label"), "label"),
-            .path = paths[0],
-            .role = HK_LABEL};
-        hk_dataset *both[2] = {d, hk_data_arrays(&file, 1, o)};
-        const int64_t rows = hk_dataset_count(d),
-                      n_labels = hk_dataset_count(both[1]);
-        if (rows >= 0 && n_labels >= 0 && rows != n_labels)
-            cli_note("%s: %lld labels for %lld examples; the rest is left out",
-                     paths[0], (long long)n_labels, (long long)rows);
-        d = hk_data_zip(both, 2);
-    }
-    free_list(paths, n);
-    return d;
-}
-
-static hk_dataset *from_npz(const data_user *u, char **files, size_t n) {
-    const hk_file_options o = data_file_options(u);
-    const char *label = tree_text(data_get(u, "label"), "label");
-    hk_dataset *d = hk_data_npz(n ? files[0] : "", NULL, 0, &o);
-    d = with_labels(u, d, &o);
-    // The label's role; everything else is a feature.
-    if (hk_dataset_status(d) != HK_OK)
-        return d;
-    const hk_element *spec = hk_dataset_spec(d);
-    hk_select *s = cli_alloc(spec->count * sizeof *s);
-    for (size_t i = 0; i < spec->count; i++)
-        s[i] = (hk_select){.from = spec->values[i].name,
-                           .role = strcmp(spec->values[i].name, label) == 0
-                                       ? HK_LABEL
-                                       : HK_FEATURE};
-    d = hk_data_select(d, s, spec->count);
-    free(s);
-    return d;
-}
-
-static hk_dataset *from_cifar10(const data_user *u, char **files, size_t n) {
-    const hk_file_options o = data_file_options(u);
-    return hk_data_cifar((const char *const *)files, n, 10, &o);
-}
-
-static hk_dataset *from_cifar100(const data_user *u, char **files, size_t n) {
-    const hk_file_options o = data_file_options(u);
-    return hk_data_cifar((const char *const *)files, n, 100, &o);
-}
-
-// Pictures with a class number: sample.jpg and sample.cls.
-static hk_dataset *from_tar(const data_user *u, char **files, size_t n) {
-    const hk_file_options o = data_file_options(u);
-    hk_tar_options t;
-    hk_tar_options_init(&t, sizeof t);
-    t.file = &o;
-    hk_tar_field fields[2] = {{.name = "image",
-                               .extension = "jpg;jpeg;png",
-                               .kind = HK_TAR_PICTURE,
-                               .dtype = HK_U8,
-                               .role = HK_FEATURE,
-                               .shape = {.rank = 3, .dim = {-1, -1, 3}}},
-                              {.name = "label",
-                               .extension = "cls",
-                               .kind = HK_TAR_NUMBER,
-                               .dtype = HK_I32,
-                               .role = HK_LABEL}};
-    size_t n_size;
-    float *size = floats(data_get(u, "size"), &n_size);
-    if (n_size) {
-        fields[0].shape.dim[0] = (int64_t)size[0];
-        fields[0].shape.dim[1] = (int64_t)size[n_size - 1];
-    }
-    free(size);
-    return hk_data_tar((const char *const *)files, n, fields, 2, &t);
-}
-
-static hk_dataset *from_csv(const data_user *u, char **files, size_t n) {
-    return table_csv(u, (const char *const *)files, n);
-}
-
-static hk_dataset *from_tfrecord(const data_user *u, char **files, size_t n) {
-    const hk_file_options o = data_file_options(u);
-    return table_tfrecord(u,
-                          hk_data_tfrecord((const char *const *)files, n, &o));
-}
-
-static const struct {
-    const char *name;
-    source_fn fn;
-    bool pixels; // values 0 to 255
-} sources[] = {
-    {"digits", from_digits, true},     {"idx", from_arrays, true},
-    {"npy", from_arrays, false},       {"npz", from_npz, false},
-    {"cifar10", from_cifar10, true},   {"cifar100", from_cifar100, true},
-    {"tar", from_tar, true},           {"csv", from_csv, false},
-    {"tfrecord", from_tfrecord, false}};
 
 // ---- a share of the training data for evaluation ---------------------------
 
@@ -381,19 +216,9 @@ hk_dataset *data_cut(const data_user *u, hk_dataset *d) {
 }
 
 static hk_dataset *examples(const data_user *u) {
-    const char *name = tree_text(data_get(u, "source"), "digits");
-    size_t n = 0;
-    char **files = data_paths(u, "files", &n);
-    hk_dataset *d = NULL;
-    bool drawn = false;
-    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
-        if (strcmp(sources[i].name, name) == 0) {
-            drawn = i == 0;
-            d = sources[i].fn(u, files, n);
-        }
-    free_list(files, n);
-    d = cut_share(u, d);
-    return drawn ? d : data_cut(u, d);
+    const char *source = tree_text(data_get(u, "source"), "digits");
+    hk_dataset *d = cut_share(u, data_source_rows(u));
+    return strcmp(source, "digits") == 0 ? d : data_cut(u, d);
 }
 
 static bool shares_as(const data_user *u, const char *how, bool usual) {
@@ -430,14 +255,6 @@ static hk_dataset *share_and_cache(const data_user *u, hk_dataset *d,
     return memory ? hk_data_cache(d, NULL) : d;
 }
 
-static bool from_pixels(const data_user *u) {
-    const char *name = tree_text(data_get(u, "source"), "digits");
-    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
-        if (strcmp(sources[i].name, name) == 0)
-            return sources[i].pixels;
-    return false;
-}
-
 // Random changes in training; the middle of the picture otherwise.
 static hk_dataset *augment(const data_user *u, hk_dataset *d, uint64_t seed,
                            bool train) {
@@ -448,7 +265,7 @@ static hk_dataset *augment(const data_user *u, hk_dataset *d, uint64_t seed,
     const tree *crop_key = tree_get(t, "crop");
     if (!train && data_get(u, "crop"))
         crop_key = data_get(u, "crop");
-    float *crop = floats(crop_key, &n_crop);
+    float *crop = data_floats(crop_key, &n_crop);
     const int32_t pad = (int32_t)tree_int(tree_get(t, "pad"), 0);
     const int32_t cutout = (int32_t)tree_int(tree_get(t, "cutout"), 0);
     if (train && pad > 0)
@@ -479,7 +296,7 @@ static hk_dataset *augment(const data_user *u, hk_dataset *d, uint64_t seed,
 // As many as there are channels; a single number stands for all of them.
 static float *per_channel(const tree *t, size_t channels) {
     size_t n;
-    float *v = floats(t, &n);
+    float *v = data_floats(t, &n);
     if (n != 1 || channels == 1)
         return n ? v : (free(v), NULL);
     float *all = cli_alloc(channels * sizeof *all);
@@ -525,7 +342,7 @@ static bool is_raw(const data_user *u, const hk_dataset *d) {
 }
 
 bool data_scaling(const data_user *u, const hk_dataset *d, scaling *out) {
-    const bool pixels = from_pixels(u) || is_raw(u, d);
+    const bool pixels = data_has_pixels(u) || is_raw(u, d);
     const tree *mean_key = data_get(u, "mean"), *std_key = data_get(u, "std");
     const double scale =
         tree_float(data_get(u, "scale"), pixels ? 1.0 / 255 : 1);
@@ -658,7 +475,7 @@ int64_t data_rows(const experiment *x, int64_t most) {
     const data_user u = {.x = x, .set = "train"};
     hk_dataset *d = examples(&u);
     int64_t n = hk_dataset_count(d);
-    if (n < 0 && from_pixels(&u) && most > PICTURES)
+    if (n < 0 && data_has_pixels(&u) && most > PICTURES)
         n = most;
     // What is wrong with the data is told when it is trained on.
     if (n < 0 && count_to(d, most, &n) != HK_OK)
@@ -716,7 +533,7 @@ static int check_place(const experiment *x, const data_user *u) {
             failed = cli_fail("%s: not in this folder; --data-dir says where "
                               "the data is",
                               list[i]);
-    free_list(list, n);
+    data_free_paths(list, n);
     return failed;
 }
 

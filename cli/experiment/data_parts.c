@@ -54,13 +54,7 @@ static hk_dataset *open_source(const data_user *u, const char *source,
         return hk_data_tfrecord(files, n, NULL);
     if (strcmp(source, "tar") == 0)
         return open_tar(files, n);
-    if (strncmp(source, "cifar", 5) == 0)
-        return hk_data_cifar(files, n,
-                             strcmp(source, "cifar10") == 0 ? 10 : 100, NULL);
-    if (strcmp(source, "npz") == 0)
-        return hk_data_npz(files[0], NULL, 0, NULL);
-    const hk_array_file first = {.name = "x", .path = files[0]};
-    return hk_data_arrays(&first, 1, NULL);
+    return data_source_rows(u);
 }
 
 static int measure(const data_user *u, division *d) {
@@ -79,11 +73,9 @@ static int measure(const data_user *u, division *d) {
         d->used = (double)d->units / all;
     }
     hk_dataset_release(set);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         add_sizes(files[i], d);
-        free(files[i]);
-    }
-    free(files);
+    data_free_paths(files, n);
     return failed;
 }
 

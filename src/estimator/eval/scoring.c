@@ -17,6 +17,7 @@ struct hki_scoring {
     hki_bench bench;
     hki_weights weights; // the copy, until the thread takes it
     bool is_crowded;     // no core is left for it
+    uint32_t threads;    // that the last one had
     int64_t begun_ns;    // the last one
     hki_thread *thread;  // NULL: nothing is under way
     atomic_bool is_done; // what follows is the thread's until then
@@ -26,12 +27,25 @@ struct hki_scoring {
     char error[HKI_ERROR_TEXT];
 };
 
+// Where workers have all threads, a score takes one of four if a step has so
+// much work that its kernels are long against their waiting for one another,
+// and one thread otherwise.
+#define CROWDED_PART 4
+#define LONG_GFLOP 1.0
+
 // What the workers leave of the budget.
 static uint32_t spare_threads(const hk_estimator *e) {
     const hki_crew *const c = e->crew;
     const uint32_t busy = c->n * hki_session_threads(c->workers[0].session);
     const uint32_t all = hki_context_threads(e->ctx);
     return all > busy ? all - busy : 0;
+}
+
+static uint32_t crowded_threads(const hk_estimator *e) {
+    hk_plan_info step;
+    hk_plan_get_info(hk_session_plan(e->crew->workers[0].session), &step);
+    return step.gflop >= LONG_GFLOP ? hki_context_threads(e->ctx) / CROWDED_PART
+                                    : 1;
 }
 
 hk_status hki_scoring_create(hk_estimator *e, const hk_source *input,
@@ -44,9 +58,10 @@ hk_status hki_scoring_create(hk_estimator *e, const hk_source *input,
     s->worker = opt->worker;
     const uint32_t spare = spare_threads(e);
     s->is_crowded = spare == 0;
+    const uint32_t limit = s->is_crowded ? crowded_threads(e) : spare;
     const hk_status st = hki_evaluation_create(
         e, input, opt, &s->bench,
-        (hki_engine_share){.limit = HKI_MAX(spare, 1u)}, &s->evaluation);
+        (hki_engine_share){.limit = HKI_MAX(limit, 1u)}, &s->evaluation);
     if (st != HK_OK) {
         hki_scoring_destroy(s);
         return st;
@@ -83,9 +98,12 @@ bool hki_scoring_is_ready(const hki_scoring *s) {
     return s->thread != NULL && atomic_load(&s->is_done);
 }
 
+// Where no core is free, n threads take the time of 2 n / (n + 3) of them: half
+// a core with one thread, one with four, never two.
 bool hki_scoring_rests(const hki_scoring *s) {
+    const int64_t took = s->ended_ns - s->begun_ns;
     return s->is_crowded && s->thread == NULL &&
-           hki_now_ns() < s->ended_ns + (s->ended_ns - s->begun_ns);
+           hki_now_ns() < s->ended_ns + took * (s->threads + 1) / 2;
 }
 
 static void score(void *user) {
@@ -94,6 +112,9 @@ static void score(void *user) {
         hki_evaluation_run(s->evaluation, &s->weights, s->e->crew->layout);
     if (s->status != HK_OK)
         hki_keep_error(s->error);
+    s->threads = s->bench.slots.n > 0
+                     ? hki_session_threads(s->bench.slots.data[0].session)
+                     : 1;
     s->ended_ns = hki_now_ns();
     atomic_store(&s->is_done, true);
 }
