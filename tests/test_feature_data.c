@@ -122,6 +122,51 @@ static void test_fit_quantiles(void **state) {
     hk_feature_set_release(back);
 }
 
+// A column that may be missing may be so in every row, and its words may all
+// be rare: what is saved of it can be read back and used.
+static void test_fit_nothing(void **state) {
+    (void)state;
+    static const char *const rare[] = {"a", "b"};
+    const float nothing[] = {NAN, NAN};
+    for (int by_quantile = 0; by_quantile < 2; by_quantile++) {
+        hk_value v[] = {numbers("x", HK_F32, nothing, 2, 0),
+                        texts("w", rare, 2, 0)};
+        hk_dataset *const d = rows_of(v, 2);
+        hk_feature_set *const s = new_set(), *back;
+        hk_numeric_options o;
+        hk_numeric_options_init(&o, sizeof o);
+        o.normalizer = by_quantile ? HK_NORM_QUANTILE : HK_NORM_MEAN_STD;
+        o.clip = !by_quantile;
+        o.missing = HK_MISSING_FLAG;
+        hk_categorical_options w;
+        hk_categorical_options_init(&w, sizeof w);
+        w.min_count = 3;
+        w.oov_buckets = 1;
+        w.missing = HK_MISSING_BUCKET;
+        hk_feature_use(s, hk_numeric_column(s, "x", &o), HK_USE_DEEP);
+        hk_feature_use(
+            s,
+            hk_indicator_column(s, hk_categorical_column_with_vocabulary_list(
+                                       s, "w", NULL, 0, &w)),
+            HK_USE_DEEP);
+        assert_ok(hk_feature_set_fit(s, d, NULL));
+        assert_ok(hk_feature_set_finish(s));
+        char *text = malloc(1 << 16);
+        size_t size;
+        assert_ok(hk_feature_set_save(s, text, 1 << 16, &size));
+        assert_ok(hk_feature_set_restore(text, size, &back));
+        assert_ok(hk_feature_set_status(back));
+        const hk_column *const c = hk_feature_set_find(back, "x");
+        assert_int_equal(c->clip, !by_quantile);
+        assert_false(c->unfitted);
+        assert_int_equal(buckets_of(hk_feature_set_find(back, "w")), 3);
+        free(text);
+        hk_dataset_release(d);
+        hk_feature_set_release(s);
+        hk_feature_set_release(back);
+    }
+}
+
 // What is given stays, what is not is fitted.
 static void test_fit_the_rest(void **state) {
     (void)state;
@@ -874,6 +919,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fit_numbers),
         cmocka_unit_test(test_fit_quantiles),
+        cmocka_unit_test(test_fit_nothing),
         cmocka_unit_test(test_fit_the_rest),
         cmocka_unit_test(test_fit_words),
         cmocka_unit_test(test_words_with_breaks),

@@ -341,6 +341,37 @@ static void test_numeric(void **state) {
     }
 }
 
+// At most a deviation beyond what was seen.
+static void test_numeric_clip(void **state) {
+    (void)state;
+    const double mean = 2, std = 4, low = -1, high = 3;
+    const float x[] = {6, 7, 9, 1e30f, -5, -90};
+    hk_value v[] = {numbers("x", HK_F32, x, 6, 0)};
+    hk_feature_set *const s = new_set();
+    hk_numeric_options o;
+    hk_numeric_options_init(&o, sizeof o);
+    o.normalizer = HK_NORM_MEAN_STD;
+    o.clip = 1;
+    o.mean = &mean;
+    o.std = &std;
+    o.min = &low;
+    o.max = &high;
+    hk_feature_use(s, hk_numeric_column(s, "x", &o), HK_USE_DEEP);
+    assert_ok(hk_feature_set_finish(s));
+    const hk_features_options fo = batched();
+    hk_iter *it;
+    const hk_element *const e =
+        first_of(hk_data_features(batch_of(v, 1), s, &fo), &it);
+    expect_floats(e, "dense", FLOATS(1, 1.25f, 1.25f, 1.25f, -1.75f, -1.75f));
+    hk_iter_destroy(it);
+    hk_feature_set_release(s);
+    hk_feature_set *const bad = new_set();
+    o.normalizer = HK_NORM_MIN_MAX;
+    assert_null(hk_numeric_column(bad, "x", &o));
+    assert_status(hk_feature_set_status(bad), HK_E_INVALID_ARG);
+    hk_feature_set_release(bad);
+}
+
 // The share of the data below, between quantiles on a line, from -sqrt(3) to
 // sqrt(3); what is equal to several of them is in their middle.
 static void test_numeric_quantiles(void **state) {
@@ -1183,6 +1214,7 @@ int main(void) {
         cmocka_unit_test(test_hash_buckets_as_tensorflow),
         cmocka_unit_test(test_cross_is_stable),
         cmocka_unit_test(test_numeric),
+        cmocka_unit_test(test_numeric_clip),
         cmocka_unit_test(test_numeric_quantiles),
         cmocka_unit_test(test_numeric_constant),
         cmocka_unit_test(test_numeric_types),

@@ -111,6 +111,8 @@ static const hk_column *numeric(const build *b, const char *name,
                    : strcmp(normalize, "minmax") == 0   ? HK_NORM_MIN_MAX
                    : strcmp(normalize, "quantile") == 0 ? HK_NORM_QUANTILE
                                                         : HK_NORM_MEAN_STD;
+    // A line goes on beyond what was seen; who knows where a network goes.
+    o.clip = b->deep && o.normalizer == HK_NORM_MEAN_STD;
     return hk_numeric_column(b->s, name, &o);
 }
 

@@ -64,7 +64,9 @@ typedef struct hk_numeric_options {
     hk_normalizer normalizer;
     hk_transform transform;
     hk_missing missing;
-    uint32_t reserved;
+    // 1: with HK_NORM_MEAN_STD a value counts as at most a deviation beyond
+    // min and max, however far it is from what was trained on.
+    uint32_t clip;
     double default_value; // raw, as if it had been in the data
     // Statistics of the transformed values, `width` numbers each; NULL: by
     // hk_feature_set_fit. Only those that are needed are looked at.

@@ -102,6 +102,7 @@ struct hk_column {
     int64_t width;
     hk_normalizer normalizer;
     hk_transform transform;
+    bool clip; // MEAN_STD, near to min and max
     double default_value;
     hki_stats stats;
 
@@ -140,6 +141,9 @@ static inline bool hki_numeric_flags(const hk_column *c) {
 }
 static inline bool hki_numeric_by_mean(const hk_column *c) {
     return c->missing == HK_MISSING_MEAN || c->missing == HK_MISSING_FLAG;
+}
+static inline bool hki_numeric_by_range(const hk_column *c) {
+    return c->normalizer == HK_NORM_MIN_MAX || c->clip;
 }
 // Floats that a numeric column gives.
 static inline int64_t hki_numeric_floats(const hk_column *c) {

@@ -65,6 +65,10 @@ static hk_status check_numeric(const char *key, const hk_numeric_options *o) {
         return hki_fail(HK_E_INVALID_ARG,
                         "numeric column \"%s\": normalizer %d, transform %d",
                         key, (int)o->normalizer, (int)o->transform);
+    if (o->clip > 1 || (o->clip == 1 && o->normalizer != HK_NORM_MEAN_STD))
+        return hki_fail(HK_E_INVALID_ARG,
+                        "numeric column \"%s\": clip %u with normalizer %d",
+                        key, o->clip, (int)o->normalizer);
     if ((unsigned)o->missing > HK_MISSING_FLAG || o->missing == HK_MISSING_DROP)
         return hki_fail(HK_E_INVALID_ARG,
                         "numeric column \"%s\": missing policy %d", key,
@@ -133,11 +137,12 @@ static hk_status numeric_column(hk_feature_set *s, const char *key,
                    .width = o.width,
                    .normalizer = o.normalizer,
                    .transform = o.transform,
+                   .clip = o.clip != 0,
                    .missing = o.missing == HK_MISSING_AUTO ? HK_MISSING_ERROR
                                                            : o.missing,
                    .default_value = o.default_value};
     const bool by_std = c.normalizer == HK_NORM_MEAN_STD;
-    const bool by_range = c.normalizer == HK_NORM_MIN_MAX;
+    const bool by_range = hki_numeric_by_range(&c);
     const bool by_mean = by_std || hki_numeric_by_mean(&c);
     HKI_TRY(take_stats(s, &c, by_mean, "mean", o.mean, &c.stats.mean));
     HKI_TRY(take_stats(s, &c, by_std, "std", o.std, &c.stats.std));

@@ -38,8 +38,12 @@ static double normalized(const hk_column *c, int64_t j, double x) {
     if (c->normalizer == HK_NORM_QUANTILE)
         return (share_below(st->quantiles + j * HK_QUANTILES, t) - 0.5) *
                sqrt(12);
-    if (c->normalizer == HK_NORM_MEAN_STD)
-        return (t - st->mean[j]) / (st->std[j] != 0 ? st->std[j] : 1);
+    if (c->normalizer == HK_NORM_MEAN_STD) {
+        const double near = c->clip ? fmax(fmin(t, st->max[j] + st->std[j]),
+                                           st->min[j] - st->std[j])
+                                    : t;
+        return (near - st->mean[j]) / (st->std[j] != 0 ? st->std[j] : 1);
+    }
     if (c->normalizer == HK_NORM_MIN_MAX) {
         const double range = st->max[j] - st->min[j];
         return range != 0 ? (t - st->min[j]) / range : 0;

@@ -121,10 +121,13 @@ static int by_value(const void *a, const void *b) {
 }
 
 static void sample_quantiles(sample *s, double *out) {
-    qsort(s->value, s->n, sizeof *s->value, by_value);
+    if (s->n > 0)
+        qsort(s->value, s->n, sizeof *s->value, by_value);
     for (size_t k = 0; k < HK_QUANTILES; k++)
-        out[k] = s->value[(k * (s->n - 1) + (HK_QUANTILES - 1) / 2) /
-                          (HK_QUANTILES - 1)];
+        out[k] = s->n == 0
+                     ? 0
+                     : s->value[(k * (s->n - 1) + (HK_QUANTILES - 1) / 2) /
+                                (HK_QUANTILES - 1)];
 }
 
 static hk_status add_numbers(fit_column *c, const hki_cells *cells) {
@@ -205,7 +208,7 @@ static hk_status need(hki_arena *a, const hk_column *c, bool needed,
 static hk_status numeric_result(fit *f, fit_column *c) {
     const hk_column *const col = c->column;
     const bool by_std = col->normalizer == HK_NORM_MEAN_STD;
-    const bool by_range = col->normalizer == HK_NORM_MIN_MAX;
+    const bool by_range = hki_numeric_by_range(col);
     const bool by_mean = by_std || hki_numeric_by_mean(col);
     hki_arena *const a = &f->set->arena;
     hki_stats *const st = &c->stats;
@@ -218,12 +221,12 @@ static hk_status numeric_result(fit *f, fit_column *c) {
                                 sizeof *st->quantiles, &st->quantiles));
     for (int64_t j = 0; j < col->width; j++) {
         const moments *const m = &c->moment[j];
-        if (m->count == 0)
+        if (m->count == 0 && col->missing != HK_MISSING_FLAG)
             return no_values(col);
         if (st->mean != NULL)
             st->mean[j] = m->mean;
         if (st->std != NULL)
-            st->std[j] = sqrt(m->squares / (double)m->count);
+            st->std[j] = m->count ? sqrt(m->squares / (double)m->count) : 0;
         if (st->min != NULL)
             st->min[j] = m->min;
         if (st->max != NULL)
@@ -234,11 +237,16 @@ static hk_status numeric_result(fit *f, fit_column *c) {
     return HK_OK;
 }
 
+// Where no word is often enough, and one that is missing has an id, there is
+// the empty one, which nothing is.
 static hk_status vocabulary_result(fit_column *c) {
     const hk_column *const col = c->column;
+    int64_t index;
     HKI_TRY(hki_zalloc_array(1, sizeof *c->words, &c->words));
     HKI_TRY(hki_words_by_count(&c->counts, (uint64_t)col->min_count,
                                (size_t)col->max_size, c->words));
+    if (c->words->n == 0 && col->missing == HK_MISSING_BUCKET)
+        HKI_TRY(hki_words_add(c->words, "", 0, &index));
     return c->words->n > 0 ? HK_OK : no_values(col);
 }
 

@@ -178,6 +178,26 @@ static const char *by_quantiles(writing *w, const hk_column *c, const char *x) {
                     hki_onnx_scalar(o, HK_F64, sqrt(12) / (HK_QUANTILES - 1)));
 }
 
+// At most a deviation beyond the range.
+static const char *clipped(writing *w, const hk_column *c, const char *x) {
+    const hki_stats *const st = &c->stats;
+    const size_t n = (size_t)c->width;
+    double *bound;
+    if (!c->clip)
+        return x;
+    const hk_status s = hki_alloc_array(2 * n, sizeof *bound, &bound);
+    if (s != HK_OK)
+        return hki_onnx_fail(w->o, s);
+    for (size_t j = 0; j < n; j++) {
+        bound[j] = st->min[j] - st->std[j];
+        bound[n + j] = st->max[j] + st->std[j];
+    }
+    const char *const low = constant(w, bound, c->width);
+    const char *const high = constant(w, bound + n, c->width);
+    hki_free(bound);
+    return HKI_ONNX(w->o, "Max", HKI_ONNX(w->o, "Min", x, high), low);
+}
+
 // (x - from) * by, with the numbers of the normaliser.
 static const char *normalized(writing *w, const hk_column *c, const char *x) {
     const hki_stats *const st = &c->stats;
@@ -198,7 +218,8 @@ static const char *normalized(writing *w, const hk_column *c, const char *x) {
     hki_free(by);
     const char *const from =
         constant(w, deviation ? st->mean : st->min, c->width);
-    return HKI_ONNX(w->o, "Mul", HKI_ONNX(w->o, "Sub", x, from), scale);
+    return HKI_ONNX(w->o, "Mul", HKI_ONNX(w->o, "Sub", clipped(w, c, x), from),
+                    scale);
 }
 
 static const char *joined(hki_onnx *o, const char *const *parts, size_t n) {

@@ -173,6 +173,8 @@ static hk_status read_numeric(hk_feature_set *s, hki_arena *a,
         get_numbers(a, o, "quantiles", n * HK_QUANTILES, &opt.quantiles, NULL));
     opt.missing = (hk_missing)missing;
     opt.normalizer = (hk_normalizer)normalizer;
+    // Only then does one by deviation have a range.
+    opt.clip = opt.normalizer == HK_NORM_MEAN_STD && opt.min && opt.max;
     opt.transform = (hk_transform)transform;
     opt.default_value = fill != NULL ? fill[0] : 0;
     hk_numeric_column(s, key, &opt);
