@@ -36,6 +36,7 @@ static hk_dataset *make(const data_file *f, uint8_t choice) {
     o.trim = (choice & 4) != 0;
     o.header = (choice & 8) != 0;
     o.comment = choice & 16 ? '#' : 0;
+    o.dressed = (choice & 16) != 0;
     o.missing = missing;
     o.n_missing = 2;
     if (choice & 32) {

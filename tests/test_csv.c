@@ -273,6 +273,80 @@ static void test_decimal_comma(void **state) {
     hk_dataset_release(d);
 }
 
+static void test_undress(void **state) {
+    (void)state;
+    const struct {
+        const char *text;
+        char decimal;
+        int groups;
+        const char *plain, *sign; // NULL: no number
+    } cases[] = {
+        {"1", '.', 0, "1", ""},
+        {"$1,250.50", '.', 0, "1250.50", "$"},
+        {"- $ 3", '.', 0, "-3", "$"},
+        {"$-3", '.', 0, "-3", "$"},
+        {"$--3", '.', 0, NULL, NULL},
+        {"-3 €", '.', 0, "-3", "€"},
+        {"12.5 %", '.', 0, "12.5", "%"},
+        {"%12", '.', 0, NULL, NULL},
+        {"$5 €", '.', 0, NULL, NULL},
+        {".5%", '.', 0, ".5", "%"},
+        {"$", '.', 1, NULL, NULL},
+        {"$.", '.', 1, NULL, NULL},
+        {"", '.', 1, NULL, NULL},
+        {"1,250", '.', 0, NULL, NULL},
+        {"1,250", '.', 1, "1250", ""},
+        {"1,250,000", '.', 0, "1250000", ""},
+        {"1,250.5", '.', 0, "1250.5", ""},
+        {"0,250", '.', 1, NULL, NULL},
+        {"1,25", '.', 1, NULL, NULL},
+        {"1,2500", '.', 1, NULL, NULL},
+        {"1250,000", '.', 1, NULL, NULL},
+        {"1,250,00", '.', 1, NULL, NULL},
+        {"1.250,5", ',', 0, "1250.5", ""},
+        {"1.250,5 €", ',', 0, "1250.5", "€"},
+        {"1.5", ',', 1, NULL, NULL},
+        {"12 kg", '.', 1, NULL, NULL},
+        {"1e5", '.', 1, NULL, NULL},
+    };
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        const size_t size = strlen(cases[i].text);
+        char *const text = memcpy(malloc(size + 1), cases[i].text, size + 1);
+        char *const out = malloc(size + 1); // of no byte more, under sanitizers
+        const char *sign = NULL;
+        const size_t n = hk_number_undress(text, size, cases[i].decimal,
+                                           cases[i].groups, out, &sign);
+        const char *const plain = cases[i].plain ? cases[i].plain : "";
+        if (n != strlen(plain) || memcmp(out, plain, n) != 0 ||
+            (n > 0 && strcmp(sign, cases[i].sign) != 0))
+            fail_msg("'%s': '%.*s', expected '%s'", text, (int)n, out, plain);
+        free(text);
+        free(out);
+    }
+}
+
+static void test_dressed(void **state) {
+    (void)state;
+    const hk_csv_column c[] = {{.name = "f", .dtype = HK_F32},
+                               {.name = "i", .dtype = HK_I32},
+                               {.name = "s", .dtype = HK_STRING}};
+    hk_csv_options o = options(c, 3);
+    o.dressed = 1;
+    check("dressed", "$1.5,12%,$3\n\"1,250.25\",\"1,250\",x\n1e2,3,\n", &o,
+          "1.5;12;'$3' 1250.25;1250;'x' 100;3;''");
+    o.delimiter = ';';
+    check("semicolons", "$1,250;1;x\n", &o, "1250;1;'x'");
+    static const char *const bad[] = {"1,250;1;x\n", "1 kg;1;x\n", "$;1;x\n"};
+    for (size_t i = 0; i < HKI_COUNT(bad); i++) {
+        hk_bed b;
+        hk_bed_make(&b);
+        hk_bed_text(&b, "c.csv", bad[i]);
+        hk_check_fault("dressed", hk_data_csv(b.files, 1, &o),
+                       "HK_E_INVALID_ARG", "c.csv|row 1|is no ");
+        hk_bed_remove(&b);
+    }
+}
+
 static void test_missing(void **state) {
     (void)state;
     static const char *const tokens[] = {"?", "NA", "-999"};
@@ -926,6 +1000,8 @@ int main(void) {
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_exact),
         cmocka_unit_test(test_decimal_comma),
+        cmocka_unit_test(test_undress),
+        cmocka_unit_test(test_dressed),
         cmocka_unit_test(test_missing),
         cmocka_unit_test(test_words),
         cmocka_unit_test(test_header),

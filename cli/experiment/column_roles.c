@@ -3,11 +3,13 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include "experiment/csv_table.h"
 
 enum {
-    FEW_ROWS = 20,  // fewer say nothing of a column
-    MOST_LINES = 40 // of a summary
+    FEW_ROWS = 20,   // fewer say nothing of a column
+    MOST_LINES = 40, // of a summary
+    KIND_ROOM = 40   // for what the values are
 };
 
 // ---- what is asked for -------------------------------------------------------
@@ -132,29 +134,108 @@ static bool tells_label(const table_facts *f, const column_facts *c) {
            distinct(c) * 5 <= c->filled;
 }
 
-static char *warning_of(const table_facts *f, const column_facts *c,
-                        bool is_number) {
-    if (tells_label(f, c))
-        return cli_printf("says the label by itself: does it come from it?");
-    if (!is_number && c->comma && c->comma + c->numbers == c->filled)
+// Bytes of the text up to `most`, whole characters of UTF-8.
+static int fitting(const char *text, size_t most) {
+    size_t n = strlen(text);
+    if (n > most)
+        for (n = most; n > 0 && ((unsigned char)text[n] & 0xc0) == 0x80;)
+            n--;
+    return (int)n;
+}
+
+// Of a column of texts that might be meant as numbers.
+static char *almost_numbers(const column_facts *c) {
+    if (c->comma && c->comma + c->numbers == c->filled)
         return cli_printf("has numbers with a comma, which count as text: "
                           "'decimal: comma' takes it for their point");
-    if (!is_number && c->numbers * 2 > c->filled)
+    if (c->numbers * 2 > c->filled)
         return cli_printf("has %lld numbers, but also '%s' (row %lld), so it "
                           "counts as text: 'missing: [\"%s\"]' would make such "
                           "cells missing",
                           (long long)c->numbers, c->odd,
                           (long long)c->odd_row + 1, c->odd);
+    return NULL;
+}
+
+// -99, -999 and so on where nothing else comes near: 0, or how often.
+static int64_t count_of_stand_in(const column_facts *c) {
+    int64_t often = 0;
+    double next = c->max;
+    const double nines = log10(1 - c->min);
+    if (!facts_is_number(c) || c->min > -99 || nines != floor(nines))
+        return 0;
+    for (size_t i = 0; i < c->words.n; i++) {
+        const double v = strtod(c->words.text[i], NULL);
+        if (v == c->min)
+            often += c->words.count[i];
+        else if (v < next)
+            next = v;
+    }
+    return next > c->min / 10 && often * 100 > c->filled ? often : 0;
+}
+
+// Of so many different texts that most rows have one that hardly comes again.
+static bool is_scattered(const column_facts *c) {
+    int64_t often = 0;
+    for (size_t i = 0; i < c->words.n; i++)
+        often += c->words.count[i] > 2 ? c->words.count[i] : 0;
+    return c->filled >= FEW_ROWS && often * 2 < c->filled;
+}
+
+static char *warning_of(const table_facts *f, const column_facts *c,
+                        bool is_number) {
+    char *almost = is_number ? NULL : almost_numbers(c);
+    const int64_t stand_in = is_number ? count_of_stand_in(c) : 0;
+    if (tells_label(f, c)) {
+        free(almost);
+        return cli_printf("says the label by itself: does it come from it?");
+    }
+    if (almost)
+        return almost;
+    hk_date_order order;
+    if (!is_number && !facts_is_date(c, &order) && is_scattered(c))
+        return cli_printf("has %lld different texts in %lld rows, as '%.*s': "
+                          "little can be learnt from what hardly comes again",
+                          (long long)distinct(c), (long long)c->filled,
+                          fitting(c->words.text[0], 24), c->words.text[0]);
+    if (stand_in)
+        return cli_printf("is %g in %lld rows and never near it: "
+                          "'missing: [\"%g\"]' would make such cells missing",
+                          c->min, (long long)stand_in, c->min);
     if (c->missing * 2 > c->missing + c->filled)
         return cli_printf("has no value in %.0f %% of the rows",
                           100 * (double)c->missing /
                               (double)(c->missing + c->filled));
     if (is_number && c->whole == c->filled && distinct(c) == c->filled &&
-        c->filled >= FEW_ROWS && !c->missing)
+        c->filled >= FEW_ROWS && !c->missing && fabs(c->max) < 0x1p53)
         return cli_printf("has another whole number in every row: an id? "
                           "'exclude: [%s]' leaves it out",
                           c->name);
     return NULL;
+}
+
+// Classes that differ in their capitals only.
+static char *twin_classes(const column_facts *c) {
+    enum { MOST = 1000 };
+    for (size_t i = 0; i < c->words.n && c->words.n <= MOST; i++)
+        for (size_t k = 0; k < i; k++)
+            if (strcasecmp(c->words.text[i], c->words.text[k]) == 0)
+                return cli_printf("has '%s' and '%s', which are two classes",
+                                  c->words.text[k], c->words.text[i]);
+    return NULL;
+}
+
+static char *label_warning(const column_facts *c) {
+    size_t once = 0;
+    if (facts_is_number(c))
+        return NULL;
+    char *twins = twin_classes(c);
+    for (size_t i = 0; i < c->words.n; i++)
+        once += c->words.count[i] == 1;
+    if (twins || !once)
+        return twins;
+    return cli_printf("has %zu class%s with a single row", once,
+                      once == 1 ? "" : "es");
 }
 
 // ---- roles -------------------------------------------------------------------
@@ -204,6 +285,7 @@ static int decide_one(const char *file, const table_facts *f, size_t i,
     take_type(c, given, r);
     if (i == f->label) {
         r->use = USE_LABEL;
+        r->warning = label_warning(c);
         return 0;
     }
     if (w->weight && strcmp(w->weight, c->name) == 0)
@@ -216,6 +298,9 @@ static int decide_one(const char *file, const table_facts *f, size_t i,
         r->why = reason_to_leave(c, f->rows);
     if (r->why) {
         r->use = USE_NOT;
+        // Left out though it may be a mistake.
+        if (!is_listed(w->exclude, c->name) && !w->used && is_text_id(c))
+            r->warning = almost_numbers(c);
         return 0;
     }
     r->warning = warning_of(f, c, r->type != HK_STRING);
@@ -232,23 +317,38 @@ int roles_decide(const char *file, const table_facts *f, const role_wishes *w,
 
 // ---- the summary -------------------------------------------------------------
 
+static bool are_short(const column_facts *c) {
+    size_t all = 0;
+    for (size_t i = 0; i < c->words.n; i++)
+        all += strlen(c->words.text[i]) + 2;
+    return all <= KIND_ROOM - strlen("text: ");
+}
+
+static void put_range(FILE *f, const column_facts *c) {
+    const bool has_sign = c->sign && *c->sign;
+    fprintf(f, "number%s%s: %.6g", has_sign ? " in " : "",
+            has_sign ? c->sign : "", c->min);
+    if (c->min != c->max)
+        fprintf(f, " to %.6g", c->max);
+}
+
 // What the values are, in a few words.
 static void put_kind(FILE *f, const column_facts *c, const column_role *r) {
     if (!c->filled)
         fputs("empty", f);
     else if (r->date)
         fputs("date", f);
-    else if (r->type == HK_STRING && c->words.n <= 3)
+    else if (r->type == HK_STRING && c->words.n <= 3 && are_short(c))
         for (size_t i = 0; i < c->words.n; i++)
-            fprintf(f, "%s%.16s", i ? ", " : "text: ", c->words.text[i]);
+            fprintf(f, "%s%s", i ? ", " : "text: ", c->words.text[i]);
     else if (r->type == HK_STRING)
-        fprintf(f, "text: %.16s, ...", c->words.text[0]);
-    else if (c->min == c->max)
-        fprintf(f, "number: %.6g", c->min);
+        fprintf(f, "text: %.*s, ...", fitting(c->words.text[0], 16),
+                c->words.text[0]);
     else
-        fprintf(f, "number: %.6g to %.6g", c->min, c->max);
+        put_range(f, c);
 }
 
+// In one line of a cell.
 static char *kind_text(const column_facts *c, const column_role *r) {
     char *text = NULL;
     size_t size;
@@ -257,6 +357,8 @@ static char *kind_text(const column_facts *c, const column_role *r) {
         return cli_strdup("");
     put_kind(f, c, r);
     fclose(f);
+    for (char *p = text; *p; p++)
+        *p = (unsigned char)*p < ' ' || *p == 0x7f ? ' ' : *p;
     return text;
 }
 
@@ -314,7 +416,7 @@ static grid measure(const table_facts *f, const column_role *roles) {
         free(kind);
     }
     g.name = g.name > 30 ? 30 : g.name;
-    g.kind = g.kind > 36 ? 36 : g.kind;
+    g.kind = g.kind > KIND_ROOM ? KIND_ROOM : g.kind;
     return g;
 }
 

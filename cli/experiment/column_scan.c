@@ -45,6 +45,23 @@ static value_kind number_of(const char *text, char decimal, double *out) {
     return plain_number(copy, out);
 }
 
+// Also with a sign or marks between thousands; one with another sign than those
+// before it is a text.
+static value_kind value_of(column_facts *c, const char *text, size_t size,
+                           double *out) {
+    char plain[LONGEST];
+    const char *sign = "";
+    value_kind kind = number_of(text, c->decimal, out);
+    if (kind == VALUE_TEXT && size < sizeof plain) {
+        plain[hk_number_undress(text, size, c->decimal, c->groups, plain,
+                                &sign)] = '\0';
+        kind = plain[0] ? plain_number(plain, out) : VALUE_TEXT;
+    }
+    if (kind != VALUE_TEXT && !c->sign)
+        c->sign = sign;
+    return kind != VALUE_TEXT && strcmp(c->sign, sign) == 0 ? kind : VALUE_TEXT;
+}
+
 // ---- one column --------------------------------------------------------------
 
 typedef struct label_cell { // of the row
@@ -110,7 +127,7 @@ static void add_value(column_facts *c, const char *text, size_t size,
         return;
     }
     double v = 0;
-    const value_kind kind = number_of(text, c->decimal, &v);
+    const value_kind kind = value_of(c, text, size, &v);
     c->filled++;
     if (kind == VALUE_NUMBER)
         add_number(c, v, label);
@@ -218,7 +235,7 @@ static void add_labels(scan *s, const hk_value *v, int64_t n) {
         label_cell *l = &s->label[i];
         *l = (label_cell){.is_filled = size > 0};
         l->is_number =
-            size && number_of(text, c->decimal, &l->value) == VALUE_NUMBER;
+            size && value_of(c, text, size, &l->value) == VALUE_NUMBER;
         add_value(c, text, size, f->rows + i, &(label_cell){0});
         if (size && c->words.n <= SCAN_DISTINCT) {
             l->word = (uint32_t)words_add(&c->words, text, size);
@@ -249,10 +266,12 @@ int scan_table(const data_user *u, const char *const *files, size_t n,
     *out = (table_facts){.n = d->n, .label = d->n, .label_missing_row = -1};
     out->column = cli_alloc((d->n + 1) * sizeof *out->column);
     for (size_t i = 0; i < d->n; i++) {
-        out->column[i] = (column_facts){.name = d->names[i],
-                                        .decimal = d->decimal,
-                                        .bad_row = -1,
-                                        .odd_row = -1};
+        out->column[i] =
+            (column_facts){.name = d->names[i],
+                           .decimal = d->decimal,
+                           .groups = d->delimiter == ',' || d->decimal == ',',
+                           .bad_row = -1,
+                           .odd_row = -1};
         if (label && strcmp(d->names[i], label) == 0)
             out->label = i;
     }

@@ -14,6 +14,8 @@ enum {
 typedef struct column_facts {
     const char *name; // of the dialect
     char decimal;     // that, too
+    bool groups;      // 1,250 is a number
+    const char *sign; // $, % and the like of its numbers; NULL: there is none
     int64_t filled, missing;
     int64_t numbers, whole; // among the filled ones
     int64_t comma;          // texts that a decimal comma would make numbers

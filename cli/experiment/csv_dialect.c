@@ -184,37 +184,47 @@ static char find_delimiter(const char *text, size_t size, bool whole) {
 
 // ---- the decimal mark --------------------------------------------------------
 
-// Digits, the mark, digits, all of it; *thousands: they may be groups, 1,250.
+// Digits, the mark, digits, and what numbers wear; *thousands: they may be
+// groups, 1,250.
 static bool has_decimals(const char *s, char mark, bool *thousands) {
-    s += *s == '-' || *s == '+';
-    const size_t before = strspn(s, "0123456789");
-    const size_t after =
-        s[before] == mark ? strspn(s + before + 1, "0123456789") : 0;
-    *thousands = before <= 3 && s[0] != '0' && after == 3;
-    return before && after && !s[before + 1 + after];
+    char plain[64];
+    const size_t n = strlen(s);
+    if (n >= sizeof plain)
+        return false;
+    plain[hk_number_undress(s, n, mark, 0, plain, NULL)] = '\0';
+    const char *p = plain + (plain[0] == '-' || plain[0] == '+');
+    const size_t before = strspn(p, "0123456789");
+    const size_t after = p[before] ? strlen(p + before + 1) : 0;
+    *thousands = before <= 3 && p[0] != '0' && after == 3;
+    return before && after;
 }
 
 // A comma, where numbers are written with one and never with a point, and not
 // all of them may be thousands.
 static char find_decimal(const rows *r, char delimiter) {
-    bool commas = false;
+    bool commas = false, points = false;
     for (size_t i = 0; i < r->n; i++)
         for (size_t k = 0; k < r->row[i].n; k++) {
-            bool thousands;
-            if (has_decimals(r->row[i].field[k], '.', &thousands))
+            const char *const field = r->row[i].field[k];
+            bool thousands = false;
+            if (has_decimals(field, '.', &thousands) && !thousands)
                 return '.';
-            if (has_decimals(r->row[i].field[k], ',', &thousands))
+            points = points || thousands;
+            if (has_decimals(field, ',', &thousands))
                 commas = commas || !thousands;
         }
-    return commas && delimiter != ',' ? ',' : 0;
+    return commas && delimiter != ',' ? ',' : points ? '.' : 0;
 }
 
 // ---- the header --------------------------------------------------------------
 
 static bool is_number(const char *s) {
+    char plain[64];
     double v;
-    bool thousands;
-    return cli_parse_float(s, &v) || has_decimals(s, ',', &thousands);
+    const size_t n = strlen(s);
+    return cli_parse_float(s, &v) ||
+           (n < sizeof plain && (hk_number_undress(s, n, '.', 1, plain, NULL) ||
+                                 hk_number_undress(s, n, ',', 1, plain, NULL)));
 }
 
 static bool has_known(const row *r, const char *const *known, size_t n) {

@@ -16,22 +16,22 @@ const table *table_of(const experiment *x) {
 // ---- reading CSV -----------------------------------------------------------
 
 // What people write where they have no value.
-static const char *const usual_missing[] = {"NA",  "N/A",  "n/a",  "na", "NaN",
-                                            "nan", "null", "NULL", "?",  "-"};
+static const char *const usual_missing[] = {
+    "NA",  "N/A", "n/a",  "na",   "N.A.", "#N/A", "<NA>",
+    "NaN", "nan", "null", "NULL", "?",    "-"};
 
+// Those, and what 'missing' says; an empty list is none at all.
 static size_t missing_tokens(const data_user *u, const char ***out) {
     const tree *t = data_get(u, "missing");
     const size_t usual = sizeof usual_missing / sizeof usual_missing[0];
-    size_t n = t ? t->kind == TREE_LIST ? tree_size(t) : 1 : usual;
-    const char **list = cli_alloc((n + 1) * sizeof *list);
-    if (!t)
-        memcpy(list, usual_missing, sizeof usual_missing);
+    const char **list = cli_alloc((usual + tree_size(t) + 2) * sizeof *list);
+    size_t n = t && t->kind == TREE_LIST && !t->child ? 0 : usual;
+    memcpy(list, usual_missing, n * sizeof *list);
     if (t && t->kind == TREE_SCALAR)
-        list[0] = t->text;
-    size_t i = 0;
+        list[n++] = t->text;
     for (const tree *c = t && t->kind == TREE_LIST ? t->child : NULL; c;
          c = c->next)
-        list[i++] = c->text;
+        list[n++] = c->text;
     *out = list;
     return n;
 }
@@ -50,6 +50,7 @@ hk_dataset *table_read_csv(const data_user *u, const char *const *files,
     o.skip_lines = tree_int(data_get(u, "skip_lines"), 0);
     o.delimiter = d->delimiter;
     o.decimal = d->decimal;
+    o.dressed = 1;
     o.n_missing = missing_tokens(u, &missing);
     o.missing = missing;
     o.columns = columns;

@@ -354,8 +354,9 @@ const schema_key schema_keys[] = {
      "csv: one character, or the word tab"},
     {"data.<set>.decimal", SCHEMA_CHOICE, "by the first lines", "point|comma",
      "csv: the mark in numbers; with a comma they have no points"},
-    {"data.<set>.missing", SCHEMA_TEXTS, "NA, N/A, NaN, null, ?, -", "",
-     "texts that stand for a missing value, as an empty one does"},
+    {"data.<set>.missing", SCHEMA_TEXTS, "", "",
+     "texts that stand for a missing value, beside NA, N/A, NaN, null, ?, - "
+     "and an empty one; an empty list: an empty text alone does"},
     {"data.<set>.skip_lines", SCHEMA_INT, "0", "", "csv: lines to leave out"},
     {"data.<set>.compression", SCHEMA_CHOICE, "auto", "auto|none|gzip|zlib",
      ""},

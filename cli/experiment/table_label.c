@@ -93,12 +93,35 @@ static wish wish_of(const experiment *x, int64_t *classes) {
     return strstr(loss, "cross_entropy") ? WISH_CLASSES : WISH_NUMBER;
 }
 
+// Texts that are no classes: hardly one comes twice.
+static int refuse_texts(const char *file, const column_facts *c) {
+    hk_date_order order;
+    if (facts_is_date(c, &order))
+        return cli_fail("%s: the label '%s' has dates, which are no classes; "
+                        "a number of days could be learnt",
+                        file, c->name);
+    if (c->numbers * 2 > c->filled)
+        return cli_fail("%s: the label '%s' has %lld numbers, but also '%s' "
+                        "(row %lld): 'missing: [\"%s\"]' and "
+                        "'on_missing_label: drop' leave such rows out",
+                        file, c->name, (long long)c->numbers, c->odd,
+                        (long long)c->odd_row + 1, c->odd);
+    return cli_fail("%s: the label '%s' has %zu different texts in %lld rows, "
+                    "as '%.40s': too few of each to be classes, and no "
+                    "numbers; is it the right column?",
+                    file, c->name, c->words.n, (long long)c->filled, c->odd);
+}
+
 static int decide_text(table *t, const char *file, const column_facts *c,
                        wish want) {
     if (want == WISH_NUMBER)
         return cli_fail("%s: the label '%s' is to be a number, but row %lld "
                         "has '%s'",
                         file, c->name, (long long)c->odd_row + 1, c->odd);
+    hk_date_order order;
+    if (c->words.n > FEW_CLASSES &&
+        ((int64_t)c->words.n * 2 > c->filled || facts_is_date(c, &order)))
+        return refuse_texts(file, c);
     if (c->words.n > MOST_WORDS)
         return cli_fail("%s: the label '%s' has more than %d different texts; "
                         "is it the right column?",
@@ -165,8 +188,9 @@ static char *note_of(const table *t, const column_facts *c, wish want) {
     char *kind = kind_note(c, want, (long long)n_classes(t));
     if (!c->missing)
         return kind;
-    char *note = cli_printf("%s; %lld rows without one are left out", kind,
-                            (long long)c->missing);
+    char *note = cli_printf("%s; %lld row%s without one %s left out", kind,
+                            (long long)c->missing, c->missing == 1 ? "" : "s",
+                            c->missing == 1 ? "is" : "are");
     free(kind);
     return note;
 }

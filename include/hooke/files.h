@@ -200,8 +200,19 @@ typedef struct hk_csv_options {
     char quote;                  // default "; 0: none
     char comment;                // lines that begin with it are passed over
     char decimal;                // , in 1,5: numbers have no point; default .
+    uint32_t dressed;            // 1: as hk_number_undress takes numbers
+    uint32_t reserved;
 } hk_csv_options;
 HK_API void hk_csv_options_init(hk_csv_options *opt, size_t struct_size);
+
+// Numbers as people write them: $1,250.50, -3 €, 12 %, with a decimal comma
+// 1.250,50. groups: 1: so is 1,250, which could be 1.25 elsewhere; a CSV file
+// takes it where its delimiter or its decimal mark is a comma. The plain number
+// goes to out, of `size` bytes, without an end; its length, or 0 where it is
+// none. *sign: what stands before or behind it, "" for nothing; NULL: not
+// asked.
+HK_API size_t hk_number_undress(const char *text, size_t size, char decimal,
+                                int groups, char *out, const char **sign);
 
 // RFC 4180: CRLF or LF (or CR), quoted fields with doubled quotes, delimiters
 // and line ends in them; a byte-order mark is dropped. A wrong number of

@@ -12,7 +12,7 @@ void hk_csv_options_init(hk_csv_options *opt, size_t struct_size) {
     };
     hki_options_init(opt, struct_size, &d, sizeof d);
 }
-HKI_NO_TAIL(hk_csv_options, decimal);
+HKI_NO_TAIL(hk_csv_options, reserved);
 
 // ---- options ---------------------------------------------------------------
 
@@ -94,6 +94,7 @@ static hk_status configure(hki_csv *c, const char *const *files, size_t n_files,
     c->quote = (uint8_t)o->quote;
     c->comment = (uint8_t)o->comment;
     c->decimal_comma = o->decimal == ',';
+    c->dressed = o->dressed != 0;
     HKI_TRY(copy_missing(c, o));
     return hki_csv_columns(c, o);
 }

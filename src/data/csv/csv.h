@@ -50,7 +50,7 @@ typedef struct hki_csv {
     bool number_tokens;     // some of them are all digits
     int64_t skip_lines;
     bool header, trim, keep_blank_lines;
-    bool decimal_comma;                // of numbers
+    bool decimal_comma, dressed;       // of numbers
     uint8_t delimiter, quote, comment; // quote, comment: 0 for none
     const char *const *names;          // of the header; NULL: none
     size_t n_names;

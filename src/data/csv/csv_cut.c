@@ -329,7 +329,10 @@ hk_status hki_csv_check_text(hki_csv_reader *c, hki_csv_cut *k) {
         return HK_OK;
     hki_csv_note_resume(c, k, 0);
     return hki_file_reader_fail(
-        &c->r, HK_E_DATA, at, "byte 0x%02x is not text in UTF-8", k->base[at]);
+        &c->r, HK_E_DATA, at,
+        "byte 0x%02x is not text in UTF-8; if it is text, 'iconv -f %s -t "
+        "UTF-8' makes it so",
+        k->base[at], k->base[at] >= 0xfe ? "UTF-16" : "LATIN1");
 }
 
 // ---- rows as fields --------------------------------------------------------

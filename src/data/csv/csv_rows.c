@@ -168,13 +168,8 @@ bool hki_csv_number(const hki_csv *c, hki_csv_field *f, uint8_t *room) {
     return true;
 }
 
-static fault store_number(const hki_csv *csv, const hki_csv_column *col,
-                          const hki_csv_field *field, char *at) {
-    uint8_t room[HKI_CSV_NUMBER];
-    hki_csv_field own = *field;
-    const hki_csv_field *const f = &own;
-    if (!hki_csv_number(csv, &own, room))
-        return BAD_NUMBER;
+static bool store_plain(const hki_csv_column *col, const hki_csv_field *f,
+                        char *at) {
     bool good;
     int32_t i32;
     int64_t i64;
@@ -198,7 +193,29 @@ static fault store_number(const hki_csv *csv, const hki_csv_column *col,
             memcpy(at, &f64, sizeof f64);
         break;
     }
-    return good ? NONE : BAD_NUMBER;
+    return good;
+}
+
+static bool undress(const hki_csv *csv, const hki_csv_field *f,
+                    hki_csv_field *out, uint8_t *room) {
+    if (!csv->dressed || f->n > HKI_CSV_NUMBER)
+        return false;
+    out->p = room;
+    out->n = hk_number_undress(
+        (const char *)f->p, f->n, csv->decimal_comma ? ',' : '.',
+        csv->delimiter == ',' || csv->decimal_comma, (char *)room, NULL);
+    return out->n > 0;
+}
+
+static fault store_number(const hki_csv *csv, const hki_csv_column *col,
+                          const hki_csv_field *f, char *at) {
+    uint8_t room[HKI_CSV_NUMBER];
+    hki_csv_field own = *f;
+    if (hki_csv_number(csv, &own, room) && store_plain(col, &own, at))
+        return NONE;
+    return undress(csv, f, &own, room) && store_plain(col, &own, at)
+               ? NONE
+               : BAD_NUMBER;
 }
 
 static fault store(const hki_csv *csv, const hki_csv_column *col,
