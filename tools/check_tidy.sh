@@ -15,7 +15,7 @@ checks=-clang-analyzer-*
 files_each=6
 if [ "${1:-}" = --all ]; then
     checks=
-    files_each=1 # the analyzer mistakes va_list in the second file of a process
+    files_each=1
     shift
 fi
 
@@ -27,12 +27,37 @@ fi
 files=("$@")
 [ $# -gt 0 ] ||
     mapfile -t files < <(find src cli examples -name '*.c' | sort)
-# Every file has to be in the build: clang-tidy guesses the flags of others.
-mapfile -t files < <(for file in "${files[@]}"; do
-    ! grep -qF "/$file\"" "$build/compile_commands.json" || echo "$file"
-done)
-printf '%s\n' "${files[@]}" |
-    xargs -P "$jobs" -n "$files_each" clang-tidy -p "$build" --quiet \
-          --warnings-as-errors='*' --checks="$checks" 2>/dev/null ||
-    { echo "tidy: see above" >&2; exit 1; }
+# Every file has to be in the build: clang-tidy guesses the flags of others. A
+# file that is compiled several times (levels of kernels, plug-ins) is looked at
+# as often, in a process of its own each time: the analyzer mistakes va_list in
+# the second file of a process.
+mkdir -p "$build/tidy"
+list=$(python3 - "$build" "${files[@]}" <<'END'
+import collections, json, os, sys
+build, *files = sys.argv[1:]
+found = collections.defaultdict(list)
+with open(f"{build}/compile_commands.json") as f:
+    for entry in json.load(f):
+        found[os.path.relpath(entry["file"])].append(entry)
+for turn in range(max(len(found[f]) for f in files)):
+    some = [f for f in files if turn < len(found[f])]
+    os.makedirs(f"{build}/tidy/{turn}", exist_ok=True)
+    with open(f"{build}/tidy/{turn}/compile_commands.json", "w") as f:
+        json.dump([found[name][turn] for name in some], f)
+    print(*(f"{turn} {name}" for name in some), sep="\n")
+END
+)
+look() { # TURN FILE...
+    clang-tidy -p "$build/tidy/$1" --quiet --warnings-as-errors='*' \
+        --checks="$checks" "${@:2}" 2>/dev/null
+}
+export -f look
+export build checks
+failed=0
+for turn in $(cut -d' ' -f1 <<<"$list" | sort -un); do
+    sed -n "s/^$turn //p" <<<"$list" |
+        xargs -P "$jobs" -n "$files_each" bash -c "look $turn \"\$@\"" look ||
+        failed=1
+done
+[ "$failed" -eq 0 ] || { echo "tidy: see above" >&2; exit 1; }
 echo "tidy: ${#files[@]} files checked${checks:+, without the analyzer}"

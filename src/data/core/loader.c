@@ -147,7 +147,7 @@ static hk_status show(hki_loader *l, const hki_item *item, bool lend,
                       const hk_element **out) {
     if (l->base->flags & HKI_DATA_ROWS) {
         HKI_TRY(l->base->ops->view(l->base, l->scratch, item, l->values));
-    } else if (item->box->n_rows > 0) {
+    } else if (l->row != NULL) { // the base gives blocks
         HKI_TRY(hki_box_prepare(l->row));
         HKI_TRY(hki_block_copy(item, &l->row->rows, 0));
         *out = &l->row->element;

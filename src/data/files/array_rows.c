@@ -111,7 +111,8 @@ static hk_status open_columns(rows *r, const hki_array_place *places,
 }
 
 int64_t hki_rows_unit(size_t bytes, int64_t count) {
-    return HKI_MAX(HKI_MIN((int64_t)(UNIT_BYTES / bytes), count / UNITS), 1);
+    const int64_t fit = (int64_t)(UNIT_BYTES / HKI_MAX(bytes, (size_t)1));
+    return HKI_MAX(HKI_MIN(fit, count / UNITS), 1);
 }
 
 static hk_status make_columns(rows *r, int64_t *unit) {

@@ -125,7 +125,7 @@ static hk_status make_values(cifar *c, int64_t rows, hk_value *out) {
     const hk_shape image = hk_shape_make(4, (int64_t[]){rows, SIDE, SIDE, 3});
     const hk_shape flat = hk_shape_make(1, (int64_t[]){rows});
     static const char *const names[] = {"image", "label", "coarse_label"};
-    for (size_t k = 0; k < c->labels + 1; k++) {
+    for (size_t k = 0; k < HKI_COUNT(names) && k <= c->labels; k++) {
         HKI_TRY(hk_tensor_create(k == 0 ? HK_U8 : HK_I32, k == 0 ? image : flat,
                                  &c->tensor[k]));
         out[k] = hki_array_value(names[k], k == 0 ? HK_FEATURE : HK_LABEL,

@@ -84,9 +84,8 @@ static hk_status make_room(hki_lender_books *b) {
 }
 
 static hk_status give(hki_lender_books *b, uint64_t id, int64_t n) {
-    stretch *const last = b->n > 0 ? &b->queue[b->first + b->n - 1] : NULL;
-    if (last != NULL && last->id == id) {
-        last->n += n;
+    if (b->n > 0 && b->queue[b->first + b->n - 1].id == id) {
+        b->queue[b->first + b->n - 1].n += n;
     } else {
         HKI_TRY(make_room(b));
         b->queue[b->first + b->n++] = (stretch){id, n};
