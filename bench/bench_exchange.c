@@ -41,6 +41,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "hooke/cluster.h"
+#include "hooke/center_server.h"
 
 #define CHUNK (256 * 1024) // bytes
 #define WINDOW 4

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include "hooke/cluster.h"
+#include "hooke/center_server.h"
 
 #define N 16 // parameters
 

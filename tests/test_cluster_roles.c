@@ -15,6 +15,7 @@
 #include "data/data.h"
 #include "hooke/ckpt.h"
 #include "hooke/data.h"
+#include "hooke/ranges.h"
 #include "hooke/roles.h"
 
 // ---- notes -----------------------------------------------------------------

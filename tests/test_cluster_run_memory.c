@@ -7,6 +7,8 @@
 #include "base/io.h"
 #include "cluster/center/server.h"
 #include "hooke/cluster.h"
+#include "hooke/center_server.h"
+#include "hooke/ranges.h"
 
 static char folder[64];
 

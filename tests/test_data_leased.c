@@ -4,6 +4,7 @@
 #include "cluster/center/data_plan.h"
 #include "hk_test.h"
 #include "hooke/data.h"
+#include "hooke/divide.h"
 
 enum { N = 100 };
 
@@ -261,13 +262,13 @@ static void test_misfits(void **state) {
     assert_status(hk_dataset_status(d), HK_E_INVALID_ARG);
     hk_dataset_release(d);
     d = numbers(9);
-    assert_int_equal(hk_dataset_units(d), 9);
+    assert_int_equal(hk_dataset_unit_count(d), 9);
     assert_true(hk_lender_divides(&l, d));
     assert_false(hk_lender_divides(NULL, d));
     l.parts = 10; // more than there is
     assert_false(hk_lender_divides(&l, d));
     d = hk_data_batch(d, 3, 0);
-    assert_int_equal(hk_dataset_units(d), -1);
+    assert_int_equal(hk_dataset_unit_count(d), -1);
     assert_int_equal(hki_dataset_batch(d), 3);
     d = hk_data_prefetch(d, 1);
     assert_int_equal(hki_dataset_batch(d), 3);

@@ -803,7 +803,7 @@ static void test_telemetry(void **state) {
             dot -= away * step;
             ss += step * step;
         }
-        assert_ok(hk_elastic_entry_stats(w.e, k, &got_d, &got_cos));
+        assert_ok(hk_elastic_get_entry_stats(w.e, k, &got_d, &got_cos));
         assert_close(got_d, sqrt(d), 0, 1e-5);
         assert_close(got_cos, dot / sqrt(d * ss), 1e-5, 0);
         distance += d;
@@ -816,7 +816,7 @@ static void test_telemetry(void **state) {
     assert_int_equal(s.exchanges, 1);
     assert_true(s.exchange_share > 0 && s.exchange_share <= 1);
     double d, cos;
-    assert_status(hk_elastic_entry_stats(w.e, 9, &d, &cos), HK_E_NOT_FOUND);
+    assert_status(hk_elastic_get_entry_stats(w.e, 9, &d, &cos), HK_E_NOT_FOUND);
     worker_close(&w);
     hk_center_destroy(c);
     hk_layout_release(l);

@@ -2,6 +2,7 @@
 // as a hand-made run, going on where it stopped, and every set of weights.
 #include "estimator_bed.h"
 #include "hooke/cluster.h"
+#include "hooke/center_server.h"
 #include "thread_worker.h"
 
 enum { WORKERS = 3, PERIOD = 4 };

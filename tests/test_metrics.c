@@ -323,7 +323,7 @@ static void test_merge(void **state) {
     assert_ok(update(b, &l2, &p2, &none));
     assert_ok(hk_metric_merge(a, b));
     double v[3];
-    assert_int_equal(hk_metric_size(a), 3);
+    assert_int_equal(hk_metric_value_count(a), 3);
     assert_ok(hk_metric_values(a, v, 3));
     assert_close(v[0], 1, 0, 0);
     assert_close(v[1], 1. / 3, 1e-12, 0);

@@ -292,11 +292,11 @@ static void test_measured_in_turns(void **state) {
 // As many workers as cores, up to eight, if there is work for them.
 static void test_workers(void **state) {
     (void)state;
-    assert_int_equal(hk_rates_workers(0, 1), 1);
-    assert_int_equal(hk_rates_workers(2, 1), 2);
-    assert_int_equal(hk_rates_workers(8, 0.15), 8);
-    assert_int_equal(hk_rates_workers(256, 0.15), 8);
-    assert_int_equal(hk_rates_workers(8, 0.0001), 1);
+    assert_int_equal(hk_rates_worker_count(0, 1), 1);
+    assert_int_equal(hk_rates_worker_count(2, 1), 2);
+    assert_int_equal(hk_rates_worker_count(8, 0.15), 8);
+    assert_int_equal(hk_rates_worker_count(256, 0.15), 8);
+    assert_int_equal(hk_rates_worker_count(8, 0.0001), 1);
 }
 
 int main(void) {

@@ -64,12 +64,12 @@ static int measure(const data_user *u, division *d) {
     hk_dataset *set = open_source(u, d->source, list, n);
     const hk_status s = hk_dataset_status(set);
     const int failed = s == HK_OK ? 0 : cli_status(s);
-    d->units = hk_dataset_units(set);
+    d->units = hk_dataset_unit_count(set);
     d->whole = d->units >= 0 && d->units == hk_dataset_count(set);
     if (!d->whole && d->units > 0 && !data_picks(u)) {
         const double all = (double)d->units;
         set = data_cut(u, set);
-        d->units = hk_dataset_units(set);
+        d->units = hk_dataset_unit_count(set);
         d->used = (double)d->units / all;
     }
     hk_dataset_release(set);

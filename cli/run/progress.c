@@ -261,7 +261,7 @@ static void sooner_with(const hk_estimator_info *e, double gflop, char *out,
                         size_t size) {
     hk_context_info c;
     hk_context_get_info(e->context, &c);
-    const uint32_t fit = hk_rates_workers(c.threads, gflop);
+    const uint32_t fit = hk_rates_worker_count(c.threads, gflop);
     out[0] = '\0';
     if (e->config->all_workers == 1 && fit > 1)
         snprintf(out, size, "; --workers %u would be sooner", fit);

@@ -229,8 +229,8 @@ typedef struct hk_elastic_stats {
 HK_API hk_status hk_elastic_get_stats(const hk_elastic *e,
                                       hk_elastic_stats *out);
 // One entry, telemetry 2. HK_E_NOT_FOUND for an entry without exchange.
-HK_API hk_status hk_elastic_entry_stats(const hk_elastic *e, size_t entry,
-                                        double *distance, double *cosine);
+HK_API hk_status hk_elastic_get_entry_stats(const hk_elastic *e, size_t entry,
+                                            double *distance, double *cosine);
 
 #ifdef __cplusplus
 }

@@ -90,8 +90,8 @@ HK_API hk_status hk_metric_update(hk_metric *m, const hk_tensor *labels,
 // confusion matrix the overall accuracy, at thresholds the first one's.
 HK_API hk_status hk_metric_value(const hk_metric *m, double *value);
 // All numbers: per class (per-class accuracy, IoU), per threshold, or the
-// confusion matrix row by row; otherwise the one. n is hk_metric_size().
-HK_API size_t hk_metric_size(const hk_metric *m);
+// confusion matrix row by row; otherwise the one. n is hk_metric_value_count().
+HK_API size_t hk_metric_value_count(const hk_metric *m);
 HK_API hk_status hk_metric_values(const hk_metric *m, double *values, size_t n);
 
 HK_API void hk_metric_reset(hk_metric *m); // as after create

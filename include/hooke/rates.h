@@ -52,7 +52,7 @@ typedef struct hk_rates {
 HK_API hk_status hk_rates_choose(const hk_rates_ask *ask, hk_rates *out);
 // Workers that reach a model soonest on one machine with so many cores: as
 // many, up to 8; one where a step is too little work to be worth an exchange.
-HK_API uint32_t hk_rates_workers(uint32_t cores, double step_gflop);
+HK_API uint32_t hk_rates_worker_count(uint32_t cores, double step_gflop);
 
 #ifdef __cplusplus
 }

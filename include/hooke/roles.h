@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "hooke/ckpt.h"
+#include "hooke/center_server.h"
 #include "hooke/cluster.h"
 #include "hooke/context.h"
 #include "hooke/elastic.h"

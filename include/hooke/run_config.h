@@ -14,6 +14,7 @@
 #include "hooke/ckpt.h"
 #include "hooke/context.h"
 #include "hooke/data.h"
+#include "hooke/divide.h"
 #include "hooke/elastic.h"
 #include "hooke/optim.h"
 #include "hooke/spec.h"

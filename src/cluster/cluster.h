@@ -9,7 +9,9 @@
 #define HKI_CLUSTER_H
 #include "base/base.h"
 #include "hooke/ckpt.h"
+#include "hooke/center_server.h"
 #include "hooke/cluster.h"
+#include "hooke/ranges.h"
 
 // The text of a key file; `what` names it in messages.
 hk_status hki_key_parse(const char *text, size_t size, const char *what,

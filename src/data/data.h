@@ -42,6 +42,7 @@
 #include "base/base.h"
 #include "hooke/columns.h"
 #include "hooke/data.h"
+#include "hooke/divide.h"
 #include "hooke/feature.h"
 #include "tensor/tensor.h"
 

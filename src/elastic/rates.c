@@ -62,7 +62,7 @@ uint32_t hki_rates_period(double exchange_per_step) {
     return (uint32_t)lrint(HKI_MIN(HKI_MAX(tau, least), most));
 }
 
-uint32_t hk_rates_workers(uint32_t cores, double step_gflop) {
+uint32_t hk_rates_worker_count(uint32_t cores, double step_gflop) {
     const uint32_t most = step_gflop >= LEAST_GFLOP ? MOST_WORKERS : 1u;
     return HKI_MIN(HKI_MAX(cores, 1u), most);
 }

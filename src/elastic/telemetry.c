@@ -83,8 +83,8 @@ hk_status hk_elastic_get_stats(const hk_elastic *e, hk_elastic_stats *out) {
     return HK_OK;
 }
 
-hk_status hk_elastic_entry_stats(const hk_elastic *e, size_t entry,
-                                 double *distance, double *cos) {
+hk_status hk_elastic_get_entry_stats(const hk_elastic *e, size_t entry,
+                                     double *distance, double *cos) {
     if (e == NULL || distance == NULL || cos == NULL)
         return hki_fail(HK_E_INVALID_ARG, "elastic: stats: NULL argument");
     if (e->entry == NULL)

@@ -206,7 +206,7 @@ hk_status hk_metric_value(const hk_metric *m, double *value) {
     return HK_OK;
 }
 
-size_t hk_metric_size(const hk_metric *m) {
+size_t hk_metric_value_count(const hk_metric *m) {
     if (m == NULL)
         return 0;
     switch (m->kind) {
@@ -226,10 +226,10 @@ size_t hk_metric_size(const hk_metric *m) {
 hk_status hk_metric_values(const hk_metric *m, double *values, size_t n) {
     if (m == NULL || values == NULL)
         return hki_fail(HK_E_INVALID_ARG, "metric values: NULL argument");
-    if (n != hk_metric_size(m))
+    if (n != hk_metric_value_count(m))
         return hki_fail(HK_E_INVALID_ARG,
                         "metric values: room for %zu, %s has %zu", n,
-                        hki_metric_name(m->kind), hk_metric_size(m));
+                        hki_metric_name(m->kind), hk_metric_value_count(m));
     bool seen;
     switch (m->kind) {
     case HK_METRIC_MEAN_PER_CLASS_ACCURACY:

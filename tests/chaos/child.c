@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include "elastic/elastic.h"
 #include "hooke/cluster.h"
+#include "hooke/center_server.h"
 #include "hooke/elastic.h"
 #include "hooke/optim.h"
 #include "hooke/roles.h"

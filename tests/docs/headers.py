@@ -24,8 +24,8 @@ GIVEN = {
     "center.h": "hk_layout *layout, hk_center *center, float *values",
     "ckpt.h": "hk_saver *saver, hk_name_map *map, int64_t step, "
               "hk_restore_report report",
-    "cluster.h": "hk_center_server_options so, hk_center_server *server, "
-                 "hk_connect_options co, hk_layout *layout, hk_center *center,"
+    "center_server.h": "hk_center_server_options so, hk_center_server *server",
+    "cluster.h": "hk_connect_options co, hk_layout *layout, hk_center *center,"
                  "hk_elastic_options eo, hk_optimizer *optimizer, "
                  "hk_elastic *e, hk_worker_options wo, float *x, size_t n, "
                  "hk_worker *w, int64_t steps",
@@ -33,6 +33,8 @@ GIVEN = {
     "data.h": "const char *const *files, size_t n_files, "
               "const hk_example_feature *features, size_t n_features, "
               "int64_t seed, hk_iter *it, const hk_element *e",
+    "divide.h": "const char *const *files, size_t n_files, hk_dataset *d, "
+                "const hk_input_call *call, int64_t seed",
     "elastic.h": "hk_layout *layout, hk_center *center, "
                  "hk_elastic_options opt, hk_optimizer *optimizer, "
                  "hk_elastic *e, float *x, int32_t task, "
@@ -43,6 +45,8 @@ GIVEN = {
     "export.h": "hk_estimator *e, hk_tensor *w, const char *path",
     "feature.h": "hk_dataset *train, hk_dataset *d",
     "files.h": "const hk_example_feature *features, size_t n_features",
+    "ranges.h": "hk_center *c, int32_t worker, hk_lent_set what, "
+                "uint32_t set, uint64_t seed, hk_range r",
     "rates.h": "void",
     "gradproc.h": "hk_layout *layout, hk_gradproc *p, hk_grad_view gradients, "
                   "hk_grad_view processed, int ready",

@@ -19,6 +19,7 @@
 #define HKI_DATA_PLAN_H
 #include "base/base.h"
 #include "hooke/cluster.h"
+#include "hooke/ranges.h"
 
 #define HKI_PLAN_SETS 64   // of one run
 #define HKI_PLAN_HELD 4096 // ranges that one worker may hold

@@ -286,12 +286,12 @@ static const hki_node_ops ops = {
 
 // ---- making ----------------------------------------------------------------
 
-int64_t hk_dataset_units(const hk_dataset *d) {
+int64_t hk_dataset_unit_count(const hk_dataset *d) {
     return hki_dataset_good(d) ? hki_data_units(d) : -1;
 }
 
 int hk_lender_divides(const hk_lender *l, const hk_dataset *d) {
-    const int64_t units = hk_dataset_units(d);
+    const int64_t units = hk_dataset_unit_count(d);
     return l != NULL && units > 0 && units >= (int64_t)l->parts;
 }
 

@@ -181,7 +181,7 @@ static hk_status add_item(store *r, const char *name, const char *weights,
 static hk_status add_metric(const evaluation *v, size_t set, size_t k,
                             store *r) {
     const hk_metric *const m = v->scores[set].metrics[k];
-    const size_t n = hk_metric_size(m);
+    const size_t n = hk_metric_value_count(m);
     double value, *values;
     HKI_TRY(hk_metric_value(m, &value));
     HKI_TRY(hki_arena_alloc(&r->arena, n, sizeof *values, &values));
