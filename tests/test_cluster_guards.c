@@ -227,6 +227,110 @@ static void test_version_0_1(void **state) {
     close_ground(&g);
 }
 
+// ---- version 0.2 ------------------------------------------------------------
+
+enum { HEAD = 32, EXCHANGE = 8, CHECK = 28 };
+
+static void hear(hki_conn *c, void *to, size_t size) {
+    assert_ok(hki_conn_recv_all(c, to, size, -1, hki_deadline(10000), "bytes"));
+}
+
+// n answers, none of them an error; the head of the last one.
+static void hear_answers(hki_conn *c, int n, uint8_t head[static HEAD]) {
+    uint8_t body[8192];
+    uint32_t size;
+    for (int i = 0; i < n; i++) {
+        hear(c, head, HEAD);
+        memcpy(&size, head + 4, sizeof size);
+        assert_true(size <= sizeof body);
+        if (size > 0)
+            hear(c, body, size);
+        assert_int_not_equal(head[0], HKI_ERROR);
+    }
+}
+
+// Puts a number into a head and mends its check.
+static void put_number(uint8_t head[static HEAD], const uint8_t number[8]) {
+    memcpy(head + EXCHANGE, number, 8);
+    const uint64_t h = hki_hash(HKI_HASH_INIT, head, CHECK);
+    const uint32_t check = (uint32_t)(h ^ h >> 32);
+    memcpy(head + CHECK, &check, sizeof check);
+}
+
+static size_t frame_of(const uint8_t *bytes, size_t size, uint8_t type) {
+    uint32_t body;
+    for (size_t at = 16; at + HEAD <= size; at += HEAD + body) {
+        if (bytes[at] == type)
+            return at;
+        memcpy(&body, bytes + at + 4, sizeof body);
+    }
+    fail_msg("no frame of type %d was recorded", type);
+    return 0;
+}
+
+// What the center grants is another number every time.
+static void replay_worker(hki_net *net, const char *at) {
+    uint8_t *bytes, head[HEAD];
+    size_t size;
+    assert_ok(hki_file_read_all(HK_TEST_DATA "/0.2/wire-worker.bin", 1 << 20,
+                                &bytes, &size));
+    const size_t commit = frame_of(bytes, size, HKI_COMMIT);
+    hki_conn *const c = dial(net, at);
+    say(c, bytes, frame_of(bytes, size, HKI_DATA));
+    hear(c, head, 16);
+    hear_answers(c, 3, head);
+    assert_int_equal(head[0], HKI_GRANT);
+    put_number(bytes + commit, head + EXCHANGE);
+    const size_t data = frame_of(bytes, size, HKI_DATA);
+    say(c, bytes + data, size - data);
+    hear_answers(c, 34, head);
+    hki_conn_close(c);
+    hki_free(bytes);
+}
+
+static void await_model(hk_center_server *s, hk_server_info *info) {
+    const int64_t deadline = hki_deadline(10000);
+    do
+        assert_ok(hk_center_server_get_info(s, info));
+    while (info->n_values == 0 && hki_now_ns() < deadline);
+}
+
+// A center understands a worker of version 0.2, as it was recorded, to its last
+// step: one connection brings the model and asks for what the other one, which
+// trains, has done.
+static void test_version_0_2(void **state) {
+    (void)state;
+    const char *at = "inproc:version";
+    hk_center_server_options o;
+    hk_center_server *server;
+    hk_server_info info;
+    uint8_t *bytes, head[HEAD];
+    size_t size;
+    bed_server_options(&o, &at);
+    assert_ok(hk_center_server_start(&o, &server));
+    hki_net *const net = plain_net();
+    assert_ok(hki_file_read_all(HK_TEST_DATA "/0.2/wire-control.bin", 1 << 20,
+                                &bytes, &size));
+    const size_t asks = frame_of(bytes, size, HKI_SNAPSHOT);
+    hki_conn *const c = dial(net, at);
+    say(c, bytes, asks);
+    await_model(server, &info);
+    assert_int_equal(info.n_values, 1632);
+    replay_worker(net, at);
+    say(c, bytes + asks, size - asks);
+    hear(c, head, 16);
+    hear_answers(c, 76, head);
+    assert_ok(hk_center_server_get_info(server, &info));
+    assert_int_equal(info.center.global_step, 40);
+    assert_int_equal(info.chunks, 10);
+    for (int i = 0; i < HK_REFUSALS; i++)
+        assert_int_equal(info.refused[i], 0);
+    hki_conn_close(c);
+    hki_free(bytes);
+    hki_net_destroy(net);
+    hk_center_server_stop(server);
+}
+
 static void test_keys(void **state) {
     (void)state;
     ground g;
@@ -1324,6 +1428,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_strangers),
         cmocka_unit_test(test_version_0_1),
+        cmocka_unit_test(test_version_0_2),
         cmocka_unit_test(test_keys),
         cmocka_unit_test(test_other_model),
         cmocka_unit_test(test_frames),
