@@ -13,20 +13,26 @@ FOLDERS = ("include", "src", "cli", "tests", "examples", "experiments", "bench",
            "fuzz", "tools", "scripts", "docs", "cmake")
 BESIDE = ("", "src", "include", "include/hooke", "docs")
 PATH = re.compile(r"[\w.*{},-]+(?:/[\w.*{},-]*)*")
-C_FILE = re.compile(r"(?<![\w./*<-])((?:[\w-]+/)*[\w-]+\.[ch])\b(?![.(\w])")
+C_FILE = re.compile(r"(?<![\w./*<-])((?:[\w-]+/)*[\w-]+\.(?:[ch]|cu|cc))\b(?![.(\w])")
+SUFFIXES = (".c", ".h", ".cu", ".cc")
 COMMENT = re.compile(r"//[^\n]*")
 # A file that the reader is to write, the name of a series, others' headers.
 NO_NAMES = {"src/graph/ops/elements/softsign.c", "src/backend/cuda/softsign.cu",
             "examples/sec", "jansson.h"}
 
 
-def known_files():
-    """{name: paths} of the C files of the tree."""
-    out = {}
+def sources():
     for folder in FOLDERS:
-        for path in (ROOT / folder).rglob("*.[ch]"):
-            out.setdefault(path.name, []).append(
-                path.relative_to(ROOT).as_posix())
+        for path in sorted((ROOT / folder).rglob("*.*")):
+            if path.suffix in SUFFIXES:
+                yield path
+
+
+def known_files():
+    """{name: paths} of the C files of the tree, and those for cards."""
+    out = {}
+    for path in sources():
+        out.setdefault(path.name, []).append(path.relative_to(ROOT).as_posix())
     return out
 
 
@@ -80,10 +86,9 @@ def problems():
                                      ROOT / "bench" / "NOTES.md"]:
         out += [f"{page.relative_to(ROOT)}:{n}: {name} does not exist"
                 for n, name in page_faults(page, modules, files)]
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.[ch]")):
-            out += [f"{path.relative_to(ROOT)}:{n}: {name} does not exist"
-                    for n, name in source_faults(path, files)]
+    for path in sources():
+        out += [f"{path.relative_to(ROOT)}:{n}: {name} does not exist"
+                for n, name in source_faults(path, files)]
     return out
 
 
