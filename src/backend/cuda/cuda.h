@@ -172,8 +172,7 @@ void hki_tiles_run(const hki_cuda_tiles *t, const hki_product *d,
 // Where a call of a recorded run goes, and what it comes after.
 typedef struct hki_cuda_turn {
     int lane;
-    uint32_t
-        after[HKI_GRAPH_LANES]; // of each lane: so many of its calls are over
+    uint32_t after[HKI_GRAPH_LANES]; // so many calls of each lane are over
 } hki_cuda_turn;
 
 // A turn for each of n calls, from the bytes they read and write.
