@@ -9,7 +9,7 @@
 #include "estimator/estimator.h"
 #include "estimator/run/loop.h"
 #include "estimator/run/timer.h"
-#include "estimator/saved/files.h"
+#include "estimator/saved/written_files.h"
 #include "estimator/saved/snapshot.h"
 #include "info_util.h"
 

@@ -17,7 +17,7 @@
 #include "hk_test.h"
 #include <dirent.h>
 #include <pthread.h>
-#include "estimator/saved/files.h"
+#include "estimator/saved/written_files.h"
 #include "hooke/ckpt.h"
 #include "hooke/elastic.h"
 

@@ -4,12 +4,15 @@
 Refuses a second definition of an internal type (hki_...), a second source file
 of one name, and names that differ by case only. Implementations of one table
 may share names: the backends, which hold the same operators and handles, and an
-operator's file and its kernels.
+operator's file and its kernels. A public header may share the name of an
+internal one of its own module.
 """
 import collections
 import pathlib
 import re
 import sys
+
+from check_layers import PUBLIC
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SUFFIXES = (".c", ".h", ".cu", ".cc")
@@ -42,11 +45,21 @@ def is_shared(paths):
     return "" not in owners and len(set(owners)) == len(owners)
 
 
+def is_of_module(paths):
+    """Is one of two the public header of the other's module?"""
+    public = [p for p in paths if p.startswith("include/hooke/")]
+    if len(paths) != 2 or len(public) != 1:
+        return False
+    stem = pathlib.PurePath(public[0]).stem
+    inside = next(p for p in paths if p != public[0])
+    return inside.split("/")[1] == PUBLIC.get(stem, stem)
+
+
 def main():
     files = collections.defaultdict(list)
     types = collections.defaultdict(list)
     cases = collections.defaultdict(set)
-    for folder in ("src", "cli"):
+    for folder in ("src", "cli", "include"):
         for path in sorted((ROOT / folder).rglob("*.*")):
             if path.suffix not in SUFFIXES:
                 continue
@@ -63,7 +76,8 @@ def main():
     for what, found in (("files called", files), ("definitions of", types)):
         for name, paths in sorted(found.items()):
             own = found is types and name not in opaque
-            if len(paths) > 1 and (own or not is_shared(paths)):
+            if len(paths) > 1 and (own or not (is_shared(paths) or
+                                               is_of_module(paths))):
                 faults.append(f"{len(paths)} {what} {name}: {', '.join(paths)}")
     for words in cases.values():
         if len(words) > 1:

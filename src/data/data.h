@@ -369,7 +369,7 @@ struct hki_node {
     uint64_t pass;  // this one, counted from 1; 0: never started
     int64_t count;  // items given in this pass
     int64_t number; // of the next element in the whole set: part of its stamp
-    struct hki_lent *lent; // only these units; NULL: all (core/lent.c)
+    struct hki_lent *lent; // only these units; NULL: all (core/epoch_part.c)
     bool is_through;       // its window is that of the node that was lent units
     hki_pool *pool;        // of the boxes of d->spec
     hki_box *record;       // the one that hki_record_item lends

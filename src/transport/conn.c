@@ -6,7 +6,7 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "transport/private.h"
+#include "transport/streams.h"
 
 // ---- networks ---------------------------------------------------------------
 

@@ -23,7 +23,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "transport/private.h"
+#include "transport/streams.h"
 
 #define COOKIE 32
 #define NONCE 32

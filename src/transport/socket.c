@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include "transport/private.h"
+#include "transport/streams.h"
 
 #define UNIX_BUFFER (4 << 20) // bytes; the default halves the throughput
 

@@ -11,7 +11,7 @@
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include "transport/private.h"
+#include "transport/streams.h"
 
 #define RECORD_HEAD 5
 #define RECORD (16 * 1024)                             // of plain text

@@ -28,7 +28,7 @@
 #include "base/io.h"
 #include "codec/codec.h"
 #include "data/data.h"
-#include "estimator/saved/files.h"
+#include "estimator/saved/written_files.h"
 #include "hooke/hooke.h"
 
 enum {

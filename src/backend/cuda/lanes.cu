@@ -54,7 +54,7 @@ static bool meet(const touched *a, const touched *b) {
 // What is known of the lanes so far.
 typedef struct lanes {
     uint32_t count[HKI_GRAPH_LANES]; // calls
-    size_t last[HKI_GRAPH_LANES]; // the newest one, from 1; 0: none
+    size_t last[HKI_GRAPH_LANES];    // the newest one, from 1; 0: none
 } lanes;
 
 // The lane whose newest call this one waits for, the newest of all; else the

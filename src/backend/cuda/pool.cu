@@ -1,9 +1,9 @@
 // pool.cu - maximum, average and global average pooling over images [N,H,W,C].
 //
 // A thread per place of the result and V channels: 4, which are one access,
-// where their number and the addresses allow it, or 1; c of g counts such groups
-// of channels. Gradients gather: a thread looks at the windows that hold its
-// element, in their order; where windows do not meet, it has all of one.
+// where their number and the addresses allow it, or 1; c of g counts such
+// groups of channels. Gradients gather: a thread looks at the windows that hold
+// its element, in their order; where windows do not meet, it has all of one.
 #include "backend/cuda/images.h"
 
 // The part [first, end) of a window's taps that lies inside of the image.

@@ -2,7 +2,7 @@
 //
 // Table rows lie anywhere in memory: the rows of a bag a few places ahead are
 // asked for before they are needed.
-#include "backend/onednn/columns.h"
+#include "backend/onednn/row_runs.h"
 
 // How many entries ahead a row is asked for.
 enum { AHEAD = 8 };

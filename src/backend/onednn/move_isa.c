@@ -1,5 +1,5 @@
 // move_isa.c - transposition and the way between plain and blocked images.
-#include "backend/onednn/columns.h"
+#include "backend/onednn/row_runs.h"
 
 // In squares of 16 x 16, which stay in the first cache on both sides.
 enum { SQUARE = 16 };

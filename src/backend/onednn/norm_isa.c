@@ -5,7 +5,7 @@
 //     backward: dz = dy + dy2 where y > 0, kept in dres; grad_sum gives sum dz,
 //     sum dz d;
 //               grad gives dx = (dz - c) a + d b
-#include "backend/onednn/columns.h"
+#include "backend/onednn/row_runs.h"
 
 // Two sums per column, in one register of columns and four rows at a time.
 // forward: of d and d^2; backward: of dz and dz d.

@@ -1,6 +1,6 @@
 // pool_isa.c - pooling over tiles of [height, width, channels]. Plain images
 // are one tile with all channels, blocked ones a tile per block.
-#include "backend/onednn/columns.h"
+#include "backend/onednn/row_runs.h"
 
 // The part of a window that lies inside the image, in image coordinates, and
 // the window's corner, which may lie in the padding.

@@ -1,6 +1,6 @@
 // reduce_isa.c - sums and maxima over rows, columns and everything; the
 // gradient of bias and activation.
-#include "backend/onednn/columns.h"
+#include "backend/onednn/row_runs.h"
 #include "backend/onednn/vmath.h"
 
 // dz = dy act'(y), from the activation's own result.

@@ -1,6 +1,6 @@
 // softmax_isa.c - softmax, its logarithm and the cross-entropy losses, row by
 // row. The largest logit is taken off first, so nothing overflows.
-#include "backend/onednn/columns.h"
+#include "backend/onednn/row_runs.h"
 #include "backend/onednn/vmath.h"
 
 INLINE float row_top(const float *x, int64_t n) {

@@ -215,7 +215,7 @@ hk_status hki_loader_move(const hki_loader *l, const hki_item *items,
                           int64_t begin, int64_t end, hki_data_rows *rows);
 bool hki_loader_moves(const hki_loader *l);
 
-// ---- lent.c: a part of a dataset -------------------------------------------
+// ---- epoch_part.c: a part of a dataset ------------------------------------
 
 #define HKI_ORDER_ROUNDS 6
 

@@ -1,7 +1,7 @@
 // slicing.c - take, skip and shard: some of the elements, by their position.
 //
 // Under a lease the source itself gives no others than those that take and skip
-// would (core/lent.c).
+// would (core/epoch_part.c).
 #include "data/core/pipeline.h"
 
 typedef struct config {

@@ -3,7 +3,7 @@
 #include "estimator/estimator.h"
 #include "base/io.h"
 #include "estimator/eval/evaluation.h"
-#include "estimator/saved/files.h"
+#include "estimator/saved/written_files.h"
 #include "estimator/run/loop.h"
 #include "estimator/run/timer.h"
 

@@ -3,7 +3,7 @@
 #include "estimator/estimator.h"
 #include "estimator/run/run_context.h"
 #include "estimator/run/timer.h"
-#include "estimator/saved/files.h"
+#include "estimator/saved/written_files.h"
 
 // A folder that may be NULL, and a timer.
 typedef struct recorder_options {

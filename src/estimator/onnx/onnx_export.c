@@ -5,7 +5,7 @@
 #include "data/data.h"
 #include "estimator/estimator.h"
 #include "estimator/onnx/onnx_graph.h"
-#include "estimator/saved/files.h"
+#include "estimator/saved/written_files.h"
 #include "estimator/saved/snapshot.h"
 
 HKI_OPTIONS(hk_onnx_options, raw)

@@ -11,7 +11,7 @@
 #include <errno.h>
 #include "base/io.h"
 #include "estimator/estimator.h"
-#include "estimator/saved/files.h"
+#include "estimator/saved/written_files.h"
 #include "estimator/saved/model_file.h"
 #include "estimator/saved/snapshot.h"
 

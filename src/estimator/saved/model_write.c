@@ -1,7 +1,7 @@
 // model_write.c - model.json from a graph.
 #include "codec/codec.h" // before base.h
 #include "data/data.h"
-#include "estimator/saved/files.h"
+#include "estimator/saved/written_files.h"
 #include "estimator/saved/model_file.h"
 
 #define INTS(member, count, least, most)                                       \

@@ -1,4 +1,4 @@
-// comments.c - settings that are allowed and hardly meant: a line each.
+// odd_settings.c - settings that are allowed and hardly meant: a line each.
 #include <string.h>
 #include "experiment/csv_table.h"
 #include "run/show.h"

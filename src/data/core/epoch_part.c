@@ -1,4 +1,4 @@
-// lent.c - a part of a dataset: the units of positions [begin, end) of an
+// epoch_part.c - a part of a dataset: the units of positions [begin, end) of an
 // epoch's order, given by the node that can go to a unit.
 //
 // The order is a permutation of all units that needs no memory: a Feistel

@@ -1,6 +1,7 @@
-// transport/private.h - what the files of this module share.
-#ifndef HKI_TRANSPORT_PRIVATE_H
-#define HKI_TRANSPORT_PRIVATE_H
+// transport/streams.h - byte streams over sockets, plain and with TLS: what the
+// files of this module share.
+#ifndef HKI_TRANSPORT_STREAMS_H
+#define HKI_TRANSPORT_STREAMS_H
 #include <sys/socket.h>
 #include "transport/transport.h"
 
@@ -42,4 +43,4 @@ void hki_tls_destroy(hki_tls *t); // NULL is allowed
 // A connection over fd; zeroed head to be filled by the caller.
 hk_status hki_tls_conn(hki_tls *t, bool client, hki_conn **out);
 
-#endif // HKI_TRANSPORT_PRIVATE_H
+#endif // HKI_TRANSPORT_STREAMS_H

@@ -1,4 +1,4 @@
-// opened.c - inputs: files of this machine, and those behind URLs.
+// input_file.c - inputs: files of this machine, and those behind URLs.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>

@@ -1,10 +1,10 @@
-// files.c - folders, copies and JSON text for what an estimator writes.
+// written_files.c - folders, copies and JSON text for what an estimator writes.
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/io.h"
 #include "codec/codec.h"
-#include "estimator/saved/files.h"
+#include "estimator/saved/written_files.h"
 
 hk_status hki_quote(hki_buf *b, const char *s) {
     return hki_json_quote(b, s, strlen(s));

@@ -1,11 +1,11 @@
-// onednn/columns.h - walking rows of channels, for *_isa.c files that sum over
+// onednn/row_runs.h - walking rows of channels, for *_isa.c files that sum over
 // rows.
 //
 // Sums run in float over a few dozen rows, in registers, and then go to
 // doubles: as exact as double sums to a few float units, at the speed of the
 // memory.
-#ifndef HKI_COLUMNS_H
-#define HKI_COLUMNS_H
+#ifndef HKI_ROW_RUNS_H
+#define HKI_ROW_RUNS_H
 #include "backend/onednn/onednn_kernels.h"
 #include "backend/onednn/simd.h"
 
@@ -65,4 +65,4 @@ INLINE double sum_of(const float *x, int64_t n) {
     return total + (double)vf_sum(rest);
 }
 
-#endif // HKI_COLUMNS_H
+#endif // HKI_ROW_RUNS_H
