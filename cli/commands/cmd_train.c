@@ -321,8 +321,9 @@ const cli_command cmd_train = {
     .summary = "train a model, with one worker or many",
     .about =
         "EXPERIMENT is a YAML or JSON file (hooke help experiment), the name "
-        "of one that ships with Hooke, or a C file with a model_fn. Without "
-        "one, handwritten-like digits are drawn and learnt.\n\n"
+        "of one that ships with Hooke, a CSV file with --label, or a C file "
+        "with a model_fn. Without one, handwritten-like digits are drawn and "
+        "learnt.\n\n"
         "Checkpoints and TensorBoard files go to the model_dir; a run that is "
         "started again goes on where it stopped. Ctrl-C once: checkpoint and "
         "leave; twice: leave now.\n\n"

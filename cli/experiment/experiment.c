@@ -226,6 +226,12 @@ static int apply_sets(const cli_args *a, tree *root) {
     for (size_t i = 0; i < 4 && imposed[i].key; i++)
         if (!tree_set(root, imposed[i].key, imposed[i].value, "--folds"))
             return CLI_USAGE;
+    const char *label = cli_string(a, "label", NULL);
+    const char *source = tree_text(tree_path(root, "data.train.source"), "");
+    if (label && strcmp(source, "csv") != 0 && strcmp(source, "tfrecord") != 0)
+        return cli_usage_error(cli_command_of(a), "--label is for tables");
+    if (label && !tree_set_text(root, "data.train.label", label))
+        return CLI_USAGE;
     const char *dir = cli_string(a, "data-dir", NULL);
     if (dir && !tree_set_text(root, "data.dir", dir))
         return CLI_USAGE;
@@ -315,7 +321,23 @@ static void find_data(experiment *x) {
     x->dir = cli_strdup(access(dir, F_OK) == 0 ? dir : ".");
 }
 
-static int read_tree(experiment *x, const char *operand) {
+// So does a table, of which a column is learnt.
+static int read_table(const cli_args *a, experiment *x) {
+    static const char text[] = "model: {canned: dnn}\n"
+                               "data: {train: {source: csv}}\n";
+    if (!cli_has(a, "label"))
+        return cli_fail("%s: is a table; which column is to be learnt? --label "
+                        "NAME says it ('hooke init %s --label NAME' writes an "
+                        "experiment to edit)",
+                        x->path, x->path);
+    x->root = tree_parse(text, sizeof text - 1, x->path);
+    return x->root &&
+                   tree_set_text(x->root, "data.train.files", file_of(x->path))
+               ? 0
+               : CLI_FAILED;
+}
+
+static int read_tree(const cli_args *a, experiment *x, const char *operand) {
     if (is_built_in(operand)) {
         x->path = cli_strdup("built in");
         return read_built_in(x);
@@ -326,9 +348,7 @@ static int read_tree(experiment *x, const char *operand) {
     if (ends_with(x->path, ".c") || ends_with(x->path, ".so"))
         return read_model(x);
     if (ends_with(x->path, ".csv") || ends_with(x->path, ".tsv"))
-        return cli_fail("%s: is a table; 'hooke init %s --label NAME' writes "
-                        "an experiment that learns one of its columns",
-                        x->path, x->path);
+        return read_table(a, x);
     x->root = tree_read(x->path);
     if (x->root && x->run_dir)
         find_data(x);
@@ -401,7 +421,7 @@ static char *file_name(const experiment *x) {
 
 int experiment_open(const cli_args *a, const char *operand, experiment **out) {
     experiment *x = cli_alloc(sizeof *x);
-    int failed = read_tree(x, operand);
+    int failed = read_tree(a, x, operand);
     // Short forms become long ones first, so that --set can reach into them.
     if (!failed && !schema_check(x->root))
         failed = CLI_FAILED;
