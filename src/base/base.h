@@ -106,6 +106,35 @@ hk_status hki_list_reserve(void *data, size_t n, size_t *capacity,
 #define HKI_LIST_ROOM(l)                                                       \
     hki_list_reserve(&(l).data, (l).n + 1, &(l).capacity, sizeof *(l).data)
 void hki_free(void *ptr); // NULL is allowed
+
+// A variable that ends with its scope, by whichever return that is left:
+//     HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
+//     HKI_SCOPED(hki_free_at) char *path = NULL;
+// It has a value from the start; the last one made ends first. What is handed
+// on is set to NULL before the return.
+#define HKI_SCOPED(end) __attribute__((cleanup(end)))
+// For handles: hk_ckpt_close_at(hk_ckpt **) of hk_ckpt_close(hk_ckpt *).
+#define HKI_SCOPED_HANDLE(type, end)                                           \
+    static inline void end##_at(type **at) {                                   \
+        end(*at);                                                              \
+    }
+static inline void hki_free_at(void *at) {
+    void *ptr;
+    memcpy(&ptr, at, sizeof ptr);
+    hki_free(ptr);
+}
+// Holds a lock until its scope ends.
+static inline pthread_mutex_t *hki_lock(pthread_mutex_t *m) {
+    pthread_mutex_lock(m);
+    return m;
+}
+static inline void hki_unlock_at(pthread_mutex_t *const *m) {
+    pthread_mutex_unlock(*m);
+}
+#define HKI_LOCKED_(m, line)                                                   \
+    HKI_SCOPED(hki_unlock_at)                                                  \
+    pthread_mutex_t *const hki_locked_##line = hki_lock(m)
+#define HKI_LOCKED(m) HKI_LOCKED_(m, __LINE__)
 hk_status hki_strdup(const char *s, char **out);
 
 static inline bool hki_mul_overflow(size_t a, size_t b, size_t *out) {

@@ -337,48 +337,73 @@ void hki_file_discard(hki_file *f) {
     free_file(f);
 }
 
+hk_status hki_file_end(hki_file *f, hk_status s, bool durable) {
+    if (s == HK_OK)
+        return hki_file_commit(f, durable);
+    hki_file_discard(f);
+    return s;
+}
+
+static hk_status copy_bytes(int fd, const char *from, uint64_t size,
+                            hki_file *to) {
+    const size_t block_bytes = 1 << 20;
+    HKI_SCOPED(hki_free_at) uint8_t *block = NULL;
+    HKI_TRY(hki_alloc_array(block_bytes, 1, &block));
+    for (uint64_t at = 0; at < size; at += block_bytes) {
+        const size_t n = (size_t)HKI_MIN(size - at, (uint64_t)block_bytes);
+        HKI_TRY(hki_file_read_at(fd, from, at, block, n));
+        HKI_TRY(hki_file_write(to, block, n));
+    }
+    return HK_OK;
+}
+
+hk_status hki_file_copy(const char *from, const char *to, bool is_private,
+                        bool durable) {
+    int fd;
+    uint64_t size;
+    hki_file *f;
+    HKI_TRY((is_private ? hki_file_open_private : hki_file_open_read)(from, &fd,
+                                                                      &size));
+    hk_status s = create(to, is_private, &f);
+    if (s == HK_OK)
+        s = hki_file_end(f, copy_bytes(fd, from, size, f), durable);
+    hki_file_close_read(fd);
+    return s;
+}
+
 hk_status hki_folder_make(const char *path) {
-    char *copy;
+    HKI_SCOPED(hki_free_at) char *copy = NULL;
     HKI_TRY(hki_strdup(path, &copy));
-    hk_status s = HK_OK;
-    for (char *p = copy; s == HK_OK && *p != '\0';) {
+    for (char *p = copy; *p != '\0';) {
         char *const slash = strchr(p + 1, '/');
         if (slash != NULL)
             *slash = '\0';
         if (!hki_path_is_dir(copy) && hki_io()->mkdir(copy, 0777) != 0 &&
             errno != EEXIST)
-            s = hki_io_fail(errno, copy, "make the folder");
+            return hki_io_fail(errno, copy, "make the folder");
         if (slash == NULL)
             break;
         *slash = '/';
         p = slash;
     }
-    hki_free(copy);
-    if (s == HK_OK && !hki_path_is_dir(path))
-        s = hki_fail(HK_E_IO, "%s: not a folder", path);
-    return s;
+    if (!hki_path_is_dir(path))
+        return hki_fail(HK_E_IO, "%s: not a folder", path);
+    return HK_OK;
 }
 
 hk_status hki_sync_folder(const char *path) {
-    char *folder;
+    HKI_SCOPED(hki_free_at) char *folder = NULL;
     HKI_TRY(hki_path_folder(path, &folder));
-    hk_status s = HK_OK;
-    if (hki_io()->fsync_dir(folder) != 0)
-        s = hki_io_fail(errno, folder, "flush to disk");
-    hki_free(folder);
-    return s;
+    return hki_io()->fsync_dir(folder) == 0
+               ? HK_OK
+               : hki_io_fail(errno, folder, "flush to disk");
 }
 
 static hk_status replace(const char *path, bool is_private, const void *bytes,
                          size_t size, bool durable) {
     hki_file *f;
     HKI_TRY(create(path, is_private, &f));
-    const hk_status s = hki_file_write(f, bytes, size);
-    if (s != HK_OK) {
-        hki_file_discard(f);
-        return s;
-    }
-    HKI_TRY(hki_file_commit(f, durable));
+    HKI_TRY(hki_file_end(f, hki_file_write(f, bytes, size), durable));
     return durable ? hki_sync_folder(path) : HK_OK;
 }
 

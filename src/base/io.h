@@ -109,7 +109,13 @@ uint64_t hki_file_size(const hki_file *f); // bytes appended so far
 // stays then). durable: fsync before the rename; the folder's fsync is the
 // caller's (hki_sync_folder), once for several files.
 hk_status hki_file_commit(hki_file *f, bool durable);
+// The same after HK_OK; after a failure s discards it and returns s.
+hk_status hki_file_end(hki_file *f, hk_status s, bool durable);
 void hki_file_discard(hki_file *f); // removes it; NULL is allowed
+HKI_SCOPED_HANDLE(hki_file, hki_file_discard)
+// is_private: both files as hki_file_open_private and _create_private do.
+hk_status hki_file_copy(const char *from, const char *to, bool is_private,
+                        bool durable);
 
 // mkdir -p.
 hk_status hki_folder_make(const char *path);

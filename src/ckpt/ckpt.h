@@ -2,7 +2,11 @@
 #ifndef HKI_CKPT_H
 #define HKI_CKPT_H
 #include <stdbool.h>
+#include "base/base.h"
 #include "hooke/ckpt.h"
+
+HKI_SCOPED_HANDLE(hk_ckpt, hk_ckpt_close)
+HKI_SCOPED_HANDLE(hk_saver, hk_saver_destroy)
 
 // Values in memory that are read like a checkpoint: those of a center file.
 typedef struct hki_ckpt_memory {

@@ -14,6 +14,8 @@
 #include "optim/optim.h"
 #include "tensor/tensor.h"
 
+HKI_SCOPED_HANDLE(hk_center, hk_center_destroy)
+
 // ---- methods ----------------------------------------------------------------
 
 typedef enum hki_worker_rule {

@@ -75,13 +75,11 @@ static hk_status create_vectors(hki_local *c) {
 // Entries that are not exchanged stay out of the outer optimizer's steps.
 static hk_status restrict_outer(hki_local *c) {
     const size_t n = hki_layout_entry_count(c->base.layout);
-    unsigned char *mask;
+    HKI_SCOPED(hki_free_at) unsigned char *mask = NULL;
     HKI_TRY(hki_alloc_array(n, 1, &mask));
     for (size_t i = 0; i < n; i++)
         mask[i] = c->base.parts.share[i] == HK_SHARE_EXCHANGE;
-    const hk_status s = hk_optimizer_select(c->outer, mask);
-    hki_free(mask);
-    return s;
+    return hk_optimizer_select(c->outer, mask);
 }
 
 static hk_status create_outer(hki_local *c, const hk_center_options *opt) {
@@ -259,8 +257,7 @@ static hk_status local_barrier(hk_center *base, hki_member m, uint32_t parties,
                                int64_t deadline_ns) {
     hki_local *const c = (hki_local *)base;
     HKI_TRY(hki_local_check(c, m, "start barrier"));
-    hk_status s = HK_OK;
-    pthread_mutex_lock(&c->lock);
+    HKI_LOCKED(&c->lock);
     if (!c->barrier_passed && ++c->barrier_arrived >= parties) {
         c->barrier_passed = true;
         pthread_cond_broadcast(&c->changed);
@@ -268,15 +265,15 @@ static hk_status local_barrier(hk_center *base, hki_member m, uint32_t parties,
     while (!c->barrier_passed)
         if (!hki_cond_wait(&c->changed, &c->lock, deadline_ns) &&
             !c->barrier_passed) {
-            s = hki_fail(HK_E_TIMEOUT,
-                         "%s: start barrier: worker %u waited for the others; "
-                         "%u of %u are here",
-                         base->name, m.id, c->barrier_arrived, parties);
+            return hki_fail(
+                HK_E_TIMEOUT,
+                "%s: start barrier: worker %u waited for the others; "
+                "%u of %u are here",
+                base->name, m.id, c->barrier_arrived, parties);
             c->barrier_arrived--;
             break;
         }
-    pthread_mutex_unlock(&c->lock);
-    return s;
+    return HK_OK;
 }
 
 // ---- counters, names --------------------------------------------------------
@@ -303,10 +300,9 @@ hk_status hki_local_assign(hk_center *base, const float *values,
     hki_local *const c = (hki_local *)base;
     HKI_TRY(hki_local_fill(c, "assign", UINT32_MAX, values, side, deadline_ns));
     atomic_store(&c->global_step, global_step);
-    pthread_mutex_lock(&c->lock);
+    HKI_LOCKED(&c->lock);
     atomic_store(&c->initialised, true);
     pthread_cond_broadcast(&c->changed);
-    pthread_mutex_unlock(&c->lock);
     return HK_OK;
 }
 
@@ -326,13 +322,10 @@ static hk_status add_vector(const hki_local *c, const char *prefix,
 static hk_status add_outer(hki_local *c, hk_name_map *map) {
     if (c->outer == NULL)
         return HK_OK;
-    hk_name_map *own;
+    HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *own = NULL;
     HKI_TRY(hk_name_map_create(&own));
-    hk_status s = hk_optimizer_variables(c->outer, own);
-    if (s == HK_OK)
-        s = hki_names_add_map(map, "center/", own);
-    hk_name_map_destroy(own);
-    return s;
+    HKI_TRY(hk_optimizer_variables(c->outer, own));
+    return hki_names_add_map(map, "center/", own);
 }
 
 static hk_status local_variables(hk_center *base, hk_name_map *map) {
@@ -357,10 +350,9 @@ static hk_status local_order_save(hk_center *base, void *buf, size_t capacity,
 static void local_rest(hk_center *base, hki_member m, bool rests) {
     hki_local *const c = (hki_local *)base;
     hki_turn_rest(&c->turn, m.id, rests);
-    pthread_mutex_lock(&c->lock);
+    HKI_LOCKED(&c->lock);
     atomic_store(&c->slot[m.id].rests, rests);
     pthread_cond_broadcast(&c->changed); // a round may be complete now
-    pthread_mutex_unlock(&c->lock);
 }
 
 static const hki_center_ops local_ops = {

@@ -112,9 +112,8 @@ bool hki_turn_initialises(hki_turn *t, uint32_t id) {
 void hki_turn_initialised(hki_turn *t, uint32_t id) {
     if (t->order == HK_TURN_RECORDED)
         return;
-    pthread_mutex_lock(&t->lock);
+    HKI_LOCKED(&t->lock);
     t->first_worker = id;
-    pthread_mutex_unlock(&t->lock);
 }
 
 // ---- turns ------------------------------------------------------------------
@@ -221,20 +220,17 @@ hk_status hki_turn_enter(hki_turn *t, hki_event event, uint32_t id,
                          int64_t deadline_ns) {
     if (t->order == HK_TURN_FREE)
         return HK_OK;
-    hk_status s = HK_OK;
-    pthread_mutex_lock(&t->lock);
+    HKI_LOCKED(&t->lock);
     if (t->order == HK_TURN_RECORDED)
-        s = wait_recorded(t, event, id, deadline_ns);
-    else if (event != HKI_EVENT_JOIN)
-        s = wait_round_robin(t, event, id, deadline_ns);
-    pthread_mutex_unlock(&t->lock);
-    return s;
+        return wait_recorded(t, event, id, deadline_ns);
+    return event != HKI_EVENT_JOIN ? wait_round_robin(t, event, id, deadline_ns)
+                                   : HK_OK;
 }
 
 void hki_turn_leave(hki_turn *t, hki_event event, uint32_t id, bool done) {
     if (t->order == HK_TURN_FREE && !t->record)
         return;
-    pthread_mutex_lock(&t->lock);
+    HKI_LOCKED(&t->lock);
     if (t->record && done)
         append(t, (uint32_t)event << 24 | id);
     if (t->order == HK_TURN_ROUND_ROBIN && event == HKI_EVENT_JOIN) {
@@ -254,19 +250,17 @@ void hki_turn_leave(hki_turn *t, hki_event event, uint32_t id, bool done) {
         t->position++;
     }
     pthread_cond_broadcast(&t->changed);
-    pthread_mutex_unlock(&t->lock);
 }
 
 void hki_turn_rest(hki_turn *t, uint32_t id, bool rests) {
     if (t->order != HK_TURN_ROUND_ROBIN)
         return;
-    pthread_mutex_lock(&t->lock);
+    HKI_LOCKED(&t->lock);
     if (rests && t->seat[id] != HKI_SEAT_EMPTY)
         t->seat[id] = HKI_SEAT_RESTING;
     else if (t->seat[id] == HKI_SEAT_RESTING)
         take_seat(t, id);
     pthread_cond_broadcast(&t->changed);
-    pthread_mutex_unlock(&t->lock);
 }
 
 // ---- bytes ------------------------------------------------------------------
@@ -283,17 +277,13 @@ static void write_order(const void *object, hki_writer *w) {
 }
 
 hk_status hki_turn_save(hki_turn *t, void *buf, size_t capacity, size_t *size) {
-    hk_status s;
-    pthread_mutex_lock(&t->lock);
+    HKI_LOCKED(&t->lock);
     if (!t->record && t->order != HK_TURN_RECORDED)
-        s = hki_fail(HK_E_STATE, "%s: the turn order was not recorded",
-                     t->name);
-    else if (t->lost)
-        s = hki_fail(HK_E_NO_MEMORY,
-                     "%s: the turn order was lost after %zu events", t->name,
-                     t->n_log);
-    else
-        s = hki_save(t, write_order, "turn order", buf, capacity, size);
-    pthread_mutex_unlock(&t->lock);
-    return s;
+        return hki_fail(HK_E_STATE, "%s: the turn order was not recorded",
+                        t->name);
+    if (t->lost)
+        return hki_fail(HK_E_NO_MEMORY,
+                        "%s: the turn order was lost after %zu events", t->name,
+                        t->n_log);
+    return hki_save(t, write_order, "turn order", buf, capacity, size);
 }

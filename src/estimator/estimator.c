@@ -271,43 +271,32 @@ static hk_status live_variable(hk_estimator *e, const char *name,
     const hk_entry *const n = hk_layout_find(e->crew->layout, name);
     if (n == NULL || n->dtype != HK_F32)
         return hki_fail(HK_E_NOT_FOUND, "the model has no variable %s", name);
-    hki_weights w;
+    HKI_SCOPED(hki_weights_deinit) hki_weights w = {0};
     HKI_TRY(hki_weights_get(e, ask, &w));
     float *x;
-    hk_tensor *t = NULL;
-    hk_status s = hki_weights_single(&w, &x);
-    if (s == HK_OK)
-        s = hk_tensor_wrap(HK_F32, n->shape, x + n->offset, &t);
-    if (s == HK_OK)
-        s = hk_tensor_copy(t, HK_F32, out);
-    hk_tensor_release(t);
-    hki_weights_deinit(&w);
-    return s;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *t = NULL;
+    HKI_TRY(hki_weights_single(&w, &x));
+    HKI_TRY(hk_tensor_wrap(HK_F32, n->shape, x + n->offset, &t));
+    return hk_tensor_copy(t, HK_F32, out);
 }
 
 // "<section><name>" of the newest checkpoint.
 static hk_status saved_variable(hk_estimator *e, const char *name,
                                 hk_weights which, uint32_t worker,
                                 hk_tensor **out) {
-    hk_ckpt *c;
-    hki_buf full = {0};
+    HKI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
+    HKI_SCOPED(hki_buf_deinit) hki_buf full = {0};
     HKI_TRY(open_newest(e, &c));
-    hk_status s = HK_OK;
     if (which == HK_WEIGHTS_EMA)
-        s = hki_buf_printf(&full, HK_SECTION_EMA "%s", name);
+        HKI_TRY(hki_buf_printf(&full, HK_SECTION_EMA "%s", name));
     else if (which == HK_WEIGHTS_LOCAL)
-        s = hki_buf_printf(&full, HK_SECTION_WORKER "x/%s", worker, name);
-    if (s == HK_OK &&
-        (full.data == NULL || (which == HK_WEIGHTS_LOCAL && worker == 0 &&
-                               hk_ckpt_find(c, full.data) == NULL))) {
+        HKI_TRY(hki_buf_printf(&full, HK_SECTION_WORKER "x/%s", worker, name));
+    if (full.data == NULL || (which == HK_WEIGHTS_LOCAL && worker == 0 &&
+                              hk_ckpt_find(c, full.data) == NULL)) {
         full.size = 0;
-        s = hki_buf_printf(&full, "%s", name);
+        HKI_TRY(hki_buf_printf(&full, "%s", name));
     }
-    if (s == HK_OK)
-        s = hk_ckpt_read_tensor(c, full.data, out);
-    hki_buf_deinit(&full);
-    hk_ckpt_close(c);
-    return s;
+    return hk_ckpt_read_tensor(c, full.data, out);
 }
 
 hk_status hk_estimator_variable(hk_estimator *e, const char *name,
@@ -345,24 +334,18 @@ hk_status hk_estimator_save_as(hk_estimator *e, const char *path,
         .which = weights,
         .worker = worker,
         .plan = hk_session_plan(e->crew->workers[0].session)};
-    hki_weights w;
-    hk_name_map *map = NULL;
+    HKI_SCOPED(hki_weights_deinit) hki_weights w = {0};
+    HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *map = NULL;
     float *x;
     HKI_TRY(hki_weights_get(e, &ask, &w));
-    hk_status s = hki_weights_single(&w, &x);
-    if (s == HK_OK)
-        s = hk_name_map_create(&map);
-    if (s == HK_OK)
-        s = hki_places_model(e, x, map);
-    if (s == HK_OK && slots)
-        s = add_slots(e, worker, map);
-    if (s == HK_OK && opt != NULL && opt->format == HK_CKPT_TF)
-        s = hki_names_add(map, HK_I64, HKI_SCALAR, &w.step, HKI_TF_STEP);
-    if (s == HK_OK)
-        s = hk_ckpt_write(path, map, opt);
-    hk_name_map_destroy(map);
-    hki_weights_deinit(&w);
-    return s;
+    HKI_TRY(hki_weights_single(&w, &x));
+    HKI_TRY(hk_name_map_create(&map));
+    HKI_TRY(hki_places_model(e, x, map));
+    if (slots)
+        HKI_TRY(add_slots(e, worker, map));
+    if (opt != NULL && opt->format == HK_CKPT_TF)
+        HKI_TRY(hki_names_add(map, HK_I64, HKI_SCALAR, &w.step, HKI_TF_STEP));
+    return hk_ckpt_write(path, map, opt);
 }
 
 static hk_status restore_from(hk_estimator *e, hk_ckpt *c,
@@ -403,10 +386,8 @@ hk_status hk_estimator_restore(hk_estimator *e, const hk_source *input,
                             "needed to build the model");
         HKI_TRY(s);
     }
-    hk_ckpt *c;
+    HKI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
     HKI_TRY(hk_weights_open(path, &c));
     atomic_fetch_add(&e->counts.checkpoint_loads, 1);
-    const hk_status s = restore_from(e, c, opt, report);
-    hk_ckpt_close(c);
-    return s;
+    return restore_from(e, c, opt, report);
 }

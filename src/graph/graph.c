@@ -48,12 +48,11 @@ hk_status hk_graph_create(hk_context *ctx, hk_mode mode,
     hk_graph *g;
     HKI_TRY(hki_graph_new(ctx, mode, &g));
     const hk_status s = hki_params_copy(params, &g->params);
-    if (s != HK_OK) {
+    if (s == HK_OK)
+        *out = g;
+    else
         hk_graph_destroy(g);
-        return s;
-    }
-    *out = g;
-    return HK_OK;
+    return s;
 }
 
 void hk_graph_destroy(hk_graph *g) {
@@ -187,12 +186,11 @@ hk_status hki_graph_like(const hk_graph *src, hk_graph **out) {
     g->n_streams = src->n_streams;
     g->some_vars = src->some_vars;
     const hk_status s = copy_sources(src, g);
-    if (s != HK_OK) {
+    if (s == HK_OK)
+        *out = g;
+    else
         hk_graph_destroy(g);
-        return s;
-    }
-    *out = g;
-    return HK_OK;
+    return s;
 }
 
 hk_mode hk_graph_mode(const hk_graph *g) {

@@ -12,6 +12,10 @@
 #include "hooke/session.h"
 #include "tensor/tensor.h"
 
+HKI_SCOPED_HANDLE(hk_params, hk_params_destroy)
+HKI_SCOPED_HANDLE(hk_plan, hk_plan_release)
+HKI_SCOPED_HANDLE(hk_session, hk_session_destroy)
+
 #define HKI_MAX_OUT 4
 #define HKI_MAX_IN (HKI_MAX_ARGS - HKI_MAX_OUT)
 

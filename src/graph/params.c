@@ -95,23 +95,19 @@ hk_status hk_params_set_string(hk_params *p, const char *name, const char *v) {
 }
 
 hk_status hki_params_copy(const hk_params *src, hk_params **out) {
-    hk_params *p;
+    HKI_SCOPED(hk_params_destroy_at) hk_params *p = NULL;
     HKI_TRY(hk_params_create(&p));
-    hk_status s = HK_OK;
-    for (size_t i = 0; src != NULL && i < src->items.n && s == HK_OK; i++) {
+    for (size_t i = 0; src != NULL && i < src->items.n; i++) {
         const hki_param *it = &src->items.data[i];
         if (it->type == HKI_PARAM_INT)
-            s = hk_params_set_int(p, it->name, it->i);
+            HKI_TRY(hk_params_set_int(p, it->name, it->i));
         else if (it->type == HKI_PARAM_FLOAT)
-            s = hk_params_set_float(p, it->name, it->f);
+            HKI_TRY(hk_params_set_float(p, it->name, it->f));
         else
-            s = hk_params_set_string(p, it->name, it->s);
-    }
-    if (s != HK_OK) {
-        hk_params_destroy(p);
-        return s;
+            HKI_TRY(hk_params_set_string(p, it->name, it->s));
     }
     *out = p;
+    p = NULL;
     return HK_OK;
 }
 

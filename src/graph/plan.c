@@ -147,7 +147,7 @@ static hk_status run_passes(hk_graph *src, const hk_plan_options *opt,
 // ---- layout and kernels ---------------------------------------------------
 
 static hk_status make_layout(const hk_graph *g, hk_layout **out) {
-    hk_layout_item *items;
+    HKI_SCOPED(hki_free_at) hk_layout_item *items = NULL;
     HKI_TRY(hki_zalloc_array(g->vars.n, sizeof *items, &items));
     for (size_t i = 0; i < g->vars.n; i++) {
         const hki_variable *v = &g->vars.data[i];
@@ -157,9 +157,7 @@ static hk_status make_layout(const hk_graph *g, hk_layout **out) {
                                     .kind = v->kind,
                                     .sparse = v->flags & HK_VAR_SPARSE};
     }
-    const hk_status s = hk_layout_create(items, g->vars.n, out);
-    hki_free(items);
-    return s;
+    return hk_layout_create(items, g->vars.n, out);
 }
 
 static hk_status note_gradients(hk_plan *p) {
@@ -372,12 +370,11 @@ hk_status hk_plan_create(hk_graph *g, const hk_plan_options *opt,
     p->precision = o.precision;
     p->float_bytes = hk_dtype_size(o.float_type);
     const hk_status s = compile(p, g, &o);
-    if (s != HK_OK) {
+    if (s == HK_OK)
+        *out = p;
+    else
         destroy(p);
-        return s;
-    }
-    *out = p;
-    return HK_OK;
+    return s;
 }
 
 hk_plan *hk_plan_retain(hk_plan *p) {

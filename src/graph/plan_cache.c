@@ -66,12 +66,11 @@ static hk_status build(hk_context *ctx, const hk_model *m, hk_mode mode,
     // An error of a builder call is the cause of what build reports.
     if (hk_graph_status(g) != HK_OK)
         s = hk_graph_status(g);
-    if (s != HK_OK) {
+    if (s == HK_OK)
+        *out = g;
+    else
         hk_graph_destroy(g);
-        return s;
-    }
-    *out = g;
-    return HK_OK;
+    return s;
 }
 
 static hk_status find_graph(hk_context *ctx, cache *c, const hk_model *m,
@@ -163,10 +162,8 @@ hk_status hki_graph_get(hk_context *ctx, const hk_model *model, hk_mode mode,
     cache *c;
     HKI_TRY(check_model(model, &m));
     HKI_TRY(get_cache(ctx, &c));
-    pthread_mutex_lock(&c->lock);
-    const hk_status s = find_graph(ctx, c, &m, mode, fits, out, built);
-    pthread_mutex_unlock(&c->lock);
-    return s;
+    HKI_LOCKED(&c->lock);
+    return find_graph(ctx, c, &m, mode, fits, out, built);
 }
 
 hk_status hki_graph_plan(hk_context *ctx, hk_graph *g,
@@ -176,10 +173,8 @@ hk_status hki_graph_plan(hk_context *ctx, hk_graph *g,
     cache *c;
     HKI_TRY(check_options(ctx, opt, &o));
     HKI_TRY(get_cache(ctx, &c));
-    pthread_mutex_lock(&c->lock);
-    const hk_status s = find_plan(ctx, c, g, &o, out, compiled);
-    pthread_mutex_unlock(&c->lock);
-    return s;
+    HKI_LOCKED(&c->lock);
+    return find_plan(ctx, c, g, &o, out, compiled);
 }
 
 hk_status hk_plan_get(hk_context *ctx, const hk_model *model, hk_mode mode,

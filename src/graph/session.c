@@ -202,13 +202,12 @@ static hk_status init_values(hk_session *s) {
         store_scalar(s, i, p->graph->scalars.data[i].dflt);
     if (p->float_bytes == 4)
         return hk_plan_init_values(p, s->opt.seed, own);
-    float *x;
+    HKI_SCOPED(hki_free_at) float *x = NULL;
     HKI_TRY(hki_alloc_array(n, sizeof *x, &x));
-    const hk_status st = hk_plan_init_values(p, s->opt.seed, x);
-    for (size_t i = 0; st == HK_OK && i < n; i++)
+    HKI_TRY(hk_plan_init_values(p, s->opt.seed, x));
+    for (size_t i = 0; i < n; i++)
         ((double *)(void *)own)[i] = (double)x[i];
-    hki_free(x);
-    return st;
+    return HK_OK;
 }
 
 // ---- create and destroy ---------------------------------------------------
@@ -236,18 +235,15 @@ hk_status hk_session_create(hk_plan *p, const hk_session_options *opt,
     hk_session_options o;
     hk_session_options_init(&o, sizeof o);
     HKI_TRY(hki_options_copy(&o, sizeof o, opt, "session options"));
-    hk_session *s;
+    HKI_SCOPED(hk_session_destroy_at) hk_session *s = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
     s->plan = hk_plan_retain(p);
     s->opt = o;
-    hk_status st = build(s);
-    if (st == HK_OK && o.pin)
-        st = p->backend->queue_pin(s->queue, o.first_cpu);
-    if (st != HK_OK) {
-        hk_session_destroy(s);
-        return st;
-    }
+    HKI_TRY(build(s));
+    if (o.pin)
+        HKI_TRY(p->backend->queue_pin(s->queue, o.first_cpu));
     *out = s;
+    s = NULL;
     return HK_OK;
 }
 

@@ -120,12 +120,11 @@ hk_status hk_ema_create(const hk_ema_options *opt, hk_layout *layout,
     e->decay = o.decay;
     e->num_updates = -1;
     const hk_status s = build(e, &o, x);
-    if (s != HK_OK) {
+    if (s == HK_OK)
+        *out = e;
+    else
         hk_ema_destroy(e);
-        return s;
-    }
-    *out = e;
-    return HK_OK;
+    return s;
 }
 
 // ---- settings -------------------------------------------------------------

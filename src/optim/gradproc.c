@@ -123,12 +123,11 @@ hk_status hk_gradproc_create(const hk_gradproc_options *opt, hk_layout *layout,
     p->opt = o;
     p->layout = hk_layout_retain(layout);
     const hk_status s = build(p);
-    if (s != HK_OK) {
+    if (s == HK_OK)
+        *out = p;
+    else
         hk_gradproc_destroy(p);
-        return s;
-    }
-    *out = p;
-    return HK_OK;
+    return s;
 }
 
 double hk_gradproc_norm(const hk_gradproc *p) {

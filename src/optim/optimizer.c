@@ -244,6 +244,8 @@ static hk_status create_other(hk_optimizer *o, const hk_optimizer_options *src,
     return hk_optimizer_select(o, NULL);
 }
 
+HKI_SCOPED_HANDLE(hk_optimizer, hk_optimizer_destroy)
+
 hk_status hk_optimizer_create(const hk_optimizer_options *opt,
                               hk_layout *layout, hk_optimizer **out) {
     hk_optimizer_options src = {.struct_size = sizeof src};
@@ -259,21 +261,16 @@ hk_status hk_optimizer_create(const hk_optimizer_options *opt,
     if (src.reserve_rows < 0)
         return hki_fail(HK_E_INVALID_ARG, "%s: reserve_rows is %lld",
                         rule->name, (long long)src.reserve_rows);
-    hk_optimizer *o;
+    HKI_SCOPED(hk_optimizer_destroy_at) hk_optimizer *o = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *o, &o));
     o->factor = 1;
     o->rule = rule;
     o->at = &o->home;
-    hk_status s = hki_place_home(&o->home, src.isa, src.threads, rule->name);
-    if (s == HK_OK)
-        s = build(o, &src, layout);
-    if (s == HK_OK)
-        s = create_other(o, &src, layout);
-    if (s != HK_OK) {
-        hk_optimizer_destroy(o);
-        return s;
-    }
+    HKI_TRY(hki_place_home(&o->home, src.isa, src.threads, rule->name));
+    HKI_TRY(build(o, &src, layout));
+    HKI_TRY(create_other(o, &src, layout));
     *out = o;
+    o = NULL;
     return HK_OK;
 }
 

@@ -228,28 +228,24 @@ static hk_status copy_doubles(const double *from, size_t n,
     return HK_OK;
 }
 
+HKI_SCOPED_HANDLE(hk_schedule, hk_schedule_release)
+
 // A schedule of checked options.
 static hk_status build(const hk_schedule_options *o, hk_schedule **out) {
-    hk_schedule *s;
+    HKI_SCOPED(hk_schedule_release_at) hk_schedule *s = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
     atomic_init(&s->refs, 1);
     s->opt = *o;
     s->opt.boundaries = s->opt.values = NULL;
-    hk_status status = HK_OK;
     if (o->kind == HK_SCHEDULE_PIECEWISE) {
-        status =
-            copy_doubles(o->boundaries, o->n_boundaries, &s->opt.boundaries);
-        if (status == HK_OK)
-            status =
-                copy_doubles(o->values, o->n_boundaries + 1, &s->opt.values);
+        HKI_TRY(
+            copy_doubles(o->boundaries, o->n_boundaries, &s->opt.boundaries));
+        HKI_TRY(copy_doubles(o->values, o->n_boundaries + 1, &s->opt.values));
     } else {
         s->opt.n_boundaries = 0;
     }
-    if (status != HK_OK) {
-        hk_schedule_release(s);
-        return status;
-    }
     *out = s;
+    s = NULL;
     return HK_OK;
 }
 
@@ -334,10 +330,8 @@ static hk_status read_and_build(hki_reader *r, double **lists,
 }
 
 hk_status hki_schedule_read(hki_reader *r, hk_schedule **out) {
-    double *lists = NULL;
-    const hk_status s = read_and_build(r, &lists, out);
-    hki_free(lists);
-    return s;
+    HKI_SCOPED(hki_free_at) double *lists = NULL;
+    return read_and_build(r, &lists, out);
 }
 
 static void write_blob(const void *object, hki_writer *w) {

@@ -88,4 +88,8 @@ int64_t hki_tensor_offset(const hk_tensor *t); // of its first element
 hk_status hki_tensor_wrap_strings(hk_shape shape, hki_string *cells,
                                   hk_tensor **out);
 
+HKI_SCOPED_HANDLE(hk_layout, hk_layout_release)
+HKI_SCOPED_HANDLE(hk_name_map, hk_name_map_destroy)
+HKI_SCOPED_HANDLE(hk_tensor, hk_tensor_release)
+
 #endif // HKI_TENSOR_H

@@ -16,25 +16,22 @@ struct hk_grad_list {
 HKI_OPTIONS(hk_compute_options, reserved, .gate_gradients = HK_GATE_OP,
             .grad_loss = 1.0)
 
+HKI_SCOPED_HANDLE(hk_grad_list, hk_grad_list_destroy)
+
 hk_status hk_grad_list_create(hk_layout *layout, hk_grad_list **out) {
     if (layout == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "gradient list: layout or out is "
                                           "NULL");
-    hk_grad_list *l;
+    HKI_SCOPED(hk_grad_list_destroy_at) hk_grad_list *l = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *l, &l));
     const size_t n = hki_layout_entry_count(layout);
     l->layout = hk_layout_retain(layout);
     l->scale = 1.0;
-    hk_status s = hki_zalloc_array(n, sizeof *l->items, &l->items);
-    if (s == HK_OK)
-        s = hki_zalloc_array(n, sizeof *l->mask, &l->mask);
-    if (s == HK_OK)
-        s = hki_zalloc_array(n, sizeof *l->sparse, &l->sparse);
-    if (s != HK_OK) {
-        hk_grad_list_destroy(l);
-        return s;
-    }
+    HKI_TRY(hki_zalloc_array(n, sizeof *l->items, &l->items));
+    HKI_TRY(hki_zalloc_array(n, sizeof *l->mask, &l->mask));
+    HKI_TRY(hki_zalloc_array(n, sizeof *l->sparse, &l->sparse));
     *out = l;
+    l = NULL;
     return HK_OK;
 }
 

@@ -77,13 +77,12 @@ hk_status hk_recalibrate(hk_session *s, float *x, hk_feed_fn feed, void *user,
                         "and at least one batch (%lld)",
                         (long long)n_batches);
     const size_t n = hki_plan_n_moving(hk_session_plan(s));
-    statistic *stats;
+    HKI_SCOPED(hki_free_at) statistic *stats = NULL;
     HKI_TRY(hki_zalloc_array(n, sizeof *stats, &stats));
     hk_status st = collect(s, stats, n);
     if (st == HK_OK && n > 0)
         st = recalibrate(s, x, stats, n, feed, user, n_batches);
     for (size_t i = 0; i < n; i++)
         hki_free(stats[i].sum);
-    hki_free(stats);
     return st;
 }

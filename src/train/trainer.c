@@ -78,6 +78,8 @@ static hk_status make_room(hk_trainer *t) {
     return hki_vector_init(&t->kept, hki_layout_train(l), 0);
 }
 
+HKI_SCOPED_HANDLE(hk_trainer, hk_trainer_destroy)
+
 hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
     if (opt == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "trainer: options or out is NULL");
@@ -85,7 +87,7 @@ hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
     hk_trainer_options_init(&o, sizeof o);
     HKI_TRY(hki_options_copy(&o, sizeof o, opt, "trainer options"));
     HKI_TRY(check_options(&o));
-    hk_trainer *t;
+    HKI_SCOPED(hk_trainer_destroy_at) hk_trainer *t = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *t, &t));
     t->opt = o;
     t->own = o.session;
@@ -93,14 +95,10 @@ hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
     t->x = hki_session_x(o.session);
     t->info.x = t->x->host;
     t->info.grads = &t->grads.view;
-    hk_status s = make_room(t);
-    if (s == HK_OK)
-        s = mark_entries(t);
-    if (s != HK_OK) {
-        hk_trainer_destroy(t);
-        return s;
-    }
+    HKI_TRY(make_room(t));
+    HKI_TRY(mark_entries(t));
     *out = t;
+    t = NULL;
     return HK_OK;
 }
 

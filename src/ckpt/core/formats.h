@@ -5,7 +5,7 @@
 #ifndef HKI_CKPT_FORMATS_H
 #define HKI_CKPT_FORMATS_H
 #include "base/io.h"
-#include "hooke/ckpt.h"
+#include "ckpt/ckpt.h"
 #include "tensor/tensor.h"
 
 // Element types of files: those of hk_dtype and more. Values are little-endian

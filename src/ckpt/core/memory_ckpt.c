@@ -39,17 +39,15 @@ static hk_status add_item(hk_ckpt *c, size_t *capacity,
 }
 
 static hk_status fill(hk_ckpt *c, const hki_ckpt_memory *from) {
-    hki_ckpt_item *items = NULL;
+    HKI_SCOPED(hki_free_at) hki_ckpt_item *items = NULL;
     size_t n = 0, capacity = 0;
-    hki_arena scratch = {0};
-    hk_status s = hki_items_make(from->map, NULL, 0, &scratch, &items, &n);
-    for (size_t i = 0; s == HK_OK && i < n; i++)
-        s = add_item(c, &capacity, &items[i]);
-    for (size_t i = 0; s == HK_OK && i < from->n_meta; i++)
-        s = hki_ckpt_add_meta(c, from->meta[i].key, from->meta[i].value);
-    hki_free(items);
-    hki_arena_deinit(&scratch);
-    return s;
+    HKI_SCOPED(hki_arena_deinit) hki_arena scratch = {0};
+    HKI_TRY(hki_items_make(from->map, NULL, 0, &scratch, &items, &n));
+    for (size_t i = 0; i < n; i++)
+        HKI_TRY(add_item(c, &capacity, &items[i]));
+    for (size_t i = 0; i < from->n_meta; i++)
+        HKI_TRY(hki_ckpt_add_meta(c, from->meta[i].key, from->meta[i].value));
+    return HK_OK;
 }
 
 static const hki_ckpt_ops memory_ops = {.format = HK_CKPT_CENTER,

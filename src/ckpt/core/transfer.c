@@ -66,13 +66,12 @@ static hk_status take_all(transfer *x, const hk_copy_options *o) {
 }
 
 static hk_status add_more(transfer *x, const hk_name_map *more) {
-    hki_ckpt_item *items;
+    HKI_SCOPED(hki_free_at) hki_ckpt_item *items = NULL;
     size_t n;
     HKI_TRY(hki_items_make(more, NULL, 0, &x->arena, &items, &n));
     if (n > 0)
         memcpy(x->items + x->count, items, n * sizeof *items);
     x->count += n;
-    hki_free(items);
     return HK_OK;
 }
 
@@ -104,18 +103,16 @@ static void deinit(transfer *x) {
 static hk_status copy(hk_ckpt *c, const char *path, const hk_copy_options *o,
                       hk_restore_report *report) {
     hk_write_options w;
-    transfer x = {.c = c};
+    HKI_SCOPED(deinit) transfer x = {.c = c};
     HKI_TRY(hki_write_options_get(path, o->write, &w, &x.to));
-    hk_status s = run(&x, path, o, &w);
-    if (s == HK_OK && report != NULL)
-        s = hki_buf_add(&x.text, "", 0); // the text is never NULL
-    if (s == HK_OK && report != NULL) {
-        *report = (hk_restore_report){
-            .taken = x.n_data, .left = x.left, .text = x.text.data};
-        x.text = (hki_buf){0};
-    }
-    deinit(&x);
-    return s;
+    HKI_TRY(run(&x, path, o, &w));
+    if (report == NULL)
+        return HK_OK;
+    HKI_TRY(hki_buf_add(&x.text, "", 0)); // the text is never NULL
+    *report = (hk_restore_report){
+        .taken = x.n_data, .left = x.left, .text = x.text.data};
+    x.text = (hki_buf){0};
+    return HK_OK;
 }
 
 hk_status hk_ckpt_copy(hk_ckpt *c, const char *path, const hk_copy_options *opt,

@@ -102,14 +102,9 @@ hk_status hki_folder_load(const char *folder, hk_context *log, hki_state *out) {
 
 hk_status hki_folder_store(const char *folder, const hki_state *state,
                            bool durable) {
-    char *path = NULL;
-    hki_buf text = {0};
-    hk_status s = hki_folder_join(folder, HKI_STATE_NAME, &path);
-    if (s == HK_OK)
-        s = hki_state_format(state, &text);
-    if (s == HK_OK)
-        s = hki_file_replace(path, text.data, text.size, durable);
-    hki_buf_deinit(&text);
-    hki_free(path);
-    return s;
+    HKI_SCOPED(hki_free_at) char *path = NULL;
+    HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
+    HKI_TRY(hki_folder_join(folder, HKI_STATE_NAME, &path));
+    HKI_TRY(hki_state_format(state, &text));
+    return hki_file_replace(path, text.data, text.size, durable);
 }

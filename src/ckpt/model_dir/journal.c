@@ -51,18 +51,14 @@ hk_status hki_journal_parse(const char *text, size_t size, const char *what,
 
 hk_status hki_journal_store(const char *folder, const char *writing,
                             const hki_paths *deleting, bool durable) {
-    char *path = NULL;
-    hki_buf text = {0};
-    hk_status s = hki_folder_join(folder, JOURNAL_NAME, &path);
-    if (s == HK_OK && writing != NULL)
-        s = hki_buf_printf(&text, "writing %s\n", writing);
-    for (size_t i = 0; i < deleting->count && s == HK_OK; i++)
-        s = hki_buf_printf(&text, "deleting %s\n", deleting->items[i]);
-    if (s == HK_OK)
-        s = hki_file_replace(path, text.data, text.size, durable);
-    hki_buf_deinit(&text);
-    hki_free(path);
-    return s;
+    HKI_SCOPED(hki_free_at) char *path = NULL;
+    HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
+    HKI_TRY(hki_folder_join(folder, JOURNAL_NAME, &path));
+    if (writing != NULL)
+        HKI_TRY(hki_buf_printf(&text, "writing %s\n", writing));
+    for (size_t i = 0; i < deleting->count; i++)
+        HKI_TRY(hki_buf_printf(&text, "deleting %s\n", deleting->items[i]));
+    return hki_file_replace(path, text.data, text.size, durable);
 }
 
 void hki_journal_remove(const char *folder) {
@@ -88,48 +84,42 @@ static hk_status recover_written(const char *folder, hk_context *log,
                                  const char *name, hki_state *s,
                                  bool *changed) {
     const hki_ckpt_ops *const ops = hki_ckpt_format_named(name);
-    char *path = NULL;
+    HKI_SCOPED(hki_free_at) char *path = NULL;
     bool whole = false;
     if (ops == NULL)
         return HK_OK;
     HKI_TRY(hki_folder_join(folder, name, &path));
-    hk_status status = is_complete(path, ops, &whole);
-    if (status == HK_OK && !whole)
-        status = ops->remove(path);
-    if (status == HK_OK && whole && ops->tidy != NULL)
-        status = ops->tidy(path);
+    HKI_TRY(is_complete(path, ops, &whole));
+    if (!whole)
+        HKI_TRY(ops->remove(path));
+    if (whole && ops->tidy != NULL)
+        HKI_TRY(ops->tidy(path));
     // New, or renewed after the journal was written: it is the newest now.
     const hki_record *const old = hki_state_find(s, name);
-    if (status == HK_OK && whole &&
-        (old == NULL || hki_folder_time(folder, name) >=
-                            hki_folder_time(folder, JOURNAL_NAME))) {
+    if (whole && (old == NULL || hki_folder_time(folder, name) >=
+                                     hki_folder_time(folder, JOURNAL_NAME))) {
         const double time = hki_folder_time(folder, name);
         if (old != NULL)
             hki_state_drop(s, (size_t)(old - s->records));
-        status = hki_state_add(s, HKI_RECORD_LISTED, name, time);
-        if (status == HK_OK)
-            status = hki_state_set_newest(s, name);
+        HKI_TRY(hki_state_add(s, HKI_RECORD_LISTED, name, time));
+        HKI_TRY(hki_state_set_newest(s, name));
         *changed = true;
-        if (status == HK_OK)
-            hki_log(log, HK_LOG_WARNING,
-                    "checkpoint: %s was complete when its writer stopped and "
-                    "is the newest now",
-                    path);
+        hki_log(log, HK_LOG_WARNING,
+                "checkpoint: %s was complete when its writer stopped and "
+                "is the newest now",
+                path);
     }
-    hki_free(path);
-    return status;
+    return HK_OK;
 }
 
 static hk_status recover_deleted(const char *folder, const char *name,
                                  const hki_state *s) {
     const hki_ckpt_ops *const ops = hki_ckpt_format_named(name);
-    char *path;
+    HKI_SCOPED(hki_free_at) char *path = NULL;
     if (ops == NULL || hki_state_find(s, name) != NULL)
         return HK_OK;
     HKI_TRY(hki_folder_join(folder, name, &path));
-    const hk_status status = ops->remove(path);
-    hki_free(path);
-    return status;
+    return ops->remove(path);
 }
 
 // The journal itself; an unreadable one is passed over.
@@ -154,13 +144,12 @@ static hk_status load_journal(const char *folder, hk_context *log,
 
 hk_status hki_journal_recover(const char *folder, hk_context *log, hki_state *s,
                               bool *changed) {
-    hki_journal j = {0};
+    HKI_SCOPED(hki_journal_deinit) hki_journal j = {0};
     *changed = false;
-    hk_status status = load_journal(folder, log, &j);
-    if (status == HK_OK && j.writing != NULL)
-        status = recover_written(folder, log, j.writing, s, changed);
-    for (size_t i = 0; i < j.deleting.count && status == HK_OK; i++)
-        status = recover_deleted(folder, j.deleting.items[i], s);
-    hki_journal_deinit(&j);
-    return status;
+    HKI_TRY(load_journal(folder, log, &j));
+    if (j.writing != NULL)
+        HKI_TRY(recover_written(folder, log, j.writing, s, changed));
+    for (size_t i = 0; i < j.deleting.count; i++)
+        HKI_TRY(recover_deleted(folder, j.deleting.items[i], s));
+    return HK_OK;
 }

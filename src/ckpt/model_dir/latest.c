@@ -5,12 +5,9 @@
 // ---- candidates ------------------------------------------------------------
 
 static hk_status add_path(hki_paths *p, const char *folder, const char *name) {
-    char *path;
+    HKI_SCOPED(hki_free_at) char *path = NULL;
     HKI_TRY(hki_folder_join(folder, name, &path));
-    const hk_status s =
-        hki_paths_have(p, path) ? HK_OK : hki_paths_add(p, path);
-    hki_free(path);
-    return s;
+    return hki_paths_have(p, path) ? HK_OK : hki_paths_add(p, path);
 }
 
 // Newer steps first.
@@ -40,21 +37,19 @@ static bool checkpoint_name(char *name, const char *basename) {
 // Appends what lies in the folder and is on no list.
 static hk_status scan(const char *folder, const char *basename,
                       hki_paths *out) {
-    hki_paths files, found = {0};
+    HKI_SCOPED(hki_paths_deinit) hki_paths files = {0};
+    HKI_SCOPED(hki_paths_deinit) hki_paths found = {0};
     HKI_TRY(hki_folder_list(folder, &files));
-    hk_status s = HK_OK;
-    for (size_t i = 0; i < files.count && s == HK_OK; i++) {
+    for (size_t i = 0; i < files.count; i++) {
         char *const name = strrchr(files.items[i], '/') + 1;
         if (name[0] != '.' && checkpoint_name(name, basename))
-            s = add_path(&found, folder, name);
+            HKI_TRY(add_path(&found, folder, name));
     }
-    hki_paths_deinit(&files);
     if (found.count > 0)
         qsort(found.items, found.count, sizeof *found.items, by_step);
-    for (size_t i = 0; i < found.count && s == HK_OK; i++)
-        s = add_path(out, folder, found.items[i]);
-    hki_paths_deinit(&found);
-    return s;
+    for (size_t i = 0; i < found.count; i++)
+        HKI_TRY(add_path(out, folder, found.items[i]));
+    return HK_OK;
 }
 
 // What the state calls newest, then its list from the back, then the rest.
@@ -116,21 +111,18 @@ static hk_status try_one(search *x, const char *path) {
 }
 
 static hk_status try_newest(search *x) {
-    char *path;
+    HKI_SCOPED(hki_free_at) char *path = NULL;
     HKI_TRY(hki_folder_join(x->folder, x->state->newest, &path));
-    const hk_status s = try_one(x, path);
-    hki_free(path);
-    return s;
+    return try_one(x, path);
 }
 
 static hk_status try_others(search *x) {
-    hki_paths paths = {0};
-    hk_status s = list_candidates(x->folder, x->state, x->basename, &paths);
+    HKI_SCOPED(hki_paths_deinit) hki_paths paths = {0};
+    HKI_TRY(list_candidates(x->folder, x->state, x->basename, &paths));
     const size_t first = x->state->newest != NULL; // which has had its turn
-    for (size_t i = first; i < paths.count && s == HK_OK && !x->done; i++)
-        s = try_one(x, paths.items[i]);
-    hki_paths_deinit(&paths);
-    return s;
+    for (size_t i = first; i < paths.count && !x->done; i++)
+        HKI_TRY(try_one(x, paths.items[i]));
+    return HK_OK;
 }
 
 hk_status hki_folder_visit(const char *folder, const hki_state *state,
@@ -179,29 +171,24 @@ hk_status hki_folder_open_newest(const char *folder, const hki_state *s,
 
 hk_status hk_ckpt_open_latest(hk_context *log, const char *model_dir,
                               hk_ckpt **out, int64_t *step) {
-    hki_state state = {0};
+    HKI_SCOPED(hki_state_deinit) hki_state state = {0};
     if (model_dir == NULL || model_dir[0] == '\0' || out == NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         "latest checkpoint: folder or out is missing");
-    hk_status s = hki_folder_load(model_dir, log, &state);
-    if (s == HK_OK)
-        s = hki_folder_open_newest(model_dir, &state, NULL, log, out, step);
-    hki_state_deinit(&state);
-    return s;
+    HKI_TRY(hki_folder_load(model_dir, log, &state));
+    return hki_folder_open_newest(model_dir, &state, NULL, log, out, step);
 }
 
 hk_status hk_latest_checkpoint(const char *model_dir, char *path, size_t size,
                                int64_t *step) {
-    hk_ckpt *c = NULL;
-    hk_status s = HK_OK;
+    HKI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
     HKI_TRY(hk_ckpt_open_latest(NULL, model_dir, &c, step));
     const size_t n = strlen(c->path) + 1;
     if (path != NULL && n <= size)
         memcpy(path, c->path, n);
     else if (path != NULL)
-        s = hki_fail(HK_E_RANGE,
-                     "latest checkpoint: %s has no room in %zu bytes", c->path,
-                     size);
-    hk_ckpt_close(c);
-    return s;
+        return hki_fail(HK_E_RANGE,
+                        "latest checkpoint: %s has no room in %zu bytes",
+                        c->path, size);
+    return HK_OK;
 }

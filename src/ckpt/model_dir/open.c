@@ -22,19 +22,14 @@ static hk_status sort_tensors(hk_ckpt *c) {
 
 hk_status hki_ckpt_open_as(const char *path, const hki_ckpt_ops *ops,
                            hk_ckpt **out) {
-    hk_ckpt *c;
+    HKI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
     c->ops = ops;
-    hk_status s = hki_strdup(path, &c->path);
-    if (s == HK_OK)
-        s = ops->open(c);
-    if (s == HK_OK)
-        s = sort_tensors(c);
-    if (s != HK_OK) {
-        hk_ckpt_close(c);
-        return s;
-    }
+    HKI_TRY(hki_strdup(path, &c->path));
+    HKI_TRY(ops->open(c));
+    HKI_TRY(sort_tensors(c));
     *out = c;
+    c = NULL;
     return HK_OK;
 }
 
@@ -125,13 +120,10 @@ static hk_status check_bools(const hk_ckpt *c, const hki_ckpt_tensor *t,
 // By way of a copy as the file has it.
 static hk_status read_converted(const hk_ckpt *c, const hki_ckpt_tensor *t,
                                 hk_dtype to, int64_t count, void *data) {
-    void *raw;
+    HKI_SCOPED(hki_free_at) void *raw = NULL;
     HKI_TRY(hki_alloc_array((size_t)t->entry.bytes, 1, &raw));
-    hk_status s = c->ops->read(c, t, raw);
-    if (s == HK_OK)
-        s = hki_convert(t->elem, raw, to, data, count, t->entry.name);
-    hki_free(raw);
-    return s;
+    HKI_TRY(c->ops->read(c, t, raw));
+    return hki_convert(t->elem, raw, to, data, count, t->entry.name);
 }
 
 hk_status hki_ckpt_check_type(const hk_ckpt *c, const hki_ckpt_tensor *t,
@@ -201,10 +193,9 @@ hk_status hk_ckpt_read_tensor(hk_ckpt *c, const char *name, hk_tensor **out) {
     const hk_status s =
         strings ? c->ops->read_strings(c, t, tensor)
                 : hki_ckpt_read_data(c, t, to, hk_tensor_data(tensor));
-    if (s != HK_OK) {
+    if (s == HK_OK)
+        *out = tensor;
+    else
         hk_tensor_release(tensor);
-        return s;
-    }
-    *out = tensor;
-    return HK_OK;
+    return s;
 }

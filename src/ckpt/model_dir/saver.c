@@ -87,7 +87,7 @@ static void serve(hk_saver *s) {
 
 static void thread_main(void *user) {
     hk_saver *const s = user;
-    pthread_mutex_lock(&s->mutex);
+    HKI_LOCKED(&s->mutex);
     while (s->phase != HKI_SAVER_STOPPING) {
         const bool nothing = s->phase == HKI_SAVER_IDLE ||
                              (s->phase == HKI_SAVER_COPYING && s->helped);
@@ -96,17 +96,15 @@ static void thread_main(void *user) {
         else
             serve(s);
     }
-    pthread_mutex_unlock(&s->mutex);
 }
 
 static void enter(hk_saver *s, hki_saver_phase phase) {
-    pthread_mutex_lock(&s->mutex);
+    HKI_LOCKED(&s->mutex);
     while (s->helping)
         pthread_cond_wait(&s->done, &s->mutex);
     s->phase = phase;
     s->helped = false;
     pthread_cond_signal(&s->wake);
-    pthread_mutex_unlock(&s->mutex);
 }
 
 // Until the thread gives job and state back.
@@ -114,10 +112,9 @@ static void wait_idle(const hk_saver *saver) {
     hk_saver *const s = (hk_saver *)(uintptr_t)saver;
     if (s->thread == NULL)
         return;
-    pthread_mutex_lock(&s->mutex);
+    HKI_LOCKED(&s->mutex);
     while (s->phase == HKI_SAVER_WRITING)
         pthread_cond_wait(&s->done, &s->mutex);
-    pthread_mutex_unlock(&s->mutex);
 }
 
 // The failure of the last job, told once.
@@ -208,19 +205,15 @@ static hk_status build(hk_saver *s) {
 }
 
 hk_status hk_saver_create(const hk_saver_options *opt, hk_saver **out) {
-    hk_saver *s;
+    HKI_SCOPED(hk_saver_destroy_at) hk_saver *s = NULL;
     if (opt == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "saver: options or out is NULL");
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
     hk_saver_options_init(&s->opt, sizeof s->opt);
-    hk_status status = hki_options_copy(&s->opt, sizeof s->opt, opt, "saver");
-    if (status == HK_OK)
-        status = build(s);
-    if (status != HK_OK) {
-        hk_saver_destroy(s);
-        return status;
-    }
+    HKI_TRY(hki_options_copy(&s->opt, sizeof s->opt, opt, "saver"));
+    HKI_TRY(build(s));
     *out = s;
+    s = NULL;
     return HK_OK;
 }
 
@@ -393,15 +386,11 @@ hk_status hk_saver_wait(hk_saver *s) {
 // ---- what there is ---------------------------------------------------------
 
 static hk_status apply_metric(hk_saver *s, size_t i, double value) {
-    hki_state next = {0};
-    hki_paths doomed = {0};
-    hk_status status =
-        hki_retention_metric(&s->rules, &s->state, i, value, &next, &doomed);
-    if (status == HK_OK)
-        status = hki_saver_apply(s, NULL, &next, &doomed, NULL);
-    hki_paths_deinit(&doomed);
-    hki_state_deinit(&next);
-    return status;
+    HKI_SCOPED(hki_state_deinit) hki_state next = {0};
+    HKI_SCOPED(hki_paths_deinit) hki_paths doomed = {0};
+    HKI_TRY(
+        hki_retention_metric(&s->rules, &s->state, i, value, &next, &doomed));
+    return hki_saver_apply(s, NULL, &next, &doomed, NULL);
 }
 
 // The record of a step; the last one when there are several.
@@ -437,35 +426,27 @@ bool hki_saver_is_best(const hk_saver *s, double value) {
 }
 
 hk_status hk_saver_go_back(hk_saver *s, int64_t step) {
-    hki_state next = {0};
-    hki_paths doomed = {0};
+    HKI_SCOPED(hki_state_deinit) hki_state next = {0};
+    HKI_SCOPED(hki_paths_deinit) hki_paths doomed = {0};
     size_t i;
     if (s == NULL)
         return hki_fail(HK_E_INVALID_ARG, "saver: go back: saver is NULL");
     wait_idle(s);
     HKI_TRY(find_step(s, step, &i));
-    hk_status status = hki_state_copy(&s->state, &next);
-    if (status == HK_OK)
-        status = hki_state_set_newest(&next, s->state.records[i].path);
-    if (status == HK_OK)
-        status = hki_saver_apply(s, NULL, &next, &doomed, NULL);
-    hki_paths_deinit(&doomed);
-    hki_state_deinit(&next);
-    return status;
+    HKI_TRY(hki_state_copy(&s->state, &next));
+    HKI_TRY(hki_state_set_newest(&next, s->state.records[i].path));
+    return hki_saver_apply(s, NULL, &next, &doomed, NULL);
 }
 
 hk_status hki_saver_clear(hk_saver *s) {
-    hki_state next = {0};
-    hki_paths doomed = {0};
-    hk_status status = HK_OK;
+    HKI_SCOPED(hki_state_deinit) hki_state next = {0};
+    HKI_SCOPED(hki_paths_deinit) hki_paths doomed = {0};
     wait_idle(s);
-    for (size_t i = 0; status == HK_OK && i < s->state.count; i++)
-        status = hki_paths_add(&doomed, s->state.records[i].path);
-    if (status == HK_OK && s->state.count > 0)
-        status = hki_saver_apply(s, NULL, &next, &doomed, NULL);
-    hki_paths_deinit(&doomed);
-    hki_state_deinit(&next);
-    return status;
+    for (size_t i = 0; i < s->state.count; i++)
+        HKI_TRY(hki_paths_add(&doomed, s->state.records[i].path));
+    if (s->state.count > 0)
+        HKI_TRY(hki_saver_apply(s, NULL, &next, &doomed, NULL));
+    return HK_OK;
 }
 
 // Paths that a caller can open: of all records behind each other.

@@ -94,8 +94,8 @@ static hk_status write_checkpoint(hk_saver *s) {
 }
 
 hk_status hki_saver_write(hk_saver *s) {
-    hki_state next = {0};
-    hki_paths doomed = {0};
+    HKI_SCOPED(hki_state_deinit) hki_state next = {0};
+    HKI_SCOPED(hki_paths_deinit) hki_paths doomed = {0};
     const double now = s->clock(s->clock_user);
     s->job.written = false;
     hk_status status = hki_retention_save(&s->rules, &s->state, s->job.name,
@@ -105,7 +105,5 @@ hk_status hki_saver_write(hk_saver *s) {
             hki_saver_apply(s, s->job.name, &next, &doomed, write_checkpoint);
     if (status != HK_OK && s->job.written)
         remember(s, now);
-    hki_paths_deinit(&doomed);
-    hki_state_deinit(&next);
     return status;
 }

@@ -120,7 +120,7 @@ static bool is_array(const hki_zip_entry *e) {
 static hk_status open_archive(hk_ckpt *c) {
     archive *a;
     size_t count = 0, capacity = 0;
-    uint8_t *head;
+    HKI_SCOPED(hki_free_at) uint8_t *head = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *a, &a));
     c->impl = a;
     a->fd = -1;
@@ -130,12 +130,10 @@ static hk_status open_archive(hk_ckpt *c) {
     HKI_TRY(hki_file_open_read(c->path, &a->fd, &a->source.size));
     HKI_TRY(hki_zip_list_from(&a->source, &a->entries, &count));
     HKI_TRY(hki_alloc_array(MAX_HEAD, 1, &head));
-    hk_status s = HK_OK;
-    for (size_t i = 0; i < count && s == HK_OK; i++)
+    for (size_t i = 0; i < count; i++)
         if (is_array(&a->entries[i]))
-            s = add_member(c, &capacity, &a->entries[i], head);
-    hki_free(head);
-    return s;
+            HKI_TRY(add_member(c, &capacity, &a->entries[i], head));
+    return HK_OK;
 }
 
 static bool probe(const char *path, const uint8_t *head, size_t size) {
@@ -171,13 +169,12 @@ static hk_status read_stored(const archive *a, const member *m, uint8_t *out) {
 static hk_status read_raw(const archive *a, const member *m, uint8_t *out) {
     if (m->zip.method == 0)
         return read_stored(a, m, out);
-    uint8_t *whole;
+    HKI_SCOPED(hki_free_at) uint8_t *whole = NULL;
     HKI_TRY(hki_alloc_array((size_t)m->zip.size, 1, &whole));
-    const hk_status s = hki_zip_read_from(&a->source, &m->zip, whole);
-    if (s == HK_OK && m->npy.data_size > 0)
+    HKI_TRY(hki_zip_read_from(&a->source, &m->zip, whole));
+    if (m->npy.data_size > 0)
         memcpy(out, whole + m->npy.data_offset, m->npy.data_size);
-    hki_free(whole);
-    return s;
+    return HK_OK;
 }
 
 // Bytes that are turned round together: a number, half a complex one, or a
@@ -224,18 +221,16 @@ static void reorder(const hki_npy *a, const uint8_t *src, uint8_t *dst) {
 static hk_status read_array(const hk_ckpt *c, const hki_ckpt_tensor *t,
                             void *out) {
     const member *const m = t->extra;
-    const bool turned = m->npy.fortran_order && m->npy.rank > 1;
-    uint8_t *raw = out;
-    if (turned)
-        HKI_TRY(hki_alloc_array(m->npy.data_size, 1, &raw));
-    const hk_status s = read_raw(c->impl, m, raw);
-    if (s == HK_OK && m->npy.big_endian)
+    HKI_SCOPED(hki_free_at) uint8_t *turned = NULL;
+    if (m->npy.fortran_order && m->npy.rank > 1)
+        HKI_TRY(hki_alloc_array(m->npy.data_size, 1, &turned));
+    uint8_t *const raw = turned != NULL ? turned : out;
+    HKI_TRY(read_raw(c->impl, m, raw));
+    if (m->npy.big_endian)
         swap_bytes(&m->npy, raw);
-    if (s == HK_OK && turned)
-        reorder(&m->npy, raw, out);
-    if (turned)
-        hki_free(raw);
-    return s;
+    if (turned != NULL)
+        reorder(&m->npy, turned, out);
+    return HK_OK;
 }
 
 // ---- strings ---------------------------------------------------------------
@@ -281,16 +276,14 @@ static hk_status set_string(const hki_npy *a, const uint8_t *item, int64_t i,
 static hk_status read_strings(const hk_ckpt *c, const hki_ckpt_tensor *t,
                               hk_tensor *out) {
     const hki_npy *const a = &((const member *)t->extra)->npy;
-    uint8_t *items;
-    hki_buf text = {0};
+    HKI_SCOPED(hki_free_at) uint8_t *items = NULL;
+    HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
     HKI_TRY(hki_alloc_array(a->data_size, 1, &items));
-    hk_status s = read_array(c, t, items);
-    for (int64_t i = 0; i < a->count && s == HK_OK; i++)
-        s = set_string(a, items + (size_t)i * a->item_size, i, &text,
-                       t->entry.name, out);
-    hki_buf_deinit(&text);
-    hki_free(items);
-    return s;
+    HKI_TRY(read_array(c, t, items));
+    for (int64_t i = 0; i < a->count; i++)
+        HKI_TRY(set_string(a, items + (size_t)i * a->item_size, i, &text,
+                           t->entry.name, out));
+    return HK_OK;
 }
 
 // ---- write -----------------------------------------------------------------
@@ -340,15 +333,12 @@ static hk_status write_item(output *o, const hki_ckpt_item *item) {
         return write_member(o, item->name, npy_elem(item->elem)->npy,
                             &item->shape, item->data, item->bytes);
     const size_t count = item->bytes / 2;
-    float *wide;
+    HKI_SCOPED(hki_free_at) float *wide = NULL;
     HKI_TRY(hki_alloc_array(count, sizeof *wide, &wide));
-    hk_status s = hki_convert(HKI_ELEM_BF16, item->data, HK_F32, wide,
-                              (int64_t)count, item->name);
-    if (s == HK_OK)
-        s = write_member(o, item->name, HKI_NPY_F32, &item->shape, wide,
-                         count * sizeof *wide);
-    hki_free(wide);
-    return s;
+    HKI_TRY(hki_convert(HKI_ELEM_BF16, item->data, HK_F32, wide, (int64_t)count,
+                        item->name));
+    return write_member(o, item->name, HKI_NPY_F32, &item->shape, wide,
+                        count * sizeof *wide);
 }
 
 static hk_status write_items(output *o, const hki_ckpt_plan *plan) {
@@ -359,20 +349,17 @@ static hk_status write_items(output *o, const hki_ckpt_plan *plan) {
     return hki_file_write(o->file, o->head.data, o->head.size);
 }
 
+static void output_deinit(output *o) {
+    hki_zip_deinit(&o->zip);
+    hki_buf_deinit(&o->head);
+    hki_buf_deinit(&o->name);
+}
+
 static hk_status write_archive(const char *path, const hki_ckpt_plan *plan) {
-    output o = {0};
+    HKI_SCOPED(output_deinit) output o = {0};
     HKI_TRY(hki_file_create(path, &o.file));
-    hk_status s = write_items(&o, plan);
-    if (s == HK_OK)
-        s = hki_file_commit(o.file, plan->durable);
-    else
-        hki_file_discard(o.file);
-    if (s == HK_OK && plan->durable)
-        s = hki_sync_folder(path);
-    hki_zip_deinit(&o.zip);
-    hki_buf_deinit(&o.head);
-    hki_buf_deinit(&o.name);
-    return s;
+    HKI_TRY(hki_file_end(o.file, write_items(&o, plan), plan->durable));
+    return plan->durable ? hki_sync_folder(path) : HK_OK;
 }
 
 const hki_ckpt_ops hki_npz = {

@@ -36,7 +36,8 @@ static void close_files(hk_ckpt *c) {
 // Reads and parses the header of an open file.
 static hk_status read_header(hk_ckpt *c, size_t *capacity, uint32_t place,
                              const shard *f, uint64_t size) {
-    uint8_t head[8], *json;
+    uint8_t head[8];
+    HKI_SCOPED(hki_free_at) uint8_t *json = NULL;
     if (size < sizeof head)
         return hki_fail(HK_E_DATA,
                         "%s: %llu bytes, too short for a safetensors file",
@@ -51,13 +52,9 @@ static hk_status read_header(hk_ckpt *c, size_t *capacity, uint32_t place,
                         (unsigned long long)size);
     const uint64_t data_at = sizeof head + n;
     HKI_TRY(hki_alloc_array((size_t)n, 1, &json));
-    hk_status s =
-        hki_file_read_at(f->fd, f->path, sizeof head, json, (size_t)n);
-    if (s == HK_OK)
-        s = hki_st_parse(c, capacity, place, f->path, json, (size_t)n, data_at,
-                         size - data_at);
-    hki_free(json);
-    return s;
+    HKI_TRY(hki_file_read_at(f->fd, f->path, sizeof head, json, (size_t)n));
+    return hki_st_parse(c, capacity, place, f->path, json, (size_t)n, data_at,
+                        size - data_at);
 }
 
 // Opens path as the next file of c and lists its tensors.
@@ -104,24 +101,21 @@ static hk_status open_first(hk_ckpt *c, size_t *capacity, const char *folder,
     void *const first = json_object_iter(map);
     const char *const name = json_object_iter_key(first);
     const char *const there = json_string_value(json_object_iter_value(first));
-    char *file = NULL; // of its own: the map's text goes with its entry
-    hki_buf path = {0};
-    hk_status s = hki_strdup(there, &file);
-    if (s == HK_OK)
-        s = hki_buf_printf(&path, "%s/%s", folder, file);
-    if (s == HK_OK)
-        s = open_file(c, capacity, path.data);
+    // Of its own: the map's text goes with its entry.
+    HKI_SCOPED(hki_free_at) char *file = NULL;
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
+    HKI_TRY(hki_strdup(there, &file));
+    HKI_TRY(hki_buf_printf(&path, "%s/%s", folder, file));
+    const hk_status s = open_file(c, capacity, path.data);
     if (s == HK_E_NOT_FOUND)
-        s = hki_fail(HK_E_DATA, "%s: its file %s is missing", c->path,
-                     path.data);
-    if (s == HK_OK)
-        keep_mapped(c, before, map, file);
-    if (s == HK_OK && json_object_size(map) == left)
-        s = hki_fail(HK_E_DATA, "%s: tensor %s is not in %s", c->path, name,
-                     file);
-    hki_buf_deinit(&path);
-    hki_free(file);
-    return s;
+        return hki_fail(HK_E_DATA, "%s: its file %s is missing", c->path,
+                        path.data);
+    HKI_TRY(s);
+    keep_mapped(c, before, map, file);
+    if (json_object_size(map) == left)
+        return hki_fail(HK_E_DATA, "%s: tensor %s is not in %s", c->path, name,
+                        file);
+    return HK_OK;
 }
 
 // Opens every file that the map names, once.
@@ -157,25 +151,19 @@ static hk_status take_index_meta(hk_ckpt *c, json_t *meta) {
 }
 
 static hk_status open_index(hk_ckpt *c, const char *path) {
-    uint8_t *text = NULL;
+    HKI_SCOPED(hki_free_at) uint8_t *text = NULL;
     size_t size = 0;
-    json_t *root = NULL;
-    char *folder = NULL;
+    HKI_SCOPED(json_decrefp) json_t *root = NULL;
+    HKI_SCOPED(hki_free_at) char *folder = NULL;
     HKI_TRY(hki_file_read_all(path, HKI_ST_MAX_INDEX, &text, &size));
-    hk_status s = hki_json_parse(text, size, path, &root);
-    hki_free(text);
-    if (s == HK_OK)
-        s = hki_path_folder(path, &folder);
+    HKI_TRY(hki_json_parse(text, size, path, &root));
+    HKI_TRY(hki_path_folder(path, &folder));
     json_t *const map = json_object_get(root, "weight_map");
-    if (s == HK_OK && !json_is_object(map))
-        s = hki_fail(HK_E_DATA, "%s: weight_map is missing or no object", path);
-    if (s == HK_OK)
-        s = open_mapped(c, folder, map);
-    if (s == HK_OK)
-        s = take_index_meta(c, json_object_get(root, "metadata"));
-    hki_free(folder);
-    json_decref(root);
-    return s;
+    if (!json_is_object(map))
+        return hki_fail(HK_E_DATA, "%s: weight_map is missing or no object",
+                        path);
+    HKI_TRY(open_mapped(c, folder, map));
+    return take_index_meta(c, json_object_get(root, "metadata"));
 }
 
 // ---- the table -------------------------------------------------------------
@@ -202,14 +190,11 @@ static hk_status open_checkpoint(hk_ckpt *c) {
     const hk_status s = open_file(c, &capacity, c->path);
     if (s != HK_E_NOT_FOUND || !probe(c->path, NULL, 0))
         return s;
-    hki_buf b = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf b = {0};
     HKI_TRY(hki_buf_printf(&b, "%s.index.json", c->path));
     close_files(c);
-    hk_status again = hki_zalloc_array(1, sizeof *f, &c->impl);
-    if (again == HK_OK)
-        again = open_index(c, b.data);
-    hki_buf_deinit(&b);
-    return again;
+    HKI_TRY(hki_zalloc_array(1, sizeof *f, &c->impl));
+    return open_index(c, b.data);
 }
 
 static hk_status read_tensor(const hk_ckpt *c, const hki_ckpt_tensor *t,

@@ -248,12 +248,10 @@ hk_status hki_st_parse(hk_ckpt *c, size_t *capacity, uint32_t place,
                      .place = place,
                      .data_at = data_at,
                      .buffer_bytes = buffer_bytes};
-    json_t *root = NULL;
+    HKI_SCOPED(json_decrefp) json_t *root = NULL;
     if (n == 0 || json[0] != '{')
         return hki_fail(HK_E_DATA, "%s: the header does not begin with {",
                         what);
     HKI_TRY(hki_json_parse(json, n, what, &root));
-    const hk_status s = add_all(&p, capacity, root);
-    json_decref(root);
-    return s;
+    return add_all(&p, capacity, root);
 }

@@ -85,14 +85,11 @@ static hk_status remove_shard(void *user, const char *path) {
 // what is left of files that were never finished.
 static hk_status remove_files(const char *stem, const json_t *except) {
     removal r = {.stem = hki_path_name(stem), .except = except};
-    char *folder;
+    HKI_SCOPED(hki_free_at) char *folder = NULL;
     HKI_TRY(hki_path_folder(stem, &folder));
-    hk_status s = hki_clear_temporary_of(folder, is_file_of,
-                                         (void *)(uintptr_t)r.stem, NULL);
-    if (s == HK_OK)
-        s = hki_folder_each(folder, remove_shard, &r);
-    hki_free(folder);
-    return s;
+    HKI_TRY(hki_clear_temporary_of(folder, is_file_of,
+                                   (void *)(uintptr_t)r.stem, NULL));
+    return hki_folder_each(folder, remove_shard, &r);
 }
 
 static hk_status index_path(const char *stem, hki_buf *out) {
@@ -100,18 +97,14 @@ static hk_status index_path(const char *stem, hki_buf *out) {
 }
 
 hk_status hki_st_remove_shards(const char *path, const json_t *except) {
-    char *stem;
-    hki_buf index = {0};
+    HKI_SCOPED(hki_free_at) char *stem = NULL;
+    HKI_SCOPED(hki_buf_deinit) hki_buf index = {0};
     HKI_TRY(hki_st_stem(path, &stem));
-    hk_status s = index_path(stem, &index);
+    HKI_TRY(index_path(stem, &index));
     // Shards are looked for without an index, too: a crash may have left some.
-    if (s == HK_OK && except == NULL)
-        s = hki_file_remove(index.data);
-    if (s == HK_OK)
-        s = remove_files(stem, except);
-    hki_buf_deinit(&index);
-    hki_free(stem);
-    return s;
+    if (except == NULL)
+        HKI_TRY(hki_file_remove(index.data));
+    return remove_files(stem, except);
 }
 
 // The files that an index names, as keys.
@@ -137,21 +130,15 @@ static hk_status named_files(const char *path, json_t **out) {
 }
 
 hk_status hki_st_tidy(const char *path) {
-    char *stem = NULL;
-    hki_buf index = {0};
-    json_t *names = NULL;
+    HKI_SCOPED(hki_free_at) char *stem = NULL;
+    HKI_SCOPED(hki_buf_deinit) hki_buf index = {0};
+    HKI_SCOPED(json_decrefp) json_t *names = NULL;
     if (hki_path_exists(path) && !hki_ends_with(path, HKI_ST_INDEX))
         return hki_st_remove_shards(path, NULL);
     HKI_TRY(hki_st_stem(path, &stem));
-    hk_status s = index_path(stem, &index);
-    if (s == HK_OK)
-        s = named_files(index.data, &names);
-    if (s == HK_OK)
-        s = remove_files(stem, names);
-    json_decref(names);
-    hki_buf_deinit(&index);
-    hki_free(stem);
-    return s;
+    HKI_TRY(index_path(stem, &index));
+    HKI_TRY(named_files(index.data, &names));
+    return remove_files(stem, names);
 }
 
 // ---- writing ---------------------------------------------------------------
@@ -263,33 +250,24 @@ static hk_status write_set(const char *stem, unsigned generation,
                            const part *parts, size_t n,
                            const hki_ckpt_plan *plan, json_t *names,
                            hki_file **out) {
-    hki_buf index = {0}, path = {0};
-    hki_file *f = NULL;
-    hk_status s = add_index_meta(&index, plan);
-    for (size_t i = 0; i < n && s == HK_OK; i++) {
-        s = shard_path(stem, generation, i, n, &path);
-        if (s == HK_OK)
-            s = write_part(path.data, &parts[i], &index, names, plan);
+    HKI_SCOPED(hki_buf_deinit) hki_buf index = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
+    HKI_SCOPED(hki_file_discard_at) hki_file *f = NULL;
+    HKI_TRY(add_index_meta(&index, plan));
+    for (size_t i = 0; i < n; i++) {
+        HKI_TRY(shard_path(stem, generation, i, n, &path));
+        HKI_TRY(write_part(path.data, &parts[i], &index, names, plan));
     }
     // Shards are in the folder for good before the index names them.
-    if (s == HK_OK && plan->durable)
-        s = hki_sync_folder(stem);
-    if (s == HK_OK)
-        s = hki_buf_printf(&index, "\n  }\n}\n");
+    if (plan->durable)
+        HKI_TRY(hki_sync_folder(stem));
+    HKI_TRY(hki_buf_printf(&index, "\n  }\n}\n"));
     path.size = 0;
-    if (s == HK_OK)
-        s = index_path(stem, &path);
-    if (s == HK_OK)
-        s = hki_file_create(path.data, &f);
-    if (s == HK_OK)
-        s = hki_file_write(f, index.data, index.size);
-    hki_buf_deinit(&index);
-    hki_buf_deinit(&path);
-    if (s != HK_OK) {
-        hki_file_discard(f);
-        return s;
-    }
+    HKI_TRY(index_path(stem, &path));
+    HKI_TRY(hki_file_create(path.data, &f));
+    HKI_TRY(hki_file_write(f, index.data, index.size));
     *out = f;
+    f = NULL;
     return HK_OK;
 }
 
@@ -310,48 +288,35 @@ static hk_status finish_set(const char *path, const char *stem, json_t *names,
 // The whole set under the names of one free generation.
 static hk_status write_parts(const char *path, const char *stem,
                              const hki_ckpt_plan *plan, json_t *names) {
-    part *parts;
+    HKI_SCOPED(hki_free_at) part *parts = NULL;
     hki_file *index = NULL;
     unsigned generation = 0;
     HKI_TRY(hki_alloc_array(plan->count, sizeof *parts, &parts));
     const size_t n = split(plan, parts);
-    hk_status s = HK_OK;
     if (n > 99999)
-        s = hki_fail(HK_E_INVALID_ARG, "%s: shards of %llu bytes: %zu of them",
-                     path, (unsigned long long)plan->shard_bytes, n);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: shards of %llu bytes: %zu of them", path,
+                        (unsigned long long)plan->shard_bytes, n);
+    HKI_TRY(free_generation(stem, n, &generation));
+    hk_status s = write_set(stem, generation, parts, n, plan, names, &index);
     if (s == HK_OK)
-        s = free_generation(stem, n, &generation);
-    if (s == HK_OK) {
-        s = write_set(stem, generation, parts, n, plan, names, &index);
-        if (s == HK_OK)
-            s = hki_file_commit(index, plan->durable);
-        if (s == HK_OK)
-            s = finish_set(path, stem, names, plan->durable);
-        else
-            drop_parts(stem, generation, n);
-    }
-    hki_free(parts);
+        s = hki_file_commit(index, plan->durable);
+    if (s == HK_OK)
+        return finish_set(path, stem, names, plan->durable);
+    drop_parts(stem, generation, n);
     return s;
 }
 
 hk_status hki_st_write_shards(const char *path, const hki_ckpt_plan *plan) {
-    char *stem = NULL;
-    hki_buf single = {0};
-    hki_file *guard = NULL; // one writer of this checkpoint at a time
-    json_t *const names = json_object();
-    hk_status s =
-        names != NULL ? HK_OK : hki_fail(HK_E_NO_MEMORY, "%s: no memory", path);
-    if (s == HK_OK)
-        s = hki_st_stem(path, &stem);
-    if (s == HK_OK)
-        s = hki_buf_printf(&single, "%s" HKI_ST_SUFFIX, stem);
-    if (s == HK_OK)
-        s = hki_file_create(single.data, &guard);
-    if (s == HK_OK)
-        s = write_parts(path, stem, plan, names);
-    hki_file_discard(guard);
-    hki_buf_deinit(&single);
-    json_decref(names);
-    hki_free(stem);
-    return s;
+    HKI_SCOPED(hki_free_at) char *stem = NULL;
+    HKI_SCOPED(hki_buf_deinit) hki_buf single = {0};
+    HKI_SCOPED(json_decrefp) json_t *names = json_object();
+    // One writer of this checkpoint at a time.
+    HKI_SCOPED(hki_file_discard_at) hki_file *guard = NULL;
+    if (names == NULL)
+        return hki_fail(HK_E_NO_MEMORY, "%s: no memory", path);
+    HKI_TRY(hki_st_stem(path, &stem));
+    HKI_TRY(hki_buf_printf(&single, "%s" HKI_ST_SUFFIX, stem));
+    HKI_TRY(hki_file_create(single.data, &guard));
+    return write_parts(path, stem, plan, names);
 }

@@ -126,7 +126,7 @@ static hk_status write_parts(hki_file *f, header *h,
 
 hk_status hki_st_write_file(const char *path, const hki_ckpt_item *items,
                             size_t count, const hki_ckpt_plan *plan) {
-    const hki_ckpt_item **order;
+    HKI_SCOPED(hki_free_at) const hki_ckpt_item **order = NULL;
     header h = {0};
     hki_file *f = NULL;
     HKI_TRY(hki_alloc_array(count, sizeof *order, &order));
@@ -137,14 +137,8 @@ hk_status hki_st_write_file(const char *path, const hki_ckpt_item *items,
     hk_status s = build_header(&h, order, count, plan);
     if (s == HK_OK)
         s = hki_file_create(path, &f);
-    if (s == HK_OK) {
-        s = write_parts(f, &h, order, count);
-        if (s == HK_OK)
-            s = hki_file_commit(f, plan->durable);
-        else
-            hki_file_discard(f);
-    }
+    if (s == HK_OK)
+        s = hki_file_end(f, write_parts(f, &h, order, count), plan->durable);
     hki_buf_deinit(&h.text);
-    hki_free(order);
     return s;
 }

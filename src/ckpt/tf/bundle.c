@@ -128,23 +128,16 @@ static hk_status open_files(hk_ckpt *c, const char *prefix, uint32_t n_shards) {
 }
 
 static hk_status open_bundle(hk_ckpt *c) {
-    char *prefix;
-    hki_buf path = {0};
-    uint8_t *bytes = NULL;
+    HKI_SCOPED(hki_free_at) char *prefix = NULL;
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
+    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
     size_t size = 0;
     uint32_t n_shards = 0;
     HKI_TRY(hki_bundle_prefix(c->path, &prefix));
-    hk_status s = index_path(prefix, &path);
-    if (s == HK_OK)
-        s = hki_file_read_all(path.data, MAX_INDEX, &bytes, &size);
-    if (s == HK_OK)
-        s = hki_bundle_parse_index(c, bytes, size, path.data, &n_shards);
-    if (s == HK_OK)
-        s = open_files(c, prefix, n_shards);
-    hki_free(bytes);
-    hki_buf_deinit(&path);
-    hki_free(prefix);
-    return s;
+    HKI_TRY(index_path(prefix, &path));
+    HKI_TRY(hki_file_read_all(path.data, MAX_INDEX, &bytes, &size));
+    HKI_TRY(hki_bundle_parse_index(c, bytes, size, path.data, &n_shards));
+    return open_files(c, prefix, n_shards);
 }
 
 // ---- reading ---------------------------------------------------------------
@@ -229,14 +222,11 @@ static hk_status read_part(const hk_ckpt *c, const hki_ckpt_tensor *t,
         out += (size_t)p->slice.extent[0].start * row;
         return read_checked(f, t->entry.name, p->offset, out, size, p->crc);
     }
-    uint8_t *bytes;
+    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
     HKI_TRY(hki_alloc_array(size, 1, &bytes));
-    const hk_status s =
-        read_checked(f, t->entry.name, p->offset, bytes, size, p->crc);
-    if (s == HK_OK)
-        scatter(&p->slice, &t->entry.shape, elem, bytes, out);
-    hki_free(bytes);
-    return s;
+    HKI_TRY(read_checked(f, t->entry.name, p->offset, bytes, size, p->crc));
+    scatter(&p->slice, &t->entry.shape, elem, bytes, out);
+    return HK_OK;
 }
 
 static hk_status read_bundle(const hk_ckpt *c, const hki_ckpt_tensor *t,
@@ -307,21 +297,15 @@ static hk_status read_strings(const hk_ckpt *c, const hki_ckpt_tensor *t,
                               hk_tensor *out) {
     const data_file *const f = &((const data_files *)c->impl)->file[t->place];
     const int64_t count = hk_tensor_count(out);
-    uint8_t *bytes = NULL;
-    uint64_t *lengths = NULL;
+    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
+    HKI_SCOPED(hki_free_at) uint64_t *lengths = NULL;
     if (count == 0)
         return HK_OK;
-    hk_status s = hki_alloc_array((size_t)t->entry.bytes, 1, &bytes);
-    if (s == HK_OK)
-        s = hki_alloc_array((size_t)count, sizeof *lengths, &lengths);
-    if (s == HK_OK)
-        s = hki_file_read_at(f->fd, f->path, t->offset, bytes,
-                             (size_t)t->entry.bytes);
-    if (s == HK_OK)
-        s = set_strings(c, t, bytes, lengths, out);
-    hki_free(bytes);
-    hki_free(lengths);
-    return s;
+    HKI_TRY(hki_alloc_array((size_t)t->entry.bytes, 1, &bytes));
+    HKI_TRY(hki_alloc_array((size_t)count, sizeof *lengths, &lengths));
+    HKI_TRY(hki_file_read_at(f->fd, f->path, t->offset, bytes,
+                             (size_t)t->entry.bytes));
+    return set_strings(c, t, bytes, lengths, out);
 }
 
 // ---- removing --------------------------------------------------------------
@@ -359,13 +343,11 @@ static hk_status remove_data_file(void *user, const char *path) {
 
 hk_status hki_bundle_remove_data(const char *prefix, uint32_t keep_shards) {
     removal r = {.prefix = hki_path_name(prefix), .keep_shards = keep_shards};
-    char *folder;
+    HKI_SCOPED(hki_free_at) char *folder = NULL;
     HKI_TRY(hki_path_folder(prefix, &folder));
-    const hk_status s = hki_path_exists(folder)
-                            ? hki_folder_each(folder, remove_data_file, &r)
-                            : HK_OK;
-    hki_free(folder);
-    return s;
+    return hki_path_exists(folder)
+               ? hki_folder_each(folder, remove_data_file, &r)
+               : HK_OK;
 }
 
 // Whether a file of this name belongs to the bundle `prefix`.
@@ -380,50 +362,34 @@ static bool is_file_of(void *user, const char *name) {
 
 // Removes files of the prefix that were never finished.
 static hk_status clear_temporary(const char *prefix) {
-    char *folder;
+    HKI_SCOPED(hki_free_at) char *folder = NULL;
     HKI_TRY(hki_path_folder(prefix, &folder));
-    const hk_status s = hki_clear_temporary_of(
+    return hki_clear_temporary_of(
         folder, is_file_of, (void *)(uintptr_t)hki_path_name(prefix), NULL);
-    hki_free(folder);
-    return s;
 }
 
 static hk_status remove_bundle(const char *path) {
-    char *prefix;
-    hki_buf file = {0};
+    HKI_SCOPED(hki_free_at) char *prefix = NULL;
+    HKI_SCOPED(hki_buf_deinit) hki_buf file = {0};
     HKI_TRY(hki_bundle_prefix(path, &prefix));
-    hk_status s = index_path(prefix, &file);
-    if (s == HK_OK)
-        s = hki_file_remove(file.data);
-    if (s == HK_OK)
-        s = hki_bundle_remove_data(prefix, 0);
+    HKI_TRY(index_path(prefix, &file));
+    HKI_TRY(hki_file_remove(file.data));
+    HKI_TRY(hki_bundle_remove_data(prefix, 0));
     // The graph, which TensorFlow's saver writes beside.
     file.size = 0;
-    if (s == HK_OK)
-        s = hki_buf_printf(&file, "%s.meta", prefix);
-    if (s == HK_OK)
-        s = hki_file_remove(file.data);
-    if (s == HK_OK)
-        s = clear_temporary(prefix);
-    hki_buf_deinit(&file);
-    hki_free(prefix);
-    return s;
+    HKI_TRY(hki_buf_printf(&file, "%s.meta", prefix));
+    HKI_TRY(hki_file_remove(file.data));
+    return clear_temporary(prefix);
 }
 
 // Data files of another count than the index says belong to nobody.
 static hk_status tidy_bundle(const char *path) {
-    hk_ckpt *c;
-    char *prefix;
+    HKI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
+    HKI_SCOPED(hki_free_at) char *prefix = NULL;
     HKI_TRY(hki_bundle_prefix(path, &prefix));
-    hk_status s = hki_ckpt_open_as(path, &hki_bundle, &c);
-    if (s == HK_OK) {
-        s = hki_bundle_remove_data(prefix, ((data_files *)c->impl)->count);
-        hk_ckpt_close(c);
-    }
-    if (s == HK_OK)
-        s = clear_temporary(prefix);
-    hki_free(prefix);
-    return s;
+    HKI_TRY(hki_ckpt_open_as(path, &hki_bundle, &c));
+    HKI_TRY(hki_bundle_remove_data(prefix, ((data_files *)c->impl)->count));
+    return clear_temporary(prefix);
 }
 
 static hki_elem written(hki_elem e) {

@@ -109,18 +109,15 @@ static hk_status write_part(hki_file *f, part *p) {
 }
 
 static hk_status write_data(bundle_writer *w) {
-    hki_buf path = {0};
-    hk_status s = HK_OK;
-    for (uint32_t k = 0; k < w->n_shards && s == HK_OK; k++) {
-        s = hki_bundle_data_path(w->prefix, k, w->n_shards, &path);
-        if (s == HK_OK)
-            s = hki_file_create(path.data, &w->data[k]);
-        for (size_t i = 0; i < w->n_parts && s == HK_OK; i++)
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
+    for (uint32_t k = 0; k < w->n_shards; k++) {
+        HKI_TRY(hki_bundle_data_path(w->prefix, k, w->n_shards, &path));
+        HKI_TRY(hki_file_create(path.data, &w->data[k]));
+        for (size_t i = 0; i < w->n_parts; i++)
             if (w->parts[i].shard == k)
-                s = write_part(w->data[k], &w->parts[i]);
+                HKI_TRY(write_part(w->data[k], &w->parts[i]));
     }
-    hki_buf_deinit(&path);
-    return s;
+    return HK_OK;
 }
 
 // ---- the index -------------------------------------------------------------
@@ -140,30 +137,24 @@ static hki_bundle_entry entry_of(const part *p) {
 
 static hk_status add_entry(bundle_writer *w, const char *key, size_t key_size,
                            const hki_bundle_entry *e, const hki_slice *slices) {
-    hki_buf value = {0};
-    hk_status s = hki_bundle_write_entry(e, slices, &value);
-    if (s == HK_OK)
-        s = hki_table_add(&w->table, key, key_size, value.data, value.size);
-    hki_buf_deinit(&value);
-    return s;
+    HKI_SCOPED(hki_buf_deinit) hki_buf value = {0};
+    HKI_TRY(hki_bundle_write_entry(e, slices, &value));
+    return hki_table_add(&w->table, key, key_size, value.data, value.size);
 }
 
 // Keys of slices come first: they begin with a zero byte.
 static hk_status add_slices(bundle_writer *w) {
-    hki_buf key = {0};
-    hk_status s = HK_OK;
-    for (size_t i = 0; i < w->n_parts && s == HK_OK; i++) {
+    HKI_SCOPED(hki_buf_deinit) hki_buf key = {0};
+    for (size_t i = 0; i < w->n_parts; i++) {
         const part *const p = &w->parts[i];
         if (p->slice.rank == 0)
             continue;
         hki_bundle_entry e = entry_of(p);
         e.dim[0] = p->slice.extent[0].length;
-        s = hki_slice_key(p->item->name, &p->slice, &key);
-        if (s == HK_OK)
-            s = add_entry(w, key.data, key.size, &e, NULL);
+        HKI_TRY(hki_slice_key(p->item->name, &p->slice, &key));
+        HKI_TRY(add_entry(w, key.data, key.size, &e, NULL));
     }
-    hki_buf_deinit(&key);
-    return s;
+    return HK_OK;
 }
 
 static hk_status add_names(bundle_writer *w) {
@@ -184,12 +175,9 @@ static hk_status add_names(bundle_writer *w) {
 }
 
 static hk_status add_header(bundle_writer *w) {
-    hki_buf header = {0};
-    hk_status s = hki_bundle_write_header(w->n_shards, &header);
-    if (s == HK_OK)
-        s = hki_table_add(&w->table, "", 0, header.data, header.size);
-    hki_buf_deinit(&header);
-    return s;
+    HKI_SCOPED(hki_buf_deinit) hki_buf header = {0};
+    HKI_TRY(hki_bundle_write_header(w->n_shards, &header));
+    return hki_table_add(&w->table, "", 0, header.data, header.size);
 }
 
 static hk_status write_index(bundle_writer *w, const char *path) {
@@ -244,25 +232,21 @@ static hk_status replace(bundle_writer *w, const char *index) {
 }
 
 static hk_status write_bundle(bundle_writer *w) {
-    hki_buf index = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf index = {0};
     HKI_TRY(make_parts(w));
     HKI_TRY(choose_shards(w));
     HKI_TRY(hki_zalloc_array(w->n_shards, sizeof(hki_file *), &w->data));
     HKI_TRY(write_data(w));
-    hk_status s = hki_buf_printf(&index, "%s" HKI_BUNDLE_INDEX, w->prefix);
-    if (s == HK_OK)
-        s = write_index(w, index.data);
-    if (s == HK_OK)
-        s = replace(w, index.data);
-    hki_buf_deinit(&index);
-    return s;
+    HKI_TRY(hki_buf_printf(&index, "%s" HKI_BUNDLE_INDEX, w->prefix));
+    HKI_TRY(write_index(w, index.data));
+    return replace(w, index.data);
 }
 
 hk_status hki_bundle_write(const char *path, const hki_ckpt_plan *plan) {
     if (plan->tf_shards > HKI_BUNDLE_MAX_SHARDS)
         return hki_fail(HK_E_INVALID_ARG, "%s: %u data files, at most %d", path,
                         plan->tf_shards, HKI_BUNDLE_MAX_SHARDS);
-    char *prefix;
+    HKI_SCOPED(hki_free_at) char *prefix = NULL;
     HKI_TRY(hki_bundle_prefix(path, &prefix));
     bundle_writer w = {.plan = plan,
                        .prefix = prefix,
@@ -275,6 +259,5 @@ hk_status hki_bundle_write(const char *path, const hki_ckpt_plan *plan) {
     hki_free(w.data);
     hki_free(w.parts);
     hki_free(w.slices);
-    hki_free(prefix);
     return s;
 }

@@ -99,20 +99,16 @@ typedef hk_status (*entry_fn)(scan *s, uint64_t offset, const uint8_t *value,
 static hk_status scan_block(scan *s, place at, entry_fn fn) {
     const uint8_t *block = NULL, *value = NULL;
     size_t size = 0, value_size = 0, end = 0;
-    uint8_t *unpacked;
+    HKI_SCOPED(hki_free_at) uint8_t *unpacked = NULL;
     HKI_TRY(get_block(s, at, &block, &size, &unpacked));
-    hk_status status = HK_OK;
     if (!entries_end(block, size, &end))
-        status = damaged(s, at.offset, "its restart offsets do not fit");
+        return damaged(s, at.offset, "its restart offsets do not fit");
     s->key.size = 0;
-    const uint8_t *p = block;
-    while (status == HK_OK && p < block + end) {
-        status = get_entry(s, &p, block + end, at.offset, &value, &value_size);
-        if (status == HK_OK)
-            status = fn(s, at.offset, value, value_size);
+    for (const uint8_t *p = block; p < block + end;) {
+        HKI_TRY(get_entry(s, &p, block + end, at.offset, &value, &value_size));
+        HKI_TRY(fn(s, at.offset, value, value_size));
     }
-    hki_free(unpacked);
-    return status;
+    return HK_OK;
 }
 
 // ---- entries ---------------------------------------------------------------

@@ -59,38 +59,30 @@ hk_status hki_board_post(hki_board *b, const char *key, const void *value,
     if (key == NULL || key[0] == '\0' || strlen(key) > HKI_BOARD_KEY ||
         size > HKI_BOARD_VALUE || (size > 0 && value == NULL))
         return hki_fail(HK_E_INVALID_ARG, "board: a note of %zu bytes", size);
-    pthread_mutex_lock(&b->lock);
-    const hk_status s = put(b, key, value, size, if_absent);
-    pthread_mutex_unlock(&b->lock);
-    return s;
+    HKI_LOCKED(&b->lock);
+    return put(b, key, value, size, if_absent);
 }
 
 hk_status hki_board_read(hki_board *b, const char *key, void *value,
                          size_t capacity, size_t *size) {
     if (key == NULL || size == NULL)
         return hki_fail(HK_E_INVALID_ARG, "board: key or size is NULL");
-    pthread_mutex_lock(&b->lock);
+    HKI_LOCKED(&b->lock);
     const hki_note *const n = find(b, key);
-    hk_status s = HK_OK;
-    if (n == NULL) {
-        s = hki_fail(HK_E_NOT_FOUND, "board: no note %s", key);
-    } else {
-        *size = n->size;
-        if (n->size > capacity)
-            s = hki_fail(HK_E_OVERFLOW, "board: note %s has %zu bytes", key,
-                         n->size);
-        else
-            memcpy(value, n->value, n->size);
-    }
-    pthread_mutex_unlock(&b->lock);
-    return s;
+    if (n == NULL)
+        return hki_fail(HK_E_NOT_FOUND, "board: no note %s", key);
+    *size = n->size;
+    if (n->size > capacity)
+        return hki_fail(HK_E_OVERFLOW, "board: note %s has %zu bytes", key,
+                        n->size);
+    memcpy(value, n->value, n->size);
+    return HK_OK;
 }
 
 bool hki_board_name(hki_board *b, size_t i, char name[HKI_BOARD_KEY + 1]) {
-    pthread_mutex_lock(&b->lock);
+    HKI_LOCKED(&b->lock);
     const bool there = i < b->count;
     if (there)
         memcpy(name, b->note[i].key, HKI_BOARD_KEY + 1);
-    pthread_mutex_unlock(&b->lock);
     return there;
 }

@@ -119,32 +119,23 @@ static hk_status learn_model(hki_session *s, int64_t deadline_ns) {
                          "layout"));
     hki_frame head;
     HKI_TRY(hki_frame_wait(&s->f, deadline_ns, "layout", &head));
-    uint8_t *bytes, *share = NULL;
-    hk_layout *layout = NULL;
+    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
+    HKI_SCOPED(hki_free_at) uint8_t *share = NULL;
+    HKI_SCOPED(hk_layout_release_at) hk_layout *layout = NULL;
     HKI_TRY(hki_alloc_array(head.size, 1, &bytes));
-    hk_status status =
-        hki_frame_take(&s->f, bytes, head.size, deadline_ns, "layout");
-    if (status == HK_OK)
-        status = hki_layout_get(bytes, head.size, s->peer, &layout, &share);
-    if (status == HK_OK)
-        status = hki_server_make_shard(s->server, layout, share);
-    hk_layout_release(layout);
-    hki_free(share);
-    hki_free(bytes);
-    return status;
+    HKI_TRY(hki_frame_take(&s->f, bytes, head.size, deadline_ns, "layout"));
+    HKI_TRY(hki_layout_get(bytes, head.size, s->peer, &layout, &share));
+    return hki_server_make_shard(s->server, layout, share);
 }
 
 // Tells an observer that brings no model what the center's is.
 static hk_status tell_model(hki_session *s, int64_t deadline_ns) {
     const hki_shard *const shard = shard_of(s);
     const hki_frame f = {.type = HKI_LAYOUT};
-    hki_buf bytes = {0};
-    hk_status status = hki_layout_put(shard->layout, shard->share, &bytes);
-    if (status == HK_OK)
-        status = hki_frame_send(&s->f, &f, bytes.data, bytes.size, deadline_ns,
-                                "layout");
-    hki_buf_deinit(&bytes);
-    return status;
+    HKI_SCOPED(hki_buf_deinit) hki_buf bytes = {0};
+    HKI_TRY(hki_layout_put(shard->layout, shard->share, &bytes));
+    return hki_frame_send(&s->f, &f, bytes.data, bytes.size, deadline_ns,
+                          "layout");
 }
 
 // What a peer at this address may have of the center's memory.

@@ -25,15 +25,14 @@ static void piece(const hki_shard *s, uint32_t i, int64_t *at, int64_t *n) {
 void hki_shard_take_side(hki_shard *s, const uint8_t *bytes, bool all) {
     if (s->file.head->side_bytes == 0)
         return;
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     hki_side_copy(s->layout, s->share, s->file.side, bytes, all);
-    pthread_mutex_unlock(&s->lock);
 }
 
 static hk_status send_side(hki_session *s, const uint8_t *side) {
     hki_shard *const shard = atomic_load(&s->server->shard);
     const size_t n = (size_t)shard->file.head->side_bytes;
-    uint8_t *copy;
+    HKI_SCOPED(hki_free_at) uint8_t *copy = NULL;
     if (n == 0)
         return HK_OK;
     HKI_TRY(hki_alloc_array(n, 1, &copy));
@@ -41,10 +40,8 @@ static hk_status send_side(hki_session *s, const uint8_t *side) {
     memcpy(copy, side, n);
     pthread_mutex_unlock(&shard->lock);
     const hki_frame f = {.type = HKI_SIDE};
-    const hk_status status =
-        hki_frame_send(&s->f, &f, copy, n, hki_session_stall(s), "side block");
-    hki_free(copy);
-    return status;
+    return hki_frame_send(&s->f, &f, copy, n, hki_session_stall(s),
+                          "side block");
 }
 
 // ---- receiving --------------------------------------------------------------
@@ -256,7 +253,7 @@ static hk_status place_new(hki_session *s, const bringing *b,
                            const incoming *in) {
     hki_shard *const shard = atomic_load(&s->server->shard);
     const uint64_t ticket = hki_new_id();
-    hki_member_at *members = NULL;
+    HKI_SCOPED(hki_free_at) hki_member_at *members = NULL;
     uint32_t n = 0;
     HKI_TRY(hki_gate_close(shard, ticket, s->server->wait_ms, &b->patience,
                            &members, &n));
@@ -267,7 +264,6 @@ static hk_status place_new(hki_session *s, const bringing *b,
         hki_shard_assigned(shard, b->global_step, in->run_id);
     }
     hki_gate_open(shard, ticket);
-    hki_free(members);
     return status;
 }
 
@@ -422,9 +418,9 @@ hk_status hki_session_snapshot(hki_session *s, const hki_frame *head) {
 
 static hk_status gate_close(hki_session *s, hki_shard *shard,
                             const hki_msg_gate *m, const hki_patience *p) {
-    hki_member_at *members = NULL;
+    HKI_SCOPED(hki_free_at) hki_member_at *members = NULL;
     uint32_t n = 0;
-    uint8_t *bytes = NULL;
+    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
     size_t size = 0;
     if (m->ticket == 0)
         return hki_fail(HK_E_DATA, "%s: a gate without a ticket", s->peer);
@@ -434,14 +430,10 @@ static hk_status gate_close(hki_session *s, hki_shard *shard,
         HKI_MIN((int64_t)m->wait_ms, s->server->wait_ms) + 1000;
     HKI_TRY(hki_gate_close(shard, m->ticket, hold_ms, p, &members, &n));
     s->ticket = m->ticket;
-    hk_status status = hki_members_put(members, n, &bytes, &size);
+    HKI_TRY(hki_members_put(members, n, &bytes, &size));
     const hki_frame f = {.type = HKI_MEMBERS};
-    if (status == HK_OK)
-        status = hki_frame_send(&s->f, &f, bytes, size, hki_session_stall(s),
-                                "members");
-    hki_free(bytes);
-    hki_free(members);
-    return status;
+    return hki_frame_send(&s->f, &f, bytes, size, hki_session_stall(s),
+                          "members");
 }
 
 static hk_status gate_act(hki_session *s, hki_shard *shard,

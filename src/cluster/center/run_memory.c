@@ -174,32 +174,28 @@ static hk_status restore(hki_run_memory *k, const uint8_t *bytes, size_t size) {
 }
 
 static hk_status load(hki_run_memory *k) {
-    uint8_t *bytes;
+    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
     size_t size;
     if (k->path == NULL || !hki_path_exists(k->path))
         return HK_OK;
     HKI_TRY(hki_file_read_private(k->path, MAX_FILE, &bytes, &size));
-    const hk_status s = restore(k, bytes, size);
-    hki_free(bytes);
-    return s;
+    return restore(k, bytes, size);
 }
 
 // ---- create and destroy ----------------------------------------------------
 
+HKI_SCOPED_HANDLE(hki_run_memory, hki_run_memory_destroy)
+
 hk_status hki_run_memory_create(const char *path, hki_run_memory **out) {
-    hki_run_memory *k;
+    HKI_SCOPED(hki_run_memory_destroy_at) hki_run_memory *k = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *k, &k));
     pthread_mutex_init(&k->mutex, NULL);
-    hk_status s = hki_data_plan_create(&k->plan);
-    if (s == HK_OK && path != NULL)
-        s = hki_strdup(path, &k->path);
-    if (s == HK_OK)
-        s = load(k);
-    if (s != HK_OK) {
-        hki_run_memory_destroy(k);
-        return s;
-    }
+    HKI_TRY(hki_data_plan_create(&k->plan));
+    if (path != NULL)
+        HKI_TRY(hki_strdup(path, &k->path));
+    HKI_TRY(load(k));
     *out = k;
+    k = NULL;
     return HK_OK;
 }
 
@@ -217,36 +213,31 @@ void hki_run_memory_destroy(hki_run_memory *k) {
 // ---- the run ---------------------------------------------------------------
 
 hk_status hki_run_memory_pass(hki_run_memory *k, int64_t now_ns) {
-    hk_status s = HK_OK;
-    pthread_mutex_lock(&k->mutex);
+    HKI_LOCKED(&k->mutex);
     const bool first = k->passed_ns == 0;
     if (!first)
         k->seconds += 1e-9 * (double)(now_ns - k->passed_ns);
     k->passed_ns = now_ns;
     if (first || k->seconds - k->tried >= SAVE_SECONDS)
-        s = save(k);
-    pthread_mutex_unlock(&k->mutex);
-    return s;
+        HKI_TRY(save(k));
+    return HK_OK;
 }
 
 hki_run_facts hki_run_memory_facts(hki_run_memory *k) {
-    pthread_mutex_lock(&k->mutex);
+    HKI_LOCKED(&k->mutex);
     const hki_run_facts facts = {.seconds = k->seconds,
                                  .used_up = hki_data_plan_used_up(k->plan),
                                  .evaluator = k->evaluator};
-    pthread_mutex_unlock(&k->mutex);
     return facts;
 }
 
 hk_status hki_run_memory_set_evaluator(hki_run_memory *k, bool about) {
-    hk_status s = HK_OK;
-    pthread_mutex_lock(&k->mutex);
+    HKI_LOCKED(&k->mutex);
     if (k->evaluator != about) {
         k->evaluator = about;
-        s = save(k);
+        HKI_TRY(save(k));
     }
-    pthread_mutex_unlock(&k->mutex);
-    return s;
+    return HK_OK;
 }
 
 // Where the worker is, or would be.
@@ -262,11 +253,9 @@ static member *find(hki_run_memory *k, uint32_t id) {
 }
 
 bool hki_run_memory_is_done(hki_run_memory *k, uint32_t worker) {
-    pthread_mutex_lock(&k->mutex);
+    HKI_LOCKED(&k->mutex);
     const member *const m = find(k, worker);
-    const bool done = m != NULL && m->done;
-    pthread_mutex_unlock(&k->mutex);
-    return done;
+    return m != NULL && m->done;
 }
 
 #define PROCESS UINT64_MAX                  // bits of an owner: this process,
@@ -286,33 +275,29 @@ static bool expire(hki_run_memory *k, member *m) {
 
 hk_status hki_run_memory_expire(hki_run_memory *k, hki_is_live_fn is_live,
                                 void *user) {
-    hk_status s = HK_OK;
     bool any = false;
-    pthread_mutex_lock(&k->mutex);
+    HKI_LOCKED(&k->mutex);
     for (uint32_t i = 0; i < k->count; i++) {
         member *const m = &k->member[i];
         if (m->nonce != 0 && !is_live(user, m->id))
             any |= expire(k, m);
     }
     if (any)
-        s = save(k);
-    pthread_mutex_unlock(&k->mutex);
-    return s;
+        HKI_TRY(save(k));
+    return HK_OK;
 }
 
 hk_status hki_run_memory_count(hki_run_memory *k, uint32_t worker,
                                const uint64_t *ranges, size_t n) {
     const uint64_t owner = (uint64_t)worker << 32;
-    hk_status s = HK_OK;
     bool any = false;
-    pthread_mutex_lock(&k->mutex);
+    HKI_LOCKED(&k->mutex);
     for (size_t i = 0; i < n; i++)
         any |= hki_data_plan_return(k->plan, owner, WORKER, ranges[i],
                                     HK_RANGE_ALL) == HK_OK;
     if (any)
-        s = save(k);
-    pthread_mutex_unlock(&k->mutex);
-    return s;
+        HKI_TRY(save(k));
+    return HK_OK;
 }
 
 // ---- answers ---------------------------------------------------------------
@@ -427,8 +412,6 @@ static hk_status serve(hki_run_memory *k, const hki_msg_call *call,
 hk_status hki_run_memory_call(hki_run_memory *k, const hki_msg_call *call,
                               hki_msg_result *out) {
     HKI_TRY(check_call(call));
-    pthread_mutex_lock(&k->mutex);
-    const hk_status s = serve(k, call, out);
-    pthread_mutex_unlock(&k->mutex);
-    return s;
+    HKI_LOCKED(&k->mutex);
+    return serve(k, call, out);
 }

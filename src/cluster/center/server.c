@@ -19,35 +19,28 @@ HKI_OPTIONS_FROM(hk_center_server_options, reset_worker, defaults)
 
 hk_status hki_server_make_shard(hk_center_server *s, hk_layout *layout,
                                 const uint8_t *share) {
-    hk_status status = HK_OK;
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     if (atomic_load(&s->shard) == NULL) {
         hki_shard *made = NULL;
-        status = hki_shard_create(&s->shard_opt, layout, share, &made);
-        if (status == HK_OK) {
-            hki_log(s->context, HK_LOG_INFO,
-                    "%s: shard %u of %u: %lld of %lld floats, %u chunks, "
-                    "method %s, %s",
-                    s->name, made->shard, s->shard_opt.n_shards,
-                    (long long)made->n, (long long)hki_layout_size(layout),
-                    made->n_chunks, made->method->name,
-                    s->path != NULL ? s->path : "in memory");
-            atomic_store(&s->shard, made);
-        }
+        HKI_TRY(hki_shard_create(&s->shard_opt, layout, share, &made));
+        hki_log(s->context, HK_LOG_INFO,
+                "%s: shard %u of %u: %lld of %lld floats, %u chunks, "
+                "method %s, %s",
+                s->name, made->shard, s->shard_opt.n_shards, (long long)made->n,
+                (long long)hki_layout_size(layout), made->n_chunks,
+                made->method->name, s->path != NULL ? s->path : "in memory");
+        atomic_store(&s->shard, made);
     }
-    pthread_mutex_unlock(&s->lock);
-    return status;
+    return HK_OK;
 }
 
 // Of a layout that the server was given.
 static hk_status make_from_layout(hk_center_server *s, hk_layout *layout,
                                   const hk_center_options *center) {
-    uint8_t *share;
+    HKI_SCOPED(hki_free_at) uint8_t *share = NULL;
     HKI_TRY(hki_shares_of(layout, center->share, center->share_user, s->name,
                           &share));
-    const hk_status status = hki_server_make_shard(s, layout, share);
-    hki_free(share);
-    return status;
+    return hki_server_make_shard(s, layout, share);
 }
 
 // From the file, or from a layout, or later from the first worker.
@@ -195,19 +188,14 @@ static hk_status open_network(hk_center_server *s,
 
 // What lies beside a center file that is not there is of another run.
 static hk_status make_memory(hk_center_server *s, bool came_back) {
-    hki_buf path = {0};
-    hk_status status = HK_OK;
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
     if (s->shard_opt.shard != 0)
         return HK_OK;
     if (s->path != NULL)
-        status = hki_buf_printf(&path, "%s.run", s->path);
-    if (status == HK_OK && s->path != NULL && !came_back &&
-        hki_path_exists(path.data))
-        status = hki_file_remove(path.data);
-    if (status == HK_OK)
-        status = hki_run_memory_create(path.data, &s->memory);
-    hki_buf_deinit(&path);
-    return status;
+        HKI_TRY(hki_buf_printf(&path, "%s.run", s->path));
+    if (s->path != NULL && !came_back && hki_path_exists(path.data))
+        HKI_TRY(hki_file_remove(path.data));
+    return hki_run_memory_create(path.data, &s->memory);
 }
 
 static hk_status make_locks(hk_center_server *s) {
@@ -266,12 +254,11 @@ hk_status hki_server_start(const hk_center_server_options *opt,
     s->wake_fd = -1;
     s->start_ns = hki_now_ns();
     const hk_status status = start(s, &o, hooks);
-    if (status != HK_OK) {
+    if (status == HK_OK)
+        *out = s;
+    else
         hk_center_server_stop(s);
-        return status;
-    }
-    *out = s;
-    return HK_OK;
+    return status;
 }
 
 hk_status hk_center_server_start(const hk_center_server_options *opt,
@@ -338,9 +325,8 @@ void hki_server_finish(hk_center_server *s, const char *reason) {
 }
 
 void hki_server_reason(hk_center_server *s, char *reason, size_t capacity) {
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     snprintf(reason, capacity, "%s", s->reason);
-    pthread_mutex_unlock(&s->lock);
 }
 
 static bool is_done(hk_center_server *s) {
@@ -353,20 +339,18 @@ hk_status hk_center_server_wait(hk_center_server *s, int64_t wait_ms,
     if (s == NULL)
         return hki_fail(HK_E_INVALID_ARG, "center server: wait: NULL handle");
     const int64_t deadline = wait_ms < 0 ? INT64_MAX : hki_deadline(wait_ms);
-    hk_status status = HK_OK;
-    pthread_mutex_lock(&s->lock);
-    while (!is_done(s) && status == HK_OK && hki_now_ns() < deadline) {
+    HKI_LOCKED(&s->lock);
+    while (!is_done(s) && hki_now_ns() < deadline) {
         // A stop may be asked for by a signal, which wakes nobody.
         const int64_t slice = hki_now_ns() + (int64_t)HKI_TICK_MS * 1000000;
         (void)hki_cond_wait(&s->changed, &s->lock, HKI_MIN(slice, deadline));
         if (s->context != NULL && hk_stop_requested(s->context))
-            status =
-                hki_fail(HK_E_CANCELLED, "%s: a stop was asked for", s->name);
+            return hki_fail(HK_E_CANCELLED, "%s: a stop was asked for",
+                            s->name);
     }
-    if (finished != NULL && status == HK_OK)
+    if (finished != NULL)
         *finished = is_done(s);
-    pthread_mutex_unlock(&s->lock);
-    return status;
+    return HK_OK;
 }
 
 // ---- the run's memory and the board -----------------------------------------

@@ -64,7 +64,7 @@ static void make_room(hk_center_server *s) {
 
 static void add_session(hk_center_server *s, hki_conn *conn) {
     hki_session *one = NULL;
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     make_room(s);
     bool ok = s->n_sessions < s->max_connections;
     if (!ok) {
@@ -98,7 +98,6 @@ static void add_session(hk_center_server *s, hki_conn *conn) {
     } else {
         hki_conn_close(conn);
     }
-    pthread_mutex_unlock(&s->lock);
 }
 
 void hki_server_accept_main(void *user) {

@@ -38,9 +38,8 @@ void hki_server_state(hk_center_server *s, hki_msg_state *out) {
             .initialised = info.initialised,
         };
     }
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     out->finished = s->finished;
-    pthread_mutex_unlock(&s->lock);
 }
 
 static void shard_info(hki_shard *shard, hk_server_info *out) {
@@ -57,11 +56,10 @@ static void shard_info(hki_shard *shard, hk_server_info *out) {
         (double)atomic_load(&shard->snapshot_took_ns) * 1e-9;
     const int64_t at = atomic_load(&shard->snapshot_ns);
     out->snapshot_age = at != 0 ? (double)(hki_now_ns() - at) * 1e-9 : -1;
-    pthread_mutex_lock(&shard->lock);
+    HKI_LOCKED(&shard->lock);
     for (uint32_t i = 0; i < shard->opt.max_workers; i++)
         if (shard->file.worker[i].incarnation != 0)
             out->workers = i + 1;
-    pthread_mutex_unlock(&shard->lock);
 }
 
 hk_status hk_center_server_get_info(hk_center_server *s, hk_server_info *out) {
@@ -80,10 +78,9 @@ hk_status hk_center_server_get_info(hk_center_server *s, hk_server_info *out) {
     hki_shard *const shard = atomic_load(&s->shard);
     if (shard != NULL)
         shard_info(shard, out);
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     out->connections = s->n_sessions;
     out->finished = s->finished;
-    pthread_mutex_unlock(&s->lock);
     return HK_OK;
 }
 
@@ -96,7 +93,7 @@ hk_status hk_center_server_worker(hk_center_server *s, uint32_t id,
     if (shard == NULL || id >= shard->opt.max_workers ||
         shard->file.worker[id].incarnation == 0)
         return hki_fail(HK_E_NOT_FOUND, "%s: no worker %u", s->name, id);
-    pthread_mutex_lock(&shard->lock);
+    HKI_LOCKED(&shard->lock);
     const hki_shard_seat *const seat = &shard->seat[id];
     const hki_worker_record *const w = &shard->file.worker[id];
     *out = (hk_worker_info){
@@ -117,6 +114,5 @@ hk_status hk_center_server_worker(hk_center_server *s, uint32_t id,
         .report = seat->report,
     };
     memcpy(out->peer, seat->peer, sizeof out->peer);
-    pthread_mutex_unlock(&shard->lock);
     return HK_OK;
 }

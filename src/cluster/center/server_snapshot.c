@@ -16,13 +16,11 @@ static hk_status write_alone(hk_center_server *s, int64_t deadline_ns) {
 }
 
 static hk_status write_everywhere(hk_center_server *s, int64_t deadline_ns) {
-    hki_framer *f, **links;
+    HKI_SCOPED(hki_free_at) hki_framer *f = NULL;
+    HKI_SCOPED(hki_free_at) hki_framer **links = NULL;
     HKI_TRY(hki_zalloc_array(s->n_shards, sizeof *f, &f));
-    hk_status status = hki_zalloc_array(s->n_shards, sizeof *links, &links);
-    if (status != HK_OK) {
-        hki_free(f);
-        return status;
-    }
+    HKI_TRY(hki_zalloc_array(s->n_shards, sizeof *links, &links));
+    hk_status status = HK_OK;
     size_t opened = 0;
     for (; status == HK_OK && opened < s->n_shards; opened++) {
         hki_msg_open open = {.shard = (uint32_t)opened,
@@ -38,8 +36,6 @@ static hk_status write_everywhere(hk_center_server *s, int64_t deadline_ns) {
         status = hki_cut_all(links, s->n_shards, HKI_CUT_WRITE, deadline_ns);
     for (size_t i = 0; i < opened; i++)
         hki_framer_deinit(&f[i]);
-    hki_free(links);
-    hki_free(f);
     return status;
 }
 

@@ -27,11 +27,9 @@ static hk_status connect_vector(const hk_worker_options *o, size_t n,
                                      hk_shape_make(1, (int64_t[]){(int64_t)n}),
                                  .dtype = HK_F32,
                                  .kind = HK_TRAINABLE};
-    hk_layout *l;
+    HKI_SCOPED(hk_layout_release_at) hk_layout *l = NULL;
     HKI_TRY(hk_layout_create(&item, 1, &l));
-    const hk_status s = hk_center_connect(o->connect, l, out);
-    hk_layout_release(l);
-    return s;
+    return hk_center_connect(o->connect, l, out);
 }
 
 // Every call of hk_worker_exchange exchanges: a period of one step.
@@ -71,12 +69,11 @@ hk_status hk_worker_open(const hk_worker_options *opt, float *x, size_t n,
     hk_worker *w;
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
     const hk_status s = tie(w, &o, x, n);
-    if (s != HK_OK) {
+    if (s == HK_OK)
+        *out = w;
+    else
         hk_worker_close(w);
-        return s;
-    }
-    *out = w;
-    return HK_OK;
+    return s;
 }
 
 hk_status hk_worker_exchange(hk_worker *w, float *x, int64_t steps) {

@@ -137,10 +137,9 @@ bool hki_center_reachable(const hk_center *c) {
     if (r == NULL)
         return c != NULL;
     bool away = false;
-    pthread_mutex_lock(&r->lock);
+    HKI_LOCKED(&r->lock);
     for (const hki_member_link *w = r->members; w != NULL; w = w->next)
         away |= atomic_load(&w->away);
-    pthread_mutex_unlock(&r->lock);
     return !away;
 }
 
@@ -182,13 +181,12 @@ hk_status hk_center_get_link_info(hk_center *c, hk_link_info *out) {
                           .row_exchanges = atomic_load(&r->row_turns),
                           .finished = atomic_load(&r->finished),
                           .reachable = hki_center_reachable(c)};
-    pthread_mutex_lock(&r->lock);
+    HKI_LOCKED(&r->lock);
     for (hki_member_link *w = r->members; w != NULL; w = w->next)
         if (atomic_load(&w->away))
             out->away_seconds = HKI_MAX(
                 out->away_seconds,
                 (double)(hki_now_ns() - atomic_load(&w->away_since)) * 1e-9);
-    pthread_mutex_unlock(&r->lock);
     return HK_OK;
 }
 

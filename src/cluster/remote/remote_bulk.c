@@ -58,14 +58,11 @@ static hk_status send_piece(hki_remote *r, hki_link *l, const float *x,
     const int64_t used = HKI_MAX(used_floats(r->base.layout) - at, 0);
     if (used >= n)
         return hki_frame_send(&l->f, &f, x + at, bytes, deadline_ns, "values");
-    float *copy;
+    HKI_SCOPED(hki_free_at) float *copy = NULL;
     HKI_TRY(hki_zalloc_array((size_t)n, sizeof *copy, &copy));
     if (used > 0)
         memcpy(copy, x + at, (size_t)used * sizeof *copy);
-    const hk_status s =
-        hki_frame_send(&l->f, &f, copy, bytes, deadline_ns, "values");
-    hki_free(copy);
-    return s;
+    return hki_frame_send(&l->f, &f, copy, bytes, deadline_ns, "values");
 }
 
 // Everything of a shard, in pieces; then COMMIT.
@@ -202,17 +199,14 @@ hk_status hki_remote_init(hk_center *c, hki_member m, const float *x,
 static hk_status take_side(hki_remote *r, hki_link *l, const hki_frame *head,
                            void *side, bool all, int64_t deadline_ns) {
     const size_t n = (size_t)hki_layout_side_bytes(r->base.layout);
-    uint8_t *copy;
+    HKI_SCOPED(hki_free_at) uint8_t *copy = NULL;
     if (head->size != n || side == NULL)
         return hki_fail(HK_E_DATA, "%s: a side block of %u bytes",
                         l->f.conn->peer, head->size);
     HKI_TRY(hki_alloc_array(n, 1, &copy));
-    const hk_status s =
-        hki_frame_take(&l->f, copy, n, deadline_ns, "side block");
-    if (s == HK_OK)
-        hki_side_copy(r->base.layout, r->share, side, copy, all);
-    hki_free(copy);
-    return s;
+    HKI_TRY(hki_frame_take(&l->f, copy, n, deadline_ns, "side block"));
+    hki_side_copy(r->base.layout, r->share, side, copy, all);
+    return HK_OK;
 }
 
 // Where what comes down goes.
@@ -444,7 +438,7 @@ hk_status hki_remote_assign(hk_center *c, const float *values, const void *side,
     hki_member as = {0};
     // Without a worker it takes an admin, for this one request.
     const bool as_admin = !any_member(r, &as) && role == HKI_ROLE_WORKER;
-    pthread_mutex_lock(&r->control_lock);
+    HKI_LOCKED(&r->control_lock);
     if (as_admin) {
         hki_control_drop(r);
         r->role = HKI_ROLE_ADMIN;
@@ -455,6 +449,5 @@ hk_status hki_remote_assign(hk_center *c, const float *values, const void *side,
         hki_control_drop(r);
         r->role = role;
     }
-    pthread_mutex_unlock(&r->control_lock);
     return s;
 }

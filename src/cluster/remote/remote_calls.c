@@ -46,10 +46,8 @@ hk_status hki_center_call(hk_center *c, const hki_msg_call *call,
     hki_remote *r;
     hki_msg_call m = *call;
     HKI_TRY(hki_remote_get(c, what, &r));
-    pthread_mutex_lock(&r->call_lock);
-    const hk_status s = call_until(r, &m, what, deadline_ns, out);
-    pthread_mutex_unlock(&r->call_lock);
-    return s;
+    HKI_LOCKED(&r->call_lock);
+    return call_until(r, &m, what, deadline_ns, out);
 }
 
 // ---- ranges -----------------------------------------------------------------
@@ -144,36 +142,31 @@ hk_status hk_center_use_range(hk_center *c, int32_t worker, uint64_t id) {
     hki_remote *r;
     HKI_TRY(check_id(worker));
     HKI_TRY(hki_remote_get(c, "use_range", &r));
-    pthread_mutex_lock(&r->lock);
-    const hk_status s = note_used(find(r, worker), id);
-    pthread_mutex_unlock(&r->lock);
-    return s;
+    HKI_LOCKED(&r->lock);
+    return note_used(find(r, worker), id);
 }
 
 void hki_ranges_begin(hki_member_link *w) {
-    pthread_mutex_lock(&w->remote->lock);
+    HKI_LOCKED(&w->remote->lock);
     w->n_counting = (uint32_t)HKI_MIN(w->n_used, (size_t)HKI_BEGIN_RANGES);
-    pthread_mutex_unlock(&w->remote->lock);
 }
 
 size_t hki_ranges_put(const hki_member_link *w, uint8_t *out) {
-    pthread_mutex_lock(&w->remote->lock);
+    HKI_LOCKED(&w->remote->lock);
     for (uint32_t i = 0; i < w->n_counting; i++)
         hki_put_u64(out + 8 * i, w->used[i]);
-    pthread_mutex_unlock(&w->remote->lock);
     return 8 * (size_t)w->n_counting;
 }
 
 void hki_ranges_counted(hki_member_link *w) {
-    pthread_mutex_lock(&w->remote->lock);
+    HKI_LOCKED(&w->remote->lock);
     drop_used(w, w->n_counting);
     w->n_counting = 0;
-    pthread_mutex_unlock(&w->remote->lock);
 }
 
 // The oldest that has not counted yet; false: there is none.
 static bool pop_used(hki_remote *r, int32_t worker, uint64_t *id) {
-    pthread_mutex_lock(&r->lock);
+    HKI_LOCKED(&r->lock);
     hki_member_link *const w = find(r, worker);
     const bool any = w != NULL && w->n_used > 0;
     if (any) {
@@ -181,7 +174,6 @@ static bool pop_used(hki_remote *r, int32_t worker, uint64_t *id) {
         drop_used(w, 1);
         w->n_counting = 0; // those of an exchange that was given up
     }
-    pthread_mutex_unlock(&r->lock);
     return any;
 }
 

@@ -93,15 +93,11 @@ static hk_status learn_model(hki_remote *r, hki_link *l, const hki_frame *head,
         return hki_fail(HK_E_UNSUPPORTED,
                         "%s: the center does not tell its model",
                         l->f.conn->peer);
-    uint8_t *bytes;
+    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
     HKI_TRY(hki_alloc_array(head->size, 1, &bytes));
-    hk_status s =
-        hki_frame_take(&l->f, bytes, head->size, deadline_ns, "layout");
-    if (s == HK_OK)
-        s = hki_layout_get(bytes, head->size, l->f.conn->peer, &r->base.layout,
-                           &r->share);
-    hki_free(bytes);
-    return s;
+    HKI_TRY(hki_frame_take(&l->f, bytes, head->size, deadline_ns, "layout"));
+    return hki_layout_get(bytes, head->size, l->f.conn->peer, &r->base.layout,
+                          &r->share);
 }
 
 static hki_msg_open opening(const hki_remote *r, const hki_link *l) {
@@ -169,9 +165,8 @@ void hki_remote_saw(hki_remote *r, const hki_link *l, const hki_msg_state *s) {
         atomic_store(&r->finished, true);
     if (l->shard != 0)
         return;
-    pthread_mutex_lock(&r->lock);
+    HKI_LOCKED(&r->lock);
     r->state = *s;
-    pthread_mutex_unlock(&r->lock);
 }
 
 // ---- joining ----------------------------------------------------------------

@@ -2,35 +2,31 @@
 // the thread that sends their heartbeats.
 #include "cluster/remote/remote.h"
 
+HKI_SCOPED_HANDLE(hki_member_link, hki_member_free)
+
 hk_status hki_member_create(hki_remote *r, hki_member_link **out) {
-    hki_member_link *w;
+    HKI_SCOPED(hki_member_free_at) hki_member_link *w = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
     w->remote = r;
     if (pthread_mutex_init(&w->lock, NULL) != 0) {
         hki_free(w);
+        w = NULL;
         return hki_fail(HK_E_NO_MEMORY, "%s: mutex", r->base.name);
     }
-    hk_status s = hki_zalloc_array(r->n_shards, sizeof *w->link, &w->link);
-    for (uint32_t i = 0; s == HK_OK && i < r->n_shards; i++) {
+    HKI_TRY(hki_zalloc_array(r->n_shards, sizeof *w->link, &w->link));
+    for (uint32_t i = 0; i < r->n_shards; i++) {
         w->link[i].shard = i;
         w->link[i].map.fd = w->link[i].ring.fd = -1;
     }
-    if (s == HK_OK)
-        s = hki_zalloc_array(r->n_shards, sizeof *w->batch, &w->batch);
-    if (s == HK_OK)
-        s = hki_zalloc_array(r->n_shards, sizeof *w->ids, &w->ids);
-    if (s == HK_OK)
-        s = hki_zalloc_array(r->n_shards, sizeof *w->n_batches, &w->n_batches);
-    if (s == HK_OK)
-        s = hki_zalloc_array(r->n_shards + 1, sizeof *w->poll, &w->poll);
-    if (s == HK_OK && r->encoding != HKI_ENC_PLAIN)
-        s = hki_zalloc_array((size_t)hki_layout_size(r->base.layout),
-                             sizeof(float), &w->residual);
-    if (s != HK_OK) {
-        hki_member_free(w);
-        return s;
-    }
+    HKI_TRY(hki_zalloc_array(r->n_shards, sizeof *w->batch, &w->batch));
+    HKI_TRY(hki_zalloc_array(r->n_shards, sizeof *w->ids, &w->ids));
+    HKI_TRY(hki_zalloc_array(r->n_shards, sizeof *w->n_batches, &w->n_batches));
+    HKI_TRY(hki_zalloc_array(r->n_shards + 1, sizeof *w->poll, &w->poll));
+    if (r->encoding != HKI_ENC_PLAIN)
+        HKI_TRY(hki_zalloc_array((size_t)hki_layout_size(r->base.layout),
+                                 sizeof(float), &w->residual));
     *out = w;
+    w = NULL;
     return HK_OK;
 }
 
@@ -57,10 +53,9 @@ void hki_member_free(hki_member_link *w) {
 
 void hki_member_add(hki_member_link *w) {
     hki_remote *const r = w->remote;
-    pthread_mutex_lock(&r->lock);
+    HKI_LOCKED(&r->lock);
     w->next = r->members;
     r->members = w;
-    pthread_mutex_unlock(&r->lock);
 }
 
 void hki_member_remove(hki_member_link *w) {
@@ -80,13 +75,12 @@ void hki_member_remove(hki_member_link *w) {
 
 void hki_member_unref(hki_member_link *w) {
     hki_remote *const r = w->remote;
-    pthread_mutex_lock(&r->lock);
+    HKI_LOCKED(&r->lock);
     w->refs--;
     // The heartbeat thread sleeps on unless there is something for it to do:
     // waking it after every exchange costs as much as a small exchange does.
     if (w->removed || atomic_load(&w->away))
         pthread_cond_broadcast(&r->changed);
-    pthread_mutex_unlock(&r->lock);
 }
 
 hk_status hki_member_ref(hki_remote *r, hki_member m, const char *what,
@@ -168,9 +162,8 @@ static void keep(hki_member_link *w, int64_t *again) {
 }
 
 void hki_heartbeat_wake(hki_remote *r) {
-    pthread_mutex_lock(&r->lock);
+    HKI_LOCKED(&r->lock);
     pthread_cond_broadcast(&r->changed);
-    pthread_mutex_unlock(&r->lock);
 }
 
 // Every member once; the list may change meanwhile. The remote's lock is held
@@ -202,7 +195,7 @@ void hki_heartbeat_main(void *user) {
     hki_remote *const r = user;
     int64_t beat = hki_deadline(r->lease_ms / 3), again = INT64_MAX;
     uint64_t turn = 0;
-    pthread_mutex_lock(&r->lock);
+    HKI_LOCKED(&r->lock);
     while (!r->stopping) {
         // Members are added while it sleeps; those that are away are looked
         // at as soon as somebody says so.
@@ -220,5 +213,4 @@ void hki_heartbeat_main(void *user) {
         again = INT64_MAX;
         keep_all(r, all, ++turn, &again);
     }
-    pthread_mutex_unlock(&r->lock);
 }

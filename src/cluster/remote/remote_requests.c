@@ -71,7 +71,7 @@ static hk_status ask_links(hki_remote *r, const request *q, int64_t deadline_ns,
 static hk_status ask(hki_remote *r, const request *q, int64_t deadline_ns,
                      size_t *size) {
     bool answered;
-    pthread_mutex_lock(&r->control_lock);
+    HKI_LOCKED(&r->control_lock);
     hk_status s = ask_links(r, q, deadline_ns, size, &answered);
     if (s != HK_OK && !answered) {
         hki_control_drop(r);
@@ -81,7 +81,6 @@ static hk_status ask(hki_remote *r, const request *q, int64_t deadline_ns,
                 hki_control_drop(r);
         }
     }
-    pthread_mutex_unlock(&r->control_lock);
     return s;
 }
 
@@ -124,9 +123,8 @@ void hki_remote_info(hk_center *c, hk_center_info *out) {
     hki_remote *const r = (hki_remote *)c;
     // A center that is away is described as it was.
     (void)tell(r, 1, HKI_PING, NULL, NULL, hki_deadline(INFO_MS), "info");
-    pthread_mutex_lock(&r->lock);
+    HKI_LOCKED(&r->lock);
     hki_state_info(r, &r->state, out);
-    pthread_mutex_unlock(&r->lock);
 }
 
 hk_status hk_center_cancel(hk_center *c) {

@@ -122,23 +122,23 @@ static hk_status add_sister(void *user, const char *path) {
 }
 
 static hk_status gather(gathered *g, const char *path) {
-    char *folder;
+    HKI_SCOPED(hki_free_at) char *folder = NULL;
     HKI_TRY(add_file(g, path));
     if (g->found == g->n)
         return HK_OK;
     HKI_TRY(hki_path_folder(path, &folder));
-    hk_status s = hki_folder_each(folder, add_sister, g);
-    if (s == HK_OK && g->found < g->n) {
+    HKI_TRY(hki_folder_each(folder, add_sister, g));
+    if (g->found < g->n) {
         uint32_t missing = 0;
         while (g->have[missing])
             missing++;
-        s = hki_fail(HK_E_NOT_FOUND,
-                     "%s: one of %u parts of a center; part %u is not in %s: "
-                     "put the files of all centers of the run there",
-                     path, g->n, missing, folder);
+        return hki_fail(
+            HK_E_NOT_FOUND,
+            "%s: one of %u parts of a center; part %u is not in %s: "
+            "put the files of all centers of the run there",
+            path, g->n, missing, folder);
     }
-    hki_free(folder);
-    return s;
+    return HK_OK;
 }
 
 // ---- as a checkpoint -------------------------------------------------------
@@ -150,7 +150,7 @@ static void release(void *owner) {
 
 static hk_status show(hki_center_copy *c, const char *path, hk_ckpt **out) {
     char step[32];
-    hk_name_map *map;
+    HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *map = NULL;
     HKI_TRY(hk_name_map_create(&map));
     snprintf(step, sizeof step, "%lld", (long long)c->step);
     const hk_meta meta[] = {{"hooke.step", step},
@@ -161,27 +161,24 @@ static hk_status show(hki_center_copy *c, const char *path, hk_ckpt **out) {
                                .n_meta = HKI_COUNT(meta),
                                .release = release,
                                .owner = c};
-    hk_status s = hki_center_copy_map(c, map);
-    if (s == HK_OK)
-        s = hki_ckpt_from_memory(&m, out);
-    hk_name_map_destroy(map);
-    return s;
+    HKI_TRY(hki_center_copy_map(c, map));
+    return hki_ckpt_from_memory(&m, out);
+}
+
+static void gathered_deinit(gathered *g) {
+    hki_center_copy_deinit(&g->copy);
+    hki_free(g->have);
 }
 
 hk_status hki_center_file_ckpt(const char *path, hk_ckpt **out) {
-    gathered g = {0};
-    hki_center_copy *c = NULL;
-    hk_status s = gather(&g, path);
-    if (s == HK_OK)
-        s = hki_zalloc_array(1, sizeof *c, &c);
-    if (s == HK_OK) {
-        *c = g.copy;
-        g.copy = (hki_center_copy){0};
-        s = show(c, path, out);
-        if (s != HK_OK)
-            release(c);
-    }
-    hki_center_copy_deinit(&g.copy);
-    hki_free(g.have);
+    HKI_SCOPED(gathered_deinit) gathered g = {0};
+    hki_center_copy *c;
+    HKI_TRY(gather(&g, path));
+    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    *c = g.copy;
+    g.copy = (hki_center_copy){0};
+    const hk_status s = show(c, path, out);
+    if (s != HK_OK)
+        release(c);
     return s;
 }

@@ -92,7 +92,7 @@ static hk_status fetch_others(hk_center_server *server,
                               const hki_others *others, const char *reason,
                               int64_t wait_ms, hki_center_copy *out) {
     hk_connect_options o;
-    hk_center *center;
+    HKI_SCOPED(hk_center_destroy_at) hk_center *center = NULL;
     hk_connect_options_init(&o, sizeof o);
     o.context = server->context;
     o.name = server->name;
@@ -103,9 +103,7 @@ static hk_status fetch_others(hk_center_server *server,
     o.share_user = out;
     o.connect_ms = wait_ms;
     HKI_TRY(hk_center_connect(&o, out->layout, &center));
-    const hk_status s = fetch_all(center, reason, wait_ms, out);
-    hk_center_destroy(center);
-    return s;
+    return fetch_all(center, reason, wait_ms, out);
 }
 
 hk_status hki_final_fetch(hk_center_server *server, const hki_others *others,
@@ -155,12 +153,11 @@ static hk_status take_local(hki_center_copy *c, hk_ckpt *base) {
 
 static hk_status entry_is_same(hki_center_copy *c, hk_ckpt *base,
                                const hk_entry *e, bool *same) {
-    hk_tensor *t;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *t = NULL;
     HKI_TRY(hk_ckpt_read_tensor(base, e->name, &t));
     *same = hk_tensor_dtype(t) == HK_F32 &&
             memcmp(hk_tensor_data(t), c->values + e->offset,
                    (size_t)e->count * sizeof *c->values) == 0;
-    hk_tensor_release(t);
     return HK_OK;
 }
 
@@ -271,14 +268,12 @@ static hk_status take_folder(hk_context *ctx, const hk_saver_options *opt,
 hk_status hki_final_save(hk_context *ctx, hki_center_copy *c,
                          const hk_saver_options *opt, int64_t wait_ms,
                          char **path) {
-    hk_saver *saver;
-    hk_ckpt *base = NULL;
+    HKI_SCOPED(hk_saver_destroy_at) hk_saver *saver = NULL;
+    HKI_SCOPED(hk_ckpt_close_at) hk_ckpt *base = NULL;
     int64_t step = -1;
     HKI_TRY(take_folder(ctx, opt, wait_ms, &saver));
-    hk_status s = hk_saver_open_latest(saver, &base, &step);
-    if (s == HK_OK || s == HK_E_NOT_FOUND)
-        s = update(ctx, saver, c, base, step, path);
-    hk_ckpt_close(base);
-    hk_saver_destroy(saver);
-    return s;
+    const hk_status s = hk_saver_open_latest(saver, &base, &step);
+    return s == HK_OK || s == HK_E_NOT_FOUND
+               ? update(ctx, saver, c, base, step, path)
+               : s;
 }

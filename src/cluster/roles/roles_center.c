@@ -9,14 +9,13 @@ static void keep(void *user) {
     hk_role_center *const c = user;
     hk_role_result r;
     const hk_status s = hki_center_run_keep(c, &r);
-    pthread_mutex_lock(&c->mutex);
+    HKI_LOCKED(&c->mutex);
     c->status = s;
     if (s != HK_OK)
         snprintf(c->text, sizeof c->text, "%s", hk_last_error());
     c->result = r;
     c->over = true;
     pthread_cond_broadcast(&c->changed);
-    pthread_mutex_unlock(&c->mutex);
 }
 
 // ---- start and stop --------------------------------------------------------
@@ -121,6 +120,8 @@ static hk_status build(hk_role_center *c, const hk_role_center_options *o,
     return hki_thread_start(keep, c, -1, "hooke-run", &c->thread);
 }
 
+HKI_SCOPED_HANDLE(hk_role_center, hk_role_center_stop)
+
 hk_status hk_role_center_start(const hk_role_center_options *opt,
                                hk_role_center **out) {
     hk_role_center_options o;
@@ -129,31 +130,24 @@ hk_status hk_role_center_start(const hk_role_center_options *opt,
     HKI_TRY(hki_options_copy(&o, sizeof o, opt, "hk_role_center_start"));
     hk_center_server_options_init(&so, sizeof so);
     HKI_TRY(hki_options_copy(&so, sizeof so, o.server, "hk_role_center_start"));
-    const char *own, **storage = NULL;
-    hk_role_center *c = NULL;
-    hk_status s = place(o.config, &so, &own, &storage);
-    if (s == HK_OK)
-        s = hki_zalloc_array(1, sizeof *c, &c);
-    if (s == HK_OK) {
-        pthread_mutex_init(&c->mutex, NULL);
-        s = build(c, &o, &so);
-    }
-    hki_free(storage);
-    if (s != HK_OK) {
-        hk_role_center_stop(c);
-        return s;
-    }
+    const char *own;
+    HKI_SCOPED(hki_free_at) const char **storage = NULL;
+    HKI_SCOPED(hk_role_center_stop_at) hk_role_center *c = NULL;
+    HKI_TRY(place(o.config, &so, &own, &storage));
+    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    pthread_mutex_init(&c->mutex, NULL);
+    HKI_TRY(build(c, &o, &so));
     *out = c;
+    c = NULL;
     return HK_OK;
 }
 
 void hk_role_center_get_info(hk_role_center *c, hk_role_center_info *out) {
-    pthread_mutex_lock(&c->mutex);
+    HKI_LOCKED(&c->mutex);
     *out = (hk_role_center_info){
         .server = c->server,
         .metrics = c->monitor != NULL ? hki_monitor_address(c->monitor) : NULL,
         .checkpoint = c->over ? c->files.checkpoint : NULL};
-    pthread_mutex_unlock(&c->mutex);
 }
 
 hk_status hk_role_center_wait(hk_role_center *c, int64_t wait_ms,

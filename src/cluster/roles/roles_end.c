@@ -94,15 +94,11 @@ static hk_status print_done(hki_buf *b, const hk_role_result *r) {
 hk_status hki_run_done(const hki_run_files *f, const hk_role_result *r) {
     if (f->directory == NULL)
         return HK_OK;
-    hki_buf path = {0}, text = {0};
-    hk_status s = done_path(f, &path);
-    if (s == HK_OK)
-        s = print_done(&text, r);
-    if (s == HK_OK)
-        s = hki_file_replace(path.data, text.data, text.size, true);
-    hki_buf_deinit(&path);
-    hki_buf_deinit(&text);
-    return s;
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
+    HKI_TRY(done_path(f, &path));
+    HKI_TRY(print_done(&text, r));
+    return hki_file_replace(path.data, text.data, text.size, true);
 }
 
 // What an earlier end has left; end HK_END_NONE: nothing that makes sense.
@@ -189,18 +185,16 @@ static hk_status save(hki_run_files *f, hk_center_server *server,
     const hki_others others = {.addresses = f->addresses,
                                .n = f->n_shards,
                                .key = f->has_key ? &f->key : NULL};
-    hki_center_copy copy;
+    HKI_SCOPED(hki_center_copy_deinit) hki_center_copy copy = {0};
     HKI_TRY(hki_final_fetch(server, &others, reason, FETCH_MS, &copy));
-    hk_status s = HK_OK;
     if (f->directory != NULL)
-        s = hki_final_save(f->context, &copy, &f->saver, FOLDER_MS,
-                           &f->checkpoint);
-    if (s == HK_OK && copy.step == 0)
+        HKI_TRY(hki_final_save(f->context, &copy, &f->saver, FOLDER_MS,
+                               &f->checkpoint));
+    if (copy.step == 0)
         hki_log(f->context, HK_LOG_WARNING,
                 "center: no worker has made an exchange: the model is as it "
                 "was at the start");
-    hki_center_copy_deinit(&copy);
-    return s;
+    return HK_OK;
 }
 
 static bool has_values(hk_center_server *server) {

@@ -4,6 +4,8 @@
 #include "cluster/roles/roles.h"
 #include <math.h>
 
+HKI_SCOPED_HANDLE(hki_monitor, hki_monitor_destroy)
+
 hk_status hki_role_monitor(hk_context *ctx, const char *listen,
                            const char *role, int32_t index,
                            void (*collect)(void *user, hki_monitor *m),
@@ -14,17 +16,13 @@ hk_status hki_role_monitor(hk_context *ctx, const char *listen,
     *out = NULL;
     if (listen == NULL)
         return HK_OK;
-    hki_monitor *m;
+    HKI_SCOPED(hki_monitor_destroy_at) hki_monitor *m = NULL;
     HKI_TRY(hki_monitor_create(&o, &m));
     snprintf(number, sizeof number, "%d", index);
-    hk_status s = hki_monitor_fact(m, "role", role);
-    if (s == HK_OK)
-        s = hki_monitor_fact(m, "index", number);
-    if (s != HK_OK) {
-        hki_monitor_destroy(m);
-        return s;
-    }
+    HKI_TRY(hki_monitor_fact(m, "role", role));
+    HKI_TRY(hki_monitor_fact(m, "index", number));
     *out = m;
+    m = NULL;
     return HK_OK;
 }
 

@@ -77,11 +77,9 @@ static hk_status read_limits(json_t *root, hki_limits *out) {
 }
 
 hk_status hki_limits_parse(const void *text, size_t size, hki_limits *out) {
-    json_t *root;
+    HKI_SCOPED(json_decrefp) json_t *root = NULL;
     HKI_TRY(hki_json_parse(text, size, "limits", &root));
-    const hk_status s = read_limits(root, out);
-    json_decref(root);
-    return s;
+    return read_limits(root, out);
 }
 
 // ---- results of evaluations ------------------------------------------------
@@ -131,11 +129,9 @@ static hk_status read_evaluated(json_t *root, hki_evaluated *out) {
 
 hk_status hki_evaluated_parse(const void *text, size_t size,
                               hki_evaluated *out) {
-    json_t *root;
+    HKI_SCOPED(json_decrefp) json_t *root = NULL;
     HKI_TRY(hki_json_parse(text, size, "evaluated", &root));
-    const hk_status s = read_evaluated(root, out);
-    json_decref(root);
-    return s;
+    return read_evaluated(root, out);
 }
 
 const hk_measure *hki_evaluated_find(const hki_evaluated *e, const char *name) {

@@ -115,12 +115,11 @@ hk_status hk_role_worker_open(const hk_role_worker_options *opt,
     hk_role_worker *w;
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
     const hk_status s = build(w, &o, layout);
-    if (s != HK_OK) {
+    if (s == HK_OK)
+        *out = w;
+    else
         hk_role_worker_close(w);
-        return s;
-    }
-    *out = w;
-    return HK_OK;
+    return s;
 }
 
 hk_center *hk_role_worker_center(const hk_role_worker *w) {

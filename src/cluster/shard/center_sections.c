@@ -170,18 +170,16 @@ static bool is_known(const hki_section *s) {
 // Says which versions do not fit.
 static hk_status unknown(const hki_center_file *f, const hki_section *s,
                          const char *path) {
-    uint8_t *writer = NULL;
+    HKI_SCOPED(hki_free_at) uint8_t *writer = NULL;
     size_t size;
     if (hki_section_get(f, "writer", &writer, &size) != HK_OK)
         writer = NULL;
-    const hk_status status = hki_fail(
+    return hki_fail(
         HK_E_UNSUPPORTED,
         "%s: needs the section %.8s, which hooke %s does not know; it was "
         "written by %.40s",
         path, s->tag, hk_version(),
         writer != NULL ? (const char *)writer : "a later one");
-    hki_free(writer);
-    return status;
 }
 
 hk_status hki_sections_check(const hki_center_file *f, const char *path) {

@@ -101,9 +101,11 @@ static hk_status make_locks(hki_shard *s) {
     return HK_OK;
 }
 
+HKI_SCOPED_HANDLE(hki_shard, hki_shard_close)
+
 // Options, without what belongs to a file.
 static hk_status start(const hki_shard_options *opt, hki_shard **out) {
-    hki_shard *s;
+    HKI_SCOPED(hki_shard_close_at) hki_shard *s = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
     s->file.fd = -1;
     s->context = opt->context;
@@ -118,23 +120,19 @@ static hk_status start(const hki_shard_options *opt, hki_shard **out) {
     s->probe = opt->probe;
     s->probe_user = opt->probe_user;
     s->ck = hki_cluster_kernels_pick();
-    hk_status status = hki_strdup(opt->name, &s->name);
-    if (status == HK_OK)
-        status = hki_exchange_kernels_pick(opt->center.isa, opt->name, &s->k);
-    if (status == HK_OK && opt->center.turn != HK_TURN_FREE)
-        status = hki_fail(HK_E_UNSUPPORTED,
-                          "%s: a center server takes workers as they come; "
-                          "turn orders are for centers in one process",
-                          opt->name);
-    if (status == HK_OK && opt->center.max_workers > HKI_MAX_SEATS)
-        status = hki_fail(HK_E_INVALID_ARG,
-                          "%s: max_workers is %u; a server has at most %u",
-                          opt->name, opt->center.max_workers, HKI_MAX_SEATS);
-    if (status != HK_OK) {
-        hki_shard_close(s);
-        return status;
-    }
+    HKI_TRY(hki_strdup(opt->name, &s->name));
+    HKI_TRY(hki_exchange_kernels_pick(opt->center.isa, opt->name, &s->k));
+    if (opt->center.turn != HK_TURN_FREE)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: a center server takes workers as they come; "
+                        "turn orders are for centers in one process",
+                        opt->name);
+    if (opt->center.max_workers > HKI_MAX_SEATS)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: max_workers is %u; a server has at most %u",
+                        opt->name, opt->center.max_workers, HKI_MAX_SEATS);
     *out = s;
+    s = NULL;
     return HK_OK;
 }
 
@@ -269,12 +267,11 @@ hk_status hki_shard_create(const hki_shard_options *opt, hk_layout *layout,
     hki_shard *s;
     HKI_TRY(start(opt, &s));
     const hk_status status = create(s, opt, layout, share);
-    if (status != HK_OK) {
+    if (status == HK_OK)
+        *out = s;
+    else
         hki_shard_close(s);
-        return status;
-    }
-    *out = s;
-    return HK_OK;
+    return status;
 }
 
 // ---- open -------------------------------------------------------------------
@@ -392,55 +389,17 @@ static bool wants_snapshot(const char *path, const char *snapshot) {
     return torn;
 }
 
-#define BLOCK_BYTES (1u << 20)
-
-static hk_status copy_bytes(int from, const char *path, uint64_t size,
-                            hki_file *to) {
-    uint8_t *bytes;
-    HKI_TRY(hki_alloc_array(BLOCK_BYTES, 1, &bytes));
-    hk_status s = HK_OK;
-    for (uint64_t at = 0; s == HK_OK && at < size; at += BLOCK_BYTES) {
-        const size_t n = (size_t)HKI_MIN(size - at, (uint64_t)BLOCK_BYTES);
-        s = hki_file_read_at(from, path, at, bytes, n);
-        if (s == HK_OK)
-            s = hki_file_write(to, bytes, n);
-    }
-    hki_free(bytes);
-    return s;
-}
-
-static hk_status copy_file(const char *from, const char *to) {
-    int in;
-    uint64_t size;
-    hki_file *out;
-    HKI_TRY(hki_file_open_private(from, &in, &size));
-    hk_status s = hki_file_create_private(to, &out);
-    if (s == HK_OK) {
-        s = copy_bytes(in, from, size, out);
-        if (s == HK_OK)
-            s = hki_file_commit(out, true);
-        else
-            hki_file_discard(out);
-    }
-    hki_file_close_read(in);
-    return s;
-}
-
-// Puts the snapshot in the place of a file that is lost or torn.
 static hk_status fall_back(const hki_shard_options *opt) {
     if (opt->durability != HKI_DURABLE_SNAPSHOT)
         return HK_OK;
-    hki_buf snapshot = {0};
-    hk_status s = snapshot_path(opt->path, &snapshot);
-    if (s == HK_OK && wants_snapshot(opt->path, snapshot.data)) {
-        s = copy_file(snapshot.data, opt->path);
-        if (s == HK_OK)
-            hki_log(opt->context, HK_LOG_WARNING,
-                    "%s: starts from the snapshot %s", opt->name,
-                    snapshot.data);
+    HKI_SCOPED(hki_buf_deinit) hki_buf snapshot = {0};
+    HKI_TRY(snapshot_path(opt->path, &snapshot));
+    if (wants_snapshot(opt->path, snapshot.data)) {
+        HKI_TRY(hki_file_copy(snapshot.data, opt->path, true, true));
+        hki_log(opt->context, HK_LOG_WARNING, "%s: starts from the snapshot %s",
+                opt->name, snapshot.data);
     }
-    hki_buf_deinit(&snapshot);
-    return s;
+    return HK_OK;
 }
 
 hk_status hki_shard_open(const hki_shard_options *opt, hki_shard **out) {

@@ -108,10 +108,9 @@ static void set_running(hki_shard *s, const hki_claim *c, uint64_t exchange,
 }
 
 static void stop_running(hki_shard *s, const hki_claim *c) {
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     set_running(s, c, 0, false);
     pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
 }
 
 // Is the round that the exchange names still to come? One that has been let in
@@ -236,9 +235,8 @@ static hk_status refuse(const hki_shard *s, const hki_shard_run *r,
 }
 
 static void count_refused(hki_shard *s, const hki_shard_run *r) {
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     s->seat[r->claim.id].refused++;
-    pthread_mutex_unlock(&s->lock);
 }
 
 // The chunk is locked. What comes is checked before it is used, which is the
@@ -439,11 +437,10 @@ hk_status hki_shard_end(hki_shard *s, hki_shard_run *r, const hki_patience *p) {
     if (r->msg.flags & HKI_BEGIN_ROUND && !(r->msg.flags & HKI_BEGIN_SETTLE))
         status = hki_round_finish(s, r, p);
     hki_shard_seat *const seat = &s->seat[r->claim.id];
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     set_running(s, &r->claim, 0, false);
     seat->exchange_seconds += (double)(hki_now_ns() - r->start_ns) * 1e-9;
     seat->staleness = (double)r->began.staleness;
     pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
     return status;
 }

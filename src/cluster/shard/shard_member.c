@@ -55,7 +55,7 @@ static void seat_worker(hki_shard *s, uint32_t id, const char *peer,
     snprintf(seat->peer, sizeof seat->peer, "%s", peer);
     // A unit that is being applied for the connection before is waited for:
     // what is told here is final.
-    pthread_mutex_lock(&seat->lock);
+    HKI_LOCKED(&seat->lock);
     seat->session = claim->session;
     const uint64_t cursor = hki_load64(&w->cursor);
     *out = (hki_msg_joined){.id = id,
@@ -64,7 +64,6 @@ static void seat_worker(hki_shard *s, uint32_t id, const char *peer,
                             .applied = HKI_CURSOR_UNITS(cursor),
                             .steps = w->steps,
                             .round = hki_round_reached(s)};
-    pthread_mutex_unlock(&seat->lock);
 }
 
 // The first shard gives the numbers; the others take what it gave.
@@ -132,7 +131,7 @@ hk_status hki_shard_resume(hki_shard *s, const hki_msg_resume *msg,
     claim->why = HKI_WHY_UNKNOWN;
     if (msg->id >= s->opt.max_workers)
         return hki_fail(HK_E_STATE, "%s: no worker %u", s->name, msg->id);
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     const hki_worker_record *const w = &s->file.worker[msg->id];
     hk_status status = HK_OK;
     claim->why = HKI_WHY_FENCED;
@@ -144,7 +143,6 @@ hk_status hki_shard_resume(hki_shard *s, const hki_msg_resume *msg,
     else
         seat_worker(s, msg->id, peer, claim, out);
     pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
     return status;
 }
 
@@ -181,10 +179,8 @@ static hk_status check_claim(hki_shard *s, hki_claim *c, const char *what) {
 }
 
 hk_status hki_shard_check(hki_shard *s, hki_claim *c, const char *what) {
-    pthread_mutex_lock(&s->lock);
-    const hk_status status = check_claim(s, c, what);
-    pthread_mutex_unlock(&s->lock);
-    return status;
+    HKI_LOCKED(&s->lock);
+    return check_claim(s, c, what);
 }
 
 hk_status hki_shard_check_steps(const hki_shard *s, const hki_claim *c,
@@ -236,12 +232,11 @@ hk_status hki_shard_leave(hki_shard *s, hki_claim *c, int64_t steps) {
 void hki_shard_hang_up(hki_shard *s, const hki_claim *c) {
     if (c->session == 0)
         return;
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     hki_shard_seat *const seat = &s->seat[c->id];
     seat->connections -= seat->connections > 0;
     seat->in_barrier = false;
     pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
 }
 
 void hki_shard_seen(hki_shard *s, const hki_claim *c,
@@ -249,7 +244,7 @@ void hki_shard_seen(hki_shard *s, const hki_claim *c,
                     uint64_t bytes_out) {
     if (c->session == 0)
         return;
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     hki_shard_seat *const seat = &s->seat[c->id];
     hki_worker_record *const w = &s->file.worker[c->id];
     seat->seen_ns = hki_now_ns();
@@ -259,7 +254,6 @@ void hki_shard_seen(hki_shard *s, const hki_claim *c,
         seat->report = *report;
     if (!w->live && w->incarnation == c->incarnation && report != NULL)
         (void)take_back(s, c);
-    pthread_mutex_unlock(&s->lock);
 }
 
 void hki_shard_renew(hki_shard *s, const hki_claim *c) {
@@ -272,7 +266,7 @@ hk_status hki_shard_reset(hki_shard *s, int64_t id) {
         return hki_fail(HK_E_NOT_FOUND, "%s: no worker %lld to reset", s->name,
                         (long long)id);
     hki_worker_record *const w = &s->file.worker[id];
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     hki_log(s->context, HK_LOG_WARNING,
             "%s: worker %lld of incarnation %u is reset, as asked for", s->name,
             (long long)id, w->incarnation);
@@ -280,13 +274,12 @@ hk_status hki_shard_reset(hki_shard *s, int64_t id) {
         drop_worker(s, (uint32_t)id);
     w->incarnation = 0;
     w->round = w->awaited = 0;
-    pthread_mutex_unlock(&s->lock);
     return HK_OK;
 }
 
 void hki_shard_expire(hki_shard *s) {
     const int64_t now = hki_now_ns();
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     for (uint32_t i = 0; i < s->opt.max_workers; i++) {
         if (!s->file.worker[i].live || now - s->seat[i].seen_ns <= s->lease_ns)
             continue;
@@ -297,7 +290,6 @@ void hki_shard_expire(hki_shard *s) {
                 "%u live",
                 s->name, i, s->seat[i].peer, seconds, atomic_load(&s->live));
     }
-    pthread_mutex_unlock(&s->lock);
 }
 
 // ---- first values -----------------------------------------------------------
@@ -305,22 +297,21 @@ void hki_shard_expire(hki_shard *s) {
 hk_status hki_shard_init(hki_shard *s, hki_claim *c, const hki_patience *p,
                          bool *granted) {
     *granted = false;
-    pthread_mutex_lock(&s->lock);
-    hk_status status = check_claim(s, c, "init");
+    HKI_LOCKED(&s->lock);
+    HKI_TRY(check_claim(s, c, "init"));
     const uint64_t *const initialised = &s->file.head->initialised;
-    while (status == HK_OK && !hki_load64(initialised) && s->granted != 0 &&
+    while (!hki_load64(initialised) && s->granted != 0 &&
            s->granted != c->id + 1)
         if (!hki_shard_wait(s, p))
-            status = hki_fail(HK_E_TIMEOUT,
-                              "%s: init of worker %u: waited for worker %u to "
-                              "bring the first values",
-                              s->name, c->id, s->granted - 1);
-    if (status == HK_OK && !hki_load64(initialised)) {
+            return hki_fail(HK_E_TIMEOUT,
+                            "%s: init of worker %u: waited for worker %u to "
+                            "bring the first values",
+                            s->name, c->id, s->granted - 1);
+    if (!hki_load64(initialised)) {
         s->granted = c->id + 1;
         *granted = true;
     }
-    pthread_mutex_unlock(&s->lock);
-    return status;
+    return HK_OK;
 }
 
 // `lock` is held.
@@ -349,59 +340,49 @@ static hk_status hold_grant(hki_shard *s, hki_claim *c) {
 }
 
 hk_status hki_shard_hold(hki_shard *s, hki_claim *c) {
-    pthread_mutex_lock(&s->lock);
-    const hk_status status = hold_grant(s, c);
-    pthread_mutex_unlock(&s->lock);
-    return status;
+    HKI_LOCKED(&s->lock);
+    return hold_grant(s, c);
 }
 
 hk_status hki_shard_commit(hki_shard *s, hki_claim *c, uint64_t run_id) {
-    pthread_mutex_lock(&s->lock);
-    const hk_status status = hold_grant(s, c);
-    if (status == HK_OK)
-        set_values(s, run_id);
-    pthread_mutex_unlock(&s->lock);
-    return status;
+    HKI_LOCKED(&s->lock);
+    HKI_TRY(hold_grant(s, c));
+    set_values(s, run_id);
+    return HK_OK;
 }
 
 void hki_shard_refuse(hki_shard *s, const hki_claim *c) {
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     if (s->granted == c->id + 1)
         s->granted = 0;
     pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
 }
 
 hk_status hki_shard_receive(hki_shard *s, const hki_patience *p) {
-    hk_status status = HK_OK;
-    pthread_mutex_lock(&s->lock);
-    while (status == HK_OK && s->receiving)
+    HKI_LOCKED(&s->lock);
+    while (s->receiving)
         if (!hki_shard_wait(s, p) && s->receiving)
-            status = hki_fail(HK_E_TIMEOUT,
-                              "%s: waited for the values that somebody else "
-                              "brings",
-                              s->name);
-    if (status == HK_OK)
-        s->receiving = true;
-    pthread_mutex_unlock(&s->lock);
-    return status;
+            return hki_fail(HK_E_TIMEOUT,
+                            "%s: waited for the values that somebody else "
+                            "brings",
+                            s->name);
+    s->receiving = true;
+    return HK_OK;
 }
 
 void hki_shard_received(hki_shard *s) {
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     s->receiving = false;
     pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
 }
 
 void hki_shard_assigned(hki_shard *s, int64_t global_step, uint64_t run_id) {
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     hki_center_head *const h = s->file.head;
     const int64_t steps = atomic_load(&s->global_step) - h->step_base;
     __atomic_store_n(&h->step_base, global_step - steps, __ATOMIC_RELEASE);
     atomic_store(&s->global_step, global_step);
     set_values(s, run_id != 0 ? run_id : h->run_id);
-    pthread_mutex_unlock(&s->lock);
 }
 
 // ---- start barrier ----------------------------------------------------------
@@ -416,7 +397,7 @@ static uint32_t n_waiting(const hki_shard *s) {
 hk_status hki_shard_barrier(hki_shard *s, hki_claim *c, uint32_t parties,
                             const hki_patience *p) {
     uint64_t *const passed = &s->file.head->barrier;
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     hk_status status = check_claim(s, c, "start barrier");
     if (status == HK_OK) {
         s->seat[c->id].in_barrier = true;
@@ -432,6 +413,5 @@ hk_status hki_shard_barrier(hki_shard *s, hki_claim *c, uint32_t parties,
                                   s->name, c->id, n_waiting(s), parties);
         s->seat[c->id].in_barrier = false;
     }
-    pthread_mutex_unlock(&s->lock);
     return status;
 }

@@ -214,10 +214,8 @@ hk_status hki_shard_reach(hki_shard *s, const hki_claim *c, uint64_t round,
     if (!(s->method->flags & HKI_METHOD_ROUND))
         return HK_OK;
     HKI_TRY(hki_round_check(s, c, round));
-    pthread_mutex_lock(&s->lock);
-    const hk_status status = hki_round_enter(s, c, round, p);
-    pthread_mutex_unlock(&s->lock);
-    return status;
+    HKI_LOCKED(&s->lock);
+    return hki_round_enter(s, c, round, p);
 }
 
 // ---- the end ----------------------------------------------------------------
@@ -247,7 +245,7 @@ hk_status hki_round_finish(hki_shard *s, hki_shard_run *r,
                            const hki_patience *p) {
     hki_worker_record *const w = &s->file.worker[r->claim.id];
     hki_center_head *const h = s->file.head;
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     // One that comes, or comes back, after its round was closed without it has
     // nothing to wait for.
     const uint64_t round = w->entered;
@@ -257,8 +255,5 @@ hk_status hki_round_finish(hki_shard *s, hki_shard_run *r,
     }
     s->seat[r->claim.id].contributing = false;
     pthread_cond_broadcast(&s->changed);
-    const hk_status status =
-        r->msg.round < round ? HK_OK : finish(s, r, round, p);
-    pthread_mutex_unlock(&s->lock);
-    return status;
+    return r->msg.round < round ? HK_OK : finish(s, r, round, p);
 }

@@ -78,7 +78,7 @@ hk_status hki_rules_slots(const hk_center_options *opt, const char *name,
 // come out at the same distances.
 static hk_status chunk_layout(const hki_shard *s, const hki_chunk_range *c,
                               hk_layout **out) {
-    hki_arena arena = {0};
+    HKI_SCOPED(hki_arena_deinit) hki_arena arena = {0};
     hk_layout_item *items;
     const size_t entries = hki_layout_entry_count(s->layout);
     size_t n = 0;
@@ -94,9 +94,7 @@ static hk_status chunk_layout(const hki_shard *s, const hki_chunk_range *c,
                 .dtype = HK_F32,
                 .kind = HK_TRAINABLE};
     }
-    const hk_status status = hk_layout_create(items, n, out);
-    hki_arena_deinit(&arena);
-    return status;
+    return hk_layout_create(items, n, out);
 }
 
 // Remembers where the optimizer keeps its state. Slots of all entries lie in
@@ -107,17 +105,16 @@ static hk_status find_state(hki_shard *s, uint32_t chunk, const hk_layout *l) {
     for (uint32_t i = 0; i < s->n_slots; i++)
         HKI_TRY(hk_optimizer_slot(o, first, hki_optimizer_slot_name(o, i),
                                   &s->slot[chunk * MAX_SLOTS + i]));
-    hk_name_map *map;
+    HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *map = NULL;
     HKI_TRY(hk_name_map_create(&map));
-    const hk_status status = hk_optimizer_variables(o, map);
+    HKI_TRY(hk_optimizer_variables(o, map));
     const hk_named *const p = hk_name_map_find(map, "beta1_power");
     const hk_named *const q = hk_name_map_find(map, "beta2_power");
-    if (status == HK_OK && p != NULL && q != NULL) {
+    if (p != NULL && q != NULL) {
         s->power[2 * chunk] = p->data;
         s->power[2 * chunk + 1] = q->data;
     }
-    hk_name_map_destroy(map);
-    return status;
+    return HK_OK;
 }
 
 static hk_status make_outer(hki_shard *s, const hk_optimizer_options *o) {

@@ -85,28 +85,21 @@ hk_status hki_gate_close(hki_shard *s, uint64_t ticket, int64_t hold_ms,
                          const hki_patience *p, hki_member_at **out,
                          uint32_t *n) {
     hki_member_at *members = NULL;
-    pthread_mutex_lock(&s->lock);
-    hk_status status = HK_OK;
-    while (status == HK_OK && is_closed(s))
+    HKI_LOCKED(&s->lock);
+    while (is_closed(s))
         if (!hki_shard_wait(s, p) && is_closed(s))
-            status = hki_fail(HK_E_TIMEOUT,
-                              "%s: snapshot: waited for another one to end",
-                              s->name);
-    if (status == HK_OK) {
-        *n = list_members(s, NULL);
-        status = hki_alloc_array(*n, sizeof *members, &members);
-    }
-    if (status == HK_OK) {
-        *n = list_members(s, members);
-        s->gate.ticket = ticket;
-        s->gate.until_ns = hki_deadline(hold_ms);
-        memset(s->gate.allowed, 0,
-               s->opt.max_workers * sizeof *s->gate.allowed);
-        s->gate.rounds = 0;
-        *out = members;
-    }
-    pthread_mutex_unlock(&s->lock);
-    return status;
+            return hki_fail(HK_E_TIMEOUT,
+                            "%s: snapshot: waited for another one to end",
+                            s->name);
+    *n = list_members(s, NULL);
+    HKI_TRY(hki_alloc_array(*n, sizeof *members, &members));
+    *n = list_members(s, members);
+    s->gate.ticket = ticket;
+    s->gate.until_ns = hki_deadline(hold_ms);
+    memset(s->gate.allowed, 0, s->opt.max_workers * sizeof *s->gate.allowed);
+    s->gate.rounds = 0;
+    *out = members;
+    return HK_OK;
 }
 
 static hk_status not_mine(const hki_shard *s) {
@@ -162,7 +155,7 @@ static hk_status tired(const hki_shard *s, const hki_member_at *m) {
 hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
                           const hki_member_at *members, uint32_t n,
                           const hki_patience *p) {
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     // Whoever has not closed the gate lets nobody through it.
     hk_status status =
         is_closed(s) && s->gate.ticket == ticket ? HK_OK : not_mine(s);
@@ -176,7 +169,6 @@ hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
             status = tired(s, m);
     if (status == HK_OK && (!is_closed(s) || s->gate.ticket != ticket))
         status = not_mine(s);
-    pthread_mutex_unlock(&s->lock);
     return status;
 }
 
@@ -190,10 +182,9 @@ void hki_cut_free(hki_shard *s, hki_shard_copy *c) {
     hki_free(c->bytes);
     hki_free(c->sections);
     hki_free(c);
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     s->n_cuts--;
     pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
 }
 
 static hk_status new_cut(hki_shard *s, hki_shard_copy **out) {
@@ -298,11 +289,10 @@ hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_shard_copy **out) {
 }
 
 void hki_gate_open(hki_shard *s, uint64_t ticket) {
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     if (s->gate.ticket == ticket)
         s->gate.ticket = 0;
     pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->lock);
 }
 
 const float *hki_cut_vector(const hki_shard *s, const hki_shard_copy *c,
@@ -339,22 +329,12 @@ hk_status hki_cut_write(hki_shard *s, hki_shard_copy *c, uint64_t number) {
                         s->name);
     ((hki_center_head *)(void *)c->bytes)->cut = number;
     const int64_t start = hki_now_ns();
-    hki_buf path = {0};
-    hki_file *f = NULL;
-    hk_status status = hki_buf_printf(&path, "%s.snapshot", s->file.path);
-    if (status == HK_OK)
-        status = hki_file_create_private(path.data, &f);
-    if (status == HK_OK) {
-        status = write_cut(s, c, f);
-        if (status == HK_OK)
-            status = hki_file_commit(f, true);
-        else
-            hki_file_discard(f);
-    }
-    if (status == HK_OK)
-        status = hki_sync_folder(path.data);
-    hki_buf_deinit(&path);
-    HKI_TRY(status);
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
+    hki_file *f;
+    HKI_TRY(hki_buf_printf(&path, "%s.snapshot", s->file.path));
+    HKI_TRY(hki_file_create_private(path.data, &f));
+    HKI_TRY(hki_file_end(f, write_cut(s, c, f), true));
+    HKI_TRY(hki_sync_folder(path.data));
     atomic_fetch_add(&s->snapshots, 1);
     atomic_store(&s->snapshot_ns, hki_now_ns());
     atomic_store(&s->snapshot_took_ns, hki_now_ns() - start);
@@ -363,7 +343,7 @@ hk_status hki_cut_write(hki_shard *s, hki_shard_copy *c, uint64_t number) {
 
 hk_status hki_shard_cut(hki_shard *s, uint64_t ticket, const hki_patience *p,
                         hki_shard_copy **out) {
-    hki_member_at *members = NULL;
+    HKI_SCOPED(hki_free_at) hki_member_at *members = NULL;
     uint32_t n = 0;
     const int64_t left = (p->deadline_ns - hki_now_ns()) / 1000000;
     HKI_TRY(
@@ -372,6 +352,5 @@ hk_status hki_shard_cut(hki_shard *s, uint64_t ticket, const hki_patience *p,
     if (status == HK_OK)
         status = hki_gate_copy(s, ticket, out);
     hki_gate_open(s, ticket);
-    hki_free(members);
     return status;
 }

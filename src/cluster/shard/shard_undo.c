@@ -96,19 +96,16 @@ static hk_status sync_covered(const hki_shard *s, uint32_t slot) {
 
 // Held for the time of one addition: this wait has no deadline.
 static uint32_t take_slot(hki_shard *s) {
-    pthread_mutex_lock(&s->undo_lock);
+    HKI_LOCKED(&s->undo_lock);
     while (s->n_free == 0)
         pthread_cond_wait(&s->undo_free, &s->undo_lock);
-    const uint32_t slot = s->free_slot[--s->n_free];
-    pthread_mutex_unlock(&s->undo_lock);
-    return slot;
+    return s->free_slot[--s->n_free];
 }
 
 static void give_slot(hki_shard *s, uint32_t slot) {
-    pthread_mutex_lock(&s->undo_lock);
+    HKI_LOCKED(&s->undo_lock);
     s->free_slot[s->n_free++] = slot;
     pthread_cond_signal(&s->undo_free);
-    pthread_mutex_unlock(&s->undo_lock);
 }
 
 static bool always(const hki_shard *s) {

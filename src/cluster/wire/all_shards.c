@@ -8,7 +8,7 @@
 static hk_status ask(hki_framer *f, uint64_t ticket, hki_gate_action action,
                      uint64_t number, const uint8_t *more, size_t more_size,
                      int64_t deadline_ns) {
-    uint8_t *body;
+    HKI_SCOPED(hki_free_at) uint8_t *body = NULL;
     const hki_msg_gate m = {.ticket = ticket,
                             .action = (uint32_t)action,
                             .wait_ms = hki_left_ms(deadline_ns)};
@@ -17,10 +17,8 @@ static hk_status ask(hki_framer *f, uint64_t ticket, hki_gate_action action,
     if (more_size > 0)
         memcpy(body + n, more, more_size);
     const hki_frame head = {.type = HKI_GATE, .exchange = number};
-    const hk_status s = hki_frame_send(f, &head, body, n + more_size,
-                                       hki_with_grace(deadline_ns), "gate");
-    hki_free(body);
-    return s;
+    return hki_frame_send(f, &head, body, n + more_size,
+                          hki_with_grace(deadline_ns), "gate");
 }
 
 static hk_status wait_state(hki_framer *f, int64_t deadline_ns) {
@@ -68,19 +66,14 @@ static hk_status close_one(hki_framer *f, uint64_t ticket, int64_t deadline_ns,
         head.size > (HKI_MAX_SEATS + 1) * sizeof(hki_member_at))
         return hki_fail(HK_E_DATA, "%s: gate: %s of %u bytes", f->conn->peer,
                         hki_type_name(head.type), head.size);
-    uint8_t *bytes;
-    hki_member_at *list = NULL;
+    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
+    HKI_SCOPED(hki_free_at) hki_member_at *list = NULL;
     uint32_t n = 0;
     HKI_TRY(hki_alloc_array(head.size, 1, &bytes));
-    hk_status s = hki_frame_take(f, bytes, head.size,
-                                 hki_with_grace(deadline_ns), "gate");
-    if (s == HK_OK)
-        s = hki_members_get(bytes, head.size, f->conn->peer, &list, &n);
-    if (s == HK_OK)
-        s = merge(all, list, n);
-    hki_free(list);
-    hki_free(bytes);
-    return s;
+    HKI_TRY(hki_frame_take(f, bytes, head.size, hki_with_grace(deadline_ns),
+                           "gate"));
+    HKI_TRY(hki_members_get(bytes, head.size, f->conn->peer, &list, &n));
+    return merge(all, list, n);
 }
 
 // Asks all, then waits for all: the shards work at the same time.

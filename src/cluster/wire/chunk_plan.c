@@ -143,15 +143,13 @@ static uint64_t hash_plan(const hki_chunk_plan *p, uint64_t layout) {
 hk_status hki_shares_of(hk_layout *l, hk_share_fn fn, void *user,
                         const char *what, uint8_t **out) {
     // What the chunks are does not matter here.
-    hki_parts parts = {0};
+    HKI_SCOPED(hki_parts_deinit) hki_parts parts = {0};
     const size_t n = hki_layout_entry_count(l);
-    hk_status s = hki_parts_init(&parts, l, 65536, fn, user, what);
-    if (s == HK_OK)
-        s = hki_alloc_array(n, 1, out);
-    for (size_t i = 0; s == HK_OK && i < n; i++)
+    HKI_TRY(hki_parts_init(&parts, l, 65536, fn, user, what));
+    HKI_TRY(hki_alloc_array(n, 1, out));
+    for (size_t i = 0; i < n; i++)
         (*out)[i] = (uint8_t)parts.share[i];
-    hki_parts_deinit(&parts);
-    return s;
+    return HK_OK;
 }
 
 hk_status hki_plan_init(hki_chunk_plan *p, const hk_layout *l,

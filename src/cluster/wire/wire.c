@@ -352,29 +352,22 @@ hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
                         "%s: a layout of %zu bytes cannot have %zu "
                         "entries",
                         peer, size, n);
-    hki_arena arena = {0};
+    HKI_SCOPED(hki_arena_deinit) hki_arena arena = {0};
     hk_layout_item *items;
-    uint8_t *shares = NULL;
-    hk_layout *l = NULL;
-    hk_status s = hki_arena_alloc(&arena, n, sizeof *items, &items);
-    if (s == HK_OK)
-        s = hki_alloc_array(n, 1, &shares);
-    for (size_t i = 0; s == HK_OK && i < n; i++)
-        s = get_item(&c, &arena, &items[i], &shares[i]);
-    if (s == HK_OK && c.p != c.end)
-        s = hki_fail(HK_E_DATA, "%s: bytes after the layout", peer);
-    if (s == HK_OK)
-        s = hk_layout_create(items, n, &l);
-    if (s == HK_OK)
-        s = check_order(l, items, n, peer);
-    hki_arena_deinit(&arena);
-    if (s != HK_OK) {
-        hk_layout_release(l);
-        hki_free(shares);
-        return s;
-    }
+    HKI_SCOPED(hki_free_at) uint8_t *shares = NULL;
+    HKI_SCOPED(hk_layout_release_at) hk_layout *l = NULL;
+    HKI_TRY(hki_arena_alloc(&arena, n, sizeof *items, &items));
+    HKI_TRY(hki_alloc_array(n, 1, &shares));
+    for (size_t i = 0; i < n; i++)
+        HKI_TRY(get_item(&c, &arena, &items[i], &shares[i]));
+    if (c.p != c.end)
+        return hki_fail(HK_E_DATA, "%s: bytes after the layout", peer);
+    HKI_TRY(hk_layout_create(items, n, &l));
+    HKI_TRY(check_order(l, items, n, peer));
     *out = l;
     *share = shares;
+    l = NULL;
+    shares = NULL;
     return HK_OK;
 }
 

@@ -310,25 +310,23 @@ static hk_status check(evaluation *v, const hk_evaluate_options *opt) {
     return HK_OK;
 }
 
+HKI_SCOPED_HANDLE(evaluation, hki_evaluation_destroy)
+
 hk_status hki_evaluation_create(hk_estimator *e, const hk_source *input,
                                 const hk_evaluate_options *opt,
                                 hki_bench *bench, hki_engine_share share,
                                 hki_evaluation **out) {
-    evaluation *v;
+    HKI_SCOPED(hki_evaluation_destroy_at) evaluation *v = NULL;
     hk_source in;
     HKI_TRY(hki_source_check(input, &in));
     HKI_TRY(hki_zalloc_array(1, sizeof *v, &v));
     v->e = e;
     v->pass = (hki_pass){
         .e = e, .bench = bench, .share = share, .fn = score_set, .user = v};
-    hk_status s = check(v, opt);
-    if (s == HK_OK)
-        s = hki_pass_open(&v->pass, HK_EVAL, &in);
-    if (s != HK_OK) {
-        hki_evaluation_destroy(v);
-        return s;
-    }
+    HKI_TRY(check(v, opt));
+    HKI_TRY(hki_pass_open(&v->pass, HK_EVAL, &in));
     *out = v;
+    v = NULL;
     return HK_OK;
 }
 

@@ -151,15 +151,13 @@ static hk_status read_model(hk_exported *x, const char *folder) {
 
 static hk_status read_features(hk_exported *x, const char *folder) {
     const char *path;
-    uint8_t *text;
+    HKI_SCOPED(hki_free_at) uint8_t *text = NULL;
     size_t size;
     HKI_TRY(path_in(x, folder, "features.json", &path));
     if (!hki_path_exists(path))
         return HK_OK;
     HKI_TRY(hki_file_read_all(path, HKI_MODEL_LIMIT, &text, &size));
-    const hk_status s = hk_feature_set_restore(text, size, &x->features);
-    hki_free(text);
-    return s;
+    return hk_feature_set_restore(text, size, &x->features);
 }
 
 static hk_status find_weights(hk_exported *x, const char *folder) {

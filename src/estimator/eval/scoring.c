@@ -62,12 +62,11 @@ hk_status hki_scoring_create(hk_estimator *e, const hk_source *input,
     const hk_status st = hki_evaluation_create(
         e, input, opt, &s->bench,
         (hki_engine_share){.limit = HKI_MAX(limit, 1u)}, &s->evaluation);
-    if (st != HK_OK) {
+    if (st == HK_OK)
+        *out = s;
+    else
         hki_scoring_destroy(s);
-        return st;
-    }
-    *out = s;
-    return HK_OK;
+    return st;
 }
 
 static void forget(hki_scoring *s) {

@@ -83,16 +83,14 @@ static bool is_export(const char *path) {
 }
 
 static hk_status remove_old(const char *dir, uint32_t keep) {
-    hki_paths all;
+    HKI_SCOPED(hki_paths_deinit) hki_paths all = {0};
     HKI_TRY(hki_folder_list(dir, &all));
-    hk_status s = HK_OK;
     // The newest are the last by name.
     uint32_t found = 0;
-    for (size_t i = all.count; i-- > 0 && s == HK_OK;)
+    for (size_t i = all.count; i-- > 0;)
         if (is_export(all.items[i]) && ++found > keep)
-            s = hki_remove_tree(all.items[i]);
-    hki_paths_deinit(&all);
-    return s;
+            HKI_TRY(hki_remove_tree(all.items[i]));
+    return HK_OK;
 }
 
 static hk_status export_one(const judged *j, const hk_exporter *x) {
@@ -101,15 +99,13 @@ static hk_status export_one(const judged *j, const hk_exporter *x) {
     HKI_TRY(hki_options_copy(&o, sizeof o, x->options, "export options"));
     if (o.checkpoint_path == NULL)
         o.checkpoint_path = j->checkpoint;
-    hki_buf dir = {0};
-    hk_status s =
-        hki_buf_printf(&dir, "%s/export/%s", j->e->config.c.model_dir, x->name);
-    if (s == HK_OK)
-        s = hk_estimator_export(j->e, NULL, dir.data, &o, NULL);
-    if (s == HK_OK && x->kind != HK_EXPORT_FINAL)
-        s = remove_old(dir.data, x->keep > 0 ? x->keep : 5);
-    hki_buf_deinit(&dir);
-    return s;
+    HKI_SCOPED(hki_buf_deinit) hki_buf dir = {0};
+    HKI_TRY(hki_buf_printf(&dir, "%s/export/%s", j->e->config.c.model_dir,
+                           x->name));
+    HKI_TRY(hk_estimator_export(j->e, NULL, dir.data, &o, NULL));
+    if (x->kind != HK_EXPORT_FINAL)
+        HKI_TRY(remove_old(dir.data, x->keep > 0 ? x->keep : 5));
+    return HK_OK;
 }
 
 static hk_status run_exporters(const judged *j) {

@@ -39,21 +39,19 @@ static hk_status gather(saver *s, const saver_options *o, hki_loop *l) {
     return HK_OK;
 }
 
+HKI_SCOPED_HANDLE(saver, saver_destroy)
+
 static hk_status saver_create(void *user, hk_run *run, void **state) {
     const saver_options *const o = user;
     if (run->mode != HK_TRAIN || run->e->saver == NULL)
         return hki_fail(HK_E_STATE,
                         "checkpoints are saved in training with a model_dir");
-    saver *s;
+    HKI_SCOPED(saver_destroy_at) saver *s = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    hk_status st = hki_timer_init(&s->timer, o->steps, o->secs);
-    if (st == HK_OK)
-        st = gather(s, o, run->loop);
-    if (st != HK_OK) {
-        saver_destroy(s);
-        return st;
-    }
+    HKI_TRY(hki_timer_init(&s->timer, o->steps, o->secs));
+    HKI_TRY(gather(s, o, run->loop));
     *state = s;
+    s = NULL;
     return HK_OK;
 }
 

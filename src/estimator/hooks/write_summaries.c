@@ -25,12 +25,11 @@ static hk_status options_new(int64_t steps, double secs, const char *dir,
     HKI_TRY(hki_zalloc_array(1, sizeof *o, &o));
     o->timer = timer;
     const hk_status s = dir != NULL ? hki_strdup(dir, &o->dir) : HK_OK;
-    if (s != HK_OK) {
+    if (s == HK_OK)
+        *out = o;
+    else
         options_free(o);
-        return s;
-    }
-    *out = o;
-    return HK_OK;
+    return s;
 }
 
 // ---- summaries --------------------------------------------------------------
@@ -229,22 +228,17 @@ static hk_status trace_event(hki_buf *b, const hk_trace_event *ev, bool first) {
 }
 
 static hk_status write_trace(const profiler *p, const hk_run *run) {
-    hki_buf text = {0}, path = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
     const hk_trace_event *ev;
-    hk_status s =
-        hki_buf_printf(&text, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
-    for (size_t i = 0; s == HK_OK && (ev = hk_run_trace(run, i)) != NULL; i++)
-        s = trace_event(&text, ev, i == 0);
-    if (s == HK_OK)
-        s = hki_buf_printf(&text, "\n]}\n");
-    if (s == HK_OK)
-        s = hki_buf_printf(&path, "%s/timeline-%lld.json", p->o->dir,
-                           (long long)run->global_step);
-    if (s == HK_OK)
-        s = hki_write_file(path.data, &text);
-    hki_buf_deinit(&text);
-    hki_buf_deinit(&path);
-    return s;
+    HKI_TRY(
+        hki_buf_printf(&text, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":["));
+    for (size_t i = 0; (ev = hk_run_trace(run, i)) != NULL; i++)
+        HKI_TRY(trace_event(&text, ev, i == 0));
+    HKI_TRY(hki_buf_printf(&text, "\n]}\n"));
+    HKI_TRY(hki_buf_printf(&path, "%s/timeline-%lld.json", p->o->dir,
+                           (long long)run->global_step));
+    return hki_write_file(path.data, &text);
 }
 
 static hk_status profiler_after(void *state, hk_run *run) {

@@ -157,32 +157,27 @@ static hk_status copy(hk_canned *c, const hk_canned_options *o) {
 
 // Equal models have equal tags: everything that shapes the graph.
 static hk_status make_tag(hk_canned *c) {
-    hki_buf b = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf b = {0};
     const hk_canned_options *const o = &c->opt;
     hk_feature_set_info set;
     HKI_TRY(hk_feature_set_get_info(o->features, &set));
-    hk_status s = hki_buf_printf(
+    HKI_TRY(hki_buf_printf(
         &b, "canned:%d:%d:%lld:%u:%a:%s:%016llx", (int)o->kind,
         (int)o->activation, (long long)o->n_classes, o->batch_norm, o->dropout,
-        o->label != NULL ? o->label : "", (unsigned long long)set.fingerprint);
-    for (size_t i = 0; s == HK_OK && i < o->n_hidden; i++)
-        s = hki_buf_printf(&b, ":%lld", (long long)o->hidden[i]);
-    if (s == HK_OK)
-        s = hki_buf_printf(&b, ":%d,%d,%a,%a,%s", o->histograms != 0,
+        o->label != NULL ? o->label : "", (unsigned long long)set.fingerprint));
+    for (size_t i = 0; i < o->n_hidden; i++)
+        HKI_TRY(hki_buf_printf(&b, ":%lld", (long long)o->hidden[i]));
+    HKI_TRY(hki_buf_printf(&b, ":%d,%d,%a,%a,%s", o->histograms != 0,
                            (int)o->target, o->target_mean, o->target_scale,
-                           o->weight != NULL ? o->weight : "");
-    for (size_t i = 0; s == HK_OK && i < o->n_class_weights; i++)
-        s = hki_buf_printf(&b, ",%a", o->class_weights[i]);
+                           o->weight != NULL ? o->weight : ""));
+    for (size_t i = 0; i < o->n_class_weights; i++)
+        HKI_TRY(hki_buf_printf(&b, ",%a", o->class_weights[i]));
     // The spec holds them, too.
     uint64_t h = hki_hash(HKI_HASH_INIT, &c->deep, sizeof c->deep);
     h = hki_hash(h, &c->linear, sizeof c->linear);
     h = hki_hash(h, &c->gradproc, sizeof c->gradproc);
-    if (s == HK_OK)
-        s = hki_buf_printf(&b, ":%016llx", (unsigned long long)h);
-    if (s == HK_OK)
-        s = hki_strdup(b.data, &c->tag);
-    hki_buf_deinit(&b);
-    return s;
+    HKI_TRY(hki_buf_printf(&b, ":%016llx", (unsigned long long)h));
+    return hki_strdup(b.data, &c->tag);
 }
 
 // ---- the network ----------------------------------------------------------
@@ -420,6 +415,8 @@ static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
 
 // ---- create ---------------------------------------------------------------
 
+HKI_SCOPED_HANDLE(hk_canned, hk_canned_model_destroy)
+
 hk_status hk_canned_model_create(const hk_canned_options *opt,
                                  hk_canned **out) {
     if (opt == NULL || out == NULL)
@@ -428,16 +425,12 @@ hk_status hk_canned_model_create(const hk_canned_options *opt,
     hk_canned_options_init(&o, sizeof o, HK_CANNED_DNN);
     HKI_TRY(hki_options_copy(&o, sizeof o, opt, "canned options"));
     HKI_TRY(check(&o));
-    hk_canned *c;
+    HKI_SCOPED(hk_canned_model_destroy_at) hk_canned *c = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
-    hk_status s = copy(c, &o);
-    if (s == HK_OK)
-        s = make_tag(c);
-    if (s != HK_OK) {
-        hk_canned_model_destroy(c);
-        return s;
-    }
+    HKI_TRY(copy(c, &o));
+    HKI_TRY(make_tag(c));
     *out = c;
+    c = NULL;
     return HK_OK;
 }
 

@@ -63,15 +63,12 @@ static const hk_node *prediction(const exporting *x, const char *name) {
 static hk_status translate(exporting *x) {
     const hki_names *const list = &x->spec->predictions;
     const char **outputs;
-    hki_arena arena = {0};
-    hk_status s = hki_arena_alloc(&arena, list->n, sizeof *outputs, &outputs);
-    for (size_t i = 0; s == HK_OK && i < list->n; i++)
-        s = hki_arena_printf(&arena, &outputs[i], HKI_OUT_PREDICTION "%s",
-                             list->data[i]);
-    if (s == HK_OK)
-        s = hki_onnx_translate(&x->walk, outputs, list->n);
-    hki_arena_deinit(&arena);
-    return s;
+    HKI_SCOPED(hki_arena_deinit) hki_arena arena = {0};
+    HKI_TRY(hki_arena_alloc(&arena, list->n, sizeof *outputs, &outputs));
+    for (size_t i = 0; i < list->n; i++)
+        HKI_TRY(hki_arena_printf(&arena, &outputs[i], HKI_OUT_PREDICTION "%s",
+                                 list->data[i]));
+    return hki_onnx_translate(&x->walk, outputs, list->n);
 }
 
 // The class's name by its number.
@@ -161,17 +158,14 @@ static hk_status build(exporting *x, const hk_source *input) {
 }
 
 static hk_status write_model(exporting *x, const char *path) {
-    hki_buf bytes = {0}, temp = {0};
-    hk_status s = hki_onnx_finish(&x->o, "model", &bytes);
-    if (s == HK_OK)
-        s = hki_buf_printf(&temp, "%s.temp", path);
-    if (s == HK_OK)
-        s = hki_write_file(temp.data, &bytes);
-    if (s == HK_OK && hki_io()->rename(temp.data, path) != 0)
-        s = hki_io_fail(errno, path, "rename to");
-    hki_buf_deinit(&bytes);
-    hki_buf_deinit(&temp);
-    return s;
+    HKI_SCOPED(hki_buf_deinit) hki_buf bytes = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf temp = {0};
+    HKI_TRY(hki_onnx_finish(&x->o, "model", &bytes));
+    HKI_TRY(hki_buf_printf(&temp, "%s.temp", path));
+    HKI_TRY(hki_write_file(temp.data, &bytes));
+    return hki_io()->rename(temp.data, path) == 0
+               ? HK_OK
+               : hki_io_fail(errno, path, "rename to");
 }
 
 hk_status hk_estimator_export_onnx(hk_estimator *e, const hk_source *input,

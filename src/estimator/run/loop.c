@@ -104,13 +104,12 @@ static bool may_step(hki_loop *l, const hki_worker *w) {
 
 // Those who are slow to wake up do not count at the next cut.
 static void release(hki_loop *l) {
-    pthread_mutex_lock(&l->lock);
+    HKI_LOCKED(&l->lock);
     atomic_store(&l->pause_at, NEVER);
     l->e->at_cut = false;
     l->cut_number++;
     l->waiting = 0;
     pthread_cond_broadcast(&l->changed);
-    pthread_mutex_unlock(&l->lock);
 }
 
 static hk_status do_cuts(hki_loop *l) {
@@ -158,7 +157,7 @@ static hk_status hold_cut(hki_loop *l) {
 // time a slow worker looks, the next may have been set already. pause_at is
 // read again under the lock: worker 0 may have signed off meanwhile.
 static void wait_at_cut(hki_loop *l, const hki_worker *w) {
-    pthread_mutex_lock(&l->lock);
+    HKI_LOCKED(&l->lock);
     if (place(l, w) >= atomic_load(&l->pause_at)) {
         const uint64_t number = l->cut_number;
         l->waiting++;
@@ -166,7 +165,6 @@ static void wait_at_cut(hki_loop *l, const hki_worker *w) {
         while (l->cut_number == number)
             pthread_cond_wait(&l->changed, &l->lock);
     }
-    pthread_mutex_unlock(&l->lock);
 }
 
 static hk_status pass_cut(hki_loop *l, const hki_worker *w) {
@@ -186,14 +184,13 @@ static void report(hki_loop *l, hki_worker *w, const hk_step_info *info,
     hk_elastic_stats stats;
     const bool fresh = info->exchanged && w->elastic != NULL &&
                        hk_elastic_get_stats(w->elastic, &stats) == HK_OK;
-    pthread_mutex_lock(&l->crew->lock);
+    HKI_LOCKED(&l->crew->lock);
     r->local_step = w->steps;
     r->loss = info->loss;
     r->exchanges += info->exchanged;
     r->seconds = (double)(now_ns - l->started_ns) * 1e-9;
     if (fresh)
         r->stats = stats;
-    pthread_mutex_unlock(&l->crew->lock);
 }
 
 // With a center elsewhere everybody hears of the others' steps at exchanges;
@@ -266,10 +263,8 @@ static hk_status train_step(hki_loop *l, hki_worker *w, hk_run *run,
 // One hook at a time, whoever's step it is.
 static hk_status call_hooks(hki_loop *l, hk_run *run,
                             hk_status (*fn)(hk_run *, const hki_hooks *)) {
-    pthread_mutex_lock(&l->hook_lock);
-    const hk_status s = fn(run, &l->hooks);
-    pthread_mutex_unlock(&l->hook_lock);
-    return s;
+    HKI_LOCKED(&l->hook_lock);
+    return fn(run, &l->hooks);
 }
 
 static hk_status one_step(hki_loop *l, hki_worker *w, hk_run *run) {
@@ -465,7 +460,7 @@ static hk_status leave_all(hki_loop *l) {
 // The lowest worker that still runs conducts; worker 0 gone, nobody opens a
 // cut any more.
 static void sign_off(hki_loop *l, const hki_worker *w) {
-    pthread_mutex_lock(&l->lock);
+    HKI_LOCKED(&l->lock);
     l->runs[w->index].is_running = false;
     l->running--;
     uint32_t next = 0;
@@ -478,7 +473,6 @@ static void sign_off(hki_loop *l, const hki_worker *w) {
         l->waiting = 0;
     }
     pthread_cond_broadcast(&l->changed);
-    pthread_mutex_unlock(&l->lock);
 }
 
 static void run_worker(hki_loop *l, uint32_t index) {
@@ -505,10 +499,9 @@ static void run_worker(hki_loop *l, uint32_t index) {
     if (left != HK_OK && (s == HK_OK || s == HK_E_END || w->is_nan))
         keep_failure(l, w, left);
     sign_off(l, w);
-    pthread_mutex_lock(&l->crew->lock);
+    HKI_LOCKED(&l->crew->lock);
     w->report.running = 0;
     w->report.status = s == HK_E_END || w->is_nan ? HK_OK : s;
-    pthread_mutex_unlock(&l->crew->lock);
 }
 
 // ---- all of them ------------------------------------------------------------

@@ -5,18 +5,17 @@
 static hk_status open_spec(hk_estimator *e, const hk_source *input,
                            hk_spec **spec, int64_t *batch) {
     hk_source in;
-    hk_dataset *d;
+    HKI_SCOPED(hk_dataset_release_at) hk_dataset *d = NULL;
     HKI_TRY(hki_source_check(input, &in));
     HKI_TRY(hki_source_open(e, &in, HK_TRAIN, 0, 1, 0, NULL, &d));
     const hk_element *const data = hk_dataset_spec(d);
-    const hk_status s = hki_spec_get(e, HK_TRAIN, data, spec);
+    HKI_TRY(hki_spec_get(e, HK_TRAIN, data, spec));
     // Any batch size gives the same layout; the data's own plan is used later.
-    *batch = 1;
-    if (s == HK_OK && data->count > 0 && data->values[0].shape.rank > 0 &&
-        data->values[0].shape.dim[0] > 0)
-        *batch = data->values[0].shape.dim[0];
-    hk_dataset_release(d);
-    return s;
+    *batch = data->count > 0 && data->values[0].shape.rank > 0 &&
+                     data->values[0].shape.dim[0] > 0
+                 ? data->values[0].shape.dim[0]
+                 : 1;
+    return HK_OK;
 }
 
 hk_status hk_estimator_layout(hk_estimator *e, const hk_source *input,

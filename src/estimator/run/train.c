@@ -343,8 +343,7 @@ hk_status hk_estimator_worker(const hk_estimator *e, uint32_t worker,
     *out = (hk_worker_report){0};
     if (e->crew == NULL)
         return HK_OK;
-    pthread_mutex_lock(&e->crew->lock);
+    HKI_LOCKED(&e->crew->lock);
     *out = e->crew->workers[worker].report;
-    pthread_mutex_unlock(&e->crew->lock);
     return HK_OK;
 }

@@ -26,23 +26,20 @@ static bool is_refusal(const char *line) {
 
 hk_status hki_tell_refused(hk_estimator *e, const hk_restore_report *r,
                            const char *what, const char *path) {
-    hki_buf lines = {0};
-    hk_status s = HK_OK;
+    HKI_SCOPED(hki_buf_deinit) hki_buf lines = {0};
     if (r->missing + r->mismatched == 0)
         return HK_OK;
-    for (const char *p = r->text; s == HK_OK && *p != '\0';) {
+    for (const char *p = r->text; *p != '\0';) {
         const size_t n = strcspn(p, "\n");
         if (is_refusal(p))
-            s = hki_buf_printf(&lines, "%s%.*s", lines.size > 0 ? "; " : "",
-                               (int)n, p);
+            HKI_TRY(hki_buf_printf(&lines, "%s%.*s", lines.size > 0 ? "; " : "",
+                                   (int)n, p));
         p += n + (p[n] == '\n');
     }
-    if (s == HK_OK)
-        hki_log(e->ctx, HK_LOG_WARNING,
-                "%s: %zu values of %s do not fit and start afresh: %s", path,
-                r->missing + r->mismatched, what, lines.data);
-    hki_buf_deinit(&lines);
-    return s;
+    hki_log(e->ctx, HK_LOG_WARNING,
+            "%s: %zu values of %s do not fit and start afresh: %s", path,
+            r->missing + r->mismatched, what, lines.data);
+    return HK_OK;
 }
 
 // ---- a warm start -----------------------------------------------------------
@@ -76,16 +73,14 @@ static hk_restore_options warm_options(const hk_warm_start *ws) {
 // What fits is taken over; something has to.
 static hk_status take_warm(hk_estimator *e, hk_ckpt *c, hk_name_map *map) {
     const hk_restore_options o = warm_options(&e->warm_start);
-    hk_restore_report r;
+    HKI_SCOPED(hk_restore_report_deinit) hk_restore_report r = {0};
     HKI_TRY(hk_ckpt_restore(c, map, &o, &r));
-    const hk_status s =
-        r.taken > 0
-            ? hki_tell_refused(e, &r, "the model", hki_ckpt_path(c))
-            : hki_fail(HK_E_NOT_FOUND,
-                       "%s holds no tensor of a name and shape that is wanted",
-                       hki_ckpt_path(c));
-    hk_restore_report_deinit(&r);
-    return s;
+    return r.taken > 0
+               ? hki_tell_refused(e, &r, "the model", hki_ckpt_path(c))
+               : hki_fail(
+                     HK_E_NOT_FOUND,
+                     "%s holds no tensor of a name and shape that is wanted",
+                     hki_ckpt_path(c));
 }
 
 hk_status hki_warm_start(hk_estimator *e, const hk_layout *l, float *x) {
@@ -153,7 +148,7 @@ static hk_status restore_slots(hki_worker *w, hk_name_map *map,
     const char *const path = hki_ckpt_path(e->ckpt);
     const char *const what = hki_optimizer_name(w->optimizer);
     hk_restore_options o;
-    hk_restore_report r;
+    HKI_SCOPED(hk_restore_report_deinit) hk_restore_report r = {0};
     hk_restore_options_init(&o, sizeof o);
     o.allow_missing = o.allow_shape = 1;
     o.rename = names;
@@ -162,28 +157,23 @@ static hk_status restore_slots(hki_worker *w, hk_name_map *map,
     if (r.taken > 0)
         hki_log(e->ctx, HK_LOG_INFO, "%s: %zu values of %s are taken over",
                 path, r.taken, what);
-    const hk_status s = hki_tell_refused(e, &r, what, path);
-    hk_restore_report_deinit(&r);
-    return s;
+    return hki_tell_refused(e, &r, what, path);
 }
 
 static hk_status adopt(hki_worker *w, hk_name_map *map) {
-    hk_rename *names;
+    HKI_SCOPED(hki_free_at) hk_rename *names = NULL;
     HKI_TRY(hki_zalloc_array(hk_name_map_count(map), sizeof *names, &names));
     const size_t n = find_all_apart(w->e->ckpt, map, names);
-    const hk_status s = restore_slots(w, map, names, n);
-    hki_free(names);
-    return s;
+    return restore_slots(w, map, names, n);
 }
 
 hk_status hki_adopt_optimizer(hki_worker *w) {
-    hk_name_map *map;
+    HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *map = NULL;
     if (w->optimizer == NULL)
         return HK_OK;
     HKI_TRY(hk_name_map_create(&map));
-    hk_status s = hk_optimizer_variables(w->optimizer, map);
-    if (s == HK_OK && hk_name_map_count(map) > 0)
-        s = adopt(w, map);
-    hk_name_map_destroy(map);
-    return s;
+    HKI_TRY(hk_optimizer_variables(w->optimizer, map));
+    if (hk_name_map_count(map) > 0)
+        HKI_TRY(adopt(w, map));
+    return HK_OK;
 }

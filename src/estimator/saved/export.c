@@ -51,22 +51,18 @@ static hk_status write_tensor(hki_buf *b, bool first, const char *name,
 // dimension stands for the batch.
 static hk_status write_outputs(const exporting *x, hki_buf *b,
                                const char *const *names, size_t n) {
-    hk_session *s;
+    HKI_SCOPED(hk_session_destroy_at) hk_session *s = NULL;
     HKI_TRY(hk_session_create(x->plan, NULL, &s));
-    hk_status st = HK_OK;
-    for (size_t i = 0; st == HK_OK && i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         char output[512];
         hk_tensor *t;
         snprintf(output, sizeof output, HKI_OUT_PREDICTION "%s", names[i]);
-        st = hk_session_output(s, output, &t);
-        if (st != HK_OK)
-            break;
+        HKI_TRY(hk_session_output(s, output, &t));
         hk_shape shape = hk_tensor_shape(t);
         shape.dim[0] = HK_BATCH;
-        st = write_tensor(b, i == 0, names[i], hk_tensor_dtype(t), &shape);
+        HKI_TRY(write_tensor(b, i == 0, names[i], hk_tensor_dtype(t), &shape));
     }
-    hk_session_destroy(s);
-    return st;
+    return HK_OK;
 }
 
 static hk_status write_signature_of(const exporting *x, hki_buf *b, bool first,
@@ -124,65 +120,48 @@ static hk_status write_weights(const exporting *x) {
     o.format = x->o.format;
     o.rename = x->o.rename;
     o.n_rename = x->o.n_rename;
-    hki_buf path = {0};
-    hk_name_map *map = NULL;
-    hk_status s = hk_name_map_create(&map);
-    if (s == HK_OK && x->o.format == HK_CKPT_TF) {
-        s = path_in(x, "variables", &path);
-        if (s == HK_OK)
-            s = hki_folder_make(path.data);
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
+    HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *map = NULL;
+    HKI_TRY(hk_name_map_create(&map));
+    if (x->o.format == HK_CKPT_TF) {
+        HKI_TRY(path_in(x, "variables", &path));
+        HKI_TRY(hki_folder_make(path.data));
     }
-    if (s == HK_OK)
-        s = path_in(x,
+    HKI_TRY(path_in(x,
                     x->o.format == HK_CKPT_TF    ? "variables/variables"
                     : x->o.format == HK_CKPT_NPZ ? "model.npz"
                                                  : "model.safetensors",
-                    &path);
-    if (s == HK_OK)
-        s = hk_name_map_add_layout(map, l, x->weights.sets.data[0].x, NULL);
+                    &path));
+    HKI_TRY(hk_name_map_add_layout(map, l, x->weights.sets.data[0].x, NULL));
     int64_t step = x->weights.step;
-    if (s == HK_OK && x->o.format == HK_CKPT_TF)
-        s = hki_names_add(map, HK_I64, HKI_SCALAR, &step, HKI_TF_STEP);
-    if (s == HK_OK)
-        s = hk_ckpt_write(path.data, map, &o);
-    hk_name_map_destroy(map);
-    hki_buf_deinit(&path);
-    return s;
+    if (x->o.format == HK_CKPT_TF)
+        HKI_TRY(hki_names_add(map, HK_I64, HKI_SCALAR, &step, HKI_TF_STEP));
+    return hk_ckpt_write(path.data, map, &o);
 }
 
 static hk_status write_text(const exporting *x, const char *name,
                             const hki_buf *text) {
-    hki_buf path = {0};
-    hk_status s = path_in(x, name, &path);
-    if (s == HK_OK)
-        s = hki_write_file(path.data, text);
-    hki_buf_deinit(&path);
-    return s;
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
+    HKI_TRY(path_in(x, name, &path));
+    return hki_write_file(path.data, text);
 }
 
 static hk_status write_signature(const exporting *x) {
-    hki_buf text = {0};
-    hk_status s = write_signatures(x, &text);
-    if (s == HK_OK)
-        s = write_text(x, "signature.json", &text);
-    hki_buf_deinit(&text);
-    return s;
+    HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
+    HKI_TRY(write_signatures(x, &text));
+    return write_text(x, "signature.json", &text);
 }
 
 static hk_status write_features(const exporting *x) {
     hk_feature_set *const f = x->o.raw != NULL ? x->o.raw->features : NULL;
-    hki_buf text = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
     size_t size = 0;
     if (f == NULL)
         return HK_OK;
     HKI_TRY(hk_feature_set_save(f, NULL, 0, &size));
-    hk_status s = hki_buf_reserve(&text, size);
-    if (s == HK_OK)
-        s = hk_feature_set_save(f, text.data, size, &text.size);
-    if (s == HK_OK)
-        s = write_text(x, "features.json", &text);
-    hki_buf_deinit(&text);
-    return s;
+    HKI_TRY(hki_buf_reserve(&text, size));
+    HKI_TRY(hk_feature_set_save(f, text.data, size, &text.size));
+    return write_text(x, "features.json", &text);
 }
 
 // A graph that cannot be written is left out: the weights are of use without.
@@ -201,21 +180,18 @@ static hk_status write_model(const exporting *x) {
 }
 
 static hk_status write_assets(const exporting *x) {
-    hki_buf path = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
     if (x->o.n_assets == 0)
         return HK_OK;
-    hk_status s = path_in(x, "assets.extra", &path);
-    if (s == HK_OK)
-        s = hki_folder_make(path.data);
-    for (size_t i = 0; s == HK_OK && i < x->o.n_assets; i++) {
+    HKI_TRY(path_in(x, "assets.extra", &path));
+    HKI_TRY(hki_folder_make(path.data));
+    for (size_t i = 0; i < x->o.n_assets; i++) {
         path.size = 0;
-        s = hki_buf_printf(&path, "%s/assets.extra/%s", x->temp.data,
-                           hki_path_name(x->o.assets_extra[i]));
-        if (s == HK_OK)
-            s = hki_copy_file(x->o.assets_extra[i], path.data);
+        HKI_TRY(hki_buf_printf(&path, "%s/assets.extra/%s", x->temp.data,
+                               hki_path_name(x->o.assets_extra[i])));
+        HKI_TRY(hki_file_copy(x->o.assets_extra[i], path.data, false, false));
     }
-    hki_buf_deinit(&path);
-    return s;
+    return HK_OK;
 }
 
 // ---- the folder -------------------------------------------------------------

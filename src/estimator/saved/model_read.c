@@ -262,24 +262,20 @@ hk_status hki_model_build(hk_graph *g, hk_spec *m, const json_t *model) {
 
 hk_status hki_model_parse(const void *text, size_t size, const char *what,
                           json_t **out) {
-    json_t *model;
+    HKI_SCOPED(json_decrefp) json_t *model = NULL;
     const char *format = "";
     int64_t version = 0;
     HKI_TRY(hki_json_parse(text, size, what, &model));
-    hk_status s = get_text(model, "format", &format);
-    if (s == HK_OK && strcmp(format, HKI_MODEL_FORMAT) != 0)
-        s = hki_fail(HK_E_DATA, "%s: is no model file", what);
-    if (s == HK_OK)
-        s = get_int(json_object_get(model, "version"), 1, INT32_MAX, "version",
-                    &version);
-    if (s == HK_OK && version > HKI_MODEL_VERSION)
-        s = hki_fail(HK_E_UNSUPPORTED,
-                     "%s: has version %lld; this Hooke reads %d", what,
-                     (long long)version, HKI_MODEL_VERSION);
-    if (s != HK_OK) {
-        json_decref(model);
-        return s;
-    }
+    HKI_TRY(get_text(model, "format", &format));
+    if (strcmp(format, HKI_MODEL_FORMAT) != 0)
+        return hki_fail(HK_E_DATA, "%s: is no model file", what);
+    HKI_TRY(get_int(json_object_get(model, "version"), 1, INT32_MAX, "version",
+                    &version));
+    if (version > HKI_MODEL_VERSION)
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "%s: has version %lld; this Hooke reads %d", what,
+                        (long long)version, HKI_MODEL_VERSION);
     *out = model;
+    model = NULL;
     return HK_OK;
 }

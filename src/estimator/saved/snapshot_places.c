@@ -78,13 +78,10 @@ static hk_status optimizer_variables(void *o, hk_name_map *map) {
 // What an object names, with the prefix in front.
 static hk_status add_variables(hki_places *p, const char *prefix,
                                variables_fn fn, void *object) {
-    hk_name_map *own;
+    HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *own = NULL;
     HKI_TRY(hk_name_map_create(&own));
-    hk_status s = fn(object, own);
-    if (s == HK_OK)
-        s = hki_names_add_map(p->map, prefix, own);
-    hk_name_map_destroy(own);
-    return s;
+    HKI_TRY(fn(object, own));
+    return hki_names_add_map(p->map, prefix, own);
 }
 
 hk_status hki_places_prefix(hki_places *p, uint32_t id, const char **out) {

@@ -62,17 +62,14 @@ static bool parse_position(const char *name, uint32_t *id,
 }
 
 static hk_status read_bytes(hk_ckpt *c, const char *name, hki_buf *out) {
-    hk_tensor *t;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *t = NULL;
     HKI_TRY(hk_ckpt_read_tensor(c, name, &t));
-    hk_status s = HK_OK;
     out->size = 0;
     if (hk_tensor_dtype(t) != HK_U8)
-        s = hki_fail(HK_E_DATA, "%s: %s holds %s, not bytes", hki_ckpt_path(c),
-                     name, hk_dtype_name(hk_tensor_dtype(t)));
-    else
-        s = hki_buf_add(out, hk_tensor_data(t), (size_t)hk_tensor_count(t));
-    hk_tensor_release(t);
-    return s;
+        return hki_fail(HK_E_DATA, "%s: %s holds %s, not bytes",
+                        hki_ckpt_path(c), name,
+                        hk_dtype_name(hk_tensor_dtype(t)));
+    return hki_buf_add(out, hk_tensor_data(t), (size_t)hk_tensor_count(t));
 }
 
 static hk_status read_positions(hk_estimator *e, hk_ckpt *c) {
@@ -161,39 +158,32 @@ static hk_status restore_loosely(hk_estimator *e, hki_places *p,
     hk_restore_options o;
     hk_restore_options_init(&o, sizeof o);
     o.allow_missing = o.allow_shape = 1;
-    hk_restore_report r;
+    HKI_SCOPED(hk_restore_report_deinit) hk_restore_report r = {0};
     HKI_TRY(hk_ckpt_restore(e->ckpt, p->map, &o, &r));
-    const hk_status s = hki_tell_refused(e, &r, what, hki_ckpt_path(e->ckpt));
-    hk_restore_report_deinit(&r);
-    return s;
+    return hki_tell_refused(e, &r, what, hki_ckpt_path(e->ckpt));
 }
 
 static hk_status restore_state(hk_estimator *e) {
     hki_crew *const c = e->crew;
     if (c->ema != NULL) // the average of a run that had none begins here
         HKI_TRY(hki_ema_assign(c->ema, c->model));
-    hki_places p;
+    HKI_SCOPED(hki_places_deinit) hki_places p = {0};
     HKI_TRY(hki_places_init(&p));
-    hk_status s = hki_places_state(&p, c);
-    if (s == HK_OK && hk_name_map_count(p.map) > 0)
-        s = restore_loosely(e, &p, "average and center");
-    hki_places_deinit(&p);
-    return s;
+    HKI_TRY(hki_places_state(&p, c));
+    if (hk_name_map_count(p.map) > 0)
+        HKI_TRY(restore_loosely(e, &p, "average and center"));
+    return HK_OK;
 }
 
 static hk_status restore_gradproc(hk_estimator *e, hki_worker *w,
                                   const char *prefix) {
-    hki_buf name = {0}, bytes = {0};
-    hk_status s = hki_buf_printf(&name, "%sgradproc", prefix);
-    if (s == HK_OK && w->gradproc != NULL &&
-        hk_ckpt_find(e->ckpt, name.data) != NULL) {
-        s = read_bytes(e->ckpt, name.data, &bytes);
-        if (s == HK_OK)
-            s = hk_gradproc_restore(w->gradproc, bytes.data, bytes.size);
-    }
-    hki_buf_deinit(&name);
-    hki_buf_deinit(&bytes);
-    return s;
+    HKI_SCOPED(hki_buf_deinit) hki_buf name = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf bytes = {0};
+    HKI_TRY(hki_buf_printf(&name, "%sgradproc", prefix));
+    if (w->gradproc == NULL || hk_ckpt_find(e->ckpt, name.data) == NULL)
+        return HK_OK;
+    HKI_TRY(read_bytes(e->ckpt, name.data, &bytes));
+    return hk_gradproc_restore(w->gradproc, bytes.data, bytes.size);
 }
 
 // One that has left comes back with the center's values, unless it has nothing
@@ -229,16 +219,14 @@ hk_status hki_snapshot_restore_worker(hki_worker *w) {
 
 hk_status hki_snapshot_restore_values(hk_estimator *e) {
     hki_crew *const c = e->crew;
-    hki_places p;
+    HKI_SCOPED(hki_places_deinit) hki_places p = {0};
     HKI_TRY(hki_places_init(&p));
-    hk_status s = HK_OK;
-    for (uint32_t i = 0; s == HK_OK && i < c->n; i++)
+    for (uint32_t i = 0; i < c->n; i++)
         if (c->workers[i].resume)
-            s = hki_places_values(&p, &c->workers[i]);
-    if (s == HK_OK && hk_name_map_count(p.map) > 0)
-        s = restore_loosely(e, &p, "workers");
-    hki_places_deinit(&p);
-    return s;
+            HKI_TRY(hki_places_values(&p, &c->workers[i]));
+    if (hk_name_map_count(p.map) > 0)
+        HKI_TRY(restore_loosely(e, &p, "workers"));
+    return HK_OK;
 }
 
 static hk_status warm_start(hk_estimator *e) {

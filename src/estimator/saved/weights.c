@@ -326,16 +326,12 @@ static hk_status read_sets(hk_ckpt *c, const hki_weights_ask *ask,
 static hk_status read_checkpoint(hk_estimator *e, const hki_weights_ask *ask,
                                  const char *path, int64_t step,
                                  hki_weights *w) {
-    hk_ckpt *c;
+    HKI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
     HKI_TRY(hk_weights_open(path, &c));
     atomic_fetch_add(&e->counts.checkpoint_loads, 1);
-    hk_status s = hki_ckpt_step(c, HKI_MAX(step, INT64_C(0)), &w->step);
-    if (s == HK_OK)
-        s = hki_strdup(hki_ckpt_path(c), &w->checkpoint);
-    if (s == HK_OK)
-        s = read_sets(c, ask, w);
-    hk_ckpt_close(c);
-    return s;
+    HKI_TRY(hki_ckpt_step(c, HKI_MAX(step, INT64_C(0)), &w->step));
+    HKI_TRY(hki_strdup(hki_ckpt_path(c), &w->checkpoint));
+    return read_sets(c, ask, w);
 }
 
 // Tells two states of a file apart; 0 for what is no single file.
@@ -431,11 +427,9 @@ static hk_status from_warm_start(hk_estimator *e, const hki_weights_ask *ask,
 // ---- all of it --------------------------------------------------------------
 
 hk_status hki_newest_checkpoint(hk_estimator *e, char **path, int64_t *step) {
-    hk_ckpt *c;
+    HKI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
     HKI_TRY(hk_ckpt_open_latest(e->ctx, e->config.c.model_dir, &c, step));
-    const hk_status s = hki_strdup(hki_ckpt_path(c), path);
-    hk_ckpt_close(c);
-    return s;
+    return hki_strdup(hki_ckpt_path(c), path);
 }
 
 static hk_status get(hk_estimator *e, const hki_weights_ask *ask,

@@ -1,11 +1,10 @@
-// written_files.h - folders, copies and JSON text, apart from the graph's
+// written_files.h - folders and JSON text, apart from the graph's
 // headers.
 #ifndef HKI_ESTIMATOR_WRITTEN_FILES_H
 #define HKI_ESTIMATOR_WRITTEN_FILES_H
 #include "base/base.h"
 
 hk_status hki_remove_tree(const char *path);
-hk_status hki_copy_file(const char *from, const char *to);
 hk_status hki_write_file(const char *path, const hki_buf *text);
 // A quoted, escaped JSON string.
 hk_status hki_quote(hki_buf *b, const char *s);

@@ -47,26 +47,22 @@ static const char *root_of(const sweep *w) {
 
 static hk_status set_params(const sweep *w, const hk_trial *t,
                             const hk_params *fixed, hk_params **out) {
-    hk_params *p;
+    HKI_SCOPED(hk_params_destroy_at) hk_params *p = NULL;
     HKI_TRY(fixed != NULL ? hki_params_copy(fixed, &p) : hk_params_create(&p));
-    hk_status s = HK_OK;
-    for (size_t i = 0; s == HK_OK && i < t->n_params; i++) {
+    for (size_t i = 0; i < t->n_params; i++) {
         const hk_hparam *const h = &t->params[i];
         const hk_sweep_axis *const a = &w->o.axes[i];
         if (a->outside)
             continue;
         if (h->type == HK_HPARAM_STRING)
-            s = hk_params_set_string(p, a->name, h->string);
+            HKI_TRY(hk_params_set_string(p, a->name, h->string));
         else if (a->integer)
-            s = hk_params_set_int(p, a->name, (int64_t)h->number);
+            HKI_TRY(hk_params_set_int(p, a->name, (int64_t)h->number));
         else
-            s = hk_params_set_float(p, a->name, h->number);
-    }
-    if (s != HK_OK) {
-        hk_params_destroy(p);
-        return s;
+            HKI_TRY(hk_params_set_float(p, a->name, h->number));
     }
     *out = p;
+    p = NULL;
     return HK_OK;
 }
 
@@ -92,15 +88,13 @@ static hk_status prepare(sweep *w, const hk_trial *t) {
         .estimator = *w->o.estimator, .train = *w->o.train, .eval = *w->o.eval};
     if (w->o.prepare == NULL)
         return HK_OK;
-    pthread_mutex_lock(&w->lock);
-    const hk_status s = w->o.prepare(w->o.user, t, p);
-    pthread_mutex_unlock(&w->lock);
-    return s;
+    HKI_LOCKED(&w->lock);
+    return w->o.prepare(w->o.user, t, p);
 }
 
 static hk_status create_estimator(sweep *w, const hk_trial *t,
                                   hk_estimator **out) {
-    hk_params *params;
+    HKI_SCOPED(hk_params_destroy_at) hk_params *params = NULL;
     hk_run_config config;
     HKI_TRY(prepare(w, t));
     hk_estimator_options e = w->setup[t->number].estimator;
@@ -111,9 +105,7 @@ static hk_status create_estimator(sweep *w, const hk_trial *t,
     e.model_dir = NULL;
     e.config = &config;
     e.user_free = NULL; // the user data serves all trials
-    const hk_status s = hk_estimator_create(w->ctx, &e, out);
-    hk_params_destroy(params);
-    return s;
+    return hk_estimator_create(w->ctx, &e, out);
 }
 
 // Start or end of a trial for TensorBoard's HParams page. The estimator's own
@@ -136,30 +128,23 @@ static hk_status note_trial(const hk_trial *t, bool start) {
 static hk_status keep_items(sweep *w, hk_trial *t, const hk_eval_result *r) {
     const size_t n = r->item_count;
     hk_eval_item *items;
-    pthread_mutex_lock(&w->lock);
-    hk_status s = hki_arena_alloc(&w->r->arena, n, sizeof *items, &items);
-    for (size_t i = 0; s == HK_OK && i < n; i++) {
+    HKI_LOCKED(&w->lock);
+    HKI_TRY(hki_arena_alloc(&w->r->arena, n, sizeof *items, &items));
+    for (size_t i = 0; i < n; i++) {
         const hk_eval_item *const it = &r->items[i];
         items[i] = *it;
         double *values;
-        s = hki_arena_strdup(&w->r->arena, it->name, &items[i].name);
-        if (s == HK_OK)
-            s = hki_arena_strdup(&w->r->arena, it->weights, &items[i].weights);
-        if (s == HK_OK)
-            s = hki_arena_alloc(&w->r->arena, it->n_values, sizeof *values,
-                                &values);
-        if (s == HK_OK) {
-            if (it->n_values > 0)
-                memcpy(values, it->values, it->n_values * sizeof *values);
-            items[i].values = values;
-        }
+        HKI_TRY(hki_arena_strdup(&w->r->arena, it->name, &items[i].name));
+        HKI_TRY(hki_arena_strdup(&w->r->arena, it->weights, &items[i].weights));
+        HKI_TRY(hki_arena_alloc(&w->r->arena, it->n_values, sizeof *values,
+                                &values));
+        if (it->n_values > 0)
+            memcpy(values, it->values, it->n_values * sizeof *values);
+        items[i].values = values;
     }
-    if (s == HK_OK) {
-        t->items = items;
-        t->n_items = n;
-    }
-    pthread_mutex_unlock(&w->lock);
-    return s;
+    t->items = items;
+    t->n_items = n;
+    return HK_OK;
 }
 
 // What a trial ends with is chosen in its last round only: one that goes back
@@ -175,6 +160,8 @@ static hk_status choose_hooks(const sweep *w, const hk_trial_setup *p,
             list[(*n)++] = p->hooks[i];
     return HK_OK;
 }
+
+HKI_SCOPED_HANDLE(hk_eval_result, hk_eval_result_destroy)
 
 static hk_status train_and_score(sweep *w, hk_trial *t, hk_estimator *e) {
     const hk_trial_setup *const p = &w->setup[t->number];
@@ -196,13 +183,10 @@ static hk_status train_and_score(sweep *w, hk_trial *t, hk_estimator *e) {
     hk_evaluate_options v;
     hk_evaluate_options_init(&v, sizeof v);
     v.weights = w->o.weights;
-    hk_eval_result *r;
+    HKI_SCOPED(hk_eval_result_destroy_at) hk_eval_result *r = NULL;
     HKI_TRY(hk_estimator_evaluate(e, &p->eval, &v, &r));
-    hk_status s = hk_eval_result_get(r, w->o.metric, NULL, &t->metric);
-    if (s == HK_OK)
-        s = keep_items(w, t, r);
-    hk_eval_result_destroy(r);
-    return s;
+    HKI_TRY(hk_eval_result_get(r, w->o.metric, NULL, &t->metric));
+    return keep_items(w, t, r);
 }
 
 static hk_status run_trial(sweep *w, hk_trial *t) {

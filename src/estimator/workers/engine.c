@@ -28,7 +28,7 @@ uint32_t hki_session_threads(const hk_session *s) {
 
 static hk_status make_session(hk_estimator *e, hki_bench *b, int64_t batch,
                               hk_session **out) {
-    hk_plan *p;
+    HKI_SCOPED(hk_plan_release_at) hk_plan *p = NULL;
     HKI_TRY(hki_engine_plan(e, b->spec, batch, b->share, &p));
     hk_session_options o;
     hk_session_options_init(&o, sizeof o);
@@ -36,22 +36,16 @@ static hk_status make_session(hk_estimator *e, hki_bench *b, int64_t batch,
     o.check_finite = e->config.c.check_finite;
     o.pin = b->pin;
     o.first_cpu = b->first_cpu;
-    hk_session *s;
-    hk_status st = hk_session_create(p, &o, &s);
-    hk_plan_release(p);
-    HKI_TRY(st);
+    HKI_SCOPED(hk_session_destroy_at) hk_session *s = NULL;
+    HKI_TRY(hk_session_create(p, &o, &s));
     e->counts.sessions++;
     if (b->x != NULL)
-        st = hk_session_bind_params(s, b->x);
+        HKI_TRY(hk_session_bind_params(s, b->x));
     else if (b->slots.n > 0)
-        st = hki_session_share(s, b->slots.data[0].session);
-    if (st == HK_OK)
-        st = hki_scalars_apply_session(e, b->spec, s);
-    if (st != HK_OK) {
-        hk_session_destroy(s);
-        return st;
-    }
+        HKI_TRY(hki_session_share(s, b->slots.data[0].session));
+    HKI_TRY(hki_scalars_apply_session(e, b->spec, s));
     *out = s;
+    s = NULL;
     return HK_OK;
 }
 

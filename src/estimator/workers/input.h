@@ -78,4 +78,6 @@ void hki_intake_rewind(hki_intake *t);
 // Lent data is not looked at: *out stays where there is no other.
 hk_status hki_intakes_look(hki_intakes *s, const hk_element **out);
 
+HKI_SCOPED_HANDLE(hk_dataset, hk_dataset_release)
+
 #endif // HKI_ESTIMATOR_INPUT_H

@@ -79,25 +79,21 @@ static hk_status apply(hki_worker *w, const hk_spec *m, const hki_scalar *k) {
 
 hk_status hki_scalars_apply_worker(hki_worker *w) {
     hk_estimator *const e = w->e;
-    hk_status s = HK_OK;
-    pthread_mutex_lock(&e->scalar_lock);
+    HKI_LOCKED(&e->scalar_lock);
     w->scalars_seen = atomic_load(&e->scalars_version);
-    for (size_t i = 0; i < e->scalars.n && s == HK_OK; i++)
-        s = apply(w, w->bench.spec, &e->scalars.data[i]);
-    pthread_mutex_unlock(&e->scalar_lock);
-    return s;
+    for (size_t i = 0; i < e->scalars.n; i++)
+        HKI_TRY(apply(w, w->bench.spec, &e->scalars.data[i]));
+    return HK_OK;
 }
 
 hk_status hki_scalars_apply_session(hk_estimator *e, const hk_spec *m,
                                     hk_session *s) {
-    hk_status st = HK_OK;
-    pthread_mutex_lock(&e->scalar_lock);
-    for (size_t i = 0; i < e->scalars.n && st == HK_OK; i++)
+    HKI_LOCKED(&e->scalar_lock);
+    for (size_t i = 0; i < e->scalars.n; i++)
         if (hki_graph_has_scalar(m->g, e->scalars.data[i].name))
-            st = hk_session_set_scalar(s, e->scalars.data[i].name,
-                                       (float)e->scalars.data[i].value);
-    pthread_mutex_unlock(&e->scalar_lock);
-    return st;
+            HKI_TRY(hk_session_set_scalar(s, e->scalars.data[i].name,
+                                          (float)e->scalars.data[i].value));
+    return HK_OK;
 }
 
 // ---- unknown names ----------------------------------------------------------

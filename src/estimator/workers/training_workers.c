@@ -330,12 +330,11 @@ hk_status hki_crew_create(hk_estimator *e, hk_spec *m, int64_t batch,
     c->n = e->config.c.workers;
     c->is_elastic = e->config.is_elastic || m->has_elastic;
     const hk_status s = build(c, batch);
-    if (s != HK_OK) {
+    if (s == HK_OK)
+        *out = c;
+    else
         hki_crew_destroy(c);
-        return s;
-    }
-    *out = c;
-    return HK_OK;
+    return s;
 }
 
 // ---- values -----------------------------------------------------------------
