@@ -389,6 +389,7 @@ static bool wants_snapshot(const char *path, const char *snapshot) {
     return torn;
 }
 
+// Puts the snapshot in the place of a file that is lost or torn.
 static hk_status fall_back(const hki_shard_options *opt) {
     if (opt->durability != HKI_DURABLE_SNAPSHOT)
         return HK_OK;
