@@ -109,7 +109,7 @@ void hki_free(void *ptr); // NULL is allowed
 
 // A variable that ends with its scope, by whichever return that is left:
 //     HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
-//     HKI_SCOPED(hki_free_at) char *path = NULL;
+//     HKI_FREED char *path = NULL;
 // It has a value from the start; the last one made ends first. What is handed
 // on is set to NULL before the return.
 #define HKI_SCOPED(end) __attribute__((cleanup(end)))
@@ -123,6 +123,7 @@ static inline void hki_free_at(void *at) {
     memcpy(&ptr, at, sizeof ptr);
     hki_free(ptr);
 }
+#define HKI_FREED HKI_SCOPED(hki_free_at)
 // Holds a lock until its scope ends.
 static inline pthread_mutex_t *hki_lock(pthread_mutex_t *m) {
     pthread_mutex_lock(m);

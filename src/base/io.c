@@ -347,7 +347,7 @@ hk_status hki_file_end(hki_file *f, hk_status s, bool durable) {
 static hk_status copy_bytes(int fd, const char *from, uint64_t size,
                             hki_file *to) {
     const size_t block_bytes = 1 << 20;
-    HKI_SCOPED(hki_free_at) uint8_t *block = NULL;
+    HKI_FREED uint8_t *block = NULL;
     HKI_TRY(hki_alloc_array(block_bytes, 1, &block));
     for (uint64_t at = 0; at < size; at += block_bytes) {
         const size_t n = (size_t)HKI_MIN(size - at, (uint64_t)block_bytes);
@@ -372,7 +372,7 @@ hk_status hki_file_copy(const char *from, const char *to, bool is_private,
 }
 
 hk_status hki_folder_make(const char *path) {
-    HKI_SCOPED(hki_free_at) char *copy = NULL;
+    HKI_FREED char *copy = NULL;
     HKI_TRY(hki_strdup(path, &copy));
     for (char *p = copy; *p != '\0';) {
         char *const slash = strchr(p + 1, '/');
@@ -392,7 +392,7 @@ hk_status hki_folder_make(const char *path) {
 }
 
 hk_status hki_sync_folder(const char *path) {
-    HKI_SCOPED(hki_free_at) char *folder = NULL;
+    HKI_FREED char *folder = NULL;
     HKI_TRY(hki_path_folder(path, &folder));
     return hki_io()->fsync_dir(folder) == 0
                ? HK_OK

@@ -75,7 +75,7 @@ static hk_status create_vectors(hki_local *c) {
 // Entries that are not exchanged stay out of the outer optimizer's steps.
 static hk_status restrict_outer(hki_local *c) {
     const size_t n = hki_layout_entry_count(c->base.layout);
-    HKI_SCOPED(hki_free_at) unsigned char *mask = NULL;
+    HKI_FREED unsigned char *mask = NULL;
     HKI_TRY(hki_alloc_array(n, 1, &mask));
     for (size_t i = 0; i < n; i++)
         mask[i] = c->base.parts.share[i] == HK_SHARE_EXCHANGE;

@@ -147,7 +147,7 @@ static hk_status run_passes(hk_graph *src, const hk_plan_options *opt,
 // ---- layout and kernels ---------------------------------------------------
 
 static hk_status make_layout(const hk_graph *g, hk_layout **out) {
-    HKI_SCOPED(hki_free_at) hk_layout_item *items = NULL;
+    HKI_FREED hk_layout_item *items = NULL;
     HKI_TRY(hki_zalloc_array(g->vars.n, sizeof *items, &items));
     for (size_t i = 0; i < g->vars.n; i++) {
         const hki_variable *v = &g->vars.data[i];

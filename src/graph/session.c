@@ -202,7 +202,7 @@ static hk_status init_values(hk_session *s) {
         store_scalar(s, i, p->graph->scalars.data[i].dflt);
     if (p->float_bytes == 4)
         return hk_plan_init_values(p, s->opt.seed, own);
-    HKI_SCOPED(hki_free_at) float *x = NULL;
+    HKI_FREED float *x = NULL;
     HKI_TRY(hki_alloc_array(n, sizeof *x, &x));
     HKI_TRY(hk_plan_init_values(p, s->opt.seed, x));
     for (size_t i = 0; i < n; i++)

@@ -330,7 +330,7 @@ static hk_status read_and_build(hki_reader *r, double **lists,
 }
 
 hk_status hki_schedule_read(hki_reader *r, hk_schedule **out) {
-    HKI_SCOPED(hki_free_at) double *lists = NULL;
+    HKI_FREED double *lists = NULL;
     return read_and_build(r, &lists, out);
 }
 

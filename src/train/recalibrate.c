@@ -77,7 +77,7 @@ hk_status hk_recalibrate(hk_session *s, float *x, hk_feed_fn feed, void *user,
                         "and at least one batch (%lld)",
                         (long long)n_batches);
     const size_t n = hki_plan_n_moving(hk_session_plan(s));
-    HKI_SCOPED(hki_free_at) statistic *stats = NULL;
+    HKI_FREED statistic *stats = NULL;
     HKI_TRY(hki_zalloc_array(n, sizeof *stats, &stats));
     hk_status st = collect(s, stats, n);
     if (st == HK_OK && n > 0)

@@ -39,7 +39,7 @@ static hk_status add_item(hk_ckpt *c, size_t *capacity,
 }
 
 static hk_status fill(hk_ckpt *c, const hki_ckpt_memory *from) {
-    HKI_SCOPED(hki_free_at) hki_ckpt_item *items = NULL;
+    HKI_FREED hki_ckpt_item *items = NULL;
     size_t n = 0, capacity = 0;
     HKI_SCOPED(hki_arena_deinit) hki_arena scratch = {0};
     HKI_TRY(hki_items_make(from->map, NULL, 0, &scratch, &items, &n));

@@ -66,7 +66,7 @@ static hk_status take_all(transfer *x, const hk_copy_options *o) {
 }
 
 static hk_status add_more(transfer *x, const hk_name_map *more) {
-    HKI_SCOPED(hki_free_at) hki_ckpt_item *items = NULL;
+    HKI_FREED hki_ckpt_item *items = NULL;
     size_t n;
     HKI_TRY(hki_items_make(more, NULL, 0, &x->arena, &items, &n));
     if (n > 0)

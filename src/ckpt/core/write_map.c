@@ -52,7 +52,7 @@ hk_status hk_ckpt_write(const char *path, const hk_name_map *map,
         return hki_fail(HK_E_INVALID_ARG, "checkpoint: path or map is missing");
     HKI_TRY(hki_write_options_get(path, opt, &o, &ops));
     HKI_SCOPED(hki_arena_deinit) hki_arena arena = {0};
-    HKI_SCOPED(hki_free_at) hki_ckpt_item *items = NULL;
+    HKI_FREED hki_ckpt_item *items = NULL;
     size_t count = 0;
     HKI_TRY(hki_items_make(map, o.rename, o.n_rename, &arena, &items, &count));
     return hki_items_write(path, items, count, &o);

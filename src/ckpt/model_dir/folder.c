@@ -102,7 +102,7 @@ hk_status hki_folder_load(const char *folder, hk_context *log, hki_state *out) {
 
 hk_status hki_folder_store(const char *folder, const hki_state *state,
                            bool durable) {
-    HKI_SCOPED(hki_free_at) char *path = NULL;
+    HKI_FREED char *path = NULL;
     HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
     HKI_TRY(hki_folder_join(folder, HKI_STATE_NAME, &path));
     HKI_TRY(hki_state_format(state, &text));

@@ -51,7 +51,7 @@ hk_status hki_journal_parse(const char *text, size_t size, const char *what,
 
 hk_status hki_journal_store(const char *folder, const char *writing,
                             const hki_paths *deleting, bool durable) {
-    HKI_SCOPED(hki_free_at) char *path = NULL;
+    HKI_FREED char *path = NULL;
     HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
     HKI_TRY(hki_folder_join(folder, JOURNAL_NAME, &path));
     if (writing != NULL)
@@ -84,7 +84,7 @@ static hk_status recover_written(const char *folder, hk_context *log,
                                  const char *name, hki_state *s,
                                  bool *changed) {
     const hki_ckpt_ops *const ops = hki_ckpt_format_named(name);
-    HKI_SCOPED(hki_free_at) char *path = NULL;
+    HKI_FREED char *path = NULL;
     bool whole = false;
     if (ops == NULL)
         return HK_OK;
@@ -115,7 +115,7 @@ static hk_status recover_written(const char *folder, hk_context *log,
 static hk_status recover_deleted(const char *folder, const char *name,
                                  const hki_state *s) {
     const hki_ckpt_ops *const ops = hki_ckpt_format_named(name);
-    HKI_SCOPED(hki_free_at) char *path = NULL;
+    HKI_FREED char *path = NULL;
     if (ops == NULL || hki_state_find(s, name) != NULL)
         return HK_OK;
     HKI_TRY(hki_folder_join(folder, name, &path));

@@ -5,7 +5,7 @@
 // ---- candidates ------------------------------------------------------------
 
 static hk_status add_path(hki_paths *p, const char *folder, const char *name) {
-    HKI_SCOPED(hki_free_at) char *path = NULL;
+    HKI_FREED char *path = NULL;
     HKI_TRY(hki_folder_join(folder, name, &path));
     return hki_paths_have(p, path) ? HK_OK : hki_paths_add(p, path);
 }
@@ -111,7 +111,7 @@ static hk_status try_one(search *x, const char *path) {
 }
 
 static hk_status try_newest(search *x) {
-    HKI_SCOPED(hki_free_at) char *path = NULL;
+    HKI_FREED char *path = NULL;
     HKI_TRY(hki_folder_join(x->folder, x->state->newest, &path));
     return try_one(x, path);
 }

@@ -120,7 +120,7 @@ static hk_status check_bools(const hk_ckpt *c, const hki_ckpt_tensor *t,
 // By way of a copy as the file has it.
 static hk_status read_converted(const hk_ckpt *c, const hki_ckpt_tensor *t,
                                 hk_dtype to, int64_t count, void *data) {
-    HKI_SCOPED(hki_free_at) void *raw = NULL;
+    HKI_FREED void *raw = NULL;
     HKI_TRY(hki_alloc_array((size_t)t->entry.bytes, 1, &raw));
     HKI_TRY(c->ops->read(c, t, raw));
     return hki_convert(t->elem, raw, to, data, count, t->entry.name);

@@ -120,7 +120,7 @@ static bool is_array(const hki_zip_entry *e) {
 static hk_status open_archive(hk_ckpt *c) {
     archive *a;
     size_t count = 0, capacity = 0;
-    HKI_SCOPED(hki_free_at) uint8_t *head = NULL;
+    HKI_FREED uint8_t *head = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *a, &a));
     c->impl = a;
     a->fd = -1;
@@ -169,7 +169,7 @@ static hk_status read_stored(const archive *a, const member *m, uint8_t *out) {
 static hk_status read_raw(const archive *a, const member *m, uint8_t *out) {
     if (m->zip.method == 0)
         return read_stored(a, m, out);
-    HKI_SCOPED(hki_free_at) uint8_t *whole = NULL;
+    HKI_FREED uint8_t *whole = NULL;
     HKI_TRY(hki_alloc_array((size_t)m->zip.size, 1, &whole));
     HKI_TRY(hki_zip_read_from(&a->source, &m->zip, whole));
     if (m->npy.data_size > 0)
@@ -221,7 +221,7 @@ static void reorder(const hki_npy *a, const uint8_t *src, uint8_t *dst) {
 static hk_status read_array(const hk_ckpt *c, const hki_ckpt_tensor *t,
                             void *out) {
     const member *const m = t->extra;
-    HKI_SCOPED(hki_free_at) uint8_t *turned = NULL;
+    HKI_FREED uint8_t *turned = NULL;
     if (m->npy.fortran_order && m->npy.rank > 1)
         HKI_TRY(hki_alloc_array(m->npy.data_size, 1, &turned));
     uint8_t *const raw = turned != NULL ? turned : out;
@@ -276,7 +276,7 @@ static hk_status set_string(const hki_npy *a, const uint8_t *item, int64_t i,
 static hk_status read_strings(const hk_ckpt *c, const hki_ckpt_tensor *t,
                               hk_tensor *out) {
     const hki_npy *const a = &((const member *)t->extra)->npy;
-    HKI_SCOPED(hki_free_at) uint8_t *items = NULL;
+    HKI_FREED uint8_t *items = NULL;
     HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
     HKI_TRY(hki_alloc_array(a->data_size, 1, &items));
     HKI_TRY(read_array(c, t, items));
@@ -333,7 +333,7 @@ static hk_status write_item(output *o, const hki_ckpt_item *item) {
         return write_member(o, item->name, npy_elem(item->elem)->npy,
                             &item->shape, item->data, item->bytes);
     const size_t count = item->bytes / 2;
-    HKI_SCOPED(hki_free_at) float *wide = NULL;
+    HKI_FREED float *wide = NULL;
     HKI_TRY(hki_alloc_array(count, sizeof *wide, &wide));
     HKI_TRY(hki_convert(HKI_ELEM_BF16, item->data, HK_F32, wide, (int64_t)count,
                         item->name));

@@ -37,7 +37,7 @@ static void close_files(hk_ckpt *c) {
 static hk_status read_header(hk_ckpt *c, size_t *capacity, uint32_t place,
                              const shard *f, uint64_t size) {
     uint8_t head[8];
-    HKI_SCOPED(hki_free_at) uint8_t *json = NULL;
+    HKI_FREED uint8_t *json = NULL;
     if (size < sizeof head)
         return hki_fail(HK_E_DATA,
                         "%s: %llu bytes, too short for a safetensors file",
@@ -102,7 +102,7 @@ static hk_status open_first(hk_ckpt *c, size_t *capacity, const char *folder,
     const char *const name = json_object_iter_key(first);
     const char *const there = json_string_value(json_object_iter_value(first));
     // Of its own: the map's text goes with its entry.
-    HKI_SCOPED(hki_free_at) char *file = NULL;
+    HKI_FREED char *file = NULL;
     HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
     HKI_TRY(hki_strdup(there, &file));
     HKI_TRY(hki_buf_printf(&path, "%s/%s", folder, file));
@@ -151,10 +151,10 @@ static hk_status take_index_meta(hk_ckpt *c, json_t *meta) {
 }
 
 static hk_status open_index(hk_ckpt *c, const char *path) {
-    HKI_SCOPED(hki_free_at) uint8_t *text = NULL;
+    HKI_FREED uint8_t *text = NULL;
     size_t size = 0;
     HKI_SCOPED(json_decrefp) json_t *root = NULL;
-    HKI_SCOPED(hki_free_at) char *folder = NULL;
+    HKI_FREED char *folder = NULL;
     HKI_TRY(hki_file_read_all(path, HKI_ST_MAX_INDEX, &text, &size));
     HKI_TRY(hki_json_parse(text, size, path, &root));
     HKI_TRY(hki_path_folder(path, &folder));

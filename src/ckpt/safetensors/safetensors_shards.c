@@ -85,7 +85,7 @@ static hk_status remove_shard(void *user, const char *path) {
 // what is left of files that were never finished.
 static hk_status remove_files(const char *stem, const json_t *except) {
     removal r = {.stem = hki_path_name(stem), .except = except};
-    HKI_SCOPED(hki_free_at) char *folder = NULL;
+    HKI_FREED char *folder = NULL;
     HKI_TRY(hki_path_folder(stem, &folder));
     HKI_TRY(hki_clear_temporary_of(folder, is_file_of,
                                    (void *)(uintptr_t)r.stem, NULL));
@@ -97,7 +97,7 @@ static hk_status index_path(const char *stem, hki_buf *out) {
 }
 
 hk_status hki_st_remove_shards(const char *path, const json_t *except) {
-    HKI_SCOPED(hki_free_at) char *stem = NULL;
+    HKI_FREED char *stem = NULL;
     HKI_SCOPED(hki_buf_deinit) hki_buf index = {0};
     HKI_TRY(hki_st_stem(path, &stem));
     HKI_TRY(index_path(stem, &index));
@@ -130,7 +130,7 @@ static hk_status named_files(const char *path, json_t **out) {
 }
 
 hk_status hki_st_tidy(const char *path) {
-    HKI_SCOPED(hki_free_at) char *stem = NULL;
+    HKI_FREED char *stem = NULL;
     HKI_SCOPED(hki_buf_deinit) hki_buf index = {0};
     HKI_SCOPED(json_decrefp) json_t *names = NULL;
     if (hki_path_exists(path) && !hki_ends_with(path, HKI_ST_INDEX))
@@ -288,7 +288,7 @@ static hk_status finish_set(const char *path, const char *stem, json_t *names,
 // The whole set under the names of one free generation.
 static hk_status write_parts(const char *path, const char *stem,
                              const hki_ckpt_plan *plan, json_t *names) {
-    HKI_SCOPED(hki_free_at) part *parts = NULL;
+    HKI_FREED part *parts = NULL;
     hki_file *index = NULL;
     unsigned generation = 0;
     HKI_TRY(hki_alloc_array(plan->count, sizeof *parts, &parts));
@@ -308,7 +308,7 @@ static hk_status write_parts(const char *path, const char *stem,
 }
 
 hk_status hki_st_write_shards(const char *path, const hki_ckpt_plan *plan) {
-    HKI_SCOPED(hki_free_at) char *stem = NULL;
+    HKI_FREED char *stem = NULL;
     HKI_SCOPED(hki_buf_deinit) hki_buf single = {0};
     HKI_SCOPED(json_decrefp) json_t *names = json_object();
     // One writer of this checkpoint at a time.

@@ -126,7 +126,7 @@ static hk_status write_parts(hki_file *f, header *h,
 
 hk_status hki_st_write_file(const char *path, const hki_ckpt_item *items,
                             size_t count, const hki_ckpt_plan *plan) {
-    HKI_SCOPED(hki_free_at) const hki_ckpt_item **order = NULL;
+    HKI_FREED const hki_ckpt_item **order = NULL;
     header h = {0};
     hki_file *f = NULL;
     HKI_TRY(hki_alloc_array(count, sizeof *order, &order));

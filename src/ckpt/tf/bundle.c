@@ -128,9 +128,9 @@ static hk_status open_files(hk_ckpt *c, const char *prefix, uint32_t n_shards) {
 }
 
 static hk_status open_bundle(hk_ckpt *c) {
-    HKI_SCOPED(hki_free_at) char *prefix = NULL;
+    HKI_FREED char *prefix = NULL;
     HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
-    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
+    HKI_FREED uint8_t *bytes = NULL;
     size_t size = 0;
     uint32_t n_shards = 0;
     HKI_TRY(hki_bundle_prefix(c->path, &prefix));
@@ -222,7 +222,7 @@ static hk_status read_part(const hk_ckpt *c, const hki_ckpt_tensor *t,
         out += (size_t)p->slice.extent[0].start * row;
         return read_checked(f, t->entry.name, p->offset, out, size, p->crc);
     }
-    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
+    HKI_FREED uint8_t *bytes = NULL;
     HKI_TRY(hki_alloc_array(size, 1, &bytes));
     HKI_TRY(read_checked(f, t->entry.name, p->offset, bytes, size, p->crc));
     scatter(&p->slice, &t->entry.shape, elem, bytes, out);
@@ -297,8 +297,8 @@ static hk_status read_strings(const hk_ckpt *c, const hki_ckpt_tensor *t,
                               hk_tensor *out) {
     const data_file *const f = &((const data_files *)c->impl)->file[t->place];
     const int64_t count = hk_tensor_count(out);
-    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
-    HKI_SCOPED(hki_free_at) uint64_t *lengths = NULL;
+    HKI_FREED uint8_t *bytes = NULL;
+    HKI_FREED uint64_t *lengths = NULL;
     if (count == 0)
         return HK_OK;
     HKI_TRY(hki_alloc_array((size_t)t->entry.bytes, 1, &bytes));
@@ -343,7 +343,7 @@ static hk_status remove_data_file(void *user, const char *path) {
 
 hk_status hki_bundle_remove_data(const char *prefix, uint32_t keep_shards) {
     removal r = {.prefix = hki_path_name(prefix), .keep_shards = keep_shards};
-    HKI_SCOPED(hki_free_at) char *folder = NULL;
+    HKI_FREED char *folder = NULL;
     HKI_TRY(hki_path_folder(prefix, &folder));
     return hki_path_exists(folder)
                ? hki_folder_each(folder, remove_data_file, &r)
@@ -362,14 +362,14 @@ static bool is_file_of(void *user, const char *name) {
 
 // Removes files of the prefix that were never finished.
 static hk_status clear_temporary(const char *prefix) {
-    HKI_SCOPED(hki_free_at) char *folder = NULL;
+    HKI_FREED char *folder = NULL;
     HKI_TRY(hki_path_folder(prefix, &folder));
     return hki_clear_temporary_of(
         folder, is_file_of, (void *)(uintptr_t)hki_path_name(prefix), NULL);
 }
 
 static hk_status remove_bundle(const char *path) {
-    HKI_SCOPED(hki_free_at) char *prefix = NULL;
+    HKI_FREED char *prefix = NULL;
     HKI_SCOPED(hki_buf_deinit) hki_buf file = {0};
     HKI_TRY(hki_bundle_prefix(path, &prefix));
     HKI_TRY(index_path(prefix, &file));
@@ -385,7 +385,7 @@ static hk_status remove_bundle(const char *path) {
 // Data files of another count than the index says belong to nobody.
 static hk_status tidy_bundle(const char *path) {
     HKI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
-    HKI_SCOPED(hki_free_at) char *prefix = NULL;
+    HKI_FREED char *prefix = NULL;
     HKI_TRY(hki_bundle_prefix(path, &prefix));
     HKI_TRY(hki_ckpt_open_as(path, &hki_bundle, &c));
     HKI_TRY(hki_bundle_remove_data(prefix, ((data_files *)c->impl)->count));

@@ -246,7 +246,7 @@ hk_status hki_bundle_write(const char *path, const hki_ckpt_plan *plan) {
     if (plan->tf_shards > HKI_BUNDLE_MAX_SHARDS)
         return hki_fail(HK_E_INVALID_ARG, "%s: %u data files, at most %d", path,
                         plan->tf_shards, HKI_BUNDLE_MAX_SHARDS);
-    HKI_SCOPED(hki_free_at) char *prefix = NULL;
+    HKI_FREED char *prefix = NULL;
     HKI_TRY(hki_bundle_prefix(path, &prefix));
     bundle_writer w = {.plan = plan,
                        .prefix = prefix,

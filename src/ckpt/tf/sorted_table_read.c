@@ -99,7 +99,7 @@ typedef hk_status (*entry_fn)(scan *s, uint64_t offset, const uint8_t *value,
 static hk_status scan_block(scan *s, place at, entry_fn fn) {
     const uint8_t *block = NULL, *value = NULL;
     size_t size = 0, value_size = 0, end = 0;
-    HKI_SCOPED(hki_free_at) uint8_t *unpacked = NULL;
+    HKI_FREED uint8_t *unpacked = NULL;
     HKI_TRY(get_block(s, at, &block, &size, &unpacked));
     if (!entries_end(block, size, &end))
         return damaged(s, at.offset, "its restart offsets do not fit");

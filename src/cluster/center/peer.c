@@ -119,8 +119,8 @@ static hk_status learn_model(hki_session *s, int64_t deadline_ns) {
                          "layout"));
     hki_frame head;
     HKI_TRY(hki_frame_wait(&s->f, deadline_ns, "layout", &head));
-    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
-    HKI_SCOPED(hki_free_at) uint8_t *share = NULL;
+    HKI_FREED uint8_t *bytes = NULL;
+    HKI_FREED uint8_t *share = NULL;
     HKI_SCOPED(hk_layout_release_at) hk_layout *layout = NULL;
     HKI_TRY(hki_alloc_array(head.size, 1, &bytes));
     HKI_TRY(hki_frame_take(&s->f, bytes, head.size, deadline_ns, "layout"));

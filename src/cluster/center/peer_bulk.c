@@ -32,7 +32,7 @@ void hki_shard_take_side(hki_shard *s, const uint8_t *bytes, bool all) {
 static hk_status send_side(hki_session *s, const uint8_t *side) {
     hki_shard *const shard = atomic_load(&s->server->shard);
     const size_t n = (size_t)shard->file.head->side_bytes;
-    HKI_SCOPED(hki_free_at) uint8_t *copy = NULL;
+    HKI_FREED uint8_t *copy = NULL;
     if (n == 0)
         return HK_OK;
     HKI_TRY(hki_alloc_array(n, 1, &copy));
@@ -253,7 +253,7 @@ static hk_status place_new(hki_session *s, const bringing *b,
                            const incoming *in) {
     hki_shard *const shard = atomic_load(&s->server->shard);
     const uint64_t ticket = hki_new_id();
-    HKI_SCOPED(hki_free_at) hki_member_at *members = NULL;
+    HKI_FREED hki_member_at *members = NULL;
     uint32_t n = 0;
     HKI_TRY(hki_gate_close(shard, ticket, s->server->wait_ms, &b->patience,
                            &members, &n));
@@ -418,9 +418,9 @@ hk_status hki_session_snapshot(hki_session *s, const hki_frame *head) {
 
 static hk_status gate_close(hki_session *s, hki_shard *shard,
                             const hki_msg_gate *m, const hki_patience *p) {
-    HKI_SCOPED(hki_free_at) hki_member_at *members = NULL;
+    HKI_FREED hki_member_at *members = NULL;
     uint32_t n = 0;
-    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
+    HKI_FREED uint8_t *bytes = NULL;
     size_t size = 0;
     if (m->ticket == 0)
         return hki_fail(HK_E_DATA, "%s: a gate without a ticket", s->peer);

@@ -174,7 +174,7 @@ static hk_status restore(hki_run_memory *k, const uint8_t *bytes, size_t size) {
 }
 
 static hk_status load(hki_run_memory *k) {
-    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
+    HKI_FREED uint8_t *bytes = NULL;
     size_t size;
     if (k->path == NULL || !hki_path_exists(k->path))
         return HK_OK;

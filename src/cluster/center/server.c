@@ -37,7 +37,7 @@ hk_status hki_server_make_shard(hk_center_server *s, hk_layout *layout,
 // Of a layout that the server was given.
 static hk_status make_from_layout(hk_center_server *s, hk_layout *layout,
                                   const hk_center_options *center) {
-    HKI_SCOPED(hki_free_at) uint8_t *share = NULL;
+    HKI_FREED uint8_t *share = NULL;
     HKI_TRY(hki_shares_of(layout, center->share, center->share_user, s->name,
                           &share));
     return hki_server_make_shard(s, layout, share);

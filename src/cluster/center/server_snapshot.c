@@ -16,8 +16,8 @@ static hk_status write_alone(hk_center_server *s, int64_t deadline_ns) {
 }
 
 static hk_status write_everywhere(hk_center_server *s, int64_t deadline_ns) {
-    HKI_SCOPED(hki_free_at) hki_framer *f = NULL;
-    HKI_SCOPED(hki_free_at) hki_framer **links = NULL;
+    HKI_FREED hki_framer *f = NULL;
+    HKI_FREED hki_framer **links = NULL;
     HKI_TRY(hki_zalloc_array(s->n_shards, sizeof *f, &f));
     HKI_TRY(hki_zalloc_array(s->n_shards, sizeof *links, &links));
     hk_status status = HK_OK;

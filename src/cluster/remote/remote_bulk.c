@@ -58,7 +58,7 @@ static hk_status send_piece(hki_remote *r, hki_link *l, const float *x,
     const int64_t used = HKI_MAX(used_floats(r->base.layout) - at, 0);
     if (used >= n)
         return hki_frame_send(&l->f, &f, x + at, bytes, deadline_ns, "values");
-    HKI_SCOPED(hki_free_at) float *copy = NULL;
+    HKI_FREED float *copy = NULL;
     HKI_TRY(hki_zalloc_array((size_t)n, sizeof *copy, &copy));
     if (used > 0)
         memcpy(copy, x + at, (size_t)used * sizeof *copy);
@@ -199,7 +199,7 @@ hk_status hki_remote_init(hk_center *c, hki_member m, const float *x,
 static hk_status take_side(hki_remote *r, hki_link *l, const hki_frame *head,
                            void *side, bool all, int64_t deadline_ns) {
     const size_t n = (size_t)hki_layout_side_bytes(r->base.layout);
-    HKI_SCOPED(hki_free_at) uint8_t *copy = NULL;
+    HKI_FREED uint8_t *copy = NULL;
     if (head->size != n || side == NULL)
         return hki_fail(HK_E_DATA, "%s: a side block of %u bytes",
                         l->f.conn->peer, head->size);

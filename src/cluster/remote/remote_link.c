@@ -93,7 +93,7 @@ static hk_status learn_model(hki_remote *r, hki_link *l, const hki_frame *head,
         return hki_fail(HK_E_UNSUPPORTED,
                         "%s: the center does not tell its model",
                         l->f.conn->peer);
-    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
+    HKI_FREED uint8_t *bytes = NULL;
     HKI_TRY(hki_alloc_array(head->size, 1, &bytes));
     HKI_TRY(hki_frame_take(&l->f, bytes, head->size, deadline_ns, "layout"));
     return hki_layout_get(bytes, head->size, l->f.conn->peer, &r->base.layout,

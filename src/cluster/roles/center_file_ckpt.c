@@ -122,7 +122,7 @@ static hk_status add_sister(void *user, const char *path) {
 }
 
 static hk_status gather(gathered *g, const char *path) {
-    HKI_SCOPED(hki_free_at) char *folder = NULL;
+    HKI_FREED char *folder = NULL;
     HKI_TRY(add_file(g, path));
     if (g->found == g->n)
         return HK_OK;

@@ -131,7 +131,7 @@ hk_status hk_role_center_start(const hk_role_center_options *opt,
     hk_center_server_options_init(&so, sizeof so);
     HKI_TRY(hki_options_copy(&so, sizeof so, o.server, "hk_role_center_start"));
     const char *own;
-    HKI_SCOPED(hki_free_at) const char **storage = NULL;
+    HKI_FREED const char **storage = NULL;
     HKI_SCOPED(hk_role_center_stop_at) hk_role_center *c = NULL;
     HKI_TRY(place(o.config, &so, &own, &storage));
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));

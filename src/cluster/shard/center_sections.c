@@ -170,7 +170,7 @@ static bool is_known(const hki_section *s) {
 // Says which versions do not fit.
 static hk_status unknown(const hki_center_file *f, const hki_section *s,
                          const char *path) {
-    HKI_SCOPED(hki_free_at) uint8_t *writer = NULL;
+    HKI_FREED uint8_t *writer = NULL;
     size_t size;
     if (hki_section_get(f, "writer", &writer, &size) != HK_OK)
         writer = NULL;

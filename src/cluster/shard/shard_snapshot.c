@@ -343,7 +343,7 @@ hk_status hki_cut_write(hki_shard *s, hki_shard_copy *c, uint64_t number) {
 
 hk_status hki_shard_cut(hki_shard *s, uint64_t ticket, const hki_patience *p,
                         hki_shard_copy **out) {
-    HKI_SCOPED(hki_free_at) hki_member_at *members = NULL;
+    HKI_FREED hki_member_at *members = NULL;
     uint32_t n = 0;
     const int64_t left = (p->deadline_ns - hki_now_ns()) / 1000000;
     HKI_TRY(

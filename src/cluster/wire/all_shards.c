@@ -8,7 +8,7 @@
 static hk_status ask(hki_framer *f, uint64_t ticket, hki_gate_action action,
                      uint64_t number, const uint8_t *more, size_t more_size,
                      int64_t deadline_ns) {
-    HKI_SCOPED(hki_free_at) uint8_t *body = NULL;
+    HKI_FREED uint8_t *body = NULL;
     const hki_msg_gate m = {.ticket = ticket,
                             .action = (uint32_t)action,
                             .wait_ms = hki_left_ms(deadline_ns)};
@@ -66,8 +66,8 @@ static hk_status close_one(hki_framer *f, uint64_t ticket, int64_t deadline_ns,
         head.size > (HKI_MAX_SEATS + 1) * sizeof(hki_member_at))
         return hki_fail(HK_E_DATA, "%s: gate: %s of %u bytes", f->conn->peer,
                         hki_type_name(head.type), head.size);
-    HKI_SCOPED(hki_free_at) uint8_t *bytes = NULL;
-    HKI_SCOPED(hki_free_at) hki_member_at *list = NULL;
+    HKI_FREED uint8_t *bytes = NULL;
+    HKI_FREED hki_member_at *list = NULL;
     uint32_t n = 0;
     HKI_TRY(hki_alloc_array(head.size, 1, &bytes));
     HKI_TRY(hki_frame_take(f, bytes, head.size, hki_with_grace(deadline_ns),

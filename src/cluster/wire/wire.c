@@ -354,7 +354,7 @@ hk_status hki_layout_get(const uint8_t *bytes, size_t size, const char *peer,
                         peer, size, n);
     HKI_SCOPED(hki_arena_deinit) hki_arena arena = {0};
     hk_layout_item *items;
-    HKI_SCOPED(hki_free_at) uint8_t *shares = NULL;
+    HKI_FREED uint8_t *shares = NULL;
     HKI_SCOPED(hk_layout_release_at) hk_layout *l = NULL;
     HKI_TRY(hki_arena_alloc(&arena, n, sizeof *items, &items));
     HKI_TRY(hki_alloc_array(n, 1, &shares));

@@ -151,7 +151,7 @@ static hk_status read_model(hk_exported *x, const char *folder) {
 
 static hk_status read_features(hk_exported *x, const char *folder) {
     const char *path;
-    HKI_SCOPED(hki_free_at) uint8_t *text = NULL;
+    HKI_FREED uint8_t *text = NULL;
     size_t size;
     HKI_TRY(path_in(x, folder, "features.json", &path));
     if (!hki_path_exists(path))

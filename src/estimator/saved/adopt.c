@@ -161,7 +161,7 @@ static hk_status restore_slots(hki_worker *w, hk_name_map *map,
 }
 
 static hk_status adopt(hki_worker *w, hk_name_map *map) {
-    HKI_SCOPED(hki_free_at) hk_rename *names = NULL;
+    HKI_FREED hk_rename *names = NULL;
     HKI_TRY(hki_zalloc_array(hk_name_map_count(map), sizeof *names, &names));
     const size_t n = find_all_apart(w->e->ckpt, map, names);
     return restore_slots(w, map, names, n);
