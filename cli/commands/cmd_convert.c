@@ -90,7 +90,7 @@ static hk_ckpt_format format_of(const cli_args *a, const char *out) {
 static int convert_checkpoint(const cli_args *a, const char *in,
                               const char *out) {
     choice k = {0};
-    hk_ckpt *c;
+    CLI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
     const hk_status s = hk_weights_open(in, &c);
     if (s != HK_OK)
         return cli_status(s);
@@ -101,15 +101,12 @@ static int convert_checkpoint(const cli_args *a, const char *in,
                          .format = format_of(a, out),
                          .name = choose,
                          .user = &k};
-    const int code = copy_weights(&copy);
-    if (!code)
-        printf("%s: %zu tensors", out, copy.taken);
-    if (!code && copy.left)
+    CLI_TRY(copy_weights(&copy));
+    printf("%s: %zu tensors", out, copy.taken);
+    if (copy.left)
         printf(", %zu left out", copy.left);
-    if (!code)
-        printf("\n");
-    hk_ckpt_close(c);
-    return code;
+    printf("\n");
+    return 0;
 }
 
 // ---- data ------------------------------------------------------------------

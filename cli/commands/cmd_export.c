@@ -232,22 +232,16 @@ static int run(const cli_args *a) {
         return export_model(a, path, format);
     experiment *x;
     settings s;
-    int code = experiment_open(a, cli_operand(a, 0), &x);
-    if (!code)
-        code = settings_read(x, a, &s);
-    if (!code)
-        code = record_check_owner(x, &s);
-    if (code)
-        return code;
-    hk_ckpt *c = open_checkpoint(a, s.model_dir);
+    CLI_TRY(experiment_open(a, cli_operand(a, 0), &x));
+    CLI_TRY(settings_read(x, a, &s));
+    CLI_TRY(record_check_owner(x, &s));
+    CLI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = open_checkpoint(a, s.model_dir);
     if (!c)
         return CLI_FAILED;
     size_t n;
-    code = write_weights(a, c, path, format, &n);
-    if (!code)
-        tell(a, path, format, n, path_of(c));
-    hk_ckpt_close(c);
-    return code;
+    CLI_TRY(write_weights(a, c, path, format, &n));
+    tell(a, path, format, n, path_of(c));
+    return 0;
 }
 
 static const cli_option options[] = {

@@ -117,21 +117,17 @@ static char *yaml_of(const table *t, const char *file) {
 // sales.csv becomes sales.yaml, in this folder.
 static char *output_of(const char *file) {
     const char *slash = strrchr(file, '/');
-    char *name = cli_strdup(slash ? slash + 1 : file);
+    CLI_FREED char *name = cli_strdup(slash ? slash + 1 : file);
     char *dot = strchr(name, '.');
     if (dot && dot != name)
         *dot = '\0';
-    char *out = cli_printf("%s.yaml", name);
-    free(name);
-    return out;
+    return cli_printf("%s.yaml", name);
 }
 
 // Paths of an experiment are seen from its folder.
 static char *path_from(const char *output, const char *file) {
-    char *real = strchr(output, '/') ? realpath(file, NULL) : NULL;
-    char *path = cli_strdup(real ? real : file);
-    free(real);
-    return path;
+    CLI_FREED char *real = strchr(output, '/') ? realpath(file, NULL) : NULL;
+    return cli_strdup(real ? real : file);
 }
 
 static int write_yaml(const cli_args *a, const table *t, const char *file) {

@@ -100,16 +100,14 @@ static int checkpoint(const char *path, const cli_args *a) {
     static const char *const formats[] = {[HK_CKPT_SAFETENSORS] = "safetensors",
                                           [HK_CKPT_TF] = "TensorFlow V2",
                                           [HK_CKPT_NPZ] = "NumPy archive"};
-    hk_ckpt *c;
+    CLI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
     const hk_status s = hk_ckpt_open(path, HK_CKPT_AUTO, &c);
     if (s != HK_OK)
         return cli_status(s);
     hk_ckpt_info info;
     hk_ckpt_get_info(c, &info);
     printf("%s: %s checkpoint\n", info.path, formats[info.format]);
-    const int code = list_tensors(c, a);
-    hk_ckpt_close(c);
-    return code;
+    return list_tensors(c, a);
 }
 
 // ---- event files -----------------------------------------------------------
@@ -238,15 +236,13 @@ typedef struct center_head {
 
 // A center that runs has its file to itself.
 static int center_values(const char *path, const cli_args *a) {
-    hk_ckpt *c;
+    CLI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
     if (hk_weights_open(path, &c) != HK_OK) {
         printf("  values       cannot be read: %s\n", hk_last_error());
         return 0;
     }
     printf("  global step  %s\n", hk_ckpt_meta(c, "hooke.step"));
-    const int code = list_tensors(c, a);
-    hk_ckpt_close(c);
-    return code;
+    return list_tensors(c, a);
 }
 
 static int inspect_center(const char *path, const cli_args *a) {

@@ -121,16 +121,14 @@ static void page(FILE *f, const series_set *s, const cli_args *a) {
 
 static int write_page(const series_set *s, const char *path,
                       const cli_args *a) {
-    char *text = NULL;
+    CLI_FREED char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f)
         return cli_fail("%s: %s", path, strerror(errno));
     page(f, s, a);
     fclose(f);
-    const int failed = write_whole(path, text, size);
-    free(text);
-    return failed;
+    return write_whole(path, text, size);
 }
 
 static int run(const cli_args *a) {

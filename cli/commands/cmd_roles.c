@@ -5,9 +5,7 @@
 static int as(const cli_args *a, const char *role,
               int (*run)(const cli_args *a, const hk_cluster_config *c)) {
     hk_cluster_config *c;
-    const int failed = cluster_config(a, role, &c);
-    if (failed)
-        return failed;
+    CLI_TRY(cluster_config(a, role, &c));
     const int code = run(a, c);
     hk_cluster_config_destroy(c);
     return code;

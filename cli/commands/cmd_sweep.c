@@ -87,10 +87,8 @@ static const char *why_not(const char *key) {
 static bool is_good(const experiment *x, const char *key, const char *value) {
     if (strncmp(key, "model.params.", 13) == 0)
         return true;
-    tree *t = tree_copy(x->root);
-    const bool good = tree_set(t, key, value, "--grid") && schema_check(t);
-    tree_free(t);
-    return good;
+    CLI_SCOPED(tree_free_at) tree *t = tree_copy(x->root);
+    return tree_set(t, key, value, "--grid") && schema_check(t);
 }
 
 static int add_axis(const cli_args *a, const job *j, axes *all,
@@ -148,9 +146,7 @@ static char *next_value(char **rest) {
 static int add_list(const cli_args *a, const job *j, axes *all,
                     const char *pair) {
     char *rest;
-    const int failed = add_axis(a, j, all, pair, &rest);
-    if (failed)
-        return failed;
+    CLI_TRY(add_axis(a, j, all, pair, &rest));
     hk_sweep_axis *axis = &all->list[all->n];
     const char **texts = cli_alloc(MOST_VALUES * sizeof *texts);
     double *values = cli_alloc(MOST_VALUES * sizeof *values);
@@ -179,9 +175,7 @@ static int add_list(const cli_args *a, const job *j, axes *all,
 static int add_range(const cli_args *a, const job *j, axes *all,
                      const char *pair) {
     char *rest;
-    const int failed = add_axis(a, j, all, pair, &rest);
-    if (failed)
-        return failed;
+    CLI_TRY(add_axis(a, j, all, pair, &rest));
     hk_sweep_axis *axis = &all->list[all->n];
     char *colon = strchr(rest, ':');
     if (colon) {
@@ -387,11 +381,9 @@ static void write_json(FILE *f, const hk_sweep_result *r, const axes *x,
 // What the one trial with a checkpoint needs to be used by its folder's name.
 static int keep_best(const sweeping *w, const hk_trial *best) {
     job *v;
-    int failed = variant(w, best, true, &v);
-    if (failed)
-        return failed;
+    CLI_TRY(variant(w, best, true, &v));
     v->s.model_dir = cli_strdup(best->folder);
-    failed = record_experiment(v);
+    int failed = record_experiment(v);
     return failed ? failed : table_keep(best->folder);
 }
 

@@ -85,9 +85,7 @@ static int start(const cli_args *a, job *j, const hk_source *data,
     table_tell(s);
     settings_tell(s);
     comment_settings(j);
-    const int failed = write_pictures(j);
-    if (failed)
-        return failed;
+    CLI_TRY(write_pictures(j));
     progress *p = progress_create(cli_string(a, "progress", "auto"), &plan);
     run_hooks h = {0};
     hk_status status = add_hooks(j, p, held, &h);
@@ -181,22 +179,18 @@ int result_of_run(const cli_args *a, const hk_train_result *t) {
 
 // One of several folds: its score is kept, and told in a line.
 static int finish_fold(job *j, fold_scores *f) {
-    hk_eval_result *r = NULL;
-    int code = signals_code();
-    if (!code)
-        code = cli_status(evaluate_test(j, &r));
-    if (!code && r)
+    CLI_SCOPED(hk_eval_result_destroy_at) hk_eval_result *r = NULL;
+    CLI_TRY(signals_code());
+    CLI_TRY(cli_status(evaluate_test(j, &r)));
+    if (r)
         folds_add(f, r);
-    hk_eval_result_destroy(r);
-    return code;
+    return 0;
 }
 
 // folds: NULL, or where the score of this fold goes.
 static int run_here(const cli_args *a, fold_scores *folds) {
     job *j;
-    const int failed = job_open(a, cli_operand(a, 0), true, &j);
-    if (failed)
-        return failed;
+    CLI_TRY(job_open(a, cli_operand(a, 0), true, &j));
     const settings *s = &j->s;
     if (!s->steps && !s->epochs && s->seconds <= 0)
         return cli_fail("%s: when should it end? Say run.steps, run.epochs or "

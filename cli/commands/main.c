@@ -113,9 +113,7 @@ int main(int argc, char **argv) {
     if (!c)
         return cli_unknown_command(name);
     cli_args *a;
-    const int failed = cli_parse(c, argc - 2, argv + 2, &a);
-    if (failed)
-        return failed;
+    CLI_TRY(cli_parse(c, argc - 2, argv + 2, &a));
     set_output(a);
     if (cli_has(a, "help")) {
         cli_help(stdout, c);

@@ -75,9 +75,7 @@ static int check(const cli_command *c, const cli_option *o, const char *v) {
 
 static int add(cli_args *a, const cli_option *o, const char *value) {
     if (o->kind != CLI_FLAG) {
-        const int failed = check(a->command, o, value);
-        if (failed)
-            return failed;
+        CLI_TRY(check(a->command, o, value));
     }
     for (size_t i = 0; i < a->n_given; i++)
         if (a->given[i].option == o && !o->many)
@@ -112,9 +110,7 @@ static int short_options(cli_args *a, int argc, char **argv, int *i) {
         if (!o)
             return unknown(a->command, argv[*i]);
         if (o->kind == CLI_FLAG) {
-            const int failed = add(a, o, NULL);
-            if (failed)
-                return failed;
+            CLI_TRY(add(a, o, NULL));
             continue;
         }
         if (p[1])

@@ -126,6 +126,13 @@ static inline int cli_failed(int code) {
 #define cli_usage_error(...) cli_failed((cli_usage_error)(__VA_ARGS__))
 // A status of the library: its message, and the exit code that fits.
 int cli_status(hk_status s);
+// Goes on unless a code is one of a failure, which it returns.
+#define CLI_TRY(expr)                                                          \
+    do {                                                                       \
+        const int cli_try_ = (expr);                                           \
+        if (cli_try_)                                                          \
+            return cli_try_;                                                   \
+    } while (0)
 void cli_note(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // Colour and weight for stderr or stdout; "" when colours are off.
 typedef enum cli_style {
@@ -169,6 +176,17 @@ void progress_interrupt(void);
 
 // The program ends with a message when memory does.
 void *cli_alloc(size_t size); // zeroed
+// A variable that ends with its scope, by whichever return that is left; it
+// has a value from the start.
+#define CLI_SCOPED(end) __attribute__((cleanup(end)))
+#define CLI_SCOPED_HANDLE(type, end)                                           \
+    static inline void end##_at(type **at) {                                   \
+        end(*at);                                                              \
+    }
+void cli_free_at(void *at); // free of what stands there
+#define CLI_FREED CLI_SCOPED(cli_free_at)
+CLI_SCOPED_HANDLE(hk_ckpt, hk_ckpt_close)
+CLI_SCOPED_HANDLE(hk_eval_result, hk_eval_result_destroy)
 char *cli_strdup(const char *s);
 char *cli_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // The name nearest to s among n; NULL when nothing is near.

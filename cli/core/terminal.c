@@ -32,6 +32,12 @@ void *cli_alloc(size_t size) {
     return p;
 }
 
+void cli_free_at(void *at) {
+    void *p;
+    memcpy(&p, at, sizeof p);
+    free(p);
+}
+
 char *cli_strdup(const char *s) {
     const size_t n = strlen(s) + 1;
     return memcpy(cli_alloc(n), s, n);

@@ -188,13 +188,11 @@ tree *tree_parse(const char *text, size_t size, const char *file) {
 }
 
 tree *tree_read(const char *path) {
-    char *text;
+    CLI_FREED char *text = NULL;
     size_t size;
     if (cli_read_file(path, &text, &size))
         return NULL;
-    tree *t = tree_parse(text, size, path);
-    free(text);
-    return t;
+    return tree_parse(text, size, path);
 }
 
 // ---- finding ---------------------------------------------------------------

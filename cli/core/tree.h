@@ -4,6 +4,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "core/cli.h"
 
 typedef enum tree_kind { TREE_SCALAR = 1, TREE_MAP, TREE_LIST } tree_kind;
 
@@ -22,6 +23,7 @@ typedef struct tree {
 tree *tree_read(const char *path);
 tree *tree_parse(const char *text, size_t size, const char *file);
 void tree_free(tree *t); // NULL is allowed
+CLI_SCOPED_HANDLE(tree, tree_free)
 
 tree *tree_get(const tree *map, const char *key); // NULL: not there
 // "a.b.c" from the root of t; list items by number.

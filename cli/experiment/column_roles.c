@@ -32,18 +32,17 @@ static bool has_column(const table_facts *f, const char *name) {
 
 static int no_column(const char *file, const table_facts *f, const tree *where,
                      const char *name, const char *key) {
-    const char **names = cli_alloc((f->n + 1) * sizeof *names);
+    CLI_FREED const char **names = cli_alloc((f->n + 1) * sizeof *names);
     for (size_t i = 0; i < f->n; i++)
         names[i] = f->column[i].name;
     const char *near = cli_nearest(name, names, f->n);
-    const int failed =
-        near ? cli_fail("%s'%s' names the column '%s', which %s does not have; "
-                        "did you mean '%s'?",
-                        tree_where(where), key, name, file, near)
-             : cli_fail("%s'%s' names the column '%s', which %s does not have",
-                        tree_where(where), key, name, file);
-    free(names);
-    return failed;
+    return near ? cli_fail(
+                      "%s'%s' names the column '%s', which %s does not have; "
+                      "did you mean '%s'?",
+                      tree_where(where), key, name, file, near)
+                : cli_fail(
+                      "%s'%s' names the column '%s', which %s does not have",
+                      tree_where(where), key, name, file);
 }
 
 static int check_names(const char *file, const table_facts *f,

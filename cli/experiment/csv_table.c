@@ -42,7 +42,7 @@ hk_dataset *table_read_csv(const data_user *u, const char *const *files,
                            size_t n_columns) {
     hk_csv_options o;
     hk_file_options file = data_file_options(u);
-    const char **missing;
+    CLI_FREED const char **missing = NULL;
     hk_csv_options_init(&o, sizeof o);
     o.file = &file;
     o.header = d->header;
@@ -57,9 +57,7 @@ hk_dataset *table_read_csv(const data_user *u, const char *const *files,
     o.n_columns = n_columns;
     o.select = select;
     o.n_fields = (int64_t)d->n;
-    hk_dataset *out = hk_data_csv(files, n, &o);
-    free(missing);
-    return out;
+    return hk_data_csv(files, n, &o);
 }
 
 // ---- dates -----------------------------------------------------------------
@@ -181,12 +179,10 @@ static bool place_columns(const data_user *u, const dialect *d,
 static hk_status find_dialect(const data_user *u, const char *const *files,
                               size_t n, dialect *d) {
     const table *t = opened;
-    const char **known = cli_alloc((t->n + 1) * sizeof *known);
+    CLI_FREED const char **known = cli_alloc((t->n + 1) * sizeof *known);
     for (size_t i = 0; i < t->n; i++)
         known[i] = t->column[i].name;
-    const hk_status s = dialect_find(u, files, n, known, t->n, d);
-    free(known);
-    return s;
+    return dialect_find(u, files, n, known, t->n, d);
 }
 
 // Where the file cannot be read, or lacks a column, the reader says so itself:

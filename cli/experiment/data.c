@@ -507,7 +507,7 @@ static int check_set(const experiment *x, const char *set) {
 
 // A file, or the folder of a pattern's files.
 static bool is_there(const char *path) {
-    char *copy = cli_strdup(path);
+    CLI_FREED char *copy = cli_strdup(path);
     copy[strcspn(copy, "*?[{")] = '\0';
     char *slash = strrchr(copy, '/');
     if (strlen(copy) < strlen(path)) {
@@ -516,9 +516,7 @@ static bool is_there(const char *path) {
         else
             snprintf(copy, 2, ".");
     }
-    const bool there = cli_is_url(copy) || access(copy, F_OK) == 0;
-    free(copy);
-    return there;
+    return cli_is_url(copy) || access(copy, F_OK) == 0;
 }
 
 // A shipped experiment does not know where the user's data is.
@@ -553,11 +551,8 @@ static int check_share(const experiment *x, const char *key) {
 
 // Shares of one file, and folds.
 static int check_sets(const experiment *x) {
-    int failed = check_share(x, "data.holdout");
-    if (!failed)
-        failed = check_share(x, "data.test.share");
-    if (failed)
-        return failed;
+    CLI_TRY(check_share(x, "data.holdout"));
+    CLI_TRY(check_share(x, "data.test.share"));
     const split_plan p = data_split_plan(x);
     if (p.eval_share + p.test_share >= 1)
         return cli_fail("%s: data.holdout (%g) and data.test.share (%g) leave "

@@ -37,14 +37,11 @@ char *device_words(const hk_run_config *c) {
     const uint32_t used = c->workers < d.count ? c->workers : d.count;
     if (hk_device_text(&d, i, text, sizeof text) != HK_OK)
         return NULL;
-    char *const more =
+    CLI_FREED char *more =
         used > 1 ? cli_printf(" to %s:%u, in turn", d.backend, used - 1)
                  : cli_strdup("");
-    char *const words =
-        cli_printf("%s:%u%s (%s), products in %s", d.backend, d.first + i, more,
-                   text, precisions[c->precision]);
-    free(more);
-    return words;
+    return cli_printf("%s:%u%s (%s), products in %s", d.backend, d.first + i,
+                      more, text, precisions[c->precision]);
 }
 
 const char *device_cpu_precision(const hk_run_config *c) {

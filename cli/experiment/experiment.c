@@ -291,9 +291,7 @@ static int read_built_in(experiment *x) {
 // A C file or shared object takes the place of an experiment: the built-in
 // one with another model.
 static int read_model(experiment *x) {
-    const int failed = read_built_in(x);
-    if (failed)
-        return failed;
+    CLI_TRY(read_built_in(x));
     tree *model = tree_get(x->root, "model");
     tree_free(model->child);
     model->child = NULL;
@@ -308,11 +306,9 @@ static int read_model(experiment *x) {
 static bool is_built_in(const char *operand) {
     if (!operand)
         return true;
-    char *shelf = on_a_shelf(operand);
-    const bool lost =
-        !shelf && strcmp(operand, "digits") == 0 && access(operand, F_OK) != 0;
-    free(shelf);
-    return lost;
+    CLI_FREED char *shelf = on_a_shelf(operand);
+    return !shelf && strcmp(operand, "digits") == 0 &&
+           access(operand, F_OK) != 0;
 }
 
 // Relative paths start where they did in training, as long as that is there.
@@ -553,12 +549,9 @@ int job_open(const cli_args *a, const char *operand, bool learn, job **out) {
 static char *variant_tag(const tree *root) {
     const tree *model = tree_get(root, "model");
     const tree *optimizer = tree_get(root, "optimizer");
-    char *a = model ? tree_json(model) : cli_strdup("");
-    char *b = optimizer ? tree_json(optimizer) : cli_strdup("");
-    char *tag = cli_printf("%s%s", a, b);
-    free(a);
-    free(b);
-    return tag;
+    CLI_FREED char *a = model ? tree_json(model) : cli_strdup("");
+    CLI_FREED char *b = optimizer ? tree_json(optimizer) : cli_strdup("");
+    return cli_printf("%s%s", a, b);
 }
 
 int job_variant(const cli_args *a, const job *j, tree *root, job **out) {
@@ -570,14 +563,11 @@ int job_variant(const cli_args *a, const job *j, tree *root, job **out) {
     if (!schema_check(root))
         return CLI_FAILED;
     v->x->tag = variant_tag(root);
-    int failed = settings_read(v->x, a, &v->s);
-    if (!failed)
-        failed = recipe_apply(v->x, a, &v->s);
-    if (failed)
-        return failed;
+    CLI_TRY(settings_read(v->x, a, &v->s));
+    CLI_TRY(recipe_apply(v->x, a, &v->s));
     settings_fit_period(v->x, a, &v->s);
     v->model = (model_user){.x = v->x, .s = &v->s};
-    failed = make_canned(v);
+    int failed = make_canned(v);
     if (!failed)
         *out = v;
     return failed;
@@ -625,6 +615,8 @@ void job_stop(job *j) {
 }
 
 void job_close(job *j) {
+    if (!j)
+        return;
     signals_watch(NULL);
     hk_estimator_destroy(j->e);
     hk_context_destroy(j->ctx);

@@ -138,11 +138,8 @@ int settings_method(const tree *t, uint32_t workers, settings *s) {
     s->center.method = said ? said : HK_METHOD_ELASTIC;
     s->center.workers = workers;
     s->row_period = 16;
-    int failed = check_owners(t, s->center.method);
-    if (!failed)
-        failed = read_counts(t, s);
-    if (failed)
-        return failed;
+    CLI_TRY(check_owners(t, s->center.method));
+    CLI_TRY(read_counts(t, s));
     read_worker(t, &s->elastic);
     read_center(t, s);
     s->center_bf16 = tree_bool(tree_get(t, "center_bf16"), false);

@@ -83,9 +83,7 @@ static int check_source(const data_user *u) {
 }
 
 int raw_rows_open(raw_rows *r, const data_user *u, const char *columns) {
-    int failed = check_source(u);
-    if (failed)
-        return failed;
+    CLI_TRY(check_source(u));
     size_t n = 0;
     char **files = data_paths(u, "files", &n);
     dialect d;
@@ -96,7 +94,7 @@ int raw_rows_open(raw_rows *r, const data_user *u, const char *columns) {
     hk_status s =
         dialect_find(u, (const char *const *)files, n, known, t->n, &d);
     free(known);
-    failed = s == HK_OK ? check_names(&d, columns) : cli_status(s);
+    int failed = s == HK_OK ? check_names(&d, columns) : cli_status(s);
     if (!failed) {
         r->data = read_text(u, files, n, &d, r, columns);
         s = hk_dataset_status(r->data);

@@ -26,8 +26,9 @@ static bool is_special(const char *path) {
 
 int write_whole(const char *path, const char *text, size_t size) {
     const bool special = is_special(path);
-    char *tmp = special ? cli_strdup(path)
-                        : cli_printf("%s.%d.tmp", path, (int)getpid());
+    CLI_FREED char *tmp = special
+                              ? cli_strdup(path)
+                              : cli_printf("%s.%d.tmp", path, (int)getpid());
     FILE *f = fopen(tmp, "wb");
     bool good = f && fwrite(text, 1, size, f) == size;
     int why = errno;
@@ -41,9 +42,7 @@ int write_whole(const char *path, const char *text, size_t size) {
     }
     if (!good && f && !special)
         unlink(tmp);
-    const int failed = good ? 0 : cli_fail("%s: %s", path, strerror(why));
-    free(tmp);
-    return failed;
+    return good ? 0 : cli_fail("%s: %s", path, strerror(why));
 }
 
 // ---- experiment.json --------------------------------------------------------
@@ -81,18 +80,16 @@ static tree *as_it_runs(const job *j) {
 int record_check_owner(const experiment *x, const settings *s) {
     if (!s->own_dir)
         return 0;
-    char *path = cli_printf("%s/experiment.json", s->model_dir);
+    CLI_FREED char *path = cli_printf("%s/experiment.json", s->model_dir);
+    CLI_SCOPED(tree_free_at)
     tree *root = access(path, R_OK) == 0 ? tree_read(path) : NULL;
     const char *file = tree_text(tree_path(root, "run.file"), x->file);
-    const int failed =
-        strcmp(file, x->file) == 0
-            ? 0
-            : cli_fail("%s: belongs to %s, not to %s; give %s another name or "
-                       "its own --model-dir, or remove the folder",
-                       s->model_dir, file, x->file, x->file);
-    tree_free(root);
-    free(path);
-    return failed;
+    return strcmp(file, x->file) == 0
+               ? 0
+               : cli_fail(
+                     "%s: belongs to %s, not to %s; give %s another name or "
+                     "its own --model-dir, or remove the folder",
+                     s->model_dir, file, x->file, x->file);
 }
 
 // A copy of model.library, so that the folder is enough.
@@ -116,19 +113,13 @@ static int keep_library(const job *j) {
 }
 
 int record_experiment(const job *j) {
-    const int lost = keep_library(j);
-    if (lost)
-        return lost;
-    char *path = cli_printf("%s/experiment.json", j->s.model_dir);
+    CLI_TRY(keep_library(j));
+    CLI_FREED char *path = cli_printf("%s/experiment.json", j->s.model_dir);
     tree *root = as_it_runs(j);
-    char *json = tree_json(root);
+    CLI_FREED char *json = tree_json(root);
     tree_free(root);
-    char *text = cli_printf("%s\n", json);
-    const int failed = write_whole(path, text, strlen(text));
-    free(path);
-    free(json);
-    free(text);
-    return failed;
+    CLI_FREED char *text = cli_printf("%s\n", json);
+    return write_whole(path, text, strlen(text));
 }
 
 // What was worked out for this number of workers, in one line.
@@ -222,8 +213,8 @@ int record_add(const settings *s, const record *before,
     const bool plateau = t->reason == HK_STOP_HOOK && s->early_stop_steps > 0;
     if ((t->reason == HK_STOP_DATA || plateau) && s->epochs)
         r.epochs = s->epochs;
-    char *path = cli_printf("%s/run.json", s->model_dir);
-    char *text = cli_printf(
+    CLI_FREED char *path = cli_printf("%s/run.json", s->model_dir);
+    CLI_FREED char *text = cli_printf(
         "{\"version\":\"%s\",\"workers\":%u,\"global_step\":%lld,"
         "\"reached\":%lld,"
         "\"examples\":%lld,\"exchanges\":%llu,\"seconds\":%.3f,"
@@ -234,10 +225,7 @@ int record_add(const settings *s, const record *before,
         (long long)r.examples + t->examples,
         (unsigned long long)r.exchanges + t->exchanges, r.seconds + t->seconds,
         (long long)r.epochs, hk_stop_reason_name(t->reason));
-    const int failed = write_whole(path, text, strlen(text));
-    free(path);
-    free(text);
-    return failed;
+    return write_whole(path, text, strlen(text));
 }
 
 void record_advance(const char *model_dir, int64_t global_step) {

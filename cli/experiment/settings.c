@@ -254,9 +254,7 @@ static int read_run(const experiment *x, const tree *t, const cli_args *a,
     c->seed = (uint64_t)tree_int(tree_get(t, "seed"), 1);
     c->threads = (uint32_t)tree_int(tree_get(t, "threads"), 0);
     c->backend = tree_text(tree_get(t, "backend"), NULL);
-    int failed = settings_device(t, a, c);
-    if (failed)
-        return failed;
+    CLI_TRY(settings_device(t, a, c));
     const int64_t rail = tree_int(tree_get(t, "rail"), c->rail);
     if (rail < 0 || rail > 1000)
         return cli_fail("%srail is %lld; it lies in 0..1000",
@@ -284,9 +282,7 @@ static int read_run(const experiment *x, const tree *t, const cli_args *a,
     s->eval_steps = tree_int(tree_get(t, "eval_steps"), 0);
     s->eval_seconds = tree_float(tree_get(t, "eval_seconds"), 0);
     const char *const which = tree_text(tree_get(t, "eval_weights"), "model");
-    failed = cli_status(hk_weights_find(which, &s->eval_weights));
-    if (failed)
-        return failed;
+    CLI_TRY(cli_status(hk_weights_find(which, &s->eval_weights)));
     // Evaluations by time look at checkpoints.
     if (s->eval_seconds > 0 && !seconds && !c->save_checkpoints_steps)
         c->save_checkpoints_secs = s->eval_seconds;
@@ -404,13 +400,10 @@ void settings_tell(const settings *s) {
 int settings_read(const experiment *x, const cli_args *a, settings *s) {
     *s = (settings){0};
     hk_run_config_init(&s->config, sizeof s->config);
-    int failed = read_optimizer(tree_get(x->root, "optimizer"), s);
-    if (!failed)
-        failed = read_elastic(tree_get(x->root, "elastic"), a, s);
-    if (failed)
-        return failed;
+    CLI_TRY(read_optimizer(tree_get(x->root, "optimizer"), s));
+    CLI_TRY(read_elastic(tree_get(x->root, "elastic"), a, s));
     read_ema(tree_get(x->root, "ema"), s);
-    failed = read_run(x, tree_get(x->root, "run"), a, s);
+    int failed = read_run(x, tree_get(x->root, "run"), a, s);
     if (!failed)
         failed = read_params(tree_path(x->root, "model.params"), s);
     put_in_cluster(s);

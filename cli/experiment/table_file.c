@@ -142,9 +142,7 @@ static int save_features(const table *t, const char *folder) {
 // table.json comes last: where it is, all is there.
 int table_save(const table *t, const char *folder) {
     make_folders(folder);
-    int failed = save_features(t, folder);
-    if (failed)
-        return failed;
+    CLI_TRY(save_features(t, folder));
     char *path = kept_path(folder, "table.json"), *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
@@ -152,7 +150,7 @@ int table_save(const table *t, const char *folder) {
         return cli_fail("%s: %s", path, strerror(errno));
     write_table(f, t);
     fclose(f);
-    failed = write_whole(path, text, size);
+    int failed = write_whole(path, text, size);
     free(path);
     free(text);
     return failed;

@@ -378,10 +378,7 @@ int label_fit(table *t, const data_user *u, const char *file,
                         "number",
                         tree_where(tree_get(model, "target")), t->label);
     if (!n_classes(t) && tree_get(model, "canned")) {
-        const int failed =
-            target_of(u->x, file, &f->column[f->label], &t->target);
-        if (failed)
-            return failed;
+        CLI_TRY(target_of(u->x, file, &f->column[f->label], &t->target));
         if (t->target != HK_TARGET_RAW)
             fit_scale(t, f, classes);
     }

@@ -12,7 +12,7 @@ hk_dataset *table_tfrecord(const data_user *u, hk_dataset *records) {
     const char *label = tree_text(data_get(u, "label"), "label");
     const bool predict = strcmp(u->set, "predict") == 0;
     const size_t n = tree_size(columns);
-    hk_example_feature *f = cli_alloc((n + 1) * sizeof *f);
+    CLI_FREED hk_example_feature *f = cli_alloc((n + 1) * sizeof *f);
     size_t used = 0;
     for (const tree *c = columns ? columns->child : NULL; c; c = c->next) {
         column_type type = {.dtype = HK_F32};
@@ -34,9 +34,7 @@ hk_dataset *table_tfrecord(const data_user *u, hk_dataset *records) {
     hk_parse_options_init(&o, sizeof o);
     if (strcmp(tree_text(data_get(u, "on_error"), "fail"), "skip") == 0)
         o.on_error = HK_ON_ERROR_SKIP;
-    hk_dataset *d = hk_data_parse_example(records, f, used, &o);
-    free(f);
-    return d;
+    return hk_data_parse_example(records, f, used, &o);
 }
 
 // Looks at every label, and at how long lists are. Texts: all words, sorted.
@@ -174,9 +172,7 @@ int table_learn_tfrecord(table *t, const data_user *u) {
     const tree *columns = data_get(u, "columns");
     if (!columns)
         return cli_fail("%s: a tfrecord source needs 'columns'", u->x->path);
-    const int failed = table_check_types(u);
-    if (failed)
-        return failed;
+    CLI_TRY(table_check_types(u));
     t->column = cli_alloc((tree_size(columns) + 1) * sizeof *t->column);
     for (const tree *c = columns->child; c; c = c->next) {
         column_type type = {.dtype = HK_F32};

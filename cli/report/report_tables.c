@@ -11,10 +11,8 @@
 
 // A JSON file of a run; NULL when it has none.
 static tree *read_json(const char *run, const char *name) {
-    char *path = cli_printf("%s/%s", run, name);
-    tree *t = access(path, R_OK) == 0 ? tree_read(path) : NULL;
-    free(path);
-    return t;
+    CLI_FREED char *path = cli_printf("%s/%s", run, name);
+    return access(path, R_OK) == 0 ? tree_read(path) : NULL;
 }
 
 // ---- what they did ----------------------------------------------------------

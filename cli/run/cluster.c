@@ -158,11 +158,8 @@ static int start_center(const cli_args *a, const hk_cluster_config *config,
     hk_key key;
     bool has_key;
     center_plan plan;
-    int failed = read_key(a, &key, &has_key);
-    if (!failed)
-        failed = plan_center(a, &info, &plan);
-    if (failed)
-        return failed;
+    CLI_TRY(read_key(a, &key, &has_key));
+    CLI_TRY(plan_center(a, &info, &plan));
     hk_center_server_options server;
     hk_role_center_options o;
     hk_center_server_options_init(&server, sizeof server);
@@ -182,7 +179,7 @@ static int start_center(const cli_args *a, const hk_cluster_config *config,
     o.directory = plan.model_dir;
     o.saver = &plan.saver;
     o.linger_ms = cli_ms(a, "linger", 300);
-    failed = cli_status(hk_role_center_start(&o, out));
+    int failed = cli_status(hk_role_center_start(&o, out));
     if (!failed && plan.asked && info.center_index == 0) {
         make_folders(plan.model_dir);
         failed = record_experiment(plan.asked);
@@ -220,15 +217,12 @@ int role_center(const cli_args *a, const hk_cluster_config *config) {
     hk_cluster_config_get_info(config, &info);
     cli_set_role("center", info.center_index);
     hk_role_center *c = NULL;
-    int failed = start_context(a, &ctx);
-    if (!failed)
-        failed = start_center(a, config, ctx, &c);
-    if (failed)
-        return failed;
+    CLI_TRY(start_context(a, &ctx));
+    CLI_TRY(start_center(a, config, ctx, &c));
     announce(c);
     hk_role_result r = {0};
     const hk_status s = hk_role_center_wait(c, -1, &r);
-    failed = s == HK_E_CANCELLED ? signals_code() : cli_status(s);
+    int failed = s == HK_E_CANCELLED ? signals_code() : cli_status(s);
     if (s == HK_OK || s == HK_E_CANCELLED)
         cli_note("center: %s; %lld steps", r.reason, (long long)r.global_step);
     hk_role_center_info about;
@@ -412,13 +406,11 @@ static int work(const cli_args *a, job *j, const hk_cluster_config *config,
     const hk_source data = data_source(&set);
     link l = {.steps = all_steps(a, &j->s, info->n_workers)};
     hk_train_result t = {0};
-    int failed = join(a, j, config, &data, &l);
-    if (failed)
-        return failed;
+    CLI_TRY(join(a, j, config, &data, &l));
     record before;
     record_read(j->s.model_dir, &before);
     greet(j, info, l.w);
-    failed = train_linked(a, j, &data, &l, &t);
+    int failed = train_linked(a, j, &data, &l, &t);
     hk_role_result r = {0};
     const hk_status s =
         hk_role_worker_leave(l.w, end_of(&l, &t), NULL, NULL, &r);
@@ -503,11 +495,8 @@ static int observe(const cli_args *a, job *j, const hk_cluster_config *config) {
     const hk_source data = data_source(&train_set);
     hk_role_evaluator_options o;
     hk_role_evaluator_options_init(&o, sizeof o);
-    int failed = read_key(a, &key, &has_key);
-    if (!failed)
-        failed = cli_status(hk_estimator_layout(j->e, &data, &o.layout));
-    if (failed)
-        return failed;
+    CLI_TRY(read_key(a, &key, &has_key));
+    CLI_TRY(cli_status(hk_estimator_layout(j->e, &data, &o.layout)));
     hk_connect_options connect;
     connection(a, j, has_key ? &key : NULL, &connect);
     judge g = {j, &held, &data};
@@ -523,7 +512,7 @@ static int observe(const cli_args *a, job *j, const hk_cluster_config *config) {
     hk_role_result r = {0};
     const hk_status s = hk_role_evaluator_run(&o, &r);
     hk_layout_release(o.layout);
-    failed = s == HK_E_CANCELLED ? signals_code() : cli_status(s);
+    int failed = s == HK_E_CANCELLED ? signals_code() : cli_status(s);
     if (!failed)
         cli_note("evaluator: the run is over at step %lld; %s",
                  (long long)r.global_step, r.reason);
@@ -535,13 +524,9 @@ int role_evaluator(const cli_args *a, const hk_cluster_config *config) {
     hk_cluster_config_get_info(config, &info);
     cli_set_role("evaluator", info.task_index);
     settings_cluster(&info);
-    job *j;
-    int failed = job_open(a, cli_operand(a, 0), true, &j);
-    if (failed)
-        return failed;
-    failed = observe(a, j, config);
-    job_close(j);
-    return failed;
+    CLI_SCOPED(job_close_at) job *j = NULL;
+    CLI_TRY(job_open(a, cli_operand(a, 0), true, &j));
+    return observe(a, j, config);
 }
 
 // ---- by environment ---------------------------------------------------------

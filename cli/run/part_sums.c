@@ -9,11 +9,9 @@
 
 int sums_write(const char *path, const data_user *u, const hk_eval_result *r) {
     size_t size = 0;
-    int failed = cli_status(hk_eval_result_save(r, NULL, 0, &size));
-    if (failed)
-        return failed;
+    CLI_TRY(cli_status(hk_eval_result_save(r, NULL, 0, &size)));
     void *bytes = cli_alloc(size);
-    failed = cli_status(hk_eval_result_save(r, bytes, size, &size));
+    int failed = cli_status(hk_eval_result_save(r, bytes, size, &size));
     FILE *f = failed ? NULL : fopen(path, "wb");
     if (f) {
         fprintf(f, HEAD "%lld/%lld\n", (long long)u->part + 1,
@@ -37,9 +35,7 @@ typedef struct sums_file {
 
 static int read_one(const char *path, sums_file *s) {
     size_t size = 0;
-    const int failed = cli_read_file(path, &s->data, &size);
-    if (failed)
-        return failed;
+    CLI_TRY(cli_read_file(path, &s->data, &size));
     const char *const end =
         strncmp(s->data, HEAD, strlen(HEAD)) == 0
             ? cli_parse_part(s->data + strlen(HEAD), &s->part, &s->parts)
@@ -78,17 +74,13 @@ static int check_all(const char *pattern, const sums_file *s, size_t n) {
 static int merge(const sums_file *s, size_t n, hk_estimator *e,
                  const hk_source *input, const hk_evaluate_options *o,
                  hk_eval_result **out) {
-    const void **bytes = cli_alloc(n * sizeof *bytes);
-    size_t *sizes = cli_alloc(n * sizeof *sizes);
+    CLI_FREED const void **bytes = cli_alloc(n * sizeof *bytes);
+    CLI_FREED size_t *sizes = cli_alloc(n * sizeof *sizes);
     for (size_t i = 0; i < n; i++) {
         bytes[i] = s[i].bytes;
         sizes[i] = s[i].size;
     }
-    const int failed =
-        cli_status(hk_estimator_merge(e, input, o, bytes, sizes, n, out));
-    free(bytes);
-    free(sizes);
-    return failed;
+    return cli_status(hk_estimator_merge(e, input, o, bytes, sizes, n, out));
 }
 
 int sums_merge(const char *pattern, hk_estimator *e, const hk_source *input,

@@ -18,12 +18,9 @@ static const hk_value *picture_of(const hk_element *e) {
 
 static hk_status write_one(hk_event_writer *w, const hk_value *v, int64_t n) {
     const hk_shape s = hk_tensor_shape(v->tensor);
-    char *tag = cli_printf("train/%s_%lld", v->name, (long long)n);
-    const hk_status status =
-        hk_event_image(w, tag, 0, hk_tensor_data(v->tensor), (int)s.dim[0],
-                       (int)s.dim[1], s.rank == 3 ? (int)s.dim[2] : 1);
-    free(tag);
-    return status;
+    CLI_FREED char *tag = cli_printf("train/%s_%lld", v->name, (long long)n);
+    return hk_event_image(w, tag, 0, hk_tensor_data(v->tensor), (int)s.dim[0],
+                          (int)s.dim[1], s.rank == 3 ? (int)s.dim[2] : 1);
 }
 
 static hk_status write_first(const job *j, hk_dataset *d, int64_t most) {

@@ -202,11 +202,9 @@ static void weigh_columns(job *j, const data_user *u, scores *s) {
 // ---- a run ------------------------------------------------------------------
 
 static bool is_usable(const char *run) {
-    char *path = cli_printf("%s/experiment.json", run);
-    const bool there = access(path, R_OK) == 0 &&
-                       hk_latest_checkpoint(run, NULL, 0, NULL) == HK_OK;
-    free(path);
-    return there;
+    CLI_FREED char *path = cli_printf("%s/experiment.json", run);
+    return access(path, R_OK) == 0 &&
+           hk_latest_checkpoint(run, NULL, 0, NULL) == HK_OK;
 }
 
 bool run_scores(const cli_args *a, const char *run, scores *out) {
