@@ -136,21 +136,18 @@ static hk_status find_feature(void *user, const char *key, size_t size,
 
 static hk_dataset *open_tfrecord(const char *in) {
     hk_dataset *d = hk_data_tfrecord(&in, 1, NULL);
-    hk_iter *it = NULL;
+    CLI_SCOPED(hk_iter_destroy_at) hk_iter *it = NULL;
     const hk_element *e;
     const void *bytes;
     size_t size;
     found f = {.n = 0};
-    hk_status s = hk_dataset_status(d);
-    if (s == HK_OK)
-        s = hk_iter_create(d, NULL, &it);
+    hk_status s = hk_iter_create(d, NULL, &it);
     if (s == HK_OK)
         s = hk_iter_next(it, &e);
     if (s == HK_OK)
         s = hk_tensor_get_string(e->values[0].tensor, 0, &bytes, &size);
     if (s == HK_OK)
         s = hk_example_describe(bytes, size, 0, find_feature, &f);
-    hk_iter_destroy(it);
     // What went wrong, if anything, comes again when the data is read.
     return s == HK_OK ? hk_data_parse_example(d, f.list, f.n, NULL) : d;
 }

@@ -175,11 +175,10 @@ static hk_status describe(void *user, const char *key, size_t size, int list,
 }
 
 static int tfrecord(const char *path) {
+    CLI_SCOPED(hk_dataset_release_at)
     hk_dataset *d = hk_data_tfrecord(&path, 1, NULL);
-    hk_iter *it = NULL;
-    hk_status s = hk_dataset_status(d);
-    if (s == HK_OK)
-        s = hk_iter_create(d, NULL, &it);
+    CLI_SCOPED(hk_iter_destroy_at) hk_iter *it = NULL;
+    hk_status s = hk_iter_create(d, NULL, &it);
     const hk_element *e;
     long n = 0;
     double bytes = 0;
@@ -195,8 +194,6 @@ static int tfrecord(const char *path) {
         bytes += (double)size;
         n++;
     }
-    hk_iter_destroy(it);
-    hk_dataset_release(d);
     if (s != HK_E_END && n == 0)
         return cli_fail("%s: of no kind that is known; as a TFRecord file: %s",
                         path, hk_last_error());

@@ -383,15 +383,16 @@ static int keep_best(const sweeping *w, const hk_trial *best) {
     job *v;
     CLI_TRY(variant(w, best, true, &v));
     v->s.model_dir = cli_strdup(best->folder);
-    int failed = record_experiment(v);
-    return failed ? failed : table_keep(best->folder);
+    CLI_TRY(record_experiment(v));
+    return table_keep(best->folder);
 }
 
 // The table for reports, and what was varied.
 static int keep(const sweeping *w, const hk_sweep_result *r,
                 const hk_sweep_options *o) {
     const job *j = w->j;
-    char *path = cli_printf("%s/sweep.json", j->s.model_dir), *text = NULL;
+    CLI_FREED char *path = cli_printf("%s/sweep.json", j->s.model_dir);
+    CLI_FREED char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f)
@@ -399,28 +400,21 @@ static int keep(const sweeping *w, const hk_sweep_result *r,
     write_json(f, r, &w->x, o);
     fclose(f);
     make_folders(j->s.model_dir);
-    int failed = write_whole(path, text, size);
-    if (!failed)
-        failed = record_experiment(j);
-    if (!failed && r->best)
-        failed = keep_best(w, r->best);
-    free(text);
-    free(path);
-    return failed;
+    CLI_TRY(write_whole(path, text, size));
+    CLI_TRY(record_experiment(j));
+    return r->best ? keep_best(w, r->best) : 0;
 }
 
 // ---- the command -----------------------------------------------------------
 
 static int read_axes(const cli_args *a, job *j, axes *x) {
-    int failed = 0;
-    for (size_t i = 0; i < cli_count(a, "grid") && !failed; i++)
-        failed = add_list(a, j, x, cli_value(a, "grid", i));
-    for (size_t i = 0; i < cli_count(a, "range") && !failed; i++)
-        failed = add_range(a, j, x, cli_value(a, "range", i));
-    if (!failed && !x->n)
-        failed = cli_usage_error(cli_command_of(a),
-                                 "--grid or --range says what to vary");
-    return failed;
+    for (size_t i = 0; i < cli_count(a, "grid"); i++)
+        CLI_TRY(add_list(a, j, x, cli_value(a, "grid", i)));
+    for (size_t i = 0; i < cli_count(a, "range"); i++)
+        CLI_TRY(add_range(a, j, x, cli_value(a, "range", i)));
+    return x->n ? 0
+                : cli_usage_error(cli_command_of(a),
+                                  "--grid or --range says what to vary");
 }
 
 // Trials of another sweep would go on where they stopped.

@@ -181,12 +181,15 @@ void *cli_alloc(size_t size); // zeroed
 #define CLI_SCOPED(end) __attribute__((cleanup(end)))
 #define CLI_SCOPED_HANDLE(type, end)                                           \
     static inline void end##_at(type **at) {                                   \
-        end(*at);                                                              \
+        if (*at)                                                               \
+            end(*at);                                                          \
     }
 void cli_free_at(void *at); // free of what stands there
 #define CLI_FREED CLI_SCOPED(cli_free_at)
 CLI_SCOPED_HANDLE(hk_ckpt, hk_ckpt_close)
 CLI_SCOPED_HANDLE(hk_eval_result, hk_eval_result_destroy)
+CLI_SCOPED_HANDLE(hk_dataset, hk_dataset_release)
+CLI_SCOPED_HANDLE(hk_iter, hk_iter_destroy)
 char *cli_strdup(const char *s);
 char *cli_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // The name nearest to s among n; NULL when nothing is near.

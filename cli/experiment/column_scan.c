@@ -278,12 +278,11 @@ int scan_table(const data_user *u, const char *const *files, size_t n,
     scan *s = cli_alloc(sizeof *s);
     s->f = out;
     s->strip = tree_text(data_get(u, "label_strip"), NULL);
+    CLI_SCOPED(hk_dataset_release_at)
     hk_dataset *rows = texts_of(u, files, n, d);
-    hk_iter *it = NULL;
+    CLI_SCOPED(hk_iter_destroy_at) hk_iter *it = NULL;
     const hk_element *e;
-    hk_status status = hk_dataset_status(rows);
-    if (status == HK_OK)
-        status = hk_iter_create(rows, NULL, &it);
+    hk_status status = hk_iter_create(rows, NULL, &it);
     while (status == HK_OK && (status = hk_iter_next(it, &e)) == HK_OK) {
         if (out->rows >= SCAN_ROWS) {
             out->sampled = true;
@@ -291,8 +290,6 @@ int scan_table(const data_user *u, const char *const *files, size_t n,
         }
         add_rows(s, e);
     }
-    hk_iter_destroy(it);
-    hk_dataset_release(rows);
     free(s->text);
     free(s);
     const int code = cli_status(status == HK_E_END ? HK_OK : status);

@@ -32,12 +32,10 @@ static hk_dataset *lines_of(const data_user *u, const char *const *files,
 // *whole: the end of the file was reached.
 static hk_status read_lines(const data_user *u, const char *const *files,
                             size_t n, char **text, size_t *size, bool *whole) {
-    hk_dataset *d = lines_of(u, files, n);
-    hk_iter *it = NULL;
+    CLI_SCOPED(hk_dataset_release_at) hk_dataset *d = lines_of(u, files, n);
+    CLI_SCOPED(hk_iter_destroy_at) hk_iter *it = NULL;
     FILE *f = open_memstream(text, size);
-    hk_status s = f ? hk_dataset_status(d) : HK_E_NO_MEMORY;
-    if (s == HK_OK)
-        s = hk_iter_create(d, NULL, &it);
+    hk_status s = f ? hk_iter_create(d, NULL, &it) : HK_E_NO_MEMORY;
     const hk_element *e;
     for (int i = 0; s == HK_OK && i < LINES && ftell(f) < MOST_BYTES; i++) {
         const void *bytes;
@@ -51,8 +49,6 @@ static hk_status read_lines(const data_user *u, const char *const *files,
         }
     }
     *whole = s == HK_E_END;
-    hk_iter_destroy(it);
-    hk_dataset_release(d);
     if (f)
         fclose(f);
     return s == HK_E_END ? HK_OK : s;

@@ -615,8 +615,6 @@ void job_stop(job *j) {
 }
 
 void job_close(job *j) {
-    if (!j)
-        return;
     signals_watch(NULL);
     hk_estimator_destroy(j->e);
     hk_context_destroy(j->ctx);

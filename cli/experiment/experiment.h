@@ -151,7 +151,7 @@ typedef struct job {
 } job;
 // learn: a table's columns and words may be learnt from the data (training).
 int job_open(const cli_args *a, const char *operand, bool learn, job **out);
-void job_close(job *j); // NULL is allowed
+void job_close(job *j);
 CLI_SCOPED_HANDLE(job, job_close)
 // The same with other values of the experiment (root, taken): settings and
 // model are made anew, the table and the context are j's, and there is no

@@ -126,34 +126,26 @@ static int save_features(const table *t, const char *folder) {
     if (!t->features)
         return 0;
     size_t size;
-    hk_status status = hk_feature_set_save(t->features, NULL, 0, &size);
-    if (status != HK_OK)
-        return cli_status(status);
-    char *text = cli_alloc(size), *path = kept_path(folder, "features.json");
-    status = hk_feature_set_save(t->features, text, size, &size);
-    int failed = cli_status(status);
-    if (!failed)
-        failed = write_whole(path, text, size);
-    free(text);
-    free(path);
-    return failed;
+    CLI_TRY(cli_status(hk_feature_set_save(t->features, NULL, 0, &size)));
+    CLI_FREED char *text = cli_alloc(size);
+    CLI_FREED char *path = kept_path(folder, "features.json");
+    CLI_TRY(cli_status(hk_feature_set_save(t->features, text, size, &size)));
+    return write_whole(path, text, size);
 }
 
 // table.json comes last: where it is, all is there.
 int table_save(const table *t, const char *folder) {
     make_folders(folder);
     CLI_TRY(save_features(t, folder));
-    char *path = kept_path(folder, "table.json"), *text = NULL;
+    CLI_FREED char *path = kept_path(folder, "table.json");
+    CLI_FREED char *text = NULL;
     size_t size = 0;
     FILE *f = open_memstream(&text, &size);
     if (!f)
         return cli_fail("%s: %s", path, strerror(errno));
     write_table(f, t);
     fclose(f);
-    int failed = write_whole(path, text, size);
-    free(path);
-    free(text);
-    return failed;
+    return write_whole(path, text, size);
 }
 
 // ---- reading ---------------------------------------------------------------
@@ -236,15 +228,11 @@ static void load_words(const tree *root, table *t) {
 }
 
 static int load_features(table *t, const char *folder) {
-    char *text, *path = kept_path(folder, "features.json");
+    CLI_FREED char *path = kept_path(folder, "features.json");
+    CLI_FREED char *text = NULL;
     size_t size;
-    int failed = cli_read_file(path, &text, &size);
-    free(path);
-    if (failed)
-        return failed;
-    failed = cli_status(hk_feature_set_restore(text, size, &t->features));
-    free(text);
-    return failed;
+    CLI_TRY(cli_read_file(path, &text, &size));
+    return cli_status(hk_feature_set_restore(text, size, &t->features));
 }
 
 int table_load(table *t, const char *folder, const split_plan *blocks) {

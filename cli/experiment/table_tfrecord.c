@@ -89,21 +89,17 @@ static void look_at_lists(table *t, const hk_element *e) {
 static hk_status look_at_all(table *t, const data_user *u, bool labels,
                              look *l) {
     const data_user all = {.x = u->x, .set = u->set, .whole = true};
-    hk_dataset *d = data_examples(&all);
-    hk_iter *it = NULL;
+    CLI_SCOPED(hk_dataset_release_at) hk_dataset *d = data_examples(&all);
+    CLI_SCOPED(hk_iter_destroy_at) hk_iter *it = NULL;
     const hk_element *e;
     const char *strip = tree_text(data_get(u, "label_strip"), NULL);
-    hk_status s = hk_dataset_status(d);
-    if (s == HK_OK)
-        s = hk_iter_create(d, NULL, &it);
+    hk_status s = hk_iter_create(d, NULL, &it);
     while (s == HK_OK && l->words.n <= MOST_WORDS &&
            (s = hk_iter_next(it, &e)) == HK_OK) {
         look_at_lists(t, e);
         if (labels)
             s = look_at(t, l, hk_element_find(e, t->label), strip);
     }
-    hk_iter_destroy(it);
-    hk_dataset_release(d);
     return s == HK_E_END ? HK_OK : s;
 }
 

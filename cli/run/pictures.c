@@ -28,7 +28,7 @@ static hk_status write_first(const job *j, hk_dataset *d, int64_t most) {
     hk_event_options_init(&o, sizeof o);
     o.suffix = ".images";
     hk_event_writer *w = NULL;
-    hk_iter *it = NULL;
+    CLI_SCOPED(hk_iter_destroy_at) hk_iter *it = NULL;
     const hk_element *e;
     hk_status s = hk_iter_create(d, NULL, &it);
     if (s == HK_OK)
@@ -38,7 +38,6 @@ static hk_status write_first(const job *j, hk_dataset *d, int64_t most) {
         if (s == HK_OK)
             s = write_one(w, picture_of(e), i);
     }
-    hk_iter_destroy(it);
     const hk_status closed = hk_event_close(w);
     return s != HK_OK && s != HK_E_END ? s : closed;
 }

@@ -75,14 +75,12 @@ static const hk_value *label_of(const experiment *x, const hk_element *e) {
 
 // Labels come from a pass of their own, in the same order.
 static hk_status read_labels(const data_user *u, scores *s) {
-    hk_dataset *d = data_examples(u);
-    hk_iter *it = NULL;
+    CLI_SCOPED(hk_dataset_release_at) hk_dataset *d = data_examples(u);
+    CLI_SCOPED(hk_iter_destroy_at) hk_iter *it = NULL;
     const hk_element *e;
     size_t n = 0;
     s->label = cli_alloc((s->n + 1) * sizeof *s->label);
-    hk_status status = hk_dataset_status(d);
-    if (status == HK_OK)
-        status = hk_iter_create(d, NULL, &it);
+    hk_status status = hk_iter_create(d, NULL, &it);
     while (status == HK_OK && n < s->n &&
            (status = hk_iter_next(it, &e)) == HK_OK) {
         const hk_value *v = label_of(u->x, e);
@@ -91,8 +89,6 @@ static hk_status read_labels(const data_user *u, scores *s) {
         s->label[n++] = number(v->tensor, 0);
     }
     s->n = n;
-    hk_iter_destroy(it);
-    hk_dataset_release(d);
     return status == HK_E_END ? HK_OK : status;
 }
 

@@ -73,11 +73,12 @@ hk_status hki_options_copy(void *dst, size_t dst_size, const void *src,
 // A fault that travels between threads.
 typedef struct hki_fault {
     hk_status status; // HK_OK: none
-    char text[512];
+    char text[1024];
 } hki_fault;
 
 // Remembers s with this thread's message.
 void hki_fault_set(hki_fault *f, hk_status s);
+hki_fault hki_fault_of(hk_status s); // the same, of its own
 // Raises it in the calling thread; HK_OK when there is none.
 hk_status hki_fault_raise(const hki_fault *f);
 // The same, and it is told: none is left.
@@ -116,7 +117,8 @@ void hki_free(void *ptr); // NULL is allowed
 // For handles: hk_ckpt_close_at(hk_ckpt **) of hk_ckpt_close(hk_ckpt *).
 #define HKI_SCOPED_HANDLE(type, end)                                           \
     static inline void end##_at(type **at) {                                   \
-        end(*at);                                                              \
+        if (*at != NULL)                                                       \
+            end(*at);                                                          \
     }
 static inline void hki_free_at(void *at) {
     void *ptr;

@@ -66,6 +66,12 @@ void hki_fault_set(hki_fault *f, hk_status s) {
     snprintf(f->text, sizeof f->text, "%s", s == HK_OK ? "" : hk_last_error());
 }
 
+hki_fault hki_fault_of(hk_status s) {
+    hki_fault f;
+    hki_fault_set(&f, s);
+    return f;
+}
+
 hk_status hki_fault_raise(const hki_fault *f) {
     return f->status == HK_OK ? HK_OK : hki_fail(f->status, "%s", f->text);
 }

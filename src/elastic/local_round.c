@@ -208,22 +208,21 @@ static hk_status finish(hki_local *c, const round_arg *a, uint64_t number) {
     return HK_OK;
 }
 
+static hk_status take_part(hki_local *c, round_arg *a) {
+    HKI_LOCKED(&c->lock);
+    HKI_TRY(wait_open(c, a));
+    HKI_TRY(contribute(c, a));
+    // The number cannot have changed: a round does not close while somebody
+    // contributes.
+    return finish(c, a, c->slot[a->m.id].round - 1);
+}
+
 hk_status hki_local_push_round(hk_center *base, hki_member m,
                                hki_exchange *ex) {
     hki_local *const c = (hki_local *)base;
     HKI_TRY(hki_local_check(c, m, "round"));
     round_arg a = {.m = m, .ex = ex};
-    pthread_mutex_lock(&c->lock);
-    hk_status s = wait_open(c, &a);
-    if (s == HK_OK) {
-        s = contribute(c, &a);
-        // The number cannot have changed: a round does not close while
-        // somebody contributes.
-        if (s == HK_OK)
-            s = finish(c, &a, c->slot[m.id].round - 1);
-    }
-    pthread_mutex_unlock(&c->lock);
-    HKI_TRY(s);
+    HKI_TRY(take_part(c, &a));
     // Everybody takes the result, without a turn: the next round cannot close
     // before this worker has contributed to it.
     if (base->method->center != HKI_CENTER_ROUND_SUM)

@@ -339,12 +339,14 @@ static hk_status build(hk_elastic *e, const char *name) {
     return HK_OK;
 }
 
+HKI_SCOPED_HANDLE(hk_elastic, hk_elastic_destroy)
+
 hk_status hk_elastic_create(const hk_elastic_options *opt, hk_optimizer *inner,
                             hk_center *center, hk_elastic **out) {
     if (opt == NULL || center == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         "elastic: options, center or out is NULL");
-    hk_elastic *e;
+    HKI_SCOPED(hk_elastic_destroy_at) hk_elastic *e = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *e, &e));
     e->opt = defaults;
     e->inner = inner;
@@ -353,15 +355,11 @@ hk_status hk_elastic_create(const hk_elastic_options *opt, hk_optimizer *inner,
     e->layout = hk_layout_retain(center->layout);
     e->log_level = HK_LOG_INFO;
     e->hook_task = -1;
-    hk_status s = hki_options_copy(&e->opt, sizeof e->opt, opt, "elastic");
-    if (s == HK_OK)
-        s = build(e, e->opt.name);
-    if (s != HK_OK) {
-        hk_elastic_destroy(e);
-        return s;
-    }
+    HKI_TRY(hki_options_copy(&e->opt, sizeof e->opt, opt, "elastic"));
+    HKI_TRY(build(e, e->opt.name));
     e->opt.name = e->name;
     *out = e;
+    e = NULL;
     return HK_OK;
 }
 

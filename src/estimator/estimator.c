@@ -246,21 +246,18 @@ hk_status hk_estimator_variables(hk_estimator *e, const char *const **names,
     if (e == NULL || names == NULL || count == NULL)
         return hki_fail(HK_E_INVALID_ARG, "variables: NULL argument");
     free_variables(e);
-    hk_status s = HK_OK;
     if (e->crew != NULL) {
         const hk_layout *const l = e->crew->layout;
-        for (size_t i = 0; s == HK_OK && i < hki_layout_entry_count(l); i++)
-            s = add_variable(e, hk_layout_entry(l, i)->name);
+        for (size_t i = 0; i < hki_layout_entry_count(l); i++)
+            HKI_TRY(add_variable(e, hk_layout_entry(l, i)->name));
     } else {
-        hk_ckpt *c;
+        HKI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
         HKI_TRY(open_newest(e, &c));
         const hk_ckpt_entry *item;
-        for (size_t i = 0; s == HK_OK && (item = hk_ckpt_item(c, i)); i++)
+        for (size_t i = 0; (item = hk_ckpt_item(c, i)) != NULL; i++)
             if (is_model_name(item->name))
-                s = add_variable(e, item->name);
-        hk_ckpt_close(c);
+                HKI_TRY(add_variable(e, item->name));
     }
-    HKI_TRY(s);
     *names = (const char *const *)e->variables.data;
     *count = e->variables.n;
     return HK_OK;
@@ -352,14 +349,11 @@ static hk_status restore_from(hk_estimator *e, hk_ckpt *c,
                               const hk_restore_options *opt,
                               hk_restore_report *report) {
     hki_crew *const crew = e->crew;
-    hk_name_map *map;
+    HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *map = NULL;
     HKI_TRY(hki_crew_model(crew));
     HKI_TRY(hk_name_map_create(&map));
-    hk_status s = hki_places_model(e, crew->model, map);
-    if (s == HK_OK)
-        s = hk_ckpt_restore(c, map, opt, report);
-    hk_name_map_destroy(map);
-    HKI_TRY(s);
+    HKI_TRY(hki_places_model(e, crew->model, map));
+    HKI_TRY(hk_ckpt_restore(c, map, opt, report));
     HKI_TRY(hki_crew_assign(crew, crew->center_step));
     for (uint32_t i = 0; i < crew->n; i++)
         crew->workers[i].resume = false; // these values count

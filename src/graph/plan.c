@@ -182,9 +182,7 @@ static hk_status make_kernel(hk_plan *p, const hki_call *c, hki_kernel **out) {
     const hk_status s = p->backend->kernel_create(p->device, &d, out);
     if (s == HK_OK || s == HK_E_NO_MEMORY)
         return s;
-    char text[512];
-    snprintf(text, sizeof text, "%s", hk_last_error());
-    return hki_fail(s, "%s: %s", c->name, text);
+    return hki_fail(s, "%s: %s", c->name, hk_last_error());
 }
 
 static bool has_kernel(const hki_call *c) {

@@ -213,16 +213,12 @@ static hk_status fold_run(const hki_rebuild *r, const hki_call *c,
 // Evaluates a call of constants. A kernel that refuses (a value out of range)
 // leaves the call for run time, where the error has a place.
 static hk_status fold(hki_rebuild *r, const hki_call *c, hk_node **out) {
-    hk_tensor *t;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *t = NULL;
     HKI_TRY(hk_tensor_create(c->out[0].dtype, c->out[0].shape, &t));
     const hk_status s = fold_run(r, c, t);
-    hk_node *x = NULL;
-    if (s == HK_OK)
-        x = hki_constant_node(r->dst, t);
-    hk_tensor_release(t);
     if (s == HK_E_NO_MEMORY)
         return s;
-    *out = x;
+    *out = s == HK_OK ? hki_constant_node(r->dst, t) : NULL;
     return hk_graph_status(r->dst);
 }
 

@@ -35,9 +35,8 @@ static hk_status check_finite(hk_session *s, size_t i) {
 }
 
 static hk_status name_error(const hk_session *s, size_t i, hk_status st) {
-    char text[512];
-    snprintf(text, sizeof text, "%s", hk_last_error());
-    return hki_fail(st, "%s: %s", s->plan->steps[i].call->name, text);
+    return hki_fail(st, "%s: %s", s->plan->steps[i].call->name,
+                    hk_last_error());
 }
 
 // Runs the steps of one time, from i on; gives how many there were.

@@ -57,21 +57,16 @@ static const hki_ckpt_ops memory_ops = {.format = HK_CKPT_CENTER,
                                         .read = memory_read};
 
 hk_status hki_ckpt_from_memory(const hki_ckpt_memory *from, hk_ckpt **out) {
-    hk_ckpt *c;
-    memory *m = NULL;
+    HKI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
+    memory *m;
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
     c->ops = &memory_ops;
-    hk_status s = hki_strdup(from->path, &c->path);
-    if (s == HK_OK)
-        s = fill(c, from);
-    if (s == HK_OK)
-        s = hki_zalloc_array(1, sizeof *m, &m);
-    if (s != HK_OK) {
-        hk_ckpt_close(c);
-        return s;
-    }
+    HKI_TRY(hki_strdup(from->path, &c->path));
+    HKI_TRY(fill(c, from));
+    HKI_TRY(hki_zalloc_array(1, sizeof *m, &m));
     *m = (memory){from->release, from->owner};
     c->impl = m; // from here on the owner is the checkpoint's
     *out = c;
+    c = NULL;
     return HK_OK;
 }

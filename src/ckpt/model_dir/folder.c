@@ -79,14 +79,13 @@ static hk_status complete(const char *folder, hki_state *s) {
 }
 
 hk_status hki_folder_load(const char *folder, hk_context *log, hki_state *out) {
-    char *path;
-    uint8_t *text = NULL;
+    HKI_FREED char *path = NULL;
+    HKI_FREED uint8_t *text = NULL;
     size_t size = 0;
     HKI_TRY(hki_folder_join(folder, HKI_STATE_NAME, &path));
     hk_status s = hki_file_read_all(path, MAX_STATE, &text, &size);
     if (s == HK_OK)
         s = hki_state_parse((const char *)text, size, path, out);
-    hki_free(text);
     if (s == HK_OK)
         s = complete(folder, out);
     if (s == HK_E_DATA || s == HK_E_IO) {
@@ -96,7 +95,6 @@ hk_status hki_folder_load(const char *folder, hk_context *log, hki_state *out) {
         hki_state_deinit(out);
         s = HK_OK;
     }
-    hki_free(path);
     return s == HK_E_NOT_FOUND ? HK_OK : s;
 }
 

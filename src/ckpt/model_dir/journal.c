@@ -72,10 +72,8 @@ void hki_journal_remove(const char *folder) {
 // Whether the checkpoint is all there.
 static hk_status is_complete(const char *path, const hki_ckpt_ops *ops,
                              bool *out) {
-    hk_ckpt *c;
+    HKI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
     const hk_status s = hki_ckpt_open_as(path, ops, &c);
-    if (s == HK_OK)
-        hk_ckpt_close(c);
     *out = s == HK_OK;
     return s == HK_E_NO_MEMORY ? s : HK_OK;
 }
@@ -125,15 +123,13 @@ static hk_status recover_deleted(const char *folder, const char *name,
 // The journal itself; an unreadable one is passed over.
 static hk_status load_journal(const char *folder, hk_context *log,
                               hki_journal *out) {
-    char *path;
-    uint8_t *text = NULL;
+    HKI_FREED char *path = NULL;
+    HKI_FREED uint8_t *text = NULL;
     size_t size = 0;
     HKI_TRY(hki_folder_join(folder, JOURNAL_NAME, &path));
     hk_status s = hki_file_read_all(path, MAX_JOURNAL, &text, &size);
     if (s == HK_OK)
         s = hki_journal_parse((const char *)text, size, path, out);
-    hki_free(text);
-    hki_free(path);
     if (s == HK_E_DATA) {
         hki_log(log, HK_LOG_WARNING, "checkpoint: %s", hk_last_error());
         hki_journal_deinit(out);

@@ -151,14 +151,12 @@ void hki_saver_set_clock(hk_saver *s, double (*clock)(void *), void *user) {
 static hk_status take_folder(hk_saver *s) {
     const char *const folder = s->opt.model_dir;
     hk_context *const log = s->opt.context;
-    char *path;
+    HKI_FREED char *path = NULL;
     size_t removed = 0;
     bool changed = false;
     HKI_TRY(hki_folder_make(folder));
     HKI_TRY(hki_folder_join(folder, LOCK_NAME, &path));
-    const hk_status locked = hki_lockfile_take(path, &s->lock);
-    hki_free(path);
-    HKI_TRY(locked);
+    HKI_TRY(hki_lockfile_take(path, &s->lock));
     HKI_TRY(hki_clear_temporary(folder, &removed));
     if (removed > 0)
         hki_log(log, HK_LOG_INFO,

@@ -149,12 +149,10 @@ static bool probe(const char *path, const uint8_t *head, size_t size) {
 static hk_status read_stored(const archive *a, const member *m, uint8_t *out) {
     const uint64_t at = m->zip.data_offset;
     const size_t skip = m->npy.data_offset, size = m->npy.data_size;
-    uint8_t *head;
+    HKI_FREED uint8_t *head = NULL;
     HKI_TRY(hki_alloc_array(skip, 1, &head));
-    const hk_status s = read_archive((void *)(uintptr_t)a, at, head, skip);
-    uint32_t crc = s == HK_OK ? hki_crc32(0, head, skip) : 0;
-    hki_free(head);
-    HKI_TRY(s);
+    HKI_TRY(read_archive((void *)(uintptr_t)a, at, head, skip));
+    uint32_t crc = hki_crc32(0, head, skip);
     for (size_t i = 0; i < size; i += PIECE) {
         const size_t n = HKI_MIN(size - i, PIECE);
         HKI_TRY(read_archive((void *)(uintptr_t)a, at + skip + i, out + i, n));
@@ -311,19 +309,16 @@ static hki_elem written(hki_elem e) {
 static hk_status write_member(output *o, const char *name, hki_npy_type type,
                               const hk_shape *shape, const void *data,
                               size_t bytes) {
-    hki_buf zip = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf zip = {0};
     o->head.size = o->name.size = 0;
     HKI_TRY(hki_npy_header(&o->head, type, shape->rank, shape->dim));
     HKI_TRY(hki_buf_printf(&o->name, "%s.npy", name));
     const uint32_t crc =
         hki_crc32(hki_crc32(0, o->head.data, o->head.size), data, bytes);
     // The .npy header is padded to 64: the array is aligned like its member.
-    hk_status s = hki_zip_begin(&o->zip, &zip, o->name.data,
-                                o->head.size + bytes, crc, ALIGN);
-    if (s == HK_OK)
-        s = hki_file_write(o->file, zip.data, zip.size);
-    hki_buf_deinit(&zip);
-    HKI_TRY(s);
+    HKI_TRY(hki_zip_begin(&o->zip, &zip, o->name.data, o->head.size + bytes,
+                          crc, ALIGN));
+    HKI_TRY(hki_file_write(o->file, zip.data, zip.size));
     HKI_TRY(hki_file_write(o->file, o->head.data, o->head.size));
     return hki_file_write(o->file, data, bytes);
 }

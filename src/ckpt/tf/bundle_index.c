@@ -296,15 +296,18 @@ static hk_status take_entry(void *user, const uint8_t *key, size_t key_size,
     return take_tensor(x, name, value, value_size);
 }
 
+static void index_scan_deinit(index_scan *x) {
+    hki_free(x->slices);
+    hki_buf_deinit(&x->key);
+}
+
 hk_status hki_bundle_parse_index(hk_ckpt *c, const uint8_t *bytes, size_t size,
                                  const char *what, uint32_t *n_shards) {
-    index_scan x = {.c = c, .what = what};
-    hk_status s = hki_table_scan(bytes, size, what, take_entry, &x);
-    if (s == HK_OK && !x.has_header)
-        s = hki_fail(HK_E_DATA, "%s: a table without a bundle's header", what);
-    if (s == HK_OK)
-        *n_shards = x.header.n_shards;
-    hki_free(x.slices);
-    hki_buf_deinit(&x.key);
-    return s;
+    HKI_SCOPED(index_scan_deinit) index_scan x = {.c = c, .what = what};
+    HKI_TRY(hki_table_scan(bytes, size, what, take_entry, &x));
+    if (!x.has_header)
+        return hki_fail(HK_E_DATA, "%s: a table without a bundle's header",
+                        what);
+    *n_shards = x.header.n_shards;
+    return HK_OK;
 }

@@ -219,11 +219,10 @@ static hk_status replace(bundle_writer *w, const char *index) {
         s = commit(w);
     if (s != HK_OK) {
         // Data without an index serve nobody. The message stays.
-        char text[512];
-        snprintf(text, sizeof text, "%s", hk_last_error());
+        const hki_fault fault = hki_fault_of(s);
         hki_file_remove(index);
         hki_bundle_remove_data(w->prefix, 0);
-        return hki_fail(s, "%s", text);
+        return hki_fault_raise(&fault);
     }
     // Data files of an older checkpoint in another number of shards; where
     // this fails, the next writing or removing does it.

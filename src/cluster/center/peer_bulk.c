@@ -478,23 +478,17 @@ static hk_status gate_act(hki_session *s, hki_shard *shard,
 
 hk_status hki_session_gate(hki_session *s, const hki_frame *head) {
     hki_shard *const shard = atomic_load(&s->server->shard);
-    uint8_t *body;
+    HKI_FREED uint8_t *body = NULL;
     hki_msg_gate m;
     size_t used = 0;
     HKI_TRY(hki_alloc_array(head->size, 1, &body));
-    hk_status status =
-        hki_frame_take(&s->f, body, head->size, hki_session_stall(s), "gate");
-    bool mine = false; // a failure that is answered
-    if (status == HK_OK)
-        status =
-            hki_body_get(&hki_body_gate, body, head->size, s->peer, &m, &used);
-    if (status == HK_OK) {
-        status = gate_act(s, shard, &m, body + used, head->size - used,
-                          head->exchange);
-        mine = status == HK_E_TIMEOUT || status == HK_E_STATE ||
-               status == HK_E_NO_MEMORY || status == HK_E_IO ||
-               status == HK_E_DENIED || status == HK_E_NOT_FOUND;
-    }
-    hki_free(body);
-    return mine ? hki_session_error(s, status) : status;
+    HKI_TRY(
+        hki_frame_take(&s->f, body, head->size, hki_session_stall(s), "gate"));
+    HKI_TRY(hki_body_get(&hki_body_gate, body, head->size, s->peer, &m, &used));
+    const hk_status status =
+        gate_act(s, shard, &m, body + used, head->size - used, head->exchange);
+    const bool answered = status == HK_E_TIMEOUT || status == HK_E_STATE ||
+                          status == HK_E_NO_MEMORY || status == HK_E_IO ||
+                          status == HK_E_DENIED || status == HK_E_NOT_FOUND;
+    return answered ? hki_session_error(s, status) : status;
 }

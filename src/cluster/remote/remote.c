@@ -65,13 +65,11 @@ static hk_status remote_leave(hk_center *c, hki_member m, int64_t steps_done,
                               int64_t deadline_ns) {
     hki_member_link *w;
     HKI_TRY(hki_member_find((hki_remote *)c, m, "leave", &w));
-    char text[512];
-    const hk_status s = leave(w, steps_done, deadline_ns);
-    snprintf(text, sizeof text, "%s", hk_last_error());
+    const hki_fault fault = hki_fault_of(leave(w, steps_done, deadline_ns));
     w->left = true;
     hki_member_done(w);
     hki_member_remove(w);
-    return s != HK_OK ? hki_fail(s, "%s", text) : HK_OK;
+    return hki_fault_raise(&fault);
 }
 
 static hk_status remote_barrier(hk_center *c, hki_member m, uint32_t parties,

@@ -365,13 +365,10 @@ hk_status hki_member_mend(hki_member_link *w, int64_t deadline_ns) {
         if (!worth_a_retry(s))
             return s;
         if (HKI_MIN(next, deadline_ns) == deadline_ns ||
-            hki_now_ns() >= deadline_ns) {
-            char text[400];
-            snprintf(text, sizeof text, "%s", hk_last_error());
+            hki_now_ns() >= deadline_ns)
             return hki_fail(HK_E_UNAVAILABLE,
                             "%s: worker %u: the center is away (%s)",
-                            r->base.name, w->m.id, text);
-        }
+                            r->base.name, w->m.id, hk_last_error());
         HKI_TRY(pause_until(r, next));
     }
 }

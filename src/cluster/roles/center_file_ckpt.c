@@ -93,13 +93,12 @@ static void take(gathered *g, hki_shard *s) {
 }
 
 static hk_status add_file(gathered *g, const char *path) {
-    hki_shard *s;
+    HKI_SCOPED(hki_shard_close_at) hki_shard *s = NULL;
     HKI_TRY(hki_shard_view(path, &s));
-    const hk_status status = g->n == 0 ? start(g, s, path) : HK_OK;
-    if (status == HK_OK)
-        take(g, s);
-    hki_shard_close(s);
-    return status;
+    if (g->n == 0)
+        HKI_TRY(start(g, s, path));
+    take(g, s);
+    return HK_OK;
 }
 
 static bool is_sister(const gathered *g, const char *path) {

@@ -275,11 +275,10 @@ static hk_status finish(hk_role_center *c, const hk_role_result *r) {
         s = hki_run_save(&c->files, c->server, r->reason);
     else if (c->shard != 0 && !c->was_over)
         s = wait_for_fetch(c);
-    char text[512];
-    snprintf(text, sizeof text, "%s", hk_last_error());
+    const hki_fault fault = hki_fault_of(s);
     HKI_TRY(wait_for_late(c)); // an evaluator may come meanwhile
     HKI_TRY(wait_for_evaluator(c));
-    return s == HK_OK ? HK_OK : hki_fail(s, "%s", text);
+    return hki_fault_raise(&fault);
 }
 
 hk_status hki_center_run_keep(hk_role_center *c, hk_role_result *r) {

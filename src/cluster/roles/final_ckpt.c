@@ -21,16 +21,14 @@ void hki_center_copy_deinit(hki_center_copy *c) {
 hk_status hki_center_copy_init(hki_center_copy *c, hk_layout *layout,
                                const uint8_t *share) {
     const size_t n = hki_layout_entry_count(layout);
-    *c = (hki_center_copy){.layout = hk_layout_retain(layout)};
-    hk_status s = hki_alloc_array(n, 1, &c->share);
-    if (s == HK_OK)
-        s = hki_zalloc_array((size_t)hki_layout_size(layout), sizeof *c->values,
-                             &c->values);
-    if (s != HK_OK) {
-        hki_center_copy_deinit(c);
-        return s;
-    }
-    memcpy(c->share, share, n);
+    HKI_SCOPED(hki_center_copy_deinit)
+    hki_center_copy made = {.layout = hk_layout_retain(layout)};
+    HKI_TRY(hki_alloc_array(n, 1, &made.share));
+    HKI_TRY(hki_zalloc_array((size_t)hki_layout_size(layout),
+                             sizeof *made.values, &made.values));
+    memcpy(made.share, share, n);
+    *c = made;
+    made = (hki_center_copy){0};
     return HK_OK;
 }
 
@@ -209,24 +207,23 @@ static hk_status newest_path(hk_saver *saver, char **path) {
                  : hki_fail(HK_E_NOT_FOUND, "center: no checkpoint");
 }
 
+static void tensors_deinit(tensors *t) {
+    for (size_t i = 0; i < t->n; i++)
+        hk_tensor_release(t->at[i]);
+    hki_free(t->at);
+}
+
 static hk_status write(hk_saver *saver, hki_center_copy *c, hk_ckpt *base,
                        char **path) {
     const hk_meta meta = {"hooke.method", hk_method_name(c->method)};
-    hk_name_map *map;
-    tensors kept = {0};
+    HKI_SCOPED(tensors_deinit) tensors kept = {0};
+    HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *map = NULL;
     HKI_TRY(hk_name_map_create(&map));
-    hk_status s = hki_center_copy_map(c, map);
-    if (s == HK_OK && base != NULL)
-        s = take_sections(base, &kept, map);
-    if (s == HK_OK)
-        s = hk_saver_save(saver, map, c->step, &meta, 1);
-    if (s == HK_OK)
-        s = newest_path(saver, path);
-    hk_name_map_destroy(map);
-    for (size_t i = 0; i < kept.n; i++)
-        hk_tensor_release(kept.at[i]);
-    hki_free(kept.at);
-    return s;
+    HKI_TRY(hki_center_copy_map(c, map));
+    if (base != NULL)
+        HKI_TRY(take_sections(base, &kept, map));
+    HKI_TRY(hk_saver_save(saver, map, c->step, &meta, 1));
+    return newest_path(saver, path);
 }
 
 static hk_status update(hk_context *ctx, hk_saver *saver, hki_center_copy *c,

@@ -157,7 +157,7 @@ hk_status hki_run_was_over(hki_run_files *f, hk_center_server *server,
                            size_t capacity) {
     hk_server_info info;
     hk_role_result before;
-    hki_buf path = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
     *over = false;
     if (f->directory == NULL)
         return HK_OK;
@@ -167,7 +167,6 @@ hk_status hki_run_was_over(hki_run_files *f, hk_center_server *server,
     *over = is_over(&before, &info, limits);
     snprintf(reason, capacity, "%s", before.reason);
     hk_status s = *over ? HK_OK : hki_file_remove(path.data);
-    hki_buf_deinit(&path);
     if (s == HK_OK && info.center.initialised)
         s = look_at_newest(f, info.center.global_step, *over);
     if (*over)
@@ -218,15 +217,13 @@ hk_status hki_run_save(hki_run_files *f, hk_center_server *server,
     const hk_status s = save(f, server, reason);
     if (s == HK_OK || s == HK_E_CANCELLED)
         return s;
-    char text[512];
-    snprintf(text, sizeof text, "%s", hk_last_error());
     if (f->file == NULL)
         return hki_fail(s,
                         "center: the final checkpoint is not written, and "
                         "there is no center file: %s",
-                        text);
+                        hk_last_error());
     return hki_fail(s,
                     "center: the final checkpoint is not written: %s; start "
                     "the center again, or hooke convert %s OUT",
-                    text, f->file);
+                    hk_last_error(), f->file);
 }

@@ -59,7 +59,7 @@ static void make_series(hk_role_worker *w) {
 // Tells the center when the run ends, unless it knows. It forgets notes when
 // it is killed.
 static void post_limits(hk_role_worker *w, int64_t now) {
-    hki_buf b = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf b = {0};
     w->posted_ns = now;
     if (!hki_limits_any(&w->limits))
         return;
@@ -70,7 +70,6 @@ static void post_limits(hk_role_worker *w, int64_t now) {
     if (s != HK_OK && s != HK_E_EXISTS)
         hki_log(w->context, HK_LOG_DEBUG, "worker: limits: %s",
                 hk_last_error());
-    hki_buf_deinit(&b);
 }
 
 static hk_status build(hk_role_worker *w, const hk_role_worker_options *o,

@@ -101,8 +101,6 @@ static hk_status make_locks(hki_shard *s) {
     return HK_OK;
 }
 
-HKI_SCOPED_HANDLE(hki_shard, hki_shard_close)
-
 // Options, without what belongs to a file.
 static hk_status start(const hki_shard_options *opt, hki_shard **out) {
     HKI_SCOPED(hki_shard_close_at) hki_shard *s = NULL;
@@ -180,25 +178,23 @@ static void count(hki_shard *s) {
 // Leaves word in the file of which version wrote it last.
 static hk_status sign(hki_shard *s) {
     char text[48];
-    uint8_t *before = NULL;
+    HKI_FREED uint8_t *before = NULL;
     size_t size = 0;
     snprintf(text, sizeof text, "hooke %s", hk_version());
     const hk_status status =
         hki_section_get(&s->file, "writer", &before, &size);
     if (status != HK_OK && status != HK_E_NOT_FOUND)
         return status;
-    const bool same =
-        status == HK_OK && strcmp((const char *)before, text) == 0;
-    hki_free(before);
-    return same ? HK_OK
-                : hki_section_set(&s->file, "writer", 0, text, strlen(text),
-                                  s->durability == HKI_DURABLE_ALWAYS);
+    return status == HK_OK && strcmp((const char *)before, text) == 0
+               ? HK_OK
+               : hki_section_set(&s->file, "writer", 0, text, strlen(text),
+                                 s->durability == HKI_DURABLE_ALWAYS);
 }
 
 static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
                              uint32_t n_slots) {
-    hki_buf layout = {0};
-    hk_status status = hki_layout_put(s->layout, s->share, &layout);
+    HKI_SCOPED(hki_buf_deinit) hki_buf layout = {0};
+    HKI_TRY(hki_layout_put(s->layout, s->share, &layout));
     const hki_center_head head = {
         .fingerprint = hki_layout_fingerprint(s->layout),
         .plan = s->plan.hash,
@@ -217,11 +213,8 @@ static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
         .side_bytes =
             s->shard == 0 ? (uint64_t)hki_layout_side_bytes(s->layout) : 0,
     };
-    if (status == HK_OK)
-        status = hki_center_file_create(&s->file, opt->path, opt->shared, &head,
-                                        layout.data);
-    hki_buf_deinit(&layout);
-    HKI_TRY(status);
+    HKI_TRY(hki_center_file_create(&s->file, opt->path, opt->shared, &head,
+                                   layout.data));
     s->values = s->file.vector[0];
     return sign(s);
 }

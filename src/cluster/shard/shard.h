@@ -165,6 +165,7 @@ hk_status hki_shard_open(const hki_shard_options *opt, hki_shard **out);
 // process that serves nobody. The file stays as it is.
 hk_status hki_shard_view(const char *path, hki_shard **out);
 void hki_shard_close(hki_shard *s); // NULL is allowed
+HKI_SCOPED_HANDLE(hki_shard, hki_shard_close)
 
 void hki_shard_info(hki_shard *s, hk_center_info *out);
 // Values of the flat vector's float `at`, in vector v.

@@ -207,23 +207,22 @@ static void drop_worker(hki_shard *s, uint32_t id) {
     pthread_cond_broadcast(&s->changed); // a round may be complete now
 }
 
-hk_status hki_shard_leave(hki_shard *s, hki_claim *c, int64_t steps) {
-    pthread_mutex_lock(&s->lock);
-    hk_status status = check_claim(s, c, "leave");
+static hk_status leave(hki_shard *s, hki_claim *c, int64_t steps) {
+    HKI_LOCKED(&s->lock);
+    HKI_TRY(check_claim(s, c, "leave"));
     hki_worker_record *const w = &s->file.worker[c->id];
-    if (status == HK_OK && steps > w->steps) {
-        status = hki_shard_check_steps(s, c, steps);
-        if (status == HK_OK) {
-            atomic_fetch_add(&s->global_step, steps - w->steps);
-            __atomic_store_n(&w->steps, steps, __ATOMIC_RELEASE);
-        }
+    if (steps > w->steps) {
+        HKI_TRY(hki_shard_check_steps(s, c, steps));
+        atomic_fetch_add(&s->global_step, steps - w->steps);
+        __atomic_store_n(&w->steps, steps, __ATOMIC_RELEASE);
     }
-    if (status == HK_OK) {
-        drop_worker(s, c->id);
-        s->seat[c->id].left = true;
-    }
-    pthread_mutex_unlock(&s->lock);
-    HKI_TRY(status);
+    drop_worker(s, c->id);
+    s->seat[c->id].left = true;
+    return HK_OK;
+}
+
+hk_status hki_shard_leave(hki_shard *s, hki_claim *c, int64_t steps) {
+    HKI_TRY(leave(s, c, steps));
     hki_log(s->context, HK_LOG_INFO, "%s: worker %u left, %u live", s->name,
             c->id, atomic_load(&s->live));
     return HK_OK;

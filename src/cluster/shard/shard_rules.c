@@ -126,13 +126,10 @@ static hk_status make_outer(hki_shard *s, const hk_optimizer_options *o) {
     for (uint32_t i = 0; i < s->n_chunks; i++) {
         if (s->chunk[i].state || s->chunk[i].share == HK_SHARE_COPY)
             continue;
-        hk_layout *l;
+        HKI_SCOPED(hk_layout_release_at) hk_layout *l = NULL;
         HKI_TRY(chunk_layout(s, &s->chunk[i], &l));
-        hk_status status = hk_optimizer_create(o, l, &s->outer[i]);
-        if (status == HK_OK)
-            status = find_state(s, i, l);
-        hk_layout_release(l);
-        HKI_TRY(status);
+        HKI_TRY(hk_optimizer_create(o, l, &s->outer[i]));
+        HKI_TRY(find_state(s, i, l));
         s->outer_rate = hk_optimizer_rate(s->outer[i], 0);
     }
     return HK_OK;

@@ -94,11 +94,15 @@ static hk_status ask_all(hki_framer *const *links, size_t n, uint64_t ticket,
     return s;
 }
 
+static void members_deinit(members *m) {
+    hki_free(m->at);
+}
+
 hk_status hki_cut_all(hki_framer *const *links, size_t n, hki_cut_use use,
                       int64_t deadline_ns) {
     const uint64_t ticket = hki_new_id();
-    members all = {0};
-    uint8_t *bytes = NULL;
+    HKI_SCOPED(members_deinit) members all = {0};
+    HKI_FREED uint8_t *bytes = NULL;
     size_t size = 0, closed = 0;
     hk_status s = HK_OK;
     for (; closed < n && s == HK_OK; closed++)
@@ -110,21 +114,15 @@ hk_status hki_cut_all(hki_framer *const *links, size_t n, hki_cut_use use,
                     deadline_ns);
     if (s == HK_OK)
         s = ask_all(links, n, ticket, HKI_GATE_COPY, NULL, 0, deadline_ns);
-    char text[512];
-    snprintf(text, sizeof text, "%s", hk_last_error());
+    const hki_fault fault = hki_fault_of(s);
     // Whatever came of it, exchanges go on.
     const hk_status opened =
         ask_all(links, closed, ticket, HKI_GATE_OPEN, NULL, 0,
                 hki_with_grace(HKI_MAX(deadline_ns, hki_now_ns())));
-    if (s == HK_OK)
-        s = opened;
-    else
-        s = hki_fail(s, "%s", text);
-    if (s == HK_OK && use == HKI_CUT_WRITE)
-        s = ask_all(links, n, ticket, HKI_GATE_WRITE, NULL, 0, deadline_ns);
-    hki_free(bytes);
-    hki_free(all.at);
-    return s;
+    HKI_TRY(s == HK_OK ? opened : hki_fault_raise(&fault));
+    return use == HKI_CUT_WRITE
+               ? ask_all(links, n, ticket, HKI_GATE_WRITE, NULL, 0, deadline_ns)
+               : HK_OK;
 }
 
 // ---- links ------------------------------------------------------------------

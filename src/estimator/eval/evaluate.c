@@ -365,12 +365,11 @@ hk_status hki_evaluation_tell(const hki_evaluation *v, hk_eval_result **out) {
     store *k;
     HKI_TRY(hki_zalloc_array(1, sizeof *k, &k));
     const hk_status s = tell(v, k);
-    if (s != HK_OK) {
+    if (s == HK_OK)
+        *out = &k->r;
+    else
         hk_eval_result_destroy(&k->r);
-        return s;
-    }
-    *out = &k->r;
-    return HK_OK;
+    return s;
 }
 
 // ---- the call ---------------------------------------------------------------
@@ -386,10 +385,9 @@ hk_status hk_estimator_evaluate(hk_estimator *e, const hk_source *input,
     hk_status s = hki_evaluation_run(v, NULL, NULL);
     if (s == HK_OK)
         s = hki_evaluation_tell(v, out);
-    char text[HKI_ERROR_TEXT];
-    hki_keep_error(text);
+    const hki_fault fault = hki_fault_of(s);
     hki_evaluation_destroy(v);
-    return s == HK_OK ? HK_OK : hki_fail(s, "%s", text);
+    return hki_fault_raise(&fault);
 }
 
 static hk_status add_parts(evaluation *v, const void *const *parts,
@@ -412,8 +410,9 @@ hk_status hk_estimator_merge(hk_estimator *e, const hk_source *input,
     hk_status s = add_parts(v, parts, sizes, n);
     if (s == HK_OK)
         s = hki_evaluation_tell(v, out);
-    char text[HKI_ERROR_TEXT];
-    hki_keep_error(text);
+    if (s != HK_OK)
+        (void)hki_fail(s, "merge: %s", hk_last_error());
+    const hki_fault fault = hki_fault_of(s);
     hki_evaluation_destroy(v);
-    return s == HK_OK ? HK_OK : hki_fail(s, "merge: %s", text);
+    return hki_fault_raise(&fault);
 }

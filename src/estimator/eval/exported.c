@@ -132,17 +132,14 @@ static hk_status path_in(hk_exported *x, const char *folder, const char *name,
 
 static hk_status read_model(hk_exported *x, const char *folder) {
     const char *path;
-    uint8_t *text;
+    HKI_FREED uint8_t *text = NULL;
     size_t size;
     HKI_TRY(path_in(x, folder, "model.json", &path));
     HKI_TRY(hki_file_read_all(path, HKI_MODEL_LIMIT, &text, &size));
-    hk_status s = hki_model_parse(text, size, path, &x->model);
+    HKI_TRY(hki_model_parse(text, size, path, &x->model));
     // Graphs are cached by this: equal files are equal models.
-    if (s == HK_OK)
-        s = hki_arena_printf(&x->arena, &x->tag, "exported:%08x:%zu",
-                             hki_crc32c(0, text, size), size);
-    hki_free(text);
-    HKI_TRY(s);
+    HKI_TRY(hki_arena_printf(&x->arena, &x->tag, "exported:%08x:%zu",
+                             hki_crc32c(0, text, size), size));
     HKI_TRY(read_inputs(x));
     HKI_TRY(read_classes(x));
     HKI_TRY(read_dates(x));
@@ -200,14 +197,12 @@ hk_status hk_exported_open(hk_context *ctx, const char *folder,
     hk_exported *x;
     HKI_TRY(hki_zalloc_array(1, sizeof *x, &x));
     const hk_status s = open_all(x, ctx, folder);
-    if (s != HK_OK) {
-        char text[HKI_ERROR_TEXT];
-        hki_keep_error(text);
+    const hki_fault fault = hki_fault_of(s);
+    if (s == HK_OK)
+        *out = x;
+    else
         hk_exported_close(x);
-        return hki_fail(s, "%s", text);
-    }
-    *out = x;
-    return HK_OK;
+    return hki_fault_raise(&fault);
 }
 
 // ---- predict ----------------------------------------------------------------

@@ -254,12 +254,10 @@ hk_status hk_estimator_predict(hk_estimator *e, const hk_source *input,
                          .fn = keep_set,
                          .user = p};
     const hk_status s = build(p, &in, opt);
-    if (s != HK_OK) {
-        char text[HKI_ERROR_TEXT];
-        hki_keep_error(text);
+    const hki_fault fault = hki_fault_of(s);
+    if (s == HK_OK)
+        *out = p;
+    else
         hk_predictor_destroy(p);
-        return hki_fail(s, "%s", text);
-    }
-    *out = p;
-    return HK_OK;
+    return hki_fault_raise(&fault);
 }

@@ -274,12 +274,11 @@ static hk_status train(companion *c, const hk_train_spec *t,
     o.n_hooks = hooks.n;
     if (s == HK_OK)
         s = hk_estimator_train(c->e, t->input, &o, r);
-    char text[HKI_ERROR_TEXT];
-    hki_keep_error(text);
+    const hki_fault fault = hki_fault_of(s);
     for (size_t i = 0; i < hooks.n; i++)
         hk_hook_release(hooks.data[i]);
     hki_free(hooks.data);
-    return s == HK_OK ? HK_OK : hki_fail(s, "%s", text);
+    return hki_fault_raise(&fault);
 }
 
 // The end is always scored, unless it was just now; final exports follow.
@@ -316,21 +315,15 @@ hk_status hk_train_and_evaluate(hk_estimator *e,
         s = collect(&c);
     if (s == HK_OK)
         s = finish(&c, &r);
-    char text[HKI_ERROR_TEXT];
-    hki_keep_error(text);
+    const hki_fault fault = hki_fault_of(s);
     hki_scoring_destroy(c.scoring);
-    if (s != HK_OK) {
-        hki_fail(s, "%s", text);
-        hk_eval_result_destroy(c.last);
-        return s;
-    }
-    if (result != NULL)
+    if (s == HK_OK && result != NULL)
         *result = r;
-    if (last != NULL)
+    if (s == HK_OK && last != NULL)
         *last = c.last;
     else
         hk_eval_result_destroy(c.last);
-    return HK_OK;
+    return hki_fault_raise(&fault);
 }
 
 // ---- the evaluator's role ---------------------------------------------------

@@ -74,31 +74,26 @@ static hk_status translate(exporting *x) {
 // The class's name by its number.
 static hk_status name_classes(exporting *x, const hk_node *ids) {
     const size_t n = x->raw.n_classes;
-    int64_t *numbers = NULL;
-    size_t *sizes = NULL;
-    hk_status s = hki_alloc_array(n, sizeof *numbers, &numbers);
-    if (s == HK_OK)
-        s = hki_alloc_array(n, sizeof *sizes, &sizes);
-    for (size_t i = 0; s == HK_OK && i < n; i++) {
+    HKI_FREED int64_t *numbers = NULL;
+    HKI_FREED size_t *sizes = NULL;
+    HKI_TRY(hki_alloc_array(n, sizeof *numbers, &numbers));
+    HKI_TRY(hki_alloc_array(n, sizeof *sizes, &sizes));
+    for (size_t i = 0; i < n; i++) {
         numbers[i] = (int64_t)i;
         sizes[i] = strlen(x->raw.classes[i]);
     }
-    if (s == HK_OK) {
-        const hki_onnx_call c = {
-            .op = "ml.LabelEncoder",
-            HKI_ONNX_IN(hki_onnx_value(&x->walk, ids)),
-            HKI_ONNX_ATTR(HKI_ONNX_LIST("keys_int64s", numbers, n),
-                          {.name = "values_strings",
-                           .type = HKI_ONNX_STRINGS,
-                           .strings = x->raw.classes,
-                           .sizes = sizes,
-                           .n = n})};
-        hki_onnx_output(&x->o, "class_name", hki_onnx_node(&x->o, &c),
-                        HK_STRING, ids->shape);
-    }
-    hki_free(numbers);
-    hki_free(sizes);
-    return s == HK_OK ? x->o.status : s;
+    const hki_onnx_call c = {
+        .op = "ml.LabelEncoder",
+        HKI_ONNX_IN(hki_onnx_value(&x->walk, ids)),
+        HKI_ONNX_ATTR(HKI_ONNX_LIST("keys_int64s", numbers, n),
+                      {.name = "values_strings",
+                       .type = HKI_ONNX_STRINGS,
+                       .strings = x->raw.classes,
+                       .sizes = sizes,
+                       .n = n})};
+    hki_onnx_output(&x->o, "class_name", hki_onnx_node(&x->o, &c), HK_STRING,
+                    ids->shape);
+    return x->o.status;
 }
 
 static hk_status put_outputs(exporting *x) {

@@ -110,15 +110,12 @@ static hk_status translate_call(hki_onnx_walk *w, const hki_call *c) {
 
 hk_status hki_onnx_translate(hki_onnx_walk *w, const char *const *outputs,
                              size_t n) {
-    order r = {0};
-    hk_status s = order_init(w->g, &r);
-    if (s == HK_OK)
-        s = mark(w->g, &r, outputs, n);
-    if (s == HK_OK)
-        s = hki_zalloc_array(r.n * HKI_MAX_OUT, sizeof *w->values, &w->values);
-    for (size_t k = 0; s == HK_OK && k < r.n; k++)
+    HKI_SCOPED(order_deinit) order r = {0};
+    HKI_TRY(order_init(w->g, &r));
+    HKI_TRY(mark(w->g, &r, outputs, n));
+    HKI_TRY(hki_zalloc_array(r.n * HKI_MAX_OUT, sizeof *w->values, &w->values));
+    for (size_t k = 0; k < r.n; k++)
         if (r.needed[k])
-            s = translate_call(w, r.call[k]);
-    order_deinit(&r);
-    return s;
+            HKI_TRY(translate_call(w, r.call[k]));
+    return HK_OK;
 }

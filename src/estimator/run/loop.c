@@ -585,8 +585,7 @@ hk_status hki_loop_run(hki_loop *l) {
     l->ended_ns = hki_now_ns();
     const hk_status s =
         l->status != HK_OK ? hki_fail(l->status, "%s", l->error) : finish(l);
-    char text[HKI_ERROR_TEXT];
-    hki_keep_error(text);
+    const hki_fault fault = hki_fault_of(s);
     const hk_status left = leave_all(l);
-    return s != HK_OK ? hki_fail(s, "%s", text) : left;
+    return s != HK_OK ? hki_fault_raise(&fault) : left;
 }

@@ -45,17 +45,15 @@ static hk_status find_values(hki_crew *c, hk_weights weights, uint32_t worker,
 }
 
 static hk_status run(hk_estimator *e, pass *p, int64_t batches, float *x) {
+    HKI_SCOPED(hki_bench_deinit)
     hki_bench bench = {.spec = e->crew->spec,
                        .share = {.exact = e->config.c.threads},
                        .seed = e->config.c.seed};
     hk_session *s;
     HKI_TRY(hk_iter_next(p->iter, &p->first));
     HKI_TRY(hki_element_batch(p->spec, p->first, &p->batch));
-    hk_status st = hki_bench_session(e, &bench, p->batch, &s);
-    if (st == HK_OK)
-        st = hk_recalibrate(s, x, feed, p, batches);
-    hki_bench_deinit(&bench);
-    return st;
+    HKI_TRY(hki_bench_session(e, &bench, p->batch, &s));
+    return hk_recalibrate(s, x, feed, p, batches);
 }
 
 static hk_status recalibrate(hk_estimator *e, const hk_source *in,

@@ -251,15 +251,14 @@ static hk_status run_loop(hki_loop *l, hk_train_result *r) {
 static hk_status settle(hk_estimator *e, hk_status s) {
     if (s == HK_OK)
         s = hki_scoring_settle(e);
-    char text[HKI_ERROR_TEXT];
-    hki_keep_error(text);
+    const hki_fault fault = hki_fault_of(s);
     hk_ckpt_close(e->ckpt);
     e->ckpt = NULL;
     const hk_status written =
         e->saver != NULL ? hk_saver_wait(e->saver) : HK_OK;
     if (e->events != NULL && s == HK_OK && written == HK_OK)
         return hk_event_flush(e->events);
-    return s != HK_OK ? hki_fail(s, "%s", text) : written;
+    return s != HK_OK ? hki_fault_raise(&fault) : written;
 }
 
 static hk_status train(hk_estimator *e, const hk_source *in,

@@ -113,7 +113,7 @@ static hk_status fill_bytes(hk_tensor *t, const char *text) {
 static hk_status build_constant(const building *b, const json_t *o, hk_dtype t,
                                 hk_shape shape, hk_node **out) {
     const char *text;
-    hk_tensor *value;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *value = NULL;
     int64_t count;
     HKI_TRY(get_text(o, "values", &text));
     HKI_TRY(hk_shape_count(shape, &count));
@@ -121,11 +121,8 @@ static hk_status build_constant(const building *b, const json_t *o, hk_dtype t,
     if (t == HK_STRING || (uint64_t)count > strlen(text))
         return bad("values", "has another length than its shape");
     HKI_TRY(hk_tensor_create(t, shape, &value));
-    const hk_status s = fill_bytes(value, text);
-    if (s == HK_OK)
-        *out = hk_constant(b->g, value);
-    hk_tensor_release(value);
-    HKI_TRY(s);
+    HKI_TRY(fill_bytes(value, text));
+    *out = hk_constant(b->g, value);
     return *out != NULL ? HK_OK : hk_graph_status(b->g);
 }
 

@@ -46,14 +46,11 @@ static hk_status take(hk_estimator *e, bool hold) {
          c->center != NULL ? hk_method_name(e->config.center.method) : "none"},
         {"hooke.rates", c->has_rates ? rates : "given"},
     };
-    hki_places p;
+    HKI_SCOPED(hki_places_deinit) hki_places p = {0};
     HKI_TRY(hki_places_init(&p));
-    hk_status s = hki_places_all(&p, e);
-    if (s == HK_OK)
-        s = hold ? hki_saver_hold(e->saver, p.map, step, meta, HKI_COUNT(meta))
-                 : hk_saver_save(e->saver, p.map, step, meta, HKI_COUNT(meta));
-    hki_places_deinit(&p);
-    HKI_TRY(s);
+    HKI_TRY(hki_places_all(&p, e));
+    HKI_TRY((hold ? hki_saver_hold : hk_saver_save)(e->saver, p.map, step, meta,
+                                                    HKI_COUNT(meta)));
     e->held_step = hold ? step : -1;
     return HK_OK;
 }

@@ -208,13 +208,11 @@ hk_status hki_snapshot_restore_worker(hki_worker *w) {
     hk_estimator *const e = w->e;
     if (!w->resume || e->ckpt == NULL)
         return HK_OK;
-    hki_places p;
+    HKI_SCOPED(hki_places_deinit) hki_places p = {0};
     HKI_TRY(hki_places_init(&p));
-    const hk_status s = restore_worker_places(w, &p);
-    hki_places_deinit(&p);
-    if (s == HK_OK)
-        w->resume = false;
-    return s;
+    HKI_TRY(restore_worker_places(w, &p));
+    w->resume = false;
+    return HK_OK;
 }
 
 hk_status hki_snapshot_restore_values(hk_estimator *e) {

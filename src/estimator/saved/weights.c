@@ -93,22 +93,18 @@ hk_status hki_weights_fit(hki_weights *w, const hk_layout *from,
                           const hk_plan *plan) {
     const hki_weights_ask ask = {.plan = plan};
     const hk_layout *const to = layout_of(&ask);
-    hki_weights fit = {.step = w->step};
+    HKI_SCOPED(hki_weights_deinit) hki_weights fit = {.step = w->step};
     if (hki_layout_fingerprint(from) == hki_layout_fingerprint(to))
         return HK_OK;
     for (size_t i = 0; i < w->sets.n; i++) {
         const hki_weight_set *const a = &w->sets.data[i];
         hki_weight_set *b;
-        hk_status s = new_set(&ask, &fit, a->name, &b);
-        if (s == HK_OK)
-            s = remap(from, a->x, to, b->own);
-        if (s != HK_OK) {
-            hki_weights_deinit(&fit);
-            return s;
-        }
+        HKI_TRY(new_set(&ask, &fit, a->name, &b));
+        HKI_TRY(remap(from, a->x, to, b->own));
     }
-    hki_weights_deinit(w);
+    const hki_weights before = *w; // ends here in its place
     *w = fit;
+    fit = before;
     return HK_OK;
 }
 
@@ -399,12 +395,9 @@ static hk_status from_checkpoint(hk_estimator *e, const hki_weights_ask *ask,
                                  const char *path, int64_t step,
                                  hki_weights *w) {
     if (!is_kept(&e->kept, ask, path)) {
-        hki_weights fresh = {0};
-        hk_status s = read_checkpoint(e, ask, path, step, &fresh);
-        if (s == HK_OK)
-            s = keep(&e->kept, ask, path, &fresh);
-        hki_weights_deinit(&fresh);
-        HKI_TRY(s);
+        HKI_SCOPED(hki_weights_deinit) hki_weights fresh = {0};
+        HKI_TRY(read_checkpoint(e, ask, path, step, &fresh));
+        HKI_TRY(keep(&e->kept, ask, path, &fresh));
     }
     return lend(&e->kept, ask, w);
 }
@@ -438,16 +431,13 @@ static hk_status get(hk_estimator *e, const hki_weights_ask *ask,
         return from_checkpoint(e, ask, ask->checkpoint, -1, w);
     if (e->crew != NULL)
         return from_memory(e, ask, w);
-    char *path = NULL;
+    HKI_FREED char *path = NULL;
     int64_t step = -1;
     const char *const dir = e->config.c.model_dir;
-    hk_status s =
+    const hk_status s =
         dir != NULL ? hki_newest_checkpoint(e, &path, &step) : HK_E_NOT_FOUND;
-    if (s == HK_OK) {
-        s = from_checkpoint(e, ask, path, step, w);
-        hki_free(path);
-        return s;
-    }
+    if (s == HK_OK)
+        return from_checkpoint(e, ask, path, step, w);
     if (s != HK_E_NOT_FOUND)
         return s;
     if (e->has_warm_start)
@@ -466,12 +456,10 @@ hk_status hki_weights_get(hk_estimator *e, const hki_weights_ask *ask,
         return hki_fail(HK_E_INVALID_ARG, "weights: unknown choice %d",
                         (int)ask->which);
     const hk_status s = get(e, ask, &w);
-    if (s != HK_OK) {
-        char text[HKI_ERROR_TEXT];
-        hki_keep_error(text);
+    const hki_fault fault = hki_fault_of(s);
+    if (s == HK_OK)
+        *out = w;
+    else
         hki_weights_deinit(&w);
-        return hki_fail(s, "%s", text);
-    }
-    *out = w;
-    return HK_OK;
+    return hki_fault_raise(&fault);
 }

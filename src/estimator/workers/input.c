@@ -47,10 +47,9 @@ static hk_status call_input_fn(const hk_estimator *e, const hk_source *in,
     *out = NULL;
     const hk_status s = in->fn(in->user, &call, out);
     if (s != HK_OK) {
-        char text[HKI_ERROR_TEXT];
-        hki_keep_error(text);
+        const hki_fault fault = hki_fault_of(s);
         hk_dataset_release(*out);
-        return hki_fail(s, "input_fn %s: %s", in->name, text);
+        return hki_fail(s, "input_fn %s: %s", in->name, fault.text);
     }
     if (*out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "input_fn %s gave no data set",
@@ -77,10 +76,9 @@ hk_status hki_source_open(hk_estimator *e, const hk_source *in, hk_mode mode,
         d = hk_data_shard(d, workers, worker);
     const hk_status s = hk_dataset_status(d);
     if (s != HK_OK) {
-        char text[HKI_ERROR_TEXT];
-        hki_keep_error(text);
+        const hki_fault fault = hki_fault_of(s);
         hk_dataset_release(d);
-        return hki_fail(s, "input %s: %s", in->name, text);
+        return hki_fail(s, "input %s: %s", in->name, fault.text);
     }
     *out = d;
     return HK_OK;

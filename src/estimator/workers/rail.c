@@ -80,7 +80,6 @@ static hk_status look_before(void *user, hk_step_info *info) {
 // the center's own values.
 static hk_status look_after(void *user, hk_step_info *info) {
     hki_worker *const w = user;
-    char why[HKI_ERROR_TEXT];
     if (!hki_elastic_gives_after(w->elastic))
         return HK_OK;
     const hk_status s = look_at_values(w, info);
@@ -88,9 +87,9 @@ static hk_status look_after(void *user, hk_step_info *info) {
         return s;
     if (hki_rail_is_left(w))
         return hki_rail_go_back(w);
-    hki_keep_error(why);
+    const hki_fault fault = hki_fault_of(s);
     HKI_TRY(hki_elastic_go_back(w->elastic, hki_worker_x(w)));
-    return hki_fail(s, "%s", why);
+    return hki_fault_raise(&fault);
 }
 
 hk_status hki_rail_insert(hki_worker *w) {
@@ -125,8 +124,7 @@ static void note(hki_worker *w, const char *why) {
 hk_status hki_rail_go_back(hki_worker *w) {
     hki_vector *const x = hki_worker_x(w);
     double norm;
-    char why[HKI_ERROR_TEXT];
-    hki_keep_error(why);
+    const hki_fault why = hki_fault_of(HK_E_NOT_FINITE);
     HKI_TRY(hki_elastic_go_back(w->elastic, x));
     HKI_TRY(hki_elastic_given_norm(w->elastic, x, &norm));
     if (!isfinite(norm))
@@ -135,19 +133,17 @@ hk_status hki_rail_go_back(hki_worker *w) {
     hki_gradproc_forget(w->gradproc);
     w->rail.times++;
     hki_rail_resume(w);
-    note(w, why);
+    note(w, why.text);
     return HK_OK;
 }
 
 hk_status hki_rail_failed(const hki_worker *w, hk_status s) {
     if (s != HK_E_NOT_FINITE || !hki_rail_watches(w) || hki_rail_is_left(w))
         return s;
-    char why[HKI_ERROR_TEXT];
-    hki_keep_error(why);
     return hki_fail(s,
                     "%s, and it has gone back to the center %u times; lower "
                     "the learning rate, or turn that off (rail 0)",
-                    why, (uint32_t)w->rail.times);
+                    hk_last_error(), (uint32_t)w->rail.times);
 }
 
 hk_status hki_rail_center_lost(const hki_worker *w, const char *what) {
