@@ -35,16 +35,17 @@ static hk_status take(hk_estimator *e, bool hold) {
     HKI_TRY(hki_snapshot_await(e));
     HKI_TRY(flush_workers(c));
     HKI_TRY(hki_crew_model(c));
-    char rates[128];
+    char rates[128], measured[16];
     const hk_rates r = hki_rates_now(c);
-    snprintf(rates, sizeof rates, "period %u, moving_rate %g, rate_scale %g%s",
-             r.period, r.moving_rate, r.rate_scale,
-             atomic_load(&c->timing.period) > 0 ? ", measured" : "");
+    snprintf(rates, sizeof rates, "period %u, moving_rate %g, rate_scale %g",
+             r.period, r.moving_rate, r.rate_scale);
+    snprintf(measured, sizeof measured, "%u", atomic_load(&c->timing.period));
     const hk_meta meta[] = {
         {"hooke.version", hk_version()},
         {"hooke.method",
          c->center != NULL ? hk_method_name(e->config.center.method) : "none"},
         {"hooke.rates", c->has_rates ? rates : "given"},
+        {"hooke.measured_period", measured},
     };
     HKI_SCOPED(hki_places_deinit) hki_places p = {0};
     HKI_TRY(hki_places_init(&p));

@@ -34,14 +34,12 @@ static void ask_for(const hki_crew *c, hk_rates_ask *ask) {
 
 // As a snapshot has written it; 0: there is none.
 static uint32_t measured_before(const hk_estimator *e) {
-    static const char head[] = "period ";
     const char *const text =
-        e->ckpt != NULL ? hk_ckpt_meta(e->ckpt, "hooke.rates") : NULL;
-    if (text == NULL || strncmp(text, head, strlen(head)) != 0 ||
-        strstr(text, "measured") == NULL)
-        return 0;
-    const unsigned long period = strtoul(text + strlen(head), NULL, 10);
-    return (uint32_t)HKI_MIN(period, (unsigned long)HKI_MOST_PERIOD);
+        e->ckpt != NULL ? hk_ckpt_meta(e->ckpt, "hooke.measured_period") : NULL;
+    uint32_t period;
+    return text != NULL && hki_parse_u32(text, 0, HKI_MOST_PERIOD, &period)
+               ? period
+               : 0;
 }
 
 hk_status hki_rates_of_crew(hki_crew *c) {
