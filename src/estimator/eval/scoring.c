@@ -97,12 +97,12 @@ bool hki_scoring_is_ready(const hki_scoring *s) {
     return s->thread != NULL && atomic_load(&s->is_done);
 }
 
-// Where no core is free, n threads take the time of 2 n / (n + 3) of them: half
-// a core with one thread, one with four, never two.
+// Where no core is free, n threads take the time of 3 n / (n + 5) cores: of half
+// a core with one thread, of a third more than one with four.
 bool hki_scoring_rests(const hki_scoring *s) {
     const int64_t took = s->ended_ns - s->begun_ns;
     return s->is_crowded && s->thread == NULL &&
-           hki_now_ns() < s->ended_ns + took * (s->threads + 1) / 2;
+           hki_now_ns() < s->ended_ns + took * (s->threads + 2) / 3;
 }
 
 static void score(void *user) {
