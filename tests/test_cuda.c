@@ -2,6 +2,7 @@
 // models as on CPUs. On a card where there is one, and always on one that the
 // host plays, with the same kernels.
 #include "hooke/backend.h"
+#include "backend/backend.h"
 #include "suite_backend.h"
 
 // ---- products ---------------------------------------------------------------
@@ -128,6 +129,7 @@ static void build_few_channels(bk_case *c) {
         {2, 14, 14, 5, 32, 64, 1, 2}, {1, 4, 90, 3, 16, 16, 1, 1},
         {2, 28, 28, 5, 1, 32, 1, 2},  {1, 32, 32, 3, 3, 16, 1, 1},
         {2, 5, 200, 3, 2, 48, 1, 1},  {3, 13, 9, 3, 1, 32, 2, 0},
+        {3, 16, 16, 3, 32, 64, 2, 1}, {3, 7, 9, 3, 32, 32, 1, 1},
     };
     for (size_t i = 0; i < HKI_COUNT(shapes); i++)
         few_channels(c, &shapes[i]);
@@ -151,7 +153,8 @@ static const bk_entry product_cases[] = {
 // Results of one thread, a warp, a block, several blocks; in rows and columns.
 static void build_long_reduce(bk_case *c) {
     static const int64_t sizes[][3] = {
-        {3, 40000, 1}, {1, 3000, 37}, {2, 1500, 3}, {40, 700, 1}, {1, 90, 70},
+        {3, 40000, 1}, {1, 3000, 37}, {2, 1500, 3}, {40, 700, 1},
+        {1, 90, 70},   {1, 1024, 10}, {1, 200, 16}, {1, 1030, 33},
     };
     const int64_t *const s = sizes[bk_below(c, HKI_COUNT(sizes))];
     const hk_shape shape = bk_shape3(s[0], s[1], s[2]);
@@ -214,7 +217,7 @@ static void build_many_entries(bk_case *c) {
 }
 
 static const bk_entry large_cases[] = {
-    {"long reductions", build_long_reduce, HK_EVAL, 10, BK_TOL, 1, 0},
+    {"long reductions", build_long_reduce, HK_EVAL, 20, BK_TOL, 1, 0},
     {"long rows", build_long_rows, HK_EVAL, 3, BK_TOL, 1, 0},
     {"many entries", build_many_entries, HK_TRAIN, 24, BK_TOL, 1, 0},
 };
@@ -268,6 +271,79 @@ static void played_bf16(void **state) {
     run_played(HK_PRECISION_BF16);
 }
 
+// ---- which kernel -------------------------------------------------------------
+
+// What was quickest on a card, by shape: x [n, h, h, c], filters of k x k. The
+// played library takes odd numbers of images.
+typedef struct choice {
+    int64_t n, h, k, c_in, c_out;
+    int32_t stride;
+    const char *forward, *input, *filter;
+} choice;
+
+static const char *note_of(const hki_backend *be, hki_device *d,
+                           const choice *s, hki_opcode op) {
+    static const hk_dtype f32 = HK_F32;
+    const int64_t side = (s->h + s->stride - 1) / s->stride;
+    const int32_t pad = (int32_t)s->k / 2, k = (int32_t)s->k;
+    const hki_tensor_desc x = {f32, 0, bk_shape4(s->n, s->h, s->h, s->c_in)},
+                          y = {f32, 0, bk_shape4(s->n, side, side, s->c_out)},
+                          w = {f32, 0, bk_shape4(k, k, s->c_in, s->c_out)};
+    const bool forward = op == HKI_OP_conv2d,
+               input = op == HKI_OP_conv2d_grad_input;
+    const hki_kernel_desc desc = {
+        .op = op,
+        .n_in = forward ? 3 : 2,
+        .n_out = 1,
+        .attr = {.ksize = {k, k},
+                 .stride = {s->stride, s->stride},
+                 .pad = {pad, pad, pad, pad},
+                 .dilation = {1, 1},
+                 .groups = 1},
+        .in = {input ? y : x, forward || input ? w : y},
+        .out = {forward ? y
+                : input ? x
+                        : w},
+    };
+    hki_kernel *kernel;
+    assert_ok(be->kernel_create(d, &desc, &kernel));
+    const char *const note = be->kernel_note(kernel);
+    be->kernel_destroy(kernel);
+    return note;
+}
+
+static void choices(void **state) {
+    static const choice all[] = {
+        {513, 28, 5, 1, 32, 1, "direct", "own", "direct"},
+        {513, 14, 5, 32, 64, 1, "cudnn", "direct", "direct"},
+        {127, 32, 3, 16, 16, 1, "direct", "direct", "direct"},
+        {127, 32, 3, 16, 32, 2, "cudnn", "cudnn", "direct"},
+        {127, 16, 3, 32, 32, 1, "cudnn", "direct", "direct"},
+        {1023, 16, 3, 32, 32, 1, "cudnn", "cudnn", "direct"},
+        {127, 16, 3, 32, 64, 2, "own", "cudnn", "own"},
+        {1023, 16, 3, 32, 64, 2, "cudnn", "cudnn", "cudnn"},
+        {126, 32, 3, 16, 32, 2, "own", "own", "direct"},
+        {127, 8, 3, 64, 64, 1, "cudnn", "cudnn", "direct"},
+    };
+    static const hki_opcode ops[] = {HKI_OP_conv2d, HKI_OP_conv2d_grad_input,
+                                     HKI_OP_conv2d_grad_filter};
+    const hki_device_options o = {.threads = 1, .isa = HK_ISA_BASE};
+    const hki_backend *be;
+    hki_device *d;
+    (void)state;
+    assert_ok(hki_backend_find("cuda-played", &be));
+    assert_ok(be->device_open(&o, &d));
+    for (size_t i = 0; i < 3 * HKI_COUNT(all); i++) {
+        const choice *const s = &all[i / 3];
+        const char *const expected[] = {s->forward, s->input, s->filter};
+        const char *const note = note_of(be, d, s, ops[i % 3]);
+        if (strcmp(note, expected[i % 3]) != 0)
+            fail_msg("choice %zu, way %zu: %s, expected %s", i / 3, i % 3, note,
+                     expected[i % 3]);
+    }
+    be->device_close(d);
+}
+
 // ---- a card of this machine ---------------------------------------------------
 
 static void run_on_card(hk_precision precision) {
@@ -311,6 +387,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(card_fp32),   cmocka_unit_test(card_tf32),
         cmocka_unit_test(card_bf16),   cmocka_unit_test(played),
         cmocka_unit_test(played_fp32), cmocka_unit_test(played_bf16),
+        cmocka_unit_test(choices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,18 @@
 hk_status hki_conv_make_library(hki_kernel *k, hki_conv_way how,
                                 const hk_shape *x, const hk_shape *y);
 
+#define HKI_PROCESSORS 132 // of the card it was tuned on
+
+// A library comes to speed with many pairs of channels, and with much work.
+static inline bool hki_conv_has_few_pairs(const hki_images *g) {
+    return g->c * g->oc <= 32 * 32;
+}
+
+static inline bool hki_conv_is_little(const hki_images *g) {
+    const double places = (double)g->n * g->oh * g->ow;
+    return 2 * places * g->kh * g->kw * g->c * g->oc < 2e9;
+}
+
 static inline bool hki_conv_tensor_cores(const hki_kernel *k) {
     return k->device->precision != HK_PRECISION_FP32;
 }

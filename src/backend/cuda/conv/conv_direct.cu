@@ -507,19 +507,30 @@ static hk_status run_input(const hki_cuda_call *call) {
     return HK_OK;
 }
 
+static bool steps(const hki_images *g) {
+    return g->sh > 1 || g->sw > 1;
+}
+
 // Quicker than a library: where that has tensor cores, it is good at 32
 // channels and more.
 static bool is_best(const hki_images *g, direct_way way, bool input,
                     bool tensor) {
-    const bool steps = g->sh > 1 || g->sw > 1;
-    return !tensor || way == DIRECT_THIN || (way == DIRECT_NARROW && !steps) ||
-           (input && (way == DIRECT_LARGE || way == DIRECT_LITTLE));
+    const bool few = hki_conv_has_few_pairs(g) && hki_conv_is_little(g);
+    return !tensor || way == DIRECT_THIN ||
+           (way == DIRECT_NARROW && !steps(g)) ||
+           (input && (way == DIRECT_LARGE || way == DIRECT_LITTLE || few));
+}
+
+// Quicker than the kernels for any shape, which skip what steps leave out.
+static bool is_good(const hki_images *g, direct_way way, bool tensor) {
+    return !tensor || way == DIRECT_THIN || !steps(g);
 }
 
 static void make(hki_kernel *k, const hki_images *g, bool input, bool best,
                  hki_cuda_run run) {
     const direct_way way = way_of(g, input);
-    if (best && !is_best(g, way, input, hki_conv_tensor_cores(k)))
+    const bool tensor = hki_conv_tensor_cores(k);
+    if (best ? !is_best(g, way, input, tensor) : !is_good(g, way, tensor))
         return;
     if (way == DIRECT_NONE || g->n == 0 || g->oh == 0 || g->ow == 0 ||
         g->h == 0 || g->w == 0 || patches_of(g, way).n == 0)

@@ -18,14 +18,10 @@
 #define CHANNELS 16             // of x in a block
 #define X_STRIDE (CHANNELS + 8) // floats of a place: no two lanes in a bank
 #define MOST_CHANNELS 64        // above, a library is good
-// A library is quicker at more sums than these of more work.
-#define FEW_SUMS (32 * 32)
-#define MUCH_FLOP 2e9
-#define STEP 8               // places of a product
-#define BLOCKS 528           // four for each processor of a large card
-#define MOST_PARTS (3 << 20) // floats of scratch, about
-#define THIN_ROWS 32         // (tap, channel) of an image of few channels
-#define MOST_THIN 896        // floats of a piece of it
+#define STEP 8                  // places of a product
+#define MOST_PARTS (6 << 20)    // floats of scratch, about
+#define THIN_ROWS 32            // (tap, channel) of an image of few channels
+#define MOST_THIN 896           // floats of a piece of it
 #define THIN_WARPS 4
 
 typedef struct filter_sums {
@@ -320,9 +316,8 @@ static int64_t sums_of(const hki_images *g) {
 
 // Quicker than a library: where that has tensor cores, it is good at many sums.
 static bool is_best(const hki_images *g, filter_way way, bool tensor) {
-    const double flop = 2.0 * g->n * g->oh * g->ow * (double)sums_of(g);
-    return !tensor || way != FILTER_3X3 || g->c * g->oc <= FEW_SUMS ||
-           flop < MUCH_FLOP;
+    return !tensor || way != FILTER_3X3 || hki_conv_has_few_pairs(g) ||
+           hki_conv_is_little(g);
 }
 
 // Channels o of a block.
@@ -335,11 +330,18 @@ static int pairs_of(const hki_images *g, filter_way way) {
     return (way == FILTER_THIN ? 1 : g->c / CHANNELS) * (g->oc / width_of(g));
 }
 
-// As many blocks as keep a card busy; fewer where their sums are many.
+// As many blocks as keep a card busy, and come to an end together: those of
+// wide sums are large.
+static int blocks_of(const hki_images *g, filter_way way) {
+    const bool large = way != FILTER_THIN && width_of(g) == 32;
+    return (large ? 3 : 4) * HKI_PROCESSORS;
+}
+
+// Fewer blocks where their sums are many.
 static void cut_strips(filter_sums *c, filter_way way) {
     const int64_t room = MOST_PARTS / sums_of(&c->g);
     c->pairs = pairs_of(&c->g, way);
-    int64_t strips = (BLOCKS + c->pairs - 1) / c->pairs;
+    int64_t strips = (blocks_of(&c->g, way) + c->pairs - 1) / c->pairs;
     strips = strips < room ? strips : room;
     strips = strips < c->p.n ? strips : c->p.n;
     strips = strips < 1 ? 1 : strips;
