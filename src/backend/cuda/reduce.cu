@@ -105,6 +105,7 @@ static parts strips_apart(int64_t strips, int64_t kept) {
 typedef struct division {
     int lanes; // threads of a result, side by side in rows
     int threads;
+    int width;      // of a block where results lie side by side
     int64_t strips; // parts of the reduced elements, with blocks of their own
     int64_t length; // of a strip
 } division;
@@ -113,16 +114,19 @@ typedef struct division {
 #define WARP_ELEMENTS 512 // elements that a warp reduces
 #define STRIP_ROWS 8192   // elements of a strip, in rows
 #define STRIP_COLUMNS 512 // and in columns
+#define FEW_STRIPS 2      // of columns: a second launch is not worth it
 #define MANY_BLOCKS 1024  // more of them are not quicker
+#define AT_ONCE 8         // elements of a thread that are on their way
 
 static division divide(const parts *p) {
-    division d = {1, HKI_THREADS, 1, p->n_gone};
+    const int width = p->n_kept <= 16 ? 16 : 32;
+    division d = {1, HKI_THREADS, width, 1, p->n_gone};
     const int64_t blocks = p->rows ? p->n_kept : (p->n_kept + 31) / 32;
     const int64_t strips = p->n_gone / (p->rows ? STRIP_ROWS : STRIP_COLUMNS);
     if (p->n_gone <= FEW)
         return d;
     d.lanes = p->rows && p->n_gone > WARP_ELEMENTS ? HKI_THREADS : 32;
-    if (strips > 1 && blocks <= MANY_BLOCKS / 2) {
+    if (strips > (p->rows ? 1 : FEW_STRIPS) && blocks <= MANY_BLOCKS / 2) {
         const int64_t room = MANY_BLOCKS / (blocks > 0 ? blocks : 1);
         d.strips = strips < room ? strips : room;
         d.length = (p->n_gone + d.strips - 1) / d.strips;
@@ -143,6 +147,25 @@ HKI_ON_CARD int64_t quotient(int64_t a, float d) {
     return a;
 }
 
+// Those whose elements lie in one line, which are most: several elements are on
+// their way.
+template <typename F>
+HKI_ON_CARD typename F::total reduce_line(const typename F::element *x,
+                                          int64_t stride, int64_t from,
+                                          int64_t end, int64_t step) {
+    typename F::total a = F::none();
+    for (; from + (AT_ONCE - 1) * step < end; from += AT_ONCE * step) {
+        typename F::element v[AT_ONCE];
+        HKI_FOR (i, AT_ONCE)
+            v[i] = x[(from + i * step) * stride];
+        HKI_FOR (i, AT_ONCE)
+            a = F::both(a, F::of(v[i]));
+    }
+    for (; from < end; from += step)
+        a = F::both(a, F::of(x[from * stride]));
+    return a;
+}
+
 // The elements [from, end) of a strip, every step'th, of the result whose first
 // one is at x.
 template <typename F>
@@ -150,6 +173,9 @@ HKI_ON_CARD typename F::total reduce_some(const typename F::element *x,
                                           const hki_axes *gone, int64_t from,
                                           int64_t end, int64_t step) {
     typename F::total a = F::none();
+    if (gone->rank <= 1)
+        return reduce_line<F>(x, gone->rank > 0 ? gone->stride[0] : 0, from,
+                              end, step);
     for (int64_t i = from; i < end; i += step)
         a = F::both(a, F::of(x[hki_axes_at(gone, i)]));
     return a;
@@ -176,29 +202,29 @@ HKI_KERNEL void reduce_rows(const typename F::element *x, T *y, parts p,
         y[(int64_t)blockIdx.y * p.n_kept + r] = (T)quotient(a, divisor);
 }
 
-// The same where results lie side by side: a block has 32 of them, and a line
-// of 32 threads some of their elements.
-template <typename F, typename T>
+// The same where results lie side by side: a block has WIDTH of them, and a
+// line of as many threads some of their elements.
+template <typename F, typename T, int WIDTH>
 HKI_KERNEL void reduce_columns(const typename F::element *x, T *y, parts p,
                                int64_t length, float divisor) {
-    __shared__ typename F::total part[32][32];
-    const int lane = threadIdx.x % 32, line = threadIdx.x / 32;
-    const int lines = blockDim.x / 32;
-    const int64_t r = (int64_t)blockIdx.x * 32 + lane;
+    __shared__ typename F::total part[1024];
+    const int self = threadIdx.x, lane = self % WIDTH, line = self / WIDTH;
+    const int lines = blockDim.x / WIDTH;
+    const int64_t r = (int64_t)blockIdx.x * WIDTH + lane;
     const bool mine = r < p.n_kept;
     const int64_t begin = (int64_t)blockIdx.y * length;
     const int64_t end =
         mine ? begin + length < p.n_gone ? begin + length : p.n_gone : 0;
-    typename F::total a =
-        reduce_some<F>(x + (mine ? hki_axes_at(&p.kept, r) : 0), &p.gone,
-                       begin + line, end, lines);
-    part[line][lane] = a;
-    __syncthreads();
-    if (!mine || line > 0)
-        return;
-    for (int l = 1; l < lines; l++)
-        a = F::both(a, part[l][lane]);
-    y[(int64_t)blockIdx.y * p.n_kept + r] = (T)quotient(a, divisor);
+    part[self] = reduce_some<F>(x + (mine ? hki_axes_at(&p.kept, r) : 0),
+                                &p.gone, begin + line, end, lines);
+    for (int half = lines / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (line < half)
+            part[self] = F::both(part[self], part[self + half * WIDTH]);
+    }
+    if (mine && line == 0)
+        y[(int64_t)blockIdx.y * p.n_kept + r] =
+            (T)quotient(part[self], divisor);
 }
 
 template <typename F, typename T>
@@ -209,8 +235,11 @@ static void launch(const typename F::element *x, T *y, const parts *p,
     if (d->lanes == 1)
         HKI_LAUNCH((reduce_rows<F, T, 1>), rows, HKI_THREADS, x, y, *p,
                    d->length, divisor);
+    else if (!p->rows && d->width == 16)
+        HKI_LAUNCH_MEETING((reduce_columns<F, T, 16>), dim3(1, strips),
+                           d->threads, x, y, *p, d->length, divisor);
     else if (!p->rows)
-        HKI_LAUNCH_MEETING((reduce_columns<F, T>),
+        HKI_LAUNCH_MEETING((reduce_columns<F, T, 32>),
                            dim3(hki_blocks(p->n_kept, 32), strips), d->threads,
                            x, y, *p, d->length, divisor);
     else if (d->lanes == 32)

@@ -298,8 +298,9 @@ hki_cuda_tiles hki_tiles_of(const hki_product *p) {
     const double flop =
         2.0 * (double)p->m * (double)p->n * (double)p->k * (double)p->batch;
     const bool small = (double)parts_of(p->m, 32) * (double)parts_of(p->n, 32) *
-                           (double)p->batch <
-                       LARGE_TILES;
+                               (double)p->batch <
+                           LARGE_TILES ||
+                       p->n == 1 || p->k == 1;
     const bool flat = (double)p->m * (double)p->n >= FLAT_ELEMENTS &&
                       p->k <= FLAT_K && flop >= WHOLE_FLOP;
     if (flop > SMALL_FLOP || flat || p->m > INT32_MAX || p->n > MAX_GRID * 16 ||
