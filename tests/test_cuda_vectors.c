@@ -496,41 +496,69 @@ static void exchange_by_host(hki_vector *v, float *c, bool in_place,
         here.ek->difference(x, c, diff, 0.3f, n);
 }
 
+static void exchange_with_a_center(world *w, uint64_t seed) {
+    const bool in_place = seed % 2;
+    const size_t bytes = (size_t)w->n * sizeof(float);
+    float *const a = malloc(bytes), *const b = malloc(bytes);
+    for (int64_t i = 0; i < w->n; i++)
+        a[i] = b[i] = (float)uniform(-1, 1);
+    const int64_t m = below(w->n), k = m + below(w->n - m + 1);
+    const hki_exchange_span spans[] = {{0, m, false}, {k, w->n, seed > 8}};
+    hki_exchange_job j = {.x = at(&w->card[0]),
+                          .diff = in_place ? NULL : at(&w->card[3]),
+                          .view = at(&w->card[4]),
+                          .before = at(&w->card[5]),
+                          .spans = spans,
+                          .n_spans = 2,
+                          .alpha = 0.3f,
+                          .observed = true};
+    double expected[3] = {0}, sums[3];
+    assert_ok(there.backend->shared_create(device, b, bytes, &j.shared));
+    assert_ok(there.ops->exchange(&there, &j));
+    for (int i = 0; i < 2; i++)
+        exchange_by_host(w->host, a, in_place, &spans[i], expected);
+    assert_ok(there.ops->exchange_sums(&there, sums));
+    for (int i = 0; i < 3; i++)
+        assert_close(sums[i], expected[i], 1e-12, 1e-12);
+    assert_ok(there.backend->shared_wait(j.shared));
+    assert_memory_equal(a, b, bytes);
+    compare(w, "exchange with a center", 0);
+    there.backend->shared_destroy(j.shared);
+    free(a);
+    free(b);
+}
+
 static void exchanges_with_a_center(void **unused) {
     (void)unused;
     for (uint64_t seed = 0; seed < 12; seed++) {
         world *const w = make_world(seed);
-        const bool in_place = seed % 2;
-        const size_t bytes = (size_t)w->n * sizeof(float);
-        float *const a = malloc(bytes), *const b = malloc(bytes);
-        for (int64_t i = 0; i < w->n; i++)
-            a[i] = b[i] = (float)uniform(-1, 1);
-        const int64_t m = below(w->n), k = m + below(w->n - m + 1);
-        const hki_exchange_span spans[] = {{0, m, false}, {k, w->n, seed > 8}};
-        hki_exchange_job j = {.x = at(&w->card[0]),
-                              .diff = in_place ? NULL : at(&w->card[3]),
-                              .view = at(&w->card[4]),
-                              .before = at(&w->card[5]),
-                              .spans = spans,
-                              .n_spans = 2,
-                              .alpha = 0.3f,
-                              .observed = true};
-        double expected[3] = {0}, sums[3];
-        assert_ok(there.backend->shared_create(device, b, bytes, &j.shared));
-        assert_ok(there.ops->exchange(&there, &j));
-        for (int i = 0; i < 2; i++)
-            exchange_by_host(w->host, a, in_place, &spans[i], expected);
-        assert_ok(there.ops->exchange_sums(&there, sums));
-        for (int i = 0; i < 3; i++)
-            assert_close(sums[i], expected[i], 1e-12, 1e-12);
-        assert_ok(there.backend->shared_wait(j.shared));
-        assert_memory_equal(a, b, bytes);
-        compare(w, "exchange with a center", 0);
-        there.backend->shared_destroy(j.shared);
-        free(a);
-        free(b);
+        exchange_with_a_center(w, seed);
         free_world(w);
     }
+}
+
+// Chunks of an entry that one piece of a launch holds, before and behind
+// others, and more elements than all threads of an exchange have at once.
+static void long_vectors(void **unused) {
+    (void)unused;
+    world *const w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    state = 6;
+    add_entry(w, 37);
+    w->n = (w->n + 3) / 4 * 4;
+    add_entry(w, 3 * HKI_CHUNK_FLOATS + 5000);
+    add_entry(w, 3);
+    w->n = (w->n + 3) / 4 * 4;
+    add_entry(w, 20 * HKI_CHUNK_FLOATS);
+    add_entry(w, HKI_CHUNK_FLOATS);
+    w->n_dense = w->n;
+    make_vectors(w);
+    memset(w->active, 1, sizeof w->active);
+    run_passes(w, here.ops->norms, there.ops->norms, "long norms", NULL, false);
+    run_passes(w, here.ops->norms, there.ops->norms, "a part", NULL, true);
+    exchange_with_a_center(w, 0);
+    exchange_with_a_center(w, 1);
+    free_world(w);
 }
 
 // ---- places -----------------------------------------------------------------
@@ -559,10 +587,15 @@ static int close_place(void **unused) {
 int main(void) {
     static const char *const names[] = {"cuda-played", "cuda"};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(updates),   cmocka_unit_test(rules_with_norms),
-        cmocka_unit_test(many_rows), cmocka_unit_test(many_tables),
-        cmocka_unit_test(passes),    cmocka_unit_test(values_at_the_end),
-        cmocka_unit_test(exchanges), cmocka_unit_test(exchanges_with_a_center),
+        cmocka_unit_test(updates),
+        cmocka_unit_test(rules_with_norms),
+        cmocka_unit_test(many_rows),
+        cmocka_unit_test(many_tables),
+        cmocka_unit_test(passes),
+        cmocka_unit_test(values_at_the_end),
+        cmocka_unit_test(exchanges),
+        cmocka_unit_test(exchanges_with_a_center),
+        cmocka_unit_test(long_vectors),
     };
     int failed = 0, found = 0;
     for (size_t i = 0; i < HKI_COUNT(names); i++) {
