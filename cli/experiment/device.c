@@ -30,7 +30,8 @@ int settings_device(const tree *run, const cli_args *a, hk_run_config *c) {
 char *device_words(const hk_run_config *c) {
     hk_device d;
     char text[256];
-    if (hk_device_find(c->device, &d) != HK_OK || d.count == 0)
+    if (hk_device_find(c->device, &d) != HK_OK || d.count == 0 ||
+        (c->backend != NULL && strcmp(c->backend, d.backend) != 0))
         return NULL;
     const uint32_t worker = c->first_worker == UINT32_MAX ? 0 : c->first_worker;
     const uint32_t i = c->workers > 1 ? 0 : worker % d.count;
@@ -48,10 +49,29 @@ const char *device_cpu_precision(const hk_run_config *c) {
     return c->precision == HK_PRECISION_BF16 ? ", products in bf16" : "";
 }
 
+// Why no card computes.
+static const char *why_cpu(const hk_run_config *c) {
+    const char *const named = getenv("HOOKE_BACKEND");
+    hk_device d;
+    if (c->backend != NULL)
+        return "run.backend names what computes";
+    if (named != NULL && named[0] != '\0')
+        return "HOOKE_BACKEND names what computes";
+    return hk_device_find("cuda", &d) != HK_OK ? hk_last_error()
+                                               : "a card came later";
+}
+
+void device_tell_cpu(const hk_run_config *c) {
+    if (c->device != NULL && strcmp(c->device, "auto") == 0)
+        cli_note("device auto: CPUs compute: %s", why_cpu(c));
+}
+
 void device_tell(const hk_run_config *c) {
     char *const words = device_words(c);
     if (words)
         cli_note("computing on %s", words);
+    else
+        device_tell_cpu(c);
     free(words);
 }
 

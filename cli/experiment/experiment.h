@@ -86,7 +86,10 @@ int settings_device(const tree *run, const cli_args *a, hk_run_config *c);
 char *device_words(const hk_run_config *c);
 // Of a run on CPUs: ", products in bf16"; "" where they are float32.
 const char *device_cpu_precision(const hk_run_config *c);
+// A note of what computes: of a card; of CPUs where `auto` came to them, and
+// why.
 void device_tell(const hk_run_config *c);
+void device_tell_cpu(const hk_run_config *c);
 // The plug-in for graphics cards and what it finds, or why none can be used:
 // lines with a first column of so many characters, or JSON.
 void device_print(int width);

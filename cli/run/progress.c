@@ -283,6 +283,7 @@ static hk_status tell_threads(void *self, hk_run *run) {
         free(device);
         return HK_OK;
     }
+    device_tell_cpu(e.config);
     sooner_with(&e, p.gflop, more, sizeof more);
     cli_note("%u worker%s, %u thread%s each%s (work per step %.2g GFLOP%s)",
              e.worker_count, e.worker_count == 1 ? "" : "s", p.threads,
