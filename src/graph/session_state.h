@@ -1,5 +1,5 @@
-// graph/session_state.h - what a session holds, for session.c and
-// session_run.c.
+// graph/session_state.h - what a session holds, for session.c, session_run.c
+// and session_sparse.c.
 #ifndef HKI_SESSION_STATE_H
 #define HKI_SESSION_STATE_H
 #include "graph/plan.h"

@@ -252,12 +252,7 @@ static hk_status clip_by_value(hk_gradproc *p, hki_grads *g) {
     return HK_OK;
 }
 
-// g clip / max(|g|, clip) for one tensor.
-static double norm_factor(double clip, double norm) {
-    return clip / fmax(norm, clip);
-}
-
-// A factor for every entry with a dense gradient.
+// g clip / max(|g|, clip): a factor for every entry with a dense gradient.
 static hk_status set_factors(hk_gradproc *p, const hki_grads *g) {
     const double scale = fabs(g->view.scale);
     HKI_TRY(run(p, g, (hki_vector_pass){0}, false, p->at->ops->norms));
@@ -268,7 +263,7 @@ static hk_status set_factors(hk_gradproc *p, const hki_grads *g) {
             sum += p->sums[i];
         const double norm = sqrt(sum) * scale;
         HKI_TRY(check_norm(p, entry, norm));
-        p->factors[entry] = (float)norm_factor(p->opt.clip_norm, norm);
+        p->factors[entry] = (float)hki_norm_factor(p->opt.clip_norm, norm);
     }
     return HK_OK;
 }
@@ -286,7 +281,7 @@ static hk_status clip_by_norm(hk_gradproc *p, hki_grads *g) {
     HKI_TRY(run(p, g, a, false, p->at->ops->clip));
     for (size_t t = 0; t < p->tables.count; t++) {
         const double norm = sqrt(table_squares(p, t)) * scale;
-        clip_table(p, t, g->view.scale * norm_factor(clip, norm),
+        clip_table(p, t, g->view.scale * hki_norm_factor(clip, norm),
                    (double)INFINITY);
     }
     show_buffer(p, g);
@@ -304,7 +299,7 @@ static hk_status clip_by_global_norm(hk_gradproc *p, hki_grads *g) {
     const double norm = sqrt(sum) * fabs(g->view.scale);
     HKI_TRY(check_norm(p, SIZE_MAX, norm));
     p->norm = norm;
-    g->view.scale *= norm_factor(p->opt.clip_global_norm, norm);
+    g->view.scale *= hki_norm_factor(p->opt.clip_global_norm, norm);
     return HK_OK;
 }
 
@@ -558,60 +553,4 @@ void hki_gradproc_forget(hk_gradproc *p) {
         return;
     forget(p);
     p->done = 0;
-}
-
-// ---- plain calls ----------------------------------------------------------
-
-static hk_status plain(const float *g, int64_t n,
-                       const hki_update_kernels **k) {
-    if (n < 0 || (g == NULL && n > 0))
-        return hki_fail(HK_E_INVALID_ARG, "%s: %lld values, or NULL", what,
-                        (long long)n);
-    return hki_update_kernels_pick(HK_ISA_AUTO, what, k);
-}
-
-hk_status hk_clip_by_value(float *g, int64_t n, double low, double high) {
-    const hki_update_kernels *k = NULL;
-    HKI_TRY(plain(g, n, &k));
-    if (!(low <= high))
-        return hki_fail(HK_E_INVALID_ARG, "%s: clip to [%g, %g]", what, low,
-                        high);
-    k->clip(g, g, 1, (float)low, (float)high, n);
-    return HK_OK;
-}
-
-hk_status hk_clip_by_norm(float *g, int64_t n, double clip_norm, double *norm) {
-    const hki_update_kernels *k = NULL;
-    HKI_TRY(plain(g, n, &k));
-    if (!(clip_norm > 0) || !isfinite(clip_norm))
-        return hki_fail(HK_E_INVALID_ARG, "%s: clip_norm is %g", what,
-                        clip_norm);
-    const double own = sqrt(k->sum_squares(g, n));
-    if (!isfinite(own))
-        return hki_fail(HK_E_NOT_FINITE, "%s: the norm is %g", what, own);
-    k->scale(g, (float)norm_factor(clip_norm, own), n);
-    if (norm != NULL)
-        *norm = own;
-    return HK_OK;
-}
-
-hk_status hk_global_norm(const hk_grad_view *grads, double *norm) {
-    const hki_update_kernels *k = NULL;
-    if (grads == NULL || norm == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "%s: an argument is NULL", what);
-    HKI_TRY(plain(grads->dense, grads->n_dense, &k));
-    if (grads->n_sparse > 0 && grads->sparse == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "%s: sparse is NULL", what);
-    double sum = k->sum_squares(grads->dense, grads->n_dense);
-    for (size_t i = 0; i < grads->n_sparse; i++) {
-        const hk_sparse_grad *const g = &grads->sparse[i];
-        int64_t n;
-        if (__builtin_mul_overflow(g->count, g->dim, &n))
-            return hki_fail(HK_E_OVERFLOW, "%s: %lld rows of %lld", what,
-                            (long long)g->count, (long long)g->dim);
-        HKI_TRY(plain(g->rows, n, &k));
-        sum += k->sum_squares(g->rows, n);
-    }
-    *norm = sqrt(sum) * fabs(grads->scale);
-    return HK_OK;
 }

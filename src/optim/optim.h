@@ -208,6 +208,8 @@ hk_status hki_optimizer_forget(hk_optimizer *o);
 // is saved either.
 void hki_optimizer_set_halvings(hk_optimizer *o, int times);
 int hki_optimizer_halvings(const hk_optimizer *o);
+// What brings a norm down to clip: clip / max(norm, clip).
+double hki_norm_factor(double clip, double norm);
 void hki_gradproc_forget(hk_gradproc *p); // what was accumulated; NULL allowed
 // hk_gradproc_run on vectors; NULL: home.
 hk_status hki_gradproc_run(hk_gradproc *p, const hki_grads *in, hki_grads *out,

@@ -1,4 +1,5 @@
-// peer.c - one connection of a center server: greeting, then requests.
+// peer.c - one connection of a center server: greeting, then requests. Who the
+// peer is and what it is shown: peer_open.c.
 //
 // A request that cannot be met is answered with ERROR and the connection goes
 // on; a peer that breaks the protocol, stalls or goes away ends it.
@@ -66,16 +67,12 @@ hk_status hki_session_send_state(hki_session *s, hki_type type) {
                         hki_session_stall(s), "state");
 }
 
-static hki_shard *shard_of(const hki_session *s) {
-    return atomic_load(&s->server->shard);
-}
-
 // A sign of life, with the bytes since the last one.
 static void tell(hki_session *s, const hk_worker_news *news) {
     const uint64_t in = s->f.conn->bytes_in, out = s->f.conn->bytes_out;
     atomic_fetch_add(&s->server->bytes_in, in - s->told_in);
     atomic_fetch_add(&s->server->bytes_out, out - s->told_out);
-    hki_shard *const shard = shard_of(s);
+    hki_shard *const shard = hki_session_shard(s);
     if (shard != NULL)
         hki_shard_seen(shard, &s->claim, news, in - s->told_in,
                        out - s->told_out);
@@ -91,168 +88,6 @@ void hki_session_progress(hki_session *s) {
     tell(s, NULL);
 }
 
-// ---- opening ----------------------------------------------------------------
-
-static hk_status check_model(hki_session *s, const hki_msg_open *m) {
-    hki_shard *const shard = shard_of(s);
-    const uint64_t shares =
-        hki_shares_hash(shard->share, hki_layout_entry_count(shard->layout));
-    if (m->fingerprint == hki_layout_fingerprint(shard->layout) &&
-        m->shares == shares)
-        return HK_OK;
-    const hk_status status = hki_fail(
-        HK_E_INVALID_ARG,
-        "%s: another model: its layout has the fingerprint %016llx, the "
-        "center's %016llx%s",
-        s->peer, (unsigned long long)m->fingerprint,
-        (unsigned long long)hki_layout_fingerprint(shard->layout),
-        m->fingerprint == hki_layout_fingerprint(shard->layout)
-            ? "; the same variables, shared in another way"
-            : "");
-    hki_server_refuse(s->server, HK_REFUSED_FINGERPRINT, s->peer);
-    return status;
-}
-
-// Asks the first worker for the layout and makes the shard of it.
-static hk_status learn_model(hki_session *s, int64_t deadline_ns) {
-    HKI_TRY(hki_msg_send(&s->f, HKI_NEED_LAYOUT, 0, NULL, NULL, deadline_ns,
-                         "layout"));
-    hki_frame head;
-    HKI_TRY(hki_frame_wait(&s->f, deadline_ns, "layout", &head));
-    HKI_FREED uint8_t *bytes = NULL;
-    HKI_FREED uint8_t *share = NULL;
-    HKI_SCOPED(hk_layout_release_at) hk_layout *layout = NULL;
-    HKI_TRY(hki_alloc_array(head.size, 1, &bytes));
-    HKI_TRY(hki_frame_take(&s->f, bytes, head.size, deadline_ns, "layout"));
-    HKI_TRY(hki_layout_get(bytes, head.size, s->peer, &layout, &share));
-    return hki_server_make_shard(s->server, layout, share);
-}
-
-// Tells an observer that brings no model what the center's is.
-static hk_status tell_model(hki_session *s, int64_t deadline_ns) {
-    const hki_shard *const shard = shard_of(s);
-    const hki_frame f = {.type = HKI_LAYOUT};
-    HKI_SCOPED(hki_buf_deinit) hki_buf bytes = {0};
-    HKI_TRY(hki_layout_put(shard->layout, shard->share, &bytes));
-    return hki_frame_send(&s->f, &f, bytes.data, bytes.size, deadline_ns,
-                          "layout");
-}
-
-// What a peer at this address may have of the center's memory.
-static hk_status offer_memory(hki_session *s, const hki_msg_open *m,
-                              hki_msg_welcome *w) {
-    const hki_shard *const shard = shard_of(s);
-    if (!s->f.conn->can_pass || !(m->flags & HKI_OPEN_MEMORY) ||
-        shard->file.fd < 0 || shard->method->center != HKI_CENTER_ADD)
-        return HK_OK;
-    const size_t slot = hki_shard_room(shard) * sizeof(float);
-    HKI_TRY(hki_region_create(&s->ring, "hooke-ring", slot * s->window));
-    w->map_bytes = shard->file.bytes;
-    w->values_offset = shard->file.head->vector_at;
-    w->ring_bytes = s->ring.size;
-    return HK_OK;
-}
-
-static uint32_t window_of(const hki_session *s, const hki_msg_open *m) {
-    const uint32_t kib = s->server->window_kib != 0 ? s->server->window_kib
-                         : m->window_kib != 0       ? m->window_kib
-                                                    : 1024;
-    const int64_t chunk =
-        HKI_MAX(shard_of(s)->plan.max_floats * (int64_t)sizeof(float), 1024);
-    const int64_t n = (int64_t)kib * 1024 / chunk;
-    return (uint32_t)HKI_MIN(HKI_MAX(n, 2), 4096);
-}
-
-static hk_status welcome(hki_session *s, const hki_msg_open *m,
-                         int64_t deadline_ns) {
-    const hki_shard *const shard = shard_of(s);
-    s->window = window_of(s, m);
-    hki_msg_welcome w = {
-        .run_id = hki_load64(&shard->file.head->run_id),
-        .plan = shard->plan.hash,
-        .method = (uint32_t)shard->method->id,
-        .turn = HK_TURN_FREE,
-        .chunk_floats = shard->opt.chunk_kib * 256,
-        .window = s->window,
-        .max_workers = shard->opt.max_workers,
-        .lease_ms = (uint32_t)s->server->lease_ms,
-        .initialised = hki_load64(&shard->file.head->initialised) != 0,
-        .durable = shard->file.path != NULL,
-    };
-    s->f.reads_ahead = true; // nobody hands a server anything
-    HKI_TRY(offer_memory(s, m, &w));
-    HKI_TRY(hki_msg_send(&s->f, HKI_WELCOME, 0, &hki_body_welcome, &w,
-                         deadline_ns, "welcome"));
-    if (w.ring_bytes == 0)
-        return HK_OK;
-    // The center's memory goes out for reading only.
-    char path[64];
-    snprintf(path, sizeof path, "/proc/self/fd/%d", shard->file.fd);
-    FILE *const readable = fopen(path, "rbe");
-    if (readable == NULL)
-        return hki_fail(HK_E_IO, "%s: cannot hand out the center's memory",
-                        s->server->name);
-    hk_status status = hki_conn_pass(s->f.conn, fileno(readable), deadline_ns);
-    fclose(readable);
-    if (status == HK_OK)
-        status = hki_conn_pass(s->f.conn, s->ring.fd, deadline_ns);
-    return status;
-}
-
-// What a peer may be: setting values without being a worker is for those who
-// have proven who they are.
-static hk_status take_role(hki_session *s, const hki_msg_open *m) {
-    if (m->role > HKI_ROLE_ADMIN)
-        return hki_fail(HK_E_DATA, "%s: an unknown role, %u", s->peer, m->role);
-    if (m->role == HKI_ROLE_WORKER && m->fingerprint == 0)
-        return hki_fail(HK_E_DATA, "%s: a worker without a model", s->peer);
-    if (m->role == HKI_ROLE_ADMIN && !s->f.conn->proven)
-        return hki_fail(HK_E_DENIED,
-                        "%s: an admin has the cluster key, or is the center's "
-                        "user on its host",
-                        s->peer);
-    s->f.talk.peer = (uint8_t)(1u << m->role);
-    return HK_OK;
-}
-
-static hk_status open_session(hki_session *s, int64_t deadline_ns) {
-    hk_center_server *const server = s->server;
-    hki_msg_open m;
-    HKI_TRY(hki_msg_recv(&s->f, HKI_OPEN, &hki_body_open, &m, deadline_ns,
-                         "opening"));
-    for (char *c = m.name; *c != '\0'; c++) // goes to the log
-        if ((unsigned char)*c < 32 || *c == 127)
-            *c = '?';
-    snprintf(s->peer, sizeof s->peer, "%s at %s", m.name, s->f.conn->peer);
-    hk_status status = HK_OK;
-    if (m.n_shards != server->shard_opt.n_shards ||
-        m.shard != server->shard_opt.shard)
-        status = hki_fail(HK_E_INVALID_ARG,
-                          "%s: asks for shard %u of %u; this is shard %u of "
-                          "%u",
-                          s->peer, m.shard, m.n_shards, server->shard_opt.shard,
-                          server->shard_opt.n_shards);
-    if (status == HK_OK)
-        status = take_role(s, &m);
-    // Observers without a model take what is there and bring nothing.
-    if (status == HK_OK && shard_of(s) == NULL) {
-        if (m.fingerprint == 0)
-            status = hki_fail(HK_E_STATE, "%s: the center has no model yet",
-                              server->name);
-        else
-            status = learn_model(s, deadline_ns);
-    }
-    if (status == HK_OK && m.fingerprint != 0)
-        status = check_model(s, &m);
-    if (status != HK_OK) {
-        (void)hki_session_error(s, status);
-        return status;
-    }
-    if (m.fingerprint == 0 && m.flags & HKI_OPEN_LAYOUT)
-        HKI_TRY(tell_model(s, deadline_ns));
-    return welcome(s, &m, deadline_ns);
-}
-
 // ---- requests ---------------------------------------------------------------
 
 static hk_status on_join(hki_session *s, const hki_frame *head) {
@@ -261,7 +96,7 @@ static hk_status on_join(hki_session *s, const hki_frame *head) {
     hki_msg_joined out;
     HKI_TRY(hki_session_read(s, &hki_body_join, &m, "join"));
     const hk_status status =
-        hki_shard_join(shard_of(s), &m, s->peer, &s->claim, &out);
+        hki_shard_join(hki_session_shard(s), &m, s->peer, &s->claim, &out);
     if (status != HK_OK)
         return hki_session_error(s, status);
     return hki_msg_send(&s->f, HKI_JOINED, 0, &hki_body_joined, &out,
@@ -273,7 +108,7 @@ static hk_status on_resume(hki_session *s, const hki_frame *head) {
     hki_msg_resume m;
     hki_msg_joined out;
     HKI_TRY(hki_session_read(s, &hki_body_resume, &m, "resume"));
-    hki_shard *const shard = shard_of(s);
+    hki_shard *const shard = hki_session_shard(s);
     hk_status status = HK_OK;
     // A center that lost its memory knows nobody; the worker joins anew.
     if (m.run_id != hki_load64(&shard->file.head->run_id)) {
@@ -293,7 +128,8 @@ static hk_status on_leave(hki_session *s, const hki_frame *head) {
     (void)head;
     hki_msg_leave m;
     HKI_TRY(hki_session_read(s, &hki_body_leave, &m, "leave"));
-    const hk_status status = hki_shard_leave(shard_of(s), &s->claim, m.steps);
+    const hk_status status =
+        hki_shard_leave(hki_session_shard(s), &s->claim, m.steps);
     if (status != HK_OK)
         return hki_session_error(s, status);
     pthread_mutex_lock(&s->server->lock); // the server may be done
@@ -324,8 +160,8 @@ static hk_status on_barrier(hki_session *s, const hki_frame *head) {
         return hki_fail(HK_E_DATA, "%s: a barrier of %lld", s->peer,
                         (long long)m.number);
     const hki_patience p = hki_session_patience(s, m.wait_ms);
-    const hk_status status =
-        hki_shard_barrier(shard_of(s), &s->claim, (uint32_t)m.number, &p);
+    const hk_status status = hki_shard_barrier(hki_session_shard(s), &s->claim,
+                                               (uint32_t)m.number, &p);
     return hki_session_answer(s, status);
 }
 
@@ -526,7 +362,7 @@ static hk_status greet(hki_session *s) {
             why = HK_REFUSED_KEY;
     }
     if (status == HK_OK) {
-        status = open_session(s, deadline);
+        status = hki_session_open(s, deadline);
         if (status == HK_E_DATA)
             why = HK_REFUSED_FRAME;
         else if (status == HK_E_EXISTS)
@@ -584,7 +420,7 @@ void hki_session_main(void *user) {
         say_why(s, status);
     }
     tell(s, NULL);
-    hki_shard *const shard = shard_of(s);
+    hki_shard *const shard = hki_session_shard(s);
     if (shard != NULL) {
         hki_session_end_cut(s);
         hki_shard_hang_up(shard, &s->claim);

@@ -7,6 +7,7 @@
 // server_info.c       counters and refusals
 // peer.c              one connection: greeting, requests (frame_table.c says
 //                     who may ask for what)
+// peer_open.c         who the peer is, and what it is told
 // peer_exchange.c     the streams of an exchange
 // peer_bulk.c         whole vectors: first values, pull, snapshots
 #ifndef HKI_SERVER_H
@@ -114,6 +115,9 @@ void hki_server_state(hk_center_server *s, hki_msg_state *out);
 void hki_server_expire_ranges(hk_center_server *s);
 
 void hki_session_main(void *session);
+// The opening of a peer, answered: HK_E_INVALID_ARG for another model.
+hk_status hki_session_open(hki_session *s, int64_t deadline_ns);
+hki_shard *hki_session_shard(const hki_session *s); // NULL: no model yet
 void hki_session_free(hki_session *s);
 
 // Deadlines of a session.
