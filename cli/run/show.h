@@ -22,7 +22,7 @@ void result_train_json(FILE *f, const hk_train_result *t);
 // The first pictures of the training data, as run.images asks (pictures.c). 0
 // or an exit code after a message.
 int write_pictures(const job *j);
-// Notes about settings that are allowed and hardly meant (comments.c).
+// Notes about settings that are allowed and hardly meant (odd_settings.c).
 void comment_settings(const job *j);
 // Removes what an earlier run left in the model_dir (fresh.c). 0 or an exit
 // code after a message.

@@ -88,6 +88,7 @@ void *hki_graph_attached(const hk_graph *g) {
     return g->attached;
 }
 
+// Nodes do not know their graph.
 bool hki_graph_owns(const hk_graph *g, const hk_node *x) {
     for (const hki_call *c = g->first; c != NULL; c = c->next)
         if (x->call == c)
@@ -142,6 +143,8 @@ static hk_status copy_array(hk_graph *g, hki_variable *v) {
     return HK_OK;
 }
 
+// What calls name by number: variables, inputs, scalars, constants. Their nodes
+// are those of the calls to come.
 static hk_status copy_sources(const hk_graph *src, hk_graph *g) {
     for (size_t i = 0; i < src->vars.n; i++) {
         hki_variable v = src->vars.data[i];
@@ -246,6 +249,9 @@ static hk_status check_inputs(const hki_op *op, hk_node *const *in, int n_in,
     return HK_OK;
 }
 
+// The one way into a graph. The operator's shape rule runs before the call is
+// linked, so that the list never holds one without shapes; what is refused
+// stays in the arena, where nobody finds it.
 hk_status hki_append(hk_graph *g, hki_opcode code, const hki_attr *attr,
                      hk_node *const *in, int n_in, const char *name,
                      hki_call **out) {
@@ -377,6 +383,8 @@ void hk_add_loss(hk_graph *g, hk_node *term) {
     g->total = NULL;
 }
 
+// loss + terms, made when it is first asked for: a loss or a term that comes
+// later has it made anew.
 hk_node *hki_total_loss(hk_graph *g) {
     if (!hki_graph_ok(g) || g->loss == NULL)
         return NULL;
@@ -429,6 +437,7 @@ void hk_add_update(hk_graph *g, hk_node *update) {
         g->updates.data[g->updates.n++] = update;
 }
 
+// The last call holds. n 0: every trainable variable, as without a call.
 void hk_set_gradients(hk_graph *g, hk_node *const *vars, size_t n,
                       hk_node *dloss) {
     if (!hki_graph_ok(g))

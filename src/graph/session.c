@@ -119,6 +119,7 @@ hk_status hki_session_look(const hk_session *s, hki_value_place at, size_t n,
     return HK_OK;
 }
 
+// Every call with its places, resolved once: a run only goes through them.
 static hk_status make_steps(hk_session *s) {
     const hk_plan *p = s->plan;
     HKI_TRY(hki_zalloc_array(p->n_steps, sizeof *s->calls, &s->calls));
@@ -141,6 +142,8 @@ static hk_status make_steps(hk_session *s) {
     return HK_OK;
 }
 
+// Outputs are tensors over the values themselves, or over a stage to which they
+// are copied when somebody asks.
 static hk_status make_outputs(hk_session *s) {
     const hk_plan *p = s->plan;
     HKI_TRY(hki_zalloc_array(p->n_outputs, sizeof *s->outputs, &s->outputs));
@@ -161,6 +164,7 @@ static hk_status make_outputs(hk_session *s) {
     return HK_OK;
 }
 
+// Where memory is apart: room for as many rows as a batch can touch.
 static hk_status make_sparse(hk_session *s) {
     const hk_plan *p = s->plan;
     if (!s->apart)
@@ -247,6 +251,7 @@ hk_status hk_session_create(hk_plan *p, const hk_session_options *opt,
     return HK_OK;
 }
 
+// A recorded run holds addresses; where one changes it is recorded again.
 static void forget_capture(hk_session *s) {
     if (s->captured != NULL)
         s->plan->backend->plan_release(s->captured);
