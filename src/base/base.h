@@ -134,9 +134,11 @@ static inline pthread_mutex_t *hki_lock(pthread_mutex_t *m) {
 static inline void hki_unlock_at(pthread_mutex_t *const *m) {
     pthread_mutex_unlock(*m);
 }
-#define HKI_LOCKED_(m, line)                                                   \
+#define HKI_LOCKED_AT(m, line)                                                 \
     HKI_SCOPED(hki_unlock_at)                                                  \
-    pthread_mutex_t *const hki_locked_##line = hki_lock(m)
+    __attribute__((unused)) pthread_mutex_t *const hki_locked_##line =         \
+        hki_lock(m)
+#define HKI_LOCKED_(m, line) HKI_LOCKED_AT(m, line)
 #define HKI_LOCKED(m) HKI_LOCKED_(m, __LINE__)
 hk_status hki_strdup(const char *s, char **out);
 
