@@ -28,7 +28,7 @@ static void skip_unless_root(void) {
 
 // What a child has to say; it is one write.
 typedef struct report {
-    int status;
+    hk_status status;
     char text[500];
 } report;
 
@@ -79,7 +79,7 @@ static void hear(int fd, char text[320]) {
 }
 
 static report end_child(child *c) {
-    report r = {.status = -1};
+    report r = {.status = HK_E_INTERNAL};
     int code = 0;
     close(c->to);
     assert_int_equal(read(c->from, &r, sizeof r), sizeof r);
@@ -91,7 +91,7 @@ static report end_child(child *c) {
 
 static void expect_denied(const report *r, const char *part) {
     if (r->status != HK_E_DENIED || strstr(r->text, part) == NULL)
-        fail_msg("%s: %s", hk_status_string((hk_status)r->status), r->text);
+        fail_msg("%s: %s", hk_status_string(r->status), r->text);
 }
 
 // ---- both sides -------------------------------------------------------------
