@@ -8,11 +8,6 @@
 #include "hooke/digits.h"
 #include "hooke/writers.h"
 
-static bool ends_with(const char *s, const char *end) {
-    const size_t n = strlen(s), k = strlen(end);
-    return n >= k && strcmp(s + n - k, end) == 0;
-}
-
 // ---- checkpoints -----------------------------------------------------------
 
 typedef struct choice {
@@ -21,10 +16,6 @@ typedef struct choice {
     const char *before, *after; // of the names that are taken; cut off
     char name[1024];            // without them
 } choice;
-
-static bool begins_with(const char *s, const char *start) {
-    return strncmp(s, start, strlen(start)) == 0;
-}
 
 // TensorFlow puts slots and averages below the name of their variable:
 // dense/kernel/Adam_1, dense/kernel/t_0/Adam,
@@ -46,12 +37,11 @@ static bool is_below_variable(const hk_ckpt *c, const hk_ckpt_entry *e) {
 static bool is_beside_model(const hk_ckpt *c, const hk_ckpt_entry *e) {
     const char *slash = strrchr(e->name, '/');
     const char *last = slash ? slash + 1 : e->name;
-    return begins_with(e->name, HK_SECTION) || is_below_variable(c, e) ||
-           begins_with(last, "beta1_power") ||
-           begins_with(last, "beta2_power") ||
-           begins_with(e->name, "global_center_variable/") ||
-           begins_with(e->name, "optimizer/") ||
-           begins_with(e->name, "save_counter/") ||
+    return cli_begins(e->name, HK_SECTION) || is_below_variable(c, e) ||
+           cli_begins(last, "beta1_power") || cli_begins(last, "beta2_power") ||
+           cli_begins(e->name, "global_center_variable/") ||
+           cli_begins(e->name, "optimizer/") ||
+           cli_begins(e->name, "save_counter/") ||
            strstr(e->name, "/.OPTIMIZER_SLOT/");
 }
 
@@ -62,7 +52,7 @@ static const char *choose(void *user, const hk_ckpt_entry *e) {
                  after = strlen(k->after);
     const bool taken = before || after;
     if (n <= before + after || n >= sizeof k->name ||
-        !begins_with(e->name, k->before) || !ends_with(e->name, k->after) ||
+        !cli_begins(e->name, k->before) || !cli_ends(e->name, k->after) ||
         (k->model_only && !taken && is_beside_model(k->c, e)))
         return NULL;
     snprintf(k->name, sizeof k->name, "%.*s", (int)(n - before - after),
@@ -82,9 +72,9 @@ static hk_ckpt_format format_of(const cli_args *a, const char *out) {
     const char *to = cli_string(a, "to", NULL);
     if (to)
         return copy_format(to);
-    return ends_with(out, ".npz")           ? HK_CKPT_NPZ
-           : ends_with(out, ".safetensors") ? HK_CKPT_SAFETENSORS
-                                            : HK_CKPT_TF;
+    return cli_ends(out, ".npz")           ? HK_CKPT_NPZ
+           : cli_ends(out, ".safetensors") ? HK_CKPT_SAFETENSORS
+                                           : HK_CKPT_TF;
 }
 
 static int convert_checkpoint(const cli_args *a, const char *in,
@@ -162,12 +152,12 @@ static hk_dataset *open_data(const cli_args *a, const char *in) {
     const hk_array_file arrays[2] = {
         {.name = cli_string(a, "name", "image"), .path = in},
         {.name = "label", .path = label, .role = HK_LABEL}};
-    if (ends_with(in, ".tfrecord") || ends_with(in, ".tfrecords") ||
-        ends_with(in, ".tfrecord.gz"))
+    if (cli_ends(in, ".tfrecord") || cli_ends(in, ".tfrecords") ||
+        cli_ends(in, ".tfrecord.gz"))
         return open_tfrecord(in);
-    if (ends_with(in, ".npz"))
+    if (cli_ends(in, ".npz"))
         return hk_data_npz(in, NULL, 0, NULL);
-    if (ends_with(in, ".npy") || strstr(in, "idx"))
+    if (cli_ends(in, ".npy") || strstr(in, "idx"))
         return hk_data_arrays(arrays, label ? 2 : 1, NULL);
     hk_csv_options o;
     hk_csv_options_init(&o, sizeof o);
@@ -185,11 +175,10 @@ static hk_status write_data(const cli_args *a, hk_dataset *d, const char *out,
     hk_writer_options_init(&o, sizeof o);
     o.compression = HK_COMPRESSION_AUTO;
     o.value = name;
-    o.format = ends_with(out, ".csv") || ends_with(out, ".csv.gz")
-                   ? HK_WRITE_CSV
-               : ends_with(out, ".npy") ? HK_WRITE_NPY
-               : strstr(out, "idx")     ? HK_WRITE_IDX
-                                        : HK_WRITE_TFRECORD;
+    o.format = cli_ends(out, ".csv") || cli_ends(out, ".csv.gz") ? HK_WRITE_CSV
+               : cli_ends(out, ".npy")                           ? HK_WRITE_NPY
+               : strstr(out, "idx")                              ? HK_WRITE_IDX
+                                    : HK_WRITE_TFRECORD;
     return hk_data_write(d, out, &o, n);
 }
 
@@ -222,8 +211,8 @@ static bool is_center_file(const char *path) {
 
 static bool is_checkpoint(const char *path) {
     struct stat st;
-    if (ends_with(path, ".safetensors") || ends_with(path, ".index") ||
-        ends_with(path, ".index.json"))
+    if (cli_ends(path, ".safetensors") || cli_ends(path, ".index") ||
+        cli_ends(path, ".index.json"))
         return true;
     if (stat(path, &st) == 0)
         return S_ISDIR(st.st_mode) || is_center_file(path);
@@ -236,11 +225,11 @@ static bool is_data_name(const char *out) {
     static const char *const ends[] = {".csv", ".npy", ".tfrecord",
                                        ".tfrecords"};
     char *bare = cli_strdup(out);
-    if (ends_with(bare, ".gz"))
+    if (cli_ends(bare, ".gz"))
         bare[strlen(bare) - 3] = '\0';
     bool known = strstr(bare, "idx") != NULL;
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        known |= ends_with(bare, ends[i]);
+        known |= cli_ends(bare, ends[i]);
     free(bare);
     return known;
 }
@@ -254,7 +243,7 @@ static int run(const cli_args *a) {
         return cli_fail("%s: is a folder; OUT is a file", out);
     const bool weights =
         is_checkpoint(in) || cli_has(a, "to") ||
-        (ends_with(in, ".npz") && ends_with(out, ".safetensors"));
+        (cli_ends(in, ".npz") && cli_ends(out, ".safetensors"));
     if (weights && cli_is_url(in))
         return cli_fail("%s: checkpoints are read from this machine", in);
     if (weights)

@@ -8,14 +8,10 @@
 
 // ---- which tensors ----------------------------------------------------------
 
-static bool begins(const char *s, const char *start) {
-    return strncmp(s, start, strlen(start)) == 0;
-}
-
 static bool has_section(const hk_ckpt *c, const char *section) {
     const hk_ckpt_entry *e;
     for (size_t i = 0; (e = hk_ckpt_item(c, i)) != NULL; i++)
-        if (begins(e->name, section))
+        if (cli_begins(e->name, section))
             return true;
     return false;
 }
@@ -57,8 +53,8 @@ static const char *section_of(const hk_ckpt *c, const char *weights) {
 static const char *choose(void *user, const hk_ckpt_entry *e) {
     const char *section = user;
     if (!*section)
-        return begins(e->name, HK_SECTION) ? NULL : e->name;
-    return begins(e->name, section) ? e->name + strlen(section) : NULL;
+        return cli_begins(e->name, HK_SECTION) ? NULL : e->name;
+    return cli_begins(e->name, section) ? e->name + strlen(section) : NULL;
 }
 
 // ---- files ------------------------------------------------------------------

@@ -268,11 +268,6 @@ static int inspect_center(const char *path, const cli_args *a) {
 
 // ---- which it is -----------------------------------------------------------
 
-static bool ends_with(const char *s, const char *end) {
-    const size_t n = strlen(s), k = strlen(end);
-    return n >= k && strcmp(s + n - k, end) == 0;
-}
-
 // What belongs to runs is read from this machine only.
 static int file_of_run(const char *path, const cli_args *a,
                        int (*show)(const char *, const cli_args *)) {
@@ -285,7 +280,7 @@ static bool is_table(const char *path) {
     static const char *const ends[] = {".csv",    ".tsv",    ".tab",
                                        ".csv.gz", ".tsv.gz", ".tab.gz"};
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (ends_with(path, ends[i]))
+        if (cli_ends(path, ends[i]))
             return true;
     return false;
 }
@@ -306,8 +301,8 @@ static int file(const char *path, const cli_args *a) {
         return file_of_run(path, a, events);
     if (n >= 6 && memcmp(head, "\x93NUMPY", 6) == 0)
         return array(path, false);
-    if (ends_with(path, ".npz") || ends_with(path, ".index") ||
-        ends_with(path, ".index.json") || (n > 8 && head[8] == '{'))
+    if (cli_ends(path, ".npz") || cli_ends(path, ".index") ||
+        cli_ends(path, ".index.json") || (n > 8 && head[8] == '{'))
         return file_of_run(path, a, checkpoint);
     if (n >= 8 && memcmp(head, "HKCENTER", 8) == 0)
         return file_of_run(path, a, inspect_center);

@@ -56,10 +56,6 @@ static char *param_name(const job *j, const char *key) {
     return NULL;
 }
 
-static bool begins(const char *s, const char *start) {
-    return strncmp(s, start, strlen(start)) == 0;
-}
-
 // What a sweep cannot change: which rows there are and what is learnt of their
 // columns is found out once, and how long a trial takes is the sweep's affair.
 static const char *why_not(const char *key) {
@@ -67,20 +63,21 @@ static const char *why_not(const char *key) {
                                        "model.label", "model.input"};
     static const char *const data[] = {".batch", ".shuffle", ".augment",
                                        ".mean", ".std"};
-    if (begins(key, "optimizer.") || begins(key, "elastic.") ||
-        begins(key, "ema.") || strcmp(key, "run.seed") == 0)
+    if (cli_begins(key, "optimizer.") || cli_begins(key, "elastic.") ||
+        cli_begins(key, "ema.") || strcmp(key, "run.seed") == 0)
         return NULL;
     for (size_t i = 0; i < sizeof once / sizeof once[0]; i++)
-        if (begins(key, once[i]))
+        if (cli_begins(key, once[i]))
             return "columns are learnt once for all trials";
-    if (begins(key, "model."))
+    if (cli_begins(key, "model."))
         return NULL;
     for (size_t i = 0; i < sizeof data / sizeof data[0]; i++)
-        if (begins(key, "data.train") && begins(key + 10, data[i]))
+        if (cli_begins(key, "data.train") && cli_begins(key + 10, data[i]))
             return NULL;
-    return begins(key, "data.") ? "the data is looked at once for all trials"
-                                : "optimizer.*, elastic.*, ema.*, model.*, "
-                                  "run.seed and data.train.batch can";
+    return cli_begins(key, "data.")
+               ? "the data is looked at once for all trials"
+               : "optimizer.*, elastic.*, ema.*, model.*, "
+                 "run.seed and data.train.batch can";
 }
 
 // Would the experiment be a good one with this value? Says so if not.

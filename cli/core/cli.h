@@ -194,6 +194,10 @@ char *cli_strdup(const char *s);
 char *cli_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // The name nearest to s among n; NULL when nothing is near.
 const char *cli_nearest(const char *s, const char *const *names, size_t n);
+bool cli_begins(const char *s, const char *start);
+bool cli_ends(const char *s, const char *end);
+int cli_by_text(const void *a, const void *b);         // for qsort, of char *
+bool cli_is_special(const char *path);                 // a device or a pipe
 bool cli_is_url(const char *path);                     // "https://..."
 bool cli_is_choice(const char *values, const char *v); // of "a|b|c"
 // Part K of N, 1 <= K <= N, at the beginning of a text; gives what stands

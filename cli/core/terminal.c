@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <strings.h>
 #include <time.h>
 #include <unistd.h>
@@ -277,6 +278,24 @@ void cli_log(void *user, hk_log_level level, const char *text) {
 }
 
 // ---- numbers ---------------------------------------------------------------
+
+bool cli_begins(const char *s, const char *start) {
+    return strncmp(s, start, strlen(start)) == 0;
+}
+
+bool cli_ends(const char *s, const char *end) {
+    const size_t n = strlen(s), k = strlen(end);
+    return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+int cli_by_text(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+bool cli_is_special(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
 
 bool cli_is_url(const char *path) {
     const size_t n = strspn(path, "abcdefghijklmnopqrstuvwxyz0123456789");

@@ -274,18 +274,13 @@ static char given_delimiter(const data_user *u) {
     return strcmp(text, "tab") == 0 ? '\t' : text[0];
 }
 
-static bool is_pipe(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
-}
-
 hk_status dialect_find(const data_user *u, const char *const *files, size_t n,
                        const char *const *known, size_t n_known, dialect *out) {
     char *text = NULL;
     size_t size = 0;
     bool whole = false;
     *out = (dialect){.delimiter = given_delimiter(u)};
-    if (n && is_pipe(files[0]))
+    if (n && cli_is_special(files[0]))
         return HK_E_STATE;
     const hk_status s = read_lines(u, files, n, &text, &size, &whole);
     if (s != HK_OK) {

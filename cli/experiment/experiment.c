@@ -59,11 +59,6 @@ static char *on_a_shelf(const char *name) {
     return NULL;
 }
 
-static bool ends_with(const char *s, const char *end) {
-    const size_t n = strlen(s), k = strlen(end);
-    return n >= k && strcmp(s + n - k, end) == 0;
-}
-
 static const char *file_of(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
@@ -167,7 +162,7 @@ static char *compile(const char *source) {
 }
 
 static int load_library(experiment *x, const char *path) {
-    char *so = ends_with(path, ".c") ? NULL : cli_strdup(path);
+    char *so = cli_ends(path, ".c") ? NULL : cli_strdup(path);
     const bool compiled = !so;
     if (!is_file(path))
         return cli_fail("%s: no such file", path);
@@ -338,9 +333,9 @@ static int read_tree(const cli_args *a, experiment *x, const char *operand) {
     x->path = find_file(x, operand);
     if (!x->path)
         return CLI_FAILED;
-    if (ends_with(x->path, ".c") || ends_with(x->path, ".so"))
+    if (cli_ends(x->path, ".c") || cli_ends(x->path, ".so"))
         return read_model(x);
-    if (ends_with(x->path, ".csv") || ends_with(x->path, ".tsv"))
+    if (cli_ends(x->path, ".csv") || cli_ends(x->path, ".tsv"))
         return read_table(a, x);
     x->root = tree_read(x->path);
     if (x->root && x->run_dir)

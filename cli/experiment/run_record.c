@@ -19,13 +19,9 @@ void make_folders(const char *path) {
 }
 
 // A device, or a pipe, is written to; a rename would put a file in its place.
-static bool is_special(const char *path) {
-    struct stat st;
-    return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
-}
 
 int write_whole(const char *path, const char *text, size_t size) {
-    const bool special = is_special(path);
+    const bool special = cli_is_special(path);
     CLI_FREED char *tmp = special
                               ? cli_strdup(path)
                               : cli_printf("%s.%d.tmp", path, (int)getpid());

@@ -14,14 +14,10 @@ enum {
 
 // ---- words -------------------------------------------------------------------
 
-static int by_text(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static int by_number(const void *a, const void *b) {
     const double x = strtod(*(char *const *)a, NULL);
     const double y = strtod(*(char *const *)b, NULL);
-    return x != y ? (x > y) - (x < y) : by_text(a, b);
+    return x != y ? (x > y) - (x < y) : cli_by_text(a, b);
 }
 
 // All words of the column, sorted, as classes.
@@ -31,7 +27,7 @@ static void take_words(table *t, const column_facts *c) {
     for (size_t i = 0; i < t->n_words; i++)
         t->words[i] = cli_strdup(c->words.text[i]);
     qsort(t->words, t->n_words, sizeof *t->words,
-          facts_is_number(c) ? by_number : by_text);
+          facts_is_number(c) ? by_number : cli_by_text);
 }
 
 static int take_given(table *t, const tree *given, const column_facts *c,

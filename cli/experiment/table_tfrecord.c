@@ -103,16 +103,12 @@ static hk_status look_at_all(table *t, const data_user *u, bool labels,
     return s == HK_E_END ? HK_OK : s;
 }
 
-static int by_text(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 static void take_labels(table *t, const experiment *x, const look *l) {
     t->n_words = l->words.n;
     t->words = cli_alloc((t->n_words + 1) * sizeof *t->words);
     for (size_t i = 0; i < t->n_words; i++)
         t->words[i] = cli_strdup(l->words.text[i]);
-    qsort(t->words, t->n_words, sizeof *t->words, by_text);
+    qsort(t->words, t->n_words, sizeof *t->words, cli_by_text);
     const bool measured =
         !t->n_words &&
         !tree_int(tree_path(x->root, "model.classes"), t->classes);

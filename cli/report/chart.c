@@ -55,6 +55,12 @@ void html_text(FILE *f, const char *s) {
         }
 }
 
+void html_in(FILE *f, const char *open, const char *s, const char *close) {
+    fputs(open, f);
+    html_text(f, s);
+    fputs(close, f);
+}
+
 // ---- scales -----------------------------------------------------------------
 
 static double x_of(const frame *g, const point *p) {

@@ -27,6 +27,7 @@ typedef struct chart {
 
 void chart_write(FILE *f, const chart *c);
 void html_text(FILE *f, const char *s); // escaped
+void html_in(FILE *f, const char *open, const char *s, const char *close);
 
 enum {
     CHART_COLORS = 8 // classes c0 to c7 (strokes) and k0 to k7 of the page

@@ -230,9 +230,7 @@ void report_results(FILE *f, const series_set *s) {
             "scope=\"col\">step</th>",
             s->n_labels > 1 ? "run" : "weights");
     for (size_t k = 0; k < n; k++) {
-        fputs("<th scope=\"col\">", f);
-        html_text(f, strchr(columns[k], '/') + 1);
-        fputs("</th>", f);
+        html_in(f, "<th scope=\"col\">", strchr(columns[k], '/') + 1, "</th>");
     }
     fputs("</tr></thead><tbody>\n", f);
     for (size_t i = 0; i < s->count; i++) {

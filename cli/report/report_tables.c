@@ -28,9 +28,7 @@ void report_summary(FILE *f, const series_set *s) {
         const int64_t exchanges = tree_int(tree_get(t, "exchanges"), 0);
         fputs("<p>", f);
         if (s->n_runs > 1) {
-            fputs("<b>", f);
-            html_text(f, s->runs[i]);
-            fputs("</b>: ", f);
+            html_in(f, "<b>", s->runs[i], "</b>: ");
         }
         fprintf(f, "%lld worker%s, %lld steps, %s examples in %s (%s a second)",
                 (long long)workers, workers == 1 ? "" : "s",
@@ -83,14 +81,11 @@ static void sweep_table(FILE *f, const tree *t) {
     const bool max = tree_bool(tree_get(t, "max"), false);
     size_t n;
     const tree **rows = sorted(tree_get(t, "trials"), metric, max, &n);
-    fputs("<h2 id=\"sweep\">Sweep</h2>\n<p>The best ", f);
-    html_text(f, metric);
-    fputs(" first.</p><div class=\"scroll\" tabindex=\"0\"><table><thead><tr>",
-          f);
+    html_in(
+        f, "<h2 id=\"sweep\">Sweep</h2>\n<p>The best ", metric,
+        " first.</p><div class=\"scroll\" tabindex=\"0\"><table><thead><tr>");
     for (const tree *c = rows[0]->child; c; c = c->next) {
-        fputs("<th scope=\"col\">", f);
-        html_text(f, c->key ? c->key : "");
-        fputs("</th>", f);
+        html_in(f, "<th scope=\"col\">", c->key ? c->key : "", "</th>");
     }
     fputs("</tr></thead><tbody>\n", f);
     for (size_t i = 0; i < n; i++) {
@@ -181,9 +176,7 @@ static bool agree(tree *const *all, size_t n, const char *path,
 }
 
 static void difference(FILE *f, tree *const *all, size_t n, const char *path) {
-    fputs("<tr><th scope=\"row\">", f);
-    html_text(f, path);
-    fputs("</th>", f);
+    html_in(f, "<tr><th scope=\"row\">", path, "</th>");
     for (size_t i = 0; i < n; i++) {
         const char *text =
             all[i] ? tree_text(tree_path(all[i], path), NULL) : "";
@@ -240,9 +233,7 @@ static void compare(FILE *f, const series_set *s, tree *const *all) {
           "<thead><tr><th scope=\"col\">key</th>",
           f);
     for (size_t i = 0; i < s->n_runs; i++) {
-        fputs("<th scope=\"col\">", f);
-        html_text(f, s->runs[i]);
-        fputs("</th>", f);
+        html_in(f, "<th scope=\"col\">", s->runs[i], "</th>");
     }
     fprintf(f, "</tr></thead><tbody>\n%s</tbody></table></div>\n", rows);
     free(rows);

@@ -109,11 +109,6 @@ static int walk(series_set *s, const char *path, const char *run,
 
 // ---- what they mean ---------------------------------------------------------
 
-static bool ends_with(const char *s, const char *end) {
-    const size_t n = strlen(s), k = strlen(end);
-    return n >= k && strcmp(s + n - k, end) == 0;
-}
-
 // The last part of a folder if it is one of evaluations; else NULL.
 static const char *evaluation(const char *folder) {
     const char *slash = strrchr(folder, '/');
@@ -129,7 +124,7 @@ static bool has_tag(const series_set *s, const series *like, const char *part,
         const series *c = &s->list[i];
         if (strcmp(c->folder, like->folder) == 0 &&
             strcmp(c->run, like->run) == 0 &&
-            (at_end ? ends_with(c->tag, part) : strstr(c->tag, part) != NULL))
+            (at_end ? cli_ends(c->tag, part) : strstr(c->tag, part) != NULL))
             return true;
     }
     return false;
@@ -157,10 +152,10 @@ static void sort_evaluation(const series_set *s, series *c, const char *eval) {
         c->whose = WHO_WORKER;
         c->number = (int)strtol(local + 7, NULL, 10);
         *local = '\0';
-    } else if (ends_with(metric, "/ema")) {
+    } else if (cli_ends(metric, "/ema")) {
         c->whose = WHO_EMA;
         metric[strlen(metric) - 4] = '\0';
-    } else if (ends_with(metric, "/local")) {
+    } else if (cli_ends(metric, "/local")) {
         c->whose = WHO_MODEL;
         metric[strlen(metric) - 6] = '\0';
     } else {

@@ -69,6 +69,10 @@ void hki_options_init(void *opt, size_t struct_size, const void *defaults,
 // its unknown bytes are not zero.
 hk_status hki_options_copy(void *dst, size_t dst_size, const void *src,
                            const char *what);
+// Options of a public struct: its defaults, then what src gives.
+#define HKI_OPTIONS_GET(type, dst, src, what)                                  \
+    (type##_init((dst), sizeof *(dst)),                                        \
+     hki_options_copy((dst), sizeof *(dst), (src), (what)))
 
 // A fault that travels between threads.
 typedef struct hki_fault {
@@ -126,6 +130,8 @@ static inline void hki_free_at(void *at) {
     hki_free(ptr);
 }
 #define HKI_FREED HKI_SCOPED(hki_free_at)
+// Hands a scoped handle on: return HKI_HAND_ON(out, handle);
+#define HKI_HAND_ON(out, handle) (*(out) = (handle), (handle) = NULL, HK_OK)
 // Holds a lock until its scope ends.
 static inline pthread_mutex_t *hki_lock(pthread_mutex_t *m) {
     pthread_mutex_lock(m);

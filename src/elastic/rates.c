@@ -71,8 +71,7 @@ hk_status hk_rates_choose(const hk_rates_ask *ask, hk_rates *out) {
     hk_rates_ask a;
     if (out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "rates: out is NULL");
-    hk_rates_ask_init(&a, sizeof a);
-    HKI_TRY(hki_options_copy(&a, sizeof a, ask, "rates"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_rates_ask, &a, ask, "rates"));
     if (a.workers == 0 || a.threads == 0 || a.params <= 0 ||
         !(a.step_gflop > 0) || a.link > HK_LINK_NETWORK)
         return hki_fail(HK_E_INVALID_ARG,

@@ -358,9 +358,7 @@ hk_status hk_elastic_create(const hk_elastic_options *opt, hk_optimizer *inner,
     HKI_TRY(hki_options_copy(&e->opt, sizeof e->opt, opt, "elastic"));
     HKI_TRY(build(e, e->opt.name));
     e->opt.name = e->name;
-    *out = e;
-    e = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, e);
 }
 
 // ---- joining and leaving ----------------------------------------------------

@@ -13,8 +13,7 @@ static hk_status copy_warm_start(hk_estimator *e, const hk_warm_start *src) {
     hki_arena *const a = &e->arena;
     if (src == NULL)
         return HK_OK;
-    hk_warm_start_init(w, sizeof *w);
-    HKI_TRY(hki_options_copy(w, sizeof *w, src, "warm start"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_warm_start, w, src, "warm start"));
     if (w->checkpoint == NULL || w->checkpoint[0] == '\0')
         return hki_fail(HK_E_INVALID_ARG,
                         "warm start: the checkpoint is missing");
@@ -72,8 +71,8 @@ hk_status hk_estimator_create(hk_context *ctx, const hk_estimator_options *opt,
         return hki_fail(HK_E_INVALID_ARG,
                         "estimator: context, options or out is NULL");
     hk_estimator_options o;
-    hk_estimator_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "estimator options"));
+    HKI_TRY(
+        HKI_OPTIONS_GET(hk_estimator_options, &o, opt, "estimator options"));
     if (o.model_fn == NULL)
         return hki_fail(HK_E_INVALID_ARG, "estimator: model_fn is missing");
     hk_estimator *e;

@@ -45,14 +45,10 @@ hk_status hk_graph_create(hk_context *ctx, hk_mode mode,
         return hki_fail(HK_E_INVALID_ARG, "graph: context or out is NULL");
     if (mode < HK_TRAIN || mode > HK_PREDICT)
         return hki_fail(HK_E_INVALID_ARG, "graph: unknown mode %d", (int)mode);
-    hk_graph *g;
+    HKI_SCOPED(hk_graph_destroy_at) hk_graph *g = NULL;
     HKI_TRY(hki_graph_new(ctx, mode, &g));
-    const hk_status s = hki_params_copy(params, &g->params);
-    if (s == HK_OK)
-        *out = g;
-    else
-        hk_graph_destroy(g);
-    return s;
+    HKI_TRY(hki_params_copy(params, &g->params));
+    return HKI_HAND_ON(out, g);
 }
 
 void hk_graph_destroy(hk_graph *g) {
@@ -183,17 +179,13 @@ static hk_status copy_sources(const hk_graph *src, hk_graph *g) {
 // Names are copied, so that the new graph stands without the old one. Sources
 // keep their numbers: attr.index of a call means the same in every pass.
 hk_status hki_graph_like(const hk_graph *src, hk_graph **out) {
-    hk_graph *g;
+    HKI_SCOPED(hk_graph_destroy_at) hk_graph *g = NULL;
     HKI_TRY(hki_graph_new(src->ctx, src->mode, &g));
     g->float_type = src->float_type;
     g->n_streams = src->n_streams;
     g->some_vars = src->some_vars;
-    const hk_status s = copy_sources(src, g);
-    if (s == HK_OK)
-        *out = g;
-    else
-        hk_graph_destroy(g);
-    return s;
+    HKI_TRY(copy_sources(src, g));
+    return HKI_HAND_ON(out, g);
 }
 
 hk_mode hk_graph_mode(const hk_graph *g) {

@@ -12,6 +12,7 @@
 #include "hooke/session.h"
 #include "tensor/tensor.h"
 
+HKI_SCOPED_HANDLE(hk_graph, hk_graph_destroy)
 HKI_SCOPED_HANDLE(hk_params, hk_params_destroy)
 HKI_SCOPED_HANDLE(hk_plan, hk_plan_release)
 HKI_SCOPED_HANDLE(hk_session, hk_session_destroy)

@@ -106,9 +106,7 @@ hk_status hki_params_copy(const hk_params *src, hk_params **out) {
         else
             HKI_TRY(hk_params_set_string(p, it->name, it->s));
     }
-    *out = p;
-    p = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, p);
 }
 
 size_t hki_params_count(const hk_params *p) {

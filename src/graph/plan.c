@@ -341,8 +341,7 @@ hk_status hk_plan_create(hk_graph *g, const hk_plan_options *opt,
     if (g == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "plan: graph or out is NULL");
     hk_plan_options o;
-    hk_plan_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "plan options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_plan_options, &o, opt, "plan options"));
     HKI_TRY(hk_graph_status(g));
     const hki_backend *be;
     HKI_TRY(hki_backend_find(o.backend, &be));

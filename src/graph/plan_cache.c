@@ -133,8 +133,7 @@ static hk_status find_plan(hk_context *ctx, cache *c, hk_graph *g,
 }
 
 static hk_status check_model(const hk_model *model, hk_model *out) {
-    hk_model_init(out, sizeof *out);
-    HKI_TRY(hki_options_copy(out, sizeof *out, model, "model"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_model, out, model, "model"));
     if (out->build == NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         "plan: the model has no build function");
@@ -144,8 +143,7 @@ static hk_status check_model(const hk_model *model, hk_model *out) {
 // Options as the key has them.
 static hk_status check_options(hk_context *ctx, const hk_plan_options *opt,
                                hk_plan_options *out) {
-    hk_plan_options_init(out, sizeof *out);
-    HKI_TRY(hki_options_copy(out, sizeof *out, opt, "plan options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_plan_options, out, opt, "plan options"));
     const hki_backend *be;
     HKI_TRY(hki_backend_find(out->backend, &be));
     out->backend = be->name;

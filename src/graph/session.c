@@ -237,8 +237,7 @@ hk_status hk_session_create(hk_plan *p, const hk_session_options *opt,
     if (p == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "session: plan or out is NULL");
     hk_session_options o;
-    hk_session_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "session options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_session_options, &o, opt, "session options"));
     HKI_SCOPED(hk_session_destroy_at) hk_session *s = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
     s->plan = hk_plan_retain(p);
@@ -246,9 +245,7 @@ hk_status hk_session_create(hk_plan *p, const hk_session_options *opt,
     HKI_TRY(build(s));
     if (o.pin)
         HKI_TRY(p->backend->queue_pin(s->queue, o.first_cpu));
-    *out = s;
-    s = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, s);
 }
 
 // A recorded run holds addresses; where one changes it is recorded again.

@@ -100,6 +100,8 @@ static hk_status check_options(const hk_ema_options *o) {
     return HK_OK;
 }
 
+HKI_SCOPED_HANDLE(hk_ema, hk_ema_destroy)
+
 hk_status hk_ema_create(const hk_ema_options *opt, hk_layout *layout,
                         const float *x, hk_ema **out) {
     hk_ema_options o = defaults;
@@ -111,7 +113,7 @@ hk_status hk_ema_create(const hk_ema_options *opt, hk_layout *layout,
     if (o.name == NULL)
         o.name = defaults.name;
     HKI_TRY(check_options(&o));
-    hk_ema *e;
+    HKI_SCOPED(hk_ema_destroy_at) hk_ema *e = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *e, &e));
     e->layout = hk_layout_retain(layout);
     e->method = o.method;
@@ -119,12 +121,8 @@ hk_status hk_ema_create(const hk_ema_options *opt, hk_layout *layout,
     e->sequential = o.sequential_update == 1;
     e->decay = o.decay;
     e->num_updates = -1;
-    const hk_status s = build(e, &o, x);
-    if (s == HK_OK)
-        *out = e;
-    else
-        hk_ema_destroy(e);
-    return s;
+    HKI_TRY(build(e, &o, x));
+    return HKI_HAND_ON(out, e);
 }
 
 // ---- settings -------------------------------------------------------------

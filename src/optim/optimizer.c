@@ -269,9 +269,7 @@ hk_status hk_optimizer_create(const hk_optimizer_options *opt,
     HKI_TRY(hki_place_home(&o->home, src.isa, src.threads, rule->name));
     HKI_TRY(build(o, &src, layout));
     HKI_TRY(create_other(o, &src, layout));
-    *out = o;
-    o = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, o);
 }
 
 hk_status hk_optimizer_select(hk_optimizer *o, const unsigned char *mask) {

@@ -244,9 +244,7 @@ static hk_status build(const hk_schedule_options *o, hk_schedule **out) {
     } else {
         s->opt.n_boundaries = 0;
     }
-    *out = s;
-    s = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, s);
 }
 
 hk_status hk_schedule_create(const hk_schedule_options *opt,

@@ -30,9 +30,7 @@ hk_status hk_grad_list_create(hk_layout *layout, hk_grad_list **out) {
     HKI_TRY(hki_zalloc_array(n, sizeof *l->items, &l->items));
     HKI_TRY(hki_zalloc_array(n, sizeof *l->mask, &l->mask));
     HKI_TRY(hki_zalloc_array(n, sizeof *l->sparse, &l->sparse));
-    *out = l;
-    l = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, l);
 }
 
 void hk_grad_list_destroy(hk_grad_list *l) {
@@ -217,8 +215,7 @@ hk_status hk_compute_gradients(hk_session *s, const hk_compute_options *opt,
         return hki_fail(HK_E_STATE, "compute_gradients: the session has no "
                                     "gradients");
     hk_compute_options o;
-    hk_compute_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "compute options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_compute_options, &o, opt, "compute options"));
     HKI_TRY(check_compute(&o));
     HKI_TRY(hk_session_run(s));
     HKI_TRY(list_gradients(s, &o, out));

@@ -84,8 +84,7 @@ hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
     if (opt == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "trainer: options or out is NULL");
     hk_trainer_options o;
-    hk_trainer_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "trainer options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_trainer_options, &o, opt, "trainer options"));
     HKI_TRY(check_options(&o));
     HKI_SCOPED(hk_trainer_destroy_at) hk_trainer *t = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *t, &t));
@@ -97,9 +96,7 @@ hk_status hk_trainer_create(const hk_trainer_options *opt, hk_trainer **out) {
     t->info.grads = &t->grads.view;
     HKI_TRY(make_room(t));
     HKI_TRY(mark_entries(t));
-    *out = t;
-    t = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, t);
 }
 
 // What follows the values lives longer than the session may. A device that was

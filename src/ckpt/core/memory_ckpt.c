@@ -66,7 +66,5 @@ hk_status hki_ckpt_from_memory(const hki_ckpt_memory *from, hk_ckpt **out) {
     HKI_TRY(hki_zalloc_array(1, sizeof *m, &m));
     *m = (memory){from->release, from->owner};
     c->impl = m; // from here on the owner is the checkpoint's
-    *out = c;
-    c = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, c);
 }

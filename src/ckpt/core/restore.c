@@ -269,8 +269,7 @@ hk_status hk_ckpt_restore(hk_ckpt *c, hk_name_map *map,
     if (c == NULL || map == NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         "restore: checkpoint or map is missing");
-    hk_restore_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "restore"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_restore_options, &o, opt, "restore"));
     restore r = {.c = c, .opt = &o};
     const hk_status s = run(&r, map, report);
     hki_buf_deinit(&r.text);

@@ -123,7 +123,6 @@ hk_status hk_ckpt_copy(hk_ckpt *c, const char *path, const hk_copy_options *opt,
     if (c == NULL || path == NULL || path[0] == '\0')
         return hki_fail(HK_E_INVALID_ARG,
                         "copy: checkpoint or path is missing");
-    hk_copy_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "copy"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_copy_options, &o, opt, "copy"));
     return copy(c, path, &o, report);
 }

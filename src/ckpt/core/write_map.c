@@ -21,8 +21,7 @@ static hk_status choose_format(const char *path, hk_ckpt_format format,
 hk_status hki_write_options_get(const char *path, const hk_write_options *opt,
                                 hk_write_options *out,
                                 const hki_ckpt_ops **ops) {
-    hk_write_options_init(out, sizeof *out);
-    HKI_TRY(hki_options_copy(out, sizeof *out, opt, "checkpoint"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_write_options, out, opt, "checkpoint"));
     HKI_TRY(choose_format(path, out->format, ops));
     HKI_TRY(hki_meta_check(out->meta, out->n_meta));
     out->format = (*ops)->format;

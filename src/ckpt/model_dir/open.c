@@ -28,9 +28,7 @@ hk_status hki_ckpt_open_as(const char *path, const hki_ckpt_ops *ops,
     HKI_TRY(hki_strdup(path, &c->path));
     HKI_TRY(ops->open(c));
     HKI_TRY(sort_tensors(c));
-    *out = c;
-    c = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, c);
 }
 
 hk_status hk_ckpt_open(const char *path, hk_ckpt_format format, hk_ckpt **out) {

@@ -207,12 +207,9 @@ hk_status hk_saver_create(const hk_saver_options *opt, hk_saver **out) {
     if (opt == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "saver: options or out is NULL");
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    hk_saver_options_init(&s->opt, sizeof s->opt);
-    HKI_TRY(hki_options_copy(&s->opt, sizeof s->opt, opt, "saver"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_saver_options, &s->opt, opt, "saver"));
     HKI_TRY(build(s));
-    *out = s;
-    s = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, s);
 }
 
 static void clear_job(hki_save_job *j) {

@@ -266,9 +266,7 @@ static hk_status write_set(const char *stem, unsigned generation,
     HKI_TRY(index_path(stem, &path));
     HKI_TRY(hki_file_create(path.data, &f));
     HKI_TRY(hki_file_write(f, index.data, index.size));
-    *out = f;
-    f = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, f);
 }
 
 // From the commit of the index on, the shards are the checkpoint.

@@ -194,9 +194,7 @@ hk_status hki_run_memory_create(const char *path, hki_run_memory **out) {
     if (path != NULL)
         HKI_TRY(hki_strdup(path, &k->path));
     HKI_TRY(load(k));
-    *out = k;
-    k = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, k);
 }
 
 void hki_run_memory_destroy(hki_run_memory *k) {

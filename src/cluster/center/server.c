@@ -241,6 +241,8 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
     return HK_OK;
 }
 
+HKI_SCOPED_HANDLE(hk_center_server, hk_center_server_stop)
+
 hk_status hki_server_start(const hk_center_server_options *opt,
                            const hki_server_hooks *hooks,
                            hk_center_server **out) {
@@ -249,16 +251,12 @@ hk_status hki_server_start(const hk_center_server_options *opt,
         return hki_fail(HK_E_INVALID_ARG, "center server: options or out is "
                                           "NULL");
     HKI_TRY(hki_options_copy(&o, sizeof o, opt, "center server"));
-    hk_center_server *s;
+    HKI_SCOPED(hk_center_server_stop_at) hk_center_server *s = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
     s->wake_fd = -1;
     s->start_ns = hki_now_ns();
-    const hk_status status = start(s, &o, hooks);
-    if (status == HK_OK)
-        *out = s;
-    else
-        hk_center_server_stop(s);
-    return status;
+    HKI_TRY(start(s, &o, hooks));
+    return HKI_HAND_ON(out, s);
 }
 
 hk_status hk_center_server_start(const hk_center_server_options *opt,

@@ -54,6 +54,8 @@ static hk_status tie(hk_worker *w, const hk_worker_options *o, float *x,
     return hk_elastic_init(w->elastic, x, o->task);
 }
 
+HKI_SCOPED_HANDLE(hk_worker, hk_worker_close)
+
 hk_status hk_worker_open(const hk_worker_options *opt, float *x, size_t n,
                          hk_worker **out) {
     hk_worker_options o = defaults;
@@ -66,14 +68,10 @@ hk_status hk_worker_open(const hk_worker_options *opt, float *x, size_t n,
                         "worker: no connection, no values (%zu), or "
                         "num_worker %u",
                         n, o.num_worker);
-    hk_worker *w;
+    HKI_SCOPED(hk_worker_close_at) hk_worker *w = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
-    const hk_status s = tie(w, &o, x, n);
-    if (s == HK_OK)
-        *out = w;
-    else
-        hk_worker_close(w);
-    return s;
+    HKI_TRY(tie(w, &o, x, n));
+    return HKI_HAND_ON(out, w);
 }
 
 hk_status hk_worker_exchange(hk_worker *w, float *x, int64_t steps) {

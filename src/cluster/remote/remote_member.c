@@ -25,9 +25,7 @@ hk_status hki_member_create(hki_remote *r, hki_member_link **out) {
     if (r->encoding != HKI_ENC_PLAIN)
         HKI_TRY(hki_zalloc_array((size_t)hki_layout_size(r->base.layout),
                                  sizeof(float), &w->residual));
-    *out = w;
-    w = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, w);
 }
 
 void hki_member_free(hki_member_link *w) {

@@ -126,10 +126,10 @@ hk_status hk_role_center_start(const hk_role_center_options *opt,
                                hk_role_center **out) {
     hk_role_center_options o;
     hk_center_server_options so;
-    hk_role_center_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "hk_role_center_start"));
-    hk_center_server_options_init(&so, sizeof so);
-    HKI_TRY(hki_options_copy(&so, sizeof so, o.server, "hk_role_center_start"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_role_center_options, &o, opt,
+                            "hk_role_center_start"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_center_server_options, &so, o.server,
+                            "hk_role_center_start"));
     const char *own;
     HKI_FREED const char **storage = NULL;
     HKI_SCOPED(hk_role_center_stop_at) hk_role_center *c = NULL;
@@ -137,9 +137,7 @@ hk_status hk_role_center_start(const hk_role_center_options *opt,
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
     pthread_mutex_init(&c->mutex, NULL);
     HKI_TRY(build(c, &o, &so));
-    *out = c;
-    c = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, c);
 }
 
 void hk_role_center_get_info(hk_role_center *c, hk_role_center_info *out) {

@@ -337,9 +337,8 @@ static void fill_result(evaluator *v, hk_status s, hk_role_result *r) {
 hk_status hk_role_evaluator_run(const hk_role_evaluator_options *opt,
                                 hk_role_result *result) {
     evaluator v = {0};
-    hk_role_evaluator_options_init(&v.opt, sizeof v.opt);
-    HKI_TRY(
-        hki_options_copy(&v.opt, sizeof v.opt, opt, "hk_role_evaluator_run"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_role_evaluator_options, &v.opt, opt,
+                            "hk_role_evaluator_run"));
     HKI_TRY(check(&v.opt));
     hk_status s = begin(&v);
     if (s == HK_OK)

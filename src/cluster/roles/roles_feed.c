@@ -21,9 +21,7 @@ hk_status hki_role_monitor(hk_context *ctx, const char *listen,
     snprintf(number, sizeof number, "%d", index);
     HKI_TRY(hki_monitor_fact(m, "role", role));
     HKI_TRY(hki_monitor_fact(m, "index", number));
-    *out = m;
-    m = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, m);
 }
 
 hki_metric *hki_role_series(hki_monitor *m, hki_metric_kind kind,

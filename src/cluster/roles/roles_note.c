@@ -30,8 +30,7 @@ static hk_status set_metric(hki_limits *l, const char *name) {
 
 hk_status hki_limits_copy(hki_limits *out, const hk_run_limits *src) {
     hk_run_limits o;
-    hk_run_limits_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, src, "limits"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_run_limits, &o, src, "limits"));
     hki_limits l = {.steps = o.steps,
                     .seconds = o.seconds,
                     .target = o.target,
@@ -174,8 +173,7 @@ void hki_result_set(hk_role_result *r, hk_run_end end, const char *reason) {
 hk_status hki_role_connect(const hk_cluster_config *config,
                            const hk_connect_options *connect,
                            hk_connect_options *out, const char ***storage) {
-    hk_connect_options_init(out, sizeof *out);
-    HKI_TRY(hki_options_copy(out, sizeof *out, connect, "connect"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_connect_options, out, connect, "connect"));
     *storage = NULL;
     if (config == NULL)
         return HK_OK;

@@ -106,19 +106,17 @@ void hk_role_worker_close(hk_role_worker *w) {
     hki_free(w);
 }
 
+HKI_SCOPED_HANDLE(hk_role_worker, hk_role_worker_close)
+
 hk_status hk_role_worker_open(const hk_role_worker_options *opt,
                               hk_layout *layout, hk_role_worker **out) {
     hk_role_worker_options o;
-    hk_role_worker_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "hk_role_worker_open"));
-    hk_role_worker *w;
+    HKI_TRY(HKI_OPTIONS_GET(hk_role_worker_options, &o, opt,
+                            "hk_role_worker_open"));
+    HKI_SCOPED(hk_role_worker_close_at) hk_role_worker *w = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
-    const hk_status s = build(w, &o, layout);
-    if (s == HK_OK)
-        *out = w;
-    else
-        hk_role_worker_close(w);
-    return s;
+    HKI_TRY(build(w, &o, layout));
+    return HKI_HAND_ON(out, w);
 }
 
 hk_center *hk_role_worker_center(const hk_role_worker *w) {

@@ -129,9 +129,7 @@ static hk_status start(const hki_shard_options *opt, hki_shard **out) {
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: max_workers is %u; a server has at most %u",
                         opt->name, opt->center.max_workers, HKI_MAX_SEATS);
-    *out = s;
-    s = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, s);
 }
 
 // The plan, and this shard's part of it.
@@ -257,14 +255,10 @@ static hk_status create(hki_shard *s, const hki_shard_options *opt,
 
 hk_status hki_shard_create(const hki_shard_options *opt, hk_layout *layout,
                            const uint8_t *share, hki_shard **out) {
-    hki_shard *s;
+    HKI_SCOPED(hki_shard_close_at) hki_shard *s = NULL;
     HKI_TRY(start(opt, &s));
-    const hk_status status = create(s, opt, layout, share);
-    if (status == HK_OK)
-        *out = s;
-    else
-        hki_shard_close(s);
-    return status;
+    HKI_TRY(create(s, opt, layout, share));
+    return HKI_HAND_ON(out, s);
 }
 
 // ---- open -------------------------------------------------------------------

@@ -296,8 +296,8 @@ static hk_status rate_checkpoint(const evaluation *v, const hk_eval_result *r) {
 // ---- the parts of it --------------------------------------------------------
 
 static hk_status check(evaluation *v, const hk_evaluate_options *opt) {
-    hk_evaluate_options_init(&v->o, sizeof v->o);
-    HKI_TRY(hki_options_copy(&v->o, sizeof v->o, opt, "evaluate options"));
+    HKI_TRY(
+        HKI_OPTIONS_GET(hk_evaluate_options, &v->o, opt, "evaluate options"));
     if (v->o.steps < 0)
         return hki_fail(HK_E_INVALID_ARG,
                         "evaluate: steps is %lld; it is above 0, or 0 for all",
@@ -325,9 +325,7 @@ hk_status hki_evaluation_create(hk_estimator *e, const hk_source *input,
         .e = e, .bench = bench, .share = share, .fn = score_set, .user = v};
     HKI_TRY(check(v, opt));
     HKI_TRY(hki_pass_open(&v->pass, HK_EVAL, &in));
-    *out = v;
-    v = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, v);
 }
 
 void hki_evaluation_destroy(hki_evaluation *v) {

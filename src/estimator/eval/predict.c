@@ -200,8 +200,7 @@ hk_status hk_predictor_next(hk_predictor *p, const hk_element **out) {
 // ---- create -----------------------------------------------------------------
 
 static hk_status copy_options(hk_predictor *p, const hk_predict_options *opt) {
-    hk_predict_options_init(&p->o, sizeof p->o);
-    HKI_TRY(hki_options_copy(&p->o, sizeof p->o, opt, "predict options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_predict_options, &p->o, opt, "predict options"));
     if (p->o.keys != NULL && p->o.n_keys == 0)
         return hki_fail(HK_E_INVALID_ARG,
                         "predict: an empty list of keys leaves nothing to "

@@ -23,8 +23,7 @@ struct hki_scoring {
     atomic_bool is_done; // what follows is the thread's until then
     int64_t ended_ns;
     hk_eval_result *result;
-    hk_status status;
-    char error[HKI_ERROR_TEXT];
+    hki_fault fault; // of the last one
 };
 
 // Where workers have all threads, a score takes one of four if a step has so
@@ -107,10 +106,8 @@ bool hki_scoring_rests(const hki_scoring *s) {
 
 static void score(void *user) {
     hki_scoring *const s = user;
-    s->status =
-        hki_evaluation_run(s->evaluation, &s->weights, s->e->crew->layout);
-    if (s->status != HK_OK)
-        hki_keep_error(s->error);
+    hki_fault_set(&s->fault, hki_evaluation_run(s->evaluation, &s->weights,
+                                                s->e->crew->layout));
     s->threads = s->bench.slots.n > 0
                      ? hki_session_threads(s->bench.slots.data[0].session)
                      : 1;
@@ -151,10 +148,9 @@ hk_status hki_scoring_end(hki_scoring *s) {
     if (!hki_scoring_is_busy(s))
         return HK_OK;
     forget(s);
-    if (s->status == HK_E_CANCELLED && hk_stop_requested(s->e->ctx))
+    if (s->fault.status == HK_E_CANCELLED && hk_stop_requested(s->e->ctx))
         return HK_OK;
-    if (s->status != HK_OK)
-        return hki_fail(s->status, "%s", s->error);
+    HKI_TRY(hki_fault_raise(&s->fault));
     HKI_TRY(hki_evaluation_tell(s->evaluation, &r));
     hk_eval_result_destroy(s->result);
     s->result = r;

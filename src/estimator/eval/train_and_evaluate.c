@@ -37,8 +37,7 @@ static hk_status check_eval_spec(const hk_estimator *e, const hk_eval_spec *src,
                                  hk_eval_spec *v) {
     if (src == NULL)
         return hki_fail(HK_E_INVALID_ARG, "eval spec: NULL");
-    hk_eval_spec_init(v, sizeof *v);
-    HKI_TRY(hki_options_copy(v, sizeof *v, src, "eval spec"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_eval_spec, v, src, "eval spec"));
     if (v->steps < 0 || !(v->start_delay_secs >= 0) || !(v->throttle_secs >= 0))
         return hki_fail(HK_E_INVALID_ARG,
                         "eval spec: steps %lld, start_delay_secs %g, "
@@ -95,8 +94,8 @@ static hk_status remove_old(const char *dir, uint32_t keep) {
 
 static hk_status export_one(const judged *j, const hk_exporter *x) {
     hk_export_options o;
-    hk_export_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, x->options, "export options"));
+    HKI_TRY(
+        HKI_OPTIONS_GET(hk_export_options, &o, x->options, "export options"));
     if (o.checkpoint_path == NULL)
         o.checkpoint_path = j->checkpoint;
     HKI_SCOPED(hki_buf_deinit) hki_buf dir = {0};
@@ -305,8 +304,7 @@ hk_status hk_train_and_evaluate(hk_estimator *e,
         return hki_fail(HK_E_INVALID_ARG,
                         "train_and_evaluate: estimator or train spec is NULL");
     hk_train_spec t;
-    hk_train_spec_init(&t, sizeof t);
-    HKI_TRY(hki_options_copy(&t, sizeof t, train_spec, "train spec"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_train_spec, &t, train_spec, "train spec"));
     companion c = {.e = e};
     HKI_TRY(check_eval_spec(e, eval, &c.eval));
     hk_train_result r;

@@ -138,8 +138,8 @@ static hk_status evaluator_fill(evaluator *v, const hk_source *input,
     hk_source in;
     HKI_TRY(hki_source_check(input, &in));
     HKI_TRY(hki_timer_init(&v->timer, every_iter, 0));
-    hk_evaluate_options_init(&v->o, sizeof v->o);
-    HKI_TRY(hki_options_copy(&v->o, sizeof v->o, opt, "evaluate options"));
+    HKI_TRY(
+        HKI_OPTIONS_GET(hk_evaluate_options, &v->o, opt, "evaluate options"));
     if (v->o.checkpoint_path != NULL || v->o.n_hooks > 0)
         return hki_fail(HK_E_INVALID_ARG,
                         "evaluator hook: it evaluates what is in memory, "

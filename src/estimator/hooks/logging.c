@@ -140,8 +140,7 @@ static void logger_free(void *user) {
 }
 
 static hk_status logger_fill(logger *g, const hk_logging_options *opt) {
-    hk_logging_options_init(&g->o, sizeof g->o);
-    HKI_TRY(hki_options_copy(&g->o, sizeof g->o, opt, "logging options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_logging_options, &g->o, opt, "logging options"));
     const char **names;
     HKI_TRY(hki_arena_alloc(&g->arena, g->o.n_names, sizeof *names, &names));
     for (size_t i = 0; i < g->o.n_names; i++)

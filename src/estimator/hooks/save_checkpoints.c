@@ -50,9 +50,7 @@ static hk_status saver_create(void *user, hk_run *run, void **state) {
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
     HKI_TRY(hki_timer_init(&s->timer, o->steps, o->secs));
     HKI_TRY(gather(s, o, run->loop));
-    *state = s;
-    s = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(state, s);
 }
 
 // All workers stand still.

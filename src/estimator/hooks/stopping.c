@@ -246,8 +246,8 @@ static void early_free(void *user) {
 static hk_status early_fill(early *x, hk_early_kind kind,
                             const hk_early_options *opt) {
     hk_early_options *const o = &x->o;
-    hk_early_options_init(o, sizeof *o);
-    HKI_TRY(hki_options_copy(o, sizeof *o, opt, "early stopping options"));
+    HKI_TRY(
+        HKI_OPTIONS_GET(hk_early_options, o, opt, "early stopping options"));
     if (kind < HK_STOP_IF_HIGHER || kind > HK_STOP_IF_NO_DECREASE)
         return hki_fail(HK_E_INVALID_ARG, "early stopping: unknown kind %d",
                         (int)kind);

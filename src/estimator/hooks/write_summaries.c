@@ -17,19 +17,17 @@ static void options_free(void *user) {
     hki_free(o);
 }
 
+HKI_SCOPED_HANDLE(recorder_options, options_free)
+
 static hk_status options_new(int64_t steps, double secs, const char *dir,
                              recorder_options **out) {
     hki_timer timer;
     HKI_TRY(hki_timer_init(&timer, steps, secs));
-    recorder_options *o;
+    HKI_SCOPED(options_free_at) recorder_options *o = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *o, &o));
     o->timer = timer;
-    const hk_status s = dir != NULL ? hki_strdup(dir, &o->dir) : HK_OK;
-    if (s == HK_OK)
-        *out = o;
-    else
-        options_free(o);
-    return s;
+    HKI_TRY(dir != NULL ? hki_strdup(dir, &o->dir) : HK_OK);
+    return HKI_HAND_ON(out, o);
 }
 
 // ---- summaries --------------------------------------------------------------

@@ -134,9 +134,8 @@ static hk_status copy(hk_canned *c, const hk_canned_options *o) {
                n * sizeof *c->class_weights);
     c->opt.class_weights = c->class_weights;
     if (o->gradproc != NULL) {
-        hk_gradproc_options_init(&c->gradproc, sizeof c->gradproc);
-        HKI_TRY(hki_options_copy(&c->gradproc, sizeof c->gradproc, o->gradproc,
-                                 "canned: gradient processing"));
+        HKI_TRY(HKI_OPTIONS_GET(hk_gradproc_options, &c->gradproc, o->gradproc,
+                                "canned: gradient processing"));
         c->opt.gradproc = &c->gradproc;
     }
     default_optimizers(c);
@@ -429,9 +428,7 @@ hk_status hk_canned_model_create(const hk_canned_options *opt,
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
     HKI_TRY(copy(c, &o));
     HKI_TRY(make_tag(c));
-    *out = c;
-    c = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, c);
 }
 
 void hk_canned_fill(hk_canned *c, hk_estimator_options *opt) {

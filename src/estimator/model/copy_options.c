@@ -33,8 +33,7 @@ hk_status hki_copy_optimizer(hki_arena *a, const hk_optimizer_options *src,
 hk_status hki_copy_elastic(hki_arena *a, const hk_elastic_options *src,
                            hk_elastic_options *dst) {
     hk_elastic_options o;
-    hk_elastic_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, src, "elastic options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_elastic_options, &o, src, "elastic options"));
     HKI_TRY(hki_copy_text(a, &o.name));
     *dst = o;
     return HK_OK;
@@ -43,8 +42,7 @@ hk_status hki_copy_elastic(hki_arena *a, const hk_elastic_options *src,
 hk_status hki_copy_ema(hki_arena *a, const hk_ema_options *src,
                        hk_ema_options *dst) {
     hk_ema_options o;
-    hk_ema_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, src, "average options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_ema_options, &o, src, "average options"));
     HKI_TRY(hki_copy_text(a, &o.name));
     HKI_TRY(hki_copy_text(a, &o.scope));
     *dst = o;

@@ -118,8 +118,7 @@ static hk_status check_workers(hk_run_config *c) {
 static hk_status copy_center(hki_config *k, hki_arena *a) {
     const hk_center_options *const src = k->c.center_options;
     hk_center_options *const o = &k->center;
-    hk_center_options_init(o, sizeof *o);
-    HKI_TRY(hki_options_copy(o, sizeof *o, src, "center options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_center_options, o, src, "center options"));
     HKI_TRY(hki_copy_text(a, &o->name));
     if (o->outer != NULL) {
         HKI_TRY(hki_copy_optimizer(a, o->outer, &k->outer));

@@ -195,8 +195,7 @@ void hk_spec_prediction(hk_spec *m, const char *name, hk_node *x) {
 
 static hk_status copy_metric_options(hk_spec *m, const hk_metric_options *opt,
                                      hk_metric_options *out) {
-    hk_metric_options_init(out, sizeof *out);
-    HKI_TRY(hki_options_copy(out, sizeof *out, opt, "metric options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_metric_options, out, opt, "metric options"));
     if (out->thresholds == NULL)
         return HK_OK;
     double *t;

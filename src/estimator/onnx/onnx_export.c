@@ -169,8 +169,7 @@ hk_status hk_estimator_export_onnx(hk_estimator *e, const hk_source *input,
     if (e == NULL || path == NULL || path[0] == '\0')
         return hki_fail(HK_E_INVALID_ARG, "onnx: estimator or path is missing");
     exporting x = {.e = e};
-    hk_onnx_options_init(&x.opt, sizeof x.opt);
-    HKI_TRY(hki_options_copy(&x.opt, sizeof x.opt, opt, "onnx options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_onnx_options, &x.opt, opt, "onnx options"));
     if (x.opt.raw != NULL)
         x.raw = *x.opt.raw;
     hk_status s = build(&x, input);

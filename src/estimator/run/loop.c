@@ -26,13 +26,10 @@ void hki_loop_stop(hki_loop *l, hk_stop_reason reason) {
 
 static void keep_failure(hki_loop *l, const hki_worker *w, hk_status s) {
     pthread_mutex_lock(&l->lock);
-    if (l->status == HK_OK) {
-        l->status = s;
+    if (l->fault.status == HK_OK) {
         if (l->crew->n > 1)
-            snprintf(l->error, sizeof l->error, "worker %u: %s", w->id,
-                     hk_last_error());
-        else
-            hki_keep_error(l->error);
+            (void)hki_fail(s, "worker %u: %s", w->id, hk_last_error());
+        hki_fault_set(&l->fault, s);
     }
     pthread_cond_broadcast(&l->changed);
     pthread_mutex_unlock(&l->lock);
@@ -365,11 +362,11 @@ static hk_status start_together(hki_loop *l, hki_worker *w, hk_run *run) {
     pthread_mutex_lock(&l->lock);
     l->ready++;
     pthread_cond_broadcast(&l->changed);
-    while (w->index == 0 && l->ready < l->running && l->status == HK_OK)
+    while (w->index == 0 && l->ready < l->running && l->fault.status == HK_OK)
         pthread_cond_wait(&l->changed, &l->lock);
-    while (w->index != 0 && !l->is_open && l->status == HK_OK)
+    while (w->index != 0 && !l->is_open && l->fault.status == HK_OK)
         pthread_cond_wait(&l->changed, &l->lock);
-    const bool failed = l->status != HK_OK;
+    const bool failed = l->fault.status != HK_OK;
     pthread_mutex_unlock(&l->lock);
     if (failed)
         return HK_OK; // the others' fault; the loop stops at once
@@ -584,7 +581,7 @@ hk_status hki_loop_run(hki_loop *l) {
         hki_thread_stop(l->runs[i].thread);
     l->ended_ns = hki_now_ns();
     const hk_status s =
-        l->status != HK_OK ? hki_fail(l->status, "%s", l->error) : finish(l);
+        l->fault.status != HK_OK ? hki_fault_raise(&l->fault) : finish(l);
     const hki_fault fault = hki_fault_of(s);
     const hk_status left = leave_all(l);
     return s != HK_OK ? hki_fault_raise(&fault) : left;

@@ -38,9 +38,8 @@ typedef struct hki_loop {
     uint32_t waiting;        // at the cut
     uint64_t cut_number;     // cuts that were opened again
     atomic_uint conductor;   // lowest worker that runs
-    hk_status status;        // first failure
-    char error[HKI_ERROR_TEXT];
-    bool has_saver; // a hook that saves has taken the call's listeners
+    hki_fault fault;         // the first one
+    bool has_saver;          // a hook that saves has taken the call's listeners
     HKI_LIST(hki_training_cut) cuts; // to be done at the next cut; worker 0's
 } hki_loop;
 

@@ -317,8 +317,7 @@ hk_status hk_estimator_train(hk_estimator *e, const hk_source *input,
                         "train: called from a hook of a training in progress");
     hk_source in;
     hk_train_options o;
-    hk_train_options_init(&o, sizeof o);
-    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "train options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_train_options, &o, opt, "train options"));
     HKI_TRY(check_options(e, &o));
     HKI_TRY(hki_source_check(input, &in));
     hk_train_result r = {0};

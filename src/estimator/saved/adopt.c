@@ -85,20 +85,17 @@ static hk_status take_warm(hk_estimator *e, hk_ckpt *c, hk_name_map *map) {
 
 hk_status hki_warm_start(hk_estimator *e, const hk_layout *l, float *x) {
     const hk_warm_start *const ws = &e->warm_start;
-    hk_ckpt *c;
-    hk_name_map *map = NULL;
+    HKI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = NULL;
+    HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *map = NULL;
     HKI_TRY(hk_weights_open(ws->checkpoint, &c));
     hk_status s = hk_name_map_create(&map);
     if (s == HK_OK)
         s = add_warm(ws, l, x, map);
     if (s == HK_OK)
         s = take_warm(e, c, map);
-    hk_name_map_destroy(map);
-    hk_ckpt_close(c);
-    if (s != HK_OK) {
+    if (s != HK_OK)
         return hki_fail(s, "warm start from %s: %s", ws->checkpoint,
                         hk_last_error());
-    }
     atomic_fetch_add(&e->counts.checkpoint_loads, 1);
     return HK_OK;
 }

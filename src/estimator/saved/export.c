@@ -166,7 +166,7 @@ static hk_status write_features(const exporting *x) {
 
 // A graph that cannot be written is left out: the weights are of use without.
 static hk_status write_model(const exporting *x) {
-    hki_buf text = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
     hk_status s = hki_model_write(x->spec, x->o.raw, &text);
     if (s == HK_E_UNSUPPORTED)
         hki_log(x->e->ctx, HK_LOG_WARNING, "%s; no model.json is written",
@@ -175,7 +175,6 @@ static hk_status write_model(const exporting *x) {
         s = write_text(x, "model.json", &text);
     if (s == HK_OK)
         s = write_features(x);
-    hki_buf_deinit(&text);
     return s == HK_E_UNSUPPORTED ? HK_OK : s;
 }
 
@@ -259,10 +258,9 @@ static hk_status export(exporting *x, const hk_source *input,
     const hk_status s = fill_folder(x);
     if (s == HK_OK)
         return HK_OK;
-    char text[HKI_ERROR_TEXT];
-    hki_keep_error(text);
+    const hki_fault fault = hki_fault_of(s);
     (void)hki_remove_tree(x->temp.data);
-    return hki_fail(s, "export to %s: %s", base, text);
+    return hki_fail(s, "export to %s: %s", base, fault.text);
 }
 
 hk_status hk_estimator_export(hk_estimator *e, const hk_source *input,
@@ -272,8 +270,7 @@ hk_status hk_estimator_export(hk_estimator *e, const hk_source *input,
         return hki_fail(HK_E_INVALID_ARG,
                         "export: estimator or folder is missing");
     exporting x = {.e = e};
-    hk_export_options_init(&x.o, sizeof x.o);
-    HKI_TRY(hki_options_copy(&x.o, sizeof x.o, opt, "export options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_export_options, &x.o, opt, "export options"));
     if (x.o.format == HK_CKPT_AUTO)
         x.o.format = HK_CKPT_SAFETENSORS;
     if ((unsigned)x.o.format > HK_CKPT_NPZ)

@@ -243,18 +243,18 @@ static hk_status build_outputs(const building *b, const json_t *outputs) {
     return hk_graph_status(b->g);
 }
 
+static void building_deinit(building *b) {
+    hki_free(b->call);
+}
+
 hk_status hki_model_build(hk_graph *g, hk_spec *m, const json_t *model) {
     const json_t *const calls = json_object_get(model, "calls");
     const size_t n = json_array_size(calls);
-    building b = {.g = g, .m = m};
+    HKI_SCOPED(building_deinit) building b = {.g = g, .m = m};
     HKI_TRY(hki_zalloc_array(n + 1, sizeof *b.call, &b.call));
-    hk_status s = HK_OK;
-    for (size_t i = 0; s == HK_OK && i < n; i++)
-        s = build_call(&b, json_array_get(calls, i));
-    if (s == HK_OK)
-        s = build_outputs(&b, json_object_get(model, "outputs"));
-    hki_free(b.call);
-    return s;
+    for (size_t i = 0; i < n; i++)
+        HKI_TRY(build_call(&b, json_array_get(calls, i)));
+    return build_outputs(&b, json_object_get(model, "outputs"));
 }
 
 hk_status hki_model_parse(const void *text, size_t size, const char *what,
@@ -272,7 +272,5 @@ hk_status hki_model_parse(const void *text, size_t size, const char *what,
         return hki_fail(HK_E_UNSUPPORTED,
                         "%s: has version %lld; this Hooke reads %d", what,
                         (long long)version, HKI_MODEL_VERSION);
-    *out = model;
-    model = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, model);
 }

@@ -61,9 +61,7 @@ static hk_status set_params(const sweep *w, const hk_trial *t,
         else
             HKI_TRY(hk_params_set_float(p, a->name, h->number));
     }
-    *out = p;
-    p = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, p);
 }
 
 // One checkpoint is left at the end, the best trial's. A worker has one library
@@ -397,8 +395,7 @@ hk_status hk_sweep_run(hk_context *ctx, const hk_sweep_options *opt,
         return hki_fail(HK_E_INVALID_ARG,
                         "sweep: context, options or out is NULL");
     sweep w = {.ctx = ctx};
-    hk_sweep_options_init(&w.o, sizeof w.o);
-    HKI_TRY(hki_options_copy(&w.o, sizeof w.o, opt, "sweep options"));
+    HKI_TRY(HKI_OPTIONS_GET(hk_sweep_options, &w.o, opt, "sweep options"));
     HKI_TRY(hki_zalloc_array(1, sizeof *w.r, &w.r));
     pthread_mutex_init(&w.lock, NULL);
     hk_status s = start(&w);

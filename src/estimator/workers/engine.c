@@ -44,9 +44,7 @@ static hk_status make_session(hk_estimator *e, hki_bench *b, int64_t batch,
     else if (b->slots.n > 0)
         HKI_TRY(hki_session_share(s, b->slots.data[0].session));
     HKI_TRY(hki_scalars_apply_session(e, b->spec, s));
-    *out = s;
-    s = NULL;
-    return HK_OK;
+    return HKI_HAND_ON(out, s);
 }
 
 hk_status hki_bench_session(hk_estimator *e, hki_bench *b, int64_t batch,

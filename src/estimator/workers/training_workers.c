@@ -321,20 +321,18 @@ static hk_status build(hki_crew *c, int64_t batch) {
     return HK_OK;
 }
 
+HKI_SCOPED_HANDLE(hki_crew, hki_crew_destroy)
+
 hk_status hki_crew_create(hk_estimator *e, hk_spec *m, int64_t batch,
                           hki_crew **out) {
-    hki_crew *c;
+    HKI_SCOPED(hki_crew_destroy_at) hki_crew *c = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
     c->e = e;
     c->spec = m;
     c->n = e->config.c.workers;
     c->is_elastic = e->config.is_elastic || m->has_elastic;
-    const hk_status s = build(c, batch);
-    if (s == HK_OK)
-        *out = c;
-    else
-        hki_crew_destroy(c);
-    return s;
+    HKI_TRY(build(c, batch));
+    return HKI_HAND_ON(out, c);
 }
 
 // ---- values -----------------------------------------------------------------
@@ -388,27 +386,19 @@ static void copy_map(const hk_name_map *from, const hk_name_map *to) {
 // A new center with the values and the state of the old one, whose turn order
 // begins anew: what a restart from a checkpoint would make.
 static hk_status renew_center(hki_crew *c) {
-    hk_center *const old = c->center;
-    hk_name_map *from = NULL, *to = NULL;
-    hk_status s = hk_name_map_create(&from);
-    if (s == HK_OK)
-        s = hk_name_map_create(&to);
-    if (s == HK_OK)
-        s = hk_center_variables(old, from);
-    if (s == HK_OK)
-        s = create_center(c);
-    if (s == HK_OK)
-        s = hk_center_variables(c->center, to);
-    if (s == HK_OK) {
-        copy_map(from, to);
-        s = hk_center_assign(c->center, c->model, NULL, c->center_step,
-                             WAIT_MS);
-    }
-    hk_name_map_destroy(from);
-    hk_name_map_destroy(to);
-    if (c->center != old)
-        hk_center_destroy(old);
-    return s;
+    HKI_SCOPED(hk_center_destroy_at) hk_center *old = NULL;
+    HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *from = NULL;
+    HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *to = NULL;
+    hk_center *const before = c->center;
+    HKI_TRY(hk_name_map_create(&from));
+    HKI_TRY(hk_name_map_create(&to));
+    HKI_TRY(hk_center_variables(before, from));
+    const hk_status s = create_center(c);
+    old = c->center != before ? before : NULL;
+    HKI_TRY(s);
+    HKI_TRY(hk_center_variables(c->center, to));
+    copy_map(from, to);
+    return hk_center_assign(c->center, c->model, NULL, c->center_step, WAIT_MS);
 }
 
 hk_status hki_crew_tie(hki_crew *c) {
