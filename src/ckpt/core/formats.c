@@ -63,13 +63,9 @@ hk_status hki_ckpt_detect(const char *path, const hki_ckpt_ops **out) {
     return hki_fail(HK_E_DATA, "%s: not a checkpoint of a known format", path);
 }
 
-hk_status hki_ckpt_push(hk_ckpt *c, size_t *capacity,
-                        const hki_ckpt_tensor *tensor) {
-    if (c->count == *capacity) {
-        const size_t more = *capacity == 0 ? 64 : 2 * *capacity;
-        HKI_TRY(hki_realloc_array(more, sizeof *c->tensors, &c->tensors));
-        *capacity = more;
-    }
+hk_status hki_ckpt_push(hk_ckpt *c, const hki_ckpt_tensor *tensor) {
+    HKI_TRY(hki_list_reserve(&c->tensors, c->count + 1, &c->capacity,
+                             sizeof *c->tensors));
     c->tensors[c->count++] = *tensor;
     return HK_OK;
 }

@@ -66,7 +66,7 @@ struct hk_ckpt {
     hki_arena arena; // names, metadata, whatever lives as long as the handle
     char *path;      // as opened, freed by close
     hki_ckpt_tensor *tensors; // hki_alloc_array memory, freed by close
-    size_t count;
+    size_t count, capacity;
     hk_meta *meta; // hki_alloc_array memory, texts in the arena
     size_t n_meta;
     void *impl; // the format's own; ops->close frees it
@@ -146,9 +146,8 @@ const hki_ckpt_ops *hki_ckpt_format_named(const char *path);
 // The format of what lies at path. HK_E_NOT_FOUND when nothing is there,
 // HK_E_DATA when nobody knows it.
 hk_status hki_ckpt_detect(const char *path, const hki_ckpt_ops **out);
-// Appends one tensor to c->tensors, which has room for `capacity`.
-hk_status hki_ckpt_push(hk_ckpt *c, size_t *capacity,
-                        const hki_ckpt_tensor *tensor);
+// Appends one tensor to c->tensors.
+hk_status hki_ckpt_push(hk_ckpt *c, const hki_ckpt_tensor *tensor);
 // Adds a copy of a text of the metadata; a key that is there keeps its value.
 hk_status hki_ckpt_add_meta(hk_ckpt *c, const char *key, const char *value);
 // Whether text ends like suffix.

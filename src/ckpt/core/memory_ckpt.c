@@ -25,8 +25,7 @@ static hk_status memory_read(const hk_ckpt *c, const hki_ckpt_tensor *t,
     return HK_OK;
 }
 
-static hk_status add_item(hk_ckpt *c, size_t *capacity,
-                          const hki_ckpt_item *item) {
+static hk_status add_item(hk_ckpt *c, const hki_ckpt_item *item) {
     const hk_dtype dtype = hki_elem_dtype(item->elem);
     hki_ckpt_tensor t = {.elem = item->elem, .extra = item->data};
     t.entry.dtype = dtype;
@@ -35,16 +34,16 @@ static hk_status add_item(hk_ckpt *c, size_t *capacity,
     HKI_TRY(hki_arena_strdup(&c->arena, item->name, &t.entry.name));
     HKI_TRY(
         hki_arena_strdup(&c->arena, hk_dtype_name(dtype), &t.entry.type_name));
-    return hki_ckpt_push(c, capacity, &t);
+    return hki_ckpt_push(c, &t);
 }
 
 static hk_status fill(hk_ckpt *c, const hki_ckpt_memory *from) {
     HKI_FREED hki_ckpt_item *items = NULL;
-    size_t n = 0, capacity = 0;
+    size_t n = 0;
     HKI_SCOPED(hki_arena_deinit) hki_arena scratch = {0};
     HKI_TRY(hki_items_make(from->map, NULL, 0, &scratch, &items, &n));
     for (size_t i = 0; i < n; i++)
-        HKI_TRY(add_item(c, &capacity, &items[i]));
+        HKI_TRY(add_item(c, &items[i]));
     for (size_t i = 0; i < from->n_meta; i++)
         HKI_TRY(hki_ckpt_add_meta(c, from->meta[i].key, from->meta[i].value));
     return HK_OK;

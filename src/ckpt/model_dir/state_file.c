@@ -11,11 +11,8 @@
 
 hk_status hki_state_add(hki_state *s, hki_record_kind kind, const char *path,
                         double time) {
-    if (s->count == s->capacity) {
-        const size_t more = s->capacity == 0 ? 16 : 2 * s->capacity;
-        HKI_TRY(hki_realloc_array(more, sizeof *s->records, &s->records));
-        s->capacity = more;
-    }
+    HKI_TRY(hki_list_reserve(&s->records, s->count + 1, &s->capacity,
+                             sizeof *s->records));
     hki_record *const r = &s->records[s->count];
     *r = (hki_record){.kind = kind, .time = time};
     HKI_TRY(hki_strdup(path, &r->path));

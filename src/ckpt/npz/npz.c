@@ -83,8 +83,7 @@ static hk_status type_name(hk_ckpt *c, const hki_npy *a, const char *kind,
     return hki_arena_printf(&c->arena, out, "%c%s", order, kind);
 }
 
-static hk_status add_member(hk_ckpt *c, size_t *capacity,
-                            const hki_zip_entry *e, uint8_t *head) {
+static hk_status add_member(hk_ckpt *c, const hki_zip_entry *e, uint8_t *head) {
     const archive *const a = c->impl;
     member *m;
     const char *what;
@@ -110,7 +109,7 @@ static hk_status add_member(hk_ckpt *c, size_t *capacity,
     HKI_TRY(type_name(c, &m->npy, type->name, &t.entry.type_name));
     HKI_TRY(hki_arena_printf(&c->arena, &t.entry.name, "%.*s",
                              (int)e->name_size - 4, e->name));
-    return hki_ckpt_push(c, capacity, &t);
+    return hki_ckpt_push(c, &t);
 }
 
 static bool is_array(const hki_zip_entry *e) {
@@ -119,7 +118,7 @@ static bool is_array(const hki_zip_entry *e) {
 
 static hk_status open_archive(hk_ckpt *c) {
     archive *a;
-    size_t count = 0, capacity = 0;
+    size_t count = 0;
     HKI_FREED uint8_t *head = NULL;
     HKI_TRY(hki_zalloc_array(1, sizeof *a, &a));
     c->impl = a;
@@ -132,7 +131,7 @@ static hk_status open_archive(hk_ckpt *c) {
     HKI_TRY(hki_alloc_array(MAX_HEAD, 1, &head));
     for (size_t i = 0; i < count; i++)
         if (is_array(&a->entries[i]))
-            HKI_TRY(add_member(c, &capacity, &a->entries[i], head));
+            HKI_TRY(add_member(c, &a->entries[i], head));
     return HK_OK;
 }
 

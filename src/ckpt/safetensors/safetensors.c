@@ -34,8 +34,8 @@ static void close_files(hk_ckpt *c) {
 // ---- one file --------------------------------------------------------------
 
 // Reads and parses the header of an open file.
-static hk_status read_header(hk_ckpt *c, size_t *capacity, uint32_t place,
-                             const shard *f, uint64_t size) {
+static hk_status read_header(hk_ckpt *c, uint32_t place, const shard *f,
+                             uint64_t size) {
     uint8_t head[8];
     HKI_FREED uint8_t *json = NULL;
     if (size < sizeof head)
@@ -53,12 +53,12 @@ static hk_status read_header(hk_ckpt *c, size_t *capacity, uint32_t place,
     const uint64_t data_at = sizeof head + n;
     HKI_TRY(hki_alloc_array((size_t)n, 1, &json));
     HKI_TRY(hki_file_read_at(f->fd, f->path, sizeof head, json, (size_t)n));
-    return hki_st_parse(c, capacity, place, f->path, json, (size_t)n, data_at,
+    return hki_st_parse(c, place, f->path, json, (size_t)n, data_at,
                         size - data_at);
 }
 
 // Opens path as the next file of c and lists its tensors.
-static hk_status open_file(hk_ckpt *c, size_t *capacity, const char *path) {
+static hk_status open_file(hk_ckpt *c, const char *path) {
     st_files *const f = c->impl;
     uint64_t size;
     HKI_TRY(hki_realloc_array(f->count + 1, sizeof *f->shards, &f->shards));
@@ -67,7 +67,7 @@ static hk_status open_file(hk_ckpt *c, size_t *capacity, const char *path) {
     HKI_TRY(hki_strdup(path, &s->path));
     f->count++;
     HKI_TRY(hki_file_open_read(path, &s->fd, &size));
-    return read_header(c, capacity, (uint32_t)(f->count - 1), s, size);
+    return read_header(c, (uint32_t)(f->count - 1), s, size);
 }
 
 // ---- an index and its shards -----------------------------------------------
@@ -95,8 +95,7 @@ static void keep_mapped(hk_ckpt *c, size_t first, json_t *map,
 }
 
 // Opens the file of the map's first tensor and takes off what is in it.
-static hk_status open_first(hk_ckpt *c, size_t *capacity, const char *folder,
-                            json_t *map) {
+static hk_status open_first(hk_ckpt *c, const char *folder, json_t *map) {
     const size_t before = c->count, left = json_object_size(map);
     void *const first = json_object_iter(map);
     const char *const name = json_object_iter_key(first);
@@ -106,7 +105,7 @@ static hk_status open_first(hk_ckpt *c, size_t *capacity, const char *folder,
     HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
     HKI_TRY(hki_strdup(there, &file));
     HKI_TRY(hki_buf_printf(&path, "%s/%s", folder, file));
-    const hk_status s = open_file(c, capacity, path.data);
+    const hk_status s = open_file(c, path.data);
     if (s == HK_E_NOT_FOUND)
         return hki_fail(HK_E_DATA, "%s: its file %s is missing", c->path,
                         path.data);
@@ -120,7 +119,6 @@ static hk_status open_first(hk_ckpt *c, size_t *capacity, const char *folder,
 
 // Opens every file that the map names, once.
 static hk_status open_mapped(hk_ckpt *c, const char *folder, json_t *map) {
-    size_t capacity = 0;
     const char *name;
     json_t *v;
     json_object_foreach(map, name, v) {
@@ -134,7 +132,7 @@ static hk_status open_mapped(hk_ckpt *c, const char *folder, json_t *map) {
         if (f->count == MAX_SHARDS)
             return hki_fail(HK_E_DATA, "%s: more than %d files", c->path,
                             MAX_SHARDS);
-        HKI_TRY(open_first(c, &capacity, folder, map));
+        HKI_TRY(open_first(c, folder, map));
     }
     return HK_OK;
 }
@@ -181,13 +179,12 @@ static bool probe(const char *path, const uint8_t *head, size_t size) {
 }
 
 static hk_status open_checkpoint(hk_ckpt *c) {
-    size_t capacity = 0;
     st_files *f;
     HKI_TRY(hki_zalloc_array(1, sizeof *f, &f));
     c->impl = f;
     if (hki_ends_with(c->path, ".index.json"))
         return open_index(c, c->path);
-    const hk_status s = open_file(c, &capacity, c->path);
+    const hk_status s = open_file(c, c->path);
     if (s != HK_E_NOT_FOUND || !probe(c->path, NULL, 0))
         return s;
     HKI_SCOPED(hki_buf_deinit) hki_buf b = {0};

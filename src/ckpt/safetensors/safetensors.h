@@ -24,9 +24,9 @@ const char *hki_st_type_name(hki_elem e);
 
 // Parses a header of n bytes; the buffer of buffer_bytes begins at data_at of
 // file number `place`. Appends tensors and metadata to c. what: in messages.
-hk_status hki_st_parse(hk_ckpt *c, size_t *capacity, uint32_t place,
-                       const char *what, const uint8_t *json, size_t n,
-                       uint64_t data_at, uint64_t buffer_bytes);
+hk_status hki_st_parse(hk_ckpt *c, uint32_t place, const char *what,
+                       const uint8_t *json, size_t n, uint64_t data_at,
+                       uint64_t buffer_bytes);
 
 // Writes one file of the items given; they are in the order of their names.
 hk_status hki_st_write_file(const char *path, const hki_ckpt_item *items,

@@ -126,8 +126,7 @@ static hk_status get_offsets(const parse *p, const char *name,
     return HK_OK;
 }
 
-static hk_status add_tensor(const parse *p, size_t *capacity, const char *name,
-                            const json_t *v) {
+static hk_status add_tensor(const parse *p, const char *name, const json_t *v) {
     const char *const dtype = json_string_value(json_object_get(v, "dtype"));
     uint64_t count = 0, begin = 0, end = 0;
     hki_ckpt_tensor t = {.place = p->place};
@@ -146,7 +145,7 @@ static hk_status add_tensor(const parse *p, size_t *capacity, const char *name,
     t.offset = p->data_at + begin;
     HKI_TRY(hki_arena_strdup(&p->c->arena, name, &t.entry.name));
     HKI_TRY(hki_arena_strdup(&p->c->arena, dtype, &t.entry.type_name));
-    return hki_ckpt_push(p->c, capacity, &t);
+    return hki_ckpt_push(p->c, &t);
 }
 
 // By offset; an empty tensor comes before the one that begins where it lies.
@@ -222,7 +221,7 @@ static hk_status add_metadata(const parse *p, json_t *meta) {
     return HK_OK;
 }
 
-static hk_status add_all(const parse *p, size_t *capacity, json_t *root) {
+static hk_status add_all(const parse *p, json_t *root) {
     const char *key;
     json_t *v, *meta = NULL;
     if (!json_is_object(root))
@@ -233,15 +232,15 @@ static hk_status add_all(const parse *p, size_t *capacity, json_t *root) {
         else if (!json_is_object(v))
             return bad(p, key, "no JSON object");
         else
-            HKI_TRY(add_tensor(p, capacity, key, v));
+            HKI_TRY(add_tensor(p, key, v));
     }
     HKI_TRY(check_tiles(p));
     return meta != NULL ? add_metadata(p, meta) : HK_OK;
 }
 
-hk_status hki_st_parse(hk_ckpt *c, size_t *capacity, uint32_t place,
-                       const char *what, const uint8_t *json, size_t n,
-                       uint64_t data_at, uint64_t buffer_bytes) {
+hk_status hki_st_parse(hk_ckpt *c, uint32_t place, const char *what,
+                       const uint8_t *json, size_t n, uint64_t data_at,
+                       uint64_t buffer_bytes) {
     const parse p = {.c = c,
                      .what = what,
                      .first = c->count,
@@ -253,5 +252,5 @@ hk_status hki_st_parse(hk_ckpt *c, size_t *capacity, uint32_t place,
         return hki_fail(HK_E_DATA, "%s: the header does not begin with {",
                         what);
     HKI_TRY(hki_json_parse(json, n, what, &root));
-    return add_all(&p, capacity, root);
+    return add_all(&p, root);
 }

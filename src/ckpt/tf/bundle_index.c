@@ -19,7 +19,6 @@ typedef struct stored {
 typedef struct index_scan {
     hk_ckpt *c;
     const char *what;
-    size_t capacity; // of c->tensors
     bool has_header;
     hki_bundle_header header;
     stored *slices;
@@ -233,11 +232,8 @@ static hk_status take_parts(index_scan *x, const char *name,
 static hk_status take_slice_key(index_scan *x, const uint8_t *key,
                                 size_t key_size, const uint8_t *value,
                                 size_t value_size) {
-    if (x->n_slices == x->slices_capacity) {
-        const size_t more = HKI_MAX(16, 2 * x->slices_capacity);
-        HKI_TRY(hki_realloc_array(more, sizeof *x->slices, &x->slices));
-        x->slices_capacity = more;
-    }
+    HKI_TRY(hki_list_reserve(&x->slices, x->n_slices + 1, &x->slices_capacity,
+                             sizeof *x->slices));
     stored *const s = &x->slices[x->n_slices];
     uint8_t *copy;
     HKI_TRY(hki_arena_alloc(&x->c->arena, key_size, 1, &copy));
@@ -274,7 +270,7 @@ static hk_status take_tensor(index_scan *x, const char *name,
         HKI_TRY(check_size(x, name, type, &t.entry.shape, e.size));
         HKI_TRY(check_place(x, name, &e));
     }
-    return hki_ckpt_push(x->c, &x->capacity, &t);
+    return hki_ckpt_push(x->c, &t);
 }
 
 static hk_status take_entry(void *user, const uint8_t *key, size_t key_size,

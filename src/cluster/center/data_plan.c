@@ -32,12 +32,7 @@ struct hki_data_plan {
 // ---- lists -----------------------------------------------------------------
 
 static hk_status make_room(list *l, size_t need) {
-    if (need <= l->room)
-        return HK_OK;
-    const size_t room = HKI_MAX(need, 2 * l->room);
-    HKI_TRY(hki_realloc_array(room, sizeof *l->at, &l->at));
-    l->room = room;
-    return HK_OK;
+    return hki_list_reserve(&l->at, need, &l->room, sizeof *l->at);
 }
 
 // There is room.
@@ -404,7 +399,7 @@ static int compare(const void *a, const void *b) {
 // No unit is in two ranges.
 static hk_status check_disjoint(reader *r, const set *s) {
     const size_t n = s->back.n + s->out.n;
-    range *all;
+    HKI_FREED range *all = NULL;
     HKI_TRY(hki_alloc_array(n + 1, sizeof *all, &all));
     if (s->back.n > 0)
         memcpy(all, s->back.at, s->back.n * sizeof *all);
@@ -414,7 +409,6 @@ static hk_status check_disjoint(reader *r, const set *s) {
     for (size_t i = 1; i < n; i++)
         r->bad = r->bad || (all[i].r.epoch == all[i - 1].r.epoch &&
                             all[i].r.begin < all[i - 1].r.end);
-    hki_free(all);
     return HK_OK;
 }
 

@@ -35,7 +35,8 @@ struct hki_run_memory {
     double seconds, tried; // of the run; when the file last got them
     int64_t passed_ns;     // of the last call; 0: none in this process
     member *member;        // sorted by id
-    uint32_t count, capacity;
+    uint32_t count;
+    size_t capacity;
     char *path; // NULL: in memory only
     hki_buf file;
 };
@@ -305,11 +306,8 @@ static hk_status enter(hki_run_memory *k, const hki_msg_call *call,
                        member **out) {
     const uint32_t at = position(k, call->worker);
     if (at == k->count || k->member[at].id != call->worker) {
-        if (k->count == k->capacity) {
-            const uint32_t capacity = HKI_MAX(16u, k->capacity * 2);
-            HKI_TRY(hki_realloc_array(capacity, sizeof *k->member, &k->member));
-            k->capacity = capacity;
-        }
+        HKI_TRY(hki_list_reserve(&k->member, k->count + 1u, &k->capacity,
+                                 sizeof *k->member));
         memmove(&k->member[at + 1], &k->member[at],
                 (k->count - at) * sizeof *k->member);
         k->member[at] = (member){.id = call->worker};

@@ -123,11 +123,8 @@ static hki_member_link *find(const hki_remote *r, int32_t worker) {
 static hk_status note_used(hki_member_link *w, uint64_t id) {
     if (w == NULL)
         return hki_fail(HK_E_STATE, "use_range: the worker has not joined");
-    if (w->n_used == w->used_room) {
-        const size_t room = HKI_MAX(2 * w->used_room, (size_t)16);
-        HKI_TRY(hki_realloc_array(room, sizeof *w->used, &w->used));
-        w->used_room = room;
-    }
+    HKI_TRY(hki_list_reserve(&w->used, w->n_used + 1, &w->used_room,
+                             sizeof *w->used));
     w->used[w->n_used++] = id;
     return HK_OK;
 }
