@@ -127,7 +127,7 @@ static void send_frames(const uint8_t *data, size_t size) {
         return;
     const hki_msg_join join = {.task = 0};
     hki_msg_joined joined = {.exchange = 0};
-    if (hki_msg_send(&f, HKI_JOIN, 0, &hki_body_join, &join, soon, "join") ==
+    if (hki_msg_send(&f, HKI_JOIN, &hki_body_join, &join, soon, "join") ==
         HK_OK)
         (void)hki_msg_recv(&f, HKI_JOINED, &hki_body_joined, &joined, soon,
                            "join");

@@ -549,7 +549,7 @@ static void test_exchange_frames(void **state) {
         open_raw(&g, net, &f);
         const int64_t soon = hki_deadline(10000);
         assert_ok(
-            hki_msg_send(&f, HKI_JOIN, 0, &hki_body_join, &join, soon, "join"));
+            hki_msg_send(&f, HKI_JOIN, &hki_body_join, &join, soon, "join"));
         assert_ok(hki_msg_recv(&f, HKI_JOINED, &hki_body_joined, &joined, soon,
                                "join"));
         hki_frame up = {.type = HKI_UP, .exchange = joined.exchange + 1};
@@ -602,8 +602,7 @@ static void test_repeated_unit(void **state) {
         ones[i] = 1;
     const int64_t soon = hki_deadline(10000);
     open_raw(&g, net, &f);
-    assert_ok(
-        hki_msg_send(&f, HKI_JOIN, 0, &hki_body_join, &join, soon, "join"));
+    assert_ok(hki_msg_send(&f, HKI_JOIN, &hki_body_join, &join, soon, "join"));
     assert_ok(
         hki_msg_recv(&f, HKI_JOINED, &hki_body_joined, &joined, soon, "join"));
     hki_frame head = {.type = HKI_BEGIN, .exchange = joined.exchange + 1};
@@ -645,7 +644,7 @@ static hk_status raw_join(hki_framer *f, int32_t task, uint32_t incarnation,
                           hki_msg_joined *out) {
     const hki_msg_join join = {.task = task, .incarnation = incarnation};
     const int64_t soon = hki_deadline(patience_ms);
-    HKI_TRY(hki_msg_send(f, HKI_JOIN, 0, &hki_body_join, &join, soon, "join"));
+    HKI_TRY(hki_msg_send(f, HKI_JOIN, &hki_body_join, &join, soon, "join"));
     return hki_msg_recv(f, HKI_JOINED, &hki_body_joined, out, soon, "join");
 }
 
@@ -737,7 +736,7 @@ static void test_numbers(void **state) {
     assert_true(f.answered && f.why == HKI_WHY_OTHER);
     const hki_msg_resume stranger = {.run_id = 1, .id = 1, .incarnation = 1};
     const int64_t soon = hki_deadline(patience_ms);
-    assert_ok(hki_msg_send(&f, HKI_RESUME, 0, &hki_body_resume, &stranger, soon,
+    assert_ok(hki_msg_send(&f, HKI_RESUME, &hki_body_resume, &stranger, soon,
                            "resume"));
     assert_status(
         hki_msg_recv(&f, HKI_JOINED, &hki_body_joined, &joined, soon, "resume"),
@@ -843,8 +842,7 @@ static hk_status raw_assign(hki_framer *f, int64_t step, uint32_t wait_ms) {
     const hki_msg_assign m = {.global_step = step, .wait_ms = wait_ms};
     const int64_t soon = hki_deadline(patience_ms);
     hki_frame head;
-    HKI_TRY(
-        hki_msg_send(f, HKI_ASSIGN, 0, &hki_body_assign, &m, soon, "assign"));
+    HKI_TRY(hki_msg_send(f, HKI_ASSIGN, &hki_body_assign, &m, soon, "assign"));
     return hki_frame_expect(f, HKI_GRANT, NULL, 0, soon, "assign", &head);
 }
 
@@ -950,8 +948,7 @@ static hk_status assign_as(hki_framer *f, uint32_t id, uint32_t incarnation) {
         .wait_ms = 5000, .id = id, .incarnation = incarnation};
     const int64_t soon = hki_deadline(patience_ms);
     hki_frame head;
-    HKI_TRY(
-        hki_msg_send(f, HKI_ASSIGN, 0, &hki_body_assign, &m, soon, "assign"));
+    HKI_TRY(hki_msg_send(f, HKI_ASSIGN, &hki_body_assign, &m, soon, "assign"));
     return hki_frame_expect(f, HKI_GRANT, NULL, 0, soon, "assign", &head);
 }
 
@@ -1064,8 +1061,7 @@ static void open_dribbler(ground *g, hki_net *net, hki_framer *f) {
     uint8_t body[HKI_MAX_MESSAGE];
     const int64_t soon = hki_deadline(10000);
     open_raw(g, net, f);
-    assert_ok(
-        hki_msg_send(f, HKI_JOIN, 0, &hki_body_join, &join, soon, "join"));
+    assert_ok(hki_msg_send(f, HKI_JOIN, &hki_body_join, &join, soon, "join"));
     assert_ok(
         hki_msg_recv(f, HKI_JOINED, &hki_body_joined, &joined, soon, "join"));
     const hki_frame head = {.type = HKI_BEGIN, .exchange = joined.exchange + 1};

@@ -27,27 +27,6 @@ typedef struct writer {
     bool goes_on; // another part comes before: its lines have the header
 } writer;
 
-// ---- values ----------------------------------------------------------------
-
-static double number(const hk_tensor *t, int64_t i) {
-    const void *p = hk_tensor_data(t);
-    switch (hk_tensor_dtype(t)) {
-    case HK_F32:
-        return (double)((const float *)p)[i];
-    case HK_F64:
-        return ((const double *)p)[i];
-    case HK_I32:
-        return ((const int32_t *)p)[i];
-    case HK_I64:
-        return (double)((const int64_t *)p)[i];
-    case HK_U8:
-    case HK_BOOL:
-        return ((const uint8_t *)p)[i];
-    default:
-        return (double)NAN;
-    }
-}
-
 // ---- names ------------------------------------------------------------------
 
 // Models give their predictions names for programs; people get these. Several
@@ -140,7 +119,7 @@ static void csv_text(FILE *f, const char *s) {
 }
 
 static void one(const writer *w, const hk_value *v, int64_t i) {
-    const double n = number(v->tensor, i);
+    const double n = cli_element(v->tensor, i);
     const char *text = is_class(v) ? word(w, n) : NULL;
     if (text && w->form == JSON_LINES)
         cli_json_string(w->f, text);
@@ -284,7 +263,8 @@ static void add_row(writer *w, const hk_element *e) {
         w->array = grown;
     }
     for (size_t k = 0; k < w->width; k++)
-        w->array[w->rows * w->width + k] = (float)number(v->tensor, (int64_t)k);
+        w->array[w->rows * w->width + k] =
+            (float)cli_element(v->tensor, (int64_t)k);
     w->rows++;
 }
 

@@ -83,6 +83,17 @@ static void help_program(FILE *f) {
           f);
 }
 
+// Every line of a text behind the same blanks.
+static void indented(FILE *f, const char *text, const char *blanks) {
+    fputs(blanks, f);
+    for (; *text; text++) {
+        fputc(*text, f);
+        if (*text == '\n')
+            fputs(blanks, f);
+    }
+    fputc('\n', f);
+}
+
 void cli_help(FILE *f, const cli_command *c) {
     if (!c) {
         help_program(f);
@@ -94,13 +105,8 @@ void cli_help(FILE *f, const cli_command *c) {
     fputs("\nOptions:\n", f);
     each_option(c, help_option, f);
     if (*c->examples) {
-        fputs("\nExamples:\n  ", f);
-        for (const char *p = c->examples; *p; p++) {
-            fputc(*p, f);
-            if (*p == '\n')
-                fputs("  ", f);
-        }
-        fputc('\n', f);
+        fputs("\nExamples:\n", f);
+        indented(f, c->examples, "  ");
     }
 }
 
@@ -221,13 +227,8 @@ void cli_commands_page(FILE *f) {
             page_option(f, o);
         if (!*c->examples)
             continue;
-        fputs("\n    ", f);
-        for (const char *p = c->examples; *p; p++) {
-            fputc(*p, f);
-            if (*p == '\n')
-                fputs("    ", f);
-        }
         fputc('\n', f);
+        indented(f, c->examples, "    ");
     }
 }
 

@@ -205,7 +205,8 @@ bool cli_is_choice(const char *values, const char *v); // of "a|b|c"
 const char *cli_parse_part(const char *s, int64_t *k, int64_t *n);
 bool cli_parse_int(const char *s, int64_t *out);
 bool cli_parse_float(const char *s, double *out);
-double cli_now(void); // monotonic seconds
+double cli_now(void);                              // monotonic seconds
+double cli_element(const hk_tensor *t, int64_t i); // NaN: a text
 // "3.2 MB", "1.5 k"; into one of a few static buffers.
 const char *cli_bytes(double n);
 const char *cli_number(double n);

@@ -494,3 +494,22 @@ void cli_json_number(FILE *f, double v) {
     else
         fprintf(f, "%.9g", v);
 }
+
+double cli_element(const hk_tensor *t, int64_t i) {
+    const void *p = hk_tensor_data(t);
+    switch (hk_tensor_dtype(t)) {
+    case HK_F32:
+        return (double)((const float *)p)[i];
+    case HK_F64:
+        return ((const double *)p)[i];
+    case HK_I32:
+        return ((const int32_t *)p)[i];
+    case HK_I64:
+        return (double)((const int64_t *)p)[i];
+    case HK_U8:
+    case HK_BOOL:
+        return ((const uint8_t *)p)[i];
+    default:
+        return (double)NAN;
+    }
+}

@@ -11,22 +11,6 @@ enum {
     MIXED_ROWS = 1000 // for each column's importance
 };
 
-static double number(const hk_tensor *t, int64_t i) {
-    const void *p = hk_tensor_data(t);
-    switch (hk_tensor_dtype(t)) {
-    case HK_F32:
-        return (double)((const float *)p)[i];
-    case HK_I32:
-        return ((const int32_t *)p)[i];
-    case HK_I64:
-        return (double)((const int64_t *)p)[i];
-    case HK_U8:
-        return ((const uint8_t *)p)[i];
-    default:
-        return (double)NAN;
-    }
-}
-
 static const hk_value *either(const hk_element *e, const char *a,
                               const char *b) {
     const hk_value *v = hk_element_find(e, a);
@@ -42,11 +26,11 @@ static void take(scores *s, const hk_element *e) {
     const int64_t width = p ? hk_tensor_count(p->tensor) : 0;
     if (k)
         s->n_classes = width > 2 ? (size_t)width : 2;
-    s->said[s->n] = k   ? number(k->tensor, 0)
-                    : v ? number(v->tensor, 0)
+    s->said[s->n] = k   ? cli_element(k->tensor, 0)
+                    : v ? cli_element(v->tensor, 0)
                         : (double)NAN;
     s->share[s->n] =
-        p && width <= 2 ? number(p->tensor, width - 1) : (double)NAN;
+        p && width <= 2 ? cli_element(p->tensor, width - 1) : (double)NAN;
     s->n++;
 }
 
@@ -86,7 +70,7 @@ static hk_status read_labels(const data_user *u, scores *s) {
         const hk_value *v = label_of(u->x, e);
         if (!v)
             break;
-        s->label[n++] = number(v->tensor, 0);
+        s->label[n++] = cli_element(v->tensor, 0);
     }
     s->n = n;
     return status == HK_E_END ? HK_OK : status;

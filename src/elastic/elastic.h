@@ -145,8 +145,7 @@ typedef struct hki_exchange {
 
 // Any thread may call any entry; a member's calls come one at a time.
 typedef struct hki_center_ops {
-    const char *kind; // "local"...
-    bool rows;        // has use for hki_exchange.touched
+    bool rows; // has use for hki_exchange.touched
     void (*destroy)(hk_center *c);
     // Makes the caller a member; task -1: the lowest free id. Waits for its
     // turn in a recorded order.

@@ -356,7 +356,6 @@ static void local_rest(hk_center *base, hki_member m, bool rests) {
 }
 
 static const hki_center_ops local_ops = {
-    .kind = "local",
     .destroy = local_destroy,
     .join = local_join,
     .init_if_empty = local_init_if_empty,

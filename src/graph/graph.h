@@ -123,6 +123,10 @@ struct hki_op {
 #define HKI_OPERATOR(op_name, least, most, outs)                               \
     .name = #op_name, .code = HKI_OP_##op_name, .min_in = (least),             \
     .max_in = (most), .n_out = (outs)
+// The same, with the rules that have its name: infer_dense, run_dense.
+#define HKI_OPERATOR_RULES(op_name, least, most, outs)                         \
+    HKI_OPERATOR(op_name, least, most, outs), .infer = infer_##op_name,        \
+                                              .run = run_##op_name
 
 #define HKI_DECLARE_OP(op_name) extern const hki_op hki_op_##op_name;
 HKI_OPS(HKI_DECLARE_OP)

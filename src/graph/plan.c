@@ -353,7 +353,6 @@ hk_status hk_plan_create(hk_graph *g, const hk_plan_options *opt,
     hk_plan *p;
     HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));
     atomic_init(&p->refs, 1);
-    p->ctx = g->ctx;
     p->backend = be;
     p->mode = g->mode;
     p->batch = o.batch;

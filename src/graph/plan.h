@@ -123,7 +123,6 @@ typedef struct hki_plan_sparse {
 
 struct hk_plan {
     atomic_uint refs;
-    hk_context *ctx; // not dereferenced after creation
     const hki_backend *backend;
     hki_device *device;
     hk_graph *graph; // concrete; owns names

@@ -25,11 +25,9 @@ HKI_PORTABLE(run_softsign) {
 }
 
 const hki_op hki_op_softsign = {
-    HKI_OPERATOR(softsign, 1, 1, 1),
+    HKI_OPERATOR_RULES(softsign, 1, 1, 1),
     .flags = HKI_OP_IS_ELEMENTWISE,
-    .infer = infer_softsign,
     .grad = grad_softsign,
-    .run = run_softsign,
     .images_in = HKI_BIT(0),
     .images_out = HKI_BIT(0),
 };

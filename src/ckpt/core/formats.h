@@ -97,7 +97,6 @@ typedef struct hki_ckpt_plan {
 
 struct hki_ckpt_ops {
     hk_ckpt_format format;
-    const char *name;   // "safetensors", for messages
     const char *suffix; // what a saver appends to "model.ckpt-<step>"; may
                         // be ""
     // Whether path is this format's, by its name and first bytes (head,

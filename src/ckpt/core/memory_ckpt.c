@@ -50,7 +50,6 @@ static hk_status fill(hk_ckpt *c, const hki_ckpt_memory *from) {
 }
 
 static const hki_ckpt_ops memory_ops = {.format = HK_CKPT_CENTER,
-                                        .name = "center file",
                                         .suffix = "",
                                         .close = memory_close,
                                         .read = memory_read};

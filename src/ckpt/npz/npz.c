@@ -358,7 +358,6 @@ static hk_status write_archive(const char *path, const hki_ckpt_plan *plan) {
 
 const hki_ckpt_ops hki_npz = {
     .format = HK_CKPT_NPZ,
-    .name = "npz",
     .suffix = ".npz",
     .probe = probe,
     .open = open_archive,

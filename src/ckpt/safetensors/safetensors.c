@@ -255,7 +255,6 @@ static hki_elem written(hki_elem e) {
 
 const hki_ckpt_ops hki_safetensors = {
     .format = HK_CKPT_SAFETENSORS,
-    .name = "safetensors",
     .suffix = HKI_ST_SUFFIX,
     .probe = probe,
     .open = open_checkpoint,

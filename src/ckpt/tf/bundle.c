@@ -399,7 +399,6 @@ static hki_elem written(hki_elem e) {
 
 const hki_ckpt_ops hki_bundle = {
     .format = HK_CKPT_TF,
-    .name = "TensorFlow checkpoint",
     .suffix = "",
     .probe = probe,
     .open = open_bundle,

@@ -63,7 +63,7 @@ hk_status hki_session_answer(hki_session *s, hk_status status) {
 hk_status hki_session_send_state(hki_session *s, hki_type type) {
     hki_msg_state state;
     hki_server_state(s->server, &state);
-    return hki_msg_send(&s->f, type, 0, &hki_body_state, &state,
+    return hki_msg_send(&s->f, type, &hki_body_state, &state,
                         hki_session_stall(s), "state");
 }
 
@@ -99,7 +99,7 @@ static hk_status on_join(hki_session *s, const hki_frame *head) {
         hki_shard_join(hki_session_shard(s), &m, s->peer, &s->claim, &out);
     if (status != HK_OK)
         return hki_session_error(s, status);
-    return hki_msg_send(&s->f, HKI_JOINED, 0, &hki_body_joined, &out,
+    return hki_msg_send(&s->f, HKI_JOINED, &hki_body_joined, &out,
                         hki_session_stall(s), "join");
 }
 
@@ -120,7 +120,7 @@ static hk_status on_resume(hki_session *s, const hki_frame *head) {
         status = hki_shard_resume(shard, &m, s->peer, &s->claim, &out);
     if (status != HK_OK)
         return hki_session_error(s, status);
-    return hki_msg_send(&s->f, HKI_JOINED, 0, &hki_body_joined, &out,
+    return hki_msg_send(&s->f, HKI_JOINED, &hki_body_joined, &out,
                         hki_session_stall(s), "resume");
 }
 
@@ -225,7 +225,7 @@ static hk_status on_call(hki_session *s, const hki_frame *head) {
                                   s->server->name);
     if (status != HK_OK)
         return hki_session_error(s, status);
-    return hki_msg_send(&s->f, HKI_RESULT, 0, &hki_body_result, &result,
+    return hki_msg_send(&s->f, HKI_RESULT, &hki_body_result, &result,
                         hki_session_stall(s), "call");
 }
 

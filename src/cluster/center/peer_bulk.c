@@ -389,7 +389,7 @@ static hk_status send_cut(hki_session *s, uint32_t flags) {
     state.version = s->cut->info.version;
     state.exchanges = s->cut->info.exchanges;
     state.global_step = s->cut->info.global_step;
-    return hki_msg_send(&s->f, HKI_END, 0, &hki_body_state, &state,
+    return hki_msg_send(&s->f, HKI_END, &hki_body_state, &state,
                         hki_session_stall(s), "snapshot");
 }
 

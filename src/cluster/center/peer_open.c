@@ -28,7 +28,7 @@ static hk_status check_model(hki_session *s, const hki_msg_open *m) {
 
 // Asks the first worker for the layout and makes the shard of it.
 static hk_status learn_model(hki_session *s, int64_t deadline_ns) {
-    HKI_TRY(hki_msg_send(&s->f, HKI_NEED_LAYOUT, 0, NULL, NULL, deadline_ns,
+    HKI_TRY(hki_msg_send(&s->f, HKI_NEED_LAYOUT, NULL, NULL, deadline_ns,
                          "layout"));
     hki_frame head;
     HKI_TRY(hki_frame_wait(&s->f, deadline_ns, "layout", &head));
@@ -94,8 +94,8 @@ static hk_status welcome(hki_session *s, const hki_msg_open *m,
     };
     s->f.reads_ahead = true; // nobody hands a server anything
     HKI_TRY(offer_memory(s, m, &w));
-    HKI_TRY(hki_msg_send(&s->f, HKI_WELCOME, 0, &hki_body_welcome, &w,
-                         deadline_ns, "welcome"));
+    HKI_TRY(hki_msg_send(&s->f, HKI_WELCOME, &hki_body_welcome, &w, deadline_ns,
+                         "welcome"));
     if (w.ring_bytes == 0)
         return HK_OK;
     // The center's memory goes out for reading only.

@@ -189,7 +189,6 @@ hk_status hk_center_get_link_info(hk_center *c, hk_link_info *out) {
 }
 
 const hki_center_ops hki_remote_ops = {
-    .kind = "remote",
     .rows = true,
     .destroy = hki_remote_destroy,
     .join = remote_join,

@@ -157,7 +157,6 @@ typedef struct hki_remote {
     bool center_half;
     uint32_t row_period, window_kib;
     int64_t retry_ms, lost_ms, lease_ms;
-    uint32_t max_workers;
     int wake_fd;
 
     pthread_mutex_t lock; // guards the list of members and what is below

@@ -169,7 +169,6 @@ static hk_status adopt(hki_remote *r, const hk_connect_options *o,
                         "%s: center and worker cut the vector differently",
                         r->name);
     r->lease_ms = w->lease_ms;
-    r->max_workers = w->max_workers;
     r->encoding = (hki_encoding)o->compression;
     r->center_half = o->center_bf16 != 0;
     r->row_period = o->row_period;

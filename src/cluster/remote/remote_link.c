@@ -122,7 +122,7 @@ static hk_status open_link(hki_remote *r, hki_link *l, int64_t deadline_ns) {
     hki_msg_open open = opening(r, l);
     snprintf(open.name, sizeof open.name, "%s", r->name);
     HKI_TRY(hki_framer_greet(&l->f, deadline_ns));
-    HKI_TRY(hki_msg_send(&l->f, HKI_OPEN, 0, &hki_body_open, &open, deadline_ns,
+    HKI_TRY(hki_msg_send(&l->f, HKI_OPEN, &hki_body_open, &open, deadline_ns,
                          "opening"));
     uint8_t body[HKI_MAX_MESSAGE];
     hki_frame head;
@@ -177,7 +177,7 @@ static hk_status enter(hki_remote *r, hki_link *l, hki_type type,
                        int64_t deadline_ns) {
     const char *const what = type == HKI_JOIN ? "join" : "resume";
     HKI_TRY(hki_link_connect(r, l, deadline_ns));
-    hk_status s = hki_msg_send(&l->f, type, 0, b, msg, deadline_ns, what);
+    hk_status s = hki_msg_send(&l->f, type, b, msg, deadline_ns, what);
     if (s == HK_OK)
         s = hki_msg_recv(&l->f, HKI_JOINED, &hki_body_joined, &l->joined,
                          deadline_ns, what);
@@ -399,7 +399,7 @@ hk_status hki_member_ask(hki_member_link *w, uint32_t shard, hki_type type,
                             "%s: %s: the center has forgotten worker %u",
                             w->remote->base.name, what, w->m.id);
         hki_msg_state state;
-        hk_status s = hki_msg_send(&l->f, type, 0, b, msg,
+        hk_status s = hki_msg_send(&l->f, type, b, msg,
                                    hki_with_grace(deadline_ns), what);
         if (s == HK_OK)
             s = hki_msg_recv(&l->f, HKI_STATE, &hki_body_state, &state,

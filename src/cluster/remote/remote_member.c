@@ -121,9 +121,8 @@ static hk_status ping(hki_member_link *w, hki_link *l, int64_t deadline_ns) {
                             .per_second = w->news.per_second,
                             .loss = w->news.loss,
                             .distance = w->news.distance};
-    HKI_TRY(hki_msg_send(&l->f, HKI_PING, 0,
-                         w->has_news ? &hki_body_ping : NULL, &m, deadline_ns,
-                         "heartbeat"));
+    HKI_TRY(hki_msg_send(&l->f, HKI_PING, w->has_news ? &hki_body_ping : NULL,
+                         &m, deadline_ns, "heartbeat"));
     hki_msg_state state;
     HKI_TRY(hki_msg_recv(&l->f, HKI_STATE, &hki_body_state, &state, deadline_ns,
                          "heartbeat"));

@@ -74,7 +74,6 @@ typedef struct hki_shard_seat {
     uint64_t session;     // the connection that speaks for it
     uint64_t seen_version;
     // The rest is guarded by the shard's `lock`.
-    bool used;        // ever taken since the start
     bool left;        // said good-bye; a lease that is over is not that
     uint64_t speaker; // the same session, for those who hold that lock
     bool in_barrier;
@@ -82,7 +81,7 @@ typedef struct hki_shard_seat {
     bool contributing; // it is part of a round
     uint32_t connections;
     int64_t seen_ns;
-    uint64_t bytes_in, bytes_out, repeated, refused;
+    uint64_t bytes_in, bytes_out, refused;
     double exchange_seconds, staleness;
     hk_worker_news report;
     char peer[128];

@@ -47,7 +47,6 @@ static void seat_worker(hki_shard *s, uint32_t id, const char *peer,
     if (!w->live)
         atomic_fetch_add(&s->live, 1);
     __atomic_store_n(&w->live, 1, __ATOMIC_RELEASE);
-    seat->used = true;
     seat->left = false;
     seat->speaker = claim->session;
     seat->connections++;

@@ -130,7 +130,7 @@ hk_status hki_cut_all(hki_framer *const *links, size_t n, hki_cut_use use,
 static hk_status say_open(hki_framer *f, const hki_msg_open *open,
                           int64_t deadline_ns, hki_msg_welcome *welcome) {
     HKI_TRY(hki_framer_greet(f, deadline_ns));
-    HKI_TRY(hki_msg_send(f, HKI_OPEN, 0, &hki_body_open, open, deadline_ns,
+    HKI_TRY(hki_msg_send(f, HKI_OPEN, &hki_body_open, open, deadline_ns,
                          "opening"));
     return hki_msg_recv(f, HKI_WELCOME, &hki_body_welcome, welcome, deadline_ns,
                         "opening");

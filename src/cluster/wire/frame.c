@@ -275,12 +275,11 @@ hk_status hki_frame_expect(hki_framer *f, hki_type type, void *body,
     return hki_frame_take(f, body, out->size, deadline_ns, what);
 }
 
-hk_status hki_msg_send(hki_framer *f, hki_type type, uint16_t aux,
-                       const hki_body *b, const void *msg, int64_t deadline_ns,
-                       const char *what) {
+hk_status hki_msg_send(hki_framer *f, hki_type type, const hki_body *b,
+                       const void *msg, int64_t deadline_ns, const char *what) {
     uint8_t body[HKI_MAX_MESSAGE];
     const size_t n = b != NULL ? hki_body_put(b, msg, body) : 0;
-    const hki_frame frame = {.type = (uint8_t)type, .aux = aux};
+    const hki_frame frame = {.type = (uint8_t)type};
     return hki_frame_send(f, &frame, body, n, deadline_ns, what);
 }
 

@@ -97,9 +97,8 @@ hk_status hki_frame_expect(hki_framer *f, hki_type type, void *body,
                            size_t capacity, int64_t deadline_ns,
                            const char *what, hki_frame *out);
 // A message as in wire.h, sent and received.
-hk_status hki_msg_send(hki_framer *f, hki_type type, uint16_t aux,
-                       const hki_body *b, const void *msg, int64_t deadline_ns,
-                       const char *what);
+hk_status hki_msg_send(hki_framer *f, hki_type type, const hki_body *b,
+                       const void *msg, int64_t deadline_ns, const char *what);
 hk_status hki_msg_recv(hki_framer *f, hki_type type, const hki_body *b,
                        void *msg, int64_t deadline_ns, const char *what);
 // Body of a frame whose head is there.

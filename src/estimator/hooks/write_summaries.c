@@ -36,7 +36,6 @@ static hk_status options_new(int64_t steps, double secs, const char *dir,
 #define TAG_BYTES 64
 
 typedef struct summary {
-    const recorder_options *o;
     hki_timer timer;
     hk_event_writer *writer; // the run's, or own
     bool own, started;
@@ -51,7 +50,6 @@ static hk_status summary_create(void *user, hk_run *run, void **state) {
     const recorder_options *const o = user;
     summary *s;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    s->o = o;
     s->timer = o->timer;
     s->writer = run->mode == HK_TRAIN ? run->e->events : NULL;
     if (o->dir != NULL) {

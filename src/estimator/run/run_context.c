@@ -64,10 +64,7 @@ hk_status hki_runctx_after(hk_run *run, const hki_hooks *h) {
     run->events.n = 0;
     if (run->trace)
         HKI_TRY(collect_trace(run));
-    run->in_after = true;
-    const hk_status s = hki_hooks_call(h, HKI_HOOK_AFTER, run);
-    run->in_after = false;
-    return s;
+    return hki_hooks_call(h, HKI_HOOK_AFTER, run);
 }
 
 // ---- what it knows ----------------------------------------------------------

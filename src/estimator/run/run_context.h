@@ -23,7 +23,7 @@ struct hk_run {
     bool is_running;          // not at its end; under the loop's lock
     uint32_t worker, workers; // over all processes
     bool is_chief;            // of this process: sees every hook
-    bool in_before, in_after; // which calls are allowed
+    bool in_before;           // values can be asked for
     bool trace;               // this step's nodes are timed
     bool stop;                // asked for, outside of training
     int64_t local_step, global_step, iteration, examples;

@@ -296,11 +296,9 @@ static const char *const names[HKI_B_COUNT] = {
     [HKI_B_OR] = "logical_or"};
 
 const hki_op hki_op_binary = {
-    HKI_OPERATOR(binary, 2, 2, 1),
+    HKI_OPERATOR_RULES(binary, 2, 2, 1),
     .flags = HKI_OP_IS_ELEMENTWISE | HKI_OP_IS_EXPORTED,
-    .infer = infer_binary,
     .grad = grad_binary,
-    .run = run_binary,
     .images_in = HKI_BIT(0) | HKI_BIT(1),
     .images_out = HKI_BIT(0),
     .modes = names,

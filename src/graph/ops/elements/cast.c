@@ -65,11 +65,9 @@ static void grad_cast(hki_grad *c) {
 }
 
 const hki_op hki_op_cast = {
-    HKI_OPERATOR(cast, 1, 1, 1),
+    HKI_OPERATOR_RULES(cast, 1, 1, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_cast,
     .grad = grad_cast,
-    .run = run_cast,
 };
 
 hk_node *hk_cast(hk_graph *g, hk_node *x, hk_dtype t) {

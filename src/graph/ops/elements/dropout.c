@@ -42,11 +42,9 @@ static void grad_dropout(hki_grad *c) {
 }
 
 const hki_op hki_op_dropout = {
-    HKI_OPERATOR(dropout, 2, 2, 1),
+    HKI_OPERATOR_RULES(dropout, 2, 2, 1),
     .flags = HKI_OP_IS_RANDOM,
-    .infer = infer_dropout,
     .grad = grad_dropout,
-    .run = run_dropout,
 };
 
 hk_node *hk_dropout(hk_graph *g, hk_node *x, hk_node *rate) {

@@ -154,11 +154,9 @@ static const char *const names[HKI_U_COUNT] = {
     [HKI_U_NOT] = "logical_not"};
 
 const hki_op hki_op_unary = {
-    HKI_OPERATOR(unary, 1, 1, 1),
+    HKI_OPERATOR_RULES(unary, 1, 1, 1),
     .flags = HKI_OP_IS_ELEMENTWISE | HKI_OP_IS_EXPORTED,
-    .infer = infer_unary,
     .grad = grad_unary,
-    .run = run_unary,
     .images_in = HKI_BIT(0),
     .images_out = HKI_BIT(0),
     .modes = names,
@@ -186,10 +184,8 @@ HKI_PORTABLE(run_unary_grad) {
 
 // Second derivatives: only what follows from first-order calls is offered.
 const hki_op hki_op_unary_grad = {
-    HKI_OPERATOR(unary_grad, 3, 3, 1),
+    HKI_OPERATOR_RULES(unary_grad, 3, 3, 1),
     .flags = HKI_OP_IS_ELEMENTWISE,
-    .infer = infer_unary_grad,
-    .run = run_unary_grad,
     .images_in = HKI_BIT(HKI_UNARY_GRAD_DY) | HKI_BIT(HKI_UNARY_GRAD_X) |
                  HKI_BIT(HKI_UNARY_GRAD_Y),
     .images_out = HKI_BIT(0),

@@ -53,11 +53,9 @@ static void grad_where(hki_grad *c) {
 }
 
 const hki_op hki_op_where = {
-    HKI_OPERATOR(where, 3, 3, 1),
+    HKI_OPERATOR_RULES(where, 3, 3, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_where,
     .grad = grad_where,
-    .run = run_where,
 };
 
 hk_node *hk_where(hk_graph *g, hk_node *cond, hk_node *a, hk_node *b) {

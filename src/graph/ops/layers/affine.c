@@ -58,11 +58,9 @@ HKI_PORTABLE(run_affine) {
 }
 
 const hki_op hki_op_affine = {
-    HKI_OPERATOR(affine, 3, 4, 1),
+    HKI_OPERATOR_RULES(affine, 3, 4, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_affine,
     .grad = grad_affine,
-    .run = run_affine,
     .images_in = HKI_BIT(HKI_AFFINE_X) | HKI_BIT(HKI_AFFINE_RESIDUAL),
     .images_out = HKI_BIT(0),
     .takes_act = HKI_BIT(HKI_U_RELU),

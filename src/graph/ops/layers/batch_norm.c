@@ -99,11 +99,9 @@ HKI_PORTABLE(run_batch_norm) {
 }
 
 const hki_op hki_op_batch_norm = {
-    HKI_OPERATOR(batch_norm, 3, 4, 3),
+    HKI_OPERATOR_RULES(batch_norm, 3, 4, 3),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_batch_norm,
     .grad = grad_batch_norm,
-    .run = run_batch_norm,
     .images_in = HKI_BIT(HKI_NORM_X) | HKI_BIT(HKI_NORM_RESIDUAL),
     .images_out = HKI_BIT(HKI_NORM_Y),
     .takes_act = HKI_BIT(HKI_U_RELU),
@@ -185,9 +183,7 @@ HKI_PORTABLE(run_batch_norm_grad) {
 }
 
 const hki_op hki_op_batch_norm_grad = {
-    HKI_OPERATOR(batch_norm_grad, 5, 7, 4),
-    .infer = infer_batch_norm_grad,
-    .run = run_batch_norm_grad,
+    HKI_OPERATOR_RULES(batch_norm_grad, 5, 7, 4),
     .images_in = HKI_BIT(HKI_NORM_GRAD_DY) | HKI_BIT(HKI_NORM_GRAD_X) |
                  HKI_BIT(HKI_NORM_GRAD_Y) | HKI_BIT(HKI_NORM_GRAD_DY2),
     .images_out = HKI_BIT(HKI_NORM_GRAD_DX) | HKI_BIT(HKI_NORM_GRAD_DRESIDUAL),

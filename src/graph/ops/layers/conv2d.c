@@ -274,10 +274,8 @@ static double flop_conv2d_grad_filter(const hki_call *c) {
 #define CONV_FLAGS (HKI_OP_MIXES_FORMATS | HKI_OP_IS_PRODUCT)
 
 const hki_op hki_op_conv2d = {
-    HKI_OPERATOR(conv2d, 2, 3, 1),
-    .infer = infer_conv2d,
+    HKI_OPERATOR_RULES(conv2d, 2, 3, 1),
     .grad = grad_conv2d,
-    .run = run_conv2d,
     .scratch = scratch_conv,
     .flop = flop_conv2d,
     .flags = CONV_FLAGS | HKI_OP_IS_EXPORTED,
@@ -297,9 +295,7 @@ static hk_status infer_conv2d_grad_input(hki_infer *c) {
 }
 
 const hki_op hki_op_conv2d_grad_input = {
-    HKI_OPERATOR(conv2d_grad_input, 2, 2, 1),
-    .infer = infer_conv2d_grad_input,
-    .run = run_conv2d_grad_input,
+    HKI_OPERATOR_RULES(conv2d_grad_input, 2, 2, 1),
     .scratch = scratch_conv,
     .flop = flop_conv2d_grad_input,
     .flags = CONV_FLAGS,
@@ -323,9 +319,7 @@ static hk_status infer_conv2d_grad_filter(hki_infer *c) {
 }
 
 const hki_op hki_op_conv2d_grad_filter = {
-    HKI_OPERATOR(conv2d_grad_filter, 2, 2, 2),
-    .infer = infer_conv2d_grad_filter,
-    .run = run_conv2d_grad_filter,
+    HKI_OPERATOR_RULES(conv2d_grad_filter, 2, 2, 2),
     .scratch = scratch_conv,
     .flop = flop_conv2d_grad_filter,
     .flags = CONV_FLAGS,

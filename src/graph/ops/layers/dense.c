@@ -75,10 +75,8 @@ static double flop_dense(const hki_call *c) {
 }
 
 const hki_op hki_op_dense = {
-    HKI_OPERATOR(dense, 2, 3, 1),
-    .infer = infer_dense,
+    HKI_OPERATOR_RULES(dense, 2, 3, 1),
     .grad = grad_dense,
-    .run = run_dense,
     .scratch = scratch_dense,
     .flop = flop_dense,
     .takes_act = HKI_ACTS,
@@ -123,9 +121,7 @@ static size_t scratch_act_bias_grad(const hki_kernel_desc *d) {
 }
 
 const hki_op hki_op_act_bias_grad = {
-    HKI_OPERATOR(act_bias_grad, 2, 2, 2),
-    .infer = infer_act_bias_grad,
-    .run = run_act_bias_grad,
+    HKI_OPERATOR_RULES(act_bias_grad, 2, 2, 2),
     .scratch = scratch_act_bias_grad,
     .images_in = HKI_BIT(HKI_ACT_GRAD_DY) | HKI_BIT(HKI_ACT_GRAD_Y),
     .images_out = HKI_BIT(HKI_ACT_GRAD_DZ),

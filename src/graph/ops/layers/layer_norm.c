@@ -71,11 +71,9 @@ HKI_PORTABLE(run_layer_norm) {
 }
 
 const hki_op hki_op_layer_norm = {
-    HKI_OPERATOR(layer_norm, 3, 3, 3),
+    HKI_OPERATOR_RULES(layer_norm, 3, 3, 3),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_layer_norm,
     .grad = grad_layer_norm,
-    .run = run_layer_norm,
 };
 
 // ---- layer_norm_grad --------------------------------------------------------
@@ -141,9 +139,7 @@ static size_t scratch_layer_norm_grad(const hki_kernel_desc *d) {
 }
 
 const hki_op hki_op_layer_norm_grad = {
-    HKI_OPERATOR(layer_norm_grad, 5, 5, 3),
-    .infer = infer_layer_norm_grad,
-    .run = run_layer_norm_grad,
+    HKI_OPERATOR_RULES(layer_norm_grad, 5, 5, 3),
     .scratch = scratch_layer_norm_grad,
 };
 

@@ -116,10 +116,8 @@ static double flop_matmul(const hki_call *c) {
 }
 
 const hki_op hki_op_matmul = {
-    HKI_OPERATOR(matmul, 2, 2, 1),
-    .infer = infer_matmul,
+    HKI_OPERATOR_RULES(matmul, 2, 2, 1),
     .grad = grad_matmul,
-    .run = run_matmul,
     .scratch = scratch_matmul,
     .flop = flop_matmul,
     .with_bias = HKI_OP_dense,

@@ -142,11 +142,9 @@ HKI_PORTABLE(run_max_pool) {
 }
 
 const hki_op hki_op_max_pool = {
-    HKI_OPERATOR(max_pool, 1, 1, 2),
+    HKI_OPERATOR_RULES(max_pool, 1, 1, 2),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_max_pool,
     .grad = grad_max_pool,
-    .run = run_max_pool,
     .images_in = HKI_BIT(0),
     .images_out = HKI_BIT(HKI_POOL_Y) | HKI_BIT(HKI_POOL_INDEX),
 };
@@ -198,9 +196,7 @@ static size_t scratch_grad(const hki_kernel_desc *d) {
 }
 
 const hki_op hki_op_max_pool_grad = {
-    HKI_OPERATOR(max_pool_grad, 2, 3, 1),
-    .infer = infer_max_pool_grad,
-    .run = run_max_pool_grad,
+    HKI_OPERATOR_RULES(max_pool_grad, 2, 3, 1),
     .scratch = scratch_grad,
     .images_in = HKI_BIT(HKI_POOL_GRAD_DY) | HKI_BIT(HKI_POOL_GRAD_INDEX) |
                  HKI_BIT(HKI_POOL_GRAD_Y),
@@ -241,11 +237,9 @@ HKI_PORTABLE(run_avg_pool) {
 }
 
 const hki_op hki_op_avg_pool = {
-    HKI_OPERATOR(avg_pool, 1, 1, 1),
+    HKI_OPERATOR_RULES(avg_pool, 1, 1, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_avg_pool,
     .grad = grad_avg_pool,
-    .run = run_avg_pool,
     .images_in = HKI_BIT(0),
     .images_out = HKI_BIT(0),
 };
@@ -317,11 +311,9 @@ HKI_PORTABLE(run_global_avg_pool) {
 }
 
 const hki_op hki_op_global_avg_pool = {
-    HKI_OPERATOR(global_avg_pool, 1, 1, 1),
+    HKI_OPERATOR_RULES(global_avg_pool, 1, 1, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_global_avg_pool,
     .grad = grad_global_avg_pool,
-    .run = run_global_avg_pool,
     .images_in = HKI_BIT(0),
 };
 
@@ -346,9 +338,7 @@ HKI_PORTABLE(run_global_avg_pool_grad) {
 }
 
 const hki_op hki_op_global_avg_pool_grad = {
-    HKI_OPERATOR(global_avg_pool_grad, 1, 1, 1),
-    .infer = infer_global_avg_pool_grad,
-    .run = run_global_avg_pool_grad,
+    HKI_OPERATOR_RULES(global_avg_pool_grad, 1, 1, 1),
     .images_out = HKI_BIT(0),
 };
 

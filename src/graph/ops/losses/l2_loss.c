@@ -19,11 +19,9 @@ static void grad_l2_loss(hki_grad *c) {
 }
 
 const hki_op hki_op_l2_loss = {
-    HKI_OPERATOR(l2_loss, 1, 1, 1),
+    HKI_OPERATOR_RULES(l2_loss, 1, 1, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_l2_loss,
     .grad = grad_l2_loss,
-    .run = run_l2_loss,
 };
 
 hk_node *hk_l2_loss(hk_graph *g, hk_node *x) {

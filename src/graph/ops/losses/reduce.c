@@ -152,11 +152,9 @@ static const char *const names[] = {[HKI_R_SUM] = "reduce_sum",
                                     [HKI_R_MAX] = "reduce_max"};
 
 const hki_op hki_op_reduce = {
-    HKI_OPERATOR(reduce, 1, 1, 1),
+    HKI_OPERATOR_RULES(reduce, 1, 1, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_reduce,
     .grad = grad_reduce,
-    .run = run_reduce,
     .modes = names,
     .n_modes = HKI_COUNT(names),
 };
@@ -207,9 +205,7 @@ HKI_PORTABLE(run_reduce_max_grad) {
 }
 
 const hki_op hki_op_reduce_max_grad = {
-    HKI_OPERATOR(reduce_max_grad, 3, 3, 1),
-    .infer = infer_reduce_max_grad,
-    .run = run_reduce_max_grad,
+    HKI_OPERATOR_RULES(reduce_max_grad, 3, 3, 1),
 };
 
 // ---- sum_to -----------------------------------------------------------------
@@ -250,10 +246,8 @@ static void grad_sum_to(hki_grad *c) {
 }
 
 const hki_op hki_op_sum_to = {
-    HKI_OPERATOR(sum_to, 1, 1, 1),
-    .infer = infer_sum_to,
+    HKI_OPERATOR_RULES(sum_to, 1, 1, 1),
     .grad = grad_sum_to,
-    .run = run_sum_to,
 };
 
 hk_node *hki_sum_to(hk_graph *g, hk_node *x, hk_shape shape) {

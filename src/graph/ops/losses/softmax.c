@@ -92,17 +92,13 @@ HKI_PORTABLE(run_log_softmax_grad) {
 }
 
 const hki_op hki_op_softmax = {
-    HKI_OPERATOR(softmax, 1, 1, 1),
+    HKI_OPERATOR_RULES(softmax, 1, 1, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_softmax,
     .grad = grad_softmax,
-    .run = run_softmax,
 };
 
 const hki_op hki_op_softmax_grad = {
-    HKI_OPERATOR(softmax_grad, 2, 2, 1),
-    .infer = infer_softmax_grad,
-    .run = run_softmax_grad,
+    HKI_OPERATOR_RULES(softmax_grad, 2, 2, 1),
 };
 
 const hki_op hki_op_log_softmax = {

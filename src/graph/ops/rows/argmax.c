@@ -40,10 +40,8 @@ HKI_PORTABLE(run_argmax) {
 }
 
 const hki_op hki_op_argmax = {
-    HKI_OPERATOR(argmax, 1, 1, 1),
+    HKI_OPERATOR_RULES(argmax, 1, 1, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_argmax,
-    .run = run_argmax,
 };
 
 hk_node *hk_argmax(hk_graph *g, hk_node *x, int axis) {

@@ -208,11 +208,9 @@ static void grad_embedding_bag(hki_grad *c) {
 }
 
 const hki_op hki_op_embedding_bag = {
-    HKI_OPERATOR(embedding_bag, 2, 3, 1),
+    HKI_OPERATOR_RULES(embedding_bag, 2, 3, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_embedding_bag,
     .grad = grad_embedding_bag,
-    .run = run_embedding_bag,
     .scratch = scratch_embedding_bag,
     .flop = flop_embedding_bag,
 };
@@ -289,8 +287,8 @@ static size_t scratch_embedding_bag_grad(const hki_kernel_desc *d) {
 }
 
 const hki_op hki_op_embedding_bag_grad = {
-    HKI_OPERATOR(embedding_bag_grad, 2, 3, 3), .flags = HKI_OP_IS_SPARSE,
-    .infer = infer_embedding_bag_grad,         .run = run_embedding_bag_grad,
+    HKI_OPERATOR_RULES(embedding_bag_grad, 2, 3, 3),
+    .flags = HKI_OP_IS_SPARSE,
     .scratch = scratch_embedding_bag_grad,
 };
 
@@ -365,8 +363,8 @@ static size_t scratch_sparse_merge(const hki_kernel_desc *d) {
 }
 
 const hki_op hki_op_sparse_merge = {
-    HKI_OPERATOR(sparse_merge, 6, 6, 3), .flags = HKI_OP_IS_SPARSE,
-    .infer = infer_sparse_merge,         .run = run_sparse_merge,
+    HKI_OPERATOR_RULES(sparse_merge, 6, 6, 3),
+    .flags = HKI_OP_IS_SPARSE,
     .scratch = scratch_sparse_merge,
 };
 

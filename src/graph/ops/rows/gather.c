@@ -90,11 +90,9 @@ static void grad_gather(hki_grad *c) {
 }
 
 const hki_op hki_op_gather = {
-    HKI_OPERATOR(gather, 2, 2, 1),
+    HKI_OPERATOR_RULES(gather, 2, 2, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_gather,
     .grad = grad_gather,
-    .run = run_gather,
 };
 
 hk_node *hk_gather(hk_graph *g, hk_node *x, hk_node *indices, int axis) {

@@ -40,10 +40,8 @@ HKI_PORTABLE(run_one_hot) {
 }
 
 const hki_op hki_op_one_hot = {
-    HKI_OPERATOR(one_hot, 1, 1, 1),
+    HKI_OPERATOR_RULES(one_hot, 1, 1, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_one_hot,
-    .run = run_one_hot,
 };
 
 hk_node *hk_one_hot(hk_graph *g, hk_node *indices, int64_t depth, hk_dtype t) {

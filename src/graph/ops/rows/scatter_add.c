@@ -106,10 +106,8 @@ static void grad_scatter_add(hki_grad *c) {
 }
 
 const hki_op hki_op_scatter_add = {
-    HKI_OPERATOR(scatter_add, 2, 3, 1),
-    .infer = infer_scatter_add,
+    HKI_OPERATOR_RULES(scatter_add, 2, 3, 1),
     .grad = grad_scatter_add,
-    .run = run_scatter_add,
 };
 
 hk_node *hki_densify(hk_graph *g, hk_node *rows, int64_t n) {

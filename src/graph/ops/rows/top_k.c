@@ -68,11 +68,9 @@ static void grad_top_k(hki_grad *c) {
 }
 
 const hki_op hki_op_top_k = {
-    HKI_OPERATOR(top_k, 1, 1, 2),
+    HKI_OPERATOR_RULES(top_k, 1, 1, 2),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_top_k,
     .grad = grad_top_k,
-    .run = run_top_k,
 };
 
 void hk_top_k(hk_graph *g, hk_node *x, int64_t k, hk_node **values,

@@ -46,11 +46,9 @@ static void grad_broadcast_to(hki_grad *c) {
 }
 
 const hki_op hki_op_broadcast_to = {
-    HKI_OPERATOR(broadcast_to, 1, 1, 1),
+    HKI_OPERATOR_RULES(broadcast_to, 1, 1, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_broadcast_to,
     .grad = grad_broadcast_to,
-    .run = run_broadcast_to,
 };
 
 hk_node *hk_broadcast_to(hk_graph *g, hk_node *x, hk_shape shape) {

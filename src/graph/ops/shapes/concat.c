@@ -83,11 +83,9 @@ static void grad_concat(hki_grad *c) {
 }
 
 const hki_op hki_op_concat = {
-    HKI_OPERATOR(concat, 1, HKI_MAX_IN, 1),
+    HKI_OPERATOR_RULES(concat, 1, HKI_MAX_IN, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_concat,
     .grad = grad_concat,
-    .run = run_concat,
 };
 
 // Splits the list in HKI_MAX_IN parts of nearly equal length.

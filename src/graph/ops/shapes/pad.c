@@ -89,11 +89,9 @@ static void grad_pad(hki_grad *c) {
 }
 
 const hki_op hki_op_pad = {
-    HKI_OPERATOR(pad, 1, 1, 1),
+    HKI_OPERATOR_RULES(pad, 1, 1, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_pad,
     .grad = grad_pad,
-    .run = run_pad,
 };
 
 hk_node *hk_pad(hk_graph *g, hk_node *x, const int64_t *before,

@@ -35,7 +35,5 @@ HKI_PORTABLE(run_reorder) {
 }
 
 const hki_op hki_op_reorder = {
-    HKI_OPERATOR(reorder, 1, 1, 1),
-    .infer = infer_reorder,
-    .run = run_reorder,
+    HKI_OPERATOR_RULES(reorder, 1, 1, 1),
 };

@@ -58,11 +58,9 @@ static void grad_slice(hki_grad *c) {
 }
 
 const hki_op hki_op_slice = {
-    HKI_OPERATOR(slice, 1, 1, 1),
+    HKI_OPERATOR_RULES(slice, 1, 1, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_slice,
     .grad = grad_slice,
-    .run = run_slice,
 };
 
 hk_node *hk_slice(hk_graph *g, hk_node *x, const int64_t *begin,

@@ -44,11 +44,9 @@ static void grad_transpose(hki_grad *c) {
 }
 
 const hki_op hki_op_transpose = {
-    HKI_OPERATOR(transpose, 1, 1, 1),
+    HKI_OPERATOR_RULES(transpose, 1, 1, 1),
     .flags = HKI_OP_IS_EXPORTED,
-    .infer = infer_transpose,
     .grad = grad_transpose,
-    .run = run_transpose,
 };
 
 hk_node *hk_transpose(hk_graph *g, hk_node *x, const int *perm) {

@@ -26,10 +26,8 @@ HKI_PORTABLE(run_assign_moving) {
 }
 
 const hki_op hki_op_assign_moving = {
-    HKI_OPERATOR(assign_moving, 2, 2, 1),
+    HKI_OPERATOR_RULES(assign_moving, 2, 2, 1),
     .flags = HKI_OP_IS_STATEFUL,
-    .infer = infer_assign_moving,
-    .run = run_assign_moving,
 };
 
 hk_node *hk_assign_moving(hk_graph *g, hk_node *var, hk_node *value,

@@ -49,10 +49,8 @@ HKI_PORTABLE(run_random) {
 }
 
 const hki_op hki_op_random = {
-    HKI_OPERATOR(random, 0, 0, 1),
+    HKI_OPERATOR_RULES(random, 0, 0, 1),
     .flags = HKI_OP_IS_RANDOM,
-    .infer = infer_random,
-    .run = run_random,
 };
 
 static hk_node *random_node(hk_graph *g, const hk_shape *shape, int32_t mode,
