@@ -213,6 +213,18 @@ size_t tree_size(const tree *t) {
     return n;
 }
 
+const tree *tree_first(const tree *t) {
+    return !t || t->kind == TREE_SCALAR ? t : t->child;
+}
+
+const tree *tree_next(const tree *t, const tree *c) {
+    return c == t ? NULL : c->next;
+}
+
+size_t tree_count(const tree *t) {
+    return t && t->kind == TREE_SCALAR ? 1 : tree_size(t);
+}
+
 // The child that one step of a path names.
 static tree *step(const tree *t, const char *word) {
     if (!t || t->kind != TREE_LIST)

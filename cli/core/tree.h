@@ -36,6 +36,11 @@ bool tree_set(tree *root, const char *path, const char *value,
 bool tree_set_text(tree *root, const char *path, const char *text);
 tree *tree_copy(const tree *t);  // on its own, without siblings
 size_t tree_size(const tree *t); // children
+// Where one value may stand for a list of one:
+//     for (const tree *c = tree_first(t); c; c = tree_next(t, c))
+const tree *tree_first(const tree *t); // NULL: none
+const tree *tree_next(const tree *t, const tree *c);
+size_t tree_count(const tree *t);
 
 // Values; dflt when t is NULL. The types have been checked by the schema.
 const char *tree_text(const tree *t, const char *dflt);

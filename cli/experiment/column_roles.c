@@ -15,9 +15,7 @@ enum {
 // ---- what is asked for -------------------------------------------------------
 
 static bool is_listed(const tree *t, const char *name) {
-    if (t && t->kind == TREE_SCALAR)
-        return strcmp(t->text, name) == 0;
-    for (const tree *c = t ? t->child : NULL; c; c = c->next)
+    for (const tree *c = tree_first(t); c; c = tree_next(t, c))
         if (c->text && strcmp(c->text, name) == 0)
             return true;
     return false;
@@ -48,10 +46,7 @@ static int no_column(const char *file, const table_facts *f, const tree *where,
 static int check_names(const char *file, const table_facts *f,
                        const role_wishes *w) {
     const tree *e = w->exclude;
-    if (e && e->kind == TREE_SCALAR && !has_column(f, e->text))
-        return no_column(file, f, e, e->text, "exclude");
-    for (const tree *c = e && e->kind == TREE_LIST ? e->child : NULL; c;
-         c = c->next)
+    for (const tree *c = tree_first(e); c; c = tree_next(e, c))
         if (!has_column(f, c->text))
             return no_column(file, f, c, c->text, "exclude");
     for (const tree *c = w->types ? w->types->child : NULL; c; c = c->next)

@@ -46,10 +46,7 @@ static void use(const build *b, const hk_column *c, const tree *t,
 static void each(const build *b, const tree *t, const char *key,
                  void (*fn)(const build *b, const tree *t, const char *name)) {
     const tree *list = tree_get(t, key);
-    if (list && list->kind == TREE_SCALAR)
-        fn(b, t, list->text);
-    for (const tree *c = list && list->kind == TREE_LIST ? list->child : NULL;
-         c; c = c->next)
+    for (const tree *c = tree_first(list); c; c = tree_next(list, c))
         fn(b, t, c->text);
 }
 

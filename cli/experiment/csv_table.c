@@ -27,10 +27,7 @@ static size_t missing_tokens(const data_user *u, const char ***out) {
     const char **list = cli_alloc((usual + tree_size(t) + 2) * sizeof *list);
     size_t n = t && t->kind == TREE_LIST && !t->child ? 0 : usual;
     memcpy(list, usual_missing, n * sizeof *list);
-    if (t && t->kind == TREE_SCALAR)
-        list[n++] = t->text;
-    for (const tree *c = t && t->kind == TREE_LIST ? t->child : NULL; c;
-         c = c->next)
+    for (const tree *c = tree_first(t); c; c = tree_next(t, c))
         list[n++] = c->text;
     *out = list;
     return n;
@@ -269,11 +266,10 @@ static int check_kept(const table *t, const data_user *u, const char *folder) {
     static const char advice[] = "--fresh begins anew, -d takes another folder";
     const char *label = table_label_name(u);
     const tree *e = data_get(u, "exclude");
-    const bool list = e && e->kind == TREE_LIST;
     if (t->label && strcmp(t->label, label) != 0)
         return cli_fail("%s: has a model that learnt '%s', not '%s'; %s",
                         folder, t->label, label, advice);
-    for (const tree *c = list ? e->child : e; c; c = list ? c->next : NULL)
+    for (const tree *c = tree_first(e); c; c = tree_next(e, c))
         if (table_find(t, c->text))
             return cli_fail("%s: has a model that uses '%s', which is to be "
                             "left out; %s",

@@ -49,13 +49,10 @@ char **data_paths(const data_user *u, const char *key, size_t *n) {
         const data_user train = {.x = u->x, .set = "train"};
         t = data_get(&train, key);
     }
-    *n = t ? t->kind == TREE_LIST ? tree_size(t) : 1 : 0;
+    *n = tree_count(t);
     char **list = cli_alloc((*n ? *n : 1) * sizeof *list);
-    if (t && t->kind == TREE_SCALAR)
-        list[0] = experiment_path(u->x, t->text);
     size_t i = 0;
-    for (const tree *c = t && t->kind == TREE_LIST ? t->child : NULL; c;
-         c = c->next)
+    for (const tree *c = tree_first(t); c; c = tree_next(t, c))
         list[i++] = experiment_path(u->x, c->text);
     return list;
 }
@@ -67,13 +64,10 @@ void data_free_paths(char **list, size_t n) {
 }
 
 float *data_floats(const tree *t, size_t *n) {
-    *n = t ? t->kind == TREE_LIST ? tree_size(t) : 1 : 0;
+    *n = tree_count(t);
     float *v = cli_alloc((*n ? *n : 1) * sizeof *v);
-    if (t && t->kind == TREE_SCALAR)
-        v[0] = (float)tree_float(t, 0);
     size_t i = 0;
-    for (const tree *c = t && t->kind == TREE_LIST ? t->child : NULL; c;
-         c = c->next)
+    for (const tree *c = tree_first(t); c; c = tree_next(t, c))
         v[i++] = (float)tree_float(c, 0);
     return v;
 }
@@ -306,10 +300,6 @@ static float *per_channel(const tree *t, size_t channels) {
     return all;
 }
 
-static size_t list_size(const tree *t) {
-    return !t ? 0 : t->kind == TREE_LIST ? tree_size(t) : 1;
-}
-
 static const char *first_feature(const data_user *u, const hk_dataset *d) {
     const char *name = tree_text(tree_path(u->x->root, "model.input"), NULL);
     const hk_element *spec = hk_dataset_spec(d);
@@ -349,7 +339,7 @@ bool data_scaling(const data_user *u, const hk_dataset *d, scaling *out) {
     if (hk_dataset_status(d) != HK_OK ||
         (!pixels && scale == 1 && !mean_key && !std_key))
         return false;
-    const size_t n_mean = list_size(mean_key), n_std = list_size(std_key);
+    const size_t n_mean = tree_count(mean_key), n_std = tree_count(std_key);
     const size_t channels = n_mean > n_std ? n_mean : n_std ? n_std : 1;
     *out = (scaling){.feature = cli_strdup(first_feature(u, d)),
                      .scale = scale,
@@ -493,7 +483,7 @@ int64_t data_batch(const experiment *x) {
 static int check_set(const experiment *x, const char *set) {
     const data_user u = {.x = x, .set = set};
     const tree *mean = data_get(&u, "mean"), *std = data_get(&u, "std");
-    const size_t n_mean = list_size(mean), n_std = list_size(std);
+    const size_t n_mean = tree_count(mean), n_std = tree_count(std);
     if (n_mean > 1 && n_std > 1 && n_mean != n_std)
         return cli_fail("%s'mean' has %zu numbers and 'std' %zu; both are per "
                         "channel",

@@ -37,10 +37,8 @@ static int make_canned(job *j) {
     int64_t hidden[32] = {r.hidden[0], r.hidden[1]};
     const tree *list = tree_get(t, "hidden");
     o.n_hidden = list ? 0 : 2;
-    if (list && list->kind == TREE_SCALAR)
-        hidden[o.n_hidden++] = tree_int(list, 0);
-    for (const tree *c = list && list->kind == TREE_LIST ? list->child : NULL;
-         c && o.n_hidden < 32; c = c->next)
+    for (const tree *c = tree_first(list); c && o.n_hidden < 32;
+         c = tree_next(list, c))
         hidden[o.n_hidden++] = tree_int(c, 0);
     o.hidden = hidden;
     o.optimizer = &j->s.optimizer;

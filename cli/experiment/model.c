@@ -302,11 +302,8 @@ static void all_metrics(hk_spec *m, hk_graph *g, const outputs *o,
         add_metric(m, g, o, "accuracy");
         if (o->kind == BINARY)
             add_metric(m, g, o, "auc");
-    } else if (list->kind == TREE_SCALAR) {
-        add_metric(m, g, o, list->text);
     }
-    for (const tree *c = list && list->kind == TREE_LIST ? list->child : NULL;
-         c; c = c->next)
+    for (const tree *c = tree_first(list); c; c = tree_next(list, c))
         add_metric(m, g, o, c->text);
 }
 

@@ -44,13 +44,10 @@ static const struct {
 // ---- lists -----------------------------------------------------------------
 
 static double *numbers(const tree *t, size_t *n) {
-    *n = t ? t->kind == TREE_LIST ? tree_size(t) : 1 : 0;
+    *n = tree_count(t);
     double *v = cli_alloc(*n * sizeof *v);
-    if (t && t->kind == TREE_SCALAR)
-        v[0] = tree_float(t, 0);
     size_t i = 0;
-    for (const tree *c = t && t->kind == TREE_LIST ? t->child : NULL; c;
-         c = c->next)
+    for (const tree *c = tree_first(t); c; c = tree_next(t, c))
         v[i++] = tree_float(c, 0);
     return v;
 }
