@@ -50,6 +50,8 @@ class Source:
     def __init__(self, path):
         text = COMMENT.sub("", path.read_text(encoding="utf-8"))
         text = re.sub(r"__launch_bounds__\([^()]*\)\s", "", text)
+        # An operator's rules that have its name.
+        text = re.sub(r"\bHKI_OPERATOR_RULES\((\w+)", r"infer_\1 run_\1", text)
         self.path = path.relative_to(ROOT)
         self.bodies = {}
         rest, at = [], 0

@@ -96,8 +96,8 @@ bool hki_scoring_is_ready(const hki_scoring *s) {
     return s->thread != NULL && atomic_load(&s->is_done);
 }
 
-// Where no core is free, n threads take the time of 3 n / (n + 5) cores: of half
-// a core with one thread, of a third more than one with four.
+// Where no core is free, n threads take the time of 3 n / (n + 5) cores: of
+// half a core with one thread, of a third more than one with four.
 bool hki_scoring_rests(const hki_scoring *s) {
     const int64_t took = s->ended_ns - s->begun_ns;
     return s->is_crowded && s->thread == NULL &&
