@@ -133,6 +133,9 @@ static int32_t place_of(const table *t, const dialect *d,
         const bool shorter = label && d->n + 1 == t->n_fields;
         return c->place - (shorter && c->place > label->place);
     }
+    // Mostly where it was; a wide file would be looked through for each.
+    if ((size_t)c->place < d->n && strcmp(d->names[c->place], c->name) == 0)
+        return c->place;
     for (size_t i = 0; i < d->n; i++)
         if (strcmp(d->names[i], c->name) == 0)
             return (int32_t)i;

@@ -1,4 +1,5 @@
 // table_learn.c - from a CSV file to columns, labels and sets of rows.
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "experiment/column_roles.h"
@@ -193,17 +194,36 @@ static int check_rows(const char *file, const table_facts *f) {
     return 0;
 }
 
+static void add_warning(table *t, char *warning) {
+    char *text = cli_printf("%s\nwarning: %s", t->summary, warning);
+    free(t->summary);
+    free(warning);
+    t->summary = text;
+}
+
+// Canned models standardise what they learn, layers take it as it is.
+static void warn_of_unit(table *t, const experiment *x, const table_facts *f) {
+    const column_facts *c = &f->column[f->label];
+    const double std = facts_std(c);
+    if (t->n_words || t->classes || !tree_path(x->root, "model.layers") ||
+        (fabs(c->mean) <= 10 && std <= 10 && std >= 0.1))
+        return;
+    add_warning(t, cli_printf("layers learn '%s' as it is, of mean %.4g and "
+                              "deviation %.4g, and numbers near 1 are learnt "
+                              "best: scale the column, or take 'canned: dnn', "
+                              "which does it inside",
+                              c->name, c->mean, std));
+}
+
 // A score of a few rows is luck.
 static void warn_of_few(table *t) {
     enum { FEW = 20 };
     const int64_t n = split_count(&t->rows_of, SPLIT_EVAL);
     if (n <= 0 || n >= FEW)
         return;
-    char *text = cli_printf("%s\nwarning: %lld row%s kept for evaluation: the "
-                            "score says little (--folds 5 uses every row)",
-                            t->summary, (long long)n, n == 1 ? " is" : "s are");
-    free(t->summary);
-    t->summary = text;
+    add_warning(t, cli_printf("%lld row%s kept for evaluation: the score says "
+                              "little (--folds 5 uses every row)",
+                              (long long)n, n == 1 ? " is" : "s are"));
 }
 
 // From facts to columns, labels and sets.
@@ -241,6 +261,7 @@ static int learn_from(table *t, const data_user *u, const char *file,
     if (!failed) {
         tell_treatments(x, t, f, roles);
         t->summary = roles_summary(file, d, f, roles, note);
+        warn_of_unit(t, x, f);
         warn_of_few(t);
     }
     for (size_t i = 0; i < f->n; i++) {

@@ -112,9 +112,6 @@ hk_status hki_final_fetch(hk_center_server *server, const hki_others *others,
         return hki_fail(HK_E_STATE, "%s: it has no values", server->name);
     HKI_TRY(hki_center_copy_init(out, shard->layout, shard->share));
     out->method = shard->method->id;
-    pthread_mutex_lock(&shard->lock);
-    out->chief_left = shard->seat[0].left;
-    pthread_mutex_unlock(&shard->lock);
     const hk_status s =
         others->addresses == NULL
             ? fetch_alone(shard, wait_ms, out)
@@ -262,13 +259,22 @@ static hk_status take_folder(hk_context *ctx, const hk_saver_options *opt,
     }
 }
 
-hk_status hki_final_save(hk_context *ctx, hki_center_copy *c,
-                         const hk_saver_options *opt, int64_t wait_ms,
-                         char **path) {
+static bool has_left(hki_shard *shard) {
+    pthread_mutex_lock(&shard->lock);
+    const bool left = shard->seat[0].left;
+    pthread_mutex_unlock(&shard->lock);
+    return left;
+}
+
+hk_status hki_final_save(hk_center_server *server, hk_context *ctx,
+                         hki_center_copy *c, const hk_saver_options *opt,
+                         int64_t wait_ms, char **path) {
     HKI_SCOPED(hk_saver_destroy_at) hk_saver *saver = NULL;
     HKI_SCOPED(hk_ckpt_close_at) hk_ckpt *base = NULL;
     int64_t step = -1;
     HKI_TRY(take_folder(ctx, opt, wait_ms, &saver));
+    // Only now: it says good-bye before it lets the folder go.
+    c->chief_left = has_left(atomic_load(&server->shard));
     const hk_status s = hk_saver_open_latest(saver, &base, &step);
     return s == HK_OK || s == HK_E_NOT_FOUND
                ? update(ctx, saver, c, base, step, path)

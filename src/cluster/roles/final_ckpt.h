@@ -41,9 +41,9 @@ hk_status hki_final_fetch(hk_center_server *server, const hki_others *others,
 // its values) is taken over from the newest checkpoint, unless it died before
 // the end. A checkpoint that says the same already stays the last one. *path:
 // where it is, freed with hki_free.
-hk_status hki_final_save(hk_context *ctx, hki_center_copy *c,
-                         const hk_saver_options *opt, int64_t wait_ms,
-                         char **path);
+hk_status hki_final_save(hk_center_server *server, hk_context *ctx,
+                         hki_center_copy *c, const hk_saver_options *opt,
+                         int64_t wait_ms, char **path);
 
 // The note of shard 0 that a shard waits for before it leaves.
 #define HKI_NOTE_FETCHED "fetched"

@@ -187,7 +187,7 @@ static hk_status save(hki_run_files *f, hk_center_server *server,
     HKI_SCOPED(hki_center_copy_deinit) hki_center_copy copy = {0};
     HKI_TRY(hki_final_fetch(server, &others, reason, FETCH_MS, &copy));
     if (f->directory != NULL)
-        HKI_TRY(hki_final_save(f->context, &copy, &f->saver, FOLDER_MS,
+        HKI_TRY(hki_final_save(server, f->context, &copy, &f->saver, FOLDER_MS,
                                &f->checkpoint));
     if (copy.step == 0)
         hki_log(f->context, HK_LOG_WARNING,

@@ -11,6 +11,8 @@
 
 // ---- opening ----------------------------------------------------------------
 
+enum { FOLDER_MS = 10000, PAUSE_MS = 50 };
+
 static hk_status open_saver(hk_estimator *e) {
     const hk_run_config *const c = &e->config.c;
     hk_saver_options o;
@@ -24,7 +26,13 @@ static hk_status open_saver(hk_estimator *e) {
     o.keep_best = c->keep_best;
     o.best_is_max = c->best_is_max;
     o.no_fsync = c->no_fsync;
-    const hk_status s = hk_saver_create(&o, &e->saver);
+    // A worker that comes at the end of its run meets the center, which writes
+    // the model and goes.
+    const int64_t deadline = hki_deadline(c->center != NULL ? FOLDER_MS : 0);
+    hk_status s = hk_saver_create(&o, &e->saver);
+    while (s == HK_E_EXISTS && hki_now_ns() < deadline &&
+           !hki_nap(e->ctx, PAUSE_MS))
+        s = hk_saver_create(&o, &e->saver);
     if (s != HK_E_EXISTS)
         return s;
     return hki_fail(s,
