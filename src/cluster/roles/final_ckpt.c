@@ -28,7 +28,7 @@ hk_status hki_center_copy_init(hki_center_copy *c, hk_layout *layout,
                              sizeof *made.values, &made.values));
     memcpy(made.share, share, n);
     *c = made;
-    made = (hki_center_copy){0};
+    memset(&made, 0, sizeof made); // handed on
     return HK_OK;
 }
 
