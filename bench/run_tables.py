@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Hooke's defaults on tables against scikit-learn's, 5-fold.
 
-    run_tables.py [--only NAME...] [--set tuned|checked] [--extra KEY=VALUE...]
-                  [--peers-only] [--hooke-only] [--label TEXT]
-                  [--hooke PROGRAM] [--workers N]
+    run_tables.py [--only NAME...] [--set tuned|checked|further]
+                  [--extra KEY=VALUE...] [--peers-only] [--hooke-only]
+                  [--label TEXT] [--hooke PROGRAM] [--workers N]
 
 Every fold is written as train.csv and test.csv. Hooke sees them as a user's
 files: `hooke train` with the label's name and nothing else, `hooke predict` on
@@ -248,7 +248,8 @@ def show(results, entries):
 def main():
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--only", nargs="*", default=[])
-    p.add_argument("--set", choices=("all", "tuned", "checked"), default="all")
+    p.add_argument("--set", choices=("all", "tuned", "checked", "further"),
+                   default="all")
     p.add_argument("--extra", nargs="*", default=[])
     p.add_argument("--workers", type=int, default=1)
     p.add_argument("--peers-only", action="store_true")
@@ -257,8 +258,9 @@ def main():
     p.add_argument("--hooke", type=pathlib.Path,
                    default=ROOT / "build" / "release" / "hooke")
     a = p.parse_args()
-    entries = {**(tables.TUNED if a.set != "checked" else {}),
-               **(tables.CHECKED if a.set != "tuned" else {})}
+    entries = {"all": {**tables.TUNED, **tables.CHECKED},
+               "tuned": tables.TUNED, "checked": tables.CHECKED,
+               "further": tables.FURTHER}[a.set]
     WORK.mkdir(parents=True, exist_ok=True)
     kept_at = WORK / "peers.json"
     kept = json.loads(kept_at.read_text()) if kept_at.exists() else {}
