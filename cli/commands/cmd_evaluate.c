@@ -17,10 +17,9 @@ static int score(const cli_args *a, job *j, data_user *set,
 }
 
 static int run(const cli_args *a) {
-    job *j;
-    int failed = job_open_trained(a, &j);
-    if (failed)
-        return failed;
+    CLI_SCOPED(job_close_at) job *j = NULL;
+    CLI_TRY(job_open_trained(a, &j));
+    int failed = 0;
     data_user set = {.x = j->x,
                      .set = cli_has(a, "test") ? "test" : "eval",
                      .override = data_given(a, &failed)};
@@ -41,22 +40,19 @@ static int run(const cli_args *a) {
     o.checkpoint_path = cli_string(a, "checkpoint", NULL);
     o.no_summary = !cli_has(a, "name");
     o.may_be_empty = set.parts > 0;
-    hk_eval_result *r = NULL;
-    int code = cli_status(chosen_weights(a, &o.weights));
-    if (!code)
-        code = score(a, j, &set, &o, &r);
-    if (!code && cli_has(a, "json")) {
+    CLI_SCOPED(hk_eval_result_destroy_at) hk_eval_result *r = NULL;
+    CLI_TRY(cli_status(chosen_weights(a, &o.weights)));
+    CLI_TRY(score(a, j, &set, &o, &r));
+    if (cli_has(a, "json")) {
         printf("{");
         result_json(stdout, r);
         printf("}\n");
-    } else if (!code && !r->batches) {
+    } else if (!r->batches) {
         cli_note("this part of the data has nothing");
-    } else if (!code) {
+    } else {
         result_table(r);
     }
-    hk_eval_result_destroy(r);
-    job_close(j);
-    return code;
+    return 0;
 }
 
 static const cli_option options[] = {

@@ -190,16 +190,15 @@ static hk_status write_folder(const cli_args *a, job *j, const hk_source *input,
 // The whole model, as a file or as a folder below the path.
 static int export_model(const cli_args *a, const char *path,
                         const char *format) {
-    job *j;
-    int failed = job_open_trained(a, &j);
-    if (failed)
-        return failed;
+    CLI_SCOPED(job_close_at) job *j = NULL;
+    CLI_TRY(job_open_trained(a, &j));
+    int failed = 0;
     data_user set = {
         .x = j->x, .set = "predict", .override = data_given(a, &failed)};
     if (failed)
         return failed;
     const hk_source input = data_source(&set);
-    raw_inputs r = {0};
+    CLI_SCOPED(raw_close) raw_inputs r = {0};
     hk_status s = raw_open(&set, &r);
     if (s == HK_OK && strcmp(format, "onnx") == 0)
         s = write_onnx(a, j, &input, &r, path);
@@ -211,10 +210,7 @@ static int export_model(const cli_args *a, const char *path,
         s = hk_latest_checkpoint(j->s.model_dir, from, sizeof from, NULL);
     if (s == HK_OK)
         tell(a, path, format, 0, from);
-    const int code = cli_status(s);
-    raw_close(&r);
-    job_close(j);
-    return code;
+    return cli_status(s);
 }
 
 // ---- the command ------------------------------------------------------------

@@ -132,22 +132,16 @@ static int write_page(const series_set *s, const char *path,
 }
 
 static int run(const cli_args *a) {
-    series_set s = {0};
-    int failed = 0;
-    for (int i = 0; i < cli_operands(a) && !failed; i++)
-        failed = series_read(&s, cli_operand(a, i));
-    char *path = cli_has(a, "output")
-                     ? cli_strdup(cli_string(a, "output", ""))
-                     : cli_printf("%s/report.html", cli_operand(a, 0));
-    if (!failed) {
-        series_sort_out(&s);
-        failed = write_page(&s, path, a);
-    }
-    if (!failed)
-        printf("%s\n", path);
-    series_free(&s);
-    free(path);
-    return failed;
+    CLI_SCOPED(series_free) series_set s = {0};
+    for (int i = 0; i < cli_operands(a); i++)
+        CLI_TRY(series_read(&s, cli_operand(a, i)));
+    CLI_FREED char *path =
+        cli_has(a, "output") ? cli_strdup(cli_string(a, "output", ""))
+                             : cli_printf("%s/report.html", cli_operand(a, 0));
+    series_sort_out(&s);
+    CLI_TRY(write_page(&s, path, a));
+    printf("%s\n", path);
+    return 0;
 }
 
 static const cli_option options[] = {

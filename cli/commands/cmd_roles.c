@@ -4,11 +4,9 @@
 
 static int as(const cli_args *a, const char *role,
               int (*run)(const cli_args *a, const hk_cluster_config *c)) {
-    hk_cluster_config *c;
+    CLI_SCOPED(hk_cluster_config_destroy_at) hk_cluster_config *c = NULL;
     CLI_TRY(cluster_config(a, role, &c));
-    const int code = run(a, c);
-    hk_cluster_config_destroy(c);
-    return code;
+    return run(a, c);
 }
 
 static int run_center(const cli_args *a) {

@@ -190,6 +190,7 @@ CLI_SCOPED_HANDLE(hk_ckpt, hk_ckpt_close)
 CLI_SCOPED_HANDLE(hk_eval_result, hk_eval_result_destroy)
 CLI_SCOPED_HANDLE(hk_dataset, hk_dataset_release)
 CLI_SCOPED_HANDLE(hk_iter, hk_iter_destroy)
+CLI_SCOPED_HANDLE(hk_cluster_config, hk_cluster_config_destroy)
 char *cli_strdup(const char *s);
 char *cli_printf(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 // The name nearest to s among n; NULL when nothing is near.

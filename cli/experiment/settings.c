@@ -76,20 +76,16 @@ int settings_schedule(const tree *t, settings *s) {
     o.staircase = tree_bool(tree_get(t, "staircase"), o.staircase != 0);
     o.warmup_steps = tree_float(tree_get(t, "warmup_steps"), o.warmup_steps);
     size_t n_values;
-    double *boundaries = numbers(tree_get(t, "boundaries"), &o.n_boundaries);
-    double *values = numbers(tree_get(t, "values"), &n_values);
+    CLI_FREED double *boundaries =
+        numbers(tree_get(t, "boundaries"), &o.n_boundaries);
+    CLI_FREED double *values = numbers(tree_get(t, "values"), &n_values);
     o.boundaries = boundaries;
     o.values = values;
-    int failed = 0;
     if (kind == HK_SCHEDULE_PIECEWISE && n_values != o.n_boundaries + 1)
-        failed = cli_fail("%sa piecewise schedule needs one more of values "
-                          "(%zu) than of boundaries (%zu)",
-                          tree_where(t), n_values, o.n_boundaries);
-    else
-        failed = cli_status(hk_schedule_create(&o, &s->optimizer.schedule));
-    free(boundaries);
-    free(values);
-    return failed;
+        return cli_fail("%sa piecewise schedule needs one more of values "
+                        "(%zu) than of boundaries (%zu)",
+                        tree_where(t), n_values, o.n_boundaries);
+    return cli_status(hk_schedule_create(&o, &s->optimizer.schedule));
 }
 
 void settings_rule(const tree *t, hk_optimizer_options *o) {

@@ -121,14 +121,10 @@ static int plan_center(const cli_args *a, const hk_cluster_info *info,
     if (cli_operand(a, 0) || is_train) {
         experiment *x;
         settings s;
-        int failed = experiment_open(a, cli_operand(a, 0), &x);
-        if (!failed)
-            failed = settings_read(x, a, &s);
-        if (!failed)
-            failed = settings_method(tree_get(x->root, "elastic"),
-                                     info->n_workers, &s);
-        if (failed)
-            return failed;
+        CLI_TRY(experiment_open(a, cli_operand(a, 0), &x));
+        CLI_TRY(settings_read(x, a, &s));
+        CLI_TRY(
+            settings_method(tree_get(x->root, "elastic"), info->n_workers, &s));
         s.config.all_workers = info->n_workers;
         p->asked = cli_alloc(sizeof *p->asked);
         *p->asked = (job){.x = x, .s = s};
@@ -146,9 +142,9 @@ static int plan_center(const cli_args *a, const hk_cluster_info *info,
         p->limits.seconds = cli_float(a, "seconds", 0);
     }
     const char *method = cli_string(a, "method", NULL);
-    const int failed =
-        method ? cli_status(hk_method_find(method, &p->center.method)) : 0;
-    return failed ? failed : plan_file(a, info, p);
+    if (method)
+        CLI_TRY(cli_status(hk_method_find(method, &p->center.method)));
+    return plan_file(a, info, p);
 }
 
 static int start_center(const cli_args *a, const hk_cluster_config *config,
@@ -549,15 +545,10 @@ int run_as(const cli_args *a, const hk_cluster_config *c) {
 }
 
 int run_cluster(const cli_args *a, bool *is_cluster) {
-    hk_cluster_config *c;
-    int code = cluster_config(a, NULL, &c);
-    if (code)
-        return code;
+    CLI_SCOPED(hk_cluster_config_destroy_at) hk_cluster_config *c = NULL;
+    CLI_TRY(cluster_config(a, NULL, &c));
     hk_cluster_info info;
     hk_cluster_config_get_info(c, &info);
     *is_cluster = !info.is_local;
-    if (*is_cluster)
-        code = run_as(a, c);
-    hk_cluster_config_destroy(c);
-    return code;
+    return *is_cluster ? run_as(a, c) : 0;
 }
