@@ -307,7 +307,7 @@ hk_status hk_train_and_evaluate(hk_estimator *e,
     HKI_TRY(HKI_OPTIONS_GET(hk_train_spec, &t, train_spec, "train spec"));
     companion c = {.e = e};
     HKI_TRY(check_eval_spec(e, eval, &c.eval));
-    hk_train_result r;
+    hk_train_result r = {0};
     hk_status s = train(&c, &t, &r);
     if (s == HK_OK)
         s = collect(&c);

@@ -323,7 +323,7 @@ hk_status hk_estimator_train(hk_estimator *e, const hk_source *input,
     hk_train_result r = {0};
     e->go_back = false;
     HKI_TRY(settle(e, train(e, &in, &o, &r)));
-    if (e->go_back) {
+    if (e->go_back && e->crew != NULL) {
         HKI_TRY(go_back(e));
         r.global_step = hki_global_step(e);
     }

@@ -386,7 +386,6 @@ static void copy_map(const hk_name_map *from, const hk_name_map *to) {
 // A new center with the values and the state of the old one, whose turn order
 // begins anew: what a restart from a checkpoint would make.
 static hk_status renew_center(hki_crew *c) {
-    HKI_SCOPED(hk_center_destroy_at) hk_center *old = NULL;
     HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *from = NULL;
     HKI_SCOPED(hk_name_map_destroy_at) hk_name_map *to = NULL;
     hk_center *const before = c->center;
@@ -394,7 +393,8 @@ static hk_status renew_center(hki_crew *c) {
     HKI_TRY(hk_name_map_create(&to));
     HKI_TRY(hk_center_variables(before, from));
     const hk_status s = create_center(c);
-    old = c->center != before ? before : NULL;
+    HKI_SCOPED(hk_center_destroy_at)
+    hk_center *old = c->center != before ? before : NULL;
     HKI_TRY(s);
     HKI_TRY(hk_center_variables(c->center, to));
     copy_map(from, to);
