@@ -201,7 +201,9 @@ static hk_status new_cut(hki_shard *s, hki_shard_copy **out) {
     hk_status status = hki_zalloc_array(1, sizeof *c, &c);
     if (status == HK_OK) {
         c->vectors = (size_t)h->undo_at;
-        status = hki_alloc_array(
+        // Gaps between the vectors are written too: zeros, not what the heap
+        // had.
+        status = hki_zalloc_array(
             (size_t)(h->undo_at + (h->file_bytes - h->vector_at)), 1,
             &c->bytes);
     }
