@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "bindings/python/hooke/_c.py"
 # What a worker, a center and a checkpoint need; each after those it includes.
 HEADERS = """status context tensor schedule optim center rates elastic cluster
+center_server ranges
 ckpt""".split()
 
 BASIC = {

@@ -14,6 +14,7 @@ HK_ELASTIC_BETA = 0.9
 HK_ELASTIC_AUTO = -1.0e30
 HK_KEY_BYTES = 32
 HK_KEY_NAME = 32
+HK_SET_NAME = 64
 HK_SECTION = "hooke/"
 HK_SECTION_EMA = "hooke/ema/"
 HK_SECTION_CENTER = "hooke/center/"
@@ -155,6 +156,21 @@ HK_ORDER_PAPER = 2
 HK_COMPRESS_NONE = 0
 HK_COMPRESS_BF16 = 1
 HK_COMPRESS_INT8 = 2
+
+# hk_refusal
+HK_REFUSED_PREFACE = 0
+HK_REFUSED_VERSION = 1
+HK_REFUSED_KEY = 2
+HK_REFUSED_FINGERPRINT = 3
+HK_REFUSED_FRAME = 4
+HK_REFUSED_REPLAY = 5
+HK_REFUSED_FENCED = 6
+HK_REFUSED_NOT_FINITE = 7
+HK_REFUSED_NORM = 8
+HK_REFUSED_FLOOD = 9
+HK_REFUSED_SLOW = 10
+HK_REFUSED_OTHER = 11
+HK_REFUSALS = 12
 
 # hk_ckpt_format
 HK_CKPT_AUTO = 0
@@ -533,6 +549,112 @@ class hk_worker_options(Structure):
     ]
 
 
+class hk_center_server_options(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("context", c_void_p),
+        ("name", c_char_p),
+        ("addresses", POINTER(c_char_p)),
+        ("n_addresses", c_size_t),
+        ("key", POINTER(hk_key)),
+        ("center", POINTER(hk_center_options)),
+        ("layout", c_void_p),
+        ("path", c_char_p),
+        ("durability", c_char_p),
+        ("shards", POINTER(c_char_p)),
+        ("n_shards", c_size_t),
+        ("shard", c_uint32),
+        ("insecure", c_uint32),
+        ("lease_ms", c_int64),
+        ("hello_ms", c_int64),
+        ("stall_ms", c_int64),
+        ("wait_ms", c_int64),
+        ("max_norm", c_double),
+        ("max_bytes", c_uint64),
+        ("max_connections", c_uint32),
+        ("window_kib", c_uint32),
+        ("reset_worker", c_int64),
+    ]
+
+
+class hk_server_info(Structure):
+    _fields_ = [
+        ("center", hk_center_info),
+        ("run_id", c_uint64),
+        ("n_values", c_int64),
+        ("memory_bytes", c_int64),
+        ("bytes_in", c_uint64),
+        ("bytes_out", c_uint64),
+        ("chunks", c_uint64),
+        ("repeated", c_uint64),
+        ("accepted", c_uint64),
+        ("refused", c_uint64 * 12),
+        ("snapshots", c_uint64),
+        ("snapshot_seconds", c_double),
+        ("snapshot_age", c_double),
+        ("uptime", c_double),
+        ("recovered", c_uint64),
+        ("connections", c_uint32),
+        ("workers", c_uint32),
+        ("shard", c_uint32),
+        ("n_shards", c_uint32),
+        ("finished", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class hk_worker_news(Structure):
+    _fields_ = [
+        ("local_step", c_int64),
+        ("examples", c_double),
+        ("per_second", c_double),
+        ("loss", c_double),
+        ("distance", c_double),
+    ]
+
+
+class hk_worker_info(Structure):
+    _fields_ = [
+        ("id", c_uint32),
+        ("incarnation", c_uint32),
+        ("live", c_uint32),
+        ("connections", c_uint32),
+        ("exchanges", c_uint64),
+        ("bytes_in", c_uint64),
+        ("bytes_out", c_uint64),
+        ("repeated", c_uint64),
+        ("refused", c_uint64),
+        ("steps", c_int64),
+        ("exchange_seconds", c_double),
+        ("staleness", c_double),
+        ("last_seen", c_double),
+        ("report", hk_worker_news),
+        ("peer", c_char * 128),
+    ]
+
+
+class hk_lent_set(Structure):
+    _fields_ = [
+        ("name", c_char_p),
+        ("fingerprint", c_uint64),
+        ("seed", c_uint64),
+        ("units", c_int64),
+        ("epochs", c_int64),
+        ("workers", c_uint32),
+        ("reserved", c_uint32),
+    ]
+
+
+class hk_range(Structure):
+    _fields_ = [
+        ("id", c_uint64),
+        ("epoch", c_int64),
+        ("begin", c_int64),
+        ("end", c_int64),
+        ("used", c_int64),
+    ]
+
+
 class hk_meta(Structure):
     _fields_ = [
         ("key", c_char_p),
@@ -772,6 +894,18 @@ PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hk_worker_exchange": (c_int, (c_void_p, POINTER(c_float), c_int64)),
     "hk_worker_elastic": (c_void_p, (c_void_p,)),
     "hk_worker_close": (None, (c_void_p,)),
+    "hk_center_server_options_init": (None, (POINTER(hk_center_server_options), c_size_t)),
+    "hk_center_server_start": (c_int, (POINTER(hk_center_server_options), POINTER(c_void_p))),
+    "hk_center_file_of": (c_int, (c_char_p, c_uint32, c_uint32, c_char_p, c_size_t)),
+    "hk_center_server_address": (c_char_p, (c_void_p, c_size_t)),
+    "hk_center_server_wait": (c_int, (c_void_p, c_int64, POINTER(c_int))),
+    "hk_center_server_stop": (None, (c_void_p,)),
+    "hk_center_server_get_info": (c_int, (c_void_p, POINTER(hk_server_info))),
+    "hk_center_server_worker": (c_int, (c_void_p, c_uint32, POINTER(hk_worker_info))),
+    "hk_center_declare_set": (c_int, (c_void_p, c_int32, POINTER(hk_lent_set), c_int64, POINTER(c_uint32), POINTER(c_uint64))),
+    "hk_center_take_range": (c_int, (c_void_p, c_int32, c_uint32, c_int64, POINTER(hk_range))),
+    "hk_center_use_range": (c_int, (c_void_p, c_int32, c_uint64)),
+    "hk_center_return_range": (c_int, (c_void_p, c_int32, c_uint64, c_int64, c_int64)),
     "hk_ckpt_open": (c_int, (c_char_p, c_int, POINTER(c_void_p))),
     "hk_ckpt_close": (None, (c_void_p,)),
     "hk_ckpt_get_info": (c_int, (c_void_p, POINTER(hk_ckpt_info))),
