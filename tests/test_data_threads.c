@@ -510,8 +510,17 @@ static const hki_fn_ops fn = {.name = "test", .apply = fn_apply};
 
 static hk_dataset *with_fn(hk_dataset *d, fn_config *f, int32_t parallel) {
     const hk_value spec = {.name = "value", .dtype = HK_I64};
-    return hki_data_fn(d, &fn, f, &spec, 1, 1, parallel,
-                       f->skip > 0 ? HKI_DATA_MAY_SKIP : 0);
+    return hki_dataset_make(&(hki_dataset_desc){
+        .fn = &fn,
+        .config = f,
+        .inputs = &d,
+        .n_inputs = 1,
+        .spec = &spec,
+        .n_spec = 1,
+        .key = 1,
+        .parallel = parallel,
+        .flags = f->skip > 0 ? HKI_DATA_MAY_SKIP : 0,
+    });
 }
 
 // The rows of a batch are filled by several threads, with equal numbers.

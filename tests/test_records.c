@@ -37,32 +37,31 @@ static void test_match(void **state) {
         write_file(folder_path(&d, names[i], path), "", 0);
     assert_int_equal(mkdir(folder_path(&d, "a_folder", path), 0700), 0);
     for (size_t i = 0; i < HKI_COUNT(cases); i++) {
-        char **paths = NULL, got[512] = "";
-        size_t n = 0;
+        hki_paths paths = {0};
+        char got[512] = "";
         const char *const pattern = folder_path(&d, cases[i].pattern, path);
-        const hk_status s = hki_files_match(&pattern, 1, &paths, &n);
+        const hk_status s = hki_files_match(&pattern, 1, &paths);
         if (cases[i].expected == NULL) {
             assert_int_equal(s, HK_E_NOT_FOUND);
             continue;
         }
         assert_ok(s);
         hk_text t = {got, sizeof got};
-        for (size_t k = 0; k < n; k++)
+        for (size_t k = 0; k < paths.count; k++)
             hk_text_add(&t, "%s%s", k > 0 ? " " : "",
-                        paths[k] + strlen(d.path) + 1);
+                        paths.items[k] + strlen(d.path) + 1);
         if (strcmp(got, cases[i].expected) != 0)
             fail_msg("%s: got %s, expected %s", cases[i].pattern, got,
                      cases[i].expected);
-        hki_files_free(paths, n);
+        hki_paths_deinit(&paths);
     }
-    char **paths;
-    size_t n;
-    assert_status(hki_files_match(NULL, 0, &paths, &n), HK_E_INVALID_ARG);
-    assert_status(hki_files_match((const char *[]){""}, 1, &paths, &n),
+    hki_paths paths = {0};
+    assert_status(hki_files_match(NULL, 0, &paths), HK_E_INVALID_ARG);
+    assert_status(hki_files_match((const char *[]){""}, 1, &paths),
                   HK_E_INVALID_ARG);
     const char *const many = folder_path(&d, "x{0..99999999}", path);
-    assert_status(hki_files_match(&many, 1, &paths, &n), HK_E_OVERFLOW);
-    hki_files_free(NULL, 0);
+    assert_status(hki_files_match(&many, 1, &paths), HK_E_OVERFLOW);
+    hki_paths_deinit(&paths);
     folder_remove(&d);
 }
 

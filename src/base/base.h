@@ -36,6 +36,16 @@ static inline hk_status hki_failed(hk_status s) {
             return hki_try_;                                                   \
     } while (0)
 
+// The same after `undo`, which gives back what was made so far.
+#define HKI_TRY_OR(expr, undo)                                                 \
+    do {                                                                       \
+        const hk_status hki_try_ = (expr);                                     \
+        if (hki_try_ != HK_OK) {                                               \
+            undo;                                                              \
+            return hki_try_;                                                   \
+        }                                                                      \
+    } while (0)
+
 // Fills the caller's option struct of struct_size bytes with the library's
 // defaults; what the library does not know becomes zero.
 void hki_options_init(void *opt, size_t struct_size, const void *defaults,
@@ -270,12 +280,18 @@ void hki_thread_stop(hki_thread *t); // joins and frees; NULL is allowed
 hk_status hki_thread_pin(int i);
 uint32_t hki_cpu_count(void); // CPUs this process may use
 
+// The digits at *p, which moves behind them; false: there are none before end,
+// or their number is too large.
+bool hki_scan_u64(const char **p, const char *end, uint64_t *out);
 // A decimal number in [low, high], nothing else around it.
 bool hki_parse_u32(const char *text, uint32_t low, uint32_t high,
                    uint32_t *out);
 
 // A condition variable on the monotonic clock; `what` is named on failure.
 hk_status hki_cond_init(pthread_cond_t *c, const char *what);
+// Two of them, or none.
+hk_status hki_conds_init(pthread_cond_t *a, pthread_cond_t *b,
+                         const char *what);
 // False: the deadline has passed.
 bool hki_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int64_t deadline_ns);
 
@@ -324,6 +340,32 @@ void __tsan_release(void *p);
 // hki_subnormals_restore needs. Nothing where the CPU has no such switch.
 uint32_t hki_subnormals_off(void);
 void hki_subnormals_restore(uint32_t before);
+
+// Little-endian fields, byte by byte: compilers make one load or store of it
+// where the machine is little-endian, and the others stay right.
+static inline uint32_t hki_get_u16(const void *p) {
+    const uint8_t *const b = (const uint8_t *)p;
+    return (uint32_t)(b[0] | b[1] << 8);
+}
+static inline uint32_t hki_get_u32(const void *p) {
+    return hki_get_u16(p) | hki_get_u16((const uint8_t *)p + 2) << 16;
+}
+static inline uint64_t hki_get_u64(const void *p) {
+    return hki_get_u32(p) | (uint64_t)hki_get_u32((const uint8_t *)p + 4) << 32;
+}
+static inline void hki_put_u16(void *p, uint32_t v) {
+    uint8_t *const b = (uint8_t *)p;
+    b[0] = (uint8_t)v;
+    b[1] = (uint8_t)(v >> 8);
+}
+static inline void hki_put_u32(void *p, uint32_t v) {
+    hki_put_u16(p, v);
+    hki_put_u16((uint8_t *)p + 2, v >> 16);
+}
+static inline void hki_put_u64(void *p, uint64_t v) {
+    hki_put_u32(p, (uint32_t)v);
+    hki_put_u32((uint8_t *)p + 4, (uint32_t)(v >> 32));
+}
 
 #define HKI_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define HKI_MAX(a, b) ((a) > (b) ? (a) : (b))

@@ -134,6 +134,7 @@ typedef struct hki_paths {
 
 hk_status hki_paths_add(hki_paths *p, const char *path); // copied
 bool hki_paths_have(const hki_paths *p, const char *path);
+void hki_paths_sort(hki_paths *p, size_t from); // items from there on, by bytes
 void hki_paths_deinit(hki_paths *p);
 
 // Calls visit with "<folder>/<name>" for all that is in the folder, in no

@@ -32,6 +32,11 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+void hki_paths_sort(hki_paths *p, size_t from) {
+    if (p->count > from)
+        qsort(p->items + from, p->count - from, sizeof *p->items, by_name);
+}
+
 hk_status hki_folder_each(const char *folder, hki_path_fn visit, void *user) {
     DIR *const dir = opendir(folder);
     if (dir == NULL)
@@ -57,13 +62,8 @@ static hk_status add(void *user, const char *path) {
 
 hk_status hki_folder_list(const char *folder, hki_paths *out) {
     hki_paths all = {0};
-    const hk_status s = hki_folder_each(folder, add, &all);
-    if (s != HK_OK) {
-        hki_paths_deinit(&all);
-        return s;
-    }
-    if (all.count > 0)
-        qsort(all.items, all.count, sizeof *all.items, by_name);
+    HKI_TRY_OR(hki_folder_each(folder, add, &all), hki_paths_deinit(&all));
+    hki_paths_sort(&all, 0);
     *out = all;
     return HK_OK;
 }

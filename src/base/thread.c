@@ -180,6 +180,13 @@ hk_status hki_cond_init(pthread_cond_t *c, const char *what) {
     return HK_OK;
 }
 
+hk_status hki_conds_init(pthread_cond_t *a, pthread_cond_t *b,
+                         const char *what) {
+    HKI_TRY(hki_cond_init(a, what));
+    HKI_TRY_OR(hki_cond_init(b, what), pthread_cond_destroy(a));
+    return HK_OK;
+}
+
 bool hki_cond_wait(pthread_cond_t *c, pthread_mutex_t *m, int64_t deadline_ns) {
     const struct timespec t = {.tv_sec = (time_t)(deadline_ns / 1000000000),
                                .tv_nsec = (long)(deadline_ns % 1000000000)};

@@ -24,13 +24,6 @@ uint32_t hki_crc32c_plain(uint32_t crc, const void *bytes, size_t n);
 uint32_t hki_crc32c_mask(uint32_t crc); // rotate right 15, + 0xa282ead8
 uint32_t hki_crc32c_unmask(uint32_t masked);
 
-// ---- little-endian fields -------------------------------------------------
-
-uint32_t hki_get_u32(const void *p);
-uint64_t hki_get_u64(const void *p);
-void hki_put_u32(void *p, uint32_t v);
-void hki_put_u64(void *p, uint64_t v);
-
 // ---- protobuf wire subset -------------------------------------------------
 
 typedef enum hki_pb_type {

@@ -95,20 +95,14 @@ static inline uint32_t shift(uint32_t table[4][256], uint32_t state) {
            table[2][state >> 16 & 255] ^ table[3][state >> 24];
 }
 
-static inline uint64_t load(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 // Three streams of `width` bytes each from p, joined.
 __attribute__((target("sse4.2"))) static inline uint32_t
 three(uint32_t state, const uint8_t *p, size_t width, uint32_t table[4][256]) {
     uint64_t a = state, b = 0, c = 0;
     for (size_t i = 0; i < width; i += 8) {
-        a = __builtin_ia32_crc32di(a, load(p + i));
-        b = __builtin_ia32_crc32di(b, load(p + width + i));
-        c = __builtin_ia32_crc32di(c, load(p + 2 * width + i));
+        a = __builtin_ia32_crc32di(a, hki_get_u64(p + i));
+        b = __builtin_ia32_crc32di(b, hki_get_u64(p + width + i));
+        c = __builtin_ia32_crc32di(c, hki_get_u64(p + 2 * width + i));
     }
     const uint32_t ab = shift(table, (uint32_t)a) ^ (uint32_t)b;
     return shift(table, ab) ^ (uint32_t)c;
@@ -122,7 +116,7 @@ by_instruction(uint32_t crc, const uint8_t *p, size_t n) {
     for (; n >= 3 * NARROW; n -= 3 * NARROW, p += 3 * NARROW)
         state = three(state, p, NARROW, tables.narrow);
     for (; n >= 8; n -= 8, p += 8)
-        state = (uint32_t)__builtin_ia32_crc32di(state, load(p));
+        state = (uint32_t)__builtin_ia32_crc32di(state, hki_get_u64(p));
     for (; n > 0; n--, p++)
         state = __builtin_ia32_crc32qi(state, *p);
     return ~state;

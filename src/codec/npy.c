@@ -80,14 +80,12 @@ static hk_status read_int(cursor *c, int64_t *out) {
     skip_blanks(c);
     if (c->p == c->end || !isdigit((unsigned char)*c->p))
         return bad(c, "expected a size of zero or more");
-    int64_t v = 0;
-    for (; c->p < c->end && isdigit((unsigned char)*c->p); c->p++)
-        if (__builtin_mul_overflow(v, 10, &v) ||
-            __builtin_add_overflow(v, *c->p - '0', &v))
-            return bad(c, "the size is too large");
+    uint64_t v = 0;
+    if (!hki_scan_u64(&c->p, c->end, &v) || v > INT64_MAX)
+        return bad(c, "the size is too large");
     if (c->p < c->end && *c->p == 'L') // files of Python 2
         c->p++;
-    *out = v;
+    *out = (int64_t)v;
     return HK_OK;
 }
 

@@ -82,10 +82,7 @@ void hki_picture_decoder_destroy(hki_picture_decoder *d) {
 
 hk_status hki_picture_scratch(hki_picture_decoder *d, size_t size,
                               uint8_t **out) {
-    if (size > d->scratch_size) {
-        HKI_TRY(hki_realloc_array(size, 1, &d->scratch));
-        d->scratch_size = size;
-    }
+    HKI_TRY(hki_list_reserve(&d->scratch, size, &d->scratch_size, 1));
     *out = d->scratch;
     return HK_OK;
 }

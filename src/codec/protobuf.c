@@ -1,4 +1,4 @@
-// protobuf.c - little-endian fields, varints, and the subset of the protobuf
+// protobuf.c - varints, and the subset of the protobuf
 // wire format that Example, Event and bundle messages use.
 //
 // A field is a varint tag (number << 3 | type) and a value: varint, 8 bytes,
@@ -6,33 +6,6 @@
 #include "codec/codec.h"
 
 #define MAX_FIELD_NUMBER ((UINT32_C(1) << 29) - 1)
-
-// ---- little-endian fields --------------------------------------------------
-
-// Byte by byte: compilers make one load or store of it where the machine is
-// little-endian, and the others stay right.
-uint32_t hki_get_u32(const void *p) {
-    const uint8_t *b = p;
-    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 |
-           (uint32_t)b[3] << 24;
-}
-
-uint64_t hki_get_u64(const void *p) {
-    const uint8_t *b = p;
-    return (uint64_t)hki_get_u32(b) | (uint64_t)hki_get_u32(b + 4) << 32;
-}
-
-void hki_put_u32(void *p, uint32_t v) {
-    uint8_t *b = p;
-    for (int i = 0; i < 4; i++)
-        b[i] = (uint8_t)(v >> (8 * i));
-}
-
-void hki_put_u64(void *p, uint64_t v) {
-    uint8_t *b = p;
-    for (int i = 0; i < 8; i++)
-        b[i] = (uint8_t)(v >> (8 * i));
-}
 
 // ---- varints ---------------------------------------------------------------
 

@@ -255,11 +255,7 @@ static hk_status read_to_end(hki_stream *s, size_t limit, hki_buf *all) {
 hk_status hki_stream_read_all(hki_stream *s, size_t limit, uint8_t **out,
                               size_t *size) {
     hki_buf all = {0};
-    const hk_status e = read_to_end(s, limit, &all);
-    if (e != HK_OK) {
-        hki_buf_deinit(&all);
-        return e;
-    }
+    HKI_TRY_OR(read_to_end(s, limit, &all), hki_buf_deinit(&all));
     *out = (uint8_t *)all.data;
     *size = all.size;
     return HK_OK;

@@ -29,15 +29,6 @@
 #define ZIP64_EXTRA 0x0001
 #define ALIGN_EXTRA 0xd935 // data alignment, as Android's tools write it
 
-static uint32_t get_u16(const uint8_t *p) {
-    return (uint32_t)(p[0] | p[1] << 8);
-}
-
-static void put_u16(uint8_t *p, uint32_t v) {
-    p[0] = (uint8_t)v;
-    p[1] = (uint8_t)(v >> 8);
-}
-
 uint32_t hki_crc32(uint32_t crc, const void *bytes, size_t n) {
     return n == 0 ? crc : libdeflate_crc32(crc, bytes, n);
 }
@@ -95,12 +86,13 @@ static hk_status find_directory(const hki_zip_source *z, directory *d) {
     while (s == HK_OK && i > 0) {
         const uint8_t *const p = bytes + --i;
         if (hki_get_u32(p) != END_MAGIC ||
-            get_u16(p + 20) != tail - END_BYTES - i)
+            hki_get_u16(p + 20) != tail - END_BYTES - i)
             continue;
-        *d = (directory){.count = get_u16(p + 10),
+        *d = (directory){.count = hki_get_u16(p + 10),
                          .size = hki_get_u32(p + 12),
                          .offset = hki_get_u32(p + 16)};
-        const bool other_disk = get_u16(p + 4) != 0 && get_u16(p + 4) != 0xffff;
+        const bool other_disk =
+            hki_get_u16(p + 4) != 0 && hki_get_u16(p + 4) != 0xffff;
         const bool is_64 = d->count == 0xffff || d->size == UINT32_MAX ||
                            d->offset == UINT32_MAX;
         hki_free(bytes);
@@ -118,13 +110,13 @@ static hk_status find_directory(const hki_zip_source *z, directory *d) {
 static bool read_extra64(const uint8_t *extra, size_t size, uint64_t *fields[],
                          size_t n_fields) {
     while (size >= 4) {
-        const size_t length = get_u16(extra + 2);
+        const size_t length = hki_get_u16(extra + 2);
         if (length > size - 4)
             return false;
         const uint8_t *p = extra + 4, *const end = p + length;
         extra = end;
         size -= 4 + length;
-        if (get_u16(p - 4) != ZIP64_EXTRA)
+        if (hki_get_u16(p - 4) != ZIP64_EXTRA)
             continue;
         for (size_t i = 0; i < n_fields; i++) {
             if (*fields[i] != UINT32_MAX)
@@ -162,13 +154,13 @@ static hk_status read_entry(const hki_zip_source *z, uint64_t at,
                             uint64_t *header_at, size_t *used) {
     if (left < ENTRY_BYTES || hki_get_u32(p) != ENTRY_MAGIC)
         return damaged(z, at, "a directory entry is missing");
-    const size_t name = get_u16(p + 28), extra = get_u16(p + 30);
-    const size_t total = ENTRY_BYTES + name + extra + get_u16(p + 32);
+    const size_t name = hki_get_u16(p + 28), extra = hki_get_u16(p + 30);
+    const size_t total = ENTRY_BYTES + name + extra + hki_get_u16(p + 32);
     if (total > left)
         return damaged(z, at, "a directory entry is cut short");
     *e = (hki_zip_entry){.name = (const char *)p + ENTRY_BYTES,
                          .name_size = name,
-                         .method = get_u16(p + 10),
+                         .method = hki_get_u16(p + 10),
                          .crc32 = hki_get_u32(p + 16),
                          .packed_size = hki_get_u32(p + 20),
                          .size = hki_get_u32(p + 24)};
@@ -180,7 +172,7 @@ static hk_status read_entry(const hki_zip_source *z, uint64_t at,
         return damaged(z, at,
                        "a member's name is empty, absolute or holds "
                        "\"..\"");
-    if ((get_u16(p + 8) & 1) != 0)
+    if ((hki_get_u16(p + 8) & 1) != 0)
         return damaged(z, at, "encrypted members are not read");
     if (e->method != 0 && e->method != 8)
         return damaged(z, at, "the compression method is not known");
@@ -201,7 +193,7 @@ static hk_status locate_data(const hki_zip_source *z, uint64_t header_at,
     if (hki_get_u32(b) != LOCAL_MAGIC)
         return damaged(z, header_at, "a member's header is missing");
     e->data_offset =
-        header_at + LOCAL_BYTES + get_u16(b + 26) + get_u16(b + 28);
+        header_at + LOCAL_BYTES + hki_get_u16(b + 26) + hki_get_u16(b + 28);
     if (!inside(z, e->data_offset, e->packed_size))
         return damaged(z, header_at, "a member reaches behind the end");
     return HK_OK;
@@ -373,21 +365,21 @@ static void put_common(uint8_t *p, bool is_64, uint32_t crc, uint64_t size,
                        size_t name_size) {
     const uint32_t short_size =
         size >= UINT32_MAX ? UINT32_MAX : (uint32_t)size;
-    put_u16(p, is_64 ? 45 : 20); // version needed
-    put_u16(p + 2, 0x0800);      // the name is UTF-8
-    put_u16(p + 4, 0);           // stored
-    put_u16(p + 6, 0);           // time and date: 1980-01-01, so that equal
-    put_u16(p + 8, 0x21);        // weights give equal files
+    hki_put_u16(p, is_64 ? 45 : 20); // version needed
+    hki_put_u16(p + 2, 0x0800);      // the name is UTF-8
+    hki_put_u16(p + 4, 0);           // stored
+    hki_put_u16(p + 6, 0);           // time and date: 1980-01-01, so that equal
+    hki_put_u16(p + 8, 0x21);        // weights give equal files
     hki_put_u32(p + 10, crc);
     hki_put_u32(p + 14, short_size);
     hki_put_u32(p + 18, short_size);
-    put_u16(p + 22, (uint32_t)name_size);
+    hki_put_u16(p + 22, (uint32_t)name_size);
 }
 
 // The zip64 field with the values given; returns its length.
 static size_t put_extra64(uint8_t *p, const uint64_t *values, size_t n) {
-    put_u16(p, ZIP64_EXTRA);
-    put_u16(p + 2, (uint32_t)(8 * n));
+    hki_put_u16(p, ZIP64_EXTRA);
+    hki_put_u16(p + 2, (uint32_t)(8 * n));
     for (size_t i = 0; i < n; i++)
         hki_put_u64(p + 4 + 8 * i, values[i]);
     return 4 + 8 * n;
@@ -404,9 +396,9 @@ static hk_status add_entry(hki_zip_writer *z, const char *name,
         values[n++] = z->offset;
     const size_t extra_size = n > 0 ? put_extra64(extra, values, n) : 0;
     hki_put_u32(p, ENTRY_MAGIC);
-    put_u16(p + 4, 3 << 8 | 45); // made by: Unix, 4.5
+    hki_put_u16(p + 4, 3 << 8 | 45); // made by: Unix, 4.5
     put_common(p + 6, n > 0, crc, size, name_size);
-    put_u16(p + 30, (uint32_t)extra_size);
+    hki_put_u16(p + 30, (uint32_t)extra_size);
     hki_put_u32(p + 38, UINT32_C(0100644) << 16); // a plain file
     hki_put_u32(p + 42,
                 z->offset >= UINT32_MAX ? UINT32_MAX : (uint32_t)z->offset);
@@ -443,14 +435,14 @@ hk_status hki_zip_begin(hki_zip_writer *z, hki_buf *out, const char *name,
     const size_t pad = padding(z->offset + head, pad_to);
     hki_put_u32(p, LOCAL_MAGIC);
     put_common(p + 4, is_64, crc32, size, name_size);
-    put_u16(p + 28, (uint32_t)(extra_size + pad));
+    hki_put_u16(p + 28, (uint32_t)(extra_size + pad));
     HKI_TRY(hki_buf_add(out, p, sizeof p));
     HKI_TRY(hki_buf_add(out, name, name_size));
     HKI_TRY(hki_buf_add(out, extra, extra_size));
     if (pad > 0) {
-        put_u16(align, ALIGN_EXTRA);
-        put_u16(align + 2, (uint32_t)(pad - 4));
-        put_u16(align + 4, pad_to);
+        hki_put_u16(align, ALIGN_EXTRA);
+        hki_put_u16(align + 2, (uint32_t)(pad - 4));
+        hki_put_u16(align + 4, pad_to);
         HKI_TRY(hki_buf_add(out, align, sizeof align));
         for (size_t left = pad - sizeof align; left > 0;) {
             const size_t n = HKI_MIN(left, sizeof zeros);
@@ -473,8 +465,8 @@ hk_status hki_zip_end(hki_zip_writer *z, hki_buf *out) {
     if (is_64) {
         hki_put_u32(p, END64_MAGIC);
         hki_put_u64(p + 4, END64_BYTES - 12); // what follows this field
-        put_u16(p + 12, 3 << 8 | 45);
-        put_u16(p + 14, 45);
+        hki_put_u16(p + 12, 3 << 8 | 45);
+        hki_put_u16(p + 14, 45);
         hki_put_u64(p + 24, z->count);
         hki_put_u64(p + 32, z->count);
         hki_put_u64(p + 40, size);
@@ -487,8 +479,8 @@ hk_status hki_zip_end(hki_zip_writer *z, hki_buf *out) {
     }
     const uint32_t count = z->count >= 0xffff ? 0xffff : (uint32_t)z->count;
     hki_put_u32(end, END_MAGIC);
-    put_u16(end + 8, count);
-    put_u16(end + 10, count);
+    hki_put_u16(end + 8, count);
+    hki_put_u16(end + 10, count);
     hki_put_u32(end + 12, size >= UINT32_MAX ? UINT32_MAX : (uint32_t)size);
     hki_put_u32(end + 16, at >= UINT32_MAX ? UINT32_MAX : (uint32_t)at);
     HKI_TRY(hki_buf_add(out, z->directory.data, z->directory.size));

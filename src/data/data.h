@@ -31,7 +31,7 @@
 //       flags HKI_DATA_BLOCKS; pull fills a block (hki_node_block) and gives
 //       its rows. With fill it writes many rows of a batch at once.
 //   a function over elements (parse_example, images, feature columns)
-//       hki_fn_ops and hki_data_fn().
+//       hki_fn_ops, and a desc that has them.
 //
 // Threads: all ops of one node are called by one thread at a time; different
 // nodes may run in different threads. `view` and hki_fn_ops.apply may run in
@@ -103,6 +103,10 @@ hk_status hki_rows_strings(hki_data_rows *r, size_t k, int64_t i,
                            const hk_shape *shape);
 hk_status hki_rows_string(hki_data_rows *r, size_t k, int64_t i, int64_t j,
                           const void *bytes, size_t size);
+// Both of them for all n strings of the shape.
+hk_status hki_rows_cells(hki_data_rows *r, size_t k, int64_t i,
+                         const hk_shape *shape, const hki_string *cells,
+                         int64_t n);
 // A sparse value of n entries: values [n] (NULL for strings, which follow by
 // hki_rows_string) and index [n, rank], both to be filled.
 hk_status hki_rows_sparse(hki_data_rows *r, size_t k, int64_t i, int64_t n,
@@ -244,15 +248,24 @@ typedef struct hki_dataset_desc {
     size_t n_inputs;
     const hk_value *spec; // copied with names; NULL: as inputs[0]
     size_t n_spec;
-    int64_t count;
-    uint64_t key; // hash of what makes this config different from others
-    uint32_t flags;
-    int32_t parallel;
+    hk_value *own_spec; // memory of spec, taken; NULL: the caller's
+    int64_t count;      // of a function: worked out
+    uint64_t key;       // hash of what makes this config different from others
+    uint32_t flags;     // of a function: HKI_DATA_MAY_SKIP or 0
+    int32_t parallel; // of a function: rows of a batch worked on at once (0, 1
+                      // for cheap ones, HK_DATA_AUTO for decoders)
 } hki_dataset_desc;
+
+// Zeroed memory for the config, and for a spec of n values.
+hk_status hki_desc_config(hki_dataset_desc *desc, size_t size, void *out);
+hk_status hki_desc_spec(hki_dataset_desc *desc, size_t n, hk_value **out);
 
 // Makes the dataset, or one that holds the error (of an input, of the desc);
 // NULL when there is no memory even for that.
 hk_dataset *hki_dataset_make(const hki_dataset_desc *desc);
+// The same when s is HK_OK; else the desc could not be filled, and the dataset
+// holds the calling thread's last error.
+hk_dataset *hki_dataset_finish(const hki_dataset_desc *desc, hk_status s);
 // A dataset that holds the calling thread's last error, of status s. The
 // inputs are taken (an error of theirs wins). For checks of arguments:
 //     return hki_dataset_fail(&d, 1, hki_fail(HK_E_INVALID_ARG, ...));
@@ -351,13 +364,6 @@ typedef struct hki_fn_ops {
     bool (*moves)(const void *config, hk_isa isa, const hki_move *in,
                   hki_move *out);
 } hki_fn_ops;
-
-// d: taken. spec: of the outputs. parallel: rows of a batch worked on at once
-// (1 for cheap functions, HK_DATA_AUTO for decoders). flags: HKI_DATA_MAY_SKIP
-// or 0.
-hk_dataset *hki_data_fn(hk_dataset *d, const hki_fn_ops *fn, void *config,
-                        const hk_value *spec, size_t n_spec, uint64_t key,
-                        int32_t parallel, uint32_t flags);
 
 // ---- nodes -----------------------------------------------------------------
 

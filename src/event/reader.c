@@ -70,10 +70,7 @@ static hk_status window(hk_event_reader *r, uint64_t offset, size_t n,
                         n <= r->window_size - (offset - r->window_offset);
     if (!inside) {
         const size_t want = HKI_MAX(n, WINDOW);
-        if (want > r->window_capacity) {
-            HKI_TRY(hki_realloc_array(want, 1, &r->window));
-            r->window_capacity = want;
-        }
+        HKI_TRY(hki_list_reserve(&r->window, want, &r->window_capacity, 1));
         r->window_size = 0;
         const uint64_t left = r->size - offset;
         const size_t size = left < want ? (size_t)left : want;

@@ -38,8 +38,7 @@ struct hk_event_writer {
     hki_buf queue;
     int64_t due_ns; // when the oldest event in the queue is to be written
     uint64_t queued_bytes, written_bytes; // since the start
-    hk_status failure;                    // the first one, with its text
-    char failure_text[512];
+    hki_fault failure;                    // the first one
 
     // The thread's own.
     hki_buf writing;
@@ -139,13 +138,11 @@ static void writer_main(void *user) {
         w->writing = full;
         w->hurry = false;
         pthread_mutex_unlock(&w->lock);
-        const hk_status s = w->failure != HK_OK ? HK_OK : write_queue(w, &full);
+        const hk_status s =
+            w->failure.status != HK_OK ? HK_OK : write_queue(w, &full);
         pthread_mutex_lock(&w->lock);
-        if (s != HK_OK) {
-            w->failure = s;
-            snprintf(w->failure_text, sizeof w->failure_text, "%s",
-                     hk_last_error());
-        }
+        if (s != HK_OK)
+            hki_fault_set(&w->failure, s);
         w->written_bytes += full.size;
         w->writing.size = 0;
         pthread_cond_broadcast(&w->done);
@@ -154,12 +151,6 @@ static void writer_main(void *user) {
 }
 
 // ---- queueing --------------------------------------------------------------
-
-// The kept failure, in the caller's thread. The lock is held.
-static hk_status kept_failure(const hk_event_writer *w) {
-    return w->failure == HK_OK ? HK_OK
-                               : hki_fail(w->failure, "%s", w->failure_text);
-}
 
 // Waits until the thread has written `until` bytes in all. The lock is held.
 static hk_status wait_written(hk_event_writer *w, uint64_t until) {
@@ -176,12 +167,12 @@ static hk_status wait_written(hk_event_writer *w, uint64_t until) {
                             (unsigned long long)(until - w->written_bytes),
                             STALL_SECONDS);
     }
-    return kept_failure(w);
+    return hki_fault_raise(&w->failure);
 }
 
 // Frames and queues one event. The lock is held.
 static hk_status enqueue(hk_event_writer *w, const hki_buf *event) {
-    HKI_TRY(kept_failure(w));
+    HKI_TRY(hki_fault_raise(&w->failure));
     // One event larger than the whole queue may pass alone.
     while (w->queue.size > 0 &&
            event->size > w->options.queue_bytes -
@@ -245,27 +236,6 @@ const char *hk_event_path(const hk_event_writer *w) {
 
 // ---- opening ---------------------------------------------------------------
 
-// Makes the folder and those above it.
-static hk_status make_folders(const char *dir) {
-    char *path;
-    HKI_TRY(hki_strdup(dir, &path));
-    int e = 0;
-    for (char *p = path + 1; e == 0; p++) {
-        if (*p != '/' && *p != '\0')
-            continue;
-        const char kept = *p;
-        *p = '\0';
-        if (!hki_path_is_dir(path) && hki_io()->mkdir(path, 0777) != 0 &&
-            errno != EEXIST)
-            e = errno;
-        *p = kept;
-        if (kept == '\0')
-            break;
-    }
-    hki_free(path);
-    return e == 0 ? HK_OK : hki_io_fail(e, dir, "make the folder");
-}
-
 static hk_status lock_folder(hk_event_writer *w, const char *dir) {
     hki_buf name = {0};
     hk_status s = hki_buf_printf(&name, "%s/" LOCK_NAME, dir);
@@ -316,12 +286,7 @@ static hk_status open_file(hk_event_writer *w, const char *dir) {
 }
 
 static hk_status init_sync(hk_event_writer *w) {
-    HKI_TRY(hki_cond_init(&w->work, "event writer"));
-    const hk_status s = hki_cond_init(&w->done, "event writer");
-    if (s != HK_OK) {
-        pthread_cond_destroy(&w->work);
-        return s;
-    }
+    HKI_TRY(hki_conds_init(&w->work, &w->done, "event writer"));
     pthread_mutex_init(&w->lock, NULL);
     w->has_sync = true;
     return HK_OK;
@@ -340,7 +305,7 @@ static hk_status open_writer(hk_event_writer *w, const char *dir) {
     HKI_TRY(init_sync(w));
     HKI_TRY(hki_alloc_array(1, sizeof *w->buckets, &w->buckets));
     hki_histogram_table_init(w->buckets);
-    HKI_TRY(make_folders(dir));
+    HKI_TRY(hki_folder_make(dir));
     HKI_TRY(lock_folder(w, dir));
     HKI_TRY(open_file(w, dir));
     w->options.suffix = NULL; // the caller's memory
@@ -357,7 +322,7 @@ static hk_status destroy(hk_event_writer *w) {
         pthread_mutex_unlock(&w->lock);
         hki_thread_stop(w->thread);
     }
-    hk_status s = kept_failure(w);
+    hk_status s = hki_fault_raise(&w->failure);
     if (w->fd >= 0 && close(w->fd) != 0 && s == HK_OK)
         s = hki_io_fail(errno, w->path != NULL ? w->path : "", "close");
     hki_lockfile_release(w->folder_lock);

@@ -132,13 +132,8 @@ hk_status hki_input_open(const char *path, const hki_watch *watch,
     hki_input *in;
     HKI_TRY(hki_zalloc_array(1, sizeof *in, &in));
     in->fd = -1;
-    hk_status s = hki_strdup(path, &in->path);
-    if (s == HK_OK)
-        s = open_path(in, watch);
-    if (s != HK_OK) {
-        hki_input_close(in);
-        return s;
-    }
+    HKI_TRY_OR(hki_strdup(path, &in->path), hki_input_close(in));
+    HKI_TRY_OR(open_path(in, watch), hki_input_close(in));
     *out = in;
     return HK_OK;
 }

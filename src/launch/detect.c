@@ -436,11 +436,7 @@ hk_status hk_cluster_config_create(const hk_cluster_options *opt,
                                    hk_cluster_config **out) {
     hk_cluster_config *c;
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
-    const hk_status s = build(c, opt);
-    if (s != HK_OK) {
-        hk_cluster_config_destroy(c);
-        return s;
-    }
+    HKI_TRY_OR(build(c, opt), hk_cluster_config_destroy(c));
     *out = c;
     return HK_OK;
 }

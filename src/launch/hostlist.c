@@ -42,14 +42,12 @@ static bool is_blank(char c) {
 static bool number(const char **p, const char *end, uint32_t *value,
                    uint32_t *digits) {
     const char *const begin = *p;
-    uint64_t v = 0;
-    while (*p < end && is_digit(**p) && *p - begin < 10)
-        v = v * 10 + (uint64_t)(*(*p)++ - '0');
+    uint64_t v;
+    const bool good =
+        hki_scan_u64(p, end, &v) && v <= UINT32_MAX && *p - begin <= 10;
     *digits = (uint32_t)(*p - begin);
-    if (*digits == 0 || v > UINT32_MAX || (*p < end && is_digit(**p)))
-        return false;
-    *value = (uint32_t)v;
-    return true;
+    *value = good ? (uint32_t)v : 0;
+    return good;
 }
 
 // ---- Slurm's list ----------------------------------------------------------

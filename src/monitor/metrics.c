@@ -186,13 +186,8 @@ static hk_status get_family(hki_monitor *m, hki_metric_kind kind,
     f->kind = kind;
     f->n_bounds = HKI_COUNT(default_bounds);
     memcpy(f->bounds, default_bounds, sizeof default_bounds);
-    hk_status s = hki_strdup(name, &f->name);
-    if (s == HK_OK)
-        s = hki_strdup(help == NULL ? "" : help, &f->help);
-    if (s != HK_OK) {
-        free_family(f);
-        return s;
-    }
+    HKI_TRY_OR(hki_strdup(name, &f->name), free_family(f));
+    HKI_TRY_OR(hki_strdup(help == NULL ? "" : help, &f->help), free_family(f));
     f->next = *at;
     *at = f;
     *out = f;

@@ -24,46 +24,6 @@ static const hk_metric_options defaults = {
 
 HKI_OPTIONS_FROM(hk_metric_options, thresholds, defaults)
 
-const char *hki_metric_name(hk_metric_kind kind) {
-    switch (kind) {
-    case HK_METRIC_MEAN:
-        return "mean";
-    case HK_METRIC_ACCURACY:
-        return "accuracy";
-    case HK_METRIC_PRECISION:
-        return "precision";
-    case HK_METRIC_RECALL:
-        return "recall";
-    case HK_METRIC_AUC:
-        return "auc";
-    case HK_METRIC_MSE:
-        return "mean_squared_error";
-    case HK_METRIC_RMSE:
-        return "root_mean_squared_error";
-    case HK_METRIC_MAE:
-        return "mean_absolute_error";
-    case HK_METRIC_MEAN_PER_CLASS_ACCURACY:
-        return "mean_per_class_accuracy";
-    case HK_METRIC_TOP_K:
-        return "top_k";
-    case HK_METRIC_RECALL_AT_K:
-        return "recall_at_k";
-    case HK_METRIC_PRECISION_AT_K:
-        return "precision_at_k";
-    case HK_METRIC_CONFUSION_MATRIX:
-        return "confusion_matrix";
-    case HK_METRIC_MEAN_IOU:
-        return "mean_iou";
-    case HK_METRIC_PRECISION_AT_THRESHOLDS:
-        return "precision_at_thresholds";
-    case HK_METRIC_RECALL_AT_THRESHOLDS:
-        return "recall_at_thresholds";
-    case HK_METRIC_R2:
-        return "r2";
-    }
-    return NULL;
-}
-
 // ---- create -----------------------------------------------------------------
 
 static hk_status use_classes(hk_metric *m, const hk_metric_options *o) {
@@ -142,36 +102,52 @@ static hk_status use_given_thresholds(hk_metric *m,
     return HK_OK;
 }
 
-// Takes the options that matter to the kind and sets the size of the state.
+static hk_status use_squares(hk_metric *m, const hk_metric_options *o) {
+    (void)o;
+    m->n = 4;
+    return HK_OK;
+}
+
+// ---- kinds ------------------------------------------------------------------
+
+// use: takes the options that matter to the kind and sets the size of the
+// state. NULL: two sums, no options.
+static const struct kind {
+    const char *name;
+    hk_status (*use)(hk_metric *m, const hk_metric_options *o);
+} kinds[] = {
+    [HK_METRIC_MEAN] = {"mean", NULL},
+    [HK_METRIC_ACCURACY] = {"accuracy", NULL},
+    [HK_METRIC_PRECISION] = {"precision", NULL},
+    [HK_METRIC_RECALL] = {"recall", NULL},
+    [HK_METRIC_AUC] = {"auc", use_auc},
+    [HK_METRIC_MSE] = {"mean_squared_error", NULL},
+    [HK_METRIC_RMSE] = {"root_mean_squared_error", NULL},
+    [HK_METRIC_MAE] = {"mean_absolute_error", NULL},
+    [HK_METRIC_MEAN_PER_CLASS_ACCURACY] = {"mean_per_class_accuracy",
+                                           use_classes},
+    [HK_METRIC_TOP_K] = {"top_k", use_k},
+    [HK_METRIC_RECALL_AT_K] = {"recall_at_k", use_k},
+    [HK_METRIC_PRECISION_AT_K] = {"precision_at_k", use_k},
+    [HK_METRIC_CONFUSION_MATRIX] = {"confusion_matrix", use_classes},
+    [HK_METRIC_MEAN_IOU] = {"mean_iou", use_classes},
+    [HK_METRIC_PRECISION_AT_THRESHOLDS] = {"precision_at_thresholds",
+                                           use_given_thresholds},
+    [HK_METRIC_RECALL_AT_THRESHOLDS] = {"recall_at_thresholds",
+                                        use_given_thresholds},
+    [HK_METRIC_R2] = {"r2", use_squares},
+};
+
+const char *hki_metric_name(hk_metric_kind kind) {
+    return (size_t)kind < HKI_COUNT(kinds) ? kinds[kind].name : NULL;
+}
+
 static hk_status configure(hk_metric *m, const hk_metric_options *o) {
+    if (hki_metric_name(m->kind) == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "metric: unknown kind %d",
+                        (int)m->kind);
     m->n = 2;
-    switch (m->kind) {
-    case HK_METRIC_MEAN:
-    case HK_METRIC_ACCURACY:
-    case HK_METRIC_PRECISION:
-    case HK_METRIC_RECALL:
-    case HK_METRIC_MSE:
-    case HK_METRIC_RMSE:
-    case HK_METRIC_MAE:
-        return HK_OK;
-    case HK_METRIC_R2:
-        m->n = 4;
-        return HK_OK;
-    case HK_METRIC_AUC:
-        return use_auc(m, o);
-    case HK_METRIC_TOP_K:
-    case HK_METRIC_RECALL_AT_K:
-    case HK_METRIC_PRECISION_AT_K:
-        return use_k(m, o);
-    case HK_METRIC_MEAN_PER_CLASS_ACCURACY:
-    case HK_METRIC_CONFUSION_MATRIX:
-    case HK_METRIC_MEAN_IOU:
-        return use_classes(m, o);
-    case HK_METRIC_PRECISION_AT_THRESHOLDS:
-    case HK_METRIC_RECALL_AT_THRESHOLDS:
-        return use_given_thresholds(m, o);
-    }
-    return hki_fail(HK_E_INVALID_ARG, "metric: unknown kind %d", (int)m->kind);
+    return kinds[m->kind].use != NULL ? kinds[m->kind].use(m, o) : HK_OK;
 }
 
 hk_status hk_metric_create(hk_metric_kind kind, const hk_metric_options *opt,
@@ -183,13 +159,9 @@ hk_status hk_metric_create(hk_metric_kind kind, const hk_metric_options *opt,
     hk_metric *m;
     HKI_TRY(hki_zalloc_array(1, sizeof *m, &m));
     m->kind = kind;
-    hk_status s = configure(m, &o);
-    if (s == HK_OK)
-        s = hki_zalloc_array(m->n, sizeof *m->state, &m->state);
-    if (s != HK_OK) {
-        hk_metric_destroy(m);
-        return s;
-    }
+    HKI_TRY_OR(configure(m, &o), hk_metric_destroy(m));
+    HKI_TRY_OR(hki_zalloc_array(m->n, sizeof *m->state, &m->state),
+               hk_metric_destroy(m));
     *out = m;
     return HK_OK;
 }
@@ -235,18 +207,6 @@ hk_status hk_metric_merge(hk_metric *m, const hk_metric *from) {
 
 // ---- bytes ------------------------------------------------------------------
 
-static void put(uint8_t *p, uint64_t v, int bytes) {
-    for (int i = 0; i < bytes; i++)
-        p[i] = (uint8_t)(v >> (8 * i));
-}
-
-static uint64_t get(const uint8_t *p, int bytes) {
-    uint64_t v = 0;
-    for (int i = 0; i < bytes; i++)
-        v |= (uint64_t)p[i] << (8 * i);
-    return v;
-}
-
 size_t hk_metric_state_bytes(const hk_metric *m) {
     return m == NULL ? 0 : STATE_HEADER + m->n * 8 + STATE_TRAILER;
 }
@@ -260,17 +220,17 @@ hk_status hk_metric_save(const hk_metric *m, void *bytes, size_t size) {
                         hk_metric_state_bytes(m));
     uint8_t *const p = bytes;
     memcpy(p, STATE_MAGIC, 8);
-    put(p + 8, STATE_VERSION, 4);
-    put(p + 12, (uint64_t)m->kind, 4);
-    put(p + 16, options_hash(m), 8);
-    put(p + 24, m->n, 8);
+    hki_put_u32(p + 8, STATE_VERSION);
+    hki_put_u32(p + 12, (uint32_t)m->kind);
+    hki_put_u64(p + 16, options_hash(m));
+    hki_put_u64(p + 24, m->n);
     for (size_t i = 0; i < m->n; i++) {
         uint64_t v;
         memcpy(&v, &m->state[i], sizeof v);
-        put(p + STATE_HEADER + 8 * i, v, 8);
+        hki_put_u64(p + STATE_HEADER + 8 * i, v);
     }
-    put(p + size - STATE_TRAILER,
-        hki_hash(HKI_HASH_INIT, p, size - STATE_TRAILER), 8);
+    hki_put_u64(p + size - STATE_TRAILER,
+                hki_hash(HKI_HASH_INIT, p, size - STATE_TRAILER));
     return HK_OK;
 }
 
@@ -283,23 +243,23 @@ hk_status hk_metric_restore(hk_metric *m, const void *bytes, size_t size) {
         return hki_fail(HK_E_DATA, "metric restore: %zu bytes are no metric",
                         size);
     const uint64_t hash = hki_hash(HKI_HASH_INIT, p, size - STATE_TRAILER);
-    if (get(p + size - STATE_TRAILER, 8) != hash)
+    if (hki_get_u64(p + size - STATE_TRAILER) != hash)
         return hki_fail(HK_E_DATA, "metric restore: %s: the bytes are damaged",
                         name);
-    if (get(p + 8, 4) != STATE_VERSION)
+    if (hki_get_u32(p + 8) != STATE_VERSION)
         return hki_fail(HK_E_UNSUPPORTED,
                         "metric restore: version %llu, this library reads %d",
-                        (unsigned long long)get(p + 8, 4), STATE_VERSION);
-    if (get(p + 12, 4) != (uint64_t)m->kind)
+                        (unsigned long long)hki_get_u32(p + 8), STATE_VERSION);
+    if (hki_get_u32(p + 12) != (uint32_t)m->kind)
         return hki_fail(HK_E_STATE, "metric restore: kind %llu into %s",
-                        (unsigned long long)get(p + 12, 4), name);
-    if (get(p + 16, 8) != options_hash(m) || get(p + 24, 8) != m->n ||
+                        (unsigned long long)hki_get_u32(p + 12), name);
+    if (hki_get_u64(p + 16) != options_hash(m) || hki_get_u64(p + 24) != m->n ||
         size != hk_metric_state_bytes(m))
         return hki_fail(HK_E_STATE,
                         "metric restore: %s was saved with other options",
                         name);
     for (size_t i = 0; i < m->n; i++) {
-        const uint64_t v = get(p + STATE_HEADER + 8 * i, 8);
+        const uint64_t v = hki_get_u64(p + STATE_HEADER + 8 * i);
         memcpy(&m->state[i], &v, sizeof v);
     }
     return HK_OK;

@@ -101,8 +101,7 @@ static hk_status add_entry(hk_layout *l, const hk_layout_item *it,
 // Little-endian, so that machines of either order agree.
 static uint64_t hash_u64(uint64_t h, uint64_t v) {
     unsigned char bytes[8];
-    for (int i = 0; i < 8; i++)
-        bytes[i] = (unsigned char)(v >> (8 * i));
+    hki_put_u64(bytes, v);
     return hki_hash(h, bytes, sizeof bytes);
 }
 
@@ -154,11 +153,7 @@ hk_status hk_layout_create(const hk_layout_item *items, size_t n,
     hk_layout *l;
     HKI_TRY(hki_zalloc_array(1, sizeof *l, &l));
     atomic_init(&l->refs, 1);
-    const hk_status s = fill(l, items, n);
-    if (s != HK_OK) {
-        hk_layout_release(l);
-        return s;
-    }
+    HKI_TRY_OR(fill(l, items, n), hk_layout_release(l));
     *out = l;
     return HK_OK;
 }

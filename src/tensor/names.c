@@ -33,12 +33,8 @@ hk_status hk_name_map_create(hk_name_map **out) {
     hk_name_map *m;
     HKI_TRY(hki_zalloc_array(1, sizeof *m, &m));
     m->table_mask = MIN_CELLS - 1;
-    const hk_status s =
-        hki_zalloc_array(MIN_CELLS, sizeof *m->table, &m->table);
-    if (s != HK_OK) {
-        hk_name_map_destroy(m);
-        return s;
-    }
+    HKI_TRY_OR(hki_zalloc_array(MIN_CELLS, sizeof *m->table, &m->table),
+               hk_name_map_destroy(m));
     *out = m;
     return HK_OK;
 }

@@ -59,12 +59,8 @@ static hk_status storage_create(hk_dtype t, int64_t count, void *data,
     s->dtype = t;
     s->data = data;
     if (data == NULL) {
-        const hk_status e =
-            hki_zalloc_array((size_t)count, cell_bytes(t), &s->data);
-        if (e != HK_OK) {
-            hki_free(s);
-            return e;
-        }
+        HKI_TRY_OR(hki_zalloc_array((size_t)count, cell_bytes(t), &s->data),
+                   hki_free(s));
         s->owned = true;
         s->n_cells = count;
     }
@@ -104,11 +100,8 @@ static hk_status tensor_create(const char *op, hk_dtype dtype, hk_shape shape,
     t->count = count;
     t->shape = clean_shape(shape);
     set_row_major(t);
-    const hk_status s = storage_create(dtype, count, data, &t->store);
-    if (s != HK_OK) {
-        hk_tensor_release(t);
-        return s;
-    }
+    HKI_TRY_OR(storage_create(dtype, count, data, &t->store),
+               hk_tensor_release(t));
     *out = t;
     return HK_OK;
 }

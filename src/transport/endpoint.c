@@ -27,17 +27,10 @@ static hk_status copy_part(char *dst, size_t capacity, const char *src,
     return HK_OK;
 }
 
-static bool is_number(const char *text, unsigned max) {
-    unsigned v = 0;
-    size_t n = 0;
-    for (; text[n] >= '0' && text[n] <= '9' && n < 8; n++)
-        v = v * 10 + (unsigned)(text[n] - '0');
-    return n > 0 && text[n] == '\0' && v <= max;
-}
-
 // "host:port", "[v6]:port", "*:port".
 static hk_status parse_host(const char *rest, const char *text,
                             const char *what, hki_endpoint *e) {
+    uint32_t port;
     const char *colon = strrchr(rest, ':');
     const char *host = rest;
     size_t size = colon != NULL ? (size_t)(colon - rest) : 0;
@@ -51,7 +44,7 @@ static hk_status parse_host(const char *rest, const char *text,
                         "%s: address %.200s: an IPv6 host goes in brackets",
                         what, text);
     }
-    if (colon == NULL || !is_number(colon + 1, 65535))
+    if (colon == NULL || !hki_parse_u32(colon + 1, 0, 65535, &port))
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: address %.200s has no port in 0..65535", what,
                         text);
@@ -83,7 +76,8 @@ hk_status hki_endpoint_parse(const char *text, bool has_key, const char *what,
                             what, text);
         HKI_TRY(
             copy_part(e.host, sizeof e.host, rest, strlen(rest), text, what));
-        if (e.scheme == HKI_FD && !is_number(e.host, 1u << 20))
+        uint32_t fd;
+        if (e.scheme == HKI_FD && !hki_parse_u32(e.host, 0, 1u << 20, &fd))
             return hki_fail(HK_E_INVALID_ARG,
                             "%s: address %s: not a descriptor number", what,
                             text);

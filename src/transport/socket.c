@@ -156,12 +156,9 @@ static void name_peer(hki_conn *c) {
 hk_status hki_conn_create(hki_net *n, int fd, hki_scheme scheme, bool client,
                           hki_conn **out) {
     hki_conn *c = NULL;
-    const hk_status s = scheme == HKI_TLS ? hki_tls_conn(n->tls, client, &c)
-                                          : hki_zalloc_array(1, sizeof *c, &c);
-    if (s != HK_OK) {
-        close(fd);
-        return s;
-    }
+    HKI_TRY_OR(scheme == HKI_TLS ? hki_tls_conn(n->tls, client, &c)
+                                 : hki_zalloc_array(1, sizeof *c, &c),
+               close(fd));
     if (scheme != HKI_TLS)
         c->ops = &hki_socket_ops;
     c->fd = fd;
@@ -302,11 +299,7 @@ hk_status hki_connect(hki_net *n, const char *text, int wake_fd,
     hki_conn *c;
     HKI_TRY(hki_conn_create(n, fd, e.scheme, true, &c));
     snprintf(c->peer, sizeof c->peer, "%.100s", text);
-    const hk_status s = hki_conn_handshake(c, wake_fd, deadline_ns);
-    if (s != HK_OK) {
-        hki_conn_close(c);
-        return s;
-    }
+    HKI_TRY_OR(hki_conn_handshake(c, wake_fd, deadline_ns), hki_conn_close(c));
     *out = c;
     return HK_OK;
 }
@@ -476,11 +469,7 @@ hk_status hki_listen(hki_net *n, const char *text, hki_listener **out) {
     l->fd = -1;
     l->scheme = e.scheme;
     snprintf(l->address, sizeof l->address, "%.300s", text);
-    const hk_status s = open_listener(l, &e, text);
-    if (s != HK_OK) {
-        hki_listener_close(l);
-        return s;
-    }
+    HKI_TRY_OR(open_listener(l, &e, text), hki_listener_close(l));
     *out = l;
     return HK_OK;
 }

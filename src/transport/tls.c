@@ -480,13 +480,8 @@ hk_status hki_tls_conn(hki_tls *t, bool client, hki_conn **out) {
     c->base.fd = -1;
     c->tls = t;
     c->client = client;
-    hk_status s = hki_alloc_array(RECORD, 1, &c->stage);
-    if (s == HK_OK)
-        s = start_ssl(c);
-    if (s != HK_OK) {
-        hki_conn_close(&c->base);
-        return s;
-    }
+    HKI_TRY_OR(hki_alloc_array(RECORD, 1, &c->stage), hki_conn_close(&c->base));
+    HKI_TRY_OR(start_ssl(c), hki_conn_close(&c->base));
     *out = &c->base;
     return HK_OK;
 }

@@ -118,7 +118,12 @@ static hk_status input(void *user, const hk_input_call *call,
     hk_dataset *d = numbers();
     if (call->lender != NULL)
         d = hk_data_leased(d, call->lender, 5, 0);
-    d = hki_data_fn(d, &epoch_ops, NULL, spec, 2, 1, 1, 0);
+    d = hki_dataset_make(&(hki_dataset_desc){.fn = &epoch_ops,
+                                             .inputs = &d,
+                                             .n_inputs = 1,
+                                             .spec = spec,
+                                             .n_spec = 2,
+                                             .key = 1});
     d = hk_data_batch(d, BATCH, 0);
     *out = hk_data_prefetch(d, 2);
     return hk_dataset_status(*out);

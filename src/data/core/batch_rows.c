@@ -46,6 +46,16 @@ hk_status hki_rows_string(hki_data_rows *r, size_t k, int64_t i, int64_t j,
     return hk_tensor_set_string(r->slot[i]->values[k].tensor, j, bytes, size);
 }
 
+hk_status hki_rows_cells(hki_data_rows *r, size_t k, int64_t i,
+                         const hk_shape *shape, const hki_string *cells,
+                         int64_t n) {
+    HKI_TRY(hki_rows_strings(r, k, i, shape));
+    for (int64_t j = 0; j < n; j++)
+        HKI_TRY(hki_rows_string(r, k, i, j, hki_string_bytes(&cells[j]),
+                                cells[j].size));
+    return HK_OK;
+}
+
 hk_status hki_rows_sparse(hki_data_rows *r, size_t k, int64_t i, int64_t n,
                           const hk_shape *dense_shape, void **values,
                           int64_t **index) {

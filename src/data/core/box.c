@@ -149,11 +149,10 @@ void hki_box_release(hki_box *b) {
 
 // ---- values of a box -------------------------------------------------------
 
-// Makes *own a tensor of this type and shape that nobody else holds.
-static hk_status own_tensor(hk_tensor **own, hk_dtype dtype,
-                            const hk_shape *shape) {
+hk_status hki_tensor_own(hk_tensor **own, hk_dtype dtype,
+                         const hk_shape *shape) {
     if (*own != NULL && !hki_tensor_unique(*own)) {
-        hk_tensor_release(*own); // a user kept it
+        hk_tensor_release(*own);
         *own = NULL;
     }
     if (*own == NULL)
@@ -176,7 +175,7 @@ hk_status hki_box_tensor(hki_box *b, size_t k, const hk_shape *shape,
     // A tensor that is replaced below must not be left standing.
     if (v->tensor == b->own[2 * k])
         v->tensor = NULL;
-    HKI_TRY(own_tensor(&b->own[2 * k], v->dtype, shape));
+    HKI_TRY(hki_tensor_own(&b->own[2 * k], v->dtype, shape));
     stand(&v->tensor, b->own[2 * k]);
     v->shape = *shape;
     *out = v->tensor;
@@ -188,7 +187,7 @@ hk_status hki_box_index(hki_box *b, size_t k, const hk_shape *shape,
     hk_value *const v = &b->values[k];
     if (v->index == b->own[2 * k + 1])
         v->index = NULL;
-    HKI_TRY(own_tensor(&b->own[2 * k + 1], HK_I64, shape));
+    HKI_TRY(hki_tensor_own(&b->own[2 * k + 1], HK_I64, shape));
     stand(&v->index, b->own[2 * k + 1]);
     *out = v->index;
     return HK_OK;
@@ -254,28 +253,20 @@ hk_status hki_box_block(hki_box *b, int64_t rows) {
     return HK_OK;
 }
 
-static hk_status copy_cells(const hki_string *cells, int64_t n,
-                            hki_data_rows *to, size_t k, int64_t i) {
-    HKI_TRY(hki_rows_strings(to, k, i, &to->spec->values[k].shape));
-    for (int64_t j = 0; j < n; j++)
-        HKI_TRY(hki_rows_string(to, k, i, j, hki_string_bytes(&cells[j]),
-                                cells[j].size));
-    return HK_OK;
-}
-
 hk_status hki_block_copy(const hki_item *item, hki_data_rows *to, int64_t i) {
     const hki_box *const b = item->box;
     const int64_t row = hki_block_row(item);
     for (size_t k = 0; k < b->element.count; k++) {
         const hki_col *const c = &b->rows.col[k];
+        const hk_shape *const shape = &to->spec->values[k].shape;
         void *data;
         if (c->strings != NULL) {
             const hki_string *const cells = hki_tensor_strings(c->strings);
-            HKI_TRY(
-                copy_cells(cells + row * c->row_items, c->row_items, to, k, i));
+            HKI_TRY(hki_rows_cells(to, k, i, shape, cells + row * c->row_items,
+                                   c->row_items));
             continue;
         }
-        HKI_TRY(hki_rows_tensor(to, k, i, &to->spec->values[k].shape, &data));
+        HKI_TRY(hki_rows_tensor(to, k, i, shape, &data));
         if (c->row_bytes > 0)
             memcpy(data, c->data + (size_t)row * c->row_bytes, c->row_bytes);
     }

@@ -57,6 +57,19 @@ static void release_all(hk_dataset *const *inputs, size_t n) {
         hk_dataset_release(inputs[i]);
 }
 
+hk_status hki_desc_config(hki_dataset_desc *desc, size_t size, void *out) {
+    HKI_TRY(hki_zalloc_array(1, size, &desc->config));
+    memcpy(out, &desc->config, sizeof desc->config);
+    return HK_OK;
+}
+
+hk_status hki_desc_spec(hki_dataset_desc *desc, size_t n, hk_value **out) {
+    HKI_TRY(hki_zalloc_array(n, sizeof **out, &desc->own_spec));
+    desc->spec = *out = desc->own_spec;
+    desc->n_spec = n;
+    return HK_OK;
+}
+
 static void free_config(const hki_dataset_desc *desc, void *config) {
     if (config == NULL)
         return;
@@ -114,7 +127,27 @@ static hk_status fill_dataset(hk_dataset *d, const hki_dataset_desc *desc) {
     return HK_OK;
 }
 
-hk_dataset *hki_dataset_make(const hki_dataset_desc *desc) {
+static hk_status fn_pull(hki_node *n, hki_item *items, int64_t want,
+                         int64_t *got) {
+    return hki_node_pull(n->inputs[0], items, want, got);
+}
+
+static const hki_node_ops fn_node_ops = {
+    .name = "fn",
+    .pull = fn_pull,
+};
+
+// Completes what a function leaves out.
+static hki_dataset_desc of_function(const hki_dataset_desc *desc) {
+    hki_dataset_desc d = *desc;
+    const int64_t n = hk_dataset_count(desc->inputs[0]);
+    d.ops = &fn_node_ops;
+    d.count = (desc->flags & HKI_DATA_MAY_SKIP) && n > 0 ? -1 : n;
+    d.flags |= HKI_DATA_FN;
+    return d;
+}
+
+static hk_dataset *make(const hki_dataset_desc *desc) {
     hk_dataset *d = NULL;
     void *config = desc->config_size == 0 ? desc->config : NULL;
     hk_status s = check_desc(desc);
@@ -142,6 +175,23 @@ hk_dataset *hki_dataset_make(const hki_dataset_desc *desc) {
     d->n_inputs = desc->n_inputs;
     if (desc->n_inputs > 0)
         memcpy(d->inputs, desc->inputs, desc->n_inputs * sizeof *d->inputs);
+    return d;
+}
+
+hk_dataset *hki_dataset_make(const hki_dataset_desc *desc) {
+    const hki_dataset_desc whole = desc->fn != NULL ? of_function(desc) : *desc;
+    hk_dataset *const d = make(&whole);
+    hki_free(desc->own_spec);
+    return d;
+}
+
+hk_dataset *hki_dataset_finish(const hki_dataset_desc *desc, hk_status s) {
+    if (s == HK_OK)
+        return hki_dataset_make(desc);
+    hk_dataset *const d = hki_dataset_fail(desc->inputs, desc->n_inputs, s);
+    if (desc->config_size == 0)
+        free_config(desc, desc->config);
+    hki_free(desc->own_spec);
     return d;
 }
 
@@ -214,36 +264,4 @@ uint32_t hki_fn_parallel(const hk_dataset *d, hki_data_run *run) {
             n = HKI_MAX(n, want);
         }
     return HKI_MIN(n, hki_run_threads(run));
-}
-
-// ---- functions over elements -----------------------------------------------
-
-static hk_status fn_pull(hki_node *n, hki_item *items, int64_t want,
-                         int64_t *got) {
-    return hki_node_pull(n->inputs[0], items, want, got);
-}
-
-static const hki_node_ops fn_node_ops = {
-    .name = "fn",
-    .pull = fn_pull,
-};
-
-hk_dataset *hki_data_fn(hk_dataset *d, const hki_fn_ops *fn, void *config,
-                        const hk_value *spec, size_t n_spec, uint64_t key,
-                        int32_t parallel, uint32_t flags) {
-    return hki_dataset_make(&(hki_dataset_desc){
-        .ops = &fn_node_ops,
-        .fn = fn,
-        .config = config,
-        .inputs = &d,
-        .n_inputs = 1,
-        .spec = spec,
-        .n_spec = n_spec,
-        .count = (flags & HKI_DATA_MAY_SKIP) && hk_dataset_count(d) > 0
-                     ? -1
-                     : hk_dataset_count(d),
-        .key = key,
-        .parallel = parallel,
-        .flags = flags | HKI_DATA_FN,
-    });
 }

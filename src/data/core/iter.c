@@ -84,11 +84,7 @@ hk_status hk_iter_create(hk_dataset *d, const hk_iter_options *opt,
     HKI_TRY(hki_zalloc_array(1, sizeof *it, &it));
     it->opt = o;
     it->d = hk_dataset_retain(d);
-    const hk_status s = open_pipeline(it);
-    if (s != HK_OK) {
-        hk_iter_destroy(it);
-        return s;
-    }
+    HKI_TRY_OR(open_pipeline(it), hk_iter_destroy(it));
     *out = it;
     return HK_OK;
 }
@@ -187,11 +183,7 @@ hk_status hk_iter_save(hk_iter *it, void *buf, size_t capacity, size_t *size) {
         return hki_fail(HK_E_STATE, "iterator save: it could not be reopened");
     hki_buf *const b = &it->saved.buf;
     if (b->size == 0) {
-        const hk_status s = make_bytes(it);
-        if (s != HK_OK) {
-            b->size = 0;
-            return s;
-        }
+        HKI_TRY_OR(make_bytes(it), b->size = 0);
     }
     if (buf != NULL && capacity < b->size)
         return hki_fail(HK_E_OVERFLOW,

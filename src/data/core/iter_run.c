@@ -22,11 +22,8 @@ hk_status hki_run_open(const hk_iter_options *opt, hki_data_run **out) {
     atomic_init(&run->torn, false);
     atomic_init(&run->stop_seen_ns, 0);
     atomic_init(&run->skipped, 0);
-    const hk_status s = hki_gang_create(run->threads - 1, run, &run->gang);
-    if (s != HK_OK) {
-        hki_run_close(run);
-        return s;
-    }
+    HKI_TRY_OR(hki_gang_create(run->threads - 1, run, &run->gang),
+               hki_run_close(run));
     *out = run;
     return HK_OK;
 }
@@ -92,14 +89,6 @@ hk_status hki_run_check_away(void *user) {
     HKI_TRY(hki_run_check(run));
     return check(run, asked ? hk_stop_requested(run->context) : 0,
                  AWAY_PATIENCE_MS);
-}
-
-hk_status hki_run_conds_init(pthread_cond_t *a, pthread_cond_t *b) {
-    HKI_TRY(hki_cond_init(a, "iterator"));
-    const hk_status s = hki_cond_init(b, "iterator");
-    if (s != HK_OK)
-        pthread_cond_destroy(a);
-    return s;
 }
 
 bool hki_run_wait(hki_data_run *run, pthread_cond_t *cond,

@@ -117,11 +117,7 @@ hk_status hki_node_box(hki_node *n, hki_box **out) {
     hki_box *b;
     HKI_TRY(hki_node_pool(n));
     HKI_TRY(hki_pool_take(n->pool, &b));
-    const hk_status s = hki_box_prepare(b);
-    if (s != HK_OK) {
-        hki_box_release(b);
-        return s;
-    }
+    HKI_TRY_OR(hki_box_prepare(b), hki_box_release(b));
     *out = b;
     return HK_OK;
 }
@@ -135,11 +131,7 @@ hk_status hki_node_block(hki_node *n, int64_t rows, uint64_t first,
                          hki_box **out) {
     hki_box *b;
     HKI_TRY(hki_node_bare_box(n, &b));
-    const hk_status s = hki_box_block(b, rows);
-    if (s != HK_OK) {
-        hki_box_release(b);
-        return s;
-    }
+    HKI_TRY_OR(hki_box_block(b, rows), hki_box_release(b));
     b->first = first;
     *out = b;
     return HK_OK;
@@ -181,12 +173,8 @@ hk_status hki_item_keep(hki_node *n, hki_item *item) {
     hki_node *const base = hki_node_base(n);
     hki_box *b;
     HKI_TRY(hki_node_bare_box(base, &b));
-    const hk_status s =
-        hki_box_keep_bytes(b, item->box->bytes, item->box->size);
-    if (s != HK_OK) {
-        hki_box_release(b);
-        return s;
-    }
+    HKI_TRY_OR(hki_box_keep_bytes(b, item->box->bytes, item->box->size),
+               hki_box_release(b));
     b->place = item->box->place;
     item->box = b;
     return HK_OK;
@@ -303,11 +291,7 @@ static hk_status restore_content(hki_restorer *r, hki_node *base,
                                  hki_item *out) {
     hki_box *b;
     HKI_TRY(hki_node_bare_box(base, &b));
-    const hk_status s = hki_restore_box(r, b);
-    if (s != HK_OK) {
-        hki_box_release(b);
-        return s;
-    }
+    HKI_TRY_OR(hki_restore_box(r, b), hki_box_release(b));
     out->box = b;
     return HK_OK;
 }

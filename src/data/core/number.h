@@ -27,11 +27,7 @@ size_t hki_format_f32(float v, char buf[HKI_NUMBER_TEXT]);
 // false when another byte is among the n.
 static inline bool hki_parse_digits8(const uint8_t *p, size_t n,
                                      uint32_t *out) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    v = __builtin_bswap64(v);
-#endif
+    uint64_t v = hki_get_u64(p);
     // The digits move to the high end, the bytes before them become '0'.
     const uint64_t zeros = UINT64_C(0x3030303030303030);
     const uint64_t high = UINT64_C(0xf0f0f0f0f0f0f0f0);

@@ -42,9 +42,6 @@ hk_status hki_skips_watch(hki_skips *s, uint64_t stamp);
 // there was a stop.
 bool hki_run_wait(hki_data_run *run, pthread_cond_t *cond,
                   pthread_mutex_t *lock);
-// The two conditions that a lock of this module comes with.
-hk_status hki_run_conds_init(pthread_cond_t *a, pthread_cond_t *b);
-
 // ---- gang: helper threads --------------------------------------------------
 //
 // A task is done by a helper, or by whoever waits for it and finds it not
@@ -134,12 +131,25 @@ static inline int64_t hki_block_row(const hki_item *item) {
 }
 // Copies the row of an item's block to row i.
 hk_status hki_block_copy(const hki_item *item, hki_data_rows *to, int64_t i);
+// Makes *own a tensor of this type and shape that nobody else holds: one that a
+// user has kept is left to them.
+hk_status hki_tensor_own(hk_tensor **own, hk_dtype dtype,
+                         const hk_shape *shape);
 hk_status hki_box_keep_bytes(hki_box *b, const void *bytes, size_t size);
 // Remembers the row items that the element was made of.
 hk_status hki_box_recipe(hki_box *b, const hki_item *items, int64_t n);
 
 // ---- specs -----------------------------------------------------------------
 
+// Shows the n values of an element: tensors, indices and shapes, not copied.
+static inline void hki_values_show(hk_value *to, const hk_value *from,
+                                   size_t n) {
+    for (size_t k = 0; k < n; k++) {
+        to[k].tensor = from[k].tensor;
+        to[k].index = from[k].index;
+        to[k].shape = from[k].shape;
+    }
+}
 // A value fits the spec: dtype, form, and shape where it is known. op: for the
 // message.
 hk_status hki_value_fits(const char *op, const hk_value *spec,

@@ -1,15 +1,11 @@
 // tags.c - the wanted keys of a map, found by their bytes.
 #include "data/core/tags.h"
 
-static inline uint64_t load4(const uint8_t *p) {
-    return (uint64_t)p[0] | (uint64_t)p[1] << 8 | (uint64_t)p[2] << 16 |
-           (uint64_t)p[3] << 24;
-}
-
 // Fewer than eight bytes, padded with zeros, by loads that overlap.
 static inline uint64_t load_few(const uint8_t *p, size_t n) {
     if (n >= 4)
-        return load4(p) | load4(p + n - 4) << (8 * (n - 4));
+        return hki_get_u32(p) | (uint64_t)hki_get_u32(p + n - 4)
+                                    << (8 * (n - 4));
     if (n == 0)
         return 0;
     return (uint64_t)p[0] | (uint64_t)p[n / 2] << (8 * (n / 2)) |
@@ -18,8 +14,8 @@ static inline uint64_t load_few(const uint8_t *p, size_t n) {
 
 static inline hki_tag make_key(const uint8_t *p, size_t size) {
     hki_tag k = {.bytes = p, .size = (uint32_t)size, .slot = -1};
-    k.head = size >= 8 ? hki_load8(p) : load_few(p, size);
-    k.tail = size >= 8 ? hki_load8(p + size - 8) : 0;
+    k.head = size >= 8 ? hki_get_u64(p) : load_few(p, size);
+    k.tail = size >= 8 ? hki_get_u64(p + size - 8) : 0;
     return k;
 }
 

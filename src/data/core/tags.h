@@ -3,15 +3,6 @@
 #define HKI_DATA_TAGS_H
 #include "base/base.h"
 
-static inline uint64_t hki_load8(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, sizeof v);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    v = __builtin_bswap64(v);
-#endif
-    return v;
-}
-
 // A key, comparable in a few instructions: its first and its last eight bytes
 // (tail 0 up to eight bytes, head padded with zeros).
 typedef struct hki_tag {

@@ -25,7 +25,7 @@ hk_status hki_gang_create(uint32_t helpers, hki_data_run *run, hki_gang **out) {
     g->head.prev = g->head.next = &g->head;
     hk_status s = hki_zalloc_array(helpers, sizeof *g->threads, &g->threads);
     if (s == HK_OK)
-        s = hki_run_conds_init(&g->work, &g->done);
+        s = hki_conds_init(&g->work, &g->done, "iterator");
     if (s != HK_OK) {
         hki_free(g->threads);
         hki_free(g);

@@ -3,16 +3,8 @@
 #include "data/core/pipeline.h"
 #include "data/files/division.h"
 
-void hk_csv_options_init(hk_csv_options *opt, size_t struct_size) {
-    const hk_csv_options d = {
-        .infer_rows = 100,
-        .delimiter = ',',
-        .quote = '"',
-        .decimal = '.',
-    };
-    hki_options_init(opt, struct_size, &d, sizeof d);
-}
-HKI_NO_TAIL(hk_csv_options, reserved);
+HKI_OPTIONS(hk_csv_options, reserved, .infer_rows = 100, .delimiter = ',',
+            .quote = '"', .decimal = '.')
 
 // ---- options ---------------------------------------------------------------
 
@@ -71,15 +63,13 @@ static hk_status copy_missing(hki_csv *c, const hk_csv_options *o) {
 
 static void csv_destroy(void *p) {
     hki_csv *const c = p;
-    if (c == NULL)
-        return;
     hki_files_deinit(&c->files);
     hki_arena_deinit(&c->arena);
     hki_free(c);
 }
 
-static hk_status configure(hki_csv *c, const char *const *files, size_t n_files,
-                           const hk_csv_options *o) {
+static hk_status open_files(hki_csv *c, const char *const *files,
+                            size_t n_files, const hk_csv_options *o) {
     HKI_TRY(check_marks(o));
     if (o->n_columns > 0 ? o->columns == NULL : o->select != NULL)
         return hki_fail(HK_E_INVALID_ARG, "csv: %zu columns, but %s",
@@ -347,27 +337,23 @@ static uint64_t key_of(const hki_csv *c) {
     return h;
 }
 
+static hk_status configure(hki_dataset_desc *desc, const char *const *files,
+                           size_t n_files, const hk_csv_options *opt) {
+    hk_csv_options o;
+    hki_csv *c;
+    hk_csv_options_init(&o, sizeof o);
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "csv"));
+    HKI_TRY(hki_desc_config(desc, sizeof *c, &c));
+    HKI_TRY(open_files(c, files, n_files, &o));
+    desc->spec = c->values;
+    desc->n_spec = c->n_columns;
+    desc->key = key_of(c);
+    return HK_OK;
+}
+
 hk_dataset *hk_data_csv(const char *const *files, size_t n_files,
                         const hk_csv_options *opt) {
-    hk_csv_options o;
-    hki_csv *c = NULL;
-    hk_csv_options_init(&o, sizeof o);
-    hk_status s = hki_options_copy(&o, sizeof o, opt, "csv");
-    if (s == HK_OK)
-        s = hki_zalloc_array(1, sizeof *c, &c);
-    if (s == HK_OK)
-        s = configure(c, files, n_files, &o);
-    if (s != HK_OK) {
-        csv_destroy(c);
-        return hki_dataset_fail(NULL, 0, s);
-    }
-    return hki_dataset_make(&(hki_dataset_desc){
-        .ops = &ops,
-        .config = c,
-        .spec = c->values,
-        .n_spec = c->n_columns,
-        .count = -1,
-        .key = key_of(c),
-        .flags = HKI_DATA_BLOCKS,
-    });
+    hki_dataset_desc desc = {
+        .ops = &ops, .count = -1, .flags = HKI_DATA_BLOCKS};
+    return hki_dataset_finish(&desc, configure(&desc, files, n_files, opt));
 }

@@ -96,7 +96,7 @@ typedef struct hki_csv_job {
     size_t n_fields;
     uint64_t missing_sizes; // fields of these sizes may be missing ones
     const uint8_t *first;   // what a first byte tells, an hki_csv_first
-    uint8_t delimiter, comment;
+    uint8_t comment;
     bool trim;
     bool number_tokens; // some tokens are all digits
     // Stores a field that is not plain; false: the row is not for the kernel.

@@ -15,11 +15,8 @@ typedef struct name_list {
 static hk_status add_name(void *user, size_t field, const hki_csv_field *f) {
     name_list *const l = user;
     (void)field;
-    if (l->n == l->capacity) {
-        const size_t capacity = HKI_MAX(l->capacity * 2, 32);
-        HKI_TRY(hki_realloc_array(capacity, sizeof *l->names, &l->names));
-        l->capacity = capacity;
-    }
+    HKI_TRY(
+        hki_list_reserve(&l->names, l->n + 1, &l->capacity, sizeof *l->names));
     return hki_arena_printf(&l->csv->arena, &l->names[l->n++], "%.*s",
                             (int)HKI_MIN(f->n, (size_t)INT32_MAX),
                             (const char *)f->p);
@@ -204,7 +201,7 @@ static hk_status place_column(const hki_csv *c, const hk_csv_options *o,
             return HK_OK;
         }
     return hki_fail(HK_E_NOT_FOUND, "csv: %s has no column \"%s\"",
-                    c->files.paths[0], col->name);
+                    c->files.paths.items[0], col->name);
 }
 
 static hk_status copy_column(hki_csv *c, const hk_csv_options *o, size_t k) {

@@ -26,18 +26,6 @@ void hki_csv_reader_rewind(hki_csv_reader *c) {
 
 // ---- the index -------------------------------------------------------------
 
-static hk_status index_room(hki_csv_reader *c, size_t n) {
-    if (n + HKI_CSV_SLACK <= c->capacity)
-        return HK_OK;
-    const size_t capacity = n + HKI_CSV_SLACK;
-    uint32_t *grown = NULL;
-    HKI_TRY(hki_alloc_array(capacity, sizeof *grown, &grown));
-    hki_free(c->index);
-    c->index = grown;
-    c->capacity = capacity;
-    return HK_OK;
-}
-
 // Indexes up to c->stretch bytes from the row at hand on; `least` of them have
 // to be in the window if the file has them.
 static hk_status index_stretch(hki_csv_reader *c, size_t least) {
@@ -50,7 +38,8 @@ static hk_status index_stretch(hki_csv_reader *c, size_t least) {
         r->data[r->end] = '\n'; // the padding has room for it
         n++;
     }
-    HKI_TRY(index_room(c, n));
+    HKI_TRY(hki_list_reserve(&c->index, n + HKI_CSV_SLACK, &c->capacity,
+                             sizeof *c->index));
     const uint8_t quote =
         c->csv->quote != 0 ? c->csv->quote : c->csv->delimiter;
     c->n_index = c->k->index(r->data + r->begin, n, c->csv->delimiter, quote,

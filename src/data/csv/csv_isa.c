@@ -234,15 +234,11 @@ INLINE bool store_string(const hki_csv_target *t, const uint8_t *p, size_t n,
 // Without branches: which word it is follows no pattern.
 INLINE bool store_word(const hki_csv_target *t, const uint8_t *p, size_t n,
                        int64_t row) {
-    uint64_t key;
     uint32_t at = 0, found = 0;
     if (n - 1 >= 7 || p[n - 1] == t->strip)
         return false;
-    memcpy(&key, p, 8);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    key = __builtin_bswap64(key);
-#endif
-    key = (key & ((UINT64_C(1) << (8 * n)) - 1)) | (uint64_t)n << 56;
+    const uint64_t key =
+        (hki_get_u64(p) & ((UINT64_C(1) << (8 * n)) - 1)) | (uint64_t)n << 56;
     for (uint32_t i = 0; i < t->n_words; i++) {
         const uint32_t same = t->words[i] == key;
         found |= same;

@@ -344,7 +344,6 @@ static int64_t kernel_rows(hki_csv_reader *c, int64_t row, int64_t want) {
         .n_fields = (size_t)csv->n_fields,
         .missing_sizes = csv->missing_sizes,
         .first = csv->first,
-        .delimiter = csv->delimiter,
         .comment = csv->comment,
         .trim = csv->trim,
         .number_tokens = csv->number_tokens,

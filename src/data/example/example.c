@@ -15,8 +15,6 @@ typedef struct config {
 
 static void config_destroy(void *p) {
     config *const c = p;
-    if (c == NULL)
-        return;
     hki_example_spec_deinit(&c->spec);
     hki_free(c);
 }
@@ -25,11 +23,7 @@ static hk_status scratch_open(const void *p, void **out) {
     const config *const c = p;
     hki_finder *f;
     HKI_TRY(hki_zalloc_array(1, sizeof *f, &f));
-    const hk_status s = hki_finder_init(f, &c->spec);
-    if (s != HK_OK) {
-        hki_free(f);
-        return s;
-    }
+    HKI_TRY_OR(hki_finder_init(f, &c->spec), hki_free(f));
     *out = f;
     return HK_OK;
 }
@@ -116,22 +110,6 @@ static hk_status find_input(const config *c, const hk_element *spec,
     return HK_OK;
 }
 
-// Spec of the outputs; *values is freed by the caller.
-static hk_status output_spec(const config *c, const hk_element *in,
-                             hk_value **values, size_t *n) {
-    const size_t kept = c->keep ? in->count - 1 : 0;
-    hk_value *all = NULL;
-    size_t at = 0;
-    *n = kept + c->spec.n_features;
-    HKI_TRY(hki_alloc_array(*n, sizeof *all, &all));
-    for (size_t k = 0; c->keep && k < in->count; k++)
-        if (k != c->input)
-            all[at++] = in->values[k];
-    memcpy(all + at, c->spec.values, c->spec.n_features * sizeof *all);
-    *values = all;
-    return HK_OK;
-}
-
 static hk_status get_options(hk_parse_options *o, const hk_parse_options *opt,
                              const char *op) {
     hk_parse_options_init(o, sizeof *o);
@@ -145,43 +123,39 @@ static hk_status get_options(hk_parse_options *o, const hk_parse_options *opt,
     return HK_OK;
 }
 
-static hk_status configure(config *c, const hk_dataset *d,
+static hk_status configure(hki_dataset_desc *desc, const hk_dataset *d,
                            const hk_example_feature *features,
-                           size_t n_features, const hk_parse_options *opt,
-                           hk_value **values, size_t *n) {
+                           size_t n_features, const hk_parse_options *opt) {
     hk_parse_options o;
+    config *c;
+    hk_value *all;
+    HKI_TRY(hk_dataset_status(d));
     HKI_TRY(get_options(&o, opt, "parse_example"));
+    HKI_TRY(hki_desc_config(desc, sizeof *c, &c));
     c->op = o.sequence ? "parse_sequence_example" : "parse_example";
     c->on_error = o.on_error;
     c->keep = o.keep != 0;
     HKI_TRY(hki_example_spec_init(&c->spec, features, n_features, o.lists,
                                   o.n_lists, o.sequence != 0));
     HKI_TRY(find_input(c, &d->spec, o.input, &c->input));
-    return output_spec(c, &d->spec, values, n);
+    const size_t kept = c->keep ? d->spec.count - 1 : 0;
+    HKI_TRY(hki_desc_spec(desc, kept + c->spec.n_features, &all));
+    for (size_t k = 0, at = 0; c->keep && k < d->spec.count; k++)
+        if (k != c->input)
+            all[at++] = d->spec.values[k];
+    memcpy(all + kept, c->spec.values, c->spec.n_features * sizeof *all);
+    desc->key = hki_hash(c->spec.key, &c->keep, sizeof c->keep);
+    desc->flags = c->on_error == HK_ON_ERROR_SKIP ? HKI_DATA_MAY_SKIP : 0;
+    return HK_OK;
 }
 
 hk_dataset *hk_data_parse_example(hk_dataset *d,
                                   const hk_example_feature *features,
                                   size_t n_features,
                                   const hk_parse_options *opt) {
-    config *c = NULL;
-    hk_value *values = NULL;
-    size_t n = 0;
-    hk_status s = hk_dataset_status(d);
-    if (s == HK_OK)
-        s = hki_zalloc_array(1, sizeof *c, &c);
-    if (s == HK_OK)
-        s = configure(c, d, features, n_features, opt, &values, &n);
-    if (s != HK_OK) {
-        config_destroy(c);
-        return hki_dataset_fail(&d, 1, s);
-    }
-    const uint64_t key = hki_hash(c->spec.key, &c->keep, sizeof c->keep);
-    const uint32_t flags =
-        c->on_error == HK_ON_ERROR_SKIP ? HKI_DATA_MAY_SKIP : 0;
-    hk_dataset *const out = hki_data_fn(d, &fn, c, values, n, key, 1, flags);
-    hki_free(values);
-    return out;
+    hki_dataset_desc desc = {.fn = &fn, .inputs = &d, .n_inputs = 1};
+    return hki_dataset_finish(&desc,
+                              configure(&desc, d, features, n_features, opt));
 }
 
 // ---- on bytes --------------------------------------------------------------
@@ -215,11 +189,8 @@ hk_status hk_example_parser_create(const hk_example_feature *features,
     if (out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "example parser: NULL argument");
     HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));
-    const hk_status s = parser_init(p, features, n_features, opt);
-    if (s != HK_OK) {
-        hk_example_parser_destroy(p);
-        return s;
-    }
+    HKI_TRY_OR(parser_init(p, features, n_features, opt),
+               hk_example_parser_destroy(p));
     *out = p;
     return HK_OK;
 }

@@ -177,14 +177,8 @@ static hk_status read_default(const hki_feature *f, hki_data_rows *rows,
                               size_t k, int64_t row) {
     if (f->defaults == NULL)
         return missing(f);
-    if (f->dtype == HK_STRING) {
-        const hki_string *const text = f->defaults;
-        HKI_TRY(hki_rows_strings(rows, k, row, &f->shape));
-        for (int64_t i = 0; i < f->count; i++)
-            HKI_TRY(hki_rows_string(rows, k, row, i, hki_string_bytes(&text[i]),
-                                    text[i].size));
-        return HK_OK;
-    }
+    if (f->dtype == HK_STRING)
+        return hki_rows_cells(rows, k, row, &f->shape, f->defaults, f->count);
     void *out;
     HKI_TRY(hki_rows_tensor(rows, k, row, &f->shape, &out));
     if (f->count > 0)

@@ -118,35 +118,28 @@ static uint64_t key_of(const config *c) {
     return key;
 }
 
+static hk_status configure(hki_dataset_desc *desc, const hk_dataset *d,
+                           const hk_date_column *dates, size_t n) {
+    config *c;
+    hk_value *spec;
+    HKI_TRY(hk_dataset_status(d));
+    if (dates == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "dates: NULL argument");
+    HKI_TRY(hki_desc_config(desc, sizeof *c, &c));
+    c->n = d->spec.count;
+    HKI_TRY(hki_arena_alloc(&c->arena, c->n, sizeof *c->from, &c->from));
+    HKI_TRY(hki_desc_spec(desc, c->n * HK_DATE_PARTS, &spec));
+    HKI_TRY(find_dates(d, dates, n, c));
+    desc->n_spec = 0;
+    HKI_TRY(describe(d, c, spec, &desc->n_spec));
+    desc->key = key_of(c);
+    return HK_OK;
+}
+
 hk_dataset *hk_data_dates(hk_dataset *d, const hk_date_column *dates,
                           size_t n) {
-    config *c = NULL;
-    hk_value *spec = NULL;
-    size_t n_spec = 0;
-    hk_status s = hk_dataset_status(d);
-    if (s == HK_OK && dates == NULL && n > 0)
-        s = hki_fail(HK_E_INVALID_ARG, "dates: NULL argument");
-    if (s == HK_OK && n == 0)
+    hki_dataset_desc desc = {.fn = &fn, .inputs = &d, .n_inputs = 1};
+    if (n == 0 && hki_dataset_good(d))
         return d;
-    if (s == HK_OK)
-        s = hki_zalloc_array(1, sizeof *c, &c);
-    if (s == HK_OK) {
-        c->n = d->spec.count;
-        s = hki_arena_alloc(&c->arena, c->n, sizeof *c->from, &c->from);
-    }
-    if (s == HK_OK)
-        s = hki_zalloc_array(c->n * HK_DATE_PARTS, sizeof *spec, &spec);
-    if (s == HK_OK)
-        s = find_dates(d, dates, n, c);
-    if (s == HK_OK)
-        s = describe(d, c, spec, &n_spec);
-    if (s == HK_OK) {
-        d = hki_data_fn(d, &fn, c, spec, n_spec, key_of(c), 1, 0);
-    } else {
-        d = hki_dataset_fail(&d, 1, s);
-        if (c != NULL)
-            destroy(c);
-    }
-    hki_free(spec);
-    return d;
+    return hki_dataset_finish(&desc, configure(&desc, d, dates, n));
 }

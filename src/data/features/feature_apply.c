@@ -187,11 +187,7 @@ static hk_status fill_scratch(const hki_feature_plan *p, hki_plan_scratch *w) {
 static hk_status open_scratch(const void *config, void **out) {
     hki_plan_scratch *w;
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
-    const hk_status e = fill_scratch(config, w);
-    if (e != HK_OK) {
-        close_scratch(w);
-        return e;
-    }
+    HKI_TRY_OR(fill_scratch(config, w), close_scratch(w));
     *out = w;
     return HK_OK;
 }
@@ -316,50 +312,34 @@ static const hki_fn_ops features_fn = {.name = "features",
                                        .scratch_close = close_scratch,
                                        .apply = apply};
 
-HKI_NO_TAIL(hk_features_options, parallel);
-
 static const hk_features_options features_defaults = {
     .struct_size = sizeof(hk_features_options), .parallel = 1};
 
-void hk_features_options_init(hk_features_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &features_defaults,
-                     sizeof features_defaults);
-}
+HKI_OPTIONS_FROM(hk_features_options, parallel, features_defaults)
 
-static hk_status make_plan(const hk_dataset *d, hk_feature_set *s,
-                           const hk_features_options *o, hki_feature_plan **out,
-                           hk_value **spec, size_t *n_spec) {
+static hk_status make_plan(hki_dataset_desc *desc, const hk_dataset *d,
+                           hk_feature_set *s, const hk_features_options *opt) {
+    hk_features_options o = features_defaults;
     hk_feature_set_info info;
     hki_feature_plan *p;
+    hk_value *spec;
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "features options"));
     HKI_TRY(hk_feature_set_get_info(s, &info)); // it is finished
-    HKI_TRY(hki_zalloc_array(1, sizeof *p, &p));
+    HKI_TRY(hki_desc_config(desc, sizeof *p, &p));
     p->set = hk_feature_set_retain(s);
-    p->batched = o->batched != 0;
-    *out = p;
+    p->batched = o.batched != 0;
     HKI_TRY(bind(p, &d->spec));
-    HKI_TRY(hki_arena_alloc(&p->arena, 1 + s->n_outs + p->n_labels,
-                            sizeof **spec, spec));
-    *n_spec = make_spec(p, &d->spec, *spec);
+    HKI_TRY(hki_desc_spec(desc, 1 + s->n_outs + p->n_labels, &spec));
+    desc->n_spec = make_spec(p, &d->spec, spec);
+    desc->key = s->fingerprint ^ (o.batched != 0);
+    desc->parallel = o.parallel;
     return HK_OK;
 }
 
 hk_dataset *hk_data_features(hk_dataset *d, hk_feature_set *s,
                              const hk_features_options *opt) {
-    hk_features_options o = features_defaults;
-    hki_feature_plan *p = NULL;
-    hk_value *spec = NULL;
-    size_t n_spec = 0;
-    if (!hki_dataset_good(d))
-        return d;
-    hk_status e = HK_OK;
-    if (opt != NULL)
-        e = hki_options_copy(&o, sizeof o, opt, "features options");
-    if (e == HK_OK)
-        e = make_plan(d, s, &o, &p, &spec, &n_spec);
-    if (e != HK_OK) {
-        destroy(p);
-        return hki_dataset_fail(&d, 1, e);
-    }
-    const uint64_t key = s->fingerprint ^ (o.batched != 0);
-    return hki_data_fn(d, &features_fn, p, spec, n_spec, key, o.parallel, 0);
+    hki_dataset_desc desc = {.fn = &features_fn, .inputs = &d, .n_inputs = 1};
+    return hki_dataset_good(d)
+               ? hki_dataset_finish(&desc, make_plan(&desc, d, s, opt))
+               : d;
 }

@@ -39,15 +39,6 @@ hk_status hki_cells_check(const hk_value *v, bool batched, bool numeric,
     return HK_OK;
 }
 
-static hk_status reserve_splits(hki_cells_scratch *scratch, int64_t rows) {
-    const size_t need = (size_t)rows + 1;
-    if (need <= scratch->cap_splits)
-        return HK_OK;
-    HKI_TRY(hki_realloc_array(need, sizeof *scratch->splits, &scratch->splits));
-    scratch->cap_splits = need;
-    return HK_OK;
-}
-
 // Row splits of a sparse value: entries come in the order of their rows.
 static hk_status count_rows(const hk_value *v, bool batched, int64_t rows,
                             hki_cells_scratch *scratch) {
@@ -55,7 +46,8 @@ static hk_status count_rows(const hk_value *v, bool batched, int64_t rows,
     const int64_t *const index = hk_tensor_data(v->index);
     const int64_t rank = v->shape.rank;
     int64_t row = 0;
-    HKI_TRY(reserve_splits(scratch, rows));
+    HKI_TRY(hki_list_reserve(&scratch->splits, (size_t)rows + 1,
+                             &scratch->cap_splits, sizeof *scratch->splits));
     scratch->splits[0] = 0;
     for (int64_t i = 0; i < n && batched; i++) {
         const int64_t r = index[i * rank];

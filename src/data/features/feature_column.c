@@ -26,15 +26,9 @@ hk_status hki_check_key(const char *what, const char *key) {
 
 // ---- numeric --------------------------------------------------------------
 
-HKI_NO_TAIL(hk_numeric_options, quantiles);
-
 static const hk_numeric_options numeric_defaults = {
     .struct_size = sizeof(hk_numeric_options), .width = 1};
-
-void hk_numeric_options_init(hk_numeric_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &numeric_defaults,
-                     sizeof numeric_defaults);
-}
+HKI_OPTIONS_FROM(hk_numeric_options, quantiles, numeric_defaults)
 
 double hki_transform(hk_transform t, double x) {
     if (t == HK_TRANSFORM_NONE)
@@ -128,8 +122,7 @@ static hk_status numeric_column(hk_feature_set *s, const char *key,
                                 const hk_numeric_options *opt,
                                 hk_column **out) {
     hk_numeric_options o = numeric_defaults;
-    if (opt != NULL)
-        HKI_TRY(hki_options_copy(&o, sizeof o, opt, "numeric options"));
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "numeric options"));
     HKI_TRY(check_numeric(key, &o));
     hk_column c = {.kind = HKI_COLUMN_NUMERIC,
                    .name = o.name != NULL ? o.name : key,
@@ -205,19 +198,13 @@ const hk_column *hk_bucketized_column(hk_feature_set *s,
 
 // ---- categorical: what they have in common --------------------------------
 
-HKI_NO_TAIL(hk_categorical_options, hash_key);
-
 static const hk_categorical_options categorical_defaults = {
     .struct_size = sizeof(hk_categorical_options),
     .values = HK_VALUES_AUTO,
     .default_id = -1,
     .min_count = 1};
 
-void hk_categorical_options_init(hk_categorical_options *opt,
-                                 size_t struct_size) {
-    hki_options_init(opt, struct_size, &categorical_defaults,
-                     sizeof categorical_defaults);
-}
+HKI_OPTIONS_FROM(hk_categorical_options, hash_key, categorical_defaults)
 
 static hk_status check_categorical(const char *what, const char *key,
                                    const hk_categorical_options *o) {
@@ -256,8 +243,7 @@ hk_status hki_categorical(const char *what, hki_column_kind kind,
                           const char *key, const hk_categorical_options *opt,
                           hk_column *c, hk_categorical_options *o) {
     *o = categorical_defaults;
-    if (opt != NULL)
-        HKI_TRY(hki_options_copy(o, sizeof *o, opt, "categorical options"));
+    HKI_TRY(hki_options_copy(o, sizeof *o, opt, "categorical options"));
     HKI_TRY(check_categorical(what, key, o));
     *c = (hk_column){.kind = kind,
                      .name = o->name != NULL ? o->name : key,

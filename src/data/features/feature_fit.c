@@ -291,14 +291,10 @@ static hk_status run(fit *f, hk_dataset *d, const hk_fit_options *o) {
     return HK_OK;
 }
 
-HKI_NO_TAIL(hk_fit_options, reserved);
-
 static const hk_fit_options fit_defaults = {
     .struct_size = sizeof(hk_fit_options), .max_elements = -1};
 
-void hk_fit_options_init(hk_fit_options *opt, size_t struct_size) {
-    hki_options_init(opt, struct_size, &fit_defaults, sizeof fit_defaults);
-}
+HKI_OPTIONS_FROM(hk_fit_options, reserved, fit_defaults)
 
 static bool waits(const hk_feature_set *s) {
     for (size_t i = 0; i < s->n_columns; i++)
@@ -311,8 +307,7 @@ hk_status hk_feature_set_fit(hk_feature_set *s, hk_dataset *d,
                              const hk_fit_options *opt) {
     hk_fit_options o = fit_defaults;
     HKI_TRY(hk_feature_set_status(s));
-    if (opt != NULL)
-        HKI_TRY(hki_options_copy(&o, sizeof o, opt, "fit options"));
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "fit options"));
     HKI_TRY(hk_dataset_status(d));
     if (!waits(s))
         return HK_OK;

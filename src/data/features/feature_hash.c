@@ -10,24 +10,6 @@ static const uint64_t K0 = UINT64_C(0xc3a5c85c97cb3127);
 static const uint64_t K1 = UINT64_C(0xb492b66fbe98f273);
 static const uint64_t K2 = UINT64_C(0x9ae16a3b2f90404f);
 
-static inline uint64_t word64(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    v = __builtin_bswap64(v);
-#endif
-    return v;
-}
-
-static inline uint64_t word32(const uint8_t *p) {
-    uint32_t v;
-    memcpy(&v, p, 4);
-#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    v = __builtin_bswap32(v);
-#endif
-    return v;
-}
-
 static inline uint64_t turn(uint64_t v, unsigned bits) { // to the right
     return v >> bits | v << (64 - bits);
 }
@@ -45,11 +27,12 @@ static inline uint64_t join(uint64_t u, uint64_t v, uint64_t mul) {
 static uint64_t up_to_16(const uint8_t *p, size_t n) {
     const uint64_t mul = K2 + n * 2;
     if (n >= 8) {
-        const uint64_t a = word64(p) + K2, b = word64(p + n - 8);
+        const uint64_t a = hki_get_u64(p) + K2, b = hki_get_u64(p + n - 8);
         return join(turn(b, 37) * mul + a, (turn(a, 25) + b) * mul, mul);
     }
     if (n >= 4)
-        return join(n + (word32(p) << 3), word32(p + n - 4), mul);
+        return join(n + ((uint64_t)hki_get_u32(p) << 3), hki_get_u32(p + n - 4),
+                    mul);
     if (n > 0) {
         const uint64_t y = p[0] + ((uint64_t)p[n / 2] << 8);
         const uint64_t z = n + ((uint64_t)p[n - 1] << 2);
@@ -60,21 +43,23 @@ static uint64_t up_to_16(const uint8_t *p, size_t n) {
 
 static uint64_t up_to_32(const uint8_t *p, size_t n) {
     const uint64_t mul = K2 + n * 2;
-    const uint64_t a = word64(p) * K1, b = word64(p + 8);
-    const uint64_t c = word64(p + n - 8) * mul, d = word64(p + n - 16) * K2;
+    const uint64_t a = hki_get_u64(p) * K1, b = hki_get_u64(p + 8);
+    const uint64_t c = hki_get_u64(p + n - 8) * mul,
+                   d = hki_get_u64(p + n - 16) * K2;
     return join(turn(a + b, 43) + turn(c, 30) + d, a + turn(b + K2, 18) + c,
                 mul);
 }
 
 static uint64_t up_to_64(const uint8_t *p, size_t n) {
     const uint64_t mul = K2 + n * 2;
-    const uint64_t a = word64(p) * K2, b = word64(p + 8);
-    const uint64_t c = word64(p + n - 8) * mul, d = word64(p + n - 16) * K2;
+    const uint64_t a = hki_get_u64(p) * K2, b = hki_get_u64(p + 8);
+    const uint64_t c = hki_get_u64(p + n - 8) * mul,
+                   d = hki_get_u64(p + n - 16) * K2;
     const uint64_t y = turn(a + b, 43) + turn(c, 30) + d;
     const uint64_t z = join(y, a + turn(b + K2, 18) + c, mul);
-    const uint64_t e = word64(p + 16) * mul, f = word64(p + 24);
-    const uint64_t g = (y + word64(p + n - 32)) * mul;
-    const uint64_t h = (z + word64(p + n - 24)) * mul;
+    const uint64_t e = hki_get_u64(p + 16) * mul, f = hki_get_u64(p + 24);
+    const uint64_t g = (y + hki_get_u64(p + n - 32)) * mul;
+    const uint64_t h = (z + hki_get_u64(p + n - 24)) * mul;
     return join(turn(e + f, 43) + turn(g, 30) + h, e + turn(f + a, 18) + g,
                 mul);
 }
@@ -85,11 +70,11 @@ typedef struct pair {
 
 // 32 bytes mixed into two words.
 static inline pair mix32(const uint8_t *p, uint64_t a, uint64_t b) {
-    const uint64_t last = word64(p + 24);
-    a += word64(p);
+    const uint64_t last = hki_get_u64(p + 24);
+    a += hki_get_u64(p);
     b = turn(b + a + last, 21);
     const uint64_t first = a;
-    a += word64(p + 8) + word64(p + 16);
+    a += hki_get_u64(p + 8) + hki_get_u64(p + 16);
     b += turn(a, 44);
     return (pair){a + last, b + first};
 }
@@ -103,13 +88,13 @@ typedef struct state {
 // times: 1 within the text, 9 at its end, where mul replaces K1.
 static inline void feed(state *s, const uint8_t *p, uint64_t mul,
                         uint64_t times) {
-    s->x = turn(s->x + s->y + s->v.a + word64(p + 8), 37) * mul;
-    s->y = turn(s->y + s->v.b + word64(p + 48), 42) * mul;
+    s->x = turn(s->x + s->y + s->v.a + hki_get_u64(p + 8), 37) * mul;
+    s->y = turn(s->y + s->v.b + hki_get_u64(p + 48), 42) * mul;
     s->x ^= s->w.b * times;
-    s->y += s->v.a * times + word64(p + 40);
+    s->y += s->v.a * times + hki_get_u64(p + 40);
     s->z = turn(s->z + s->w.a, 33) * mul;
     s->v = mix32(p, s->v.b * mul, s->x + s->w.a);
-    s->w = mix32(p + 32, s->z + s->w.b, s->y + word64(p + 16));
+    s->w = mix32(p + 32, s->z + s->w.b, s->y + hki_get_u64(p + 16));
     const uint64_t x = s->x;
     s->x = s->z;
     s->z = x;
@@ -117,7 +102,7 @@ static inline void feed(state *s, const uint8_t *p, uint64_t mul,
 
 static uint64_t longer(const uint8_t *p, size_t n) {
     const uint64_t seed = 81;
-    state s = {.x = seed * K2 + word64(p), .y = seed * K1 + 113};
+    state s = {.x = seed * K2 + hki_get_u64(p), .y = seed * K1 + 113};
     s.z = fold(s.y * K2 + 113) * K2;
     // All whole blocks but the last byte's, then the last 64 bytes.
     const size_t rest = (n - 1) & 63;

@@ -5,18 +5,11 @@
 #include "data/features/feature.h"
 
 hk_status hki_ids_reserve(hki_ids *ids, int64_t rows, size_t n) {
-    const size_t splits = (size_t)rows + 1;
-    if (splits > ids->cap_splits) {
-        HKI_TRY(hki_realloc_array(splits, sizeof *ids->splits, &ids->splits));
-        ids->cap_splits = splits;
-    }
-    if (n > ids->cap) {
-        const size_t cap = HKI_MAX(n, ids->cap * 2);
-        HKI_TRY(hki_realloc_array(cap, sizeof *ids->id, &ids->id));
-        HKI_TRY(hki_realloc_array(cap, sizeof *ids->place, &ids->place));
-        ids->cap = cap;
-    }
-    return HK_OK;
+    size_t cap = ids->cap;
+    HKI_TRY(hki_list_reserve(&ids->splits, (size_t)rows + 1, &ids->cap_splits,
+                             sizeof *ids->splits));
+    HKI_TRY(hki_list_reserve(&ids->id, n, &cap, sizeof *ids->id));
+    return hki_list_reserve(&ids->place, n, &ids->cap, sizeof *ids->place);
 }
 
 void hki_ids_deinit(hki_ids *ids) {

@@ -275,12 +275,9 @@ static hk_status read_crossed(hk_feature_set *s, hki_arena *a,
     HKI_TRY(read_options(o, &opt));
     HKI_TRY(get_int(o, "buckets", &buckets));
     HKI_TRY(get_text(o, "hash_key", &hash_key));
-    opt.hash_key = 0;
-    for (const char *p = hash_key; *p != '\0'; p++) {
-        if (*p < '0' || *p > '9' || p - hash_key >= 20)
-            return bad_field("hash_key", "is no number");
-        opt.hash_key = opt.hash_key * 10 + (uint64_t)(*p - '0');
-    }
+    const char *p = hash_key, *const end = strchr(hash_key, '\0');
+    if (!hki_scan_u64(&p, end, &opt.hash_key) || p != end)
+        return bad_field("hash_key", "is no number");
     HKI_TRY(read_inputs(s, a, o, &keys, &n));
     hk_crossed_column(s, keys, n, buckets, &opt);
     return hk_feature_set_status(s);

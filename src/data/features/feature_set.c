@@ -79,11 +79,8 @@ hk_status hki_set_add(hk_feature_set *s, const hk_column *proto,
     if (hk_feature_set_find(s, proto->name) != NULL)
         return hki_fail(HK_E_EXISTS, "feature set: two columns named \"%s\"",
                         proto->name);
-    if (s->n_columns == s->cap_columns) {
-        const size_t capacity = s->cap_columns * 2 + 8;
-        HKI_TRY(hki_realloc_array(capacity, sizeof *s->column, &s->column));
-        s->cap_columns = capacity;
-    }
+    HKI_TRY(hki_list_reserve(&s->column, s->n_columns + 1, &s->cap_columns,
+                             sizeof(hk_column *)));
     hk_column *c;
     HKI_TRY(hki_arena_alloc(&s->arena, 1, sizeof *c, &c));
     *c = *proto;
@@ -164,11 +161,8 @@ static hk_status add_use(hk_feature_set *s, const hk_column *c, uint32_t uses) {
             s->use[i].uses |= uses;
             return HK_OK;
         }
-    if (s->n_uses == s->cap_uses) {
-        const size_t capacity = s->cap_uses * 2 + 8;
-        HKI_TRY(hki_realloc_array(capacity, sizeof *s->use, &s->use));
-        s->cap_uses = capacity;
-    }
+    HKI_TRY(
+        hki_list_reserve(&s->use, s->n_uses + 1, &s->cap_uses, sizeof *s->use));
     s->use[s->n_uses++] = (hki_use){.column = c, .uses = uses, .offset = -1};
     return HK_OK;
 }

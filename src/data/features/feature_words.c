@@ -49,13 +49,6 @@ static hk_status grow_slots(hki_words *w) {
     return HK_OK;
 }
 
-static hk_status grow_list(hki_words *w) {
-    const size_t capacity = w->capacity == 0 ? MIN_SLOTS : w->capacity * 2;
-    HKI_TRY(hki_realloc_array(capacity, sizeof *w->word, &w->word));
-    w->capacity = capacity;
-    return HK_OK;
-}
-
 hk_status hki_words_add(hki_words *w, const void *bytes, size_t size,
                         int64_t *index) {
     if (w->n * 2 >= w->n_slots)
@@ -65,8 +58,8 @@ hk_status hki_words_add(hki_words *w, const void *bytes, size_t size,
         if (w->n >= HKI_MAX_WORDS)
             return hki_fail(HK_E_OVERFLOW, "vocabulary: more than %zu words",
                             HKI_MAX_WORDS);
-        if (w->n == w->capacity)
-            HKI_TRY(grow_list(w));
+        HKI_TRY(hki_list_reserve(&w->word, w->n + 1, &w->capacity,
+                                 sizeof *w->word));
         const size_t offset = w->bytes.size;
         HKI_TRY(hki_buf_add(&w->bytes, bytes, size));
         w->word[w->n++] = (hki_word){.offset = offset, .size = size};

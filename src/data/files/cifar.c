@@ -23,7 +23,7 @@ static void cifar_destroy(void *p) {
     cifar *const c = p;
     if (c == NULL)
         return;
-    for (size_t i = 0; c->file != NULL && i < c->files.n_paths; i++)
+    for (size_t i = 0; c->file != NULL && i < c->files.paths.count; i++)
         hki_flat_close(&c->file[i]);
     for (size_t k = 0; k < VALUES; k++)
         hk_tensor_release(c->tensor[k]);
@@ -54,7 +54,7 @@ static hk_status check(const cifar *c, size_t file, int64_t record,
             return hki_fail(
                 HK_E_DATA,
                 "%s: record %lld at byte %lld: label %d of %d classes",
-                c->files.paths[file], (long long)record,
+                c->files.paths.items[file], (long long)record,
                 (long long)(record * (int64_t)record_bytes(c)), p[k],
                 c->classes[k]);
     return HK_OK;
@@ -81,7 +81,7 @@ static hk_status unpack(const cifar *c, size_t file, int64_t begin, int64_t n) {
 static hk_status load(void *user, int64_t begin, int64_t n) {
     const cifar *const c = user;
     const int64_t end = begin + n;
-    for (size_t i = 0; i < c->files.n_paths; i++) {
+    for (size_t i = 0; i < c->files.paths.count; i++) {
         const int64_t from = HKI_MAX(begin, c->first[i]);
         const int64_t some = HKI_MIN(end, c->first[i + 1]) - from;
         if (some <= 0)
@@ -98,14 +98,14 @@ static hk_status load(void *user, int64_t begin, int64_t n) {
 
 static hk_status open_file(cifar *c, size_t i) {
     const size_t record = record_bytes(c);
-    HKI_TRY(hki_flat_open(c->files.paths[i], &c->files.opt, &c->file[i]));
+    HKI_TRY(hki_flat_open(c->files.paths.items[i], &c->files.opt, &c->file[i]));
     const uint64_t size = c->file[i].size;
     const int64_t n = (int64_t)(size / record);
     if (size % record != 0)
         return hki_fail(HK_E_DATA,
                         "%s: record %lld at byte %lld is truncated: %llu bytes "
                         "of %zu",
-                        c->files.paths[i], (long long)n,
+                        c->files.paths.items[i], (long long)n,
                         (long long)n * (long long)record,
                         (unsigned long long)(size % record), record);
     c->first[i + 1] = c->first[i] + n;
@@ -113,7 +113,7 @@ static hk_status open_file(cifar *c, size_t i) {
 }
 
 static hk_status open_files(cifar *c) {
-    const size_t n = c->files.n_paths;
+    const size_t n = c->files.paths.count;
     HKI_TRY(hki_zalloc_array(n, sizeof *c->file, &c->file));
     HKI_TRY(hki_zalloc_array(n + 1, sizeof *c->first, &c->first));
     for (size_t i = 0; i < n; i++)
@@ -138,7 +138,7 @@ static hk_status make_values(cifar *c, int64_t rows, hk_value *out) {
 
 // All of it now; c is freed.
 static hk_dataset *read_all(cifar *c, const hk_value *values, int64_t unit) {
-    const int64_t rows = c->first[c->files.n_paths];
+    const int64_t rows = c->first[c->files.paths.count];
     hk_status s = HK_OK;
     for (int64_t at = 0; s == HK_OK && at < rows; at += unit)
         s = load(c, at, HKI_MIN(unit, rows - at));
@@ -153,7 +153,7 @@ static hk_status cifar_open(cifar *c, const char *const *files, size_t n_files,
                             int64_t *unit) {
     HKI_TRY(hki_files_init(&c->files, files, n_files, opt, "cifar"));
     HKI_TRY(open_files(c));
-    const int64_t rows = c->first[c->files.n_paths];
+    const int64_t rows = c->first[c->files.paths.count];
     *unit = hki_rows_unit(record_bytes(c), rows);
     HKI_TRY(hki_alloc_array((size_t)*unit, record_bytes(c), &c->buffer));
     return make_values(c, rows, values);
@@ -180,7 +180,7 @@ hk_dataset *hk_data_cifar(const char *const *files, size_t n_files, int classes,
         cifar_destroy(c);
         return hki_dataset_fail(NULL, 0, s);
     }
-    const int64_t rows = c->first[c->files.n_paths];
+    const int64_t rows = c->first[c->files.paths.count];
     if ((uint64_t)rows * record_bytes(c) < HKI_LARGE_BYTES)
         return read_all(c, values, unit);
     return hki_data_backed(values, c->labels + 1,

@@ -64,11 +64,7 @@ void hki_cut_begin(hki_cut *c, const hki_stream *file) {
 hk_status hki_cut_record(hki_cut *c, uint64_t offset, uint64_t record) {
     if (c->n > 0 && offset - c->units[c->n - 1].offset < c->unit_bytes)
         return HK_OK;
-    if (c->n == c->room) {
-        const size_t room = HKI_MAX(2 * c->room, 64);
-        HKI_TRY(hki_realloc_array(room, sizeof *c->units, &c->units));
-        c->room = room;
-    }
+    HKI_TRY(hki_list_reserve(&c->units, c->n + 1, &c->room, sizeof *c->units));
     // The first unit has what comes before the first record, as a header.
     c->units[c->n] =
         (struct hki_cut_unit){c->n > 0 ? offset : 0, c->n > 0 ? record : 0};
@@ -215,7 +211,7 @@ static hk_status cut_anew(const hki_files *f, size_t i, const hki_cutter *how,
                           hki_cut *out) {
     hki_cut_mark after = {0};
     HKI_TRY(how->cut(how->config, i, out));
-    if (p->at[0] != NULL && mark_of(f->paths[i], how->key, &after) &&
+    if (p->at[0] != NULL && mark_of(f->paths.items[i], how->key, &after) &&
         memcmp(mark, &after, sizeof after) == 0)
         keep(p, mark, out);
     return HK_OK;
@@ -226,9 +222,9 @@ static hk_status cut_file(const hki_files *f, size_t i, const hki_cutter *how,
     hki_cut_mark mark = {0};
     places p = {0};
     const bool keeps =
-        mark_of(f->paths[i], how->key, &mark) && mark.bytes >= KEPT_BYTES;
+        mark_of(f->paths.items[i], how->key, &mark) && mark.bytes >= KEPT_BYTES;
     hk_status s =
-        keeps ? find_places(f->paths[i], f->division->folder, &p) : HK_OK;
+        keeps ? find_places(f->paths.items[i], f->division->folder, &p) : HK_OK;
     if (s == HK_OK && !load(&p, &mark, out))
         s = cut_anew(f, i, how, &mark, &p, out);
     for (size_t k = 0; k < HKI_COUNT(p.at); k++)
@@ -238,7 +234,7 @@ static hk_status cut_file(const hki_files *f, size_t i, const hki_cutter *how,
 
 static hk_status divide(const hki_files *f, const hki_cutter *how) {
     hki_division *const v = f->division;
-    const size_t n = f->n_paths;
+    const size_t n = f->paths.count;
     HKI_TRY(hki_zalloc_array(n, sizeof *v->cuts, &v->cuts));
     HKI_TRY(hki_zalloc_array(n + 1, sizeof *v->first_unit, &v->first_unit));
     HKI_TRY(hki_zalloc_array(n + 1, sizeof *v->first_number, &v->first_number));
@@ -249,7 +245,7 @@ static hk_status divide(const hki_files *f, const hki_cutter *how) {
             v->first_number[i] + (int64_t)v->cuts[i].records;
         if ((uint64_t)v->first_number[i + 1] >= MOST_NUMBER)
             return hki_fail(HK_E_OVERFLOW, "%s: too many records to number",
-                            f->paths[i]);
+                            f->paths.items[i]);
     }
     return HK_OK;
 }
@@ -257,7 +253,7 @@ static hk_status divide(const hki_files *f, const hki_cutter *how) {
 // Files may lie elsewhere and be called otherwise: what counts is in them.
 static uint64_t hash_cuts(const hki_files *f) {
     uint64_t h = HKI_HASH_INIT;
-    for (size_t i = 0; i < f->n_paths; i++) {
+    for (size_t i = 0; i < f->paths.count; i++) {
         const hki_cut *const c = &f->division->cuts[i];
         h = hki_hash(h, &c->records, sizeof c->records);
         if (c->n > 0)
@@ -273,7 +269,7 @@ int64_t hki_division_units(const hki_files *f, const hki_cutter *how,
     if (!v->tried)
         v->ready = divide(f, how) == HK_OK;
     v->tried = true;
-    const int64_t units = v->ready ? v->first_unit[f->n_paths] : -1;
+    const int64_t units = v->ready ? v->first_unit[f->paths.count] : -1;
     if (v->ready && cuts != NULL)
         *cuts = hash_cuts(f);
     pthread_mutex_unlock(&v->lock);
@@ -296,7 +292,7 @@ static size_t place_of(const int64_t *at, size_t n, int64_t x) {
 
 hki_span hki_division_span(const hki_files *f, int64_t unit) {
     const hki_division *const v = f->division;
-    const size_t low = place_of(v->first_unit, f->n_paths, unit);
+    const size_t low = place_of(v->first_unit, f->paths.count, unit);
     const hki_cut *const c = &v->cuts[low];
     const size_t i = (size_t)(unit - v->first_unit[low]);
     return (hki_span){
@@ -310,7 +306,7 @@ hki_span hki_division_span(const hki_files *f, int64_t unit) {
 
 int64_t hki_division_unit(const hki_files *f, int64_t number) {
     const hki_division *const v = f->division;
-    int64_t low = 0, high = v->first_unit[f->n_paths];
+    int64_t low = 0, high = v->first_unit[f->paths.count];
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
         if (hki_division_span(f, middle).number <= number)
@@ -322,5 +318,5 @@ int64_t hki_division_unit(const hki_files *f, int64_t number) {
 }
 
 int64_t hki_division_records(const hki_files *f) {
-    return f->division->first_number[f->n_paths];
+    return f->division->first_number[f->paths.count];
 }

@@ -42,19 +42,19 @@ hk_status hki_files_init(hki_files *f, const char *const *files, size_t n_files,
     HKI_TRY(hki_file_options_get(&f->opt, opt, what));
     HKI_TRY(hki_division_create(f->opt.index_folder, &f->division));
     f->opt.index_folder = NULL; // the division has it
-    return hki_files_match(files, n_files, &f->paths, &f->n_paths);
+    return hki_files_match(files, n_files, &f->paths);
 }
 
 void hki_files_deinit(hki_files *f) {
-    hki_division_destroy(f->division, f->n_paths);
-    hki_files_free(f->paths, f->n_paths);
+    hki_division_destroy(f->division, f->paths.count);
+    hki_paths_deinit(&f->paths);
     *f = (hki_files){0};
 }
 
 uint64_t hki_files_key(const hki_files *f) {
     uint64_t h = HKI_HASH_INIT;
-    for (size_t i = 0; i < f->n_paths; i++) {
-        const char *const name = hki_path_name(f->paths[i]);
+    for (size_t i = 0; i < f->paths.count; i++) {
+        const char *const name = hki_path_name(f->paths.items[i]);
         h = hki_hash(h, name, strlen(name) + 1);
     }
     return h;
@@ -109,11 +109,8 @@ hk_status hki_open_unpacked(const char *path, const hk_file_options *opt,
     hki_packing packing;
     const hki_watch watch = {hki_run_check_away, run};
     HKI_TRY(hki_input_open(path, run != NULL ? &watch : NULL, &file));
-    const hk_status s = find_packing(file, opt->compression, records, &packing);
-    if (s != HK_OK) {
-        hki_input_close(file);
-        return s;
-    }
+    HKI_TRY_OR(find_packing(file, opt->compression, records, &packing),
+               hki_input_close(file));
     return hki_stream_open(file, packing, (size_t)opt->buffer_bytes, out);
 }
 
@@ -206,14 +203,15 @@ void hki_file_reader_restart(hki_file_reader *r) {
 }
 
 const char *hki_file_reader_path(const hki_file_reader *r) {
-    return r->files->paths[r->file];
+    return r->files->paths.items[r->file];
 }
 
 hk_status hki_file_reader_open(hki_file_reader *r, bool *fresh) {
     *fresh = false;
     if (r->stream != NULL)
         return HK_OK;
-    if (r->file >= r->files->n_paths || (r->bounded && r->file != r->span.file))
+    if (r->file >= r->files->paths.count ||
+        (r->bounded && r->file != r->span.file))
         return HK_E_END;
     hki_stream *stream = NULL;
     hk_file_options opt = r->files->opt;
@@ -224,11 +222,7 @@ hk_status hki_file_reader_open(hki_file_reader *r, bool *fresh) {
                               &stream));
     if (r->bounded)
         hki_stream_until(stream, r->span.end);
-    const hk_status s = hki_stream_seek(stream, r->offset);
-    if (s != HK_OK) {
-        hki_stream_close(stream);
-        return s;
-    }
+    HKI_TRY_OR(hki_stream_seek(stream, r->offset), hki_stream_close(stream));
     r->stream = stream;
     *fresh = r->offset == 0;
     return HK_OK;
@@ -318,7 +312,7 @@ void hki_file_reader_save(const hki_file_reader *r, hki_saver *w) {
 }
 
 hk_status hki_file_reader_restore(hki_file_reader *r, hki_restorer *in) {
-    const int64_t file = hki_restore_i64(in, 0, (int64_t)r->files->n_paths);
+    const int64_t file = hki_restore_i64(in, 0, (int64_t)r->files->paths.count);
     const int64_t record = hki_restore_i64(in, 0, INT64_MAX);
     const int64_t offset = hki_restore_i64(in, 0, INT64_MAX);
     HKI_TRY(hki_restorer_status(in));

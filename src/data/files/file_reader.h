@@ -10,6 +10,7 @@
 // text readers set a line end.
 #ifndef HKI_DATA_READER_H
 #define HKI_DATA_READER_H
+#include "base/io.h"
 #include "codec/codec.h"
 #include "data/data.h"
 #include "hooke/files.h"
@@ -21,8 +22,7 @@ typedef struct hki_division hki_division; // data/files/division.h
 
 // Part of the config of a source.
 typedef struct hki_files {
-    char **paths;
-    size_t n_paths;
+    hki_paths paths;
     hk_file_options opt;
     hki_division *division;
 } hki_files;
@@ -35,11 +35,10 @@ typedef struct hki_span {
     int64_t number;       // the same in all files together
 } hki_span;
 
-// The paths that a list of files and patterns stands for; freed with
-// hki_files_free.
+// The paths that a list of files and patterns stands for; out: set on success
+// only.
 hk_status hki_files_match(const char *const *files, size_t n_files,
-                          char ***paths, size_t *n_paths);
-void hki_files_free(char **paths, size_t n_paths); // NULL is allowed
+                          hki_paths *out);
 // Finds the files and checks the options. what: names the source in messages.
 hk_status hki_files_init(hki_files *f, const char *const *files, size_t n_files,
                          const hk_file_options *opt, const char *what);

@@ -12,51 +12,17 @@
 
 #define MAX_PATHS 1000000
 
-typedef struct path_list {
-    char **paths;
-    size_t n, capacity;
-} path_list;
-
-void hki_files_free(char **paths, size_t n_paths) {
-    if (paths == NULL)
-        return;
-    for (size_t i = 0; i < n_paths; i++)
-        hki_free(paths[i]);
-    hki_free(paths);
-}
-
-// path: taken, also on failure.
-static hk_status add_taken(path_list *l, char *path) {
-    hk_status s = HK_OK;
-    if (l->n == MAX_PATHS)
-        s = hki_fail(HK_E_OVERFLOW, "more than %d files", MAX_PATHS);
-    if (s == HK_OK && l->n == l->capacity) {
-        const size_t capacity = HKI_MAX(l->capacity * 2, 16);
-        s = hki_realloc_array(capacity, sizeof *l->paths, &l->paths);
-        if (s == HK_OK)
-            l->capacity = capacity;
-    }
-    if (s != HK_OK) {
-        hki_free(path);
-        return s;
-    }
-    l->paths[l->n++] = path;
-    return HK_OK;
-}
-
-static hk_status add(path_list *l, const char *path) {
-    char *copy;
-    HKI_TRY(hki_strdup(path, &copy));
-    return add_taken(l, copy);
+// user: the list.
+static hk_status add(void *user, const char *path) {
+    hki_paths *const l = user;
+    if (l->count == MAX_PATHS)
+        return hki_fail(HK_E_OVERFLOW, "more than %d files", MAX_PATHS);
+    return hki_paths_add(l, path);
 }
 
 // ---- globs -----------------------------------------------------------------
 
-static int by_bytes(const void *a, const void *b) {
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static hk_status add_globbed(path_list *l, const char *pattern) {
+static hk_status add_globbed(hki_paths *l, const char *pattern) {
     glob_t found = {0};
     hk_status s = HK_OK;
     const int r = glob(pattern, GLOB_NOSORT, NULL, &found);
@@ -72,17 +38,13 @@ static hk_status add_globbed(path_list *l, const char *pattern) {
     return s;
 }
 
-static hk_status add_url(void *user, const char *url) {
-    return add(user, url);
-}
-
-static hk_status add_matches(path_list *l, const char *pattern) {
-    const size_t before = l->n;
-    HKI_TRY(hki_is_url(pattern) ? hki_url_match(pattern, add_url, l)
+static hk_status add_matches(hki_paths *l, const char *pattern) {
+    const size_t before = l->count;
+    HKI_TRY(hki_is_url(pattern) ? hki_url_match(pattern, add, l)
                                 : add_globbed(l, pattern));
-    if (l->n == before)
+    if (l->count == before)
         return hki_fail(HK_E_NOT_FOUND, "no file matches %s", pattern);
-    qsort(l->paths + before, l->n - before, sizeof *l->paths, by_bytes);
+    hki_paths_sort(l, before);
     return HK_OK;
 }
 
@@ -94,7 +56,7 @@ static bool is_pattern(const char *path) {
                              : "*?[") != NULL;
 }
 
-static hk_status add_pattern(path_list *l, const char *pattern) {
+static hk_status add_pattern(hki_paths *l, const char *pattern) {
     if (hki_path_exists(pattern))
         return add(l, pattern);
     if (is_pattern(pattern))
@@ -116,10 +78,10 @@ typedef struct group {
 
 // A number of 1 to 9 digits; NULL: there is none.
 static const char *scan_number(const char *p, uint64_t *v, int *width) {
-    *v = 0;
-    for (*width = 0; *p >= '0' && *p <= '9' && *width < 10; p++, ++*width)
-        *v = *v * 10 + (uint64_t)(*p - '0');
-    return *width == 0 || *width > 9 ? NULL : p;
+    const char *const begin = p;
+    const bool good = hki_scan_u64(&p, strchr(p, '\0'), v) && p - begin <= 9;
+    *width = (int)(p - begin);
+    return good ? p : NULL;
 }
 
 static bool scan_range(group *g) {
@@ -152,10 +114,10 @@ static bool find_group(const char *pattern, group *g) {
     return false;
 }
 
-static hk_status expand(path_list *l, const char *pattern);
+static hk_status expand(hki_paths *l, const char *pattern);
 
 // The pattern with the group replaced by a word.
-static hk_status expand_word(path_list *l, const char *pattern, const group *g,
+static hk_status expand_word(hki_paths *l, const char *pattern, const group *g,
                              const char *word, size_t size) {
     hki_buf b = {0};
     hk_status s = hki_buf_add(&b, pattern, (size_t)(g->open - pattern));
@@ -169,7 +131,7 @@ static hk_status expand_word(path_list *l, const char *pattern, const group *g,
     return s;
 }
 
-static hk_status expand_range(path_list *l, const char *pattern,
+static hk_status expand_range(hki_paths *l, const char *pattern,
                               const group *g) {
     const bool down = g->last < g->first;
     const uint64_t n = down ? g->first - g->last : g->last - g->first;
@@ -187,7 +149,7 @@ static hk_status expand_range(path_list *l, const char *pattern,
 }
 
 // Every level of the recursion has one group less.
-static hk_status expand(path_list *l, const char *pattern) {
+static hk_status expand(hki_paths *l, const char *pattern) {
     group g;
     if (!find_group(pattern, &g) || hki_path_exists(pattern))
         return add_pattern(l, pattern);
@@ -204,37 +166,30 @@ static hk_status expand(path_list *l, const char *pattern) {
 }
 
 hk_status hki_files_match(const char *const *files, size_t n_files,
-                          char ***paths, size_t *n_paths) {
-    path_list l = {0};
-    if (files == NULL || n_files == 0 || paths == NULL || n_paths == NULL)
+                          hki_paths *out) {
+    hki_paths l = {0};
+    if (files == NULL || n_files == 0)
         return hki_fail(HK_E_INVALID_ARG, "files: no files are given");
-    hk_status s = HK_OK;
-    for (size_t i = 0; s == HK_OK && i < n_files; i++)
-        s = files[i] == NULL || files[i][0] == '\0'
+    for (size_t i = 0; i < n_files; i++)
+        HKI_TRY_OR(
+            files[i] == NULL || files[i][0] == '\0'
                 ? hki_fail(HK_E_INVALID_ARG, "files: name %zu is empty", i)
-                : expand(&l, files[i]);
-    if (s != HK_OK) {
-        hki_files_free(l.paths, l.n);
-        return s;
-    }
-    *paths = l.paths;
-    *n_paths = l.n;
+                : expand(&l, files[i]),
+            hki_paths_deinit(&l));
+    *out = l;
     return HK_OK;
 }
 
 // ---- the dataset -----------------------------------------------------------
 
-static hk_status paths_tensor(char *const *paths, size_t n, hk_tensor **out) {
+static hk_status paths_tensor(const hki_paths *l, hk_tensor **out) {
     hk_tensor *t = NULL;
-    const hk_shape shape = hk_shape_make(1, (int64_t[]){(int64_t)n});
+    const hk_shape shape = hk_shape_make(1, (int64_t[]){(int64_t)l->count});
     HKI_TRY(hk_tensor_create(HK_STRING, shape, &t));
-    for (size_t i = 0; i < n; i++) {
-        const hk_status s =
-            hk_tensor_set_string(t, (int64_t)i, paths[i], strlen(paths[i]));
-        if (s != HK_OK) {
-            hk_tensor_release(t);
-            return s;
-        }
+    for (size_t i = 0; i < l->count; i++) {
+        HKI_TRY_OR(hk_tensor_set_string(t, (int64_t)i, l->items[i],
+                                        strlen(l->items[i])),
+                   hk_tensor_release(t));
     }
     *out = t;
     return HK_OK;
@@ -242,13 +197,13 @@ static hk_status paths_tensor(char *const *paths, size_t n, hk_tensor **out) {
 
 hk_dataset *hk_data_list_files(const char *const *files, size_t n_files,
                                int shuffle, int64_t seed) {
-    char **paths = NULL;
-    size_t n = 0;
+    hki_paths paths = {0};
     hk_tensor *t = NULL;
-    hk_status s = hki_files_match(files, n_files, &paths, &n);
+    hk_status s = hki_files_match(files, n_files, &paths);
     if (s == HK_OK)
-        s = paths_tensor(paths, n, &t);
-    hki_files_free(paths, n);
+        s = paths_tensor(&paths, &t);
+    const int64_t n = (int64_t)paths.count;
+    hki_paths_deinit(&paths);
     if (s != HK_OK)
         return hki_dataset_fail(NULL, 0, s);
     const hk_value v = {.name = "path",
@@ -258,5 +213,5 @@ hk_dataset *hk_data_list_files(const char *const *files, size_t n_files,
                         .tensor = t};
     hk_dataset *d = hk_data_slices(&v, 1);
     hk_tensor_release(t);
-    return shuffle ? hk_data_shuffle(d, (int64_t)n, seed, 1) : d;
+    return shuffle ? hk_data_shuffle(d, n, seed, 1) : d;
 }

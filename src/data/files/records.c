@@ -239,11 +239,7 @@ static hk_status try_next(source *s, step *out, bool *files_end) {
     *files_end = opened == HK_E_END;
     HKI_TRY(opened);
     if (fresh && s->c->format->begin != NULL) {
-        const hk_status begun = s->c->format->begin(s);
-        if (begun != HK_OK) {
-            hki_file_reader_restart(&s->r);
-            return begun;
-        }
+        HKI_TRY_OR(s->c->format->begin(s), hki_file_reader_restart(&s->r));
     }
     return s->c->format->next(s, out);
 }
@@ -360,8 +356,6 @@ static hk_status source_seek(hki_node *n, int64_t unit, int64_t *first) {
 
 static void config_destroy(void *p) {
     config *const c = p;
-    if (c == NULL)
-        return;
     hki_files_deinit(&c->files);
     hki_free(c);
 }
@@ -384,43 +378,35 @@ static const hki_node_ops ops = {
 
 // ---- the datasets ----------------------------------------------------------
 
-// c: taken.
-static hk_dataset *make(config *c) {
-    const hk_value spec = {.name = c->format->value,
-                           .role = HK_FEATURE,
-                           .form = HK_DENSE_FORM,
-                           .dtype = HK_STRING};
-    uint64_t key = hki_files_key(&c->files);
-    key = hki_hash(key, c->format->name, strlen(c->format->name));
-    key = hki_hash(key, &c->record_bytes, 3 * sizeof c->record_bytes);
-    return hki_dataset_make(&(hki_dataset_desc){
-        .ops = &ops,
-        .config = c,
-        .spec = &spec,
-        .n_spec = 1,
-        .count = -1,
-        .key = key,
-        .flags = HKI_DATA_RECORDS,
-    });
+static hk_status configure(hki_dataset_desc *desc, const format *f,
+                           const char *const *files, size_t n_files,
+                           const size_t bytes[3], const hk_file_options *opt) {
+    config *c;
+    hk_value *spec;
+    HKI_TRY(hki_desc_config(desc, sizeof *c, &c));
+    HKI_TRY(hki_desc_spec(desc, 1, &spec));
+    c->format = f;
+    c->record_bytes = bytes[0];
+    c->header_bytes = bytes[1];
+    c->footer_bytes = bytes[2];
+    HKI_TRY(hki_files_init(&c->files, files, n_files, opt, f->name));
+    *spec = (hk_value){.name = f->value,
+                       .role = HK_FEATURE,
+                       .form = HK_DENSE_FORM,
+                       .dtype = HK_STRING};
+    desc->key = hki_files_key(&c->files);
+    desc->key = hki_hash(desc->key, f->name, strlen(f->name));
+    desc->key = hki_hash(desc->key, bytes, 3 * sizeof bytes[0]);
+    return HK_OK;
 }
 
 static hk_dataset *make_source(const format *f, const char *const *files,
                                size_t n_files, const size_t bytes[3],
                                const hk_file_options *opt) {
-    config *c;
-    hk_status s = hki_zalloc_array(1, sizeof *c, &c);
-    if (s != HK_OK)
-        return hki_dataset_fail(NULL, 0, s);
-    c->format = f;
-    c->record_bytes = bytes[0];
-    c->header_bytes = bytes[1];
-    c->footer_bytes = bytes[2];
-    s = hki_files_init(&c->files, files, n_files, opt, f->name);
-    if (s != HK_OK) {
-        config_destroy(c);
-        return hki_dataset_fail(NULL, 0, s);
-    }
-    return make(c);
+    hki_dataset_desc desc = {
+        .ops = &ops, .count = -1, .flags = HKI_DATA_RECORDS};
+    return hki_dataset_finish(&desc,
+                              configure(&desc, f, files, n_files, bytes, opt));
 }
 
 hk_dataset *hk_data_tfrecord(const char *const *files, size_t n_files,

@@ -108,16 +108,8 @@ static uint64_t padded(uint64_t size) {
 }
 
 static bool parse_decimal(const uint8_t *p, size_t n, uint64_t *out) {
-    uint64_t v = 0;
-    if (n == 0 || n > 19)
-        return false;
-    for (size_t i = 0; i < n; i++) {
-        if (p[i] < '0' || p[i] > '9')
-            return false;
-        v = v * 10 + (uint64_t)(p[i] - '0');
-    }
-    *out = v;
-    return true;
+    const char *at = (const char *)p, *const end = at + n;
+    return hki_scan_u64(&at, end, out) && at == end;
 }
 
 // One record "<length> <key>=<value>\n"; *used: its length.

@@ -111,12 +111,10 @@ static const hki_fn_ops decoder_ops = {
     .apply = decode,
 };
 
-hk_dataset *hki_tar_decoded(hk_dataset *d, const hki_tar_set *c) {
-    hk_value *spec = NULL;
-    const size_t key = c->key != NULL, n = key + c->n_fields;
-    const hk_status s = hki_zalloc_array(n, sizeof *spec, &spec);
-    if (s != HK_OK)
-        return hki_dataset_fail(&d, 1, s);
+static hk_status configure(hki_dataset_desc *desc, const hki_tar_set *c) {
+    const size_t key = c->key != NULL;
+    hk_value *spec;
+    HKI_TRY(hki_desc_spec(desc, key + c->n_fields, &spec));
     if (key > 0)
         spec[0] = hki_tar_string(c->key, HK_FEATURE);
     for (size_t i = 0; i < c->n_fields; i++)
@@ -125,10 +123,16 @@ hk_dataset *hki_tar_decoded(hk_dataset *d, const hki_tar_set *c) {
                                    .form = HK_DENSE_FORM,
                                    .dtype = c->fields[i].dtype,
                                    .shape = c->fields[i].shape};
+    return HK_OK;
+}
+
+hk_dataset *hki_tar_decoded(hk_dataset *d, const hki_tar_set *c) {
     const bool skips = c->files.opt.on_error == HK_ON_ERROR_SKIP;
-    hk_dataset *const out =
-        hki_data_fn(d, &decoder_ops, (void *)(uintptr_t)c, spec, n, 0,
-                    HK_DATA_AUTO, skips ? HKI_DATA_MAY_SKIP : 0);
-    hki_free(spec);
-    return out;
+    hki_dataset_desc desc = {.fn = &decoder_ops,
+                             .config = (void *)(uintptr_t)c,
+                             .inputs = &d,
+                             .n_inputs = 1,
+                             .parallel = HK_DATA_AUTO,
+                             .flags = skips ? HKI_DATA_MAY_SKIP : 0};
+    return hki_dataset_finish(&desc, configure(&desc, c));
 }

@@ -10,8 +10,6 @@
 
 static void config_destroy(void *p) {
     hki_tar_set *const c = p;
-    if (c == NULL)
-        return;
     hki_files_deinit(&c->files);
     hki_arena_deinit(&c->arena);
     hki_free(c);
@@ -236,11 +234,7 @@ static hk_status source_start(hki_node *n) {
 static hk_status source_next(hki_node *n, hki_item *out) {
     hki_box *b;
     HKI_TRY(hki_node_box(n, &b));
-    const hk_status s = next_sample(n, hki_box_rows(b));
-    if (s != HK_OK) {
-        hki_box_release(b);
-        return s;
-    }
+    HKI_TRY_OR(next_sample(n, hki_box_rows(b)), hki_box_release(b));
     out->box = b;
     return HK_OK;
 }
@@ -417,40 +411,27 @@ static hk_status copy_fields(hki_arena *a, const hk_tar_field *in, size_t n,
 
 // ---- the datasets ----------------------------------------------------------
 
-// c: taken.
-static hk_dataset *make_source(hki_tar_set *c) {
-    hk_value *spec = NULL;
-    const size_t n = hki_tar_first_field(c) + c->n_fields;
-    const hk_status s = hki_zalloc_array(n, sizeof *spec, &spec);
-    if (s != HK_OK) {
-        config_destroy(c);
-        return hki_dataset_fail(NULL, 0, s);
-    }
+static hk_status make_spec(hki_dataset_desc *desc, const hki_tar_set *c) {
+    hk_value *spec;
     size_t k = 0;
+    HKI_TRY(hki_desc_spec(desc, hki_tar_first_field(c) + c->n_fields, &spec));
     if (c->decodes)
         spec[k++] = hki_tar_string(HKI_TAR_WHERE, HK_FEATURE);
     if (c->key != NULL)
         spec[k++] = hki_tar_string(c->key, HK_FEATURE);
     for (size_t i = 0; i < c->n_fields; i++)
         spec[k++] = hki_tar_string(c->fields[i].name, c->fields[i].role);
-    hk_dataset *const d = hki_dataset_make(&(hki_dataset_desc){
-        .ops = &ops,
-        .config = c,
-        .spec = spec,
-        .n_spec = n,
-        .count = -1,
-        .key = hki_files_key(&c->files),
-    });
-    hki_free(spec);
-    return d;
+    return HK_OK;
 }
 
-static hk_status configure(hki_tar_set *c, const char *const *files,
+static hk_status configure(hki_dataset_desc *desc, const char *const *files,
                            size_t n_files, const hk_tar_field *fields,
                            size_t n_fields, const hk_tar_options *opt) {
     hk_tar_options o;
+    hki_tar_set *c;
     hk_tar_options_init(&o, sizeof o);
     HKI_TRY(hki_options_copy(&o, sizeof o, opt, "tar"));
+    HKI_TRY(hki_desc_config(desc, sizeof *c, &c));
     HKI_TRY(hki_files_init(&c->files, files, n_files, o.file, "tar"));
     if (o.key != NULL)
         HKI_TRY(hki_arena_strdup(&c->arena, o.key, &c->key));
@@ -458,23 +439,16 @@ static hk_status configure(hki_tar_set *c, const char *const *files,
     c->n_fields = n_fields;
     for (size_t i = 0; i < n_fields; i++)
         c->decodes = c->decodes || fields[i].kind != HK_TAR_BYTES;
-    return HK_OK;
+    desc->key = hki_files_key(&c->files);
+    return make_spec(desc, c);
 }
 
 hk_dataset *hk_data_tar(const char *const *files, size_t n_files,
                         const hk_tar_field *fields, size_t n_fields,
                         const hk_tar_options *opt) {
-    hki_tar_set *c;
-    hk_status s = hki_zalloc_array(1, sizeof *c, &c);
-    if (s != HK_OK)
-        return hki_dataset_fail(NULL, 0, s);
-    s = configure(c, files, n_files, fields, n_fields, opt);
-    if (s != HK_OK) {
-        config_destroy(c);
-        return hki_dataset_fail(NULL, 0, s);
-    }
-    hk_dataset *const d = make_source(c);
-    if (!hki_dataset_good(d) || !c->decodes)
-        return d;
-    return hki_tar_decoded(d, c);
+    hki_dataset_desc desc = {.ops = &ops, .count = -1};
+    hk_dataset *const d = hki_dataset_finish(
+        &desc, configure(&desc, files, n_files, fields, n_fields, opt));
+    const hki_tar_set *const c = hki_dataset_good(d) ? d->config : NULL;
+    return c != NULL && c->decodes ? hki_tar_decoded(d, c) : d;
 }

@@ -116,11 +116,7 @@ hk_status hk_record_writer_create(const char *path,
         return hki_fail(HK_E_INVALID_ARG, "record writer: NULL argument");
     HKI_TRY(hki_writer_options_get(&o, opt, path, "record writer"));
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
-    const hk_status s = hki_sink_open(&w->sink, path, &o);
-    if (s != HK_OK) {
-        hki_free(w);
-        return s;
-    }
+    HKI_TRY_OR(hki_sink_open(&w->sink, path, &o), hki_free(w));
     *out = w;
     return HK_OK;
 }

@@ -52,22 +52,14 @@ static hk_status open_scratch(const void *user, void **out) {
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
     w->kernels = HKI_ISA_PICK(c->isa, hki_image_kernels_table);
     if (c->decodes) {
-        const hk_status s = hki_picture_decoder_create(&w->decoder);
-        if (s != HK_OK) {
-            close_scratch(w);
-            return s;
-        }
+        HKI_TRY_OR(hki_picture_decoder_create(&w->decoder), close_scratch(w));
     }
     *out = w;
     return HK_OK;
 }
 
 static hk_status reserve(hki_image_scratch *w, int i, size_t bytes) {
-    if (bytes <= w->picture_bytes[i])
-        return HK_OK;
-    HKI_TRY(hki_realloc_array(bytes, 1, &w->picture[i]));
-    w->picture_bytes[i] = bytes;
-    return HK_OK;
+    return hki_list_reserve(&w->picture[i], bytes, &w->picture_bytes[i], 1);
 }
 
 // ---- one picture ----------------------------------------------------------
@@ -310,19 +302,21 @@ static hk_status describe(const config *c, hk_value *v) {
     return HK_OK;
 }
 
-static hk_status make(const hk_dataset *d, const char *name,
-                      const hk_image_op *ops, size_t n,
-                      const hk_images_options *o, config **out,
-                      hk_value **spec) {
+static hk_status configure(hki_dataset_desc *desc, const hk_dataset *d,
+                           const char *name, const hk_image_op *ops, size_t n,
+                           const hk_images_options *opt) {
+    hk_images_options o;
     config *c;
-    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
-    *out = c;
+    hk_value *spec;
+    hk_images_options_init(&o, sizeof o);
+    HKI_TRY(hki_options_copy(&o, sizeof o, opt, "images options"));
+    HKI_TRY(hki_desc_config(desc, sizeof *c, &c));
     if (name == NULL)
         return hki_fail(HK_E_INVALID_ARG, "images: the name is NULL");
     HKI_TRY(hki_strdup(name, &c->name));
-    c->seed = (uint64_t)o->seed;
-    c->max_pixels = o->max_pixels;
-    c->on_error = o->on_error;
+    c->seed = (uint64_t)o.seed;
+    c->max_pixels = o.max_pixels;
+    c->on_error = o.on_error;
     c->isa = hki_isa_best();
     const int64_t at = hki_spec_find(&d->spec, name);
     if (at < 0)
@@ -330,38 +324,22 @@ static hk_status make(const hk_dataset *d, const char *name,
                         "images: the dataset has no value \"%s\"", name);
     c->value = (size_t)at;
     HKI_TRY(take_ops(c, ops, n));
-    HKI_TRY(hki_alloc_array(d->spec.count, sizeof **spec, spec));
-    memcpy(*spec, d->spec.values, d->spec.count * sizeof **spec);
-    return describe(c, &(*spec)[at]);
+    HKI_TRY(hki_desc_spec(desc, d->spec.count, &spec));
+    memcpy(spec, d->spec.values, d->spec.count * sizeof *spec);
+    desc->key = hki_hash(HKI_HASH_INIT, ops, n * sizeof *ops);
+    desc->key = hki_hash(desc->key, &o.seed, sizeof o.seed);
+    desc->parallel =
+        o.parallel != 0 ? o.parallel : (c->decodes ? HK_DATA_AUTO : 1);
+    desc->flags = o.on_error == HK_ON_ERROR_SKIP ? HKI_DATA_MAY_SKIP : 0;
+    return describe(c, &spec[at]);
 }
 
 hk_dataset *hk_data_images(hk_dataset *d, const char *name,
                            const hk_image_op *ops, size_t n,
                            const hk_images_options *opt) {
-    hk_images_options o;
-    hk_images_options_init(&o, sizeof o);
-    config *c = NULL;
-    hk_value *spec = NULL;
-    hk_status s = HK_OK;
-    if (!hki_dataset_good(d))
-        return d;
-    if (opt != NULL)
-        s = hki_options_copy(&o, sizeof o, opt, "images options");
-    if (s == HK_OK)
-        s = make(d, name, ops, n, &o, &c, &spec);
-    if (s != HK_OK) {
-        destroy(c);
-        hki_free(spec);
-        return hki_dataset_fail(&d, 1, s);
-    }
-    uint64_t key = hki_hash(HKI_HASH_INIT, ops, n * sizeof *ops);
-    key = hki_hash(key, &o.seed, sizeof o.seed);
-    const int32_t parallel =
-        o.parallel != 0 ? o.parallel : (c->decodes ? HK_DATA_AUTO : 1);
-    const uint32_t flags =
-        o.on_error == HK_ON_ERROR_SKIP ? HKI_DATA_MAY_SKIP : 0;
-    d = hki_data_fn(d, &images_fn, c, spec, d->spec.count, key, parallel,
-                    flags);
-    hki_free(spec);
-    return d;
+    hki_dataset_desc desc = {.fn = &images_fn, .inputs = &d, .n_inputs = 1};
+    return hki_dataset_good(d)
+               ? hki_dataset_finish(&desc,
+                                    configure(&desc, d, name, ops, n, opt))
+               : d;
 }

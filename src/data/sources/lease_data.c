@@ -112,6 +112,7 @@ static int64_t part_begin(int64_t total, int64_t n, int64_t index) {
 
 static hk_status configure_part(const hk_dataset *d, int64_t n, int64_t index,
                                 int64_t batch, config *c) {
+    HKI_TRY(hk_dataset_status(d));
     if (n < 1 || index < 0 || index >= n || batch < 0)
         return hki_fail(HK_E_INVALID_ARG,
                         "part: part %lld of %lld, batches of %lld",
@@ -135,20 +136,18 @@ static hk_status configure_part(const hk_dataset *d, int64_t n, int64_t index,
 hk_dataset *hk_data_part(hk_dataset *d, int64_t n, int64_t index,
                          int64_t batch) {
     config c;
-    hk_status s = hk_dataset_status(d);
-    if (s == HK_OK)
-        s = configure_part(d, n, index, batch, &c);
-    if (s != HK_OK)
-        return hki_dataset_fail(&d, 1, s);
+    const hk_status s = configure_part(d, n, index, batch, &c);
     const int64_t key[] = {n, index, batch};
-    return hki_dataset_make(&(hki_dataset_desc){
+    const hki_dataset_desc desc = {
         .ops = &ops,
         .config = &c,
         .config_size = sizeof c,
         .inputs = &d,
         .n_inputs = 1,
-        .count = d->count < 0 ? -1 : c.within.end - c.within.begin,
+        .count =
+            s != HK_OK || d->count < 0 ? -1 : c.within.end - c.within.begin,
         .key = hki_key("part", HKI_COUNT(key), key),
         .flags = HKI_DATA_PASSES,
-    });
+    };
+    return hki_dataset_finish(&desc, s);
 }

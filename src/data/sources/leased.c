@@ -143,13 +143,8 @@ static hk_status open_slot(hki_node *n) {
         return HK_OK;
     }
     HKI_TRY(e);
-    hk_status opened = open_node(n, &s);
-    if (opened == HK_OK)
-        opened = pass_over(&s, used);
-    if (opened != HK_OK) {
-        close_slot(&s);
-        return opened;
-    }
+    HKI_TRY_OR(open_node(n, &s), close_slot(&s));
+    HKI_TRY_OR(pass_over(&s, used), close_slot(&s));
     st->slots[st->n++] = s;
     return HK_OK;
 }
@@ -243,13 +238,8 @@ static hk_status restore_slot(hki_node *n, hki_restorer *r) {
     s.lease.begin = hki_restore_i64(r, 0, c->units);
     s.lease.end = hki_restore_i64(r, s.lease.begin, c->units);
     HKI_TRY(hki_restorer_status(r));
-    hk_status e = open_node(n, &s);
-    if (e == HK_OK)
-        e = hki_node_restore(s.node, r);
-    if (e != HK_OK) {
-        close_slot(&s);
-        return e;
-    }
+    HKI_TRY_OR(open_node(n, &s), close_slot(&s));
+    HKI_TRY_OR(hki_node_restore(s.node, r), close_slot(&s));
     st->slots[st->n++] = s;
     return HK_OK;
 }

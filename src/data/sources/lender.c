@@ -52,11 +52,8 @@ static held *find(hki_lender_books *b, uint64_t id) {
 
 static hk_status open_lease(hki_lender_books *b, const hki_lease *lease,
                             int64_t used) {
-    if (b->n_held == b->held_room) {
-        const size_t room = HKI_MAX(2 * b->held_room, (size_t)8);
-        HKI_TRY(hki_realloc_array(room, sizeof *b->held, &b->held));
-        b->held_room = room;
-    }
+    HKI_TRY(hki_list_reserve(&b->held, b->n_held + 1, &b->held_room,
+                             sizeof *b->held));
     b->held[b->n_held++] = (held){.lease = *lease, .given = used, .used = used};
     return HK_OK;
 }
@@ -75,12 +72,8 @@ static hk_status make_room(hki_lender_books *b) {
     if (b->n > 0)
         memmove(b->queue, b->queue + b->first, b->n * sizeof *b->queue);
     b->first = 0;
-    if (b->n < b->room / 2)
-        return HK_OK;
-    const size_t room = HKI_MAX(2 * b->room, (size_t)64);
-    HKI_TRY(hki_realloc_array(room, sizeof *b->queue, &b->queue));
-    b->room = room;
-    return HK_OK;
+    return hki_list_reserve(&b->queue, 2 * b->n + 1, &b->room,
+                            sizeof *b->queue);
 }
 
 static hk_status give(hki_lender_books *b, uint64_t id, int64_t n) {

@@ -30,12 +30,7 @@ static hk_status fresh(const hk_dataset *d, scratch *s, size_t k,
                        hk_value *values, void **data) {
     hk_tensor **const t = &s->tensor[k];
     const hk_value *const spec = &d->spec.values[k];
-    if (*t != NULL && !hki_tensor_unique(*t)) {
-        hk_tensor_release(*t);
-        *t = NULL;
-    }
-    if (*t == NULL)
-        HKI_TRY(hk_tensor_create(spec->dtype, spec->shape, t));
+    HKI_TRY(hki_tensor_own(t, spec->dtype, &spec->shape));
     values[k].tensor = *t;
     *data = hk_tensor_data(*t);
     return HK_OK;
@@ -83,18 +78,17 @@ static uint64_t range_count(int64_t start, int64_t stop, int64_t step) {
 
 hk_dataset *hk_data_range(int64_t start, int64_t stop, int64_t step) {
     range c = {.start = start, .step = step};
+    hk_status s = HK_OK;
+    const uint64_t count = step != 0 ? range_count(start, stop, step) : 0;
     if (step == 0)
-        return hki_dataset_fail(
-            NULL, 0, hki_fail(HK_E_INVALID_ARG, "range: the step is 0"));
-    const uint64_t count = range_count(start, stop, step);
+        s = hki_fail(HK_E_INVALID_ARG, "range: the step is 0");
     if (count > INT64_MAX)
-        return hki_dataset_fail(
-            NULL, 0, hki_fail(HK_E_OVERFLOW, "range: more than 2^63 numbers"));
+        s = hki_fail(HK_E_OVERFLOW, "range: more than 2^63 numbers");
     const hk_value spec = {.name = "value",
                            .role = HK_FEATURE,
                            .form = HK_DENSE_FORM,
                            .dtype = HK_I64};
-    return hki_dataset_make(&(hki_dataset_desc){
+    const hki_dataset_desc desc = {
         .ops = &range_ops,
         .config = &c,
         .config_size = sizeof c,
@@ -103,7 +97,8 @@ hk_dataset *hk_data_range(int64_t start, int64_t stop, int64_t step) {
         .count = (int64_t)count,
         .key = hki_key("range", 3, (int64_t[]){start, stop, step}),
         .flags = HKI_DATA_ROWS | HKI_DATA_TABLE,
-    });
+    };
+    return hki_dataset_finish(&desc, s);
 }
 
 // ---- digits ----------------------------------------------------------------
@@ -176,41 +171,35 @@ static const hki_node_ops digits_ops = {
     .scratch_close = scratch_close,
 };
 
-static hk_status digits_config(const hk_digits_options *opt, uint64_t first,
-                               int64_t count, digits **out) {
+static hk_status digits_config(hki_dataset_desc *desc,
+                               const hk_digits_options *opt, uint64_t first,
+                               int64_t count) {
     digits *c;
-    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    HKI_TRY(hki_desc_config(desc, sizeof *c, &c));
     c->first = first;
     hk_digits_options_init(&c->opt, sizeof c->opt);
-    hk_status s = hki_options_copy(&c->opt, sizeof c->opt, opt, "digits");
+    HKI_TRY(hki_options_copy(&c->opt, sizeof c->opt, opt, "digits"));
     c->opt.struct_size = sizeof c->opt;
-    if (s == HK_OK &&
-        (count < 0 || (count > 0 && (uint64_t)count - 1 > UINT64_MAX - first)))
-        s = hki_fail(HK_E_INVALID_ARG, "digits: %lld images from %llu on",
-                     (long long)count, (unsigned long long)first);
+    if (count < 0 || (count > 0 && (uint64_t)count - 1 > UINT64_MAX - first))
+        return hki_fail(HK_E_INVALID_ARG, "digits: %lld images from %llu on",
+                        (long long)count, (unsigned long long)first);
     // The options are checked once, by drawing.
     uint8_t image[HK_DIGITS_PIXELS];
-    if (s == HK_OK)
-        s = hk_digits_draw(&c->opt, first, 1, HK_U8, image, NULL);
-    const bool keeps = count > 0 && count <= MOST_KEPT / KEPT_BYTES;
-    if (s == HK_OK && keeps)
-        s = hki_alloc_array((size_t)count, KEPT_BYTES, &c->images);
-    if (s == HK_OK && keeps)
-        s = hki_zalloc_array((size_t)count, sizeof *c->have, &c->have);
-    if (s != HK_OK) {
-        digits_destroy(c);
-        return s;
+    HKI_TRY(hk_digits_draw(&c->opt, first, 1, HK_U8, image, NULL));
+    if (count > 0 && count <= MOST_KEPT / KEPT_BYTES) {
+        HKI_TRY(hki_alloc_array((size_t)count, KEPT_BYTES, &c->images));
+        HKI_TRY(hki_zalloc_array((size_t)count, sizeof *c->have, &c->have));
     }
-    *out = c;
+    const float dials[] = {c->opt.distortion, c->opt.noise, c->opt.clutter};
+    const int64_t numbers[] = {(int64_t)first, count, (int64_t)c->opt.seed,
+                               c->opt.split};
+    desc->key = hki_hash(hki_key("digits", HKI_COUNT(numbers), numbers), dials,
+                         sizeof dials);
     return HK_OK;
 }
 
 hk_dataset *hk_data_digits(const hk_digits_options *opt, uint64_t first,
                            int64_t count) {
-    digits *c = NULL;
-    const hk_status s = digits_config(opt, first, count, &c);
-    if (s != HK_OK)
-        return hki_dataset_fail(NULL, 0, s);
     const hk_value spec[] = {
         {.name = "image",
          .role = HK_FEATURE,
@@ -222,17 +211,12 @@ hk_dataset *hk_data_digits(const hk_digits_options *opt, uint64_t first,
          .form = HK_DENSE_FORM,
          .dtype = HK_I32},
     };
-    const float dials[] = {c->opt.distortion, c->opt.noise, c->opt.clutter};
-    const int64_t numbers[] = {(int64_t)first, count, (int64_t)c->opt.seed,
-                               c->opt.split};
-    return hki_dataset_make(&(hki_dataset_desc){
+    hki_dataset_desc desc = {
         .ops = &digits_ops,
-        .config = c,
         .spec = spec,
         .n_spec = HKI_COUNT(spec),
         .count = count,
-        .key = hki_hash(hki_key("digits", HKI_COUNT(numbers), numbers), dials,
-                        sizeof dials),
         .flags = HKI_DATA_ROWS | HKI_DATA_TABLE,
-    });
+    };
+    return hki_dataset_finish(&desc, digits_config(&desc, opt, first, count));
 }

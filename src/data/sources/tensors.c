@@ -114,11 +114,8 @@ static hk_status scratch_open(const hk_dataset *d, hki_data_run *run,
     (void)run;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
     s->c = d->config;
-    const hk_status e = hki_zalloc_array(s->c->n, sizeof *s->view, &s->view);
-    if (e != HK_OK) {
-        scratch_close(s);
-        return e;
-    }
+    HKI_TRY_OR(hki_zalloc_array(s->c->n, sizeof *s->view, &s->view),
+               scratch_close(s));
     *out = s;
     return HK_OK;
 }
@@ -201,25 +198,6 @@ static const hki_node_ops backed_ops = {
 
 // ---- making ----------------------------------------------------------------
 
-static hk_status config_create(size_t n, bool whole, config **out) {
-    config *c;
-    hk_status s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
-    c->n = n;
-    c->whole = whole;
-    if ((s = hki_zalloc_array(n, sizeof *c->tensor, &c->tensor)) != HK_OK ||
-        (s = hki_zalloc_array(n, sizeof *c->index, &c->index)) != HK_OK ||
-        (s = hki_zalloc_array(n, sizeof *c->row_items, &c->row_items)) !=
-            HK_OK ||
-        (s = hki_zalloc_array(n, sizeof *c->row_bytes, &c->row_bytes)) !=
-            HK_OK) {
-        config_free(c);
-        return s;
-    }
-    *out = c;
-    return HK_OK;
-}
-
 // The tensor itself where it is row-major, else a copy that is.
 static hk_status hold(hk_tensor *t, hk_tensor **out) {
     if (!hk_tensor_is_contiguous(t))
@@ -277,53 +255,45 @@ static hk_status take_values(const char *op, const hk_value *values, config *c,
     return HK_OK;
 }
 
-// The backing is the config's from the beginning.
-static hk_status back(config *c, const hki_backing *b, int64_t rows) {
-    c->rows = rows;
-    return hki_zalloc_array((size_t)(rows / b->unit + 1), sizeof *c->there,
-                            &c->there);
+static hk_status configure(hki_dataset_desc *desc, config *c, const char *op,
+                           const hk_value *values, size_t n) {
+    hk_value *spec;
+    int64_t rows = 1;
+    if (values == NULL || n == 0)
+        return hki_fail(HK_E_INVALID_ARG, "%s: no values", op);
+    c->n = n;
+    HKI_TRY(hki_zalloc_array(n, sizeof *c->tensor, &c->tensor));
+    HKI_TRY(hki_zalloc_array(n, sizeof *c->index, &c->index));
+    HKI_TRY(hki_zalloc_array(n, sizeof *c->row_items, &c->row_items));
+    HKI_TRY(hki_zalloc_array(n, sizeof *c->row_bytes, &c->row_bytes));
+    HKI_TRY(hki_desc_spec(desc, n, &spec));
+    HKI_TRY(take_values(op, values, c, spec, &rows));
+    if (c->backing.unit > 0)
+        HKI_TRY(hki_zalloc_array((size_t)(rows / c->backing.unit + 1),
+                                 sizeof *c->there, &c->there));
+    desc->count = c->rows = rows;
+    desc->key = hki_key(op, 1, &rows);
+    return HK_OK;
 }
 
+// The backing is the config's from the beginning.
 static hk_dataset *make(const char *op, const hki_node_ops *ops,
                         const hk_value *values, size_t n,
                         const hki_backing *b) {
-    const bool whole = ops == &tensors_ops;
-    hk_value *spec = NULL;
-    config *c = NULL;
-    int64_t rows = 1;
-    hk_status s = values == NULL || n == 0
-                      ? hki_fail(HK_E_INVALID_ARG, "%s: no values", op)
-                      : config_create(n, whole, &c);
+    config *c;
+    hki_dataset_desc desc = {.ops = ops,
+                             .flags = HKI_DATA_ROWS | HKI_DATA_TABLE};
+    const hk_status s = hki_desc_config(&desc, sizeof *c, &c);
     if (s != HK_OK && b != NULL)
         b->destroy(b->user);
-    if (s == HK_OK && b != NULL) {
+    if (s != HK_OK)
+        return hki_dataset_fail(NULL, 0, s);
+    c->whole = ops == &tensors_ops;
+    if (b != NULL) {
         c->backing = *b;
         pthread_mutex_init(&c->lock, NULL);
     }
-    if (s == HK_OK)
-        s = hki_zalloc_array(n, sizeof *spec, &spec);
-    if (s == HK_OK)
-        s = take_values(op, values, c, spec, &rows);
-    if (s == HK_OK && b != NULL)
-        s = back(c, b, rows);
-    hk_dataset *d;
-    if (s == HK_OK) {
-        d = hki_dataset_make(&(hki_dataset_desc){
-            .ops = ops,
-            .config = c,
-            .spec = spec,
-            .n_spec = n,
-            .count = rows,
-            .key = hki_key(op, 1, &rows),
-            .flags = HKI_DATA_ROWS | HKI_DATA_TABLE,
-        });
-    } else {
-        d = hki_dataset_fail(NULL, 0, s);
-        if (c != NULL)
-            config_free(c);
-    }
-    hki_free(spec);
-    return d;
+    return hki_dataset_finish(&desc, configure(&desc, c, op, values, n));
 }
 
 hk_dataset *hk_data_tensors(const hk_value *values, size_t n) {

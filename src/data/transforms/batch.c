@@ -404,60 +404,56 @@ static int64_t count_of(int64_t have, int64_t n, bool drop) {
     return have / n + (!drop && have % n > 0);
 }
 
-static hk_dataset *make_dataset(const char *op, hk_dataset *d,
-                                hki_batch_style style, int64_t n,
-                                const hk_shape *shapes, const double *padding,
-                                bool drop) {
-    config *c = NULL;
-    hk_value *spec = NULL;
-    hk_status s = hk_dataset_status(d);
-    const size_t values = s == HK_OK ? d->spec.count : 0;
-    const size_t bytes = sizeof *c + values * sizeof c->parts[0];
-    if (s == HK_OK && n < 1)
-        s = hki_fail(HK_E_INVALID_ARG, "%s: %lld elements", op, (long long)n);
-    if (s == HK_OK)
-        s = hki_zalloc_array(bytes, 1, &c);
-    if (s == HK_OK)
-        s = hki_alloc_array(values, sizeof *spec, &spec);
-    if (s == HK_OK)
-        s = hki_parts_plan(op, d, style, shapes, padding, drop ? n : -1,
-                           c->parts, spec);
-    if (s != HK_OK) {
-        d = hki_dataset_fail(&d, 1, s);
-        hki_free(c);
-        hki_free(spec);
-        return d;
-    }
-    c->n = n;
-    c->drop_remainder = drop;
-    d = hki_dataset_make(&(hki_dataset_desc){
-        .ops = &batch_ops,
-        .config = c,
-        .inputs = &d,
-        .n_inputs = 1,
-        .spec = spec,
-        .n_spec = values,
-        .count = hki_may_skip(d) ? -1 : count_of(d->count, n, drop),
-        .key =
-            parts_key(hki_key(op, 2, (int64_t[]){n, drop}), c->parts, values),
-    });
-    hki_free(spec);
-    return d;
+// How to batch, as the public calls say it.
+typedef struct request {
+    const char *op;
+    hki_batch_style style;
+    int64_t n;
+    bool drop_remainder;
+    const hk_shape *shapes;
+    const double *padding;
+} request;
+
+static hk_status configure(hki_dataset_desc *desc, const hk_dataset *d,
+                           const request *r) {
+    config *c;
+    hk_value *spec;
+    HKI_TRY(hk_dataset_status(d));
+    const size_t values = d->spec.count;
+    if (r->n < 1)
+        return hki_fail(HK_E_INVALID_ARG, "%s: %lld elements", r->op,
+                        (long long)r->n);
+    HKI_TRY(hki_desc_config(desc, sizeof *c + values * sizeof c->parts[0], &c));
+    HKI_TRY(hki_desc_spec(desc, values, &spec));
+    HKI_TRY(hki_parts_plan(r->op, d, r->style, r->shapes, r->padding,
+                           r->drop_remainder ? r->n : -1, c->parts, spec));
+    c->n = r->n;
+    c->drop_remainder = r->drop_remainder;
+    const int64_t key[] = {r->n, r->drop_remainder};
+    desc->count =
+        hki_may_skip(d) ? -1 : count_of(d->count, r->n, r->drop_remainder);
+    desc->key = parts_key(hki_key(r->op, 2, key), c->parts, values);
+    return HK_OK;
+}
+
+static hk_dataset *make_dataset(hk_dataset *d, const request *r) {
+    hki_dataset_desc desc = {.ops = &batch_ops, .inputs = &d, .n_inputs = 1};
+    return hki_dataset_finish(&desc, configure(&desc, d, r));
 }
 
 hk_dataset *hk_data_batch(hk_dataset *d, int64_t n, int drop_remainder) {
-    return make_dataset("batch", d, HKI_BATCH_PLAIN, n, NULL, NULL,
-                        drop_remainder != 0);
+    return make_dataset(d, &(request){"batch", HKI_BATCH_PLAIN, n,
+                                      drop_remainder != 0, NULL, NULL});
 }
 
 hk_dataset *hk_data_padded_batch(hk_dataset *d, int64_t n,
                                  const hk_shape *shapes, const double *padding,
                                  int drop_remainder) {
-    return make_dataset("padded_batch", d, HKI_BATCH_PADDED, n, shapes, padding,
-                        drop_remainder != 0);
+    return make_dataset(d, &(request){"padded_batch", HKI_BATCH_PADDED, n,
+                                      drop_remainder != 0, shapes, padding});
 }
 
 hk_dataset *hk_data_ragged_batch(hk_dataset *d, int64_t n, int drop_remainder) {
-    return make_dataset("ragged_batch", d, HKI_BATCH_RAGGED, n, NULL, NULL,
-                        drop_remainder != 0);
+    return make_dataset(d, &(request){"ragged_batch", HKI_BATCH_RAGGED, n,
+                                      drop_remainder != 0, NULL, NULL});
 }

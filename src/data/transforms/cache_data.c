@@ -16,7 +16,8 @@ typedef struct state {
                      // the one that was gathered
     // Memory.
     hki_item *items;
-    int64_t used, room;
+    int64_t used;
+    size_t room;
     // File.
     hki_loader *loader;
     hki_cache_writer *writer;
@@ -40,11 +41,8 @@ static void forget(hki_node *n) {
 static hk_status remember(hki_node *n, hki_item *item) {
     state *const s = n->state;
     HKI_TRY(hki_item_keep(n->inputs[0], item));
-    if (s->used == s->room) {
-        const int64_t room = HKI_MAX(2 * s->room, 64);
-        HKI_TRY(hki_realloc_array((size_t)room, sizeof *s->items, &s->items));
-        s->room = room;
-    }
+    HKI_TRY(hki_list_reserve(&s->items, (size_t)s->used + 1, &s->room,
+                             sizeof *s->items));
     if (!n->rows)
         hki_box_retain(item->box);
     s->items[s->used++] = *item;

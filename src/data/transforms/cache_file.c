@@ -56,15 +56,10 @@ hk_status hki_cache_writer_open(const char *path, uint64_t fingerprint,
     HKI_TRY(hki_zalloc_array(1, sizeof *w, &w));
     w->fingerprint = fingerprint;
     put_header(head, fingerprint, 0, 0);
-    hk_status s = take_lock(path, &w->lock);
-    if (s == HK_OK)
-        s = hki_file_create(path, &w->file);
-    if (s == HK_OK)
-        s = hki_file_write(w->file, head, sizeof head);
-    if (s != HK_OK) {
-        hki_cache_writer_discard(w);
-        return s;
-    }
+    HKI_TRY_OR(take_lock(path, &w->lock), hki_cache_writer_discard(w));
+    HKI_TRY_OR(hki_file_create(path, &w->file), hki_cache_writer_discard(w));
+    HKI_TRY_OR(hki_file_write(w->file, head, sizeof head),
+               hki_cache_writer_discard(w));
     *out = w;
     return HK_OK;
 }
@@ -109,7 +104,7 @@ hk_status hki_cache_writer_commit(hki_cache_writer *w) {
 struct hki_cache_reader {
     int fd;
     char *path;
-    uint64_t size, count;
+    uint64_t size;
     uint64_t position; // of window[begin]
     uint8_t *window;
     size_t room, begin, end;
@@ -138,7 +133,6 @@ static hk_status check_header(hki_cache_reader *r, uint64_t fingerprint) {
                         "%s: the cache of another pipeline; remove it to make "
                         "a new one",
                         r->path);
-    r->count = hki_get_u64(head + 16);
     r->position = HEADER;
     return HK_OK;
 }
@@ -148,15 +142,10 @@ hk_status hki_cache_reader_open(const char *path, uint64_t fingerprint,
     hki_cache_reader *r;
     HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
     r->fd = -1;
-    hk_status s = hki_strdup(path, &r->path);
-    if (s == HK_OK)
-        s = hki_file_open_read(path, &r->fd, &r->size);
-    if (s == HK_OK)
-        s = check_header(r, fingerprint);
-    if (s != HK_OK) {
-        hki_cache_reader_close(r);
-        return s;
-    }
+    HKI_TRY_OR(hki_strdup(path, &r->path), hki_cache_reader_close(r));
+    HKI_TRY_OR(hki_file_open_read(path, &r->fd, &r->size),
+               hki_cache_reader_close(r));
+    HKI_TRY_OR(check_header(r, fingerprint), hki_cache_reader_close(r));
     *out = r;
     return HK_OK;
 }

@@ -45,11 +45,7 @@ static hk_status view(const hk_dataset *d, void *scratch, const hki_item *item,
     const hk_element *e;
     bool skip;
     HKI_TRY(hki_loader_view(r->loader[side], &sub, &e, &skip));
-    for (size_t k = 0; k < e->count; k++) {
-        values[k].tensor = e->values[k].tensor;
-        values[k].index = e->values[k].index;
-        values[k].shape = e->values[k].shape;
-    }
+    hki_values_show(values, e->values, e->count);
     return HK_OK;
 }
 
@@ -170,30 +166,24 @@ static int64_t sum(int64_t a, int64_t b) {
     return __builtin_add_overflow(a, b, &total) ? -2 : total;
 }
 
+static hk_status configure(hki_dataset_desc *desc, const hk_dataset *a,
+                           const hk_dataset *b) {
+    hk_value *spec;
+    HKI_TRY(hk_dataset_status(a));
+    HKI_TRY(hk_dataset_status(b));
+    HKI_TRY(match(&a->spec, &b->spec));
+    HKI_TRY(hki_desc_spec(desc, a->spec.count, &spec));
+    merge(&a->spec, &b->spec, spec);
+    desc->count = sum(a->count, b->count);
+    if (hki_is_table(a) && hki_is_table(b) && desc->count >= 0) {
+        desc->ops = &table_ops;
+        desc->flags = HKI_DATA_ROWS | HKI_DATA_TABLE;
+    }
+    return HK_OK;
+}
+
 hk_dataset *hk_data_concatenate(hk_dataset *a, hk_dataset *b) {
     hk_dataset *const both[2] = {hki_data_solid(a), hki_data_solid(b)};
-    hk_value *spec = NULL;
-    hk_status s = hk_dataset_status(both[0]);
-    if (s == HK_OK)
-        s = hk_dataset_status(both[1]);
-    if (s == HK_OK)
-        s = match(&both[0]->spec, &both[1]->spec);
-    if (s == HK_OK)
-        s = hki_alloc_array(both[0]->spec.count, sizeof *spec, &spec);
-    if (s != HK_OK)
-        return hki_dataset_fail(both, 2, s);
-    merge(&both[0]->spec, &both[1]->spec, spec);
-    const bool tables = hki_is_table(both[0]) && hki_is_table(both[1]) &&
-                        sum(both[0]->count, both[1]->count) >= 0;
-    hk_dataset *const d = hki_dataset_make(&(hki_dataset_desc){
-        .ops = tables ? &table_ops : &stream_ops,
-        .inputs = both,
-        .n_inputs = 2,
-        .spec = spec,
-        .n_spec = both[0]->spec.count,
-        .count = sum(both[0]->count, both[1]->count),
-        .flags = tables ? HKI_DATA_ROWS | HKI_DATA_TABLE : 0,
-    });
-    hki_free(spec);
-    return d;
+    hki_dataset_desc desc = {.ops = &stream_ops, .inputs = both, .n_inputs = 2};
+    return hki_dataset_finish(&desc, configure(&desc, both[0], both[1]));
 }

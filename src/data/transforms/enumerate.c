@@ -45,18 +45,9 @@ static hk_status show(const void *config_, void *scratch, const hki_fn_call *c,
                       hk_value *out) {
     const config *const cfg = config_;
     hk_tensor **const counter = scratch;
-    if (*counter != NULL && !hki_tensor_unique(*counter)) {
-        hk_tensor_release(*counter); // a user kept it
-        *counter = NULL;
-    }
-    if (*counter == NULL)
-        HKI_TRY(hk_tensor_create(HK_I64, hk_shape_make(0, NULL), counter));
+    HKI_TRY(hki_tensor_own(counter, HK_I64, &HKI_SCALAR));
     *(int64_t *)hk_tensor_data(*counter) = number_of(cfg, c);
-    for (size_t k = 0; k < cfg->values; k++) {
-        out[k].tensor = c->in->values[k].tensor;
-        out[k].index = c->in->values[k].index;
-        out[k].shape = c->in->values[k].shape;
-    }
+    hki_values_show(out, c->in->values, cfg->values);
     out[cfg->values].tensor = *counter;
     return HK_OK;
 }
@@ -91,25 +82,18 @@ static bool is_straight(const hk_dataset *d) {
     return !(d->flags & HKI_DATA_PASSES);
 }
 
-static hk_dataset *numbered(hk_dataset *d, const hk_value *counter,
-                            int64_t start) {
+static hk_status number(hki_dataset_desc *desc, const hk_dataset *d,
+                        const hk_value *counter, int64_t start) {
     const size_t n = d->spec.count;
-    config *c = NULL;
-    hk_value *spec = NULL;
-    hk_status s = hki_alloc_array(1, sizeof *c, &c);
-    if (s == HK_OK)
-        s = hki_alloc_array(n + 1, sizeof *spec, &spec);
-    if (s != HK_OK) {
-        hki_free(c);
-        return hki_dataset_fail(&d, 1, s);
-    }
+    config *c;
+    hk_value *spec;
+    HKI_TRY(hki_desc_config(desc, sizeof *c, &c));
+    HKI_TRY(hki_desc_spec(desc, n + 1, &spec));
     *c = (config){.start = start, .values = n};
     memcpy(spec, d->spec.values, n * sizeof *spec);
     spec[n] = *counter;
-    d = hki_data_fn(d, &fn, c, spec, n + 1, hki_key("enumerate", 1, &start), 1,
-                    0);
-    hki_free(spec);
-    return d;
+    desc->key = hki_key("enumerate", 1, &start);
+    return HK_OK;
 }
 
 hk_dataset *hk_data_enumerate(hk_dataset *d, const char *name, int64_t start) {
@@ -118,7 +102,8 @@ hk_dataset *hk_data_enumerate(hk_dataset *d, const char *name, int64_t start) {
                               .form = HK_DENSE_FORM,
                               .dtype = HK_I64};
     d = hki_data_solid(d);
-    return hki_dataset_good(d) && is_straight(d)
-               ? numbered(d, &counter, start)
-               : hki_zip_counter(d, &counter, start);
+    if (!hki_dataset_good(d) || !is_straight(d))
+        return hki_zip_counter(d, &counter, start);
+    hki_dataset_desc desc = {.fn = &fn, .inputs = &d, .n_inputs = 1};
+    return hki_dataset_finish(&desc, number(&desc, d, &counter, start));
 }

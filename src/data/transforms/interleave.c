@@ -383,11 +383,7 @@ static hk_status restore_slot(hki_node *n, slot *s, hki_restorer *r) {
     if (hki_restore_i64(r, 0, 1) == 0)
         return hki_restorer_status(r);
     HKI_TRY(hki_restore_item(r, n->inputs[0], &arg));
-    const hk_status e = open_slot(n, s, &arg);
-    if (e != HK_OK) {
-        hki_item_free(n->inputs[0], &arg);
-        return e;
-    }
+    HKI_TRY_OR(open_slot(n, s, &arg), hki_item_free(n->inputs[0], &arg));
     st->n_open++;
     if (hki_restore_u64(r) != s->d->fingerprint)
         return hki_restore_bad(r, "a dataset of another kind in a slot");

@@ -99,11 +99,8 @@ static void slot_destroy(slot *s) {
 static hk_status slot_create(hki_node *n, slot **out) {
     slot *s;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    const hk_status e = hki_loader_open(n->inputs[0]->d, n->run, &s->loader);
-    if (e != HK_OK) {
-        slot_destroy(s);
-        return e;
-    }
+    HKI_TRY_OR(hki_loader_open(n->inputs[0]->d, n->run, &s->loader),
+               slot_destroy(s));
     s->n = n;
     s->task = (hki_task){.fn = work, .arg = s};
     *out = s;

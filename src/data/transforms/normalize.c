@@ -132,56 +132,40 @@ static hk_status check_value(const hk_dataset *d, const char *name,
     return HK_OK;
 }
 
-static hk_status config_create(double scale, const float *mean,
-                               const float *std, size_t channels,
-                               config **out) {
+static hk_status configure(hki_dataset_desc *desc, const hk_dataset *d,
+                           const char *name, double scale, const float *mean,
+                           const float *std, size_t channels) {
     config *c;
-    hk_status s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    hk_value *spec;
+    int64_t at = 0;
+    HKI_TRY(hk_dataset_status(d));
+    HKI_TRY(check_factors(scale, mean, std, channels));
+    HKI_TRY(check_value(d, name, channels, &at));
+    HKI_TRY(hki_desc_config(desc, sizeof *c, &c));
+    HKI_TRY(hki_desc_spec(desc, d->spec.count, &spec));
+    c->value = (size_t)at;
+    c->values = d->spec.count;
     c->period = channels == 1 ? 1 : channels * LANES;
-    if ((s = hki_alloc_array(c->period, sizeof *c->a, &c->a)) != HK_OK ||
-        (s = hki_alloc_array(c->period, sizeof *c->b, &c->b)) != HK_OK) {
-        config_free(c);
-        return s;
-    }
+    HKI_TRY(hki_alloc_array(c->period, sizeof *c->a, &c->a));
+    HKI_TRY(hki_alloc_array(c->period, sizeof *c->b, &c->b));
     for (size_t i = 0; i < c->period; i++) {
         const double m = mean != NULL ? (double)mean[i % channels] : 0.0;
-        const double d = std != NULL ? (double)std[i % channels] : 1.0;
-        c->a[i] = (float)(scale / d);
-        c->b[i] = (float)(-m / d);
+        const double by = std != NULL ? (double)std[i % channels] : 1.0;
+        c->a[i] = (float)(scale / by);
+        c->b[i] = (float)(-m / by);
     }
-    *out = c;
+    memcpy(spec, d->spec.values, d->spec.count * sizeof *spec);
+    spec[at].dtype = HK_F32;
+    desc->key = hki_key("normalize", 1, &at);
+    desc->key = hki_hash(desc->key, c->a, c->period * sizeof *c->a);
+    desc->key = hki_hash(desc->key, c->b, c->period * sizeof *c->b);
     return HK_OK;
 }
 
 hk_dataset *hk_data_normalize(hk_dataset *d, const char *name, double scale,
                               const float *mean, const float *std,
                               size_t channels) {
-    config *c = NULL;
-    hk_value *spec = NULL;
-    int64_t at = 0;
-    hk_status s = hk_dataset_status(d);
-    if (s == HK_OK)
-        s = check_factors(scale, mean, std, channels);
-    if (s == HK_OK)
-        s = check_value(d, name, channels, &at);
-    if (s == HK_OK)
-        s = config_create(scale, mean, std, channels, &c);
-    if (s == HK_OK)
-        s = hki_alloc_array(d->spec.count, sizeof *spec, &spec);
-    if (s != HK_OK) {
-        if (c != NULL)
-            config_free(c);
-        return hki_dataset_fail(&d, 1, s);
-    }
-    c->value = (size_t)at;
-    c->values = d->spec.count;
-    memcpy(spec, d->spec.values, d->spec.count * sizeof *spec);
-    spec[at].dtype = HK_F32;
-    uint64_t key = hki_key("normalize", 1, &at);
-    key = hki_hash(key, c->a, c->period * sizeof *c->a);
-    key = hki_hash(key, c->b, c->period * sizeof *c->b);
-    d = hki_data_fn(d, &fn, c, spec, d->spec.count, key, 1, 0);
-    hki_free(spec);
-    return d;
+    hki_dataset_desc desc = {.fn = &fn, .inputs = &d, .n_inputs = 1};
+    return hki_dataset_finish(
+        &desc, configure(&desc, d, name, scale, mean, std, channels));
 }

@@ -134,7 +134,7 @@ static hk_status run_producer(hki_node *n) {
 
 static hk_status open_node(hki_node *n) {
     state *const s = n->state;
-    HKI_TRY(hki_run_conds_init(&s->work, &s->ready));
+    HKI_TRY(hki_conds_init(&s->work, &s->ready, "iterator"));
     pthread_mutex_init(&s->lock, NULL);
     s->open = true;
     const bool automatic = asked(n) == HK_DATA_AUTO;
@@ -268,16 +268,15 @@ static const hki_node_ops ops = {
 };
 
 hk_dataset *hk_data_prefetch(hk_dataset *d, int64_t n) {
+    hk_status s = HK_OK;
     if (n < HK_DATA_AUTO || n > MOST)
-        return hki_dataset_fail(&d, 1,
-                                hki_fail(HK_E_INVALID_ARG,
-                                         "prefetch: %lld elements, at most %d",
-                                         (long long)n, MOST));
+        s = hki_fail(HK_E_INVALID_ARG, "prefetch: %lld elements, at most %d",
+                     (long long)n, MOST);
     if (n == 0) // nothing runs ahead
         return d;
     d = hki_data_made(d); // the thread does the work, not the consumer
     // How far it runs ahead does not change what comes: no part of the key.
-    return hki_dataset_make(&(hki_dataset_desc){
+    const hki_dataset_desc desc = {
         .ops = &ops,
         .config = &n,
         .config_size = sizeof n,
@@ -285,5 +284,6 @@ hk_dataset *hk_data_prefetch(hk_dataset *d, int64_t n) {
         .n_inputs = 1,
         .count = hk_dataset_count(d),
         .flags = HKI_DATA_PASSES,
-    });
+    };
+    return hki_dataset_finish(&desc, s);
 }

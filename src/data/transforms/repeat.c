@@ -89,12 +89,11 @@ static int64_t count_of(const hk_dataset *d, int64_t count) {
 }
 
 hk_dataset *hk_data_repeat(hk_dataset *d, int64_t count) {
+    hk_status s = HK_OK;
     if (count < -1)
-        return hki_dataset_fail(&d, 1,
-                                hki_fail(HK_E_INVALID_ARG,
-                                         "repeat: a count of %lld",
-                                         (long long)count));
-    return hki_dataset_make(&(hki_dataset_desc){
+        s = hki_fail(HK_E_INVALID_ARG, "repeat: a count of %lld",
+                     (long long)count);
+    const hki_dataset_desc desc = {
         .ops = &ops,
         .config = &count,
         .config_size = sizeof count,
@@ -103,5 +102,6 @@ hk_dataset *hk_data_repeat(hk_dataset *d, int64_t count) {
         .count = count_of(d, count),
         .key = hki_key("repeat", 1, &count),
         .flags = HKI_DATA_PASSES,
-    });
+    };
+    return hki_dataset_finish(&desc, s);
 }

@@ -18,12 +18,8 @@ static hk_status show(const void *config_, void *scratch, const hki_fn_call *c,
                       hk_value *out) {
     const config *const cfg = config_;
     (void)scratch;
-    for (size_t k = 0; k < cfg->n; k++) {
-        const hk_value *const from = &c->in->values[cfg->from[k]];
-        out[k].tensor = from->tensor;
-        out[k].index = from->index;
-        out[k].shape = from->shape;
-    }
+    for (size_t k = 0; k < cfg->n; k++)
+        hki_values_show(&out[k], &c->in->values[cfg->from[k]], 1);
     return HK_OK;
 }
 
@@ -44,8 +40,15 @@ static const hki_fn_ops fn = {
     .moves = moves,
 };
 
-static hk_status resolve(const hk_dataset *d, const hk_select *s, size_t n,
-                         config *c, hk_value *spec) {
+static hk_status resolve(hki_dataset_desc *desc, const hk_dataset *d,
+                         const hk_select *s, size_t n) {
+    config *c;
+    hk_value *spec;
+    HKI_TRY(hk_dataset_status(d));
+    if (s == NULL || n == 0 || n > d->spec.count * 64)
+        return hki_fail(HK_E_INVALID_ARG, "select: %zu values", n);
+    HKI_TRY(hki_desc_config(desc, sizeof *c + n * sizeof c->from[0], &c));
+    HKI_TRY(hki_desc_spec(desc, n, &spec));
     c->n = n;
     for (size_t k = 0; k < n; k++) {
         const int64_t at =
@@ -60,29 +63,11 @@ static hk_status resolve(const hk_dataset *d, const hk_select *s, size_t n,
         if (s[k].role != 0)
             spec[k].role = s[k].role;
     }
+    desc->key = hki_hash(HKI_HASH_INIT, c->from, n * sizeof c->from[0]);
     return HK_OK;
 }
 
 hk_dataset *hk_data_select(hk_dataset *d, const hk_select *s, size_t n) {
-    config *c = NULL;
-    hk_value *spec = NULL;
-    hk_status e = hk_dataset_status(d);
-    if (e == HK_OK && (s == NULL || n == 0 || n > d->spec.count * 64))
-        e = hki_fail(HK_E_INVALID_ARG, "select: %zu values", n);
-    if (e == HK_OK)
-        e = hki_zalloc_array(sizeof *c + n * sizeof c->from[0], 1, &c);
-    if (e == HK_OK)
-        e = hki_zalloc_array(n, sizeof *spec, &spec);
-    if (e == HK_OK)
-        e = resolve(d, s, n, c, spec);
-    if (e != HK_OK) {
-        d = hki_dataset_fail(&d, 1, e);
-        hki_free(c);
-    } else {
-        const uint64_t key =
-            hki_hash(HKI_HASH_INIT, c->from, n * sizeof c->from[0]);
-        d = hki_data_fn(d, &fn, c, spec, n, key, 1, 0);
-    }
-    hki_free(spec);
-    return d;
+    hki_dataset_desc desc = {.fn = &fn, .inputs = &d, .n_inputs = 1};
+    return hki_dataset_finish(&desc, resolve(&desc, d, s, n));
 }

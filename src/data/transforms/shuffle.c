@@ -258,11 +258,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     for (int64_t i = 0; i < used; i++) {
         hki_item item;
         HKI_TRY(hki_restore_item(r, n->inputs[0], &item));
-        const hk_status e = push(s, &item);
-        if (e != HK_OK) {
-            hki_item_free(n, &item);
-            return e;
-        }
+        HKI_TRY_OR(push(s, &item), hki_item_free(n, &item));
     }
     return HK_OK;
 }
@@ -280,26 +276,6 @@ static const hki_node_ops ops = {
 };
 
 // ---- making ----------------------------------------------------------------
-
-static hk_dataset *make(hk_dataset *d, config c) {
-    if (c.buffer_size < 1)
-        return hki_dataset_fail(&d, 1,
-                                hki_fail(HK_E_INVALID_ARG,
-                                         "shuffle: a buffer of %lld elements",
-                                         (long long)c.buffer_size));
-    const int64_t key[] = {c.buffer_size, (int64_t)c.seed, (int64_t)c.seed2,
-                           c.reshuffle, c.random};
-    return hki_dataset_make(&(hki_dataset_desc){
-        .ops = &ops,
-        .config = &c,
-        .config_size = sizeof c,
-        .inputs = &d,
-        .n_inputs = 1,
-        .count = hk_dataset_count(d),
-        .key = hki_key("shuffle", HKI_COUNT(key), key),
-        .flags = HKI_DATA_PASSES | HKI_DATA_KEEPS,
-    });
-}
 
 // The pair of seeds that TensorFlow would take.
 static void choose_seeds(config *c, int64_t seed) {
@@ -324,6 +300,22 @@ hk_dataset *hk_data_shuffle(hk_dataset *d, int64_t buffer_size, int64_t seed,
         .reshuffle = reshuffle_each_iteration != 0,
         .random = seed == HK_SEED_NONE,
     };
+    hk_status s = HK_OK;
     choose_seeds(&c, seed);
-    return make(d, c);
+    if (buffer_size < 1)
+        s = hki_fail(HK_E_INVALID_ARG, "shuffle: a buffer of %lld elements",
+                     (long long)buffer_size);
+    const int64_t key[] = {c.buffer_size, (int64_t)c.seed, (int64_t)c.seed2,
+                           c.reshuffle, c.random};
+    const hki_dataset_desc desc = {
+        .ops = &ops,
+        .config = &c,
+        .config_size = sizeof c,
+        .inputs = &d,
+        .n_inputs = 1,
+        .count = hk_dataset_count(d),
+        .key = hki_key("shuffle", HKI_COUNT(key), key),
+        .flags = HKI_DATA_PASSES | HKI_DATA_KEEPS,
+    };
+    return hki_dataset_finish(&desc, s);
 }

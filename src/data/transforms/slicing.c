@@ -116,10 +116,11 @@ static const hki_node_ops shard_ops = {
 
 // ---- making ----------------------------------------------------------------
 
+// s: what is wrong with the call, or HK_OK.
 static hk_dataset *make(hk_dataset *d, const hki_node_ops *ops, config c,
-                        int64_t count) {
+                        int64_t count, hk_status s) {
     d = hki_data_solid(d);
-    return hki_dataset_make(&(hki_dataset_desc){
+    const hki_dataset_desc desc = {
         .ops = ops,
         .config = &c,
         .config_size = sizeof c,
@@ -128,43 +129,40 @@ static hk_dataset *make(hk_dataset *d, const hki_node_ops *ops, config c,
         .count = count,
         .key = hki_key(ops->name, 2, (int64_t[]){c.n, c.index}),
         .flags = HKI_DATA_PASSES,
-    });
+    };
+    return hki_dataset_finish(&desc, s);
+}
+
+static hk_status check(const char *op, int64_t n) {
+    if (n < -1)
+        return hki_fail(HK_E_INVALID_ARG, "%s: %lld elements", op,
+                        (long long)n);
+    return HK_OK;
 }
 
 hk_dataset *hk_data_take(hk_dataset *d, int64_t n) {
-    const int64_t have = hk_dataset_count(d);
-    int64_t count = have;
-    if (n < -1)
-        return hki_dataset_fail(
-            &d, 1,
-            hki_fail(HK_E_INVALID_ARG, "take: %lld elements", (long long)n));
-    if (n == 0 || (n > 0 && have == -2) || (n > 0 && have > n))
+    int64_t count = hk_dataset_count(d);
+    if (n == 0 || (n > 0 && (count == -2 || count > n)))
         count = n;
-    return make(d, &take_ops, (config){.n = n}, count);
+    return make(d, &take_ops, (config){.n = n}, count, check("take", n));
 }
 
 hk_dataset *hk_data_skip(hk_dataset *d, int64_t n) {
-    const int64_t have = hk_dataset_count(d);
-    int64_t count = have;
-    if (n < -1)
-        return hki_dataset_fail(
-            &d, 1,
-            hki_fail(HK_E_INVALID_ARG, "skip: %lld elements", (long long)n));
+    int64_t count = hk_dataset_count(d);
     if (n < 0)
         count = 0;
-    else if (have >= 0)
-        count = have > n ? have - n : 0;
-    return make(d, &skip_ops, (config){.n = n}, count);
+    else if (count >= 0)
+        count = count > n ? count - n : 0;
+    return make(d, &skip_ops, (config){.n = n}, count, check("skip", n));
 }
 
 hk_dataset *hk_data_shard(hk_dataset *d, int64_t n, int64_t index) {
-    const int64_t have = hk_dataset_count(d);
+    int64_t count = hk_dataset_count(d);
+    hk_status s = HK_OK;
     if (n < 1 || index < 0 || index >= n)
-        return hki_dataset_fail(&d, 1,
-                                hki_fail(HK_E_INVALID_ARG,
-                                         "shard: part %lld of %lld",
-                                         (long long)index, (long long)n));
-    const int64_t count =
-        have < 0 ? have : have / n + (have % n > index ? 1 : 0);
-    return make(d, &shard_ops, (config){.n = n, .index = index}, count);
+        s = hki_fail(HK_E_INVALID_ARG, "shard: part %lld of %lld",
+                     (long long)index, (long long)n);
+    else if (count >= 0)
+        count = count / n + (count % n > index ? 1 : 0);
+    return make(d, &shard_ops, (config){.n = n, .index = index}, count, s);
 }

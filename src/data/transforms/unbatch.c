@@ -45,16 +45,9 @@ static hk_status copy_rows(hki_data_rows *rows, size_t k, const hk_tensor *t,
     shape.dim[0] = n;
     if (!keep_axis)
         shape = hk_shape_make(whole.rank - 1, &whole.dim[1]);
-    if (size == 0) {
-        HKI_TRY(hki_rows_strings(rows, k, 0, &shape));
-        for (int64_t i = 0; i < n * row; i++) {
-            const void *bytes;
-            size_t length;
-            HKI_TRY(hk_tensor_get_string(t, from * row + i, &bytes, &length));
-            HKI_TRY(hki_rows_string(rows, k, 0, i, bytes, length));
-        }
-        return HK_OK;
-    }
+    if (size == 0)
+        return hki_rows_cells(rows, k, 0, &shape,
+                              hki_tensor_strings(t) + from * row, n * row);
     void *data;
     HKI_TRY(hki_rows_tensor(rows, k, 0, &shape, &data));
     if (n * row > 0)
@@ -221,34 +214,23 @@ static hk_status row_spec(const hk_value *v, hk_value *out) {
     return HK_OK;
 }
 
-hk_dataset *hk_data_unbatch(hk_dataset *d) {
-    hk_value *spec = NULL;
-    hk_status s = hk_dataset_status(d);
-    const size_t n = s == HK_OK ? d->spec.count : 0;
-    if (s == HK_OK)
-        s = hki_alloc_array(n, sizeof *spec, &spec);
-    for (size_t k = 0; k < n && s == HK_OK; k++)
-        s = row_spec(&d->spec.values[k], &spec[k]);
-    if (s != HK_OK) {
-        d = hki_dataset_fail(&d, 1, s);
-        hki_free(spec);
-        return d;
-    }
+static hk_status configure(hki_dataset_desc *desc, const hk_dataset *d) {
+    hk_value *spec;
+    HKI_TRY(hk_dataset_status(d));
+    HKI_TRY(hki_desc_spec(desc, d->spec.count, &spec));
+    for (size_t k = 0; k < d->spec.count; k++)
+        HKI_TRY(row_spec(&d->spec.values[k], &spec[k]));
     const int64_t rows = d->spec.values[0].shape.dim[0];
-    int64_t count = -1;
+    desc->count = -1;
     if (d->count == 0 || d->count == -2)
-        count = d->count;
+        desc->count = d->count;
     else if (d->count > 0 && rows >= 0 &&
-             __builtin_mul_overflow(d->count, rows, &count))
-        count = -2;
-    d = hki_dataset_make(&(hki_dataset_desc){
-        .ops = &ops,
-        .inputs = &d,
-        .n_inputs = 1,
-        .spec = spec,
-        .n_spec = n,
-        .count = count,
-    });
-    hki_free(spec);
-    return d;
+             __builtin_mul_overflow(d->count, rows, &desc->count))
+        desc->count = -2;
+    return HK_OK;
+}
+
+hk_dataset *hk_data_unbatch(hk_dataset *d) {
+    hki_dataset_desc desc = {.ops = &ops, .inputs = &d, .n_inputs = 1};
+    return hki_dataset_finish(&desc, configure(&desc, d));
 }

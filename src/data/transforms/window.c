@@ -3,7 +3,7 @@
 #include "data/core/batch_build.h"
 
 typedef struct config {
-    int64_t size, shift, stride;
+    int64_t shift, stride;
     int64_t span; // elements from the first to the last of a window
     bool drop_remainder;
     hki_batch_part parts[];
@@ -13,7 +13,8 @@ typedef struct state {
     hki_batcher batcher;
     hki_loader *loader;
     hki_item *items; // of the window and between its elements
-    int64_t used, room;
+    int64_t used;
+    size_t room;
     bool ended; // the input is at its end
 } state;
 
@@ -52,12 +53,7 @@ static hk_status start(hki_node *n) {
 }
 
 static hk_status room_for(state *s, int64_t n) {
-    if (n <= s->room)
-        return HK_OK;
-    const int64_t room = HKI_MAX(n, 2 * s->room);
-    HKI_TRY(hki_realloc_array((size_t)room, sizeof *s->items, &s->items));
-    s->room = room;
-    return HK_OK;
+    return hki_list_reserve(&s->items, (size_t)n, &s->room, sizeof *s->items);
 }
 
 static hk_status fill(hki_node *n) {
@@ -178,8 +174,15 @@ static int64_t count_of(const config *c, int64_t have) {
     return have < c->span ? 0 : (have - c->span) / c->shift + 1;
 }
 
-static hk_status set_sizes(config *c, int64_t size, int64_t shift,
-                           int64_t stride) {
+static hk_status configure(hki_dataset_desc *desc, const hk_dataset *d,
+                           int64_t size, int64_t shift, int64_t stride,
+                           bool drop_remainder) {
+    config *c;
+    hk_value *spec;
+    HKI_TRY(hk_dataset_status(d));
+    HKI_TRY(hki_desc_config(
+        desc, sizeof *c + d->spec.count * sizeof c->parts[0], &c));
+    HKI_TRY(hki_desc_spec(desc, d->spec.count, &spec));
     if (size < 1 || shift < 1 || stride < 1)
         return hki_fail(HK_E_INVALID_ARG,
                         "window: size %lld, shift %lld, stride %lld: all are "
@@ -189,46 +192,20 @@ static hk_status set_sizes(config *c, int64_t size, int64_t shift,
         __builtin_add_overflow(c->span, 1, &c->span))
         return hki_fail(HK_E_OVERFLOW, "window: %lld elements %lld apart",
                         (long long)size, (long long)stride);
-    c->size = size;
     c->shift = shift;
     c->stride = stride;
-    return HK_OK;
+    c->drop_remainder = drop_remainder;
+    const int64_t key[] = {size, shift, stride, drop_remainder};
+    desc->count = count_of(c, d->count);
+    desc->key = hki_key("window", HKI_COUNT(key), key);
+    return hki_parts_plan("window", d, HKI_BATCH_PLAIN, NULL, NULL,
+                          drop_remainder ? size : -1, c->parts, spec);
 }
 
 hk_dataset *hk_data_window(hk_dataset *d, int64_t size, int64_t shift,
                            int64_t stride, int drop_remainder) {
-    config *c = NULL;
-    hk_value *spec = NULL;
     d = hki_data_solid(d);
-    hk_status s = hk_dataset_status(d);
-    const size_t values = s == HK_OK ? d->spec.count : 0;
-    if (s == HK_OK)
-        s = hki_zalloc_array(sizeof *c + values * sizeof c->parts[0], 1, &c);
-    if (s == HK_OK)
-        s = set_sizes(c, size, shift, stride);
-    if (s == HK_OK)
-        s = hki_alloc_array(values, sizeof *spec, &spec);
-    if (s == HK_OK)
-        s = hki_parts_plan("window", d, HKI_BATCH_PLAIN, NULL, NULL,
-                           drop_remainder ? size : -1, c->parts, spec);
-    if (s != HK_OK) {
-        d = hki_dataset_fail(&d, 1, s);
-        hki_free(c);
-        hki_free(spec);
-        return d;
-    }
-    c->drop_remainder = drop_remainder != 0;
-    const int64_t key[] = {size, shift, stride, c->drop_remainder};
-    d = hki_dataset_make(&(hki_dataset_desc){
-        .ops = &ops,
-        .config = c,
-        .inputs = &d,
-        .n_inputs = 1,
-        .spec = spec,
-        .n_spec = values,
-        .count = count_of(c, d->count),
-        .key = hki_key("window", HKI_COUNT(key), key),
-    });
-    hki_free(spec);
-    return d;
+    hki_dataset_desc desc = {.ops = &ops, .inputs = &d, .n_inputs = 1};
+    return hki_dataset_finish(
+        &desc, configure(&desc, d, size, shift, stride, drop_remainder != 0));
 }

@@ -54,13 +54,7 @@ static int64_t counter_at(const hk_dataset *d, int64_t i) {
 
 static hk_status show_counter(const hk_dataset *d, readers *r, int64_t row,
                               hk_value *v) {
-    const hk_shape scalar = hk_shape_make(0, NULL);
-    if (r->counter != NULL && !hki_tensor_unique(r->counter)) {
-        hk_tensor_release(r->counter);
-        r->counter = NULL;
-    }
-    if (r->counter == NULL)
-        HKI_TRY(hk_tensor_create(HK_I64, scalar, &r->counter));
+    HKI_TRY(hki_tensor_own(&r->counter, HK_I64, &HKI_SCALAR));
     *(int64_t *)hk_tensor_data(r->counter) = counter_at(d, row);
     v->tensor = r->counter;
     return HK_OK;
@@ -77,11 +71,8 @@ static hk_status view(const hk_dataset *d, void *scratch, const hki_item *item,
         const hk_element *e;
         bool skip;
         HKI_TRY(hki_loader_view(r->loader[i], &sub, &e, &skip));
-        for (size_t k = 0; k < e->count; k++, at++) {
-            values[at].tensor = e->values[k].tensor;
-            values[at].index = e->values[k].index;
-            values[at].shape = e->values[k].shape;
-        }
+        hki_values_show(&values[at], e->values, e->count);
+        at += e->count;
     }
     return c->counts ? show_counter(d, r, item->row, &values[at]) : HK_OK;
 }
@@ -162,49 +153,41 @@ static int64_t shorter(int64_t a, int64_t b) {
     return b == -2 || a < b ? a : b;
 }
 
-// ds: taken. counter: NULL, or the value to add.
-static hk_dataset *make(hk_dataset **ds, size_t n, config c,
-                        const hk_value *counter) {
-    size_t total = counter != NULL;
+static hk_status configure(hki_dataset_desc *desc, const config *c,
+                           const hk_value *counter) {
+    size_t total = counter != NULL, at = 0;
     bool tables = true;
-    int64_t count = -2;
-    hk_value *spec = NULL;
-    hk_status s = HK_OK;
-    for (size_t i = 0; i < n; i++) {
-        ds[i] = hki_data_solid(ds[i]);
-        if (s == HK_OK)
-            s = hk_dataset_status(ds[i]);
-        if (s != HK_OK)
-            continue;
-        total += ds[i]->spec.count;
-        tables = tables && hki_is_table(ds[i]);
-        count = shorter(count, ds[i]->count);
+    hk_value *spec;
+    desc->count = -2;
+    for (size_t i = 0; i < desc->n_inputs; i++) {
+        const hk_dataset *const d = desc->inputs[i];
+        HKI_TRY(hk_dataset_status(d));
+        total += d->spec.count;
+        tables = tables && hki_is_table(d);
+        desc->count = shorter(desc->count, d->count);
     }
-    if (s == HK_OK)
-        s = hki_alloc_array(total, sizeof *spec, &spec);
-    if (s != HK_OK)
-        return hki_dataset_fail(ds, n, s);
-    size_t at = 0;
-    for (size_t i = 0; i < n; i++) {
-        memcpy(&spec[at], ds[i]->spec.values, ds[i]->spec.count * sizeof *spec);
-        at += ds[i]->spec.count;
+    HKI_TRY(hki_desc_spec(desc, total, &spec));
+    for (size_t i = 0; i < desc->n_inputs; i++) {
+        const hk_element *const from = &desc->inputs[i]->spec;
+        memcpy(&spec[at], from->values, from->count * sizeof *spec);
+        at += from->count;
     }
     if (counter != NULL)
         spec[at] = *counter;
-    hk_dataset *const d = hki_dataset_make(&(hki_dataset_desc){
-        .ops = tables ? &table_ops : &stream_ops,
-        .config = &c,
-        .config_size = sizeof c,
-        .inputs = ds,
-        .n_inputs = n,
-        .spec = spec,
-        .n_spec = total,
-        .count = count,
-        .key = hki_key("zip", 2, (int64_t[]){c.start, c.counts}),
-        .flags = tables ? HKI_DATA_ROWS | HKI_DATA_TABLE : 0,
-    });
-    hki_free(spec);
-    return d;
+    desc->ops = tables ? &table_ops : &stream_ops;
+    desc->key = hki_key("zip", 2, (int64_t[]){c->start, c->counts});
+    desc->flags = tables ? HKI_DATA_ROWS | HKI_DATA_TABLE : 0;
+    return HK_OK;
+}
+
+// ds: taken, and written to. counter: NULL, or the value to add.
+static hk_dataset *make(hk_dataset **ds, size_t n, config c,
+                        const hk_value *counter) {
+    for (size_t i = 0; i < n; i++)
+        ds[i] = hki_data_solid(ds[i]);
+    hki_dataset_desc desc = {
+        .config = &c, .config_size = sizeof c, .inputs = ds, .n_inputs = n};
+    return hki_dataset_finish(&desc, configure(&desc, &c, counter));
 }
 
 hk_dataset *hk_data_zip(hk_dataset *const *ds, size_t n) {

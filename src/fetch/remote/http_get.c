@@ -134,27 +134,20 @@ typedef struct attempt {
     char error[CURL_ERROR_SIZE];
 } attempt;
 
-static const char *scan_u64(const char *p, uint64_t *out) {
-    uint64_t v = 0;
-    if (*p < '0' || *p > '9')
-        return NULL;
-    for (; *p >= '0' && *p <= '9'; p++)
-        if (__builtin_mul_overflow(v, 10, &v) ||
-            __builtin_add_overflow(v, (uint64_t)(*p - '0'), &v))
-            return NULL;
-    *out = v;
-    return p;
+static bool is_number(const char *text, uint64_t *v) {
+    const char *p = text, *const end = strchr(text, '\0');
+    return hki_scan_u64(&p, end, v) && p == end;
 }
 
 bool hki_content_range(const char *text, uint64_t *first, uint64_t *last,
                        uint64_t *size) {
     if (strncasecmp(text, "bytes ", 6) != 0)
         return false;
-    const char *p = scan_u64(text + 6, first);
-    p = p != NULL && *p == '-' ? scan_u64(p + 1, last) : NULL;
-    p = p != NULL && *p == '/' ? scan_u64(p + 1, size) : NULL;
-    return p != NULL && *p == '\0' && *first <= *last && *last < *size &&
-           *size <= INT64_MAX;
+    const char *p = text + 6, *const end = strchr(p, '\0');
+    return hki_scan_u64(&p, end, first) && *p++ == '-' &&
+           hki_scan_u64(&p, end, last) && *p++ == '/' &&
+           hki_scan_u64(&p, end, size) && p == end && *first <= *last &&
+           *last < *size && *size <= INT64_MAX;
 }
 
 // The value of a head's line, without blanks around, if that is its name.
@@ -197,12 +190,10 @@ static size_t on_head(char *line, size_t size, size_t n, void *user) {
     if (n >= 5 && memcmp(line, "HTTP/", 5) == 0) {
         new_head(a, line, n);
     } else if (take_line(line, n, "Content-Length", text, sizeof text)) {
-        const char *const end = scan_u64(text, &v);
-        a->length = end != NULL && *end == '\0' ? v : UINT64_MAX;
+        a->length = is_number(text, &v) ? v : UINT64_MAX;
     } else if (take_line(line, n, "Retry-After", text, sizeof text)) {
-        const char *const end = scan_u64(text, &v);
         a->retry_after_ms =
-            end != NULL && *end == '\0' ? (int64_t)HKI_MIN(v, 3600) * 1000 : 0;
+            is_number(text, &v) ? (int64_t)HKI_MIN(v, 3600) * 1000 : 0;
     } else if (!take_line(line, n, "Content-Range", a->range,
                           sizeof a->range) &&
                !take_line(line, n, "ETag", a->tag, sizeof a->tag)) {

@@ -283,12 +283,7 @@ uint64_t hki_ahead_size(const hki_ahead *a) {
 // ---- open and close --------------------------------------------------------
 
 static hk_status init(hki_ahead *a) {
-    HKI_TRY(hki_cond_init(&a->work, "remote file"));
-    const hk_status s = hki_cond_init(&a->ready, "remote file");
-    if (s != HK_OK) {
-        pthread_cond_destroy(&a->work);
-        return s;
-    }
+    HKI_TRY(hki_conds_init(&a->work, &a->ready, "remote file"));
     pthread_mutex_init(&a->lock, NULL);
     a->open = true;
     return HK_OK;
@@ -312,15 +307,9 @@ hk_status hki_ahead_open(const char *path, const hki_watch *watch,
     a->until = UINT64_MAX;
     if (watch != NULL)
         a->watch = *watch;
-    hk_status s = hki_target_make(path, &a->target);
-    if (s == HK_OK)
-        s = init(a);
-    if (s == HK_OK)
-        s = begin(a);
-    if (s != HK_OK) {
-        hki_ahead_close(a);
-        return s;
-    }
+    HKI_TRY_OR(hki_target_make(path, &a->target), hki_ahead_close(a));
+    HKI_TRY_OR(init(a), hki_ahead_close(a));
+    HKI_TRY_OR(begin(a), hki_ahead_close(a));
     *out = a;
     return HK_OK;
 }

@@ -236,11 +236,7 @@ static hk_status fill(hki_target *t, const char *path, const char *query) {
 static hk_status make(const char *path, const char *query, hki_target **out) {
     hki_target *t;
     HKI_TRY(hki_zalloc_array(1, sizeof *t, &t));
-    const hk_status s = fill(t, path, query);
-    if (s != HK_OK) {
-        hki_target_destroy(t);
-        return s;
-    }
+    HKI_TRY_OR(fill(t, path, query), hki_target_destroy(t));
     *out = t;
     return HK_OK;
 }
