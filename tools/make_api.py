@@ -39,7 +39,8 @@ def body(path):
         if skip:
             skip = not line.startswith("#endif")
             continue
-        if re.match(r"#(ifndef|define) HOOKE_\w+_H|#include|#endif", line):
+        if re.match(r"#(ifndef|define) HOOKE_\w+_H|#include|#endif|"
+                    r"HK_(BEGIN|END)_C$", line):
             continue
         out.append(line)
     return out

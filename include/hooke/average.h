@@ -18,9 +18,8 @@
 #include "hooke/optim.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef enum hk_average_method {
     HK_AVERAGE_EXPONENTIAL = 1,
@@ -128,7 +127,5 @@ HK_API hk_status hk_weighted_moving_average(float *state, const float *value,
                                             float weight, int64_t n,
                                             double decay, float *average);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_AVERAGE_H

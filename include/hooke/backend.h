@@ -19,9 +19,8 @@
 #include <stdint.h>
 #include "hooke/context.h"
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef struct hk_backend_info {
     const char *name;    // as hk_plan_options.backend takes it
@@ -72,7 +71,5 @@ HK_API hk_status hk_device_find(const char *name, hk_device *out);
 HK_API hk_status hk_device_text(const hk_device *d, uint32_t i, char *text,
                                 size_t size);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_BACKEND_H

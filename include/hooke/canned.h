@@ -19,9 +19,8 @@
 #include "hooke/feature.h"
 #include "hooke/gradproc.h"
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // ---- parts, for model_fns of one's own --------------------------------------
 
@@ -104,7 +103,5 @@ HK_API hk_status hk_canned_model_create(const hk_canned_options *opt,
 HK_API void hk_canned_model_destroy(hk_canned *c); // NULL is allowed
 HK_API void hk_canned_fill(hk_canned *c, hk_estimator_options *opt);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_CANNED_H

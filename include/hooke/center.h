@@ -21,9 +21,8 @@
 #include "hooke/optim.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef enum hk_method {
     HK_METHOD_ELASTIC = 1,           // asynchronous elastic averaging
@@ -159,7 +158,5 @@ HK_API hk_status hk_center_variables(hk_center *c, hk_name_map *map);
 HK_API hk_status hk_center_order_save(hk_center *c, void *buf, size_t capacity,
                                       size_t *size);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_CENTER_H

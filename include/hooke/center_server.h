@@ -17,9 +17,8 @@
 #include "hooke/elastic.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef struct hk_center_server_options {
     size_t struct_size;  // set by hk_center_server_options_init, never by hand
@@ -159,7 +158,5 @@ typedef struct hk_worker_info {
 HK_API hk_status hk_center_server_worker(hk_center_server *s, uint32_t id,
                                          hk_worker_info *out);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_CENTER_SERVER_H

@@ -21,9 +21,8 @@
 #include "hooke/context.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // Prefixes of a native checkpoint's sections; plain names are the model (the
 // center when elastic). %u stands for a worker's number.
@@ -268,7 +267,5 @@ HK_API hk_status hk_ckpt_open_latest(hk_context *log, const char *model_dir,
 HK_API hk_status hk_latest_checkpoint(const char *model_dir, char *path,
                                       size_t size, int64_t *step);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_CKPT_H

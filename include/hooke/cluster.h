@@ -29,9 +29,8 @@
 #include "hooke/elastic.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // ---- the cluster key --------------------------------------------------------
 
@@ -151,7 +150,5 @@ HK_API hk_elastic *hk_worker_elastic(const hk_worker *w);
 // Leaves the center; NULL is allowed.
 HK_API void hk_worker_close(hk_worker *w);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_CLUSTER_H

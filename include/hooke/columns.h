@@ -18,9 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef struct hk_feature_set hk_feature_set; // opaque, reference-counted
 typedef struct hk_column hk_column;           // opaque; lives in its set
@@ -197,7 +196,5 @@ HK_API hk_status hk_column_word(const hk_column *c, int64_t id,
 HK_API hk_status hk_column_save_vocabulary(const hk_column *c,
                                            const char *path);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_COLUMNS_H

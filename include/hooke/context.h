@@ -11,9 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef struct hk_context hk_context; // opaque
 
@@ -80,7 +79,5 @@ typedef void *(*hk_alloc_fn)(void *user, void *ptr, size_t old_bytes,
                              size_t new_bytes);
 HK_API void hk_set_allocator(hk_alloc_fn fn, void *user);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_CONTEXT_H

@@ -26,9 +26,8 @@
 #include "hooke/context.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // ---- elements -------------------------------------------------------------
 
@@ -272,7 +271,5 @@ typedef struct hk_iter_info {
 } hk_iter_info;
 HK_API hk_status hk_iter_get_info(const hk_iter *it, hk_iter_info *out);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_DATA_H

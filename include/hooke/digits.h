@@ -18,9 +18,8 @@
 #include "hooke/data.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 #define HK_DIGITS_SIDE 28
 #define HK_DIGITS_PIXELS 784 // 28 rows of 28, from the top left corner
@@ -60,7 +59,5 @@ HK_API hk_status hk_digits_draw(const hk_digits_options *opt, uint64_t first,
 HK_API hk_dataset *hk_data_digits(const hk_digits_options *opt, uint64_t first,
                                   int64_t count);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_DIGITS_H

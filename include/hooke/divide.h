@@ -13,9 +13,8 @@
 #include <stdint.h>
 #include "hooke/data.h"
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // One worker's part: of every epoch what no other worker has, and nothing else
 // is read. Its order follows from the seed (HK_SEED_NONE: as it is) and is
@@ -42,7 +41,5 @@ HK_API int hk_lender_divides(const hk_lender *l, const hk_dataset *d);
 // records of files with an index, whole packed files; -1: it cannot be.
 HK_API int64_t hk_dataset_unit_count(const hk_dataset *d);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_DIVIDE_H

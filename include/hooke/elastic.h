@@ -31,9 +31,8 @@
 #include "hooke/optim.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 #define HK_ELASTIC_BETA 0.9       // TF's BETA: period * workers * moving_rate
 #define HK_ELASTIC_AUTO (-1.0e30) // moving_rate, rho: worked out
@@ -232,7 +231,5 @@ HK_API hk_status hk_elastic_get_stats(const hk_elastic *e,
 HK_API hk_status hk_elastic_get_entry_stats(const hk_elastic *e, size_t entry,
                                             double *distance, double *cosine);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_ELASTIC_H

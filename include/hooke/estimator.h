@@ -34,9 +34,8 @@
 #include "hooke/status.h"
 #include "hooke/tensor.h"
 #include "hooke/train.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef struct hk_estimator hk_estimator; // opaque
 typedef struct hk_run hk_run;             // opaque; hooke/hooks.h
@@ -290,7 +289,5 @@ HK_API hk_status hk_estimator_assign(hk_estimator *e, const hk_source *input,
                                      const float *values, const void *side,
                                      int64_t global_step);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_ESTIMATOR_H

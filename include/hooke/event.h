@@ -15,9 +15,8 @@
 #include <stdint.h>
 #include "hooke/context.h"
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef struct hk_event_writer hk_event_writer; // opaque
 
@@ -138,7 +137,5 @@ HK_API hk_status hk_event_next(hk_event_reader *r, hk_event *out);
 HK_API int hk_event_reader_truncated(const hk_event_reader *r);
 HK_API void hk_event_reader_close(hk_event_reader *r); // NULL is allowed
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_EVENT_H

@@ -14,9 +14,8 @@
 #include "hooke/feature.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // ---- checkpoints and variables ----------------------------------------------
 
@@ -152,7 +151,5 @@ HK_API const char *hk_exported_class(const hk_exported *x, int64_t i);
 HK_API hk_status hk_exported_predict(hk_exported *x, hk_dataset *d,
                                      hk_predictor **out);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_EXPORT_H

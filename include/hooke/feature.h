@@ -36,9 +36,8 @@
 #include "hooke/columns.h"
 #include "hooke/data.h"
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 HK_API hk_status hk_feature_set_create(hk_feature_set **out);
 HK_API hk_feature_set *hk_feature_set_retain(hk_feature_set *s);
@@ -175,7 +174,5 @@ HK_API hk_status hk_feature_set_restore(const void *bytes, size_t size,
 HK_API const hk_column *hk_feature_set_find(const hk_feature_set *s,
                                             const char *name);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_FEATURE_H

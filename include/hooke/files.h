@@ -26,9 +26,8 @@
 #include "hooke/data.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // ---- which files -----------------------------------------------------------
 
@@ -283,7 +282,5 @@ HK_API hk_dataset *hk_data_tar(const char *const *files, size_t n_files,
                                const hk_tar_field *fields, size_t n_fields,
                                const hk_tar_options *opt);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_FILES_H

@@ -20,9 +20,8 @@
 #include "hooke/optim.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef struct hk_gradproc_options {
     size_t struct_size;        // set by hk_gradproc_options_init
@@ -64,7 +63,5 @@ HK_API hk_status hk_clip_by_norm(float *g, int64_t n, double clip_norm,
 // Rows of repeated indices count as they are given.
 HK_API hk_status hk_global_norm(const hk_grad_view *grads, double *norm);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_GRADPROC_H

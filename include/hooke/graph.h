@@ -21,9 +21,8 @@
 #include "hooke/context.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef struct hk_graph hk_graph; // opaque
 typedef struct hk_node hk_node;   // opaque; one symbolic tensor
@@ -142,7 +141,5 @@ HK_API void hk_gradients(hk_graph *g, hk_node *const *ys, hk_node *const *dys,
                          size_t n_y, hk_node *const *xs, size_t n_x,
                          hk_node **dx);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_GRAPH_H

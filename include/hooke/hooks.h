@@ -30,9 +30,8 @@
 #include "hooke/estimator.h"
 #include "hooke/event.h"
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // ---- run context ------------------------------------------------------------
 
@@ -216,7 +215,5 @@ HK_API hk_status hk_estimator_history(hk_estimator *e, const char *eval_name,
                                       const char *tag, const int64_t **steps,
                                       const double **values, size_t *n);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_HOOKS_H

@@ -25,9 +25,8 @@
 #include <stdint.h>
 #include "hooke/data.h"
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef enum hk_image_kind {
     // A JPEG or PNG file in a string becomes uint8; first in the list only.
@@ -102,7 +101,5 @@ HK_API hk_dataset *hk_data_images(hk_dataset *d, const char *name,
                                   const hk_image_op *ops, size_t n,
                                   const hk_images_options *opt);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_IMAGE_H

@@ -20,9 +20,8 @@
 #include <stdint.h>
 #include "hooke/context.h"
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // Where the description came from. The first of this order that is present
 // decides; two that disagree are an error.
@@ -135,7 +134,5 @@ HK_API void hk_cluster_config_get_info(const hk_cluster_config *c,
 HK_API const char *hk_cluster_config_address(const hk_cluster_config *c,
                                              const char *job, uint32_t index);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_LAUNCH_H

@@ -14,9 +14,8 @@
 #include <stdint.h>
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef enum hk_metric_kind {
     HK_METRIC_MEAN = 1,      // of the predictions; labels are NULL
@@ -107,7 +106,5 @@ HK_API hk_status hk_metric_save(const hk_metric *m, void *bytes, size_t size);
 HK_API hk_status hk_metric_restore(hk_metric *m, const void *bytes,
                                    size_t size);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_METRICS_H

@@ -18,9 +18,8 @@
 #include "hooke/ops.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // ---- layers ---------------------------------------------------------------
 //
@@ -224,7 +223,5 @@ HK_API hk_node *hk_mean_pairwise_squared_error(hk_graph *g, hk_node *labels,
                                                hk_node *predictions,
                                                hk_node *weights);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_NN_H

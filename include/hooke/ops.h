@@ -11,9 +11,8 @@
 #include "hooke/graph.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // ---- one element at a time ------------------------------------------------
 //
@@ -196,7 +195,5 @@ HK_API hk_node *hk_lookup(hk_graph *g, hk_node *table, hk_node *indices);
 HK_API hk_node *hk_lookup_bag(hk_graph *g, hk_node *table, hk_node *indices,
                               hk_node *weights, hk_bag_mode mode);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_OPS_H

@@ -27,9 +27,8 @@
 #include "hooke/schedule.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef enum hk_optimizer_kind {
     HK_OPT_GRADIENT_DESCENT = 1,
@@ -213,7 +212,5 @@ HK_API hk_status hk_optimizer_save(const hk_optimizer *o, void *buf,
 HK_API hk_status hk_optimizer_restore(hk_optimizer *o, const void *bytes,
                                       size_t size);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_OPTIM_H

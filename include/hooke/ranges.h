@@ -16,9 +16,8 @@
 #include <stdint.h>
 #include "hooke/center.h"
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 #define HK_SET_NAME 64         // with the terminating NUL
 #define HK_RANGE_ALL INT64_MAX // every example of a range
@@ -65,7 +64,5 @@ HK_API hk_status hk_center_return_range(hk_center *c, int32_t worker,
                                         uint64_t id, int64_t used,
                                         int64_t wait_ms);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_RANGES_H

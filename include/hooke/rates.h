@@ -17,9 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // What lies between a worker and the center.
 typedef enum hk_link {
@@ -54,7 +53,5 @@ HK_API hk_status hk_rates_choose(const hk_rates_ask *ask, hk_rates *out);
 // many, up to 8; one where a step is too little work to be worth an exchange.
 HK_API uint32_t hk_rates_worker_count(uint32_t cores, double step_gflop);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_RATES_H

@@ -27,9 +27,8 @@
 #include "hooke/launch.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // ---- how a run ends ---------------------------------------------------------
 
@@ -221,7 +220,5 @@ HK_API void hk_role_evaluator_options_init(hk_role_evaluator_options *opt,
 HK_API hk_status hk_role_evaluator_run(const hk_role_evaluator_options *opt,
                                        hk_role_result *result);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_ROLES_H

@@ -19,9 +19,8 @@
 #include "hooke/optim.h"
 #include "hooke/spec.h"
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // ---- input_fn ---------------------------------------------------------------
 
@@ -156,7 +155,5 @@ typedef struct hk_warm_start {
 
 HK_API void hk_warm_start_init(hk_warm_start *w, size_t struct_size);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_RUN_CONFIG_H

@@ -17,9 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef enum hk_schedule_kind {
     HK_SCHEDULE_CONSTANT = 1,     // lr
@@ -82,7 +81,5 @@ HK_API hk_status hk_schedule_save(const hk_schedule *s, void *buf,
 HK_API hk_status hk_schedule_load(const void *bytes, size_t size,
                                   hk_schedule **out);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_SCHEDULE_H

@@ -20,9 +20,8 @@
 #include "hooke/graph.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef struct hk_plan hk_plan;       // opaque, reference-counted
 typedef struct hk_session hk_session; // opaque
@@ -163,7 +162,5 @@ HK_API hk_status hk_session_profile(const hk_session *s,
                                     void (*write)(void *user, const char *text),
                                     void *user);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_SESSION_H

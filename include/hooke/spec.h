@@ -32,9 +32,8 @@
 #include "hooke/optim.h"
 #include "hooke/status.h"
 #include "hooke/train.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef struct hk_spec hk_spec; // opaque; what model_fn fills
 typedef struct hk_hook hk_hook; // opaque; hooke/hooks.h
@@ -123,7 +122,5 @@ HK_API void hk_spec_hook(hk_spec *m, hk_hook *hook, int chief);
 HK_API void hk_spec_export(hk_spec *m, const char *signature,
                            const char *const *predictions, size_t n);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_SPEC_H

@@ -8,9 +8,15 @@
 #ifndef HOOKE_STATUS_H
 #define HOOKE_STATUS_H
 
-#ifdef __cplusplus
-extern "C" {
+#ifdef __cplusplus // around the declarations of every header
+#define HK_BEGIN_C extern "C" {
+#define HK_END_C }
+#else
+#define HK_BEGIN_C
+#define HK_END_C
 #endif
+
+HK_BEGIN_C
 
 #if defined(HK_STATIC)
 #define HK_API
@@ -57,7 +63,5 @@ HK_API const char *hk_last_error(void);
 // "0.2.0", of the library that is running (HK_VERSION_* is the header's).
 HK_API const char *hk_version(void);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_STATUS_H

@@ -26,9 +26,8 @@
 #include "hooke/event.h"
 #include "hooke/hooks.h"
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef enum hk_sweep_kind {
     HK_SWEEP_GRID = 1,   // every combination of the axes' values
@@ -130,7 +129,5 @@ HK_API hk_status hk_sweep_run(hk_context *ctx, const hk_sweep_options *opt,
                               hk_sweep_result **out);
 HK_API void hk_sweep_result_destroy(hk_sweep_result *r); // NULL is allowed
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_SWEEP_H

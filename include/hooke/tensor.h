@@ -11,9 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef enum hk_dtype {
     HK_F32 = 1,
@@ -188,7 +187,5 @@ HK_API const hk_named *hk_name_map_item(const hk_name_map *m, size_t i);
 // NULL when there is no such name.
 HK_API const hk_named *hk_name_map_find(const hk_name_map *m, const char *name);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_TENSOR_H

@@ -28,9 +28,8 @@
 #include "hooke/optim.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 // ---- the list of gradients and variables ----------------------------------
 
@@ -215,7 +214,5 @@ typedef hk_status (*hk_feed_fn)(void *user, hk_session *s, int64_t batch);
 HK_API hk_status hk_recalibrate(hk_session *s, float *x, hk_feed_fn feed,
                                 void *user, int64_t n_batches);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_TRAIN_H

@@ -15,9 +15,8 @@
 #include "hooke/estimator.h"
 #include "hooke/export.h"
 #include "hooke/status.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef enum hk_exporter_kind {
     HK_EXPORT_LATEST = 1, // after every evaluation
@@ -80,7 +79,5 @@ HK_API hk_status hk_evaluate_continuously(hk_estimator *e,
                                           int64_t max_steps, double idle_secs,
                                           hk_eval_result **last);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_TRAIN_AND_EVALUATE_H

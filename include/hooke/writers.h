@@ -16,9 +16,8 @@
 #include "hooke/files.h"
 #include "hooke/status.h"
 #include "hooke/tensor.h"
-#ifdef __cplusplus
-extern "C" {
-#endif
+
+HK_BEGIN_C
 
 typedef enum hk_write_format {
     // By the name: .csv, .npy, .idx or .tfrecord, perhaps with .gz behind it.
@@ -79,7 +78,5 @@ HK_API hk_status hk_example_add(hk_example_builder *b, const char *key,
 HK_API hk_status hk_example_finish(hk_example_builder *b, const void **bytes,
                                    size_t *size);
 
-#ifdef __cplusplus
-}
-#endif
+HK_END_C
 #endif // HOOKE_WRITERS_H

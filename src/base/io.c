@@ -103,6 +103,39 @@ hk_status hki_file_read_at(int fd, const char *path, uint64_t offset,
     return HK_OK;
 }
 
+hk_status hki_excerpt_open(hki_excerpt *w, const char *path) {
+    w->path = path;
+    return hki_file_open_read(path, &w->fd, &w->size);
+}
+
+void hki_excerpt_close(hki_excerpt *w) {
+    hki_file_close_read(w->fd);
+    w->fd = -1;
+    w->size = w->n = 0;
+}
+
+hk_status hki_excerpt_get(hki_excerpt *w, uint64_t offset, size_t n,
+                          const uint8_t **out) {
+    const size_t want = HKI_MAX(n, HKI_MAX(w->room, HKI_EXCERPT));
+    const bool inside = offset >= w->offset && offset - w->offset <= w->n;
+    const size_t gone = inside ? (size_t)(offset - w->offset) : w->n;
+    const size_t have = w->n - gone;
+    if (have < n) {
+        if (have > 0)
+            memmove(w->bytes, w->bytes + gone, have);
+        w->offset = offset;
+        w->n = have;
+        HKI_TRY(hki_list_reserve(&w->bytes, want, &w->room, 1));
+        const uint64_t left = w->size - offset - have;
+        const size_t more = (size_t)HKI_MIN(left, (uint64_t)(want - have));
+        HKI_TRY(hki_file_read_at(w->fd, w->path, offset + have, w->bytes + have,
+                                 more));
+        w->n += more;
+    }
+    *out = w->bytes + (offset - w->offset);
+    return HK_OK;
+}
+
 // All n bytes of fd, which is closed.
 static hk_status read_whole(int fd, const char *path, uint64_t n, size_t limit,
                             uint8_t **bytes, size_t *size) {

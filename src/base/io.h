@@ -58,6 +58,22 @@ void hki_file_close_read(int fd); // negative: nothing
 // ends before (somebody cut it).
 hk_status hki_file_read_at(int fd, const char *path, uint64_t offset,
                            void *bytes, size_t size);
+// The part of a file that is in memory, for those who go through it.
+typedef struct hki_excerpt {
+    const char *path; // borrowed
+    int fd;           // -1: none
+    uint64_t size;    // of the file
+    uint64_t offset;  // of the first of n bytes
+    uint8_t *bytes;
+    size_t n, room;
+} hki_excerpt;
+#define HKI_EXCERPT ((size_t)256 << 10) // bytes that are read at least
+hk_status hki_excerpt_open(hki_excerpt *w, const char *path);
+// Closes the file; the memory stays for the next one.
+void hki_excerpt_close(hki_excerpt *w);
+// n bytes from offset on, which the file has; they stay until the next call.
+hk_status hki_excerpt_get(hki_excerpt *w, uint64_t offset, size_t n,
+                          const uint8_t **out);
 // A whole file of at most `limit` bytes, freed with hki_free; a NUL follows.
 hk_status hki_file_read_all(const char *path, size_t limit, uint8_t **bytes,
                             size_t *size);

@@ -43,17 +43,8 @@ bool hki_isa_has_bf16(void) {
 #endif
 
 const char *hki_isa_name(hk_isa isa) {
-    switch (isa) {
-    case HK_ISA_AUTO:
-        return "auto";
-    case HK_ISA_BASE:
-        return "base";
-    case HK_ISA_V3:
-        return "v3";
-    case HK_ISA_V4:
-        return "v4";
-    }
-    return "unknown";
+    static const char *const names[] = {"auto", "base", "v3", "v4"};
+    return (size_t)isa < HKI_COUNT(names) ? names[isa] : "unknown";
 }
 
 hk_status hki_isa_resolve(const char *what, hk_isa asked, hk_isa *out) {

@@ -143,6 +143,9 @@ typedef struct hki_npy {
 hk_status hki_npy_parse(const uint8_t *bytes, size_t size, uint64_t total,
                         const char *what, hki_npy *out);
 // Appends a version 1.0 (or 2.0) header, padded to 64.
+// One element of HKI_NPY_BYTES or _UNICODE without the NULs that fill it up,
+// the latter as UTF-8; replaces what is in text.
+hk_status hki_npy_string(const hki_npy *a, const uint8_t *item, hki_buf *text);
 hk_status hki_npy_header(hki_buf *b, hki_npy_type type, int32_t rank,
                          const int64_t *dim);
 

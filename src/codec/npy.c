@@ -275,3 +275,47 @@ hk_status hki_npy_header(hki_buf *b, hki_npy_type type, int32_t rank,
     hki_buf_deinit(&h);
     return s;
 }
+
+// ---- strings ---------------------------------------------------------------
+
+// UTF-8 of one code point; 0: none.
+static size_t put_utf8(uint32_t v, char out[4]) {
+    if (v < 0x80) {
+        out[0] = (char)v;
+        return 1;
+    }
+    if (v > 0x10ffff || (v >= 0xd800 && v < 0xe000))
+        return 0;
+    const size_t n = v < 0x800 ? 2 : v < 0x10000 ? 3 : 4;
+    for (size_t i = n; i-- > 1; v >>= 6)
+        out[i] = (char)(0x80 | (v & 0x3f));
+    out[0] = (char)(0xf0u << (4 - n) | v);
+    return n;
+}
+
+static uint32_t code_at(const hki_npy *a, const uint8_t *p) {
+    if (a->type == HKI_NPY_BYTES)
+        return *p;
+    const uint32_t v = hki_get_u32(p);
+    return a->big_endian ? __builtin_bswap32(v) : v;
+}
+
+hk_status hki_npy_string(const hki_npy *a, const uint8_t *item, hki_buf *text) {
+    const size_t unit = a->type == HKI_NPY_BYTES ? 1 : 4;
+    size_t n = a->item_size;
+    while (n > 0 && code_at(a, item + n - unit) == 0)
+        n -= unit;
+    text->size = 0;
+    if (unit == 1 || n == 0)
+        return hki_buf_add(text, item, n);
+    for (size_t i = 0; i < n; i += unit) {
+        char utf8[4];
+        const uint32_t code = code_at(a, item + i);
+        const size_t bytes = put_utf8(code, utf8);
+        if (bytes == 0)
+            return hki_fail(HK_E_DATA, "character 0x%x is not in Unicode",
+                            code);
+        HKI_TRY(hki_buf_add(text, utf8, bytes));
+    }
+    return HK_OK;
+}

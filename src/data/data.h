@@ -94,6 +94,8 @@ static inline void *hki_rows_at(const hki_data_rows *r, size_t k, int64_t i) {
     return c->data == NULL ? NULL : c->data + (size_t)i * c->row_bytes;
 }
 
+// [rows, dims of row...]
+hk_shape hki_shape_rows(const hk_shape *row, int64_t rows);
 // Works for every dense value of numbers: memory for `shape`, which has to
 // agree with the spec where that is known (HK_E_SHAPE).
 hk_status hki_rows_tensor(hki_data_rows *r, size_t k, int64_t i,
@@ -175,8 +177,8 @@ typedef struct hki_node_ops {
     // The state within the pass, beyond n->pass and n->count which the caller
     // saves; both NULL: there is none. restore is called on a node that was
     // opened and, if n->pass > 0, started; n->pass and n->count are restored,
-    // the inputs are not yet.
-    hk_status (*save)(hki_node *n, hki_saver *w);
+    // the inputs are not yet. A failure of save is w's.
+    void (*save)(hki_node *n, hki_saver *w);
     hk_status (*restore)(hki_node *n, hki_restorer *r);
     // The caller leaves the inputs alone: they are part of the node's state, or
     // not at work, because only their rows are read.
@@ -393,7 +395,7 @@ hk_status hki_node_next(hki_node *n, hki_item *out);
 // records one at a time.
 hk_status hki_node_pull(hki_node *n, hki_item *items, int64_t want,
                         int64_t *got);
-hk_status hki_node_save(hki_node *n, hki_saver *w);
+void hki_node_save(hki_node *n, hki_saver *w);
 hk_status hki_node_restore(hki_node *n, hki_restorer *r);
 
 // `pull` of sources with HKI_DATA_TABLE: the position is n->count.
@@ -431,6 +433,17 @@ typedef struct hki_loader hki_loader;
 hk_status hki_loader_open(const hk_dataset *d, hki_data_run *run,
                           hki_loader **out);
 void hki_loader_close(hki_loader *l); // NULL is allowed
+// One for each input, as scratch of rows or state of a node.
+typedef struct hki_readers {
+    size_t n;
+    hki_loader **loader;
+    hk_tensor *counter; // zip's
+    int side;           // concatenate: the input in use
+} hki_readers;
+hk_status hki_readers_open(const hk_dataset *d, hki_data_run *run, void **out);
+void hki_readers_close(void *readers); // NULL is allowed
+hk_status hki_readers_attach(hki_node *n);
+void hki_readers_detach(hki_node *n);
 // Shows the element, valid until the next call on l or the item is dropped.
 // *skip: an fn left it out; *out is not set then.
 hk_status hki_loader_view(hki_loader *l, const hki_item *item,
@@ -459,13 +472,11 @@ hk_status hki_on_error(hki_data_run *run, hk_on_error policy, hk_status s,
 // ---- state as bytes --------------------------------------------------------
 //
 // Little-endian. Writers and readers are sticky: after a failure calls do
-// nothing and hki_saver_status / hki_restorer_status tell. What comes in is
-// hostile: check every value.
+// nothing and their status tells. What comes in is hostile: check every value.
 
 void hki_save_u64(hki_saver *w, uint64_t v);
 void hki_save_i64(hki_saver *w, int64_t v);
 void hki_save_bytes(hki_saver *w, const void *bytes, size_t size); // + length
-hk_status hki_saver_status(const hki_saver *w);
 
 uint64_t hki_restore_u64(hki_restorer *r);
 // A number in [low, high]; low and a sticky HK_E_DATA otherwise.
@@ -474,7 +485,6 @@ int64_t hki_restore_i64(hki_restorer *r, int64_t low, int64_t high);
 const void *hki_restore_bytes(hki_restorer *r, size_t *size);
 // A value does not fit: sticky HK_E_DATA with this text.
 hk_status hki_restore_bad(hki_restorer *r, const char *what);
-hk_status hki_restorer_status(const hki_restorer *r);
 
 // Items of the node n (rows as numbers, boxes as their content).
 void hki_save_item(hki_saver *w, hki_node *n, const hki_item *item);

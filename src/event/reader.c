@@ -1,26 +1,19 @@
 // reader.c - reads event files, record by record.
 //
-// The window is the part of the current file in memory: a read of at least
-// WINDOW bytes, more for a larger record. A record's length is held against
-// the file's before anything grows. What a crash leaves at the end of a file,
-// half a record or a run of zero bytes, ends the file; any other damage is an
-// error, after which reading goes on with the next record if its place is
-// known, else with the next file.
+// A record's length is held against the file's before anything grows. What a
+// crash leaves at the end of a file, half a record or a run of zero bytes, ends
+// the file; any other damage is an error, after which reading goes on with the
+// next record if its place is known, else with the next file.
 #include "event/reader.h"
 #include "base/io.h"
-
-#define WINDOW ((size_t)256 << 10)
 
 struct hk_event_reader {
     hki_paths files;
     size_t next_file;
-    const char *name;      // of the current file
-    int fd;                // -1: none
+    hki_excerpt file;      // the current one
     const uint8_t *memory; // instead of a file
-    uint64_t size, offset; // of the current file; of the next record
-    uint8_t *window;
-    size_t window_capacity, window_size;
-    uint64_t window_offset, record_offset;
+    uint64_t offset;       // of the next record
+    uint64_t record_offset;
     hki_event_parser parser;
     bool in_record, truncated;
 };
@@ -41,22 +34,16 @@ static hk_status list_folder(hk_event_reader *r, const char *dir) {
     return s;
 }
 
-static void close_file(hk_event_reader *r) {
-    hki_file_close_read(r->fd);
-    r->fd = -1;
-    r->size = r->offset = r->window_size = 0;
-}
-
 // HK_E_END after the last file.
 static hk_status next_file(hk_event_reader *r) {
-    close_file(r);
+    hki_excerpt_close(&r->file);
+    r->offset = 0;
     if (r->next_file == r->files.count)
         return HK_E_END;
-    r->name = r->files.items[r->next_file++];
-    return hki_file_open_read(r->name, &r->fd, &r->size);
+    return hki_excerpt_open(&r->file, r->files.items[r->next_file++]);
 }
 
-// ---- the window ------------------------------------------------------------
+// ---- records ---------------------------------------------------------------
 
 // Points at n bytes of the file from offset on; the file has them.
 static hk_status window(hk_event_reader *r, uint64_t offset, size_t n,
@@ -65,33 +52,17 @@ static hk_status window(hk_event_reader *r, uint64_t offset, size_t n,
         *out = r->memory + offset;
         return HK_OK;
     }
-    const bool inside = offset >= r->window_offset &&
-                        offset - r->window_offset <= r->window_size &&
-                        n <= r->window_size - (offset - r->window_offset);
-    if (!inside) {
-        const size_t want = HKI_MAX(n, WINDOW);
-        HKI_TRY(hki_list_reserve(&r->window, want, &r->window_capacity, 1));
-        r->window_size = 0;
-        const uint64_t left = r->size - offset;
-        const size_t size = left < want ? (size_t)left : want;
-        const hk_status s =
-            hki_file_read_at(r->fd, r->name, offset, r->window, size);
-        if (s != HK_OK) {
-            r->offset = r->size; // unreadable: the next call leaves the file
-            return s;
-        }
-        r->window_offset = offset;
-        r->window_size = size;
-    }
-    *out = r->window + (offset - r->window_offset);
-    return HK_OK;
+    const hk_status s = hki_excerpt_get(&r->file, offset, n, out);
+    if (s != HK_OK)
+        r->offset = r->file.size; // unreadable: the next call leaves the file
+    return s;
 }
 
 static hk_status only_zeros_left(hk_event_reader *r, bool *zeros) {
     *zeros = true;
-    for (uint64_t at = r->offset; at < r->size && *zeros;) {
-        const uint64_t left = r->size - at;
-        const size_t n = left < WINDOW ? (size_t)left : WINDOW;
+    for (uint64_t at = r->offset; at < r->file.size && *zeros;) {
+        const uint64_t left = r->file.size - at;
+        const size_t n = (size_t)HKI_MIN(left, HKI_EXCERPT);
         const uint8_t *p;
         HKI_TRY(window(r, at, n, &p));
         for (size_t i = 0; i < n; i++)
@@ -101,11 +72,9 @@ static hk_status only_zeros_left(hk_event_reader *r, bool *zeros) {
     return HK_OK;
 }
 
-// ---- records ---------------------------------------------------------------
-
 static hk_status truncated(hk_event_reader *r) {
     r->truncated = true;
-    r->offset = r->size;
+    r->offset = r->file.size;
     return HK_E_END;
 }
 
@@ -115,17 +84,17 @@ static hk_status bad_length(hk_event_reader *r) {
     HKI_TRY(only_zeros_left(r, &zeros));
     if (zeros)
         return truncated(r);
-    r->offset = r->size; // where the next record begins is unknown
+    r->offset = r->file.size; // where the next record begins is unknown
     return hki_fail(HK_E_DATA,
                     "%s: record at byte %llu is corrupted: the checksum of its "
                     "length is wrong",
-                    r->name, (unsigned long long)at);
+                    r->file.path, (unsigned long long)at);
 }
 
 // The next record of the current file; HK_E_END at its end.
 static hk_status next_record(hk_event_reader *r, const uint8_t **data,
                              size_t *size) {
-    const uint64_t left = r->size - r->offset;
+    const uint64_t left = r->file.size - r->offset;
     if (left == 0)
         return HK_E_END;
     if (left < HKI_RECORD_HEADER)
@@ -146,7 +115,7 @@ static hk_status next_record(hk_event_reader *r, const uint8_t **data,
         return hki_fail(HK_E_DATA,
                         "%s: record at byte %llu is corrupted: the checksum "
                         "of its %llu bytes is wrong",
-                        r->name, (unsigned long long)r->record_offset,
+                        r->file.path, (unsigned long long)r->record_offset,
                         (unsigned long long)length);
     return HK_OK;
 }
@@ -158,7 +127,7 @@ static hk_status start_record(hk_event_reader *r) {
     while ((s = next_record(r, &data, &size)) == HK_E_END)
         HKI_TRY(next_file(r));
     HKI_TRY(s);
-    r->parser.file = r->name;
+    r->parser.file = r->file.path;
     r->parser.offset = r->record_offset;
     HKI_TRY(hki_event_parse(&r->parser, data, size));
     r->in_record = true;
@@ -190,10 +159,8 @@ hk_status hki_event_reader_memory(const uint8_t *bytes, size_t size,
                                   hk_event_reader **out) {
     hk_event_reader *r;
     HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
-    r->fd = -1;
-    r->name = "memory";
+    r->file = (hki_excerpt){.path = "memory", .fd = -1, .size = size};
     r->memory = bytes;
-    r->size = size;
     *out = r;
     return HK_OK;
 }
@@ -218,9 +185,9 @@ hk_status hk_event_reader_open(const char *path, hk_event_reader **out) {
 void hk_event_reader_close(hk_event_reader *r) {
     if (r == NULL)
         return;
-    close_file(r);
+    hki_excerpt_close(&r->file);
+    hki_free(r->file.bytes);
     hki_paths_deinit(&r->files);
-    hki_free(r->window);
     hki_event_parser_deinit(&r->parser);
     hki_free(r);
 }

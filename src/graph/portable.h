@@ -13,24 +13,7 @@
                           const hki_view *out)
 
 static inline double hki_ld(const hki_view *v, int64_t i) {
-    switch (v->dtype) {
-    case HK_F32:
-        return (double)((const float *)v->data)[i];
-    case HK_F64:
-        return ((const double *)v->data)[i];
-    case HK_I32:
-        return (double)((const int32_t *)v->data)[i];
-    case HK_I64:
-        return (double)((const int64_t *)v->data)[i];
-    case HK_U8:
-    case HK_BOOL:
-        return (double)((const uint8_t *)v->data)[i];
-    case HK_BF16:
-        return (double)hki_bf16_to_f32(((const uint16_t *)v->data)[i]);
-    case HK_STRING:
-        break;
-    }
-    return 0.0;
+    return hki_load_f64(v->dtype, v->data, i);
 }
 
 static inline void hki_st(const hki_view *v, int64_t i, double x) {

@@ -21,15 +21,8 @@ void hk_cluster_config_destroy(hk_cluster_config *c) {
 
 // ---- jobs and task ---------------------------------------------------------
 
-hki_task_list *hki_config_job(hk_cluster_config *c, const char *name) {
-    for (size_t i = 0; i < c->n_jobs; i++)
-        if (strcmp(c->job[i].name, name) == 0)
-            return &c->job[i];
-    return NULL;
-}
-
-static const hki_task_list *find_job(const hk_cluster_config *c,
-                                     const char *name) {
+const hki_task_list *hki_config_job(const hk_cluster_config *c,
+                                    const char *name) {
     for (size_t i = 0; i < c->n_jobs; i++)
         if (strcmp(c->job[i].name, name) == 0)
             return &c->job[i];
@@ -85,10 +78,10 @@ hk_status hki_config_set_task(hk_cluster_config *c, const char *type,
 }
 
 uint32_t hki_config_listed_workers(hk_cluster_config *c) {
-    const hki_task_list *const worker = find_job(c, "worker");
-    const hki_task_list *chief = find_job(c, "chief");
+    const hki_task_list *const worker = hki_config_job(c, "worker");
+    const hki_task_list *chief = hki_config_job(c, "chief");
     if (chief == NULL)
-        chief = find_job(c, "master");
+        chief = hki_config_job(c, "master");
     if (c->n_jobs == 0)
         return c->info.task != HK_TASK_EVALUATOR;
     if ((worker != NULL && worker->sparse) || (chief != NULL && chief->sparse))
@@ -237,7 +230,7 @@ static hk_status run_config_view(hk_cluster_config *c, const hki_task_list *ps,
         return HK_OK;
     i->global_id_in_cluster = global_id(c);
     const char *const own =
-        task_address(find_job(c, i->task_type), i->task_index);
+        task_address(hki_config_job(c, i->task_type), i->task_index);
     if (c->session_master == NULL && own != NULL && *own != '\0')
         return hki_arena_printf(&c->arena, &i->master, "grpc://%s", own);
     return HK_OK;
@@ -245,11 +238,11 @@ static hk_status run_config_view(hk_cluster_config *c, const hki_task_list *ps,
 
 hk_status hki_config_finish(hk_cluster_config *c) {
     hk_cluster_info *const i = &c->info;
-    const hki_task_list *const ps = find_job(c, "ps");
-    const hki_task_list *const worker = find_job(c, "worker");
-    const hki_task_list *chief = find_job(c, "chief");
+    const hki_task_list *const ps = hki_config_job(c, "ps");
+    const hki_task_list *const worker = hki_config_job(c, "worker");
+    const hki_task_list *chief = hki_config_job(c, "chief");
     if (chief == NULL)
-        chief = find_job(c, "master");
+        chief = hki_config_job(c, "master");
     // A cluster of one task that is no center is local, too.
     const bool alone =
         c->n_jobs == 0 || (c->n_jobs == 1 && c->job[0].count == 1 &&
@@ -288,5 +281,5 @@ void hk_cluster_config_get_info(const hk_cluster_config *c,
 
 const char *hk_cluster_config_address(const hk_cluster_config *c,
                                       const char *job, uint32_t index) {
-    return task_address(find_job(c, job), index);
+    return task_address(hki_config_job(c, job), index);
 }

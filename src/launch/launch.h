@@ -55,8 +55,8 @@ struct hk_cluster_config {
     hki_buf json;
 };
 
-hki_task_list *hki_config_job(hk_cluster_config *c,
-                              const char *name); // or NULL
+const hki_task_list *hki_config_job(const hk_cluster_config *c,
+                                    const char *name); // or NULL
 // Adds an empty job with room for `capacity` tasks.
 hk_status hki_config_add_job(hk_cluster_config *c, const char *name,
                              uint32_t capacity, hki_task_list **out);

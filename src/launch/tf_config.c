@@ -181,14 +181,15 @@ static hk_status check_chief(hk_cluster_config *c, const char *type,
 // A center of a sparse cluster is listed alone, as the first of its list,
 // whatever its index is.
 static void place_lone_center(hk_cluster_config *c, int32_t index) {
-    hki_task_list *const ps = hki_config_job(c, "ps");
+    const hki_task_list *const ps = hki_config_job(c, "ps");
     const hki_task_list *const worker = hki_config_job(c, "worker");
     if (ps == NULL || worker == NULL || !worker->sparse || ps->sparse ||
         ps->count != 1 || worker->count != 0)
         return;
-    ps->sparse = true;
-    ps->index[0] = (uint32_t)index;
-    ps->size = (uint32_t)index + 1;
+    hki_task_list *const own = &c->job[ps - c->job];
+    own->sparse = true;
+    own->index[0] = (uint32_t)index;
+    own->size = (uint32_t)index + 1;
 }
 
 static hk_status check_member(hk_cluster_config *c, const char *type,

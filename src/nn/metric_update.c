@@ -11,7 +11,7 @@
 // A tensor read by row-major index; shape may drop or add a last dimension 1.
 typedef struct operand {
     const char *what;
-    hk_tensor *own; // contiguous copy, where one was needed
+    hk_tensor *own; // the tensor, or a contiguous copy
     const void *data;
     hk_dtype dtype;
     int64_t count;
@@ -41,40 +41,17 @@ static hk_status operand_open(operand *o, const char *name, const char *what,
         return hki_fail(HK_E_DTYPE, "%s: %s are strings", name, what);
     o->shape = hk_tensor_shape(t);
     o->count = hk_tensor_count(t);
-    if (!hk_tensor_is_contiguous(t)) {
-        HKI_TRY(hk_tensor_copy(t, o->dtype, &o->own));
-        t = o->own;
-    }
-    o->data = hk_tensor_data(t);
+    HKI_TRY(hki_tensor_flat(t, &o->own));
+    o->data = hk_tensor_data(o->own);
     return HK_OK;
 }
 
-static bool is_integer(hk_dtype t) {
-    return t == HK_I32 || t == HK_I64 || t == HK_U8 || t == HK_BOOL;
-}
-
 static int64_t load_integer(const operand *o, int64_t i) {
-    switch (o->dtype) {
-    case HK_I32:
-        return ((const int32_t *)o->data)[i];
-    case HK_I64:
-        return ((const int64_t *)o->data)[i];
-    default: // HK_U8, HK_BOOL
-        return ((const uint8_t *)o->data)[i];
-    }
+    return hki_load_i64(o->dtype, o->data, i);
 }
 
 static double load(const operand *o, int64_t i) {
-    switch (o->dtype) {
-    case HK_F32:
-        return (double)((const float *)o->data)[i];
-    case HK_F64:
-        return ((const double *)o->data)[i];
-    case HK_BF16:
-        return (double)hki_bf16_to_f32(((const uint16_t *)o->data)[i]);
-    default:
-        return (double)load_integer(o, i);
-    }
+    return hki_load_f64(o->dtype, o->data, i);
 }
 
 // Fractions are cut, NaN becomes 0, the rest takes the nearest int64.
@@ -85,7 +62,8 @@ static int64_t truncate(double v) {
 }
 
 static int64_t load_as_integer(const operand *o, int64_t i) {
-    return is_integer(o->dtype) ? load_integer(o, i) : truncate(load(o, i));
+    return hki_dtype_is_integer(o->dtype) ? load_integer(o, i)
+                                          : truncate(load(o, i));
 }
 
 static int64_t clamp(int64_t v, int64_t low, int64_t high) {
@@ -331,7 +309,7 @@ static int64_t classes_of(const batch *b) {
 }
 
 static hk_status check_labels_integer(const batch *b) {
-    if (!is_integer(b->labels.dtype))
+    if (!hki_dtype_is_integer(b->labels.dtype))
         return hki_fail(HK_E_DTYPE, "%s: labels are %s, not integers", b->name,
                         hk_dtype_name(b->labels.dtype));
     return HK_OK;

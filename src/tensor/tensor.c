@@ -469,6 +469,13 @@ hk_status hk_tensor_copy(const hk_tensor *src, hk_dtype t, hk_tensor **out) {
     return HK_OK;
 }
 
+hk_status hki_tensor_flat(const hk_tensor *t, hk_tensor **out) {
+    if (!hk_tensor_is_contiguous(t))
+        return hk_tensor_copy(t, t->dtype, out);
+    *out = hk_tensor_retain((hk_tensor *)(uintptr_t)t);
+    return HK_OK;
+}
+
 // ---- strings ---------------------------------------------------------------
 
 // Grows the far block, never shrinks it, so that a tensor that is filled again

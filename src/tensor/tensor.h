@@ -18,8 +18,38 @@ bool hki_dtype_valid(hk_dtype t);
 float hki_bf16_to_f32(uint16_t b);
 uint16_t hki_f32_to_bf16(float f); // round to nearest even, NaN stays NaN
 
+static inline bool hki_dtype_is_integer(hk_dtype t) { // BOOL, too
+    return t == HK_I32 || t == HK_I64 || t == HK_U8 || t == HK_BOOL;
+}
+// Element i of contiguous ones of an integer type; of any but strings.
+static inline int64_t hki_load_i64(hk_dtype t, const void *data, int64_t i) {
+    switch (t) {
+    case HK_I32:
+        return ((const int32_t *)data)[i];
+    case HK_I64:
+        return ((const int64_t *)data)[i];
+    default: // HK_U8, HK_BOOL
+        return ((const uint8_t *)data)[i];
+    }
+}
+static inline double hki_load_f64(hk_dtype t, const void *data, int64_t i) {
+    switch (t) {
+    case HK_F32:
+        return (double)((const float *)data)[i];
+    case HK_F64:
+        return ((const double *)data)[i];
+    case HK_BF16:
+        return (double)hki_bf16_to_f32(((const uint16_t *)data)[i]);
+    default:
+        return (double)hki_load_i64(t, data, i);
+    }
+}
+
 // Bytes of all elements; 0 for strings.
 size_t hki_tensor_bytes(const hk_tensor *t);
+// The tensor itself where it is contiguous, else a copy that is. The caller
+// releases it.
+hk_status hki_tensor_flat(const hk_tensor *t, hk_tensor **out);
 
 // ---- layouts ----------------------------------------------------------------
 

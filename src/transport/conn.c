@@ -168,8 +168,12 @@ hk_status hki_conn_wait(hki_conn *c, bool recv, bool send, int wake_fd,
     return HK_OK;
 }
 
-// Gives a wait that ended without its event a message.
-static hk_status explain(hk_status s, const hki_conn *c, const char *what) {
+// Waits until it can receive, or send; a wait that ends without that has a
+// message.
+static hk_status wait_to(hki_conn *c, bool recv, int wake_fd,
+                         int64_t deadline_ns, const char *what) {
+    const hk_status s =
+        hki_conn_wait(c, recv, !recv, wake_fd, deadline_ns, NULL);
     if (s == HK_E_TIMEOUT)
         return hki_fail(s, "%s: %s: the deadline has passed", c->peer, what);
     if (s == HK_E_CANCELLED)
@@ -207,9 +211,7 @@ hk_status hki_conn_send_all(hki_conn *c, const struct iovec *v, int n,
             if (moved)
                 continue;
         }
-        HKI_TRY(
-            explain(hki_conn_wait(c, false, true, wake_fd, deadline_ns, NULL),
-                    c, what));
+        HKI_TRY(wait_to(c, false, wake_fd, deadline_ns, what));
     }
 }
 
@@ -221,9 +223,7 @@ hk_status hki_conn_recv_all(hki_conn *c, void *bytes, size_t size, int wake_fd,
         HKI_TRY(hki_conn_recv(c, (char *)bytes + have, size - have, &done));
         have += done;
         if (done == 0)
-            HKI_TRY(explain(
-                hki_conn_wait(c, true, false, wake_fd, deadline_ns, NULL), c,
-                what));
+            HKI_TRY(wait_to(c, true, wake_fd, deadline_ns, what));
     }
     return HK_OK;
 }
@@ -234,9 +234,7 @@ hk_status hki_conn_handshake(hki_conn *c, int wake_fd, int64_t deadline_ns) {
     while (!over) {
         HKI_TRY(c->ops->handshake(c, &over));
         if (!over)
-            HKI_TRY(explain(
-                hki_conn_wait(c, true, false, wake_fd, deadline_ns, NULL), c,
-                "handshake"));
+            HKI_TRY(wait_to(c, true, wake_fd, deadline_ns, "handshake"));
     }
     return HK_OK;
 }
@@ -266,8 +264,7 @@ hk_status hki_conn_pass(hki_conn *c, int fd, int64_t deadline_ns) {
             return HK_OK;
         if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
             return hki_socket_fail(errno, "hand over memory", c->peer);
-        HKI_TRY(explain(hki_conn_wait(c, false, true, -1, deadline_ns, NULL), c,
-                        "hand over memory"));
+        HKI_TRY(wait_to(c, false, -1, deadline_ns, "hand over memory"));
     }
 }
 
@@ -297,9 +294,7 @@ hk_status hki_conn_take(hki_conn *c, int wake_fd, int64_t deadline_ns,
                             c->peer);
         if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
             return hki_socket_fail(errno, "take over memory", c->peer);
-        HKI_TRY(
-            explain(hki_conn_wait(c, true, false, wake_fd, deadline_ns, NULL),
-                    c, "take over memory"));
+        HKI_TRY(wait_to(c, true, wake_fd, deadline_ns, "take over memory"));
     }
 }
 

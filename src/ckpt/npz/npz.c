@@ -232,54 +232,23 @@ static hk_status read_array(const hk_ckpt *c, const hki_ckpt_tensor *t,
 
 // ---- strings ---------------------------------------------------------------
 
-// UTF-8 of one code point; 0: none.
-static size_t put_utf8(uint32_t v, char out[4]) {
-    if (v < 0x80) {
-        out[0] = (char)v;
-        return 1;
-    }
-    if (v > 0x10ffff || (v >= 0xd800 && v < 0xe000))
-        return 0;
-    const size_t n = v < 0x800 ? 2 : v < 0x10000 ? 3 : 4;
-    for (size_t i = n; i-- > 1; v >>= 6)
-        out[i] = (char)(0x80 | (v & 0x3f));
-    out[0] = (char)(0xf0u << (4 - n) | v);
-    return n;
-}
-
-// One element without the NULs that fill it up.
-static hk_status set_string(const hki_npy *a, const uint8_t *item, int64_t i,
-                            hki_buf *text, const char *name, hk_tensor *out) {
-    size_t n = a->item_size;
-    if (a->type == HKI_NPY_BYTES) {
-        while (n > 0 && item[n - 1] == 0)
-            n--;
-        return hk_tensor_set_string(out, i, item, n);
-    }
-    while (n > 0 && hki_get_u32(item + n - 4) == 0)
-        n -= 4;
-    text->size = 0;
-    for (size_t at = 0; at < n; at += 4) {
-        char utf8[4];
-        const size_t bytes = put_utf8(hki_get_u32(item + at), utf8);
-        if (bytes == 0)
-            return hki_fail(HK_E_DATA, "%s: element %lld: no Unicode text",
-                            name, (long long)i);
-        HKI_TRY(hki_buf_add(text, utf8, bytes));
-    }
-    return hk_tensor_set_string(out, i, text->data, text->size);
-}
-
 static hk_status read_strings(const hk_ckpt *c, const hki_ckpt_tensor *t,
                               hk_tensor *out) {
-    const hki_npy *const a = &((const member *)t->extra)->npy;
+    hki_npy a = ((const member *)t->extra)->npy;
     HKI_FREED uint8_t *items = NULL;
     HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
-    HKI_TRY(hki_alloc_array(a->data_size, 1, &items));
+    HKI_TRY(hki_alloc_array(a.data_size, 1, &items));
     HKI_TRY(read_array(c, t, items));
-    for (int64_t i = 0; i < a->count; i++)
-        HKI_TRY(set_string(a, items + (size_t)i * a->item_size, i, &text,
-                           t->entry.name, out));
+    a.big_endian = false; // any more
+    for (int64_t i = 0; i < a.count; i++) {
+        const hk_status s =
+            hki_npy_string(&a, items + (size_t)i * a.item_size, &text);
+        if (s == HK_E_DATA)
+            return hki_fail(s, "%s: element %lld: no Unicode text",
+                            t->entry.name, (long long)i);
+        HKI_TRY(s);
+        HKI_TRY(hk_tensor_set_string(out, i, text.data, text.size));
+    }
     return HK_OK;
 }
 

@@ -33,18 +33,9 @@ void hki_batcher_abandon(hki_batcher *b) {
 // ---- room ------------------------------------------------------------------
 
 static hk_status make_column(hki_batcher *b, size_t k, int64_t rows) {
-    const hk_value *const v = &b->row_spec->values[k];
-    hki_col *const c = &b->rows.col[k];
-    hk_shape shape = {.rank = v->shape.rank + 1, .dim = {rows}};
-    memcpy(&shape.dim[1], v->shape.dim,
-           (size_t)v->shape.rank * sizeof shape.dim[0]);
-    hk_tensor *t;
-    HKI_TRY(hki_box_tensor(b->box, k, &shape, &t));
-    HKI_TRY(hk_shape_count(v->shape, &c->row_items));
-    c->strings = v->dtype == HK_STRING ? t : NULL;
-    c->data = hk_tensor_data(t);
-    c->row_bytes = (size_t)c->row_items * hk_dtype_size(v->dtype);
-    return HK_OK;
+    const hk_shape *const row = &b->row_spec->values[k].shape;
+    const hk_shape whole = hki_shape_rows(row, rows);
+    return hki_box_column(b->box, k, row, &whole, &b->rows.col[k]);
 }
 
 static hk_status make_slots(hki_batcher *b, int64_t rows) {
@@ -117,8 +108,7 @@ static hk_status shape_fault(const hki_batcher *b, size_t k, int64_t i,
 // A tensor [rows, dims of s...] of the batch.
 static hk_status batch_tensor(hki_batcher *b, size_t k, int64_t rows,
                               const hk_shape *s, hk_tensor **out) {
-    hk_shape shape = {.rank = s->rank + 1, .dim = {rows}};
-    memcpy(&shape.dim[1], s->dim, (size_t)s->rank * sizeof shape.dim[0]);
+    const hk_shape shape = hki_shape_rows(s, rows);
     return hki_box_tensor(b->box, k, &shape, out);
 }
 

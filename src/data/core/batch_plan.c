@@ -10,10 +10,7 @@ static hk_status prepend(const char *op, const hk_value *v, int64_t rows,
         return hki_fail(HK_E_SHAPE,
                         "%s: value \"%s\" has %d dimensions already", op,
                         v->name, s->rank);
-    hk_shape r = {.rank = s->rank + 1};
-    r.dim[0] = rows;
-    memcpy(&r.dim[1], s->dim, (size_t)s->rank * sizeof r.dim[0]);
-    *out = r;
+    *out = hki_shape_rows(s, rows);
     return HK_OK;
 }
 

@@ -97,8 +97,7 @@ hk_status hki_rows_ragged(hki_data_rows *r, size_t k, int64_t i,
 
 // Row-major elements of t to memory; t may be any view.
 static hk_status read_numbers(const hk_tensor *t, void *to) {
-    const size_t bytes =
-        (size_t)hk_tensor_count(t) * hk_dtype_size(hk_tensor_dtype(t));
+    const size_t bytes = hki_tensor_bytes(t);
     if (bytes == 0)
         return HK_OK;
     if (hk_tensor_is_contiguous(t)) {

@@ -211,22 +211,31 @@ void hki_box_set_index(hki_box *b, size_t k, hk_tensor *t) {
     stand(&v->index, t);
 }
 
+hk_shape hki_shape_rows(const hk_shape *row, int64_t rows) {
+    hk_shape s = {.rank = row->rank + 1, .dim = {rows}};
+    memcpy(&s.dim[1], row->dim, (size_t)row->rank * sizeof s.dim[0]);
+    return s;
+}
+
+hk_status hki_box_column(hki_box *b, size_t k, const hk_shape *row,
+                         const hk_shape *whole, hki_col *out) {
+    hki_col c = {0};
+    hk_tensor *t;
+    HKI_TRY(hki_box_tensor(b, k, whole, &t));
+    HKI_TRY(hk_shape_count(*row, &c.row_items));
+    c.data = hk_tensor_data(t);
+    c.row_bytes = (size_t)c.row_items * hk_dtype_size(b->values[k].dtype);
+    c.strings = b->values[k].dtype == HK_STRING ? t : NULL;
+    *out = c;
+    return HK_OK;
+}
+
 hk_status hki_box_prepare(hki_box *b) {
     for (size_t k = 0; k < b->element.count; k++) {
-        const hk_value *const spec = &b->pool->spec.values[k];
-        hki_col *const col = &b->rows.col[k];
-        if (!hki_value_fixed(spec))
-            continue;
-        hk_tensor *t;
-        HKI_TRY(hki_box_tensor(b, k, &spec->shape, &t));
-        *col = (hki_col){.row_items = hk_tensor_count(t)};
-        if (spec->dtype == HK_STRING) {
-            col->strings = t;
-        } else {
-            col->data = hk_tensor_data(t);
-            col->row_bytes =
-                (size_t)col->row_items * hk_dtype_size(spec->dtype);
-        }
+        const hk_value *const v = &b->pool->spec.values[k];
+        if (hki_value_fixed(v))
+            HKI_TRY(
+                hki_box_column(b, k, &v->shape, &v->shape, &b->rows.col[k]));
     }
     return HK_OK;
 }
@@ -235,19 +244,12 @@ hk_status hki_box_prepare(hki_box *b) {
 
 hk_status hki_box_block(hki_box *b, int64_t rows) {
     for (size_t k = 0; k < b->element.count; k++) {
-        const hk_value *const spec = &b->pool->spec.values[k];
-        hk_shape shape = {.rank = spec->shape.rank + 1, .dim = {rows}};
-        hki_col col = {0};
-        hk_tensor *t;
-        memcpy(&shape.dim[1], spec->shape.dim,
-               (size_t)spec->shape.rank * sizeof shape.dim[0]);
-        HKI_TRY(hki_box_tensor(b, k, &shape, &t));
-        HKI_TRY(hk_shape_count(spec->shape, &col.row_items));
-        col.strings = spec->dtype == HK_STRING ? t : NULL;
-        col.data = spec->dtype == HK_STRING ? (void *)hki_tensor_strings(t)
-                                            : hk_tensor_data(t);
-        col.row_bytes = (size_t)col.row_items * hk_dtype_size(spec->dtype);
-        b->rows.col[k] = col;
+        const hk_shape *const row = &b->pool->spec.values[k].shape;
+        const hk_shape whole = hki_shape_rows(row, rows);
+        hki_col *const c = &b->rows.col[k];
+        HKI_TRY(hki_box_column(b, k, row, &whole, c));
+        if (c->strings != NULL)
+            c->data = (char *)hki_tensor_strings(c->strings);
     }
     b->n_rows = rows;
     return HK_OK;

@@ -171,7 +171,8 @@ static hk_status make_bytes(hk_iter *it) {
     hki_save_u64(w, it->d->fingerprint);
     hki_save_u64(w, it->delivered);
     hki_save_u64(w, atomic_load(&it->run->skipped));
-    HKI_TRY(hki_node_save(it->root, w));
+    hki_node_save(it->root, w);
+    HKI_TRY(w->status);
     hki_save_u64(w, hki_hash(HKI_HASH_INIT, w->buf.data, w->buf.size));
     return w->status;
 }

@@ -23,10 +23,6 @@ void hki_save_bytes(hki_saver *w, const void *bytes, size_t size) {
         w->status = hki_buf_add(&w->buf, bytes, size);
 }
 
-hk_status hki_saver_status(const hki_saver *w) {
-    return w->status;
-}
-
 void hki_saver_deinit(hki_saver *w) {
     hki_buf_deinit(&w->buf);
 }
@@ -37,10 +33,6 @@ hk_status hki_restore_bad(hki_restorer *r, const char *what) {
     if (r->status == HK_OK)
         r->status = hki_fail(HK_E_DATA, "iterator state: %s at byte %zu", what,
                              (size_t)(r->p - r->begin));
-    return r->status;
-}
-
-hk_status hki_restorer_status(const hki_restorer *r) {
     return r->status;
 }
 
@@ -151,15 +143,10 @@ static void save_strings(hki_saver *w, const hk_tensor *t) {
 
 static void save_numbers(hki_saver *w, const hk_tensor *t) {
     hk_tensor *flat = NULL;
-    const hk_tensor *from = t;
-    if (w->status == HK_OK && !hk_tensor_is_contiguous(t)) {
-        w->status = hk_tensor_copy(t, hk_tensor_dtype(t), &flat);
-        from = flat;
-    }
     if (w->status == HK_OK)
-        hki_save_bytes(w, hk_tensor_data(from),
-                       (size_t)hk_tensor_count(from) *
-                           hk_dtype_size(hk_tensor_dtype(from)));
+        w->status = hki_tensor_flat(t, &flat);
+    if (w->status == HK_OK)
+        hki_save_bytes(w, hk_tensor_data(flat), hki_tensor_bytes(flat));
     hk_tensor_release(flat);
 }
 
@@ -197,8 +184,7 @@ static hk_status restore_shape(hki_restorer *r, bool ragged, hk_shape *out) {
 }
 
 static hk_status restore_numbers(hki_restorer *r, hk_tensor *t) {
-    const size_t want =
-        (size_t)hk_tensor_count(t) * hk_dtype_size(hk_tensor_dtype(t));
+    const size_t want = hki_tensor_bytes(t);
     size_t size;
     const void *const bytes = hki_restore_bytes(r, &size);
     HKI_TRY(r->status);

@@ -132,13 +132,7 @@ static void lend_record(hki_loader *l, const hki_box *b) {
 }
 
 static hk_status copy_record(hki_loader *l, const hki_box *b) {
-    const hk_shape scalar = hk_shape_make(0, NULL);
-    if (l->copy != NULL && !hki_tensor_unique(l->copy)) {
-        hk_tensor_release(l->copy); // a user kept it
-        l->copy = NULL;
-    }
-    if (l->copy == NULL)
-        HKI_TRY(hk_tensor_create(HK_STRING, scalar, &l->copy));
+    HKI_TRY(hki_tensor_own(&l->copy, HK_STRING, &HKI_SCALAR));
     l->values[0].tensor = l->copy;
     return hk_tensor_set_string(l->copy, 0, b->bytes, b->size);
 }
@@ -296,4 +290,38 @@ hk_status hki_loader_move(const hki_loader *l, const hki_item *items,
         HKI_TRY(move(l, items, i, next, rows));
     }
     return HK_OK;
+}
+
+// ---- one for each input ----------------------------------------------------
+
+void hki_readers_close(void *p) {
+    hki_readers *const r = p;
+    if (r == NULL)
+        return;
+    for (size_t i = 0; r->loader != NULL && i < r->n; i++)
+        hki_loader_close(r->loader[i]);
+    hk_tensor_release(r->counter);
+    hki_free(r->loader);
+    hki_free(r);
+}
+
+hk_status hki_readers_open(const hk_dataset *d, hki_data_run *run, void **out) {
+    hki_readers *r;
+    HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
+    r->n = d->n_inputs;
+    HKI_TRY_OR(hki_zalloc_array(r->n, sizeof *r->loader, &r->loader),
+               hki_readers_close(r));
+    for (size_t i = 0; i < r->n; i++)
+        HKI_TRY_OR(hki_loader_open(d->inputs[i], run, &r->loader[i]),
+                   hki_readers_close(r));
+    *out = r;
+    return HK_OK;
+}
+
+hk_status hki_readers_attach(hki_node *n) {
+    return hki_readers_open(n->d, n->run, &n->state);
+}
+
+void hki_readers_detach(hki_node *n) {
+    hki_readers_close(n->state);
 }

@@ -187,18 +187,17 @@ void hki_item_free(hki_node *n, hki_item *item) {
 
 // ---- state -----------------------------------------------------------------
 
-hk_status hki_node_save(hki_node *n, hki_saver *w) {
+void hki_node_save(hki_node *n, hki_saver *w) {
     const hki_node_ops *const ops = n->d->ops;
     hki_save_u64(w, n->pass);
     hki_save_i64(w, n->count);
     if (ops->seek != NULL)
         hki_save_i64(w, n->number);
     if (ops->save != NULL)
-        HKI_TRY(ops->save(n, w));
+        ops->save(n, w);
     if (!ops->saves_inputs)
         for (size_t i = 0; i < n->d->n_inputs; i++)
-            HKI_TRY(hki_node_save(n->inputs[i], w));
-    return hki_saver_status(w);
+            hki_node_save(n->inputs[i], w);
 }
 
 // The node is started, as its saved self was, and put where that stood; then
@@ -212,7 +211,7 @@ hk_status hki_node_restore(hki_node *n, hki_restorer *r) {
         ops->seek != NULL
             ? hki_restore_i64(r, 0, (INT64_C(1) << HKI_STAMP_PASS) - 1)
             : count;
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     if (pass > 0)
         HKI_TRY(hki_node_start(n));
     if (n->lent != NULL && n->lent->begun && ops->seek != NULL)
@@ -225,7 +224,7 @@ hk_status hki_node_restore(hki_node *n, hki_restorer *r) {
     if (!ops->saves_inputs)
         for (size_t i = 0; i < n->d->n_inputs; i++)
             HKI_TRY(hki_node_restore(n->inputs[i], r));
-    return hki_restorer_status(r);
+    return r->status;
 }
 
 // ---- items as bytes --------------------------------------------------------
@@ -261,7 +260,7 @@ void hki_save_item(hki_saver *w, hki_node *n, const hki_item *item) {
 static hk_status restore_row(hki_restorer *r, hki_node *base, int64_t *row) {
     const hk_dataset *const d = base->d;
     *row = hki_restore_i64(r, INT64_MIN, INT64_MAX);
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     const bool good =
         (d->flags & HKI_DATA_TABLE) != 0
             ? *row >= 0 && *row < d->count
@@ -274,7 +273,7 @@ static hk_status restore_recipe(hki_restorer *r, hki_node *base,
     // An item takes 16 bytes at least.
     const int64_t n = hki_restore_i64(r, 1, (r->end - r->p) / 16);
     hki_item *items = NULL;
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     if (base->d->ops->remake == NULL || !base->inputs[0]->rows)
         return hki_restore_bad(r, "a recipe where none belongs");
     HKI_TRY(hki_alloc_array((size_t)n, sizeof *items, &items));
@@ -321,7 +320,7 @@ hk_status hki_restore_item(hki_restorer *r, hki_node *n, hki_item *out) {
         HKI_TRY(restore_block_row(r, base, &item));
     } else {
         const bool recipe = hki_restore_i64(r, 0, 1) == 1;
-        HKI_TRY(hki_restorer_status(r));
+        HKI_TRY(r->status);
         HKI_TRY(recipe ? restore_recipe(r, base, &item)
                        : restore_content(r, base, &item));
     }

@@ -218,6 +218,13 @@ bool hki_parse_f32(const uint8_t *p, size_t n, float *out) {
     return true;
 }
 
+bool hki_parse_number(hk_dtype dtype, const uint8_t *p, size_t n, void *out) {
+    return dtype == HK_I32   ? hki_parse_i32(p, n, out)
+           : dtype == HK_I64 ? hki_parse_i64(p, n, out)
+           : dtype == HK_F32 ? hki_parse_f32(p, n, out)
+                             : hki_parse_f64(p, n, out);
+}
+
 // ---- numbers to text -------------------------------------------------------
 
 // Tries ever more digits until the text reads back as the same number. The

@@ -7,7 +7,7 @@
 // number: no hexadecimal, no thousands separators.
 #ifndef HKI_DATA_NUMBER_H
 #define HKI_DATA_NUMBER_H
-#include "base/base.h"
+#include "tensor/tensor.h"
 
 // False: not a number, or out of the type's range. A float too large becomes
 // infinity and one too small zero, as strtod has it; *out is written on
@@ -16,6 +16,8 @@ bool hki_parse_i64(const uint8_t *p, size_t n, int64_t *out);
 bool hki_parse_i32(const uint8_t *p, size_t n, int32_t *out);
 bool hki_parse_f64(const uint8_t *p, size_t n, double *out); // nearest double
 bool hki_parse_f32(const uint8_t *p, size_t n, float *out);  // nearest float
+// The one of them for the type.
+bool hki_parse_number(hk_dtype dtype, const uint8_t *p, size_t n, void *out);
 
 // The shortest text that hki_parse_f64 (f32) turns back into v; "nan", "inf",
 // "-inf". Returns its length.

@@ -114,6 +114,9 @@ hk_status hki_box_tensor(hki_box *b, size_t k, const hk_shape *shape,
                          hk_tensor **out);
 hk_status hki_box_index(hki_box *b, size_t k, const hk_shape *shape,
                         hk_tensor **out);
+// hki_box_tensor as a column of rows.
+hk_status hki_box_column(hki_box *b, size_t k, const hk_shape *row,
+                         const hk_shape *whole, hki_col *out);
 // A foreign tensor becomes the value (retained).
 void hki_box_set(hki_box *b, size_t k, hk_tensor *t);
 void hki_box_set_index(hki_box *b, size_t k, hk_tensor *t);

@@ -224,7 +224,7 @@ static hk_status source_fill(hki_node *n, hki_data_rows *rows, int64_t first,
 }
 
 // The beginning of the block at hand, and how much of it is gone.
-static hk_status source_save(hki_node *n, hki_saver *w) {
+static void source_save(hki_node *n, hki_saver *w) {
     const source *const s = n->state;
     hki_file_reader at = s->r.r;
     if (s->block != NULL) {
@@ -234,7 +234,6 @@ static hk_status source_save(hki_node *n, hki_saver *w) {
     }
     hki_file_reader_save(&at, w);
     hki_save_i64(w, s->block != NULL ? s->given : s->restore);
-    return HK_OK;
 }
 
 static hk_status source_restore(hki_node *n, hki_restorer *r) {
@@ -242,7 +241,7 @@ static hk_status source_restore(hki_node *n, hki_restorer *r) {
     HKI_TRY(hki_file_reader_restore(&s->r.r, r));
     hki_csv_reader_moved(&s->r);
     s->restore = hki_restore_i64(r, 0, HKI_MIN(n->number, BLOCK_ROWS - 1));
-    return hki_restorer_status(r);
+    return r->status;
 }
 
 // ---- division --------------------------------------------------------------
@@ -290,16 +289,6 @@ static int64_t source_units(const hk_dataset *d, uint64_t *cuts) {
         cuts);
 }
 
-static int64_t source_unit_of(const hk_dataset *d, int64_t number) {
-    const hki_csv *const c = d->config;
-    return hki_division_unit(&c->files, number);
-}
-
-static int64_t source_elements(const hk_dataset *d) {
-    const hki_csv *const c = d->config;
-    return hki_division_records(&c->files);
-}
-
 static hk_status source_seek(hki_node *n, int64_t unit, int64_t *first) {
     const hki_csv *const c = n->d->config;
     source *const s = n->state;
@@ -321,8 +310,8 @@ static const hki_node_ops ops = {
     .fill = source_fill,
     .units = source_units,
     .seek = source_seek,
-    .unit_of = source_unit_of,
-    .elements = source_elements,
+    .unit_of = hki_division_unit,
+    .elements = hki_division_records,
     .save = source_save,
     .restore = source_restore,
 };

@@ -59,28 +59,19 @@ typedef struct inference {
 
 static bool fits(const hki_csv *c, hk_dtype t, const hki_csv_field *field) {
     uint8_t room[HKI_CSV_NUMBER];
-    hki_csv_field own = *field;
-    const hki_csv_field *const f = &own;
-    int32_t i32;
-    int64_t i64;
-    float f32;
+    hki_csv_field f = *field;
+    union {
+        int64_t i64;
+        float f32;
+    } v;
     double f64;
-    if (t != HK_STRING && !hki_csv_number(c, &own, room))
-        return false;
-    switch (t) {
-    case HK_I32:
-        return hki_parse_i32(f->p, f->n, &i32);
-    case HK_I64:
-        return hki_parse_i64(f->p, f->n, &i64);
-    case HK_F32: // within its range; infinity and NaN have none
-        return hki_parse_f32(f->p, f->n, &f32) &&
-               hki_parse_f64(f->p, f->n, &f64) &&
-               (isfinite(f32) || !isfinite(f64));
-    case HK_F64:
-        return hki_parse_f64(f->p, f->n, &f64);
-    default:
+    if (t == HK_STRING)
         return true;
-    }
+    if (!hki_csv_number(c, &f, room) || !hki_parse_number(t, f.p, f.n, &v))
+        return false;
+    // An F32 within its range; infinity and NaN have none.
+    return t != HK_F32 || isfinite(v.f32) ||
+           (hki_parse_f64(f.p, f.n, &f64) && !isfinite(f64));
 }
 
 static hk_status climb(void *user, size_t field, const hki_csv_field *f) {

@@ -168,34 +168,6 @@ bool hki_csv_number(const hki_csv *c, hki_csv_field *f, uint8_t *room) {
     return true;
 }
 
-static bool store_plain(const hki_csv_column *col, const hki_csv_field *f,
-                        char *at) {
-    bool good;
-    int32_t i32;
-    int64_t i64;
-    float f32;
-    double f64;
-    switch (col->dtype) {
-    case HK_I32:
-        if ((good = hki_parse_i32(f->p, f->n, &i32)))
-            memcpy(at, &i32, sizeof i32);
-        break;
-    case HK_I64:
-        if ((good = hki_parse_i64(f->p, f->n, &i64)))
-            memcpy(at, &i64, sizeof i64);
-        break;
-    case HK_F32:
-        if ((good = hki_parse_f32(f->p, f->n, &f32)))
-            memcpy(at, &f32, sizeof f32);
-        break;
-    default:
-        if ((good = hki_parse_f64(f->p, f->n, &f64)))
-            memcpy(at, &f64, sizeof f64);
-        break;
-    }
-    return good;
-}
-
 static bool undress(const hki_csv *csv, const hki_csv_field *f,
                     hki_csv_field *out, uint8_t *room) {
     if (!csv->dressed || f->n > HKI_CSV_NUMBER)
@@ -211,9 +183,11 @@ static fault store_number(const hki_csv *csv, const hki_csv_column *col,
                           const hki_csv_field *f, char *at) {
     uint8_t room[HKI_CSV_NUMBER];
     hki_csv_field own = *f;
-    if (hki_csv_number(csv, &own, room) && store_plain(col, &own, at))
+    if (hki_csv_number(csv, &own, room) &&
+        hki_parse_number(col->dtype, own.p, own.n, at))
         return NONE;
-    return undress(csv, f, &own, room) && store_plain(col, &own, at)
+    return undress(csv, f, &own, room) &&
+                   hki_parse_number(col->dtype, own.p, own.n, at)
                ? NONE
                : BAD_NUMBER;
 }

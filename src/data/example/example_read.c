@@ -226,22 +226,14 @@ static hk_status read_fixed(const hki_feature *f, const hki_list *l,
     return read_numbers(f, l, out, 0);
 }
 
-// [n, shape...]
-static hk_shape rows_shape(const hki_feature *f, int64_t n) {
-    hk_shape s = {.rank = f->shape.rank + 1, .dim = {n}};
-    for (int i = 0; i < f->shape.rank; i++)
-        s.dim[i + 1] = f->shape.dim[i];
-    return s;
-}
-
-// The same of n * count values.
+// [n / count, shape...] of n values.
 static hk_status sequence_shape(const hki_feature *f, int64_t n,
                                 hk_shape *out) {
     if (f->count == 0 || n % f->count != 0)
         return hki_fail(HK_E_DATA,
                         "feature \"%s\": %lld values are no multiple of %lld",
                         f->name, (long long)n, (long long)f->count);
-    *out = rows_shape(f, n / f->count);
+    *out = hki_shape_rows(&f->shape, n / f->count);
     return HK_OK;
 }
 
@@ -517,7 +509,7 @@ static hk_status list_memory(const hki_feature *f, hki_data_rows *rows,
         return hki_rows_sparse(rows, k, row, size[1], &shape, values, index);
     if (f->kind == HK_RAGGED_LEN)
         return hki_rows_ragged(rows, k, row, &flat, size[0] + 1, values, index);
-    shape = rows_shape(f, size[0]);
+    shape = hki_shape_rows(&f->shape, size[0]);
     return f->dtype == HK_STRING
                ? hki_rows_strings(rows, k, row, &shape)
                : hki_rows_tensor(rows, k, row, &shape, values);

@@ -268,27 +268,11 @@ hk_status hki_cells_check(const hk_value *v, bool batched, bool numeric,
                           int64_t *per_row);
 
 static inline int64_t hki_cells_integer(const hki_cells *c, int64_t i) {
-    switch (c->dtype) {
-    case HK_I64:
-        return ((const int64_t *)c->data)[i];
-    case HK_I32:
-        return ((const int32_t *)c->data)[i];
-    default: // HK_U8, HK_BOOL
-        return ((const uint8_t *)c->data)[i];
-    }
+    return hki_load_i64(c->dtype, c->data, i);
 }
 
 static inline double hki_cells_number(const hki_cells *c, int64_t i) {
-    switch (c->dtype) {
-    case HK_F32:
-        return (double)((const float *)c->data)[i];
-    case HK_F64:
-        return ((const double *)c->data)[i];
-    case HK_BF16:
-        return (double)hki_bf16_to_f32(((const uint16_t *)c->data)[i]);
-    default:
-        return (double)hki_cells_integer(c, i);
-    }
+    return hki_load_f64(c->dtype, c->data, i);
 }
 
 // The text of a string or an integer; false: missing. buf: for integers.

@@ -14,15 +14,11 @@ static hk_status misfit(const hk_value *v, bool batched) {
         batched ? "[batch] or [batch, values]" : "a scalar or [values]");
 }
 
-static bool is_integer(hk_dtype t) {
-    return t == HK_I32 || t == HK_I64 || t == HK_U8 || t == HK_BOOL;
-}
-
 hk_status hki_cells_check(const hk_value *v, bool batched, bool numeric,
                           int64_t *per_row) {
     const int32_t outer = batched ? 1 : 0;
     if (numeric ? v->dtype == HK_STRING
-                : v->dtype != HK_STRING && !is_integer(v->dtype))
+                : v->dtype != HK_STRING && !hki_dtype_is_integer(v->dtype))
         return hki_fail(
             HK_E_DTYPE, "features: \"%s\" is %s; a %s column takes %s", v->name,
             hk_dtype_name(v->dtype), numeric ? "numeric" : "categorical",

@@ -260,11 +260,10 @@ hk_status hki_categorical(const char *what, hki_column_kind kind,
 }
 
 // Hash and identity: a number of buckets is all there is.
-static hk_status sized_column(hk_feature_set *s, const char *what,
-                              hki_column_kind kind, const char *key,
-                              int64_t buckets,
-                              const hk_categorical_options *opt,
-                              hk_column **out) {
+static hk_status make_sized(hk_feature_set *s, const char *what,
+                            hki_column_kind kind, const char *key,
+                            int64_t buckets, const hk_categorical_options *opt,
+                            hk_column **out) {
     hk_column c;
     hk_categorical_options o;
     HKI_TRY(hki_categorical(what, kind, key, opt, &c, &o));
@@ -274,26 +273,27 @@ static hk_status sized_column(hk_feature_set *s, const char *what,
     return hki_set_add(s, &c, out);
 }
 
+static const hk_column *sized_column(hk_feature_set *s, const char *what,
+                                     hki_column_kind kind, const char *key,
+                                     int64_t buckets,
+                                     const hk_categorical_options *opt) {
+    hk_column *c = NULL;
+    if (!hki_set_open(s))
+        return NULL;
+    return hki_column_done(s, make_sized(s, what, kind, key, buckets, opt, &c),
+                           &c);
+}
+
 const hk_column *
 hk_categorical_column_with_hash_bucket(hk_feature_set *s, const char *key,
                                        int64_t buckets,
                                        const hk_categorical_options *opt) {
-    hk_column *c = NULL;
-    if (!hki_set_open(s))
-        return NULL;
-    return hki_column_done(
-        s, sized_column(s, "hash", HKI_COLUMN_HASH, key, buckets, opt, &c), &c);
+    return sized_column(s, "hash", HKI_COLUMN_HASH, key, buckets, opt);
 }
 
 const hk_column *
 hk_categorical_column_with_identity(hk_feature_set *s, const char *key,
                                     int64_t buckets,
                                     const hk_categorical_options *opt) {
-    hk_column *c = NULL;
-    if (!hki_set_open(s))
-        return NULL;
-    return hki_column_done(
-        s,
-        sized_column(s, "identity", HKI_COLUMN_IDENTITY, key, buckets, opt, &c),
-        &c);
+    return sized_column(s, "identity", HKI_COLUMN_IDENTITY, key, buckets, opt);
 }

@@ -6,26 +6,15 @@
 #include "data/features/feature.h"
 #include "data/features/feature_names.h"
 
-const hki_name hki_missing_names[7] = {
-    {"auto", HK_MISSING_AUTO},       {"error", HK_MISSING_ERROR},
-    {"default", HK_MISSING_DEFAULT}, {"mean", HK_MISSING_MEAN},
-    {"bucket", HK_MISSING_BUCKET},   {"drop", HK_MISSING_DROP},
-    {"flag", HK_MISSING_FLAG}};
-const hki_name hki_normalizer_names[4] = {{"none", HK_NORM_NONE},
-                                          {"mean_std", HK_NORM_MEAN_STD},
-                                          {"min_max", HK_NORM_MIN_MAX},
-                                          {"quantile", HK_NORM_QUANTILE}};
-const hki_name hki_transform_names[2] = {{"none", HK_TRANSFORM_NONE},
-                                         {"log", HK_TRANSFORM_LOG}};
-const hki_name hki_combiner_names[3] = {{"sum", HK_COMBINE_SUM},
-                                        {"mean", HK_COMBINE_MEAN},
-                                        {"sqrtn", HK_COMBINE_SQRTN}};
-const hki_name hki_column_names[9] = {
-    {"numeric", HKI_COLUMN_NUMERIC},    {"bucketized", HKI_COLUMN_BUCKETIZED},
-    {"hash", HKI_COLUMN_HASH},          {"vocabulary", HKI_COLUMN_VOCABULARY},
-    {"identity", HKI_COLUMN_IDENTITY},  {"crossed", HKI_COLUMN_CROSSED},
-    {"weighted", HKI_COLUMN_WEIGHTED},  {"indicator", HKI_COLUMN_INDICATOR},
-    {"embedding", HKI_COLUMN_EMBEDDING}};
+const char *const hki_missing_names[7] = {"auto",   "error", "default", "mean",
+                                          "bucket", "drop",  "flag"};
+const char *const hki_normalizer_names[4] = {"none", "mean_std", "min_max",
+                                             "quantile"};
+const char *const hki_transform_names[2] = {"none", "log"};
+const char *const hki_combiner_names[3] = {"sum", "mean", "sqrtn"};
+const char *const hki_column_names[9] = {
+    "numeric", "bucketized", "hash",      "vocabulary", "identity",
+    "crossed", "weighted",   "indicator", "embedding"};
 
 // ---- fields ---------------------------------------------------------------
 
@@ -47,12 +36,12 @@ static hk_status get_int(const json_t *o, const char *key, int64_t *out) {
 }
 
 static hk_status get_word_of(const json_t *o, const char *key,
-                             const hki_name *names, size_t n, int *out) {
+                             const char *const *names, size_t n, int *out) {
     const char *text;
     HKI_TRY(get_text(o, key, &text));
     for (size_t i = 0; i < n; i++)
-        if (strcmp(names[i].name, text) == 0) {
-            *out = names[i].value;
+        if (strcmp(names[i], text) == 0) {
+            *out = (int)i;
             return HK_OK;
         }
     return hki_fail(HK_E_DATA, "saved feature set: \"%s\" is \"%s\"", key,
@@ -313,10 +302,11 @@ static hk_status read_derived(hk_feature_set *s, hki_column_kind kind,
 }
 
 static hk_status read_column(hk_feature_set *s, hki_arena *a, const json_t *o) {
-    int kind = 0;
+    int index = 0;
     HKI_TRY(get_word_of(o, "type", hki_column_names,
-                        HKI_COUNT(hki_column_names), &kind));
-    switch ((hki_column_kind)kind) {
+                        HKI_COUNT(hki_column_names), &index));
+    const hki_column_kind kind = (hki_column_kind)(index + 1);
+    switch (kind) {
     case HKI_COLUMN_NUMERIC:
         return read_numeric(s, a, o);
     case HKI_COLUMN_BUCKETIZED:
@@ -327,13 +317,13 @@ static hk_status read_column(hk_feature_set *s, hki_arena *a, const json_t *o) {
         return read_crossed(s, a, o);
     case HKI_COLUMN_HASH:
     case HKI_COLUMN_IDENTITY:
-        return read_sized(s, (hki_column_kind)kind, o);
+        return read_sized(s, kind, o);
     case HKI_COLUMN_WEIGHTED:
     case HKI_COLUMN_INDICATOR:
     case HKI_COLUMN_EMBEDDING:
         break;
     }
-    return read_derived(s, (hki_column_kind)kind, o);
+    return read_derived(s, kind, o);
 }
 
 static hk_status read_use(hk_feature_set *s, const json_t *o) {

@@ -76,9 +76,8 @@ static hk_status put_leaves(hki_buf *b, const hk_column *c) {
 static hk_status put_numeric(hki_buf *b, const hk_column *c) {
     const size_t n = (size_t)c->width;
     HKI_TRY(put_int(b, "width", c->width));
-    HKI_TRY(
-        put_name(b, "normalizer", hki_normalizer_names[c->normalizer].name));
-    HKI_TRY(put_name(b, "transform", hki_transform_names[c->transform].name));
+    HKI_TRY(put_name(b, "normalizer", hki_normalizer_names[c->normalizer]));
+    HKI_TRY(put_name(b, "transform", hki_transform_names[c->transform]));
     HKI_TRY(put_numbers(b, "default", &c->default_value, 1));
     HKI_TRY(put_numbers(b, "mean", c->stats.mean, n));
     HKI_TRY(put_numbers(b, "std", c->stats.std, n));
@@ -101,13 +100,13 @@ static hk_status put_categorical(hki_buf *b, const hk_column *c) {
 
 static hk_status put_embedding(hki_buf *b, const hk_column *c) {
     HKI_TRY(put_int(b, "dimension", c->dimension));
-    HKI_TRY(put_name(b, "combiner", hki_combiner_names[c->combiner].name));
+    HKI_TRY(put_name(b, "combiner", hki_combiner_names[c->combiner]));
     return put_name(b, "table", c->table);
 }
 
 static hk_status put_column(hki_buf *b, const hk_column *c) {
-    HKI_TRY(hki_buf_printf(b, "{\"type\":\"%s\"",
-                           hki_column_names[c->kind - 1].name));
+    HKI_TRY(
+        hki_buf_printf(b, "{\"type\":\"%s\"", hki_column_names[c->kind - 1]));
     HKI_TRY(put_name(b, "name", c->name));
     if (c->key != NULL)
         HKI_TRY(put_name(b, "key", c->key));
@@ -115,7 +114,7 @@ static hk_status put_column(hki_buf *b, const hk_column *c) {
         HKI_TRY(put_name(b, "source", c->source->name));
     switch (c->kind) {
     case HKI_COLUMN_NUMERIC:
-        HKI_TRY(put_name(b, "missing", hki_missing_names[c->missing].name));
+        HKI_TRY(put_name(b, "missing", hki_missing_names[c->missing]));
         HKI_TRY(put_numeric(b, c));
         break;
     case HKI_COLUMN_BUCKETIZED:
@@ -124,7 +123,7 @@ static hk_status put_column(hki_buf *b, const hk_column *c) {
     case HKI_COLUMN_HASH:
     case HKI_COLUMN_VOCABULARY:
     case HKI_COLUMN_IDENTITY:
-        HKI_TRY(put_name(b, "missing", hki_missing_names[c->missing].name));
+        HKI_TRY(put_name(b, "missing", hki_missing_names[c->missing]));
         HKI_TRY(put_categorical(b, c));
         break;
     case HKI_COLUMN_CROSSED:

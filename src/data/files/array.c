@@ -158,53 +158,11 @@ hk_status hki_idx_parse(const uint8_t *bytes, size_t size, const char *what,
 
 // ---- NumPy -----------------------------------------------------------------
 
-static hk_status put_character(hki_buf *b, uint32_t c) {
-    char text[4];
-    size_t n = 1;
-    if (c < 0x80) {
-        text[0] = (char)c;
-    } else if (c < 0x800) {
-        text[0] = (char)(0xc0 | c >> 6);
-        n = 2;
-    } else if (c < 0x10000) {
-        text[0] = (char)(0xe0 | c >> 12);
-        n = 3;
-    } else {
-        text[0] = (char)(0xf0 | c >> 18);
-        n = 4;
-    }
-    for (size_t i = 1; i < n; i++)
-        text[i] = (char)(0x80 | (c >> (6 * (n - 1 - i)) & 63));
-    return hki_buf_add(b, text, n);
-}
-
-// A fixed-width string without the NULs that fill it, as UTF-8.
-static hk_status npy_string(const hki_npy *a, const uint8_t *p, hki_buf *text) {
-    text->size = 0;
-    if (a->type == HKI_NPY_BYTES) {
-        size_t n = a->item_size;
-        while (n > 0 && p[n - 1] == 0)
-            n--;
-        return hki_buf_add(text, p, n);
-    }
-    size_t n = a->item_size / 4;
-    while (n > 0 && load(p + 4 * (n - 1), 4, a->big_endian) == 0)
-        n--;
-    HKI_TRY(hki_buf_add(text, "", 0));
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t c = (uint32_t)load(p + 4 * i, 4, a->big_endian);
-        if (c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
-            return hki_fail(HK_E_DATA, "character 0x%x is not in Unicode", c);
-        HKI_TRY(put_character(text, c));
-    }
-    return HK_OK;
-}
-
 static hk_status npy_strings(const hki_npy *a, const uint8_t *p, hk_tensor *t) {
     hki_buf text = {0};
     hk_status s = HK_OK;
     for (int64_t i = 0; i < a->count && s == HK_OK; i++) {
-        s = npy_string(a, p + (size_t)i * a->item_size, &text);
+        s = hki_npy_string(a, p + (size_t)i * a->item_size, &text);
         if (s == HK_OK)
             s = hk_tensor_set_string(t, i, text.data, text.size);
     }

@@ -304,7 +304,8 @@ hki_span hki_division_span(const hki_files *f, int64_t unit) {
     };
 }
 
-int64_t hki_division_unit(const hki_files *f, int64_t number) {
+int64_t hki_division_unit(const hk_dataset *d, int64_t number) {
+    const hki_files *const f = d->config;
     const hki_division *const v = f->division;
     int64_t low = 0, high = v->first_unit[f->paths.count];
     while (high - low > 1) {
@@ -317,6 +318,7 @@ int64_t hki_division_unit(const hki_files *f, int64_t number) {
     return low;
 }
 
-int64_t hki_division_records(const hki_files *f) {
+int64_t hki_division_records(const hk_dataset *d) {
+    const hki_files *const f = d->config;
     return f->division->first_number[f->paths.count];
 }

@@ -51,9 +51,10 @@ int64_t hki_division_units(const hki_files *f, const hki_cutter *how,
                            uint64_t *cuts);
 // A unit of a division that is there.
 hki_span hki_division_span(const hki_files *f, int64_t unit);
-// The unit of the record of this number in all files together, or the last one.
-int64_t hki_division_unit(const hki_files *f, int64_t number);
-int64_t hki_division_records(const hki_files *f);
+// As ops of a dataset whose config begins with its hki_files: the unit of the
+// record of this number in all files together, or the last one; all records.
+int64_t hki_division_unit(const hk_dataset *d, int64_t number);
+int64_t hki_division_records(const hk_dataset *d);
 
 // folder: for indexes that cannot be kept beside their files; NULL: none.
 hk_status hki_division_create(const char *folder, hki_division **out);

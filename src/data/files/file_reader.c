@@ -1,5 +1,6 @@
 // file_reader.c - a list of files read one after the other through one window.
 #include "data/files/division.h"
+#include "data/core/pipeline.h"
 #include "base/io.h"
 
 #define MIN_BUFFER 4096
@@ -315,7 +316,7 @@ hk_status hki_file_reader_restore(hki_file_reader *r, hki_restorer *in) {
     const int64_t file = hki_restore_i64(in, 0, (int64_t)r->files->paths.count);
     const int64_t record = hki_restore_i64(in, 0, INT64_MAX);
     const int64_t offset = hki_restore_i64(in, 0, INT64_MAX);
-    HKI_TRY(hki_restorer_status(in));
+    HKI_TRY(in->status);
     leave(r);
     r->file = (size_t)file;
     r->record = (uint64_t)record;

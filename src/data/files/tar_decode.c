@@ -22,10 +22,7 @@ static hk_status decode_number(const hki_tar_wanted *f, const uint8_t *p,
                                size_t n, void *out) {
     while (n > 0 && (p[n - 1] == '\n' || p[n - 1] == '\r'))
         n--;
-    const bool good = f->dtype == HK_I32   ? hki_parse_i32(p, n, out)
-                      : f->dtype == HK_I64 ? hki_parse_i64(p, n, out)
-                                           : hki_parse_f32(p, n, out);
-    if (good)
+    if (hki_parse_number(f->dtype, p, n, out))
         return HK_OK;
     return hki_fail(HK_E_DATA, "\"%s\" holds no %s", f->name,
                     hk_dtype_name(f->dtype));

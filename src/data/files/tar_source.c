@@ -240,13 +240,12 @@ static hk_status source_next(hki_node *n, hki_item *out) {
 }
 
 // The member that was read ahead is read again after a restore.
-static hk_status source_save(hki_node *n, hki_saver *w) {
+static void source_save(hki_node *n, hki_saver *w) {
     const source *const s = n->state;
     hki_file_reader at = s->r;
     if (s->pending)
         at.offset = s->m.start;
     hki_file_reader_save(&at, w);
-    return HK_OK;
 }
 
 static hk_status source_restore(hki_node *n, hki_restorer *r) {
@@ -306,16 +305,6 @@ static int64_t source_units(const hk_dataset *d, uint64_t *cuts) {
         &c->files, &(hki_cutter){hki_key("tar", 0, NULL), cut, c}, cuts);
 }
 
-static int64_t source_unit_of(const hk_dataset *d, int64_t number) {
-    const hki_tar_set *const c = d->config;
-    return hki_division_unit(&c->files, number);
-}
-
-static int64_t source_elements(const hk_dataset *d) {
-    const hki_tar_set *const c = d->config;
-    return hki_division_records(&c->files);
-}
-
 static hk_status source_seek(hki_node *n, int64_t unit, int64_t *first) {
     source *const s = n->state;
     const hki_span span = hki_division_span(&s->c->files, unit);
@@ -334,8 +323,8 @@ static const hki_node_ops ops = {
     .next = source_next,
     .units = source_units,
     .seek = source_seek,
-    .unit_of = source_unit_of,
-    .elements = source_elements,
+    .unit_of = hki_division_unit,
+    .elements = hki_division_records,
     .save = source_save,
     .restore = source_restore,
 };

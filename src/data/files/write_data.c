@@ -2,13 +2,6 @@
 #include "data/core/number.h"
 #include "data/files/write_files.h"
 
-// ---- numbers of any tensor -------------------------------------------------
-
-// Row-major numbers of a value as another type; *out is released.
-static hk_status numbers_as(const hk_value *v, hk_dtype t, hk_tensor **out) {
-    return hk_tensor_copy(v->tensor, t, out);
-}
-
 static hk_status not_offered(const char *what, const hk_value *v) {
     static const char *const forms[] = {"", "dense", "sparse", "ragged"};
     return hki_fail(HK_E_UNSUPPORTED, "%s: value \"%s\" is %s %s", what,
@@ -45,7 +38,7 @@ static hk_status add_numbers(hk_example_builder *b, const hk_value *v) {
     const bool floats = hki_dtype_is_float(v->dtype);
     const hk_dtype as = floats ? HK_F32 : is_raw(v) ? HK_U8 : HK_I64;
     hk_tensor *t = NULL;
-    HKI_TRY(numbers_as(v, as, &t));
+    HKI_TRY(hk_tensor_copy(v->tensor, as, &t));
     const size_t n = (size_t)hk_tensor_count(t);
     const void *const data = hk_tensor_data(t);
     const hk_bytes raw = {data, n};
@@ -161,7 +154,7 @@ static hk_status put_numbers(text_file *f, const hk_value *v, bool *first) {
                         : v->dtype == HK_F64                      ? HK_F64
                                                                   : HK_I64;
     hk_tensor *t = NULL;
-    HKI_TRY(numbers_as(v, as, &t));
+    HKI_TRY(hk_tensor_copy(v->tensor, as, &t));
     hk_status s = HK_OK;
     for (int64_t i = 0; s == HK_OK && i < hk_tensor_count(t); i++) {
         char text[HKI_NUMBER_TEXT];
@@ -246,7 +239,7 @@ static hk_status put_rows(array_file *f, const void *bytes, size_t size) {
 // IDX has no 64-bit integers.
 static hk_status check_narrow(const array_file *f, const hk_value *v) {
     hk_tensor *t = NULL;
-    HKI_TRY(numbers_as(v, HK_I64, &t));
+    HKI_TRY(hk_tensor_copy(v->tensor, HK_I64, &t));
     const int64_t *const wide = hk_tensor_data(t);
     hk_status s = HK_OK;
     for (int64_t i = 0; s == HK_OK && i < hk_tensor_count(t); i++)
@@ -264,7 +257,7 @@ static hk_status write_array_row(void *user, const hk_element *e) {
     const hk_value *const v = &e->values[f->k];
     const size_t size = hk_dtype_size(f->dtype);
     hk_tensor *t = NULL;
-    HKI_TRY(numbers_as(v, f->dtype, &t));
+    HKI_TRY(hk_tensor_copy(v->tensor, f->dtype, &t));
     uint8_t *const p = hk_tensor_data(t);
     const size_t n = (size_t)hk_tensor_count(t) * size;
     hk_status s = HK_OK;

@@ -211,13 +211,10 @@ static hk_status run_batch(const config *c, hki_image_scratch *w,
 
 static hk_status apply_tensor(const config *c, hki_image_scratch *w,
                               hki_fn_call *call) {
-    const hk_value *const v = &call->in->values[c->value];
-    if (hk_tensor_is_contiguous(v->tensor))
-        return run_batch(c, w, call, v->tensor);
-    hk_tensor *copy;
-    HKI_TRY(hk_tensor_copy(v->tensor, v->dtype, &copy));
-    const hk_status s = run_batch(c, w, call, copy);
-    hk_tensor_release(copy);
+    hk_tensor *flat;
+    HKI_TRY(hki_tensor_flat(call->in->values[c->value].tensor, &flat));
+    const hk_status s = run_batch(c, w, call, flat);
+    hk_tensor_release(flat);
     return s;
 }
 

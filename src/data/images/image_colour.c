@@ -19,26 +19,38 @@ static float drawn(hki_image_call *c) {
 
 // ---- one channel at a time ------------------------------------------------
 
-// x * scale[k] + shift[k] for channel k, in the picture's own type; colours
-// from 0 to 1.
+// x * scale[k] + shift[k] for channel k, as floats.
+static void affine(const hki_image_scratch *w, const hki_image *in,
+                   const double scale[4], const double shift[4],
+                   hki_image *out) {
+    const size_t n = (size_t)(in->height * in->width * in->channels);
+    const size_t channels = (size_t)in->channels;
+    float a[HKI_PATTERN], b[HKI_PATTERN];
+    for (size_t i = 0; i < HKI_PATTERN; i++) {
+        a[i] = (float)scale[i % channels];
+        b[i] = (float)shift[i % channels];
+    }
+    if (in->dtype == HK_U8)
+        w->kernels->affine_u8(in->data, n, a, b, out->data);
+    else
+        w->kernels->affine_f32(in->data, n, a, b, out->data);
+}
+
+// The same in the picture's own type; colours from 0 to 1.
 static void recolour(const hki_image_scratch *w, const hki_image *in,
-                     const float scale[4], const float shift[4],
+                     const double scale[4], const double shift[4],
                      hki_image *out) {
     const size_t n = (size_t)(in->height * in->width * in->channels);
     const size_t channels = (size_t)in->channels;
     if (in->dtype == HK_F32) {
-        float a[HKI_PATTERN], b[HKI_PATTERN];
-        for (size_t i = 0; i < HKI_PATTERN; i++) {
-            a[i] = scale[i % channels];
-            b[i] = shift[i % channels];
-        }
-        w->kernels->affine_f32(in->data, n, a, b, out->data);
+        affine(w, in, scale, shift, out);
         return;
     }
     uint8_t table[4][256];
     for (size_t k = 0; k < channels; k++)
         for (int v = 0; v < 256; v++)
-            table[k][v] = to_byte((float)v / 255.0f * scale[k] + shift[k]);
+            table[k][v] =
+                to_byte((float)v / 255.0f * (float)scale[k] + (float)shift[k]);
     const uint8_t *const from = in->data;
     uint8_t *const to = out->data;
     for (size_t i = 0; i < n; i += channels)
@@ -48,9 +60,8 @@ static void recolour(const hki_image_scratch *w, const hki_image *in,
 
 hk_status hki_image_brightness(hki_image_call *c, const hki_image *in,
                                hki_image *out) {
-    const float scale[4] = {1, 1, 1, 1};
-    const float delta = drawn(c);
-    float shift[4] = {0};
+    const double scale[4] = {1, 1, 1, 1}, delta = (double)drawn(c);
+    double shift[4] = {0};
     for (int64_t k = 0; k < hki_image_colours(in); k++)
         shift[k] = delta;
     recolour(c->scratch, in, scale, shift, out);
@@ -76,13 +87,12 @@ static void channel_means(const hki_image *in, double mean[4]) {
 
 hk_status hki_image_contrast(hki_image_call *c, const hki_image *in,
                              hki_image *out) {
-    const float factor = drawn(c);
-    float scale[4] = {1, 1, 1, 1}, shift[4] = {0};
-    double mean[4];
+    const double factor = (double)drawn(c);
+    double scale[4] = {1, 1, 1, 1}, shift[4] = {0}, mean[4];
     channel_means(in, mean);
     for (int64_t k = 0; k < hki_image_colours(in); k++) {
         scale[k] = factor;
-        shift[k] = (float)(mean[k] - mean[k] * (double)factor);
+        shift[k] = mean[k] - mean[k] * factor;
     }
     recolour(c->scratch, in, scale, shift, out);
     return HK_OK;
@@ -141,22 +151,6 @@ hk_status hki_image_hue(hki_image_call *c, const hki_image *in,
 }
 
 // ---- to floats ------------------------------------------------------------
-
-static void affine(const hki_image_scratch *w, const hki_image *in,
-                   const double scale[4], const double shift[4],
-                   hki_image *out) {
-    const size_t n = (size_t)(in->height * in->width * in->channels);
-    const size_t channels = (size_t)in->channels;
-    float a[HKI_PATTERN], b[HKI_PATTERN];
-    for (size_t i = 0; i < HKI_PATTERN; i++) {
-        a[i] = (float)scale[i % channels];
-        b[i] = (float)shift[i % channels];
-    }
-    if (in->dtype == HK_U8)
-        w->kernels->affine_u8(in->data, n, a, b, out->data);
-    else
-        w->kernels->affine_f32(in->data, n, a, b, out->data);
-}
 
 static double or_one(float v) {
     return v != 0 ? (double)v : 1;

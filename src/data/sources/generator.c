@@ -52,7 +52,7 @@ static hk_status next(hki_node *n, hki_item *out) {
 
 // ---- position --------------------------------------------------------------
 
-static hk_status save(hki_node *n, hki_saver *w) {
+static void save(hki_node *n, hki_saver *w) {
     const hk_generator *const g = n->d->config;
     const state *const s = n->state;
     void *bytes = NULL;
@@ -60,14 +60,17 @@ static hk_status save(hki_node *n, hki_saver *w) {
     hki_save_u64(w, s->begun);
     hki_save_u64(w, s->ended);
     if (g->save == NULL || !s->begun || s->ended)
-        return hki_saver_status(w);
-    HKI_TRY(g->save(g->user, s->user_state, NULL, 0, &size));
-    HKI_TRY(hki_alloc_array(size, 1, &bytes));
-    const hk_status e = g->save(g->user, s->user_state, bytes, size, &size);
+        return;
+    hk_status e = g->save(g->user, s->user_state, NULL, 0, &size);
+    if (e == HK_OK)
+        e = hki_alloc_array(size, 1, &bytes);
+    if (e == HK_OK)
+        e = g->save(g->user, s->user_state, bytes, size, &size);
     if (e == HK_OK)
         hki_save_bytes(w, bytes, size);
+    else if (w->status == HK_OK)
+        w->status = e;
     hki_free(bytes);
-    return e != HK_OK ? e : hki_saver_status(w);
 }
 
 // The elements before the position are made once more.
@@ -91,7 +94,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     state *const s = n->state;
     const bool begun = hki_restore_i64(r, 0, 1) == 1;
     const bool ended = hki_restore_i64(r, 0, 1) == 1;
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     s->ended = ended;
     if (!begun || ended)
         return HK_OK;
@@ -99,7 +102,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
         return make_again(n);
     size_t size;
     const void *const bytes = hki_restore_bytes(r, &size);
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     HKI_TRY(begin(n));
     return g->restore(g->user, s->user_state, bytes, size);
 }

@@ -32,11 +32,10 @@ static hk_status pull(hki_node *n, hki_item *items, int64_t want,
     return hki_node_pull(n->inputs[0], items, want, got);
 }
 
-static hk_status save(hki_node *n, hki_saver *w) {
+static void save(hki_node *n, hki_saver *w) {
     const hki_lent *const l = n->state;
     hki_save_i64(w, l->at);
     hki_save_u64(w, l->begun);
-    return hki_saver_status(w);
 }
 
 static hk_status restore(hki_node *n, hki_restorer *r) {
@@ -44,7 +43,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     hki_lent *const l = n->state;
     l->at = hki_restore_i64(r, c->begin, c->end);
     l->begun = hki_restore_i64(r, 0, l->at < c->end) == 1;
-    return hki_restorer_status(r);
+    return r->status;
 }
 
 static const hki_node_ops ops = {

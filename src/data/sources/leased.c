@@ -217,7 +217,7 @@ static hk_status pull(hki_node *n, hki_item *items, int64_t want,
 
 // ---- position --------------------------------------------------------------
 
-static hk_status save(hki_node *n, hki_saver *w) {
+static void save(hki_node *n, hki_saver *w) {
     state *const s = n->state;
     hki_save_i64(w, s->next);
     hki_save_u64(w, s->ended);
@@ -226,9 +226,8 @@ static hk_status save(hki_node *n, hki_saver *w) {
     for (int i = 0; i < s->n; i++) {
         hki_save_i64(w, s->slots[i].lease.begin);
         hki_save_i64(w, s->slots[i].lease.end);
-        HKI_TRY(hki_node_save(s->slots[i].node, w));
+        hki_node_save(s->slots[i].node, w);
     }
-    return hki_saver_status(w);
 }
 
 static hk_status restore_slot(hki_node *n, hki_restorer *r) {
@@ -237,7 +236,7 @@ static hk_status restore_slot(hki_node *n, hki_restorer *r) {
     slot s = {.lease = {.epoch = (int64_t)n->pass - 1}};
     s.lease.begin = hki_restore_i64(r, 0, c->units);
     s.lease.end = hki_restore_i64(r, s.lease.begin, c->units);
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     HKI_TRY_OR(open_node(n, &s), close_slot(&s));
     HKI_TRY_OR(hki_node_restore(s.node, r), close_slot(&s));
     st->slots[st->n++] = s;
@@ -253,7 +252,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     s->ended = hki_restore_i64(r, 0, 1) == 1;
     hki_restore_rng(r, &s->rng);
     const int64_t open = hki_restore_i64(r, 0, c->mixes ? OPEN : 1);
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     if (open > 0 && n->pass < 1)
         return hki_restore_bad(r, "ranges before the first pass");
     for (int64_t i = 0; i < open; i++)

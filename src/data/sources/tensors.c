@@ -198,14 +198,6 @@ static const hki_node_ops backed_ops = {
 
 // ---- making ----------------------------------------------------------------
 
-// The tensor itself where it is row-major, else a copy that is.
-static hk_status hold(hk_tensor *t, hk_tensor **out) {
-    if (!hk_tensor_is_contiguous(t))
-        return hk_tensor_copy(t, hk_tensor_dtype(t), out);
-    *out = hk_tensor_retain(t);
-    return HK_OK;
-}
-
 // The spec of one value: what the caller gave, completed by the tensor.
 static hk_status describe(const char *op, const hk_value *in, bool whole,
                           hk_value *out) {
@@ -237,9 +229,9 @@ static hk_status take_values(const char *op, const hk_value *values, config *c,
                              hk_value *spec, int64_t *rows) {
     for (size_t k = 0; k < c->n; k++) {
         HKI_TRY(describe(op, &values[k], c->whole, &spec[k]));
-        HKI_TRY(hold(values[k].tensor, &c->tensor[k]));
+        HKI_TRY(hki_tensor_flat(values[k].tensor, &c->tensor[k]));
         if (spec[k].form != HK_DENSE_FORM)
-            HKI_TRY(hold(values[k].index, &c->index[k]));
+            HKI_TRY(hki_tensor_flat(values[k].index, &c->index[k]));
         if (c->whole)
             continue;
         const int64_t first = hk_tensor_shape(c->tensor[k]).dim[0];

@@ -165,7 +165,8 @@ static hk_status begin(hki_node *n) {
     s->begin.buf.size = 0;
     s->begin.status = HK_OK;
     s->writing = true;
-    return hki_node_save(n->inputs[0], &s->begin);
+    hki_node_save(n->inputs[0], &s->begin);
+    return s->begin.status;
 }
 
 static hk_status start(hki_node *n) {
@@ -192,7 +193,7 @@ static hk_status next(hki_node *n, hki_item *out) {
 
 // ---- position --------------------------------------------------------------
 
-static hk_status save(hki_node *n, hki_saver *w) {
+static void save(hki_node *n, hki_saver *w) {
     state *const s = n->state;
     hki_save_u64(w, s->complete);
     hki_save_u64(w, s->writing);
@@ -200,7 +201,6 @@ static hk_status save(hki_node *n, hki_saver *w) {
     hki_save_bytes(w, s->begin.buf.data, s->begin.buf.size);
     hki_save_u64(w, s->reader != NULL ? hki_cache_reader_tell(s->reader)
                                       : HKI_CACHE_FIRST);
-    return hki_saver_status(w);
 }
 
 // Gathers `count` elements once more; -1: all of them.
@@ -240,7 +240,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     size_t size = 0;
     const void *const bytes = hki_restore_bytes(r, &size);
     const uint64_t position = hki_restore_u64(r);
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     if (n->pass == 0)
         return HK_OK;
     if (path_of(n) != NULL && complete) {

@@ -5,7 +5,6 @@
 
 #define MAGIC "HKCACHE1"
 #define HEADER HKI_CACHE_FIRST
-#define WINDOW (256 * 1024)
 
 // ---- writing ---------------------------------------------------------------
 
@@ -75,11 +74,11 @@ hk_status hki_cache_writer_add(hki_cache_writer *w, const hki_box *b) {
     w->element.buf.size = 0;
     w->element.status = HK_OK;
     hki_save_box(&w->element, b);
-    HKI_TRY(hki_saver_status(&w->element));
+    HKI_TRY(w->element.status);
     HKI_TRY(hki_record_append(&w->pending, w->element.buf.data,
                               w->element.buf.size));
     w->count++;
-    return w->pending.size >= WINDOW ? flush(w) : HK_OK;
+    return w->pending.size >= HKI_EXCERPT ? flush(w) : HK_OK;
 }
 
 static hk_status finish(hki_cache_writer *w) {
@@ -102,30 +101,27 @@ hk_status hki_cache_writer_commit(hki_cache_writer *w) {
 // ---- reading ---------------------------------------------------------------
 
 struct hki_cache_reader {
-    int fd;
     char *path;
-    uint64_t size;
-    uint64_t position; // of window[begin]
-    uint8_t *window;
-    size_t room, begin, end;
+    hki_excerpt file;
+    uint64_t position; // of the next element
 };
 
 void hki_cache_reader_close(hki_cache_reader *r) {
     if (r == NULL)
         return;
-    hki_file_close_read(r->fd);
+    hki_excerpt_close(&r->file);
+    hki_free(r->file.bytes);
     hki_free(r->path);
-    hki_free(r->window);
     hki_free(r);
 }
 
 static hk_status check_header(hki_cache_reader *r, uint64_t fingerprint) {
     uint8_t head[HEADER];
-    if (r->size < HEADER)
+    if (r->file.size < HEADER)
         return hki_fail(HK_E_DATA, "%s: %llu bytes are no cache file", r->path,
-                        (unsigned long long)r->size);
-    HKI_TRY(hki_file_read_at(r->fd, r->path, 0, head, sizeof head));
-    if (memcmp(head, MAGIC, 8) != 0 || hki_get_u64(head + 24) != r->size)
+                        (unsigned long long)r->file.size);
+    HKI_TRY(hki_file_read_at(r->file.fd, r->path, 0, head, sizeof head));
+    if (memcmp(head, MAGIC, 8) != 0 || hki_get_u64(head + 24) != r->file.size)
         return hki_fail(HK_E_DATA, "%s: no cache file, or not all of it",
                         r->path);
     if (hki_get_u64(head + 8) != fingerprint)
@@ -141,10 +137,9 @@ hk_status hki_cache_reader_open(const char *path, uint64_t fingerprint,
                                 hki_cache_reader **out) {
     hki_cache_reader *r;
     HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
-    r->fd = -1;
+    r->file.fd = -1;
     HKI_TRY_OR(hki_strdup(path, &r->path), hki_cache_reader_close(r));
-    HKI_TRY_OR(hki_file_open_read(path, &r->fd, &r->size),
-               hki_cache_reader_close(r));
+    HKI_TRY_OR(hki_excerpt_open(&r->file, r->path), hki_cache_reader_close(r));
     HKI_TRY_OR(check_header(r, fingerprint), hki_cache_reader_close(r));
     *out = r;
     return HK_OK;
@@ -155,39 +150,11 @@ uint64_t hki_cache_reader_tell(const hki_cache_reader *r) {
 }
 
 hk_status hki_cache_reader_seek(hki_cache_reader *r, uint64_t position) {
-    if (position < HEADER || position > r->size)
+    if (position < HEADER || position > r->file.size)
         return hki_fail(HK_E_DATA, "%s: position %llu of %llu", r->path,
                         (unsigned long long)position,
-                        (unsigned long long)r->size);
+                        (unsigned long long)r->file.size);
     r->position = position;
-    r->begin = r->end = 0;
-    return HK_OK;
-}
-
-// Makes `need` bytes at the position available, which the file has.
-static hk_status look(hki_cache_reader *r, size_t need) {
-    const size_t have = r->end - r->begin;
-    if (have >= need)
-        return HK_OK;
-    if (need > r->room) {
-        const size_t room = HKI_MAX(need, WINDOW);
-        uint8_t *grown = NULL;
-        HKI_TRY(hki_alloc_array(room, 1, &grown));
-        if (have > 0)
-            memcpy(grown, r->window + r->begin, have);
-        hki_free(r->window);
-        r->window = grown;
-        r->room = room;
-    } else if (have > 0) {
-        memmove(r->window, r->window + r->begin, have);
-    }
-    r->begin = 0;
-    r->end = have;
-    const uint64_t left = r->size - r->position - have;
-    const size_t more = (size_t)HKI_MIN(left, (uint64_t)(r->room - have));
-    HKI_TRY(hki_file_read_at(r->fd, r->path, r->position + have,
-                             r->window + have, more));
-    r->end += more;
     return HK_OK;
 }
 
@@ -196,37 +163,35 @@ static hk_status damaged(const hki_cache_reader *r, const char *what) {
                     (unsigned long long)r->position, what);
 }
 
-// The whole record at the position is in the window; *size: its bytes.
-static hk_status look_record(hki_cache_reader *r, size_t *size) {
-    const uint64_t left = r->size - r->position;
+// The whole record at the position; *size: its bytes.
+static hk_status look(hki_cache_reader *r, const uint8_t **out, size_t *size) {
+    const uint64_t left = r->file.size - r->position;
     if (left < HKI_RECORD_HEADER + HKI_RECORD_FOOTER)
         return damaged(r, "cut off");
-    HKI_TRY(look(r, HKI_RECORD_HEADER));
-    const uint8_t *const p = r->window + r->begin;
-    if (hki_crc32c_unmask(hki_get_u32(p + 8)) != hki_crc32c(0, p, 8))
+    uint64_t length;
+    HKI_TRY(hki_excerpt_get(&r->file, r->position, HKI_RECORD_HEADER, out));
+    if (!hki_record_length(*out, &length))
         return damaged(r, "the checksum of its length is wrong");
-    const uint64_t length = hki_get_u64(p);
     if (length > left - HKI_RECORD_HEADER - HKI_RECORD_FOOTER)
         return damaged(r, "longer than the file");
     *size = HKI_RECORD_HEADER + (size_t)length + HKI_RECORD_FOOTER;
-    return look(r, *size);
+    return hki_excerpt_get(&r->file, r->position, *size, out);
 }
 
 hk_status hki_cache_reader_next(hki_cache_reader *r, hki_box *b) {
     size_t size = 0;
-    if (r->position == r->size)
+    if (r->position == r->file.size)
         return HK_E_END;
-    HKI_TRY(look_record(r, &size));
-    const uint8_t *const data = r->window + r->begin + HKI_RECORD_HEADER;
-    const size_t n = size - HKI_RECORD_HEADER - HKI_RECORD_FOOTER;
-    if (hki_crc32c_unmask(hki_get_u32(data + n)) != hki_crc32c(0, data, n))
+    const uint8_t *record, *data;
+    size_t n;
+    HKI_TRY(look(r, &record, &size));
+    if (hki_record_parse(record, size, &data, &n) != HKI_RECORD_WHOLE)
         return damaged(r, "its checksum is wrong");
     hki_restorer in = {.begin = data, .p = data, .end = data + n};
     const hk_status s = hki_restore_box(&in, b);
     if (s == HK_E_DATA || (s == HK_OK && in.p != in.end))
         return damaged(r, "not an element of this pipeline");
     HKI_TRY(s);
-    r->begin += size;
     r->position += size;
     return HK_OK;
 }

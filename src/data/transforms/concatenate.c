@@ -4,39 +4,11 @@
 // of the inputs go through; otherwise elements are put in boxes of their own.
 #include "data/core/pipeline.h"
 
-typedef struct readers {
-    hki_loader *loader[2];
-    int side; // streams: the input in use
-} readers;
-
-static void readers_close(void *p) {
-    readers *const r = p;
-    if (r == NULL)
-        return;
-    hki_loader_close(r->loader[0]);
-    hki_loader_close(r->loader[1]);
-    hki_free(r);
-}
-
-static hk_status readers_open(const hk_dataset *d, hki_data_run *run,
-                              void **out) {
-    readers *r;
-    hk_status s;
-    HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
-    if ((s = hki_loader_open(d->inputs[0], run, &r->loader[0])) != HK_OK ||
-        (s = hki_loader_open(d->inputs[1], run, &r->loader[1])) != HK_OK) {
-        readers_close(r);
-        return s;
-    }
-    *out = r;
-    return HK_OK;
-}
-
 // ---- over tables -----------------------------------------------------------
 
 static hk_status view(const hk_dataset *d, void *scratch, const hki_item *item,
                       hk_value *values) {
-    readers *const r = scratch;
+    hki_readers *const r = scratch;
     const int64_t first = d->inputs[0]->count;
     const int side = item->row >= first;
     const int64_t row = item->row - (side ? first : 0);
@@ -53,30 +25,22 @@ static const hki_node_ops table_ops = {
     .name = "concatenate",
     .pull = hki_table_pull,
     .view = view,
-    .scratch_open = readers_open,
-    .scratch_close = readers_close,
+    .scratch_open = hki_readers_open,
+    .scratch_close = hki_readers_close,
     .saves_inputs = true, // only their rows are read
 };
 
 // ---- over streams ----------------------------------------------------------
 
-static hk_status open_node(hki_node *n) {
-    return readers_open(n->d, n->run, &n->state);
-}
-
-static void close_node(hki_node *n) {
-    readers_close(n->state);
-}
-
 static hk_status start(hki_node *n) {
-    readers *const r = n->state;
+    hki_readers *const r = n->state;
     r->side = 0;
     return hki_node_start(n->inputs[0]);
 }
 
 // An item of the input as one of this node's.
 static hk_status take_over(hki_node *n, hki_node *input, hki_item *item) {
-    const readers *const r = n->state;
+    const hki_readers *const r = n->state;
     hki_box *box = NULL;
     bool skip = false;
     if (hki_plain_items(input))
@@ -89,7 +53,7 @@ static hk_status take_over(hki_node *n, hki_node *input, hki_item *item) {
 }
 
 static hk_status next(hki_node *n, hki_item *out) {
-    readers *const r = n->state;
+    hki_readers *const r = n->state;
     hk_status s = hki_node_next(n->inputs[r->side], out);
     if (s == HK_E_END && r->side == 0) {
         r->side = 1;
@@ -100,22 +64,21 @@ static hk_status next(hki_node *n, hki_item *out) {
     return take_over(n, n->inputs[r->side], out);
 }
 
-static hk_status save(hki_node *n, hki_saver *w) {
-    const readers *const r = n->state;
+static void save(hki_node *n, hki_saver *w) {
+    const hki_readers *const r = n->state;
     hki_save_i64(w, r->side);
-    return hki_saver_status(w);
 }
 
 static hk_status restore(hki_node *n, hki_restorer *r) {
-    readers *const s = n->state;
+    hki_readers *const s = n->state;
     s->side = (int)hki_restore_i64(r, 0, 1);
-    return hki_restorer_status(r);
+    return r->status;
 }
 
 static const hki_node_ops stream_ops = {
     .name = "concatenate",
-    .open = open_node,
-    .close = close_node,
+    .open = hki_readers_attach,
+    .close = hki_readers_detach,
     .start = start,
     .next = next,
     .save = save,

@@ -341,7 +341,7 @@ static void save_queue(hki_saver *w, const queue *q) {
 
 static hk_status restore_queue(hki_restorer *r, hki_node *n, queue *q) {
     const int64_t used = hki_restore_i64(r, 0, AHEAD);
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     for (int64_t i = 0; i < used; i++) {
         hki_box *box;
         const uint64_t stamp = hki_restore_u64(r);
@@ -351,44 +351,43 @@ static hk_status restore_queue(hki_restorer *r, hki_node *n, queue *q) {
     }
     q->ended = hki_restore_i64(r, 0, 1) == 1;
     hki_restore_fault(r, &q->fault);
-    return hki_restorer_status(r);
+    return r->status;
 }
 
-static hk_status save_slot(hki_node *n, slot *s, hki_saver *w) {
+static void save_slot(hki_node *n, slot *s, hki_saver *w) {
     hki_save_u64(w, s->open);
     if (!s->open)
-        return hki_saver_status(w);
+        return;
     settle(s); // the back stays as it is until the front is empty
     hki_save_item(w, n->inputs[0], &s->arg);
     hki_save_u64(w, s->d->fingerprint);
     hki_save_u64(w, s->under_way);
     save_queue(w, s->front);
     save_queue(w, s->back);
-    return hki_node_save(s->node, w);
+    hki_node_save(s->node, w);
 }
 
-static hk_status save(hki_node *n, hki_saver *w) {
+static void save(hki_node *n, hki_saver *w) {
     state *const st = n->state;
     hki_save_u64(w, st->turn);
     hki_save_i64(w, st->in_block);
     hki_save_u64(w, st->ended);
     for (size_t i = 0; i < st->n_slots; i++)
-        HKI_TRY(save_slot(n, &st->slots[i], w));
-    return hki_saver_status(w);
+        save_slot(n, &st->slots[i], w);
 }
 
 static hk_status restore_slot(hki_node *n, slot *s, hki_restorer *r) {
     state *const st = n->state;
     hki_item arg;
     if (hki_restore_i64(r, 0, 1) == 0)
-        return hki_restorer_status(r);
+        return r->status;
     HKI_TRY(hki_restore_item(r, n->inputs[0], &arg));
     HKI_TRY_OR(open_slot(n, s, &arg), hki_item_free(n->inputs[0], &arg));
     st->n_open++;
     if (hki_restore_u64(r) != s->d->fingerprint)
         return hki_restore_bad(r, "a dataset of another kind in a slot");
     s->under_way = hki_restore_i64(r, 0, 1) == 1;
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     HKI_TRY(restore_queue(r, n, s->front));
     HKI_TRY(restore_queue(r, n, s->back));
     return hki_node_restore(s->node, r);
@@ -402,7 +401,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     st->ended = hki_restore_i64(r, 0, 1) == 1;
     for (size_t i = 0; i < st->n_slots; i++)
         HKI_TRY(restore_slot(n, &st->slots[i], r));
-    return hki_restorer_status(r);
+    return r->status;
 }
 
 static const hki_node_ops ops = {

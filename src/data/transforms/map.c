@@ -273,7 +273,7 @@ static hk_status next(hki_node *n, hki_item *out) {
 
 // ---- position --------------------------------------------------------------
 
-static hk_status save(hki_node *n, hki_saver *w) {
+static void save(hki_node *n, hki_saver *w) {
     state *const s = n->state;
     hki_save_u64(w, s->pulled);
     hki_save_fault(w, &s->fault);
@@ -282,7 +282,6 @@ static hk_status save(hki_node *n, hki_saver *w) {
         hki_save_u64(w, slot_at(s, i)->position);
         hki_save_item(w, n->inputs[0], &slot_at(s, i)->in);
     }
-    return hki_saver_status(w);
 }
 
 static hk_status restore(hki_node *n, hki_restorer *r) {
@@ -291,7 +290,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     hki_restore_fault(r, &s->fault);
     // A call under way takes 24 bytes at least.
     const int64_t used = hki_restore_i64(r, 0, (r->end - r->p) / 24 + 1);
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     HKI_TRY(make_room(n, (size_t)used));
     for (int64_t i = 0; i < used; i++) {
         slot *const to = slot_at(s, s->used);

@@ -62,11 +62,8 @@ static hk_status apply(const void *config_, void *scratch, hki_fn_call *c) {
     for (size_t k = 0; k < c->in->count; k++)
         if (k != cfg->value)
             HKI_TRY(hki_rows_copy(c->out, k, c->row, &c->in->values[k]));
-    hk_tensor *const t = c->in->values[cfg->value].tensor;
-    if (hk_tensor_is_contiguous(t))
-        return run_kernel(c, cfg, t);
     hk_tensor *flat = NULL;
-    HKI_TRY(hk_tensor_copy(t, hk_tensor_dtype(t), &flat));
+    HKI_TRY(hki_tensor_flat(c->in->values[cfg->value].tensor, &flat));
     const hk_status s = run_kernel(c, cfg, flat);
     hk_tensor_release(flat);
     return s;

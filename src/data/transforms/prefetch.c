@@ -223,7 +223,7 @@ static hk_status next(hki_node *n, hki_item *out) {
 
 // ---- position --------------------------------------------------------------
 
-static hk_status save(hki_node *n, hki_saver *w) {
+static void save(hki_node *n, hki_saver *w) {
     state *const s = n->state;
     pthread_mutex_lock(&s->lock);
     rest(s); // until the next call of next
@@ -233,7 +233,6 @@ static hk_status save(hki_node *n, hki_saver *w) {
     for (size_t i = 0; i < s->used; i++)
         hki_save_item(w, n->inputs[0], at(s, i));
     pthread_mutex_unlock(&s->lock);
-    return hki_saver_status(w);
 }
 
 // The thread is not there yet.
@@ -243,7 +242,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     hki_restore_fault(r, &s->fault);
     // An item takes 16 bytes at least.
     const int64_t used = hki_restore_i64(r, 0, (r->end - r->p) / 16 + 1);
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     if ((size_t)used > s->room) {
         HKI_TRY(hki_realloc_array((size_t)used, sizeof *s->ring, &s->ring));
         s->room = (size_t)used;

@@ -50,12 +50,11 @@ static hk_status pull(hki_node *n, hki_item *items, int64_t want,
     return HK_E_END;
 }
 
-static hk_status save(hki_node *n, hki_saver *w) {
+static void save(hki_node *n, hki_saver *w) {
     const state *const s = n->state;
     hki_save_i64(w, s->done);
     hki_save_u64(w, s->ended);
     hki_save_u64(w, s->pending);
-    return hki_saver_status(w);
 }
 
 static hk_status restore(hki_node *n, hki_restorer *r) {
@@ -63,7 +62,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     s->done = hki_restore_i64(r, 0, INT64_MAX - 1);
     s->ended = hki_restore_i64(r, 0, 1) == 1;
     s->pending = hki_restore_i64(r, 0, 1) == 1;
-    return hki_restorer_status(r);
+    return r->status;
 }
 
 static const hki_node_ops ops = {

@@ -228,7 +228,7 @@ static hk_status pull(hki_node *n, hki_item *items, int64_t want,
 
 // ---- position --------------------------------------------------------------
 
-static hk_status save(hki_node *n, hki_saver *w) {
+static void save(hki_node *n, hki_saver *w) {
     state *const s = n->state;
     hki_save_u64(w, s->seed);
     hki_save_u64(w, s->seed2);
@@ -240,7 +240,6 @@ static hk_status save(hki_node *n, hki_saver *w) {
     hki_save_u64(w, s->used);
     for (size_t i = 0; i < s->used; i++)
         hki_save_item(w, n->inputs[0], at(s, i));
-    return hki_saver_status(w);
 }
 
 static hk_status restore(hki_node *n, hki_restorer *r) {
@@ -254,7 +253,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     s->ended = hki_restore_i64(r, 0, 1) == 1;
     hki_restore_fault(r, &s->fault);
     const int64_t used = hki_restore_i64(r, 0, c->buffer_size);
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     for (int64_t i = 0; i < used; i++) {
         hki_item item;
         HKI_TRY(hki_restore_item(r, n->inputs[0], &item));

@@ -164,7 +164,7 @@ static hk_status next(hki_node *n, hki_item *out) {
     return HK_OK;
 }
 
-static hk_status save(hki_node *n, hki_saver *w) {
+static void save(hki_node *n, hki_saver *w) {
     const state *const s = n->state;
     const bool inside = s->has_item && s->row < s->rows;
     hki_save_u64(w, inside);
@@ -172,16 +172,15 @@ static hk_status save(hki_node *n, hki_saver *w) {
         hki_save_i64(w, s->row);
         hki_save_item(w, n->inputs[0], &s->item);
     }
-    return hki_saver_status(w);
 }
 
 static hk_status restore(hki_node *n, hki_restorer *r) {
     state *const s = n->state;
     bool skip = false;
     if (hki_restore_i64(r, 0, 1) == 0)
-        return hki_restorer_status(r);
+        return r->status;
     s->row = hki_restore_i64(r, 0, INT64_MAX);
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     HKI_TRY(hki_restore_item(r, n->inputs[0], &s->item));
     s->has_item = true;
     HKI_TRY(look(n, &skip));

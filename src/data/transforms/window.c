@@ -129,13 +129,12 @@ static hk_status next(hki_node *n, hki_item *out) {
 
 // ---- position --------------------------------------------------------------
 
-static hk_status save(hki_node *n, hki_saver *w) {
+static void save(hki_node *n, hki_saver *w) {
     state *const s = n->state;
     hki_save_u64(w, s->ended);
     hki_save_i64(w, s->used);
     for (int64_t i = 0; i < s->used; i++)
         hki_save_item(w, n->inputs[0], &s->items[i]);
-    return hki_saver_status(w);
 }
 
 static hk_status restore(hki_node *n, hki_restorer *r) {
@@ -143,7 +142,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     state *const s = n->state;
     s->ended = hki_restore_i64(r, 0, 1) == 1;
     const int64_t used = hki_restore_i64(r, 0, c->span);
-    HKI_TRY(hki_restorer_status(r));
+    HKI_TRY(r->status);
     for (int64_t i = 0; i < used; i++) {
         HKI_TRY(room_for(s, s->used + 1));
         HKI_TRY(hki_restore_item(r, n->inputs[0], &s->items[s->used]));

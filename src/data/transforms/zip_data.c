@@ -10,40 +10,6 @@ typedef struct config {
     bool counts;   // enumerate: the last value is a counter
 } config;
 
-// One loader per input, and the counter's tensor.
-typedef struct readers {
-    size_t n;
-    hki_loader **loader;
-    hk_tensor *counter;
-} readers;
-
-static void readers_close(void *p) {
-    readers *const r = p;
-    if (r == NULL)
-        return;
-    for (size_t i = 0; r->loader != NULL && i < r->n; i++)
-        hki_loader_close(r->loader[i]);
-    hk_tensor_release(r->counter);
-    hki_free(r->loader);
-    hki_free(r);
-}
-
-static hk_status readers_open(const hk_dataset *d, hki_data_run *run,
-                              void **out) {
-    readers *r;
-    HKI_TRY(hki_zalloc_array(1, sizeof *r, &r));
-    r->n = d->n_inputs;
-    hk_status s = hki_zalloc_array(r->n, sizeof *r->loader, &r->loader);
-    for (size_t i = 0; i < r->n && s == HK_OK; i++)
-        s = hki_loader_open(d->inputs[i], run, &r->loader[i]);
-    if (s != HK_OK) {
-        readers_close(r);
-        return s;
-    }
-    *out = r;
-    return HK_OK;
-}
-
 // start + i, which may wrap around.
 static int64_t counter_at(const hk_dataset *d, int64_t i) {
     const config *const c = d->config;
@@ -52,7 +18,7 @@ static int64_t counter_at(const hk_dataset *d, int64_t i) {
 
 // ---- over tables -----------------------------------------------------------
 
-static hk_status show_counter(const hk_dataset *d, readers *r, int64_t row,
+static hk_status show_counter(const hk_dataset *d, hki_readers *r, int64_t row,
                               hk_value *v) {
     HKI_TRY(hki_tensor_own(&r->counter, HK_I64, &HKI_SCALAR));
     *(int64_t *)hk_tensor_data(r->counter) = counter_at(d, row);
@@ -63,7 +29,7 @@ static hk_status show_counter(const hk_dataset *d, readers *r, int64_t row,
 static hk_status view(const hk_dataset *d, void *scratch, const hki_item *item,
                       hk_value *values) {
     const config *const c = d->config;
-    readers *const r = scratch;
+    hki_readers *const r = scratch;
     size_t at = 0;
     for (size_t i = 0; i < r->n; i++) {
         const hki_item sub = {.row = hki_table_row(d->inputs[i], item->row),
@@ -82,26 +48,18 @@ static const hki_node_ops table_ops = {
     .destroy = hki_free,
     .pull = hki_table_pull,
     .view = view,
-    .scratch_open = readers_open,
-    .scratch_close = readers_close,
+    .scratch_open = hki_readers_open,
+    .scratch_close = hki_readers_close,
     // The inputs are not at work; only their rows are read.
     .saves_inputs = true,
 };
 
 // ---- over streams ----------------------------------------------------------
 
-static hk_status open_node(hki_node *n) {
-    return readers_open(n->d, n->run, &n->state);
-}
-
-static void close_node(hki_node *n) {
-    readers_close(n->state);
-}
-
 // Copies the next element of input i to the values from *at on.
 static hk_status copy_input(hki_node *n, size_t i, hki_data_rows *rows,
                             size_t *at) {
-    const readers *const r = n->state;
+    const hki_readers *const r = n->state;
     const hk_element *e;
     hki_item item;
     bool skip = false;
@@ -135,8 +93,8 @@ static hk_status next(hki_node *n, hki_item *out) {
 static const hki_node_ops stream_ops = {
     .name = "zip",
     .destroy = hki_free,
-    .open = open_node,
-    .close = close_node,
+    .open = hki_readers_attach,
+    .close = hki_readers_detach,
     .next = next,
 };
 
