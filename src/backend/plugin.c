@@ -66,15 +66,12 @@ hk_status hki_plugin_load(const char *name, const char *file,
                         "backend %s: cannot be loaded (looked in %s): %s", name,
                         folder, dlerror());
     const hki_plugin *const plugin = dlsym(lib, "hki_plugin_entry");
-    const hk_status s =
-        plugin == NULL
-            ? hki_fail(HK_E_BACKEND, "backend %s: %s is no plug-in of Hooke",
-                       name, file)
-            : check_build(name, file, plugin);
-    if (s != HK_OK) {
-        dlclose(lib);
-        return s;
-    }
+    HKI_TRY_OR(plugin == NULL
+                   ? hki_fail(HK_E_BACKEND,
+                              "backend %s: %s is no plug-in of Hooke", name,
+                              file)
+                   : check_build(name, file, plugin),
+               dlclose(lib));
     plugin->attach(&core);
     *out = plugin->backend;
     return HK_OK;

@@ -207,11 +207,7 @@ static hk_status queue_create(hki_device *d, hki_queue **out) {
     hki_queue *q;
     HKI_TRY(hki_zalloc_array(1, sizeof *q, &q));
     q->d = d;
-    const hk_status s = d->inner->queue_create(d->device, &q->inner);
-    if (s != HK_OK) {
-        queue_destroy(q);
-        return s;
-    }
+    HKI_TRY_OR(d->inner->queue_create(d->device, &q->inner), queue_destroy(q));
     *out = q;
     return HK_OK;
 }
@@ -265,11 +261,8 @@ static hk_status kernel_create(hki_device *d, const hki_kernel_desc *desc,
     HKI_TRY(hki_zalloc_array(1, sizeof *k, &k));
     k->d = d;
     k->n_args = desc->n_in + desc->n_out;
-    const hk_status s = d->inner->kernel_create(d->device, desc, &k->inner);
-    if (s != HK_OK) {
-        kernel_destroy(k);
-        return s;
-    }
+    HKI_TRY_OR(d->inner->kernel_create(d->device, desc, &k->inner),
+               kernel_destroy(k));
     *out = k;
     return HK_OK;
 }
@@ -292,11 +285,7 @@ static hk_status state_create(const hki_kernel *k, hki_kernel_state **out) {
     hki_kernel_state *s;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
     s->backend = k->d->inner;
-    const hk_status st = s->backend->state_create(k->inner, &s->inner);
-    if (st != HK_OK) {
-        state_destroy(s);
-        return st;
-    }
+    HKI_TRY_OR(s->backend->state_create(k->inner, &s->inner), state_destroy(s));
     *out = s;
     return HK_OK;
 }
@@ -358,11 +347,7 @@ static hk_status plan_capture(hki_queue *q, const hki_kernel_call *calls,
     (void)q;
     (void)early;
     HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
-    const hk_status s = record(c, calls, n);
-    if (s != HK_OK) {
-        plan_release(c);
-        return s;
-    }
+    HKI_TRY_OR(record(c, calls, n), plan_release(c));
     *out = c;
     return HK_OK;
 }

@@ -104,11 +104,7 @@ static hk_status device_open(const hki_device_options *opt, hki_device **out) {
     d->pool = HKI_ISA_PICK(isa, hki_pool_table);
     d->move = HKI_ISA_PICK(isa, hki_move_table);
     d->embed = HKI_ISA_PICK(isa, hki_embed_table);
-    const hk_status s = hki_dnnl_open(&d->dnnl);
-    if (s != HK_OK) {
-        device_close(d);
-        return s;
-    }
+    HKI_TRY_OR(hki_dnnl_open(&d->dnnl), device_close(d));
     *out = d;
     return HK_OK;
 }
@@ -126,11 +122,7 @@ static hk_status queue_create(hki_device *d, hki_queue **out) {
     hki_queue *q;
     HKI_TRY(hki_zalloc_array(1, sizeof *q, &q));
     q->device = d;
-    const hk_status s = hki_dnnl_stream_create(d->dnnl, &q->stream);
-    if (s != HK_OK) {
-        queue_destroy(q);
-        return s;
-    }
+    HKI_TRY_OR(hki_dnnl_stream_create(d->dnnl, &q->stream), queue_destroy(q));
     *out = q;
     return HK_OK;
 }
@@ -256,11 +248,8 @@ static hk_status state_create(const hki_kernel *k, hki_kernel_state **out) {
     for (int i = 0; i < HKI_CPU_OPS; i++) {
         if (k->op[i] == NULL)
             continue;
-        const hk_status st = hki_dnnl_state_create(k->op[i], &s->dnnl[i]);
-        if (st != HK_OK) {
-            state_destroy(s);
-            return st;
-        }
+        HKI_TRY_OR(hki_dnnl_state_create(k->op[i], &s->dnnl[i]),
+                   state_destroy(s));
     }
     *out = s;
     return HK_OK;

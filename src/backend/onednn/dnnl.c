@@ -117,13 +117,10 @@ void hki_dnnl_stream_destroy(hki_dnnl_stream *s) {
 hk_status hki_dnnl_stream_create(const hki_dnnl *d, hki_dnnl_stream **out) {
     hki_dnnl_stream *s;
     HKI_TRY(hki_zalloc_array(1, sizeof *s, &s));
-    const hk_status st = check(
-        dnnl_stream_create(&s->stream, d->engine, dnnl_stream_default_flags),
-        "stream");
-    if (st != HK_OK) {
-        hki_dnnl_stream_destroy(s);
-        return st;
-    }
+    HKI_TRY_OR(check(dnnl_stream_create(&s->stream, d->engine,
+                                        dnnl_stream_default_flags),
+                     "stream"),
+               hki_dnnl_stream_destroy(s));
     *out = s;
     return HK_OK;
 }
@@ -329,11 +326,7 @@ hk_status hki_dnnl_matmul_create(const hki_dnnl *d, const hki_dnnl_matmul *m,
                                  hki_dnnl_op **out) {
     hki_dnnl_op *op;
     HKI_TRY(op_create(d, &op));
-    const hk_status s = matmul_build(d, m, op);
-    if (s != HK_OK) {
-        hki_dnnl_op_destroy(op);
-        return s;
-    }
+    HKI_TRY_OR(matmul_build(d, m, op), hki_dnnl_op_destroy(op));
     *out = op;
     return HK_OK;
 }

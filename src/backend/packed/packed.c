@@ -12,12 +12,9 @@ static hk_status buffer_create(hki_device *d, size_t bytes, hki_buffer **out) {
     hki_buffer *b;
     (void)d;
     HKI_TRY(hki_alloc_array(1, sizeof *b, &b));
-    const hk_status s =
-        hki_zalloc_array(bytes / sizeof(float), sizeof *b->half, &b->half);
-    if (s != HK_OK) {
-        hki_free(b);
-        return s;
-    }
+    HKI_TRY_OR(
+        hki_zalloc_array(bytes / sizeof(float), sizeof *b->half, &b->half),
+        hki_free(b));
     *out = b;
     return HK_OK;
 }
