@@ -149,10 +149,7 @@ static hk_status read_whole(int fd, const char *path, uint64_t n, size_t limit,
     if (s == HK_OK)
         s = hki_file_read_at(fd, path, 0, b, (size_t)n);
     close(fd);
-    if (s != HK_OK) {
-        hki_free(b);
-        return s;
-    }
+    HKI_TRY_OR(s, hki_free(b));
     b[n] = '\0';
     *bytes = b;
     *size = (size_t)n;
@@ -355,10 +352,7 @@ hk_status hki_file_commit(hki_file *f, bool durable) {
     // The lock is held until the file has left the temporary name.
     if (s == HK_OK && hki_io()->rename(f->temp, f->path) != 0)
         s = hki_io_fail(errno, f->path, "rename into place");
-    if (s != HK_OK) {
-        hki_file_discard(f);
-        return s;
-    }
+    HKI_TRY_OR(s, hki_file_discard(f));
     free_file(f);
     return HK_OK;
 }

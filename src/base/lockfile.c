@@ -82,10 +82,7 @@ hk_status hki_lockfile_take(const char *path, hki_lockfile **out) {
     if (s == HK_OK && l->fd < 0)
         s = hki_fail(HK_E_IO, "%s: the lock file vanishes again and again",
                      path);
-    if (s != HK_OK) {
-        hki_free(l);
-        return s;
-    }
+    HKI_TRY_OR(s, hki_free(l));
     write_pid(l->fd);
     *out = l;
     return HK_OK;

@@ -150,10 +150,7 @@ hk_status hki_thread_start(void (*fn)(void *), void *user, int cpu,
     if (e != 0)
         s = hki_fail(HK_E_NO_MEMORY, "thread %s: cannot start: error %d",
                      t->name, e);
-    if (s != HK_OK) {
-        hki_free(t);
-        return s;
-    }
+    HKI_TRY_OR(s, hki_free(t));
     *out = t;
     return HK_OK;
 }

@@ -196,10 +196,7 @@ hk_status hki_stream_open(hki_input *file, hki_packing packing,
                           size_t buffer_bytes, hki_stream **out) {
     hki_stream *s;
     hk_status e = hki_zalloc_array(1, sizeof *s, &s);
-    if (e != HK_OK) {
-        hki_input_close(file);
-        return e;
-    }
+    HKI_TRY_OR(e, hki_input_close(file));
     s->file = file;
     s->path = hki_input_path(file);
     s->packing = packing;
@@ -207,10 +204,7 @@ hk_status hki_stream_open(hki_input *file, hki_packing packing,
     s->z = HKI_ZLIB_MEMORY;
     if (packing != HKI_UNPACKED)
         e = hki_alloc_array(s->buffer_bytes, 1, &s->in);
-    if (e != HK_OK) {
-        hki_stream_close(s);
-        return e;
-    }
+    HKI_TRY_OR(e, hki_stream_close(s));
     *out = s;
     return HK_OK;
 }

@@ -267,10 +267,7 @@ hk_status hki_zip_list_from(const hki_zip_source *z, hki_zip_entry **entries,
         s = read_directory(z, &d, bytes, list, spans, (char *)(list + n));
     hki_free(spans);
     hki_free(bytes);
-    if (s != HK_OK) {
-        hki_free(list);
-        return s;
-    }
+    HKI_TRY_OR(s, hki_free(list));
     *entries = list;
     *count = n;
     return HK_OK;

@@ -174,10 +174,7 @@ hk_status hk_event_reader_open(const char *path, hk_event_reader **out) {
                                         : hki_paths_add(&r->files, path);
     if (s == HK_OK)
         s = next_file(r); // a missing file is noticed here
-    if (s != HK_OK) {
-        hk_event_reader_close(r);
-        return s;
-    }
+    HKI_TRY_OR(s, hk_event_reader_close(r));
     *out = r;
     return HK_OK;
 }

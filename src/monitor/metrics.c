@@ -21,10 +21,7 @@ hk_status hki_monitor_create(const hki_monitor_options *opt,
     hk_status s = HK_OK;
     if (opt->listen != NULL)
         s = hki_monitor_http_start(m, opt->listen, &m->http);
-    if (s != HK_OK) {
-        hki_monitor_destroy(m);
-        return s;
-    }
+    HKI_TRY_OR(s, hki_monitor_destroy(m));
     *out = m;
     return HK_OK;
 }
@@ -209,10 +206,7 @@ static hk_status new_series(hki_family *f, const hki_metric_label *labels,
     if (st == HK_OK && f->kind == HKI_HISTOGRAM)
         st = hki_zalloc_array((size_t)f->n_bounds + 1, sizeof *s->bucket,
                               &s->bucket);
-    if (st != HK_OK) {
-        free_series(s);
-        return st;
-    }
+    HKI_TRY_OR(st, free_series(s));
     *out = s;
     return HK_OK;
 }

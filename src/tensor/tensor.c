@@ -461,10 +461,7 @@ hk_status hk_tensor_copy(const hk_tensor *src, hk_dtype t, hk_tensor **out) {
         s = copy_strings(src, dst);
     else
         copy_numbers(src, dst);
-    if (s != HK_OK) {
-        hk_tensor_release(dst);
-        return s;
-    }
+    HKI_TRY_OR(s, hk_tensor_release(dst));
     *out = dst;
     return HK_OK;
 }

@@ -21,10 +21,7 @@ hk_status hki_net_create(const hki_net_options *opt, hki_net **out) {
         n->key = *opt->key;
         s = hki_tls_create(&n->key, n->name, &n->tls);
     }
-    if (s != HK_OK) {
-        hki_net_destroy(n);
-        return s;
-    }
+    HKI_TRY_OR(s, hki_net_destroy(n));
     *out = n;
     return HK_OK;
 }

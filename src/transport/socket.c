@@ -257,10 +257,7 @@ static hk_status connect_one(const struct sockaddr *a, socklen_t size,
                 ? wait_connected(fd, text, wake_fd, deadline_ns)
                 : hki_socket_fail(errno, "connect", text);
     }
-    if (s != HK_OK) {
-        close(fd);
-        return s;
-    }
+    HKI_TRY_OR(s, close(fd));
     *out = fd;
     return HK_OK;
 }

@@ -102,10 +102,7 @@ static hk_status device_open(const hki_device_options *opt, hki_device **out) {
         s = hki_place_home(&d->home, opt->isa, opt->threads, "apart");
     if (s == HK_OK)
         s = d->inner->device_open(opt, &d->device);
-    if (s != HK_OK) {
-        device_close(d);
-        return s;
-    }
+    HKI_TRY_OR(s, device_close(d));
     *out = d;
     return HK_OK;
 }
@@ -143,10 +140,7 @@ static hk_status buffer_create(hki_device *d, size_t bytes, hki_buffer **out) {
     hk_status s = map_pages(b);
     if (s == HK_OK)
         s = d->inner->buffer_wrap(d->device, b->memory, bytes, &b->inner);
-    if (s != HK_OK) {
-        unmap(b);
-        return s;
-    }
+    HKI_TRY_OR(s, unmap(b));
     pthread_mutex_lock(&card.lock);
     b->next = card.buffers;
     card.buffers = b;

@@ -218,10 +218,7 @@ static hk_status kernel_create(hki_device *d, const hki_kernel_desc *desc,
         s = make(k);
     }
     hki_team_leave(&saved);
-    if (s != HK_OK) {
-        kernel_destroy(k);
-        return s;
-    }
+    HKI_TRY_OR(s, kernel_destroy(k));
     *out = k;
     return HK_OK;
 }

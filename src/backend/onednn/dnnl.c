@@ -98,10 +98,7 @@ hk_status hki_dnnl_open(hki_dnnl **out) {
     hk_status s = check(dnnl_engine_create(&d->engine, dnnl_cpu, 0), "engine");
     if (s == HK_OK)
         s = make_attr(&d->attr);
-    if (s != HK_OK) {
-        hki_dnnl_close(d);
-        return s;
-    }
+    HKI_TRY_OR(s, hki_dnnl_close(d));
     *out = d;
     return HK_OK;
 }
@@ -163,10 +160,7 @@ hk_status hki_dnnl_state_create(const hki_dnnl_op *op, hki_dnnl_state **out) {
                    "memory object");
         s->n_mems = i + 1;
     }
-    if (st != HK_OK) {
-        hki_dnnl_state_destroy(s);
-        return st;
-    }
+    HKI_TRY_OR(st, hki_dnnl_state_destroy(s));
     for (int i = 0; i < op->n_steps; i++)
         for (int j = 0; j < op->steps[i].n_args; j++)
             s->args[i][j] = (dnnl_exec_arg_t){op->steps[i].arg[j],

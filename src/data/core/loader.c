@@ -86,10 +86,7 @@ hk_status hki_loader_open(const hk_dataset *d, hki_data_run *run,
             s = open_step(&l->steps[--at], d);
     if (s == HK_OK)
         s = open_base(l);
-    if (s != HK_OK) {
-        hki_loader_close(l);
-        return s;
-    }
+    HKI_TRY_OR(s, hki_loader_close(l));
     *out = l;
     return HK_OK;
 }

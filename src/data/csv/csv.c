@@ -182,10 +182,7 @@ static hk_status next_block(hki_node *n) {
     if (e == HK_OK && got <= before)
         e = hki_fail(HK_E_DATA, "csv: the file has changed since the position "
                                 "in it was saved");
-    if (e != HK_OK) {
-        hki_box_release(b);
-        return e;
-    }
+    HKI_TRY_OR(e, hki_box_release(b));
     // A row that was left out before the block was so the first time, too.
     if (before > 0)
         n->number = number;

@@ -380,10 +380,7 @@ hk_status hk_feature_set_restore(const void *bytes, size_t size,
         e = as_damage(read_set(s, &arena, root));
     hki_arena_deinit(&arena);
     json_decref(root);
-    if (e != HK_OK) {
-        hk_feature_set_release(s);
-        return e;
-    }
+    HKI_TRY_OR(e, hk_feature_set_release(s));
     *out = s;
     return HK_OK;
 }

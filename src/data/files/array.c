@@ -234,10 +234,7 @@ hk_status hki_npy_tensor(const uint8_t *bytes, size_t size, const char *what,
     }
     if (s == HK_OK && f.turn)
         s = to_row_major(&t);
-    if (s != HK_OK) {
-        hk_tensor_release(t);
-        return s;
-    }
+    HKI_TRY_OR(s, hk_tensor_release(t));
     *out = t;
     return HK_OK;
 }

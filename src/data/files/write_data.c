@@ -85,10 +85,7 @@ static hk_status write_tfrecord(hk_dataset *d, const char *path,
     if (s == HK_OK)
         s = hki_for_each(d, write_example, &f, n);
     hk_example_builder_destroy(f.b);
-    if (s != HK_OK) {
-        hk_record_writer_destroy(f.w);
-        return s;
-    }
+    HKI_TRY_OR(s, hk_record_writer_destroy(f.w));
     return hk_record_writer_close(f.w);
 }
 

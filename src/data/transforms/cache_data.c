@@ -131,10 +131,7 @@ static hk_status file_next(hki_node *n, hki_item *out) {
         if (e == HK_OK)
             e = hki_cache_reader_next(s->reader, box);
     }
-    if (e != HK_OK) {
-        hki_box_release(box);
-        return e;
-    }
+    HKI_TRY_OR(e, hki_box_release(box));
     out->box = box;
     return HK_OK;
 }

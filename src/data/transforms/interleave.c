@@ -291,10 +291,7 @@ static hk_status refill(hki_node *n) {
     e = hki_item_keep(input, &arg);
     if (e == HK_OK)
         e = open_slot(n, s, &arg);
-    if (e != HK_OK) {
-        hki_item_free(input, &arg);
-        return e;
-    }
+    HKI_TRY_OR(e, hki_item_free(input, &arg));
     st->n_open++;
     if (st->threads)
         send(s);

@@ -156,10 +156,7 @@ static hk_status next(hki_node *n, hki_item *out) {
     for (size_t k = 0; k < s->e->count && e == HK_OK; k++)
         e = copy_value(hki_box_rows(box), k, &s->e->values[k], s->row);
     s->row++;
-    if (e != HK_OK) {
-        hki_box_release(box);
-        return e;
-    }
+    HKI_TRY_OR(e, hki_box_release(box));
     out->box = box;
     return HK_OK;
 }

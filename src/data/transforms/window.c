@@ -119,10 +119,7 @@ static hk_status next(hki_node *n, hki_item *out) {
         hki_batcher_abandon(&s->batcher);
     const hk_status moved = advance(n);
     e = e != HK_OK ? e : moved;
-    if (e != HK_OK) {
-        hki_box_release(box);
-        return e;
-    }
+    HKI_TRY_OR(e, hki_box_release(box));
     out->box = box;
     return HK_OK;
 }

@@ -80,10 +80,7 @@ static hk_status next(hki_node *n, hki_item *out) {
     hk_status s = HK_OK;
     for (size_t i = 0; i < n->d->n_inputs && s == HK_OK; i++)
         s = copy_input(n, i, rows, &at);
-    if (s != HK_OK) {
-        hki_box_release(box);
-        return s;
-    }
+    HKI_TRY_OR(s, hki_box_release(box));
     if (c->counts)
         *(int64_t *)hki_rows_at(rows, at, 0) = counter_at(n->d, n->count);
     out->box = box;
