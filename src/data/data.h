@@ -147,7 +147,8 @@ typedef struct hki_restorer hki_restorer;
 // The functions of a dataset at work. Optional ones may be NULL.
 typedef struct hki_node_ops {
     const char *name; // for messages and the fingerprint
-    // Frees the config. Optional. Called also when hki_dataset_make fails.
+    // Frees the config; NULL: hki_free. Called also when hki_dataset_make
+    // fails.
     void (*destroy)(void *config);
     // n->state: so many zeroed bytes, there before open and freed after close.
     size_t state_size;
@@ -347,7 +348,7 @@ typedef struct hki_move {
 
 typedef struct hki_fn_ops {
     const char *name;
-    void (*destroy)(void *config); // optional
+    void (*destroy)(void *config); // NULL: the config is another's
     // One per thread; optional. scratch NULL otherwise.
     hk_status (*scratch_open)(const void *config, void **out);
     void (*scratch_close)(void *scratch);

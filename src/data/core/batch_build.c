@@ -285,30 +285,18 @@ static hk_status sparse(hki_batcher *b, size_t k, int64_t rows) {
     return HK_OK;
 }
 
-static hk_status put_together(hki_batcher *b, int64_t rows) {
-    for (size_t k = 0; k < b->row_spec->count; k++)
-        switch (b->parts[k].kind) {
-        case HKI_PART_COLUMN:
-            HKI_TRY(make_column(b, k, rows));
-            break;
-        case HKI_PART_STACK:
-            HKI_TRY(stack(b, k, rows));
-            break;
-        case HKI_PART_PAD:
-            HKI_TRY(pad(b, k, rows));
-            break;
-        case HKI_PART_RAGGED:
-            HKI_TRY(ragged(b, k, rows));
-            break;
-        case HKI_PART_SPARSE:
-            HKI_TRY(sparse(b, k, rows));
-            break;
-        }
-    return HK_OK;
-}
+static hk_status (*const put_together[])(hki_batcher *b, size_t k,
+                                         int64_t rows) = {
+    [HKI_PART_COLUMN] = make_column,
+    [HKI_PART_STACK] = stack,
+    [HKI_PART_PAD] = pad,
+    [HKI_PART_RAGGED] = ragged,
+    [HKI_PART_SPARSE] = sparse,
+};
 
 hk_status hki_batcher_finish(hki_batcher *b, int64_t rows, hki_box **out) {
-    HKI_TRY(put_together(b, rows));
+    for (size_t k = 0; k < b->row_spec->count; k++)
+        HKI_TRY(put_together[b->parts[k].kind](b, k, rows));
     *out = b->box;
     b->box = NULL;
     return HK_OK;

@@ -12,15 +12,23 @@ hk_dataset *hk_dataset_retain(hk_dataset *d) {
     return d;
 }
 
+static void free_config(const hki_node_ops *ops, const hki_fn_ops *fn,
+                        void *config) {
+    void (*destroy)(void *) = hki_free;
+    if (fn != NULL)
+        destroy = fn->destroy;
+    else if (ops != NULL && ops->destroy != NULL)
+        destroy = ops->destroy;
+    if (config != NULL && destroy != NULL)
+        destroy(config);
+}
+
 // Long chains (a concatenation of thousands) are taken apart link by link, not
 // by recursion: the first input is followed in the loop.
 void hk_dataset_release(hk_dataset *d) {
     while (d != NULL &&
            atomic_fetch_sub_explicit(&d->refs, 1, memory_order_acq_rel) == 1) {
-        if (d->ops != NULL && d->ops->destroy != NULL && d->config != NULL)
-            d->ops->destroy(d->config);
-        if (d->fn != NULL && d->fn->destroy != NULL && d->config != NULL)
-            d->fn->destroy(d->config);
+        free_config(d->ops, d->fn, d->config);
         hk_dataset *const first = d->n_inputs > 0 ? d->inputs[0] : NULL;
         for (size_t i = 1; i < d->n_inputs; i++)
             hk_dataset_release(d->inputs[i]);
@@ -68,15 +76,6 @@ hk_status hki_desc_spec(hki_dataset_desc *desc, size_t n, hk_value **out) {
     desc->spec = *out = desc->own_spec;
     desc->n_spec = n;
     return HK_OK;
-}
-
-static void free_config(const hki_dataset_desc *desc, void *config) {
-    if (config == NULL)
-        return;
-    if (desc->ops != NULL && desc->ops->destroy != NULL)
-        desc->ops->destroy(config);
-    if (desc->fn != NULL && desc->fn->destroy != NULL)
-        desc->fn->destroy(config);
 }
 
 hk_dataset *hki_dataset_fail(hk_dataset *const *inputs, size_t n_inputs,
@@ -163,7 +162,7 @@ static hk_dataset *make(const hki_dataset_desc *desc) {
     }
     if (s != HK_OK) {
         hk_dataset_release(d); // owns nothing of desc yet
-        free_config(desc, config);
+        free_config(desc->ops, desc->fn, config);
         return hki_dataset_fail(desc->inputs, desc->n_inputs, s);
     }
     d->ops = desc->ops;
@@ -190,7 +189,7 @@ hk_dataset *hki_dataset_finish(const hki_dataset_desc *desc, hk_status s) {
         return hki_dataset_make(desc);
     hk_dataset *const d = hki_dataset_fail(desc->inputs, desc->n_inputs, s);
     if (desc->config_size == 0)
-        free_config(desc, desc->config);
+        free_config(desc->ops, desc->fn, desc->config);
     hki_free(desc->own_spec);
     return d;
 }

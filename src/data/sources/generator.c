@@ -109,7 +109,6 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
 
 static const hki_node_ops ops = {
     .name = "generator",
-    .destroy = hki_free,
     .state_size = sizeof(state),
     .close = end_pass,
     .start = start,

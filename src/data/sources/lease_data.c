@@ -48,7 +48,6 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
 
 static const hki_node_ops ops = {
     .name = "lease",
-    .destroy = hki_free,
     .state_size = sizeof(hki_lent),
     .open = rewind_units,
     .start = start,

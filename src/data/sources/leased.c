@@ -262,7 +262,6 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
 
 static const hki_node_ops ops = {
     .name = "leased",
-    .destroy = hki_free,
     .state_size = sizeof(state),
     .open = open_state,
     .close = close_node,

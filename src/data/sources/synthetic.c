@@ -55,7 +55,6 @@ static hk_status range_view(const hk_dataset *d, void *p, const hki_item *item,
 
 static const hki_node_ops range_ops = {
     .name = "range",
-    .destroy = hki_free,
     .pull = hki_table_pull,
     .view = range_view,
     .scratch_open = scratch_open,

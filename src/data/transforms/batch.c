@@ -370,7 +370,6 @@ static hk_status remake(hki_node *n, const hki_item *items, int64_t count,
 
 static const hki_node_ops batch_ops = {
     .name = "batch",
-    .destroy = hki_free,
     .state_size = sizeof(state),
     .open = open_node,
     .close = close_node,

@@ -46,7 +46,6 @@ static hk_status next(hki_node *n, hki_item *out) {
 
 static const hki_node_ops ops = {
     .name = "filter",
-    .destroy = hki_free,
     .open = open_node,
     .close = close_node,
     .next = next,

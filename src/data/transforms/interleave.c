@@ -403,7 +403,6 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
 
 static const hki_node_ops ops = {
     .name = "interleave",
-    .destroy = hki_free,
     .state_size = sizeof(state),
     .open = open_node,
     .close = close_node,

@@ -67,7 +67,6 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
 
 static const hki_node_ops ops = {
     .name = "repeat",
-    .destroy = hki_free,
     .state_size = sizeof(state),
     .start = start,
     .pull = pull,

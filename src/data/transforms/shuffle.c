@@ -264,7 +264,6 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
 
 static const hki_node_ops ops = {
     .name = "shuffle",
-    .destroy = hki_free,
     .state_size = sizeof(state),
     .open = open_node,
     .close = close_node,

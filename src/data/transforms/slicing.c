@@ -51,7 +51,6 @@ static void take_window(const hk_dataset *d, int64_t *begin, int64_t *end) {
 
 static const hki_node_ops take_ops = {
     .name = "take",
-    .destroy = hki_free,
     .start = take_start,
     .next = take_next,
     .table_row = take_row,
@@ -86,7 +85,6 @@ static void skip_window(const hk_dataset *d, int64_t *begin, int64_t *end) {
 
 static const hki_node_ops skip_ops = {
     .name = "skip",
-    .destroy = hki_free,
     .next = skip_next,
     .table_row = skip_row,
     .window = skip_window,
@@ -109,7 +107,6 @@ static int64_t shard_row(const hk_dataset *d, int64_t i) {
 
 static const hki_node_ops shard_ops = {
     .name = "shard",
-    .destroy = hki_free,
     .next = shard_next,
     .table_row = shard_row,
 };

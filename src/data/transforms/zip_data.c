@@ -45,7 +45,6 @@ static hk_status view(const hk_dataset *d, void *scratch, const hki_item *item,
 
 static const hki_node_ops table_ops = {
     .name = "zip",
-    .destroy = hki_free,
     .pull = hki_table_pull,
     .view = view,
     .scratch_open = hki_readers_open,
@@ -89,7 +88,6 @@ static hk_status next(hki_node *n, hki_item *out) {
 
 static const hki_node_ops stream_ops = {
     .name = "zip",
-    .destroy = hki_free,
     .open = hki_readers_attach,
     .close = hki_readers_detach,
     .next = next,
