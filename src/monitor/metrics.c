@@ -128,20 +128,13 @@ static hk_status check_labels(const char *name, const hki_metric_label *labels,
 
 // Prometheus' escapes in a label value.
 static hk_status add_escaped(hki_buf *b, const char *v) {
-    for (; *v != '\0'; v++)
-        switch (*v) {
-        case '\\':
-            HKI_TRY(hki_buf_add(b, "\\\\", 2));
-            break;
-        case '"':
-            HKI_TRY(hki_buf_add(b, "\\\"", 2));
-            break;
-        case '\n':
-            HKI_TRY(hki_buf_add(b, "\\n", 2));
-            break;
-        default:
-            HKI_TRY(hki_buf_add(b, v, 1));
-        }
+    for (; *v != '\0'; v++) {
+        const char *const two = *v == '\\'   ? "\\\\"
+                                : *v == '"'  ? "\\\""
+                                : *v == '\n' ? "\\n"
+                                             : NULL;
+        HKI_TRY(two != NULL ? hki_buf_add(b, two, 2) : hki_buf_add(b, v, 1));
+    }
     return HK_OK;
 }
 

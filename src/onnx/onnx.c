@@ -104,25 +104,11 @@ static hk_status take_name(hki_onnx *o, const char *name, const char **out) {
 // ---- types and shapes -------------------------------------------------------
 
 static uint32_t type_number(hk_dtype t) {
-    switch (t) {
-    case HK_F32:
-        return 1;
-    case HK_U8:
-        return 2;
-    case HK_I32:
-        return 6;
-    case HK_I64:
-        return 7;
-    case HK_STRING:
-        return 8;
-    case HK_BOOL:
-        return 9;
-    case HK_F64:
-        return 11;
-    case HK_BF16:
-        return 16;
-    }
-    return 0;
+    static const uint8_t numbers[] = {
+        [HK_F32] = 1,    [HK_U8] = 2,   [HK_I32] = 6,  [HK_I64] = 7,
+        [HK_STRING] = 8, [HK_BOOL] = 9, [HK_F64] = 11, [HK_BF16] = 16,
+    };
+    return numbers[t];
 }
 
 // A dimension with a name: the batch, or so many times the batch.

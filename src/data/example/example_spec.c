@@ -131,10 +131,7 @@ static hk_value value_of(const hki_feature *f, hk_role role) {
         v.shape = f->in_list ? table : unknown;
         break;
     case HK_FIXED_LEN_SEQUENCE:
-        v.shape.rank++;
-        v.shape.dim[0] = -1;
-        for (int i = 0; i < f->shape.rank; i++)
-            v.shape.dim[i + 1] = f->shape.dim[i];
+        v.shape = hki_shape_rows(&f->shape, -1);
         break;
     }
     return v;

@@ -22,27 +22,6 @@ static void config_free(void *p) {
     hki_free(c);
 }
 
-static hki_affine_fn kernel_of(const hki_affine_kernels *k, hk_dtype t) {
-    switch (t) {
-    case HK_F32:
-        return k->f32;
-    case HK_F64:
-        return k->f64;
-    case HK_BF16:
-        return k->bf16;
-    case HK_I32:
-        return k->i32;
-    case HK_I64:
-        return k->i64;
-    case HK_U8:
-    case HK_BOOL:
-        return k->u8;
-    case HK_STRING:
-        break;
-    }
-    return NULL;
-}
-
 static hk_status run_kernel(hki_fn_call *c, const config *cfg,
                             const hk_tensor *t) {
     const hki_affine_kernels *const k =
@@ -50,9 +29,8 @@ static hk_status run_kernel(hki_fn_call *c, const config *cfg,
     const hk_shape shape = hk_tensor_shape(t);
     void *to;
     HKI_TRY(hki_rows_tensor(c->out, cfg->value, c->row, &shape, &to));
-    kernel_of(k, hk_tensor_dtype(t))(to, hk_tensor_data(t),
-                                     (size_t)hk_tensor_count(t), cfg->a, cfg->b,
-                                     cfg->period);
+    k->of[hk_tensor_dtype(t)](to, hk_tensor_data(t), (size_t)hk_tensor_count(t),
+                              cfg->a, cfg->b, cfg->period);
     return HK_OK;
 }
 
@@ -76,7 +54,7 @@ static bool moves(const void *config_, hk_isa isa, const hki_move *in,
     memcpy(out, in, cfg->values * sizeof *out);
     if (m->kernel != NULL || m->kind == HKI_MOVE_NUMBER)
         return false; // twice on one value, or none in memory
-    m->kernel = kernel_of(HKI_ISA_PICK(isa, hki_affine_table), m->dtype);
+    m->kernel = HKI_ISA_PICK(isa, hki_affine_table)->of[m->dtype];
     m->dtype = HK_F32;
     m->a = cfg->a;
     m->b = cfg->b;

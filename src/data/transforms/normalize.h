@@ -11,7 +11,7 @@ typedef void (*hki_affine_fn)(float *dst, const void *src, size_t n,
                               const float *a, const float *b, size_t period);
 
 typedef struct hki_affine_kernels {
-    hki_affine_fn u8, i32, i64, f32, f64, bf16; // u8: also booleans
+    hki_affine_fn of[HK_STRING]; // by the type of the numbers
 } hki_affine_kernels;
 
 HKI_ISA_DECLARE(hki_affine_kernels, hki_affine_table);

@@ -83,10 +83,14 @@ static void affine_u8(float *restrict dst, const void *restrict from, size_t n,
 }
 
 const hki_affine_kernels HKI_ISA_NAME(hki_affine_table) = {
-    .u8 = affine_u8,
-    .i32 = affine_i32,
-    .i64 = affine_i64,
-    .f32 = affine_f32,
-    .f64 = affine_f64,
-    .bf16 = affine_bf16,
+    .of =
+        {
+            [HK_U8] = affine_u8,
+            [HK_BOOL] = affine_u8,
+            [HK_I32] = affine_i32,
+            [HK_I64] = affine_i64,
+            [HK_F32] = affine_f32,
+            [HK_F64] = affine_f64,
+            [HK_BF16] = affine_bf16,
+        },
 };
