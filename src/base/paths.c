@@ -41,7 +41,7 @@ hk_status hki_folder_each(const char *folder, hki_path_fn visit, void *user) {
     DIR *const dir = opendir(folder);
     if (dir == NULL)
         return hki_io_fail(errno, folder, "list");
-    hki_buf path = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
     hk_status s = HK_OK;
     for (const struct dirent *e; s == HK_OK && (e = readdir(dir)) != NULL;) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
@@ -52,7 +52,6 @@ hk_status hki_folder_each(const char *folder, hki_path_fn visit, void *user) {
             s = visit(user, path.data);
     }
     closedir(dir);
-    hki_buf_deinit(&path);
     return s;
 }
 

@@ -252,28 +252,22 @@ hk_status hki_npy_header(hki_buf *b, hki_npy_type type, int32_t rank,
                         "written",
                         (int)type, (int)rank);
     // One add at the end, so that a failure leaves b as it was.
-    hki_buf h = {0};
-    hk_status s = hki_buf_add(&h, MAGIC "\1\0\0", MAGIC_BYTES + 4);
-    if (s == HK_OK)
-        s = hki_buf_printf(
-            &h, "{'descr': '%c%c%u', 'fortran_order': False, 'shape': (",
-            k->size == 1 ? '|' : '<', k->kind, k->size);
-    for (int32_t i = 0; i < rank && s == HK_OK; i++)
-        s = hki_buf_printf(&h, "%s%lld%s", i > 0 ? " " : "", (long long)dim[i],
-                           i + 1 < rank || rank == 1 ? "," : "");
-    if (s == HK_OK)
-        s = hki_buf_printf(&h, "), }");
-    if (s == HK_OK)
-        s = hki_buf_printf(&h, "%*s\n", (int)(63 - h.size % 64), "");
-    if (s == HK_OK) {
-        // Thirty-two sizes stay far below the 64 KiB of version 1.0.
-        const size_t length = h.size - (MAGIC_BYTES + 4);
-        h.data[MAGIC_BYTES + 2] = (char)(length & 0xff);
-        h.data[MAGIC_BYTES + 3] = (char)(length >> 8);
-        s = hki_buf_add(b, h.data, h.size);
-    }
-    hki_buf_deinit(&h);
-    return s;
+    HKI_SCOPED(hki_buf_deinit) hki_buf h = {0};
+    HKI_TRY(hki_buf_add(&h, MAGIC "\1\0\0", MAGIC_BYTES + 4));
+    HKI_TRY(hki_buf_printf(
+        &h, "{'descr': '%c%c%u', 'fortran_order': False, 'shape': (",
+        k->size == 1 ? '|' : '<', k->kind, k->size));
+    for (int32_t i = 0; i < rank; i++)
+        HKI_TRY(hki_buf_printf(&h, "%s%lld%s", i > 0 ? " " : "",
+                               (long long)dim[i],
+                               i + 1 < rank || rank == 1 ? "," : ""));
+    HKI_TRY(hki_buf_printf(&h, "), }"));
+    HKI_TRY(hki_buf_printf(&h, "%*s\n", (int)(63 - h.size % 64), ""));
+    // Thirty-two sizes stay far below the 64 KiB of version 1.0.
+    const size_t length = h.size - (MAGIC_BYTES + 4);
+    h.data[MAGIC_BYTES + 2] = (char)(length & 0xff);
+    h.data[MAGIC_BYTES + 3] = (char)(length >> 8);
+    return hki_buf_add(b, h.data, h.size);
 }
 
 // ---- strings ---------------------------------------------------------------

@@ -106,20 +106,15 @@ static hk_status packed(hki_buf *b, uint32_t number, const double *v,
 
 hk_status hki_histogram_write(const hki_histogram *h,
                               const hki_histogram_table *t, hki_buf *b) {
-    double *limits; // and the counts behind them
+    HKI_FREED double *limits = NULL; // and the counts behind them
     HKI_TRY(hki_alloc_array(2 * HKI_HISTOGRAM_LIMITS, sizeof *limits, &limits));
     double *const counts = limits + HKI_HISTOGRAM_LIMITS;
     const size_t n = compress(h, t, limits, counts);
     const double numbers[] = {h->min, h->max, h->num, h->sum, h->sum_squares};
-    hk_status s = HK_OK;
     // Like every proto3 writer: a zero is left out.
-    for (uint32_t i = 0; i < HKI_COUNT(numbers) && s == HK_OK; i++)
+    for (uint32_t i = 0; i < HKI_COUNT(numbers); i++)
         if (numbers[i] != 0)
-            s = hki_pb_double(b, i + 1, numbers[i]);
-    if (s == HK_OK)
-        s = packed(b, 6, limits, n);
-    if (s == HK_OK)
-        s = packed(b, 7, counts, n);
-    hki_free(limits);
-    return s;
+            HKI_TRY(hki_pb_double(b, i + 1, numbers[i]));
+    HKI_TRY(packed(b, 6, limits, n));
+    return packed(b, 7, counts, n);
 }

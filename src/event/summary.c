@@ -87,7 +87,7 @@ hk_status hk_event_histogram(hk_event_writer *w, const char *tag, int64_t step,
     HKI_TRY(check_value("event histogram", w, tag));
     if (values == NULL && n > 0)
         return hki_fail(HK_E_INVALID_ARG, "event histogram %s: no values", tag);
-    hki_histogram *h;
+    HKI_FREED hki_histogram *h = NULL;
     HKI_TRY(hki_alloc_array(1, sizeof *h, &h));
     const hki_histogram_table *const buckets = hki_event_buckets(w);
     hki_histogram_init(h);
@@ -99,7 +99,6 @@ hk_status hk_event_histogram(hk_event_writer *w, const char *tag, int64_t step,
     s = hki_event_send(w, &d, s);
     if (s == HK_OK && skipped != NULL)
         *skipped = h->skipped;
-    hki_free(h);
     return s;
 }
 
@@ -134,17 +133,13 @@ hk_status hk_event_image(hk_event_writer *w, const char *tag, int64_t step,
         return hki_fail(HK_E_INVALID_ARG,
                         "event image %s: %d channels, not 1, 3 or 4", tag,
                         channels);
-    hki_buf png = {0};
-    hk_status s = hki_png_encode(pixels, height, width, channels, &png);
-    if (s == HK_OK) {
-        hki_event_draft d;
-        s = hki_event_begin(w, step, HKI_EVENT_SUMMARY, &d);
-        if (s == HK_OK)
-            s = image_value(&d.bytes, tag, height, width, channels, &png);
-        s = hki_event_send(w, &d, s);
-    }
-    hki_buf_deinit(&png);
-    return s;
+    HKI_SCOPED(hki_buf_deinit) hki_buf png = {0};
+    HKI_TRY(hki_png_encode(pixels, height, width, channels, &png));
+    hki_event_draft d;
+    hk_status s = hki_event_begin(w, step, HKI_EVENT_SUMMARY, &d);
+    if (s == HK_OK)
+        s = image_value(&d.bytes, tag, height, width, channels, &png);
+    return hki_event_send(w, &d, s);
 }
 
 // ---- text ------------------------------------------------------------------

@@ -218,10 +218,9 @@ static hk_status read_whole(hki_arena *a, const hk_cluster_options *o,
         *size = HKI_MIN(*size, (size_t)MAX_HOSTFILE);
         return HK_OK;
     }
-    uint8_t *bytes;
+    HKI_FREED uint8_t *bytes = NULL;
     HKI_TRY(hki_file_read_all(path, MAX_HOSTFILE, &bytes, size));
     memcpy(*text, bytes, *size);
-    hki_free(bytes);
     return HK_OK;
 }
 

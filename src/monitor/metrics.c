@@ -236,19 +236,12 @@ hk_status hki_monitor_series(hki_monitor *m, hki_metric_kind kind,
                              hki_metric **out) {
     HKI_TRY(check_name(kind, name));
     HKI_TRY(check_labels(name, labels, n_labels));
-    hki_buf text = {0}, json = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf text = {0}, json = {0};
     hki_family *f;
-    hk_status s = spell(labels, n_labels, &text, &json);
-    if (s == HK_OK) {
-        pthread_mutex_lock(&m->mutex);
-        s = get_family(m, kind, name, help, &f);
-        if (s == HK_OK)
-            s = find_series(m, f, labels, n_labels, text.data, json.data, out);
-        pthread_mutex_unlock(&m->mutex);
-    }
-    hki_buf_deinit(&text);
-    hki_buf_deinit(&json);
-    return s;
+    HKI_TRY(spell(labels, n_labels, &text, &json));
+    HKI_LOCKED(&m->mutex);
+    HKI_TRY(get_family(m, kind, name, help, &f));
+    return find_series(m, f, labels, n_labels, text.data, json.data, out);
 }
 
 // ---- values ----------------------------------------------------------------

@@ -168,7 +168,7 @@ static hk_status json_member(hki_buf *b, const hki_metric *s) {
 
 // One object a worker: every series with its label.
 static hk_status json_workers(hki_monitor *m, hki_buf *b) {
-    const hki_metric **list;
+    HKI_FREED const hki_metric **list = NULL;
     size_t n = 0;
     HKI_TRY(hki_alloc_array(m->n_series, sizeof *list, &list));
     for (const hki_family *f = m->families; f != NULL; f = f->next)
@@ -176,21 +176,15 @@ static hk_status json_workers(hki_monitor *m, hki_buf *b) {
             if (s->worker != NULL)
                 list[n++] = s;
     qsort(list, n, sizeof *list, by_worker);
-    hk_status s = HK_OK;
-    for (size_t i = 0; i < n && s == HK_OK; i++) {
+    for (size_t i = 0; i < n; i++) {
         const char *const worker = list[i]->worker;
         if (i == 0 || strcmp(list[i - 1]->worker, worker) != 0) {
-            s = hki_buf_printf(b, "%s{\"worker\": ", i == 0 ? "" : "}, ");
-            if (s == HK_OK)
-                s = hki_json_quote(b, worker, strlen(worker));
+            HKI_TRY(hki_buf_printf(b, "%s{\"worker\": ", i == 0 ? "" : "}, "));
+            HKI_TRY(hki_json_quote(b, worker, strlen(worker)));
         }
-        if (s == HK_OK)
-            s = json_member(b, list[i]);
+        HKI_TRY(json_member(b, list[i]));
     }
-    if (s == HK_OK && n > 0)
-        s = hki_buf_printf(b, "}");
-    hki_free(list);
-    return s;
+    return n > 0 ? hki_buf_printf(b, "}") : HK_OK;
 }
 
 static hk_status json_family(hki_buf *b, const hki_family *f, bool *first) {

@@ -229,15 +229,13 @@ const char *hki_onnx_text(hki_onnx *o, const char *text) {
 }
 
 const char *hki_onnx_range(hki_onnx *o, int64_t n) {
-    int64_t *list;
+    HKI_FREED int64_t *list = NULL;
     if (o->status != HK_OK ||
         !is_ok(o, hki_alloc_array((size_t)n, sizeof *list, &list)))
         return NULL;
     for (int64_t i = 0; i < n; i++)
         list[i] = i;
-    const char *const name = hki_onnx_ints(o, list, (size_t)n);
-    hki_free(list);
-    return name;
+    return hki_onnx_ints(o, list, (size_t)n);
 }
 
 // ---- nodes ------------------------------------------------------------------

@@ -104,10 +104,9 @@ static hk_status read_numbers(const hk_tensor *t, void *to) {
         memcpy(to, hk_tensor_data(t), bytes);
         return HK_OK;
     }
-    hk_tensor *flat = NULL;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *flat = NULL;
     HKI_TRY(hk_tensor_copy(t, hk_tensor_dtype(t), &flat));
     memcpy(to, hk_tensor_data(flat), bytes);
-    hk_tensor_release(flat);
     return HK_OK;
 }
 

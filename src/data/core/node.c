@@ -272,18 +272,14 @@ static hk_status restore_recipe(hki_restorer *r, hki_node *base,
                                 hki_item *out) {
     // An item takes 16 bytes at least.
     const int64_t n = hki_restore_i64(r, 1, (r->end - r->p) / 16);
-    hki_item *items = NULL;
+    HKI_FREED hki_item *items = NULL;
     HKI_TRY(r->status);
     if (base->d->ops->remake == NULL || !base->inputs[0]->rows)
         return hki_restore_bad(r, "a recipe where none belongs");
     HKI_TRY(hki_alloc_array((size_t)n, sizeof *items, &items));
-    hk_status s = HK_OK;
-    for (int64_t i = 0; i < n && s == HK_OK; i++)
-        s = hki_restore_item(r, base->inputs[0], &items[i]);
-    if (s == HK_OK)
-        s = base->d->ops->remake(base, items, n, out);
-    hki_free(items);
-    return s;
+    for (int64_t i = 0; i < n; i++)
+        HKI_TRY(hki_restore_item(r, base->inputs[0], &items[i]));
+    return base->d->ops->remake(base, items, n, out);
 }
 
 static hk_status restore_content(hki_restorer *r, hki_node *base,

@@ -413,39 +413,34 @@ static void order_places(const hki_feature *f, int64_t n, place *places,
 // Moves value i of n to the place order[i].
 static hk_status reorder_numbers(void *values, int64_t n, size_t size,
                                  const int64_t *order) {
-    char *copy = NULL;
+    HKI_FREED char *copy = NULL;
     HKI_TRY(hki_alloc_array((size_t)n, size, &copy));
     memcpy(copy, values, (size_t)n * size);
     for (int64_t i = 0; i < n; i++)
         memcpy((char *)values + (size_t)order[i] * size,
                copy + (size_t)i * size, size);
-    hki_free(copy);
     return HK_OK;
 }
 
 static hk_status read_sparse(const hki_feature *f, const hki_list *l,
                              const hki_finder *finder, hki_data_rows *rows,
                              size_t k, int64_t row) {
-    int64_t n, *index, *column = NULL;
-    place *places = NULL;
+    int64_t n, *index;
+    HKI_FREED int64_t *column = NULL;
+    HKI_FREED place *places = NULL;
     void *values;
     HKI_TRY(check_list(f, l, &n));
     HKI_TRY(hki_rows_sparse(rows, k, row, n, &f->shape, &values, &index));
-    hk_status s = hki_alloc_array((size_t)n, sizeof *column, &column);
-    if (s == HK_OK)
-        s = hki_alloc_array((size_t)n, sizeof *places, &places);
-    if (s == HK_OK)
-        s = read_places(f, finder, n, column, places);
-    if (s == HK_OK && n > 0) {
-        order_places(f, n, places, column, index);
-        if (f->dtype == HK_STRING)
-            s = read_strings(l, rows, k, row, 0, column);
-        else if ((s = read_numbers(f, l, values, 0)) == HK_OK)
-            s = reorder_numbers(values, n, hk_dtype_size(f->dtype), column);
-    }
-    hki_free(column);
-    hki_free(places);
-    return s;
+    HKI_TRY(hki_alloc_array((size_t)n, sizeof *column, &column));
+    HKI_TRY(hki_alloc_array((size_t)n, sizeof *places, &places));
+    HKI_TRY(read_places(f, finder, n, column, places));
+    if (n == 0)
+        return HK_OK;
+    order_places(f, n, places, column, index);
+    if (f->dtype == HK_STRING)
+        return read_strings(l, rows, k, row, 0, column);
+    HKI_TRY(read_numbers(f, l, values, 0));
+    return reorder_numbers(values, n, hk_dtype_size(f->dtype), column);
 }
 
 // ---- feature lists ---------------------------------------------------------

@@ -94,20 +94,18 @@ static int hex_digit(char c) {
 }
 
 static hk_status add_hex(hki_words *w, const char *hex, int64_t *index) {
-    hki_buf bytes = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf bytes = {0};
     const size_t n = strlen(hex);
-    hk_status e = n % 2 == 0 ? hki_buf_reserve(&bytes, n / 2)
-                             : bad_field("hex", "has an odd length");
-    for (size_t i = 0; i < n && e == HK_OK; i += 2) {
+    if (n % 2 != 0)
+        return bad_field("hex", "has an odd length");
+    HKI_TRY(hki_buf_reserve(&bytes, n / 2));
+    for (size_t i = 0; i < n; i += 2) {
         const int high = hex_digit(hex[i]), low = hex_digit(hex[i + 1]);
         const char byte = (char)(high * 16 + low);
-        e = high < 0 || low < 0 ? bad_field("hex", "is not hexadecimal")
-                                : hki_buf_add(&bytes, &byte, 1);
+        HKI_TRY(high < 0 || low < 0 ? bad_field("hex", "is not hexadecimal")
+                                    : hki_buf_add(&bytes, &byte, 1));
     }
-    if (e == HK_OK)
-        e = hki_words_add(w, bytes.data, bytes.size, index);
-    hki_buf_deinit(&bytes);
-    return e;
+    return hki_words_add(w, bytes.data, bytes.size, index);
 }
 
 static hk_status read_words(const json_t *list, hki_words *w) {

@@ -76,14 +76,12 @@ static hk_status words_of_list(const char *key, const char *const *list,
 
 static hk_status words_of_file(const char *path, size_t max_size,
                                hki_words *words) {
-    uint8_t *text = NULL;
+    HKI_FREED uint8_t *text = NULL;
     size_t size;
     if (path == NULL)
         return hki_fail(HK_E_INVALID_ARG, "vocabulary file: path is NULL");
     HKI_TRY(hki_file_read_all(path, MAX_BYTES, &text, &size));
-    const hk_status e = hki_words_from_text(text, size, max_size, path, words);
-    hki_free(text);
-    return e;
+    return hki_words_from_text(text, size, max_size, path, words);
 }
 
 const hk_column *
@@ -150,10 +148,7 @@ hk_status hk_column_save_vocabulary(const hk_column *c, const char *path) {
         return hki_fail(HK_E_STATE, "save vocabulary: column \"%s\" has none%s",
                         c->name,
                         c->unfitted ? " yet (hk_feature_set_fit)" : "");
-    hki_buf text = {0};
-    hk_status e = lines_of(c, &text);
-    if (e == HK_OK)
-        e = hki_file_replace(path, text.data, text.size, true);
-    hki_buf_deinit(&text);
-    return e;
+    HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
+    HKI_TRY(lines_of(c, &text));
+    return hki_file_replace(path, text.data, text.size, true);
 }

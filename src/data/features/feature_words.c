@@ -100,9 +100,8 @@ static int by_count_then_bytes(const void *a, const void *b) {
 
 hk_status hki_words_by_count(const hki_words *counted, uint64_t min_count,
                              size_t max_size, hki_words *out) {
-    struct ranked *rank;
+    HKI_FREED struct ranked *rank = NULL;
     size_t n = 0;
-    hk_status s = HK_OK;
     HKI_TRY(hki_alloc_array(counted->n, sizeof *rank, &rank));
     for (size_t i = 0; i < counted->n; i++) {
         struct ranked r = {.count = counted->word[i].count};
@@ -115,10 +114,9 @@ hk_status hki_words_by_count(const hki_words *counted, uint64_t min_count,
     if (max_size > 0)
         n = HKI_MIN(n, max_size);
     int64_t index;
-    for (size_t i = 0; i < n && s == HK_OK; i++)
-        s = hki_words_add(out, rank[i].bytes, rank[i].size, &index);
-    hki_free(rank);
-    return s;
+    for (size_t i = 0; i < n; i++)
+        HKI_TRY(hki_words_add(out, rank[i].bytes, rank[i].size, &index));
+    return HK_OK;
 }
 
 // ---- from a file's text ---------------------------------------------------
@@ -150,7 +148,7 @@ hk_status hki_words_from_text(const void *text, size_t size, size_t max_size,
                               const char *what, hki_words *out) {
     const char *p = text;
     const char *const end = p + size;
-    hki_buf line = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf line = {0};
     hk_status s = HK_OK;
     while (s == HK_OK && p < end && (max_size == 0 || out->n < max_size)) {
         const char *const lf = memchr(p, '\n', (size_t)(end - p));
@@ -161,7 +159,6 @@ hk_status hki_words_from_text(const void *text, size_t size, size_t max_size,
             s = add_line(out, &line, what);
         p = lf != NULL ? lf + 1 : end;
     }
-    hki_buf_deinit(&line);
     if (s != HK_OK)
         hki_words_deinit(out);
     return s;

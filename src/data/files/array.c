@@ -159,15 +159,12 @@ hk_status hki_idx_parse(const uint8_t *bytes, size_t size, const char *what,
 // ---- NumPy -----------------------------------------------------------------
 
 static hk_status npy_strings(const hki_npy *a, const uint8_t *p, hk_tensor *t) {
-    hki_buf text = {0};
-    hk_status s = HK_OK;
-    for (int64_t i = 0; i < a->count && s == HK_OK; i++) {
-        s = hki_npy_string(a, p + (size_t)i * a->item_size, &text);
-        if (s == HK_OK)
-            s = hk_tensor_set_string(t, i, text.data, text.size);
+    HKI_SCOPED(hki_buf_deinit) hki_buf text = {0};
+    for (int64_t i = 0; i < a->count; i++) {
+        HKI_TRY(hki_npy_string(a, p + (size_t)i * a->item_size, &text));
+        HKI_TRY(hk_tensor_set_string(t, i, text.data, text.size));
     }
-    hki_buf_deinit(&text);
-    return s;
+    return HK_OK;
 }
 
 // Column-major arrays are row-major ones with their axes turned round.

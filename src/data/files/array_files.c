@@ -15,15 +15,13 @@ static hk_status parse(const uint8_t *bytes, size_t size, const char *path,
 static hk_status read_array(const char *path, const hk_file_options *opt,
                             hk_tensor **out) {
     hk_file_options o;
-    uint8_t *bytes = NULL;
+    HKI_FREED uint8_t *bytes = NULL;
     size_t size = 0;
     if (path == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "array file: NULL argument");
     HKI_TRY(hki_file_options_get(&o, opt, "array file"));
     HKI_TRY(hki_read_whole(path, &o, &bytes, &size));
-    const hk_status s = parse(bytes, size, path, out);
-    hki_free(bytes);
-    return s;
+    return parse(bytes, size, path, out);
 }
 
 // ---- several files as one table --------------------------------------------
@@ -53,15 +51,13 @@ hk_value hki_array_value(const char *name, hk_role role, hk_tensor *t) {
 
 static hk_status large_files(const hk_array_file *files, size_t n,
                              const hk_file_options *opt, hk_dataset **out) {
-    hki_array_place *places;
+    HKI_FREED hki_array_place *places = NULL;
     HKI_TRY(hki_zalloc_array(n, sizeof *places, &places));
     for (size_t i = 0; i < n; i++)
         places[i] = (hki_array_place){.name = files[i].name,
                                       .path = files[i].path,
                                       .role = files[i].role};
-    const hk_status s = hki_array_rows(places, n, opt, out);
-    hki_free(places);
-    return s;
+    return hki_array_rows(places, n, opt, out);
 }
 
 hk_dataset *hk_data_arrays(const hk_array_file *files, size_t n,
@@ -132,7 +128,7 @@ static size_t member_size(const hki_zip_entry *e) {
 
 static hk_status read_member(const archive *a, const hki_zip_entry *e,
                              hk_tensor **out) {
-    uint8_t *bytes = NULL;
+    HKI_FREED uint8_t *bytes = NULL;
     char what[512];
     snprintf(what, sizeof what, "%s(%.*s)", a->path,
              (int)HKI_MIN(e->name_size, (size_t)200), e->name);
@@ -142,11 +138,8 @@ static hk_status read_member(const archive *a, const hki_zip_entry *e,
                         (unsigned long long)e->size,
                         (unsigned long long)a->opt.max_file_bytes);
     HKI_TRY(hki_alloc_array((size_t)e->size, 1, &bytes));
-    hk_status s = hki_zip_read_from(&a->zip, e, bytes);
-    if (s == HK_OK)
-        s = hki_npy_tensor(bytes, (size_t)e->size, what, out);
-    hki_free(bytes);
-    return s;
+    HKI_TRY(hki_zip_read_from(&a->zip, e, bytes));
+    return hki_npy_tensor(bytes, (size_t)e->size, what, out);
 }
 
 static hk_status find_member(const archive *a, const char *name,
@@ -202,7 +195,7 @@ static hk_status choose(const archive *a, const hk_select *members,
 // Members that are stored as they are: their rows are read from the archive.
 static hk_status large_members(const archive *a, const choice *list, size_t n,
                                hk_dataset **out) {
-    hki_array_place *places;
+    HKI_FREED hki_array_place *places = NULL;
     bool stored = true;
     HKI_TRY(hki_zalloc_array(n, sizeof *places, &places));
     for (size_t i = 0; i < n; i++) {
@@ -211,10 +204,7 @@ static hk_status large_members(const archive *a, const choice *list, size_t n,
         places[i] = (hki_array_place){list[i].name, a->path, list[i].role,
                                       e->data_offset, e->size};
     }
-    const hk_status s =
-        stored && n > 0 ? hki_array_rows(places, n, &a->opt, out) : HK_OK;
-    hki_free(places);
-    return s;
+    return stored && n > 0 ? hki_array_rows(places, n, &a->opt, out) : HK_OK;
 }
 
 static hk_dataset *small_members(const archive *a, const choice *list,

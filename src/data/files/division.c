@@ -178,12 +178,10 @@ static bool mark_of(const char *path, uint64_t key, hki_cut_mark *out) {
 
 static hk_status load_from(const char *path, const hki_cut_mark *mark,
                            hki_cut *out) {
-    uint8_t *bytes = NULL;
+    HKI_FREED uint8_t *bytes = NULL;
     size_t size;
     HKI_TRY(hki_file_read_all(path, MOST_INDEX, &bytes, &size));
-    const hk_status s = hki_cut_restore(out, mark, bytes, size);
-    hki_free(bytes);
-    return s;
+    return hki_cut_restore(out, mark, bytes, size);
 }
 
 static bool load(const places *p, const hki_cut_mark *mark, hki_cut *out) {

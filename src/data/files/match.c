@@ -119,16 +119,11 @@ static hk_status expand(hki_paths *l, const char *pattern);
 // The pattern with the group replaced by a word.
 static hk_status expand_word(hki_paths *l, const char *pattern, const group *g,
                              const char *word, size_t size) {
-    hki_buf b = {0};
-    hk_status s = hki_buf_add(&b, pattern, (size_t)(g->open - pattern));
-    if (s == HK_OK)
-        s = hki_buf_add(&b, word, size);
-    if (s == HK_OK)
-        s = hki_buf_add(&b, g->close + 1, strlen(g->close + 1));
-    if (s == HK_OK)
-        s = expand(l, b.data);
-    hki_buf_deinit(&b);
-    return s;
+    HKI_SCOPED(hki_buf_deinit) hki_buf b = {0};
+    HKI_TRY(hki_buf_add(&b, pattern, (size_t)(g->open - pattern)));
+    HKI_TRY(hki_buf_add(&b, word, size));
+    HKI_TRY(hki_buf_add(&b, g->close + 1, strlen(g->close + 1)));
+    return expand(l, b.data);
 }
 
 static hk_status expand_range(hki_paths *l, const char *pattern,

@@ -47,16 +47,14 @@ static hk_status decode_picture(const hki_tar_set *c, const hki_tar_wanted *f,
 static hk_status decode_array(const hki_tar_wanted *f, const uint8_t *p,
                               size_t n, hki_data_rows *rows, size_t k,
                               int64_t row) {
-    hk_tensor *t = NULL;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *t = NULL;
     HKI_TRY(hki_npy_tensor(p, n, f->name, &t));
     const hk_value v = {.name = f->name,
                         .form = HK_DENSE_FORM,
                         .dtype = hk_tensor_dtype(t),
                         .shape = hk_tensor_shape(t),
                         .tensor = t};
-    const hk_status s = hki_rows_copy(rows, k, row, &v);
-    hk_tensor_release(t);
-    return s;
+    return hki_rows_copy(rows, k, row, &v);
 }
 
 static hk_status decode_field(const hki_tar_set *c, size_t i,

@@ -17,16 +17,12 @@ typedef struct record_file {
 
 static hk_status add_strings(hk_example_builder *b, const hk_value *v) {
     const size_t n = (size_t)hk_tensor_count(v->tensor);
-    hk_bytes *texts = NULL;
+    HKI_FREED hk_bytes *texts = NULL;
     HKI_TRY(hki_alloc_array(n, sizeof *texts, &texts));
-    hk_status s = HK_OK;
-    for (size_t i = 0; i < n && s == HK_OK; i++)
-        s = hk_tensor_get_string(v->tensor, (int64_t)i, &texts[i].data,
-                                 &texts[i].size);
-    if (s == HK_OK)
-        s = hk_example_add(b, v->name, HK_STRING, texts, n);
-    hki_free(texts);
-    return s;
+    for (size_t i = 0; i < n; i++)
+        HKI_TRY(hk_tensor_get_string(v->tensor, (int64_t)i, &texts[i].data,
+                                     &texts[i].size));
+    return hk_example_add(b, v->name, HK_STRING, texts, n);
 }
 
 // Pixels are one bytes value. A single uint8, and any label, is a number.
@@ -37,16 +33,13 @@ static bool is_raw(const hk_value *v) {
 static hk_status add_numbers(hk_example_builder *b, const hk_value *v) {
     const bool floats = hki_dtype_is_float(v->dtype);
     const hk_dtype as = floats ? HK_F32 : is_raw(v) ? HK_U8 : HK_I64;
-    hk_tensor *t = NULL;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *t = NULL;
     HKI_TRY(hk_tensor_copy(v->tensor, as, &t));
     const size_t n = (size_t)hk_tensor_count(t);
     const void *const data = hk_tensor_data(t);
     const hk_bytes raw = {data, n};
-    const hk_status s = as == HK_U8
-                            ? hk_example_add(b, v->name, HK_STRING, &raw, 1)
-                            : hk_example_add(b, v->name, as, data, n);
-    hk_tensor_release(t);
-    return s;
+    return as == HK_U8 ? hk_example_add(b, v->name, HK_STRING, &raw, 1)
+                       : hk_example_add(b, v->name, as, data, n);
 }
 
 // A sparse vector without gaps is a list of any length.
@@ -150,17 +143,15 @@ static hk_status put_numbers(text_file *f, const hk_value *v, bool *first) {
     const hk_dtype as = v->dtype == HK_F32 || v->dtype == HK_BF16 ? HK_F32
                         : v->dtype == HK_F64                      ? HK_F64
                                                                   : HK_I64;
-    hk_tensor *t = NULL;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *t = NULL;
     HKI_TRY(hk_tensor_copy(v->tensor, as, &t));
-    hk_status s = HK_OK;
-    for (int64_t i = 0; s == HK_OK && i < hk_tensor_count(t); i++) {
+    for (int64_t i = 0; i < hk_tensor_count(t); i++) {
         char text[HKI_NUMBER_TEXT];
         const size_t n = format_number(t, i, text);
-        s = put_field(f, text, n, *first);
+        HKI_TRY(put_field(f, text, n, *first));
         *first = false;
     }
-    hk_tensor_release(t);
-    return s;
+    return HK_OK;
 }
 
 static hk_status put_strings(text_file *f, const hk_value *v, bool *first) {
@@ -235,16 +226,15 @@ static hk_status put_rows(array_file *f, const void *bytes, size_t size) {
 
 // IDX has no 64-bit integers.
 static hk_status check_narrow(const array_file *f, const hk_value *v) {
-    hk_tensor *t = NULL;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *t = NULL;
     HKI_TRY(hk_tensor_copy(v->tensor, HK_I64, &t));
     const int64_t *const wide = hk_tensor_data(t);
-    hk_status s = HK_OK;
-    for (int64_t i = 0; s == HK_OK && i < hk_tensor_count(t); i++)
+    for (int64_t i = 0; i < hk_tensor_count(t); i++)
         if (wide[i] < INT32_MIN || wide[i] > INT32_MAX)
-            s = hki_fail(HK_E_RANGE, "%s: \"%s\" is %lld, and IDX has 32 bits",
-                         f->what, v->name, (long long)wide[i]);
-    hk_tensor_release(t);
-    return s;
+            return hki_fail(HK_E_RANGE,
+                            "%s: \"%s\" is %lld, and IDX has 32 bits", f->what,
+                            v->name, (long long)wide[i]);
+    return HK_OK;
 }
 
 // IDX is big-endian, .npy as this machine (which wrote little-endian into the
@@ -253,13 +243,12 @@ static hk_status write_array_row(void *user, const hk_element *e) {
     array_file *const f = user;
     const hk_value *const v = &e->values[f->k];
     const size_t size = hk_dtype_size(f->dtype);
-    hk_tensor *t = NULL;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *t = NULL;
     HKI_TRY(hk_tensor_copy(v->tensor, f->dtype, &t));
     uint8_t *const p = hk_tensor_data(t);
     const size_t n = (size_t)hk_tensor_count(t) * size;
-    hk_status s = HK_OK;
     if (f->idx && v->dtype == HK_I64)
-        s = check_narrow(f, v);
+        HKI_TRY(check_narrow(f, v));
 #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     const bool swap = f->idx && size > 1;
 #else
@@ -271,10 +260,7 @@ static hk_status write_array_row(void *user, const hk_element *e) {
             p[i + b] = p[i + size - 1 - b];
             p[i + size - 1 - b] = low;
         }
-    if (s == HK_OK)
-        s = put_rows(f, p, n);
-    hk_tensor_release(t);
-    return s;
+    return put_rows(f, p, n);
 }
 
 static hk_status idx_header(const array_file *f, uint64_t count, hki_buf *out) {
@@ -329,22 +315,18 @@ static hk_status header_of(array_file *f, uint64_t count, hki_buf *out) {
 }
 
 static hk_status finish_array(array_file *f, uint64_t count) {
-    hki_buf header = {0};
-    hk_status s = header_of(f, count, &header);
-    if (s == HK_OK && header.size != f->header.size)
-        s = hki_fail(HK_E_OVERFLOW, "%s: %llu rows are too many", f->what,
-                     (unsigned long long)count);
-    if (s == HK_OK && f->packed) {
-        s = hki_sink_write(&f->sink, header.data, header.size);
-        if (s == HK_OK)
-            s = hki_sink_write(&f->sink, f->rows.data, f->rows.size);
-    } else if (s == HK_OK) {
-        s = hki_file_write_at(f->sink.file, 0, header.data, header.size);
+    HKI_SCOPED(hki_buf_deinit) hki_buf header = {0};
+    HKI_TRY(header_of(f, count, &header));
+    if (header.size != f->header.size)
+        return hki_fail(HK_E_OVERFLOW, "%s: %llu rows are too many", f->what,
+                        (unsigned long long)count);
+    if (f->packed) {
+        HKI_TRY(hki_sink_write(&f->sink, header.data, header.size));
+        HKI_TRY(hki_sink_write(&f->sink, f->rows.data, f->rows.size));
+    } else {
+        HKI_TRY(hki_file_write_at(f->sink.file, 0, header.data, header.size));
     }
-    if (s == HK_OK)
-        s = hki_sink_commit(&f->sink);
-    hki_buf_deinit(&header);
-    return s;
+    return hki_sink_commit(&f->sink);
 }
 
 // The type that is written for a value; 0: none.

@@ -211,11 +211,9 @@ static hk_status run_batch(const config *c, hki_image_scratch *w,
 
 static hk_status apply_tensor(const config *c, hki_image_scratch *w,
                               hki_fn_call *call) {
-    hk_tensor *flat;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *flat = NULL;
     HKI_TRY(hki_tensor_flat(call->in->values[c->value].tensor, &flat));
-    const hk_status s = run_batch(c, w, call, flat);
-    hk_tensor_release(flat);
-    return s;
+    return run_batch(c, w, call, flat);
 }
 
 static hk_status apply(const void *user, void *scratch, hki_fn_call *call) {

@@ -39,13 +39,11 @@ static void put_header(uint8_t head[HEADER], uint64_t fingerprint,
 }
 
 static hk_status take_lock(const char *path, hki_lockfile **out) {
-    char *name = NULL;
+    HKI_FREED char *name = NULL;
     const size_t room = strlen(path) + sizeof ".lockfile";
     HKI_TRY(hki_alloc_array(room, 1, &name));
     snprintf(name, room, "%s.lockfile", path);
-    const hk_status s = hki_lockfile_take(name, out);
-    hki_free(name);
-    return s;
+    return hki_lockfile_take(name, out);
 }
 
 hk_status hki_cache_writer_open(const char *path, uint64_t fingerprint,

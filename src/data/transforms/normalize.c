@@ -40,11 +40,9 @@ static hk_status apply(const void *config_, void *scratch, hki_fn_call *c) {
     for (size_t k = 0; k < c->in->count; k++)
         if (k != cfg->value)
             HKI_TRY(hki_rows_copy(c->out, k, c->row, &c->in->values[k]));
-    hk_tensor *flat = NULL;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *flat = NULL;
     HKI_TRY(hki_tensor_flat(c->in->values[cfg->value].tensor, &flat));
-    const hk_status s = run_kernel(c, cfg, flat);
-    hk_tensor_release(flat);
-    return s;
+    return run_kernel(c, cfg, flat);
 }
 
 static bool moves(const void *config_, hk_isa isa, const hki_move *in,

@@ -62,11 +62,9 @@ static hk_status copy_any(hki_data_rows *rows, size_t k, const hk_tensor *t,
                           int64_t from, int64_t n, bool keep_axis) {
     if (hk_tensor_is_contiguous(t))
         return copy_rows(rows, k, t, from, n, keep_axis);
-    hk_tensor *flat = NULL;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *flat = NULL;
     HKI_TRY(hk_tensor_copy(t, hk_tensor_dtype(t), &flat));
-    const hk_status s = copy_rows(rows, k, flat, from, n, keep_axis);
-    hk_tensor_release(flat);
-    return s;
+    return copy_rows(rows, k, flat, from, n, keep_axis);
 }
 
 // The entries of one row, without the row's number.

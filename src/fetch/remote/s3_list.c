@@ -102,18 +102,15 @@ typedef struct listing {
 
 static hk_status add_key(void *user, const char *key) {
     const listing *const l = user;
-    hki_buf path = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
     const size_t n = strlen(key);
     // A key that ends in / stands for a folder.
     if (n == 0 || key[n - 1] == '/' ||
         fnmatch(l->keys, key, FNM_PATHNAME | FNM_PERIOD) != 0)
         return HK_OK;
-    hk_status s = hki_buf_printf(&path, "%.*s%s", (int)(l->keys - l->pattern),
-                                 l->pattern, key);
-    if (s == HK_OK)
-        s = l->add(l->user, path.data);
-    hki_buf_deinit(&path);
-    return s;
+    HKI_TRY(hki_buf_printf(&path, "%.*s%s", (int)(l->keys - l->pattern),
+                           l->pattern, key));
+    return l->add(l->user, path.data);
 }
 
 // Names in the order in which they are signed.
@@ -147,15 +144,12 @@ static hk_status read_page(listing *l, hki_http *http,
 }
 
 static hk_status next_page(listing *l, hki_http *http) {
-    hki_buf query = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf query = {0};
     hki_target *target = NULL;
-    hk_status s = make_query(l, &query);
-    if (s == HK_OK)
-        s = hki_target_list(l->pattern, query.data, &target);
-    if (s == HK_OK)
-        s = read_page(l, http, target);
+    HKI_TRY(make_query(l, &query));
+    HKI_TRY(hki_target_list(l->pattern, query.data, &target));
+    const hk_status s = read_page(l, http, target);
     hki_target_destroy(target);
-    hki_buf_deinit(&query);
     return s;
 }
 
