@@ -98,24 +98,17 @@ void hki_log(hk_context *ctx, hk_log_level level, const char *fmt, ...) {
     va_end(ap);
     if (length < 0)
         return;
-    pthread_mutex_lock(&ctx->log_lock);
+    HKI_LOCKED(&ctx->log_lock);
     ctx->opt.log(ctx->opt.log_user, level, text);
-    pthread_mutex_unlock(&ctx->log_lock);
 }
 
 hk_status hki_context_slot(hk_context *ctx, hk_status (*create)(void **out),
                            void (*destroy)(void *), void **out) {
-    hk_status s = HK_OK;
-    pthread_mutex_lock(&ctx->slot_lock);
+    HKI_LOCKED(&ctx->slot_lock);
     if (ctx->slot == NULL) {
-        s = create(&ctx->slot);
-        if (s == HK_OK)
-            ctx->slot_destroy = destroy;
-        else
-            ctx->slot = NULL;
+        HKI_TRY_OR(create(&ctx->slot), ctx->slot = NULL);
+        ctx->slot_destroy = destroy;
     }
-    if (s == HK_OK)
-        *out = ctx->slot;
-    pthread_mutex_unlock(&ctx->slot_lock);
-    return s;
+    *out = ctx->slot;
+    return HK_OK;
 }

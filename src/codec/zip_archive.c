@@ -251,24 +251,18 @@ hk_status hki_zip_list_from(const hki_zip_source *z, hki_zip_entry **entries,
         d.count > d.size / ENTRY_BYTES)
         return damaged(z, d.offset, "the directory lies outside");
     const size_t n = (size_t)d.count, size = (size_t)d.size;
-    uint8_t *bytes = NULL;
-    span *spans = NULL;
-    hki_zip_entry *list = NULL;
-    hk_status s = hki_alloc_array(size, 1, &bytes);
-    if (s == HK_OK)
-        s = hki_alloc_array(n, sizeof *spans, &spans);
+    HKI_FREED uint8_t *bytes = NULL;
+    HKI_FREED span *spans = NULL;
+    HKI_FREED hki_zip_entry *list = NULL;
+    HKI_TRY(hki_alloc_array(size, 1, &bytes));
+    HKI_TRY(hki_alloc_array(n, sizeof *spans, &spans));
     // Every name is shorter than its entry, NUL included: size is room for
     // all of them.
-    if (s == HK_OK)
-        s = hki_alloc_array(n * sizeof *list + size, 1, &list);
-    if (s == HK_OK)
-        s = z->read(z->user, d.offset, bytes, size);
-    if (s == HK_OK)
-        s = read_directory(z, &d, bytes, list, spans, (char *)(list + n));
-    hki_free(spans);
-    hki_free(bytes);
-    HKI_TRY_OR(s, hki_free(list));
+    HKI_TRY(hki_alloc_array(n * sizeof *list + size, 1, &list));
+    HKI_TRY(z->read(z->user, d.offset, bytes, size));
+    HKI_TRY(read_directory(z, &d, bytes, list, spans, (char *)(list + n)));
     *entries = list;
+    list = NULL;
     *count = n;
     return HK_OK;
 }

@@ -22,16 +22,14 @@ struct hk_event_reader {
 
 // The names that TensorBoard would take, too.
 static hk_status list_folder(hk_event_reader *r, const char *dir) {
-    hki_paths all;
+    HKI_SCOPED(hki_paths_deinit) hki_paths all = {0};
     HKI_TRY(hki_folder_list(dir, &all));
-    hk_status s = HK_OK;
-    for (size_t i = 0; i < all.count && s == HK_OK; i++)
+    for (size_t i = 0; i < all.count; i++)
         if (strstr(hki_path_name(all.items[i]), "tfevents") != NULL)
-            s = hki_paths_add(&r->files, all.items[i]);
-    hki_paths_deinit(&all);
-    if (s == HK_OK && r->files.count == 0)
-        s = hki_fail(HK_E_NOT_FOUND, "%s: no event files in it", dir);
-    return s;
+            HKI_TRY(hki_paths_add(&r->files, all.items[i]));
+    if (r->files.count == 0)
+        return hki_fail(HK_E_NOT_FOUND, "%s: no event files in it", dir);
+    return HK_OK;
 }
 
 // HK_E_END after the last file.

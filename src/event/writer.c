@@ -224,10 +224,8 @@ hk_status hki_event_send(hk_event_writer *w, hki_event_draft *d, hk_status s) {
 hk_status hk_event_flush(hk_event_writer *w) {
     if (w == NULL)
         return hki_fail(HK_E_INVALID_ARG, "event flush: no writer");
-    pthread_mutex_lock(&w->lock);
-    const hk_status s = wait_written(w, w->queued_bytes);
-    pthread_mutex_unlock(&w->lock);
-    return s;
+    HKI_LOCKED(&w->lock);
+    return wait_written(w, w->queued_bytes);
 }
 
 const char *hk_event_path(const hk_event_writer *w) {

@@ -249,9 +249,8 @@ hk_status hki_monitor_series(hki_monitor *m, hki_metric_kind kind,
 void hki_metric_set(hki_metric *s, double v) {
     if (s == NULL || s->family->kind == HKI_HISTOGRAM)
         return;
-    pthread_mutex_lock(&s->family->monitor->mutex);
+    HKI_LOCKED(&s->family->monitor->mutex);
     s->value = v;
-    pthread_mutex_unlock(&s->family->monitor->mutex);
 }
 
 void hki_metric_observe(hki_metric *s, double v) {
@@ -261,11 +260,10 @@ void hki_metric_observe(hki_metric *s, double v) {
     uint32_t i = 0;
     while (i < f->n_bounds && v > f->bounds[i])
         i++;
-    pthread_mutex_lock(&f->monitor->mutex);
+    HKI_LOCKED(&f->monitor->mutex);
     s->bucket[i]++;
     s->count++;
     s->value += v;
-    pthread_mutex_unlock(&f->monitor->mutex);
 }
 
 // ---- facts -----------------------------------------------------------------
@@ -314,8 +312,6 @@ hk_status hki_monitor_fact(hki_monitor *m, const char *name,
         return hki_fail(HK_E_INVALID_ARG,
                         "fact %s: \"%.80s\" is not UTF-8, which /status is in",
                         name, value);
-    pthread_mutex_lock(&m->mutex);
-    const hk_status s = put_fact(m, name, value);
-    pthread_mutex_unlock(&m->mutex);
-    return s;
+    HKI_LOCKED(&m->mutex);
+    return put_fact(m, name, value);
 }

@@ -66,7 +66,7 @@ static void run_task(hki_gang *g, hki_task *t) {
 
 static void helper_main(void *arg) {
     hki_gang *const g = arg;
-    pthread_mutex_lock(&g->lock);
+    HKI_LOCKED(&g->lock);
     for (;;) {
         if (g->head.next != &g->head)
             run_task(g, g->head.next);
@@ -75,11 +75,10 @@ static void helper_main(void *arg) {
     }
     g->n_alive--;
     pthread_cond_broadcast(&g->done); // waiters do the rest themselves
-    pthread_mutex_unlock(&g->lock);
 }
 
 void hki_gang_submit(hki_gang *g, hki_task *t) {
-    pthread_mutex_lock(&g->lock);
+    HKI_LOCKED(&g->lock);
     while (g->n_started < g->n_helpers) {
         hki_thread **const slot = &g->threads[g->n_started];
         if (hki_thread_start(helper_main, g, -1, "hooke-data", slot) != HK_OK) {
@@ -95,17 +94,15 @@ void hki_gang_submit(hki_gang *g, hki_task *t) {
     t->prev->next = t;
     g->head.prev = t;
     pthread_cond_signal(&g->work);
-    pthread_mutex_unlock(&g->lock);
 }
 
 void hki_gang_wait(hki_gang *g, hki_task *t) {
-    pthread_mutex_lock(&g->lock);
+    HKI_LOCKED(&g->lock);
     if (t->state == HKI_TASK_QUEUED)
         run_task(g, t);
     while (t->state == HKI_TASK_RUNNING)
         pthread_cond_wait(&g->done, &g->lock);
     t->state = HKI_TASK_IDLE;
-    pthread_mutex_unlock(&g->lock);
 }
 
 static hki_task *first_queued(hki_task *const *tasks, size_t n) {
@@ -117,7 +114,7 @@ static hki_task *first_queued(hki_task *const *tasks, size_t n) {
 
 void hki_gang_first(hki_gang *g, hki_task *const *tasks, size_t n) {
     hki_task *const first = tasks[0];
-    pthread_mutex_lock(&g->lock);
+    HKI_LOCKED(&g->lock);
     while (first->state == HKI_TASK_QUEUED ||
            first->state == HKI_TASK_RUNNING) {
         hki_task *const queued = first_queued(tasks, n);
@@ -127,20 +124,17 @@ void hki_gang_first(hki_gang *g, hki_task *const *tasks, size_t n) {
             pthread_cond_wait(&g->done, &g->lock);
     }
     first->state = HKI_TASK_IDLE;
-    pthread_mutex_unlock(&g->lock);
 }
 
 bool hki_gang_poll(hki_gang *g, hki_task *t) {
-    pthread_mutex_lock(&g->lock);
+    HKI_LOCKED(&g->lock);
     if (t->state == HKI_TASK_DONE)
         t->state = HKI_TASK_IDLE;
-    const bool idle = t->state == HKI_TASK_IDLE;
-    pthread_mutex_unlock(&g->lock);
-    return idle;
+    return t->state == HKI_TASK_IDLE;
 }
 
 void hki_gang_any(hki_gang *g, hki_task *const *tasks, size_t n) {
-    pthread_mutex_lock(&g->lock);
+    HKI_LOCKED(&g->lock);
     for (;;) {
         bool done = false, under_way = false;
         for (size_t i = 0; i < n; i++) {
@@ -156,5 +150,4 @@ void hki_gang_any(hki_gang *g, hki_task *const *tasks, size_t n) {
         else
             pthread_cond_wait(&g->done, &g->lock);
     }
-    pthread_mutex_unlock(&g->lock);
 }

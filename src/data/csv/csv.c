@@ -261,18 +261,14 @@ static hk_status cut_rows(hki_csv_reader *r, hki_cut *out) {
 }
 
 static hk_status cut(const void *config, size_t file, hki_cut *out) {
-    hki_csv_reader r;
-    hk_status s = hki_csv_reader_init(
-        &r, config, HKI_ISA_PICK(hki_isa_best(), hki_csv_kernels_table), NULL);
+    HKI_SCOPED(hki_csv_reader_deinit) hki_csv_reader r = {0};
+    HKI_TRY(hki_csv_reader_init(
+        &r, config, HKI_ISA_PICK(hki_isa_best(), hki_csv_kernels_table), NULL));
     r.r.file = file;
-    if (s == HK_OK)
-        s = hki_csv_open_file(&r);
-    if (s == HK_OK) {
-        hki_cut_begin(out, r.r.stream);
-        s = cut_rows(&r, out);
-        hki_cut_end(out, r.r.record);
-    }
-    hki_csv_reader_deinit(&r);
+    HKI_TRY(hki_csv_open_file(&r));
+    hki_cut_begin(out, r.r.stream);
+    const hk_status s = cut_rows(&r, out);
+    hki_cut_end(out, r.r.record);
     return s;
 }
 

@@ -171,18 +171,15 @@ static hk_status npy_strings(const hki_npy *a, const uint8_t *p, hk_tensor *t) {
 static hk_status to_row_major(hk_tensor **t) {
     const int rank = hk_tensor_shape(*t).rank;
     int perm[HK_MAX_RANK];
-    hk_tensor *turned = NULL, *copy = NULL;
+    HKI_SCOPED(hk_tensor_release_at) hk_tensor *turned = NULL;
+    hk_tensor *copy = NULL;
     for (int i = 0; i < rank; i++)
         perm[i] = rank - 1 - i;
-    hk_status s = hk_tensor_transpose(*t, perm, &turned);
-    if (s == HK_OK)
-        s = hk_tensor_copy(turned, hk_tensor_dtype(*t), &copy);
-    hk_tensor_release(turned);
-    if (s == HK_OK) {
-        hk_tensor_release(*t);
-        *t = copy;
-    }
-    return s;
+    HKI_TRY(hk_tensor_transpose(*t, perm, &turned));
+    HKI_TRY(hk_tensor_copy(turned, hk_tensor_dtype(*t), &copy));
+    hk_tensor_release(*t);
+    *t = copy;
+    return HK_OK;
 }
 
 static hk_status npy_form(const uint8_t *bytes, size_t size, uint64_t total,

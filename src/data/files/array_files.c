@@ -155,17 +155,13 @@ static hk_status find_member(const archive *a, const char *name,
 
 hk_status hk_array_read(const char *path, const char *member,
                         const hk_file_options *opt, hk_tensor **out) {
-    archive a;
     const hki_zip_entry *e;
     if (member == NULL || out == NULL)
         return read_array(path, opt, out);
-    hk_status s = archive_open(&a, path, opt);
-    if (s == HK_OK)
-        s = find_member(&a, member, &e);
-    if (s == HK_OK)
-        s = read_member(&a, e, out);
-    archive_close(&a);
-    return s;
+    HKI_SCOPED(archive_close) archive a = {0};
+    HKI_TRY(archive_open(&a, path, opt));
+    HKI_TRY(find_member(&a, member, &e));
+    return read_member(&a, e, out);
 }
 
 // A member that was chosen.

@@ -263,14 +263,13 @@ static uint64_t hash_cuts(const hki_files *f) {
 int64_t hki_division_units(const hki_files *f, const hki_cutter *how,
                            uint64_t *cuts) {
     hki_division *const v = f->division;
-    pthread_mutex_lock(&v->lock);
+    HKI_LOCKED(&v->lock);
     if (!v->tried)
         v->ready = divide(f, how) == HK_OK;
     v->tried = true;
     const int64_t units = v->ready ? v->first_unit[f->paths.count] : -1;
     if (v->ready && cuts != NULL)
         *cuts = hash_cuts(f);
-    pthread_mutex_unlock(&v->lock);
     return units;
 }
 

@@ -59,10 +59,8 @@ static hk_status open_lease(hki_lender_books *b, const hki_lease *lease,
 }
 
 hk_status hki_lender_open(hk_lender *l, const hki_lease *lease, int64_t used) {
-    pthread_mutex_lock(&l->books->lock);
-    const hk_status s = open_lease(l->books, lease, used);
-    pthread_mutex_unlock(&l->books->lock);
-    return s;
+    HKI_LOCKED(&l->books->lock);
+    return open_lease(l->books, lease, used);
 }
 
 // Room for one more stretch; those that are gone make room first.
@@ -90,18 +88,15 @@ static hk_status give(hki_lender_books *b, uint64_t id, int64_t n) {
 }
 
 hk_status hki_lender_give(hk_lender *l, uint64_t id, int64_t n) {
-    pthread_mutex_lock(&l->books->lock);
-    const hk_status s = give(l->books, id, n);
-    pthread_mutex_unlock(&l->books->lock);
-    return s;
+    HKI_LOCKED(&l->books->lock);
+    return give(l->books, id, n);
 }
 
 void hki_lender_end(hk_lender *l, uint64_t id) {
-    pthread_mutex_lock(&l->books->lock);
+    HKI_LOCKED(&l->books->lock);
     held *const h = find(l->books, id);
     if (h != NULL)
         h->ended = true;
-    pthread_mutex_unlock(&l->books->lock);
 }
 
 // ---- the trainer's end -----------------------------------------------------
@@ -123,30 +118,27 @@ static void use(hki_lender_books *b, int64_t n) {
 }
 
 void hki_lender_use(hk_lender *l, int64_t n) {
-    pthread_mutex_lock(&l->books->lock);
+    HKI_LOCKED(&l->books->lock);
     use(l->books, n);
-    pthread_mutex_unlock(&l->books->lock);
 }
 
 bool hki_lender_finished(hk_lender *l, uint64_t *id) {
     hki_lender_books *const b = l->books;
-    bool found = false;
-    pthread_mutex_lock(&b->lock);
-    for (size_t i = 0; i < b->n_held && !found; i++) {
+    HKI_LOCKED(&b->lock);
+    for (size_t i = 0; i < b->n_held; i++) {
         const held *const h = &b->held[i];
         if (!h->ended || h->used < h->given)
             continue;
         *id = h->lease.id;
         b->held[i] = b->held[--b->n_held];
-        found = true;
+        return true;
     }
-    pthread_mutex_unlock(&b->lock);
-    return found;
+    return false;
 }
 
 bool hki_lender_release(hk_lender *l, uint64_t *id, int64_t *used) {
     hki_lender_books *const b = l->books;
-    pthread_mutex_lock(&b->lock);
+    HKI_LOCKED(&b->lock);
     const bool any = b->n_held > 0;
     if (any) {
         const held *const h = &b->held[--b->n_held];
@@ -154,6 +146,5 @@ bool hki_lender_release(hk_lender *l, uint64_t *id, int64_t *used) {
         *used = h->ended && h->used >= h->given ? INT64_MAX : h->used;
     }
     b->first = b->n = 0;
-    pthread_mutex_unlock(&b->lock);
     return any;
 }

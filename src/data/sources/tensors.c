@@ -46,15 +46,12 @@ static void config_free(void *p) {
 
 static hk_status load_unit(config *c, int64_t unit) {
     const int64_t begin = unit * c->backing.unit;
-    hk_status s = HK_OK;
-    pthread_mutex_lock(&c->lock);
+    HKI_LOCKED(&c->lock);
     if (!atomic_load_explicit(&c->there[unit], memory_order_relaxed))
-        s = c->backing.load(c->backing.user, begin,
-                            HKI_MIN(c->backing.unit, c->rows - begin));
-    if (s == HK_OK)
-        atomic_store_explicit(&c->there[unit], true, memory_order_release);
-    pthread_mutex_unlock(&c->lock);
-    return s;
+        HKI_TRY(c->backing.load(c->backing.user, begin,
+                                HKI_MIN(c->backing.unit, c->rows - begin)));
+    atomic_store_explicit(&c->there[unit], true, memory_order_release);
+    return HK_OK;
 }
 
 static hk_status ready(const hk_dataset *d, const hki_item *items, int64_t n) {

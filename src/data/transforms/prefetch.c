@@ -92,7 +92,7 @@ static void producer_main(void *arg) {
     hki_node *const n = arg;
     state *const s = n->state;
     bool stop = false;
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     while (!s->ending && !stop) {
         if (may_produce(n)) {
             produce(n);
@@ -103,7 +103,6 @@ static void producer_main(void *arg) {
     }
     s->gone = true;
     pthread_cond_signal(&s->ready);
-    pthread_mutex_unlock(&s->lock);
 }
 
 // The producer rests until it gets an order; the lock is held.
@@ -168,14 +167,12 @@ static void close_node(hki_node *n) {
 
 static hk_status start(hki_node *n) {
     state *const s = n->state;
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     rest(s);
     empty(n);
     s->active = s->ended = false;
     s->fault.status = HK_OK;
-    const hk_status e = hki_node_start(n->inputs[0]);
-    pthread_mutex_unlock(&s->lock);
-    return e;
+    return hki_node_start(n->inputs[0]);
 }
 
 // Waits for an item, a fault or the end.
@@ -225,14 +222,13 @@ static hk_status next(hki_node *n, hki_item *out) {
 
 static void save(hki_node *n, hki_saver *w) {
     state *const s = n->state;
-    pthread_mutex_lock(&s->lock);
+    HKI_LOCKED(&s->lock);
     rest(s); // until the next call of next
     hki_save_u64(w, s->ended);
     hki_save_fault(w, &s->fault);
     hki_save_u64(w, s->used);
     for (size_t i = 0; i < s->used; i++)
         hki_save_item(w, n->inputs[0], at(s, i));
-    pthread_mutex_unlock(&s->lock);
 }
 
 // The thread is not there yet.

@@ -40,7 +40,7 @@ static struct {
 } idle = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static hki_http *take_idle(void) {
-    pthread_mutex_lock(&idle.lock);
+    HKI_LOCKED(&idle.lock);
     if (idle.owner != getpid()) { // the parent's are not even closed
         idle.first = NULL;
         idle.n = 0;
@@ -50,12 +50,11 @@ static hki_http *take_idle(void) {
         idle.first = h->next;
         idle.n--;
     }
-    pthread_mutex_unlock(&idle.lock);
     return h;
 }
 
 static bool keep_idle(hki_http *h) {
-    pthread_mutex_lock(&idle.lock);
+    HKI_LOCKED(&idle.lock);
     const bool kept = idle.n < IDLE && (idle.n == 0 || idle.owner == getpid());
     if (kept) {
         h->next = idle.first;
@@ -63,7 +62,6 @@ static bool keep_idle(hki_http *h) {
         idle.n++;
         idle.owner = getpid();
     }
-    pthread_mutex_unlock(&idle.lock);
     return kept;
 }
 

@@ -96,7 +96,7 @@ static void fetch(helper *me, block *b) {
 static void helper_main(void *arg) {
     helper *const me = arg;
     hki_ahead *const a = me->a;
-    pthread_mutex_lock(&a->lock);
+    HKI_LOCKED(&a->lock);
     while (!a->ending) {
         block *const b = next_wanted(a);
         if (b != NULL) {
@@ -107,7 +107,6 @@ static void helper_main(void *arg) {
             a->n_idle--;
         }
     }
-    pthread_mutex_unlock(&a->lock);
 }
 
 static hk_status start_helper(hki_ahead *a) {
@@ -246,10 +245,8 @@ static hk_status read_some(hki_ahead *a, void *out, size_t capacity,
 
 hk_status hki_ahead_read(hki_ahead *a, void *out, size_t capacity,
                          size_t *got) {
-    pthread_mutex_lock(&a->lock);
-    const hk_status s = read_some(a, out, capacity, got);
-    pthread_mutex_unlock(&a->lock);
-    return s;
+    HKI_LOCKED(&a->lock);
+    return read_some(a, out, capacity, got);
 }
 
 hk_status hki_ahead_seek(hki_ahead *a, uint64_t position) {
@@ -257,7 +254,7 @@ hk_status hki_ahead_seek(hki_ahead *a, uint64_t position) {
         return hki_fail(HK_E_DATA, "%s: ends at byte %llu, before byte %llu",
                         a->target->path, (unsigned long long)a->version.size,
                         (unsigned long long)position);
-    pthread_mutex_lock(&a->lock);
+    HKI_LOCKED(&a->lock);
     const bool near = a->used > 0 && position >= at(a, 0)->offset &&
                       position < a->next && at(a, 0)->state != FAILED;
     if (!near) {
@@ -266,14 +263,12 @@ hk_status hki_ahead_seek(hki_ahead *a, uint64_t position) {
     }
     a->position = position;
     a->start = HKI_MIN(a->start, position);
-    pthread_mutex_unlock(&a->lock);
     return HK_OK;
 }
 
 void hki_ahead_until(hki_ahead *a, uint64_t end) {
-    pthread_mutex_lock(&a->lock);
+    HKI_LOCKED(&a->lock);
     a->until = end;
-    pthread_mutex_unlock(&a->lock);
 }
 
 uint64_t hki_ahead_size(const hki_ahead *a) {
@@ -291,12 +286,11 @@ static hk_status init(hki_ahead *a) {
 
 // The first block, which says what kind of file it is.
 static hk_status begin(hki_ahead *a) {
-    pthread_mutex_lock(&a->lock);
+    HKI_LOCKED(&a->lock);
     hk_status s = move_on(a);
     if (s == HK_OK)
         s = await_first(a);
     a->next = at(a, 0)->size;
-    pthread_mutex_unlock(&a->lock);
     return s;
 }
 
