@@ -53,7 +53,7 @@ def add_to_family(text, lines):
 
 def add_declaration(text, lines):
     """Before the end of a public header."""
-    end = text.rindex("#ifdef __cplusplus")
+    end = text.rindex("HK_END_C")
     return f"{text[:end]}{lines[0]}\n\n{text[end:]}"
 
 

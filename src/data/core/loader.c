@@ -129,7 +129,8 @@ static void lend_record(hki_loader *l, const hki_box *b) {
 }
 
 static hk_status copy_record(hki_loader *l, const hki_box *b) {
-    HKI_TRY(hki_tensor_own(&l->copy, HK_STRING, &HKI_SCALAR));
+    if (l->copy == NULL || !hki_tensor_unique(l->copy))
+        HKI_TRY(hki_tensor_own(&l->copy, HK_STRING, &HKI_SCALAR));
     l->values[0].tensor = l->copy;
     return hk_tensor_set_string(l->copy, 0, b->bytes, b->size);
 }

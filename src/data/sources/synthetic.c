@@ -30,7 +30,8 @@ static hk_status fresh(const hk_dataset *d, scratch *s, size_t k,
                        hk_value *values, void **data) {
     hk_tensor **const t = &s->tensor[k];
     const hk_value *const spec = &d->spec.values[k];
-    HKI_TRY(hki_tensor_own(t, spec->dtype, &spec->shape));
+    if (*t == NULL || !hki_tensor_unique(*t))
+        HKI_TRY(hki_tensor_own(t, spec->dtype, &spec->shape));
     values[k].tensor = *t;
     *data = hk_tensor_data(*t);
     return HK_OK;

@@ -20,7 +20,8 @@ static int64_t counter_at(const hk_dataset *d, int64_t i) {
 
 static hk_status show_counter(const hk_dataset *d, hki_readers *r, int64_t row,
                               hk_value *v) {
-    HKI_TRY(hki_tensor_own(&r->counter, HK_I64, &HKI_SCALAR));
+    if (r->counter == NULL || !hki_tensor_unique(r->counter))
+        HKI_TRY(hki_tensor_own(&r->counter, HK_I64, &HKI_SCALAR));
     *(int64_t *)hk_tensor_data(r->counter) = counter_at(d, row);
     v->tensor = r->counter;
     return HK_OK;
