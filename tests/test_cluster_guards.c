@@ -35,11 +35,18 @@ static void keep_log(void *user, hk_log_level level, const char *text) {
     pthread_mutex_unlock(&log_lock);
 }
 
+// The client may know that it was refused before the center has said so.
 static bool was_logged(const char *part) {
-    pthread_mutex_lock(&log_lock);
-    const bool found = strstr(log_text, part) != NULL;
-    pthread_mutex_unlock(&log_lock);
-    return found;
+    const int64_t deadline = hki_deadline(10000);
+    for (;;) {
+        pthread_mutex_lock(&log_lock);
+        const bool found = strstr(log_text, part) != NULL;
+        pthread_mutex_unlock(&log_lock);
+        if (found || hki_now_ns() > deadline)
+            return found;
+        const struct timespec t = {0, 500000};
+        nanosleep(&t, NULL);
+    }
 }
 
 static void open_ground(ground *g, hk_center_server_options *o) {
