@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check_symbols.sh LIBRARY - the shared library exports hk_ names only, has a
-# SONAME and needs no OpenMP; plug-ins beside it export their one name.
+# check_symbols.sh LIBRARY - the shared library exports what the public headers
+# declare and hk_ names only, has a SONAME and needs no OpenMP; plug-ins beside it export their one name.
 set -euo pipefail
 lib=$1
 exported=$(nm -D --defined-only "$lib" | awk '{print $NF}')
@@ -11,6 +11,13 @@ if [ -n "$foreign" ]; then
 fi
 if [ -z "$exported" ]; then
     echo "symbols: $lib exports nothing" >&2
+    exit 1
+fi
+declared=$(sed 's://.*::' "$(dirname "$0")"/../include/hooke/*.h | tr '\n' ' ' |
+    grep -oP 'HK_API[^;(]*?\bhk_\w+(?=\s*\()' | grep -oP 'hk_\w+$' | sort -u)
+missing=$(comm -23 <(echo "$declared") <(sort -u <<<"$exported"))
+if [ -n "$missing" ]; then
+    echo "symbols: $lib does not export what headers declare:" $missing >&2
     exit 1
 fi
 headers=$(objdump -p "$lib")

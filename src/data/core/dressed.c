@@ -1,6 +1,7 @@
 // dressed.c - numbers as people write them; see hooke/files.h.
 #include <ctype.h>
 #include "data/data.h"
+#include "hooke/files.h"
 
 typedef struct dressed {
     const char *p, *end;
