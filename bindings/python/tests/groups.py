@@ -1,6 +1,7 @@
 """Processes that are one worker; started by test_groups.py:
 groups.py KIND RANK SIZE STORE CENTER..."""
 import faulthandler
+import os
 import sys
 
 import torch
@@ -104,7 +105,7 @@ def refused(rank, centers):
 
 
 def main():
-    faulthandler.enable()  # whoever ends a process by abort is named
+    faulthandler.enable()
     kind, rank, size, store, *centers = sys.argv[1:]
     rank = int(rank)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank,
@@ -117,6 +118,11 @@ def main():
         {"ddp_failure": ddp_failure, "fsdp": fsdp, "refused": refused}[kind](
             rank, centers)
     dist.destroy_process_group()
+    # Gloo's C++ threads end with the process, at times by "terminate called
+    # without an active exception" once Python is gone; all is said by now.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
