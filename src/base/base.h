@@ -127,7 +127,7 @@ void hki_free(void *ptr); // NULL is allowed
 //     HKI_FREED char *path = NULL;
 // It has a value from the start; the last one made ends first. What is handed
 // on is set to NULL before the return.
-#define HKI_SCOPED(end) __attribute__((cleanup(end)))
+#define HKI_SCOPED(end) __attribute__((cleanup(end), unused))
 // For handles: hk_ckpt_close_at(hk_ckpt **) of hk_ckpt_close(hk_ckpt *).
 #define HKI_SCOPED_HANDLE(type, end)                                           \
     static inline void end##_at(type **at) {                                   \
