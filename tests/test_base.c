@@ -42,7 +42,7 @@ static void test_status_names(void **state) {
         assert_string_equal(hk_status_string(cases[i].s), cases[i].name);
     }
     assert_string_equal(hk_status_string((hk_status)4711), "HK_E_UNKNOWN");
-    assert_string_equal(hk_version(), "0.2.0");
+    assert_string_equal(hk_version(), "0.3.0");
 }
 
 static void *other_thread_error(void *arg) {

@@ -45,12 +45,12 @@ static void test_preface(void **state) {
     uint8_t b[HKI_PREFACE];
     uint32_t flags = 0;
     hki_preface_put(b, HKI_PREFACE_PROOF);
-    assert_memory_equal(b, "HKWIRE\r\n\4\0\4\0\1\0\0\0", sizeof b);
+    assert_memory_equal(b, "HKWIRE\r\n\5\0\5\0\1\0\0\0", sizeof b);
     assert_ok(hki_preface_get(b, "peer", &flags));
     assert_int_equal(flags, HKI_PREFACE_PROOF);
     b[10] = 9; // speaks more than we do
     assert_ok(hki_preface_get(b, "peer", &flags));
-    b[8] = 5;
+    b[8] = 6; // and no version that we speak
     assert_status(hki_preface_get(b, "peer", &flags), HK_E_UNSUPPORTED);
     b[0] ^= 1;
     assert_status(hki_preface_get(b, "peer", &flags), HK_E_DATA);

@@ -25,7 +25,7 @@ HK_BEGIN_C
 #endif
 
 #define HK_VERSION_MAJOR 0
-#define HK_VERSION_MINOR 2
+#define HK_VERSION_MINOR 3
 #define HK_VERSION_PATCH 0
 
 // Values are never reused or renumbered.
@@ -60,7 +60,7 @@ HK_API const char *hk_status_string(hk_status s);
 // none. Valid until the next failing call of the same thread.
 HK_API const char *hk_last_error(void);
 
-// "0.2.0", of the library that is running (HK_VERSION_* is the header's).
+// "0.3.0", of the library that is running (HK_VERSION_* is the header's).
 HK_API const char *hk_version(void);
 
 HK_END_C

@@ -5,7 +5,7 @@ from ctypes import (POINTER, Structure, c_char, c_char_p, c_double, c_float, c_i
 from typing import Any
 
 HK_VERSION_MAJOR = 0
-HK_VERSION_MINOR = 2
+HK_VERSION_MINOR = 3
 HK_VERSION_PATCH = 0
 HK_MAX_RANK = 8
 HK_BATCH = -1

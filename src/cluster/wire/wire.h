@@ -1,5 +1,5 @@
 // cluster/wire/wire.h - the protocol between workers and center servers,
-// version 4.
+// version 5.
 //
 // Both sides open with a preface of 16 bytes, then speak in frames: a head of
 // 32 bytes and a body whose length the head gives. All numbers are
@@ -16,7 +16,7 @@
 #include "base/base.h"
 #include "hooke/tensor.h"
 
-#define HKI_WIRE_VERSION 4
+#define HKI_WIRE_VERSION 5
 #define HKI_PREFACE 16
 #define HKI_HEAD 32
 #define HKI_MAX_BODY (64u << 20) // no frame is longer
