@@ -1,7 +1,9 @@
 // test_cluster_away.c - centers that go away and come back, leases and
 // heartbeats, the end of a run, notes, plain workers, keys.
 #include "cluster_bed.h"
+#include <limits.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #define PATIENCE_MS 60000 // for what comes soon, on a machine that is busy
@@ -428,6 +430,118 @@ static void test_long_requests(void **state) {
     close_scene(&s);
 }
 
+// Cuts the worker's connection when so many bytes were sent over it: enough to
+// come back, too few to hand in a unit of the exchange under way.
+#define CUT_BYTES ((size_t)1200)
+
+typedef struct cut_link {
+    hk_center *center;
+    _Atomic bool armed;
+    _Atomic bool holds; // after a cut no connection is made: the center is away
+    _Atomic size_t sent;
+    _Atomic int cuts, most; // most: then connections are left alone
+} cut_link;
+
+static bool is_cutting(const cut_link *l) {
+    return atomic_load(&l->armed) && atomic_load(&l->cuts) < l->most;
+}
+
+static size_t before_cut(void *user, bool send, size_t want) {
+    return send && is_cutting(user) ? HKI_MIN(want, CUT_BYTES / 2) : want;
+}
+
+// Called by the thread that has the member locked, within a call to send.
+static void after_cut(void *user, bool send, size_t done) {
+    cut_link *const l = user;
+    if (!send || !is_cutting(l))
+        return;
+    const bool held = atomic_load(&l->cuts) > 0 && atomic_load(&l->holds);
+    if (atomic_fetch_add(&l->sent, done) + done < CUT_BYTES && !held)
+        return;
+    const hki_member_link *const w = hki_remote_of(l->center)->members;
+    shutdown(w->link[0].f.conn->fd, SHUT_RDWR);
+    atomic_fetch_add(&l->cuts, !held);
+    atomic_store(&l->sent, 0);
+}
+
+// An exchange of one chunk whose connection is cut; x has given its difference
+// and the center has not got it.
+static void open_cut(scene *s, cut_link *link, const hki_tap *tap,
+                     const char *name) {
+    hk_center_options center;
+    hk_center_server_options so;
+    hk_connect_options o;
+    *s = (scene){.layout = suite_center_layout((int64_t[]){100000}, 1)};
+    s->n = (size_t)hki_layout_size(s->layout);
+    snprintf(s->address, sizeof s->address, "unix:%s/%s", folder, name);
+    s->at = s->address;
+    hk_center_options_init(&center, sizeof center);
+    bed_server_options(&so, &s->at);
+    so.center = &center; // chunks of 256 KiB
+    assert_ok(hk_center_server_start(&so, &s->server));
+    bed_connect_options(&o, &s->at, 1);
+    o.retry_ms = 20;
+    *link = (cut_link){.holds = true, .most = INT_MAX};
+    assert_ok(hki_center_connect(&o, tap, s->layout, &s->center));
+    link->center = s->center;
+    assert_ok(hki_zalloc_array(s->n, sizeof(float), &s->x));
+    assert_ok(
+        s->center->ops->join(s->center, 0, hki_deadline(PATIENCE_MS), &s->m));
+    assert_ok(s->center->ops->init_if_empty(s->center, s->m, s->x, NULL,
+                                            hki_deadline(PATIENCE_MS)));
+    for (size_t i = 0; i < s->n; i++)
+        s->x[i] = 8;
+    atomic_store(&link->armed, true);
+    hki_exchange ex;
+    assert_ok(exchange(s, 1, &ex));
+    assert_true(ex.begun);
+    assert_true(s->x[0] == 4);
+    assert_int_equal(atomic_load(&link->cuts), 1);
+    atomic_store(&link->holds, false);
+}
+
+static float center_value(scene *s) {
+    float *values;
+    assert_ok(hki_alloc_array(s->n, sizeof *values, &values));
+    assert_ok(hk_center_snapshot(s->center, HK_CENTER_VALUES, PATIENCE_MS,
+                                 values, NULL, NULL));
+    const float value = values[0];
+    hki_free(values);
+    return value;
+}
+
+// The connection is cut again while a worker that leaves hands in what is left
+// of an exchange: it connects again and goes on.
+static void test_leave_cut(void **state) {
+    (void)state;
+    scene s;
+    cut_link link;
+    const hki_tap tap = {before_cut, after_cut, &link};
+    open_cut(&s, &link, &tap, "leave");
+    atomic_store(&link.most, atomic_load(&link.cuts) + 3);
+    assert_ok(
+        s.center->ops->leave(s.center, s.m, 0, hki_deadline(PATIENCE_MS)));
+    assert_int_equal(atomic_load(&link.cuts), atomic_load(&link.most));
+    assert_true(s.x[0] == 4 && center_value(&s) == 4);
+    close_scene(&s);
+}
+
+// It is cut every time: the caller gets to know that a difference is lost.
+static void test_leave_cut_for_good(void **state) {
+    (void)state;
+    scene s;
+    cut_link link;
+    const hki_tap tap = {before_cut, after_cut, &link};
+    open_cut(&s, &link, &tap, "leave-lost");
+    const hk_status left =
+        s.center->ops->leave(s.center, s.m, 0, hki_deadline(300));
+    assert_true(left == HK_E_UNAVAILABLE || left == HK_E_TIMEOUT);
+    assert_non_null(strstr(hk_last_error(), "all of exchange 1"));
+    atomic_store(&link.armed, false);
+    assert_true(center_value(&s) == 0);
+    close_scene(&s);
+}
+
 typedef struct waiter {
     scene *s;
     hk_status status;
@@ -803,6 +917,8 @@ int main(void) {
         cmocka_unit_test(test_anew_before_pulling),
         cmocka_unit_test(test_lease),
         cmocka_unit_test(test_long_requests),
+        cmocka_unit_test(test_leave_cut),
+        cmocka_unit_test(test_leave_cut_for_good),
         cmocka_unit_test(test_long_barrier),
         cmocka_unit_test(test_finish),
         cmocka_unit_test(test_board),

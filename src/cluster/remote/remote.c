@@ -36,16 +36,45 @@ static hk_status remote_join(hk_center *c, int32_t task, int64_t deadline_ns,
     return HK_OK;
 }
 
+// Hands in what an interrupted exchange took from x and the center has not
+// acknowledged. Connections that are lost meanwhile are made again until the
+// deadline.
+static hk_status hand_in(hki_member_link *w, int64_t deadline_ns) {
+    for (;;) {
+        HKI_TRY(hki_member_mend(w, deadline_ns));
+        if (w->rejoin) // nobody is there who knows of that exchange
+            return HK_OK;
+        const hk_status s = hki_member_settle(w, deadline_ns);
+        if (s != HK_E_UNAVAILABLE || !hki_member_pending(w))
+            return s;
+        if (hki_now_ns() >= deadline_ns)
+            return hki_fail(s, "the connection was lost again (%s)",
+                            hk_last_error());
+    }
+}
+
+// Before a worker leaves. A share of a round is not waited for: the round's
+// mean goes without it.
+static hk_status hand_in_all(hki_member_link *w, int64_t deadline_ns) {
+    if (!hki_member_pending(w) ||
+        w->remote->base.method->flags & HKI_METHOD_ROUND)
+        return HK_OK;
+    const hk_status s = hand_in(w, deadline_ns);
+    if (s == HK_OK)
+        return HK_OK;
+    return hki_fail(s,
+                    "%s: worker %u leaves without handing in all of exchange "
+                    "%llu: %s",
+                    w->remote->base.name, w->m.id,
+                    (unsigned long long)w->exchange, hk_last_error());
+}
+
 static hk_status leave(hki_member_link *w, int64_t steps_done,
                        int64_t deadline_ns) {
     hki_remote *const r = w->remote;
     const int64_t steps = w->steps + steps_done;
-    hk_status first = HK_OK;
     bool tried_again = false;
-    // Whoever leaves in the middle of something hands it in first.
-    if (hki_member_mend(w, deadline_ns) == HK_OK && !w->rejoin &&
-        !(r->base.method->flags & HKI_METHOD_ROUND))
-        (void)hki_member_settle(w, deadline_ns);
+    hki_fault fault = hki_fault_of(hand_in_all(w, deadline_ns));
     for (uint32_t i = 0; i < r->n_shards; i++) {
         const hki_msg_leave m = {.steps = steps,
                                  .wait_ms = hki_left_ms(deadline_ns)};
@@ -56,9 +85,10 @@ static hk_status leave(hki_member_link *w, int64_t steps_done,
         // The first attempt may have got through without its answer.
         if (s == HK_E_STATE && tried_again && !w->fenced)
             s = HK_OK;
-        first = first != HK_OK ? first : s;
+        if (fault.status == HK_OK)
+            fault = hki_fault_of(s);
     }
-    return first;
+    return hki_fault_raise(&fault);
 }
 
 static hk_status remote_leave(hk_center *c, hki_member m, int64_t steps_done,

@@ -252,6 +252,7 @@ hk_status hki_remote_push_round(hk_center *c, hki_member m, hki_exchange *ex);
 hk_status hki_flow_drive(hki_member_link *w, hki_exchange *ex,
                          int64_t deadline_ns, bool *broken);
 bool hki_flow_pending(const hki_link *l); // something of an exchange is left
+bool hki_member_pending(const hki_member_link *w); // the same, of any link
 // Hands in what is left of a broken exchange; links are up.
 hk_status hki_member_settle(hki_member_link *w, int64_t deadline_ns);
 

@@ -162,9 +162,8 @@ static hk_status exchange(hki_member_link *w, hki_exchange *ex) {
     bool rows = false, gave_up;
     if (w->rejoin)
         HKI_TRY(rejoin(w, ex));
-    for (uint32_t i = 0; i < r->n_shards; i++)
-        if (hki_flow_pending(&w->link[i]))
-            HKI_TRY(hki_member_settle(w, ex->deadline_ns));
+    if (hki_member_pending(w))
+        HKI_TRY(hki_member_settle(w, ex->deadline_ns));
     HKI_TRY(hki_rows_plan(w, ex, &rows));
     start_flows(w, ex, rows);
     const hk_status s = run(w, ex, r->retry_ms, &gave_up);
@@ -224,12 +223,11 @@ static void end_round(hki_member_link *w) {
 
 static hk_status round_of(hki_member_link *w, hki_exchange *ex) {
     hki_remote *const r = w->remote;
-    bool pending = false, gave_up;
+    bool gave_up;
     HKI_TRY(hki_member_mend(w, ex->deadline_ns));
     if (w->rejoin)
         HKI_TRY(rejoin(w, ex));
-    for (uint32_t i = 0; i < r->n_shards; i++)
-        pending |= hki_flow_pending(&w->link[i]);
+    const bool pending = hki_member_pending(w);
     if (!pending)
         start_flows(w, ex, false);
     for (uint32_t i = 0; i < r->n_shards; i++) {

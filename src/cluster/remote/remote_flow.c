@@ -16,6 +16,13 @@ bool hki_flow_pending(const hki_link *l) {
     return l->state != HKI_FLOW_NONE && l->state != HKI_FLOW_END;
 }
 
+bool hki_member_pending(const hki_member_link *w) {
+    bool pending = false;
+    for (uint32_t i = 0; i < w->remote->n_shards; i++)
+        pending |= hki_flow_pending(&w->link[i]);
+    return pending;
+}
+
 // ---- out --------------------------------------------------------------------
 
 static hki_frame frame_of(const hki_link *l, hki_type type, uint32_t unit) {
