@@ -1,6 +1,7 @@
 """Lightning: a callback of three methods. lightning_mnist.py [--data FOLDER]"""
 import argparse
 import logging
+import os
 
 import lightning
 import torch
@@ -12,21 +13,27 @@ import hooke.torch as hooke
 
 
 class Elastic(lightning.Callback):
-    """Joins the center of HOOKE_CENTER, or of the options given."""
+    """Joins the center of HOOKE_CENTER, or of the options given. With
+    strategy="ddp" the ranks of this Trainer are one worker."""
 
     def __init__(self, **options):
         self.options = options
+        self.worker = None
 
     def on_train_start(self, trainer, module):
-        self.worker = hooke.join(module, trainer.optimizers[0], **self.options)
+        # trainer.model, not module: the model that the strategy has wrapped.
+        self.worker = hooke.join(trainer.model, trainer.optimizers[0],
+                                 **self.options)
 
     def on_train_end(self, trainer, module):
-        print(f"worker {self.worker.id}: {self.worker.stats().exchanges} exchanges",
-              flush=True)
-        self.worker.leave()
+        self.worker.leave(last_exchange=True)
+        if trainer.is_global_zero:
+            print(f"worker {self.worker.id} has left after "
+                  f"{trainer.global_step} steps", flush=True)
 
     def on_exception(self, trainer, module, exception):
-        self.worker.leave()
+        if self.worker is not None:
+            self.worker.leave()
 
 
 class Digits(lightning.LightningModule):
@@ -45,6 +52,8 @@ class Digits(lightning.LightningModule):
 def train(data, epochs):
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     torch.set_num_threads(1)
+    # Every worker goes over the data in an order of its own.
+    lightning.seed_everything(int(os.environ.get("HOOKE_INDEX", 0)))
     (x, y), _ = load(data)
     ds = TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
     trainer = lightning.Trainer(

@@ -20,19 +20,28 @@ import hooke.torch as hooke
 
 
 class Elastic(TrainerCallback):
-    """Joins a center: options as of hooke.join."""
+    """Joins a center when training begins; options as of hooke.join:
+    ``trainer.add_callback(Elastic(trainer, period=10))``. Started by torchrun,
+    the ranks of this Trainer are one worker."""
 
-    def __init__(self, **options):
+    def __init__(self, trainer, **options):
+        self.trainer = trainer
         self.options = options
 
-    def on_train_begin(self, args, state, control, model=None, optimizer=None,
-                       **kwargs):
-        self.worker = hooke.join(model, optimizer, **self.options)
+    def on_train_begin(self, args, state, control, optimizer=None,
+                       train_dataloader=None, **kwargs):
+        # model_wrapped, not model: the one in DistributedDataParallel.
+        self.worker = hooke.join(self.trainer.model_wrapped, optimizer,
+                                 **self.options)
+        # Every worker goes over the data in an order of its own, although all
+        # of them have the Trainer's seed.
+        train_dataloader.get_sampler().initial_seed += 1_000_003 * self.worker.id
 
     def on_train_end(self, args, state, control, **kwargs):
-        print(f"worker {self.worker.id}: {self.worker.stats().exchanges} exchanges",
-              flush=True)
-        self.worker.leave()
+        self.worker.leave(last_exchange=True)
+        if state.is_world_process_zero:
+            print(f"worker {self.worker.id} has left after "
+                  f"{state.global_step} steps", flush=True)
 
 
 def net(name):
@@ -44,7 +53,7 @@ def net(name):
 
 
 def texts(n=256):
-    """Numbers that count: whoever has learnt that knows the next one."""
+    """Numbers that count: a model that has learned this knows the next one."""
     start = torch.arange(n) * 7 % 64
     ids = (start[:, None] + torch.arange(16)) % 64
     return [{"input_ids": row, "labels": row} for row in ids]
@@ -52,12 +61,13 @@ def texts(n=256):
 
 def train(a):
     with tempfile.TemporaryDirectory() as folder:
-        Trainer(model=net(a.model), train_dataset=texts(),
-                args=TrainingArguments(
-                    folder, max_steps=a.steps, learning_rate=5e-3,
-                    per_device_train_batch_size=16, save_strategy="no",
-                    report_to=[], disable_tqdm=True),
-                callbacks=[Elastic(center=a.center, key=a.key, period=5)]).train()
+        trainer = Trainer(
+            model=net(a.model), train_dataset=texts(), args=TrainingArguments(
+                folder, max_steps=a.steps, learning_rate=5e-3,
+                per_device_train_batch_size=16, save_strategy="no",
+                report_to=[], disable_tqdm=True))
+        trainer.add_callback(Elastic(trainer, center=a.center, key=a.key, period=5))
+        trainer.train()
 
 
 def main():

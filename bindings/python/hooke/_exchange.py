@@ -369,6 +369,9 @@ class Exchange:
 
     # ---- leaving
 
+    def has_left(self) -> bool:
+        return self._closed
+
     def leave(self) -> None:
         """Leaves the center; a second time does nothing."""
         self.check_process()

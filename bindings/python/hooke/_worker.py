@@ -75,8 +75,17 @@ class Worker:
         """Ends the run for everybody."""
         self._exchange.call(lambda: self._exchange.finish(reason))
 
-    def leave(self) -> None:
-        """Leaves the center; a second time does nothing."""
+    def leave(self, last_exchange: bool = False) -> None:
+        """Leaves the center; a second time does nothing. last_exchange: first
+        exchanges the steps since the last exchange, as the end of a ``with``
+        block does."""
+        try:
+            if last_exchange and not self._exchange.has_left():
+                self._last_exchange()
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
         self._exchange.leave()
         if (self._took_signal
                 and threading.current_thread() is threading.main_thread()
@@ -85,7 +94,8 @@ class Worker:
         self._took_signal = False
 
     def _last_exchange(self) -> None:
-        """The end of a ``with`` block that nothing has broken off."""
+        """Exchanges the steps since the last exchange, if the worker holds
+        the values and no round has to be waited for."""
 
     def __enter__(self: Self) -> Self:
         return self
@@ -93,11 +103,7 @@ class Worker:
     def __exit__(self, kind: Optional[type[BaseException]],
                  error: Optional[BaseException],
                  trace: Optional[TracebackType]) -> None:
-        try:
-            if kind is None:
-                self._last_exchange()
-        finally:
-            self.leave()
+        self.leave(last_exchange=kind is None)
 
     def __reduce__(self) -> Any:
         raise TypeError("a worker belongs to the process that joined: join in "

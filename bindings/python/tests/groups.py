@@ -53,6 +53,21 @@ def ddp_failure(rank, centers):
         print(f"rank {rank}: {e}", flush=True)
 
 
+def bare(rank, centers):
+    """A module that DDP does not wrap, in a process of several ranks."""
+    wrapped = nn.parallel.DistributedDataParallel(net())
+    for model, ranks in ((net(), None), (net(), "one"), (wrapped, "independent")):
+        try:
+            hooke.join(model, None, center=centers, ranks=ranks)
+        except hooke.HookeError as e:
+            print("refused:", e, flush=True)
+    with hooke.join(net(), None, center=centers, ranks="independent",
+                    verbose=False) as w:
+        ids = [None, None]
+        dist.all_gather_object(ids, w.id)
+        print("ids", sorted(ids), flush=True)
+
+
 def fsdp(rank, centers):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -115,8 +130,8 @@ def main():
     elif kind == "ddp":
         ddp(rank, centers, 0)
     else:
-        {"ddp_failure": ddp_failure, "fsdp": fsdp, "refused": refused}[kind](
-            rank, centers)
+        {"ddp_failure": ddp_failure, "bare": bare, "fsdp": fsdp,
+         "refused": refused}[kind](rank, centers)
     dist.destroy_process_group()
     # Gloo's C++ threads end with the process, at times by "terminate called
     # without an active exception" once Python is gone; all is said by now.

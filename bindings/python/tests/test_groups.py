@@ -41,6 +41,14 @@ def test_a_failure_is_everybodys(tmp_path, center):
     assert "rank 0 of this worker" in texts[1]
 
 
+def test_a_bare_module_needs_a_word(tmp_path, center):
+    for text in run("bare", tmp_path, center.address):
+        assert "torch.distributed has 2 ranks" in text
+        assert "ranks='one'" in text
+        assert "leave ranks= out" in text
+        assert "ids [0, 1]" in text
+
+
 def test_fsdp2(tmp_path, center):
     with hooke.start_center() as second:
         texts = run("fsdp", tmp_path, center.address, second.address)

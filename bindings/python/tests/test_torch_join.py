@@ -90,6 +90,78 @@ def test_closures(center):
         assert w.stats().exchanges == 2
 
 
+def step_with(optimizer, gradient, how):
+    """A step on a gradient that is there before it, or that its closure makes."""
+    def closure():
+        for g in optimizer.param_groups:
+            for p in g["params"]:
+                p.grad = torch.full_like(p, gradient)
+        return torch.tensor(gradient)
+
+    if how == "before":
+        closure()
+        optimizer.step()
+    elif how == "closure":
+        assert float(optimizer.step(closure)) == gradient
+    else:
+        assert float(optimizer.step(closure=closure)) == gradient
+
+
+HOW = ["before", "closure", "closure="]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_rho_pulls_the_gradient_of_a_closure(center, how):
+    model = nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with joined(center, model, optimizer, period=100, rho=0.5, moving_rate=0.3):
+        c, x = model.weight.detach().clone(), model.weight.detach().clone()
+        for gradient in (1.0, 3.0):
+            step_with(optimizer, gradient, how)
+            x = x - 0.1 * (gradient + 0.5 * (x - c))
+            torch.testing.assert_close(model.weight.detach(), x)
+
+
+@pytest.mark.parametrize("method", ["agn", "drop_stale"])
+@pytest.mark.parametrize("how", HOW)
+def test_the_gradient_of_a_closure_is_sent(method, how):
+    """The center makes the step of this batch, not of the one before."""
+    with hooke.start_center(method=method, workers=1, outer={
+            "type": "sgd", "learning_rate": 1.0}) as c:
+        model = nn.Linear(2, 1, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), 0.0)
+        with joined(c, model, optimizer, period=1):
+            want = model.weight.detach().clone()
+            for gradient in (1.0, 10.0, 100.0):
+                step_with(optimizer, gradient, how)
+                want -= gradient
+                torch.testing.assert_close(
+                    hooke.center_state_dict(c.address)["weight"], want)
+
+
+def test_a_closure_that_runs_twice_sends_once():
+    with hooke.start_center(method="agn", workers=1, outer={
+            "type": "sgd", "learning_rate": 1.0}) as c:
+        model = nn.Linear(1, 1, bias=False)
+        start = model.weight.detach().clone()
+        optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=3)
+        gradients = []
+
+        def closure():
+            optimizer.zero_grad()
+            loss = model.weight.square().sum()
+            loss.backward()
+            gradients.append(model.weight.grad.clone())
+            return loss
+
+        with joined(c, model, optimizer, period=1):
+            optimizer.step(closure)
+            assert len(gradients) > 1
+            torch.testing.assert_close(
+                hooke.center_state_dict(c.address)["weight"],
+                start - gradients[0])
+
+
 def test_schedulers(center):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -19,6 +19,7 @@ class Group:
         self.size = dist.get_world_size(group) if group is not None else 1
         self.leads = self.rank == 0
         self.alone = self.size == 1
+        self.bare = group is None  # the model is in no DDP
         self._first = (dist.get_global_rank(group, 0)
                        if group is not None else 0)
 
@@ -68,6 +69,29 @@ def group_of(model: nn.Module) -> Group:
             raise HookeError("DistributedDataParallel inside of another module; "
                              "give join the whole model that DDP wraps")
     return Group()
+
+
+def check_ranks(group: Group, mesh: "Optional[Mesh]",
+                ranks: Optional[str]) -> None:
+    """Refuses a bare module where torch.distributed has several ranks: each
+    rank would become a worker of its own, and replicas that DDP keeps equal
+    would diverge."""
+    if ranks not in (None, "independent"):
+        raise HookeError(f"ranks={ranks!r}; it is 'independent' or None")
+    if ranks == "independent":
+        if not group.bare:
+            raise HookeError("ranks='independent', but the model is in "
+                             "DistributedDataParallel: its ranks are one "
+                             "worker; leave ranks= out")
+        return
+    size = (dist.get_world_size()
+            if dist.is_available() and dist.is_initialized() else 1)
+    if size > 1 and group.bare and mesh is None:
+        raise HookeError(
+            f"torch.distributed has {size} ranks, and the model is in no "
+            "DistributedDataParallel: give join the model that DDP wraps "
+            "(Lightning: trainer.model, Transformers: trainer.model_wrapped), "
+            "or say ranks='independent' if every rank is a worker of its own")
 
 
 class Mesh:

@@ -16,7 +16,7 @@ from .._options import Addresses, KeyLike, Options
 from .._ranges import Ranges
 from .._thread import Call
 from .._worker import Worker
-from ._group import Mesh, group_of, mesh_of
+from ._group import Mesh, check_ranks, group_of, mesh_of
 from ._items import ShareFn, collect, moments
 from ._sampler import LeasedSampler, ShareSampler
 from ._values import Values
@@ -114,9 +114,10 @@ class TorchWorker(Worker):
     def __init__(self, model: nn.Module, optimizer: Any, options: Options, *,
                  share: Optional[ShareFn], overlap_steps: Optional[int],
                  overlap_waits: bool, hook: bool, share_moments: bool,
-                 verbose: bool) -> None:
+                 ranks: Optional[str], verbose: bool) -> None:
         self._group = group_of(model)
         mesh = mesh_of(model)
+        check_ranks(self._group, mesh, ranks)
         self._optimizer = (_innermost(optimizer) if optimizer is not None
                            else None)
         self._steps = 0  # all of this worker
@@ -230,6 +231,7 @@ class TorchWorker(Worker):
         # torch.compile would otherwise trace into the exchange.
         outside: Any = torch.compiler.disable
         if self.method in GRADIENTS or self._exchange.options.rho != 0:
+            self._on_gradients = outside(self._use_gradients)
             self._handles.append(optimizer.register_step_pre_hook(
                 outside(self._before_step)))
         self._handles.append(optimizer.register_step_post_hook(
@@ -251,12 +253,37 @@ class TorchWorker(Worker):
         self._skipped.add_(found)
         return False
 
-    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def _before_step(self, optimizer: torch.optim.Optimizer,
+                     args: tuple[Any, ...], kwargs: dict[str, Any]
+                     ) -> Optional[tuple[tuple[Any, ...], dict[str, Any]]]:
+        """The gradients of a step are there now, or, where the step gets a
+        closure, each time that the closure has run. args[0] is the optimizer."""
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            self._on_gradients(optimizer, send=True)
+            return None
+        first = True
+
+        def then_use_gradients() -> Any:
+            nonlocal first
+            loss = closure()
+            self._on_gradients(optimizer, send=first)
+            first = False
+            return loss
+
+        return args[:1] + args[2:], {**kwargs, "closure": then_use_gradients}
+
+    def _use_gradients(self, optimizer: torch.optim.Optimizer,
+                       send: bool) -> None:
+        """Adds the pull of rho to the gradients, and sends them for methods
+        that do. An optimizer that runs its closure several times in a step
+        (LBFGS) has the pull in every gradient and sends the first."""
         rho = self._exchange.options.rho
         if rho != 0:
             view = torch.from_numpy(self._exchange.view())
             self._values.add_pull(view, rho)
-        if self.method in GRADIENTS and not self._was_skipped(optimizer):
+        if (send and self.method in GRADIENTS
+                and not self._was_skipped(optimizer)):
             self._send_gradients(getattr(optimizer, "grad_scale", None))
 
     def _send_gradients(self, scale: Optional[Tensor] = None) -> None:
@@ -390,8 +417,7 @@ class TorchWorker(Worker):
         if isinstance(self._sampler, LeasedSampler) and not self.finished:
             self._sampler.give_back()
 
-    def leave(self) -> None:
-        """Leaves the center; a second time does nothing."""
+    def _leave(self) -> None:
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -402,7 +428,7 @@ class TorchWorker(Worker):
             except HookeError as error:
                 log.warning("worker %d: its last exchange: %s", self.id, error)
         self._pending = None
-        super().leave()
+        super()._leave()
 
     # ---- data
 
@@ -521,6 +547,7 @@ def join(model: nn.Module, optimizer: Any = None,
          share: Optional[ShareFn] = None, overlap_steps: Optional[int] = None,
          overlap_waits: bool = False, compression: str = "none",
          hook: bool = True, share_moments: bool = False,
+         ranks: Optional[str] = None,
          telemetry: bool = True, insecure: bool = False,
          wait_seconds: float = 60.0, connect_seconds: float = 60.0,
          lost_seconds: float = 600.0, verbose: bool = True) -> TorchWorker:
@@ -550,6 +577,9 @@ def join(model: nn.Module, optimizer: Any = None,
     hook           False: steps are told with ``w.step()``
     share_moments  the optimizer's moments are copied to the center at every
                    exchange, and those who join get them
+    ranks          "independent": every rank of torch.distributed is a worker of
+                   its own. Default: the ranks of a DDP model are one worker,
+                   and a bare module is refused where there are several ranks
     telemetry      measures the distance to the center at every exchange
     insecure       a center on this host may be another user's
     wait_seconds, connect_seconds, lost_seconds
@@ -565,4 +595,4 @@ def join(model: nn.Module, optimizer: Any = None,
     return TorchWorker(
         model, optimizer, options, share=share, overlap_steps=overlap_steps,
         overlap_waits=overlap_waits, hook=hook, share_moments=share_moments,
-        verbose=verbose)
+        ranks=ranks, verbose=verbose)
