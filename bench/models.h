@@ -75,22 +75,54 @@ static hk_node *conv_bn(hk_graph *g, hk_node *x, int filters, int k,
                          &b);
 }
 
-static hk_status resnet20(void *user, hk_graph *g, hk_mode mode) {
-    (void)mode;
-    (void)user;
+enum { RESNET_RELUS = 19 };
+
+// True: a ResNet shows the result of each ReLU as output relu0, relu1, ...
+static bool show_relus;
+
+typedef hk_node *(*activation_fn)(hk_graph *g, hk_node *x);
+
+static hk_node *activate(hk_graph *g, activation_fn act, hk_node *x,
+                         int *count) {
+    char name[16];
+    x = act(g, x);
+    if (show_relus && act == hk_relu) {
+        snprintf(name, sizeof name, "relu%d", (*count)++);
+        hk_output(g, name, x);
+    }
+    return x;
+}
+
+static hk_status resnet(hk_graph *g, activation_fn act) {
+    int count = 0;
     hk_node *x = hk_input(g, "x", HK_F32, shape4(HK_BATCH, 32, 32, 3));
-    x = hk_relu(g, conv_bn(g, x, 16, 3, 1));
+    x = activate(g, act, conv_bn(g, x, 16, 3, 1), &count);
     for (int stage = 0; stage < 3; stage++)
         for (int block = 0; block < 3; block++) {
             const int c = 16 << stage, stride = stage && !block ? 2 : 1;
-            hk_node *y = hk_relu(g, conv_bn(g, x, c, 3, stride));
+            hk_node *y = activate(g, act, conv_bn(g, x, c, 3, stride), &count);
             y = conv_bn(g, y, c, 3, 1);
             hk_node *shortcut = stride == 2 ? conv_bn(g, x, c, 1, 2) : x;
-            x = hk_relu(g, hk_add(g, y, shortcut));
+            x = activate(g, act, hk_add(g, y, shortcut), &count);
         }
     x = hk_global_avg_pool(g, x, HK_NHWC);
     classify(g, hk_dense(g, x, 10, HK_ACT_NONE, NULL));
     return hk_graph_status(g);
+}
+
+static hk_status resnet20(void *user, hk_graph *g, hk_mode mode) {
+    (void)mode;
+    (void)user;
+    return resnet(g, hk_relu);
+}
+
+// ResNet-20 with an activation that has no kink: its gradients depend smoothly
+// on rounding errors, so that a wrong kernel cannot hide behind a ReLU whose
+// input changes its sign.
+static hk_status smooth20(void *user, hk_graph *g, hk_mode mode) {
+    (void)mode;
+    (void)user;
+    return resnet(g, hk_softplus);
 }
 
 static hk_status recommender(void *user, hk_graph *g, hk_mode mode) {
@@ -134,6 +166,7 @@ static bool find_case(const char *name, bench_case *out) {
         {"mlp", mlp, HK_OPT_ADAM},
         {"lenet", lenet, HK_OPT_ADAM},
         {"resnet20_", resnet20, HK_OPT_MOMENTUM},
+        {"smooth20_", smooth20, HK_OPT_MOMENTUM},
         {"rec", recommender, HK_OPT_LAZY_ADAM},
     };
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {

@@ -47,16 +47,19 @@ static void put_inputs(FILE *f, net *n) {
     put(f, "in/", "labels", "int32", 1, &b, hk_tensor_data(t));
 }
 
-// ResNet's check batch: 4 images, each 16 times (with different labels). Among
-// 11 million different relu inputs some always lie within rounding of 0 and
-// flip, which moves gradients by 1 % in any float32 program.
-static void repeat_images(net *n) {
+// Writes the results of the ReLUs of a ResNet: peer_step.py computes the exact
+// gradient on the linear piece that these ReLUs chose. Among 11 million inputs
+// of ReLUs some always lie within rounding of 0, and one of the other sign
+// moves the gradients of a float32 program by 1 %.
+static void put_relus(FILE *f, net *n) {
     hk_tensor *t;
-    OK(hk_session_input(n->session, "x", &t));
-    const size_t image = 32 * 32 * 3;
-    float *x = hk_tensor_data(t);
-    for (size_t i = 4; i < (size_t)n->c.batch; i++)
-        memcpy(x + i * image, x + i % 4 * image, image * sizeof *x);
+    for (int i = 0; i < RESNET_RELUS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "relu%d", i);
+        OK(hk_session_output(n->session, name, &t));
+        put(f, "out/", name, "float32", hk_tensor_shape(t).rank,
+            hk_tensor_shape(t).dim, hk_tensor_data(t));
+    }
 }
 
 static int dump(hk_context *ctx, const char *name, const char *path,
@@ -69,9 +72,8 @@ static int dump(hk_context *ctx, const char *name, const char *path,
         return 1;
     }
     net n;
+    show_relus = true;
     net_open(ctx, &c, place, &n);
-    if (c.model == resnet20)
-        repeat_images(&n);
     hk_layout *l = hk_plan_layout(n.plan);
     put_inputs(f, &n);
     for (size_t i = 0; hk_layout_entry(l, i) != NULL; i++) {
@@ -82,6 +84,8 @@ static int dump(hk_context *ctx, const char *name, const char *path,
     OK(hk_session_run(n.session));
     const float loss = hk_session_loss(n.session);
     put(f, "", "loss", "float32", 0, NULL, &loss);
+    if (c.model == resnet20)
+        put_relus(f, &n);
     for (size_t i = 0; hk_layout_entry(l, i) != NULL; i++) {
         const hk_entry *e = hk_layout_entry(l, i);
         if (e->kind == HK_TRAINABLE && !e->sparse)

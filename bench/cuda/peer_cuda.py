@@ -17,9 +17,7 @@ answered with the versions. Loops:
 compares loss and gradients in FILE (peer_step.py says what is in it) with
 PyTorch's in double precision on the CPU, and prints a line `name error
 peer_error` for each tensor: the norm of the difference over the norm of the
-tensor, for FILE and for PyTorch itself on the card at that precision. (Single
-relus whose inputs are near 0 turn at any precision: the largest difference says
-little, the norm does.)
+tensor, for FILE and for PyTorch itself on the GPU at that precision.
 
 The recommender's tables have sparse gradients and SparseAdam in `eager`; a graph
 cannot hold those, so that its graph has dense gradients and Adam over all rows.
@@ -143,11 +141,7 @@ def check(name, precision, path):
     set_precision(precision)
     case, ours = peer_step.load_case(
         name + ("_bf16" if precision == "bf16" else ""), path)
-    case.to(DEVICE)
-    peer = peer_step.one_pass(case)
-    case.to("cpu")
-    case.double()
-    peer_step.print_errors(peer_step.one_pass(case), ours, peer, norm_of)
+    peer_step.compare(case, ours, norm_of, DEVICE)
 
 
 def serve():
