@@ -24,7 +24,9 @@
 #                  SCHEDULES of kills, joins and leaves
 #   make chaos     processes killed and cut off for CHAOS_SECONDS (CHAOS_SEED)
 #   make wan       MNIST over a slow link (MNIST=folder)
-#   make ci-full   every compiler, sanitizer and check, and the fuzz targets
+#   make ci-full   .ci/run, then every compiler, sanitizer and check, two minutes
+#                  each of kill-test, counted, resume-test and chaos, and every
+#                  fuzz target
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
@@ -202,7 +204,7 @@ counted:
 
 wan:
 	$(call build,release,chaos example_cluster hooke_program)
-	@tests/chaos/wan.sh build/release $(MNIST)
+	@bench/wan.sh build/release $(MNIST)
 
 ci-full:
 	@scripts/install-deps --full
@@ -211,7 +213,11 @@ ci-full:
 	@$(MAKE) --no-print-directory test-clang
 	@$(MAKE) --no-print-directory test-asan
 	@$(MAKE) --no-print-directory test-tsan
-	@$(MAKE) --no-print-directory fuzz
+	@$(MAKE) --no-print-directory kill-test KILLS=1000
+	@$(MAKE) --no-print-directory counted SCHEDULES=20
+	@$(MAKE) --no-print-directory resume-test RUNS=40
+	@$(MAKE) --no-print-directory chaos CHAOS_SECONDS=120
+	@$(MAKE) --no-print-directory fuzz FUZZ_SECONDS=20
 
 install:
 	$(call build,release,all)

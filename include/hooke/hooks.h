@@ -9,6 +9,7 @@
 // counter, summary saver, the caller's hooks, logging, the spec's hooks.
 //
 //     static hk_status after_run(void *self, hk_run *run) {
+//         (void)self;
 //         hk_run_info i;
 //         hk_run_get_info(run, &i);
 //         if (i.loss < 0.01f)

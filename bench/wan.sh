@@ -47,7 +47,7 @@ if make_namespace >/dev/null 2>&1; then
     inside() { exec ip netns exec "$ns" "$@"; }
 else
     link="proxy with a token bucket"
-    port=$(python3 "$(dirname "$0")/../free_port.py")
+    port=$(python3 "$(dirname "$0")/../tests/free_port.py")
     "$build/tests/chaos" proxy "$port" $((rate / 8)) >"$dir/proxy" &
     pids+=($!)
     until [ -s "$dir/proxy" ]; do sleep 0.1; done
