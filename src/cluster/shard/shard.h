@@ -75,7 +75,8 @@ typedef struct hki_shard_seat {
     uint64_t seen_version;
     // The rest is guarded by the shard's `lock`.
     bool left;        // said good-bye; a lease that is over is not that
-    uint64_t speaker; // the same session, for those who hold that lock
+    uint64_t speaker; // the same session, for those who hold that lock; 0:
+                      // it has hung up
     bool in_barrier;
     uint64_t running;  // exchange between BEGIN and END; 0: none
     bool contributing; // it is part of a round

@@ -233,7 +233,14 @@ void hki_shard_hang_up(hki_shard *s, const hki_claim *c) {
     HKI_LOCKED(&s->lock);
     hki_shard_seat *const seat = &s->seat[c->id];
     seat->connections -= seat->connections > 0;
-    seat->in_barrier = false;
+    if (seat->speaker == c->session) {
+        // Its exchange stops where it is. Copies of the center do not wait for
+        // it, and what is left of it begins again after RESUME.
+        seat->speaker = 0;
+        seat->running = 0;
+        seat->contributing = false;
+        seat->in_barrier = false;
+    }
     pthread_cond_broadcast(&s->changed);
 }
 

@@ -81,6 +81,12 @@ static uint32_t list_members(const hki_shard *s, hki_member_at *out) {
     return n;
 }
 
+// `lock` is held.
+static void forbid_all(hki_shard *s) {
+    memset(s->gate.allowed, 0, s->opt.max_workers * sizeof *s->gate.allowed);
+    s->gate.rounds = 0;
+}
+
 hk_status hki_gate_close(hki_shard *s, uint64_t ticket, int64_t hold_ms,
                          const hki_patience *p, hki_member_at **out,
                          uint32_t *n) {
@@ -96,8 +102,7 @@ hk_status hki_gate_close(hki_shard *s, uint64_t ticket, int64_t hold_ms,
     *n = list_members(s, members);
     s->gate.ticket = ticket;
     s->gate.until_ns = hki_deadline(hold_ms);
-    memset(s->gate.allowed, 0, s->opt.max_workers * sizeof *s->gate.allowed);
-    s->gate.rounds = 0;
+    forbid_all(s);
     *out = members;
     return HK_OK;
 }
@@ -108,16 +113,18 @@ static hk_status not_mine(const hki_shard *s) {
                     s->name);
 }
 
-// Has a member come as far as the list says? One that is gone leaves what it
-// was at as it is; one that waits for the end of its round has done its part.
+// Has a member come as far as the list says? One that is gone, or whose
+// connection is, leaves what it was at as it is; one that waits for the end of
+// its round has done its part.
 static bool is_there(const hki_shard *s, const hki_member_at *m) {
     if (m->id == HKI_MEMBER_CENTER)
         return !s->round_closing && hki_round_number(s) >= m->exchange;
     const hki_worker_record *const w = &s->file.worker[m->id];
     const hki_shard_seat *const seat = &s->seat[m->id];
     const bool busy = has_rounds(s) ? seat->contributing : seat->running != 0;
-    return !w->live || (!busy && HKI_CURSOR_EXCHANGE(hki_load64(&w->cursor)) >=
-                                     m->exchange);
+    return !w->live || seat->speaker == 0 ||
+           (!busy &&
+            HKI_CURSOR_EXCHANGE(hki_load64(&w->cursor)) >= m->exchange);
 }
 
 // The first listed member that is not there yet.
@@ -169,6 +176,10 @@ hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
             status = tired(s, m);
     if (status == HK_OK && (!is_closed(s) || s->gate.ticket != ticket))
         status = not_mine(s);
+    // From here on nobody passes: a worker that comes back in the middle of an
+    // exchange that is listed would change what is being copied.
+    if (status == HK_OK)
+        forbid_all(s);
     return status;
 }
 
