@@ -234,6 +234,9 @@ static void test_sets(void **state) {
         {.name = "none", .units = -5, .epochs = 1},
         {.name = "none", .units = 5, .epochs = 0},
         {.name = "none", .units = 5, .epochs = -2},
+        {.name = "none", .units = HKI_PLAN_UNITS + 1, .epochs = 1},
+        {.name = "none", .units = 5, .epochs = HKI_PLAN_EPOCHS + 1},
+        {.name = "none", .units = 5, .epochs = 1, .workers = UINT32_MAX},
     };
     for (size_t i = 0; i < HKI_COUNT(bad); i++)
         assert_status(hki_data_plan_declare(p, &bad[i], &set, &seed),
@@ -255,7 +258,7 @@ static void test_hoarder(void **state) {
     uint32_t set;
     uint64_t seed;
     hk_range r;
-    const hk_lent_set s = {.name = "s", .units = INT64_MAX, .epochs = -1};
+    const hk_lent_set s = {.name = "s", .units = HKI_PLAN_UNITS, .epochs = -1};
     assert_ok(hki_data_plan_create(&p));
     assert_ok(hki_data_plan_declare(p, &s, &set, &seed));
     for (int i = 0; i < HKI_PLAN_HELD; i++)

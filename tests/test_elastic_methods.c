@@ -638,6 +638,34 @@ static void test_slowmo(void **state) {
     run_sync(&f, "slowmo", slowmo_round, 10, 1e-5);
 }
 
+// A schedule that begins at 0 moves nobody: the round is dropped, and the next
+// one is made as usual.
+static void test_slowmo_from_zero(void **state) {
+    (void)state;
+    hk_layout *const l = make_layout();
+    hk_elastic_options o;
+    elastic_options(&o, 1, 1);
+    hk_center_options co;
+    hk_center_options_init(&co, sizeof co);
+    co.method = HK_METHOD_SLOWMO;
+    hk_center *c;
+    worker w;
+    assert_ok(hk_center_create_local(&co, l, &c));
+    worker_open(&w, l, c, &o, HK_OPT_GRADIENT_DESCENT, 0);
+    assert_ok(hk_elastic_init(w.e, w.x, 0));
+    const float before = w.x[0];
+    for (size_t i = 0; i < w.n_train; i++)
+        w.g[i] = 1;
+    assert_ok(worker_step(&w));
+    assert_true(w.x[0] == before);
+    assert_ok(hk_optimizer_set(w.optimizer, "learning_rate", 0.1));
+    assert_ok(worker_step(&w));
+    assert_true(w.x[0] < before);
+    worker_close(&w);
+    hk_center_destroy(c);
+    hk_layout_release(l);
+}
+
 // Outer state is in the center's variables.
 static void test_center_variables(void **state) {
     (void)state;
@@ -729,6 +757,7 @@ int main(void) {
         cmocka_unit_test(test_averages),
         cmocka_unit_test(test_diloco),
         cmocka_unit_test(test_slowmo),
+        cmocka_unit_test(test_slowmo_from_zero),
         cmocka_unit_test(test_outside_silent),
         OUTSIDE(test_downpour),
         OUTSIDE(test_downpour_averages),

@@ -59,6 +59,18 @@ typedef struct hki_method {
     uint32_t outer_nesterov;
 } hki_method;
 
+// What a worker may send along with its differences. Inner learning rates that
+// SlowMo divides by; a round whose rate is below the least (a schedule may
+// begin or end at 0) changes nothing. Factors of gradients: 1, or less when
+// they are averages or the divergence guard has halved the rate.
+#define HKI_FAST_RATE_LEAST 1e-12
+#define HKI_FAST_RATE_MOST 1e6
+#define HKI_GRAD_SCALE_MOST 1e6
+// HK_E_RANGE for a rate that the method's outer step cannot take. what: names
+// the center; round: in the message.
+hk_status hki_fast_rate_check(const hki_method *m, double rate,
+                              const char *what, uint64_t round);
+
 // The outer optimizer of a center: what the user gave, or the method's own.
 hk_status hki_outer_options(const hk_center_options *opt, const char *name,
                             hk_optimizer_options *out);

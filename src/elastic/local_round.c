@@ -64,20 +64,26 @@ static hk_status outer_step(hki_local *c, uint32_t count) {
     if (c->base.method->flags & HKI_METHOD_FAST_RATE) {
         // SlowMo: u = beta u + (c - mean) / gamma; c -= alpha gamma u
         const double gamma = c->round.fast_rate;
-        if (!(gamma > 0))
-            return hki_fail(HK_E_RANGE,
-                            "%s: round %llu: %s divides by the inner learning "
-                            "rate, which is %g",
-                            c->base.name, (unsigned long long)c->round.number,
-                            c->base.method->name, gamma);
         scale /= gamma;
         HKI_TRY(
             hk_optimizer_set(c->outer, "learning_rate", c->outer_rate * gamma));
     }
     const int64_t n = hki_layout_train(c->base.layout);
     const hk_grad_view g = {.dense = c->sum, .n_dense = n, .scale = scale};
-    HKI_TRY(hk_optimizer_apply(c->outer, c->values, &g,
-                               (int64_t)c->round.number, NULL));
+    return hk_optimizer_apply(c->outer, c->values, &g, (int64_t)c->round.number,
+                              NULL);
+}
+
+// The outer step, unless the rule does not take the round: then the center
+// stays as it is. A learning rate of 0 moved no worker either.
+static hk_status close_outer(hki_local *c, uint32_t count) {
+    const int64_t n = hki_layout_train(c->base.layout);
+    if (hki_fast_rate_check(c->base.method, c->round.fast_rate, c->base.name,
+                            c->round.number) == HK_OK)
+        HKI_TRY(outer_step(c, count));
+    else
+        hki_log(c->context, HK_LOG_WARNING, "%s; the round is dropped",
+                hk_last_error());
     memset(c->sum, 0, (size_t)n * sizeof *c->sum);
     return HK_OK;
 }
@@ -86,7 +92,7 @@ static hk_status visit_close(hki_local *c, void *arg, const hki_stripe *s) {
     const round_arg *const a = arg;
     const hki_center_rule rule = c->base.method->center;
     if (rule == HKI_CENTER_ROUND_OUTER)
-        HKI_TRY(outer_step(c, a->count));
+        HKI_TRY(close_outer(c, a->count));
     for (size_t i = s->first; i < s->last; i++) {
         const hki_share_part *const p = &c->base.parts.part[i];
         float *const v = c->values + p->begin, *const sum = c->sum + p->begin;

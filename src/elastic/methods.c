@@ -142,6 +142,17 @@ hk_status hki_outer_options(const hk_center_options *opt, const char *name,
     return check_outer(out, name);
 }
 
+hk_status hki_fast_rate_check(const hki_method *m, double rate,
+                              const char *what, uint64_t round) {
+    if (!(m->flags & HKI_METHOD_FAST_RATE) ||
+        (rate >= HKI_FAST_RATE_LEAST && rate <= HKI_FAST_RATE_MOST))
+        return HK_OK;
+    return hki_fail(HK_E_RANGE,
+                    "%s: round %llu: %s divides by the inner learning rate, "
+                    "which is %g",
+                    what, (unsigned long long)round, m->name, rate);
+}
+
 // ---- the delayed step (arXiv 2401.09135, algorithm 3) ------------------------
 
 hk_status hki_delayed_init(const hk_center_options *opt,

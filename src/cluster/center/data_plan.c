@@ -115,10 +115,13 @@ static hk_status check(const hk_lent_set *d) {
                         "plan: a set of data has a name of 1 to %d plain "
                         "characters",
                         HK_SET_NAME - 1);
-    if (d->units < 1 || d->epochs < -1 || d->epochs == 0)
+    if (d->units < 1 || d->units > HKI_PLAN_UNITS || d->epochs < -1 ||
+        d->epochs == 0 || d->epochs > HKI_PLAN_EPOCHS ||
+        d->workers > HKI_PLAN_WORKERS)
         return hki_fail(HK_E_INVALID_ARG,
-                        "plan: set %s of %lld units, %lld epochs", d->name,
-                        (long long)d->units, (long long)d->epochs);
+                        "plan: set %s of %lld units, %lld epochs, %u workers",
+                        d->name, (long long)d->units, (long long)d->epochs,
+                        d->workers);
     return HK_OK;
 }
 

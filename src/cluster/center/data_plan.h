@@ -21,8 +21,11 @@
 #include "hooke/cluster.h"
 #include "hooke/ranges.h"
 
-#define HKI_PLAN_SETS 64   // of one run
-#define HKI_PLAN_HELD 4096 // ranges that one worker may hold
+#define HKI_PLAN_SETS 64                   // of one run
+#define HKI_PLAN_HELD 4096                 // ranges that one worker may hold
+#define HKI_PLAN_UNITS (INT64_C(1) << 48)  // of one set
+#define HKI_PLAN_EPOCHS (INT64_C(1) << 48) // of one set
+#define HKI_PLAN_WORKERS 65536             // that are expected
 
 typedef struct hki_data_plan hki_data_plan; // one thread at a time
 

@@ -4,6 +4,7 @@
 // A request that cannot be met is answered with ERROR and the connection goes
 // on; a peer that breaks the protocol, stalls or goes away ends it.
 #define _GNU_SOURCE // POLLRDHUP
+#include <math.h>
 #include <poll.h>
 #include "cluster/center/server.h"
 
@@ -143,6 +144,13 @@ static hk_status on_ping(hki_session *s, const hki_frame *head) {
     if (head->size == 0) // nothing to tell
         return hki_session_send_state(s, HKI_STATE);
     HKI_TRY(hki_session_read(s, &hki_body_ping, &m, "heartbeat"));
+    if (m.local_step < 0 || m.local_step > HKI_MAX_STEPS || m.examples < 0 ||
+        m.per_second < 0 || isinf(m.examples) || isinf(m.per_second))
+        return hki_fail(HK_E_DATA,
+                        "%s: a heartbeat of %lld steps, %g examples, %g per "
+                        "second",
+                        s->peer, (long long)m.local_step, m.examples,
+                        m.per_second);
     const hk_worker_news news = {.local_step = m.local_step,
                                  .examples = m.examples,
                                  .per_second = m.per_second,

@@ -333,8 +333,11 @@ uint32_t hki_rules_touched(const hki_shard *s, uint32_t chunk);
 // was read; NULL: the caller has looked at it.
 hk_status hki_rules_apply(hki_shard *s, const hki_shard_run *r, uint32_t chunk,
                           const float *up, double *squares);
-// Ends a round for one chunk.
+// Ends a round for one chunk. A failure is the rule's: it refuses what was
+// brought.
 hk_status hki_rules_close(hki_shard *s, uint32_t chunk, uint64_t round);
+// Ends it without what was brought.
+void hki_rules_drop(hki_shard *s, uint32_t chunk);
 
 // ---- shard_round.c ----------------------------------------------------------
 
@@ -350,8 +353,7 @@ hk_status hki_round_enter(hki_shard *s, const hki_claim *c, uint64_t round,
 hk_status hki_shard_reach(hki_shard *s, const hki_claim *c, uint64_t round,
                           const hki_patience *p);
 // HK_E_DATA for a round that is too far ahead.
-hk_status hki_round_check(const hki_shard *s, const hki_claim *c,
-                          uint64_t round);
+hk_status hki_round_check(const hki_shard *s, uint32_t id, uint64_t round);
 hk_status hki_round_finish(hki_shard *s, hki_shard_run *r,
                            const hki_patience *p);
 // Goes on with a round that was being closed when the process died.

@@ -21,6 +21,21 @@ static uint32_t n_fixed(const hki_shard *s, const hki_msg_begin *m) {
     return m->flags & HKI_BEGIN_ROWS ? s->n_dense : s->n_chunks;
 }
 
+// Numbers that a rule computes with, or that its worker gets back.
+static hk_status check_rates(const hki_shard *s, const hki_claim *c,
+                             const hki_msg_begin *m) {
+    const bool fast = (s->method->flags & HKI_METHOD_FAST_RATE) != 0;
+    if (m->rate >= 0 && m->rate <= 1 && isfinite(m->fast_rate) &&
+        (!fast || fabs(m->fast_rate) <= HKI_FAST_RATE_MOST) &&
+        m->grad_scale >= 0 && m->grad_scale <= HKI_GRAD_SCALE_MOST)
+        return HK_OK;
+    return hki_fail(HK_E_DATA,
+                    "%s: worker %u: moving rate %g, learning rate %g or "
+                    "gradient scale %g is not for %s",
+                    s->name, c->id, m->rate, m->fast_rate, m->grad_scale,
+                    s->method->name);
+}
+
 static hk_status check_begin(const hki_shard *s, const hki_claim *c,
                              uint64_t exchange, const hki_msg_begin *m) {
     const bool settle = (m->flags & HKI_BEGIN_SETTLE) != 0;
@@ -29,8 +44,6 @@ static hk_status check_begin(const hki_shard *s, const hki_claim *c,
     if (exchange == 0 || exchange > UINT64_MAX >> 24 ||
         m->last > HKI_MAX_UNITS || m->first_up > m->last ||
         m->first_down > m->last || m->steps < 0 || m->encoding > HKI_ENC_INT8 ||
-        !isfinite(m->rate) || !isfinite(m->fast_rate) ||
-        !isfinite(m->grad_scale) ||
         round != ((s->method->flags & HKI_METHOD_ROUND) != 0) ||
         (rows && s->method->worker != HKI_WORKER_ELASTIC) ||
         (!settle &&
@@ -41,7 +54,8 @@ static hk_status check_begin(const hki_shard *s, const hki_claim *c,
                         s->name, c->id, (unsigned long long)exchange,
                         m->first_up, m->first_down, m->last, n_fixed(s, m),
                         m->flags);
-    return round ? hki_round_check(s, c, m->round) : HK_OK;
+    HKI_TRY(check_rates(s, c, m));
+    return round ? hki_round_check(s, c->id, m->round) : HK_OK;
 }
 
 // Counts a new exchange; a repeated BEGIN changes nothing. The seat is locked.

@@ -101,6 +101,8 @@ hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
     uint32_t next = 0;
     if (status == HK_OK)
         status = next_incarnation(s, id, msg->incarnation, &claim->why, &next);
+    if (status == HK_OK)
+        status = hki_round_check(s, id, msg->round);
     if (status == HK_OK) {
         __atomic_store_n(&w->incarnation, next, __ATOMIC_RELEASE);
         __atomic_store_n(&w->round, 0, __ATOMIC_RELEASE);

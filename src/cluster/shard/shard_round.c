@@ -46,21 +46,33 @@ uint64_t hki_round_reached(const hki_shard *s) {
 
 // ---- closing ----------------------------------------------------------------
 
+// One chunk, which is locked. What the rule refuses is dropped: the values stay
+// as they are, and the next round begins. *refused: it happened before in this
+// round.
+static hk_status close_chunk(hki_shard *s, uint64_t round, uint32_t chunk,
+                             bool *refused) {
+    const uint32_t all = (1u << s->file.head->n_vectors) - 1;
+    const uint64_t tag = HKI_CURSOR(round + 1, chunk + 1);
+    uint32_t slot;
+    HKI_TRY(hki_undo_open(s, s->opt.max_workers, tag, chunk, all, &slot));
+    if (hki_rules_close(s, chunk, round) == HK_OK)
+        return hki_undo_commit(s, slot);
+    if (!*refused)
+        hki_log(s->context, HK_LOG_WARNING, "%s; the round is dropped",
+                hk_last_error());
+    *refused = true;
+    hki_undo_restore(s, slot);
+    HKI_TRY(hki_undo_open(s, s->opt.max_workers, tag, chunk, all, &slot));
+    hki_rules_drop(s, chunk);
+    return hki_undo_commit(s, slot);
+}
+
 // The rest of round `round`, from `first` on. Nobody contributes meanwhile.
 static hk_status close_chunks(hki_shard *s, uint64_t round, uint32_t first) {
-    const uint32_t all = (1u << s->file.head->n_vectors) - 1;
+    bool refused = false;
     for (uint32_t i = first; i < s->n_chunks; i++) {
-        uint32_t slot;
         hki_shard_lock_chunk(s, i);
-        hk_status status = hki_undo_open(
-            s, s->opt.max_workers, HKI_CURSOR(round + 1, i + 1), i, all, &slot);
-        if (status == HK_OK) {
-            status = hki_rules_close(s, i, round);
-            if (status == HK_OK)
-                status = hki_undo_commit(s, slot);
-            else
-                hki_undo_restore(s, slot);
-        }
+        const hk_status status = close_chunk(s, round, i, &refused);
         hki_shard_unlock_chunk(s, i);
         HKI_TRY(status);
     }
@@ -199,13 +211,12 @@ hk_status hki_round_enter(hki_shard *s, const hki_claim *c, uint64_t round,
     }
 }
 
-hk_status hki_round_check(const hki_shard *s, const hki_claim *c,
-                          uint64_t round) {
+hk_status hki_round_check(const hki_shard *s, uint32_t id, uint64_t round) {
     const uint64_t now = hki_round_number(s);
     if (round <= now + HKI_LEAP_ROUNDS)
         return HK_OK;
     return hki_fail(HK_E_DATA, "%s: worker %u names round %llu in round %llu",
-                    s->name, c->id, (unsigned long long)round,
+                    s->name, id, (unsigned long long)round,
                     (unsigned long long)now);
 }
 
@@ -213,7 +224,7 @@ hk_status hki_shard_reach(hki_shard *s, const hki_claim *c, uint64_t round,
                           const hki_patience *p) {
     if (!(s->method->flags & HKI_METHOD_ROUND))
         return HK_OK;
-    HKI_TRY(hki_round_check(s, c, round));
+    HKI_TRY(hki_round_check(s, c->id, round));
     HKI_LOCKED(&s->lock);
     return hki_round_enter(s, c, round, p);
 }

@@ -327,12 +327,7 @@ static hk_status close_outer(hki_shard *s, uint32_t chunk, uint64_t round) {
     if (s->method->flags & HKI_METHOD_FAST_RATE) {
         // SlowMo: u = beta u + (c - mean) / gamma; c -= alpha gamma u
         const double gamma = s->file.head->fast_rate;
-        if (!(gamma > 0))
-            return hki_fail(HK_E_RANGE,
-                            "%s: round %llu: %s divides by the inner learning "
-                            "rate, which is %g",
-                            s->name, (unsigned long long)round, s->method->name,
-                            gamma);
+        HKI_TRY(hki_fast_rate_check(s->method, gamma, s->name, round));
         scale /= gamma;
         HKI_TRY(hk_optimizer_set(s->outer[chunk], "learning_rate",
                                  s->outer_rate * gamma));
@@ -343,6 +338,13 @@ static hk_status close_outer(hki_shard *s, uint32_t chunk, uint64_t round) {
     memset(sum, 0, (size_t)n * sizeof *sum);
     store_slots(s, chunk);
     return HK_OK;
+}
+
+void hki_rules_drop(hki_shard *s, uint32_t chunk) {
+    const hki_chunk_range *const c = &s->chunk[chunk];
+    memset(hki_shard_at(s, 1, c->begin), 0,
+           (size_t)(c->end - c->begin) * sizeof(float));
+    s->file.chunk[chunk].contributions = 0;
 }
 
 hk_status hki_rules_close(hki_shard *s, uint32_t chunk, uint64_t round) {
