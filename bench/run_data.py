@@ -108,7 +108,7 @@ def main():
         ROOT, "build", "release", "bench"))
     parser.add_argument("--data", default=os.path.join(
         os.path.dirname(ROOT), "shared", "data"))
-    venv = os.path.join(ROOT, "build", "interop-venv", "bin", "python")
+    venv = os.path.join(ROOT, "build", "python", "interop", "bin", "python")
     parser.add_argument("--peer-python", default=(
         venv if os.path.exists(venv) else sys.executable))
     parser.add_argument("--out", default=os.path.join(

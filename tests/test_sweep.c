@@ -1,8 +1,8 @@
 // Sweeps: which trials there are, that each equals a training by hand, that
 // plans are shared, that the number of threads changes nothing.
-#include "hk_test.h"
-#include <dirent.h>
-#include <unistd.h>
+#define _GNU_SOURCE // memmem
+#include "file_util.h"
+#include <glob.h>
 #include "hooke/hooks.h"
 #include "hooke/sweep.h"
 #include "estimator/sweep/sweep.h"
@@ -547,6 +547,21 @@ static void test_hooks_of_trials(void **state) {
     }
 }
 
+// TensorBoard's page of a sweep shows the loss of the evaluations: the file of
+// the sweep names metric {group "eval", tag "loss"}.
+static void assert_evaluations_metric(const char *dir) {
+    static const char metric[] = "\x0a\x04" "eval" "\x12\x04" "loss";
+    char pattern[256];
+    snprintf(pattern, sizeof pattern, "%s/*.hparams", dir);
+    glob_t found;
+    assert_int_equal(glob(pattern, 0, NULL, &found), 0);
+    size_t size;
+    uint8_t *const bytes = read_file(found.gl_pathv[0], &size);
+    assert_non_null(memmem(bytes, size, metric, sizeof metric - 1));
+    free(bytes);
+    globfree(&found);
+}
+
 static void test_folders(void **state) {
     (void)state;
     char dir[] = P_tmpdir "/hooke-sweep-XXXXXX", command[64];
@@ -564,6 +579,7 @@ static void test_folders(void **state) {
     const hk_trial *best = r->best;
     assert_int_equal(best->number, 1);
     assert_int_equal(count_files(dir, ".hparams"), 1);
+    assert_evaluations_metric(dir);
     assert_int_equal(count_files(best->folder, ".safetensors"), 1);
     assert_int_equal(count_files(best->folder, ".hparams"), 2);
     assert_int_equal(count_files(r->trials[0].folder, ".safetensors"), 0);

@@ -2,9 +2,9 @@
 """Makes the files in tests/data/event and tests/data/ckpt that come from
 other programs: TensorFlow, TensorBoard, safetensors, NumPy, Snappy.
 
-    make test-interop                          # makes build/interop-venv
-    build/interop-venv/bin/pip install cramjam
-    build/interop-venv/bin/python tools/make_golden_files.py
+    make test-interop                          # makes build/python/interop
+    build/python/interop/bin/pip install cramjam
+    build/python/interop/bin/python tools/make_golden_files.py
 
 The files in the tree were made with tensorflow-cpu 2.15.1, tensorboard 2.15.2,
 safetensors 0.8.0, numpy 1.26.4 and cramjam 2.14.0. The tests hold the values

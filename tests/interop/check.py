@@ -590,7 +590,7 @@ def tensorboard_shows_the_results_of_a_sweep():
     assert (info.name.group, info.name.tag) == ("eval", "loss"), info
     assert len(groups) == 2, groups
     for group in groups:
-        rate = group.hparams["learning_rate"].number_value
+        rate = group.hparams["optimizer.learning_rate"].number_value
         (metric,) = group.metric_values
         np.testing.assert_allclose(metric.value, losses[rate], rtol=1e-6)
         assert metric.training_step == 5, metric
