@@ -5,11 +5,12 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void restore(hk_metric_kind kind, const uint8_t *data, size_t size) {
+static void restore(hk_metric_kind kind, size_t num_thresholds,
+                    const uint8_t *data, size_t size) {
     hk_metric_options o;
     hk_metric_options_init(&o, sizeof o);
     o.num_classes = 2;
-    o.num_thresholds = 3;
+    o.num_thresholds = num_thresholds;
     hk_metric *m = NULL;
     if (hk_metric_create(kind, &o, &m) != HK_OK)
         return;
@@ -31,8 +32,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (int i = 0; i < 8; i++)
         sealed[size + (size_t)i] = (uint8_t)(hash >> (8 * i));
     for (size_t i = 0; i < HKI_COUNT(kinds); i++) {
-        restore(kinds[i], data, size);
-        restore(kinds[i], sealed, size + 8);
+        for (size_t thresholds = 0; thresholds <= 3; thresholds += 3) {
+            restore(kinds[i], thresholds, data, size);
+            restore(kinds[i], thresholds, sealed, size + 8);
+        }
     }
     hki_free(sealed);
     return 0;

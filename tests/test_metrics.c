@@ -50,6 +50,7 @@ typedef struct metric_case {
     int64_t num_classes, k;
     values labels, predictions, weights;
     double expected, tolerance;
+    bool exact; // of auc: without num_thresholds
 } metric_case;
 
 #define F(...)                                                                 \
@@ -147,6 +148,24 @@ static const metric_case cases[] = {
     {"auc majoring", HK_METRIC_AUC, HK_ROC, HK_MAJORING,
      .labels = I(0, 1, 1, 0), .predictions = F(1, 0, 1, 0), .expected = .75,
      .tolerance = 1e-5},
+    // Exact: by hand. 0.0001 and 0.0002 lie between two of 200 thresholds.
+    {"exact auc", HK_METRIC_AUC, .labels = I(0, 1, 0, 1),
+     .predictions = F(.0001, .0002, .0002, .0004), .expected = 3.5 / 4,
+     .tolerance = 1e-15, .exact = true},
+    {"exact auc weighted", HK_METRIC_AUC, .labels = I(0, 1, 1, 0),
+     .predictions = F(1, 0, 1, 0), .weights = F(1, 2, 3, 4), .expected = .7,
+     .tolerance = 1e-15, .exact = true},
+    {"exact auc minoring", HK_METRIC_AUC, HK_ROC, HK_MINORING,
+     .labels = I(0, 1, 1, 0), .predictions = F(1, -0., 1, 0), .expected = .25,
+     .exact = true},
+    {"exact pr", HK_METRIC_AUC, HK_PR, PR_1, .expected = 1 * .5 + 7. / 24,
+     .tolerance = 1e-15, .exact = true},
+    // 1 / 2 + (1 - log(3 / 2)) / 2: from two predictions to three precision
+    // is (p - 1) / p.
+    {"exact pr careful", HK_METRIC_AUC, HK_PR, HK_CAREFUL_INTERPOLATION, PR_1,
+     .expected = .7972674459459178, .tolerance = 1e-15, .exact = true},
+    {"exact pr, all positive", HK_METRIC_AUC, HK_PR, .labels = I(1, 1),
+     .predictions = F(.1, .4), .expected = 1, .exact = true},
     // Plain means.
     {"mean", HK_METRIC_MEAN, .predictions = F(1, 2, 6), .expected = 3},
     {"mean weighted", HK_METRIC_MEAN, .predictions = F(1, 2, 6),
@@ -250,6 +269,7 @@ static hk_metric *create(const metric_case *c) {
     o.curve = c->curve;
     o.summation = c->summation;
     o.num_classes = c->num_classes;
+    o.num_thresholds = c->exact ? 0 : 200; // TensorFlow's default
     if (c->k != 0)
         o.k = c->k;
     hk_metric *m = NULL;
@@ -348,6 +368,104 @@ static void test_merge(void **state) {
     hk_metric_destroy(w);
     hk_metric_destroy(NULL);
     hk_metric_reset(NULL);
+}
+
+// ---- exact and estimated areas ----------------------------------------------
+
+enum { EXAMPLES = 3000 };
+
+static hk_metric *create_auc(hk_curve curve, bool has_fixed_size) {
+    hk_metric_options o;
+    hk_metric_options_init(&o, sizeof o);
+    o.curve = curve;
+    o.has_fixed_size = has_fixed_size;
+    hk_metric *m = NULL;
+    assert_ok(hk_metric_create(HK_METRIC_AUC, &o, &m));
+    return m;
+}
+
+static double value_of(const hk_metric *m) {
+    double v = -1;
+    assert_ok(hk_metric_value(m, &v));
+    return v;
+}
+
+// Rare positive labels whose predictions crowd at 0, with ties.
+static void fill_examples(float *p, int64_t *label) {
+    uint64_t seed = 7;
+    for (int i = 0; i < EXAMPLES; i++) {
+        seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+        const uint64_t r = seed >> 40;
+        label[i] = r % 29 == 0;
+        p[i] = (float)(r / 29 % 500 + (label[i] ? 200u : 0u)) / 100000;
+    }
+}
+
+// The share of pairs with the positive label above; a tie is half a pair.
+static double count_pairs(const float *p, const int64_t *label) {
+    double right = 0, pairs = 0;
+    for (int i = 0; i < EXAMPLES; i++)
+        for (int j = 0; j < EXAMPLES; j++)
+            if (label[i] && !label[j]) {
+                right += p[i] > p[j] ? 1 : p[i] == p[j] ? 0.5 : 0;
+                pairs++;
+            }
+    return right / pairs;
+}
+
+static void test_exact_area(void **state) {
+    (void)state;
+    static float p[EXAMPLES];
+    static int64_t label[EXAMPLES];
+    fill_examples(p, label);
+    hk_tensor *tp = NULL, *tl = NULL;
+    const hk_shape s = hk_shape_make(1, (int64_t[]){EXAMPLES});
+    assert_ok(hk_tensor_create(HK_F32, s, &tp));
+    assert_ok(hk_tensor_create(HK_I64, s, &tl));
+    memcpy(hk_tensor_data(tp), p, sizeof p);
+    memcpy(hk_tensor_data(tl), label, sizeof label);
+    hk_metric *exact = create_auc(HK_ROC, false), *more = create_auc(HK_ROC, 0);
+    hk_metric *fixed = create_auc(HK_ROC, true);
+    const metric_case estimate = {.kind = HK_METRIC_AUC};
+    hk_metric *rough = create(&estimate);
+    hk_metric *const all[] = {exact, fixed, rough};
+    const size_t size = hk_metric_state_bytes(fixed);
+    for (size_t i = 0; i < HKI_COUNT(all); i++)
+        assert_ok(hk_metric_update(all[i], tl, tp, NULL));
+    const double expected = count_pairs(p, label);
+    assert_close(value_of(exact), expected, 1e-12, 0);
+    assert_close(value_of(fixed), expected, 0.02, 0);
+    assert_true(fabs(value_of(rough) - expected) > 0.1);
+    assert_int_equal(hk_metric_state_bytes(fixed), size);
+    // The value may reorder the list; examples that follow are not lost.
+    assert_ok(hk_metric_update(more, tl, tp, NULL));
+    assert_ok(hk_metric_merge(exact, more));
+    assert_ok(hk_metric_update(exact, tl, tp, NULL));
+    assert_close(value_of(exact), expected, 1e-12, 0);
+    assert_status(hk_metric_merge(exact, fixed), HK_E_STATE);
+    assert_status(hk_metric_merge(fixed, rough), HK_E_STATE);
+    hk_tensor_release(tp);
+    hk_tensor_release(tl);
+    hk_metric_destroy(more);
+    for (size_t i = 0; i < HKI_COUNT(all); i++)
+        hk_metric_destroy(all[i]);
+}
+
+// One class has no ROC curve, and without a positive label there is no recall.
+static void test_undefined_area(void **state) {
+    (void)state;
+    const values p = F(.1, .4), ones = I(1, 1), zeros = I(0, 0), none = {0};
+    for (int i = 0; i < 4; i++) {
+        hk_metric *roc = create_auc(HK_ROC, i & 1);
+        hk_metric *pr = create_auc(HK_PR, i & 1);
+        assert_true(isnan(value_of(roc)) && isnan(value_of(pr)));
+        assert_ok(update(roc, i & 2 ? &ones : &zeros, &p, &none));
+        assert_ok(update(pr, i & 2 ? &ones : &zeros, &p, &none));
+        assert_true(isnan(value_of(roc)));
+        assert_true(i & 2 ? value_of(pr) == 1 : isnan(value_of(pr)));
+        hk_metric_destroy(roc);
+        hk_metric_destroy(pr);
+    }
 }
 
 static void test_matrix(void **state) {
@@ -621,6 +739,20 @@ static hk_status update_views(void *user) {
     return s;
 }
 
+// An exact auc, whose list grows.
+static hk_status update_list(void *user) {
+    hk_metric *m = NULL, *other = NULL;
+    HKI_TRY(hk_metric_create(HK_METRIC_AUC, NULL, &m));
+    hk_status s = hk_metric_create(HK_METRIC_AUC, NULL, &other);
+    if (s == HK_OK)
+        s = hk_metric_update(m, user, user, NULL);
+    if (s == HK_OK)
+        s = hk_metric_merge(other, m);
+    hk_metric_destroy(m);
+    hk_metric_destroy(other);
+    return s;
+}
+
 static void test_alloc_failures(void **state) {
     (void)state;
     hk_test_alloc_failures("create", create_all, NULL);
@@ -628,6 +760,10 @@ static void test_alloc_failures(void **state) {
     hk_tensor *t = make(&x), *view = NULL;
     assert_ok(hk_tensor_transpose(t, (int[]){1, 0}, &view));
     hk_test_alloc_failures("update", update_views, view);
+    const values scores = F(.5, 0, .25);
+    hk_tensor *list = make(&scores);
+    hk_test_alloc_failures("list", update_list, list);
+    hk_tensor_release(list);
     hk_tensor_release(view);
     hk_tensor_release(t);
 }
@@ -637,6 +773,8 @@ int main(void) {
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_states),
         cmocka_unit_test(test_merge),
+        cmocka_unit_test(test_exact_area),
+        cmocka_unit_test(test_undefined_area),
         cmocka_unit_test(test_matrix),
         cmocka_unit_test(test_thresholds),
         cmocka_unit_test(test_views),

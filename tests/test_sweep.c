@@ -550,7 +550,10 @@ static void test_hooks_of_trials(void **state) {
 // TensorBoard's page of a sweep shows the loss of the evaluations: the file of
 // the sweep names metric {group "eval", tag "loss"}.
 static void assert_evaluations_metric(const char *dir) {
-    static const char metric[] = "\x0a\x04" "eval" "\x12\x04" "loss";
+    static const char metric[] = "\x0a\x04"
+                                 "eval"
+                                 "\x12\x04"
+                                 "loss";
     char pattern[256];
     snprintf(pattern, sizeof pattern, "%s/*.hparams", dir);
     glob_t found;

@@ -16,6 +16,13 @@ static int score(const cli_args *a, job *j, data_user *set,
     return failed || !sums ? failed : sums_write(sums, set, *r);
 }
 
+// Data of which one process sees a part, or that came through a pipe.
+static bool needs_fixed_size(const cli_args *a, const data_user *set) {
+    const char *given = cli_string(a, "data", NULL);
+    return set->parts > 0 || cli_has(a, "merge") ||
+           (given && strcmp(set->override, given) != 0);
+}
+
 static int run(const cli_args *a) {
     CLI_SCOPED(job_close_at) job *j = NULL;
     CLI_TRY(job_open_trained(a, &j));
@@ -40,6 +47,7 @@ static int run(const cli_args *a) {
     o.checkpoint_path = cli_string(a, "checkpoint", NULL);
     o.no_summary = !cli_has(a, "name");
     o.may_be_empty = set.parts > 0;
+    o.has_fixed_size = needs_fixed_size(a, &set);
     CLI_SCOPED(hk_eval_result_destroy_at) hk_eval_result *r = NULL;
     CLI_TRY(cli_status(chosen_weights(a, &o.weights)));
     CLI_TRY(score(a, j, &set, &o, &r));
@@ -84,7 +92,10 @@ const cli_command cmd_evaluate = {
              "run. With --weights all, center, average "
              "and workers are scored side by side in one pass. Of large data "
              "several processes score a part each (--part, --sums); --merge "
-             "puts their sums together, with the result that one process has.",
+             "puts their sums together, with the result that one process has. "
+             "An auc is exact; of parts, and of data from a pipe, it is an "
+             "estimate with 10,000 thresholds, called auc~. - is a metric that "
+             "the data does not define.",
     .examples = "hooke evaluate digits --weights all\n"
                 "hooke evaluate runs/digits\n"
                 "hooke evaluate my.yaml --data other.csv --json\n"

@@ -1,33 +1,40 @@
 // show.c - tables and JSON; see show.h.
 #include "run/show.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROWS = 64, MOST_COLUMNS = 16 };
-
+// Names of weights, and of metrics; both have room for every item.
 typedef struct grid {
-    const char *rows[MOST_ROWS], *columns[MOST_COLUMNS];
+    const char **rows, **columns;
     size_t n_rows, n_columns;
+    int *widths; // of the columns
 } grid;
 
-static size_t place(const char **names, size_t *n, size_t most,
-                    const char *name) {
+static void grid_free(grid *g) {
+    free(g->rows);
+    free(g->columns);
+    free(g->widths);
+}
+
+static void place(const char **names, size_t *n, const char *name) {
     for (size_t i = 0; i < *n; i++)
         if (strcmp(names[i], name) == 0)
-            return i;
-    if (*n < most)
-        names[(*n)++] = name;
-    return *n - 1;
+            return;
+    names[(*n)++] = name;
 }
 
 static void collect(const hk_eval_result *r, grid *g) {
-    *g = (grid){0};
+    const size_t n = r->item_count + 1;
+    *g = (grid){.rows = cli_alloc(n * sizeof *g->rows),
+                .columns = cli_alloc(n * sizeof *g->columns),
+                .widths = cli_alloc(n * sizeof *g->widths)};
     for (size_t i = 0; i < r->item_count; i++) {
         const hk_eval_item *it = &r->items[i];
         if (strcmp(it->name, "global_step") == 0)
             continue;
-        place(g->rows, &g->n_rows, MOST_ROWS, it->weights);
-        place(g->columns, &g->n_columns, MOST_COLUMNS, it->name);
+        place(g->rows, &g->n_rows, it->weights);
+        place(g->columns, &g->n_columns, it->name);
     }
 }
 
@@ -51,40 +58,66 @@ bool result_is_shown(const char *column) {
     return true;
 }
 
-static int width_of(const char *column) {
-    const int n = (int)strlen(column);
-    return n > 8 ? n : 8;
+// A metric that is estimated has a "~" behind its name.
+static bool is_estimate(const hk_eval_result *r, const char *column) {
+    for (size_t i = 0; i < r->item_count; i++)
+        if (r->items[i].is_estimate && strcmp(r->items[i].name, column) == 0)
+            return true;
+    return false;
+}
+
+static void print_head(const hk_eval_result *r, grid *g) {
+    printf("%-16s", "");
+    for (size_t k = 0; k < g->n_columns; k++) {
+        char *name = cli_printf("%s%s", g->columns[k],
+                                is_estimate(r, g->columns[k]) ? "~" : "");
+        const int n = (int)strlen(name);
+        g->widths[k] = n > 8 ? n : 8;
+        printf("  %*s", g->widths[k], name);
+        free(name);
+    }
+    printf("\n");
 }
 
 void result_table(const hk_eval_result *r) {
-    grid g;
+    CLI_SCOPED(grid_free) grid g;
     collect(r, &g);
     if (!g.n_rows)
         return;
-    printf("%-16s", "");
     size_t shown = 0;
     for (size_t k = 0; k < g.n_columns; k++)
         if (result_is_shown(g.columns[k]))
             g.columns[shown++] = g.columns[k];
     g.n_columns = shown;
-    for (size_t k = 0; k < g.n_columns; k++)
-        printf("  %*s", width_of(g.columns[k]), g.columns[k]);
-    printf("\n");
+    print_head(r, &g);
     for (size_t i = 0; i < g.n_rows; i++) {
         printf("%-16s", row_name(g.rows[i]));
         for (size_t k = 0; k < g.n_columns; k++) {
             double v;
-            if (hk_eval_result_get(r, g.columns[k], g.rows[i], &v) == HK_OK)
-                printf("  %*.4f", width_of(g.columns[k]), v);
+            if (hk_eval_result_get(r, g.columns[k], g.rows[i], &v) == HK_OK &&
+                !isnan(v))
+                printf("  %*.4f", g.widths[k], v);
             else
-                printf("  %*s", width_of(g.columns[k]), "-");
+                printf("  %*s", g.widths[k], "-");
         }
         printf("\n");
     }
 }
 
+static void json_estimates(FILE *f, const hk_eval_result *r, const grid *g) {
+    bool first = true;
+    for (size_t k = 0; k < g->n_columns; k++) {
+        if (!is_estimate(r, g->columns[k]))
+            continue;
+        fputs(first ? ",\"estimates\":[" : ",", f);
+        cli_json_string(f, g->columns[k]);
+        first = false;
+    }
+    fputs(first ? "" : "]", f);
+}
+
 void result_json(FILE *f, const hk_eval_result *r) {
-    grid g;
+    CLI_SCOPED(grid_free) grid g;
     collect(r, &g);
     fprintf(f,
             "\"evaluated_step\":%lld,\"evaluated_examples\":%lld,\"weights\":{",
@@ -107,6 +140,7 @@ void result_json(FILE *f, const hk_eval_result *r) {
         fputc('}', f);
     }
     fputc('}', f);
+    json_estimates(f, r, &g);
 }
 
 static const char *why(hk_stop_reason r) {

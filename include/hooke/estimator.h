@@ -198,6 +198,9 @@ typedef struct hk_evaluate_options {
     size_t n_hooks;
     uint32_t no_summary;   // 1: writes no event file
     uint32_t may_be_empty; // 1: a part of the data that has nothing is no error
+    // 1: sums that do not grow with the examples: an auc that would be exact is
+    // estimated with 10,000 thresholds (hk_eval_item.is_estimate).
+    uint64_t has_fixed_size;
 } hk_evaluate_options;
 
 HK_API void hk_evaluate_options_init(hk_evaluate_options *opt,
@@ -209,6 +212,7 @@ typedef struct hk_eval_item {
     double value;
     const double *values; // all numbers of the metric (hk_metric_values)
     size_t n_values;
+    uint32_t is_estimate; // 1: because of hk_evaluate_options.has_fixed_size
 } hk_eval_item;
 
 // Owned by the caller, who destroys it.
@@ -237,8 +241,9 @@ HK_API hk_status hk_eval_result_get(const hk_eval_result *r, const char *name,
 HK_API hk_status hk_eval_result_save(const hk_eval_result *r, void *buf,
                                      size_t capacity, size_t *size);
 // The result of n parts together, as of all data at once: metrics are those of
-// the added sums. opt: steps, weights and hooks do not matter. HK_E_STATE:
-// parts of different weights; that all are there is for the caller to see.
+// the added sums. opt: steps, weights and hooks do not matter; has_fixed_size
+// is that of the parts. HK_E_STATE: parts of different weights; that all are
+// there is for the caller to see.
 HK_API hk_status hk_estimator_merge(hk_estimator *e, const hk_source *input,
                                     const hk_evaluate_options *opt,
                                     const void *const *parts,

@@ -4,8 +4,8 @@
 //     hk_metric_update(m, labels, predictions, NULL);   // for every batch
 //     hk_metric_value(m, &accuracy);
 //
-// Kept in double precision. Everything a metric knows is a sum, so that the
-// metrics of several workers can be merged.
+// Kept in double precision. Everything a metric knows is a sum (an exact auc: a
+// list of examples), so that the metrics of several workers can be merged.
 //
 // Threads: a metric serves one thread at a time.
 #ifndef HOOKE_METRICS_H
@@ -22,7 +22,10 @@ typedef enum hk_metric_kind {
     HK_METRIC_ACCURACY = 2,  // equal, after a cast to the labels' type
     HK_METRIC_PRECISION = 3, // tp / (tp + fp), both inputs cast to bool
     HK_METRIC_RECALL = 4,    // tp / (tp + fn)
-    HK_METRIC_AUC = 5,       // predictions in 0 .. 1
+    // Predictions in 0 .. 1. Without num_thresholds exact, in float32: every
+    // example takes 8 bytes; NaN without a positive label, of HK_ROC also
+    // without a negative one. With num_thresholds TensorFlow's estimate.
+    HK_METRIC_AUC = 5,
     HK_METRIC_MSE = 6,
     HK_METRIC_RMSE = 7,
     HK_METRIC_MAE = 8,
@@ -62,8 +65,11 @@ typedef struct hk_metric_options {
     int64_t k;                // of top-k, recall and precision at k; default 1
     hk_curve curve;           // of auc; default HK_ROC
     hk_summation summation;   // of auc; default HK_TRAPEZOIDAL
-    size_t num_thresholds;    // default 200
+    size_t num_thresholds;    // of auc: 0 is exact; of *_at_thresholds
     const double *thresholds; // of *_at_thresholds, ascending; copied
+    // 1: an auc without num_thresholds uses 10,000, so that its state does not
+    // grow with the examples.
+    uint64_t has_fixed_size;
 } hk_metric_options;
 
 HK_API void hk_metric_options_init(hk_metric_options *opt, size_t struct_size);
@@ -80,12 +86,13 @@ HK_API void hk_metric_destroy(hk_metric *m); // NULL is allowed
 // Adds a batch, or nothing on an error (HK_E_SHAPE, HK_E_DTYPE, HK_E_RANGE).
 // Labels and predictions have one shape; a last dimension 1 too many is
 // dropped. weights: NULL for 1, a scalar, or broadcast like a loss's.
-// Contiguous tensors are read in place, without an allocation.
+// Contiguous tensors are read in place, without an allocation; the list of an
+// exact auc grows.
 HK_API hk_status hk_metric_update(hk_metric *m, const hk_tensor *labels,
                                   const hk_tensor *predictions,
                                   const hk_tensor *weights);
 
-// The metric as one number; 0 before the first update (at k: NaN). For a
+// The metric as one number; 0 before the first update (at k, auc: NaN). For a
 // confusion matrix the overall accuracy, at thresholds the first one's.
 HK_API hk_status hk_metric_value(const hk_metric *m, double *value);
 // All numbers: per class (per-class accuracy, IoU), per threshold, or the

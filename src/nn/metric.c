@@ -19,10 +19,12 @@
 static const hk_metric_options defaults = {
     .struct_size = sizeof(hk_metric_options),
     .k = 1,
-    .num_thresholds = 200,
 };
 
-HKI_OPTIONS_FROM(hk_metric_options, thresholds, defaults)
+// Of an auc whose state must not grow with the examples.
+#define FIXED_SIZE_THRESHOLDS 10000
+
+HKI_OPTIONS_FROM(hk_metric_options, has_fixed_size, defaults)
 
 // ---- create -----------------------------------------------------------------
 
@@ -72,7 +74,14 @@ static hk_status use_auc(hk_metric *m, const hk_metric_options *o) {
                         (int)o->summation);
     m->curve = o->curve;
     m->summation = o->summation;
-    const size_t n = o->num_thresholds;
+    m->undefined_is_nan = o->num_thresholds == 0;
+    m->is_list = m->undefined_is_nan && !o->has_fixed_size;
+    if (m->is_list) {
+        m->n = 0;
+        return HK_OK;
+    }
+    const size_t n =
+        m->undefined_is_nan ? FIXED_SIZE_THRESHOLDS : o->num_thresholds;
     HKI_TRY(use_thresholds(m, n, 2));
     m->thresholds[0] = -1e-7f;
     for (size_t i = 1; i + 1 < n; i++)
@@ -160,7 +169,8 @@ hk_status hk_metric_create(hk_metric_kind kind, const hk_metric_options *opt,
     HKI_TRY(hki_zalloc_array(1, sizeof *m, &m));
     m->kind = kind;
     HKI_TRY_OR(configure(m, &o), hk_metric_destroy(m));
-    HKI_TRY_OR(hki_zalloc_array(m->n, sizeof *m->state, &m->state),
+    m->capacity = m->is_list ? 1 : m->n;
+    HKI_TRY_OR(hki_zalloc_array(m->capacity, sizeof *m->state, &m->state),
                hk_metric_destroy(m));
     *out = m;
     return HK_OK;
@@ -177,6 +187,8 @@ void hk_metric_destroy(hk_metric *m) {
 void hk_metric_reset(hk_metric *m) {
     if (m != NULL)
         memset(m->state, 0, m->n * sizeof *m->state);
+    if (m != NULL && m->is_list)
+        m->n = 0;
 }
 
 // ---- merge ------------------------------------------------------------------
@@ -186,6 +198,8 @@ static uint64_t options_hash(const hk_metric *m) {
     const int64_t numbers[] = {m->num_classes, m->k, (int64_t)m->curve,
                                (int64_t)m->summation, (int64_t)m->n_thresholds};
     h = hki_hash(h, numbers, sizeof numbers);
+    if (m->undefined_is_nan)
+        h = hki_hash(h, &m->is_list, sizeof m->is_list);
     return hki_hash(h, m->thresholds, m->n_thresholds * sizeof *m->thresholds);
 }
 
@@ -195,11 +209,18 @@ hk_status hk_metric_merge(hk_metric *m, const hk_metric *from) {
     if (m->kind != from->kind)
         return hki_fail(HK_E_STATE, "metric merge: %s into %s",
                         hki_metric_name(from->kind), hki_metric_name(m->kind));
-    if (m->n != from->n || options_hash(m) != options_hash(from))
+    if (options_hash(m) != options_hash(from) ||
+        (!m->is_list && m->n != from->n))
         return hki_fail(HK_E_STATE,
                         "metric merge: the options of two %s "
                         "metrics differ",
                         hki_metric_name(m->kind));
+    if (m->is_list) {
+        HKI_TRY(hki_metric_reserve(m, m->n + from->n));
+        memcpy(m->state + m->n, from->state, from->n * sizeof *m->state);
+        m->n += from->n;
+        return HK_OK;
+    }
     for (size_t i = 0; i < m->n; i++)
         m->state[i] += from->state[i];
     return HK_OK;
@@ -253,11 +274,14 @@ hk_status hk_metric_restore(hk_metric *m, const void *bytes, size_t size) {
     if (hki_get_u32(p + 12) != (uint32_t)m->kind)
         return hki_fail(HK_E_STATE, "metric restore: kind %llu into %s",
                         (unsigned long long)hki_get_u32(p + 12), name);
-    if (hki_get_u64(p + 16) != options_hash(m) || hki_get_u64(p + 24) != m->n ||
-        size != hk_metric_state_bytes(m))
+    const uint64_t n = hki_get_u64(p + 24);
+    if (hki_get_u64(p + 16) != options_hash(m) || (!m->is_list && n != m->n) ||
+        n != (size - STATE_HEADER - STATE_TRAILER) / 8 || size % 8 != 0)
         return hki_fail(HK_E_STATE,
                         "metric restore: %s was saved with other options",
                         name);
+    HKI_TRY(hki_metric_reserve(m, (size_t)n));
+    m->n = (size_t)n;
     for (size_t i = 0; i < m->n; i++) {
         const uint64_t v = hki_get_u64(p + STATE_HEADER + 8 * i);
         memcpy(&m->state[i], &v, sizeof v);

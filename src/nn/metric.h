@@ -9,6 +9,10 @@
 //   auc, *_at_thresholds     weight of positive labels by bucket, then of
 //                            negative ones; bucket j of 0..T holds the
 //                            predictions above exactly j thresholds
+//   exact auc                the examples themselves, 64 bits each: prediction
+//                            (31 bits: a float32 that is not negative), label
+//                            (1), weight (float32). As integers they are
+//                            ordered by prediction. Merging is appending.
 //   per-class accuracy       correct [classes], seen [classes]
 //   confusion matrix, iou    [classes, classes], rows are labels
 #ifndef HKI_METRIC_H
@@ -25,9 +29,24 @@ struct hk_metric {
     int64_t k;
     size_t n_thresholds;
     float *thresholds; // ascending
-    size_t n;
-    double *state;
+    // Of auc: rates without TensorFlow's epsilon, NaN where one is undefined.
+    bool undefined_is_nan;
+    bool is_list; // the state is a list of examples
+    size_t n, capacity;
+    double *state; // of a list only the bits count
 };
+
+// Room for n numbers in the state.
+static inline hk_status hki_metric_reserve(hk_metric *m, size_t n) {
+    return hki_list_reserve(&m->state, n, &m->capacity, sizeof *m->state);
+}
+
+// Example i of a list.
+static inline uint64_t hki_metric_example(const hk_metric *m, size_t i) {
+    uint64_t bits;
+    memcpy(&bits, &m->state[i], sizeof bits);
+    return bits;
+}
 
 const char *hki_metric_name(hk_metric_kind kind);
 

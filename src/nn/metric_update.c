@@ -249,6 +249,25 @@ static size_t bucket(const hk_metric *m, float p) {
     return i;
 }
 
+static uint64_t bits_of(double v) {
+    const float f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+static hk_status append_examples(hk_metric *m, const batch *b) {
+    HKI_TRY(hki_metric_reserve(m, m->n + (size_t)b->count));
+    for (int64_t i = 0; i < b->count; i++) {
+        // Minus zero has the bits of zero.
+        const uint64_t p = bits_of(load(&b->predictions, i) + 0.0);
+        const uint64_t label = load(&b->labels, i) != 0.0;
+        const uint64_t example = p << 33 | label << 32 | bits_of(weight(b, i));
+        memcpy(&m->state[m->n++], &example, sizeof example);
+    }
+    return HK_OK;
+}
+
 static hk_status add_thresholds(hk_metric *m, const batch *b) {
     for (int64_t i = 0; m->kind == HK_METRIC_AUC && i < b->count; i++) {
         const double p = load(&b->predictions, i);
@@ -258,6 +277,8 @@ static hk_status add_thresholds(hk_metric *m, const batch *b) {
                             "0..1",
                             p, (long long)i);
     }
+    if (m->is_list)
+        return append_examples(m, b);
     for (int64_t i = 0; i < b->count; i++) {
         const bool label = load(&b->labels, i) != 0.0;
         const size_t j = bucket(m, (float)load(&b->predictions, i));

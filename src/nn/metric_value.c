@@ -1,6 +1,7 @@
 // metric_value.c - from a metric's sums to its numbers.
 #include "nn/metric.h"
 #include <math.h>
+#include <stdlib.h>
 
 // Keeps the rates of a curve defined where nothing was counted.
 #define CURVE_EPSILON 1e-6
@@ -45,11 +46,13 @@ typedef struct point {
 } point;
 
 static point curve_point(const hk_metric *m, const counts *c) {
-    const double e = CURVE_EPSILON;
+    const double e = m->undefined_is_nan ? 0.0 : CURVE_EPSILON;
     const double recall = (c->tp + e) / (c->tp + c->fn + e);
     if (m->curve == HK_ROC)
         return (point){c->fp / (c->fp + c->tn + e), recall};
-    return (point){recall, (c->tp + e) / (c->tp + c->fp + e)};
+    const double found = c->tp + c->fp + e;
+    // Nothing is found above all predictions, and nothing of it is wrong.
+    return (point){recall, found > 0.0 ? (c->tp + e) / found : 1.0};
 }
 
 static double slice(const hk_metric *m, point left, point right) {
@@ -78,17 +81,56 @@ static double careful_slice(const counts *a, const counts *b) {
                     b->tp + b->fn);
 }
 
+// Moves *c below the highest of the first n buckets; returns how many are left.
+// In a list, the examples that share a prediction are a bucket.
+static size_t lower_curve(const hk_metric *m, size_t n, counts *c) {
+    if (!m->is_list) {
+        c->tp += m->state[n - 1];
+        c->fp += m->state[m->n_thresholds + n];
+        return n - 1;
+    }
+    const uint64_t prediction = hki_metric_example(m, n - 1) >> 33;
+    for (; n > 0; n--) {
+        const uint64_t example = hki_metric_example(m, n - 1);
+        const uint32_t bits = (uint32_t)example;
+        float weight;
+        if (example >> 33 != prediction)
+            break;
+        memcpy(&weight, &bits, sizeof weight);
+        *(example >> 32 & 1 ? &c->tp : &c->fp) += (double)weight;
+    }
+    return n;
+}
+
+static int compare_examples(const void *a, const void *b) {
+    uint64_t x, y;
+    memcpy(&x, a, sizeof x);
+    memcpy(&y, b, sizeof y);
+    return (x > y) - (x < y);
+}
+
+// From above all predictions to below all of them. The order in a list has no
+// meaning, so that it may change here.
 static double auc(const hk_metric *m) {
-    const double pos = total_of(m, m->state);
-    const double neg = total_of(m, m->state + m->n_thresholds + 1);
     const bool careful =
         m->curve == HK_PR && m->summation == HK_CAREFUL_INTERPOLATION;
-    counts b = {0};
-    lower(m, m->n_thresholds - 1, pos, neg, &b);
+    const size_t n = m->is_list ? m->n : m->n_thresholds + 1;
+    counts all = {0}, b = {0};
     double area = 0.0;
-    for (size_t i = m->n_thresholds - 1; i-- > 0;) {
+    if (m->is_list)
+        qsort(m->state, n, sizeof *m->state, compare_examples);
+    for (size_t i = n; i > 0;)
+        i = lower_curve(m, i, &all);
+    if (m->undefined_is_nan &&
+        (all.tp <= 0.0 || (m->curve == HK_ROC && all.fp <= 0.0)))
+        return (double)NAN;
+    b.fn = all.tp;
+    b.tn = all.fp;
+    for (size_t i = n; i > 0;) {
         counts a = b;
-        lower(m, i, pos, neg, &a);
+        i = lower_curve(m, i, &a);
+        a.fn = all.tp - a.tp;
+        a.tn = all.fp - a.fp;
         area += careful ? careful_slice(&a, &b)
                         : slice(m, curve_point(m, &a), curve_point(m, &b));
         b = a;

@@ -3,7 +3,7 @@
 #include "estimator/eval/sums.h"
 #include "estimator/saved/snapshot.h"
 
-HKI_OPTIONS(hk_evaluate_options, may_be_empty)
+HKI_OPTIONS(hk_evaluate_options, has_fixed_size)
 
 // ---- results ----------------------------------------------------------------
 
@@ -155,16 +155,16 @@ static hk_status run_batches(evaluation *v) {
 
 // ---- collecting -------------------------------------------------------------
 
+// k: its values are NULL or in the arena.
 static hk_status add_item(store *r, const char *name, const char *weights,
-                          double value, double *values, size_t n) {
+                          hk_eval_item k) {
     HKI_TRY(HKI_LIST_ROOM(r->items));
-    hk_eval_item k = {.value = value, .values = values, .n_values = n};
     HKI_TRY(hki_arena_strdup(&r->arena, name, &k.name));
     HKI_TRY(hki_arena_strdup(&r->arena, weights, &k.weights));
-    if (values == NULL) {
+    if (k.values == NULL) {
         double *one;
         HKI_TRY(hki_arena_alloc(&r->arena, 1, sizeof *one, &one));
-        *one = value;
+        *one = k.value;
         k.values = one;
         k.n_values = 1;
     }
@@ -181,13 +181,17 @@ static hk_status add_item(store *r, const char *name, const char *weights,
 static hk_status add_metric(const evaluation *v, size_t set, size_t k,
                             store *r) {
     const hk_metric *const m = v->scores[set].metrics[k];
+    const hki_spec_metric *const spec = &v->pass.spec->metrics.data[k];
     const size_t n = hk_metric_value_count(m);
-    double value, *values;
-    HKI_TRY(hk_metric_value(m, &value));
+    hk_eval_item item = {.n_values = n};
+    double *values;
+    HKI_TRY(hk_metric_value(m, &item.value));
     HKI_TRY(hki_arena_alloc(&r->arena, n, sizeof *values, &values));
     HKI_TRY(hk_metric_values(m, values, n));
-    return add_item(r, v->pass.spec->metrics.data[k].name,
-                    v->pass.weights.sets.data[set].name, value, values, n);
+    item.values = values;
+    item.is_estimate = v->o.has_fixed_size && spec->kind == HK_METRIC_AUC &&
+                       spec->opt.num_thresholds == 0;
+    return add_item(r, spec->name, v->pass.weights.sets.data[set].name, item);
 }
 
 static hk_status collect(const evaluation *v, store *k) {
@@ -200,9 +204,10 @@ static hk_status collect(const evaluation *v, store *k) {
                                  &r->checkpoint));
     for (size_t i = 0; i < v->pass.weights.sets.n; i++) {
         const char *const w = v->pass.weights.sets.data[i].name;
-        HKI_TRY(add_item(k, "loss", w,
-                         v->scores[i].loss_sum / (double)v->batches, NULL, 0));
-        HKI_TRY(add_item(k, "global_step", w, (double)r->step, NULL, 0));
+        const double loss = v->scores[i].loss_sum / (double)v->batches;
+        HKI_TRY(add_item(k, "loss", w, (hk_eval_item){.value = loss}));
+        HKI_TRY(add_item(k, "global_step", w,
+                         (hk_eval_item){.value = (double)r->step}));
         for (size_t m = 0; m < v->pass.spec->metrics.n; m++)
             HKI_TRY(add_metric(v, i, m, k));
     }

@@ -5,6 +5,14 @@
 #define MAGIC UINT64_C(0x3130534d55534b48) // "HKSUMS01"
 #define MOST_SETS 4096
 
+static hk_status create_metric(const hki_evaluation *v, size_t k,
+                               hk_metric **out) {
+    const hki_spec_metric *const m = &v->pass.spec->metrics.data[k];
+    hk_metric_options o = m->opt;
+    o.has_fixed_size |= v->o.has_fixed_size;
+    return hk_metric_create(m->kind, &o, out);
+}
+
 hk_status hki_scores_create(hki_evaluation *v) {
     const size_t sets = v->pass.weights.sets.n;
     const hk_spec *const spec = v->pass.spec;
@@ -14,9 +22,7 @@ hk_status hki_scores_create(hki_evaluation *v) {
         HKI_TRY(
             hki_zalloc_array(spec->metrics.n, sizeof *s->metrics, &s->metrics));
         for (size_t k = 0; k < spec->metrics.n; k++)
-            HKI_TRY(hk_metric_create(spec->metrics.data[k].kind,
-                                     &spec->metrics.data[k].opt,
-                                     &s->metrics[k]));
+            HKI_TRY(create_metric(v, k, &s->metrics[k]));
     }
     return HK_OK;
 }
@@ -125,11 +131,11 @@ static hk_status add_set(hki_evaluation *v, hki_reader *r, size_t number,
     hki_score *const to = &v->scores[set];
     to->loss_sum += hki_read_f64(r);
     for (size_t k = 0; k < v->pass.spec->metrics.n; k++) {
-        const hki_spec_metric *const m = &v->pass.spec->metrics.data[k];
         hk_metric *part;
-        HKI_TRY(hk_metric_create(m->kind, &m->opt, &part));
+        HKI_TRY(create_metric(v, k, &part));
         const hk_status s =
-            add_metric(r, number, m->name, to->metrics[k], part);
+            add_metric(r, number, v->pass.spec->metrics.data[k].name,
+                       to->metrics[k], part);
         hk_metric_destroy(part);
         HKI_TRY(s);
     }
