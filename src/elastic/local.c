@@ -265,13 +265,13 @@ static hk_status local_barrier(hk_center *base, hki_member m, uint32_t parties,
     while (!c->barrier_passed)
         if (!hki_cond_wait(&c->changed, &c->lock, deadline_ns) &&
             !c->barrier_passed) {
+            // A worker that tries again is not counted twice.
+            const uint32_t arrived = c->barrier_arrived--;
             return hki_fail(
                 HK_E_TIMEOUT,
                 "%s: start barrier: worker %u waited for the others; "
                 "%u of %u are here",
-                base->name, m.id, c->barrier_arrived, parties);
-            c->barrier_arrived--;
-            break;
+                base->name, m.id, arrived, parties);
         }
     return HK_OK;
 }
