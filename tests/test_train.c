@@ -240,6 +240,85 @@ static void test_subset_with_elastic(void **state) {
     close_fixture(&f);
 }
 
+enum { MOST_VALUES = 128 };
+
+typedef enum pull_order { PULL_NOT, PULL_FIRST, VIEW_FIRST } pull_order;
+
+// Values of the worker and of the center after some steps on two of the
+// variables; w and v have moved away from the center when they are pulled.
+static void pull_and_view(hk_method method, pull_order order,
+                          float out[2][MOST_VALUES], size_t *n) {
+    fixture f = open_fixture(HK_OPT_MOMENTUM);
+    hk_optimizer_options outer;
+    hk_optimizer_options_init(&outer, sizeof outer, HK_OPT_GRADIENT_DESCENT);
+    outer.threads = 1;
+    hk_center_options co;
+    hk_center_options_init(&co, sizeof co);
+    co.method = method;
+    co.outer = method == HK_METHOD_AGN ? &outer : NULL;
+    hk_elastic_options eo;
+    hk_elastic_options_init(&eo, sizeof eo);
+    eo.num_worker = 1;
+    eo.communication_period = 3;
+    eo.rho = order == PULL_NOT ? 0 : 0.25;
+    hk_center *center;
+    hk_elastic *e;
+    assert_ok(hk_center_create_local(&co, f.layout, &center));
+    assert_ok(hk_elastic_create(&eo, f.opt, center, &e));
+    assert_ok(hk_elastic_init(e, hk_session_params(f.session), 0));
+    const char *const vars[] = {"v", "table"};
+    hk_compute_options o;
+    hk_compute_options_init(&o, sizeof o);
+    o.var_list = vars;
+    o.n_vars = 2;
+    hk_session_info info;
+    hk_session_get_info(f.session, &info);
+    for (int step = 0; step < 5; step++) {
+        hk_grad_view g;
+        float *const x = hk_session_params(f.session);
+        float *const all = hk_session_grads(f.session);
+        assert_ok(hk_compute_gradients(f.session, &o, f.list));
+        if (order != VIEW_FIRST)
+            assert_ok(hk_elastic_add_pull(e, x, all, info.grad_count, 1));
+        assert_ok(hk_grad_list_view(f.list, &g));
+        if (order == VIEW_FIRST)
+            assert_ok(hk_elastic_add_pull(e, x, all, info.grad_count, 1));
+        assert_ok(hk_elastic_apply(e, x, &g, NULL));
+        // What is not listed leaves its center, and only the center pulls it.
+        hk_session_params(f.session)[hk_layout_find(f.layout, "w")->offset] +=
+            0.5f;
+    }
+    hk_layout_info layout;
+    assert_ok(hk_layout_get_info(f.layout, &layout));
+    *n = (size_t)layout.n;
+    assert_true(*n <= MOST_VALUES);
+    memcpy(out[0], hk_session_params(f.session), *n * sizeof(float));
+    assert_ok(
+        hk_center_snapshot(center, HK_CENTER_VALUES, 0, out[1], NULL, NULL));
+    if (method == HK_METHOD_AGN) // the center gets no gradient of w
+        hk_test_floats("w of the center",
+                       out[1] + hk_layout_find(f.layout, "w")->offset,
+                       (float[]){1, 2, 3}, 3, 0, 0);
+    hk_elastic_destroy(e);
+    hk_center_destroy(center);
+    close_fixture(&f);
+}
+
+static void test_pull_before_and_after_the_view(void **state) {
+    (void)state;
+    const hk_method methods[] = {HK_METHOD_ELASTIC, HK_METHOD_AGN};
+    for (size_t m = 0; m < 2; m++) {
+        float none[2][MOST_VALUES], first[2][MOST_VALUES], last[2][MOST_VALUES];
+        size_t n;
+        pull_and_view(methods[m], PULL_NOT, none, &n);
+        pull_and_view(methods[m], PULL_FIRST, first, &n);
+        pull_and_view(methods[m], VIEW_FIRST, last, &n);
+        for (int i = 0; i < 2; i++)
+            assert_memory_equal(first[i], last[i], n * sizeof(float));
+        assert_true(memcmp(none[0], last[0], n * sizeof(float)) != 0);
+    }
+}
+
 static void test_bad_lists(void **state) {
     (void)state;
     fixture f = open_fixture(HK_OPT_GRADIENT_DESCENT);
@@ -838,6 +917,7 @@ int main(void) {
         cmocka_unit_test(test_list_from_elsewhere),
         cmocka_unit_test(test_gradients_of_exact_size),
         cmocka_unit_test(test_subset_with_elastic),
+        cmocka_unit_test(test_pull_before_and_after_the_view),
         cmocka_unit_test(test_bad_lists),
         cmocka_unit_test(test_ordered_step),
         cmocka_unit_test(test_selection_stays),

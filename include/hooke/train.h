@@ -84,8 +84,9 @@ HK_API hk_status hk_grad_list_create(hk_layout *layout, hk_grad_list **out);
 HK_API void hk_grad_list_destroy(hk_grad_list *l); // NULL is allowed
 
 // Runs the session (a training plan) once and lists its gradients, which are
-// views on the session's memory: valid until its next run. HK_E_NOT_FOUND for
-// a name that is no trainable variable.
+// views on the session's memory: valid until its next run. With var_list the
+// dense gradients of all other variables are set to 0. HK_E_NOT_FOUND for a
+// name that is no trainable variable.
 HK_API hk_status hk_compute_gradients(hk_session *s,
                                       const hk_compute_options *opt,
                                       hk_grad_list *out);
@@ -105,8 +106,10 @@ HK_API hk_status hk_grad_list_get_info(const hk_grad_list *l,
                                        hk_grad_list_info *out);
 // The list as flat gradients, with a mask when some trainable variable has
 // none: for hk_gradproc_run, hk_optimizer_apply or hk_elastic_apply. Gradients
-// of a whole session are used in place; others are copied, var->count floats
-// each. Valid until the list changes, and as long as its gradients' memory.
+// of hk_compute_gradients are used in place, so hk_elastic_add_pull on the
+// session's gradients counts before this call and after it; those of
+// hk_grad_list_set are copied, var->count floats each. Valid until the list
+// changes, and as long as its gradients' memory.
 HK_API hk_status hk_grad_list_view(hk_grad_list *l, hk_grad_view *out);
 
 // One optimizer step on x. Variables without a gradient in the list neither

@@ -268,6 +268,25 @@ static hk_status check_grads(const hk_elastic *e, const hk_grad_view *g) {
     return HK_OK;
 }
 
+// What the mask leaves out may hold a pull, which is nobody's gradient.
+static hk_status accumulate_dense(const hk_elastic *e, const hk_grad_view *g,
+                                  float *sum, const float *dense) {
+    const hki_place *const at = e->at;
+    const float scale = (float)g->scale;
+    if (g->mask == NULL)
+        return g->n_dense > 0
+                   ? at->ops->accumulate(at, sum, dense, scale, g->n_dense)
+                   : HK_OK;
+    for (size_t i = 0; i < hki_layout_entry_count(e->layout); i++) {
+        const hk_entry *const k = hk_layout_entry(e->layout, i);
+        const int64_t end = HKI_MIN(k->offset + k->count, g->n_dense);
+        if (k->kind == HK_TRAINABLE && g->mask[i] != 0 && k->offset < end)
+            HKI_TRY(at->ops->accumulate(at, sum + k->offset, dense + k->offset,
+                                        scale, end - k->offset));
+    }
+    return HK_OK;
+}
+
 // The gradients were checked.
 static hk_status accumulate(hk_elastic *e, const hki_grads *grads) {
     const hk_grad_view *const g = &grads->view;
@@ -276,8 +295,7 @@ static hk_status accumulate(hk_elastic *e, const hki_grads *grads) {
     float *sum, *dense;
     HKI_TRY(hki_vector_at(&e->grad, HKI_TO_CHANGE, &sum));
     HKI_TRY(hki_vector_at(grads->dense, HKI_TO_READ, &dense));
-    if (g->n_dense > 0)
-        HKI_TRY(at->ops->accumulate(at, sum, dense, scale, g->n_dense));
+    HKI_TRY(accumulate_dense(e, g, sum, dense));
     for (size_t i = 0; i < g->n_sparse; i++) {
         const hk_sparse_grad *const s = &g->sparse[i];
         const hk_entry *const entry = hk_layout_find(e->layout, s->entry->name);

@@ -161,12 +161,31 @@ static hk_grad_and_var gradient_of(hk_session *s, const hk_entry *e) {
     return it;
 }
 
+static bool is_listed(const hk_grad_list *l, const hk_entry *e) {
+    for (size_t i = 0; i < l->n; i++)
+        if (l->items[i].var == e)
+            return true;
+    return false;
+}
+
+// Views of the list use the session's memory in place, where gradients without
+// a variable in the list have to be 0.
+static void clear_others(hk_session *s, const hk_grad_list *l) {
+    for (size_t i = 0; i < hki_layout_entry_count(l->layout); i++) {
+        const hk_entry *const e = hk_layout_entry(l->layout, i);
+        if (e->kind == HK_TRAINABLE && !is_listed(l, e) &&
+            gradient_of(s, e).kind == HK_GRAD_DENSE)
+            memset(hk_session_grads(s) + e->offset, 0,
+                   (size_t)e->count * sizeof(float));
+    }
+}
+
 // Fills the list from the session's last run.
 static hk_status list_gradients(hk_session *s, const hk_compute_options *o,
                                 hk_grad_list *l) {
     l->n = 0;
     l->scale = o->grad_loss;
-    l->base = o->var_list == NULL ? hk_session_grads(s) : NULL;
+    l->base = hk_session_grads(s);
     if (o->var_list == NULL) {
         for (size_t i = 0; i < hki_layout_entry_count(l->layout); i++) {
             const hk_entry *e = hk_layout_entry(l->layout, i);
@@ -187,12 +206,12 @@ static hk_status list_gradients(hk_session *s, const hk_compute_options *o,
             return hki_fail(HK_E_NOT_FOUND,
                             "compute_gradients: %s is no trainable variable",
                             name != NULL ? name : "(null)");
-        for (size_t k = 0; k < l->n; k++)
-            if (l->items[k].var == e)
-                return hki_fail(HK_E_INVALID_ARG,
-                                "compute_gradients: %s is listed twice", name);
+        if (is_listed(l, e))
+            return hki_fail(HK_E_INVALID_ARG,
+                            "compute_gradients: %s is listed twice", name);
         l->items[l->n++] = gradient_of(s, e);
     }
+    clear_others(s, l);
     return HK_OK;
 }
 
