@@ -86,7 +86,7 @@ ROOMS = {
     "cli": {
         "core": "",
         "experiment": "core",
-        "report": "core",
+        "report": "experiment core",
         "run": "report experiment core",
         "commands": "report run experiment core",
     },

@@ -92,7 +92,35 @@ static void predictions(FILE *f, const cli_args *a) {
     }
 }
 
-static void page(FILE *f, const series_set *s, const cli_args *a) {
+static int write_sections(const series_set *s, const cli_args *a, char **out) {
+    size_t size = 0;
+    FILE *f = open_memstream(out, &size);
+    if (!f)
+        return cli_fail("report: %s", strerror(errno));
+    report_sweeps(f, s);
+    report_folds(f, s);
+    report_results(f, s);
+    report_charts(f, s);
+    predictions(f, a);
+    report_settings(f, s);
+    fclose(f);
+    return 0;
+}
+
+// Links to the sections that are there.
+static void write_nav(FILE *f, const char *sections) {
+    static const char *const titles[][2] = {
+        {"results", "Results"}, {"curves", "Curves"}, {"settings", "Settings"}};
+    fputs("<nav aria-label=\"Sections\">", f);
+    for (size_t i = 0; i < sizeof titles / sizeof titles[0]; i++) {
+        CLI_FREED char *id = cli_printf("<h2 id=\"%s\">", titles[i][0]);
+        if (strstr(sections, id))
+            fprintf(f, "<a href=\"#%s\">%s</a>", titles[i][0], titles[i][1]);
+    }
+    fputs("</nav>\n", f);
+}
+
+static void page(FILE *f, const series_set *s, const char *sections) {
     head(f, s);
     fputs("<body>\n<h1>", f);
     for (size_t i = 0; i < s->n_runs; i++) {
@@ -101,15 +129,8 @@ static void page(FILE *f, const series_set *s, const cli_args *a) {
     }
     fputs("</h1>\n", f);
     report_summary(f, s);
-    fputs("<nav aria-label=\"Sections\"><a href=\"#results\">Results</a>"
-          "<a href=\"#curves\">Curves</a><a href=\"#settings\">Settings</a>"
-          "</nav>\n<main>\n",
-          f);
-    report_sweeps(f, s);
-    report_results(f, s);
-    report_charts(f, s);
-    predictions(f, a);
-    report_settings(f, s);
+    write_nav(f, sections);
+    fprintf(f, "<main>\n%s", sections);
     if (s->truncated)
         fprintf(f,
                 "<p class=\"dim\">%zu event files end in the middle of a "
@@ -121,12 +142,14 @@ static void page(FILE *f, const series_set *s, const cli_args *a) {
 
 static int write_page(const series_set *s, const char *path,
                       const cli_args *a) {
+    CLI_FREED char *sections = NULL;
     CLI_FREED char *text = NULL;
     size_t size = 0;
+    CLI_TRY(write_sections(s, a, &sections));
     FILE *f = open_memstream(&text, &size);
     if (!f)
         return cli_fail("%s: %s", path, strerror(errno));
-    page(f, s, a);
+    page(f, s, sections);
     fclose(f);
     return write_whole(path, text, size);
 }

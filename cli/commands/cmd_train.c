@@ -183,7 +183,7 @@ static int finish_fold(job *j, fold_scores *f) {
     CLI_TRY(signals_code());
     CLI_TRY(cli_status(evaluate_test(j, &r)));
     if (r)
-        folds_add(f, r);
+        folds_add(f, j->s.model_dir, r);
     return 0;
 }
 
@@ -243,13 +243,12 @@ static int run_folds(const cli_args *a) {
         if (!code)
             code = run_here(a, &f);
     }
-    if (!code && cli_has(a, "json")) {
-        printf("{");
+    if (!code)
+        code = folds_save(&f);
+    if (!code && cli_has(a, "json"))
         folds_json(stdout, &f);
-        printf("}\n");
-    } else if (!code) {
+    else if (!code)
         folds_table(&f);
-    }
     folds_free(&f);
     return code;
 }

@@ -257,11 +257,14 @@ static void line(FILE *f, const frame *g, size_t i) {
             dot(f, g, low < high ? high : low);
     }
     fputs("\"/>", f);
-    if (s->count == 1 && isfinite(s->points[0].value)) {
+    // A single point, or that of the model that the run went back to.
+    const point *one =
+        s->count == 1 || !isnan(s->kept) ? series_result(s) : NULL;
+    if (one && isfinite(one->value) && (!g->y.log || one->value > 0)) {
         fputs("<circle ", f);
         classes(f, g, i);
-        fprintf(f, " cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>",
-                px(g, x_of(g, &s->points[0])), py(g, s->points[0].value));
+        fprintf(f, " cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>", px(g, x_of(g, one)),
+                py(g, one->value));
     }
 }
 
@@ -299,9 +302,9 @@ static void legend(FILE *f, const frame *g) {
         fprintf(f, "<li><span class=\"k%zu %s\"></span>",
                 l->color % CHART_COLORS, strokes[l->stroke]);
         html_text(f, l->name);
-        fputs(" <b>", f);
-        fprintf(f, "%.4g", series_last(l->data));
-        fputs("</b></li>", f);
+        const point *result = series_result(l->data);
+        fprintf(f, " <b>%.4g</b></li>",
+                result ? result->value : series_last(l->data));
     }
     fputs("</ul>", f);
 }

@@ -166,32 +166,36 @@ void report_charts(FILE *f, const series_set *s) {
     fputs("</div>\n", f);
 }
 
-// ---- last evaluations -------------------------------------------------------
+// ---- results ----------------------------------------------------------------
 
-static bool is_evaluation(const series *c) {
-    return strncmp(c->group, "eval/", 5) == 0;
+// One of the tables: of the evaluation data, or of the test data.
+typedef struct results {
+    const series_set *s;
+    const char *group; // "eval/", "eval_test/"
+    const char *columns[MOST_METRICS];
+    size_t n;
+} results;
+
+static bool is_in(const results *r, const series *c) {
+    return strncmp(c->group, r->group, strlen(r->group)) == 0 &&
+           (r->s->n_labels == 1 || c->is_main) && series_result(c);
 }
 
-static bool in_table(const series_set *s, const series *c) {
-    return is_evaluation(c) && (s->n_labels == 1 || c->is_main);
-}
-
-// Rows are told apart by run and weights.
+// Rows differ by run and weights.
 static bool same_row(const series *a, const series *b) {
     return a->whose == b->whose && a->number == b->number &&
            strcmp(a->run, b->run) == 0;
 }
 
-static size_t metrics(const series_set *s, const char **out) {
-    size_t n = 0;
-    for (size_t i = 0; i < s->count; i++) {
-        bool seen = !is_evaluation(&s->list[i]);
-        for (size_t k = 0; k < n && !seen; k++)
-            seen = strcmp(out[k], s->list[i].group) == 0;
-        if (!seen && n < MOST_METRICS)
-            out[n++] = s->list[i].group;
+static void find_columns(results *r) {
+    for (size_t i = 0; i < r->s->count; i++) {
+        const series *c = &r->s->list[i];
+        bool seen = !is_in(r, c);
+        for (size_t k = 0; k < r->n && !seen; k++)
+            seen = strcmp(r->columns[k], c->group) == 0;
+        if (!seen && r->n < MOST_METRICS)
+            r->columns[r->n++] = c->group;
     }
-    return n;
 }
 
 // Four digits behind the point line up in a column.
@@ -200,46 +204,77 @@ static void cell(FILE *f, double v) {
     fprintf(f, odd ? "%.4g" : "%.4f", v);
 }
 
-static void row(FILE *f, const series_set *s, const series *first,
-                const char *const *columns, size_t n) {
+static void row(FILE *f, const results *r, const series *first) {
+    const series_set *s = r->s;
     char *name =
         s->n_labels > 1 ? report_name(s, first->run) : series_who(first);
     fputs("<tr><th scope=\"row\">", f);
     html_text(f, name);
     free(name);
-    fprintf(f, "</th><td>%.0f</td>", first->points[first->count - 1].step);
-    for (size_t k = 0; k < n; k++) {
+    fprintf(f, "</th><td>%.0f</td>", series_result(first)->step);
+    for (size_t k = 0; k < r->n; k++) {
         fputs("<td>", f);
         for (size_t i = 0; i < s->count; i++)
-            if (same_row(&s->list[i], first) &&
-                strcmp(s->list[i].group, columns[k]) == 0)
-                cell(f, series_last(&s->list[i]));
+            if (is_in(r, &s->list[i]) && same_row(&s->list[i], first) &&
+                strcmp(s->list[i].group, r->columns[k]) == 0)
+                cell(f, series_result(&s->list[i])->value);
         fputs("</td>", f);
     }
     fputs("</tr>\n", f);
 }
 
-void report_results(FILE *f, const series_set *s) {
-    const char *columns[MOST_METRICS];
-    const size_t n = metrics(s, columns);
-    if (!n)
-        return;
+static void results_table(FILE *f, const results *r, const char *title) {
+    const series_set *s = r->s;
     fprintf(f,
-            "<h2 id=\"results\">Last evaluation</h2>\n<div class=\"scroll\" "
-            "tabindex=\"0\"><table><thead><tr><th scope=\"col\">%s</th><th "
-            "scope=\"col\">step</th>",
-            s->n_labels > 1 ? "run" : "weights");
-    for (size_t k = 0; k < n; k++) {
-        html_in(f, "<th scope=\"col\">", strchr(columns[k], '/') + 1, "</th>");
-    }
+            "<h3>%s</h3>\n<div class=\"scroll\" tabindex=\"0\" "
+            "role=\"region\" aria-label=\"%s\"><table><thead><tr>"
+            "<th scope=\"col\">%s</th><th scope=\"col\">step</th>",
+            title, title, s->n_labels > 1 ? "run" : "weights");
+    for (size_t k = 0; k < r->n; k++)
+        html_in(f, "<th scope=\"col\">", strchr(r->columns[k], '/') + 1,
+                "</th>");
     fputs("</tr></thead><tbody>\n", f);
     for (size_t i = 0; i < s->count; i++) {
         const series *c = &s->list[i];
-        bool seen = !in_table(s, c);
+        bool seen = !is_in(r, c);
         for (size_t k = 0; k < i && !seen; k++)
-            seen = in_table(s, &s->list[k]) && same_row(&s->list[k], c);
+            seen = is_in(r, &s->list[k]) && same_row(&s->list[k], c);
         if (!seen)
-            row(f, s, c, columns, n);
+            row(f, r, c);
     }
     fputs("</tbody></table></div>\n", f);
+}
+
+// Of one run that went back to the best model it had.
+static void tell_kept(FILE *f, const series_set *s) {
+    for (size_t i = 0; i < s->count && s->n_labels == 1; i++) {
+        const series *c = &s->list[i];
+        const point *kept = series_result(c);
+        if (strncmp(c->group, "eval/", 5) != 0 || isnan(c->kept) || !kept)
+            continue;
+        fprintf(f,
+                "<p>The model is that of step %.0f, which scored best; "
+                "training went on to step %.0f.</p>\n",
+                kept->step, c->points[c->count - 1].step);
+        return;
+    }
+}
+
+void report_results(FILE *f, const series_set *s) {
+    static const struct {
+        const char *group, *title;
+    } sets[] = {{"eval/", "On the evaluation data"},
+                {"eval_test/", "On the test data"}};
+    bool begun = false;
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
+        results r = {.s = s, .group = sets[i].group};
+        find_columns(&r);
+        if (r.n && !begun) {
+            fputs("<h2 id=\"results\">Results</h2>\n", f);
+            tell_kept(f, s);
+            begun = true;
+        }
+        if (r.n)
+            results_table(f, &r, sets[i].title);
+    }
 }

@@ -147,6 +147,42 @@ void report_sweeps(FILE *f, const series_set *s) {
     }
 }
 
+// ---- folds ------------------------------------------------------------------
+
+static void fold_row(FILE *f, const tree *t, const char *key,
+                     const char *title) {
+    fprintf(f, "<tr><th scope=\"row\">%s</th>", title);
+    for (const tree *c = tree_get(t, "mean")->child; c; c = c->next)
+        fprintf(f, "<td>%.4f</td>",
+                tree_float(tree_get(tree_get(t, key), c->key), (double)NAN));
+    fputs("</tr>\n", f);
+}
+
+static void folds_of_run(FILE *f, const char *run, const tree *t) {
+    fputs("<h2>Folds of ", f);
+    html_text(f, run);
+    fprintf(f,
+            "</h2>\n<p>Each row of the data is in the test set of one of %lld "
+            "folds; these are the test scores.</p><div class=\"scroll\" "
+            "tabindex=\"0\" role=\"region\" aria-label=\"Folds\"><table>"
+            "<thead><tr><th></th>",
+            (long long)tree_int(tree_get(t, "folds"), 0));
+    for (const tree *c = tree_get(t, "mean")->child; c; c = c->next)
+        html_in(f, "<th scope=\"col\">", c->key, "</th>");
+    fputs("</tr></thead><tbody>\n", f);
+    fold_row(f, t, "mean", "mean");
+    fold_row(f, t, "standard_error", "standard error");
+    fputs("</tbody></table></div>\n", f);
+}
+
+void report_folds(FILE *f, const series_set *s) {
+    for (size_t i = 0; i < s->n_runs; i++) {
+        CLI_SCOPED(tree_free_at) tree *t = read_json(s->runs[i], "folds.json");
+        if (t && tree_size(tree_get(t, "mean")))
+            folds_of_run(f, s->runs[i], t);
+    }
+}
+
 // ---- settings ---------------------------------------------------------------
 
 // As in the file. began: the first line stands behind the mark of an item.

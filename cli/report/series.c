@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "core/cli.h"
+#include "experiment/run_record.h"
 
 enum { MOST_LEVELS = 4 };
 
@@ -30,8 +31,17 @@ static series *find_or_add(series_set *s, const char *run, const char *folder,
     series *c = &s->list[s->count++];
     *c = (series){.run = cli_strdup(run),
                   .folder = cli_strdup(folder),
-                  .tag = cli_strdup(tag)};
+                  .tag = cli_strdup(tag),
+                  .kept = (double)NAN};
     return c;
+}
+
+// The last part of a folder if it is one of evaluations; else NULL.
+static const char *evaluation(const char *folder) {
+    const char *slash = strrchr(folder, '/');
+    const char *last = slash ? slash + 1 : folder;
+    return strcmp(last, "eval") == 0 || strncmp(last, "eval_", 5) == 0 ? last
+                                                                       : NULL;
 }
 
 static void add_point(series *c, point p) {
@@ -44,6 +54,12 @@ static void add_point(series *c, point p) {
         c->points = grown;
         c->room = room;
     }
+    // A kept model may be evaluated again, after points of later steps.
+    for (size_t i = evaluation(c->folder) ? c->count : 0; i-- > 0;)
+        if (c->points[i].step == p.step) {
+            c->points[i] = p;
+            return;
+        }
     // A run that went on from a checkpoint repeats some steps: the later
     // values replace the earlier ones.
     while (c->count && c->points[c->count - 1].step >= p.step)
@@ -51,17 +67,30 @@ static void add_point(series *c, point p) {
     c->points[c->count++] = p;
 }
 
+// The step that the run of these evaluations went back to.
+static double kept_step(const char *path) {
+    CLI_FREED char *model_dir = cli_strdup(path);
+    record r;
+    *strrchr(model_dir, '/') = '\0';
+    record_read(model_dir, &r);
+    return r.global_step < r.reached ? (double)r.global_step : (double)NAN;
+}
+
 static int read_folder(series_set *s, const char *path, const char *run,
                        const char *folder) {
     hk_event_reader *r;
     if (hk_event_reader_open(path, &r) != HK_OK)
         return cli_fail("%s", hk_last_error());
+    const double kept = evaluation(folder) ? kept_step(path) : (double)NAN;
     hk_event e;
     hk_status status;
-    while ((status = hk_event_next(r, &e)) == HK_OK)
-        if (e.kind == HK_EVENT_SCALAR)
-            add_point(find_or_add(s, run, folder, e.tag),
-                      (point){(double)e.step, e.wall_time, e.scalar});
+    while ((status = hk_event_next(r, &e)) == HK_OK) {
+        if (e.kind != HK_EVENT_SCALAR)
+            continue;
+        series *c = find_or_add(s, run, folder, e.tag);
+        c->kept = kept;
+        add_point(c, (point){(double)e.step, e.wall_time, e.scalar});
+    }
     s->truncated += hk_event_reader_truncated(r) != 0;
     hk_event_reader_close(r);
     if (status != HK_E_END) // damage: what came before it is shown
@@ -108,14 +137,6 @@ static int walk(series_set *s, const char *path, const char *run,
 }
 
 // ---- what they mean ---------------------------------------------------------
-
-// The last part of a folder if it is one of evaluations; else NULL.
-static const char *evaluation(const char *folder) {
-    const char *slash = strrchr(folder, '/');
-    const char *last = slash ? slash + 1 : folder;
-    return strcmp(last, "eval") == 0 || strncmp(last, "eval_", 5) == 0 ? last
-                                                                       : NULL;
-}
 
 // Is there a tag of the same run and folder with this in it, or at its end?
 static bool has_tag(const series_set *s, const series *like, const char *part,
@@ -296,6 +317,14 @@ void series_free(series_set *s) {
     free(s->runs);
     free(s->list);
     *s = (series_set){0};
+}
+
+const point *series_result(const series *s) {
+    const point *last = s->count ? &s->points[s->count - 1] : NULL;
+    for (size_t i = 0; i < s->count && !isnan(s->kept); i++)
+        if (s->points[i].step == s->kept)
+            return &s->points[i];
+    return isnan(s->kept) ? last : NULL;
 }
 
 double series_last(const series *s) {

@@ -29,6 +29,8 @@ typedef struct series {
     bool is_main;  // the set of weights that counts: center, or the only one
     point *points; // in the order of their steps
     size_t count, room;
+    double kept; // of evaluations: step of the model that the run went back to
+                 // at its end; NAN: it kept the last one
 } series;
 
 typedef struct series_set {
@@ -48,6 +50,9 @@ bool series_any(const char *path); // are there event files?
 // Fills group, whose and labels once everything is read.
 void series_sort_out(series_set *s);
 void series_free(series_set *s);
+// The point of the model that the run ended with: the last one, or that of the
+// step it went back to. NULL when there is none.
+const point *series_result(const series *s);
 // The last value; NAN when there is none.
 double series_last(const series *s);
 // "center", "average (EMA)", "worker 3"; free it.

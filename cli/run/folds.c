@@ -1,8 +1,10 @@
 // folds.c - mean and error over folds; see folds.h.
 #include "run/folds.h"
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "experiment/run_record.h"
 #include "run/show.h"
 
 void folds_init(fold_scores *f, int64_t folds) {
@@ -19,7 +21,7 @@ static size_t place(fold_scores *f, const char *name) {
     return f->n - 1;
 }
 
-void folds_add(fold_scores *f, const hk_eval_result *r) {
+void folds_add(fold_scores *f, const char *model_dir, const hk_eval_result *r) {
     double *row = f->values + f->done * FOLD_METRICS;
     for (size_t i = 0; i < r->item_count; i++) {
         const hk_eval_item *it = &r->items[i];
@@ -28,6 +30,9 @@ void folds_add(fold_scores *f, const hk_eval_result *r) {
             row[place(f, it->name)] = it->value;
     }
     f->done++;
+    const char *slash = strrchr(model_dir, '/');
+    free(f->folder);
+    f->folder = cli_printf("%.*s", (int)(slash - model_dir), model_dir);
 }
 
 static double mean_of(const fold_scores *f, size_t k) {
@@ -76,7 +81,7 @@ typedef double (*summary)(const fold_scores *f, size_t k);
 
 static void put_summary(FILE *out, const fold_scores *f, const char *key,
                         summary fn) {
-    fprintf(out, "\"%s\":{", key);
+    fprintf(out, ",\"%s\":{", key);
     for (size_t k = 0; k < f->n; k++) {
         fputs(k ? "," : "", out);
         cli_json_string(out, f->names[k]);
@@ -86,16 +91,51 @@ static void put_summary(FILE *out, const fold_scores *f, const char *key,
     fputc('}', out);
 }
 
-void folds_json(FILE *out, const fold_scores *f) {
-    fprintf(out, "\"folds\":%lld,", (long long)f->done);
+static void put_summaries(FILE *out, const fold_scores *f) {
+    fprintf(out, "{\"folds\":%lld", (long long)f->done);
     put_summary(out, f, "mean", mean_of);
-    fputc(',', out);
     put_summary(out, f, "standard_error", error_of);
+}
+
+void folds_json(FILE *out, const fold_scores *f) {
+    put_summaries(out, f);
+    fputs("}\n", out);
+}
+
+static void put_scores(FILE *out, const fold_scores *f) {
+    fputs(",\"scores\":{", out);
+    for (size_t k = 0; k < f->n; k++) {
+        fputs(k ? "," : "", out);
+        cli_json_string(out, f->names[k]);
+        for (int64_t i = 0; i < f->done; i++) {
+            fputs(i ? "," : ":[", out);
+            cli_json_number(out, f->values[i * FOLD_METRICS + (int64_t)k]);
+        }
+        fputc(']', out);
+    }
+    fputc('}', out);
+}
+
+int folds_save(const fold_scores *f) {
+    if (!f->folder)
+        return 0;
+    CLI_FREED char *path = cli_printf("%s/folds.json", f->folder);
+    CLI_FREED char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out)
+        return cli_fail("%s: %s", path, strerror(errno));
+    put_summaries(out, f);
+    put_scores(out, f);
+    fputs("}\n", out);
+    fclose(out);
+    return write_whole(path, text, size);
 }
 
 void folds_free(fold_scores *f) {
     for (size_t i = 0; i < f->n; i++)
         free(f->names[i]);
     free(f->values);
+    free(f->folder);
     *f = (fold_scores){0};
 }

@@ -15,8 +15,9 @@ static bool is_ours(const char *name) {
     static const char *const starts[] = {"model.ckpt-", "events.out.tfevents.",
                                          "center.bin"};
     static const char *const whole[] = {
-        "checkpoint",    "experiment.json", "run.json", "table.json",
-        "features.json", "sweep.json",      "run.done"};
+        "checkpoint", "experiment.json", "run.json",
+        "table.json", "features.json",   "sweep.json",
+        "folds.json", "data.json",       "run.done"};
     for (size_t i = 0; i < sizeof starts / sizeof starts[0]; i++)
         if (strncmp(name, starts[i], strlen(starts[i])) == 0)
             return true;
