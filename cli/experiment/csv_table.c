@@ -264,22 +264,6 @@ bool experiment_mixes(const experiment *x, const table *t) {
            strcmp(source, "csv") == 0 && (features > 1 || numbers == 1);
 }
 
-// A run goes on with what it began with.
-static int check_kept(const table *t, const data_user *u, const char *folder) {
-    static const char advice[] = "--fresh begins anew, -d takes another folder";
-    const char *label = table_label_name(u);
-    const tree *e = data_get(u, "exclude");
-    if (t->label && strcmp(t->label, label) != 0)
-        return cli_fail("%s: has a model that learnt '%s', not '%s'; %s",
-                        folder, t->label, label, advice);
-    for (const tree *c = tree_first(e); c; c = tree_next(e, c))
-        if (table_find(t, c->text))
-            return cli_fail("%s: has a model that uses '%s', which is to be "
-                            "left out; %s",
-                            folder, c->text, advice);
-    return 0;
-}
-
 int table_open(experiment *x, const settings *s, bool learn) {
     const data_user u = {.x = x, .set = "train"};
     const char *source = tree_text(data_get(&u, "source"), "digits");
@@ -297,8 +281,6 @@ int table_open(experiment *x, const settings *s, bool learn) {
     learn = learn || (!kept && is_lost(s));
     int failed = kept || !learn ? table_load(t, s->model_dir, &plan)
                                 : learn_all(t, &u, source);
-    if (!failed && kept && x->run_dir == NULL)
-        failed = check_kept(t, &u, s->model_dir);
     if (!failed && !kept && learn && (canned || experiment_mixes(x, t)))
         failed = columns_learn(t, &u);
     // Workers of a cluster learn the same from the same data; one writes.

@@ -61,6 +61,7 @@ typedef struct settings {
     hk_warm_start warm_start; // checkpoint NULL: none
     char *period_note;        // NULL: the period is what was asked for
     char *workers_note;       // NULL: the workers are as many as asked for
+    char *resume_note;        // NULL: nothing has changed since the last start
     bool in_cluster;          // this process has a place in one
 } settings;
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "experiment/csv_table.h"
+#include "experiment/resume.h"
 #include "experiment/run_record.h"
 #include "experiment/schema.h"
 #include "experiment/table_recipe.h"
@@ -79,6 +80,8 @@ int job_open(const cli_args *a, const char *operand, bool learn, job **out) {
         failed = settings_read(j->x, a, &j->s);
     if (!failed)
         failed = record_check_owner(j->x, &j->s);
+    if (!failed && learn && !j->s.config.not_chief)
+        failed = resume_check(a, j->x, &j->s);
     if (!failed)
         data_index_folder(j->s.model_dir);
     if (!failed)

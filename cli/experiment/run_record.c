@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "experiment/resume.h"
 
 void make_folders(const char *path) {
     char *copy = cli_strdup(path);
@@ -110,6 +111,7 @@ static int keep_library(const job *j) {
 
 int record_experiment(const job *j) {
     CLI_TRY(keep_library(j));
+    CLI_TRY(fingerprints_save(j->x, j->s.model_dir));
     CLI_FREED char *path = cli_printf("%s/experiment.json", j->s.model_dir);
     tree *root = as_it_runs(j);
     CLI_FREED char *json = tree_json(root);

@@ -1,6 +1,6 @@
 // run_record.h - what a run leaves in its model_dir beside checkpoints and
-// event files: experiment.json (what was asked) and run.json (what has
-// happened).
+// event files: experiment.json (what was asked), data.json (its files) and
+// run.json (what has happened).
 #ifndef CLI_RECORD_H
 #define CLI_RECORD_H
 #include "experiment/experiment.h"

@@ -34,6 +34,20 @@ static const schema_key *find(const char *path) {
     return NULL;
 }
 
+const char *const schema_sets[] = {"train", "eval", "test", "predict", NULL};
+
+const schema_key *schema_find(const char *path) {
+    for (size_t i = 0; schema_sets[i]; i++) {
+        const size_t n = strlen(schema_sets[i]);
+        if (strncmp(path, "data.", 5) != 0 ||
+            strncmp(path + 5, schema_sets[i], n) != 0 || path[5 + n] != '.')
+            continue;
+        CLI_FREED char *general = cli_printf("data.<set>%s", path + 5 + n);
+        return find(general);
+    }
+    return find(path);
+}
+
 // The last word of a key's path if the key is right below `parent`.
 static const char *child_name(const schema_key *k, const char *parent) {
     const size_t n = strlen(parent);

@@ -37,6 +37,10 @@ typedef struct schema_key {
 
 extern const schema_key schema_keys[]; // ends with an empty path
 
+// The key of a path that names a set, as "data.train.batch" does; NULL: none.
+const schema_key *schema_find(const char *path);
+extern const char *const schema_sets[]; // that <set> stands for; ends with NULL
+
 // Checks the tree and brings short forms into their long form. false after
 // a message with file, line and, for an unknown key, the nearest known one.
 bool schema_check(tree *root);

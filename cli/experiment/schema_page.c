@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "core/cli.h"
+#include "experiment/resume.h"
 
 static const char *type_name(const schema_key *k) {
     static const char *const names[] = {
@@ -23,6 +24,30 @@ static void choices(FILE *f, const char *values) {
             fputs(", ", f);
         else
             fputc(*p, f);
+}
+
+// Of one set, or of the training data where there are several.
+static const char *resume_name(const schema_key *k) {
+    static const char *const names[] = {[RESUME_UNDECIDED] = "undecided",
+                                        [RESUME_FREE] = "yes",
+                                        [RESUME_TOLD] = "with a line",
+                                        [RESUME_REFUSED] = "no"};
+    const char *set = strstr(k->path, "<set>");
+    if (k->type == SCHEMA_MAP || k->type == SCHEMA_ITEMS ||
+        k->type == SCHEMA_ITEM)
+        return "";
+    if (!set)
+        return names[resume_rule_of(k->path)];
+    resume_rule first = RESUME_UNDECIDED;
+    for (size_t i = 0; schema_sets[i]; i++) {
+        CLI_FREED char *path =
+            cli_printf("data.%s%s", schema_sets[i], set + strlen("<set>"));
+        const resume_rule rule = resume_rule_of(path);
+        if (rule == RESUME_UNDECIDED)
+            return names[rule];
+        first = i ? first : rule;
+    }
+    return names[first];
 }
 
 // What a key means, in one line.
@@ -50,7 +75,14 @@ void schema_page(FILE *f) {
         f,
         "# Experiment files\n\n%s\n"
         "Made by `hooke help experiment --format markdown` from the table that "
-        "checks the files.\n",
+        "checks the files.\n\n"
+        "*On resume* says whether a key may change when a run is started "
+        "again in its model_dir: *yes*; *with a line*: the run says so and "
+        "continues; *no*: the run is refused, and `--fresh` (start again) or "
+        "`-d` (another folder) are the ways out. Of a `<set>` it is said for "
+        "train: keys of eval and test change with a line, except `data.test."
+        "share`, and those of predict silently. Files are compared by their "
+        "content (tables up to 1 GB) or by size and modification time.\n",
         intro);
     for (size_t i = 0; schema_keys[i].path; i++) {
         const schema_key *k = &schema_keys[i];
@@ -58,16 +90,17 @@ void schema_page(FILE *f) {
             fprintf(f, "\n## %s\n\n", k->path);
             if (k->type == SCHEMA_MAP) {
                 fprintf(f,
-                        "%s\n\n| key | type | default | meaning |\n"
-                        "| --- | --- | --- | --- |\n",
+                        "%s\n\n| key | type | default | on resume | meaning |\n"
+                        "| --- | --- | --- | --- | --- |\n",
                         k->help);
                 continue;
             }
-            fputs("| key | type | default | meaning |\n"
-                  "| --- | --- | --- | --- |\n",
+            fputs("| key | type | default | on resume | meaning |\n"
+                  "| --- | --- | --- | --- | --- |\n",
                   f);
         }
-        fprintf(f, "| `%s` | %s | %s | ", k->path, type_name(k), k->dflt);
+        fprintf(f, "| `%s` | %s | %s | %s | ", k->path, type_name(k), k->dflt,
+                resume_name(k));
         meaning(f, k);
         fputs(" |\n", f);
     }

@@ -384,6 +384,8 @@ void settings_fit_period(const experiment *x, const cli_args *a, settings *s) {
 }
 
 void settings_tell(const settings *s) {
+    if (s->resume_note && !s->config.not_chief)
+        cli_note("%s", s->resume_note);
     if (s->workers_note && !s->config.not_chief)
         cli_note("%s", s->workers_note);
     if (s->period_note && !s->config.not_chief)

@@ -1,6 +1,7 @@
 // cluster.c - the roles of a cluster over hooke/roles.h.
 #include <stdlib.h>
 #include <string.h>
+#include "experiment/resume.h"
 #include "run/processes.h"
 #include "run/progress.h"
 #include "experiment/run_record.h"
@@ -123,6 +124,8 @@ static int plan_center(const cli_args *a, const hk_cluster_info *info,
         settings s;
         CLI_TRY(experiment_open(a, cli_operand(a, 0), &x));
         CLI_TRY(settings_read(x, a, &s));
+        CLI_TRY(info->center_index == 0 ? resume_check(a, x, &s) : 0);
+        settings_tell(&s);
         CLI_TRY(
             settings_method(tree_get(x->root, "elastic"), info->n_workers, &s));
         s.config.all_workers = info->n_workers;

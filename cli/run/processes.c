@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "experiment/resume.h"
 #include "experiment/run_record.h"
 #include "run/show.h"
 
@@ -293,11 +294,14 @@ int run_processes(const cli_args *a) {
     int code = experiment_open(a, cli_operand(a, 0), &x);
     if (!code)
         code = settings_read(x, a, &s);
+    if (!code)
+        code = resume_check(a, x, &s);
     if (code)
         return code;
     const int n = (int)s.config.workers;
     if (n > MOST)
         return cli_fail("%d processes: at most %d", n, MOST);
+    settings_tell(&s);
     char *dir = make_folder();
     if (!dir)
         return CLI_FAILED;

@@ -1,0 +1,43 @@
+// resume.h - what may change between two starts of one run.
+//
+// A run that is started again continues its model. Settings and data that the
+// model depends on have to be those it was trained with: a change that would be
+// ignored, or would continue another model, is refused with its key.
+#ifndef CLI_RESUME_H
+#define CLI_RESUME_H
+#include "experiment/experiment.h"
+
+typedef enum resume_rule {
+    RESUME_UNDECIDED = 0, // a key without a rule is a defect of the table
+    RESUME_FREE,          // may change silently
+    RESUME_TOLD,          // may change, and the run says so in a line
+    RESUME_REFUSED
+} resume_rule;
+
+// The rule of a key in the notation of the schema, with the name of a set for
+// <set>: "data.train.batch", "model.layers.dense.units".
+resume_rule resume_rule_of(const char *path);
+// Compares an experiment with experiment.json and data.json of its model_dir.
+// 0, or an exit code after a message; what is to be said when the run begins is
+// in s->resume_note then. Nothing to do where no run is.
+int resume_check(const cli_args *a, const experiment *x, settings *s);
+
+// ---- files of the data ------------------------------------------------------
+
+// data.json of a model_dir; NULL: it has none.
+tree *fingerprints_read(const char *model_dir);
+// Writes data.json: number, size, newest modification time and, where they are
+// few bytes, a hash of the files of each key. 0 or an exit code after a
+// message.
+int fingerprints_save(const experiment *x, const char *model_dir);
+// Are the files of a key known now and before?
+bool fingerprints_cover(const tree *before, const experiment *x,
+                        const char *key);
+// How the files of a key differ from what was written before, in words to be
+// freed; NULL: they are the same, or one of both is not known.
+char *fingerprints_compare(const tree *before, const experiment *x,
+                           const char *key);
+// The keys, one after the other; NULL past the end.
+const char *fingerprints_key(size_t i);
+
+#endif // CLI_RESUME_H
