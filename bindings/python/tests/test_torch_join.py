@@ -682,6 +682,128 @@ def test_signals_leave_cleanly(number, method):
         assert live(c, 1, 10 if method == "elastic" else 60)
         _, err = p.communicate(timeout=120)
         if number == signal.SIGTERM:
+def run_pass(loader, step, batches=None):
+    """The examples of a pass, or of its first batches."""
+    seen = []
+    for i, (x,) in enumerate(loader):
+        step(x)
+        seen += x.tolist()
+        if i + 1 == batches:
+            break
+    return seen
+
+
+def test_a_sampler_made_again_goes_on(center):
+    """One name is one sampler: made again for every epoch, it leases on."""
+    ds = TensorDataset(torch.arange(64))
+    w, step = lease(center)
+    with w:
+        first = w.sampler(ds)
+        for _ in range(4):
+            loader = DataLoader(ds, batch_size=8, sampler=w.sampler(ds))
+            assert sorted(run_pass(loader, step)) == list(range(64))
+        assert w.sampler(ds) is first
+        with pytest.raises(hooke.HookeError, match="another order"):
+            w.sampler(ds, shuffle=False)
+        with pytest.raises(hooke.HookeError, match="has leased its data"):
+            w.sampler(ds, share="sharded")
+        # Nothing is held back from another worker.
+        other, other_step = lease(center)
+        with other:
+            loader = DataLoader(ds, batch_size=8, sampler=other.sampler(ds))
+            for _ in range(2):
+                assert sorted(run_pass(loader, other_step)) == list(range(64))
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_late_worker_begins_in_the_current_epoch(center, workers):
+    ds = TensorDataset(torch.arange(64))
+    a, a_step = lease(center, workers=workers)
+    loader = DataLoader(ds, batch_size=8, sampler=a.sampler(ds))
+    for _ in range(3):
+        run_pass(loader, a_step)
+    rest = iter(loader)
+    a_step(next(rest)[0])
+    b, b_step = lease(center, workers=workers)
+    loader = DataLoader(ds, batch_size=8, sampler=b.sampler(ds))
+    passes = [len(run_pass(loader, b_step)) for _ in range(3)]
+    most = 64 // (workers or 1)
+    assert 0 < passes[0] <= most and passes[1:] == [most, most]
+    for w in (a, b):
+        w.leave()
+    w, step = lease(center)  # one that comes back has another sampler
+    with w:
+        loader = DataLoader(ds, batch_size=8, sampler=w.sampler(ds))
+        assert len(run_pass(loader, step)) > 0
+
+
+def test_a_pass_is_no_longer_than_its_length(center):
+    """A schedule of len(loader) steps a pass, and the other worker is away."""
+    ds = TensorDataset(torch.arange(203))
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+    with joined(center, model, optimizer, period=2, workers=2) as w:
+        loader = DataLoader(ds, batch_size=10, sampler=w.sampler(ds))
+        rates = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, 1e-6, epochs=5, steps_per_epoch=len(loader))
+        seen = []
+        for _ in range(5):
+            for (x,) in loader:
+                model(x.float()[:, None]).sum().backward()
+                optimizer.step()
+                rates.step()
+                seen += x.tolist()
+        assert len(seen) == 5 * 102
+    assert [sorted(seen[203 * i:203 * (i + 1)]) for i in range(2)] == (
+        2 * [list(range(203))])
+
+
+@pytest.mark.parametrize("share", ["leased", "sharded"])
+def test_examples_fetched_ahead_are_not_used(center, share):
+    """A loop leaves a pass after some batches: the next pass, or a process
+    that loads its state, gets what the DataLoader had fetched ahead."""
+    ds = TensorDataset(torch.arange(120))
+    w, step = lease(center)
+    with w:
+        sampler = w.sampler(ds, share=share)
+        loader = DataLoader(ds, batch_size=4, num_workers=2, sampler=sampler)
+        seen = run_pass(loader, step, 5)
+        assert len(seen) == 20
+        if share == "sharded":
+            assert sampler.state_dict() == {"epoch": 0, "position": 20}
+        seen += run_pass(loader, step)
+        assert sorted(seen) == list(range(120))
+        if share == "sharded":
+            assert sampler.state_dict() == {"epoch": 1, "position": 0}
+        assert sorted(run_pass(loader, step)) == list(range(120))
+
+
+@pytest.mark.parametrize("first", ["sampler", "load"])
+def test_places_of_samplers_are_loaded(center, first):
+    """In either order: the state first, or the samplers."""
+    ds = list(range(60))
+    with joined(center, net(), None, workers=2, worker=1) as w:
+        it = iter(w.sampler(ds, share="sharded"))
+        done = [next(it) for _ in range(5)]
+        list(w.sampler(ds[:8], share="sharded", name="validation"))
+        state = w.state_dict()
+        rest = list(it)
+    with joined(center, net(), None, workers=2, worker=1) as w:
+        if first == "load":
+            w.load_state_dict(state)
+        s = w.sampler(ds, share="sharded")
+        v = w.sampler(ds[:8], share="sharded", name="validation")
+        if first == "sampler":
+            w.load_state_dict(state)
+        assert s.state_dict() == {"epoch": 0, "position": 5}
+        assert v.state_dict() == {"epoch": 1, "position": 0}
+        assert list(s) == rest and len(done + rest) == 30
+        old = {**state, "sampler": {"epoch": 4, "position": 3}}
+        del old["samplers"]
+        w.load_state_dict(old)  # of version 0.2
+        assert s.state_dict() == old["sampler"]
+
+
             assert p.returncode == 143, err
         else:
             assert p.returncode == -signal.SIGINT and "KeyboardInterrupt" in err

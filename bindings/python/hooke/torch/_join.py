@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from .._errors import HookeError
 from .._exchange import Exchange, Layout, Stats
 from .._options import Addresses, KeyLike, Options
-from .._ranges import Ranges
+from .._ranges import Ranges, give_back_all
 from .._thread import Call
 from .._worker import Worker
 from ._group import Mesh, check_ranks, group_of, mesh_of
@@ -125,7 +125,9 @@ class TorchWorker(Worker):
         self._pending: Optional[Call] = None
         self._pending_step = -1
         self._handles: list[Any] = []
-        self._sampler: Optional[Sampler] = None
+        self._sampler: Optional[Sampler] = None  # the last that was asked for
+        self._samplers: dict[str, Sampler] = {}
+        self._places: dict[str, Any] = {}  # of samplers to come, as loaded
         self._exchanges_before = 0
         if mesh is not None:
             self._pick_center(options, mesh)
@@ -303,8 +305,8 @@ class TorchWorker(Worker):
         self._count(steps)
 
     def _count(self, steps: int) -> None:
-        if isinstance(self._sampler, LeasedSampler):
-            self._sampler.stepped()
+        for sampler in self._samplers.values():
+            sampler.stepped()
         self._since += steps
         self._steps += steps
         if self._pending is not None:
@@ -414,8 +416,13 @@ class TorchWorker(Worker):
         self._settle()
         if self._since > 0 and self.method not in ROUNDS:
             self._in_place()
-        if isinstance(self._sampler, LeasedSampler) and not self.finished:
-            self._sampler.give_back()
+        self._check_changes()
+        leased = [s for s in self._samplers.values()
+                  if isinstance(s, LeasedSampler)]
+        if leased and not self.finished:
+            for sampler in leased:
+                sampler.give_back()
+            give_back_all(self._exchange)
 
     def _leave(self) -> None:
         for handle in self._handles:
@@ -444,7 +451,8 @@ class TorchWorker(Worker):
                        own
 
         The order follows from the epoch and the seed; leased, the first
-        worker's. name: of the set, where a run has several."""
+        worker's. name: of the set, where a run has several; the same name
+        gives the same sampler."""
         usual = self._group.alone and self.method not in ROUNDS
         if share not in (None, "leased", "sharded"):
             raise HookeError(f"share={share!r}; there are 'leased' and "
@@ -452,15 +460,36 @@ class TorchWorker(Worker):
         if share == "leased" and not self._group.alone:
             raise HookeError("share='leased' is for workers of one rank")
         if share == "leased" or (share is None and usual):
-            self._sampler = LeasedSampler(
-                Ranges(self._exchange, name, len(dataset), seed), dataset,
-                shuffle=shuffle, workers=self._exchange.options.workers or 1)
+            made: Sampler = self._lease(dataset, shuffle, seed, name, old)
         else:
-            self._sampler = self._share(dataset, shuffle, seed)
-        return self._sampler
+            made = self._share(dataset, shuffle, seed)
+            if isinstance(old, LeasedSampler):
+                raise HookeError(f"the sampler {name!r} has leased its data; "
+                                 "one that shares otherwise needs another name")
+            if old is not None and old.made_of == made.made_of:
+                made = old
+        if made is not old:
+            place = self._places.pop(name, None)
+            if place is not None:
+                made.load_state_dict(place)
+        self._samplers[name] = self._sampler = made
+        return made
+
+    def _lease(self, dataset: Sized, shuffle: bool, seed: int, name: str,
+               old: Optional[Sampler]) -> LeasedSampler:
+        if isinstance(old, LeasedSampler) and old.made_of[0] == len(dataset):
+            if old.made_of != (len(dataset), shuffle, seed):
+                raise HookeError(f"the sampler {name!r} has another order "
+                                 "(shuffle=, seed=): give this one another name")
+            return old
+        return LeasedSampler(
+            Ranges(self._exchange, name, len(dataset), seed), dataset,
+            shuffle=shuffle, seed=seed,
+            workers=self._exchange.options.workers or 1)
 
     def _share(self, dataset: Sized, shuffle: bool, seed: int) -> ShareSampler:
         workers = self._exchange.options.workers
+        old = self._samplers.get(name)
         part = self.id if workers is not None else 0
         if workers is None:
             seed += self.id
@@ -498,6 +527,7 @@ class TorchWorker(Worker):
 
     def _rates(self) -> list[float]:
         if self._optimizer is None:
+            "samplers": {n: s.state_dict() for n, s in self._samplers.items()},
             return []
         return [float(g["lr"]) for g in self._optimizer.param_groups]
 
@@ -515,8 +545,12 @@ class TorchWorker(Worker):
             self._exchanges_before = state["exchanges"]
             self._exchange.call(lambda: self._load(state["variables"]))
         self._load_rates(state["learning_rates"])
-        if self._sampler is not None and state["sampler"]:
-            self._sampler.load_state_dict(state["sampler"])
+        self._places = {} if "samplers" in state or not state["sampler"] else {
+            "data": state["sampler"]}  # as version 0.2 has it
+        self._places.update(state.get("samplers", {}))
+        for name, sampler in self._samplers.items():
+            if name in self._places:
+                sampler.load_state_dict(self._places.pop(name))
 
     def _load(self, saved: dict[str, Tensor]) -> None:
         own = self._exchange.variables()
