@@ -5,10 +5,12 @@ import logging
 import os
 import time
 import warnings
+import weakref
 from typing import Any, Callable, Optional, Sequence, Sized, Union
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .._errors import HookeError
 from .._exchange import Exchange, Layout, Stats
@@ -17,7 +19,8 @@ from .._ranges import Ranges, give_back_all
 from .._thread import Call
 from .._worker import Worker
 from ._group import Mesh, check_ranks, group_of, mesh_of
-from ._items import ShareFn, collect, moments
+from ._items import Joined, ShareFn, collect
+from ._moments import moments
 from ._sampler import LeasedSampler, ShareSampler
 from ._values import Values
 
@@ -45,31 +48,6 @@ def _innermost(optimizer: Any) -> torch.optim.Optimizer:
                          "PyTorch; without one (optimizer=None) call w.step() "
                          "after every step")
     return optimizer
-
-
-@torch.no_grad()
-def _make_state(optimizer: torch.optim.Optimizer) -> None:
-    """Gives an optimizer that has made no step its moments, all zero: a step
-    with a rate of 0 on gradients of 0."""
-    if optimizer.state:
-        return
-    groups = optimizer.param_groups
-    rates = [g["lr"] for g in groups]
-    grads = [[p.grad for p in g["params"]] for g in groups]
-    for g in groups:
-        g["lr"] = torch.zeros_like(g["lr"]) if isinstance(g["lr"], Tensor) else 0.0
-        for p in g["params"]:
-            if p.requires_grad:
-                p.grad = torch.zeros_like(p)
-    optimizer.step()
-    for g, rate, kept in zip(groups, rates, grads):
-        g["lr"] = rate
-        for p, grad in zip(g["params"], kept):
-            p.grad = grad
-    for state in optimizer.state.values():
-        for value in state.values():
-            if isinstance(value, Tensor):
-                value.zero_()
 
 
 class _Follower(Exchange):
@@ -134,8 +112,13 @@ class TorchWorker(Worker):
         items = collect(model, share,
                         mesh.name if mesh is not None else lambda n, _: n)
         self._check_optimizer([i.find() for i in items])
+        self._joined = Joined(model, items, share, self._optimizer)
+        self._others = 0  # steps that another optimizer made since the last
+        self._other = ""
         if share_moments:
-            items += self._moments(items)
+            if self._optimizer is None:
+                raise HookeError("share_moments needs the optimizer")
+            items += moments(items, self._optimizer)
         layout = Layout([i.entry() for i in items])
         self._values = Values(items, layout)
         made = self._enter(layout, options)
@@ -171,12 +154,6 @@ class TorchWorker(Worker):
             raise HookeError("the optimizer moves none of the model's "
                              "parameters: it was made for another model, or "
                              "before the model was changed")
-
-    def _moments(self, items: list[Any]) -> list[Any]:
-        if self._optimizer is None:
-            raise HookeError("share_moments needs the optimizer")
-        _make_state(self._optimizer)
-        return moments(items, self._optimizer)
 
     def _enter(self, layout: Layout, options: Options) -> Exchange:
         v = self._values
@@ -238,6 +215,15 @@ class TorchWorker(Worker):
                 outside(self._before_step)))
         self._handles.append(optimizer.register_step_post_hook(
             outside(self._after_step)))
+        me = weakref.ref(self)  # a hook of all optimizers keeps no worker
+
+        def after_any_step(stepped: torch.optim.Optimizer, *_: Any) -> None:
+            worker = me()
+            if worker is not None:
+                worker._after_any_step(stepped)
+
+        self._handles.append(register_optimizer_step_post_hook(
+            outside(after_any_step)))
 
     # ---- steps
 
@@ -293,7 +279,29 @@ class TorchWorker(Worker):
         self._group.together(lambda: self._exchange.call(
             lambda: self._exchange.gradients(flat.data_ptr())))
 
+    def _after_any_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer that has taken the place of the one that join hooked
+        makes steps that nobody counts: an error where the next exchange would
+        have been."""
+        if optimizer is not self._optimizer and self._joined.moves(optimizer):
+            self._other = type(optimizer).__name__
+            self._others += 1
+            if self._others == self.period:
+                self._check_changes()
+
+    def _check_changes(self) -> None:
+        """Once per change, before anything is sent."""
+        other = ([f"another optimizer ({self._other}) makes the steps"]
+                 if self._others > self._since else [])
+        changes = self._joined.new_changes(other)
+        if changes:
+            raise HookeError(
+                "changes since join are not exchanged: " + "; ".join(changes)
+                + ". Leave, and join with the model and the optimizer as they "
+                "are now", "HK_E_STATE")
+
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._others = 0
         if not self._was_skipped(optimizer):
             self._count(1)
 
@@ -343,6 +351,7 @@ class TorchWorker(Worker):
 
     def _in_place(self) -> None:
         self._settle()
+        self._check_changes()
         v, e, made = self._values, self._exchange, self._take_since()
         v.gather(self._group.leads)
 
@@ -360,6 +369,7 @@ class TorchWorker(Worker):
 
     def _begin(self) -> None:
         self._settle()
+        self._check_changes()
         v, e, made = self._values, self._exchange, self._take_since()
         v.gather(self._group.leads)
 
@@ -459,6 +469,7 @@ class TorchWorker(Worker):
                              "'sharded'")
         if share == "leased" and not self._group.alone:
             raise HookeError("share='leased' is for workers of one rank")
+        old = self._samplers.get(name)
         if share == "leased" or (share is None and usual):
             made: Sampler = self._lease(dataset, shuffle, seed, name, old)
         else:
@@ -489,7 +500,6 @@ class TorchWorker(Worker):
 
     def _share(self, dataset: Sized, shuffle: bool, seed: int) -> ShareSampler:
         workers = self._exchange.options.workers
-        old = self._samplers.get(name)
         part = self.id if workers is not None else 0
         if workers is None:
             seed += self.id
@@ -517,6 +527,7 @@ class TorchWorker(Worker):
             "learning_rates": self._rates(),
             "sampler": (self._sampler.state_dict() if self._sampler is not None
                         else {}),
+            "samplers": {n: s.state_dict() for n, s in self._samplers.items()},
             "masters": self._values.masters()}
         if self._group.leads:
             state["exchanges"] = self._exchanges_before + self.stats().exchanges
@@ -527,7 +538,6 @@ class TorchWorker(Worker):
 
     def _rates(self) -> list[float]:
         if self._optimizer is None:
-            "samplers": {n: s.state_dict() for n, s in self._samplers.items()},
             return []
         return [float(g["lr"]) for g in self._optimizer.param_groups]
 
