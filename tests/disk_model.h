@@ -2,9 +2,10 @@
 // is gone, as far as a file system may let it go.
 //
 // It wraps the table of file calls. Data of a file that was not fsynced turn
-// to zeros or vanish; renames and removals since the last fsync of their
-// folder are undone: all of them, the later half, or one. Nothing is really
-// flushed, so that the loops are quick.
+// to zeros or vanish; pages that were flushed once and written over are old
+// again, all or every other one. Renames and removals since the last fsync of
+// their folder are undone: all of them, the later half, or one. Nothing is
+// really flushed, so that the loops are quick.
 #ifndef DISK_MODEL_H
 #define DISK_MODEL_H
 #include "file_util.h"
@@ -38,8 +39,13 @@ static struct {
     struct {
         dev_t dev;
         ino_t ino;
-    } dirty[DISK_MAX]; // files with unflushed data
-    size_t n_dirty;
+        bool dirty;     // has unflushed data, or may get some: is mapped
+        uint8_t *map;   // of the newest mapping
+        size_t mapped;  // bytes of it
+        uint8_t *image; // what was flushed; NULL: nothing
+        size_t bytes;   // of it
+    } files[DISK_MAX];
+    size_t n_files;
 } disk;
 
 static inline void disk_backup(const char *path, char backup[512]) {
@@ -50,26 +56,35 @@ static inline void disk_backup(const char *path, char backup[512]) {
     assert_int_equal(link(path, backup), 0);
 }
 
-static inline size_t disk_find(const struct stat *st) {
+// The file's entry; made when there is none yet.
+static inline size_t disk_find(int fd) {
+    struct stat st;
     size_t i = 0;
-    while (i < disk.n_dirty &&
-           (disk.dirty[i].ino != st->st_ino || disk.dirty[i].dev != st->st_dev))
+    assert_int_equal(fstat(fd, &st), 0);
+    while (i < disk.n_files &&
+           (disk.files[i].ino != st.st_ino || disk.files[i].dev != st.st_dev))
         i++;
+    assert_true(i < DISK_MAX);
+    if (i == disk.n_files) {
+        disk.files[i].dev = st.st_dev;
+        disk.files[i].ino = st.st_ino;
+        disk.n_files++;
+    }
     return i;
 }
 
-static inline void disk_set_dirty(int fd, bool dirty) {
+static inline void disk_set_dirty(int fd) {
+    disk.files[disk_find(fd)].dirty = true;
+}
+
+static inline uint8_t *disk_read(int fd, size_t *bytes) {
     struct stat st;
     assert_int_equal(fstat(fd, &st), 0);
-    const size_t i = disk_find(&st);
-    if (dirty && i == disk.n_dirty) {
-        assert_true(disk.n_dirty < DISK_MAX);
-        disk.dirty[i].dev = st.st_dev;
-        disk.dirty[i].ino = st.st_ino;
-        disk.n_dirty++;
-    } else if (!dirty && i < disk.n_dirty) {
-        disk.dirty[i] = disk.dirty[--disk.n_dirty];
-    }
+    uint8_t *const p = malloc((size_t)st.st_size + 1);
+    assert_non_null(p);
+    assert_int_equal(pread(fd, p, (size_t)st.st_size, 0), st.st_size);
+    *bytes = (size_t)st.st_size;
+    return p;
 }
 
 static inline int disk_open(const char *path, int flags, unsigned mode) {
@@ -77,23 +92,62 @@ static inline int disk_open(const char *path, int flags, unsigned mode) {
 }
 
 static inline ssize_t disk_write(int fd, const void *bytes, size_t size) {
-    disk_set_dirty(fd, true);
+    disk_set_dirty(fd);
     return hki_io_system.write(fd, bytes, size);
 }
 
 static inline ssize_t disk_pwrite(int fd, const void *bytes, size_t size,
                                   int64_t offset) {
-    disk_set_dirty(fd, true);
+    disk_set_dirty(fd);
     return hki_io_system.pwrite(fd, bytes, size, offset);
 }
 
 static inline int disk_truncate(int fd, int64_t size) {
-    disk_set_dirty(fd, true);
+    disk_set_dirty(fd);
     return hki_io_system.truncate(fd, size);
 }
 
+static inline int disk_allocate(int fd, int64_t size) {
+    disk_set_dirty(fd);
+    return hki_io_system.allocate(fd, size);
+}
+
+static inline void *disk_map(int fd, size_t size, bool is_private) {
+    void *const p = hki_io_system.map(fd, size, is_private);
+    const size_t i = disk_find(fd);
+    if (!is_private) {
+        disk.files[i].map = p;
+        disk.files[i].mapped = size;
+        disk.files[i].dirty = true;
+    }
+    return p;
+}
+
+// The flushed part of a mapped file: what was never flushed of it is zeros.
+static inline int disk_msync(void *at, size_t size) {
+    uint8_t *const p = at;
+    for (size_t i = 0; i < disk.n_files; i++) {
+        const size_t n = disk.files[i].mapped, have = disk.files[i].bytes;
+        if (n == 0 || p < disk.files[i].map || p >= disk.files[i].map + n)
+            continue;
+        if (have < n) {
+            disk.files[i].image = realloc(disk.files[i].image, n);
+            assert_non_null(disk.files[i].image);
+            memset(disk.files[i].image + have, 0, n - have);
+            disk.files[i].bytes = n;
+        }
+        const size_t from = (size_t)(p - disk.files[i].map);
+        const size_t to = HKI_MIN((from + size + 4095) / 4096 * 4096, n);
+        memcpy(disk.files[i].image + from, p, to - from);
+    }
+    return 0;
+}
+
 static inline int disk_fsync(int fd) {
-    disk_set_dirty(fd, false);
+    const size_t i = disk_find(fd);
+    free(disk.files[i].image);
+    disk.files[i].image = disk_read(fd, &disk.files[i].bytes);
+    disk.files[i].dirty = disk.files[i].mapped > 0;
     return 0;
 }
 
@@ -134,7 +188,10 @@ static const hki_io_table disk_table = {
     .write = disk_write,
     .pwrite = disk_pwrite,
     .truncate = disk_truncate,
+    .allocate = disk_allocate,
     .fsync = disk_fsync,
+    .map = disk_map,
+    .msync = disk_msync,
     .rename = disk_rename,
     .unlink = disk_unlink,
     .mkdir = disk_mkdir,
@@ -147,14 +204,18 @@ static inline void disk_init(void) {
     hki_io_replace(&disk_table);
 }
 
-static inline void disk_deinit(void) {
-    hki_io_replace(NULL);
-    folder_remove(&disk_shadow);
-}
-
 // Everything so far is on the disk.
 static inline void disk_flush(void) {
-    disk.n_changes = disk.n_dirty = 0;
+    for (size_t i = 0; i < disk.n_files; i++)
+        free(disk.files[i].image);
+    disk.n_changes = disk.n_files = 0;
+    memset(disk.files, 0, sizeof disk.files);
+}
+
+static inline void disk_deinit(void) {
+    disk_flush();
+    hki_io_replace(NULL);
+    folder_remove(&disk_shadow);
 }
 
 static inline void disk_undo(const disk_change *c) {
@@ -186,12 +247,29 @@ static inline size_t disk_first_alone(void) {
 // Data that were not flushed, of one file.
 static inline void disk_spoil(const char *path, disk_loss loss) {
     struct stat st;
-    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode) ||
-        disk_find(&st) == disk.n_dirty)
+    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode))
         return;
-    assert_int_equal(truncate(path, 0), 0);
-    if (loss == DISK_ZEROS_DATA)
-        assert_int_equal(truncate(path, st.st_size), 0);
+    const int fd = open(path, O_RDWR);
+    assert_true(fd >= 0);
+    const size_t i = disk_find(fd);
+    const uint8_t *const image = disk.files[i].image;
+    const size_t size = disk.files[i].bytes;
+    if (disk.files[i].dirty) {
+        size_t n;
+        uint8_t *const now = disk_read(fd, &n);
+        const bool some_stay = loss == DISK_ZEROS_DATA;
+        assert_int_equal(ftruncate(fd, 0), 0);
+        if (image == NULL && some_stay)
+            assert_int_equal(ftruncate(fd, st.st_size), 0);
+        if (image != NULL)
+            assert_int_equal(pwrite(fd, image, size, 0), size);
+        for (size_t at = 0;
+             image != NULL && some_stay && at + 4096 <= HKI_MIN(n, size);
+             at += 2 * 4096)
+            assert_int_equal(pwrite(fd, now + at, 4096, (off_t)at), 4096);
+        free(now);
+    }
+    close(fd);
 }
 
 // The power goes: the folder as a restarted machine may find it.

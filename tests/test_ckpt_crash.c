@@ -175,6 +175,7 @@ static bool fail_once(const struct scene *k, uint64_t n, bool again) {
     model m;
     hk_saver *s;
     snprintf(when, sizeof when, "call %d fails, again %d", (int)n, again);
+    disk_flush();
     folder_make(&d);
     prepare(k, &d);
     hk_saver_options o = options_of(k, &d);

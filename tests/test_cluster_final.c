@@ -435,6 +435,8 @@ static void test_places(void **state) {
     assert_string_equal(type, "");
     hki_mount_type("/proc", type);
     assert_string_equal(type, "proc");
+    assert_true(hki_mount_is_copy_on_write("btrfs"));
+    assert_false(hki_mount_is_copy_on_write("ext4"));
     // Makes the folder, and says where the files of two shards go.
     char dir[96], expected[128];
     snprintf(dir, sizeof dir, "%s/new/model", folder);

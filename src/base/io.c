@@ -17,6 +17,10 @@ hk_status hki_io_fail(int error, const char *path, const char *verb) {
         s = HK_E_NOT_FOUND;
     else if (error == EACCES || error == EPERM || error == EROFS)
         s = HK_E_DENIED;
+    else if (error == EEXIST)
+        s = HK_E_EXISTS;
+    else if (error == ENOMEM)
+        s = HK_E_NO_MEMORY;
     return hki_fail(s, "%s: cannot %s: %s", path, verb,
                     strerror_r(error, text, sizeof text));
 }
@@ -326,19 +330,24 @@ hk_status hki_file_write(hki_file *f, const void *bytes, size_t size) {
     return HK_OK;
 }
 
-hk_status hki_file_write_at(hki_file *f, uint64_t offset, const void *bytes,
-                            size_t size) {
+hk_status hki_file_write_over(int fd, const char *path, uint64_t offset,
+                              const void *bytes, size_t size) {
     for (size_t done = 0; done < size;) {
         const ssize_t n =
-            hki_io()->pwrite(f->fd, (const char *)bytes + done, size - done,
+            hki_io()->pwrite(fd, (const char *)bytes + done, size - done,
                              (int64_t)(offset + done));
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            return hki_io_fail(n < 0 ? errno : ENOSPC, f->path, "write");
+            return hki_io_fail(n < 0 ? errno : ENOSPC, path, "write");
         done += (size_t)n;
     }
     return HK_OK;
+}
+
+hk_status hki_file_write_at(hki_file *f, uint64_t offset, const void *bytes,
+                            size_t size) {
+    return hki_file_write_over(f->fd, f->path, offset, bytes, size);
 }
 
 uint64_t hki_file_size(const hki_file *f) {

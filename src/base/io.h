@@ -15,7 +15,11 @@ typedef struct hki_io_table {
     ssize_t (*write)(int fd, const void *bytes, size_t size);
     ssize_t (*pwrite)(int fd, const void *bytes, size_t size, int64_t offset);
     int (*truncate)(int fd, int64_t size); // ftruncate
+    int (*allocate)(int fd, int64_t size); // posix_fallocate from 0 on
     int (*fsync)(int fd);                  // of a file
+    // mmap to read and write; is_private: what is changed stays in memory.
+    void *(*map)(int fd, size_t size, bool is_private);
+    int (*msync)(void *at, size_t size); // of whole pages, waits for the disk
     int (*rename)(const char *from, const char *to);
     int (*unlink)(const char *path);
     int (*mkdir)(const char *path, unsigned mode);
@@ -43,7 +47,8 @@ uint64_t hki_io_count(void); // calls since the injector was last armed
 
 // ---- errors ----------------------------------------------------------------
 
-// HK_E_NOT_FOUND, HK_E_DENIED or HK_E_IO by errno `error`, with the message
+// HK_E_NOT_FOUND, HK_E_EXISTS, HK_E_DENIED, HK_E_NO_MEMORY (of memory, not of
+// the disk) or HK_E_IO by errno `error`, with the message
 // "<path>: cannot <verb>: <the system's text>".
 hk_status hki_io_fail(int error, const char *path, const char *verb);
 
@@ -95,6 +100,8 @@ void hki_mount_type(const char *path, char type[HKI_MOUNT_TYPE]);
 // The same from the text of /proc/self/mountinfo, by device number.
 void hki_mount_find(const char *text, unsigned major, unsigned minor,
                     char type[HKI_MOUNT_TYPE]);
+// Whether files of that type need new space when they are written over.
+bool hki_mount_is_copy_on_write(const char *type);
 // Whether files of that type lie on another machine.
 bool hki_mount_is_network(const char *type);
 
@@ -121,6 +128,9 @@ hk_status hki_file_write(hki_file *f, const void *bytes, size_t size);
 hk_status hki_file_write_at(hki_file *f, uint64_t offset, const void *bytes,
                             size_t size);
 uint64_t hki_file_size(const hki_file *f); // bytes appended so far
+// The same in an open file that has its name.
+hk_status hki_file_write_over(int fd, const char *path, uint64_t offset,
+                              const void *bytes, size_t size);
 // Gives the file its name; f is freed, also after a failure (nothing of it
 // stays then). durable: fsync before the rename; the folder's fsync is the
 // caller's (hki_sync_folder), once for several files.

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +21,21 @@ static ssize_t system_pwrite(int fd, const void *bytes, size_t size,
 
 static int system_truncate(int fd, int64_t size) {
     return ftruncate(fd, (off_t)size);
+}
+
+static int system_allocate(int fd, int64_t size) {
+    const int e = posix_fallocate(fd, 0, (off_t)size);
+    errno = e;
+    return e == 0 ? 0 : -1;
+}
+
+static void *system_map(int fd, size_t size, bool is_private) {
+    return mmap(NULL, size, PROT_READ | PROT_WRITE,
+                is_private ? MAP_PRIVATE : MAP_SHARED, fd, 0);
+}
+
+static int system_msync(void *at, size_t size) {
+    return msync(at, size, MS_SYNC);
 }
 
 static int system_mkdir(const char *path, unsigned mode) {
@@ -42,7 +58,10 @@ const hki_io_table hki_io_system = {
     .write = write,
     .pwrite = system_pwrite,
     .truncate = system_truncate,
+    .allocate = system_allocate,
     .fsync = fsync,
+    .map = system_map,
+    .msync = system_msync,
     .rename = rename,
     .unlink = unlink,
     .mkdir = system_mkdir,
@@ -107,18 +126,27 @@ static ssize_t faulty_pwrite(int fd, const void *bytes, size_t size,
 
 FAULTY(open, (const char *path, int flags, unsigned mode), path, flags, mode)
 FAULTY(truncate, (int fd, int64_t size), fd, size)
+FAULTY(allocate, (int fd, int64_t size), fd, size)
+FAULTY(msync, (void *at, size_t size), at, size)
 FAULTY(fsync, (int fd), fd)
 FAULTY(rename, (const char *from, const char *to), from, to)
 FAULTY(unlink, (const char *path), path)
 FAULTY(mkdir, (const char *path, unsigned mode), path, mode)
 FAULTY(fsync_dir, (const char *path), path)
 
+static void *faulty_map(int fd, size_t size, bool is_private) {
+    return faulty() ? MAP_FAILED : base()->map(fd, size, is_private);
+}
+
 static const hki_io_table faulty_table = {
     .open = faulty_open,
     .write = faulty_write,
     .pwrite = faulty_pwrite,
     .truncate = faulty_truncate,
+    .allocate = faulty_allocate,
     .fsync = faulty_fsync,
+    .map = faulty_map,
+    .msync = faulty_msync,
     .rename = faulty_rename,
     .unlink = faulty_unlink,
     .mkdir = faulty_mkdir,

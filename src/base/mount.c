@@ -61,6 +61,14 @@ void hki_mount_type(const char *path, char type[HKI_MOUNT_TYPE]) {
     hki_buf_deinit(&text);
 }
 
+bool hki_mount_is_copy_on_write(const char *type) {
+    static const char *const kinds[] = {"btrfs", "zfs", "bcachefs", "nilfs2"};
+    for (size_t i = 0; i < HKI_COUNT(kinds); i++)
+        if (strcmp(type, kinds[i]) == 0)
+            return true;
+    return false;
+}
+
 bool hki_mount_is_network(const char *type) {
     static const char *const kinds[] = {
         "nfs",           "nfs4",
