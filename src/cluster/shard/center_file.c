@@ -13,16 +13,6 @@ static const char magic[8] = {'H', 'K', 'C', 'E', 'N', 'T', 'E', 'R'};
 #define ENDIAN 0x01020304u
 #define PAGE 4096u
 
-static hk_status io_fail(const char *path, const char *verb) {
-    const int e = errno;
-    const hk_status s = e == ENOENT                  ? HK_E_NOT_FOUND
-                        : e == EEXIST                ? HK_E_EXISTS
-                        : e == EACCES || e == EPERM  ? HK_E_DENIED
-                        : e == ENOMEM || e == ENOSPC ? HK_E_NO_MEMORY
-                                                     : HK_E_IO;
-    return hki_fail(s, "%s: cannot %s: %s", path, verb, strerror(e));
-}
-
 void hki_boot_id(char out[40]) {
     memset(out, 0, 40);
     const int fd =
@@ -100,46 +90,47 @@ uint8_t *hki_center_undo(const hki_center_file *f, uint32_t slot) {
 // ---- create -----------------------------------------------------------------
 
 static hk_status map_fd(hki_center_file *f, const char *name) {
-    void *const p = mmap(NULL, f->bytes, PROT_READ | PROT_WRITE,
-                         f->view ? MAP_PRIVATE : MAP_SHARED, f->fd, 0);
+    void *const p = hki_io()->map(f->fd, f->bytes, f->view);
     if (p == MAP_FAILED)
-        return io_fail(name, "map");
+        return hki_io_fail(errno, name, "map");
     f->map = p;
     return HK_OK;
 }
 
+// A file that is long enough and without holes is left alone: some file
+// systems want space even for what is there.
 static hk_status reserve(int fd, uint64_t bytes, const char *name) {
-    if (ftruncate(fd, (int64_t)bytes) != 0)
-        return io_fail(name, "reserve space");
+    struct stat st;
+    if (fstat(fd, &st) != 0)
+        return hki_io_fail(errno, name, "look at");
+    if ((uint64_t)st.st_size >= bytes && (uint64_t)st.st_blocks * 512 >= bytes)
+        return HK_OK;
+    if ((uint64_t)st.st_size < bytes &&
+        hki_io()->truncate(fd, (int64_t)bytes) != 0)
+        return hki_io_fail(errno, name, "reserve space");
     // A hole on a full disk would be a signal later.
-    const int e = posix_fallocate(fd, 0, (int64_t)bytes);
-    if (e != 0 && e != EOPNOTSUPP && e != EINVAL) {
-        errno = e;
-        return io_fail(name, "reserve space");
-    }
+    if (hki_io()->allocate(fd, (int64_t)bytes) != 0 && errno != EOPNOTSUPP &&
+        errno != EINVAL)
+        return hki_io_fail(errno, name, "reserve space");
     return HK_OK;
 }
 
 hk_status hki_center_reserve(const hki_center_file *f, uint64_t bytes) {
-    struct stat st;
-    if (fstat(f->fd, &st) != 0)
-        return io_fail(f->path, "look at");
-    return (uint64_t)st.st_size < bytes ? reserve(f->fd, bytes, f->path)
-                                        : HK_OK;
+    return reserve(f->fd, bytes, f->path);
 }
 
 static hk_status create_memory(hki_center_file *f, bool shared) {
     if (shared) {
         f->fd = memfd_create("hooke-center", MFD_CLOEXEC);
         if (f->fd < 0)
-            return io_fail("center", "make shared memory");
+            return hki_io_fail(errno, "center", "make shared memory");
         HKI_TRY(reserve(f->fd, f->bytes, "center"));
         return map_fd(f, "center");
     }
     void *const p = mmap(NULL, f->bytes, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return io_fail("center", "get memory");
+        return hki_io_fail(errno, "center", "get memory");
     f->map = p;
     (void)madvise(p, f->bytes, MADV_HUGEPAGE);
     return HK_OK;
@@ -150,10 +141,10 @@ static hk_status create_path(hki_center_file *f, const char *path,
                              const char *temp) {
     if (access(path, F_OK) == 0)
         return hki_fail(HK_E_EXISTS, "%s: the file exists", path);
-    f->fd =
-        open(temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    f->fd = hki_io()->open(
+        temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (f->fd < 0)
-        return io_fail(temp, "create");
+        return hki_io_fail(errno, temp, "create");
     if (flock(f->fd, LOCK_EX | LOCK_NB) != 0)
         return hki_fail(HK_E_EXISTS, "%s: another process is making it", temp);
     HKI_TRY(hki_file_make_private(f->fd, temp));
@@ -196,10 +187,14 @@ hk_status hki_center_file_create(hki_center_file *f, const char *path,
         s = create_path(f, path, temp.data);
     if (s == HK_OK) {
         write_head(f, &h, layout);
-        if (fsync(f->fd) != 0 || rename(temp.data, path) != 0)
-            s = io_fail(path, "create");
+        // The file, then its name.
+        if (hki_io()->fsync(f->fd) != 0 ||
+            hki_io()->rename(temp.data, path) != 0)
+            s = hki_io_fail(errno, path, "create");
+        else
+            s = hki_sync_folder(path);
         if (s != HK_OK)
-            (void)unlink(temp.data);
+            (void)hki_io()->unlink(temp.data);
     }
     hki_buf_deinit(&temp);
     if (s != HK_OK)
@@ -246,7 +241,7 @@ static hk_status check_head(const hki_center_file *f, const char *path) {
 static hk_status map_path(hki_center_file *f, const char *path) {
     struct stat st;
     if (fstat(f->fd, &st) != 0)
-        return io_fail(path, "look at");
+        return hki_io_fail(errno, path, "look at");
     if (!S_ISREG(st.st_mode) || st.st_size < (int64_t)PAGE)
         return hki_fail(HK_E_DATA, "%s: %lld bytes are no center file", path,
                         (long long)st.st_size);
@@ -260,9 +255,9 @@ static hk_status map_path(hki_center_file *f, const char *path) {
 }
 
 static hk_status open_path(hki_center_file *f, const char *path) {
-    f->fd = open(path, (f->view ? O_RDONLY : O_RDWR) | O_CLOEXEC);
+    f->fd = hki_io()->open(path, (f->view ? O_RDONLY : O_RDWR) | O_CLOEXEC, 0);
     if (f->fd < 0)
-        return io_fail(path, "open");
+        return hki_io_fail(errno, path, "open");
     if (flock(f->fd, (f->view ? LOCK_SH : LOCK_EX) | LOCK_NB) != 0)
         return f->view ? hki_fail(HK_E_EXISTS,
                                   "%s: a center is running from it; ask again "
@@ -297,9 +292,9 @@ void hki_center_file_close(hki_center_file *f) {
     if (f->map != NULL) {
         if (f->path != NULL && f->head != NULL && !f->view) {
             // Values first, the promise after them.
-            (void)msync(f->map, f->bytes, MS_SYNC);
-            f->head->clean = 1;
-            (void)msync(f->map, PAGE, MS_SYNC);
+            if (hki_io()->msync(f->map, f->bytes) == 0)
+                f->head->clean = 1;
+            (void)hki_io()->msync(f->map, PAGE);
         }
         munmap(f->map, f->bytes);
     }
@@ -313,7 +308,7 @@ hk_status hki_center_sync(const hki_center_file *f, const void *at,
                           size_t bytes) {
     const uintptr_t first = (uintptr_t)at / PAGE * PAGE;
     const uintptr_t last = (uintptr_t)at + bytes;
-    if (msync((void *)first, last - first, MS_SYNC) != 0)
-        return io_fail(f->path, "write to the disk");
+    if (hki_io()->msync((void *)first, last - first) != 0)
+        return hki_io_fail(errno, f->path, "write to the disk");
     return HK_OK;
 }

@@ -247,15 +247,7 @@ static uint64_t find_place(const hki_center_file *f, const hki_section_table *t,
 static hk_status write_range(const hki_center_file *f, uint64_t at,
                              const void *bytes, size_t size) {
     HKI_TRY(hki_center_reserve(f, at + size));
-    for (size_t done = 0; done < size;) {
-        const ssize_t n = pwrite(f->fd, (const char *)bytes + done, size - done,
-                                 (off_t)(at + done));
-        if (n < 0 && errno != EINTR)
-            return hki_fail(HK_E_IO, "%s: cannot write: %s", f->path,
-                            strerror(errno));
-        done += n > 0 ? (size_t)n : 0;
-    }
-    return HK_OK;
+    return hki_file_write_over(f->fd, f->path, at, bytes, size);
 }
 
 // The other table gets what `next` says, and counts from then on.
@@ -281,9 +273,8 @@ static hk_status store(const hki_center_file *f, const hki_section_table *now,
     s->bytes = size;
     s->crc = hki_crc32c(0, bytes, size);
     HKI_TRY(write_range(f, s->at, bytes, size));
-    if (sync && fdatasync(f->fd) != 0)
-        return hki_fail(HK_E_IO, "%s: cannot write to the disk: %s", f->path,
-                        strerror(errno));
+    if (sync && hki_io()->fsync(f->fd) != 0)
+        return hki_io_fail(errno, f->path, "flush to disk");
     return HK_OK;
 }
 

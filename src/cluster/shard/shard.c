@@ -186,7 +186,7 @@ static hk_status sign(hki_shard *s) {
     return status == HK_OK && strcmp((const char *)before, text) == 0
                ? HK_OK
                : hki_section_set(&s->file, "writer", 0, text, strlen(text),
-                                 s->durability == HKI_DURABLE_ALWAYS);
+                                 s->durability != HKI_DURABLE_PROCESS);
 }
 
 static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
@@ -325,6 +325,13 @@ static void warn_torn(hki_shard *s) {
     h->cut = 0;
 }
 
+// The disk hears of it before anything is changed: a file that a machine took
+// down with it must not look like one that was closed in good order.
+static hk_status mark_open(hki_shard *s) {
+    warn_torn(s);
+    return hki_center_sync(&s->file, s->file.head, sizeof *s->file.head);
+}
+
 // The layout of the file, and the plan that follows from it.
 static hk_status read_layout(hki_shard *s, const hki_shard_options *opt) {
     const hki_center_head *const h = s->file.head;
@@ -343,10 +350,11 @@ static hk_status open_shard(hki_shard *s, const hki_shard_options *opt) {
     HKI_TRY(read_layout(s, opt));
     HKI_TRY(check_plan(s, opt));
     hki_sections_upgrade(&s->file);
-    HKI_TRY(sign(s));
+    if (sign(s) != HK_OK) // a full disk: the file is good without
+        hki_log(s->context, HK_LOG_WARNING, "%s: %s", s->name, hk_last_error());
     HKI_TRY(make_locks(s));
     HKI_TRY(hki_undo_recover(s));
-    warn_torn(s);
+    HKI_TRY(mark_open(s));
     HKI_TRY(hki_rules_init(s, &opt->center));
     hki_rules_load(s);
     HKI_TRY(hki_round_recover(s));
