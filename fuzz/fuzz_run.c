@@ -21,7 +21,7 @@ static bool nobody(void *user, uint32_t worker) {
 // Calls, 76 bytes each, on a run memory without a file.
 static void calls(const uint8_t *data, size_t size) {
     hki_run_memory *k;
-    if (hki_run_memory_create(NULL, &k) != HK_OK)
+    if (hki_run_memory_create(NULL, NULL, 0, &k) != HK_OK)
         return;
     for (; size >= CALL; data += CALL, size -= CALL) {
         hki_msg_call call;
@@ -32,14 +32,14 @@ static void calls(const uint8_t *data, size_t size) {
             hki_result_check(&result, "fuzz") != HK_OK)
             __builtin_trap();
     }
-    (void)hki_run_memory_count(k, 1, (const uint64_t[]){1, 2, 3}, 3);
-    (void)hki_run_memory_expire(k, nobody, NULL);
+    hki_run_memory_count(k, 1, (const uint64_t[]){1, 2, 3}, 3);
+    hki_run_memory_expire(k, nobody, NULL);
     hki_run_memory_destroy(k);
 }
 
 // The bytes as the run's file, as they are and with a checksum that fits.
 static void file(const uint8_t *data, size_t size) {
-    static char path[64];
+    static char path[64], aside[80];
     hki_run_memory *k;
     hki_buf b = {0};
     if (path[0] == '\0')
@@ -49,10 +49,12 @@ static void file(const uint8_t *data, size_t size) {
         hki_buf_add(&b, &h, sizeof h) == HK_OK)
         for (size_t n = size; n <= b.size; n += sizeof h) {
             if (hki_file_replace(path, b.data, n, false) == HK_OK &&
-                hki_run_memory_create(path, &k) == HK_OK)
+                hki_run_memory_create(NULL, path, 0, &k) == HK_OK)
                 hki_run_memory_destroy(k);
         }
     (void)hki_file_remove(path);
+    snprintf(aside, sizeof aside, "%s.damaged", path);
+    (void)hki_file_remove(aside);
     hki_buf_deinit(&b);
 }
 

@@ -11,6 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "base/io.h"
+#include "cluster/center/run_memory.h"
 #include "cluster/roles/roles.h"
 #include "data/data.h"
 #include "hooke/ckpt.h"
@@ -740,8 +741,10 @@ static void wait_noted(const bed *b) {
     for (unsigned flags = 0; (flags & 2) == 0; breathe(NULL)) {
         uint8_t *bytes;
         size_t size;
-        if (hki_file_read_all(path, 4096, &bytes, &size) == HK_OK) {
-            flags = size > 16 ? bytes[16] : 0;
+        if (hki_file_read_all(path, 1 << 20, &bytes, &size) == HK_OK) {
+            const uint8_t *const newest =
+                hki_run_file_newest(bytes, size, &size);
+            flags = newest != NULL ? newest[32] : 0;
             hki_free(bytes);
         }
         if (hki_now_ns() > deadline)

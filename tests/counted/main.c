@@ -26,6 +26,7 @@
 #include <unistd.h>
 #include "base/base.h"
 #include "base/io.h"
+#include "cluster/center/run_memory.h"
 #include "codec/codec.h"
 #include "data/data.h"
 #include "estimator/saved/written_files.h"
@@ -320,8 +321,10 @@ static int64_t held_by(int id) {
     snprintf(path, sizeof path, "%s.run", center_path);
     if (hki_file_read_all(path, 1 << 20, &bytes, &size) != HK_OK)
         return 0;
-    const uint8_t *p = bytes + 24 + (size_t)hki_get_u32(bytes + 20) * 72 + 8;
-    if (hki_get_u64(p + 8) == 1) {
+    const uint8_t *p = hki_run_file_newest(bytes, size, &size);
+    if (p != NULL)
+        p += 40 + (size_t)hki_get_u32(p + 36) * 80 + 8;
+    if (p != NULL && hki_get_u64(p + 8) == 1) {
         p += 16;
         p += 8 + hki_get_u64(p) + 7 * 8; // the set, and what came back of it
         p += 8 + hki_get_u64(p) * 32;

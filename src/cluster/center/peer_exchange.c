@@ -411,15 +411,6 @@ static hk_status read_begin(hki_session *s, const hki_frame *head,
     return HK_OK;
 }
 
-// In the file before the worker hears that it was exchanged. One that does not
-// get there is lent again if this process is killed, and lost to nobody.
-static void count_ranges(hki_session *s, const used_ranges *used) {
-    if (used->n > 0 && hki_run_memory_count(s->server->memory, s->claim.id,
-                                            used->id, used->n) != HK_OK)
-        hki_log(s->server->context, HK_LOG_WARNING, "%s: %s", s->peer,
-                hk_last_error());
-}
-
 hk_status hki_session_exchange(hki_session *s, const hki_frame *begin) {
     hki_shard *const shard = atomic_load(&s->server->shard);
     stream x = {.s = s, .shard = shard, .out_chunk = NONE};
@@ -453,6 +444,8 @@ hk_status hki_session_exchange(hki_session *s, const hki_frame *begin) {
     status = hki_shard_end(shard, &x.run, &p);
     if (status != HK_OK)
         return hki_session_error(s, status);
-    count_ranges(s, &used);
+    // In the file before the worker hears that it was exchanged.
+    if (used.n > 0)
+        hki_run_memory_count(s->server->memory, s->claim.id, used.id, used.n);
     return hki_session_send_state(s, HKI_END);
 }

@@ -186,6 +186,23 @@ static hk_status open_network(hk_center_server *s,
     return HK_OK;
 }
 
+// Space that was reserved is not enough where it is never written over.
+static hk_status warn_of_mount(const hk_center_server *s) {
+    char type[HKI_MOUNT_TYPE];
+    HKI_FREED char *folder = NULL;
+    if (s->path == NULL)
+        return HK_OK;
+    HKI_TRY(hki_path_folder(s->path, &folder));
+    hki_mount_type(folder, type);
+    if (hki_mount_is_copy_on_write(type))
+        hki_log(s->context, HK_LOG_WARNING,
+                "%s: %s lies on a copy-on-write file system (%s), where no "
+                "space can be reserved: if its disk gets full, the center "
+                "ends, and goes on once there is room",
+                s->name, s->path, type);
+    return HK_OK;
+}
+
 // What lies beside a center file that is not there is of another run.
 static hk_status make_memory(hk_center_server *s, bool came_back) {
     HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
@@ -195,7 +212,8 @@ static hk_status make_memory(hk_center_server *s, bool came_back) {
         HKI_TRY(hki_buf_printf(&path, "%s.run", s->path));
     if (s->path != NULL && !came_back && hki_path_exists(path.data))
         HKI_TRY(hki_file_remove(path.data));
-    return hki_run_memory_create(path.data, &s->memory);
+    return hki_run_memory_create(s->context, path.data, s->shard_opt.durability,
+                                 &s->memory);
 }
 
 static hk_status make_locks(hk_center_server *s) {
@@ -224,6 +242,7 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
         s->shard_opt.probe_user = hooks->user;
     }
     HKI_TRY(open_network(s, o, hooks != NULL ? hooks->tap : NULL));
+    HKI_TRY(warn_of_mount(s));
     const bool came_back = s->path != NULL && hki_path_exists(s->path);
     HKI_TRY(find_shard(s, o, &center));
     HKI_TRY(make_memory(s, came_back));
@@ -361,9 +380,8 @@ static bool is_live(void *server, uint32_t id) {
 // After a start everybody gets the time of a lease to come back.
 void hki_server_expire_ranges(hk_center_server *s) {
     const int64_t age_ns = hki_now_ns() - s->start_ns;
-    if (s->memory != NULL && age_ns > s->lease_ms * 1000000 &&
-        hki_run_memory_expire(s->memory, is_live, s) != HK_OK)
-        hki_log(s->context, HK_LOG_WARNING, "%s: %s", s->name, hk_last_error());
+    if (s->memory != NULL && age_ns > s->lease_ms * 1000000)
+        hki_run_memory_expire(s->memory, is_live, s);
 }
 
 hk_status hki_server_post(hk_center_server *s, const char *key,

@@ -13,8 +13,11 @@
 static void number(hki_remote *r, hki_msg_call *m) {
     const hki_msg_call *const o = &r->unanswered;
     const bool again = o->op == m->op && o->worker == m->worker &&
-                       o->set == m->set && o->range == m->range &&
-                       o->used == m->used;
+                       o->set == m->set && o->workers == m->workers &&
+                       o->range == m->range && o->used == m->used &&
+                       o->fingerprint == m->fingerprint && o->seed == m->seed &&
+                       o->units == m->units && o->epochs == m->epochs &&
+                       strcmp(o->name, m->name) == 0;
     m->nonce = r->nonce;
     m->sequence = again ? o->sequence : ++r->sequence;
 }
@@ -96,10 +99,10 @@ hk_status hk_center_take_range(hk_center *c, int32_t worker, uint32_t set,
     if (r.status == HK_E_END)
         return hki_fail(HK_E_END, "the data is used up");
     if (r.status != HK_OK)
-        return hki_fail(
-            (hk_status)r.status,
-            "worker %d: the rest of the data is leased to other workers",
-            worker);
+        return hki_fail((hk_status)r.status,
+                        "worker %d: what is left of the data is lent to "
+                        "others",
+                        worker);
     *out = (hk_range){r.range, r.epoch, r.begin, r.end, r.used};
     return HK_OK;
 }

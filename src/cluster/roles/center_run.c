@@ -10,13 +10,6 @@
 
 // ---- when the run is over --------------------------------------------------
 
-// The run's memory outlives this process: a center that comes back knows whom
-// it has to wait for.
-static void remember_evaluator(hk_role_center *c, bool about) {
-    if (hki_run_memory_set_evaluator(c->memory, about) != HK_OK)
-        hki_log(c->context, HK_LOG_WARNING, "center: %s", hk_last_error());
-}
-
 // What workers and evaluators wrote.
 static void read_notes(hk_role_center *c) {
     char text[HKI_BOARD_VALUE];
@@ -32,7 +25,8 @@ static void read_notes(hk_role_center *c) {
         if (strncmp(text, c->evaluator, sizeof c->evaluator - 1) != 0) {
             snprintf(c->evaluator, sizeof c->evaluator, "%.60s", text);
             c->evaluator_ns = hki_now_ns();
-            remember_evaluator(c, true);
+            // A center that comes back knows whom it has to wait for.
+            hki_run_memory_set_evaluator(c->memory, true);
         }
     }
     hki_evaluated e;
@@ -117,16 +111,6 @@ static bool deserted(hk_role_center *c, const hk_server_info *info,
     return true;
 }
 
-// A disk that is full is told of once; the run goes on without it.
-static void pass_time(hk_role_center *c) {
-    const hk_status s = hki_run_memory_pass(c->memory, hki_now_ns());
-    if (s != HK_OK && !c->file_failed)
-        hki_log(c->context, HK_LOG_WARNING,
-                "center: the run goes on, and is not remembered: %s",
-                hk_last_error());
-    c->file_failed = s != HK_OK;
-}
-
 // One look at everything.
 static hk_status tick(hk_role_center *c, const hk_server_info *info) {
     char reason[128];
@@ -140,7 +124,7 @@ static hk_status tick(hk_role_center *c, const hk_server_info *info) {
         return HK_OK;
     }
     if (c->memory != NULL) {
-        pass_time(c);
+        hki_run_memory_pass(c->memory, hki_now_ns());
         if (hki_past(c->round_ns, ROUND_MS)) {
             c->round_ns = hki_now_ns();
             read_notes(c);
@@ -203,7 +187,7 @@ static hk_status wait_for_evaluator(hk_role_center *c) {
         HKI_TRY(hk_center_server_get_info(c->server, &info));
         if (!evaluator_is_due(c, &info)) {
             if (c->memory != NULL)
-                remember_evaluator(c, false);
+                hki_run_memory_set_evaluator(c->memory, false);
             return HK_OK;
         }
         if (hki_past(begin, c->evaluator_ms)) {

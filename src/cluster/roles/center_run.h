@@ -30,7 +30,6 @@ struct hk_role_center {
     char evaluator[64];   // and was this
     hki_evaluated evaluated;
     bool has_evaluated;
-    bool file_failed; // the run's file could not be written
     hki_thread *thread;
     atomic_bool stopping;
     pthread_mutex_t mutex; // guards what follows
