@@ -28,8 +28,7 @@ static experiment *bare(const char *file, const char *label) {
 static int ask_label(const data_user *u, const char *file) {
     dialect d;
     if (dialect_find(u, &file, 1, NULL, 0, &d) != HK_OK)
-        return cli_fail(
-            "which column should the model predict? Name it with --label NAME");
+        return cli_fail("which column is to be learnt? --label NAME says it");
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
@@ -38,8 +37,8 @@ static int ask_label(const data_user *u, const char *file) {
     if (f)
         fclose(f);
     const int failed =
-        cli_fail("which column should the model predict? Name it with --label "
-                 "NAME; the columns of %s are %s%s",
+        cli_fail("which column is to be learnt? --label NAME "
+                 "says it; %s has %s%s",
                  file, text ? text : "", d.n > 40 ? ", ..." : "");
     free(text);
     dialect_free(&d);

@@ -14,6 +14,7 @@ enum {
     CLI_DONE = 0,
     CLI_FAILED = 1,
     CLI_USAGE = 2,
+    CLI_BUS_ERROR = 135,   // a mapped file's disk is full: worth a retry
     CLI_LOST = 137,        // a peer was lost for good: worth a retry
     CLI_INTERRUPTED = 130, // Ctrl-C, after a checkpoint
     CLI_UNREAD = 141,      // whoever read the output has left, as head does
@@ -169,6 +170,9 @@ void cli_set_role(const char *role, int index);
 // the program at once. code: what to exit with after a stop, 0 when none.
 void signals_watch(hk_context *ctx); // NULL: nobody any more
 int signals_code(void);
+// A center lives in this file: a full disk under it ends the process with a
+// message. path: borrowed for good.
+void signals_mapped(const char *path);
 // Ends a live line, so that another line can be written.
 void progress_interrupt(void);
 

@@ -35,6 +35,25 @@ void signals_watch(hk_context *ctx) {
     sigaction(SIGUSR1, &sa, NULL); // Slurm's warning before the end
 }
 
+static const char *volatile mapped;
+
+// A store to a mapped file for which the disk has no room, or which it cannot
+// write. Nothing can go on from here; what was acknowledged is in the file.
+static void on_bus_error(int number) {
+    (void)number;
+    say("hooke: ");
+    say(mapped);
+    say(": the disk is full or broken (SIGBUS); the center goes on from this "
+        "file when it is started again\n");
+    _exit(CLI_BUS_ERROR);
+}
+
+void signals_mapped(const char *path) {
+    struct sigaction sa = {.sa_handler = on_bus_error};
+    mapped = path;
+    sigaction(SIGBUS, &sa, NULL);
+}
+
 int signals_code(void) {
     const int number = atomic_load(&received);
     return number == SIGINT ? CLI_INTERRUPTED : number ? CLI_TERMINATED : 0;

@@ -184,7 +184,7 @@ void job_estimator_options(job *j, hk_estimator_options *out);
         CLI_MANY("set", 's', "KEY=VALUE",                                      \
                  "overrides a key of the experiment; may be repeated"),        \
         CLI_OPTION("label", 'l', CLI_STRING, "NAME",                           \
-                   "the column of a table that the model predicts"),           \
+                   "the column of a table that is learnt"),                    \
         CLI_OPTION("threads", 0, CLI_COUNT, "N",                               \
                    "threads to use in all; default: the cores"),               \
         CLI_OPTION("device", 0, CLI_STRING, "NAME",                            \

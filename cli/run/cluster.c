@@ -1,6 +1,7 @@
 // cluster.c - the roles of a cluster over hooke/roles.h.
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include "experiment/resume.h"
 #include "run/processes.h"
 #include "run/progress.h"
@@ -178,10 +179,20 @@ static int start_center(const cli_args *a, const hk_cluster_config *config,
     o.directory = plan.model_dir;
     o.saver = &plan.saver;
     o.linger_ms = cli_ms(a, "linger", 300);
+    struct stat st;
+    const bool came_back = plan.file && stat(plan.file, &st) == 0;
+    if (plan.file)
+        signals_mapped(plan.file);
     int failed = cli_status(hk_role_center_start(&o, out));
     if (!failed && plan.asked && info.center_index == 0) {
         make_folders(plan.model_dir);
         failed = record_experiment(plan.asked);
+        if (failed && came_back) { // a full disk
+            cli_note("center: goes on from %s with the experiment.json of "
+                     "before",
+                     plan.file);
+            failed = 0;
+        }
     }
     free(plan.asked);
     if (!failed && !plan.file && !plan.model_dir)
