@@ -264,7 +264,7 @@ static void test_decimal_comma(void **state) {
         hk_bed_make(&b);
         hk_bed_text(&b, "c.csv", bad[i]);
         hk_check_fault("decimal comma", hk_data_csv(b.files, 1, &o),
-                       "HK_E_INVALID_ARG", "c.csv|row 1|is no ");
+                       "HK_E_INVALID_ARG", "c.csv|row 1|is not a ");
         hk_bed_remove(&b);
     }
     o.decimal = ';';
@@ -342,7 +342,7 @@ static void test_dressed(void **state) {
         hk_bed_make(&b);
         hk_bed_text(&b, "c.csv", bad[i]);
         hk_check_fault("dressed", hk_data_csv(b.files, 1, &o),
-                       "HK_E_INVALID_ARG", "c.csv|row 1|is no ");
+                       "HK_E_INVALID_ARG", "c.csv|row 1|is not a ");
         hk_bed_remove(&b);
     }
 }
@@ -557,8 +557,8 @@ static void test_faults(void **state) {
          "1;2 5;6", 1},
         {"too many fields", "1,2\n3,4,5\n5,6\n", "row 2|byte 4|3 or more",
          "1;2 5;6", 1},
-        {"bad number", "1,2\n3,x\n5,6\n", "row 2|byte 6|\"b\"|\"x\"|int32",
-         "1;2 5;6", 1},
+        {"bad number", "1,2\n3,x\n5,6\n",
+         "row 2|byte 6|\"b\"|\"x\"|a whole number", "1;2 5;6", 1},
         {"bad first number", "1,2\nx,4\n5,6\n", "row 2|byte 4|\"a\"", "1;2 5;6",
          1},
         {"quote inside", "1,2\n3,4\"4\n5,6\n", "row 2|byte 7|quote inside",

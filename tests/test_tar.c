@@ -58,6 +58,68 @@ static void test_samples(void **state) {
     hki_buf_deinit(&b);
 }
 
+// ---- words, and a list of members --------------------------------------------
+
+static void test_words(void **state) {
+    (void)state;
+    static const char *const words[] = {"cat", "dog"};
+    hk_tar_field named[2] = {fields[0], fields[1]};
+    hki_buf b = {0};
+    hk_bed bed;
+    named[1].words = words;
+    named[1].n_words = 2;
+    tar_member(&b, "a.txt", "first");
+    tar_member(&b, "a.cls", "dog\n");
+    tar_member(&b, "b.txt", "second");
+    tar_member(&b, "b.cls", "cat");
+    tar_member(&b, "c.txt", "third");
+    tar_member(&b, "c.cls", "co\001w");
+    hk_bed_make(&bed);
+    hk_bed_add(&bed, "s.tar", b.data, b.size);
+    hk_check_fault("words", hk_data_tar(bed.files, 1, named, 2, NULL),
+                   "'first';1 'second';0 HK_E_DATA",
+                   "\"class\": \"co?w\" is none of the 2 texts");
+    hk_check_fault("no words", hk_data_tar(bed.files, 1, fields, 2, NULL),
+                   "HK_E_DATA", "\"dog\" is not a number|label_values");
+    hk_bed_remove(&bed);
+    hki_buf_deinit(&b);
+}
+
+static hk_status add_member(void *user, const char *name, uint64_t size) {
+    char *const text = user;
+    const size_t n = strlen(text);
+    snprintf(text + n, 200 - n, "%s %d;", name, (int)size);
+    return strcmp(name, "c.cls") == 0 ? HK_E_CANCELLED : HK_OK;
+}
+
+static void test_list(void **state) {
+    (void)state;
+    hki_buf b = {0};
+    hk_bed bed;
+    char text[200] = "";
+    tar_member(&b, "a.txt", "first");
+    tar_header(&b, "", "folder/", '5', 0);
+    tar_member(&b, "folder/b.cls", "");
+    tar_end(&b);
+    hk_bed_make(&bed);
+    hk_bed_add(&bed, "s.tar", b.data, b.size);
+    hk_bed_packed(&bed, "s.tar.gz", HKI_GZIP, b.data, b.size);
+    for (int i = 0; i < 2; i++)
+        assert_ok(hk_tar_list(bed.files[i], NULL, add_member, text));
+    assert_string_equal(text, "a.txt 5;folder/b.cls 0;a.txt 5;folder/b.cls 0;");
+    b.size -= 1024;
+    tar_member(&b, "c.cls", "");
+    tar_member(&b, "d.cls", "");
+    hk_bed_add(&bed, "t.tar", b.data, b.size);
+    text[0] = '\0';
+    assert_status(hk_tar_list(bed.files[2], NULL, add_member, text),
+                  HK_E_CANCELLED);
+    assert_string_equal(text, "a.txt 5;folder/b.cls 0;c.cls 0;");
+    assert_status(hk_tar_list(NULL, NULL, add_member, NULL), HK_E_INVALID_ARG);
+    hk_bed_remove(&bed);
+    hki_buf_deinit(&b);
+}
+
 // ---- headers ---------------------------------------------------------------
 
 static void test_headers(void **state) {
@@ -418,7 +480,8 @@ static void test_positions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples), cmocka_unit_test(test_headers),
+        cmocka_unit_test(test_samples), cmocka_unit_test(test_words),
+        cmocka_unit_test(test_list),    cmocka_unit_test(test_headers),
         cmocka_unit_test(test_names),   cmocka_unit_test(test_faults),
         cmocka_unit_test(test_damage),  cmocka_unit_test(test_pictures),
         cmocka_unit_test(test_refused), cmocka_unit_test(test_positions),

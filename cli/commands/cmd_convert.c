@@ -250,6 +250,10 @@ static int run(const cli_args *a) {
         return convert_checkpoint(a, in, out);
     if (strcmp(in, "digits") != 0 && !cli_is_url(in) && stat(in, &st) != 0)
         return cli_fail("%s: %s", in, strerror(errno));
+    if (cli_ends(in, ".yaml") || cli_ends(in, ".yml") ||
+        cli_ends(in, "experiment.json"))
+        return cli_fail("%s: is an experiment, neither a checkpoint nor data",
+                        in);
     if (!is_data_name(out))
         return cli_fail("%s: data goes to .tfrecord, .csv, .npy or -idx files, "
                         "by their names",

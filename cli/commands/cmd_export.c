@@ -59,14 +59,13 @@ static const char *choose(void *user, const hk_ckpt_entry *e) {
 
 // ---- files ------------------------------------------------------------------
 
-static void make_folder_of(const char *path) {
-    char *folder = cli_strdup(path);
+static int make_folder_of(const char *path) {
+    CLI_FREED char *folder = cli_strdup(path);
     char *slash = strrchr(folder, '/');
-    if (slash && slash > folder) {
-        *slash = '\0';
-        make_folders(folder);
-    }
-    free(folder);
+    if (!slash || slash == folder)
+        return 0;
+    *slash = '\0';
+    return make_folders(folder);
 }
 
 static int write_weights(const cli_args *a, hk_ckpt *c, const char *path,
@@ -79,7 +78,7 @@ static int write_weights(const cli_args *a, hk_ckpt *c, const char *path,
                          .format = copy_format(format),
                          .name = choose,
                          .user = (void *)(uintptr_t)section};
-    make_folder_of(path); // what cannot be made is told by the writing
+    CLI_TRY(make_folder_of(path));
     const int code = copy_weights(&copy);
     *n = copy.taken;
     return code;
@@ -172,7 +171,6 @@ static hk_status write_onnx(const cli_args *a, job *j, const hk_source *input,
     o.checkpoint_path = cli_string(a, "checkpoint", NULL);
     o.raw = &r->in;
     hk_status s = chosen_weights(a, &o.weights);
-    make_folder_of(path);
     return s == HK_OK ? hk_estimator_export_onnx(j->e, input, path, &o) : s;
 }
 
@@ -183,15 +181,16 @@ static hk_status write_folder(const cli_args *a, job *j, const hk_source *input,
     o.checkpoint_path = cli_string(a, "checkpoint", NULL);
     o.raw = &r->in;
     hk_status s = chosen_weights(a, &o.weights);
-    make_folders(*path);
     return s == HK_OK ? hk_estimator_export(j->e, input, *path, &o, path) : s;
 }
 
 // The whole model, as a file or as a folder below the path.
 static int export_model(const cli_args *a, const char *path,
                         const char *format) {
+    const bool is_onnx = strcmp(format, "onnx") == 0;
     CLI_SCOPED(job_close_at) job *j = NULL;
     CLI_TRY(job_open_trained(a, &j));
+    CLI_TRY(is_onnx ? make_folder_of(path) : make_folders(path));
     int failed = 0;
     data_user set = {
         .x = j->x, .set = "predict", .override = data_given(a, &failed)};
@@ -200,7 +199,7 @@ static int export_model(const cli_args *a, const char *path,
     const hk_source input = data_source(&set);
     CLI_SCOPED(raw_close) raw_inputs r = {0};
     hk_status s = raw_open(&set, &r);
-    if (s == HK_OK && strcmp(format, "onnx") == 0)
+    if (s == HK_OK && is_onnx)
         s = write_onnx(a, j, &input, &r, path);
     else if (s == HK_OK)
         s = write_folder(a, j, &input, &r, &path);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "core/file_kind.h"
 #include "experiment/csv_table.h"
 #include "experiment/run_record.h"
 #include "experiment/table_recipe.h"
@@ -28,7 +29,7 @@ static experiment *bare(const char *file, const char *label) {
 static int ask_label(const data_user *u, const char *file) {
     dialect d;
     if (dialect_find(u, &file, 1, NULL, 0, &d) != HK_OK)
-        return cli_fail("which column is to be learnt? --label NAME says it");
+        return cli_fail("which column is to be learned? --label NAME says it");
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
@@ -37,7 +38,7 @@ static int ask_label(const data_user *u, const char *file) {
     if (f)
         fclose(f);
     const int failed =
-        cli_fail("which column is to be learnt? --label NAME "
+        cli_fail("which column is to be learned? --label NAME "
                  "says it; %s has %s%s",
                  file, text ? text : "", d.n > 40 ? ", ..." : "");
     free(text);
@@ -116,8 +117,7 @@ static char *yaml_of(const table *t, const char *file) {
 
 // sales.csv becomes sales.yaml, in this folder.
 static char *output_of(const char *file) {
-    const char *slash = strrchr(file, '/');
-    CLI_FREED char *name = cli_strdup(slash ? slash + 1 : file);
+    CLI_FREED char *name = table_base_name(file);
     char *dot = strchr(name, '.');
     if (dot && dot != name)
         *dot = '\0';

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "core/file_kind.h"
 #include "commands/inspect_table.h"
 #include "core/cli.h"
 #include "report/series.h"
@@ -276,13 +277,31 @@ static int file_of_run(const char *path, const cli_args *a,
                : show(path, a);
 }
 
-static bool is_table(const char *path) {
-    static const char *const ends[] = {".csv",    ".tsv",    ".tab",
-                                       ".csv.gz", ".tsv.gz", ".tab.gz"};
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (cli_ends(path, ends[i]))
-            return true;
-    return false;
+// ---- tar archives ----------------------------------------------------------
+
+enum { MOST_MEMBERS = 20 }; // that are named
+
+typedef struct archive {
+    size_t n;
+    double bytes;
+} archive;
+
+static hk_status show_member(void *user, const char *name, uint64_t size) {
+    archive *all = user;
+    if (all->n++ < MOST_MEMBERS)
+        printf("%10s  %s\n", cli_bytes((double)size), name);
+    all->bytes += (double)size;
+    return HK_OK;
+}
+
+static int tar_archive(const char *path) {
+    archive all = {0};
+    CLI_TRY(cli_status(hk_tar_list(path, NULL, show_member, &all)));
+    if (all.n > MOST_MEMBERS)
+        printf("%10s  %zu more\n", "", all.n - MOST_MEMBERS);
+    printf("%s: tar archive, %zu files, %s\n", path, all.n,
+           cli_bytes(all.bytes));
+    return 0;
 }
 
 static int file(const char *path, const cli_args *a) {
@@ -295,8 +314,15 @@ static int file(const char *path, const cli_args *a) {
         printf("%s: empty\n", path);
         return 0;
     }
-    if (is_table(path))
+    if (is_table_name(path))
         return inspect_table(path);
+    if (cli_ends(path, ".tar") || cli_ends(path, ".tar.gz") ||
+        cli_ends(path, ".tgz"))
+        return tar_archive(path);
+    const char *kind = file_kind(path);
+    if (kind && (strstr(kind, "Excel") || strstr(kind, "zip") ||
+                 strstr(kind, "Parquet")))
+        return cli_fail("%s: is %s; tables are read as CSV", path, kind);
     if (strstr(path, "tfevents"))
         return file_of_run(path, a, events);
     if (n >= 6 && memcmp(head, "\x93NUMPY", 6) == 0)
@@ -360,9 +386,10 @@ const cli_command cmd_inspect = {
     .min_operands = 1,
     .max_operands = 1,
     .summary = "say what a file is and what is in it",
-    .about = "Knows checkpoints (safetensors, TensorFlow, NumPy), event files, "
-             "TFRecord, CSV, IDX, npy and center files. A model_dir shows its "
-             "newest checkpoint.",
+    .about =
+        "Knows checkpoints (safetensors, TensorFlow, NumPy), event files, "
+        "TFRecord, CSV, IDX, npy, tar and center files. A model_dir shows its "
+        "newest checkpoint.",
     .examples = "hooke inspect runs/digits --stats\n"
                 "hooke inspect train.tfrecord",
     .options = options,

@@ -35,7 +35,7 @@ static const struct {
     const char *name, *shown;
 } names[] = {{"class_ids", "class"},
              {"probabilities", "probability"},
-             {"predictions", "value"}};
+             {"value", "predictions"}}; // of exports before 0.3
 
 static const char *bare_name(const char *name) {
     const char *slash = strrchr(name, '/');

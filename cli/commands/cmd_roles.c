@@ -22,8 +22,8 @@ static int run_evaluator(const cli_args *a) {
 }
 
 // Every role takes these, so that a script can hand the same to all.
-#define ROLE_OPTIONS                                                           \
-    EXPERIMENT_OPTIONS, JSON_OPTION, CLUSTER_OPTIONS,                          \
+#define ROLE_OPTIONS(label_letter)                                             \
+    EXPERIMENT_OPTIONS_LABEL(label_letter), JSON_OPTION, CLUSTER_OPTIONS,      \
         CLI_OPTION("workers", 'n', CLI_COUNT, "N",                             \
                    "workers of the whole cluster: moving rate, shares of the " \
                    "data"),                                                    \
@@ -42,7 +42,7 @@ static const cli_option center_options[] = {
     CLI_OPTION("method", 0, CLI_STRING, "NAME",
                "elastic, downpour, diloco, ...; default the experiment's, or "
                "elastic"),
-    ROLE_OPTIONS,
+    ROLE_OPTIONS(0), // -l is listen
     {0}};
 
 const cli_command cmd_center = {
@@ -65,7 +65,7 @@ const cli_command cmd_center = {
     .run = run_center};
 
 static const cli_option worker_options[] = {
-    ROLE_OPTIONS,
+    ROLE_OPTIONS('l'),
     CONNECT_OPTION,
     PROGRESS_OPTION,
     CLI_SWITCH("evaluate", 0,
@@ -91,7 +91,7 @@ const cli_command cmd_worker = {
     .run = run_worker};
 
 static const cli_option evaluator_options[] = {
-    ROLE_OPTIONS,
+    ROLE_OPTIONS('l'),
     CONNECT_OPTION,
     CLI_OPTION("throttle", 0, CLI_FLOAT, "S",
                "least time between evaluations; default 10"),

@@ -80,6 +80,10 @@ static const char *why_not(const char *key) {
                  "run.seed and data.train.batch can";
 }
 
+static bool can_be_swept(const char *key) {
+    return !why_not(key);
+}
+
 // Would the experiment be a good one with this value? Says so if not.
 static bool is_good(const experiment *x, const char *key, const char *value) {
     if (strncmp(key, "model.params.", 13) == 0)
@@ -100,6 +104,11 @@ static int add_axis(const cli_args *a, const job *j, axes *all,
     char *key = cli_strdup(pair);
     key[eq - pair] = '\0';
     const char *why = why_not(key);
+    const char *near = why ? schema_path_of(key, can_be_swept) : NULL;
+    if (near)
+        return cli_usage_error(cli_command_of(a),
+                               "'%s' cannot be swept; did you mean '%s'?", key,
+                               near);
     if (why)
         return cli_usage_error(cli_command_of(a), "'%s' cannot be swept; %s",
                                key, why);
@@ -396,7 +405,7 @@ static int keep(const sweeping *w, const hk_sweep_result *r,
         return cli_fail("%s: %s", path, strerror(errno));
     write_json(f, r, &w->x, o);
     fclose(f);
-    make_folders(j->s.model_dir);
+    CLI_TRY(make_folders(j->s.model_dir));
     CLI_TRY(write_whole(path, text, size));
     CLI_TRY(record_experiment(j));
     return r->best ? keep_best(w, r->best) : 0;

@@ -286,7 +286,7 @@ static const cli_option options[] = {
                "workers that train side by side; default 1"),
     CLI_OPTION("steps", 0, CLI_INT, "N",
                "local steps of a worker, earlier starts of the run included"),
-    CLI_OPTION("epochs", 0, CLI_INT, "N",
+    CLI_OPTION("epochs", 0, CLI_COUNT, "N",
                "or passes over the data, all workers together"),
     CLI_OPTION("seconds", 0, CLI_FLOAT, "S", "or time of this start"),
     CLI_SWITCH("fresh", 0,

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "core/cli.h"
+#include "core/file_kind.h"
 
 typedef struct given {
     const cli_option *option;
@@ -130,6 +131,14 @@ void cli_args_free(cli_args *a) {
     free(a);
 }
 
+static int too_many_operands(const cli_command *c, const char *operand) {
+    return cli_usage_error(c, "unexpected argument '%s'%s", operand,
+                           is_table_name(operand)
+                               ? "; several files of one table are one "
+                                 "argument, a pattern in quotes: '*.csv'"
+                               : "");
+}
+
 // Every word, against the table.
 static int read_words(cli_args *a, int argc, char **argv) {
     const cli_command *c = a->command;
@@ -159,8 +168,7 @@ static int read_words(cli_args *a, int argc, char **argv) {
     if (a->n_operands < c->min_operands)
         return cli_usage_error(c, "%s wants %s", c->name, c->operands);
     if (c->max_operands >= 0 && a->n_operands > c->max_operands)
-        return cli_usage_error(c, "unexpected argument '%s'",
-                               a->operand[c->max_operands]);
+        return too_many_operands(c, a->operand[c->max_operands]);
     return 0;
 }
 

@@ -11,7 +11,8 @@ enum { MOST_LEVELS = 32, MOST_NODES = 100000 };
 
 typedef struct reader {
     yaml_parser_t yaml;
-    const char *file;
+    const char *file, *text;
+    size_t size;
     int nodes;
 } reader;
 
@@ -44,9 +45,25 @@ static void append(tree *parent, tree *child) {
     *end = child;
 }
 
+// Does this line have a tab before its text?
+static bool has_tab(const reader *r, size_t line) {
+    const char *p = r->text, *const end = r->text + r->size;
+    for (; line && p < end; p++)
+        line -= *p == '\n';
+    while (p < end && *p == ' ')
+        p++;
+    return p < end && *p == '\t';
+}
+
 static bool next_event(reader *r, yaml_event_t *e) {
     if (yaml_parser_parse(&r->yaml, e))
         return true;
+    const size_t at = r->yaml.problem_mark.line;
+    if (has_tab(r, at)) {
+        cli_fail("%s:%zu: a tab; lines are indented with blanks", r->file,
+                 at + 1);
+        return false;
+    }
     cli_fail("%s:%zu: %s", r->file, r->yaml.problem_mark.line + 1,
              r->yaml.problem ? r->yaml.problem : "not YAML");
     return false;
@@ -67,8 +84,10 @@ static bool read_pair(reader *r, tree *map, yaml_event_t *key, int level) {
     const int line = (int)key->start_mark.line + 1;
     tree *value = NULL;
     yaml_event_t e;
-    if (tree_get(map, name)) {
-        cli_fail("%s:%d: '%s' is there twice", r->file, line, name);
+    const tree *before = tree_get(map, name);
+    if (before) { // not its name: the file may be another program's secret
+        cli_fail("%s:%d: this key is in line %d already", r->file, line,
+                 before->line);
     } else if (next_event(r, &e)) {
         value = read_node(r, &e, level + 1);
         yaml_event_delete(&e);
@@ -176,7 +195,7 @@ static tree *read_stream(reader *r) {
 }
 
 tree *tree_parse(const char *text, size_t size, const char *file) {
-    reader r = {.file = file};
+    reader r = {.file = file, .text = text, .size = size};
     if (!yaml_parser_initialize(&r.yaml)) {
         cli_fail("%s: out of memory", file);
         return NULL;

@@ -109,7 +109,10 @@ static hk_dataset *from_cifar100(const data_user *u, char **files, size_t n) {
     return hk_data_cifar((const char *const *)files, n, 100, &o);
 }
 
-// Pictures with a class number: sample.jpg and sample.cls.
+enum { MOST_LABEL_VALUES = 4096 };
+
+// Pictures with a class: sample.jpg and sample.cls, which holds its number, or
+// one of label_values.
 static hk_dataset *from_tar(const data_user *u, char **files, size_t n) {
     const hk_file_options o = data_file_options(u);
     hk_tar_options t;
@@ -133,6 +136,13 @@ static hk_dataset *from_tar(const data_user *u, char **files, size_t n) {
         fields[0].shape.dim[1] = (int64_t)size[n_size - 1];
     }
     free(size);
+    const tree *values = data_get(u, "label_values");
+    const char *words[MOST_LABEL_VALUES];
+    for (const tree *c = tree_first(values);
+         c && fields[1].n_words < MOST_LABEL_VALUES; c = tree_next(values, c))
+        words[fields[1].n_words++] = c->text;
+    if (values)
+        fields[1].words = words;
     return hk_data_tar((const char *const *)files, n, fields, 2, &t);
 }
 

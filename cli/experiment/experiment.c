@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "core/file_kind.h"
 #include "experiment/schema.h"
 
 extern char **environ;
@@ -260,6 +261,11 @@ static char *find_file(experiment *x, const char *operand) {
         x->shipped = true;
         return shelf;
     }
+    if (cli_is_url(operand) ||
+        (!there && is_table_name(operand) && is_pattern(operand))) {
+        x->dir = cli_strdup(".");
+        return cli_strdup(operand);
+    }
     if (there)
         cli_fail("%s: is a folder without an experiment.json; an experiment is "
                  "a file, or the folder of a run",
@@ -309,18 +315,21 @@ static void find_data(experiment *x) {
     x->dir = cli_strdup(access(dir, F_OK) == 0 ? dir : ".");
 }
 
-// So does a table, of which a column is learnt.
+// So does a table, of which a column is learned. Several files of one table
+// have a pattern.
 static int read_table(const cli_args *a, experiment *x) {
     static const char text[] = "model: {canned: dnn}\n"
                                "data: {train: {source: csv}}\n";
     if (!cli_has(a, "label"))
-        return cli_fail("%s: is a table; which column is to be learnt? --label "
-                        "NAME says it ('hooke init %s --label NAME' writes an "
-                        "experiment to edit)",
-                        x->path, x->path);
+        return cli_fail(
+            "%s: is a table; which column is to be learned? --label "
+            "NAME says it ('hooke init %s --label NAME' writes an "
+            "experiment to edit)",
+            x->path, x->path);
     x->root = tree_parse(text, sizeof text - 1, x->path);
-    return x->root &&
-                   tree_set_text(x->root, "data.train.files", file_of(x->path))
+    return x->root && tree_set_text(x->root, "data.train.files",
+                                    strcmp(x->dir, ".") == 0 ? x->path
+                                                             : file_of(x->path))
                ? 0
                : CLI_FAILED;
 }
@@ -335,7 +344,12 @@ static int read_tree(const cli_args *a, experiment *x, const char *operand) {
         return CLI_FAILED;
     if (cli_ends(x->path, ".c") || cli_ends(x->path, ".so"))
         return read_model(x);
-    if (cli_ends(x->path, ".csv") || cli_ends(x->path, ".tsv"))
+    const char *kind = x->run_dir ? NULL : file_kind(x->path);
+    if (kind)
+        return cli_fail("%s: is %s; save a table as CSV, and name other data "
+                        "in an experiment (hooke help experiment)",
+                        x->path, kind);
+    if (is_table_name(x->path))
         return read_table(a, x);
     x->root = tree_read(x->path);
     if (x->root && x->run_dir)
@@ -425,8 +439,10 @@ int experiment_open(const cli_args *a, const char *operand, experiment **out) {
         return failed;
     const char *name = tree_text(tree_get(x->root, "name"), NULL);
     const char *file = tree_text(tree_path(x->root, "run.file"), NULL);
-    x->name =
-        name ? cli_strdup(name) : base_name(x->run_dir ? x->run_dir : x->path);
+    x->name = name                     ? cli_strdup(name)
+              : x->run_dir             ? base_name(x->run_dir)
+              : is_table_name(x->path) ? table_base_name(x->path)
+                                       : base_name(x->path);
     x->file = x->run_dir && file ? cli_strdup(file) : file_name(x);
     x->label_name = cli_strdup("label");
     const tree *model = tree_get(x->root, "model");

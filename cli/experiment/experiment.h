@@ -176,15 +176,17 @@ int job_renew(job *j);
 void job_estimator_options(job *j, hk_estimator_options *out);
 
 // Options that several commands share.
-#define EXPERIMENT_OPTIONS                                                     \
+#define EXPERIMENT_OPTIONS EXPERIMENT_OPTIONS_LABEL('l')
+// label_letter: 0 where -l is another option.
+#define EXPERIMENT_OPTIONS_LABEL(label_letter)                                 \
     CLI_OPTION("model-dir", 'd', CLI_DIR, "DIR",                               \
                "folder of checkpoints and event files; default runs/NAME"),    \
         CLI_OPTION("data-dir", 0, CLI_DIR, "DIR",                              \
                    "where relative paths of the data start"),                  \
         CLI_MANY("set", 's', "KEY=VALUE",                                      \
                  "overrides a key of the experiment; may be repeated"),        \
-        CLI_OPTION("label", 'l', CLI_STRING, "NAME",                           \
-                   "the column of a table that is learnt"),                    \
+        CLI_OPTION("label", label_letter, CLI_STRING, "NAME",                  \
+                   "the column of a table that is learned"),                   \
         CLI_OPTION("threads", 0, CLI_COUNT, "N",                               \
                    "threads to use in all; default: the cores"),               \
         CLI_OPTION("device", 0, CLI_STRING, "NAME",                            \

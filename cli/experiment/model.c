@@ -332,7 +332,7 @@ static void predictions(hk_spec *m, hk_graph *g, hk_node *z, outputs *o) {
         hk_spec_prediction(m, "probability", o->scores);
     } else {
         o->scores = o->classes = z;
-        hk_spec_prediction(m, "value", z);
+        hk_spec_prediction(m, "predictions", z);
     }
 }
 

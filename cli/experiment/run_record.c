@@ -7,16 +7,18 @@
 #include <unistd.h>
 #include "experiment/resume.h"
 
-void make_folders(const char *path) {
-    char *copy = cli_strdup(path);
+int make_folders(const char *path) {
+    CLI_FREED char *copy = cli_strdup(path);
+    struct stat st;
     for (char *p = copy + 1; *p; p++)
         if (*p == '/') {
             *p = '\0';
             mkdir(copy, 0777);
             *p = '/';
         }
-    mkdir(copy, 0777);
-    free(copy);
+    if (mkdir(copy, 0777) == 0 || stat(copy, &st) == 0)
+        return 0; // a file of that name is for those to tell who write into it
+    return cli_fail("%s: cannot make the folder: %s", path, strerror(errno));
 }
 
 // A device, or a pipe, is written to; a rename would put a file in its place.

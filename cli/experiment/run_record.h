@@ -41,8 +41,8 @@ hk_status record_hook(const job *j, hk_hook **out);
 hk_status record_evaluations(const settings *s, const hk_source *held,
                              hk_hook **out);
 
-// Makes a folder and those above it.
-void make_folders(const char *path);
+// Makes a folder and those above it. 0 or an exit code after a message.
+int make_folders(const char *path);
 // Writes beside the path and renames. 0 or an exit code after a message.
 int write_whole(const char *path, const char *text, size_t size);
 

@@ -60,12 +60,13 @@ static const char *child_name(const schema_key *k, const char *parent) {
     return strchr(rest, '.') ? NULL : rest;
 }
 
-static bool unknown(const tree *t) {
+// The known key beside t whose name is nearly t's; NULL: none.
+static const char *nearest_key(const tree *t) {
     char path[MOST_PATH];
     const char *names[64];
     size_t n = 0;
     path_of(t->parent, path);
-    for (size_t i = 0; schema_keys[i].path && n < 61; i++) {
+    for (size_t i = 0; schema_keys[i].path && n < 60; i++) {
         const char *name = child_name(&schema_keys[i], path);
         if (name && strcmp(name, "<set>") != 0)
             names[n++] = name;
@@ -76,7 +77,13 @@ static bool unknown(const tree *t) {
         names[n++] = "test";
         names[n++] = "predict";
     }
-    const char *near = cli_nearest(t->key, names, n);
+    return cli_nearest(t->key, names, n);
+}
+
+static bool unknown(const tree *t) {
+    char path[MOST_PATH];
+    path_of(t->parent, path);
+    const char *near = nearest_key(t);
     const char *below = *path ? path : "the file";
     if (near)
         cli_fail("%sunknown key '%s' in %s; did you mean '%s'?", tree_where(t),
@@ -89,12 +96,14 @@ static bool unknown(const tree *t) {
 // ---- types -----------------------------------------------------------------
 
 static bool wrong(const tree *t, const char *expected) {
+    const char *name = t->key                        ? t->key
+                       : t->parent && t->parent->key ? t->parent->key
+                                                     : "item";
     if (t->kind == TREE_SCALAR)
-        cli_fail("%s'%s' wants %s, not '%s'", tree_where(t),
-                 t->key ? t->key : "item", expected, t->text);
+        cli_fail("%s'%s' wants %s, not '%s'", tree_where(t), name, expected,
+                 t->text);
     else
-        cli_fail("%s'%s' wants %s", tree_where(t), t->key ? t->key : "item",
-                 expected);
+        cli_fail("%s'%s' wants %s", tree_where(t), name, expected);
     return false;
 }
 
@@ -129,14 +138,17 @@ static bool check_choices(const tree *t, const schema_key *k) {
     return good;
 }
 
-static bool check_scalar(const tree *t, schema_type type) {
+static bool check_scalar(const tree *t, const schema_key *k) {
     int64_t i;
     double f;
     if (t->kind != TREE_SCALAR)
         return wrong(t, "one value");
-    switch (type) {
+    switch (k->type) {
     case SCHEMA_INT:
     case SCHEMA_INTS:
+        if (strcmp(k->values, "1..") == 0)
+            return (cli_parse_int(t->text, &i) && i >= 1) ||
+                   wrong(t, "a whole number from 1 on");
         return cli_parse_int(t->text, &i) || wrong(t, "a whole number");
     case SCHEMA_FLOAT:
     case SCHEMA_FLOATS:
@@ -148,13 +160,13 @@ static bool check_scalar(const tree *t, schema_type type) {
     }
 }
 
-static bool check_list(const tree *t, schema_type type) {
+static bool check_list(const tree *t, const schema_key *k) {
     if (t->kind == TREE_SCALAR)
-        return check_scalar(t, type);
+        return check_scalar(t, k);
     if (t->kind != TREE_LIST)
         return wrong(t, "one value or a list");
     for (const tree *c = t->child; c; c = c->next)
-        if (!check_scalar(c, type))
+        if (!check_scalar(c, k))
             return false;
     return true;
 }
@@ -226,10 +238,11 @@ static bool check_items(tree *t) {
 }
 
 static bool check_free(const tree *t) {
+    static const schema_key text = {.type = SCHEMA_TEXT};
     if (t->kind != TREE_MAP)
         return wrong(t, "a map");
     for (const tree *c = t->child; c; c = c->next)
-        if (!check_scalar(c, SCHEMA_TEXT))
+        if (!check_scalar(c, &text))
             return false;
     return true;
 }
@@ -259,9 +272,9 @@ static bool check_node(tree *t) {
     case SCHEMA_FLOATS:
     case SCHEMA_TEXTS:
     case SCHEMA_FILES:
-        return check_list(t, k->type);
+        return check_list(t, k);
     default:
-        return check_scalar(t, k->type);
+        return check_scalar(t, k);
     }
 }
 
@@ -272,12 +285,30 @@ static bool check_children(tree *t) {
     return true;
 }
 
+// A file that has none of the keys, such as another program's.
+static bool is_strange(const tree *root) {
+    if (root->kind != TREE_MAP)
+        return true;
+    for (const tree *c = root->child; c; c = c->next)
+        if (find(c->key) || nearest_key(c))
+            return false;
+    return root->child != NULL;
+}
+
 bool schema_check(tree *root) {
-    if (root->kind == TREE_MAP)
+    if (!is_strange(root))
         return check_children(root);
-    cli_fail(
-        "%san experiment is a map of model, data, ...; files of data are named "
-        "inside it (hooke help experiment)",
-        tree_where(root));
+    cli_fail("%snot an experiment, which is a map of model, data, ...; files "
+             "of data are named inside it (hooke help experiment)",
+             tree_where(root));
     return false;
+}
+
+const char *schema_path_of(const char *name, bool fits(const char *path)) {
+    for (const schema_key *k = schema_keys; k->path; k++) {
+        const char *dot = strrchr(k->path, '.');
+        if (dot && strcmp(dot + 1, name) == 0 && fits(k->path))
+            return k->path;
+    }
+    return NULL;
 }

@@ -30,8 +30,10 @@ typedef struct schema_key {
     const char *path; // "model.layers.dense.units"; "<set>" is train, eval,
                       // test or predict
     schema_type type;
-    const char *dflt;   // as text for people; "" for none
-    const char *values; // SCHEMA_CHOICE: "a|b"; SCHEMA_ITEM: its main key
+    const char *dflt; // as text for people; "" for none
+    // SCHEMA_CHOICE: "a|b"; SCHEMA_ITEM: its main key; SCHEMA_INT and
+    // SCHEMA_INTS: "1.." if they are 1 or more.
+    const char *values;
     const char *help;
 } schema_key;
 
@@ -44,6 +46,9 @@ extern const char *const schema_sets[]; // that <set> stands for; ends with NULL
 // Checks the tree and brings short forms into their long form. false after
 // a message with file, line and, for an unknown key, the nearest known one.
 bool schema_check(tree *root);
+
+// The first key whose last word is the name and which fits; NULL: none.
+const char *schema_path_of(const char *name, bool fits(const char *path));
 
 void schema_page(FILE *f); // docs/experiment.md
 void schema_text(FILE *f); // hooke help experiment

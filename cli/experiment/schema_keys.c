@@ -27,7 +27,7 @@ const schema_key schema_keys[] = {
      "what a canned regressor learns: the label less its mean over its "
      "deviation, of its logarithm, or of log(1 + label); scores and "
      "predictions are in the label's unit"},
-    {"model.hidden", SCHEMA_INTS, "by the rows", "",
+    {"model.hidden", SCHEMA_INTS, "by the rows", "1..",
      "units of the hidden layers of a canned dnn or wide_deep"},
     {"model.dropout", SCHEMA_FLOAT, "by the rows; 0 where hidden is given", "",
      "dropout after each hidden layer of a canned model"},

@@ -135,7 +135,7 @@ static int save_features(const table *t, const char *folder) {
 
 // table.json comes last: where it is, all is there.
 int table_save(const table *t, const char *folder) {
-    make_folders(folder);
+    CLI_TRY(make_folders(folder));
     CLI_TRY(save_features(t, folder));
     CLI_FREED char *path = kept_path(folder, "table.json");
     CLI_FREED char *text = NULL;

@@ -141,13 +141,14 @@ static int check_weight(const char *file, const table_facts *f,
 
 static int check_features(const char *file, const table_facts *f,
                           const column_role *roles) {
-    const char *name = NULL, *why = NULL, *warning = NULL;
+    const char *name = NULL, *why = NULL, *warning = NULL, *type = NULL;
     for (size_t i = 0; i < f->n; i++) {
         if (roles[i].use == USE_FEATURE)
             return 0;
         if (roles[i].use == USE_NOT) {
             name = f->column[i].name;
             why = roles[i].why;
+            type = facts_is_number(&f->column[i]) ? "float" : "text";
             warning = roles[i].warning;
         }
     }
@@ -155,8 +156,8 @@ static int check_features(const char *file, const table_facts *f,
         return cli_fail("%s: no column is left to learn from; '%s' %s", file,
                         name, warning);
     return name ? cli_fail("%s: no column is left to learn from; '%s' was left "
-                           "out: %s ('columns: {%s: float}' takes it)",
-                           file, name, why, name)
+                           "out: %s ('columns: {%s: %s}' takes it)",
+                           file, name, why, name, type)
                 : cli_fail("%s: has no column beside the label to learn from",
                            file);
 }

@@ -185,8 +185,9 @@ static int start_center(const cli_args *a, const hk_cluster_config *config,
         signals_mapped(plan.file);
     int failed = cli_status(hk_role_center_start(&o, out));
     if (!failed && plan.asked && info.center_index == 0) {
-        make_folders(plan.model_dir);
-        failed = record_experiment(plan.asked);
+        failed = make_folders(plan.model_dir);
+        if (!failed)
+            failed = record_experiment(plan.asked);
         if (failed && came_back) { // a full disk
             cli_note("center: goes on from %s with the experiment.json of "
                      "before",

@@ -266,6 +266,9 @@ typedef struct hk_tar_field {
     int32_t reserved;
     hk_shape shape; // PICTURE, NPY: what it has to be; -1: anything. The
                     // channels of a picture have to be 1, 3 or 4
+    // NUMBER: texts that stand for 0, 1, ...; copied. NULL: numbers.
+    const char *const *words;
+    size_t n_words;
 } hk_tar_field;
 
 typedef struct hk_tar_options {
@@ -281,6 +284,12 @@ HK_API void hk_tar_options_init(hk_tar_options *opt, size_t struct_size);
 HK_API hk_dataset *hk_data_tar(const char *const *files, size_t n_files,
                                const hk_tar_field *fields, size_t n_fields,
                                const hk_tar_options *opt);
+
+// Calls fn with every regular file of an archive, until one call fails.
+HK_API hk_status hk_tar_list(const char *path, const hk_file_options *opt,
+                             hk_status (*fn)(void *user, const char *name,
+                                             uint64_t size),
+                             void *user);
 
 HK_END_C
 #endif // HOOKE_FILES_H

@@ -93,11 +93,8 @@ static hk_status bad_field(hki_csv_reader *c, hki_csv_cut *k, fault what,
     const size_t at = copied ? 0 : in_row;
     if (what == FULL)
         return HK_E_NO_MEMORY; // told by the allocator
-    char text[64];
-    const int n = (int)HKI_MIN(f->n, sizeof text - 1);
-    for (int i = 0; i < n; i++) // safe to print, whatever it is
-        text[i] = f->p[i] >= 32 && f->p[i] < 127 ? (char)f->p[i] : '?';
-    text[n] = '\0';
+    char text[HKI_SAFE_TEXT];
+    hki_safe_text(f->p, f->n, text);
     hki_csv_note_resume(c, k, k->start);
     if (what == MISSING)
         return hki_file_reader_fail(
@@ -105,10 +102,13 @@ static hk_status bad_field(hki_csv_reader *c, hki_csv_cut *k, fault what,
             "column \"%s\" is required and its value is "
             "missing",
             col->name);
-    return hki_file_reader_fail(
-        &c->r, HK_E_INVALID_ARG, at, "column \"%s\": \"%s\" is %s%s", col->name,
-        text, what == BAD_NUMBER ? "no " : "not in the vocabulary",
-        what == BAD_NUMBER ? hk_dtype_name(col->dtype) : "");
+    const char *const expected = what == UNKNOWN_WORD ? "in the vocabulary"
+                                 : hki_dtype_is_integer(col->dtype)
+                                     ? "a whole number"
+                                     : "a number";
+    return hki_file_reader_fail(&c->r, HK_E_INVALID_ARG, at,
+                                "column \"%s\": \"%s\" is not %s", col->name,
+                                text, expected);
 }
 
 // ---- storing ---------------------------------------------------------------

@@ -115,6 +115,18 @@ hk_status hki_file_reader_fail(const hki_file_reader *r, hk_status s,
 void hki_file_reader_save(const hki_file_reader *r, hki_saver *w);
 hk_status hki_file_reader_restore(hki_file_reader *r, hki_restorer *in);
 
+// The first bytes of a text from a file, for a message: "?" stands for what a
+// terminal should not get.
+#define HKI_SAFE_TEXT 64
+static inline const char *hki_safe_text(const uint8_t *p, size_t n,
+                                        char out[HKI_SAFE_TEXT]) {
+    n = HKI_MIN(n, (size_t)HKI_SAFE_TEXT - 1);
+    for (size_t i = 0; i < n; i++)
+        out[i] = p[i] >= 32 && p[i] < 127 ? (char)p[i] : '?';
+    out[n] = '\0';
+    return out;
+}
+
 // First byte of p[0 .. n) that is NUL or not part of well-formed UTF-8; n when
 // there is none.
 size_t hki_text_fault(const uint8_t *p, size_t n);

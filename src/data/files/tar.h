@@ -39,6 +39,8 @@ typedef struct hki_tar_wanted {
     hk_dtype dtype;
     hk_role role;
     hk_shape shape;
+    const char **words; // of NUMBER: texts of 0, 1, ...; NULL: numbers
+    size_t n_words;
 } hki_tar_wanted;
 
 // The config of the source.

@@ -18,13 +18,35 @@ static void scratch_close(void *scratch) {
     hki_picture_decoder_destroy(scratch);
 }
 
+static hk_status decode_word(const hki_tar_wanted *f, const uint8_t *p,
+                             size_t n, void *out) {
+    char number[24], text[HKI_SAFE_TEXT];
+    for (size_t i = 0; i < f->n_words; i++) {
+        if (strlen(f->words[i]) != n || memcmp(f->words[i], p, n) != 0)
+            continue;
+        const int size = snprintf(number, sizeof number, "%zu", i);
+        (void)hki_parse_number(f->dtype, (uint8_t *)number, (size_t)size, out);
+        return HK_OK;
+    }
+    return hki_fail(
+        HK_E_DATA, "\"%s\": \"%s\" is none of the %zu texts that have a number",
+        f->name, hki_safe_text(p, n, text), f->n_words);
+}
+
 static hk_status decode_number(const hki_tar_wanted *f, const uint8_t *p,
                                size_t n, void *out) {
     while (n > 0 && (p[n - 1] == '\n' || p[n - 1] == '\r'))
         n--;
+    char text[HKI_SAFE_TEXT];
+    if (f->words != NULL)
+        return decode_word(f, p, n, out);
     if (hki_parse_number(f->dtype, p, n, out))
         return HK_OK;
-    return hki_fail(HK_E_DATA, "\"%s\" holds no %s", f->name,
+    return hki_fail(HK_E_DATA,
+                    "\"%s\": \"%s\" is not a number of type %s; "
+                    "label_values (hk_tar_field.words) says which texts are "
+                    "0, 1, ...",
+                    f->name, hki_safe_text(p, n, text),
                     hk_dtype_name(f->dtype));
 }
 

@@ -360,6 +360,17 @@ static hk_status check_field(const hk_tar_field *f, size_t i) {
                     f->name);
 }
 
+static hk_status copy_words(hki_arena *a, const hk_tar_field *in,
+                            hki_tar_wanted *out) {
+    if (in->words == NULL)
+        return HK_OK;
+    HKI_TRY(hki_arena_alloc(a, in->n_words, sizeof *out->words, &out->words));
+    out->n_words = in->n_words;
+    for (size_t i = 0; i < in->n_words; i++)
+        HKI_TRY(hki_arena_strdup(a, in->words[i], &out->words[i]));
+    return HK_OK;
+}
+
 static hk_status copy_field(hki_arena *a, const hk_tar_field *in, size_t i,
                             hki_tar_wanted *out) {
     const char *extension;
@@ -385,7 +396,7 @@ static hk_status copy_field(hki_arena *a, const hk_tar_field *in, size_t i,
     for (size_t k = 0; extension[k] != '\0'; k++)
         text[k] = lower(extension[k]);
     out->extension = text;
-    return HK_OK;
+    return copy_words(a, in, out);
 }
 
 static hk_status copy_fields(hki_arena *a, const hk_tar_field *in, size_t n,
@@ -440,4 +451,36 @@ hk_dataset *hk_data_tar(const char *const *files, size_t n_files,
         &desc, configure(&desc, files, n_files, fields, n_fields, opt));
     const hki_tar_set *const c = hki_dataset_good(d) ? d->config : NULL;
     return c != NULL && c->decodes ? hki_tar_decoded(d, c) : d;
+}
+
+// ---- listing ---------------------------------------------------------------
+
+static hk_status list_members(hki_file_reader *r,
+                              hk_status (*fn)(void *user, const char *name,
+                                              uint64_t size),
+                              void *user) {
+    bool fresh, known;
+    HKI_TRY(hki_file_reader_open(r, &fresh));
+    for (;;) {
+        hki_tar_member m;
+        const hk_status s = hki_tar_next(r, &m, &known);
+        if (s == HK_E_END)
+            return HK_OK;
+        HKI_TRY(s);
+        HKI_TRY(fn(user, m.name, m.size));
+        HKI_TRY(hki_tar_pass(r, &m));
+    }
+}
+
+hk_status hk_tar_list(const char *path, const hk_file_options *opt,
+                      hk_status (*fn)(void *user, const char *name,
+                                      uint64_t size),
+                      void *user) {
+    HKI_SCOPED(hki_files_deinit) hki_files files = {0};
+    HKI_SCOPED(hki_file_reader_deinit) hki_file_reader r = {0};
+    if (path == NULL || fn == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "tar list: NULL argument");
+    HKI_TRY(hki_files_init(&files, &path, 1, opt, "tar list"));
+    HKI_TRY(hki_file_reader_init(&r, &files, false, NULL));
+    return list_members(&r, fn, user);
 }

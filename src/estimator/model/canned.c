@@ -81,7 +81,8 @@ static hk_status check(const hk_canned_options *o) {
                         "canned: a deep model needs hidden units");
     for (size_t i = 0; o->kind != HK_CANNED_LINEAR && i < o->n_hidden; i++)
         if (o->hidden[i] < 1)
-            return hki_fail(HK_E_INVALID_ARG, "canned: hidden[%zu] is %lld", i,
+            return hki_fail(HK_E_INVALID_ARG,
+                            "canned: hidden[%zu] is %lld, not 1 or more", i,
                             (long long)o->hidden[i]);
     hk_feature_set_info set;
     size_t wide = 0, deep = 0;
