@@ -253,7 +253,8 @@ static void test_exhausted(void **state) {
                 assert_int_equal(r.reason, HK_STOP_NAN);
             else
                 assert_non_null(
-                    strstr(hk_last_error(), "gone back to the center 2 times"));
+                    strstr(hk_last_error(),
+                           "returned this worker to the center 2 times"));
             assert_int_equal(railed(&l, 1), 2);
             assert_int_equal(railed(&l, 0), 0);
             center_is_good(&l);

@@ -961,7 +961,7 @@ static void test_refused(void **state) {
         {"too large",
          {.kind = HK_IMAGE_RANDOM_CROP, .height = 9, .width = 4},
          HK_E_SHAPE,
-         "operation 0 (random crop): 9 x 4 of"},
+         "operation 0 (random crop): 9 x 4 does"},
         {"outside",
          {.kind = HK_IMAGE_CROP, .top = 5, .height = 4, .width = 4},
          HK_E_SHAPE,

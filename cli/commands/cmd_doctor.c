@@ -119,8 +119,7 @@ const cli_command cmd_doctor = {
     .operands = "[EXPERIMENT]",
     .max_operands = 1,
     .summary = "what was detected of machine and cluster, and what is odd",
-    .about = "Shows cores, kernels, graphics cards, memory, limits, and which "
-             "launcher "
+    .about = "Shows cores, kernels, GPUs, memory, limits, and which launcher "
              "(TF_CONFIG, Slurm, mpirun, torchrun, flags) describes the "
              "cluster, with the role of this process. Contradictions are "
              "errors. With an experiment also how its training data will be "

@@ -29,7 +29,8 @@ static experiment *bare(const char *file, const char *label) {
 static int ask_label(const data_user *u, const char *file) {
     dialect d;
     if (dialect_find(u, &file, 1, NULL, 0, &d) != HK_OK)
-        return cli_fail("which column is to be learned? --label NAME says it");
+        return cli_fail(
+            "which column should the model predict? Name it with --label NAME");
     char *text = NULL;
     size_t size;
     FILE *f = open_memstream(&text, &size);
@@ -38,8 +39,8 @@ static int ask_label(const data_user *u, const char *file) {
     if (f)
         fclose(f);
     const int failed =
-        cli_fail("which column is to be learned? --label NAME "
-                 "says it; %s has %s%s",
+        cli_fail("which column should the model predict? Name it with --label "
+                 "NAME; the columns of %s are %s%s",
                  file, text ? text : "", d.n > 40 ? ", ..." : "");
     free(text);
     dialect_free(&d);

@@ -376,8 +376,9 @@ static int run(const cli_args *a) {
 
 static const cli_option options[] = {
     CLI_SWITCH("all", 0, "checkpoints: every section, not the model alone"),
-    CLI_SWITCH("stats", 0,
-               "checkpoints: mean, deviation and range of every tensor"),
+    CLI_SWITCH(
+        "stats", 0,
+        "checkpoints: mean, standard deviation and range of every tensor"),
     {0}};
 
 const cli_command cmd_inspect = {

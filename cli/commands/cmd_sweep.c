@@ -68,7 +68,7 @@ static const char *why_not(const char *key) {
         return NULL;
     for (size_t i = 0; i < sizeof once / sizeof once[0]; i++)
         if (cli_begins(key, once[i]))
-            return "columns are learnt once for all trials";
+            return "the columns are analysed once for all trials";
     if (cli_begins(key, "model."))
         return NULL;
     for (size_t i = 0; i < sizeof data / sizeof data[0]; i++)

@@ -289,9 +289,9 @@ static const cli_option options[] = {
     CLI_OPTION("epochs", 0, CLI_COUNT, "N",
                "or passes over the data, all workers together"),
     CLI_OPTION("seconds", 0, CLI_FLOAT, "S", "or time of this start"),
-    CLI_SWITCH("fresh", 0,
-               "begins anew: what an earlier run left in the model_dir is "
-               "removed"),
+    CLI_SWITCH(
+        "fresh", 0,
+        "starts over: removes what an earlier run left in the model_dir"),
     CLI_OPTION("folds", 0, CLI_COUNT, "K",
                "cuts the rows into K parts and trains K times, each part once "
                "the test; prints the mean and its standard error"),
@@ -315,13 +315,12 @@ const cli_command cmd_train = {
     .about =
         "EXPERIMENT is a YAML or JSON file (hooke help experiment), the name "
         "of one that ships with Hooke, a CSV file with --label, or a C file "
-        "with a model_fn. Without one, handwritten-like digits are drawn and "
-        "learnt.\n\n"
-        "Checkpoints and TensorBoard files go to the model_dir; a run that is "
-        "started again goes on where it stopped. Ctrl-C once: checkpoint and "
-        "leave; twice: leave now.\n\n"
-        "Under TF_CONFIG, Slurm, mpirun or torchrun each process takes the "
-        "role that it is given: center, worker or evaluator.",
+        "with a model_fn. Without one, Hooke trains on handwritten-like digits "
+        "that it draws itself.\n\nCheckpoints and TensorBoard files go to the "
+        "model_dir; a run that is started again goes on where it stopped. "
+        "Ctrl-C once: checkpoint and leave; twice: leave now.\n\nUnder "
+        "TF_CONFIG, Slurm, mpirun or torchrun each process takes the role that "
+        "it is given: center, worker or evaluator.",
     .examples = "hooke train --workers 4\n"
                 "hooke train mnist --workers 4 --epochs 3\n"
                 "hooke train my.yaml --set optimizer.learning_rate=0.01\n"

@@ -147,7 +147,7 @@ const cli_command cmd_version = {
     .summary = "the version, build options and CPU features",
     .about = "Prints the version, which optional parts were built in, the "
              "instruction set that Hooke's kernels use on this machine, and "
-             "its graphics cards, or why none can be used.",
+             "its GPUs, or the reason why none can be used.",
     .examples = "hooke version",
     .options = options,
     .run = run};

@@ -104,7 +104,7 @@ static const char *reason_to_leave(const column_facts *c, int64_t rows) {
     if (is_counter(c, rows))
         return "it counts the rows";
     if (is_text_id(c) && !facts_is_date(c, &order))
-        return "its texts hardly come twice";
+        return "almost every value is different";
     return NULL;
 }
 
@@ -188,10 +188,11 @@ static char *warning_of(const table_facts *f, const column_facts *c,
         return almost;
     hk_date_order order;
     if (!is_number && !facts_is_date(c, &order) && is_scattered(c))
-        return cli_printf("has %lld different texts in %lld rows, as '%.*s': "
-                          "little can be learnt from what hardly comes again",
-                          (long long)distinct(c), (long long)c->filled,
-                          fitting(c->words.text[0], 24), c->words.text[0]);
+        return cli_printf(
+            "has %lld different values in %lld rows, such as '%.*s': values "
+            "that hardly repeat say little about the label",
+            (long long)distinct(c), (long long)c->filled,
+            fitting(c->words.text[0], 24), c->words.text[0]);
     if (stand_in)
         return cli_printf("is %g in %lld rows and never near it: "
                           "'missing: [\"%g\"]' would make such cells missing",

@@ -242,8 +242,8 @@ static bool is_lost(const settings *s) {
     int64_t step = 0;
     (void)hk_latest_checkpoint(s->model_dir, NULL, 0, &step);
     if (step > 0)
-        cli_note("%s: has no table.json; columns and words are learnt from the "
-                 "training data again",
+        cli_note("%s: has no table.json; columns and vocabularies are computed "
+                 "from the training data again",
                  s->model_dir);
     return step > 0;
 }

@@ -57,8 +57,9 @@ static const char *why_cpu(const hk_run_config *c) {
         return "run.backend names what computes";
     if (named != NULL && named[0] != '\0')
         return "HOOKE_BACKEND names what computes";
-    return hk_device_find("cuda", &d) != HK_OK ? hk_last_error()
-                                               : "a card came later";
+    return hk_device_find("cuda", &d) != HK_OK
+               ? hk_last_error()
+               : "the GPU appeared after the first look";
 }
 
 void device_tell_cpu(const hk_run_config *c) {

@@ -321,11 +321,10 @@ static int read_table(const cli_args *a, experiment *x) {
     static const char text[] = "model: {canned: dnn}\n"
                                "data: {train: {source: csv}}\n";
     if (!cli_has(a, "label"))
-        return cli_fail(
-            "%s: is a table; which column is to be learned? --label "
-            "NAME says it ('hooke init %s --label NAME' writes an "
-            "experiment to edit)",
-            x->path, x->path);
+        return cli_fail("%s: is a table; which column should the model "
+                        "predict? Name it with --label NAME ('hooke init %s "
+                        "--label NAME' writes an experiment to edit)",
+                        x->path, x->path);
     x->root = tree_parse(text, sizeof text - 1, x->path);
     return x->root && tree_set_text(x->root, "data.train.files",
                                     strcmp(x->dir, ".") == 0 ? x->path

@@ -186,7 +186,7 @@ void job_estimator_options(job *j, hk_estimator_options *out);
         CLI_MANY("set", 's', "KEY=VALUE",                                      \
                  "overrides a key of the experiment; may be repeated"),        \
         CLI_OPTION("label", label_letter, CLI_STRING, "NAME",                  \
-                   "the column of a table that is learned"),                   \
+                   "the column of a table that the model predicts"),           \
         CLI_OPTION("threads", 0, CLI_COUNT, "N",                               \
                    "threads to use in all; default: the cores"),               \
         CLI_OPTION("device", 0, CLI_STRING, "NAME",                            \

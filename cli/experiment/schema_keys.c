@@ -24,8 +24,8 @@ const schema_key schema_keys[] = {
      "of a canned classifier: a weight for each class in the loss, or "
      "balanced: all classes count alike"},
     {"model.target", SCHEMA_CHOICE, "standard", "none|standard|log|log1p",
-     "what a canned regressor learns: the label less its mean over its "
-     "deviation, of its logarithm, or of log(1 + label); scores and "
+     "what a canned regressor learns: the standardized label ((label - mean) / "
+     "standard deviation), its logarithm, or log(1 + label); metrics and "
      "predictions are in the label's unit"},
     {"model.hidden", SCHEMA_INTS, "by the rows", "1..",
      "units of the hidden layers of a canned dnn or wide_deep"},
@@ -70,7 +70,7 @@ const schema_key schema_keys[] = {
     {"model.layers.avg_pool.stride", SCHEMA_INTS, "the size", "", ""},
     {"model.layers.avg_pool.padding", SCHEMA_CHOICE, "valid", "same|valid", ""},
     {"model.layers.global_avg_pool", SCHEMA_ITEM, "", "",
-     "mean over a picture"},
+     "mean over the height and width of an image"},
     {"model.layers.flatten", SCHEMA_ITEM, "", "", "everything but the batch"},
     {"model.layers.reshape", SCHEMA_ITEM, "", "shape", ""},
     {"model.layers.reshape.shape", SCHEMA_INTS, "", "", "without the batch"},
@@ -321,14 +321,14 @@ const schema_key schema_keys[] = {
     {"data.<set>.shuffle", SCHEMA_INT, "train: 10000; others: 0", "",
      "size of the shuffle buffer; 0: in order"},
     {"data.<set>.size", SCHEMA_INTS, "", "",
-     "tar: height and width that every picture has"},
+     "tar: height and width of every image"},
     {"data.<set>.scale", SCHEMA_FLOAT, "1/255 for pixels and bytes[n], else 1",
      "", "multiplies numbers of the input"},
     {"data.<set>.mean", SCHEMA_FLOATS, "0", "", "per channel, after scale"},
     {"data.<set>.std", SCHEMA_FLOATS, "1", "", "per channel, after scale"},
     {"data.<set>.crop", SCHEMA_INTS, "augment.crop of train", "",
      "height and width of the middle that evaluation and prediction see"},
-    {"data.<set>.augment", SCHEMA_MAP, "", "", "random changes of pictures"},
+    {"data.<set>.augment", SCHEMA_MAP, "", "", "random changes of images"},
     {"data.<set>.augment.pad", SCHEMA_INT, "0", "", "zeros around, then crop"},
     {"data.<set>.augment.crop", SCHEMA_INTS, "", "", "height and width"},
     {"data.<set>.augment.flip", SCHEMA_BOOL, "false", "", "left and right"},
@@ -345,7 +345,7 @@ const schema_key schema_keys[] = {
     {"data.<set>.weight", SCHEMA_TEXT, "", "",
      "csv: a column with the weight of each row in the loss"},
     {"data.<set>.label_values", SCHEMA_TEXTS, "", "",
-     "texts that become 0, 1, ..."},
+     "label strings that become 0, 1, ... in this order"},
     {"data.<set>.label_strip", SCHEMA_TEXT, "", "",
      "characters cut off the end of a label in text"},
     {"data.<set>.header", SCHEMA_BOOL, "what it looks like", "",
@@ -355,8 +355,8 @@ const schema_key schema_keys[] = {
     {"data.<set>.decimal", SCHEMA_CHOICE, "by the first lines", "point|comma",
      "csv: the mark in numbers; with a comma they have no points"},
     {"data.<set>.missing", SCHEMA_TEXTS, "", "",
-     "texts that stand for a missing value, beside NA, N/A, NaN, null, ?, - "
-     "and an empty one; an empty list: an empty text alone does"},
+     "strings that mean a missing value, in addition to NA, N/A, NaN, null, ?, "
+     "- and an empty cell; with an empty list only an empty cell does"},
     {"data.<set>.skip_lines", SCHEMA_INT, "0", "", "csv: lines to leave out"},
     {"data.<set>.compression", SCHEMA_CHOICE, "auto", "auto|none|gzip|zlib",
      ""},
@@ -384,11 +384,11 @@ const schema_key schema_keys[] = {
      "rate, at most so many times; 0: the run ends"},
     {"run.backend", SCHEMA_TEXT, "the best", "", "reference or onednn"},
     {"run.device", SCHEMA_TEXT, "cpu", "",
-     "cpu; cuda: the graphics cards, which several workers take in turn; "
-     "cuda:N: one of them; auto: cuda where it can be used"},
+     "cpu; cuda: all GPUs, assigned to workers in turn; cuda:N: one GPU; auto: "
+     "cuda if it can be used, else cpu"},
     {"run.precision", SCHEMA_TEXT, "tf32", "",
      "factors of products: tf32 (on CPUs the same as fp32), fp32, or bf16 "
-     "(cards, and CPUs with AVX512-BF16); all else is float32"},
+     "(GPUs, and CPUs with AVX512-BF16); everything else is float32"},
     {"run.save_steps", SCHEMA_INT, "0", "", "checkpoint every n global steps"},
     {"run.save_seconds", SCHEMA_FLOAT, "600", "", "or every n seconds"},
     {"run.keep_max", SCHEMA_INT, "5", "", "checkpoints kept; 0: all"},
@@ -402,7 +402,7 @@ const schema_key schema_keys[] = {
     {"run.histograms", SCHEMA_BOOL, "false", "",
      "what comes out of each layer, with the summaries"},
     {"run.images", SCHEMA_INT, "0", "",
-     "the first pictures of the training data go to the event files"},
+     "number of images of the training data to write to the event files"},
     {"run.log_steps", SCHEMA_INT, "100", "", ""},
     {"run.eval_steps", SCHEMA_INT, "0; on a table an epoch", "",
      "evaluates every n local steps, beside training; 0: only at the end"},
@@ -410,7 +410,7 @@ const schema_key schema_keys[] = {
      "scored during training; model: center and average, all: every worker's "
      "too, as at the end"},
     {"run.eval_seconds", SCHEMA_FLOAT, "0", "",
-     "or at checkpoints, at least n seconds apart"},
+     "evaluates at checkpoints, at most once in n seconds"},
     {"run.early_stop_steps", SCHEMA_INT, "0; on a table 25 evaluations", "",
      "ends when best_metric has not improved for so many global steps; a run "
      "ends with its best model, also at its last step"},

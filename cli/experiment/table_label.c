@@ -93,8 +93,8 @@ static wish wish_of(const experiment *x, int64_t *classes) {
 static int refuse_texts(const char *file, const column_facts *c) {
     hk_date_order order;
     if (facts_is_date(c, &order))
-        return cli_fail("%s: the label '%s' has dates, which are no classes; "
-                        "a number of days could be learnt",
+        return cli_fail("%s: the label '%s' has dates, which are not classes; "
+                        "convert them to a number of days to predict that",
                         file, c->name);
     if (c->numbers * 2 > c->filled)
         return cli_fail("%s: the label '%s' has %lld numbers, but also '%s' "
@@ -102,8 +102,8 @@ static int refuse_texts(const char *file, const column_facts *c) {
                         "'on_missing_label: drop' leave such rows out",
                         file, c->name, (long long)c->numbers, c->odd,
                         (long long)c->odd_row + 1, c->odd);
-    return cli_fail("%s: the label '%s' has %zu different texts in %lld rows, "
-                    "as '%.40s': too few of each to be classes, and no "
+    return cli_fail("%s: the label '%s' has %zu different strings in %lld "
+                    "rows, such as '%.40s': too many to be classes, and not "
                     "numbers; is it the right column?",
                     file, c->name, c->words.n, (long long)c->filled, c->odd);
 }
@@ -119,8 +119,8 @@ static int decide_text(table *t, const char *file, const column_facts *c,
         ((int64_t)c->words.n * 2 > c->filled || facts_is_date(c, &order)))
         return refuse_texts(file, c);
     if (c->words.n > MOST_WORDS)
-        return cli_fail("%s: the label '%s' has more than %d different texts; "
-                        "is it the right column?",
+        return cli_fail("%s: the label '%s' has more than %d different "
+                        "strings; is it the right column?",
                         file, c->name, MOST_WORDS);
     take_words(t, c);
     return 0;

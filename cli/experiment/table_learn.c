@@ -209,11 +209,11 @@ static void warn_of_unit(table *t, const experiment *x, const table_facts *f) {
     if (t->n_words || t->classes || !tree_path(x->root, "model.layers") ||
         (fabs(c->mean) <= 10 && std <= 10 && std >= 0.1))
         return;
-    add_warning(t, cli_printf("layers learn '%s' as it is, of mean %.4g and "
-                              "deviation %.4g, and numbers near 1 are learnt "
-                              "best: scale the column, or take 'canned: dnn', "
-                              "which does it inside",
-                              c->name, c->mean, std));
+    add_warning(
+        t, cli_printf("the label '%s' has mean %.4g and standard deviation "
+                      "%.4g, and 'layers' learn numbers near 1 best: scale the "
+                      "column, or use 'canned: dnn', which scales it",
+                      c->name, c->mean, std));
 }
 
 // A score of a few rows is luck.

@@ -145,7 +145,7 @@ static int learn_labels(table *t, const data_user *u) {
     int failed = cli_status(s);
     if (!failed && l.words.n > MOST_WORDS)
         failed = cli_fail("%s: the label '%s' has more than %d different "
-                          "texts; is it the right column?",
+                          "strings; is it the right column?",
                           u->x->path, t->label, MOST_WORDS);
     if (!failed && given) {
         t->n_words = l.words.n;

@@ -50,7 +50,7 @@ int write_pictures(const job *j) {
     hk_dataset *d = data_examples(&u);
     hk_status s = hk_dataset_status(d);
     if (s == HK_OK && !picture_of(hk_dataset_spec(d)))
-        cli_note("run.images: the training data has no pictures of bytes");
+        cli_note("run.images: the training data has no images of type uint8");
     else if (s == HK_OK)
         s = write_first(j, d, most);
     hk_dataset_release(d);

@@ -143,46 +143,67 @@ void result_json(FILE *f, const hk_eval_result *r) {
     json_estimates(f, r, &g);
 }
 
-static const char *why(hk_stop_reason r) {
-    switch (r) {
+// The rule that ended a run early: a run without improvement went back to an
+// earlier model, one that reached run.stop_metric keeps its last.
+static char *early_reason(bool went_back, const settings *s) {
+    const int64_t steps = s->early_stop_steps / s->config.workers;
+    if (s->early_stop_steps <= 0 || (s->stop_metric && !went_back))
+        return cli_printf("; stopped early: %s %s %g (run.stop_metric)",
+                          s->stop_metric ? s->stop_metric : "a metric",
+                          s->stop_above ? ">" : "<", s->stop_value);
+    if (s->eval_steps > 0)
+        return cli_printf(
+            "; stopped early: %s did not improve in %lld evaluations",
+            s->config.best_metric, (long long)(steps / s->eval_steps));
+    return cli_printf("; stopped early: %s did not improve in %lld steps",
+                      s->config.best_metric, (long long)steps);
+}
+
+static char *stop_reason(const hk_train_result *t, bool went_back,
+                         const settings *s) {
+    switch (t->reason) {
     case HK_STOP_REQUESTED:
-        return "; stopped on request, a checkpoint is written";
+        return cli_strdup("; stopped on request, a checkpoint is written");
     case HK_STOP_TIME:
-        return "; the time is up";
+        return cli_strdup("; the time limit (run.seconds) is reached");
     case HK_STOP_HOOK:
-        return "; stopped early by a metric";
+        return early_reason(went_back, s);
     case HK_STOP_NAN:
-        return "; the loss is not a number any more";
+        return cli_strdup("; stopped: the loss is not a finite number; a "
+                          "lower learning rate may help");
     default:
-        return "";
+        return cli_strdup("");
     }
 }
 
-static void tell_steps(const hk_train_result *t, const settings *s) {
+static void print_steps(const hk_train_result *t, bool went_back,
+                        const settings *s) {
     char *exchanges =
         cli_printf(", %llu exchanges", (unsigned long long)t->exchanges);
+    char *reason = stop_reason(t, went_back, s);
     cli_note("%lld step%s in %s (%s examples/s)%s%s", (long long)t->steps,
              t->steps == 1 ? "" : "s", cli_duration(t->seconds),
              cli_number(t->seconds > 0 ? (double)t->examples / t->seconds : 0),
-             s->config.elastic ? exchanges : "", why(t->reason));
+             s->config.elastic ? exchanges : "", reason);
     free(exchanges);
+    free(reason);
 }
 
 void result_train(const hk_train_result *t, int64_t reached,
                   const settings *s) {
     char *back =
         t->global_step < reached
-            ? cli_printf("the model is that of step %lld, whose %s "
-                         "was the best",
+            ? cli_printf("the run ends with the model of step %lld, which had "
+                         "the best %s",
                          (long long)t->global_step, s->config.best_metric)
             : NULL;
     if (t->reason == HK_STOP_DONE)
         cli_note("nothing to do: the %s is at step %lld already; a larger "
-                 "--%s goes on",
+                 "--%s continues it",
                  back ? "run" : "model", (long long)reached,
                  s->epochs ? "epochs" : "steps");
     else
-        tell_steps(t, s);
+        print_steps(t, back != NULL, s);
     if (back)
         cli_note("%s", back);
     free(back);

@@ -12,39 +12,62 @@ import hooke
 
 
 class Elastic(keras.callbacks.Callback):
-    """Exchanges every ``period`` batches with the center of HOOKE_CENTER."""
+    """Exchanges every ``period`` batches with the center of HOOKE_CENTER; the
+    other options are those of hooke.join."""
 
-    def __init__(self, period=10):
+    def __init__(self, period=10, **options):
         super().__init__()
         self.period = period
-
-    def _arrays(self):
-        return {v.path: np.array(v) for v in self.model.trainable_variables}
-
-    def _put(self, arrays):
-        for v in self.model.trainable_variables:
-            v.assign(arrays[v.path])
+        self.options = options
 
     def on_train_begin(self, logs=None):
-        arrays = self._arrays()
-        self.worker = hooke.join(arrays, period=self.period)
-        self._put(arrays)
+        arrays = weights(self.model)
+        self.worker = hooke.join(arrays, period=self.period, **self.options)
+        assign(self.model, arrays)
+        self.steps = 0  # since the last exchange
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.last = -1
 
     def on_train_batch_end(self, batch, logs=None):
-        if (batch + 1) % self.period == 0:
-            arrays = self._arrays()
-            self.worker.exchange(arrays, self.period)
-            self._put(arrays)
+        self.steps += batch - self.last  # more than 1: steps_per_execution
+        self.last = batch
+        if self.steps >= self.period:
+            self.exchange()
 
     def on_train_end(self, logs=None):
+        if self.steps > 0:
+            self.exchange()
         self.worker.leave()
+
+    def exchange(self):
+        arrays = weights(self.model)
+        self.worker.exchange(arrays, self.steps)
+        assign(self.model, arrays)
+        self.steps = 0
+
+
+def variables(model):
+    """The variables of all layers by their place in the model: kernels, and
+    also the statistics of batch normalization. Keras's own names count on with
+    every layer that a process makes."""
+    return {f"{i}.{v.name}": v for i, v in enumerate(model.weights)}
+
+
+def weights(model):
+    return {name: np.array(v) for name, v in variables(model).items()}
+
+
+def assign(model, arrays):
+    for name, v in variables(model).items():
+        v.assign(arrays[name])
 
 
 def net():
     return keras.Sequential([
         keras.Input((28, 28)), keras.layers.Flatten(),
-        keras.layers.Dense(64, "relu", name="hidden"),
-        keras.layers.Dense(10, name="logits")])
+        keras.layers.Dense(64, "relu"), keras.layers.BatchNormalization(),
+        keras.layers.Dense(10)])
 
 
 def train(data, epochs):
@@ -63,8 +86,7 @@ def main():
     a = p.parse_args()
     center = hooke.spawn(train, workers=a.workers, args=(a.data, a.epochs))
     model = net()
-    for v in model.trainable_variables:
-        v.assign(center[v.path])
+    assign(model, center)
     _, (x, y) = load(a.data)
     right = model.predict(x, verbose=0).argmax(1) == y
     print(f"the center's accuracy: {right.mean():.4f}")

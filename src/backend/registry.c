@@ -128,8 +128,8 @@ static hk_status check_driver(const row *r) {
     void *const lib = dlopen(r->driver, RTLD_LAZY | RTLD_LOCAL);
     if (lib == NULL)
         return hki_fail(HK_E_BACKEND,
-                        "device %s: this machine has no driver for graphics "
-                        "cards (%s is not found); --device cpu needs none",
+                        "device %s: this machine has no GPU driver (%s was not "
+                        "found); --device cpu needs none",
                         r->name, r->driver);
     dlclose(lib);
     return HK_OK;

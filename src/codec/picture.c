@@ -13,7 +13,7 @@ struct found {
 static hk_status find(const uint8_t *bytes, size_t size, const char *what,
                       struct found *out) {
     if (bytes == NULL && size > 0)
-        return hki_fail(HK_E_INVALID_ARG, "%s: picture bytes are NULL", what);
+        return hki_fail(HK_E_INVALID_ARG, "%s: image bytes are NULL", what);
     for (size_t i = 0; i < HKI_COUNT(formats); i++) {
         const hki_picture_format *const f = formats[i];
         if (size == 0 || size < f->magic_size ||
@@ -21,16 +21,16 @@ static hk_status find(const uint8_t *bytes, size_t size, const char *what,
             continue;
         if (f->read == NULL)
             return hki_fail(HK_E_UNSUPPORTED,
-                            "%s: a %s picture, and this build of Hooke reads "
-                            "no pictures (configure with HK_IMAGES=ON)",
+                            "%s: is a %s image, and this build of Hooke reads "
+                            "no images (configure with HK_IMAGES=ON)",
                             what, f->name);
         out->format = f;
         return f->probe(bytes, size, what, &out->header);
     }
-    return hki_fail(HK_E_DATA,
-                    "%s: neither a JPEG nor a PNG picture (%zu bytes, first "
-                    "0x%02x)",
-                    what, size, size > 0 ? bytes[0] : 0u);
+    return hki_fail(
+        HK_E_DATA,
+        "%s: neither a JPEG nor a PNG image (%zu bytes, first 0x%02x)", what,
+        size, size > 0 ? bytes[0] : 0u);
 }
 
 // Checks what the header claims before anything is allocated by it.
@@ -96,8 +96,7 @@ hk_status hki_picture_read(hki_picture_decoder *d, const uint8_t *bytes,
         (uint32_t)p->width != f.header.width || p->channels < 1 ||
         p->channels > 4)
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s: not the picture that was probed: %u x %u pixels, "
-                        "expected %d x %d",
+                        "%s: the image has %u x %u pixels, expected %d x %d",
                         what, f.header.height, f.header.width, p->height,
                         p->width);
     return f.format->read(d, bytes, size, what, &f.header, p);

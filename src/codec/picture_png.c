@@ -203,8 +203,8 @@ hk_status hki_png_encode(const uint8_t *pixels, int height, int width,
                          int channels, hki_buf *out) {
     (void)pixels, (void)out;
     return hki_fail(HK_E_UNSUPPORTED,
-                    "png: a picture of %d x %d x %d, and this build of Hooke "
-                    "writes no pictures (configure with HK_IMAGES=ON)",
+                    "png: cannot write an image of %d x %d x %d; this build of "
+                    "Hooke writes no images (configure with HK_IMAGES=ON)",
                     height, width, channels);
 }
 

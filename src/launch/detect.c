@@ -133,9 +133,9 @@ static hk_status rank_centers(hk_cluster_config *c, const hki_wish *w,
                         n_centers, port);
     if (r->host == NULL && (r->first == NULL || n_centers > r->n_first))
         return hki_fail(HK_E_INVALID_ARG,
-                        "%s does not tell which hosts run ranks 0 to %u; give "
-                        "the centers' addresses (HOOKE_CENTER) or, for MPI, a "
-                        "hostfile (HOOKE_HOSTFILE)",
+                        "%s does not name the hosts that run ranks 0 to %u; "
+                        "give the centers' addresses (HOOKE_CENTER) or, for "
+                        "MPI, a hostfile (HOOKE_HOSTFILE)",
                         hk_launcher_name(r->launcher), n_centers - 1);
     HKI_TRY(hki_config_add_job(c, "ps", n_centers, &ps));
     for (uint32_t i = 0; i < n_centers; i++) {

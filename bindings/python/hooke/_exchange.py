@@ -239,7 +239,7 @@ class Exchange:
         return eo
 
     def _usual_rate(self) -> float:
-        """What hk_rates_choose has for a crowd."""
+        """The moving rate that hk_rates_choose gives for several workers."""
         lib = library()
         ask, rates = _c.hk_rates_ask(), _c.hk_rates()
         lib.hk_rates_ask_init(ctypes.byref(ask), ctypes.sizeof(ask))

@@ -1,4 +1,4 @@
-"""Ranges of data that a center lends to a worker."""
+"""Ranges of data that a center leases to a worker."""
 from __future__ import annotations
 
 import ctypes
@@ -70,13 +70,22 @@ class Ranges:
         e.start(lambda: check(library().hk_center_use_range(
             e.center, e.worker, number)))
 
-    def give_back(self, number: int = 0, used: int = 0) -> None:
-        """So many were used, and exchanged; the others are for somebody else.
-        0: all that this worker holds."""
-        e = self._exchange
-        try:
-            e.call(lambda: check(library().hk_center_return_range(
-                e.center, e.worker, number, used, self._wait_ms())))
-        except HookeError as error:
-            if error.status not in ("HK_E_TIMEOUT", "HK_E_UNAVAILABLE"):
-                raise
+    def give_back(self, number: int, used: int) -> None:
+        """So many were used, and exchanged; the others are for somebody else."""
+        _give_back(self._exchange, number, used)
+
+
+def give_back_all(exchange: Exchange) -> None:
+    """Every range that the worker still holds, of all sets: what was used
+    counts, the rest is for others."""
+    _give_back(exchange, 0, 0)
+
+
+def _give_back(e: Exchange, number: int, used: int) -> None:
+    wait_ms = int(e.options.wait_seconds * 1000)
+    try:
+        e.call(lambda: check(library().hk_center_return_range(
+            e.center, e.worker, number, used, wait_ms)))
+    except HookeError as error:
+        if error.status not in ("HK_E_TIMEOUT", "HK_E_UNAVAILABLE"):
+            raise

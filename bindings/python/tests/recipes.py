@@ -1,6 +1,7 @@
-"""The recipes of Lightning and Transformers on two ranks of DDP; started by
-test_recipes.py: torchrun recipes.py KIND CENTER. After every step the ranks
-compare their replicas, and rank 0 prints what it found."""
+"""The recipes of Lightning, Transformers and Keras; started by test_recipes.py:
+recipes.py KIND CENTER. On two ranks of DDP (torchrun) the ranks compare their
+replicas after every step, and rank 0 prints what it found."""
+import json
 import logging
 import os
 import pathlib
@@ -51,30 +52,73 @@ def run_lightning(center):
     ).fit(Digits(), DataLoader(ds, batch_size=8, shuffle=True))
 
 
-def run_transformers(center):
+def fit_transformers(center, seen, **more):
+    """seen(model, the first token of each text) after every step."""
     from transformers import Trainer, TrainingArguments
     from transformers_finetune import Elastic, net, texts
 
-    class Compares(Trainer):
+    class Looks(Trainer):
         def training_step(self, model, inputs, *args, **kwargs):
             loss = super().training_step(model, inputs, *args, **kwargs)
-            compare(model, inputs["input_ids"][:, 0])
+            seen(model, inputs["input_ids"][:, 0])
             return loss
 
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Compares(
+        trainer = Looks(
             model=net(None), train_dataset=texts(), args=TrainingArguments(
                 folder, max_steps=STEPS, per_device_train_batch_size=4,
                 save_strategy="no", report_to=[], disable_tqdm=True,
-                use_cpu=True, ddp_backend="gloo"))
+                use_cpu=True, **more))
         trainer.add_callback(Elastic(trainer, center=center, period=PERIOD,
                                      overlap_steps=0))
         trainer.train()
 
 
+def run_transformers(center):
+    fit_transformers(center, compare, ddp_backend="gloo")
+
+
+def worker_of_transformers():
+    order = []
+    fit_transformers(None, lambda _, tokens: order.append(tokens.tolist()))
+    print(json.dumps({"order": order}), flush=True)
+
+
+def run_two_workers(_):
+    import hooke.torch as hooke
+    hooke.spawn(worker_of_transformers, workers=2)
+
+
+def run_keras(center):
+    """With one worker and a moving rate of 0.5, an exchange leaves the worker
+    and the center with the same values."""
+    os.environ["HOOKE_CENTER"] = center
+    import keras
+    import numpy as np
+    from keras_mnist import Elastic, assign, net, weights
+    from mnist_data import load
+
+    import hooke
+    (x, y), _ = load()
+    keras.utils.set_random_seed(1)
+    model = net()
+    before = weights(model)
+    model.compile(keras.optimizers.Adam(1e-2),
+                  keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(x, y, batch_size=64, epochs=3, verbose=0, callbacks=[Elastic()])
+    other = net()  # Keras gives its layers other names
+    assign(other, hooke.center_arrays(center))
+    after, other = weights(model), weights(other)
+    print(json.dumps({
+        "moved": sum(bool((before[n] != after[n]).any()) for n in after),
+        "equal": sum(np.allclose(after[n], other[n], atol=1e-6)
+                     for n in after)}), flush=True)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {"lightning": run_lightning, "transformers": run_transformers}[sys.argv[1]](
+    {"lightning": run_lightning, "transformers": run_transformers,
+     "two_workers": run_two_workers, "keras": run_keras}[sys.argv[1]](
         sys.argv[2])
     # Gloo's threads can end a process with "terminate called without an active
     # exception" once Python is gone.

@@ -391,6 +391,182 @@ def test_overlap_is_for_elastic():
         joined(c, net(), None, overlap_steps=1)
 
 
+# ---- changes since join ------------------------------------------------------
+
+def two_layers():
+    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+
+
+def add_a_layer(model, optimizer):
+    model.append(nn.Linear(2, 2))
+    optimizer.add_param_group({"params": model[2].parameters()})
+
+
+def replace_a_layer(model, optimizer):
+    model[1] = nn.Linear(4, 2)
+    optimizer.add_param_group({"params": model[1].parameters()})
+
+
+def replace_a_parameter(model, optimizer):
+    model[1].weight = nn.Parameter(torch.zeros(2, 4))
+
+
+def remove_a_layer(model, optimizer):
+    del model[1]
+
+
+def tie(model, optimizer):
+    model[1].bias = None
+
+
+def add_to_the_optimizer(model, optimizer):
+    optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(3))]})
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+@pytest.mark.parametrize("change, text", [
+    (add_a_layer, r"2.weight \(2, 2\) was added; 2.bias \(2,\) was added"),
+    (replace_a_layer,
+     r"1.weight \(2, 4\) was replaced; 1.bias \(2,\) was replaced"),
+    (replace_a_parameter, r"since join are not exchanged: 1.weight \(2, 4\) "
+     r"was replaced\. Leave"),
+    (remove_a_layer, "1.weight was removed"),
+    (tie, "1.bias was removed, or tied"),
+    (add_to_the_optimizer, r"parameter 0 of the optimizer's group 1 \(3,\) is "
+     "not the model's")])
+def test_changes_since_join(center, change, text, overlap):
+    """One error at the next exchange, before anything is sent."""
+    model = two_layers()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with joined(center, model, optimizer, period=3, overlap_steps=overlap) as w:
+        change(model, optimizer)
+        for _ in range(2):
+            optimizer.step()
+        with pytest.raises(hooke.HookeError, match=text):
+            optimizer.step()
+        assert center.stats()["exchanges"] == 0
+        if change is tie:
+            return w.leave()  # there is no such tensor to go on with
+        optimizer.step()  # said once
+        w.flush()
+        assert center.stats()["exchanges"] == 1
+
+
+def test_an_optimizer_in_place_of_the_joined_one(center):
+    model = two_layers()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with joined(center, model, optimizer, period=3):
+        head = torch.optim.Adam(two_layers().parameters())
+        other = torch.optim.AdamW(model.parameters(), 0.1)
+        for o in (optimizer, other, optimizer, other, other, head, head, head):
+            o.step()
+        with pytest.raises(hooke.HookeError, match=r"optimizer \(AdamW\) makes"):
+            other.step()
+        other.step()
+
+
+def test_an_optimizer_in_place_is_noticed_at_the_end(center):
+    model = two_layers()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with pytest.raises(hooke.HookeError, match=r"optimizer \(SGD\) makes"), \
+            joined(center, model, optimizer, period=100):
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        optimizer.step()
+
+
+def test_what_changes_without_harm(center):
+    """Two optimizers of one model, unfrozen layers, buffers made in forward,
+    parameters that share= leaves out."""
+    model = two_layers()
+    model.register_parameter("extra", nn.Parameter(torch.zeros(2)))
+    first = torch.optim.SGD(model[0].parameters(), 0.1)
+    second = torch.optim.SGD(model[1].parameters(), 0.1)
+    with joined(center, model, first, period=2, share=lambda n, t: (
+            False if "extra" in n else None)) as w:
+        first.add_param_group({"params": model[1].weight})
+        model[0].register_buffer("cache", torch.zeros(3))
+        model.register_parameter("extra", nn.Parameter(torch.zeros(5)))
+        model.register_parameter("extra2", nn.Parameter(torch.zeros(5)))
+        for _ in range(4):
+            second.step()
+            first.step()
+        w.flush()
+        assert w.stats().exchanges == 2
+
+
+# ---- optimizer state ---------------------------------------------------------
+
+MAKE = {
+    "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9),
+    "adam": lambda p: torch.optim.Adam(p, 0.1, amsgrad=True, weight_decay=0.1),
+    "adamw": lambda p: torch.optim.AdamW(p, torch.tensor(0.1)),
+    "rprop": lambda p: torch.optim.Rprop(p, 0.1),
+    "nadam": lambda p: torch.optim.NAdam(p, 0.1),
+    "radam": lambda p: torch.optim.RAdam(p, 0.1),
+    "asgd": lambda p: torch.optim.ASGD(p, 0.1, lambd=0.1, t0=1),
+    "adagrad": lambda p: torch.optim.Adagrad(p, 0.1,
+                                             initial_accumulator_value=0.5),
+    "adadelta": lambda p: torch.optim.Adadelta(p, 0.1),
+    "adamax": lambda p: torch.optim.Adamax(p, 0.1),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, 0.1, momentum=0.9,
+                                             centered=True),
+    "adafactor": lambda p: torch.optim.Adafactor(p, 0.1),
+}
+
+
+@pytest.mark.parametrize("kind", MAKE)
+def test_shared_moments_begin_as_the_optimizers_do(center, kind):
+    """Joining with share_moments changes no step of a worker alone."""
+    plain, model = two_layers(), two_layers()
+    model.load_state_dict(plain.state_dict())
+    a, b = MAKE[kind](plain.parameters()), MAKE[kind](model.parameters())
+    with joined(center, model, b, period=100, share_moments=True):
+        for i in range(3):
+            for net_, optimizer in ((plain, a), (model, b)):
+                torch.manual_seed(i)
+                optimizer.zero_grad()
+                net_(torch.randn(5, 4)).square().sum().backward()
+                optimizer.step()
+            for x, y in zip(plain.parameters(), model.parameters()):
+                assert torch.equal(x, y)
+
+
+def test_moments_that_are_not_shared(center):
+    class Odd(torch.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {"lr": 0.1})
+
+        def step(self, closure=None):
+            for p in self.param_groups[0]["params"]:
+                self.state[p].setdefault("scale", torch.ones(()))
+
+    for make, text in [
+            (lambda p: torch.optim.LBFGS(p), "LBFGS has no state of its own"),
+            (lambda p: torch.optim.SparseAdam(p), "SparseAdam counts its steps"),
+            (Odd, "scale of Odd does not begin with zeros. Make a step")]:
+        model = net()
+        with pytest.raises(hooke.HookeError, match=text):
+            joined(center, model, make(model.parameters()), share_moments=True)
+    optimizer = Odd(model.parameters())
+    optimizer.step()
+    joined(center, model, optimizer, share_moments=True).leave()
+
+
+# ---- numbers that are not finite ---------------------------------------------
+
+def test_a_buffer_without_an_average_stays(center, caplog):
+    model = net()
+    mask = torch.full((3, 3), float("-inf")).triu(1)
+    model[0].register_buffer("mask", mask.clone())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with joined(center, model, optimizer, period=1, overlap_steps=0) as w:
+        train(model, optimizer, 2)
+        assert w.stats().exchanges == 2
+    assert "buffer 0.mask holds -inf: it is not exchanged" in caplog.text
+    assert torch.equal(model[0].mask, mask)
+    assert "0.mask" not in hooke.center_state_dict(center.address)
+
+
 # ---- data and checkpoints ----------------------------------------------------
 
 def test_sampler(center):
@@ -504,6 +680,128 @@ def test_leased_refuses(center):
         w = joined(c, net(), None)
         assert isinstance(w.sampler(range(10)), hooke.ShareSampler)
         w.leave()
+
+
+def run_pass(loader, step, batches=None):
+    """The examples of a pass, or of its first batches."""
+    seen = []
+    for i, (x,) in enumerate(loader):
+        step(x)
+        seen += x.tolist()
+        if i + 1 == batches:
+            break
+    return seen
+
+
+def test_a_sampler_made_again_goes_on(center):
+    """One name is one sampler: made again for every epoch, it leases on."""
+    ds = TensorDataset(torch.arange(64))
+    w, step = lease(center)
+    with w:
+        first = w.sampler(ds)
+        for _ in range(4):
+            loader = DataLoader(ds, batch_size=8, sampler=w.sampler(ds))
+            assert sorted(run_pass(loader, step)) == list(range(64))
+        assert w.sampler(ds) is first
+        with pytest.raises(hooke.HookeError, match="another order"):
+            w.sampler(ds, shuffle=False)
+        with pytest.raises(hooke.HookeError, match="has leased its data"):
+            w.sampler(ds, share="sharded")
+        # Nothing is held back from another worker.
+        other, other_step = lease(center)
+        with other:
+            loader = DataLoader(ds, batch_size=8, sampler=other.sampler(ds))
+            for _ in range(2):
+                assert sorted(run_pass(loader, other_step)) == list(range(64))
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_late_worker_begins_in_the_current_epoch(center, workers):
+    ds = TensorDataset(torch.arange(64))
+    a, a_step = lease(center, workers=workers)
+    loader = DataLoader(ds, batch_size=8, sampler=a.sampler(ds))
+    for _ in range(3):
+        run_pass(loader, a_step)
+    rest = iter(loader)
+    a_step(next(rest)[0])
+    b, b_step = lease(center, workers=workers)
+    loader = DataLoader(ds, batch_size=8, sampler=b.sampler(ds))
+    passes = [len(run_pass(loader, b_step)) for _ in range(3)]
+    most = 64 // (workers or 1)
+    assert 0 < passes[0] <= most and passes[1:] == [most, most]
+    for w in (a, b):
+        w.leave()
+    w, step = lease(center)  # one that comes back has another sampler
+    with w:
+        loader = DataLoader(ds, batch_size=8, sampler=w.sampler(ds))
+        assert len(run_pass(loader, step)) > 0
+
+
+def test_a_pass_is_no_longer_than_its_length(center):
+    """A schedule of len(loader) steps a pass, and the other worker is away."""
+    ds = TensorDataset(torch.arange(203))
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+    with joined(center, model, optimizer, period=2, workers=2) as w:
+        loader = DataLoader(ds, batch_size=10, sampler=w.sampler(ds))
+        rates = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, 1e-6, epochs=5, steps_per_epoch=len(loader))
+        seen = []
+        for _ in range(5):
+            for (x,) in loader:
+                model(x.float()[:, None]).sum().backward()
+                optimizer.step()
+                rates.step()
+                seen += x.tolist()
+        assert len(seen) == 5 * 102
+    assert [sorted(seen[203 * i:203 * (i + 1)]) for i in range(2)] == (
+        2 * [list(range(203))])
+
+
+@pytest.mark.parametrize("share", ["leased", "sharded"])
+def test_examples_fetched_ahead_are_not_used(center, share):
+    """A loop leaves a pass after some batches: the next pass, or a process
+    that loads its state, gets what the DataLoader had fetched ahead."""
+    ds = TensorDataset(torch.arange(120))
+    w, step = lease(center)
+    with w:
+        sampler = w.sampler(ds, share=share)
+        loader = DataLoader(ds, batch_size=4, num_workers=2, sampler=sampler)
+        seen = run_pass(loader, step, 5)
+        assert len(seen) == 20
+        if share == "sharded":
+            assert sampler.state_dict() == {"epoch": 0, "position": 20}
+        seen += run_pass(loader, step)
+        assert sorted(seen) == list(range(120))
+        if share == "sharded":
+            assert sampler.state_dict() == {"epoch": 1, "position": 0}
+        assert sorted(run_pass(loader, step)) == list(range(120))
+
+
+@pytest.mark.parametrize("first", ["sampler", "load"])
+def test_places_of_samplers_are_loaded(center, first):
+    """In either order: the state first, or the samplers."""
+    ds = list(range(60))
+    with joined(center, net(), None, workers=2, worker=1) as w:
+        it = iter(w.sampler(ds, share="sharded"))
+        done = [next(it) for _ in range(5)]
+        list(w.sampler(ds[:8], share="sharded", name="validation"))
+        state = w.state_dict()
+        rest = list(it)
+    with joined(center, net(), None, workers=2, worker=1) as w:
+        if first == "load":
+            w.load_state_dict(state)
+        s = w.sampler(ds, share="sharded")
+        v = w.sampler(ds[:8], share="sharded", name="validation")
+        if first == "sampler":
+            w.load_state_dict(state)
+        assert s.state_dict() == {"epoch": 0, "position": 5}
+        assert v.state_dict() == {"epoch": 1, "position": 0}
+        assert list(s) == rest and len(done + rest) == 30
+        old = {**state, "sampler": {"epoch": 4, "position": 3}}
+        del old["samplers"]
+        w.load_state_dict(old)  # of version 0.2
+        assert s.state_dict() == old["sampler"]
 
 
 @pytest.mark.parametrize("compression", ["none", "int8"])

@@ -118,7 +118,8 @@ static hk_status map_pages(hki_buffer *b) {
                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) {
         b->pages = 0;
-        return hki_fail(HK_E_NO_MEMORY, "apart: %zu bytes", b->bytes);
+        return hki_fail(HK_E_NO_MEMORY, "isolated device: cannot map %zu bytes",
+                        b->bytes);
     }
     b->memory = at;
     return HK_OK;
@@ -183,8 +184,8 @@ static hk_status host_open(const void *host, size_t bytes) {
     for (size_t i = 0; i < bytes / sizeof(uint32_t); i++)
         if (((const uint32_t *)host)[i] != PATTERN)
             return hki_fail(HK_E_INTERNAL,
-                            "apart: the host wrote to float %zu of %zu of a "
-                            "vector that is newer on the device",
+                            "isolated device: the host wrote to float %zu of "
+                            "%zu of a vector that is newer on the device",
                             i, bytes / sizeof(uint32_t));
     return HK_OK;
 }
@@ -225,7 +226,9 @@ static hk_status queue_pin(hki_queue *q, uint32_t first_cpu) {
 static hk_status write_bytes(hki_queue *q, hki_loc to, const void *from,
                              size_t n) {
     if (n > 0 && is_here(from))
-        return hki_fail(HK_E_INTERNAL, "apart: written from the device");
+        return hki_fail(
+            HK_E_INTERNAL,
+            "isolated device: the source of a write is device memory");
     change_open(1);
     const hk_status s = q->d->inner->write(q->inner, inner_loc(to), from, n);
     change_open(-1);
@@ -234,7 +237,9 @@ static hk_status write_bytes(hki_queue *q, hki_loc to, const void *from,
 
 static hk_status read_bytes(hki_queue *q, void *to, hki_loc from, size_t n) {
     if (n > 0 && is_here(to))
-        return hki_fail(HK_E_INTERNAL, "apart: read to the device");
+        return hki_fail(
+            HK_E_INTERNAL,
+            "isolated device: the target of a read is device memory");
     change_open(1);
     const hk_status s = q->d->inner->read(q->inner, to, inner_loc(from), n);
     change_open(-1);
@@ -404,12 +409,14 @@ hk_status hki_apart_enter(const void *const *here, size_t n_here,
                           const void *const *there, size_t n_there) {
     for (size_t i = 0; i < n_here; i++)
         if (here[i] != NULL && !is_here(here[i]))
-            return hki_fail(HK_E_INTERNAL,
-                            "apart: address %zu of a pass is the host's", i);
+            return hki_fail(
+                HK_E_INTERNAL,
+                "isolated device: address %zu of a pass is host memory", i);
     for (size_t i = 0; i < n_there; i++)
         if (is_here(there[i]))
-            return hki_fail(HK_E_INTERNAL,
-                            "apart: rows of a pass are on the device");
+            return hki_fail(
+                HK_E_INTERNAL,
+                "isolated device: the rows of a pass are in device memory");
     change_open(1);
     return HK_OK;
 }

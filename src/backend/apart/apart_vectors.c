@@ -36,14 +36,17 @@ static hk_status show_rows(hki_table_rows *t, uint64_t **mark) {
     if (a == NULL)
         return HK_OK;
     if (*a->count < 0 || *a->count > a->most)
-        return hki_fail(HK_E_INTERNAL, "apart: %lld rows of %lld",
+        return hki_fail(HK_E_INTERNAL,
+                        "isolated device: %lld rows of at most %lld",
                         (long long)*a->count, (long long)a->most);
     HKI_TRY(hki_zalloc_array((size_t)t->n_rows, sizeof **mark, mark));
     for (int64_t i = 0; i < *a->count; i++) {
         if (a->indices[i] < 0 || a->indices[i] >= t->n_rows ||
             (*mark)[a->indices[i]] != 0)
-            return hki_fail(HK_E_INTERNAL, "apart: row %lld, or it is twice",
-                            (long long)a->indices[i]);
+            return hki_fail(
+                HK_E_INTERNAL,
+                "isolated device: row %lld is out of range or listed twice",
+                (long long)a->indices[i]);
         (*mark)[a->indices[i]] = UINT64_C(1) << 32 | (uint64_t)i;
     }
     t->indices = a->indices;
@@ -76,7 +79,9 @@ static hk_status run_job(const hki_place *p, const hki_update_job *j,
                          job_fn fn) {
     const void *const here[] = {j->x, j->g, j->s[0], j->s[1], j->s[2], j->ema};
     if (j->n_tables > MAX_TABLES)
-        return hki_fail(HK_E_UNSUPPORTED, "apart: %zu tables", j->n_tables);
+        return hki_fail(HK_E_UNSUPPORTED,
+                        "isolated device: %zu tables are too many",
+                        j->n_tables);
     for (size_t i = 0; i < j->n_tables; i++)
         HKI_TRY(check_rows(&j->tables[i]));
     HKI_TRY(hki_apart_enter(here, HKI_COUNT(here), NULL, 0));

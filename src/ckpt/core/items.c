@@ -130,7 +130,9 @@ hk_status hki_items_make(const hk_name_map *map, const hk_rename *list,
 
 hk_status hki_meta_check(const hk_meta *meta, size_t n) {
     if (meta == NULL && n > 0)
-        return hki_fail(HK_E_INVALID_ARG, "checkpoint: %zu texts, no list", n);
+        return hki_fail(HK_E_INVALID_ARG,
+                        "checkpoint: %zu metadata items, but the list is NULL",
+                        n);
     for (size_t i = 0; i < n; i++) {
         const char *const key = meta[i].key, *const value = meta[i].value;
         if (key == NULL || value == NULL || !hki_utf8_valid(key, strlen(key)) ||

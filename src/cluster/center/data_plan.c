@@ -208,8 +208,8 @@ static hk_status nothing_left(const set *s) {
                ? hki_fail(HK_E_END, "plan: set %s: every epoch is used up",
                           s->name)
                : hki_fail(HK_E_UNAVAILABLE,
-                          "plan: set %s: all of it is lent, %zu ranges may "
-                          "come back",
+                          "plan: set %s: every range is leased; %zu ranges may "
+                          "be returned",
                           s->name, s->out.n);
 }
 

@@ -298,8 +298,8 @@ hk_status hki_member_pull(hki_member_link *w, float *x, float *view, void *side,
         HKI_TRY(hki_member_mend(w, deadline_ns));
         if (w->rejoin)
             return hki_fail(HK_E_UNAVAILABLE,
-                            "%s: pull of worker %u: the center has started "
-                            "anew",
+                            "%s: pull of worker %u: the center lost its state "
+                            "and has started again",
                             w->remote->base.name, w->m.id);
         const hk_status s = try_pull(w, x, view, side, exchanged_only,
                                      deadline_ns, global_step, &at);

@@ -99,10 +99,10 @@ hk_status hk_center_take_range(hk_center *c, int32_t worker, uint32_t set,
     if (r.status == HK_E_END)
         return hki_fail(HK_E_END, "the data is used up");
     if (r.status != HK_OK)
-        return hki_fail((hk_status)r.status,
-                        "worker %d: what is left of the data is lent to "
-                        "others",
-                        worker);
+        return hki_fail(
+            (hk_status)r.status,
+            "worker %d: the rest of the data is leased to other workers",
+            worker);
     *out = (hk_range){r.range, r.epoch, r.begin, r.end, r.used};
     return HK_OK;
 }

@@ -91,7 +91,8 @@ static hk_status rejoin(hki_member_link *w, hki_exchange *ex) {
     hki_remote *const r = w->remote;
     const hki_method *const m = r->base.method;
     hki_log(r->context, HK_LOG_WARNING,
-            "%s: worker %u: the center has started anew; joining it again",
+            "%s: worker %u: the center lost its state and has started again; "
+            "joining it again",
             r->base.name, w->m.id);
     HKI_TRY(hki_member_join(w, (int32_t)w->m.id, ex->deadline_ns));
     HKI_TRY(hki_member_init(w, ex->x, ex->side, ex->deadline_ns));

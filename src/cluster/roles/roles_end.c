@@ -171,8 +171,8 @@ hk_status hki_run_was_over(hki_run_files *f, hk_center_server *server,
         s = look_at_newest(f, info.center.global_step, *over);
     if (*over)
         hki_log(f->context, HK_LOG_WARNING,
-                "center: the run was over before this start (%s, step %lld); "
-                "more --steps go on with it, without %s it begins anew",
+                "center: the run was over before this start (%s, step %lld); a "
+                "larger --steps continues it; remove %s to start over",
                 reason, (long long)before.global_step, f->file);
     return s;
 }

@@ -116,8 +116,8 @@ static void feed_worker(hki_monitor *m, const hk_worker_info *w) {
         const char *name, *help;
         double value;
     } rows[] = {
-        {HKI_COUNTER, "hooke_worker_steps_total", "Steps told by exchanges.",
-         (double)w->steps},
+        {HKI_COUNTER, "hooke_worker_steps_total",
+         "Steps reported with exchanges.", (double)w->steps},
         {HKI_COUNTER, "hooke_worker_exchanges_total", "Exchanges.",
          (double)w->exchanges},
         {HKI_COUNTER, "hooke_worker_bytes_received_total", "Bytes from it.",

@@ -244,7 +244,7 @@ static hk_status say_goodbye(hk_role_worker *w, hk_run_end end, hk_elastic *e,
     if (e != NULL)
         w->worker = hki_elastic_worker(e);
     if (is_common(end) && !over && w->reason[0] == '\0')
-        snprintf(w->reason, sizeof w->reason, "%s: told by worker %d",
+        snprintf(w->reason, sizeof w->reason, "%s: reported by worker %d",
                  hk_run_end_name(end), w->worker);
     if (over || is_common(end))
         s = pass_on(w);

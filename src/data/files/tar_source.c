@@ -355,7 +355,7 @@ static hk_status check_field(const hk_tar_field *f, size_t i) {
     if (good)
         return HK_OK;
     return hki_fail(HK_E_SHAPE,
-                    "tar: field \"%s\": a picture is [height, width, channels] "
+                    "tar: field \"%s\": an image is [height, width, channels] "
                     "with 1, 3 or 4 channels",
                     f->name);
 }

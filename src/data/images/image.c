@@ -128,9 +128,7 @@ static hk_status check_decoded(const config *c, const hki_picture *p) {
     const hk_image_op *const op = &c->op[0];
     if (op->height == 0 || (op->height == p->height && op->width == p->width))
         return HK_OK;
-    return hki_fail(HK_E_SHAPE,
-                    "\"%s\": a picture of %d x %d, expected %d x "
-                    "%d",
+    return hki_fail(HK_E_SHAPE, "\"%s\": an image of %d x %d, expected %d x %d",
                     c->name, p->height, p->width, op->height, op->width);
 }
 
@@ -195,9 +193,11 @@ static hk_status run_batch(const config *c, hki_image_scratch *w,
     hki_image out;
     void *to = NULL;
     if (dim[0] < 1 || dim[1] < 1 || dim[2] < 1 || dim[2] > 4)
-        return hki_fail(
-            HK_E_SHAPE, "images \"%s\": a picture of %lld x %lld x %lld",
-            c->name, (long long)dim[0], (long long)dim[1], (long long)dim[2]);
+        return hki_fail(HK_E_SHAPE,
+                        "images \"%s\": an image of %lld x %lld x %lld; "
+                        "expected [height, width, 1 to 4 channels]",
+                        c->name, (long long)dim[0], (long long)dim[1],
+                        (long long)dim[2]);
     HKI_TRY(last_shape(c, 0, &in, &out));
     const hk_shape shape = shape_of(&out, n);
     HKI_TRY(hki_rows_tensor(call->out, c->value, call->row, &shape, &to));

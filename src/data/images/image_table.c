@@ -48,7 +48,8 @@ static hk_status check_crop(const hk_image_op *op) {
 // with the picture.
 static hk_status check_fill(const hk_image_op *op, const hki_image *in) {
     if (in->dtype == HK_U8 && (op->fill < 0 || op->fill > 255))
-        return hki_fail(HK_E_RANGE, "fill %g in a uint8 picture",
+        return hki_fail(HK_E_RANGE,
+                        "fill %g does not fit into a uint8 image (0 to 255)",
                         (double)op->fill);
     return HK_OK;
 }
@@ -129,7 +130,8 @@ static hk_status cropped(const hk_image_op *op, const hki_image *in,
     const int64_t bottom = op->height + (placed ? (int64_t)op->top : 0);
     const int64_t right = op->width + (placed ? (int64_t)op->left : 0);
     if (exceeds(bottom, in->height) || exceeds(right, in->width))
-        return hki_fail(HK_E_SHAPE, "%lld x %lld of a picture of %lld x %lld",
+        return hki_fail(HK_E_SHAPE,
+                        "%lld x %lld does not fit into an image of %lld x %lld",
                         (long long)bottom, (long long)right,
                         (long long)in->height, (long long)in->width);
     *out = *in;

@@ -185,7 +185,8 @@ static hk_status configure(hki_dataset_desc *desc, const hk_dataset *d,
                         (long long)size, (long long)shift, (long long)stride);
     if (__builtin_mul_overflow(size - 1, stride, &c->span) ||
         __builtin_add_overflow(c->span, 1, &c->span))
-        return hki_fail(HK_E_OVERFLOW, "window: %lld elements %lld apart",
+        return hki_fail(HK_E_OVERFLOW,
+                        "window: %lld elements with stride %lld overflow",
                         (long long)size, (long long)stride);
     c->shift = shift;
     c->stride = stride;

@@ -13,7 +13,8 @@ static hk_status check_axis(const hk_sweep_axis *a, size_t i,
     if (a->n > 0) {
         if ((a->values == NULL) == (a->texts == NULL))
             return hki_fail(HK_E_INVALID_ARG,
-                            "sweep: %s: values or texts, one of them", a->name);
+                            "sweep: %s: set one of .values and .texts",
+                            a->name);
         for (size_t k = 0; a->values != NULL && k < a->n; k++)
             if (!isfinite(a->values[k]))
                 return hki_fail(HK_E_INVALID_ARG, "sweep: %s: value %zu is %g",

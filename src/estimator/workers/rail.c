@@ -140,10 +140,11 @@ hk_status hki_rail_go_back(hki_worker *w) {
 hk_status hki_rail_failed(const hki_worker *w, hk_status s) {
     if (s != HK_E_NOT_FINITE || !hki_rail_watches(w) || hki_rail_is_left(w))
         return s;
-    return hki_fail(s,
-                    "%s, and it has gone back to the center %u times; lower "
-                    "the learning rate, or turn that off (rail 0)",
-                    hk_last_error(), (uint32_t)w->rail.times);
+    return hki_fail(
+        s,
+        "%s; the divergence guard has returned this worker to the center %u "
+        "times; lower the learning rate, or turn the guard off (run.rail 0)",
+        hk_last_error(), (uint32_t)w->rail.times);
 }
 
 hk_status hki_rail_center_lost(const hki_worker *w, const char *what) {

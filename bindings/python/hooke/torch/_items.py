@@ -1,6 +1,7 @@
 """What of a model is exchanged: one item per tensor, each element once."""
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Literal, Optional, Sequence, Union
 
@@ -11,7 +12,8 @@ from torch.nn.parameter import is_lazy
 from .. import _c
 from .._errors import HookeError
 from .._exchange import Entry
-from .._observe import OPTIMIZER
+
+log = logging.getLogger("hooke")
 
 Share = Literal["average", "copy", "local"]
 ShareFn = Callable[[str, Tensor], Union[Share, bool, None]]
@@ -49,6 +51,7 @@ class Item:
     share: Share
     trainable: bool
     shape: tuple[int, ...] = ()
+    plain: str = ""  # the name in the model; shards of FSDP2 have others
 
     def tensor(self) -> Tensor:
         """The memory to read and write: the local shard of a DTensor, complex
@@ -76,8 +79,9 @@ class Item:
         return Entry(self.name, tuple(t.shape), _c.HK_F32, kind)
 
 
-def _by_owner(model: nn.Module) -> Iterator[tuple[str, Callable[[], Tensor], bool]]:
-    """Name, how to find it, and whether it is a parameter; tied ones once."""
+def _by_owner(model: nn.Module) -> Iterator[tuple[str, Any, str, bool]]:
+    """Name, the dict of the module that holds it, its key there, and whether
+    it is a parameter; tied ones once."""
     seen: set[int] = set()
     for prefix, owner in model.named_modules(remove_duplicate=True):
         dot = prefix + "." if prefix else ""
@@ -87,10 +91,10 @@ def _by_owner(model: nn.Module) -> Iterator[tuple[str, Callable[[], Tensor], boo
                 if t is None or id(t) in seen:
                     continue
                 seen.add(id(t))
-                yield dot + key, _finder(store, key), trainable
+                yield dot + key, store, key, trainable
 
 
-def _finder(store: Any, key: str) -> Callable[[], Tensor]:
+def find_in(store: Any, key: str) -> Callable[[], Tensor]:
     def find() -> Tensor:
         found = store[key]
         if found is None:
@@ -99,9 +103,25 @@ def _finder(store: Any, key: str) -> Callable[[], Tensor]:
     return find
 
 
-def _decide(name: str, t: Tensor, share: Optional[ShareFn]) -> Share:
+def _stays(name: str, t: Tensor) -> bool:
+    """Whether a buffer holds numbers that have no average: a causal mask's
+    -inf."""
+    if not t.is_floating_point() or t.device.type == "meta":
+        return False
+    odd = local_part(t).detach().float().isfinite().logical_not()
+    if not bool(odd.any()):
+        return False
+    log.warning("buffer %s holds %g: it is not exchanged (share= decides "
+                "otherwise)", name, local_part(t).detach()[odd][0].item())
+    return True
+
+
+def _decide(name: str, t: Tensor, share: Optional[ShareFn],
+            trainable: bool) -> Share:
     integer = t.dtype in _SIDE
     said = share(name, t) if share is not None else None
+    if said is None and not trainable and _stays(name, t):
+        return "local"
     if said is None or said is True:
         return "copy" if integer else "average"
     if said is False:
@@ -170,9 +190,9 @@ def collect(model: nn.Module, share: Optional[ShareFn],
     """The model's items in the order of its modules."""
     items: list[Item] = []
     names: set[str] = set()
-    for raw, find, trainable in _by_owner(model):
-        name, t = plain_name(raw), find()
-        decided = _decide(name, t, share)
+    for raw, store, key, trainable in _by_owner(model):
+        name, t = plain_name(raw), store[key]
+        decided = _decide(name, t, share, trainable)
         if decided == "local":
             continue
         _check(name, t)
@@ -180,7 +200,8 @@ def collect(model: nn.Module, share: Optional[ShareFn],
         if name in names:
             raise HookeError(f"two tensors of the model are called {name}")
         names.add(name)
-        item = Item(name, find, decided, trainable)
+        item = Item(name, find_in(store, key), decided, trainable,
+                    plain=plain_name(raw))
         item.shape = tuple(item.tensor().shape)
         items.append(item)
     items = _once(items)
@@ -190,15 +211,81 @@ def collect(model: nn.Module, share: Optional[ShareFn],
     return items
 
 
-def moments(items: Sequence[Item], optimizer: torch.optim.Optimizer) -> list[Item]:
-    """The optimizer's state of these parameters, to be copied."""
-    made = []
-    for item in items:
-        state = optimizer.state.get(item.find()) if item.trainable else None
-        for slot, value in (state or {}).items():
-            if isinstance(value, Tensor):
-                found = Item(f"{OPTIMIZER}{item.name}/{slot}",
-                             _finder(state, slot), "copy", False)
-                found.shape = tuple(found.tensor().shape)
-                made.append(found)
-    return made
+class Joined:
+    """What model and optimizer consisted of at join: what was added to them or
+    replaced since then is not exchanged."""
+
+    def __init__(self, model: nn.Module, items: Sequence[Item],
+                 share: Optional[ShareFn],
+                 optimizer: Optional[torch.optim.Optimizer]) -> None:
+        self._model, self._share, self._optimizer = model, share, optimizer
+        self._shared = {i.plain for i in items}
+        self._seen = self._look()
+        self._found = self._tensors()
+        self._moved = self._optimized()
+        self._reported: set[str] = set()
+
+    def _look(self) -> list[Any]:
+        """Modules and parameters, kept so that none of them gets the memory of
+        one that is gone."""
+        seen: list[Any] = []
+        for m in self._model.modules():
+            seen.append(m)
+            seen += m._parameters.values()
+        return seen
+
+    def _tensors(self) -> dict[str, tuple[Any, Tensor, bool]]:
+        """By plain name: the dict of the module that holds it, the tensor, and
+        whether it is a parameter."""
+        return {plain_name(name): (store, store[key], trainable)
+                for name, store, key, trainable in _by_owner(self._model)}
+
+    def _optimized(self) -> dict[int, tuple[str, Tensor]]:
+        groups = self._optimizer.param_groups if self._optimizer else []
+        return {id(p): (f"parameter {i} of the optimizer's group {k}", p)
+                for k, g in enumerate(groups) for i, p in enumerate(g["params"])}
+
+    def moves(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether an optimizer moves a tensor of the one that joined."""
+        return any(id(p) in self._moved for g in optimizer.param_groups
+                   for p in g["params"])
+
+    def new_changes(self, more: Sequence[str]) -> list[str]:
+        """Changes, and those that the caller found, which were not reported
+        before."""
+        now, moved = self._look(), self._optimized()
+        found = []
+        if len(now) != len(self._seen) or any(
+                a is not b for a, b in zip(now, self._seen)):
+            found = [*self._added(), *self._replaced(set(moved))]
+        mine = {id(t) for t in now}
+        found += [f"{where} {tuple(p.shape)} is not the model's"
+                  for i, (where, p) in moved.items()
+                  if i not in self._moved and i not in mine]
+        fresh = [f for f in [*found, *more] if f not in self._reported]
+        self._reported.update(fresh)
+        return fresh
+
+    def _added(self) -> Iterator[str]:
+        stores = {id(m._buffers) for m in self._seen if isinstance(m, nn.Module)}
+        for name, (store, t, trainable) in self._tensors().items():
+            if name in self._found or (not trainable and id(store) in stores):
+                continue
+            if self._share is None or self._share(name, t) not in (
+                    False, "local"):
+                yield f"{name} {tuple(t.shape)} was added"
+
+    def _replaced(self, moved: set[int]) -> Iterator[str]:
+        now = self._tensors()
+        for name, (store, t, trainable) in self._found.items():
+            if name not in self._shared:
+                continue
+            if name not in now:
+                if trainable:
+                    yield f"{name} was removed, or tied to another"
+                continue
+            its, new, _ = now[name]
+            if its is not store or (trainable and new is not t and (
+                    new.shape != t.shape
+                    or (id(t) in moved and id(new) not in moved))):
+                yield f"{name} {tuple(new.shape)} was replaced"

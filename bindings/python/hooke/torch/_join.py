@@ -5,19 +5,22 @@ import logging
 import os
 import time
 import warnings
+import weakref
 from typing import Any, Callable, Optional, Sequence, Sized, Union
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from .._errors import HookeError
 from .._exchange import Exchange, Layout, Stats
 from .._options import Addresses, KeyLike, Options
-from .._ranges import Ranges
+from .._ranges import Ranges, give_back_all
 from .._thread import Call
 from .._worker import Worker
 from ._group import Mesh, check_ranks, group_of, mesh_of
-from ._items import ShareFn, collect, moments
+from ._items import Joined, ShareFn, collect
+from ._moments import moments
 from ._sampler import LeasedSampler, ShareSampler
 from ._values import Values
 
@@ -45,31 +48,6 @@ def _innermost(optimizer: Any) -> torch.optim.Optimizer:
                          "PyTorch; without one (optimizer=None) call w.step() "
                          "after every step")
     return optimizer
-
-
-@torch.no_grad()
-def _make_state(optimizer: torch.optim.Optimizer) -> None:
-    """Gives an optimizer that has made no step its moments, all zero: a step
-    with a rate of 0 on gradients of 0."""
-    if optimizer.state:
-        return
-    groups = optimizer.param_groups
-    rates = [g["lr"] for g in groups]
-    grads = [[p.grad for p in g["params"]] for g in groups]
-    for g in groups:
-        g["lr"] = torch.zeros_like(g["lr"]) if isinstance(g["lr"], Tensor) else 0.0
-        for p in g["params"]:
-            if p.requires_grad:
-                p.grad = torch.zeros_like(p)
-    optimizer.step()
-    for g, rate, kept in zip(groups, rates, grads):
-        g["lr"] = rate
-        for p, grad in zip(g["params"], kept):
-            p.grad = grad
-    for state in optimizer.state.values():
-        for value in state.values():
-            if isinstance(value, Tensor):
-                value.zero_()
 
 
 class _Follower(Exchange):
@@ -125,15 +103,22 @@ class TorchWorker(Worker):
         self._pending: Optional[Call] = None
         self._pending_step = -1
         self._handles: list[Any] = []
-        self._sampler: Optional[Sampler] = None
+        self._sampler: Optional[Sampler] = None  # the last that was asked for
+        self._samplers: dict[str, Sampler] = {}
+        self._places: dict[str, Any] = {}  # of samplers to come, as loaded
         self._exchanges_before = 0
         if mesh is not None:
             self._pick_center(options, mesh)
         items = collect(model, share,
                         mesh.name if mesh is not None else lambda n, _: n)
         self._check_optimizer([i.find() for i in items])
+        self._joined = Joined(model, items, share, self._optimizer)
+        self._others = 0  # steps that another optimizer made since the last
+        self._other = ""
         if share_moments:
-            items += self._moments(items)
+            if self._optimizer is None:
+                raise HookeError("share_moments needs the optimizer")
+            items += moments(items, self._optimizer)
         layout = Layout([i.entry() for i in items])
         self._values = Values(items, layout)
         made = self._enter(layout, options)
@@ -169,12 +154,6 @@ class TorchWorker(Worker):
             raise HookeError("the optimizer moves none of the model's "
                              "parameters: it was made for another model, or "
                              "before the model was changed")
-
-    def _moments(self, items: list[Any]) -> list[Any]:
-        if self._optimizer is None:
-            raise HookeError("share_moments needs the optimizer")
-        _make_state(self._optimizer)
-        return moments(items, self._optimizer)
 
     def _enter(self, layout: Layout, options: Options) -> Exchange:
         v = self._values
@@ -236,6 +215,15 @@ class TorchWorker(Worker):
                 outside(self._before_step)))
         self._handles.append(optimizer.register_step_post_hook(
             outside(self._after_step)))
+        me = weakref.ref(self)  # a hook of all optimizers keeps no worker
+
+        def after_any_step(stepped: torch.optim.Optimizer, *_: Any) -> None:
+            worker = me()
+            if worker is not None:
+                worker._after_any_step(stepped)
+
+        self._handles.append(register_optimizer_step_post_hook(
+            outside(after_any_step)))
 
     # ---- steps
 
@@ -291,7 +279,29 @@ class TorchWorker(Worker):
         self._group.together(lambda: self._exchange.call(
             lambda: self._exchange.gradients(flat.data_ptr())))
 
+    def _after_any_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """An optimizer that has taken the place of the one that join hooked
+        makes steps that nobody counts: an error where the next exchange would
+        have been."""
+        if optimizer is not self._optimizer and self._joined.moves(optimizer):
+            self._other = type(optimizer).__name__
+            self._others += 1
+            if self._others == self.period:
+                self._check_changes()
+
+    def _check_changes(self) -> None:
+        """Once per change, before anything is sent."""
+        other = ([f"another optimizer ({self._other}) makes the steps"]
+                 if self._others > self._since else [])
+        changes = self._joined.new_changes(other)
+        if changes:
+            raise HookeError(
+                "changes since join are not exchanged: " + "; ".join(changes)
+                + ". Leave, and join with the model and the optimizer as they "
+                "are now", "HK_E_STATE")
+
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self._others = 0
         if not self._was_skipped(optimizer):
             self._count(1)
 
@@ -303,8 +313,8 @@ class TorchWorker(Worker):
         self._count(steps)
 
     def _count(self, steps: int) -> None:
-        if isinstance(self._sampler, LeasedSampler):
-            self._sampler.stepped()
+        for sampler in self._samplers.values():
+            sampler.stepped()
         self._since += steps
         self._steps += steps
         if self._pending is not None:
@@ -341,6 +351,7 @@ class TorchWorker(Worker):
 
     def _in_place(self) -> None:
         self._settle()
+        self._check_changes()
         v, e, made = self._values, self._exchange, self._take_since()
         v.gather(self._group.leads)
 
@@ -358,6 +369,7 @@ class TorchWorker(Worker):
 
     def _begin(self) -> None:
         self._settle()
+        self._check_changes()
         v, e, made = self._values, self._exchange, self._take_since()
         v.gather(self._group.leads)
 
@@ -414,8 +426,13 @@ class TorchWorker(Worker):
         self._settle()
         if self._since > 0 and self.method not in ROUNDS:
             self._in_place()
-        if isinstance(self._sampler, LeasedSampler) and not self.finished:
-            self._sampler.give_back()
+        self._check_changes()
+        leased = [s for s in self._samplers.values()
+                  if isinstance(s, LeasedSampler)]
+        if leased and not self.finished:
+            for sampler in leased:
+                sampler.give_back()
+            give_back_all(self._exchange)
 
     def _leave(self) -> None:
         for handle in self._handles:
@@ -444,20 +461,42 @@ class TorchWorker(Worker):
                        own
 
         The order follows from the epoch and the seed; leased, the first
-        worker's. name: of the set, where a run has several."""
+        worker's. name: of the set, where a run has several; the same name
+        gives the same sampler."""
         usual = self._group.alone and self.method not in ROUNDS
         if share not in (None, "leased", "sharded"):
             raise HookeError(f"share={share!r}; there are 'leased' and "
                              "'sharded'")
         if share == "leased" and not self._group.alone:
             raise HookeError("share='leased' is for workers of one rank")
+        old = self._samplers.get(name)
         if share == "leased" or (share is None and usual):
-            self._sampler = LeasedSampler(
-                Ranges(self._exchange, name, len(dataset), seed), dataset,
-                shuffle=shuffle, workers=self._exchange.options.workers or 1)
+            made: Sampler = self._lease(dataset, shuffle, seed, name, old)
         else:
-            self._sampler = self._share(dataset, shuffle, seed)
-        return self._sampler
+            made = self._share(dataset, shuffle, seed)
+            if isinstance(old, LeasedSampler):
+                raise HookeError(f"the sampler {name!r} has leased its data; "
+                                 "one that shares otherwise needs another name")
+            if old is not None and old.made_of == made.made_of:
+                made = old
+        if made is not old:
+            place = self._places.pop(name, None)
+            if place is not None:
+                made.load_state_dict(place)
+        self._samplers[name] = self._sampler = made
+        return made
+
+    def _lease(self, dataset: Sized, shuffle: bool, seed: int, name: str,
+               old: Optional[Sampler]) -> LeasedSampler:
+        if isinstance(old, LeasedSampler) and old.made_of[0] == len(dataset):
+            if old.made_of != (len(dataset), shuffle, seed):
+                raise HookeError(f"the sampler {name!r} has another order "
+                                 "(shuffle=, seed=): give this one another name")
+            return old
+        return LeasedSampler(
+            Ranges(self._exchange, name, len(dataset), seed), dataset,
+            shuffle=shuffle, seed=seed,
+            workers=self._exchange.options.workers or 1)
 
     def _share(self, dataset: Sized, shuffle: bool, seed: int) -> ShareSampler:
         workers = self._exchange.options.workers
@@ -488,6 +527,7 @@ class TorchWorker(Worker):
             "learning_rates": self._rates(),
             "sampler": (self._sampler.state_dict() if self._sampler is not None
                         else {}),
+            "samplers": {n: s.state_dict() for n, s in self._samplers.items()},
             "masters": self._values.masters()}
         if self._group.leads:
             state["exchanges"] = self._exchanges_before + self.stats().exchanges
@@ -515,8 +555,12 @@ class TorchWorker(Worker):
             self._exchanges_before = state["exchanges"]
             self._exchange.call(lambda: self._load(state["variables"]))
         self._load_rates(state["learning_rates"])
-        if self._sampler is not None and state["sampler"]:
-            self._sampler.load_state_dict(state["sampler"])
+        self._places = {} if "samplers" in state or not state["sampler"] else {
+            "data": state["sampler"]}  # as version 0.2 has it
+        self._places.update(state.get("samplers", {}))
+        for name, sampler in self._samplers.items():
+            if name in self._places:
+                sampler.load_state_dict(self._places.pop(name))
 
     def _load(self, saved: dict[str, Tensor]) -> None:
         own = self._exchange.variables()

@@ -19,82 +19,16 @@ def _order(n: int, shuffle: bool, seed: int, epoch: int) -> Any:
     return torch.randperm(n, generator=g).tolist()
 
 
-class ShareSampler(Sampler[int]):
-    """Every ``parts``-th example of an order that seed and epoch decide, the
-    same in every worker: shares do not overlap and together are the dataset.
-    Each pass is the next epoch."""
+class _Counted(Sampler[int]):
+    """Counts the examples that were given out and those that were used.
 
-    def __init__(self, dataset: Sized, part: int, parts: int, *,
-                 shuffle: bool = True, seed: int = 0) -> None:
-        self._n = len(dataset)
-        self._part, self._parts = part, parts
-        self._shuffle, self._seed = shuffle, seed
-        self.epoch = 0
-        self.position = 0  # handed out in this epoch
-
-    def __len__(self) -> int:
-        return len(range(self._part, self._n, self._parts))
-
-    def set_epoch(self, epoch: int) -> None:
-        """Goes on with the beginning of an epoch."""
-        self.epoch, self.position = epoch, 0
-
-    def __iter__(self) -> Iterator[int]:
-        order = _order(self._n, self._shuffle, self._seed, self.epoch)
-        mine = order[self._part::self._parts]
-        for i in range(self.position, len(mine)):
-            self.position = i + 1
-            yield mine[i]
-        self.set_epoch(self.epoch + 1)
-
-    def state_dict(self) -> dict[str, int]:
-        """Where it is; examples that a DataLoader has fetched ahead count."""
-        return {"epoch": self.epoch, "position": self.position}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Goes on from there."""
-        self.epoch, self.position = state["epoch"], state["position"]
-
-
-class _Held:
-    """A range of which examples were given out."""
-
-    def __init__(self, r: Range, before: int) -> None:
-        self.range = r
-        self.before = before  # given out before it, of all ranges
-        self.given = r.used
-
-    def used(self, total: int) -> int:
-        """How many of it, when so many of all were used."""
-        mine = min(max(total - self.before, 0), self.given - self.range.used)
-        return self.range.used + mine
-
-    def is_used(self, total: int) -> bool:
-        return self.used(total) >= self.range.end - self.range.begin
-
-
-class LeasedSampler(Sampler[int]):
-    """The ranges of a dataset that the center lends to this worker: together
-    the workers go over every example once an epoch, whoever comes, goes or
-    dies. A pass ends where the next epoch begins; each worker has as much of it
-    as it is fast.
-
-    What was trained on counts with the exchange behind it. A DataLoader fetches
-    ahead, by as many examples as it asked for before the first step and not
-    for that: so many are not used yet.
+    A DataLoader fetches ahead, by as many examples as it asked for before the
+    first step and not for that: so many are not used yet. Without a step in a
+    pass, everything that was given out is used.
     """
 
-    def __init__(self, ranges: Ranges, dataset: Sized, *, shuffle: bool,
-                 workers: int) -> None:
-        self._ranges = ranges
-        self._n = len(dataset)
-        self._shuffle = shuffle
-        self._workers = workers
-        self.epoch = 0
-        self._held: "deque[_Held]" = deque()
-        self._next: Optional[Call] = None  # the range after this one
-        self._kept: Optional[Range] = None  # of the epoch to come
-        self._given = 0  # of all ranges
+    def __init__(self) -> None:
+        self._given = 0  # in all passes
         self._used = 0
         self._at_step = 0  # given at the last step
         self._least = 0  # examples of a step, at least; 0: not known yet
@@ -102,61 +36,15 @@ class LeasedSampler(Sampler[int]):
         self._steps = 0  # of this pass
         self._ended = False  # this pass gives no more
 
-    def __len__(self) -> int:
-        """About: workers take as much as they are fast."""
-        return -(-self._n // self._workers)
-
-    def set_epoch(self, epoch: int) -> None:
-        """The center counts epochs."""
-
-    # ---- giving out
-
-    def _take(self) -> Range:
-        if self._kept is not None:
-            r, self._kept = self._kept, None
-            return r
-        call = self._next or self._ranges.take()
-        self._next = None
-        found: Range = call.result()
-        self._next = self._ranges.take()
-        return found
-
     def _begin_pass(self) -> None:
-        """The loop has come back: what it got before it has used."""
-        self._used = self._at_step = self._given
+        """The loop has come back. It has used what it got, unless it left a
+        pass before the end: then what the DataLoader had fetched ahead is
+        given out again."""
+        if self._ended or self._least == 0:
+            self._used = self._given
+        self._given = self._at_step = self._used
         self._least = self._ahead = self._steps = 0
         self._ended = False
-        self._count()
-
-    def __iter__(self) -> Iterator[int]:
-        self._begin_pass()
-        order: Any = None
-        order_of = -1
-        while True:
-            if not self._held or self._all_given(self._held[-1]):
-                r = self._take()
-                if r.epoch > self.epoch:
-                    self._kept = r
-                    self.epoch, self._ended = r.epoch, True
-                    return
-                self._held.append(_Held(r, self._given))
-            held = self._held[-1]
-            r = held.range
-            if order_of != r.epoch:
-                order = _order(self._n, self._shuffle, self._ranges.seed,
-                               r.epoch)
-                order_of = r.epoch
-            while not self._all_given(held):
-                at = r.begin + held.given
-                held.given += 1
-                self._given += 1
-                yield order[at]
-
-    @staticmethod
-    def _all_given(held: _Held) -> bool:
-        return held.given >= held.range.end - held.range.begin
-
-    # ---- counting
 
     def stepped(self) -> None:
         """The optimizer has made a step."""
@@ -176,6 +64,179 @@ class LeasedSampler(Sampler[int]):
         elif self._least > 0:
             self._used = max(self._used, self._given - self._ahead)
         self._at_step = self._given
+
+
+class ShareSampler(_Counted):
+    """Every ``parts``-th example of an order that seed and epoch decide, the
+    same in every worker: shares do not overlap and together are the dataset.
+    Each pass is the next epoch."""
+
+    def __init__(self, dataset: Sized, part: int, parts: int, *,
+                 shuffle: bool = True, seed: int = 0) -> None:
+        super().__init__()
+        self.made_of = len(dataset), part, parts, shuffle, seed
+        self._n = len(dataset)
+        self._part, self._parts = part, parts
+        self._shuffle, self._seed = shuffle, seed
+        self.set_epoch(0)
+
+    def __len__(self) -> int:
+        return len(range(self._part, self._n, self._parts))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Goes on with the beginning of an epoch."""
+        self._begin_at(epoch, 0)
+
+    def _begin_at(self, epoch: int, position: int) -> None:
+        self._begin_pass()
+        self.epoch = self._pass = epoch
+        self._start = position
+        self._before = self._given  # the pass
+
+    def __iter__(self) -> Iterator[int]:
+        self._begin_pass()
+        self._begin_at(*self._place())
+        order = _order(self._n, self._shuffle, self._seed, self.epoch)
+        for example in order[self._part::self._parts][self._start:]:
+            self._given += 1
+            yield example
+        self.epoch, self._ended = self._pass + 1, True
+
+    def _place(self) -> tuple[int, int]:
+        used = self._used if self._steps > 0 else self._given
+        if self._ended and self._given - used < self._least:
+            used = self._given  # the rest that a DataLoader drops
+        position = self._start + used - self._before
+        return (self._pass, position) if position < len(self) else (
+            self._pass + 1, 0)
+
+    def state_dict(self) -> dict[str, int]:
+        """The epoch and the number of its examples that were used; those that
+        a DataLoader has fetched ahead are not."""
+        epoch, position = self._place()
+        return {"epoch": epoch, "position": position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Goes on from there."""
+        self._begin_at(state["epoch"], state.get("position", 0))
+
+
+class _Held:
+    """A range of which examples were given out."""
+
+    def __init__(self, r: Range, before: int) -> None:
+        self.range = r
+        self.before = before  # given out before it, of all ranges
+        self.given = r.used
+
+    def used(self, total: int) -> int:
+        """How many of it, when so many of all were used."""
+        mine = min(max(total - self.before, 0), self.given - self.range.used)
+        return self.range.used + mine
+
+    def is_used(self, total: int) -> bool:
+        return self.used(total) >= self.range.end - self.range.begin
+
+    def is_given(self) -> bool:
+        return self.given >= self.range.end - self.range.begin
+
+    def give_again(self, total: int) -> None:
+        """Examples that were given out and not used are to be given out."""
+        self.given = self.used(total)
+
+
+class LeasedSampler(_Counted):
+    """The ranges of a dataset that the center leases to this worker: together
+    the workers go over every example once an epoch, whoever comes, goes or
+    dies.
+
+    A pass begins in the center's current epoch. It ends where the next epoch
+    begins, and after ``len(sampler)`` examples: then the next pass takes what
+    is left of this epoch as well. Examples count as used with the exchange
+    that follows the step on them.
+    """
+
+    def __init__(self, ranges: Ranges, dataset: Sized, *, shuffle: bool,
+                 seed: int, workers: int) -> None:
+        super().__init__()
+        self.made_of = len(dataset), shuffle, seed
+        self._ranges = ranges
+        self._n = len(dataset)
+        self._shuffle = shuffle
+        self._workers = workers
+        self.epoch = 0  # the last one that the next pass takes ranges of
+        self._follows = False  # epoch is known from the center
+        self._held: "deque[_Held]" = deque()
+        self._next: Optional[Call] = None  # the range after this one
+        self._kept: Optional[Range] = None  # of the epoch to come
+
+    def __len__(self) -> int:
+        """The most that a pass gives: this worker's share of the dataset, or
+        all of it where ``workers=`` does not say how many share it."""
+        return -(-self._n // self._workers)
+
+    def set_epoch(self, epoch: int) -> None:
+        """The center counts epochs."""
+
+    # ---- giving out
+
+    def _take(self) -> Range:
+        if self._kept is not None:
+            r, self._kept = self._kept, None
+            return r
+        call = self._next or self._ranges.take()
+        self._next = None
+        found: Range = call.result()
+        return found
+
+    def _find_held(self, first: bool) -> Optional[_Held]:
+        """A range with examples to give out; None where the pass ends. first:
+        the pass has given out none."""
+        for held in self._held:
+            if not held.is_given():
+                return held
+        r = self._take()
+        if first and (r.epoch > self.epoch or not self._follows):
+            self.epoch, self._follows = r.epoch, True
+        if r.epoch > self.epoch:
+            self._kept, self.epoch = r, r.epoch
+            return None
+        self._held.append(_Held(r, self._given))
+        return self._held[-1]
+
+    def __iter__(self) -> Iterator[int]:
+        self._begin_pass()
+        for held in self._held:
+            held.give_again(self._used)
+        self._count()
+        order: Any = None
+        order_of, left = -1, len(self)
+        while left > 0:
+            found = self._find_held(left == len(self))
+            if found is None:
+                break
+            r = found.range
+            if self._next is None and left > r.end - r.begin - found.given:
+                self._next = self._ranges.take()
+            if order_of != r.epoch:
+                order = _order(self._n, self._shuffle, self._ranges.seed,
+                               r.epoch)
+                order_of = r.epoch
+            while left > 0 and not found.is_given():
+                at = r.begin + found.given
+                found.given += 1
+                self._given += 1
+                left -= 1
+                yield order[at]
+        if left == 0:
+            self.epoch += 1
+        self._ended = True
+
+    # ---- counting
+
+    def stepped(self) -> None:
+        """The optimizer has made a step."""
+        super().stepped()
         self._count()
 
     def _count(self) -> None:
@@ -183,7 +244,8 @@ class LeasedSampler(Sampler[int]):
             self._ranges.use(self._held.popleft().range.id)
 
     def give_back(self) -> None:
-        """The worker leaves, and its last steps were exchanged."""
+        """The worker leaves, and its last steps were exchanged: examples of
+        its ranges that it did not use are for others."""
         if self._ended and self._least == 0 and self._steps > 0:
             self._used = self._given  # too short a pass to see more
         self._count()
@@ -191,15 +253,14 @@ class LeasedSampler(Sampler[int]):
             held = self._held.popleft()
             self._ranges.give_back(held.range.id, held.used(self._used))
         self._next = self._kept = None
-        self._ranges.give_back()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it is: the epoch, and what it holds."""
+        """The epoch, and the ranges that it holds."""
         return {"epoch": self.epoch,
                 "lease": [(*h.range[:4], h.used(self._used))
                           for h in self._held]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on in that epoch. Ranges are the center's: one that was out to
-        a process that ended has gone back to it."""
-        self.epoch = state["epoch"]
+        """Goes on in the center's current epoch. Ranges are the center's: one
+        that a process had which ended has gone back to it."""
+        self.epoch, self._follows = state["epoch"], False

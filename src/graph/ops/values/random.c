@@ -70,8 +70,8 @@ hk_node *hk_random_normal(hk_graph *g, hk_shape shape, double mean,
                           double stddev) {
     if (!isfinite(mean) || !isfinite(stddev) || stddev < 0.0)
         return hki_graph_fail(g, HK_E_INVALID_ARG,
-                              "random_normal: mean %g, deviation %g", mean,
-                              stddev);
+                              "random_normal: mean %g, standard deviation %g",
+                              mean, stddev);
     return random_node(g, &shape, RANDOM_NORMAL, mean, stddev);
 }
 
