@@ -29,8 +29,9 @@ static hk_status decode_word(const hki_tar_wanted *f, const uint8_t *p,
         return HK_OK;
     }
     return hki_fail(
-        HK_E_DATA, "\"%s\": \"%s\" is none of the %zu texts that have a number",
-        f->name, hki_safe_text(p, n, text), f->n_words);
+        HK_E_DATA,
+        "\"%s\": \"%s\" is not one of the %zu strings in label_values", f->name,
+        hki_safe_text(p, n, text), f->n_words);
 }
 
 static hk_status decode_number(const hki_tar_wanted *f, const uint8_t *p,
@@ -42,12 +43,12 @@ static hk_status decode_number(const hki_tar_wanted *f, const uint8_t *p,
         return decode_word(f, p, n, out);
     if (hki_parse_number(f->dtype, p, n, out))
         return HK_OK;
-    return hki_fail(HK_E_DATA,
-                    "\"%s\": \"%s\" is not a number of type %s; "
-                    "label_values (hk_tar_field.words) says which texts are "
-                    "0, 1, ...",
-                    f->name, hki_safe_text(p, n, text),
-                    hk_dtype_name(f->dtype));
+    return hki_fail(
+        HK_E_DATA,
+        "\"%s\": \"%s\" is not a number of type %s; "
+        "label_values (hk_tar_field.words) lists the strings that become "
+        "0, 1, ...",
+        f->name, hki_safe_text(p, n, text), hk_dtype_name(f->dtype));
 }
 
 static hk_status decode_picture(const hki_tar_set *c, const hki_tar_wanted *f,
