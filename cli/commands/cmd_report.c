@@ -26,7 +26,7 @@ static const char style[] =
     "a{color:inherit}"
     ":focus-visible{outline:3px solid #4c8dff;outline-offset:2px}"
     "nav{margin:.75rem 0}nav a{margin-right:1rem}"
-    ".charts{display:grid;gap:1rem;grid-template-columns:repeat(auto-fit,"
+    ".charts{display:grid;gap:1rem;grid-template-columns:repeat(auto-fill,"
     "minmax(min(100%,28rem),1fr))}"
     "figure{margin:0;padding:.75rem;background:var(--card);border:1px solid "
     "var(--line);border-radius:8px;min-width:0}"
@@ -87,7 +87,7 @@ static void predictions(FILE *f, const cli_args *a) {
     for (int i = 0; i < cli_operands(a) && !cli_has(a, "no-predictions"); i++) {
         scores s;
         if (run_scores(a, cli_operand(a, i), &s))
-            report_scores(f, &s, cli_operand(a, i));
+            report_scores(f, &s, cli_operand(a, i), (size_t)i);
         scores_free(&s);
     }
 }

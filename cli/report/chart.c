@@ -127,6 +127,11 @@ static void measure_y(frame *g) {
             if (c->lines[i].data->count < SETTLED || p->step >= from)
                 include(&late, p->value);
         }
+    if (c->x_name) {
+        settle(&g->x);
+        settle(&g->y);
+        return;
+    }
     g->y.log = g->y.low > 0 && g->y.high / g->y.low > 30;
     const bool far = g->y.high - g->y.low > 2.5 * (late.high - late.low);
     if (!g->y.log && late.low < late.high && far) {
@@ -217,7 +222,9 @@ static void x_axis(FILE *f, const frame *g) {
             x_tick(f, g, v);
     fprintf(f, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>",
             (g->left + WIDTH - RIGHT) / 2, HEIGHT - 8,
-            g->c->marks ? "seconds" : "global step");
+            g->c->x_name  ? g->c->x_name
+            : g->c->marks ? "seconds"
+                          : "global step");
 }
 
 // ---- lines ------------------------------------------------------------------
@@ -266,6 +273,14 @@ static void line(FILE *f, const frame *g, size_t i) {
         fprintf(f, " cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>", px(g, x_of(g, one)),
                 py(g, one->value));
     }
+}
+
+static void cloud(FILE *f, const frame *g, size_t i) {
+    const series *s = g->c->lines[i].data;
+    for (size_t k = 0; k < s->count; k += s->count / MOST_POINTS + 1)
+        fprintf(f, "<circle class=\"c%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>",
+                g->c->lines[i].color % CHART_COLORS,
+                px(g, x_of(g, &s->points[k])), py(g, s->points[k].value));
 }
 
 // A mark for each count between two points, spread evenly.
@@ -338,8 +353,8 @@ void chart_write(FILE *f, const chart *c) {
             "</figcaption><svg viewBox=\"0 0 %d %d\" role=\"img\" "
             "aria-labelledby=\"%s\"><clipPath id=\"%s-box\"><rect x=\"%d\" "
             "y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>",
-            WIDTH, HEIGHT, c->id, c->id, g.left, TOP - 4,
-            WIDTH - g.left - RIGHT + 2, HEIGHT - TOP - BOTTOM + 8);
+            WIDTH, HEIGHT, c->id, c->id, g.left - 2, TOP - 4,
+            WIDTH - g.left - RIGHT + 4, HEIGHT - TOP - BOTTOM + 8);
     y_axis(f, &g);
     x_axis(f, &g);
     fprintf(f, "<g clip-path=\"url(#%s-box)\">", c->id);
@@ -347,9 +362,14 @@ void chart_write(FILE *f, const chart *c) {
     for (size_t i = c->n; i-- > 0;)
         if (c->marks)
             row_of_marks(f, &g, i);
+        else if (c->dots)
+            cloud(f, &g, i);
         else
             line(f, &g, i);
     fputs("</g></svg>", f);
-    legend(f, &g);
+    if (c->note)
+        fprintf(f, "<p>%s</p>", c->note);
+    else
+        legend(f, &g);
     fputs("</figure>\n", f);
 }

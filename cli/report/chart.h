@@ -23,6 +23,10 @@ typedef struct chart {
     const chart_line *lines;
     size_t n;
     bool marks;
+    // Points over something else than steps, with a note in HTML instead of a
+    // legend. All of them are inside, on linear scales.
+    const char *x_name, *note;
+    bool dots; // one for every point, instead of a line
 } chart;
 
 void chart_write(FILE *f, const chart *c);

@@ -7,10 +7,7 @@
 #include "report/scores.h"
 
 enum {
-    MOST_SHOWN = 26, // classes of a matrix
-    WIDTH = 420,
-    HEIGHT = 300,
-    POINTS = 200 // of a curve or a cloud
+    MOST_SHOWN = 26 // classes of a matrix
 };
 
 void scores_free(scores *s) {
@@ -99,42 +96,15 @@ static void write_classes(FILE *f, const scores *s, const size_t *m) {
 
 // ---- pictures ---------------------------------------------------------------
 
-// A square of axes with low and high ends; points are drawn inside by place().
-typedef struct plane {
-    double low[2], high[2];
-} plane;
-
-static double place(const plane *p, int axis, double v) {
-    const double range = p->high[axis] - p->low[axis];
-    const double share = range > 0 ? (v - p->low[axis]) / range : 0.5;
-    return axis ? HEIGHT - 40 - share * (HEIGHT - 60)
-                : 60 + share * (WIDTH - 80);
-}
-
-static void open_plane(FILE *f, const plane *p, const char *title,
-                       const char *x, const char *y) {
-    fprintf(f,
-            "<figure><figcaption>%s</figcaption><svg viewBox=\"0 0 %d %d\" "
-            "role=\"img\" aria-label=\"%s\">",
-            title, WIDTH, HEIGHT, title);
-    for (int i = 0; i < 2; i++) {
-        const double at = i ? p->high[1] : p->low[1];
-        fprintf(f,
-                "<line class=\"grid\" x1=\"60\" x2=\"%d\" y1=\"%.1f\" "
-                "y2=\"%.1f\"/><text x=\"54\" y=\"%.1f\" "
-                "text-anchor=\"end\">%.4g</text>",
-                WIDTH - 20, place(p, 1, at), place(p, 1, at),
-                place(p, 1, at) + 5, at);
-        const double across = i ? p->high[0] : p->low[0];
-        fprintf(f,
-                "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%.4g"
-                "</text>",
-                place(p, 0, across), HEIGHT - 22, across);
-    }
-    fprintf(f,
-            "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>"
-            "<text x=\"8\" y=\"14\">%s</text>",
-            WIDTH / 2, HEIGHT - 4, x, y);
+static void write_picture(FILE *f, chart c, point *points, size_t n,
+                          size_t number) {
+    CLI_FREED char *id = cli_printf("%s-%zu", c.id, number);
+    const series data = {.points = points, .count = n, .kept = (double)NAN};
+    const chart_line one = {.data = &data, .stroke = STROKE_MAIN};
+    c.id = id;
+    c.lines = &one;
+    c.n = 1;
+    chart_write(f, &c);
 }
 
 static const double *sort_key;
@@ -144,73 +114,75 @@ static int by_share(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-// True positives over false positives for every threshold, and the area.
-static void write_roc(FILE *f, const scores *s) {
-    size_t *order = cli_alloc(s->n * sizeof *order), positives = 0;
-    for (size_t i = 0; i < s->n; i++) {
-        order[i] = i;
-        positives += s->label[i] > 0;
-    }
-    const size_t negatives = s->n - positives;
-    if (!positives || !negatives) {
-        free(order);
-        return;
-    }
-    sort_key = s->share;
-    qsort(order, s->n, sizeof *order, by_share);
-    const plane p = {.low = {0, 0}, .high = {1, 1}};
-    open_plane(f, &p, "ROC", "false positives", "true positives");
-    fputs("<polyline class=\"main c0\" points=\"", f);
+// True positives over false positives at every threshold. Returns the area.
+static double roc_points(const scores *s, const size_t *order, size_t positives,
+                         point *points, size_t *n) {
     size_t tp = 0, fp = 0;
-    double area = 0, x0 = 0, y0 = 0;
+    double area = 0;
+    points[0] = (point){0};
+    *n = 1;
     for (size_t i = 0; i < s->n; i++) {
         tp += s->label[order[i]] > 0;
         fp += s->label[order[i]] <= 0;
         // Equal scores are one step.
         if (i + 1 < s->n && s->share[order[i]] == s->share[order[i + 1]])
             continue;
-        const double x = (double)fp / (double)negatives,
-                     y = (double)tp / (double)positives;
-        area += (x - x0) * (y + y0) / 2;
-        x0 = x;
-        y0 = y;
-        if (i % (s->n / POINTS + 1) == 0 || i + 1 == s->n)
-            fprintf(f, "%.1f,%.1f ", place(&p, 0, x), place(&p, 1, y));
+        point *p = &points[(*n)++];
+        *p = (point){.step = (double)fp / (double)(s->n - positives),
+                     .value = (double)tp / (double)positives};
+        area += (p->step - p[-1].step) * (p->value + p[-1].value) / 2;
     }
-    fputs("\"/></svg>", f);
-    fprintf(f, "<p>area under the curve: %.4f; positive is ", area);
-    class_name(f, s, 1);
-    fputs("</p></figure>\n", f);
-    free(order);
+    return area;
 }
 
-static void ends(const double *v, size_t n, double *low, double *high) {
-    *low = *high = n ? v[0] : 0;
-    for (size_t i = 0; i < n; i++) {
-        *low = fmin(*low, v[i]);
-        *high = fmax(*high, v[i]);
+static void write_roc(FILE *f, const scores *s, size_t number) {
+    CLI_FREED size_t *order = cli_alloc(s->n * sizeof *order);
+    CLI_FREED point *points = cli_alloc((s->n + 1) * sizeof *points);
+    CLI_FREED char *note = NULL;
+    size_t positives = 0, n, size;
+    for (size_t i = 0; i < s->n; i++) {
+        order[i] = i;
+        positives += s->label[i] > 0;
     }
+    if (!positives || positives == s->n)
+        return;
+    sort_key = s->share;
+    qsort(order, s->n, sizeof *order, by_share);
+    const double area = roc_points(s, order, positives, points, &n);
+    FILE *text = open_memstream(&note, &size);
+    if (!text)
+        return;
+    fprintf(text, "area under the curve: %.4f; positive is ", area);
+    class_name(text, s, 1);
+    fclose(text);
+    write_picture(f,
+                  (chart){.title = "ROC: share of true positives",
+                          .id = "roc",
+                          .x_name = "share of false positives",
+                          .note = note},
+                  points, n, number);
 }
 
 // What is left of the label behind the prediction.
-static void write_residuals(FILE *f, const scores *s) {
-    double *rest = cli_alloc(s->n * sizeof *rest), sum = 0, squares = 0;
+static void write_residuals(FILE *f, const scores *s, size_t number) {
+    CLI_FREED point *points = cli_alloc(s->n * sizeof *points);
+    double sum = 0, squares = 0;
     for (size_t i = 0; i < s->n; i++) {
-        rest[i] = s->label[i] - s->said[i];
-        sum += rest[i];
-        squares += rest[i] * rest[i];
+        const double rest = s->label[i] - s->said[i];
+        points[i] = (point){.step = s->said[i], .value = rest};
+        sum += rest;
+        squares += rest * rest;
     }
-    plane p;
-    ends(s->said, s->n, &p.low[0], &p.high[0]);
-    ends(rest, s->n, &p.low[1], &p.high[1]);
-    open_plane(f, &p, "Residuals", "prediction", "label - prediction");
-    for (size_t i = 0; i < s->n; i += s->n / POINTS + 1)
-        fprintf(f, "<circle class=\"c0\" r=\"2.5\" cx=\"%.1f\" cy=\"%.1f\"/>",
-                place(&p, 0, s->said[i]), place(&p, 1, rest[i]));
-    fprintf(f,
-            "</svg><p>mean %.4g, root of the mean square %.4g</p></figure>\n",
-            sum / (double)s->n, sqrt(squares / (double)s->n));
-    free(rest);
+    CLI_FREED char *note =
+        cli_printf("mean %.4g, root of the mean square %.4g",
+                   sum / (double)s->n, sqrt(squares / (double)s->n));
+    write_picture(f,
+                  (chart){.title = "Residuals: label - prediction",
+                          .id = "residuals",
+                          .x_name = "prediction",
+                          .note = note,
+                          .dots = true},
+                  points, s->n, number);
 }
 
 // ---- columns ----------------------------------------------------------------
@@ -237,7 +209,7 @@ static void write_importance(FILE *f, const scores *s) {
     fputs("</tbody></table></div>\n", f);
 }
 
-void report_scores(FILE *f, const scores *s, const char *run) {
+void report_scores(FILE *f, const scores *s, const char *run, size_t number) {
     if (!s->n)
         return;
     fputs("<h2>Predictions of ", f);
@@ -251,9 +223,9 @@ void report_scores(FILE *f, const scores *s, const char *run) {
     }
     fputs("<div class=\"charts\">", f);
     if (s->share)
-        write_roc(f, s);
+        write_roc(f, s, number);
     if (!s->n_classes)
-        write_residuals(f, s);
+        write_residuals(f, s, number);
     fputs("</div>\n", f);
     if (s->n_columns)
         write_importance(f, s);

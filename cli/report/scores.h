@@ -23,7 +23,8 @@ typedef struct scores {
     const char *metric; // of the importances
 } scores;
 
-void report_scores(FILE *f, const scores *s, const char *run);
+// number: of the run, for ids on the page.
+void report_scores(FILE *f, const scores *s, const char *run, size_t number);
 void scores_free(scores *s);
 
 #endif // CLI_SCORES_H

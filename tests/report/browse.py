@@ -47,10 +47,11 @@ CHECKS = r"""(() => {
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     if (ratio < 4.5) bad.push(`${tell(e)}: contrast ${ratio.toFixed(2)}`);
     const size = parseFloat(s.fontSize) * (svg ? svg.getScreenCTM().a : 1);
-    if (size < 10) bad.push(`${tell(e)}: letters of ${size.toFixed(1)} pixels`);
+    if (size < 10 || (svg && size > 20))
+      bad.push(`${tell(e)}: letters of ${size.toFixed(1)} pixels`);
   }
   // Labels of a chart must not cover each other, nor leave it.
-  for (const svg of document.querySelectorAll('svg')) {
+  for (const svg of document.querySelectorAll('figure svg')) {
     const all = [...svg.querySelectorAll('text')].map(t =>
       [t, t.getBoundingClientRect()]);
     const box = svg.closest('figure').getBoundingClientRect();
@@ -80,7 +81,8 @@ FOCUS = r"""(() => {
 
 
 def runs(program, folder):
-    """A run of four, one of a single worker, a sweep; and their pages."""
+    """A run of four, one of a single worker, a sweep, a class and a number
+    learned from a table; and their pages."""
     def hooke(*words):
         subprocess.run([program, *words], cwd=folder, check=True,
                        stdout=subprocess.DEVNULL)
@@ -90,12 +92,19 @@ def runs(program, folder):
     hooke("train", "--steps", "60", "-d", "one", *few)
     hooke("sweep", "--grid", "optimizer.learning_rate=0.01,0.05", "--steps",
           "20", "-d", "sweep", *few)
+    for name, label in (("class", "x > 50"), ("number", "1000 * x - 20000")):
+        rows = ((x, eval(label)) for x in (i * 37 % 100 for i in range(300)))
+        (folder / f"{name}.csv").write_text(
+            "x,y\n" + "".join(f"{x},{y}\n" for x, y in rows))
+        hooke("train", f"{name}.csv", "--label", "y", "--epochs", "5", "-q",
+              "-d", name)
+        hooke("report", name, "-o", f"{name}.html")
     hooke("report", "four", "-o", "run.html")
     hooke("report", "one", "-o", "single.html")
     hooke("report", "one", "four", "-o", "compare.html")
     hooke("report", "sweep", "-o", "sweep.html")
-    return [folder / f"{n}.html" for n in ("run", "single", "compare",
-                                           "sweep")]
+    return [folder / f"{n}.html" for n in ("run", "single", "compare", "sweep",
+                                           "class", "number")]
 
 
 def load(b, page, view):
