@@ -78,7 +78,7 @@ static void test_words(void **state) {
     hk_bed_add(&bed, "s.tar", b.data, b.size);
     hk_check_fault("words", hk_data_tar(bed.files, 1, named, 2, NULL),
                    "'first';1 'second';0 HK_E_DATA",
-                   "\"class\": \"co?w\" is none of the 2 texts");
+                   "\"class\": \"co?w\" is not one of the 2 strings");
     hk_check_fault("no words", hk_data_tar(bed.files, 1, fields, 2, NULL),
                    "HK_E_DATA", "\"dog\" is not a number|label_values");
     hk_bed_remove(&bed);
