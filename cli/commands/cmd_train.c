@@ -29,11 +29,13 @@ static hk_status add_hooks(const job *j, progress *p, const hk_source *held,
                            run_hooks *h) {
     hk_status s = record_hook(j, &h->list[h->n]);
     h->n += s == HK_OK;
-    if (s == HK_OK) {
+    if (s == HK_OK)
+        s = hooks_by_results(&j->s, held, h);
+    if (s == HK_OK) { // after them: its last line has the last score
         s = progress_hook(p, &h->list[h->n]);
         h->n += s == HK_OK;
     }
-    return s == HK_OK ? hooks_by_results(&j->s, held, h) : s;
+    return s;
 }
 
 // ---- training ---------------------------------------------------------------

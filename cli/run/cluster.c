@@ -328,6 +328,7 @@ static int train_linked(const cli_args *a, job *j, const hk_source *data,
     calls.user = l;
     calls.after_run = after_step;
     hk_hook *hooks[4] = {NULL, NULL, NULL, NULL};
+    size_t n = 0;
     const bool evaluates =
         cli_has(a, "evaluate") && j->s.eval_steps > 0 && !j->s.config.not_chief;
     const progress_plan plan = {.steps = l->steps,
@@ -335,15 +336,15 @@ static int train_linked(const cli_args *a, job *j, const hk_source *data,
                                 .seconds = j->s.seconds,
                                 .metric = evaluates ? "accuracy" : NULL};
     progress *p = progress_create(cli_string(a, "progress", "auto"), &plan);
-    hk_status s = hk_hook_create(&calls, &hooks[0]);
-    if (s == HK_OK)
-        s = progress_hook(p, &hooks[1]);
+    hk_status s = hk_hook_create(&calls, &hooks[n++]);
     if (s == HK_OK && !j->s.config.not_chief)
-        s = record_hook(j, &hooks[2]);
+        s = record_hook(j, &hooks[n++]);
     data_user eval_set = {.x = j->x, .set = "eval"};
     const hk_source held = data_source(&eval_set);
     if (s == HK_OK && evaluates)
-        s = record_evaluations(&j->s, &held, &hooks[3]);
+        s = record_evaluations(&j->s, &held, &hooks[n++]);
+    if (s == HK_OK) // after them: its last line has the last score
+        s = progress_hook(p, &hooks[n++]);
     hk_train_options o;
     hk_train_options_init(&o, sizeof o);
     // The center counts steps and time of the whole cluster; a worker that
@@ -351,7 +352,7 @@ static int train_linked(const cli_args *a, job *j, const hk_source *data,
     o.max_steps = l->steps;
     o.epochs = j->s.epochs;
     o.hooks = hooks;
-    o.n_hooks = 2u + (hooks[2] != NULL) + (hooks[3] != NULL);
+    o.n_hooks = n;
     if (s == HK_OK)
         s = hk_estimator_train(j->e, data, &o, t);
     progress_close(p);

@@ -23,6 +23,7 @@ struct progress {
     double last_look; // at the evaluations
     double last_log;  // line to the file of --log
     double metric;    // of the newest evaluation; NAN: none yet
+    int64_t metric_step;
 };
 
 // The one whose line stands on the terminal.
@@ -52,6 +53,7 @@ typedef struct facts {
     double share; // of the run that is done; NAN: its end is not known
     double seconds, left;
     double rate, loss, metric, distance;
+    int64_t metric_step; // of the model that was scored
     uint32_t alive, workers;
 } facts;
 
@@ -77,6 +79,7 @@ static void gather(const progress *p, const hk_run_info *run, facts *f) {
                  .rate = p->rate,
                  .loss = (double)run->loss,
                  .metric = p->metric,
+                 .metric_step = p->metric_step,
                  .workers = e.worker_count};
     // A run that went on from a checkpoint had a share done before.
     const int64_t planned = run->planned_steps;
@@ -130,6 +133,8 @@ static void write_line(const progress *p, const facts *f, text *t) {
     add(t, "  loss %.4g", f->loss);
     if (!isnan(f->metric))
         add(t, "  %.24s %.4g", p->plan.metric, f->metric);
+    if (!isnan(f->metric) && f->metric_step != f->step)
+        add(t, " (step %lld)", (long long)f->metric_step);
     if (f->workers > 1)
         add(t, "  %u/%u workers  distance %.3g", f->alive, f->workers,
             f->distance);
@@ -154,6 +159,8 @@ static void write_short(const progress *p, const facts *f, int width, text *t) {
     fit(t, width, "  loss %.4g", f->loss);
     if (!isnan(f->metric))
         fit(t, width, "  %.3s %.4g", p->plan.metric, f->metric);
+    if (!isnan(f->metric) && f->metric_step != f->step)
+        fit(t, width, " (step %lld)", (long long)f->metric_step);
     if (!isnan(f->left))
         fit(t, width, "  <%s", cli_duration(f->left));
     fit(t, width, "  step %lld", (long long)f->step);
@@ -175,6 +182,8 @@ static void write_json(FILE *out, const facts *f) {
     number(out, "examples_per_second", f->rate);
     number(out, "loss", f->loss);
     number(out, "accuracy", f->metric);
+    number(out, "accuracy_step",
+           isnan(f->metric) ? (double)NAN : (double)f->metric_step);
     fprintf(out, ",\"workers\":%u", f->alive);
     number(out, "distance", f->distance);
     fputs("}\n", out);
@@ -245,14 +254,18 @@ static void measure(progress *p, const hk_run_info *run, double now) {
     p->last_look = now;
     if (hk_estimator_history(run->estimator, NULL, p->plan.metric, &steps,
                              &values, &n) == HK_OK &&
-        n > 0)
+        n > 0) {
         p->metric = values[n - 1];
+        p->metric_step = steps[n - 1];
+    }
 }
 
 static void tell(progress *p, const hk_run *run, double now, bool last) {
     hk_run_info i;
     hk_run_get_info(run, &i);
     measure(p, &i, now);
+    if (last && i.seconds > 0) // an evaluation may lie behind the last steps
+        p->rate = (double)i.examples / i.seconds;
     show(p, &i, last);
 }
 
