@@ -4,6 +4,7 @@
 #include "commands/copy_tensors.h"
 #include "experiment/csv_table.h"
 #include "experiment/experiment.h"
+#include "experiment/resume.h"
 #include "experiment/run_record.h"
 
 // ---- which tensors ----------------------------------------------------------
@@ -225,7 +226,7 @@ static int run(const cli_args *a) {
     settings s;
     CLI_TRY(experiment_open(a, cli_operand(a, 0), &x));
     CLI_TRY(settings_read(x, a, &s));
-    CLI_TRY(record_check_owner(x, &s));
+    CLI_TRY(resume_check_owner(x, &s));
     CLI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = open_checkpoint(a, s.model_dir);
     if (!c)
         return CLI_FAILED;

@@ -79,7 +79,7 @@ int job_open(const cli_args *a, const char *operand, bool learn, job **out) {
     if (!failed)
         failed = settings_read(j->x, a, &j->s);
     if (!failed)
-        failed = record_check_owner(j->x, &j->s);
+        failed = resume_check_owner(j->x, &j->s);
     if (!failed && learn && !j->s.config.not_chief)
         failed = resume_check(a, j->x, &j->s);
     if (!failed)

@@ -238,6 +238,28 @@ static char *notes_of(const cli_args *a, const comparison *c,
     return text;
 }
 
+int resume_check_owner(const experiment *x, const settings *s) {
+    if (!s->own_dir)
+        return 0;
+    CLI_FREED char *path = cli_printf("%s/experiment.json", s->model_dir);
+    CLI_SCOPED(tree_free_at)
+    tree *before = access(path, R_OK) == 0 ? tree_read(path) : NULL;
+    const char *file = tree_text(tree_path(before, "run.file"), x->file);
+    if (strcmp(file, x->file) == 0)
+        return 0;
+    CLI_SCOPED(tree_free_at) tree *prints = fingerprints_read(s->model_dir);
+    CLI_SCOPED(free_comparison) comparison c = {.x = x, .prints = prints};
+    compare(&c, before, x->root, &(place){.key = ""});
+    compare_files(&c);
+    const bool known = prints || !tree_path(x->root, "data.train.files");
+    return known && c.refused.n + c.told.n == 0
+               ? 0
+               : cli_fail(
+                     "%s: belongs to %s, not to %s; give %s another name or "
+                     "its own --model-dir, or remove the folder",
+                     s->model_dir, file, x->file, x->file);
+}
+
 int resume_check(const cli_args *a, const experiment *x, settings *s) {
     if (!has_run(s->model_dir))
         return 0;

@@ -17,6 +17,10 @@ typedef enum resume_rule {
 // The rule of a key in the notation of the schema, with the name of a set for
 // <set>: "data.train.batch", "model.layers.dense.units".
 resume_rule resume_rule_of(const char *path);
+// Is runs/NAME free, or of the same experiment? Two files of one name share it
+// only if they say the same, or --model-dir names it. 0 or an exit code after a
+// message.
+int resume_check_owner(const experiment *x, const settings *s);
 // Compares an experiment with experiment.json and data.json of its model_dir.
 // 0, or an exit code after a message; what is to be said when the run begins is
 // in s->resume_note then. Nothing to do where no run is.

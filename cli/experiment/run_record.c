@@ -76,21 +76,6 @@ static tree *as_it_runs(const job *j) {
     return root;
 }
 
-int record_check_owner(const experiment *x, const settings *s) {
-    if (!s->own_dir)
-        return 0;
-    CLI_FREED char *path = cli_printf("%s/experiment.json", s->model_dir);
-    CLI_SCOPED(tree_free_at)
-    tree *root = access(path, R_OK) == 0 ? tree_read(path) : NULL;
-    const char *file = tree_text(tree_path(root, "run.file"), x->file);
-    return strcmp(file, x->file) == 0
-               ? 0
-               : cli_fail(
-                     "%s: belongs to %s, not to %s; give %s another name or "
-                     "its own --model-dir, or remove the folder",
-                     s->model_dir, file, x->file, x->file);
-}
-
 // A copy of model.library, so that the folder is enough.
 static int keep_library(const job *j) {
     const char *library =

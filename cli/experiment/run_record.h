@@ -28,9 +28,6 @@ int record_add(const settings *s, const record *before,
                const hk_train_result *t);
 // The run has gone on since run.json was written: a center saved its end.
 void record_advance(const char *model_dir, int64_t global_step);
-// Is runs/NAME free, or of the same experiment? Two files of one name are not
-// to share it unless --model-dir says so. 0 or an exit code after a message.
-int record_check_owner(const experiment *x, const settings *s);
 // Keeps the experiment as it is run. 0 or an exit code after a message.
 int record_experiment(const job *j);
 // A hook that does it once the folder is locked.
