@@ -2,6 +2,7 @@
 #include "experiment/resume.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "experiment/run_record.h"
 #include "experiment/schema.h"
@@ -185,7 +186,9 @@ static bool has_run(const char *model_dir) {
     CLI_FREED char *center = cli_printf("%s/center.bin", model_dir);
     int64_t step = 0;
     (void)hk_latest_checkpoint(model_dir, NULL, 0, &step);
-    return access(asked, R_OK) == 0 && (step > 0 || access(center, F_OK) == 0);
+    struct stat st;
+    return stat(asked, &st) == 0 && S_ISREG(st.st_mode) &&
+           (step > 0 || access(center, F_OK) == 0);
 }
 
 static int refuse(const cli_args *a, const comparison *c, const char *model_dir,
@@ -266,8 +269,8 @@ int resume_check(const cli_args *a, const experiment *x, settings *s) {
     CLI_FREED char *path = cli_printf("%s/experiment.json", s->model_dir);
     CLI_SCOPED(tree_free_at) tree *before = tree_read(path);
     CLI_SCOPED(tree_free_at) tree *prints = fingerprints_read(s->model_dir);
-    if (!before)
-        return CLI_FAILED;
+    if (!before) // damaged, which has been said; the model is what counts
+        return 0;
     CLI_SCOPED(free_comparison) comparison c = {.x = x, .prints = prints};
     compare(&c, before, x->root, &(place){.key = ""});
     compare_files(&c);
