@@ -187,8 +187,10 @@ static inline void raw_gate(hki_framer *f, uint64_t ticket,
                             const hki_member_at *member) {
     uint8_t body[HKI_MAX_MESSAGE], *more = NULL;
     size_t size = 0;
-    const hki_msg_gate m = {
-        .ticket = ticket, .action = (uint32_t)action, .wait_ms = wait_ms};
+    const hki_msg_gate m = {.ticket = ticket,
+                            .action = (uint32_t)action,
+                            .wait_ms = wait_ms,
+                            .use = HKI_CUT_READ};
     const size_t n = hki_body_put(&hki_body_gate, &m, body);
     if (member != NULL) {
         assert_ok(hki_members_put(member, 1, &more, &size));

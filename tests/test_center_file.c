@@ -396,7 +396,8 @@ static hk_status open_file(void *user) {
 static void write_snapshot(hki_shard *s) {
     hki_shard_copy *cut;
     const hki_patience p = {.deadline_ns = hki_deadline(10000)};
-    assert_ok(hki_shard_cut(s, 1, &p, &cut));
+    assert_ok(hki_cut_create(s, HKI_COPY_OWN, &cut));
+    assert_ok(hki_shard_cut(s, NULL, &p, cut));
     assert_ok(hki_cut_write(s, cut, 1));
     hki_cut_free(s, cut);
 }

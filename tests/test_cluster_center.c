@@ -38,19 +38,23 @@ static hk_status create(const hk_center_options *opt, hk_layout *layout,
                         hk_center **out) {
     const hk_key key = test_key();
     const char *addresses[MAX_SHARDS];
+    char text[MAX_SHARDS][128];
     for (uint32_t i = 0; i < plan.n_shards; i++) {
-        char text[128], path[128];
-        const char *at = text;
+        listen_address(text[i], sizeof text[i]);
+        addresses[i] = text[i];
+    }
+    for (uint32_t i = 0; i < plan.n_shards; i++) {
+        char path[128];
         hk_center_server_options o;
-        listen_address(text, sizeof text);
-        bed_server_options(&o, &at);
+        bed_server_options(&o, &addresses[i]);
         o.center = opt;
         o.key = &key;
+        o.shards = addresses;
         o.shard = i;
         o.n_shards = plan.n_shards;
         o.hello_ms = 20000; // a loaded machine under a sanitizer
         if (plan.file) {
-            snprintf(path, sizeof path, "%s/center%u", folder, counter);
+            snprintf(path, sizeof path, "%s/center%u-%u", folder, counter, i);
             o.path = path;
         }
         HKI_TRY(hk_center_server_start(&o, &servers[n_servers]));

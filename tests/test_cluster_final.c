@@ -514,6 +514,51 @@ static void test_evaluator(void **state) {
     centers_deinit(&c);
 }
 
+// An observer that means harm: it fills every board and says what only workers
+// and center 0 may say. The run goes on, and its checkpoint is written.
+static void test_hostile_observer(void **state) {
+    (void)state;
+    centers c;
+    centers_init(&c, 2);
+    centers_start(&c);
+    centers_assign(&c, 77);
+    hk_connect_options o;
+    hk_center *observer;
+    connect_to(&c, &o);
+    o.observer = 1;
+    assert_ok(hk_center_connect(&o, c.layout, &observer));
+    const int64_t soon = hki_deadline(30000);
+    hk_status s = HK_OK;
+    for (int i = 0; s == HK_OK && i < 1000; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "n%d", i);
+        s = hki_center_post_all(observer, key, "x", 1, soon);
+    }
+    assert_status(s, HK_E_OVERFLOW);
+    const char limits[] = "{\"steps\": 1}";
+    assert_status(hki_center_post(observer, "limits", limits, sizeof limits - 1,
+                                  false, soon),
+                  HK_E_DENIED);
+    assert_status(hki_center_post_all(observer, "fetched", "1", 1, soon),
+                  HK_E_DENIED);
+    assert_status(hk_center_finish(observer, "enough", 10000), HK_E_DENIED);
+    assert_ok(hk_center_snapshot(observer, HK_CENTER_VALUES, 10000, c.values,
+                                 NULL, NULL));
+    hki_nap(NULL, 1500); // centers look at their notes every second
+    for (uint32_t i = 0; i < c.n; i++) {
+        hk_server_info info;
+        assert_ok(hk_center_server_get_info(about(c.role[i]).server, &info));
+        assert_int_equal(info.finished, 0);
+    }
+    hk_center_destroy(observer);
+    centers_finish(&c, "steps: 77 of 70");
+    centers_wait(&c);
+    hk_ckpt *const k = open_newest(&c, 77);
+    check_kernel(&c, k);
+    hk_ckpt_close(k);
+    centers_deinit(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_center),
@@ -526,6 +571,7 @@ int main(void) {
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_places),
         cmocka_unit_test(test_evaluator),
+        cmocka_unit_test(test_hostile_observer),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -658,48 +658,6 @@ static void test_reset_worker(void **state) {
     bed_folder_remove(folder);
 }
 
-static void test_gate(void **state) {
-    (void)state;
-    ground g;
-    const char *at = "inproc:gate";
-    hk_center_server_options o;
-    bed_server_options(&o, &at);
-    o.wait_ms = 300;
-    open_ground(&g, &o);
-    hki_net *const net = plain_net();
-    hki_shard *const shard = atomic_load(&g.server->shard);
-    hki_framer a, b;
-    hki_frame head;
-    uint8_t body[HKI_MAX_MESSAGE];
-    hki_msg_state answer;
-    open_raw(&g, net, &a);
-    open_raw(&g, net, &b);
-    raw_gate(&a, 7, HKI_GATE_CLOSE, 3600000, NULL);
-    assert_ok(hki_frame_expect(&a, HKI_MEMBERS, body, sizeof body,
-                               hki_deadline(patience_ms), "gate", &head));
-    pthread_mutex_lock(&shard->lock);
-    const int64_t hold_ns = shard->gate.until_ns - hki_now_ns();
-    pthread_mutex_unlock(&shard->lock);
-    assert_true(hold_ns <= INT64_C(1300000000)); // wait_ms and a second
-    const hki_member_at far = {.id = 0, .exchange = 1000};
-    raw_gate(&b, 8, HKI_GATE_SETTLE, 0, &far);
-    assert_status(hki_msg_recv(&b, HKI_STATE, &hki_body_state, &answer,
-                               hki_deadline(patience_ms), "gate"),
-                  HK_E_TIMEOUT);
-    pthread_mutex_lock(&shard->lock);
-    assert_int_equal(shard->gate.allowed[0], 0);
-    pthread_mutex_unlock(&shard->lock);
-    raw_gate(&b, 0, HKI_GATE_CLOSE, 0, NULL); // no ticket at all
-    hear_end(b.conn);
-    raw_gate(&a, 7, HKI_GATE_OPEN, 0, NULL);
-    assert_ok(hki_msg_recv(&a, HKI_STATE, &hki_body_state, &answer,
-                           hki_deadline(patience_ms), "gate"));
-    hki_framer_deinit(&a);
-    hki_framer_deinit(&b);
-    hki_net_destroy(net);
-    close_ground(&g);
-}
-
 static hk_status raw_assign(hki_framer *f, int64_t step, uint32_t wait_ms) {
     const hki_msg_assign m = {.global_step = step, .wait_ms = wait_ms};
     const int64_t soon = hki_deadline(patience_ms);
@@ -1281,7 +1239,6 @@ int main(void) {
         cmocka_unit_test(test_no_ring),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_reset_worker),
-        cmocka_unit_test(test_gate),
         cmocka_unit_test(test_one_assign),
         cmocka_unit_test(test_observer),
         cmocka_unit_test(test_observer_without_model),

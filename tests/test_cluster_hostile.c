@@ -96,11 +96,8 @@ static void test_resumed_worker(void **state) {
     await_unit(shard, 1, HKI_CURSOR(number, 1));
     hki_framer_deinit(&f);
     await_connections(&g, 1, 0);
-    HKI_FREED hki_member_at *members = NULL;
-    uint32_t n;
     const hki_patience p = {.deadline_ns = hki_deadline(patience_ms)};
-    assert_ok(hki_gate_close(shard, 7, 20000, &p, &members, &n));
-    assert_ok(hki_gate_settle(shard, 7, members, n, &p));
+    assert_ok(hki_gate_hold(shard, 7, NULL, &p));
     open_raw(&g, net, &f);
     assert_ok(raw_resume(&f, shard, &joined, &again));
     assert_int_equal(again.exchange, number);
@@ -297,12 +294,326 @@ static void test_number_bounds(void **state) {
     close_ground(&g);
 }
 
+// ---- the gate ---------------------------------------------------------------
+
+static hk_status raw_close(hki_framer *f, uint64_t ticket, uint32_t wait_ms) {
+    uint8_t body[HKI_MAX_MESSAGE];
+    hki_frame head;
+    raw_gate(f, ticket, HKI_GATE_CLOSE, wait_ms, NULL);
+    return hki_frame_expect(f, HKI_MEMBERS, body, sizeof body,
+                            hki_deadline(patience_ms), "gate", &head);
+}
+
+static hk_status raw_state(hki_framer *f) {
+    hki_msg_state state;
+    return hki_msg_recv(f, HKI_STATE, &hki_body_state, &state,
+                        hki_deadline(patience_ms), "gate");
+}
+
+// Only centers close gates, and neither for long nor all the time.
+static void test_gate(void **state) {
+    (void)state;
+    static const hki_role others[] = {HKI_ROLE_WORKER, HKI_ROLE_OBSERVER,
+                                      HKI_ROLE_ADMIN};
+    ground g;
+    const char *at = "inproc:gate";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    hki_shard *const shard = atomic_load(&g.server->shard);
+    hki_framer f, b;
+    for (size_t i = 0; i < HKI_COUNT(others); i++) {
+        assert_ok(open_as(&g, net, others[i], true, &f));
+        assert_status(raw_close(&f, 7, 3600000), HK_E_DENIED);
+        assert_non_null(strstr(hk_last_error(), "GATE is not for"));
+        hki_framer_deinit(&f);
+    }
+    await(&g, HK_REFUSED_FRAME, HKI_COUNT(others));
+    assert_ok(open_as(&g, net, HKI_ROLE_CENTER, true, &f));
+    assert_ok(open_as(&g, net, HKI_ROLE_CENTER, true, &b));
+    assert_ok(raw_close(&f, 7, 3600000));
+    assert_true(was_logged("the gate is closed by somebody at inproc"));
+    pthread_mutex_lock(&shard->lock);
+    const int64_t hold_ns = shard->gate.until_ns - hki_now_ns();
+    pthread_mutex_unlock(&shard->lock);
+    assert_true(hold_ns <= INT64_C(2000000000));
+    // Another one lets nobody through.
+    const hki_member_at far = {.id = 0, .exchange = 1000};
+    raw_gate(&b, 8, HKI_GATE_SETTLE, 0, &far);
+    assert_status(raw_state(&b), HK_E_TIMEOUT);
+    pthread_mutex_lock(&shard->lock);
+    assert_int_equal(shard->gate.allowed[0], 0);
+    pthread_mutex_unlock(&shard->lock);
+    // It opens by itself, and stays open for as long as it was closed.
+    const int64_t begin = hki_now_ns();
+    assert_ok(exchange(&g, g.center, g.m, g.x));
+    assert_true(was_logged("exchanges go on"));
+    assert_status(raw_close(&b, 9, 0), HK_E_TIMEOUT);
+    assert_ok(raw_close(&b, 10, (uint32_t)patience_ms));
+    assert_true(hki_now_ns() - begin > hold_ns + INT64_C(1900000000));
+    raw_gate(&b, 10, HKI_GATE_OPEN, 0, NULL);
+    assert_ok(raw_state(&b));
+    raw_gate(&b, 0, HKI_GATE_CLOSE, 0, NULL); // no ticket at all
+    hear_end(b.conn);
+    hki_framer_deinit(&f);
+    hki_framer_deinit(&b);
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
+// ---- copies of two shards ---------------------------------------------------
+
+typedef struct pair {
+    char folder[64], path[2][96];
+    const char *address[2];
+    hk_context *context;
+    hk_layout *layout;
+    hk_center_server *server[2];
+    hk_center *center;
+    hki_member m;
+    float *x;
+} pair;
+
+static void open_pair(pair *p, const char *a, const char *b,
+                      const char *durability) {
+    hk_context_options co;
+    *p = (pair){.address = {a, b}};
+    bed_folder_make(p->folder);
+    log_text[0] = '\0';
+    hk_context_options_init(&co, sizeof co);
+    co.log = keep_log;
+    assert_ok(hk_context_create(&co, &p->context));
+    p->layout = suite_center_layout((int64_t[]){9000, 7000}, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        hk_center_server_options o;
+        hk_center_options center;
+        hk_center_options_init(&center, sizeof center);
+        center.chunk_kib = 4;
+        bed_server_options(&o, &p->address[i]);
+        snprintf(p->path[i], sizeof p->path[i], "%s/c%u", p->folder, i);
+        o.context = p->context;
+        o.center = &center;
+        o.path = p->path[i];
+        o.durability = durability;
+        o.shards = p->address;
+        o.n_shards = 2;
+        o.shard = i;
+        assert_ok(hk_center_server_start(&o, &p->server[i]));
+    }
+    hk_connect_options c;
+    bed_connect_options(&c, p->address, 2);
+    assert_ok(hk_center_connect(&c, p->layout, &p->center));
+    assert_ok(hki_zalloc_array((size_t)hki_layout_size(p->layout), sizeof *p->x,
+                               &p->x));
+    const int64_t soon = hki_deadline(10000);
+    assert_ok(p->center->ops->join(p->center, 0, soon, &p->m));
+    assert_ok(p->center->ops->init_if_empty(p->center, p->m, p->x, NULL, soon));
+}
+
+static void close_pair(pair *p) {
+    assert_ok(exchange(NULL, p->center, p->m, p->x));
+    hk_center_destroy(p->center);
+    for (int i = 0; i < 2; i++)
+        hk_center_server_stop(p->server[i]);
+    hk_layout_release(p->layout);
+    hk_context_destroy(p->context);
+    hki_free(p->x);
+    bed_folder_remove(p->folder);
+}
+
+static void open_observer(const pair *p, hki_net *net, uint32_t shard,
+                          hki_framer *f) {
+    const hki_msg_open open = {.shard = shard,
+                               .n_shards = 2,
+                               .role = HKI_ROLE_OBSERVER,
+                               .name = "watcher"};
+    hki_msg_welcome w;
+    assert_ok(hki_link_open(net, p->address[shard], &open, -1,
+                            hki_deadline(patience_ms), f, &w));
+}
+
+// Asks for a copy of all shards; its number.
+static hk_status raw_copy(hki_framer *f, uint32_t wait_ms, uint64_t *number) {
+    const hki_msg_wait m = {.wait_ms = wait_ms};
+    const int64_t soon = hki_deadline(patience_ms);
+    uint8_t body[HKI_MAX_MESSAGE];
+    hki_frame head;
+    HKI_TRY(hki_msg_send(f, HKI_COPY, &hki_body_wait, &m, soon, "copy"));
+    HKI_TRY(
+        hki_frame_expect(f, HKI_STATE, body, sizeof body, soon, "copy", &head));
+    *number = head.exchange;
+    return HK_OK;
+}
+
+// Reads one shard's copy to its end.
+static hk_status raw_read(hki_framer *f, uint64_t number) {
+    const hki_msg_wait m = {.number = (int64_t)number};
+    const int64_t soon = hki_deadline(patience_ms);
+    uint8_t body[1 << 16];
+    hki_frame head = {0};
+    HKI_TRY(hki_msg_send(f, HKI_SNAPSHOT, &hki_body_wait, &m, soon, "copy"));
+    while (head.type != HKI_END) {
+        HKI_TRY(hki_frame_wait(f, soon, "copy", &head));
+        assert_true(head.size <= sizeof body);
+        HKI_TRY(hki_frame_take(f, body, head.size, soon, "copy"));
+    }
+    return HK_OK;
+}
+
+static uint64_t snapshots_of(hk_center_server *s) {
+    hk_server_info info;
+    assert_ok(hk_center_server_get_info(s, &info));
+    return info.snapshots;
+}
+
+// Copies that nobody reads keep neither snapshots nor other observers from
+// theirs.
+static void test_unread_copies(void **state) {
+    (void)state;
+    pair p;
+    open_pair(&p, "inproc:unread0", "inproc:unread1", "snapshot:0.05");
+    hki_net *const net = plain_net();
+    hki_framer f[6];
+    uint64_t number[6];
+    for (size_t i = 0; i < HKI_COUNT(f); i++) {
+        open_observer(&p, net, 0, &f[i]);
+        assert_ok(raw_copy(&f[i], (uint32_t)patience_ms, &number[i]));
+    }
+    assert_true(was_logged("the gate is closed by center for watcher"));
+    const uint64_t before = snapshots_of(p.server[1]);
+    const int64_t deadline = hki_deadline(30000);
+    while (snapshots_of(p.server[1]) < before + 3) {
+        assert_true(hki_now_ns() < deadline);
+        hki_nap(NULL, 5);
+    }
+    // One of the first has made room, one of the last is there.
+    assert_status(raw_read(&f[0], number[0]), HK_E_NOT_FOUND);
+    assert_ok(raw_read(&f[5], number[5]));
+    assert_status(raw_read(&f[5], number[5]), HK_E_NOT_FOUND); // once
+    assert_status(raw_read(&f[5], 0), HK_E_NOT_FOUND);
+    // A peer has one at a time.
+    uint64_t first = 0, second = 0;
+    assert_ok(raw_copy(&f[5], (uint32_t)patience_ms, &first));
+    assert_ok(raw_copy(&f[5], (uint32_t)patience_ms, &second));
+    assert_status(raw_read(&f[5], first), HK_E_NOT_FOUND);
+    assert_ok(raw_read(&f[5], second));
+    // The public way.
+    assert_ok(
+        hk_center_snapshot(p.center, HK_CENTER_VALUES, 30000, p.x, NULL, NULL));
+    for (size_t i = 0; i < HKI_COUNT(f); i++)
+        hki_framer_deinit(&f[i]);
+    hki_net_destroy(net);
+    close_pair(&p);
+}
+
+// After half a minute.
+static void test_old_copy(void **state) {
+    (void)state;
+    pair p;
+    open_pair(&p, "inproc:old0", "inproc:old1", NULL);
+    hki_net *const net = plain_net();
+    hki_framer f, g;
+    uint64_t number = 0;
+    open_observer(&p, net, 0, &f);
+    open_observer(&p, net, 1, &g);
+    assert_ok(raw_copy(&f, (uint32_t)patience_ms, &number));
+    pthread_mutex_lock(&p.server[1]->lock);
+    for (int i = 0; i < HKI_PEER_COPIES; i++)
+        p.server[1]->unread[i].since_ns -= HKI_UNREAD_MS * INT64_C(1000000);
+    pthread_mutex_unlock(&p.server[1]->lock);
+    hki_shard *const shard = atomic_load(&p.server[1]->shard);
+    const int64_t deadline = hki_deadline(patience_ms);
+    for (uint32_t n = 1; n > 0;) {
+        pthread_mutex_lock(&shard->lock);
+        n = shard->n_copies[HKI_COPY_PEERS];
+        pthread_mutex_unlock(&shard->lock);
+        assert_true(hki_now_ns() < deadline);
+        hki_nap(NULL, 5);
+    }
+    assert_status(raw_read(&g, number), HK_E_NOT_FOUND);
+    assert_ok(raw_read(&f, number)); // shard 0 has its own still
+    // Copies of all are shard 0's business.
+    assert_status(raw_copy(&g, 100, &number), HK_E_UNSUPPORTED);
+    hki_framer_deinit(&f);
+    hki_framer_deinit(&g);
+    hki_net_destroy(net);
+    close_pair(&p);
+}
+
+// ---- notes ------------------------------------------------------------------
+
+static hk_status raw_post(hki_framer *f, const char *key, const char *value) {
+    hki_msg_note m = {.size = (uint32_t)strlen(value)};
+    uint8_t body[HKI_MAX_MESSAGE + HKI_BOARD_VALUE];
+    snprintf(m.key, sizeof m.key, "%s", key);
+    const size_t n = hki_body_put(&hki_body_note, &m, body);
+    memcpy(body + n, value, m.size);
+    const hki_frame head = {.type = HKI_POST};
+    HKI_TRY(hki_frame_send(f, &head, body, n + m.size,
+                           hki_deadline(patience_ms), "note"));
+    return raw_state(f);
+}
+
+// Notes of the run are their owners', and there is room for them.
+static void test_notes(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:notes";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    hki_framer watcher, worker, admin;
+    assert_ok(open_as(&g, net, HKI_ROLE_OBSERVER, false, &watcher));
+    assert_ok(open_as(&g, net, HKI_ROLE_WORKER, true, &worker));
+    assert_ok(open_as(&g, net, HKI_ROLE_ADMIN, true, &admin));
+    assert_status(raw_post(&watcher, "limits", "{\"steps\": 1}"), HK_E_DENIED);
+    assert_non_null(strstr(hk_last_error(), "limits is not for an observer"));
+    assert_status(raw_post(&watcher, "fetched", "1"), HK_E_DENIED);
+    assert_status(raw_post(&worker, "evaluated", "{}"), HK_E_DENIED);
+    assert_ok(raw_post(&worker, "mine", "1"));
+    assert_status(raw_post(&watcher, "mine", "2"), HK_E_DENIED);
+    assert_status(raw_post(&watcher, "mine", ""), HK_E_DENIED);
+    hk_status s = HK_OK;
+    int kept = 0;
+    for (; s == HK_OK && kept < 1000; kept++) {
+        char key[16];
+        snprintf(key, sizeof key, "n%d", kept);
+        s = raw_post(&watcher, key, "x");
+    }
+    assert_status(s, HK_E_OVERFLOW);
+    assert_int_equal(kept, HKI_BOARD_NOTES);
+    assert_ok(raw_post(&worker, "limits", "{\"steps\": 9}"));
+    assert_ok(raw_post(&watcher, "evaluator", "1"));
+    assert_ok(raw_post(&watcher, "evaluated", "{}"));
+    assert_ok(raw_post(&worker, "fetched", "1"));
+    assert_ok(raw_post(&admin, "limits", "{\"steps\": 8}"));
+    assert_ok(raw_post(&admin, "mine", "")); // makes room
+    assert_ok(raw_post(&watcher, "mine", "3"));
+    assert_ok(raw_post(&watcher, "evaluator", ""));
+    assert_ok(raw_post(&watcher, "evaluator", "2"));
+    char text[HKI_BOARD_VALUE];
+    size_t size;
+    assert_ok(hki_server_read(g.server, "limits", text, sizeof text, &size));
+    assert_memory_equal(text, "{\"steps\": 8}", size);
+    hki_framer_deinit(&watcher);
+    hki_framer_deinit(&worker);
+    hki_framer_deinit(&admin);
+    hki_net_destroy(net);
+    close_ground(&g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_worker),
         cmocka_unit_test(test_resumed_worker),
         cmocka_unit_test(test_slowmo_rates),
         cmocka_unit_test(test_number_bounds),
+        cmocka_unit_test(test_gate),
+        cmocka_unit_test(test_unread_copies),
+        cmocka_unit_test(test_old_copy),
+        cmocka_unit_test(test_notes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

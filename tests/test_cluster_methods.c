@@ -61,30 +61,33 @@ typedef struct venue {
 static void open_venue(const place *p, const hk_center_options *o, hk_layout *l,
                        venue *v) {
     const char *addresses[MAX_SHARDS];
+    char text[MAX_SHARDS][128];
     memset(v, 0, sizeof *v);
     if (p->scheme == NULL) {
         assert_ok(hk_center_create_local(o, l, &v->center));
         return;
     }
     for (uint32_t i = 0; i < p->n_shards; i++) {
-        char text[128], path[128];
-        const char *at = text;
-        hk_center_server_options so;
-        bed_server_options(&so, &at);
         counter++;
         if (strcmp(p->scheme, "inproc") == 0)
-            snprintf(text, sizeof text, "inproc:m%u", counter);
+            snprintf(text[i], sizeof text[i], "inproc:m%u", counter);
         else
-            snprintf(text, sizeof text, "%s:%s/m%u", p->scheme, folder,
+            snprintf(text[i], sizeof text[i], "%s:%s/m%u", p->scheme, folder,
                      counter);
-        snprintf(path, sizeof path, "%s/c%u", folder, counter);
+        addresses[i] = text[i];
+    }
+    for (uint32_t i = 0; i < p->n_shards; i++) {
+        char path[128];
+        hk_center_server_options so;
+        bed_server_options(&so, &addresses[i]);
+        snprintf(path, sizeof path, "%s/c%u-%u", folder, counter, i);
         so.path = p->file ? path : NULL;
         so.center = o;
+        so.shards = addresses;
         so.shard = i;
         so.n_shards = p->n_shards;
         so.hello_ms = 20000;
         assert_ok(hk_center_server_start(&so, &v->server[i]));
-        addresses[i] = hk_center_server_address(v->server[i], 0);
     }
     hk_connect_options c;
     bed_connect_options(&c, addresses, p->n_shards);

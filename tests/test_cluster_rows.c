@@ -45,11 +45,14 @@ static void open_venue(venue *v, const hk_connect_options *wish,
     *v = (venue){.layout = make_layout()};
     v->n = (size_t)hki_layout_size(v->layout);
     for (uint32_t i = 0; i < n_shards; i++) {
-        hk_center_server_options o;
         snprintf(text[i], sizeof text[i], "inproc:rows%u", counter++);
         addresses[i] = text[i];
+    }
+    for (uint32_t i = 0; i < n_shards; i++) {
+        hk_center_server_options o;
         bed_server_options(&o, &addresses[i]);
         o.center = &center;
+        o.shards = addresses;
         o.shard = i;
         o.n_shards = n_shards;
         assert_ok(hk_center_server_start(&o, &v->server[i]));

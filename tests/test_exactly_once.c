@@ -158,15 +158,19 @@ static void center_options(hk_center_options *o, hk_optimizer_options *outer) {
 }
 
 static void server_main(uint32_t shard) {
-    char address[128], path[128];
-    const char *at = address;
+    char path[128], text[MAX_SHARDS][128];
+    const char *addresses[MAX_SHARDS];
     hk_center_server_options o;
     hk_center_options center;
     hk_optimizer_options outer;
-    address_of(shard, address);
+    for (uint32_t i = 0; i < setup_of.n_shards; i++) {
+        address_of(i, text[i]);
+        addresses[i] = text[i];
+    }
     path_of(shard, path);
     center_options(&center, &outer);
-    bed_server_options(&o, &at);
+    bed_server_options(&o, &addresses[shard]);
+    o.shards = addresses;
     o.center = &center;
     o.path = path;
     o.durability = setup_of.durability;

@@ -83,7 +83,7 @@ static void test_table(void **state) {
         {HKI_SNAPSHOT, &hki_body_wait}, {HKI_GATE, &hki_body_gate},
         {HKI_FINISH, &hki_body_text},   {HKI_POST, &hki_body_note},
         {HKI_READ, &hki_body_text},     {HKI_CALL, &hki_body_call},
-        {HKI_RESULT, &hki_body_result},
+        {HKI_RESULT, &hki_body_result}, {HKI_COPY, &hki_body_wait},
     };
     for (size_t i = 0; i < HKI_COUNT(whole); i++) {
         const hki_frame_row *const r = &hki_frame_rows[whole[i].type];
@@ -117,7 +117,8 @@ static void test_roles(void **state) {
         {HKI_JOIN, HKI_BY_WORKER},
         {HKI_RESUME, HKI_BY_WORKER},
         {HKI_CALL, HKI_BY_WORKER},
-        {HKI_GATE, HKI_BY_WORKER | HKI_BY_OBSERVER | HKI_BY_CENTER},
+        {HKI_GATE, HKI_BY_CENTER},
+        {HKI_COPY, HKI_BY_CLIENTS},
         {HKI_FINISH, HKI_BY_WORKER | HKI_BY_CENTER | HKI_BY_ADMIN},
         {HKI_ASSIGN, HKI_BY_WORKER | HKI_BY_ADMIN},
         {HKI_SNAPSHOT, HKI_BY_CLIENTS},
@@ -190,7 +191,7 @@ static const struct {
     {"began", &hki_body_began, sizeof(hki_msg_began), 48},
     {"assign", &hki_body_assign, sizeof(hki_msg_assign), 24},
     {"wait", &hki_body_wait, sizeof(hki_msg_wait), 16},
-    {"gate", &hki_body_gate, sizeof(hki_msg_gate), 16},
+    {"gate", &hki_body_gate, sizeof(hki_msg_gate), 24},
     {"rows", &hki_body_rows, sizeof(hki_msg_rows), 8},
     {"note", &hki_body_note, sizeof(hki_msg_note), 10},
     {"call", &hki_body_call, sizeof(hki_msg_call), 74},

@@ -34,8 +34,9 @@ typedef struct hk_center_server_options {
     const char *path;       // center file; NULL: in memory only; copied
     const char *durability; // "process" (default), "snapshot:SECONDS",
                             // "always"; copied
-    // Addresses of all shards in order; with snapshot:SECONDS shard 0 cuts
-    // all of them at one point. NULL: this one alone; copied.
+    // Addresses of all shards in order, at which shard 0 reaches them: it has
+    // them copied at one point for hk_center_snapshot and snapshot:SECONDS.
+    // NULL: this one alone; copied.
     const char *const *shards;
     size_t n_shards;    // 0: 1
     uint32_t shard;     // this one

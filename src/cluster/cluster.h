@@ -17,7 +17,21 @@
 hk_status hki_key_parse(const char *text, size_t size, const char *what,
                         hk_key *out);
 
-#define HKI_BOARD_NOTES 256  // kept at most; HK_E_OVERFLOW beyond
+// Notes of the run itself have owners, and there is always room for them. Any
+// other note belongs to the kind of peer that wrote it first, and to admins.
+// HK_E_DENIED for others.
+//
+//   note         owner             what
+//   limits       workers, admins   when the run ends, if the center has none
+//   evaluator    evaluators        that it is there: changes every few seconds
+//   evaluated    evaluators        its last result
+//   fetched      shard 0           that a shard's final values are safe
+#define HKI_NOTE_LIMITS "limits"
+#define HKI_NOTE_EVALUATOR "evaluator"
+#define HKI_NOTE_EVALUATED "evaluated"
+#define HKI_NOTE_FETCHED "fetched"
+
+#define HKI_BOARD_NOTES 256  // of others, at most; HK_E_OVERFLOW beyond
 #define HKI_BOARD_KEY 63     // bytes of a name
 #define HKI_BOARD_VALUE 4096 // bytes of a note
 

@@ -1,5 +1,24 @@
 // board.c - named notes.
 #include "cluster/center/board.h"
+#include "cluster/wire/frame_table.h"
+
+static const struct {
+    const char *key;
+    unsigned owners;
+} run_notes[HKI_BOARD_OWN] = {
+    {HKI_NOTE_LIMITS, HKI_BY_WORKER | HKI_BY_ADMIN},
+    {HKI_NOTE_EVALUATOR, HKI_BY_OBSERVER | HKI_BY_ADMIN},
+    {HKI_NOTE_EVALUATED, HKI_BY_OBSERVER | HKI_BY_ADMIN},
+    {HKI_NOTE_FETCHED, HKI_BY_WORKER | HKI_BY_CENTER | HKI_BY_ADMIN},
+};
+
+// Owners of a note of the run itself; 0: it is another one.
+static unsigned run_owners(const char *key) {
+    for (size_t i = 0; i < HKI_BOARD_OWN; i++)
+        if (strcmp(run_notes[i].key, key) == 0)
+            return run_notes[i].owners;
+    return 0;
+}
 
 hk_status hki_board_init(hki_board *b, const char *what) {
     if (pthread_mutex_init(&b->lock, NULL) != 0)
@@ -13,7 +32,7 @@ void hki_board_deinit(hki_board *b) {
         hki_free(b->note[i].value);
     if (b->has_lock)
         pthread_mutex_destroy(&b->lock);
-    b->count = 0;
+    b->count = b->count_own = 0;
     b->has_lock = false;
 }
 
@@ -25,19 +44,30 @@ static hki_note *find(hki_board *b, const char *key) {
     return NULL;
 }
 
-static hk_status put(hki_board *b, const char *key, const void *value,
-                     size_t size, bool if_absent) {
+static void drop(hki_board *b, hki_note *n) {
+    b->count_own -= run_owners(n->key) != 0;
+    hki_free(n->value);
+    *n = b->note[--b->count];
+}
+
+static hk_status put(hki_board *b, unsigned by, const char *key,
+                     const void *value, size_t size, bool if_absent) {
     hki_note *n = find(b, key);
+    const unsigned own = run_owners(key);
+    const unsigned owners = n != NULL  ? n->owners
+                            : own != 0 ? own
+                                       : by | HKI_BY_ADMIN;
+    if (by != 0 && !(owners & by))
+        return hki_fail(HK_E_DENIED, "board: the note %s is not for %s", key,
+                        hki_party_name(by));
     if (n != NULL && if_absent)
         return hki_fail(HK_E_EXISTS, "board: the note %s is there", key);
     if (size == 0) {
-        if (n != NULL) {
-            hki_free(n->value);
-            *n = b->note[--b->count];
-        }
+        if (n != NULL)
+            drop(b, n);
         return HK_OK;
     }
-    if (n == NULL && b->count == HKI_BOARD_NOTES)
+    if (n == NULL && own == 0 && b->count - b->count_own == HKI_BOARD_NOTES)
         return hki_fail(HK_E_OVERFLOW, "board: %d notes are kept, not %s",
                         HKI_BOARD_NOTES, key);
     uint8_t *copy;
@@ -45,7 +75,8 @@ static hk_status put(hki_board *b, const char *key, const void *value,
     memcpy(copy, value, size);
     if (n == NULL) {
         n = &b->note[b->count++];
-        *n = (hki_note){.size = 0};
+        *n = (hki_note){.owners = owners};
+        b->count_own += own != 0;
         snprintf(n->key, sizeof n->key, "%s", key);
     }
     hki_free(n->value);
@@ -54,13 +85,13 @@ static hk_status put(hki_board *b, const char *key, const void *value,
     return HK_OK;
 }
 
-hk_status hki_board_post(hki_board *b, const char *key, const void *value,
-                         size_t size, bool if_absent) {
+hk_status hki_board_post(hki_board *b, unsigned by, const char *key,
+                         const void *value, size_t size, bool if_absent) {
     if (key == NULL || key[0] == '\0' || strlen(key) > HKI_BOARD_KEY ||
         size > HKI_BOARD_VALUE || (size > 0 && value == NULL))
         return hki_fail(HK_E_INVALID_ARG, "board: a note of %zu bytes", size);
     HKI_LOCKED(&b->lock);
-    return put(b, key, value, size, if_absent);
+    return put(b, by, key, value, size, if_absent);
 }
 
 hk_status hki_board_read(hki_board *b, const char *key, void *value,

@@ -194,8 +194,9 @@ static hk_status on_post(hki_session *s, const hki_frame *head) {
     if (m.size != head->size - used)
         return hki_fail(HK_E_DATA, "%s: a note of %u bytes in %zu", s->peer,
                         m.size, head->size - used);
-    const hk_status status = hki_board_post(
-        &s->server->board, m.key, body + used, m.size, m.if_absent != 0);
+    const hk_status status =
+        hki_board_post(&s->server->board, s->f.talk.peer, m.key, body + used,
+                       m.size, m.if_absent != 0);
     return hki_session_answer(s, status);
 }
 
@@ -278,6 +279,7 @@ static hk_status (*const handlers[HKI_TYPES])(hki_session *s,
     [HKI_ROWS_UP] = on_left_over,
     [HKI_SNAPSHOT] = hki_session_snapshot,
     [HKI_GATE] = hki_session_gate,
+    [HKI_COPY] = hki_session_copy,
     [HKI_FINISH] = on_finish,
     [HKI_POST] = on_post,
     [HKI_READ] = on_read,

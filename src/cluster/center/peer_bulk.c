@@ -253,18 +253,11 @@ static hk_status place_new(hki_session *s, const bringing *b,
                            const incoming *in) {
     hki_shard *const shard = atomic_load(&s->server->shard);
     const uint64_t ticket = hki_new_id();
-    HKI_FREED hki_member_at *members = NULL;
-    uint32_t n = 0;
-    HKI_TRY(hki_gate_close(shard, ticket, s->server->wait_ms, &b->patience,
-                           &members, &n));
-    const hk_status status =
-        hki_gate_settle(shard, ticket, members, n, &b->patience);
-    if (status == HK_OK) {
-        install(s, in);
-        hki_shard_assigned(shard, b->global_step, in->run_id);
-    }
+    HKI_TRY(hki_gate_hold(shard, ticket, s->peer, &b->patience));
+    install(s, in);
+    hki_shard_assigned(shard, b->global_step, in->run_id);
     hki_gate_open(shard, ticket);
-    return status;
+    return HK_OK;
 }
 
 // A worker sets values as long as it is one: by this connection or, over one
@@ -369,28 +362,55 @@ void hki_session_end_cut(hki_session *s) {
     s->ticket = 0;
     hki_cut_free(shard, s->cut);
     s->cut = NULL;
+    s->has_copied = false;
 }
 
-static hk_status send_cut(hki_session *s, uint32_t flags) {
-    const hki_shard *const shard = atomic_load(&s->server->shard);
+// Whoever reads more slowly than this loses the copy, so that others get
+// theirs.
+#define READ_BYTES_PER_MS 1024
+
+static hk_status send_cut(hki_session *s, const hki_shard_copy *c,
+                          uint32_t flags) {
+    hki_shard *const shard = atomic_load(&s->server->shard);
     const float *const v =
-        hki_cut_vector(shard, s->cut, flags & HKI_WAIT_AVERAGE ? 1 : 0);
+        hki_cut_vector(shard, c, flags & HKI_WAIT_AVERAGE ? 1 : 0);
+    const int64_t begin = hki_deadline(HKI_UNREAD_MS);
     for (uint32_t i = 0; i < n_pieces(shard); i++) {
         int64_t at, n;
         piece(shard, i, &at, &n);
+        const int64_t bytes = (at + n) * (int64_t)sizeof(float);
+        const int64_t slowest = begin + bytes / READ_BYTES_PER_MS * 1000000;
         const hki_frame f = {.type = HKI_DATA, .unit = i};
         HKI_TRY(hki_frame_send(&s->f, &f, v + at, (size_t)n * sizeof(float),
-                               hki_session_stall(s), "snapshot"));
+                               HKI_MIN(hki_session_stall(s), slowest),
+                               "snapshot"));
     }
     if (flags & HKI_WAIT_SIDE)
-        HKI_TRY(send_side(s, hki_cut_side(shard, s->cut)));
+        HKI_TRY(send_side(s, hki_cut_side(shard, c)));
     hki_msg_state state;
     hki_server_state(s->server, &state);
-    state.version = s->cut->info.version;
-    state.exchanges = s->cut->info.exchanges;
-    state.global_step = s->cut->info.global_step;
+    state.version = c->info.version;
+    state.exchanges = c->info.exchanges;
+    state.global_step = c->info.global_step;
     return hki_msg_send(&s->f, HKI_END, &hki_body_state, &state,
                         hki_session_stall(s), "snapshot");
+}
+
+// One of all shards, which shard 0 has had made, or one that is made now.
+static hk_status find_copy(hki_session *s, const hki_msg_wait *m,
+                           hki_shard_copy **out) {
+    hk_center_server *const server = s->server;
+    const hki_patience p = hki_session_patience(s, m->wait_ms);
+    if (m->number == 0 && server->shard_opt.n_shards == 1)
+        return hki_server_copy(server, s->peer, &p, out);
+    *out = hki_server_take_copy(server, (uint64_t)m->number);
+    return *out != NULL
+               ? HK_OK
+               : hki_fail(HK_E_NOT_FOUND,
+                          "%s: snapshot: there is no copy %llu, or nobody has "
+                          "read it for %d s",
+                          server->name, (unsigned long long)m->number,
+                          HKI_UNREAD_MS / 1000);
 }
 
 hk_status hki_session_snapshot(hki_session *s, const hki_frame *head) {
@@ -403,18 +423,40 @@ hk_status hki_session_snapshot(hki_session *s, const hki_frame *head) {
         status =
             hki_fail(HK_E_STATE, "%s: snapshot: method %s keeps no average",
                      shard->name, shard->method->name);
-    const hki_patience p = hki_session_patience(s, m.wait_ms);
-    if (status == HK_OK && s->cut == NULL)
-        status = hki_shard_cut(shard, hki_new_id(), &p, &s->cut);
+    hki_shard_copy *c = NULL;
+    if (status == HK_OK)
+        status = find_copy(s, &m, &c);
     if (status != HK_OK)
         return hki_session_error(s, status);
-    status = send_cut(s, m.flags);
-    hki_cut_free(shard, s->cut);
-    s->cut = NULL;
+    status = send_cut(s, c, m.flags);
+    hki_cut_free(shard, c);
     return status;
 }
 
-// ---- the gate, by somebody who cuts several shards --------------------------
+// The answer's exchange is the number by which every shard has its copy. A peer
+// has one at a time.
+hk_status hki_session_copy(hki_session *s, const hki_frame *head) {
+    (void)head;
+    hk_center_server *const server = s->server;
+    hki_msg_wait m;
+    HKI_TRY(hki_session_read(s, &hki_body_wait, &m, "copy"));
+    hki_cut_free(atomic_load(&server->shard),
+                 hki_server_take_copy(server, s->copy));
+    s->copy = 0;
+    const hki_patience p = hki_session_patience(s, m.wait_ms);
+    const hk_status status = hki_server_copy_all(server, s->peer, &p, &s->copy);
+    if (status != HK_OK)
+        return hki_session_error(s, status);
+    hki_msg_state state;
+    uint8_t body[HKI_MAX_MESSAGE];
+    hki_server_state(server, &state);
+    const hki_frame answer = {.type = HKI_STATE, .exchange = s->copy};
+    return hki_frame_send(&s->f, &answer, body,
+                          hki_body_put(&hki_body_state, &state, body),
+                          hki_session_stall(s), "copy");
+}
+
+// ---- the gate, by a center that copies several shards -----------------------
 
 static hk_status gate_close(hki_session *s, hki_shard *shard,
                             const hki_msg_gate *m, const hki_patience *p) {
@@ -425,15 +467,31 @@ static hk_status gate_close(hki_session *s, hki_shard *shard,
     if (m->ticket == 0)
         return hki_fail(HK_E_DATA, "%s: a gate without a ticket", s->peer);
     hki_session_end_cut(s);
-    // Held a little longer than the wait that was asked for.
-    const int64_t hold_ms =
-        HKI_MIN((int64_t)m->wait_ms, s->server->wait_ms) + 1000;
-    HKI_TRY(hki_gate_close(shard, m->ticket, hold_ms, p, &members, &n));
+    HKI_TRY(hki_server_room(
+        s->server, m->use == HKI_CUT_WRITE ? HKI_COPY_OWN : HKI_COPY_PEERS, p,
+        &s->cut));
+    HKI_TRY(hki_gate_close(shard, m->ticket, s->peer, p, &members, &n));
     s->ticket = m->ticket;
     HKI_TRY(hki_members_put(members, n, &bytes, &size));
     const hki_frame f = {.type = HKI_MEMBERS};
     return hki_frame_send(&s->f, &f, bytes, size, hki_session_stall(s),
                           "members");
+}
+
+// Fills the copy that there is room for since CLOSE. A peer's waits for
+// SNAPSHOT.
+static hk_status gate_copy(hki_session *s, hki_shard *shard,
+                           const hki_msg_gate *m) {
+    if (s->cut == NULL || s->has_copied)
+        return hki_fail(HK_E_STATE, "%s: there is no gate to copy behind",
+                        shard->name);
+    HKI_TRY(hki_gate_copy(shard, m->ticket, s->cut));
+    s->has_copied = true;
+    if (s->cut->use == HKI_COPY_PEERS) {
+        hki_server_keep(s->server, m->ticket, s->cut);
+        s->cut = NULL;
+    }
+    return HK_OK;
 }
 
 static hk_status gate_act(hki_session *s, hki_shard *shard,
@@ -453,15 +511,10 @@ static hk_status gate_act(hki_session *s, hki_shard *shard,
         HKI_TRY(status);
         break;
     case HKI_GATE_COPY:
-        hki_cut_free(shard, s->cut);
-        s->cut = NULL;
-        HKI_TRY(hki_gate_copy(shard, m->ticket, &s->cut));
+        HKI_TRY(gate_copy(s, shard, m));
         break;
     case HKI_GATE_WRITE:
-        if (s->f.talk.peer != HKI_BY_CENTER)
-            return hki_fail(HK_E_DENIED, "%s: snapshot files are for centers",
-                            s->peer);
-        if (s->cut == NULL)
+        if (s->cut == NULL || s->cut->use != HKI_COPY_OWN || !s->has_copied)
             return hki_fail(HK_E_STATE, "%s: there is nothing to write",
                             shard->name);
         HKI_TRY(hki_cut_write(shard, s->cut, number));

@@ -305,6 +305,8 @@ void hk_center_server_stop(hk_center_server *s) {
     for (size_t i = 0; s->listener != NULL && i < s->n_listeners; i++)
         hki_listener_close(s->listener[i]);
     hki_free(s->listener);
+    if (s->has_lock)
+        hki_server_drop_unread(s, 0);
     hki_shard_close(atomic_load(&s->shard));
     hki_net_destroy(s->net);
     hki_board_deinit(&s->board);
@@ -386,7 +388,7 @@ void hki_server_expire_ranges(hk_center_server *s) {
 
 hk_status hki_server_post(hk_center_server *s, const char *key,
                           const void *value, size_t size, bool if_absent) {
-    return hki_board_post(&s->board, key, value, size, if_absent);
+    return hki_board_post(&s->board, 0, key, value, size, if_absent);
 }
 
 hk_status hki_server_read(hk_center_server *s, const char *key, void *value,

@@ -3,7 +3,7 @@
 //
 // server.c            start, stop, the end of a run
 // server_accept.c     connections
-// server_snapshot.c   snapshots from time to time
+// server_snapshot.c   consistent copies for peers, snapshots from time to time
 // server_info.c       counters and refusals
 // peer.c              one connection: greeting, requests (frame_table.c says
 //                     who may ask for what)
@@ -33,8 +33,10 @@ typedef struct hki_session {
     uint64_t refused_exchange;  // what still comes of it is thrown away
     uint32_t window;            // chunks in flight
     uint64_t ticket;            // of a gate closed by this connection; 0: none
-    hki_shard_copy *cut;
-    char peer[192]; // name and address
+    hki_shard_copy *cut;        // of this connection's gate
+    bool has_copied;            // it is filled
+    uint64_t copy;              // the last one that it asked for with COPY
+    char peer[192];             // name and address
 
     // Buffers, made with the first exchange.
     float *up;        // one chunk
@@ -43,6 +45,14 @@ typedef struct hki_session {
     float *scratch;
     hki_region ring; // shared memory for what comes up; bytes NULL: none
 } hki_session;
+
+// A copy that nobody has begun to read.
+#define HKI_UNREAD_MS 30000 // then it is dropped
+typedef struct hki_unread_copy {
+    uint64_t number; // 0: none
+    hki_shard_copy *copy;
+    int64_t since_ns;
+} hki_unread_copy;
 
 // Settings for tests, read by hk_center_server_start.
 typedef struct hki_server_hooks {
@@ -81,6 +91,12 @@ struct hk_center_server {
     char reason[256];
     _Atomic bool stopping;
 
+    // Copies of all shards are made one after the other; the center's own
+    // snapshots have precedence. What was made for a peer waits here until it
+    // is read. Guarded by `lock`.
+    bool copying, snapshot_due;
+    hki_unread_copy unread[HKI_PEER_COPIES];
+
     hki_board board;
     hki_run_memory *memory; // shard 0; NULL elsewhere
     _Atomic uint64_t accepted, refused[HK_REFUSALS];
@@ -100,6 +116,24 @@ void hki_server_accept_main(void *server);
 void hki_server_reap(hk_center_server *s, bool all);
 // Thread that writes snapshots.
 void hki_server_write_main(void *server);
+
+// ---- server_snapshot.c, for peers -------------------------------------------
+
+// Room for a copy, by dropping one that nobody reads if need be.
+hk_status hki_server_room(hk_center_server *s, hki_copy_use use,
+                          const hki_patience *p, hki_shard_copy **out);
+// A copy of this shard alone. who: the peer that asks.
+hk_status hki_server_copy(hk_center_server *s, const char *who,
+                          const hki_patience *p, hki_shard_copy **out);
+// By shard 0: a consistent copy of all shards, which each of them keeps by this
+// number.
+hk_status hki_server_copy_all(hk_center_server *s, const char *who,
+                              const hki_patience *p, uint64_t *number);
+void hki_server_keep(hk_center_server *s, uint64_t number, hki_shard_copy *c);
+// The caller's from now on; NULL: there is none of this number.
+hki_shard_copy *hki_server_take_copy(hk_center_server *s, uint64_t number);
+// Drops copies that nobody has begun to read for so long.
+void hki_server_drop_unread(hk_center_server *s, int64_t age_ms);
 
 // Makes the shard of a layout that a worker brought, unless there is one.
 hk_status hki_server_make_shard(hk_center_server *s, hk_layout *layout,
@@ -144,6 +178,7 @@ hk_status hki_session_init(hki_session *s, const hki_frame *head);
 hk_status hki_session_pull(hki_session *s, const hki_frame *head);
 hk_status hki_session_assign(hki_session *s, const hki_frame *head);
 hk_status hki_session_snapshot(hki_session *s, const hki_frame *head);
+hk_status hki_session_copy(hki_session *s, const hki_frame *head);
 hk_status hki_session_gate(hki_session *s, const hki_frame *head);
 void hki_session_end_cut(hki_session *s);
 // Takes the side block of a worker over (HK_SHARE_COPY entries, or all).

@@ -130,6 +130,7 @@ void hki_server_accept_main(void *user) {
         hki_shard *const shard = atomic_load(&s->shard);
         if (shard != NULL)
             hki_shard_expire(shard);
+        hki_server_drop_unread(s, HKI_UNREAD_MS);
         hki_server_expire_ranges(s);
     }
     hki_free(p);

@@ -1,41 +1,253 @@
-// server_snapshot.c - snapshots from time to time: of this shard alone, or by
-// shard 0 of all shards at one point.
+// server_snapshot.c - consistent copies of this shard or, by shard 0, of all
+// shards at one point: for peers that ask, and from time to time as snapshot
+// files.
+//
+// One copy is made at a time. Others wait for their turn, the center's own
+// snapshots first; a turn ends after TURN_MS even if workers have kept the copy
+// from being made, so that nobody waits behind a peer that asks for the
+// impossible.
 #include "cluster/center/server.h"
 #include <poll.h>
 #include "cluster/wire/all_shards.h"
 
-static hk_status write_alone(hk_center_server *s, int64_t deadline_ns) {
+#define TURN_MS 5000 // of attempts at one copy
+#define KEEP_MS 1000 // an unread copy makes room for others after it
+
+// ---- turns ------------------------------------------------------------------
+
+// Takes the turn if it is free. Waits a moment otherwise.
+static bool try_turn(hk_center_server *s, bool own) {
+    HKI_LOCKED(&s->lock);
+    const bool free = !s->copying && (own || !s->snapshot_due);
+    if (free)
+        s->copying = true;
+    else
+        (void)hki_cond_wait(&s->changed, &s->lock, hki_deadline(50));
+    s->snapshot_due = own ? !free : s->snapshot_due;
+    return free;
+}
+
+static void end_turn(hk_center_server *s) {
+    HKI_LOCKED(&s->lock);
+    s->copying = false;
+    pthread_cond_broadcast(&s->changed);
+}
+
+// Is it worth trying on?
+static bool goes_on(hk_center_server *s, const hki_patience *p) {
+    return !atomic_load(&s->stopping) &&
+           hki_shard_waits(atomic_load(&s->shard), p);
+}
+
+static hk_status take_turn(hk_center_server *s, bool own,
+                           const hki_patience *p) {
+    bool mine;
+    while (!(mine = try_turn(s, own)) && goes_on(s, p))
+        continue;
+    if (!mine && own) { // it gives up
+        HKI_LOCKED(&s->lock);
+        s->snapshot_due = false;
+    }
+    return mine ? HK_OK
+                : hki_fail(HK_E_TIMEOUT,
+                           "%s: snapshot: waited for another one to end",
+                           s->name);
+}
+
+// ---- copies that wait for their reader --------------------------------------
+
+// The oldest one, if it is so old; NULL: none.
+static hki_shard_copy *remove_oldest(hk_center_server *s, int64_t age_ms) {
+    hki_unread_copy *oldest = NULL;
+    HKI_LOCKED(&s->lock);
+    for (size_t i = 0; i < HKI_PEER_COPIES; i++) {
+        hki_unread_copy *const u = &s->unread[i];
+        if (u->number != 0 &&
+            (oldest == NULL || u->since_ns < oldest->since_ns))
+            oldest = u;
+    }
+    if (oldest == NULL ||
+        hki_now_ns() - oldest->since_ns < age_ms * INT64_C(1000000))
+        return NULL;
+    oldest->number = 0;
+    return oldest->copy;
+}
+
+static bool drop_oldest(hk_center_server *s, int64_t age_ms) {
+    hki_shard_copy *const c = remove_oldest(s, age_ms);
+    if (c != NULL)
+        hki_cut_free(atomic_load(&s->shard), c);
+    return c != NULL;
+}
+
+void hki_server_drop_unread(hk_center_server *s, int64_t age_ms) {
+    while (drop_oldest(s, age_ms))
+        continue;
+}
+
+void hki_server_keep(hk_center_server *s, uint64_t number, hki_shard_copy *c) {
+    HKI_LOCKED(&s->lock);
+    for (size_t i = 0; i < HKI_PEER_COPIES; i++)
+        if (s->unread[i].number == 0) { // there is room for every copy
+            s->unread[i] = (hki_unread_copy){number, c, hki_now_ns()};
+            return;
+        }
+}
+
+hki_shard_copy *hki_server_take_copy(hk_center_server *s, uint64_t number) {
+    HKI_LOCKED(&s->lock);
+    for (size_t i = 0; number != 0 && i < HKI_PEER_COPIES; i++)
+        if (s->unread[i].number == number) {
+            s->unread[i].number = 0;
+            return s->unread[i].copy;
+        }
+    return NULL;
+}
+
+hk_status hki_server_room(hk_center_server *s, hki_copy_use use,
+                          const hki_patience *p, hki_shard_copy **out) {
     hki_shard *const shard = atomic_load(&s->shard);
-    const hki_patience p = {.deadline_ns = deadline_ns};
-    hki_shard_copy *cut;
-    const uint64_t number = hki_new_id();
-    HKI_TRY(hki_shard_cut(shard, number, &p, &cut));
-    const hk_status status = hki_cut_write(shard, cut, number);
-    hki_cut_free(shard, cut);
+    for (;;) {
+        const hk_status status = hki_cut_create(shard, use, out);
+        if (status != HK_E_TIMEOUT)
+            return status;
+        if (use == HKI_COPY_PEERS && drop_oldest(s, KEEP_MS))
+            continue;
+        if (!goes_on(s, p))
+            return status;
+        (void)hki_nap(NULL, 20);
+    }
+}
+
+// The gate is not closed for nothing.
+static hk_status check_values(const hk_center_server *s) {
+    const hki_shard *const shard = atomic_load(&s->shard);
+    return hki_load64(&shard->file.head->initialised)
+               ? HK_OK
+               : hki_fail(HK_E_STATE, "%s: snapshot: no values yet", s->name);
+}
+
+// ---- this shard alone -------------------------------------------------------
+
+static hk_status copy_alone(hk_center_server *s, const char *who,
+                            const hki_patience *p, hki_shard_copy *c) {
+    const hki_patience turn = {
+        .deadline_ns = HKI_MIN(p->deadline_ns, hki_deadline(TURN_MS)),
+        .alive = p->alive,
+        .user = p->user};
+    HKI_TRY(take_turn(s, who == NULL, p));
+    const hk_status status =
+        hki_shard_cut(atomic_load(&s->shard), who, &turn, c);
+    end_turn(s);
     return status;
 }
 
-static hk_status write_everywhere(hk_center_server *s, int64_t deadline_ns) {
+hk_status hki_server_copy(hk_center_server *s, const char *who,
+                          const hki_patience *p, hki_shard_copy **out) {
+    hki_shard_copy *c = NULL;
+    hk_status status;
+    HKI_TRY(check_values(s));
+    HKI_TRY(hki_server_room(s, HKI_COPY_PEERS, p, &c));
+    do
+        status = copy_alone(s, who, p, c);
+    while (status == HK_E_TIMEOUT && goes_on(s, p));
+    if (status != HK_OK)
+        hki_cut_free(atomic_load(&s->shard), c);
+    else
+        *out = c;
+    return status;
+}
+
+static hk_status write_alone(hk_center_server *s, const hki_patience *p) {
+    hki_shard *const shard = atomic_load(&s->shard);
+    hki_shard_copy *c;
+    HKI_TRY(hki_cut_create(shard, HKI_COPY_OWN, &c));
+    hk_status status = copy_alone(s, NULL, p, c);
+    if (status == HK_OK)
+        status = hki_cut_write(shard, c, hki_new_id());
+    hki_cut_free(shard, c);
+    return status;
+}
+
+// ---- all shards -------------------------------------------------------------
+
+static hk_status open_links(hk_center_server *s, const char *who,
+                            int64_t deadline_ns, hki_framer *f,
+                            hki_framer **links) {
+    for (size_t i = 0; i < s->n_shards; i++) {
+        hki_msg_open open = {.shard = (uint32_t)i,
+                             .n_shards = (uint32_t)s->n_shards,
+                             .role = HKI_ROLE_CENTER};
+        hki_msg_welcome w;
+        if (who == NULL)
+            snprintf(open.name, sizeof open.name, "%.60s", s->name);
+        else
+            snprintf(open.name, sizeof open.name, "%.20s for %.38s", s->name,
+                     who);
+        HKI_TRY(hki_link_open(s->net, s->shards[i], &open, s->wake_fd,
+                              deadline_ns, &f[i], &w));
+        links[i] = &f[i];
+    }
+    return HK_OK;
+}
+
+// One turn. Connections are made for it: what went wrong on them ends with
+// them.
+static hk_status cut_everywhere(hk_center_server *s, hki_cut_use use,
+                                const char *who, const hki_patience *p,
+                                uint64_t *number) {
     HKI_FREED hki_framer *f = NULL;
     HKI_FREED hki_framer **links = NULL;
     HKI_TRY(hki_zalloc_array(s->n_shards, sizeof *f, &f));
     HKI_TRY(hki_zalloc_array(s->n_shards, sizeof *links, &links));
-    hk_status status = HK_OK;
-    size_t opened = 0;
-    for (; status == HK_OK && opened < s->n_shards; opened++) {
-        hki_msg_open open = {.shard = (uint32_t)opened,
-                             .n_shards = (uint32_t)s->n_shards,
-                             .role = HKI_ROLE_CENTER};
-        hki_msg_welcome w;
-        snprintf(open.name, sizeof open.name, "%.60s", s->name);
-        status = hki_link_open(s->net, s->shards[opened], &open, s->wake_fd,
-                               deadline_ns, &f[opened], &w);
-        links[opened] = &f[opened];
-    }
+    HKI_TRY(take_turn(s, use == HKI_CUT_WRITE, p));
+    hk_status status = open_links(s, who, hki_deadline(TURN_MS), f, links);
     if (status == HK_OK)
-        status = hki_cut_all(links, s->n_shards, HKI_CUT_WRITE, deadline_ns);
-    for (size_t i = 0; i < opened; i++)
+        status = hki_cut_all(links, s->n_shards, use, p->deadline_ns, number);
+    end_turn(s);
+    for (size_t i = 0; i < s->n_shards && links[i] != NULL; i++)
         hki_framer_deinit(&f[i]);
+    return status;
+}
+
+hk_status hki_server_copy_all(hk_center_server *s, const char *who,
+                              const hki_patience *p, uint64_t *number) {
+    hk_status status;
+    if (s->shard_opt.shard != 0 || s->shards == NULL)
+        return hki_fail(
+            HK_E_UNSUPPORTED, "%s: shard %u of %u cannot copy them all: %s",
+            s->name, s->shard_opt.shard, s->shard_opt.n_shards,
+            s->shard_opt.shard != 0 ? "shard 0 does that"
+                                    : "it does not know where the others are "
+                                      "(hk_center_server_options.shards)");
+    HKI_TRY(check_values(s));
+    do
+        status = cut_everywhere(s, HKI_CUT_READ, who, p, number);
+    while (status == HK_E_TIMEOUT && goes_on(s, p));
+    return status;
+}
+
+// ---- snapshots --------------------------------------------------------------
+
+static hk_status write_once(hk_center_server *s, const hki_patience *p) {
+    uint64_t number;
+    return s->shards != NULL
+               ? cut_everywhere(s, HKI_CUT_WRITE, NULL, p, &number)
+               : write_alone(s, p);
+}
+
+static bool is_running(void *server) {
+    const hk_center_server *const s = server;
+    return !atomic_load(&s->stopping);
+}
+
+static hk_status write_snapshot(hk_center_server *s, int64_t deadline_ns) {
+    const hki_patience p = {
+        .deadline_ns = deadline_ns, .alive = is_running, .user = s};
+    hk_status status;
+    do
+        status = write_once(s, &p);
+    while (status == HK_E_TIMEOUT && goes_on(s, &p));
     return status;
 }
 
@@ -53,11 +265,8 @@ void hki_server_write_main(void *user) {
         hki_shard *const shard = atomic_load(&s->shard);
         if (shard == NULL || !hki_load64(&shard->file.head->initialised))
             continue;
-        const int64_t deadline =
-            hki_deadline(HKI_MAX(s->period_ms, 2 * s->lease_ms));
-        const hk_status status = s->shards != NULL
-                                     ? write_everywhere(s, deadline)
-                                     : write_alone(s, deadline);
+        const hk_status status = write_snapshot(
+            s, hki_deadline(HKI_MAX(s->period_ms, 2 * s->lease_ms)));
         if (status != HK_OK && status != HK_E_CANCELLED)
             hki_log(s->context, HK_LOG_WARNING, "%s: no snapshot: %s", s->name,
                     hk_last_error());

@@ -323,24 +323,30 @@ hk_status hki_remote_pull(hk_center *c, hki_member m, float *x, float *view,
 
 // ---- without a worker -------------------------------------------------------
 
+// Shard 0 has all shards copied at one point.
+static hk_status ask_copy(hki_remote *r, int64_t deadline_ns,
+                          uint64_t *number) {
+    hki_link *const l = &r->control[0];
+    uint8_t body[HKI_MAX_MESSAGE];
+    hki_frame head;
+    HKI_TRY(ask(l, HKI_COPY, 0, 0, 0, deadline_ns, "copy"));
+    HKI_TRY(hki_frame_expect(&l->f, HKI_STATE, body, sizeof body,
+                             hki_with_grace(deadline_ns), "copy", &head));
+    *number = head.exchange;
+    return HK_OK;
+}
+
 static hk_status try_snapshot(hki_remote *r, uint32_t flags,
                               int64_t deadline_ns, float *values, void *side,
                               hki_msg_state *out) {
+    uint64_t number = 0; // of the copy
     HKI_TRY(hki_control_open(r, hki_with_grace(deadline_ns)));
-    if (r->n_shards > 1) {
-        hki_framer **links;
-        HKI_TRY(hki_alloc_array(r->n_shards, sizeof *links, &links));
-        for (uint32_t i = 0; i < r->n_shards; i++)
-            links[i] = &r->control[i].f;
-        const hk_status s =
-            hki_cut_all(links, r->n_shards, HKI_CUT_READ, deadline_ns);
-        hki_free(links);
-        HKI_TRY(s);
-    }
+    if (r->n_shards > 1)
+        HKI_TRY(ask_copy(r, deadline_ns, &number));
     const bool with_side =
         side != NULL && hki_layout_side_bytes(r->base.layout) > 0;
     for (uint32_t i = 0; i < r->n_shards; i++)
-        HKI_TRY(ask(&r->control[i], HKI_SNAPSHOT, 0, 0,
+        HKI_TRY(ask(&r->control[i], HKI_SNAPSHOT, 0, (int64_t)number,
                     flags | (i == 0 && with_side ? HKI_WAIT_SIDE : 0u),
                     deadline_ns, "snapshot"));
     const landing to = {.x = values, .side = side, .whole = true};
@@ -361,12 +367,13 @@ static hk_status try_snapshot(hki_remote *r, uint32_t flags,
 // A control connection that failed is closed; true: worth another attempt,
 // which is made after a pause.
 static bool control_failed(hki_remote *r, hk_status s, int64_t deadline_ns) {
+    bool again = s == HK_E_UNAVAILABLE || s == HK_E_IO;
     for (uint32_t i = 0; i < r->n_shards; i++)
-        if (r->control[i].f.answered)
-            return false;
-    hki_control_drop(r);
-    return (s == HK_E_UNAVAILABLE || s == HK_E_IO) &&
-           hki_now_ns() < deadline_ns && !hki_nap(NULL, RETRY_MS);
+        if (r->control[i].f.answered) // a copy may have had to make room
+            again = s == HK_E_NOT_FOUND && r->n_shards > 1;
+    if (again)
+        hki_control_drop(r);
+    return again && hki_now_ns() < deadline_ns && !hki_nap(NULL, RETRY_MS);
 }
 
 hk_status hki_remote_snapshot(hk_center *c, hk_center_part part,

@@ -49,12 +49,15 @@ static hk_status fetch_alone(hki_shard *shard, int64_t wait_ms,
                              hki_center_copy *out) {
     const hki_patience p = {.deadline_ns = hki_deadline(wait_ms)};
     hki_shard_copy *cut;
-    HKI_TRY(hki_shard_cut(shard, hki_new_id(), &p, &cut));
-    memcpy(out->values, hki_cut_vector(shard, cut, 0),
-           (size_t)shard->n * sizeof *out->values);
-    out->step = cut->info.global_step;
+    HKI_TRY(hki_cut_create(shard, HKI_COPY_OWN, &cut));
+    const hk_status s = hki_shard_cut(shard, NULL, &p, cut);
+    if (s == HK_OK) {
+        memcpy(out->values, hki_cut_vector(shard, cut, 0),
+               (size_t)shard->n * sizeof *out->values);
+        out->step = cut->info.global_step;
+    }
     hki_cut_free(shard, cut);
-    return HK_OK;
+    return s;
 }
 
 // The shares are those of the center, whatever a layout says by itself.
@@ -71,8 +74,10 @@ static hk_status copy_side(const hki_center_copy *c, void **side) {
     return n > 0 ? hki_alloc_array(n, 1, side) : HK_OK;
 }
 
-static hk_status fetch_all(hk_center *center, const char *reason,
-                           int64_t wait_ms, hki_center_copy *out) {
+// A center that is not told waits for its linger_ms; the values are safe.
+static hk_status fetch_all(hk_context *ctx, hk_center *center,
+                           const char *reason, int64_t wait_ms,
+                           hki_center_copy *out) {
     hk_center_info info;
     void *side = NULL;
     HKI_TRY(hk_center_finish(center, reason, wait_ms));
@@ -82,8 +87,13 @@ static hk_status fetch_all(hk_center *center, const char *reason,
     hki_free(side);
     HKI_TRY(s);
     out->step = info.global_step;
-    return hki_center_post_all(center, HKI_NOTE_FETCHED, "1", 1,
-                               hki_deadline(wait_ms));
+    if (hki_center_post_all(center, HKI_NOTE_FETCHED, "1", 1,
+                            hki_deadline(wait_ms)) != HK_OK)
+        hki_log(ctx, HK_LOG_WARNING,
+                "center: another center does not know that its values are "
+                "fetched: %s",
+                hk_last_error());
+    return HK_OK;
 }
 
 static hk_status fetch_others(hk_center_server *server,
@@ -101,7 +111,7 @@ static hk_status fetch_others(hk_center_server *server,
     o.share_user = out;
     o.connect_ms = wait_ms;
     HKI_TRY(hk_center_connect(&o, out->layout, &center));
-    return fetch_all(center, reason, wait_ms, out);
+    return fetch_all(server->context, center, reason, wait_ms, out);
 }
 
 hk_status hki_final_fetch(hk_center_server *server, const hki_others *others,

@@ -45,7 +45,4 @@ hk_status hki_final_save(hk_center_server *server, hk_context *ctx,
                          hki_center_copy *c, const hk_saver_options *opt,
                          int64_t wait_ms, char **path);
 
-// The note of shard 0 that a shard waits for before it leaves.
-#define HKI_NOTE_FETCHED "fetched"
-
 #endif // HKI_FINAL_H

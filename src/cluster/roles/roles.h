@@ -1,19 +1,10 @@
 // cluster/roles/roles.h - what the roles have in common: notes on the center's
-// board, reasons, series that every role has.
-//
-//   note         who writes   what
-//   limits       workers      when the run ends, if the center has no limits
-//   evaluator    evaluator    that it is there: changes every few seconds
-//   evaluated    evaluator    its last result
+// board (cluster.h lists them), reasons, series that every role has.
 #ifndef HKI_ROLES_H
 #define HKI_ROLES_H
 #include "cluster/cluster.h"
 #include "hooke/roles.h"
 #include "monitor/monitor.h"
-
-#define HKI_NOTE_LIMITS "limits"
-#define HKI_NOTE_EVALUATOR "evaluator"
-#define HKI_NOTE_EVALUATED "evaluated"
 
 // An evaluator whose note has not changed for so long is gone.
 #define HKI_EVALUATOR_FRESH_MS 15000

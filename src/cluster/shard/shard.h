@@ -90,7 +90,8 @@ typedef struct hki_shard_seat {
 
 typedef struct hki_gate {
     uint64_t ticket; // of who closed it; 0: open
-    int64_t until_ns;
+    int64_t since_ns, until_ns;
+    int64_t rest_ns;   // not to be closed again before
     uint64_t *allowed; // per seat: exchange that may begin although closed
     uint64_t rounds;   // may be closed so far although it is closed
 } hki_gate;
@@ -144,7 +145,7 @@ typedef struct hki_shard {
     bool receiving;    // somebody's whole vector is on its way
     bool round_closing;
     hki_gate gate;
-    uint32_t n_cuts; // copies that exist
+    uint32_t n_copies[2]; // that exist, by hki_copy_use
 
     _Atomic uint64_t version, exchanges, chunks, repeated, recovered;
     _Atomic int64_t global_step;
@@ -370,9 +371,10 @@ hk_status hki_gate_pass(hki_shard *s, const hki_claim *c, uint64_t exchange,
                         const hki_patience *p);
 // Does the gate keep round `round` from being closed? `lock` is held.
 bool hki_gate_holds(hki_shard *s, uint64_t round);
-// Closes the gate for at most hold_ms and lists who is where: *n members in
-// fresh memory, freed with hki_free. HK_E_TIMEOUT while somebody else has it.
-hk_status hki_gate_close(hki_shard *s, uint64_t ticket, int64_t hold_ms,
+// Closes the gate for at most HKI_GATE_MS and lists who is where: *n members in
+// fresh memory, freed with hki_free. who: a peer, for the log; NULL: this
+// center. HK_E_TIMEOUT while somebody else has it.
+hk_status hki_gate_close(hki_shard *s, uint64_t ticket, const char *who,
                          const hki_patience *p, hki_member_at **out,
                          uint32_t *n);
 // Lets the listed members come as far as the list says, waits for them. Who
@@ -381,8 +383,23 @@ hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
                           const hki_member_at *members, uint32_t n,
                           const hki_patience *p);
 
+// Is there time left, and somebody who waits?
+bool hki_shard_waits(hki_shard *s, const hki_patience *p);
+// Closes the gate at a moment at which nobody is in the middle of an exchange,
+// trying again until the deadline. It stays closed until hki_gate_open, which
+// the caller owes to everybody.
+hk_status hki_gate_hold(hki_shard *s, uint64_t ticket, const char *who,
+                        const hki_patience *p);
+
 // A copy of the state between two exchanges.
+#define HKI_PEER_COPIES 3
+typedef enum hki_copy_use {
+    HKI_COPY_PEERS, // somebody reads it
+    HKI_COPY_OWN    // this center writes it to a file
+} hki_copy_use;
+
 typedef struct hki_shard_copy {
+    hki_copy_use use;
     uint8_t *bytes;    // of the file, without the undo slots
     size_t vectors;    // where they begin
     uint8_t *sections; // behind them; NULL: none
@@ -390,8 +407,10 @@ typedef struct hki_shard_copy {
     hk_center_info info;
 } hki_shard_copy;
 
-// The gate is closed and settled; it may be opened right afterwards.
-hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_shard_copy **out);
+// Room for a copy. HK_E_TIMEOUT: there are as many as may be.
+hk_status hki_cut_create(hki_shard *s, hki_copy_use use, hki_shard_copy **out);
+// Fills it. The gate is closed and settled; it may be opened right afterwards.
+hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_shard_copy *c);
 void hki_gate_open(hki_shard *s, uint64_t ticket);
 void hki_cut_free(hki_shard *s, hki_shard_copy *c); // NULL is allowed
 const float *hki_cut_vector(const hki_shard *s, const hki_shard_copy *c,
@@ -399,8 +418,8 @@ const float *hki_cut_vector(const hki_shard *s, const hki_shard_copy *c,
 const uint8_t *hki_cut_side(const hki_shard *s, const hki_shard_copy *c);
 // Writes it as the snapshot file, number `number`.
 hk_status hki_cut_write(hki_shard *s, hki_shard_copy *c, uint64_t number);
-// Close, settle, copy and open for this shard alone.
-hk_status hki_shard_cut(hki_shard *s, uint64_t ticket, const hki_patience *p,
-                        hki_shard_copy **out);
+// Holds the gate, fills the copy and opens, for this shard alone.
+hk_status hki_shard_cut(hki_shard *s, const char *who, const hki_patience *p,
+                        hki_shard_copy *c);
 
 #endif // HKI_SHARD_H

@@ -6,20 +6,50 @@
 // happened at one shard has to happen at all of them). What is copied then
 // holds every exchange and every round as a whole or not at all; the shares of
 // a round that is open are in its sum. Nobody waits for such a round to end:
-// the worker that it lacks may be the one that asked for the copy. A gate
-// opens by itself when its time is over: a cut whose owner died costs a pause,
-// no more.
+// the worker that it lacks may be the one that asked for the copy.
+//
+// A gate that waits for workers opens by itself after HKI_GATE_MS, whoever
+// closed it and whatever became of them; then it stays open for at least as
+// long as it was closed. So nobody can take more than half of the training
+// time, however often copies are asked for. Copying itself may take longer: no
+// peer can draw it out.
 #include "base/io.h"
 #include "cluster/shard/center_sections.h"
 #include "cluster/shard/shard.h"
 
+// `lock` is held.
+static void open_gate(hki_shard *s) {
+    const int64_t now = hki_now_ns();
+    s->gate.ticket = 0;
+    s->gate.rest_ns = now + (now - s->gate.since_ns);
+    pthread_cond_broadcast(&s->changed);
+}
+
 static bool is_closed(hki_shard *s) {
     if (s->gate.ticket != 0 && hki_now_ns() >= s->gate.until_ns) {
         hki_log(s->context, HK_LOG_WARNING,
-                "%s: a cut took too long; exchanges go on", s->name);
-        s->gate.ticket = 0;
+                "%s: the gate was closed for %d ms, and workers are still in "
+                "the middle of an exchange: no copy, exchanges go on",
+                s->name, HKI_GATE_MS);
+        open_gate(s);
     }
     return s->gate.ticket != 0;
+}
+
+// Is there time left, and somebody who waits? `lock` is held.
+static bool is_waiting(const hki_patience *p) {
+    return hki_now_ns() < p->deadline_ns &&
+           (p->alive == NULL || p->alive(p->user));
+}
+
+// Waits for a change, for until_ns, or for the end of p, which is false. `lock`
+// is held.
+static bool wait_until(hki_shard *s, int64_t until_ns, const hki_patience *p) {
+    const hki_patience slice = {.deadline_ns =
+                                    HKI_MIN(p->deadline_ns, until_ns),
+                                .alive = p->alive,
+                                .user = p->user};
+    return hki_shard_wait(s, &slice) || is_waiting(p);
 }
 
 // A round that was closed at another shard is closed here too, by whatever
@@ -32,19 +62,13 @@ static bool is_kept_out(hki_shard *s, uint32_t worker, uint64_t exchange) {
 
 hk_status hki_gate_pass(hki_shard *s, const hki_claim *c, uint64_t exchange,
                         const hki_patience *p) {
-    while (is_kept_out(s, c->id, exchange)) {
-        const hki_patience slice = {
-            .deadline_ns = HKI_MIN(p->deadline_ns, s->gate.until_ns),
-            .alive = p->alive,
-            .user = p->user};
-        if (!hki_shard_wait(s, &slice) && is_closed(s) &&
-            (hki_now_ns() >= p->deadline_ns ||
-             (p->alive != NULL && !p->alive(p->user))))
+    while (is_kept_out(s, c->id, exchange))
+        if (!wait_until(s, s->gate.until_ns, p) &&
+            is_kept_out(s, c->id, exchange))
             return hki_fail(HK_E_TIMEOUT,
                             "%s: exchange of worker %u: waited for the end of "
                             "a snapshot",
                             s->name, c->id);
-    }
     return HK_OK;
 }
 
@@ -87,13 +111,21 @@ static void forbid_all(hki_shard *s) {
     s->gate.rounds = 0;
 }
 
-hk_status hki_gate_close(hki_shard *s, uint64_t ticket, int64_t hold_ms,
+// Is it closed, or to stay open for now? *until_ns: how long, at most.
+static bool is_taken(hki_shard *s, int64_t *until_ns) {
+    const bool closed = is_closed(s);
+    *until_ns = closed ? s->gate.until_ns : s->gate.rest_ns;
+    return closed || hki_now_ns() < s->gate.rest_ns;
+}
+
+hk_status hki_gate_close(hki_shard *s, uint64_t ticket, const char *who,
                          const hki_patience *p, hki_member_at **out,
                          uint32_t *n) {
     hki_member_at *members = NULL;
+    int64_t until_ns;
     HKI_LOCKED(&s->lock);
-    while (is_closed(s))
-        if (!hki_shard_wait(s, p) && is_closed(s))
+    while (is_taken(s, &until_ns))
+        if (!wait_until(s, until_ns, p) && is_taken(s, &until_ns))
             return hki_fail(HK_E_TIMEOUT,
                             "%s: snapshot: waited for another one to end",
                             s->name);
@@ -101,8 +133,12 @@ hk_status hki_gate_close(hki_shard *s, uint64_t ticket, int64_t hold_ms,
     HKI_TRY(hki_alloc_array(*n, sizeof *members, &members));
     *n = list_members(s, members);
     s->gate.ticket = ticket;
-    s->gate.until_ns = hki_deadline(hold_ms);
+    s->gate.since_ns = hki_now_ns();
+    s->gate.until_ns = hki_deadline(HKI_GATE_MS);
     forbid_all(s);
+    if (who != NULL)
+        hki_log(s->context, HK_LOG_INFO, "%s: the gate is closed by %s",
+                s->name, who);
     *out = members;
     return HK_OK;
 }
@@ -170,12 +206,13 @@ hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
         status = allow(s, &members[i]);
     pthread_cond_broadcast(&s->changed);
     const hki_member_at *m = NULL;
-    while (status == HK_OK && s->gate.ticket == ticket &&
+    while (status == HK_OK && is_closed(s) && s->gate.ticket == ticket &&
            (m = behind(s, members, n)) != NULL)
-        if (!hki_shard_wait(s, p) && behind(s, members, n) != NULL)
+        if (!wait_until(s, s->gate.until_ns, p) &&
+            behind(s, members, n) != NULL)
             status = tired(s, m);
     if (status == HK_OK && (!is_closed(s) || s->gate.ticket != ticket))
-        status = not_mine(s);
+        status = m != NULL ? tired(s, m) : not_mine(s);
     // From here on nobody passes: a worker that comes back in the middle of an
     // exchange that is listed would change what is being copied.
     if (status == HK_OK)
@@ -185,48 +222,53 @@ hk_status hki_gate_settle(hki_shard *s, uint64_t ticket,
 
 // ---- copies -----------------------------------------------------------------
 
-#define MAX_CUTS 4 // copies that may exist at once
+// Copies that may exist at once: for peers to read, and of the center's own.
+// Whatever peers do, there is room for a snapshot.
+static const uint32_t most_copies[] = {
+    [HKI_COPY_PEERS] = HKI_PEER_COPIES, [HKI_COPY_OWN] = 2};
+
+static bool reserve_copy(hki_shard *s, hki_copy_use use) {
+    HKI_LOCKED(&s->lock);
+    const bool room = s->n_copies[use] < most_copies[use];
+    s->n_copies[use] += room;
+    return room;
+}
+
+static void release_copy(hki_shard *s, hki_copy_use use) {
+    HKI_LOCKED(&s->lock);
+    s->n_copies[use]--;
+    pthread_cond_broadcast(&s->changed);
+}
 
 void hki_cut_free(hki_shard *s, hki_shard_copy *c) {
     if (c == NULL)
         return;
+    release_copy(s, c->use);
     hki_free(c->bytes);
     hki_free(c->sections);
     hki_free(c);
-    HKI_LOCKED(&s->lock);
-    s->n_cuts--;
-    pthread_cond_broadcast(&s->changed);
 }
 
-static hk_status new_cut(hki_shard *s, hki_shard_copy **out) {
-    pthread_mutex_lock(&s->lock);
-    const bool full = s->n_cuts >= MAX_CUTS;
-    s->n_cuts += !full;
-    pthread_mutex_unlock(&s->lock);
-    if (full)
-        return hki_fail(HK_E_TIMEOUT,
-                        "%s: snapshot: %d copies are still being read", s->name,
-                        MAX_CUTS);
+hk_status hki_cut_create(hki_shard *s, hki_copy_use use, hki_shard_copy **out) {
     const hki_center_head *const h = s->file.head;
     hki_shard_copy *c = NULL;
-    hk_status status = hki_zalloc_array(1, sizeof *c, &c);
-    if (status == HK_OK) {
-        c->vectors = (size_t)h->undo_at;
-        // Gaps between the vectors are written too: zeros, not what the heap
-        // had.
-        status = hki_zalloc_array(
-            (size_t)(h->undo_at + (h->file_bytes - h->vector_at)), 1,
-            &c->bytes);
-    }
-    if (status != HK_OK) {
+    HKI_TRY(hki_zalloc_array(1, sizeof *c, &c));
+    if (!reserve_copy(s, use)) {
         hki_free(c);
-        pthread_mutex_lock(&s->lock);
-        s->n_cuts--;
-        pthread_mutex_unlock(&s->lock);
-        return status;
+        return hki_fail(HK_E_TIMEOUT,
+                        "%s: snapshot: %u copies are still being read", s->name,
+                        most_copies[use]);
     }
-    *out = c;
-    return HK_OK;
+    c->use = use;
+    c->vectors = (size_t)h->undo_at;
+    // Gaps between the vectors are written too: zeros, not what the heap had.
+    const hk_status status = hki_zalloc_array(
+        (size_t)(h->undo_at + (h->file_bytes - h->vector_at)), 1, &c->bytes);
+    if (status != HK_OK)
+        hki_cut_free(s, c);
+    else
+        *out = c;
+    return status;
 }
 
 // Everything in front of the undo slots. `lock` is held; whoever has lost its
@@ -272,40 +314,78 @@ static void copy_chunk(hki_shard *s, hki_shard_copy *c, uint32_t number) {
         hki_shard_unlock_chunk(s, number - 1);
 }
 
-hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_shard_copy **out) {
+// The gate stays closed while this center is at work, however long that takes.
+// `lock` is held.
+static hk_status pin(hki_shard *s, uint64_t ticket) {
+    if (!is_closed(s) || s->gate.ticket != ticket)
+        return not_mine(s);
+    s->gate.until_ns = INT64_MAX;
+    return HK_OK;
+}
+
+static hk_status copy_all(hki_shard *s, hki_shard_copy *c) {
+    pthread_mutex_lock(&s->lock);
+    copy_records(s, c);
+    const hk_status status =
+        hki_sections_copy(&s->file, &c->sections, &c->sections_bytes);
+    pthread_mutex_unlock(&s->lock);
+    HKI_TRY(status);
+    for (uint32_t i = 0; i <= s->n_chunks; i++)
+        copy_chunk(s, c, i);
+    hki_shard_info(s, &c->info);
+    return HK_OK;
+}
+
+hk_status hki_gate_copy(hki_shard *s, uint64_t ticket, hki_shard_copy *c) {
     if (!hki_load64(&s->file.head->initialised))
         return hki_fail(HK_E_STATE, "%s: snapshot: no values yet", s->name);
-    hki_shard_copy *c = NULL;
-    HKI_TRY(new_cut(s, &c));
+    const int64_t begin = hki_now_ns();
     pthread_mutex_lock(&s->lock);
-    bool held = is_closed(s) && s->gate.ticket == ticket;
-    hk_status status = HK_OK;
-    if (held) {
-        copy_records(s, c);
-        status = hki_sections_copy(&s->file, &c->sections, &c->sections_bytes);
-    }
+    const int64_t until_ns = s->gate.until_ns;
+    const hk_status held = pin(s, ticket);
     pthread_mutex_unlock(&s->lock);
-    if (held && status == HK_OK) {
-        for (uint32_t i = 0; i <= s->n_chunks; i++)
-            copy_chunk(s, c, i);
-        hki_shard_info(s, &c->info);
-        pthread_mutex_lock(&s->lock);
-        held = is_closed(s) && s->gate.ticket == ticket;
-        pthread_mutex_unlock(&s->lock);
-    }
-    if (!held || status != HK_OK) {
-        hki_cut_free(s, c);
-        return status != HK_OK ? status : not_mine(s);
-    }
-    *out = c;
-    return HK_OK;
+    HKI_TRY(held);
+    const hk_status status = copy_all(s, c);
+    HKI_LOCKED(&s->lock); // the time that copying took does not count
+    if (until_ns != INT64_MAX && s->gate.ticket == ticket)
+        s->gate.until_ns = until_ns + (hki_now_ns() - begin);
+    return status;
 }
 
 void hki_gate_open(hki_shard *s, uint64_t ticket) {
     HKI_LOCKED(&s->lock);
     if (s->gate.ticket == ticket)
-        s->gate.ticket = 0;
-    pthread_cond_broadcast(&s->changed);
+        open_gate(s);
+}
+
+// One attempt.
+static hk_status hold_once(hki_shard *s, uint64_t ticket, const char *who,
+                           const hki_patience *p) {
+    HKI_FREED hki_member_at *members = NULL;
+    uint32_t n = 0;
+    HKI_TRY(hki_gate_close(s, ticket, who, p, &members, &n));
+    hk_status status = hki_gate_settle(s, ticket, members, n, p);
+    if (status == HK_OK) {
+        HKI_LOCKED(&s->lock);
+        status = pin(s, ticket);
+    }
+    if (status != HK_OK)
+        hki_gate_open(s, ticket);
+    return status;
+}
+
+bool hki_shard_waits(hki_shard *s, const hki_patience *p) {
+    HKI_LOCKED(&s->lock);
+    return is_waiting(p);
+}
+
+hk_status hki_gate_hold(hki_shard *s, uint64_t ticket, const char *who,
+                        const hki_patience *p) {
+    hk_status status;
+    do
+        status = hold_once(s, ticket, who, p);
+    while (status == HK_E_TIMEOUT && hki_shard_waits(s, p));
+    return status;
 }
 
 const float *hki_cut_vector(const hki_shard *s, const hki_shard_copy *c,
@@ -354,16 +434,11 @@ hk_status hki_cut_write(hki_shard *s, hki_shard_copy *c, uint64_t number) {
     return HK_OK;
 }
 
-hk_status hki_shard_cut(hki_shard *s, uint64_t ticket, const hki_patience *p,
-                        hki_shard_copy **out) {
-    HKI_FREED hki_member_at *members = NULL;
-    uint32_t n = 0;
-    const int64_t left = (p->deadline_ns - hki_now_ns()) / 1000000;
-    HKI_TRY(
-        hki_gate_close(s, ticket, HKI_MAX(left, 1) + 1000, p, &members, &n));
-    hk_status status = hki_gate_settle(s, ticket, members, n, p);
-    if (status == HK_OK)
-        status = hki_gate_copy(s, ticket, out);
+hk_status hki_shard_cut(hki_shard *s, const char *who, const hki_patience *p,
+                        hki_shard_copy *c) {
+    const uint64_t ticket = hki_new_id();
+    HKI_TRY(hki_gate_hold(s, ticket, who, p));
+    const hk_status status = hki_gate_copy(s, ticket, c);
     hki_gate_open(s, ticket);
     return status;
 }

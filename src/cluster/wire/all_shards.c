@@ -5,19 +5,27 @@
 // copies or in none.
 #include "cluster/wire/all_shards.h"
 
-static hk_status ask(hki_framer *f, uint64_t ticket, hki_gate_action action,
-                     uint64_t number, const uint8_t *more, size_t more_size,
-                     int64_t deadline_ns) {
+// What all shards are asked.
+typedef struct question {
+    uint64_t ticket;
+    hki_gate_action action;
+    hki_cut_use use;
+    const uint8_t *more; // behind it
+    size_t more_size;
+} question;
+
+static hk_status ask(hki_framer *f, const question *q, int64_t deadline_ns) {
     HKI_FREED uint8_t *body = NULL;
-    const hki_msg_gate m = {.ticket = ticket,
-                            .action = (uint32_t)action,
-                            .wait_ms = hki_left_ms(deadline_ns)};
-    HKI_TRY(hki_alloc_array(HKI_MAX_MESSAGE + more_size, 1, &body));
+    const hki_msg_gate m = {.ticket = q->ticket,
+                            .action = (uint32_t)q->action,
+                            .wait_ms = hki_left_ms(deadline_ns),
+                            .use = (uint32_t)q->use};
+    HKI_TRY(hki_alloc_array(HKI_MAX_MESSAGE + q->more_size, 1, &body));
     const size_t n = hki_body_put(&hki_body_gate, &m, body);
-    if (more_size > 0)
-        memcpy(body + n, more, more_size);
-    const hki_frame head = {.type = HKI_GATE, .exchange = number};
-    return hki_frame_send(f, &head, body, n + more_size,
+    if (q->more_size > 0)
+        memcpy(body + n, q->more, q->more_size);
+    const hki_frame head = {.type = HKI_GATE, .exchange = q->ticket};
+    return hki_frame_send(f, &head, body, n + q->more_size,
                           hki_with_grace(deadline_ns), "gate");
 }
 
@@ -57,10 +65,11 @@ static hk_status merge(members *all, const hki_member_at *more, uint32_t n) {
     return HK_OK;
 }
 
-static hk_status close_one(hki_framer *f, uint64_t ticket, int64_t deadline_ns,
-                           members *all) {
+static hk_status close_one(hki_framer *f, uint64_t ticket, hki_cut_use use,
+                           int64_t deadline_ns, members *all) {
+    const question q = {.ticket = ticket, .action = HKI_GATE_CLOSE, .use = use};
     hki_frame head;
-    HKI_TRY(ask(f, ticket, HKI_GATE_CLOSE, 0, NULL, 0, deadline_ns));
+    HKI_TRY(ask(f, &q, deadline_ns));
     HKI_TRY(hki_frame_wait(f, hki_with_grace(deadline_ns), "gate", &head));
     if (head.type != HKI_MEMBERS ||
         head.size > (HKI_MAX_SEATS + 1) * sizeof(hki_member_at))
@@ -77,14 +86,13 @@ static hk_status close_one(hki_framer *f, uint64_t ticket, int64_t deadline_ns,
 }
 
 // Asks all, then waits for all: the shards work at the same time.
-static hk_status ask_all(hki_framer *const *links, size_t n, uint64_t ticket,
-                         hki_gate_action action, const uint8_t *more,
-                         size_t more_size, int64_t deadline_ns) {
+static hk_status ask_all(hki_framer *const *links, size_t n, question q,
+                         hki_gate_action action, int64_t deadline_ns) {
     size_t asked = 0;
     hk_status s = HK_OK;
+    q.action = action;
     for (; asked < n && s == HK_OK; asked++)
-        s = ask(links[asked], ticket, action, ticket, more, more_size,
-                deadline_ns);
+        s = ask(links[asked], &q, deadline_ns);
     if (s != HK_OK)
         asked--;
     for (size_t i = 0; i < asked; i++) { // every answer is taken
@@ -99,29 +107,32 @@ static void members_deinit(members *m) {
 }
 
 hk_status hki_cut_all(hki_framer *const *links, size_t n, hki_cut_use use,
-                      int64_t deadline_ns) {
-    const uint64_t ticket = hki_new_id();
+                      int64_t deadline_ns, uint64_t *number) {
+    const question q = {.ticket = hki_new_id(), .use = use};
+    const int64_t soon_ns = HKI_MIN(deadline_ns, hki_deadline(HKI_GATE_MS));
+    question settle = q;
     HKI_SCOPED(members_deinit) members all = {0};
     HKI_FREED uint8_t *bytes = NULL;
-    size_t size = 0, closed = 0;
+    size_t closed = 0;
     hk_status s = HK_OK;
+    *number = q.ticket;
     for (; closed < n && s == HK_OK; closed++)
-        s = close_one(links[closed], ticket, deadline_ns, &all);
+        s = close_one(links[closed], q.ticket, use, soon_ns, &all);
     if (s == HK_OK)
-        s = hki_members_put(all.at, all.n, &bytes, &size);
+        s = hki_members_put(all.at, all.n, &bytes, &settle.more_size);
+    settle.more = bytes;
     if (s == HK_OK)
-        s = ask_all(links, n, ticket, HKI_GATE_SETTLE, bytes, size,
-                    deadline_ns);
+        s = ask_all(links, n, settle, HKI_GATE_SETTLE, soon_ns);
     if (s == HK_OK)
-        s = ask_all(links, n, ticket, HKI_GATE_COPY, NULL, 0, deadline_ns);
+        s = ask_all(links, n, q, HKI_GATE_COPY, deadline_ns);
     const hki_fault fault = hki_fault_of(s);
     // Whatever came of it, exchanges go on.
     const hk_status opened =
-        ask_all(links, closed, ticket, HKI_GATE_OPEN, NULL, 0,
+        ask_all(links, closed, q, HKI_GATE_OPEN,
                 hki_with_grace(HKI_MAX(deadline_ns, hki_now_ns())));
     HKI_TRY(s == HK_OK ? opened : hki_fault_raise(&fault));
     return use == HKI_CUT_WRITE
-               ? ask_all(links, n, ticket, HKI_GATE_WRITE, NULL, 0, deadline_ns)
+               ? ask_all(links, n, q, HKI_GATE_WRITE, deadline_ns)
                : HK_OK;
 }
 

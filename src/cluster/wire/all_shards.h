@@ -1,18 +1,14 @@
-// cluster/wire/all_shards.h - one consistent point of all shards, from a
-// client's side.
+// cluster/wire/all_shards.h - one consistent point of all shards, from the side
+// of the center that brings it about.
 #ifndef HKI_CUT_H
 #define HKI_CUT_H
 #include "cluster/wire/frame.h"
 
-typedef enum hki_cut_use {
-    HKI_CUT_READ = 1, // each shard keeps a copy for SNAPSHOT
-    HKI_CUT_WRITE = 2 // and writes it as its snapshot file
-} hki_cut_use;
-
-// Over open connections, one for each shard in order. Exchanges pause for the
-// time that those under way and one copy take.
+// By a center, over open connections, one for each shard in order. Exchanges
+// pause for the time that those under way and one copy take. *number: of the
+// copies.
 hk_status hki_cut_all(hki_framer *const *links, size_t n, hki_cut_use use,
-                      int64_t deadline_ns);
+                      int64_t deadline_ns, uint64_t *number);
 
 // Opens a connection to a shard without being a worker. open: what it says of
 // itself; a fingerprint of 0 takes whatever model is there.

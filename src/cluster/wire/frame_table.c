@@ -61,7 +61,7 @@ const hki_frame_row hki_frame_rows[HKI_TYPES] = {
     [HKI_ROWS] = {"ROWS", W, MEMBER | EXCHANGE, 0, 0, 0, false, 8, FULL},
     [HKI_ROWS_UP] = {"ROWS_UP", W, MEMBER | EXCHANGE, 0, 0, 0, false, 8, FULL},
     [HKI_SNAPSHOT] = {"SNAPSHOT", ALL, ASKING, 0, 0, 0, false, 16, 16},
-    [HKI_GATE] = {"GATE", W | O | C, ASKING, 0, 0, 0, false, 16, 16 + SEATS},
+    [HKI_GATE] = {"GATE", C, ASKING, 0, 0, 0, false, 24, 24 + SEATS},
     [HKI_MEMBERS] = {"MEMBERS", 0, 0, ASKING, 0, 0, false, 0, SEATS},
     [HKI_FINISH] = {"FINISH", W | C | A, ASKING, 0, 0, 0, true, 2, 257},
     [HKI_POST] = {"POST", ALL, ASKING, 0, 0, 0, false, 10, 73 + NOTE},
@@ -70,6 +70,7 @@ const hki_frame_row hki_frame_rows[HKI_TYPES] = {
     [HKI_BYE] = {"BYE", ALL, ASKING, 0, 0, 0, false, 0, 0},
     [HKI_CALL] = {"CALL", W, ASKING, 0, 0, 0, false, 74, 137},
     [HKI_RESULT] = {"RESULT", 0, 0, ASKING, 0, 0, false, 56, 56},
+    [HKI_COPY] = {"COPY", ALL, ASKING, 0, 0, 0, false, 16, 16},
 };
 
 const char *hki_type_name(unsigned type) {
@@ -89,7 +90,7 @@ static const char *bit_name(unsigned mask, const char *const *names, size_t n,
     return bit < n && mask == 1u << bit ? names[bit] : others;
 }
 
-static const char *party_name(unsigned party) {
+const char *hki_party_name(unsigned party) {
     static const char *const names[] = {"a worker", "an observer", "a center",
                                         "an admin"};
     return bit_name(party, names, HKI_COUNT(names), "anybody");
@@ -115,7 +116,7 @@ static hk_status refuse(const hki_dialogue *d, const hki_frame *f,
                         server ? "answer" : "request");
     if (!server && !(r->clients & d->peer))
         return hki_fail(HK_E_DENIED, "%s: %s is not for %s", name, r->name,
-                        party_name(d->peer));
+                        hki_party_name(d->peer));
     if (!((server ? r->server_at : r->client_at) & d->at))
         return hki_fail(HK_E_DATA, "%s: %s %s", name, r->name, place(d->at));
     if (f->flags & ~r->flags)

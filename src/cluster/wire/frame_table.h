@@ -49,6 +49,8 @@ typedef struct hki_dialogue {
     uint8_t idle; // HKI_AT_OPEN or HKI_AT_MEMBER
 } hki_dialogue;
 
+const char *hki_party_name(unsigned party); // "an observer"
+
 // Of a connection that begins; peer: HKI_BY_SERVER or HKI_BY_CLIENTS.
 hki_dialogue hki_dialogue_begin(hki_party peer);
 // May the peer send this now? HK_E_DENIED: others may; HK_E_DATA. name: of

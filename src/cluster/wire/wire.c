@@ -145,7 +145,8 @@ BODY(began, F(began, alpha), F(began, staleness), F(began, version),
 BODY(assign, F(assign, global_step), F(assign, wait_ms), F(assign, flags),
      F(assign, id), F(assign, incarnation));
 BODY(wait, F(wait, number), F(wait, wait_ms), F(wait, flags));
-BODY(gate, F(gate, ticket), F(gate, action), F(gate, wait_ms));
+BODY(gate, F(gate, ticket), F(gate, action), F(gate, wait_ms), F(gate, use),
+     F(gate, reserved));
 BODY(rows, F(rows, table), F(rows, count));
 BODY(note, F(note, if_absent), F(note, size), F(note, key));
 BODY(call, F(call, op), F(call, worker), F(call, nonce), F(call, sequence),

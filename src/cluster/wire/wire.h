@@ -62,7 +62,8 @@ typedef enum hki_type {
     HKI_BYE = 35,
     HKI_CALL = 36, // to the run's memory; the same again changes nothing
     HKI_RESULT = 37,
-    HKI_TYPES = 38
+    HKI_COPY = 38, // to shard 0: a consistent copy of all shards
+    HKI_TYPES = 39
 } hki_type;
 
 typedef enum hki_frame_flag {
@@ -220,8 +221,9 @@ typedef struct hki_msg_assign {
                               // of this connection, or an admin
 } hki_msg_assign;
 
-typedef struct hki_msg_wait { // INIT, PULL, BARRIER, SNAPSHOT
-    int64_t number; // BARRIER: parties; PULL: round that has to be open first
+typedef struct hki_msg_wait { // INIT, PULL, BARRIER, SNAPSHOT, COPY
+    int64_t number; // BARRIER: parties; PULL: round that has to be open first;
+                    // SNAPSHOT: the copy that COPY named
     uint32_t wait_ms;
     uint32_t flags; // hki_wait_flag
 } hki_msg_wait;
@@ -237,7 +239,16 @@ typedef struct hki_msg_gate {
     uint64_t ticket; // of who closed it
     uint32_t action; // hki_gate_action
     uint32_t wait_ms;
+    uint32_t use; // hki_cut_use
+    uint32_t reserved;
 } hki_msg_gate;
+
+#define HKI_GATE_MS 2000 // that a gate is closed while workers are waited for
+
+typedef enum hki_cut_use {
+    HKI_CUT_READ = 1, // each shard keeps its copy for SNAPSHOT
+    HKI_CUT_WRITE = 2 // and writes it as its snapshot file
+} hki_cut_use;
 
 typedef enum hki_gate_action {
     HKI_GATE_CLOSE = 1,  // answered with MEMBERS
