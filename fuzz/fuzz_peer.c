@@ -121,6 +121,7 @@ typedef struct peer {
     hki_msg_begin begin; // of the exchange under way
     uint64_t exchange;
     uint32_t unit; // the next one
+    uint32_t calls;
 } peer;
 
 static int64_t soon(void) {
@@ -354,7 +355,8 @@ static void gate(peer *p) {
     const uint8_t how = take(p->script);
     const hki_msg_gate m = {.ticket = take(p->script),
                             .action = how % 8,
-                            .wait_ms = take_u32(p->script)};
+                            .wait_ms = take_u32(p->script),
+                            .use = how / 32 % 4};
     uint8_t body[HKI_MAX_MESSAGE + 3 * 16] = {0};
     size_t size = hki_body_put(&hki_body_gate, &m, body);
     for (uint32_t i = 0; i < how / 8 % 4; i++, size += 16) {
@@ -362,6 +364,38 @@ static void gate(peer *p) {
         body[size + 8] = take(p->script);
     }
     send_frame(p, &(hki_frame){.type = HKI_GATE}, body, size);
+}
+
+// Any call to the run's memory; mostly one that makes sense.
+static void call(peer *p) {
+    script *const s = p->script;
+    const uint8_t how = take(s);
+    hki_msg_call m = {.op = how % 6,
+                      .worker = p->joined.id,
+                      .nonce = 1 + how / 8 % 2,
+                      .sequence = ++p->calls,
+                      .workers = 2,
+                      .units = 50,
+                      .epochs = 2,
+                      .name = "set"};
+    if (how & 32) {
+        m.range = take(s);
+        m.used = take(s);
+    }
+    if (how & 64)
+        m.set = take(s);
+    if (how & 128) {
+        m.worker = take_u32(s);
+        m.nonce = take_u32(s);
+        m.sequence = take_u32(s);
+        m.workers = take_u32(s);
+        m.range = take_u64(s);
+        m.used = (int64_t)take_u64(s);
+        m.units = (int64_t)take_u64(s);
+        m.epochs = (int64_t)take_u64(s);
+        m.name[0] = (char)take(s);
+    }
+    send_msg(p, (hki_frame){.type = HKI_CALL}, &hki_body_call, &m);
 }
 
 static void ping(peer *p) {
@@ -403,7 +437,7 @@ static void anything(peer *p) {
 }
 
 static void act(peer *p) {
-    switch (take(p->script) % 20) {
+    switch (take(p->script) % 22) {
     case 0:
         return join(p);
     case 1:
@@ -443,6 +477,10 @@ static void act(peer *p) {
     case 18:
         hang_up(p);
         return open_peer(p);
+    case 20:
+        return call(p);
+    case 21:
+        return wait_request(p, HKI_COPY);
     default:
         return anything(p);
     }
@@ -500,6 +538,37 @@ static void exchange(hk_center *c, hki_member m, float *x, float *view,
         must(hki_fail(HK_E_INTERNAL, "the center did not take it"), "exchange");
 }
 
+// The run's memory still divides data, unless it is full of sets.
+static void lease(hk_center *c, hki_member m) {
+    hki_remote *r;
+    hki_msg_result out;
+    hki_msg_call q = {.op = HKI_CALL_DECLARE,
+                      .worker = m.id,
+                      .nonce = 77,
+                      .sequence = 1,
+                      .workers = 2,
+                      .units = 50,
+                      .epochs = 1,
+                      .name = "honest"};
+    must(hki_remote_get(c, "lease", &r), "lease");
+    const hk_status s = hki_control_call(r, &q, hki_deadline(5000), &out);
+    if (s == HK_E_RANGE)
+        return;
+    must(s, "declare");
+    q.op = HKI_CALL_TAKE;
+    q.sequence++;
+    q.set = out.set;
+    must(hki_control_call(r, &q, hki_deadline(5000), &out), "take");
+    if (out.status != HK_OK || out.end <= out.begin || out.end > 50)
+        must(hki_fail(HK_E_DATA, "units %lld to %lld", (long long)out.begin,
+                      (long long)out.end),
+             "take");
+    q.op = HKI_CALL_GIVE_BACK;
+    q.sequence++;
+    q.range = out.range;
+    must(hki_control_call(r, &q, hki_deadline(5000), &out), "give back");
+}
+
 static void work(hk_layout *layout) {
     hk_connect_options o;
     hk_center *c;
@@ -522,6 +591,7 @@ static void work(hk_layout *layout) {
             must(hki_fail(HK_E_NOT_FINITE, "float %lld is %g", (long long)i,
                           (double)x[i]),
                  "values");
+    lease(c, m);
     must(c->ops->leave(c, m, 0, deadline), "leave");
     hk_center_destroy(c);
 }

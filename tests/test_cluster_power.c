@@ -59,8 +59,10 @@ static hk_status exchange_once(hki_shard *s, hki_claim *c, progress *p) {
 
 static hk_status snapshot(hki_shard *s, progress *p) {
     hki_shard_copy *copy;
-    HKI_TRY(hki_shard_cut(s, p->exchange, &no_wait, &copy));
-    const hk_status status = hki_cut_write(s, copy, p->exchange);
+    HKI_TRY(hki_cut_create(s, HKI_COPY_OWN, &copy));
+    hk_status status = hki_shard_cut(s, NULL, &no_wait, copy);
+    if (status == HK_OK)
+        status = hki_cut_write(s, copy, p->exchange);
     hki_cut_free(s, copy);
     if (status == HK_OK)
         p->snapshot = p->exchange;
