@@ -351,7 +351,10 @@ static void test_other_model(void **state) {
     bed_connect_options(&co, &at, 1);
     co.name = "wanderer";
     assert_status(hk_center_connect(&co, l, &c), HK_E_INVALID_ARG);
-    assert_non_null(strstr(hk_last_error(), "another model"));
+    assert_non_null(strstr(hk_last_error(), "another model: variable 0 is v0"));
+    assert_non_null(strstr(hk_last_error(), "v0 [2001] (float32, trainable) "
+                                            "here and v0 [2000] (float32, "
+                                            "trainable) there"));
     await(&g, HK_REFUSED_FINGERPRINT, 1);
     assert_true(was_logged("wanderer"));
     hk_layout_release(l);
@@ -1066,6 +1069,8 @@ static void test_values(void **state) {
         if (s != (isfinite(bad[i]) ? HK_E_RANGE : HK_E_NOT_FINITE))
             fail_msg("%g: %s (%s)", (double)bad[i], hk_status_string(s),
                      hk_last_error());
+        if (!isfinite(bad[i]))
+            assert_non_null(strstr(hk_last_error(), "element 1500 of v0 is "));
         // The center has nothing of it, the worker keeps what it had.
         assert_ok(
             hk_center_snapshot(c, HK_CENTER_VALUES, 10000, center, NULL, NULL));
@@ -1113,6 +1118,7 @@ static void test_first_values(void **state) {
     assert_ok(c->ops->join(c, 0, hki_deadline(10000), &m));
     assert_status(c->ops->init_if_empty(c, m, x, NULL, hki_deadline(10000)),
                   HK_E_NOT_FINITE);
+    assert_non_null(strstr(hk_last_error(), "element 50 of v0 is nan"));
     x[50] = 1;
     assert_ok(c->ops->init_if_empty(c, m, x, NULL, hki_deadline(10000)));
     hk_center_destroy(c);

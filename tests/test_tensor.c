@@ -612,6 +612,40 @@ static void test_layout(void **state) {
     assert_null(hk_layout_retain(NULL));
 }
 
+static void test_layout_places(void **state) {
+    (void)state;
+    hk_layout_item items[N_ITEMS];
+    hk_layout *l, *other;
+    char text[HKI_DIFFERENCE_TEXT], place[HKI_PLACE_TEXT];
+    model_items(items);
+    assert_ok(hk_layout_create(items, N_ITEMS, &l));
+    assert_string_equal(hki_layout_locate(l, 34, place),
+                        "element 34 of dense/kernel");
+    assert_string_equal(hki_layout_locate(l, 40, place),
+                        "float 40 of the vector"); // fills a line up
+    assert_string_equal(hki_layout_locate(l, 400, place), "element 0 of scale");
+    assert_string_equal(hki_layout_locate(l, 416, place),
+                        "float 416 of the vector");
+    assert_true(hki_layout_compare(l, l, text));
+    items[2].shape = hk_shape_make(1, (int64_t[]){35}); // of dense/kernel
+    assert_ok(hk_layout_create(items, N_ITEMS, &other));
+    assert_false(hki_layout_compare(l, other, text));
+    assert_string_equal(text, "variable 0 is dense/kernel [5,7] (float32, "
+                              "trainable) here and dense/kernel [35] "
+                              "(float32, trainable) there");
+    hk_layout_release(other);
+    items[2] = items[N_ITEMS - 1];
+    assert_ok(hk_layout_create(items, N_ITEMS - 1, &other));
+    assert_false(hki_layout_compare(l, other, text));
+    assert_string_equal(text, "dense/kernel [5,7] (float32, trainable) is "
+                              "here only");
+    assert_false(hki_layout_compare(other, l, text));
+    assert_string_equal(text, "dense/kernel [5,7] (float32, trainable) is "
+                              "there only");
+    hk_layout_release(other);
+    hk_layout_release(l);
+}
+
 static void test_layout_empty(void **state) {
     (void)state;
     hk_layout *l;
@@ -855,6 +889,7 @@ int main(void) {
         cmocka_unit_test(test_strings),
         cmocka_unit_test(test_retain_threads),
         cmocka_unit_test(test_layout),
+        cmocka_unit_test(test_layout_places),
         cmocka_unit_test(test_layout_empty),
         cmocka_unit_test(test_layout_refused),
         cmocka_unit_test(test_fingerprint),

@@ -11,18 +11,6 @@ void hki_elastic_observe_begin(hk_elastic *e) {
                hki_layout_entry_count(e->layout) * sizeof *e->entry);
 }
 
-static bool ends_behind(const hk_layout *l, size_t i, int64_t at) {
-    const hk_entry *const e = hk_layout_entry(l, i);
-    return e->dtype != HK_F32 || e->offset + e->count > at;
-}
-
-// First float entry that ends behind a place of the vector.
-static size_t find_entry(const hk_layout *l, int64_t at) {
-    size_t i;
-    HKI_FIRST(i, hki_layout_entry_count(l), ends_behind(l, i, at));
-    return i;
-}
-
 void hki_elastic_observe(void *user, int64_t begin, int64_t end, const float *x,
                          const float *c) {
     hk_elastic *const e = user;
@@ -33,7 +21,7 @@ void hki_elastic_observe(void *user, int64_t begin, int64_t end, const float *x,
         return;
     }
     const hk_entry *entry;
-    for (size_t i = find_entry(e->layout, begin);
+    for (size_t i = hki_layout_find_float(e->layout, begin);
          (entry = hk_layout_entry(e->layout, i)) != NULL &&
          entry->dtype == HK_F32 && entry->offset < end;
          i++) {

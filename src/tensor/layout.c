@@ -218,3 +218,71 @@ hk_status hk_layout_get_info(const hk_layout *l, hk_layout_info *out) {
                             .fingerprint = l->fingerprint};
     return HK_OK;
 }
+
+// ---- places and differences -------------------------------------------------
+
+static bool ends_behind(const hk_layout *l, size_t i, int64_t at) {
+    const hk_entry *const e = &l->entries[i];
+    return e->dtype != HK_F32 || e->offset + e->count > at;
+}
+
+size_t hki_layout_find_float(const hk_layout *l, int64_t at) {
+    size_t i;
+    HKI_FIRST(i, l->n_entries, ends_behind(l, i, at));
+    return i;
+}
+
+const char *hki_layout_locate(const hk_layout *l, int64_t at,
+                              char text[HKI_PLACE_TEXT]) {
+    const hk_entry *const e = hk_layout_entry(l, hki_layout_find_float(l, at));
+    if (e == NULL || e->dtype != HK_F32 || e->offset > at)
+        snprintf(text, HKI_PLACE_TEXT, "float %lld of the vector",
+                 (long long)at);
+    else
+        snprintf(text, HKI_PLACE_TEXT, "element %lld of %s",
+                 (long long)(at - e->offset), e->name);
+    return text;
+}
+
+static const char *describe(const hk_entry *e, char *text, size_t capacity) {
+    static const char *const kinds[] = {"", "trainable", "averaged", "copied",
+                                        "local"};
+    char shape[HKI_SHAPE_TEXT];
+    snprintf(text, capacity, "%.200s %s (%s, %s%s)", e->name,
+             hki_shape_text(e->shape, shape), hk_dtype_name(e->dtype),
+             kinds[e->kind], e->sparse ? ", sparse" : "");
+    return text;
+}
+
+static bool entries_equal(const hk_entry *a, const hk_entry *b) {
+    return strcmp(a->name, b->name) == 0 &&
+           hk_shape_equal(a->shape, b->shape) && a->dtype == b->dtype &&
+           a->kind == b->kind && a->sparse == b->sparse;
+}
+
+bool hki_layout_compare(const hk_layout *here, const hk_layout *there,
+                        char text[HKI_DIFFERENCE_TEXT]) {
+    char first[400], second[400];
+    size_t i = 0;
+    while (i < here->n_entries && i < there->n_entries &&
+           entries_equal(&here->entries[i], &there->entries[i]))
+        i++;
+    const hk_entry *const a = hk_layout_entry(here, i);
+    const hk_entry *const b = hk_layout_entry(there, i);
+    text[0] = '\0';
+    if (a == NULL && b == NULL)
+        return true;
+    if (a != NULL && hk_layout_find(there, a->name) == NULL)
+        snprintf(text, HKI_DIFFERENCE_TEXT, "%s is here only",
+                 describe(a, first, sizeof first));
+    else if (b != NULL && hk_layout_find(here, b->name) == NULL)
+        snprintf(text, HKI_DIFFERENCE_TEXT, "%s is there only",
+                 describe(b, first, sizeof first));
+    else if (a != NULL && b != NULL) // both sides have both names
+        snprintf(text, HKI_DIFFERENCE_TEXT,
+                 "variable %zu is %s here and %s "
+                 "there",
+                 i, describe(a, first, sizeof first),
+                 describe(b, second, sizeof second));
+    return false;
+}

@@ -60,6 +60,16 @@ int64_t hki_layout_size(const hk_layout *l); // n, in floats
 int64_t hki_layout_side_bytes(const hk_layout *l);
 size_t hki_layout_entry_count(const hk_layout *l);
 uint64_t hki_layout_fingerprint(const hk_layout *l);
+// First float entry that ends behind a place of the flat vector.
+size_t hki_layout_find_float(const hk_layout *l, int64_t at);
+// "element 33 of dense/kernel", of a place of the flat vector. Returns text.
+#define HKI_PLACE_TEXT 256
+const char *hki_layout_locate(const hk_layout *l, int64_t at,
+                              char text[HKI_PLACE_TEXT]);
+// Whether two layouts agree; text: the first variable that differs.
+#define HKI_DIFFERENCE_TEXT 900
+bool hki_layout_compare(const hk_layout *here, const hk_layout *there,
+                        char text[HKI_DIFFERENCE_TEXT]);
 
 // ---- names ------------------------------------------------------------------
 

@@ -123,9 +123,11 @@ static hk_status check_values(const hki_session *s, const hki_shard *shard,
         }
         for (int64_t j = 0; j < n; j++)
             if (!isfinite(v[j])) {
+                char place[HKI_PLACE_TEXT];
                 const hk_status status = hki_fail(
-                    HK_E_NOT_FINITE, "%s: value %lld of the vector is %g",
-                    s->peer, (long long)(c->begin + j), (double)v[j]);
+                    HK_E_NOT_FINITE, "%s: %s is %g", s->peer,
+                    hki_layout_locate(shard->layout, c->begin + j, place),
+                    (double)v[j]);
                 hki_server_refuse(s->server, HK_REFUSED_NOT_FINITE, s->peer);
                 return status;
             }

@@ -54,11 +54,12 @@ static hk_status find_shard(hk_center_server *s,
             return status;
         if (status == HK_OK) {
             atomic_store(&s->shard, opened);
+            char text[HKI_DIFFERENCE_TEXT];
             if (opt->layout != NULL &&
-                hki_layout_fingerprint(opt->layout) !=
-                    hki_layout_fingerprint(opened->layout))
-                return hki_fail(HK_E_INVALID_ARG, "%s: %s holds another model",
-                                s->name, s->path);
+                !hki_layout_compare(opt->layout, opened->layout, text))
+                return hki_fail(HK_E_INVALID_ARG,
+                                "%s: %s holds another model: %s", s->name,
+                                s->path, text);
             hki_log(s->context, HK_LOG_INFO,
                     "%s: goes on from %s at global step %lld", s->name, s->path,
                     (long long)atomic_load(&opened->global_step));

@@ -194,6 +194,40 @@ hk_status hki_remote_pause(const hki_remote *r, int64_t *pause_ms,
     return HK_OK;
 }
 
+// The center takes another model: says in which variable they differ, as the
+// center tells its model to an observer that brings none.
+static hk_status explain_model(hki_remote *r, int64_t deadline_ns) {
+    const hki_fault refused = hki_fault_of(HK_E_INVALID_ARG);
+    hki_link l = {.role = HKI_ROLE_OBSERVER, .map.fd = -1, .ring.fd = -1};
+    char text[HKI_DIFFERENCE_TEXT];
+    hk_layout *const mine = r->base.layout;
+    uint8_t *const my_share = r->share;
+    r->base.layout = NULL;
+    r->share = NULL;
+    const hk_status told = hki_link_connect(r, &l, deadline_ns);
+    if (told == HK_OK)
+        hki_link_drop(r, &l);
+    hk_layout *const theirs = r->base.layout;
+    uint8_t *const their_share = r->share;
+    r->base.layout = mine;
+    r->share = my_share;
+    const bool known = told == HK_OK && theirs != NULL;
+    if (known && hki_layout_compare(mine, theirs, text))
+        for (size_t i = 0; i < hki_layout_entry_count(mine); i++)
+            if (my_share[i] != their_share[i]) {
+                snprintf(text, sizeof text, "%.200s is shared in another way",
+                         hk_layout_entry(mine, i)->name);
+                break;
+            }
+    hk_layout_release(theirs);
+    hki_free(their_share);
+    if (!known || text[0] == '\0')
+        return hki_fault_raise(&refused);
+    return hki_fail(HK_E_INVALID_ARG,
+                    "%s: the center at %s has another model: %s", r->name,
+                    r->address[0], text);
+}
+
 // Centers may come up later than workers do.
 static hk_status connect_first(hki_remote *r, int64_t deadline_ns) {
     int64_t pause_ms = 20;
@@ -209,6 +243,9 @@ static hk_status connect_first(hki_remote *r, int64_t deadline_ns) {
         const bool again =
             !r->control[0].f.answered &&
             (s == HK_E_UNAVAILABLE || s == HK_E_TIMEOUT || s == HK_E_IO);
+        if (s == HK_E_INVALID_ARG && r->control[0].f.answered &&
+            r->base.layout != NULL)
+            return explain_model(r, HKI_MIN(deadline_ns, hki_deadline(5000)));
         if (!again || hki_now_ns() >= deadline_ns)
             return s;
         HKI_TRY(hki_remote_pause(r, &pause_ms, deadline_ns));

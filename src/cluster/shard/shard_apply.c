@@ -229,17 +229,30 @@ static hk_status check_unit(hki_shard *s, hki_shard_run *r, uint32_t unit,
     return HK_OK;
 }
 
-// Says why a difference is not taken.
+// Float i of a unit in the flat vector.
+static int64_t place_of(const hki_shard *s, uint32_t chunk,
+                        const hki_row_batch *rows, int64_t i) {
+    if (rows == NULL)
+        return s->chunk[chunk].begin + i;
+    const hki_table *const t = &s->plan.table[rows->table];
+    return t->offset + rows->ids[i / t->dim] * t->dim + i % t->dim;
+}
+
+// Says why a difference is not taken. rows: of a table; NULL: of a chunk.
 static hk_status refuse(const hki_shard *s, const hki_shard_run *r,
-                        uint32_t unit, double squares, const float *up,
-                        int64_t n) {
+                        uint32_t unit, uint32_t chunk,
+                        const hki_row_batch *rows, double squares,
+                        const float *up, int64_t n) {
+    char place[HKI_PLACE_TEXT];
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(up[i]))
             return hki_fail(HK_E_NOT_FINITE,
-                            "%s: worker %u: unit %u of exchange %llu: "
-                            "element %lld is %g",
-                            s->name, r->claim.id, unit,
-                            (unsigned long long)r->exchange, (long long)i,
+                            "%s: worker %u: exchange %llu: the difference of "
+                            "%s is %g",
+                            s->name, r->claim.id,
+                            (unsigned long long)r->exchange,
+                            hki_layout_locate(
+                                s->layout, place_of(s, chunk, rows, i), place),
                             (double)up[i]);
     return hki_fail(HK_E_RANGE,
                     "%s: worker %u: unit %u of exchange %llu has norm %g; the "
@@ -263,7 +276,7 @@ static hk_status apply_chunk(hki_shard *s, hki_shard_run *r, uint32_t unit,
     const uint64_t tag = HKI_CURSOR(r->exchange, unit + 1);
     double squares = shared ? 0 : s->ck->squares(up, n);
     if (!shared && !hki_rules_acceptable(s, up, n, squares))
-        return refuse(s, r, unit, squares, up, n);
+        return refuse(s, r, unit, chunk, NULL, squares, up, n);
     if (s->file.path == NULL && !shared && s->probe == NULL) {
         HKI_TRY(hki_rules_apply(s, r, chunk, up, NULL));
         hki_store64(&s->file.worker[r->claim.id].cursor, tag);
@@ -275,7 +288,7 @@ static hk_status apply_chunk(hki_shard *s, hki_shard_run *r, uint32_t unit,
     hk_status status =
         hki_rules_apply(s, r, chunk, up, shared ? &squares : NULL);
     if (status == HK_OK && shared && !hki_rules_acceptable(s, up, n, squares))
-        status = refuse(s, r, unit, squares, up, n);
+        status = refuse(s, r, unit, chunk, NULL, squares, up, n);
     if (status == HK_OK)
         return hki_undo_commit(s, slot);
     hki_undo_restore(s, slot);
@@ -351,7 +364,7 @@ static hk_status add_rows(hki_shard *s, hki_shard_run *r, uint32_t unit,
     const int64_t n = rows->count * t->dim;
     const double squares = s->ck->squares(rows->up, n);
     if (!hki_rules_acceptable(s, rows->up, n, squares))
-        return refuse(s, r, unit, squares, rows->up, n);
+        return refuse(s, r, unit, 0, rows, squares, rows->up, n);
     const bool durable = s->file.path != NULL || s->probe != NULL;
     const uint64_t tag = HKI_CURSOR(r->exchange, unit + 1);
     uint32_t slot = 0;
