@@ -83,7 +83,7 @@ def main():
         state = hooke.center_state_dict(a.center, a.key, model=model)
     else:
         state = hooke.spawn(train, workers=2, args=(a,))
-    model.load_state_dict(state, strict=False)  # tied weights are there once
+    model.load_state_dict(state)
     batch = {k: torch.stack([t[k] for t in texts(32)]) for k in ("input_ids",
                                                                  "labels")}
     with torch.no_grad():

@@ -13,7 +13,23 @@ from ._library import library
 from ._options import Addresses, KeyLike, addresses_of, connect_options
 from ._thread import CallThread
 
-OPTIMIZER = "optimizer/"  # entries that are a worker's moments, not the model
+# Entries that are no tensors of the model's state: a worker's moments, buffers
+# that a state_dict leaves out (persistent=False), and, without elements,
+# "tied/a=b": a is another name of b.
+OPTIMIZER, UNSAVED, TIED = "optimizer/", "unsaved/", "tied/"
+
+
+def model_state(found: "dict[str, np.ndarray[Any, Any]]"
+                ) -> "dict[str, np.ndarray[Any, Any]]":
+    """The tensors of the model, under every name that they have there."""
+    out = {n: a for n, a in found.items()
+           if not n.startswith((OPTIMIZER, UNSAVED, TIED))}
+    for n in found:
+        if n.startswith(TIED):
+            name, _, other = n[len(TIED):].partition("=")
+            if other in out:
+                out[name] = out[other]
+    return out
 
 
 def center_arrays(center: Optional[Addresses] = None,
@@ -67,7 +83,7 @@ def _snapshot(handle: ctypes.c_void_p, wait_ms: int, average: bool
         e = lib.hk_layout_entry(info.layout, i).contents
         name = e.name.decode()
         dims = tuple(e.shape.dim[:e.shape.rank])
-        if name.startswith(OPTIMIZER) or info.shares[i] == _c.HK_SHARE_LOCAL:
+        if info.shares[i] == _c.HK_SHARE_LOCAL:
             continue
         if e.dtype == _c.HK_F32:
             flat = values[e.offset:e.offset + e.count]
@@ -75,4 +91,4 @@ def _snapshot(handle: ctypes.c_void_p, wait_ms: int, average: bool
             kind = np.dtype(NUMPY_TYPES[e.dtype])
             flat = side[e.offset:e.offset + e.count * kind.itemsize].view(kind)
         out[name] = flat.reshape(dims).copy()
-    return out
+    return model_state(out)

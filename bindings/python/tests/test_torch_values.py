@@ -80,7 +80,7 @@ def test_every_element_once(center, overlap):
     w.step()
     w.flush()
     state = hooke.center_state_dict(center.address)
-    assert state.keys() == model.tensors().keys()
+    assert state.keys() == model.state_dict().keys()
     for name, t in model.tensors().items():
         if t.is_complex():
             t = torch.view_as_real(t)
@@ -227,19 +227,70 @@ def test_buffers_that_are_replaced(center):
         model.running_mean = torch.zeros(2)
 
 
-def test_tied_weights_come_back(center):
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embed, self.head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
-            self.head.weight = self.embed.weight
+class Tied(nn.Module):
+    """One parameter with two names, a layer with two names, and parts that are
+    called module."""
 
-    model, other = Tied(), Tied()
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.Embedding(5, 3), nn.Linear(3, 5, bias=False)
+        self.head.weight = self.embed.weight
+        self.module = nn.Linear(3, 3)
+        self.again = self.module
+        self.weight = nn.Parameter(torch.randn(3))
+        self.register_buffer("frequency", torch.randn(4), persistent=False)
+        self.register_buffer("scale", torch.randn(4))
+
+
+@pytest.mark.parametrize("wrap", [
+    lambda m: m, lambda m: torch.compile(m, backend="eager"), nn.DataParallel,
+    lambda m: nn.DataParallel(torch.compile(m, backend="eager"))])
+def test_the_center_loads_strictly(center, wrap):
+    """Into a plain model and, with model=, into one that is wrapped."""
+    model, other, wrapped = Tied(), Tied(), wrap(Tied())
+    with hooke.join(wrap(model), None, center=center.address, verbose=False):
+        state = hooke.center_state_dict(center.address)
+        assert state.keys() == model.state_dict().keys()
+        other.load_state_dict(state)
+        wrapped.load_state_dict(hooke.center_state_dict(center.address,
+                                                        model=wrapped))
+    joining = Tied()
+    with hooke.join(joining, None, center=center.address, verbose=False):
+        # A buffer that no state_dict has is exchanged nevertheless.
+        assert torch.equal(joining.frequency, model.frequency)
+    for a, b, c in zip(model.state_dict().values(), other.state_dict().values(),
+                       wrapped.state_dict().values()):
+        assert torch.equal(a, b) and torch.equal(a, c)
+
+
+def test_another_model_is_named(center):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     with hooke.join(model, None, center=center.address, verbose=False):
-        state = hooke.center_state_dict(center.address, model=other)
-        assert list(hooke.center_state_dict(center.address)) == ["embed.weight"]
-    other.load_state_dict(state)
-    assert torch.equal(other.head.weight, model.embed.weight)
+        for other, text in [
+                (nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3)),
+                 r"1.weight \[3,4\] \(float32, trainable\) here and "
+                 r"1.weight \[2,4\] \(float32, trainable\) there"),
+                (nn.Sequential(nn.Linear(4, 4)),
+                 r"another model: 1.weight \[2,4\] .* is there only"),
+                (nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)),
+                 r"2.weight \[2,4\] .* is here only")]:
+            with pytest.raises(hooke.HookeError, match=text):
+                hooke.join(other, None, center=center.address)
+
+
+def test_the_tensor_that_is_not_finite_is_named(center):
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    with hooke.join(model, None, center=center.address, verbose=False) as w:
+        with torch.no_grad():
+            model[1].weight[1, 2] = float("nan")
+        with pytest.raises(hooke.HookeError,
+                           match="element 6 of 1.weight is nan"):
+            w.exchange_now()
+        model[1].weight.data.zero_()
+    with hooke.start_center() as c:
+        model[0].bias.data[3] = float("inf")
+        with pytest.raises(hooke.HookeError, match="element 3 of 0.bias is inf"):
+            hooke.join(model, None, center=c.address)
 
 
 def test_tensors_in_files(tmp_path):

@@ -13,7 +13,7 @@ from .._errors import HookeError
 from .._observe import center_arrays
 from .._options import Addresses, KeyLike, addresses_of
 from .._spawn import spawn as spawn_arrays
-from ._items import plain_name
+from ._items import plain_name, unwrapped
 
 _SHARD = re.compile(r"(.*)@(-|\d+)\.(\d+)of(\d+)")
 
@@ -49,10 +49,12 @@ def center_state_dict(center: Optional[Addresses] = None,
                       insecure: bool = False, seconds: float = 60.0
                       ) -> dict[str, Tensor]:
     """The center's values under the model's plain names, for evaluating and
-    saving, while training goes on.
+    saving, while training goes on. A model like the one that joined loads them
+    strictly.
 
-    model    fills what the center does not have (tied names, what share= has
-             left out) from this model's own state, and takes its types
+    model    a model that shall load them: its names (with those of DDP and
+             torch.compile), its types, and from its own state what the center
+             does not have (what share= has left out)
     average  the average that downpour_averaged and downpour_moving keep
 
     Of an FSDP2 model give all centers: shards come back whole.
@@ -71,19 +73,20 @@ def center_state_dict(center: Optional[Addresses] = None,
 
 
 def _filled(found: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    own = {plain_name(n): t for n, t in model.state_dict().items()}
+    inner, prefix = unwrapped(model)
+    own = {n: t for n, t in inner.state_dict().items() if isinstance(t, Tensor)}
     same: dict[tuple[Any, ...], Tensor] = {}  # a tied one, by its memory
     out = {}
     for name, t in own.items():
         place = (t.data_ptr(), t.shape, t.stride(), t.dtype)
-        if name in found:
-            value = found[name]
+        value = found.get(plain_name(name))
+        if value is not None:
             if t.is_complex():
                 value = torch.view_as_complex(value)
             same[place] = value.to(t.dtype)
     for name, t in own.items():
         place = (t.data_ptr(), t.shape, t.stride(), t.dtype)
-        out[name] = same.get(place, t.detach().cpu())
+        out[prefix + name] = same.get(place, t.detach().cpu())
     return out
 
 

@@ -12,13 +12,14 @@ from torch.nn.parameter import is_lazy
 from .. import _c
 from .._errors import HookeError
 from .._exchange import Entry
+from .._observe import TIED, UNSAVED
 
 log = logging.getLogger("hooke")
 
 Share = Literal["average", "copy", "local"]
 ShareFn = Callable[[str, Tensor], Union[Share, bool, None]]
 
-# Components that wrappers put into names.
+# Components that wrappers of a part of the model put into names.
 _WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 # Integers and flags travel as one of the library's types.
 _SIDE = {torch.bool: (_c.HK_BOOL, torch.bool), torch.uint8: (_c.HK_U8, torch.uint8),
@@ -27,12 +28,24 @@ _SIDE = {torch.bool: (_c.HK_BOOL, torch.bool), torch.uint8: (_c.HK_U8, torch.uin
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
+def unwrapped(model: nn.Module) -> tuple[nn.Module, str]:
+    """The model inside of DDP and torch.compile, and what these put before its
+    names."""
+    prefix = ""
+    while True:
+        name = ("module" if isinstance(model, (
+            nn.parallel.DistributedDataParallel, nn.DataParallel))
+            else "_orig_mod")
+        inner = getattr(model, name, None)
+        if not isinstance(inner, nn.Module):
+            return model, prefix
+        model, prefix = inner, f"{prefix}{name}."
+
+
 def plain_name(name: str) -> str:
-    """The name without what torch.compile, DDP and FSDP have put into it."""
-    parts = [p for p in name.split(".") if p not in _WRAPPERS]
-    while len(parts) > 1 and parts[0] == "module":
-        parts = parts[1:]
-    return ".".join(parts)
+    """The name without what torch.compile, FSDP and checkpointing of a part of
+    the model have put into it."""
+    return ".".join(p for p in name.split(".") if p not in _WRAPPERS)
 
 
 def local_part(t: Any) -> Tensor:
@@ -190,18 +203,22 @@ def collect(model: nn.Module, share: Optional[ShareFn],
     """The model's items in the order of its modules."""
     items: list[Item] = []
     names: set[str] = set()
+    unsaved = {f"{prefix}.{key}" if prefix else key
+               for prefix, m in model.named_modules()
+               for key in m._non_persistent_buffers_set}
     for raw, store, key, trainable in _by_owner(model):
         name, t = plain_name(raw), store[key]
         decided = _decide(name, t, share, trainable)
         if decided == "local":
             continue
         _check(name, t)
-        name = rename(name, t)
-        if name in names:
-            raise HookeError(f"two tensors of the model are called {name}")
-        names.add(name)
-        item = Item(name, find_in(store, key), decided, trainable,
-                    plain=plain_name(raw))
+        saved = rename(name, t)
+        if raw in unsaved:
+            saved = UNSAVED + saved
+        if saved in names:
+            raise HookeError(f"two tensors of the model are called {saved}")
+        names.add(saved)
+        item = Item(saved, find_in(store, key), decided, trainable, plain=name)
         item.shape = tuple(item.tensor().shape)
         items.append(item)
     items = _once(items)
@@ -209,6 +226,28 @@ def collect(model: nn.Module, share: Optional[ShareFn],
         raise HookeError("the model has no parameter to exchange"
                          + (": share= left out all of them" if share else ""))
     return items
+
+
+def other_names(model: nn.Module, items: Sequence[Item],
+                rename: Callable[[str, Tensor], str]) -> list[Entry]:
+    """Names of the model's state that are another tensor's in memory, for those
+    who load the center's values into such a model."""
+    def place(t: Tensor) -> tuple[Any, ...]:
+        t = local_part(t)
+        return t.data_ptr(), t.shape, t.stride(), t.dtype
+
+    found = {place(i.find()): i.name for i in items if i.find().numel() > 0}
+    known = {i.plain for i in items}
+    out = []
+    for raw, t in model.state_dict(keep_vars=True).items():
+        name = plain_name(raw)
+        if not isinstance(t, Tensor) or name in known:
+            continue
+        other = found.get(place(t)) if t.numel() > 0 else None
+        if other is not None:
+            out.append(Entry(f"{TIED}{rename(name, t)}={other}", (0,),
+                             kind=_c.HK_STATE_COPY))
+    return out
 
 
 class Joined:

@@ -19,7 +19,7 @@ from .._ranges import Ranges, give_back_all
 from .._thread import Call
 from .._worker import Worker
 from ._group import Mesh, check_ranks, group_of, mesh_of
-from ._items import Joined, ShareFn, collect
+from ._items import Joined, ShareFn, collect, other_names, unwrapped
 from ._moments import moments
 from ._sampler import LeasedSampler, ShareSampler
 from ._values import Values
@@ -109,8 +109,10 @@ class TorchWorker(Worker):
         self._exchanges_before = 0
         if mesh is not None:
             self._pick_center(options, mesh)
-        items = collect(model, share,
-                        mesh.name if mesh is not None else lambda n, _: n)
+        rename: Any = mesh.name if mesh is not None else lambda n, _: n
+        model, _ = unwrapped(model)
+        items = collect(model, share, rename)
+        tied = other_names(model, items, rename)
         self._check_optimizer([i.find() for i in items])
         self._joined = Joined(model, items, share, self._optimizer)
         self._others = 0  # steps that another optimizer made since the last
@@ -119,7 +121,7 @@ class TorchWorker(Worker):
             if self._optimizer is None:
                 raise HookeError("share_moments needs the optimizer")
             items += moments(items, self._optimizer)
-        layout = Layout([i.entry() for i in items])
+        layout = Layout([i.entry() for i in items] + tied)
         self._values = Values(items, layout)
         made = self._enter(layout, options)
         try:
