@@ -275,9 +275,9 @@ static void pull_and_view(hk_method method, pull_order order,
     hk_session_get_info(f.session, &info);
     for (int step = 0; step < 5; step++) {
         hk_grad_view g;
+        assert_ok(hk_compute_gradients(f.session, &o, f.list));
         float *const x = hk_session_params(f.session);
         float *const all = hk_session_grads(f.session);
-        assert_ok(hk_compute_gradients(f.session, &o, f.list));
         if (order != VIEW_FIRST)
             assert_ok(hk_elastic_add_pull(e, x, all, info.grad_count, 1));
         assert_ok(hk_grad_list_view(f.list, &g));
