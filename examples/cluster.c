@@ -236,7 +236,7 @@ static int run_worker(app *a) {
     hk_role_center *c = NULL;
     hk_role_result r;
     hk_status s = HK_OK;
-    // Under torchrun the centers are threads of the first ranks.
+    // Under Slurm and torchrun the centers are threads of the first ranks.
     if (a->who.center_index >= 0)
         s = start_center(a, &c);
     const uint32_t n =

@@ -502,30 +502,37 @@ static const struct launch {
     // ---- Slurm
     {"Slurm rank 0 of 8 on 4 nodes", SLURM("0", "8", "n[1-4]", "2(x4)", "0"),
      NULL, NULL, NULL, NULL, 0, 0, NULL,
-     "slurm ps 0 id -1 center 0 of 4 workers 4 chief 0 listen *:12345",
-     "{\"cluster\": {\"chief\": [\"n3:0\"], \"ps\": [\"n1:12345\", "
-     "\"n1:12346\", \"n2:12347\", \"n2:12348\"], \"worker\": [\"n3:0\", "
-     "\"n4:0\", \"n4:0\"]}, \"task\": {\"type\": \"ps\", \"index\": 0}}"},
-    {"Slurm first worker", SLURM("4", "8", "n[1-4]", "2(x4)", "2"), NULL, NULL,
+     "slurm chief 0 id 0 center 0 of 1 workers 8 chief 1 listen *:12345",
+     "{\"cluster\": {\"chief\": [\"n1:0\"], \"ps\": [\"n1:12345\"], "
+     "\"worker\": [\"n1:0\", \"n2:0\", \"n2:0\", \"n3:0\", \"n3:0\", "
+     "\"n4:0\", \"n4:0\"]}, \"task\": {\"type\": \"chief\", \"index\": "
+     "0}, \"hooke\": {\"center\": 0}}"},
+    {"Slurm, one task on each of 4 nodes",
+     SLURM("3", "4", "n[1-4]", "1(x4)", "3"), NULL, NULL, NULL, NULL, 0, 0,
+     NULL, "slurm worker 2 id 3 center -1 of 1 workers 4 chief 0 listen -",
+     NULL},
+    {"Slurm second worker", SLURM("1", "8", "n[1-4]", "2(x4)", "0"), NULL, NULL,
      NULL, NULL, 0, 0, NULL,
-     "slurm chief 0 id 0 center -1 of 4 workers 4 chief 1 listen -", NULL},
+     "slurm worker 0 id 1 center -1 of 1 workers 8 chief 0 listen -", NULL},
     {"Slurm worker", SLURM("7", "8", "n[1-4]", "2(x4)", "3"), "worker", NULL,
      NULL, NULL, 1, 0, NULL,
-     "slurm worker 5 id 6 center -1 of 1 workers 7 chief 0 listen -", NULL},
+     "slurm worker 6 id 7 center -1 of 1 workers 8 chief 0 listen -", NULL},
     {"Slurm cyclic",
      SLURM("1", "4", "n[1-2]", "3,1", "1") "SLURM_DISTRIBUTION=cyclic\n", NULL,
      NULL, NULL, NULL, 2, 0, NULL,
-     "slurm ps 1 id -1 center 1 of 2 workers 2 chief 0 listen *:12346",
+     "slurm worker 0 id 1 center 1 of 2 workers 4 chief 0 listen *:12346",
      "{\"cluster\": {\"chief\": [\"n1:0\"], \"ps\": [\"n1:12345\", "
-     "\"n2:12346\"], \"worker\": [\"n1:0\"]}, \"task\": {\"type\": \"ps\", "
-     "\"index\": 1}}"},
+     "\"n2:12346\"], \"worker\": [\"n2:0\", \"n1:0\", \"n1:0\"]}, "
+     "\"task\": {\"type\": \"worker\", \"index\": 0}, \"hooke\": "
+     "{\"center\": 1}}"},
     {"Slurm plane",
      SLURM("2", "6", "n[1-2]", "4,2", "1") "SLURM_DISTRIBUTION=plane=2\n", NULL,
      NULL, NULL, NULL, 3, 0, NULL,
-     "slurm ps 2 id -1 center 2 of 3 workers 3 chief 0 listen *:12347",
-     "{\"cluster\": {\"chief\": [\"n2:0\"], \"ps\": [\"n1:12345\", "
-     "\"n1:12346\", \"n2:12347\"], \"worker\": [\"n1:0\", \"n1:0\"]}, "
-     "\"task\": {\"type\": \"ps\", \"index\": 2}}"},
+     "slurm worker 1 id 2 center 2 of 3 workers 6 chief 0 listen *:12347",
+     "{\"cluster\": {\"chief\": [\"n1:0\"], \"ps\": [\"n1:12345\", "
+     "\"n1:12346\", \"n2:12347\"], \"worker\": [\"n1:0\", \"n2:0\", "
+     "\"n2:0\", \"n1:0\", \"n1:0\"]}, \"task\": {\"type\": \"worker\", "
+     "\"index\": 1}, \"hooke\": {\"center\": 2}}"},
     {"Slurm, centers elsewhere",
      "SLURM_JOB_ID=7\nSLURM_STEPID=1\nSLURM_PROCID=2\nSLURM_NPROCS=3\n", NULL,
      NULL, "c:1", NULL, 0, 0, NULL,
@@ -537,19 +544,19 @@ static const struct launch {
     {"Slurm with PMI",
      SLURM("3", "4", "a", "4", "0") "PMI_RANK=3\nPMI_SIZE=4\nPMI_FD=5\n", NULL,
      NULL, NULL, NULL, 0, 0, NULL,
-     "slurm worker 1 id 2 center -1 of 1 workers 3 chief 0 listen -", NULL},
+     "slurm worker 2 id 3 center -1 of 1 workers 4 chief 0 listen -", NULL},
     {"Slurm with PMIx", SLURM("3", "4", "a", "4", "0") "PMIX_RANK=3\n", NULL,
      NULL, NULL, NULL, 0, 0, NULL,
-     "slurm worker 1 id 2 center -1 of 1 workers 3 chief 0 listen -", NULL},
+     "slurm worker 2 id 3 center -1 of 1 workers 4 chief 0 listen -", NULL},
     {"mpirun inside a Slurm allocation",
      SLURM("1", "2", "n[1-2]", "1(x2)", "1") OMPI("5", "8", "4"), NULL, NULL,
      NULL, NULL, 0, 0, "n1 slots=4\nn2 slots=4\n",
-     "mpi worker 2 id 3 center -1 of 2 workers 6 chief 0 listen -", NULL},
+     "mpi worker 3 id 4 center -1 of 1 workers 7 chief 0 listen -", NULL},
     {"Slurm by name",
      "TF_CONFIG=nonsense\nHOOKE_LAUNCHER=slurm\n" SLURM("1", "2", "a", "2",
                                                         "0"),
      NULL, NULL, NULL, NULL, 0, 0, NULL,
-     "slurm chief 0 id 0 center -1 of 1 workers 1 chief 1 listen -", NULL},
+     "slurm worker 0 id 1 center -1 of 1 workers 2 chief 0 listen -", NULL},
     // ---- MPI
     {"Open MPI on one host", OMPI("0", "4", "4"), NULL, NULL, NULL, NULL, 0, 0,
      NULL,
@@ -573,10 +580,10 @@ static const struct launch {
      NULL, NULL, NULL, NULL, 0, 0,
      "# made by hand\nw-0.job.ns.svc slots=2\n"
      "w-1.job.ns.svc slots=2 max_slots=4\n",
-     "mpi chief 0 id 0 center -1 of 2 workers 2 chief 1 listen -",
-     "{\"cluster\": {\"chief\": [\"w-1.job.ns.svc:0\"], \"ps\": "
-     "[\"w-0.job.ns.svc:12000\", \"w-0.job.ns.svc:12001\"], \"worker\": "
-     "[\"w-1.job.ns.svc:0\"]}, \"task\": {\"type\": \"chief\", \"index\": "
+     "mpi worker 0 id 1 center -1 of 1 workers 3 chief 0 listen -",
+     "{\"cluster\": {\"chief\": [\"w-0.job.ns.svc:0\"], \"ps\": "
+     "[\"w-0.job.ns.svc:12000\"], \"worker\": [\"w-1.job.ns.svc:0\", "
+     "\"w-1.job.ns.svc:0\"]}, \"task\": {\"type\": \"worker\", \"index\": "
      "0}}"},
     {"hostfile of MPICH, over-filled",
      "PMI_RANK=3\nPMI_SIZE=4\nMPI_LOCALNRANKS=2\nHYDRA_HOST_FILE=h\n", NULL,
@@ -719,8 +726,8 @@ static const struct conflict {
      NULL, NULL, NULL, 0, 0, "PMI_RANK=2, PMI_SIZE=4 contradicts"},
     {"Open MPI against PMIx", OMPI("1", "4", "4") "PMIX_RANK=2\n", NULL, NULL,
      NULL, 0, 0, "PMIX_RANK=2 contradicts"},
-    {"role against Slurm", SLURM("0", "4", "a", "4", "0"), "worker", NULL, NULL,
-     0, 0, "slurm makes this process ps 0"},
+    {"role against Slurm", SLURM("0", "4", "a", "4", "0"), "evaluator", NULL,
+     NULL, 0, 0, "slurm makes this process chief 0"},
     {"list and count", "", NULL, NULL, "a:1,b:1", 3, 0,
      "3 centers are counted"},
     {"list and pattern", "HOOKE_CENTER_DNS=p-{i}:1", NULL, NULL, "a:1", 1, 0,
@@ -771,7 +778,7 @@ static const struct conflict {
     {"Slurm on a node that the rule does not give",
      SLURM("1", "4", "n[1-2]", "2(x2)", "1"), NULL, NULL, NULL, 0, 0,
      "slurm does not name the hosts"},
-    {"only centers", SLURM("1", "4", "a", "4", "0"), NULL, NULL, NULL, 4, 0,
+    {"only centers", OMPI("1", "4", "4"), NULL, NULL, NULL, 4, 0,
      "leave no worker"},
     {"MPI on several hosts", OMPI("1", "4", "2"), NULL, NULL, NULL, 0, 0,
      "mpi does not name the hosts"},
@@ -817,18 +824,18 @@ static void test_explanation(void **state) {
     assert_string_equal(
         explain_of(c),
         "slurm: found, SLURM_PROCID=4, SLURM_NTASKS=8, job 20345\n"
-        "ranks: 4 of 8, 2 centers on the first ranks\n"
+        "ranks: 4 of 8, 2 centers as threads of the first ranks\n"
         "launcher: slurm\n"
-        "task: worker 1\n"
-        "workers: 6\n"
+        "task: worker 3\n"
+        "workers: 8\n"
         "center 0: n1:12345\n"
         "center 1: n1:12346\n"
-        "TF_CONFIG form: {\"cluster\": {\"chief\": [\"n2:0\"], \"ps\": "
-        "[\"n1:12345\", \"n1:12346\"], \"worker\": [\"n2:0\", \"n3:0\", "
-        "\"n3:0\", \"n4:0\", \"n4:0\"]}, \"task\": {\"type\": \"worker\", "
-        "\"index\": 1}}\n");
-    assert_string_equal(hk_cluster_config_address(c, "worker", 4), "n4:0");
-    assert_null(hk_cluster_config_address(c, "worker", 5));
+        "TF_CONFIG form: {\"cluster\": {\"chief\": [\"n1:0\"], \"ps\": "
+        "[\"n1:12345\", \"n1:12346\"], \"worker\": [\"n1:0\", \"n2:0\", "
+        "\"n2:0\", \"n3:0\", \"n3:0\", \"n4:0\", \"n4:0\"]}, \"task\": "
+        "{\"type\": \"worker\", \"index\": 3}}\n");
+    assert_string_equal(hk_cluster_config_address(c, "worker", 6), "n4:0");
+    assert_null(hk_cluster_config_address(c, "worker", 7));
     assert_null(hk_cluster_config_address(c, "evaluator", 0));
     assert_null(hk_cluster_config_address(c, "ps", 2));
     hk_cluster_config_destroy(c);

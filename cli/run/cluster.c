@@ -444,7 +444,7 @@ int role_worker(const cli_args *a, const hk_cluster_config *config) {
     int failed = job_open(a, cli_operand(a, 0), true, &j);
     if (failed)
         return failed;
-    // Under torchrun the centers are threads of the first ranks.
+    // Under Slurm and torchrun the centers are threads of the first ranks.
     hk_role_center *c = NULL;
     if (info.center_index >= 0)
         failed = start_center(a, config, j->ctx, &c);
@@ -560,11 +560,36 @@ int run_as(const cli_args *a, const hk_cluster_config *c) {
     }
 }
 
+// One line per process: which part of the cluster the launcher made it.
+static void tell_role(const hk_cluster_config *c, const hk_cluster_info *info) {
+    const char *launcher = hk_launcher_name(info->launcher);
+    const bool runs_center = info->center_index >= 0;
+    const int32_t center = runs_center ? info->center_index : 0;
+    const char *at = hk_cluster_config_address(c, "ps", (uint32_t)center);
+    char *who =
+        info->worker_id >= 0 && info->n_workers > 0
+            ? cli_printf("worker %d of %u", info->worker_id, info->n_workers)
+            : cli_printf("a task of type %s", info->task_type);
+    if (info->task == HK_TASK_CENTER)
+        cli_note("%s: this process is center %d of %u, at %s", launcher, center,
+                 info->n_centers, at ? at : info->listen);
+    else if (at)
+        cli_note("%s: this process is %s; center %d of %u is %s %s", launcher,
+                 who, center, info->n_centers,
+                 runs_center ? "a thread of it, at" : "at", at);
+    else
+        cli_note("%s: this process is %s", launcher, who);
+    free(who);
+}
+
 int run_cluster(const cli_args *a, bool *is_cluster) {
     CLI_SCOPED(hk_cluster_config_destroy_at) hk_cluster_config *c = NULL;
     CLI_TRY(cluster_config(a, NULL, &c));
     hk_cluster_info info;
     hk_cluster_config_get_info(c, &info);
     *is_cluster = !info.is_local;
-    return *is_cluster ? run_as(a, c) : 0;
+    if (!*is_cluster)
+        return 0;
+    tell_role(c, &info);
+    return run_as(a, c);
 }

@@ -6,10 +6,10 @@
 #SBATCH --signal=TERM@120
 # slurm.sh EXPERIMENT [FLAGS...] - submit with: sbatch slurm.sh EXPERIMENT
 #
-# Every task finds its role by its number: the first ones are centers (one a
-# node, at most four; HOOKE_CENTER_COUNT changes it), the others workers. The
-# flags of srun keep one lost task from ending the others; 120 seconds before
-# the end of its time each worker hands in its last difference and leaves.
+# Every task is a worker; the center is a thread of the first task (one each of
+# the first HOOKE_CENTER_COUNT tasks). The flags of srun keep one lost worker
+# from ending the others; 120 seconds before the end of its time each worker
+# hands in its last difference and leaves.
 set -euo pipefail
 experiment=${1:?usage: sbatch slurm.sh EXPERIMENT [FLAGS...]}
 shift

@@ -74,8 +74,8 @@ typedef struct hk_cluster_options {
                             // the address is a loopback one
     const char *hostfile;   // HOOKE_HOSTFILE: hosts of the MPI ranks
     uint32_t center_count;  // HOOKE_CENTER_COUNT: centers among ranks. 0:
-                            // Slurm: min(nodes, 4), MPI: 1, torchrun: 1 as a
-                            // thread of rank 0
+                            // 1. Slurm and torchrun: threads of the first
+                            // ranks; MPI: the first ranks
     uint32_t workers;       // HOOKE_WORKERS: how many are expected
     uint32_t port;          // HOOKE_PS_PORT: of center 0 among ranks. 0:
                             // torchrun: MASTER_PORT + 1000, Slurm: 12000 +

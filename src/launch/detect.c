@@ -172,13 +172,6 @@ static hk_status rank_workers(hk_cluster_config *c, const hki_ranks *r,
     return HK_OK;
 }
 
-static uint32_t default_centers(const hki_ranks *r) {
-    if (r->in_process)
-        return 1;
-    const uint32_t wanted = r->nodes == 0 ? 1 : HKI_MIN(r->nodes, 4u);
-    return HKI_MIN(wanted, r->size - 1);
-}
-
 static hk_status from_ranks(hk_cluster_config *c, const hki_wish *w,
                             const hki_ranks *r) {
     hk_cluster_info *const info = &c->info;
@@ -190,8 +183,7 @@ static hk_status from_ranks(hk_cluster_config *c, const hki_wish *w,
         return hki_config_set_task(c, "worker", 0);
     uint32_t n_centers = 0; // among the ranks
     if (w->center == NULL)
-        n_centers =
-            w->o.center_count != 0 ? w->o.center_count : default_centers(r);
+        n_centers = w->o.center_count != 0 ? w->o.center_count : 1;
     const uint32_t first = r->in_process ? 0 : n_centers; // worker
     if (n_centers > r->size || first >= r->size)
         return hki_fail(HK_E_INVALID_ARG,
@@ -205,8 +197,9 @@ static hk_status from_ranks(hk_cluster_config *c, const hki_wish *w,
         info->center_index = (int32_t)r->rank;
     HKI_TRY(hki_config_note(c, "ranks: %u of %u, %u center%s %s", r->rank,
                             r->size, n_centers, n_centers == 1 ? "" : "s",
-                            r->in_process ? "as threads of the first ranks"
-                                          : "on the first ranks"));
+                            n_centers == 0  ? "among them"
+                            : r->in_process ? "as threads of the first ranks"
+                                            : "on the first ranks"));
     if (r->rank < first)
         return hki_config_set_task(c, "ps", (int32_t)r->rank);
     if (r->rank == first)

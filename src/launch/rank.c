@@ -168,7 +168,7 @@ static hk_status slurm_hosts(hki_arena *a, const hk_cluster_options *o,
 
 hk_status hki_ranks_slurm(hki_arena *a, const hk_cluster_options *o,
                           hki_ranks *r) {
-    *r = (hki_ranks){.launcher = HK_LAUNCHER_SLURM};
+    *r = (hki_ranks){.launcher = HK_LAUNCHER_SLURM, .in_process = true};
     // A batch script has SLURM_PROCID=0, too, but no step.
     static const char *const step_names[] = {"SLURM_STEP_ID", "SLURM_STEPID",
                                              NULL};
