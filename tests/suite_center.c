@@ -233,10 +233,13 @@ static void case_staleness(suite_center_create create) {
     assert_close(ex.alpha, 0.5, 0, 0);
     b.m[1].incarnation = 0;
     // Strangers are refused.
-    assert_status(ops->exchange(b.c, (hki_member){2, 1}, &ex), HK_E_STATE);
-    assert_status(ops->exchange(b.c, (hki_member){0, 0}, &ex), HK_E_STATE);
-    assert_status(ops->exchange(b.c, (hki_member){1u << 30, 1}, &ex),
-                  HK_E_STATE);
+    assert_status(
+        ops->exchange(b.c, (hki_member){.id = 2, .incarnation = 1}, &ex),
+        HK_E_STATE);
+    assert_status(ops->exchange(b.c, (hki_member){.id = 0}, &ex), HK_E_STATE);
+    assert_status(
+        ops->exchange(b.c, (hki_member){.id = 1u << 30, .incarnation = 1}, &ex),
+        HK_E_STATE);
     bed_close(&b);
 }
 

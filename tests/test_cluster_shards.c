@@ -117,6 +117,8 @@ typedef struct cluster {
     const char *addresses[SHARDS];
     const char *durability;
     hk_method method;
+    hk_context *context; // of the servers; NULL: none
+    int64_t lease_ms;    // 0: PATIENCE_MS
     hk_center *center;
 } cluster;
 
@@ -135,15 +137,15 @@ static void start_server(cluster *c, uint32_t i) {
     o.shards = c->addresses;
     o.n_shards = SHARDS;
     o.shard = i;
-    o.lease_ms = PATIENCE_MS;
+    o.context = c->context;
+    o.lease_ms = c->lease_ms != 0 ? c->lease_ms : PATIENCE_MS;
     o.hello_ms = PATIENCE_MS;
     assert_ok(hk_center_server_start(&o, &c->server[i]));
 }
 
-static void open_cluster_of(cluster *c, hk_method method,
-                            const char *durability) {
+// With what *c says.
+static void start_cluster(cluster *c) {
     bed_folder_make(folder);
-    *c = (cluster){.durability = durability, .method = method};
     c->layout = suite_center_layout((int64_t[]){9000, 100, 7000}, 3);
     c->n = (size_t)hki_layout_size(c->layout);
     for (uint32_t i = 0; i < SHARDS; i++) {
@@ -156,6 +158,12 @@ static void open_cluster_of(cluster *c, hk_method method,
     bed_connect_options(&o, c->addresses, SHARDS);
     o.retry_ms = PATIENCE_MS;
     assert_ok(hk_center_connect(&o, c->layout, &c->center));
+}
+
+static void open_cluster_of(cluster *c, hk_method method,
+                            const char *durability) {
+    *c = (cluster){.durability = durability, .method = method};
+    start_cluster(c);
 }
 
 static void open_cluster(cluster *c, const char *durability) {
@@ -174,6 +182,7 @@ static void close_cluster(cluster *c) {
 typedef struct adder {
     cluster *c;
     uint32_t id;
+    int64_t wait_ms; // 0: PATIENCE_MS
     _Atomic bool *stop;
     _Atomic long done;
     _Atomic bool over;
@@ -195,6 +204,7 @@ static hk_status add_on(adder *a) {
     HKI_TRY(ops->pull(a->c->center, m, x, view, NULL, hki_deadline(PATIENCE_MS),
                       &step));
     hk_status s = HK_OK;
+    const int64_t wait_ms = a->wait_ms != 0 ? a->wait_ms : PATIENCE_MS;
     while (s == HK_OK && !atomic_load(a->stop)) {
         for (size_t e = 0; e < hki_layout_entry_count(a->c->layout); e++) {
             const hk_entry *const at = hk_layout_entry(a->c->layout, e);
@@ -206,7 +216,7 @@ static hk_status add_on(adder *a) {
                            .rate = 1,
                            .grad_scale = 1,
                            .steps_done = 1,
-                           .deadline_ns = hki_deadline(PATIENCE_MS),
+                           .deadline_ns = hki_deadline(wait_ms),
                            .use_locking = true};
         s = a->c->method == HK_METHOD_DOWNPOUR
                 ? ops->exchange(a->c->center, m, &ex)
@@ -361,6 +371,90 @@ static void test_cancel(void **state) {
     hki_free(x);
     hk_center_destroy(other);
     close_cluster(&c);
+}
+
+static char log_text[16384];
+static pthread_mutex_t log_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void keep_log(void *user, hk_log_level level, const char *text) {
+    (void)user;
+    if (level < HK_LOG_WARNING)
+        return;
+    HKI_LOCKED(&log_lock);
+    const size_t n = strlen(log_text);
+    snprintf(log_text + n, sizeof log_text - n, "%s\n", text);
+}
+
+// A worker that hangs while its heartbeats go on: the others go on without it
+// before their time is over, the log names it, and when it comes back it takes
+// part again.
+static void test_hung_member(void **state) {
+    (void)state;
+    enum { WAIT_MS = 12000 };
+    cluster c = {.method = HK_METHOD_MODEL_AVERAGE, .lease_ms = WAIT_MS / 2};
+    hk_context_options co;
+    hk_context_options_init(&co, sizeof co);
+    co.log = keep_log;
+    assert_ok(hk_context_create(&co, &c.context));
+    start_cluster(&c);
+    hk_connect_options o;
+    hk_center *hung;
+    hki_member m;
+    int64_t step;
+    float *x, *view;
+    assert_ok(hki_zalloc_array(c.n, sizeof *x, &x));
+    assert_ok(hki_zalloc_array(c.n, sizeof *view, &view));
+    bed_connect_options(&o, c.addresses, SHARDS);
+    assert_ok(hk_center_connect(&o, c.layout, &hung));
+    assert_ok(hung->ops->join(hung, 2, hki_deadline(PATIENCE_MS), &m));
+    _Atomic bool stop = false;
+    adder a[2];
+    pthread_t id[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        a[i] = (adder){.c = &c, .id = i, .wait_ms = WAIT_MS, .stop = &stop};
+        assert_int_equal(pthread_create(&id[i], NULL, adder_main, &a[i]), 0);
+    }
+    const int64_t deadline = hki_deadline(PATIENCE_MS);
+    for (uint32_t i = 0; i < 2; i++)
+        while (atomic_load(&a[i].done) < 3 && !atomic_load(&a[i].over) &&
+               hki_now_ns() < deadline)
+            (void)hki_nap(NULL, 10);
+    for (uint32_t i = 0; i < 2; i++)
+        if (atomic_load(&a[i].over) || atomic_load(&a[i].done) < 3)
+            fail_msg("worker %u: %ld rounds, %s\n%s", i,
+                     atomic_load(&a[i].done), a[i].text, log_text);
+    pthread_mutex_lock(&log_lock);
+    assert_non_null(strstr(log_text, "worker 2"));
+    assert_non_null(strstr(log_text, "it is put out of the round"));
+    pthread_mutex_unlock(&log_lock);
+    hki_exchange ex = {.x = x,
+                       .view = view,
+                       .rate = 1,
+                       .grad_scale = 1,
+                       .steps_done = 1,
+                       .deadline_ns = hki_deadline(PATIENCE_MS),
+                       .use_locking = true};
+    assert_ok(hung->ops->push_round(hung, m, &ex));
+    assert_ok(hung->ops->pull(hung, m, x, NULL, NULL, hki_deadline(PATIENCE_MS),
+                              &step));
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        hk_worker_info w;
+        assert_ok(hk_center_server_worker(c.server[i], 2, &w));
+        assert_int_equal(w.incarnation, 2);
+        assert_int_equal(w.steps, 1);
+    }
+    assert_ok(hung->ops->leave(hung, m, 0, hki_deadline(PATIENCE_MS)));
+    atomic_store(&stop, true);
+    for (uint32_t i = 0; i < 2; i++) {
+        pthread_join(id[i], NULL);
+        if (a[i].status != HK_OK)
+            fail_msg("worker %u: %s", i, a[i].text);
+    }
+    hki_free(x);
+    hki_free(view);
+    hk_center_destroy(hung);
+    close_cluster(&c);
+    hk_context_destroy(c.context);
 }
 
 // A round is in a copy as a whole or not at all, at every shard, and it is of
@@ -523,6 +617,7 @@ int main(void) {
         cmocka_unit_test(test_plan),
         cmocka_unit_test(test_cuts),
         cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_hung_member),
         cmocka_unit_test(test_cuts_in_rounds),
         cmocka_unit_test(test_cut_gives_up),
         cmocka_unit_test(test_snapshot_files),

@@ -2,6 +2,8 @@
 // the center never sees what it had become.
 #include "estimator_bed.h"
 #include <math.h>
+#include "hooke/center_server.h"
+#include "hooke/cluster.h"
 
 enum {
     WORKERS = 3,
@@ -348,12 +350,68 @@ static void test_center(void **state) {
     hk_context_destroy(ctx);
 }
 
+// Workers of a process of their own, at the center that is served there.
+static void train_there(hk_context *ctx, const char *address, const script *s,
+                        int64_t steps, uint32_t times) {
+    line l;
+    hk_train_result r;
+    hk_layout *layout;
+    hk_center *c;
+    line_init(&l, ctx, s);
+    bed_open(&l.b);
+    hk_source in = hk_source_function(line_input, (void *)(uintptr_t)s);
+    in.shard = HK_SHARD_NONE;
+    assert_ok(hk_estimator_layout(l.b.e, &in, &layout));
+    hk_connect_options o;
+    hk_connect_options_init(&o, sizeof o);
+    o.addresses = &address;
+    o.n_addresses = 1;
+    assert_ok(hk_center_connect(&o, layout, &c));
+    assert_ok(hk_estimator_set_center(l.b.e, c));
+    assert_ok(line_train(&l, steps, &r));
+    assert_int_equal(railed(&l, s->worker), times);
+    center_is_good(&l);
+    hk_estimator_destroy(l.b.e);
+    hk_center_destroy(c);
+    hk_layout_release(layout);
+}
+
+// Workers that are started again get good values from the center, so their own
+// losses are tiny from the first step on. One odd batch, whose loss is far
+// below the one that the run began with, is no divergence; a loss above that is
+// one.
+static void test_started_again(void **state) {
+    (void)state;
+    char log[2048];
+    hk_context *ctx = remembering(log);
+    const char *const address = "inproc:rail";
+    hk_center_options co;
+    hk_center_options_init(&co, sizeof co);
+    co.workers = WORKERS;
+    hk_center_server_options so;
+    hk_center_server_options_init(&so, sizeof so);
+    so.addresses = &address;
+    so.n_addresses = 1;
+    so.center = &co;
+    hk_center_server *server;
+    assert_ok(hk_center_server_start(&so, &server));
+    script s = {.worker = 1, .batch = BATCHES, .turn = HK_TURN_FREE};
+    train_there(ctx, address, &s, 4 * BATCHES, 0);
+    s.batch = 21;
+    s.offset = 0.5f;
+    train_there(ctx, address, &s, BATCHES, 0);
+    s.offset = 1e4f;
+    train_there(ctx, address, &s, BATCHES, 1);
+    hk_center_server_stop(server);
+    hk_context_destroy(ctx);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loss),   cmocka_unit_test(test_methods),
         cmocka_unit_test(test_values), cmocka_unit_test(test_exhausted),
         cmocka_unit_test(test_off),    cmocka_unit_test(test_restart),
-        cmocka_unit_test(test_center),
+        cmocka_unit_test(test_center), cmocka_unit_test(test_started_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,8 +139,9 @@ HK_API hk_status hk_elastic_exchange(hk_elastic *e, float *x);
 // Applies overlapped differences that are still under way.
 HK_API hk_status hk_elastic_flush(hk_elastic *e, float *x);
 // Flushes, hands in what an interrupted exchange left, reports the remaining
-// steps to the center and leaves it. A connection that is lost meanwhile is made
-// again until wait_ms is over; then it fails and says what the center lacks.
+// steps to the center and leaves it. A connection that is lost meanwhile is
+// made again until wait_ms is over; then it fails and says what the center
+// lacks.
 HK_API hk_status hk_elastic_leave(hk_elastic *e, float *x);
 
 typedef struct hk_elastic_info {

@@ -110,6 +110,8 @@ void hki_parts_deinit(hki_parts *p);
 typedef struct hki_member {
     uint32_t id;
     uint32_t incarnation; // counts from 1; 0: not a member
+    double first_loss;    // largest first loss of a worker of this run, as the
+                          // center knew when it joined; 0: unknown
 } hki_member;
 
 // Sees the center's values for [begin, end) as an exchange is about to change
@@ -137,6 +139,7 @@ typedef struct hki_exchange {
     double grad_scale;   // multiplies grad
     double fast_rate;    // inner learning rate (HKI_METHOD_FAST_RATE)
     int64_t steps_done;  // local steps since the last exchange
+    double first_loss;   // of this worker; 0: unknown
     int64_t deadline_ns; // of every wait
     hki_observe_fn observe; // NULL: none
     void *user;
@@ -202,6 +205,9 @@ typedef struct hki_center_ops {
     // What the center keeps for one worker and the worker's checkpoint wants;
     // NULL: nothing.
     hk_status (*worker_variables)(hk_center *c, hki_member m, hk_name_map *map);
+    // The member has made so many local steps. For methods with rounds, whose
+    // center puts out members that make none. NULL: it does not care.
+    void (*stepped)(hk_center *c, hki_member m, int64_t local_step);
     // The member makes no exchanges until it says otherwise: others
     // wait neither for its turn nor for its part in a round. NULL: nobody can
     // say so.
@@ -258,6 +264,10 @@ hk_status hki_elastic_go_home(hk_elastic *e);
 // paper's order)? Does the one that was made, in its second half?
 bool hki_elastic_gives_before(const hk_elastic *e);
 bool hki_elastic_gives_after(const hk_elastic *e);
+// The loss that the run began with: the largest first loss of any worker, this
+// one's (`loss`) included. A worker that starts from a good center has small
+// losses from its first step on.
+double hki_elastic_first_loss(hk_elastic *e, double loss);
 // The norm of what it would give; not finite when a part of it is not.
 hk_status hki_elastic_given_norm(hk_elastic *e, hki_vector *x, double *out);
 // x := center, but for entries without one; gradients and differences under

@@ -10,6 +10,11 @@ bool hki_elastic_gives_after(const hk_elastic *e) {
     return !e->paper && e->due;
 }
 
+double hki_elastic_first_loss(hk_elastic *e, double loss) {
+    e->first_loss = HKI_MAX(loss, HKI_MAX(e->first_loss, e->m.first_loss));
+    return e->first_loss;
+}
+
 // |v|^2 of the parts: of state apart from that of the rest. All of them in one
 // pass: elsewhere each is waited for.
 static hk_status part_squares(hk_elastic *e, hki_vector *v, double sum[2]) {

@@ -50,6 +50,7 @@ struct hk_elastic {
     int64_t since;       // local steps not yet reported to the center
     int64_t accumulated; // gradients in grad
     int64_t center_step; // global_step at the last contact
+    double first_loss;   // hki_elastic_first_loss
 
     hki_touched *touched; // NULL: the center has no use for it
     size_t n_touched;

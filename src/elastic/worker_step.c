@@ -17,6 +17,7 @@ static void describe(const hk_elastic *e, hki_exchange *ex) {
             (double)HKI_MAX(e->accumulated, 1),
         .fast_rate = hki_elastic_fast_rate(e, hki_elastic_step(e, NULL)),
         .steps_done = e->since,
+        .first_loss = e->first_loss,
         .deadline_ns = hki_deadline(e->opt.wait_ms),
         .per_live = per_live,
         .use_locking = e->opt.use_locking != 0,
@@ -328,6 +329,8 @@ static hk_status local_step(hk_elastic *e, hki_vector *x,
     hki_touched_mark(e, &grads->view);
     e->local_step++;
     e->since++;
+    if (e->method->flags & HKI_METHOD_ROUND && e->center->ops->stepped != NULL)
+        e->center->ops->stepped(e->center, e->m, e->local_step);
     return HK_OK;
 }
 

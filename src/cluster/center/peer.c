@@ -325,6 +325,9 @@ static hk_status serve(hki_session *s) {
         if (atomic_load(&s->server->stopping))
             return hki_fail(HK_E_CANCELLED, "%s: the center stops", s->peer);
         HKI_TRY(wait_request(s, &head));
+        hki_shard *const shard = hki_session_shard(s);
+        if (shard != NULL && hki_shard_is_out(shard, &s->claim))
+            return hki_fail(HK_E_END, "%s: was put out of a round", s->peer);
         if (handlers[head.type] == NULL)
             return hki_fail(HK_E_INTERNAL, "%s: %s has no handler", s->peer,
                             hki_type_name(head.type));

@@ -85,6 +85,10 @@ static hk_status leave(hki_member_link *w, int64_t steps_done,
         // The first attempt may have got through without its answer.
         if (s == HK_E_STATE && tried_again && !w->fenced)
             s = HK_OK;
+        // Put out of its rounds: it is no member any more.
+        if (s == HK_E_STATE && w->rejoin &&
+            r->base.method->flags & HKI_METHOD_ROUND)
+            s = HK_OK;
         if (fault.status == HK_OK)
             fault = hki_fault_of(s);
     }
@@ -100,6 +104,16 @@ static hk_status remote_leave(hk_center *c, hki_member m, int64_t steps_done,
     hki_member_done(w);
     hki_member_remove(w);
     return hki_fault_raise(&fault);
+}
+
+// The next heartbeat brings it.
+static void remote_stepped(hk_center *c, hki_member m, int64_t local_step) {
+    hki_remote *const r = (hki_remote *)c;
+    hki_member_link *w;
+    if (hki_member_ref(r, m, "step", &w) != HK_OK)
+        return;
+    atomic_store(&w->local_step, local_step);
+    hki_member_unref(w);
 }
 
 static hk_status remote_barrier(hk_center *c, hki_member m, uint32_t parties,
@@ -228,6 +242,7 @@ const hki_center_ops hki_remote_ops = {
     .pull = hki_remote_pull,
     .barrier = remote_barrier,
     .leave = remote_leave,
+    .stepped = remote_stepped,
     .snapshot = hki_remote_snapshot,
     .assign = hki_remote_assign,
     .info = hki_remote_info,

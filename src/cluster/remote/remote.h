@@ -82,6 +82,7 @@ typedef struct hki_link {
     hki_flow_state state;
     uint64_t exchange;
     hki_msg_begin begin;
+    int64_t deadline_ns; // of its waits: BEGIN tells how long that is
     hki_msg_began began;
     uint64_t began_for; // the exchange that this was about
     uint32_t acked, sent, computed, asked;
@@ -125,7 +126,8 @@ typedef struct hki_member_link {
     float *gathered; // residuals of a batch of rows; NULL until needed
     hk_worker_news news;
     bool has_news;
-    uint64_t row_turns; // exchanges since all rows went
+    _Atomic int64_t local_step; // for heartbeats; 0: not told
+    uint64_t row_turns;         // exchanges since all rows went
     // Ranges of data that were used, in this order; the first n_counting go
     // with the exchange under way. Guarded by the remote's lock.
     uint64_t *used;

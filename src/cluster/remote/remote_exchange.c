@@ -27,7 +27,7 @@ static void start_flows(hki_member_link *w, const hki_exchange *ex, bool rows) {
             .encoding = m->worker == HKI_WORKER_VALUE ? HKI_ENC_PLAIN
                                                       : (uint32_t)r->encoding,
             .last = last,
-            .wait_ms = hki_left_ms(ex->deadline_ns),
+            .first_loss = ex->first_loss,
             .flags = (wants_before(r, ex) ? HKI_BEGIN_BEFORE : 0u) |
                      (ex->per_live ? HKI_BEGIN_PER_LIVE : 0u) |
                      (rows ? HKI_BEGIN_ROWS : 0u) |
@@ -35,6 +35,7 @@ static void start_flows(hki_member_link *w, const hki_exchange *ex, bool rows) {
                           ? HKI_BEGIN_HALF
                           : 0u) |
                      (m->flags & HKI_METHOD_ROUND ? HKI_BEGIN_ROUND : 0u)};
+        l->deadline_ns = ex->deadline_ns;
         l->exchange = w->exchange;
         l->acked = l->computed = l->sent = 0;
         l->next_after = l->asked = 0;
@@ -91,8 +92,8 @@ static hk_status rejoin(hki_member_link *w, hki_exchange *ex) {
     hki_remote *const r = w->remote;
     const hki_method *const m = r->base.method;
     hki_log(r->context, HK_LOG_WARNING,
-            "%s: worker %u: the center lost its state and has started again; "
-            "joining it again",
+            "%s: worker %u: the center lost its state and has started again, "
+            "or has put this worker out of a round; joining it again",
             r->base.name, w->m.id);
     HKI_TRY(hki_member_join(w, (int32_t)w->m.id, ex->deadline_ns));
     HKI_TRY(hki_member_init(w, ex->x, ex->side, ex->deadline_ns));
@@ -222,9 +223,12 @@ static void end_round(hki_member_link *w) {
     w->round = last + 1;
 }
 
-static hk_status round_of(hki_member_link *w, hki_exchange *ex) {
+// One attempt at a round: joins again if the center does not know the worker,
+// and goes on with what is left of an earlier attempt. *gave_up: the center is
+// away, or has put the worker out of the round.
+static hk_status try_round(hki_member_link *w, hki_exchange *ex,
+                           bool *gave_up) {
     hki_remote *const r = w->remote;
-    bool gave_up;
     HKI_TRY(hki_member_mend(w, ex->deadline_ns));
     if (w->rejoin)
         HKI_TRY(rejoin(w, ex));
@@ -233,7 +237,7 @@ static hk_status round_of(hki_member_link *w, hki_exchange *ex) {
         start_flows(w, ex, false);
     for (uint32_t i = 0; i < r->n_shards; i++) {
         hki_link *const l = &w->link[i];
-        l->begin.wait_ms = hki_left_ms(ex->deadline_ns);
+        l->deadline_ns = ex->deadline_ns;
         if (pending && hki_flow_pending(l)) {
             l->state = HKI_FLOW_BEGIN;
             l->sent = HKI_MIN(l->sent, l->acked);
@@ -242,13 +246,21 @@ static hk_status round_of(hki_member_link *w, hki_exchange *ex) {
     // The center's answer to a deadline comes a little after it.
     const int64_t deadline = ex->deadline_ns;
     ex->deadline_ns += 2000000000;
-    hk_status s = run(w, ex, hki_left_ms(deadline), &gave_up);
+    const hk_status s = run(w, ex, hki_left_ms(deadline), gave_up);
     ex->deadline_ns = deadline;
-    if (s == HK_OK && gave_up)
-        s = hki_fail(HK_E_UNAVAILABLE,
-                     "%s: worker %u: the center went away in a round",
-                     r->base.name, w->m.id);
-    HKI_TRY(s);
+    return s;
+}
+
+static hk_status round_of(hki_member_link *w, hki_exchange *ex) {
+    hki_remote *const r = w->remote;
+    bool gave_up;
+    do
+        HKI_TRY(try_round(w, ex, &gave_up));
+    while (gave_up && w->rejoin && hki_now_ns() < ex->deadline_ns);
+    if (gave_up)
+        return hki_fail(HK_E_UNAVAILABLE,
+                        "%s: worker %u: the center went away in a round",
+                        r->base.name, w->m.id);
     end_round(w);
     if (r->base.method->center == HKI_CENTER_ROUND_SUM)
         return HK_OK;

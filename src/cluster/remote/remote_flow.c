@@ -37,6 +37,8 @@ static void start_begin(const hki_member_link *w, hki_link *l) {
     l->begin.first_up = l->acked;
     l->begin.first_down =
         l->begin.flags & HKI_BEGIN_SETTLE ? l->begin.last : l->computed;
+    if (!(l->begin.flags & HKI_BEGIN_SETTLE)) // over a later connection: less
+        l->begin.wait_ms = hki_left_ms(l->deadline_ns);
     size_t n = hki_body_put(&hki_body_begin, &l->begin, l->begin_body);
     if (l->shard == 0)
         n += hki_ranges_put(w, l->begin_body + n);

@@ -259,6 +259,8 @@ hk_status hki_member_join(hki_member_link *w, int32_t task,
         w->exchange = HKI_MAX(w->exchange, out->exchange);
         w->round = i == 0 ? out->round : HKI_MAX(w->round, out->round);
         w->steps = HKI_MAX(w->steps, out->steps);
+        if (out->first_loss > w->m.first_loss)
+            w->m.first_loss = out->first_loss;
         if (i == 0)
             atomic_store(&r->run_id, l->welcome.run_id);
     }

@@ -116,13 +116,15 @@ void hki_member_done(hki_member_link *w) {
 
 // A heartbeat over every link of a member that nobody uses just now.
 static hk_status ping(hki_member_link *w, hki_link *l, int64_t deadline_ns) {
-    const hki_msg_ping m = {.local_step = w->news.local_step,
+    const int64_t step = atomic_load(&w->local_step);
+    const bool has_news = w->has_news || step > 0;
+    const hki_msg_ping m = {.local_step = HKI_MAX(w->news.local_step, step),
                             .examples = w->news.examples,
                             .per_second = w->news.per_second,
                             .loss = w->news.loss,
                             .distance = w->news.distance};
-    HKI_TRY(hki_msg_send(&l->f, HKI_PING, w->has_news ? &hki_body_ping : NULL,
-                         &m, deadline_ns, "heartbeat"));
+    HKI_TRY(hki_msg_send(&l->f, HKI_PING, has_news ? &hki_body_ping : NULL, &m,
+                         deadline_ns, "heartbeat"));
     hki_msg_state state;
     HKI_TRY(hki_msg_recv(&l->f, HKI_STATE, &hki_body_state, &state, deadline_ns,
                          "heartbeat"));

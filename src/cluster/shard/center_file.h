@@ -56,8 +56,9 @@ typedef struct hki_worker_record {
     uint64_t entered; // round in which its last exchange began
     uint32_t incarnation;
     uint32_t live;
-    uint64_t awaited; // rounds before this one do not wait for it
-    uint64_t reserved[2];
+    uint64_t awaited;  // rounds before this one do not wait for it
+    double first_loss; // of its first step, the largest of all its incarnations
+    uint64_t reserved;
 } hki_worker_record;
 
 typedef struct hki_chunk_record {

@@ -74,12 +74,18 @@ typedef struct hki_shard_seat {
     uint64_t session;     // the connection that speaks for it
     uint64_t seen_version;
     // The rest is guarded by the shard's `lock`.
-    bool left;        // said good-bye; a lease that is over is not that
-    uint64_t speaker; // the same session, for those who hold that lock; 0:
-                      // it has hung up
+    bool left;          // said good-bye; a lease that is over is not that
+    bool put_out;       // of a round: may come back as a new incarnation only
+    int64_t stepped_ns; // when it last joined, exchanged or told a new step
+    uint64_t speaker;   // the same session, for those who hold that lock; 0:
+                        // it has hung up
     bool in_barrier;
     uint64_t running;  // exchange between BEGIN and END; 0: none
     bool contributing; // it is part of a round
+    // What it waits for in a method with rounds: the round, plus 1 (0: none),
+    // since when, and how long others may make no step meanwhile.
+    uint64_t waits_for;
+    int64_t waits_since_ns, idle_limit_ns;
     uint32_t connections;
     int64_t seen_ns;
     uint64_t bytes_in, bytes_out, refused;
@@ -213,6 +219,11 @@ void hki_shard_renew(hki_shard *s, const hki_claim *c);
 // Forgets who the worker of this id was, so that anybody may be it: for a
 // number that nobody can follow any more. What it has done stays.
 hk_status hki_shard_reset(hki_shard *s, int64_t id);
+// Ends the membership of a worker that makes no steps while others wait for it:
+// it has to join again. `lock` is held.
+void hki_shard_put_out(hki_shard *s, uint32_t id);
+// True for the connection of a worker that was put out.
+bool hki_shard_is_out(hki_shard *s, const hki_claim *c);
 // Ends memberships whose lease is over.
 void hki_shard_expire(hki_shard *s);
 

@@ -3,6 +3,7 @@
 // A worker's cursor (exchange, units applied) says what has happened; a unit
 // at or below it is a repetition and is acknowledged without being applied.
 // Exchange numbers of a worker never go back.
+#include <float.h>
 #include <math.h>
 #include "cluster/shard/shard.h"
 
@@ -27,13 +28,14 @@ static hk_status check_rates(const hki_shard *s, const hki_claim *c,
     const bool fast = (s->method->flags & HKI_METHOD_FAST_RATE) != 0;
     if (m->rate >= 0 && m->rate <= 1 && isfinite(m->fast_rate) &&
         (!fast || fabs(m->fast_rate) <= HKI_FAST_RATE_MOST) &&
-        m->grad_scale >= 0 && m->grad_scale <= HKI_GRAD_SCALE_MOST)
+        m->grad_scale >= 0 && m->grad_scale <= HKI_GRAD_SCALE_MOST &&
+        m->first_loss >= 0 && m->first_loss <= (double)FLT_MAX)
         return HK_OK;
     return hki_fail(HK_E_DATA,
-                    "%s: worker %u: moving rate %g, learning rate %g or "
-                    "gradient scale %g is not for %s",
+                    "%s: worker %u: moving rate %g, learning rate %g, "
+                    "gradient scale %g or first loss %g is not for %s",
                     s->name, c->id, m->rate, m->fast_rate, m->grad_scale,
-                    s->method->name);
+                    m->first_loss, s->method->name);
 }
 
 static hk_status check_begin(const hki_shard *s, const hki_claim *c,
@@ -79,6 +81,8 @@ static hk_status count_exchange(hki_shard *s, const hki_claim *c,
     atomic_fetch_add(&s->global_step, m->steps - w->steps);
     HKI_ORDER();
     __atomic_store_n(&w->steps, m->steps, __ATOMIC_RELEASE);
+    if (m->first_loss > w->first_loss)
+        w->first_loss = m->first_loss;
     hki_shard_probe(s, HKI_POINT_BEGIN);
     if (exchange > before) {
         __atomic_store_n(&w->entered, hki_round_number(s), __ATOMIC_RELEASE);
@@ -119,6 +123,7 @@ static void set_running(hki_shard *s, const hki_claim *c, uint64_t exchange,
         return;
     seat->running = exchange;
     seat->contributing = round;
+    seat->stepped_ns = hki_now_ns();
 }
 
 static void stop_running(hki_shard *s, const hki_claim *c) {

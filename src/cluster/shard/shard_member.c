@@ -1,5 +1,6 @@
 // shard_member.c - who is a worker here: joining, coming back, leaving,
 // leases; first values; the start barrier.
+#include <float.h>
 #include "cluster/shard/shard.h"
 
 #define SLICE_NS 50000000 // how often a waiter's peer is looked at
@@ -37,6 +38,16 @@ static hk_status choose_id(hki_shard *s, int32_t task, uint32_t *out) {
                     n);
 }
 
+// The largest first loss of any worker: what a loss is measured by that starts
+// from the values which all of them have reached together.
+static double largest_first_loss(const hki_shard *s) {
+    double largest = 0;
+    for (uint32_t i = 0; i < s->opt.max_workers; i++)
+        if (s->file.worker[i].first_loss > largest)
+            largest = s->file.worker[i].first_loss;
+    return HKI_MIN(largest, (double)FLT_MAX);
+}
+
 // A new connection speaks for the worker from now on. `lock` is held.
 static void seat_worker(hki_shard *s, uint32_t id, const char *peer,
                         hki_claim *claim, hki_msg_joined *out) {
@@ -62,7 +73,8 @@ static void seat_worker(hki_shard *s, uint32_t id, const char *peer,
                             .exchange = HKI_CURSOR_EXCHANGE(cursor),
                             .applied = HKI_CURSOR_UNITS(cursor),
                             .steps = w->steps,
-                            .round = hki_round_reached(s)};
+                            .round = hki_round_reached(s),
+                            .first_loss = largest_first_loss(s)};
 }
 
 // The first shard gives the numbers; the others take what it gave.
@@ -109,6 +121,9 @@ hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
         hki_store64(&w->awaited, HKI_MAX(hki_round_reached(s), msg->round));
         s->seat[id].running = 0;
         s->seat[id].contributing = false;
+        s->seat[id].put_out = false;
+        s->seat[id].waits_for = 0;
+        s->seat[id].stepped_ns = hki_now_ns();
         seat_worker(s, id, peer, claim, out);
         pthread_mutex_lock(&s->seat[id].lock);
         s->seat[id].seen_version = atomic_load(&s->version);
@@ -136,7 +151,11 @@ hk_status hki_shard_resume(hki_shard *s, const hki_msg_resume *msg,
     const hki_worker_record *const w = &s->file.worker[msg->id];
     hk_status status = HK_OK;
     claim->why = HKI_WHY_FENCED;
-    if (w->incarnation != msg->incarnation || w->incarnation == 0)
+    if (w->incarnation == msg->incarnation && s->seat[msg->id].put_out) {
+        claim->why = HKI_WHY_UNKNOWN; // it joins again
+        status = hki_fail(HK_E_STATE, "%s: worker %u was put out of a round",
+                          s->name, msg->id);
+    } else if (w->incarnation != msg->incarnation || w->incarnation == 0)
         status = hki_fail(HK_E_STATE,
                           "%s: worker %u of incarnation %u is fenced off by "
                           "incarnation %u",
@@ -208,6 +227,19 @@ static void drop_worker(hki_shard *s, uint32_t id) {
     pthread_cond_broadcast(&s->changed); // a round may be complete now
 }
 
+void hki_shard_put_out(hki_shard *s, uint32_t id) {
+    drop_worker(s, id);
+    s->seat[id].left = s->seat[id].put_out = true;
+}
+
+bool hki_shard_is_out(hki_shard *s, const hki_claim *c) {
+    if (c->session == 0)
+        return false;
+    HKI_LOCKED(&s->lock);
+    const hki_shard_seat *const seat = &s->seat[c->id];
+    return seat->put_out && seat->speaker == c->session;
+}
+
 static hk_status leave(hki_shard *s, hki_claim *c, int64_t steps) {
     HKI_LOCKED(&s->lock);
     HKI_TRY(check_claim(s, c, "leave"));
@@ -257,6 +289,8 @@ void hki_shard_seen(hki_shard *s, const hki_claim *c,
     seat->seen_ns = hki_now_ns();
     seat->bytes_in += bytes_in;
     seat->bytes_out += bytes_out;
+    if (report != NULL && report->local_step != seat->report.local_step)
+        seat->stepped_ns = seat->seen_ns;
     if (report != NULL)
         seat->report = *report;
     if (!w->live && w->incarnation == c->incarnation && report != NULL)

@@ -26,6 +26,11 @@
 // open, so that what a worker starts a round from is of one moment. So whoever
 // waits has told every shard where it is, the lowest open round of all lacks
 // nobody but workers that train, and two workers never wait for each other.
+//
+// A worker may hang although its heartbeat thread runs. One that has made no
+// step for two thirds of the time that somebody waits for it loses its
+// membership, so that the others go on before their time is over; should it
+// train again, it joins as a new incarnation and starts from the center.
 #include "cluster/shard/shard.h"
 
 static hki_worker_record *record(const hki_shard *s) {
@@ -155,6 +160,49 @@ static bool is_complete(const hki_shard *s, uint64_t round, bool in_time) {
            (missing == 0 || quorum);
 }
 
+// Puts out whoever has been missing in round `round` and made no step for
+// limit_ns, counted from since_ns at the earliest. `lock` is held.
+static void put_out_idle(hki_shard *s, uint64_t round, int64_t since_ns,
+                         int64_t limit_ns) {
+    const int64_t now = hki_now_ns();
+    for (uint32_t i = 0; i < s->opt.max_workers; i++) {
+        const hki_shard_seat *const seat = &s->seat[i];
+        const int64_t idle = now - HKI_MAX(since_ns, seat->stepped_ns);
+        if (!is_missing(s, i, round) || seat->contributing || idle < limit_ns)
+            continue;
+        hki_shard_put_out(s, i);
+        hki_log(s->context, HK_LOG_WARNING,
+                "%s: round %llu: worker %u (%s) has made no step for %.1f s "
+                "while others waited for it: it is put out of the round, %u "
+                "live",
+                s->name, (unsigned long long)round, i, seat->peer,
+                (double)idle * 1e-9, atomic_load(&s->live));
+    }
+}
+
+// Waits for a change of round `round` on behalf of worker `id`; false as of
+// hki_shard_wait. The worker may have waited over another connection before.
+// `lock` is held.
+static bool wait_for_others(hki_shard *s, uint32_t id, uint64_t round,
+                            const hki_patience *p) {
+    hki_shard_seat *const seat = &s->seat[id];
+    hki_patience until = *p;
+    const int64_t now = hki_now_ns();
+    if (seat->waits_for != round + 1) {
+        seat->waits_for = round + 1;
+        seat->waits_since_ns = now;
+        seat->idle_limit_ns = (p->deadline_ns - now) / 3 * 2;
+    }
+    const int64_t since = seat->waits_since_ns, limit = seat->idle_limit_ns;
+    if (now < since + limit)
+        until.deadline_ns = HKI_MIN(p->deadline_ns, since + limit);
+    if (!hki_shard_wait(s, &until))
+        return false;
+    if (!s->round_closing && hki_round_number(s) == round)
+        put_out_idle(s, round, since, limit);
+    return true;
+}
+
 // A cut is waited for to its end, and not as long as for a worker: the wait
 // of a quorum is over by then. `lock` is held.
 static void wait_for_gate(hki_shard *s) {
@@ -205,7 +253,7 @@ hk_status hki_round_enter(hki_shard *s, const hki_claim *c, uint64_t round,
             wait_for_gate(s);
         else if (over)
             HKI_TRY(pass_over(s, now, round));
-        else if (!hki_shard_wait(s, p) &&
+        else if (!wait_for_others(s, c->id, now, p) &&
                  (s->round_closing || hki_round_number(s) < round))
             return late(s, c->id, now, "its end; missing:");
     }
@@ -247,7 +295,7 @@ static hk_status finish(hki_shard *s, const hki_shard_run *r, uint64_t round,
         }
         if (!in_time)
             return late(s, r->claim.id, round, "workers");
-        in_time = hki_shard_wait(s, p);
+        in_time = wait_for_others(s, r->claim.id, round, p);
     }
     return HK_OK;
 }

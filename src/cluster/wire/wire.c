@@ -128,7 +128,7 @@ BODY(join, F(join, task), F(join, incarnation), F(join, round),
 BODY(resume, F(resume, run_id), F(resume, id), F(resume, incarnation));
 BODY(joined, F(joined, id), F(joined, incarnation), F(joined, exchange),
      F(joined, applied), F(joined, reserved), F(joined, steps),
-     F(joined, round));
+     F(joined, round), F(joined, first_loss));
 BODY(leave, F(leave, steps), F(leave, wait_ms), F(leave, reserved));
 BODY(ping, F(ping, local_step), F(ping, examples), F(ping, per_second),
      F(ping, loss), F(ping, distance));
@@ -139,7 +139,7 @@ BODY(state, F(state, version), F(state, exchanges), F(state, global_step),
 BODY(begin, F(begin, steps), F(begin, round), F(begin, rate),
      F(begin, fast_rate), F(begin, grad_scale), F(begin, flags),
      F(begin, encoding), F(begin, first_up), F(begin, first_down),
-     F(begin, last), F(begin, wait_ms));
+     F(begin, last), F(begin, wait_ms), F(begin, first_loss));
 BODY(began, F(began, alpha), F(began, staleness), F(began, version),
      F(began, global_step), F(began, round), F(began, live), F(began, dropped));
 BODY(assign, F(assign, global_step), F(assign, wait_ms), F(assign, flags),

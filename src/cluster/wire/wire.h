@@ -160,8 +160,9 @@ typedef struct hki_msg_joined {
     uint64_t exchange; // the worker's last one at this shard
     uint32_t applied;  // units of it
     uint32_t reserved;
-    int64_t steps;  // of this worker so far
-    uint64_t round; // that is open at this shard; methods with rounds
+    int64_t steps;     // of this worker so far
+    uint64_t round;    // that is open at this shard; methods with rounds
+    double first_loss; // largest of the first losses of all workers; 0: unknown
 } hki_msg_joined;
 
 typedef struct hki_msg_leave {
@@ -191,6 +192,7 @@ typedef struct hki_msg_begin {
     uint32_t first_down; // units before it need no BEFORE
     uint32_t last;       // units of this exchange
     uint32_t wait_ms;
+    double first_loss; // loss of the worker's first step; 0: unknown
     // To shard 0 the ids of ranges of data follow, u64 each: this worker has
     // used them, and they count when the exchange does.
 } hki_msg_begin;

@@ -6,8 +6,11 @@
 // seldom by more than ten, and a loss that leaves its mean by twenty is one
 // that grows at every step: the sooner it is noticed, the less is lost. A late
 // loss near 0 may jump that far by one odd example and do no harm, so a loss
-// has to be above the first one too. The means are the worker's own: the same
-// in every run of one order of turns, and kept in checkpoints.
+// has to be above the first one too. The first one is that of the run: a worker
+// that joins a trained center has small losses from its first step on, so the
+// center tells it the largest first loss of all workers (JOINED). The means are
+// the worker's own: the same in every run of one order of turns, and kept in
+// checkpoints.
 #include "estimator/estimator.h"
 #include <math.h>
 
@@ -37,15 +40,16 @@ static bool explodes(const hki_rail_mean *m, double value) {
 
 // After the loss, which is finite, and before any of it is used.
 static hk_status look_at_loss(void *user, hk_step_info *info) {
-    hki_rail *const r = &((hki_worker *)user)->rail;
+    hki_worker *const w = user;
+    hki_rail *const r = &w->rail;
     const double loss = (double)info->loss;
+    r->first =
+        hki_elastic_first_loss(w->elastic, r->loss.seen == 0 ? loss : r->first);
     if (explodes(&r->loss, loss) && loss > r->first)
         return hki_fail(HK_E_NOT_FINITE,
                         "step %lld: the loss is %g, %.0f times its mean of %g",
                         (long long)info->local_step, loss, loss / r->loss.value,
                         r->loss.value);
-    if (r->loss.seen == 0)
-        r->first = loss;
     take_in(&r->loss, loss);
     return HK_OK;
 }

@@ -14,7 +14,7 @@ typedef struct hki_rail_mean {
 typedef struct hki_rail {
     hki_rail_mean loss; // of its steps
     hki_rail_mean norm; // of its values, at exchanges
-    double first;       // loss
+    double first;       // loss of the run: hki_elastic_first_loss
     double times;       // it went back: its rate is 2^-times of the given one
 } hki_rail;
 
