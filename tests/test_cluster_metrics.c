@@ -281,20 +281,27 @@ static void test_memory(void **state) {
 
 #if defined(HKI_HAVE_METRICS)
 
-// Sends a request to "127.0.0.1:port" and reads until the peer closes.
-static void ask(const char *address, const char *request, char *answer,
-                size_t capacity) {
+// Sends bytes to "127.0.0.1:port" from 127.0.0.`host`.
+static int send_from(unsigned host, const char *address, const char *bytes) {
     const char *const colon = strrchr(address, ':');
     assert_non_null(colon);
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_true(fd >= 0);
     struct sockaddr_in a = {.sin_family = AF_INET,
-                            .sin_port =
-                                htons((uint16_t)strtoul(colon + 1, NULL, 10))};
+                            .sin_addr.s_addr = htonl(0x7f000000 + host)};
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    a.sin_port = htons((uint16_t)strtoul(colon + 1, NULL, 10));
     assert_int_equal(inet_pton(AF_INET, "127.0.0.1", &a.sin_addr), 1);
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
-    assert_int_equal(send(fd, request, strlen(request), MSG_NOSIGNAL),
-                     (ssize_t)strlen(request));
+    assert_int_equal(send(fd, bytes, strlen(bytes), MSG_NOSIGNAL),
+                     (ssize_t)strlen(bytes));
+    return fd;
+}
+
+// Sends a request to "127.0.0.1:port" and reads until the peer closes.
+static void ask(const char *address, const char *request, char *answer,
+                size_t capacity) {
+    const int fd = send_from(1, address, request);
     size_t n = 0;
     for (;;) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -308,6 +315,36 @@ static void ask(const char *address, const char *request, char *answer,
     }
     answer[n] = '\0';
     close(fd);
+}
+
+// Clients that never finish their requests, of one address and of many: others
+// are answered.
+static void test_slow_clients(void **state) {
+    (void)state;
+    enum { SLOW = 80 };
+    hki_monitor *const m = make("127.0.0.1:0");
+    const char *const address = hki_monitor_address(m);
+    int slow[SLOW];
+    char answer[4096];
+    for (unsigned i = 0; i < SLOW; i++) {
+        slow[i] = send_from(i < SLOW / 2 ? 1 : 2 + i, address, "GET /met");
+        if (i % 8 != 7)
+            continue;
+        ask(address, "GET /healthz HTTP/1.0\r\n\r\n", answer, sizeof answer);
+        if (strstr(answer, "\r\n\r\nok\n") == NULL)
+            fail_msg("with %u slow clients: \"%s\"", i + 1, answer);
+    }
+    // The last ones may still go on.
+    const char *const rest = "rics HTTP/1.0\r\n\r\n";
+    assert_int_equal(send(slow[SLOW - 1], rest, strlen(rest), MSG_NOSIGNAL),
+                     (ssize_t)strlen(rest));
+    struct pollfd p = {.fd = slow[SLOW - 1], .events = POLLIN};
+    assert_int_equal(poll(&p, 1, 10000), 1);
+    assert_true(recv(slow[SLOW - 1], answer, 12, 0) == 12);
+    assert_memory_equal(answer, "HTTP/1.1 200", 12);
+    for (unsigned i = 0; i < SLOW; i++)
+        close(slow[i]);
+    hki_monitor_destroy(m);
 }
 
 static void test_endpoint(void **state) {
@@ -412,6 +449,7 @@ int main(void) {
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_endpoint),
+        cmocka_unit_test(test_slow_clients),
         cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,8 @@
 // metrics_http.c - GET /metrics, /status and /healthz by libmicrohttpd, on
 // one thread of its own.
+//
+// Connections that are slow keep nobody out: when all places are taken, the one
+// whose request has taken longest is hung up on.
 #include "monitor/monitor.h"
 
 #if defined(HKI_HAVE_METRICS)
@@ -10,14 +13,68 @@
 #include <sys/socket.h>
 
 #define MAX_CONNECTIONS 32
-#define MAX_PER_PEER 16
 #define TIMEOUT_S 10 // of a silent connection
+
+typedef struct place {
+    struct MHD_Connection *connection; // NULL: free
+    int64_t since_ns;                  // its beginning, or its last answer
+} place;
 
 struct hki_monitor_http {
     hki_monitor *monitor;
     struct MHD_Daemon *daemon;
+    place at[MAX_CONNECTIONS]; // of the daemon's thread
     char address[80];
 };
+
+// ---- connections ------------------------------------------------------------
+
+static void hang_up(struct MHD_Connection *c) {
+    const union MHD_ConnectionInfo *const info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info != NULL)
+        (void)shutdown(info->connect_fd, SHUT_RDWR);
+}
+
+// A free place, or that of the connection which has waited longest.
+static place *find_place(struct hki_monitor_http *e) {
+    place *oldest = &e->at[0];
+    for (size_t i = 0; i < MAX_CONNECTIONS; i++) {
+        if (e->at[i].connection == NULL)
+            return &e->at[i];
+        if (e->at[i].since_ns < oldest->since_ns)
+            oldest = &e->at[i];
+    }
+    hang_up(oldest->connection);
+    return oldest;
+}
+
+static void note_connection(void *user, struct MHD_Connection *c,
+                            void **context,
+                            enum MHD_ConnectionNotificationCode code) {
+    place *p = *context;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+        p = find_place(user);
+        *p = (place){.connection = c, .since_ns = hki_now_ns()};
+        *context = p;
+    } else if (p != NULL && p->connection == c) { // not somebody else's by now
+        p->connection = NULL;
+    }
+}
+
+static void note_answer(void *user, struct MHD_Connection *c, void **state,
+                        enum MHD_RequestTerminationCode code) {
+    const union MHD_ConnectionInfo *const info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    place *const p = info == NULL ? NULL : info->socket_context;
+    (void)user;
+    (void)state;
+    (void)code;
+    if (p != NULL && p->connection == c)
+        p->since_ns = hki_now_ns();
+}
+
+// ---- answers ----------------------------------------------------------------
 
 static enum MHD_Result answer(struct MHD_Connection *c, unsigned code,
                               const char *type, const char *text, size_t size) {
@@ -151,8 +208,10 @@ hk_status hki_monitor_http_start(hki_monitor *m, const char *listen,
     errno = 0;
     e->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, handle, e, MHD_OPTION_SOCK_ADDR, &a,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)MAX_CONNECTIONS,
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)MAX_PER_PEER,
+        // With room for those who were hung up on and are not gone yet.
+        MHD_OPTION_CONNECTION_LIMIT, 2 * (unsigned)MAX_CONNECTIONS,
+        MHD_OPTION_NOTIFY_CONNECTION, note_connection, e,
+        MHD_OPTION_NOTIFY_COMPLETED, note_answer, e,
         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)TIMEOUT_S, MHD_OPTION_END);
     if (e->daemon == NULL) {
         const int why = errno;
