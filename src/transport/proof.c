@@ -13,12 +13,14 @@
 // address from being passed on to another listener.
 #define _GNU_SOURCE // struct ucred, O_NOFOLLOW
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <stdlib.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -29,12 +31,10 @@
 #define NONCE 32
 #define MAC 32
 #define ADDRESS 64
+#define PATH 256 // bytes of a folder's path
+#define PLACES 3 // where a cookie may be
 
 // ---- the cookie -------------------------------------------------------------
-
-static void folder_name(char *out, size_t size) {
-    snprintf(out, size, P_tmpdir "/hooke-%lu", (unsigned long)geteuid());
-}
 
 static bool is_ours(int fd, mode_t kind) {
     struct stat st;
@@ -42,25 +42,83 @@ static bool is_ours(int fd, mode_t kind) {
            st.st_uid == geteuid() && (st.st_mode & 077) == 0;
 }
 
-// /tmp belongs to everybody: what lies there under our name counts only if it
-// is ours, and no link.
-static hk_status open_folder(const char *path, int *out) {
-    if (mkdir(path, 0700) != 0 && errno != EEXIST)
-        return hki_fail(HK_E_DENIED,
-                        "%s: cannot make the folder of this user's cookie: %s; "
-                        "use unix:PATH or a cluster key",
-                        path, strerror(errno));
+// Opens a folder that is ours alone, and no link; -1: it is not.
+static int open_ours(const char *path) {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0 && is_ours(fd, S_IFDIR)) {
-        *out = fd;
-        return HK_OK;
-    }
-    if (fd >= 0)
+    if (fd < 0 || is_ours(fd, S_IFDIR))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+static int open_made(const char *path, bool make) {
+    const int fd = open_ours(path);
+    if (fd >= 0 || !make || mkdir(path, 0700) != 0)
+        return fd;
+    return open_ours(path);
+}
+
+// In the folder that a session of this user has for such things.
+static int open_in_runtime(const char *base, bool make, char path[PATH]) {
+    const int own = base != NULL && base[0] == '/' ? open_ours(base) : -1;
+    if (own < 0)
+        return -1;
+    close(own);
+    snprintf(path, PATH, "%.200s/hooke", base);
+    return open_made(path, make);
+}
+
+// The first of our folders /tmp/hooke-UID-XXXXXX by name.
+static int find_in_tmp(const char *start, char path[PATH]) {
+    char best[64] = "";
+    DIR *const all = opendir(P_tmpdir);
+    const size_t n = strlen(start);
+    for (struct dirent *e; all != NULL && (e = readdir(all)) != NULL;) {
+        if (strncmp(e->d_name, start, n) != 0 || e->d_name[n] != '-' ||
+            strlen(e->d_name) >= sizeof best ||
+            (best[0] != '\0' && strcmp(best, e->d_name) < 0))
+            continue;
+        snprintf(path, PATH, P_tmpdir "/%s", e->d_name);
+        const int fd = open_ours(path);
+        if (fd < 0)
+            continue;
         close(fd);
-    return hki_fail(HK_E_DENIED,
-                    "%s: is not a folder of this user that others cannot "
-                    "enter; remove it, or use unix:PATH or a cluster key",
-                    path);
+        snprintf(best, sizeof best, "%s", e->d_name);
+    }
+    if (all != NULL)
+        closedir(all);
+    snprintf(path, PATH, P_tmpdir "/%s", best);
+    return best[0] != '\0' ? open_ours(path) : -1;
+}
+
+// /tmp belongs to everybody: another user may have made a folder of our name
+// first. Then one with a name that nobody could know takes its place.
+static int open_in_tmp(bool make, char path[PATH]) {
+    char start[32];
+    snprintf(start, sizeof start, "hooke-%lu", (unsigned long)geteuid());
+    snprintf(path, PATH, P_tmpdir "/%s", start);
+    int fd = open_made(path, make);
+    if (fd < 0)
+        fd = find_in_tmp(start, path);
+    if (fd >= 0 || !make)
+        return fd;
+    snprintf(path, PATH, P_tmpdir "/%s-XXXXXX", start);
+    return mkdtemp(path) != NULL ? open_ours(path) : -1;
+}
+
+// The places of a user's cookie, in the order in which it is looked for; -1:
+// this one is not to be had.
+static int open_folder(int place, bool make, char path[PATH]) {
+    char base[64];
+    snprintf(base, sizeof base, "/run/user/%lu", (unsigned long)geteuid());
+    switch (place) {
+    case 0:
+        return open_in_runtime(getenv("XDG_RUNTIME_DIR"), make, path);
+    case 1: // the same, for processes that were not told
+        return open_in_runtime(base, make, path);
+    default:
+        return open_in_tmp(make, path);
+    }
 }
 
 static hk_status bad_cookie(const char *folder, const char *what) {
@@ -113,23 +171,32 @@ static hk_status make_cookie(int folder, const char *path) {
     return ok ? HK_OK : bad_cookie(path, strerror(error));
 }
 
-// Read anew for every connection: whoever cleans /tmp up takes nothing away.
-static hk_status load_cookie(uint8_t out[COOKIE]) {
-    char path[48];
-    int folder;
-    bool found = false;
-    folder_name(path, sizeof path);
-    HKI_TRY(open_folder(path, &folder));
-    hk_status s = read_cookie(folder, path, out, &found);
-    if (s == HK_OK && !found) {
-        s = make_cookie(folder, path);
-        if (s == HK_OK)
-            s = read_cookie(folder, path, out, &found);
-        if (s == HK_OK && !found)
-            s = bad_cookie(path, "comes and goes");
+// Read again for every connection: whoever cleans /tmp up takes nothing away.
+// A cookie that is there goes before a better place to make one. path: where
+// it is, for messages.
+static hk_status load_cookie(uint8_t out[COOKIE], char path[PATH]) {
+    for (int i = 0; i < 2 * PLACES; i++) {
+        const bool make = i >= PLACES;
+        const int folder = open_folder(i % PLACES, make, path);
+        bool found = false;
+        if (folder < 0)
+            continue;
+        hk_status s = read_cookie(folder, path, out, &found);
+        if (s == HK_OK && !found && make) {
+            s = make_cookie(folder, path);
+            if (s == HK_OK)
+                s = read_cookie(folder, path, out, &found);
+            if (s == HK_OK && !found)
+                s = bad_cookie(path, "comes and goes");
+        }
+        close(folder);
+        if (s != HK_OK || found)
+            return s;
     }
-    close(folder);
-    return s;
+    return hki_fail(HK_E_DENIED,
+                    "cannot make a folder of this user's cookie in %s: %s; "
+                    "use unix:PATH or a cluster key",
+                    P_tmpdir, strerror(errno));
 }
 
 // ---- the proof --------------------------------------------------------------
@@ -187,9 +254,7 @@ static hk_status swap(hki_conn *c, uint8_t *ours, uint8_t *theirs, size_t size,
     return hki_conn_recv_all(c, theirs, size, wake_fd, deadline_ns, "proof");
 }
 
-static hk_status refuse(const hki_conn *c) {
-    char path[48];
-    folder_name(path, sizeof path);
+static hk_status refuse(const hki_conn *c, const char *path) {
     return hki_fail(HK_E_DENIED,
                     "%s: is not of this user, or does not see %s/cookie; give "
                     "both a cluster key, or say insecure",
@@ -199,8 +264,8 @@ static hk_status refuse(const hki_conn *c) {
 hk_status hki_conn_prove(hki_conn *c, int wake_fd, int64_t deadline_ns) {
     uint8_t cookie[COOKIE], ours[NONCE], theirs[NONCE];
     uint8_t mac[MAC], wanted[MAC], got[MAC];
-    char at[ADDRESS];
-    HKI_TRY(load_cookie(cookie));
+    char at[ADDRESS], path[PATH];
+    HKI_TRY(load_cookie(cookie, path));
     if (getrandom(ours, sizeof ours, 0) != sizeof ours)
         return hki_fail(HK_E_IO, "%s: the system gives no random bytes",
                         c->peer);
@@ -215,7 +280,7 @@ hk_status hki_conn_prove(hki_conn *c, int wake_fd, int64_t deadline_ns) {
         return hki_fail(HK_E_INTERNAL, "%s: no HMAC-SHA256", c->peer);
     HKI_TRY(swap(c, mac, got, MAC, wake_fd, deadline_ns));
     if (CRYPTO_memcmp(got, wanted, MAC) != 0)
-        return refuse(c);
+        return refuse(c, path);
     c->proven = true;
     return HK_OK;
 }
