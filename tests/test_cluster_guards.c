@@ -597,6 +597,7 @@ static void test_numbers(void **state) {
         {1, {.rate = 0.5, .last = 8, .fast_rate = INFINITY}},
         {1, {.rate = 0.5, .last = 8, .grad_scale = NAN}},
         {1, {.rate = 0.5, .last = 8, .steps = INT64_MAX}},
+        {1, {.rate = 0.5, .last = 8, .first_loss = 1e300}},
         {UINT64_MAX >> 24, {.rate = 0.5, .last = 8}},
     };
     for (size_t i = 0; i < HKI_COUNT(bad); i++) {
@@ -627,6 +628,111 @@ static void test_numbers(void **state) {
     hki_framer_deinit(&f);
     hki_net_destroy(net);
     close_ground(&g);
+}
+
+static hk_status raw_call(hki_framer *f, const hki_msg_call *call,
+                          hki_msg_result *out) {
+    const int64_t soon = hki_deadline(patience_ms);
+    HKI_TRY(hki_msg_send(f, HKI_CALL, &hki_body_call, call, soon, "call"));
+    return hki_msg_recv(f, HKI_RESULT, &hki_body_result, out, soon, "call");
+}
+
+// Data is for members: not for somebody who never joined, nor for a worker
+// whose place another one has taken.
+static void test_calls_of_strangers(void **state) {
+    (void)state;
+    ground g;
+    const char *at = "inproc:calls";
+    hk_center_server_options o;
+    bed_server_options(&o, &at);
+    open_ground(&g, &o);
+    hki_net *const net = plain_net();
+    hki_framer f;
+    hki_msg_joined joined;
+    hki_msg_result result;
+    const hk_lent_set all = {
+        .name = "numbers", .units = 100, .epochs = 1, .workers = 2};
+    uint32_t set;
+    uint64_t seed;
+    assert_ok(hk_center_declare_set(g.center, 0, &all, 10000, &set, &seed));
+    open_raw(&g, net, &f);
+    hki_msg_call call = {.op = HKI_CALL_TAKE,
+                         .worker = 1,
+                         .nonce = 7,
+                         .sequence = 1,
+                         .set = set};
+    assert_status(raw_call(&f, &call, &result), HK_E_STATE); // never joined
+    assert_ok(raw_join(&f, 1, 0, &joined));
+    call.incarnation = joined.incarnation;
+    assert_ok(raw_call(&f, &call, &result));
+    assert_int_equal(result.status, HK_OK);
+    hki_framer later;
+    open_raw(&g, net, &later);
+    assert_ok(raw_join(&later, 1, 0, &joined));
+    const uint32_t ops[] = {HKI_CALL_TAKE, HKI_CALL_DONE};
+    for (size_t i = 0; i < HKI_COUNT(ops); i++) {
+        call.op = ops[i];
+        call.sequence++;
+        assert_status(raw_call(&f, &call, &result), HK_E_STATE); // fenced off
+        assert_true(f.answered && f.why == HKI_WHY_FENCED);
+    }
+    await(&g, HK_REFUSED_FENCED, 2);
+    hki_framer_deinit(&f);
+    hki_framer_deinit(&later);
+    // Somebody who has left takes nothing more.
+    assert_ok(g.center->ops->join(g.center, 2, hki_deadline(10000), &g.m));
+    hk_range r;
+    assert_ok(hk_center_take_range(g.center, 2, set, 10000, &r));
+    assert_ok(g.center->ops->leave(g.center, g.m, 0, hki_deadline(10000)));
+    assert_status(hk_center_take_range(g.center, 2, set, 10000, &r),
+                  HK_E_STATE);
+    hki_net_destroy(net);
+    end_ground(&g);
+}
+
+// What a peer says of the end of a run comes to the log and into files.
+static void test_words_of_the_end(void **state) {
+    (void)state;
+    static const struct {
+        const char *said, *kept;
+    } cases[] = {
+        {"metric: 0.5 of \xc3\xa9t\xc3\xa9",
+         "metric: 0.5 of \xc3\xa9t\xc3\xa9"},
+        {"\xff\xfe\xfa", "???"},
+        {"steps\x1b[2J\nforged: line\x7f", "steps?[2J?forged: line?"},
+        {"a\xc2\x9b"
+         "31mb",
+         "a??31mb"},
+        {"a\xe2\x80\xae"
+         "b\xe2\x81\xa6",
+         "a???b???"},
+        {"cut \xe2\x82", "cut ??"},
+    };
+    for (size_t i = 0; i < HKI_COUNT(cases); i++) {
+        ground g;
+        const char *at = "inproc:words";
+        hk_center_server_options o;
+        bed_server_options(&o, &at);
+        open_ground(&g, &o);
+        hki_net *const net = plain_net();
+        hki_framer f;
+        hki_msg_text m = {{0}};
+        char reason[256];
+        snprintf(m.text, sizeof m.text, "%s", cases[i].said);
+        open_raw(&g, net, &f);
+        const int64_t soon = hki_deadline(patience_ms);
+        assert_ok(
+            hki_msg_send(&f, HKI_FINISH, &hki_body_text, &m, soon, "end"));
+        hki_msg_state state_now;
+        assert_ok(hki_msg_recv(&f, HKI_STATE, &hki_body_state, &state_now, soon,
+                               "end"));
+        hki_server_reason(g.server, reason, sizeof reason);
+        assert_string_equal(reason, cases[i].kept);
+        assert_true(was_logged(cases[i].kept));
+        hki_framer_deinit(&f);
+        hki_net_destroy(net);
+        end_ground(&g);
+    }
 }
 
 // A worker's id that nobody can follow is freed by hand.
@@ -1244,6 +1350,8 @@ int main(void) {
         cmocka_unit_test(test_exchange_frames),
         cmocka_unit_test(test_no_ring),
         cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_calls_of_strangers),
+        cmocka_unit_test(test_words_of_the_end),
         cmocka_unit_test(test_reset_worker),
         cmocka_unit_test(test_one_assign),
         cmocka_unit_test(test_observer),

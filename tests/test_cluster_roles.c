@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include "base/io.h"
 #include "cluster/center/run_memory.h"
@@ -590,6 +591,44 @@ static void test_last_difference(void **state) {
     bed_deinit(&b);
 }
 
+// A stranger that only holds a connection open keeps no center from ending: an
+// evaluator has to say who it is.
+static void test_stranger_at_the_end(void **state) {
+    (void)state;
+    bed b;
+    bed_init(&b);
+    const char *const address = b.address;
+    hk_center_server_options so;
+    hk_role_center_options o;
+    hk_center_server_options_init(&so, sizeof so);
+    so.context = b.ctx;
+    so.addresses = &address;
+    so.n_addresses = 1;
+    so.shard = 1;
+    so.n_shards = 2;
+    so.hello_ms = 60000;
+    hk_role_center_options_init(&o, sizeof o);
+    o.server = &so;
+    assert_ok(hk_role_center_start(&o, &b.center));
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    snprintf(at.sun_path, sizeof at.sun_path, "%.90s", b.address + 5);
+    const int stranger = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(stranger, (struct sockaddr *)&at, sizeof at), 0);
+    hk_center_server *const server = about(b.center).server;
+    const int64_t deadline = hki_deadline(20000);
+    hk_server_info info = {0};
+    while (info.connections == 0 && hki_now_ns() < deadline) {
+        breathe(NULL);
+        assert_ok(hk_center_server_get_info(server, &info));
+    }
+    assert_int_equal(info.connections, 1);
+    hki_server_finish(server, "asked for");
+    hk_role_result r;
+    assert_ok(hk_role_center_wait(b.center, 20000, &r));
+    close(stranger);
+    bed_deinit(&b);
+}
+
 // ---- ranges of data --------------------------------------------------------
 
 enum { EXAMPLES = 100, EPOCHS = 2 };
@@ -1046,6 +1085,7 @@ static void test_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stranger_at_the_end),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_evaluated),

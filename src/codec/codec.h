@@ -103,6 +103,9 @@ hk_status hki_json_parse(const void *text, size_t size, const char *what,
 // A quoted, escaped JSON string; HK_E_INVALID_ARG when s is not UTF-8.
 hk_status hki_json_quote(hki_buf *b, const char *s, size_t size);
 bool hki_utf8_valid(const char *s, size_t size);
+// Makes foreign words fit for logs and files: control characters, characters
+// that turn the direction of writing, and bytes that are no UTF-8 become '?'.
+void hki_utf8_clean(char *s);
 
 // ---- NumPy ----------------------------------------------------------------
 

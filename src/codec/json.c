@@ -85,6 +85,29 @@ bool hki_utf8_valid(const char *s, size_t size) {
     return true;
 }
 
+// C1 controls, marks and overrides of direction, separators of lines: a
+// character of n bytes that does more than show itself.
+static bool acts_on_text(const unsigned char *p, size_t n) {
+    return (n == 2 && p[0] == 0xc2 && p[1] < 0xa0) ||
+           (n == 2 && p[0] == 0xd8 && p[1] == 0x9c) ||
+           (n == 3 && p[0] == 0xe2 && p[1] == 0x80 &&
+            (p[2] == 0x8e || p[2] == 0x8f || (p[2] >= 0xa8 && p[2] <= 0xae))) ||
+           (n == 3 && p[0] == 0xe2 && p[1] == 0x81 && p[2] >= 0xa6 &&
+            p[2] <= 0xa9);
+}
+
+void hki_utf8_clean(char *s) {
+    unsigned char *const p = (unsigned char *)s;
+    const size_t size = strlen(s);
+    for (size_t i = 0; i < size;) {
+        const size_t n = HKI_MAX(utf8_length(p + i, size - i), (size_t)1);
+        if (p[i] < 0x20 || p[i] == 0x7f || (n == 1 && p[i] >= 0x80) ||
+            acts_on_text(p + i, n))
+            memset(p + i, '?', n);
+        i += n;
+    }
+}
+
 hk_status hki_json_quote(hki_buf *b, const char *s, size_t size) {
     if (!hki_utf8_valid(s, size))
         return hki_fail(HK_E_INVALID_ARG, "JSON: \"%.*s\" is not UTF-8",

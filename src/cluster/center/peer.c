@@ -222,16 +222,28 @@ static hk_status on_read(hki_session *s, const hki_frame *head) {
                           "note");
 }
 
+// Calls come over a connection of their own, so they name the member. What a
+// process holds it may give back whoever it is.
+static hk_status check_caller(hki_session *s, const hki_msg_call *m) {
+    const hki_claim claim = {.id = m->worker, .incarnation = m->incarnation};
+    if (m->op == HKI_CALL_GIVE_BACK)
+        return HK_OK;
+    return hki_shard_check_caller(hki_session_shard(s), &claim,
+                                  m->op != HKI_CALL_DONE, &s->claim.why);
+}
+
 static hk_status on_call(hki_session *s, const hki_frame *head) {
     (void)head;
     hki_msg_call m;
     hki_msg_result result;
     HKI_TRY(hki_session_read(s, &hki_body_call, &m, "call"));
     hki_run_memory *const memory = s->server->memory;
-    const hk_status status =
-        memory != NULL ? hki_run_memory_call(memory, &m, &result)
+    hk_status status =
+        memory != NULL ? check_caller(s, &m)
                        : hki_fail(HK_E_INVALID_ARG, "%s: calls go to shard 0",
                                   s->server->name);
+    if (status == HK_OK)
+        status = hki_run_memory_call(memory, &m, &result);
     if (status != HK_OK)
         return hki_session_error(s, status);
     return hki_msg_send(&s->f, HKI_RESULT, &hki_body_result, &result,
@@ -427,6 +439,7 @@ void hki_session_main(void *user) {
     pthread_mutex_lock(&server->lock);
     server->n_greeting--;
     s->is_open = true;
+    s->observes = status == HK_OK && s->f.talk.peer == HKI_BY_OBSERVER;
     pthread_mutex_unlock(&server->lock);
     if (status == HK_OK) {
         status = serve(s);

@@ -1,6 +1,7 @@
 // peer_open.c - how a connection of a center server begins: which shard and
 // model the peer means, what it may be, and what it is told of the center.
 #include "cluster/center/server.h"
+#include "codec/codec.h"
 
 hki_shard *hki_session_shard(const hki_session *s) {
     return atomic_load(&s->server->shard);
@@ -133,9 +134,7 @@ hk_status hki_session_open(hki_session *s, int64_t deadline_ns) {
     hki_msg_open m;
     HKI_TRY(hki_msg_recv(&s->f, HKI_OPEN, &hki_body_open, &m, deadline_ns,
                          "opening"));
-    for (char *c = m.name; *c != '\0'; c++) // goes to the log
-        if ((unsigned char)*c < 32 || *c == 127)
-            *c = '?';
+    hki_utf8_clean(m.name);
     snprintf(s->peer, sizeof s->peer, "%s at %s", m.name, s->f.conn->peer);
     hk_status status = HK_OK;
     if (m.n_shards != server->shard_opt.n_shards ||

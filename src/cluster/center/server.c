@@ -1,5 +1,6 @@
 // server.c - a center server from its options to its end.
 #include "cluster/center/server.h"
+#include "codec/codec.h"
 #include "base/io.h"
 
 static const hk_center_server_options defaults = {
@@ -336,12 +337,13 @@ void hki_server_finish(hk_center_server *s, const char *reason) {
         first = true;
         s->finished = true;
         snprintf(s->reason, sizeof s->reason, "%s", reason);
+        hki_utf8_clean(s->reason);
         pthread_cond_broadcast(&s->changed);
     }
     pthread_mutex_unlock(&s->lock);
     if (first)
         hki_log(s->context, HK_LOG_INFO, "%s: the run ends: %s", s->name,
-                reason);
+                s->reason);
 }
 
 void hki_server_reason(hk_center_server *s, char *reason, size_t capacity) {

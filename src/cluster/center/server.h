@@ -23,7 +23,8 @@ typedef struct hki_session {
     hki_thread *thread;
     hki_framer f;
     hki_claim claim; // session 0: not a worker
-    bool is_open;    // has said who it is
+    bool is_open;    // has said who it is, or was refused
+    bool observes;   // an observer that has opened
     _Atomic bool over;
     int64_t since_ns;
     int fd;                     // of the connection, to hang up from elsewhere
@@ -144,6 +145,8 @@ const char *hki_refusal_name(hk_refusal r);
 // Counts and logs; uses this thread's last error for the text.
 void hki_server_refuse(hk_center_server *s, hk_refusal why, const char *peer);
 void hki_server_state(hk_center_server *s, hki_msg_state *out);
+// Connections of observers, which have proven who they are.
+uint32_t hki_server_observers(hk_center_server *s);
 
 // Ranges of data that were lent to workers that are gone go back.
 void hki_server_expire_ranges(hk_center_server *s);

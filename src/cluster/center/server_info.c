@@ -84,6 +84,14 @@ hk_status hk_center_server_get_info(hk_center_server *s, hk_server_info *out) {
     return HK_OK;
 }
 
+uint32_t hki_server_observers(hk_center_server *s) {
+    uint32_t n = 0;
+    HKI_LOCKED(&s->lock);
+    for (const hki_session *i = s->sessions; i != NULL; i = i->next)
+        n += i->observes && !atomic_load(&i->over);
+    return n;
+}
+
 hk_status hk_center_server_worker(hk_center_server *s, uint32_t id,
                                   hk_worker_info *out) {
     if (s == NULL || out == NULL)

@@ -107,9 +107,10 @@ typedef struct hki_batch {
 typedef struct hki_member_link {
     struct hki_member_link *next;
     struct hki_remote *remote;
-    hki_member m;         // as the caller knows it
-    uint32_t incarnation; // as the center knows it: higher after a new join
-    uint32_t refs;        // users; guarded by the remote's lock
+    hki_member m;                 // as the caller knows it
+    _Atomic uint32_t incarnation; // as the center knows it: higher after a new
+                                  // join
+    uint32_t refs;                // users; guarded by the remote's lock
     uint64_t turn;        // of the heartbeat thread; guarded by the same
     bool removed;         // somebody waits for the last user; the same
     pthread_mutex_t lock; // one user at a time

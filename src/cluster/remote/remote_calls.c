@@ -8,6 +8,14 @@
 
 // ---- calls ------------------------------------------------------------------
 
+// The remote's lock is held.
+static hki_member_link *find_member(const hki_remote *r, uint32_t worker) {
+    hki_member_link *w = r->members;
+    while (w != NULL && w->m.id != worker)
+        w = w->next;
+    return w;
+}
+
 // A question whose answer did not come in time has its old number when it is
 // asked again: it may have been carried out.
 static void number(hki_remote *r, hki_msg_call *m) {
@@ -43,12 +51,20 @@ static hk_status call_until(hki_remote *r, hki_msg_call *m, const char *what,
     }
 }
 
+// 0: the worker has not joined here, or has left.
+static uint32_t incarnation_of(hki_remote *r, uint32_t worker) {
+    HKI_LOCKED(&r->lock);
+    const hki_member_link *const w = find_member(r, worker);
+    return w != NULL ? atomic_load(&w->incarnation) : 0;
+}
+
 hk_status hki_center_call(hk_center *c, const hki_msg_call *call,
                           const char *what, int64_t deadline_ns,
                           hki_msg_result *out) {
     hki_remote *r;
     hki_msg_call m = *call;
     HKI_TRY(hki_remote_get(c, what, &r));
+    m.incarnation = incarnation_of(r, m.worker);
     HKI_LOCKED(&r->call_lock);
     return call_until(r, &m, what, deadline_ns, out);
 }
@@ -116,13 +132,6 @@ bool hki_center_lends(const hk_center *c) {
 
 // All of this under the remote's lock: whoever trains does not wait for an
 // exchange that is under way.
-static hki_member_link *find(const hki_remote *r, int32_t worker) {
-    hki_member_link *w = r->members;
-    while (w != NULL && w->m.id != (uint32_t)worker)
-        w = w->next;
-    return w;
-}
-
 static hk_status note_used(hki_member_link *w, uint64_t id) {
     if (w == NULL)
         return hki_fail(HK_E_STATE, "use_range: the worker has not joined");
@@ -143,7 +152,7 @@ hk_status hk_center_use_range(hk_center *c, int32_t worker, uint64_t id) {
     HKI_TRY(check_id(worker));
     HKI_TRY(hki_remote_get(c, "use_range", &r));
     HKI_LOCKED(&r->lock);
-    return note_used(find(r, worker), id);
+    return note_used(find_member(r, (uint32_t)worker), id);
 }
 
 void hki_ranges_begin(hki_member_link *w) {
@@ -167,7 +176,7 @@ void hki_ranges_counted(hki_member_link *w) {
 // The oldest that has not counted yet; false: there is none.
 static bool pop_used(hki_remote *r, int32_t worker, uint64_t *id) {
     HKI_LOCKED(&r->lock);
-    hki_member_link *const w = find(r, worker);
+    hki_member_link *const w = find_member(r, (uint32_t)worker);
     const bool any = w != NULL && w->n_used > 0;
     if (any) {
         *id = w->used[0];

@@ -155,23 +155,12 @@ static hk_status watch(hk_role_center *c) {
     }
 }
 
-// Connections that belong to no worker: evaluators.
-static uint32_t observers(hk_role_center *c, const hk_server_info *info) {
-    uint32_t workers = 0;
-    for (uint32_t id = 0; id < info->workers; id++) {
-        hk_worker_info w;
-        if (hk_center_server_worker(c->server, id, &w) == HK_OK)
-            workers += w.connections;
-    }
-    return info->connections > workers ? info->connections - workers : 0;
-}
-
 // Shard 0 knows an evaluator by its note or, if that is from before a restart,
 // by the run's memory; the others by its connection, which takes a while to
 // come back.
-static bool evaluator_is_due(hk_role_center *c, const hk_server_info *info) {
+static bool evaluator_is_due(hk_role_center *c) {
     if (c->memory == NULL)
-        return observers(c, info) > 0 ||
+        return hki_server_observers(c->server) > 0 ||
                (c->came_back && !hki_past(c->born_ns, HKI_EVALUATOR_FRESH_MS));
     read_notes(c);
     return c->evaluator_ns != 0 &&
@@ -183,9 +172,7 @@ static bool evaluator_is_due(hk_role_center *c, const hk_server_info *info) {
 static hk_status wait_for_evaluator(hk_role_center *c) {
     const int64_t begin = hki_now_ns();
     for (;;) {
-        hk_server_info info;
-        HKI_TRY(hk_center_server_get_info(c->server, &info));
-        if (!evaluator_is_due(c, &info)) {
+        if (!evaluator_is_due(c)) {
             if (c->memory != NULL)
                 hki_run_memory_set_evaluator(c->memory, false);
             return HK_OK;

@@ -210,6 +210,10 @@ hk_status hki_shard_check_steps(const hki_shard *s, const hki_claim *c,
                                 int64_t steps);
 // HK_E_STATE unless the claim holds.
 hk_status hki_shard_check(hki_shard *s, hki_claim *c, const char *what);
+// The same over a connection that has not joined. stays: nor has it left. A
+// center that has lost its memory takes the caller's word.
+hk_status hki_shard_check_caller(hki_shard *s, const hki_claim *c, bool stays,
+                                 hki_why *why);
 // A sign of life.
 void hki_shard_seen(hki_shard *s, const hki_claim *c,
                     const hk_worker_news *report, uint64_t bytes_in,

@@ -203,6 +203,28 @@ hk_status hki_shard_check(hki_shard *s, hki_claim *c, const char *what) {
     return check_claim(s, c, what);
 }
 
+hk_status hki_shard_check_caller(hki_shard *s, const hki_claim *c, bool stays,
+                                 hki_why *why) {
+    *why = HKI_WHY_UNKNOWN;
+    if (c->incarnation == 0 || c->id >= s->opt.max_workers)
+        return hki_fail(HK_E_STATE, "%s: call: worker %u has not joined",
+                        s->name, c->id);
+    HKI_LOCKED(&s->lock);
+    const uint32_t now = s->file.worker[c->id].incarnation;
+    *why = HKI_WHY_FENCED;
+    if (now != 0 && now != c->incarnation)
+        return hki_fail(HK_E_STATE,
+                        "%s: call: worker %u of incarnation %u is fenced off "
+                        "by incarnation %u",
+                        s->name, c->id, c->incarnation, now);
+    *why = HKI_WHY_LEFT;
+    if (stays && s->seat[c->id].left)
+        return hki_fail(HK_E_STATE, "%s: call: worker %u has left", s->name,
+                        c->id);
+    *why = HKI_WHY_OTHER;
+    return HK_OK;
+}
+
 hk_status hki_shard_check_steps(const hki_shard *s, const hki_claim *c,
                                 int64_t steps) {
     const int64_t now = s->file.worker[c->id].steps;

@@ -68,7 +68,7 @@ const hki_frame_row hki_frame_rows[HKI_TYPES] = {
     [HKI_READ] = {"READ", ALL, ASKING, 0, 0, 0, false, 2, 257},
     [HKI_NOTE] = {"NOTE", 0, 0, ASKING, 0, 0, false, 0, NOTE},
     [HKI_BYE] = {"BYE", ALL, ASKING, 0, 0, 0, false, 0, 0},
-    [HKI_CALL] = {"CALL", W, ASKING, 0, 0, 0, false, 74, 137},
+    [HKI_CALL] = {"CALL", W, ASKING, 0, 0, 0, false, 78, 141},
     [HKI_RESULT] = {"RESULT", 0, 0, ASKING, 0, 0, false, 56, 56},
     [HKI_COPY] = {"COPY", ALL, ASKING, 0, 0, 0, false, 16, 16},
 };

@@ -150,9 +150,9 @@ BODY(gate, F(gate, ticket), F(gate, action), F(gate, wait_ms), F(gate, use),
 BODY(rows, F(rows, table), F(rows, count));
 BODY(note, F(note, if_absent), F(note, size), F(note, key));
 BODY(call, F(call, op), F(call, worker), F(call, nonce), F(call, sequence),
-     F(call, set), F(call, workers), F(call, range), F(call, used),
-     F(call, fingerprint), F(call, seed), F(call, units), F(call, epochs),
-     F(call, name));
+     F(call, set), F(call, workers), F(call, incarnation), F(call, range),
+     F(call, used), F(call, fingerprint), F(call, seed), F(call, units),
+     F(call, epochs), F(call, name));
 BODY(result, F(result, status), F(result, set), F(result, range),
      F(result, epoch), F(result, begin), F(result, end), F(result, used),
      F(result, seed));

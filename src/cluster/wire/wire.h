@@ -284,8 +284,9 @@ typedef struct hki_msg_call {
     uint32_t sequence; // rises with every call; the same again: the same answer
     uint32_t set;      // TAKE
     uint32_t workers;  // DECLARE and below: hk_lent_set
-    uint64_t range;    // GIVE_BACK; 0: all that the process holds, unused
-    int64_t used;      // GIVE_BACK: examples, or HK_RANGE_ALL
+    uint32_t incarnation; // of the worker
+    uint64_t range;       // GIVE_BACK; 0: all that the process holds, unused
+    int64_t used;         // GIVE_BACK: examples, or HK_RANGE_ALL
     uint64_t fingerprint, seed;
     int64_t units, epochs;
     char name[64];
