@@ -174,8 +174,9 @@ static int count_frames(const uint8_t *bytes, size_t size, uint8_t type) {
     return n;
 }
 
-// What the center grants is another number every time.
-static void replay_worker(hki_net *net, const char *at) {
+// Up to LEAVE: the ranges that the other connection takes are for members. What
+// the center grants is another number every time.
+static hki_conn *replay_worker(hki_net *net, const char *at) {
     uint8_t *bytes, head[HEAD];
     size_t size;
     assert_ok(hki_file_read_all(HK_TEST_DATA "/0.3/wire-worker.bin", 1 << 20,
@@ -188,8 +189,21 @@ static void replay_worker(hki_net *net, const char *at) {
     assert_int_equal(head[0], HKI_GRANT);
     put_number(bytes + commit, head + EXCHANGE);
     const size_t data = frame_of(bytes, size, HKI_DATA);
-    say(c, bytes + data, size - data);
-    hear_answers(c, 34, head);
+    const size_t leave = frame_of(bytes, size, HKI_LEAVE);
+    say(c, bytes + data, leave - data);
+    hear_answers(c, 33, head);
+    hki_free(bytes);
+    return c;
+}
+
+static void replay_leave(hki_conn *c) {
+    uint8_t *bytes, head[HEAD];
+    size_t size;
+    assert_ok(hki_file_read_all(HK_TEST_DATA "/0.3/wire-worker.bin", 1 << 20,
+                                &bytes, &size));
+    const size_t leave = frame_of(bytes, size, HKI_LEAVE);
+    say(c, bytes + leave, size - leave);
+    hear_answers(c, 1, head);
     hki_conn_close(c);
     hki_free(bytes);
 }
@@ -222,7 +236,7 @@ static void test_version_0_3(void **state) {
     say(c, bytes, asks);
     await_model(server, &info);
     assert_int_equal(info.n_values, 1632);
-    replay_worker(net, at);
+    hki_conn *const w = replay_worker(net, at);
     say(c, bytes + asks, size - asks);
     hear(c, head, 16);
     // A SNAPSHOT has two answers, GRANT and STATE; every other frame has one.
@@ -230,6 +244,7 @@ static void test_version_0_3(void **state) {
                  count_frames(bytes, size, 0) +
                      count_frames(bytes, size, HKI_SNAPSHOT),
                  head);
+    replay_leave(w);
     assert_ok(hk_center_server_get_info(server, &info));
     assert_int_equal(info.center.global_step, 40);
     assert_int_equal(info.chunks, 10);

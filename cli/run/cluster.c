@@ -590,6 +590,7 @@ int run_cluster(const cli_args *a, bool *is_cluster) {
     *is_cluster = !info.is_local;
     if (!*is_cluster)
         return 0;
-    tell_role(c, &info);
+    if (info.task != HK_TASK_OTHER)
+        tell_role(c, &info);
     return run_as(a, c);
 }

@@ -68,7 +68,7 @@ static int open_in_runtime(const char *base, bool make, char path[PATH]) {
     return open_made(path, make);
 }
 
-// The first of our folders /tmp/hooke-UID-XXXXXX by name.
+// The first of our folders hooke-UID-XXXXXX there, by name.
 static int find_in_tmp(const char *start, char path[PATH]) {
     char best[64] = "";
     DIR *const all = opendir(P_tmpdir);
