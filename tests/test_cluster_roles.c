@@ -191,6 +191,7 @@ typedef struct hand {
     double rate; // moving
     uint32_t period;
     int64_t max_steps; // its data; 0: without end
+    int64_t fails_at;  // step; 0: it does not
     const hk_run_limits *limits;
     int (*pause)(struct hand *h); // between steps; NULL: none
     const void *user;             // its own
@@ -251,6 +252,9 @@ static hk_status hand_train(hand *h, hk_role_worker *w, hk_elastic *e,
         p.loss = 1.5;
         hk_progress_of(e, &p);
         HKI_TRY(hk_role_worker_step(w, &p, &h->end));
+        if (h->fails_at > 0 && h->steps >= h->fails_at)
+            return hki_fail(HK_E_DATA, "row 7 of worker %d's\ndata is bad",
+                            h->id);
         if (h->end == HK_END_NONE && h->max_steps > 0 &&
             h->steps >= h->max_steps)
             h->end = HK_END_EPOCHS;
@@ -271,6 +275,8 @@ static void *hand_main(void *user) {
         h->status = hand_train(h, w, e, x);
     if (h->status == HK_OK)
         h->status = hk_role_worker_leave(w, h->end, e, x, &h->result);
+    else if (h->fails_at > 0 && h->status == HK_E_DATA)
+        h->status = hk_role_worker_leave(w, HK_END_FAILED, e, x, &h->result);
     if (h->status != HK_OK)
         snprintf(h->text, sizeof h->text, "%s", hk_last_error());
     hk_elastic_destroy(e);
@@ -286,6 +292,15 @@ static int breathe(hand *h) {
     return 0;
 }
 
+static _Atomic int n_differences; // of limits, that were told
+
+static void hear(void *user, hk_log_level level, const char *text) {
+    (void)user;
+    (void)level;
+    if (strstr(text, "are not looked at") != NULL)
+        atomic_fetch_add(&n_differences, 1);
+}
+
 static void hand_start(hand *h, bed *b, int32_t id) {
     *h = (hand){.b = b,
                 .id = id,
@@ -294,8 +309,12 @@ static void hand_start(hand *h, bed *b, int32_t id) {
                 .pause = h->pause != NULL ? h->pause : breathe,
                 .user = h->user,
                 .limits = h->limits,
-                .max_steps = h->max_steps};
-    assert_ok(hk_context_create(NULL, &h->ctx));
+                .max_steps = h->max_steps,
+                .fails_at = h->fails_at};
+    hk_context_options o;
+    hk_context_options_init(&o, sizeof o);
+    o.log = hear;
+    assert_ok(hk_context_create(&o, &h->ctx));
     assert_int_equal(pthread_create(&h->thread, NULL, hand_main, h), 0);
 }
 
@@ -502,6 +521,75 @@ static void test_limits_of_a_worker(void **state) {
     h[1].limits = &l;
     run_to_the_end(&b, false, HK_END_STEPS, h, NULL);
     bed_deinit(&b);
+}
+
+// It knows some: those hold, and a worker that has others says so, once.
+static void test_limits_of_the_center(void **state) {
+    (void)state;
+    static const int64_t others[] = {30, 5000};
+    for (size_t i = 0; i < HKI_COUNT(others); i++) {
+        bed b;
+        hand h[WORKERS] = {0};
+        hk_run_limits l;
+        bed_init(&b);
+        b.limits.steps = 300;
+        hk_run_limits_init(&l, sizeof l);
+        l.steps = others[i];
+        h[1].limits = &l;
+        atomic_store(&n_differences, 0);
+        run_to_the_end(&b, false, HK_END_STEPS, h, NULL);
+        assert_in_range(h[0].steps + h[1].steps + h[2].steps, 300, 1000);
+        assert_int_equal(atomic_load(&n_differences), 1);
+        bed_deinit(&b);
+    }
+}
+
+// What a center that nobody comes back to says; NULL: all is well.
+static void check_failed(bed *b, const char *first, const char *second) {
+    hk_role_result r;
+    char path[128];
+    const hk_status s = hk_role_center_wait(b->center, 30000, &r);
+    snprintf(path, sizeof path, "%s/run.done", folder);
+    assert_int_equal(hki_path_exists(path), first == NULL);
+    if (first == NULL) {
+        assert_ok(s);
+        assert_ok(hki_file_remove(path));
+        return;
+    }
+    assert_status(s, HK_E_STATE);
+    assert_int_equal(r.end, HK_END_FAILED);
+    assert_non_null(strstr(hk_last_error(), first));
+    if (second != NULL)
+        assert_non_null(strstr(hk_last_error(), second));
+    else
+        assert_null(strstr(hk_last_error(), "worker 1"));
+}
+
+// A worker that fails is not through its data: the center waits for one in its
+// place. Nobody comes: the run has failed, and it says whose fault that is.
+static void test_failed_workers(void **state) {
+    (void)state;
+    static const char one[] = "worker 0: row 7 of worker 0's?data is bad";
+    static const char two[] = "worker 1: row 7 of worker 1's?data is bad";
+    for (int i = 0; i < 3; i++) {
+        bed b;
+        hand h[2] = {{.fails_at = 20},
+                     {.fails_at = i == 0 ? 30 : 0, .max_steps = 40}};
+        bed_init(&b);
+        b.linger_ms = i < 2 ? 300 : 20000;
+        bed_start(&b);
+        for (int32_t k = 0; k < 2; k++)
+            hand_start(&h[k], &b, k);
+        for (int32_t k = 0; k < 2; k++)
+            hand_join(&h[k]);
+        if (i == 2) { // another one in its place
+            h[0] = (hand){.max_steps = 20};
+            hand_start(&h[0], &b, 0);
+            hand_join(&h[0]);
+        }
+        check_failed(&b, i < 2 ? one : NULL, i == 0 ? two : NULL);
+        bed_deinit(&b);
+    }
 }
 
 static void test_nobody_comes(void **state) {
@@ -1095,6 +1183,8 @@ int main(void) {
         cmocka_unit_test(test_ends_by_metric),
         cmocka_unit_test(test_ends_by_data),
         cmocka_unit_test(test_limits_of_a_worker),
+        cmocka_unit_test(test_limits_of_the_center),
+        cmocka_unit_test(test_failed_workers),
         cmocka_unit_test(test_nobody_comes),
         cmocka_unit_test(test_everybody_leaves),
         cmocka_unit_test(test_last_difference),

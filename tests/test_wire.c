@@ -184,7 +184,7 @@ static const struct {
     {"join", &hki_body_join, sizeof(hki_msg_join), 24},
     {"resume", &hki_body_resume, sizeof(hki_msg_resume), 16},
     {"joined", &hki_body_joined, sizeof(hki_msg_joined), 48},
-    {"leave", &hki_body_leave, sizeof(hki_msg_leave), 16},
+    {"leave", &hki_body_leave, sizeof(hki_msg_leave), 18},
     {"ping", &hki_body_ping, sizeof(hki_msg_ping), 40},
     {"state", &hki_body_state, sizeof(hki_msg_state), 72},
     {"begin", &hki_body_begin, sizeof(hki_msg_begin), 72},

@@ -316,6 +316,7 @@ static int join(const cli_args *a, job *j, const hk_cluster_config *config,
     hk_layout_release(layout);
     if (failed)
         return failed;
+    l->steps = hk_role_worker_steps(l->w);
     settings_join(&j->s, hk_role_worker_center(l->w));
     return job_renew(j);
 }
@@ -347,9 +348,8 @@ static int train_linked(const cli_args *a, job *j, const hk_source *data,
         s = progress_hook(p, &hooks[n++]);
     hk_train_options o;
     hk_train_options_init(&o, sizeof o);
-    // The center counts steps and time of the whole cluster; a worker that
-    // sees the bound reached need not wait to be told.
-    o.max_steps = l->steps;
+    // The center counts steps and time of the whole cluster, and
+    // hk_role_worker_step says when it is over.
     o.epochs = j->s.epochs;
     o.hooks = hooks;
     o.n_hooks = n;
@@ -386,9 +386,15 @@ static hk_run_end end_of(const link *l, const hk_train_result *t) {
         return l->end;
     if (signals_code())
         return HK_END_STOPPED;
-    return t->reason == HK_STOP_STEPS || t->reason == HK_STOP_DONE
-               ? HK_END_STEPS
-               : HK_END_EPOCHS;
+    switch (t->reason) {
+    case HK_STOP_STEPS:
+    case HK_STOP_DONE:
+        return HK_END_STEPS;
+    case HK_STOP_DATA:
+        return HK_END_EPOCHS;
+    default: // the run goes on without this worker
+        return HK_END_STOPPED;
+    }
 }
 
 static void greet(const job *j, const hk_cluster_info *info,
@@ -424,8 +430,8 @@ static int work(const cli_args *a, job *j, const hk_cluster_config *config,
     greet(j, info, l.w);
     int failed = train_linked(a, j, &data, &l, &t);
     hk_role_result r = {0};
-    const hk_status s =
-        hk_role_worker_leave(l.w, end_of(&l, &t), NULL, NULL, &r);
+    const hk_status s = hk_role_worker_leave(
+        l.w, failed ? HK_END_FAILED : end_of(&l, &t), NULL, NULL, &r);
     if (!failed)
         failed = cli_status(s);
     if (!failed)

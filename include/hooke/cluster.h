@@ -115,6 +115,7 @@ typedef struct hk_link_info {
     uint64_t missed;        // exchanges that found the center away
     uint64_t resent;        // chunks
     uint64_t row_exchanges; // with touched rows only
+    uint64_t uncounted;     // units that no center leased (HK_RANGE_OWN)
     double away_seconds;    // since the last contact; 0: reachable
     uint32_t reachable;     // 1: every shard is, as far as is known
     uint32_t finished;      // 1: the run has been ended, by what the last

@@ -40,7 +40,8 @@ typedef enum hk_run_end {
     HK_END_METRIC = 4, // limits.metric
     HK_END_ASKED = 5,  // hk_center_finish with another reason
     HK_END_LEFT = 6,   // every worker has left or is lost, for linger_ms
-    HK_END_STOPPED = 7 // hk_request_stop in this process
+    HK_END_STOPPED = 7, // hk_request_stop in this process
+    HK_END_FAILED = 8   // as HK_END_LEFT, and a worker has failed
 } hk_run_end;
 
 // "steps", "epochs"...; NULL if unknown.
@@ -112,7 +113,8 @@ HK_API void hk_role_center_get_info(hk_role_center *c,
                                     hk_role_center_info *out);
 // Waits for the end. HK_E_TIMEOUT after wait_ms (-1: without end);
 // HK_E_CANCELLED after hk_request_stop: the center file keeps everything, and
-// *result is filled, too.
+// *result is filled, too. HK_E_STATE with each failed worker and its error after
+// HK_END_FAILED: there is a final checkpoint and no "run.done".
 HK_API hk_status hk_role_center_wait(hk_role_center *c, int64_t wait_ms,
                                      hk_role_result *result);
 HK_API void hk_role_center_stop(hk_role_center *c); // NULL is allowed
@@ -139,6 +141,9 @@ HK_API void hk_role_worker_options_init(hk_role_worker_options *opt,
 HK_API hk_status hk_role_worker_open(const hk_role_worker_options *opt,
                                      hk_layout *layout, hk_role_worker **out);
 HK_API hk_center *hk_role_worker_center(const hk_role_worker *w);
+// Steps of all workers together after which the run is over, as the center has
+// it; 0: no such limit. hk_role_worker_step looks at them.
+HK_API int64_t hk_role_worker_steps(const hk_role_worker *w);
 // Where its metrics are; NULL: nowhere.
 HK_API const char *hk_role_worker_metrics(const hk_role_worker *w);
 
@@ -161,7 +166,8 @@ HK_API hk_status hk_role_worker_step(hk_role_worker *w, const hk_progress *p,
                                      hk_run_end *end);
 // Says good-bye.
 //   end  STOPPED: a last exchange, then leaves; EPOCHS: this worker's data is
-//        used up; others: tells every center that the run is over
+//        used up; FAILED: leaves, and the center keeps hk_last_error as the
+//        reason; others: tells every center that the run is over
 //   e    leaves the center; NULL: it has left already. x: its values
 // A center that is away is not a failure. w NULL is allowed.
 HK_API hk_status hk_role_worker_leave(hk_role_worker *w, hk_run_end end,

@@ -60,11 +60,21 @@ bool hki_server_note(hk_center_server *s, size_t i,
 bool hki_center_lends(const hk_center *c);
 // Has the run been ended, by what the last contact or heartbeat said?
 bool hki_center_finished(const hk_center *c);
+// Steps of all workers, by the same.
+int64_t hki_center_global_step(const hk_center *c);
 // Can every shard be reached, as far as is known?
 bool hki_center_reachable(const hk_center *c);
 // What the worker of this id tells about itself from now on.
 hk_status hki_center_report(hk_center *c, int32_t worker,
                             const hk_worker_news *report);
+
+// The worker of this id has failed: its LEAVE says why. Nothing happens at
+// centers of this process.
+void hki_center_fail(hk_center *c, int32_t worker, const char *why);
+// The error of a worker that has failed and left, and whose place nobody has
+// taken since; false: it has not.
+bool hki_server_failure(hk_center_server *s, uint32_t worker, char *out,
+                        size_t size);
 
 // Ends the run from the server's side, as hk_center_finish does.
 void hki_server_finish(hk_center_server *s, const char *reason);

@@ -532,6 +532,7 @@ class hk_link_info(Structure):
         ("missed", c_uint64),
         ("resent", c_uint64),
         ("row_exchanges", c_uint64),
+        ("uncounted", c_uint64),
         ("away_seconds", c_double),
         ("reachable", c_uint32),
         ("finished", c_uint32),

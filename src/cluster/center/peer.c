@@ -130,7 +130,7 @@ static hk_status on_leave(hki_session *s, const hki_frame *head) {
     hki_msg_leave m;
     HKI_TRY(hki_session_read(s, &hki_body_leave, &m, "leave"));
     const hk_status status =
-        hki_shard_leave(hki_session_shard(s), &s->claim, m.steps);
+        hki_shard_leave(hki_session_shard(s), &s->claim, m.steps, m.why);
     if (status != HK_OK)
         return hki_session_error(s, status);
     pthread_mutex_lock(&s->server->lock); // the server may be done

@@ -92,6 +92,13 @@ uint32_t hki_server_observers(hk_center_server *s) {
     return n;
 }
 
+bool hki_server_failure(hk_center_server *s, uint32_t worker, char *out,
+                        size_t size) {
+    hki_shard *const shard = atomic_load(&s->shard);
+    return shard != NULL && worker < shard->opt.max_workers &&
+           hki_shard_failure(shard, worker, out, size);
+}
+
 hk_status hk_center_server_worker(hk_center_server *s, uint32_t id,
                                   hk_worker_info *out) {
     if (s == NULL || out == NULL)

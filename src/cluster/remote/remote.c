@@ -76,8 +76,8 @@ static hk_status leave(hki_member_link *w, int64_t steps_done,
     bool tried_again = false;
     hki_fault fault = hki_fault_of(hand_in_all(w, deadline_ns));
     for (uint32_t i = 0; i < r->n_shards; i++) {
-        const hki_msg_leave m = {.steps = steps,
-                                 .wait_ms = hki_left_ms(deadline_ns)};
+        hki_msg_leave m = {.steps = steps, .wait_ms = hki_left_ms(deadline_ns)};
+        memcpy(m.why, w->failure, sizeof m.why);
         const uint64_t before = atomic_load(&r->reconnects);
         hk_status s = hki_member_ask(w, i, HKI_LEAVE, &hki_body_leave, &m,
                                      deadline_ns, "leave");
@@ -174,6 +174,14 @@ bool hki_center_finished(const hk_center *c) {
     return r != NULL && atomic_load(&r->finished);
 }
 
+int64_t hki_center_global_step(const hk_center *c) {
+    hki_remote *const r = hki_remote_of(c);
+    if (r == NULL)
+        return 0;
+    HKI_LOCKED(&r->lock);
+    return r->state.global_step;
+}
+
 bool hki_center_reachable(const hk_center *c) {
     hki_remote *const r = hki_remote_of(c);
     if (r == NULL)
@@ -185,12 +193,8 @@ bool hki_center_reachable(const hk_center *c) {
     return !away;
 }
 
-hk_status hki_center_report(hk_center *c, int32_t worker,
-                            const hk_worker_news *report) {
-    hki_remote *r;
-    HKI_TRY(hki_remote_get(c, "report", &r));
-    if (report == NULL)
-        return hki_fail(HK_E_INVALID_ARG, "%s: report is NULL", c->name);
+// The member of this id, locked (hki_member_done); NULL: none is here.
+static hki_member_link *lock_worker(hki_remote *r, int32_t worker) {
     hki_member_link *w = NULL;
     pthread_mutex_lock(&r->lock);
     for (hki_member_link *i = r->members; i != NULL; i = i->next)
@@ -199,10 +203,31 @@ hk_status hki_center_report(hk_center *c, int32_t worker,
     if (w != NULL)
         w->refs++;
     pthread_mutex_unlock(&r->lock);
+    if (w != NULL)
+        pthread_mutex_lock(&w->lock);
+    return w;
+}
+
+void hki_center_fail(hk_center *c, int32_t worker, const char *why) {
+    hki_remote *const r = hki_remote_of(c);
+    hki_member_link *const w = r != NULL ? lock_worker(r, worker) : NULL;
+    if (w == NULL)
+        return;
+    snprintf(w->failure, sizeof w->failure, "%s",
+             why[0] != '\0' ? why : "no error is known");
+    hki_member_done(w);
+}
+
+hk_status hki_center_report(hk_center *c, int32_t worker,
+                            const hk_worker_news *report) {
+    hki_remote *r;
+    HKI_TRY(hki_remote_get(c, "report", &r));
+    if (report == NULL)
+        return hki_fail(HK_E_INVALID_ARG, "%s: report is NULL", c->name);
+    hki_member_link *const w = lock_worker(r, worker);
     if (w == NULL)
         return hki_fail(HK_E_NOT_FOUND, "%s: report: no worker %d here",
                         c->name, worker);
-    pthread_mutex_lock(&w->lock);
     w->news = *report;
     w->has_news = true;
     hki_member_done(w);
@@ -221,6 +246,7 @@ hk_status hk_center_get_link_info(hk_center *c, hk_link_info *out) {
                           .missed = atomic_load(&r->missed),
                           .resent = atomic_load(&r->resent),
                           .row_exchanges = atomic_load(&r->row_turns),
+                          .uncounted = atomic_load(&r->uncounted),
                           .finished = atomic_load(&r->finished),
                           .reachable = hki_center_reachable(c)};
     HKI_LOCKED(&r->lock);

@@ -91,6 +91,23 @@ static bool limit_reached(hk_role_center *c, const hk_server_info *info,
     return false;
 }
 
+// Each worker that has failed, and whose place nobody has taken, with its error;
+// false: there is none.
+static bool list_failures(hk_role_center *c, char *out, size_t size) {
+    hk_server_info info;
+    size_t n = 0;
+    out[0] = '\0';
+    if (hk_center_server_get_info(c->server, &info) != HK_OK)
+        return false;
+    for (uint32_t id = 0; id < info.workers && n < size; id++) {
+        char text[256];
+        if (hki_server_failure(c->server, id, text, sizeof text))
+            n += (size_t)snprintf(out + n, size - n, "%sworker %u: %s",
+                                  n > 0 ? "; " : "", id, text);
+    }
+    return n > 0;
+}
+
 // Nobody is there (any more).
 static bool deserted(hk_role_center *c, const hk_server_info *info,
                      char *reason, size_t capacity) {
@@ -106,8 +123,10 @@ static bool deserted(hk_role_center *c, const hk_server_info *info,
     }
     if (!hki_past(c->empty_ns, c->linger_ms))
         return false;
-    snprintf(reason, capacity, "left: no worker for %g seconds",
-             1e-3 * (double)c->linger_ms);
+    char text[1024];
+    const bool failed = list_failures(c, text, sizeof text);
+    snprintf(reason, capacity, "%s: no worker for %g seconds",
+             failed ? "failed" : "left", 1e-3 * (double)c->linger_ms);
     return true;
 }
 
@@ -269,6 +288,11 @@ hk_status hki_center_run_keep(hk_role_center *c, hk_role_result *r) {
         const hk_measure *const m =
             hki_evaluated_find(&c->evaluated, c->limits.metric);
         r->metric = m == NULL ? NAN : m->value;
+    }
+    if (r->end == HK_END_FAILED) {
+        char text[1024];
+        (void)list_failures(c, text, sizeof text);
+        return hki_fail(HK_E_STATE, "center: the run has failed: %s", text);
     }
     return hki_run_done(&c->files, r);
 }

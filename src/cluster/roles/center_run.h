@@ -36,7 +36,7 @@ struct hk_role_center {
     pthread_cond_t changed;
     bool over, has_changed;
     hk_status status;
-    char text[512]; // of the failure
+    char text[1024]; // of the failure
     hk_role_result result;
 };
 

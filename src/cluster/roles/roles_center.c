@@ -94,6 +94,15 @@ static hk_status look_back(hk_role_center *c) {
     return HK_OK;
 }
 
+// Workers go by them.
+static hk_status post_limits(hk_role_center *c) {
+    HKI_SCOPED(hki_buf_deinit) hki_buf b = {0};
+    if (c->memory == NULL || !hki_limits_any(&c->limits))
+        return HK_OK;
+    HKI_TRY(hki_limits_print(&b, &c->limits));
+    return hki_server_post(c->server, HKI_NOTE_LIMITS, b.data, b.size, false);
+}
+
 static hk_status build(hk_role_center *c, const hk_role_center_options *o,
                        hk_center_server_options *so) {
     c->context = so->context;
@@ -114,6 +123,7 @@ static hk_status build(hk_role_center *c, const hk_role_center_options *o,
     c->shard = so->shard;
     HKI_TRY(start_server(so, o->bind_ms, &c->server));
     c->memory = c->server->memory;
+    HKI_TRY(post_limits(c));
     HKI_TRY(look_back(c));
     HKI_TRY(hki_role_monitor(c->context, o->metrics, "center",
                              (int32_t)c->shard, collect, c, &c->monitor));

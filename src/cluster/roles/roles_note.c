@@ -142,8 +142,9 @@ const hk_measure *hki_evaluated_find(const hki_evaluated *e, const char *name) {
 
 // ---- reasons ---------------------------------------------------------------
 
-static const char *const end_names[] = {"none",   "steps", "epochs", "time",
-                                        "metric", "asked", "left",   "stopped"};
+static const char *const end_names[] = {"none", "steps",   "epochs",
+                                        "time", "metric",  "asked",
+                                        "left", "stopped", "failed"};
 
 const char *hk_run_end_name(hk_run_end e) {
     return (unsigned)e < HKI_COUNT(end_names) ? end_names[e] : NULL;

@@ -11,7 +11,8 @@ struct hk_role_worker {
     hk_context *context;
     hk_center *center;
     hki_monitor *monitor;
-    hki_limits limits;
+    hki_limits own;    // asked for
+    hki_limits limits; // of the run, as far as they are known
     int64_t report_ns, leave_ms;
     int64_t reported_ns, posted_ns;
     double reported_examples, per_second;
@@ -21,6 +22,7 @@ struct hk_role_worker {
     double last_seconds;
     uint64_t last_exchanges;
     int32_t worker;   // id; -1: not joined yet
+    bool told_limits; // that they differ
     bool passed_on;   // every center knows that the run is over
     char reason[128]; // why it is; "": not known
 };
@@ -56,18 +58,53 @@ static void make_series(hk_role_worker *w) {
                                  "Time of an exchange.", NULL, NULL);
 }
 
-// Tells the center when the run ends, unless it knows. It forgets notes when
-// it is killed.
-static void post_limits(hk_role_worker *w, int64_t now) {
+static bool same_limits(const hki_limits *a, const hki_limits *b) {
+    return a->steps == b->steps && a->seconds == b->seconds &&
+           a->has_metric == b->has_metric &&
+           (!a->has_metric || (a->target == b->target && a->lower == b->lower &&
+                               strcmp(a->metric, b->metric) == 0));
+}
+
+// The run's limits, which hold for every worker. Those of this one are other
+// ones: it says so once.
+static hk_status take_limits(hk_role_worker *w) {
+    char text[HKI_BOARD_VALUE];
+    size_t size;
+    hki_limits run;
+    HKI_TRY(hki_center_read(w->center, HKI_NOTE_LIMITS, text, sizeof text,
+                            &size, hki_deadline(CALL_MS)));
+    HKI_TRY(hki_limits_parse(text, size, &run));
+    if (hki_limits_any(&w->own) && !same_limits(&w->own, &run) &&
+        !w->told_limits) {
+        HKI_SCOPED(hki_buf_deinit) hki_buf own = {0};
+        HKI_TRY(hki_limits_print(&own, &w->own));
+        hki_log(w->context, HK_LOG_WARNING,
+                "worker: the run ends by %.*s, as its center has it; this "
+                "worker's %s are not looked at",
+                (int)size, text, own.data);
+        w->told_limits = true;
+    }
+    w->limits = run;
+    return HK_OK;
+}
+
+// Tells the center when the run ends, unless it knows: then that is when it
+// does. A center forgets notes when it is killed.
+static void agree_on_limits(hk_role_worker *w) {
     HKI_SCOPED(hki_buf_deinit) hki_buf b = {0};
-    w->posted_ns = now;
-    if (!hki_limits_any(&w->limits))
-        return;
-    hk_status s = hki_limits_print(&b, &w->limits);
+    w->posted_ns = hki_now_ns();
+    hk_status s = HK_E_EXISTS;
+    if (hki_limits_any(&w->own)) {
+        s = hki_limits_print(&b, &w->own);
+        if (s == HK_OK)
+            s = hki_center_post(w->center, HKI_NOTE_LIMITS, b.data, b.size,
+                                true, hki_deadline(CALL_MS));
+    }
     if (s == HK_OK)
-        s = hki_center_post(w->center, HKI_NOTE_LIMITS, b.data, b.size, true,
-                            hki_deadline(CALL_MS));
-    if (s != HK_OK && s != HK_E_EXISTS)
+        w->limits = w->own;
+    else if (s == HK_E_EXISTS)
+        s = take_limits(w);
+    if (s != HK_OK && s != HK_E_NOT_FOUND)
         hki_log(w->context, HK_LOG_DEBUG, "worker: limits: %s",
                 hk_last_error());
 }
@@ -76,7 +113,7 @@ static hk_status build(hk_role_worker *w, const hk_role_worker_options *o,
                        hk_layout *layout) {
     hk_connect_options co;
     const char **storage;
-    HKI_TRY(hki_limits_copy(&w->limits, o->limits));
+    HKI_TRY(hki_limits_copy(&w->own, o->limits));
     HKI_TRY(hki_role_connect(o->config, o->connect, &co, &storage));
     w->context = co.context;
     w->report_ns = o->report_ms * 1000000;
@@ -94,7 +131,7 @@ static hk_status build(hk_role_worker *w, const hk_role_worker_options *o,
     HKI_TRY(hki_role_monitor(w->context, o->metrics, "worker", index, collect,
                              w, &w->monitor));
     make_series(w);
-    post_limits(w, hki_now_ns());
+    agree_on_limits(w);
     return HK_OK;
 }
 
@@ -199,6 +236,20 @@ static hk_status pass_on(hk_role_worker *w) {
                    hk_center_finish(w->center, w->reason, w->leave_ms));
 }
 
+// The center's word is the last one: it may have started again, with more.
+static bool steps_reached(hk_role_worker *w) {
+    if (hki_center_global_step(w->center) < w->limits.steps ||
+        !hki_center_reachable(w->center))
+        return false;
+    agree_on_limits(w);
+    return w->limits.steps > 0 &&
+           hki_center_global_step(w->center) >= w->limits.steps;
+}
+
+int64_t hk_role_worker_steps(const hk_role_worker *w) {
+    return w->limits.steps;
+}
+
 hk_status hk_role_worker_step(hk_role_worker *w, const hk_progress *p,
                               hk_run_end *end) {
     const int64_t now = hki_now_ns();
@@ -216,7 +267,11 @@ hk_status hk_role_worker_step(hk_role_worker *w, const hk_progress *p,
     }
     if (now - w->posted_ns > LIMITS_MS * INT64_C(1000000) &&
         hki_center_reachable(w->center))
-        post_limits(w, now);
+        agree_on_limits(w);
+    if (w->limits.steps > 0 && steps_reached(w)) {
+        *end = HK_END_STEPS;
+        return HK_OK;
+    }
     if (now - w->reported_ns < w->report_ns)
         return HK_OK;
     return report(w, p, now);
@@ -234,7 +289,8 @@ static hk_status tell_done(hk_role_worker *w, int32_t worker) {
 
 // Ends that are everybody's.
 static bool is_common(hk_run_end end) {
-    return end != HK_END_NONE && end != HK_END_STOPPED && end != HK_END_EPOCHS;
+    return end != HK_END_NONE && end != HK_END_STOPPED &&
+           end != HK_END_EPOCHS && end != HK_END_FAILED;
 }
 
 static hk_status say_goodbye(hk_role_worker *w, hk_run_end end, hk_elastic *e,
@@ -243,6 +299,8 @@ static hk_status say_goodbye(hk_role_worker *w, hk_run_end end, hk_elastic *e,
     const bool over = hki_center_finished(w->center) != 0;
     if (e != NULL)
         w->worker = hki_elastic_worker(e);
+    if (end == HK_END_FAILED)
+        hki_center_fail(w->center, w->worker, hk_last_error());
     if (is_common(end) && !over && w->reason[0] == '\0')
         snprintf(w->reason, sizeof w->reason, "%s: reported by worker %d",
                  hk_run_end_name(end), w->worker);
@@ -269,7 +327,7 @@ hk_status hk_role_worker_leave(hk_role_worker *w, hk_run_end end, hk_elastic *e,
         return HK_OK;
     hki_result_init(&r);
     HKI_TRY(say_goodbye(w, end, e, x));
-    if (end == HK_END_STOPPED || end == HK_END_EPOCHS)
+    if (!is_common(end))
         snprintf(w->reason, sizeof w->reason, "%s: this worker",
                  hk_run_end_name(end));
     if (w->reason[0] == '\0')

@@ -75,6 +75,7 @@ typedef struct hki_shard_seat {
     uint64_t seen_version;
     // The rest is guarded by the shard's `lock`.
     bool left;          // said good-bye; a lease that is over is not that
+    char failed[256];   // why it has left; "": it has not failed
     bool put_out;       // of a round: may come back as a new incarnation only
     int64_t stepped_ns; // when it last joined, exchanged or told a new step
     uint64_t speaker;   // the same session, for those who hold that lock; 0:
@@ -202,7 +203,13 @@ hk_status hki_shard_join(hki_shard *s, const hki_msg_join *msg,
 hk_status hki_shard_resume(hki_shard *s, const hki_msg_resume *msg,
                            const char *peer, hki_claim *claim,
                            hki_msg_joined *out);
-hk_status hki_shard_leave(hki_shard *s, hki_claim *c, int64_t steps);
+// why: the worker has failed, which is kept until one of its id joins; "": it
+// has not.
+hk_status hki_shard_leave(hki_shard *s, hki_claim *c, int64_t steps,
+                          const char *why);
+// The error of the worker of this id, which has failed and left; false: it has
+// not.
+bool hki_shard_failure(hki_shard *s, uint32_t id, char *out, size_t size);
 // The connection is gone; the membership lives until its lease is over.
 void hki_shard_hang_up(hki_shard *s, const hki_claim *c);
 // HK_E_DATA unless a worker may be at so many steps now.

@@ -2,6 +2,7 @@
 // leases; first values; the start barrier.
 #include <float.h>
 #include "cluster/shard/shard.h"
+#include "codec/codec.h"
 
 #define SLICE_NS 50000000 // how often a waiter's peer is looked at
 
@@ -59,6 +60,7 @@ static void seat_worker(hki_shard *s, uint32_t id, const char *peer,
         atomic_fetch_add(&s->live, 1);
     __atomic_store_n(&w->live, 1, __ATOMIC_RELEASE);
     seat->left = false;
+    seat->failed[0] = '\0';
     seat->speaker = claim->session;
     seat->connections++;
     seat->seen_ns = hki_now_ns();
@@ -262,7 +264,8 @@ bool hki_shard_is_out(hki_shard *s, const hki_claim *c) {
     return seat->put_out && seat->speaker == c->session;
 }
 
-static hk_status leave(hki_shard *s, hki_claim *c, int64_t steps) {
+static hk_status leave(hki_shard *s, hki_claim *c, int64_t steps,
+                       const char *why) {
     HKI_LOCKED(&s->lock);
     HKI_TRY(check_claim(s, c, "leave"));
     hki_worker_record *const w = &s->file.worker[c->id];
@@ -273,14 +276,28 @@ static hk_status leave(hki_shard *s, hki_claim *c, int64_t steps) {
     }
     drop_worker(s, c->id);
     s->seat[c->id].left = true;
+    snprintf(s->seat[c->id].failed, sizeof s->seat[c->id].failed, "%s", why);
+    hki_utf8_clean(s->seat[c->id].failed);
     return HK_OK;
 }
 
-hk_status hki_shard_leave(hki_shard *s, hki_claim *c, int64_t steps) {
-    HKI_TRY(leave(s, c, steps));
-    hki_log(s->context, HK_LOG_INFO, "%s: worker %u left, %u live", s->name,
-            c->id, atomic_load(&s->live));
+hk_status hki_shard_leave(hki_shard *s, hki_claim *c, int64_t steps,
+                          const char *why) {
+    char text[sizeof s->seat->failed];
+    HKI_TRY(leave(s, c, steps, why));
+    if (hki_shard_failure(s, c->id, text, sizeof text))
+        hki_log(s->context, HK_LOG_WARNING, "%s: worker %u failed, %u live: %s",
+                s->name, c->id, atomic_load(&s->live), text);
+    else
+        hki_log(s->context, HK_LOG_INFO, "%s: worker %u left, %u live", s->name,
+                c->id, atomic_load(&s->live));
     return HK_OK;
+}
+
+bool hki_shard_failure(hki_shard *s, uint32_t id, char *out, size_t size) {
+    HKI_LOCKED(&s->lock);
+    snprintf(out, size, "%s", s->seat[id].failed);
+    return out[0] != '\0';
 }
 
 void hki_shard_hang_up(hki_shard *s, const hki_claim *c) {

@@ -129,7 +129,8 @@ BODY(resume, F(resume, run_id), F(resume, id), F(resume, incarnation));
 BODY(joined, F(joined, id), F(joined, incarnation), F(joined, exchange),
      F(joined, applied), F(joined, reserved), F(joined, steps),
      F(joined, round), F(joined, first_loss));
-BODY(leave, F(leave, steps), F(leave, wait_ms), F(leave, reserved));
+BODY(leave, F(leave, steps), F(leave, wait_ms), F(leave, reserved),
+     F(leave, why));
 BODY(ping, F(ping, local_step), F(ping, examples), F(ping, per_second),
      F(ping, loss), F(ping, distance));
 BODY(state, F(state, version), F(state, exchanges), F(state, global_step),

@@ -168,6 +168,7 @@ typedef struct hki_msg_joined {
 typedef struct hki_msg_leave {
     int64_t steps;
     uint32_t wait_ms, reserved;
+    char why[256]; // it has failed; "": it has not
 } hki_msg_leave;
 
 typedef struct hki_msg_ping { // hk_worker_news
@@ -288,7 +289,8 @@ typedef struct hki_msg_call {
     uint64_t range;       // GIVE_BACK; 0: all that the process holds, unused
     int64_t used;         // GIVE_BACK: examples, or HK_RANGE_ALL
     uint64_t fingerprint, seed;
-    int64_t units, epochs;
+    int64_t units; // TAKE: held and not used yet
+    int64_t epochs;
     char name[64];
 } hki_msg_call;
 

@@ -10,6 +10,7 @@
 // exchange k + 1, which needs the conductor. So stops and cuts are set there,
 // and fall on the same step of every worker.
 #include "estimator/estimator.h"
+#include "cluster/cluster.h"
 #include "estimator/run/loop.h"
 #include "estimator/saved/snapshot.h"
 #include <errno.h>
@@ -403,8 +404,11 @@ static hk_status join(hki_loop *l, hki_worker *w) {
     return s;
 }
 
-static hk_status leave(hki_worker *w) {
+// why: the center hears that this worker has failed; NULL: it has not.
+static hk_status leave(const hki_loop *l, hki_worker *w, const char *why) {
     w->joined = false;
+    if (why != NULL)
+        hki_center_fail(l->crew->center, hki_elastic_worker(w->elastic), why);
     return hk_elastic_leave(w->elastic, hki_worker_values(w));
 }
 
@@ -416,7 +420,8 @@ static hk_status leave(hki_worker *w) {
 // checkpoint has seen the center, which might be gone once everybody has left;
 // but not in rounds, where those of its own process, whose end it waits for,
 // would wait for it.
-static hk_status part(hki_loop *l, hki_worker *w, hk_status s) {
+static hk_status part(hki_loop *l, hki_worker *w, hk_status s,
+                      const char *why) {
     if (!w->joined)
         return HK_OK;
     const bool is_remote = !l->crew->own_center, ended = s == HK_E_END;
@@ -439,16 +444,21 @@ static hk_status part(hki_loop *l, hki_worker *w, hk_status s) {
         hki_elastic_rest(w->elastic, true);
         return last;
     }
-    const hk_status left = leave(w);
-    return last != HK_OK ? last : left;
+    const hki_fault fault = hki_fault_of(last);
+    const hk_status left =
+        leave(l, w, !well ? why : last != HK_OK ? fault.text : NULL);
+    return last != HK_OK ? hki_fault_raise(&fault) : left;
 }
 
 // Those who stayed.
-static hk_status leave_all(hki_loop *l) {
+static hk_status leave_all(hki_loop *l, const hki_fault *fault) {
+    const bool failed =
+        fault->status != HK_OK && fault->status != HK_E_CANCELLED;
     hk_status s = HK_OK;
     for (uint32_t i = 0; i < l->crew->n && !l->crew->own_center; i++) {
         hki_worker *const w = &l->crew->workers[i];
-        const hk_status left = w->joined ? leave(w) : HK_OK;
+        const hk_status left =
+            w->joined ? leave(l, w, failed ? fault->text : NULL) : HK_OK;
         s = s == HK_OK ? left : s;
     }
     return s;
@@ -485,6 +495,7 @@ static void run_worker(hki_loop *l, uint32_t index) {
         s = start_together(l, w, run);
     if (s == HK_OK)
         s = steps(l, w, run);
+    const hki_fault fault = hki_fault_of(s);
     if (w->is_nan) {
         hki_log(l->e->ctx, HK_LOG_WARNING, "worker %u: training ends: %s",
                 w->id, hk_last_error());
@@ -492,7 +503,7 @@ static void run_worker(hki_loop *l, uint32_t index) {
     } else if (s != HK_OK && s != HK_E_END) {
         keep_failure(l, w, s);
     }
-    const hk_status left = part(l, w, s);
+    const hk_status left = part(l, w, s, fault.text);
     if (left != HK_OK && (s == HK_OK || s == HK_E_END || w->is_nan))
         keep_failure(l, w, left);
     sign_off(l, w);
@@ -583,6 +594,6 @@ hk_status hki_loop_run(hki_loop *l) {
     const hk_status s =
         l->fault.status != HK_OK ? hki_fault_raise(&l->fault) : finish(l);
     const hki_fault fault = hki_fault_of(s);
-    const hk_status left = leave_all(l);
+    const hk_status left = leave_all(l, &fault);
     return s != HK_OK ? hki_fault_raise(&fault) : left;
 }
