@@ -28,7 +28,7 @@ static void calls(const uint8_t *data, size_t size) {
         hki_msg_result result;
         if (hki_body_get(&hki_body_call, data, CALL, "fuzz", &call, NULL) ==
                 HK_OK &&
-            hki_run_memory_call(k, &call, &result) == HK_OK &&
+            hki_run_memory_call(k, &call, 1, &result) == HK_OK &&
             hki_result_check(&result, "fuzz") != HK_OK)
             __builtin_trap();
     }
@@ -66,7 +66,9 @@ static void plan(const uint8_t *data, size_t size) {
         return;
     if (hki_data_plan_restore(p, data, size, "fuzz") == HK_OK) {
         for (uint64_t i = 0; i < 50; i++)
-            if (hki_data_plan_take(p, 0, i % 3, &r) == HK_OK && i % 4 == 0)
+            if (hki_data_plan_take(p, 0, &(hki_taker){.owner = i % 3}, &r) ==
+                    HK_OK &&
+                i % 4 == 0)
                 (void)hki_data_plan_return(p, i % 3, UINT64_MAX, r.id, r.used);
         (void)hki_data_plan_expire(p, 1);
     }

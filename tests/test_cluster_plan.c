@@ -26,6 +26,11 @@ typedef struct world {
     owner owners[OWNERS];
 } world;
 
+// For somebody who is the only one and has used what he had.
+static hk_status take_one(hki_data_plan *p, uint64_t who, hk_range *out) {
+    return hki_data_plan_take(p, 0, &(hki_taker){.owner = who}, out);
+}
+
 static uint32_t dice(world *w, uint32_t n) {
     return hki_rng_u32(&w->rng) % n;
 }
@@ -98,7 +103,7 @@ static bool step(world *w, int64_t chunk) {
         give_back(w, id);
     } else if (o->n < HELD) {
         hk_range r;
-        const hk_status s = hki_data_plan_take(w->p, 0, id, &r);
+        const hk_status s = take_one(w->p, id, &r);
         assert_int_equal(hki_data_plan_used_up(w->p), s == HK_E_END);
         if (s == HK_E_END)
             return false;
@@ -149,7 +154,7 @@ static void test_each_once(void **state) {
 static void take_is(hki_data_plan *p, uint64_t who, int64_t epoch,
                     int64_t begin, int64_t end, hk_range *out) {
     hk_range r;
-    assert_ok(hki_data_plan_take(p, 0, who, &r));
+    assert_ok(take_one(p, who, &r));
     if (r.epoch != epoch || r.begin != begin || r.end != end)
         fail_msg("lent [%lld, %lld) of epoch %lld", (long long)r.begin,
                  (long long)r.end, (long long)r.epoch);
@@ -165,7 +170,7 @@ static void test_rules(void **state) {
     uint64_t seed;
     assert_ok(hki_data_plan_create(&p));
     assert_false(hki_data_plan_used_up(p));
-    assert_status(hki_data_plan_take(p, 0, 1, &r), HK_E_NOT_FOUND);
+    assert_status(take_one(p, 1, &r), HK_E_NOT_FOUND);
     hk_lent_set s = {.name = "s", .units = 64, .epochs = 2, .seed = 9};
     assert_ok(hki_data_plan_declare(p, &s, &set, &seed)); // ranges of 4
     take_is(p, 1, 0, 0, 4, &a);
@@ -188,11 +193,48 @@ static void test_rules(void **state) {
     assert_status(hki_data_plan_return(p, 1, EACH, a.id, HK_RANGE_ALL),
                   HK_E_NOT_FOUND);
     // The next epoch begins while ranges of this one are out.
-    for (int64_t i = 16; i < 64; i += 4)
+    for (int64_t i = 16; i <= 48; i += 4)
         take_is(p, 5, 0, i, i + 4, NULL);
+    take_is(p, 5, 0, 52, 55, NULL); // a quarter of the rest
+    take_is(p, 5, 0, 55, 57, NULL);
+    for (int64_t i = 57; i < 64; i++)
+        take_is(p, 5, 0, i, i + 1, NULL);
     take_is(p, 5, 1, 0, 4, NULL);
     hki_data_plan_destroy(p);
     hki_data_plan_destroy(NULL);
+}
+
+// Two ranges are never more than 1 / (2 live) of what is left, and what is held
+// already comes off it.
+static void test_sizes(void **state) {
+    (void)state;
+    hki_data_plan *p;
+    hk_range r;
+    uint32_t set;
+    uint64_t seed;
+    const hk_lent_set s = {.name = "s", .units = 6000, .epochs = 2};
+    for (uint32_t live = 0; live <= 5; live++) {
+        const int64_t n = live > 0 ? live : 1;
+        int64_t left = s.units;
+        assert_ok(hki_data_plan_create(&p));
+        assert_ok(hki_data_plan_declare(p, &s, &set, &seed));
+        int64_t before = 0;
+        while (left > 0) {
+            const hki_taker t = {.owner = 1, .live = live, .holds = before};
+            assert_ok(hki_data_plan_take(p, set, &t, &r));
+            const int64_t got = r.end - r.begin;
+            assert_int_equal(r.epoch, 0);
+            assert_true(got == 1 || (before + got) * 2 * n <= left);
+            assert_true(got >= HKI_MIN(left / (8 * n), 375));
+            left -= got;
+            before = got;
+        }
+        const hki_taker full = {.owner = 1, .live = live, .holds = 3000 / n};
+        assert_ok(hki_data_plan_take(p, set, &full, &r));
+        assert_int_equal(r.epoch, 1);
+        assert_int_equal(r.end, 1);
+        hki_data_plan_destroy(p);
+    }
 }
 
 static void test_sets(void **state) {
@@ -213,10 +255,10 @@ static void test_sets(void **state) {
     assert_int_equal(seed, 3);
     s.epochs = 1;
     assert_ok(hki_data_plan_declare(p, &s, &set, &seed));
-    assert_ok(hki_data_plan_take(p, 0, 1, &r));
-    assert_ok(hki_data_plan_take(p, 0, 1, &r));
+    assert_ok(take_one(p, 1, &r));
+    assert_ok(take_one(p, 1, &r));
     assert_int_equal(r.epoch, 1);
-    assert_status(hki_data_plan_take(p, 0, 1, &r), HK_E_UNAVAILABLE);
+    assert_status(take_one(p, 1, &r), HK_E_UNAVAILABLE);
     // Another set of this name, and the sentence names both.
     s.fingerprint = 8;
     assert_status(hki_data_plan_declare(p, &s, &set, &seed), HK_E_INVALID_ARG);
@@ -262,9 +304,9 @@ static void test_hoarder(void **state) {
     assert_ok(hki_data_plan_create(&p));
     assert_ok(hki_data_plan_declare(p, &s, &set, &seed));
     for (int i = 0; i < HKI_PLAN_HELD; i++)
-        assert_ok(hki_data_plan_take(p, 0, 1, &r));
-    assert_status(hki_data_plan_take(p, 0, 1, &r), HK_E_RANGE);
-    assert_ok(hki_data_plan_take(p, 0, 2, &r));
+        assert_ok(take_one(p, 1, &r));
+    assert_status(take_one(p, 1, &r), HK_E_RANGE);
+    assert_ok(take_one(p, 2, &r));
     hki_data_plan_destroy(p);
 }
 
@@ -279,7 +321,7 @@ static hki_data_plan *some_plan(void) {
     assert_ok(hki_data_plan_create(&p));
     assert_ok(hki_data_plan_declare(p, &s, &set, &seed));
     for (uint64_t i = 0; i < 20; i++)
-        assert_ok(hki_data_plan_take(p, 0, i % 4, &r));
+        assert_ok(take_one(p, i % 4, &r));
     (void)hki_data_plan_expire(p, 2);
     return p;
 }
@@ -304,7 +346,7 @@ static void test_bad_bytes(void **state) {
             if (s != HK_E_DATA)
                 assert_ok(s);
             hk_range r;
-            if (s == HK_OK && hki_data_plan_take(other, 0, 9, &r) == HK_OK) {
+            if (s == HK_OK && take_one(other, 9, &r) == HK_OK) {
                 assert_true(r.begin >= 0 && r.begin < r.end);
                 (void)hki_data_plan_expire(other, 0);
                 (void)hki_data_plan_expire(other, 9);
@@ -328,7 +370,7 @@ static hk_status life(void *user) {
     HKI_TRY(hki_data_plan_create(&p));
     hk_status s = hki_data_plan_declare(p, &l, &set, &seed);
     for (uint64_t i = 0; i < 20 && s == HK_OK; i++)
-        s = hki_data_plan_take(p, 0, i % 3, &r);
+        s = take_one(p, i % 3, &r);
     (void)hki_data_plan_expire(p, 1);
     if (s == HK_OK)
         s = hki_data_plan_save(p, &b);
@@ -348,6 +390,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_once),
         cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_sets),
         cmocka_unit_test(test_hoarder),
         cmocka_unit_test(test_bad_bytes),

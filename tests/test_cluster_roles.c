@@ -245,6 +245,8 @@ static hk_status hand_train(hand *h, hk_role_worker *w, hk_elastic *e,
     const hk_grad_view view = {.dense = g, .n_dense = N, .scale = 1};
     for (size_t i = 0; i < N; i++)
         g[i] = -1;
+    if (h->b->limits.steps > 0) // the center's, whatever this worker's are
+        assert_int_equal(hk_role_worker_steps(w), h->b->limits.steps);
     while (h->end == HK_END_NONE) {
         HKI_TRY(hk_elastic_apply(e, x, &view, NULL));
         atomic_fetch_add(&h->steps, 1);

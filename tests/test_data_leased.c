@@ -148,6 +148,8 @@ static void test_position(void **state) {
 // The reader takes while the trainer gives back.
 static pthread_mutex_t counter = PTHREAD_MUTEX_INITIALIZER;
 
+static atomic_int n_taken; // ranges
+
 typedef struct bank {
     hki_data_plan *p; // under the lock
     uint64_t owner;
@@ -172,8 +174,10 @@ static hk_status take(void *user, hki_lease *out, int64_t *used) {
     const bank *const b = user;
     hk_range r;
     pthread_mutex_lock(&counter);
-    const hk_status s = hki_data_plan_take(b->p, 0, b->owner, &r);
+    const hk_status s =
+        hki_data_plan_take(b->p, 0, &(hki_taker){.owner = b->owner}, &r);
     pthread_mutex_unlock(&counter);
+    atomic_fetch_add(&n_taken, s == HK_OK);
     if (s != HK_OK)
         return s == HK_E_UNAVAILABLE ? HK_E_END : s;
     *out = (hki_lease){r.id, r.epoch, r.begin, r.end};
@@ -197,6 +201,15 @@ static void finish_used(hk_lender *l, const bank *b) {
     }
 }
 
+// As a trainer does.
+static hk_status next(hk_iter *it, hk_lender *l, int64_t batch,
+                      const hk_element **e) {
+    hki_lender_wait(l, batch);
+    const hk_status s = hk_iter_next(it, e);
+    hki_lender_wait(l, 0);
+    return s;
+}
+
 // Reads ahead, uses some of it in batches and leaves; what it has not used is
 // for whoever comes next. Over both epochs everything is used exactly once.
 static void check_lent(hk_dataset *(*make)(int64_t n)) {
@@ -214,7 +227,7 @@ static void check_lent(hk_dataset *(*make)(int64_t n)) {
             hk_data_batch(hk_data_leased(make(N), &l, 3, 8), 4, 0), 3);
         assert_ok(hk_iter_create(d, NULL, &it));
         for (uint64_t i = 0; i < 1 + visit % 5; i++) {
-            if (hk_iter_next(it, &e) != HK_OK) {
+            if (next(it, &l, 4, &e) != HK_OK) {
                 hki_lender_use(&l, INT64_MAX);
                 break;
             }
@@ -247,6 +260,44 @@ static void test_lent(void **state) {
     (void)state;
     check_lent(numbers);
     check_lent(filtered);
+}
+
+// The reader holds one range in use and one ahead, however much it could read
+// ahead; a batch that is longer than both is given nevertheless.
+static void test_ahead(void **state) {
+    (void)state;
+    static const int64_t batches[] = {2, 40};
+    for (size_t k = 0; k < HKI_COUNT(batches); k++) {
+        bank b = {.owner = 1};
+        hk_lender l;
+        hk_iter *it;
+        const hk_element *e;
+        atomic_store(&n_taken, 0);
+        assert_ok(hki_data_plan_create(&b.p));
+        open_lender(&l, &b);
+        hk_dataset *const d = hk_data_prefetch(
+            hk_data_batch(hk_data_leased(numbers(N), &l, 3, 0), batches[k], 0),
+            N);
+        assert_ok(hk_iter_create(d, NULL, &it));
+        int64_t used = 0;
+        for (int i = 0; i < 3; i++) {
+            assert_ok(next(it, &l, batches[k], &e));
+            const int before = atomic_load(&n_taken);
+            nanosleep(&(struct timespec){0, 50000000}, NULL);
+            // Ranges are of N / 16 at most.
+            const int64_t whole = (used + batches[k]) / (N / 16);
+            if (k == 0 && atomic_load(&n_taken) > whole + 2)
+                fail_msg("%d ranges were taken", atomic_load(&n_taken));
+            assert_in_range(atomic_load(&n_taken), before, before + 1);
+            used += batches[k];
+            hki_lender_use(&l, batches[k]);
+            finish_used(&l, &b);
+        }
+        hk_iter_destroy(it);
+        hk_dataset_release(d);
+        hki_lender_deinit(&l);
+        hki_data_plan_destroy(b.p);
+    }
 }
 
 // ---- what cannot be ------------------------------------------------------------
@@ -297,7 +348,8 @@ static hk_status life(void *user) {
     if (s == HK_OK)
         s = hk_iter_create(d, NULL, &it);
     for (int i = 0; i < 20 && s == HK_OK; i++)
-        s = hk_iter_next(it, &e);
+        if ((s = next(it, &l, 1, &e)) == HK_OK)
+            hki_lender_use(&l, 1);
     hk_iter_destroy(it);
     hk_dataset_release(d);
     hki_lender_deinit(&l);
@@ -317,6 +369,7 @@ int main(void) {
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_position),
         cmocka_unit_test(test_lent),
+        cmocka_unit_test(test_ahead),
         cmocka_unit_test(test_misfits),
         cmocka_unit_test(test_allocation_failures),
     };

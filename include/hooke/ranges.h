@@ -21,6 +21,8 @@ HK_BEGIN_C
 
 #define HK_SET_NAME 64         // with the terminating NUL
 #define HK_RANGE_ALL INT64_MAX // every example of a range
+// Set in the id of a range that no center leased: see hk_center_take_range.
+#define HK_RANGE_OWN (UINT64_C(1) << 63)
 
 // A set of data, as everybody who trains on it says what it is.
 typedef struct hk_lent_set {
@@ -46,9 +48,13 @@ typedef struct hk_range {
 HK_API hk_status hk_center_declare_set(hk_center *c, int32_t worker,
                                        const hk_lent_set *what, int64_t wait_ms,
                                        uint32_t *set, uint64_t *seed);
-// The next range. HK_E_END: everything is used; HK_E_UNAVAILABLE: all is lent,
-// some of it may come back; HK_E_NOT_FOUND: the center has forgotten the set,
-// declare it again.
+// The next range. When the center has not answered for retry_ms
+// (hk_connect_options), it is one of the worker's fixed share of the epoch, so
+// that it can train on: part `worker` of as many as there are workers. Its id
+// has HK_RANGE_OWN; it is not counted, and the center leases the same examples
+// again. HK_E_TIMEOUT before that; HK_E_END: everything is used;
+// HK_E_UNAVAILABLE: all is lent, some of it may come back; HK_E_NOT_FOUND: the
+// center has forgotten the set, declare it again.
 HK_API hk_status hk_center_take_range(hk_center *c, int32_t worker,
                                       uint32_t set, int64_t wait_ms,
                                       hk_range *out);

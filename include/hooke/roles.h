@@ -33,13 +33,13 @@ HK_BEGIN_C
 // ---- how a run ends ---------------------------------------------------------
 
 typedef enum hk_run_end {
-    HK_END_NONE = 0,   // it goes on
-    HK_END_STEPS = 1,  // limits.steps
-    HK_END_EPOCHS = 2, // the data is used up
-    HK_END_TIME = 3,   // limits.seconds
-    HK_END_METRIC = 4, // limits.metric
-    HK_END_ASKED = 5,  // hk_center_finish with another reason
-    HK_END_LEFT = 6,   // every worker has left or is lost, for linger_ms
+    HK_END_NONE = 0,    // it goes on
+    HK_END_STEPS = 1,   // limits.steps
+    HK_END_EPOCHS = 2,  // the data is used up
+    HK_END_TIME = 3,    // limits.seconds
+    HK_END_METRIC = 4,  // limits.metric
+    HK_END_ASKED = 5,   // hk_center_finish with another reason
+    HK_END_LEFT = 6,    // every worker has left or is lost, for linger_ms
     HK_END_STOPPED = 7, // hk_request_stop in this process
     HK_END_FAILED = 8   // as HK_END_LEFT, and a worker has failed
 } hk_run_end;
@@ -113,8 +113,8 @@ HK_API void hk_role_center_get_info(hk_role_center *c,
                                     hk_role_center_info *out);
 // Waits for the end. HK_E_TIMEOUT after wait_ms (-1: without end);
 // HK_E_CANCELLED after hk_request_stop: the center file keeps everything, and
-// *result is filled, too. HK_E_STATE with each failed worker and its error after
-// HK_END_FAILED: there is a final checkpoint and no "run.done".
+// *result is filled, too. HK_E_STATE with each failed worker and its error
+// after HK_END_FAILED: there is a final checkpoint and no "run.done".
 HK_API hk_status hk_role_center_wait(hk_role_center *c, int64_t wait_ms,
                                      hk_role_result *result);
 HK_API void hk_role_center_stop(hk_role_center *c); // NULL is allowed

@@ -539,9 +539,14 @@ void hki_lender_deinit(hk_lender *l);
 hk_status hki_lender_open(hk_lender *l, const hki_lease *lease, int64_t used);
 hk_status hki_lender_give(hk_lender *l, uint64_t id, int64_t n);
 void hki_lender_end(hk_lender *l, uint64_t id);
-// The trainer's end: n more examples are used. finished: a range of which all
-// are, once. release: a range that is held, and how many of its examples are
-// used (INT64_MAX: all), until there is none; nothing is read from it any more.
+// Another range may be asked for: fewer than two are held, or the trainer waits
+// for more examples than were given. Waits for that until the deadline.
+bool hki_lender_room(hk_lender *l, int64_t deadline_ns);
+// The trainer's end: it waits for n examples (0: it has got them); n more are
+// used. finished: a range of which all are, once. release: a range that is
+// held, and how many of its examples are used (INT64_MAX: all), until there is
+// none; nothing is read from it any more.
+void hki_lender_wait(hk_lender *l, int64_t n);
 void hki_lender_use(hk_lender *l, int64_t n);
 bool hki_lender_finished(hk_lender *l, uint64_t *id);
 bool hki_lender_release(hk_lender *l, uint64_t *id, int64_t *used);

@@ -175,25 +175,42 @@ static bool is_lent(const set *s) {
     return s->next == s->units && s->epochs >= 0 && s->epoch + 1 >= s->epochs;
 }
 
-static hk_range take_back(set *s) {
+static hk_range take_back(set *s, int64_t most) {
     hk_range *const first = &s->back.at[0].r;
     hk_range r = *first;
-    if (r.used == 0 && r.end - r.begin > s->chunk)
-        r.end = first->begin = r.begin + s->chunk;
+    if (r.used == 0 && r.end - r.begin > most)
+        r.end = first->begin = r.begin + most;
     else
         erase(&s->back, 0);
     return r;
 }
 
-static hk_range take_next(set *s) {
+static hk_range take_next(set *s, int64_t most) {
     if (s->next == s->units) {
         s->epoch++;
         s->next = 0;
     }
     hk_range r = {.epoch = s->epoch, .begin = s->next};
-    r.end = s->next + HKI_MIN(s->chunk, s->units - s->next);
+    r.end = s->next + HKI_MIN(most, s->units - s->next);
     s->next = r.end;
     return r;
+}
+
+// Units that one range may have: a worker holds two, one in use and one ahead,
+// and together with what it holds they are at most 1 / (2 live) of what is left
+// of the epoch. So nobody waits long for the last ranges of a slow worker, and
+// a fast one leaves something to the others.
+static int64_t most_units(const set *s, const hki_taker *t) {
+    const int64_t live = HKI_MAX(t->live, 1u);
+    int64_t left = s->units - s->next;
+    for (size_t i = 0; i < s->back.n; i++) {
+        const int64_t n = s->back.at[i].r.end - s->back.at[i].r.begin;
+        left += HKI_MIN(n, INT64_MAX - left);
+    }
+    if (left == 0)
+        left = s->units; // another epoch
+    const int64_t room = left / (2 * live) - t->holds;
+    return HKI_MAX(HKI_MIN(HKI_MIN(s->chunk, left / (4 * live)), room), 1);
 }
 
 static size_t held(const set *s, uint64_t owner) {
@@ -213,15 +230,15 @@ static hk_status nothing_left(const set *s) {
                           s->name, s->out.n);
 }
 
-hk_status hki_data_plan_take(hki_data_plan *p, uint32_t number, uint64_t owner,
-                             hk_range *out) {
+hk_status hki_data_plan_take(hki_data_plan *p, uint32_t number,
+                             const hki_taker *who, hk_range *out) {
     if (number >= p->n)
         return hki_fail(HK_E_NOT_FOUND, "plan: no set %u among %u", number,
                         p->n);
     set *const s = &p->at[number];
     if (s->back.n == 0 && is_lent(s))
         return nothing_left(s);
-    if (held(s, owner) >= HKI_PLAN_HELD)
+    if (held(s, who->owner) >= HKI_PLAN_HELD)
         return hki_fail(HK_E_RANGE,
                         "plan: set %s: a worker that holds %d ranges asks for "
                         "another",
@@ -230,9 +247,10 @@ hk_status hki_data_plan_take(hki_data_plan *p, uint32_t number, uint64_t owner,
     // leaves a rest.
     HKI_TRY(make_room(&s->out, s->out.n + 1));
     HKI_TRY(make_room(&s->back, s->back.n + s->out.n + 2));
-    hk_range r = s->back.n > 0 ? take_back(s) : take_next(s);
+    const int64_t most = most_units(s, who);
+    hk_range r = s->back.n > 0 ? take_back(s, most) : take_next(s, most);
     r.id = p->next_id++;
-    insert(&s->out, s->out.n, &(range){.r = r, .owner = owner});
+    insert(&s->out, s->out.n, &(range){.r = r, .owner = who->owner});
     *out = r;
     return HK_OK;
 }

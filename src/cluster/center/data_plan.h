@@ -29,6 +29,13 @@
 
 typedef struct hki_data_plan hki_data_plan; // one thread at a time
 
+// Who asks for a range.
+typedef struct hki_taker {
+    uint64_t owner;
+    uint32_t live; // workers
+    int64_t holds; // units that it has and has not used, as it says
+} hki_taker;
+
 hk_status hki_data_plan_create(hki_data_plan **out);
 void hki_data_plan_destroy(hki_data_plan *p); // NULL is allowed
 
@@ -37,11 +44,12 @@ void hki_data_plan_destroy(hki_data_plan *p); // NULL is allowed
 // that anybody wants hold. HK_E_INVALID_ARG: another set of this name.
 hk_status hki_data_plan_declare(hki_data_plan *p, const hk_lent_set *want,
                                 uint32_t *set, uint64_t *seed);
-// Lends a range; one that came back goes first. An epoch begins once every
+// Lends a range: at most 1 / (2 live) of what is left of the epoch, less what
+// it holds; one that came back goes first. An epoch begins once every
 // range of the last one was lent. HK_E_END: all is used; HK_E_UNAVAILABLE: all
 // is out, and some of it may come back; HK_E_NOT_FOUND: no such set.
-hk_status hki_data_plan_take(hki_data_plan *p, uint32_t set, uint64_t owner,
-                             hk_range *out);
+hk_status hki_data_plan_take(hki_data_plan *p, uint32_t set,
+                             const hki_taker *who, hk_range *out);
 // The first `used` examples of a range (HK_RANGE_ALL: all) are used, the others
 // go back. HK_E_NOT_FOUND: it is not out to him; mask: bits of the owner that
 // count.

@@ -232,6 +232,11 @@ static hk_status check_caller(hki_session *s, const hki_msg_call *m) {
                                   m->op != HKI_CALL_DONE, &s->claim.why);
 }
 
+static uint32_t live(const hki_session *s) {
+    hki_shard *const shard = hki_session_shard(s);
+    return shard != NULL ? atomic_load(&shard->live) : 0;
+}
+
 static hk_status on_call(hki_session *s, const hki_frame *head) {
     (void)head;
     hki_msg_call m;
@@ -243,7 +248,7 @@ static hk_status on_call(hki_session *s, const hki_frame *head) {
                        : hki_fail(HK_E_INVALID_ARG, "%s: calls go to shard 0",
                                   s->server->name);
     if (status == HK_OK)
-        status = hki_run_memory_call(memory, &m, &result);
+        status = hki_run_memory_call(memory, &m, live(s), &result);
     if (status != HK_OK)
         return hki_session_error(s, status);
     return hki_msg_send(&s->f, HKI_RESULT, &hki_body_result, &result,

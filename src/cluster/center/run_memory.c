@@ -539,10 +539,12 @@ static hk_status declare(hki_run_memory *k, const hki_msg_call *call,
 }
 
 static hk_status take(hki_run_memory *k, const hki_msg_call *call,
-                      const member *m, hki_msg_result *r) {
+                      uint32_t live, const member *m, hki_msg_result *r) {
     hk_range range = {0};
+    const hki_taker who = {
+        .owner = owner_of(m), .live = live, .holds = call->units};
     const hk_status s =
-        hki_data_plan_take(k->state.plan, call->set, owner_of(m), &range);
+        hki_data_plan_take(k->state.plan, call->set, &who, &range);
     // Both are answers, not faults.
     if (s != HK_OK && s != HK_E_END && s != HK_E_UNAVAILABLE)
         return s;
@@ -569,11 +571,11 @@ static hk_status give_back(hki_run_memory *k, const hki_msg_call *call,
 }
 
 static hk_status carry_out(hki_run_memory *k, const hki_msg_call *call,
-                           member *m, hki_msg_result *r) {
+                           uint32_t live, member *m, hki_msg_result *r) {
     *r = (hki_msg_result){.status = HK_OK};
     switch (call->op) {
     case HKI_CALL_TAKE:
-        return take(k, call, m, r);
+        return take(k, call, live, m, r);
     case HKI_CALL_GIVE_BACK:
         return give_back(k, call, m, r);
     case HKI_CALL_DECLARE:
@@ -586,7 +588,8 @@ static hk_status carry_out(hki_run_memory *k, const hki_msg_call *call,
 
 static hk_status check_call(const hki_msg_call *c) {
     if (c->op >= HKI_CALL_TAKE && c->op <= HKI_CALL_DECLARE &&
-        c->worker < MAX_WORKERS && c->nonce != 0 && c->used >= 0)
+        c->worker < MAX_WORKERS && c->nonce != 0 && c->used >= 0 &&
+        (c->op != HKI_CALL_TAKE || c->units >= 0))
         return HK_OK;
     return hki_fail(HK_E_DATA, "call %u of worker %u, process %u, used %lld",
                     c->op, c->worker, c->nonce, (long long)c->used);
@@ -614,7 +617,7 @@ static hk_status repeat(const hki_msg_call *call, const member *m,
 
 // The mutex is held.
 static hk_status serve(hki_run_memory *k, const hki_msg_call *call,
-                       hki_msg_result *out) {
+                       uint32_t live, hki_msg_result *out) {
     member *m;
     HKI_TRY(enter(k, call, &m));
     if (call->sequence != 0 && call->sequence == m->sequence)
@@ -622,7 +625,7 @@ static hk_status serve(hki_run_memory *k, const hki_msg_call *call,
     if (call->sequence < m->sequence)
         return hki_fail(HK_E_STATE, "call %u of worker %u after call %u",
                         call->sequence, call->worker, m->sequence);
-    HKI_TRY(carry_out(k, call, m, out));
+    HKI_TRY(carry_out(k, call, live, m, out));
     m->sequence = call->sequence;
     m->asked = hash_call(call);
     m->result = *out;
@@ -633,8 +636,9 @@ static hk_status serve(hki_run_memory *k, const hki_msg_call *call,
 // The mutex is held. What cannot be saved has not happened: `before` takes its
 // place again, and the caller asks again.
 static hk_status serve_and_save(hki_run_memory *k, const hki_msg_call *call,
-                                const hki_buf *before, hki_msg_result *out) {
-    const hk_status s = serve(k, call, out);
+                                uint32_t live, const hki_buf *before,
+                                hki_msg_result *out) {
+    const hk_status s = serve(k, call, live, out);
     const bool is_lost = s == HK_OK && k->dirty && save(k) != HK_OK;
     if (!is_lost && s != HK_E_NO_MEMORY)
         return s;
@@ -644,12 +648,12 @@ static hk_status serve_and_save(hki_run_memory *k, const hki_msg_call *call,
 }
 
 hk_status hki_run_memory_call(hki_run_memory *k, const hki_msg_call *call,
-                              hki_msg_result *out) {
+                              uint32_t live, hki_msg_result *out) {
     HKI_SCOPED(hki_buf_deinit) hki_buf before = {0};
     HKI_TRY(check_call(call));
     HKI_LOCKED(&k->mutex);
     if (put_state(&k->state, 0, &before) != HK_OK)
         return hki_fail(HK_E_UNAVAILABLE, "no memory for call %u of worker %u",
                         call->sequence, call->worker);
-    return serve_and_save(k, call, &before, out);
+    return serve_and_save(k, call, live, &before, out);
 }

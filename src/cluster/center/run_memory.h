@@ -66,7 +66,7 @@ void hki_run_memory_expire(hki_run_memory *k, hki_is_live_fn is_live,
 // for one that comes late, HK_E_UNAVAILABLE for one that cannot be saved: it
 // has not been carried out.
 hk_status hki_run_memory_call(hki_run_memory *k, const hki_msg_call *call,
-                              hki_msg_result *out);
+                              uint32_t live, hki_msg_result *out);
 // An exchange of the worker has come to its end: these ranges count. Those
 // that are not its any more are passed over. What does not get to the file is
 // lent again if this process is killed.

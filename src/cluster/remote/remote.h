@@ -127,7 +127,7 @@ typedef struct hki_member_link {
     float *gathered; // residuals of a batch of rows; NULL until needed
     hk_worker_news news;
     bool has_news;
-    char failure[256]; // told with LEAVE; "": it has not failed
+    char failure[256];          // told with LEAVE; "": it has not failed
     _Atomic int64_t local_step; // for heartbeats; 0: not told
     uint64_t row_turns;         // exchanges since all rows went
     // Ranges of data that were used, in this order; the first n_counting go
@@ -143,7 +143,7 @@ typedef struct hki_member_link {
 } hki_member_link;
 
 // A set of data that a worker of this process takes ranges of.
-typedef struct hki_lent {
+typedef struct hki_range_source {
     uint32_t worker, set, workers; // expected
     int64_t units;
     int64_t epoch, range; // of the last range: how many units; 0: none yet
@@ -152,7 +152,7 @@ typedef struct hki_lent {
     int64_t ask_ns;   // when to ask again
     int64_t own_epoch, own_next;
     int64_t own_units; // given of it; 0: none
-} hki_lent;
+} hki_range_source;
 
 typedef struct hki_held {
     uint32_t worker;
@@ -195,7 +195,7 @@ typedef struct hki_remote {
     uint32_t nonce, sequence; // of calls
     hki_msg_call unanswered;  // the last one; op 0: it was answered
     hki_msg_state state;      // of shard 0, the last one seen
-    hki_lent *lent;           // guarded by the lock
+    hki_range_source *lent;   // guarded by the lock
     size_t n_lent, lent_room;
     hki_held *held; // ranges that are not used yet; the same
     size_t n_held, held_room;

@@ -24,8 +24,11 @@ static void number(hki_remote *r, hki_msg_call *m) {
                        o->set == m->set && o->workers == m->workers &&
                        o->range == m->range && o->used == m->used &&
                        o->fingerprint == m->fingerprint && o->seed == m->seed &&
-                       o->units == m->units && o->epochs == m->epochs &&
-                       strcmp(o->name, m->name) == 0;
+                       (o->units == m->units || m->op == HKI_CALL_TAKE) &&
+                       o->epochs == m->epochs && strcmp(o->name, m->name) == 0;
+    // What it holds may be another number by now; the question is the old one.
+    if (again)
+        m->units = o->units;
     m->nonce = r->nonce;
     m->sequence = again ? o->sequence : ++r->sequence;
 }
@@ -69,6 +72,153 @@ hk_status hki_center_call(hk_center *c, const hki_msg_call *call,
     return call_until(r, &m, what, deadline_ns, out);
 }
 
+// ---- ranges that are held ---------------------------------------------------
+
+// All of this under the remote's lock.
+static hki_range_source *find_lent(hki_remote *r, uint32_t worker,
+                                   uint32_t set) {
+    for (size_t i = 0; i < r->n_lent; i++)
+        if (r->lent[i].worker == worker && r->lent[i].set == set)
+            return &r->lent[i];
+    return NULL;
+}
+
+static hk_status note_set(hki_remote *r, const hki_msg_call *m, uint32_t set) {
+    HKI_LOCKED(&r->lock);
+    hki_range_source *l = find_lent(r, m->worker, set);
+    if (l == NULL) {
+        HKI_TRY(hki_list_reserve(&r->lent, r->n_lent + 1, &r->lent_room,
+                                 sizeof *r->lent));
+        l = &r->lent[r->n_lent++];
+        *l = (hki_range_source){.worker = m->worker, .set = set};
+    }
+    l->units = m->units;
+    l->workers = m->workers;
+    return HK_OK;
+}
+
+static hk_status hold(hki_remote *r, uint32_t worker, const hk_range *range) {
+    HKI_TRY(hki_list_reserve(&r->held, r->n_held + 1, &r->held_room,
+                             sizeof *r->held));
+    r->held[r->n_held++] =
+        (hki_held){worker, range->id, range->end - range->begin};
+    return HK_OK;
+}
+
+// id 0: all of the worker's.
+static void let_go(hki_remote *r, uint32_t worker, uint64_t id) {
+    for (size_t i = r->n_held; i-- > 0;)
+        if (r->held[i].worker == worker && (id == 0 || r->held[i].range == id))
+            r->held[i] = r->held[--r->n_held];
+}
+
+static int64_t units_held(const hki_remote *r, uint32_t worker) {
+    int64_t n = 0;
+    for (size_t i = 0; i < r->n_held; i++)
+        if (r->held[i].worker == worker)
+            n += r->held[i].units;
+    return n;
+}
+
+// ---- a share of one's own ---------------------------------------------------
+//
+// A worker whose center does not answer trains on, on what data.share: sharded
+// would give it of the epoch, in pieces as long as its last range, so that it
+// is back soon. The center does not know of it.
+
+#define ASK_AGAIN_MS 1000 // a center that can be reached and does not answer
+#define ASK_WAIT_MS 100
+#define FIRST_PIECES 16 // of a share, before there was a range
+
+static hk_range own_range(hki_remote *r, hki_range_source *l) {
+    const int64_t parts =
+        HKI_MAX(HKI_MAX(l->workers, l->worker + 1), r->state.live);
+    const int64_t q = l->units / parts, rest = l->units % parts;
+    const int64_t n = q + (l->worker < rest);
+    const int64_t begin = n > 0 ? q * l->worker + HKI_MIN(l->worker, rest) : 0;
+    const int64_t end = n > 0 ? begin + n : l->units;
+    if (l->own_epoch < l->epoch || l->own_next < begin) {
+        l->own_epoch = HKI_MAX(l->own_epoch, l->epoch);
+        l->own_next = begin;
+    } else if (l->own_next >= end) {
+        l->own_epoch++;
+        l->own_next = begin;
+    }
+    const int64_t piece =
+        l->range > 0 ? l->range : HKI_MAX((end - begin) / FIRST_PIECES, 1);
+    hk_range out = {.id = HK_RANGE_OWN | ++r->own_ranges,
+                    .epoch = l->own_epoch,
+                    .begin = l->own_next};
+    out.end = l->own_next = HKI_MIN(out.begin + piece, end);
+    return out;
+}
+
+static void give_own(hki_remote *r, hki_range_source *l, hk_range *out) {
+    *out = own_range(r, l);
+    if (l->own_units == 0)
+        hki_log(r->context, HK_LOG_WARNING,
+                "%s: worker %u: the center has leased no data for %.1f s: it "
+                "trains on with its own share of epoch %lld, which is not "
+                "counted",
+                r->base.name, l->worker,
+                (double)(hki_now_ns() - l->since_ns) * 1e-9,
+                (long long)out->epoch);
+    l->own_units += out->end - out->begin;
+    atomic_fetch_add(&r->uncounted, (uint64_t)(out->end - out->begin));
+}
+
+// Before a question: true when it is not worth asking now. *wait_ms: for how
+// long the answer is waited for.
+static bool go_without(hki_remote *r, uint32_t worker, uint32_t set,
+                       int64_t *wait_ms, hk_range *out) {
+    HKI_LOCKED(&r->lock);
+    hki_range_source *const l = find_lent(r, worker, set);
+    const hki_member_link *const w = find_member(r, worker);
+    if (l == NULL)
+        return false;
+    const bool away = w != NULL && atomic_load(&w->away);
+    const int64_t now = hki_now_ns();
+    if (l->since_ns == 0)
+        l->since_ns = away ? atomic_load(&w->away_since) : now;
+    if (now - l->since_ns >= r->retry_ms * 1000000 &&
+        (away || now < l->ask_ns)) {
+        give_own(r, l, out);
+        return true;
+    }
+    const int64_t left = r->retry_ms - (now - l->since_ns) / 1000000;
+    *wait_ms = HKI_MIN(*wait_ms, HKI_MAX(left, ASK_WAIT_MS));
+    return false;
+}
+
+// And after it: HK_OK with a range, or s.
+static hk_status after_question(hki_remote *r, uint32_t worker, uint32_t set,
+                                hk_status s, hk_range *out) {
+    HKI_LOCKED(&r->lock);
+    hki_range_source *const l = find_lent(r, worker, set);
+    if (l == NULL)
+        return s;
+    const int64_t now = hki_now_ns();
+    if (s == HK_E_TIMEOUT) {
+        if (now - l->since_ns < r->retry_ms * 1000000)
+            return s;
+        l->ask_ns = now + ASK_AGAIN_MS * INT64_C(1000000);
+        give_own(r, l, out);
+        return HK_OK;
+    }
+    if (l->own_units > 0)
+        hki_log(r->context, HK_LOG_WARNING,
+                "%s: worker %u: the center answers again after %.1f s; %lld "
+                "units were trained on without being counted",
+                r->base.name, worker, (double)(now - l->since_ns) * 1e-9,
+                (long long)l->own_units);
+    l->since_ns = l->own_units = 0;
+    if (s != HK_OK)
+        return s;
+    l->epoch = out->epoch;
+    l->range = out->end - out->begin;
+    return hold(r, worker, out);
+}
+
 // ---- ranges -----------------------------------------------------------------
 
 static hk_status check_id(int32_t worker) {
@@ -101,26 +251,40 @@ hk_status hk_center_declare_set(hk_center *c, int32_t worker,
                             hki_deadline(wait_ms), &r));
     *set = r.set;
     *seed = r.seed;
+    return note_set(hki_remote_of(c), &m, r.set);
+}
+
+static hk_status ask_range(hki_remote *r, uint32_t worker, uint32_t set,
+                           int64_t wait_ms, hk_range *out) {
+    hki_msg_call m = {.op = HKI_CALL_TAKE, .worker = worker, .set = set};
+    hki_msg_result result;
+    pthread_mutex_lock(&r->lock);
+    m.units = units_held(r, worker);
+    pthread_mutex_unlock(&r->lock);
+    HKI_TRY(hki_center_call(&r->base, &m, "lend a range of data",
+                            hki_deadline(wait_ms), &result));
+    if (result.status == HK_E_END)
+        return hki_fail(HK_E_END, "the data is used up");
+    if (result.status != HK_OK)
+        return hki_fail((hk_status)result.status,
+                        "worker %u: the rest of the data is leased to other "
+                        "workers",
+                        worker);
+    *out = (hk_range){result.range, result.epoch, result.begin, result.end,
+                      result.used};
     return HK_OK;
 }
 
 hk_status hk_center_take_range(hk_center *c, int32_t worker, uint32_t set,
                                int64_t wait_ms, hk_range *out) {
+    hki_remote *r;
     HKI_TRY(check_id(worker));
-    const hki_msg_call m = {
-        .op = HKI_CALL_TAKE, .worker = (uint32_t)worker, .set = set};
-    hki_msg_result r;
-    HKI_TRY(hki_center_call(c, &m, "lend a range of data",
-                            hki_deadline(wait_ms), &r));
-    if (r.status == HK_E_END)
-        return hki_fail(HK_E_END, "the data is used up");
-    if (r.status != HK_OK)
-        return hki_fail(
-            (hk_status)r.status,
-            "worker %d: the rest of the data is leased to other workers",
-            worker);
-    *out = (hk_range){r.range, r.epoch, r.begin, r.end, r.used};
-    return HK_OK;
+    HKI_TRY(hki_remote_get(c, "take_range", &r));
+    if (go_without(r, (uint32_t)worker, set, &wait_ms, out))
+        return HK_OK;
+    return after_question(r, (uint32_t)worker, set,
+                          ask_range(r, (uint32_t)worker, set, wait_ms, out),
+                          out);
 }
 
 bool hki_center_lends(const hk_center *c) {
@@ -151,7 +315,10 @@ hk_status hk_center_use_range(hk_center *c, int32_t worker, uint64_t id) {
     hki_remote *r;
     HKI_TRY(check_id(worker));
     HKI_TRY(hki_remote_get(c, "use_range", &r));
+    if (id & HK_RANGE_OWN)
+        return HK_OK;
     HKI_LOCKED(&r->lock);
+    let_go(r, (uint32_t)worker, id);
     return note_used(find_member(r, (uint32_t)worker), id);
 }
 
@@ -209,6 +376,11 @@ hk_status hk_center_return_range(hk_center *c, int32_t worker, uint64_t id,
     uint64_t waits;
     HKI_TRY(check_id(worker));
     HKI_TRY(hki_remote_get(c, "return_range", &r));
+    if (id & HK_RANGE_OWN)
+        return HK_OK;
+    pthread_mutex_lock(&r->lock);
+    let_go(r, (uint32_t)worker, id);
+    pthread_mutex_unlock(&r->lock);
     while (id == 0 && pop_used(r, worker, &waits))
         HKI_TRY(return_one(c, worker, waits, HK_RANGE_ALL, wait_ms));
     return return_one(c, worker, id, used, wait_ms);

@@ -46,6 +46,8 @@ void hki_remote_destroy(hk_center *c) {
     for (uint32_t i = 0; r->address != NULL && i < r->n_shards; i++)
         hki_free(r->address[i]);
     hki_free(r->address);
+    hki_free(r->lent);
+    hki_free(r->held);
     hki_free(r->dense);
     hki_free(r->dense_first);
     hki_free(r->share);

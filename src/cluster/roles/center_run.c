@@ -91,8 +91,8 @@ static bool limit_reached(hk_role_center *c, const hk_server_info *info,
     return false;
 }
 
-// Each worker that has failed, and whose place nobody has taken, with its error;
-// false: there is none.
+// Each worker that has failed, and whose place nobody has taken, with its
+// error; false: there is none.
 static bool list_failures(hk_role_center *c, char *out, size_t size) {
     hk_server_info info;
     size_t n = 0;

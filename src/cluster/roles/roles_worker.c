@@ -241,7 +241,7 @@ static bool steps_reached(hk_role_worker *w) {
     if (hki_center_global_step(w->center) < w->limits.steps ||
         !hki_center_reachable(w->center))
         return false;
-    agree_on_limits(w);
+    (void)take_limits(w); // or it has forgotten them
     return w->limits.steps > 0 &&
            hki_center_global_step(w->center) >= w->limits.steps;
 }

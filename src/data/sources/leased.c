@@ -8,8 +8,10 @@
 // range that was begun knows which of its examples are left.
 #include "data/core/pipeline.h"
 
-#define OPEN 4    // ranges at once, where they are mixed
-#define RANGES 16 // of a share, where they are mixed
+#define OPEN 4     // ranges at once, where they are mixed
+#define LENT 2     // of those that a center lends
+#define ROOM_MS 20 // between looks at a stop
+#define RANGES 16  // of a share, where they are mixed
 
 typedef struct config {
     hk_lender *lender;
@@ -36,6 +38,11 @@ typedef struct state {
 
 static bool is_lent(const config *c) {
     return c->lender->take != NULL;
+}
+
+// Ranges that are read at once.
+static int most_open(const config *c) {
+    return !c->mixes ? 1 : is_lent(c) ? LENT : OPEN;
 }
 
 // ---- which range comes next ------------------------------------------------
@@ -72,9 +79,24 @@ static hk_status declare(hki_node *n) {
     return HK_OK;
 }
 
-// A center that is away is asked again and again: the worker trains on what it
-// has meanwhile, and waits when that is used up. *used: examples that come no
-// more.
+// Waits until another range may be held, unless some are open: those go on.
+static hk_status wait_for_room(hki_node *n, bool *room) {
+    const config *const c = n->d->config;
+    const state *const s = n->state;
+    *room = true;
+    while (is_lent(c) &&
+           !hki_lender_room(c->lender, s->n > 0 ? 0 : hki_deadline(ROOM_MS))) {
+        if (s->n > 0) {
+            *room = false;
+            return HK_OK;
+        }
+        HKI_TRY(hki_run_check(n->run));
+    }
+    return HK_OK;
+}
+
+// A center that does not answer is asked again: after a while there is a range
+// of this worker's own. *used: examples that come no more.
 static hk_status take(hki_node *n, hki_lease *out, int64_t *used) {
     const config *const c = n->d->config;
     state *const s = n->state;
@@ -108,7 +130,7 @@ static hk_dataset *examples_of(const hki_node *n, const hki_lease *lease) {
     if (c->mixes && c->shuffle > 0 && c->seed != HK_SEED_NONE) {
         const int64_t key[] = {lease->epoch, lease->begin, s->seed};
         const uint64_t seed = hki_key("range", HKI_COUNT(key), key);
-        d = hk_data_shuffle(d, HKI_MAX(c->shuffle / OPEN, 1),
+        d = hk_data_shuffle(d, HKI_MAX(c->shuffle / most_open(c), 1),
                             (int64_t)(seed >> 2), 0);
     }
     return d;
@@ -150,11 +172,15 @@ static hk_status open_slot(hki_node *n) {
 }
 
 static hk_status fill(hki_node *n) {
-    const config *const c = n->d->config;
+    const int most = most_open(n->d->config);
     state *const s = n->state;
-    const int most = c->mixes ? OPEN : 1;
-    while (s->n < most && !s->ended)
+    while (s->n < most && !s->ended) {
+        bool room;
+        HKI_TRY(wait_for_room(n, &room));
+        if (!room)
+            return HK_OK;
         HKI_TRY(open_slot(n));
+    }
     return HK_OK;
 }
 
@@ -251,7 +277,7 @@ static hk_status restore(hki_node *n, hki_restorer *r) {
     s->next = hki_restore_i64(r, 0, RANGES);
     s->ended = hki_restore_i64(r, 0, 1) == 1;
     hki_restore_rng(r, &s->rng);
-    const int64_t open = hki_restore_i64(r, 0, c->mixes ? OPEN : 1);
+    const int64_t open = hki_restore_i64(r, 0, most_open(c));
     HKI_TRY(r->status);
     if (open > 0 && n->pass < 1)
         return hki_restore_bad(r, "ranges before the first pass");

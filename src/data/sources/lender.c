@@ -16,8 +16,13 @@ typedef struct stretch {
     int64_t n;
 } stretch;
 
+#define HELD 2             // ranges: one in use, one ahead
+#define WAITS_NS 100000000 // for more than was given, before it gets more
+
 struct hki_lender_books {
     pthread_mutex_t lock; // guards all of it
+    pthread_cond_t changed;
+    int64_t waits_for, waits_ns; // examples that the trainer waits for; 0: none
     held *held;
     size_t n_held, held_room;
     stretch *queue; // from `first` on
@@ -25,8 +30,11 @@ struct hki_lender_books {
 };
 
 hk_status hki_lender_init(hk_lender *l) {
-    HKI_TRY(hki_zalloc_array(1, sizeof *l->books, &l->books));
-    pthread_mutex_init(&l->books->lock, NULL);
+    hki_lender_books *b;
+    HKI_TRY(hki_zalloc_array(1, sizeof *b, &b));
+    HKI_TRY_OR(hki_cond_init(&b->changed, "lender"), hki_free(b));
+    pthread_mutex_init(&b->lock, NULL);
+    l->books = b;
     return HK_OK;
 }
 
@@ -34,6 +42,7 @@ void hki_lender_deinit(hk_lender *l) {
     hki_lender_books *const b = l->books;
     if (b == NULL)
         return;
+    pthread_cond_destroy(&b->changed);
     pthread_mutex_destroy(&b->lock);
     hki_free(b->held);
     hki_free(b->queue);
@@ -99,7 +108,44 @@ void hki_lender_end(hk_lender *l, uint64_t id) {
         h->ended = true;
 }
 
+// A batch may be longer than two ranges: whoever waits for it gets as many as
+// it takes. Should some of what is given not arrive, that is more, after a
+// while.
+static int64_t more_is_due(const hki_lender_books *b) {
+    int64_t given = 0;
+    for (size_t i = 0; i < b->n; i++)
+        given += b->queue[b->first + i].n;
+    return b->waits_for == 0      ? INT64_MAX
+           : given < b->waits_for ? 0
+                                  : b->waits_ns + WAITS_NS;
+}
+
+bool hki_lender_room(hk_lender *l, int64_t deadline_ns) {
+    hki_lender_books *const b = l->books;
+    HKI_LOCKED(&b->lock);
+    for (;;) {
+        const int64_t now = hki_now_ns();
+        const int64_t due = more_is_due(b);
+        if (b->n_held < HELD || now >= due)
+            return true;
+        if (now >= deadline_ns)
+            return false;
+        (void)hki_cond_wait(&b->changed, &b->lock, HKI_MIN(due, deadline_ns));
+    }
+}
+
 // ---- the trainer's end -----------------------------------------------------
+
+void hki_lender_wait(hk_lender *l, int64_t n) {
+    hki_lender_books *const b = l->books;
+    if (b == NULL)
+        return;
+    HKI_LOCKED(&b->lock);
+    b->waits_for = n;
+    b->waits_ns = hki_now_ns();
+    if (n > 0)
+        pthread_cond_broadcast(&b->changed);
+}
 
 static void use(hki_lender_books *b, int64_t n) {
     while (n > 0 && b->n > 0) {
@@ -131,6 +177,7 @@ bool hki_lender_finished(hk_lender *l, uint64_t *id) {
             continue;
         *id = h->lease.id;
         b->held[i] = b->held[--b->n_held];
+        pthread_cond_broadcast(&b->changed);
         return true;
     }
     return false;

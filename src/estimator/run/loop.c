@@ -445,8 +445,10 @@ static hk_status part(hki_loop *l, hki_worker *w, hk_status s,
         return last;
     }
     const hki_fault fault = hki_fault_of(last);
-    const hk_status left =
-        leave(l, w, !well ? why : last != HK_OK ? fault.text : NULL);
+    const hk_status left = leave(l, w,
+                                 !well           ? why
+                                 : last != HK_OK ? fault.text
+                                                 : NULL);
     return last != HK_OK ? hki_fault_raise(&fault) : left;
 }
 

@@ -4,7 +4,6 @@
 
 #define DECLARE_MS 60000
 #define TAKE_MS 1000 // one question of the reader, which looks up between
-#define AWAY_MS (600 * 1000) // nobody waits longer for a center that is away
 #define RETURN_MS 5000
 #define LEAST_PAUSE_MS 20
 #define MOST_PAUSE_MS 500
@@ -33,18 +32,6 @@ static hk_status declare(void *user, uint64_t fingerprint, int64_t units,
     return HK_OK;
 }
 
-// A center that does not answer is waited for, for a while.
-static hk_status no_answer(hki_borrowed *t) {
-    const int64_t now = hki_now_ns();
-    if (t->since_ns == 0)
-        t->since_ns = now;
-    if (now - t->since_ns < AWAY_MS * INT64_C(1000000))
-        return HK_E_TIMEOUT;
-    return hki_fail(HK_E_UNAVAILABLE,
-                    "worker %d waited %d s for the center to lend data",
-                    t->worker, AWAY_MS / 1000);
-}
-
 static hk_status ask(hki_borrowed *t, hk_range *r) {
     hk_status s =
         hk_center_take_range(t->center, t->worker, t->set, TAKE_MS, r);
@@ -52,9 +39,7 @@ static hk_status ask(hki_borrowed *t, hk_range *r) {
         HKI_TRY(name_set(t));
         s = hk_center_take_range(t->center, t->worker, t->set, TAKE_MS, r);
     }
-    if (s != HK_E_TIMEOUT)
-        t->since_ns = 0;
-    return s == HK_E_TIMEOUT ? no_answer(t) : s;
+    return s;
 }
 
 static hk_status take(void *user, hki_lease *out, int64_t *used) {

@@ -18,7 +18,6 @@ typedef struct hki_borrowed {
     uint64_t fingerprint, seed;
     int64_t units;
     uint32_t set;      // its number
-    int64_t since_ns;  // when the center began not to answer; 0: it does
     _Atomic bool over; // all of the data is used, or the run at its end
     int64_t pause_ms;  // of the last rest
 } hki_borrowed;

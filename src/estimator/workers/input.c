@@ -335,7 +335,9 @@ hk_status hki_intake_next(hki_intake *t, const hk_element **out) {
         t->pending = NULL;
         return HK_OK;
     }
+    hki_lender_wait(&t->lender, HKI_MAX(hki_dataset_batch(t->dataset), 1));
     const hk_status s = t->ended ? HK_E_END : hk_iter_next(t->iter, out);
+    hki_lender_wait(&t->lender, 0);
     if (s == HK_E_END)
         t->ended = true;
     return s;
