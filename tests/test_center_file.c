@@ -398,7 +398,7 @@ static void write_snapshot(hki_shard *s) {
     const hki_patience p = {.deadline_ns = hki_deadline(10000)};
     assert_ok(hki_cut_create(s, HKI_COPY_OWN, &cut));
     assert_ok(hki_shard_cut(s, NULL, &p, cut));
-    assert_ok(hki_cut_write(s, cut, 1));
+    assert_ok(hki_cut_write(s, cut, 1, false));
     hki_cut_free(s, cut);
 }
 

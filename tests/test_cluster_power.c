@@ -62,7 +62,7 @@ static hk_status snapshot(hki_shard *s, progress *p) {
     HKI_TRY(hki_cut_create(s, HKI_COPY_OWN, &copy));
     hk_status status = hki_shard_cut(s, NULL, &no_wait, copy);
     if (status == HK_OK)
-        status = hki_cut_write(s, copy, p->exchange);
+        status = hki_cut_write(s, copy, p->exchange, false);
     hki_cut_free(s, copy);
     if (status == HK_OK)
         p->snapshot = p->exchange;

@@ -307,7 +307,7 @@ static void test_version_1(void **state) {
     snprintf(path, sizeof path, "%s/old.run", test_folder);
     assert_ok(hki_file_read_all(HK_TEST_DATA "/0.1/center.bin.run", 1024,
                                 &bytes, &size));
-    assert_ok(hki_file_replace_private(path, bytes, size, false));
+    assert_ok(hki_file_replace(path, bytes, size, false));
     hki_free(bytes);
     assert_ok(hki_run_memory_create(NULL, path, 0, &k));
     const double before = hki_run_memory_facts(k).seconds;
@@ -336,7 +336,7 @@ static void test_old_ranges(void **state) {
     hki_run_memory *k;
     snprintf(path, sizeof path, "%s/ranges.run", test_folder);
     read_old("ranges.run", &bytes, &size);
-    assert_ok(hki_file_replace_private(path, bytes, size, false));
+    assert_ok(hki_file_replace(path, bytes, size, false));
     hki_free(bytes);
     assert_ok(hki_run_memory_create(NULL, path, 0, &k));
     assert_true(hki_run_memory_is_done(k, 5));
@@ -374,7 +374,7 @@ static void test_damage(void **state) {
     // The other slot counts, which knows of one worker that is done.
     for (size_t i = (size_t)(newest - bytes), last = i + n; i < last; i++) {
         bytes[i] ^= 0x40;
-        assert_ok(hki_file_replace_private(path, bytes, size, false));
+        assert_ok(hki_file_replace(path, bytes, size, false));
         assert_ok(hki_run_memory_create(NULL, path, 0, &k));
         assert_true(hki_run_memory_is_done(k, 1));
         if (hki_run_memory_is_done(k, 2))
@@ -386,7 +386,7 @@ static void test_damage(void **state) {
     hk_context *const c = make_context();
     for (size_t i = 0; i <= 1; i++) {
         memset(bytes, 0, size);
-        assert_ok(hki_file_replace_private(path, bytes, i * size, false));
+        assert_ok(hki_file_replace(path, bytes, i * size, false));
         assert_ok(hki_run_memory_create(c, path, 0, &k));
         assert_int_equal(n_logged, i + 1);
         assert_non_null(strstr(logged, "damaged.run.damaged: it is lost"));
@@ -502,6 +502,38 @@ static void test_unsaved_call(void **state) {
     hki_run_memory_destroy(k);
     hk_context_destroy(c);
     assert_ok(hki_file_remove(path));
+}
+
+// Back to a snapshot: what was lent then and since is lent again, by numbers
+// that nobody has.
+static void test_back(void **state) {
+    (void)state;
+    hki_run_memory *k;
+    HKI_SCOPED(hki_buf_deinit) hki_buf then = {0};
+    assert_ok(hki_run_memory_create(NULL, NULL, 0, &k));
+    declare(k, 4, 1);
+    const hki_msg_result a = call(k, HKI_CALL_TAKE, 3, 7, 1, 0, 0);
+    const hki_msg_result b = call(k, HKI_CALL_TAKE, 3, 7, 2, 0, 0);
+    hki_run_memory_count(k, 3, &a.range, 1);
+    assert_ok(hki_run_memory_put(k, &then));
+    hki_run_memory_count(k, 3, &b.range, 1);
+    const hki_msg_result c = call(k, HKI_CALL_TAKE, 3, 7, 3, 0, 0);
+    assert_int_equal(call(k, HKI_CALL_DONE, 4, 1, 1, 0, 0).status, HK_OK);
+    assert_ok(hki_run_memory_restore(k, &then));
+    assert_false(hki_run_memory_is_done(k, 4));
+    // The same process of worker 3 goes on asking.
+    hki_run_memory_count(k, 3, (const uint64_t[]){b.range, c.range}, 2);
+    for (uint32_t i = 0; i < 3; i++) {
+        const hki_msg_result r = call(k, HKI_CALL_TAKE, 3, 7, 4 + i, 0, 0);
+        assert_int_equal(r.status, HK_OK);
+        assert_int_equal(r.begin, 1 + i);
+        assert_true(r.range > c.range + 1000);
+    }
+    assert_int_equal(call(k, HKI_CALL_TAKE, 3, 7, 7, 0, 0).status,
+                     HK_E_UNAVAILABLE);
+    then.data[then.size / 2] ^= 1;
+    assert_status(hki_run_memory_restore(k, &then), HK_E_DATA);
+    hki_run_memory_destroy(k);
 }
 
 // The number of a question whose answer was lost is not for another one.
@@ -636,6 +668,7 @@ int main(void) {
         cmocka_unit_test(test_full_disk),
         cmocka_unit_test(test_unsaved_call),
         cmocka_unit_test(test_another_question),
+        cmocka_unit_test(test_back),
         cmocka_unit_test(test_power),
         cmocka_unit_test(test_memory),
     };

@@ -1,6 +1,8 @@
 // test_cluster_shards.c - how a vector is cut over several centers; copies of
 // all of them at one point while workers go on; snapshot files; restarts.
 #include "cluster_bed.h"
+#include <fcntl.h>
+#include "base/io.h"
 #include <pthread.h>
 #include <sched.h>
 #include <sys/stat.h>
@@ -568,6 +570,121 @@ static void test_snapshot_files(void **state) {
     close_cluster(&c);
 }
 
+static void lose_machine(cluster *c, uint32_t shard) {
+    hk_center_server_stop(c->server[shard]);
+    pretend_crash(shard);
+    start_server(c, shard);
+}
+
+static void wait_snapshots(cluster *c, crowd *w, uint64_t n) {
+    hk_server_info info = {.snapshots = 0};
+    const int64_t deadline = hki_deadline(PATIENCE_MS);
+    while (info.snapshots < n && hki_now_ns() < deadline) {
+        crowd_wait(w, 1);
+        assert_ok(hk_center_server_get_info(c->server[2], &info));
+    }
+    assert_true(info.snapshots >= n);
+}
+
+// The machine of one shard is lost in the middle of a run: all go back to the
+// same snapshot, and the workers go on from there. Shard 0 is no exception.
+static void test_one_machine_lost(void **state) {
+    (void)state;
+    cluster c;
+    crowd w;
+    float *values;
+    open_cluster(&c, "snapshot:0.05");
+    assert_ok(hki_zalloc_array(c.n, sizeof *values, &values));
+    crowd_start(&w, &c);
+    for (uint32_t shard = 0; shard < 2; shard++) {
+        hk_server_info before, after;
+        wait_snapshots(&c, &w, 3 * (shard + 1));
+        assert_ok(hk_center_server_get_info(c.server[2], &before));
+        lose_machine(&c, shard);
+        crowd_wait(&w, 2);
+        for (int i = 0; i < 5; i++) {
+            assert_ok(hk_center_snapshot(c.center, HK_CENTER_VALUES,
+                                         PATIENCE_MS, values, NULL, NULL));
+            assert_true(check_uniform(&c, values, "after a loss") > 0);
+        }
+        // Also that of a shard that nothing happened to.
+        assert_ok(hk_center_server_get_info(c.server[2], &after));
+        assert_true(before.run_id != after.run_id);
+    }
+    crowd_stop(&w);
+    hki_free(values);
+    close_cluster(&c);
+}
+
+// A snapshot that only some have does not count, however new it is.
+static void make_newer_snapshot(uint32_t shard) {
+    char kept[128], next[136];
+    hki_center_head h;
+    snprintf(kept, sizeof kept, "%s/center%u.snapshot", folder, shard);
+    snprintf(next, sizeof next, "%s.next", kept);
+    assert_ok(hki_file_copy(kept, next, true, false));
+    const int fd = open(next, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &h, sizeof h, 0), sizeof h);
+    h.cut++;
+    assert_int_equal(pwrite(fd, &h, sizeof h, 0), sizeof h);
+    for (uint64_t i = 0; i < h.n_floats; i++) {
+        const float v = -2;
+        assert_int_equal(
+            pwrite(fd, &v, sizeof v, (off_t)(h.vector_at + i * sizeof v)),
+            sizeof v);
+    }
+    close(fd);
+}
+
+static void test_newest_of_all(void **state) {
+    (void)state;
+    cluster c;
+    crowd w;
+    float *values;
+    open_cluster(&c, "snapshot:0.05");
+    assert_ok(hki_zalloc_array(c.n, sizeof *values, &values));
+    crowd_start(&w, &c);
+    wait_snapshots(&c, &w, 3);
+    crowd_stop(&w);
+    for (uint32_t i = 0; i < SHARDS; i++)
+        hk_center_server_stop(c.server[i]);
+    make_newer_snapshot(0);
+    make_newer_snapshot(2);
+    pretend_crash(0);
+    for (uint32_t i = 0; i < SHARDS; i++)
+        start_server(&c, i);
+    assert_ok(hk_center_snapshot(c.center, HK_CENTER_VALUES, PATIENCE_MS,
+                                 values, NULL, NULL));
+    assert_true(check_uniform(&c, values, "newest of all") > 0);
+    hki_free(values);
+    close_cluster(&c);
+}
+
+// There is none: the run ends, and says why.
+static void test_no_snapshot_of_all(void **state) {
+    (void)state;
+    cluster c;
+    crowd w;
+    char path[128], reason[256];
+    open_cluster(&c, "snapshot:1000");
+    crowd_start(&w, &c);
+    crowd_wait(&w, 2);
+    crowd_stop(&w);
+    hk_center_server_stop(c.server[1]);
+    snprintf(path, sizeof path, "%s/center1", folder);
+    assert_ok(hki_file_remove(path));
+    start_server(&c, 1);
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        int finished = 0;
+        assert_ok(hk_center_server_wait(c.server[i], PATIENCE_MS, &finished));
+        assert_true(finished);
+        hki_server_reason(c.server[i], reason, sizeof reason);
+        assert_non_null(strstr(reason, "no snapshot that all centers have"));
+    }
+    close_cluster(&c);
+}
+
 // Closed and opened: nothing is lost, whatever is asked for has to fit.
 static void test_restart(void **state) {
     (void)state;
@@ -621,6 +738,9 @@ int main(void) {
         cmocka_unit_test(test_cuts_in_rounds),
         cmocka_unit_test(test_cut_gives_up),
         cmocka_unit_test(test_snapshot_files),
+        cmocka_unit_test(test_one_machine_lost),
+        cmocka_unit_test(test_newest_of_all),
+        cmocka_unit_test(test_no_snapshot_of_all),
         cmocka_unit_test(test_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -305,6 +305,10 @@ bool hki_data_plan_expire(hki_data_plan *p, uint64_t owner) {
     return any;
 }
 
+void hki_data_plan_skip_ids(hki_data_plan *p) {
+    p->next_id += UINT64_C(1) << 32;
+}
+
 bool hki_data_plan_used_up(const hki_data_plan *p) {
     bool all = p->n > 0;
     for (uint32_t i = 0; i < p->n; i++)

@@ -57,6 +57,9 @@ hk_status hki_data_plan_return(hki_data_plan *p, uint64_t owner, uint64_t mask,
                                uint64_t id, int64_t used);
 // The owner is gone: everything it held goes back. True: there was something.
 bool hki_data_plan_expire(hki_data_plan *p, uint64_t owner);
+// Ids of ranges are not given out again that somebody may have got in a time
+// that this plan knows nothing of.
+void hki_data_plan_skip_ids(hki_data_plan *p);
 // There are sets, and of none of them anything is left.
 bool hki_data_plan_used_up(const hki_data_plan *p);
 

@@ -420,6 +420,9 @@ hk_status hki_session_snapshot(hki_session *s, const hki_frame *head) {
     hki_shard *const shard = atomic_load(&s->server->shard);
     hki_msg_wait m;
     HKI_TRY(hki_session_read(s, &hki_body_wait, &m, "snapshot"));
+    if (shard == NULL)
+        return hki_session_error(
+            s, hki_fail(HK_E_STATE, "%s: no model yet", s->server->name));
     hk_status status = HK_OK;
     if (m.flags & HKI_WAIT_AVERAGE && !has_average(shard))
         status =
@@ -442,6 +445,9 @@ hk_status hki_session_copy(hki_session *s, const hki_frame *head) {
     hk_center_server *const server = s->server;
     hki_msg_wait m;
     HKI_TRY(hki_session_read(s, &hki_body_wait, &m, "copy"));
+    if (hki_session_shard(s) == NULL)
+        return hki_session_error(
+            s, hki_fail(HK_E_STATE, "%s: no model yet", server->name));
     hki_cut_free(atomic_load(&server->shard),
                  hki_server_take_copy(server, s->copy));
     s->copy = 0;
@@ -488,6 +494,8 @@ static hk_status gate_copy(hki_session *s, hki_shard *shard,
         return hki_fail(HK_E_STATE, "%s: there is no gate to copy behind",
                         shard->name);
     HKI_TRY(hki_gate_copy(shard, m->ticket, s->cut));
+    if (s->server->memory != NULL && s->cut->use == HKI_COPY_OWN)
+        HKI_TRY(hki_run_memory_put(s->server->memory, &s->cut->run));
     s->has_copied = true;
     if (s->cut->use == HKI_COPY_PEERS) {
         hki_server_keep(s->server, m->ticket, s->cut);
@@ -499,6 +507,14 @@ static hk_status gate_copy(hki_session *s, hki_shard *shard,
 static hk_status gate_act(hki_session *s, hki_shard *shard,
                           const hki_msg_gate *m, const uint8_t *rest,
                           size_t size, uint64_t number) {
+    if (shard == NULL)
+        return hki_fail(HK_E_STATE, "%s: no model yet", s->server->name);
+    // What it has may be older than what the others have.
+    if (!atomic_load(&s->server->admitted))
+        return hki_fail(HK_E_STATE,
+                        "%s: the centers have not agreed yet on where the run "
+                        "goes on",
+                        s->server->name);
     const hki_patience p = hki_session_patience(s, m->wait_ms);
     hki_member_at *members = NULL;
     uint32_t n = 0;
@@ -519,7 +535,9 @@ static hk_status gate_act(hki_session *s, hki_shard *shard,
         if (s->cut == NULL || s->cut->use != HKI_COPY_OWN || !s->has_copied)
             return hki_fail(HK_E_STATE, "%s: there is nothing to write",
                             shard->name);
-        HKI_TRY(hki_cut_write(shard, s->cut, number));
+        HKI_TRY(hki_cut_write(shard, s->cut, number, true));
+        if (s->server->memory != NULL)
+            HKI_TRY(hki_run_memory_sync(s->server->memory));
         break;
     case HKI_GATE_OPEN:
         hki_gate_open(shard, m->ticket);
@@ -540,8 +558,10 @@ hk_status hki_session_gate(hki_session *s, const hki_frame *head) {
     HKI_TRY(
         hki_frame_take(&s->f, body, head->size, hki_session_stall(s), "gate"));
     HKI_TRY(hki_body_get(&hki_body_gate, body, head->size, s->peer, &m, &used));
-    const hk_status status =
-        gate_act(s, shard, &m, body + used, head->size - used, head->exchange);
+    const hk_status status = m.action >= HKI_GATE_KEEP
+                                 ? hki_session_agree(s, &m, head->exchange)
+                                 : gate_act(s, shard, &m, body + used,
+                                            head->size - used, head->exchange);
     const bool answered = status == HK_E_TIMEOUT || status == HK_E_STATE ||
                           status == HK_E_NO_MEMORY || status == HK_E_IO ||
                           status == HK_E_DENIED || status == HK_E_NOT_FOUND;

@@ -80,6 +80,11 @@ static uint32_t window_of(const hki_session *s, const hki_msg_open *m) {
 static hk_status welcome(hki_session *s, const hki_msg_open *m,
                          int64_t deadline_ns) {
     const hki_shard *const shard = hki_session_shard(s);
+    if (shard == NULL) { // another center asks what there is
+        const hki_msg_welcome nothing = {0};
+        return hki_msg_send(&s->f, HKI_WELCOME, &hki_body_welcome, &nothing,
+                            deadline_ns, "welcome");
+    }
     s->window = window_of(s, m);
     hki_msg_welcome w = {
         .run_id = hki_load64(&shard->file.head->run_id),
@@ -129,6 +134,23 @@ static hk_status take_role(hki_session *s, const hki_msg_open *m) {
     return HK_OK;
 }
 
+static bool is_over(hk_center_server *s) {
+    HKI_LOCKED(&s->lock);
+    return s->finished;
+}
+
+// Until the centers agree on where the run goes on, this one is as good as
+// away.
+static hk_status check_admitted(hki_session *s) {
+    if (atomic_load(&s->server->admitted) || s->f.talk.peer == HKI_BY_CENTER ||
+        is_over(s->server))
+        return HK_OK;
+    return hki_fail(HK_E_CANCELLED,
+                    "%s: comes before the centers agree on where the run goes "
+                    "on",
+                    s->peer);
+}
+
 hk_status hki_session_open(hki_session *s, int64_t deadline_ns) {
     hk_center_server *const server = s->server;
     hki_msg_open m;
@@ -146,21 +168,25 @@ hk_status hki_session_open(hki_session *s, int64_t deadline_ns) {
                           server->shard_opt.n_shards);
     if (status == HK_OK)
         status = take_role(s, &m);
+    if (status == HK_OK)
+        HKI_TRY(check_admitted(s));
     // Observers without a model take what is there and bring nothing.
-    if (status == HK_OK && hki_session_shard(s) == NULL) {
+    if (status == HK_OK && hki_session_shard(s) == NULL &&
+        s->f.talk.peer != HKI_BY_CENTER) {
         if (m.fingerprint == 0)
             status = hki_fail(HK_E_STATE, "%s: the center has no model yet",
                               server->name);
         else
             status = learn_model(s, deadline_ns);
     }
-    if (status == HK_OK && m.fingerprint != 0)
+    if (status == HK_OK && m.fingerprint != 0 && hki_session_shard(s) != NULL)
         status = check_model(s, &m);
     if (status != HK_OK) {
         (void)hki_session_error(s, status);
         return status;
     }
-    if (m.fingerprint == 0 && m.flags & HKI_OPEN_LAYOUT)
+    if (m.fingerprint == 0 && m.flags & HKI_OPEN_LAYOUT &&
+        hki_session_shard(s) != NULL)
         HKI_TRY(tell_model(s, deadline_ns));
     return welcome(s, &m, deadline_ns);
 }

@@ -504,6 +504,31 @@ void hki_run_memory_count(hki_run_memory *k, uint32_t worker,
         (void)save(k);
 }
 
+// ---- snapshots -------------------------------------------------------------
+
+hk_status hki_run_memory_put(hki_run_memory *k, hki_buf *out) {
+    HKI_LOCKED(&k->mutex);
+    return put_state(&k->state, 0, out);
+}
+
+hk_status hki_run_memory_restore(hki_run_memory *k, const hki_buf *from) {
+    const uint8_t *const bytes = bytes_of(from);
+    HKI_LOCKED(&k->mutex);
+    const run_state *const t = &k->state;
+    const double seconds = t->seconds;
+    const bool evaluator = t->evaluator;
+    if (state_size(bytes, from->size) != from->size)
+        return damaged("snapshot", 0, "no whole memory of a run");
+    HKI_TRY(take_state(k, bytes, from->size, "snapshot"));
+    k->state.seconds = HKI_MAX(t->seconds, seconds);
+    k->state.evaluator |= evaluator;
+    for (uint32_t i = 0; i < t->count; i++)
+        (void)expire(k, &t->member[i]);
+    hki_data_plan_skip_ids(t->plan);
+    (void)save(k);
+    return HK_OK;
+}
+
 // ---- answers ---------------------------------------------------------------
 
 // The caller's entry; a new process of a worker starts afresh.

@@ -41,6 +41,11 @@ hk_status hki_run_memory_sync(hki_run_memory *k);
 const uint8_t *hki_run_file_newest(const uint8_t *bytes, size_t size,
                                    size_t *state_bytes);
 
+// The state as bytes, for a snapshot; and back to it: all that is lent comes
+// back, as nobody knows what became of it. HK_E_DATA.
+hk_status hki_run_memory_put(hki_run_memory *k, hki_buf *out);
+hk_status hki_run_memory_restore(hki_run_memory *k, const hki_buf *from);
+
 // Time goes on: now_ns of hki_now_ns, which no change of the calendar moves.
 // The first call of a process begins to count; the file is brought up to date
 // now and then.

@@ -2,8 +2,7 @@
 #include "cluster/center/server.h"
 #include "codec/codec.h"
 #include "base/io.h"
-
-#define ADDRESS_FILE "%s.address" // beside a center file
+#include "cluster/shard/center_sections.h"
 
 static const hk_center_server_options defaults = {
     .struct_size = sizeof defaults,
@@ -71,6 +70,7 @@ static hk_status find_shard(hk_center_server *s,
                        : hki_shard_reset(opened, opt->reset_worker);
         }
     }
+    s->is_new = true;
     if (opt->reset_worker >= 0)
         return hki_fail(HK_E_NOT_FOUND,
                         "%s: no center file in which to reset worker %lld",
@@ -154,6 +154,12 @@ static hk_status copy_options(hk_center_server *s,
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: durability %s needs a center file", s->name,
                         o->durability);
+    if (durability == HKI_DURABLE_SNAPSHOT && o->n_shards > 1 &&
+        o->shard == 0 && o->shards == NULL)
+        return hki_fail(HK_E_INVALID_ARG,
+                        "%s: durability %s: center 0 needs the addresses of "
+                        "all centers",
+                        s->name, o->durability);
     if (o->shards != NULL && o->n_shards > 1) {
         s->n_shards = o->n_shards;
         HKI_TRY(hki_arena_alloc(&s->arena, o->n_shards, sizeof *s->shards,
@@ -207,45 +213,37 @@ static hk_status warn_of_mount(const hk_center_server *s) {
     return HK_OK;
 }
 
-// What lies beside a center file that is not there is of another run.
+// The run's memory as it was at the snapshot that the shard starts from; empty
+// when it does not start from one.
+static hk_status read_memory(const hk_center_server *s, hki_buf *out) {
+    const hki_shard *const shard = atomic_load(&s->shard);
+    HKI_FREED uint8_t *bytes = NULL;
+    size_t size;
+    if (shard == NULL || !shard->lost)
+        return HK_OK;
+    const hk_status status =
+        hki_section_get(&shard->file, HKI_SECTION_RUN, &bytes, &size);
+    return status == HK_OK            ? hki_buf_add(out, bytes, size)
+           : status == HK_E_NOT_FOUND ? HK_OK
+                                      : status;
+}
+
+// What lies beside a center file that is not there is of another run, and of
+// another time beside a snapshot.
 static hk_status make_memory(hk_center_server *s, bool came_back) {
     HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
+    HKI_SCOPED(hki_buf_deinit) hki_buf run = {0};
     if (s->shard_opt.shard != 0)
         return HK_OK;
     if (s->path != NULL)
         HKI_TRY(hki_buf_printf(&path, "%s.run", s->path));
-    if (s->path != NULL && !came_back && hki_path_exists(path.data))
+    HKI_TRY(read_memory(s, &run));
+    if (s->path != NULL && (!came_back || run.size > 0) &&
+        hki_path_exists(path.data))
         HKI_TRY(hki_file_remove(path.data));
-    return hki_run_memory_create(s->context, path.data, s->shard_opt.durability,
-                                 &s->memory);
-}
-
-// Whoever finds the center file in use finds its center by the file beside it.
-// A center without it works as well.
-static void write_address(hk_center_server *s) {
-    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0}, text = {0};
-    if (s->path == NULL || s->n_listeners == 0)
-        return;
-    hk_status status = hki_buf_printf(&path, ADDRESS_FILE, s->path);
-    if (s->shards == NULL && status == HK_OK)
-        status = hki_buf_printf(&text, "%s\n", s->listener[0]->address);
-    for (size_t i = 0; s->shards != NULL && i < s->n_shards; i++)
-        if (status == HK_OK)
-            status = hki_buf_printf(&text, "%s\n", s->shards[i]);
-    if (status == HK_OK)
-        status =
-            hki_file_replace_private(path.data, text.data, text.size, false);
-    s->has_address_file = status == HK_OK;
-    if (status != HK_OK)
-        hki_log(s->context, HK_LOG_WARNING,
-                "%s: its address is not written: %s", s->name, hk_last_error());
-}
-
-static void remove_address(const hk_center_server *s) {
-    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
-    if (s->has_address_file &&
-        hki_buf_printf(&path, ADDRESS_FILE, s->path) == HK_OK)
-        (void)hki_file_remove(path.data);
+    HKI_TRY(hki_run_memory_create(s->context, path.data,
+                                  s->shard_opt.durability, &s->memory));
+    return run.size > 0 ? hki_run_memory_restore(s->memory, &run) : HK_OK;
 }
 
 static hk_status make_locks(hk_center_server *s) {
@@ -275,10 +273,10 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
     }
     HKI_TRY(open_network(s, o, hooks != NULL ? hooks->tap : NULL));
     HKI_TRY(warn_of_mount(s));
+    atomic_store(&s->admitted, !hki_server_agrees(s));
     const bool came_back = s->path != NULL && hki_path_exists(s->path);
     HKI_TRY(find_shard(s, o, &center));
     HKI_TRY(make_memory(s, came_back));
-    write_address(s);
     for (size_t i = 0; i < s->n_listeners; i++)
         hki_log(s->context, HK_LOG_INFO, "%s: listens at %s%s", s->name,
                 s->listener[i]->address,
@@ -287,7 +285,7 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
                     : "");
     HKI_TRY(hki_thread_start(hki_server_accept_main, s, -1, "hooke-accept",
                              &s->acceptor));
-    if (s->period_ms > 0 && (s->shards == NULL || o->shard == 0))
+    if (s->period_ms > 0 && o->shard == 0)
         HKI_TRY(hki_thread_start(hki_server_write_main, s, -1, "hooke-snapshot",
                                  &s->writer));
     return HK_OK;
@@ -335,7 +333,6 @@ void hk_center_server_stop(hk_center_server *s) {
         hki_server_reap(s, true);
         pthread_mutex_unlock(&s->lock);
     }
-    remove_address(s);
     for (size_t i = 0; s->listener != NULL && i < s->n_listeners; i++)
         hki_listener_close(s->listener[i]);
     hki_free(s->listener);

@@ -4,6 +4,7 @@
 // server.c            start, stop, the end of a run
 // server_accept.c     connections
 // server_snapshot.c   consistent copies for peers, snapshots from time to time
+// server_agree.c      several centers agree on where the run goes on
 // server_info.c       counters and refusals
 // peer.c              one connection: greeting, requests (frame_table.c says
 //                     who may ask for what)
@@ -73,7 +74,6 @@ struct hk_center_server {
     const char *path;
     const char **shards; // addresses of all; NULL: this one alone
     size_t n_shards;
-    bool has_address_file; // has been written
     int64_t hello_ns, stall_ns, wait_ms, lease_ms, period_ms;
     uint32_t max_connections, window_kib;
     hki_net *net;
@@ -89,6 +89,9 @@ struct hk_center_server {
     hki_session *sessions;
     uint32_t n_sessions, n_greeting;
     _Atomic(hki_shard *) shard; // NULL until there is a layout
+    bool is_new;                // there was no center file
+    _Atomic bool admitted;      // workers are let in
+    uint64_t complete;          // the writer's: snapshot that all shards have
     bool finished;
     char reason[256];
     _Atomic bool stopping;
@@ -137,6 +140,22 @@ hki_shard_copy *hki_server_take_copy(hk_center_server *s, uint64_t number);
 // Drops copies that nobody has begun to read for so long.
 void hki_server_drop_unread(hk_center_server *s, int64_t age_ms);
 
+// Connections to all shards, by which shard 0 leads them. who: the peer on
+// whose behalf; NULL: its own.
+typedef struct hki_shard_links {
+    hki_framer *f, **at;
+    size_t n; // opened
+} hki_shard_links;
+hk_status hki_shard_links_open(hk_center_server *s, const char *who,
+                               int64_t deadline_ns, hki_shard_links *out);
+void hki_shard_links_close(hki_shard_links *l);
+// Whether the shards have to agree before workers are let in: those of a
+// cluster whose snapshots are taken at one point.
+bool hki_server_agrees(const hk_center_server *s);
+// One attempt of shard 0 at that. *done: workers are let in everywhere.
+hk_status hki_server_agree(hk_center_server *s, int64_t deadline_ns,
+                           bool *done);
+
 // Makes the shard of a layout that a worker brought, unless there is one.
 hk_status hki_server_make_shard(hk_center_server *s, hk_layout *layout,
                                 const uint8_t *share);
@@ -184,6 +203,9 @@ hk_status hki_session_assign(hki_session *s, const hki_frame *head);
 hk_status hki_session_snapshot(hki_session *s, const hki_frame *head);
 hk_status hki_session_copy(hki_session *s, const hki_frame *head);
 hk_status hki_session_gate(hki_session *s, const hki_frame *head);
+// Actions of GATE by which the centers agree; also without a shard.
+hk_status hki_session_agree(hki_session *s, const hki_msg_gate *m,
+                            uint64_t number);
 void hki_session_end_cut(hki_session *s);
 // Takes the side block of a worker over (HK_SHARE_COPY entries, or all).
 void hki_shard_take_side(hki_shard *s, const uint8_t *bytes, bool all);

@@ -12,6 +12,8 @@
 
 #define TURN_MS 5000 // of attempts at one copy
 #define KEEP_MS 1000 // an unread copy makes room for others after it
+#define LOOK_MS 1000 // between looks at the other shards
+#define HURRY_MS 200 // the same while workers wait
 
 // ---- turns ------------------------------------------------------------------
 
@@ -158,37 +160,33 @@ hk_status hki_server_copy(hk_center_server *s, const char *who,
     return status;
 }
 
-static hk_status write_alone(hk_center_server *s, const hki_patience *p) {
+static hk_status write_alone(hk_center_server *s, const hki_patience *p,
+                             uint64_t number) {
     hki_shard *const shard = atomic_load(&s->shard);
     hki_shard_copy *c;
     HKI_TRY(hki_cut_create(shard, HKI_COPY_OWN, &c));
     hk_status status = copy_alone(s, NULL, p, c);
+    if (status == HK_OK && s->memory != NULL)
+        status = hki_run_memory_put(s->memory, &c->run);
     if (status == HK_OK)
-        status = hki_cut_write(shard, c, hki_new_id());
+        status = hki_cut_write(shard, c, number, false);
     hki_cut_free(shard, c);
-    return status;
+    return status == HK_OK && s->memory != NULL ? hki_run_memory_sync(s->memory)
+                                                : status;
 }
 
 // ---- all shards -------------------------------------------------------------
 
-static hk_status open_links(hk_center_server *s, const char *who,
-                            int64_t deadline_ns, hki_framer *f,
-                            hki_framer **links) {
-    for (size_t i = 0; i < s->n_shards; i++) {
-        hki_msg_open open = {.shard = (uint32_t)i,
-                             .n_shards = (uint32_t)s->n_shards,
-                             .role = HKI_ROLE_CENTER};
-        hki_msg_welcome w;
-        if (who == NULL)
-            snprintf(open.name, sizeof open.name, "%.60s", s->name);
-        else
-            snprintf(open.name, sizeof open.name, "%.20s for %.38s", s->name,
-                     who);
-        HKI_TRY(hki_link_open(s->net, s->shards[i], &open, s->wake_fd,
-                              deadline_ns, &f[i], &w));
-        links[i] = &f[i];
-    }
-    return HK_OK;
+// Before a new snapshot is written, all have the last one in its place: it is
+// what they go back to until all have the new one.
+static hk_status write_all(hk_center_server *s, const hki_shard_links *l,
+                           const hki_patience *p, uint64_t *number) {
+    if (s->complete != 0)
+        HKI_TRY(hki_lead_all(l->at, l->n, HKI_GATE_KEEP, 0, s->complete,
+                             p->deadline_ns));
+    HKI_TRY(hki_cut_all(l->at, l->n, HKI_CUT_WRITE, p->deadline_ns, number));
+    s->complete = *number;
+    return hki_lead_all(l->at, l->n, HKI_GATE_KEEP, 0, *number, p->deadline_ns);
 }
 
 // One turn. Connections are made for it: what went wrong on them ends with
@@ -196,17 +194,14 @@ static hk_status open_links(hk_center_server *s, const char *who,
 static hk_status cut_everywhere(hk_center_server *s, hki_cut_use use,
                                 const char *who, const hki_patience *p,
                                 uint64_t *number) {
-    HKI_FREED hki_framer *f = NULL;
-    HKI_FREED hki_framer **links = NULL;
-    HKI_TRY(hki_zalloc_array(s->n_shards, sizeof *f, &f));
-    HKI_TRY(hki_zalloc_array(s->n_shards, sizeof *links, &links));
+    HKI_SCOPED(hki_shard_links_close) hki_shard_links l = {0};
     HKI_TRY(take_turn(s, use == HKI_CUT_WRITE, p));
-    hk_status status = open_links(s, who, hki_deadline(TURN_MS), f, links);
+    hk_status status = hki_shard_links_open(s, who, hki_deadline(TURN_MS), &l);
     if (status == HK_OK)
-        status = hki_cut_all(links, s->n_shards, use, p->deadline_ns, number);
+        status = use == HKI_CUT_WRITE
+                     ? write_all(s, &l, p, number)
+                     : hki_cut_all(l.at, l.n, use, p->deadline_ns, number);
     end_turn(s);
-    for (size_t i = 0; i < s->n_shards && links[i] != NULL; i++)
-        hki_framer_deinit(&f[i]);
     return status;
 }
 
@@ -229,11 +224,13 @@ hk_status hki_server_copy_all(hk_center_server *s, const char *who,
 
 // ---- snapshots --------------------------------------------------------------
 
+// Numbers rise, over restarts as well.
 static hk_status write_once(hk_center_server *s, const hki_patience *p) {
-    uint64_t number;
+    const uint64_t now = (uint64_t)(hki_wall_seconds() * 1000);
+    uint64_t number = HKI_MAX(now, s->complete + 1);
     return s->shards != NULL
                ? cut_everywhere(s, HKI_CUT_WRITE, NULL, p, &number)
-               : write_alone(s, p);
+               : write_alone(s, p, number);
 }
 
 static bool is_running(void *server) {
@@ -241,7 +238,7 @@ static bool is_running(void *server) {
     return !atomic_load(&s->stopping);
 }
 
-static hk_status write_snapshot(hk_center_server *s, int64_t deadline_ns) {
+static hk_status try_snapshot(hk_center_server *s, int64_t deadline_ns) {
     const hki_patience p = {
         .deadline_ns = deadline_ns, .alive = is_running, .user = s};
     hk_status status;
@@ -251,24 +248,44 @@ static hk_status write_snapshot(hk_center_server *s, int64_t deadline_ns) {
     return status;
 }
 
+static void write_snapshot(hk_center_server *s) {
+    hki_shard *const shard = atomic_load(&s->shard);
+    if (shard == NULL || !hki_load64(&shard->file.head->initialised) ||
+        !atomic_load(&s->admitted))
+        return;
+    const hk_status status =
+        try_snapshot(s, hki_deadline(HKI_MAX(s->period_ms, 2 * s->lease_ms)));
+    if (status != HK_OK && status != HK_E_CANCELLED)
+        hki_log(s->context, HK_LOG_WARNING, "%s: no snapshot: %s", s->name,
+                hk_last_error());
+}
+
+// Looks whether a shard has been started again; when to look the next time.
+static int64_t look_around(hk_center_server *s) {
+    bool done = false;
+    const hk_status status =
+        hki_server_agree(s, hki_deadline(2 * s->lease_ms), &done);
+    if (status != HK_OK && status != HK_E_CANCELLED)
+        hki_log(s->context, HK_LOG_DEBUG, "%s: %s", s->name, hk_last_error());
+    return hki_deadline(done || atomic_load(&s->admitted) ? LOOK_MS : HURRY_MS);
+}
+
 void hki_server_write_main(void *user) {
     hk_center_server *const s = user;
     struct pollfd p = {.fd = s->wake_fd, .events = POLLIN};
     int64_t next = hki_deadline(s->period_ms);
+    int64_t look = hki_server_agrees(s) ? 0 : INT64_MAX;
     while (!atomic_load(&s->stopping)) {
-        const int64_t left = (next - hki_now_ns()) / 1000000;
+        const int64_t left = (HKI_MIN(next, look) - hki_now_ns()) / 1000000;
         if (left > 0) {
             (void)poll(&p, 1, (int)HKI_MIN(left + 1, INT64_C(60000)));
             continue;
         }
-        next = hki_deadline(s->period_ms);
-        hki_shard *const shard = atomic_load(&s->shard);
-        if (shard == NULL || !hki_load64(&shard->file.head->initialised))
+        if (hki_now_ns() >= look)
+            look = look_around(s);
+        if (hki_now_ns() < next)
             continue;
-        const hk_status status = write_snapshot(
-            s, hki_deadline(HKI_MAX(s->period_ms, 2 * s->lease_ms)));
-        if (status != HK_OK && status != HK_E_CANCELLED)
-            hki_log(s->context, HK_LOG_WARNING, "%s: no snapshot: %s", s->name,
-                    hk_last_error());
+        next = hki_deadline(s->period_ms);
+        write_snapshot(s);
     }
 }

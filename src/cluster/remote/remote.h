@@ -115,6 +115,7 @@ typedef struct hki_member_link {
     bool removed;         // somebody waits for the last user; the same
     pthread_mutex_t lock; // one user at a time
     hki_link *link;       // per shard
+    uint64_t run_id;      // that it joined; 0: one without values
     uint64_t exchange;    // the last number used
     uint64_t round;       // the next to contribute to, at every shard
     int64_t steps;        // of this worker, told to the center

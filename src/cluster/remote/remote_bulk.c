@@ -163,6 +163,7 @@ static hk_status try_init(hki_member_link *w, const float *x, const void *side,
         HKI_TRY(expect_state(r, first, HKI_STATE, deadline_ns, "first values",
                              NULL));
     }
+    w->run_id = run_id;
     atomic_store(&r->run_id, run_id);
     return HK_OK;
 }

@@ -261,8 +261,10 @@ hk_status hki_member_join(hki_member_link *w, int32_t task,
         w->steps = HKI_MAX(w->steps, out->steps);
         if (out->first_loss > w->m.first_loss)
             w->m.first_loss = out->first_loss;
-        if (i == 0)
-            atomic_store(&r->run_id, l->welcome.run_id);
+        if (i == 0) {
+            w->run_id = l->welcome.run_id;
+            atomic_store(&r->run_id, w->run_id);
+        }
     }
     w->rejoin = false;
     atomic_store(&w->away, false);
@@ -306,7 +308,8 @@ static void adopt_cursor(hki_remote *r, hki_link *l, const hki_msg_joined *at) {
 static hk_status resume_link(hki_member_link *w, hki_link *l,
                              int64_t deadline_ns) {
     hki_remote *const r = w->remote;
-    const hki_msg_resume m = {.run_id = atomic_load(&r->run_id),
+    const uint64_t run_id = atomic_load(&r->run_id);
+    const hki_msg_resume m = {.run_id = w->run_id != 0 ? w->run_id : run_id,
                               .id = w->m.id,
                               .incarnation = w->incarnation};
     HKI_TRY(enter(r, l, HKI_RESUME, &hki_body_resume, &m, deadline_ns));

@@ -283,6 +283,7 @@ hk_status hki_center_run_keep(hk_role_center *c, hk_role_result *r) {
     char reason[sizeof r->reason];
     hki_server_reason(c->server, reason, sizeof reason);
     hki_result_set(r, hki_reason_end(reason), reason);
+    HKI_TRY(hki_reason_check(reason, "center"));
     HKI_TRY(finish(c, r));
     if (c->has_evaluated && c->limits.has_metric) {
         const hk_measure *const m =

@@ -160,6 +160,13 @@ hk_run_end hki_reason_end(const char *reason) {
     return HK_END_ASKED;
 }
 
+hk_status hki_reason_check(const char *reason, const char *who) {
+    static const char lost[] = HKI_REASON_LOST ":";
+    return strncmp(reason, lost, sizeof lost - 1) == 0
+               ? hki_fail(HK_E_DATA, "%s: %s", who, reason)
+               : HK_OK;
+}
+
 void hki_result_init(hk_role_result *r) {
     *r = (hk_role_result){.metric = NAN};
 }

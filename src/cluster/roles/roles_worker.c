@@ -341,5 +341,5 @@ hk_status hk_role_worker_leave(hk_role_worker *w, hk_run_end end, hk_elastic *e,
         r.global_step = info.global_step;
     if (result != NULL)
         *result = r;
-    return HK_OK;
+    return hki_reason_check(w->reason, "worker");
 }

@@ -278,6 +278,40 @@ static hk_status store(const hki_center_file *f, const hki_section_table *now,
     return HK_OK;
 }
 
+// The section of that tag, added when there is none.
+static hk_status take_section(hki_section_table *t, const char *tag,
+                              uint32_t flags, const char *path,
+                              hki_section **out) {
+    hki_section *s = find_section(t, tag);
+    if (s == NULL) {
+        if (t->count == HKI_MAX_SECTIONS)
+            return hki_fail(HK_E_OVERFLOW,
+                            "%s: %d sections, and no room for %s", path,
+                            HKI_MAX_SECTIONS, tag);
+        s = &t->section[t->count++];
+        *s = (hki_section){.flags = flags};
+        memcpy(s->tag, tag, strnlen(tag, sizeof s->tag));
+    }
+    *out = s;
+    return HK_OK;
+}
+
+hk_status hki_section_place(uint8_t *page, const char *tag, uint64_t at,
+                            const void *bytes, size_t size) {
+    const hki_center_file f = {.map = page};
+    hki_section_table *const t = find_table(&f);
+    hki_section *s = NULL;
+    if (t == NULL || size > HKI_MAX_SECTION)
+        return hki_fail(HK_E_STATE, "no room for %zu bytes of %s", size, tag);
+    HKI_TRY(take_section(t, tag, 0, "snapshot", &s));
+    s->at = at;
+    s->bytes = size;
+    s->crc = hki_crc32c(0, bytes, size);
+    t->generation++;
+    t->crc = table_crc(t);
+    return HK_OK;
+}
+
 hk_status hki_section_set(hki_center_file *f, const char *tag, uint32_t flags,
                           const void *bytes, size_t size, bool sync) {
     if (f->path == NULL || f->view)
@@ -287,16 +321,8 @@ hk_status hki_section_set(hki_center_file *f, const char *tag, uint32_t flags,
         return hki_fail(HK_E_STATE, "%s: no room for %zu bytes of %s", f->path,
                         size, tag);
     hki_section_table next = *now;
-    hki_section *s = find_section(&next, tag);
-    if (s == NULL) {
-        if (next.count == HKI_MAX_SECTIONS)
-            return hki_fail(HK_E_OVERFLOW,
-                            "%s: %d sections, and no room for %s", f->path,
-                            HKI_MAX_SECTIONS, tag);
-        s = &next.section[next.count++];
-        *s = (hki_section){.flags = flags};
-        memcpy(s->tag, tag, strnlen(tag, sizeof s->tag));
-    }
+    hki_section *s = NULL;
+    HKI_TRY(take_section(&next, tag, flags, f->path, &s));
     HKI_TRY(store(f, now, s, bytes, size, sync));
     publish(f, now, &next);
     return sync ? hki_center_sync(f, f->map, 1) : HK_OK;

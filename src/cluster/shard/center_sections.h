@@ -14,6 +14,7 @@
 #define HKI_CENTER_SECTIONS_H
 #include "cluster/shard/center_file.h"
 
+#define HKI_SECTION_RUN "run" // of a snapshot: the run's memory
 #define HKI_MAX_SECTIONS 31
 #define HKI_MAX_SECTION (64u << 20) // bytes of one behind the fixed parts
 #define HKI_SECTIONS_AT 1024        // two tables of
@@ -59,6 +60,10 @@ hk_status hki_section_set(hki_center_file *f, const char *tag, uint32_t flags,
 // them. HK_E_NOT_FOUND.
 hk_status hki_section_get(const hki_center_file *f, const char *tag,
                           uint8_t **bytes, size_t *size);
+// Replaces or adds one in the tables of a copy's first page; its bytes lie, or
+// will, at `at`.
+hk_status hki_section_place(uint8_t *page, const char *tag, uint64_t at,
+                            const void *bytes, size_t size);
 // What lies behind the fixed parts, likewise; *size 0: nothing.
 hk_status hki_sections_copy(const hki_center_file *f, uint8_t **bytes,
                             size_t *size);

@@ -149,7 +149,7 @@ static hk_status make_plan(hki_shard *s, uint32_t n_shards) {
 }
 
 // Sums over the workers' records.
-static void count(hki_shard *s) {
+void hki_shard_count(hki_shard *s) {
     const hki_center_head *const h = s->file.head;
     uint64_t steps = (uint64_t)h->step_base, exchanges = 0;
     uint32_t live = 0;
@@ -249,7 +249,7 @@ static hk_status create(hki_shard *s, const hki_shard_options *opt,
     HKI_TRY(create_file(s, opt, n_slots));
     HKI_TRY(make_locks(s));
     HKI_TRY(hki_rules_init(s, &opt->center));
-    count(s);
+    hki_shard_count(s);
     return HK_OK;
 }
 
@@ -314,8 +314,9 @@ static void warn_torn(hki_shard *s) {
     char boot[40];
     hki_center_head *const h = s->file.head;
     hki_boot_id(boot);
-    if (!h->clean && memcmp(h->boot, boot, sizeof boot) != 0 && h->cut == 0 &&
-        s->durability != HKI_DURABLE_ALWAYS)
+    s->lost = !h->clean && memcmp(h->boot, boot, sizeof boot) != 0 &&
+              h->cut == 0 && s->durability != HKI_DURABLE_ALWAYS;
+    if (s->lost)
         hki_log(s->context, HK_LOG_WARNING,
                 "%s: %s was in use when the machine went down: its last "
                 "exchanges may be lost in part",
@@ -358,13 +359,8 @@ static hk_status open_shard(hki_shard *s, const hki_shard_options *opt) {
     HKI_TRY(hki_rules_init(s, &opt->center));
     hki_rules_load(s);
     HKI_TRY(hki_round_recover(s));
-    count(s);
+    hki_shard_count(s);
     return HK_OK;
-}
-
-// The name of the snapshot beside a center file.
-static hk_status snapshot_path(const char *path, hki_buf *out) {
-    return hki_buf_printf(out, "%s.snapshot", path);
 }
 
 // True when the file cannot be trusted and a snapshot can take its place.
@@ -385,24 +381,31 @@ static bool wants_snapshot(const char *path, const char *snapshot) {
 }
 
 // Puts the snapshot in the place of a file that is lost or torn.
-static hk_status fall_back(const hki_shard_options *opt) {
-    if (opt->durability != HKI_DURABLE_SNAPSHOT)
-        return HK_OK;
-    HKI_SCOPED(hki_buf_deinit) hki_buf snapshot = {0};
-    HKI_TRY(snapshot_path(opt->path, &snapshot));
-    if (wants_snapshot(opt->path, snapshot.data)) {
+static hk_status fall_back(const hki_shard_options *opt, bool *fell) {
+    *fell = false;
+    for (int next = 0; next < 2; next++) {
+        HKI_SCOPED(hki_buf_deinit) hki_buf snapshot = {0};
+        HKI_TRY(hki_snapshot_path(opt->path, next != 0, &snapshot));
+        if (!wants_snapshot(opt->path, snapshot.data))
+            continue;
         HKI_TRY(hki_file_copy(snapshot.data, opt->path, true, true));
+        HKI_TRY(hki_sync_folder(opt->path));
         hki_log(opt->context, HK_LOG_WARNING, "%s: starts from the snapshot %s",
                 opt->name, snapshot.data);
+        *fell = true;
+        break;
     }
     return HK_OK;
 }
 
 hk_status hki_shard_open(const hki_shard_options *opt, hki_shard **out) {
     hki_shard *s;
-    HKI_TRY(fall_back(opt));
+    bool fell = false;
+    if (opt->durability == HKI_DURABLE_SNAPSHOT)
+        HKI_TRY(fall_back(opt, &fell));
     HKI_TRY(start(opt, &s));
     const hk_status status = open_shard(s, opt);
+    s->lost |= fell;
     if (status != HK_OK) {
         s->file.head = NULL; // a file that does not fit stays as it is
         hki_shard_close(s);
@@ -439,7 +442,7 @@ static hk_status view_shard(hki_shard *s, const hki_shard_options *opt) {
                         opt->path);
     HKI_TRY(make_locks(s));
     HKI_TRY(hki_undo_recover(s));
-    count(s);
+    hki_shard_count(s);
     return HK_OK;
 }
 

@@ -9,6 +9,7 @@
 // shard_undo.c     changes that are complete or have not happened
 // shard_round.c    rounds of synchronous methods
 // shard_snapshot.c gate, consistent copies, snapshots
+// shard_restore.c  back to a snapshot
 //
 // Locks, outermost first: a seat's (its worker's exchanges, one at a time),
 // chunks in rising order, `lock` (members, rounds, gate), undo slots'.
@@ -153,6 +154,8 @@ typedef struct hki_shard {
     bool round_closing;
     hki_gate gate;
     uint32_t n_copies[2]; // that exist, by hki_copy_use
+    bool lost; // the machine went down with the file: it is old in parts, or a
+               // snapshot
 
     _Atomic uint64_t version, exchanges, chunks, repeated, recovered;
     _Atomic int64_t global_step;
@@ -426,6 +429,7 @@ typedef struct hki_shard_copy {
     size_t vectors;    // where they begin
     uint8_t *sections; // behind them; NULL: none
     size_t sections_bytes;
+    hki_buf run; // section "run": the run's memory, from the server
     hk_center_info info;
 } hki_shard_copy;
 
@@ -438,10 +442,28 @@ void hki_cut_free(hki_shard *s, hki_shard_copy *c); // NULL is allowed
 const float *hki_cut_vector(const hki_shard *s, const hki_shard_copy *c,
                             uint32_t v);
 const uint8_t *hki_cut_side(const hki_shard *s, const hki_shard_copy *c);
-// Writes it as the snapshot file, number `number`.
-hk_status hki_cut_write(hki_shard *s, hki_shard_copy *c, uint64_t number);
+// Writes it as the snapshot file, number `number`. is_next: beside the one that
+// is there, until hki_shard_keep.
+hk_status hki_cut_write(hki_shard *s, hki_shard_copy *c, uint64_t number,
+                        bool is_next);
 // Holds the gate, fills the copy and opens, for this shard alone.
 hk_status hki_shard_cut(hki_shard *s, const char *who, const hki_patience *p,
                         hki_shard_copy *c);
+
+// ---- shard_restore.c --------------------------------------------------------
+
+// FILE.snapshot, or FILE.snapshot.next.
+hk_status hki_snapshot_path(const char *path, bool is_next, hki_buf *out);
+// Numbers of the two snapshot files; 0: there is none, or it is damaged.
+hk_status hki_shard_list(const char *path, uint64_t *kept, uint64_t *next);
+// The newer snapshot takes the place of the one before; nothing to do if it has
+// already. HK_E_NOT_FOUND: there is no such snapshot.
+hk_status hki_shard_keep(const char *path, uint64_t number);
+// The state of snapshot `number` takes the place of the shard's, in a run of
+// another id; nobody is a member then. No connection uses the shard meanwhile.
+// run: the section "run" of it, empty if there is none.
+hk_status hki_shard_restore(hki_shard *s, const hki_shard_options *opt,
+                            uint64_t number, uint64_t run_id, hki_buf *run);
+void hki_shard_count(hki_shard *s); // shard.c: sums over the workers' records
 
 #endif // HKI_SHARD_H

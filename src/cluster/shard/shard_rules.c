@@ -183,6 +183,8 @@ void hki_rules_deinit(hki_shard *s) {
     hki_free(s->slot);
     hki_free(s->power);
     s->outer = NULL;
+    s->slot = NULL;
+    s->power = NULL;
 }
 
 // ---- applying ---------------------------------------------------------------

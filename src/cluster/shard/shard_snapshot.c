@@ -17,13 +17,11 @@
 #include "cluster/shard/center_sections.h"
 #include "cluster/shard/shard.h"
 
-#define REST_NS 20000000 // at least; it bounds the lines in the log, too
-
 // `lock` is held.
 static void open_gate(hki_shard *s) {
     const int64_t now = hki_now_ns();
     s->gate.ticket = 0;
-    s->gate.rest_ns = now + HKI_MAX(now - s->gate.since_ns, REST_NS);
+    s->gate.rest_ns = now + (now - s->gate.since_ns);
     pthread_cond_broadcast(&s->changed);
 }
 
@@ -248,6 +246,7 @@ void hki_cut_free(hki_shard *s, hki_shard_copy *c) {
     release_copy(s, c->use);
     hki_free(c->bytes);
     hki_free(c->sections);
+    hki_buf_deinit(&c->run);
     hki_free(c);
 }
 
@@ -287,7 +286,8 @@ static void copy_records(const hki_shard *s, hki_shard_copy *c) {
             .steps = __atomic_load_n(&from->steps, __ATOMIC_ACQUIRE),
             .round = hki_load64(&from->round),
             .entered = hki_load64(&from->entered),
-            .incarnation = from->incarnation};
+            .incarnation = from->incarnation,
+            .first_loss = from->first_loss};
     }
     memcpy(c->bytes + h->side_at, s->file.side,
            (size_t)(h->undo_at - h->side_at));
@@ -411,14 +411,24 @@ static hk_status write_zeros(hki_file *f, size_t bytes) {
 
 static hk_status write_cut(const hki_shard *s, hki_shard_copy *c, hki_file *f) {
     const hki_center_head *const h = s->file.head;
+    const size_t run_at = (c->sections_bytes + 63) / 64 * 64;
+    if (c->run.size > 0)
+        HKI_TRY(hki_section_place(c->bytes, HKI_SECTION_RUN,
+                                  h->file_bytes + run_at, c->run.data,
+                                  c->run.size));
     HKI_TRY(hki_file_write(f, c->bytes, c->vectors));
     HKI_TRY(write_zeros(f, (size_t)(h->vector_at - h->undo_at)));
     HKI_TRY(hki_file_write(f, c->bytes + c->vectors,
                            (size_t)(h->file_bytes - h->vector_at)));
-    return hki_file_write(f, c->sections, c->sections_bytes);
+    HKI_TRY(hki_file_write(f, c->sections, c->sections_bytes));
+    if (c->run.size == 0)
+        return HK_OK;
+    HKI_TRY(write_zeros(f, run_at - c->sections_bytes));
+    return hki_file_write(f, c->run.data, c->run.size);
 }
 
-hk_status hki_cut_write(hki_shard *s, hki_shard_copy *c, uint64_t number) {
+hk_status hki_cut_write(hki_shard *s, hki_shard_copy *c, uint64_t number,
+                        bool is_next) {
     if (s->file.path == NULL)
         return hki_fail(HK_E_STATE, "%s: snapshot: there is no center file",
                         s->name);
@@ -426,7 +436,7 @@ hk_status hki_cut_write(hki_shard *s, hki_shard_copy *c, uint64_t number) {
     const int64_t start = hki_now_ns();
     HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
     hki_file *f;
-    HKI_TRY(hki_buf_printf(&path, "%s.snapshot", s->file.path));
+    HKI_TRY(hki_snapshot_path(s->file.path, is_next, &path));
     HKI_TRY(hki_file_create_private(path.data, &f));
     HKI_TRY(hki_file_end(f, write_cut(s, c, f), true));
     HKI_TRY(hki_sync_folder(path.data));

@@ -7,7 +7,7 @@
 
 // What all shards are asked.
 typedef struct question {
-    uint64_t ticket;
+    uint64_t ticket, number;
     hki_gate_action action;
     hki_cut_use use;
     const uint8_t *more; // behind it
@@ -24,7 +24,7 @@ static hk_status ask(hki_framer *f, const question *q, int64_t deadline_ns) {
     const size_t n = hki_body_put(&hki_body_gate, &m, body);
     if (q->more_size > 0)
         memcpy(body + n, q->more, q->more_size);
-    const hki_frame head = {.type = HKI_GATE, .exchange = q->ticket};
+    const hki_frame head = {.type = HKI_GATE, .exchange = q->number};
     return hki_frame_send(f, &head, body, n + q->more_size,
                           hki_with_grace(deadline_ns), "gate");
 }
@@ -102,20 +102,40 @@ static hk_status ask_all(hki_framer *const *links, size_t n, question q,
     return s;
 }
 
+hk_status hki_lead_all(hki_framer *const *links, size_t n,
+                       hki_gate_action action, uint64_t ticket, uint64_t number,
+                       int64_t deadline_ns) {
+    const question q = {.ticket = ticket, .number = number};
+    return ask_all(links, n, q, action, deadline_ns);
+}
+
+hk_status hki_list_all(hki_framer *const *links, size_t n, hki_msg_held *out,
+                       int64_t deadline_ns) {
+    const question q = {.action = HKI_GATE_LIST};
+    for (size_t i = 0; i < n; i++) {
+        HKI_TRY(ask(links[i], &q, deadline_ns));
+        HKI_TRY(hki_msg_recv(links[i], HKI_HELD, &hki_body_held, &out[i],
+                             hki_with_grace(deadline_ns), "snapshots"));
+    }
+    return HK_OK;
+}
+
 static void members_deinit(members *m) {
     hki_free(m->at);
 }
 
 hk_status hki_cut_all(hki_framer *const *links, size_t n, hki_cut_use use,
                       int64_t deadline_ns, uint64_t *number) {
-    const question q = {.ticket = hki_new_id(), .use = use};
+    question q = {.ticket = hki_new_id(), .use = use};
+    if (use == HKI_CUT_READ)
+        *number = q.ticket;
+    q.number = *number;
     const int64_t soon_ns = HKI_MIN(deadline_ns, hki_deadline(HKI_GATE_MS));
     question settle = q;
     HKI_SCOPED(members_deinit) members all = {0};
     HKI_FREED uint8_t *bytes = NULL;
     size_t closed = 0;
     hk_status s = HK_OK;
-    *number = q.ticket;
     for (; closed < n && s == HK_OK; closed++)
         s = close_one(links[closed], q.ticket, use, soon_ns, &all);
     if (s == HK_OK)

@@ -71,6 +71,7 @@ const hki_frame_row hki_frame_rows[HKI_TYPES] = {
     [HKI_CALL] = {"CALL", W, ASKING, 0, 0, 0, false, 78, 141},
     [HKI_RESULT] = {"RESULT", 0, 0, ASKING, 0, 0, false, 56, 56},
     [HKI_COPY] = {"COPY", ALL, ASKING, 0, 0, 0, false, 16, 16},
+    [HKI_HELD] = {"HELD", 0, 0, ASKING, 0, 0, false, 32, 32},
 };
 
 const char *hki_type_name(unsigned type) {

@@ -148,6 +148,8 @@ BODY(assign, F(assign, global_step), F(assign, wait_ms), F(assign, flags),
 BODY(wait, F(wait, number), F(wait, wait_ms), F(wait, flags));
 BODY(gate, F(gate, ticket), F(gate, action), F(gate, wait_ms), F(gate, use),
      F(gate, reserved));
+BODY(held, F(held, state), F(held, admitted), F(held, run_id), F(held, kept),
+     F(held, next));
 BODY(rows, F(rows, table), F(rows, count));
 BODY(note, F(note, if_absent), F(note, size), F(note, key));
 BODY(call, F(call, op), F(call, worker), F(call, nonce), F(call, sequence),

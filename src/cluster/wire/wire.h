@@ -63,7 +63,8 @@ typedef enum hki_type {
     HKI_CALL = 36, // to the run's memory; the same again changes nothing
     HKI_RESULT = 37,
     HKI_COPY = 38, // to shard 0: a consistent copy of all shards
-    HKI_TYPES = 39
+    HKI_HELD = 39, // answer to GATE: which snapshots there are
+    HKI_TYPES = 40
 } hki_type;
 
 typedef enum hki_frame_flag {
@@ -258,8 +259,27 @@ typedef enum hki_gate_action {
     HKI_GATE_SETTLE = 2, // body ends with MEMBERS: wait until they are there
     HKI_GATE_COPY = 3,   // keep a copy for SNAPSHOT
     HKI_GATE_WRITE = 4,  // write the snapshot file from that copy
-    HKI_GATE_OPEN = 5
+    HKI_GATE_OPEN = 5,
+    HKI_GATE_KEEP = 6,    // all shards have this snapshot
+    HKI_GATE_LIST = 7,    // answered with HELD
+    HKI_GATE_RESTORE = 8, // back to this snapshot; ticket: the run's new id
+    HKI_GATE_ADMIT = 9    // let workers in
 } hki_gate_action;
+
+// What a shard says when the centers agree on where to go on.
+typedef struct hki_msg_held {
+    uint32_t state;    // hki_shard_state
+    uint32_t admitted; // 1: workers are let in
+    uint64_t run_id;   // 0: no values
+    uint64_t kept;     // snapshot that all shards have; 0: none
+    uint64_t next;     // newer one that perhaps not all have; 0: none
+} hki_msg_held;
+
+typedef enum hki_shard_state {
+    HKI_STATE_NEW = 0,   // there was no file
+    HKI_STATE_WHOLE = 1, // everything that was acknowledged is there
+    HKI_STATE_LOST = 2   // the machine went down, and some of it is not
+} hki_shard_state;
 
 typedef struct hki_msg_rows {
     uint32_t table; // index of the entry
@@ -312,8 +332,8 @@ typedef struct hki_body hki_body;
 extern const hki_body hki_body_open, hki_body_welcome, hki_body_join,
     hki_body_resume, hki_body_joined, hki_body_leave, hki_body_ping,
     hki_body_state, hki_body_begin, hki_body_began, hki_body_assign,
-    hki_body_wait, hki_body_gate, hki_body_rows, hki_body_note, hki_body_call,
-    hki_body_result, hki_body_text;
+    hki_body_wait, hki_body_gate, hki_body_held, hki_body_rows, hki_body_note,
+    hki_body_call, hki_body_result, hki_body_text;
 
 #define HKI_MAX_MESSAGE 512 // bytes of any of these bodies
 
