@@ -22,7 +22,12 @@ def float_buffer(x: Any) -> "np.ndarray[Any, Any]":
     if isinstance(x, np.ndarray):
         a = x
     else:
-        m = memoryview(x)
+        try:
+            m = memoryview(x)
+        except TypeError:
+            raise HookeError(
+                f"{type(x).__name__} is no float32 buffer; several arrays are "
+                "given as a dict with their names") from None
         if m.format != "f" or not m.c_contiguous:
             raise HookeError(f"a buffer of format {m.format!r}; workers "
                              "exchange contiguous float32 ('f')")

@@ -1,6 +1,8 @@
 """The one exception of the package."""
 from __future__ import annotations
 
+from typing import Any
+
 from ._library import library
 
 
@@ -8,7 +10,10 @@ class HookeError(RuntimeError):
     """A call of the library failed; the text is the library's own.
 
     ``status`` is its name: ``"HK_E_TIMEOUT"``, ``"HK_E_UNAVAILABLE"``...
+    ``values``: of ``spawn`` whose workers failed, what the center has; else None.
     """
+
+    values: Any = None
 
     def __init__(self, text: str, status: str = "HK_E_INVALID_ARG") -> None:
         super().__init__(text)

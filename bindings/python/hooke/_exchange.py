@@ -14,7 +14,7 @@ import threading
 import time
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable, NamedTuple, Optional, Sequence
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from ._thread import Call, CallThread
 
 log = logging.getLogger("hooke")
 
+STATS_SECONDS = 0.5  # nobody waits longer for an exchange under way to be counted
 LEAVE_SECONDS = 5.0  # nobody waits longer for a center that is away
 NUMPY_TYPES: dict[int, Any] = {
     _c.HK_F32: np.float32, _c.HK_F64: np.float64, _c.HK_I32: np.int32,
@@ -176,6 +177,7 @@ class Exchange:
         self._ending = threading.Lock()
         self._center = ctypes.c_void_p()
         self._elastic = ctypes.c_void_p()
+        self._counted: Optional[Stats] = None  # with the last exchange
         self._context = Context()
         try:
             self.call(lambda: self._open(side))
@@ -215,6 +217,7 @@ class Exchange:
         check(lib.hk_elastic_get(self._elastic, b"moving_rate",
                                  ctypes.byref(rate)))
         self.moving_rate = rate.value
+        self._count()
 
     def _elastic_options(self, side: int) -> _c.hk_elastic_options:
         o = self.options
@@ -300,14 +303,21 @@ class Exchange:
     def exchange(self, steps: int) -> None:
         """One exchange of the values in place."""
         lib = library()
-        if steps == 0:
-            check(lib.hk_elastic_exchange(self._elastic, self._x()))
-        else:
-            check(lib.hk_elastic_stepped(self._elastic, self._x(), steps))
+        try:
+            if steps == 0:
+                check(lib.hk_elastic_exchange(self._elastic, self._x()))
+            else:
+                check(lib.hk_elastic_stepped(self._elastic, self._x(), steps))
+        finally:
+            self._count()
 
     def difference(self, steps: int) -> None:
         """One exchange; the values give way to the difference."""
-        check(library().hk_elastic_difference(self._elastic, self._x(), steps))
+        try:
+            check(library().hk_elastic_difference(self._elastic, self._x(),
+                                                  steps))
+        finally:
+            self._count()
 
     def gradients(self, address: int) -> None:
         """Adds layout.n_train gradients, for methods that send them."""
@@ -343,6 +353,21 @@ class Exchange:
                                          int(self.options.wait_seconds * 1000)))
 
     def stats(self) -> Stats:
+        """Now, or, while an exchange takes long and after leaving, as the last
+        exchange left them."""
+        self.check_process()
+        if not self._closed and self._thread.wait(STATS_SECONDS):
+            self._thread.start(self._count).result()
+        found = self._counted
+        if found is None:
+            raise HookeError("this worker has made no exchange", "HK_E_STATE")
+        return found
+
+    def _count(self) -> None:
+        if self._elastic:
+            self._counted = self._read_stats()
+
+    def _read_stats(self) -> Stats:
         s, link = _c.hk_elastic_stats(), _c.hk_link_info()
         lib = library()
         check(lib.hk_elastic_get_stats(self._elastic, ctypes.byref(s)))
@@ -400,6 +425,7 @@ class Exchange:
     def _close(self) -> None:
         lib = library()
         if self._elastic:
+            self._count()
             info = self._elastic_info()
             if info.worker >= 0 and lib.hk_elastic_leave(self._elastic,
                                                          self._x()) != 0:

@@ -1,17 +1,20 @@
 """Workers on this machine: a center here, processes beside it."""
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import tempfile
 import traceback
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any, Callable, Mapping, Optional
 
 import numpy as np
 
 from ._center import start_center
 from ._errors import HookeError
+
+log = logging.getLogger("hooke")
 
 
 def _run(function: Callable[..., Any], args: tuple[Any, ...], worker: int,
@@ -41,6 +44,22 @@ def _failure(worker: int, process: Any, answer: Connection) -> Optional[str]:
     return None
 
 
+def _wait(started: "list[tuple[Any, Connection]]") -> list[str]:
+    """Waits for all workers; a failure is logged when it happens."""
+    running = {p.sentinel: (i, p, c) for i, (p, c) in enumerate(started)}
+    failed = []
+    while running:
+        for sentinel in wait(list(running)):
+            i, p, c = running.pop(sentinel)
+            p.join()
+            text = _failure(i, p, c)
+            if text is not None:
+                failed.append(text)
+                log.error("%s%s", text, f"\n{len(running)} other workers go on"
+                          if running else "")
+    return failed
+
+
 def spawn(function: Callable[..., Any], workers: int, args: tuple[Any, ...] = (),
           *, method: str = "elastic", outer: Optional[Mapping[str, Any]] = None
           ) -> "dict[str, np.ndarray[Any, Any]]":
@@ -49,8 +68,8 @@ def spawn(function: Callable[..., Any], workers: int, args: tuple[Any, ...] = ()
 
     In each of them ``join`` finds the center by itself. The function is one that
     a new interpreter can import (``if __name__ == "__main__":`` around the
-    call). A worker that fails is reported when the others have ended: nobody
-    waits for it.
+    call). A worker that fails is logged at once; the others go on, and when they
+    have ended, HookeError has the center's values in ``values``.
     """
     if workers < 1:
         raise HookeError(f"workers is {workers}; it is at least 1")
@@ -68,17 +87,17 @@ def spawn(function: Callable[..., Any], workers: int, args: tuple[Any, ...] = ()
                 p.start()
                 theirs.close()
                 started.append((p, mine))
-            for p, _ in started:
-                p.join()
+            texts = _wait(started)
         except BaseException:  # Ctrl-C: they leave as well
             for p, _ in started:
                 p.terminate()
             for p, _ in started:
                 p.join(10)
             raise
-        failed = [_failure(i, p, c) for i, (p, c) in enumerate(started)]
-        texts = [f for f in failed if f is not None]
         if texts:
-            raise HookeError(f"{len(texts)} of {workers} workers failed\n"
-                             + "\n".join(texts), "HK_E_STATE")
+            error = HookeError(f"{len(texts)} of {workers} workers failed\n"
+                               + "\n".join(texts), "HK_E_STATE")
+            if center.stats()["initialised"]:
+                error.values = center.arrays()
+            raise error
         return center.arrays()

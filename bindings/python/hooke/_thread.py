@@ -47,6 +47,7 @@ class CallThread:
         self._name = name
         self._calls: queue.SimpleQueue[Optional[Call]] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
+        self._last: Optional[Call] = None
 
     def start(self, function: Callable[[], Any]) -> Call:
         if self._thread is None:
@@ -54,9 +55,13 @@ class CallThread:
             self._thread = threading.Thread(target=self._main, name=self._name,
                                             daemon=True)
             self._thread.start()
-        call = Call(function)
+        call = self._last = Call(function)
         self._calls.put(call)
         return call
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for the calls under way; whether they have ended."""
+        return self._last is None or self._last.wait(seconds)
 
     def stop(self) -> None:
         if self._thread is not None:

@@ -42,6 +42,8 @@ class Worker:
         text = (f"hooke: worker {e.worker} at {','.join(e.options.addresses)}: "
                 f"method {e.method}, period {e.period}{rate}, "
                 f"{sum(p.size for p in e.layout.places)} values")
+        if self._took_signal:
+            text += "; SIGTERM leaves the center and ends the process"
         return text
 
     @property
@@ -67,9 +69,9 @@ class Worker:
         return self._exchange.finished()
 
     def stats(self) -> Stats:
-        """Counters and measures; waits for an exchange under way."""
-        found: Stats = self._exchange.start(self._exchange.stats).result()
-        return found
+        """Counters and measures, also after leaving. Of an exchange that takes
+        longer than half a second they tell when it is over."""
+        return self._exchange.stats()
 
     def finish(self, reason: str = "a worker has ended the run") -> None:
         """Ends the run for everybody."""

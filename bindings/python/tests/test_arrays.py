@@ -1,6 +1,7 @@
 """NumPy workers against the formulas."""
 import array
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -118,6 +119,36 @@ def test_no_center(monkeypatch):
     with hooke.start_center() as c:
         monkeypatch.setenv("HOOKE_CENTER", c.address)
         hooke.join(x, verbose=False).leave()
+
+
+def test_a_list_is_no_buffer(center):
+    with pytest.raises(hooke.HookeError, match="list is no float32 buffer"):
+        hooke.join([np.zeros(3, np.float32)], center.address)
+
+
+def test_stats_after_leaving(center):
+    x = np.zeros(3, np.float32)
+    with hooke.join(x, center.address, verbose=False) as w:
+        w.exchange(x)
+    assert w.stats().exchanges == 1 and w.stats().local_step == 1
+
+
+def test_stats_do_not_wait_for_an_exchange():
+    """A worker waits in a round whose other member makes no step."""
+    with hooke.start_center(method="local_sgd", workers=2) as center:
+        x, y = np.zeros(3, np.float32), np.zeros(3, np.float32)
+        with hooke.join(x, center.address, wait_seconds=20, verbose=False) as w, \
+                hooke.join(y, center.address, verbose=False) as other:
+            thread = threading.Thread(target=w.exchange, args=(x,))
+            thread.start()
+            while w._exchange._thread.wait(0):
+                time.sleep(0.01)
+            begin = time.monotonic()
+            assert w.stats().exchanges == 0
+            assert time.monotonic() - begin < 10
+            other.exchange(y)
+            thread.join()
+            assert w.stats().exchanges == 1
 
 
 def test_another_model(center):

@@ -1,4 +1,6 @@
 """Centers in this process, and spawn."""
+import logging
+
 import numpy as np
 import pytest
 import workers_of_spawn as functions
@@ -57,3 +59,20 @@ def test_spawn_says_who_failed():
     with pytest.raises(hooke.HookeError, match="worker 0 ended with exit code "
                                                "-9"):
         hooke.spawn(functions.die, workers=1)
+
+
+def test_a_worker_of_spawn_that_fails_is_told_of_at_once(tmp_path):
+    class Hears(logging.Handler):
+        def emit(self, record):
+            if "worker 1:" in record.getMessage():
+                assert "cannot go on" in record.getMessage()
+                (tmp_path / "heard").touch()
+
+    handler = Hears()
+    logging.getLogger("hooke").addHandler(handler)
+    try:
+        with pytest.raises(hooke.HookeError, match="1 of 2 workers") as e:
+            hooke.spawn(functions.fail_early, workers=2, args=(str(tmp_path),))
+    finally:
+        logging.getLogger("hooke").removeHandler(handler)
+    assert (e.value.values["x"] == 3).all()

@@ -552,6 +552,56 @@ def test_moments_that_are_not_shared(center):
     joined(center, model, optimizer, share_moments=True).leave()
 
 
+# ---- errors that say what is wrong -------------------------------------------
+
+def test_what_join_and_sampler_do_not_take(center):
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(3))
+
+    model = net()
+    with pytest.raises(hooke.HookeError, match="takes the model, .* generator"):
+        hooke.join(model.parameters(), center=center.address)
+    with joined(center, model, None) as w, \
+            pytest.raises(hooke.HookeError, match="Stream has no length"):
+        w.sampler(Stream())
+
+
+def test_rho_and_sparse_gradients(center):
+    model = nn.Embedding(5, 2, sparse=True)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    with joined(center, model, optimizer, rho=0.1):
+        model(torch.tensor([1])).sum().backward()
+        with pytest.raises(hooke.HookeError, match="weight has a sparse"):
+            optimizer.step()
+
+
+def test_a_killed_center_stalls_no_step(tmp_path):
+    """Steps go on while exchanges wait for a center that is away."""
+    p = subprocess.Popen([sys.executable, "-c", (
+        "import sys, hooke\n"
+        "with hooke.start_center(sys.argv[1]): print(flush=True); "
+        "sys.stdin.read()"), f"unix:{tmp_path}/c"], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE)
+    p.stdout.readline()
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    w = hooke.join(model, optimizer, center=f"unix:{tmp_path}/c", period=2,
+                   verbose=False)
+    train(model, optimizer, 6)
+    w.flush()
+    p.kill()
+    p.wait()
+    longest, begin = 0.0, time.monotonic()
+    while w.stats().missed == 0 and time.monotonic() - begin < 30:
+        for _ in range(20):
+            before = time.monotonic()
+            train(model, optimizer, 1)
+            longest = max(longest, time.monotonic() - before)
+    assert w.stats().missed > 0 and longest < 1.0
+    w.leave()
+
+
 # ---- numbers that are not finite ---------------------------------------------
 
 def test_a_buffer_without_an_average_stays(center, caplog):

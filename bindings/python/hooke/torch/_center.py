@@ -119,5 +119,11 @@ def spawn(function: Callable[..., Any], workers: int, args: tuple[Any, ...] = ()
           *, method: str = "elastic", outer: Optional[Mapping[str, Any]] = None
           ) -> dict[str, Tensor]:
     """``hooke.spawn`` with the center's values as tensors."""
-    found = spawn_arrays(function, workers, args, method=method, outer=outer)
+    try:
+        found = spawn_arrays(function, workers, args, method=method, outer=outer)
+    except HookeError as error:
+        if error.values is not None:
+            error.values = {n: torch.from_numpy(a)
+                            for n, a in error.values.items()}
+        raise
     return {n: torch.from_numpy(a) for n, a in found.items()}

@@ -28,6 +28,8 @@ log = logging.getLogger("hooke")
 
 Sampler = Union[LeasedSampler, ShareSampler]
 
+_BEGIN_SECONDS = 0.1  # of waiting for the exchange before this one
+
 GRADIENTS = ("agn", "drop_stale")  # methods that send them
 ROUNDS = ("elastic_sync", "model_average", "local_sgd", "slowmo", "bmuf",
           "diloco")  # methods where everybody waits for everybody
@@ -93,6 +95,9 @@ class TorchWorker(Worker):
                  share: Optional[ShareFn], overlap_steps: Optional[int],
                  overlap_waits: bool, hook: bool, share_moments: bool,
                  ranks: Optional[str], verbose: bool) -> None:
+        if not isinstance(model, nn.Module):
+            raise HookeError(f"join takes the model, a torch.nn.Module, and got "
+                             f"{type(model).__name__}")
         self._group = group_of(model)
         mesh = mesh_of(model)
         check_ranks(self._group, mesh, ranks)
@@ -102,6 +107,7 @@ class TorchWorker(Worker):
         self._skipped: Optional[Tensor] = None  # counted on a device
         self._pending: Optional[Call] = None
         self._pending_step = -1
+        self._wait_seconds = _BEGIN_SECONDS
         self._handles: list[Any] = []
         self._sampler: Optional[Sampler] = None  # the last that was asked for
         self._samplers: dict[str, Sampler] = {}
@@ -370,6 +376,12 @@ class TorchWorker(Worker):
         v.scatter()
 
     def _begin(self) -> None:
+        if self._pending is not None and not self._waits:
+            # A center that is away stalls no step: the exchange comes later.
+            seconds, self._wait_seconds = self._wait_seconds, 0.0
+            if not self._pending.wait(seconds):
+                return
+        self._wait_seconds = _BEGIN_SECONDS
         self._settle()
         self._check_changes()
         v, e, made = self._values, self._exchange, self._take_since()
@@ -465,6 +477,11 @@ class TorchWorker(Worker):
         The order follows from the epoch and the seed; leased, the first
         worker's. name: of the set, where a run has several; the same name
         gives the same sampler."""
+        if not hasattr(dataset, "__len__"):
+            raise HookeError(
+                f"{type(dataset).__name__} has no length: w.sampler divides "
+                "data sets with a length by the number of the example. Let an "
+                "iterable one give each worker its own part (w.id)")
         usual = self._group.alone and self.method not in ROUNDS
         if share not in (None, "leased", "sharded"):
             raise HookeError(f"share={share!r}; there are 'leased' and "

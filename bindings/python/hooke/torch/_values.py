@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .. import _c
+from .._errors import HookeError
 from .._exchange import Layout
 from ._items import Item, local_part
 
@@ -255,8 +256,11 @@ class Values:
                 continue
             t = item.tensor()
             c = view[place.offset:place.offset + place.size].view(t.shape)
-            grad = p.grad
-            grad = local_part(grad)
+            if p.grad.is_sparse:
+                raise HookeError(f"{item.name} has a sparse gradient, and the "
+                                 "pull of rho is dense: join with rho=0, or "
+                                 "make the layer without sparse=True")
+            grad = local_part(p.grad)
             if grad.is_complex():
                 grad = torch.view_as_real(grad)
             grad.add_(t - c.to(t.device, t.dtype), alpha=rho)
