@@ -269,13 +269,13 @@ static const cli_option options[] = {
                 "or centers "
                 "(global_center_variable/x) under the plain names"),
     CLI_SWITCH("model-only", 0,
-               "checkpoints: without optimizer, averages and workers"),
+               "checkpoints: leaves out optimizer, averages and workers"),
     CLI_OPTION("labels", 0, CLI_FILE, "FILE",
-               "IDX and npy: the file with the labels"),
+               "IDX and npy: file with the labels"),
     CLI_OPTION("name", 0, CLI_STRING, "NAME",
-               "npy and IDX: which value of the examples"),
-    CLI_OPTION("count", 0, CLI_INT, "N", "data: so many examples"),
-    CLI_SWITCH("no-header", 0, "CSV: the first line is data already"),
+               "npy and IDX: name of the value to write"),
+    CLI_OPTION("count", 0, CLI_INT, "N", "data: number of examples"),
+    CLI_SWITCH("no-header", 0, "CSV: the first line has data, not names"),
     {0}};
 
 const cli_command cmd_convert = {

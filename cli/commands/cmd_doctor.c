@@ -106,12 +106,10 @@ static int run(const cli_args *a) {
 
 static const cli_option options[] = {
     EXPERIMENT_OPTIONS,
-    CLI_OPTION("workers", 'n', CLI_COUNT, "N",
-               "workers that the data is divided among; default: those of the "
-               "experiment"),
-    CLI_SWITCH(
-        "tf-config", 0,
-        "prints the cluster as one TF_CONFIG line, whatever described it"),
+    CLI_OPTION(
+        "workers", 'n', CLI_COUNT, "N",
+        "number of workers that share the data; default: as in the experiment"),
+    CLI_SWITCH("tf-config", 0, "prints the cluster as one line of TF_CONFIG"),
     {0}};
 
 const cli_command cmd_doctor = {
@@ -119,12 +117,12 @@ const cli_command cmd_doctor = {
     .operands = "[EXPERIMENT]",
     .max_operands = 1,
     .summary = "what was detected of machine and cluster, and what is odd",
-    .about = "Shows cores, kernels, GPUs, memory, limits, and which launcher "
-             "(TF_CONFIG, Slurm, mpirun, torchrun, flags) describes the "
-             "cluster, with the role of this process. Contradictions are "
-             "errors. With an experiment also how its training data will be "
-             "divided among the workers, how many bytes each of them reads, "
-             "and what is odd about that.",
+    .about =
+        "Shows cores, kernels, GPUs, memory, limits, and which launcher "
+        "(TF_CONFIG, Slurm, mpirun, torchrun, flags) describes the cluster, "
+        "with the role of this process. Contradictions are errors. With an "
+        "experiment also how its training data will be divided among the "
+        "workers, how many bytes each of them reads, and warnings.",
     .examples = "hooke doctor\nhooke doctor adult --data-dir ~/data "
                 "--workers 8\nsrun -n4 hooke doctor --tf-config",
     .options = options,

@@ -73,13 +73,15 @@ static const cli_option options[] = {
     CLI_SWITCH("test", 0, "the rows of data.test instead of data.eval"),
     CHECKPOINT_OPTION,
     CLI_OPTION("steps", 0, CLI_INT, "N", "batches; default: all"),
-    CLI_OPTION("name", 0, CLI_STRING, "NAME",
-               "also writes the result to eval_NAME for TensorBoard"),
+    CLI_OPTION(
+        "name", 0, CLI_STRING, "NAME",
+        "also writes the result to the folder eval_NAME for TensorBoard"),
     PART_OPTION,
     CLI_OPTION("sums", 0, CLI_FILE, "FILE",
-               "writes there what the scores are made of, for --merge"),
-    CLI_OPTION("merge", 0, CLI_FILE, "FILES",
-               "a pattern: the scores of all parts, from their sums"),
+               "writes the sums of the metrics to FILE, for --merge"),
+    CLI_OPTION(
+        "merge", 0, CLI_FILE, "FILES",
+        "pattern of sums files: prints the metrics of all parts together"),
     {0}};
 
 const cli_command cmd_evaluate = {
@@ -87,15 +89,15 @@ const cli_command cmd_evaluate = {
     .operands = "[EXPERIMENT]",
     .max_operands = 1,
     .summary = "score a trained model",
-    .about = "Runs the newest checkpoint of the model_dir over the evaluation "
-             "data and prints its metrics. EXPERIMENT may be the folder of a "
-             "run. With --weights all, center, average "
-             "and workers are scored side by side in one pass. Of large data "
-             "several processes score a part each (--part, --sums); --merge "
-             "puts their sums together, with the result that one process has. "
-             "An auc is exact; of parts, and of data from a pipe, it is an "
-             "estimate with 10,000 thresholds, called auc~. - is a metric that "
-             "the data does not define.",
+    .about =
+        "Runs the newest checkpoint of the model_dir over the evaluation data "
+        "and prints its metrics. EXPERIMENT may be the folder of a run. With "
+        "--weights all, center, average and workers are evaluated in one pass. "
+        "For large data, several processes evaluate one part each (--part, "
+        "--sums), and --merge combines their sums; the result is that of a "
+        "single process. An auc is exact; of parts, and of data from a pipe, "
+        "it is an estimate with 10,000 thresholds, called auc~. A metric that "
+        "the data does not define is printed as -.",
     .examples = "hooke evaluate digits --weights all\n"
                 "hooke evaluate runs/digits\n"
                 "hooke evaluate my.yaml --data other.csv --json\n"

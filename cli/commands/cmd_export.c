@@ -240,15 +240,15 @@ static const cli_option options[] = {
     EXPERIMENT_OPTIONS,
     JSON_OPTION,
     CLI_CHOICES("weights", 'w', "center|ema|local",
-                "which weights; default center when elastic"),
+                "weights to export; default: the center if there is one"),
     CLI_CHOICES("format", 'f', "safetensors|tf|npz|onnx|folder",
                 "default safetensors"),
     CLI_OPTION("output", 'o', CLI_FILE, "PATH",
-               "the file; for tf the prefix of its files, for folder where the "
-               "folder, named by the time, is made"),
+               "the file; tf: prefix of its files; folder: where to create the "
+               "folder, whose name is the time"),
     CLI_OPTION("data", 0, CLI_FILE, "FILES",
-               "onnx and folder: files like those that were trained on, whose "
-               "first row tells the inputs, where these are gone"),
+               "onnx and folder: files like the training data, if those no "
+               "longer exist; their first row shows the inputs"),
     CHECKPOINT_OPTION,
     {0}};
 

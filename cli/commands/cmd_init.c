@@ -169,10 +169,11 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    CLI_OPTION("label", 'l', CLI_STRING, "NAME", "the column to learn"),
+    CLI_OPTION("label", 'l', CLI_STRING, "NAME",
+               "the column that the model predicts"),
     CLI_OPTION("output", 'o', CLI_FILE, "FILE",
-               "the experiment; default the table's name with .yaml"),
-    CLI_SWITCH("force", 0, "writes over a file that is there"),
+               "the experiment file; default: the table's name with .yaml"),
+    CLI_SWITCH("force", 0, "overwrites an existing file"),
     {0}};
 
 const cli_command cmd_init = {
@@ -181,9 +182,9 @@ const cli_command cmd_init = {
     .min_operands = 1,
     .max_operands = 1,
     .summary = "write the experiment of a CSV file",
-    .about = "Looks at all rows of TABLE, shows what its columns are and what "
-             "will be done with them, and writes an experiment with comments, "
-             "ready for hooke train.",
+    .about =
+        "Reads all rows of TABLE, prints a summary of its columns and their "
+        "use, and writes an experiment file with comments for hooke train.",
     .examples = "hooke init flats.csv --label price\n"
                 "hooke train flats.yaml",
     .options = options,

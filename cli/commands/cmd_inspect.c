@@ -375,7 +375,7 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    CLI_SWITCH("all", 0, "checkpoints: every section, not the model alone"),
+    CLI_SWITCH("all", 0, "checkpoints: all sections, not only the model"),
     CLI_SWITCH(
         "stats", 0,
         "checkpoints: mean, standard deviation and range of every tensor"),
@@ -386,7 +386,7 @@ const cli_command cmd_inspect = {
     .operands = "PATH",
     .min_operands = 1,
     .max_operands = 1,
-    .summary = "say what a file is and what is in it",
+    .summary = "show the kind and content of a file",
     .about =
         "Knows checkpoints (safetensors, TensorFlow, NumPy), event files, "
         "TFRecord, CSV, IDX, npy, tar and center files. A model_dir shows its "

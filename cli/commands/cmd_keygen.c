@@ -23,8 +23,9 @@ static int run(const cli_args *a) {
 
 static const cli_option options[] = {
     CLI_OPTION("output", 'o', CLI_FILE, "FILE", "the same as the operand"),
-    CLI_OPTION("name", 0, CLI_STRING, "NAME",
-               "letters and digits that identify the key; default cluster"),
+    CLI_OPTION(
+        "name", 0, CLI_STRING, "NAME",
+        "name of the key in messages (letters and digits); default cluster"),
     {0}};
 
 const cli_command cmd_keygen = {
@@ -33,9 +34,9 @@ const cli_command cmd_keygen = {
     .max_operands = 1,
     .summary = "make a cluster key",
     .about = "Writes a new random key to FILE (default cluster.key), readable "
-             "by its owner only. Centers and workers that have the same key "
-             "find each other trustworthy and talk encrypted (TLS 1.3); nobody "
-             "else gets in.",
+             "by its owner only. Centers and workers with the same key "
+             "authenticate each other and encrypt their connections (TLS 1.3). "
+             "Processes without the key cannot connect.",
     .examples =
         "hooke keygen\nhooke center --listen '*:2222' --key cluster.key",
     .options = options,

@@ -377,16 +377,14 @@ static const cli_option options[] = {
     EXPERIMENT_OPTIONS,
     WEIGHTS_OPTION,
     CLI_OPTION("data", 0, CLI_FILE, "FILES",
-               "files or a pattern, - for standard input; labels need not be "
-               "in them"),
-    CLI_OPTION("output", 'o', CLI_FILE, "FILE",
-               "where the lines go; default stdout"),
+               "files or a pattern, - for standard input; they need no labels"),
+    CLI_OPTION("output", 'o', CLI_FILE, "FILE", "output file; default stdout"),
     CLI_CHOICES("format", 'f', "csv|jsonl|npy",
                 "default csv; npy: probabilities or values as one array"),
     CLI_OPTION("keep", 'k', CLI_STRING, "COLUMNS",
-               "columns of a csv file that stand before the predictions, with "
-               "commas, or all"),
-    CLI_SWITCH("all", 0, "logits, too"),
+               "columns of a csv file to copy in front of the predictions "
+               "(A,B,...), or all"),
+    CLI_SWITCH("all", 0, "also prints logits"),
     PART_OPTION,
     CHECKPOINT_OPTION,
     {0}};
@@ -396,13 +394,13 @@ const cli_command cmd_predict = {
     .operands = "[EXPERIMENT]",
     .max_operands = 1,
     .summary = "predict with a trained model, one line an example",
-    .about = "Runs the newest checkpoint of the model_dir over data and writes "
-             "its predictions as CSV, as one JSON object a line or as a NumPy "
-             "array. EXPERIMENT may be the folder of a run. With "
-             "--weights all every set of weights predicts side by side. With "
-             "--part several processes share the data; only the first one "
-             "writes the line of names, so that their files one after the "
-             "other are what one process writes.",
+    .about =
+        "Runs the newest checkpoint of the model_dir over data and writes its "
+        "predictions as CSV, prints one JSON object a line or as a NumPy "
+        "array. EXPERIMENT may be the folder of a run. With --weights all "
+        "every set of weights predicts. With --part several processes share "
+        "the data. Only the first one writes the line of names, so that the "
+        "concatenated files equal the output of a single process.",
     .examples = "hooke predict my.yaml --data new.csv -o answers.csv\n"
                 "hooke predict runs/my --data - --keep area < new.csv\n"
                 "hooke predict runs/my --data all.csv --part 2/4 -o part2.csv",

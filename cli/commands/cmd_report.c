@@ -180,15 +180,14 @@ const cli_command cmd_report = {
     .min_operands = 1,
     .max_operands = -1,
     .summary = "one HTML page with the curves of one or several runs",
-    .about = "Reads the event files of each RUN (a model_dir, or the folder "
-             "of a sweep) and writes one self-contained HTML page: loss and "
-             "accuracy of center, workers and averages, distance and "
-             "staleness per worker, the exchanges over time, the settings; "
-             "and what the model says of its evaluation data: confusion, "
-             "scores of each class, ROC or residuals, and how much each column "
-             "of a table matters. "
-             "Several runs are drawn into the same charts, and their settings "
-             "compared.",
+    .about =
+        "Reads the event files of each RUN (a model_dir, or the folder of a "
+        "sweep) and writes one self-contained HTML page: loss and accuracy of "
+        "center, workers and averages, distance and staleness per worker, the "
+        "exchanges over time, the settings; and the results on the evaluation "
+        "data: confusion matrix, metrics of each class, ROC or residuals, and "
+        "the importance of each column of a table. Several runs share the "
+        "charts, and their settings are compared.",
     .examples = "hooke report runs/digits\n"
                 "hooke report runs/one runs/four -o compare.html",
     .options = options,

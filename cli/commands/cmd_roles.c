@@ -25,23 +25,23 @@ static int run_evaluator(const cli_args *a) {
 #define ROLE_OPTIONS(label_letter)                                             \
     EXPERIMENT_OPTIONS_LABEL(label_letter), JSON_OPTION, CLUSTER_OPTIONS,      \
         CLI_OPTION("workers", 'n', CLI_COUNT, "N",                             \
-                   "workers of the whole cluster: moving rate, shares of the " \
-                   "data"),                                                    \
+                   "number of workers of the whole cluster; determines "       \
+                   "moving rate and shares of the data"),                      \
         CLI_OPTION("steps", 0, CLI_INT, "N",                                   \
-                   "the run ends after so many local steps of all workers "    \
+                   "ends the run after N local steps of all workers "          \
                    "together"),                                                \
         CLI_OPTION("epochs", 0, CLI_INT, "N", "or passes over the data"),      \
         CLI_OPTION("seconds", 0, CLI_FLOAT, "S",                               \
-                   "or after so much time since the first worker came")
+                   "or S seconds after the first worker joined")
 
 static const cli_option center_options[] = {
     CLI_OPTION("listen", 'l', CLI_STRING, "ADDRESS",
-               "host:port, '*:port', unix:PATH or shm:PATH; port 0 takes a "
-               "free one"),
+               "host:port, '*:port', unix:PATH or shm:PATH; port 0 selects a "
+               "free port"),
     CENTER_OPTIONS,
     CLI_OPTION("method", 0, CLI_STRING, "NAME",
-               "elastic, downpour, diloco, ...; default the experiment's, or "
-               "elastic"),
+               "elastic, downpour, diloco, ...; default: as in the experiment, "
+               "or elastic"),
     ROLE_OPTIONS(0), // -l is listen
     {0}};
 
@@ -50,15 +50,13 @@ const cli_command cmd_center = {
     .operands = "[EXPERIMENT]",
     .max_operands = 1,
     .summary = "hold the center, or a shard of it, for workers elsewhere",
-    .about =
-        "Waits for workers and keeps their center. Everything a worker was "
-        "told has been applied is applied once and never lost, also across "
-        "kill -9: it lives in a file of its model_dir. Ends by itself with "
-        "exit code 0 when the run is done, and leaves the final checkpoint in "
-        "the model_dir, whoever of the workers was left. Addresses beyond this "
-        "host need a key (hooke keygen). The experiment says method, model_dir "
-        "and end of the run; without one the first worker does, and "
-        "--model-dir.",
+    .about = "Serves the center to workers. Every acknowledged exchange is "
+             "applied exactly once and survives kill -9, because the center is "
+             "stored in a file of its model_dir. When the run is over, the "
+             "center writes the final checkpoint to the model_dir and ends "
+             "with exit code 0. Addresses beyond this host need a key (hooke "
+             "keygen). The experiment sets method, model_dir and the end of "
+             "the run; without one, the first worker and --model-dir do.",
     .examples = "hooke center --listen 127.0.0.1:2222 --model-dir runs/digits\n"
                 "hooke center my.yaml --listen '*:2222' --key cluster.key",
     .options = center_options,
@@ -69,7 +67,7 @@ static const cli_option worker_options[] = {
     CONNECT_OPTION,
     PROGRESS_OPTION,
     CLI_SWITCH("evaluate", 0,
-               "worker 0 scores the center every run.eval_steps itself; for "
+               "worker 0 evaluates the center every run.eval_steps; for "
                "clusters without an evaluator"),
     {0}};
 
@@ -79,11 +77,11 @@ const cli_command cmd_worker = {
     .max_operands = 1,
     .summary = "train as one worker of a cluster",
     .about =
-        "Trains its own copy of the model and exchanges with the centers. May "
-        "come and go at any time: a worker that starts again copies the "
-        "center and goes on. While the center is away it trains on alone. "
-        "Worker 0 writes checkpoints and event files. SIGTERM: pushes the last "
-        "difference, leaves, exit code 143.",
+        "Trains its own copy of the model and exchanges with the centers. A "
+        "worker may start and stop at any time: a restarted worker copies the "
+        "center and continues. While the center is unreachable, the worker "
+        "trains alone. Worker 0 writes checkpoints and event files. On SIGTERM "
+        "the worker makes a last exchange and ends with exit code 143.",
     .examples =
         "hooke worker digits --center 127.0.0.1:2222 --workers 4 --index 0",
     .options = worker_options,
@@ -94,7 +92,7 @@ static const cli_option evaluator_options[] = {
     ROLE_OPTIONS('l'),
     CONNECT_OPTION,
     CLI_OPTION("throttle", 0, CLI_FLOAT, "S",
-               "least time between evaluations; default 10"),
+               "least seconds between two evaluations; default 10"),
     {0}};
 
 const cli_command cmd_evaluator = {
@@ -103,8 +101,8 @@ const cli_command cmd_evaluator = {
     .max_operands = 1,
     .summary = "score the center of a cluster while it trains",
     .about = "Looks at the center again and again without taking part, writes "
-             "metrics for TensorBoard, always scores the final state, and "
-             "leaves with exit code 0 when the run is over.",
+             "metrics for TensorBoard, always evaluates the final state, and "
+             "ends with exit code 0 when the run is over.",
     .examples = "hooke evaluator digits --center 127.0.0.1:2222",
     .options = evaluator_options,
     .computes = true,

@@ -420,7 +420,7 @@ static int read_axes(const cli_args *a, job *j, axes *x) {
         CLI_TRY(add_range(a, j, x, cli_value(a, "range", i)));
     return x->n ? 0
                 : cli_usage_error(cli_command_of(a),
-                                  "--grid or --range says what to vary");
+                                  "nothing to vary; use --grid or --range");
 }
 
 // Trials of another sweep would go on where they stopped.
@@ -502,23 +502,23 @@ static const cli_option options[] = {
     EXPERIMENT_OPTIONS,
     JSON_OPTION,
     CLI_MANY("grid", 'g', "KEY=V1,V2,...",
-             "values of a key, also lists such as [64,32]; several --grid give "
+             "values of a key, also lists such as [64,32]; several --grid try "
              "every combination"),
     CLI_MANY("range", 'r', "KEY=LOW..HIGH[:log]",
-             "draws from a range, with --trials"),
+             "random values from a range, with --trials"),
     CLI_OPTION("trials", 0, CLI_COUNT, "N", "random draws instead of a grid"),
-    CLI_SWITCH(
-        "halving", 0,
-        "successive halving: the better third goes on with three times the "
-        "steps or epochs"),
+    CLI_SWITCH("halving", 0,
+               "successive halving: the best third continues with three times "
+               "the steps or epochs"),
     CLI_OPTION("metric", 0, CLI_STRING, "NAME",
-               "what is compared; default loss"),
+               "metric that ranks the trials; default loss"),
     CLI_SWITCH("max", 0, "larger values are better"),
     CLI_OPTION("steps", 0, CLI_INT, "N", "local steps of a trial"),
     CLI_OPTION("epochs", 0, CLI_INT, "N", "or passes over the data"),
     CLI_OPTION("workers", 'n', CLI_COUNT, "N", "workers of a trial"),
     CLI_OPTION("parallel", 0, CLI_COUNT, "N",
-               "trials at once; default: as the cores allow"),
+               "number of trials that run at the same time; default: by the "
+               "number of cores"),
     {0}};
 
 const cli_command cmd_sweep = {
@@ -530,10 +530,10 @@ const cli_command cmd_sweep = {
         "Trains once for every combination of the --grid values, or for "
         "--trials draws, and prints a table. Trials that differ in numbers of "
         "the optimizer, of elastic averaging or of dropout layers share one "
-        "compiled graph. Trials run side by side as far as the cores allow; "
-        "each has a folder with TensorBoard files (HParams included), the best "
-        "one a checkpoint and its experiment, so that its folder can be "
-        "evaluated, exported and trained further.",
+        "compiled graph. As many trials run at the same time as the cores "
+        "allow. Each trial has a folder with TensorBoard files, including "
+        "HParams. The folder of the best trial also has a checkpoint and its "
+        "experiment: evaluate it, export it or train it further.",
     .examples =
         "hooke sweep digits --grid optimizer.learning_rate=0.01,0.03,0.1\n"
         "hooke sweep digits -g optimizer.type=adam,sgd -g "

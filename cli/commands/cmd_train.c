@@ -19,8 +19,8 @@ static int check_stops(const job *j) {
     if ((!s->stop_metric && s->early_stop_steps <= 0) || s->eval_steps > 0 ||
         s->eval_seconds > 0)
         return 0;
-    return cli_fail("%s: run.%s looks at evaluations during training, and "
-                    "there are none; give run.eval_steps or run.eval_seconds",
+    return cli_fail("%s: run.%s needs evaluations during training; set "
+                    "run.eval_steps or run.eval_seconds",
                     j->x->path,
                     s->stop_metric ? "stop_metric" : "early_stop_steps");
 }
@@ -195,8 +195,8 @@ static int run_here(const cli_args *a, fold_scores *folds) {
     CLI_TRY(job_open(a, cli_operand(a, 0), true, &j));
     const settings *s = &j->s;
     if (!s->steps && !s->epochs && s->seconds <= 0)
-        return cli_fail("%s: when should it end? Say run.steps, run.epochs or "
-                        "run.seconds, or --steps, --epochs, --seconds",
+        return cli_fail("%s: the run has no end; set run.steps, run.epochs or "
+                        "run.seconds, or use --steps, --epochs or --seconds",
                         j->x->path);
     int code = check_stops(j);
     if (code)
@@ -233,7 +233,7 @@ static int run_folds(const cli_args *a) {
     char text[32];
     if (n < 2 || n > 1000)
         return cli_usage_error(cli_command_of(a),
-                               "--folds: %lld; from 2 to 1000 make sense",
+                               "--folds: %lld is outside of 2 to 1000",
                                (long long)n);
     folds_init(&f, n);
     snprintf(text, sizeof text, "%lld", (long long)n);
@@ -260,8 +260,8 @@ static int run(const cli_args *a) {
     if (cli_has(a, "folds") &&
         (cli_has(a, "processes") || cli_has(a, "cluster")))
         return cli_usage_error(cli_command_of(a),
-                               "--folds trains in this process; leave out "
-                               "--processes and --cluster");
+                               "--folds trains in this process and cannot be "
+                               "combined with --processes or --cluster");
     if (cli_has(a, "processes")) {
         const int failed = cli_has(a, "fresh") ? run_afresh(a) : 0;
         return failed ? failed : run_processes(a);
@@ -271,10 +271,10 @@ static int run(const cli_args *a) {
     if (code || is_cluster)
         return code;
     if (cli_has(a, "cluster"))
-        return cli_usage_error(cli_command_of(a),
-                               "--cluster: no TF_CONFIG, Slurm, MPI or "
-                               "torchrun variables; hooke doctor shows what "
-                               "was looked at");
+        return cli_usage_error(
+            cli_command_of(a),
+            "--cluster: no TF_CONFIG, Slurm, MPI or torchrun variables; hooke "
+            "doctor shows what was checked");
     if (cli_has(a, "folds"))
         return run_folds(a);
     code = cli_has(a, "fresh") ? run_afresh(a) : 0;
@@ -284,23 +284,22 @@ static int run(const cli_args *a) {
 static const cli_option options[] = {
     EXPERIMENT_OPTIONS,
     JSON_OPTION,
-    CLI_OPTION("workers", 'n', CLI_COUNT, "N",
-               "workers that train side by side; default 1"),
+    CLI_OPTION("workers", 'n', CLI_COUNT, "N", "number of workers; default 1"),
     CLI_OPTION("steps", 0, CLI_INT, "N",
-               "local steps of a worker, earlier starts of the run included"),
+               "local steps of a worker, including earlier starts of the run"),
     CLI_OPTION("epochs", 0, CLI_COUNT, "N",
-               "or passes over the data, all workers together"),
-    CLI_OPTION("seconds", 0, CLI_FLOAT, "S", "or time of this start"),
+               "or passes over the data by all workers together"),
+    CLI_OPTION("seconds", 0, CLI_FLOAT, "S", "or time since this start"),
     CLI_SWITCH(
         "fresh", 0,
         "starts over: removes what an earlier run left in the model_dir"),
     CLI_OPTION("folds", 0, CLI_COUNT, "K",
-               "cuts the rows into K parts and trains K times, each part once "
-               "the test; prints the mean and its standard error"),
+               "K-fold cross-validation: trains K times, with each fold once "
+               "as the test set; prints the mean and its standard error"),
     PROGRESS_OPTION,
-    CLI_SWITCH("processes", 0,
-               "each worker is a process of its own, with a center over shared "
-               "memory"),
+    CLI_SWITCH(
+        "processes", 0,
+        "runs each worker as a process, with a center over shared memory"),
     CLI_SWITCH("cluster", 0,
                "fails unless TF_CONFIG, Slurm, mpirun or torchrun gives this "
                "process a role"),
@@ -318,11 +317,11 @@ const cli_command cmd_train = {
         "EXPERIMENT is a YAML or JSON file (hooke help experiment), the name "
         "of one that ships with Hooke, a CSV file with --label, or a C file "
         "with a model_fn. Without one, Hooke trains on handwritten-like digits "
-        "that it draws itself.\n\nCheckpoints and TensorBoard files go to the "
-        "model_dir; a run that is started again goes on where it stopped. "
-        "Ctrl-C once: checkpoint and leave; twice: leave now.\n\nUnder "
-        "TF_CONFIG, Slurm, mpirun or torchrun each process takes the role that "
-        "it is given: center, worker or evaluator.",
+        "that it draws itself.\n\nCheckpoints and TensorBoard files are "
+        "written to the model_dir. The same command continues an interrupted "
+        "run. Ctrl-C writes a checkpoint and ends; a second Ctrl-C ends at "
+        "once.\n\nUnder TF_CONFIG, Slurm, mpirun or torchrun each process has "
+        "the role that the launcher gives it: center, worker or evaluator.",
     .examples = "hooke train --workers 4\n"
                 "hooke train mnist --workers 4 --epochs 3\n"
                 "hooke train my.yaml --set optimizer.learning_rate=0.01\n"

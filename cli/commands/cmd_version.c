@@ -139,7 +139,7 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    CLI_SWITCH("json", 0, "as one JSON object"), {0}};
+    CLI_SWITCH("json", 0, "prints one JSON object"), {0}};
 
 const cli_command cmd_version = {
     .name = "version",

@@ -20,15 +20,16 @@ const cli_command *const cli_commands[] = {
     &cmd_help,    NULL};
 
 const cli_option cli_common[] = {
-    CLI_SWITCH("quiet", 'q', "only results and errors"),
-    CLI_CHOICES("color", 0, "auto|always|never", "colours on the terminal"),
+    CLI_SWITCH("quiet", 'q', "prints results and errors only"),
+    CLI_CHOICES("color", 0, "auto|always|never",
+                "when to use colours on the terminal"),
     CLI_OPTION("log", 0, CLI_FILE, "FILE",
-               "also adds every line, and the progress, to FILE: one JSON "
-               "object a line"),
+               "also appends all messages and the progress to FILE, one JSON "
+               "object per line"),
     CLI_CHOICES("log-format", 0, "text|json",
-                "log lines for people or one JSON object a line"),
+                "format of messages: plain text, or one JSON object per line"),
     CLI_CHOICES("log-level", 0, "debug|info|warning|error",
-                "least important line that is shown; default warning"),
+                "least important messages to print; default warning"),
     CLI_SWITCH("help", 'h', "this text"),
     {0}};
 

@@ -180,24 +180,24 @@ void job_estimator_options(job *j, hk_estimator_options *out);
 // label_letter: 0 where -l is another option.
 #define EXPERIMENT_OPTIONS_LABEL(label_letter)                                 \
     CLI_OPTION("model-dir", 'd', CLI_DIR, "DIR",                               \
-               "folder of checkpoints and event files; default runs/NAME"),    \
+               "folder of checkpoints and event files; default: runs/NAME"),   \
         CLI_OPTION("data-dir", 0, CLI_DIR, "DIR",                              \
-                   "where relative paths of the data start"),                  \
+                   "base of relative paths of the data"),                      \
         CLI_MANY("set", 's', "KEY=VALUE",                                      \
                  "overrides a key of the experiment; may be repeated"),        \
         CLI_OPTION("label", label_letter, CLI_STRING, "NAME",                  \
                    "the column of a table that the model predicts"),           \
         CLI_OPTION("threads", 0, CLI_COUNT, "N",                               \
-                   "threads to use in all; default: the cores"),               \
+                   "total number of threads; default: the number of cores"),   \
         CLI_OPTION("device", 0, CLI_STRING, "NAME",                            \
-                   "auto, cpu, cuda or cuda:N; default: the experiment's, or " \
-                   "cpu")
+                   "auto, cpu, cuda or cuda:N; default: as in the "            \
+                   "experiment, or cpu")
 #define JSON_OPTION                                                            \
     CLI_SWITCH("json", 0,                                                      \
                "the last line on stdout is one JSON object with the result")
 #define WEIGHTS_OPTION                                                         \
     CLI_CHOICES("weights", 'w', "center|ema|local|all",                        \
-                "which weights; default center when elastic")
+                "weights to export; default: the center if there is one")
 #define PART_OPTION                                                            \
     CLI_OPTION("part", 0, CLI_STRING, "K/N",                                   \
                "part K of N of the data, one after the other, for a process "  \

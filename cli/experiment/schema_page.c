@@ -30,7 +30,7 @@ static void choices(FILE *f, const char *values) {
 static const char *resume_name(const schema_key *k) {
     static const char *const names[] = {[RESUME_UNDECIDED] = "undecided",
                                         [RESUME_FREE] = "yes",
-                                        [RESUME_TOLD] = "with a line",
+                                        [RESUME_TOLD] = "with a notice",
                                         [RESUME_REFUSED] = "no"};
     const char *set = strstr(k->path, "<set>");
     if (k->type == SCHEMA_MAP || k->type == SCHEMA_ITEMS ||
@@ -63,26 +63,26 @@ static void meaning(FILE *f, const schema_key *k) {
 }
 
 static const char intro[] =
-    "An experiment is one YAML (or JSON) file: the model, its optimizer, the\n"
-    "data and the run. Every key has a default but the model's layers.\n"
-    "`--set key=value` on the command line overrides a key, e.g.\n"
-    "`--set optimizer.learning_rate=0.01`. Unknown keys are errors that name\n"
-    "the nearest known one. Relative paths of data are taken from the\n"
-    "experiment's folder.\n";
+    "An experiment is one YAML (or JSON) file with the sections "
+    "model,\noptimizer, elastic, ema, data and run. Every key has a default "
+    "except\nthe model's layers. `--set key=value` on the command line "
+    "overrides a\nkey, for example `--set optimizer.learning_rate=0.01`. An "
+    "unknown key is\nan error that names the nearest known key. Relative paths "
+    "of data start\nin the experiment's folder.\n";
 
 void schema_page(FILE *f) {
     fprintf(
         f,
-        "# Experiment files\n\n%s\n"
-        "Made by `hooke help experiment --format markdown` from the table that "
-        "checks the files.\n\n"
-        "*On resume* says whether a key may change when a run is started "
-        "again in its model_dir: *yes*; *with a line*: the run says so and "
-        "continues; *no*: the run is refused, and `--fresh` (start again) or "
-        "`-d` (another folder) are the ways out. Of a `<set>` it is said for "
-        "train: keys of eval and test change with a line, except `data.test."
-        "share`, and those of predict silently. Files are compared by their "
-        "content (tables up to 1 GB) or by size and modification time.\n",
+        "# Experiment files\n\n%s\n`hooke help experiment --format markdown` "
+        "writes this page from the table that checks experiment files.\n\nThe "
+        "column *on resume* tells whether a key may change when you continue a "
+        "run in its model_dir. *Yes*: the change is used. *With a notice*: the "
+        "run prints the change and continues. *No*: the run ends with an "
+        "error; start over with `--fresh`, or use another folder with `-d`. "
+        "For `data.<set>` the column describes train; keys of eval and test "
+        "change with a notice, except `data.test.share`, and those of predict "
+        "without one. Files are compared by content (tables up to 1 GB) or by "
+        "size and modification time.\n",
         intro);
     for (size_t i = 0; schema_keys[i].path; i++) {
         const schema_key *k = &schema_keys[i];
