@@ -2,11 +2,14 @@
 // shuffle, batch, prefetch.
 //
 // In TensorFlow:
-//     dataset = tf.data.TFRecordDataset(path)
-//     dataset = dataset.map(parse)
-//     dataset = dataset.shuffle(1000).batch(64).prefetch(AUTOTUNE)
-// The calls have the same names here; the position in the data is part of the
-// checkpoint.
+//     dataset = tf.data.TFRecordDataset(data_path)
+//     dataset = dataset.map(...)  # parsing and preprocessing
+//     dataset = dataset.shuffle(buffer_size=1000).batch(batch_size)
+//     dataset = dataset.prefetch(buffer_size=tf.data.AUTOTUNE)
+//     ...
+//     estimator.train(lambda: input_fn('train_data.tfrecord', 64), steps=150)
+// The calls have the same names here, the function of the map is in C, and the
+// position in the data is part of the checkpoint.
 #include <stdlib.h>
 #include <unistd.h>
 #include "hooke/digits.h"
@@ -28,9 +31,49 @@ static hk_status model_fn(hk_graph *g, hk_mode mode, hk_spec *m) {
     return hk_spec_optimizer(m, HK_OPT_ADAM, 2e-3);
 }
 
+// What the lambda captures.
+typedef struct input_args {
+    const char *data_path;
+    int64_t batch_size;
+} input_args;
+
+// dataset.map(preprocess): bytes become numbers from 0 to 1. The label, which
+// it does not touch, stays.
+static hk_status preprocess(void *user, const hk_map_call *call) {
+    const hk_value *in = hk_element_find(call->in, "pixels");
+    const uint8_t *bytes = hk_tensor_data(in->tensor);
+    hk_tensor *pixels;
+    (void)user;
+    const hk_status s = hk_builder_tensor(call->out, "pixels", NULL, &pixels);
+    if (s != HK_OK)
+        return s;
+    float *numbers = hk_tensor_data(pixels);
+    for (int i = 0; i < HK_DIGITS_PIXELS; i++)
+        numbers[i] = (float)bytes[i] / 255;
+    return HK_OK;
+}
+
+static hk_dataset *map_pixels(hk_dataset *d) {
+    const hk_value spec[] = {{.name = "pixels",
+                              .role = HK_FEATURE,
+                              .form = HK_DENSE_FORM,
+                              .dtype = HK_F32,
+                              .shape = {.rank = 1, .dim = {HK_DIGITS_PIXELS}}},
+                             {.name = "label",
+                              .role = HK_LABEL,
+                              .form = HK_DENSE_FORM,
+                              .dtype = HK_I64}};
+    hk_map_options o;
+    hk_map_options_init(&o, sizeof o);
+    o.spec = spec;
+    o.n_spec = 2;
+    o.parallel = HK_DATA_AUTO; // num_parallel_calls
+    return hk_data_map(d, preprocess, NULL, &o);
+}
+
 static hk_status input_fn(void *user, const hk_input_call *call,
                           hk_dataset **out) {
-    const char *path = user;
+    const input_args *args = user;
     const hk_example_feature features[] = {
         {.name = "pixels",
          .kind = HK_RAW_LEN,
@@ -40,14 +83,14 @@ static hk_status input_fn(void *user, const hk_input_call *call,
          .kind = HK_FIXED_LEN,
          .dtype = HK_I64,
          .role = HK_LABEL}};
-    hk_dataset *d = hk_data_tfrecord(&path, 1, NULL);
+    hk_dataset *d = hk_data_tfrecord(&args->data_path, 1, NULL);
     d = hk_data_parse_example(d, features, 2, NULL);
-    d = hk_data_normalize(d, "pixels", 1.0 / 255, NULL, NULL, 1);
+    d = map_pixels(d);
     if (call->mode == HK_TRAIN) {
         d = hk_data_shuffle(d, 1000, (int64_t)call->seed, 1);
         d = hk_data_repeat(d, HK_DATA_FOREVER);
     }
-    d = hk_data_batch(d, 64, call->mode == HK_TRAIN);
+    d = hk_data_batch(d, args->batch_size, call->mode == HK_TRAIN);
     *out = hk_data_prefetch(d, HK_DATA_AUTO);
     return hk_dataset_status(*out);
 }
@@ -89,7 +132,8 @@ int main(void) {
     hk_estimator_options_init(&o, sizeof o);
     o.model_fn = model_fn;
     CHECK(hk_estimator_create(ctx, &o, &e));
-    const hk_source in = hk_source_function(input_fn, path);
+    input_args args = {path, 64};
+    const hk_source in = hk_source_function(input_fn, &args);
     hk_train_options t;
     hk_train_options_init(&t, sizeof t);
     t.steps = 150;

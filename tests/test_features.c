@@ -341,6 +341,14 @@ static void test_numeric(void **state) {
     }
 }
 
+static void expect_clipped(const hk_feature_set *s, uint64_t n, double low,
+                           double high) {
+    hk_column_info info;
+    assert_ok(hk_column_get_info(hk_feature_set_find(s, "x"), &info));
+    assert_int_equal(info.clipped, n);
+    assert_true(info.min == low && info.max == high);
+}
+
 // At most a deviation beyond what was seen.
 static void test_numeric_clip(void **state) {
     (void)state;
@@ -363,6 +371,7 @@ static void test_numeric_clip(void **state) {
     const hk_element *const e =
         first_of(hk_data_features(batch_of(v, 1), s, &fo), &it);
     expect_floats(e, "dense", FLOATS(1, 1.25f, 1.25f, 1.25f, -1.75f, -1.75f));
+    expect_clipped(s, 3, low, high);
     hk_iter_destroy(it);
     hk_feature_set_release(s);
     hk_feature_set *const bad = new_set();
@@ -402,6 +411,7 @@ static void test_numeric_quantiles(void **state) {
         const hk_element *const e =
             first_of(hk_data_features(batch_of(v, 1), s, &fo), &it);
         expect_floats(e, "dense", expected, 7);
+        expect_clipped(s, k ? 3 : 2, 0, k ? 100 : 128);
         hk_iter_destroy(it);
         hk_feature_set_release(s);
     }

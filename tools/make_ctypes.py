@@ -23,6 +23,8 @@ OUT = ROOT / "bindings/python/hooke/_c.py"
 HEADERS = """status context tensor schedule optim center rates elastic cluster
 center_server ranges
 ckpt""".split()
+# And single functions of other headers.
+FUNCTIONS = [("estimator", "hk_weights_open")]
 
 BASIC = {
     "char": "c_char",
@@ -210,6 +212,11 @@ def read_all():
     for header in HEADERS:
         path = ROOT / f"include/hooke/{header}.h"
         r.read(COMMENT.sub("", path.read_text(encoding="utf-8")))
+    for header, wanted in FUNCTIONS:
+        text = (ROOT / f"include/hooke/{header}.h").read_text(encoding="utf-8")
+        for match in FUNCTION.finditer(COMMENT.sub("", text)):
+            if match.group(2) == wanted:
+                r.function(*match.groups())
     return r
 
 

@@ -320,6 +320,30 @@ static int write_all(writer *w, hk_predictor *p) {
     return s == HK_E_END ? 0 : cli_status(s);
 }
 
+// ---- what was unlike the training data ---------------------------------------
+
+static void comment_column(const table *t, const char *name) {
+    const hk_column *c = hk_feature_set_find(t->features, name);
+    hk_column_info info;
+    if (c && hk_column_get_info(c, &info) == HK_OK && info.clipped)
+        cli_note(
+            "'%s': %llu value%s outside the training rows' %.6g to %.6g and "
+            "taken for a nearer one",
+            name, (unsigned long long)info.clipped,
+            info.clipped == 1 ? " is" : "s are", info.min, info.max);
+}
+
+static void comment_columns(const table *t) {
+    for (size_t i = 0; t && t->features && i < t->n; i++) {
+        comment_column(t, t->column[i].name);
+        for (int k = 0; t->column[i].date && hk_date_part(k); k++) {
+            CLI_FREED char *name =
+                cli_printf("%s.%s", t->column[i].name, hk_date_part(k));
+            comment_column(t, name);
+        }
+    }
+}
+
 // ---- the command -----------------------------------------------------------
 
 static form form_of(const char *name) {
@@ -364,6 +388,8 @@ static int run(const cli_args *a) {
         failed = cli_fail("%s: %s", path, strerror(errno));
     if (!failed)
         failed = write_all(&w, p);
+    if (!failed)
+        comment_columns(w.t);
     if (path && w.f && fclose(w.f) != 0 && !failed)
         failed = cli_fail("%s: %s", path, strerror(errno));
     hk_predictor_destroy(p);

@@ -142,10 +142,11 @@ int fingerprints_save(const experiment *x, const char *model_dir) {
     if (!f)
         return cli_fail("%s: %s", path, strerror(errno));
     bool any = false;
+    fputs("{", f);
     for (size_t i = 0; keys[i]; i++) {
         fingerprint p;
         if (measure(x, keys[i], &p)) {
-            fputs(any ? "," : "{", f);
+            fputs(any ? "," : "", f);
             write_fingerprint(f, x, keys[i], before, &p);
             any = true;
         }
@@ -153,7 +154,9 @@ int fingerprints_save(const experiment *x, const char *model_dir) {
     }
     fputs("}\n", f);
     fclose(f);
-    if (!any) // examples that are drawn, or lie elsewhere
+    // Drawn examples have no files; of files that lie elsewhere {} says that
+    // nothing is known, as a run of an earlier version does not.
+    if (!any && !tree_path(x->root, "data.train.files"))
         return unlink(path) == 0 || errno == ENOENT
                    ? 0
                    : cli_fail("%s: %s", path, strerror(errno));

@@ -185,6 +185,11 @@ typedef struct hk_column_info {
     const char *name; // lives as long as the set
     int64_t buckets;  // ids are in [0, this); 0 for numeric columns and before
                       // the fit
+    // Of a numeric column with clip, or HK_NORM_QUANTILE: the range of the
+    // (transformed) values that it was fitted on, over its whole width, and how
+    // many values so far counted as nearer to it than they are.
+    double min, max;
+    uint64_t clipped;
 } hk_column_info;
 HK_API hk_status hk_column_get_info(const hk_column *c, hk_column_info *out);
 // Word of a vocabulary by its id; HK_E_NOT_FOUND otherwise.

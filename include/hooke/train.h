@@ -70,7 +70,7 @@ typedef struct hk_compute_options {
     hk_gate gate_gradients;            // checked, without effect
     hk_aggregation aggregation_method; // checked, without effect
     double grad_loss;                  // gradient of the loss itself; default 1
-    uint32_t colocate_gradients_with_ops; // without effect: one device
+    uint32_t colocate_gradients_with_ops; // no effect: a plan has one device
     uint32_t reserved;
 } hk_compute_options;
 

@@ -935,4 +935,5 @@ PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "hk_saver_restore": (c_int, (c_void_p, c_void_p, POINTER(hk_restore_options), POINTER(hk_restore_report))),
     "hk_ckpt_open_latest": (c_int, (c_void_p, c_char_p, POINTER(c_void_p), POINTER(c_int64))),
     "hk_latest_checkpoint": (c_int, (c_char_p, c_char_p, c_size_t, POINTER(c_int64))),
+    "hk_weights_open": (c_int, (c_char_p, POINTER(c_void_p))),
 }

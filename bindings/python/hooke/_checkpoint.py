@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from typing import Any, Iterator, Mapping, Optional, Union
 
 import numpy as np
@@ -11,31 +12,109 @@ from . import _c
 from ._errors import HookeError, check
 from ._exchange import array_at, shape_of
 from ._library import library
+from ._observe import center_arrays, model_state
+from ._options import KeyLike
 
+_CENTER = re.compile(r"center(?:-(\d+))?\.bin")
+_ANYWHERE = re.compile(r"^(?:tcp:)?(?:\*|0\.0\.0\.0|\[::\]):")
 Path = Union[str, "os.PathLike[str]"]
 _TYPES = {np.dtype(np.float32): _c.HK_F32, np.dtype(np.float64): _c.HK_F64,
           np.dtype(np.int32): _c.HK_I32, np.dtype(np.int64): _c.HK_I64,
           np.dtype(np.uint8): _c.HK_U8, np.dtype(np.bool_): _c.HK_BOOL}
 
 
-def load(path: Path, *, everything: bool = False
+def load(path: Path, *, everything: bool = False, key: Optional[KeyLike] = None,
+         insecure: bool = False, seconds: float = 60.0
          ) -> "dict[str, np.ndarray[Any, Any]]":
     """The tensors of a checkpoint as NumPy arrays.
 
     path: a safetensors file or its index of shards, an .npz, a TensorFlow
-    prefix, or a model_dir, whose newest complete checkpoint is taken. Without
-    ``everything`` the model alone: no optimizer slots, no counters. bfloat16 and
-    float16 become float32; ``hooke.torch.load`` keeps the first.
+    prefix, a center file, or a model_dir. In a model_dir a center that runs is
+    asked for its values (``key``, ``insecure`` and ``seconds`` are those of
+    ``center_arrays``); of one that has stopped the files of all shards are read
+    (they stay as they are), or the newest complete checkpoint, if that has more
+    steps. Without ``everything`` the model alone: no optimizer slots, no
+    counters. bfloat16 and float16 become float32; ``hooke.torch.load`` keeps
+    the first.
     """
-    return {name: array for name, _, array in read(path, everything)}
+    return {name: array for name, _, array in read(
+        path, everything, key=key, insecure=insecure, seconds=seconds)}
 
 
-def read(path: Path, everything: bool
+def read(path: Path, everything: bool, *, key: Optional[KeyLike] = None,
+         insecure: bool = False, seconds: float = 60.0
          ) -> "Iterator[tuple[str, str, np.ndarray[Any, Any]]]":
     """Names, types as the file has them, and arrays."""
-    lib, handle = library(), ctypes.c_void_p()
-    check(lib.hk_ckpt_open(os.fsencode(path), _c.HK_CKPT_AUTO,
-                           ctypes.byref(handle)))
+    centers = _center_files(path)
+    if not centers:
+        yield from _read_file(path, everything)
+        return
+    try:
+        step = _step(centers[0])
+    except HookeError as error:
+        if error.status == "HK_E_EXISTS":  # a center has it
+            found = center_arrays(_addresses(centers[0]), key, insecure=insecure,
+                                  seconds=seconds, everything=everything)
+            yield from ((n, "F32", a) for n, a in found.items())
+            return
+        if error.status != "HK_E_STATE":  # a center file without values
+            raise
+        step = -1
+    try:
+        newer = _step(path) >= step
+    except HookeError:
+        if step < 0:
+            raise
+        newer = False
+    yield from _read_file(path if newer else centers[0], everything)
+
+
+def _center_files(path: Path) -> list[str]:
+    """The center files of a model_dir, that of the first shard first."""
+    folder = os.fsdecode(path)
+    if not os.path.isdir(folder):
+        return []
+    found = [(int(m.group(1) or 0), os.path.join(folder, m.group()))
+             for m in map(_CENTER.fullmatch, os.listdir(folder)) if m]
+    return [name for _, name in sorted(found)]
+
+
+def _addresses(path: str) -> list[str]:
+    """Where the center that has this file is reached from this host."""
+    try:
+        with open(path + ".address", encoding="utf-8") as f:
+            lines = f.read().split()
+    except OSError as error:
+        raise HookeError(
+            f"{path}: a center is running from it, and its address is not "
+            f"beside it ({error}); ask it with center_arrays or "
+            "center_state_dict", "HK_E_UNAVAILABLE") from error
+    return [_ANYWHERE.sub("tcp:127.0.0.1:", a) for a in lines]
+
+
+def _open(path: Path) -> ctypes.c_void_p:
+    handle = ctypes.c_void_p()
+    check(library().hk_weights_open(os.fsencode(path), ctypes.byref(handle)))
+    return handle
+
+
+def _step(path: Path) -> int:
+    """The global step of a checkpoint or a center file; 0: it does not say."""
+    lib, handle = library(), _open(path)
+    try:
+        text = lib.hk_ckpt_meta(handle, b"hooke.step")
+        if text is not None:
+            return int(text)
+        e = lib.hk_ckpt_find(handle, (_c.HK_SECTION + "run/global_step").encode())
+        return int(_read_one(handle, e.contents)) if e else 0
+    finally:
+        lib.hk_ckpt_close(handle)
+
+
+def _read_file(path: Path, everything: bool
+               ) -> "Iterator[tuple[str, str, np.ndarray[Any, Any]]]":
+    lib, handle = library(), _open(path)
+    kinds, found = {}, {}
     try:
         info = _c.hk_ckpt_info()
         check(lib.hk_ckpt_get_info(handle, ctypes.byref(info)))
@@ -44,9 +123,13 @@ def read(path: Path, everything: bool
             name = e.name.decode()
             if not everything and name.startswith(_c.HK_SECTION):
                 continue
-            yield name, e.type_name.decode(), _read_one(handle, e)
+            kinds[name] = e.type_name.decode()
+            found[name] = _read_one(handle, e)
     finally:
         lib.hk_ckpt_close(handle)
+    out = found if everything else model_state(found)
+    for name, array in out.items():
+        yield name, kinds.get(name, ""), array
 
 
 def _read_one(handle: ctypes.c_void_p, e: _c.hk_ckpt_entry

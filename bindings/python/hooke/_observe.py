@@ -35,11 +35,14 @@ def model_state(found: "dict[str, np.ndarray[Any, Any]]"
 def center_arrays(center: Optional[Addresses] = None,
                   key: Optional[KeyLike] = None, *,
                   insecure: bool = False, seconds: float = 60.0,
-                  average: bool = False
+                  average: bool = False, everything: bool = False
                   ) -> "dict[str, np.ndarray[Any, Any]]":
     """The center's values by plain names, as they are between two exchanges.
 
-    average: the average that ``downpour_averaged`` and ``downpour_moving`` keep.
+    average     the average that ``downpour_averaged`` and ``downpour_moving``
+                keep
+    everything  also entries that are not the model's: workers' moments, and
+                buffers that a state_dict leaves out
     """
     thread = CallThread("hooke-observe")
     try:
@@ -48,7 +51,7 @@ def center_arrays(center: Optional[Addresses] = None,
                           average)).result()
     finally:
         thread.stop()
-    return found
+    return found if everything else model_state(found)
 
 
 def _read(addresses: list[str], key: Optional[KeyLike], insecure: bool,
@@ -91,4 +94,4 @@ def _snapshot(handle: ctypes.c_void_p, wait_ms: int, average: bool
             kind = np.dtype(NUMPY_TYPES[e.dtype])
             flat = side[e.offset:e.offset + e.count * kind.itemsize].view(kind)
         out[name] = flat.reshape(dims).copy()
-    return model_state(out)
+    return out

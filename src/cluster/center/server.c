@@ -4,6 +4,8 @@
 #include "base/io.h"
 #include "cluster/shard/center_sections.h"
 
+#define ADDRESS_FILE "%s.address" // beside a center file
+
 static const hk_center_server_options defaults = {
     .struct_size = sizeof defaults,
     .lease_ms = 15000,
@@ -246,6 +248,34 @@ static hk_status make_memory(hk_center_server *s, bool came_back) {
     return run.size > 0 ? hki_run_memory_restore(s->memory, &run) : HK_OK;
 }
 
+// Whoever finds the center file in use finds its center by the file beside it.
+// A center without it works as well.
+static void write_address(hk_center_server *s) {
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0}, text = {0};
+    if (s->path == NULL || s->n_listeners == 0)
+        return;
+    hk_status status = hki_buf_printf(&path, ADDRESS_FILE, s->path);
+    if (s->shards == NULL && status == HK_OK)
+        status = hki_buf_printf(&text, "%s\n", s->listener[0]->address);
+    for (size_t i = 0; s->shards != NULL && i < s->n_shards; i++)
+        if (status == HK_OK)
+            status = hki_buf_printf(&text, "%s\n", s->shards[i]);
+    if (status == HK_OK)
+        status =
+            hki_file_replace_private(path.data, text.data, text.size, false);
+    s->has_address_file = status == HK_OK;
+    if (status != HK_OK)
+        hki_log(s->context, HK_LOG_WARNING,
+                "%s: its address is not written: %s", s->name, hk_last_error());
+}
+
+static void remove_address(const hk_center_server *s) {
+    HKI_SCOPED(hki_buf_deinit) hki_buf path = {0};
+    if (s->has_address_file &&
+        hki_buf_printf(&path, ADDRESS_FILE, s->path) == HK_OK)
+        (void)hki_file_remove(path.data);
+}
+
 static hk_status make_locks(hk_center_server *s) {
     if (pthread_mutex_init(&s->lock, NULL) != 0)
         return hki_fail(HK_E_NO_MEMORY, "%s: mutex", s->name);
@@ -277,6 +307,7 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
     const bool came_back = s->path != NULL && hki_path_exists(s->path);
     HKI_TRY(find_shard(s, o, &center));
     HKI_TRY(make_memory(s, came_back));
+    write_address(s);
     for (size_t i = 0; i < s->n_listeners; i++)
         hki_log(s->context, HK_LOG_INFO, "%s: listens at %s%s", s->name,
                 s->listener[i]->address,
@@ -333,6 +364,7 @@ void hk_center_server_stop(hk_center_server *s) {
         hki_server_reap(s, true);
         pthread_mutex_unlock(&s->lock);
     }
+    remove_address(s);
     for (size_t i = 0; s->listener != NULL && i < s->n_listeners; i++)
         hki_listener_close(s->listener[i]);
     hki_free(s->listener);

@@ -74,6 +74,7 @@ struct hk_center_server {
     const char *path;
     const char **shards; // addresses of all; NULL: this one alone
     size_t n_shards;
+    bool has_address_file; // has been written
     int64_t hello_ns, stall_ns, wait_ms, lease_ms, period_ms;
     uint32_t max_connections, window_kib;
     hki_net *net;

@@ -17,11 +17,13 @@
 #include "cluster/shard/center_sections.h"
 #include "cluster/shard/shard.h"
 
+#define REST_NS 20000000 // at least; it bounds the lines in the log, too
+
 // `lock` is held.
 static void open_gate(hki_shard *s) {
     const int64_t now = hki_now_ns();
     s->gate.ticket = 0;
-    s->gate.rest_ns = now + (now - s->gate.since_ns);
+    s->gate.rest_ns = now + HKI_MAX(now - s->gate.since_ns, REST_NS);
     pthread_cond_broadcast(&s->changed);
 }
 

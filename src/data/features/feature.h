@@ -105,6 +105,8 @@ struct hk_column {
     bool clip; // MEAN_STD, near to min and max
     double default_value;
     hki_stats stats;
+    // Values that counted as nearer to the range than they are.
+    atomic_uint_least64_t *clipped; // in the arena
 
     double *boundaries; // BUCKETIZED
     size_t n_boundaries;

@@ -142,6 +142,8 @@ static hk_status numeric_column(hk_feature_set *s, const char *key,
     HKI_TRY(take_stats(s, &c, by_range, "min", o.min, &c.stats.min));
     HKI_TRY(take_stats(s, &c, by_range, "max", o.max, &c.stats.max));
     HKI_TRY(take_quantiles(s, &c, o.quantiles));
+    HKI_TRY(hki_arena_alloc(&s->arena, 1, sizeof *c.clipped, &c.clipped));
+    atomic_init(c.clipped, 0);
     return hki_set_add(s, &c, out);
 }
 

@@ -32,18 +32,28 @@ static double share_below(const double *q, double x) {
     return ((double)(below - 1) + (x - q[below - 1]) / gap) / last;
 }
 
-static double normalized(const hk_column *c, int64_t j, double x) {
+// The values between which t counts as it is.
+static void find_bounds(const hk_column *c, int64_t j, double *low,
+                        double *high) {
     const hki_stats *const st = &c->stats;
-    const double t = hki_transform(c->transform, x);
+    *low = -INFINITY;
+    *high = INFINITY;
+    if (c->normalizer == HK_NORM_QUANTILE) {
+        *low = st->quantiles[j * HK_QUANTILES];
+        *high = st->quantiles[(j + 1) * HK_QUANTILES - 1];
+    } else if (c->clip) {
+        *low = st->min[j] - st->std[j];
+        *high = st->max[j] + st->std[j];
+    }
+}
+
+static double normalized(const hk_column *c, int64_t j, double t) {
+    const hki_stats *const st = &c->stats;
     if (c->normalizer == HK_NORM_QUANTILE)
         return (share_below(st->quantiles + j * HK_QUANTILES, t) - 0.5) *
                sqrt(12);
-    if (c->normalizer == HK_NORM_MEAN_STD) {
-        const double near = c->clip ? fmax(fmin(t, st->max[j] + st->std[j]),
-                                           st->min[j] - st->std[j])
-                                    : t;
-        return (near - st->mean[j]) / (st->std[j] != 0 ? st->std[j] : 1);
-    }
+    if (c->normalizer == HK_NORM_MEAN_STD)
+        return (t - st->mean[j]) / (st->std[j] != 0 ? st->std[j] : 1);
     if (c->normalizer == HK_NORM_MIN_MAX) {
         const double range = st->max[j] - st->min[j];
         return range != 0 ? (t - st->min[j]) / range : 0;
@@ -55,6 +65,7 @@ static double normalized(const hk_column *c, int64_t j, double x) {
 static hk_status put_numeric(const hk_column *c, const hki_cells *cells,
                              float *out, int64_t stride) {
     const bool flagged = hki_numeric_flags(c);
+    uint64_t clipped = 0;
     for (int64_t r = 0; r < cells->rows; r++) {
         float *const row = out + r * stride;
         HKI_TRY(hki_numeric_row(c, cells, r));
@@ -65,11 +76,18 @@ static hk_status put_numeric(const hk_column *c, const hki_cells *cells,
                 return hki_missing_error(c, r);
             if (missing)
                 x = hki_numeric_default(c, j);
-            row[j] = (float)normalized(c, j, x);
+            const double t = hki_transform(c->transform, x);
+            double low, high;
+            find_bounds(c, j, &low, &high);
+            clipped += !(t >= low && t <= high);
+            row[j] =
+                (float)normalized(c, j, c->clip ? fmax(fmin(t, high), low) : t);
             if (flagged)
                 row[c->width + j] = missing ? 1 : 0;
         }
     }
+    if (clipped > 0)
+        atomic_fetch_add_explicit(c->clipped, clipped, memory_order_relaxed);
     return HK_OK;
 }
 

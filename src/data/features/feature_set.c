@@ -1,4 +1,5 @@
 // feature_set.c - a set of columns: its life, and what comes out of it.
+#include <math.h>
 #include "data/data.h"
 #include "data/features/feature.h"
 
@@ -117,6 +118,21 @@ hk_status hk_column_get_info(const hk_column *c, hk_column_info *out) {
     if (c == NULL || out == NULL)
         return hki_fail(HK_E_INVALID_ARG, "column info: NULL argument");
     *out = (hk_column_info){.name = c->name, .buckets = buckets_of(c)};
+    const bool by_quantile = c->normalizer == HK_NORM_QUANTILE;
+    if (c->kind != HKI_COLUMN_NUMERIC || c->unfitted ||
+        !(by_quantile || c->clip))
+        return HK_OK;
+    const double *const low = by_quantile ? c->stats.quantiles : c->stats.min;
+    const double *const high =
+        by_quantile ? low + HK_QUANTILES - 1 : c->stats.max;
+    const int64_t stride = by_quantile ? HK_QUANTILES : 1;
+    out->min = low[0];
+    out->max = high[0];
+    for (int64_t j = 1; j < c->width; j++) {
+        out->min = fmin(out->min, low[j * stride]);
+        out->max = fmax(out->max, high[j * stride]);
+    }
+    out->clipped = atomic_load_explicit(c->clipped, memory_order_relaxed);
     return HK_OK;
 }
 
