@@ -435,12 +435,22 @@ hk_status hki_sync_folder(const char *path) {
                : hki_io_fail(errno, folder, "flush to disk");
 }
 
-hk_status hki_file_replace(const char *path, const void *bytes, size_t size,
-                           bool durable) {
+static hk_status replace(const char *path, bool is_private, const void *bytes,
+                         size_t size, bool durable) {
     hki_file *f;
-    HKI_TRY(create(path, false, &f));
+    HKI_TRY(create(path, is_private, &f));
     HKI_TRY(hki_file_end(f, hki_file_write(f, bytes, size), durable));
     return durable ? hki_sync_folder(path) : HK_OK;
+}
+
+hk_status hki_file_replace(const char *path, const void *bytes, size_t size,
+                           bool durable) {
+    return replace(path, false, bytes, size, durable);
+}
+
+hk_status hki_file_replace_private(const char *path, const void *bytes,
+                                   size_t size, bool durable) {
+    return replace(path, true, bytes, size, durable);
 }
 
 hk_status hki_file_remove(const char *path) {

@@ -150,6 +150,8 @@ hk_status hki_sync_folder(const char *path);
 // All of it in one: create, write, commit, fsync of the folder.
 hk_status hki_file_replace(const char *path, const void *bytes, size_t size,
                            bool durable);
+hk_status hki_file_replace_private(const char *path, const void *bytes,
+                                   size_t size, bool durable);
 // A list of names or paths. A zeroed struct is an empty one.
 typedef struct hki_paths {
     char **items;
