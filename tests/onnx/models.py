@@ -348,8 +348,7 @@ def feed(session, inputs):
 
 def compare(name, lines, outputs):
     """The largest difference between predictions; exits where words differ."""
-    shown = {"class_ids": "class", "probabilities": "probability",
-             "predictions": "value"}
+    shown = {"class_ids": "class", "probabilities": "probability"}
     worst, compared = 0.0, 0
     for output, values in outputs.items():
         key = shown.get(output, output)
