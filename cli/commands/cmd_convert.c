@@ -90,7 +90,10 @@ static int convert_checkpoint(const cli_args *a, const char *in,
                          .path = out,
                          .format = format_of(a, out),
                          .name = choose,
-                         .user = &k};
+                         .user = &k,
+                         // What is taken by its name leaves the step behind.
+                         .step = (*k.before || *k.after) &&
+                                 hk_ckpt_find(c, "global_step") != NULL};
     CLI_TRY(copy_weights(&copy));
     printf("%s: %zu tensors", out, copy.taken);
     if (copy.left)

@@ -39,7 +39,7 @@ static bool has_step(const weights_copy *k) {
 
 static hk_status add_step(const weights_copy *k, int64_t *step,
                           hk_name_map *more) {
-    if (k->format != HK_CKPT_TF || *step < 0 || has_step(k))
+    if ((k->format != HK_CKPT_TF && !k->step) || *step < 0 || has_step(k))
         return HK_OK;
     return hk_name_map_add(
         more, &(hk_named){.name = step_name, .dtype = HK_I64, .data = step});

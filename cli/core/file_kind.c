@@ -4,12 +4,20 @@
 #include <string.h>
 #include "core/cli.h"
 
+// Where the name ends: a URL may have a query behind it.
+static size_t name_length(const char *path) {
+    return cli_is_url(path) ? strcspn(path, "?#") : strlen(path);
+}
+
 static const char *table_ending(const char *path) {
     static const char *const endings[] = {".csv",    ".tsv",    ".tab",
                                           ".csv.gz", ".tsv.gz", ".tab.gz"};
-    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++)
-        if (cli_ends(path, endings[i]))
+    const size_t length = name_length(path);
+    for (size_t i = 0; i < sizeof endings / sizeof endings[0]; i++) {
+        const size_t n = strlen(endings[i]);
+        if (length >= n && strncmp(path + length - n, endings[i], n) == 0)
             return endings[i];
+    }
     return NULL;
 }
 
@@ -22,10 +30,12 @@ bool is_pattern(const char *path) {
 }
 
 char *table_base_name(const char *path) {
-    const char *slash = strrchr(path, '/'), *ending = table_ending(path);
-    const char *file = slash ? slash + 1 : path;
-    char *name = cli_strdup(file);
+    const char *ending = table_ending(path);
+    char *bare = cli_printf("%.*s", (int)name_length(path), path);
+    const char *slash = strrchr(bare, '/');
+    char *name = cli_strdup(slash ? slash + 1 : bare);
     size_t n = 0;
+    free(bare);
     if (ending)
         name[strlen(name) - strlen(ending)] = '\0';
     for (const char *p = name; *p; p++)

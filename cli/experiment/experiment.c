@@ -350,6 +350,10 @@ static int read_tree(const cli_args *a, experiment *x, const char *operand) {
                         x->path, kind);
     if (is_table_name(x->path))
         return read_table(a, x);
+    if (cli_is_url(x->path))
+        return cli_fail("%s: experiments are read from this machine; the "
+                        "address of a table ends in .csv or .tsv",
+                        x->path);
     x->root = tree_read(x->path);
     if (x->root && x->run_dir)
         find_data(x);

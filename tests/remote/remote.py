@@ -204,6 +204,15 @@ def program_trains(b):
         results.append(done.stdout)
     loss = [r.split(b'"loss":')[1].split(b",")[0] for r in results[:2]]
     check(f"training here and there is the same: {loss}", loss[0] == loss[1])
+    for address, more in (("table.csv", []),
+                          ("table.csv.gz?version=2", ["-d", "run-query"])):
+        done = b.run([HOOKE, "train", b.nginx.url(address), "--label", "label",
+                      "--steps", "20", "-q", *more], cwd=b.folder)
+        check(f"train {address}", done.returncode == 0, done)
+    check("the run has the table's name", (b.folder / "runs/table").is_dir())
+    says("an experiment by https",
+         b.run([HOOKE, "train", b.nginx.url("my.yaml"), "-q"]),
+         "experiments are read from this machine")
     (b.folder / "star.yaml").write_text(
         EXPERIMENT.format(files=b.nginx.url("*.csv")))
     says("a pattern by https", b.run([HOOKE, "train", "star.yaml", "-q"]),
