@@ -372,6 +372,7 @@ static void call(peer *p) {
     const uint8_t how = take(s);
     hki_msg_call m = {.op = how % 6,
                       .worker = p->joined.id,
+                      .incarnation = p->joined.incarnation,
                       .nonce = 1 + how / 8 % 2,
                       .sequence = ++p->calls,
                       .workers = 2,
@@ -387,6 +388,7 @@ static void call(peer *p) {
     if (how & 128) {
         m.worker = take_u32(s);
         m.nonce = take_u32(s);
+        m.incarnation = take(s) & 3u;
         m.sequence = take_u32(s);
         m.workers = take_u32(s);
         m.range = take_u64(s);
@@ -544,6 +546,7 @@ static void lease(hk_center *c, hki_member m) {
     hki_msg_result out;
     hki_msg_call q = {.op = HKI_CALL_DECLARE,
                       .worker = m.id,
+                      .incarnation = m.incarnation,
                       .nonce = 77,
                       .sequence = 1,
                       .workers = 2,

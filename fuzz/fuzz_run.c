@@ -18,7 +18,7 @@ static bool nobody(void *user, uint32_t worker) {
     return false;
 }
 
-// Calls, 76 bytes each, on a run memory without a file.
+// Calls, 80 bytes each, on a run memory without a file.
 static void calls(const uint8_t *data, size_t size) {
     hki_run_memory *k;
     if (hki_run_memory_create(NULL, NULL, 0, &k) != HK_OK)
