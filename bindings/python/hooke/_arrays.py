@@ -131,6 +131,7 @@ class ArrayWorker(Worker):
     def step(self, x: Arrays) -> bool:
         """One step has been made on x; exchanges when the period has ended.
         True after an exchange."""
+        self._exchange.check_open()
         self._since += 1
         if self._since < self.period:
             return False

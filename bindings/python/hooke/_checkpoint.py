@@ -24,7 +24,8 @@ _TYPES = {np.dtype(np.float32): _c.HK_F32, np.dtype(np.float64): _c.HK_F64,
 
 
 def load(path: Path, *, everything: bool = False, key: Optional[KeyLike] = None,
-         insecure: bool = False, seconds: float = 60.0
+         insecure: bool = False, seconds: float = 60.0,
+         max_bytes: Optional[int] = None
          ) -> "dict[str, np.ndarray[Any, Any]]":
     """The tensors of a checkpoint as NumPy arrays.
 
@@ -35,19 +36,22 @@ def load(path: Path, *, everything: bool = False, key: Optional[KeyLike] = None,
     (they stay as they are), or the newest complete checkpoint, if that has more
     steps. Without ``everything`` the model alone: no optimizer slots, no
     counters. bfloat16 and float16 become float32; ``hooke.torch.load`` keeps
-    the first.
+    the first. max_bytes: the most that the arrays of a compressed .npz take in
+    memory; default: 1 GiB, or 100 times the file.
     """
     return {name: array for name, _, array in read(
-        path, everything, key=key, insecure=insecure, seconds=seconds)}
+        path, everything, key=key, insecure=insecure, seconds=seconds,
+        max_bytes=max_bytes)}
 
 
 def read(path: Path, everything: bool, *, key: Optional[KeyLike] = None,
-         insecure: bool = False, seconds: float = 60.0
+         insecure: bool = False, seconds: float = 60.0,
+         max_bytes: Optional[int] = None
          ) -> "Iterator[tuple[str, str, np.ndarray[Any, Any]]]":
     """Names, types as the file has them, and arrays."""
     centers = _center_files(path)
     if not centers:
-        yield from _read_file(path, everything)
+        yield from _read_file(path, everything, max_bytes)
         return
     try:
         step = _step(centers[0])
@@ -111,13 +115,29 @@ def _step(path: Path) -> int:
         lib.hk_ckpt_close(handle)
 
 
-def _read_file(path: Path, everything: bool
+def _check_size(path: Path, handle: ctypes.c_void_p, info: _c.hk_ckpt_info,
+                max_bytes: Optional[int]) -> None:
+    """A few megabytes of a compressed archive can say gigabytes of zeros."""
+    if info.format != _c.HK_CKPT_NPZ:
+        return
+    if max_bytes is None:
+        max_bytes = max(1 << 30, 100 * os.path.getsize(path))
+    size = sum(library().hk_ckpt_item(handle, i).contents.bytes
+               for i in range(info.entry_count))
+    if size > max_bytes:
+        raise HookeError(f"{os.fsdecode(path)}: its arrays take {size} bytes in "
+                         f"memory, more than max_bytes ({max_bytes})",
+                         "HK_E_RANGE")
+
+
+def _read_file(path: Path, everything: bool, max_bytes: Optional[int] = None
                ) -> "Iterator[tuple[str, str, np.ndarray[Any, Any]]]":
     lib, handle = library(), _open(path)
     kinds, found = {}, {}
     try:
         info = _c.hk_ckpt_info()
         check(lib.hk_ckpt_get_info(handle, ctypes.byref(info)))
+        _check_size(path, handle, info, max_bytes)
         for i in range(info.entry_count):
             e = lib.hk_ckpt_item(handle, i).contents
             name = e.name.decode()

@@ -270,11 +270,14 @@ class Exchange:
                 "DataLoader's worker?): only the process that joined may use "
                 "it", "HK_E_STATE")
 
-    def start(self, function: Callable[[], Any]) -> Call:
-        """Runs it in the worker's thread."""
+    def check_open(self) -> None:
         self.check_process()
         if self._closed:
             raise HookeError("this worker has left its center", "HK_E_STATE")
+
+    def start(self, function: Callable[[], Any]) -> Call:
+        """Runs it in the worker's thread."""
+        self.check_open()
         return self._thread.start(function)
 
     def call(self, function: Callable[[], Any]) -> Any:

@@ -95,6 +95,10 @@ class Options:
                 raise HookeError(f"{name} is {value}; it is at least 1")
         if self.worker is not None and self.worker < 0:
             raise HookeError(f"worker is {self.worker}; ids count from 0")
+        for name in "period", "workers", "worker":
+            value = getattr(self, name)
+            if value is not None and value >= 2**31:
+                raise HookeError(f"{name} is {value}; it is less than 2^31")
         if self.compression not in COMPRESSION:
             raise HookeError(f"compression {self.compression!r}; there are "
                              + ", ".join(COMPRESSION))

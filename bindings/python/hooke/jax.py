@@ -75,6 +75,7 @@ class JaxWorker(Worker):
 
     def step(self, params: Tree) -> Tree:
         """One step has been made; exchanges when the period has ended."""
+        self._exchange.check_open()
         self._since += 1
         return params if self._since < self.period else self.exchange(params, 0)
 

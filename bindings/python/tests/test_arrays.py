@@ -97,6 +97,8 @@ def test_read_only(center):
     ({"period": 0}, "period is 0"),
     ({"workers": 0}, "workers is 0"),
     ({"worker": -2}, "ids count from 0"),
+    ({"worker": 2**31}, "worker is 2147483648; it is less than"),
+    ({"workers": 2**32}, "workers is 4294967296; it is less than"),
     ({"compression": "zip"}, "none, bf16, int8"),
     ({"method": "elastik"}, "nearest is elastic"),
     ({"method": "diloco"}, "the center's is elastic"),
@@ -164,6 +166,8 @@ def test_after_leaving(center):
     w.leave()
     with pytest.raises(hooke.HookeError, match="has left"):
         w.exchange(x)
+    with pytest.raises(hooke.HookeError, match="has left"):
+        w.step(x)
 
 
 def test_finish(center):

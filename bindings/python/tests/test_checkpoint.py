@@ -1,4 +1,6 @@
 """Checkpoints: ours, and others' files."""
+import zipfile
+
 import numpy as np
 import pytest
 import safetensors.numpy
@@ -44,6 +46,26 @@ def test_we_read_others(tmp_path):
     assert list(found) == ["h"] and found["h"].dtype == np.float32
     assert "hooke/run/global_step" in hooke.load(tmp_path / "t.safetensors",
                                                  everything=True)
+
+
+def test_an_archive_of_zeros_is_bounded(tmp_path):
+    """Deflate packs zeros to a thousandth."""
+    with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED,
+                         compresslevel=1) as z, z.open(
+                             "a.npy", "w", force_zip64=True) as f:
+        np.lib.format.write_array_header_1_0(f, {
+            "descr": "<f4", "fortran_order": False, "shape": (3 << 28,)})
+        piece = bytes(1 << 24)
+        for _ in range(192):  # 3 GiB
+            f.write(piece)
+    assert (tmp_path / "bomb.npz").stat().st_size < 20 << 20
+    with pytest.raises(hooke.HookeError, match="take 3221225472 bytes") as e:
+        hooke.load(tmp_path / "bomb.npz")
+    assert e.value.status == "HK_E_RANGE"
+    np.savez_compressed(tmp_path / "small.npz", a=np.zeros(1 << 20, np.float32))
+    assert hooke.load(tmp_path / "small.npz")["a"].size == 1 << 20
+    with pytest.raises(hooke.HookeError, match="more than max_bytes"):
+        hooke.load(tmp_path / "small.npz", max_bytes=1 << 20)
 
 
 def test_errors(tmp_path):

@@ -91,12 +91,13 @@ def _filled(found: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
 
 
 def load(path: Path, *, everything: bool = False, key: Optional[KeyLike] = None,
-         insecure: bool = False, seconds: float = 60.0) -> dict[str, Tensor]:
+         insecure: bool = False, seconds: float = 60.0,
+         max_bytes: Optional[int] = None) -> dict[str, Tensor]:
     """The tensors of a checkpoint or of the center of a model_dir; see
     ``hooke.load``. bfloat16 stays what it is."""
     out = {}
     for name, kind, a in read(path, everything, key=key, insecure=insecure,
-                              seconds=seconds):
+                              seconds=seconds, max_bytes=max_bytes):
         if a.dtype == object:
             continue  # strings have no tensor
         t = torch.from_numpy(a)

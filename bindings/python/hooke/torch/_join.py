@@ -316,6 +316,7 @@ class TorchWorker(Worker):
     def step(self, steps: int = 1) -> None:
         """``steps`` steps have been made. For loops without hooks (``join(...,
         hook=False)``): CUDA graphs, steps of your own."""
+        self._exchange.check_open()
         if self.method in GRADIENTS:
             self._send_gradients()
         self._count(steps)
