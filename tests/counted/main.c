@@ -6,12 +6,14 @@
 // A center and up to eight workers, processes of their own, train for three
 // epochs on examples that are numbers. Meanwhile a schedule, drawn from the
 // seed, kills workers and the center (kill -9), lets workers leave and others
-// join. Every worker notes in shared memory what it has trained on, epoch by
-// epoch. At the end
+// join; in every other one the center stays away until workers train on with
+// shares of their own. Every worker notes in shared memory what it has trained
+// on, epoch by epoch. At the end
 //
 //     every example of an epoch was trained on at least once;
 //     what was trained on again is not more than what those workers held that
-//     were killed, as the center's file had it at that moment.
+//     were killed, as the center's file had it at that moment, and what
+//     workers took of shares of their own.
 //
 // The first schedule of a run kills no worker: each example counts exactly one.
 #include <errno.h>
@@ -41,15 +43,18 @@ enum {
     STEP_US = 4000,  // of a worker, beside its work
     LEASE_MS = 3000, // a worker that is silent for longer is gone
     CONNECT_MS = 5000,
+    RETRY_MS = 200, // before a worker trains on by itself
     EVENTS = 7,
     NOT_IN = 7,      // exit code
+    AWAY_S = 30,     // a center, at most
     PATIENCE_S = 120 // of a schedule
 };
 
 typedef struct notes {
     atomic_uint seen[EPOCHS][EXAMPLES];
-    atomic_uint steps; // of all workers
-    atomic_bool over;  // the center has ended the run
+    atomic_uint steps;     // of all workers
+    atomic_uint uncounted; // examples that no center leased
+    atomic_bool over;      // the center has ended the run
 } notes;
 
 static notes *book;
@@ -146,6 +151,16 @@ static hk_status before(void *self, hk_run *run) {
     return s == HK_OK ? hk_run_fetch(run, "epochs") : s;
 }
 
+static hk_center *my_center;
+
+static void note_uncounted(void) {
+    static uint64_t told;
+    hk_link_info info;
+    must(hk_center_get_link_info(my_center, &info), "link info");
+    atomic_fetch_add(&book->uncounted, (unsigned)(info.uncounted - told));
+    told = info.uncounted;
+}
+
 // Noted before the exchange that makes it count.
 static hk_status after(void *self, hk_run *run) {
     (void)self;
@@ -155,6 +170,7 @@ static hk_status after(void *self, hk_run *run) {
         s = hk_run_value(run, "epochs", &epoch);
     if (s != HK_OK)
         return s;
+    note_uncounted();
     const float *const a = hk_tensor_data(x), *const b = hk_tensor_data(epoch);
     for (int64_t i = 0; i < hk_tensor_count(x); i++)
         if (a[i] >= 0 && a[i] < EXAMPLES && b[i] >= 0 && b[i] < EPOCHS)
@@ -174,6 +190,7 @@ static hk_role_worker *join(hk_estimator *e, const hk_source *data) {
     co.addresses = at;
     co.n_addresses = 1;
     co.connect_ms = CONNECT_MS;
+    co.retry_ms = RETRY_MS;
     hk_role_worker_options o;
     hk_role_worker_options_init(&o, sizeof o);
     o.connect = &co;
@@ -183,6 +200,7 @@ static hk_role_worker *join(hk_estimator *e, const hk_source *data) {
         _exit(0); // it has come too late
     must(s, "open");
     hk_layout_release(layout);
+    my_center = hk_role_worker_center(w);
     return w;
 }
 
@@ -272,6 +290,7 @@ typedef struct driver {
     hki_rng rng;
     pid_t center, worker[WORKERS]; // 0: none
     bool kills;                    // of workers
+    bool away;                     // the center, for longer
     int64_t allowed;               // examples that may be repeated
     int deaths, leaves, joins, restarts;
     int64_t deadline_ns;
@@ -360,6 +379,22 @@ static void kill_center(driver *d) {
     d->restarts++;
 }
 
+// Stays away for as long as it takes workers to train on without it.
+static bool be_away(driver *d) {
+    const unsigned before = atomic_load(&book->uncounted);
+    const int64_t deadline = hki_deadline(AWAY_S * 1000);
+    kill(d->center, SIGKILL);
+    wait_for(d->center);
+    while (atomic_load(&book->uncounted) == before && hki_now_ns() < deadline)
+        usleep(2000);
+    start_center(d);
+    d->restarts++;
+    if (atomic_load(&book->uncounted) > before)
+        return true;
+    fprintf(stderr, "counted: nobody trained on in %d s\n", AWAY_S);
+    return false;
+}
+
 static void event(driver *d) {
     const int what = draw(d, 4);
     const int there = any(d, true), free_seat = any(d, false);
@@ -420,8 +455,10 @@ static bool drive(driver *d) {
             return false;
         const unsigned at = all * (unsigned)next / (EVENTS + 1);
         if (!over && next <= EVENTS && atomic_load(&book->steps) >= at) {
-            event(d);
-            next++;
+            if (next++ > 1 || !d->away) // by then some may be about to leave
+                event(d);
+            else if (!be_away(d))
+                return false;
         }
         if (!over && n_alive(d) == 0)
             start_worker(d, draw(d, WORKERS));
@@ -444,6 +481,7 @@ static void stop_all(driver *d) {
 }
 
 static bool check(const driver *d, uint64_t seed) {
+    const int64_t allowed = d->allowed + atomic_load(&book->uncounted);
     int64_t again = 0;
     int missing = 0;
     for (int e = 0; e < EPOCHS; e++)
@@ -454,15 +492,17 @@ static bool check(const driver *d, uint64_t seed) {
         }
     fprintf(stdout,
             "schedule %llu: %d killed, %d left, %d joined, center killed %d "
-            "times; %lld of at most %lld examples twice, %d never\n",
+            "times; %lld of at most %lld examples twice, %d never, %u not "
+            "leased\n",
             (unsigned long long)seed, d->deaths, d->leaves, d->joins,
-            d->restarts, (long long)again, (long long)d->allowed, missing);
+            d->restarts, (long long)again, (long long)allowed, missing,
+            atomic_load(&book->uncounted));
     fflush(stdout);
-    return missing == 0 && again <= d->allowed;
+    return missing == 0 && again <= allowed;
 }
 
-static bool schedule(uint64_t seed, bool kills, bool keep) {
-    driver d = {.kills = kills, .keep = keep};
+static bool schedule(uint64_t seed, uint64_t number, bool keep) {
+    driver d = {.kills = number > 0, .away = number % 2 == 1, .keep = keep};
     hki_rng_init(&d.rng, seed, 18);
     d.deadline_ns = hki_now_ns() + PATIENCE_S * INT64_C(1000000000);
     const char *const tmp = getenv("TMPDIR");
@@ -499,6 +539,6 @@ int main(int argc, char **argv) {
     if (book == MAP_FAILED)
         return 1;
     for (uint64_t i = 0; i < n; i++)
-        good = schedule(seed + i, i > 0, keep) && good;
+        good = schedule(seed + i, i, keep) && good;
     return good ? 0 : 1;
 }
