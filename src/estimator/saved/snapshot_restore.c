@@ -6,12 +6,22 @@
 //     worker    slots, counters, own values     (on its thread, once it joined)
 // The file stays open until the train call ends, which is after all three.
 #include "estimator/estimator.h"
+#include "cluster/cluster.h"
 #include "estimator/saved/snapshot.h"
 #include "estimator/saved/snapshot_places.h"
 
 // ---- opening ----------------------------------------------------------------
 
 enum { FOLDER_MS = 10000, PAUSE_MS = 50 };
+
+// A worker that comes at the end of its run meets the center, which writes the
+// model and goes; anybody else keeps the folder.
+static bool center_has_folder(const hk_estimator *e) {
+    hk_center *const c = e->config.c.center;
+    hk_center_info info;
+    return c != NULL && hk_center_get_info(c, &info) == HK_OK &&
+           hki_center_finished(c);
+}
 
 static hk_status open_saver(hk_estimator *e) {
     const hk_run_config *const c = &e->config.c;
@@ -26,19 +36,19 @@ static hk_status open_saver(hk_estimator *e) {
     o.keep_best = c->keep_best;
     o.best_is_max = c->best_is_max;
     o.no_fsync = c->no_fsync;
-    // A worker that comes at the end of its run meets the center, which writes
-    // the model and goes.
-    const int64_t deadline = hki_deadline(c->center != NULL ? FOLDER_MS : 0);
-    hk_status s = hk_saver_create(&o, &e->saver);
-    while (s == HK_E_EXISTS && hki_now_ns() < deadline &&
-           !hki_nap(e->ctx, PAUSE_MS))
-        s = hk_saver_create(&o, &e->saver);
-    if (s != HK_E_EXISTS)
-        return s;
-    return hki_fail(s,
+    const int64_t deadline = hki_deadline(FOLDER_MS);
+    hki_fault fault;
+    do {
+        const hk_status s = hk_saver_create(&o, &e->saver);
+        if (s != HK_E_EXISTS)
+            return s;
+        fault = hki_fault_of(s);
+    } while (hki_now_ns() < deadline && center_has_folder(e) &&
+             !hki_nap(e->ctx, PAUSE_MS));
+    return hki_fail(fault.status,
                     "%s; one training at a time writes to a model_dir: "
                     "stop the other one or choose another folder",
-                    hk_last_error());
+                    fault.text);
 }
 
 static hk_status read_number(hk_ckpt *c, const char *name, int64_t dflt,
