@@ -17,7 +17,8 @@
 #include "cluster/shard/center_sections.h"
 #include "cluster/shard/shard.h"
 
-#define REST_NS 20000000 // at least; it bounds the lines in the log, too
+// A gate stays open for so long at least; it bounds the lines in the log, too.
+#define REST_NS INT64_C(20000000)
 
 // `lock` is held.
 static void open_gate(hki_shard *s) {
@@ -125,9 +126,14 @@ hk_status hki_gate_close(hki_shard *s, uint64_t ticket, const char *who,
                          uint32_t *n) {
     hki_member_at *members = NULL;
     int64_t until_ns;
+    // Also somebody who does not want to wait gets through a short rest.
+    const hki_patience rest = {
+        .deadline_ns = HKI_MAX(p->deadline_ns, hki_now_ns() + 2 * REST_NS),
+        .alive = p->alive,
+        .user = p->user};
     HKI_LOCKED(&s->lock);
     while (is_taken(s, &until_ns))
-        if (!wait_until(s, until_ns, p) && is_taken(s, &until_ns))
+        if (!wait_until(s, until_ns, &rest) && is_taken(s, &until_ns))
             return hki_fail(HK_E_TIMEOUT,
                             "%s: snapshot: waited for another one to end",
                             s->name);
