@@ -5,6 +5,7 @@
 
 #define ATTEMPT_MS 5000 // one question
 #define CALL_PAUSE_MS 20
+#define REJOIN_MS 10000 // for a worker that is refused to have joined again
 
 // ---- calls ------------------------------------------------------------------
 
@@ -33,15 +34,34 @@ static void number(hki_remote *r, hki_msg_call *m) {
     m->sequence = again ? o->sequence : ++r->sequence;
 }
 
+// 0: the worker has not joined here, or has left.
+static uint32_t incarnation_of(hki_remote *r, uint32_t worker) {
+    HKI_LOCKED(&r->lock);
+    const hki_member_link *const w = find_member(r, worker);
+    return w != NULL ? atomic_load(&w->incarnation) : 0;
+}
+
+// A center that went back to a snapshot, or lost its memory, refuses a worker
+// until that has joined again, which its next exchange does.
+static bool may_join_again(hki_remote *r, const hki_msg_call *m, hk_status s,
+                           int64_t begin_ns) {
+    return s == HK_E_STATE && r->control[0].f.why != HKI_WHY_OTHER &&
+           incarnation_of(r, m->worker) != 0 &&
+           hki_now_ns() - begin_ns < REJOIN_MS * INT64_C(1000000);
+}
+
 // Held by one caller at a time, so that the numbers of calls rise.
 static hk_status call_until(hki_remote *r, hki_msg_call *m, const char *what,
                             int64_t deadline_ns, hki_msg_result *out) {
     number(r, m);
     r->unanswered = *m;
+    const int64_t begin = hki_now_ns();
     for (int64_t pause = CALL_PAUSE_MS;; pause = HKI_MIN(pause * 2, 1000)) {
         const int64_t until = HKI_MIN(deadline_ns, hki_deadline(ATTEMPT_MS));
+        m->incarnation = incarnation_of(r, m->worker);
         const hk_status s = hki_control_call(r, m, until, out);
-        if (s != HK_E_UNAVAILABLE && s != HK_E_TIMEOUT) {
+        if (s != HK_E_UNAVAILABLE && s != HK_E_TIMEOUT &&
+            !may_join_again(r, m, s, begin)) {
             r->unanswered.op = 0;
             return s;
         }
@@ -54,20 +74,12 @@ static hk_status call_until(hki_remote *r, hki_msg_call *m, const char *what,
     }
 }
 
-// 0: the worker has not joined here, or has left.
-static uint32_t incarnation_of(hki_remote *r, uint32_t worker) {
-    HKI_LOCKED(&r->lock);
-    const hki_member_link *const w = find_member(r, worker);
-    return w != NULL ? atomic_load(&w->incarnation) : 0;
-}
-
 hk_status hki_center_call(hk_center *c, const hki_msg_call *call,
                           const char *what, int64_t deadline_ns,
                           hki_msg_result *out) {
     hki_remote *r;
     hki_msg_call m = *call;
     HKI_TRY(hki_remote_get(c, what, &r));
-    m.incarnation = incarnation_of(r, m.worker);
     HKI_LOCKED(&r->call_lock);
     return call_until(r, &m, what, deadline_ns, out);
 }
