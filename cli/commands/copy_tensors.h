@@ -10,7 +10,7 @@ typedef struct weights_copy {
     // As in hk_copy_options; asked twice for every tensor.
     const char *(*name)(void *user, const hk_ckpt_entry *e);
     void *user;
-    bool step; // global_step goes into files of every format
+    bool step;          // global_step goes into files of every format
     size_t taken, left; // after the copy: tensors written, and those that the
                         // format does not hold
 } weights_copy;
