@@ -25,6 +25,7 @@ typedef struct app {
     hk_key key;
     int has_key, insecure, int8, verbose; // flags
     long steps, tau, workers, seconds;
+    long expected; // workers of a center; 0: it was not told
     double expect;
     const char *address; // of a center in this process; NULL: the config's
     const char *center_file, *metrics;
@@ -70,8 +71,12 @@ static hk_plan *get_plan(app *a, hk_mode mode) {
 static hk_status start_center(app *a, hk_role_center **out) {
     hk_center_server_options so;
     hk_role_center_options o;
+    hk_center_options center;
     hk_run_limits limits;
+    hk_center_options_init(&center, sizeof center);
+    center.workers = (uint32_t)a->expected;
     hk_center_server_options_init(&so, sizeof so);
+    so.center = &center;
     so.context = a->ctx;
     so.key = a->has_key ? &a->key : NULL;
     so.insecure = (uint32_t)a->insecure;
@@ -396,6 +401,7 @@ int main(int argc, char **argv) {
     app a = {.steps = number(argc, argv, "--steps", 600),
              .tau = number(argc, argv, "--tau", 10),
              .workers = number(argc, argv, "--workers", 2),
+             .expected = number(argc, argv, "--workers", 0),
              .seconds = number(argc, argv, "--seconds", 0),
              .expect = (double)number(argc, argv, "--expect", 50),
              .insecure = flag(argc, argv, "--insecure"),

@@ -32,9 +32,9 @@ hk_status hki_key_parse(const char *text, size_t size, const char *what,
 #define HKI_NOTE_FETCHED "fetched"
 
 #define HKI_REASON_LOST "lost" // begins the reason of a run that has failed
-#define HKI_BOARD_NOTES 256  // of others, at most; HK_E_OVERFLOW beyond
-#define HKI_BOARD_KEY 63     // bytes of a name
-#define HKI_BOARD_VALUE 4096 // bytes of a note
+#define HKI_BOARD_NOTES 256    // of others, at most; HK_E_OVERFLOW beyond
+#define HKI_BOARD_KEY 63       // bytes of a name
+#define HKI_BOARD_VALUE 4096   // bytes of a note
 
 // Writes a note on the board of shard 0; size 0 removes it. if_absent:
 // HK_E_EXISTS when it is there. Centers of hk_center_connect only, as all calls

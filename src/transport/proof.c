@@ -13,7 +13,6 @@
 // address from being passed on to another listener.
 #define _GNU_SOURCE // struct ucred, O_NOFOLLOW
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -31,8 +30,9 @@
 #define NONCE 32
 #define MAC 32
 #define ADDRESS 64
-#define PATH 256 // bytes of a folder's path
-#define PLACES 3 // where a cookie may be
+#define PATH 256      // bytes of a folder's path
+#define PLACES 3      // where a cookie may be
+#define TMP_NAMES 100 // of a folder in /tmp
 
 // ---- the cookie -------------------------------------------------------------
 
@@ -51,9 +51,10 @@ static int open_ours(const char *path) {
     return -1;
 }
 
+// Two processes may begin at the same time: what the other one made is ours.
 static int open_made(const char *path, bool make) {
     const int fd = open_ours(path);
-    if (fd >= 0 || !make || mkdir(path, 0700) != 0)
+    if (fd >= 0 || !make || (mkdir(path, 0700) != 0 && errno != EEXIST))
         return fd;
     return open_ours(path);
 }
@@ -68,42 +69,19 @@ static int open_in_runtime(const char *base, bool make, char path[PATH]) {
     return open_made(path, make);
 }
 
-// The first of our folders hooke-UID-XXXXXX there, by name.
-static int find_in_tmp(const char *start, char path[PATH]) {
-    char best[64] = "";
-    DIR *const all = opendir(P_tmpdir);
-    const size_t n = strlen(start);
-    for (struct dirent *e; all != NULL && (e = readdir(all)) != NULL;) {
-        if (strncmp(e->d_name, start, n) != 0 || e->d_name[n] != '-' ||
-            strlen(e->d_name) >= sizeof best ||
-            (best[0] != '\0' && strcmp(best, e->d_name) < 0))
-            continue;
-        snprintf(path, PATH, P_tmpdir "/%s", e->d_name);
-        const int fd = open_ours(path);
-        if (fd < 0)
-            continue;
-        close(fd);
-        snprintf(best, sizeof best, "%s", e->d_name);
-    }
-    if (all != NULL)
-        closedir(all);
-    snprintf(path, PATH, P_tmpdir "/%s", best);
-    return best[0] != '\0' ? open_ours(path) : -1;
-}
-
 // /tmp belongs to everybody: another user may have made a folder of our name
-// first. Then one with a name that nobody could know takes its place.
+// first. All processes of a user try the same names in the same order, so that
+// those which begin at the same time meet in one folder.
 static int open_in_tmp(bool make, char path[PATH]) {
-    char start[32];
-    snprintf(start, sizeof start, "hooke-%lu", (unsigned long)geteuid());
-    snprintf(path, PATH, P_tmpdir "/%s", start);
-    int fd = open_made(path, make);
-    if (fd < 0)
-        fd = find_in_tmp(start, path);
-    if (fd >= 0 || !make)
-        return fd;
-    snprintf(path, PATH, P_tmpdir "/%s-XXXXXX", start);
-    return mkdtemp(path) != NULL ? open_ours(path) : -1;
+    int fd = -1;
+    for (int i = 0; i < TMP_NAMES && fd < 0; i++) {
+        const int n = snprintf(path, PATH, P_tmpdir "/hooke-%lu",
+                               (unsigned long)geteuid());
+        if (i > 0)
+            snprintf(path + n, (size_t)(PATH - n), "-%d", i);
+        fd = open_made(path, make);
+    }
+    return fd;
 }
 
 // The places of a user's cookie, in the order in which it is looked for; -1:

@@ -29,7 +29,7 @@ enum { // flags in the file
 #define SAVE_SECONDS 5  // of the run's time, that a killed process may lose
 #define RETRY_SECONDS 1 // between attempts while the file cannot be written
 
-static const char magic[8] = {'H', 'K', 'R', 'U', 'N', 0, 0, 4};
+static const uint8_t magic[8] = {'H', 'K', 'R', 'U', 'N', 0, 0, 4};
 
 typedef struct member {
     uint32_t id, nonce, sequence;

@@ -72,8 +72,7 @@ static bool limit_reached(hk_role_center *c, const hk_server_info *info,
                           char *reason, size_t capacity) {
     const hki_limits *const l = &c->limits;
     if (l->steps > 0 && info->center.global_step >= l->steps) {
-        snprintf(reason, capacity, "steps: %lld of %lld",
-                 (long long)info->center.global_step, (long long)l->steps);
+        hki_steps_reason(info->center.global_step, l->steps, reason, capacity);
         return true;
     }
     const double age = hki_run_memory_facts(c->memory).seconds;

@@ -47,6 +47,9 @@ const hk_measure *hki_evaluated_find(const hki_evaluated *e, const char *name);
 
 // A reason begins with the name of its end: "steps: 1000 of 1000".
 hk_run_end hki_reason_end(const char *reason);
+
+// The reason of a run that ends by its limit of steps.
+void hki_steps_reason(int64_t steps, int64_t limit, char *out, size_t size);
 // HK_E_DATA for the reason of a run that has failed.
 hk_status hki_reason_check(const char *reason, const char *who);
 void hki_result_init(hk_role_result *r);

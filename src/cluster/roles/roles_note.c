@@ -150,6 +150,11 @@ const char *hk_run_end_name(hk_run_end e) {
     return (unsigned)e < HKI_COUNT(end_names) ? end_names[e] : NULL;
 }
 
+void hki_steps_reason(int64_t steps, int64_t limit, char *out, size_t size) {
+    snprintf(out, size, "%s: %lld of %lld", end_names[HK_END_STEPS],
+             (long long)steps, (long long)limit);
+}
+
 hk_run_end hki_reason_end(const char *reason) {
     for (size_t i = HK_END_STEPS; i < HKI_COUNT(end_names); i++) {
         const size_t n = strlen(end_names[i]);

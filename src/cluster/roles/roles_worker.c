@@ -242,8 +242,11 @@ static bool steps_reached(hk_role_worker *w) {
         !hki_center_reachable(w->center))
         return false;
     (void)take_limits(w); // or it has forgotten them
-    return w->limits.steps > 0 &&
-           hki_center_global_step(w->center) >= w->limits.steps;
+    const int64_t steps = hki_center_global_step(w->center);
+    if (w->limits.steps == 0 || steps < w->limits.steps)
+        return false;
+    hki_steps_reason(steps, w->limits.steps, w->reason, sizeof w->reason);
+    return true;
 }
 
 int64_t hk_role_worker_steps(const hk_role_worker *w) {
