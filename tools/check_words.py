@@ -88,11 +88,18 @@ def c_texts(path, places):
 
 
 def python_texts(path):
-    """[(line, text)] of the strings of a Python module."""
-    source = path.read_text()
-    for t in tokenize.generate_tokens(io.StringIO(source).readline):
-        if t.type == tokenize.STRING and is_message(t.string):
-            yield t.start[0], re.sub(r"\{[^{}]*\}", " ", t.string)
+    """[(line, text)] of a Python module; adjacent literals are one message."""
+    literal, began = "", 1
+    for t in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if t.type == tokenize.STRING:
+            began = began if literal else t.start[0]
+            literal += re.sub(r"\{[^{}]*\}", "{}",
+                              re.sub(r"""^\w?("{3}|'{3}|"|')|("{3}|'{3}|"|')$""",
+                                     "", t.string))
+        elif literal and t.type not in (tokenize.NL, tokenize.COMMENT):
+            if is_message(literal):
+                yield began, literal
+            literal = ""
 
 
 def all_texts(places):
