@@ -34,8 +34,14 @@ hk_status hki_session_refuse(hki_session *s, hk_status status,
                              uint64_t exchange, uint32_t applied) {
     char text[512];
     snprintf(text, sizeof text, "%s", hk_last_error());
-    const hki_why why = s->claim.why;
+    hki_why why = s->claim.why;
     s->claim.why = HKI_WHY_OTHER;
+    if (status == HK_E_NO_MEMORY) {
+        hki_log(s->server->context, HK_LOG_WARNING,
+                "%s: %s has to ask again: %s", s->server->name, s->peer, text);
+        why = HKI_WHY_AGAIN;
+        status = HK_E_UNAVAILABLE;
+    }
     if (why == HKI_WHY_FENCED)
         hki_server_refuse(s->server, HK_REFUSED_FENCED, s->peer);
     const hki_frame head = {.type = HKI_ERROR,

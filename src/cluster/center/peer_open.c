@@ -27,6 +27,19 @@ static hk_status check_model(hki_session *s, const hki_msg_open *m) {
     return status;
 }
 
+// A center whose disk is full or fails, or which has no memory, may have a
+// file a moment later: the peer asks again.
+static hk_status make_shard(hki_session *s, hk_layout *layout, uint8_t *share) {
+    const hk_status status = hki_server_make_shard(s->server, layout, share);
+    if (status != HK_E_IO && status != HK_E_NO_MEMORY)
+        return status;
+    hki_log(s->server->context, HK_LOG_WARNING,
+            "%s: cannot make the center of %s: %s", s->server->name, s->peer,
+            hk_last_error());
+    s->claim.why = HKI_WHY_AGAIN;
+    return hki_fail(HK_E_UNAVAILABLE, "%s", hk_last_error());
+}
+
 // Asks the first worker for the layout and makes the shard of it.
 static hk_status learn_model(hki_session *s, int64_t deadline_ns) {
     HKI_TRY(hki_msg_send(&s->f, HKI_NEED_LAYOUT, NULL, NULL, deadline_ns,
@@ -39,7 +52,7 @@ static hk_status learn_model(hki_session *s, int64_t deadline_ns) {
     HKI_TRY(hki_alloc_array(head.size, 1, &bytes));
     HKI_TRY(hki_frame_take(&s->f, bytes, head.size, deadline_ns, "layout"));
     HKI_TRY(hki_layout_get(bytes, head.size, s->peer, &layout, &share));
-    return hki_server_make_shard(s->server, layout, share);
+    return make_shard(s, layout, share);
 }
 
 // Tells an observer that brings no model what the center's is.

@@ -1,4 +1,5 @@
 // server.c - a center server from its options to its end.
+#include <poll.h>
 #include "cluster/center/server.h"
 #include "codec/codec.h"
 #include "base/io.h"
@@ -190,6 +191,7 @@ static hk_status open_network(hk_center_server *s,
     HKI_TRY(hki_key_net(s->name, o->key, o->insecure != 0, tap, &s->net));
     HKI_TRY(
         hki_zalloc_array(o->n_addresses, sizeof *s->listener, &s->listener));
+    HKI_TRY(hki_alloc_array(o->n_addresses + 1, sizeof *s->polls, &s->polls));
     for (; s->n_listeners < o->n_addresses; s->n_listeners++) {
         hki_listener **const l = &s->listener[s->n_listeners];
         HKI_TRY(hki_listen(s->net, o->addresses[s->n_listeners], l));
@@ -368,6 +370,7 @@ void hk_center_server_stop(hk_center_server *s) {
     for (size_t i = 0; s->listener != NULL && i < s->n_listeners; i++)
         hki_listener_close(s->listener[i]);
     hki_free(s->listener);
+    hki_free(s->polls);
     if (s->has_lock)
         hki_server_drop_unread(s, 0);
     hki_shard_close(atomic_load(&s->shard));

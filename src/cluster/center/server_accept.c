@@ -102,9 +102,7 @@ static void add_session(hk_center_server *s, hki_conn *conn) {
 
 void hki_server_accept_main(void *user) {
     hk_center_server *const s = user;
-    struct pollfd *p;
-    if (hki_alloc_array(s->n_listeners + 1, sizeof *p, &p) != HK_OK)
-        return;
+    struct pollfd *const p = s->polls;
     for (size_t i = 0; i < s->n_listeners; i++)
         p[i] = (struct pollfd){.fd = s->listener[i]->fd, .events = POLLIN};
     p[s->n_listeners] = (struct pollfd){.fd = s->wake_fd, .events = POLLIN};
@@ -133,5 +131,4 @@ void hki_server_accept_main(void *user) {
         hki_server_drop_unread(s, HKI_UNREAD_MS);
         hki_server_expire_ranges(s);
     }
-    hki_free(p);
 }

@@ -152,6 +152,19 @@ static hk_status create_path(hki_center_file *f, const char *path,
     return map_fd(f, temp);
 }
 
+// Writes the file to the disk, then its name. Nothing stays behind after an
+// error.
+static hk_status publish(const hki_center_file *f, const char *path,
+                         const char *temp) {
+    if (hki_io()->fsync(f->fd) != 0 || hki_io()->rename(temp, path) != 0) {
+        const hk_status s = hki_io_fail(errno, path, "create");
+        (void)hki_io()->unlink(temp);
+        return s;
+    }
+    HKI_TRY_OR(hki_sync_folder(path), (void)hki_io()->unlink(path));
+    return HK_OK;
+}
+
 static void write_head(hki_center_file *f, const hki_center_head *head,
                        const void *layout) {
     memcpy(f->map, head, sizeof *head);
@@ -187,14 +200,7 @@ hk_status hki_center_file_create(hki_center_file *f, const char *path,
         s = create_path(f, path, temp.data);
     if (s == HK_OK) {
         write_head(f, &h, layout);
-        // The file, then its name.
-        if (hki_io()->fsync(f->fd) != 0 ||
-            hki_io()->rename(temp.data, path) != 0)
-            s = hki_io_fail(errno, path, "create");
-        else
-            s = hki_sync_folder(path);
-        if (s != HK_OK)
-            (void)hki_io()->unlink(temp.data);
+        s = publish(f, path, temp.data);
     }
     hki_buf_deinit(&temp);
     if (s != HK_OK)

@@ -253,11 +253,18 @@ static hk_status create(hki_shard *s, const hki_shard_options *opt,
     return HK_OK;
 }
 
+// A shard that could not be made leaves no file: it would keep the next
+// attempt from making one.
+static void remove_file(const hki_shard *s) {
+    if (s->file.path != NULL)
+        (void)hki_io()->unlink(s->file.path);
+}
+
 hk_status hki_shard_create(const hki_shard_options *opt, hk_layout *layout,
                            const uint8_t *share, hki_shard **out) {
     HKI_SCOPED(hki_shard_close_at) hki_shard *s = NULL;
     HKI_TRY(start(opt, &s));
-    HKI_TRY(create(s, opt, layout, share));
+    HKI_TRY_OR(create(s, opt, layout, share), remove_file(s));
     return HKI_HAND_ON(out, s);
 }
 

@@ -224,8 +224,9 @@ hk_status hki_frame_raise(hki_framer *f, const hki_frame *head,
                         f->conn->peer, head->size);
     HKI_TRY(hki_frame_take(f, text, head->size, deadline_ns, "error text"));
     text[head->size] = '\0';
-    f->answered = true;
     f->why = (hki_why)head->unit;
+    // A center that could not do it is like one that is away for a moment.
+    f->answered = f->why != HKI_WHY_AGAIN;
     return hki_fail(known ? (hk_status)code : HK_E_DATA, "%s", text);
 }
 

@@ -77,7 +77,8 @@ typedef enum hki_why {
     HKI_WHY_FENCED = 1,   // a newer incarnation is this worker
     HKI_WHY_REPLACED = 2, // the worker speaks over another connection
     HKI_WHY_LEFT = 3,     // the worker has left
-    HKI_WHY_UNKNOWN = 4   // the center is of another run, or has no such worker
+    HKI_WHY_UNKNOWN = 4,  // the center is of another run, or has no such worker
+    HKI_WHY_AGAIN = 5     // no memory or disk at the moment: as if disconnected
 } hki_why;
 
 typedef struct hki_frame {
