@@ -318,8 +318,9 @@ static void legend(FILE *f, const frame *g) {
                 l->color % CHART_COLORS, strokes[l->stroke]);
         html_text(f, l->name);
         const point *result = series_result(l->data);
-        fprintf(f, " <b>%.4g</b></li>",
-                result ? result->value : series_last(l->data));
+        const double value = result ? result->value : series_last(l->data);
+        fprintf(f, isnan(value) ? " <b>-</b></li>" : " <b>%.4g</b></li>",
+                value);
     }
     fputs("</ul>", f);
 }

@@ -198,8 +198,12 @@ static void find_columns(results *r) {
     }
 }
 
-// Four digits behind the point line up in a column.
+// Four digits behind the point line up in a column; "-" is not defined.
 static void cell(FILE *f, double v) {
+    if (isnan(v)) {
+        fputs("-", f);
+        return;
+    }
     const bool odd = fabs(v) >= 1e5 || (v != 0 && fabs(v) < 1e-3);
     fprintf(f, odd ? "%.4g" : "%.4f", v);
 }

@@ -152,9 +152,11 @@ void report_sweeps(FILE *f, const series_set *s) {
 static void fold_row(FILE *f, const tree *t, const char *key,
                      const char *title) {
     fprintf(f, "<tr><th scope=\"row\">%s</th>", title);
-    for (const tree *c = tree_get(t, "mean")->child; c; c = c->next)
-        fprintf(f, "<td>%.4f</td>",
-                tree_float(tree_get(tree_get(t, key), c->key), (double)NAN));
+    for (const tree *c = tree_get(t, "mean")->child; c; c = c->next) {
+        const double v =
+            tree_float(tree_get(tree_get(t, key), c->key), (double)NAN);
+        fprintf(f, isnan(v) ? "<td>-</td>" : "<td>%.4f</td>", v);
+    }
     fputs("</tr>\n", f);
 }
 

@@ -58,6 +58,14 @@ static int width_of(const char *name) {
     return n > 10 ? n : 10;
 }
 
+// "-" is a metric that the data does not define.
+static void print_score(const char *name, double v) {
+    if (isnan(v))
+        printf("  %*s", width_of(name), "-");
+    else
+        printf("  %*.4f", width_of(name), v);
+}
+
 void folds_table(const fold_scores *f) {
     printf("%-16s", "");
     for (size_t k = 0; k < f->n; k++)
@@ -65,15 +73,14 @@ void folds_table(const fold_scores *f) {
     for (int64_t i = 0; i < f->done; i++) {
         printf("\nfold %-11lld", (long long)i + 1);
         for (size_t k = 0; k < f->n; k++)
-            printf("  %*.4f", width_of(f->names[k]),
-                   f->values[i * FOLD_METRICS + (int64_t)k]);
+            print_score(f->names[k], f->values[i * FOLD_METRICS + (int64_t)k]);
     }
     printf("\n%-16s", "mean");
     for (size_t k = 0; k < f->n; k++)
-        printf("  %*.4f", width_of(f->names[k]), mean_of(f, k));
+        print_score(f->names[k], mean_of(f, k));
     printf("\n%-16s", "standard error");
     for (size_t k = 0; k < f->n; k++)
-        printf("  %*.4f", width_of(f->names[k]), error_of(f, k));
+        print_score(f->names[k], error_of(f, k));
     printf("\n");
 }
 
