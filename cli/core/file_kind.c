@@ -58,7 +58,7 @@ const char *file_kind(const char *path) {
         {0, "PK\x03\x04", ".npz", "a NumPy archive"},
         {0, "PK\x03\x04", "", "a zip file"},
         {0, "\x93NUMPY", "", "a NumPy array"},
-        {0, "PAR1", "", "a Parquet file"},
+        {0, "PAR1\x15", "", "a Parquet file"},
         {257, "ustar", "", "a tar archive"},
     };
     char head[512] = "";

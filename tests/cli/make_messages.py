@@ -9,7 +9,7 @@ for name in ("a.zip", "a.xlsx", "a.npz"):
     with zipfile.ZipFile(name, "w") as archive:
         archive.writestr("a.csv", "x,y\n1,2\n")
 with open("a.parquet", "wb") as file:
-    file.write(b"PAR1" + bytes(64) + b"PAR1")
+    file.write(b"PAR1\x15" + bytes(64) + b"PAR1")
 with open("secrets", "w") as file:
     file.write("root:*:20228:0:99999:7:::\nuser:!:20228:0:99999:7:::\n")
 

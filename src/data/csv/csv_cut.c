@@ -276,9 +276,32 @@ hk_status hki_csv_pass_row(hki_csv_reader *c) {
     }
 }
 
+// Files that people give in place of a table, by their first bytes. None of
+// these can begin a text. Parquet's "PAR1" could; its first page follows.
+static hk_status check_kind(const hki_file_reader *r) {
+    static const struct {
+        const char *bytes, *kind;
+    } kinds[] = {
+        {"PK\x03\x04", "a zip file (Excel workbooks and .npz are, too)"},
+        {"\xd0\xcf\x11\xe0", "an Excel workbook"},
+        {"\x93NUMPY", "a NumPy array"},
+        {"PAR1\x15", "a Parquet file"},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        const size_t n = strlen(kinds[i].bytes);
+        if (hki_file_reader_left(r) >= n &&
+            memcmp(r->data + r->begin, kinds[i].bytes, n) == 0)
+            return hki_fail(HK_E_UNSUPPORTED,
+                            "%s: is %s; save the table as CSV",
+                            hki_file_reader_path(r), kinds[i].kind);
+    }
+    return HK_OK;
+}
+
 hk_status hki_csv_begin(hki_csv_reader *c) {
     hki_file_reader *const r = &c->r;
-    HKI_TRY(hki_file_reader_more(r, 3));
+    HKI_TRY(hki_file_reader_more(r, 8));
+    HKI_TRY(check_kind(r));
     if (hki_file_reader_left(r) >= 3 &&
         memcmp(r->data + r->begin, "\xef\xbb\xbf", 3) == 0)
         hki_file_reader_take(r, 3);
