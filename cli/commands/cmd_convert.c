@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "commands/copy_tensors.h"
+#include "core/file_kind.h"
 #include "hooke/digits.h"
 #include "hooke/writers.h"
 
@@ -253,8 +254,7 @@ static int run(const cli_args *a) {
         return convert_checkpoint(a, in, out);
     if (strcmp(in, "digits") != 0 && !cli_is_url(in) && stat(in, &st) != 0)
         return cli_fail("%s: %s", in, strerror(errno));
-    if (cli_ends(in, ".yaml") || cli_ends(in, ".yml") ||
-        cli_ends(in, "experiment.json"))
+    if (is_experiment_name(in))
         return cli_fail("%s: is an experiment, neither a checkpoint nor data",
                         in);
     if (!is_data_name(out))

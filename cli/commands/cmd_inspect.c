@@ -316,10 +316,14 @@ static int file(const char *path, const cli_args *a) {
     }
     if (is_table_name(path))
         return inspect_table(path);
-    if (cli_ends(path, ".tar") || cli_ends(path, ".tar.gz") ||
-        cli_ends(path, ".tgz"))
-        return tar_archive(path);
+    if (is_experiment_name(path))
+        return cli_fail("%s: is an experiment; hooke train and hooke doctor "
+                        "read it",
+                        path);
     const char *kind = file_kind(path);
+    if (cli_ends(path, ".tar") || cli_ends(path, ".tar.gz") ||
+        cli_ends(path, ".tgz") || (kind && strstr(kind, "tar archive")))
+        return tar_archive(path);
     if (kind && (strstr(kind, "Excel") || strstr(kind, "zip") ||
                  strstr(kind, "Parquet")))
         return cli_fail("%s: is %s; tables are read as CSV", path, kind);

@@ -25,6 +25,11 @@ bool is_table_name(const char *path) {
     return table_ending(path) != NULL;
 }
 
+bool is_experiment_name(const char *path) {
+    return cli_ends(path, ".yaml") || cli_ends(path, ".yml") ||
+           cli_ends(path, "experiment.json");
+}
+
 bool is_pattern(const char *path) {
     return strpbrk(path, "*?[") != NULL;
 }
