@@ -33,9 +33,7 @@ typedef struct writer {
 // sets of weights put theirs in front: "center/class_ids".
 static const struct {
     const char *name, *shown;
-} names[] = {{"class_ids", "class"},
-             {"probabilities", "probability"},
-             {"value", "predictions"}}; // of exports before 0.3
+} names[] = {{"class_ids", "class"}, {"probabilities", "probability"}};
 
 static const char *bare_name(const char *name) {
     const char *slash = strrchr(name, '/');
