@@ -227,6 +227,7 @@ static int run(const cli_args *a) {
     CLI_TRY(experiment_open(a, cli_operand(a, 0), &x));
     CLI_TRY(settings_read(x, a, &s));
     CLI_TRY(resume_check_owner(x, &s));
+    CLI_TRY(resume_check_model(a, x, &s));
     CLI_SCOPED(hk_ckpt_close_at) hk_ckpt *c = open_checkpoint(a, s.model_dir);
     if (!c)
         return CLI_FAILED;

@@ -82,6 +82,8 @@ int job_open(const cli_args *a, const char *operand, bool learn, job **out) {
         failed = resume_check_owner(j->x, &j->s);
     if (!failed && learn && !j->s.config.not_chief)
         failed = resume_check(a, j->x, &j->s);
+    else if (!failed && !learn)
+        failed = resume_check_model(a, j->x, &j->s);
     if (!failed)
         data_index_folder(j->s.model_dir);
     if (!failed)

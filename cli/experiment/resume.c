@@ -22,6 +22,7 @@ typedef struct texts {
 typedef struct comparison {
     const experiment *x;
     const tree *prints; // data.json; NULL: none
+    bool of_model;      // only what the graph of the model depends on
     texts refused, told;
 } comparison;
 
@@ -35,9 +36,16 @@ static void free_comparison(comparison *c) {
     free_texts(&c->told);
 }
 
+static bool is_of_model(const char *key) {
+    return strcmp(key, "data.train.label") == 0 ||
+           (strncmp(key, "model", 5) == 0 &&
+            strncmp(key, "model.params", 12) != 0);
+}
+
 // The text is taken.
 static void add(comparison *c, const char *key, char *text) {
-    const resume_rule rule = resume_rule_of(key);
+    const resume_rule rule =
+        c->of_model && !is_of_model(key) ? RESUME_FREE : resume_rule_of(key);
     texts *t = rule == RESUME_REFUSED ? &c->refused
                : rule == RESUME_TOLD  ? &c->told
                                       : NULL;
@@ -261,6 +269,21 @@ int resume_check_owner(const experiment *x, const settings *s) {
                      "%s: belongs to %s, not to %s; give %s another name or "
                      "its own --model-dir, or remove the folder",
                      s->model_dir, file, x->file, x->file);
+}
+
+int resume_check_model(const cli_args *a, const experiment *x,
+                       const settings *s) {
+    if (!has_run(s->model_dir))
+        return 0;
+    CLI_FREED char *path = cli_printf("%s/experiment.json", s->model_dir);
+    CLI_SCOPED(tree_free_at) tree *before = tree_read(path);
+    CLI_SCOPED(tree_free_at) tree *prints = fingerprints_read(s->model_dir);
+    if (!before)
+        return 0;
+    CLI_SCOPED(free_comparison)
+    comparison c = {.x = x, .prints = prints, .of_model = true};
+    compare(&c, before, x->root, &(place){.key = ""});
+    return c.refused.n ? refuse(a, &c, s->model_dir, before) : 0;
 }
 
 int resume_check(const cli_args *a, const experiment *x, settings *s) {

@@ -26,6 +26,12 @@ int resume_check_owner(const experiment *x, const settings *s);
 // in s->resume_note then. Nothing to do where no run is.
 int resume_check(const cli_args *a, const experiment *x, settings *s);
 
+// The same for a command that uses the model of a run: what has to be as it was
+// is the model and the label. Its data may be others, and so may the values of
+// model.params.
+int resume_check_model(const cli_args *a, const experiment *x,
+                       const settings *s);
+
 // ---- files of the data ------------------------------------------------------
 
 // data.json of a model_dir; NULL: it has none.
