@@ -271,6 +271,24 @@ int resume_check_owner(const experiment *x, const settings *s) {
                      s->model_dir, file, x->file, x->file);
 }
 
+// Rows to evaluate on are drawn by their numbers: of a file that has changed,
+// they are others, and some were trained on.
+static void warn_of_data(const cli_args *a, const comparison *c) {
+    const char *command = cli_command_of(a)->name;
+    const bool scores =
+        strcmp(command, "report") == 0 ||
+        (strcmp(command, "evaluate") == 0 && !cli_has(a, "data"));
+    if (!scores || tree_path(c->x->root, "data.eval.files"))
+        return;
+    CLI_FREED char *how =
+        fingerprints_compare(c->prints, c->x, "data.train.files");
+    if (how)
+        cli_note("warning: the content of data.train.files has changed since "
+                 "the run began (%s); the rows that are scored may be rows "
+                 "that it was trained on",
+                 how);
+}
+
 int resume_check_model(const cli_args *a, const experiment *x,
                        const settings *s) {
     if (!has_run(s->model_dir))
@@ -283,7 +301,10 @@ int resume_check_model(const cli_args *a, const experiment *x,
     CLI_SCOPED(free_comparison)
     comparison c = {.x = x, .prints = prints, .of_model = true};
     compare(&c, before, x->root, &(place){.key = ""});
-    return c.refused.n ? refuse(a, &c, s->model_dir, before) : 0;
+    if (c.refused.n)
+        return refuse(a, &c, s->model_dir, before);
+    warn_of_data(a, &c);
+    return 0;
 }
 
 int resume_check(const cli_args *a, const experiment *x, settings *s) {

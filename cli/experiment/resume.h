@@ -28,7 +28,7 @@ int resume_check(const cli_args *a, const experiment *x, settings *s);
 
 // The same for a command that uses the model of a run: what has to be as it was
 // is the model and the label. Its data may be others, and so may the values of
-// model.params.
+// model.params; scores of rows that may have been trained on have a warning.
 int resume_check_model(const cli_args *a, const experiment *x,
                        const settings *s);
 
