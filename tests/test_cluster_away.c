@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include "hooke/ranges.h"
 
 #define PATIENCE_MS 60000 // for what comes soon, on a machine that is busy
 
@@ -154,6 +155,69 @@ static void test_trains_on(void **state) {
     assert_true(info.reconnects >= 1);
     assert_ok(
         s.center->ops->leave(s.center, s.m, 0, hki_deadline(PATIENCE_MS)));
+    close_scene(&s);
+}
+
+// ---- data while the center is away ------------------------------------------
+
+static const hk_lent_set hundred = {
+    .name = "hundred", .units = 100, .epochs = 2, .workers = 3};
+
+// A question that waits until the center can answer again, in vain.
+static void ask_in_vain(hk_center *c, const hki_msg_call *m) {
+    hki_msg_result r;
+    assert_status(hki_center_call(c, m, "lend", hki_deadline(50), &r),
+                  HK_E_TIMEOUT);
+}
+
+static int64_t ask_for_units(hk_center *c, const hki_msg_call *m) {
+    hki_msg_result r;
+    assert_ok(hki_center_call(c, m, "lend", hki_deadline(PATIENCE_MS), &r));
+    assert_int_equal(r.status, HK_OK);
+    return r.end - r.begin;
+}
+
+static void wait_for_call(scene *s, const hki_buf *before) {
+    const int64_t deadline = hki_deadline(PATIENCE_MS);
+    HKI_SCOPED(hki_buf_deinit) hki_buf now = {0};
+    do {
+        assert_true(hki_now_ns() < deadline);
+        short_pause();
+        assert_ok(hki_run_memory_put(s->server->memory, &now));
+    } while (now.size == before->size &&
+             memcmp(now.data, before->data, now.size) == 0);
+}
+
+// Two workers of one process whose answers are lost ask again, each with its
+// own number: no range is leased that nobody knows of.
+static void test_lost_answers(void **state) {
+    (void)state;
+    scene s;
+    hki_member m;
+    hki_msg_result r;
+    uint32_t set;
+    uint64_t seed;
+    open_scene(&s, "answers", false, 60000, 0);
+    hki_shard *const shard = atomic_load(&s.server->shard);
+    assert_ok(s.center->ops->join(s.center, 1, hki_deadline(PATIENCE_MS), &m));
+    assert_ok(
+        hk_center_declare_set(s.center, 1, &hundred, PATIENCE_MS, &set, &seed));
+    const hki_msg_call call[] = {
+        {.op = HKI_CALL_TAKE, .worker = 0, .set = set},
+        {.op = HKI_CALL_TAKE, .worker = 1, .set = set}};
+    HKI_SCOPED(hki_buf_deinit) hki_buf before = {0};
+    assert_ok(hki_run_memory_put(s.server->memory, &before));
+    pthread_mutex_lock(&shard->lock);
+    ask_in_vain(s.center, &call[0]);
+    ask_in_vain(s.center, &call[1]);
+    pthread_mutex_unlock(&shard->lock);
+    wait_for_call(&s, &before);
+    int64_t units = 0;
+    for (int i = 0; i < 2; i++)
+        units += ask_for_units(s.center, &call[i]);
+    assert_ok(hki_center_call(s.center, &call[0], "lend",
+                              hki_deadline(PATIENCE_MS), &r));
+    assert_int_equal(r.begin, units);
     close_scene(&s);
 }
 
@@ -910,6 +974,7 @@ static int teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trains_on),
+        cmocka_unit_test(test_lost_answers),
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_started_anew),
         cmocka_unit_test(test_away_before_joining),

@@ -136,6 +136,7 @@ typedef struct hki_member_link {
     uint64_t *used;
     size_t n_used, used_room;
     uint32_t n_counting;
+    hki_msg_call unanswered; // its last call; op 0: answered. The same lock
     // Rows of the exchange under way, by shard.
     hki_batch **batch;
     uint32_t *n_batches;
@@ -194,7 +195,6 @@ typedef struct hki_remote {
     pthread_mutex_t call_lock; // one call to the run's memory at a time
     bool has_call_lock;
     uint32_t nonce, sequence; // of calls
-    hki_msg_call unanswered;  // the last one; op 0: it was answered
     hki_msg_state state;      // of shard 0, the last one seen
     hki_range_source *lent;   // guarded by the lock
     size_t n_lent, lent_room;

@@ -17,14 +17,18 @@ static hki_member_link *find_member(const hki_remote *r, uint32_t worker) {
     return w;
 }
 
-// A question whose answer did not come in time has its old number when it is
-// asked again: it may have been carried out.
+// A question whose answer did not come in time has its old number when the
+// worker asks it again, whatever others asked meanwhile: it may have been
+// carried out.
 static void number(hki_remote *r, hki_msg_call *m) {
-    const hki_msg_call *const o = &r->unanswered;
-    const bool again = o->op == m->op && o->worker == m->worker &&
-                       o->set == m->set && o->workers == m->workers &&
-                       o->range == m->range && o->used == m->used &&
-                       o->fingerprint == m->fingerprint && o->seed == m->seed &&
+    static const hki_msg_call none;
+    HKI_LOCKED(&r->lock);
+    hki_member_link *const w = find_member(r, m->worker);
+    const hki_msg_call *const o = w != NULL ? &w->unanswered : &none;
+    const bool again = o->op == m->op && o->set == m->set &&
+                       o->workers == m->workers && o->range == m->range &&
+                       o->used == m->used && o->fingerprint == m->fingerprint &&
+                       o->seed == m->seed &&
                        (o->units == m->units || m->op == HKI_CALL_TAKE) &&
                        o->epochs == m->epochs && strcmp(o->name, m->name) == 0;
     // What it holds may be another number by now; the question is the old one.
@@ -32,6 +36,15 @@ static void number(hki_remote *r, hki_msg_call *m) {
         m->units = o->units;
     m->nonce = r->nonce;
     m->sequence = again ? o->sequence : ++r->sequence;
+    if (w != NULL)
+        w->unanswered = *m;
+}
+
+static void note_answer(hki_remote *r, uint32_t worker) {
+    HKI_LOCKED(&r->lock);
+    hki_member_link *const w = find_member(r, worker);
+    if (w != NULL)
+        w->unanswered.op = 0;
 }
 
 // 0: the worker has not joined here, or has left.
@@ -54,7 +67,6 @@ static bool may_join_again(hki_remote *r, const hki_msg_call *m, hk_status s,
 static hk_status call_until(hki_remote *r, hki_msg_call *m, const char *what,
                             int64_t deadline_ns, hki_msg_result *out) {
     number(r, m);
-    r->unanswered = *m;
     const int64_t begin = hki_now_ns();
     for (int64_t pause = CALL_PAUSE_MS;; pause = HKI_MIN(pause * 2, 1000)) {
         const int64_t until = HKI_MIN(deadline_ns, hki_deadline(ATTEMPT_MS));
@@ -62,7 +74,7 @@ static hk_status call_until(hki_remote *r, hki_msg_call *m, const char *what,
         const hk_status s = hki_control_call(r, m, until, out);
         if (s != HK_E_UNAVAILABLE && s != HK_E_TIMEOUT &&
             !may_join_again(r, m, s, begin)) {
-            r->unanswered.op = 0;
+            note_answer(r, m->worker);
             return s;
         }
         if (hki_now_ns() >= deadline_ns)
