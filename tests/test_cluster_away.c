@@ -10,13 +10,18 @@
 #define PATIENCE_MS 60000 // for what comes soon, on a machine that is busy
 
 static char folder[64];
-static _Atomic int expired; // leases that ended
+static _Atomic int expired;     // leases that ended
+static _Atomic int alone, back; // workers that train on without leased data
 
 static void hear(void *user, hk_log_level level, const char *text) {
     (void)user;
     (void)level;
     if (strstr(text, "its lease is over") != NULL)
         atomic_fetch_add(&expired, 1);
+    if (strstr(text, "trains on with its own share") != NULL)
+        atomic_fetch_add(&alone, 1);
+    if (strstr(text, "the center answers again") != NULL)
+        atomic_fetch_add(&back, 1);
 }
 
 typedef struct scene {
@@ -162,6 +167,72 @@ static void test_trains_on(void **state) {
 
 static const hk_lent_set hundred = {
     .name = "hundred", .units = 100, .epochs = 2, .workers = 3};
+
+static hk_range take_range(hk_center *c, uint32_t set) {
+    hk_range r;
+    assert_ok(hk_center_take_range(c, 1, set, PATIENCE_MS, &r));
+    return r;
+}
+
+// Worker 1 of 3 trains on with units 34 to 66 of the epoch, which are its own
+// by data.share: sharded, and then with those of the next. The log says once
+// that this begins, and once that it ends; then there are leased ranges again.
+static void test_own_share(void **state) {
+    (void)state;
+    scene s;
+    hk_connect_options o;
+    hk_center *c;
+    hki_member m;
+    hk_link_info info;
+    uint32_t set;
+    uint64_t seed, last = 0;
+    int64_t uncounted = 0;
+    open_scene(&s, "own", true, 3000, 0);
+    bed_connect_options(&o, &s.at, 1);
+    o.context = s.context;
+    o.retry_ms = 0;
+    assert_ok(hk_center_connect(&o, s.layout, &c));
+    assert_ok(c->ops->join(c, 1, hki_deadline(PATIENCE_MS), &m));
+    assert_ok(hk_center_declare_set(c, 1, &hundred, PATIENCE_MS, &set, &seed));
+    hk_range r = {0};
+    for (int64_t at = 0; at == 0 || r.end - r.begin > 1; at = r.end) {
+        r = take_range(c, set);
+        assert_true((r.id & HK_RANGE_OWN) == 0 && r.begin == at);
+        assert_ok(hk_center_use_range(c, 1, r.id));
+    }
+    const int64_t leased = r.end; // ranges are short: the epoch is almost over
+    atomic_store(&alone, 0);
+    atomic_store(&back, 0);
+    hk_center_server_stop(s.server);
+    s.server = NULL;
+    for (int64_t epoch = 0; epoch < 2; epoch++)
+        for (int64_t at = 34; at < 67; at = r.end) {
+            r = take_range(c, set);
+            assert_true((r.id & HK_RANGE_OWN) != 0 && r.id != last);
+            assert_int_equal(r.epoch, epoch);
+            assert_int_equal(r.begin, at);
+            assert_int_equal(r.end, HKI_MIN(at + 2, 67)); // a 16th of the share
+            assert_ok(hk_center_use_range(c, 1, r.id));
+            last = r.id;
+            uncounted += r.end - r.begin;
+        }
+    assert_int_equal(atomic_load(&alone), 1);
+    assert_int_equal(atomic_load(&back), 0);
+    start_server(&s);
+    const int64_t deadline = hki_deadline(PATIENCE_MS);
+    while ((r = take_range(c, set)).id & HK_RANGE_OWN) {
+        assert_true(hki_now_ns() < deadline);
+        uncounted += r.end - r.begin;
+        short_pause();
+    }
+    assert_int_equal(r.begin, leased);
+    assert_int_equal(atomic_load(&alone), 1);
+    assert_int_equal(atomic_load(&back), 1);
+    assert_ok(hk_center_get_link_info(c, &info));
+    assert_int_equal(info.uncounted, uncounted);
+    hk_center_destroy(c);
+    close_scene(&s);
+}
 
 // A question that waits until the center can answer again, in vain.
 static void ask_in_vain(hk_center *c, const hki_msg_call *m) {
@@ -974,6 +1045,7 @@ static int teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_trains_on),
+        cmocka_unit_test(test_own_share),
         cmocka_unit_test(test_lost_answers),
         cmocka_unit_test(test_lost),
         cmocka_unit_test(test_started_anew),

@@ -148,7 +148,7 @@ typedef struct hki_member_link {
 typedef struct hki_range_source {
     uint32_t worker, set, workers; // expected
     int64_t units;
-    int64_t epoch, range; // of the last range: how many units; 0: none yet
+    int64_t epoch; // of the last range
     // While the center does not answer: the worker's own share.
     int64_t since_ns; // since when; 0: it does
     int64_t ask_ns;   // when to ask again

@@ -147,12 +147,12 @@ static int64_t units_held(const hki_remote *r, uint32_t worker) {
 // ---- a share of one's own ---------------------------------------------------
 //
 // A worker whose center does not answer trains on, on what data.share: sharded
-// would give it of the epoch, in pieces as long as its last range, so that it
-// is back soon. The center does not know of it.
+// would give it of the epoch, in pieces as long as a center's ranges, so that
+// it is back soon. The center does not know of it.
 
 #define ASK_AGAIN_MS 1000 // a center that can be reached and does not answer
 #define ASK_WAIT_MS 100
-#define FIRST_PIECES 16 // of a share, before there was a range
+#define OWN_PIECES 16 // of a share
 
 static hk_range own_range(hki_remote *r, hki_range_source *l) {
     const int64_t parts =
@@ -168,8 +168,7 @@ static hk_range own_range(hki_remote *r, hki_range_source *l) {
         l->own_epoch++;
         l->own_next = begin;
     }
-    const int64_t piece =
-        l->range > 0 ? l->range : HKI_MAX((end - begin) / FIRST_PIECES, 1);
+    const int64_t piece = HKI_MAX((end - begin) / OWN_PIECES, 1);
     hk_range out = {.id = HK_RANGE_OWN | ++r->own_ranges,
                     .epoch = l->own_epoch,
                     .begin = l->own_next};
@@ -239,7 +238,6 @@ static hk_status after_question(hki_remote *r, uint32_t worker, uint32_t set,
     if (s != HK_OK)
         return s;
     l->epoch = out->epoch;
-    l->range = out->end - out->begin;
     return hold(r, worker, out);
 }
 
