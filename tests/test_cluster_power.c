@@ -185,8 +185,88 @@ static void test_snapshots(void **state) {
     lose_power_everywhere(HKI_DURABLE_SNAPSHOT);
 }
 
+// ---- a snapshot and the run file --------------------------------------------
+
+static _Atomic int run_flushes; // of FILE.run itself
+
+static int count_fsync(int fd) {
+    char link[64], path[512];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n > 0 ? n : 0] = '\0';
+    if (n > 4 && strcmp(path + n - 4, ".run") == 0)
+        atomic_fetch_add(&run_flushes, 1);
+    return hki_io_system.fsync(fd);
+}
+
+#define MOST_SHARDS 2
+
+// Begins a run; then waits until the run file is flushed.
+static void run_servers(const char *durability, uint32_t n) {
+    folder f;
+    char path[512], address[MOST_SHARDS][128], name[16];
+    const char *const at[MOST_SHARDS] = {address[0], address[1]};
+    float x[FLOATS] = {0};
+    hk_center_server_options o;
+    hk_center_options co;
+    hk_connect_options connect;
+    hk_center_server *server[MOST_SHARDS];
+    hk_center *c;
+    hki_member m;
+    folder_make(&f);
+    hk_center_options_init(&co, sizeof co);
+    co.chunk_kib = 1;
+    for (uint32_t i = 0; i < n; i++)
+        snprintf(address[i], sizeof address[i], "unix:%.100s/s%u", f.path, i);
+    for (uint32_t i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "%u.bin", i);
+        bed_server_options(&o, &at[i]);
+        o.center = &co;
+        o.path = folder_path(&f, name, path);
+        o.durability = durability;
+        o.shard = i;
+        o.n_shards = n;
+        o.shards = at;
+        assert_ok(hk_center_server_start(&o, &server[i]));
+    }
+    hk_layout *const l = suite_center_layout((int64_t[]){FLOATS}, 1);
+    bed_connect_options(&connect, at, n);
+    assert_ok(hk_center_connect(&connect, l, &c));
+    assert_ok(c->ops->join(c, 0, hki_deadline(10000), &m));
+    assert_ok(c->ops->init_if_empty(c, m, x, NULL, hki_deadline(10000)));
+    const hki_msg_call done = {.op = HKI_CALL_DONE};
+    hki_msg_result r;
+    assert_ok(hki_center_call(c, &done, "hear", hki_deadline(10000), &r));
+    const int64_t deadline = hki_deadline(durability == NULL ? 0 : 20000);
+    while (atomic_load(&run_flushes) == 0 && hki_now_ns() < deadline)
+        hki_nap(NULL, 1);
+    hk_center_destroy(c);
+    for (uint32_t i = 0; i < n; i++)
+        hk_center_server_stop(server[i]);
+    hk_layout_release(l);
+    folder_remove(&f);
+}
+
+// With snapshots the run file is flushed behind each; otherwise never.
+static void test_run_file(void **state) {
+    (void)state;
+    static hki_io_table table;
+    table = hki_io_system;
+    table.fsync = count_fsync;
+    hki_io_replace(&table);
+    run_servers(NULL, 1);
+    assert_int_equal(atomic_load(&run_flushes), 0);
+    for (uint32_t n = 1; n <= MOST_SHARDS; n++) {
+        atomic_store(&run_flushes, 0);
+        run_servers("snapshot:0.02", n);
+        assert_true(atomic_load(&run_flushes) > 0);
+    }
+    hki_io_replace(NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_run_file),
         cmocka_unit_test(test_always),
         cmocka_unit_test(test_snapshots),
     };
