@@ -72,7 +72,7 @@ test-interop:
 
 # The Python package, in a virtual environment under build/.
 test-python:
-	$(call build,release,hooke hooke_program)
+	$(call build,release,hooke_library hooke_program)
 	@bindings/python/run_tests $(PYTEST)
 
 wheel:
@@ -136,7 +136,7 @@ bench-accuracy:
 # What joining costs a loop of PyTorch, and the exchange against what others
 # offer (PYTHON_BENCH: more arguments).
 bench-python:
-	$(call build,release,hooke)
+	$(call build,release,hooke_library)
 	@scripts/python-env python
 	@build/python/python/bin/python bench/run_python.py $(PYTHON_BENCH)
 
@@ -180,7 +180,7 @@ kill-test:
 
 # The same with PyTorch's workers.
 kill-test-python:
-	$(call build,release,hooke)
+	$(call build,release,hooke_library)
 	@scripts/python-env python
 	@build/python/python/bin/python bindings/python/tests/kill_workers.py \
 	    --kills $(KILLS)
