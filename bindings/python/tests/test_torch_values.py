@@ -293,6 +293,18 @@ def test_the_tensor_that_is_not_finite_is_named(center):
             hooke.join(model, None, center=c.address)
 
 
+def test_int8_names_the_block_that_is_not_finite(center):
+    model = nn.Sequential(nn.Linear(10, 30), nn.Linear(30, 2))
+    with hooke.join(model, None, center=center.address, compression="int8",
+                    verbose=False) as w:
+        with torch.no_grad():
+            model[1].weight[1, 2] = float("nan")
+        with pytest.raises(hooke.HookeError, match="a difference from element "
+                           "256 of 0.weight to element 1 of 1.bias is not"):
+            w.exchange_now()
+        model[1].weight.data.zero_()
+
+
 def test_tensors_in_files(tmp_path):
     tensors = {"h": torch.randn(3, 4).bfloat16(), "w": torch.randn(2).t(),
                "i": torch.arange(3)}

@@ -243,22 +243,39 @@ static int64_t place_of(const hki_shard *s, uint32_t chunk,
     return t->offset + rows->ids[i / t->dim] * t->dim + i % t->dim;
 }
 
+// The value at i is not finite. Under one scale, which int8 has for a block,
+// all of the block are not: any of them may be the one.
+static hk_status refuse_value(const hki_shard *s, const hki_shard_run *r,
+                              uint32_t chunk, const hki_row_batch *rows,
+                              const float *up, int64_t i, int64_t n) {
+    char first[HKI_PLACE_TEXT], last[HKI_PLACE_TEXT];
+    const unsigned long long exchange = r->exchange;
+    hki_encoding e = (hki_encoding)r->msg.encoding;
+    if (rows == NULL)
+        e = hki_chunk_encoding(s->method, &s->chunk[chunk], e);
+    (void)hki_layout_locate(s->layout, place_of(s, chunk, rows, i), first);
+    if (e != HKI_ENC_INT8)
+        return hki_fail(HK_E_NOT_FINITE,
+                        "%s: worker %u: exchange %llu: the difference of %s is "
+                        "%g",
+                        s->name, r->claim.id, exchange, first, (double)up[i]);
+    const int64_t end = HKI_MIN((i / HKI_BLOCK + 1) * HKI_BLOCK, n);
+    return hki_fail(
+        HK_E_NOT_FINITE,
+        "%s: worker %u: exchange %llu: a difference from %s to %s is not "
+        "finite (int8 has one scale for them)",
+        s->name, r->claim.id, exchange, first,
+        hki_layout_locate(s->layout, place_of(s, chunk, rows, end - 1), last));
+}
+
 // Says why a difference is not taken. rows: of a table; NULL: of a chunk.
 static hk_status refuse(const hki_shard *s, const hki_shard_run *r,
                         uint32_t unit, uint32_t chunk,
                         const hki_row_batch *rows, double squares,
                         const float *up, int64_t n) {
-    char place[HKI_PLACE_TEXT];
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(up[i]))
-            return hki_fail(HK_E_NOT_FINITE,
-                            "%s: worker %u: exchange %llu: the difference of "
-                            "%s is %g",
-                            s->name, r->claim.id,
-                            (unsigned long long)r->exchange,
-                            hki_layout_locate(
-                                s->layout, place_of(s, chunk, rows, i), place),
-                            (double)up[i]);
+            return refuse_value(s, r, chunk, rows, up, i, n);
     return hki_fail(HK_E_RANGE,
                     "%s: worker %u: unit %u of exchange %llu has norm %g; the "
                     "bound is %g",
