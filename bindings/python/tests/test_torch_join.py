@@ -543,6 +543,8 @@ def test_moments_that_are_not_shared(center):
     for make, text in [
             (lambda p: torch.optim.LBFGS(p), "LBFGS has no state of its own"),
             (lambda p: torch.optim.SparseAdam(p), "SparseAdam counts its steps"),
+            (lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, dampening=0.1),
+             "SGD with dampening begins with its first gradient"),
             (Odd, "scale of Odd does not begin with zeros. Make a step")]:
         model = net()
         with pytest.raises(hooke.HookeError, match=text):

@@ -46,6 +46,11 @@ def moments(items: Sequence[Item], optimizer: torch.optim.Optimizer
 def _make_state(optimizer: torch.optim.Optimizer, name: str) -> None:
     """Gives an optimizer that has made no step the state that its first step
     begins with."""
+    if isinstance(optimizer, torch.optim.SGD) and any(
+            g["momentum"] and g["dampening"] for g in optimizer.param_groups):
+        raise HookeError("share_moments: SGD with dampening begins with its "
+                         "first gradient, not with zeros. Make a step before "
+                         "join")
     try:
         _step_on_zeros(optimizer)
     except Exception as error:
