@@ -415,6 +415,10 @@ def remove_a_layer(model, optimizer):
     del model[1]
 
 
+def remove_a_parameter(model, optimizer):
+    del model[1].bias
+
+
 def tie(model, optimizer):
     model[1].bias = None
 
@@ -431,6 +435,7 @@ def add_to_the_optimizer(model, optimizer):
     (replace_a_parameter, r"since join are not exchanged: 1.weight \(2, 4\) "
      r"was replaced\. Leave"),
     (remove_a_layer, "1.weight was removed"),
+    (remove_a_parameter, "1.bias was removed"),
     (tie, "1.bias was removed, or tied"),
     (add_to_the_optimizer, r"parameter 0 of the optimizer's group 1 \(3,\) is "
      "not the model's")])
@@ -445,8 +450,10 @@ def test_changes_since_join(center, change, text, overlap):
         with pytest.raises(hooke.HookeError, match=text):
             optimizer.step()
         assert center.stats()["exchanges"] == 0
-        if change is tie:
-            return w.leave()  # there is no such tensor to go on with
+        if change in (tie, remove_a_parameter):
+            with pytest.raises(hooke.HookeError, match="bias has been taken out"):
+                w.exchange_now()  # there is no such tensor to go on with
+            return w.leave()
         optimizer.step()  # said once
         w.flush()
         assert center.stats()["exchanges"] == 1

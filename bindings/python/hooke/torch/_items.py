@@ -109,7 +109,7 @@ def _by_owner(model: nn.Module) -> Iterator[tuple[str, Any, str, bool]]:
 
 def find_in(store: Any, key: str) -> Callable[[], Tensor]:
     def find() -> Tensor:
-        found = store[key]
+        found = store.get(key)
         if found is None:
             raise HookeError(f"{key} has been taken out of the model since join")
         return found  # type: ignore[no-any-return]
