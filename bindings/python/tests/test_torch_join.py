@@ -472,6 +472,26 @@ def test_an_optimizer_in_place_of_the_joined_one(center):
         other.step()
 
 
+def test_an_optimizer_inside_of_the_joined_one(center):
+    class Twice(torch.optim.Optimizer):  # as SAM is
+        def __init__(self, params):
+            self.base = torch.optim.SGD(params, 0.1)
+            super().__init__(self.base.param_groups, self.base.defaults)
+
+        def step(self, closure=None):
+            self.base.step()
+
+    model = two_layers()
+    outer = Twice(model.parameters())
+    with joined(center, model, outer, period=1) as w:
+        for _ in range(3):
+            outer.step()
+        assert w.stats().local_step == 3
+        outer.base.step()
+        with pytest.raises(hooke.HookeError, match=r"optimizer \(SGD\) makes"):
+            outer.base.step()
+
+
 def test_an_optimizer_in_place_is_noticed_at_the_end(center):
     model = two_layers()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

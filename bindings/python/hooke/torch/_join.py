@@ -290,11 +290,12 @@ class TorchWorker(Worker):
     def _after_any_step(self, optimizer: torch.optim.Optimizer) -> None:
         """An optimizer that has taken the place of the one that join hooked
         makes steps that nobody counts: an error where the next exchange would
-        have been."""
+        have been. One step is none of these: an optimizer that wraps another
+        (SAM) lets it make a step inside of its own."""
         if optimizer is not self._optimizer and self._joined.moves(optimizer):
             self._other = type(optimizer).__name__
             self._others += 1
-            if self._others == self.period:
+            if self._others == max(self.period, 2):
                 self._check_changes()
 
     def _check_changes(self) -> None:
