@@ -52,6 +52,24 @@ def run_lightning(center):
     ).fit(Digits(), DataLoader(ds, batch_size=8, shuffle=True))
 
 
+def run_lightning_alone(center):
+    """A join that fails is what the user reads."""
+    import lightning
+    from lightning_mnist import Digits, Elastic
+    from torch.utils.data import DataLoader, TensorDataset
+
+    ds = TensorDataset(torch.zeros(2, 28, 28), torch.zeros(2, dtype=torch.long))
+    try:
+        lightning.Trainer(
+            max_epochs=1, accelerator="cpu", logger=False,
+            enable_checkpointing=False, enable_progress_bar=False,
+            enable_model_summary=False,
+            callbacks=[Elastic(center=center, connect_seconds=0.2)]
+        ).fit(Digits(), DataLoader(ds))
+    except Exception as error:
+        print(type(error).__name__, error, flush=True)
+
+
 def fit_transformers(center, seen, **more):
     """seen(model, the first token of each text) after every step."""
     from transformers import Trainer, TrainingArguments
@@ -117,9 +135,9 @@ def run_keras(center):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    {"lightning": run_lightning, "transformers": run_transformers,
-     "two_workers": run_two_workers, "keras": run_keras}[sys.argv[1]](
-        sys.argv[2])
+    {"lightning": run_lightning, "lightning_alone": run_lightning_alone,
+     "transformers": run_transformers, "two_workers": run_two_workers,
+     "keras": run_keras}[sys.argv[1]](sys.argv[2])
     # Gloo's threads can end a process with "terminate called without an active
     # exception" once Python is gone.
     sys.stdout.flush()

@@ -31,6 +31,11 @@ def test_ranks_of_ddp_are_one_worker(center, kind):
     assert s["exchanges"] == 3 and s["global_step"] == 12 and s["live"] == 0
 
 
+def test_lightning_shows_a_join_that_failed():
+    out = run(str(RECIPES), "lightning_alone", "127.0.0.1:1")
+    assert "HookeError" in out and "127.0.0.1:1" in out, out
+
+
 def test_workers_of_transformers_have_other_batches(center):
     out = run(str(RECIPES), "two_workers", center.address)
     a, b = (json.loads(line)["order"] for line in out.splitlines()

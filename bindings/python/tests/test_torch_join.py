@@ -1039,6 +1039,19 @@ def live(center, n, seconds=10):
     return center.stats()["live"] == n
 
 
+def test_join_says_that_it_handles_sigterm(center, python):
+    script = ("import signal, sys, numpy, hooke\n"
+              "sys.stderr = sys.stdout\n"
+              "x = numpy.zeros(3, numpy.float32)\n"
+              "before = signal.getsignal(signal.SIGTERM)\n"
+              "hooke.join(x, sys.argv[1]).leave()\n"
+              "assert signal.getsignal(signal.SIGTERM) is before\n")
+    says = "SIGTERM leaves the center and ends the process"
+    assert says in python(script, center.address)
+    own = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    assert says not in python(own + script, center.address)
+
+
 @pytest.mark.parametrize("method", ["elastic", "diloco"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_leave_cleanly(number, method):
