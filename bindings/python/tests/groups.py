@@ -90,6 +90,11 @@ def fsdp(rank, centers):
                 p.grad = torch.ones_like(p)
             opt.step()
         assert w.stats().exchanges == 1
+        with torch.no_grad():  # leaves whole parameters in the modules
+            model(torch.zeros(3, 5))
+        w.exchange_now()
+        with torch.no_grad():
+            model(torch.zeros(3, 5))
         dist.barrier()
         if rank == 0:
             found = hooke.center_state_dict(centers)

@@ -97,9 +97,17 @@ def check_ranks(group: Group, mesh: "Optional[Mesh]",
 class Mesh:
     """Where this rank stands among the shards of an FSDP2 model."""
 
-    def __init__(self, mesh: Any) -> None:
+    def __init__(self, mesh: Any, model: nn.Module) -> None:
         self.rank: int = mesh.get_local_rank()
         self.size: int = mesh.size()
+        self._sharded: list[Any] = [m for m in model.modules()
+                                    if hasattr(m, "reshard")]
+
+    def reshard(self) -> None:
+        """A forward pass without a backward pass (validation) leaves whole
+        parameters in the modules, in place of this rank's shards."""
+        for module in self._sharded:
+            module.reshard()
 
     def name(self, name: str, t: Tensor) -> str:
         """Shards are entries of their own: ``weight@0.1of4`` is the second of
@@ -133,4 +141,4 @@ def mesh_of(model: nn.Module) -> Optional[Mesh]:
     if plain is not None:
         raise HookeError(f"{plain} is not sharded and others are: shard the "
                          "root of the model too (fully_shard(model))")
-    return Mesh(found)
+    return Mesh(found, model)

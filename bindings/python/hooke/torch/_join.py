@@ -99,7 +99,7 @@ class TorchWorker(Worker):
             raise HookeError(f"join takes the model, a torch.nn.Module, and got "
                              f"{type(model).__name__}")
         self._group = group_of(model)
-        mesh = mesh_of(model)
+        self._mesh = mesh = mesh_of(model)
         check_ranks(self._group, mesh, ranks)
         self._optimizer = (_innermost(optimizer) if optimizer is not None
                            else None)
@@ -408,6 +408,8 @@ class TorchWorker(Worker):
 
     def _settle(self) -> None:
         """Waits for an exchange under way and applies it."""
+        if self._mesh is not None:
+            self._mesh.reshard()
         call, self._pending = self._pending, None
         if call is None:
             return
