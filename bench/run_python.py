@@ -9,9 +9,10 @@ overhead: a loop of PyTorch with and without `join` (period 10), block by block 
 turns; the ratio is the median of with / without. The center is a process of its
 own. On the CPU an MLP of 536 k parameters on one thread; with --cuda ResNet-50
 and GPT-2 small with bf16 autocast. peers: four processes average 25 M floats on
-this machine by Hooke, by gloo (PyTorch's PeriodicModelAverager), by Hivemind and by
-torchft's LocalSGD where they are installed: seconds of an exchange, seconds that training stands still,
-and what the others do when one is killed with -9.
+this machine, all of them over TCP on loopback, by Hooke, by gloo (PyTorch's
+PeriodicModelAverager), by Hivemind and by torchft's LocalSGD where they are
+installed: seconds of an exchange, seconds that training stands still, and what
+the others do when one is killed with -9.
 
 Needs PyTorch in this Python, and the shared library (build/release, or
 HOOKE_LIBRARY). --pack puts the library and what it needs beside the C library
@@ -218,7 +219,7 @@ def one_peer(system, floats, rounds):
         for what, die in (("whole", None), ("killed", 2)):
             where = os.path.join(folder, what)
             if system == "hooke":
-                with Served("unix:" + where) as center:
+                with Served("127.0.0.1:0") as center:
                     found = together(system, center.address, floats, rounds, die)
             else:
                 found = together(system, where, floats, rounds, die)
