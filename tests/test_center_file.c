@@ -1,6 +1,7 @@
 // test_center_file.c - the center file and what is done with it: damage,
 // recovery of every kind of half-done change, units that come twice.
 #include "cluster_bed.h"
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include "base/io.h"
@@ -711,6 +712,39 @@ static void test_limits(void **state) {
     }
 }
 
+// One call for the file, or one allocation, fails while a shard is made.
+static bool made_at_once(hki_shard_options *o, hk_layout *l, uint64_t nth,
+                         bool of_memory) {
+    hki_shard *s;
+    if (of_memory)
+        hki_alloc_fail_at(nth);
+    else
+        hki_io_fail_at(nth, HKI_IO_ONE_FAILS, ENOSPC);
+    const hk_status status = hki_shard_create(o, l, share, &s);
+    const bool hit = of_memory ? hki_alloc_fault_hit() : hki_io_fault_hit();
+    hki_io_fail_at(0, HKI_IO_ONE_FAILS, 0);
+    hki_alloc_fail_at(0);
+    if (status != HK_OK) { // nothing is in the way of the next attempt
+        assert_int_not_equal(access(path, F_OK), 0);
+        assert_ok(hki_shard_create(o, l, share, &s));
+    }
+    hki_shard_close(s);
+    assert_int_equal(unlink(path), 0);
+    return !hit;
+}
+
+static void test_made_again(void **state) {
+    (void)state;
+    hki_shard_options o;
+    hk_layout *const l = make_layout();
+    options(&o, HK_METHOD_DILOCO);
+    (void)unlink(path);
+    for (int of_memory = 0; of_memory < 2; of_memory++)
+        for (uint64_t nth = 1; !made_at_once(&o, l, nth, of_memory != 0);)
+            nth++;
+    hk_layout_release(l);
+}
+
 static int setup(void **state) {
     (void)state;
     bed_folder_make(folder);
@@ -737,6 +771,7 @@ int main(void) {
         cmocka_unit_test(test_of_another_user),
         cmocka_unit_test(test_memory),
         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_made_again),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
