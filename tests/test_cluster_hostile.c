@@ -245,6 +245,10 @@ static void test_number_bounds(void **state) {
         {.rate = NAN, .grad_scale = 1, .last = 8},
         {.rate = 0.5, .grad_scale = 1e300, .last = 8},
         {.rate = 0.5, .grad_scale = -1, .last = 8},
+        {.rate = 0.5, .fast_rate = NAN, .last = 8},
+        {.rate = 0.5, .first_loss = -1, .last = 8},
+        {.rate = 0.5, .first_loss = 1e300, .last = 8},
+        {.rate = 0.5, .first_loss = NAN, .last = 8},
     };
     ground g;
     const char *at = "inproc:bounds";
