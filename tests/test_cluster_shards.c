@@ -393,7 +393,8 @@ static void keep_log(void *user, hk_log_level level, const char *text) {
 static void test_hung_member(void **state) {
     (void)state;
     enum { WAIT_MS = 12000 };
-    cluster c = {.method = HK_METHOD_MODEL_AVERAGE, .lease_ms = WAIT_MS / 2};
+    cluster c = {.method = HK_METHOD_MODEL_AVERAGE,
+                 .lease_ms = WAIT_MS / 3 * 4};
     hk_context_options co;
     hk_context_options_init(&co, sizeof co);
     co.log = keep_log;

@@ -191,9 +191,9 @@ static bool wait_for_others(hki_shard *s, uint32_t id, uint64_t round,
     if (seat->waits_for != round + 1) {
         seat->waits_for = round + 1;
         seat->waits_since_ns = now;
-        // Steps are told by heartbeats, several of them in a lease.
+        // Steps are told by heartbeats, three of them in a lease.
         seat->idle_limit_ns =
-            HKI_MAX((p->deadline_ns - now) / 3 * 2, s->lease_ns);
+            HKI_MAX((p->deadline_ns - now) / 3 * 2, s->lease_ns / 2);
     }
     const int64_t since = seat->waits_since_ns, limit = seat->idle_limit_ns;
     if (now < since + limit)
