@@ -180,6 +180,12 @@ static void test_always(void **state) {
     lose_power_everywhere(HKI_DURABLE_ALWAYS);
 }
 
+// Nothing is flushed while it runs; a center starts all the same.
+static void test_process(void **state) {
+    (void)state;
+    lose_power_everywhere(HKI_DURABLE_PROCESS);
+}
+
 static void test_snapshots(void **state) {
     (void)state;
     lose_power_everywhere(HKI_DURABLE_SNAPSHOT);
@@ -269,6 +275,7 @@ int main(void) {
         cmocka_unit_test(test_run_file),
         cmocka_unit_test(test_always),
         cmocka_unit_test(test_snapshots),
+        cmocka_unit_test(test_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -186,7 +186,7 @@ static hk_status sign(hki_shard *s) {
     return status == HK_OK && strcmp((const char *)before, text) == 0
                ? HK_OK
                : hki_section_set(&s->file, "writer", 0, text, strlen(text),
-                                 s->durability != HKI_DURABLE_PROCESS);
+                                 true);
 }
 
 static hk_status create_file(hki_shard *s, const hki_shard_options *opt,
