@@ -455,7 +455,8 @@ def compare(case, ours, error, place):
     gradients. A ReLU whose input lies within rounding of 0 may choose another
     linear piece than in double precision, and one such element moves gradients
     by 1 %: each program is compared with the exact gradient of its own piece.
-    How many elements differ from double precision's is printed on stderr."""
+    How many elements differ from double precision's is printed on stderr, and
+    their share as the error of a tensor relu/signs."""
     case.to(place)
     peer, peer_patterns = recorded_pass(case)
     case.to("cpu")
@@ -465,11 +466,13 @@ def compare(case, ours, error, place):
         print_errors(exact, ours, exact, peer, error)
         return
     our_patterns = file_patterns(case, ours)
+    total = sum(p.numel() for p in exact_patterns)
+    changed = count_changed(our_patterns, exact_patterns)
+    peer_changed = count_changed(peer_patterns, exact_patterns)
     print("of %d ReLU inputs %d have another sign than in double precision, "
-          "%d in PyTorch" % (sum(p.numel() for p in exact_patterns),
-                             count_changed(our_patterns, exact_patterns),
-                             count_changed(peer_patterns, exact_patterns)),
-          file=sys.stderr)
+          "%d in PyTorch" % (total, changed, peer_changed), file=sys.stderr)
+    # Judged like a tensor: a piece far from the exact one is an error, too.
+    print("relu/signs %.3g %.3g" % (changed / total, peer_changed / total))
     print_errors(exact_pass(case, our_patterns), ours,
                  exact_pass(case, peer_patterns), peer, error)
 
