@@ -54,12 +54,12 @@ def test_an_archive_of_zeros_is_bounded(tmp_path):
                          compresslevel=1) as z, z.open(
                              "a.npy", "w", force_zip64=True) as f:
         np.lib.format.write_array_header_1_0(f, {
-            "descr": "<f4", "fortran_order": False, "shape": (3 << 28,)})
+            "descr": "<f4", "fortran_order": False, "shape": (5 << 26,)})
         piece = bytes(1 << 24)
-        for _ in range(192):  # 3 GiB
+        for _ in range(80):  # 1.25 GiB
             f.write(piece)
     assert (tmp_path / "bomb.npz").stat().st_size < 20 << 20
-    with pytest.raises(hooke.HookeError, match="take 3221225472 bytes") as e:
+    with pytest.raises(hooke.HookeError, match="take 1342177280 bytes") as e:
         hooke.load(tmp_path / "bomb.npz")
     assert e.value.status == "HK_E_RANGE"
     np.savez_compressed(tmp_path / "small.npz", a=np.zeros(1 << 20, np.float32))
