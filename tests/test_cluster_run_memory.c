@@ -205,6 +205,33 @@ static void test_restarted_worker(void **state) {
     hki_run_memory_destroy(k);
 }
 
+// A process that another one of its worker has followed, or that never had
+// anything, gives back what is not its: that stays with whoever has it.
+static void test_replaced_process(void **state) {
+    (void)state;
+    hki_run_memory *k;
+    assert_ok(hki_run_memory_create(NULL, NULL, 0, &k));
+    declare(k, 3, 1);
+    (void)call(k, HKI_CALL_TAKE, 1, 7, 1, 0, 0);
+    const hki_msg_result a = call(k, HKI_CALL_TAKE, 1, 8, 1, 0, 0);
+    for (uint32_t nonce = 6; nonce <= 7; nonce++) {
+        assert_int_equal(
+            call(k, HKI_CALL_GIVE_BACK, 1, nonce, 2, a.range, 0).status,
+            HK_E_NOT_FOUND);
+        assert_int_equal(call(k, HKI_CALL_GIVE_BACK, 1, nonce, 3, 0, 0).status,
+                         HK_OK);
+    }
+    assert_int_equal(call(k, HKI_CALL_GIVE_BACK, 2, 5, 1, a.range, 0).status,
+                     HK_E_NOT_FOUND);
+    assert_int_equal(call(k, HKI_CALL_DONE, 1, 8, 2, 0, 0).status, HK_OK);
+    (void)call(k, HKI_CALL_GIVE_BACK, 1, 7, 4, 0, 0);
+    assert_true(hki_run_memory_is_done(k, 1));
+    assert_int_equal(
+        call(k, HKI_CALL_GIVE_BACK, 1, 8, 3, a.range, HK_RANGE_ALL).status,
+        HK_OK);
+    hki_run_memory_destroy(k);
+}
+
 #define SECOND INT64_C(1000000000)
 
 // ---- the file --------------------------------------------------------------
@@ -660,6 +687,7 @@ int main(void) {
         cmocka_unit_test(test_calls),
         cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_restarted_worker),
+        cmocka_unit_test(test_replaced_process),
         cmocka_unit_test(test_file),
         cmocka_unit_test(test_left_over),
         cmocka_unit_test(test_private),

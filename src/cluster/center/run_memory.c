@@ -640,10 +640,23 @@ static hk_status repeat(const hki_msg_call *call, const member *m,
     return HK_OK;
 }
 
+// Anybody may give something back; only the worker's process has something. An
+// earlier one, or a stranger, does not take its place.
+static bool has_nothing(hki_run_memory *k, const hki_msg_call *call) {
+    const member *const m = find(k, call->worker);
+    return call->op == HKI_CALL_GIVE_BACK &&
+           (m == NULL || m->nonce != call->nonce);
+}
+
 // The mutex is held.
 static hk_status serve(hki_run_memory *k, const hki_msg_call *call,
                        uint32_t live, hki_msg_result *out) {
     member *m;
+    if (has_nothing(k, call)) {
+        const hk_status s = call->range == 0 ? HK_OK : HK_E_NOT_FOUND;
+        *out = (hki_msg_result){.status = (uint32_t)s};
+        return HK_OK;
+    }
     HKI_TRY(enter(k, call, &m));
     if (call->sequence != 0 && call->sequence == m->sequence)
         return repeat(call, m, out);
