@@ -583,6 +583,10 @@ static void test_another_question(void **state) {
     c.sequence = 2;
     assert_ok(hki_run_memory_call(k, &c, 1, &r));
     assert_int_equal(r.set, 1);
+    // The worker has joined again before it asks again.
+    c.incarnation++;
+    assert_ok(hki_run_memory_call(k, &c, 1, &r));
+    assert_int_equal(r.set, 1);
     hki_run_memory_destroy(k);
 }
 

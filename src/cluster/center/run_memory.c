@@ -625,6 +625,7 @@ static uint64_t hash_call(const hki_msg_call *call) {
     hki_msg_call c = *call;
     uint8_t body[HKI_MAX_MESSAGE];
     c.nonce = c.sequence = 0;
+    c.incarnation = 0; // the worker may have joined again since
     const size_t n = hki_body_put(&hki_body_call, &c, body);
     const uint64_t h = hki_hash(HKI_HASH_INIT, body, n);
     return h != 0 ? h : 1;
