@@ -750,6 +750,34 @@ static void test_words_of_the_end(void **state) {
     }
 }
 
+// Where no space can be reserved for the center file, the center says so.
+static void test_copy_on_write(void **state) {
+    (void)state;
+    static const char *const types[] = {"ext4", "btrfs"};
+    for (size_t i = 0; i < HKI_COUNT(types); i++) {
+        const char *at = "inproc:mount";
+        char folder[64], path[96];
+        hk_context_options co;
+        hk_center_server_options o;
+        hk_center_server *s;
+        const hki_server_hooks hooks = {.mount = types[i]};
+        log_text[0] = '\0';
+        bed_folder_make(folder);
+        snprintf(path, sizeof path, "%s/center.bin", folder);
+        bed_server_options(&o, &at);
+        hk_context_options_init(&co, sizeof co);
+        co.log = keep_log;
+        assert_ok(hk_context_create(&co, &o.context));
+        o.path = path;
+        assert_ok(hki_server_start(&o, &hooks, &s));
+        const char *const line = strstr(log_text, "copy-on-write file system");
+        assert_int_equal(line != NULL, i == 1);
+        hk_center_server_stop(s);
+        hk_context_destroy(o.context);
+        bed_folder_remove(folder);
+    }
+}
+
 // A worker's id that nobody can follow is freed by hand.
 static void test_reset_worker(void **state) {
     (void)state;
@@ -1367,6 +1395,7 @@ int main(void) {
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_calls_of_strangers),
         cmocka_unit_test(test_words_of_the_end),
+        cmocka_unit_test(test_copy_on_write),
         cmocka_unit_test(test_reset_worker),
         cmocka_unit_test(test_one_assign),
         cmocka_unit_test(test_observer),

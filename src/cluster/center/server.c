@@ -201,13 +201,15 @@ static hk_status open_network(hk_center_server *s,
 }
 
 // Space that was reserved is not enough where it is never written over.
-static hk_status warn_of_mount(const hk_center_server *s) {
+static hk_status warn_of_mount(const hk_center_server *s, const char *mount) {
     char type[HKI_MOUNT_TYPE];
     HKI_FREED char *folder = NULL;
     if (s->path == NULL)
         return HK_OK;
     HKI_TRY(hki_path_folder(s->path, &folder));
     hki_mount_type(folder, type);
+    if (mount != NULL)
+        snprintf(type, sizeof type, "%s", mount);
     if (hki_mount_is_copy_on_write(type))
         hki_log(s->context, HK_LOG_WARNING,
                 "%s: %s lies on a copy-on-write file system (%s), where no "
@@ -304,7 +306,7 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
         s->shard_opt.probe_user = hooks->user;
     }
     HKI_TRY(open_network(s, o, hooks != NULL ? hooks->tap : NULL));
-    HKI_TRY(warn_of_mount(s));
+    HKI_TRY(warn_of_mount(s, hooks != NULL ? hooks->mount : NULL));
     atomic_store(&s->admitted, !hki_server_agrees(s));
     const bool came_back = s->path != NULL && hki_path_exists(s->path);
     HKI_TRY(find_shard(s, o, &center));

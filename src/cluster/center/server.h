@@ -61,6 +61,7 @@ typedef struct hki_server_hooks {
     hki_probe_fn probe;
     void *user;
     const hki_tap *tap;
+    const char *mount; // type of the center file's file system; NULL: its own
 } hki_server_hooks;
 
 struct hk_center_server {
