@@ -100,6 +100,7 @@ static void centers_start(centers *c) {
         so.n_shards = c->n;
         so.shard = i;
         so.lease_ms = 1000;
+        so.hello_ms = 60000;
         hk_run_limits_init(&limits, sizeof limits);
         limits.steps = c->steps;
         hk_saver_options_init(&saver, sizeof saver);
@@ -214,6 +215,47 @@ static void test_two_centers(void **state) {
     (void)state;
     end_well(2, false);
     end_well(2, true);
+}
+
+// At the end a center waits for an observer, but not for a connection that has
+// not said what it is.
+static void test_connections_at_the_end(void **state) {
+    (void)state;
+    const hki_net_options no = {.name = "stranger"};
+    for (int opens = 0; opens < 2; opens++) {
+        centers c;
+        hki_net *net;
+        hki_conn *silent = NULL;
+        hki_framer f;
+        hk_role_result r;
+        centers_init(&c, 2);
+        centers_start(&c);
+        centers_assign(&c, 7);
+        assert_ok(hki_net_create(&no, &net));
+        const int64_t soon = hki_deadline(10000);
+        const hki_msg_open open = {.shard = 1,
+                                   .n_shards = 2,
+                                   .role = HKI_ROLE_OBSERVER,
+                                   .name = "watcher"};
+        hki_msg_welcome w;
+        if (opens)
+            assert_ok(
+                hki_link_open(net, c.address[1], &open, -1, soon, &f, &w));
+        else
+            assert_ok(hki_connect(net, c.address[1], -1, soon, &silent));
+        centers_finish(&c, "steps: 7 of 7");
+        if (opens) {
+            assert_ok(hk_role_center_wait(c.role[0], 30000, &r));
+            assert_status(hk_role_center_wait(c.role[1], 300, &r),
+                          HK_E_TIMEOUT);
+            hki_framer_deinit(&f);
+        }
+        centers_wait(&c);
+        if (!opens)
+            hki_conn_close(silent);
+        hki_net_destroy(net);
+        centers_deinit(&c);
+    }
 }
 
 // A shard whose center 0 does not come is told apart from one that is done.
@@ -563,6 +605,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_center),
         cmocka_unit_test(test_two_centers),
+        cmocka_unit_test(test_connections_at_the_end),
         cmocka_unit_test(test_nobody_fetches),
         cmocka_unit_test(test_folder_is_busy),
         cmocka_unit_test(test_worker_left),
