@@ -705,6 +705,43 @@ static void test_calls_of_strangers(void **state) {
     end_ground(&g);
 }
 
+// A question about one set of data whose answer is late does not lend its
+// number to a question about another set.
+static void test_late_answer(void **state) {
+    (void)state;
+    ground g;
+    char folder[64], path[96], run[112];
+    const char *at = "inproc:late";
+    hk_center_server_options o;
+    bed_folder_make(folder);
+    snprintf(path, sizeof path, "%s/center", folder);
+    snprintf(run, sizeof run, "%s.run", path);
+    bed_server_options(&o, &at);
+    o.path = path;
+    open_ground(&g, &o);
+    hk_lent_set what = {
+        .name = "train", .units = 100, .epochs = 1, .workers = 2};
+    uint32_t train, other;
+    uint64_t seed;
+    hki_shard *const shard = atomic_load(&g.server->shard);
+    pthread_mutex_lock(&shard->lock);
+    assert_status(hk_center_declare_set(g.center, 0, &what, 100, &train, &seed),
+                  HK_E_TIMEOUT);
+    pthread_mutex_unlock(&shard->lock);
+    const int64_t deadline = hki_deadline(patience_ms);
+    while (access(run, F_OK) != 0) { // it was carried out, and saved
+        assert_true(hki_now_ns() < deadline);
+        hki_nap(NULL, 1);
+    }
+    what.name = "other";
+    assert_ok(hk_center_declare_set(g.center, 0, &what, 10000, &other, &seed));
+    what.name = "train";
+    assert_ok(hk_center_declare_set(g.center, 0, &what, 10000, &train, &seed));
+    assert_true(other == 1 && train == 0);
+    close_ground(&g);
+    bed_folder_remove(folder);
+}
+
 // What a peer says of the end of a run comes to the log and into files.
 static void test_words_of_the_end(void **state) {
     (void)state;
@@ -1394,6 +1431,7 @@ int main(void) {
         cmocka_unit_test(test_no_ring),
         cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_calls_of_strangers),
+        cmocka_unit_test(test_late_answer),
         cmocka_unit_test(test_words_of_the_end),
         cmocka_unit_test(test_copy_on_write),
         cmocka_unit_test(test_reset_worker),
