@@ -115,15 +115,16 @@ static void tell_rates(const job *j) {
         return;
     const hk_rates *const r = &info.rates;
     if (info.config->rates >= HK_RATES_AUTO)
-        cli_note("rates for %u workers: an exchange every %u steps, moving "
+        cli_note("rates for %u workers: an exchange every %u step%s, moving "
                  "rate %g, learning rate x %.2g",
-                 info.config->all_workers, r->period, r->moving_rate,
-                 r->rate_scale);
+                 info.config->all_workers, r->period, r->period == 1 ? "" : "s",
+                 r->moving_rate, r->rate_scale);
     else
         cli_note(
-            "rates for %u workers: an exchange every %u steps, moving "
+            "rates for %u workers: an exchange every %u step%s, moving "
             "rate %g; 'elastic: {rates: auto}' fits the learning rate, too",
-            info.config->all_workers, r->period, r->moving_rate);
+            info.config->all_workers, r->period, r->period == 1 ? "" : "s",
+            r->moving_rate);
 }
 
 static hk_status keep_experiment(void *user, hk_run *run) {

@@ -334,14 +334,19 @@ void settings_join(settings *s, hk_center *center) {
 
 #define LEAST_PERIODS 10
 
+// What --steps leaves to one worker; 0: there is no such bound.
+static int64_t most_steps(const cli_args *a, const settings *s,
+                          int64_t workers) {
+    const bool is_train = strcmp(cli_command_of(a)->name, "worker") != 0;
+    return s->steps > 0 ? s->steps / (is_train ? 1 : workers) : 0;
+}
+
 // Steps of one worker in the whole run, all of its starts together, so that a
 // run that goes on has the same period; `most` stands for any larger number.
 static int64_t steps_of_run(const experiment *x, const cli_args *a,
                             const settings *s, int64_t workers, int64_t most) {
-    const bool is_train = strcmp(cli_command_of(a)->name, "worker") != 0;
-    int64_t steps = most;
-    if (s->steps > 0 && s->steps / (is_train ? 1 : workers) < most)
-        steps = s->steps / (is_train ? 1 : workers);
+    const int64_t bound = most_steps(a, s, workers);
+    int64_t steps = s->steps > 0 && bound < most ? bound : most;
     if (s->epochs > 0) {
         const int64_t all = workers * data_batch(x); // examples of a step
         const int64_t enough = most / s->epochs + 1;
@@ -353,7 +358,8 @@ static int64_t steps_of_run(const experiment *x, const cli_args *a,
 }
 
 // Rates that are worked out are those of elastic averaging; other methods keep
-// their period.
+// their period. A run of fewer steps exchanges at its end, as a run of few
+// examples does anyway.
 static bool has_period(const hk_run_config *c) {
     return c->rates == HK_RATES_GIVEN ||
            (c->method != 0 && c->method != HK_METHOD_ELASTIC);
@@ -365,8 +371,12 @@ void settings_fit_period(const experiment *x, const cli_args *a, settings *s) {
     const int64_t workers = place.task ? place.n_workers : c->workers;
     const bool learns = !place.task || place.task == HK_TASK_WORKER ||
                         place.task == HK_TASK_CHIEF;
-    if (!c->elastic || !workers || !learns || !has_period(c))
+    if (!c->elastic || !workers || !learns)
         return;
+    if (!has_period(c)) {
+        s->config.most_period = most_steps(a, s, workers);
+        return;
+    }
     const uint32_t period =
         o->communication_period
             ? o->communication_period

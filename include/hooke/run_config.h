@@ -132,6 +132,9 @@ typedef struct hk_run_config {
     // the i-th of several devices, and so on in a circle. Not together with
     // backend. NULL: CPUs, or what backend says.
     const char *device;
+    // The longest period that rates may choose: the steps of a worker, in a run
+    // that is shorter than theirs. 0: no bound.
+    int64_t most_period;
 } hk_run_config;
 
 HK_API void hk_run_config_init(hk_run_config *c, size_t struct_size);

@@ -18,7 +18,7 @@ static const hk_run_config defaults = {
     .rail = 3,
 };
 
-HKI_OPTIONS_FROM(hk_run_config, device, defaults)
+HKI_OPTIONS_FROM(hk_run_config, most_period, defaults)
 
 // ---- checks -----------------------------------------------------------------
 

@@ -65,9 +65,12 @@ hk_status hki_rates_of_crew(hki_crew *c) {
 }
 
 hk_rates hki_rates_now(const hki_crew *c) {
-    hk_rates r = c->rates;
+    const int64_t most = c->e->config.c.most_period;
     const uint32_t found = atomic_load(&c->timing.period);
+    hk_rates r = c->rates;
     r.period = found > 0 ? found : r.period;
+    if (most > 0 && most < r.period)
+        r.period = (uint32_t)most;
     return r;
 }
 
