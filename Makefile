@@ -4,25 +4,25 @@
 #   make test      build, then run every test
 #   make test-python  the Python package: ruff, mypy, pytest (PYTEST: arguments)
 #   make wheel     the Python package and its sources: build/wheel/dist
-#   make test-wheel    installed elsewhere, it works (PYTHONS: interpreters)
-#   make test-interop  others' own programs read our files, we read theirs
+#   make test-wheel    tests the installed wheel (PYTHONS: interpreters)
+#   make test-interop  exchanges files with TensorFlow and TensorBoard
 #   make bench     all benches (bench-step, -optim, -elastic, -estimator, -data,
 #                  -files, -exchange, -threads, -start: one)
 #   make bench-remote   a trainer's wait for files on other machines
-#   make bench-cuda     a graphics card: checks, and steps against PyTorch's
+#   make bench-cuda     a GPU: checks, and steps compared with PyTorch's
 #   make bench-tables   canned models on twenty tables against scikit-learn
-#   make bench-compare  what fell by more than 10 % since docs/bench.json
-#   make bench-record   the last results into docs/bench.json
-#   make kill-test either side of an exchange killed KILLS times
+#   make bench-compare  cases more than 10 % slower than in docs/bench.json
+#   make bench-record   stores the last results in docs/bench.json
+#   make kill-test kills either side of an exchange KILLS times
 #                  (kill-test-python: workers of PyTorch)
-#   make resume-test  RUNS runs interrupted and gone on with (RESUME_SEED)
+#   make resume-test  interrupts and continues RUNS runs (RESUME_SEED)
 #   make docs      the C API reference in build/docs/api
 #   make install   PREFIX=/usr/local DESTDIR=
 #   make fuzz      every fuzz target for FUZZ_SECONDS
-#   make soak-elastic  workers that come and go for SOAK_SECONDS, checked
-#   make counted   every example of an epoch is trained on, whoever is killed:
-#                  SCHEDULES of kills, joins and leaves
-#   make chaos     processes killed and cut off for CHAOS_SECONDS (CHAOS_SEED)
+#   make soak-elastic  checks workers that join and leave for SOAK_SECONDS
+#   make counted   counts the used examples under SCHEDULES of kills, joins
+#                  and leaves
+#   make chaos     kills and disconnects processes for CHAOS_SECONDS (CHAOS_SEED)
 #   make wan       MNIST over a slow link (MNIST=folder)
 #   make ci-full   .ci/run, then every compiler, sanitizer and check, two minutes
 #                  each of kill-test, counted, resume-test and chaos, and every

@@ -392,7 +392,7 @@ const cli_command cmd_inspect = {
     .max_operands = 1,
     .summary = "show the kind and content of a file",
     .about =
-        "Knows checkpoints (safetensors, TensorFlow, NumPy), event files, "
+        "Shows checkpoints (safetensors, TensorFlow, NumPy), event files, "
         "TFRecord, CSV, IDX, npy, tar and center files. A model_dir shows its "
         "newest checkpoint.",
     .examples = "hooke inspect runs/digits --stats\n"

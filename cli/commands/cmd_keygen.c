@@ -22,7 +22,8 @@ static int run(const cli_args *a) {
 }
 
 static const cli_option options[] = {
-    CLI_OPTION("output", 'o', CLI_FILE, "FILE", "the same as the operand"),
+    CLI_OPTION("output", 'o', CLI_FILE, "FILE",
+               "the file, instead of the operand"),
     CLI_OPTION(
         "name", 0, CLI_STRING, "NAME",
         "name of the key in messages (letters and digits); default cluster"),

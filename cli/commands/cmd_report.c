@@ -169,9 +169,8 @@ static int run(const cli_args *a) {
 
 static const cli_option options[] = {
     CLI_OPTION("output", 'o', CLI_FILE, "FILE",
-               "where the page goes; default report.html in the first run"),
-    CLI_SWITCH("no-predictions", 0,
-               "curves and settings only: no model is run"),
+               "the page; default report.html in the first run"),
+    CLI_SWITCH("no-predictions", 0, "omits the results that need the model"),
     {0}};
 
 const cli_command cmd_report = {

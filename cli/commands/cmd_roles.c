@@ -91,8 +91,9 @@ const cli_command cmd_worker = {
 static const cli_option evaluator_options[] = {
     ROLE_OPTIONS('l'),
     CONNECT_OPTION,
-    CLI_OPTION("throttle", 0, CLI_FLOAT, "S",
-               "least seconds between two evaluations; default 10"),
+    CLI_OPTION(
+        "throttle", 0, CLI_FLOAT, "S",
+        "smallest pause between the starts of two evaluations; default 10"),
     {0}};
 
 const cli_command cmd_evaluator = {
@@ -100,9 +101,9 @@ const cli_command cmd_evaluator = {
     .operands = "[EXPERIMENT]",
     .max_operands = 1,
     .summary = "score the center of a cluster while it trains",
-    .about = "Looks at the center again and again without taking part, writes "
-             "metrics for TensorBoard, always evaluates the final state, and "
-             "ends with exit code 0 when the run is over.",
+    .about = "Evaluates copies of the center during a run, without training. "
+             "Writes metrics for TensorBoard, always evaluates the final "
+             "state, and ends with exit code 0 when the run is over.",
     .examples = "hooke evaluator digits --center 127.0.0.1:2222",
     .options = evaluator_options,
     .computes = true,

@@ -212,9 +212,10 @@ static void page_option(FILE *f, const cli_option *o) {
 }
 
 void cli_commands_page(FILE *f) {
-    fputs("# Commands\n\nMade by `hooke help --format markdown` from the table "
-          "that also gives help, man pages\nand completions.\n\nOptions of "
-          "every command:\n\n",
+    fputs("# Commands\n\n`hooke help --format markdown` writes this page from "
+          "the "
+          "table that also produces help, man pages\nand completions.\n\n"
+          "Options of every command:\n\n",
           f);
     each_option(NULL, page_option, f);
     for (size_t i = 0; cli_commands[i]; i++) {

@@ -197,7 +197,7 @@ void job_estimator_options(job *j, hk_estimator_options *out);
                "the last line on stdout is one JSON object with the result")
 #define WEIGHTS_OPTION                                                         \
     CLI_CHOICES("weights", 'w', "center|ema|local|all",                        \
-                "weights to export; default: the center if there is one")
+                "weights to use; default: the center if there is one")
 #define PART_OPTION                                                            \
     CLI_OPTION("part", 0, CLI_STRING, "K/N",                                   \
                "part K of N of the data, one after the other, for a process "  \

@@ -24,8 +24,8 @@ const schema_key schema_keys[] = {
      "canned classifiers: a weight in the loss for each class, or balanced: "
      "every class has the same total weight"},
     {"model.target", SCHEMA_CHOICE, "standard", "none|standard|log|log1p",
-     "what a canned regressor learns: the standardized label ((label - mean) / "
-     "standard deviation), its logarithm, or log(1 + label); metrics and "
+     "the target of a canned regressor: the standardized label ((label - mean) "
+     "/ standard deviation), its logarithm, or log(1 + label); metrics and "
      "predictions are in the label's unit"},
     {"model.hidden", SCHEMA_INTS, "by the number of rows", "1..",
      "dnn and wide_deep: units of the hidden layers"},
@@ -225,9 +225,9 @@ const schema_key schema_keys[] = {
      "TensorFlow's class"},
     {"elastic.rates", SCHEMA_CHOICE, "exchange, unless the file sets rates",
      "auto|exchange|given|measured",
-     "what Hooke fits to the number of workers. exchange: period and moving "
-     "rate; auto: also the learning rate; measured: like auto, with a period "
-     "from the time of the first steps; given: nothing"},
+     "rates that Hooke fits to the number of workers. exchange: period and "
+     "moving rate; auto: also the learning rate; measured: like auto, with a "
+     "period from the time of the first steps; given: nothing"},
     {"elastic.communication_period", SCHEMA_INT, "by rates, or 10", "",
      "local steps between two exchanges (tau); a run of fewer than ten periods "
      "uses a tenth of its steps"},
@@ -396,7 +396,7 @@ const schema_key schema_keys[] = {
     {"data.<set>.compression", SCHEMA_CHOICE, "auto", "auto|none|gzip|zlib",
      ""},
     {"data.<set>.on_error", SCHEMA_CHOICE, "fail", "fail|skip",
-     "what to do with damaged records"},
+     "treatment of damaged records"},
     {"data.<set>.cache", SCHEMA_TEXT, "none", "",
      "memory, or the path of a cache file"},
 

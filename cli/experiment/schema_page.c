@@ -75,9 +75,9 @@ void schema_page(FILE *f) {
         f,
         "# Experiment files\n\n%s\n`hooke help experiment --format markdown` "
         "writes this page from the table that checks experiment files.\n\nThe "
-        "column *on resume* tells whether a key may change when you continue a "
-        "run in its model_dir. *Yes*: the change is used. *With a notice*: the "
-        "run prints the change and continues. *No*: the run ends with an "
+        "column *on resume* states whether a key may change when you continue "
+        "a run in its model_dir. *Yes*: the change is used. *With a notice*: "
+        "the run prints the change and continues. *No*: the run ends with an "
         "error; start over with `--fresh`, or use another folder with `-d`. "
         "For `data.<set>` the column describes train; keys of eval and test "
         "change with a notice, except `data.test.share`, and those of predict "

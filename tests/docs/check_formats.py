@@ -203,7 +203,7 @@ def check_wire():
                           m.group(1) if m else "")
         compare(f"body {name}", said, there)
 
-    limit = re.search(r"have not said who they are \| (\d+)", text)
+    limit = re.search(r"have not identified themselves \| (\d+)", text)
     there = re.search(r"#define MAX_GREETING (\d+)",
                       (ROOT / "src/cluster/center/server_accept.c").read_text())
     compare("greeting connections", limit and limit.group(1),

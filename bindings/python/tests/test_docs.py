@@ -1,5 +1,8 @@
-"""The Python of README.md and docs/python.md, run in the order of the page."""
+"""The Python of README.md, docs/python.md and the tutorial, run in the order
+of the page."""
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -40,3 +43,14 @@ def test_page(page, tmp_path, monkeypatch):
                 names["hooke"].join(names["model"], None, center.address,
                                     "cluster.key").leave()
             exec(compile(text, page, "exec"), names)
+
+
+def test_tutorial(tmp_path):
+    """A reader saves the script and runs it."""
+    (script,) = blocks("docs/tutorial-pytorch.md")
+    (tmp_path / "first.py").write_text(script)
+    done = subprocess.run([sys.executable, "first.py"], text=True,
+                          capture_output=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"accuracy of the center: ([\d.]+)", done.stdout)
+    assert found and float(found[1]) > 0.9, done.stdout
