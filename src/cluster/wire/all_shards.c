@@ -65,11 +65,10 @@ static hk_status merge(members *all, const hki_member_at *more, uint32_t n) {
     return HK_OK;
 }
 
-static hk_status close_one(hki_framer *f, uint64_t ticket, hki_cut_use use,
-                           int64_t deadline_ns, members *all) {
-    const question q = {.ticket = ticket, .action = HKI_GATE_CLOSE, .use = use};
+// The answer to CLOSE.
+static hk_status take_members(hki_framer *f, int64_t deadline_ns,
+                              members *all) {
     hki_frame head;
-    HKI_TRY(ask(f, &q, deadline_ns));
     HKI_TRY(hki_frame_wait(f, hki_with_grace(deadline_ns), "gate", &head));
     if (head.type != HKI_MEMBERS ||
         head.size > (HKI_MAX_SEATS + 1) * sizeof(hki_member_at))
@@ -85,18 +84,35 @@ static hk_status close_one(hki_framer *f, uint64_t ticket, hki_cut_use use,
     return merge(all, list, n);
 }
 
+// Sends the question to all shards. *asked: how many of them will answer.
+static hk_status send_all(hki_framer *const *links, size_t n, question q,
+                          hki_gate_action action, int64_t deadline_ns,
+                          size_t *asked) {
+    q.action = action;
+    for (*asked = 0; *asked < n; (*asked)++)
+        HKI_TRY(ask(links[*asked], &q, deadline_ns));
+    return HK_OK;
+}
+
 // Asks all, then waits for all: the shards work at the same time.
 static hk_status ask_all(hki_framer *const *links, size_t n, question q,
                          hki_gate_action action, int64_t deadline_ns) {
-    size_t asked = 0;
-    hk_status s = HK_OK;
-    q.action = action;
-    for (; asked < n && s == HK_OK; asked++)
-        s = ask(links[asked], &q, deadline_ns);
-    if (s != HK_OK)
-        asked--;
+    size_t asked;
+    hk_status s = send_all(links, n, q, action, deadline_ns, &asked);
     for (size_t i = 0; i < asked; i++) { // every answer is taken
         const hk_status one = wait_state(links[i], deadline_ns);
+        s = s != HK_OK ? s : one;
+    }
+    return s;
+}
+
+// The same for CLOSE. Each shard gets the memory for its copy first, so it
+// counts that they do so at the same time.
+static hk_status close_all(hki_framer *const *links, size_t n, question q,
+                           int64_t deadline_ns, members *all, size_t *asked) {
+    hk_status s = send_all(links, n, q, HKI_GATE_CLOSE, deadline_ns, asked);
+    for (size_t i = 0; i < *asked; i++) {
+        const hk_status one = take_members(links[i], deadline_ns, all);
         s = s != HK_OK ? s : one;
     }
     return s;
@@ -134,10 +150,8 @@ hk_status hki_cut_all(hki_framer *const *links, size_t n, hki_cut_use use,
     question settle = q;
     HKI_SCOPED(members_deinit) members all = {0};
     HKI_FREED uint8_t *bytes = NULL;
-    size_t closed = 0;
-    hk_status s = HK_OK;
-    for (; closed < n && s == HK_OK; closed++)
-        s = close_one(links[closed], q.ticket, use, soon_ns, &all);
+    size_t closed;
+    hk_status s = close_all(links, n, q, soon_ns, &all, &closed);
     if (s == HK_OK)
         s = hki_members_put(all.at, all.n, &bytes, &settle.more_size);
     settle.more = bytes;
