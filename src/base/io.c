@@ -416,7 +416,7 @@ hk_status hki_folder_make(const char *path) {
             *slash = '\0';
         if (!hki_path_is_dir(copy) && hki_io()->mkdir(copy, 0777) != 0 &&
             errno != EEXIST)
-            return hki_io_fail(errno, copy, "make the folder");
+            return hki_io_fail(errno, copy, "create the folder");
         if (slash == NULL)
             break;
         *slash = '/';

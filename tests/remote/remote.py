@@ -185,9 +185,9 @@ def program_reads(b):
           there.stdout.split(b":", 3)[-1] == here.stdout.split(b":", 1)[-1],
           there)
     says("convert to a URL", b.run([HOOKE, "convert", "digits", url("x.csv")]),
-         "files are written to this machine")
+         "OUT is a remote address; convert writes local files only")
     says("checkpoints", b.run([HOOKE, "convert", url("x.safetensors"), "y.npz"]),
-         "checkpoints are read from this machine")
+         "checkpoints are read from local files only; download it first")
 
 
 def program_trains(b):
