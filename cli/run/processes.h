@@ -55,8 +55,8 @@ int run_processes(const cli_args *a); // center and workers as children
                    "seconds that the center waits without a worker before it " \
                    "ends; default 300"),                                       \
         CLI_OPTION("reset-worker", 0, CLI_INT, "N",                            \
-                   "clears the incarnation of worker N in the center file, "   \
-                   "if its index is refused as fenced off")
+                   "resets worker N in the center file, if its index is "      \
+                   "refused although no other process uses it")
 #define CONNECT_OPTION                                                         \
     CLI_OPTION("connect", 0, CLI_FLOAT, "S",                                   \
                "seconds to wait for the centers to start; default 60")

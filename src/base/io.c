@@ -218,7 +218,7 @@ static hk_status lock_temp(int fd, const char *temp, bool *stale) {
 hk_status hki_file_make_private(int fd, const char *path) {
     struct stat st;
     if (fstat(fd, &st) != 0)
-        return hki_io_fail(errno, path, "look at");
+        return hki_io_fail(errno, path, "examine");
     if (st.st_uid != geteuid())
         return hki_fail(HK_E_DENIED,
                         "%s: belongs to user %u, who may not see what user %u "

@@ -212,7 +212,7 @@ def program_trains(b):
     check("the run has the table's name", (b.folder / "runs/table").is_dir())
     says("an experiment by https",
          b.run([HOOKE, "train", b.nginx.url("my.yaml"), "-q"]),
-         "experiments are read from this machine")
+         "experiments are read from local files only")
     (b.folder / "star.yaml").write_text(
         EXPERIMENT.format(files=b.nginx.url("*.csv")))
     says("a pattern by https", b.run([HOOKE, "train", "star.yaml", "-q"]),
