@@ -636,7 +636,7 @@ static void test_private(void **state) {
     assert_int_equal(rename(snapshot, victim), 0);
     assert_int_equal(symlink(victim, snapshot), 0);
     assert_status(hki_shard_open(&o, &s), HK_E_DENIED);
-    assert_non_null(strstr(hk_last_error(), "is a link"));
+    assert_non_null(strstr(hk_last_error(), "is a symbolic link"));
     assert_int_equal(unlink(snapshot), 0);
     assert_int_equal(unlink(victim), 0);
     umask(mask);

@@ -746,7 +746,7 @@ static const struct conflict {
     {"no path", "", "worker", NULL, "unix:", 0, 0, "not host:port"},
     {"empty center", "", "worker", NULL, "a:1,", 0, 0, "not host:port"},
     {"pattern without number", "HOOKE_CENTER_DNS=p:1", NULL, NULL, NULL, 1, 0,
-     "no \"{i}\""},
+     "needs \"{i}\""},
     {"pattern without count", "HOOKE_CENTER_DNS=p-{i}:1", NULL, NULL, NULL, 0,
      0, "needs the number of centers"},
     {"count without addresses", "", "worker", NULL, NULL, 2, 0, "no addresses"},
@@ -761,7 +761,7 @@ static const struct conflict {
     {"torchrun's rank", TORCH("4", "4", "0", "2"), NULL, NULL, NULL, 0, 0,
      "rank 4 of 4"},
     {"torchrun's centers on several nodes", TORCH("0", "4", "0", "2"), NULL,
-     NULL, NULL, 3, 0, "the hosts that run ranks 0 to 2"},
+     NULL, NULL, 3, 0, "the hosts of ranks 0 to 2"},
     {"torchrun's port",
      "RANK=0\nWORLD_SIZE=2\nGROUP_RANK=0\nLOCAL_RANK=0\nLOCAL_WORLD_SIZE=2\n"
      "MASTER_ADDR=a\nMASTER_PORT=65000\n",

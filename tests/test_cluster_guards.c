@@ -330,7 +330,7 @@ static void test_tls_port(void **state) {
         {"\x16\x03\x01\x40\x00\x01", 6, HK_REFUSED_SLOW, "handshake"},
         {"\x16\x03\x01\xff\xff\x01", 6, HK_REFUSED_KEY, "TLS"},
         {NULL, 0, HK_REFUSED_KEY,
-         "offers no cluster key; give it the key of this center (--key)"},
+         "offers no cluster key; give it the key of this center (key)"},
     };
     uint64_t counted[HK_REFUSALS] = {0};
     for (size_t i = 0; i < HKI_COUNT(cases); i++) {
@@ -367,9 +367,10 @@ static void test_other_model(void **state) {
     co.name = "wanderer";
     assert_status(hk_center_connect(&co, l, &c), HK_E_INVALID_ARG);
     assert_non_null(strstr(hk_last_error(), "another model: variable 0 is v0"));
-    assert_non_null(strstr(hk_last_error(), "v0 [2001] (float32, trainable) "
-                                            "here and v0 [2000] (float32, "
-                                            "trainable) there"));
+    assert_non_null(strstr(hk_last_error(),
+                           "v0 [2001] (float32, trainable) "
+                           "in this process and v0 [2000] "
+                           "(float32, trainable) in the center"));
     await(&g, HK_REFUSED_FINGERPRINT, 1);
     assert_true(was_logged("wanderer"));
     hk_layout_release(l);

@@ -89,8 +89,8 @@ hk_status hki_endpoint_parse(const char *text, bool has_key, const char *what,
     }
     if (e.scheme == HKI_TLS && !has_key)
         return hki_fail(HK_E_DENIED,
-                        "%s: the address %s needs the cluster key (--key)",
-                        what, text);
+                        "%s: the address %s needs a cluster key (key)", what,
+                        text);
     *out = e;
     return HK_OK;
 }

@@ -245,7 +245,7 @@ static hk_status explain_server(tls_conn *c, int reason) {
     if (!c->offered)
         return hki_fail(
             HK_E_DENIED,
-            "%s: offers no cluster key; give it the key of this center (--key)",
+            "%s: offers no cluster key; give it the key of this center (key)",
             c->base.peer);
     return hki_fail(HK_E_DENIED, "%s: TLS: %s", c->base.peer,
                     ERR_reason_error_string(ERR_peek_error()));

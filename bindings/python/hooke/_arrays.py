@@ -26,20 +26,21 @@ def float_buffer(x: Any) -> "np.ndarray[Any, Any]":
             m = memoryview(x)
         except TypeError:
             raise HookeError(
-                f"{type(x).__name__} is no float32 buffer; several arrays are "
-                "given as a dict with their names") from None
+                f"x is a {type(x).__name__}, not a float32 buffer; give "
+                "several arrays as a dict with their names") from None
         if m.format != "f" or not m.c_contiguous:
-            raise HookeError(f"a buffer of format {m.format!r}; workers "
-                             "exchange contiguous float32 ('f')")
+            raise HookeError(f"x is a buffer of format {m.format!r}; it has "
+                             "to be contiguous float32 ('f')")
         a = np.frombuffer(m, np.float32)
     if a.dtype != np.float32 or not a.flags.c_contiguous:
-        raise HookeError(f"an array of {a.dtype}, "
+        raise HookeError(f"x has type {a.dtype} and is "
                          f"{'' if a.flags.c_contiguous else 'not '}contiguous; "
-                         "workers exchange contiguous float32")
+                         "it has to be contiguous float32")
     if not a.flags.writeable:
-        raise HookeError("the array is read-only; exchanges change it in place")
+        raise HookeError("x is read-only, but exchanges change it in place; "
+                         "give a writable array")
     if a.size == 0:
-        raise HookeError("the array is empty")
+        raise HookeError("x is empty")
     return a
 
 
@@ -48,7 +49,7 @@ class Flat:
 
     def __init__(self, arrays: "Mapping[str, np.ndarray[Any, Any]]") -> None:
         if not arrays:
-            raise HookeError("there are no arrays to exchange")
+            raise HookeError("x has no arrays")
         self.layout = Layout([self._entry(n, a) for n, a in arrays.items()])
         self.values = np.zeros(max(self.layout.n, 1), np.float32)
         self.side = np.zeros(max(self.layout.side_bytes, 1), np.uint8)
@@ -62,8 +63,8 @@ class Flat:
         if a.dtype.kind == "f" or str(a.dtype) == "bfloat16":
             return Entry(name, a.shape)
         if a.dtype not in _SIDE:
-            raise HookeError(f"{name} is of type {a.dtype}, which has no place "
-                             "in an exchange")
+            raise HookeError(f"x[{name!r}] is of type {a.dtype}, which cannot "
+                             "be exchanged")
         return Entry(name, a.shape, _SIDE[a.dtype], _c.HK_STATE_COPY)
 
     def _view(self, e: Entry, offset: int, count: int
@@ -78,12 +79,12 @@ class Flat:
     def gather(self, arrays: "Mapping[str, np.ndarray[Any, Any]]") -> None:
         if arrays.keys() != self._shapes.keys():
             raise HookeError(
-                "other names than at join: "
+                "x has other names than at join; the names that differ are "
                 + ", ".join(sorted(arrays.keys() ^ self._shapes.keys())))
         for name, a in arrays.items():
             if (a.shape, a.dtype) != self._shapes[name]:
-                raise HookeError(f"{name} was {self._shapes[name]} at join and "
-                                 f"is {(a.shape, a.dtype)}")
+                raise HookeError(f"x[{name!r}] was {self._shapes[name]} at "
+                                 f"join, but is now {(a.shape, a.dtype)}")
         for name, a in arrays.items():
             self._views[name][...] = a
 
@@ -99,8 +100,8 @@ class Flat:
 def _check_arrays(arrays: Mapping[str, Any]) -> None:
     for name, a in arrays.items():
         if not isinstance(a, np.ndarray) or not a.flags.writeable:
-            raise HookeError(f"{name} is {type(a).__name__}, not an array that "
-                             "an exchange may change in place")
+            raise HookeError(f"x[{name!r}] is {type(a).__name__}; it has to "
+                             "be a writable NumPy array")
 
 
 class ArrayWorker(Worker):
@@ -144,13 +145,14 @@ class ArrayWorker(Worker):
         made = steps + self._since
         if self._flat is not None:
             if not isinstance(x, Mapping):
-                raise HookeError("this worker joined with named arrays")
+                raise HookeError("this worker joined with a dict of arrays; "
+                                 "x has to be such a dict")
             _check_arrays(x)
             self._flat.gather(x)
         else:
             a = float_buffer(x)
             if a.size != self._count:
-                raise HookeError(f"x has {a.size} values; it had "
+                raise HookeError(f"x has {a.size} values, but had "
                                  f"{self._count} at join")
             self._exchange.address = a.ctypes.data
         self._exchange.call(lambda: self._exchange.exchange(made))

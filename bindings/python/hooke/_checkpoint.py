@@ -90,9 +90,9 @@ def _addresses(path: str) -> list[str]:
             lines = f.read().split()
     except OSError as error:
         raise HookeError(
-            f"{path}: a center is running from it, and its address is not "
-            f"beside it ({error}); ask it with center_arrays or "
-            "center_state_dict", "HK_E_UNAVAILABLE") from error
+            f"{path}: a running center uses this file, and the file with its "
+            f"address cannot be read ({error}); read the center with "
+            "center_arrays or center_state_dict", "HK_E_UNAVAILABLE") from error
     return [_ANYWHERE.sub("tcp:127.0.0.1:", a) for a in lines]
 
 
@@ -125,8 +125,9 @@ def _check_size(path: Path, handle: ctypes.c_void_p, info: _c.hk_ckpt_info,
     size = sum(library().hk_ckpt_item(handle, i).contents.bytes
                for i in range(info.entry_count))
     if size > max_bytes:
-        raise HookeError(f"{os.fsdecode(path)}: its arrays take {size} bytes in "
-                         f"memory, more than max_bytes ({max_bytes})",
+        raise HookeError(f"{os.fsdecode(path)}: the arrays need {size} bytes "
+                         f"of memory, more than max_bytes ({max_bytes}); set "
+                         "a larger max_bytes if you trust the file",
                          "HK_E_RANGE")
 
 
@@ -207,7 +208,7 @@ class _Map:
                 kind = _TYPES[a.dtype]
         if kind is None:
             raise HookeError(f"{name} is of type {a.dtype}, which checkpoints "
-                             "do not hold")
+                             "cannot store")
         a = np.ascontiguousarray(a).reshape(a.shape)
         item = _c.hk_named(name=name.encode(), dtype=kind,
                            shape=shape_of(a.shape), data=a.ctypes.data)

@@ -55,7 +55,8 @@ def _wait(started: "list[tuple[Any, Connection]]") -> list[str]:
             text = _failure(i, p, c)
             if text is not None:
                 failed.append(text)
-                log.error("%s%s", text, f"\n{len(running)} other workers go on"
+                log.error("%s%s", text, f"\n{len(running)} other workers "
+                                        "continue"
                           if running else "")
     return failed
 
@@ -72,7 +73,7 @@ def spawn(function: Callable[..., Any], workers: int, args: tuple[Any, ...] = ()
     have ended, HookeError has the center's values in ``values``.
     """
     if workers < 1:
-        raise HookeError(f"workers is {workers}; it is at least 1")
+        raise HookeError(f"workers is {workers}; it has to be at least 1")
     start = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(prefix="hooke-") as folder, \
             start_center(f"unix:{folder}/center", method=method,

@@ -108,5 +108,5 @@ class Worker:
         self.leave(last_exchange=kind is None)
 
     def __reduce__(self) -> Any:
-        raise TypeError("a worker belongs to the process that joined: join in "
-                        "each process, do not send it to another")
+        raise TypeError("a worker cannot be pickled or sent to another "
+                        "process; call join in each process")

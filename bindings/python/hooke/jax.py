@@ -53,7 +53,8 @@ class JaxWorker(Worker):
     def _leaves(self, params: Any) -> "dict[str, np.ndarray[Any, Any]]":
         leaves, tree = jax.tree_util.tree_flatten(params)
         if tree != self._tree:
-            raise HookeError(f"the tree was {self._tree} at join and is {tree}")
+            raise HookeError(f"the tree was {self._tree} at join, but is now "
+                             f"{tree}")
         return dict(zip(self._names, map(np.asarray, leaves)))
 
     def values(self, like: Tree) -> Tree:
@@ -115,7 +116,7 @@ def center_params(like: Tree, center: Optional[Addresses] = None,
     found = center_arrays(center, key, insecure=insecure, seconds=seconds)
     missing = [n for n in names if n not in found]
     if missing:
-        raise HookeError(f"the center has no {', '.join(missing)}")
+        raise HookeError(f"the center has no values for {', '.join(missing)}")
     tree: Tree = jax.tree_util.tree_unflatten(
         shape, [_as(leaf, found[n]) for n, leaf in zip(names, leaves)])
     return tree

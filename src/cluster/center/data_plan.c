@@ -130,7 +130,7 @@ static hk_status another(const set *s, const hk_lent_set *d) {
     return hki_fail(HK_E_INVALID_ARG,
                     "data plan: data set %s of this worker has %lld units with "
                     "the fingerprint %016llx, but the run's has %lld units "
-                    "with %016llx; give every worker the same files",
+                    "with %016llx; all workers need the same data",
                     s->name, (long long)d->units,
                     (unsigned long long)d->fingerprint, (long long)s->units,
                     (unsigned long long)s->fingerprint);

@@ -163,7 +163,7 @@ static hk_status copy_options(hk_center_server *s,
         o->shard == 0 && o->shards == NULL)
         return hki_fail(HK_E_INVALID_ARG,
                         "%s: durability %s: center 0 needs the addresses of "
-                        "all centers (--center)",
+                        "all centers (shards)",
                         s->name, o->durability);
     if (o->shards != NULL && o->n_shards > 1) {
         s->n_shards = o->n_shards;
@@ -316,7 +316,7 @@ static hk_status start(hk_center_server *s, const hk_center_server_options *o,
         hki_log(s->context, HK_LOG_INFO, "%s: listens at %s%s", s->name,
                 s->listener[i]->address,
                 s->listener[i]->scheme == HKI_TCP && o->insecure
-                    ? ", without encryption (--insecure)"
+                    ? ", without encryption (insecure)"
                     : "");
     HKI_TRY(hki_thread_start(hki_server_accept_main, s, -1, "hooke-accept",
                              &s->acceptor));

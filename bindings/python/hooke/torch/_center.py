@@ -27,8 +27,9 @@ def _whole(parts: "list[dict[str, np.ndarray[Any, Any]]]"
         for name, a in part.items():
             m = _SHARD.fullmatch(name)
             if m is None:
-                raise HookeError(f"{name} is not a shard: several centers with "
-                                 "one model each are read one by one")
+                raise HookeError(f"{name} is not a shard of an FSDP2 model; "
+                                 "read centers with different models one at "
+                                 "a time")
             found.setdefault(m.group(1), {})[int(m.group(3))] = a
             dims[m.group(1)] = m.group(2), int(m.group(4))
     out = {}
@@ -36,8 +37,8 @@ def _whole(parts: "list[dict[str, np.ndarray[Any, Any]]]"
         dim, size = dims[name]
         missing = [i for i in range(size) if i not in shards]
         if missing:
-            raise HookeError(f"shards {missing} of {name} are not at these "
-                             "centers")
+            raise HookeError(f"shards {missing} of {name} are missing; give "
+                             "the addresses of all centers")
         out[name] = (shards[0] if dim == "-" else np.concatenate(
             [shards[i] for i in range(size)], int(dim)))
     return out
@@ -67,7 +68,8 @@ def center_state_dict(center: Optional[Addresses] = None,
             center_arrays(a, key, insecure=insecure, seconds=seconds,
                           average=average) for a in addresses[1:]])
     elif len(addresses) > 1:
-        raise HookeError("one address reads one center")
+        raise HookeError("several addresses are only for a model in shards "
+                         "(FSDP2); give one address")
     found = {n: torch.from_numpy(a) for n, a in arrays.items()}
     return found if model is None else _filled(found, model)
 
