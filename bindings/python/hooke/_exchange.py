@@ -19,7 +19,7 @@ from typing import Any, Callable, NamedTuple, Optional, Sequence
 import numpy as np
 
 from . import _c
-from ._errors import HookeError, check
+from ._errors import HookeError, check, in_python
 from ._library import library
 from ._options import COMPRESSION, Options, connect_options, method_id
 from ._thread import Call, CallThread
@@ -130,7 +130,7 @@ def _leave_all() -> None:
 
 
 def _log_line(_user: Any, level: int, text: bytes) -> None:
-    log.log(level, "%s", text.decode(errors="replace"))
+    log.log(level, "%s", in_python(text.decode(errors="replace")))
 
 
 _LOG_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int,
