@@ -105,9 +105,9 @@ def _check_arrays(arrays: Mapping[str, Any]) -> None:
 
 
 class ArrayWorker(Worker):
-    """A worker over NumPy arrays: ``step(x)`` after every step of your own, or
-    ``exchange(x, steps)`` when you like. x: what was given to ``join``, or
-    something of its shape; changed in place."""
+    """A worker over NumPy arrays: call ``step(x)`` after every step, or
+    ``exchange(x, steps)`` at any time. x: the arrays that were given to
+    ``join``, or others of the same shapes; exchanges change them in place."""
 
     def __init__(self, x: Arrays, options: Options, verbose: bool) -> None:
         self._flat: Optional[Flat] = None
@@ -130,7 +130,7 @@ class ArrayWorker(Worker):
         super().__init__(made, verbose)
 
     def step(self, x: Arrays) -> bool:
-        """One step has been made on x; exchanges when the period has ended.
+        """Counts one step on x, and exchanges at the end of a period. Returns
         True after an exchange."""
         self._exchange.check_open()
         self._since += 1
@@ -140,8 +140,8 @@ class ArrayWorker(Worker):
         return True
 
     def exchange(self, x: Arrays, steps: int = 1) -> None:
-        """An exchange now. steps: made since the last call, beside those that
-        ``step`` has counted."""
+        """Exchanges now. steps: number of steps since the last call, without
+        those that ``step`` has counted."""
         made = steps + self._since
         if self._flat is not None:
             if not isinstance(x, Mapping):
@@ -168,10 +168,10 @@ def join(x: Arrays, center: Optional[Addresses] = None,
          compression: str = "none", insecure: bool = False,
          wait_seconds: float = 60.0, connect_seconds: float = 60.0,
          verbose: bool = True) -> ArrayWorker:
-    """Joins a center with NumPy arrays: x becomes the center's values, or the
-    center's x if it has none yet.
+    """Joins a center with NumPy arrays: x gets the center's values, or the
+    center gets those of x if it has none yet.
 
-    x: any writable, contiguous float32 buffer, or a dict of named arrays (floats
+    x: a writable, contiguous float32 buffer, or a dict of named arrays (floats
     are exchanged as float32, integers copied). The other options are those of
     ``hooke.torch.join``.
     """

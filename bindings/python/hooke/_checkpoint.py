@@ -29,15 +29,17 @@ def load(path: Path, *, everything: bool = False, key: Optional[KeyLike] = None,
          ) -> "dict[str, np.ndarray[Any, Any]]":
     """The tensors of a checkpoint as NumPy arrays.
 
-    path: a safetensors file or its index of shards, an .npz, a TensorFlow
-    prefix, a center file, or a model_dir. In a model_dir a center that runs is
-    asked for its values (``key``, ``insecure`` and ``seconds`` are those of
-    ``center_arrays``); of one that has stopped the files of all shards are read
-    (they stay as they are), or the newest complete checkpoint, if that has more
-    steps. Without ``everything`` the model alone: no optimizer slots, no
-    counters. bfloat16 and float16 become float32; ``hooke.torch.load`` keeps
-    the first. max_bytes: the most that the arrays of a compressed .npz take in
-    memory; default: 1 GiB, or 100 times the file.
+    path        a safetensors file or its index of shards, an .npz, the prefix
+                of a TensorFlow checkpoint, a center file, or a model_dir. If a
+                center runs in the model_dir, its values are copied (``key``,
+                ``insecure`` and ``seconds`` are those of ``center_arrays``).
+                Otherwise the center files of all shards are read, or the
+                newest complete checkpoint if it has more steps
+    everything  also returns optimizer slots and counters
+    max_bytes   limit for the arrays of a compressed .npz in memory; default:
+                1 GiB, or 100 times the size of the file
+
+    bfloat16 and float16 become float32; ``hooke.torch.load`` keeps bfloat16.
     """
     return {name: array for name, _, array in read(
         path, everything, key=key, insecure=insecure, seconds=seconds,
@@ -222,8 +224,8 @@ class _Map:
 
 def save(path: Path, arrays: Mapping[str, Any],
          metadata: Optional[Mapping[str, str]] = None) -> None:
-    """Writes named arrays: .safetensors, or .npz by the path's end. The file is
-    complete or as it was before, wherever a crash may fall."""
+    """Writes named arrays to a .safetensors or .npz file, by the end of the
+    path. After a crash the file is either complete or unchanged."""
     write(path, {n: np.asarray(a) for n, a in arrays.items()}, None, metadata)
 
 

@@ -67,10 +67,11 @@ def spawn(function: Callable[..., Any], workers: int, args: tuple[Any, ...] = ()
     """Runs ``function(*args)`` in ``workers`` processes around a center in this
     one, waits for them and returns the center's values.
 
-    In each of them ``join`` finds the center by itself. The function is one that
-    a new interpreter can import (``if __name__ == "__main__":`` around the
-    call). A worker that fails is logged at once; the others go on, and when they
-    have ended, HookeError has the center's values in ``values``.
+    In each process ``join`` finds the center without an address. A new
+    interpreter has to be able to import the function (put the call below ``if
+    __name__ == "__main__":``). A worker that fails is logged at once, and the
+    others continue; when they have ended, HookeError is raised with the
+    center's values in ``values``.
     """
     if workers < 1:
         raise HookeError(f"workers is {workers}; it has to be at least 1")

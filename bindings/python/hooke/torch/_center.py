@@ -49,16 +49,18 @@ def center_state_dict(center: Optional[Addresses] = None,
                       model: Optional[nn.Module] = None, average: bool = False,
                       insecure: bool = False, seconds: float = 60.0
                       ) -> dict[str, Tensor]:
-    """The center's values under the model's plain names, for evaluating and
-    saving, while training goes on. A model like the one that joined loads them
-    strictly.
+    """A consistent copy of the center's values under the model's plain names,
+    for evaluation and saving during training. A model like the one that joined
+    can load it with strict=True.
 
-    model    a model that shall load them: its names (with those of DDP and
-             torch.compile), its types, and from its own state what the center
-             does not have (what share= has left out)
-    average  the average that downpour_averaged and downpour_moving keep
+    model    a model that will load the values: the result has its names (also
+             with DDP and torch.compile) and types, and takes from its state
+             the values that the center does not have (left out by share=)
+    average  returns the average of the methods downpour_averaged and
+             downpour_moving instead
 
-    Of an FSDP2 model give all centers: shards come back whole.
+    For an FSDP2 model give the addresses of all centers; the result has whole
+    tensors.
     """
     addresses = addresses_of(center)
     arrays = center_arrays(addresses[0], key, insecure=insecure,
@@ -96,7 +98,7 @@ def load(path: Path, *, everything: bool = False, key: Optional[KeyLike] = None,
          insecure: bool = False, seconds: float = 60.0,
          max_bytes: Optional[int] = None) -> dict[str, Tensor]:
     """The tensors of a checkpoint or of the center of a model_dir; see
-    ``hooke.load``. bfloat16 stays what it is."""
+    ``hooke.load``. bfloat16 is kept."""
     out = {}
     for name, kind, a in read(path, everything, key=key, insecure=insecure,
                               seconds=seconds, max_bytes=max_bytes):
