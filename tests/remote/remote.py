@@ -141,12 +141,12 @@ def web_refusals(b):
     says("other kinds", b.cat("gs://bucket/file"), "https://, s3:// and this machine")
     says("a password", b.cat("https://me:pass@host/x"), "has a password")
     says("a signature", b.cat("https://h/x?X-Amz-Signature=abcdef"),
-         "https://h/x: signed addresses")
+         "https://h/x: is a signed address")
     says("no host", b.cat("https:///x"), "names no host")
     says("a blank", b.cat("https://h/a b"), "%20")
     says("a bad deadline",
          b.cat(b.nginx.url("data"), HOOKE_REMOTE_TIMEOUT="soon"),
-         "HOOKE_REMOTE_TIMEOUT: soon is not a number of seconds")
+         "HOOKE_REMOTE_TIMEOUT is soon; it has to be a number of seconds")
     port = servers.free_port()
     says("nobody there", b.cat(f"https://127.0.0.1:{port}/x",
                                HOOKE_REMOTE_TIMEOUT="1"), "HK_E_UNAVAILABLE",
